@@ -1,0 +1,143 @@
+//! What callers see of an inode, and who the caller is.
+
+use serde::Serialize;
+
+/// An inode number: 1 is the root, 0 is never used. The location of the inode, hence unique.
+pub type Ino = u64;
+
+/// The root directory.
+pub const ROOT: Ino = 1;
+
+/// Longest name of a directory entry, in bytes.
+pub const NAME_MAX: usize = 255;
+/// Longest target of a symbolic link, in bytes.
+pub const SYMLINK_MAX: usize = 4095;
+/// Most hard links to one inode.
+pub const LINK_MAX: u32 = u32::MAX >> 1;
+
+/// Nanoseconds since the epoch; years 1678 to 2262.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Time(pub i64);
+
+/// The type of a file, with the value it has in `st_mode >> 12` and `d_type`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[repr(u8)]
+pub enum Kind {
+    Fifo = 1,
+    CharDevice = 2,
+    Directory = 4,
+    BlockDevice = 6,
+    Regular = 8,
+    Symlink = 10,
+    Socket = 12,
+}
+
+impl Kind {
+    /// The kind in the type bits of a mode, if they name one.
+    pub fn from_mode(mode: u32) -> Option<Kind> {
+        Kind::from_type((mode >> 12 & 0o17) as u8)
+    }
+
+    /// The kind with this `d_type` value.
+    pub fn from_type(t: u8) -> Option<Kind> {
+        Some(match t {
+            1 => Kind::Fifo,
+            2 => Kind::CharDevice,
+            4 => Kind::Directory,
+            6 => Kind::BlockDevice,
+            8 => Kind::Regular,
+            10 => Kind::Symlink,
+            12 => Kind::Socket,
+            _ => return None,
+        })
+    }
+}
+
+/// The attributes of an inode, as `statx` reports them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attr {
+    pub ino: Ino,
+    /// Distinguishes successive inodes with the same number.
+    pub generation: u32,
+    pub kind: Kind,
+    /// Permission bits with set-id and sticky: `mode & 0o7777`.
+    pub perm: u32,
+    pub nlink: u32,
+    pub uid: u32,
+    pub gid: u32,
+    /// Device number of special files, encoded as by `makedev`.
+    pub rdev: u64,
+    /// Bytes; for directories the bytes of their table.
+    pub size: u64,
+    /// Bytes of persistent RAM that the content occupies, in units of 512.
+    pub blocks: u64,
+    pub atime: Time,
+    pub mtime: Time,
+    pub ctime: Time,
+    /// When the inode was created.
+    pub btime: Time,
+}
+
+impl Attr {
+    /// `st_mode`: type and permission bits.
+    pub fn mode(&self) -> u32 {
+        (self.kind as u32) << 12 | self.perm
+    }
+}
+
+/// A time to set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetTime {
+    Now,
+    At(Time),
+}
+
+/// What `setattr` shall change; `None` leaves a field.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SetAttr {
+    /// Permission bits, `& 0o7777`.
+    pub mode: Option<u32>,
+    pub uid: Option<u32>,
+    pub gid: Option<u32>,
+    pub size: Option<u64>,
+    pub atime: Option<SetTime>,
+    pub mtime: Option<SetTime>,
+    /// Set by a kernel that keeps ctime itself; normally `None`: now.
+    pub ctime: Option<Time>,
+    /// Clear set-id bits as a write by an unprivileged caller does (killpriv).
+    pub kill_suidgid: bool,
+    /// The size is changed through an open writable descriptor: the mode is not checked again.
+    pub by_handle: bool,
+}
+
+/// On whose behalf an operation runs.
+#[derive(Clone, Copy, Debug)]
+pub struct Caller<'a> {
+    pub uid: u32,
+    pub gid: u32,
+    /// Supplementary groups.
+    pub groups: &'a [u32],
+    /// Applied to new files where the parent has no default ACL.
+    pub umask: u32,
+    /// The kernel has already checked permissions (a mount with `default_permissions`): ownership rules
+    /// for new files still apply, access checks do not.
+    pub checked: bool,
+}
+
+impl Caller<'static> {
+    /// The superuser, umask 022.
+    pub fn root() -> Self {
+        Caller { uid: 0, gid: 0, groups: &[], umask: 0o022, checked: false }
+    }
+
+    /// The calling process.
+    pub fn current() -> Self {
+        Caller {
+            uid: rustix::process::geteuid().as_raw(),
+            gid: rustix::process::getegid().as_raw(),
+            groups: &[],
+            umask: 0o022,
+            checked: false,
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! What can fail, and the one table from failures to errno.
+
+use rustix::io::Errno;
+
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// A failed operation. Whatever the error, the operation left nothing behind.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A condition that POSIX names: the caller's doing, or a full pool.
+    #[error("{}", .0)]
+    Posix(Errno),
+    /// A reference in the region does not hold what its place promises.
+    #[error("the pool is damaged: {0}; run `conquest fsck POOL`")]
+    Corrupt(String),
+    /// The pool cannot be opened, formatted, saved or restored; the text says what to do.
+    #[error("{0}")]
+    Pool(String),
+    /// The host's file system or memory failed underneath us.
+    #[error("{what}: {errno}")]
+    Host { what: String, errno: Errno },
+}
+
+impl Error {
+    /// The number a system call would report.
+    pub fn errno(&self) -> Errno {
+        match self {
+            Error::Posix(e) => *e,
+            Error::Corrupt(_) => Errno::UCLEAN,
+            Error::Pool(_) => Errno::INVAL,
+            Error::Host { errno, .. } => *errno,
+        }
+    }
+}
+
+impl From<Errno> for Error {
+    fn from(e: Errno) -> Self {
+        Error::Posix(e)
+    }
+}

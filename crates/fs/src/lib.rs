@@ -1,0 +1,36 @@
+//! The Conquest file system: names, inodes and POSIX semantics over one region of persistent RAM.
+//!
+//! | module | responsibility |
+//! | --- | --- |
+//! | [`error`] | what can fail, and the one errno table |
+//! | [`attr`] | what callers see of an inode, and who the caller is |
+//! | [`pool`] | a pool directory: format, open, `pool.toml`, status |
+//! | [`node`] | the API by inode number, which every front end uses |
+//! | [`path`] | the API by path with permission checks, for embedding programs |
+//! | `layout` | what lies in the region: superblock, inode, every size asserted |
+//! | `inode` | the inode table: two levels, blocks of sixteen |
+//! | `perm` | the shared table of (uid, gid, mode) triples |
+//! | `dir` | directories: extendible hash tables of buckets |
+//! | `file` | content of memory files: one contiguous block, or a tree of pages |
+//! | `xattr` | extended attributes and POSIX ACLs |
+//! | [`fsck`] | the check of everything, and mark-and-sweep |
+//!
+//! Data model: superblock → inode table → inode block → inode → (bucket | bucket table | data block |
+//! page tree | symlink target) and → xattr block.
+//!
+//! Lock order: locks are per inode number and always taken for all inodes of an operation at once, in
+//! ascending order; readers take none (sequence counters).
+
+#![forbid(unsafe_code)]
+
+pub mod attr;
+pub mod error;
+pub mod fsck;
+pub mod node;
+pub mod path;
+pub mod pool;
+
+pub use attr::{Attr, Caller, Ino, Kind, SetAttr, SetTime, Time, ROOT};
+pub use error::{Error, Result};
+pub use node::Fs;
+pub use pool::{FormatOptions, MediumKind, OpenOptions, Pool};
