@@ -39,3 +39,15 @@ impl From<Errno> for Error {
         Error::Posix(e)
     }
 }
+
+impl From<pram::Error> for Error {
+    fn from(e: pram::Error) -> Self {
+        use pram::Error as P;
+        match e {
+            P::NoSpace | P::LogFull => Error::Posix(Errno::NOSPC),
+            P::Unusable(text) => Error::Pool(text),
+            P::Host { what, errno } => Error::Host { what, errno },
+            damage => Error::Corrupt(damage.to_string()),
+        }
+    }
+}

@@ -7,7 +7,7 @@
 //! | [`pool`] | a pool directory: format, open, `pool.toml`, status |
 //! | [`node`] | the API by inode number, which every front end uses |
 //! | [`path`] | the API by path with permission checks, for embedding programs |
-//! | `layout` | what lies in the region: superblock, inode, every size asserted |
+//! | [`layout`] | what lies in the region: superblock, inode, every size asserted |
 //! | `inode` | the inode table: two levels, blocks of sixteen |
 //! | `perm` | the shared table of (uid, gid, mode) triples |
 //! | `dir` | directories: extendible hash tables of buckets |
@@ -26,6 +26,7 @@
 pub mod attr;
 pub mod error;
 pub mod fsck;
+pub mod layout;
 pub mod node;
 pub mod path;
 pub mod pool;

@@ -1,1 +1,47 @@
-//! pram
+//! Persistent RAM: one region, mapped shared and used in place by every attached process.
+//!
+//! This crate knows nothing of files. It offers typed memory that survives, transactions over it, and
+//! process-shared locks; it is the one crate below the front ends that contains `unsafe`, all of it in
+//! [`mem`].
+//!
+//! | module | responsibility |
+//! | --- | --- |
+//! | [`mem`] | a mapping: loads, stores, copies, cache-line flushes; all `unsafe` |
+//! | [`medium`] | what keeps the region: when a store is durable |
+//! | [`region`] | geometry, header, typed access; the one place that stores to persistent RAM |
+//! | [`heap`] | 64 KiB segments, size classes, whole-segment runs; typed objects |
+//! | [`tx`] | transactions: undo log in persistent slots |
+//! | [`runtime`] | the shared segment that does not persist: sessions, slots, locks, references |
+//! | [`session`] | an attached process: operations, optimistic reads, death of others |
+//! | [`events`] | what one process tells the others that cache |
+//! | [`image`] | save and restore of a region |
+//!
+//! Words that carry a guarantee:
+//! - *visible*: other threads and processes can load it. Stores become visible in program order.
+//! - *durable*: it survives the loss that the medium guards against. On `battery`, visible is durable.
+//! - *committed*: the transaction's commit word is durable; recovery will not undo it.
+//!
+//! Lock order: slot → key locks in ascending order → nothing. The heap takes no lock.
+
+#![deny(unsafe_code)]
+
+pub mod error;
+pub mod events;
+pub mod heap;
+pub mod image;
+pub mod medium;
+pub mod mem;
+pub mod off;
+pub mod region;
+pub mod runtime;
+pub mod session;
+pub mod tx;
+
+pub use error::{Error, Result};
+pub use heap::{Block, Tag};
+pub use medium::{Medium, MediumKind, Needs};
+pub use mem::{Mapping, Pod};
+pub use off::Off;
+pub use region::{Region, SEGMENT};
+pub use session::{Op, Session};
+pub use tx::Tx;

@@ -1,0 +1,140 @@
+//! What lies in the region: every structure of the file system, byte by byte. `docs/FORMAT.md` tells the
+//! same; a test holds the two together.
+
+use pram::{Off, Tag};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// Version of this layout, in the region header.
+pub const VERSION: u32 = 1;
+
+/// Object types in the heap.
+pub mod tag {
+    use super::Tag;
+
+    pub const SUPER: Tag = Tag(1);
+    /// First and second level of the inode table.
+    pub const INODE_TABLE: Tag = Tag(2);
+    /// Sixteen inodes.
+    pub const INODE_BLOCK: Tag = Tag(3);
+    /// Directory entries.
+    pub const BUCKET: Tag = Tag(4);
+    /// Offsets of buckets, by hash prefix.
+    pub const BUCKET_TABLE: Tag = Tag(5);
+    /// File content and symlink targets.
+    pub const DATA: Tag = Tag(6);
+    /// Offsets of pages or of further index nodes.
+    pub const INDEX: Tag = Tag(7);
+    pub const XATTR: Tag = Tag(8);
+    /// Permission triples.
+    pub const PERM: Tag = Tag(9);
+
+    /// Names, by number, for reports.
+    pub const NAMES: [&str; 10] = [
+        "none", "superblock", "inode table", "inode block", "bucket", "bucket table", "data", "index node", "xattr",
+        "permissions",
+    ];
+}
+
+/// Root words of the region.
+pub mod root {
+    /// Offset of the superblock.
+    pub const SUPER: u64 = 0;
+}
+
+/// Entries of each inode table level.
+pub const TABLE: u64 = 4096;
+/// Inodes per block.
+pub const PER_BLOCK: u64 = 16;
+/// Inode numbers are below this.
+pub const MAX_INODES: u64 = TABLE * TABLE * PER_BLOCK;
+/// Permission triples per chunk, and chunks.
+pub const PERM_CHUNK: u64 = 256;
+pub const PERM_CHUNKS: u64 = 2048;
+
+/// The superblock: where everything begins.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Super {
+    pub magic: u64,
+    /// First level of the inode table: `TABLE` offsets of second levels.
+    pub inodes: Off<u64>,
+    /// `PERM_CHUNKS` offsets of chunks of permission triples.
+    pub perms: Off<u64>,
+    /// Key of the name hash, made at format: nobody can choose names that collide.
+    pub hash_key: u64,
+}
+const _: () = assert!(size_of::<Super>() == 32);
+pub const SUPER_MAGIC: u64 = u64::from_le_bytes(*b"CQ-SUPER");
+
+/// An inode in its plain form. The first 40 bytes are what changes with content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct RawInode {
+    /// A [`Root`]: block or tree of a file, bucket or table of a directory, target of a symlink.
+    pub content: u64,
+    /// Bytes of a file or symlink target; entries of a directory.
+    pub size: u64,
+    /// Pages of a file's tree; parent of a directory; device number of a special file.
+    pub extra: u64,
+    /// Times in nanoseconds since the epoch.
+    pub mtime: i64,
+    pub ctime: i64,
+    pub atime: i64,
+    pub btime: i64,
+    /// Offset of the extended attributes, or 0.
+    pub xattr: u64,
+    /// Index of the (uid, gid, mode) triple; the mode includes the type bits.
+    pub perm: u32,
+    pub nlink: u32,
+    pub generation: u32,
+    /// The type again (`S_IFMT >> 12`), bits 0 to 3; the rest is zero.
+    pub kind: u32,
+}
+pub const INODE: u64 = size_of::<RawInode>() as u64;
+/// Bytes at the start of an inode that change with content: `content` to `ctime`.
+pub const INODE_HOT: usize = std::mem::offset_of!(RawInode, atime);
+const _: () = assert!(INODE == 80 && INODE_HOT == 40);
+
+/// A block of sixteen inodes: the header gives the length of each, 0 for a free one (mramfs, 5.1); plain
+/// inodes have length [`INODE`] and lie at fixed places. Shorter lengths are kept for packed ones.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct InodeBlock {
+    pub lengths: [u8; PER_BLOCK as usize],
+    pub inodes: [RawInode; PER_BLOCK as usize],
+}
+const _: () = assert!(size_of::<InodeBlock>() == 1296);
+
+/// A permission triple. Mode 0 marks a free place: real modes have type bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct RawPerm {
+    pub uid: u32,
+    pub gid: u32,
+    pub mode: u32,
+}
+const _: () = assert!(size_of::<RawPerm>() == 12);
+
+/// Where content begins, in one word, so that one store switches it: offset (48 bits), form (8), depth (8).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Root {
+    pub off: u64,
+    /// What lies there; the meaning belongs to `file` or `dir`. 0 with offset 0: nothing.
+    pub form: u8,
+    /// Height of a page tree, or global depth of a bucket table.
+    pub depth: u8,
+}
+
+impl Root {
+    pub const EMPTY: Root = Root { off: 0, form: 0, depth: 0 };
+
+    #[inline(always)]
+    pub fn unpack(word: u64) -> Root {
+        Root { off: word & ((1 << 48) - 1), form: (word >> 48) as u8, depth: (word >> 56) as u8 }
+    }
+
+    #[inline(always)]
+    pub fn pack(self) -> u64 {
+        self.off | u64::from(self.form) << 48 | u64::from(self.depth) << 56
+    }
+}

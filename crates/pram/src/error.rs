@@ -1,0 +1,37 @@
+//! What can fail in persistent RAM.
+
+use rustix::io::Errno;
+
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// An offset outside the region, or misaligned: damage, since offsets come from the region itself.
+    #[error("bad reference {off:#x} (+{len})")]
+    BadAddress { off: u64, len: u64 },
+    /// The object at an offset is not of the type that its referrer expects.
+    #[error("reference {off:#x} should be a {expected}, is {found}")]
+    WrongType { off: u64, expected: u8, found: u8 },
+    /// An object was freed twice, or freed while free.
+    #[error("object {off:#x} is not allocated")]
+    NotAllocated { off: u64 },
+    /// The region is full.
+    #[error("persistent RAM is full")]
+    NoSpace,
+    /// One transaction changed more than a slot's undo log holds.
+    #[error("the transaction is larger than the undo log")]
+    LogFull,
+    /// The region cannot be used as it is; the text says why and what to do.
+    #[error("{0}")]
+    Unusable(String),
+    #[error("{what}: {errno}")]
+    Host { what: String, errno: Errno },
+}
+
+impl Error {
+    pub(crate) fn host(what: impl Into<String>) -> impl FnOnce(Errno) -> Error {
+        let what = what.into();
+        move |errno| Error::Host { what, errno }
+    }
+}

@@ -1,0 +1,157 @@
+//! What one process tells the others that cache: a ring of events in the runtime segment.
+//!
+//! A publisher writes an event and waits until every watching session has seen it, so that nobody who
+//! learns that an operation is done can find a stale cache. Watchers that die are noticed.
+
+use std::sync::atomic::Ordering;
+
+use crate::error::Result;
+use crate::runtime::{wait, wake, H_EVENT_BELL, H_EVENT_HEAD, SESSIONS, S_CURSOR, S_CURSOR_BELL, S_WATCHING};
+use crate::session::Session;
+
+/// Events in the ring.
+pub(crate) const RING: u64 = 1024;
+/// Bytes per event: sequence, origin, two words, length, payload.
+pub(crate) const EVENT: u64 = 320;
+const HEAD: u64 = 40;
+/// Longest payload of an event, bytes.
+pub const PAYLOAD: usize = (EVENT - HEAD) as usize;
+
+/// Something that others may have cached has changed; its meaning is the layer above's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    pub kind: u64,
+    pub key: u64,
+    pub payload: Vec<u8>,
+}
+
+/// What a watcher receives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Seen {
+    Event(Event),
+    /// Something happened, but what is lost: its publisher died.
+    Lost,
+    /// Nothing for a while.
+    Idle,
+}
+
+impl Session {
+    /// Does any other process watch?
+    #[inline(always)]
+    pub fn is_watched(&self) -> bool {
+        let watchers = self.runtime().watchers().load(Ordering::Acquire);
+        watchers > 1 || (watchers == 1 && !self.is_watching(self.runtime().me()))
+    }
+
+    /// Does session `n` watch?
+    pub fn is_watching(&self, n: u32) -> bool {
+        self.runtime().session(n, S_WATCHING).load(Ordering::Acquire) != 0
+    }
+
+    /// Other sessions that watch and hold references to `key`.
+    pub fn watchers_of(&self, key: u64) -> bool {
+        let rt = self.runtime();
+        (0..SESSIONS).any(|n| n != rt.me() && self.is_watching(n) && rt.refs(n, key).load(Ordering::Acquire) > 0)
+    }
+
+    /// Tells every watching process, and waits until it knows. Call it without locks.
+    pub fn publish(&self, event: &Event) -> Result<()> {
+        let rt = self.runtime();
+        let number = rt.header(H_EVENT_HEAD).fetch_add(1, Ordering::AcqRel);
+        let at = rt.events_at() + number % RING * EVENT;
+        let len = event.payload.len().min(PAYLOAD);
+        let words = [u64::from(rt.me()), event.kind, event.key, len as u64];
+        for (i, w) in words.iter().enumerate() {
+            rt.word(at + 8 + i as u64 * 8).store(*w, Ordering::Relaxed);
+        }
+        rt.map().write(at + HEAD, &event.payload[..len])?;
+        rt.word(at).store(number + 1, Ordering::Release);
+        rt.half(H_EVENT_BELL).fetch_add(1, Ordering::AcqRel);
+        wake(rt.half(H_EVENT_BELL));
+        for n in (0..SESSIONS).filter(|n| *n != rt.me()) {
+            self.await_watcher(n, number)?;
+        }
+        Ok(())
+    }
+
+    fn await_watcher(&self, n: u32, number: u64) -> Result<()> {
+        let rt = self.runtime();
+        let mut waits = 0;
+        while self.is_watching(n) && rt.session(n, S_CURSOR).load(Ordering::Acquire) <= number {
+            let bell = rt.session_half(n, S_CURSOR_BELL);
+            let rung = bell.load(Ordering::Acquire);
+            if rt.session(n, S_CURSOR).load(Ordering::Acquire) > number {
+                break;
+            }
+            wait(bell, rung, 10_000_000);
+            waits += 1;
+            if waits % 5 == 0 && !self.is_alive(n) {
+                self.reap()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// From now on this process is told.
+    pub fn start_watching(&self) {
+        let rt = self.runtime();
+        let me = rt.me();
+        rt.session(me, S_CURSOR).store(rt.header(H_EVENT_HEAD).load(Ordering::Acquire), Ordering::Release);
+        if rt.session(me, S_WATCHING).swap(1, Ordering::AcqRel) == 0 {
+            rt.watchers().fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    pub fn stop_watching(&self) {
+        let rt = self.runtime();
+        if rt.session(rt.me(), S_WATCHING).swap(0, Ordering::AcqRel) != 0 {
+            rt.watchers().fetch_sub(1, Ordering::AcqRel);
+        }
+        rt.half(H_EVENT_BELL).fetch_add(1, Ordering::AcqRel);
+        wake(rt.half(H_EVENT_BELL));
+    }
+
+    /// The next event of another process, or idle after a tenth of a second. The event counts as seen at
+    /// the next call: act on it before.
+    pub fn next_event(&self, acted: bool) -> Result<Seen> {
+        let rt = self.runtime();
+        let me = rt.me();
+        let cursor = rt.session(me, S_CURSOR);
+        if acted {
+            cursor.fetch_add(1, Ordering::AcqRel);
+            let bell = rt.session_half(me, S_CURSOR_BELL);
+            bell.fetch_add(1, Ordering::AcqRel);
+            wake(bell);
+        }
+        let mut misses = 0;
+        loop {
+            let bell = rt.half(H_EVENT_BELL);
+            let rung = bell.load(Ordering::Acquire);
+            let number = cursor.load(Ordering::Acquire);
+            if number == rt.header(H_EVENT_HEAD).load(Ordering::Acquire) {
+                wait(bell, rung, 100_000_000);
+                if number == rt.header(H_EVENT_HEAD).load(Ordering::Acquire) {
+                    return Ok(Seen::Idle);
+                }
+                continue;
+            }
+            let at = rt.events_at() + number % RING * EVENT;
+            if rt.word(at).load(Ordering::Acquire) != number + 1 {
+                misses += 1;
+                if misses > 20 {
+                    return Ok(Seen::Lost);
+                }
+                wait(bell, rung, 5_000_000);
+                continue;
+            }
+            let word = |i: u64| rt.word(at + 8 + i * 8).load(Ordering::Relaxed);
+            if word(0) == u64::from(me) {
+                cursor.fetch_add(1, Ordering::AcqRel);
+                continue;
+            }
+            let mut payload = vec![0; (word(3) as usize).min(PAYLOAD)];
+            rt.map().copy_out(at + HEAD, &mut payload)?;
+            return Ok(Seen::Event(Event { kind: word(1), key: word(2), payload }));
+        }
+    }
+}

@@ -1,0 +1,496 @@
+//! The heap of a region: segments of 64 KiB, size classes from 16 bytes, runs of whole segments above.
+//!
+//! Each segment holds objects of one class and one type ([`Tag`]), so a reference can be checked for its
+//! type before it is followed (Conquest, 3.5: typed memory). A bitmap says which slots are taken: in the
+//! segment table for classes of 1 KiB and more, at the start of the segment for smaller ones.
+//!
+//! A segment is owned by one transaction slot at a time (in the runtime segment); only the owner sets
+//! bits, anybody clears them. So the fast path takes no lock.
+//!
+//! The bitmap is not part of the undo log. A transaction sets bits at once and clears them after its
+//! commit; what a crash leaves set is a leak, which nothing refers to and mark-and-sweep finds.
+//!
+//! Invariants:
+//! - H1. The bit of an object is set from before the commit that links it until after the commit that
+//!   unlinks it. (Otherwise a second owner could be given it.)
+//! - H2. A segment's state changes only in the hands of its owner.
+//! - H3. A free segment's bit is set in the runtime's free map only after its entry says free.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::error::{Error, Result};
+use crate::off::Off;
+use crate::region::{Region, SEGMENT};
+use crate::runtime::Runtime;
+
+/// The type of an object, 1 to 15; the layer above gives the numbers their meaning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Tag(pub u8);
+
+/// Number of tags, the unused 0 included.
+pub const TAGS: usize = 16;
+
+/// An allocated object: where it is and how many bytes it may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Block {
+    pub off: u64,
+    pub cap: u64,
+}
+
+/// An entry of the segment table.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct SegEntry {
+    /// State (8 bits), tag (8), class (16), length (32): see [`Meta`].
+    meta: u64,
+    /// Taken objects, for classes with at most 64 objects to a segment.
+    bits: u64,
+}
+const _: () = assert!(size_of::<SegEntry>() == 16);
+
+/// The decoded `meta` word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Meta {
+    Free,
+    /// Objects of one class and tag.
+    Small { tag: Tag, class: u8 },
+    /// First of `len` segments of one object.
+    RunHead { tag: Tag, len: u32 },
+    /// Follows its head at `dist` segments' distance.
+    RunBody { dist: u32 },
+    /// Not a state this version writes: damage.
+    Bad,
+}
+
+impl Meta {
+    pub fn decode(word: u64) -> Meta {
+        let (state, tag, class, len) = (word as u8, (word >> 8) as u8, (word >> 16) as u16, (word >> 32) as u32);
+        let tag_ok = tag > 0 && usize::from(tag) < TAGS;
+        match state {
+            0 if word == 0 => Meta::Free,
+            1 if tag_ok && usize::from(class) < CLASSES.len() => Meta::Small { tag: Tag(tag), class: class as u8 },
+            2 if tag_ok && len > 0 => Meta::RunHead { tag: Tag(tag), len },
+            3 if len > 0 => Meta::RunBody { dist: len },
+            _ => Meta::Bad,
+        }
+    }
+
+    fn encode(self) -> u64 {
+        match self {
+            Meta::Free => 0,
+            Meta::Small { tag, class } => 1 | u64::from(tag.0) << 8 | u64::from(class) << 16,
+            Meta::RunHead { tag, len } => 2 | u64::from(tag.0) << 8 | u64::from(len) << 32,
+            Meta::RunBody { dist } => 3 | u64::from(dist) << 32,
+            Meta::Bad => 0xff,
+        }
+    }
+}
+
+/// A size class.
+#[derive(Clone, Copy, Debug)]
+pub struct Class {
+    /// Bytes per object.
+    pub size: u32,
+    /// Objects per segment.
+    pub count: u32,
+    /// Bytes before the first object: the bitmap, where it is in the segment.
+    pub base: u32,
+}
+
+const fn class(size: u32) -> Class {
+    let seg = SEGMENT as u32;
+    if size >= 1024 {
+        return Class { size, count: seg / size, base: 0 };
+    }
+    // The largest count whose bitmap, in whole words and rounded to 16 bytes, fits before the objects.
+    let mut count = seg / size;
+    loop {
+        let base = (count.div_ceil(64) * 8).next_multiple_of(16);
+        if base + count * size <= seg {
+            return Class { size, count, base };
+        }
+        count -= 1;
+    }
+}
+
+/// All size classes, ascending: at most a quarter is wasted, and above 4 KiB a segment divides evenly.
+pub const CLASSES: [Class; 40] = {
+    const SIZES: [u32; 40] = [
+        16, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 896, 1024, 1280, 1296,
+        1536, 1792, 2048, 2560, 3072, 3584, 4096, 4672, 5456, 6544, 7280, 8192, 9360, 10912, 13104, 16384, 21840,
+        32768,
+    ];
+    let mut table = [class(16); 40];
+    let mut i = 0;
+    while i < 40 {
+        table[i] = class(SIZES[i]);
+        i += 1;
+    }
+    table
+};
+
+/// Largest object that shares a segment.
+pub const MAX_SMALL: u64 = 32768;
+
+const CLASS_OF: [u8; MAX_SMALL as usize / 16 + 1] = {
+    let mut table = [0u8; MAX_SMALL as usize / 16 + 1];
+    let (mut i, mut c) = (0, 0);
+    while i < table.len() {
+        while (CLASSES[c].size as usize) < i * 16 {
+            c += 1;
+        }
+        table[i] = c as u8;
+        i += 1;
+    }
+    table
+};
+
+/// The class of objects of `size` bytes, up to [`MAX_SMALL`].
+pub fn class_of(size: u64) -> usize {
+    usize::from(CLASS_OF[(size.min(MAX_SMALL) as usize).div_ceil(16)])
+}
+
+/// The bytes that an allocation of `size` bytes occupies.
+pub fn capacity_of(size: u64) -> u64 {
+    if size <= MAX_SMALL {
+        u64::from(CLASSES[class_of(size)].size)
+    } else {
+        size.next_multiple_of(SEGMENT)
+    }
+}
+
+/// What is known of one allocated object's place.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    segment: u64,
+    tag: Tag,
+    /// Class and index, or `None` for a run.
+    slot: Option<(u8, u32)>,
+    cap: u64,
+}
+
+impl Region {
+    #[inline(always)]
+    pub fn meta(&self, segment: u64) -> Result<Meta> {
+        Ok(Meta::decode(self.load(self.geo.entry(segment).field(0))?))
+    }
+
+    #[inline(always)]
+    fn place(&self, off: u64) -> Result<Place> {
+        let bad = Error::BadAddress { off, len: 1 };
+        let Some(segment) = self.geo.segment_of(off) else { return Err(bad) };
+        let within = (off - self.geo.segment(segment)) as u32;
+        match self.meta(segment)? {
+            Meta::Small { tag, class } => {
+                let c = &CLASSES[usize::from(class)];
+                let index = within.wrapping_sub(c.base) / c.size;
+                if within < c.base || index >= c.count || within != c.base + index * c.size {
+                    return Err(bad);
+                }
+                Ok(Place { segment, tag, slot: Some((class, index)), cap: u64::from(c.size) })
+            }
+            Meta::RunHead { tag, len } if within == 0 && segment + u64::from(len) <= self.geo.segments => {
+                Ok(Place { segment, tag, slot: None, cap: u64::from(len) * SEGMENT })
+            }
+            _ => Err(bad),
+        }
+    }
+
+    /// Checks that an object of type `tag` begins at `off`, before the reference is followed; returns the
+    /// bytes that it may hold.
+    #[inline(always)]
+    pub fn resolve(&self, off: u64, tag: Tag) -> Result<u64> {
+        let place = self.place(off)?;
+        if place.tag != tag {
+            return Err(Error::WrongType { off, expected: tag.0, found: place.tag.0 });
+        }
+        Ok(place.cap)
+    }
+
+    /// Is the object at `off` allocated? For checks; `resolve` is the fast one.
+    pub fn is_allocated(&self, off: u64) -> Result<bool> {
+        match self.place(off)? {
+            Place { segment, slot: Some((class, index)), .. } => {
+                let word = self.load(Off::new(self.bitmap(segment, class) + u64::from(index / 64) * 8))?;
+                Ok(word >> (index % 64) & 1 == 1)
+            }
+            _ => Ok(true),
+        }
+    }
+
+    /// Offset of the bitmap of a segment of small objects.
+    #[inline(always)]
+    pub(crate) fn bitmap(&self, segment: u64, class: u8) -> u64 {
+        if CLASSES[usize::from(class)].base == 0 {
+            self.geo.entry(segment).raw() + 8
+        } else {
+            self.geo.segment(segment)
+        }
+    }
+
+    fn set_meta(&self, segment: u64, meta: Meta) -> Result<()> {
+        let at = self.geo.entry(segment).raw();
+        self.store_word(at, meta.encode())?;
+        self.persist(at, 8);
+        Ok(())
+    }
+}
+
+/// The bits of bitmap word `w` that stand for objects.
+#[inline(always)]
+pub(crate) fn valid_bits(count: u32, w: u32) -> u64 {
+    match count.saturating_sub(w * 64) {
+        0 => 0,
+        n if n >= 64 => u64::MAX,
+        n => (1 << n) - 1,
+    }
+}
+
+/// The allocator: the region's heap together with the runtime's hints about it.
+#[derive(Clone, Copy)]
+pub struct Heap<'a> {
+    pub region: &'a Region,
+    pub rt: &'a Runtime,
+}
+
+impl Heap<'_> {
+    /// Allocates at least `size` bytes for transaction slot `slot`. Contents are undefined.
+    #[inline]
+    pub(crate) fn alloc(&self, slot: u32, tag: Tag, size: u64) -> Result<Block> {
+        if size > MAX_SMALL {
+            return self.alloc_run(tag, size);
+        }
+        let class = class_of(size);
+        loop {
+            let current = self.rt.current(slot, tag, class);
+            if let Some(segment) = current.segment() {
+                if let Some(off) = self.take(segment, class, &current)? {
+                    return Ok(Block { off, cap: u64::from(CLASSES[class].size) });
+                }
+                self.disown(segment, tag, class)?;
+            }
+            let segment = match self.find_segment(slot, tag, class)? {
+                Some(s) => s,
+                None => {
+                    self.reclaim_idle(slot)?;
+                    self.find_segment(slot, tag, class)?.ok_or(Error::NoSpace)?
+                }
+            };
+            self.rt.current(slot, tag, class).set(Some(segment));
+        }
+    }
+
+    /// Takes a free object of a segment that this slot owns.
+    #[inline]
+    fn take(&self, segment: u64, class: usize, current: &crate::runtime::Current) -> Result<Option<u64>> {
+        let c = &CLASSES[class];
+        let bitmap = self.region.bitmap(segment, class as u8);
+        let words = c.count.div_ceil(64);
+        let start = current.hint();
+        for w in (start..words).chain(0..start.min(words)) {
+            let at = bitmap + u64::from(w) * 8;
+            let free = !self.region.load(Off::new(at))? & valid_bits(c.count, w);
+            if free == 0 {
+                continue;
+            }
+            let bit = free.trailing_zeros();
+            self.region.fetch_or(at, 1 << bit)?;
+            self.region.flush(at, 8);
+            current.set_hint(w);
+            let off = self.region.geo.segment(segment) + u64::from(c.base) + u64::from(w * 64 + bit) * u64::from(c.size);
+            self.rt.note_new(&self.region.geo, off);
+            return Ok(Some(off));
+        }
+        Ok(None)
+    }
+
+    /// A segment with room for `class`, now owned by `slot`: a partly used one, or a free one.
+    fn find_segment(&self, slot: u32, tag: Tag, class: usize) -> Result<Option<u64>> {
+        while let Some(segment) = self.rt.take_partial(tag, class) {
+            if !self.rt.own(segment, slot) {
+                continue;
+            }
+            if self.region.meta(segment)? == (Meta::Small { tag, class: class as u8 }) && self.has_room(segment, class)? {
+                return Ok(Some(segment));
+            }
+            self.rt.disown(segment);
+        }
+        while let Some(segment) = self.rt.take_free() {
+            if !self.rt.own(segment, slot) {
+                continue;
+            }
+            if self.region.meta(segment)? != Meta::Free {
+                self.rt.disown(segment);
+                continue;
+            }
+            // 1. The bitmap is empty before the entry gives the segment its class: a crash in between
+            //    leaves a free segment, not one with arbitrary objects taken.
+            let c = &CLASSES[class];
+            let bitmap = self.region.bitmap(segment, class as u8);
+            self.region.zero(bitmap, u64::from(c.count.div_ceil(64)) * 8)?;
+            self.region.persist(bitmap, u64::from(c.count.div_ceil(64)) * 8);
+            // 2. The entry, one word.
+            self.region.set_meta(segment, Meta::Small { tag, class: class as u8 })?;
+            return Ok(Some(segment));
+        }
+        Ok(None)
+    }
+
+    fn has_room(&self, segment: u64, class: usize) -> Result<bool> {
+        let c = &CLASSES[class];
+        let bitmap = self.region.bitmap(segment, class as u8);
+        for w in 0..c.count.div_ceil(64) {
+            if self.region.load(Off::new(bitmap + u64::from(w) * 8))? & valid_bits(c.count, w) != valid_bits(c.count, w) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn is_empty(&self, segment: u64, class: usize) -> Result<bool> {
+        let c = &CLASSES[class];
+        let bitmap = self.region.bitmap(segment, class as u8);
+        for w in 0..c.count.div_ceil(64) {
+            if self.region.load(Off::new(bitmap + u64::from(w) * 8))? & valid_bits(c.count, w) != 0 {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Gives up a segment; lists it where others find it if it has room, returns it if it is empty.
+    fn disown(&self, segment: u64, tag: Tag, class: usize) -> Result<()> {
+        // 1. Give up before looking: a free that still saw an owner is then seen here.
+        self.rt.disown(segment);
+        if self.has_room(segment, class)? {
+            self.rt.add_partial(tag, class, segment);
+            self.return_if_empty(segment, tag, class)?;
+        }
+        Ok(())
+    }
+
+    /// Turns a segment without objects and owner back into a free one (mramfs, future work).
+    fn return_if_empty(&self, segment: u64, tag: Tag, class: usize) -> Result<()> {
+        if !self.is_empty(segment, class)? || !self.rt.own(segment, crate::runtime::NO_SLOT) {
+            return Ok(());
+        }
+        let still = self.region.meta(segment)? == (Meta::Small { tag, class: class as u8 });
+        if still && self.is_empty(segment, class)? {
+            self.rt.drop_partial(tag, class, segment);
+            self.region.set_meta(segment, Meta::Free)?;
+            self.rt.add_free(segment);
+        }
+        self.rt.disown(segment);
+        Ok(())
+    }
+
+    /// Makes idle slots give up their segments, so that a nearly full region can be used to the end.
+    fn reclaim_idle(&self, mine: u32) -> Result<()> {
+        for slot in 0..self.region.geo.slots as u32 {
+            if slot == mine || self.rt.try_slot(slot) {
+                self.drop_segments(slot)?;
+                if slot != mine {
+                    self.rt.free_slot(slot);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives up all segments that `slot`, in the caller's hands, owns.
+    pub(crate) fn drop_segments(&self, slot: u32) -> Result<()> {
+        for tag in 1..TAGS {
+            for class in 0..CLASSES.len() {
+                let current = self.rt.current(slot, Tag(tag as u8), class);
+                if let Some(segment) = current.segment() {
+                    current.set(None);
+                    self.disown(segment, Tag(tag as u8), class)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn alloc_run(&self, tag: Tag, size: u64) -> Result<Block> {
+        let len = size.div_ceil(SEGMENT);
+        let first = match self.rt.take_free_run(len) {
+            Some(s) => s,
+            None => {
+                self.reclaim_idle(crate::runtime::NO_SLOT)?;
+                self.rt.take_free_run(len).ok_or(Error::NoSpace)?
+            }
+        };
+        // 1. Bodies, then the head: a crash in between leaves bodies without a head, which count as free.
+        for i in 1..len {
+            self.region.set_meta(first + i, Meta::RunBody { dist: i as u32 })?;
+        }
+        self.region.set_meta(first, Meta::RunHead { tag, len: len as u32 })?;
+        let off = self.region.geo.segment(first);
+        self.rt.note_new(&self.region.geo, off);
+        Ok(Block { off, cap: len * SEGMENT })
+    }
+
+    /// Frees the object at `off`. Only for what nothing refers to any more, durably (H1).
+    #[inline]
+    pub(crate) fn free(&self, off: u64) -> Result<()> {
+        let place = self.region.place(off)?;
+        let Some((class, index)) = place.slot else {
+            return self.free_run(place.segment, place.cap / SEGMENT);
+        };
+        let at = self.region.bitmap(place.segment, class) + u64::from(index / 64) * 8;
+        let bit = 1 << (index % 64);
+        let old = self.region.fetch_clear(at, bit)?;
+        self.region.flush(at, 8);
+        if old & bit == 0 {
+            return Err(Error::NotAllocated { off });
+        }
+        if self.rt.owner(place.segment).is_none() {
+            let class = usize::from(class);
+            self.rt.add_partial(place.tag, class, place.segment);
+            if old == bit {
+                self.return_if_empty(place.segment, place.tag, class)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn free_run(&self, first: u64, len: u64) -> Result<()> {
+        // 1. The head first: bodies without a head count as free.
+        for i in 0..len {
+            self.region.set_meta(first + i, Meta::Free)?;
+        }
+        for i in 0..len {
+            self.rt.add_free(first + i);
+        }
+        Ok(())
+    }
+
+    /// Fills the runtime's maps from the segment table; with nobody else attached. Frees the bodies of
+    /// runs that a crash left without a head.
+    pub(crate) fn index(&self) -> Result<()> {
+        let geo = &self.region.geo;
+        let mut run_end = 0;
+        for s in 0..geo.segments {
+            match self.region.meta(s)? {
+                Meta::Free => self.rt.add_free(s),
+                Meta::Small { tag, class } => {
+                    let count = CLASSES[usize::from(class)].count;
+                    let full = CLASSES[usize::from(class)].base == 0
+                        && self.region.load(geo.entry(s).field(8))? & valid_bits(count, 0) == valid_bits(count, 0);
+                    if !full {
+                        self.rt.add_partial(tag, usize::from(class), s);
+                    }
+                }
+                Meta::RunHead { len, .. } => run_end = s + u64::from(len),
+                Meta::RunBody { .. } if s < run_end => {}
+                Meta::RunBody { .. } => {
+                    self.region.set_meta(s, Meta::Free)?;
+                    self.rt.add_free(s);
+                }
+                // Left alone and never handed out; fsck reports it.
+                Meta::Bad => {}
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,1 @@
+//! Save and restore of a region (Conquest, 3.5; mramfs, 5.1).

@@ -1,0 +1,58 @@
+//! What keeps a region: when a store is durable, and what the medium wants to be told.
+
+use crate::mem::Mapping;
+
+/// The kinds of media, with their numbers in the region header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum MediumKind {
+    /// RAM that the platform keeps: a store is durable when visible.
+    Battery = 1,
+}
+
+impl MediumKind {
+    pub fn from_number(n: u32) -> Option<Self> {
+        (n == MediumKind::Battery as u32).then_some(MediumKind::Battery)
+    }
+}
+
+/// What a medium wants to be told; what it does not want costs a predictable branch.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Needs {
+    /// `flush` and `fence`: stores are durable only after them, and unordered between fences. Undo records
+    /// then carry checksums.
+    pub flush: bool,
+    /// `stored`, for every store.
+    pub stores: bool,
+}
+
+/// The medium below a region. Calls come from all threads.
+pub trait Medium: Send + Sync {
+    fn kind(&self) -> MediumKind;
+    fn needs(&self) -> Needs;
+
+    /// Starts to make the cache lines of `len` bytes at `off` durable; done at the next fence.
+    fn flush(&self, map: &Mapping, off: u64, len: u64);
+
+    /// Waits until everything flushed before is durable; orders it before everything stored after.
+    fn fence(&self, map: &Mapping);
+
+    /// `bytes` have been stored at `off`. Atomic read-modify-writes report the word they left.
+    fn stored(&self, off: u64, bytes: &[u8]);
+}
+
+/// RAM that survives on its own.
+#[derive(Debug, Default)]
+pub struct Battery;
+
+impl Medium for Battery {
+    fn kind(&self) -> MediumKind {
+        MediumKind::Battery
+    }
+    fn needs(&self) -> Needs {
+        Needs::default()
+    }
+    fn flush(&self, _: &Mapping, _: u64, _: u64) {}
+    fn fence(&self, _: &Mapping) {}
+    fn stored(&self, _: u64, _: &[u8]) {}
+}

@@ -1,0 +1,294 @@
+//! A mapping of shared memory, and every `unsafe` operation of this crate.
+//!
+//! Invariants that the SAFETY notes cite:
+//! 1. `base..base + len` is mapped readable and writable for as long as the `Mapping` lives.
+//! 2. Every access is checked against `len` (and its alignment) before it is made.
+//! 3. Other threads and processes may change the memory at any time. So no reference to it is ever made
+//!    except to atomics; words are loaded and stored as atomics, and bulk copies are raw copies whose
+//!    result is either guarded by a lock or thrown away when a sequence counter says it was torn.
+//! 4. Any bytes may be found there, so only types for which every bit pattern is valid ([`Pod`]) come out.
+
+#![allow(unsafe_code)]
+
+use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
+use std::ptr::NonNull;
+use std::sync::atomic::{compiler_fence, AtomicU32, AtomicU64, AtomicU8, Ordering};
+
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::error::{Error, Result};
+
+/// What may lie in persistent RAM: plain bytes, no padding, no references, every bit pattern valid.
+pub trait Pod: FromBytes + IntoBytes + Immutable + KnownLayout + Copy + 'static {}
+impl<T: FromBytes + IntoBytes + Immutable + KnownLayout + Copy + 'static> Pod for T {}
+
+/// A piece of shared (or, for tests, private) memory.
+pub struct Mapping {
+    base: NonNull<u8>,
+    len: u64,
+}
+
+// SAFETY: the memory is shared with other processes anyway; invariant 3 covers threads too.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps the first `len` bytes of a file, shared.
+    pub fn file(fd: impl AsFd, len: u64) -> rustix::io::Result<Mapping> {
+        // SAFETY: a fresh mapping at an address of the kernel's choice touches no existing memory.
+        let p = unsafe {
+            rustix::mm::mmap(
+                std::ptr::null_mut(),
+                len as usize,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED | MapFlags::NORESERVE,
+                fd,
+                0,
+            )
+        }?;
+        Ok(Mapping::adopt(p, len))
+    }
+
+    /// Fresh zeroed memory of this process alone.
+    pub fn anonymous(len: u64) -> rustix::io::Result<Mapping> {
+        // SAFETY: as in `file`.
+        let p = unsafe {
+            rustix::mm::mmap_anonymous(
+                std::ptr::null_mut(),
+                len as usize,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE | MapFlags::NORESERVE,
+            )
+        }?;
+        Ok(Mapping::adopt(p, len))
+    }
+
+    fn adopt(p: *mut std::ffi::c_void, len: u64) -> Mapping {
+        let base = NonNull::new(p.cast()).expect("mmap never returns null");
+        Mapping { base, len }
+    }
+
+    /// Asks for huge pages, where the kernel gives them: fewer TLB misses over a large region.
+    pub fn advise_huge(&self) {
+        // SAFETY: invariant 1; the advice changes no content.
+        let _ = unsafe { rustix::mm::madvise(self.base.as_ptr().cast(), self.len as usize, Advice::LinuxHugepage) };
+    }
+
+    /// Bytes mapped.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Never true: a mapping has at least a page.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    #[inline(always)]
+    fn at(&self, off: u64, len: u64) -> Result<*mut u8> {
+        match off.checked_add(len) {
+            // SAFETY: off < base + len (invariant 1), so the pointer stays inside the mapping.
+            Some(end) if end <= self.len => Ok(unsafe { self.base.as_ptr().add(off as usize) }),
+            _ => Err(Error::BadAddress { off, len }),
+        }
+    }
+
+    #[inline(always)]
+    fn aligned(&self, off: u64, len: u64) -> Result<*mut u8> {
+        if off % len != 0 {
+            return Err(Error::BadAddress { off, len });
+        }
+        self.at(off, len)
+    }
+
+    #[inline(always)]
+    pub fn atomic64(&self, off: u64) -> Result<&AtomicU64> {
+        // SAFETY: in bounds and aligned (2), lives as long as the mapping (1), only ever accessed
+        // atomically or as bytes under a lock (3).
+        Ok(unsafe { AtomicU64::from_ptr(self.aligned(off, 8)?.cast()) })
+    }
+
+    #[inline(always)]
+    pub fn atomic32(&self, off: u64) -> Result<&AtomicU32> {
+        // SAFETY: as in `atomic64`.
+        Ok(unsafe { AtomicU32::from_ptr(self.aligned(off, 4)?.cast()) })
+    }
+
+    #[inline(always)]
+    pub fn atomic8(&self, off: u64) -> Result<&AtomicU8> {
+        // SAFETY: as in `atomic64`.
+        Ok(unsafe { AtomicU8::from_ptr(self.at(off, 1)?) })
+    }
+
+    /// Copies a value out. Words are loaded atomically; a value of several words may be torn.
+    #[inline(always)]
+    pub fn read<T: Pod>(&self, off: u64) -> Result<T> {
+        let size = size_of::<T>();
+        let src = self.at(off, size as u64)?;
+        let mut value = MaybeUninit::<T>::uninit();
+        let dst = value.as_mut_ptr().cast::<u8>();
+        let words = if off % 8 == 0 { size / 8 } else { 0 };
+        for i in 0..words {
+            // SAFETY: in bounds (2), aligned since `off` is and the base is a page; atomic load (3). The
+            // destination is unaligned-safe.
+            unsafe {
+                let w = AtomicU64::from_ptr(src.add(i * 8).cast()).load(Ordering::Relaxed);
+                dst.add(i * 8).cast::<u64>().write_unaligned(w);
+            }
+        }
+        for i in words * 8..size {
+            // SAFETY: in bounds (2); atomic byte load (3).
+            unsafe { dst.add(i).write(AtomicU8::from_ptr(src.add(i)).load(Ordering::Relaxed)) };
+        }
+        // SAFETY: every byte has been written, and every bit pattern is a `T` (4).
+        Ok(unsafe { value.assume_init() })
+    }
+
+    /// Stores bytes. Whole aligned words are stored atomically, in ascending order.
+    #[inline(always)]
+    pub fn write(&self, off: u64, bytes: &[u8]) -> Result<()> {
+        let dst = self.at(off, bytes.len() as u64)?;
+        compiler_fence(Ordering::SeqCst);
+        if bytes.len() > 256 {
+            // SAFETY: in bounds (2); a raw copy (3); a Rust slice cannot overlap the mapping.
+            unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), dst, bytes.len()) };
+        } else {
+            let words = if off % 8 == 0 { bytes.len() / 8 } else { 0 };
+            for i in 0..words {
+                // SAFETY: in bounds and aligned (2); atomic store (3); source unaligned-safe.
+                unsafe {
+                    let w = bytes.as_ptr().add(i * 8).cast::<u64>().read_unaligned();
+                    AtomicU64::from_ptr(dst.add(i * 8).cast()).store(w, Ordering::Relaxed);
+                }
+            }
+            for (i, b) in bytes.iter().enumerate().skip(words * 8) {
+                // SAFETY: in bounds (2); atomic store (3).
+                unsafe { AtomicU8::from_ptr(dst.add(i)).store(*b, Ordering::Relaxed) };
+            }
+        }
+        compiler_fence(Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// Copies bytes out; torn if somebody stores meanwhile.
+    #[inline]
+    pub fn copy_out(&self, off: u64, buf: &mut [u8]) -> Result<()> {
+        let src = self.at(off, buf.len() as u64)?;
+        // SAFETY: in bounds (2); a raw copy (3); a Rust slice cannot overlap the mapping.
+        unsafe { std::ptr::copy_nonoverlapping(src, buf.as_mut_ptr(), buf.len()) };
+        compiler_fence(Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// Copies `len` bytes from `src` to `dst` inside the mapping; the ranges may overlap.
+    #[inline]
+    pub fn copy_within(&self, src: u64, dst: u64, len: u64) -> Result<()> {
+        let (s, d) = (self.at(src, len)?, self.at(dst, len)?);
+        compiler_fence(Ordering::SeqCst);
+        // SAFETY: both in bounds (2); a raw copy that allows overlap (3).
+        unsafe { std::ptr::copy(s, d, len as usize) };
+        compiler_fence(Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// Fills `len` bytes with zeros.
+    #[inline]
+    pub fn zero(&self, off: u64, len: u64) -> Result<()> {
+        let dst = self.at(off, len)?;
+        compiler_fence(Ordering::SeqCst);
+        // SAFETY: in bounds (2); a raw fill (3).
+        unsafe { std::ptr::write_bytes(dst, 0, len as usize) };
+        compiler_fence(Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// Is every one of `len` bytes at `off` zero?
+    pub fn is_zero(&self, off: u64, len: u64) -> Result<bool> {
+        let mut buf = [0u8; 4096];
+        let mut at = off;
+        while at < off.saturating_add(len) {
+            let n = (off + len - at).min(4096) as usize;
+            self.copy_out(at, &mut buf[..n])?;
+            if buf[..n].iter().any(|b| *b != 0) {
+                return Ok(false);
+            }
+            at += n as u64;
+        }
+        Ok(true)
+    }
+
+    /// The CRC-32C of `len` bytes, continued from `crc`. Only of memory that nobody changes meanwhile.
+    pub fn crc(&self, crc: u32, off: u64, len: u64) -> Result<u32> {
+        let mut crc = crc;
+        let mut buf = [0u8; 4096];
+        let (mut at, end) = (off, off.checked_add(len).ok_or(Error::BadAddress { off, len })?);
+        while at < end {
+            let n = (end - at).min(4096) as usize;
+            self.copy_out(at, &mut buf[..n])?;
+            crc = crc32c::crc32c_append(crc, &buf[..n]);
+            at += n as u64;
+        }
+        Ok(crc)
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: mapped by us with this length (1); nothing borrowed from `self` outlives it.
+        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len as usize) };
+    }
+}
+
+/// A window on the calling thread's number of its own: cheap, stable, dense enough to index by.
+pub fn thread_hint() -> usize {
+    use std::sync::atomic::AtomicUsize;
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local!(static MINE: usize = NEXT.fetch_add(1, Ordering::Relaxed));
+    MINE.with(|m| *m)
+}
+
+/// An open-file-description lock on one byte of a file: the kernel drops it when the process dies, so it
+/// tells the living from the dead. (rustix has no such call.)
+pub mod byte_lock {
+    use std::os::fd::{AsFd, AsRawFd};
+
+    use rustix::io::Errno;
+
+    /// Far beyond any content.
+    const BASE: i64 = 1 << 62;
+
+    fn call(fd: impl AsFd, command: i32, kind: i32, byte: u32) -> Result<libc::flock, Errno> {
+        // SAFETY: `flock` is plain data, zero is a valid value.
+        let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+        lock.l_type = kind as i16;
+        lock.l_whence = libc::SEEK_SET as i16;
+        lock.l_start = BASE + i64::from(byte);
+        lock.l_len = 1;
+        // SAFETY: a valid descriptor and a pointer to a live `flock`, as the command wants.
+        match unsafe { libc::fcntl(fd.as_fd().as_raw_fd(), command, &mut lock) } {
+            -1 => Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)),
+            _ => Ok(lock),
+        }
+    }
+
+    /// Locks `byte`; false if another open file holds it.
+    pub fn acquire(fd: impl AsFd, byte: u32) -> Result<bool, Errno> {
+        match call(fd, libc::F_OFD_SETLK, libc::F_WRLCK, byte) {
+            Ok(_) => Ok(true),
+            Err(Errno::AGAIN | Errno::ACCESS) => Ok(false),
+            Err(e) => Err(e),
+        }
+    }
+
+    pub fn release(fd: impl AsFd, byte: u32) -> Result<(), Errno> {
+        call(fd, libc::F_OFD_SETLK, libc::F_UNLCK, byte).map(|_| ())
+    }
+
+    /// Does another open file hold `byte`?
+    pub fn is_held(fd: impl AsFd, byte: u32) -> Result<bool, Errno> {
+        Ok(call(fd, libc::F_OFD_GETLK, libc::F_WRLCK, byte)?.l_type != libc::F_UNLCK as i16)
+    }
+}

@@ -1,0 +1,383 @@
+//! A region: geometry, header, typed access, and the one place that stores to persistent RAM.
+//!
+//! ```text
+//! 0          header, copy A            4 KiB, immutable after format
+//! 4096       header, copy B            4 KiB
+//! 8192       root words                8 KiB, 1024 words of the layer above
+//! 16384      slots                     `slots` × 32 KiB, undo logs
+//! ...        segment table             `segments` × 16 B
+//! ...        segments                  64 KiB each, aligned
+//! ```
+//! Geometry is a function of the size alone ([`Geometry::of`]); the header repeats it for recognition.
+
+use std::sync::atomic::{compiler_fence, fence, Ordering};
+
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+
+use crate::error::{Error, Result};
+use crate::heap::{SegEntry, CLASSES};
+use crate::medium::{Medium, MediumKind, Needs};
+use crate::mem::{Mapping, Pod};
+use crate::off::Off;
+
+/// Bytes per segment, the unit in which the heap takes memory.
+pub const SEGMENT: u64 = 64 << 10;
+/// Smallest region.
+pub const MIN_SIZE: u64 = 1 << 20;
+/// Largest region: offsets have 47 bits, which leaves 17 for whoever packs them.
+pub const MAX_SIZE: u64 = 1 << 47;
+/// Number of root words.
+pub const ROOTS: u64 = 1024;
+
+const PAGE: u64 = 4096;
+const HEADER_AT: [u64; 2] = [0, PAGE];
+const ROOTS_AT: u64 = 2 * PAGE;
+const SLOTS_AT: u64 = ROOTS_AT + ROOTS * 8;
+/// Bytes per transaction slot: header word and undo log.
+pub const SLOT: u64 = 32 << 10;
+const MAX_SLOTS: u64 = 64;
+
+const MAGIC: [u8; 8] = *b"CQ-PRAM\n";
+const VERSION: u32 = 1;
+
+/// What lies at offsets 0 and 4096.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct RawHeader {
+    pub magic: [u8; 8],
+    pub version: u32,
+    pub medium: u32,
+    /// Of all constants that fix the layout: a build that would disagree is refused.
+    pub fingerprint: u64,
+    pub uuid: [u8; 16],
+    /// Bytes of the region.
+    pub size: u64,
+    pub slots: u64,
+    pub segments: u64,
+    /// Nanoseconds since the epoch.
+    pub created: i64,
+    /// Version of what the layer above keeps in the region.
+    pub app_version: u32,
+    /// CRC-32C of the bytes before.
+    pub crc: u32,
+}
+const _: () = assert!(size_of::<RawHeader>() == 80);
+
+/// Where the parts of a region of some size lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    pub size: u64,
+    pub slots: u64,
+    /// Offset of the segment table.
+    pub table: u64,
+    /// Offset of the first segment.
+    pub first: u64,
+    pub segments: u64,
+}
+
+impl Geometry {
+    /// The geometry of a region of `size` bytes, rounded down to whole segments.
+    pub fn of(size: u64) -> Result<Geometry> {
+        if size < MIN_SIZE {
+            return Err(Error::Unusable(format!(
+                "{size} bytes are too few for persistent RAM: give at least {} KiB",
+                MIN_SIZE >> 10
+            )));
+        }
+        if size > MAX_SIZE {
+            return Err(Error::Unusable(format!("{size} bytes are more than the {} TiB supported", MAX_SIZE >> 40)));
+        }
+        let slots = (size / (512 << 10)).clamp(2, MAX_SLOTS);
+        let table = SLOTS_AT + slots * SLOT;
+        let room = (size - table) / (SEGMENT + size_of::<SegEntry>() as u64);
+        let first = (table + room * size_of::<SegEntry>() as u64).next_multiple_of(SEGMENT);
+        let segments = (size - first) / SEGMENT;
+        Ok(Geometry { size, slots, table, first, segments })
+    }
+
+    pub fn slot(&self, n: u32) -> u64 {
+        SLOTS_AT + u64::from(n) * SLOT
+    }
+
+    /// Offset of segment `n`.
+    pub fn segment(&self, n: u64) -> u64 {
+        self.first + n * SEGMENT
+    }
+
+    /// The segment that holds `off`, if any does.
+    #[inline(always)]
+    pub fn segment_of(&self, off: u64) -> Option<u64> {
+        let n = off.checked_sub(self.first)? / SEGMENT;
+        (n < self.segments).then_some(n)
+    }
+
+    pub fn entry(&self, segment: u64) -> Off<SegEntry> {
+        Off::<SegEntry>::new(self.table).index(segment)
+    }
+}
+
+/// A number that changes with every constant of this layout.
+fn fingerprint() -> u64 {
+    let mut h = 0xcbf2_9ce4_8422_2325u64;
+    let mut add = |n: u64| h = (h ^ n).wrapping_mul(0x0100_0000_01b3).rotate_left(17);
+    for n in [SEGMENT, SLOT, ROOTS, MAX_SLOTS, size_of::<RawHeader>() as u64, size_of::<SegEntry>() as u64] {
+        add(n);
+    }
+    CLASSES.iter().for_each(|c| add(u64::from(c.size) << 32 | u64::from(c.base)));
+    h
+}
+
+/// What the header says about a region.
+#[derive(Clone, Copy, Debug)]
+pub struct Info {
+    pub uuid: [u8; 16],
+    pub medium: MediumKind,
+    pub created: i64,
+    pub app_version: u32,
+    pub size: u64,
+}
+
+/// A mapped region.
+pub struct Region {
+    map: Mapping,
+    medium: Box<dyn Medium>,
+    needs: Needs,
+    pub geo: Geometry,
+    pub info: Info,
+}
+
+impl Region {
+    /// Makes `map`, which must be zeroed, into an empty region.
+    pub fn format(map: Mapping, medium: Box<dyn Medium>, uuid: [u8; 16], app_version: u32, created: i64) -> Result<Region> {
+        let geo = Geometry::of(map.len())?;
+        let mut raw = RawHeader {
+            magic: MAGIC,
+            version: VERSION,
+            medium: medium.kind() as u32,
+            fingerprint: fingerprint(),
+            uuid,
+            size: geo.size,
+            slots: geo.slots,
+            segments: geo.segments,
+            created,
+            app_version,
+            crc: 0,
+        };
+        raw.crc = header_crc(&raw);
+        let info = Info { uuid, medium: medium.kind(), created, app_version, size: geo.size };
+        let region = Region { map, needs: medium.needs(), medium, geo, info };
+        for at in HEADER_AT {
+            region.store(at, raw.as_bytes())?;
+            region.persist(at, size_of::<RawHeader>() as u64);
+        }
+        Ok(region)
+    }
+
+    /// Opens the region in `map`. A damaged header copy is mended from the other.
+    pub fn open(map: Mapping, medium: Box<dyn Medium>) -> Result<Region> {
+        let copies = HEADER_AT.map(|at| map.read::<RawHeader>(at).map_err(|_| too_short()).and_then(check_header));
+        let (good, bad) = match copies {
+            [Ok(a), Ok(b)] if a.as_bytes() == b.as_bytes() => (a, None),
+            [Ok(a), _] => (a, Some(HEADER_AT[1])),
+            [_, Ok(b)] => (b, Some(HEADER_AT[0])),
+            [Err(e), _] => return Err(e),
+        };
+        let geo = Geometry::of(good.size)?;
+        if geo.slots != good.slots || geo.segments != good.segments {
+            return Err(Error::Unusable("the region's geometry is not one this program makes".into()));
+        }
+        if map.len() < good.size {
+            return Err(Error::Unusable(format!(
+                "the region is truncated: {} of {} bytes are there; restore it from an image (`conquest restore`)",
+                map.len(),
+                good.size
+            )));
+        }
+        let kind = MediumKind::from_number(good.medium)
+            .ok_or_else(|| Error::Unusable(format!("medium {} is unknown to this version", good.medium)))?;
+        let info = Info {
+            uuid: good.uuid,
+            medium: kind,
+            created: good.created,
+            app_version: good.app_version,
+            size: good.size,
+        };
+        let region = Region { map, needs: medium.needs(), medium, geo, info };
+        if let Some(at) = bad {
+            tracing::warn!("header copy at {at} was damaged; mended from the other");
+            region.store(at, good.as_bytes())?;
+            region.persist(at, size_of::<RawHeader>() as u64);
+        }
+        Ok(region)
+    }
+
+    /// The size that a region's header at the start of `bytes` (8 KiB are enough) claims, if it is one.
+    pub fn probe(bytes: &[u8]) -> Result<u64> {
+        let mut last = too_short();
+        for at in HEADER_AT {
+            match bytes.get(at as usize..).and_then(|b| RawHeader::read_from_prefix(b).ok()) {
+                Some((raw, _)) => match check_header(raw) {
+                    Ok(h) => return Ok(h.size),
+                    Err(e) if at == 0 => last = e,
+                    Err(_) => {}
+                },
+                None => continue,
+            }
+        }
+        Err(last)
+    }
+
+    pub fn map(&self) -> &Mapping {
+        &self.map
+    }
+
+    pub fn needs_flush(&self) -> bool {
+        self.needs.flush
+    }
+
+    /// A root word of the layer above, `n < ROOTS`.
+    pub fn root(&self, n: u64) -> Off<u64> {
+        Off::<u64>::new(ROOTS_AT).index(n.min(ROOTS - 1))
+    }
+
+    // Loads.
+
+    /// Copies a value out; consistent only under its lock or a sequence counter.
+    #[inline(always)]
+    pub fn read<T: Pod>(&self, off: Off<T>) -> Result<T> {
+        self.map.read(off.raw())
+    }
+
+    /// Copies bytes out.
+    #[inline(always)]
+    pub fn read_bytes(&self, off: u64, buf: &mut [u8]) -> Result<()> {
+        self.map.copy_out(off, buf)
+    }
+
+    /// One word, atomically.
+    #[inline(always)]
+    pub fn load(&self, off: Off<u64>) -> Result<u64> {
+        Ok(self.map.atomic64(off.raw())?.load(Ordering::Acquire))
+    }
+
+    // Stores. Only `tx`, `heap` and the functions below call them.
+
+    #[inline(always)]
+    pub(crate) fn store(&self, off: u64, bytes: &[u8]) -> Result<()> {
+        self.map.write(off, bytes)?;
+        self.tell(off, bytes);
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn tell(&self, off: u64, bytes: &[u8]) {
+        if self.needs.stores {
+            self.medium.stored(off, bytes);
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn store_word(&self, off: u64, word: u64) -> Result<()> {
+        self.map.atomic64(off)?.store(word, Ordering::Release);
+        compiler_fence(Ordering::SeqCst);
+        self.tell(off, &word.to_le_bytes());
+        Ok(())
+    }
+
+    pub(crate) fn copy(&self, src: u64, dst: u64, len: u64) -> Result<()> {
+        self.map.copy_within(src, dst, len)?;
+        self.tell_range(dst, len)
+    }
+
+    pub(crate) fn zero(&self, off: u64, len: u64) -> Result<()> {
+        self.map.zero(off, len)?;
+        self.tell_range(off, len)
+    }
+
+    fn tell_range(&self, off: u64, len: u64) -> Result<()> {
+        if self.needs.stores {
+            let mut bytes = vec![0; len as usize];
+            self.map.copy_out(off, &mut bytes)?;
+            self.medium.stored(off, &bytes);
+        }
+        Ok(())
+    }
+
+    /// Sets bits; returns the word before.
+    #[inline(always)]
+    pub(crate) fn fetch_or(&self, off: u64, bits: u64) -> Result<u64> {
+        let old = self.map.atomic64(off)?.fetch_or(bits, Ordering::AcqRel);
+        self.tell(off, &(old | bits).to_le_bytes());
+        Ok(old)
+    }
+
+    /// Clears bits; returns the word before.
+    #[inline(always)]
+    pub(crate) fn fetch_clear(&self, off: u64, bits: u64) -> Result<u64> {
+        let old = self.map.atomic64(off)?.fetch_and(!bits, Ordering::AcqRel);
+        self.tell(off, &(old & !bits).to_le_bytes());
+        Ok(old)
+    }
+
+    /// The atomic commit of one word (Conquest, 3.5): durable when it returns, whole or not at all.
+    /// For words that no transaction touches at the same time.
+    pub fn commit_word(&self, off: Off<u64>, word: u64) -> Result<()> {
+        self.store_word(off.raw(), word)?;
+        self.persist(off.raw(), 8);
+        Ok(())
+    }
+
+    // Durability.
+
+    #[inline(always)]
+    pub(crate) fn flush(&self, off: u64, len: u64) {
+        if self.needs.flush {
+            self.medium.flush(&self.map, off, len);
+        }
+    }
+
+    /// Orders what was flushed before what is stored after.
+    #[inline(always)]
+    pub(crate) fn fence(&self) {
+        if self.needs.flush {
+            self.medium.fence(&self.map);
+            fence(Ordering::SeqCst);
+        }
+    }
+
+    /// Flush and fence: durable when it returns.
+    #[inline(always)]
+    pub(crate) fn persist(&self, off: u64, len: u64) {
+        self.flush(off, len);
+        self.fence();
+    }
+}
+
+fn too_short() -> Error {
+    Error::Unusable("the region is too short to hold a header: it is truncated or not a region".into())
+}
+
+fn header_crc(raw: &RawHeader) -> u32 {
+    crc32c::crc32c(&raw.as_bytes()[..std::mem::offset_of!(RawHeader, crc)])
+}
+
+/// The gate where header bytes become trusted.
+fn check_header(raw: RawHeader) -> Result<RawHeader> {
+    let bad = |why: String| Err(Error::Unusable(why));
+    if raw.as_bytes() == RawHeader::new_zeroed().as_bytes() {
+        return bad("the region is empty: never formatted, or its memory was lost; `conquest restore` makes it from an image".into());
+    }
+    if raw.magic != MAGIC {
+        return bad("not a Conquest region (wrong magic number)".into());
+    }
+    if raw.crc != header_crc(&raw) {
+        return bad("both copies of the region's header are damaged; restore it from an image (`conquest restore`)".into());
+    }
+    if raw.version != VERSION {
+        return bad(format!("the region has format version {}, this program reads version {VERSION}", raw.version));
+    }
+    if raw.fingerprint != fingerprint() {
+        return bad("the region was laid out by a build with other constants; use that build, or save and restore".into());
+    }
+    Ok(raw)
+}

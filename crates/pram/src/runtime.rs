@@ -1,0 +1,595 @@
+//! The runtime segment: what attached processes share and nobody keeps. It lies in shared memory apart
+//! from the region, is made by the first process that attaches and thrown away by the last.
+//!
+//! ```text
+//! header | sessions | slots | key locks | segment owners | free map | partial maps | new map
+//!        | events | references (per session, per key)
+//! ```
+//! It is sparse: most of it is never touched and takes no memory.
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{fence, AtomicU32, AtomicU64, Ordering};
+
+use rustix::thread::futex;
+use rustix::time::Timespec;
+
+use crate::error::{Error, Result};
+use crate::heap::{Tag, CLASSES, TAGS};
+use crate::mem::Mapping;
+use crate::region::{Geometry, Region};
+
+/// Most processes attached at a time.
+pub const SESSIONS: u32 = 64;
+/// Key locks: a key is locked by the lock with its number modulo this.
+pub const LOCKS: u64 = 1 << 16;
+/// As the owner of a segment: nobody's slot, but taken.
+pub const NO_SLOT: u32 = 0xfffe;
+
+const MAGIC: u64 = u64::from_le_bytes(*b"CQ-RUN\x01\n");
+
+// Header words.
+const H_MAGIC: u64 = 0;
+const H_SIZE: u64 = 8;
+const H_KEYS: u64 = 16;
+const H_FROZEN: u64 = 24;
+const H_SWEEPING: u64 = 32;
+const H_LEAKS: u64 = 40;
+const H_FREE_SEGMENTS: u64 = 48;
+const H_ROTOR: u64 = 56;
+const H_WATCHERS: u64 = 64;
+pub(crate) const H_EVENT_HEAD: u64 = 128;
+pub(crate) const H_EVENT_BELL: u64 = 136;
+const HEADER: u64 = 4096;
+
+/// Bytes per session record: state, pid, role words, then a label.
+pub(crate) const SESSION_REC: u64 = 512;
+const S_STATE: u64 = 0;
+const S_PID: u64 = 8;
+const S_ROLE: u64 = 16;
+pub(crate) const S_WATCHING: u64 = 24;
+pub(crate) const S_CURSOR: u64 = 32;
+pub(crate) const S_CURSOR_BELL: u64 = 40;
+const S_LABEL: u64 = 64;
+pub const LABEL: usize = (SESSION_REC - S_LABEL) as usize;
+
+const CURRENTS: u64 = (TAGS * CLASSES.len()) as u64;
+/// Bytes per slot: its word, then the current segment of each (tag, class).
+const SLOT_REC: u64 = 64 + CURRENTS * 8;
+
+/// The layout and mapping of a runtime segment.
+pub struct Runtime {
+    map: Mapping,
+    segments: u64,
+    slots: u32,
+    keys: u64,
+    at: At,
+    me: AtomicU32,
+    /// The shared-memory file, unless the segment is private.
+    file: Option<OwnedFd>,
+}
+
+/// Offsets of the parts.
+#[derive(Clone, Copy, Debug)]
+struct At {
+    sessions: u64,
+    slots: u64,
+    locks: u64,
+    owners: u64,
+    free: u64,
+    partial: u64,
+    map_bytes: u64,
+    new: u64,
+    events: u64,
+    refs: u64,
+    end: u64,
+}
+
+impl At {
+    fn of(geo: &Geometry, keys: u64) -> At {
+        let page = |n: u64| n.next_multiple_of(4096);
+        let map_bytes = page(geo.segments.div_ceil(8));
+        let sessions = HEADER;
+        let slots = page(sessions + u64::from(SESSIONS) * SESSION_REC);
+        let locks = page(slots + geo.slots * SLOT_REC);
+        let owners = page(locks + LOCKS * 8);
+        let free = page(owners + geo.segments * 4);
+        let partial = free + map_bytes;
+        let new = page(partial + map_bytes * CURRENTS);
+        let events = page(new + geo.size / 16 / 8) + 4096;
+        let refs = page(events + crate::events::RING * crate::events::EVENT);
+        let end = refs + u64::from(SESSIONS) * page(keys * 4);
+        At { sessions, slots, locks, owners, free, partial, map_bytes, new, events, refs, end }
+    }
+}
+
+/// The current segment of a slot for one tag and class, and where its search left off.
+#[derive(Clone, Copy)]
+pub struct Current<'a>(&'a AtomicU64);
+
+impl Current<'_> {
+    #[inline(always)]
+    pub fn segment(&self) -> Option<u64> {
+        (self.0.load(Ordering::Relaxed) & 0xffff_ffff).checked_sub(1)
+    }
+    #[inline(always)]
+    pub fn hint(&self) -> u32 {
+        (self.0.load(Ordering::Relaxed) >> 32) as u32
+    }
+    #[inline(always)]
+    pub fn set_hint(&self, word: u32) {
+        let low = self.0.load(Ordering::Relaxed) & 0xffff_ffff;
+        self.0.store(low | u64::from(word) << 32, Ordering::Relaxed);
+    }
+    pub fn set(&self, segment: Option<u64>) {
+        self.0.store(segment.map_or(0, |s| s + 1), Ordering::Relaxed);
+    }
+}
+
+/// A key lock: sequence counter (low half, odd while held) and owner (high half: slot + 1, waiters bit).
+#[derive(Clone, Copy)]
+pub struct KeyLock<'a> {
+    word: &'a AtomicU64,
+    half: &'a AtomicU32,
+}
+
+const WAITERS: u32 = 1 << 31;
+
+/// One look at a key lock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Seen(u64);
+
+impl Seen {
+    #[inline(always)]
+    pub fn owner(self) -> Option<u32> {
+        ((self.0 >> 32) as u32 & !WAITERS).checked_sub(1)
+    }
+}
+
+impl<'a> KeyLock<'a> {
+    #[inline(always)]
+    pub fn look(&self) -> Seen {
+        Seen(self.word.load(Ordering::Acquire))
+    }
+
+    /// After reading: was everything read of the state that `seen` looked at?
+    #[inline(always)]
+    pub fn unchanged(&self, seen: Seen) -> bool {
+        fence(Ordering::Acquire);
+        let now = self.word.load(Ordering::Relaxed);
+        now == seen.0
+    }
+
+    /// Takes the lock if it is free.
+    #[inline(always)]
+    pub fn try_lock(&self, slot: u32) -> bool {
+        let seen = self.word.load(Ordering::Relaxed);
+        if seen >> 32 != 0 {
+            return false;
+        }
+        let held = u64::from(slot + 1) << 32 | u64::from((seen as u32).wrapping_add(1));
+        self.word.compare_exchange(seen, held, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    #[inline(always)]
+    pub fn unlock(&self) {
+        let seq = (self.word.load(Ordering::Relaxed) as u32).wrapping_add(1);
+        let old = self.word.swap(u64::from(seq), Ordering::AcqRel);
+        if (old >> 32) as u32 & WAITERS != 0 {
+            let _ = futex::wake(self.half, futex::Flags::empty(), u32::MAX >> 1);
+        }
+    }
+
+    /// Sleeps until the lock changes hands, a few milliseconds at most.
+    pub fn wait(&self) {
+        let owner = self.half.load(Ordering::Relaxed);
+        if owner == 0 {
+            return;
+        }
+        let marked = owner | WAITERS;
+        if owner != marked && self.half.compare_exchange(owner, marked, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+            return;
+        }
+        wait(self.half, marked, 10_000_000);
+    }
+}
+
+/// Sleeps while `word` is `value`, at most `nanos`.
+pub(crate) fn wait(word: &AtomicU32, value: u32, nanos: i64) {
+    let timeout = Timespec { tv_sec: nanos / 1_000_000_000, tv_nsec: nanos % 1_000_000_000 };
+    let _ = futex::wait(word, futex::Flags::empty(), value, Some(&timeout));
+}
+
+pub(crate) fn wake(word: &AtomicU32) {
+    let _ = futex::wake(word, futex::Flags::empty(), u32::MAX >> 1);
+}
+
+/// What the runtime knows of an attached process.
+#[derive(Clone, Debug)]
+pub struct SessionInfo {
+    pub index: u32,
+    pub pid: u32,
+    pub role: u64,
+    pub label: Vec<u8>,
+}
+
+impl Runtime {
+    /// Bytes of a runtime segment for regions of this geometry and keys below `keys`.
+    pub fn size(geo: &Geometry, keys: u64) -> u64 {
+        At::of(geo, keys).end
+    }
+
+    /// Makes zeroed memory into a runtime segment.
+    pub fn create(map: Mapping, file: Option<OwnedFd>, geo: &Geometry, keys: u64) -> Result<Runtime> {
+        let rt = Runtime::over(map, file, geo, keys);
+        rt.header(H_SIZE).store(geo.size, Ordering::Relaxed);
+        rt.header(H_KEYS).store(keys, Ordering::Relaxed);
+        rt.header(H_MAGIC).store(MAGIC, Ordering::Release);
+        Ok(rt)
+    }
+
+    /// Joins the runtime segment that another process has made.
+    pub fn join(map: Mapping, file: OwnedFd, geo: &Geometry, keys: u64) -> Result<Runtime> {
+        let rt = Runtime::over(map, Some(file), geo, keys);
+        let same = rt.header(H_MAGIC).load(Ordering::Acquire) == MAGIC
+            && rt.header(H_SIZE).load(Ordering::Relaxed) == geo.size
+            && rt.header(H_KEYS).load(Ordering::Relaxed) == keys;
+        if !same {
+            return Err(Error::Unusable("the pool is in use by another version of this program".into()));
+        }
+        Ok(rt)
+    }
+
+    fn over(map: Mapping, file: Option<OwnedFd>, geo: &Geometry, keys: u64) -> Runtime {
+        let at = At::of(geo, keys);
+        assert!(map.len() >= at.end, "a runtime segment is mapped whole");
+        Runtime { map, segments: geo.segments, slots: geo.slots as u32, keys, at, me: AtomicU32::new(0), file }
+    }
+
+    #[inline(always)]
+    pub(crate) fn word(&self, off: u64) -> &AtomicU64 {
+        self.map.atomic64(off).expect("runtime offsets are computed within its size")
+    }
+
+    #[inline(always)]
+    pub(crate) fn half(&self, off: u64) -> &AtomicU32 {
+        self.map.atomic32(off).expect("runtime offsets are computed within its size")
+    }
+
+    pub(crate) fn map(&self) -> &Mapping {
+        &self.map
+    }
+
+    #[inline(always)]
+    pub(crate) fn header(&self, field: u64) -> &AtomicU64 {
+        self.word(field)
+    }
+
+    /// This process's session number.
+    pub fn me(&self) -> u32 {
+        self.me.load(Ordering::Relaxed)
+    }
+
+    // Sessions.
+
+    pub(crate) fn session(&self, n: u32, field: u64) -> &AtomicU64 {
+        self.word(self.at.sessions + u64::from(n.min(SESSIONS - 1)) * SESSION_REC + field)
+    }
+
+    pub(crate) fn session_half(&self, n: u32, field: u64) -> &AtomicU32 {
+        self.half(self.at.sessions + u64::from(n.min(SESSIONS - 1)) * SESSION_REC + field)
+    }
+
+    pub fn session_taken(&self, n: u32) -> bool {
+        self.session(n, S_STATE).load(Ordering::Acquire) != 0
+    }
+
+    pub(crate) fn enter_session(&self, n: u32, role: u64, label: &[u8]) {
+        let base = self.at.sessions + u64::from(n) * SESSION_REC;
+        let mut text = [0u8; LABEL];
+        let len = label.len().min(LABEL);
+        text[..len].copy_from_slice(&label[..len]);
+        self.map.write(base + S_LABEL, &text).expect("in bounds");
+        self.session(n, S_PID).store(u64::from(std::process::id()), Ordering::Relaxed);
+        self.session(n, S_ROLE).store(role, Ordering::Relaxed);
+        self.session(n, S_WATCHING).store(0, Ordering::Relaxed);
+        self.session(n, S_STATE).store(1, Ordering::Release);
+        self.me.store(n, Ordering::Relaxed);
+    }
+
+    pub(crate) fn leave_session(&self, n: u32) {
+        self.session(n, S_WATCHING).store(0, Ordering::Relaxed);
+        self.session(n, S_STATE).store(0, Ordering::Release);
+        // A watcher may have died watching: count afresh.
+        let watchers = (0..SESSIONS).filter(|s| self.session(*s, S_WATCHING).load(Ordering::Relaxed) != 0).count();
+        self.header(H_WATCHERS).store(watchers as u64, Ordering::Release);
+    }
+
+    pub(crate) fn watchers(&self) -> &AtomicU64 {
+        self.header(H_WATCHERS)
+    }
+
+    /// The attached processes.
+    pub fn sessions(&self) -> Vec<SessionInfo> {
+        (0..SESSIONS)
+            .filter(|n| self.session_taken(*n))
+            .map(|n| {
+                let mut label = vec![0u8; LABEL];
+                let at = self.at.sessions + u64::from(n) * SESSION_REC + S_LABEL;
+                self.map.copy_out(at, &mut label).expect("in bounds");
+                label.truncate(label.iter().position(|b| *b == 0).unwrap_or(LABEL));
+                let get = |field| self.session(n, field).load(Ordering::Relaxed);
+                SessionInfo { index: n, pid: get(S_PID) as u32, role: get(S_ROLE), label }
+            })
+            .collect()
+    }
+
+    // Slots: low half the session that uses it + 1, high half counts uses.
+
+    #[inline(always)]
+    fn slot_at(&self, slot: u32) -> u64 {
+        self.at.slots + u64::from(slot.min(self.slots - 1)) * SLOT_REC
+    }
+
+    pub fn slots(&self) -> u32 {
+        self.slots
+    }
+
+    #[inline(always)]
+    pub fn try_slot(&self, slot: u32) -> bool {
+        let word = self.word(self.slot_at(slot));
+        let seen = word.load(Ordering::Relaxed);
+        seen as u32 == 0
+            && word
+                .compare_exchange(seen, seen | u64::from(self.me() + 1), Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok()
+    }
+
+    #[inline(always)]
+    pub fn free_slot(&self, slot: u32) {
+        let word = self.word(self.slot_at(slot));
+        let uses = (word.load(Ordering::Relaxed) >> 32).wrapping_add(1) as u32;
+        word.store(u64::from(uses) << 32, Ordering::Release);
+    }
+
+    /// The slot's word as a value that changes with each use, and the session that uses it now.
+    pub fn slot_state(&self, slot: u32) -> (u64, Option<u32>) {
+        let word = self.word(self.slot_at(slot)).load(Ordering::Acquire);
+        (word, (word as u32).checked_sub(1))
+    }
+
+    #[inline(always)]
+    pub fn current(&self, slot: u32, tag: Tag, class: usize) -> Current<'_> {
+        let n = (usize::from(tag.0) % TAGS * CLASSES.len() + class) as u64;
+        Current(self.word(self.slot_at(slot) + 64 + n * 8))
+    }
+
+    // Locks.
+
+    #[inline(always)]
+    pub fn lock_number(key: u64) -> u32 {
+        (key % LOCKS) as u32
+    }
+
+    #[inline(always)]
+    pub fn lock(&self, number: u32) -> KeyLock<'_> {
+        let at = self.at.locks + u64::from(number) % LOCKS * 8;
+        KeyLock { word: self.word(at), half: self.half(at + 4) }
+    }
+
+    // Segments.
+
+    #[inline(always)]
+    fn owner_word(&self, segment: u64) -> &AtomicU32 {
+        self.half(self.at.owners + segment.min(self.segments - 1) * 4)
+    }
+
+    #[inline(always)]
+    pub fn owner(&self, segment: u64) -> Option<u32> {
+        self.owner_word(segment).load(Ordering::SeqCst).checked_sub(1)
+    }
+
+    pub fn own(&self, segment: u64, slot: u32) -> bool {
+        self.owner_word(segment).compare_exchange(0, slot + 1, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+    }
+
+    pub fn disown(&self, segment: u64) {
+        self.owner_word(segment).swap(0, Ordering::SeqCst);
+    }
+
+    #[inline(always)]
+    fn map_bit(&self, base: u64, segment: u64) -> (&AtomicU64, u64) {
+        (self.word(base + segment / 64 * 8), 1 << (segment % 64))
+    }
+
+    fn partial_base(&self, tag: Tag, class: usize) -> u64 {
+        self.at.partial + (usize::from(tag.0) % TAGS * CLASSES.len() + class) as u64 * self.at.map_bytes
+    }
+
+    #[inline(always)]
+    pub fn add_partial(&self, tag: Tag, class: usize, segment: u64) {
+        let (word, bit) = self.map_bit(self.partial_base(tag, class), segment);
+        if word.load(Ordering::Relaxed) & bit == 0 {
+            word.fetch_or(bit, Ordering::AcqRel);
+        }
+    }
+
+    pub fn drop_partial(&self, tag: Tag, class: usize, segment: u64) {
+        let (word, bit) = self.map_bit(self.partial_base(tag, class), segment);
+        word.fetch_and(!bit, Ordering::AcqRel);
+    }
+
+    /// Takes a segment off the list of partly used ones.
+    pub fn take_partial(&self, tag: Tag, class: usize) -> Option<u64> {
+        self.take_bit(self.partial_base(tag, class), 0)
+    }
+
+    pub fn add_free(&self, segment: u64) {
+        let (word, bit) = self.map_bit(self.at.free, segment);
+        if word.fetch_or(bit, Ordering::AcqRel) & bit == 0 {
+            self.header(H_FREE_SEGMENTS).fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes a free segment: the lowest, so that large runs stay free at the end.
+    pub fn take_free(&self) -> Option<u64> {
+        let start = self.header(H_ROTOR).load(Ordering::Relaxed);
+        let segment = self.take_bit(self.at.free, start).or_else(|| self.take_bit(self.at.free, 0))?;
+        self.header(H_ROTOR).store(segment, Ordering::Relaxed);
+        self.header(H_FREE_SEGMENTS).fetch_sub(1, Ordering::Relaxed);
+        Some(segment)
+    }
+
+    fn take_bit(&self, base: u64, from: u64) -> Option<u64> {
+        for w in from / 64..self.segments.div_ceil(64) {
+            let word = self.word(base + w * 8);
+            loop {
+                let bits = word.load(Ordering::Relaxed);
+                if bits == 0 {
+                    break;
+                }
+                let bit = bits & bits.wrapping_neg();
+                if word.fetch_and(!bit, Ordering::AcqRel) & bit != 0 {
+                    return Some(w * 64 + u64::from(bit.trailing_zeros()));
+                }
+            }
+        }
+        None
+    }
+
+    /// Takes `len` neighbouring free segments, from the end of the region.
+    pub fn take_free_run(&self, len: u64) -> Option<u64> {
+        let mut end = self.segments;
+        while end >= len {
+            match (end - len..end).rev().find(|s| !self.take_one(*s)) {
+                None => {
+                    self.header(H_FREE_SEGMENTS).fetch_sub(len, Ordering::Relaxed);
+                    return Some(end - len);
+                }
+                Some(taken) => {
+                    for s in taken + 1..end {
+                        let (word, bit) = self.map_bit(self.at.free, s);
+                        word.fetch_or(bit, Ordering::AcqRel);
+                    }
+                    end = taken;
+                }
+            }
+        }
+        None
+    }
+
+    fn take_one(&self, segment: u64) -> bool {
+        let (word, bit) = self.map_bit(self.at.free, segment);
+        word.load(Ordering::Relaxed) & bit != 0 && word.fetch_and(!bit, Ordering::AcqRel) & bit != 0
+    }
+
+    pub fn free_segments(&self) -> u64 {
+        self.header(H_FREE_SEGMENTS).load(Ordering::Relaxed).min(self.segments)
+    }
+
+    // Sweep.
+
+    /// While a sweep runs, marks what is allocated, so that the sweep leaves it alone.
+    #[inline(always)]
+    pub(crate) fn note_new(&self, geo: &Geometry, off: u64) {
+        if self.header(H_SWEEPING).load(Ordering::SeqCst) != 0 {
+            let n = off.min(geo.size) / 16;
+            self.word(self.at.new + n / 64 * 8).fetch_or(1 << (n % 64), Ordering::AcqRel);
+        }
+    }
+
+    /// Was the object at `off` allocated since [`start_sweep`](Self::start_sweep)?
+    pub fn is_new(&self, off: u64) -> bool {
+        let n = off / 16;
+        self.word(self.at.new + n / 64 * 8).load(Ordering::Acquire) >> (n % 64) & 1 == 1
+    }
+
+    /// Begins to note what is allocated.
+    pub fn start_sweep(&self, geo: &Geometry) {
+        self.clear(self.at.new, (geo.size / 16 / 8).next_multiple_of(4096).min(self.at.events - self.at.new));
+        self.header(H_SWEEPING).store(1, Ordering::SeqCst);
+    }
+
+    pub fn end_sweep(&self) {
+        self.header(H_SWEEPING).store(0, Ordering::SeqCst);
+    }
+
+    /// Has somebody died since the last sweep?
+    pub fn leaks_pending(&self) -> bool {
+        self.header(H_LEAKS).load(Ordering::Acquire) != 0
+    }
+
+    pub fn set_leaks_pending(&self, yes: bool) {
+        self.header(H_LEAKS).store(u64::from(yes), Ordering::Release);
+    }
+
+    // Freeze.
+
+    #[inline(always)]
+    pub fn frozen(&self) -> bool {
+        self.header(H_FROZEN).load(Ordering::SeqCst) != 0
+    }
+
+    /// The session that froze the pool, if any.
+    pub(crate) fn frozen_by(&self) -> Option<u32> {
+        (self.header(H_FROZEN).load(Ordering::SeqCst) as u32).checked_sub(1)
+    }
+
+    pub(crate) fn set_frozen(&self, yes: bool) {
+        let value = if yes { u64::from(self.me() + 1) } else { 0 };
+        self.header(H_FROZEN).store(value, Ordering::SeqCst);
+        if !yes {
+            wake(self.half(H_FROZEN));
+        }
+    }
+
+    pub(crate) fn wait_frozen(&self) {
+        let half = self.half(H_FROZEN);
+        let value = half.load(Ordering::Acquire);
+        if value != 0 {
+            wait(half, value, 10_000_000);
+        }
+    }
+
+    // References.
+
+    pub fn keys(&self) -> u64 {
+        self.keys
+    }
+
+    fn refs_base(&self, session: u32) -> u64 {
+        self.at.refs + u64::from(session) * (self.keys * 4).next_multiple_of(4096)
+    }
+
+    /// The number of references that `session` holds to `key`.
+    #[inline(always)]
+    pub fn refs(&self, session: u32, key: u64) -> &AtomicU32 {
+        self.half(self.refs_base(session) + key.min(self.keys - 1) * 4)
+    }
+
+    /// Drops all references of a session.
+    pub(crate) fn clear_refs(&self, session: u32) {
+        self.clear(self.refs_base(session), (self.keys * 4).next_multiple_of(4096));
+    }
+
+    /// Zeroes a range and gives its memory back.
+    fn clear(&self, off: u64, len: u64) {
+        use rustix::fs::{fallocate, FallocateFlags};
+        let punched = self.file.as_ref().is_some_and(|f| {
+            fallocate(f, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, off, len).is_ok()
+        });
+        if !punched {
+            self.map.zero(off, len).expect("runtime offsets are computed within its size");
+        }
+    }
+
+    pub(crate) fn events_at(&self) -> u64 {
+        self.at.events
+    }
+}
+
+/// The private runtime of a region that only this process has.
+pub fn private(region: &Region, keys: u64) -> Result<Runtime> {
+    let size = Runtime::size(&region.geo, keys);
+    let map = Mapping::anonymous(size).map_err(Error::host("mapping a runtime segment"))?;
+    Runtime::create(map, None, &region.geo, keys)
+}

@@ -1,0 +1,494 @@
+//! An attached process: operations, optimistic reads, references, and the death of others.
+//!
+//! Liveness: a session holds an open-file-description lock on a byte of the region's file (byte = session
+//! number); the kernel drops it when the process dies. Attaching, detaching and reaping exclude one
+//! another by `flock` on the same file.
+
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::sync::Mutex;
+
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+use smallvec::SmallVec;
+
+use crate::error::{Error, Result};
+use crate::heap::Heap;
+use crate::mem::{byte_lock, thread_hint, Mapping};
+use crate::off::Off;
+use crate::region::{Region, ROOTS};
+use crate::runtime::{self, Runtime, SESSIONS};
+use crate::tx::{self, Tx};
+
+/// The root word that says whether the last process left properly: 0 closed, 1 open.
+const OPEN_ROOT: u64 = ROOTS - 1;
+
+/// How many times a reader tries without a lock before it takes one.
+const OPTIMISTIC_TRIES: usize = 50;
+
+/// This process's attachment to a region.
+pub struct Session {
+    region: Region,
+    rt: Runtime,
+    shared: Option<Shared>,
+}
+
+/// What a session on a shared region needs beside the mappings.
+struct Shared {
+    /// The region's file: locks only.
+    file: OwnedFd,
+    /// Path of the runtime segment.
+    runtime: PathBuf,
+    /// `flock` does not exclude threads of one process.
+    in_process: Mutex<()>,
+}
+
+/// How to attach.
+#[derive(Clone, Debug)]
+pub struct Attach<'a> {
+    /// Where runtime segments lie: a tmpfs, `/dev/shm`.
+    pub runtime_dir: &'a Path,
+    /// Keys (inode numbers) are below this.
+    pub keys: u64,
+    /// What the layer above says of this process, shown to others.
+    pub role: u64,
+    pub label: &'a [u8],
+}
+
+impl Session {
+    /// Attaches to a region that only this process has: tests, tools. Recovers it.
+    pub fn private(region: Region, keys: u64) -> Result<Session> {
+        let rt = runtime::private(&region, keys)?;
+        let session = Session { region, rt, shared: None };
+        session.recover_all()?;
+        session.rt.enter_session(0, 0, b"");
+        session.set_open(1)?;
+        Ok(session)
+    }
+
+    /// Attaches to the region in `file`, which is mapped as `region`. The first process to come recovers
+    /// what the last ones left.
+    pub fn attach(region: Region, file: OwnedFd, how: &Attach) -> Result<Session> {
+        let stat = rustix::fs::fstat(&file).map_err(Error::host("region"))?;
+        let uuid: String = region.info.uuid.iter().map(|b| format!("{b:02x}")).collect();
+        let path = how.runtime_dir.join(format!("conquest-{uuid}-{:x}-{:x}", stat.st_dev, stat.st_ino));
+        lock_file(&file)?;
+        let attached = attach_locked(region, &file, &path, stat.st_mode, how);
+        unlock_file(&file);
+        let (region, rt) = attached?;
+        Ok(Session { region, rt, shared: Some(Shared { file, runtime: path, in_process: Mutex::new(()) }) })
+    }
+
+    pub fn region(&self) -> &Region {
+        &self.region
+    }
+
+    pub fn runtime(&self) -> &Runtime {
+        &self.rt
+    }
+
+    pub fn heap(&self) -> Heap<'_> {
+        Heap { region: &self.region, rt: &self.rt }
+    }
+
+    fn recover_all(&self) -> Result<()> {
+        recover(&self.region, &self.rt)
+    }
+
+    fn set_open(&self, value: u64) -> Result<()> {
+        self.region.commit_word(self.region.root(OPEN_ROOT), value)
+    }
+
+    // Operations.
+
+    /// Begins an operation: takes a transaction slot, the one this thread used last if it is free. Waits
+    /// while the pool is frozen or all slots are busy.
+    #[inline]
+    pub fn begin(&self) -> Result<Op<'_>> {
+        let slots = self.rt.slots();
+        let first = (thread_hint() as u32).wrapping_add(self.rt.me().wrapping_mul(17)) % slots;
+        for round in 0u32.. {
+            if self.rt.frozen() {
+                self.wait_thaw()?;
+            }
+            for i in 0..slots {
+                let slot = (first + i) % slots;
+                if self.rt.try_slot(slot) {
+                    // Freezers set their mark first and look at slots second; so do we, the other way round.
+                    std::sync::atomic::fence(Ordering::SeqCst);
+                    if self.rt.frozen() {
+                        self.rt.free_slot(slot);
+                        break;
+                    }
+                    return Ok(Op { session: self, slot, held: SmallVec::new() });
+                }
+            }
+            std::thread::yield_now();
+            if round % 1000 == 999 {
+                self.reap()?;
+            }
+        }
+        unreachable!("the loop ends by returning")
+    }
+
+    fn wait_thaw(&self) -> Result<()> {
+        let mut waits = 0;
+        while let Some(by) = self.rt.frozen_by() {
+            self.rt.wait_frozen();
+            waits += 1;
+            if waits % 10 == 0 && !self.is_alive(by) {
+                self.reap()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads without a lock: runs `f` until nobody changed what `key` protects meanwhile. What `f` sees may
+    /// be torn, its result then is thrown away; it must not loop or panic on anything it finds.
+    #[inline(always)]
+    pub fn read<R, E: From<Error>>(&self, key: u64, mut f: impl FnMut() -> Result<R, E>) -> Result<R, E> {
+        let lock = self.rt.lock(Runtime::lock_number(key));
+        for _ in 0..OPTIMISTIC_TRIES {
+            let seen = lock.look();
+            if let Some(slot) = seen.owner() {
+                std::hint::spin_loop();
+                self.wait_for(lock, slot, 20)?;
+                continue;
+            }
+            let result = f();
+            if lock.unchanged(seen) {
+                return result;
+            }
+        }
+        let mut op = self.begin()?;
+        op.lock(&[key])?;
+        f()
+    }
+
+    /// Waits for the holder of a lock, first spinning; looks whether it is alive if that takes long.
+    #[cold]
+    fn wait_for(&self, lock: runtime::KeyLock, mut slot: u32, spins: u32) -> Result<()> {
+        for _ in 0..spins {
+            for _ in 0..32 {
+                std::hint::spin_loop();
+            }
+            match lock.look().owner() {
+                None => return Ok(()),
+                Some(s) => slot = s,
+            }
+        }
+        lock.wait();
+        if lock.look().owner() == Some(slot) {
+            let (_, session) = self.rt.slot_state(slot);
+            if session.is_some_and(|s| !self.is_alive(s)) {
+                self.reap()?;
+            }
+        }
+        Ok(())
+    }
+
+    // References.
+
+    /// Takes `n` references to `key`.
+    #[inline]
+    pub fn retain(&self, key: u64, n: u32) {
+        self.rt.refs(self.rt.me(), key).fetch_add(n, Ordering::AcqRel);
+    }
+
+    /// Gives back `n` references; returns how many this process has left.
+    #[inline]
+    pub fn release(&self, key: u64, n: u32) -> u32 {
+        let refs = self.rt.refs(self.rt.me(), key);
+        let mut now = refs.load(Ordering::Relaxed);
+        loop {
+            let left = now.saturating_sub(n);
+            match refs.compare_exchange_weak(now, left, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => return left,
+                Err(seen) => now = seen,
+            }
+        }
+    }
+
+    /// Does any attached process hold a reference to `key`?
+    pub fn is_referenced(&self, key: u64) -> bool {
+        (0..SESSIONS).any(|s| self.rt.session_taken(s) && self.rt.refs(s, key).load(Ordering::Acquire) > 0)
+    }
+
+    // The death of others.
+
+    /// Is the process of session `n` alive?
+    pub fn is_alive(&self, n: u32) -> bool {
+        match &self.shared {
+            _ if n == self.rt.me() => true,
+            None => true,
+            Some(shared) => self.rt.session_taken(n) && byte_lock::is_held(&shared.file, n).unwrap_or(true),
+        }
+    }
+
+    /// Cleans up after processes that died: undoes their open transactions, releases their locks, slots and
+    /// references. Returns how many there were.
+    pub fn reap(&self) -> Result<u32> {
+        let Some(shared) = &self.shared else { return Ok(0) };
+        let _in_process = shared.in_process.lock().unwrap_or_else(|e| e.into_inner());
+        lock_file(&shared.file)?;
+        let mut reaped = 0;
+        for n in 0..SESSIONS {
+            if self.rt.session_taken(n) && !self.is_alive(n) {
+                reap_one(&self.region, &self.rt, n)?;
+                reaped += 1;
+            }
+        }
+        unlock_file(&shared.file);
+        Ok(reaped)
+    }
+
+    // Freezing.
+
+    /// Waits until no operation is under way and keeps new ones waiting: everything stands still.
+    pub fn freeze(&self) -> Result<Frozen<'_>> {
+        while self.rt.frozen() {
+            self.wait_thaw()?;
+        }
+        self.rt.set_frozen(true);
+        let frozen = Frozen(self);
+        std::sync::atomic::fence(Ordering::SeqCst);
+        self.drain()?;
+        Ok(frozen)
+    }
+
+    /// Waits until every operation that is under way now has ended.
+    pub fn drain(&self) -> Result<()> {
+        for slot in 0..self.rt.slots() {
+            let (before, Some(_)) = self.rt.slot_state(slot) else { continue };
+            let mut rounds = 0u32;
+            while let (now, Some(session)) = self.rt.slot_state(slot) {
+                if now != before {
+                    break;
+                }
+                std::thread::yield_now();
+                rounds += 1;
+                if rounds % 1000 == 0 && !self.is_alive(session) {
+                    self.reap()?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The pool stands still while this lives.
+pub struct Frozen<'a>(&'a Session);
+
+impl Drop for Frozen<'_> {
+    fn drop(&mut self) {
+        self.0.rt.set_frozen(false);
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        let me = self.rt.me();
+        let Some(shared) = &self.shared else {
+            let _ = self.set_open(0);
+            return;
+        };
+        if lock_file(&shared.file).is_err() {
+            return;
+        }
+        self.rt.clear_refs(me);
+        let others = (0..SESSIONS).any(|n| n != me && self.rt.session_taken(n));
+        let dead = (0..SESSIONS).any(|n| n != me && self.rt.session_taken(n) && !self.is_alive(n));
+        if !others {
+            if !self.rt.leaks_pending() {
+                let _ = self.set_open(0);
+            }
+            let _ = rustix::fs::unlink(&shared.runtime);
+        } else if dead {
+            // Whoever attaches next finds the dead and the mark "open".
+            self.rt.set_leaks_pending(true);
+        }
+        self.rt.leave_session(me);
+        let _ = byte_lock::release(&shared.file, me);
+        unlock_file(&shared.file);
+    }
+}
+
+/// Undoes what was open, finds the free segments. With nobody else attached.
+fn recover(region: &Region, rt: &Runtime) -> Result<()> {
+    tx::format_slots(region)?;
+    let mut undone = 0;
+    for slot in 0..region.geo.slots as u32 {
+        undone += u32::from(tx::roll_back(region, slot)?);
+    }
+    if undone > 0 {
+        tracing::info!("undid {undone} transactions that were open");
+    }
+    let was_open = region.load(region.root(OPEN_ROOT))? != 0;
+    rt.set_leaks_pending(was_open);
+    Heap { region, rt }.index()
+}
+
+fn reap_one(region: &Region, rt: &Runtime, n: u32) -> Result<()> {
+    let mine: Vec<u32> = (0..rt.slots()).filter(|s| rt.slot_state(*s).1 == Some(n)).collect();
+    // 1. Undo, under the dead process's locks.
+    for slot in &mine {
+        tx::roll_back(region, *slot)?;
+    }
+    // 2. Release its locks: their takers find a consistent state.
+    if !mine.is_empty() {
+        for number in 0..runtime::LOCKS as u32 {
+            let lock = rt.lock(number);
+            if lock.look().owner().is_some_and(|slot| mine.contains(&slot)) {
+                lock.unlock();
+            }
+        }
+    }
+    // 3. Its slots, and what nobody can refer to any more.
+    mine.iter().for_each(|slot| rt.free_slot(*slot));
+    if rt.frozen_by() == Some(n) {
+        rt.set_frozen(false);
+    }
+    rt.clear_refs(n);
+    rt.set_leaks_pending(true);
+    rt.leave_session(n);
+    tracing::info!("cleaned up after a process that died (session {n})");
+    Ok(())
+}
+
+fn lock_file(file: &OwnedFd) -> Result<()> {
+    loop {
+        match rustix::fs::flock(file, FlockOperation::LockExclusive) {
+            Ok(()) => return Ok(()),
+            Err(Errno::INTR) => continue,
+            Err(errno) => return Err(Error::Host { what: "locking the region".into(), errno }),
+        }
+    }
+}
+
+fn unlock_file(file: &OwnedFd) {
+    let _ = rustix::fs::flock(file, FlockOperation::Unlock);
+}
+
+/// Attaches while the region's file is locked.
+fn attach_locked(region: Region, file: &OwnedFd, path: &Path, mode: u32, how: &Attach) -> Result<(Region, Runtime)> {
+    let alive = (0..SESSIONS)
+        .map(|n| byte_lock::is_held(file, n))
+        .collect::<Result<Vec<bool>, _>>()
+        .map_err(Error::host("looking for attached processes"))?;
+    let rt = if alive.contains(&true) {
+        join_runtime(&region, path, how.keys)?
+    } else {
+        let rt = make_runtime(&region, path, mode, how.keys)?;
+        recover(&region, &rt)?;
+        rt
+    };
+    let me = (0..SESSIONS)
+        .find(|n| !alive[*n as usize])
+        .ok_or_else(|| Error::Unusable(format!("{SESSIONS} processes are attached already; end one")))?;
+    if rt.session_taken(me) {
+        reap_one(&region, &rt, me)?;
+    }
+    if !byte_lock::acquire(file, me).map_err(Error::host("locking the region"))? {
+        return Err(Error::Unusable("the region's file does not support locks".into()));
+    }
+    rt.enter_session(me, how.role, how.label);
+    region.commit_word(region.root(OPEN_ROOT), 1)?;
+    Ok((region, rt))
+}
+
+fn make_runtime(region: &Region, path: &Path, mode: u32, keys: u64) -> Result<Runtime> {
+    let what = format!("making the runtime segment {}", path.display());
+    let _ = rustix::fs::unlink(path);
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).map_err(Error::host(&what))?;
+    // Who may open the region may open its runtime segment.
+    let _ = rustix::fs::fchmod(&file, Mode::from_raw_mode(mode & 0o666));
+    let size = Runtime::size(&region.geo, keys);
+    rustix::fs::ftruncate(&file, size).map_err(Error::host(&what))?;
+    let map = Mapping::file(&file, size).map_err(Error::host(&what))?;
+    Runtime::create(map, Some(file), &region.geo, keys)
+}
+
+fn join_runtime(region: &Region, path: &Path, keys: u64) -> Result<Runtime> {
+    let hint = "the pool is in use by a process whose shared memory is not visible here (another container?)";
+    let file = match rustix::fs::open(path, OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()) {
+        Ok(f) => f,
+        Err(Errno::NOENT) => return Err(Error::Unusable(hint.into())),
+        Err(errno) => return Err(Error::Host { what: format!("opening {}", path.display()), errno }),
+    };
+    let size = Runtime::size(&region.geo, keys);
+    let there = rustix::fs::fstat(&file).map_err(Error::host("runtime segment"))?.st_size as u64;
+    if there != size {
+        return Err(Error::Unusable("the pool is in use by another version of this program".into()));
+    }
+    let map = Mapping::file(&file, size).map_err(Error::host("mapping the runtime segment"))?;
+    Runtime::join(map, file, &region.geo, keys)
+}
+
+/// An operation under way: a transaction slot, and the locks it takes.
+pub struct Op<'s> {
+    session: &'s Session,
+    slot: u32,
+    held: SmallVec<[u32; 8]>,
+}
+
+impl<'s> Op<'s> {
+    /// Takes the locks of all `keys`, in an order that cannot deadlock. An operation takes all its locks in
+    /// one call; to take others it [`unlock`](Op::unlock)s first.
+    #[inline]
+    pub fn lock(&mut self, keys: &[u64]) -> Result<()> {
+        debug_assert!(self.held.is_empty(), "all locks are taken at once");
+        let mut numbers: SmallVec<[u32; 8]> = keys.iter().map(|k| Runtime::lock_number(*k)).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        for number in numbers {
+            let lock = self.session.rt.lock(number);
+            while !lock.try_lock(self.slot) {
+                if let Some(slot) = lock.look().owner() {
+                    self.session.wait_for(lock, slot, 20)?;
+                }
+            }
+            self.held.push(number);
+        }
+        Ok(())
+    }
+
+    /// Gives up all locks.
+    #[inline]
+    pub fn unlock(&mut self) {
+        for number in self.held.drain(..).rev() {
+            self.session.rt.lock(number).unlock();
+        }
+    }
+
+    /// Begins a transaction. One at a time: it borrows the operation.
+    #[inline]
+    pub fn tx(&mut self) -> Result<Tx<'_>> {
+        Tx::begin(&self.session.region, &self.session.rt, self.slot)
+    }
+
+    pub fn slot(&self) -> u32 {
+        self.slot
+    }
+
+    pub fn session(&self) -> &'s Session {
+        self.session
+    }
+}
+
+impl Drop for Op<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.unlock();
+        self.session.rt.free_slot(self.slot);
+    }
+}
+
+/// The region's root words that the layer above may use: all but the last.
+pub const USER_ROOTS: u64 = OPEN_ROOT;
+
+/// A user root word.
+pub fn user_root(region: &Region, n: u64) -> Off<u64> {
+    region.root(n.min(USER_ROOTS - 1))
+}

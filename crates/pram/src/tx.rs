@@ -1,0 +1,311 @@
+//! Transactions: an undo log in a persistent slot.
+//!
+//! A slot is a word and a log. The word is the number of the transaction that uses the slot next; a log
+//! record is valid if it carries that number, so a transaction begins with its first valid record and is
+//! committed by one store that moves the number on. No store is needed to begin one.
+//!
+//! ```text
+//! slot:    number (8) | zero (56) | records
+//! record:  offset (48 bits) and length (16) | number, low half (4) | CRC-32C (4) | old bytes, padded to 8
+//! ```
+//! The CRC (of offset, length, number and old bytes) is there where stores reach the medium unordered; it
+//! is 0 on media where visible is durable.
+//!
+//! Ordered steps of a change:
+//! 1. The record's bytes, then the word that validates it; durable. (Else: a changed word with no way back.)
+//! 2. The change in place.
+//! 3. All changes and all fresh objects durable. (Else: a committed transaction with holes.)
+//! 4. The slot's number moves on: committed. Durable.
+//! 5. Freed objects' bits are cleared. (Before 4, a crash would bring back objects that are somebody
+//!    else's by then.)
+//!
+//! Objects that a crash leaves allocated between 1 and 4, or not yet freed after 4, are leaks: see `heap`.
+
+use smallvec::SmallVec;
+
+use crate::error::{Error, Result};
+use crate::heap::{Block, Heap, Tag};
+use crate::mem::Pod;
+use crate::off::Off;
+use crate::region::{Region, SLOT};
+use crate::runtime::Runtime;
+
+/// Where records begin in a slot.
+const LOG: u64 = 64;
+/// Bytes of old content that one transaction can log, headers included.
+pub const LOG_CAPACITY: u64 = SLOT - LOG;
+/// Bytes per record beside the old content.
+pub const RECORD: u64 = 16;
+
+/// An open transaction. Dropping it without [`commit`](Tx::commit) undoes everything.
+#[must_use = "a transaction that is not committed is undone"]
+pub struct Tx<'o> {
+    region: &'o Region,
+    rt: &'o Runtime,
+    slot: u32,
+    number: u64,
+    /// Bytes of the log in use.
+    used: u64,
+    allocated: SmallVec<[u64; 8]>,
+    freed: SmallVec<[u64; 8]>,
+    /// What must be flushed before the commit; stays empty where nothing needs flushing.
+    dirty: SmallVec<[(u64, u64); 8]>,
+    done: bool,
+}
+
+impl<'o> Tx<'o> {
+    pub(crate) fn begin(region: &'o Region, rt: &'o Runtime, slot: u32) -> Result<Tx<'o>> {
+        let number = region.load(Off::new(region.geo.slot(slot)))?;
+        Ok(Tx {
+            region,
+            rt,
+            slot,
+            number,
+            used: 0,
+            allocated: SmallVec::new(),
+            freed: SmallVec::new(),
+            dirty: SmallVec::new(),
+            done: false,
+        })
+    }
+
+    #[inline(always)]
+    pub fn region(&self) -> &'o Region {
+        self.region
+    }
+
+    /// The transaction slot, a small number: what is kept per slot needs no lock while the transaction lives.
+    pub fn slot(&self) -> u32 {
+        self.slot
+    }
+
+    fn heap(&self) -> Heap<'o> {
+        Heap { region: self.region, rt: self.rt }
+    }
+
+    /// Bytes that the undo log can still take, headers included.
+    pub fn room(&self) -> u64 {
+        LOG_CAPACITY - self.used
+    }
+
+    // Changes of what is linked: logged.
+
+    /// Replaces the value at `off`.
+    #[inline(always)]
+    pub fn set<T: Pod>(&mut self, off: Off<T>, value: &T) -> Result<()> {
+        self.set_bytes(off.raw(), value.as_bytes())
+    }
+
+    /// Replaces bytes.
+    #[inline(always)]
+    pub fn set_bytes(&mut self, off: u64, bytes: &[u8]) -> Result<()> {
+        self.log(off, bytes.len() as u64)?;
+        self.region.store(off, bytes)?;
+        self.touch(off, bytes.len() as u64);
+        Ok(())
+    }
+
+    /// Replaces bytes by zeros.
+    pub fn set_zero(&mut self, off: u64, len: u64) -> Result<()> {
+        self.log(off, len)?;
+        self.region.zero(off, len)?;
+        self.touch(off, len);
+        Ok(())
+    }
+
+    /// Moves `len` bytes from `src` to `dst`; the ranges may overlap. Only `dst` is logged.
+    pub fn set_copy(&mut self, src: u64, dst: u64, len: u64) -> Result<()> {
+        self.log(dst, len)?;
+        self.region.copy(src, dst, len)?;
+        self.touch(dst, len);
+        Ok(())
+    }
+
+    // Stores to what nothing links yet, or beyond what its owner says is valid: not logged, but durable
+    // before the commit.
+
+    #[inline(always)]
+    pub fn init<T: Pod>(&mut self, off: Off<T>, value: &T) -> Result<()> {
+        self.init_bytes(off.raw(), value.as_bytes())
+    }
+
+    #[inline(always)]
+    pub fn init_bytes(&mut self, off: u64, bytes: &[u8]) -> Result<()> {
+        self.region.store(off, bytes)?;
+        self.touch(off, bytes.len() as u64);
+        Ok(())
+    }
+
+    pub fn init_zero(&mut self, off: u64, len: u64) -> Result<()> {
+        if len > 0 {
+            self.region.zero(off, len)?;
+            self.touch(off, len);
+        }
+        Ok(())
+    }
+
+    /// Copies `len` bytes inside the region to a place that nothing links yet.
+    pub fn init_copy(&mut self, src: u64, dst: u64, len: u64) -> Result<()> {
+        self.region.copy(src, dst, len)?;
+        self.touch(dst, len);
+        Ok(())
+    }
+
+    // Objects.
+
+    /// Allocates an object of type `tag` and at least `size` bytes; contents undefined. Undone with the
+    /// transaction.
+    #[inline]
+    pub fn alloc(&mut self, tag: Tag, size: u64) -> Result<Block> {
+        let block = self.heap().alloc(self.slot, tag, size.max(1))?;
+        self.allocated.push(block.off);
+        Ok(block)
+    }
+
+    /// Frees the object of type `tag` at `off` when the transaction commits.
+    #[inline]
+    pub fn free(&mut self, off: u64, tag: Tag) -> Result<()> {
+        self.region.resolve(off, tag)?;
+        self.freed.push(off);
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn touch(&mut self, off: u64, len: u64) {
+        if self.region.needs_flush() {
+            self.dirty.push((off, len));
+        }
+    }
+
+    /// Step 1: saves what is at `off`.
+    #[inline]
+    fn log(&mut self, off: u64, len: u64) -> Result<()> {
+        let padded = len.next_multiple_of(8);
+        if len > u64::from(u16::MAX) || self.used + RECORD + padded > LOG_CAPACITY {
+            return Err(Error::LogFull);
+        }
+        let region = self.region;
+        let rec = region.geo.slot(self.slot) + LOG + self.used;
+        if len == 8 && off % 8 == 0 {
+            region.store_word(rec + RECORD, region.load(Off::new(off))?)?;
+        } else {
+            region.copy(off, rec + RECORD, len)?;
+        }
+        let place = off | len << 48;
+        region.store_word(rec, place)?;
+        let crc = if region.needs_flush() { record_crc(region, place, self.number as u32, rec, len)? } else { 0 };
+        region.store_word(rec + 8, u64::from(self.number as u32) | u64::from(crc) << 32)?;
+        region.persist(rec, RECORD + padded);
+        self.used += RECORD + padded;
+        Ok(())
+    }
+
+    /// Makes everything durable at once. A transaction that changed nothing costs nothing.
+    #[inline]
+    pub fn commit(mut self) -> Result<()> {
+        self.done = true;
+        let region = self.region;
+        if region.needs_flush() {
+            for (off, len) in &self.dirty {
+                region.flush(*off, *len);
+            }
+            region.fence();
+        }
+        if self.used > 0 {
+            advance(region, self.slot, self.number)?;
+        }
+        for off in std::mem::take(&mut self.freed) {
+            if let Err(e) = self.heap().free(off) {
+                tracing::error!("freeing {off:#x}: {e}; run `conquest fsck`");
+            }
+        }
+        Ok(())
+    }
+
+    fn undo(&mut self) -> Result<()> {
+        if self.used > 0 {
+            roll_back(self.region, self.slot)?;
+        }
+        for off in std::mem::take(&mut self.allocated) {
+            self.heap().free(off)?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Tx<'_> {
+    fn drop(&mut self) {
+        if !self.done {
+            if let Err(e) = self.undo() {
+                tracing::error!("undoing a transaction: {e}");
+            }
+        }
+    }
+}
+
+fn record_crc(region: &Region, place: u64, number: u32, rec: u64, len: u64) -> Result<u32> {
+    let crc = crc32c::crc32c(&place.to_le_bytes());
+    let crc = crc32c::crc32c_append(crc, &number.to_le_bytes());
+    region.map().crc(crc, rec + RECORD, len)
+}
+
+/// Step 4: the slot belongs to the next transaction. Numbers whose low half is zero are skipped, after
+/// clearing the log, so that no record of 2³² transactions ago is taken for a new one.
+fn advance(region: &Region, slot: u32, number: u64) -> Result<()> {
+    let at = region.geo.slot(slot);
+    let mut next = number.wrapping_add(1);
+    if next as u32 == 0 {
+        next += 1;
+        region.store_word(at, next - 1)?;
+        region.persist(at, 8);
+        region.zero(at + LOG, LOG_CAPACITY)?;
+        region.persist(at + LOG, LOG_CAPACITY);
+    }
+    region.store_word(at, next)?;
+    region.persist(at, 8);
+    Ok(())
+}
+
+/// Undoes what the transaction in `slot` has changed; true if there was one. Can be repeated.
+pub(crate) fn roll_back(region: &Region, slot: u32) -> Result<bool> {
+    let at = region.geo.slot(slot);
+    let number = region.load(Off::new(at))?;
+    let mut records: SmallVec<[(u64, u64, u64); 32]> = SmallVec::new();
+    let mut used = 0;
+    while used + RECORD <= LOG_CAPACITY {
+        let rec = at + LOG + used;
+        let [place, check] = region.read::<[u64; 2]>(Off::new(rec))?;
+        let (off, len) = (place & ((1 << 48) - 1), place >> 48);
+        let padded = len.next_multiple_of(8);
+        // Low half zero marks no transaction: fresh logs are all zeros.
+        if check as u32 == 0 || check as u32 != number as u32 || used + RECORD + padded > LOG_CAPACITY {
+            break;
+        }
+        if region.needs_flush() && (check >> 32) as u32 != record_crc(region, place, number as u32, rec, len)? {
+            break;
+        }
+        records.push((off, len, rec + RECORD));
+        used += RECORD + padded;
+    }
+    if records.is_empty() {
+        return Ok(false);
+    }
+    for (off, len, old) in records.into_iter().rev() {
+        region.copy(old, off, len)?;
+        region.flush(off, len);
+    }
+    region.fence();
+    advance(region, slot, number)?;
+    Ok(true)
+}
+
+/// Gives a fresh region's slots their first transaction number, 1.
+pub(crate) fn format_slots(region: &Region) -> Result<()> {
+    for slot in 0..region.geo.slots as u32 {
+        let at = region.geo.slot(slot);
+        if region.load(Off::new(at))? == 0 {
+            region.commit_word(Off::new(at), 1)?;
+        }
+    }
+    Ok(())
+}
