@@ -6,7 +6,7 @@
 use std::sync::atomic::Ordering;
 
 use crate::error::Result;
-use crate::runtime::{wait, wake, H_EVENT_BELL, H_EVENT_HEAD, SESSIONS, S_CURSOR, S_CURSOR_BELL, S_WATCHING};
+use crate::runtime::{wait, wake, H_EVENT_BELL, H_EVENT_HEAD, S_CURSOR, S_CURSOR_BELL, S_WATCHING};
 use crate::session::Session;
 
 /// Events in the ring.
@@ -51,7 +51,7 @@ impl Session {
     /// Other sessions that watch and hold references to `key`.
     pub fn watchers_of(&self, key: u64) -> bool {
         let rt = self.runtime();
-        (0..SESSIONS).any(|n| n != rt.me() && self.is_watching(n) && rt.refs(n, key).load(Ordering::Acquire) > 0)
+        rt.live().any(|n| n != rt.me() && self.is_watching(n) && rt.refs(n, key).load(Ordering::Acquire) > 0)
     }
 
     /// Tells every watching process, and waits until it knows. Call it without locks.
@@ -68,7 +68,7 @@ impl Session {
         rt.word(at).store(number + 1, Ordering::Release);
         rt.half(H_EVENT_BELL).fetch_add(1, Ordering::AcqRel);
         wake(rt.half(H_EVENT_BELL));
-        for n in (0..SESSIONS).filter(|n| *n != rt.me()) {
+        for n in rt.live().filter(|n| *n != rt.me()) {
             self.await_watcher(n, number)?;
         }
         Ok(())

@@ -327,6 +327,44 @@ impl Region {
         Ok(())
     }
 
+    /// Replaces a word by another if it still is `old`; durable when it returns true. For links that are
+    /// made once and by whoever comes first, outside transactions.
+    pub fn install_word(&self, off: Off<u64>, old: u64, new: u64) -> Result<bool> {
+        let done = self
+            .map
+            .atomic64(off.raw())?
+            .compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire)
+            .is_ok();
+        if done {
+            self.tell(off.raw(), &new.to_le_bytes());
+            self.persist(off.raw(), 8);
+        }
+        Ok(done)
+    }
+
+    /// The same for a byte. Not flushed: durable with the next flush of its line.
+    #[inline(always)]
+    pub fn install_byte(&self, off: Off<u8>, old: u8, new: u8) -> Result<bool> {
+        let done = self
+            .map
+            .atomic8(off.raw())?
+            .compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire)
+            .is_ok();
+        if done {
+            self.tell(off.raw(), &[new]);
+        }
+        Ok(done)
+    }
+
+    /// Stores a byte that no transaction touches at the same time; durable when it returns.
+    #[inline(always)]
+    pub fn commit_byte(&self, off: Off<u8>, byte: u8) -> Result<()> {
+        self.map.atomic8(off.raw())?.store(byte, Ordering::Release);
+        self.tell(off.raw(), &[byte]);
+        self.persist(off.raw(), 1);
+        Ok(())
+    }
+
     // Durability.
 
     #[inline(always)]

@@ -37,6 +37,8 @@ const H_LEAKS: u64 = 40;
 const H_FREE_SEGMENTS: u64 = 48;
 const H_ROTOR: u64 = 56;
 const H_WATCHERS: u64 = 64;
+/// One bit per session that is taken.
+const H_LIVE: u64 = 72;
 pub(crate) const H_EVENT_HEAD: u64 = 128;
 pub(crate) const H_EVENT_BELL: u64 = 136;
 const HEADER: u64 = 4096;
@@ -293,15 +295,28 @@ impl Runtime {
         self.session(n, S_ROLE).store(role, Ordering::Relaxed);
         self.session(n, S_WATCHING).store(0, Ordering::Relaxed);
         self.session(n, S_STATE).store(1, Ordering::Release);
+        self.header(H_LIVE).fetch_or(1 << n, Ordering::SeqCst);
         self.me.store(n, Ordering::Relaxed);
     }
 
     pub(crate) fn leave_session(&self, n: u32) {
         self.session(n, S_WATCHING).store(0, Ordering::Relaxed);
         self.session(n, S_STATE).store(0, Ordering::Release);
+        self.header(H_LIVE).fetch_and(!(1 << n), Ordering::SeqCst);
         // A watcher may have died watching: count afresh.
         let watchers = (0..SESSIONS).filter(|s| self.session(*s, S_WATCHING).load(Ordering::Relaxed) != 0).count();
         self.header(H_WATCHERS).store(watchers as u64, Ordering::Release);
+    }
+
+    /// Numbers of the sessions that are taken.
+    #[inline(always)]
+    pub fn live(&self) -> impl Iterator<Item = u32> {
+        let mut bits = self.header(H_LIVE).load(Ordering::SeqCst);
+        std::iter::from_fn(move || {
+            let n = bits.trailing_zeros();
+            bits &= bits.wrapping_sub(1);
+            (n < SESSIONS).then_some(n)
+        })
     }
 
     pub(crate) fn watchers(&self) -> &AtomicU64 {

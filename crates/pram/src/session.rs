@@ -193,7 +193,7 @@ impl Session {
     /// Takes `n` references to `key`.
     #[inline]
     pub fn retain(&self, key: u64, n: u32) {
-        self.rt.refs(self.rt.me(), key).fetch_add(n, Ordering::AcqRel);
+        self.rt.refs(self.rt.me(), key).fetch_add(n, Ordering::SeqCst);
     }
 
     /// Gives back `n` references; returns how many this process has left.
@@ -212,7 +212,7 @@ impl Session {
 
     /// Does any attached process hold a reference to `key`?
     pub fn is_referenced(&self, key: u64) -> bool {
-        (0..SESSIONS).any(|s| self.rt.session_taken(s) && self.rt.refs(s, key).load(Ordering::Acquire) > 0)
+        self.rt.live().any(|s| self.rt.refs(s, key).load(Ordering::SeqCst) > 0)
     }
 
     // The death of others.
