@@ -1,1 +1,58 @@
-//! bench
+//! The papers' workloads, run side by side on Conquest and on the host's file systems.
+//!
+//! Every figure is a ratio measured in one run: the rounds of all file systems are interleaved
+//! (A B C A B C), a ratio is the median of the ratios of the single rounds, and a system that the
+//! machine cannot provide is reported as skipped with the reason, never as good.
+//!
+//! | module | responsibility |
+//! | --- | --- |
+//! | [`args`] | the command line of `conquest bench` |
+//! | [`place`] | what a workload runs on: a mounted directory or a pool in this process, one trait |
+//! | [`hosts`] | tmpfs, and ext4, XFS and btrfs on loop devices; made and torn down here |
+//! | [`conquest`] | pools, and mounts of them through the `conquest` program |
+//! | [`subject`] | the list of file systems under test |
+//! | [`supervise`] | a private namespace, and cleaning up however the run ends |
+//! | [`workload`] | one module per workload |
+//! | [`goals`] | the numbers to reach, and the verdict on a measured one |
+//! | [`report`], [`table`] | what was measured, as JSON and for a reader |
+//! | [`stats`], [`rng`], [`clock`], [`cpu`] | medians, seeded numbers, time, pinning |
+//!
+//! Data flow: args → subjects → rounds of a workload → [`report::Section`] → [`goals::Finding`] → table and
+//! JSON.
+
+#![forbid(unsafe_code)]
+
+pub mod args;
+mod clock;
+mod conquest;
+mod context;
+mod cpu;
+mod error;
+mod goals;
+mod hosts;
+mod place;
+mod report;
+mod rng;
+mod stats;
+mod subject;
+mod supervise;
+mod table;
+mod workload;
+
+pub use args::Args;
+pub use error::Error;
+
+/// Runs what the command line asks for, prints the tables and writes the JSON.
+///
+/// An error at the end also tells of single file systems that failed in the course of a workload; their
+/// rows are in the report as failed.
+pub fn run(args: Args) -> Result<(), Error> {
+    if let args::What::Worker(worker) = &args.what {
+        return workload::scale::work(worker);
+    }
+    if supervise::is_supervised() {
+        workload::run(&args)
+    } else {
+        supervise::run_supervised()
+    }
+}

@@ -1,0 +1,205 @@
+//! The command line of `conquest bench`.
+
+use std::path::PathBuf;
+
+use clap::{Subcommand, ValueEnum};
+
+/// Measure Conquest against the file systems of this machine, side by side.
+///
+/// tmpfs, and ext4, XFS and btrfs on loop devices over tmpfs, are made and removed by the benchmark
+/// itself, in a mount namespace of its own; that needs root. What cannot be had is reported as skipped.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    pub what: What,
+
+    /// Write all rounds and medians to FILE as JSON
+    #[arg(long, global = true, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+
+    /// Much smaller sizes, to see that everything works; the figures mean little
+    #[arg(long, global = true)]
+    pub quick: bool,
+
+    /// Rounds per file system, interleaved [default: depends on the workload]
+    #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u32).range(1..1000))]
+    pub rounds: Option<u32>,
+
+    /// The file systems to run on [default: all that the workload compares]
+    #[arg(long, global = true, value_name = "NAME,...", value_delimiter = ',')]
+    pub on: Vec<Kind>,
+
+    /// The conquest program to mount with [default: this one]
+    #[arg(long, global = true, value_name = "PATH")]
+    pub program: Option<PathBuf>,
+}
+
+/// A file system under test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Kind {
+    Tmpfs,
+    Ext4,
+    Xfs,
+    Btrfs,
+    /// Conquest in this process
+    Inproc,
+    /// Conquest mounted over io_uring
+    Uring,
+    /// Conquest mounted over /dev/fuse
+    Dev,
+}
+
+impl Kind {
+    pub const ALL: [Kind; 7] = [Kind::Tmpfs, Kind::Ext4, Kind::Xfs, Kind::Btrfs, Kind::Inproc, Kind::Uring, Kind::Dev];
+
+    /// How reports call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Tmpfs => "tmpfs",
+            Kind::Ext4 => "ext4",
+            Kind::Xfs => "xfs",
+            Kind::Btrfs => "btrfs",
+            Kind::Inproc => "conquest",
+            Kind::Uring => "conquest+uring",
+            Kind::Dev => "conquest+dev",
+        }
+    }
+}
+
+/// The workload.
+#[derive(Clone, Debug, Subcommand)]
+pub enum What {
+    /// Sprite LFS small files (Figure 5.1 of the Conquest paper)
+    Smallfile(Smallfile),
+    /// Two threads, and two processes, against one, in different directories
+    Scale(Scale),
+    /// PostMark (Figures 5.3 and 5.4 of the Conquest paper)
+    Postmark(Postmark),
+    /// A directory of a million entries against directories of a thousand
+    Bigdir(Bigdir),
+    /// Opening a pool with a million files against an empty one
+    Open(Files),
+    /// Checking a pool with a million files on one core
+    Fsck(Files),
+    /// Persistent RAM per file and per directory entry
+    Memory(Memory),
+    /// Everything, with one table of the numbers to reach
+    All,
+    #[command(hide = true)]
+    Worker(Worker),
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub struct Smallfile {
+    /// Files per round
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = at_least_one)]
+    pub files: usize,
+    /// Directories they are spread over
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = at_least_one)]
+    pub dirs: usize,
+    /// Bytes per file
+    #[arg(long, value_name = "BYTES", default_value_t = 1024, value_parser = at_least_one)]
+    pub size: usize,
+    /// Files of the phase that syncs each
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = at_least_one)]
+    pub synced: usize,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub struct Scale {
+    /// Files per worker and round
+    #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = at_least_one)]
+    pub files: usize,
+    /// Directories per worker
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = at_least_one)]
+    pub dirs: usize,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub struct Postmark {
+    /// Sizes of the file set
+    #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = at_least_one,
+          default_values_t = [5_000, 10_000, 15_000, 20_000, 25_000, 30_000])]
+    pub files: Vec<usize>,
+    /// Transactions per run (the paper: 200,000)
+    #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = at_least_one)]
+    pub transactions: usize,
+    /// Bytes per read or write call
+    #[arg(long, value_name = "BYTES", default_value_t = 512, value_parser = at_least_one)]
+    pub block: usize,
+    /// Also run the `postmark` program on each mounted file system
+    #[arg(long)]
+    pub postmark_binary: bool,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub struct Bigdir {
+    /// Entries of the big directory, and of all small ones together
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = at_least_one)]
+    pub entries: usize,
+    /// Entries of a small directory
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = at_least_one)]
+    pub small: usize,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub struct Files {
+    /// Files in the pool
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = at_least_one)]
+    pub files: usize,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub struct Memory {
+    /// Files, and entries, to divide by
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = at_least_one)]
+    pub files: usize,
+}
+
+/// One process of `scale`: told what to do on stdin.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Worker {
+    pub pool: PathBuf,
+    pub id: usize,
+    pub cpu: usize,
+    pub files: usize,
+    pub dirs: usize,
+}
+
+fn at_least_one(text: &str) -> Result<usize, String> {
+    match text.replace('_', "").parse() {
+        Ok(0) => Err("must be at least 1".into()),
+        Ok(n) => Ok(n),
+        Err(e) => Err(format!("{e}")),
+    }
+}
+
+/// The options of a workload as they are when none is given.
+pub fn defaults<T: clap::Args>() -> T {
+    let command = T::augment_args(clap::Command::new("defaults"));
+    let matches = command.get_matches_from(["defaults"]);
+    // Every option has a default, which the test below holds.
+    T::from_arg_matches(&matches).unwrap_or_else(|e| e.exit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_option_of_a_workload_has_a_default() {
+        assert_eq!(defaults::<Smallfile>().files, 10_000);
+        assert_eq!(defaults::<Scale>().dirs, 100);
+        assert_eq!(defaults::<Postmark>().files.len(), 6);
+        assert_eq!(defaults::<Bigdir>().entries, 1_000_000);
+        assert_eq!(defaults::<Files>().files, 1_000_000);
+        assert_eq!(defaults::<Memory>().files, 100_000);
+    }
+
+    #[test]
+    fn sizes_of_zero_are_refused() {
+        assert!(at_least_one("0").is_err());
+        assert!(at_least_one("-1").is_err());
+        assert_eq!(at_least_one("30_000"), Ok(30_000));
+    }
+}

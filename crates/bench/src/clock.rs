@@ -1,0 +1,22 @@
+//! Time: one monotonic clock that all processes of the machine share.
+
+use rustix::time::{clock_gettime, ClockId};
+
+/// Nanoseconds of the monotonic clock, comparable between processes.
+pub fn now() -> u64 {
+    let t = clock_gettime(ClockId::Monotonic);
+    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}
+
+/// Spins until `when`: threads and processes that spin to the same instant start together to well below a
+/// microsecond, which waking up from a barrier would not give.
+pub fn spin_until(when: u64) {
+    while now() < when {
+        std::hint::spin_loop();
+    }
+}
+
+/// Microseconds per operation since `start`.
+pub fn us_per_op(start: u64, operations: usize) -> f64 {
+    (now() - start) as f64 / 1000.0 / operations as f64
+}

@@ -1,0 +1,57 @@
+//! What can go wrong in a run.
+
+use std::io;
+use std::path::PathBuf;
+
+use rustix::io::Errno;
+
+/// Why a benchmark could not be run, or not to its end.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// An operation on Conquest in this process failed.
+    #[error("{0}")]
+    Fs(#[from] fs::Error),
+    /// A system call of a workload failed.
+    #[error("{0}")]
+    System(#[from] Errno),
+    /// Something around the workloads failed.
+    #[error("{what}: {source}")]
+    Io { what: String, source: io::Error },
+    /// A program that the benchmark runs failed; the text is what it said.
+    #[error("{program}: {said}")]
+    Program { program: String, said: String },
+    /// A file system gave a wrong answer under load.
+    #[error("wrong answer: {0}")]
+    Wrong(String),
+    /// Where in a workload it happened.
+    #[error("{place}: {source}")]
+    At { place: String, source: Box<Error> },
+    /// The command line asks for something impossible.
+    #[error("{0}")]
+    Usage(String),
+    /// Some file systems failed; the report has the rows of the others.
+    #[error("{} of the file systems failed:\n{}", .0.len(), .0.join("\n"))]
+    Failed(Vec<String>),
+    /// The supervised run ended with this status; it has said why.
+    #[error("the benchmark ended with status {0}")]
+    Ended(i32),
+}
+
+impl Error {
+    /// Adds where it happened.
+    pub fn at(self, place: impl Into<String>) -> Error {
+        Error::At { place: place.into(), source: Box::new(self) }
+    }
+
+    /// An error of the operating system outside the workloads.
+    pub fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
+        let what = what.into();
+        move |source| Error::Io { what, source }
+    }
+
+    /// The same for a file or directory.
+    pub fn file(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Error {
+        Error::io(path.into().display().to_string())
+    }
+}

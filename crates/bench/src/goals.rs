@@ -1,0 +1,145 @@
+//! The numbers to reach, and the verdict on a measured one.
+
+use serde::Serialize;
+
+/// Which side of a goal is the good one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Sense {
+    AtLeast,
+    AtMost,
+}
+
+/// A number to reach.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Goal {
+    pub sense: Sense,
+    pub required: f64,
+    pub aim: f64,
+    /// Behind the number: `x`, `s`, `B`.
+    pub unit: &'static str,
+}
+
+impl Goal {
+    /// A factor to reach or exceed.
+    pub const fn factor(required: f64, aim: f64) -> Goal {
+        Goal { sense: Sense::AtLeast, required, aim, unit: "x" }
+    }
+
+    /// A factor not to exceed.
+    pub const fn at_most(required: f64, aim: f64) -> Goal {
+        Goal { sense: Sense::AtMost, required, aim, unit: "x" }
+    }
+
+    /// A quantity not to exceed.
+    pub const fn quantity(required: f64, aim: f64, unit: &'static str) -> Goal {
+        Goal { sense: Sense::AtMost, required, aim, unit }
+    }
+
+    fn met(&self, value: f64, bound: f64) -> bool {
+        match self.sense {
+            Sense::AtLeast => value >= bound,
+            Sense::AtMost => value <= bound,
+        }
+    }
+
+    /// A bound as the table shows it.
+    pub fn show(&self, bound: f64) -> String {
+        let sign = if self.sense == Sense::AtLeast { ">=" } else { "<=" };
+        format!("{sign} {}", quantity(bound, self.unit))
+    }
+}
+
+/// A number with its unit, in as many digits as matter.
+pub fn quantity(value: f64, unit: &str) -> String {
+    if value >= 100.0 || value.fract() == 0.0 && value.abs() < 1e6 {
+        format!("{value:.0} {unit}")
+    } else {
+        format!("{value:.2} {unit}")
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// Better than the aim.
+    Aim,
+    /// What is required.
+    Reached,
+    Missed,
+    /// Not measured, for the reason given.
+    Skipped,
+}
+
+impl Verdict {
+    pub fn word(self) -> &'static str {
+        match self {
+            Verdict::Aim => "aim reached",
+            Verdict::Reached => "reached",
+            Verdict::Missed => "MISSED",
+            Verdict::Skipped => "skipped",
+        }
+    }
+}
+
+/// One row of the table of numbers to reach.
+#[derive(Clone, Debug, Serialize)]
+pub struct Finding {
+    pub what: String,
+    /// The absolute figures, as a text.
+    pub measured: String,
+    pub value: Option<f64>,
+    pub goal: Goal,
+    pub verdict: Verdict,
+    /// Why it was skipped.
+    pub reason: Option<String>,
+}
+
+impl Finding {
+    /// Judges a value, or the reason for not having one.
+    pub fn judge(what: impl Into<String>, goal: Goal, measured: String, value: Result<f64, String>) -> Finding {
+        let what = what.into();
+        match value {
+            Ok(v) => {
+                let verdict = match (goal.met(v, goal.aim), goal.met(v, goal.required)) {
+                    (true, _) => Verdict::Aim,
+                    (false, true) => Verdict::Reached,
+                    (false, false) => Verdict::Missed,
+                };
+                Finding { what, measured, value: Some(v), goal, verdict, reason: None }
+            }
+            Err(reason) => {
+                Finding { what, measured, value: None, goal, verdict: Verdict::Skipped, reason: Some(reason) }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn verdict(goal: Goal, value: f64) -> Verdict {
+        Finding::judge("x", goal, String::new(), Ok(value)).verdict
+    }
+
+    #[test]
+    fn verdicts_respect_the_sense() {
+        let faster = Goal::factor(8.0, 15.0);
+        assert_eq!(verdict(faster, 20.0), Verdict::Aim);
+        assert_eq!(verdict(faster, 8.0), Verdict::Reached);
+        assert_eq!(verdict(faster, 7.9), Verdict::Missed);
+        let smaller = Goal::quantity(160.0, 110.0, "B");
+        assert_eq!(verdict(smaller, 90.0), Verdict::Aim);
+        assert_eq!(verdict(smaller, 150.0), Verdict::Reached);
+        assert_eq!(verdict(smaller, 170.0), Verdict::Missed);
+    }
+
+    #[test]
+    fn no_figure_is_never_a_success() {
+        assert_eq!(verdict(Goal::factor(1.0, 2.0), f64::NAN), Verdict::Missed);
+        assert_eq!(verdict(Goal::at_most(1.0, 2.0), f64::NAN), Verdict::Missed);
+        let none = Finding::judge("x", Goal::factor(1.0, 2.0), String::new(), Err("no root".into()));
+        assert_eq!(none.verdict, Verdict::Skipped);
+    }
+}

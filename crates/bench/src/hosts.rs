@@ -1,0 +1,111 @@
+//! The host's file systems: tmpfs, and ext4, XFS and btrfs on loop devices over tmpfs.
+//!
+//! Each is made here and lives as long as its [`Host`]. Images are sparse files on the tmpfs of the run, so
+//! that the disk costs them nothing either: what is measured is their code, as with Conquest.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use rustix::mount::UnmountFlags;
+
+use crate::args::Kind;
+use crate::error::Error;
+
+/// A mounted file system of the host; dropping it unmounts it and removes its image.
+pub struct Host {
+    pub dir: PathBuf,
+    image: Option<PathBuf>,
+}
+
+impl Host {
+    /// Makes and mounts a file system of `bytes` below `base`. The loop device is the kernel's to give back:
+    /// it is attached by mount with autoclear.
+    pub fn make(kind: Kind, base: &Path, bytes: u64) -> Result<Host, Error> {
+        let dir = base.join(kind.name());
+        std::fs::create_dir_all(&dir).map_err(Error::file(&dir))?;
+        let Some((program, options)) = mkfs(kind) else {
+            let mounted = mount(&["-t", "tmpfs", "-o", &format!("size={bytes},mode=700"), "tmpfs"], &dir);
+            // Who may not mount still has the tmpfs that the run itself lies on.
+            return if is_tmpfs(&dir) {
+                Ok(Host { dir, image: None })
+            } else {
+                mounted.map(|()| Host { dir, image: None })
+            };
+        };
+        let image = base.join(format!("{}.img", kind.name()));
+        let file = File::create(&image).map_err(Error::file(&image))?;
+        file.set_len(bytes).map_err(Error::file(&image))?;
+        // From here on dropping it cleans up.
+        let host = Host { dir, image: Some(image.clone()) };
+        run(Command::new(program).args(options).arg(&image))?;
+        mount(&["-t", kind.name(), "-o", "loop", &image.display().to_string()], &host.dir)?;
+        Ok(host)
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        unmount(&self.dir);
+        if let Some(image) = &self.image {
+            // Fails only if it is gone already.
+            let _ = std::fs::remove_file(image);
+        }
+    }
+}
+
+/// The program that makes a file system, and its options. ext4 initialises its tables at once: otherwise a
+/// kernel thread would do so during the measurement.
+fn mkfs(kind: Kind) -> Option<(&'static str, &'static [&'static str])> {
+    match kind {
+        Kind::Ext4 => Some(("mkfs.ext4", &["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"])),
+        Kind::Xfs => Some(("mkfs.xfs", &["-q", "-f"])),
+        Kind::Btrfs => Some(("mkfs.btrfs", &["-q", "-f"])),
+        Kind::Tmpfs | Kind::Inproc | Kind::Uring | Kind::Dev => None,
+    }
+}
+
+fn mount(arguments: &[&str], dir: &Path) -> Result<(), Error> {
+    run(Command::new("mount").args(arguments).arg(dir)).map(drop)
+}
+
+fn is_tmpfs(dir: &Path) -> bool {
+    // TMPFS_MAGIC; the type of the field differs between architectures.
+    rustix::fs::statfs(dir).is_ok_and(|s| s.f_type == 0x0102_1994)
+}
+
+/// Unmounts `dir`, at the latest when its last user has gone.
+pub fn unmount(dir: &Path) {
+    if rustix::mount::unmount(dir, UnmountFlags::empty()).is_err() {
+        // Not mounted at all is fine here.
+        let _ = rustix::mount::unmount(dir, UnmountFlags::DETACH);
+    }
+}
+
+/// Runs a program to its end; what it says on stderr becomes the error.
+pub fn run(command: &mut Command) -> Result<String, Error> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let failed = |said: String| Error::Program { program: program.clone(), said };
+    let output = command.stdin(Stdio::null()).output().map_err(|e| match e.kind() {
+        std::io::ErrorKind::NotFound => failed("not installed".into()),
+        _ => failed(e.to_string()),
+    })?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let said = String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ");
+    Err(failed(if said.is_empty() { output.status.to_string() } else { said }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_is_missing_or_fails_says_so() {
+        let missing = run(&mut Command::new("conquest-no-such-program")).expect_err("missing");
+        assert!(missing.to_string().contains("not installed"), "{missing}");
+        let failing = run(Command::new("sh").args(["-c", "echo no room >&2; exit 3"])).expect_err("fails");
+        assert_eq!(failing.to_string(), "sh: no room");
+    }
+}

@@ -1,0 +1,199 @@
+//! What was measured: every round, for the JSON and for the tables.
+
+use serde::Serialize;
+
+use crate::goals::Finding;
+use crate::stats::{median, median_ratio};
+use crate::subject::Skipped;
+
+/// One workload's figures: subjects × measures, each with all its rounds.
+#[derive(Clone, Debug, Serialize)]
+pub struct Section {
+    pub id: &'static str,
+    pub title: String,
+    /// Of the figures, such as `us/op`.
+    pub unit: &'static str,
+    pub notes: Vec<String>,
+    /// The subject that the table's ratios are against.
+    pub baseline: Option<&'static str>,
+    /// Is more better (a rate) or worse (a time)?
+    pub more_is_better: bool,
+    pub skipped: Vec<Skipped>,
+    pub series: Vec<Series>,
+}
+
+/// The rounds of one measure on one subject.
+#[derive(Clone, Debug, Serialize)]
+pub struct Series {
+    pub subject: String,
+    pub measure: String,
+    pub rounds: Vec<f64>,
+    pub median: f64,
+}
+
+impl Section {
+    /// A section of times.
+    pub fn times(id: &'static str, title: impl Into<String>, unit: &'static str) -> Section {
+        Section {
+            id,
+            title: title.into(),
+            unit,
+            notes: Vec::new(),
+            baseline: None,
+            more_is_better: false,
+            skipped: Vec::new(),
+            series: Vec::new(),
+        }
+    }
+
+    /// A section of rates.
+    pub fn rates(id: &'static str, title: impl Into<String>, unit: &'static str) -> Section {
+        Section { more_is_better: true, ..Section::times(id, title, unit) }
+    }
+
+    /// Adds one round's figure.
+    pub fn add(&mut self, subject: &str, measure: &str, figure: f64) {
+        let found = self.series.iter_mut().find(|s| s.subject == subject && s.measure == measure);
+        match found {
+            Some(series) => {
+                series.rounds.push(figure);
+                series.median = median(&series.rounds);
+            }
+            None => self.series.push(Series {
+                subject: subject.into(),
+                measure: measure.into(),
+                rounds: vec![figure],
+                median: figure,
+            }),
+        }
+    }
+
+    /// Takes a subject out that failed: half its rounds would be compared with the wrong ones of others.
+    pub fn fail(&mut self, subject: &'static str, reason: String) {
+        self.series.retain(|s| s.subject != subject);
+        self.skipped.push(Skipped { subject, reason: format!("FAILED: {reason}") });
+    }
+
+    pub fn get(&self, subject: &str, measure: &str) -> Option<&Series> {
+        self.series.iter().find(|s| s.subject == subject && s.measure == measure)
+    }
+
+    /// How many times the figure of `under` that of `over` is, for one measure; or why that is not known.
+    pub fn ratio(&self, measure: &str, over: &str, under: &str) -> Result<f64, String> {
+        self.ratio_of((over, measure), (under, measure))
+    }
+
+    /// The same between any two series, each named by subject and measure.
+    pub fn ratio_of(&self, over: (&str, &str), under: (&str, &str)) -> Result<f64, String> {
+        let over = self.rounds_of(over)?;
+        let under = self.rounds_of(under)?;
+        Ok(median_ratio(over, under))
+    }
+
+    fn rounds_of(&self, (subject, measure): (&str, &str)) -> Result<&[f64], String> {
+        if let Some(series) = self.get(subject, measure) {
+            return Ok(&series.rounds);
+        }
+        let skipped = self.skipped.iter().find(|s| s.subject == subject);
+        Err(skipped.map_or(format!("{subject} was not measured"), |s| format!("{}: {}", s.subject, s.reason)))
+    }
+
+    /// The median as a text with its unit, for the column of what was measured.
+    pub fn text(&self, subject: &str, measure: &str) -> String {
+        self.get(subject, measure).map_or("-".into(), |s| format!("{:.2}", s.median))
+    }
+
+    /// Subjects and measures in the order of their first appearance.
+    pub fn subjects(&self) -> Vec<&str> {
+        in_order(self.series.iter().map(|s| s.subject.as_str()))
+    }
+
+    pub fn measures(&self) -> Vec<&str> {
+        in_order(self.series.iter().map(|s| s.measure.as_str()))
+    }
+}
+
+fn in_order<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    let mut seen = Vec::new();
+    for name in names {
+        if !seen.contains(&name) {
+            seen.push(name);
+        }
+    }
+    seen
+}
+
+/// What one workload has to say.
+#[derive(Debug, Default, Serialize)]
+pub struct Outcome {
+    pub sections: Vec<Section>,
+    pub findings: Vec<Finding>,
+}
+
+impl Outcome {
+    pub fn extend(&mut self, other: Outcome) {
+        self.sections.extend(other.sections);
+        self.findings.extend(other.findings);
+    }
+}
+
+/// The whole run, as `--json` writes it.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    pub program: &'static str,
+    pub version: &'static str,
+    pub quick: bool,
+    pub machine: Machine,
+    #[serde(flatten)]
+    pub outcome: Outcome,
+    pub failures: Vec<String>,
+}
+
+/// The machine, as far as it bears on the figures.
+#[derive(Debug, Serialize)]
+pub struct Machine {
+    pub kernel: String,
+    pub processor: String,
+    pub processors: usize,
+}
+
+impl Machine {
+    pub fn this() -> Machine {
+        let kernel = rustix::system::uname().release().to_string_lossy().into_owned();
+        let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let model = info.lines().find_map(|l| l.strip_prefix("model name").and_then(|l| l.split_once(':')));
+        Machine {
+            kernel,
+            processor: model.map_or("unknown".into(), |(_, name)| name.trim().into()),
+            processors: std::thread::available_parallelism().map_or(1, usize::from),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn section() -> Section {
+        let mut section = Section::times("t", "t", "us");
+        for (a, b) in [(2.0, 4.0), (3.0, 9.0), (2.0, 4.0)] {
+            section.add("a", "create", a);
+            section.add("b", "create", b);
+        }
+        section
+    }
+
+    #[test]
+    fn ratios_pair_the_rounds() {
+        assert_eq!(section().ratio("create", "b", "a"), Ok(2.0));
+    }
+
+    #[test]
+    fn what_failed_has_no_ratio_but_a_reason() {
+        let mut section = section();
+        section.fail("b", "no room".into());
+        let reason = section.ratio("create", "b", "a").expect_err("no ratio");
+        assert!(reason.contains("FAILED: no room"), "{reason}");
+        assert!(section.ratio("create", "c", "a").expect_err("no ratio").contains("not measured"));
+    }
+}

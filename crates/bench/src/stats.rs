@@ -1,0 +1,38 @@
+//! Medians. Means do not appear: one preempted round would move them.
+
+/// The median of `values`; NaN if there is none, which every comparison then fails.
+pub fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    match sorted.len() {
+        0 => f64::NAN,
+        n if n % 2 == 1 => sorted[n / 2],
+        n => (sorted[n / 2 - 1] + sorted[n / 2]) / 2.0,
+    }
+}
+
+/// The median of the ratios of single rounds: each round compares neighbours in time, so that what slows
+/// the machine down for some rounds slows down both sides of them.
+pub fn median_ratio(over: &[f64], under: &[f64]) -> f64 {
+    let ratios: Vec<f64> = over.iter().zip(under).map(|(a, b)| a / b).collect();
+    median(&ratios)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn median_of_odd_even_and_none() {
+        assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
+        assert!(median(&[]).is_nan());
+    }
+
+    #[test]
+    fn a_slow_round_does_not_move_the_ratio() {
+        let over = [10.0, 100.0, 10.0];
+        let under = [5.0, 50.0, 5.0];
+        assert_eq!(median_ratio(&over, &under), 2.0);
+    }
+}

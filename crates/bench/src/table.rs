@@ -1,0 +1,133 @@
+//! Tables for a reader.
+
+use std::fmt::Write;
+
+use crate::goals::{quantity, Finding};
+use crate::report::Section;
+
+/// A section: subjects down, measures across, medians, and ratios against the baseline below them.
+pub fn section(section: &Section) -> String {
+    let mut out = format!("\n{} [{}, medians]\n", section.title, section.unit);
+    let measures = section.measures();
+    let mut rows = vec![header(&measures)];
+    for subject in section.subjects() {
+        rows.push(row(subject, &measures, |m| section.get(subject, m).map(|s| number(s.median))));
+    }
+    if let Some(base) = section.baseline.filter(|b| section.subjects().contains(b)) {
+        rows.push(Vec::new());
+        rows.push(vec![format!("times as fast as {base}")]);
+        for subject in section.subjects().into_iter().filter(|s| *s != base) {
+            rows.push(row(subject, &measures, |m| factor(section, m, subject, base)));
+        }
+    }
+    out.push_str(&align(&rows));
+    for skipped in &section.skipped {
+        let _ = writeln!(out, "  skipped {}: {}", skipped.subject, skipped.reason);
+    }
+    for note in &section.notes {
+        let _ = writeln!(out, "  {note}");
+    }
+    out
+}
+
+/// How much better than the baseline: above 1 is better for times and for rates.
+fn factor(section: &Section, measure: &str, subject: &str, base: &str) -> Option<String> {
+    let (over, under) = if section.more_is_better { (subject, base) } else { (base, subject) };
+    section.ratio(measure, over, under).ok().map(|r| format!("{r:.2} x"))
+}
+
+/// The numbers to reach.
+pub fn findings(findings: &[Finding], quick: bool) -> String {
+    let mut rows = vec![["what", "measured", "result", "at least", "aim", "verdict"].map(String::from).to_vec()];
+    for f in findings {
+        let value = f.value.map_or("-".into(), |v| quantity(v, f.goal.unit));
+        let word = f.verdict.word().to_owned();
+        rows.push(vec![
+            f.what.clone(),
+            f.measured.clone(),
+            value,
+            f.goal.show(f.goal.required),
+            f.goal.show(f.goal.aim),
+            word,
+        ]);
+    }
+    let mut out = String::from("\nNumbers to reach\n");
+    out.push_str(&align(&rows));
+    let mut reasons: Vec<&String> = findings.iter().filter_map(|f| f.reason.as_ref()).collect();
+    reasons.dedup();
+    for reason in reasons {
+        let _ = writeln!(out, "  skipped: {reason}");
+    }
+    if quick {
+        out.push_str("  --quick: reduced sizes, few rounds; the verdicts mean little\n");
+    }
+    out
+}
+
+fn header(measures: &[&str]) -> Vec<String> {
+    std::iter::once(String::new()).chain(measures.iter().map(|m| (*m).to_owned())).collect()
+}
+
+fn row(subject: &str, measures: &[&str], cell: impl Fn(&str) -> Option<String>) -> Vec<String> {
+    let cells = measures.iter().map(|m| cell(m).unwrap_or_else(|| "-".into()));
+    std::iter::once(subject.to_owned()).chain(cells).collect()
+}
+
+fn number(value: f64) -> String {
+    match value {
+        v if v >= 1000.0 => format!("{v:.0}"),
+        v if v >= 100.0 => format!("{v:.1}"),
+        v if v >= 1.0 => format!("{v:.2}"),
+        v => format!("{v:.3}"),
+    }
+}
+
+/// Columns as wide as their widest cell, the first to the left, the others to the right. Rows of one cell
+/// are headings and do not count.
+fn align(rows: &[Vec<String>]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |c: usize| {
+        let cells = rows.iter().filter(|r| r.len() > 1).filter_map(|r| r.get(c));
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let mut out = String::new();
+    for cells in rows {
+        let mut line = String::from("  ");
+        for (c, cell) in cells.iter().enumerate() {
+            let pad = widths[c].saturating_sub(cell.chars().count());
+            let _ = match c {
+                0 => write!(line, "{cell}{}", " ".repeat(pad)),
+                _ => write!(line, "  {}{cell}", " ".repeat(pad)),
+            };
+        }
+        out.push_str(line.trim_end());
+        out.push('\n');
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::goals::Goal;
+
+    #[test]
+    fn a_section_shows_medians_factors_and_what_was_skipped() {
+        let mut s = Section::times("t", "Small files", "us/op");
+        s.baseline = Some("tmpfs");
+        s.add("tmpfs", "create", 8.0);
+        s.add("conquest", "create", 0.5);
+        s.fail("ext4", "no root".into());
+        let text = section(&s);
+        assert!(text.contains("16.00 x"), "{text}");
+        assert!(text.contains("skipped ext4: FAILED: no root"), "{text}");
+    }
+
+    #[test]
+    fn a_finding_shows_its_bounds() {
+        let f = Finding::judge("create", Goal::factor(8.0, 15.0), "0.5 / 8 us".into(), Ok(16.0));
+        let text = findings(&[f], false);
+        assert!(text.contains(">= 8 x") && text.contains(">= 15 x") && text.contains("aim reached"), "{text}");
+    }
+}

@@ -1,0 +1,95 @@
+//! The workloads, and running the ones that are asked for.
+
+use std::path::Path;
+
+use crate::args::{defaults, Args, What};
+use crate::context::Context;
+use crate::error::Error;
+use crate::report::{Machine, Outcome, Report};
+use crate::supervise::Base;
+use crate::table;
+
+mod bigdir;
+mod check;
+mod memory;
+mod open;
+mod plan;
+mod postmark;
+mod program;
+pub mod scale;
+mod smallfile;
+mod tree;
+
+/// Runs what `args` asks for, prints it and writes the JSON.
+pub fn run(args: &Args) -> Result<(), Error> {
+    let base = Base::take()?;
+    let context = Context::new(args, base.path().to_owned())?;
+    let outcome = measure(&args.what, &context)?;
+    if !outcome.findings.is_empty() {
+        context.progress.print(&table::findings(&outcome.findings, context.quick));
+    }
+    let quick = context.quick;
+    let failures = context.into_failures();
+    if let Some(file) = &args.json {
+        write_json(file, outcome, quick, failures.clone())?;
+    }
+    if failures.is_empty() {
+        Ok(())
+    } else {
+        Err(Error::Failed(failures))
+    }
+}
+
+/// Runs one workload, or all, printing each one's tables as soon as they are known.
+fn measure(what: &What, context: &Context) -> Result<Outcome, Error> {
+    let outcome = match what {
+        What::Smallfile(args) => smallfile::run(context, args)?,
+        What::Scale(args) => scale::run(context, args)?,
+        What::Postmark(args) => postmark::run(context, args)?,
+        What::Bigdir(args) => bigdir::run(context, args)?,
+        What::Open(args) => open::run(context, args)?,
+        What::Fsck(args) => check::run(context, args)?,
+        What::Memory(args) => memory::run(context, args)?,
+        What::All => return all(context),
+        // Answered before a run is set up.
+        What::Worker(_) => Outcome::default(),
+    };
+    for section in &outcome.sections {
+        context.progress.print(&table::section(section));
+    }
+    Ok(outcome)
+}
+
+/// Everything. A workload that fails as a whole is told of at the end; the others go on.
+fn all(context: &Context) -> Result<Outcome, Error> {
+    let workloads = [
+        What::Smallfile(defaults()),
+        What::Scale(defaults()),
+        What::Open(defaults()),
+        What::Fsck(defaults()),
+        What::Memory(defaults()),
+        What::Bigdir(defaults()),
+        What::Postmark(defaults()),
+    ];
+    let mut outcome = Outcome::default();
+    for what in &workloads {
+        match measure(what, context) {
+            Ok(one) => outcome.extend(one),
+            Err(e) => context.failed(&format!("{what:?}"), &e),
+        }
+    }
+    Ok(outcome)
+}
+
+fn write_json(file: &Path, outcome: Outcome, quick: bool, failures: Vec<String>) -> Result<(), Error> {
+    let report = Report {
+        program: "conquest bench",
+        version: env!("CARGO_PKG_VERSION"),
+        quick,
+        machine: Machine::this(),
+        outcome,
+        failures,
+    };
+    let text = serde_json::to_string_pretty(&report).map_err(|e| Error::file(file)(e.into()))?;
+    std::fs::write(file, text + "\n").map_err(Error::file(file))
+}

@@ -1,0 +1,170 @@
+//! The plan of a PostMark run, drawn before the clock runs: the same for every file system, and no random
+//! number or name is made inside the timed loops.
+//!
+//! As in PostMark 1.5: a transaction is a pair, a read or an append, then a creation or a deletion.
+
+use std::ops::RangeInclusive;
+
+use crate::place::{name, Name};
+use crate::rng::Rng;
+
+/// Sizes of files, bytes.
+pub const SIZES: RangeInclusive<u64> = 512..=16_384;
+/// Of ten draws between reading and appending, those for reading: four times the other.
+const READS_IN_TEN: u64 = 8;
+/// Of ten draws between creating and deleting, those for creating.
+const CREATES_IN_TEN: u64 = 5;
+
+/// One half of a transaction. Files are numbers into [`Plan::files`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op {
+    Create {
+        file: usize,
+        size: usize,
+    },
+    Delete {
+        file: usize,
+    },
+    /// The whole file.
+    Read {
+        file: usize,
+        size: usize,
+    },
+    Append {
+        file: usize,
+        len: usize,
+    },
+}
+
+/// A run.
+pub struct Plan {
+    pub dirs: Vec<Name>,
+    /// Every file that ever exists.
+    pub files: Vec<Name>,
+    /// Creation alone.
+    pub create: Vec<Op>,
+    pub transactions: Vec<Op>,
+    pub transaction_count: usize,
+    /// Deletion alone.
+    pub delete: Vec<Op>,
+}
+
+impl Plan {
+    pub fn new(files: usize, transactions: usize, seed: u64) -> Plan {
+        // "One subdirectory level … the number of directories equal to the square root of the file set size."
+        let dirs = (files as f64).sqrt().round().max(1.0) as usize;
+        let mut draw = Draw { rng: Rng::new(seed), dirs, files: Vec::new(), sizes: Vec::new(), live: Vec::new() };
+        let create = (0..files).map(|_| draw.create()).collect();
+        let mut ops = Vec::with_capacity(2 * transactions);
+        for _ in 0..transactions {
+            ops.extend(draw.read_or_append());
+            ops.extend(draw.create_or_delete());
+        }
+        let delete = std::iter::from_fn(|| draw.delete()).collect();
+        Plan {
+            dirs: (0..dirs).map(|d| name(format!("s{d}"))).collect(),
+            files: draw.files,
+            create,
+            transactions: ops,
+            transaction_count: transactions,
+            delete,
+        }
+    }
+
+    /// Creations among the transactions.
+    pub fn mixed_creations(&self) -> usize {
+        self.transactions.iter().filter(|op| matches!(op, Op::Create { .. })).count()
+    }
+}
+
+/// The state of the file set while the plan is drawn.
+struct Draw {
+    rng: Rng,
+    dirs: usize,
+    files: Vec<Name>,
+    sizes: Vec<u64>,
+    live: Vec<usize>,
+}
+
+impl Draw {
+    fn create(&mut self) -> Op {
+        let file = self.files.len();
+        let size = self.rng.within(*SIZES.start(), *SIZES.end());
+        self.files.push(name(format!("s{}/{file}", self.rng.below(self.dirs as u64))));
+        self.sizes.push(size);
+        self.live.push(file);
+        Op::Create { file, size: size as usize }
+    }
+
+    fn delete(&mut self) -> Option<Op> {
+        let at = self.any()?;
+        Some(Op::Delete { file: self.live.swap_remove(at) })
+    }
+
+    fn create_or_delete(&mut self) -> Option<Op> {
+        if self.rng.below(10) < CREATES_IN_TEN || self.live.is_empty() {
+            Some(self.create())
+        } else {
+            self.delete()
+        }
+    }
+
+    /// Nothing if there is no file, or an append is drawn for a file that has the largest size.
+    fn read_or_append(&mut self) -> Option<Op> {
+        let at = self.any()?;
+        let file = self.live[at];
+        let size = self.sizes[file];
+        if self.rng.below(10) < READS_IN_TEN {
+            return Some(Op::Read { file, size: size as usize });
+        }
+        let room = SIZES.end() - size;
+        let len = (room > 0).then(|| self.rng.within(1, room))?;
+        self.sizes[file] += len;
+        Some(Op::Append { file, len: len as usize })
+    }
+
+    fn any(&mut self) -> Option<usize> {
+        (!self.live.is_empty()).then(|| self.rng.below(self.live.len() as u64) as usize)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashMap;
+
+    /// Applies the operations to a model; every one must make sense.
+    fn apply(ops: &[Op], model: &mut HashMap<usize, usize>) {
+        for op in ops {
+            match *op {
+                Op::Create { file, size } => assert_eq!(model.insert(file, size), None),
+                Op::Delete { file } => assert!(model.remove(&file).is_some()),
+                Op::Read { file, size } => assert_eq!(model[&file], size),
+                Op::Append { file, len } => *model.get_mut(&file).expect("a live file") += len,
+            }
+        }
+    }
+
+    #[test]
+    fn a_plan_is_consistent_bounded_and_leaves_nothing() {
+        let plan = Plan::new(400, 2_000, 42);
+        let mut model = HashMap::new();
+        apply(&plan.create, &mut model);
+        assert_eq!(model.len(), 400);
+        apply(&plan.transactions, &mut model);
+        assert!(model.values().all(|&size| SIZES.contains(&(size as u64))));
+        apply(&plan.delete, &mut model);
+        assert!(model.is_empty());
+        assert_eq!(plan.dirs.len(), 20);
+    }
+
+    #[test]
+    fn the_mix_is_that_of_the_paper() {
+        let plan = Plan::new(1_000, 20_000, 42);
+        let count = |f: fn(&Op) -> bool| plan.transactions.iter().filter(|op| f(op)).count() as f64;
+        let reads = count(|op| matches!(op, Op::Read { .. }));
+        let creates = count(|op| matches!(op, Op::Create { .. }));
+        assert!((reads / 20_000.0 - 0.8).abs() < 0.02, "{reads} reads");
+        assert!((creates / 20_000.0 - 0.5).abs() < 0.02, "{creates} creations");
+    }
+}

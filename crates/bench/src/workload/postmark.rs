@@ -1,0 +1,178 @@
+//! PostMark (Figures 5.3 and 5.4 of the Conquest paper): the file sets of a mail and news server, 5,000 to
+//! 30,000 files of 512 B to 16 KB in √n directories, read, appended to, created and deleted at random.
+
+use crate::args::{Kind, Postmark};
+use crate::clock::now;
+use crate::context::Context;
+use crate::error::Error;
+use crate::place::Place;
+use crate::report::{Outcome, Section};
+use crate::rng::Rng;
+use crate::subject::{self, AnyPlace, Subject};
+use crate::workload::plan::{Op, Plan, SIZES};
+use crate::workload::program;
+
+const ROUNDS: usize = 3;
+const SEED: u64 = 42;
+
+pub fn run(context: &Context, args: &Postmark) -> Result<Outcome, Error> {
+    let transactions = context.size(args.transactions, 500);
+    let sizes: Vec<usize> = args.files.iter().map(|&n| context.size(n, n / 50).max(1)).collect();
+    let (mut subjects, skipped) = subject::make(&kinds(context), context);
+    let mut figures = figures(transactions, args.block);
+    for figure in &mut figures {
+        figure.skipped.clone_from(&skipped);
+    }
+    for round in 0..context.rounds(ROUNDS) {
+        for &files in &sizes {
+            let run = Run::new(files, transactions, args.block);
+            subjects.retain(|subject| {
+                let name = subject.name();
+                context.progress.say(format!("PostMark: round {}, {files} files, {name}", round + 1));
+                match run.on(subject) {
+                    Ok(rates) => {
+                        let pairs = figures.iter_mut().zip(rates);
+                        pairs.for_each(|(figure, rate)| figure.add(name, &files.to_string(), rate));
+                        true
+                    }
+                    Err(e) => {
+                        context.failed(name, &e);
+                        figures.iter_mut().for_each(|figure| figure.fail(name, e.to_string()));
+                        false
+                    }
+                }
+            });
+        }
+    }
+    let mut sections = Vec::from(figures);
+    if args.postmark_binary {
+        sections.extend(program::run(context, &subjects, &sizes, transactions, args.block)?);
+    }
+    Ok(Outcome { sections, findings: Vec::new() })
+}
+
+/// /dev/fuse only by name: at one round trip for each 512 bytes it takes longer than all others together.
+fn kinds(context: &Context) -> Vec<Kind> {
+    Kind::ALL.into_iter().filter(|&k| k != Kind::Dev || context.names(k)).collect()
+}
+
+/// The sections for Figures 5.3, 5.4a and 5.4b, in the order of the rates of [`Run::round`].
+fn figures(transactions: usize, block: usize) -> [Section; 3] {
+    let titles = [
+        ("postmark-5.3", "Figure 5.3, PostMark transaction rate by number of files"),
+        ("postmark-5.4a", "Figure 5.4a, PostMark file creation rate, creation alone"),
+        ("postmark-5.4b", "Figure 5.4b, PostMark file creation rate, mixed with other transactions"),
+    ];
+    titles.map(|(id, title)| {
+        let title = format!("{title} ({transactions} transactions, calls of {block} B)");
+        let mut section = Section::rates(id, title, "1/s");
+        section.baseline = Some(Kind::Tmpfs.name());
+        section
+    })
+}
+
+/// One plan and its data.
+struct Run {
+    plan: Plan,
+    block: usize,
+    data: Vec<u8>,
+}
+
+impl Run {
+    fn new(files: usize, transactions: usize, block: usize) -> Run {
+        Run { plan: Plan::new(files, transactions, SEED), block, data: Rng::new(SEED).bytes(*SIZES.end() as usize) }
+    }
+
+    fn on(&self, subject: &Subject) -> Result<[f64; 3], Error> {
+        match &subject.place {
+            AnyPlace::Mounted(place) => self.round(place),
+            AnyPlace::InProcess(place) => self.round(place),
+        }
+    }
+
+    /// Transactions per second, creations per second alone, and mixed with transactions.
+    fn round(&self, place: &impl Place) -> Result<[f64; 3], Error> {
+        let plan = &self.plan;
+        plan.dirs.iter().try_for_each(|d| place.mkdir(d))?;
+        let creation = self.seconds(place, &plan.create)?;
+        let transactions = self.seconds(place, &plan.transactions)?;
+        self.seconds(place, &plan.delete)?;
+        plan.dirs.iter().try_for_each(|d| place.rmdir(d))?;
+        place.settle()?;
+        Ok([
+            plan.transaction_count as f64 / transactions,
+            plan.create.len() as f64 / creation,
+            plan.mixed_creations() as f64 / transactions,
+        ])
+    }
+
+    fn seconds(&self, place: &impl Place, ops: &[Op]) -> Result<f64, Error> {
+        let mut buf = vec![0; self.block];
+        let start = now();
+        for op in ops {
+            self.apply(place, op, &mut buf).map_err(|e| e.at(format!("{op:?}")))?;
+        }
+        Ok((now() - start).max(1) as f64 / 1e9)
+    }
+
+    #[inline]
+    fn apply(&self, place: &impl Place, op: &Op, buf: &mut [u8]) -> Result<(), Error> {
+        match *op {
+            Op::Create { file, size } => {
+                let handle = place.create(&self.plan.files[file])?;
+                let mut offset = 0;
+                for block in self.data[..size].chunks(self.block) {
+                    place.write(&handle, offset, block)?;
+                    offset += block.len() as u64;
+                }
+            }
+            Op::Append { file, len } => {
+                let handle = place.open_append(&self.plan.files[file])?;
+                for block in self.data[..len].chunks(self.block) {
+                    place.append(&handle, block)?;
+                }
+            }
+            Op::Read { file, size } => self.read(place, file, size, buf)?,
+            Op::Delete { file } => place.unlink(&self.plan.files[file])?,
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn read(&self, place: &impl Place, file: usize, size: usize, buf: &mut [u8]) -> Result<(), Error> {
+        let handle = place.open_read(&self.plan.files[file])?;
+        let mut offset = 0;
+        while offset < size {
+            match place.read(&handle, offset as u64, buf)? {
+                0 => return Err(Error::Wrong(format!("a file of {size} bytes ends at {offset}"))),
+                n => offset += n,
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::place::Mounted;
+
+    #[test]
+    fn a_round_gives_three_rates_and_leaves_nothing() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let place = Mounted::new(dir.path()).expect("open");
+        let rates = Run::new(50, 100, 512).round(&place).expect("a round");
+        assert!(rates.iter().all(|&r| r > 0.0), "{rates:?}");
+        assert_eq!(std::fs::read_dir(dir.path()).expect("list").count(), 0);
+    }
+
+    #[test]
+    fn a_file_that_is_too_short_is_noticed() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let place = Mounted::new(dir.path()).expect("open");
+        let run = Run::new(1, 1, 512);
+        place.mkdir(&run.plan.dirs[0]).expect("mkdir");
+        drop(place.create(&run.plan.files[0]).expect("create"));
+        assert!(matches!(run.read(&place, 0, 600, &mut [0; 512]), Err(Error::Wrong(_))));
+    }
+}
