@@ -4,6 +4,7 @@
 //! that the disk costs them nothing either: what is measured is their code, as with Conquest.
 
 use std::fs::File;
+use std::io::{Read, Seek};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -33,6 +34,9 @@ impl Host {
                 mounted.map(|()| Host { dir, image: None })
             };
         };
+        if !rustix::process::geteuid().is_root() {
+            return Err(Error::Usage("needs root, to mount it".into()));
+        }
         let image = base.join(format!("{}.img", kind.name()));
         let file = File::create(&image).map_err(Error::file(&image))?;
         file.set_len(bytes).map_err(Error::file(&image))?;
@@ -66,7 +70,7 @@ fn mkfs(kind: Kind) -> Option<(&'static str, &'static [&'static str])> {
 }
 
 fn mount(arguments: &[&str], dir: &Path) -> Result<(), Error> {
-    run(Command::new("mount").args(arguments).arg(dir)).map(drop)
+    run(Command::new("mount").args(arguments).arg(dir))
 }
 
 fn is_tmpfs(dir: &Path) -> bool {
@@ -82,19 +86,26 @@ pub fn unmount(dir: &Path) {
     }
 }
 
-/// Runs a program to its end; what it says on stderr becomes the error.
-pub fn run(command: &mut Command) -> Result<String, Error> {
+/// Runs a program to its end; what it says on stderr becomes the error. Through a file, not a pipe: the end of
+/// a pipe would be that of the server which a mount leaves in the background.
+pub fn run(command: &mut Command) -> Result<(), Error> {
     let program = command.get_program().to_string_lossy().into_owned();
     let failed = |said: String| Error::Program { program: program.clone(), said };
-    let output = command.stdin(Stdio::null()).output().map_err(|e| match e.kind() {
+    let mut said = tempfile::tempfile().map_err(Error::io("a temporary file"))?;
+    let stderr = said.try_clone().map_err(Error::io("a temporary file"))?;
+    let status = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr).status();
+    let status = status.map_err(|e| match e.kind() {
         std::io::ErrorKind::NotFound => failed("not installed".into()),
         _ => failed(e.to_string()),
     })?;
-    if output.status.success() {
-        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    if status.success() {
+        return Ok(());
     }
-    let said = String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ");
-    Err(failed(if said.is_empty() { output.status.to_string() } else { said }))
+    let mut text = String::new();
+    // What cannot be read back is not said.
+    let _ = said.rewind().and_then(|()| said.read_to_string(&mut text));
+    let text = text.trim().replace('\n', "; ");
+    Err(failed(if text.is_empty() { status.to_string() } else { text }))
 }
 
 #[cfg(test)]
