@@ -1,1 +1,51 @@
-//! fuse
+//! The mount: Conquest as a kernel file system, by FUSE. Session and translation, nothing else.
+//!
+//! | module | responsibility |
+//! | --- | --- |
+//! | [`options`] | what `-o` says, and which transport that means |
+//! | [`mount`](mod@mount) | attaching to a directory and letting go of it, as root or by `fusermount3` |
+//! | `mounts` | the kernel's mount table |
+//! | `session` | the threads of a mount, signals, the end |
+//! | `init` | the negotiation of capabilities |
+//! | `uring` | transport: FUSE over io_uring, one queue and pinned thread per CPU |
+//! | `dev` | transport: /dev/fuse; with io_uring it still carries FORGET and the like |
+//! | `server` | opcode → operation, and the answers that save messages |
+//! | `names` `attrs` `data` `dirs` | the operations, by subject |
+//! | `request` | one request: header, argument, payload, reply in place |
+//! | `notify` | what other processes changed, told to the kernel's caches |
+//! | `convert` | attributes between `fs` and the protocol |
+//! | `abi` | the protocol's messages |
+//! | `sys` | the one module with `unsafe`: io_uring commands, device clones, signals |
+//!
+//! The way of a request: kernel → (`uring` | `dev`) → `server` → `fs`, in one thread, without a lock or an
+//! allocation of ours; the reply goes back the same way.
+//!
+//! Caching: the kernel may keep names, attributes and pages until told otherwise; `notify` tells it. There
+//! is no write-back cache: what `write(2)` returned for is in the pool.
+
+#![deny(unsafe_code)]
+
+mod abi;
+mod attrs;
+mod convert;
+mod data;
+mod dev;
+mod dirs;
+mod error;
+mod init;
+pub mod mount;
+mod mounts;
+mod names;
+mod notify;
+pub mod options;
+mod request;
+mod server;
+mod session;
+#[allow(unsafe_code)]
+mod sys;
+mod uring;
+
+pub use error::{Error, Result};
+pub use mount::{mount, umount};
+pub use options::{choose_transport, MountOptions, Transport, TransportChoice};
+pub use session::Mount;

@@ -1,0 +1,83 @@
+//! Requests about attributes, plain and extended.
+
+use fs::node::SetXattr;
+use fs::SetAttr;
+use rustix::fs::XattrFlags;
+use rustix::io::Errno;
+
+use crate::abi::{GetxattrIn, GetxattrOut, SetattrIn, SetxattrIn, SETXATTR_ACL_KILL_SGID};
+use crate::convert::{attr_out, set_attr, statx_out};
+use crate::request::{Answer, Request};
+use crate::server::{caller, errno, Server};
+
+const SGID: u32 = 0o2000;
+
+impl Server {
+    pub(crate) fn getattr(&self, req: &mut Request) -> Answer {
+        let attr = self.fs().getattr(req.head.nodeid).map_err(errno)?;
+        req.reply(&attr_out(&attr))
+    }
+
+    pub(crate) fn statx(&self, req: &mut Request) -> Answer {
+        let attr = self.fs().getattr(req.head.nodeid).map_err(errno)?;
+        req.reply(&statx_out(&attr))
+    }
+
+    pub(crate) fn setattr(&self, req: &mut Request) -> Answer {
+        let args: SetattrIn = req.args()?;
+        let attr = self.fs().setattr(req.head.nodeid, &set_attr(&args), &caller(req)).map_err(errno)?;
+        req.reply(&attr_out(&attr))
+    }
+
+    pub(crate) fn getxattr(&self, req: &mut Request) -> Answer {
+        let args: GetxattrIn = req.args()?;
+        let value = self.fs().getxattr(req.head.nodeid, req.name()?).map_err(errno)?;
+        reply_value(req, &value, args.size)
+    }
+
+    pub(crate) fn listxattr(&self, req: &mut Request) -> Answer {
+        let args: GetxattrIn = req.args()?;
+        let names = self.fs().listxattr(req.head.nodeid).map_err(errno)?;
+        reply_value(req, &names, args.size)
+    }
+
+    pub(crate) fn setxattr(&self, req: &Request) -> Answer {
+        let args: SetxattrIn = req.args()?;
+        let how = match XattrFlags::from_bits_retain(args.flags) {
+            XattrFlags::CREATE => SetXattr::Create,
+            XattrFlags::REPLACE => SetXattr::Replace,
+            flags if flags.is_empty() => SetXattr::Any,
+            _ => return Err(Errno::INVAL),
+        };
+        let (name, value) = req.name_and_value(args.size as usize)?;
+        self.fs().setxattr(req.head.nodeid, name, value, how, &caller(req)).map_err(errno)?;
+        if args.setxattr_flags & SETXATTR_ACL_KILL_SGID != 0 {
+            self.clear_sgid(req)?;
+        }
+        Ok(0)
+    }
+
+    /// A new ACL set by one outside the file's group takes the set-group-id bit away.
+    fn clear_sgid(&self, req: &Request) -> Result<(), Errno> {
+        let perm = self.fs().getattr(req.head.nodeid).map_err(errno)?.perm;
+        if perm & SGID != 0 {
+            let set = SetAttr { mode: Some(perm & !SGID), ..Default::default() };
+            self.fs().setattr(req.head.nodeid, &set, &caller(req)).map_err(errno)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn removexattr(&self, req: &Request) -> Answer {
+        self.fs().removexattr(req.head.nodeid, req.name()?, &caller(req)).map_err(errno)?;
+        Ok(0)
+    }
+}
+
+/// A value, or only its size if the caller gave no room.
+fn reply_value(req: &mut Request, value: &[u8], room: u32) -> Answer {
+    match room as usize {
+        0 => req.reply(&GetxattrOut { size: value.len() as u32, padding: 0 }),
+        room if room < value.len() => Err(Errno::RANGE),
+        _ => req.reply_bytes(value),
+    }
+}

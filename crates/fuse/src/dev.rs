@@ -1,0 +1,70 @@
+//! Transport /dev/fuse: several threads, each with a clone of the device, that read requests and write
+//! replies. One such thread also stays beside io_uring, for what the kernel never sends there.
+
+use std::io::{IoSlice, IoSliceMut};
+
+use rustix::io::Errno;
+use zerocopy::IntoBytes;
+
+use crate::abi::{InHeader, Opcode, OutHeader};
+use crate::init;
+use crate::request::{Answer, Request};
+use crate::server::Server;
+use crate::sys::Device;
+
+/// Longest fixed argument of any opcode.
+const ARGS_MAX: usize = 128;
+
+/// Serves requests until the connection ends.
+pub fn serve(device: &Device, server: &Server) {
+    let mut reader = Reader { head: InHeader::default(), body: vec![0; init::abi_buffer()] };
+    loop {
+        let len = match reader.read(device) {
+            Ok(len) => len,
+            // Interrupted, or the request was withdrawn while being read.
+            Err(Errno::INTR | Errno::AGAIN | Errno::NOENT) => continue,
+            Err(Errno::NODEV | Errno::NOTCONN | Errno::CONNABORTED) => return,
+            Err(e) => return tracing::error!("reading /dev/fuse: {e}"),
+        };
+        reader.serve(device, server, len);
+    }
+}
+
+struct Reader {
+    head: InHeader,
+    body: Vec<u8>,
+}
+
+impl Reader {
+    /// Bytes that came after the header.
+    fn read(&mut self, device: &Device) -> Result<usize, Errno> {
+        let mut parts = [IoSliceMut::new(self.head.as_mut_bytes()), IoSliceMut::new(&mut self.body)];
+        let len = rustix::io::readv(device, &mut parts)?;
+        len.checked_sub(std::mem::size_of::<InHeader>()).ok_or(Errno::INVAL)
+    }
+
+    fn serve(&mut self, device: &Device, server: &Server, len: usize) {
+        let size = Opcode::from_code(self.head.opcode).map_or(0, Opcode::args_size).min(len);
+        let mut args = [0; ARGS_MAX];
+        args[..size].copy_from_slice(&self.body[..size]);
+        let (args, data) = (&args[..size], &mut self.body[size..]);
+        let mut req = Request { head: self.head, args, data, len: len - size };
+        if let Some(answer) = server.handle(&mut req) {
+            reply(device, self.head.unique, answer, &self.body[size..]);
+        }
+    }
+}
+
+fn reply(device: &Device, unique: u64, answer: Answer, data: &[u8]) {
+    let (error, body) = match answer {
+        Ok(len) => (0, &data[..len]),
+        Err(e) => (-e.raw_os_error(), &data[..0]),
+    };
+    let len = std::mem::size_of::<OutHeader>() + body.len();
+    let head = OutHeader { len: len as u32, error, unique };
+    match rustix::io::writev(device, &[IoSlice::new(head.as_bytes()), IoSlice::new(body)]) {
+        // The caller was interrupted and is gone, or the mount is.
+        Ok(_) | Err(Errno::NOENT | Errno::NODEV | Errno::NOTCONN | Errno::CONNABORTED) => {}
+        Err(e) => tracing::error!("the kernel refused a reply: {e}"),
+    }
+}

@@ -1,0 +1,92 @@
+//! Reading directories, without and with the attributes of what they hold.
+
+use fs::node::DirEntry;
+use rustix::io::Errno;
+use zerocopy::IntoBytes;
+
+use crate::abi::{Dirent, EntryOut, ReadIn};
+use crate::convert::entry_out;
+use crate::request::{Answer, Request};
+use crate::server::{errno, Server};
+
+/// Fills a reply with records, each padded to 8 bytes.
+struct Records<'a> {
+    buf: &'a mut [u8],
+    len: usize,
+}
+
+impl Records<'_> {
+    fn fits(&self, entry: &DirEntry, prefix: usize) -> bool {
+        self.len + prefix + record_size(entry) <= self.buf.len()
+    }
+
+    fn put(&mut self, bytes: &[u8]) {
+        self.buf[self.len..self.len + bytes.len()].copy_from_slice(bytes);
+        self.len += bytes.len();
+    }
+
+    /// Call only if it [`fits`](Self::fits).
+    fn put_entry(&mut self, entry: &DirEntry) {
+        let end = self.len + record_size(entry);
+        self.put(
+            Dirent { ino: entry.ino, off: entry.cookie, namelen: entry.name.len() as u32, kind: entry.kind as u32 }
+                .as_bytes(),
+        );
+        self.put(entry.name);
+        self.buf[self.len..end].fill(0);
+        self.len = end;
+    }
+}
+
+fn record_size(entry: &DirEntry) -> usize {
+    (std::mem::size_of::<Dirent>() + entry.name.len()).next_multiple_of(8)
+}
+
+impl Server {
+    pub(crate) fn readdir(&self, req: &mut Request) -> Answer {
+        self.list(req, 0, |_, _| ())
+    }
+
+    pub(crate) fn readdirplus(&self, req: &mut Request) -> Answer {
+        self.list(req, std::mem::size_of::<EntryOut>(), |records, entry| {
+            records.put(self.entry_of(entry).as_bytes());
+        })
+    }
+
+    fn list(&self, req: &mut Request, prefix: usize, mut before: impl FnMut(&mut Records, &DirEntry)) -> Answer {
+        let args: ReadIn = req.args()?;
+        let size = (args.size as usize).min(req.data.len());
+        let mut records = Records { buf: &mut req.data[..size], len: 0 };
+        let mut full = false;
+        let listed = self.fs().readdir(req.head.nodeid, args.offset, &mut |entry| {
+            full = !records.fits(&entry, prefix);
+            if !full {
+                before(&mut records, &entry);
+                records.put_entry(&entry);
+            }
+            !full
+        });
+        match (listed, records.len) {
+            // What was listed before a failure counts: the kernel holds references to it.
+            (Err(e), 0) => Err(errno(e)),
+            (Ok(()), 0) if full => Err(Errno::INVAL),
+            (_, len) => Ok(len),
+        }
+    }
+
+    /// What READDIRPLUS says of an entry. Node 0: nothing, the kernel looks it up if it needs it. So for `.`
+    /// and `..`, to which the kernel takes no reference.
+    fn entry_of(&self, entry: &DirEntry) -> EntryOut {
+        if entry.name == b"." || entry.name == b".." {
+            return EntryOut::default();
+        }
+        self.fs().retain(entry.ino, 1);
+        match self.fs().getattr(entry.ino) {
+            Ok(attr) => entry_out(&attr),
+            Err(_) => {
+                self.fs().release(entry.ino, 1);
+                EntryOut::default()
+            }
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! Attaching to a directory and letting go of it, as root or by `fusermount3`.
+
+use std::ffi::CString;
+use std::io::{ErrorKind, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::Arc;
+
+use fs::Pool;
+use rustix::fd::{AsRawFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::mount::{unmount, UnmountFlags};
+use rustix::net::{recvmsg, socketpair, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
+use rustix::net::{SocketFlags, SocketType};
+
+use crate::error::{Context, Error, Result};
+use crate::init::MAX_PAYLOAD;
+use crate::mounts;
+use crate::options::{choose_transport, no_device, MountOptions, Transport, TransportChoice};
+use crate::session::Mount;
+use crate::sys::Device;
+
+/// What `mount(8)` and /proc/self/mountinfo call us.
+pub const FSTYPE: &str = "fuse.conquest";
+
+/// Most dead mounts cleared away from one directory.
+const STALE_MAX: usize = 16;
+
+/// Mounts `pool` on `dir`; `source` (its directory) is what the mount table shows. It serves from now on,
+/// by threads of this process, so fork before and not after. Blocks SIGINT, SIGTERM and SIGHUP in the
+/// calling thread, since [`Mount::run`] takes them as a request to unmount.
+pub fn mount(pool: Arc<Pool>, source: &Path, dir: &Path, options: &MountOptions) -> Result<Mount> {
+    let source = source.canonicalize().unwrap_or_else(|_| source.into());
+    let dir = target(&source, dir)?;
+    let transport = choose_transport(options)?;
+    match attach(pool.clone(), &source, &dir, options, transport) {
+        Err(e) if transport == Transport::Uring && options.transport == TransportChoice::Auto => {
+            tracing::warn!("FUSE over io_uring does not work here, using /dev/fuse: {e}");
+            attach(pool, &source, &dir, options, Transport::Dev)
+        }
+        mounted => mounted,
+    }
+}
+
+fn attach(pool: Arc<Pool>, source: &Path, dir: &Path, options: &MountOptions, transport: Transport) -> Result<Mount> {
+    let device = match rustix::process::geteuid().is_root() {
+        true => mount_as_root(source, dir, options)?,
+        false => mount_by_helper(source, dir, options)?,
+    };
+    Mount::start(pool, device, dir, transport).inspect_err(|_| {
+        if let Err(e) = detach(dir) {
+            tracing::warn!("{e}");
+        }
+    })
+}
+
+/// The directory to mount on, by its real path; dead mounts on it are cleared away.
+fn target(source: &Path, dir: &Path) -> Result<PathBuf> {
+    for _ in 0..STALE_MAX {
+        match std::fs::metadata(dir) {
+            Ok(meta) if meta.is_dir() => {
+                let dir = dir.canonicalize().context(format!("{}", dir.display()))?;
+                refuse_twice(source, &dir)?;
+                return Ok(dir);
+            }
+            Ok(_) => return Err(Error::Target(format!("{}: not a directory, cannot be mounted on", dir.display()))),
+            Err(e) if is_dead(&e) => {
+                tracing::info!(dir = %dir.display(), "clearing away a mount whose server is gone");
+                release(dir, UnmountFlags::DETACH)?;
+            }
+            Err(e) if e.kind() == ErrorKind::NotFound => {
+                let dir = dir.display();
+                return Err(Error::Target(format!("{dir}: no such directory; make it first: mkdir -p {dir}")));
+            }
+            Err(e) => return Err(Error::System { what: format!("{}", dir.display()), source: e }),
+        }
+    }
+    Err(Error::Target(format!("{}: too many dead mounts on it; unmount them: umount -l", dir.display())))
+}
+
+fn is_dead(error: &std::io::Error) -> bool {
+    let code = error.raw_os_error();
+    [Errno::NOTCONN, Errno::CONNABORTED].iter().any(|e| code == Some(e.raw_os_error()))
+}
+
+fn refuse_twice(source: &Path, dir: &Path) -> Result<()> {
+    match mounts::topmost(dir)? {
+        Some(mount) if mount.fstype == FSTYPE => {
+            let which =
+                if Path::new(&mount.source) == source { "this pool".into() } else { format!("pool {}", mount.source) };
+            let dir = dir.display();
+            Err(Error::Target(format!("{which} is already mounted on {dir}; to unmount it: conquest umount {dir}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn open_device() -> Result<Device> {
+    Device::open().map_err(|e| match e.kind() {
+        ErrorKind::NotFound => no_device(),
+        ErrorKind::PermissionDenied => Error::Unavailable(
+            "no permission to open /dev/fuse; as root: chmod 666 /dev/fuse (in a container: `--device /dev/fuse`)"
+                .into(),
+        ),
+        _ if e.raw_os_error() == Some(libc::ENXIO) || e.raw_os_error() == Some(libc::ENODEV) => no_device(),
+        _ => Error::System { what: "open /dev/fuse".into(), source: e },
+    })
+}
+
+fn mount_as_root(source: &Path, dir: &Path, options: &MountOptions) -> Result<Device> {
+    let device = open_device()?;
+    let fd = rustix::fd::AsFd::as_fd(&device).as_raw_fd();
+    let data =
+        format!("fd={fd},rootmode=40000,user_id=0,group_id=0,default_permissions,allow_other,max_read={MAX_PAYLOAD}");
+    let data = CString::new(data).map_err(|_| Error::Target("a zero byte in the mount options".into()))?;
+    rustix::mount::mount(source, dir, FSTYPE, options.flags, data.as_c_str()).map_err(|e| match e {
+        Errno::PERM => Error::Unavailable(
+            "not allowed to mount here, although root: CAP_SYS_ADMIN is missing (in a container: `--cap-add SYS_ADMIN`)".into(),
+        ),
+        Errno::NODEV => Error::Unavailable("this kernel has no FUSE; load it with `modprobe fuse`".into()),
+        _ => Error::System { what: format!("mount on {}", dir.display()), source: e.into() },
+    })?;
+    Ok(device)
+}
+
+/// `fusermount3` mounts for those who may not, and sends the device back over a socket.
+fn mount_by_helper(source: &Path, dir: &Path, options: &MountOptions) -> Result<Device> {
+    let (ours, theirs) =
+        socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::empty(), None).context("make a socket")?;
+    rustix::io::fcntl_setfd(&ours, rustix::io::FdFlags::CLOEXEC).context("make a socket")?;
+    let mut command = Command::new("fusermount3");
+    command.arg("-o").arg(helper_words(source, options)).arg("--").arg(dir);
+    command.env("_FUSE_COMMFD", theirs.as_raw_fd().to_string());
+    run_helper(&mut command, "mount", dir)?;
+    drop(theirs);
+    receive_fd(&ours).map(Device::from).context("receive the device from fusermount3")
+}
+
+fn helper_words(source: &Path, options: &MountOptions) -> std::ffi::OsString {
+    let mut words = std::ffi::OsString::from("fsname=");
+    // A comma or backslash in the name would end it.
+    let name = source.as_os_str().as_bytes().iter().flat_map(|&b| match b {
+        b',' | b'\\' => vec![b'\\', b],
+        _ => vec![b],
+    });
+    words.push(std::ffi::OsStr::from_bytes(&name.collect::<Vec<u8>>()));
+    words.push(format!(",subtype=conquest,default_permissions,max_read={MAX_PAYLOAD}"));
+    if options.allow_other {
+        words.push(",allow_other");
+    }
+    for word in options.flag_words() {
+        words.push(",");
+        words.push(word);
+    }
+    words
+}
+
+fn receive_fd(socket: &OwnedFd) -> std::io::Result<OwnedFd> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0];
+    recvmsg(socket, &mut [IoSliceMut::new(&mut byte)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    let fd = control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+        _ => None,
+    });
+    fd.ok_or_else(|| std::io::Error::other("it sent none"))
+}
+
+fn run_helper(command: &mut Command, what: &str, dir: &Path) -> Result<()> {
+    let output = command.output().map_err(|e| match e.kind() {
+        ErrorKind::NotFound => {
+            Error::Unavailable(format!("to {what} without being root takes `fusermount3`: apt install fuse3"))
+        }
+        _ => Error::System { what: "run fusermount3".into(), source: e },
+    })?;
+    check_helper(output, what, dir)
+}
+
+fn check_helper(output: Output, what: &str, dir: &Path) -> Result<()> {
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(Error::Target(format!("cannot {what} {}: {}", dir.display(), said.trim())))
+}
+
+/// Unmounts a Conquest file system. Its server ends by itself.
+pub fn umount(dir: &Path) -> Result<()> {
+    let flags = match std::fs::metadata(dir) {
+        Err(e) if is_dead(&e) => UnmountFlags::DETACH,
+        Err(e) => return Err(Error::System { what: format!("{}", dir.display()), source: e }),
+        Ok(_) => UnmountFlags::empty(),
+    };
+    // A dead mount's own path cannot be resolved any more, the way to it can.
+    let real = real_path(dir);
+    match mounts::topmost(&real)? {
+        Some(mount) if mount.fstype == FSTYPE => release(&real, flags),
+        Some(mount) => {
+            Err(Error::Target(format!("{}: mounted there is {}, not Conquest", dir.display(), mount.fstype)))
+        }
+        None => Err(Error::Target(format!("{}: nothing is mounted there", dir.display()))),
+    }
+}
+
+fn real_path(dir: &Path) -> PathBuf {
+    dir.canonicalize().unwrap_or_else(|_| {
+        let name = dir.file_name().unwrap_or_default();
+        let parent = dir.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        parent.canonicalize().map_or_else(|_| dir.into(), |p| p.join(name))
+    })
+}
+
+/// Ends our own mount, also while it is in use: then what programs have mapped and changed is written
+/// first, and they see the end of the connection.
+pub(crate) fn detach(dir: &Path) -> Result<()> {
+    match release(dir, UnmountFlags::empty()) {
+        Ok(()) => Ok(()),
+        Err(e) => {
+            tracing::warn!("{e}; taking it away all the same");
+            write_back(dir);
+            // FORCE ends the connection, so that nobody waits for an answer that will not come.
+            release(dir, UnmountFlags::FORCE | UnmountFlags::DETACH)
+        }
+    }
+}
+
+fn write_back(dir: &Path) {
+    use rustix::fs::{open, syncfs, Mode, OFlags};
+    let synced = open(dir, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).and_then(syncfs);
+    if let Err(e) = synced {
+        tracing::warn!("cannot write back changed mappings: {e}");
+    }
+}
+
+fn release(dir: &Path, flags: UnmountFlags) -> Result<()> {
+    if !rustix::process::geteuid().is_root() {
+        let mut command = Command::new("fusermount3");
+        command.args(["-q", "-u"]).args(flags.contains(UnmountFlags::DETACH).then_some("-z")).arg("--").arg(dir);
+        return run_helper(&mut command, "unmount", dir);
+    }
+    unmount(dir, flags | UnmountFlags::NOFOLLOW).map_err(|e| match e {
+        Errno::BUSY => {
+            let dir = dir.display();
+            Error::Target(format!("{dir}: in use; `fuser -vm {dir}` shows by whom, `umount -l {dir}` lets go of it"))
+        }
+        Errno::INVAL => Error::Target(format!("{}: nothing is mounted there", dir.display())),
+        _ => Error::System { what: format!("unmount {}", dir.display()), source: e.into() },
+    })
+}

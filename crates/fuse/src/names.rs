@@ -1,0 +1,173 @@
+//! Requests about names: look up, make, link, rename, remove; and the references the kernel holds.
+
+use fs::node::Rename;
+use fs::{Attr, Ino};
+use rustix::fs::RenameFlags;
+use rustix::io::Errno;
+use zerocopy::FromBytes;
+
+use crate::abi::{
+    BatchForgetIn, CreateIn, EntryOut, ForgetIn, ForgetOne, LinkIn, MkdirIn, MknodIn, OpenOut, Rename2In, RenameIn,
+    ROOT_ID,
+};
+use crate::convert::{decode_dev, entry_out, kind_and_perm, FOREVER};
+use crate::request::{Answer, Request};
+use crate::server::{caller, creator, errno, Server};
+
+/// How often a name is looked up again when another process removes what it led to meanwhile.
+const LOOKUP_TRIES: usize = 8;
+
+impl Server {
+    pub(crate) fn lookup(&self, req: &mut Request) -> Answer {
+        let entry = match self.find(req) {
+            // Node 0: the kernel remembers that there is no such name.
+            Err(Errno::NOENT) => EntryOut { entry_valid: self.negative_valid(), ..Default::default() },
+            found => entry_out(&found?),
+        };
+        req.reply(&entry)
+    }
+
+    fn find(&self, req: &Request) -> Result<Attr, Errno> {
+        let name = req.name()?;
+        for _ in 0..LOOKUP_TRIES {
+            let attr = self.fs().lookup(req.head.nodeid, name, &caller(req)).map_err(errno)?;
+            if let Some(attr) = self.hold(&attr) {
+                return Ok(attr);
+            }
+        }
+        Err(Errno::STALE)
+    }
+
+    /// Takes the reference that an entry in a reply gives the kernel. `None`: another process has freed the
+    /// inode since it was looked up.
+    pub(crate) fn hold(&self, attr: &Attr) -> Option<Attr> {
+        self.fs().retain(attr.ino, 1);
+        match self.fs().getattr(attr.ino) {
+            Ok(now) if now.generation == attr.generation => Some(now),
+            _ => {
+                self.fs().release(attr.ino, 1);
+                None
+            }
+        }
+    }
+
+    /// Names that are not there may be remembered for good if the kernel can be told to forget them all.
+    fn negative_valid(&self) -> u64 {
+        if self.notifier.knows_epochs() {
+            FOREVER
+        } else {
+            1
+        }
+    }
+
+    fn reply_entry(&self, req: &mut Request, attr: &Attr) -> Answer {
+        let attr = self.hold(attr).ok_or(Errno::STALE)?;
+        req.reply(&entry_out(&attr))
+    }
+
+    pub(crate) fn forget(&self, req: &Request) {
+        if let Ok(args) = req.args::<ForgetIn>() {
+            self.release(req.head.nodeid, args.nlookup);
+        }
+    }
+
+    pub(crate) fn batch_forget(&self, req: &Request) {
+        let Ok(args) = req.args::<BatchForgetIn>() else { return };
+        let ones = req.data[..req.len].chunks_exact(std::mem::size_of::<ForgetOne>());
+        for one in ones.take(args.count as usize) {
+            if let Ok(one) = ForgetOne::read_from_bytes(one) {
+                self.release(one.nodeid, one.nlookup);
+            }
+        }
+    }
+
+    fn release(&self, ino: Ino, count: u64) {
+        // The root is never looked up, so there is no reference to give back.
+        if ino != ROOT_ID {
+            self.fs().release(ino, u32::try_from(count).unwrap_or(u32::MAX));
+        }
+    }
+
+    pub(crate) fn mknod(&self, req: &mut Request) -> Answer {
+        let args: MknodIn = req.args()?;
+        let (kind, perm) = kind_and_perm(args.mode).ok_or(Errno::INVAL)?;
+        let groups = req.groups();
+        let caller = creator(req, &groups, args.umask);
+        let attr = self.fs().create(req.head.nodeid, req.name()?, kind, perm, decode_dev(args.rdev), &caller);
+        self.reply_entry(req, &attr.map_err(errno)?)
+    }
+
+    pub(crate) fn mkdir(&self, req: &mut Request) -> Answer {
+        let args: MkdirIn = req.args()?;
+        let groups = req.groups();
+        let caller = creator(req, &groups, args.umask);
+        let perm = args.mode & 0o7777;
+        let attr = self.fs().create(req.head.nodeid, req.name()?, fs::Kind::Directory, perm, 0, &caller);
+        self.reply_entry(req, &attr.map_err(errno)?)
+    }
+
+    pub(crate) fn symlink(&self, req: &mut Request) -> Answer {
+        let groups = req.groups();
+        let (name, target) = req.names()?;
+        let attr = self.fs().symlink(req.head.nodeid, name, target, &creator(req, &groups, 0));
+        self.reply_entry(req, &attr.map_err(errno)?)
+    }
+
+    pub(crate) fn link(&self, req: &mut Request) -> Answer {
+        let args: LinkIn = req.args()?;
+        let attr = self.fs().link(args.oldnodeid, req.head.nodeid, req.name()?, &caller(req));
+        self.reply_entry(req, &attr.map_err(errno)?)
+    }
+
+    /// The one request that opens a file: entry and handle in one reply. The file comes referenced.
+    pub(crate) fn tmpfile(&self, req: &mut Request) -> Answer {
+        let args: CreateIn = req.args()?;
+        let groups = req.groups();
+        let caller = creator(req, &groups, args.umask);
+        let attr = self.fs().tmpfile(req.head.nodeid, args.mode & 0o7777, &caller).map_err(errno)?;
+        let entry = req.reply(&entry_out(&attr))?;
+        let open =
+            OpenOut { open_flags: crate::abi::FOPEN_KEEP_CACHE | crate::abi::FOPEN_NOFLUSH, ..Default::default() };
+        let size = std::mem::size_of_val(&open);
+        let place = req.data.get_mut(entry..entry + size).ok_or(Errno::NOBUFS)?;
+        place.copy_from_slice(zerocopy::IntoBytes::as_bytes(&open));
+        Ok(entry + size)
+    }
+
+    pub(crate) fn unlink(&self, req: &Request) -> Answer {
+        self.fs().unlink(req.head.nodeid, req.name()?, &caller(req)).map_err(errno)?;
+        Ok(0)
+    }
+
+    pub(crate) fn rmdir(&self, req: &Request) -> Answer {
+        self.fs().rmdir(req.head.nodeid, req.name()?, &caller(req)).map_err(errno)?;
+        Ok(0)
+    }
+
+    pub(crate) fn rename(&self, req: &Request) -> Answer {
+        let args: RenameIn = req.args()?;
+        self.rename_as(req, args.newdir, Rename::Replace)
+    }
+
+    pub(crate) fn rename2(&self, req: &Request) -> Answer {
+        let args: Rename2In = req.args()?;
+        let how = match RenameFlags::from_bits_retain(args.flags) {
+            RenameFlags::NOREPLACE => Rename::NoReplace,
+            RenameFlags::EXCHANGE => Rename::Exchange,
+            flags if flags.is_empty() => Rename::Replace,
+            _ => return Err(Errno::INVAL),
+        };
+        self.rename_as(req, args.newdir, how)
+    }
+
+    fn rename_as(&self, req: &Request, newdir: Ino, how: Rename) -> Answer {
+        let (old, new) = req.names()?;
+        self.fs().rename((req.head.nodeid, old), (newdir, new), how, &caller(req)).map_err(errno)?;
+        Ok(0)
+    }
+
+    pub(crate) fn readlink(&self, req: &mut Request) -> Answer {
+        let target = self.fs().readlink(req.head.nodeid).map_err(errno)?;
+        req.reply_bytes(&target)
+    }
+}

@@ -1,0 +1,238 @@
+//! Mount options, and the transport they choose.
+
+use std::path::Path;
+
+use rustix::mount::MountFlags;
+
+use crate::error::{Error, Result};
+use crate::sys;
+
+const ENABLE_URING: &str = "/sys/module/fuse/parameters/enable_uring";
+
+/// How requests come from the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// FUSE over io_uring (Linux 6.14 and later).
+    Uring,
+    /// Reads and writes of /dev/fuse.
+    Dev,
+}
+
+impl std::fmt::Display for Transport {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        f.write_str(match self {
+            Transport::Uring => "io_uring",
+            Transport::Dev => "/dev/fuse",
+        })
+    }
+}
+
+/// What the `transport` option asks for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TransportChoice {
+    /// io_uring where it can be had, else /dev/fuse.
+    #[default]
+    Auto,
+    Only(Transport),
+}
+
+/// What `-o` says. The default is read-write, access times by `relatime`.
+#[derive(Clone, Debug)]
+pub struct MountOptions {
+    pub read_only: bool,
+    pub noatime: bool,
+    pub strictatime: bool,
+    /// Others than the mounting user may use the mount; always so for root.
+    pub allow_other: bool,
+    pub transport: TransportChoice,
+    /// `nosuid`, `nodev` and the like, for the kernel.
+    pub(crate) flags: MountFlags,
+}
+
+impl Default for MountOptions {
+    fn default() -> Self {
+        MountOptions {
+            read_only: false,
+            noatime: false,
+            strictatime: false,
+            allow_other: false,
+            transport: TransportChoice::Auto,
+            flags: MountFlags::empty(),
+        }
+    }
+}
+
+impl MountOptions {
+    /// From the comma-separated words after `-o`. Words for `mount(8)` and fstab are accepted and ignored.
+    pub fn parse(words: &str) -> Result<MountOptions> {
+        let mut options = MountOptions::default();
+        for word in words.split(',').map(str::trim).filter(|w| !w.is_empty()) {
+            options.take(word)?;
+        }
+        Ok(options)
+    }
+
+    /// One more word, which wins over those before it.
+    fn take(&mut self, word: &str) -> Result<()> {
+        if let Some((flag, set)) = kernel_flag(word) {
+            self.flags.set(flag, set);
+        }
+        match word {
+            "ro" => self.read_only = true,
+            "rw" => self.read_only = false,
+            "noatime" => (self.noatime, self.strictatime) = (true, false),
+            "strictatime" => (self.noatime, self.strictatime) = (false, true),
+            "atime" | "relatime" | "norelatime" | "nostrictatime" => (self.noatime, self.strictatime) = (false, false),
+            "allow_other" => self.allow_other = true,
+            _ if word.starts_with("transport=") => self.transport = transport_choice(&word["transport=".len()..])?,
+            _ if kernel_flag(word).is_some() || is_for_mount(word) => {}
+            _ => return Err(unknown(word)),
+        }
+        Ok(())
+    }
+
+    /// The words that `fusermount3` takes for [`flags`](Self::flags).
+    pub(crate) fn flag_words(&self) -> Vec<&'static str> {
+        KERNEL_FLAGS.iter().filter(|(_, flag, set)| *set && self.flags.contains(*flag)).map(|f| f.0).collect()
+    }
+}
+
+const KERNEL_FLAGS: &[(&str, MountFlags, bool)] = &[
+    ("ro", MountFlags::RDONLY, true),
+    ("rw", MountFlags::RDONLY, false),
+    ("nosuid", MountFlags::NOSUID, true),
+    ("suid", MountFlags::NOSUID, false),
+    ("nodev", MountFlags::NODEV, true),
+    ("dev", MountFlags::NODEV, false),
+    ("noexec", MountFlags::NOEXEC, true),
+    ("exec", MountFlags::NOEXEC, false),
+    ("sync", MountFlags::SYNCHRONOUS, true),
+    ("async", MountFlags::SYNCHRONOUS, false),
+    ("dirsync", MountFlags::DIRSYNC, true),
+    ("noatime", MountFlags::NOATIME, true),
+    ("atime", MountFlags::NOATIME, false),
+    ("nodiratime", MountFlags::NODIRATIME, true),
+    ("diratime", MountFlags::NODIRATIME, false),
+];
+
+fn kernel_flag(word: &str) -> Option<(MountFlags, bool)> {
+    KERNEL_FLAGS.iter().find(|(name, ..)| *name == word).map(|(_, flag, set)| (*flag, *set))
+}
+
+/// Words that say something to `mount(8)`, to fstab's readers, or that always hold here.
+fn is_for_mount(word: &str) -> bool {
+    const WORDS: &[&str] = &[
+        "defaults",
+        "auto",
+        "noauto",
+        "user",
+        "nouser",
+        "users",
+        "owner",
+        "group",
+        "nofail",
+        "_netdev",
+        "remount",
+        "nonempty",
+        "default_permissions",
+        "silent",
+        "loud",
+        "lazytime",
+        "nolazytime",
+    ];
+    const PREFIXES: &[&str] = &["x-", "X-", "comment=", "subtype=", "fsname=", "user="];
+    WORDS.contains(&word) || PREFIXES.iter().any(|p| word.starts_with(p))
+}
+
+fn transport_choice(value: &str) -> Result<TransportChoice> {
+    Ok(match value {
+        "auto" => TransportChoice::Auto,
+        "uring" => TransportChoice::Only(Transport::Uring),
+        "dev" => TransportChoice::Only(Transport::Dev),
+        _ => return Err(Error::Option(format!("transport={value}: choose `auto`, `uring` or `dev`"))),
+    })
+}
+
+fn unknown(word: &str) -> Error {
+    Error::Option(format!(
+        "unknown mount option `{word}`; there are ro, rw, noatime, relatime, strictatime, nodiratime, nosuid, nodev, \
+         noexec, sync, dirsync, allow_other and transport=auto|uring|dev"
+    ))
+}
+
+/// The transport a mount with these options will use. As root this turns FUSE over io_uring on where the
+/// kernel has it and keeps it off.
+pub fn choose_transport(options: &MountOptions) -> Result<Transport> {
+    if !Path::new(sys::DEVICE).exists() {
+        return Err(no_device());
+    }
+    match options.transport {
+        TransportChoice::Only(Transport::Dev) => Ok(Transport::Dev),
+        TransportChoice::Only(Transport::Uring) => uring_ready().map(|()| Transport::Uring),
+        TransportChoice::Auto => match uring_ready() {
+            Ok(()) => Ok(Transport::Uring),
+            Err(e) => {
+                tracing::info!("using /dev/fuse: {e}");
+                Ok(Transport::Dev)
+            }
+        },
+    }
+}
+
+pub(crate) fn no_device() -> Error {
+    Error::Unavailable(
+        "there is no /dev/fuse; load the kernel module with `modprobe fuse`, or start the container with \
+         `--device /dev/fuse --cap-add SYS_ADMIN`"
+            .into(),
+    )
+}
+
+/// Why FUSE over io_uring cannot be used, if so.
+fn uring_ready() -> Result<()> {
+    let Ok(now) = std::fs::read_to_string(ENABLE_URING) else {
+        return Err(Error::Unavailable(
+            "this kernel has no FUSE over io_uring; Linux 6.14 or later has it, with CONFIG_FUSE_IO_URING".into(),
+        ));
+    };
+    sys::try_ring().map_err(|e| {
+        Error::Unavailable(format!("io_uring cannot be used here: {e}; see the sysctl kernel.io_uring_disabled"))
+    })?;
+    if now.trim() == "Y" {
+        return Ok(());
+    }
+    std::fs::write(ENABLE_URING, "Y").map_err(|e| {
+        Error::Unavailable(format!("FUSE over io_uring is off ({e}); as root: echo Y > {ENABLE_URING}"))
+    })?;
+    tracing::info!("turned on FUSE over io_uring: wrote Y to {ENABLE_URING}");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn later_words_win() {
+        let o = MountOptions::parse("ro,noatime,rw,nosuid,transport=dev").unwrap();
+        assert!(!o.read_only && o.noatime);
+        assert_eq!(o.transport, TransportChoice::Only(Transport::Dev));
+        assert_eq!(o.flags, MountFlags::NOSUID | MountFlags::NOATIME);
+        assert_eq!(o.flag_words(), ["nosuid", "noatime"]);
+        assert!(!MountOptions::parse("noatime,relatime").unwrap().noatime);
+    }
+
+    #[test]
+    fn fstab_words_are_ignored() {
+        let words = "defaults,auto,noauto,user,nofail,_netdev,x-systemd.automount,comment=hello,";
+        let o = MountOptions::parse(words).unwrap();
+        assert!(o.flags.is_empty() && !o.read_only);
+    }
+
+    #[test]
+    fn what_is_unknown_is_named() {
+        let e = MountOptions::parse("ro,frobnicate").unwrap_err().to_string();
+        assert!(e.contains("`frobnicate`") && e.contains("transport="), "{e}");
+        let e = MountOptions::parse("transport=pigeon").unwrap_err().to_string();
+        assert!(e.contains("pigeon") && e.contains("uring"), "{e}");
+    }
+}

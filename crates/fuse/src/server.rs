@@ -1,0 +1,117 @@
+//! From requests to the file system: one entry for every opcode, the same over both transports.
+
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::sync::Arc;
+
+use fs::pool::MediumKind;
+use fs::{Caller, Fs, Pool};
+use rustix::io::Errno;
+
+use crate::abi::Opcode;
+use crate::notify::Notifier;
+use crate::request::{Answer, Groups, Request};
+
+/// What serves requests; shared by all threads, changed by none.
+pub struct Server {
+    pool: Arc<Pool>,
+    /// What has returned is durable: the kernel need not ask for more.
+    durable: bool,
+    pub(crate) notifier: Notifier,
+}
+
+impl Server {
+    pub fn new(pool: Arc<Pool>, notifier: Notifier) -> fs::Result<Server> {
+        let durable = match pool.status()?.medium {
+            MediumKind::Battery => true,
+        };
+        Ok(Server { pool, durable, notifier })
+    }
+
+    pub(crate) fn fs(&self) -> &Fs {
+        &self.pool
+    }
+
+    pub(crate) fn durable(&self) -> bool {
+        self.durable
+    }
+
+    /// Serves one request. `None`: it wants no reply.
+    pub fn handle(&self, req: &mut Request) -> Option<Answer> {
+        let Some(opcode) = Opcode::from_code(req.head.opcode) else { return Some(Err(Errno::NOSYS)) };
+        tracing::trace!(?opcode, node = req.head.nodeid, len = req.len, "request");
+        // A panic below is a defect; it fails one request and not the mount.
+        let answer = catch_unwind(AssertUnwindSafe(|| self.dispatch(opcode, req)));
+        answer.unwrap_or_else(|_| {
+            tracing::error!(?opcode, node = req.head.nodeid, "the request failed by a panic");
+            Some(Err(Errno::IO))
+        })
+    }
+
+    fn dispatch(&self, opcode: Opcode, req: &mut Request) -> Option<Answer> {
+        use Opcode::*;
+        Some(match opcode {
+            Forget => {
+                self.forget(req);
+                return None;
+            }
+            BatchForget => {
+                self.batch_forget(req);
+                return None;
+            }
+            Lookup => self.lookup(req),
+            Mknod => self.mknod(req),
+            Mkdir => self.mkdir(req),
+            Symlink => self.symlink(req),
+            Link => self.link(req),
+            Tmpfile => self.tmpfile(req),
+            Unlink => self.unlink(req),
+            Rmdir => self.rmdir(req),
+            Rename => self.rename(req),
+            Rename2 => self.rename2(req),
+            Readlink => self.readlink(req),
+            Getattr => self.getattr(req),
+            Setattr => self.setattr(req),
+            Statx => self.statx(req),
+            Getxattr => self.getxattr(req),
+            Setxattr => self.setxattr(req),
+            Listxattr => self.listxattr(req),
+            Removexattr => self.removexattr(req),
+            Read => self.read(req),
+            Write => self.write(req),
+            Fallocate => self.fallocate(req),
+            Lseek => self.lseek(req),
+            CopyFileRange | CopyFileRange64 => self.copy_file_range(opcode, req),
+            Fsync | Fsyncdir => self.fsync(req),
+            Syncfs => self.syncfs(),
+            Statfs => self.statfs(req),
+            Readdir => self.readdir(req),
+            Readdirplus => self.readdirplus(req),
+            // Files opened by TMPFILE are closed by a message all the same.
+            Release | Releasedir | Destroy => Ok(0),
+            // "Not here" is an answer the kernel remembers: it then opens and closes files without a
+            // message, creates by MKNOD (one message less than CREATE and RELEASE), checks permissions by
+            // the attributes it has, and sends no more interrupts, which nothing here waits long enough for.
+            Open | Opendir | Create | Flush | Access | Interrupt => Err(Errno::NOSYS),
+            // Comes once, before there is a server.
+            Init => Err(Errno::IO),
+        })
+    }
+}
+
+/// The caller of a request that makes something new: groups and umask matter.
+pub(crate) fn creator<'a>(req: &Request, groups: &'a Groups, umask: u32) -> Caller<'a> {
+    Caller { uid: req.head.uid, gid: req.head.gid, groups: groups.as_slice(), umask, checked: true }
+}
+
+/// The caller of any other request: the kernel has checked what it may.
+pub(crate) fn caller(req: &Request) -> Caller<'static> {
+    Caller { uid: req.head.uid, gid: req.head.gid, groups: &[], umask: 0, checked: true }
+}
+
+/// The errno of a failure; those that are nobody's doing are logged too.
+pub(crate) fn errno(error: fs::Error) -> Errno {
+    if !matches!(error, fs::Error::Posix(_)) {
+        tracing::error!("{error}");
+    }
+    error.errno()
+}

@@ -1,0 +1,165 @@
+//! The life of a mount: its threads, signals, the end.
+
+use std::path::{Path, PathBuf};
+use std::sync::{mpsc, Arc};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use fs::Pool;
+use rustix::event::{eventfd, poll, EventfdFlags, PollFd, PollFlags};
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+
+use crate::error::{Context, Error, Result};
+use crate::notify::Notifier;
+use crate::options::Transport;
+use crate::server::Server;
+use crate::sys::{Device, Signals};
+use crate::{dev, init, mount, uring};
+
+/// Fewest and most threads that read /dev/fuse.
+const READERS: (usize, usize) = (2, 16);
+/// How long the end waits for threads; the end of the process ends them too.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// A mounted pool. Serves already; [`run`](Mount::run) waits for the end.
+#[must_use = "without `run` the mount ends with the process and not before"]
+pub struct Mount {
+    dir: PathBuf,
+    transport: Transport,
+    pool: Arc<Pool>,
+    signals: Signals,
+    ended: Arc<OwnedFd>,
+    threads: Vec<JoinHandle<()>>,
+    watcher: Option<JoinHandle<()>>,
+}
+
+impl Mount {
+    /// Serves a fresh connection whose kernel side is mounted on `dir`.
+    pub(crate) fn start(pool: Arc<Pool>, device: Device, dir: &Path, transport: Transport) -> Result<Mount> {
+        let signals = Signals::block().context("receive signals")?;
+        let ended = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).context("make an eventfd")?);
+        let minor = init::negotiate(&device, transport)?;
+        let device = Arc::new(device);
+        let notifier = Notifier::new(device.clone(), minor);
+        let server = Arc::new(Server::new(pool.clone(), notifier.clone())?);
+        let mut mount = Mount { dir: dir.into(), transport, pool, signals, ended, threads: Vec::new(), watcher: None };
+        match transport {
+            Transport::Uring => mount.start_queues(&device, &server)?,
+            Transport::Dev => mount.start_readers(&device, &server)?,
+        }
+        mount.start_watcher(notifier)?;
+        Ok(mount)
+    }
+
+    pub fn transport(&self) -> Transport {
+        self.transport
+    }
+
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    fn start_queues(&mut self, device: &Arc<Device>, server: &Arc<Server>) -> Result<()> {
+        let (ready, registered) = mpsc::channel();
+        let queues = uring::queues().context("count the CPUs")?;
+        for queue in 0..queues {
+            let (device, server, ready) = (device.clone(), server.clone(), ready.clone());
+            self.spawn(format!("fuse-uring-{queue}"), move || uring::serve(&device, queue, &server, ready))?;
+        }
+        drop(ready);
+        for _ in 0..queues {
+            let lost = |_| Err(std::io::Error::other("a queue thread has ended"));
+            registered
+                .recv()
+                .unwrap_or_else(lost)
+                .map_err(|e| Error::Unavailable(format!("the kernel refused a queue of FUSE over io_uring: {e}")))?;
+        }
+        let (device, server) = (device.clone(), server.clone());
+        self.spawn("fuse-dev".into(), move || dev::serve(&device, &server))
+    }
+
+    fn start_readers(&mut self, device: &Arc<Device>, server: &Arc<Server>) -> Result<()> {
+        let cpus = std::thread::available_parallelism().map_or(READERS.0, usize::from);
+        for reader in 0..cpus.clamp(READERS.0, READERS.1) {
+            let device = match reader {
+                0 => device.clone(),
+                _ => Arc::new(device.clone_queue().context("clone /dev/fuse")?),
+            };
+            let server = server.clone();
+            self.spawn(format!("fuse-dev-{reader}"), move || dev::serve(&device, &server))?;
+        }
+        Ok(())
+    }
+
+    fn start_watcher(&mut self, notifier: Notifier) -> Result<()> {
+        let pool = self.pool.clone();
+        let watch = move || {
+            if let Err(e) = pool.watch(&mut |change| notifier.tell(&pool, change)) {
+                tracing::error!("changes by other processes are no longer seen: {e}");
+            }
+        };
+        let builder = std::thread::Builder::new().name("fuse-watch".into());
+        self.watcher = Some(builder.spawn(watch).context("start a thread")?);
+        Ok(())
+    }
+
+    /// Starts a thread whose end is the mount's.
+    fn spawn(&mut self, name: String, serve: impl FnOnce() + Send + 'static) -> Result<()> {
+        let ended = self.ended.clone();
+        let body = move || {
+            serve();
+            // Fails only if the counter is full: then it is readable anyhow.
+            let _ = rustix::io::write(&*ended, &1u64.to_ne_bytes());
+        };
+        let builder = std::thread::Builder::new().name(name);
+        self.threads.push(builder.spawn(body).context("start a thread")?);
+        Ok(())
+    }
+
+    /// Serves until somebody unmounts it, or SIGINT, SIGTERM or SIGHUP asks for the end; then it is
+    /// unmounted, and what programs had mapped and changed is in the pool.
+    pub fn run(self) -> Result<()> {
+        if self.wait_for_end()? {
+            tracing::info!(dir = %self.dir.display(), "asked to end, unmounting");
+            mount::detach(&self.dir)?;
+        }
+        self.finish();
+        Ok(())
+    }
+
+    /// True: a signal asks for the end. False: the kernel has ended it.
+    fn wait_for_end(&self) -> Result<bool> {
+        let mut fds = [
+            PollFd::new(&self.signals, PollFlags::IN),
+            PollFd::from_borrowed_fd(rustix::fd::AsFd::as_fd(&*self.ended), PollFlags::IN),
+        ];
+        loop {
+            match poll(&mut fds, None) {
+                Err(Errno::INTR) => continue,
+                polled => polled.context("wait for the end")?,
+            };
+            if !fds[1].revents().is_empty() {
+                return Ok(false);
+            }
+            if !fds[0].revents().is_empty() {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// Lets the threads end, so that the pool is closed in order.
+    fn finish(mut self) {
+        self.pool.stop_watching();
+        self.threads.extend(self.watcher.take());
+        let until = Instant::now() + PATIENCE;
+        while !self.threads.iter().all(JoinHandle::is_finished) && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        for thread in self.threads.drain(..).filter(JoinHandle::is_finished) {
+            if thread.join().is_err() {
+                tracing::error!("a thread of the mount has panicked");
+            }
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! A queue of FUSE over io_uring: its commands, and the buffers that the kernel fills.
+//!
+//! Invariants:
+//! 1. `memory` maps `entries` strides of a header page and a payload, private to this queue.
+//! 2. An entry is the kernel's from REGISTER or COMMIT until its completion is seen, ours from then until
+//!    the next COMMIT; `ours[i]` says which. Only what is ours is ever turned into references.
+//! 3. The kernel copies into entries in the context of the thread that owns the ring, hence only inside
+//!    its calls to io_uring_enter.
+//! 4. `memory` is unmapped only when no entry is the kernel's (`live` is 0); otherwise it is leaked.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::ptr::NonNull;
+
+use io_uring::{cqueue, opcode, squeue, types, IoUring};
+use zerocopy::IntoBytes;
+
+use crate::abi::{UringCmd, UringHeader, URING_COMMIT_AND_FETCH, URING_REGISTER};
+
+type Ring = IoUring<squeue::Entry128, cqueue::Entry>;
+
+/// A header page before each payload keeps payloads page-aligned.
+const HEADER_SPACE: usize = 4096;
+/// Where `len` lies in a submission entry.
+const SQE_LEN_OFFSET: usize = 24;
+/// The device, as the ring knows it.
+const DEVICE: types::Fixed = types::Fixed(0);
+
+const _: () = assert!(std::mem::size_of::<squeue::Entry128>() == 128);
+const _: () = assert!(std::mem::size_of::<UringHeader>() <= HEADER_SPACE);
+
+/// What a completion means.
+pub enum Event {
+    /// This entry holds a request, and is ours until it is committed.
+    Request(usize),
+    /// An entry has ended, as a rule since the connection is closing.
+    Ended(io::Error),
+}
+
+/// One queue: its ring, and the memory of its entries. To be used by the thread that made it.
+pub struct Queue {
+    ring: Ring,
+    queue: u16,
+    memory: NonNull<u8>,
+    stride: usize,
+    ours: Vec<bool>,
+    live: usize,
+    /// Requests that came while the queue was being registered.
+    early: Vec<usize>,
+}
+
+/// Can rings of the kind needed be made here?
+pub fn try_ring() -> io::Result<()> {
+    ring(1).map(drop)
+}
+
+fn ring(entries: u32) -> io::Result<Ring> {
+    // Completions are run by the waiting thread itself, woken once.
+    IoUring::builder().setup_single_issuer().setup_defer_taskrun().setup_submit_all().build(entries)
+}
+
+impl Queue {
+    pub fn new(device: BorrowedFd, queue: u16, entries: usize, payload: usize) -> io::Result<Queue> {
+        let ring = ring(entries as u32)?;
+        ring.submitter().register_files(&[device.as_fd().as_raw_fd()])?;
+        let stride = HEADER_SPACE + payload;
+        let memory = map(entries * stride)?;
+        Ok(Queue { ring, queue, memory, stride, ours: vec![true; entries], live: 0, early: Vec::new() })
+    }
+
+    /// Hands all entries to the kernel. A refusal is told here.
+    pub fn register(&mut self) -> io::Result<()> {
+        for entry in 0..self.ours.len() {
+            let (header, payload) = self.pointers(entry);
+            let parts = [
+                libc::iovec { iov_base: header.as_ptr().cast(), iov_len: std::mem::size_of::<UringHeader>() },
+                libc::iovec { iov_base: payload.as_ptr().cast(), iov_len: self.stride - HEADER_SPACE },
+            ];
+            let mut command = self.command(entry, URING_REGISTER, 0, Some(parts.as_ptr() as u64));
+            // SAFETY: `Entry128` is `repr(C)` over the kernel's 128-byte submission entry (asserted above),
+            // whose u32 `len` lies at this offset, aligned.
+            unsafe { std::ptr::from_mut(&mut command).byte_add(SQE_LEN_OFFSET).cast::<u32>().write(2) };
+            self.push(entry, &command)?;
+            // The kernel reads `parts` during this call.
+            self.ring.submit()?;
+        }
+        while let Some(event) = self.completed() {
+            match event {
+                Event::Request(entry) => self.early.push(entry),
+                Event::Ended(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends what was committed and waits for the next completion.
+    pub fn wait(&mut self) -> io::Result<()> {
+        let want = usize::from(self.early.is_empty());
+        match self.ring.submit_and_wait(want) {
+            Err(e) if e.kind() != io::ErrorKind::Interrupted => Err(e),
+            _ => Ok(()),
+        }
+    }
+
+    /// The next completion that is there.
+    pub fn next(&mut self) -> Option<Event> {
+        self.early.pop().map(Event::Request).or_else(|| self.completed())
+    }
+
+    fn completed(&mut self) -> Option<Event> {
+        let completion = self.ring.completion().next()?;
+        let entry = completion.user_data() as usize;
+        self.ours[entry] = true;
+        self.live -= 1;
+        Some(match completion.result() {
+            error if error < 0 => Event::Ended(io::Error::from_raw_os_error(-error)),
+            _ => Event::Request(entry),
+        })
+    }
+
+    /// Are any entries still with the kernel?
+    pub fn is_live(&self) -> bool {
+        self.live > 0
+    }
+
+    /// Header and payload of an entry that is ours.
+    pub fn entry(&mut self, entry: usize) -> (&mut UringHeader, &mut [u8]) {
+        assert!(self.ours[entry], "an entry that is the kernel's");
+        let (header, payload) = self.pointers(entry);
+        // SAFETY: by invariants 1 and 2 the memory is mapped, disjoint and ours alone as long as `self` is
+        // borrowed, since `commit` needs `self` too; any bytes are a valid `UringHeader`; pages are aligned.
+        unsafe {
+            (header.cast().as_mut(), std::slice::from_raw_parts_mut(payload.as_ptr(), self.stride - HEADER_SPACE))
+        }
+    }
+
+    /// Queues the reply in this entry, to be sent by the next [`wait`](Self::wait); its header's `entry`
+    /// still names the request.
+    pub fn commit(&mut self, entry: usize) -> io::Result<()> {
+        let id = self.entry(entry).0.entry.commit_id;
+        let command = self.command(entry, URING_COMMIT_AND_FETCH, id, None);
+        self.push(entry, &command)
+    }
+
+    fn command(&self, entry: usize, op: u32, commit_id: u64, addr: Option<u64>) -> squeue::Entry128 {
+        let request = UringCmd { flags: 0, commit_id, queue: self.queue, padding: [0; 6] };
+        let mut cmd = [0; 80];
+        cmd[..std::mem::size_of::<UringCmd>()].copy_from_slice(request.as_bytes());
+        opcode::UringCmd80::new(DEVICE, op).cmd(cmd).addr(addr).build().user_data(entry as u64)
+    }
+
+    fn push(&mut self, entry: usize, command: &squeue::Entry128) -> io::Result<()> {
+        // SAFETY: the buffers the command names stay mapped while the kernel has them (invariant 4).
+        unsafe { self.ring.submission().push(command) }.map_err(|_| io::Error::other("the ring is full"))?;
+        self.ours[entry] = false;
+        self.live += 1;
+        Ok(())
+    }
+
+    /// Where header and payload of an entry lie.
+    fn pointers(&self, entry: usize) -> (NonNull<u8>, NonNull<u8>) {
+        assert!(entry < self.ours.len());
+        // SAFETY: inside the mapping (invariant 1).
+        unsafe {
+            let header = self.memory.byte_add(entry * self.stride);
+            (header, header.byte_add(HEADER_SPACE))
+        }
+    }
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        if self.live == 0 {
+            // SAFETY: mapped by `map` with this length; the kernel has no entry (invariant 4), and references
+            // from `entry` cannot outlive `self`.
+            unsafe { libc::munmap(self.memory.as_ptr().cast(), self.ours.len() * self.stride) };
+        }
+    }
+}
+
+/// Zeroed private memory, page-aligned; pages take up room when first used.
+fn map(len: usize) -> io::Result<NonNull<u8>> {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: a new anonymous mapping at an address of the kernel's choice touches nothing that exists.
+    let at = unsafe { libc::mmap(std::ptr::null_mut(), len, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+    if at == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    NonNull::new(at.cast()).ok_or_else(|| io::Error::other("mapped at address zero"))
+}
