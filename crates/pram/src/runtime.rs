@@ -442,6 +442,9 @@ impl Runtime {
         let (word, bit) = self.map_bit(self.at.free, segment);
         if word.fetch_or(bit, Ordering::AcqRel) & bit == 0 {
             self.header(H_FREE_SEGMENTS).fetch_add(1, Ordering::Relaxed);
+            // Memory that has been touched is used again before fresh memory: a first touch costs the host
+            // microseconds per page.
+            self.header(H_ROTOR).fetch_min(segment, Ordering::Relaxed);
         }
     }
 
