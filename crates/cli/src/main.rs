@@ -1,1 +1,90 @@
-fn main() {}
+//! The `conquest` command: pools, mounts, checks and images from a shell.
+//!
+//! | module | responsibility |
+//! | --- | --- |
+//! | [`verb`] | one file per command: its arguments, its help, what it does |
+//! | [`helper`] | the same program called as `mount.conquest` by mount(8) |
+//! | [`serve`] | the server process of a mount; all use of the crate `fuse` |
+//! | [`background`] | leaving the server in the background, telling when it is ready |
+//! | [`locate`] | default places, absolute paths, which pool a path belongs to |
+//! | [`mounts`] | what `/proc/self/mountinfo` says of Conquest mounts |
+//! | [`size`] | sizes as people write them, and default sizes |
+//! | [`progress`] | progress bars on a terminal |
+//! | [`failure`] | one error type: the text, and the exit status |
+//!
+//! Exit status: 0 done, 1 failed, 2 wrong usage; for `fsck` 0 clean, 1 problems, 2 could not check.
+
+#![forbid(unsafe_code)]
+
+mod background;
+mod failure;
+mod helper;
+mod locate;
+mod mounts;
+mod progress;
+mod serve;
+mod size;
+mod verb;
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::Parser;
+use failure::{Failure, Result};
+
+/// A file system that lives in persistent RAM.
+#[derive(Parser)]
+#[command(name = "conquest", version, about, long_about = LONG_ABOUT, after_help = AFTER_HELP)]
+struct Cli {
+    #[command(subcommand)]
+    verb: verb::Verb,
+}
+
+const LONG_ABOUT: &str = "A file system that lives in persistent RAM.\n\n\
+    A pool is a directory that names the persistent RAM which holds a file system. `conquest up` makes \
+    the default pool and mounts it; the other commands work on any pool.";
+
+const AFTER_HELP: &str = "Examples:\n  \
+    conquest up                               make the default pool if there is none, and mount it\n  \
+    conquest format /srv/pool --nvram 2G      make a pool of 2 GiB\n  \
+    conquest mount /srv/pool /mnt/fast        mount it\n  \
+    conquest status /srv/pool                 what it holds and who uses it\n  \
+    conquest umount /mnt/fast                 unmount it\n\n\
+    Environment:\n  \
+    CONQUEST_POOL   the default pool of `conquest up`\n  \
+    CONQUEST_LOG    what the log tells, e.g. `debug` or `fuse=trace,info`";
+
+fn main() -> ExitCode {
+    start_log();
+    let args: Vec<OsString> = std::env::args_os().collect();
+    let done = match helper::recognise(&args) {
+        Some(request) => request.and_then(|r| r.run()),
+        None => Cli::parse_from(&args).verb.run(),
+    };
+    match done {
+        Ok(code) => code,
+        Err(failure) => {
+            let _ = writeln!(std::io::stderr(), "conquest: {failure}");
+            failure.exit_code()
+        }
+    }
+}
+
+/// The log goes to the standard error output: a terminal, or the server's log file.
+fn start_log() {
+    let filter = tracing_subscriber::EnvFilter::try_from_env("CONQUEST_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).init();
+}
+
+/// Prints facts. A reader that has gone (`conquest status | head`) is no failure.
+fn say(text: &str) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    match writeln!(out, "{text}").and_then(|()| out.flush()) {
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Failure::new(format!("cannot write the answer: {e}")))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,84 @@
+//! Leaving the server in the background.
+//!
+//! The command runs itself again in a session of its own. That process says on its standard output, which
+//! is a pipe to us, that the mount can be used, or why not; then it lets go of the pipe and serves.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use crate::failure::{Context, Failure, Result};
+use crate::say;
+use crate::serve::{self, Request};
+
+/// The server's log, in the pool directory.
+pub const LOG_NAME: &str = "server.log";
+
+/// What the background process says when the file system can be used.
+const READY: &str = "ready";
+
+/// Starts the server and returns when the file system can be used.
+pub fn start(request: &Request) -> Result<()> {
+    let mut server = spawn(request)?;
+    let mut answer = String::new();
+    if let Some(pipe) = server.stdout.take() {
+        let mut pipe = BufReader::new(pipe);
+        let _ = pipe.read_line(&mut answer);
+        if answer.trim_end() == READY {
+            return Ok(());
+        }
+        let _ = pipe.read_to_string(&mut answer);
+    }
+    Err(failed(server, answer.trim_end(), &request.pool))
+}
+
+fn spawn(request: &Request) -> Result<Child> {
+    let program = std::env::current_exe().context(|| "cannot find this program".into())?;
+    let mut command = Command::new(program);
+    command.arg0("conquest").args(["mount", "--detached"]);
+    if !request.options.is_empty() {
+        command.arg(format!("-o{}", request.options));
+    }
+    command.arg(&request.pool).arg(&request.dir).current_dir("/");
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log(&request.pool));
+    command.spawn().context(|| "cannot start the server".into())
+}
+
+/// Where the server's messages go; nowhere if the pool directory cannot be written.
+fn log(pool: &Path) -> Stdio {
+    let file = File::options().append(true).create(true).mode(0o600).open(pool.join(LOG_NAME));
+    file.map_or_else(|_| Stdio::null(), Stdio::from)
+}
+
+fn failed(mut server: Child, answer: &str, pool: &Path) -> Failure {
+    let status = server.wait();
+    if !answer.is_empty() {
+        return Failure::new(answer);
+    }
+    let how = status.map_or_else(|e| e.to_string(), |s| s.to_string());
+    let log = pool.join(LOG_NAME);
+    Failure::new(format!("the server ended before the mount was ready ({how}); see {}", log.display()))
+}
+
+/// The background half.
+pub fn serve(request: &Request) -> Result<()> {
+    // Fails only for a process that leads a session already, which is as good.
+    let _ = rustix::process::setsid();
+    let served = serve::serve(request, || {
+        let _ = say(READY);
+        let_go_of_stdout();
+    });
+    if let Err(failure) = &served {
+        let _ = say(&failure.to_string());
+    }
+    served
+}
+
+fn let_go_of_stdout() {
+    if let Ok(null) = File::options().write(true).open("/dev/null") {
+        let _ = rustix::stdio::dup2_stdout(&null);
+    }
+}

@@ -1,0 +1,210 @@
+//! The program called as a mount helper, by mount(8) or by another helper:
+//!
+//! ```text
+//! mount.conquest      SOURCE DIR [-sfnvrw] [-N NS] [-t TYPE] [-o OPTS]     mount -t conquest
+//! mount.fuse.conquest SOURCE DIR ...                                       mount -t fuse.conquest
+//! conquest            SOURCE DIR -o OPTS                                   mount.fuse3 conquest#SOURCE DIR
+//! ```
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use rustix::mount::MountFlags;
+
+use crate::failure::{Context, Failure, Result};
+use crate::serve::Request;
+use crate::verb::mount;
+use crate::{background, locate, mounts};
+
+/// The names under which we are a helper.
+pub const NAMES: [&str; 2] = ["mount.conquest", "mount.fuse.conquest"];
+
+const USAGE: &str = "usage: mount.conquest POOL DIR [-sfnvrw] [-o OPTS]";
+
+/// What mount(8) asks for.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct HelperRequest {
+    source: PathBuf,
+    dir: PathBuf,
+    options: Vec<String>,
+    remount: bool,
+    /// Do everything but the mount.
+    fake: bool,
+    help: bool,
+}
+
+/// The request, if we are called as a helper.
+pub fn recognise(args: &[OsString]) -> Option<Result<HelperRequest>> {
+    let name = Path::new(args.first()?).file_name()?;
+    let by_name = NAMES.iter().any(|n| name == OsStr::new(n));
+    // `mount.fuse3` calls us with a pool where a verb would stand.
+    let by_path = args.len() >= 3 && args[1].to_string_lossy().contains('/');
+    (by_name || by_path).then(|| parse(&args[1..]))
+}
+
+fn parse(args: &[OsString]) -> Result<HelperRequest> {
+    let wrong = |what: &str| Failure::new(format!("{what}; {USAGE}")).with_status(1);
+    let mut request = HelperRequest::default();
+    let mut places = Vec::new();
+    let mut options = Vec::new();
+    if args.iter().any(|a| a == "--help" || a == "-h") {
+        return Ok(HelperRequest { help: true, ..HelperRequest::default() });
+    }
+    let mut args = args.iter();
+    while let Some(arg) = args.next() {
+        let text = arg.to_string_lossy();
+        let Some(letters) = text.strip_prefix('-').filter(|l| !l.is_empty()) else {
+            places.push(arg);
+            continue;
+        };
+        for (at, letter) in letters.char_indices() {
+            match letter {
+                's' | 'n' | 'v' => {}
+                'f' => request.fake = true,
+                'r' => options.push("ro".to_string()),
+                'w' => options.push("rw".to_string()),
+                'o' | 't' | 'N' => {
+                    let rest = &letters[at + 1..];
+                    let mut next = || args.next().map(|a| a.to_string_lossy().into_owned());
+                    let value = if rest.is_empty() { next() } else { Some(rest.to_string()) };
+                    let value = value.ok_or_else(|| wrong(&format!("-{letter} needs a value")))?;
+                    if letter == 'o' {
+                        options.extend(value.split(',').map(str::to_string));
+                    }
+                    break;
+                }
+                other => return Err(wrong(&format!("unknown option -{other}"))),
+            }
+        }
+    }
+    let [source, dir] = places[..] else { return Err(wrong("a pool and a directory are needed")) };
+    let source_text = source.to_string_lossy();
+    request.source = source_text.strip_prefix("conquest#").map_or_else(|| source.into(), PathBuf::from);
+    request.dir = dir.into();
+    request.remount = options.iter().any(|o| o == "remount");
+    request.options = options;
+    Ok(request)
+}
+
+impl HelperRequest {
+    pub fn run(self) -> Result<ExitCode> {
+        if self.help {
+            return crate::say(USAGE).map(|()| ExitCode::SUCCESS);
+        }
+        let dir = locate::absolute(&self.dir)?;
+        if self.remount {
+            self.remount(&dir)?;
+        } else {
+            let request = Request::new(locate::absolute(&self.source)?, dir, &self.options.join(","))?;
+            mount::check(&request)?;
+            if !self.fake {
+                background::start(&request)?;
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// Changes the flags that the kernel keeps; what is not named stays.
+    fn remount(&self, dir: &Path) -> Result<()> {
+        let shown = dir.display();
+        let Some(mounted) = mounts::conquest_at(dir)? else {
+            return Err(Failure::new(format!("no pool is mounted at {shown}; mount it first, without -o remount")));
+        };
+        let flags = flags_after(&mounted.options, &self.options)?;
+        if self.fake {
+            return Ok(());
+        }
+        rustix::mount::mount_remount(dir, flags, c"").context(|| format!("cannot remount {shown}"))
+    }
+}
+
+/// Words for flags of a mount: the word that sets it and the word that clears it.
+const FLAGS: [(&str, &str, MountFlags); 9] = [
+    ("ro", "rw", MountFlags::RDONLY),
+    ("nosuid", "suid", MountFlags::NOSUID),
+    ("nodev", "dev", MountFlags::NODEV),
+    ("noexec", "exec", MountFlags::NOEXEC),
+    ("sync", "async", MountFlags::SYNCHRONOUS),
+    ("dirsync", "", MountFlags::DIRSYNC),
+    ("noatime", "atime", MountFlags::NOATIME),
+    ("nodiratime", "diratime", MountFlags::NODIRATIME),
+    ("relatime", "norelatime", MountFlags::RELATIME),
+];
+
+/// The flags of the mount, changed as asked.
+fn flags_after(present: &str, asked: &[String]) -> Result<MountFlags> {
+    let mut flags = MountFlags::empty();
+    for word in present.split(',') {
+        if let Some((_, _, flag)) = FLAGS.iter().find(|(set, _, _)| *set == word) {
+            flags |= *flag;
+        }
+    }
+    for word in asked {
+        match FLAGS.iter().find(|(set, clear, _)| set == word || clear == word) {
+            Some((set, _, flag)) => flags.set(*flag, set == word),
+            None if word == "strictatime" => flags.insert(MountFlags::STRICTATIME),
+            None => {
+                tracing::debug!("option {word} cannot change while mounted");
+            }
+        }
+    }
+    // The kernel takes one word about access times, the last that was said.
+    match asked.iter().rev().map(String::as_str).find(|w| ["noatime", "relatime", "strictatime", "atime"].contains(w)) {
+        Some("noatime") => flags.remove(MountFlags::RELATIME | MountFlags::STRICTATIME),
+        Some("relatime" | "atime") => flags.remove(MountFlags::NOATIME | MountFlags::STRICTATIME),
+        Some("strictatime") => flags.remove(MountFlags::NOATIME | MountFlags::RELATIME),
+        _ => {}
+    }
+    Ok(flags)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(words: &str) -> Result<HelperRequest> {
+        let args: Vec<OsString> = words.split(' ').map(OsString::from).collect();
+        recognise(&args).expect("a helper")
+    }
+
+    #[test]
+    fn what_mount_passes_is_understood() {
+        let r = request("/sbin/mount.conquest /srv/pool /mnt -sv -o rw,noatime,nofail,x-systemd.automount").unwrap();
+        assert_eq!((r.source, r.dir), ("/srv/pool".into(), "/mnt".into()));
+        assert_eq!(r.options, ["rw", "noatime", "nofail", "x-systemd.automount"]);
+        assert!(!r.remount && !r.fake);
+        let r = request("mount.fuse.conquest -n /srv/pool /mnt -f -oro,remount -t fuse.conquest").unwrap();
+        assert!(r.remount && r.fake);
+        assert_eq!(r.options, ["ro", "remount"]);
+    }
+
+    #[test]
+    fn mount_fuse_names_the_pool_where_a_verb_would_stand() {
+        assert_eq!(request("conquest /srv/pool /mnt -o rw").unwrap().source, Path::new("/srv/pool"));
+        assert_eq!(request("mount.fuse.conquest conquest#/srv/pool /mnt").unwrap().source, Path::new("/srv/pool"));
+        assert!(recognise(&["conquest".into(), "mount".into(), "/a".into(), "/b".into()]).is_none());
+    }
+
+    #[test]
+    fn wrong_calls_are_refused() {
+        for words in [
+            "mount.conquest",
+            "mount.conquest /a",
+            "mount.conquest /a /b /c",
+            "mount.conquest /a /b -z",
+            "mount.conquest /a /b -o",
+        ] {
+            assert!(request(words).is_err(), "{words}");
+        }
+    }
+
+    #[test]
+    fn remounting_keeps_what_is_not_named() {
+        let asked = |words: &[&str]| words.iter().map(|w| w.to_string()).collect::<Vec<_>>();
+        let flags = flags_after("rw,nosuid,relatime", &asked(&["ro"])).unwrap();
+        assert_eq!(flags, MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::RELATIME);
+        let flags = flags_after("ro,nosuid,relatime", &asked(&["rw", "noatime", "suid"])).unwrap();
+        assert_eq!(flags, MountFlags::NOATIME);
+    }
+}

@@ -1,0 +1,39 @@
+//! Progress of long work, on a terminal only.
+
+use std::io::IsTerminal;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// A bar that counts bytes.
+pub fn bytes(label: &'static str) -> impl FnMut(u64, u64) {
+    follow(bar(label, "{msg} [{bar:40}] {bytes}/{total_bytes} {bytes_per_sec} {eta}"))
+}
+
+/// A bar that counts things.
+pub fn count(label: &'static str) -> impl FnMut(u64, u64) {
+    follow(bar(label, "{msg} [{bar:40}] {pos}/{len} {eta}"))
+}
+
+fn bar(label: &'static str, template: &str) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    ProgressBar::new(0).with_style(style).with_message(label)
+}
+
+/// The bar goes away when the work is done, or given up.
+fn follow(bar: ProgressBar) -> impl FnMut(u64, u64) {
+    struct Clear(ProgressBar);
+    impl Drop for Clear {
+        fn drop(&mut self) {
+            self.0.finish_and_clear();
+        }
+    }
+    let bar = Clear(bar);
+    move |done, total| {
+        let bar = &bar.0;
+        bar.set_length(total);
+        bar.set_position(done);
+    }
+}

@@ -1,0 +1,101 @@
+//! Sizes as people write them (`512M`, `1.5G`), and the size of a pool when nobody says one.
+
+use std::path::Path;
+
+use crate::failure::{Context, Failure, Result};
+
+const UNITS: [(&str, u64); 5] = [("K", 1 << 10), ("M", 1 << 20), ("G", 1 << 30), ("T", 1 << 40), ("B", 1)];
+
+/// The least that a default pool gets.
+const SMALLEST_DEFAULT: u64 = 64 << 20;
+/// Default sizes are whole multiples of this.
+const GRAIN: u64 = 1 << 20;
+
+/// Reads `64M`, `1.5G`, `512MiB`, `1048576`; units are powers of 1024.
+pub fn parse(text: &str) -> Result<u64, String> {
+    let wrong = || format!("`{text}` is not a size; write it like 64M, 1.5G or 1048576");
+    let upper = text.trim().to_ascii_uppercase();
+    let digits = upper.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = &upper[digits.len()..];
+    let short = unit.strip_suffix("IB").unwrap_or(if unit.len() > 1 { unit.trim_end_matches('B') } else { unit });
+    let factor = match short {
+        "" => 1,
+        _ => UNITS.iter().find(|(name, _)| *name == short).ok_or_else(wrong)?.1,
+    };
+    if let Ok(whole) = digits.parse::<u64>() {
+        return whole.checked_mul(factor).ok_or_else(wrong);
+    }
+    let number: f64 = digits.parse().map_err(|_| wrong())?;
+    let bytes = number * factor as f64;
+    if digits.is_empty() || !(0.0..u64::MAX as f64).contains(&bytes) {
+        return Err(wrong());
+    }
+    Ok(bytes as u64)
+}
+
+/// Writes a size for people: `1.5 GiB`.
+pub fn show(bytes: u64) -> String {
+    let (name, factor) = match bytes {
+        b if b >= 1 << 40 => ("TiB", 1u64 << 40),
+        b if b >= 1 << 30 => ("GiB", 1 << 30),
+        b if b >= 1 << 20 => ("MiB", 1 << 20),
+        b if b >= 1 << 10 => ("KiB", 1 << 10),
+        _ => return format!("{bytes} B"),
+    };
+    let value = bytes as f64 / factor as f64;
+    if value.fract() < 0.05 {
+        format!("{value:.0} {name}")
+    } else {
+        format!("{value:.1} {name}")
+    }
+}
+
+/// A quarter of the machine's RAM, at most half of the free space where the pool will lie.
+pub fn default_for(pool: &Path) -> Result<u64> {
+    let info = rustix::system::sysinfo();
+    let ram = info.totalram as u64 * u64::from(info.mem_unit.max(1));
+    let place = pool.ancestors().find(|p| p.is_dir()).unwrap_or(Path::new("/"));
+    let stat =
+        rustix::fs::statvfs(place).context(|| format!("cannot ask for the free space of {}", place.display()))?;
+    let free = stat.f_bavail * stat.f_frsize;
+    if free / 2 < SMALLEST_DEFAULT {
+        return Err(Failure::new(format!(
+            "{} has only {} free, too little for a pool; free some space, or name another place or a size \
+             (`conquest format POOL --nvram SIZE`)",
+            place.display(),
+            show(free)
+        )));
+    }
+    Ok((ram / 4).min(free / 2).max(SMALLEST_DEFAULT) / GRAIN * GRAIN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_as_people_write_them() {
+        for (text, bytes) in
+            [("0", 0), ("4096", 4096), ("64M", 64 << 20), ("64m", 64 << 20), ("1.5G", 3 << 29), ("2GiB", 2 << 30)]
+        {
+            assert_eq!(parse(text), Ok(bytes), "{text}");
+        }
+        for (text, bytes) in [("1TB", 1 << 40), ("10KB", 10 << 10), ("7B", 7)] {
+            assert_eq!(parse(text), Ok(bytes), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_size_is_refused() {
+        for text in ["", "M", "-1", "1X", "big", "1e", "99999999999999999999", "99999999T", "./64M", "/dev/pmem0"] {
+            assert!(parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn sizes_are_shown_for_people() {
+        assert_eq!(show(0), "0 B");
+        assert_eq!(show(64 << 20), "64 MiB");
+        assert_eq!(show(3 << 29), "1.5 GiB");
+    }
+}

@@ -1,0 +1,86 @@
+//! `conquest format`: make a pool.
+
+use std::path::{Path, PathBuf};
+
+use fs::{FormatOptions, MediumKind, Pool};
+
+use crate::failure::{Context, Failure, Result};
+use crate::{locate, mounts, say, size};
+
+/// Make a pool: a directory with the persistent RAM that holds a file system.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:\n  \
+    conquest format /srv/pool                       a quarter of the RAM\n  \
+    conquest format /srv/pool --nvram 2G            2 GiB, in /srv/pool/nvram\n  \
+    conquest format /srv/pool --nvram /dev/shm/p --size 2G\n  \
+                                                    2 GiB in a file elsewhere\n  \
+    conquest format /srv/pool --force               destroy the pool that is there")]
+pub struct Args {
+    /// The pool directory; created if it does not exist
+    pool: PathBuf,
+    /// The persistent RAM: a size for a file in the pool directory, or the path of a file or device
+    /// [default: a quarter of the RAM]
+    #[arg(long, value_name = "SIZE|PATH")]
+    nvram: Option<String>,
+    /// Bytes of a file named with --nvram PATH [default: the size of the file or device]
+    #[arg(long, value_parser = size::parse)]
+    size: Option<u64>,
+    /// What keeps the persistent RAM
+    #[arg(long, value_enum, default_value = "battery")]
+    medium: Medium,
+    /// Destroy a pool that is there
+    #[arg(long)]
+    force: bool,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Medium {
+    /// RAM that the platform keeps: stores are durable when visible
+    Battery,
+}
+
+pub fn run(args: &Args) -> Result<()> {
+    let pool = locate::absolute(&args.pool)?;
+    let (nvram, bytes) = nvram(args, &pool)?;
+    let medium = match args.medium {
+        Medium::Battery => MediumKind::Battery,
+    };
+    make(&pool, nvram, bytes, medium, args.force)?;
+    let pool = pool.display();
+    say(&format!("{pool} is ready. Mount it with `conquest mount {pool} DIR`."))
+}
+
+/// Makes a pool that belongs to the caller.
+pub fn make(pool: &Path, nvram: Option<PathBuf>, size: u64, medium: MediumKind, force: bool) -> Result<()> {
+    if let Some(mounted) = mounts::conquest()?.into_iter().find(|m| m.source == pool) {
+        let dir = mounted.dir.display();
+        let pool = pool.display();
+        return Err(Failure::new(format!("{pool} is mounted at {dir}; unmount it first with `conquest umount {dir}`")));
+    }
+    let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    let how = FormatOptions { size, nvram, medium, force, root_mode: 0o755, root_owner: owner };
+    Pool::format(pool, &how).context(|| format!("cannot make a pool at {}", pool.display()))
+}
+
+/// Where the region lies and how large it is: `None` is the pool directory, 0 what is there.
+fn nvram(args: &Args, pool: &Path) -> Result<(Option<PathBuf>, u64)> {
+    let Some(text) = &args.nvram else {
+        return Ok((None, args.size.map_or_else(|| size::default_for(pool), Ok)?));
+    };
+    match (size::parse(text), args.size) {
+        (Ok(_), Some(_)) => Err(Failure::new(format!(
+            "--nvram {text} and --size both give a size; --size goes with the path of a file (write ./{text} for one)"
+        ))
+        .with_status(2)),
+        (Ok(bytes), None) => Ok((None, bytes)),
+        (Err(_), bytes) => {
+            let path = locate::absolute(Path::new(text))?;
+            if bytes.is_none() && !path.exists() {
+                let path = path.display();
+                return Err(Failure::new(format!("{path} does not exist; give --size to create it, e.g. --size 1G"))
+                    .with_status(2));
+            }
+            Ok((Some(path), bytes.unwrap_or(0)))
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! `conquest fsck`: check a pool, also while it is in use.
+
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use fs::fsck::Report;
+use fs::{OpenOptions, Pool};
+use serde::Serialize;
+
+use crate::failure::{Context, Failure, Result};
+use crate::{locate, progress, say, size};
+
+/// Check a pool, mounted or not; with --repair, mend what is found.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Exit status: 0 the pool is clean, 1 there were problems (the output says which are repaired), \
+    2 it could not be checked.\n\n\
+    Examples:\n  conquest fsck /srv/pool\n  conquest fsck /srv/pool --repair\n  conquest fsck /srv/pool --json | jq .problems"
+)]
+pub struct Args {
+    /// The pool directory, or where it is mounted
+    pool: PathBuf,
+    /// Mend what is found, and give back the space that a crash left unused
+    #[arg(long)]
+    repair: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Answer<'a> {
+    version: &'static str,
+    pool: PathBuf,
+    clean: bool,
+    #[serde(flatten)]
+    report: &'a Report,
+}
+
+pub fn run(args: &Args) -> Result<ExitCode> {
+    check(args).map_err(|failure| failure.with_status(2))
+}
+
+fn check(args: &Args) -> Result<ExitCode> {
+    let pool = locate::pool(&args.pool)?;
+    let report = examine(&pool, args.repair)?;
+    let clean = report.problems.is_empty();
+    if args.json {
+        let answer = Answer { version: env!("CARGO_PKG_VERSION"), pool, clean, report: &report };
+        say(&serde_json::to_string_pretty(&answer).context(|| "cannot write JSON".into())?)?;
+    } else {
+        say(text(&report, &pool, args.repair).trim_end())?;
+    }
+    Ok(if clean { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+fn examine(pool: &std::path::Path, repair: bool) -> Result<Report> {
+    let shown = pool.display();
+    let open =
+        Pool::open(pool, &OpenOptions::default()).map_err(|e| Failure::new(format!("cannot check {shown}: {e}")))?;
+    let mut bar = progress::count("checking inodes");
+    open.fsck(repair, &mut bar).map_err(|e| Failure::new(format!("could not finish the check of {shown}: {e}")))
+}
+
+fn text(r: &Report, pool: &std::path::Path, repair: bool) -> String {
+    let mut out = String::new();
+    for problem in &r.problems {
+        let _ = writeln!(out, "problem: {problem}");
+    }
+    for repaired in &r.repaired {
+        let _ = writeln!(out, "repaired: {repaired}");
+    }
+    let _ = writeln!(
+        out,
+        "{}: {} inodes, {} directories, {} names, {} in use",
+        pool.display(),
+        r.inodes,
+        r.directories,
+        r.entries,
+        size::show(r.bytes)
+    );
+    if r.leaked_objects > 0 || r.orphans > 0 {
+        let advice = if repair { "" } else { " (harmless; --repair gives the space back)" };
+        let _ = writeln!(
+            out,
+            "left by a crash: {} unused objects of {}, {} unlinked inodes{advice}",
+            r.leaked_objects,
+            size::show(r.leaked_bytes),
+            r.orphans
+        );
+    }
+    let _ = match (r.problems.len(), repair) {
+        (0, _) => writeln!(out, "clean"),
+        (n, false) => writeln!(out, "{n} problems, none repaired; run `conquest fsck {} --repair`", pool.display()),
+        (n, true) => writeln!(out, "{n} problems, {} repairs; run it again to see what is left", r.repaired.len()),
+    };
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_line_is_the_verdict() {
+        let pool = std::path::Path::new("/p");
+        let clean = Report { leaked_objects: 2, ..Report::default() };
+        assert!(text(&clean, pool, false).ends_with("clean\n"));
+        assert!(text(&clean, pool, false).contains("--repair gives the space back"));
+        let damaged = Report { problems: vec!["inode 7: bad".into()], ..Report::default() };
+        assert!(text(&damaged, pool, false).contains("1 problems, none repaired"));
+        assert!(text(&damaged, pool, true).contains("1 problems, 0 repairs"));
+    }
+}

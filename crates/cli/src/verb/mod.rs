@@ -1,0 +1,56 @@
+//! The commands, a file each.
+
+mod bench;
+mod completions;
+mod format;
+mod fsck;
+mod install;
+mod man;
+pub mod mount;
+mod restore;
+mod save;
+mod status;
+mod umount;
+mod up;
+
+use std::process::ExitCode;
+
+use clap::Subcommand;
+
+use crate::failure::Result;
+
+#[derive(Subcommand)]
+pub enum Verb {
+    Up(up::Args),
+    Format(format::Args),
+    Mount(mount::Args),
+    Umount(umount::Args),
+    Status(status::Args),
+    Fsck(fsck::Args),
+    Save(save::Args),
+    Restore(restore::Args),
+    Bench(bench::Args),
+    Install(install::Args),
+    Completions(completions::Args),
+    Man(man::Args),
+}
+
+impl Verb {
+    pub fn run(self) -> Result<ExitCode> {
+        match self {
+            Verb::Fsck(args) => return fsck::run(&args),
+            Verb::Up(args) => up::run(&args),
+            Verb::Format(args) => format::run(&args),
+            Verb::Mount(args) => mount::run(&args),
+            Verb::Umount(args) => umount::run(&args),
+            Verb::Status(args) => status::run(&args),
+            Verb::Save(args) => save::run(&args),
+            Verb::Restore(args) => restore::run(&args),
+            Verb::Bench(args) => bench::run(args),
+            Verb::Install(args) => install::run(&args),
+            Verb::Completions(args) => completions::run(&args),
+            Verb::Man(args) => man::run(&args),
+        }?;
+        Ok(ExitCode::SUCCESS)
+    }
+}

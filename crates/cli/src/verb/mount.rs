@@ -1,0 +1,64 @@
+//! `conquest mount`: make a pool's files available at a directory.
+
+use std::path::PathBuf;
+
+use fs::Pool;
+
+use crate::failure::{Failure, Result};
+use crate::serve::{self, Request};
+use crate::{background, locate};
+
+/// Mount a pool at a directory; returns once it can be used.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:\n  \
+    conquest mount /srv/pool /mnt/fast\n  \
+    conquest mount /srv/pool /mnt/fast -o ro,noatime\n  \
+    conquest mount /srv/pool /mnt/fast -o save=/var/backups/pool.img\n  \
+    mount -t conquest /srv/pool /mnt/fast                 (after `conquest install`)\n  \
+    /srv/pool /mnt/fast conquest defaults,nofail 0 0      (a line of /etc/fstab)\n\n\
+    The server stays in the background and writes its log to POOL/server.log.")]
+pub struct Args {
+    /// The pool directory
+    pool: PathBuf,
+    /// Where; the directory must exist
+    dir: PathBuf,
+    /// Mount options, separated by commas: ro, noatime, strictatime, nosuid, nodev, noexec, allow_other,
+    /// transport=uring|dev, save=FILE (write an image of the pool at unmount and on SIGTERM)
+    #[arg(short, value_name = "OPTS")]
+    options: Vec<String>,
+    /// Serve from this process, until it is unmounted or gets SIGINT or SIGTERM
+    #[arg(short, long)]
+    foreground: bool,
+    /// The background half of this command: say on the standard output when ready
+    #[arg(long, hide = true)]
+    detached: bool,
+}
+
+pub fn run(args: &Args) -> Result<()> {
+    let pool = locate::absolute(&args.pool)?;
+    let dir = locate::absolute(&args.dir)?;
+    let request = Request::new(pool, dir, &args.options.join(","))?;
+    if args.detached {
+        return background::serve(&request);
+    }
+    check(&request)?;
+    if args.foreground {
+        return serve::serve(&request, || {});
+    }
+    background::start(&request)
+}
+
+/// What can be refused before a server is started.
+pub fn check(request: &Request) -> Result<()> {
+    let (pool, dir) = (&request.pool, &request.dir);
+    if !Pool::exists(pool) {
+        return Err(locate::no_pool(pool));
+    }
+    if pool.starts_with(dir) {
+        let (pool, dir) = (pool.display(), dir.display());
+        return Err(Failure::new(format!(
+            "the pool {pool} lies in {dir} and would disappear under the mount; choose another directory"
+        )));
+    }
+    Ok(())
+}

@@ -1,0 +1,40 @@
+//! `conquest restore`: make a pool from an image.
+
+use std::path::PathBuf;
+
+use fs::Pool;
+
+use crate::failure::{Context, Failure, Result};
+use crate::{locate, mounts, progress, say};
+
+/// Make a pool from an image that `conquest save` wrote.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:\n  conquest restore /srv/pool /var/backups/pool.img\n  \
+    conquest restore /srv/pool /var/backups/pool.img --force   (over the pool that is there)")]
+pub struct Args {
+    /// The pool directory; created if it does not exist
+    pool: PathBuf,
+    /// The image
+    file: PathBuf,
+    /// Destroy a pool that is there
+    #[arg(long)]
+    force: bool,
+}
+
+pub fn run(args: &Args) -> Result<()> {
+    let pool = locate::absolute(&args.pool)?;
+    let file = locate::absolute(&args.file)?;
+    if let Some(mounted) = mounts::conquest()?.into_iter().find(|m| m.source == pool) {
+        let dir = mounted.dir.display();
+        return Err(Failure::new(format!(
+            "{} is mounted at {dir}; unmount it first with `conquest umount {dir}`",
+            pool.display()
+        )));
+    }
+    let mut bar = progress::bytes("restoring");
+    Pool::restore(&pool, &file, args.force, &mut bar)
+        .context(|| format!("cannot restore {} from {}", pool.display(), file.display()))?;
+    drop(bar);
+    let (pool, file) = (pool.display(), file.display());
+    say(&format!("{pool} is restored from {file}. Mount it with `conquest mount {pool} DIR`."))
+}

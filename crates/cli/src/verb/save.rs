@@ -1,0 +1,32 @@
+//! `conquest save`: write an image of a pool.
+
+use std::path::PathBuf;
+
+use fs::{OpenOptions, Pool};
+
+use crate::failure::{Context, Result};
+use crate::{locate, progress, say, size};
+
+/// Write an image of a pool to a file, also while it is in use.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:\n  conquest save /srv/pool /var/backups/pool.img\n  \
+    conquest restore /srv/pool /var/backups/pool.img     (here or on another machine)")]
+pub struct Args {
+    /// The pool directory, or where it is mounted
+    pool: PathBuf,
+    /// The image; an older one stays whole until the new one is complete
+    file: PathBuf,
+}
+
+pub fn run(args: &Args) -> Result<()> {
+    let pool = locate::pool(&args.pool)?;
+    let file = locate::absolute(&args.file)?;
+    let open =
+        Pool::open(&pool, &OpenOptions::default()).context(|| format!("cannot open the pool at {}", pool.display()))?;
+    let mut bar = progress::bytes("saving");
+    open.save(&file, &mut bar).context(|| format!("cannot save {} to {}", pool.display(), file.display()))?;
+    drop(bar);
+    let bytes = std::fs::metadata(&file).map(|m| m.len()).unwrap_or(0);
+    let (pool, file) = (pool.display(), file.display());
+    say(&format!("{pool} is saved in {file} ({}). `conquest restore POOL {file}` brings it back.", size::show(bytes)))
+}

@@ -1,0 +1,92 @@
+//! `conquest status`: what a pool holds and who uses it.
+
+use std::fmt::Write;
+use std::path::PathBuf;
+
+use fs::pool::{SessionStatus, Status};
+use fs::{MediumKind, OpenOptions, Pool};
+use serde::Serialize;
+
+use crate::failure::{Context, Result};
+use crate::{locate, say, size};
+
+/// Show what a pool holds and which processes use it.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  conquest status /srv/pool\n  conquest status /mnt/fast          (where it is mounted)\n  \
+    conquest status /srv/pool --json | jq .sessions"
+)]
+pub struct Args {
+    /// The pool directory, or where it is mounted [default: the pool of `conquest up`]
+    pool: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What `--json` prints: the facts, and the program that tells them.
+#[derive(Serialize)]
+struct Answer {
+    version: &'static str,
+    #[serde(flatten)]
+    status: Status,
+}
+
+pub fn run(args: &Args) -> Result<()> {
+    let pool = locate::pool(&args.pool.clone().map_or_else(locate::default_pool, Ok)?)?;
+    let mut status = read(&pool).context(|| format!("cannot open the pool at {}", pool.display()))?;
+    // This command is attached itself while it asks.
+    status.sessions.retain(|s| s.pid != std::process::id());
+    if args.json {
+        let answer = Answer { version: env!("CARGO_PKG_VERSION"), status };
+        return say(&serde_json::to_string_pretty(&answer).context(|| "cannot write JSON".into())?);
+    }
+    say(text(&status).trim_end())
+}
+
+pub fn read(pool: &std::path::Path) -> fs::Result<Status> {
+    Pool::open(pool, &OpenOptions::default())?.status()
+}
+
+fn text(s: &Status) -> String {
+    let mut out = String::new();
+    let medium = match s.medium {
+        MediumKind::Battery => "battery",
+    };
+    let percent = if s.size == 0 { 0.0 } else { s.used as f64 * 100.0 / s.size as f64 };
+    let rows = [
+        ("pool", s.pool.display().to_string()),
+        ("uuid", s.uuid.clone()),
+        ("medium", format!("{medium}, {}", s.nvram.display())),
+        ("size", size::show(s.size)),
+        ("used", format!("{} ({percent:.1} %), {} free", size::show(s.used), size::show(s.free))),
+        ("inodes", s.inodes.to_string()),
+        ("fragmentation", format!("{:.1} %", s.fragmentation * 100.0)),
+        ("sweep", if s.sweep_pending { "due: a process died without closing" } else { "not needed" }.into()),
+    ];
+    for (name, value) in rows {
+        let _ = writeln!(out, "{name:14} {value}");
+    }
+    match s.sessions.is_empty() {
+        true => out.push_str("in use by      nobody\n"),
+        false => s.sessions.iter().for_each(|session| describe(&mut out, session)),
+    }
+    heap(&mut out, s);
+    out
+}
+
+fn describe(out: &mut String, s: &SessionStatus) {
+    let transport = s.transport.as_ref().map(|t| format!(" over {t}")).unwrap_or_default();
+    let place = s.mountpoint.as_ref().map(|d| format!(" at {}", d.display())).unwrap_or_default();
+    let _ = writeln!(out, "in use by      pid {} ({}{place}{transport})", s.pid, s.role);
+}
+
+fn heap(out: &mut String, s: &Status) {
+    if s.heap.is_empty() {
+        return;
+    }
+    let _ = writeln!(out, "\n{:20} {:>10} {:>12} {:>10}", "objects", "bytes each", "count", "segments");
+    for class in &s.heap {
+        let _ = writeln!(out, "{:20} {:>10} {:>12} {:>10}", class.kind, class.size, class.objects, class.segments);
+    }
+}

@@ -1,0 +1,62 @@
+//! `conquest umount`: unmount, and wait until the server is gone.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use fs::{OpenOptions, Pool};
+use rustix::event::{poll, PollFd, PollFlags};
+use rustix::fd::OwnedFd;
+use rustix::process::{pidfd_open, Pid, PidfdFlags};
+
+use crate::failure::{Failure, Result};
+use crate::{locate, mounts, serve};
+
+/// Unmount a pool. Returns when its server has closed the pool.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  conquest umount /mnt/fast\n  conquest umount          (the one that `conquest up` made)"
+)]
+pub struct Args {
+    /// Where it is mounted [default: where `conquest up` mounts]
+    dir: Option<PathBuf>,
+}
+
+/// Longest wait for a server that still writes an image.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+pub fn run(args: &Args) -> Result<()> {
+    let dir = locate::absolute(&args.dir.clone().map_or_else(locate::default_dir, Ok)?)?;
+    let Some(mounted) = mounts::conquest_at(&dir)? else {
+        let shown = dir.display();
+        return Err(Failure::new(format!(
+            "no pool is mounted at {shown}; `mount -t {}` lists what is",
+            mounts::FS_TYPE
+        )));
+    };
+    // Taken before unmounting: afterwards the server no longer counts as one.
+    let server = server_of(&mounted.source, &dir);
+    serve::unmount(&dir)?;
+    match server {
+        Some(server) => wait(&server, &mounted.source),
+        None => Ok(()),
+    }
+}
+
+/// The process that serves `dir`, if it still runs.
+fn server_of(pool: &Path, dir: &Path) -> Option<OwnedFd> {
+    let pool = Pool::open(pool, &OpenOptions::default()).ok()?;
+    let sessions = pool.status().ok()?.sessions;
+    let server = sessions.into_iter().find(|s| s.mountpoint.as_deref() == Some(dir))?;
+    pidfd_open(Pid::from_raw(server.pid as i32)?, PidfdFlags::empty()).ok()
+}
+
+fn wait(server: &OwnedFd, pool: &Path) -> Result<()> {
+    let limit = rustix::time::Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
+    match poll(&mut [PollFd::new(server, PollFlags::IN)], Some(&limit)) {
+        Ok(n) if n > 0 => Ok(()),
+        _ => Err(Failure::new(format!(
+            "unmounted, but the server has not closed the pool yet; see {}",
+            pool.join(crate::background::LOG_NAME).display()
+        ))),
+    }
+}

@@ -1,0 +1,90 @@
+//! `conquest up`: from nothing to a working file system.
+
+use std::path::{Path, PathBuf};
+
+use fs::{MediumKind, Pool};
+
+use crate::failure::{Context, Failure, Result};
+use crate::mounts::{self, Mounted};
+use crate::serve::Request;
+use crate::verb::{format, mount};
+use crate::{background, locate, say, size};
+
+/// Make the default pool if there is none, and mount it.
+#[derive(clap::Args)]
+#[command(after_help = "As root the pool is /var/lib/conquest/default and is mounted at /mnt/conquest; otherwise \
+    ~/.local/share/conquest/default at ~/conquest.\n\n\
+    Examples:\n  conquest up\n  conquest up /srv/fast\n  conquest up --pool /data/pool --size 4G /srv/fast")]
+pub struct Args {
+    /// Where to mount it; created if it does not exist
+    dir: Option<PathBuf>,
+    /// The pool directory
+    #[arg(long)]
+    pool: Option<PathBuf>,
+    /// Size of a new pool [default: a quarter of the RAM, at most half of the free space]
+    #[arg(long, value_parser = size::parse)]
+    size: Option<u64>,
+    /// Mount options, as in `conquest mount`
+    #[arg(short, value_name = "OPTS")]
+    options: Vec<String>,
+}
+
+pub fn run(args: &Args) -> Result<()> {
+    let pool = locate::absolute(&args.pool.clone().map_or_else(locate::default_pool, Ok)?)?;
+    let dir = args.dir.as_deref().map(locate::absolute).transpose()?;
+    if let Some(mounted) = find(&pool, dir.as_deref())? {
+        return say(&format!(
+            "already mounted: {} at {}\n{}",
+            pool.display(),
+            mounted.dir.display(),
+            next(&pool, &mounted.dir)
+        ));
+    }
+    let dir = dir.map_or_else(locate::default_dir, Ok)?;
+    if !Pool::exists(&pool) {
+        create(&pool, args.size)?;
+    }
+    prepare(&dir)?;
+    let request = Request::new(pool.clone(), locate::absolute(&dir)?, &args.options.join(","))?;
+    mount::check(&request)?;
+    background::start(&request)?;
+    say(&format!("mounted: {} at {}\n{}", pool.display(), dir.display(), next(&pool, &dir)))
+}
+
+/// The working mount of the pool: at `dir`, or anywhere if that does not matter.
+fn find(pool: &Path, dir: Option<&Path>) -> Result<Option<Mounted>> {
+    let fits = |m: &Mounted| m.source == pool && dir.is_none_or(|d| d == m.dir);
+    Ok(mounts::conquest()?.into_iter().rev().find(|m| fits(m) && m.is_alive()))
+}
+
+fn create(pool: &Path, size: Option<u64>) -> Result<()> {
+    let bytes = size.map_or_else(|| size::default_for(pool), Ok)?;
+    format::make(pool, None, bytes, MediumKind::Battery, false)?;
+    say(&format!("made a pool of {} at {}", size::show(bytes), pool.display()))
+}
+
+/// The directory to mount at. One that another file system occupies is left alone.
+fn prepare(dir: &Path) -> Result<()> {
+    let shown = dir.display();
+    if let Some(other) = mounts::at(dir)?.filter(|m| m.fs_type != mounts::FS_TYPE) {
+        let kind = &other.fs_type;
+        return Err(Failure::new(format!(
+            "{shown} is the mount of another file system ({kind}); name another directory: `conquest up DIR`"
+        )));
+    }
+    if mounts::is_disconnected(dir) {
+        return Ok(());
+    }
+    std::fs::create_dir_all(dir).context(|| format!("cannot make {shown}"))
+}
+
+fn next(pool: &Path, dir: &Path) -> String {
+    let (pool, dir) = (pool.display(), dir.display());
+    format!(
+        "Work in {dir} as in any directory; then:\n  \
+         conquest status {dir}       what it holds\n  \
+         conquest fsck {dir}         check it, also while it is in use\n  \
+         conquest save {dir} FILE    write an image of it\n  \
+         conquest umount {dir}       unmount it; `conquest mount {pool} {dir}` brings it back"
+    )
+}

@@ -1,0 +1,408 @@
+//! What is damaged, missing, foreign or full gets a clear error and loses nothing.
+
+use std::fs::{File, OpenOptions, Permissions};
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::Path;
+use std::process::Command;
+
+use rustix::io::Errno;
+
+use crate::lab::{self, program, write_seeded, Lab};
+use crate::rng::Rng;
+use crate::{tree, Outcome, Skip, Test};
+
+pub const TESTS: &[Test] = &[
+    ("bad_input::no_pool", no_pool),
+    ("bad_input::wrong_sizes", wrong_sizes),
+    ("bad_input::formatting_over_a_pool", format_over),
+    ("bad_input::a_truncated_region", truncated),
+    ("bad_input::a_missing_region", missing_region),
+    ("bad_input::a_region_that_is_none", foreign),
+    ("bad_input::another_version_or_layout", other_version),
+    ("bad_input::any_header_byte_flipped", header_flips),
+    ("bad_input::a_broken_pool_toml", pool_toml),
+    ("bad_input::without_permission", permission),
+    ("bad_input::an_unwritable_directory", unwritable),
+    ("bad_input::no_dev_fuse", no_device),
+    ("bad_input::mounting_twice_or_nowhere", mounting_wrongly),
+    ("bad_input::a_full_pool", full),
+    ("bad_input::a_damaged_image", damaged_image),
+    ("bad_input::an_image_that_does_not_fit", image_on_a_full_disk),
+];
+
+/// A closed pool with some files, and what they are.
+struct Sample {
+    lab: Lab,
+    files: std::collections::BTreeMap<std::path::PathBuf, tree::Item>,
+    region: Vec<u8>,
+}
+
+impl Sample {
+    fn new() -> Self {
+        let lab = Lab::mounted("16M");
+        for n in 0..40u64 {
+            write_seeded(&lab.mnt().join(format!("file{n}")), n, (n * n * 40) as usize);
+        }
+        std::fs::create_dir(lab.mnt().join("dir")).expect("mkdir");
+        std::os::unix::fs::symlink("dir", lab.mnt().join("link")).expect("symlink");
+        let files = tree::describe(&lab.mnt());
+        lab.umount();
+        let region = std::fs::read(lab.nvram()).expect("read the region");
+        Sample { lab, files, region }
+    }
+
+    /// Whatever was tried: with the original region back, every file is there.
+    fn intact(&self) {
+        std::fs::write(self.lab.nvram(), &self.region).expect("write the region");
+        self.readable();
+    }
+
+    fn readable(&self) {
+        self.lab.mount();
+        tree::assert_same(&self.files, &tree::describe(&self.lab.mnt()), "the sample");
+        self.lab.umount();
+        self.lab.check();
+    }
+
+    /// Every command that opens the pool refuses it, with these words, and changes nothing in the region.
+    fn refused(&self, words: &[&str]) {
+        let before = std::fs::read(self.lab.nvram()).ok();
+        let (pool, mnt, image) = (self.lab.pool(), self.lab.text("mnt"), self.lab.text("image"));
+        self.lab.refused(1, &["status", &pool], words);
+        self.lab.refused(2, &["fsck", &pool], words);
+        self.lab.refused(2, &["fsck", &pool, "--repair"], words);
+        self.lab.refused(1, &["mount", &pool, &mnt], words);
+        self.lab.refused(1, &["save", &pool, &image], words);
+        assert!(!Path::new(&image).exists(), "half an image is left");
+        assert!(before == std::fs::read(self.lab.nvram()).ok(), "a refused region was changed");
+    }
+
+    fn write_region(&self, region: &[u8]) {
+        std::fs::write(self.lab.nvram(), region).expect("write the region");
+    }
+}
+
+fn no_pool() -> Outcome {
+    let lab = Lab::new();
+    let (nothing, mnt) = (lab.text("nothing"), lab.text("mnt"));
+    for args in [&["status", &nothing][..], &["mount", &nothing, &mnt], &["save", &nothing, "/dev/null"]] {
+        lab.refused(1, args, &["no pool", &nothing, "conquest format"]);
+    }
+    lab.refused(2, &["fsck", &nothing], &["no pool", &nothing]);
+    lab.refused(1, &["restore", &lab.pool(), &nothing], &[&nothing]);
+    lab.refused(1, &["umount", &mnt], &["no pool is mounted"]);
+    assert!(!lab.path("nothing").exists() && !lab.path("pool").exists());
+    Ok(())
+}
+
+fn wrong_sizes() -> Outcome {
+    let lab = Lab::new();
+    let pool = lab.pool();
+    lab.refused(1, &["format", &pool, "--nvram", "4K"], &["4096", "at least"]);
+    assert!(!lab.nvram().exists(), "a refused format left a region");
+    lab.refused(1, &["format", &pool, "--nvram", "400T"], &["400"]);
+    lab.refused(2, &["format", &pool, "--nvram", &lab.text("missing")], &["does not exist", "--size"]);
+    lab.refused(2, &["format", &pool, "--nvram", "64M", "--size", "64M"], &["--size"]);
+    lab.refused(2, &["format", &pool, "--size", "huge"], &["huge", "64M"]);
+    lab.refused(2, &["format", &pool, "--medium", "paper"], &["paper", "battery"]);
+    lab.ok(&["format", &pool, "--nvram", &lab.text("elsewhere"), "--size", "16M"]);
+    lab.check();
+    Ok(())
+}
+
+fn format_over() -> Outcome {
+    let sample = Sample::new();
+    let (lab, pool) = (&sample.lab, sample.lab.pool());
+    lab.refused(1, &["format", &pool, "--nvram", "32M"], &["--force"]);
+    sample.readable();
+    // Another pool does not take the region of this one either.
+    let nvram = lab.nvram().to_string_lossy().into_owned();
+    lab.refused(1, &["format", &lab.text("second"), "--nvram", &nvram], &["--force"]);
+    sample.readable();
+    lab.mount();
+    lab.refused(1, &["format", &pool, "--nvram", "32M", "--force"], &["mounted", "umount"]);
+    lab.umount();
+    sample.readable();
+    lab.ok(&["format", &pool, "--nvram", "32M", "--force"]);
+    lab.mount();
+    assert_eq!(tree::count(&lab.mnt()).0, 0);
+    lab.umount();
+    Ok(())
+}
+
+fn truncated() -> Outcome {
+    let sample = Sample::new();
+    for len in [0, 1, 79, 4096, 8192, 1 << 20, sample.region.len() - 4096, sample.region.len() - 1] {
+        sample.write_region(&sample.region[..len]);
+        sample.refused(&["nvram"]);
+    }
+    sample.intact();
+    Ok(())
+}
+
+fn missing_region() -> Outcome {
+    let sample = Sample::new();
+    std::fs::remove_file(sample.lab.nvram()).expect("remove");
+    sample.refused(&["nvram"]);
+    sample.intact();
+    Ok(())
+}
+
+fn foreign() -> Outcome {
+    let sample = Sample::new();
+    sample.write_region(&Rng::new(5).bytes(sample.region.len()));
+    sample.refused(&["nvram"]);
+    sample.write_region(&vec![0; sample.region.len()]);
+    sample.refused(&["nvram"]);
+    // The region of another pool.
+    let other = Lab::with_pool("16M");
+    std::fs::copy(other.nvram(), sample.lab.nvram()).expect("copy");
+    sample.refused(&["pool"]);
+    std::fs::remove_file(sample.lab.nvram()).expect("remove");
+    std::fs::create_dir(sample.lab.nvram()).expect("mkdir");
+    sample.refused(&["nvram"]);
+    std::fs::remove_dir(sample.lab.nvram()).expect("rmdir");
+    sample.intact();
+    Ok(())
+}
+
+/// Fields of the header, as FORMAT.md has them.
+const VERSION_AT: usize = 8;
+const FINGERPRINT_AT: usize = 16;
+const APP_VERSION_AT: usize = 72;
+const CRC_AT: usize = 76;
+const COPIES: [usize; 2] = [0, 4096];
+
+fn other_version() -> Outcome {
+    let sample = Sample::new();
+    for (at, word) in [(VERSION_AT, "version"), (FINGERPRINT_AT, "layout"), (APP_VERSION_AT, "version")] {
+        let mut region = sample.region.clone();
+        for copy in COPIES {
+            region[copy + at] ^= 0x40;
+            let crc = crc32c::crc32c(&region[copy..copy + CRC_AT]);
+            region[copy + CRC_AT..copy + CRC_AT + 4].copy_from_slice(&crc.to_le_bytes());
+        }
+        sample.write_region(&region);
+        sample.refused(&[word]);
+    }
+    sample.intact();
+    Ok(())
+}
+
+/// One copy damaged: the other serves. Both: a clear refusal.
+fn header_flips() -> Outcome {
+    let sample = Sample::new();
+    for at in 0..CRC_AT + 4 {
+        let mut region = sample.region.clone();
+        region[COPIES[at % 2] + at] ^= 1 << (at % 8);
+        sample.write_region(&region);
+        assert_eq!(sample.lab.run(&["status", &sample.lab.pool()]).code, 0, "byte {at} of one copy flipped");
+        let mut region = sample.region.clone();
+        COPIES.iter().for_each(|copy| region[copy + at] ^= 1 << (at % 8));
+        sample.write_region(&region);
+        if at % 16 == 0 {
+            sample.refused(&["nvram"]);
+        } else {
+            sample.lab.refused(1, &["status", &sample.lab.pool()], &["nvram"]);
+        }
+    }
+    sample.intact();
+    Ok(())
+}
+
+fn pool_toml() -> Outcome {
+    let sample = Sample::new();
+    let path = sample.lab.path("pool/pool.toml");
+    let original = std::fs::read(&path).expect("read");
+    for text in [&b""[..], b"not toml at all [", b"version = 99\n", b"\xff\xfe\x00", &original[..original.len() / 2]] {
+        std::fs::write(&path, text).expect("write");
+        sample.refused(&["pool.toml"]);
+    }
+    std::fs::write(&path, original).expect("write");
+    sample.readable();
+    Ok(())
+}
+
+const NOBODY: [&str; 4] = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
+
+fn permission() -> Outcome {
+    lab::require("setpriv")?;
+    let sample = Sample::new();
+    let (lab, pool, mnt) = (&sample.lab, sample.lab.pool(), sample.lab.text("mnt"));
+    for (path, mode) in [("pool/nvram", 0o600), ("pool", 0o700)] {
+        std::fs::set_permissions(lab.path(path), Permissions::from_mode(mode)).expect("chmod");
+        for (code, args) in [
+            (1, &["status", &pool][..]),
+            (2, &["fsck", &pool]),
+            (1, &["mount", &pool, &mnt]),
+            (1, &["save", &pool, "/tmp/x"]),
+        ] {
+            let what = format!("{args:?} by another user");
+            lab.run_as(&NOBODY, args).is_refusal(code, &["ermission"], &what);
+        }
+    }
+    sample.readable();
+    Ok(())
+}
+
+fn unwritable() -> Outcome {
+    lab::require("setpriv")?;
+    let lab = Lab::new();
+    let ran = lab.run_as(&NOBODY, &["format", &lab.text("owned-by-root"), "--nvram", "16M"]);
+    ran.is_refusal(1, &["owned-by-root", "ermission"], "format in a directory of another user");
+    let sample = Sample::new();
+    let pool = sample.lab.pool();
+    lab::ok(&mut program("mount", &["--bind", "-o", "ro", &pool, &pool]));
+    sample.lab.refused(1, &["format", &pool, "--nvram", "16M", "--force"], &["ead-only"]);
+    sample.lab.refused(1, &["mount", &pool, &sample.lab.text("mnt")], &["ead-only"]);
+    lab::ok(&mut program("umount", &[&pool]));
+    sample.readable();
+    Ok(())
+}
+
+/// /dev without a fuse, in a namespace.
+fn no_device() -> Outcome {
+    let sample = Sample::new();
+    let dev = sample.lab.path("dev");
+    std::fs::create_dir(&dev).expect("mkdir");
+    let script = format!(
+        "mount -t tmpfs none {0} && cp -a /dev/null /dev/zero /dev/random /dev/urandom {0}/ && mount --bind {0} /dev && \
+         exec \"$@\"",
+        dev.display()
+    );
+    let without = ["unshare", "--mount", "sh", "-c", &script, "sh"];
+    let ran = sample.lab.run_as(&without, &["mount", &sample.lab.pool(), &sample.lab.text("mnt")]);
+    ran.is_refusal(1, &["/dev/fuse", "modprobe fuse"], "mount without /dev/fuse");
+    sample.readable();
+    Ok(())
+}
+
+fn mounting_wrongly() -> Outcome {
+    let sample = Sample::new();
+    let (lab, pool, mnt) = (&sample.lab, sample.lab.pool(), sample.lab.text("mnt"));
+    lab.mount();
+    lab.refused(1, &["mount", &pool, &mnt], &["already mounted", "conquest umount"]);
+    tree::assert_same(&sample.files, &tree::describe(&lab.mnt()), "the first mount");
+    lab.umount();
+    lab.refused(1, &["mount", &pool, &lab.text("nowhere")], &["nowhere", "mkdir -p"]);
+    lab.refused(1, &["mount", &pool, &lab.text("pool/pool.toml")], &["not a directory"]);
+    lab.refused(1, &["mount", &pool, &pool], &["lies in", "another directory"]);
+    sample.readable();
+    Ok(())
+}
+
+/// Writes until nothing fits: what was written is there, deleting works, and all space comes back.
+fn full() -> Outcome {
+    let lab = Lab::mounted("24M");
+    let mnt = lab.mnt();
+    std::fs::write(mnt.join("first"), "first").expect("write");
+    for round in 0..3u64 {
+        let (whole, refused) = fill(&mnt, round);
+        assert!(whole.len() > 50, "round {round}: only {} files fit", whole.len());
+        assert!(refused.contains(&Errno::NOSPC), "{refused:?}");
+        let others: Vec<_> = refused.iter().filter(|e| **e != Errno::NOSPC).collect();
+        assert!(others.is_empty(), "a full pool answers {others:?}");
+        for (name, seed, len) in &whole {
+            assert!(std::fs::read(mnt.join(name)).expect("read") == Rng::new(*seed).bytes(*len), "{name} is damaged");
+        }
+        lab.check();
+        if round == 1 {
+            lab.kill9();
+            lab.mount();
+        }
+        for entry in std::fs::read_dir(&mnt).expect("list") {
+            let path = entry.expect("list").path();
+            if path.is_dir() {
+                std::fs::remove_dir_all(&path).expect("delete a directory on a full pool");
+            } else if !path.ends_with("first") {
+                std::fs::remove_file(&path).expect("delete on a full pool");
+            }
+        }
+        lab.check();
+    }
+    assert_eq!(std::fs::read(mnt.join("first")).expect("read"), b"first");
+    lab.umount();
+    lab.check();
+    Ok(())
+}
+
+/// Files of all sizes, then smaller and smaller ones, directories, names; returns the files that were
+/// written whole, and what was refused.
+fn fill(mnt: &Path, round: u64) -> (Vec<(String, u64, usize)>, Vec<Errno>) {
+    let mut rng = Rng::new(round);
+    let (mut whole, mut refused) = (Vec::new(), Vec::new());
+    for largest in [300_000u64, 10_000, 1000, 10] {
+        let mut failures = 0;
+        while failures < 3 {
+            let (name, seed, len) =
+                (format!("f{}", whole.len() + refused.len()), rng.next(), 1 + rng.below(largest) as usize);
+            match write_new(&mnt.join(&name), &Rng::new(seed).bytes(len)) {
+                Ok(()) => whole.push((name, seed, len)),
+                Err(e) => {
+                    failures += 1;
+                    refused.push(e);
+                }
+            }
+        }
+    }
+    let first = |e: std::io::Error| Errno::from_io_error(&e).unwrap_or(Errno::IO);
+    let until_full = |f: &dyn Fn(u64) -> std::io::Result<()>| (0..200_000).find_map(|n| f(n).err()).map(first);
+    refused.extend(until_full(&|n| std::fs::create_dir(mnt.join(format!("d{n}")))));
+    refused.extend(until_full(&|n| std::os::unix::fs::symlink("t".repeat(200), mnt.join(format!("l{n}")))));
+    (whole, refused)
+}
+
+/// A file is written whole or, as far as it counts here, not at all.
+fn write_new(path: &Path, bytes: &[u8]) -> Result<(), Errno> {
+    use std::io::Write;
+    let written = File::create_new(path).and_then(|mut f| f.write_all(bytes));
+    written.map_err(|e| {
+        let _ = std::fs::remove_file(path);
+        Errno::from_io_error(&e).unwrap_or(Errno::IO)
+    })
+}
+
+/// Truncated or flipped, an image is refused and the pool that is there stays.
+fn damaged_image() -> Outcome {
+    let sample = Sample::new();
+    let (lab, pool, image) = (&sample.lab, sample.lab.pool(), sample.lab.text("image"));
+    lab.ok(&["save", &pool, &image]);
+    let good = std::fs::read(&image).expect("read");
+    let mut rng = Rng::new(11);
+    for n in 0..24 {
+        if n < 8 {
+            std::fs::write(&image, &good[..good.len() * n / 8]).expect("write");
+        } else {
+            std::fs::write(&image, &good).expect("write");
+            let at = if n < 16 { rng.below(128) } else { rng.below(good.len() as u64) };
+            let file = OpenOptions::new().write(true).open(&image).expect("open");
+            file.write_all_at(&[good[at as usize] ^ 0x10], at).expect("flip");
+        }
+        lab.refused(1, &["restore", &pool, &image, "--force"], &["image"]);
+        lab.refused(1, &["restore", &lab.text("new"), &image], &["image"]);
+        assert_ne!(lab.run(&["status", &lab.text("new")]).code, 0, "a pool came out of a damaged image");
+    }
+    sample.readable();
+    std::fs::write(&image, &good).expect("write");
+    lab.ok(&["restore", &lab.text("new"), &image]);
+    sample.readable();
+    Ok(())
+}
+
+/// The image of before stays whole when the new one does not fit.
+fn image_on_a_full_disk() -> Outcome {
+    let sample = Sample::new();
+    let (lab, disk) = (&sample.lab, sample.lab.text("disk"));
+    std::fs::create_dir(&disk).expect("mkdir");
+    let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=64K", "none", &disk]).status();
+    if !mounted.is_ok_and(|s| s.success()) {
+        return Err(Skip("needs to mount a small tmpfs".into()));
+    }
+    let image = format!("{disk}/image");
+    std::fs::write(&image, "the image of before").expect("write");
+    lab.refused(1, &["save", &lab.pool(), &image], &["image"]);
+    assert_eq!(std::fs::read(&image).expect("read"), b"the image of before");
+    assert_eq!(std::fs::read_dir(&disk).expect("list").count(), 1, "half an image is left");
+    sample.readable();
+    Ok(())
+}

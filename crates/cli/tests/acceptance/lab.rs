@@ -1,0 +1,271 @@
+//! A place to work in: directories, pools, mounts, and cleaning up.
+
+use std::fs::File;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::Skip;
+
+/// Set in the process that runs in a mount namespace of its own.
+pub const NAMESPACE: &str = "CONQUEST_TEST_NAMESPACE";
+
+pub fn in_own_namespace() -> bool {
+    std::env::var_os(NAMESPACE).is_some()
+}
+
+/// What this machine lacks for any test.
+pub fn what_is_missing() -> Option<String> {
+    if !rustix::process::geteuid().is_root() {
+        return Some("needs root".into());
+    }
+    if !Path::new("/dev/fuse").exists() {
+        return Some("needs /dev/fuse".into());
+    }
+    require("unshare").err().map(|Skip(reason)| reason)
+}
+
+/// The program `name` is installed.
+pub fn require(name: &str) -> Result<(), Skip> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path).any(|dir| dir.join(name).is_file());
+    if found {
+        Ok(())
+    } else {
+        Err(Skip(format!("needs the program {name}")))
+    }
+}
+
+/// A directory with a pool in `pool`, a mount point `mnt`, and a copy of the program that every user can run.
+pub struct Lab {
+    dir: tempfile::TempDir,
+    program: PathBuf,
+}
+
+/// How a command ended.
+pub struct Ran {
+    pub code: i32,
+    pub out: String,
+    pub err: String,
+}
+
+/// Nothing here takes so long, except by hanging.
+const LIMIT_SECONDS: u32 = 300;
+/// What timeout(1) answers for a program that it had to kill.
+const KILLED: i32 = 137;
+
+impl Lab {
+    pub fn new() -> Self {
+        let dir = tempfile::Builder::new().prefix("conquest-test-").tempdir_in(root()).expect("a temporary directory");
+        let open = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(dir.path(), open.clone()).expect("chmod");
+        let program = dir.path().join("conquest");
+        std::fs::copy(env!("CARGO_BIN_EXE_conquest"), &program).expect("a copy of the program");
+        std::fs::set_permissions(&program, open).expect("chmod");
+        std::fs::create_dir(dir.path().join("mnt")).expect("mkdir");
+        Lab { dir, program }
+    }
+
+    /// A lab with a pool of `size`.
+    pub fn with_pool(size: &str) -> Self {
+        let lab = Lab::new();
+        lab.ok(&["format", &lab.pool(), "--nvram", size]);
+        lab
+    }
+
+    /// A lab with a mounted pool of `size`.
+    pub fn mounted(size: &str) -> Self {
+        let lab = Lab::with_pool(size);
+        lab.mount();
+        lab
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub fn text(&self, name: &str) -> String {
+        self.path(name).to_string_lossy().into_owned()
+    }
+
+    pub fn pool(&self) -> String {
+        self.text("pool")
+    }
+
+    pub fn mnt(&self) -> PathBuf {
+        self.path("mnt")
+    }
+
+    /// Runs `conquest ARGS`. Whatever it is given, it ends, without a panic and not by a signal.
+    pub fn run(&self, args: &[&str]) -> Ran {
+        self.run_as(&[], args)
+    }
+
+    /// The same behind another program: `setpriv ... conquest ARGS`.
+    pub fn run_as(&self, before: &[&str], args: &[&str]) -> Ran {
+        let mut command = Command::new("timeout");
+        command.args(["-s", "KILL", &LIMIT_SECONDS.to_string()]).args(before).arg(&self.program).args(args);
+        command.stdin(Stdio::null());
+        let output = command.output().expect("timeout of coreutils");
+        let ran = Ran::from(output);
+        assert_ne!(ran.code, KILLED, "conquest {args:?} does not end\n{}", ran.err);
+        assert!((0..=2).contains(&ran.code), "conquest {args:?} ended with {}\n{}{}", ran.code, ran.out, ran.err);
+        assert!(!ran.err.contains("panicked"), "conquest {args:?} panicked\n{}", ran.err);
+        ran
+    }
+
+    /// Runs `conquest ARGS`, which must succeed; returns what it printed.
+    pub fn ok(&self, args: &[&str]) -> String {
+        let ran = self.run(args);
+        assert_eq!(ran.code, 0, "conquest {args:?} failed: {}{}", ran.out, ran.err);
+        ran.out
+    }
+
+    /// Runs `conquest ARGS`, which must fail with status `code` and a text that contains each of `words`.
+    pub fn refused(&self, code: i32, args: &[&str], words: &[&str]) {
+        self.run(args).is_refusal(code, words, &format!("conquest {args:?}"));
+    }
+
+    pub fn mount(&self) {
+        self.mount_with("");
+    }
+
+    /// Mounts the pool at `mnt`.
+    pub fn mount_with(&self, options: &str) {
+        self.mount_at(&self.text("mnt"), options);
+    }
+
+    pub fn mount_at(&self, dir: &str, options: &str) {
+        let options = with_transport(options);
+        self.ok(&["mount", &self.pool(), dir, "-o", &options]);
+    }
+
+    pub fn umount(&self) {
+        self.ok(&["umount", &self.text("mnt")]);
+    }
+
+    pub fn status(&self) -> serde_json::Value {
+        serde_json::from_str(&self.ok(&["status", &self.pool(), "--json"])).expect("JSON")
+    }
+
+    /// The process that serves `dir`.
+    pub fn server_of(&self, dir: &Path) -> Option<rustix::process::Pid> {
+        let status = self.status();
+        let sessions = status["sessions"].as_array().expect("sessions");
+        let serves = |s: &&serde_json::Value| s["mountpoint"].as_str().is_some_and(|d| Path::new(d) == dir);
+        let pid = sessions.iter().find(serves)?["pid"].as_i64()?;
+        rustix::process::Pid::from_raw(pid as i32)
+    }
+
+    pub fn server(&self) -> rustix::process::Pid {
+        self.server_of(&self.mnt()).expect("a server")
+    }
+
+    /// Kills the server as the kernel's OOM killer would.
+    pub fn kill9(&self) {
+        kill_and_wait(self.server(), rustix::process::Signal::KILL);
+    }
+
+    /// The pool is free of problems; what a crash leaked is none.
+    pub fn check(&self) -> serde_json::Value {
+        let ran = self.run(&["fsck", &self.pool(), "--json"]);
+        assert_eq!(ran.code, 0, "fsck finds problems: {}{}", ran.out, ran.err);
+        serde_json::from_str(&ran.out).expect("JSON")
+    }
+
+    pub fn nvram(&self) -> PathBuf {
+        self.path("pool/nvram")
+    }
+}
+
+impl Drop for Lab {
+    /// Unmounts everything below the directory, whatever state a failed test left it in.
+    fn drop(&mut self) {
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let here = self.dir.path().to_string_lossy().into_owned();
+        let dirs = mounts.lines().filter_map(|line| line.split(' ').nth(4)).filter(|dir| dir.starts_with(&here));
+        for dir in dirs.collect::<Vec<_>>().into_iter().rev() {
+            let _ = rustix::mount::unmount(dir, rustix::mount::UnmountFlags::DETACH);
+        }
+    }
+}
+
+impl From<Output> for Ran {
+    fn from(output: Output) -> Self {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let code = output.status.code().unwrap_or(-1);
+        Ran { code, out: text(&output.stdout), err: text(&output.stderr) }
+    }
+}
+
+impl Ran {
+    /// Failed with `code`, saying each of `words`.
+    pub fn is_refusal(&self, code: i32, words: &[&str], what: &str) {
+        assert_eq!(self.code, code, "{what} should fail with {code}: {}{}", self.out, self.err);
+        for word in words {
+            assert!(self.err.contains(word), "{what} should say `{word}`: {}", self.err);
+        }
+    }
+}
+
+/// All mounts use the transport that the environment names.
+fn with_transport(options: &str) -> String {
+    let transport = std::env::var("CONQUEST_TRANSPORT").map(|t| format!("transport={t}")).unwrap_or_default();
+    let words: Vec<&str> = [options, &transport].into_iter().filter(|o| !o.is_empty()).collect();
+    if words.is_empty() {
+        "rw".into()
+    } else {
+        words.join(",")
+    }
+}
+
+/// Where labs are: in RAM if there is enough.
+fn root() -> PathBuf {
+    if let Some(dir) = std::env::var_os("CONQUEST_TEST_DIR") {
+        return dir.into();
+    }
+    let shm = Path::new("/dev/shm");
+    let enough = rustix::fs::statvfs(shm).is_ok_and(|s| s.f_bavail * s.f_frsize > 6 << 30);
+    if enough {
+        shm.into()
+    } else {
+        std::env::temp_dir()
+    }
+}
+
+/// Runs another program, which must succeed; returns what it printed.
+pub fn ok(command: &mut Command) -> String {
+    let output = command.stdin(Stdio::null()).output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    let ran = Ran::from(output);
+    assert_eq!(ran.code, 0, "{command:?} failed:\n{}{}", ran.out, ran.err);
+    ran.out
+}
+
+/// A program with its arguments.
+pub fn program(name: &str, args: &[&str]) -> Command {
+    let mut command = Command::new(name);
+    command.args(args);
+    command
+}
+
+/// Sends a signal and waits until the process is gone.
+pub fn kill_and_wait(pid: rustix::process::Pid, signal: rustix::process::Signal) {
+    rustix::process::kill_process(pid, signal).expect("kill");
+    wait_until(Duration::from_secs(60), "the process ends", || rustix::process::test_kill_process(pid).is_err());
+}
+
+pub fn wait_until(limit: Duration, what: &str, mut done: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < limit, "waited {limit:?} until {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Fills a file with `len` bytes that depend on `seed`.
+pub fn write_seeded(path: &Path, seed: u64, len: usize) {
+    use std::io::Write;
+    let bytes = crate::rng::Rng::new(seed).bytes(len);
+    File::create(path).and_then(|mut f| f.write_all(&bytes)).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+}

@@ -1,0 +1,125 @@
+//! Acceptance: the built program on real input, mounted, killed, fed with damage.
+//!
+//! | module | what it shows |
+//! | --- | --- |
+//! | [`main_job`] | copy, compare, build, git, sqlite, run; `kill -9` in the middle; nothing lost |
+//! | [`kill9`] | `kill -9` at random moments under several writers, against an independent record |
+//! | [`suites`] | pjdfstest and fsx |
+//! | [`bad_input`] | what is damaged, missing, foreign or full gets a clear error and loses nothing |
+//! | [`fuzz`] | flipped bytes anywhere: never a crash, a hang or a panic |
+//! | [`mounting`] | mount(8), fstab, remounting, options, images at unmount, users without privileges |
+//! | [`two_mounts`] | several processes on one pool see the same files |
+//! | [`lab`] | a place to work in: directories, pools, mounts, and cleaning up |
+//! | [`tree`] | comparing and describing directory trees |
+//! | [`rng`] | seeded numbers |
+//!
+//! The tests need root and /dev/fuse, run one after another, in a mount namespace of their own. One that
+//! cannot run on this machine is counted as ignored, with the reason. Arguments: parts of test names.
+//!
+//! Environment: `CONQUEST_SEED` (printed by each run), `CONQUEST_ROUNDS` (kill -9, default 20),
+//! `CONQUEST_FLIPS` (flipped bytes, default 150), `CONQUEST_FSX_SEEDS`, `CONQUEST_FSX_OPS`,
+//! `CONQUEST_TOOLS` (where pjdfstest and fsx are, default target/tools/bin), `CONQUEST_TRANSPORT`
+//! (`uring` or `dev`, for all mounts), `CONQUEST_TEST_DIR`.
+
+mod bad_input;
+mod fuzz;
+mod kill9;
+mod lab;
+mod main_job;
+mod mounting;
+mod rng;
+mod suites;
+mod tree;
+mod two_mounts;
+
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::process::{Command, ExitCode};
+use std::time::Instant;
+
+/// Why a test cannot run here.
+pub struct Skip(pub String);
+
+/// A test panics if it fails.
+pub type Outcome = Result<(), Skip>;
+pub type Test = (&'static str, fn() -> Outcome);
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    if args.first().is_some_and(|a| a == kill9::WRITER) {
+        return kill9::write(&args[1..]);
+    }
+    let filters: Vec<&String> = args.iter().filter(|a| !a.starts_with('-')).collect();
+    let all = [
+        bad_input::TESTS,
+        fuzz::TESTS,
+        mounting::TESTS,
+        two_mounts::TESTS,
+        suites::TESTS,
+        kill9::TESTS,
+        main_job::TESTS,
+    ];
+    let chosen: Vec<Test> = all
+        .iter()
+        .flat_map(|tests| tests.iter().copied())
+        .filter(|(name, _)| filters.is_empty() || filters.iter().any(|f| name.contains(f.as_str())))
+        .collect();
+    if args.iter().any(|a| a == "--list") {
+        chosen.iter().for_each(|(name, _)| println!("{name}: test"));
+        return ExitCode::SUCCESS;
+    }
+    let missing = lab::what_is_missing();
+    match (missing, lab::in_own_namespace()) {
+        (None, false) => enter_namespace(),
+        (missing, _) => run(&chosen, missing),
+    }
+}
+
+/// Mounts made here are nobody else's business, and go with the last process.
+fn enter_namespace() -> ExitCode {
+    let this = std::env::current_exe().expect("the path of this program");
+    let status = Command::new("unshare")
+        .args(["--mount", "--propagation", "private"])
+        .arg(this)
+        .args(std::env::args().skip(1))
+        .env(lab::NAMESPACE, "1")
+        .status()
+        .expect("unshare of util-linux");
+    ExitCode::from(status.code().unwrap_or(1) as u8)
+}
+
+fn run(tests: &[Test], missing: Option<String>) -> ExitCode {
+    println!("\nrunning {} tests, CONQUEST_SEED={}", tests.len(), rng::seed());
+    let start = Instant::now();
+    let (mut passed, mut failed, mut ignored) = (0, Vec::new(), 0);
+    for (name, test) in tests {
+        let begun = Instant::now();
+        let outcome = match &missing {
+            Some(reason) => Ok(Err(Skip(reason.clone()))),
+            None => catch_unwind(AssertUnwindSafe(test)),
+        };
+        let seconds = begun.elapsed().as_secs_f64();
+        match outcome {
+            Ok(Ok(())) => {
+                passed += 1;
+                println!("test {name} ... ok ({seconds:.1} s)");
+            }
+            Ok(Err(Skip(reason))) => {
+                ignored += 1;
+                println!("test {name} ... ignored, {reason}");
+            }
+            Err(_) => {
+                failed.push(*name);
+                println!("test {name} ... FAILED ({seconds:.1} s)");
+            }
+        }
+    }
+    let verdict = if failed.is_empty() { "ok" } else { "FAILED" };
+    failed.iter().for_each(|name| println!("failed: {name}"));
+    println!(
+        "\ntest result: {verdict}. {passed} passed; {} failed; {ignored} ignored; 0 measured; 0 filtered out; \
+         finished in {:.2}s\n",
+        failed.len(),
+        start.elapsed().as_secs_f64()
+    );
+    ExitCode::from(if failed.is_empty() { 0 } else { 101 })
+}

@@ -1,0 +1,340 @@
+//! mount(8), fstab, remounting, options, images at unmount, users without privileges.
+
+use std::fs::File;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, SystemTime};
+
+use rustix::process::Signal;
+
+use crate::lab::{self, kill_and_wait, program, wait_until, Lab};
+use crate::{tree, Outcome, Skip, Test};
+
+pub const TESTS: &[Test] = &[
+    ("mounting::mount_8_finds_the_helpers", helpers),
+    ("mounting::a_line_of_fstab_works", fstab),
+    ("mounting::remount_changes_flags", remount),
+    ("mounting::read_only_is_read_only", read_only),
+    ("mounting::access_times_follow_the_options", access_times),
+    ("mounting::umount_waits_for_the_server", umount_waits),
+    ("mounting::a_killed_mount_can_be_unmounted_and_mounted_again", killed),
+    ("mounting::sigterm_unmounts_and_saves", sigterm_saves),
+    ("mounting::unmounting_saves_and_the_image_restores", unmount_saves),
+    ("mounting::up_makes_mounts_and_finds", up),
+    ("mounting::both_transports_work", transports),
+    ("mounting::a_user_without_privileges_mounts", unprivileged),
+    ("mounting::install_puts_everything_in_place", install),
+];
+
+/// Makes `mount -t conquest` find the program, in this namespace only.
+fn install_helpers(lab: &Lab) -> Result<(), Skip> {
+    let sbin = Path::new("/sbin").canonicalize().expect("/sbin");
+    for dir in ["sbin-upper", "sbin-work"] {
+        std::fs::create_dir_all(lab.path(dir)).expect("mkdir");
+    }
+    let layers =
+        format!("lowerdir={},upperdir={},workdir={}", sbin.display(), lab.text("sbin-upper"), lab.text("sbin-work"));
+    let overlay = program("mount", &["-t", "overlay", "overlay", "-o", &layers]).arg(&sbin).status();
+    if !overlay.is_ok_and(|s| s.success()) {
+        return Err(Skip("needs overlayfs, to put helpers into /sbin for this test alone".into()));
+    }
+    let prefix = lab.text("prefix");
+    lab.ok(&["install", "--prefix", &prefix, "--helpers", "/sbin"]);
+    Ok(())
+}
+
+fn remove_helpers() {
+    let _ = program("umount", &["-l", "/sbin"]).stderr(Stdio::null()).status();
+}
+
+fn helpers() -> Outcome {
+    let lab = Lab::with_pool("64M");
+    install_helpers(&lab)?;
+    let mnt = lab.text("mnt");
+    for kind in ["conquest", "fuse.conquest"] {
+        lab::ok(&mut program("mount", &["-t", kind, "-o", "noatime,nosuid", &lab.pool(), &mnt]));
+        std::fs::write(lab.mnt().join("f"), kind).expect("write");
+        let options = flags(&lab.mnt());
+        assert!(options.contains("noatime") && options.contains("nosuid"), "{options}");
+        lab::ok(&mut program("umount", &[&mnt]));
+        wait_until_closed(&lab);
+    }
+    if Path::new("/sbin/mount.fuse3").exists() {
+        let path = format!("{}:/usr/bin:/bin:/usr/sbin", lab.text("prefix/bin"));
+        let source = format!("conquest#{}", lab.pool());
+        lab::ok(program("/sbin/mount.fuse3", &[&source, &mnt, "-o", "rw"]).env("PATH", path));
+        assert_eq!(std::fs::read(lab.mnt().join("f")).expect("read"), b"fuse.conquest");
+        lab.umount();
+    }
+    let ran = Command::new("mount").args(["-t", "conquest", "/no/such/pool", &mnt]).output().expect("mount");
+    lab::Ran::from(ran).is_refusal(1, &["no pool", "conquest format"], "mount -t conquest of nothing");
+    remove_helpers();
+    Ok(())
+}
+
+fn fstab() -> Outcome {
+    let lab = Lab::with_pool("64M");
+    install_helpers(&lab)?;
+    let fstab = lab.text("fstab");
+    let line = format!(
+        "{} {} conquest defaults,noatime,nofail,x-systemd.requires=local-fs.target 0 0\n",
+        lab.pool(),
+        lab.text("mnt")
+    );
+    std::fs::write(&fstab, line).expect("fstab");
+    lab::ok(&mut program("mount", &["-T", &fstab, "-a"]));
+    std::fs::write(lab.mnt().join("f"), "x").expect("write");
+    assert!(flags(&lab.mnt()).contains("noatime"));
+    lab::ok(&mut program("mount", &["-T", &fstab, "-o", "remount,ro", &lab.text("mnt")]));
+    assert!(std::fs::write(lab.mnt().join("g"), "x").is_err());
+    lab.umount();
+    remove_helpers();
+    Ok(())
+}
+
+/// The flags of the mount at `dir`.
+fn flags(dir: &Path) -> String {
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").expect("mountinfo");
+    let line = mounts.lines().rev().find(|l| l.split(' ').nth(4) == dir.to_str()).expect("a mount");
+    line.split(' ').nth(5).expect("options").to_string()
+}
+
+fn wait_until_closed(lab: &Lab) {
+    wait_until(Duration::from_secs(20), "the server closes the pool", || lab.server_of(&lab.mnt()).is_none());
+}
+
+/// With and without helpers, as mount(8) finds them.
+fn remount() -> Outcome {
+    let lab = Lab::mounted("64M");
+    let mnt = lab.text("mnt");
+    let file = lab.mnt().join("f");
+    let remount = |options: &str| lab::ok(&mut program("mount", &["-o", &format!("remount,{options}"), &mnt]));
+    for with_helpers in [false, true] {
+        if with_helpers {
+            install_helpers(&lab)?;
+        }
+        std::fs::write(&file, "before").expect("write");
+        remount("ro");
+        let refused = std::fs::write(&file, "no").expect_err("a read-only mount");
+        assert_eq!(refused.raw_os_error(), Some(rustix::io::Errno::ROFS.raw_os_error()));
+        assert!(flags(&lab.mnt()).starts_with("ro"));
+        remount("rw,noatime");
+        std::fs::write(&file, "again").expect("write");
+        let now = flags(&lab.mnt());
+        assert!(now.starts_with("rw") && now.contains("noatime"), "{now}");
+        remount("relatime");
+        assert!(flags(&lab.mnt()).contains("relatime"));
+    }
+    remove_helpers();
+    lab.umount();
+    lab.check();
+    Ok(())
+}
+
+fn read_only() -> Outcome {
+    let lab = Lab::mounted("64M");
+    std::fs::write(lab.mnt().join("f"), "here").expect("write");
+    lab.umount();
+    lab.mount_with("ro");
+    assert_eq!(std::fs::read(lab.mnt().join("f")).expect("read"), b"here");
+    for refused in [
+        std::fs::write(lab.mnt().join("f"), "no"),
+        std::fs::write(lab.mnt().join("g"), "no"),
+        std::fs::remove_file(lab.mnt().join("f")),
+        std::fs::create_dir(lab.mnt().join("d")),
+    ] {
+        let errno = refused.expect_err("a read-only mount").raw_os_error();
+        assert_eq!(errno, Some(rustix::io::Errno::ROFS.raw_os_error()));
+    }
+    lab.umount();
+    lab.check();
+    Ok(())
+}
+
+/// relatime: once after a change; noatime: never; strictatime: at each read that reaches us.
+fn access_times() -> Outcome {
+    let lab = Lab::mounted("64M");
+    let file = lab.mnt().join("f");
+    for (options, updated) in [("relatime", true), ("noatime", false), ("strictatime", true)] {
+        std::fs::write(&file, "some text").expect("write");
+        let old = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
+        let times = std::fs::FileTimes::new().set_accessed(old).set_modified(old + Duration::from_secs(10));
+        File::options().write(true).open(&file).and_then(|f| f.set_times(times)).expect("set times");
+        lab.umount();
+        lab.mount_with(options);
+        std::fs::read(&file).expect("read");
+        let atime = file.metadata().expect("stat").atime();
+        assert_eq!(atime > 1_000_000, updated, "{options}: access time {atime}");
+    }
+    lab.umount();
+    Ok(())
+}
+
+fn umount_waits() -> Outcome {
+    let lab = Lab::mounted("64M");
+    let server = lab.server();
+    lab.umount();
+    assert!(rustix::process::test_kill_process(server).is_err(), "the server still runs");
+    lab.refused(1, &["umount", &lab.text("mnt")], &["no pool is mounted"]);
+    lab.mount();
+    let busy = File::create(lab.mnt().join("open")).expect("create");
+    lab.refused(1, &["umount", &lab.text("mnt")], &["in use"]);
+    drop(busy);
+    lab.umount();
+    Ok(())
+}
+
+fn killed() -> Outcome {
+    let lab = Lab::mounted("64M");
+    for round in 0..6 {
+        let file = lab.mnt().join(format!("f{round}"));
+        std::fs::write(&file, "kept").expect("write");
+        lab.kill9();
+        let gone = file.metadata().expect_err("no server").raw_os_error();
+        assert_eq!(gone, Some(rustix::io::Errno::NOTCONN.raw_os_error()));
+        match round % 3 {
+            0 => lab.umount(),
+            1 => drop(lab::ok(&mut program("umount", &[&lab.text("mnt")]))),
+            _ => {}
+        }
+        lab.mount();
+        assert_eq!(std::fs::read(&file).expect("read"), b"kept");
+    }
+    lab.umount();
+    lab.check();
+    Ok(())
+}
+
+fn sigterm_saves() -> Outcome {
+    let lab = Lab::with_pool("64M");
+    let image = lab.path("image");
+    for signal in [Signal::TERM, Signal::INT] {
+        lab.mount_with(&format!("save={}", image.display()));
+        lab::write_seeded(&lab.mnt().join("f"), 1, 300_000);
+        kill_and_wait(lab.server(), signal);
+        assert!(lab.mnt().join("f").symlink_metadata().is_err(), "still mounted");
+        assert!(image.metadata().is_ok_and(|m| m.len() > 0), "no image after {signal:?}");
+        std::fs::remove_file(&image).expect("remove the image");
+    }
+    lab.check();
+    Ok(())
+}
+
+fn unmount_saves() -> Outcome {
+    let lab = Lab::with_pool("64M");
+    let image = lab.text("image");
+    lab.mount_with(&format!("save={image}"));
+    for n in 0..50 {
+        lab::write_seeded(&lab.mnt().join(format!("f{n}")), n, 10_000 * n as usize / 3);
+    }
+    let before = tree::describe(&lab.mnt());
+    lab.umount();
+    std::fs::remove_dir_all(lab.path("pool")).expect("lose the pool");
+    lab.ok(&["restore", &lab.pool(), &image]);
+    lab.mount();
+    tree::assert_same(&before, &tree::describe(&lab.mnt()), "restored from an image");
+    // A save of a pool in use, restored beside it.
+    lab.ok(&["save", &lab.text("mnt"), &lab.text("second")]);
+    lab.refused(1, &["restore", &lab.pool(), &image], &["mounted", "umount"]);
+    lab.umount();
+    lab.refused(1, &["restore", &lab.pool(), &image], &["--force"]);
+    lab.ok(&["restore", &lab.pool(), &lab.text("second"), "--force"]);
+    lab.mount();
+    tree::assert_same(&before, &tree::describe(&lab.mnt()), "restored from the second image");
+    lab.umount();
+    lab.check();
+    Ok(())
+}
+
+fn up() -> Outcome {
+    let lab = Lab::new();
+    let (pool, dir) = (lab.pool(), lab.text("up"));
+    let up = ["up", "--pool", &pool, "--size", "64M", &dir];
+    let said = lab.ok(&up);
+    assert!(said.contains("made a pool") && said.contains("mounted"), "{said}");
+    std::fs::write(lab.path("up/f"), "mine").expect("write");
+    let said = lab.ok(&up);
+    assert!(said.contains("already mounted"), "{said}");
+    let said = lab.ok(&["up", "--pool", &pool]);
+    assert!(said.contains("already mounted") && said.contains(&dir), "{said}");
+    lab.ok(&["umount", &dir]);
+    lab.ok(&up);
+    assert_eq!(std::fs::read(lab.path("up/f")).expect("read"), b"mine");
+    let server = lab.server_of(&lab.path("up")).expect("a server");
+    kill_and_wait(server, Signal::KILL);
+    lab.ok(&up);
+    assert_eq!(std::fs::read(lab.path("up/f")).expect("read"), b"mine");
+    lab.ok(&["umount", &dir]);
+    lab.refused(1, &["up", "--pool", &pool, "/proc"], &["another file system"]);
+    Ok(())
+}
+
+fn transports() -> Outcome {
+    let lab = Lab::with_pool("64M");
+    let mut tried = Vec::new();
+    for (option, name) in [("dev", "/dev/fuse"), ("uring", "io_uring")] {
+        let ran = lab.run(&["mount", &lab.pool(), &lab.text("mnt"), "-o", &format!("transport={option}")]);
+        if ran.code != 0 {
+            assert_eq!(option, "uring", "{}", ran.err);
+            assert!(ran.err.contains("io_uring"), "{}", ran.err);
+            println!("note: {}", ran.err.trim());
+            continue;
+        }
+        assert_eq!(lab.status()["sessions"][0]["transport"], name);
+        lab::write_seeded(&lab.mnt().join(option), 7, 3_000_000);
+        tried.push(tree::describe(&lab.mnt()));
+        lab.umount();
+    }
+    lab.refused(2, &["mount", &lab.pool(), &lab.text("mnt"), "-o", "transport=pigeon"], &["pigeon", "uring"]);
+    lab.refused(2, &["mount", &lab.pool(), &lab.text("mnt"), "-o", "frobnicate"], &["frobnicate"]);
+    lab.check();
+    Ok(())
+}
+
+const NOBODY: [&str; 4] = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
+
+fn unprivileged() -> Outcome {
+    lab::require("fusermount3")?;
+    lab::require("setpriv")?;
+    let lab = Lab::new();
+    // A device that everybody may open, as udev makes it; containers often have one for root alone.
+    let device = lab.text("fuse");
+    lab::ok(&mut program("mknod", &["-m", "666", &device, "c", "10", "229"]));
+    if !program("mount", &["--bind", &device, "/dev/fuse"]).status().is_ok_and(|s| s.success()) {
+        return Err(Skip("needs to replace /dev/fuse in a namespace".into()));
+    }
+    std::fs::set_permissions("/dev/fuse", std::fs::Permissions::from_mode(0o666)).expect("chmod");
+    let (home, dir) = (lab.text("home"), lab.text("home/mnt"));
+    lab::ok(&mut program("install", &["-d", "-o", "65534", "-g", "65534", &home, &dir]));
+    let pool = lab.text("home/pool");
+    let as_nobody = |args: &[&str]| {
+        let ran = lab.run_as(&NOBODY, args);
+        assert_eq!(ran.code, 0, "{args:?} as nobody: {}{}", ran.out, ran.err);
+    };
+    as_nobody(&["format", &pool, "--nvram", "64M"]);
+    as_nobody(&["mount", &pool, &dir]);
+    let shell = format!("echo mine > {dir}/f && cat {dir}/f && stat -c %u {dir}/f");
+    let said = lab::ok(&mut program(NOBODY[0], &[&NOBODY[1..], &["sh", "-c", &shell]].concat()));
+    assert_eq!(said, "mine\n65534\n");
+    as_nobody(&["umount", &dir]);
+    as_nobody(&["fsck", &pool]);
+    lab::ok(&mut program("umount", &["/dev/fuse"]));
+    Ok(())
+}
+
+fn install() -> Outcome {
+    let lab = Lab::new();
+    lab.ok(&["install", "--prefix", &lab.text("prefix"), "--helpers", &lab.text("helpers")]);
+    for file in ["prefix/bin/conquest", "helpers/mount.conquest", "helpers/mount.fuse.conquest"] {
+        let said = lab::ok(program(&lab.text(file), &["--help"]).stdin(Stdio::null()));
+        assert!(said.contains("conquest"), "{file}: {said}");
+    }
+    for file in ["man/man1/conquest.1", "man/man1/conquest-mount.1", "bash-completion/completions/conquest"] {
+        assert!(lab.path("prefix/share").join(file).metadata().is_ok_and(|m| m.len() > 100), "{file}");
+    }
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(lab.ok(&["completions", shell]).contains("conquest"), "{shell}");
+    }
+    Ok(())
+}

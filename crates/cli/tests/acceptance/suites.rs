@@ -1,0 +1,140 @@
+//! Other people's suites: pjdfstest against POSIX, fsx against itself.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::lab::{self, program, Lab};
+use crate::rng::{number, seed};
+use crate::{Outcome, Skip, Test};
+
+pub const TESTS: &[Test] = &[
+    ("suites::pjdfstest_passes_and_skips_no_more_than_on_ext4", pjdfstest),
+    ("suites::pjdfstest_passes_with_remounts", pjdfstest_remounting),
+    ("suites::fsx_finds_nothing", fsx),
+];
+
+/// Where `./test` installs the suites.
+fn tool(name: &str) -> Result<PathBuf, Skip> {
+    let default = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/bin");
+    let dir = std::env::var_os("CONQUEST_TOOLS").map_or(default, PathBuf::from);
+    let path = dir.join(name);
+    if path.is_file() {
+        return Ok(path);
+    }
+    Err(Skip(format!("needs {name}: cargo install --locked {name} --root target/tools")))
+}
+
+/// Test → `ok`, `skipped` or `FAILED`.
+type Verdicts = BTreeMap<String, String>;
+
+fn pjdfstest() -> Outcome {
+    let suite = tool("pjdfstest")?;
+    let lab = Lab::mounted("256M");
+    let ours = run_pjdfstest(&suite, &lab, &lab.mnt(), false);
+    let ext4 = loop_ext4(&lab)?;
+    let theirs = run_pjdfstest(&suite, &lab, &ext4, false);
+    let skipped = |v: &Verdicts| v.iter().filter(|(_, v)| *v == "skipped").map(|(t, _)| t.clone()).collect::<Vec<_>>();
+    let more: Vec<_> = skipped(&ours).into_iter().filter(|t| theirs.get(t).is_none_or(|v| v != "skipped")).collect();
+    assert!(more.is_empty(), "skipped here but not on ext4: {more:?}");
+    println!("pjdfstest: {} tests, {} skipped, as on ext4", ours.len(), skipped(&ours).len());
+    lab.umount();
+    lab.check();
+    Ok(())
+}
+
+/// The tests that remount read-only, which ext4 cannot run: files are still open.
+fn pjdfstest_remounting() -> Outcome {
+    let suite = tool("pjdfstest")?;
+    let lab = Lab::mounted("256M");
+    let verdicts = run_pjdfstest(&suite, &lab, &lab.mnt(), true);
+    println!("pjdfstest with remounts: {} tests", verdicts.len());
+    lab.umount();
+    lab.check();
+    Ok(())
+}
+
+/// No test may fail.
+fn run_pjdfstest(suite: &Path, lab: &Lab, dir: &Path, remount: bool) -> Verdicts {
+    let config = lab.path("pjdfstest.toml");
+    let second = lab.path("second");
+    let _ = std::fs::create_dir(&second);
+    let text = format!(
+        "[features]\nposix_fallocate = {{}}\nrename_ctime = {{}}\nutime_now = {{}}\nutimensat = {{}}\n\
+         stat_st_birthtime = {{}}\nsecondary_fs = {second:?}\n\
+         [settings]\nnaptime = 0.02\nallow_remount = {remount}\n\
+         [dummy_auth]\nentries = [[\"nobody\", \"nogroup\"], [\"daemon\", \"daemon\"]]\n"
+    );
+    std::fs::write(&config, text).expect("a configuration");
+    let mut command = Command::new(suite);
+    command.arg("-c").arg(&config).arg("-p").arg(dir).env("NO_COLOR", "1");
+    let output = command.output().expect("pjdfstest");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let verdicts = read_verdicts(&text);
+    let failed: Vec<_> = verdicts.iter().filter(|(_, v)| *v == "FAILED").map(|(t, _)| t).collect();
+    let why = text.lines().filter(|l| l.starts_with('\t')).collect::<Vec<_>>().join("\n");
+    assert!(failed.is_empty(), "pjdfstest on {}: {} failed: {failed:#?}\n{why}", dir.display(), failed.len());
+    assert!(verdicts.len() > 300, "pjdfstest ran {} tests only:\n{text}", verdicts.len());
+    verdicts
+}
+
+fn read_verdicts(text: &str) -> Verdicts {
+    let line = |l: &str| {
+        let (test, verdict) = l.rsplit_once(' ')?;
+        ["ok", "skipped", "FAILED"].contains(&verdict).then(|| (test.trim().to_string(), verdict.to_string()))
+    };
+    text.lines().filter_map(line).collect()
+}
+
+fn loop_ext4(lab: &Lab) -> Result<PathBuf, Skip> {
+    lab::require("mkfs.ext4")?;
+    let (image, dir) = (lab.text("ext4.img"), lab.path("ext4"));
+    std::fs::create_dir(&dir).expect("mkdir");
+    lab::ok(&mut program("truncate", &["-s", "256M", &image]));
+    lab::ok(&mut program("mkfs.ext4", &["-q", &image]));
+    let mounted = program("mount", &["-o", "loop", &image]).arg(&dir).status();
+    match mounted {
+        Ok(status) if status.success() => Ok(dir),
+        _ => Err(Skip("passed, but could not be compared: no loop device for ext4".into())),
+    }
+}
+
+fn fsx() -> Outcome {
+    let suite = tool("fsx")?;
+    let (seeds, ops) = (number("CONQUEST_FSX_SEEDS", 3), number("CONQUEST_FSX_OPS", 60_000));
+    let lab = Lab::mounted("256M");
+    let config = lab.path("fsx.toml");
+    std::fs::write(&config, FSX_CONFIG).expect("a configuration");
+    for n in 0..seeds {
+        let seed = (seed() + n).to_string();
+        let file = lab.mnt().join(format!("fsx-{seed}"));
+        let mut command = Command::new(&suite);
+        command.args(["-q", "-q", "-S", &seed, "-N", &ops.to_string(), "-f"]).arg(&config);
+        command.arg("-P").arg(lab.path("")).arg(&file);
+        println!("fsx: seed {seed}, {ops} operations");
+        lab::ok(&mut command);
+    }
+    lab.umount();
+    lab.check();
+    Ok(())
+}
+
+/// Every operation that fsx has, and files beyond its default of 256 KiB.
+const FSX_CONFIG: &str = "
+flen = 1048576
+[weights]
+close_open = 1
+read = 10
+write = 10
+mapread = 10
+mapwrite = 10
+invalidate = 1
+truncate = 5
+fsync = 1
+fdatasync = 1
+posix_fallocate = 2
+punch_hole = 3
+sendfile = 2
+posix_fadvise = 1
+copy_file_range = 3
+";
