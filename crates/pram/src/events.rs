@@ -3,7 +3,7 @@
 //! A publisher writes an event and waits until every watching session has seen it, so that nobody who
 //! learns that an operation is done can find a stale cache. Watchers that die are noticed.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{fence, Ordering};
 
 use crate::error::Result;
 use crate::runtime::{wait, wake, H_EVENT_BELL, H_EVENT_HEAD, S_CURSOR, S_CURSOR_BELL, S_WATCHING};
@@ -16,6 +16,10 @@ pub(crate) const EVENT: u64 = 320;
 const HEAD: u64 = 40;
 /// Longest payload of an event, bytes.
 pub const PAYLOAD: usize = (EVENT - HEAD) as usize;
+
+/// How often a publisher looks, every 10 ms, whether a watcher has seen its event. One that is stopped or
+/// stuck must not stop the pool; it learns of the event when it goes on.
+const PATIENCE: u32 = 500;
 
 /// Something that others may have cached has changed; its meaning is the layer above's.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,6 +65,8 @@ impl Session {
         let at = rt.events_at() + number % RING * EVENT;
         let len = event.payload.len().min(PAYLOAD);
         let words = [u64::from(rt.me()), event.kind, event.key, len as u64];
+        rt.word(at).store(0, Ordering::Relaxed);
+        fence(Ordering::Release);
         for (i, w) in words.iter().enumerate() {
             rt.word(at + 8 + i as u64 * 8).store(*w, Ordering::Relaxed);
         }
@@ -87,6 +93,10 @@ impl Session {
             waits += 1;
             if waits % 5 == 0 && !self.is_alive(n) {
                 self.reap()?;
+            }
+            if waits >= PATIENCE {
+                tracing::warn!("session {n} does not take notice of changes; going on without it");
+                break;
             }
         }
         Ok(())
@@ -151,7 +161,11 @@ impl Session {
             }
             let mut payload = vec![0; (word(3) as usize).min(PAYLOAD)];
             rt.map().copy_out(at + HEAD, &mut payload)?;
-            return Ok(Seen::Event(Event { kind: word(1), key: word(2), payload }));
+            let event = Event { kind: word(1), key: word(2), payload };
+            fence(Ordering::Acquire);
+            // Overtaken by a whole ring while reading.
+            let whole = rt.word(at).load(Ordering::Relaxed) == number + 1;
+            return Ok(if whole { Seen::Event(event) } else { Seen::Lost });
         }
     }
 }

@@ -16,6 +16,7 @@
 //! - H2. A segment's state changes only in the hands of its owner.
 //! - H3. A free segment's bit is set in the runtime's free map only after its entry says free.
 
+use smallvec::SmallVec;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::error::{Error, Result};
@@ -53,11 +54,19 @@ const _: () = assert!(size_of::<SegEntry>() == 16);
 pub enum Meta {
     Free,
     /// Objects of one class and tag.
-    Small { tag: Tag, class: u8 },
+    Small {
+        tag: Tag,
+        class: u8,
+    },
     /// First of `len` segments of one object.
-    RunHead { tag: Tag, len: u32 },
+    RunHead {
+        tag: Tag,
+        len: u32,
+    },
     /// Follows its head at `dist` segments' distance.
-    RunBody { dist: u32 },
+    RunBody {
+        dist: u32,
+    },
     /// Not a state this version writes: damage.
     Bad,
 }
@@ -258,7 +267,7 @@ impl Heap<'_> {
     #[inline]
     pub(crate) fn alloc(&self, slot: u32, tag: Tag, size: u64) -> Result<Block> {
         if size > MAX_SMALL {
-            return self.alloc_run(tag, size);
+            return self.alloc_run(slot, tag, size);
         }
         let class = class_of(size);
         loop {
@@ -267,7 +276,7 @@ impl Heap<'_> {
                 if let Some(off) = self.take(segment, class, &current)? {
                     return Ok(Block { off, cap: u64::from(CLASSES[class].size) });
                 }
-                self.disown(segment, tag, class)?;
+                self.give_up(slot, segment, tag, class)?;
             }
             let segment = match self.find_segment(slot, tag, class)? {
                 Some(s) => s,
@@ -294,53 +303,84 @@ impl Heap<'_> {
                 continue;
             }
             let bit = free.trailing_zeros();
+            let off =
+                self.region.geo.segment(segment) + u64::from(c.base) + u64::from(w * 64 + bit) * u64::from(c.size);
+            // Noted before it is taken: a sweep must never see it taken, unmarked and not new.
+            self.rt.note_new(&self.region.geo, off);
             self.region.fetch_or(at, 1 << bit)?;
             self.region.flush(at, 8);
             current.set_hint(w);
-            let off = self.region.geo.segment(segment) + u64::from(c.base) + u64::from(w * 64 + bit) * u64::from(c.size);
-            self.rt.note_new(&self.region.geo, off);
             return Ok(Some(off));
         }
         Ok(None)
     }
 
     /// A segment with room for `class`, now owned by `slot`: a partly used one, or a free one.
+    ///
+    /// Segments are owned first and then taken off their list, so that one whose taker dies in between is
+    /// found by its owner (see [`salvage`](Self::salvage)).
     fn find_segment(&self, slot: u32, tag: Tag, class: usize) -> Result<Option<u64>> {
-        while let Some(segment) = self.rt.take_partial(tag, class) {
+        let wanted = Meta::Small { tag, class: class as u8 };
+        let mut from = 0;
+        while let Some(segment) = self.rt.next_partial(tag, class, from) {
+            from = segment + 1;
             if !self.rt.own(segment, slot) {
                 continue;
             }
-            if self.region.meta(segment)? == (Meta::Small { tag, class: class as u8 }) && self.has_room(segment, class)? {
-                return Ok(Some(segment));
-            }
-            self.rt.disown(segment);
-        }
-        while let Some(segment) = self.rt.take_free() {
-            if !self.rt.own(segment, slot) {
-                continue;
-            }
-            if self.region.meta(segment)? != Meta::Free {
+            self.rt.drop_partial(tag, class, segment);
+            if self.region.meta(segment)? != wanted {
                 self.rt.disown(segment);
-                continue;
+            } else if self.has_room(segment, class)? {
+                return Ok(Some(segment));
+            } else {
+                self.give_up(slot, segment, tag, class)?;
             }
-            // 1. The bitmap is empty before the entry gives the segment its class: a crash in between
-            //    leaves a free segment, not one with arbitrary objects taken.
-            let c = &CLASSES[class];
-            let bitmap = self.region.bitmap(segment, class as u8);
-            self.region.zero(bitmap, u64::from(c.count.div_ceil(64)) * 8)?;
-            self.region.persist(bitmap, u64::from(c.count.div_ceil(64)) * 8);
-            // 2. The entry, one word.
-            self.region.set_meta(segment, Meta::Small { tag, class: class as u8 })?;
-            return Ok(Some(segment));
+        }
+        let Some(segment) = self.claim_free(slot)? else { return Ok(None) };
+        // 1. The bitmap is empty before the entry gives the segment its class: a crash in between
+        //    leaves a free segment, not one with arbitrary objects taken.
+        let c = &CLASSES[class];
+        let bitmap = self.region.bitmap(segment, class as u8);
+        self.region.zero(bitmap, u64::from(c.count.div_ceil(64)) * 8)?;
+        self.region.persist(bitmap, u64::from(c.count.div_ceil(64)) * 8);
+        // 2. The entry, one word.
+        self.region.set_meta(segment, wanted)?;
+        Ok(Some(segment))
+    }
+
+    /// Any free segment, now owned by `slot` and off the free list.
+    fn claim_free(&self, slot: u32) -> Result<Option<u64>> {
+        let start = self.rt.first_free_hint();
+        for (mut from, end) in [(start, u64::MAX), (0, start)] {
+            while let Some(segment) = self.rt.next_free(from).filter(|s| *s < end) {
+                from = segment + 1;
+                if self.claim(segment, slot)? {
+                    self.rt.set_first_free_hint(segment);
+                    return Ok(Some(segment));
+                }
+            }
         }
         Ok(None)
+    }
+
+    /// Makes `slot` the owner of a free segment and takes it off the free list; false if it is not free.
+    fn claim(&self, segment: u64, slot: u32) -> Result<bool> {
+        if !self.rt.own(segment, slot) {
+            return Ok(false);
+        }
+        if self.rt.drop_free(segment) && self.region.meta(segment)? == Meta::Free {
+            return Ok(true);
+        }
+        self.rt.disown(segment);
+        Ok(false)
     }
 
     fn has_room(&self, segment: u64, class: usize) -> Result<bool> {
         let c = &CLASSES[class];
         let bitmap = self.region.bitmap(segment, class as u8);
         for w in 0..c.count.div_ceil(64) {
-            if self.region.load(Off::new(bitmap + u64::from(w) * 8))? & valid_bits(c.count, w) != valid_bits(c.count, w) {
+            if self.region.load(Off::new(bitmap + u64::from(w) * 8))? & valid_bits(c.count, w) != valid_bits(c.count, w)
+            {
                 return Ok(true);
             }
         }
@@ -358,84 +398,148 @@ impl Heap<'_> {
         Ok(true)
     }
 
-    /// Gives up a segment; lists it where others find it if it has room, returns it if it is empty.
-    fn disown(&self, segment: u64, tag: Tag, class: usize) -> Result<()> {
-        // 1. Give up before looking: a free that still saw an owner is then seen here.
+    /// Gives up a segment that the caller owns.
+    fn give_up(&self, slot: u32, segment: u64, tag: Tag, class: usize) -> Result<()> {
+        // Given up before looking: a free that still saw an owner is then seen by the look.
         self.rt.disown(segment);
-        if self.has_room(segment, class)? {
+        self.list(slot, segment, tag, class)
+    }
+
+    /// Lists a segment without owner where others find it if it has room; frees it if it is empty (mramfs,
+    /// future work).
+    fn list(&self, slot: u32, segment: u64, tag: Tag, class: usize) -> Result<()> {
+        // Another round only if somebody freed an object while we owned the segment; whoever comes last
+        // finds the list right, so the bound costs at most an empty segment that stays with its class.
+        for _ in 0..8 {
+            if !self.has_room(segment, class)? {
+                return Ok(());
+            }
             self.rt.add_partial(tag, class, segment);
-            self.return_if_empty(segment, tag, class)?;
-        }
-        Ok(())
-    }
-
-    /// Turns a segment without objects and owner back into a free one (mramfs, future work).
-    fn return_if_empty(&self, segment: u64, tag: Tag, class: usize) -> Result<()> {
-        if !self.is_empty(segment, class)? || !self.rt.own(segment, crate::runtime::NO_SLOT) {
-            return Ok(());
-        }
-        let still = self.region.meta(segment)? == (Meta::Small { tag, class: class as u8 });
-        if still && self.is_empty(segment, class)? {
-            self.rt.drop_partial(tag, class, segment);
-            self.region.set_meta(segment, Meta::Free)?;
-            self.rt.add_free(segment);
-        }
-        self.rt.disown(segment);
-        Ok(())
-    }
-
-    /// Makes idle slots give up their segments, so that a nearly full region can be used to the end.
-    fn reclaim_idle(&self, mine: u32) -> Result<()> {
-        for slot in 0..self.region.geo.slots as u32 {
-            if slot == mine || self.rt.try_slot(slot) {
-                self.drop_segments(slot)?;
-                if slot != mine {
-                    self.rt.free_slot(slot);
+            if !self.is_empty(segment, class)? || !self.rt.own(segment, slot) {
+                return Ok(());
+            }
+            let still = self.region.meta(segment)? == (Meta::Small { tag, class: class as u8 });
+            if !still || self.is_empty(segment, class)? {
+                self.rt.drop_partial(tag, class, segment);
+                if still {
+                    self.region.set_meta(segment, Meta::Free)?;
+                    self.rt.add_free(segment);
                 }
+                self.rt.disown(segment);
+                return Ok(());
+            }
+            self.rt.disown(segment);
+        }
+        Ok(())
+    }
+
+    /// Makes this slot and all idle ones give up their segments, so that a nearly full region can be used
+    /// to the end.
+    fn reclaim_idle(&self, mine: u32) -> Result<()> {
+        self.drop_segments(mine)?;
+        for slot in (0..self.region.geo.slots as u32).filter(|s| *s != mine) {
+            if self.rt.try_slot(slot) {
+                let dropped = self.drop_segments(slot);
+                self.rt.free_slot(slot);
+                dropped?;
             }
         }
         Ok(())
     }
 
-    /// Gives up all segments that `slot`, in the caller's hands, owns.
-    pub(crate) fn drop_segments(&self, slot: u32) -> Result<()> {
-        for tag in 1..TAGS {
+    /// Gives up all segments that `slot`, in the caller's hands, allocates from.
+    fn drop_segments(&self, slot: u32) -> Result<()> {
+        for tag in (1..TAGS).map(|t| Tag(t as u8)) {
             for class in 0..CLASSES.len() {
-                let current = self.rt.current(slot, Tag(tag as u8), class);
+                let current = self.rt.current(slot, tag, class);
                 if let Some(segment) = current.segment() {
                     current.set(None);
-                    self.disown(segment, Tag(tag as u8), class)?;
+                    self.give_up(slot, segment, tag, class)?;
                 }
             }
         }
         Ok(())
     }
 
-    fn alloc_run(&self, tag: Tag, size: u64) -> Result<Block> {
+    /// Puts the segments that the slots of a dead process own back where others find them, in whatever
+    /// state it left them.
+    pub(crate) fn salvage(&self, slots: &[u32]) -> Result<()> {
+        for slot in slots {
+            for tag in (1..TAGS).map(|t| Tag(t as u8)) {
+                (0..CLASSES.len()).for_each(|class| self.rt.current(*slot, tag, class).set(None));
+            }
+        }
+        for segment in 0..self.region.geo.segments {
+            let Some(slot) = self.rt.owner(segment).filter(|o| slots.contains(o)) else { continue };
+            match self.region.meta(segment)? {
+                Meta::Free => self.rt.add_free(segment),
+                Meta::RunBody { dist } if !self.has_head(segment, dist)? => {
+                    self.region.set_meta(segment, Meta::Free)?;
+                    self.rt.add_free(segment);
+                }
+                Meta::Small { tag, class } => {
+                    self.give_up(slot, segment, tag, usize::from(class))?;
+                    continue;
+                }
+                Meta::RunBody { .. } | Meta::RunHead { .. } | Meta::Bad => {}
+            }
+            self.rt.disown(segment);
+        }
+        Ok(())
+    }
+
+    /// Is the segment, which says that it follows its head at `dist`, part of a run?
+    fn has_head(&self, segment: u64, dist: u32) -> Result<bool> {
+        let Some(head) = segment.checked_sub(u64::from(dist)) else { return Ok(false) };
+        Ok(matches!(self.region.meta(head)?, Meta::RunHead { len, .. } if len > dist))
+    }
+
+    fn alloc_run(&self, slot: u32, tag: Tag, size: u64) -> Result<Block> {
         let len = size.div_ceil(SEGMENT);
-        let first = match self.rt.take_free_run(len) {
+        let first = match self.claim_run(slot, len)? {
             Some(s) => s,
             None => {
-                self.reclaim_idle(crate::runtime::NO_SLOT)?;
-                self.rt.take_free_run(len).ok_or(Error::NoSpace)?
+                self.reclaim_idle(slot)?;
+                self.claim_run(slot, len)?.ok_or(Error::NoSpace)?
             }
         };
+        let off = self.region.geo.segment(first);
+        self.rt.note_new(&self.region.geo, off);
         // 1. Bodies, then the head: a crash in between leaves bodies without a head, which count as free.
         for i in 1..len {
             self.region.set_meta(first + i, Meta::RunBody { dist: i as u32 })?;
         }
         self.region.set_meta(first, Meta::RunHead { tag, len: len as u32 })?;
-        let off = self.region.geo.segment(first);
-        self.rt.note_new(&self.region.geo, off);
+        (first..first + len).for_each(|s| self.rt.disown(s));
         Ok(Block { off, cap: len * SEGMENT })
+    }
+
+    /// `len` neighbouring free segments, now owned by `slot`.
+    fn claim_run(&self, slot: u32, len: u64) -> Result<Option<u64>> {
+        let mut end = self.region.geo.segments;
+        while let Some(first) = self.rt.free_window(len, end) {
+            let mut claimed = 0;
+            while claimed < len && self.claim(first + claimed, slot)? {
+                claimed += 1;
+            }
+            if claimed == len {
+                return Ok(Some(first));
+            }
+            for s in first..first + claimed {
+                self.rt.add_free(s);
+                self.rt.disown(s);
+            }
+            end = first + claimed;
+        }
+        Ok(None)
     }
 
     /// Frees the object at `off`. Only for what nothing refers to any more, durably (H1).
     #[inline]
-    pub(crate) fn free(&self, off: u64) -> Result<()> {
+    pub(crate) fn free(&self, slot: u32, off: u64) -> Result<()> {
         let place = self.region.place(off)?;
         let Some((class, index)) = place.slot else {
-            return self.free_run(place.segment, place.cap / SEGMENT);
+            return self.free_run(slot, place.segment, place.cap / SEGMENT);
         };
         let at = self.region.bitmap(place.segment, class) + u64::from(index / 64) * 8;
         let bit = 1 << (index % 64);
@@ -448,19 +552,28 @@ impl Heap<'_> {
             let class = usize::from(class);
             self.rt.add_partial(place.tag, class, place.segment);
             if old == bit {
-                self.return_if_empty(place.segment, place.tag, class)?;
+                self.list(slot, place.segment, place.tag, class)?;
             }
         }
         Ok(())
     }
 
-    fn free_run(&self, first: u64, len: u64) -> Result<()> {
-        // 1. The head first: bodies without a head count as free.
-        for i in 0..len {
-            self.region.set_meta(first + i, Meta::Free)?;
+    fn free_run(&self, slot: u32, first: u64, len: u64) -> Result<()> {
+        // Owned meanwhile, so that a death half way is cleaned up. Somebody who looks at an outdated list
+        // may own one for an instant; that is no reason to wait long.
+        let mut owned: SmallVec<[bool; 16]> = SmallVec::new();
+        for s in first..first + len {
+            owned.push((0..1000).any(|_| self.rt.own(s, slot)));
         }
-        for i in 0..len {
-            self.rt.add_free(first + i);
+        // The head first: bodies without a head count as free.
+        for s in first..first + len {
+            self.region.set_meta(s, Meta::Free)?;
+        }
+        for (s, owned) in (first..first + len).zip(owned) {
+            self.rt.add_free(s);
+            if owned {
+                self.rt.disown(s);
+            }
         }
         Ok(())
     }
@@ -472,6 +585,8 @@ impl Heap<'_> {
         let mut run_end = 0;
         for s in 0..geo.segments {
             match self.region.meta(s)? {
+                // Inside a run: damage. Never handed out, fsck reports it.
+                Meta::Free | Meta::Small { .. } if s < run_end => {}
                 Meta::Free => self.rt.add_free(s),
                 Meta::Small { tag, class } => {
                     let count = CLASSES[usize::from(class)].count;
@@ -481,7 +596,7 @@ impl Heap<'_> {
                         self.rt.add_partial(tag, usize::from(class), s);
                     }
                 }
-                Meta::RunHead { len, .. } => run_end = s + u64::from(len),
+                Meta::RunHead { len, .. } => run_end = run_end.max(s + u64::from(len)),
                 Meta::RunBody { .. } if s < run_end => {}
                 Meta::RunBody { .. } => {
                     self.region.set_meta(s, Meta::Free)?;

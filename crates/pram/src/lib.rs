@@ -25,6 +25,9 @@
 
 #![deny(unsafe_code)]
 
+#[cfg(target_endian = "big")]
+compile_error!("regions are little-endian and used in place");
+
 pub mod error;
 pub mod events;
 pub mod heap;

@@ -208,9 +208,9 @@ impl Mapping {
     /// Is every one of `len` bytes at `off` zero?
     pub fn is_zero(&self, off: u64, len: u64) -> Result<bool> {
         let mut buf = [0u8; 4096];
-        let mut at = off;
-        while at < off.saturating_add(len) {
-            let n = (off + len - at).min(4096) as usize;
+        let (mut at, end) = (off, off.checked_add(len).ok_or(Error::BadAddress { off, len })?);
+        while at < end {
+            let n = (end - at).min(4096) as usize;
             self.copy_out(at, &mut buf[..n])?;
             if buf[..n].iter().any(|b| *b != 0) {
                 return Ok(false);

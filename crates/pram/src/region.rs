@@ -91,7 +91,8 @@ impl Geometry {
         let table = SLOTS_AT + slots * SLOT;
         let room = (size - table) / (SEGMENT + size_of::<SegEntry>() as u64);
         let first = (table + room * size_of::<SegEntry>() as u64).next_multiple_of(SEGMENT);
-        let segments = (size - first) / SEGMENT;
+        // Never more than the table has entries for, also where rounding left a segment over.
+        let segments = ((size - first) / SEGMENT).min(room);
         Ok(Geometry { size, slots, table, first, segments })
     }
 
@@ -148,7 +149,13 @@ pub struct Region {
 
 impl Region {
     /// Makes `map`, which must be zeroed, into an empty region.
-    pub fn format(map: Mapping, medium: Box<dyn Medium>, uuid: [u8; 16], app_version: u32, created: i64) -> Result<Region> {
+    pub fn format(
+        map: Mapping,
+        medium: Box<dyn Medium>,
+        uuid: [u8; 16],
+        app_version: u32,
+        created: i64,
+    ) -> Result<Region> {
         let geo = Geometry::of(map.len())?;
         let mut raw = RawHeader {
             magic: MAGIC,
@@ -403,19 +410,32 @@ fn header_crc(raw: &RawHeader) -> u32 {
 fn check_header(raw: RawHeader) -> Result<RawHeader> {
     let bad = |why: String| Err(Error::Unusable(why));
     if raw.as_bytes() == RawHeader::new_zeroed().as_bytes() {
-        return bad("the region is empty: never formatted, or its memory was lost; `conquest restore` makes it from an image".into());
+        return bad(
+            "the region is empty: never formatted, or its memory was lost; `conquest restore` makes it from an image"
+                .into(),
+        );
     }
     if raw.magic != MAGIC {
         return bad("not a Conquest region (wrong magic number)".into());
     }
+    if raw.crc != header_crc(&raw) && raw.version != VERSION {
+        return bad(format!(
+            "the region has format version {}, this program reads version {VERSION}; or its header is damaged",
+            raw.version
+        ));
+    }
     if raw.crc != header_crc(&raw) {
-        return bad("both copies of the region's header are damaged; restore it from an image (`conquest restore`)".into());
+        return bad(
+            "both copies of the region's header are damaged; restore it from an image (`conquest restore`)".into()
+        );
     }
     if raw.version != VERSION {
         return bad(format!("the region has format version {}, this program reads version {VERSION}", raw.version));
     }
     if raw.fingerprint != fingerprint() {
-        return bad("the region was laid out by a build with other constants; use that build, or save and restore".into());
+        return bad(
+            "the region was laid out by a build with other constants; use that build, or save and restore".into()
+        );
     }
     Ok(raw)
 }

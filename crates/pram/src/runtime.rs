@@ -22,8 +22,6 @@ use crate::region::{Geometry, Region};
 pub const SESSIONS: u32 = 64;
 /// Key locks: a key is locked by the lock with its number modulo this.
 pub const LOCKS: u64 = 1 << 16;
-/// As the owner of a segment: nobody's slot, but taken.
-pub const NO_SLOT: u32 = 0xfffe;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"CQ-RUN\x01\n");
 
@@ -34,8 +32,7 @@ const H_KEYS: u64 = 16;
 const H_FROZEN: u64 = 24;
 const H_SWEEPING: u64 = 32;
 const H_LEAKS: u64 = 40;
-const H_FREE_SEGMENTS: u64 = 48;
-const H_ROTOR: u64 = 56;
+const H_FIRST_FREE: u64 = 48;
 const H_WATCHERS: u64 = 64;
 /// One bit per session that is taken.
 const H_LIVE: u64 = 72;
@@ -136,6 +133,9 @@ pub struct KeyLock<'a> {
 
 const WAITERS: u32 = 1 << 31;
 
+/// In the word that says who sweeps: the map of what is new is being cleared.
+const PREPARING: u64 = 1 << 32;
+
 /// One look at a key lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Seen(u64);
@@ -169,7 +169,10 @@ impl<'a> KeyLock<'a> {
             return false;
         }
         let held = u64::from(slot + 1) << 32 | u64::from((seen as u32).wrapping_add(1));
-        self.word.compare_exchange(seen, held, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        let taken = self.word.compare_exchange(seen, held, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        // The odd counter is visible before what the holder stores; readers rely on it.
+        fence(Ordering::Release);
+        taken
     }
 
     #[inline(always)]
@@ -354,9 +357,7 @@ impl Runtime {
         let word = self.word(self.slot_at(slot));
         let seen = word.load(Ordering::Relaxed);
         seen as u32 == 0
-            && word
-                .compare_exchange(seen, seen | u64::from(self.me() + 1), Ordering::AcqRel, Ordering::Relaxed)
-                .is_ok()
+            && word.compare_exchange(seen, seen | u64::from(self.me() + 1), Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     #[inline(always)]
@@ -433,102 +434,116 @@ impl Runtime {
         word.fetch_and(!bit, Ordering::AcqRel);
     }
 
-    /// Takes a segment off the list of partly used ones.
-    pub fn take_partial(&self, tag: Tag, class: usize) -> Option<u64> {
-        self.take_bit(self.partial_base(tag, class), 0)
+    /// The first segment at or after `from` on the list of partly used ones.
+    pub fn next_partial(&self, tag: Tag, class: usize, from: u64) -> Option<u64> {
+        self.next_bit(self.partial_base(tag, class), from)
     }
 
     pub fn add_free(&self, segment: u64) {
         let (word, bit) = self.map_bit(self.at.free, segment);
-        if word.fetch_or(bit, Ordering::AcqRel) & bit == 0 {
-            self.header(H_FREE_SEGMENTS).fetch_add(1, Ordering::Relaxed);
-            // Memory that has been touched is used again before fresh memory: a first touch costs the host
-            // microseconds per page.
-            self.header(H_ROTOR).fetch_min(segment, Ordering::Relaxed);
-        }
+        word.fetch_or(bit, Ordering::AcqRel);
+        // Memory that has been touched is used again before fresh memory: a first touch costs the host
+        // microseconds per page.
+        self.header(H_FIRST_FREE).fetch_min(segment, Ordering::Relaxed);
     }
 
-    /// Takes a free segment: the lowest, so that large runs stay free at the end.
-    pub fn take_free(&self) -> Option<u64> {
-        let start = self.header(H_ROTOR).load(Ordering::Relaxed);
-        let segment = self.take_bit(self.at.free, start).or_else(|| self.take_bit(self.at.free, 0))?;
-        self.header(H_ROTOR).store(segment, Ordering::Relaxed);
-        self.header(H_FREE_SEGMENTS).fetch_sub(1, Ordering::Relaxed);
-        Some(segment)
-    }
-
-    fn take_bit(&self, base: u64, from: u64) -> Option<u64> {
-        for w in from / 64..self.segments.div_ceil(64) {
-            let word = self.word(base + w * 8);
-            loop {
-                let bits = word.load(Ordering::Relaxed);
-                if bits == 0 {
-                    break;
-                }
-                let bit = bits & bits.wrapping_neg();
-                if word.fetch_and(!bit, Ordering::AcqRel) & bit != 0 {
-                    return Some(w * 64 + u64::from(bit.trailing_zeros()));
-                }
-            }
-        }
-        None
-    }
-
-    /// Takes `len` neighbouring free segments, from the end of the region.
-    pub fn take_free_run(&self, len: u64) -> Option<u64> {
-        let mut end = self.segments;
-        while end >= len {
-            match (end - len..end).rev().find(|s| !self.take_one(*s)) {
-                None => {
-                    self.header(H_FREE_SEGMENTS).fetch_sub(len, Ordering::Relaxed);
-                    return Some(end - len);
-                }
-                Some(taken) => {
-                    for s in taken + 1..end {
-                        let (word, bit) = self.map_bit(self.at.free, s);
-                        word.fetch_or(bit, Ordering::AcqRel);
-                    }
-                    end = taken;
-                }
-            }
-        }
-        None
-    }
-
-    fn take_one(&self, segment: u64) -> bool {
+    /// Takes a segment off the free list; false if it is not on it.
+    pub fn drop_free(&self, segment: u64) -> bool {
         let (word, bit) = self.map_bit(self.at.free, segment);
-        word.load(Ordering::Relaxed) & bit != 0 && word.fetch_and(!bit, Ordering::AcqRel) & bit != 0
+        word.fetch_and(!bit, Ordering::AcqRel) & bit != 0
     }
 
+    /// The first free segment at or after `from`.
+    pub fn next_free(&self, from: u64) -> Option<u64> {
+        self.next_bit(self.at.free, from)
+    }
+
+    /// Where to begin to look for a free segment: few or none are below. Low ones are used first, so that
+    /// the end stays free for runs.
+    pub fn first_free_hint(&self) -> u64 {
+        self.header(H_FIRST_FREE).load(Ordering::Relaxed)
+    }
+
+    pub fn set_first_free_hint(&self, segment: u64) {
+        self.header(H_FIRST_FREE).store(segment, Ordering::Relaxed);
+    }
+
+    fn next_bit(&self, base: u64, from: u64) -> Option<u64> {
+        let mut mask = u64::MAX << (from % 64);
+        for w in from / 64..self.segments.div_ceil(64) {
+            let bits = self.word(base + w * 8).load(Ordering::Relaxed) & mask;
+            if bits != 0 {
+                return Some(w * 64 + u64::from(bits.trailing_zeros())).filter(|s| *s < self.segments);
+            }
+            mask = u64::MAX;
+        }
+        None
+    }
+
+    /// The highest `len` neighbouring free segments before `end`.
+    pub fn free_window(&self, len: u64, end: u64) -> Option<u64> {
+        let (mut at, mut found) = (end.min(self.segments), 0);
+        while at > 0 && found < len {
+            at -= 1;
+            let (word, bit) = self.map_bit(self.at.free, at);
+            let bits = word.load(Ordering::Relaxed);
+            found = if bits & bit != 0 { found + 1 } else { 0 };
+            if bits == 0 {
+                at -= at % 64;
+            }
+        }
+        (found >= len && len > 0).then_some(at)
+    }
+
+    /// The number of free segments.
     pub fn free_segments(&self) -> u64 {
-        self.header(H_FREE_SEGMENTS).load(Ordering::Relaxed).min(self.segments)
+        let words = (0..self.segments.div_ceil(64)).map(|w| self.word(self.at.free + w * 8).load(Ordering::Relaxed));
+        words.map(|bits| u64::from(bits.count_ones())).sum()
     }
 
     // Sweep.
 
-    /// While a sweep runs, marks what is allocated, so that the sweep leaves it alone.
+    fn new_bit(&self, off: u64) -> (&AtomicU64, u64) {
+        let n = (off / 16).min((self.at.events - self.at.new) * 8 - 1);
+        self.map_bit(self.at.new, n)
+    }
+
+    /// While a sweep runs, marks what is about to be allocated, so that the sweep leaves it alone.
     #[inline(always)]
     pub(crate) fn note_new(&self, geo: &Geometry, off: u64) {
         if self.header(H_SWEEPING).load(Ordering::SeqCst) != 0 {
-            let n = off.min(geo.size) / 16;
-            self.word(self.at.new + n / 64 * 8).fetch_or(1 << (n % 64), Ordering::AcqRel);
+            let (word, bit) = self.new_bit(off.min(geo.size));
+            word.fetch_or(bit, Ordering::SeqCst);
         }
     }
 
     /// Was the object at `off` allocated since [`start_sweep`](Self::start_sweep)?
     pub fn is_new(&self, off: u64) -> bool {
-        let n = off / 16;
-        self.word(self.at.new + n / 64 * 8).load(Ordering::Acquire) >> (n % 64) & 1 == 1
+        let (word, bit) = self.new_bit(off);
+        word.load(Ordering::SeqCst) & bit != 0
     }
 
-    /// Begins to note what is allocated.
-    pub fn start_sweep(&self, geo: &Geometry) {
+    /// Begins to note what is allocated; false if another sweep is under way. Operations that began before
+    /// may not have seen it: [`drain`](crate::Session::drain) before looking at what is allocated.
+    pub fn start_sweep(&self, geo: &Geometry) -> bool {
+        let me = u64::from(self.me() + 1);
+        if self.header(H_SWEEPING).compare_exchange(0, PREPARING | me, Ordering::SeqCst, Ordering::SeqCst).is_err() {
+            return false;
+        }
         self.clear(self.at.new, (geo.size / 16 / 8).next_multiple_of(4096).min(self.at.events - self.at.new));
-        self.header(H_SWEEPING).store(1, Ordering::SeqCst);
+        self.header(H_SWEEPING).store(me, Ordering::SeqCst);
+        true
     }
 
     pub fn end_sweep(&self) {
         self.header(H_SWEEPING).store(0, Ordering::SeqCst);
+    }
+
+    /// Ends the sweep of session `n`, which died.
+    pub(crate) fn abandon_sweep(&self, n: u32) {
+        if self.header(H_SWEEPING).load(Ordering::SeqCst) as u32 == n + 1 {
+            self.end_sweep();
+        }
     }
 
     /// Has somebody died since the last sweep?
@@ -552,12 +567,15 @@ impl Runtime {
         (self.header(H_FROZEN).load(Ordering::SeqCst) as u32).checked_sub(1)
     }
 
-    pub(crate) fn set_frozen(&self, yes: bool) {
-        let value = if yes { u64::from(self.me() + 1) } else { 0 };
-        self.header(H_FROZEN).store(value, Ordering::SeqCst);
-        if !yes {
-            wake(self.half(H_FROZEN));
-        }
+    /// Freezes the pool; false if it is frozen already.
+    pub(crate) fn try_freeze(&self) -> bool {
+        let me = u64::from(self.me() + 1);
+        self.header(H_FROZEN).compare_exchange(0, me, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+    }
+
+    pub(crate) fn thaw(&self) {
+        self.header(H_FROZEN).store(0, Ordering::SeqCst);
+        wake(self.half(H_FROZEN));
     }
 
     pub(crate) fn wait_frozen(&self) {
@@ -592,9 +610,10 @@ impl Runtime {
     /// Zeroes a range and gives its memory back.
     fn clear(&self, off: u64, len: u64) {
         use rustix::fs::{fallocate, FallocateFlags};
-        let punched = self.file.as_ref().is_some_and(|f| {
-            fallocate(f, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, off, len).is_ok()
-        });
+        let punched = self
+            .file
+            .as_ref()
+            .is_some_and(|f| fallocate(f, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, off, len).is_ok());
         if !punched {
             self.map.zero(off, len).expect("runtime offsets are computed within its size");
         }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::Mutex;
 
-use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::fs::{FlockOperation, Gid, Mode, OFlags, Stat, Uid};
 use rustix::io::Errno;
 use smallvec::SmallVec;
 
@@ -74,7 +74,7 @@ impl Session {
         let uuid: String = region.info.uuid.iter().map(|b| format!("{b:02x}")).collect();
         let path = how.runtime_dir.join(format!("conquest-{uuid}-{:x}-{:x}", stat.st_dev, stat.st_ino));
         lock_file(&file)?;
-        let attached = attach_locked(region, &file, &path, stat.st_mode, how);
+        let attached = attach_locked(region, &file, &path, &stat, how);
         unlock_file(&file);
         let (region, rt) = attached?;
         Ok(Session { region, rt, shared: Some(Shared { file, runtime: path, in_process: Mutex::new(()) }) })
@@ -232,6 +232,12 @@ impl Session {
         let Some(shared) = &self.shared else { return Ok(0) };
         let _in_process = shared.in_process.lock().unwrap_or_else(|e| e.into_inner());
         lock_file(&shared.file)?;
+        let reaped = self.reap_locked();
+        unlock_file(&shared.file);
+        reaped
+    }
+
+    fn reap_locked(&self) -> Result<u32> {
         let mut reaped = 0;
         for n in 0..SESSIONS {
             if self.rt.session_taken(n) && !self.is_alive(n) {
@@ -239,7 +245,6 @@ impl Session {
                 reaped += 1;
             }
         }
-        unlock_file(&shared.file);
         Ok(reaped)
     }
 
@@ -247,10 +252,9 @@ impl Session {
 
     /// Waits until no operation is under way and keeps new ones waiting: everything stands still.
     pub fn freeze(&self) -> Result<Frozen<'_>> {
-        while self.rt.frozen() {
+        while !self.rt.try_freeze() {
             self.wait_thaw()?;
         }
-        self.rt.set_frozen(true);
         let frozen = Frozen(self);
         std::sync::atomic::fence(Ordering::SeqCst);
         self.drain()?;
@@ -282,7 +286,7 @@ pub struct Frozen<'a>(&'a Session);
 
 impl Drop for Frozen<'_> {
     fn drop(&mut self) {
-        self.0.rt.set_frozen(false);
+        self.0.rt.thaw();
     }
 }
 
@@ -290,7 +294,9 @@ impl Drop for Session {
     fn drop(&mut self) {
         let me = self.rt.me();
         let Some(shared) = &self.shared else {
-            let _ = self.set_open(0);
+            if !self.rt.leaks_pending() {
+                let _ = self.set_open(0);
+            }
             return;
         };
         if lock_file(&shared.file).is_err() {
@@ -316,7 +322,6 @@ impl Drop for Session {
 
 /// Undoes what was open, finds the free segments. With nobody else attached.
 fn recover(region: &Region, rt: &Runtime) -> Result<()> {
-    tx::format_slots(region)?;
     let mut undone = 0;
     for slot in 0..region.geo.slots as u32 {
         undone += u32::from(tx::roll_back(region, slot)?);
@@ -344,11 +349,13 @@ fn reap_one(region: &Region, rt: &Runtime, n: u32) -> Result<()> {
             }
         }
     }
-    // 3. Its slots, and what nobody can refer to any more.
+    // 3. Its segments, its slots, and what nobody can refer to any more.
+    Heap { region, rt }.salvage(&mine)?;
     mine.iter().for_each(|slot| rt.free_slot(*slot));
     if rt.frozen_by() == Some(n) {
-        rt.set_frozen(false);
+        rt.thaw();
     }
+    rt.abandon_sweep(n);
     rt.clear_refs(n);
     rt.set_leaks_pending(true);
     rt.leave_session(n);
@@ -371,7 +378,7 @@ fn unlock_file(file: &OwnedFd) {
 }
 
 /// Attaches while the region's file is locked.
-fn attach_locked(region: Region, file: &OwnedFd, path: &Path, mode: u32, how: &Attach) -> Result<(Region, Runtime)> {
+fn attach_locked(region: Region, file: &OwnedFd, path: &Path, stat: &Stat, how: &Attach) -> Result<(Region, Runtime)> {
     let alive = (0..SESSIONS)
         .map(|n| byte_lock::is_held(file, n))
         .collect::<Result<Vec<bool>, _>>()
@@ -379,9 +386,11 @@ fn attach_locked(region: Region, file: &OwnedFd, path: &Path, mode: u32, how: &A
     let rt = if alive.contains(&true) {
         join_runtime(&region, path, how.keys)?
     } else {
-        let rt = make_runtime(&region, path, mode, how.keys)?;
-        recover(&region, &rt)?;
-        rt
+        let made = make_runtime(&region, path, stat, how.keys).and_then(|rt| recover(&region, &rt).map(|()| rt));
+        if made.is_err() {
+            let _ = rustix::fs::unlink(path);
+        }
+        made?
     };
     let me = (0..SESSIONS)
         .find(|n| !alive[*n as usize])
@@ -397,13 +406,15 @@ fn attach_locked(region: Region, file: &OwnedFd, path: &Path, mode: u32, how: &A
     Ok((region, rt))
 }
 
-fn make_runtime(region: &Region, path: &Path, mode: u32, keys: u64) -> Result<Runtime> {
+fn make_runtime(region: &Region, path: &Path, stat: &Stat, keys: u64) -> Result<Runtime> {
     let what = format!("making the runtime segment {}", path.display());
     let _ = rustix::fs::unlink(path);
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).map_err(Error::host(&what))?;
     // Who may open the region may open its runtime segment.
-    let _ = rustix::fs::fchmod(&file, Mode::from_raw_mode(mode & 0o666));
+    let owner = (Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid));
+    let _ = rustix::fs::fchown(&file, Some(owner.0), Some(owner.1));
+    let _ = rustix::fs::fchmod(&file, Mode::from_raw_mode(stat.st_mode & 0o666));
     let size = Runtime::size(&region.geo, keys);
     rustix::fs::ftruncate(&file, size).map_err(Error::host(&what))?;
     let map = Mapping::file(&file, size).map_err(Error::host(&what))?;

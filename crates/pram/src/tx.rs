@@ -9,10 +9,12 @@
 //! record:  offset (48 bits) and length (16) | number, low half (4) | CRC-32C (4) | old bytes, padded to 8
 //! ```
 //! The CRC (of offset, length, number and old bytes) is there where stores reach the medium unordered; it
-//! is 0 on media where visible is durable.
+//! is 0 on media where visible is durable. What follows the last record is whatever earlier transactions
+//! left, so a record is validated only after the number's place in the next one has been cleared.
 //!
 //! Ordered steps of a change:
-//! 1. The record's bytes, then the word that validates it; durable. (Else: a changed word with no way back.)
+//! 1. The record's bytes, an end mark behind it, then the word that validates it; durable. (Else: a changed
+//!    word with no way back; or old bytes of an earlier transaction taken for a record of this one.)
 //! 2. The change in place.
 //! 3. All changes and all fresh objects durable. (Else: a committed transaction with holes.)
 //! 4. The slot's number moves on: committed. Durable.
@@ -193,10 +195,14 @@ impl<'o> Tx<'o> {
         }
         let place = off | len << 48;
         region.store_word(rec, place)?;
+        let end = self.used + RECORD + padded;
+        if end + RECORD <= LOG_CAPACITY {
+            region.store_word(rec + RECORD + padded + 8, 0)?;
+        }
         let crc = if region.needs_flush() { record_crc(region, place, self.number as u32, rec, len)? } else { 0 };
         region.store_word(rec + 8, u64::from(self.number as u32) | u64::from(crc) << 32)?;
         region.persist(rec, RECORD + padded);
-        self.used += RECORD + padded;
+        self.used = end;
         Ok(())
     }
 
@@ -215,7 +221,7 @@ impl<'o> Tx<'o> {
             advance(region, self.slot, self.number)?;
         }
         for off in std::mem::take(&mut self.freed) {
-            if let Err(e) = self.heap().free(off) {
+            if let Err(e) = self.heap().free(self.slot, off) {
                 tracing::error!("freeing {off:#x}: {e}; run `conquest fsck`");
             }
         }
@@ -227,7 +233,7 @@ impl<'o> Tx<'o> {
             roll_back(self.region, self.slot)?;
         }
         for off in std::mem::take(&mut self.allocated) {
-            self.heap().free(off)?;
+            self.heap().free(self.slot, off)?;
         }
         Ok(())
     }
@@ -249,27 +255,32 @@ fn record_crc(region: &Region, place: u64, number: u32, rec: u64, len: u64) -> R
     region.map().crc(crc, rec + RECORD, len)
 }
 
-/// Step 4: the slot belongs to the next transaction. Numbers whose low half is zero are skipped, after
-/// clearing the log, so that no record of 2³² transactions ago is taken for a new one.
+/// Step 4: the slot belongs to the next transaction.
 fn advance(region: &Region, slot: u32, number: u64) -> Result<()> {
+    let next = number.wrapping_add(1);
+    region.commit_word(Off::new(region.geo.slot(slot)), next)?;
+    skip_zero(region, slot, next)
+}
+
+/// Numbers whose low half is zero mark no transaction: they are skipped, after clearing the log, so that no
+/// record of 2³² transactions ago is taken for a new one. A fresh slot begins so. Can be repeated.
+fn skip_zero(region: &Region, slot: u32, number: u64) -> Result<()> {
+    if number as u32 != 0 {
+        return Ok(());
+    }
     let at = region.geo.slot(slot);
-    let mut next = number.wrapping_add(1);
-    if next as u32 == 0 {
-        next += 1;
-        region.store_word(at, next - 1)?;
-        region.persist(at, 8);
+    if !region.map().is_zero(at + LOG, LOG_CAPACITY)? {
         region.zero(at + LOG, LOG_CAPACITY)?;
         region.persist(at + LOG, LOG_CAPACITY);
     }
-    region.store_word(at, next)?;
-    region.persist(at, 8);
-    Ok(())
+    region.commit_word(Off::new(at), number.wrapping_add(1))
 }
 
 /// Undoes what the transaction in `slot` has changed; true if there was one. Can be repeated.
 pub(crate) fn roll_back(region: &Region, slot: u32) -> Result<bool> {
     let at = region.geo.slot(slot);
     let number = region.load(Off::new(at))?;
+    skip_zero(region, slot, number)?;
     let mut records: SmallVec<[(u64, u64, u64); 32]> = SmallVec::new();
     let mut used = 0;
     while used + RECORD <= LOG_CAPACITY {
@@ -297,15 +308,4 @@ pub(crate) fn roll_back(region: &Region, slot: u32) -> Result<bool> {
     region.fence();
     advance(region, slot, number)?;
     Ok(true)
-}
-
-/// Gives a fresh region's slots their first transaction number, 1.
-pub(crate) fn format_slots(region: &Region) -> Result<()> {
-    for slot in 0..region.geo.slots as u32 {
-        let at = region.geo.slot(slot);
-        if region.load(Off::new(at))? == 0 {
-            region.commit_word(Off::new(at), 1)?;
-        }
-    }
-    Ok(())
 }
