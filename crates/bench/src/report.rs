@@ -155,18 +155,34 @@ pub struct Machine {
     pub kernel: String,
     pub processor: String,
     pub processors: usize,
+    /// Processes that wanted a processor, averaged over the minute before the run.
+    pub load: f64,
 }
+
+/// Load above which figures of two threads on two processors are doubtful.
+const BUSY: f64 = 0.3;
 
 impl Machine {
     pub fn this() -> Machine {
         let kernel = rustix::system::uname().release().to_string_lossy().into_owned();
         let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let model = info.lines().find_map(|l| l.strip_prefix("model name").and_then(|l| l.split_once(':')));
+        let loads = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
         Machine {
             kernel,
             processor: model.map_or("unknown".into(), |(_, name)| name.trim().into()),
             processors: std::thread::available_parallelism().map_or(1, usize::from),
+            load: loads.split(' ').next().and_then(|l| l.parse().ok()).unwrap_or(0.0),
         }
+    }
+
+    /// The first lines of a report.
+    pub fn describe(&self) -> String {
+        let mut text = format!("Linux {}, {} x {}", self.kernel, self.processors, self.processor);
+        if self.load > BUSY {
+            text += &format!("\nOther programs keep the machine busy (load {:.1}): expect noise.", self.load);
+        }
+        text
     }
 }
 

@@ -24,6 +24,8 @@ mod tree;
 pub fn run(args: &Args) -> Result<(), Error> {
     let base = Base::take()?;
     let context = Context::new(args, base.path().to_owned())?;
+    let machine = Machine::this();
+    context.progress.print(&machine.describe());
     let outcome = measure(&args.what, &context)?;
     if !outcome.findings.is_empty() {
         context.progress.print(&table::findings(&outcome.findings, context.quick));
@@ -31,7 +33,7 @@ pub fn run(args: &Args) -> Result<(), Error> {
     let quick = context.quick;
     let failures = context.into_failures();
     if let Some(file) = &args.json {
-        write_json(file, outcome, quick, failures.clone())?;
+        write_json(file, machine, outcome, quick, failures.clone())?;
     }
     if failures.is_empty() {
         Ok(())
@@ -81,15 +83,15 @@ fn all(context: &Context) -> Result<Outcome, Error> {
     Ok(outcome)
 }
 
-fn write_json(file: &Path, outcome: Outcome, quick: bool, failures: Vec<String>) -> Result<(), Error> {
-    let report = Report {
-        program: "conquest bench",
-        version: env!("CARGO_PKG_VERSION"),
-        quick,
-        machine: Machine::this(),
-        outcome,
-        failures,
-    };
+fn write_json(
+    file: &Path,
+    machine: Machine,
+    outcome: Outcome,
+    quick: bool,
+    failures: Vec<String>,
+) -> Result<(), Error> {
+    let report =
+        Report { program: "conquest bench", version: env!("CARGO_PKG_VERSION"), quick, machine, outcome, failures };
     let text = serde_json::to_string_pretty(&report).map_err(|e| Error::file(file)(e.into()))?;
     std::fs::write(file, text + "\n").map_err(Error::file(file))
 }
