@@ -227,6 +227,32 @@ impl Region {
         }
     }
 
+    /// Word `w` of the bitmap of a segment of small objects of `class`.
+    pub fn taken(&self, segment: u64, class: u8, w: u32) -> Result<u64> {
+        let word = self.load(Off::new(self.bitmap(segment, class) + u64::from(w) * 8))?;
+        Ok(word & valid_bits(CLASSES[usize::from(class)].count, w))
+    }
+
+    /// Bytes in allocated objects, leaked ones included. For checks, while nobody works.
+    pub fn allocated_bytes(&self) -> Result<u64> {
+        let mut bytes = 0;
+        for s in 0..self.geo.segments {
+            bytes += match self.meta(s)? {
+                Meta::Small { class, .. } => {
+                    let c = &CLASSES[usize::from(class)];
+                    let mut objects = 0;
+                    for w in 0..c.count.div_ceil(64) {
+                        objects += self.taken(s, class, w)?.count_ones();
+                    }
+                    u64::from(objects) * u64::from(c.size)
+                }
+                Meta::RunHead { len, .. } => u64::from(len) * SEGMENT,
+                _ => 0,
+            };
+        }
+        Ok(bytes)
+    }
+
     /// Offset of the bitmap of a segment of small objects.
     #[inline(always)]
     pub(crate) fn bitmap(&self, segment: u64, class: u8) -> u64 {
@@ -556,6 +582,19 @@ impl Heap<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Frees a leaked object: one that nothing refers to and that no operation under way knows.
+    pub fn sweep_object(&self, off: u64) -> Result<()> {
+        let slot = loop {
+            match (0..self.rt.slots()).find(|s| self.rt.try_slot(*s)) {
+                Some(slot) => break slot,
+                None => std::thread::yield_now(),
+            }
+        };
+        let freed = self.free(slot, off);
+        self.rt.free_slot(slot);
+        freed
     }
 
     fn free_run(&self, slot: u32, first: u64, len: u64) -> Result<()> {

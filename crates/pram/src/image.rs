@@ -1,1 +1,430 @@
-//! Save and restore of a region (Conquest, 3.5; mramfs, 5.1).
+//! Save and restore of a region (Conquest, 3.5; mramfs, 5.1): an image is a file that holds everything a
+//! region holds, checksummed, independent of the machine and of where the region was mapped.
+//!
+//! ```text
+//! header   160 bytes, [`RawImage`]
+//! chunks   each: offset (8) | length (4) | CRC-32C (4) | bytes
+//!          offset and length in the region; length 1 to 65,536; ascending, never overlapping;
+//!          the CRC is of offset, length and bytes
+//! trailer  32 bytes, [`RawEnd`]; nothing follows
+//! ```
+//! All numbers are little-endian. Chunks hold the header pages, the root words, the segment table and every
+//! segment that is not free; of these, pieces of 64 KiB that are all zero are left out. Transaction slots
+//! are left out: no transaction is open when an image is made. What no chunk holds is zero.
+//!
+//! The last root word is stored as 0 (closed properly) or, if the saved region had leaks or referenced
+//! objects, as 1: then whoever opens the restored region sweeps it.
+//!
+//! Save and restore write beside their target and rename at the end: whatever interrupts them, the old
+//! file is whole, and the next try begins afresh.
+
+use std::fs::File;
+use std::io::{BufReader, BufWriter, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+
+use crate::error::{Error, Result};
+use crate::heap::Meta;
+use crate::mem::Mapping;
+use crate::region::{fingerprint, Geometry, Region, SEGMENT};
+use crate::session::{Session, OPEN_ROOT};
+
+const MAGIC: [u8; 8] = *b"CQ-IMAGE";
+const END_MAGIC: [u8; 8] = *b"CQ-IMEND";
+const VERSION: u32 = 1;
+/// Most bytes in a chunk.
+pub const CHUNK: u64 = 64 << 10;
+
+/// The first bytes of an image.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct RawImage {
+    pub magic: [u8; 8],
+    pub version: u32,
+    /// Most bytes in a chunk.
+    pub chunk: u32,
+    /// Of the region, as is the next.
+    pub uuid: [u8; 16],
+    pub size: u64,
+    /// The region's layout fingerprint.
+    pub fingerprint: u64,
+    /// When the image was made, nanoseconds since the epoch.
+    pub saved: i64,
+    /// Chunks that follow, at most: those that are all zero are left out.
+    pub chunks: u64,
+    /// Version of what the layer above keeps in the region.
+    pub app_version: u32,
+    pub reserved: [u8; 88],
+    /// CRC-32C of the bytes before.
+    pub crc: u32,
+}
+const _: () = assert!(size_of::<RawImage>() == 160);
+
+/// What precedes the bytes of a chunk.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct RawChunk {
+    offset: u64,
+    len: u32,
+    crc: u32,
+}
+
+/// The last bytes of an image.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct RawEnd {
+    pub magic: [u8; 8],
+    /// Chunks written, and bytes in them.
+    pub chunks: u64,
+    pub bytes: u64,
+    /// CRC-32C of the chunks' CRCs, in order.
+    pub sum: u32,
+    /// CRC-32C of the bytes before.
+    pub crc: u32,
+}
+const _: () = assert!(size_of::<RawEnd>() == 32);
+
+/// What an image says about itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ImageInfo {
+    pub uuid: [u8; 16],
+    /// Bytes of the region.
+    pub size: u64,
+    pub app_version: u32,
+    /// When it was made, nanoseconds since the epoch.
+    pub saved: i64,
+    pub chunks: u64,
+    /// Bytes in chunks.
+    pub bytes: u64,
+}
+
+/// Called with bytes done and bytes in all.
+pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
+
+/// Writes an image of the region to `path`, as of one instant: operations wait meanwhile.
+pub fn save(session: &Session, path: &Path, progress: Progress) -> Result<ImageInfo> {
+    let target = Target::begin(path, "saving")?;
+    let frozen = session.freeze()?;
+    let mut out = BufWriter::with_capacity(1 << 20, &target.file);
+    let info = write_image(session, &mut out, progress).map_err(|e| target.failed(e))?;
+    out.flush().map_err(|e| target.failed(Fail::Io(e)))?;
+    drop(out);
+    drop(frozen);
+    target.finish()?;
+    Ok(info)
+}
+
+/// Makes a region file at `path` from an image; what is at `path` is replaced when all of the image has
+/// proved right.
+pub fn restore(image: &Path, path: &Path, progress: Progress) -> Result<ImageInfo> {
+    let mut reader = Reader::open(image)?;
+    let target = Target::begin(path, "restoring")?;
+    target.file.set_len(reader.info.size).map_err(|e| target.failed(Fail::Io(e)))?;
+    let mut file = &target.file;
+    while let Some((offset, bytes)) = reader.next(progress)? {
+        let written = file.seek(SeekFrom::Start(offset)).and_then(|_| file.write_all(bytes));
+        written.map_err(|e| target.failed(Fail::Io(e)))?;
+    }
+    check_region(&target.file, &reader)?;
+    target.finish()?;
+    Ok(reader.info)
+}
+
+/// Reads all of an image and checks it.
+pub fn verify(image: &Path, progress: Progress) -> Result<ImageInfo> {
+    let mut reader = Reader::open(image)?;
+    while reader.next(progress)?.is_some() {}
+    Ok(reader.info)
+}
+
+// Writing.
+
+/// A failure while writing: the region's or the file's.
+enum Fail {
+    Io(std::io::Error),
+    Pram(Error),
+}
+impl From<std::io::Error> for Fail {
+    fn from(e: std::io::Error) -> Self {
+        Fail::Io(e)
+    }
+}
+impl From<Error> for Fail {
+    fn from(e: Error) -> Self {
+        Fail::Pram(e)
+    }
+}
+
+/// The parts of a region that an image holds, ascending: offset and length.
+fn parts(region: &Region) -> Result<Vec<(u64, u64)>> {
+    let geo = &region.geo;
+    let mut parts = vec![(0, geo.slot(0)), (geo.table, geo.first - geo.table)];
+    for s in 0..geo.segments {
+        if region.meta(s)? != Meta::Free {
+            parts.push((geo.segment(s), SEGMENT));
+        }
+    }
+    Ok(parts)
+}
+
+fn write_image(session: &Session, out: &mut impl Write, progress: Progress) -> Result<ImageInfo, Fail> {
+    let region = session.region();
+    let parts = parts(region)?;
+    let total: u64 = parts.iter().map(|p| p.1).sum();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as i64);
+    let mut raw = RawImage {
+        magic: MAGIC,
+        version: VERSION,
+        chunk: CHUNK as u32,
+        uuid: region.info.uuid,
+        size: region.geo.size,
+        fingerprint: fingerprint(),
+        saved: now,
+        chunks: parts.iter().map(|p| p.1.div_ceil(CHUNK)).sum(),
+        app_version: region.info.app_version,
+        reserved: [0; 88],
+        crc: 0,
+    };
+    raw.crc = crc_of(&raw);
+    out.write_all(raw.as_bytes())?;
+
+    let mark = u64::from(session.runtime().leaks_pending() || session.runtime().any_reference()?);
+    let open_word = region.root(OPEN_ROOT).raw();
+    let mut end = RawEnd { magic: END_MAGIC, chunks: 0, bytes: 0, sum: 0, crc: 0 };
+    let mut buf = vec![0; CHUNK as usize];
+    let mut done = 0;
+    for (start, len) in parts {
+        for offset in (start..start + len).step_by(CHUNK as usize) {
+            let bytes = &mut buf[..CHUNK.min(start + len - offset) as usize];
+            region.read_bytes(offset, bytes)?;
+            if let Some(word) = open_word.checked_sub(offset).and_then(|at| bytes.get_mut(at as usize..at as usize + 8))
+            {
+                word.copy_from_slice(&mark.to_le_bytes());
+            }
+            write_chunk(out, offset, bytes, &mut end)?;
+            done += bytes.len() as u64;
+            progress(done, total);
+        }
+    }
+    end.crc = crc_of(&end);
+    out.write_all(end.as_bytes())?;
+    let RawImage { uuid, size, app_version, saved, .. } = raw;
+    Ok(ImageInfo { uuid, size, app_version, saved, chunks: end.chunks, bytes: end.bytes })
+}
+
+fn write_chunk(out: &mut impl Write, offset: u64, bytes: &[u8], end: &mut RawEnd) -> std::io::Result<()> {
+    if bytes.iter().all(|b| *b == 0) {
+        return Ok(());
+    }
+    let mut chunk = RawChunk { offset, len: bytes.len() as u32, crc: 0 };
+    chunk.crc = chunk_crc(&chunk, bytes);
+    end.chunks += 1;
+    end.bytes += bytes.len() as u64;
+    end.sum = crc32c::crc32c_append(end.sum, &chunk.crc.to_le_bytes());
+    out.write_all(chunk.as_bytes())?;
+    out.write_all(bytes)
+}
+
+fn chunk_crc(chunk: &RawChunk, bytes: &[u8]) -> u32 {
+    let head = crc32c::crc32c(&chunk.as_bytes()[..std::mem::offset_of!(RawChunk, crc)]);
+    crc32c::crc32c_append(head, bytes)
+}
+
+/// The CRC of a structure whose last four bytes are its CRC.
+fn crc_of(raw: &(impl IntoBytes + Immutable)) -> u32 {
+    let bytes = raw.as_bytes();
+    crc32c::crc32c(&bytes[..bytes.len() - 4])
+}
+
+// Reading.
+
+/// Goes through an image and trusts nothing in it.
+struct Reader {
+    path: PathBuf,
+    file: BufReader<File>,
+    info: ImageInfo,
+    expected: u64,
+    /// Where the next chunk may begin.
+    floor: u64,
+    sum: u32,
+    buf: Vec<u8>,
+}
+
+impl Reader {
+    fn open(path: &Path) -> Result<Reader> {
+        let file = File::open(path).map_err(|e| host(path, "opening", e))?;
+        let mut reader = Reader {
+            path: path.into(),
+            file: BufReader::with_capacity(1 << 20, file),
+            info: ImageInfo { uuid: [0; 16], size: 0, app_version: 0, saved: 0, chunks: 0, bytes: 0 },
+            expected: 0,
+            floor: 0,
+            sum: 0,
+            buf: vec![0; CHUNK as usize],
+        };
+        let mut raw = RawImage::new_zeroed();
+        reader.fill(raw.as_mut_bytes())?;
+        reader.trust(&raw)?;
+        Ok(reader)
+    }
+
+    fn bad(&self, why: impl std::fmt::Display) -> Error {
+        Error::Unusable(format!("the image {} cannot be used: {why}", self.path.display()))
+    }
+
+    fn fill(&mut self, buf: &mut [u8]) -> Result<()> {
+        self.file.read_exact(buf).map_err(|e| match e.kind() {
+            std::io::ErrorKind::UnexpectedEof => self.bad("it is truncated; take another copy"),
+            _ => host(&self.path, "reading", e),
+        })
+    }
+
+    /// The gate where the header becomes trusted.
+    fn trust(&mut self, raw: &RawImage) -> Result<()> {
+        if raw.magic != MAGIC {
+            return Err(self.bad("it is not an image of a Conquest region"));
+        }
+        if raw.version != VERSION {
+            return Err(
+                self.bad(format!("it has format version {}, this program reads version {VERSION}", raw.version))
+            );
+        }
+        if raw.crc != crc_of(raw) {
+            return Err(self.bad("its header is damaged; take another copy"));
+        }
+        if raw.fingerprint != fingerprint() || u64::from(raw.chunk) != CHUNK {
+            return Err(self.bad("it was made by a build with another layout; use that build"));
+        }
+        Geometry::of(raw.size)?;
+        let RawImage { uuid, size, app_version, saved, .. } = *raw;
+        self.info = ImageInfo { uuid, size, app_version, saved, chunks: 0, bytes: 0 };
+        self.expected = raw.chunks;
+        Ok(())
+    }
+
+    /// The next chunk, checked; `None` after the trailer, checked too.
+    fn next(&mut self, progress: Progress) -> Result<Option<(u64, &[u8])>> {
+        let mut chunk = RawChunk::new_zeroed();
+        self.fill(chunk.as_mut_bytes())?;
+        if chunk.as_bytes()[..8] == END_MAGIC {
+            self.end(&chunk)?;
+            return Ok(None);
+        }
+        let end = chunk.offset.checked_add(u64::from(chunk.len));
+        let fits = chunk.offset >= self.floor && end.is_some_and(|e| e <= self.info.size);
+        if !fits || chunk.len == 0 || u64::from(chunk.len) > CHUNK {
+            return Err(self.bad("it is damaged (a chunk has an impossible place); take another copy"));
+        }
+        let mut buf = std::mem::take(&mut self.buf);
+        let read = self.fill(&mut buf[..chunk.len as usize]);
+        self.buf = buf;
+        read?;
+        let bytes = &self.buf[..chunk.len as usize];
+        if chunk.crc != chunk_crc(&chunk, bytes) {
+            let why = format!("it is damaged (checksum of the chunk for {:#x}); take another copy", chunk.offset);
+            return Err(self.bad(why));
+        }
+        self.floor = chunk.offset + u64::from(chunk.len);
+        self.sum = crc32c::crc32c_append(self.sum, &chunk.crc.to_le_bytes());
+        self.info.chunks += 1;
+        self.info.bytes += u64::from(chunk.len);
+        progress(self.floor, self.info.size);
+        Ok(Some((chunk.offset, bytes)))
+    }
+
+    fn end(&mut self, first: &RawChunk) -> Result<()> {
+        let mut raw = RawEnd::new_zeroed();
+        raw.as_mut_bytes()[..16].copy_from_slice(first.as_bytes());
+        self.fill(&mut raw.as_mut_bytes()[16..])?;
+        let ImageInfo { chunks, bytes, .. } = self.info;
+        let right = raw.crc == crc_of(&raw) && (raw.chunks, raw.bytes, raw.sum) == (chunks, bytes, self.sum);
+        if !right || chunks > self.expected {
+            return Err(self.bad("it is damaged (chunks are missing or its end is wrong); take another copy"));
+        }
+        let more = self.file.read(&mut [0]).map_err(|e| host(&self.path, "reading", e))?;
+        if more > 0 {
+            return Err(self.bad("something follows its end; take another copy"));
+        }
+        Ok(())
+    }
+}
+
+/// Is what has been restored a region of the size and name that the image's header says?
+fn check_region(file: &File, reader: &Reader) -> Result<()> {
+    let map = Mapping::file(file, reader.info.size).map_err(Error::host("mapping the restored region"))?;
+    let info = Region::open(map, Box::new(crate::medium::Battery))?.info;
+    if (info.size, info.uuid) != (reader.info.size, reader.info.uuid) {
+        return Err(reader.bad("its header and its content are of different regions"));
+    }
+    Ok(())
+}
+
+// Files.
+
+fn host(path: &Path, what: &str, e: std::io::Error) -> Error {
+    Error::Host { what: format!("{what} {}", path.display()), errno: Errno::from_io_error(&e).unwrap_or(Errno::IO) }
+}
+
+/// A file that replaces `path` when it is complete.
+struct Target {
+    path: PathBuf,
+    temporary: PathBuf,
+    file: File,
+    what: &'static str,
+    done: bool,
+}
+
+impl Target {
+    fn begin(path: &Path, what: &'static str) -> Result<Target> {
+        let name = path.file_name().ok_or_else(|| Error::Unusable(format!("{} names no file", path.display())))?;
+        if path.is_dir() {
+            return Err(Error::Unusable(format!("{} is a directory: name a file in it", path.display())));
+        }
+        let mut hidden = std::ffi::OsString::from(".");
+        hidden.push(name);
+        hidden.push(".new");
+        let temporary = path.with_file_name(hidden);
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = rustix::fs::open(&temporary, flags, Mode::RUSR | Mode::WUSR)
+            .map_err(Error::host(format!("making {}", temporary.display())))?;
+        // One at a time; the lock goes with its process, so what a killed one left does not matter.
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) => {
+                return Err(Error::Unusable(format!("{} is being written by another process", path.display())))
+            }
+            locked => locked.map_err(Error::host(format!("locking {}", temporary.display())))?,
+        }
+        let target = Target { path: path.into(), temporary, file: file.into(), what, done: false };
+        target.file.set_len(0).map_err(|e| target.failed(Fail::Io(e)))?;
+        Ok(target)
+    }
+
+    fn failed(&self, e: Fail) -> Error {
+        match e {
+            Fail::Io(e) => host(&self.path, self.what, e),
+            Fail::Pram(e) => e,
+        }
+    }
+
+    /// 1. The content is durable before the name points to it. 2. The name. 3. The directory.
+    fn finish(mut self) -> Result<()> {
+        self.file.sync_all().map_err(|e| self.failed(Fail::Io(e)))?;
+        std::fs::rename(&self.temporary, &self.path).map_err(|e| self.failed(Fail::Io(e)))?;
+        self.done = true;
+        let dir = self.path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let synced = File::open(dir).and_then(|d| d.sync_all());
+        synced.map_err(|e| self.failed(Fail::Io(e)))
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        if !self.done {
+            let _ = std::fs::remove_file(&self.temporary);
+        }
+    }
+}

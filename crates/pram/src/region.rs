@@ -118,7 +118,7 @@ impl Geometry {
 }
 
 /// A number that changes with every constant of this layout.
-fn fingerprint() -> u64 {
+pub(crate) fn fingerprint() -> u64 {
     let mut h = 0xcbf2_9ce4_8422_2325u64;
     let mut add = |n: u64| h = (h ^ n).wrapping_mul(0x0100_0000_01b3).rotate_left(17);
     for n in [SEGMENT, SLOT, ROOTS, MAX_SLOTS, size_of::<RawHeader>() as u64, size_of::<SegEntry>() as u64] {
@@ -337,11 +337,8 @@ impl Region {
     /// Replaces a word by another if it still is `old`; durable when it returns true. For links that are
     /// made once and by whoever comes first, outside transactions.
     pub fn install_word(&self, off: Off<u64>, old: u64, new: u64) -> Result<bool> {
-        let done = self
-            .map
-            .atomic64(off.raw())?
-            .compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire)
-            .is_ok();
+        let done =
+            self.map.atomic64(off.raw())?.compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire).is_ok();
         if done {
             self.tell(off.raw(), &new.to_le_bytes());
             self.persist(off.raw(), 8);
@@ -352,11 +349,7 @@ impl Region {
     /// The same for a byte. Not flushed: durable with the next flush of its line.
     #[inline(always)]
     pub fn install_byte(&self, off: Off<u8>, old: u8, new: u8) -> Result<bool> {
-        let done = self
-            .map
-            .atomic8(off.raw())?
-            .compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire)
-            .is_ok();
+        let done = self.map.atomic8(off.raw())?.compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire).is_ok();
         if done {
             self.tell(off.raw(), &[new]);
         }

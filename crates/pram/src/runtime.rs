@@ -510,7 +510,7 @@ impl Runtime {
 
     /// While a sweep runs, marks what is about to be allocated, so that the sweep leaves it alone.
     #[inline(always)]
-    pub(crate) fn note_new(&self, geo: &Geometry, off: u64) {
+    pub fn note_new(&self, geo: &Geometry, off: u64) {
         if self.header(H_SWEEPING).load(Ordering::SeqCst) != 0 {
             let (word, bit) = self.new_bit(off.min(geo.size));
             word.fetch_or(bit, Ordering::SeqCst);
@@ -525,6 +525,7 @@ impl Runtime {
 
     /// Begins to note what is allocated; false if another sweep is under way. Operations that began before
     /// may not have seen it: [`drain`](crate::Session::drain) before looking at what is allocated.
+    #[must_use = "two sweeps at once would free each other's new objects"]
     pub fn start_sweep(&self, geo: &Geometry) -> bool {
         let me = u64::from(self.me() + 1);
         if self.header(H_SWEEPING).compare_exchange(0, PREPARING | me, Ordering::SeqCst, Ordering::SeqCst).is_err() {
@@ -600,6 +601,30 @@ impl Runtime {
     #[inline(always)]
     pub fn refs(&self, session: u32, key: u64) -> &AtomicU32 {
         self.half(self.refs_base(session) + key.min(self.keys - 1) * 4)
+    }
+
+    /// Does any session hold a reference to anything?
+    pub fn any_reference(&self) -> Result<bool> {
+        for n in self.live() {
+            let (base, end) = (self.refs_base(n), self.refs_base(n + 1));
+            let mut at = base;
+            while let Some((from, to)) = self.touched(at).filter(|(from, _)| *from < end) {
+                at = to.min(end);
+                if !self.map.is_zero(from.max(base), at - from.max(base))? {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    /// The next stretch of the segment, at or after `from`, that has ever been touched.
+    fn touched(&self, from: u64) -> Option<(u64, u64)> {
+        use rustix::fs::{seek, SeekFrom};
+        let Some(file) = &self.file else { return (from < self.at.end).then_some((from, self.at.end)) };
+        let start = seek(file, SeekFrom::Data(from)).ok()?;
+        let end = seek(file, SeekFrom::Hole(start)).ok()?;
+        (end > from).then_some((start, end))
     }
 
     /// Drops all references of a session.

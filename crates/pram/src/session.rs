@@ -22,7 +22,7 @@ use crate::runtime::{self, Runtime, SESSIONS};
 use crate::tx::{self, Tx};
 
 /// The root word that says whether the last process left properly: 0 closed, 1 open.
-const OPEN_ROOT: u64 = ROOTS - 1;
+pub(crate) const OPEN_ROOT: u64 = ROOTS - 1;
 
 /// How many times a reader tries without a lock before it takes one.
 const OPTIMISTIC_TRIES: usize = 50;
@@ -283,6 +283,17 @@ impl Session {
 
 /// The pool stands still while this lives.
 pub struct Frozen<'a>(&'a Session);
+
+impl<'a> Frozen<'a> {
+    /// Begins an operation in spite of the freeze: for whoever froze the pool.
+    pub fn begin(&self) -> Result<Op<'a>> {
+        let session = self.0;
+        (0..session.rt.slots())
+            .find(|slot| session.rt.try_slot(*slot))
+            .map(|slot| Op { session, slot, held: SmallVec::new() })
+            .ok_or_else(|| Error::Unusable("all transaction slots are taken while the pool is frozen".into()))
+    }
+}
 
 impl Drop for Frozen<'_> {
     fn drop(&mut self) {
