@@ -25,6 +25,7 @@
 
 pub mod attr;
 pub mod error;
+mod file;
 pub mod fsck;
 pub mod layout;
 pub mod node;

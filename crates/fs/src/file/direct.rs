@@ -1,0 +1,150 @@
+//! Small files: one heap block holds the file from its first byte, contiguously.
+//!
+//! The first write takes the block that fits; a file that then grows gets twice its block, so that appends
+//! cost constant time, and gives the slack back at its last close.
+
+use pram::heap::MAX_SMALL;
+use pram::{Region, Tx};
+
+use super::{has_room, Content, DIRECT, PAGE};
+use crate::error::Result;
+use crate::layout::{tag, Root};
+
+/// Bytes of old content that are saved in the undo log rather than by switching to a copy.
+const IN_PLACE: u64 = 4096;
+/// Writing further than this beyond a block makes a tree.
+const REACH: u64 = 2 * PAGE;
+
+/// A block with content.
+#[derive(Clone, Copy)]
+pub(super) struct Direct {
+    pub off: u64,
+    pub cap: u64,
+    /// The tail was asked for by `fallocate`.
+    pub reserved: bool,
+}
+
+/// What is to be stored.
+#[derive(Clone, Copy)]
+pub(super) enum Patch<'a> {
+    Bytes(&'a [u8]),
+    Zeros(u64),
+}
+
+impl Patch<'_> {
+    fn len(&self) -> u64 {
+        match self {
+            Patch::Bytes(b) => b.len() as u64,
+            Patch::Zeros(n) => *n,
+        }
+    }
+
+    /// Stores the part from `from` on at `at`, to what is not yet valid.
+    #[inline]
+    fn init(&self, tx: &mut Tx, at: u64, from: u64) -> Result<()> {
+        match self {
+            Patch::Bytes(b) => tx.init_bytes(at, &b[from as usize..])?,
+            Patch::Zeros(n) => tx.init_zero(at, n - from)?,
+        }
+        Ok(())
+    }
+
+    /// Stores the part up to `until` at `at`, logged.
+    fn set(&self, tx: &mut Tx, at: u64, until: u64) -> Result<()> {
+        match self {
+            Patch::Bytes(b) => tx.set_bytes(at, &b[..until as usize])?,
+            Patch::Zeros(_) => tx.set_zero(at, until)?,
+        }
+        Ok(())
+    }
+}
+
+impl Direct {
+    /// The block of a file without content.
+    pub const NONE: Direct = Direct { off: 0, cap: 0, reserved: false };
+
+    /// Is this form right for a file that gets bytes from `off` to `end`?
+    #[inline]
+    pub fn serves(&self, off: u64, end: u64) -> bool {
+        end <= MAX_SMALL && off <= self.cap + REACH
+    }
+
+    pub fn root(&self, reserved: bool) -> u64 {
+        Root { off: self.off, form: DIRECT, depth: u8::from(reserved) }.pack()
+    }
+
+    #[inline]
+    pub fn read(&self, r: &Region, off: u64, buf: &mut [u8]) -> Result<()> {
+        let n = self.cap.saturating_sub(off).min(buf.len() as u64) as usize;
+        if n > 0 {
+            r.read_bytes(self.off + off, &mut buf[..n])?;
+        }
+        buf[n..].fill(0);
+        Ok(())
+    }
+}
+
+/// Stores `patch` at `off`; the caller then moves the size.
+#[inline]
+pub(super) fn write(tx: &mut Tx, c: &mut Content, d: Direct, off: u64, patch: Patch) -> Result<()> {
+    let end = off + patch.len();
+    if end > d.cap {
+        return resize(tx, c, d, end, off, patch);
+    }
+    let used = c.size.min(d.cap);
+    let overwritten = used.min(end).saturating_sub(off);
+    let room = has_room(tx, overwritten);
+    if !room || (overwritten > IN_PLACE && overwritten > d.cap / 2) {
+        match tx.alloc(tag::DATA, d.cap) {
+            Ok(new) => return switch(tx, c, d, new, off, patch),
+            Err(pram::Error::NoSpace) if room => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+    tx.init_zero(d.off + used, off.saturating_sub(used))?;
+    if overwritten > 0 {
+        patch.set(tx, d.off + off, overwritten)?;
+    }
+    if overwritten < patch.len() {
+        patch.init(tx, d.off + off + overwritten, overwritten)?;
+    }
+    Ok(())
+}
+
+/// Moves the content to a block of at least `need` bytes: exactly for a first block, else twice the old.
+fn resize(tx: &mut Tx, c: &mut Content, d: Direct, need: u64, off: u64, patch: Patch) -> Result<()> {
+    let new = match tx.alloc(tag::DATA, need.max((2 * d.cap).min(MAX_SMALL))) {
+        Err(pram::Error::NoSpace) if d.cap > 0 => tx.alloc(tag::DATA, need)?,
+        other => other?,
+    };
+    switch(tx, c, d, new, off, patch)
+}
+
+/// Makes the fresh block `new` the content: that of `d`, changed by `patch` at `off`.
+#[inline]
+fn switch(tx: &mut Tx, c: &mut Content, d: Direct, new: pram::Block, off: u64, patch: Patch) -> Result<()> {
+    let used = c.size.min(d.cap);
+    let end = off + patch.len();
+    let head = off.min(used);
+    if head > 0 {
+        tx.init_copy(d.off, new.off, head)?;
+    }
+    tx.init_zero(new.off + head, off - head)?;
+    patch.init(tx, new.off + off, 0)?;
+    if end < used {
+        tx.init_copy(d.off + end, new.off + end, used - end)?;
+    }
+    let defined = end.max(used);
+    tx.init_zero(new.off + defined, c.size.min(new.cap).saturating_sub(defined))?;
+    c.root = Direct { off: new.off, cap: new.cap, reserved: false }.root(false);
+    if d.off != 0 {
+        tx.free(d.off, tag::DATA)?;
+    }
+    Ok(())
+}
+
+/// Moves the content to the smallest block for its first `need` bytes, `need` ≥ what is used of it.
+pub(super) fn refit(tx: &mut Tx, c: &mut Content, d: Direct, need: u64) -> Result<()> {
+    let new = tx.alloc(tag::DATA, need)?;
+    switch(tx, c, d, new, 0, Patch::Zeros(0))
+}

@@ -1,0 +1,349 @@
+//! Adding pages to a tree and writing to them.
+
+use pram::{Off, Tx};
+use zerocopy::IntoBytes;
+
+use super::direct::Direct;
+use super::tree::{adjacent, check_page, Node, BATCH, BITS, FANOUT};
+use super::{form, has_room, Content, Form, PAGE, TREE};
+use crate::error::{Error, Result};
+use crate::layout::{tag, Root};
+
+/// Fewest entries of an index node.
+const MIN_NODE: u64 = 8;
+
+/// Changes a tree.
+pub(super) struct Writer<'a, 'o> {
+    pub tx: &'a mut Tx<'o>,
+    pub c: &'a mut Content,
+    /// Nothing that is linked leads to this tree yet: its nodes need no log.
+    pub fresh: bool,
+}
+
+/// An index node, and whether nothing that is linked leads to it yet.
+#[derive(Clone, Copy)]
+struct Place {
+    node: Node,
+    fresh: bool,
+}
+
+/// Where the reference of a node is kept.
+enum Link {
+    Root,
+    Entry { at: Off<u64>, fresh: bool },
+}
+
+/// A write to consecutive pages of one leaf.
+struct Span<'d> {
+    leaf: Place,
+    /// First page, and how many.
+    page: u64,
+    count: usize,
+    /// The whole write that this is part of.
+    off: u64,
+    data: &'d [u8],
+}
+
+impl Span<'_> {
+    /// The part of page `j` of this span that is written.
+    #[inline]
+    fn part(&self, j: usize) -> (u64, u64) {
+        let start = (self.page + j as u64) * PAGE;
+        let end = self.off + self.data.len() as u64;
+        (self.off.saturating_sub(start), (end - start).min(PAGE))
+    }
+
+    /// What is written to bytes `a..b` of page `j`.
+    #[inline]
+    fn bytes(&self, j: usize, a: u64, b: u64) -> &[u8] {
+        let start = (self.page + j as u64) * PAGE;
+        &self.data[(start + a - self.off) as usize..(start + b - self.off) as usize]
+    }
+}
+
+impl<'a, 'o> Writer<'a, 'o> {
+    /// Turns the direct file `c` into a tree that can take bytes `off..end`. Pages that they cover wholly are
+    /// not copied: the caller writes them.
+    pub fn from_direct(tx: &'a mut Tx<'o>, c: &'a mut Content, d: Direct, off: u64, end: u64) -> Result<()> {
+        let used = c.size.min(d.cap);
+        let pages = used.div_ceil(PAGE);
+        // The first leaf gets its final size at once, unless the write is far away.
+        let expect = Some(end.div_ceil(PAGE)).filter(|n| *n <= FANOUT).unwrap_or(0);
+        c.root = Root::EMPTY.pack();
+        c.pages = 0;
+        let mut w = Writer { tx, c, fresh: true };
+        for page in 0..pages {
+            let start = page * PAGE;
+            if off <= start && start + PAGE <= end {
+                continue;
+            }
+            let n = (used - start).min(PAGE);
+            let new = w.tx.alloc(tag::DATA, PAGE)?.off;
+            w.tx.init_copy(d.off + start, new, n)?;
+            w.tx.init_zero(new + n, PAGE - n)?;
+            w.link(page, new, expect.max(pages))?;
+        }
+        if d.off != 0 {
+            w.tx.free(d.off, tag::DATA)?;
+        }
+        Ok(())
+    }
+
+    /// Enters the page at `off` as page `page` of a tree that has none there; `expect` pages are to come.
+    pub fn link(&mut self, page: u64, off: u64, expect: u64) -> Result<()> {
+        let last = page.max((page | (FANOUT - 1)).min(expect.saturating_sub(1)));
+        let raised = self.raise(page)?;
+        let leaf = self.leaf(page, last, raised)?;
+        self.c.pages += 1;
+        self.set(leaf.node.at(leaf.node.index(page)), leaf.fresh, off)
+    }
+
+    fn set(&mut self, at: Off<u64>, fresh: bool, word: u64) -> Result<()> {
+        match fresh {
+            true => self.tx.init(at, &word)?,
+            false => self.tx.set(at, &word)?,
+        }
+        Ok(())
+    }
+
+    fn root(&self) -> Result<Option<Node>> {
+        match form(self.tx.region(), self.c)? {
+            Form::Tree(node) => Ok(Some(node)),
+            Form::Direct(Direct { off: 0, .. }) => Ok(None),
+            Form::Direct(_) => Err(Error::Corrupt("a page tree was expected".into())),
+        }
+    }
+
+    /// Makes an empty node with room for entry `i`, and for as many as `like` has twice.
+    fn new_node(&mut self, height: u8, i: u64, like: u64) -> Result<Node> {
+        let entries = (i + 1).max(2 * like).max(MIN_NODE).next_power_of_two().min(FANOUT);
+        let block = self.tx.alloc(tag::INDEX, entries * 8)?;
+        let node = Node { off: block.off, len: (block.cap / 8).min(FANOUT), height };
+        self.tx.init_zero(node.off, node.len * 8)?;
+        Ok(node)
+    }
+
+    /// Makes the tree high enough for page `last`; true if it has a new root.
+    fn raise(&mut self, last: u64) -> Result<bool> {
+        let Some(mut root) = self.root()? else {
+            let height = ((64 - last.leading_zeros()).div_ceil(BITS) as u8).max(1);
+            let top = Node { off: 0, len: 0, height };
+            let root = self.new_node(height, top.index(last), 0)?;
+            self.c.root = Root { off: root.off, form: TREE, depth: height }.pack();
+            return Ok(true);
+        };
+        let mut raised = false;
+        while root.beyond(last) {
+            let height = root.height + 1;
+            let top = Node { off: 0, len: 0, height };
+            let i = if top.beyond(last) { 0 } else { top.index(last) };
+            let above = self.new_node(height, i, 0)?;
+            self.tx.init(above.at(0), &root.off)?;
+            root = above;
+            raised = true;
+        }
+        if raised {
+            self.c.root = Root { off: root.off, form: TREE, depth: root.height }.pack();
+        }
+        Ok(raised)
+    }
+
+    /// The leaf of page `page`, made if there is none, with room up to page `last` of the same leaf.
+    fn leaf(&mut self, page: u64, last: u64, fresh_root: bool) -> Result<Place> {
+        let Some(root) = self.root()? else { return Err(Error::Corrupt("a page tree without root".into())) };
+        let mut place = Place { node: root, fresh: fresh_root || self.fresh };
+        let mut link = Link::Root;
+        loop {
+            let need = place.node.index(if place.node.height == 1 { last } else { page });
+            if need >= place.node.len {
+                place = self.enlarge(place.node, need, &link)?;
+            }
+            let Place { node, fresh } = place;
+            if node.height == 1 {
+                return Ok(place);
+            }
+            let at = node.at(node.index(page));
+            let child = self.tx.region().load(at)?;
+            place = if child != 0 {
+                Place { node: Node::open(self.tx.region(), child, node.height - 1)?, fresh: self.fresh }
+            } else {
+                let below = Node { off: 0, len: 0, height: node.height - 1 };
+                let i = below.index(if below.height == 1 { last } else { page });
+                let new = self.new_node(below.height, i, 0)?;
+                self.set(at, fresh, new.off)?;
+                Place { node: new, fresh: true }
+            };
+            link = Link::Entry { at, fresh };
+        }
+    }
+
+    /// Replaces a short node by one with room for entry `i`.
+    fn enlarge(&mut self, old: Node, i: u64, link: &Link) -> Result<Place> {
+        let new = self.new_node(old.height, i, old.len)?;
+        self.tx.init_copy(old.off, new.off, old.len * 8)?;
+        match link {
+            Link::Root => self.c.root = Root { off: new.off, form: TREE, depth: new.height }.pack(),
+            Link::Entry { at, fresh } => self.set(*at, *fresh, new.off)?,
+        }
+        self.tx.free(old.off, tag::INDEX)?;
+        Ok(Place { node: new, fresh: true })
+    }
+
+    /// Writes `data` at `off`. What was allocated between the size and `off` has been zeroed.
+    pub fn write(&mut self, off: u64, data: &[u8]) -> Result<()> {
+        let last = (off + data.len() as u64 - 1) / PAGE;
+        let mut raised = self.raise(last)?;
+        let mut page = off / PAGE;
+        while page <= last {
+            let leaf_last = last.min(page | (FANOUT - 1));
+            let leaf = self.leaf(page, leaf_last, raised)?;
+            raised = false;
+            while page <= leaf_last {
+                let count = (leaf_last - page + 1).min(BATCH as u64) as usize;
+                self.write_span(&Span { leaf, page, count, off, data })?;
+                page += count as u64;
+            }
+        }
+        Ok(())
+    }
+
+    fn write_span(&mut self, s: &Span) -> Result<()> {
+        let first = s.leaf.node.index(s.page);
+        let mut entries = [0u64; BATCH];
+        let entries = &mut entries[..s.count];
+        s.leaf.node.load(self.tx.region(), first, entries)?;
+        // Bit j: page j has been written; its reference has changed.
+        let (mut written, mut changed) = (0u64, 0u64);
+        for (j, entry) in entries.iter_mut().enumerate() {
+            let new = match *entry {
+                0 => Some(self.new_page(s, j)?),
+                old => self.overwrite(s, j, old)?,
+            };
+            match new {
+                Some(page) if page != *entry => {
+                    *entry = page;
+                    changed |= 1 << j;
+                }
+                Some(_) => {}
+                None => written |= 1 << j,
+            }
+        }
+        self.store_runs(s, entries, written)?;
+        if changed != 0 {
+            let (lo, hi) = (changed.trailing_zeros() as usize, BATCH - changed.leading_zeros() as usize);
+            let at = s.leaf.node.at(first + lo as u64).raw();
+            match s.leaf.fresh {
+                true => self.tx.init_bytes(at, entries[lo..hi].as_bytes())?,
+                false => self.tx.set_bytes(at, entries[lo..hi].as_bytes())?,
+            }
+        }
+        Ok(())
+    }
+
+    /// A page for a hole; what of it is below the size and not written is zeroed.
+    #[inline]
+    fn new_page(&mut self, s: &Span, j: usize) -> Result<u64> {
+        let (a, b) = s.part(j);
+        let page = self.tx.alloc(tag::DATA, PAGE)?.off;
+        self.c.pages += 1;
+        if b - a < PAGE {
+            let valid = self.c.size.saturating_sub((s.page + j as u64) * PAGE).min(PAGE);
+            self.tx.init_zero(page, a)?;
+            self.tx.init_zero(page + b, valid.saturating_sub(b))?;
+        }
+        Ok(page)
+    }
+
+    /// Prepares to write page `j`, which is at `old`: returns the page that is to take the bytes unlogged, or
+    /// `None` if they have been stored already.
+    #[inline]
+    fn overwrite(&mut self, s: &Span, j: usize, old: u64) -> Result<Option<u64>> {
+        check_page(self.tx.region(), old)?;
+        let (a, b) = s.part(j);
+        let valid = self.c.size.saturating_sub((s.page + j as u64) * PAGE).min(PAGE);
+        let lost = valid.min(b).saturating_sub(a);
+        if lost == 0 {
+            return Ok(Some(old));
+        }
+        let whole = a == 0 && b >= valid;
+        let room = has_room(self.tx, lost);
+        if whole || !room {
+            match self.tx.alloc(tag::DATA, PAGE) {
+                Ok(new) => {
+                    if !whole {
+                        self.tx.init_copy(old, new.off, valid)?;
+                    }
+                    self.tx.free(old, tag::DATA)?;
+                    return Ok(Some(new.off));
+                }
+                Err(pram::Error::NoSpace) if room => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+        self.tx.set_bytes(old + a, s.bytes(j, a, a + lost))?;
+        if a + lost < b {
+            self.tx.init_bytes(old + a + lost, s.bytes(j, a + lost, b))?;
+        }
+        Ok(None)
+    }
+
+    /// Stores the bytes of all pages that are not `written` yet, neighbouring pages in one go.
+    #[inline]
+    fn store_runs(&mut self, s: &Span, entries: &[u64], written: u64) -> Result<()> {
+        let mut j = 0;
+        while j < s.count {
+            if written >> j & 1 == 1 {
+                j += 1;
+                continue;
+            }
+            let mut end = j + 1;
+            while end < s.count && written >> end & 1 == 0 && adjacent(entries[end - 1], entries[end]) {
+                end += 1;
+            }
+            let (a, _) = s.part(j);
+            let (_, b) = s.part(end - 1);
+            self.tx.init_bytes(entries[j] + a, s.bytes(j, a, (end - 1 - j) as u64 * PAGE + b))?;
+            j = end;
+        }
+        Ok(())
+    }
+
+    /// Gives every hole of pages `first..end` a page, zeroed as far as it is below `size`.
+    pub fn fill(&mut self, first: u64, end: u64, size: u64) -> Result<()> {
+        let mut raised = self.raise(end - 1)?;
+        let mut page = first;
+        while page < end {
+            let last = (end - 1).min(page | (FANOUT - 1));
+            let leaf = self.leaf(page, last, raised)?;
+            raised = false;
+            while page <= last {
+                let count = (last - page + 1).min(BATCH as u64) as usize;
+                self.fill_span(leaf, page, count, size)?;
+                page += count as u64;
+            }
+        }
+        Ok(())
+    }
+
+    fn fill_span(&mut self, leaf: Place, page: u64, count: usize, size: u64) -> Result<()> {
+        let first = leaf.node.index(page);
+        let mut entries = [0u64; BATCH];
+        let entries = &mut entries[..count];
+        leaf.node.load(self.tx.region(), first, entries)?;
+        let mut changed = false;
+        for (j, entry) in entries.iter_mut().enumerate().filter(|(_, e)| **e == 0) {
+            *entry = self.tx.alloc(tag::DATA, PAGE)?.off;
+            self.c.pages += 1;
+            self.tx.init_zero(*entry, size.saturating_sub((page + j as u64) * PAGE).min(PAGE))?;
+            changed = true;
+        }
+        if changed {
+            let at = leaf.node.at(first).raw();
+            match leaf.fresh {
+                true => self.tx.init_bytes(at, entries.as_bytes())?,
+                false => self.tx.set_bytes(at, entries.as_bytes())?,
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,215 @@
+//! The content of memory files (and of symbolic links), in one of two forms.
+//!
+//! | module | responsibility |
+//! | --- | --- |
+//! | `mod` | the interface; which form serves what |
+//! | [`direct`] | small files: one heap block holds the file from its first byte |
+//! | [`tree`] | larger and sparse files: 4 KiB pages under index nodes; reading and searching |
+//! | [`grow`] | adding pages to a tree and writing to them |
+//! | [`clear`] | taking pages away: truncation, holes, the whole file |
+//! | [`space`] | `fallocate`: reserve, punch, zero, collapse, insert; unused tails given back |
+//! | [`check`] | every heap object of a file, and what is wrong with it |
+//!
+//! Data model: root word → data block | index node → … → index node → page.
+//!
+//! ```text
+//! Root.form  0 nothing (all holes)   1 direct   2 tree
+//! Root.depth direct: 1 if the tail is reserved, so that trimming leaves it; tree: height, 1 to 6
+//! ```
+//! A *direct* file may be longer than its block: the rest is a hole. A null entry of an index node is a
+//! hole too, and a node may be shorter than 512 entries: what it lacks is null.
+//!
+//! Invariants:
+//! - F1. Bytes below the size are defined; allocated bytes beyond it are not. Who moves the size over them
+//!   stores or zeroes them first, unlogged: if the transaction is undone they are beyond the size again.
+//! - F2. Therefore a transaction that shrinks a file must not grow it again.
+//! - F3. Bytes below the size change only with the old ones in the undo log, or by switching to a copy.
+//! - F4. No index node is empty; an empty file has no root.
+//!
+//! After an error the [`Content`] is worthless and the transaction must be dropped.
+
+mod check;
+mod clear;
+mod direct;
+mod grow;
+mod space;
+#[cfg(test)]
+mod tests;
+mod tree;
+
+use pram::{Region, Tx};
+use rustix::io::Errno;
+
+use crate::error::{Error, Result};
+use crate::layout::{tag, Root};
+use direct::{Direct, Patch};
+use grow::Writer;
+use tree::Node;
+
+pub(crate) use check::{check, visit};
+pub(crate) use clear::free;
+pub(crate) use space::{allocate, collapse, insert, punch, trim, zero};
+
+/// What the inode keeps of a file's content.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Content {
+    /// A packed [`Root`].
+    pub root: u64,
+    /// Bytes of the file.
+    pub size: u64,
+    /// Pages of a tree.
+    pub pages: u64,
+}
+
+/// Bytes of a page.
+pub(crate) const PAGE: u64 = 4096;
+/// Most bytes that one transaction writes; callers cut longer writes.
+pub(crate) const ATOMIC: u64 = 1 << 20;
+/// Largest size of a file.
+pub(crate) const MAX_SIZE: u64 = i64::MAX as u64;
+
+const DIRECT: u8 = 1;
+const TREE: u8 = 2;
+
+/// Undo log that is left to the caller, for the inode and what else it changes.
+const RESERVE: u64 = 2048;
+
+/// A root word, decoded and checked.
+enum Form {
+    /// A block, or none: one of no bytes.
+    Direct(Direct),
+    Tree(Node),
+}
+
+fn form(r: &Region, c: &Content) -> Result<Form> {
+    match Root::unpack(c.root) {
+        Root { off: 0, .. } => Ok(Form::Direct(Direct::NONE)),
+        Root { off, form: DIRECT, depth } => {
+            Ok(Form::Direct(Direct { off, cap: r.resolve(off, tag::DATA)?, reserved: depth == 1 }))
+        }
+        Root { off, form: TREE, depth } if (1..=tree::MAX_HEIGHT).contains(&depth) => {
+            Ok(Form::Tree(Node::open(r, off, depth)?))
+        }
+        root => Err(Error::Corrupt(format!("content of no known form: {root:?}"))),
+    }
+}
+
+/// The end of a range, unless it is beyond what a file can have.
+fn end_of(off: u64, len: u64) -> Result<u64> {
+    match off.checked_add(len) {
+        Some(end) if end <= MAX_SIZE => Ok(end),
+        _ => Err(Errno::FBIG.into()),
+    }
+}
+
+/// Can the undo log take `len` bytes in one record and leave the reserve?
+fn has_room(tx: &Tx, len: u64) -> bool {
+    len.next_multiple_of(8) + pram::tx::RECORD + RESERVE <= tx.room()
+}
+
+/// Reads at `off`; returns the bytes read, fewer than asked for at the end of the file. Needs no lock: what
+/// it returns may be torn then, and the caller must see from its sequence counter that it is.
+#[inline]
+pub(crate) fn read(r: &Region, c: &Content, off: u64, buf: &mut [u8]) -> Result<usize> {
+    let n = c.size.saturating_sub(off).min(buf.len() as u64) as usize;
+    if n == 0 {
+        return Ok(0);
+    }
+    match form(r, c)? {
+        Form::Direct(d) => d.read(r, off, &mut buf[..n])?,
+        Form::Tree(root) => tree::read(r, root, off, &mut buf[..n])?,
+    }
+    Ok(n)
+}
+
+/// Writes at most [`ATOMIC`] bytes at `off` and extends the file as far as they reach.
+#[inline]
+pub(crate) fn write(tx: &mut Tx, c: &mut Content, off: u64, data: &[u8]) -> Result<()> {
+    let end = end_of(off, data.len() as u64)?;
+    if data.is_empty() {
+        return Ok(());
+    }
+    match form(tx.region(), c)? {
+        Form::Direct(d) if d.serves(off, end) => direct::write(tx, c, d, off, Patch::Bytes(data))?,
+        Form::Direct(d) => {
+            Writer::from_direct(tx, c, d, off, end)?;
+            Writer { tx, c, fresh: true }.write(off, data)?;
+        }
+        Form::Tree(_) => {
+            expose(tx, c, off)?;
+            Writer { tx, c, fresh: false }.write(off, data)?;
+        }
+    }
+    c.size = c.size.max(end);
+    Ok(())
+}
+
+/// Sets the size. Shrinking never allocates; growing adds a hole.
+pub(crate) fn truncate(tx: &mut Tx, c: &mut Content, size: u64) -> Result<()> {
+    end_of(size, 0)?;
+    if size >= c.size {
+        expose(tx, c, size)?;
+    } else if size == 0 {
+        return free(tx, c);
+    }
+    // A reserved tail goes too, even where the size stays.
+    match form(tx.region(), c)? {
+        Form::Direct(d) if d.reserved => c.root = d.root(false),
+        Form::Tree(_) if size < c.size => clear::pages(tx, c, size.div_ceil(PAGE), u64::MAX)?,
+        _ => {}
+    }
+    c.size = size;
+    Ok(())
+}
+
+/// Zeroes what is allocated between the size and `to`, so that the size can move there (F1).
+fn expose(tx: &mut Tx, c: &Content, to: u64) -> Result<()> {
+    if to <= c.size {
+        return Ok(());
+    }
+    match form(tx.region(), c)? {
+        Form::Direct(d) => {
+            let from = c.size.min(d.cap);
+            Ok(tx.init_zero(d.off + from, to.min(d.cap) - from)?)
+        }
+        Form::Tree(root) => {
+            let (mut page, end) = (c.size / PAGE, to.div_ceil(PAGE));
+            while let Some((p, off)) = tree::next(tx.region(), root, page)?.filter(|(p, _)| *p < end) {
+                let from = c.size.saturating_sub(p * PAGE);
+                let until = (to - p * PAGE).min(PAGE);
+                tx.init_zero(off + from, until - from)?;
+                page = p + 1;
+            }
+            Ok(())
+        }
+    }
+}
+
+/// The first byte at or after `off` that is not in a hole.
+pub(crate) fn seek_data(r: &Region, c: &Content, off: u64) -> Result<Option<u64>> {
+    let found = match form(r, c)? {
+        Form::Direct(d) => (off < d.cap).then_some(off),
+        Form::Tree(root) => tree::next(r, root, off / PAGE)?.map(|(page, _)| off.max(page * PAGE)),
+    };
+    Ok(found.filter(|at| *at < c.size))
+}
+
+/// The first byte at or after `off` that is in a hole; the end of the file counts as one.
+pub(crate) fn seek_hole(r: &Region, c: &Content, off: u64) -> Result<Option<u64>> {
+    if off >= c.size {
+        return Ok(None);
+    }
+    let found = match form(r, c)? {
+        Form::Direct(d) => off.max(d.cap),
+        Form::Tree(root) => off.max(tree::next_hole(r, root, off / PAGE, c.size.div_ceil(PAGE))? * PAGE),
+    };
+    Ok(Some(found.min(c.size)))
+}
+
+/// Bytes that the content occupies, index nodes apart.
+pub(crate) fn allocated(r: &Region, c: &Content) -> u64 {
+    match form(r, c) {
+        Ok(Form::Direct(d)) => d.cap,
+        _ => c.pages.saturating_mul(PAGE),
+    }
+}

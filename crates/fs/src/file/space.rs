@@ -1,0 +1,237 @@
+//! `fallocate`: reserve, punch, zero, collapse, insert; and unused tails given back.
+
+use pram::heap::{capacity_of, MAX_SMALL};
+use pram::Tx;
+use rustix::io::Errno;
+
+use super::direct::{self, Direct, Patch};
+use super::grow::Writer;
+use super::tree::{self, Budget, Node};
+use super::{clear, end_of, expose, form, Content, Form, MAX_SIZE, PAGE};
+use crate::error::{Error, Result};
+use crate::layout::{tag, Root};
+
+/// Pages that one transaction reserves at most.
+const STEP: u64 = 1024;
+
+/// Gives the holes of `off..off + len` memory, and extends the file unless `keep_size`. One transaction does
+/// a part: returns the offset that it reached, from which the caller goes on until it is `off + len`.
+pub(crate) fn allocate(tx: &mut Tx, c: &mut Content, off: u64, len: u64, keep_size: bool) -> Result<u64> {
+    let end = end_of(off, len)?;
+    if len == 0 {
+        return Err(Errno::INVAL.into());
+    }
+    match form(tx.region(), c)? {
+        Form::Direct(d) if d.serves(off, end) => {
+            reserve(tx, c, d, end, keep_size)?;
+            return Ok(end);
+        }
+        Form::Direct(d) => Writer::from_direct(tx, c, d, 0, 0)?,
+        Form::Tree(_) => {}
+    }
+    let first = off / PAGE;
+    let last = end.div_ceil(PAGE).min(first + STEP);
+    let reached = end.min(last * PAGE);
+    let size = if keep_size { c.size } else { c.size.max(reached) };
+    expose(tx, c, size)?;
+    Writer { tx, c, fresh: false }.fill(first, last, size)?;
+    c.size = size;
+    Ok(reached)
+}
+
+fn reserve(tx: &mut Tx, c: &mut Content, mut d: Direct, end: u64, keep_size: bool) -> Result<()> {
+    if end > d.cap {
+        direct::refit(tx, c, d, end)?;
+        let Form::Direct(new) = form(tx.region(), c)? else { return Ok(()) };
+        d = new;
+    }
+    if keep_size {
+        c.root = d.root(d.reserved || end > c.size);
+        return Ok(());
+    }
+    expose(tx, c, end)?;
+    c.size = c.size.max(end);
+    Ok(())
+}
+
+/// Makes a hole: what was in `off..off + len` reads as zeros; whole pages are given back.
+pub(crate) fn punch(tx: &mut Tx, c: &mut Content, off: u64, len: u64) -> Result<()> {
+    if len == 0 {
+        return Err(Errno::INVAL.into());
+    }
+    let end = off.saturating_add(len);
+    match form(tx.region(), c)? {
+        Form::Direct(d) if off == 0 && end >= c.size.min(d.cap) => {
+            let size = c.size;
+            clear::free(tx, c)?;
+            c.size = size;
+            Ok(())
+        }
+        Form::Direct(d) => {
+            let n = end.min(c.size.min(d.cap)).saturating_sub(off);
+            if n > 0 {
+                direct::write(tx, c, d, off, Patch::Zeros(n))?;
+            }
+            Ok(())
+        }
+        Form::Tree(root) => punch_tree(tx, c, root, off, end),
+    }
+}
+
+fn punch_tree(tx: &mut Tx, c: &mut Content, root: Node, off: u64, end: u64) -> Result<()> {
+    // The page that holds the end of the file is given back whole: what is cut off has no content.
+    let end = if end >= c.size { end.max(c.size.next_multiple_of(PAGE)) } else { end };
+    let (first, last) = (off.div_ceil(PAGE), end / PAGE);
+    if first > last {
+        return blank(tx, c, root, off, end);
+    }
+    blank(tx, c, root, off, first * PAGE)?;
+    blank(tx, c, root, last * PAGE, end)?;
+    clear::pages(tx, c, first, last)
+}
+
+/// Zeroes a part of one page.
+fn blank(tx: &mut Tx, c: &Content, root: Node, from: u64, to: u64) -> Result<()> {
+    let to = to.min(c.size);
+    if from >= to {
+        return Ok(());
+    }
+    match tree::next(tx.region(), root, from / PAGE)? {
+        Some((page, off)) if page == from / PAGE => {
+            tree::check_page(tx.region(), off)?;
+            Ok(tx.set_zero(off + from % PAGE, to - from)?)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Makes `off..off + len` read as zeros, and extends the file unless `keep_size`. It leaves holes: to have
+/// memory there too, [`allocate`] the range afterwards.
+pub(crate) fn zero(tx: &mut Tx, c: &mut Content, off: u64, len: u64, keep_size: bool) -> Result<()> {
+    let end = end_of(off, len)?;
+    punch(tx, c, off, len)?;
+    if !keep_size && end > c.size {
+        expose(tx, c, end)?;
+        c.size = end;
+    }
+    Ok(())
+}
+
+/// Removes `off..off + len` and moves what follows there. Whole pages, not up to the end of the file.
+pub(crate) fn collapse(tx: &mut Tx, c: &mut Content, off: u64, len: u64) -> Result<()> {
+    let end = end_of(off, len)?;
+    if off % PAGE != 0 || len % PAGE != 0 || len == 0 || end >= c.size {
+        return Err(Errno::INVAL.into());
+    }
+    let (first, last, gap) = (off / PAGE, end / PAGE, len / PAGE);
+    renumber(tx, c, |page| match page {
+        p if p < first => Some(p),
+        p if p < last => None,
+        p => Some(p - gap),
+    })?;
+    c.size -= len;
+    Ok(())
+}
+
+/// Inserts a hole of `len` bytes at `off` and moves what follows behind it. Whole pages, inside the file.
+pub(crate) fn insert(tx: &mut Tx, c: &mut Content, off: u64, len: u64) -> Result<()> {
+    if off % PAGE != 0 || len % PAGE != 0 || len == 0 || off >= c.size {
+        return Err(Errno::INVAL.into());
+    }
+    let size = end_of(c.size, len)?;
+    let (first, gap) = (off / PAGE, len / PAGE);
+    renumber(tx, c, |page| match page {
+        p if p < first => Some(p),
+        p => Some(p + gap),
+    })?;
+    c.size = size;
+    Ok(())
+}
+
+/// Gives every page a new number, or none. The index is built anew; the pages stay where they are.
+fn renumber(tx: &mut Tx, c: &mut Content, place: impl Fn(u64) -> Option<u64>) -> Result<()> {
+    if let Form::Direct(d) = form(tx.region(), c)? {
+        if d.off == 0 {
+            return Ok(());
+        }
+        Writer::from_direct(tx, c, d, 0, 0)?;
+    }
+    let Form::Tree(root) = form(tx.region(), c)? else { return Ok(()) };
+    let mut new = Content { root: Root::EMPTY.pack(), pages: 0, ..*c };
+    move_node(tx, &mut new, root, 0, &place, &mut Budget::of(tx.region()))?;
+    *c = new;
+    Ok(())
+}
+
+fn move_node(
+    tx: &mut Tx,
+    new: &mut Content,
+    node: Node,
+    base: u64,
+    place: &impl Fn(u64) -> Option<u64>,
+    budget: &mut Budget,
+) -> Result<()> {
+    for i in 0..node.len {
+        let off = node.get(tx.region(), i)?;
+        let page = base + (i << node.shift());
+        if off == 0 {
+            continue;
+        }
+        if node.height > 1 {
+            let child = budget.open(tx.region(), off, node.height - 1)?;
+            move_node(tx, new, child, page, place, budget)?;
+            continue;
+        }
+        match place(page) {
+            Some(p) if p > MAX_SIZE / PAGE => return Err(Errno::FBIG.into()),
+            Some(p) => Writer { tx, c: new, fresh: true }.link(p, off, 0)?,
+            None => tx.free(off, tag::DATA)?,
+        }
+    }
+    Ok(tx.free(node.off, tag::INDEX)?)
+}
+
+/// Gives back the slack behind the end of the file, and makes a tree that has become small direct. True if
+/// something changed; a full region is no error.
+pub(crate) fn trim(tx: &mut Tx, c: &mut Content) -> Result<bool> {
+    let done = match form(tx.region(), c)? {
+        Form::Direct(d) => {
+            let used = c.size.min(d.cap);
+            if d.off == 0 || d.reserved || capacity_of(used.max(1)) >= d.cap {
+                return Ok(false);
+            }
+            direct::refit(tx, c, d, used)
+        }
+        Form::Tree(root) => {
+            let pages = c.size.div_ceil(PAGE);
+            if c.size > MAX_SMALL || c.pages != pages || capacity_of(c.size.max(1)) >= pages * PAGE {
+                return Ok(false);
+            }
+            if tree::next_hole(tx.region(), root, 0, pages)? < pages {
+                return Ok(false);
+            }
+            flatten(tx, c, root)
+        }
+    };
+    match done {
+        Ok(()) => Ok(true),
+        Err(Error::Posix(Errno::NOSPC)) => Ok(false),
+        Err(e) => Err(e),
+    }
+}
+
+/// Makes a small tree without holes direct.
+fn flatten(tx: &mut Tx, c: &mut Content, root: Node) -> Result<()> {
+    let block = tx.alloc(tag::DATA, c.size)?;
+    let mut page = 0;
+    while let Some((p, off)) = tree::next(tx.region(), root, page)? {
+        tree::check_page(tx.region(), off)?;
+        let start = p * PAGE;
+        tx.init_copy(off, block.off + start, c.size.saturating_sub(start).min(PAGE))?;
+        page = p + 1;
+    }
+    let size = c.size;
+    clear::free(tx, c)?;
+    *c = Content { root: Direct { off: block.off, cap: block.cap, reserved: false }.root(false), size, pages: 0 };
+    Ok(())
+}
