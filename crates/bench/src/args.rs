@@ -4,11 +4,18 @@ use std::path::PathBuf;
 
 use clap::{Subcommand, ValueEnum};
 
+const EXAMPLES: &str = "Examples:\n  \
+    conquest bench all --json figures.json         everything, some minutes\n  \
+    conquest bench all --quick                     does everything work?\n  \
+    conquest bench smallfile --on tmpfs,inproc     Figure 5.1 on two file systems\n  \
+    conquest bench postmark --transactions 200000  as many as in the paper";
+
 /// Measure Conquest against the file systems of this machine, side by side.
 ///
 /// tmpfs, and ext4, XFS and btrfs on loop devices over tmpfs, are made and removed by the benchmark
 /// itself, in a mount namespace of its own; that needs root. What cannot be had is reported as skipped.
 #[derive(Clone, Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub struct Args {
     #[command(subcommand)]
     pub what: What,

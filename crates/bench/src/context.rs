@@ -1,6 +1,7 @@
 //! What every workload needs to know of the run.
 
 use std::cell::RefCell;
+use std::io::Write;
 use std::path::PathBuf;
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -95,8 +96,9 @@ impl Progress {
         self.0.tick();
     }
 
-    /// Prints a table without leaving the line in it.
+    /// Prints a table without leaving the line in it. A reader that has gone does not end the run: the
+    /// JSON may still be wanted.
     pub fn print(&self, text: &str) {
-        self.0.suspend(|| println!("{text}"));
+        let _ = self.0.suspend(|| writeln!(std::io::stdout(), "{text}"));
     }
 }

@@ -21,8 +21,9 @@ pub fn section(section: &Section) -> String {
         }
     }
     out.push_str(&align(&rows));
-    for skipped in &section.skipped {
-        let _ = writeln!(out, "  skipped {}: {}", skipped.subject, skipped.reason);
+    for of_one_reason in section.skipped.chunk_by(|a, b| a.reason == b.reason) {
+        let names: Vec<&str> = of_one_reason.iter().map(|s| s.subject).collect();
+        let _ = writeln!(out, "  skipped {}: {}", names.join(", "), of_one_reason[0].reason);
     }
     for note in &section.notes {
         let _ = writeln!(out, "  {note}");
