@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::mount::UnmountFlags;
+
 use crate::Skip;
 
 /// Set in the process that runs in a mount namespace of its own.
@@ -43,6 +45,8 @@ pub struct Lab {
     program: PathBuf,
 }
 
+const PREFIX: &str = "conquest-test-";
+
 /// How a command ended.
 pub struct Ran {
     pub code: i32,
@@ -57,7 +61,7 @@ const KILLED: i32 = 137;
 
 impl Lab {
     pub fn new() -> Self {
-        let dir = tempfile::Builder::new().prefix("conquest-test-").tempdir_in(root()).expect("a temporary directory");
+        let dir = tempfile::Builder::new().prefix(PREFIX).tempdir_in(root()).expect("a temporary directory");
         let open = std::fs::Permissions::from_mode(0o755);
         std::fs::set_permissions(dir.path(), open.clone()).expect("chmod");
         let program = dir.path().join("conquest");
@@ -182,12 +186,21 @@ impl Lab {
 impl Drop for Lab {
     /// Unmounts everything below the directory, whatever state a failed test left it in.
     fn drop(&mut self) {
-        let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-        let here = self.dir.path().to_string_lossy().into_owned();
-        let dirs = mounts.lines().filter_map(|line| line.split(' ').nth(4)).filter(|dir| dir.starts_with(&here));
-        for dir in dirs.collect::<Vec<_>>().into_iter().rev() {
-            let _ = rustix::mount::unmount(dir, rustix::mount::UnmountFlags::DETACH);
-        }
+        unmount_below(&self.dir.path().to_string_lossy(), UnmountFlags::DETACH);
+    }
+}
+
+/// Ends the connections of all mounts in labs, so that nobody waits for an answer any more.
+pub fn abort_mounts() {
+    unmount_below(&root().join(PREFIX).to_string_lossy(), UnmountFlags::FORCE | UnmountFlags::DETACH);
+}
+
+/// The latest mounts first.
+fn unmount_below(prefix: &str, flags: UnmountFlags) {
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let dirs: Vec<&str> = mounts.lines().filter_map(|line| line.split(' ').nth(4)).collect();
+    for dir in dirs.into_iter().rev().filter(|dir| dir.starts_with(prefix)) {
+        let _ = rustix::mount::unmount(dir, flags);
     }
 }
 

@@ -12,6 +12,7 @@
 //! | [`lab`] | a place to work in: directories, pools, mounts, and cleaning up |
 //! | [`tree`] | comparing and describing directory trees |
 //! | [`rng`] | seeded numbers |
+//! | [`watchdog`] | an end for tests that hang |
 //!
 //! The tests need root and /dev/fuse, run one after another, in a mount namespace of their own. One that
 //! cannot run on this machine is counted as ignored, with the reason. Arguments: parts of test names.
@@ -19,7 +20,7 @@
 //! Environment: `CONQUEST_SEED` (printed by each run), `CONQUEST_ROUNDS` (kill -9, default 20),
 //! `CONQUEST_FLIPS` (flipped bytes, default 150), `CONQUEST_FSX_SEEDS`, `CONQUEST_FSX_OPS`,
 //! `CONQUEST_TOOLS` (where pjdfstest and fsx are, default target/tools/bin), `CONQUEST_TRANSPORT`
-//! (`uring` or `dev`, for all mounts), `CONQUEST_TEST_DIR`.
+//! (`uring` or `dev`, for all mounts), `CONQUEST_TEST_LIMIT` (seconds per test), `CONQUEST_TEST_DIR`.
 
 mod bad_input;
 mod fuzz;
@@ -31,6 +32,7 @@ mod rng;
 mod suites;
 mod tree;
 mod two_mounts;
+mod watchdog;
 
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::process::{Command, ExitCode};
@@ -95,7 +97,10 @@ fn run(tests: &[Test], missing: Option<String>) -> ExitCode {
         let begun = Instant::now();
         let outcome = match &missing {
             Some(reason) => Ok(Err(Skip(reason.clone()))),
-            None => catch_unwind(AssertUnwindSafe(test)),
+            None => {
+                let _watch = watchdog::over(name);
+                catch_unwind(AssertUnwindSafe(test))
+            }
         };
         let seconds = begun.elapsed().as_secs_f64();
         match outcome {
