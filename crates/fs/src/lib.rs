@@ -24,6 +24,7 @@
 #![forbid(unsafe_code)]
 
 pub mod attr;
+mod dir;
 pub mod error;
 mod file;
 pub mod fsck;

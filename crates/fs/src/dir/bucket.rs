@@ -1,0 +1,433 @@
+//! A bucket: some of a directory's entries, in one heap object of 64 bytes to 32 KiB.
+//!
+//! ```text
+//! 0      header: slots (16 bits), start of the records (16), live bytes (16), local depth (8), zero (8)
+//! 8      slots, growing up: position of the record (16), hash bits 16 to 31 (16); 0 for a removed entry
+//! ...    free
+//! start  records, growing down from the end: inode number (40), sequence number (12), type (4),
+//!        length of the name (8), name; not aligned
+//! ```
+//! Live bytes are those of the records that are not removed, with their slots.
+//!
+//! Invariants:
+//! - B1. Bytes between the slots and the records belong to nobody, and have not since the bucket was made:
+//!   both only grow, so one transaction may remove and insert, and storing there needs no undo. An insertion
+//!   is published by one store, of the header. (Removed entries give their bytes back when the bucket is
+//!   rebuilt elsewhere.)
+//! - B2. Entries whose hashes agree in the bits that a cookie holds have different sequence numbers.
+
+use pram::{Off, Region, Tx};
+use smallvec::SmallVec;
+use zerocopy::IntoBytes;
+
+use super::hash::NameHash;
+use super::{damaged, Entry};
+use crate::error::Result;
+use crate::layout::{tag, MAX_INODES};
+
+/// Bytes of the header, of a slot, and of a record beside its name.
+pub const HEADER: u64 = 8;
+pub const SLOT: u64 = 4;
+pub const RECORD: u64 = 8;
+/// Sizes of a bucket. One that outgrows [`SPLIT`] is split; the sizes above are for names whose hashes
+/// agree too far to part them.
+pub const SIZES: [u64; 15] = [64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 4096, 8192, 16384, 32768];
+/// Bytes of an ordinary bucket of a table.
+pub const SPLIT: u64 = 2048;
+const MAX: u64 = SIZES[SIZES.len() - 1];
+
+/// Low bits of the hash that a cookie does not hold, and bits of a sequence number.
+const DROPPED: u32 = 14;
+const SEQUENCE: u32 = 12;
+const INO_BITS: u32 = 40;
+const _: () = assert!(MAX_INODES <= 1 << INO_BITS);
+
+/// Where an entry stands in the order of read-out: its hash, then its sequence number.
+#[inline(always)]
+pub fn position(hash: u64, sequence: u16) -> u64 {
+    (hash >> DROPPED) << SEQUENCE | u64::from(sequence)
+}
+
+/// The table index, at depth `depth`, of the bucket that holds `position`.
+#[inline(always)]
+pub fn index_of_position(position: u64, depth: u8) -> u64 {
+    (position >> SEQUENCE).checked_shr(64 - DROPPED - u32::from(depth)).unwrap_or(0)
+}
+
+/// The hash bits that a slot keeps.
+#[inline(always)]
+fn hash_tag(hash: u64) -> u32 {
+    (hash >> 16) as u32 & 0xffff
+}
+
+/// Bytes that an entry takes in a bucket.
+#[inline(always)]
+pub fn cost(name: &[u8]) -> u64 {
+    SLOT + RECORD + name.len() as u64
+}
+
+/// The smallest bucket of `bytes` bytes or more.
+pub fn size_for(bytes: u64) -> Option<u64> {
+    SIZES.into_iter().find(|s| *s >= bytes)
+}
+
+/// A record's fixed part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record {
+    pub entry: Entry,
+    pub sequence: u16,
+    pub len: u8,
+}
+
+impl Record {
+    #[inline(always)]
+    pub fn unpack(word: u64) -> Record {
+        Record {
+            entry: Entry { ino: word & ((1 << INO_BITS) - 1), kind: (word >> 52) as u8 & 15 },
+            sequence: (word >> INO_BITS) as u16 & 0xfff,
+            len: (word >> 56) as u8,
+        }
+    }
+
+    #[inline(always)]
+    pub fn pack(self) -> u64 {
+        self.entry.ino
+            | u64::from(self.sequence) << INO_BITS
+            | u64::from(self.entry.kind & 15) << 52
+            | u64::from(self.len) << 56
+    }
+}
+
+/// The header word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    pub slots: u16,
+    pub start: u16,
+    pub live: u16,
+    pub depth: u8,
+    /// Must be zero.
+    pub spare: u8,
+}
+
+impl Head {
+    #[inline(always)]
+    fn unpack(word: u64) -> Head {
+        Head {
+            slots: word as u16,
+            start: (word >> 16) as u16,
+            live: (word >> 32) as u16,
+            depth: (word >> 48) as u8,
+            spare: (word >> 56) as u8,
+        }
+    }
+
+    #[inline(always)]
+    pub fn pack(self) -> u64 {
+        u64::from(self.slots)
+            | u64::from(self.start) << 16
+            | u64::from(self.live) << 32
+            | u64::from(self.depth) << 48
+            | u64::from(self.spare) << 56
+    }
+
+    /// Bytes up to the end of the slots.
+    #[inline(always)]
+    fn slots_end(&self) -> u64 {
+        HEADER + SLOT * u64::from(self.slots)
+    }
+}
+
+/// A bucket whose reference and header have been checked.
+#[derive(Clone, Copy, Debug)]
+pub struct Bucket {
+    pub off: u64,
+    /// Bytes of the object.
+    pub cap: u64,
+    pub head: Head,
+}
+
+/// Where an entry is in its bucket.
+#[derive(Clone, Copy, Debug)]
+pub struct Found {
+    slot: u64,
+    pos: u64,
+    record: Record,
+}
+
+impl Found {
+    pub fn entry(&self) -> Entry {
+        self.record.entry
+    }
+}
+
+/// Slots looked at in one go: a cache line of them.
+const CHUNK: u64 = 16;
+
+impl Bucket {
+    #[inline(always)]
+    pub fn open(r: &Region, off: u64) -> Result<Bucket> {
+        let cap = r.resolve(off, tag::BUCKET)?;
+        let head = Head::unpack(r.load(Off::new(off))?);
+        if cap > MAX || u64::from(head.start) > cap || head.slots_end() > u64::from(head.start) {
+            return Err(damaged(off, "bucket's header is out of bounds"));
+        }
+        Ok(Bucket { off, cap, head })
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.head.live == 0
+    }
+
+    /// Bytes that a bucket of these live entries alone would need.
+    pub fn needed(&self) -> u64 {
+        HEADER + u64::from(self.head.live)
+    }
+
+    /// Is there room for `bytes` more of slots and records?
+    #[inline(always)]
+    pub fn fits(&self, bytes: u64) -> bool {
+        self.head.slots_end() + bytes <= u64::from(self.head.start)
+    }
+
+    /// Calls `f` with slot number and record position for each slot that has these hash bits, until it
+    /// returns true.
+    #[inline(always)]
+    fn scan(&self, r: &Region, hash: u64, mut f: impl FnMut(u64, u64) -> Result<bool>) -> Result<()> {
+        let want = hash_tag(hash);
+        let slots = u64::from(self.head.slots);
+        let mut first = 0;
+        while first < slots {
+            let mut chunk = [0u32; CHUNK as usize];
+            let at = HEADER + first * SLOT;
+            if at + CHUNK * SLOT <= self.cap {
+                // Of constant length, which compiles to vector loads.
+                r.read_bytes(self.off + at, chunk.as_mut_bytes())?;
+            } else {
+                r.read_bytes(self.off + at, &mut chunk.as_mut_bytes()[..(self.cap - at) as usize])?;
+            }
+            if chunk.iter().fold(false, |any, s| any | (u32::from_le(*s) >> 16 == want)) {
+                for (i, slot) in chunk.iter().take((slots - first) as usize).enumerate() {
+                    let (pos, bits) = (u32::from_le(*slot) & 0xffff, u32::from_le(*slot) >> 16);
+                    if bits == want && pos != 0 && f(first + i as u64, u64::from(pos))? {
+                        return Ok(());
+                    }
+                }
+            }
+            first += CHUNK;
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn record(&self, r: &Region, pos: u64) -> Result<Record> {
+        let mut word = [0; RECORD as usize];
+        if pos + RECORD > self.cap {
+            return Err(damaged(self.off, "bucket's slot points outside"));
+        }
+        r.read_bytes(self.off + pos, &mut word)?;
+        let record = Record::unpack(u64::from_le_bytes(word));
+        if pos + RECORD + u64::from(record.len) > self.cap {
+            return Err(damaged(self.off, "bucket's record reaches outside"));
+        }
+        Ok(record)
+    }
+
+    /// Looks a name up.
+    #[inline(always)]
+    pub fn find(&self, r: &Region, hash: u64, name: &[u8]) -> Result<Option<Found>> {
+        let mut found = None;
+        self.scan(r, hash, |slot, pos| {
+            let record = self.record(r, pos)?;
+            if usize::from(record.len) != name.len() {
+                return Ok(false);
+            }
+            let mut buf = [0; 64];
+            let mut at = self.off + pos + RECORD;
+            for part in name.chunks(buf.len()) {
+                let there = &mut buf[..part.len()];
+                r.read_bytes(at, there)?;
+                if there != part {
+                    return Ok(false);
+                }
+                at += part.len() as u64;
+            }
+            found = Some(Found { slot, pos, record });
+            Ok(true)
+        })?;
+        Ok(found)
+    }
+
+    /// A sequence number for a new entry (B2): 0 unless others share the hash bits of its cookie.
+    fn sequence(&self, r: &Region, h: &impl NameHash, hash: u64) -> Result<u16> {
+        let mut taken: SmallVec<[u16; 8]> = SmallVec::new();
+        self.scan(r, hash, |_, pos| {
+            let record = self.record(r, pos)?;
+            let mut name = [0; 255];
+            let name = &mut name[..usize::from(record.len)];
+            r.read_bytes(self.off + pos + RECORD, name)?;
+            if h.hash(name) >> DROPPED == hash >> DROPPED {
+                taken.push(record.sequence);
+            }
+            Ok(false)
+        })?;
+        taken.sort_unstable();
+        let free = taken.iter().zip(0..).find(|(t, i)| **t != *i).map_or(taken.len() as u16, |(_, i)| i);
+        if free >> SEQUENCE != 0 {
+            return Err(pram::Error::NoSpace.into());
+        }
+        Ok(free)
+    }
+
+    fn set_head(&mut self, tx: &mut Tx, head: Head) -> Result<()> {
+        tx.set(Off::new(self.off), &head.pack())?;
+        self.head = head;
+        Ok(())
+    }
+
+    pub fn set_depth(&mut self, tx: &mut Tx, depth: u8) -> Result<()> {
+        self.set_head(tx, Head { depth, ..self.head })
+    }
+
+    /// Stores an entry in the free bytes (B1) and counts it in `head`; the caller has checked that it fits,
+    /// and publishes the header.
+    fn place(&self, tx: &mut Tx, head: &mut Head, slot_tag: u32, record: Record, name: &[u8]) -> Result<()> {
+        let len = RECORD as usize + name.len();
+        let pos = head.start - len as u16;
+        let mut bytes = [0; RECORD as usize + 255];
+        bytes[..RECORD as usize].copy_from_slice(&record.pack().to_le_bytes());
+        bytes[RECORD as usize..len].copy_from_slice(name);
+        tx.init_bytes(self.off + u64::from(pos), &bytes[..len])?;
+        tx.init_bytes(self.off + head.slots_end(), &(u32::from(pos) | slot_tag << 16).to_le_bytes())?;
+        *head = Head { slots: head.slots + 1, start: pos, live: head.live + cost(name) as u16, ..*head };
+        Ok(())
+    }
+
+    /// Adds an entry, if there is room; returns whether.
+    #[inline]
+    pub fn add(&mut self, tx: &mut Tx, h: &impl NameHash, hash: u64, name: &[u8], entry: Entry) -> Result<bool> {
+        if !self.fits(cost(name)) {
+            return Ok(false);
+        }
+        let sequence = self.sequence(tx.region(), h, hash)?;
+        let mut head = self.head;
+        self.place(tx, &mut head, hash_tag(hash), Record { entry, sequence, len: name.len() as u8 }, name)?;
+        self.set_head(tx, head)?;
+        Ok(true)
+    }
+
+    /// Adds all entries of another bucket, for which there must be room.
+    pub fn add_all(&mut self, tx: &mut Tx, image: &Image) -> Result<()> {
+        let mut head = self.head;
+        for item in image.entries() {
+            let item = item?;
+            if head.slots_end() + cost(item.name) > u64::from(head.start) {
+                return Err(damaged(self.off, "bucket's live bytes are miscounted"));
+            }
+            self.place(tx, &mut head, item.slot_tag, item.record, item.name)?;
+        }
+        self.set_head(tx, head)
+    }
+
+    pub fn remove(&mut self, tx: &mut Tx, found: &Found) -> Result<()> {
+        let gone = SLOT + RECORD + u64::from(found.record.len);
+        let live = u64::from(self.head.live)
+            .checked_sub(gone)
+            .ok_or_else(|| damaged(self.off, "bucket's live bytes are miscounted"))?;
+        tx.set_bytes(self.off + HEADER + found.slot * SLOT, &0u32.to_le_bytes())?;
+        self.set_head(tx, Head { live: live as u16, ..self.head })
+    }
+
+    /// Gives an entry another inode; its place in the order of read-out stays.
+    pub fn replace(&self, tx: &mut Tx, found: &Found, entry: Entry) -> Result<()> {
+        let record = Record { entry, ..found.record };
+        Ok(tx.set_bytes(self.off + found.pos, &record.pack().to_le_bytes())?)
+    }
+
+    /// Copies the whole bucket out.
+    pub fn image(&self, r: &Region) -> Result<Image> {
+        let mut bytes = SmallVec::from_elem(0, self.cap as usize);
+        r.read_bytes(self.off, &mut bytes)?;
+        Ok(Image { off: self.off, head: self.head, bytes })
+    }
+}
+
+/// A copy of a bucket.
+pub struct Image {
+    off: u64,
+    pub head: Head,
+    bytes: SmallVec<[u8; SPLIT as usize]>,
+}
+
+/// An entry in an image.
+#[derive(Clone, Copy)]
+pub struct Item<'a> {
+    pub pos: u16,
+    slot_tag: u32,
+    pub record: Record,
+    pub name: &'a [u8],
+}
+
+impl Item<'_> {
+    pub fn tag_is_of(&self, hash: u64) -> bool {
+        self.slot_tag == hash_tag(hash)
+    }
+}
+
+impl Image {
+    /// The live entries, in the order of their slots; an error for each slot that makes no sense.
+    pub fn entries(&self) -> impl Iterator<Item = Result<Item<'_>>> {
+        let slots = self.bytes[HEADER as usize..].chunks_exact(SLOT as usize).take(usize::from(self.head.slots));
+        slots
+            .map(|s| [u16::from_le_bytes([s[0], s[1]]), u16::from_le_bytes([s[2], s[3]])])
+            .filter(|[pos, _]| *pos != 0)
+            .map(|[pos, bits]| {
+                let (record, name) =
+                    self.entry_at(pos).ok_or_else(|| damaged(self.off, "bucket's slot points outside"))?;
+                Ok(Item { pos, slot_tag: u32::from(bits), record, name })
+            })
+    }
+
+    /// The record at `pos` and its name, if it is in bounds.
+    pub fn entry_at(&self, pos: u16) -> Option<(Record, &[u8])> {
+        let (word, rest) = self.bytes.get(usize::from(pos)..)?.split_first_chunk()?;
+        let record = Record::unpack(u64::from_le_bytes(*word));
+        Some((record, rest.get(..usize::from(record.len))?))
+    }
+}
+
+/// Makes a bucket of at least `size` bytes with the entries of `images` that `keep` lets through.
+pub fn build(
+    tx: &mut Tx,
+    size: u64,
+    depth: u8,
+    images: &[&Image],
+    keep: &mut dyn FnMut(&[u8]) -> bool,
+) -> Result<Bucket> {
+    let block = tx.alloc(tag::BUCKET, size)?;
+    let cap = block.cap.min(MAX);
+    let (mut slots, mut start, mut live) = (HEADER as usize, cap as usize, 0);
+    let mut bytes: SmallVec<[u8; SPLIT as usize]> = SmallVec::from_elem(0, start);
+    for item in images.iter().flat_map(|i| i.entries()) {
+        let item = item?;
+        if !keep(item.name) {
+            continue;
+        }
+        let len = RECORD as usize + item.name.len();
+        if slots + SLOT as usize + len > start {
+            return Err(damaged(block.off, "bucket's live bytes are miscounted"));
+        }
+        start -= len;
+        bytes[start..start + RECORD as usize].copy_from_slice(&item.record.pack().to_le_bytes());
+        bytes[start + RECORD as usize..start + len].copy_from_slice(item.name);
+        bytes[slots..slots + 2].copy_from_slice(&(start as u16).to_le_bytes());
+        bytes[slots + 2..slots + 4].copy_from_slice(&(item.slot_tag as u16).to_le_bytes());
+        slots += SLOT as usize;
+        live += SLOT as usize + len;
+    }
+    let count = (slots - HEADER as usize) / SLOT as usize;
+    let head = Head { slots: count as u16, start: start as u16, live: live as u16, depth, spare: 0 };
+    bytes[..HEADER as usize].copy_from_slice(&head.pack().to_le_bytes());
+    tx.init_bytes(block.off, &bytes[..slots])?;
+    tx.init_bytes(block.off + start as u64, &bytes[start..])?;
+    Ok(Bucket { off: block.off, cap, head })
+}

@@ -1,0 +1,78 @@
+//! The hash of a name: SipHash-1-3 under the pool's key. It is part of the format.
+//!
+//! A keyed function made for hash tables: who does not know the key cannot choose names that collide, and
+//! its top bits are as good as its low ones. The 128-bit key of SipHash is `key` followed by
+//! `key.rotate_left(32) ^ 0x9e37_79b9_7f4a_7c15`.
+
+/// What a directory needs of a hash function; a parameter so that tests can force collisions.
+pub trait NameHash {
+    fn hash(&self, name: &[u8]) -> u64;
+}
+
+/// The hash function of the format.
+#[derive(Clone, Copy)]
+pub struct Sip {
+    k0: u64,
+    k1: u64,
+}
+
+impl Sip {
+    #[inline(always)]
+    pub fn new(key: u64) -> Sip {
+        Sip { k0: key, k1: key.rotate_left(32) ^ 0x9e37_79b9_7f4a_7c15 }
+    }
+}
+
+#[inline(always)]
+fn round(v: &mut [u64; 4]) {
+    v[0] = v[0].wrapping_add(v[1]);
+    v[2] = v[2].wrapping_add(v[3]);
+    v[1] = v[1].rotate_left(13) ^ v[0];
+    v[3] = v[3].rotate_left(16) ^ v[2];
+    v[0] = v[0].rotate_left(32);
+    v[2] = v[2].wrapping_add(v[1]);
+    v[0] = v[0].wrapping_add(v[3]);
+    v[1] = v[1].rotate_left(17) ^ v[2];
+    v[3] = v[3].rotate_left(21) ^ v[0];
+    v[2] = v[2].rotate_left(32);
+}
+
+/// Up to seven bytes as a little-endian word.
+#[inline(always)]
+fn tail(bytes: &[u8]) -> u64 {
+    let n = bytes.len();
+    let half = |at: usize| u64::from(u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]));
+    if n >= 4 {
+        // Two halves that may overlap: the shared bytes agree.
+        return half(0) | half(n - 4) << ((n - 4) * 8);
+    }
+    bytes.iter().enumerate().fold(0, |word, (i, b)| word | u64::from(*b) << (i * 8))
+}
+
+impl NameHash for Sip {
+    #[inline]
+    fn hash(&self, name: &[u8]) -> u64 {
+        let mut v = [
+            self.k0 ^ 0x736f_6d65_7073_6575,
+            self.k1 ^ 0x646f_7261_6e64_6f6d,
+            self.k0 ^ 0x6c79_6765_6e65_7261,
+            self.k1 ^ 0x7465_6462_7974_6573,
+        ];
+        let mut blocks = name.chunks_exact(8);
+        for block in &mut blocks {
+            let word = block.iter().rev().fold(0, |w, b| w << 8 | u64::from(*b));
+            v[3] ^= word;
+            round(&mut v);
+            v[0] ^= word;
+        }
+        let last = (name.len() as u64) << 56 | tail(blocks.remainder());
+        v[3] ^= last;
+        round(&mut v);
+        v[0] ^= last;
+        v[2] ^= 0xff;
+        for _ in 0..3 {
+            round(&mut v);
+        }
+        v[0] ^ v[1] ^ v[2] ^ v[3]
+    }
+}

@@ -1,0 +1,203 @@
+//! Directories: extendible hash tables of names (Conquest, 3.3.2).
+//!
+//! An empty directory has no object, a small one a lone bucket that grows with it, a large one a table of
+//! buckets indexed by the top bits of the name's hash. A bucket that overflows is split in two by the next
+//! bit; if no bit is left, the table doubles. Buckets that became nearly empty are merged, the table is
+//! halved, and what remains is a lone bucket again.
+//!
+//! ```text
+//! inode: content (root word), size (entries) → bucket
+//!                                            → table → buckets
+//! ```
+//!
+//! | module | responsibility |
+//! | --- | --- |
+//! | `hash` | the hash of a name |
+//! | [`bucket`] | entries in one object: find, add, remove, rebuild |
+//! | [`table`] | offsets of buckets |
+//! | `grow` | making room: larger buckets, splits, doubling |
+//! | `shrink` | giving room back: merges, halving; never needs memory |
+//! | `readout` | listing, in the order of the hash |
+//! | `check` | what must hold, for fsck, and every object, for the sweep |
+//!
+//! Read-out follows the order of the hash, which splits, merges and doubling keep; a cookie is a place in
+//! that order, so it stays right whatever happens to the table between two calls.
+//!
+//! Readers take no lock: whatever they find in persistent RAM they check, and their caller throws the
+//! result away if somebody wrote meanwhile. Writers hold the directory's lock.
+
+mod bucket;
+mod grow;
+mod hash;
+mod readout;
+mod shrink;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use pram::{Region, Tx};
+use rustix::io::Errno;
+
+use crate::attr::NAME_MAX;
+use crate::error::{Error, Result};
+use crate::layout::Root;
+use bucket::{Bucket, Found};
+use hash::{NameHash, Sip};
+use table::Table;
+
+/// What a directory's inode keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Dir {
+    /// A packed [`Root`] of one of the forms below.
+    pub root: u64,
+    pub entries: u64,
+}
+
+/// Forms of the root.
+pub(crate) mod form {
+    /// No entries, no object.
+    pub const EMPTY: u8 = 0;
+    /// One bucket of local depth 0.
+    pub const LONE: u8 = 1;
+    /// A table of the depth that the root says.
+    pub const TABLE: u8 = 2;
+}
+
+impl Dir {
+    pub const EMPTY: Dir = Dir { root: 0, entries: 0 };
+
+    fn set_lone(&mut self, off: u64) {
+        self.root = Root { off, form: form::LONE, depth: 0 }.pack();
+    }
+
+    fn set_table(&mut self, table: &Table) {
+        self.root = Root { off: table.off, form: form::TABLE, depth: table.depth }.pack();
+    }
+}
+
+/// What a name leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    /// Inode number, 40 bits.
+    pub ino: u64,
+    /// `d_type`.
+    pub kind: u8,
+}
+
+/// Looks a name up.
+#[inline]
+pub(crate) fn lookup(r: &Region, key: u64, d: &Dir, name: &[u8]) -> Result<Option<Entry>> {
+    Ok(locate(r, &Sip::new(key), d, name)?.and_then(|(_, found)| found).map(|f| f.entry()))
+}
+
+/// Adds a name that is known to be absent. The caller writes `d` back in the same transaction.
+#[inline]
+pub(crate) fn insert(tx: &mut Tx, key: u64, d: &mut Dir, name: &[u8], e: Entry) -> Result<()> {
+    insert_by(tx, &Sip::new(key), d, name, e)
+}
+
+/// Removes a name; works on a full pool. The caller writes `d` back in the same transaction.
+#[inline]
+pub(crate) fn remove(tx: &mut Tx, key: u64, d: &mut Dir, name: &[u8]) -> Result<Option<Entry>> {
+    remove_by(tx, &Sip::new(key), d, name)
+}
+
+/// Lets a name lead elsewhere, in place; returns where it led. Works on a full pool.
+#[inline]
+pub(crate) fn replace(tx: &mut Tx, key: u64, d: &Dir, name: &[u8], e: Entry) -> Result<Option<Entry>> {
+    replace_by(tx, &Sip::new(key), d, name, e)
+}
+
+/// Hands out the entries from `cookie` on (0 to 2: all), each with the cookie to go on from after it,
+/// until `f` returns false. Cookies are between 3 and 2^62 + 2.
+pub(crate) fn read(
+    r: &Region,
+    key: u64,
+    d: &Dir,
+    cookie: u64,
+    f: &mut dyn FnMut(u64, &[u8], Entry) -> bool,
+) -> Result<()> {
+    readout::read(r, &Sip::new(key), d, cookie, f)
+}
+
+pub(crate) use readout::visit;
+pub(crate) use shrink::free;
+
+/// A bucket and how it is reached.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    bucket: Bucket,
+    /// The table and the first of its entries that refer to the bucket; `None` for a lone bucket.
+    table: Option<(Table, u64)>,
+}
+
+/// The bucket where a hash belongs, if the directory has any.
+#[inline(always)]
+fn place_of(r: &Region, d: &Dir, hash: u64) -> Result<Option<Place>> {
+    let root = Root::unpack(d.root);
+    match root.form {
+        form::EMPTY => Ok(None),
+        form::LONE => Ok(Some(Place { bucket: Bucket::open(r, root.off)?, table: None })),
+        form::TABLE => {
+            let table = Table::open(r, root.off, root.depth)?;
+            let (bucket, first) = table.bucket(r, table.index(hash))?;
+            Ok(Some(Place { bucket, table: Some((table, first)) }))
+        }
+        _ => Err(damaged(root.off, "directory's form is unknown")),
+    }
+}
+
+/// The bucket where a name belongs, and the name in it.
+#[inline(always)]
+fn locate(r: &Region, h: &impl NameHash, d: &Dir, name: &[u8]) -> Result<Option<(Place, Option<Found>)>> {
+    if name.len() > NAME_MAX {
+        return Ok(None);
+    }
+    let hash = h.hash(name);
+    match place_of(r, d, hash)? {
+        Some(place) => Ok(Some((place, place.bucket.find(r, hash, name)?))),
+        None => Ok(None),
+    }
+}
+
+#[inline]
+fn insert_by(tx: &mut Tx, h: &impl NameHash, d: &mut Dir, name: &[u8], e: Entry) -> Result<()> {
+    if name.is_empty() || name.len() > NAME_MAX {
+        return Err(Error::Posix(if name.is_empty() { Errno::INVAL } else { Errno::NAMETOOLONG }));
+    }
+    let hash = h.hash(name);
+    // Each round that does not add the entry makes a bucket larger or deeper, and both have a limit.
+    for _ in 0..bucket::SIZES.len() + 2 * usize::from(table::MAX_DEPTH) {
+        if let Some(mut place) = place_of(tx.region(), d, hash)? {
+            if place.bucket.add(tx, h, hash, name, e)? {
+                d.entries += 1;
+                return Ok(());
+            }
+            grow::make_room(tx, h, d, &place, bucket::cost(name))?;
+        } else {
+            let fresh = bucket::build(tx, bucket::HEADER + bucket::cost(name), 0, &[], &mut |_| true)?;
+            d.set_lone(fresh.off);
+        }
+    }
+    Err(pram::Error::NoSpace.into())
+}
+
+#[inline]
+fn remove_by(tx: &mut Tx, h: &impl NameHash, d: &mut Dir, name: &[u8]) -> Result<Option<Entry>> {
+    let Some((mut place, Some(found))) = locate(tx.region(), h, d, name)? else { return Ok(None) };
+    place.bucket.remove(tx, &found)?;
+    d.entries = d.entries.saturating_sub(1);
+    shrink::give_back(tx, d, place)?;
+    Ok(Some(found.entry()))
+}
+
+fn replace_by(tx: &mut Tx, h: &impl NameHash, d: &Dir, name: &[u8], e: Entry) -> Result<Option<Entry>> {
+    let Some((place, Some(found))) = locate(tx.region(), h, d, name)? else { return Ok(None) };
+    place.bucket.replace(tx, &found, e)?;
+    Ok(Some(found.entry()))
+}
+
+#[cold]
+fn damaged(off: u64, what: &str) -> Error {
+    Error::Corrupt(format!("{what} (at {off:#x})"))
+}
