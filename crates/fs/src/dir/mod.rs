@@ -27,6 +27,7 @@
 //! result away if somebody wrote meanwhile. Writers hold the directory's lock.
 
 mod bucket;
+mod check;
 mod grow;
 mod hash;
 mod readout;
@@ -118,6 +119,18 @@ pub(crate) fn read(
     f: &mut dyn FnMut(u64, &[u8], Entry) -> bool,
 ) -> Result<()> {
     readout::read(r, &Sip::new(key), d, cookie, f)
+}
+
+/// Calls `problem` with a clause for everything that is wrong with the directory, and `entry` with each
+/// entry that makes sense in itself: from these the directory can be made anew.
+pub(crate) fn check(
+    r: &Region,
+    key: u64,
+    d: &Dir,
+    problem: &mut dyn FnMut(String),
+    entry: &mut dyn FnMut(&[u8], Entry),
+) {
+    check::check(r, &Sip::new(key), d, problem, entry)
 }
 
 pub(crate) use readout::visit;

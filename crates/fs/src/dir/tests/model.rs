@@ -1,0 +1,132 @@
+//! Random steps beside the model; what an undone transaction leaves.
+
+use super::*;
+
+/// Random steps; `bias` in 100 insertions.
+fn steps<H: NameHash>(b: &mut Bench<H>, rng: &mut Rng, n: u64, bias: u64, longest: u64) {
+    for _ in 0..n {
+        let known = b.some_name(rng);
+        let what = rng.below(100);
+        if what < bias {
+            let name = name(rng, longest);
+            if !b.model.contains_key(&name) {
+                let e = entry(rng);
+                b.insert(&name, e).unwrap();
+            }
+        } else if let Some(known) = known {
+            if what % 4 == 0 {
+                let e = entry(rng);
+                b.replace(&known, e);
+            } else {
+                b.remove(&known);
+            }
+        }
+        let absent = name(rng, longest);
+        assert_eq!(b.lookup(&absent), b.model.get(&absent).copied());
+    }
+}
+
+#[test]
+fn follows_a_model() {
+    for (seed, longest) in [(1, 3), (2, 10), (3, 40), (4, 255)] {
+        let mut rng = Rng(seed);
+        let mut b = Bench::new(64 << 20, Sip::new(seed));
+        for bias in [90, 20, 60, 40, 95, 5] {
+            steps(&mut b, &mut rng, 3000, bias, longest);
+            b.verify();
+        }
+        let names: Vec<_> = b.model.keys().cloned().collect();
+        names.iter().for_each(|n| b.remove(n));
+        assert_eq!(b.d, Dir::EMPTY);
+    }
+}
+
+#[test]
+fn grows_to_two_hundred_thousand_and_back() {
+    let mut rng = Rng(9);
+    let mut b = Bench::new(256 << 20, Sip::new(9));
+    let names: Vec<_> = (0..200_000).map(|i| format!("file{i:07}").into_bytes()).collect();
+    for n in &names {
+        b.insert(n, entry(&mut rng)).unwrap();
+    }
+    b.verify();
+    let overhead = b.bytes() as f64 / names.len() as f64 - names[0].len() as f64;
+    assert!(overhead < 40.0, "{overhead} bytes per entry beyond the name");
+    // Half at random, the rest in the order of read-out, as a recursive deletion does.
+    for n in names.iter().step_by(2) {
+        b.remove(n);
+    }
+    b.verify();
+    while b.d.entries > 0 {
+        let batch: Vec<_> = b.list_from(0, 500).into_iter().map(|(_, n, _)| n).collect();
+        batch.iter().for_each(|n| b.remove(n));
+        if b.d.entries == 500 {
+            assert_eq!(b.problems(), [""; 0]);
+            assert!(b.bytes() < 160 << 10, "{} bytes for 500 entries", b.bytes());
+        }
+    }
+    assert_eq!(b.d, Dir::EMPTY);
+    assert_eq!(b.s.region().allocated_bytes().unwrap(), 0);
+}
+
+#[test]
+fn shrinks_when_deleted_at_random() {
+    let mut rng = Rng(10);
+    let mut b = Bench::new(64 << 20, Sip::new(10));
+    let mut names: Vec<_> = (0..20_000).map(|i| format!("{i}").into_bytes()).collect();
+    for n in &names {
+        b.insert(n, entry(&mut rng)).unwrap();
+    }
+    while let Some(n) = (!names.is_empty()).then(|| names.swap_remove(rng.below(names.len() as u64) as usize)) {
+        b.remove(&n);
+        if names.len() % 1000 == 0 {
+            b.verify();
+            assert!(b.bytes() < 2 * 2048 + 100 * names.len() as u64, "{} for {}", b.bytes(), names.len());
+        }
+    }
+    assert_eq!(b.s.region().allocated_bytes().unwrap(), 0);
+}
+
+/// Each kind of step at each of many sizes, undone: contents, root and heap are as before. Several steps in
+/// one transaction, since one may use what another has given up.
+#[test]
+fn an_undone_transaction_leaves_nothing() {
+    for (seed, longest) in [(1, 8), (2, 255)] {
+        let mut rng = Rng(seed);
+        let mut b = Bench::new(64 << 20, Sip::new(seed));
+        for round in 0..4000 {
+            if round % 2000 < 1500 {
+                let n = name(&mut rng, longest);
+                if !b.model.contains_key(&n) {
+                    let e = entry(&mut rng);
+                    b.insert(&n, e).unwrap();
+                }
+            } else if let Some(n) = b.some_name(&mut rng) {
+                b.remove(&n);
+            }
+            let before = b.d;
+            let mut op = b.s.begin().unwrap();
+            let mut tx = op.tx().unwrap();
+            let mut d = b.d;
+            for _ in 0..1 + rng.below(4) {
+                let known = b.some_name(&mut rng);
+                let fresh = [b"new.".to_vec(), name(&mut rng, longest.min(251))].concat();
+                match (rng.below(3), known) {
+                    (0, Some(n)) => drop(remove_by(&mut tx, &b.h, &mut d, &n).unwrap()),
+                    (1, Some(n)) => drop(replace_by(&mut tx, &b.h, &d, &n, entry(&mut rng)).unwrap()),
+                    _ if locate(b.s.region(), &b.h, &d, &fresh).unwrap().and_then(|f| f.1).is_none() => {
+                        insert_by(&mut tx, &b.h, &mut d, &fresh, entry(&mut rng)).unwrap()
+                    }
+                    _ => {}
+                }
+            }
+            drop(tx);
+            drop(op);
+            assert_eq!(b.d, before);
+            if round % 50 == 0 {
+                b.verify();
+            }
+        }
+        b.verify();
+    }
+}
