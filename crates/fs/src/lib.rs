@@ -23,15 +23,19 @@
 
 #![forbid(unsafe_code)]
 
+mod acl;
 pub mod attr;
 mod dir;
 pub mod error;
 mod file;
 pub mod fsck;
+mod inode;
 pub mod layout;
 pub mod node;
 pub mod path;
+mod perm;
 pub mod pool;
+mod xattr;
 
 pub use attr::{Attr, Caller, Ino, Kind, SetAttr, SetTime, Time, ROOT};
 pub use error::{Error, Result};

@@ -8,9 +8,17 @@
 //! # Ok::<(), fs::Error>(())
 //! ```
 
-use crate::attr::{Attr, Caller, Ino, Kind, SetAttr};
+use rustix::io::Errno;
+
+use crate::attr::{Attr, Caller, Ino, Kind, SetAttr, ROOT};
 use crate::error::Result;
-use crate::node::{Fs, Rename};
+use crate::layout::RawInode;
+use crate::node::{want, Fs, Rename, WriteFlags};
+
+/// Longest path, in bytes.
+pub const PATH_MAX: usize = 4095;
+/// Most symbolic links followed in one path.
+const SYMLINKS: u32 = 40;
 
 /// The pool as one caller sees it. Paths are relative to the root, with or without a leading slash.
 #[derive(Clone, Copy)]
@@ -23,6 +31,8 @@ pub struct View<'a> {
 pub struct File<'a> {
     fs: &'a Fs,
     ino: Ino,
+    how: Open,
+    privileged: bool,
 }
 
 /// What [`View::open`] asks for.
@@ -38,7 +48,12 @@ pub struct Open {
     pub mode: u32,
 }
 
-#[allow(unused_variables)]
+/// Where a walk ended.
+struct Found {
+    ino: Ino,
+    raw: RawInode,
+}
+
 impl<'a> View<'a> {
     pub fn new(fs: &'a Fs, caller: Caller<'a>) -> Self {
         View { fs, caller }
@@ -46,20 +61,161 @@ impl<'a> View<'a> {
 
     /// Follows the path, symbolic links included (40 at most), checking search permission on the way.
     pub fn resolve(&self, path: &[u8]) -> Result<Attr> {
-        todo!()
+        let found = self.walk(path, true)?;
+        self.fs.attr(found.ino, &found.raw)
     }
 
     pub fn stat(&self, path: &[u8]) -> Result<Attr> {
-        todo!()
+        self.resolve(path)
     }
 
     /// Like [`stat`](Self::stat), of a symbolic link itself.
     pub fn lstat(&self, path: &[u8]) -> Result<Attr> {
-        todo!()
+        let found = self.walk(path, false)?;
+        self.fs.attr(found.ino, &found.raw)
+    }
+
+    #[inline]
+    fn walk(&self, path: &[u8], follow: bool) -> Result<Found> {
+        check_path(path)?;
+        self.walk_from(ROOT, path, follow, &mut 0)
+    }
+
+    #[inline]
+    fn walk_from(&self, start: Ino, path: &[u8], follow: bool, links: &mut u32) -> Result<Found> {
+        let mut at = if path.first() == Some(&b'/') { ROOT } else { start };
+        let mut rest = path;
+        let mut found = None;
+        while let Some((name, after)) = next_component(rest) {
+            let (ino, raw) = self.fs.lookup_raw(at, name, &self.caller)?;
+            rest = after;
+            let last = next_component(rest).is_none();
+            let trailing_slash = last && !rest.is_empty();
+            if raw.kind == Kind::Symlink as u32 && (!last || follow || trailing_slash) {
+                let target = self.follow(at, ino, links)?;
+                at = target.ino;
+                found = Some(target);
+            } else {
+                at = ino;
+                found = Some(Found { ino, raw });
+            }
+        }
+        match found {
+            Some(f) => {
+                if path.last() == Some(&b'/') && f.raw.kind != Kind::Directory as u32 {
+                    return Err(Errno::NOTDIR.into());
+                }
+                Ok(f)
+            }
+            None => Ok(Found { ino: at, raw: self.fs.snapshot(at)? }),
+        }
+    }
+
+    /// Where the symbolic link `link`, found in `dir`, leads to.
+    #[cold]
+    fn follow(&self, dir: Ino, link: Ino, links: &mut u32) -> Result<Found> {
+        *links += 1;
+        if *links > SYMLINKS {
+            return Err(Errno::LOOP.into());
+        }
+        let target = self.fs.readlink(link)?;
+        self.walk_from(dir, &target, true, links)
+    }
+
+    /// The directory that holds the last component of `path`, and that component.
+    #[inline]
+    fn parent<'p>(&self, path: &'p [u8]) -> Result<(Ino, &'p [u8])> {
+        check_path(path)?;
+        let trimmed = trim_slashes(path);
+        let (dir, name) = match trimmed.iter().rposition(|b| *b == b'/') {
+            Some(i) => (&trimmed[..i], &trimmed[i + 1..]),
+            None => (&trimmed[..0], trimmed),
+        };
+        if name.is_empty() {
+            return Err(Errno::EXIST.into());
+        }
+        if dir.is_empty() {
+            return Ok((ROOT, name));
+        }
+        let found = self.walk_from(ROOT, dir, true, &mut 0)?;
+        if found.raw.kind != Kind::Directory as u32 {
+            return Err(Errno::NOTDIR.into());
+        }
+        Ok((found.ino, name))
     }
 
     pub fn open(&self, path: &[u8], how: Open) -> Result<File<'a>> {
-        todo!()
+        if how.create {
+            return self.open_create(path, how);
+        }
+        self.open_existing(path, how)
+    }
+
+    fn file(&self, ino: Ino, how: Open) -> File<'a> {
+        File { fs: self.fs, ino, how, privileged: self.caller.uid == 0 }
+    }
+
+    #[inline]
+    fn open_existing(&self, path: &[u8], how: Open) -> Result<File<'a>> {
+        loop {
+            let found = self.walk(path, true)?;
+            self.fs.retain(found.ino, 1);
+            // It may have gone between the walk and the reference.
+            let gone = match self.fs.snapshot(found.ino) {
+                Ok(raw) => raw.generation != found.raw.generation || raw.nlink == 0,
+                Err(_) => true,
+            };
+            if gone {
+                self.fs.release(found.ino, 1);
+                continue;
+            }
+            let file = self.file(found.ino, how);
+            self.permit_open(&found.raw, how)?;
+            if how.truncate && how.write {
+                file.truncate(0)?;
+            }
+            return Ok(file);
+        }
+    }
+
+    fn permit_open(&self, raw: &RawInode, how: Open) -> Result<()> {
+        let writes = how.write || how.append || how.truncate;
+        match raw.file_kind()? {
+            Kind::Directory if writes => return Err(Errno::ISDIR.into()),
+            Kind::Symlink => return Err(Errno::LOOP.into()),
+            _ => {}
+        }
+        let read = if how.read { want::READ } else { 0 };
+        self.fs.permit(raw, &self.caller, read | if writes { want::WRITE } else { 0 })
+    }
+
+    fn open_create(&self, path: &[u8], how: Open) -> Result<File<'a>> {
+        if path.last() == Some(&b'/') {
+            return Err(Errno::ISDIR.into());
+        }
+        for _ in 0..SYMLINKS {
+            let (dir, name) = self.parent(path)?;
+            match self.fs.create_retain(dir, name, Kind::Regular, how.mode, 0, &self.caller) {
+                Ok(attr) => return Ok(self.file(attr.ino, how)),
+                Err(e) if e.errno() == Errno::EXIST && !how.exclusive => {}
+                Err(e) => return Err(e),
+            }
+            match self.open_existing(path, how) {
+                // A symbolic link to nothing: create what it names.
+                Err(e) if e.errno() == Errno::NOENT => {
+                    if let Ok(target) = self.readlink(path) {
+                        let full = if target.first() == Some(&b'/') {
+                            target
+                        } else {
+                            [path.strip_suffix(name).unwrap_or_default(), &target].concat()
+                        };
+                        return self.open(&full, how);
+                    }
+                }
+                done => return done,
+            }
+        }
+        Err(Errno::LOOP.into())
     }
 
     /// Creates or truncates, for writing.
@@ -68,48 +224,63 @@ impl<'a> View<'a> {
     }
 
     pub fn mkdir(&self, path: &[u8], mode: u32) -> Result<Attr> {
-        todo!()
+        self.mknod(path, Kind::Directory, mode, 0)
     }
 
     pub fn mknod(&self, path: &[u8], kind: Kind, mode: u32, rdev: u64) -> Result<Attr> {
-        todo!()
+        let (dir, name) = self.parent(path)?;
+        self.fs.create(dir, name, kind, mode, rdev, &self.caller)
     }
 
     pub fn symlink(&self, target: &[u8], path: &[u8]) -> Result<Attr> {
-        todo!()
+        let (dir, name) = self.parent(path)?;
+        self.fs.symlink(dir, name, target, &self.caller)
     }
 
     pub fn link(&self, old: &[u8], new: &[u8]) -> Result<Attr> {
-        todo!()
+        let found = self.walk(old, false)?;
+        let (dir, name) = self.parent(new)?;
+        self.fs.link(found.ino, dir, name, &self.caller)
     }
 
     pub fn unlink(&self, path: &[u8]) -> Result<()> {
-        todo!()
+        let (dir, name) = self.parent(path)?;
+        if path.last() == Some(&b'/') {
+            return Err(Errno::NOTDIR.into());
+        }
+        self.fs.unlink(dir, name, &self.caller)
     }
 
     pub fn rmdir(&self, path: &[u8]) -> Result<()> {
-        todo!()
+        let (dir, name) = self.parent(path)?;
+        self.fs.rmdir(dir, name, &self.caller)
     }
 
     pub fn rename(&self, from: &[u8], to: &[u8], how: Rename) -> Result<()> {
-        todo!()
+        self.fs.rename(self.parent(from)?, self.parent(to)?, how, &self.caller)
     }
 
     pub fn readlink(&self, path: &[u8]) -> Result<Vec<u8>> {
-        todo!()
+        self.fs.readlink(self.walk(path, false)?.ino)
     }
 
     /// Names and kinds of a directory, `.` and `..` left out.
     pub fn read_dir(&self, path: &[u8]) -> Result<Vec<(Vec<u8>, Kind)>> {
-        todo!()
+        let found = self.walk(path, true)?;
+        self.fs.permit(&found.raw, &self.caller, want::READ)?;
+        let mut entries = Vec::new();
+        self.fs.readdir(found.ino, 2, &mut |e| {
+            entries.push((e.name.to_vec(), e.kind));
+            true
+        })?;
+        Ok(entries)
     }
 
     pub fn setattr(&self, path: &[u8], set: &SetAttr) -> Result<Attr> {
-        todo!()
+        self.fs.setattr(self.walk(path, true)?.ino, set, &self.caller)
     }
 }
 
-#[allow(unused_variables)]
 impl File<'_> {
     pub fn ino(&self) -> Ino {
         self.ino
@@ -120,20 +291,67 @@ impl File<'_> {
     }
 
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        if !self.how.read {
+            return Err(Errno::BADF.into());
+        }
         self.fs.read(self.ino, offset, buf)
+    }
+
+    fn flags(&self, append: bool) -> WriteFlags {
+        WriteFlags { append: append || self.how.append, kill_suidgid: !self.privileged }
+    }
+
+    fn may_write(&self) -> Result<()> {
+        if !self.how.write && !self.how.append {
+            return Err(Errno::BADF.into());
+        }
+        Ok(())
     }
 
     /// Writes all of `data`.
     pub fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
-        todo!()
+        self.may_write()?;
+        self.fs.write_raw(self.ino, offset, data, self.flags(false)).map(|_| ())
     }
 
     /// Writes all of `data` at the end; returns where that was.
     pub fn append(&self, data: &[u8]) -> Result<u64> {
-        todo!()
+        self.may_write()?;
+        Ok(self.fs.write_raw(self.ino, 0, data, self.flags(true))?.0)
     }
 
     pub fn truncate(&self, size: u64) -> Result<()> {
-        todo!()
+        self.may_write()?;
+        let set =
+            SetAttr { size: Some(size), by_handle: true, kill_suidgid: !self.privileged, ..SetAttr::default() };
+        self.fs.setattr(self.ino, &set, &Caller { checked: true, ..Caller::root() }).map(|_| ())
+    }
+}
+
+impl Drop for File<'_> {
+    fn drop(&mut self) {
+        self.fs.release(self.ino, 1);
+    }
+}
+
+fn check_path(path: &[u8]) -> Result<()> {
+    if path.len() > PATH_MAX {
+        return Err(Errno::NAMETOOLONG.into());
+    }
+    Ok(())
+}
+
+fn trim_slashes(path: &[u8]) -> &[u8] {
+    let end = path.iter().rposition(|b| *b != b'/').map_or(0, |i| i + 1);
+    &path[..end]
+}
+
+#[inline(always)]
+fn next_component(path: &[u8]) -> Option<(&[u8], &[u8])> {
+    let start = path.iter().position(|b| *b != b'/')?;
+    let path = &path[start..];
+    match path.iter().position(|b| *b == b'/') {
+        Some(i) => Some((&path[..i], &path[i..])),
+        None => Some((path, &path[path.len()..])),
     }
 }

@@ -1,0 +1,147 @@
+//! Which objects something refers to, and the sweep of those that nothing does.
+//!
+//! Beside others at work, this is exact (decision 5):
+//! 1. From the start on, allocations are noted as new. Operations under way then are waited for, so what
+//!    they allocated is linked, or freed, before marking begins.
+//! 2. Objects belong to one inode for life, and inodes are visited under their sequence counters. So an
+//!    object allocated before the start that nobody frees is marked.
+//! 3. Before sweeping, operations under way are waited for again: what they unlinked they have freed.
+//! 4. What is then allocated, neither marked nor new, is a leak.
+
+use pram::heap::{Meta, CLASSES};
+use pram::{Region, Session, Tag, SEGMENT};
+
+use crate::error::Result;
+
+/// The marks of one pass: a bit per 16 bytes of the region.
+pub struct Marks<'a> {
+    session: &'a Session,
+    bits: Vec<u64>,
+    bytes: u64,
+}
+
+impl<'a> Marks<'a> {
+    pub fn begin(session: &'a Session) -> Result<Marks<'a>> {
+        let geo = &session.region().geo;
+        // One sweep at a time; who sweeps is done in a moment, or dead.
+        for round in 1u32.. {
+            if session.runtime().start_sweep(geo) {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(2));
+            if round % 100 == 0 {
+                session.reap()?;
+            }
+        }
+        session.drain()?;
+        Ok(Marks { session, bits: vec![0; (geo.size / 16).div_ceil(64) as usize], bytes: 0 })
+    }
+
+    /// Marks the object at `off`; says why it cannot be one.
+    pub fn mark(&mut self, off: u64, tag: Tag) -> Result<(), String> {
+        let region = self.session.region();
+        let cap = region.resolve(off, tag).map_err(|e| e.to_string())?;
+        let is_new = || self.session.runtime().is_new(off);
+        if !region.is_allocated(off).map_err(|e| e.to_string())? && !is_new() {
+            return Err(format!("object {off:#x} is in use but not allocated"));
+        }
+        let n = off / 16;
+        let word = &mut self.bits[(n / 64) as usize];
+        if *word >> (n % 64) & 1 == 1 {
+            if is_new() {
+                return Ok(());
+            }
+            return Err(format!("object {off:#x} is in use twice"));
+        }
+        *word |= 1 << (n % 64);
+        self.bytes += cap;
+        Ok(())
+    }
+
+    /// Forgets all marks, for another pass.
+    pub fn reset(&mut self) {
+        self.bits.fill(0);
+        self.bytes = 0;
+    }
+
+    /// Bytes marked.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn is_marked(&self, off: u64) -> bool {
+        let n = off / 16;
+        self.bits[(n / 64) as usize] >> (n % 64) & 1 == 1
+    }
+
+    /// Counts, or frees, the objects and bytes that are allocated, neither marked nor new.
+    pub fn unmarked(&self, free: bool) -> Result<(u64, u64)> {
+        let (mut objects, mut bytes) = (0, 0);
+        for_each_object(self.session.region(), &mut |off, cap| {
+            if self.is_marked(off) || self.session.runtime().is_new(off) {
+                return Ok(());
+            }
+            objects += 1;
+            bytes += cap;
+            if free {
+                self.session.heap().sweep_object(off)?;
+            }
+            Ok(())
+        })?;
+        Ok((objects, bytes))
+    }
+}
+
+impl Drop for Marks<'_> {
+    fn drop(&mut self) {
+        self.session.runtime().end_sweep();
+    }
+}
+
+/// Calls `f` with offset and capacity of every allocated object.
+fn for_each_object(region: &Region, f: &mut dyn FnMut(u64, u64) -> Result<()>) -> Result<()> {
+    let geo = &region.geo;
+    for segment in 0..geo.segments {
+        match region.meta(segment)? {
+            Meta::Small { class, .. } => {
+                let c = &CLASSES[usize::from(class)];
+                for w in 0..c.count.div_ceil(64) {
+                    let mut bits = region.taken(segment, class, w)?;
+                    while bits != 0 {
+                        let index = w * 64 + bits.trailing_zeros();
+                        bits &= bits - 1;
+                        let within = u64::from(c.base) + u64::from(index) * u64::from(c.size);
+                        f(geo.segment(segment) + within, u64::from(c.size))?;
+                    }
+                }
+            }
+            Meta::RunHead { len, .. } => f(geo.segment(segment), u64::from(len) * SEGMENT)?,
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// What is wrong with the segment table itself.
+pub fn check_segments(region: &Region) -> Result<Vec<String>> {
+    let mut problems = Vec::new();
+    let mut run_end = 0;
+    let mut head = 0;
+    for segment in 0..region.geo.segments {
+        match region.meta(segment)? {
+            Meta::Bad => problems.push(format!("segment {segment} has an impossible entry")),
+            Meta::RunHead { len, .. } => {
+                head = segment;
+                run_end = segment + u64::from(len);
+                if run_end > region.geo.segments {
+                    problems.push(format!("segment {segment} begins a run of {len} that leaves the region"));
+                }
+            }
+            Meta::RunBody { dist } if segment < run_end && segment - u64::from(dist) == head => {}
+            Meta::RunBody { .. } => problems.push(format!("segment {segment} continues a run that is not there")),
+            _ if segment < run_end => problems.push(format!("segment {segment} interrupts the run of {head}")),
+            _ => {}
+        }
+    }
+    Ok(problems)
+}

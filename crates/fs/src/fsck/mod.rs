@@ -1,0 +1,467 @@
+//! The check of everything that the region holds, offline or live, and mark-and-sweep.
+//!
+//! | module | responsibility |
+//! | --- | --- |
+//! | this | the passes, the report |
+//! | [`mark`] | which objects something refers to; the sweep of those that nothing does |
+//! | [`repair`] | mending what the check found |
+//!
+//! A check of a live pool first runs beside the others, inode by inode. What it finds wrong may have been
+//! under way, so if it finds anything it holds everybody up and looks again: a second or so for a million
+//! files.
+
+mod mark;
+mod repair;
+
+use serde::Serialize;
+
+use crate::attr::{Ino, Kind};
+use crate::dir::{self, Dir};
+use crate::error::Result;
+use crate::file;
+use crate::inode::{self, RESERVED};
+use crate::layout::{tag, RawInode, INODE, PER_BLOCK, TABLE};
+use crate::node::Fs;
+use crate::{xattr, ROOT};
+use mark::Marks;
+
+/// What a check found.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Report {
+    pub inodes: u64,
+    pub directories: u64,
+    pub entries: u64,
+    /// Bytes in live objects.
+    pub bytes: u64,
+    /// Objects and bytes that nothing refers to: what a crash leaves, harmless, swept by `repair`.
+    pub leaked_objects: u64,
+    pub leaked_bytes: u64,
+    /// Inodes without a name or reference: what a crash leaves of open unlinked files.
+    pub orphans: u64,
+    /// Damage: each a sentence with the inode or offset. Empty: the pool is clean.
+    pub problems: Vec<String>,
+    /// What `repair` did about them.
+    pub repaired: Vec<String>,
+}
+
+/// Problems told in full; the rest are counted.
+const TOLD: usize = 1000;
+
+/// What one pass over the pool collects.
+struct Pass<'a> {
+    fs: &'a Fs,
+    marks: Marks<'a>,
+    report: Report,
+    untold: u64,
+    /// By inode number: names found, `kind` in the names, what the inode itself says.
+    names: Vec<u32>,
+    named_kind: Vec<u8>,
+    inodes: Vec<Brief>,
+    /// Damaged inodes, for repair.
+    damaged: Vec<(Ino, Damage)>,
+    orphans: Vec<Ino>,
+    reserved: Vec<Ino>,
+}
+
+/// What the comparison of names and inodes needs to know of an inode.
+#[derive(Clone, Copy, Default)]
+struct Brief {
+    /// 0: free.
+    kind: u8,
+    nlink: u32,
+    subdirs: u32,
+    parent: u32,
+    named_in: u32,
+}
+
+/// What is wrong with an inode, as far as repair cares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Damage {
+    Content,
+    Xattr,
+    Permissions,
+    Links,
+    Unnamed,
+    Parent,
+    /// It cannot be read at all.
+    Inode,
+    /// A directory that holds names of inodes that do not exist, or of another kind.
+    Entries,
+}
+
+impl Fs {
+    /// Checks everything; with `repair`, mends what it finds and sweeps leaks. Others may be working on
+    /// the pool meanwhile. `progress(done, total)` in inodes.
+    pub fn fsck(&self, repair: bool, progress: &mut dyn FnMut(u64, u64)) -> Result<Report> {
+        let mut pass = self.check_pass(Marks::begin(self.session())?, progress)?;
+        if pass.report.problems.is_empty() {
+            if repair {
+                pass.sweep()?;
+            }
+            return Ok(pass.report);
+        }
+        // Something looked wrong: look again with everybody held up. Marking stays ours, so that nobody
+        // who is held up holds it.
+        let mut marks = pass.marks;
+        let frozen = self.session().freeze()?;
+        marks.reset();
+        let pass = self.check_pass(marks, progress)?;
+        if repair && !pass.report.problems.is_empty() {
+            return repair::repair(self, pass, &frozen);
+        }
+        Ok(pass.report)
+    }
+
+    /// Frees what crashes have left, beside everybody else (decision 5). Returns objects and bytes freed.
+    pub fn sweep(&self) -> Result<(u64, u64)> {
+        self.session().runtime().set_leaks_pending(false);
+        let mut pass = Pass::begin(self, Marks::begin(self.session())?);
+        pass.mark_tables()?;
+        pass.inodes(&mut |_, _| {}, false)?;
+        pass.sweep()?;
+        Ok((pass.report.leaked_objects, pass.report.leaked_bytes))
+    }
+
+    fn check_pass<'a>(&'a self, marks: Marks<'a>, progress: &mut dyn FnMut(u64, u64)) -> Result<Pass<'a>> {
+        let mut pass = Pass::begin(self, marks);
+        pass.mark_tables()?;
+        pass.inodes(progress, true)?;
+        pass.compare();
+        pass.segments()?;
+        pass.settle()?;
+        Ok(pass)
+    }
+}
+
+impl<'a> Pass<'a> {
+    fn begin(fs: &'a Fs, marks: Marks<'a>) -> Pass<'a> {
+        Pass {
+            fs,
+            marks,
+            report: Report::default(),
+            untold: 0,
+            names: Vec::new(),
+            named_kind: Vec::new(),
+            inodes: Vec::new(),
+            damaged: Vec::new(),
+            orphans: Vec::new(),
+            reserved: Vec::new(),
+        }
+    }
+
+    fn problem(&mut self, text: String) {
+        if self.report.problems.len() < TOLD {
+            self.report.problems.push(text);
+        } else {
+            self.untold += 1;
+        }
+    }
+
+    fn mark(&mut self, off: u64, tag: pram::Tag, what: &dyn Fn() -> String) {
+        if let Err(why) = self.marks.mark(off, tag) {
+            let text = format!("{}: {why}", what());
+            self.problem(text);
+        }
+    }
+
+    /// Marks what is not below an inode: superblock, permission table, the levels of the inode table.
+    fn mark_tables(&mut self) -> Result<()> {
+        let region = self.fs.region();
+        let super_at = region.load(region.root(crate::layout::root::SUPER))?;
+        self.mark(super_at, tag::SUPER, &|| "superblock".into());
+        let table = self.fs.table();
+        self.mark(table.top.raw(), tag::INODE_TABLE, &|| "inode table".into());
+        for n in 0..TABLE {
+            let level2 = region.load(table.top.index(n))?;
+            if level2 != 0 {
+                self.mark(level2, tag::INODE_TABLE, &|| format!("inode table {n}"));
+            }
+        }
+        let mut perms = Vec::new();
+        self.fs.perms().visit(region, &mut |off, tag| perms.push((off, tag)))?;
+        for (off, tag) in perms {
+            self.mark(off, tag, &|| "permission table".into());
+        }
+        Ok(())
+    }
+
+    /// Goes over all inodes; with `names`, over the entries of directories too.
+    fn inodes(&mut self, progress: &mut dyn FnMut(u64, u64), names: bool) -> Result<()> {
+        let region = self.fs.region();
+        let table = self.fs.table();
+        let top = inode::max_inodes(region.geo.size);
+        for n in 0..top.div_ceil(TABLE * PER_BLOCK) {
+            if region.load(table.top.index(n))? == 0 {
+                continue;
+            }
+            for block in n * TABLE..(n + 1) * TABLE {
+                match table.block(block) {
+                    Ok(0) => {}
+                    Ok(off) => {
+                        self.mark(off, tag::INODE_BLOCK, &|| format!("inode block {block}"));
+                        self.block(block, off, names)?;
+                    }
+                    Err(e) => self.problem(format!("inode block {block}: {e}")),
+                }
+            }
+            progress(((n + 1) * TABLE * PER_BLOCK).min(top), top);
+        }
+        Ok(())
+    }
+
+    fn block(&mut self, block: u64, off: u64, names: bool) -> Result<()> {
+        let lengths: [u8; PER_BLOCK as usize] = self.fs.region().read(pram::Off::new(off))?;
+        for n in 0..PER_BLOCK {
+            let ino = block * PER_BLOCK + n;
+            match lengths[n as usize] {
+                0 => {}
+                RESERVED => self.reserved.push(ino),
+                l if u64::from(l) == INODE => self.inode(ino, names)?,
+                l => {
+                    self.problem(format!("inode {ino}: impossible length {l}"));
+                    self.damaged.push((ino, Damage::Inode));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn inode(&mut self, ino: Ino, names: bool) -> Result<()> {
+        let mut seen = Seen::default();
+        let fs = self.fs;
+        let read = fs.session().read(ino, || -> Result<Option<RawInode>> {
+            seen.clear();
+            let Some((_, raw)) = fs.table().get(ino)? else { return Ok(None) };
+            seen.look(fs, &raw, names);
+            Ok(Some(raw))
+        });
+        let raw = match read {
+            Ok(Some(raw)) => raw,
+            Ok(None) => return Ok(()),
+            Err(e) => {
+                self.problem(format!("inode {ino}: {e}"));
+                return Ok(());
+            }
+        };
+        self.report.inodes += 1;
+        for (damage, why) in std::mem::take(&mut seen.problems) {
+            self.problem(format!("inode {ino}: {why}"));
+            self.damaged.push((ino, damage));
+        }
+        for (off, tag) in &seen.objects {
+            if let Err(why) = self.marks.mark(*off, *tag) {
+                self.problem(format!("inode {ino}: {why}"));
+                self.damaged.push((ino, if *tag == tag::XATTR { Damage::Xattr } else { Damage::Content }));
+            }
+        }
+        if raw.nlink == 0 && !fs.session().is_referenced(ino) {
+            self.orphans.push(ino);
+            self.report.orphans += 1;
+        }
+        self.note(ino, &raw, &seen);
+        Ok(())
+    }
+
+    fn note(&mut self, ino: Ino, raw: &RawInode, seen: &Seen) {
+        let grow = |len: usize, at: u64| (at as usize >= len).then(|| (at as usize + 1).next_power_of_two());
+        if let Some(n) = grow(self.inodes.len(), ino) {
+            self.inodes.resize(n, Brief::default());
+        }
+        let is_dir = raw.kind == Kind::Directory as u32;
+        let brief = &mut self.inodes[ino as usize];
+        brief.kind = raw.kind as u8;
+        brief.nlink = raw.nlink;
+        brief.parent = if is_dir { raw.extra as u32 } else { 0 };
+        self.report.directories += u64::from(is_dir);
+        self.report.entries += seen.entries.len() as u64;
+        let top = inode::max_inodes(self.fs.region().geo.size);
+        let mut subdirs = 0;
+        for (target, kind) in &seen.entries {
+            if *target == 0 || *target >= top {
+                self.problem(format!("directory {ino}: an entry refers to inode {target}, which cannot exist"));
+                self.damaged.push((ino, Damage::Entries));
+                continue;
+            }
+            if let Some(n) = grow(self.names.len(), *target) {
+                self.names.resize(n, 0);
+                self.named_kind.resize(n, 0);
+            }
+            let t = *target as usize;
+            self.names[t] += 1;
+            self.named_kind[t] = *kind;
+            if *kind == Kind::Directory as u8 {
+                subdirs += 1;
+                if let Some(n) = grow(self.inodes.len(), *target) {
+                    self.inodes.resize(n, Brief::default());
+                }
+                self.inodes[t].named_in = ino as u32;
+            } else if self.inodes.get(t).is_none_or(|b| b.named_in == 0) {
+                if let Some(n) = grow(self.inodes.len(), *target) {
+                    self.inodes.resize(n, Brief::default());
+                }
+                self.inodes[t].named_in = ino as u32;
+            }
+        }
+        self.inodes[ino as usize].subdirs = subdirs;
+    }
+
+    /// Names against inodes: link counts, kinds, parents.
+    fn compare(&mut self) {
+        for ino in 1..self.inodes.len().max(self.names.len()) as u64 {
+            let b = self.inodes.get(ino as usize).copied().unwrap_or_default();
+            let names = self.names.get(ino as usize).copied().unwrap_or(0);
+            let kind = self.named_kind.get(ino as usize).copied().unwrap_or(0);
+            if b.kind == 0 {
+                if names > 0 {
+                    self.problem(format!("directory {}: an entry refers to inode {ino}, which is free", b.named_in));
+                    self.damaged.push((u64::from(b.named_in), Damage::Entries));
+                }
+                continue;
+            }
+            if names > 0 && kind != b.kind {
+                self.problem(format!("directory {}: an entry gives inode {ino} another type", b.named_in));
+                self.damaged.push((u64::from(b.named_in), Damage::Entries));
+            }
+            self.compare_links(ino, b, names);
+        }
+    }
+
+    fn compare_links(&mut self, ino: Ino, b: Brief, names: u32) {
+        let is_dir = b.kind == Kind::Directory as u8;
+        if b.nlink > 0 && names == 0 && ino != ROOT {
+            self.problem(format!("inode {ino} has no name but {} links", b.nlink));
+            self.damaged.push((ino, Damage::Unnamed));
+            return;
+        }
+        let expected = match is_dir {
+            true if b.nlink == 0 && names == 0 => 0,
+            true => 2 + b.subdirs,
+            false => names,
+        };
+        if b.nlink != expected {
+            self.problem(format!("inode {ino} has {} links, should have {expected}", b.nlink));
+            self.damaged.push((ino, Damage::Links));
+        }
+        if is_dir && ino != ROOT && names > 0 && b.parent != b.named_in {
+            self.problem(format!("directory {ino} takes {} for its parent, is named in {}", b.parent, b.named_in));
+            self.damaged.push((ino, Damage::Parent));
+        }
+        if is_dir && names > 1 {
+            self.problem(format!("directory {ino} has {names} names"));
+            self.damaged.push((ino, Damage::Links));
+        }
+    }
+
+    /// The segment table itself.
+    fn segments(&mut self) -> Result<()> {
+        for text in mark::check_segments(self.fs.region())? {
+            self.problem(text);
+        }
+        Ok(())
+    }
+
+    /// Counts what nothing refers to.
+    fn settle(&mut self) -> Result<()> {
+        self.fs.session().drain()?;
+        let (objects, bytes) = self.marks.unmarked(false)?;
+        self.report.leaked_objects = objects;
+        self.report.leaked_bytes = bytes;
+        self.report.bytes = self.marks.bytes();
+        if self.untold > 0 {
+            let more = format!("and {} more", self.untold);
+            self.report.problems.push(more);
+        }
+        Ok(())
+    }
+
+    /// Frees what nothing refers to: inodes first, then objects.
+    fn sweep(&mut self) -> Result<()> {
+        let fs = self.fs;
+        for ino in std::mem::take(&mut self.orphans) {
+            let mut op = fs.session().begin()?;
+            op.lock(&[ino])?;
+            if let Ok(node) = fs.node(ino) {
+                if node.raw.nlink == 0 && !fs.session().is_referenced(ino) {
+                    fs.end(&mut op, node)?;
+                }
+            }
+        }
+        // Operations that were under way have ended: what they freed is free, what they reserved is used.
+        fs.session().drain()?;
+        for ino in std::mem::take(&mut self.reserved) {
+            if let Some(place) = fs.table().place(ino)? {
+                let fresh = fs.session().runtime().is_new(place.inode.raw());
+                if !fresh {
+                    fs.region().install_byte(place.length, RESERVED, 0)?;
+                }
+            }
+        }
+        let (objects, bytes) = self.marks.unmarked(true)?;
+        self.report.leaked_objects = objects;
+        self.report.leaked_bytes = bytes;
+        Ok(())
+    }
+}
+
+/// What one look at an inode finds; thrown away if the look was torn.
+#[derive(Default)]
+struct Seen {
+    objects: Vec<(u64, pram::Tag)>,
+    entries: Vec<(Ino, u8)>,
+    problems: Vec<(Damage, String)>,
+}
+
+impl Seen {
+    fn clear(&mut self) {
+        self.objects.clear();
+        self.entries.clear();
+        self.problems.clear();
+    }
+
+    fn look(&mut self, fs: &Fs, raw: &RawInode, names: bool) {
+        let region = fs.region();
+        let objects = &mut self.objects;
+        let problems = &mut self.problems;
+        let mut visit = |off, tag| objects.push((off, tag));
+        let done = match raw.file_kind() {
+            Ok(Kind::Regular | Kind::Symlink) => {
+                let c = file::Content { root: raw.content, size: raw.size, pages: raw.extra };
+                if names {
+                    file::check(region, &c, &mut |p| problems.push((Damage::Content, p)));
+                }
+                file::visit(region, &c, &mut visit)
+            }
+            Ok(Kind::Directory) => {
+                let d = Dir { root: raw.content, entries: raw.size };
+                let entries = &mut self.entries;
+                let checked = match names {
+                    true => dir::check(
+                        region,
+                        fs.super_block().hash_key,
+                        &d,
+                        &mut |p| problems.push((Damage::Content, p)),
+                        &mut |_, e| entries.push((e.ino, e.kind)),
+                    ),
+                    false => Ok(()),
+                };
+                checked.and_then(|()| dir::visit(region, &d, &mut visit))
+            }
+            Ok(_) => Ok(()),
+            Err(e) => {
+                problems.push((Damage::Inode, e.to_string()));
+                return;
+            }
+        };
+        if let Err(e) = done {
+            problems.push((Damage::Content, e.to_string()));
+        }
+        if raw.xattr != 0 {
+            if let Err(e) = xattr::visit(region, raw.xattr, &mut |off, tag| objects.push((off, tag))) {
+                problems.push((Damage::Xattr, e.to_string()));
+            }
+        }
+        if let Err(e) = fs.perms().get(region, raw.perm) {
+            problems.push((Damage::Permissions, e.to_string()));
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! Mending what the check found, with everybody held up. Nothing that can be read is thrown away: what has
+//! lost its name goes to `lost+found`, what cannot be read is cut off and named in the report.
+
+use pram::session::Frozen;
+use pram::{Op, Tx};
+
+use super::{Damage, Pass, Report};
+use crate::attr::{Ino, Kind};
+use crate::dir::{self, Entry};
+use crate::error::Result;
+use crate::file;
+use crate::layout::{RawPerm, INODE};
+use crate::node::{Fs, Node};
+use crate::ROOT;
+
+const LOST_FOUND: &[u8] = b"lost+found";
+
+/// Repairs until a pass finds nothing more, at most this often: mending one thing uncovers another.
+const ROUNDS: usize = 4;
+
+pub fn repair(fs: &Fs, first: Pass, frozen: &Frozen) -> Result<Report> {
+    let mut repaired = Vec::new();
+    let problems = first.report.problems.clone();
+    let mut pass = first;
+    for _ in 0..ROUNDS {
+        let mut damaged = std::mem::take(&mut pass.damaged);
+        damaged.sort_by_key(|(ino, d)| (order(*d), *ino));
+        damaged.dedup();
+        let pass_names = std::mem::take(&mut pass.names);
+        let briefs = std::mem::take(&mut pass.inodes);
+        let mut marks = pass.marks;
+        for (ino, damage) in damaged {
+            let names = pass_names.get(ino as usize).copied().unwrap_or(0);
+            let subdirs = briefs.get(ino as usize).map_or(0, |b| b.subdirs);
+            let named_in = briefs.get(ino as usize).map_or(0, |b| u64::from(b.named_in));
+            let mut op = frozen.begin()?;
+            match mend(fs, &mut op, ino, damage, names, subdirs, named_in) {
+                Ok(text) => repaired.push(text),
+                Err(e) => repaired.push(format!("inode {ino}: could not be repaired: {e}")),
+            }
+        }
+        marks.reset();
+        pass = fs.check_pass(marks, &mut |_, _| {})?;
+        if pass.report.problems.is_empty() {
+            break;
+        }
+    }
+    pass.marks.unmarked(true)?;
+    let mut report = pass.report;
+    // What remains is reported as remaining, after what was found.
+    let remaining = std::mem::take(&mut report.problems);
+    report.problems = problems;
+    report.problems.extend(remaining.into_iter().map(|p| format!("still: {p}")));
+    report.repaired = repaired;
+    Ok(report)
+}
+
+/// Inodes before their content, content before names, names before counts.
+fn order(damage: Damage) -> u8 {
+    match damage {
+        Damage::Inode => 0,
+        Damage::Permissions => 1,
+        Damage::Xattr => 2,
+        Damage::Content => 3,
+        Damage::Entries => 4,
+        Damage::Unnamed => 5,
+        Damage::Parent => 6,
+        Damage::Links => 7,
+    }
+}
+
+fn mend(
+    fs: &Fs,
+    op: &mut Op,
+    ino: Ino,
+    damage: Damage,
+    names: u32,
+    subdirs: u32,
+    named_in: Ino,
+) -> Result<String> {
+    if damage == Damage::Inode {
+        let Some(place) = fs.table().place(ino)? else { return Ok(format!("inode {ino}: gone")) };
+        let readable = fs.region().read(place.length)? == INODE as u8;
+        if readable {
+            let mut tx = op.tx()?;
+            let mut node = fs.node(ino)?;
+            node.raw.kind = Kind::Regular as u32;
+            node.save(&mut tx)?;
+            tx.commit()?;
+            return Ok(format!("inode {ino}: taken for a regular file"));
+        }
+        fs.region().commit_byte(place.length, 0)?;
+        return Ok(format!("inode {ino}: could not be read, removed"));
+    }
+    let mut node = fs.node(ino)?;
+    match damage {
+        Damage::Permissions => {
+            let kind = node.raw.kind << 12;
+            let mode = if node.is_dir() { 0o700 } else { 0o600 };
+            node.raw.perm = fs.perms().intern(op, RawPerm { uid: 0, gid: 0, mode: kind | mode })?;
+            save(op, &node)?;
+            Ok(format!("inode {ino}: owner and mode were lost; now root's"))
+        }
+        Damage::Xattr => {
+            node.raw.xattr = 0;
+            save(op, &node)?;
+            Ok(format!("inode {ino}: extended attributes were lost"))
+        }
+        Damage::Content => cut_content(fs, op, node),
+        Damage::Entries => drop_entries(fs, op, node),
+        Damage::Unnamed => to_lost_found(fs, op, node),
+        Damage::Parent => {
+            node.raw.extra = named_in;
+            save(op, &node)?;
+            Ok(format!("directory {ino}: parent corrected"))
+        }
+        _ => {
+            node.raw.nlink = if node.is_dir() { 2 + subdirs } else { names };
+            save(op, &node)?;
+            Ok(format!("inode {ino}: link count corrected"))
+        }
+    }
+}
+
+fn save(op: &mut Op, node: &Node) -> Result<()> {
+    let mut tx: Tx = op.tx()?;
+    node.save(&mut tx)?;
+    Ok(tx.commit()?)
+}
+
+/// Keeps of a file or directory what can be read.
+fn cut_content(fs: &Fs, op: &mut Op, mut node: Node) -> Result<String> {
+    let ino = node.ino;
+    if node.is_dir() {
+        // Entries that can be read are put into a fresh table; what is lost turns up as unnamed.
+        let mut kept = Vec::new();
+        let old = node.dir();
+        let _ = dir::check(fs.region(), fs.super_block().hash_key, &old, &mut |_| {}, &mut |name, e| {
+            kept.push((name.to_vec(), e));
+        });
+        node.set_dir(&dir::Dir { root: 0, entries: 0 });
+        save(op, &node)?;
+        let total = kept.len();
+        for (name, entry) in kept {
+            add_entry(fs, op, &mut node, &name, entry)?;
+        }
+        return Ok(format!("directory {ino}: rebuilt from the {total} entries that could be read"));
+    }
+    let size = node.raw.size;
+    let mut c = node.content();
+    let mut tx = op.tx()?;
+    let cut = file::salvage(&mut tx, &mut c)?;
+    node.set_content(&c);
+    node.save(&mut tx)?;
+    tx.commit()?;
+    Ok(format!("inode {ino}: {cut} of {size} bytes could not be read and are now a hole"))
+}
+
+fn add_entry(fs: &Fs, op: &mut Op, node: &mut Node, name: &[u8], entry: Entry) -> Result<()> {
+    let mut d = node.dir();
+    if dir::lookup(fs.region(), fs.super_block().hash_key, &d, name)?.is_some() {
+        return Ok(());
+    }
+    let mut tx = op.tx()?;
+    dir::insert(&mut tx, fs.super_block().hash_key, &mut d, name, entry)?;
+    node.set_dir(&d);
+    node.save(&mut tx)?;
+    Ok(tx.commit()?)
+}
+
+/// Removes entries of inodes that do not exist; corrects the type in others.
+fn drop_entries(fs: &Fs, op: &mut Op, mut node: Node) -> Result<String> {
+    let key = fs.super_block().hash_key;
+    let mut all = Vec::new();
+    dir::check(fs.region(), key, &node.dir(), &mut |_| {}, &mut |name, e| all.push((name.to_vec(), e)))?;
+    let (mut dropped, mut corrected) = (0, 0);
+    for (name, entry) in all {
+        let target = fs.table().get(entry.ino)?;
+        let mut tx = op.tx()?;
+        match target {
+            Some((_, raw)) if raw.kind == u32::from(entry.kind) => continue,
+            Some((_, raw)) => {
+                dir::replace(&mut tx, key, &node.dir(), &name, Entry { kind: raw.kind as u8, ..entry })?;
+                corrected += 1;
+            }
+            None => {
+                let mut d = node.dir();
+                dir::remove(&mut tx, key, &mut d, &name)?;
+                node.set_dir(&d);
+                node.save(&mut tx)?;
+                dropped += 1;
+            }
+        }
+        tx.commit()?;
+    }
+    Ok(format!("directory {}: {dropped} entries of lost inodes removed, {corrected} corrected", node.ino))
+}
+
+/// Gives an inode without name the name `#number` in `lost+found`.
+fn to_lost_found(fs: &Fs, op: &mut Op, mut node: Node) -> Result<String> {
+    let mut home = lost_found(fs, op)?;
+    let name = format!("#{}", node.ino);
+    add_entry(fs, op, &mut home, name.as_bytes(), Entry { ino: node.ino, kind: node.raw.kind as u8 })?;
+    if node.is_dir() {
+        node.raw.extra = home.ino;
+        home.raw.nlink += 1;
+        save(op, &home)?;
+    } else {
+        node.raw.nlink = 1;
+    }
+    save(op, &node)?;
+    Ok(format!("inode {}: named /lost+found/{name}", node.ino))
+}
+
+fn lost_found(fs: &Fs, op: &mut Op) -> Result<Node> {
+    let root = fs.node(ROOT)?;
+    let found = dir::lookup(fs.region(), fs.super_block().hash_key, &root.dir(), LOST_FOUND)?;
+    match found {
+        Some(e) if e.kind == Kind::Directory as u8 => fs.node(e.ino),
+        _ => fs.node(fs.mkdir_in(op, ROOT, LOST_FOUND, 0o700)?),
+    }
+}

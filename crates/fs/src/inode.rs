@@ -1,0 +1,310 @@
+//! The inode table: two levels of offsets, then blocks of sixteen inodes (mramfs, 5.1). The number of an
+//! inode is its place.
+//!
+//! A free inode has length 0 in its block's header. Who wants one turns the 0 into [`RESERVED`] by a
+//! compare-and-swap, outside any transaction; the transaction that creates the file then logs the change
+//! from there to [`INODE`]. So two creators never meet, and undoing one never touches the other. A crash
+//! leaves a reserved inode at worst, which mark-and-sweep frees.
+//!
+//! Inodes are freed after the commit of the transaction that took their last name (I1): until then nobody
+//! may reserve the number.
+
+use std::sync::Mutex;
+
+use pram::{Error as Pram, Off, Op, Region};
+
+use crate::error::Result;
+use crate::layout::{tag, InodeBlock, RawInode, Super, INODE, MAX_INODES, PER_BLOCK, TABLE};
+use crate::Ino;
+
+/// The length byte of an inode that somebody is about to use.
+pub const RESERVED: u8 = 0xff;
+
+/// Freed numbers remembered per slot, for reuse while their memory is warm.
+const REMEMBERED: usize = 256;
+/// Blocks looked at for free inodes before a new one is made.
+const LOOK: u64 = 16;
+
+/// Where an inode and its length byte lie.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    pub inode: Off<RawInode>,
+    pub length: Off<u8>,
+}
+
+/// Reads of the inode table.
+#[derive(Clone, Copy)]
+pub struct Table<'a> {
+    pub region: &'a Region,
+    /// First level.
+    pub top: Off<u64>,
+}
+
+impl<'a> Table<'a> {
+    /// The offset of the word that refers to the block of `ino`, if its second level exists.
+    #[inline(always)]
+    fn block_word(&self, block: u64) -> Result<Option<Off<u64>>> {
+        if block >= MAX_INODES / PER_BLOCK {
+            return Ok(None);
+        }
+        let level2 = self.region.load(self.top.index(block / TABLE))?;
+        if level2 == 0 {
+            return Ok(None);
+        }
+        self.region.resolve(level2, tag::INODE_TABLE)?;
+        Ok(Some(Off::<u64>::new(level2).index(block % TABLE)))
+    }
+
+    /// The offset of block number `block`, 0 if there is none.
+    #[inline(always)]
+    pub fn block(&self, block: u64) -> Result<u64> {
+        let Some(word) = self.block_word(block)? else { return Ok(0) };
+        let off = self.region.load(word)?;
+        if off != 0 {
+            self.region.resolve(off, tag::INODE_BLOCK)?;
+        }
+        Ok(off)
+    }
+
+    /// Where `ino` lies, whether or not it is in use.
+    #[inline(always)]
+    pub fn place(&self, ino: Ino) -> Result<Option<Place>> {
+        let block = self.block(ino / PER_BLOCK)?;
+        if block == 0 {
+            return Ok(None);
+        }
+        Ok(Some(place_in(block, ino % PER_BLOCK)))
+    }
+
+    /// The inode, if it is in use.
+    #[inline(always)]
+    pub fn get(&self, ino: Ino) -> Result<Option<(Place, RawInode)>> {
+        let Some(place) = self.place(ino)? else { return Ok(None) };
+        match self.region.read(place.length)? {
+            0 | RESERVED => Ok(None),
+            n if u64::from(n) == INODE => Ok(Some((place, self.region.read(place.inode)?))),
+            _ => Err(Pram::BadAddress { off: place.length.raw(), len: 1 }.into()),
+        }
+    }
+
+    /// Numbers of the blocks that exist, ascending, from `first` on.
+    pub fn next_block(&self, first: u64) -> Result<Option<u64>> {
+        let mut block = first;
+        while block < MAX_INODES / PER_BLOCK {
+            if self.region.load(self.top.index(block / TABLE))? == 0 {
+                block = (block / TABLE + 1) * TABLE;
+            } else if self.block(block)? == 0 {
+                block += 1;
+            } else {
+                return Ok(Some(block));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// The `n`th inode of the block at `off`.
+pub fn place_in(off: u64, n: u64) -> Place {
+    Place { inode: Off::new(off + PER_BLOCK + n * INODE), length: Off::new(off + n) }
+}
+
+/// Finds free inodes. Per process; per slot, so that threads keep out of each other's blocks.
+pub struct Allocator {
+    slots: Vec<Mutex<SlotState>>,
+    rotor: Mutex<Rotor>,
+}
+
+#[derive(Default)]
+struct SlotState {
+    /// Block that this slot takes inodes from.
+    block: Option<u64>,
+    freed: Vec<Ino>,
+}
+
+#[derive(Default)]
+struct Rotor {
+    /// Where to look for partly used blocks.
+    look: u64,
+    /// Where to look for the first block that does not exist.
+    make: u64,
+}
+
+fn lock<T>(m: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    m.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+impl Allocator {
+    pub fn new(slots: u32) -> Self {
+        Allocator { slots: (0..slots).map(|_| Mutex::default()).collect(), rotor: Mutex::default() }
+    }
+
+    fn slot(&self, slot: u32) -> std::sync::MutexGuard<'_, SlotState> {
+        lock(&self.slots[slot as usize % self.slots.len()])
+    }
+
+    /// Reserves a free inode; give it to a transaction or [`unreserve`](Self::unreserve) it.
+    pub fn reserve(&self, op: &mut Op, table: Table) -> Result<(Ino, Place)> {
+        let mut state = self.slot(op.slot());
+        while let Some(ino) = state.freed.pop() {
+            if let Some(place) = try_reserve(table, ino)? {
+                return Ok((ino, place));
+            }
+        }
+        loop {
+            if let Some(block) = state.block {
+                if let Some(found) = reserve_in(table, block)? {
+                    return Ok(found);
+                }
+            }
+            state.block = Some(self.next(op, table)?);
+        }
+    }
+
+    /// Gives back what was reserved and not used.
+    pub fn unreserve(&self, region: &Region, place: Place) -> Result<()> {
+        Ok(region.commit_byte(place.length, 0)?)
+    }
+
+    /// Frees the inode; with its lock held, after the commit (I1).
+    pub fn free(&self, op: &Op, ino: Ino, place: Place) -> Result<()> {
+        op.session().region().commit_byte(place.length, 0)?;
+        let mut state = self.slot(op.slot());
+        if state.freed.len() < REMEMBERED {
+            state.freed.push(ino);
+        }
+        Ok(())
+    }
+
+    /// A block with free inodes: one of the next few that exist, or a new one.
+    fn next(&self, op: &mut Op, table: Table) -> Result<u64> {
+        let mut rotor = lock(&self.rotor);
+        for _ in 0..LOOK {
+            match table.next_block(rotor.look)? {
+                Some(block) => {
+                    rotor.look = block + 1;
+                    if free_in(table, block)? >= PER_BLOCK / 2 {
+                        return Ok(block);
+                    }
+                }
+                None => {
+                    rotor.look = 0;
+                    break;
+                }
+            }
+        }
+        match make_block(op, table, &mut rotor) {
+            Err(crate::Error::Posix(rustix::io::Errno::NOSPC)) => any_free(table),
+            made => made,
+        }
+    }
+}
+
+fn free_in(table: Table, block: u64) -> Result<u64> {
+    let off = table.block(block)?;
+    if off == 0 {
+        return Ok(0);
+    }
+    let lengths: [u8; PER_BLOCK as usize] = table.region.read(Off::new(off))?;
+    Ok(lengths.iter().filter(|l| **l == 0).count() as u64)
+}
+
+fn any_free(table: Table) -> Result<u64> {
+    let mut from = 0;
+    while let Some(block) = table.next_block(from)? {
+        if free_in(table, block)? > 0 {
+            return Ok(block);
+        }
+        from = block + 1;
+    }
+    Err(rustix::io::Errno::NOSPC.into())
+}
+
+fn try_reserve(table: Table, ino: Ino) -> Result<Option<Place>> {
+    let Some(place) = table.place(ino)? else { return Ok(None) };
+    Ok(table.region.install_byte(place.length, 0, RESERVED)?.then_some(place))
+}
+
+fn reserve_in(table: Table, block: u64) -> Result<Option<(Ino, Place)>> {
+    let off = table.block(block)?;
+    if off == 0 {
+        return Ok(None);
+    }
+    let lengths: [u8; PER_BLOCK as usize] = table.region.read(Off::new(off))?;
+    for n in (0..PER_BLOCK).filter(|n| lengths[*n as usize] == 0) {
+        let ino = block * PER_BLOCK + n;
+        let place = place_in(off, n);
+        if ino != 0 && table.region.install_byte(place.length, 0, RESERVED)? {
+            return Ok(Some((ino, place)));
+        }
+    }
+    Ok(None)
+}
+
+/// Makes the first block that does not exist yet.
+fn make_block(op: &mut Op, table: Table, rotor: &mut Rotor) -> Result<u64> {
+    let region = table.region;
+    let mut wrapped = rotor.make == 0;
+    loop {
+        let block = rotor.make;
+        if block >= region_blocks(region) {
+            if wrapped {
+                return Err(rustix::io::Errno::NOSPC.into());
+            }
+            wrapped = true;
+            rotor.make = 0;
+            continue;
+        }
+        let level2 = table.top.index(block / TABLE);
+        if region.load(level2)? == 0 {
+            install(op, level2, tag::INODE_TABLE, TABLE * 8)?;
+        }
+        rotor.make = block + 1;
+        if let Some(word) = table.block_word(block)? {
+            if region.load(word)? == 0 && install(op, word, tag::INODE_BLOCK, size_of::<InodeBlock>() as u64)? {
+                return Ok(block);
+            }
+        }
+    }
+}
+
+/// Blocks beyond this cannot all exist in a region of this size; inode numbers index runtime tables.
+fn region_blocks(region: &Region) -> u64 {
+    max_inodes(region.geo.size) / PER_BLOCK
+}
+
+/// Inode numbers in a region of `size` bytes are below this.
+pub fn max_inodes(size: u64) -> u64 {
+    (size / 64).next_multiple_of(PER_BLOCK).min(MAX_INODES)
+}
+
+/// Links a zeroed object at `word`, unless somebody else has linked one; true if it is ours.
+fn install(op: &mut Op, word: Off<u64>, tag: pram::Tag, size: u64) -> Result<bool> {
+    let region = op.session().region();
+    // 1. The object, zeroed, durable.
+    let mut tx = op.tx()?;
+    let block = tx.alloc(tag, size)?;
+    tx.init_zero(block.off, size)?;
+    tx.commit()?;
+    // 2. One word links it. A crash before leaks the object; it never links a half-made one.
+    if region.install_word(word, 0, block.off)? {
+        return Ok(true);
+    }
+    let mut tx = op.tx()?;
+    tx.free(block.off, tag)?;
+    tx.commit()?;
+    Ok(false)
+}
+
+/// Makes the empty table: its first level, zeroed.
+pub fn format(op: &mut Op) -> Result<Off<u64>> {
+    let mut tx = op.tx()?;
+    let block = tx.alloc(tag::INODE_TABLE, TABLE * 8)?;
+    tx.init_zero(block.off, TABLE * 8)?;
+    tx.commit()?;
+    Ok(Off::new(block.off))
+}
+
+/// The table of a superblock.
+pub fn table<'a>(region: &'a Region, sup: &Super) -> Table<'a> {
+    Table { region, top: sup.inodes }
+}

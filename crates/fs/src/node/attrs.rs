@@ -1,0 +1,146 @@
+//! Changing attributes.
+
+use rustix::io::Errno;
+
+use super::{now, want, Fs, Node};
+use crate::acl;
+use crate::attr::{Attr, Caller, Ino, Kind, SetAttr, SetTime, Time};
+use crate::error::Result;
+use crate::file;
+use crate::layout::{RawInode, RawPerm};
+use crate::xattr;
+
+const SETUID: u32 = 0o4000;
+const SETGID: u32 = 0o2000;
+
+impl Fs {
+    pub fn setattr(&self, ino: Ino, set: &SetAttr, caller: &Caller) -> Result<Attr> {
+        self.writable()?;
+        loop {
+            // The new triple is looked up before the locks are taken, for the state seen then.
+            let seen = self.snapshot(ino)?;
+            self.permit_setattr(&seen, set, caller)?;
+            let new = self.new_perm(&seen, set, caller)?;
+            let mut op = self.session().begin()?;
+            let perm = match new {
+                Some(p) => self.perms().intern(&mut op, p)?,
+                None => seen.perm,
+            };
+            op.lock(&[ino])?;
+            let mut node = self.node(ino)?;
+            if node.raw.perm != seen.perm || node.raw.generation != seen.generation {
+                continue;
+            }
+            self.apply(&mut op, &mut node, perm, set)?;
+            drop(op);
+            self.tell_inode(ino, set.size.is_none());
+            return self.attr(ino, &node.raw);
+        }
+    }
+
+    fn apply(&self, op: &mut pram::Op, node: &mut Node, perm: u32, set: &SetAttr) -> Result<()> {
+        let time = now();
+        let mut tx = op.tx()?;
+        node.raw.perm = perm;
+        if let Some(mode) = set.mode {
+            self.chmod_acl(&mut tx, node, mode)?;
+        }
+        if let Some(size) = set.size {
+            match node.kind()? {
+                Kind::Regular => {}
+                Kind::Directory => return Err(Errno::ISDIR.into()),
+                _ => return Err(Errno::INVAL.into()),
+            }
+            let mut c = node.content();
+            file::truncate(&mut tx, &mut c, size)?;
+            node.set_content(&c);
+            node.raw.mtime = time.0;
+        }
+        let at = |t: SetTime| match t {
+            SetTime::Now => time.0,
+            SetTime::At(t) => t.0,
+        };
+        node.raw.atime = set.atime.map_or(node.raw.atime, at);
+        node.raw.mtime = set.mtime.map_or(node.raw.mtime, at);
+        node.raw.ctime = set.ctime.unwrap_or(time).0;
+        node.save(&mut tx)?;
+        Ok(tx.commit()?)
+    }
+
+    fn chmod_acl(&self, tx: &mut pram::Tx, node: &mut Node, mode: u32) -> Result<()> {
+        if node.raw.xattr == 0 {
+            return Ok(());
+        }
+        if let Some(old) = xattr::get(self.region(), node.raw.xattr, acl::ACCESS)? {
+            let new = acl::chmod(&old, mode)?;
+            xattr::set(tx, &mut node.raw.xattr, acl::ACCESS, &new, super::SetXattr::Any)?;
+        }
+        Ok(())
+    }
+
+    /// The triple that `set` leads to, if it changes it.
+    fn new_perm(&self, raw: &RawInode, set: &SetAttr, caller: &Caller) -> Result<Option<RawPerm>> {
+        let old = self.perms().get(self.region(), raw.perm)?;
+        let mut new = old;
+        if let Some(mode) = set.mode {
+            new.mode = old.mode & !0o7777 | mode & 0o7777;
+            let member = caller.uid == 0 || caller.in_group(set.gid.unwrap_or(old.gid));
+            if !caller.checked && !member {
+                new.mode &= !SETGID;
+            }
+        }
+        let chown = set.uid.is_some() || set.gid.is_some();
+        new.uid = set.uid.unwrap_or(old.uid);
+        new.gid = set.gid.unwrap_or(old.gid);
+        if (chown && set.mode.is_none() && raw.kind != Kind::Directory as u32) || set.kill_suidgid {
+            new.mode = without_setid(new.mode);
+        }
+        Ok((new != old).then_some(new))
+    }
+
+    fn permit_setattr(&self, raw: &RawInode, set: &SetAttr, caller: &Caller) -> Result<()> {
+        if caller.checked || caller.uid == 0 {
+            return Ok(());
+        }
+        let old = self.perms().get(self.region(), raw.perm)?;
+        let owner = caller.uid == old.uid;
+        let gid_ok = |gid: u32| owner && (gid == old.gid || caller.in_group(gid));
+        let exact_time = |t: Option<SetTime>| matches!(t, Some(SetTime::At(_)));
+        let denied = (set.mode.is_some() && !owner)
+            || set.uid.is_some_and(|u| !(owner && u == old.uid))
+            || set.gid.is_some_and(|g| !gid_ok(g))
+            || ((exact_time(set.atime) || exact_time(set.mtime)) && !owner);
+        if denied {
+            return Err(Errno::PERM.into());
+        }
+        let touches = set.atime.is_some() || set.mtime.is_some();
+        if (touches && !owner) || (set.size.is_some() && !set.by_handle) {
+            self.permit(raw, caller, want::WRITE)?;
+        }
+        Ok(())
+    }
+
+    /// The triple without set-id bits, if the inode has any that a write clears.
+    pub(super) fn without_setid(&self, raw: &RawInode) -> Result<Option<RawPerm>> {
+        let old = self.perms().get(self.region(), raw.perm)?;
+        let mode = without_setid(old.mode);
+        Ok((mode != old.mode).then_some(RawPerm { mode, ..old }))
+    }
+
+    /// Sets the access time, one word; with the inode's lock held no transaction is on it.
+    pub(super) fn store_atime(&self, ino: Ino, time: Time) -> Result<()> {
+        let mut op = self.session().begin()?;
+        op.lock(&[ino])?;
+        let node = self.node(ino)?;
+        let at = node.place.inode.field::<u64>(std::mem::offset_of!(RawInode, atime));
+        Ok(self.region().commit_word(at, time.0 as u64)?)
+    }
+}
+
+/// Set-group-id without group execution marks mandatory locking, which stays.
+fn without_setid(mode: u32) -> u32 {
+    match mode & 0o010 {
+        0 => mode & !SETUID,
+        _ => mode & !(SETUID | SETGID),
+    }
+}

@@ -1,0 +1,224 @@
+//! Read, write, allocate, seek, copy.
+
+use rustix::io::Errno;
+
+use super::{now, Atime, Fallocate, Fs, Node, Seek, WriteFlags};
+use crate::attr::{Attr, Ino, Kind, Time};
+use crate::error::Result;
+use crate::file::{self, Content};
+use crate::layout::RawInode;
+
+/// Access times older than this are updated by any read.
+const DAY: i64 = 24 * 3600 * 1_000_000_000;
+
+/// Bytes copied at a time by [`Fs::copy_range`].
+const COPY: usize = 256 << 10;
+
+impl Fs {
+    /// Reads up to `buf.len()` bytes at `offset`; short only at the end of the file. Touches atime as the
+    /// pool's policy (relatime by default) says.
+    #[inline]
+    pub fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let (n, raw) = self.session().read(ino, || {
+            let Some((_, raw)) = self.table().get(ino)? else { return Err(Errno::STALE.into()) };
+            check_regular(&raw)?;
+            let n = file::read(self.region(), &super::lookup::content_of(&raw), offset, buf)?;
+            Ok((n, raw))
+        })?;
+        self.note_access(ino, &raw)?;
+        Ok(n)
+    }
+
+    /// Updates the access time after a read, if the policy says so.
+    #[inline(always)]
+    pub(super) fn note_access(&self, ino: Ino, raw: &RawInode) -> Result<()> {
+        let due = match self.policy.atime {
+            Atime::Never => false,
+            Atime::Always => true,
+            Atime::Relative => raw.atime <= raw.mtime || raw.atime <= raw.ctime || now().0 - raw.atime >= DAY,
+        };
+        if due && !self.policy.read_only {
+            let time = now();
+            if time.0 != raw.atime {
+                self.store_atime(ino, time)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes all of `data`, atomically up to 1 MiB, in pieces of 1 MiB beyond. Returns the offset it went
+    /// to and the new attributes.
+    #[inline]
+    pub fn write(&self, ino: Ino, offset: u64, data: &[u8], flags: WriteFlags) -> Result<(u64, Attr)> {
+        let (at, raw) = self.write_raw(ino, offset, data, flags)?;
+        Ok((at, self.attr(ino, &raw)?))
+    }
+
+    #[inline]
+    pub(crate) fn write_raw(&self, ino: Ino, offset: u64, data: &[u8], flags: WriteFlags) -> Result<(u64, RawInode)> {
+        self.writable()?;
+        if flags.kill_suidgid {
+            self.kill_setid(ino)?;
+        }
+        let mut op = self.session().begin()?;
+        op.lock(&[ino])?;
+        let mut node = self.node(ino)?;
+        check_regular(&node.raw)?;
+        let start = if flags.append { node.raw.size } else { offset };
+        let end = start.checked_add(data.len() as u64).ok_or(Errno::FBIG)?;
+        if end > file::MAX_SIZE {
+            return Err(Errno::FBIG.into());
+        }
+        if !data.is_empty() {
+            node.touch(now());
+        }
+        let mut at = start;
+        for piece in data.chunks(file::ATOMIC as usize) {
+            let done = self.write_piece(&mut op, &mut node, at, piece);
+            match done {
+                Ok(()) => at += piece.len() as u64,
+                // What fits has been written: a short write, as on other file systems.
+                Err(e) if at == start => return Err(e),
+                Err(_) => break,
+            }
+        }
+        drop(op);
+        self.tell_inode(ino, false);
+        if at < end {
+            return Err(Errno::NOSPC.into());
+        }
+        Ok((start, node.raw))
+    }
+
+    fn write_piece(&self, op: &mut pram::Op, node: &mut Node, at: u64, piece: &[u8]) -> Result<()> {
+        let mut changed = *node;
+        let mut tx = op.tx()?;
+        let mut c = changed.content();
+        file::write(&mut tx, &mut c, at, piece)?;
+        changed.set_content(&c);
+        changed.save_hot(&mut tx)?;
+        tx.commit()?;
+        *node = changed;
+        Ok(())
+    }
+
+    /// Clears set-id bits, as a write by an unprivileged caller does.
+    fn kill_setid(&self, ino: Ino) -> Result<()> {
+        if self.without_setid(&self.snapshot(ino)?)?.is_some() {
+            let set = crate::SetAttr { kill_suidgid: true, ..Default::default() };
+            self.setattr(ino, &set, &crate::Caller { checked: true, ..crate::Caller::root() })?;
+        }
+        Ok(())
+    }
+
+    pub fn fallocate(&self, ino: Ino, how: Fallocate, offset: u64, len: u64) -> Result<()> {
+        self.writable()?;
+        let end = offset.checked_add(len).ok_or(Errno::FBIG)?;
+        if len == 0 {
+            return Err(Errno::INVAL.into());
+        }
+        if end > file::MAX_SIZE {
+            return Err(Errno::FBIG.into());
+        }
+        let mut op = self.session().begin()?;
+        op.lock(&[ino])?;
+        let mut node = self.node(ino)?;
+        match node.kind()? {
+            Kind::Regular => {}
+            Kind::Directory => return Err(Errno::ISDIR.into()),
+            _ => return Err(Errno::NODEV.into()),
+        }
+        let mut at = offset;
+        loop {
+            let mut changed = node;
+            changed.touch(now());
+            let mut tx = op.tx()?;
+            let mut c = changed.content();
+            let reached = match how {
+                Fallocate::Allocate { keep_size } => file::allocate(&mut tx, &mut c, at, end - at, keep_size)?,
+                Fallocate::PunchHole => file::punch(&mut tx, &mut c, at, end - at).map(|()| end)?,
+                Fallocate::ZeroRange { keep_size } => file::zero(&mut tx, &mut c, at, end - at, keep_size).map(|()| end)?,
+                Fallocate::CollapseRange => file::collapse(&mut tx, &mut c, at, len).map(|()| end)?,
+                Fallocate::InsertRange => file::insert(&mut tx, &mut c, at, len).map(|()| end)?,
+            };
+            changed.set_content(&c);
+            changed.save_hot(&mut tx)?;
+            tx.commit()?;
+            node = changed;
+            if reached >= end {
+                break;
+            }
+            at = reached;
+        }
+        drop(op);
+        self.tell_inode(ino, false);
+        Ok(())
+    }
+
+    /// The next data or hole at or after `offset`; ENXIO beyond the end.
+    pub fn seek(&self, ino: Ino, offset: u64, what: Seek) -> Result<u64> {
+        self.session().read(ino, || {
+            let Some((_, raw)) = self.table().get(ino)? else { return Err(Errno::STALE.into()) };
+            check_regular(&raw)?;
+            let c = super::lookup::content_of(&raw);
+            let found = match what {
+                Seek::Data => file::seek_data(self.region(), &c, offset)?,
+                Seek::Hole => file::seek_hole(self.region(), &c, offset)?,
+            };
+            Ok(found.ok_or(Errno::NXIO)?)
+        })
+    }
+
+    /// Copies within the pool; returns the bytes copied, short at the end of the source. Holes stay holes
+    /// where the target has none of its own.
+    pub fn copy_range(&self, from: (Ino, u64), to: (Ino, u64), len: u64) -> Result<u64> {
+        let overlap = from.0 == to.0 && from.1 < to.1.saturating_add(len) && to.1 < from.1.saturating_add(len);
+        if overlap && len > 0 {
+            return Err(Errno::INVAL.into());
+        }
+        let mut buf = vec![0; (len as usize).clamp(1, COPY)];
+        let mut done = 0;
+        while done < len {
+            let n = self.read(from.0, from.1 + done, &mut buf[..((len - done) as usize).min(COPY)])?;
+            if n == 0 {
+                break;
+            }
+            match self.write_raw(to.0, to.1 + done, &buf[..n], WriteFlags::default()) {
+                Ok(_) => done += n as u64,
+                Err(e) if done == 0 => return Err(e),
+                Err(_) => break,
+            }
+        }
+        Ok(done)
+    }
+
+    /// Bytes that the content of a file occupies and how it is laid out, for reports.
+    pub fn occupied(&self, ino: Ino) -> Result<u64> {
+        let raw = self.snapshot(ino)?;
+        file::allocated(self.region(), &content_of(&raw))
+    }
+}
+
+fn content_of(raw: &RawInode) -> Content {
+    super::lookup::content_of(raw)
+}
+
+#[inline(always)]
+fn check_regular(raw: &RawInode) -> Result<()> {
+    match raw.kind {
+        k if k == Kind::Regular as u32 => Ok(()),
+        k if k == Kind::Directory as u32 => Err(Errno::ISDIR.into()),
+        _ => Err(Errno::INVAL.into()),
+    }
+}
+
+/// The clock as seconds and nanoseconds, for front ends.
+impl Time {
+    pub fn split(self) -> (i64, u32) {
+        (self.0.div_euclid(1_000_000_000), self.0.rem_euclid(1_000_000_000) as u32)
+    }
+
+    pub fn new(seconds: i64, nanos: u32) -> Time {
+        Time(seconds.saturating_mul(1_000_000_000).saturating_add(i64::from(nanos)))
+    }
+}

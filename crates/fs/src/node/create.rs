@@ -1,0 +1,292 @@
+//! New inodes and further names.
+
+use rustix::io::Errno;
+
+use super::{check_name, lookup::fresh, now, want, Fs, Node};
+use crate::acl;
+use crate::attr::{Attr, Caller, Ino, Kind, LINK_MAX, SYMLINK_MAX};
+use crate::dir::{self, Entry};
+use crate::error::Result;
+use crate::file;
+use crate::inode::Place;
+use crate::layout::{RawInode, RawPerm, INODE};
+use crate::xattr;
+
+const SETGID: u32 = 0o2000;
+
+/// What a new inode shall be.
+struct New<'a> {
+    kind: Kind,
+    mode: u32,
+    rdev: u64,
+    target: &'a [u8],
+}
+
+/// What a new inode takes over from its parent and its caller.
+struct Inherited {
+    perm: RawPerm,
+    /// Values of `system.posix_acl_access` and `system.posix_acl_default`.
+    access: Option<Vec<u8>>,
+    default: Option<Vec<u8>>,
+}
+
+impl Fs {
+    /// Creates a file of any kind but symlink. `mode` is `& 0o7777`, before umask or default ACL.
+    pub fn create(&self, parent: Ino, name: &[u8], kind: Kind, mode: u32, rdev: u64, caller: &Caller) -> Result<Attr> {
+        if kind == Kind::Symlink {
+            return Err(Errno::INVAL.into());
+        }
+        let device = matches!(kind, Kind::CharDevice | Kind::BlockDevice);
+        if device && !caller.checked && caller.uid != 0 {
+            return Err(Errno::PERM.into());
+        }
+        self.add(parent, name, New { kind, mode, rdev: if device { rdev } else { 0 }, target: b"" }, caller, false)
+    }
+
+    /// [`create`](Self::create), and a reference for the caller.
+    pub fn create_retain(
+        &self,
+        parent: Ino,
+        name: &[u8],
+        kind: Kind,
+        mode: u32,
+        rdev: u64,
+        caller: &Caller,
+    ) -> Result<Attr> {
+        if kind == Kind::Symlink {
+            return Err(Errno::INVAL.into());
+        }
+        self.add(parent, name, New { kind, mode, rdev, target: b"" }, caller, true)
+    }
+
+    pub fn symlink(&self, parent: Ino, name: &[u8], target: &[u8], caller: &Caller) -> Result<Attr> {
+        match target.len() {
+            0 => return Err(Errno::NOENT.into()),
+            n if n > SYMLINK_MAX => return Err(Errno::NAMETOOLONG.into()),
+            _ => {}
+        }
+        self.add(parent, name, New { kind: Kind::Symlink, mode: 0o777, rdev: 0, target }, caller, false)
+    }
+
+    #[inline]
+    fn add(&self, parent: Ino, name: &[u8], new: New, caller: &Caller, retain: bool) -> Result<Attr> {
+        check_name(name)?;
+        self.writable()?;
+        let mut op = self.session().begin()?;
+        let (ino, raw) = self.add_in(&mut op, parent, name, &new, caller, retain)?;
+        drop(op);
+        self.tell_entry(parent, name);
+        self.attr(ino, &raw)
+    }
+
+    /// A new inode, in an operation that holds no locks yet.
+    #[inline]
+    fn add_in(
+        &self,
+        op: &mut pram::Op,
+        parent: Ino,
+        name: &[u8],
+        new: &New,
+        caller: &Caller,
+        retain: bool,
+    ) -> Result<(Ino, RawInode)> {
+        let inherited = self.inherit(parent, new, caller)?;
+        let perm = self.perms().intern(op, inherited.perm)?;
+        let (ino, place) = self.inodes.reserve(op, self.table())?;
+        op.lock(&[parent])?;
+        let made = self.link_new(op, parent, name, (ino, place), perm, &inherited, new, caller);
+        match &made {
+            Ok(_) if retain => self.retain(ino, 1),
+            Ok(_) => {}
+            Err(_) => self.inodes.unreserve(self.region(), place)?,
+        }
+        Ok((ino, made?))
+    }
+
+    /// A new directory, in an operation of repair's.
+    pub(crate) fn mkdir_in(&self, op: &mut pram::Op, parent: Ino, name: &[u8], mode: u32) -> Result<Ino> {
+        let new = New { kind: Kind::Directory, mode, rdev: 0, target: b"" };
+        let caller = Caller { checked: true, umask: 0, ..Caller::root() };
+        let made = self.add_in(op, parent, name, &new, &caller, false).map(|(ino, _)| ino);
+        op.unlock();
+        made
+    }
+
+    /// The transaction of a creation, with the parent's lock held.
+    #[allow(clippy::too_many_arguments)]
+    fn link_new(
+        &self,
+        op: &mut pram::Op,
+        parent: Ino,
+        name: &[u8],
+        (ino, place): (Ino, Place),
+        perm: u32,
+        inherited: &Inherited,
+        new: &New,
+        caller: &Caller,
+    ) -> Result<RawInode> {
+        let mut dir = self.dir_node(parent)?;
+        self.permit_entry(&dir, caller)?;
+        if self.find(&dir.raw, name)?.is_some() {
+            return Err(Errno::EXIST.into());
+        }
+        let is_dir = new.kind == Kind::Directory;
+        if is_dir && dir.raw.nlink >= LINK_MAX {
+            return Err(Errno::MLINK.into());
+        }
+        let mut tx = op.tx()?;
+        let raw = self.init_inode(&mut tx, place, perm, inherited, new, parent)?;
+        let mut d = dir.dir();
+        dir::insert(&mut tx, self.hash_key(), &mut d, name, Entry { ino, kind: new.kind as u8 })?;
+        dir.set_dir(&d);
+        dir.touch(crate::Time(raw.ctime));
+        if is_dir {
+            dir.raw.nlink += 1;
+            dir.save(&mut tx)?;
+        } else {
+            dir.save_hot(&mut tx)?;
+        }
+        tx.commit()?;
+        Ok(raw)
+    }
+
+    /// Fills in a reserved inode; it is in use once the transaction commits.
+    fn init_inode(
+        &self,
+        tx: &mut pram::Tx,
+        place: Place,
+        perm: u32,
+        inherited: &Inherited,
+        new: &New,
+        parent: Ino,
+    ) -> Result<RawInode> {
+        let last: RawInode = self.region().read(place.inode)?;
+        let mut raw = fresh(new.kind, perm, last.generation.wrapping_add(1));
+        match new.kind {
+            Kind::Directory => {
+                raw.nlink = 2;
+                raw.extra = parent;
+            }
+            Kind::CharDevice | Kind::BlockDevice => raw.extra = new.rdev,
+            _ => {}
+        }
+        if !new.target.is_empty() {
+            let mut c = super::lookup::content_of(&raw);
+            file::write(tx, &mut c, 0, new.target)?;
+            (raw.content, raw.size, raw.extra) = (c.root, c.size, c.pages);
+        }
+        for (name, value) in [(acl::ACCESS, &inherited.access), (acl::DEFAULT, &inherited.default)] {
+            if let Some(value) = value {
+                xattr::set(tx, &mut raw.xattr, name, value, super::SetXattr::Any)?;
+            }
+        }
+        tx.init(place.inode, &raw)?;
+        tx.set(place.length, &(INODE as u8))?;
+        Ok(raw)
+    }
+
+    /// Owner, group, mode and ACLs of a new inode.
+    #[inline]
+    fn inherit(&self, parent: Ino, new: &New, caller: &Caller) -> Result<Inherited> {
+        let dir = self.snapshot(parent)?;
+        if dir.kind != Kind::Directory as u32 {
+            return Err(Errno::NOTDIR.into());
+        }
+        let above = self.perms().get(self.region(), dir.perm)?;
+        let is_dir = new.kind == Kind::Directory;
+        let gid = if above.mode & SETGID != 0 { above.gid } else { caller.gid };
+        let mut mode = new.mode & 0o7777;
+        if above.mode & SETGID != 0 {
+            if is_dir {
+                mode |= SETGID;
+            } else if mode & 0o2010 == 0o2010 && caller.uid != 0 && !caller.in_group(gid) {
+                mode &= !SETGID;
+            }
+        }
+        let (mut access, mut default) = (None, None);
+        if new.kind != Kind::Symlink {
+            match self.default_acl(parent, &dir)? {
+                Some(acl) => {
+                    let inherited = acl::inherit(&acl, mode)?;
+                    mode = inherited.mode;
+                    access = inherited.access;
+                    default = is_dir.then_some(acl);
+                }
+                None => mode &= !caller.umask | !0o777,
+            }
+        }
+        let mode = (new.kind as u32) << 12 | mode;
+        Ok(Inherited { perm: RawPerm { uid: caller.uid, gid, mode }, access, default })
+    }
+
+    /// May `caller` add and remove entries of `dir`? With its lock held. A removed directory takes none.
+    #[inline(always)]
+    pub(super) fn permit_entry(&self, dir: &Node, caller: &Caller) -> Result<()> {
+        if dir.raw.nlink == 0 {
+            return Err(Errno::NOENT.into());
+        }
+        self.permit(&dir.raw, caller, want::WRITE | want::EXEC)
+    }
+
+    /// A regular file with no name (O_TMPFILE), referenced once by the caller.
+    pub fn tmpfile(&self, parent: Ino, mode: u32, caller: &Caller) -> Result<Attr> {
+        self.writable()?;
+        let new = New { kind: Kind::Regular, mode, rdev: 0, target: b"" };
+        let inherited = self.inherit(parent, &new, caller)?;
+        self.permit(&self.snapshot(parent)?, caller, want::WRITE | want::EXEC)?;
+        let mut op = self.session().begin()?;
+        let perm = self.perms().intern(&mut op, inherited.perm)?;
+        let (ino, place) = self.inodes.reserve(&mut op, self.table())?;
+        self.retain(ino, 1);
+        op.lock(&[ino])?;
+        let made = (|| {
+            let mut tx = op.tx()?;
+            let mut raw = self.init_inode(&mut tx, place, perm, &inherited, &new, parent)?;
+            raw.nlink = 0;
+            tx.init(place.inode, &raw)?;
+            tx.commit()?;
+            Ok(raw)
+        })();
+        if made.is_err() {
+            self.session().release(ino, 1);
+            self.inodes.unreserve(self.region(), place)?;
+        }
+        drop(op);
+        self.attr(ino, &made?)
+    }
+
+    /// A further name for `ino`; also gives a `tmpfile` its first.
+    pub fn link(&self, ino: Ino, parent: Ino, name: &[u8], caller: &Caller) -> Result<Attr> {
+        check_name(name)?;
+        self.writable()?;
+        let mut op = self.session().begin()?;
+        op.lock(&[ino, parent])?;
+        let mut dir = self.dir_node(parent)?;
+        let mut node = self.node(ino)?;
+        if node.is_dir() {
+            return Err(Errno::PERM.into());
+        }
+        self.permit_entry(&dir, caller)?;
+        if self.find(&dir.raw, name)?.is_some() {
+            return Err(Errno::EXIST.into());
+        }
+        if node.raw.nlink >= LINK_MAX {
+            return Err(Errno::MLINK.into());
+        }
+        let time = now();
+        node.raw.nlink += 1;
+        node.raw.ctime = time.0;
+        let mut tx = op.tx()?;
+        let mut d = dir.dir();
+        dir::insert(&mut tx, self.hash_key(), &mut d, name, Entry { ino, kind: node.raw.kind as u8 })?;
+        dir.set_dir(&d);
+        dir.touch(time);
+        dir.save_hot(&mut tx)?;
+        node.save(&mut tx)?;
+        tx.commit()?;
+        drop(op);
+        self.tell_entry(parent, name);
+        self.tell_inode(ino, true);
+        self.attr(ino, &node.raw)
+    }
+}

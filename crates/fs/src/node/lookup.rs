@@ -1,0 +1,274 @@
+//! Names and attributes; reading without locks.
+
+use pram::Tx;
+use rustix::io::Errno;
+
+use super::{want, Fs};
+use crate::attr::{Attr, Caller, Ino, Kind, Time};
+use crate::dir::{self, Dir};
+use crate::error::Result;
+use crate::file::{self, Content};
+use crate::inode::Place;
+use crate::layout::{RawInode, INODE_HOT};
+
+/// An inode as an operation works on it: read once, under its lock, written back once.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Node {
+    pub ino: Ino,
+    pub place: Place,
+    pub raw: RawInode,
+}
+
+impl Node {
+    #[inline(always)]
+    pub fn kind(&self) -> Result<Kind> {
+        self.raw.file_kind()
+    }
+
+    pub fn is_dir(&self) -> bool {
+        self.raw.kind == Kind::Directory as u32
+    }
+
+    /// What `dir` works on; put it back with [`set_dir`](Self::set_dir).
+    #[inline(always)]
+    pub fn dir(&self) -> Dir {
+        Dir { root: self.raw.content, entries: self.raw.size }
+    }
+
+    #[inline(always)]
+    pub fn set_dir(&mut self, d: &Dir) {
+        self.raw.content = d.root;
+        self.raw.size = d.entries;
+    }
+
+    /// What `file` works on; put it back with [`set_content`](Self::set_content).
+    #[inline(always)]
+    pub fn content(&self) -> Content {
+        content_of(&self.raw)
+    }
+
+    #[inline(always)]
+    pub fn set_content(&mut self, c: &Content) {
+        self.raw.content = c.root;
+        self.raw.size = c.size;
+        self.raw.extra = c.pages;
+    }
+
+    #[inline(always)]
+    pub fn touch(&mut self, now: Time) {
+        self.raw.mtime = now.0;
+        self.raw.ctime = now.0;
+    }
+
+    /// Writes back the fields that change with content.
+    #[inline(always)]
+    pub fn save_hot(&self, tx: &mut Tx) -> Result<()> {
+        use zerocopy::IntoBytes;
+        Ok(tx.set_bytes(self.place.inode.raw(), &self.raw.as_bytes()[..INODE_HOT])?)
+    }
+
+    /// Writes back everything.
+    #[inline(always)]
+    pub fn save(&self, tx: &mut Tx) -> Result<()> {
+        Ok(tx.set(self.place.inode, &self.raw)?)
+    }
+}
+
+#[inline(always)]
+pub(crate) fn content_of(raw: &RawInode) -> Content {
+    Content { root: raw.content, size: raw.size, pages: raw.extra }
+}
+
+/// A new inode, now.
+pub(super) fn fresh(kind: Kind, perm: u32, generation: u32) -> RawInode {
+    let now = super::now().0;
+    RawInode {
+        content: 0,
+        size: 0,
+        extra: 0,
+        mtime: now,
+        ctime: now,
+        atime: now,
+        btime: now,
+        xattr: 0,
+        perm,
+        nlink: 1,
+        generation,
+        kind: kind as u32,
+    }
+}
+
+impl Fs {
+    /// The inode as it is at some instant, without its lock. ESTALE if there is none.
+    #[inline(always)]
+    pub(crate) fn snapshot(&self, ino: Ino) -> Result<RawInode> {
+        self.session().read(ino, || match self.table().get(ino)? {
+            Some((_, raw)) => Ok(raw),
+            None => Err(Errno::STALE.into()),
+        })
+    }
+
+    /// The inode, for an operation that holds its lock.
+    #[inline(always)]
+    pub(crate) fn node(&self, ino: Ino) -> Result<Node> {
+        match self.table().get(ino)? {
+            Some((place, raw)) => Ok(Node { ino, place, raw }),
+            None => Err(Errno::STALE.into()),
+        }
+    }
+
+    /// The directory, for an operation that holds its lock and wants to change it.
+    #[inline(always)]
+    pub(super) fn dir_node(&self, ino: Ino) -> Result<Node> {
+        let node = self.node(ino)?;
+        if !node.is_dir() {
+            return Err(Errno::NOTDIR.into());
+        }
+        Ok(node)
+    }
+
+    #[inline(always)]
+    pub(super) fn hash_key(&self) -> u64 {
+        self.super_block().hash_key
+    }
+
+    /// The entry of a directory that the caller holds or reads optimistically.
+    #[inline(always)]
+    pub(super) fn find(&self, d: &RawInode, name: &[u8]) -> Result<Option<dir::Entry>> {
+        let d = Dir { root: d.content, entries: d.size };
+        dir::lookup(self.region(), self.hash_key(), &d, name)
+    }
+
+    /// What the public attributes of an inode are.
+    #[inline(always)]
+    pub(crate) fn attr(&self, ino: Ino, raw: &RawInode) -> Result<Attr> {
+        let perm = self.perms().get(self.region(), raw.perm)?;
+        let kind = raw.file_kind()?;
+        let blocks = match kind {
+            Kind::Regular | Kind::Symlink => file::allocated(self.region(), &content_of(raw))?.div_ceil(512),
+            Kind::Directory => dir::allocated(self.region(), &Dir { root: raw.content, entries: raw.size })?.div_ceil(512),
+            _ => 0,
+        };
+        Ok(Attr {
+            ino,
+            generation: raw.generation,
+            kind,
+            perm: perm.mode & 0o7777,
+            nlink: raw.nlink,
+            uid: perm.uid,
+            gid: perm.gid,
+            rdev: if matches!(kind, Kind::CharDevice | Kind::BlockDevice) { raw.extra } else { 0 },
+            size: if kind == Kind::Directory { blocks * 512 } else { raw.size },
+            blocks,
+            atime: Time(raw.atime),
+            mtime: Time(raw.mtime),
+            ctime: Time(raw.ctime),
+            btime: Time(raw.btime),
+        })
+    }
+
+    /// The entry `name` of directory `parent`. `.` and `..` work.
+    #[inline]
+    pub fn lookup(&self, parent: Ino, name: &[u8], caller: &Caller) -> Result<Attr> {
+        let (ino, raw) = self.lookup_raw(parent, name, caller)?;
+        self.attr(ino, &raw)
+    }
+
+    #[inline]
+    pub(crate) fn lookup_raw(&self, parent: Ino, name: &[u8], caller: &Caller) -> Result<(Ino, RawInode)> {
+        if name.len() > crate::attr::NAME_MAX {
+            return Err(Errno::NAMETOOLONG.into());
+        }
+        self.session().read(parent, || {
+            let Some((_, dir)) = self.table().get(parent)? else { return Err(Errno::STALE.into()) };
+            if dir.kind != Kind::Directory as u32 {
+                return Err(Errno::NOTDIR.into());
+            }
+            self.permit(&dir, caller, want::EXEC)?;
+            let ino = match name {
+                b"." => return Ok((parent, dir)),
+                b".." => dir.extra,
+                _ => self.find(&dir, name)?.ok_or(Errno::NOENT)?.ino,
+            };
+            // Inside the parent's section: the name and the inode belong to one instant.
+            Ok((ino, self.snapshot(ino)?))
+        })
+    }
+
+    /// [`lookup`](Self::lookup), and a reference to what was found, which is of the same instant.
+    pub fn lookup_retain(&self, parent: Ino, name: &[u8], caller: &Caller) -> Result<Attr> {
+        self.retain_found(|| self.lookup(parent, name, caller))
+    }
+
+    /// Takes a reference to what `find` finds; looks again if it went away meanwhile.
+    pub(crate) fn retain_found(&self, find: impl Fn() -> Result<Attr>) -> Result<Attr> {
+        loop {
+            let attr = find()?;
+            self.retain(attr.ino, 1);
+            match self.snapshot(attr.ino) {
+                Ok(raw) if raw.generation == attr.generation && raw.nlink > 0 => return Ok(attr),
+                _ => self.release(attr.ino, 1),
+            }
+        }
+    }
+
+    /// Attributes. Works for unlinked inodes that are still referenced.
+    #[inline]
+    pub fn getattr(&self, ino: Ino) -> Result<Attr> {
+        self.session().read(ino, || match self.table().get(ino)? {
+            Some((_, raw)) => self.attr(ino, &raw),
+            None => Err(Errno::STALE.into()),
+        })
+    }
+
+    /// Fails with EACCES unless `caller` may do `wanted` (rwx bits) to the inode.
+    #[inline(always)]
+    pub(crate) fn permit(&self, raw: &RawInode, caller: &Caller, wanted: u32) -> Result<()> {
+        if caller.checked {
+            return Ok(());
+        }
+        self.permit_slow(raw, caller, wanted)
+    }
+
+    fn permit_slow(&self, raw: &RawInode, caller: &Caller, wanted: u32) -> Result<()> {
+        let perm = self.perms().get(self.region(), raw.perm)?;
+        if caller.uid == 0 {
+            let any_exec = perm.mode & 0o111 != 0 || raw.kind == Kind::Directory as u32;
+            return if wanted & want::EXEC == 0 || any_exec { Ok(()) } else { Err(Errno::ACCESS.into()) };
+        }
+        let granted = match self.access_acl(raw)? {
+            Some(acl) => crate::acl::permits(&acl, caller, perm.uid, perm.gid, wanted),
+            None => {
+                let shift = match () {
+                    _ if caller.uid == perm.uid => 6,
+                    _ if caller.in_group(perm.gid) => 3,
+                    _ => 0,
+                };
+                perm.mode >> shift & wanted == wanted
+            }
+        };
+        if granted {
+            Ok(())
+        } else {
+            Err(Errno::ACCESS.into())
+        }
+    }
+
+    pub fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
+        self.session().read(ino, || {
+            let Some((_, raw)) = self.table().get(ino)? else { return Err(Errno::STALE.into()) };
+            if raw.kind != Kind::Symlink as u32 {
+                return Err(Errno::INVAL.into());
+            }
+            let mut target = vec![0; raw.size.min(crate::attr::SYMLINK_MAX as u64) as usize];
+            let n = file::read(self.region(), &content_of(&raw), 0, &mut target)?;
+            target.truncate(n);
+            Ok(target)
+        })
+    }
+
+    /// May `caller` do `wanted` to `ino`? For `access(2)`.
+    pub fn access(&self, ino: Ino, wanted: u32, caller: &Caller) -> Result<()> {
+        self.permit(&self.snapshot(ino)?, caller, wanted & 7)
+    }
+}

@@ -1,0 +1,298 @@
+//! The API by inode number, which every front end uses.
+//!
+//! Every call is safe from many threads and several processes, is atomic under a crash, and on the
+//! `battery` medium is durable when it returns. Reads take no lock.
+//!
+//! References: an inode whose last name is gone lives on while any attached process holds a reference
+//! ([`Fs::retain`]); a process that dies loses its references.
+//!
+//! | module | responsibility |
+//! | --- | --- |
+//! | `lookup` | names and attributes; reading without locks |
+//! | `create` | new inodes and further names |
+//! | `remove` | unlink, rmdir, references and the end of inodes |
+//! | `rename` | rename, in its three ways |
+//! | `attrs` | setattr |
+//! | `content` | read, write, allocate, seek, copy |
+//! | `readdir` | reading directories |
+//! | `xattrs` | extended attributes and ACLs |
+//! | `watch` | telling processes that cache |
+
+mod attrs;
+mod content;
+mod create;
+mod lookup;
+mod readdir;
+mod remove;
+mod rename;
+mod watch;
+mod xattrs;
+
+use pram::{Off, Session};
+
+use crate::attr::{Caller, Ino, Kind, Time};
+use crate::error::{Error, Result};
+use crate::inode::{self, Allocator, Table};
+use crate::layout::{root, tag, RawInode, RawPerm, Super, SUPER_MAGIC};
+use crate::perm::{self, Perms};
+
+pub(crate) use lookup::Node;
+
+/// An attached pool: one per process and pool; share it by reference or `Arc`.
+pub struct Fs {
+    session: Session,
+    sup: Super,
+    perms: Perms,
+    inodes: Allocator,
+    policy: Policy,
+    stop_watching: std::sync::atomic::AtomicBool,
+}
+
+/// How this process uses the pool.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Policy {
+    pub read_only: bool,
+    pub atime: Atime,
+}
+
+/// When reading updates access times.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Atime {
+    /// If the old one is not younger than the last change, or a day old.
+    #[default]
+    Relative,
+    Never,
+    Always,
+}
+
+/// One entry of a directory, as [`Fs::readdir`] hands it out.
+#[derive(Clone, Copy, Debug)]
+pub struct DirEntry<'a> {
+    pub ino: Ino,
+    pub kind: Kind,
+    pub name: &'a [u8],
+    /// Where to go on after this entry; stays valid while the table grows, shrinks or splits.
+    pub cookie: u64,
+}
+
+/// How [`Fs::rename`] treats an existing target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rename {
+    /// Replace it, atomically.
+    Replace,
+    /// Fail with EEXIST.
+    NoReplace,
+    /// Exchange the two names.
+    Exchange,
+}
+
+/// Where [`Fs::write`] writes and what else it does.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct WriteFlags {
+    /// At the end of the file, whatever the offset says (O_APPEND), atomically.
+    pub append: bool,
+    /// Clear set-id bits (the caller lacks CAP_FSETID).
+    pub kill_suidgid: bool,
+}
+
+/// The modes of `fallocate(2)`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fallocate {
+    Allocate { keep_size: bool },
+    PunchHole,
+    ZeroRange { keep_size: bool },
+    CollapseRange,
+    InsertRange,
+}
+
+/// `SEEK_DATA` or `SEEK_HOLE`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seek {
+    Data,
+    Hole,
+}
+
+/// How [`Fs::setxattr`] treats what is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetXattr {
+    Any,
+    /// XATTR_CREATE: EEXIST if it exists.
+    Create,
+    /// XATTR_REPLACE: ENODATA if it does not.
+    Replace,
+}
+
+/// Sizes of the pool, in the units of `statfs`.
+#[derive(Clone, Copy, Debug)]
+pub struct StatFs {
+    /// Bytes per block of the counts below (4096).
+    pub block_size: u32,
+    pub blocks: u64,
+    pub free_blocks: u64,
+    pub inodes: u64,
+    pub free_inodes: u64,
+    /// Longest name, bytes.
+    pub name_max: u32,
+}
+
+/// Something another process changed that a front end may have cached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Attributes, and content unless `attr_only`.
+    Inode { ino: Ino, attr_only: bool },
+    /// The binding of a name in a directory, negative ones included.
+    Entry { parent: Ino, name: Vec<u8> },
+    /// Everything (events were lost).
+    All,
+}
+
+impl Fs {
+    /// Makes an empty file system in a freshly formatted region. `root`: owner, group and mode of `/`.
+    pub fn format(session: &Session, root: (u32, u32, u32), hash_key: u64) -> Result<()> {
+        let mut op = session.begin()?;
+        let inodes = inode::format(&mut op)?;
+        let perms = perm::format(&mut op)?;
+        let sup = Super { magic: SUPER_MAGIC, inodes, perms, hash_key };
+        let table = inode::table(session.region(), &sup);
+        let (uid, gid, mode) = root;
+        let perm = RawPerm { uid, gid, mode: (Kind::Directory as u32) << 12 | mode & 0o7777 };
+        let perm = Perms::new(perms).intern(&mut op, perm)?;
+        let alloc = Allocator::new(1);
+        let (ino, place) = alloc.reserve(&mut op, table)?;
+        if ino != crate::ROOT {
+            return Err(Error::Corrupt("the region is not empty".into()));
+        }
+        let mut tx = op.tx()?;
+        let mut raw = lookup::fresh(Kind::Directory, perm, 1);
+        raw.nlink = 2;
+        raw.extra = crate::ROOT;
+        tx.init(place.inode, &raw)?;
+        tx.set(place.length, &(crate::layout::INODE as u8))?;
+        let block = tx.alloc(tag::SUPER, size_of::<Super>() as u64)?;
+        tx.init(Off::new(block.off), &sup)?;
+        tx.set(session.region().root(root::SUPER), &block.off)?;
+        Ok(tx.commit()?)
+    }
+
+    /// The file system in the region that `session` is attached to.
+    pub fn over(session: Session, policy: Policy) -> Result<Fs> {
+        let region = session.region();
+        let at = region.load(region.root(root::SUPER))?;
+        if at == 0 {
+            return Err(Error::Pool("the region holds no file system: its format was interrupted; format it again".into()));
+        }
+        region.resolve(at, tag::SUPER)?;
+        let sup: Super = region.read(Off::new(at))?;
+        if sup.magic != SUPER_MAGIC {
+            return Err(Error::Corrupt("the superblock is not one".into()));
+        }
+        region.resolve(sup.inodes.raw(), tag::INODE_TABLE)?;
+        region.resolve(sup.perms.raw(), tag::PERM)?;
+        let inodes = Allocator::new(region.geo.slots as u32);
+        let stop_watching = std::sync::atomic::AtomicBool::new(false);
+        Ok(Fs { perms: Perms::new(sup.perms), sup, inodes, session, policy, stop_watching })
+    }
+
+    /// The attachment below.
+    pub fn session(&self) -> &Session {
+        &self.session
+    }
+
+    #[inline(always)]
+    pub(crate) fn region(&self) -> &pram::Region {
+        self.session.region()
+    }
+
+    #[inline(always)]
+    pub(crate) fn table(&self) -> Table<'_> {
+        inode::table(self.session.region(), &self.sup)
+    }
+
+    pub(crate) fn perms(&self) -> &Perms {
+        &self.perms
+    }
+
+    pub(crate) fn super_block(&self) -> &Super {
+        &self.sup
+    }
+
+    #[inline(always)]
+    fn writable(&self) -> Result<()> {
+        if self.policy.read_only {
+            return Err(rustix::io::Errno::ROFS.into());
+        }
+        Ok(())
+    }
+
+    /// Sizes of the pool. Free space is what whole free segments hold.
+    pub fn statfs(&self) -> StatFs {
+        let block_size = 4096;
+        let geo = &self.region().geo;
+        let bytes = geo.segments * pram::SEGMENT;
+        let free = self.session.runtime().free_segments() * pram::SEGMENT;
+        StatFs {
+            block_size,
+            blocks: bytes / u64::from(block_size),
+            free_blocks: free / u64::from(block_size),
+            inodes: inode::max_inodes(geo.size),
+            free_inodes: free / (crate::layout::INODE + 1),
+            name_max: crate::attr::NAME_MAX as u32,
+        }
+    }
+
+    /// Waits until everything that returned before is durable (at once on `battery`).
+    pub fn sync(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Waits until `ino` is durable.
+    pub fn fsync(&self, _ino: Ino, _data_only: bool) -> Result<()> {
+        Ok(())
+    }
+
+    /// Is everything durable when the call that made it returns, so that `fsync` has nothing to wait for?
+    pub fn durable_at_return(&self) -> bool {
+        true
+    }
+}
+
+/// The time that goes into inodes: the kernel's, at the resolution of its tick, as its file systems use it.
+#[inline(always)]
+pub(crate) fn now() -> Time {
+    let t = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+    Time(t.tv_sec.wrapping_mul(1_000_000_000).wrapping_add(t.tv_nsec))
+}
+
+/// Is `name` one that an entry may have?
+#[inline(always)]
+fn check_name(name: &[u8]) -> Result<()> {
+    use rustix::io::Errno;
+    match name {
+        b"" => Err(Errno::NOENT.into()),
+        b"." | b".." => Err(Errno::INVAL.into()),
+        n if n.len() > crate::attr::NAME_MAX => Err(Errno::NAMETOOLONG.into()),
+        n if n.iter().any(|b| *b == b'/' || *b == 0) => Err(Errno::INVAL.into()),
+        _ => Ok(()),
+    }
+}
+
+/// The numeric bits of an access check.
+pub(crate) mod want {
+    pub const READ: u32 = 4;
+    pub const WRITE: u32 = 2;
+    pub const EXEC: u32 = 1;
+}
+
+impl Caller<'_> {
+    /// Is the caller in this group?
+    pub fn in_group(&self, gid: u32) -> bool {
+        self.gid == gid || self.groups.contains(&gid)
+    }
+}
+
+impl RawInode {
+    #[inline(always)]
+    pub(crate) fn file_kind(&self) -> Result<Kind> {
+        Kind::from_type(self.kind as u8).ok_or_else(|| Error::Corrupt("an inode has no type".into()))
+    }
+}

@@ -1,0 +1,255 @@
+//! Rename, in its three ways. One transaction whatever happens: the new name never shows old or missing
+//! content, and a crash leaves the one state or the other.
+
+use pram::Op;
+use rustix::io::Errno;
+
+use super::{check_name, now, want, Fs, Node, Rename};
+use crate::attr::{Caller, Ino, LINK_MAX};
+use crate::dir::{self, Entry};
+use crate::error::Result;
+use crate::layout::MAX_INODES;
+use crate::ROOT;
+
+/// The lock that orders moves of directories between directories: a key beyond all inode numbers. Without
+/// it two of them could tie a cycle.
+const MOVE_KEY: u64 = MAX_INODES + 2;
+
+/// Longest chain of parents followed: more than any path has, so that a damaged pool cannot hang us.
+const DEPTH: usize = 1 << 20;
+
+/// Everything that a rename works on, locked.
+struct Parts {
+    from: Node,
+    /// `None`: the same directory as `from`.
+    to: Option<Node>,
+    src: Node,
+    dst: Option<Node>,
+}
+
+impl Fs {
+    pub fn rename(&self, from: (Ino, &[u8]), to: (Ino, &[u8]), how: Rename, caller: &Caller) -> Result<()> {
+        check_name_for_rename(from.1)?;
+        check_name_for_rename(to.1)?;
+        check_name(from.1)?;
+        check_name(to.1)?;
+        self.writable()?;
+        let mut op = self.session().begin()?;
+        let parts = self.lock_rename(&mut op, from, to)?;
+        let touched = [Some(parts.src.ino), parts.dst.as_ref().map(|d| d.ino)];
+        match (how, &parts.dst) {
+            (Rename::NoReplace, Some(_)) => return Err(Errno::EXIST.into()),
+            (Rename::Exchange, None) => return Err(Errno::NOENT.into()),
+            (_, Some(dst)) if dst.ino == parts.src.ino => return Ok(()),
+            _ => {}
+        }
+        self.permit_rename(&parts, how, caller)?;
+        match how {
+            Rename::Exchange => self.exchange(&mut op, parts, from.1, to.1)?,
+            _ => self.replace(&mut op, parts, from.1, to.1)?,
+        }
+        drop(op);
+        self.tell_entry(from.0, from.1);
+        self.tell_entry(to.0, to.1);
+        for ino in touched.into_iter().flatten() {
+            self.tell_inode(ino, true);
+        }
+        Ok(())
+    }
+
+    /// Locks both directories and what the names name, as they are at one instant.
+    fn lock_rename(&self, op: &mut Op, from: (Ino, &[u8]), to: (Ino, &[u8])) -> Result<Parts> {
+        loop {
+            let peek = |(dir, name): (Ino, &[u8])| -> Result<Option<Ino>> {
+                self.session().read(dir, || {
+                    let Some((_, raw)) = self.table().get(dir)? else { return Err(Errno::STALE.into()) };
+                    if raw.kind != crate::Kind::Directory as u32 {
+                        return Err(Errno::NOTDIR.into());
+                    }
+                    Ok(self.find(&raw, name)?.map(|e| e.ino))
+                })
+            };
+            let src = peek(from)?.ok_or(Errno::NOENT)?;
+            let dst = peek(to)?;
+            let is_dir = |ino| -> Result<bool> { Ok(self.snapshot(ino)?.kind == crate::Kind::Directory as u32) };
+            let moves_dir = from.0 != to.0
+                && (is_dir(src).unwrap_or(true) || dst.is_some_and(|d| is_dir(d).unwrap_or(true)));
+            let mut keys: smallvec::SmallVec<[u64; 8]> = smallvec::smallvec![from.0, to.0, src];
+            keys.extend(dst);
+            if moves_dir {
+                keys.push(MOVE_KEY);
+            }
+            op.lock(&keys)?;
+            if let Some(parts) = self.still(from, to, src, dst, moves_dir)? {
+                return Ok(parts);
+            }
+            op.unlock();
+        }
+    }
+
+    /// With the locks held: is everything as it was when they were chosen?
+    fn still(
+        &self,
+        from: (Ino, &[u8]),
+        to: (Ino, &[u8]),
+        src: Ino,
+        dst: Option<Ino>,
+        moves_dir: bool,
+    ) -> Result<Option<Parts>> {
+        let f = self.dir_node(from.0)?;
+        let t = if from.0 == to.0 { None } else { Some(self.dir_node(to.0)?) };
+        let found_src = self.find(&f.raw, from.1)?.map(|e| e.ino);
+        let found_dst = self.find(&t.as_ref().unwrap_or(&f).raw, to.1)?.map(|e| e.ino);
+        if found_src != Some(src) || found_dst != dst {
+            return Ok(None);
+        }
+        let parts = Parts { from: f, to: t, src: self.node(src)?, dst: dst.map(|d| self.node(d)).transpose()? };
+        let crosses = parts.to.is_some() && (parts.src.is_dir() || parts.dst.as_ref().is_some_and(Node::is_dir));
+        Ok((moves_dir || !crosses).then_some(parts))
+    }
+
+    fn permit_rename(&self, p: &Parts, how: Rename, caller: &Caller) -> Result<()> {
+        let to = p.to.as_ref().unwrap_or(&p.from);
+        self.permit_removal(&p.from, &p.src, caller)?;
+        self.permit_entry(to, caller)?;
+        if let Some(dst) = &p.dst {
+            self.permit_removal(to, dst, caller)?;
+        }
+        if p.to.is_some() {
+            // `..` of a directory that moves changes.
+            for node in [Some(&p.src), p.dst.as_ref().filter(|_| how == Rename::Exchange)].into_iter().flatten() {
+                if node.is_dir() {
+                    self.permit(&node.raw, caller, want::WRITE)?;
+                }
+            }
+        }
+        if p.src.is_dir() && self.is_below(to.ino, p.src.ino)? {
+            return Err(Errno::INVAL.into());
+        }
+        match &p.dst {
+            Some(dst) if how == Rename::Exchange => {
+                if dst.is_dir() && self.is_below(p.from.ino, dst.ino)? {
+                    return Err(Errno::INVAL.into());
+                }
+            }
+            Some(dst) => match (p.src.is_dir(), dst.is_dir()) {
+                (true, false) => return Err(Errno::NOTDIR.into()),
+                (false, true) => return Err(Errno::ISDIR.into()),
+                (true, true) if dst.raw.size > 0 => return Err(Errno::NOTEMPTY.into()),
+                _ => {}
+            },
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// Is `ino` the directory `above`, or below it? Parents cannot change meanwhile where it matters.
+    fn is_below(&self, ino: Ino, above: Ino) -> Result<bool> {
+        let mut at = ino;
+        for _ in 0..DEPTH {
+            if at == above {
+                return Ok(true);
+            }
+            if at == ROOT {
+                return Ok(false);
+            }
+            // Plain reads: we may hold the lock of any of these ourselves.
+            at = match self.table().get(at)? {
+                Some((_, raw)) => raw.extra,
+                None => return Ok(false),
+            };
+        }
+        Err(crate::Error::Corrupt(format!("the parents of directory {ino} do not end at the root")))
+    }
+
+    fn replace(&self, op: &mut Op, mut p: Parts, old: &[u8], new: &[u8]) -> Result<()> {
+        let time = now();
+        let key = self.hash_key();
+        let entry = Entry { ino: p.src.ino, kind: p.src.raw.kind as u8 };
+        let moved_dir = p.src.is_dir() && p.to.is_some();
+        if moved_dir && p.dst.is_none() && p.to.as_ref().is_some_and(|t| t.raw.nlink >= LINK_MAX) {
+            return Err(Errno::MLINK.into());
+        }
+        let mut tx = op.tx()?;
+        let to = p.to.as_mut().unwrap_or(&mut p.from);
+        let mut d = to.dir();
+        match &p.dst {
+            Some(_) => {
+                dir::replace(&mut tx, key, &d, new, entry)?;
+            }
+            None => dir::insert(&mut tx, key, &mut d, new, entry)?,
+        }
+        to.set_dir(&d);
+        to.touch(time);
+        if moved_dir {
+            to.raw.nlink += 1;
+        }
+        if p.dst.as_ref().is_some_and(Node::is_dir) {
+            to.raw.nlink = to.raw.nlink.saturating_sub(1);
+        }
+        let mut d = p.from.dir();
+        dir::remove(&mut tx, key, &mut d, old)?;
+        p.from.set_dir(&d);
+        p.from.touch(time);
+        if moved_dir {
+            p.from.raw.nlink = p.from.raw.nlink.saturating_sub(1);
+            p.src.raw.extra = p.to.as_ref().map_or(p.from.ino, |t| t.ino);
+        }
+        p.src.raw.ctime = time.0;
+        p.src.save(&mut tx)?;
+        p.from.save(&mut tx)?;
+        if let Some(to) = &p.to {
+            to.save(&mut tx)?;
+        }
+        let mut ended = None;
+        if let Some(mut dst) = p.dst {
+            dst.raw.ctime = time.0;
+            if self.drop_name(&mut tx, &mut dst)? {
+                ended = Some(dst);
+            }
+        }
+        tx.commit()?;
+        if let Some(dst) = ended {
+            self.inodes.free(op, dst.ino, dst.place)?;
+        }
+        Ok(())
+    }
+
+    fn exchange(&self, op: &mut Op, mut p: Parts, old: &[u8], new: &[u8]) -> Result<()> {
+        let time = now();
+        let key = self.hash_key();
+        let Some(mut dst) = p.dst else { return Err(Errno::NOENT.into()) };
+        let mut tx = op.tx()?;
+        let to = p.to.as_mut().unwrap_or(&mut p.from);
+        dir::replace(&mut tx, key, &to.dir(), new, Entry { ino: p.src.ino, kind: p.src.raw.kind as u8 })?;
+        to.touch(time);
+        dir::replace(&mut tx, key, &p.from.dir(), old, Entry { ino: dst.ino, kind: dst.raw.kind as u8 })?;
+        p.from.touch(time);
+        if let Some(to) = &mut p.to {
+            if p.src.is_dir() {
+                p.src.raw.extra = to.ino;
+                to.raw.nlink += 1;
+                p.from.raw.nlink = p.from.raw.nlink.saturating_sub(1);
+            }
+            if dst.is_dir() {
+                dst.raw.extra = p.from.ino;
+                p.from.raw.nlink += 1;
+                to.raw.nlink = to.raw.nlink.saturating_sub(1);
+            }
+            to.save(&mut tx)?;
+        }
+        p.from.save(&mut tx)?;
+        p.src.raw.ctime = time.0;
+        dst.raw.ctime = time.0;
+        p.src.save(&mut tx)?;
+        dst.save(&mut tx)?;
+        Ok(tx.commit()?)
+    }
+}
+
+fn check_name_for_rename(name: &[u8]) -> Result<()> {
+    if matches!(name, b"." | b"..") {
+        return Err(Errno::BUSY.into());
+    }
+    Ok(())
+}

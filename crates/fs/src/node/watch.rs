@@ -1,0 +1,69 @@
+//! Telling processes that cache: a mount's kernel keeps names, attributes and pages.
+
+use std::sync::atomic::Ordering;
+
+use pram::events::{Event, Seen};
+
+use super::{Change, Fs};
+use crate::attr::Ino;
+use crate::error::Result;
+
+const ENTRY: u64 = 1;
+const ATTRIBUTES: u64 = 2;
+const CONTENT: u64 = 3;
+
+impl Fs {
+    /// The binding of `name` in `parent` has changed. Call it without locks.
+    #[inline(always)]
+    pub(super) fn tell_entry(&self, parent: Ino, name: &[u8]) {
+        if self.session().is_watched() && self.session().watchers_of(parent) {
+            self.tell(Event { kind: ENTRY, key: parent, payload: name.to_vec() });
+            self.tell(Event { kind: ATTRIBUTES, key: parent, payload: Vec::new() });
+        }
+    }
+
+    /// An inode has changed. Call it without locks.
+    #[inline(always)]
+    pub(super) fn tell_inode(&self, ino: Ino, attr_only: bool) {
+        if self.session().is_watched() && self.session().watchers_of(ino) {
+            self.tell(Event { kind: if attr_only { ATTRIBUTES } else { CONTENT }, key: ino, payload: Vec::new() });
+        }
+    }
+
+    #[cold]
+    fn tell(&self, event: Event) {
+        if let Err(e) = self.session().publish(&event) {
+            tracing::error!("telling other processes of a change: {e}");
+        }
+    }
+
+    /// Declares that this process caches what it looked up, and receives what others change: `f` is called
+    /// for each change of an inode this process holds references to (or of an entry of such a directory),
+    /// before the call that made the change returns to its caller. Returns when [`Fs::stop_watching`] is
+    /// called; meant for a thread of its own.
+    pub fn watch(&self, f: &mut dyn FnMut(Change)) -> Result<()> {
+        self.session().start_watching();
+        let mut acted = false;
+        while !self.stop_watching.load(Ordering::Acquire) {
+            let seen = self.session().next_event(acted)?;
+            acted = !matches!(seen, Seen::Idle);
+            match seen {
+                Seen::Idle => {}
+                Seen::Lost => f(Change::All),
+                Seen::Event(e) => match e.kind {
+                    ENTRY => f(Change::Entry { parent: e.key, name: e.payload }),
+                    ATTRIBUTES => f(Change::Inode { ino: e.key, attr_only: true }),
+                    CONTENT => f(Change::Inode { ino: e.key, attr_only: false }),
+                    _ => f(Change::All),
+                },
+            }
+        }
+        self.session().stop_watching();
+        Ok(())
+    }
+
+    /// Ends [`Fs::watch`].
+    pub fn stop_watching(&self) {
+        self.stop_watching.store(true, Ordering::Release);
+    }
+}
