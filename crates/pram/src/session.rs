@@ -248,6 +248,15 @@ impl Session {
         Ok(reaped)
     }
 
+    /// Takes the role of the one process that does background work; held until this process detaches or
+    /// dies. False if another process has it.
+    pub fn try_keeper(&self) -> bool {
+        match &self.shared {
+            Some(shared) => byte_lock::acquire(&shared.file, SESSIONS).unwrap_or(false),
+            None => true,
+        }
+    }
+
     // Freezing.
 
     /// Waits until no operation is under way and keeps new ones waiting: everything stands still.
@@ -329,6 +338,16 @@ impl Drop for Session {
         let _ = byte_lock::release(&shared.file, me);
         unlock_file(&shared.file);
     }
+}
+
+/// Does any process work on the region in `file`?
+pub fn in_use(file: &OwnedFd) -> Result<bool> {
+    for n in 0..SESSIONS {
+        if byte_lock::is_held(file, n).map_err(Error::host("looking for attached processes"))? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Undoes what was open, finds the free segments. With nobody else attached.

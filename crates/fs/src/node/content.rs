@@ -5,7 +5,7 @@ use rustix::io::Errno;
 use super::{now, Atime, Fallocate, Fs, Node, Seek, WriteFlags};
 use crate::attr::{Attr, Ino, Kind, Time};
 use crate::error::Result;
-use crate::file::{self, Content};
+use crate::file;
 use crate::layout::RawInode;
 
 /// Access times older than this are updated by any read.
@@ -19,7 +19,7 @@ impl Fs {
     /// pool's policy (relatime by default) says.
     #[inline]
     pub fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        let (n, raw) = self.session().read(ino, || {
+        let (n, raw) = self.session().read(ino, || -> Result<_> {
             let Some((_, raw)) = self.table().get(ino)? else { return Err(Errno::STALE.into()) };
             check_regular(&raw)?;
             let n = file::read(self.region(), &super::lookup::content_of(&raw), offset, buf)?;
@@ -191,16 +191,6 @@ impl Fs {
         }
         Ok(done)
     }
-
-    /// Bytes that the content of a file occupies and how it is laid out, for reports.
-    pub fn occupied(&self, ino: Ino) -> Result<u64> {
-        let raw = self.snapshot(ino)?;
-        file::allocated(self.region(), &content_of(&raw))
-    }
-}
-
-fn content_of(raw: &RawInode) -> Content {
-    super::lookup::content_of(raw)
 }
 
 #[inline(always)]

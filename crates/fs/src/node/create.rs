@@ -239,7 +239,7 @@ impl Fs {
         let (ino, place) = self.inodes.reserve(&mut op, self.table())?;
         self.retain(ino, 1);
         op.lock(&[ino])?;
-        let made = (|| {
+        let made = (|| -> Result<_> {
             let mut tx = op.tx()?;
             let mut raw = self.init_inode(&mut tx, place, perm, &inherited, &new, parent)?;
             raw.nlink = 0;

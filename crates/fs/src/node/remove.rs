@@ -72,7 +72,7 @@ impl Fs {
     /// Locks a directory and the inode that `name` names in it.
     pub(super) fn lock_entry(&self, op: &mut Op, parent: Ino, name: &[u8]) -> Result<(Node, Node)> {
         loop {
-            let guess = self.session().read(parent, || {
+            let guess = self.session().read(parent, || -> Result<_> {
                 let Some((_, raw)) = self.table().get(parent)? else { return Err(Errno::STALE.into()) };
                 if raw.kind != Kind::Directory as u32 {
                     return Err(Errno::NOTDIR.into());

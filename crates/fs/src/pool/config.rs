@@ -1,0 +1,114 @@
+//! `pool.toml`: what a pool directory says of itself.
+
+use std::fs;
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+
+use super::MediumKind;
+use crate::error::{Error, Result};
+
+pub const FILE: &str = "pool.toml";
+pub const DEFAULT_NVRAM: &str = "nvram";
+pub const VERSION: u32 = 1;
+
+/// The content of `pool.toml`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// Version of this file.
+    pub version: u32,
+    /// Of the pool; its media carry it too.
+    pub uuid: String,
+    pub medium: MediumKind,
+    /// The region's file or device, relative to the pool directory or absolute.
+    pub nvram: PathBuf,
+}
+
+impl Config {
+    /// The pool's configuration, `None` if there is no pool at `dir`.
+    pub fn read(dir: &Path) -> Result<Option<Config>> {
+        let path = dir.join(FILE);
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(None),
+            Err(e) if e.kind() == ErrorKind::InvalidData => return Err(damaged(&path, &"it is not text")),
+            Err(e) => return Err(host(&path, &e)),
+        };
+        let config: Config = toml::from_str(&text).map_err(|e| damaged(&path, &e.message()))?;
+        if config.version != VERSION {
+            return Err(Error::Pool(format!(
+                "{} has version {}, this program reads version {VERSION}",
+                path.display(),
+                config.version
+            )));
+        }
+        config.uuid_bytes()?;
+        Ok(Some(config))
+    }
+
+    /// The same for a pool that should be there.
+    pub fn load(dir: &Path) -> Result<Config> {
+        Config::read(dir)?.ok_or_else(|| {
+            Error::Pool(format!("there is no pool at {0}; make one with `conquest format {0}`", dir.display()))
+        })
+    }
+
+    /// Replaces `pool.toml`, atomically and durably.
+    pub fn write(&self, dir: &Path) -> Result<()> {
+        let text = toml::to_string(self).map_err(|e| Error::Pool(e.to_string()))?;
+        let (path, new) = (dir.join(FILE), dir.join(".pool.toml.new"));
+        let written = (|| {
+            let mut file = fs::File::create(&new)?;
+            file.write_all(b"# Conquest pool; see `conquest status`.\n")?;
+            file.write_all(text.as_bytes())?;
+            file.sync_all()?;
+            fs::rename(&new, &path)?;
+            fs::File::open(dir)?.sync_all()
+        })();
+        written.map_err(|e| host(&path, &e))
+    }
+
+    /// From here on there is no pool.
+    pub fn remove(dir: &Path) -> Result<()> {
+        match fs::remove_file(dir.join(FILE)) {
+            Err(e) if e.kind() != ErrorKind::NotFound => Err(host(&dir.join(FILE), &e)),
+            _ => Ok(()),
+        }
+    }
+
+    pub fn nvram_path(&self, dir: &Path) -> PathBuf {
+        dir.join(&self.nvram)
+    }
+
+    pub fn uuid_bytes(&self) -> Result<[u8; 16]> {
+        let digits: Vec<u8> = self.uuid.bytes().filter(|b| *b != b'-').collect();
+        let bad = || Error::Pool(format!("`{}` in {FILE} is not a UUID", self.uuid));
+        if digits.len() != 32 {
+            return Err(bad());
+        }
+        let mut bytes = [0; 16];
+        for (i, pair) in digits.chunks(2).enumerate() {
+            let text = std::str::from_utf8(pair).map_err(|_| bad())?;
+            bytes[i] = u8::from_str_radix(text, 16).map_err(|_| bad())?;
+        }
+        Ok(bytes)
+    }
+}
+
+/// A UUID as text.
+pub fn uuid_text(bytes: &[u8; 16]) -> String {
+    let hex: Vec<String> = bytes.iter().map(|b| format!("{b:02x}")).collect();
+    [&hex[0..4], &hex[4..6], &hex[6..8], &hex[8..10], &hex[10..16]].map(|part| part.concat()).join("-")
+}
+
+fn damaged(path: &Path, why: &dyn std::fmt::Display) -> Error {
+    Error::Pool(format!("{} is damaged: {why}; mend it by hand or restore the pool from an image", path.display()))
+}
+
+pub(super) fn host(path: &Path, e: &std::io::Error) -> Error {
+    let errno = e.raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error);
+    Error::Host { what: path.display().to_string(), errno }
+}

@@ -1,0 +1,225 @@
+//! A pool directory: `pool.toml` names the media; the region lies beside it or where it says.
+//!
+//! | module | responsibility |
+//! | --- | --- |
+//! | this | opening and closing |
+//! | [`config`] | `pool.toml` |
+//! | [`media`] | making and finding the region's file |
+//! | [`status`] | the facts that `conquest status` prints |
+//! | [`keeper`] | background work |
+
+pub mod config;
+mod keeper;
+mod media;
+mod status;
+
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use pram::session::Attach;
+use pram::{Region, Session};
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+use crate::inode::max_inodes;
+use crate::layout;
+use crate::node::{Atime, Fs, Policy};
+use config::Config;
+use keeper::Keeper;
+
+pub use status::{HeapStatus, SessionStatus, Status};
+
+/// Where runtime segments lie: memory that every process sees and no reboot keeps.
+const RUNTIME_DIR: &str = "/dev/shm";
+
+/// What a session says of itself: its role.
+pub(crate) mod role {
+    pub const API: u64 = 0;
+    pub const MOUNT_DEV: u64 = 1;
+    pub const MOUNT_URING: u64 = 2;
+}
+
+/// What keeps the persistent RAM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MediumKind {
+    /// RAM that the platform keeps: stores are durable when visible.
+    Battery,
+}
+
+/// How to make a pool.
+#[derive(Clone, Debug)]
+pub struct FormatOptions {
+    /// Bytes of persistent RAM; 0: the size of the file or device at `nvram`.
+    pub size: u64,
+    /// The region's file; `None`: `nvram` in the pool directory.
+    pub nvram: Option<PathBuf>,
+    pub medium: MediumKind,
+    /// Destroy a pool that is there.
+    pub force: bool,
+    /// Mode, owner and group of the root directory.
+    pub root_mode: u32,
+    pub root_owner: (u32, u32),
+}
+
+/// How to open a pool.
+#[derive(Clone, Debug, Default)]
+pub struct OpenOptions {
+    pub read_only: bool,
+    /// Never update access times.
+    pub noatime: bool,
+    /// Update access times on every read.
+    pub strictatime: bool,
+    /// This process is a mount: it caches, and is listed as one in the status.
+    pub mount: Option<MountInfo>,
+}
+
+/// What `status` says of a mount.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MountInfo {
+    /// True: io_uring, false: /dev/fuse.
+    pub uring: bool,
+    pub mountpoint: PathBuf,
+}
+
+/// An open pool: derefs to [`Fs`]. Dropping it detaches this process.
+pub struct Pool {
+    // Declared first: it stops before the process detaches.
+    _keeper: Option<Keeper>,
+    fs: Arc<Fs>,
+    dir: PathBuf,
+    config: Config,
+}
+
+impl Pool {
+    /// Makes an empty pool at `dir`. `pool.toml` is written last: an interrupted format leaves no pool.
+    pub fn format(dir: &Path, how: &FormatOptions) -> Result<()> {
+        media::make_dir(dir)?;
+        let config = Config {
+            version: config::VERSION,
+            uuid: media::random_uuid()?,
+            medium: how.medium,
+            nvram: how.nvram.clone().unwrap_or_else(|| config::DEFAULT_NVRAM.into()),
+        };
+        let old = match Config::read(dir) {
+            Ok(Some(_)) if !how.force => {
+                return Err(Error::Pool(format!(
+                    "{} holds a pool already; mount it with `conquest mount {} DIR`, or destroy it with `conquest format --force`",
+                    dir.display(),
+                    dir.display()
+                )));
+            }
+            Ok(old) => old,
+            Err(e) if !how.force => return Err(e),
+            Err(_) => None,
+        };
+        let path = config.nvram_path(dir);
+        if let Some(old) = old {
+            media::refuse_in_use(&old.nvram_path(dir))?;
+        }
+        let made = media::make(&path, how.size, how.force)?;
+        Config::remove(dir)?;
+        let region = media::format_region(&made, config.uuid_bytes()?, layout::VERSION)?;
+        let session = Session::private(region, max_inodes(made.size))?;
+        let (uid, gid) = how.root_owner;
+        Fs::format(&session, (uid, gid, how.root_mode), media::random_key()?)?;
+        drop(session);
+        config.write(dir)
+    }
+
+    /// Opens the pool at `dir`. What a crash left open is undone first; leaks are swept in the background.
+    pub fn open(dir: &Path, how: &OpenOptions) -> Result<Pool> {
+        let config = Config::load(dir)?;
+        let path = config.nvram_path(dir);
+        let (region, file) = media::open_region(&path, dir)?;
+        if region.info.uuid != config.uuid_bytes()? {
+            return Err(Error::Pool(format!(
+                "{} belongs to another pool than {} says; put the right region back, or restore one from an image",
+                path.display(),
+                dir.join(config::FILE).display()
+            )));
+        }
+        if region.info.app_version != layout::VERSION {
+            return Err(Error::Pool(format!(
+                "the pool has file system version {}, this program reads version {}",
+                region.info.app_version,
+                layout::VERSION
+            )));
+        }
+        let fs = Arc::new(attach(region, file, how)?);
+        let keeper = if how.read_only { None } else { Some(Keeper::start(&fs)?) };
+        Ok(Pool { _keeper: keeper, fs, dir: dir.into(), config })
+    }
+
+    /// Is there a pool at `dir` (a `pool.toml`)?
+    pub fn exists(dir: &Path) -> bool {
+        dir.join(config::FILE).exists()
+    }
+
+    /// The pool directory.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Writes a checksummed image of the region to `file`, consistent as of one instant, also while others
+    /// work (they wait). `progress(done, total)` in bytes.
+    pub fn save(&self, file: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
+        pram::image::save(self.fs.session(), file, progress)?;
+        Ok(())
+    }
+
+    /// Makes the pool at `dir` from an image; refuses to overwrite a pool without `force`. An interrupted
+    /// restore leaves what was there and can be repeated.
+    pub fn restore(dir: &Path, file: &Path, force: bool, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
+        media::make_dir(dir)?;
+        let old = match Config::read(dir) {
+            Err(e) if !force => return Err(e),
+            read => read.ok().flatten(),
+        };
+        let path = match &old {
+            Some(c) => c.nvram_path(dir),
+            None => dir.join(config::DEFAULT_NVRAM),
+        };
+        if path.exists() {
+            if !force {
+                return Err(Error::Pool(format!(
+                    "{} exists; overwrite it with `conquest restore --force`",
+                    path.display()
+                )));
+            }
+            media::refuse_in_use(&path)?;
+        }
+        let info = pram::image::restore(file, &path, progress)?;
+        let config = Config {
+            version: config::VERSION,
+            uuid: config::uuid_text(&info.uuid),
+            medium: old.as_ref().map_or(MediumKind::Battery, |c| c.medium),
+            nvram: old.map_or_else(|| config::DEFAULT_NVRAM.into(), |c| c.nvram),
+        };
+        config.write(dir)
+    }
+}
+
+fn attach(region: Region, file: std::os::fd::OwnedFd, how: &OpenOptions) -> Result<Fs> {
+    let (role, label) = match &how.mount {
+        None => (role::API, PathBuf::new()),
+        Some(m) => (if m.uring { role::MOUNT_URING } else { role::MOUNT_DEV }, m.mountpoint.clone()),
+    };
+    let keys = max_inodes(region.geo.size);
+    let label = std::os::unix::ffi::OsStrExt::as_bytes(label.as_os_str());
+    let session = Session::attach(region, file, &Attach { runtime_dir: RUNTIME_DIR.as_ref(), keys, role, label })?;
+    let atime = match (how.noatime, how.strictatime) {
+        (true, _) => Atime::Never,
+        (_, true) => Atime::Always,
+        _ => Atime::Relative,
+    };
+    Fs::over(session, Policy { read_only: how.read_only, atime })
+}
+
+impl Deref for Pool {
+    type Target = Fs;
+    fn deref(&self) -> &Fs {
+        &self.fs
+    }
+}

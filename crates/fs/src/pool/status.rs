@@ -1,0 +1,132 @@
+//! The facts that `conquest status` prints.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use pram::heap::{Meta, CLASSES};
+use pram::SEGMENT;
+use serde::Serialize;
+
+use super::{role, MediumKind, Pool};
+use crate::error::Result;
+use crate::layout::tag;
+
+/// The facts that `conquest status` prints.
+#[derive(Clone, Debug, Serialize)]
+pub struct Status {
+    pub pool: PathBuf,
+    pub uuid: String,
+    pub medium: MediumKind,
+    pub nvram: PathBuf,
+    /// Bytes of the region, and of its segments in use and free.
+    pub size: u64,
+    pub used: u64,
+    pub free: u64,
+    pub inodes: u64,
+    /// The attached processes.
+    pub sessions: Vec<SessionStatus>,
+    pub heap: Vec<HeapStatus>,
+    /// Bytes in segments in use that no object occupies, over bytes in such segments.
+    pub fragmentation: f64,
+    /// A process left without closing; a sweep is due or under way.
+    pub sweep_pending: bool,
+}
+
+/// One attached process.
+#[derive(Clone, Debug, Serialize)]
+pub struct SessionStatus {
+    pub pid: u32,
+    /// `api` or `mount`.
+    pub role: String,
+    /// `io_uring` or `/dev/fuse`, for mounts.
+    pub transport: Option<String>,
+    /// For mounts: where.
+    pub mountpoint: Option<PathBuf>,
+}
+
+/// One kind and size class of objects.
+#[derive(Clone, Debug, Serialize)]
+pub struct HeapStatus {
+    pub kind: String,
+    /// Bytes per object.
+    pub size: u64,
+    pub objects: u64,
+    pub segments: u64,
+}
+
+impl Pool {
+    pub fn status(&self) -> Result<Status> {
+        let heap = self.heap_status()?;
+        let objects: u64 = heap.iter().map(|h| h.size * h.objects).sum();
+        let segments: u64 = heap.iter().map(|h| h.segments).sum();
+        let geo = &self.fs.session().region().geo;
+        let used = segments * SEGMENT;
+        Ok(Status {
+            pool: self.dir.clone(),
+            uuid: self.config.uuid.clone(),
+            medium: self.config.medium,
+            nvram: self.config.nvram_path(&self.dir),
+            size: geo.size,
+            used,
+            free: geo.segments * SEGMENT - used,
+            inodes: self.count_inodes()?,
+            sessions: self.fs.session().runtime().sessions().into_iter().map(session_status).collect(),
+            heap,
+            fragmentation: if used == 0 { 0.0 } else { 1.0 - objects as f64 / used as f64 },
+            sweep_pending: self.fs.session().runtime().leaks_pending(),
+        })
+    }
+
+    fn count_inodes(&self) -> Result<u64> {
+        let table = self.fs.table();
+        let (mut n, mut from) = (0, 0);
+        while let Some(block) = table.next_block(from)? {
+            let lengths: [u8; 16] = self.fs.region().read(pram::Off::new(table.block(block)?))?;
+            n += lengths.iter().filter(|l| u64::from(**l) == crate::layout::INODE).count() as u64;
+            from = block + 1;
+        }
+        Ok(n)
+    }
+
+    fn heap_status(&self) -> Result<Vec<HeapStatus>> {
+        let region = self.fs.session().region();
+        let mut found = std::collections::BTreeMap::<(u8, u64), (u64, u64)>::new();
+        for s in 0..region.geo.segments {
+            let (tag, size, objects, segments) = match region.meta(s)? {
+                Meta::Small { tag, class } => {
+                    let c = &CLASSES[usize::from(class)];
+                    let mut objects = 0;
+                    for w in 0..c.count.div_ceil(64) {
+                        objects += u64::from(region.taken(s, class, w)?.count_ones());
+                    }
+                    (tag, u64::from(c.size), objects, 1)
+                }
+                Meta::RunHead { tag, len } => (tag, u64::from(len) * SEGMENT, 1, u64::from(len)),
+                _ => continue,
+            };
+            let sum = found.entry((tag.0, size)).or_default();
+            sum.0 += objects;
+            sum.1 += segments;
+        }
+        let name = |t: u8| tag::NAMES.get(usize::from(t)).unwrap_or(&"unknown").to_string();
+        Ok(found
+            .into_iter()
+            .map(|((tag, size), (objects, segments))| HeapStatus { kind: name(tag), size, objects, segments })
+            .collect())
+    }
+}
+
+fn session_status(s: pram::runtime::SessionInfo) -> SessionStatus {
+    let transport = match s.role {
+        role::MOUNT_URING => Some("io_uring"),
+        role::MOUNT_DEV => Some("/dev/fuse"),
+        _ => None,
+    };
+    SessionStatus {
+        pid: s.pid,
+        role: if transport.is_some() { "mount" } else { "api" }.into(),
+        transport: transport.map(Into::into),
+        mountpoint: transport.map(|_| PathBuf::from(OsStr::from_bytes(&s.label))),
+    }
+}
