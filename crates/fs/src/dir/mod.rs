@@ -136,26 +136,6 @@ pub(crate) fn check(
 pub(crate) use readout::visit;
 pub(crate) use shrink::free;
 
-/// Hands out every entry.
-pub(crate) fn check(
-    r: &Region,
-    key: u64,
-    d: &Dir,
-    problem: &mut dyn FnMut(String),
-    entry: &mut dyn FnMut(&[u8], Entry),
-) -> Result<()> {
-    let mut n = 0;
-    read(r, key, d, 0, &mut |_, name, e| {
-        n += 1;
-        entry(name, e);
-        true
-    })?;
-    if n != d.entries {
-        problem(format!("it says that it has {} entries, and has {n}", d.entries));
-    }
-    Ok(())
-}
-
 /// About how many bytes the directory occupies: exact for a lone bucket, else from the number of entries.
 pub(crate) fn allocated(r: &Region, d: &Dir) -> Result<u64> {
     let root = Root::unpack(d.root);

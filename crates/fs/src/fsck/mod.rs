@@ -434,17 +434,16 @@ impl Seen {
             Ok(Kind::Directory) => {
                 let d = Dir { root: raw.content, entries: raw.size };
                 let entries = &mut self.entries;
-                let checked = match names {
-                    true => dir::check(
+                if names {
+                    dir::check(
                         region,
                         fs.super_block().hash_key,
                         &d,
                         &mut |p| problems.push((Damage::Content, p)),
                         &mut |_, e| entries.push((e.ino, e.kind)),
-                    ),
-                    false => Ok(()),
-                };
-                checked.and_then(|()| dir::visit(region, &d, &mut visit))
+                    );
+                }
+                dir::visit(region, &d, &mut visit)
             }
             Ok(_) => Ok(()),
             Err(e) => {
