@@ -122,7 +122,8 @@ const fn class(size: u32) -> Class {
     }
 }
 
-/// All size classes, ascending: at most a quarter is wasted, and above 4 KiB a segment divides evenly.
+/// All size classes, ascending: of what 33 bytes or more occupy, at most a third is wasted; above 4 KiB a
+/// segment divides evenly.
 pub const CLASSES: [Class; 40] = {
     const SIZES: [u32; 40] = [
         16, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 896, 1024, 1280, 1296,
@@ -459,8 +460,8 @@ impl Heap<'_> {
         Ok(())
     }
 
-    /// Makes this slot and all idle ones give up their segments, so that a nearly full region can be used
-    /// to the end.
+    /// Makes this slot and all idle ones give up their segments, and frees the empty ones that nobody works
+    /// with, so that a nearly full region can be used to the end.
     fn reclaim_idle(&self, mine: u32) -> Result<()> {
         self.drop_segments(mine)?;
         for slot in (0..self.region.geo.slots as u32).filter(|s| *s != mine) {
@@ -468,6 +469,11 @@ impl Heap<'_> {
                 let dropped = self.drop_segments(slot);
                 self.rt.free_slot(slot);
                 dropped?;
+            }
+        }
+        for segment in 0..self.region.geo.segments {
+            if self.rt.own(segment, mine) {
+                self.settle(mine, segment)?;
             }
         }
         Ok(())
@@ -496,21 +502,25 @@ impl Heap<'_> {
             }
         }
         for segment in 0..self.region.geo.segments {
-            let Some(slot) = self.rt.owner(segment).filter(|o| slots.contains(o)) else { continue };
-            match self.region.meta(segment)? {
-                Meta::Free => self.rt.add_free(segment),
-                Meta::RunBody { dist } if !self.has_head(segment, dist)? => {
-                    self.region.set_meta(segment, Meta::Free)?;
-                    self.rt.add_free(segment);
-                }
-                Meta::Small { tag, class } => {
-                    self.give_up(slot, segment, tag, usize::from(class))?;
-                    continue;
-                }
-                Meta::RunBody { .. } | Meta::RunHead { .. } | Meta::Bad => {}
+            if let Some(slot) = self.rt.owner(segment).filter(|o| slots.contains(o)) {
+                self.settle(slot, segment)?;
             }
-            self.rt.disown(segment);
         }
+        Ok(())
+    }
+
+    /// Lists a segment that `slot` owns according to its state, and gives it up.
+    fn settle(&self, slot: u32, segment: u64) -> Result<()> {
+        match self.region.meta(segment)? {
+            Meta::Small { tag, class } => return self.give_up(slot, segment, tag, usize::from(class)),
+            Meta::Free => self.rt.add_free(segment),
+            Meta::RunBody { dist } if !self.has_head(segment, dist)? => {
+                self.region.set_meta(segment, Meta::Free)?;
+                self.rt.add_free(segment);
+            }
+            Meta::RunBody { .. } | Meta::RunHead { .. } | Meta::Bad => {}
+        }
+        self.rt.disown(segment);
         Ok(())
     }
 

@@ -1,0 +1,19 @@
+//! Tests of persistent RAM from outside.
+//!
+//! | module | what it shows |
+//! | --- | --- |
+//! | [`rig`] | regions in memory and in files, seeded numbers |
+//! | [`header`] | damaged, foreign and truncated regions are refused or mended |
+//! | [`heap`] | the heap against a model, alone and from many threads |
+//! | [`tx`] | commit and rollback of every size |
+//! | [`image`] | save, restore, and images that must be refused |
+//! | [`fuzz`] | arbitrary bytes in a region: errors, never panics |
+//! | [`processes`] | several processes, some of them killed |
+
+mod fuzz;
+mod header;
+mod heap;
+mod image;
+mod processes;
+mod rig;
+mod tx;

@@ -1,0 +1,415 @@
+//! Several processes on one region, some of them killed with SIGKILL.
+//!
+//! A child is this test binary again, told by an environment variable which part it plays; each test
+//! function plays both parts.
+
+use std::io::{BufRead, BufReader, Lines};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use pram::events::{Event, Seen};
+use pram::session::Op;
+use pram::{Error, Off, Session, Tag};
+
+use crate::rig::{self, Rng, KEYS, MIB};
+
+const PART: &str = "CONQUEST_TEST_PART";
+const REGION: &str = "CONQUEST_TEST_REGION";
+
+/// The part this process plays in `test`: `None` for the parent.
+fn part() -> Option<(String, PathBuf)> {
+    Some((std::env::var(PART).ok()?, std::env::var_os(REGION)?.into()))
+}
+
+/// A child that plays a part; killed when dropped.
+struct Player {
+    child: Child,
+    out: Lines<BufReader<ChildStdout>>,
+}
+
+impl Player {
+    fn start(test: &str, part: &str, region: &Path) -> Player {
+        let mut child = Command::new(std::env::args_os().next().unwrap())
+            .args([&format!("processes::{test}"), "--exact", "--nocapture", "--test-threads=1"])
+            .env(PART, part)
+            .env(REGION, region)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let out = BufReader::new(child.stdout.take().unwrap()).lines();
+        Player { child, out }
+    }
+
+    /// Waits for a line that begins with `word`; the rest of it.
+    fn hear(&mut self, word: &str) -> String {
+        loop {
+            let line = self.out.next().expect("the child ended early").unwrap();
+            // The test harness may have written its own words on the same line.
+            if let Some(at) = line.find(word) {
+                return line[at + word.len()..].to_string();
+            }
+        }
+    }
+
+    /// Kills it; what it had said before.
+    fn kill(mut self) -> Vec<String> {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        self.out.by_ref().map_while(Result::ok).collect()
+    }
+}
+
+impl Drop for Player {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Says a word to the parent.
+fn say(words: &str) {
+    use std::io::Write;
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{words}").and_then(|()| out.flush()).expect("the parent listens");
+}
+
+fn sleep_until_killed() -> ! {
+    std::thread::sleep(Duration::from_secs(60));
+    panic!("never killed");
+}
+
+fn region_file(size: u64) -> (tempfile::TempDir, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("region");
+    rig::format_file(&path, size);
+    (dir, path)
+}
+
+fn runtime_segments(dir: &Path) -> usize {
+    let names = std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().file_name());
+    names.filter(|n| n.to_string_lossy().starts_with("conquest-")).count()
+}
+
+fn word(session: &Session, n: u64) -> u64 {
+    session.region().load(session.region().root(n)).unwrap()
+}
+
+fn set_word(op: &mut Op, n: u64, value: u64) {
+    let root = op.session().region().root(n);
+    let mut tx = op.tx().unwrap();
+    tx.set(root, &value).unwrap();
+    tx.commit().unwrap();
+}
+
+#[test]
+fn a_killed_holder_is_rolled_back_by_the_next_taker() {
+    const TEST: &str = "a_killed_holder_is_rolled_back_by_the_next_taker";
+    if let Some((_, path)) = part() {
+        let session = rig::attach(&path).unwrap();
+        session.retain(9, 3);
+        let mut op = session.begin().unwrap();
+        op.lock(&[5, 6]).unwrap();
+        let mut tx = op.tx().unwrap();
+        for n in 1..50 {
+            tx.set(session.region().root(n), &77).unwrap();
+            tx.alloc(Tag(1), 100 * n).unwrap();
+        }
+        say("inside");
+        sleep_until_killed();
+    }
+    let (_dir, path) = region_file(8 * MIB);
+    let session = rig::attach(&path).unwrap();
+    {
+        let mut op = session.begin().unwrap();
+        (1..50).for_each(|n| set_word(&mut op, n, n));
+    }
+    let mut victim = Player::start(TEST, "victim", &path);
+    victim.hear("inside");
+    assert!(session.is_referenced(9));
+    let mut bystander = Player::start(TEST, "victim-too", &path);
+    assert_eq!(session.reap().unwrap(), 0, "all are alive");
+    victim.kill();
+    // Another child waits for the same locks: it gets them, and is killed inside its transaction too.
+    bystander.hear("inside");
+    bystander.kill();
+    let started = Instant::now();
+    let mut op = session.begin().unwrap();
+    op.lock(&[5, 6]).unwrap();
+    assert!(started.elapsed() < Duration::from_secs(5));
+    assert!((1..50).all(|n| word(&session, n) == n), "the dead one's changes are undone");
+    set_word(&mut op, 1, 1000);
+    drop(op);
+    assert_eq!(session.read::<_, Error>(5, || session.region().load(session.region().root(1))).unwrap(), 1000);
+    session.reap().unwrap();
+    assert_eq!(session.runtime().sessions().len(), 1);
+    assert!(!session.is_referenced(9), "its references are gone");
+    assert!(session.runtime().leaks_pending());
+}
+
+#[test]
+fn a_reader_without_lock_gets_past_a_killed_holder() {
+    if let Some((_, path)) = part() {
+        let session = rig::attach(&path).unwrap();
+        let mut op = session.begin().unwrap();
+        op.lock(&[5]).unwrap();
+        let mut tx = op.tx().unwrap();
+        tx.set(session.region().root(1), &77).unwrap();
+        say("inside");
+        sleep_until_killed();
+    }
+    let (_dir, path) = region_file(MIB);
+    let session = rig::attach(&path).unwrap();
+    let mut victim = Player::start("a_reader_without_lock_gets_past_a_killed_holder", "victim", &path);
+    victim.hear("inside");
+    victim.kill();
+    assert_eq!(session.read::<_, Error>(5, || session.region().load(session.region().root(1))).unwrap(), 0);
+}
+
+#[test]
+fn the_last_one_out_leaves_the_region_clean() {
+    let (dir, path) = region_file(MIB);
+    let first = rig::attach(&path).unwrap();
+    assert!(!first.runtime().leaks_pending(), "fresh");
+    let second = rig::attach(&path).unwrap();
+    assert_ne!(first.runtime().me(), second.runtime().me());
+    assert_eq!(first.runtime().sessions().len(), 2);
+    assert_eq!(first.runtime().sessions()[1].label, b"test");
+    first.retain(3, 1);
+    assert!(second.is_referenced(3));
+    drop(first);
+    assert!(!second.is_referenced(3), "detaching gives references back");
+    assert_eq!(runtime_segments(dir.path()), 1);
+    drop(second);
+    assert_eq!(runtime_segments(dir.path()), 0, "the last one removes the runtime segment");
+    assert!(!rig::attach(&path).unwrap().runtime().leaks_pending());
+}
+
+#[test]
+fn what_the_last_one_killed_left_is_recovered_at_attach() {
+    if let Some((_, path)) = part() {
+        let session = rig::attach(&path).unwrap();
+        let mut op = session.begin().unwrap();
+        set_word(&mut op, 1, 5);
+        let mut tx = op.tx().unwrap();
+        tx.set(session.region().root(1), &77).unwrap();
+        say("inside");
+        sleep_until_killed();
+    }
+    let (_dir, path) = region_file(MIB);
+    let mut victim = Player::start("what_the_last_one_killed_left_is_recovered_at_attach", "victim", &path);
+    victim.hear("inside");
+    victim.kill();
+    let session = rig::attach(&path).unwrap();
+    assert_eq!(word(&session, 1), 5, "committed is there, open is undone");
+    assert!(session.runtime().leaks_pending(), "a sweep is due");
+    drop(session);
+    let session = rig::attach(&path).unwrap();
+    assert!(session.runtime().leaks_pending(), "until it is done");
+    session.runtime().set_leaks_pending(false);
+    drop(session);
+    assert!(!rig::attach(&path).unwrap().runtime().leaks_pending());
+}
+
+#[test]
+fn a_killed_freezer_does_not_stop_the_pool() {
+    if let Some((_, path)) = part() {
+        let session = rig::attach(&path).unwrap();
+        let _frozen = session.freeze().unwrap();
+        assert!(session.runtime().start_sweep(&session.region().geo));
+        say("frozen");
+        sleep_until_killed();
+    }
+    let (_dir, path) = region_file(MIB);
+    let session = rig::attach(&path).unwrap();
+    let mut victim = Player::start("a_killed_freezer_does_not_stop_the_pool", "victim", &path);
+    victim.hear("frozen");
+    assert!(session.runtime().frozen());
+    victim.kill();
+    drop(session.begin().unwrap());
+    assert!(!session.runtime().frozen());
+    assert!(session.runtime().start_sweep(&session.region().geo), "nor does its sweep go on");
+}
+
+#[test]
+fn only_one_freezes_at_a_time() {
+    let session = rig::private(MIB);
+    let inside = std::sync::atomic::AtomicU32::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..50 {
+                    let _frozen = session.freeze().unwrap();
+                    assert_eq!(inside.fetch_add(1, std::sync::atomic::Ordering::SeqCst), 0);
+                    std::thread::yield_now();
+                    inside.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn watchers_are_told_before_publish_returns_and_may_die() {
+    if let Some((_, path)) = part() {
+        let session = rig::attach(&path).unwrap();
+        session.start_watching();
+        say("watching");
+        let mut acted = false;
+        loop {
+            match session.next_event(acted).unwrap() {
+                Seen::Event(e) => {
+                    say(&format!("event {} {} {}", e.kind, e.key, e.payload.len()));
+                    acted = true;
+                }
+                Seen::Lost => panic!("nothing was lost"),
+                Seen::Idle => acted = false,
+            }
+        }
+    }
+    let (_dir, path) = region_file(MIB);
+    let session = rig::attach(&path).unwrap();
+    let mut watcher = Player::start("watchers_are_told_before_publish_returns_and_may_die", "watcher", &path);
+    watcher.hear("watching");
+    assert!(session.is_watched());
+    // Far more than the ring holds.
+    for n in 0..3000 {
+        session.publish(&Event { kind: 1, key: n, payload: vec![0; (n % 280) as usize] }).unwrap();
+    }
+    for n in 0..3000 {
+        assert_eq!(watcher.hear("event "), format!("1 {n} {}", n % 280));
+    }
+    watcher.kill();
+    let started = Instant::now();
+    session.publish(&Event { kind: 1, key: 1, payload: vec![] }).unwrap();
+    assert!(started.elapsed() < Duration::from_secs(3), "the dead one is not waited for");
+    assert!(!session.is_watched());
+}
+
+// Stress: pairs of words that are equal whenever their lock is free, changed by threads of several
+// processes that are killed and replaced meanwhile.
+
+const PAIRS: u64 = 16;
+/// Root words: pairs at 100 + 2i, an object per pair at 200 + i, a word per worker at 300 + w.
+fn pair(n: u64) -> (u64, u64) {
+    (100 + 2 * n, 101 + 2 * n)
+}
+
+/// One round of a worker: pair, object and its own count change together or not at all.
+fn round(session: &Session, rng: &mut Rng, worker: u64) -> pram::Result<()> {
+    let region = session.region();
+    let n = rng.below(PAIRS);
+    let key = n * 7 % KEYS;
+    if rng.below(3) == 0 {
+        let (a, b) = session.read::<_, Error>(key, || {
+            Ok((region.load(region.root(pair(n).0))?, region.load(region.root(pair(n).1))?))
+        })?;
+        assert_eq!(a, b, "a reader without lock saw a torn pair");
+        return Ok(());
+    }
+    let mut op = session.begin()?;
+    op.lock(&[key, 1000 + worker])?;
+    let (a, b) = (region.load(region.root(pair(n).0))?, region.load(region.root(pair(n).1))?);
+    assert_eq!(a, b, "a pair was torn under its lock");
+    let old = region.load(region.root(200 + n))?;
+    if old != 0 {
+        let kept: [u64; 4] = region.read(Off::new(old))?;
+        assert_eq!(kept, [n, a, n, a], "an object was given to two owners");
+    }
+    let count = region.load(region.root(300 + worker))?;
+    let abort = rng.below(8) == 0;
+    let mut tx = op.tx()?;
+    tx.set(region.root(pair(n).0), &(a + 1))?;
+    let size = 32 + rng.below(3000) * rng.below(60) / 59;
+    let block = tx.alloc(Tag(1), size)?;
+    tx.init(Off::new(block.off), &[n, a + 1, n, a + 1])?;
+    tx.set(region.root(200 + n), &block.off)?;
+    if old != 0 {
+        tx.free(old, Tag(1))?;
+    }
+    tx.set(region.root(300 + worker), &(count + 1))?;
+    tx.set(region.root(pair(n).1), &(a + 1))?;
+    if abort {
+        return Ok(());
+    }
+    tx.commit()
+}
+
+#[test]
+fn nothing_is_torn_or_lost_while_processes_are_killed() {
+    if let Some((part, path)) = part() {
+        let first: u64 = part.parse().unwrap();
+        let session = rig::attach(&path).unwrap();
+        std::thread::scope(|scope| {
+            for worker in [first, first + 1] {
+                let session = &session;
+                scope.spawn(move || {
+                    let mut rng = Rng(worker);
+                    loop {
+                        (0..100).for_each(|_| round(session, &mut rng, worker).unwrap());
+                        let count = word(session, 300 + worker);
+                        say(&format!("done {worker} {count}"));
+                    }
+                });
+            }
+        });
+    }
+    const TEST: &str = "nothing_is_torn_or_lost_while_processes_are_killed";
+    let (_dir, path) = region_file(8 * MIB);
+    let session = rig::attach(&path).unwrap();
+    let mut acknowledged = [0u64; 64];
+    let mut note = |line: &str| {
+        let mut words = line.split_whitespace().map(|w| w.parse::<u64>());
+        if let (Some(Ok(worker)), Some(Ok(count))) = (words.next(), words.next()) {
+            acknowledged[worker as usize] = acknowledged[worker as usize].max(count);
+        }
+    };
+    let mut rng = Rng(99);
+    let mut players: Vec<Player> = (0..2).map(|p| Player::start(TEST, &(p * 2).to_string(), &path)).collect();
+    for generation in 1..=10u64 {
+        players.iter_mut().for_each(|p| note(&p.hear("done ")));
+        std::thread::sleep(Duration::from_millis(rng.below(40)));
+        let victim = players.remove(0);
+        for line in victim.kill() {
+            if let Some(at) = line.find("done ") {
+                note(&line[at + 5..]);
+            }
+        }
+        // The survivor and we go on at once; a newcomer joins.
+        (0..200).for_each(|_| round(&session, &mut rng, 63).unwrap());
+        players.push(Player::start(TEST, &(2 + generation * 2).to_string(), &path));
+    }
+    drop(players);
+    let mut op = session.begin().unwrap();
+    op.lock(&(0..64).map(|w| 1000 + w).chain((0..PAIRS).map(|n| n * 7)).collect::<Vec<_>>()).unwrap();
+    for (worker, acknowledged) in acknowledged.iter().enumerate() {
+        assert!(word(&session, 300 + worker as u64) >= *acknowledged, "worker {worker} lost what it was told");
+    }
+    let pairs: u64 = (0..PAIRS).map(|n| word(&session, pair(n).0)).sum();
+    assert_eq!(pairs, (0..PAIRS).map(|n| word(&session, pair(n).1)).sum::<u64>());
+    assert_eq!(pairs, (0..64).map(|w| word(&session, 300 + w)).sum::<u64>(), "pairs and counts are one transaction");
+    assert!(pairs > 1000, "{pairs} rounds");
+    drop(op);
+    while session.runtime().sessions().len() > 1 {
+        session.reap().unwrap();
+    }
+    every_segment_is_usable_again(&session);
+}
+
+/// Frees what is referred to and sweeps the rest; then one run can have the whole region.
+fn every_segment_is_usable_again(session: &Session) {
+    let region = session.region();
+    for off in (region.geo.first..region.geo.segment(region.geo.segments)).step_by(16) {
+        if region.is_allocated(off).unwrap_or(false) {
+            session.heap().sweep_object(off).unwrap();
+        }
+    }
+    assert_eq!(region.allocated_bytes().unwrap(), 0);
+    let mut op = session.begin().unwrap();
+    let mut tx = op.tx().unwrap();
+    tx.alloc(Tag(1), region.geo.segments * pram::SEGMENT).expect("no segment was lost with the dead");
+    drop(tx);
+    for n in 0..PAIRS {
+        set_word(&mut op, 200 + n, 0);
+    }
+}

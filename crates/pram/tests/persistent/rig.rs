@@ -1,0 +1,75 @@
+//! Regions in memory and in files, seeded numbers.
+
+use std::fs::{File, OpenOptions};
+use std::path::Path;
+
+use pram::medium::Battery;
+use pram::session::Attach;
+use pram::{Mapping, Region, Session};
+
+pub const MIB: u64 = 1 << 20;
+pub const KEYS: u64 = 4096;
+pub const UUID: [u8; 16] = *b"0123456789abcdef";
+
+/// A fresh region in this process's memory.
+pub fn private(size: u64) -> Session {
+    Session::private(format(Mapping::anonymous(size).unwrap()), KEYS).unwrap()
+}
+
+pub fn format(map: Mapping) -> Region {
+    Region::format(map, Box::new(Battery), UUID, 7, 42).unwrap()
+}
+
+/// A mapping that holds `bytes`.
+pub fn mapping_of(bytes: &[u8]) -> Mapping {
+    let map = Mapping::anonymous(bytes.len() as u64).unwrap();
+    map.write(0, bytes).unwrap();
+    map
+}
+
+/// All bytes of a session's region.
+pub fn bytes_of(session: &Session) -> Vec<u8> {
+    let mut bytes = vec![0; session.region().geo.size as usize];
+    session.region().read_bytes(0, &mut bytes).unwrap();
+    bytes
+}
+
+/// Attaches privately to what `bytes` hold.
+pub fn reopen(bytes: &[u8]) -> pram::Result<Session> {
+    Session::private(Region::open(mapping_of(bytes), Box::new(Battery))?, KEYS)
+}
+
+/// A region file, formatted.
+pub fn format_file(path: &Path, size: u64) {
+    let file = OpenOptions::new().read(true).write(true).create_new(true).open(path).unwrap();
+    file.set_len(size).unwrap();
+    format(Mapping::file(&file, size).unwrap());
+}
+
+/// Attaches to a region file; its directory also holds the runtime segment.
+pub fn attach(path: &Path) -> pram::Result<Session> {
+    let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
+    let region = Region::open(map(&file), Box::new(Battery))?;
+    let how = Attach { runtime_dir: path.parent().unwrap(), keys: KEYS, role: 1, label: b"test" };
+    Session::attach(region, file.into(), &how)
+}
+
+fn map(file: &File) -> Mapping {
+    Mapping::file(file, file.metadata().unwrap().len()).unwrap()
+}
+
+/// SplitMix64.
+pub struct Rng(pub u64);
+
+impl Rng {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ z >> 31
+    }
+
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+}
