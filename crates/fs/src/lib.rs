@@ -23,6 +23,7 @@
 
 #![forbid(unsafe_code)]
 
+mod acl;
 pub mod attr;
 mod dir;
 pub mod error;
@@ -34,8 +35,7 @@ pub mod node;
 pub mod path;
 mod perm;
 pub mod pool;
-mod stub;
-use stub::{acl, xattr};
+mod xattr;
 
 pub use attr::{Attr, Caller, Ino, Kind, SetAttr, SetTime, Time, ROOT};
 pub use error::{Error, Result};
