@@ -46,6 +46,6 @@ mod sys;
 mod uring;
 
 pub use error::{Error, Result};
-pub use mount::{mount, umount};
+pub use mount::{mount, remount, umount};
 pub use options::{choose_transport, MountOptions, Transport, TransportChoice};
 pub use session::Mount;

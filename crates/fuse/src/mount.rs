@@ -59,7 +59,7 @@ fn attach(pool: Arc<Pool>, source: &Path, dir: &Path, options: &MountOptions, tr
 /// The directory to mount on, by its real path; dead mounts on it are cleared away.
 fn target(source: &Path, dir: &Path) -> Result<PathBuf> {
     for _ in 0..STALE_MAX {
-        match std::fs::metadata(dir) {
+        match probe(dir) {
             Ok(meta) if meta.is_dir() => {
                 let dir = dir.canonicalize().context(format!("{}", dir.display()))?;
                 refuse_twice(source, &dir)?;
@@ -78,6 +78,12 @@ fn target(source: &Path, dir: &Path) -> Result<PathBuf> {
         }
     }
     Err(Error::Target(format!("{}: too many dead mounts on it; unmount them: umount -l", dir.display())))
+}
+
+/// Metadata from the server if it is a mount: what the kernel still has in its cache proves nothing.
+fn probe(dir: &Path) -> std::io::Result<std::fs::Metadata> {
+    rustix::fs::statfs(dir)?;
+    std::fs::metadata(dir)
 }
 
 fn is_dead(error: &std::io::Error) -> bool {
@@ -187,21 +193,35 @@ fn check_helper(output: Output, what: &str, dir: &Path) -> Result<()> {
     Err(Error::Target(format!("cannot {what} {}: {}", dir.display(), said.trim())))
 }
 
+/// Changes `ro`, `rw`, `noatime` and the like of a mount that is there.
+pub fn remount(dir: &Path, options: &MountOptions) -> Result<()> {
+    let real = real_path(dir);
+    find(&real, dir)?;
+    // The kernel takes the flags and no further words: those of the connection stay.
+    let data = c"";
+    rustix::mount::mount_remount(&real, options.flags, data).context(format!("remount {}", dir.display()))
+}
+
 /// Unmounts a Conquest file system. Its server ends by itself.
 pub fn umount(dir: &Path) -> Result<()> {
-    let flags = match std::fs::metadata(dir) {
+    let flags = match probe(dir) {
         Err(e) if is_dead(&e) => UnmountFlags::DETACH,
         Err(e) => return Err(Error::System { what: format!("{}", dir.display()), source: e }),
         Ok(_) => UnmountFlags::empty(),
     };
     // A dead mount's own path cannot be resolved any more, the way to it can.
     let real = real_path(dir);
-    match mounts::topmost(&real)? {
-        Some(mount) if mount.fstype == FSTYPE => release(&real, flags),
-        Some(mount) => {
-            Err(Error::Target(format!("{}: mounted there is {}, not Conquest", dir.display(), mount.fstype)))
-        }
-        None => Err(Error::Target(format!("{}: nothing is mounted there", dir.display()))),
+    find(&real, dir)?;
+    release(&real, flags)
+}
+
+/// Makes sure that a Conquest file system is mounted at `real`; `dir` is what the user calls it.
+fn find(real: &Path, dir: &Path) -> Result<()> {
+    let dir = dir.display();
+    match mounts::topmost(real)? {
+        Some(mount) if mount.fstype == FSTYPE => Ok(()),
+        Some(mount) => Err(Error::Target(format!("{dir}: mounted there is {}, not Conquest", mount.fstype))),
+        None => Err(Error::Target(format!("{dir}: nothing is mounted there"))),
     }
 }
 

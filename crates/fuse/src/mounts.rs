@@ -14,7 +14,8 @@ pub struct Entry {
 /// The mount that is on top at exactly this directory.
 pub fn topmost(dir: &Path) -> Result<Option<Entry>> {
     let table = std::fs::read_to_string("/proc/self/mountinfo").context("read the mount table")?;
-    Ok(table.lines().filter_map(parse).filter(|(at, _)| Path::new(at) == dir).map(|(_, entry)| entry).last())
+    let at_dir = |(at, entry): (String, Entry)| (Path::new(&at) == dir).then_some(entry);
+    Ok(table.lines().rev().filter_map(parse).find_map(at_dir))
 }
 
 /// A line of mountinfo: `id parent major:minor root point options [tags] - fstype source options`.

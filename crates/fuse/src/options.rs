@@ -45,6 +45,8 @@ pub struct MountOptions {
     /// Others than the mounting user may use the mount; always so for root.
     pub allow_other: bool,
     pub transport: TransportChoice,
+    /// Not a new mount: change the one that is there, by [`remount`](crate::remount).
+    pub remount: bool,
     /// `nosuid`, `nodev` and the like, for the kernel.
     pub(crate) flags: MountFlags,
 }
@@ -57,6 +59,7 @@ impl Default for MountOptions {
             strictatime: false,
             allow_other: false,
             transport: TransportChoice::Auto,
+            remount: false,
             flags: MountFlags::empty(),
         }
     }
@@ -83,6 +86,7 @@ impl MountOptions {
             "noatime" => (self.noatime, self.strictatime) = (true, false),
             "strictatime" => (self.noatime, self.strictatime) = (false, true),
             "atime" | "relatime" | "norelatime" | "nostrictatime" => (self.noatime, self.strictatime) = (false, false),
+            "remount" => self.remount = true,
             "allow_other" => self.allow_other = true,
             _ if word.starts_with("transport=") => self.transport = transport_choice(&word["transport=".len()..])?,
             _ if kernel_flag(word).is_some() || is_for_mount(word) => {}
@@ -119,7 +123,8 @@ fn kernel_flag(word: &str) -> Option<(MountFlags, bool)> {
     KERNEL_FLAGS.iter().find(|(name, ..)| *name == word).map(|(_, flag, set)| (*flag, *set))
 }
 
-/// Words that say something to `mount(8)`, to fstab's readers, or that always hold here.
+/// Words that say something to `mount(8)` or to fstab's readers, that always hold here, or that stand in the
+/// mount table and come back with a remount.
 fn is_for_mount(word: &str) -> bool {
     const WORDS: &[&str] = &[
         "defaults",
@@ -132,7 +137,6 @@ fn is_for_mount(word: &str) -> bool {
         "group",
         "nofail",
         "_netdev",
-        "remount",
         "nonempty",
         "default_permissions",
         "silent",
@@ -140,7 +144,8 @@ fn is_for_mount(word: &str) -> bool {
         "lazytime",
         "nolazytime",
     ];
-    const PREFIXES: &[&str] = &["x-", "X-", "comment=", "subtype=", "fsname=", "user="];
+    const PREFIXES: &[&str] =
+        &["x-", "X-", "comment=", "subtype=", "fsname=", "user=", "user_id=", "group_id=", "max_read="];
     WORDS.contains(&word) || PREFIXES.iter().any(|p| word.starts_with(p))
 }
 

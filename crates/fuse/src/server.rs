@@ -8,6 +8,7 @@ use fs::{Caller, Fs, Pool};
 use rustix::io::Errno;
 
 use crate::abi::Opcode;
+use crate::dev;
 use crate::notify::Notifier;
 use crate::request::{Answer, Groups, Request};
 
@@ -39,9 +40,20 @@ impl Server {
     pub fn handle(&self, req: &mut Request) -> Option<Answer> {
         let Some(opcode) = Opcode::from_code(req.head.opcode) else { return Some(Err(Errno::NOSYS)) };
         tracing::trace!(?opcode, node = req.head.nodeid, len = req.len, "request");
-        // A panic below is a defect; it fails one request and not the mount.
-        let answer = catch_unwind(AssertUnwindSafe(|| self.dispatch(opcode, req)));
-        answer.unwrap_or_else(|_| {
+        match self.guarded(opcode, req) {
+            // Room that removed files held may be on its way: the kernel forgets them a little later. A
+            // request that failed is still whole.
+            Some(Err(Errno::NOSPC)) => {
+                std::thread::sleep(dev::PAUSE * 2);
+                self.guarded(opcode, req)
+            }
+            answer => answer,
+        }
+    }
+
+    /// A panic below is a defect; it fails one request and not the mount.
+    fn guarded(&self, opcode: Opcode, req: &mut Request) -> Option<Answer> {
+        catch_unwind(AssertUnwindSafe(|| self.dispatch(opcode, req))).unwrap_or_else(|_| {
             tracing::error!(?opcode, node = req.head.nodeid, "the request failed by a panic");
             Some(Err(Errno::IO))
         })

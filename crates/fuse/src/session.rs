@@ -76,7 +76,7 @@ impl Mount {
                 .map_err(|e| Error::Unavailable(format!("the kernel refused a queue of FUSE over io_uring: {e}")))?;
         }
         let (device, server) = (device.clone(), server.clone());
-        self.spawn("fuse-dev".into(), move || dev::serve(&device, &server))
+        self.spawn("fuse-dev".into(), move || dev::serve_beside(&device, &server))
     }
 
     fn start_readers(&mut self, device: &Arc<Device>, server: &Arc<Server>) -> Result<()> {
