@@ -68,7 +68,7 @@ fn split(tx: &mut Tx, h: &impl NameHash, d: &mut Dir, place: &Place) -> Result<(
     // 1. Everything that needs memory, so that nothing is changed if there is none.
     let image = place.bucket.image(tx.region())?;
     let bit = 63 - u32::from(depth);
-    let mut half = |tx: &mut Tx, side: u64| {
+    let half = |tx: &mut Tx, side: u64| {
         let mut here = |name: &[u8]| h.hash(name) >> bit & 1 == side;
         bucket::build(tx, half_size(&image, &mut here), depth + 1, &[&image], &mut here)
     };

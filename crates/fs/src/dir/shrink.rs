@@ -1,6 +1,7 @@
 //! Giving room back after removals. Memory for it is used if there is some, never needed.
 
-use pram::{Region, Tx};
+use pram::{Tag, Tx};
+use smallvec::SmallVec;
 
 use super::bucket::{self, Bucket, HEADER, SIZES, SPLIT};
 use super::table::Table;
@@ -124,7 +125,7 @@ fn halve(tx: &mut Tx, d: &mut Dir, near: u64) -> Result<()> {
 
 /// Frees all objects of an empty directory.
 pub(crate) fn free(tx: &mut Tx, d: &mut Dir) -> Result<()> {
-    let mut objects: smallvec::SmallVec<[(u64, pram::Tag); 8]> = smallvec::SmallVec::new();
+    let mut objects: SmallVec<[(u64, Tag); 8]> = SmallVec::new();
     super::visit(tx.region(), d, &mut |off, tag| objects.push((off, tag)))?;
     for (off, tag) in objects {
         if tag == tag::BUCKET && !Bucket::open(tx.region(), off)?.is_empty() {

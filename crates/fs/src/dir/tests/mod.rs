@@ -12,6 +12,7 @@ mod cookies;
 mod damage;
 mod model;
 mod space;
+mod speed;
 
 /// A small generator, so that a failure repeats.
 pub struct Rng(pub u64);
