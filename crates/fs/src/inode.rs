@@ -9,6 +9,7 @@
 //! Inodes are freed after the commit of the transaction that took their last name (I1): until then nobody
 //! may reserve the number.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Mutex;
 
 use pram::{Error as Pram, Off, Op, Region};
@@ -38,20 +39,33 @@ pub struct Table<'a> {
     pub region: &'a Region,
     /// First level.
     pub top: Off<u64>,
+    /// What this process knows of it.
+    levels: &'a Levels,
+}
+
+/// Offsets of second levels, as far as this process has looked: once made they stay.
+pub struct Levels(Box<[AtomicU64]>);
+
+impl Default for Levels {
+    fn default() -> Self {
+        Levels((0..TABLE).map(|_| AtomicU64::new(0)).collect())
+    }
 }
 
 impl<'a> Table<'a> {
     /// The offset of the word that refers to the block of `ino`, if its second level exists.
     #[inline(always)]
     fn block_word(&self, block: u64) -> Result<Option<Off<u64>>> {
-        if block >= MAX_INODES / PER_BLOCK {
-            return Ok(None);
-        }
-        let level2 = self.region.load(self.top.index(block / TABLE))?;
+        let Some(known) = self.levels.0.get((block / TABLE) as usize) else { return Ok(None) };
+        let mut level2 = known.load(Ordering::Acquire);
         if level2 == 0 {
-            return Ok(None);
+            level2 = self.region.load(self.top.index(block / TABLE))?;
+            if level2 == 0 {
+                return Ok(None);
+            }
+            self.region.resolve(level2, tag::INODE_TABLE)?;
+            known.store(level2, Ordering::Release);
         }
-        self.region.resolve(level2, tag::INODE_TABLE)?;
         Ok(Some(Off::<u64>::new(level2).index(block % TABLE)))
     }
 
@@ -305,6 +319,7 @@ pub fn format(op: &mut Op) -> Result<Off<u64>> {
 }
 
 /// The table of a superblock.
-pub fn table<'a>(region: &'a Region, sup: &Super) -> Table<'a> {
-    Table { region, top: sup.inodes }
+#[inline(always)]
+pub fn table<'a>(region: &'a Region, sup: &Super, levels: &'a Levels) -> Table<'a> {
+    Table { region, top: sup.inodes, levels }
 }

@@ -157,24 +157,36 @@ impl<'a> View<'a> {
 
     #[inline]
     fn open_existing(&self, path: &[u8], how: Open) -> Result<File<'a>> {
+        let found = self.walk_retain(path)?;
+        // From here on the file gives the reference back, whatever happens.
+        let file = self.file(found.ino, how);
+        self.permit_open(&found.raw, how)?;
+        if how.truncate && how.write {
+            file.truncate(0)?;
+        }
+        Ok(file)
+    }
+
+    /// [`walk`](Self::walk), symbolic links included, and a reference to what it finds.
+    #[inline]
+    fn walk_retain(&self, path: &[u8]) -> Result<Found> {
+        let simple = trim_slashes(path).len() == path.len() && !path.is_empty();
+        if simple {
+            let (dir, name) = self.parent(path)?;
+            let (ino, raw) = self.fs.lookup_raw_retain(dir, name, &self.caller)?;
+            if raw.kind != Kind::Symlink as u32 {
+                return Ok(Found { ino, raw });
+            }
+            self.fs.release(ino, 1);
+        }
         loop {
             let found = self.walk(path, true)?;
             self.fs.retain(found.ino, 1);
             // It may have gone between the walk and the reference.
-            let gone = match self.fs.snapshot(found.ino) {
-                Ok(raw) => raw.generation != found.raw.generation || raw.nlink == 0,
-                Err(_) => true,
-            };
-            if gone {
-                self.fs.release(found.ino, 1);
-                continue;
+            match self.fs.snapshot(found.ino) {
+                Ok(raw) if raw.generation == found.raw.generation && raw.nlink > 0 => return Ok(Found { raw, ..found }),
+                _ => self.fs.release(found.ino, 1),
             }
-            let file = self.file(found.ino, how);
-            self.permit_open(&found.raw, how)?;
-            if how.truncate && how.write {
-                file.truncate(0)?;
-            }
-            return Ok(file);
         }
     }
 

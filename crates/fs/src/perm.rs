@@ -4,7 +4,8 @@
 //! the unused ones. So what a process has read of the table stays true.
 
 use std::collections::HashMap;
-use std::sync::RwLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Mutex;
 
 use pram::{Off, Op, Region};
 use rustix::io::Errno;
@@ -19,7 +20,21 @@ const PERM_KEY: u64 = MAX_INODES + 1;
 pub struct Perms {
     /// Offsets of chunks.
     chunks: Off<u64>,
-    known: RwLock<Known>,
+    known: Mutex<Known>,
+    /// The first triples, by index; and indices by a hash of their triple. Triples never change, so these
+    /// need no lock.
+    triples: Box<[Cached]>,
+    indices: Box<[AtomicU64]>,
+}
+
+/// Triples held in [`Perms::triples`], and places in [`Perms::indices`].
+const CACHED: usize = 1024;
+
+/// A triple in two words; the second is 0 until it is known.
+#[derive(Default)]
+struct Cached {
+    uid_gid: AtomicU64,
+    mode: AtomicU64,
 }
 
 #[derive(Default)]
@@ -31,7 +46,12 @@ struct Known {
 
 impl Perms {
     pub fn new(chunks: Off<u64>) -> Self {
-        Perms { chunks, known: RwLock::default() }
+        Perms {
+            chunks,
+            known: Mutex::default(),
+            triples: (0..CACHED).map(|_| Cached::default()).collect(),
+            indices: (0..CACHED).map(|_| AtomicU64::new(0)).collect(),
+        }
     }
 
     fn at(&self, region: &Region, id: u32) -> Result<Option<Off<RawPerm>>> {
@@ -48,8 +68,20 @@ impl Perms {
     }
 
     /// The triple with index `id`.
-    #[inline]
+    #[inline(always)]
     pub fn get(&self, region: &Region, id: u32) -> Result<RawPerm> {
+        if let Some(cached) = self.triples.get(id as usize) {
+            let mode = cached.mode.load(Ordering::Acquire);
+            if mode != 0 {
+                let ids = cached.uid_gid.load(Ordering::Relaxed);
+                return Ok(RawPerm { uid: ids as u32, gid: (ids >> 32) as u32, mode: mode as u32 });
+            }
+        }
+        self.get_slow(region, id)
+    }
+
+    #[cold]
+    fn get_slow(&self, region: &Region, id: u32) -> Result<RawPerm> {
         let perm = match self.at(region, id)? {
             Some(off) => region.read(off)?,
             None => RawPerm { uid: 0, gid: 0, mode: 0 },
@@ -60,17 +92,24 @@ impl Perms {
         Ok(perm)
     }
 
-    /// The index of a triple, appended if it is new. Takes locks: call it before the operation's own.
-    #[inline]
-    pub fn intern(&self, op: &mut Op, perm: RawPerm) -> Result<u32> {
-        if let Some(id) = self.read().index.get(&perm) {
-            return Ok(*id);
+    /// Remembers a triple that is committed: from now on it never changes.
+    fn remember(&self, id: u32, perm: RawPerm) {
+        if let Some(cached) = self.triples.get(id as usize) {
+            cached.uid_gid.store(u64::from(perm.uid) | u64::from(perm.gid) << 32, Ordering::Relaxed);
+            cached.mode.store(u64::from(perm.mode), Ordering::Release);
+            self.indices[hash(perm)].store(u64::from(id) + 1, Ordering::Release);
         }
-        self.intern_slow(op, perm)
     }
 
-    fn read(&self) -> std::sync::RwLockReadGuard<'_, Known> {
-        self.known.read().unwrap_or_else(|e| e.into_inner())
+    /// The index of a triple, appended if it is new. Takes locks: call it before the operation's own.
+    #[inline(always)]
+    pub fn intern(&self, op: &mut Op, perm: RawPerm) -> Result<u32> {
+        if let Some(id) = self.indices[hash(perm)].load(Ordering::Acquire).checked_sub(1) {
+            if self.get(op.session().region(), id as u32)? == perm {
+                return Ok(id as u32);
+            }
+        }
+        self.intern_slow(op, perm)
     }
 
     #[cold]
@@ -83,7 +122,7 @@ impl Perms {
 
     fn append(&self, op: &mut Op, perm: RawPerm) -> Result<u32> {
         let region = op.session().region();
-        let mut known = self.known.write().unwrap_or_else(|e| e.into_inner());
+        let mut known = self.known.lock().unwrap_or_else(|e| e.into_inner());
         // Others may have appended since.
         while let Some(off) = self.at(region, known.read)? {
             let there = region.read(off)?;
@@ -93,8 +132,10 @@ impl Perms {
             let id = known.read;
             known.index.insert(there, id);
             known.read += 1;
+            self.remember(id, there);
         }
         if let Some(id) = known.index.get(&perm) {
+            self.remember(*id, perm);
             return Ok(*id);
         }
         let id = known.read;
@@ -115,6 +156,7 @@ impl Perms {
         tx.commit()?;
         known.index.insert(perm, id);
         known.read = id + 1;
+        self.remember(id, perm);
         Ok(id)
     }
 
@@ -129,6 +171,13 @@ impl Perms {
         }
         Ok(())
     }
+}
+
+/// A place in [`Perms::indices`].
+#[inline(always)]
+fn hash(perm: RawPerm) -> usize {
+    let mixed = (u64::from(perm.uid) << 32 | u64::from(perm.gid)) ^ u64::from(perm.mode).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 54) as usize % CACHED
 }
 
 /// Makes the empty table.

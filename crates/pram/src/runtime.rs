@@ -357,7 +357,7 @@ impl Runtime {
         let word = self.word(self.slot_at(slot));
         let seen = word.load(Ordering::Relaxed);
         seen as u32 == 0
-            && word.compare_exchange(seen, seen | u64::from(self.me() + 1), Ordering::AcqRel, Ordering::Relaxed).is_ok()
+            && word.compare_exchange(seen, seen | u64::from(self.me() + 1), Ordering::SeqCst, Ordering::Relaxed).is_ok()
     }
 
     #[inline(always)]
@@ -369,7 +369,7 @@ impl Runtime {
 
     /// The slot's word as a value that changes with each use, and the session that uses it now.
     pub fn slot_state(&self, slot: u32) -> (u64, Option<u32>) {
-        let word = self.word(self.slot_at(slot)).load(Ordering::Acquire);
+        let word = self.word(self.slot_at(slot)).load(Ordering::SeqCst);
         (word, (word as u32).checked_sub(1))
     }
 

@@ -115,8 +115,8 @@ impl Session {
             for i in 0..slots {
                 let slot = (first + i) % slots;
                 if self.rt.try_slot(slot) {
-                    // Freezers set their mark first and look at slots second; so do we, the other way round.
-                    std::sync::atomic::fence(Ordering::SeqCst);
+                    // Freezers set their mark first and look at slots second; we take the slot first. All four
+                    // are sequentially consistent, so one of us sees the other.
                     if self.rt.frozen() {
                         self.rt.free_slot(slot);
                         break;

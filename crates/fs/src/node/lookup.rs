@@ -181,37 +181,51 @@ impl Fs {
         if name.len() > crate::attr::NAME_MAX {
             return Err(Errno::NAMETOOLONG.into());
         }
-        self.session().read(parent, || {
-            let Some((_, dir)) = self.table().get(parent)? else { return Err(Errno::STALE.into()) };
-            if dir.kind != Kind::Directory as u32 {
-                return Err(Errno::NOTDIR.into());
-            }
-            self.permit(&dir, caller, want::EXEC)?;
-            let ino = match name {
-                b"." => return Ok((parent, dir)),
-                b".." => dir.extra,
-                _ => self.find(&dir, name)?.ok_or(Errno::NOENT)?.ino,
-            };
-            // Inside the parent's section: the name and the inode belong to one instant.
-            Ok((ino, self.snapshot(ino)?))
-        })
+        self.session().read(parent, || self.look(parent, name, caller))
+    }
+
+    /// One look at `name`, inside the section of `parent`.
+    #[inline(always)]
+    fn look(&self, parent: Ino, name: &[u8], caller: &Caller) -> Result<(Ino, RawInode)> {
+        let Some((_, dir)) = self.table().get(parent)? else { return Err(Errno::STALE.into()) };
+        if dir.kind != Kind::Directory as u32 {
+            return Err(Errno::NOTDIR.into());
+        }
+        self.permit(&dir, caller, want::EXEC)?;
+        let ino = match name {
+            b"." => return Ok((parent, dir)),
+            b".." => dir.extra,
+            _ => self.find(&dir, name)?.ok_or(Errno::NOENT)?.ino,
+        };
+        // Inside the parent's section: the name and the inode belong to one instant.
+        Ok((ino, self.snapshot(ino)?))
     }
 
     /// [`lookup`](Self::lookup), and a reference to what was found, which is of the same instant.
     pub fn lookup_retain(&self, parent: Ino, name: &[u8], caller: &Caller) -> Result<Attr> {
-        self.retain_found(|| self.lookup(parent, name, caller))
+        let (ino, raw) = self.lookup_raw_retain(parent, name, caller)?;
+        self.attr(ino, &raw).inspect_err(|_| self.release(ino, 1))
     }
 
-    /// Takes a reference to what `find` finds; looks again if it went away meanwhile.
-    pub(crate) fn retain_found(&self, find: impl Fn() -> Result<Attr>) -> Result<Attr> {
-        loop {
-            let attr = find()?;
-            self.retain(attr.ino, 1);
-            match self.snapshot(attr.ino) {
-                Ok(raw) if raw.generation == attr.generation && raw.nlink > 0 => return Ok(attr),
-                _ => self.release(attr.ino, 1),
+    /// Takes the reference before the parent's section ends: while the name is there the inode cannot end,
+    /// and who takes the name away later sees the reference.
+    #[inline]
+    pub(crate) fn lookup_raw_retain(&self, parent: Ino, name: &[u8], caller: &Caller) -> Result<(Ino, RawInode)> {
+        let mut taken: Option<Ino> = None;
+        let found = self.session().read(parent, || {
+            // The last round's result was torn.
+            if let Some(ino) = taken.take() {
+                self.release(ino, 1);
             }
+            let (ino, raw) = self.look(parent, name, caller)?;
+            self.retain(ino, 1);
+            taken = Some(ino);
+            Ok((ino, raw))
+        });
+        if let (Err(_), Some(ino)) = (&found, taken) {
+            self.release(ino, 1);
         }
+        found
     }
 
     /// Attributes. Works for unlinked inodes that are still referenced.

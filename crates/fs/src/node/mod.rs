@@ -32,7 +32,7 @@ use pram::{Off, Session};
 
 use crate::attr::{Caller, Ino, Kind, Time};
 use crate::error::{Error, Result};
-use crate::inode::{self, Allocator, Table};
+use crate::inode::{self, Allocator, Levels, Table};
 use crate::layout::{root, tag, RawInode, RawPerm, Super, SUPER_MAGIC};
 use crate::perm::{self, Perms};
 
@@ -44,6 +44,7 @@ pub struct Fs {
     sup: Super,
     perms: Perms,
     inodes: Allocator,
+    levels: Levels,
     policy: Policy,
     stop_watching: std::sync::atomic::AtomicBool,
 }
@@ -153,7 +154,8 @@ impl Fs {
         let inodes = inode::format(&mut op)?;
         let perms = perm::format(&mut op)?;
         let sup = Super { magic: SUPER_MAGIC, inodes, perms, hash_key };
-        let table = inode::table(session.region(), &sup);
+        let levels = Levels::default();
+        let table = inode::table(session.region(), &sup, &levels);
         let (uid, gid, mode) = root;
         let perm = RawPerm { uid, gid, mode: (Kind::Directory as u32) << 12 | mode & 0o7777 };
         let perm = Perms::new(perms).intern(&mut op, perm)?;
@@ -190,7 +192,7 @@ impl Fs {
         region.resolve(sup.perms.raw(), tag::PERM)?;
         let inodes = Allocator::new(region.geo.slots as u32);
         let stop_watching = std::sync::atomic::AtomicBool::new(false);
-        Ok(Fs { perms: Perms::new(sup.perms), sup, inodes, session, policy, stop_watching })
+        Ok(Fs { perms: Perms::new(sup.perms), sup, inodes, levels: Levels::default(), session, policy, stop_watching })
     }
 
     /// The attachment below.
@@ -205,7 +207,7 @@ impl Fs {
 
     #[inline(always)]
     pub(crate) fn table(&self) -> Table<'_> {
-        inode::table(self.session.region(), &self.sup)
+        inode::table(self.session.region(), &self.sup, &self.levels)
     }
 
     pub(crate) fn perms(&self) -> &Perms {
