@@ -29,8 +29,8 @@ pub const FSTYPE: &str = "fuse.conquest";
 const STALE_MAX: usize = 16;
 
 /// Mounts `pool` on `dir`; `source` (its directory) is what the mount table shows. It serves from now on,
-/// by threads of this process, so fork before and not after. Blocks SIGINT, SIGTERM and SIGHUP in the
-/// calling thread, since [`Mount::run`] takes them as a request to unmount.
+/// by threads of this process, so fork before and not after. Takes over SIGINT, SIGTERM and SIGHUP, which
+/// [`Mount::run`] understands as a request to unmount.
 pub fn mount(pool: Arc<Pool>, source: &Path, dir: &Path, options: &MountOptions) -> Result<Mount> {
     let source = source.canonicalize().unwrap_or_else(|_| source.into());
     let dir = target(&source, dir)?;

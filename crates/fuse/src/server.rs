@@ -3,7 +3,6 @@
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::Arc;
 
-use fs::pool::MediumKind;
 use fs::{Caller, Fs, Pool};
 use rustix::io::Errno;
 
@@ -21,11 +20,10 @@ pub struct Server {
 }
 
 impl Server {
-    pub fn new(pool: Arc<Pool>, notifier: Notifier) -> fs::Result<Server> {
-        let durable = match pool.status()?.medium {
-            MediumKind::Battery => true,
-        };
-        Ok(Server { pool, durable, notifier })
+    pub fn new(pool: Arc<Pool>, notifier: Notifier) -> Server {
+        // The kernel has the root without ever looking it up.
+        pool.retain(fs::ROOT, 1);
+        Server { durable: pool.durable_at_return(), pool, notifier }
     }
 
     pub(crate) fn fs(&self) -> &Fs {

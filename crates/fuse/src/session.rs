@@ -37,12 +37,12 @@ pub struct Mount {
 impl Mount {
     /// Serves a fresh connection whose kernel side is mounted on `dir`.
     pub(crate) fn start(pool: Arc<Pool>, device: Device, dir: &Path, transport: Transport) -> Result<Mount> {
-        let signals = Signals::block().context("receive signals")?;
+        let signals = Signals::catch().context("receive signals")?;
         let ended = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).context("make an eventfd")?);
         let minor = init::negotiate(&device, transport)?;
         let device = Arc::new(device);
         let notifier = Notifier::new(device.clone(), minor);
-        let server = Arc::new(Server::new(pool.clone(), notifier.clone())?);
+        let server = Arc::new(Server::new(pool.clone(), notifier.clone()));
         let mut mount = Mount { dir: dir.into(), transport, pool, signals, ended, threads: Vec::new(), watcher: None };
         match transport {
             Transport::Uring => mount.start_queues(&device, &server)?,
