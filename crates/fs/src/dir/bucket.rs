@@ -21,7 +21,9 @@ use smallvec::SmallVec;
 use zerocopy::IntoBytes;
 
 use super::hash::NameHash;
+use super::image::Image;
 use super::{damaged, Entry};
+use crate::attr::NAME_MAX;
 use crate::error::Result;
 use crate::layout::{tag, MAX_INODES};
 
@@ -34,7 +36,7 @@ pub const RECORD: u64 = 8;
 pub const SIZES: [u64; 15] = [64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 4096, 8192, 16384, 32768];
 /// Bytes of an ordinary bucket of a table.
 pub const SPLIT: u64 = 2048;
-const MAX: u64 = SIZES[SIZES.len() - 1];
+pub const MAX: u64 = SIZES[SIZES.len() - 1];
 
 /// Low bits of the hash that a cookie does not hold, and bits of a sequence number.
 const DROPPED: u32 = 14;
@@ -56,7 +58,7 @@ pub fn index_of_position(position: u64, depth: u8) -> u64 {
 
 /// The hash bits that a slot keeps.
 #[inline(always)]
-fn hash_tag(hash: u64) -> u32 {
+pub fn hash_tag(hash: u64) -> u32 {
     (hash >> 16) as u32 & 0xffff
 }
 
@@ -66,7 +68,7 @@ pub fn cost(name: &[u8]) -> u64 {
     SLOT + RECORD + name.len() as u64
 }
 
-/// The smallest bucket of `bytes` bytes or more.
+/// The size of the smallest bucket of `bytes` bytes or more.
 pub fn size_for(bytes: u64) -> Option<u64> {
     SIZES.into_iter().find(|s| *s >= bytes)
 }
@@ -132,7 +134,7 @@ impl Head {
 
     /// Bytes up to the end of the slots.
     #[inline(always)]
-    fn slots_end(&self) -> u64 {
+    pub fn slots_end(&self) -> u64 {
         HEADER + SLOT * u64::from(self.slots)
     }
 }
@@ -262,7 +264,7 @@ impl Bucket {
         let mut taken: SmallVec<[u16; 8]> = SmallVec::new();
         self.scan(r, hash, |_, pos| {
             let record = self.record(r, pos)?;
-            let mut name = [0; 255];
+            let mut name = [0; NAME_MAX];
             let name = &mut name[..usize::from(record.len)];
             r.read_bytes(self.off + pos + RECORD, name)?;
             if h.hash(name) >> DROPPED == hash >> DROPPED {
@@ -290,15 +292,13 @@ impl Bucket {
 
     /// Stores an entry in the free bytes (B1) and counts it in `head`; the caller has checked that it fits,
     /// and publishes the header.
-    fn place(&self, tx: &mut Tx, head: &mut Head, slot_tag: u32, record: Record, name: &[u8]) -> Result<()> {
-        let len = RECORD as usize + name.len();
-        let pos = head.start - len as u16;
-        let mut bytes = [0; RECORD as usize + 255];
-        bytes[..RECORD as usize].copy_from_slice(&record.pack().to_le_bytes());
-        bytes[RECORD as usize..len].copy_from_slice(name);
-        tx.init_bytes(self.off + u64::from(pos), &bytes[..len])?;
+    #[inline]
+    fn place(&self, tx: &mut Tx, head: &mut Head, slot_tag: u32, record: &[u8]) -> Result<()> {
+        let pos = head.start - record.len() as u16;
+        tx.init_bytes(self.off + u64::from(pos), record)?;
         tx.init_bytes(self.off + head.slots_end(), &(u32::from(pos) | slot_tag << 16).to_le_bytes())?;
-        *head = Head { slots: head.slots + 1, start: pos, live: head.live + cost(name) as u16, ..*head };
+        let live = head.live + SLOT as u16 + record.len() as u16;
+        *head = Head { slots: head.slots + 1, start: pos, live, ..*head };
         Ok(())
     }
 
@@ -308,9 +308,13 @@ impl Bucket {
         if !self.fits(cost(name)) {
             return Ok(false);
         }
-        let sequence = self.sequence(tx.region(), h, hash)?;
+        let record = Record { entry, sequence: self.sequence(tx.region(), h, hash)?, len: name.len() as u8 };
+        let mut bytes = [0; RECORD as usize + NAME_MAX];
+        let bytes = &mut bytes[..RECORD as usize + name.len()];
+        bytes[..RECORD as usize].copy_from_slice(&record.pack().to_le_bytes());
+        bytes[RECORD as usize..].copy_from_slice(name);
         let mut head = self.head;
-        self.place(tx, &mut head, hash_tag(hash), Record { entry, sequence, len: name.len() as u8 }, name)?;
+        self.place(tx, &mut head, hash_tag(hash), bytes)?;
         self.set_head(tx, head)?;
         Ok(true)
     }
@@ -323,7 +327,7 @@ impl Bucket {
             if head.slots_end() + cost(item.name) > u64::from(head.start) {
                 return Err(damaged(self.off, "bucket's live bytes are miscounted"));
             }
-            self.place(tx, &mut head, item.slot_tag, item.record, item.name)?;
+            self.place(tx, &mut head, item.slot_tag, item.bytes)?;
         }
         self.set_head(tx, head)
     }
@@ -347,87 +351,6 @@ impl Bucket {
     pub fn image(&self, r: &Region) -> Result<Image> {
         let mut bytes = SmallVec::from_elem(0, self.cap as usize);
         r.read_bytes(self.off, &mut bytes)?;
-        Ok(Image { off: self.off, head: self.head, bytes })
+        Ok(Image::of(self, bytes))
     }
-}
-
-/// A copy of a bucket.
-pub struct Image {
-    off: u64,
-    pub head: Head,
-    bytes: SmallVec<[u8; SPLIT as usize]>,
-}
-
-/// An entry in an image.
-#[derive(Clone, Copy)]
-pub struct Item<'a> {
-    pub pos: u16,
-    slot_tag: u32,
-    pub record: Record,
-    pub name: &'a [u8],
-}
-
-impl Item<'_> {
-    pub fn tag_is_of(&self, hash: u64) -> bool {
-        self.slot_tag == hash_tag(hash)
-    }
-}
-
-impl Image {
-    /// The live entries, in the order of their slots; an error for each slot that makes no sense.
-    pub fn entries(&self) -> impl Iterator<Item = Result<Item<'_>>> {
-        let slots = self.bytes[HEADER as usize..].chunks_exact(SLOT as usize).take(usize::from(self.head.slots));
-        slots
-            .map(|s| [u16::from_le_bytes([s[0], s[1]]), u16::from_le_bytes([s[2], s[3]])])
-            .filter(|[pos, _]| *pos != 0)
-            .map(|[pos, bits]| {
-                let (record, name) =
-                    self.entry_at(pos).ok_or_else(|| damaged(self.off, "bucket's slot points outside"))?;
-                Ok(Item { pos, slot_tag: u32::from(bits), record, name })
-            })
-    }
-
-    /// The record at `pos` and its name, if it is in bounds.
-    pub fn entry_at(&self, pos: u16) -> Option<(Record, &[u8])> {
-        let (word, rest) = self.bytes.get(usize::from(pos)..)?.split_first_chunk()?;
-        let record = Record::unpack(u64::from_le_bytes(*word));
-        Some((record, rest.get(..usize::from(record.len))?))
-    }
-}
-
-/// Makes a bucket of at least `size` bytes with the entries of `images` that `keep` lets through.
-pub fn build(
-    tx: &mut Tx,
-    size: u64,
-    depth: u8,
-    images: &[&Image],
-    keep: &mut dyn FnMut(&[u8]) -> bool,
-) -> Result<Bucket> {
-    let block = tx.alloc(tag::BUCKET, size)?;
-    let cap = block.cap.min(MAX);
-    let (mut slots, mut start, mut live) = (HEADER as usize, cap as usize, 0);
-    let mut bytes: SmallVec<[u8; SPLIT as usize]> = SmallVec::from_elem(0, start);
-    for item in images.iter().flat_map(|i| i.entries()) {
-        let item = item?;
-        if !keep(item.name) {
-            continue;
-        }
-        let len = RECORD as usize + item.name.len();
-        if slots + SLOT as usize + len > start {
-            return Err(damaged(block.off, "bucket's live bytes are miscounted"));
-        }
-        start -= len;
-        bytes[start..start + RECORD as usize].copy_from_slice(&item.record.pack().to_le_bytes());
-        bytes[start + RECORD as usize..start + len].copy_from_slice(item.name);
-        bytes[slots..slots + 2].copy_from_slice(&(start as u16).to_le_bytes());
-        bytes[slots + 2..slots + 4].copy_from_slice(&(item.slot_tag as u16).to_le_bytes());
-        slots += SLOT as usize;
-        live += SLOT as usize + len;
-    }
-    let count = (slots - HEADER as usize) / SLOT as usize;
-    let head = Head { slots: count as u16, start: start as u16, live: live as u16, depth, spare: 0 };
-    bytes[..HEADER as usize].copy_from_slice(&head.pack().to_le_bytes());
-    tx.init_bytes(block.off, &bytes[..slots])?;
-    tx.init_bytes(block.off + start as u64, &bytes[start..])?;
-    Ok(Bucket { off: block.off, cap, head })
 }

@@ -5,8 +5,9 @@ use std::collections::HashSet;
 use pram::Region;
 use smallvec::SmallVec;
 
-use super::bucket::{self, Bucket, Image, Item};
+use super::bucket::{self, Bucket};
 use super::hash::NameHash;
+use super::image::{Image, Item};
 use super::table::Table;
 use super::{form, Dir, Entry};
 use crate::attr::Kind;

@@ -2,8 +2,9 @@
 
 use pram::Tx;
 
-use super::bucket::{self, Image, HEADER, SIZES, SPLIT};
+use super::bucket::{self, Bucket, HEADER, SIZES, SPLIT};
 use super::hash::NameHash;
+use super::image::Builder;
 use super::table::{Table, MAX_DEPTH};
 use super::{Dir, Place};
 use crate::error::{Error, Result};
@@ -45,7 +46,9 @@ pub fn rebuild(tx: &mut Tx, d: &mut Dir, place: &Place, size: u64) -> Result<()>
         None => None,
         Some((table, first)) => Some((writable(tx, &table, place.bucket.head.depth)?, first)),
     };
-    let fresh = bucket::build(tx, size, place.bucket.head.depth, &[&image], &mut |_| true)?;
+    let mut builder = Builder::new(size);
+    builder.push_all(&image)?;
+    let fresh = builder.store(tx, place.bucket.head.depth)?;
     match table {
         None => d.set_lone(fresh.off),
         Some((table, first)) => {
@@ -66,14 +69,9 @@ fn split(tx: &mut Tx, h: &impl NameHash, d: &mut Dir, place: &Place) -> Result<(
         return Err(pram::Error::NoSpace.into());
     }
     // 1. Everything that needs memory, so that nothing is changed if there is none.
-    let image = place.bucket.image(tx.region())?;
-    let bit = 63 - u32::from(depth);
-    let half = |tx: &mut Tx, side: u64| {
-        let mut here = |name: &[u8]| h.hash(name) >> bit & 1 == side;
-        bucket::build(tx, half_size(&image, &mut here), depth + 1, &[&image], &mut here)
-    };
-    let low = half(tx, 0)?;
-    let high = half(tx, 1);
+    let [low, high] = halves(tx, h, &place.bucket)?;
+    let low = low.store(tx, depth + 1)?;
+    let high = high.store(tx, depth + 1);
     let high = or_free(tx, high, &[low.off])?;
     let table = match place.table {
         None => Table::alloc(tx, 1),
@@ -102,13 +100,22 @@ fn or_free<T>(tx: &mut Tx, result: Result<T>, buckets: &[u64]) -> Result<T> {
     result
 }
 
-/// The size of the bucket for the entries that `here` selects: ordinary unless they need more.
-fn half_size(image: &Image, here: &mut dyn FnMut(&[u8]) -> bool) -> u64 {
-    if HEADER + u64::from(image.head.live) <= SPLIT {
-        return SPLIT;
+/// The entries of a bucket, parted by the bit of the hash that its depth comes to.
+fn halves(tx: &Tx, h: &impl NameHash, bucket: &Bucket) -> Result<[Builder; 2]> {
+    let image = bucket.image(tx.region())?;
+    let side = |name: &[u8]| (h.hash(name) >> (63 - u32::from(bucket.head.depth)) & 1) as usize;
+    let mut bytes = [bucket.needed().min(SPLIT); 2];
+    if bucket.needed() > SPLIT {
+        bytes = [HEADER; 2];
+        image.entries().flatten().for_each(|item| bytes[side(item.name)] += bucket::cost(item.name));
     }
-    let bytes: u64 = image.entries().flatten().filter(|i| here(i.name)).map(|i| bucket::cost(i.name)).sum();
-    bucket::size_for(HEADER + bytes).unwrap_or(SPLIT).max(SPLIT)
+    // Ordinary buckets unless one needs more.
+    let mut halves = bytes.map(|b| Builder::new(bucket::size_for(b).unwrap_or(SPLIT).max(SPLIT)));
+    for item in image.entries() {
+        let item = item?;
+        halves[side(item.name)].push(&item)?;
+    }
+    Ok(halves)
 }
 
 /// The table itself if the undo log can take the entries of a bucket of local depth `depth`, leaving as

@@ -13,7 +13,8 @@
 //! | module | responsibility |
 //! | --- | --- |
 //! | `hash` | the hash of a name |
-//! | [`bucket`] | entries in one object: find, add, remove, rebuild |
+//! | [`bucket`] | entries in one object: find, add, remove |
+//! | [`image`] | copies of buckets: reading them through, making new ones |
 //! | [`table`] | offsets of buckets |
 //! | `grow` | making room: larger buckets, splits, doubling |
 //! | `shrink` | giving room back: merges, halving; never needs memory |
@@ -30,6 +31,7 @@ mod bucket;
 mod check;
 mod grow;
 mod hash;
+mod image;
 mod readout;
 mod shrink;
 mod table;
@@ -44,6 +46,7 @@ use crate::error::{Error, Result};
 use crate::layout::Root;
 use bucket::{Bucket, Found};
 use hash::{NameHash, Sip};
+use image::Builder;
 use table::Table;
 
 /// What a directory's inode keeps.
@@ -160,7 +163,13 @@ fn place_of(r: &Region, d: &Dir, hash: u64) -> Result<Option<Place>> {
     let root = Root::unpack(d.root);
     match root.form {
         form::EMPTY => Ok(None),
-        form::LONE => Ok(Some(Place { bucket: Bucket::open(r, root.off)?, table: None })),
+        form::LONE => {
+            let bucket = Bucket::open(r, root.off)?;
+            if bucket.head.depth != 0 {
+                return Err(damaged(bucket.off, "bucket is deeper than its table"));
+            }
+            Ok(Some(Place { bucket, table: None }))
+        }
         form::TABLE => {
             let table = Table::open(r, root.off, root.depth)?;
             let (bucket, first) = table.bucket(r, table.index(hash))?;
@@ -198,8 +207,8 @@ fn insert_by(tx: &mut Tx, h: &impl NameHash, d: &mut Dir, name: &[u8], e: Entry)
             }
             grow::make_room(tx, h, d, &place, bucket::cost(name))?;
         } else {
-            let fresh = bucket::build(tx, bucket::HEADER + bucket::cost(name), 0, &[], &mut |_| true)?;
-            d.set_lone(fresh.off);
+            let size = bucket::size_for(bucket::HEADER + bucket::cost(name)).unwrap_or(bucket::SPLIT);
+            d.set_lone(Builder::new(size).store(tx, 0)?.off);
         }
     }
     Err(pram::Error::NoSpace.into())

@@ -4,6 +4,7 @@ use pram::{Tag, Tx};
 use smallvec::SmallVec;
 
 use super::bucket::{self, Bucket, HEADER, SIZES, SPLIT};
+use super::image::Builder;
 use super::table::Table;
 use super::{damaged, form, grow, Dir, Place};
 use crate::error::{Error, Result};
@@ -101,8 +102,11 @@ fn merge_two(tx: &mut Tx, a: Bucket, b: Bucket) -> Result<Option<Bucket>> {
             return Ok(Some(to));
         }
     }
-    let images = [a.image(tx.region())?, b.image(tx.region())?];
-    if_space(bucket::build(tx, SPLIT, depth, &[&images[0], &images[1]], &mut |_| true))
+    let mut both = Builder::new(SPLIT);
+    for bucket in [a, b] {
+        both.push_all(&bucket.image(tx.region())?)?;
+    }
+    if_space(both.store(tx, depth))
 }
 
 /// Halves the table as often as its buckets and the memory allow.
