@@ -87,15 +87,37 @@ fn shrinks_when_deleted_at_random() {
     assert_eq!(b.s.region().allocated_bytes().unwrap(), 0);
 }
 
-/// Each kind of step at each of many sizes, undone: contents, root and heap are as before. Several steps in
-/// one transaction, since one may use what another has given up.
+/// Several steps in one transaction, each using what another has given up, on a copy of `d` and of the
+/// model.
+fn steps_in<H: NameHash>(tx: &mut Tx, b: &Bench<H>, rng: &mut Rng, longest: u64) -> (Dir, BTreeMap<Vec<u8>, Entry>) {
+    let (mut d, mut model) = (b.d, b.model.clone());
+    for _ in 0..1 + rng.below(5) {
+        let known = b.some_name(rng).filter(|n| model.contains_key(n));
+        let e = entry(rng);
+        match (rng.below(3), known) {
+            (0, Some(n)) => assert_eq!(remove_by(tx, &b.h, &mut d, &n).unwrap(), model.remove(&n)),
+            (1, Some(n)) => assert_eq!(replace_by(tx, &b.h, &d, &n, e).unwrap(), model.insert(n, e)),
+            _ => {
+                let n = name(rng, longest);
+                if let std::collections::btree_map::Entry::Vacant(place) = model.entry(n.clone()) {
+                    insert_by(tx, &b.h, &mut d, &n, e).unwrap();
+                    place.insert(e);
+                }
+            }
+        }
+    }
+    (d, model)
+}
+
+/// Transactions of several steps, at many sizes: undone, contents and heap are as before; committed, as the
+/// steps left them.
 #[test]
-fn an_undone_transaction_leaves_nothing() {
+fn transactions_are_whole_or_nothing() {
     for (seed, longest) in [(1, 8), (2, 255)] {
         let mut rng = Rng(seed);
         let mut b = Bench::new(64 << 20, Sip::new(seed));
-        for round in 0..4000 {
-            if round % 2000 < 1500 {
+        for round in 0..3000 {
+            if round % 1500 < 1000 {
                 let n = name(&mut rng, longest);
                 if !b.model.contains_key(&n) {
                     let e = entry(&mut rng);
@@ -104,26 +126,18 @@ fn an_undone_transaction_leaves_nothing() {
             } else if let Some(n) = b.some_name(&mut rng) {
                 b.remove(&n);
             }
-            let before = b.d;
             let mut op = b.s.begin().unwrap();
             let mut tx = op.tx().unwrap();
-            let mut d = b.d;
-            for _ in 0..1 + rng.below(4) {
-                let known = b.some_name(&mut rng);
-                let fresh = [b"new.".to_vec(), name(&mut rng, longest.min(251))].concat();
-                match (rng.below(3), known) {
-                    (0, Some(n)) => drop(remove_by(&mut tx, &b.h, &mut d, &n).unwrap()),
-                    (1, Some(n)) => drop(replace_by(&mut tx, &b.h, &d, &n, entry(&mut rng)).unwrap()),
-                    _ if locate(b.s.region(), &b.h, &d, &fresh).unwrap().and_then(|f| f.1).is_none() => {
-                        insert_by(&mut tx, &b.h, &mut d, &fresh, entry(&mut rng)).unwrap()
-                    }
-                    _ => {}
-                }
+            let after = steps_in(&mut tx, &b, &mut rng, longest);
+            if rng.below(3) == 0 {
+                tx.commit().unwrap();
+                drop(op);
+                (b.d, b.model) = after;
+            } else {
+                drop(tx);
+                drop(op);
             }
-            drop(tx);
-            drop(op);
-            assert_eq!(b.d, before);
-            if round % 50 == 0 {
+            if round % 20 == 0 {
                 b.verify();
             }
         }
