@@ -1,10 +1,18 @@
 //! Time: one monotonic clock that all processes of the machine share.
 
-use rustix::time::{clock_gettime, ClockId};
+use rustix::time::{clock_gettime, ClockId, Timespec};
 
 /// Nanoseconds of the monotonic clock, comparable between processes.
 pub fn now() -> u64 {
-    let t = clock_gettime(ClockId::Monotonic);
+    nanos(clock_gettime(ClockId::Monotonic))
+}
+
+/// Nanoseconds that the calling thread has had a processor.
+pub fn thread_time() -> u64 {
+    nanos(clock_gettime(ClockId::ThreadCPUTime))
+}
+
+fn nanos(t: Timespec) -> u64 {
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }
 

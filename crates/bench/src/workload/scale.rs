@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use crate::args::{Kind, Scale, Worker};
-use crate::clock::{now, spin_until};
+use crate::clock::{now, spin_until, thread_time};
 use crate::conquest;
 use crate::context::Context;
 use crate::cpu;
@@ -28,12 +28,14 @@ const THREADS: &str = "two threads";
 const PROCESSES: &str = "two processes";
 const PHASES: [&str; 4] = ["create+write", "stat", "open+read", "unlink"];
 const ALL: &str = "all four";
+const ALL_BY_CPU: &str = "by processor time";
 
 pub fn run(context: &Context, args: &Scale) -> Result<Outcome, Error> {
     let files = context.size(args.files, 2_000);
     let title = format!("Scaling: {files} files of {FILE_SIZE} B per worker, in process, different directories");
     let mut section = Section::rates("scale", title, "1000 files/s");
     section.baseline = Some(ONE);
+    section.notes.push("by processor time: as if other programs had taken none, waiting not counted".into());
     let cpus = cpu::allowed()?;
     match cpus[..] {
         [first, second, ..] => rounds(context, files, args.dirs, [first, second], &mut section)?,
@@ -73,51 +75,66 @@ fn rounds(context: &Context, files: usize, dirs: usize, cpus: [usize; 2], sectio
     std::fs::remove_dir_all(&pool).map_err(Error::file(&pool))
 }
 
+/// When a worker began and ended a phase, and the processor time it took.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Times {
+    start: u64,
+    end: u64,
+    cpu: u64,
+}
+
 /// Runs all phases and adds thousands of files per second for each, and for all together.
 fn record(
     section: &mut Section,
     workers: &str,
     files: usize,
-    mut run: impl FnMut(usize) -> Result<u64, Error>,
+    mut run: impl FnMut(usize) -> Result<Vec<Times>, Error>,
 ) -> Result<(), Error> {
-    let mut total = 0;
+    let (mut total, mut cpu) = (0, 0);
+    let mut count = 1;
     for (phase, name) in PHASES.iter().enumerate() {
-        let ns = run(phase).map_err(|e| e.at(format!("{workers}, {name}")))?;
+        let times = run(phase).map_err(|e| e.at(format!("{workers}, {name}")))?;
+        let ns = span(&times);
         total += ns;
-        section.add(workers, name, files as f64 * 1e6 / ns as f64);
+        cpu += times.iter().map(|t| t.cpu).sum::<u64>().max(1);
+        count = times.len();
+        section.add(workers, name, rate(files, ns));
     }
-    section.add(workers, ALL, (files * PHASES.len()) as f64 * 1e6 / total as f64);
+    section.add(workers, ALL, rate(files * PHASES.len(), total));
+    // Each worker's share of the processor time is what the span would be on processors of their own.
+    section.add(workers, ALL_BY_CPU, rate(files * PHASES.len() * count, cpu));
     Ok(())
 }
 
+/// Thousands of files per second.
+fn rate(files: usize, ns: u64) -> f64 {
+    files as f64 * 1e6 / ns as f64
+}
+
 /// From the first start to the last end.
-fn span(times: &[(u64, u64)]) -> u64 {
-    let start = times.iter().map(|t| t.0).min().unwrap_or(0);
-    let end = times.iter().map(|t| t.1).max().unwrap_or(0);
+fn span(times: &[Times]) -> u64 {
+    let start = times.iter().map(|t| t.start).min().unwrap_or(0);
+    let end = times.iter().map(|t| t.end).max().unwrap_or(0);
     end.saturating_sub(start).max(1)
 }
 
-fn in_threads(place: &InProcess, loads: &[Load], cpus: &[usize], phase: usize) -> Result<u64, Error> {
+fn in_threads(place: &InProcess, loads: &[Load], cpus: &[usize], phase: usize) -> Result<Vec<Times>, Error> {
     let when = now() + LEAD_NS;
-    let results: Vec<Result<(u64, u64), Error>> = std::thread::scope(|scope| {
-        let threads: Vec<_> = loads
-            .iter()
-            .zip(cpus)
-            .map(|(load, &cpu)| scope.spawn(move || cpu::pin(cpu).and_then(|()| load.run(place, phase, when))))
-            .collect();
+    let work = |load: &Load, cpu: usize| cpu::pin(cpu).and_then(|()| load.run(place, phase, when));
+    std::thread::scope(|scope| {
+        let start = |(load, &cpu)| scope.spawn(move || work(load, cpu));
+        let threads: Vec<_> = loads.iter().zip(cpus).map(start).collect();
         let panicked = |_| Err(Error::Wrong("a worker thread panicked".into()));
         threads.into_iter().map(|t| t.join().unwrap_or_else(panicked)).collect()
-    });
-    Ok(span(&results.into_iter().collect::<Result<Vec<_>, _>>()?))
+    })
 }
 
-fn in_processes(processes: &mut [Process], phase: usize) -> Result<u64, Error> {
+fn in_processes(processes: &mut [Process], phase: usize) -> Result<Vec<Times>, Error> {
     let when = now() + LEAD_NS;
     for process in processes.iter_mut() {
         process.order(phase, when)?;
     }
-    let times: Result<Vec<_>, Error> = processes.iter_mut().map(Process::answer).collect();
-    Ok(span(&times?))
+    processes.iter_mut().map(Process::answer).collect()
 }
 
 /// What one worker does.
@@ -131,11 +148,11 @@ impl Load {
         Load { tree: Tree::new(&format!("w{id}-"), dirs, files), data: Rng::new(id as u64).bytes(FILE_SIZE) }
     }
 
-    /// Does a phase at the instant `when`; returns when it began and ended.
-    fn run(&self, place: &impl Place, phase: usize, when: u64) -> Result<(u64, u64), Error> {
+    /// Does a phase at the instant `when`.
+    fn run(&self, place: &impl Place, phase: usize, when: u64) -> Result<Times, Error> {
         let mut buf = vec![0; FILE_SIZE + 1];
         spin_until(when);
-        let start = now();
+        let (start, cpu) = (now(), thread_time());
         for file in &self.tree.files {
             match phase {
                 0 => place.write(&place.create(file)?, 0, &self.data)?,
@@ -144,7 +161,7 @@ impl Load {
                 _ => place.unlink(file)?,
             }
         }
-        Ok((start, now()))
+        Ok(Times { start, end: now(), cpu: thread_time() - cpu })
     }
 
     #[inline]
@@ -157,7 +174,7 @@ impl Load {
     }
 }
 
-/// A worker process. It is told `PHASE WHEN` a line and answers `START END`; the end of its input ends it.
+/// A worker process. It is told `PHASE WHEN` a line and answers `START END CPU`; the end of its input ends it.
 struct Process {
     child: Child,
     input: Option<ChildStdin>,
@@ -187,8 +204,9 @@ impl Process {
         }
     }
 
-    fn answer(&mut self) -> Result<(u64, u64), Error> {
-        pair(&self.line()?).ok_or_else(died)
+    fn answer(&mut self) -> Result<Times, Error> {
+        let [start, end, cpu] = numbers(&self.line()?).ok_or_else(died)?;
+        Ok(Times { start, end, cpu })
     }
 
     fn line(&mut self) -> Result<String, Error> {
@@ -212,9 +230,9 @@ impl Drop for Process {
     }
 }
 
-fn pair(line: &str) -> Option<(u64, u64)> {
-    let (a, b) = line.trim().split_once(' ')?;
-    Some((a.parse().ok()?, b.parse().ok()?))
+fn numbers<const N: usize>(line: &str) -> Option<[u64; N]> {
+    let numbers: Vec<u64> = line.split_whitespace().map(|n| n.parse().ok()).collect::<Option<_>>()?;
+    numbers.try_into().ok()
 }
 
 /// The worker process itself.
@@ -226,9 +244,9 @@ pub fn work(worker: &Worker) -> Result<(), Error> {
     println!("ready on {}", Kind::Inproc.name());
     for line in std::io::stdin().lines() {
         let line = line.map_err(Error::io("the worker's orders"))?;
-        let (phase, when) = pair(&line).ok_or_else(|| Error::Usage(format!("not an order: {line}")))?;
-        let (start, end) = load.run(&place, phase as usize, when)?;
-        println!("{start} {end}");
+        let [phase, when] = numbers(&line).ok_or_else(|| Error::Usage(format!("not an order: {line}")))?;
+        let t = load.run(&place, phase as usize, when)?;
+        println!("{} {} {}", t.start, t.end, t.cpu);
     }
     Ok(())
 }
@@ -240,13 +258,25 @@ mod tests {
 
     #[test]
     fn the_span_is_from_first_start_to_last_end() {
-        assert_eq!(span(&[(10, 20), (12, 35)]), 25);
+        let times = [(10, 20), (12, 35)].map(|(start, end)| Times { start, end, cpu: 1 });
+        assert_eq!(span(&times), 25);
     }
 
     #[test]
-    fn orders_are_pairs() {
-        assert_eq!(pair("2 77\n"), Some((2, 77)));
-        assert_eq!(pair("2"), None);
+    fn two_workers_at_the_same_cost_are_twice_as_fast() {
+        let mut section = Section::rates("s", "s", "1000 files/s");
+        let t = Times { start: 0, end: 1000, cpu: 1000 };
+        record(&mut section, ONE, 1, |_| Ok(vec![t])).expect("record");
+        record(&mut section, THREADS, 2, |_| Ok(vec![t, t])).expect("record");
+        assert_eq!(section.ratio(ALL, THREADS, ONE), Ok(2.0));
+        assert_eq!(section.ratio(ALL_BY_CPU, THREADS, ONE), Ok(2.0));
+    }
+
+    #[test]
+    fn orders_and_answers_are_numbers() {
+        assert_eq!(numbers("2 77\n"), Some([2, 77]));
+        assert_eq!(numbers::<2>("2"), None);
+        assert_eq!(numbers::<1>("x"), None);
     }
 
     #[test]
@@ -256,8 +286,8 @@ mod tests {
         let load = Load::new(0, 16, 2);
         load.tree.make_dirs(&place).expect("mkdir");
         for phase in 0..PHASES.len() {
-            let (start, end) = load.run(&place, phase, 0).expect("a phase");
-            assert!(end >= start);
+            let times = load.run(&place, phase, 0).expect("a phase");
+            assert!(times.end >= times.start && times.cpu > 0);
         }
         load.tree.remove_dirs(&place).expect("empty directories");
     }

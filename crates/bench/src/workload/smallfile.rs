@@ -1,5 +1,5 @@
 //! Sprite LFS small files (Figure 5.1 of the Conquest paper): create, stat, read and unlink many files of
-//! 1 KB, in separate phases, and in one more phase sync each.
+//! 1 KB, in separate phases; read them a second time; and in one more phase sync each.
 
 use crate::args::{Kind, Smallfile};
 use crate::clock::{now, us_per_op};
@@ -18,6 +18,8 @@ const ROUNDS: usize = 7;
 const CREATE: &str = "create+write";
 const STAT: &str = "stat";
 const READ: &str = "open+read";
+/// Once more: by now a kernel that caches content has it.
+const CACHED: &str = "open+read cached";
 const UNLINK: &str = "unlink";
 const SYNC: &str = "create+write+fsync";
 
@@ -71,13 +73,14 @@ impl Plan {
         format!("Figure 5.1, Sprite LFS small files: {files} files of {} B in {dirs} directories", self.data.len())
     }
 
-    fn round(&self, place: &impl Place) -> Result<[(&'static str, f64); 5], Error> {
+    fn round(&self, place: &impl Place) -> Result<[(&'static str, f64); 6], Error> {
         let files = &self.tree.files;
         self.tree.make_dirs(place)?;
         let create = timed(files, CREATE, |f| self.create(place, f))?;
         let stat = timed(files, STAT, |f| self.stat(place, f))?;
         let mut buf = vec![0; self.data.len() + 1];
         let read = timed(files, READ, |f| self.read(place, f, &mut buf))?;
+        let cached = timed(files, CACHED, |f| self.read(place, f, &mut buf))?;
         let unlink = timed(files, UNLINK, |f| place.unlink(f))?;
         place.settle()?;
         // Spread over the directories, as the other phases are.
@@ -86,7 +89,7 @@ impl Plan {
         timed(&synced, UNLINK, |f| place.unlink(f))?;
         self.tree.remove_dirs(place)?;
         place.settle()?;
-        Ok([(CREATE, create), (STAT, stat), (READ, read), (UNLINK, unlink), (SYNC, sync)])
+        Ok([(CREATE, create), (STAT, stat), (READ, read), (CACHED, cached), (UNLINK, unlink), (SYNC, sync)])
     }
 
     #[inline]
@@ -153,7 +156,7 @@ fn findings(section: &Section) -> Vec<Finding> {
         row("in process: unlink, faster than tmpfs", Goal::factor(8.0, 12.0), UNLINK, tmpfs, own),
         row("mounted, io_uring: create+write+fsync, faster than ext4", Goal::factor(4.0, 6.0), SYNC, ext4, uring),
         row("mounted, io_uring: create+write+fsync, faster than XFS", Goal::factor(3.0, 5.0), SYNC, xfs, uring),
-        row("mounted: open+read+close of cached files, time of ext4", Goal::at_most(1.5, 1.05), READ, uring, ext4),
+        row("mounted: open+read+close of cached files, time of ext4", Goal::at_most(1.5, 1.05), CACHED, uring, ext4),
         row("mounted: create + write, time of ext4", Goal::at_most(3.0, 2.0), CREATE, uring, ext4),
         row("mounted: create, io_uring faster than /dev/fuse", Goal::factor(2.5, 4.0), CREATE, dev, uring),
     ]
