@@ -9,6 +9,7 @@
 //! | [`clear`] | taking pages away: truncation, holes, the whole file |
 //! | [`space`] | `fallocate`: reserve, punch, zero, collapse, insert; unused tails given back |
 //! | [`check`] | every heap object of a file, and what is wrong with it |
+//! | [`salvage`](mod@salvage) | what can still be read of a damaged file |
 //!
 //! Data model: root word → data block | index node → … → index node → page.
 //!
@@ -32,6 +33,7 @@ mod check;
 mod clear;
 mod direct;
 mod grow;
+mod salvage;
 mod space;
 #[cfg(test)]
 mod tests;
@@ -48,7 +50,8 @@ use tree::Node;
 
 pub(crate) use check::{check, visit};
 pub(crate) use clear::free;
-pub(crate) use space::{allocate, collapse, insert, punch, trim, zero};
+pub(crate) use salvage::salvage;
+pub(crate) use space::{allocate, collapse, has_slack, insert, punch, trim, zero};
 
 /// What the inode keeps of a file's content.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -204,36 +207,6 @@ pub(crate) fn seek_hole(r: &Region, c: &Content, off: u64) -> Result<Option<u64>
         Form::Tree(root) => off.max(tree::next_hole(r, root, off / PAGE, c.size.div_ceil(PAGE))? * PAGE),
     };
     Ok(Some(found.min(c.size)))
-}
-
-/// Rebuilds content that is damaged from what can be read; the rest becomes a hole. Returns the bytes that
-/// were lost, in whole pages. What the old form still refers to is left for mark-and-sweep.
-pub(crate) fn salvage(tx: &mut Tx, c: &mut Content) -> Result<u64> {
-    let old = *c;
-    let size = old.size.min(MAX_SIZE);
-    *c = Content { root: 0, size: 0, pages: 0 };
-    let mut lost = 0;
-    let mut page = [0u8; PAGE as usize];
-    // No region holds more pages than this; beyond, a damaged size claims a hole.
-    let pages = size.div_ceil(PAGE).min(tx.region().geo.size / PAGE);
-    for n in 0..pages {
-        match read(tx.region(), &old, n * PAGE, &mut page) {
-            Ok(len) if page[..len].iter().any(|b| *b != 0) => write(tx, c, n * PAGE, &page[..len])?,
-            Ok(_) => {}
-            Err(_) => lost += PAGE,
-        }
-    }
-    truncate(tx, c, size)?;
-    Ok(lost.min(size))
-}
-
-/// Would [`trim`] give anything back?
-#[inline]
-pub(crate) fn has_slack(r: &Region, c: &Content) -> bool {
-    match form(r, c) {
-        Ok(Form::Direct(d)) => !d.reserved && d.off != 0 && d.cap > pram::heap::capacity_of(c.size),
-        _ => false,
-    }
 }
 
 /// Bytes that the content occupies, index nodes apart.

@@ -1,7 +1,7 @@
 //! `fallocate`: reserve, punch, zero, collapse, insert; and unused tails given back.
 
 use pram::heap::{capacity_of, MAX_SMALL};
-use pram::Tx;
+use pram::{Region, Tx};
 use rustix::io::Errno;
 
 use super::direct::{self, Direct, Patch};
@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::layout::{tag, Root};
 
 /// Pages that one transaction reserves at most.
-const STEP: u64 = 1024;
+const STEP: u64 = 512;
 
 /// Gives the holes of `off..off + len` memory, and extends the file unless `keep_size`. One transaction does
 /// a part: returns the offset that it reached, from which the caller goes on until it is `off + len`.
@@ -105,16 +105,12 @@ fn blank(tx: &mut Tx, c: &Content, root: Node, from: u64, to: u64) -> Result<()>
     }
 }
 
-/// Makes `off..off + len` read as zeros, and extends the file unless `keep_size`. It leaves holes: to have
-/// memory there too, [`allocate`] the range afterwards.
-pub(crate) fn zero(tx: &mut Tx, c: &mut Content, off: u64, len: u64, keep_size: bool) -> Result<()> {
-    let end = end_of(off, len)?;
-    punch(tx, c, off, len)?;
-    if !keep_size && end > c.size {
-        expose(tx, c, end)?;
-        c.size = end;
-    }
-    Ok(())
+/// Makes `off..off + len` read as zeros, with memory behind, and extends the file unless `keep_size`. One
+/// transaction does a part, as of [`allocate`].
+pub(crate) fn zero(tx: &mut Tx, c: &mut Content, off: u64, len: u64, keep_size: bool) -> Result<u64> {
+    let end = end_of(off, len)?.min((off / PAGE + STEP) * PAGE);
+    punch(tx, c, off, len.min(end - off))?;
+    allocate(tx, c, off, end - off, keep_size)
 }
 
 /// Removes `off..off + len` and moves what follows there. Whole pages, not up to the end of the file.
@@ -191,27 +187,28 @@ fn move_node(
     Ok(tx.free(node.off, tag::INDEX)?)
 }
 
+/// Would [`trim`] give anything back?
+#[inline]
+pub(crate) fn has_slack(r: &Region, c: &Content) -> bool {
+    let fit = capacity_of(c.size.max(1));
+    match form(r, c) {
+        Ok(Form::Direct(d)) => !d.reserved && fit < d.cap,
+        // Pages beyond the end have been reserved; with fewer there are holes.
+        Ok(Form::Tree(_)) => c.size <= MAX_SMALL && c.pages == c.size.div_ceil(PAGE) && fit < c.pages * PAGE,
+        Err(_) => false,
+    }
+}
+
 /// Gives back the slack behind the end of the file, and makes a tree that has become small direct. True if
 /// something changed; a full region is no error.
 pub(crate) fn trim(tx: &mut Tx, c: &mut Content) -> Result<bool> {
+    if !has_slack(tx.region(), c) {
+        return Ok(false);
+    }
     let done = match form(tx.region(), c)? {
-        Form::Direct(d) => {
-            let used = c.size.min(d.cap);
-            if d.off == 0 || d.reserved || capacity_of(used.max(1)) >= d.cap {
-                return Ok(false);
-            }
-            direct::refit(tx, c, d, used)
-        }
-        Form::Tree(root) => {
-            let pages = c.size.div_ceil(PAGE);
-            if c.size > MAX_SMALL || c.pages != pages || capacity_of(c.size.max(1)) >= pages * PAGE {
-                return Ok(false);
-            }
-            if tree::next_hole(tx.region(), root, 0, pages)? < pages {
-                return Ok(false);
-            }
-            flatten(tx, c, root)
-        }
+        Form::Direct(d) => direct::refit(tx, c, d, c.size.min(d.cap)),
+        Form::Tree(root) if tree::next_hole(tx.region(), root, 0, c.pages)? < c.pages => return Ok(false),
+        Form::Tree(root) => flatten(tx, c, root),
     };
     match done {
         Ok(()) => Ok(true),

@@ -455,6 +455,9 @@ impl Seen {
             problems.push((Damage::Content, e.to_string()));
         }
         if raw.xattr != 0 {
+            if names {
+                xattr::check(region, raw.xattr, &mut |p| problems.push((Damage::Xattr, p)));
+            }
             if let Err(e) = xattr::visit(region, raw.xattr, &mut |off, tag| objects.push((off, tag))) {
                 problems.push((Damage::Xattr, e.to_string()));
             }

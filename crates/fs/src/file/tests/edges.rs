@@ -1,0 +1,374 @@
+//! Sizes, limits, full regions, damage, concurrent readers.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use pram::heap::capacity_of;
+use pram::{Off, Tag};
+
+use super::*;
+use crate::layout::Root;
+
+fn put(s: &Session, c: &mut Content, off: u64, data: &[u8]) -> Result<()> {
+    commit(s, c, |tx, c| write(tx, c, off, data))
+}
+
+/// Bytes of all objects of a file.
+fn occupied(r: &Region, c: &Content) -> u64 {
+    let mut sum = 0;
+    visit(r, c, &mut |off, tag| sum += r.resolve(off, tag).unwrap()).unwrap();
+    sum
+}
+
+fn whole(r: &Region, c: &Content) -> Vec<u8> {
+    let mut bytes = vec![0; c.size as usize];
+    assert_eq!(read(r, c, 0, &mut bytes).unwrap(), bytes.len());
+    bytes
+}
+
+#[test]
+fn a_file_of_100_bytes_takes_112() {
+    let s = session(1 << 20);
+    let mut c = Content::default();
+    put(&s, &mut c, 0, &[1; 100]).unwrap();
+    assert_eq!((occupied(s.region(), &c), allocated(s.region(), &c)), (112, 112));
+}
+
+#[test]
+fn a_file_of_40_kb_pays_little_for_its_index() {
+    let s = session(1 << 20);
+    let mut c = Content::default();
+    put(&s, &mut c, 0, &[1; 40 << 10]).unwrap();
+    assert_eq!(occupied(s.region(), &c), (40 << 10) + 128);
+    assert_eq!(allocated(s.region(), &c), 40 << 10);
+}
+
+#[test]
+fn a_sparse_write_takes_only_its_path() {
+    let s = session(1 << 20);
+    let mut c = Content::default();
+    put(&s, &mut c, 1 << 50, b"far").unwrap();
+    assert!(occupied(s.region(), &c) <= PAGE + 5 * 4096);
+    assert_eq!(file_objects(s.region(), &c).len(), 6);
+}
+
+#[test]
+fn appends_move_a_small_file_rarely_and_trimming_gives_the_slack_back() {
+    let s = session(1 << 20);
+    let (mut c, mut moves) = (Content::default(), 0);
+    for i in 0..3000u64 {
+        let before = c.root;
+        put(&s, &mut c, i * 10, &[i as u8; 10]).unwrap();
+        moves += u32::from(c.root != before);
+    }
+    assert!(moves <= 13, "{moves} moves");
+    let before = whole(s.region(), &c);
+    commit(&s, &mut c, |tx, c| truncate(tx, c, 500)).unwrap();
+    assert!(has_slack(s.region(), &c));
+    commit(&s, &mut c, |tx, c| trim(tx, c).map(|changed| assert!(changed))).unwrap();
+    assert_eq!(occupied(s.region(), &c), capacity_of(500));
+    assert_eq!(whole(s.region(), &c), before[..500]);
+    assert!(!has_slack(s.region(), &c));
+}
+
+#[test]
+fn a_tree_that_became_small_turns_direct() {
+    let s = session(1 << 20);
+    let mut c = Content::default();
+    let data: Vec<u8> = (0..100_000u32).map(|i| (i % 251) as u8).collect();
+    put(&s, &mut c, 0, &data).unwrap();
+    commit(&s, &mut c, |tx, c| truncate(tx, c, 9000)).unwrap();
+    assert!(has_slack(s.region(), &c));
+    commit(&s, &mut c, |tx, c| trim(tx, c).map(|changed| assert!(changed))).unwrap();
+    assert_eq!((occupied(s.region(), &c), c.pages), (capacity_of(9000), 0));
+    assert_eq!(whole(s.region(), &c), data[..9000]);
+}
+
+#[test]
+fn what_fallocate_reserved_stays_until_truncation() {
+    let s = session(1 << 20);
+    let mut c = Content::default();
+    put(&s, &mut c, 0, &[1; 100]).unwrap();
+    commit(&s, &mut c, |tx, c| allocate(tx, c, 0, 5000, true).map(|_| ())).unwrap();
+    assert_eq!(c.size, 100);
+    assert!(allocated(s.region(), &c) >= 5000 && !has_slack(s.region(), &c));
+    commit(&s, &mut c, |tx, c| truncate(tx, c, 100)).unwrap();
+    assert!(has_slack(s.region(), &c));
+}
+
+#[test]
+fn large_reservations_take_several_transactions() {
+    let s = session(16 << 20);
+    let mut c = Content::default();
+    let (mut at, mut steps) = (0, 0);
+    while at < 9 << 20 {
+        commit(&s, &mut c, |tx, c| allocate(tx, c, at, (9 << 20) - at, false).map(|reached| at = reached)).unwrap();
+        assert_eq!(c.size, at);
+        steps += 1;
+    }
+    assert_eq!((steps, c.pages), (5, 9 << 8));
+    assert!(whole(s.region(), &c).iter().all(|b| *b == 0));
+    // Zeroing keeps the memory.
+    put(&s, &mut c, 5 << 20, &[1; 1 << 20]).unwrap();
+    let mut at = 0;
+    while at < 9 << 20 {
+        commit(&s, &mut c, |tx, c| zero(tx, c, at, (9 << 20) - at, true).map(|reached| at = reached)).unwrap();
+    }
+    assert_eq!(c.pages, 9 << 8);
+    assert!(whole(s.region(), &c).iter().all(|b| *b == 0));
+}
+
+#[test]
+fn the_largest_file_and_no_larger() {
+    let s = session(1 << 20);
+    let mut c = Content::default();
+    let fbig = |done: Result<()>| assert_eq!(done.unwrap_err().errno(), Errno::FBIG);
+    put(&s, &mut c, MAX_SIZE - 3, b"end").unwrap();
+    assert_eq!(c.size, MAX_SIZE);
+    fbig(put(&s, &mut c, MAX_SIZE - 2, b"end"));
+    fbig(put(&s, &mut c, u64::MAX - 1, b"end"));
+    fbig(commit(&s, &mut c, |tx, c| truncate(tx, c, MAX_SIZE + 1)));
+    fbig(commit(&s, &mut c, |tx, c| insert(tx, c, 0, PAGE)));
+    let mut buf = [9; 10];
+    assert_eq!(read(s.region(), &c, MAX_SIZE - 5, &mut buf).unwrap(), 5);
+    assert_eq!(&buf[..5], b"\0\0end");
+    assert_eq!(seek_data(s.region(), &c, 0).unwrap(), Some((MAX_SIZE - 3) / PAGE * PAGE));
+    assert_eq!(seek_hole(s.region(), &c, MAX_SIZE - 1).unwrap(), Some(MAX_SIZE));
+}
+
+/// Would take years if it looked at every offset.
+#[test]
+fn huge_sparse_files_are_cut_and_freed_at_once() {
+    let s = session(4 << 20);
+    let mut c = Content::default();
+    for bit in 0..62 {
+        put(&s, &mut c, 1 << bit, &[bit as u8 + 1; 2]).unwrap();
+    }
+    commit(&s, &mut c, |tx, c| truncate(tx, c, MAX_SIZE)).unwrap();
+    commit(&s, &mut c, |tx, c| punch(tx, c, (1 << 30) + 1, (1 << 61) - (1 << 30))).unwrap();
+    let mut buf = [9; 2];
+    read(s.region(), &c, 1 << 30, &mut buf).unwrap();
+    assert_eq!(buf, [31, 0]);
+    read(s.region(), &c, 1 << 61, &mut buf).unwrap();
+    assert_eq!(buf, [0, 62]);
+    assert_eq!(seek_data(s.region(), &c, (1 << 30) + PAGE).unwrap(), Some(1 << 61));
+    commit(&s, &mut c, |tx, c| truncate(tx, c, 1 << 40)).unwrap();
+    assert_eq!(heap_objects(s.region()), file_objects(s.region(), &c));
+    commit(&s, &mut c, free).unwrap();
+    assert!(heap_objects(s.region()).is_empty());
+}
+
+#[test]
+fn a_full_region_refuses_growth_and_allows_everything_else() {
+    let s = session(1 << 20);
+    let (mut c, mut small) = (Content::default(), Content::default());
+    put(&s, &mut small, 0, &[5; 3000]).unwrap();
+    let mut n = 0u64;
+    while put(&s, &mut c, n * PAGE, &[n as u8; PAGE as usize]).is_ok() {
+        n += 1;
+    }
+    assert!(n > 50);
+    let nospc = |done: Result<()>| assert_eq!(done.unwrap_err().errno(), Errno::NOSPC);
+    let before = (c, heap_objects(s.region()));
+    nospc(put(&s, &mut c, n * PAGE, &[1; 1]));
+    nospc(put(&s, &mut c, 3, &[1; 1 << 20]));
+    assert_eq!((c, heap_objects(s.region())), before);
+    // Overwriting a page, a piece, a small file.
+    put(&s, &mut c, PAGE, &[0xaa; PAGE as usize]).unwrap();
+    put(&s, &mut c, 10, &[0xbb; 100]).unwrap();
+    put(&s, &mut small, 0, &[6; 3000]).unwrap();
+    let bytes = whole(s.region(), &c);
+    assert!(bytes[..10].iter().all(|b| *b == 0) && bytes[10..110].iter().all(|b| *b == 0xbb));
+    assert!(bytes[4096..8192].iter().all(|b| *b == 0xaa) && bytes[8192..12288].iter().all(|b| *b == 2));
+    // Cutting off, making holes, freeing.
+    commit(&s, &mut c, |tx, c| truncate(tx, c, (n - 10) * PAGE + 77)).unwrap();
+    commit(&s, &mut c, |tx, c| punch(tx, c, 5000, 20_000)).unwrap();
+    assert!(whole(s.region(), &c)[5000..25_000].iter().all(|b| *b == 0));
+    commit(&s, &mut c, free).unwrap();
+    commit(&s, &mut small, free).unwrap();
+    assert!(heap_objects(s.region()).is_empty());
+}
+
+#[test]
+fn one_megabyte_is_overwritten_in_one_transaction_or_not_at_all() {
+    let s = session(8 << 20);
+    let mut c = Content::default();
+    for i in 0..3 {
+        put(&s, &mut c, i << 20, &[1; 1 << 20]).unwrap();
+    }
+    let (before, objects) = (whole(s.region(), &c), heap_objects(s.region()));
+    let mut op = s.begin().unwrap();
+    let mut tx = op.tx().unwrap();
+    let mut new = c;
+    write(&mut tx, &mut new, 1_000_001, &[2; 1 << 20]).unwrap();
+    assert!(tx.room() > RESERVE);
+    drop(tx);
+    drop(op);
+    assert!(whole(s.region(), &c) == before && heap_objects(s.region()) == objects);
+    put(&s, &mut c, 1_000_001, &[2; 1 << 20]).unwrap();
+    let after = whole(s.region(), &c);
+    assert!(after[1_000_001..1_000_001 + (1 << 20)].iter().all(|b| *b == 2));
+    assert!(after[..1_000_001] == before[..1_000_001] && after[1_000_001 + (1 << 20)..] == before[1_000_001 + (1 << 20)..]);
+}
+
+/// Every call on damaged content returns, and the check tells.
+fn use_damaged(s: &Session, c: &Content, what: &str) {
+    let r = s.region();
+    let mut problems = 0;
+    check(r, c, &mut |_| problems += 1);
+    assert!((1..40).contains(&problems), "{what}: {problems} problems");
+    let mut buf = vec![0; 100_000];
+    let _ = read(r, c, 0, &mut buf);
+    let _ = (seek_data(r, c, 0), seek_hole(r, c, 0));
+    let _ = visit(r, c, &mut |_, _| {});
+    type Call = fn(&mut Tx, &mut Content) -> Result<()>;
+    let calls: [Call; 7] = [
+        |tx, c| write(tx, c, 5000, &[1; 9000]),
+        |tx, c| truncate(tx, c, 6000),
+        |tx, c| punch(tx, c, 4096, 100_000),
+        |tx, c| collapse(tx, c, 4096, 4096),
+        |tx, c| trim(tx, c).map(|_| ()),
+        |tx, c| allocate(tx, c, 0, 300_000, false).map(|_| ()),
+        free,
+    ];
+    for call in calls {
+        let mut op = s.begin().unwrap();
+        let mut tx = op.tx().unwrap();
+        let _ = call(&mut tx, &mut c.clone());
+    }
+    // What can be read is saved.
+    let mut op = s.begin().unwrap();
+    let mut tx = op.tx().unwrap();
+    let mut saved = *c;
+    salvage(&mut tx, &mut saved).unwrap();
+    assert_eq!(saved.size, c.size.min(MAX_SIZE));
+    check(r, &saved, &mut |p| panic!("{what}, salvaged: {p}"));
+}
+
+#[test]
+fn damaged_content_is_reported_and_never_followed_astray() {
+    let s = session(8 << 20);
+    let (mut small, mut large) = (Content::default(), Content::default());
+    put(&s, &mut small, 0, &[1; 1000]).unwrap();
+    put(&s, &mut large, 0, &[1; 500_000]).unwrap();
+    put(&s, &mut large, 5 << 20, &[1; 5000]).unwrap();
+    let root = Root::unpack(large.root);
+    assert_eq!((root.form, root.depth), (TREE, 2));
+    let leaf = s.region().load(Off::new(root.off)).unwrap();
+    // Root words.
+    for depth in [0, 1, 3, 6, 7, 255] {
+        let c = Content { root: Root { depth, ..root }.pack(), ..large };
+        use_damaged(&s, &c, &format!("depth {depth}"));
+    }
+    for (off, form) in [(root.off, 0), (root.off, 1), (root.off, 9), (root.off + 8, 2), (1 << 47, 2), (5, 1)] {
+        let c = Content { root: Root { off, form, depth: 2 }.pack(), ..large };
+        use_damaged(&s, &c, &format!("root {off:#x} of form {form}"));
+    }
+    use_damaged(&s, &Content { pages: 3, ..large }, "pages");
+    use_damaged(&s, &Content { pages: 3, ..small }, "pages of a direct file");
+    use_damaged(&s, &Content { size: MAX_SIZE + 1, ..small }, "size");
+    // Entries: nowhere, a node where a page should be, the node itself, a cycle.
+    for (at, word) in [(leaf, 12345), (leaf + 8, root.off), (root.off, root.off), (root.off + 16, leaf + 8), (leaf, u64::MAX)] {
+        let old: u64 = s.region().load(Off::new(at)).unwrap();
+        commit(&s, &mut large, |tx, _| Ok(tx.set(Off::new(at), &word)?)).unwrap();
+        use_damaged(&s, &large, &format!("entry {at:#x} is {word:#x}"));
+        commit(&s, &mut large, |tx, _| Ok(tx.set(Off::new(at), &old)?)).unwrap();
+    }
+    check(s.region(), &large, &mut |p| panic!("{p}"));
+}
+
+#[test]
+fn a_cycle_ends() {
+    let s = session(1 << 20);
+    let mut c = Content::default();
+    put(&s, &mut c, 1 << 55, b"x").unwrap();
+    let root = Root::unpack(c.root);
+    // All entries of the root refer to itself.
+    for i in 0..s.region().resolve(root.off, tag::INDEX).unwrap() / 8 {
+        commit(&s, &mut c, |tx, _| Ok(tx.set(Off::new(root.off + i * 8), &root.off)?)).unwrap();
+    }
+    use_damaged(&s, &c, "cycle");
+}
+
+#[test]
+fn salvage_keeps_what_is_whole() {
+    let s = session(4 << 20);
+    let mut c = Content::default();
+    put(&s, &mut c, 0, &[1; 200_000]).unwrap();
+    put(&s, &mut c, 1 << 45, &[2; 3]).unwrap();
+    commit(&s, &mut c, |tx, c| punch(tx, c, 40_960, 4096)).unwrap();
+    let mut node = Root::unpack(c.root).off;
+    for _ in 1..Root::unpack(c.root).depth {
+        node = s.region().load(Off::new(node)).unwrap();
+    }
+    commit(&s, &mut c, |tx, _| Ok(tx.set(Off::new(node + 3 * 8), &7u64)?)).unwrap();
+    let mut saved = c;
+    commit(&s, &mut saved, |tx, c| salvage(tx, c).map(|lost| assert_eq!(lost, PAGE))).unwrap();
+    assert_eq!((saved.size, saved.pages), (c.size, 49 - 2 + 1));
+    check(s.region(), &saved, &mut |p| panic!("{p}"));
+    let mut bytes = vec![9; 200_100];
+    read(s.region(), &saved, 0, &mut bytes).unwrap();
+    for (i, b) in bytes.iter().enumerate() {
+        let lost = (12_288..16_384).contains(&i) || (40_960..45_056).contains(&i) || i >= 200_000;
+        assert_eq!(*b, u8::from(!lost), "byte {i}");
+    }
+    read(s.region(), &saved, 1 << 45, &mut bytes[..3]).unwrap();
+    assert_eq!(bytes[..3], [2; 3]);
+}
+
+/// A reader without a lock sees each version whole: here all bytes of a version are the same.
+#[test]
+fn readers_never_see_a_mixture() {
+    const KEY: u64 = 5;
+    let s = session(4 << 20);
+    // The file's root and size lie in the region, as in an inode.
+    let mut inode = 0;
+    commit(&s, &mut Content::default(), |tx, _| {
+        inode = tx.alloc(Tag(3), 24)?.off;
+        Ok(tx.init_zero(inode, 24)?)
+    })
+    .unwrap();
+    let at = Off::<[u64; 3]>::new(inode);
+    let load = || -> Result<Content> {
+        let [root, size, pages] = s.region().read(at)?;
+        Ok(Content { root, size, pages })
+    };
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            for round in 0u64.. {
+                if done.load(Ordering::Relaxed) {
+                    break;
+                }
+                let mut op = s.begin().unwrap();
+                op.lock(&[KEY]).unwrap();
+                let mut c = load().unwrap();
+                let mut tx = op.tx().unwrap();
+                match round % 4 {
+                    3 => truncate(&mut tx, &mut c, 0).unwrap(),
+                    n => {
+                        let len = [700, 20_000, 150_000][n as usize].max(c.size);
+                        write(&mut tx, &mut c, 0, &vec![round as u8; len as usize]).unwrap();
+                    }
+                }
+                tx.set(at, &[c.root, c.size, c.pages]).unwrap();
+                tx.commit().unwrap();
+            }
+        });
+        let mut versions = BTreeSet::new();
+        let mut buf = vec![0; 200_000];
+        let start = Instant::now();
+        while versions.len() < 100 && start.elapsed() < Duration::from_secs(60) && !writer.is_finished() {
+            let n = s.read(KEY, || read(s.region(), &load()?, 0, &mut buf)).unwrap();
+            let mixture = buf[..n].iter().any(|b| *b != buf[0]);
+            if mixture {
+                done.store(true, Ordering::Relaxed);
+            }
+            assert!(!mixture, "{n} bytes of several versions");
+            versions.insert((n, buf[0]));
+        }
+        done.store(true, Ordering::Relaxed);
+        writer.join().unwrap();
+        assert_eq!(versions.len(), 100, "the reader has seen too few versions");
+    });
+}
