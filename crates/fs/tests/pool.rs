@@ -163,3 +163,24 @@ fn appends_from_threads_do_not_overlap() {
     assert!(all.chunks(10).all(|c| c.iter().all(|b| *b == c[0])));
     clean(&pool);
 }
+
+/// A mount sees no file closed, so the tail is given back once the file is quiet.
+#[test]
+fn unused_tails_are_given_back() {
+    let (_dir, pool) = pool(16 << 20);
+    let attr = pool.create_retain(1, b"log", Kind::Regular, 0o600, 0, &Caller::root()).unwrap();
+    for _ in 0..52 {
+        pool.write(attr.ino, 0, &[5; 100], WriteFlags { append: true, ..Default::default() }).unwrap();
+    }
+    let blocks = || pool.getattr(attr.ino).unwrap().blocks;
+    let grown = blocks();
+    let start = std::time::Instant::now();
+    while blocks() == grown && start.elapsed().as_secs() < 20 {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    assert!(blocks() < grown && blocks() * 512 < 5456 + 512, "{} of {grown} blocks", blocks());
+    let mut all = [0; 5200];
+    assert_eq!(pool.read(attr.ino, 0, &mut all).unwrap(), 5200);
+    assert!(all.iter().all(|b| *b == 5));
+    clean(&pool);
+}

@@ -11,6 +11,11 @@ use crate::layout::RawInode;
 /// Access times older than this are updated by any read.
 const DAY: i64 = 24 * 3600 * 1_000_000_000;
 
+/// A file whose last change is older, in nanoseconds, is done growing for now.
+const QUIET: i64 = 2_000_000_000;
+/// Files remembered for trimming.
+const TAILS: usize = 1 << 16;
+
 /// Bytes copied at a time by [`Fs::copy_range`].
 const COPY: usize = 256 << 10;
 
@@ -83,11 +88,62 @@ impl Fs {
             }
         }
         drop(op);
+        if self.has_tail(&node.raw) {
+            self.note_tail(ino);
+        }
         self.tell_inode(ino, false);
         if at < end {
             return Err(Errno::NOSPC.into());
         }
         Ok((start, node.raw))
+    }
+
+    /// Does the file's block have a tail that could be given back?
+    #[inline(always)]
+    fn has_tail(&self, raw: &RawInode) -> bool {
+        file::has_slack(self.region(), &super::lookup::content_of(raw))
+    }
+
+    /// Remembers a file that grew into more memory than it needs yet, for [`trim_tails`](Self::trim_tails).
+    fn note_tail(&self, ino: Ino) {
+        let mut tails = self.tails.lock().unwrap_or_else(|e| e.into_inner());
+        if tails.last() != Some(&ino) && tails.len() < TAILS {
+            tails.push(ino);
+        }
+    }
+
+    /// Gives back the unused tails of files that this process has appended to and that have been quiet for
+    /// a while. A mount sees no file closed, so this does what closing does elsewhere.
+    pub(crate) fn trim_tails(&self) -> Result<()> {
+        let mut noted = std::mem::take(&mut *self.tails.lock().unwrap_or_else(|e| e.into_inner()));
+        noted.sort_unstable();
+        noted.dedup();
+        for ino in noted {
+            match self.snapshot(ino) {
+                Ok(raw) if now().0 - raw.mtime < QUIET => self.note_tail(ino),
+                Ok(raw) if raw.kind == Kind::Regular as u32 => self.trim(ino)?,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives back the unused tail of a file.
+    pub(super) fn trim(&self, ino: Ino) -> Result<()> {
+        let mut op = self.session().begin()?;
+        op.lock(&[ino])?;
+        let Ok(mut node) = self.node(ino) else { return Ok(()) };
+        if node.kind()? != Kind::Regular {
+            return Ok(());
+        }
+        let mut tx = op.tx()?;
+        let mut c = node.content();
+        if file::trim(&mut tx, &mut c)? {
+            node.set_content(&c);
+            node.save_hot(&mut tx)?;
+            tx.commit()?;
+        }
+        Ok(())
     }
 
     fn write_piece(&self, op: &mut pram::Op, node: &mut Node, at: u64, piece: &[u8]) -> Result<()> {

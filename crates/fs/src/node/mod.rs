@@ -47,6 +47,8 @@ pub struct Fs {
     levels: Levels,
     policy: Policy,
     stop_watching: std::sync::atomic::AtomicBool,
+    /// Files that this process has appended to and that may have unused tails.
+    tails: std::sync::Mutex<Vec<Ino>>,
 }
 
 /// How this process uses the pool.
@@ -192,7 +194,7 @@ impl Fs {
         region.resolve(sup.perms.raw(), tag::PERM)?;
         let inodes = Allocator::new(region.geo.slots as u32);
         let stop_watching = std::sync::atomic::AtomicBool::new(false);
-        Ok(Fs { perms: Perms::new(sup.perms), sup, inodes, levels: Levels::default(), session, policy, stop_watching })
+        Ok(Fs { perms: Perms::new(sup.perms), sup, inodes, levels: Levels::default(), session, policy, stop_watching, tails: Default::default() })
     }
 
     /// The attachment below.

@@ -150,32 +150,24 @@ impl Fs {
         }
         let Ok(raw) = self.snapshot(ino) else { return };
         let slack = raw.kind == Kind::Regular as u32 && file::has_slack(self.region(), &super::lookup::content_of(&raw));
-        if raw.nlink == 0 || (slack && !self.policy.read_only) {
-            if let Err(e) = self.last_release(ino) {
-                tracing::warn!("inode {ino}: {e}");
-            }
+        let done = match raw.nlink {
+            0 => self.end_unreferenced(ino),
+            _ if slack && !self.policy.read_only => self.trim(ino),
+            _ => return,
+        };
+        if let Err(e) = done {
+            tracing::warn!("inode {ino}: {e}");
         }
     }
 
     #[cold]
-    fn last_release(&self, ino: Ino) -> Result<()> {
+    fn end_unreferenced(&self, ino: Ino) -> Result<()> {
         let mut op = self.session().begin()?;
         op.lock(&[ino])?;
-        let Ok(mut node) = self.node(ino) else { return Ok(()) };
-        if self.session().is_referenced(ino) {
-            return Ok(());
+        match self.node(ino) {
+            Ok(node) if node.raw.nlink == 0 && !self.session().is_referenced(ino) => self.end(&mut op, node),
+            _ => Ok(()),
         }
-        if node.raw.nlink == 0 {
-            return self.end(&mut op, node);
-        }
-        let mut tx = op.tx()?;
-        let mut c = node.content();
-        if file::trim(&mut tx, &mut c)? {
-            node.set_content(&c);
-            node.save_hot(&mut tx)?;
-            tx.commit()?;
-        }
-        Ok(())
     }
 
     /// Ends an inode without name and reference, whose lock `op` holds.

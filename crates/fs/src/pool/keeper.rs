@@ -1,7 +1,8 @@
 //! Background work (decision 17): one attached process at a time has the role; another takes over when it
 //! detaches or dies.
 //!
-//! It notices processes that died, and sweeps what they left.
+//! It notices processes that died, and sweeps what they left. What a process alone knows of, the unused
+//! tails of files it appended to, each process's own thread sees to.
 
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
@@ -34,6 +35,9 @@ impl Keeper {
             .spawn(move || {
                 let mut chosen = false;
                 while told.wait() {
+                    if let Err(e) = fs.trim_tails() {
+                        tracing::warn!("giving back unused tails: {e}");
+                    }
                     chosen = chosen || fs.session().try_keeper();
                     if chosen {
                         work(&fs);
