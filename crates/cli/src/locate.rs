@@ -65,11 +65,11 @@ pub fn pool(path: &Path) -> Result<PathBuf> {
 }
 
 pub fn no_pool(path: &Path) -> Failure {
-    let path = path.display();
-    match std::fs::metadata(path.to_string()) {
+    let shown = path.display();
+    match std::fs::metadata(path.join("pool.toml")) {
         Err(e) if e.kind() == std::io::ErrorKind::PermissionDenied => {
-            Failure::new(format!("{path}: permission denied; ask its owner, or run the command as root"))
+            Failure::new(format!("{shown}: permission denied; ask its owner, or run the command as root"))
         }
-        _ => Failure::new(format!("there is no pool at {path}; make one with `conquest format {path}`")),
+        _ => Failure::new(format!("there is no pool at {shown}; make one with `conquest format {shown}`")),
     }
 }

@@ -175,7 +175,7 @@ const COPIES: [usize; 2] = [0, 4096];
 
 fn other_version() -> Outcome {
     let sample = Sample::new();
-    for (at, word) in [(VERSION_AT, "version"), (FINGERPRINT_AT, "layout"), (APP_VERSION_AT, "version")] {
+    for (at, word) in [(VERSION_AT, "version"), (FINGERPRINT_AT, "laid out"), (APP_VERSION_AT, "version")] {
         let mut region = sample.region.clone();
         for copy in COPIES {
             region[copy + at] ^= 0x40;
@@ -249,7 +249,7 @@ fn unwritable() -> Outcome {
     lab::require("setpriv")?;
     let lab = Lab::new();
     let ran = lab.run_as(&NOBODY, &["format", &lab.text("owned-by-root"), "--nvram", "16M"]);
-    ran.is_refusal(1, &["owned-by-root", "ermission"], "format in a directory of another user");
+    ran.is_refusal(1, &["owned-by-root", "not permitted"], "format in a directory of another user");
     let sample = Sample::new();
     let pool = sample.lab.pool();
     lab::ok(&mut program("mount", &["--bind", "-o", "ro", &pool, &pool]));
@@ -266,8 +266,8 @@ fn no_device() -> Outcome {
     let dev = sample.lab.path("dev");
     std::fs::create_dir(&dev).expect("mkdir");
     let script = format!(
-        "mount -t tmpfs none {0} && cp -a /dev/null /dev/zero /dev/random /dev/urandom {0}/ && mount --bind {0} /dev && \
-         exec \"$@\"",
+        "mount -t tmpfs none {0} && cp -a /dev/null /dev/zero /dev/random /dev/urandom {0}/ && \
+         mkdir {0}/shm && mount --rbind /dev/shm {0}/shm && mount --rbind {0} /dev && exec \"$@\"",
         dev.display()
     );
     let without = ["unshare", "--mount", "sh", "-c", &script, "sh"];

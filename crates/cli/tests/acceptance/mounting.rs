@@ -266,7 +266,7 @@ fn up() -> Outcome {
     lab.ok(&up);
     assert_eq!(std::fs::read(lab.path("up/f")).expect("read"), b"mine");
     lab.ok(&["umount", &dir]);
-    lab.refused(1, &["up", "--pool", &pool, "/proc"], &["another file system"]);
+    lab.refused(1, &["up", "--pool", &pool, "/sys/fs/cgroup/pids"], &["another file system"]);
     Ok(())
 }
 

@@ -54,6 +54,9 @@ pub struct Made {
 
 /// Makes the region's file, or takes the one that is there.
 pub fn make(path: &Path, size: u64, force: bool) -> Result<Made> {
+    if size > 0 {
+        pram::region::Geometry::of(size / 4096 * 4096)?;
+    }
     let exists = path.exists();
     if exists {
         refuse_in_use(path)?;

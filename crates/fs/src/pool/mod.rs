@@ -172,6 +172,7 @@ impl Pool {
     /// Makes the pool at `dir` from an image; refuses to overwrite a pool without `force`. An interrupted
     /// restore leaves what was there and can be repeated.
     pub fn restore(dir: &Path, file: &Path, force: bool, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
+        std::fs::metadata(file).map_err(|e| config::host(file, &e))?;
         media::make_dir(dir)?;
         let old = match Config::read(dir) {
             Err(e) if !force => return Err(e),
