@@ -10,9 +10,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use rustix::mount::MountFlags;
-
-use crate::failure::{Context, Failure, Result};
+use crate::failure::{Failure, Result};
 use crate::serve::Request;
 use crate::verb::mount;
 use crate::{background, locate, mounts};
@@ -111,52 +109,13 @@ impl HelperRequest {
         let Some(mounted) = mounts::conquest_at(dir)? else {
             return Err(Failure::new(format!("no pool is mounted at {shown}; mount it first, without -o remount")));
         };
-        let flags = flags_after(&mounted.options, &self.options)?;
+        let words = format!("{},{}", mounted.options, self.options.join(","));
+        let request = Request::new(mounted.source, dir.into(), &words)?;
         if self.fake {
             return Ok(());
         }
-        rustix::mount::mount_remount(dir, flags, c"").context(|| format!("cannot remount {shown}"))
+        request.remount()
     }
-}
-
-/// Words for flags of a mount: the word that sets it and the word that clears it.
-const FLAGS: [(&str, &str, MountFlags); 9] = [
-    ("ro", "rw", MountFlags::RDONLY),
-    ("nosuid", "suid", MountFlags::NOSUID),
-    ("nodev", "dev", MountFlags::NODEV),
-    ("noexec", "exec", MountFlags::NOEXEC),
-    ("sync", "async", MountFlags::SYNCHRONOUS),
-    ("dirsync", "", MountFlags::DIRSYNC),
-    ("noatime", "atime", MountFlags::NOATIME),
-    ("nodiratime", "diratime", MountFlags::NODIRATIME),
-    ("relatime", "norelatime", MountFlags::RELATIME),
-];
-
-/// The flags of the mount, changed as asked.
-fn flags_after(present: &str, asked: &[String]) -> Result<MountFlags> {
-    let mut flags = MountFlags::empty();
-    for word in present.split(',') {
-        if let Some((_, _, flag)) = FLAGS.iter().find(|(set, _, _)| *set == word) {
-            flags |= *flag;
-        }
-    }
-    for word in asked {
-        match FLAGS.iter().find(|(set, clear, _)| set == word || clear == word) {
-            Some((set, _, flag)) => flags.set(*flag, set == word),
-            None if word == "strictatime" => flags.insert(MountFlags::STRICTATIME),
-            None => {
-                tracing::debug!("option {word} cannot change while mounted");
-            }
-        }
-    }
-    // The kernel takes one word about access times, the last that was said.
-    match asked.iter().rev().map(String::as_str).find(|w| ["noatime", "relatime", "strictatime", "atime"].contains(w)) {
-        Some("noatime") => flags.remove(MountFlags::RELATIME | MountFlags::STRICTATIME),
-        Some("relatime" | "atime") => flags.remove(MountFlags::NOATIME | MountFlags::STRICTATIME),
-        Some("strictatime") => flags.remove(MountFlags::NOATIME | MountFlags::RELATIME),
-        _ => {}
-    }
-    Ok(flags)
 }
 
 #[cfg(test)]
@@ -197,14 +156,5 @@ mod tests {
         ] {
             assert!(request(words).is_err(), "{words}");
         }
-    }
-
-    #[test]
-    fn remounting_keeps_what_is_not_named() {
-        let asked = |words: &[&str]| words.iter().map(|w| w.to_string()).collect::<Vec<_>>();
-        let flags = flags_after("rw,nosuid,relatime", &asked(&["ro"])).unwrap();
-        assert_eq!(flags, MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::RELATIME);
-        let flags = flags_after("ro,nosuid,relatime", &asked(&["rw", "noatime", "suid"])).unwrap();
-        assert_eq!(flags, MountFlags::NOATIME);
     }
 }

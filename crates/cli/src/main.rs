@@ -5,6 +5,7 @@
 //! | [`verb`] | one file per command: its arguments, its help, what it does |
 //! | [`helper`] | the same program called as `mount.conquest` by mount(8) |
 //! | [`serve`] | the server process of a mount; all use of the crate `fuse` |
+//! | [`remount`] | following `mount -o remount` |
 //! | [`background`] | leaving the server in the background, telling when it is ready |
 //! | [`locate`] | default places, absolute paths, which pool a path belongs to |
 //! | [`mounts`] | what `/proc/self/mountinfo` says of Conquest mounts |
@@ -22,6 +23,7 @@ mod helper;
 mod locate;
 mod mounts;
 mod progress;
+mod remount;
 mod serve;
 mod size;
 mod verb;

@@ -8,7 +8,7 @@ use fs::{OpenOptions, Pool};
 use fuse::Transport;
 
 use crate::failure::{Context, Failure, Result};
-use crate::locate;
+use crate::{locate, remount};
 
 /// What is to be mounted where, and how.
 pub struct Request {
@@ -42,6 +42,11 @@ impl Request {
         let options = theirs.iter().map(|o| o.to_string()).chain(saved).collect::<Vec<_>>().join(",");
         Ok(Request { pool, dir, options, mount, save })
     }
+
+    /// Gives the mount that is at `dir` the flags that the options name.
+    pub fn remount(&self) -> Result<()> {
+        fuse::remount(&self.dir, &self.mount).context(|| format!("cannot remount {}", self.dir.display()))
+    }
 }
 
 /// Serves until it is unmounted or gets SIGINT or SIGTERM; calls `ready` once the file system can be used.
@@ -52,6 +57,7 @@ pub fn serve(request: &Request, ready: impl FnOnce()) -> Result<()> {
     let mount = fuse::mount(opened.clone(), &request.pool, &request.dir, &request.mount)
         .context(|| format!("cannot mount {pool} at {dir}"))?;
     tracing::info!("mounted {pool} at {dir}");
+    remount::follow(&opened, &request.dir, request.mount.strictatime);
     ready();
     let served = mount.run().context(|| format!("the mount of {pool} at {dir} ended"));
     if let Some(file) = &request.save {

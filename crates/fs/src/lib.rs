@@ -39,5 +39,5 @@ mod xattr;
 
 pub use attr::{Attr, Caller, Ino, Kind, SetAttr, SetTime, Time, ROOT};
 pub use error::{Error, Result};
-pub use node::Fs;
+pub use node::{Atime, Fs, Policy};
 pub use pool::{FormatOptions, MediumKind, OpenOptions, Pool};

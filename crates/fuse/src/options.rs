@@ -77,8 +77,8 @@ impl MountOptions {
 
     /// One more word, which wins over those before it.
     fn take(&mut self, word: &str) -> Result<()> {
-        if let Some((flag, set)) = kernel_flag(word) {
-            self.flags.set(flag, set);
+        for (_, flag, set) in KERNEL_FLAGS.iter().filter(|(name, ..)| *name == word) {
+            self.flags.set(*flag, *set);
         }
         match word {
             "ro" => self.read_only = true,
@@ -89,7 +89,7 @@ impl MountOptions {
             "remount" => self.remount = true,
             "allow_other" => self.allow_other = true,
             _ if word.starts_with("transport=") => self.transport = transport_choice(&word["transport=".len()..])?,
-            _ if kernel_flag(word).is_some() || is_for_mount(word) => {}
+            _ if is_kernel_flag(word) || is_for_mount(word) => {}
             _ => return Err(unknown(word)),
         }
         Ok(())
@@ -97,7 +97,8 @@ impl MountOptions {
 
     /// The words that `fusermount3` takes for [`flags`](Self::flags).
     pub(crate) fn flag_words(&self) -> Vec<&'static str> {
-        KERNEL_FLAGS.iter().filter(|(_, flag, set)| *set && self.flags.contains(*flag)).map(|f| f.0).collect()
+        let fits = |f: &&(&str, MountFlags, bool)| f.2 && self.flags.contains(f.1) && f.1 != MountFlags::RELATIME;
+        KERNEL_FLAGS.iter().filter(fits).map(|f| f.0).collect()
     }
 }
 
@@ -114,13 +115,18 @@ const KERNEL_FLAGS: &[(&str, MountFlags, bool)] = &[
     ("async", MountFlags::SYNCHRONOUS, false),
     ("dirsync", MountFlags::DIRSYNC, true),
     ("noatime", MountFlags::NOATIME, true),
+    ("noatime", MountFlags::RELATIME, false),
+    ("relatime", MountFlags::NOATIME, false),
+    // A remount keeps noatime unless it is told otherwise.
+    ("relatime", MountFlags::RELATIME, true),
+    ("strictatime", MountFlags::NOATIME, false),
     ("atime", MountFlags::NOATIME, false),
     ("nodiratime", MountFlags::NODIRATIME, true),
     ("diratime", MountFlags::NODIRATIME, false),
 ];
 
-fn kernel_flag(word: &str) -> Option<(MountFlags, bool)> {
-    KERNEL_FLAGS.iter().find(|(name, ..)| *name == word).map(|(_, flag, set)| (*flag, *set))
+fn is_kernel_flag(word: &str) -> bool {
+    KERNEL_FLAGS.iter().any(|(name, ..)| *name == word)
 }
 
 /// Words that say something to `mount(8)` or to fstab's readers, that always hold here, or that stand in the
@@ -223,7 +229,9 @@ mod tests {
         assert_eq!(o.transport, TransportChoice::Only(Transport::Dev));
         assert_eq!(o.flags, MountFlags::NOSUID | MountFlags::NOATIME);
         assert_eq!(o.flag_words(), ["nosuid", "noatime"]);
-        assert!(!MountOptions::parse("noatime,relatime").unwrap().noatime);
+        let o = MountOptions::parse("noatime,relatime").unwrap();
+        assert!(!o.noatime && o.flags == MountFlags::RELATIME);
+        assert!(o.flag_words().is_empty());
     }
 
     #[test]

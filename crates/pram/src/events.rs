@@ -6,7 +6,7 @@
 use std::sync::atomic::{fence, Ordering};
 
 use crate::error::Result;
-use crate::runtime::{wait, wake, H_EVENT_BELL, H_EVENT_HEAD, S_CURSOR, S_CURSOR_BELL, S_WATCHING};
+use crate::runtime::{wait, wake, H_EVENT_BELL, H_EVENT_HEAD, S_CURSOR, S_CURSOR_BELL, S_PUBLISHING, S_WATCHING};
 use crate::session::Session;
 
 /// Events in the ring.
@@ -20,6 +20,10 @@ pub const PAYLOAD: usize = (EVENT - HEAD) as usize;
 /// How often a publisher looks, every 10 ms, whether a watcher has seen its event. One that is stopped or
 /// stuck must not stop the pool; it learns of the event when it goes on.
 const PATIENCE: u32 = 500;
+/// How long a publisher waits, in nanoseconds, for a watcher whose process waits for watchers itself: each
+/// may hold, in its kernel, the directory that the other is to forget something about. Whoever goes on
+/// first lets the other's notice through at once.
+const DEADLOCK: i64 = 2_000_000;
 
 /// Something that others may have cached has changed; its meaning is the layer above's.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,10 +78,11 @@ impl Session {
         rt.word(at).store(number + 1, Ordering::Release);
         rt.half(H_EVENT_BELL).fetch_add(1, Ordering::AcqRel);
         wake(rt.half(H_EVENT_BELL));
-        for n in rt.live().filter(|n| *n != rt.me()) {
-            self.await_watcher(n, number)?;
-        }
-        Ok(())
+        let waiting = rt.session(rt.me(), S_PUBLISHING);
+        waiting.fetch_add(1, Ordering::AcqRel);
+        let told = rt.live().filter(|n| *n != rt.me()).try_for_each(|n| self.await_watcher(n, number));
+        waiting.fetch_sub(1, Ordering::AcqRel);
+        told
     }
 
     fn await_watcher(&self, n: u32, number: u64) -> Result<()> {
@@ -89,8 +94,11 @@ impl Session {
             if rt.session(n, S_CURSOR).load(Ordering::Acquire) > number {
                 break;
             }
-            wait(bell, rung, 10_000_000);
+            wait(bell, rung, if waits == 0 { DEADLOCK } else { 10_000_000 });
             waits += 1;
+            if rt.session(n, S_PUBLISHING).load(Ordering::Acquire) > 0 && rung == bell.load(Ordering::Acquire) {
+                break;
+            }
             if waits % 5 == 0 && !self.is_alive(n) {
                 self.reap()?;
             }

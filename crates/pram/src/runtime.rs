@@ -48,6 +48,8 @@ const S_ROLE: u64 = 16;
 pub(crate) const S_WATCHING: u64 = 24;
 pub(crate) const S_CURSOR: u64 = 32;
 pub(crate) const S_CURSOR_BELL: u64 = 40;
+/// Threads that wait for watchers.
+pub(crate) const S_PUBLISHING: u64 = 48;
 const S_LABEL: u64 = 64;
 pub const LABEL: usize = (SESSION_REC - S_LABEL) as usize;
 
@@ -297,6 +299,7 @@ impl Runtime {
         self.session(n, S_PID).store(u64::from(std::process::id()), Ordering::Relaxed);
         self.session(n, S_ROLE).store(role, Ordering::Relaxed);
         self.session(n, S_WATCHING).store(0, Ordering::Relaxed);
+        self.session(n, S_PUBLISHING).store(0, Ordering::Relaxed);
         self.session(n, S_STATE).store(1, Ordering::Release);
         self.header(H_LIVE).fetch_or(1 << n, Ordering::SeqCst);
         self.me.store(n, Ordering::Relaxed);
@@ -304,6 +307,7 @@ impl Runtime {
 
     pub(crate) fn leave_session(&self, n: u32) {
         self.session(n, S_WATCHING).store(0, Ordering::Relaxed);
+        self.session(n, S_PUBLISHING).store(0, Ordering::Relaxed);
         self.session(n, S_STATE).store(0, Ordering::Release);
         self.header(H_LIVE).fetch_and(!(1 << n), Ordering::SeqCst);
         // A watcher may have died watching: count afresh.

@@ -6,7 +6,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::event::{poll, PollFd, PollFlags};
+use rustix::fd::OwnedFd;
 use rustix::mount::UnmountFlags;
+use rustix::process::{Pid, PidfdFlags, Signal};
+use rustix::time::Timespec;
 
 use crate::Skip;
 
@@ -154,21 +158,21 @@ impl Lab {
     }
 
     /// The process that serves `dir`.
-    pub fn server_of(&self, dir: &Path) -> Option<rustix::process::Pid> {
+    pub fn server_of(&self, dir: &Path) -> Option<Pid> {
         let status = self.status();
         let sessions = status["sessions"].as_array().expect("sessions");
         let serves = |s: &&serde_json::Value| s["mountpoint"].as_str().is_some_and(|d| Path::new(d) == dir);
         let pid = sessions.iter().find(serves)?["pid"].as_i64()?;
-        rustix::process::Pid::from_raw(pid as i32)
+        Pid::from_raw(pid as i32)
     }
 
-    pub fn server(&self) -> rustix::process::Pid {
+    pub fn server(&self) -> Pid {
         self.server_of(&self.mnt()).expect("a server")
     }
 
     /// Kills the server as the kernel's OOM killer would.
     pub fn kill9(&self) {
-        kill_and_wait(self.server(), rustix::process::Signal::KILL);
+        kill_and_wait(self.server(), Signal::KILL);
     }
 
     /// The pool is free of problems; what a crash leaked is none.
@@ -262,10 +266,25 @@ pub fn program(name: &str, args: &[&str]) -> Command {
     command
 }
 
-/// Sends a signal and waits until the process is gone.
-pub fn kill_and_wait(pid: rustix::process::Pid, signal: rustix::process::Signal) {
+/// Sends a signal and waits until the process has ended.
+pub fn kill_and_wait(pid: Pid, signal: Signal) {
+    let process = Process::open(pid);
     rustix::process::kill_process(pid, signal).expect("kill");
-    wait_until(Duration::from_secs(60), "the process ends", || rustix::process::test_kill_process(pid).is_err());
+    wait_until(Duration::from_secs(60), "the process ends", || process.has_ended());
+}
+
+/// A process that may be nobody's child, so that its remains may lie about for a while.
+pub struct Process(OwnedFd);
+
+impl Process {
+    pub fn open(pid: Pid) -> Process {
+        Process(rustix::process::pidfd_open(pid, PidfdFlags::empty()).expect("a running process"))
+    }
+
+    pub fn has_ended(&self) -> bool {
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&now)).is_ok_and(|n| n > 0)
+    }
 }
 
 pub fn wait_until(limit: Duration, what: &str, mut done: impl FnMut() -> bool) {
@@ -281,4 +300,10 @@ pub fn write_seeded(path: &Path, seed: u64, len: usize) {
     use std::io::Write;
     let bytes = crate::rng::Rng::new(seed).bytes(len);
     File::create(path).and_then(|mut f| f.write_all(&bytes)).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+}
+
+/// The answers of a mount whose server is gone.
+pub fn is_gone(e: &std::io::Error) -> bool {
+    use rustix::io::Errno;
+    [Errno::NOTCONN, Errno::CONNABORTED].iter().any(|errno| e.raw_os_error() == Some(errno.raw_os_error()))
 }

@@ -37,12 +37,13 @@ impl Fs {
     /// Updates the access time after a read, if the policy says so.
     #[inline(always)]
     pub(super) fn note_access(&self, ino: Ino, raw: &RawInode) -> Result<()> {
-        let due = match self.policy.atime {
+        let policy = self.policy.get();
+        let due = match policy.atime {
             Atime::Never => false,
             Atime::Always => true,
             Atime::Relative => raw.atime <= raw.mtime || raw.atime <= raw.ctime || now().0 - raw.atime >= DAY,
         };
-        if due && !self.policy.read_only {
+        if due && !policy.read_only {
             let time = now();
             if time.0 != raw.atime {
                 self.store_atime(ino, time)?;

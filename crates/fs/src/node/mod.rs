@@ -28,6 +28,8 @@ mod rename;
 mod watch;
 mod xattrs;
 
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+
 use pram::{Off, Session};
 
 use crate::attr::{Caller, Ino, Kind, Time};
@@ -45,7 +47,7 @@ pub struct Fs {
     perms: Perms,
     inodes: Allocator,
     levels: Levels,
-    policy: Policy,
+    policy: PolicyCell,
     stop_watching: std::sync::atomic::AtomicBool,
     /// Files that this process has appended to and that may have unused tails.
     tails: std::sync::Mutex<Vec<Ino>>,
@@ -58,8 +60,33 @@ pub struct Policy {
     pub atime: Atime,
 }
 
+/// The policy, which a remount changes while operations run.
+#[derive(Debug, Default)]
+struct PolicyCell {
+    read_only: AtomicBool,
+    atime: AtomicU8,
+}
+
+impl PolicyCell {
+    fn set(&self, policy: Policy) {
+        self.read_only.store(policy.read_only, Ordering::Relaxed);
+        self.atime.store(policy.atime as u8, Ordering::Relaxed);
+    }
+
+    #[inline(always)]
+    fn get(&self) -> Policy {
+        let atime = match self.atime.load(Ordering::Relaxed) {
+            n if n == Atime::Never as u8 => Atime::Never,
+            n if n == Atime::Always as u8 => Atime::Always,
+            _ => Atime::Relative,
+        };
+        Policy { read_only: self.read_only.load(Ordering::Relaxed), atime }
+    }
+}
+
 /// When reading updates access times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
 pub enum Atime {
     /// If the old one is not younger than the last change, or a day old.
     #[default]
@@ -194,7 +221,23 @@ impl Fs {
         region.resolve(sup.perms.raw(), tag::PERM)?;
         let inodes = Allocator::new(region.geo.slots as u32);
         let stop_watching = std::sync::atomic::AtomicBool::new(false);
-        Ok(Fs { perms: Perms::new(sup.perms), sup, inodes, levels: Levels::default(), session, policy, stop_watching, tails: Default::default() })
+        let fs = Fs {
+            perms: Perms::new(sup.perms),
+            sup,
+            inodes,
+            levels: Levels::default(),
+            session,
+            policy: PolicyCell::default(),
+            stop_watching,
+            tails: Default::default(),
+        };
+        fs.set_policy(policy);
+        Ok(fs)
+    }
+
+    /// How this process uses the pool from now on.
+    pub fn set_policy(&self, policy: Policy) {
+        self.policy.set(policy);
     }
 
     /// The attachment below.
@@ -222,7 +265,7 @@ impl Fs {
 
     #[inline(always)]
     fn writable(&self) -> Result<()> {
-        if self.policy.read_only {
+        if self.policy.get().read_only {
             return Err(rustix::io::Errno::ROFS.into());
         }
         Ok(())

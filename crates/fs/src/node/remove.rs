@@ -152,7 +152,7 @@ impl Fs {
         let slack = raw.kind == Kind::Regular as u32 && file::has_slack(self.region(), &super::lookup::content_of(&raw));
         let done = match raw.nlink {
             0 => self.end_unreferenced(ino),
-            _ if slack && !self.policy.read_only => self.trim(ino),
+            _ if slack && !self.policy.get().read_only => self.trim(ino),
             _ => return,
         };
         if let Err(e) = done {

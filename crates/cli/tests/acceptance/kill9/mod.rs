@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode};
 use std::time::Duration;
 
-use crate::lab::{wait_until, Lab};
+use crate::lab::{is_gone, wait_until, Lab};
 use crate::rng::{number, seed, Rng};
 use crate::{tree, Outcome, Test};
 use model::Model;
@@ -192,10 +192,4 @@ pub fn write(args: &[String]) -> ExitCode {
         }
         model.apply(&op);
     }
-}
-
-/// The answers of a mount whose server is gone.
-fn is_gone(e: &std::io::Error) -> bool {
-    use rustix::io::Errno;
-    [Errno::NOTCONN, Errno::CONNABORTED].iter().any(|errno| e.raw_os_error() == Some(errno.raw_os_error()))
 }
