@@ -234,24 +234,29 @@ impl Region {
         Ok(word & valid_bits(CLASSES[usize::from(class)].count, w))
     }
 
-    /// Bytes in allocated objects, leaked ones included. For checks, while nobody works.
-    pub fn allocated_bytes(&self) -> Result<u64> {
-        let mut bytes = 0;
+    /// Bytes in allocated objects by tag, leaked ones included. For checks, while nobody works.
+    pub fn allocated(&self) -> Result<[u64; TAGS]> {
+        let mut bytes = [0; TAGS];
         for s in 0..self.geo.segments {
-            bytes += match self.meta(s)? {
-                Meta::Small { class, .. } => {
+            match self.meta(s)? {
+                Meta::Small { tag, class } => {
                     let c = &CLASSES[usize::from(class)];
                     let mut objects = 0;
                     for w in 0..c.count.div_ceil(64) {
                         objects += self.taken(s, class, w)?.count_ones();
                     }
-                    u64::from(objects) * u64::from(c.size)
+                    bytes[usize::from(tag.0)] += u64::from(objects) * u64::from(c.size);
                 }
-                Meta::RunHead { len, .. } => u64::from(len) * SEGMENT,
-                _ => 0,
-            };
+                Meta::RunHead { tag, len } => bytes[usize::from(tag.0)] += u64::from(len) * SEGMENT,
+                _ => {}
+            }
         }
         Ok(bytes)
+    }
+
+    /// Bytes in allocated objects.
+    pub fn allocated_bytes(&self) -> Result<u64> {
+        Ok(self.allocated()?.iter().sum())
     }
 
     /// Offset of the bitmap of a segment of small objects.

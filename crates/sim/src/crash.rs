@@ -1,0 +1,203 @@
+//! From a trace to the states that a crash could leave.
+//!
+//! A *point* is a place in the trace: after event `n`, and of the event that follows, which must be a
+//! store, the first `cut` bytes. A state is a point with, on dax, a choice for every word in doubt.
+
+use std::collections::BTreeMap;
+
+use pram::Mapping;
+
+use crate::medium::Discipline;
+use crate::rng::Rng;
+use crate::trace::Event;
+
+const WORD: u64 = 8;
+const LINE: u64 = 64;
+const PAGE: usize = 4096;
+
+/// Where the crash is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Point {
+    /// Events that took place.
+    pub events: usize,
+    /// Bytes stored of the event that follows.
+    pub cut: u64,
+}
+
+/// What becomes of the words in doubt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Choice {
+    /// All lost.
+    None,
+    /// All kept.
+    All,
+    /// Each one by this seed.
+    Seed(u64),
+}
+
+/// A word that has been stored since it was last durable.
+#[derive(Debug)]
+struct Doubt {
+    /// The durable value, then all since.
+    values: Vec<[u8; 8]>,
+    /// How many of them the last flush took in.
+    flushed: usize,
+}
+
+/// The medium as the trace goes by.
+pub struct Medium {
+    discipline: Discipline,
+    /// What is durable for certain.
+    durable: Vec<u8>,
+    /// What is visible.
+    visible: Vec<u8>,
+    /// Pages that are not all zero, or were not once.
+    touched: Vec<bool>,
+    doubts: BTreeMap<u64, Doubt>,
+    pending: Vec<u64>,
+}
+
+impl Medium {
+    pub fn new(discipline: Discipline, base: &[u8]) -> Medium {
+        Medium {
+            discipline,
+            durable: base.to_vec(),
+            visible: base.to_vec(),
+            touched: base.chunks(PAGE).map(|p| p.iter().any(|b| *b != 0)).collect(),
+            doubts: BTreeMap::new(),
+            pending: Vec::new(),
+        }
+    }
+
+    /// Takes an event, or of a store only its first `cut` bytes.
+    pub fn apply(&mut self, event: &Event, cut: Option<u64>) {
+        match event {
+            Event::Store { off, bytes } => self.store(*off, &bytes[..cut.map_or(bytes.len(), |c| c as usize)]),
+            Event::Flush { off, len } => self.flush(*off, *len),
+            Event::Fence => self.fence(),
+        }
+    }
+
+    fn store(&mut self, off: u64, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
+        let (start, end) = (off as usize, off as usize + bytes.len());
+        self.visible[start..end].copy_from_slice(bytes);
+        self.touched[start / PAGE..=(end - 1) / PAGE].fill(true);
+        if self.discipline == Discipline::Battery {
+            self.durable[start..end].copy_from_slice(bytes);
+            return;
+        }
+        for word in (off / WORD)..=((end as u64 - 1) / WORD) {
+            let value = word_of(&self.visible, word);
+            let durable = word_of(&self.durable, word);
+            let doubt = self.doubts.entry(word).or_insert_with(|| Doubt { values: vec![durable], flushed: 0 });
+            doubt.values.push(value);
+        }
+    }
+
+    /// Every line is written back as it is now, by the next fence.
+    fn flush(&mut self, off: u64, len: u64) {
+        let lines = off / LINE * LINE..(off + len.max(1)).next_multiple_of(LINE);
+        for (word, doubt) in self.doubts.range_mut(lines.start / WORD..lines.end / WORD) {
+            doubt.flushed = doubt.values.len() - 1;
+            self.pending.push(*word);
+        }
+    }
+
+    fn fence(&mut self) {
+        for word in std::mem::take(&mut self.pending) {
+            let Some(doubt) = self.doubts.get_mut(&word) else { continue };
+            let at = (word * WORD) as usize;
+            self.durable[at..at + 8].copy_from_slice(&doubt.values[doubt.flushed]);
+            doubt.values.drain(..doubt.flushed);
+            doubt.flushed = 0;
+            if doubt.values.len() == 1 {
+                self.doubts.remove(&word);
+            }
+        }
+    }
+
+    /// Is there anything to choose?
+    pub fn in_doubt(&self) -> usize {
+        self.doubts.len()
+    }
+
+    /// Everything that is visible: a crash in which nothing is lost.
+    pub fn visible(&self) -> &[u8] {
+        &self.visible
+    }
+
+    /// A region as a crash now leaves it.
+    pub fn crash(&self, choice: Choice) -> Mapping {
+        let source = match choice {
+            Choice::All => &self.visible,
+            _ => &self.durable,
+        };
+        let map = mapping_of(source, &self.touched);
+        if let Choice::Seed(seed) = choice {
+            // One seed in two keeps most, or loses most: failures often need just one word to differ.
+            let mut rng = Rng::new(seed);
+            let bias = rng.below(4);
+            for (word, doubt) in &self.doubts {
+                let last = doubt.values.len() as u64 - 1;
+                let pick = match (bias, rng.below(8)) {
+                    (0, 1..) => last,
+                    (1, 1..) => 0,
+                    _ => rng.below(last + 1),
+                };
+                map.write(word * WORD, &doubt.values[pick as usize]).expect("inside the region");
+            }
+        }
+        map
+    }
+}
+
+fn word_of(bytes: &[u8], word: u64) -> [u8; 8] {
+    let at = (word * WORD) as usize;
+    bytes[at..at + 8].try_into().expect("eight bytes")
+}
+
+/// A mapping that holds `bytes`, of which only `touched` pages are not zero.
+fn mapping_of(bytes: &[u8], touched: &[bool]) -> Mapping {
+    let map = Mapping::anonymous(bytes.len() as u64).expect("memory for a crash state");
+    for (n, page) in bytes.chunks(PAGE).enumerate().filter(|(n, _)| touched[*n]) {
+        map.write((n * PAGE) as u64, page).expect("inside the region");
+    }
+    map
+}
+
+/// A mapping that holds `bytes`.
+pub fn mapping(bytes: &[u8]) -> Mapping {
+    let touched: Vec<bool> = bytes.chunks(PAGE).map(|p| p.iter().any(|b| *b != 0)).collect();
+    mapping_of(bytes, &touched)
+}
+
+/// The points of a trace: after every store, and within stores of several words. Of stores longer than
+/// `cuts` words, the ends and a few in between.
+pub fn points(events: &[Event], cuts: u64) -> Vec<Point> {
+    let mut points = vec![Point { events: 0, cut: 0 }];
+    for (n, event) in events.iter().enumerate() {
+        let Event::Store { off, bytes } = event else { continue };
+        points.extend(cuts_of(*off, bytes.len() as u64, cuts, n as u64).map(|cut| Point { events: n, cut }));
+        points.push(Point { events: n + 1, cut: 0 });
+    }
+    points.dedup();
+    points
+}
+
+/// Lengths, each ending at a word boundary, that a crash inside a store can leave.
+fn cuts_of(off: u64, len: u64, cuts: u64, seed: u64) -> impl Iterator<Item = u64> {
+    let first = WORD - off % WORD;
+    let all = len.saturating_sub(first).div_ceil(WORD);
+    let mut picked: Vec<u64> = if all <= cuts {
+        (0..all).collect()
+    } else {
+        let mut rng = Rng::new(seed);
+        (0..cuts.saturating_sub(2)).map(|_| rng.below(all)).chain([0, all - 1]).collect()
+    };
+    picked.sort_unstable();
+    picked.dedup();
+    picked.into_iter().map(move |i| first + i * WORD)
+}

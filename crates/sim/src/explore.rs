@@ -1,0 +1,542 @@
+//! The explorer: runs a scenario, judges every crash state.
+
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::sync::Arc;
+
+use fs::layout::tag;
+use fs::node::{Atime, Policy, Rename};
+use fs::Fs;
+use pram::heap::TAGS;
+use pram::{Mapping, Medium as _, Region, Session};
+use rustix::io::Errno;
+
+use crate::crash::{mapping, points, Choice, Medium, Point};
+use crate::medium::{CrashMedium, DelayStore, Discipline, DropFlush};
+use crate::model::Model;
+use crate::op::{Op, Runner};
+use crate::rng::Rng;
+use crate::scenario::Scenario;
+use crate::trace::{Event, Recorder};
+use crate::tree::{difference, normalise, snapshot, Snapshot};
+
+/// Key of the name hash: the same in every run.
+const HASH_KEY: u64 = 0x5eed_0000_5eed_0001;
+
+/// A fault planted below the file system, for tests of the tester.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sabotage {
+    Nothing,
+    /// Undo records are not flushed.
+    DropLogFlush,
+    /// The words that commit are not flushed.
+    DropCommitFlush,
+    /// What transactions change, or fill in, is not flushed.
+    DropDataFlush,
+    /// Undo records become valid after the change that they undo.
+    DelayLog,
+}
+
+/// How thorough an exploration is.
+#[derive(Clone, Copy, Debug)]
+pub struct Depth {
+    /// Most cuts inside one long store.
+    pub cuts: u64,
+    /// Seeds per point on dax, beside none and all.
+    pub seeds: u64,
+    /// One state in so many is also worked with after recovery.
+    pub aftermath: usize,
+}
+
+impl Depth {
+    /// What the environment asks for.
+    pub fn from_env() -> Depth {
+        match std::env::var("CONQUEST_SIM").as_deref() {
+            Ok("full") => Depth { cuts: 64, seeds: 16, aftermath: 1 },
+            _ => Depth { cuts: 6, seeds: 2, aftermath: 5 },
+        }
+    }
+}
+
+/// What an exploration covered.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Stats {
+    pub scenarios: u64,
+    pub events: u64,
+    pub states: u64,
+    /// States that recovered to before and to after the operation.
+    pub before: u64,
+    pub after: u64,
+}
+
+/// A state that is not what was promised.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// `scenario:discipline:point:seed`
+    pub id: String,
+    pub text: String,
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        write!(f, "{}\n    {}\n    again: CONQUEST_SIM_REPLAY='{}'", self.id, self.text, self.id)
+    }
+}
+
+/// A file system on a recording medium.
+fn format(size: u64, discipline: Discipline, sabotage: Sabotage, recorder: &Arc<Recorder>) -> Result<Session, String> {
+    let map = Mapping::anonymous(size).map_err(|e| e.to_string())?;
+    let medium = medium(size, discipline, sabotage, recorder)?;
+    let region =
+        Region::format(map, medium, *b"crash explorer  ", fs::layout::VERSION, 0).map_err(|e| e.to_string())?;
+    let session = Session::private(region, keys(size)).map_err(|e| e.to_string())?;
+    Fs::format(&session, (0, 0, 0o755), HASH_KEY).map_err(|e| e.to_string())?;
+    Ok(session)
+}
+
+/// Inode numbers are below this.
+fn keys(size: u64) -> u64 {
+    size / 64 + 16
+}
+
+fn medium(
+    size: u64,
+    discipline: Discipline,
+    sabotage: Sabotage,
+    recorder: &Arc<Recorder>,
+) -> Result<Box<dyn pram::Medium>, String> {
+    let inner = CrashMedium { discipline, recorder: recorder.clone() };
+    let geo = pram::region::Geometry::of(size).map_err(|e| e.to_string())?;
+    let slots = geo.slot(0)..geo.table;
+    Ok(match sabotage {
+        Sabotage::Nothing => Box::new(inner),
+        Sabotage::DropDataFlush => Box::new(DropFlush { inner, keep: Box::new(move |off| off < geo.first) }),
+        Sabotage::DropLogFlush => {
+            Box::new(DropFlush { inner, keep: Box::new(move |off| !slots.contains(&off) || is_slot_word(&geo, off)) })
+        }
+        Sabotage::DropCommitFlush => Box::new(DropFlush { inner, keep: Box::new(move |off| !is_slot_word(&geo, off)) }),
+        Sabotage::DelayLog => Box::new(DelayStore::new(inner, slots)),
+    })
+}
+
+fn is_slot_word(geo: &pram::region::Geometry, off: u64) -> bool {
+    (0..geo.slots as u32).any(|n| geo.slot(n) == off)
+}
+
+/// Opens what a crash left: recovery happens here.
+fn open(map: Mapping, discipline: Discipline) -> Result<Fs, String> {
+    let quiet = CrashMedium { discipline, recorder: Arc::default() };
+    debug_assert!(quiet.needs().stores);
+    let region = Region::open(map, Box::new(quiet)).map_err(|e| format!("the region does not open: {e}"))?;
+    let size = region.geo.size;
+    let session = Session::private(region, keys(size)).map_err(|e| format!("recovery failed: {e}"))?;
+    let policy = Policy { read_only: false, atime: Atime::Never };
+    Fs::over(session, policy).map_err(|e| format!("the file system does not open: {e}"))
+}
+
+fn bytes_of(fs: &Fs) -> Vec<u8> {
+    let region = fs.session().region();
+    let mut bytes = vec![0; region.geo.size as usize];
+    region.read_bytes(0, &mut bytes).expect("inside the region");
+    bytes
+}
+
+/// Checks without repair; leaks and orphans are allowed.
+fn check(fs: &Fs, repair: bool) -> Result<fs::fsck::Report, String> {
+    let report = fs.fsck(repair, &mut |_, _| {}).map_err(|e| format!("fsck: {e}"))?;
+    match report.problems.first() {
+        None => Ok(report),
+        Some(p) => Err(format!("fsck: {p} ({} problems)", report.problems.len())),
+    }
+}
+
+/// Sweeps, and shows that nothing is left to sweep. Returns bytes by tag.
+fn sweep(fs: &Fs) -> Result<[u64; TAGS], String> {
+    check(fs, true)?;
+    let report = check(fs, false)?;
+    let usage = fs.session().region().allocated().map_err(|e| e.to_string())?;
+    let allocated: u64 = usage.iter().sum();
+    if report.leaked_objects > 0 || report.orphans > 0 || report.bytes != allocated {
+        let fsck::Report { leaked_objects, orphans, bytes, .. } = report;
+        return Err(format!(
+            "after a sweep {leaked_objects} objects and {orphans} orphans are left; {bytes} of {allocated} bytes are in use"
+        ));
+    }
+    Ok(usage)
+}
+
+use fs::fsck;
+
+/// One of the two states that a crash may leave.
+struct Outcome {
+    snapshot: Snapshot,
+    /// Bytes by tag, swept.
+    usage: [u64; TAGS],
+}
+
+impl Outcome {
+    fn of(bytes: &[u8], discipline: Discipline) -> Result<Outcome, String> {
+        let fs = open(mapping(bytes), discipline)?;
+        let mut snapshot = snapshot(&fs)?;
+        normalise(&mut snapshot.tree);
+        check(&fs, false)?;
+        let usage = sweep(&fs)?;
+        Ok(Outcome { snapshot, usage })
+    }
+}
+
+/// A scenario that has run once.
+struct Run {
+    base: Vec<u8>,
+    events: Vec<Event>,
+    before: Outcome,
+    after: Outcome,
+}
+
+fn run(s: &Scenario, discipline: Discipline, sabotage: Sabotage) -> Result<Run, String> {
+    let recorder = Arc::<Recorder>::default();
+    let session = format(s.size, discipline, sabotage, &recorder)?;
+    let fs = Fs::over(session, Policy { read_only: false, atime: s.atime }).map_err(|e| e.to_string())?;
+    let (mut runner, mut model) = (Runner::new(&fs), Model::default());
+    for op in &s.setup {
+        let done = runner.run(op)?;
+        if s.modelled {
+            model.apply(op, &done)?;
+        }
+    }
+    let base = bytes_of(&fs);
+    let before = Outcome::of(&base, discipline)?;
+    agree(s, &before, &model, "before")?;
+    recorder.start();
+    let done = runner.run(&s.op);
+    let events = recorder.stop();
+    let done = done?;
+    if s.modelled {
+        model.apply(&s.op, &done)?;
+    }
+    let after = Outcome::of(&bytes_of(&fs), discipline)?;
+    agree(s, &after, &model, "after")?;
+    if let Err(e) = done {
+        if let Some(d) = after.snapshot.difference(&before.snapshot) {
+            return Err(format!("it failed with {e:?} and changed something: {d}"));
+        }
+    }
+    Ok(Run { base, events, before, after })
+}
+
+fn agree(s: &Scenario, outcome: &Outcome, model: &Model, when: &str) -> Result<(), String> {
+    if !s.modelled {
+        return Ok(());
+    }
+    let found = difference(&outcome.snapshot.tree, &model.tree());
+    found.map_or(Ok(()), |d| Err(format!("differs from the model {when} the operation: {d}")))
+}
+
+/// Which of the states before and after is allowed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Allowed {
+    Before,
+    After,
+    Either,
+}
+
+impl Run {
+    /// Judges one crash state; true if it is that after the operation.
+    fn judge(&self, s: &Scenario, fs: &Fs, allowed: Allowed, work: bool) -> Result<bool, String> {
+        check(fs, false)?;
+        let mut found = snapshot(fs)?;
+        normalise(&mut found.tree);
+        let is_after = self.which(&found, allowed)?;
+        let usage = sweep(fs)?;
+        self.same_usage(&usage, if is_after { &self.after } else { &self.before })?;
+        if work {
+            if s.full {
+                empty_and_use(fs)?;
+            } else {
+                work_with(fs, &found)?;
+            }
+        }
+        Ok(is_after)
+    }
+
+    fn which(&self, found: &Snapshot, allowed: Allowed) -> Result<bool, String> {
+        let (before, after) = (&self.before.snapshot, &self.after.snapshot);
+        match allowed {
+            Allowed::Before | Allowed::Either if found == before => return Ok(false),
+            Allowed::After | Allowed::Either if found == after => return Ok(true),
+            _ => {}
+        }
+        let told = |wanted| found.difference(wanted).unwrap_or_default();
+        Err(match allowed {
+            Allowed::Before => format!("nothing had begun: {}", told(before)),
+            Allowed::After if found == before => "what was acknowledged is lost".into(),
+            Allowed::After => format!("it was acknowledged: {}", told(after)),
+            Allowed::Either => format!("neither before ({}) nor after ({})", told(before), told(after)),
+        })
+    }
+
+    /// Tables that grow outside transactions may have grown already; all else is as if never crashed.
+    fn same_usage(&self, found: &[u64; TAGS], wanted: &Outcome) -> Result<(), String> {
+        let tables = [tag::INODE_TABLE, tag::INODE_BLOCK, tag::PERM].map(|t| usize::from(t.0));
+        for t in 0..TAGS {
+            let (low, high) =
+                (self.before.usage[t].min(self.after.usage[t]), self.before.usage[t].max(self.after.usage[t]));
+            let right = match tables.contains(&t) {
+                true => (low..=high).contains(&found[t]),
+                false => found[t] == wanted.usage[t],
+            };
+            if !right {
+                let name = fs::layout::tag::NAMES.get(t).unwrap_or(&"?");
+                return Err(format!("{} bytes of {name}, should be {}", found[t], wanted.usage[t]));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// One more operation of each kind, undone in the end.
+fn work_with(fs: &Fs, found: &Snapshot) -> Result<(), String> {
+    let mut runner = Runner::new(fs);
+    let p = |name: &str| format!("/zz-{name}");
+    let ops = [
+        Op::Create(p("file"), 0o644),
+        Op::Write(p("file"), 100, 3000, 1),
+        Op::Append(p("file"), 5000, 2),
+        Op::Mkdir(p("dir"), 0o755),
+        Op::Symlink { target: "t".repeat(200), path: p("dir/link") },
+        Op::Link(p("file"), p("dir/hard")),
+        Op::Rename(p("dir"), p("moved"), Rename::NoReplace),
+        Op::SetXattr(p("moved"), "user.a".into(), vec![1; 300]),
+        Op::Chmod(p("file"), 0o4711),
+        Op::Truncate(p("file"), 40_000),
+        Op::Truncate(p("file"), 10),
+        Op::Rename(p("file"), p("moved/hard2"), Rename::Replace),
+        Op::Rename(p("moved/link"), p("moved/hard"), Rename::Exchange),
+        Op::Tmpfile("/".into(), "@t".into()),
+        Op::Append("@t".into(), 9, 3),
+        Op::Link("@t".into(), p("named")),
+        Op::Close("@t".into()),
+        Op::Unlink(p("named")),
+        Op::Unlink(p("moved/link")),
+        Op::Unlink(p("moved/hard")),
+        Op::Unlink(p("moved/hard2")),
+        Op::Rmdir(p("moved")),
+    ];
+    for op in &ops {
+        if let Err(e) = runner.run(op)? {
+            return Err(format!("after recovery {op:?} fails: {e:?}"));
+        }
+    }
+    check(fs, false)?;
+    let mut now = snapshot(fs)?;
+    normalise(&mut now.tree);
+    difference(&now.tree, &found.tree).map_or(Ok(()), |d| Err(format!("after recovery and work: {d}")))
+}
+
+/// Deletes everything, which must work on a full file system, and uses the space.
+fn empty_and_use(fs: &Fs) -> Result<(), String> {
+    let mut paths: Vec<_> = snapshot(fs)?.tree.into_iter().rev().collect();
+    paths.retain(|(path, _)| path != b"/");
+    let mut runner = Runner::new(fs);
+    for (path, seen) in paths {
+        let path = String::from_utf8_lossy(&path).into_owned();
+        let op = if seen.kind == fs::Kind::Directory { Op::Rmdir(path) } else { Op::Unlink(path) };
+        if let Err(e) = runner.run(&op)? {
+            return Err(format!("on a full file system {op:?} fails: {e:?}"));
+        }
+    }
+    let ops = [Op::Create("/new".into(), 0o644), Op::Append("/new".into(), 20_000, 1)];
+    for op in &ops {
+        if let Err(e) = runner.run(op)? {
+            return Err(format!("on an emptied file system {op:?} fails: {e:?}"));
+        }
+    }
+    check(fs, false).map(|_| ())
+}
+
+/// What to look at of a scenario: everything, or the one state that an id names.
+struct Filter<'a> {
+    point: Option<&'a str>,
+    seed: Option<&'a str>,
+}
+
+fn name_of(point: Point) -> String {
+    format!("{}.{}", point.events, point.cut)
+}
+
+fn name_of_choice(choice: Choice) -> String {
+    match choice {
+        Choice::None => "none".into(),
+        Choice::All => "all".into(),
+        Choice::Seed(n) => n.to_string(),
+    }
+}
+
+/// The choices at a point.
+fn choices(medium: &Medium, discipline: Discipline, depth: Depth) -> Vec<Choice> {
+    if discipline == Discipline::Battery {
+        return vec![Choice::All];
+    }
+    match medium.in_doubt() {
+        0 => vec![Choice::None],
+        1 => vec![Choice::None, Choice::All],
+        _ => [Choice::None, Choice::All].into_iter().chain((1..=depth.seeds).map(Choice::Seed)).collect(),
+    }
+}
+
+/// Explores every crash of one scenario. Stops at its first few failures.
+pub fn explore(
+    s: &Scenario,
+    discipline: Discipline,
+    sabotage: Sabotage,
+    depth: Depth,
+    stats: &mut Stats,
+) -> Result<(), Vec<Failure>> {
+    explore_filtered(s, discipline, sabotage, depth, stats, &Filter { point: None, seed: None })
+}
+
+fn explore_filtered(
+    s: &Scenario,
+    discipline: Discipline,
+    sabotage: Sabotage,
+    depth: Depth,
+    stats: &mut Stats,
+    filter: &Filter,
+) -> Result<(), Vec<Failure>> {
+    let id = |rest: String| format!("{}:{}:{rest}", s.name, discipline.name());
+    let ran = catch_unwind(AssertUnwindSafe(|| run(s, discipline, sabotage))).unwrap_or_else(|p| Err(panic_text(p)));
+    let run = ran.map_err(|text| vec![Failure { id: id("run:".into()), text }])?;
+    stats.scenarios += 1;
+    stats.events += run.events.len() as u64;
+    let mut failures = Vec::new();
+    let mut medium = Medium::new(discipline, &run.base);
+    let (mut applied, mut count, mut committed) = (0, 0usize, false);
+    for point in points(&run.events, depth.cuts) {
+        while applied < point.events {
+            medium.apply(&run.events[applied], None);
+            applied += 1;
+        }
+        if point.cut > 0 {
+            medium.apply(&run.events[point.events], Some(point.cut));
+        }
+        if filter.point.is_some_and(|p| p != name_of(point)) {
+            continue;
+        }
+        for choice in choices(&medium, discipline, depth) {
+            if filter.seed.is_some_and(|seed| seed != name_of_choice(choice)) {
+                continue;
+            }
+            let allowed = match point {
+                _ if committed || point.events == run.events.len() => Allowed::After,
+                Point { events: 0, cut: 0 } => Allowed::Before,
+                _ => Allowed::Either,
+            };
+            count += 1;
+            let work = count % depth.aftermath == 0 || filter.point.is_some();
+            let judged = catch_unwind(AssertUnwindSafe(|| {
+                let fs = open(medium.crash(choice), discipline)?;
+                run.judge(s, &fs, allowed, work)
+            }));
+            stats.states += 1;
+            match judged.unwrap_or_else(|p| Err(panic_text(p))) {
+                Ok(after) => {
+                    *(if after { &mut stats.after } else { &mut stats.before }) += 1;
+                    // In program order there is no way back.
+                    committed |=
+                        after && discipline == Discipline::Battery && run.before.snapshot != run.after.snapshot;
+                }
+                Err(text) => {
+                    failures.push(Failure { id: id(format!("{}:{}", name_of(point), name_of_choice(choice))), text });
+                    if failures.len() >= 3 {
+                        return Err(failures);
+                    }
+                }
+            }
+        }
+    }
+    if let (Some(text), None) = (final_state(&run, discipline), filter.point) {
+        failures.push(Failure { id: id("end:none".into()), text });
+    }
+    if failures.is_empty() {
+        Ok(())
+    } else {
+        Err(failures)
+    }
+}
+
+/// When the call has returned, its effect is durable whatever is lost.
+fn final_state(run: &Run, discipline: Discipline) -> Option<String> {
+    let mut end = Medium::new(discipline, &run.base);
+    run.events.iter().for_each(|e| end.apply(e, None));
+    let judged = catch_unwind(AssertUnwindSafe(|| {
+        let fs = open(end.crash(Choice::None), discipline)?;
+        let mut found = snapshot(&fs)?;
+        normalise(&mut found.tree);
+        run.which(&found, Allowed::After).map(|_| ())
+    }));
+    judged.unwrap_or_else(|p| Err(panic_text(p))).err()
+}
+
+fn panic_text(payload: Box<dyn std::any::Any + Send>) -> String {
+    let text = payload.downcast_ref::<String>().map(String::as_str).or(payload.downcast_ref::<&str>().copied());
+    format!("panicked: {}", text.unwrap_or("?"))
+}
+
+/// Explores scenarios under both disciplines, or the one state that `CONQUEST_SIM_REPLAY` names. Panics
+/// with the ids of what failed.
+pub fn explore_all(scenarios: &[Scenario]) -> Stats {
+    let (depth, mut stats, mut failures) = (Depth::from_env(), Stats::default(), Vec::new());
+    let replay = std::env::var("CONQUEST_SIM_REPLAY").ok();
+    let wanted: Option<Vec<&str>> = replay.as_deref().map(|id| id.rsplitn(4, ':').collect());
+    for s in scenarios {
+        for discipline in Discipline::ALL {
+            let filter = match wanted.as_deref() {
+                Some([seed, point, d, name]) if *name == s.name && *d == discipline.name() => Filter {
+                    point: Some(*point).filter(|p| p.contains('.')),
+                    seed: Some(*seed).filter(|s| !s.is_empty()),
+                },
+                Some(_) => continue,
+                None => Filter { point: None, seed: None },
+            };
+            if let Err(f) = explore_filtered(s, discipline, Sabotage::Nothing, depth, &mut stats, &filter) {
+                failures.extend(f);
+            }
+        }
+        if failures.len() > 20 {
+            break;
+        }
+    }
+    eprintln!("{stats:?}");
+    let told: Vec<String> = failures.iter().map(Failure::to_string).collect();
+    assert!(failures.is_empty(), "{} crash states are wrong:\n{}", failures.len(), told.join("\n"));
+    stats
+}
+
+/// The events of a scenario's last operation.
+pub fn trace(s: &Scenario, discipline: Discipline) -> Result<Vec<Event>, String> {
+    run(s, discipline, Sabotage::Nothing).map(|r| r.events)
+}
+
+/// Runs operations one by one; the number of events of each.
+pub fn costs(size: u64, ops: &[Op]) -> Result<Vec<usize>, String> {
+    let recorder = Arc::<Recorder>::default();
+    let session = format(size, Discipline::Battery, Sabotage::Nothing, &recorder)?;
+    let fs = Fs::over(session, Policy::default()).map_err(|e| e.to_string())?;
+    let mut runner = Runner::new(&fs);
+    let mut costs = Vec::new();
+    for op in ops {
+        recorder.start();
+        let done = runner.run(op)?;
+        let events = recorder.stop();
+        if !matches!(done, Ok(_) | Err(Errno::NOSPC)) {
+            return Err(format!("{op:?}: {done:?}"));
+        }
+        costs.push(events.len());
+    }
+    Ok(costs)
+}
+
+/// A seed for what has a name.
+pub fn seed_of(name: &str) -> u64 {
+    let start = name.bytes().fold(0xcbf2_9ce4_8422_2325, |h: u64, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
+    Rng::new(start).next()
+}

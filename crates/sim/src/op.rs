@@ -1,0 +1,194 @@
+//! Operations by path, run on the file system.
+
+use std::collections::BTreeMap;
+
+use fs::node::{Fallocate, Rename, SetXattr, WriteFlags};
+use fs::{Caller, Error, Fs, Ino, Kind, SetAttr, SetTime, Time, ROOT};
+use rustix::io::Errno;
+
+use crate::rng::Rng;
+
+/// One call of the API. Paths are absolute; `@name` stands for an open file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Op {
+    Create(String, u32),
+    Mknod(String, Kind, u64),
+    Mkdir(String, u32),
+    Symlink {
+        target: String,
+        path: String,
+    },
+    Link(String, String),
+    Unlink(String),
+    Rmdir(String),
+    Rename(String, String, Rename),
+    /// Path, offset, length, seed of the content.
+    Write(String, u64, usize, u64),
+    Append(String, usize, u64),
+    /// Until nothing more fits: pieces of a length, then single bytes.
+    Fill(String, usize),
+    Truncate(String, u64),
+    Fallocate(String, Fallocate, u64, u64),
+    Copy {
+        from: (String, u64),
+        to: (String, u64),
+        len: u64,
+    },
+    SetXattr(String, String, Vec<u8>),
+    RemoveXattr(String, String),
+    Chmod(String, u32),
+    Chown(String, u32, u32),
+    SetTimes(String, i64),
+    Read(String),
+    /// Directory and handle.
+    Tmpfile(String, String),
+    /// Path and handle.
+    Open(String, String),
+    Close(String),
+}
+
+/// What a call did.
+pub type Done = Result<u64, Errno>;
+
+/// A file system with open files.
+pub struct Runner<'a> {
+    pub fs: &'a Fs,
+    pub open: BTreeMap<String, Ino>,
+}
+
+/// Directory and last name of a path.
+pub fn split(path: &str) -> (&str, &str) {
+    match path.rfind('/') {
+        Some(0) => ("/", &path[1..]),
+        Some(at) => (&path[..at], &path[at + 1..]),
+        None => ("/", path),
+    }
+}
+
+impl<'a> Runner<'a> {
+    pub fn new(fs: &'a Fs) -> Self {
+        Runner { fs, open: BTreeMap::new() }
+    }
+
+    fn ino(&self, path: &str) -> fs::Result<Ino> {
+        if path.starts_with('@') {
+            return self.open.get(path).copied().ok_or(Errno::BADF.into());
+        }
+        let mut ino = ROOT;
+        for name in path.split('/').filter(|n| !n.is_empty()) {
+            ino = self.fs.lookup(ino, name.as_bytes(), &Caller::root())?.ino;
+        }
+        Ok(ino)
+    }
+
+    fn place<'p>(&self, path: &'p str) -> fs::Result<(Ino, &'p [u8])> {
+        let (dir, name) = split(path);
+        Ok((self.ino(dir)?, name.as_bytes()))
+    }
+
+    /// Runs `op`. Damage is never an acceptable outcome of one.
+    pub fn run(&mut self, op: &Op) -> Result<Done, String> {
+        match self.call(op) {
+            Ok(n) => Ok(Ok(n)),
+            Err(Error::Posix(e)) => Ok(Err(e)),
+            Err(e) => Err(format!("{op:?}: {e}")),
+        }
+    }
+
+    fn set(&self, path: &str, set: SetAttr) -> fs::Result<u64> {
+        self.fs.setattr(self.ino(path)?, &set, &Caller::root()).map(|_| 0)
+    }
+
+    fn call(&mut self, op: &Op) -> fs::Result<u64> {
+        let (fs, root) = (self.fs, &Caller::root());
+        match op {
+            Op::Create(path, mode) => {
+                let (dir, name) = self.place(path)?;
+                fs.create(dir, name, Kind::Regular, *mode, 0, root)?;
+            }
+            Op::Mknod(path, kind, rdev) => {
+                let (dir, name) = self.place(path)?;
+                fs.create(dir, name, *kind, 0o644, *rdev, root)?;
+            }
+            Op::Mkdir(path, mode) => {
+                let (dir, name) = self.place(path)?;
+                fs.create(dir, name, Kind::Directory, *mode, 0, root)?;
+            }
+            Op::Symlink { target, path } => {
+                let (dir, name) = self.place(path)?;
+                fs.symlink(dir, name, target.as_bytes(), root)?;
+            }
+            Op::Link(old, new) => {
+                let (dir, name) = self.place(new)?;
+                fs.link(self.ino(old)?, dir, name, root)?;
+            }
+            Op::Unlink(path) => {
+                let (dir, name) = self.place(path)?;
+                fs.unlink(dir, name, root)?;
+            }
+            Op::Rmdir(path) => {
+                let (dir, name) = self.place(path)?;
+                fs.rmdir(dir, name, root)?;
+            }
+            Op::Rename(from, to, how) => fs.rename(self.place(from)?, self.place(to)?, *how, root)?,
+            Op::Write(path, off, len, seed) => {
+                fs.write(self.ino(path)?, *off, &Rng::bytes(*seed, *len), WriteFlags::default())?;
+            }
+            Op::Append(path, len, seed) => {
+                let flags = WriteFlags { append: true, ..WriteFlags::default() };
+                fs.write(self.ino(path)?, 0, &Rng::bytes(*seed, *len), flags)?;
+            }
+            Op::Fill(path, len) => return self.fill(path, *len),
+            Op::Truncate(path, size) => return self.set(path, SetAttr { size: Some(*size), ..SetAttr::default() }),
+            Op::Fallocate(path, how, off, len) => fs.fallocate(self.ino(path)?, *how, *off, *len)?,
+            Op::Copy { from, to, len } => {
+                return fs.copy_range((self.ino(&from.0)?, from.1), (self.ino(&to.0)?, to.1), *len)
+            }
+            Op::SetXattr(path, name, value) => {
+                fs.setxattr(self.ino(path)?, name.as_bytes(), value, SetXattr::Any, root)?;
+            }
+            Op::RemoveXattr(path, name) => fs.removexattr(self.ino(path)?, name.as_bytes(), root)?,
+            Op::Chmod(path, mode) => return self.set(path, SetAttr { mode: Some(*mode), ..SetAttr::default() }),
+            Op::Chown(path, uid, gid) => {
+                return self.set(path, SetAttr { uid: Some(*uid), gid: Some(*gid), ..SetAttr::default() })
+            }
+            Op::SetTimes(path, t) => {
+                let t = Some(SetTime::At(Time(*t)));
+                return self.set(path, SetAttr { atime: t, mtime: t, ..SetAttr::default() });
+            }
+            Op::Read(path) => return Ok(fs.read(self.ino(path)?, 0, &mut [0; 4096])? as u64),
+            Op::Tmpfile(dir, handle) => {
+                let attr = fs.tmpfile(self.ino(dir)?, 0o600, root)?;
+                self.open.insert(handle.clone(), attr.ino);
+            }
+            Op::Open(path, handle) => {
+                let ino = self.ino(path)?;
+                fs.retain(ino, 1);
+                self.open.insert(handle.clone(), ino);
+            }
+            Op::Close(handle) => {
+                let ino = self.ino(handle)?;
+                fs.release(ino, 1);
+                self.open.remove(handle);
+            }
+        }
+        Ok(0)
+    }
+
+    /// Returns the bytes that fitted.
+    fn fill(&self, path: &str, len: usize) -> fs::Result<u64> {
+        let ino = self.ino(path)?;
+        let start = self.fs.getattr(ino)?.size;
+        let flags = WriteFlags { append: true, ..WriteFlags::default() };
+        for len in [len, 1] {
+            loop {
+                match self.fs.write(ino, 0, &vec![0xf1; len], flags) {
+                    Ok(_) => {}
+                    Err(Error::Posix(Errno::NOSPC)) => break,
+                    Err(e) => return Err(e),
+                }
+            }
+        }
+        Ok(self.fs.getattr(ino)?.size - start)
+    }
+}

@@ -1,0 +1,9 @@
+//! Every single operation of the API, crashed after every store.
+
+#[test]
+fn every_crash_of_every_operation_leaves_before_or_after() {
+    let stats = sim::explore::explore_all(&sim::scenario::singles());
+    if std::env::var_os("CONQUEST_SIM_REPLAY").is_none() {
+        assert!(stats.states > 20_000 && stats.before > 1000 && stats.after > 1000, "{stats:?}");
+    }
+}
