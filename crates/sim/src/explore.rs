@@ -3,6 +3,7 @@
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::Arc;
 
+use fs::fsck;
 use fs::layout::tag;
 use fs::node::{Atime, Policy, Rename};
 use fs::Fs;
@@ -14,7 +15,6 @@ use crate::crash::{mapping, points, Choice, Medium, Point};
 use crate::medium::{CrashMedium, DelayStore, Discipline, DropFlush};
 use crate::model::Model;
 use crate::op::{Op, Runner};
-use crate::rng::Rng;
 use crate::scenario::Scenario;
 use crate::trace::{Event, Recorder};
 use crate::tree::{difference, normalise, snapshot, Snapshot};
@@ -141,7 +141,7 @@ fn bytes_of(fs: &Fs) -> Vec<u8> {
 }
 
 /// Checks without repair; leaks and orphans are allowed.
-fn check(fs: &Fs, repair: bool) -> Result<fs::fsck::Report, String> {
+fn check(fs: &Fs, repair: bool) -> Result<fsck::Report, String> {
     let report = fs.fsck(repair, &mut |_, _| {}).map_err(|e| format!("fsck: {e}"))?;
     match report.problems.first() {
         None => Ok(report),
@@ -163,8 +163,6 @@ fn sweep(fs: &Fs) -> Result<[u64; TAGS], String> {
     }
     Ok(usage)
 }
-
-use fs::fsck;
 
 /// One of the two states that a crash may leave.
 struct Outcome {
@@ -354,6 +352,7 @@ fn empty_and_use(fs: &Fs) -> Result<(), String> {
 }
 
 /// What to look at of a scenario: everything, or the one state that an id names.
+#[derive(Clone, Copy)]
 struct Filter<'a> {
     point: Option<&'a str>,
     seed: Option<&'a str>,
@@ -392,6 +391,23 @@ pub fn explore(
     stats: &mut Stats,
 ) -> Result<(), Vec<Failure>> {
     explore_filtered(s, discipline, sabotage, depth, stats, &Filter { point: None, seed: None })
+}
+
+/// An id in its parts: scenario, discipline, and what to look at of it.
+fn parse(id: &str) -> Option<(&str, Discipline, Filter<'_>)> {
+    let parts: Vec<&str> = id.rsplitn(4, ':').collect();
+    let [seed, point, discipline, name] = parts[..] else { return None };
+    let discipline = Discipline::ALL.into_iter().find(|d| d.name() == discipline)?;
+    // A failure of the run itself, or of its end, has no point: the whole scenario is explored again.
+    let one = point.contains('.');
+    Some((name, discipline, Filter { point: one.then_some(point), seed: one.then_some(seed) }))
+}
+
+/// Explores the one state that an id names.
+pub fn replay(s: &Scenario, id: &str, sabotage: Sabotage) -> Result<(), Vec<Failure>> {
+    let (name, discipline, filter) = parse(id).expect("scenario:discipline:point:seed");
+    assert_eq!(name, s.name);
+    explore_filtered(s, discipline, sabotage, Depth::from_env(), &mut Stats::default(), &filter)
 }
 
 fn explore_filtered(
@@ -486,14 +502,11 @@ fn panic_text(payload: Box<dyn std::any::Any + Send>) -> String {
 pub fn explore_all(scenarios: &[Scenario]) -> Stats {
     let (depth, mut stats, mut failures) = (Depth::from_env(), Stats::default(), Vec::new());
     let replay = std::env::var("CONQUEST_SIM_REPLAY").ok();
-    let wanted: Option<Vec<&str>> = replay.as_deref().map(|id| id.rsplitn(4, ':').collect());
+    let wanted = replay.as_deref().map(|id| parse(id).expect("scenario:discipline:point:seed"));
     for s in scenarios {
         for discipline in Discipline::ALL {
-            let filter = match wanted.as_deref() {
-                Some([seed, point, d, name]) if *name == s.name && *d == discipline.name() => Filter {
-                    point: Some(*point).filter(|p| p.contains('.')),
-                    seed: Some(*seed).filter(|s| !s.is_empty()),
-                },
+            let filter = match &wanted {
+                Some((name, d, filter)) if *name == s.name && *d == discipline => *filter,
                 Some(_) => continue,
                 None => Filter { point: None, seed: None },
             };
@@ -533,10 +546,4 @@ pub fn costs(size: u64, ops: &[Op]) -> Result<Vec<usize>, String> {
         costs.push(events.len());
     }
     Ok(costs)
-}
-
-/// A seed for what has a name.
-pub fn seed_of(name: &str) -> u64 {
-    let start = name.bytes().fold(0xcbf2_9ce4_8422_2325, |h: u64, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
-    Rng::new(start).next()
 }

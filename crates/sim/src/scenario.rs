@@ -198,7 +198,7 @@ fn contents() -> Vec<Scenario> {
         scenario("write-first-page", file(0), write("/f", 0, 4096, 1)),
         scenario("write-first-large", file(0), write("/f", 0, 100_000, 1)),
         scenario("write-hole", file(0), write("/f", 5000, 10, 1)),
-        scenario("write-far", file(100), write("/f", 1 << 40, 10, 1)),
+        scenario("write-far", file(100), write("/f", 4 << 20, 10, 1)),
         scenario("overwrite-byte", file(100), write("/f", 50, 1, 1)),
         scenario("overwrite-small", file(1000), write("/f", 0, 1000, 1)),
         scenario("overwrite-over-end", file(1000), write("/f", 990, 300, 1)),
