@@ -183,6 +183,30 @@ impl Mapping {
         Ok(())
     }
 
+    /// Are the bytes at `off` these? Meaningless if somebody stores meanwhile.
+    #[inline(always)]
+    pub fn equals(&self, off: u64, bytes: &[u8]) -> Result<bool> {
+        let there = self.at(off, bytes.len() as u64)?;
+        let (words, rest) = (bytes.len() / 8, bytes.len() % 8);
+        for i in 0..words {
+            // SAFETY: in bounds (2), unaligned-safe; raw loads (3).
+            let (a, b) = unsafe {
+                let a = there.add(i * 8).cast::<u64>().read_unaligned();
+                (a, bytes.as_ptr().add(i * 8).cast::<u64>().read_unaligned())
+            };
+            if a != b {
+                return Ok(false);
+            }
+        }
+        for (i, byte) in bytes.iter().enumerate().skip(bytes.len() - rest) {
+            // SAFETY: in bounds (2); a raw load (3).
+            if unsafe { there.add(i).read() } != *byte {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     /// Copies `len` bytes from `src` to `dst` inside the mapping; the ranges may overlap.
     #[inline]
     pub fn copy_within(&self, src: u64, dst: u64, len: u64) -> Result<()> {

@@ -261,6 +261,12 @@ impl Region {
         self.map.copy_out(off, buf)
     }
 
+    /// Are the bytes at `off` these? Consistent only under their lock or a sequence counter.
+    #[inline(always)]
+    pub fn equals(&self, off: u64, bytes: &[u8]) -> Result<bool> {
+        self.map.equals(off, bytes)
+    }
+
     /// One word, atomically.
     #[inline(always)]
     pub fn load(&self, off: Off<u64>) -> Result<u64> {

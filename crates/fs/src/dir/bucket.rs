@@ -243,15 +243,8 @@ impl Bucket {
             if usize::from(record.len) != name.len() {
                 return Ok(false);
             }
-            let mut buf = [0; 64];
-            let mut at = self.off + pos + RECORD;
-            for part in name.chunks(buf.len()) {
-                let there = &mut buf[..part.len()];
-                r.read_bytes(at, there)?;
-                if there != part {
-                    return Ok(false);
-                }
-                at += part.len() as u64;
+            if !r.equals(self.off + pos + RECORD, name)? {
+                return Ok(false);
             }
             found = Some(Found { slot, pos, record });
             Ok(true)
