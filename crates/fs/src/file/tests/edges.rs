@@ -84,6 +84,39 @@ fn a_tree_that_became_small_turns_direct() {
     assert_eq!(whole(s.region(), &c), data[..9000]);
 }
 
+/// As many pages as the size wants, but one of them is beyond it.
+#[test]
+fn a_small_tree_with_a_hole_stays_one() {
+    let s = session(1 << 20);
+    let mut c = Content::default();
+    put(&s, &mut c, 0, &[1; 100_000]).unwrap();
+    commit(&s, &mut c, |tx, c| truncate(tx, c, 9000)).unwrap();
+    commit(&s, &mut c, |tx, c| punch(tx, c, PAGE, PAGE)).unwrap();
+    commit(&s, &mut c, |tx, c| allocate(tx, c, 20_000, 1, true).map(|_| ())).unwrap();
+    assert_eq!(c.pages, 3);
+    commit(&s, &mut c, |tx, c| trim(tx, c).map(|changed| assert!(!changed))).unwrap();
+    assert!(whole(s.region(), &c)[4096..8192].iter().all(|b| *b == 0));
+}
+
+#[test]
+fn growth_takes_what_is_left() {
+    let s = session(1 << 20);
+    let (mut c, mut other) = (Content::default(), Content::default());
+    put(&s, &mut c, 0, &[1; 4672]).unwrap();
+    put(&s, &mut other, 0, &[2; 5456]).unwrap();
+    // Larger blocks there are none left, and of 5456 bytes one.
+    let mut rest = Vec::new();
+    for size in [32_768, 5456] {
+        let mut more = Content::default();
+        while put(&s, &mut more, 0, &vec![3; size]).is_ok() {
+            rest.push(std::mem::take(&mut more));
+        }
+    }
+    commit(&s, &mut other, free).unwrap();
+    put(&s, &mut c, 4672, &[4; 300]).unwrap();
+    assert_eq!(occupied(s.region(), &c), 5456);
+}
+
 #[test]
 fn what_fallocate_reserved_stays_until_truncation() {
     let s = session(1 << 20);
@@ -153,6 +186,7 @@ fn huge_sparse_files_are_cut_and_freed_at_once() {
     assert_eq!(buf, [0, 62]);
     assert_eq!(seek_data(s.region(), &c, (1 << 30) + PAGE).unwrap(), Some(1 << 61));
     commit(&s, &mut c, |tx, c| truncate(tx, c, 1 << 40)).unwrap();
+    assert_eq!(Root::unpack(c.root).depth, 3, "the tree is as high as its last page wants");
     assert_eq!(heap_objects(s.region()), file_objects(s.region(), &c));
     commit(&s, &mut c, free).unwrap();
     assert!(heap_objects(s.region()).is_empty());
@@ -162,7 +196,7 @@ fn huge_sparse_files_are_cut_and_freed_at_once() {
 fn a_full_region_refuses_growth_and_allows_everything_else() {
     let s = session(1 << 20);
     let (mut c, mut small) = (Content::default(), Content::default());
-    put(&s, &mut small, 0, &[5; 3000]).unwrap();
+    put(&s, &mut small, 0, &[5; 12_000]).unwrap();
     let mut n = 0u64;
     while put(&s, &mut c, n * PAGE, &[n as u8; PAGE as usize]).is_ok() {
         n += 1;
@@ -176,7 +210,8 @@ fn a_full_region_refuses_growth_and_allows_everything_else() {
     // Overwriting a page, a piece, a small file.
     put(&s, &mut c, PAGE, &[0xaa; PAGE as usize]).unwrap();
     put(&s, &mut c, 10, &[0xbb; 100]).unwrap();
-    put(&s, &mut small, 0, &[6; 3000]).unwrap();
+    put(&s, &mut small, 0, &[6; 12_000]).unwrap();
+    assert!(whole(s.region(), &small).iter().all(|b| *b == 6));
     let bytes = whole(s.region(), &c);
     assert!(bytes[..10].iter().all(|b| *b == 0) && bytes[10..110].iter().all(|b| *b == 0xbb));
     assert!(bytes[4096..8192].iter().all(|b| *b == 0xaa) && bytes[8192..12288].iter().all(|b| *b == 2));
@@ -281,9 +316,9 @@ fn damaged_content_is_reported_and_never_followed_astray() {
 fn a_cycle_ends() {
     let s = session(1 << 20);
     let mut c = Content::default();
-    put(&s, &mut c, 1 << 55, b"x").unwrap();
+    put(&s, &mut c, (1 << 57) - 1, b"x").unwrap();
     let root = Root::unpack(c.root);
-    // All entries of the root refer to itself.
+    // All entries of the root refer to itself: 512 to the fifth paths.
     for i in 0..s.region().resolve(root.off, tag::INDEX).unwrap() / 8 {
         commit(&s, &mut c, |tx, _| Ok(tx.set(Off::new(root.off + i * 8), &root.off)?)).unwrap();
     }
