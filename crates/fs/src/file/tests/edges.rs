@@ -197,6 +197,9 @@ fn a_full_region_refuses_growth_and_allows_everything_else() {
     let s = session(1 << 20);
     let (mut c, mut small) = (Content::default(), Content::default());
     put(&s, &mut small, 0, &[5; 12_000]).unwrap();
+    // Its neighbours, so that there is no block left for a copy.
+    let mut more = [Content::default(); 4];
+    more.iter_mut().for_each(|c| put(&s, c, 0, &[5; 12_000]).unwrap());
     let mut n = 0u64;
     while put(&s, &mut c, n * PAGE, &[n as u8; PAGE as usize]).is_ok() {
         n += 1;
@@ -221,6 +224,7 @@ fn a_full_region_refuses_growth_and_allows_everything_else() {
     assert!(whole(s.region(), &c)[5000..25_000].iter().all(|b| *b == 0));
     commit(&s, &mut c, free).unwrap();
     commit(&s, &mut small, free).unwrap();
+    more.iter_mut().for_each(|c| commit(&s, c, free).unwrap());
     assert!(heap_objects(s.region()).is_empty());
 }
 
