@@ -87,9 +87,8 @@ impl Walk<'_> {
                 continue;
             }
             empty = false;
-            match self.entry(node, off) {
-                Err(e) => self.damage(e)?,
-                Ok(()) => {}
+            if let Err(e) = self.entry(node, off) {
+                self.damage(e)?;
             }
         }
         if empty && self.problem.is_some() {

@@ -70,8 +70,8 @@ impl Cut<'_, '_> {
     fn node(&mut self, node: Node, base: u64) -> Result<bool> {
         let r: &Region = self.tx.region();
         let mut left = false;
-        // The entries that go are neighbours, but for null ones.
-        let mut gone = u64::MAX..0;
+        // First and last entry that goes; those between are null or go too.
+        let mut gone: Option<(u64, u64)> = None;
         for i in 0..node.len {
             let off = node.get(r, i)?;
             if off == 0 {
@@ -83,11 +83,11 @@ impl Cut<'_, '_> {
                 left = true;
             } else if self.first <= from && to <= self.end {
                 free_entry(self.tx, node, off, &mut self.budget, &mut self.pages)?;
-                gone = gone.start.min(i)..i + 1;
+                gone = Some((gone.map_or(i, |g| g.0), i));
             } else {
                 let child = self.budget.open(r, off, node.height - 1)?;
                 if self.node(child, from)? {
-                    gone = gone.start.min(i)..i + 1;
+                    gone = Some((gone.map_or(i, |g| g.0), i));
                 } else {
                     left = true;
                 }
@@ -95,8 +95,8 @@ impl Cut<'_, '_> {
         }
         if !left {
             self.tx.free(node.off, tag::INDEX)?;
-        } else if gone.start < gone.end {
-            self.tx.set_zero(node.at(gone.start).raw(), (gone.end - gone.start) * 8)?;
+        } else if let Some((a, b)) = gone {
+            self.tx.set_zero(node.at(a).raw(), (b - a + 1) * 8)?;
         }
         Ok(!left)
     }

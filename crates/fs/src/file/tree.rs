@@ -15,7 +15,7 @@ pub(super) const FANOUT: u64 = 512;
 pub(super) const BITS: u32 = 9;
 /// Six levels reach beyond the largest file.
 pub(super) const MAX_HEIGHT: u8 = 6;
-const _: () = assert!(super::MAX_SIZE / PAGE >> (BITS * MAX_HEIGHT as u32) == 0);
+const _: () = assert!((super::MAX_SIZE / PAGE) >> (BITS * MAX_HEIGHT as u32) == 0);
 /// Entries that are looked at together; a word has as many bits.
 pub(super) const BATCH: usize = 64;
 
