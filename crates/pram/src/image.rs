@@ -9,8 +9,8 @@
 //! trailer  32 bytes, [`RawEnd`]; nothing follows
 //! ```
 //! All numbers are little-endian. Chunks hold the header pages, the root words, the segment table and every
-//! segment that is not free; of these, pieces of 64 KiB that are all zero are left out. Transaction slots
-//! are left out: no transaction is open when an image is made. What no chunk holds is zero.
+//! segment that is not free, without the stretches of whole KiB that are all zero. Transaction slots are left
+//! out: no transaction is open when an image is made. What no chunk holds is zero.
 //!
 //! The last root word is stored as 0 (closed properly) or, if the saved region had leaks or referenced
 //! objects, as 1: then whoever opens the restored region sweeps it.
@@ -38,6 +38,8 @@ const END_MAGIC: [u8; 8] = *b"CQ-IMEND";
 const VERSION: u32 = 1;
 /// Most bytes in a chunk.
 pub const CHUNK: u64 = 64 << 10;
+/// Zeros are left out in pieces of so many bytes.
+const GRAIN: usize = 1 << 10;
 
 /// The first bytes of an image.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -54,7 +56,7 @@ pub struct RawImage {
     pub fingerprint: u64,
     /// When the image was made, nanoseconds since the epoch.
     pub saved: i64,
-    /// Chunks that follow, at most: those that are all zero are left out.
+    /// Chunks that follow, at most.
     pub chunks: u64,
     /// Version of what the layer above keeps in the region.
     pub app_version: u32,
@@ -184,7 +186,7 @@ fn write_image(session: &Session, out: &mut impl Write, progress: Progress) -> R
         size: region.geo.size,
         fingerprint: fingerprint(),
         saved: now,
-        chunks: parts.iter().map(|p| p.1.div_ceil(CHUNK)).sum(),
+        chunks: parts.iter().map(|p| p.1.div_ceil(GRAIN as u64)).sum(),
         app_version: region.info.app_version,
         reserved: [0; 88],
         crc: 0,
@@ -205,7 +207,7 @@ fn write_image(session: &Session, out: &mut impl Write, progress: Progress) -> R
             {
                 word.copy_from_slice(&mark.to_le_bytes());
             }
-            write_chunk(out, offset, bytes, &mut end)?;
+            write_stretches(out, offset, bytes, &mut end)?;
             done += bytes.len() as u64;
             progress(done, total);
         }
@@ -216,10 +218,22 @@ fn write_image(session: &Session, out: &mut impl Write, progress: Progress) -> R
     Ok(ImageInfo { uuid, size, app_version, saved, chunks: end.chunks, bytes: end.bytes })
 }
 
-fn write_chunk(out: &mut impl Write, offset: u64, bytes: &[u8], end: &mut RawEnd) -> std::io::Result<()> {
-    if bytes.iter().all(|b| *b == 0) {
-        return Ok(());
+/// Writes what is not zero of some bytes of the region, a chunk for each stretch.
+fn write_stretches(out: &mut impl Write, offset: u64, bytes: &[u8], end: &mut RawEnd) -> std::io::Result<()> {
+    let mut start = 0;
+    while start < bytes.len() {
+        let zero = |grain: &&[u8]| grain.iter().all(|b| *b == 0);
+        let skip = bytes[start..].chunks(GRAIN).take_while(zero).count() * GRAIN;
+        start += skip;
+        let Some(rest) = bytes.get(start..).filter(|r| !r.is_empty()) else { break };
+        let len = rest.chunks(GRAIN).take_while(|g| !zero(g)).map(<[u8]>::len).sum::<usize>();
+        write_chunk(out, offset + start as u64, &rest[..len], end)?;
+        start += len;
     }
+    Ok(())
+}
+
+fn write_chunk(out: &mut impl Write, offset: u64, bytes: &[u8], end: &mut RawEnd) -> std::io::Result<()> {
     let mut chunk = RawChunk { offset, len: bytes.len() as u32, crc: 0 };
     chunk.crc = chunk_crc(&chunk, bytes);
     end.chunks += 1;

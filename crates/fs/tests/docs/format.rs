@@ -1,0 +1,179 @@
+//! FORMAT.md against the constants and structures of the code.
+
+use std::mem::{offset_of, size_of};
+
+use fs::layout::{self, InodeBlock, RawInode, RawPerm, Super};
+use pram::heap::{Class, SegEntry, CLASSES};
+use pram::image::{RawEnd, RawImage};
+use pram::region::{Geometry, RawHeader};
+
+use crate::reader::name_hash;
+use crate::tables::{number, Page};
+
+/// The offsets of all fields of a structure, against its table.
+macro_rules! same_fields {
+    ($page:expr, $type:ident: $($field:ident)+) => {{
+        let told = $page.structure(stringify!($type));
+        assert_eq!(told.size, size_of::<$type>() as u64, "size of {}", stringify!($type));
+        let names: Vec<&str> = told.fields.iter().map(|f| f.0.as_str()).collect();
+        assert_eq!(names, [$(stringify!($field)),+], "fields of {}", stringify!($type));
+        $(assert_eq!(
+            told.field(stringify!($field)).0,
+            offset_of!($type, $field) as u64,
+            "{}.{}", stringify!($type), stringify!($field)
+        );)+
+    }};
+}
+
+#[test]
+fn structures_lie_as_told() {
+    let page = Page::open("FORMAT.md");
+    same_fields!(page, RawHeader: magic version medium fingerprint uuid size slots segments created app_version crc);
+    same_fields!(page, Super: magic inodes perms hash_key);
+    same_fields!(page, RawInode: content size extra mtime ctime atime btime xattr perm nlink generation kind);
+    same_fields!(page, InodeBlock: lengths inodes);
+    same_fields!(page, RawPerm: uid gid mode);
+    same_fields!(page, RawImage: magic version chunk uuid size fingerprint saved chunks app_version reserved crc);
+    same_fields!(page, RawEnd: magic chunks bytes sum crc);
+    assert_eq!(page.structure("SegEntry").size, size_of::<SegEntry>() as u64);
+    assert_eq!(page.structure("UndoRecord").size, pram::tx::RECORD);
+}
+
+/// Constants that other tests here hold: by reading regions, or by trying.
+const TRIED: [&str; 25] = [
+    "REGION_VERSION",
+    "IMAGE_VERSION",
+    "POOL_VERSION",
+    "FINGERPRINT",
+    "HEADER_A",
+    "HEADER_B",
+    "ROOTS_AT",
+    "SLOTS_AT",
+    "MAX_SLOTS",
+    "LOG_AT",
+    "RESERVED_INODE",
+    "FILE_DIRECT",
+    "FILE_TREE",
+    "PAGE",
+    "FANOUT",
+    "MAX_HEIGHT",
+    "MAX_FILE",
+    "DIR_LONE",
+    "DIR_TABLE",
+    "MAX_DEPTH",
+    "SPLIT",
+    "XATTR_NAME_MAX",
+    "XATTR_VALUE_MAX",
+    "XATTR_TOTAL_MAX",
+    "ROOT_INODE",
+];
+
+#[test]
+fn constants_are_as_told() {
+    let page = Page::open("FORMAT.md");
+    let code = [
+        ("LAYOUT_VERSION", u64::from(layout::VERSION)),
+        ("MIN_SIZE", pram::region::MIN_SIZE),
+        ("MAX_SIZE", pram::region::MAX_SIZE),
+        ("ROOTS", pram::region::ROOTS),
+        ("SLOT", pram::region::SLOT),
+        ("SEGMENT", pram::SEGMENT),
+        ("ROOT_SUPER", layout::root::SUPER),
+        ("ROOT_OPEN", pram::session::USER_ROOTS),
+        ("LOG_CAPACITY", pram::tx::LOG_CAPACITY),
+        ("RECORD", pram::tx::RECORD),
+        ("TABLE", layout::TABLE),
+        ("PER_BLOCK", layout::PER_BLOCK),
+        ("MAX_INODES", layout::MAX_INODES),
+        ("PERM_CHUNK", layout::PERM_CHUNK),
+        ("PERM_CHUNKS", layout::PERM_CHUNKS),
+        ("NAME_MAX", fs::attr::NAME_MAX as u64),
+    ];
+    for (name, value) in code {
+        assert_eq!(page.constant(name), value, "{name}");
+    }
+    for name in page.constant_names() {
+        let known = TRIED.contains(&name) || code.iter().any(|(n, _)| *n == name);
+        assert!(known, "`{name}` in FORMAT.md is compared with nothing");
+    }
+    assert_eq!(page.constant("ROOT_INODE"), fs::ROOT);
+    assert_eq!(page.constant("LOG_AT") + page.constant("LOG_CAPACITY"), page.constant("SLOT"));
+    assert_eq!(page.constant("MAX_FILE"), i64::MAX as u64);
+}
+
+#[test]
+fn size_classes_are_as_told() {
+    let page = Page::open("FORMAT.md");
+    let rows = page.rows(&["class", "size", "count", "base"]);
+    assert_eq!(rows.len(), CLASSES.len());
+    for (i, (row, Class { size, count, base })) in rows.iter().zip(CLASSES).enumerate() {
+        let told: Vec<u64> = row.iter().map(|c| number(c)).collect();
+        assert_eq!(told, [i as u64, size.into(), count.into(), base.into()]);
+    }
+    assert_eq!(CLASSES[CLASSES.len() - 1].size as u64, pram::heap::MAX_SMALL);
+}
+
+#[test]
+fn tags_are_as_told() {
+    let page = Page::open("FORMAT.md");
+    let rows = page.rows(&["tag", "name", "object"]);
+    let told: Vec<(u64, &str)> = rows.iter().map(|r| (number(&r[0]), r[1].as_str())).collect();
+    let code: Vec<(u64, &str)> = layout::tag::NAMES.iter().enumerate().map(|(i, n)| (i as u64, *n)).skip(1).collect();
+    assert_eq!(told, code);
+}
+
+#[test]
+fn geometry_is_as_told() {
+    let page = Page::open("FORMAT.md");
+    for row in page.rows(&["size", "slots", "table", "first", "segments"]) {
+        let told: Vec<u64> = row.iter().map(|c| number(c)).collect();
+        let g = Geometry::of(told[0]).unwrap();
+        assert_eq!(told, [g.size, g.slots, g.table, g.first, g.segments]);
+    }
+    let reader = crate::reader::Reader { page: &page, bytes: &[] };
+    for size in (1..200).map(|i| (1 << 20) + i * 733_184).chain([1 << 33, 1 << 40, 1 << 47]) {
+        let (ours, code) = (reader.geometry(size), Geometry::of(size).unwrap());
+        let ours = [ours.slots, ours.table, ours.first, ours.segments];
+        assert_eq!(ours, [code.slots, code.table, code.first, code.segments], "{size}");
+    }
+}
+
+#[test]
+fn the_fingerprint_is_as_told() {
+    let page = Page::open("FORMAT.md");
+    let c = |name| page.constant(name);
+    let mut h = 0xcbf2_9ce4_8422_2325u64;
+    let mut add = |n: u64| h = (h ^ n).wrapping_mul(0x100_0000_01b3).rotate_left(17);
+    let sizes = ["RawHeader", "SegEntry"].map(|s| page.structure(s).size);
+    [c("SEGMENT"), c("SLOT"), c("ROOTS"), c("MAX_SLOTS"), sizes[0], sizes[1]].into_iter().for_each(&mut add);
+    for row in page.rows(&["class", "size", "count", "base"]) {
+        add(number(&row[1]) << 32 | number(&row[3]));
+    }
+    assert_eq!(h, c("FINGERPRINT"));
+}
+
+/// That the program hashes so too is seen where `region` reads directories.
+#[test]
+fn hashes_are_as_told() {
+    for row in Page::open("FORMAT.md").rows(&["key", "name", "hash"]) {
+        assert_eq!(name_hash(number(&row[0]), row[1].trim_matches('`').as_bytes()), number(&row[2]), "{}", row[1]);
+    }
+}
+
+#[test]
+fn pool_toml_is_as_told() {
+    let page = Page::open("FORMAT.md");
+    let (_, rest) = page.text.split_once("```toml\n").unwrap();
+    let (example, _) = rest.split_once("```").unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("pool.toml");
+    std::fs::write(&path, example).unwrap();
+    let config = fs::pool::config::Config::load(dir.path()).unwrap();
+    assert_eq!(u64::from(config.version), page.constant("POOL_VERSION"));
+    assert_eq!(config.nvram, std::path::Path::new("nvram"));
+    config.write(dir.path()).unwrap();
+    let written = std::fs::read_to_string(&path).unwrap();
+    assert_eq!(written.trim(), example.trim(), "the program writes what the page shows");
+    std::fs::write(&path, format!("{example}colour = \"blue\"\n")).unwrap();
+    assert!(fs::pool::config::Config::load(dir.path()).is_err(), "a key that is not there is an error");
+}

@@ -1,0 +1,17 @@
+//! The documents and the code say the same.
+//!
+//! | module | what it holds together |
+//! | --- | --- |
+//! | `tables` | reads the tables of a page |
+//! | `format` | FORMAT.md: constants and structures, against the code |
+//! | `reader` | FORMAT.md: a reader that knows nothing else |
+//! | `region` | what that reader finds in a region and an image, against the API |
+//! | `golden` | images of released versions |
+//! | `content` | what these hold |
+
+mod content;
+mod format;
+mod golden;
+mod reader;
+mod region;
+mod tables;

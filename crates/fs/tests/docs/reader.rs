@@ -1,0 +1,349 @@
+//! A reader of regions and images that takes every offset and size from the tables of FORMAT.md. It panics
+//! where the bytes are not as the page says.
+
+use crate::tables::{number, Page};
+
+pub struct Reader<'a> {
+    pub page: &'a Page,
+    pub bytes: &'a [u8],
+}
+
+/// One structure in the region.
+#[derive(Clone, Copy)]
+pub struct Raw<'a> {
+    reader: &'a Reader<'a>,
+    name: &'static str,
+    pub off: u64,
+}
+
+impl Raw<'_> {
+    pub fn get(&self, field: &str) -> u64 {
+        let (at, size) = self.reader.page.structure(self.name).field(field);
+        self.reader.uint(self.off + at, size)
+    }
+
+    pub fn bytes(&self, field: &str) -> &[u8] {
+        let (at, size) = self.reader.page.structure(self.name).field(field);
+        self.reader.slice(self.off + at, size)
+    }
+}
+
+/// What a header says and what follows from it.
+pub struct Geometry {
+    pub slots: u64,
+    pub table: u64,
+    pub first: u64,
+    pub segments: u64,
+}
+
+/// A name in a directory.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Name {
+    pub cookie: u64,
+    pub name: Vec<u8>,
+    pub ino: u64,
+    pub kind: u64,
+}
+
+impl<'a> Reader<'a> {
+    pub fn slice(&self, off: u64, len: u64) -> &[u8] {
+        &self.bytes[off as usize..(off + len) as usize]
+    }
+
+    pub fn uint(&self, off: u64, size: u64) -> u64 {
+        self.slice(off, size).iter().rev().fold(0, |n, b| n << 8 | u64::from(*b))
+    }
+
+    pub fn at(&'a self, name: &'static str, off: u64) -> Raw<'a> {
+        Raw { reader: self, name, off }
+    }
+
+    fn c(&self, name: &str) -> u64 {
+        self.page.constant(name)
+    }
+
+    /// The header, both copies checked.
+    pub fn header(&'a self) -> Raw<'a> {
+        let [a, b] = ["HEADER_A", "HEADER_B"].map(|at| self.at("RawHeader", self.c(at)));
+        let size = self.page.structure("RawHeader").size;
+        assert_eq!(self.slice(a.off, size), self.slice(b.off, size), "the copies of the header");
+        assert_eq!(a.bytes("magic"), b"CQ-PRAM\n");
+        assert_eq!(a.get("version"), self.c("REGION_VERSION"));
+        assert_eq!(a.get("app_version"), self.c("LAYOUT_VERSION"));
+        assert_eq!(a.get("fingerprint"), self.c("FINGERPRINT"));
+        assert_eq!(a.get("medium"), 1);
+        assert_eq!(a.get("crc"), u64::from(crc32c(self.slice(a.off, size - 4))));
+        a
+    }
+
+    pub fn geometry(&self, size: u64) -> Geometry {
+        let (segment, entry) = (self.c("SEGMENT"), self.page.structure("SegEntry").size);
+        let slots = (size / 524288).max(2).min(self.c("MAX_SLOTS"));
+        let table = self.c("SLOTS_AT") + slots * self.c("SLOT");
+        let room = (size - table) / (segment + entry);
+        let first = (table + room * entry).next_multiple_of(segment);
+        Geometry { slots, table, first, segments: ((size - first) / segment).min(room) }
+    }
+
+    pub fn root_word(&self, name: &str) -> u64 {
+        self.uint(self.c("ROOTS_AT") + self.c(name) * 8, 8)
+    }
+
+    /// The number of a kind of object.
+    fn tag(&self, name: &str) -> u64 {
+        let rows = self.page.rows(&["tag", "name", "object"]);
+        number(&rows.iter().find(|r| r[1] == name).unwrap_or_else(|| panic!("no tag {name}"))[0])
+    }
+
+    /// Makes sure that an object of this kind is at `off`; returns its capacity.
+    pub fn object(&'a self, off: u64, kind: &str) -> u64 {
+        let geo = self.geometry(self.header().get("size"));
+        let segment = (off - geo.first) / self.c("SEGMENT");
+        let start = geo.first + segment * self.c("SEGMENT");
+        let entry = self.at("SegEntry", geo.table + segment * 16);
+        let meta = self.page.structure("Meta");
+        let word = entry.get("meta");
+        assert_eq!(meta.bits(word, "tag"), self.tag(kind), "the tag of {off:#x}");
+        if meta.bits(word, "state") == 2 {
+            assert_eq!(off, start);
+            return meta.bits(word, "len") * self.c("SEGMENT");
+        }
+        assert_eq!(meta.bits(word, "state"), 1, "{off:#x}");
+        let rows = self.page.rows(&["class", "size", "count", "base"]);
+        let class = &rows[meta.bits(word, "class") as usize];
+        let [size, count, base] = [1, 2, 3].map(|i| number(&class[i]));
+        let index = (off - start - base) / size;
+        assert!(off == start + base + index * size && index < count, "{off:#x} is the start of an object");
+        let bitmap = if base == 0 { entry.get("bits") } else { self.uint(start + index / 64 * 8, 8) };
+        assert_eq!(bitmap >> (index % 64) & 1, 1, "{off:#x} is taken");
+        size
+    }
+
+    pub fn super_block(&'a self) -> Raw<'a> {
+        let off = self.root_word("ROOT_SUPER");
+        self.object(off, "superblock");
+        let sup = self.at("Super", off);
+        assert_eq!(sup.bytes("magic"), b"CQ-SUPER");
+        sup
+    }
+
+    /// The inode, which must be in use.
+    pub fn inode(&'a self, ino: u64) -> Raw<'a> {
+        let (table, per_block) = (self.c("TABLE"), self.c("PER_BLOCK"));
+        let block = ino / per_block;
+        let top = self.super_block().get("inodes");
+        self.object(top, "inode table");
+        let second = self.uint(top + block / table * 8, 8);
+        self.object(second, "inode table");
+        let block_off = self.uint(second + block % table * 8, 8);
+        self.object(block_off, "inode block");
+        let shape = self.page.structure("InodeBlock");
+        let size = self.page.structure("RawInode").size;
+        assert_eq!(self.uint(block_off + shape.field("lengths").0 + ino % per_block, 1), size, "inode {ino} is in use");
+        self.at("RawInode", block_off + shape.field("inodes").0 + ino % per_block * size)
+    }
+
+    pub fn perm(&'a self, id: u64) -> Raw<'a> {
+        let table = self.super_block().get("perms");
+        self.object(table, "permissions");
+        let chunk = self.uint(table + id / self.c("PERM_CHUNK") * 8, 8);
+        self.object(chunk, "permissions");
+        self.at("RawPerm", chunk + id % self.c("PERM_CHUNK") * self.page.structure("RawPerm").size)
+    }
+
+    fn root(&self, inode: &Raw) -> (u64, u64, u64) {
+        let (shape, word) = (self.page.structure("Root"), inode.get("content"));
+        (shape.bits(word, "off"), shape.bits(word, "form"), shape.bits(word, "depth"))
+    }
+
+    /// What is not a hole of a file or link: offset and bytes.
+    pub fn extents(&'a self, inode: &Raw) -> Vec<(u64, Vec<u8>)> {
+        let size = inode.get("size");
+        let (off, form, depth) = self.root(inode);
+        let mut extents = Vec::new();
+        if off == 0 {
+            assert_eq!((form, inode.get("extra")), (0, 0));
+        } else if form == self.c("FILE_DIRECT") {
+            let capacity = self.object(off, "data");
+            assert!(depth <= 1 && inode.get("extra") == 0 && capacity <= 32768);
+            extents.push((0, self.slice(off, size.min(capacity)).to_vec()));
+        } else {
+            assert_eq!(form, self.c("FILE_TREE"));
+            assert!((1..=self.c("MAX_HEIGHT")).contains(&depth));
+            self.node(off, depth, 0, size, &mut extents);
+            assert_eq!(extents.len() as u64, inode.get("extra"), "pages");
+        }
+        extents
+    }
+
+    fn node(&'a self, off: u64, height: u64, base: u64, size: u64, extents: &mut Vec<(u64, Vec<u8>)>) {
+        let (page, fanout) = (self.c("PAGE"), self.c("FANOUT"));
+        let entries = self.object(off, "index node") / 8;
+        assert!(entries.is_power_of_two() && (8..=fanout).contains(&entries), "{entries} entries");
+        let span = fanout.pow(height as u32 - 1);
+        let before = extents.len();
+        for i in 0..entries {
+            let child = self.uint(off + i * 8, 8);
+            let at = base + i * span;
+            if child != 0 && height > 1 {
+                self.node(child, height - 1, at, size, extents);
+            } else if child != 0 {
+                assert_eq!(self.object(child, "data"), page);
+                extents.push((at * page, self.slice(child, page.min(size.saturating_sub(at * page))).to_vec()));
+            }
+        }
+        assert!(extents.len() > before, "no node is all holes");
+    }
+
+    /// The entries of a directory, in the order of reading.
+    pub fn names(&'a self, inode: &Raw) -> Vec<Name> {
+        let (off, form, depth) = self.root(inode);
+        let mut names = Vec::new();
+        if off == 0 {
+            assert_eq!(form, 0);
+        } else if form == self.c("DIR_LONE") {
+            self.bucket(off, 0, 0, &mut names);
+        } else {
+            assert_eq!(form, self.c("DIR_TABLE"));
+            assert!(self.object(off, "bucket table") >= 8 << depth && depth <= self.c("MAX_DEPTH"));
+            let mut index = 0;
+            while index < 1 << depth {
+                let bucket = self.uint(off + index * 8, 8);
+                let local = self.bucket(bucket, depth, index, &mut names);
+                let span = 1 << (depth - local);
+                assert_eq!(index % span, 0);
+                (index..index + span).for_each(|i| assert_eq!(self.uint(off + i * 8, 8), bucket));
+                index += span;
+            }
+        }
+        assert_eq!(names.len() as u64, inode.get("size"), "entries");
+        names.sort();
+        names
+    }
+
+    /// Reads one bucket; returns its local depth.
+    fn bucket(&'a self, off: u64, depth: u64, index: u64, names: &mut Vec<Name>) -> u64 {
+        let capacity = self.object(off, "bucket");
+        let (head, word) = (self.page.structure("BucketHead"), self.uint(off, 8));
+        let [slots, start, live, local, spare] =
+            ["slots", "start", "live", "depth", "spare"].map(|f| head.bits(word, f));
+        assert!(spare == 0 && 8 + slots * 4 <= start && start <= capacity && local <= depth);
+        let key = self.super_block().get("hash_key");
+        let mut bytes = 0;
+        for slot in (0..slots).map(|i| self.uint(off + 8 + i * 4, 4)).filter(|s| *s != 0) {
+            let (shape, position) = (self.page.structure("EntryRecord"), slot & 0xffff);
+            let record = self.uint(off + position, 8);
+            let len = shape.bits(record, "len");
+            assert!(position >= start && position + 8 + len <= capacity);
+            let name = self.slice(off + position + 8, len).to_vec();
+            let hash = name_hash(key, &name);
+            assert_eq!(hash >> 16 & 0xffff, slot >> 16, "hash bits of {}", name.escape_ascii());
+            let unused = depth - local;
+            assert_eq!(hash.checked_shr(64 - depth as u32).unwrap_or(0) >> unused, index >> unused, "bucket");
+            let cookie = ((hash >> 14) << 12 | shape.bits(record, "sequence")) + 3;
+            names.push(Name { cookie, name, ino: shape.bits(record, "ino"), kind: shape.bits(record, "kind") });
+            bytes += 12 + len;
+        }
+        assert_eq!(bytes, live);
+        local
+    }
+
+    /// Names and values of the extended attributes.
+    pub fn xattrs(&'a self, inode: &Raw) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let off = inode.get("xattr");
+        let mut found = Vec::new();
+        if off == 0 {
+            return found;
+        }
+        let head = self.at("XattrHead", off);
+        let (used, live) = (head.get("used"), head.get("live"));
+        assert!(used <= self.object(off, "xattr") && used % 4 == 0);
+        let mut at = off + self.page.structure("XattrHead").size;
+        while at < off + used {
+            let word = self.uint(at, 4);
+            let (name, value) = (word & 0xff, word >> 8);
+            if name > 0 {
+                let start = at + 4 + name;
+                found.push((self.slice(at + 4, name).to_vec(), self.slice(start, value).to_vec()));
+            }
+            at += 4 + (name + value).next_multiple_of(4);
+        }
+        assert_eq!((at, found.len() as u64), (off + used, live));
+        found
+    }
+}
+
+/// The region that an image holds.
+pub fn unpack(page: &Page, image: &[u8]) -> Vec<u8> {
+    let file = Reader { page, bytes: image };
+    let head = file.at("RawImage", 0);
+    let size = page.structure("RawImage").size;
+    assert_eq!(head.bytes("magic"), b"CQ-IMAGE");
+    assert_eq!(head.get("version"), page.constant("IMAGE_VERSION"));
+    assert_eq!(head.get("fingerprint"), page.constant("FINGERPRINT"));
+    assert_eq!((head.get("chunk"), head.get("app_version")), (65536, page.constant("LAYOUT_VERSION")));
+    assert_eq!(head.get("crc"), u64::from(crc32c(&image[..size as usize - 4])));
+    assert!(head.bytes("reserved").iter().all(|b| *b == 0));
+    let mut region = vec![0; head.get("size") as usize];
+    let (mut at, mut floor, mut chunks, mut bytes, mut sums) = (size, 0, 0, 0, Vec::new());
+    let head_size = page.structure("RawChunk").size;
+    while file.slice(at, 8) != b"CQ-IMEND" {
+        let chunk = file.at("RawChunk", at);
+        let (offset, len) = (chunk.get("offset"), chunk.get("len"));
+        assert!(offset >= floor && (1..=65536).contains(&len));
+        let content = file.slice(at + head_size, len);
+        let sum = [file.slice(at, head_size - 4), content].concat();
+        assert_eq!(chunk.get("crc"), u64::from(crc32c(&sum)));
+        sums.extend_from_slice(chunk.bytes("crc"));
+        region[offset as usize..(offset + len) as usize].copy_from_slice(content);
+        (at, floor, chunks, bytes) = (at + head_size + len, offset + len, chunks + 1, bytes + len);
+    }
+    let end = file.at("RawEnd", at);
+    let size = page.structure("RawEnd").size;
+    assert_eq!((end.get("chunks"), end.get("bytes")), (chunks, bytes));
+    assert!(chunks <= head.get("chunks"));
+    assert_eq!(end.get("sum"), u64::from(crc32c(&sums)));
+    assert_eq!(end.get("crc"), u64::from(crc32c(file.slice(at, size - 4))));
+    assert_eq!(at + size, image.len() as u64, "nothing follows the trailer");
+    region
+}
+
+pub fn crc32c(bytes: &[u8]) -> u32 {
+    let step = |crc: u32| if crc & 1 == 1 { crc >> 1 ^ 0x82f6_3b78 } else { crc >> 1 };
+    !bytes.iter().fold(!0, |crc, b| (0..8).fold(crc ^ u32::from(*b), |c, _| step(c)))
+}
+
+/// The hash of a name, as FORMAT.md tells it.
+pub fn name_hash(key: u64, name: &[u8]) -> u64 {
+    siphash_1_3(key, key.rotate_left(32) ^ 0x9e37_79b9_7f4a_7c15, name)
+}
+
+fn siphash_1_3(k0: u64, k1: u64, data: &[u8]) -> u64 {
+    let mut v = [
+        k0 ^ 0x736f_6d65_7073_6575,
+        k1 ^ 0x646f_7261_6e64_6f6d,
+        k0 ^ 0x6c79_6765_6e65_7261,
+        k1 ^ 0x7465_6462_7974_6573,
+    ];
+    let round = |v: &mut [u64; 4]| {
+        for (a, b, c, d, x, y) in [(0, 1, 2, 3, 13, 16), (2, 1, 0, 3, 17, 21)] {
+            v[a] = v[a].wrapping_add(v[b]);
+            v[c] = v[c].wrapping_add(v[d]);
+            v[b] = v[b].rotate_left(x) ^ v[a];
+            v[d] = v[d].rotate_left(y) ^ v[c];
+            v[a] = v[a].rotate_left(32);
+        }
+    };
+    let mut padded = data.to_vec();
+    padded.resize(data.len() / 8 * 8 + 7, 0);
+    padded.push(data.len() as u8);
+    for block in padded.chunks_exact(8) {
+        let word = block.iter().rev().fold(0, |w, b| w << 8 | u64::from(*b));
+        v[3] ^= word;
+        round(&mut v);
+        v[0] ^= word;
+    }
+    v[2] ^= 0xff;
+    (0..3).for_each(|_| round(&mut v));
+    v[0] ^ v[1] ^ v[2] ^ v[3]
+}

@@ -1,0 +1,188 @@
+//! What a reader that knows FORMAT.md alone finds in a region, against what the program says of it.
+
+use std::collections::BTreeMap;
+
+use fs::{Kind, OpenOptions, Pool};
+use pram::medium::Battery;
+use pram::{Mapping, Off, Region, Session};
+
+use crate::content;
+use crate::reader::{unpack, Raw, Reader};
+use crate::tables::Page;
+
+pub struct Made {
+    pub dir: tempfile::TempDir,
+    pub pool: Pool,
+}
+
+pub fn made() -> Made {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    Pool::format(dir.path(), &content::options()).unwrap();
+    let pool = Pool::open(dir.path(), &OpenOptions { noatime: true, ..OpenOptions::default() }).unwrap();
+    content::fill(&pool).unwrap();
+    content::compare(&pool);
+    Made { dir, pool }
+}
+
+pub fn region_bytes(dir: &std::path::Path) -> Vec<u8> {
+    std::fs::read(dir.join("nvram")).unwrap()
+}
+
+/// Compares everything from the root down; returns how many inodes of each kind there were.
+pub fn compare_with(pool: &Pool, bytes: &[u8], page: &Page) -> BTreeMap<u64, u32> {
+    let reader = Reader { page, bytes };
+    let header = reader.header();
+    let geo = reader.geometry(header.get("size"));
+    assert_eq!((header.get("slots"), header.get("segments")), (geo.slots, geo.segments));
+    assert_eq!(reader.inode(fs::ROOT).get("extra"), fs::ROOT);
+    let mut kinds = BTreeMap::new();
+    compare_inode(pool, &reader, fs::ROOT, &mut kinds);
+    kinds
+}
+
+fn compare_inode(pool: &Pool, reader: &Reader, ino: u64, kinds: &mut BTreeMap<u64, u32>) {
+    let raw = reader.inode(ino);
+    let attr = pool.getattr(ino).unwrap();
+    let perm = reader.perm(raw.get("perm"));
+    let kind = raw.get("kind");
+    *kinds.entry(kind).or_default() += 1;
+    assert_eq!(kind, attr.kind as u64);
+    assert_eq!(perm.get("mode"), u64::from(attr.mode()), "inode {ino}");
+    assert_eq!((perm.get("uid"), perm.get("gid")), (attr.uid.into(), attr.gid.into()), "inode {ino}");
+    assert_eq!((raw.get("nlink"), raw.get("generation")), (attr.nlink.into(), attr.generation.into()));
+    for (field, time) in [("mtime", attr.mtime), ("ctime", attr.ctime), ("atime", attr.atime), ("btime", attr.btime)] {
+        assert_eq!(raw.get(field) as i64, time.0, "inode {ino}, {field}");
+    }
+    compare_xattrs(pool, reader, ino, &raw);
+    match attr.kind {
+        Kind::Directory => compare_directory(pool, reader, ino, &raw, kinds),
+        Kind::Regular | Kind::Symlink => {
+            assert_eq!(raw.get("size"), attr.size);
+            compare_content(pool, ino, attr.kind, &reader.extents(&raw));
+        }
+        _ => assert_eq!((raw.get("extra"), raw.get("content")), (attr.rdev, 0)),
+    }
+}
+
+fn compare_content(pool: &Pool, ino: u64, kind: Kind, extents: &[(u64, Vec<u8>)]) {
+    for (offset, bytes) in extents {
+        let mut found = vec![0; bytes.len()];
+        match kind {
+            Kind::Symlink => found = pool.readlink(ino).unwrap(),
+            _ => assert_eq!(pool.read(ino, *offset, &mut found).unwrap(), bytes.len()),
+        }
+        assert!(found == *bytes, "inode {ino} at {offset}");
+    }
+}
+
+fn compare_directory(pool: &Pool, reader: &Reader, ino: u64, raw: &Raw, kinds: &mut BTreeMap<u64, u32>) {
+    let names = reader.names(raw);
+    let mut listed = Vec::new();
+    pool.readdir(ino, 2, &mut |e| {
+        listed.push((e.cookie, e.name.to_vec(), e.ino, e.kind as u64));
+        true
+    })
+    .unwrap();
+    let read: Vec<_> = names.iter().map(|n| (n.cookie, n.name.clone(), n.ino, n.kind)).collect();
+    assert_eq!(read, listed, "directory {ino}: the same names in the same order");
+    for name in names {
+        assert_eq!(name.kind, reader.inode(name.ino).get("kind"));
+        if name.kind == Kind::Directory as u64 {
+            assert_eq!(reader.inode(name.ino).get("extra"), ino);
+        }
+        compare_inode(pool, reader, name.ino, kinds);
+    }
+}
+
+fn compare_xattrs(pool: &Pool, reader: &Reader, ino: u64, raw: &Raw) {
+    let found = reader.xattrs(raw);
+    let names: Vec<u8> = found.iter().flat_map(|(name, _)| [name.as_slice(), b"\0"].concat()).collect();
+    assert_eq!(names, pool.listxattr(ino).unwrap());
+    for (name, value) in found {
+        assert_eq!(value, pool.getxattr(ino, &name).unwrap(), "inode {ino}");
+    }
+}
+
+#[test]
+fn a_reader_finds_everything_in_a_region() {
+    let made = made();
+    let page = Page::open("FORMAT.md");
+    let bytes = region_bytes(made.dir.path());
+    let reader = Reader { page: &page, bytes: &bytes };
+    assert_eq!(reader.root_word("ROOT_OPEN"), 1);
+    let kinds = compare_with(&made.pool, &bytes, &page);
+    assert_eq!(kinds.keys().copied().collect::<Vec<_>>(), [1, 2, 4, 6, 8, 10, 12]);
+    drop(made.pool);
+    let closed = region_bytes(made.dir.path());
+    assert_eq!(Reader { page: &page, bytes: &closed }.root_word("ROOT_OPEN"), 0);
+}
+
+#[test]
+fn files_and_directories_take_the_forms_told() {
+    let made = made();
+    let page = Page::open("FORMAT.md");
+    let bytes = region_bytes(made.dir.path());
+    let reader = Reader { page: &page, bytes: &bytes };
+    let form = |name: &[u8]| {
+        let attr = made.pool.lookup(fs::ROOT, name, &fs::Caller::root()).unwrap();
+        let word = reader.inode(attr.ino).get("content");
+        (page.structure("Root").bits(word, "form"), page.structure("Root").bits(word, "depth"))
+    };
+    assert_eq!(form(b"empty"), (0, 0));
+    assert_eq!(form(b"block"), (page.constant("FILE_DIRECT"), 0));
+    assert_eq!(form(b"tail"), (page.constant("FILE_DIRECT"), 1), "reserved");
+    assert_eq!(form(b"pages"), (page.constant("FILE_TREE"), 1));
+    assert_eq!(form(b"sparse"), (page.constant("FILE_TREE"), 3));
+    assert_eq!(form(b"void"), (0, 0));
+    assert_eq!(form(b"special"), (page.constant("DIR_LONE"), 0));
+    assert_eq!(form(b"many").0, page.constant("DIR_TABLE"));
+}
+
+#[test]
+fn an_image_holds_the_region() {
+    let made = made();
+    let page = Page::open("FORMAT.md");
+    let image = made.dir.path().join("image");
+    made.pool.save(&image, &mut |_, _| {}).unwrap();
+    let region = unpack(&page, &std::fs::read(&image).unwrap());
+    compare_with(&made.pool, &region, &page);
+    assert_eq!(Reader { page: &page, bytes: &region }.root_word("ROOT_OPEN"), 0, "nothing to sweep");
+    let copy = made.dir.path().join("copy");
+    Pool::restore(&copy, &image, false, &mut |_, _| {}).unwrap();
+    assert!(region_bytes(&copy) == region, "restored as the page says");
+}
+
+#[test]
+fn an_open_transaction_is_in_its_slot_as_told() {
+    let page = Page::open("FORMAT.md");
+    let map = Mapping::anonymous(1 << 20).unwrap();
+    let session = Session::private(Region::format(map, Box::new(Battery), [7; 16], 1, 0).unwrap(), 64).unwrap();
+    let mut op = session.begin().unwrap();
+    let slot = page.constant("SLOTS_AT") + u64::from(op.slot()) * page.constant("SLOT");
+    let bytes = || {
+        let mut bytes = vec![0; 1 << 20];
+        session.region().read_bytes(0, &mut bytes).unwrap();
+        bytes
+    };
+    for (at, old, new) in [(pram::session::user_root(session.region(), 5), 0u64, 55u64)] {
+        let mut tx = op.tx().unwrap();
+        tx.set(at, &new).unwrap();
+        tx.set_bytes(at.raw() + 11, b"five5").unwrap();
+        let bytes = bytes();
+        let reader = Reader { page: &page, bytes: &bytes };
+        let number = reader.uint(slot, 8) & 0xffff_ffff;
+        let first = reader.at("UndoRecord", slot + page.constant("LOG_AT"));
+        assert_eq!((first.get("place"), first.get("number")), (at.raw() | 8 << 48, number));
+        assert_eq!(reader.uint(first.off + page.constant("RECORD"), 8), old);
+        let second = reader.at("UndoRecord", first.off + page.constant("RECORD") + 8);
+        assert_eq!((second.get("place"), second.get("number")), ((at.raw() + 11) | 5 << 48, number));
+        let third = reader.at("UndoRecord", second.off + page.constant("RECORD") + 8);
+        assert_ne!(third.get("number"), number, "a record that is not valid ends the log");
+        tx.commit().unwrap();
+    }
+    let bytes = bytes();
+    let reader = Reader { page: &page, bytes: &bytes };
+    let first = reader.at("UndoRecord", slot + page.constant("LOG_AT"));
+    assert_eq!(reader.uint(slot, 8), first.get("number") + 1, "committed");
+    assert_eq!(session.region().load(Off::new(page.constant("ROOTS_AT") + 40)).unwrap(), 55);
+}
