@@ -547,3 +547,38 @@ pub fn costs(size: u64, ops: &[Op]) -> Result<Vec<usize>, String> {
     }
     Ok(costs)
 }
+
+/// A file system with something of everything, and where its metadata lies: the used objects but those
+/// with the tags `without`, and the segment table. For tests that damage it.
+pub fn damaged_base(without: &[pram::Tag]) -> (Vec<u8>, Vec<(u64, u64)>) {
+    let recorder = Arc::<Recorder>::default();
+    let session = format(4 << 20, Discipline::Battery, Sabotage::Nothing, &recorder).expect("formats");
+    let fs = Fs::over(session, Policy::default()).expect("opens");
+    let mut runner = Runner::new(&fs);
+    for op in crate::scenario::something_of_everything() {
+        let done = runner.run(&op).expect("runs");
+        assert!(done.is_ok(), "{op:?}: {done:?}");
+    }
+    let region = fs.session().region();
+    let mut places = vec![(region.geo.table, region.geo.first - region.geo.table)];
+    for at in (region.geo.first..region.geo.segment(region.geo.segments)).step_by(16) {
+        for tag in (1..TAGS as u8).map(pram::Tag).filter(|t| !without.contains(t)) {
+            if let (Ok(cap), Ok(true)) = (region.resolve(at, tag), region.is_allocated(at)) {
+                places.push((at, cap));
+            }
+        }
+    }
+    (bytes_of(&fs), places)
+}
+
+/// Opens the file system in `bytes`.
+pub fn open_bytes(bytes: &[u8]) -> Result<Fs, String> {
+    open(mapping(bytes), Discipline::Battery)
+}
+
+/// Works with a repaired file system.
+pub fn work_after_repair(fs: &Fs) -> Result<(), String> {
+    let mut found = snapshot(fs)?;
+    normalise(&mut found.tree);
+    work_with(fs, &found)
+}

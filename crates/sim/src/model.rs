@@ -256,14 +256,18 @@ impl Model {
                 let source = &self.file(&from.0)?.content;
                 let start = source.len().min(from.1 as usize);
                 let bytes = source[start..source.len().min(start + *len as usize)].to_vec();
-                let target = &mut self.file(&to.0)?.content;
+                self.id(&to.0)?;
                 if !bytes.is_empty() {
-                    write(target, to.1 as usize, &bytes);
+                    write(&mut self.file(&to.0)?.content, to.1 as usize, &bytes);
                 }
                 Ok(())
             }
             Op::SetXattr(path, name, value) => {
                 let id = self.id(path)?;
+                // As xattr(7) tells.
+                if name.starts_with("user.") && !matches!(self.nodes[id].kind, Kind::Regular | Kind::Directory) {
+                    return Err(Errno::PERM);
+                }
                 self.nodes[id].xattrs.insert(name.clone().into_bytes(), value.clone());
                 Ok(())
             }

@@ -5,6 +5,7 @@ use fs::Kind;
 
 use crate::explore::costs;
 use crate::op::Op;
+use crate::rng::Rng;
 
 /// Operations that have been acknowledged, and one that is under way.
 #[derive(Clone, Debug)]
@@ -372,4 +373,62 @@ pub fn pairs() -> Vec<Scenario> {
         }
     }
     all
+}
+
+/// Operations drawn by a seed on a few names: what nobody thought of.
+pub fn random(seeds: std::ops::Range<u64>) -> Vec<Scenario> {
+    let one = |seed: u64| {
+        let mut rng = Rng::new(seed);
+        let mut ops: Vec<Op> = ["/d", "/e", "/d/i"].map(mkdir).into();
+        let length = 10 + rng.below(50);
+        ops.extend((0..length).map(|_| draw(&mut rng)));
+        let op = ops.pop().expect("at least ten operations");
+        scenario(format!("random-{seed}"), ops, op)
+    };
+    seeds.map(one).collect()
+}
+
+fn draw(rng: &mut Rng) -> Op {
+    use Rename::{Exchange, NoReplace, Replace};
+    let dirs = ["", "/d", "/e", "/d/i"];
+    let names = ["a", "b", "c", "i", "a-much-longer-name-that-takes-more-room-in-its-bucket"];
+    let mut path = || format!("{}/{}", dirs[rng.below(4) as usize], names[rng.below(5) as usize]);
+    let (p, q) = (path(), path());
+    let (off, len) = (rng.below(50_000), rng.below(9000) + rng.below(4) / 3 * rng.below(60_000));
+    let page = 4096 * (1 + rng.below(3));
+    match rng.below(30) {
+        0..=3 => create(&p),
+        4..=5 => mkdir(&p),
+        6 => symlink(1 + rng.below(300) as usize, &p),
+        7..=8 => link(&p, &q),
+        9..=10 => unlink(&p),
+        11 => rmdir(&p),
+        12..=13 => rename(&p, &q, Replace),
+        14 => rename(&p, &q, NoReplace),
+        15 => rename(&p, &q, Exchange),
+        16..=17 => write(&p, off, len as usize, rng.next()),
+        18..=19 => append(&p, len as usize, rng.next()),
+        20..=21 => truncate(&p, off),
+        22 => fallocate(&p, Fallocate::PunchHole, off, len + 1),
+        23 => fallocate(&p, Fallocate::Allocate { keep_size: rng.below(2) == 0 }, off, len + 1),
+        24 => fallocate(&p, Fallocate::ZeroRange { keep_size: rng.below(2) == 0 }, off, len + 1),
+        25 => fallocate(&p, [Fallocate::CollapseRange, Fallocate::InsertRange][rng.below(2) as usize], page, page),
+        26 => setxattr(&p, ["user.a", "user.b"][rng.below(2) as usize], rng.below(700) as usize),
+        27 => Op::RemoveXattr(p, "user.a".into()),
+        28 => copy((&p, off / 3), (&q, off / 2), len),
+        _ => Op::Chown(p, rng.below(3) as u32, rng.below(3) as u32),
+    }
+}
+
+/// A tree in which every structure of the layout occurs.
+pub fn something_of_everything() -> Vec<Op> {
+    let mut ops = vec![mkdir("/d"), mkdir("/d/e"), mkdir("/many"), symlink(300, "/d/s"), symlink(3, "/s")];
+    ops.extend([create("/empty"), create("/small"), write("/small", 0, 300, 1), link("/small", "/d/hard")]);
+    ops.extend([create("/tree"), write("/tree", 0, 200_000, 2), create("/sparse"), write("/sparse", 3_000_000, 50, 3)]);
+    ops.extend([setxattr("/small", "user.a", 30), setxattr("/d", "user.large", 5000)]);
+    ops.extend((0..300).map(|i| link("/empty", &format!("/many/entry-{i}{}", "-".repeat(i % 30)))));
+    ops.extend((0..40).map(|i| create(&format!("/d/e/{i}"))));
+    ops.extend((0..20).map(|i| Op::Chmod(format!("/d/e/{i}"), 0o600 + i)));
+    ops.push(Op::Mknod("/d/fifo".into(), Kind::Fifo, 0));
+    ops
 }
