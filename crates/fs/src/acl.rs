@@ -308,7 +308,10 @@ mod tests {
     fn chmod_changes_the_mask_where_there_is_one() {
         let mut a = example();
         a.chmod(0o640);
-        assert_eq!((a.get(USER_OBJ), a.get(GROUP_OBJ), a.get(MASK), a.get(OTHER)), (Some(6), Some(5), Some(4), Some(0)));
+        assert_eq!(
+            (a.get(USER_OBJ), a.get(GROUP_OBJ), a.get(MASK), a.get(OTHER)),
+            (Some(6), Some(5), Some(4), Some(0))
+        );
         let mut a = minimal(0o777);
         a.chmod(0o640);
         assert_eq!(a, minimal(0o640));

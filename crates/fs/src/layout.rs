@@ -30,7 +30,15 @@ pub mod tag {
 
     /// Names, by number, for reports.
     pub const NAMES: [&str; 10] = [
-        "none", "superblock", "inode table", "inode block", "bucket", "bucket table", "data", "index node", "xattr",
+        "none",
+        "superblock",
+        "inode table",
+        "inode block",
+        "bucket",
+        "bucket table",
+        "data",
+        "index node",
+        "xattr",
         "permissions",
     ];
 }

@@ -184,7 +184,9 @@ impl<'a> View<'a> {
             self.fs.retain(found.ino, 1);
             // It may have gone between the walk and the reference.
             match self.fs.snapshot(found.ino) {
-                Ok(raw) if raw.generation == found.raw.generation && raw.nlink > 0 => return Ok(Found { raw, ..found }),
+                Ok(raw) if raw.generation == found.raw.generation && raw.nlink > 0 => {
+                    return Ok(Found { raw, ..found })
+                }
                 _ => self.fs.release(found.ino, 1),
             }
         }
@@ -334,8 +336,7 @@ impl File<'_> {
 
     pub fn truncate(&self, size: u64) -> Result<()> {
         self.may_write()?;
-        let set =
-            SetAttr { size: Some(size), by_handle: true, kill_suidgid: !self.privileged, ..SetAttr::default() };
+        let set = SetAttr { size: Some(size), by_handle: true, kill_suidgid: !self.privileged, ..SetAttr::default() };
         self.fs.setattr(self.ino, &set, &Caller { checked: true, ..Caller::root() }).map(|_| ())
     }
 }

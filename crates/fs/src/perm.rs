@@ -176,7 +176,8 @@ impl Perms {
 /// A place in [`Perms::indices`].
 #[inline(always)]
 fn hash(perm: RawPerm) -> usize {
-    let mixed = (u64::from(perm.uid) << 32 | u64::from(perm.gid)) ^ u64::from(perm.mode).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mixed =
+        (u64::from(perm.uid) << 32 | u64::from(perm.gid)) ^ u64::from(perm.mode).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 54) as usize % CACHED
 }
 

@@ -44,12 +44,15 @@ pub(crate) fn check(r: &Region, c: &Content, problem: &mut dyn FnMut(String)) {
         }
         Ok(Form::Tree(root)) => {
             let budget = Budget::of(r);
-            let mut walk = Walk { r, object: &mut |_, _| {}, problem: Some(problem), budget, pages: 0, patience: PATIENCE };
+            let mut walk =
+                Walk { r, object: &mut |_, _| {}, problem: Some(problem), budget, pages: 0, patience: PATIENCE };
             let result = walk.node(root);
             let pages = walk.pages;
             match result {
                 Err(e) => problem(e.to_string()),
-                Ok(()) if pages != c.pages => problem(format!("it says that it has {} pages, and has {pages}", c.pages)),
+                Ok(()) if pages != c.pages => {
+                    problem(format!("it says that it has {} pages, and has {pages}", c.pages))
+                }
                 Ok(()) => {}
             }
         }

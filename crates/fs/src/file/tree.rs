@@ -223,7 +223,8 @@ pub(super) fn next_hole(r: &Region, root: Node, from: u64, end: u64) -> Result<u
             }
         }
         page = (page | (FANOUT - 1)) + 1;
-        budget = budget.checked_sub(1).ok_or_else(|| Error::Corrupt(format!("index node {:#x} is in a cycle", leaf.off)))?;
+        budget =
+            budget.checked_sub(1).ok_or_else(|| Error::Corrupt(format!("index node {:#x} is in a cycle", leaf.off)))?;
     }
     Ok(end)
 }

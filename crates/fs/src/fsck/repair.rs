@@ -69,15 +69,7 @@ fn order(damage: Damage) -> u8 {
     }
 }
 
-fn mend(
-    fs: &Fs,
-    op: &mut Op,
-    ino: Ino,
-    damage: Damage,
-    names: u32,
-    subdirs: u32,
-    named_in: Ino,
-) -> Result<String> {
+fn mend(fs: &Fs, op: &mut Op, ino: Ino, damage: Damage, names: u32, subdirs: u32, named_in: Ino) -> Result<String> {
     if damage == Damage::Inode {
         let Some(place) = fs.table().place(ino)? else { return Ok(format!("inode {ino}: gone")) };
         let readable = fs.region().read(place.length)? == INODE as u8;

@@ -52,7 +52,8 @@ impl Fs {
         Ok(())
     }
 
-    /// Writes all of `data`, atomically up to 1 MiB, in pieces of 1 MiB beyond. Returns the offset it went
+    /// Writes all of `data`, atomically up to 1 MiB, in pieces of 1 MiB beyond; if space runs
+    /// out after the first piece, the pieces before stay and the error is ENOSPC. Returns the offset it went
     /// to and the new attributes.
     #[inline]
     pub fn write(&self, ino: Ino, offset: u64, data: &[u8], flags: WriteFlags) -> Result<(u64, Attr)> {
@@ -83,7 +84,7 @@ impl Fs {
             let done = self.write_piece(&mut op, &mut node, at, piece);
             match done {
                 Ok(()) => at += piece.len() as u64,
-                // What fits has been written: a short write, as on other file systems.
+                // The pieces before stay.
                 Err(e) if at == start => return Err(e),
                 Err(_) => break,
             }

@@ -210,7 +210,9 @@ impl Fs {
         let region = session.region();
         let at = region.load(region.root(root::SUPER))?;
         if at == 0 {
-            return Err(Error::Pool("the region holds no file system: its format was interrupted; format it again".into()));
+            return Err(Error::Pool(
+                "the region holds no file system: its format was interrupted; format it again".into(),
+            ));
         }
         region.resolve(at, tag::SUPER)?;
         let sup: Super = region.read(Off::new(at))?;

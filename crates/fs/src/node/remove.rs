@@ -26,8 +26,8 @@ impl Fs {
 
     pub fn rmdir(&self, parent: Ino, name: &[u8], caller: &Caller) -> Result<()> {
         match name {
-            b"." => return Err(Errno::INVAL.into()),
-            b".." => return Err(Errno::NOTEMPTY.into()),
+            b"." => Err(Errno::INVAL.into()),
+            b".." => Err(Errno::NOTEMPTY.into()),
             _ => self.remove(parent, name, caller, true),
         }
     }
@@ -149,7 +149,8 @@ impl Fs {
             return;
         }
         let Ok(raw) = self.snapshot(ino) else { return };
-        let slack = raw.kind == Kind::Regular as u32 && file::has_slack(self.region(), &super::lookup::content_of(&raw));
+        let slack =
+            raw.kind == Kind::Regular as u32 && file::has_slack(self.region(), &super::lookup::content_of(&raw));
         let done = match raw.nlink {
             0 => self.end_unreferenced(ino),
             _ if slack && !self.policy.get().read_only => self.trim(ino),

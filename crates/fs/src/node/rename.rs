@@ -72,8 +72,8 @@ impl Fs {
             let src = peek(from)?.ok_or(Errno::NOENT)?;
             let dst = peek(to)?;
             let is_dir = |ino| -> Result<bool> { Ok(self.snapshot(ino)?.kind == crate::Kind::Directory as u32) };
-            let moves_dir = from.0 != to.0
-                && (is_dir(src).unwrap_or(true) || dst.is_some_and(|d| is_dir(d).unwrap_or(true)));
+            let moves_dir =
+                from.0 != to.0 && (is_dir(src).unwrap_or(true) || dst.is_some_and(|d| is_dir(d).unwrap_or(true)));
             let mut keys: smallvec::SmallVec<[u64; 8]> = smallvec::smallvec![from.0, to.0, src];
             keys.extend(dst);
             if moves_dir {
@@ -128,9 +128,8 @@ impl Fs {
         }
         match &p.dst {
             Some(dst) if how == Rename::Exchange => {
-                if dst.is_dir() && self.is_below(p.from.ino, dst.ino)? {
-                    return Err(Errno::INVAL.into());
-                }
+                let below = dst.is_dir() && self.is_below(p.from.ino, dst.ino)?;
+                return if below { Err(Errno::INVAL.into()) } else { Ok(()) };
             }
             Some(dst) => match (p.src.is_dir(), dst.is_dir()) {
                 (true, false) => return Err(Errno::NOTDIR.into()),

@@ -247,7 +247,9 @@ fn one_megabyte_is_overwritten_in_one_transaction_or_not_at_all() {
     put(&s, &mut c, 1_000_001, &[2; 1 << 20]).unwrap();
     let after = whole(s.region(), &c);
     assert!(after[1_000_001..1_000_001 + (1 << 20)].iter().all(|b| *b == 2));
-    assert!(after[..1_000_001] == before[..1_000_001] && after[1_000_001 + (1 << 20)..] == before[1_000_001 + (1 << 20)..]);
+    assert!(
+        after[..1_000_001] == before[..1_000_001] && after[1_000_001 + (1 << 20)..] == before[1_000_001 + (1 << 20)..]
+    );
 }
 
 /// Every call on damaged content returns, and the check tells.
@@ -307,7 +309,9 @@ fn damaged_content_is_reported_and_never_followed_astray() {
     use_damaged(&s, &Content { pages: 3, ..small }, "pages of a direct file");
     use_damaged(&s, &Content { size: MAX_SIZE + 1, ..small }, "size");
     // Entries: nowhere, a node where a page should be, the node itself, a cycle.
-    for (at, word) in [(leaf, 12345), (leaf + 8, root.off), (root.off, root.off), (root.off + 16, leaf + 8), (leaf, u64::MAX)] {
+    for (at, word) in
+        [(leaf, 12345), (leaf + 8, root.off), (root.off, root.off), (root.off + 16, leaf + 8), (leaf, u64::MAX)]
+    {
         let old: u64 = s.region().load(Off::new(at)).unwrap();
         commit(&s, &mut large, |tx, _| Ok(tx.set(Off::new(at), &word)?)).unwrap();
         use_damaged(&s, &large, &format!("entry {at:#x} is {word:#x}"));

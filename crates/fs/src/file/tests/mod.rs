@@ -138,7 +138,10 @@ impl Model {
         assert!(hole.is_none_or(|h| h >= from && h <= c.size));
         assert!(data.is_none_or(|d| d >= from && d < c.size));
         let first = self.first_nonzero(from);
-        assert!(first.is_none_or(|f| data.is_some_and(|d| d <= f)), "data from {from}: {data:?}, not {first:?} after {what}");
+        assert!(
+            first.is_none_or(|f| data.is_some_and(|d| d <= f)),
+            "data from {from}: {data:?}, not {first:?} after {what}"
+        );
         if let Some(h) = hole.filter(|h| *h < c.size) {
             assert_eq!(self.get(h, 1)[0], 0, "hole at {h} after {what}");
         }
