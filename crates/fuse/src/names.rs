@@ -93,8 +93,14 @@ impl Server {
         let (kind, perm) = kind_and_perm(args.mode).ok_or(Errno::INVAL)?;
         let groups = req.groups();
         let caller = creator(req, &groups, args.umask);
-        let attr = self.fs().create(req.head.nodeid, req.name()?, kind, perm, decode_dev(args.rdev), &caller);
-        self.reply_entry(req, &attr.map_err(errno)?)
+        let made = self.fs().create(req.head.nodeid, req.name()?, kind, perm, decode_dev(args.rdev), &caller);
+        match made.map_err(errno) {
+            Ok(attr) => self.reply_entry(req, &attr),
+            // Another process made it since the kernel looked. The open(2) behind this may want that file
+            // all the same: ESTALE makes the kernel look again and then decide.
+            Err(Errno::EXIST) => Err(Errno::STALE),
+            Err(e) => Err(e),
+        }
     }
 
     pub(crate) fn mkdir(&self, req: &mut Request) -> Answer {
