@@ -80,6 +80,21 @@ impl<'a> Table<'a> {
         Ok(off)
     }
 
+    /// Takes a reference that leads to no block out of the table: the one to the block of `ino`, or to the
+    /// second level that should hold it. For repairs.
+    pub fn forget(&self, ino: Ino) -> Result<()> {
+        let block = ino / PER_BLOCK;
+        let word = match self.block_word(block) {
+            Ok(Some(word)) => word,
+            Ok(None) => return Ok(()),
+            Err(_) => self.top.index(block / TABLE),
+        };
+        if word.raw() == self.top.index(block / TABLE).raw() || self.block(block).is_err() {
+            self.region.commit_word(word, 0)?;
+        }
+        Ok(())
+    }
+
     /// Where `ino` lies, whether or not it is in use.
     #[inline(always)]
     pub fn place(&self, ino: Ino) -> Result<Option<Place>> {

@@ -182,6 +182,27 @@ impl Lab {
         serde_json::from_str(&ran.out).expect("JSON")
     }
 
+    /// Makes `mount -t conquest` find the program, in this namespace and for the life of this lab.
+    pub fn install_helpers(&self) -> Result<(), Skip> {
+        let sbin = Path::new("/sbin").canonicalize().expect("/sbin");
+        for dir in ["sbin-upper", "sbin-work"] {
+            std::fs::create_dir_all(self.path(dir)).expect("mkdir");
+        }
+        let layers = format!(
+            "lowerdir={},upperdir={},workdir={}",
+            sbin.display(),
+            self.text("sbin-upper"),
+            self.text("sbin-work")
+        );
+        let overlay = program("mount", &["-t", "overlay", "overlay", "-o", &layers]).arg(&sbin).status();
+        if !overlay.is_ok_and(|s| s.success()) {
+            return Err(Skip("needs overlayfs, to put helpers into /sbin for this test alone".into()));
+        }
+        let prefix = self.text("prefix");
+        self.ok(&["install", "--prefix", &prefix, "--helpers", "/sbin"]);
+        Ok(())
+    }
+
     pub fn nvram(&self) -> PathBuf {
         self.path("pool/nvram")
     }
@@ -190,6 +211,9 @@ impl Lab {
 impl Drop for Lab {
     /// Unmounts everything below the directory, whatever state a failed test left it in.
     fn drop(&mut self) {
+        if self.path("sbin-upper").exists() {
+            let _ = program("umount", &["-l", "/sbin"]).stderr(Stdio::null()).status();
+        }
         unmount_below(&self.dir.path().to_string_lossy(), UnmountFlags::DETACH);
     }
 }
@@ -302,8 +326,11 @@ pub fn write_seeded(path: &Path, seed: u64, len: usize) {
     File::create(path).and_then(|mut f| f.write_all(&bytes)).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
 }
 
-/// The answers of a mount whose server is gone.
+/// The answers of a mount whose server is gone: to who comes later, to who waited, and by io_uring to who
+/// had not been heard yet.
 pub fn is_gone(e: &std::io::Error) -> bool {
     use rustix::io::Errno;
-    [Errno::NOTCONN, Errno::CONNABORTED].iter().any(|errno| e.raw_os_error() == Some(errno.raw_os_error()))
+    [Errno::NOTCONN, Errno::CONNABORTED, Errno::CANCELED]
+        .iter()
+        .any(|errno| e.raw_os_error() == Some(errno.raw_os_error()))
 }

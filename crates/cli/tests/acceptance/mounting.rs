@@ -27,30 +27,9 @@ pub const TESTS: &[Test] = &[
     ("mounting::install_puts_everything_in_place", install),
 ];
 
-/// Makes `mount -t conquest` find the program, in this namespace only.
-fn install_helpers(lab: &Lab) -> Result<(), Skip> {
-    let sbin = Path::new("/sbin").canonicalize().expect("/sbin");
-    for dir in ["sbin-upper", "sbin-work"] {
-        std::fs::create_dir_all(lab.path(dir)).expect("mkdir");
-    }
-    let layers =
-        format!("lowerdir={},upperdir={},workdir={}", sbin.display(), lab.text("sbin-upper"), lab.text("sbin-work"));
-    let overlay = program("mount", &["-t", "overlay", "overlay", "-o", &layers]).arg(&sbin).status();
-    if !overlay.is_ok_and(|s| s.success()) {
-        return Err(Skip("needs overlayfs, to put helpers into /sbin for this test alone".into()));
-    }
-    let prefix = lab.text("prefix");
-    lab.ok(&["install", "--prefix", &prefix, "--helpers", "/sbin"]);
-    Ok(())
-}
-
-fn remove_helpers() {
-    let _ = program("umount", &["-l", "/sbin"]).stderr(Stdio::null()).status();
-}
-
 fn helpers() -> Outcome {
     let lab = Lab::with_pool("64M");
-    install_helpers(&lab)?;
+    lab.install_helpers()?;
     let mnt = lab.text("mnt");
     for kind in ["conquest", "fuse.conquest"] {
         lab::ok(&mut program("mount", &["-t", kind, "-o", "noatime,nosuid", &lab.pool(), &mnt]));
@@ -69,13 +48,12 @@ fn helpers() -> Outcome {
     }
     let ran = Command::new("mount").args(["-t", "conquest", "/no/such/pool", &mnt]).output().expect("mount");
     lab::Ran::from(ran).is_refusal(1, &["no pool", "conquest format"], "mount -t conquest of nothing");
-    remove_helpers();
     Ok(())
 }
 
 fn fstab() -> Outcome {
     let lab = Lab::with_pool("64M");
-    install_helpers(&lab)?;
+    lab.install_helpers()?;
     let fstab = lab.text("fstab");
     let line = format!(
         "{} {} conquest defaults,noatime,nofail,x-systemd.requires=local-fs.target 0 0\n",
@@ -89,7 +67,6 @@ fn fstab() -> Outcome {
     lab::ok(&mut program("mount", &["-T", &fstab, "-o", "remount,ro", &lab.text("mnt")]));
     assert!(std::fs::write(lab.mnt().join("g"), "x").is_err());
     lab.umount();
-    remove_helpers();
     Ok(())
 }
 
@@ -107,7 +84,7 @@ fn wait_until_closed(lab: &Lab) {
 /// By the helper, and by mount(8) alone (`-i`): the server follows the kernel's flags.
 fn remount() -> Outcome {
     let lab = Lab::with_pool("64M");
-    install_helpers(&lab)?;
+    lab.install_helpers()?;
     let mnt = lab.text("mnt");
     let file = lab.mnt().join("f");
     for internal in [false, true] {
@@ -135,7 +112,6 @@ fn remount() -> Outcome {
         wait_until(Duration::from_secs(5), "the server follows", || updates_atime(&file));
         lab.umount();
     }
-    remove_helpers();
     lab.check();
     Ok(())
 }

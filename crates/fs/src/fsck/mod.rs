@@ -56,6 +56,8 @@ struct Pass<'a> {
     /// By inode number: names found, `kind` in the names, what the inode itself says.
     names: Vec<u32>,
     named_kind: Vec<u8>,
+    /// Inodes to which names give different kinds: inode, directory, kind.
+    disputed: Vec<(Ino, Ino, u8)>,
     inodes: Vec<Brief>,
     /// Damaged inodes, for repair.
     damaged: Vec<(Ino, Damage)>,
@@ -83,6 +85,8 @@ enum Damage {
     Links,
     Unnamed,
     Parent,
+    /// The inode table refers to no block where this inode is the first.
+    Table,
     /// It cannot be read at all.
     Inode,
     /// A directory that holds names of inodes that do not exist, or of another kind.
@@ -142,6 +146,7 @@ impl<'a> Pass<'a> {
             untold: 0,
             names: Vec::new(),
             named_kind: Vec::new(),
+            disputed: Vec::new(),
             inodes: Vec::new(),
             damaged: Vec::new(),
             orphans: Vec::new(),
@@ -175,6 +180,9 @@ impl<'a> Pass<'a> {
             let level2 = region.load(table.top.index(n))?;
             if level2 != 0 {
                 self.mark(level2, tag::INODE_TABLE, &|| format!("inode table {n}"));
+                if region.resolve(level2, tag::INODE_TABLE).is_err() {
+                    self.damaged.push((n * TABLE * PER_BLOCK, Damage::Table));
+                }
             }
         }
         let mut perms = Vec::new();
@@ -201,7 +209,10 @@ impl<'a> Pass<'a> {
                         self.mark(off, tag::INODE_BLOCK, &|| format!("inode block {block}"));
                         self.block(block, off, names)?;
                     }
-                    Err(e) => self.problem(format!("inode block {block}: {e}")),
+                    Err(e) => {
+                        self.problem(format!("inode block {block}: {e}"));
+                        self.damaged.push((block * PER_BLOCK, Damage::Table));
+                    }
                 }
             }
             progress(((n + 1) * TABLE * PER_BLOCK).min(top), top);
@@ -287,6 +298,11 @@ impl<'a> Pass<'a> {
                 self.named_kind.resize(n, 0);
             }
             let t = *target as usize;
+            if self.names[t] > 0 && self.named_kind[t] != *kind {
+                let first = self.inodes.get(t).map_or(0, |b| u64::from(b.named_in));
+                self.disputed.push((*target, first, self.named_kind[t]));
+                self.disputed.push((*target, ino, *kind));
+            }
             self.names[t] += 1;
             self.named_kind[t] = *kind;
             if *kind == Kind::Directory as u8 {
@@ -307,6 +323,12 @@ impl<'a> Pass<'a> {
 
     /// Names against inodes: link counts, kinds, parents.
     fn compare(&mut self) {
+        for (ino, dir, kind) in std::mem::take(&mut self.disputed) {
+            if self.inodes.get(ino as usize).is_some_and(|b| b.kind != 0 && b.kind != kind) {
+                self.problem(format!("directory {dir}: an entry gives inode {ino} another type than other entries do"));
+                self.damaged.push((dir, Damage::Entries));
+            }
+        }
         for ino in 1..self.inodes.len().max(self.names.len()) as u64 {
             let b = self.inodes.get(ino as usize).copied().unwrap_or_default();
             let names = self.names.get(ino as usize).copied().unwrap_or(0);

@@ -9,7 +9,7 @@ use crate::attr::{Ino, Kind};
 use crate::dir::{self, Entry};
 use crate::error::Result;
 use crate::file;
-use crate::layout::{RawPerm, INODE};
+use crate::layout::{RawPerm, INODE, PER_BLOCK};
 use crate::node::{Fs, Node};
 use crate::ROOT;
 
@@ -58,7 +58,7 @@ pub fn repair(fs: &Fs, first: Pass, frozen: &Frozen) -> Result<Report> {
 /// Inodes before their content, content before names, names before counts.
 fn order(damage: Damage) -> u8 {
     match damage {
-        Damage::Inode => 0,
+        Damage::Table | Damage::Inode => 0,
         Damage::Permissions => 1,
         Damage::Xattr => 2,
         Damage::Content => 3,
@@ -70,6 +70,10 @@ fn order(damage: Damage) -> u8 {
 }
 
 fn mend(fs: &Fs, op: &mut Op, ino: Ino, damage: Damage, names: u32, subdirs: u32, named_in: Ino) -> Result<String> {
+    if damage == Damage::Table {
+        fs.table().forget(ino)?;
+        return Ok(format!("inodes {ino} to {}: could not be found, removed", ino + PER_BLOCK - 1));
+    }
     if damage == Damage::Inode {
         let Some(place) = fs.table().place(ino)? else { return Ok(format!("inode {ino}: gone")) };
         let readable = fs.region().read(place.length)? == INODE as u8;

@@ -16,6 +16,7 @@ const DIR_NAMES: u64 = 8;
 const LARGEST_FILE: u64 = 400_000;
 
 /// The files of one writer, by path relative to the round's directory.
+#[derive(Clone)]
 pub struct Model {
     own: String,
     names: BTreeMap<String, Node>,
@@ -165,6 +166,11 @@ impl Model {
             Node::File(id) => self.files.get_mut(id).expect("a file that has a name"),
             _ => unreachable!("{path} was chosen as a file"),
         }
+    }
+
+    /// Bytes in the file `path`.
+    pub fn size(&self, path: &str) -> u64 {
+        self.content(path).bytes.len() as u64
     }
 
     pub fn apply(&mut self, op: &Op) {

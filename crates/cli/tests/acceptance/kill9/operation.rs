@@ -30,6 +30,9 @@ pub enum Op {
     Setxattr { path: String, value: Data },
 }
 
+/// The kernel hands a write over in pieces that begin and end with a page.
+const PAGE: u64 = 4096;
+
 /// Bytes that follow from a seed.
 #[derive(Clone, Copy, Debug)]
 pub struct Data {
@@ -43,7 +46,31 @@ impl Data {
     }
 }
 
+impl Data {
+    /// The beginnings of these bytes, written at `offset`, that may be there when the server dies.
+    fn pieces(&self, offset: u64) -> impl Iterator<Item = Data> + '_ {
+        let first = (PAGE - offset % PAGE) as usize;
+        (first..self.len).step_by(PAGE as usize).map(|len| Data { len, ..*self })
+    }
+}
+
 impl Op {
+    /// What may be there of an operation that was in flight, besides nothing and all of it: writes go to
+    /// the server page by page where the kernel has not got the page. `size` is that of the file.
+    pub fn parts(&self, size: impl Fn(&str) -> u64) -> Vec<Op> {
+        match self {
+            Op::Write { path, offset, data } => {
+                let part = |data| Op::Write { path: path.clone(), offset: *offset, data };
+                data.pieces(*offset).map(part).collect()
+            }
+            Op::Append { path, data } => {
+                let part = |data| Op::Append { path: path.clone(), data };
+                data.pieces(size(path)).map(part).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
     pub fn perform(&self, dir: &Path) -> io::Result<()> {
         let at = |path: &String| dir.join(path);
         match self {
@@ -57,11 +84,11 @@ impl Op {
             Op::Exchange { a, b } => Ok(renameat_with(CWD, at(a), CWD, at(b), RenameFlags::EXCHANGE)?),
             Op::Write { path, offset, data } => {
                 let file = File::options().write(true).open(at(path))?;
-                whole(file.write_at(&data.bytes(), *offset)?, data)
+                whole(file.write_at(&data.bytes(), *offset)?, data, &file)
             }
             Op::Append { path, data } => {
                 let mut file = File::options().append(true).open(at(path))?;
-                whole(io::Write::write(&mut file, &data.bytes())?, data)
+                whole(io::Write::write(&mut file, &data.bytes())?, data, &file)
             }
             Op::Truncate { path, size } => File::options().write(true).open(at(path))?.set_len(*size),
             Op::Setxattr { path, value } => Ok(setxattr(at(path), XATTR, &value.bytes(), XattrFlags::empty())?),
@@ -69,13 +96,13 @@ impl Op {
     }
 }
 
-/// One call must have written everything, or the operation would not be one.
-fn whole(written: usize, data: &Data) -> io::Result<()> {
+/// One call must have written everything, unless the server died on the way.
+fn whole(written: usize, data: &Data, file: &File) -> io::Result<()> {
     if written == data.len {
-        Ok(())
-    } else {
-        Err(io::Error::other(format!("only {written} of {} bytes written", data.len)))
+        return Ok(());
     }
+    file.metadata()?;
+    Err(io::Error::other(format!("only {written} of {} bytes written", data.len)))
 }
 
 impl fmt::Display for Op {
