@@ -159,7 +159,7 @@ pub struct Files {
 #[derive(Clone, Debug, clap::Args)]
 pub struct Memory {
     /// Files, and entries, to divide by
-    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = at_least_one)]
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = at_least_one)]
     pub files: usize,
 }
 
@@ -200,7 +200,7 @@ mod tests {
         assert_eq!(defaults::<Postmark>().files.len(), 6);
         assert_eq!(defaults::<Bigdir>().entries, 1_000_000);
         assert_eq!(defaults::<Files>().files, 1_000_000);
-        assert_eq!(defaults::<Memory>().files, 100_000);
+        assert_eq!(defaults::<Memory>().files, 1_000_000);
     }
 
     #[test]

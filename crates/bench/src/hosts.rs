@@ -69,7 +69,8 @@ fn mkfs(kind: Kind) -> Option<(&'static str, &'static [&'static str])> {
     }
 }
 
-fn mount(arguments: &[&str], dir: &Path) -> Result<(), Error> {
+/// Mounts something at `dir`, as mount(8) does.
+pub fn mount(arguments: &[&str], dir: &Path) -> Result<(), Error> {
     run(Command::new("mount").args(arguments).arg(dir))
 }
 

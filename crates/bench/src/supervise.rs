@@ -16,9 +16,13 @@ use std::process::{Command, Stdio};
 use rustix::mount::UnmountFlags;
 
 use crate::error::Error;
+use crate::hosts;
 
 /// Names the directory of the run to the supervised process.
 const BASE: &str = "CONQUEST_BENCH_BASE";
+
+/// Where pools keep what their processes share.
+const SHM: &str = "/dev/shm";
 
 /// What `unshare` is asked for; also tried out beforehand, as containers often forbid it.
 const UNSHARE: [&str; 7] = ["--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--propagation", "private"];
@@ -30,11 +34,13 @@ pub fn is_supervised() -> bool {
 
 /// Runs this very command line again, supervised, and waits for it.
 pub fn run_supervised() -> Result<(), Error> {
-    // Shared memory, as pools and images shall lie in RAM. An empty directory is all that could stay behind.
-    let home = ["/dev/shm", "/tmp"].into_iter().find(|d| Path::new(d).is_dir()).unwrap_or(".");
+    // In a namespace of its own the run mounts a tmpfs there; else it must lie in RAM already.
+    let unshare = can_unshare();
+    let homes = if unshare { ["/tmp", "/"] } else { [SHM, "/tmp"] };
+    let home = homes.into_iter().find(|d| Path::new(d).is_dir()).unwrap_or(".");
     let base = tempfile::Builder::new().prefix("conquest-bench-").tempdir_in(home).map_err(Error::file(home))?;
     let program = std::env::current_exe().map_err(Error::io("the path of this program"))?;
-    let mut command = if can_unshare() {
+    let mut command = if unshare {
         let mut unshare = Command::new("unshare");
         unshare.args(UNSHARE).arg("--").arg(program);
         unshare
@@ -85,10 +91,11 @@ impl Base {
     pub fn take() -> Result<Base, Error> {
         let dir = PathBuf::from(std::env::var_os(BASE).unwrap_or_default());
         let base = Base(dir.clone());
-        if rustix::process::geteuid().is_root() {
-            // A tmpfs of our own: vanishes with the namespace, whatever is in it. Without it we use what
-            // the directory lies on.
-            let _ = Command::new("mount").args(["-t", "tmpfs", "-o", "mode=700", "tmpfs"]).arg(&dir).status();
+        // The first process of a PID namespace.
+        if std::process::id() == 1 {
+            // Two of our own: they vanish with the namespace, whatever is in them.
+            hosts::mount(&["-t", "tmpfs", "-o", "mode=700", "tmpfs"], &dir)?;
+            hosts::mount(&["-t", "tmpfs", "tmpfs"], Path::new(SHM))?;
         }
         std::thread::spawn(move || {
             let mut rest = Vec::new();

@@ -1,6 +1,7 @@
 //! The workloads, and running the ones that are asked for.
 
-use std::path::Path;
+use std::fs::File;
+use std::io::Write;
 
 use crate::args::{defaults, Args, What};
 use crate::context::Context;
@@ -22,6 +23,9 @@ mod tree;
 
 /// Runs what `args` asks for, prints it and writes the JSON.
 pub fn run(args: &Args) -> Result<(), Error> {
+    // First of all: a file that cannot be written is better known now than after the run, and the run may
+    // cover the place where it lies.
+    let json = args.json.as_ref().map(|file| File::create(file).map_err(Error::file(file))).transpose()?;
     let base = Base::take()?;
     let context = Context::new(args, base.path().to_owned())?;
     let machine = Machine::this();
@@ -32,7 +36,7 @@ pub fn run(args: &Args) -> Result<(), Error> {
     }
     let quick = context.quick;
     let failures = context.into_failures();
-    if let Some(file) = &args.json {
+    if let Some(file) = json {
         write_json(file, machine, outcome, quick, failures.clone())?;
     }
     if failures.is_empty() {
@@ -84,7 +88,7 @@ fn all(context: &Context) -> Result<Outcome, Error> {
 }
 
 fn write_json(
-    file: &Path,
+    mut file: File,
     machine: Machine,
     outcome: Outcome,
     quick: bool,
@@ -92,6 +96,6 @@ fn write_json(
 ) -> Result<(), Error> {
     let report =
         Report { program: "conquest bench", version: env!("CARGO_PKG_VERSION"), quick, machine, outcome, failures };
-    let text = serde_json::to_string_pretty(&report).map_err(|e| Error::file(file)(e.into()))?;
-    std::fs::write(file, text + "\n").map_err(Error::file(file))
+    let text = serde_json::to_string_pretty(&report).map_err(|e| Error::io("the JSON report")(e.into()))?;
+    writeln!(file, "{text}").map_err(Error::io("the JSON report"))
 }
