@@ -1,5 +1,5 @@
 //! Following `mount -o remount`: the kernel changes its flags without telling the server, but wakes those
-//! who poll the mount table.
+//! who poll the mount table. Most flags it obeys itself; when accesses are noted is for the server.
 
 use std::fs::File;
 use std::path::Path;
@@ -27,20 +27,19 @@ pub fn follow(pool: &Arc<Pool>, dir: &Path, strict: bool) {
 
 fn watch(pool: &Weak<Pool>, dir: &Path, strict: bool) -> std::io::Result<()> {
     let table = File::open("/proc/self/mountinfo")?;
-    let mut flags = flags_at(dir);
+    let mut flags = None;
     loop {
+        let now = flags_at(dir);
+        if now != flags {
+            let (Some(pool), Some(words)) = (pool.upgrade(), &now) else { return Ok(()) };
+            tracing::info!("mount flags: {words}");
+            pool.set_policy(Policy { read_only: false, atime: atime_by(words, strict) });
+            flags = now;
+        }
         match poll(&mut [PollFd::new(&table, PollFlags::PRI)], None) {
             Err(rustix::io::Errno::INTR) => continue,
             polled => polled?,
         };
-        let now = flags_at(dir);
-        if now == flags {
-            continue;
-        }
-        let (Some(pool), Some(words)) = (pool.upgrade(), &now) else { return Ok(()) };
-        tracing::info!("remounted: {words}");
-        pool.set_policy(policy_of(words, strict));
-        flags = now;
     }
 }
 
@@ -48,15 +47,15 @@ fn flags_at(dir: &Path) -> Option<String> {
     mounts::conquest_at(dir).ok().flatten().map(|m| m.options)
 }
 
-/// What the flags that the kernel shows mean for the pool.
-fn policy_of(flags: &str, strict: bool) -> Policy {
-    let has = |word| flags.split(',').any(|w| w == word);
-    let atime = match (has("noatime"), strict) {
-        (true, _) => Atime::Never,
-        (false, true) => Atime::Always,
-        (false, false) => Atime::Relative,
-    };
-    Policy { read_only: has("ro"), atime }
+/// When accesses are noted, by the flags that the kernel shows.
+fn atime_by(flags: &str, strict: bool) -> Atime {
+    if flags.split(',').any(|w| w == "noatime" || w == "ro") {
+        Atime::Never
+    } else if strict {
+        Atime::Always
+    } else {
+        Atime::Relative
+    }
 }
 
 #[cfg(test)]
@@ -64,11 +63,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn flags_become_a_policy() {
-        let policy = policy_of("ro,nosuid,noatime", true);
-        assert!(policy.read_only && policy.atime == Atime::Never);
-        let policy = policy_of("rw,relatime", false);
-        assert!(!policy.read_only && policy.atime == Atime::Relative);
-        assert_eq!(policy_of("rw,relatime", true).atime, Atime::Always);
+    fn flags_decide_when_accesses_are_noted() {
+        assert_eq!(atime_by("rw,nosuid,noatime", true), Atime::Never);
+        assert_eq!(atime_by("ro,relatime", false), Atime::Never);
+        assert_eq!(atime_by("rw,relatime", false), Atime::Relative);
+        assert_eq!(atime_by("rw,relatime", true), Atime::Always);
     }
 }

