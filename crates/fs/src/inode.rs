@@ -1,13 +1,16 @@
 //! The inode table: two levels of offsets, then blocks of sixteen inodes (mramfs, 5.1). The number of an
 //! inode is its place.
 //!
-//! A free inode has length 0 in its block's header. Who wants one turns the 0 into [`RESERVED`] by a
-//! compare-and-swap, outside any transaction; the transaction that creates the file then logs the change
-//! from there to [`INODE`]. So two creators never meet, and undoing one never touches the other. A crash
-//! leaves a reserved inode at worst, which mark-and-sweep frees.
+//! A free inode has length 0 in its block's header. Who wants one turns the 0 into a reservation
+//! ([`reserved_by`] its slot) by a compare-and-swap, outside any transaction; the transaction that creates
+//! the file then logs the change from there to [`INODE`]. So two creators never meet, and undoing one never
+//! touches the other. A crash leaves a reserved inode at worst, which mark-and-sweep frees: once it has the
+//! slot, no operation under way can have made the reservation.
 //!
 //! Inodes are freed after the commit of the transaction that took their last name (I1): until then nobody
-//! may reserve the number.
+//! may reserve the number. Blocks whose inodes are all free go back to the heap ([`give_back`]).
+
+mod give_back;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Mutex;
@@ -18,13 +21,27 @@ use crate::error::Result;
 use crate::layout::{tag, InodeBlock, RawInode, Super, INODE, MAX_INODES, PER_BLOCK, TABLE};
 use crate::Ino;
 
-/// The length byte of an inode that somebody is about to use.
-pub const RESERVED: u8 = 0xff;
+pub use give_back::give_back;
+
+/// Length bytes from here on are reservations; below lie lengths.
+const RESERVED: u8 = 0xc0;
+
+/// The length byte of an inode that the operation in `slot` is about to use.
+pub fn reserved_by(slot: u32) -> u8 {
+    RESERVED | slot as u8 & !RESERVED
+}
+
+/// The slot of the operation that reserved an inode with this length byte.
+pub fn reserver(length: u8) -> Option<u32> {
+    (length >= RESERVED).then_some(u32::from(length & !RESERVED))
+}
 
 /// Freed numbers remembered per slot, for reuse while their memory is warm.
 const REMEMBERED: usize = 256;
 /// Blocks looked at for free inodes before a new one is made.
 const LOOK: u64 = 16;
+/// Places looked at for those blocks.
+const GAP: u64 = 512;
 
 /// Where an inode and its length byte lie.
 #[derive(Clone, Copy, Debug)]
@@ -110,10 +127,15 @@ impl<'a> Table<'a> {
     pub fn get(&self, ino: Ino) -> Result<Option<(Place, RawInode)>> {
         let Some(place) = self.place(ino)? else { return Ok(None) };
         match self.region.read(place.length)? {
-            0 | RESERVED => Ok(None),
             n if u64::from(n) == INODE => Ok(Some((place, self.region.read(place.inode)?))),
+            n if n == 0 || n >= RESERVED => Ok(None),
             _ => Err(Pram::BadAddress { off: place.length.raw(), len: 1 }.into()),
         }
+    }
+
+    /// Is the second level that would refer to `block` not there?
+    fn level_is_missing(&self, block: u64) -> Result<bool> {
+        Ok(self.block_word(block)?.is_none())
     }
 
     /// Numbers of the blocks that exist, ascending, from `first` on.
@@ -175,13 +197,13 @@ impl Allocator {
     pub fn reserve(&self, op: &mut Op, table: Table) -> Result<(Ino, Place)> {
         let mut state = self.slot(op.slot());
         while let Some(ino) = state.freed.pop() {
-            if let Some(place) = try_reserve(table, ino)? {
+            if let Some(place) = try_reserve(table, ino, op.slot())? {
                 return Ok((ino, place));
             }
         }
         loop {
             if let Some(block) = state.block {
-                if let Some(found) = reserve_in(table, block)? {
+                if let Some(found) = reserve_in(table, block, op.slot())? {
                     return Ok(found);
                 }
             }
@@ -197,6 +219,7 @@ impl Allocator {
     /// Frees the inode; with its lock held, after the commit (I1).
     pub fn free(&self, op: &Op, ino: Ino, place: Place) -> Result<()> {
         op.session().region().commit_byte(place.length, 0)?;
+        op.session().runtime().count(op.slot());
         let mut state = self.slot(op.slot());
         if state.freed.len() < REMEMBERED {
             state.freed.push(ino);
@@ -204,21 +227,30 @@ impl Allocator {
         Ok(())
     }
 
+    /// New blocks are looked for from `block` on: the place of one that was given back.
+    fn make_from(&self, block: u64) {
+        let mut rotor = lock(&self.rotor);
+        rotor.make = rotor.make.min(block);
+    }
+
     /// A block with free inodes: one of the next few that exist, or a new one.
     fn next(&self, op: &mut Op, table: Table) -> Result<u64> {
         let mut rotor = lock(&self.rotor);
-        for _ in 0..LOOK {
-            match table.next_block(rotor.look)? {
-                Some(block) => {
-                    rotor.look = block + 1;
-                    if free_in(table, block)? >= PER_BLOCK / 2 {
-                        return Ok(block);
-                    }
-                }
-                None => {
-                    rotor.look = 0;
-                    break;
-                }
+        let mut looks = 0;
+        // Blocks that were given back leave gaps, so what bounds the search is steps, not blocks found.
+        for _ in 0..GAP {
+            let block = rotor.look;
+            rotor.look += 1;
+            if block >= region_blocks(table.region) || table.level_is_missing(block)? {
+                rotor.look = 0;
+                break;
+            }
+            looks += u64::from(table.block(block)? != 0);
+            if free_in(table, block)? >= PER_BLOCK / 2 {
+                return Ok(block);
+            }
+            if looks == LOOK {
+                break;
             }
         }
         match make_block(op, table, &mut rotor) {
@@ -234,7 +266,9 @@ fn free_in(table: Table, block: u64) -> Result<u64> {
         return Ok(0);
     }
     let lengths: [u8; PER_BLOCK as usize] = table.region.read(Off::new(off))?;
-    Ok(lengths.iter().filter(|l| **l == 0).count() as u64)
+    // Number 0 is never used: counting it would offer block 0 for ever on a full pool.
+    let never = usize::from(block == 0);
+    Ok(lengths.iter().skip(never).filter(|l| **l == 0).count() as u64)
 }
 
 fn any_free(table: Table) -> Result<u64> {
@@ -248,12 +282,12 @@ fn any_free(table: Table) -> Result<u64> {
     Err(rustix::io::Errno::NOSPC.into())
 }
 
-fn try_reserve(table: Table, ino: Ino) -> Result<Option<Place>> {
+fn try_reserve(table: Table, ino: Ino, slot: u32) -> Result<Option<Place>> {
     let Some(place) = table.place(ino)? else { return Ok(None) };
-    Ok(table.region.install_byte(place.length, 0, RESERVED)?.then_some(place))
+    Ok(table.region.install_byte(place.length, 0, reserved_by(slot))?.then_some(place))
 }
 
-fn reserve_in(table: Table, block: u64) -> Result<Option<(Ino, Place)>> {
+fn reserve_in(table: Table, block: u64, slot: u32) -> Result<Option<(Ino, Place)>> {
     let off = table.block(block)?;
     if off == 0 {
         return Ok(None);
@@ -262,7 +296,7 @@ fn reserve_in(table: Table, block: u64) -> Result<Option<(Ino, Place)>> {
     for n in (0..PER_BLOCK).filter(|n| lengths[*n as usize] == 0) {
         let ino = block * PER_BLOCK + n;
         let place = place_in(off, n);
-        if ino != 0 && table.region.install_byte(place.length, 0, RESERVED)? {
+        if ino != 0 && table.region.install_byte(place.length, 0, reserved_by(slot))? {
             return Ok(Some((ino, place)));
         }
     }

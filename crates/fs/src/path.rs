@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use crate::attr::{Attr, Caller, Ino, Kind, SetAttr, ROOT};
 use crate::error::Result;
 use crate::layout::RawInode;
-use crate::node::{want, Fs, Rename, WriteFlags};
+use crate::node::{want, At, Fs, Rename, WriteFlags};
 
 /// Longest path, in bytes.
 pub const PATH_MAX: usize = 4095;
@@ -48,10 +48,24 @@ pub struct Open {
     pub mode: u32,
 }
 
-/// Where a walk ended.
+/// Where a walk ended. It holds no reference: what goes on from here says which inode it saw.
 struct Found {
     ino: Ino,
     raw: RawInode,
+}
+
+impl Found {
+    #[inline(always)]
+    fn at(&self) -> At {
+        At::seen(self.ino, &self.raw)
+    }
+
+    fn dir(self) -> Result<At> {
+        match self.raw.kind == Kind::Directory as u32 {
+            true => Ok(self.at()),
+            false => Err(Errno::NOTDIR.into()),
+        }
+    }
 }
 
 impl<'a> View<'a> {
@@ -78,12 +92,12 @@ impl<'a> View<'a> {
     #[inline]
     fn walk(&self, path: &[u8], follow: bool) -> Result<Found> {
         check_path(path)?;
-        self.walk_from(ROOT, path, follow, &mut 0)
+        self.walk_from(ROOT.into(), path, follow, &mut 0)
     }
 
     #[inline]
-    fn walk_from(&self, start: Ino, path: &[u8], follow: bool, links: &mut u32) -> Result<Found> {
-        let mut at = if path.first() == Some(&b'/') { ROOT } else { start };
+    fn walk_from(&self, start: At, path: &[u8], follow: bool, links: &mut u32) -> Result<Found> {
+        let mut at = if path.first() == Some(&b'/') { ROOT.into() } else { start };
         let mut rest = path;
         let mut found = None;
         while let Some((name, after)) = next_component(rest) {
@@ -92,11 +106,11 @@ impl<'a> View<'a> {
             let last = next_component(rest).is_none();
             let trailing_slash = last && !rest.is_empty();
             if raw.kind == Kind::Symlink as u32 && (!last || follow || trailing_slash) {
-                let target = self.follow(at, ino, links)?;
-                at = target.ino;
+                let target = self.follow(at, At::seen(ino, &raw), links)?;
+                at = target.at();
                 found = Some(target);
             } else {
-                at = ino;
+                at = At::seen(ino, &raw);
                 found = Some(Found { ino, raw });
             }
         }
@@ -107,24 +121,24 @@ impl<'a> View<'a> {
                 }
                 Ok(f)
             }
-            None => Ok(Found { ino: at, raw: self.fs.snapshot(at)? }),
+            None => Ok(Found { ino: at.ino, raw: self.fs.snapshot(at)? }),
         }
     }
 
     /// Where the symbolic link `link`, found in `dir`, leads to.
     #[cold]
-    fn follow(&self, dir: Ino, link: Ino, links: &mut u32) -> Result<Found> {
+    fn follow(&self, dir: At, link: At, links: &mut u32) -> Result<Found> {
         *links += 1;
         if *links > SYMLINKS {
             return Err(Errno::LOOP.into());
         }
-        let target = self.fs.readlink(link)?;
+        let target = self.fs.readlink_at(link)?;
         self.walk_from(dir, &target, true, links)
     }
 
     /// The directory that holds the last component of `path`, and that component.
     #[inline]
-    fn parent<'p>(&self, path: &'p [u8]) -> Result<(Ino, &'p [u8])> {
+    fn parent<'p>(&self, path: &'p [u8]) -> Result<(At, &'p [u8])> {
         check_path(path)?;
         let trimmed = trim_slashes(path);
         let (dir, name) = match trimmed.iter().rposition(|b| *b == b'/') {
@@ -135,13 +149,9 @@ impl<'a> View<'a> {
             return Err(Errno::EXIST.into());
         }
         if dir.is_empty() {
-            return Ok((ROOT, name));
+            return Ok((ROOT.into(), name));
         }
-        let found = self.walk_from(ROOT, dir, true, &mut 0)?;
-        if found.raw.kind != Kind::Directory as u32 {
-            return Err(Errno::NOTDIR.into());
-        }
-        Ok((found.ino, name))
+        Ok((self.walk_from(ROOT.into(), dir, true, &mut 0)?.dir()?, name))
     }
 
     pub fn open(&self, path: &[u8], how: Open) -> Result<File<'a>> {
@@ -160,8 +170,8 @@ impl<'a> View<'a> {
         let found = self.walk_retain(path)?;
         // From here on the file gives the reference back, whatever happens.
         let file = self.file(found.ino, how);
-        self.permit_open(&found.raw, how)?;
-        if how.truncate && how.write {
+        self.permit_open(&found, how)?;
+        if how.truncate && (how.write || how.append) {
             file.truncate(0)?;
         }
         Ok(file)
@@ -192,15 +202,15 @@ impl<'a> View<'a> {
         }
     }
 
-    fn permit_open(&self, raw: &RawInode, how: Open) -> Result<()> {
+    fn permit_open(&self, found: &Found, how: Open) -> Result<()> {
         let writes = how.write || how.append || how.truncate;
-        match raw.file_kind()? {
-            Kind::Directory if writes => return Err(Errno::ISDIR.into()),
+        match found.raw.file_kind()? {
+            Kind::Directory if writes || how.create => return Err(Errno::ISDIR.into()),
             Kind::Symlink => return Err(Errno::LOOP.into()),
             _ => {}
         }
         let read = if how.read { want::READ } else { 0 };
-        self.fs.permit(raw, &self.caller, read | if writes { want::WRITE } else { 0 })
+        self.fs.permit_seen(found.ino, &found.raw, &self.caller, read | if writes { want::WRITE } else { 0 })
     }
 
     fn open_create(&self, path: &[u8], how: Open) -> Result<File<'a>> {
@@ -209,7 +219,7 @@ impl<'a> View<'a> {
         }
         for _ in 0..SYMLINKS {
             let (dir, name) = self.parent(path)?;
-            match self.fs.create_retain(dir, name, Kind::Regular, how.mode, 0, &self.caller) {
+            match self.fs.create_at(dir, name, (Kind::Regular, how.mode, 0), &self.caller, true) {
                 Ok(attr) => return Ok(self.file(attr.ino, how)),
                 Err(e) if e.errno() == Errno::EXIST && !how.exclusive => {}
                 Err(e) => return Err(e),
@@ -243,18 +253,18 @@ impl<'a> View<'a> {
 
     pub fn mknod(&self, path: &[u8], kind: Kind, mode: u32, rdev: u64) -> Result<Attr> {
         let (dir, name) = self.parent(path)?;
-        self.fs.create(dir, name, kind, mode, rdev, &self.caller)
+        self.fs.create_at(dir, name, (kind, mode, rdev), &self.caller, false)
     }
 
     pub fn symlink(&self, target: &[u8], path: &[u8]) -> Result<Attr> {
         let (dir, name) = self.parent(path)?;
-        self.fs.symlink(dir, name, target, &self.caller)
+        self.fs.symlink_at(dir, name, target, &self.caller)
     }
 
     pub fn link(&self, old: &[u8], new: &[u8]) -> Result<Attr> {
         let found = self.walk(old, false)?;
         let (dir, name) = self.parent(new)?;
-        self.fs.link(found.ino, dir, name, &self.caller)
+        self.fs.link_at(found.at(), dir, name, &self.caller)
     }
 
     pub fn unlink(&self, path: &[u8]) -> Result<()> {
@@ -262,28 +272,30 @@ impl<'a> View<'a> {
         if path.last() == Some(&b'/') {
             return Err(Errno::NOTDIR.into());
         }
-        self.fs.unlink(dir, name, &self.caller)
+        self.fs.remove(dir, name, &self.caller, false)
     }
 
     pub fn rmdir(&self, path: &[u8]) -> Result<()> {
         let (dir, name) = self.parent(path)?;
-        self.fs.rmdir(dir, name, &self.caller)
+        self.fs.remove(dir, name, &self.caller, true)
     }
 
     pub fn rename(&self, from: &[u8], to: &[u8], how: Rename) -> Result<()> {
-        self.fs.rename(self.parent(from)?, self.parent(to)?, how, &self.caller)
+        self.fs.rename_at(self.parent(from)?, self.parent(to)?, how, &self.caller)
     }
 
     pub fn readlink(&self, path: &[u8]) -> Result<Vec<u8>> {
-        self.fs.readlink(self.walk(path, false)?.ino)
+        self.fs.readlink_at(self.walk(path, false)?.at())
     }
 
     /// Names and kinds of a directory, `.` and `..` left out.
     pub fn read_dir(&self, path: &[u8]) -> Result<Vec<(Vec<u8>, Kind)>> {
-        let found = self.walk(path, true)?;
-        self.fs.permit(&found.raw, &self.caller, want::READ)?;
+        // As an open directory: what it names may go meanwhile, the directory itself stays.
+        let found = self.walk_retain(path)?;
+        let dir = self.file(found.ino, Open::default());
+        self.fs.permit_seen(dir.ino, &found.raw, &self.caller, want::READ)?;
         let mut entries = Vec::new();
-        self.fs.readdir(found.ino, 2, &mut |e| {
+        self.fs.readdir(dir.ino, 2, &mut |e| {
             entries.push((e.name.to_vec(), e.kind));
             true
         })?;
@@ -291,7 +303,7 @@ impl<'a> View<'a> {
     }
 
     pub fn setattr(&self, path: &[u8], set: &SetAttr) -> Result<Attr> {
-        self.fs.setattr(self.walk(path, true)?.ino, set, &self.caller)
+        self.fs.setattr_at(self.walk(path, true)?.at(), set, &self.caller)
     }
 }
 

@@ -54,7 +54,7 @@ const S_LABEL: u64 = 64;
 pub const LABEL: usize = (SESSION_REC - S_LABEL) as usize;
 
 const CURRENTS: u64 = (TAGS * CLASSES.len()) as u64;
-/// Bytes per slot: its word, then the current segment of each (tag, class).
+/// Bytes per slot: its word, its tally, zeros, then the current segment of each (tag, class).
 const SLOT_REC: u64 = 64 + CURRENTS * 8;
 
 /// The layout and mapping of a runtime segment.
@@ -377,6 +377,18 @@ impl Runtime {
         (word, (word as u32).checked_sub(1))
     }
 
+    /// Counts something of the layer above's, without contention: by the holder of the slot.
+    #[inline(always)]
+    pub fn count(&self, slot: u32) {
+        let tally = self.word(self.slot_at(slot) + 8);
+        tally.store(tally.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    }
+
+    /// How often [`count`](Self::count) was called, by all processes.
+    pub fn counted(&self) -> u64 {
+        (0..self.slots).map(|s| self.word(self.slot_at(s) + 8).load(Ordering::Relaxed)).fold(0, u64::wrapping_add)
+    }
+
     #[inline(always)]
     pub fn current(&self, slot: u32, tag: Tag, class: usize) -> Current<'_> {
         let n = (usize::from(tag.0) % TAGS * CLASSES.len() + class) as u64;
@@ -620,6 +632,19 @@ impl Runtime {
             }
         }
         Ok(false)
+    }
+
+    /// The keys that `session` holds references to.
+    pub fn referenced(&self, session: u32) -> Vec<u64> {
+        let (base, end) = (self.refs_base(session), self.refs_base(session) + self.keys * 4);
+        let mut found = Vec::new();
+        let mut at = base;
+        while let Some((from, to)) = self.touched(at).filter(|(from, _)| *from < end) {
+            at = to.min(end);
+            let keys = (from.max(base) - base) / 4..(at - base) / 4;
+            found.extend(keys.filter(|key| self.refs(session, *key).load(Ordering::SeqCst) > 0));
+        }
+        found
     }
 
     /// The next stretch of the segment, at or after `from`, that has ever been touched.

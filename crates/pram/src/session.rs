@@ -132,6 +132,26 @@ impl Session {
         unreachable!("the loop ends by returning")
     }
 
+    /// Begins an operation in this very slot. While it lasts no other operation is under way there.
+    pub fn begin_in(&self, slot: u32) -> Result<Op<'_>> {
+        for round in 0u32.. {
+            if self.rt.frozen() {
+                self.wait_thaw()?;
+            }
+            if self.rt.try_slot(slot) {
+                if !self.rt.frozen() {
+                    return Ok(Op { session: self, slot, held: SmallVec::new() });
+                }
+                self.rt.free_slot(slot);
+            }
+            std::thread::yield_now();
+            if round % 1000 == 999 {
+                self.reap()?;
+            }
+        }
+        unreachable!("the loop ends by returning")
+    }
+
     fn wait_thaw(&self) -> Result<()> {
         let mut waits = 0;
         while let Some(by) = self.rt.frozen_by() {
@@ -146,24 +166,42 @@ impl Session {
 
     /// Reads without a lock: runs `f` until nobody changed what `key` protects meanwhile. What `f` sees may
     /// be torn, its result then is thrown away; it must not loop or panic on anything it finds.
+    ///
+    /// After many vain tries it begins an operation and takes the lock, so `f` must not wait for others: not
+    /// read another key, not begin an operation. Inside an operation use [`Op::read`].
     #[inline(always)]
     pub fn read<R, E: From<Error>>(&self, key: u64, mut f: impl FnMut() -> Result<R, E>) -> Result<R, E> {
+        if let Some(result) = self.try_read(key, &mut f) {
+            return result;
+        }
+        let mut op = self.begin()?;
+        op.lock(&[key])?;
+        f()
+    }
+
+    /// [`read`](Self::read) that gives up where that takes the lock: `f` may read other keys by it.
+    #[inline(always)]
+    pub fn try_read<R, E: From<Error>>(
+        &self,
+        key: u64,
+        mut f: impl FnMut() -> Result<R, E>,
+    ) -> Option<Result<R, E>> {
         let lock = self.rt.lock(Runtime::lock_number(key));
         for _ in 0..OPTIMISTIC_TRIES {
             let seen = lock.look();
             if let Some(slot) = seen.owner() {
                 std::hint::spin_loop();
-                self.wait_for(lock, slot, 20)?;
+                if let Err(e) = self.wait_for(lock, slot, 20) {
+                    return Some(Err(e.into()));
+                }
                 continue;
             }
             let result = f();
             if lock.unchanged(seen) {
-                return result;
+                return Some(result);
             }
         }
-        let mut op = self.begin()?;
-        op.lock(&[key])?;
-        f()
+        None
     }
 
     /// Waits for the holder of a lock, first spinning; looks whether it is alive if that takes long.
@@ -493,6 +531,19 @@ impl<'s> Op<'s> {
             self.held.push(number);
         }
         Ok(())
+    }
+
+    /// [`Session::read`], for an operation that holds no locks: where it must lock it does so in its own slot.
+    /// (A second operation could wait for ever: for a slot while all hold one, for a thaw that waits for us.)
+    #[inline(always)]
+    pub fn read<R, E: From<Error>>(&mut self, key: u64, mut f: impl FnMut() -> Result<R, E>) -> Result<R, E> {
+        if let Some(result) = self.session.try_read(key, &mut f) {
+            return result;
+        }
+        self.lock(&[key])?;
+        let result = f();
+        self.unlock();
+        result
     }
 
     /// Gives up all locks.

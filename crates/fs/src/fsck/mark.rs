@@ -39,16 +39,26 @@ impl<'a> Marks<'a> {
 
     /// Marks the object at `off`; says why it cannot be one.
     pub fn mark(&mut self, off: u64, tag: Tag) -> Result<(), String> {
+        let cap = self.check(off, tag)?;
+        self.set(off, cap)
+    }
+
+    /// The bytes of the object at `off`, or why it cannot be one.
+    pub fn check(&self, off: u64, tag: Tag) -> Result<u64, String> {
         let region = self.session.region();
         let cap = region.resolve(off, tag).map_err(|e| e.to_string())?;
-        let is_new = || self.session.runtime().is_new(off);
-        if !region.is_allocated(off).map_err(|e| e.to_string())? && !is_new() {
+        if !region.is_allocated(off).map_err(|e| e.to_string())? && !self.session.runtime().is_new(off) {
             return Err(format!("object {off:#x} is in use but not allocated"));
         }
+        Ok(cap)
+    }
+
+    /// Marks what [`check`](Self::check) has found to be an object; fails if it was marked before.
+    pub fn set(&mut self, off: u64, cap: u64) -> Result<(), String> {
         let n = off / 16;
         let word = &mut self.bits[(n / 64) as usize];
         if *word >> (n % 64) & 1 == 1 {
-            if is_new() {
+            if self.session.runtime().is_new(off) {
                 return Ok(());
             }
             return Err(format!("object {off:#x} is in use twice"));
@@ -77,8 +87,11 @@ impl<'a> Marks<'a> {
     /// Counts, or frees, the objects and bytes that are allocated, neither marked nor new.
     pub fn unmarked(&self, free: bool) -> Result<(u64, u64)> {
         let (mut objects, mut bytes) = (0, 0);
-        for_each_object(self.session.region(), &mut |off, cap| {
-            if self.is_marked(off) || self.session.runtime().is_new(off) {
+        let region = self.session.region();
+        for_each_object(region, &mut |off, cap| {
+            // Others may have given the segment another class since its entry was read. So: is there an object
+            // now? Only then whether it is new; in this order a new one cannot be missed.
+            if self.is_marked(off) || !region.is_allocated(off).unwrap_or(false) || self.session.runtime().is_new(off) {
                 return Ok(());
             }
             objects += 1;

@@ -13,13 +13,15 @@
 mod mark;
 mod repair;
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 use crate::attr::{Ino, Kind};
 use crate::dir::{self, Dir};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::file;
-use crate::inode::{self, RESERVED};
+use crate::inode::{self, reserver};
 use crate::layout::{tag, RawInode, INODE, PER_BLOCK, TABLE};
 use crate::node::Fs;
 use crate::{xattr, ROOT};
@@ -62,7 +64,8 @@ struct Pass<'a> {
     /// Damaged inodes, for repair.
     damaged: Vec<(Ino, Damage)>,
     orphans: Vec<Ino>,
-    reserved: Vec<Ino>,
+    /// By slot: the inodes that an operation there has reserved.
+    reserved: BTreeMap<u32, Vec<Ino>>,
 }
 
 /// What the comparison of names and inodes needs to know of an inode.
@@ -117,13 +120,41 @@ impl Fs {
     }
 
     /// Frees what crashes have left, beside everybody else (decision 5). Returns objects and bytes freed.
+    ///
+    /// What a damaged inode refers to looks like a leak, so a damaged pool is not swept: `fsck --repair`
+    /// saves what can be read first.
     pub fn sweep(&self) -> Result<(u64, u64)> {
-        self.session().runtime().set_leaks_pending(false);
+        let rt = self.session().runtime();
+        // Before looking: who dies meanwhile leaves what we may have passed already.
+        rt.set_leaks_pending(false);
+        let swept = self.try_sweep();
+        if swept.is_err() {
+            rt.set_leaks_pending(true);
+        }
+        swept
+    }
+
+    fn try_sweep(&self) -> Result<(u64, u64)> {
         let mut pass = Pass::begin(self, Marks::begin(self.session())?);
         pass.mark_tables()?;
         pass.inodes(&mut |_, _| {}, false)?;
+        if let Some(first) = pass.report.problems.first() {
+            return Err(Error::Corrupt(format!("{first}; nothing was swept")));
+        }
         pass.sweep()?;
+        self.give_back_marked()?;
         Ok((pass.report.leaked_objects, pass.report.leaked_bytes))
+    }
+
+    /// Gives empty inode blocks back to the heap, beside everybody else; returns how many.
+    pub(crate) fn give_back(&self) -> Result<u64> {
+        // Sweeps and checks must not see blocks go.
+        let _marks = Marks::begin(self.session())?;
+        self.give_back_marked()
+    }
+
+    fn give_back_marked(&self) -> Result<u64> {
+        inode::give_back(self.session(), self.table(), self.inode_allocator())
     }
 
     fn check_pass<'a>(&'a self, marks: Marks<'a>, progress: &mut dyn FnMut(u64, u64)) -> Result<Pass<'a>> {
@@ -150,7 +181,7 @@ impl<'a> Pass<'a> {
             inodes: Vec::new(),
             damaged: Vec::new(),
             orphans: Vec::new(),
-            reserved: Vec::new(),
+            reserved: BTreeMap::new(),
         }
     }
 
@@ -226,12 +257,14 @@ impl<'a> Pass<'a> {
             let ino = block * PER_BLOCK + n;
             match lengths[n as usize] {
                 0 => {}
-                RESERVED => self.reserved.push(ino),
                 l if u64::from(l) == INODE => self.inode(ino, names)?,
-                l => {
-                    self.problem(format!("inode {ino}: impossible length {l}"));
-                    self.damaged.push((ino, Damage::Inode));
-                }
+                l => match reserver(l) {
+                    Some(slot) => self.reserved.entry(slot).or_default().push(ino),
+                    None => {
+                        self.problem(format!("inode {ino}: impossible length {l}"));
+                        self.damaged.push((ino, Damage::Inode));
+                    }
+                },
             }
         }
         Ok(())
@@ -239,11 +272,13 @@ impl<'a> Pass<'a> {
 
     fn inode(&mut self, ino: Ino, names: bool) -> Result<()> {
         let mut seen = Seen::default();
-        let fs = self.fs;
+        let (fs, marks) = (self.fs, &self.marks);
         let read = fs.session().read(ino, || -> Result<Option<RawInode>> {
             seen.clear();
             let Some((_, raw)) = fs.table().get(ino)? else { return Ok(None) };
             seen.look(fs, &raw, names);
+            // Inside the section too: an instant later somebody may have freed them.
+            seen.check_objects(|off, tag| marks.check(off, tag));
             Ok(Some(raw))
         });
         let raw = match read {
@@ -259,8 +294,9 @@ impl<'a> Pass<'a> {
             self.problem(format!("inode {ino}: {why}"));
             self.damaged.push((ino, damage));
         }
-        for (off, tag) in &seen.objects {
-            if let Err(why) = self.marks.mark(*off, *tag) {
+        for (off, tag, cap) in &seen.objects {
+            let marked = cap.as_ref().map_err(String::clone).and_then(|cap| self.marks.set(*off, *cap));
+            if let Err(why) = marked {
                 self.problem(format!("inode {ino}: {why}"));
                 self.damaged.push((ino, if *tag == tag::XATTR { Damage::Xattr } else { Damage::Content }));
             }
@@ -285,11 +321,12 @@ impl<'a> Pass<'a> {
         brief.parent = if is_dir { raw.extra as u32 } else { 0 };
         self.report.directories += u64::from(is_dir);
         self.report.entries += seen.entries.len() as u64;
-        let top = inode::max_inodes(self.fs.region().geo.size);
         let mut subdirs = 0;
         for (target, kind) in &seen.entries {
-            if *target == 0 || *target >= top {
-                self.problem(format!("directory {ino}: an entry refers to inode {target}, which cannot exist"));
+            // What is kept per number is bounded by the blocks that exist, not by what a damaged entry says.
+            let known = (*target as usize) < self.inodes.len().min(self.names.len());
+            if *target == 0 || (!known && !self.fs.table().block(*target / PER_BLOCK).is_ok_and(|off| off != 0)) {
+                self.problem(format!("directory {ino}: an entry refers to inode {target}, which does not exist"));
                 self.damaged.push((ino, Damage::Entries));
                 continue;
             }
@@ -410,11 +447,12 @@ impl<'a> Pass<'a> {
         }
         // Operations that were under way have ended: what they freed is free, what they reserved is used.
         fs.session().drain()?;
-        for ino in std::mem::take(&mut self.reserved) {
-            if let Some(place) = fs.table().place(ino)? {
-                let fresh = fs.session().runtime().is_new(place.inode.raw());
-                if !fresh {
-                    fs.region().install_byte(place.length, RESERVED, 0)?;
+        for (slot, reserved) in std::mem::take(&mut self.reserved) {
+            // No reservation of this slot's is anybody's while we have it.
+            let _op = if slot < fs.session().runtime().slots() { Some(fs.session().begin_in(slot)?) } else { None };
+            for ino in reserved {
+                if let Some(place) = fs.table().place(ino)? {
+                    fs.region().install_byte(place.length, inode::reserved_by(slot), 0)?;
                 }
             }
         }
@@ -428,7 +466,8 @@ impl<'a> Pass<'a> {
 /// What one look at an inode finds; thrown away if the look was torn.
 #[derive(Default)]
 struct Seen {
-    objects: Vec<(u64, pram::Tag)>,
+    /// Offset, type, and bytes or what is wrong.
+    objects: Vec<(u64, pram::Tag, Result<u64, String>)>,
     entries: Vec<(Ino, u8)>,
     problems: Vec<(Damage, String)>,
 }
@@ -440,11 +479,17 @@ impl Seen {
         self.problems.clear();
     }
 
+    fn check_objects(&mut self, check: impl Fn(u64, pram::Tag) -> Result<u64, String>) {
+        for (off, tag, cap) in &mut self.objects {
+            *cap = check(*off, *tag);
+        }
+    }
+
     fn look(&mut self, fs: &Fs, raw: &RawInode, names: bool) {
         let region = fs.region();
         let objects = &mut self.objects;
         let problems = &mut self.problems;
-        let mut visit = |off, tag| objects.push((off, tag));
+        let mut visit = |off, tag| objects.push((off, tag, Ok(0)));
         let done = match raw.file_kind() {
             Ok(Kind::Regular | Kind::Symlink) => {
                 let c = file::Content { root: raw.content, size: raw.size, pages: raw.extra };
@@ -480,7 +525,7 @@ impl Seen {
             if names {
                 xattr::check(region, raw.xattr, &mut |p| problems.push((Damage::Xattr, p)));
             }
-            if let Err(e) = xattr::visit(region, raw.xattr, &mut |off, tag| objects.push((off, tag))) {
+            if let Err(e) = xattr::visit(region, raw.xattr, &mut |off, tag| objects.push((off, tag, Ok(0)))) {
                 problems.push((Damage::Xattr, e.to_string()));
             }
         }

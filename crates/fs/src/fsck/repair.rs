@@ -9,6 +9,7 @@ use crate::attr::{Ino, Kind};
 use crate::dir::{self, Entry};
 use crate::error::Result;
 use crate::file;
+use crate::inode;
 use crate::layout::{RawPerm, INODE, PER_BLOCK};
 use crate::node::{Fs, Node};
 use crate::ROOT;
@@ -45,7 +46,11 @@ pub fn repair(fs: &Fs, first: Pass, frozen: &Frozen) -> Result<Report> {
             break;
         }
     }
-    pass.marks.unmarked(true)?;
+    // What is still damaged may refer to what looks like leaks.
+    if pass.report.problems.is_empty() {
+        pass.marks.unmarked(true)?;
+        free_reserved(fs, &pass)?;
+    }
     let mut report = pass.report;
     // What remains is reported as remaining, after what was found.
     let remaining = std::mem::take(&mut report.problems);
@@ -53,6 +58,18 @@ pub fn repair(fs: &Fs, first: Pass, frozen: &Frozen) -> Result<Report> {
     report.problems.extend(remaining.into_iter().map(|p| format!("still: {p}")));
     report.repaired = repaired;
     Ok(report)
+}
+
+/// With everybody held up, no reservation is anybody's.
+fn free_reserved(fs: &Fs, pass: &Pass) -> Result<()> {
+    for (slot, inodes) in &pass.reserved {
+        for ino in inodes {
+            if let Some(place) = fs.table().place(*ino)? {
+                fs.region().install_byte(place.length, inode::reserved_by(*slot), 0)?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Inodes before their content, content before names, names before counts.
@@ -78,6 +95,7 @@ fn mend(fs: &Fs, op: &mut Op, ino: Ino, damage: Damage, names: u32, subdirs: u32
         let Some(place) = fs.table().place(ino)? else { return Ok(format!("inode {ino}: gone")) };
         let readable = fs.region().read(place.length)? == INODE as u8;
         if readable {
+            op.lock(&[ino])?;
             let mut tx = op.tx()?;
             let mut node = fs.node(ino)?;
             node.raw.kind = Kind::Regular as u32;
@@ -89,11 +107,16 @@ fn mend(fs: &Fs, op: &mut Op, ino: Ino, damage: Damage, names: u32, subdirs: u32
         return Ok(format!("inode {ino}: could not be read, removed"));
     }
     let mut node = fs.node(ino)?;
+    // Nobody else changes anything, but there are readers: the lock tells them that their look is torn.
+    if !matches!(damage, Damage::Permissions | Damage::Unnamed) {
+        op.lock(&[ino])?;
+    }
     match damage {
         Damage::Permissions => {
             let kind = node.raw.kind << 12;
             let mode = if node.is_dir() { 0o700 } else { 0o600 };
             node.raw.perm = fs.perms().intern(op, RawPerm { uid: 0, gid: 0, mode: kind | mode })?;
+            op.lock(&[ino])?;
             save(op, &node)?;
             Ok(format!("inode {ino}: owner and mode were lost; now root's"))
         }
@@ -196,6 +219,7 @@ fn drop_entries(fs: &Fs, op: &mut Op, mut node: Node) -> Result<String> {
 fn to_lost_found(fs: &Fs, op: &mut Op, mut node: Node) -> Result<String> {
     let mut home = lost_found(fs, op)?;
     let name = format!("#{}", node.ino);
+    op.lock(&[home.ino, node.ino])?;
     add_entry(fs, op, &mut home, name.as_bytes(), Entry { ino: node.ino, kind: node.raw.kind as u8 })?;
     if node.is_dir() {
         node.raw.extra = home.ino;

@@ -2,7 +2,7 @@
 
 use rustix::io::Errno;
 
-use super::{now, want, Fs, Node};
+use super::{now, want, At, Fs, Node};
 use crate::acl;
 use crate::attr::{Attr, Caller, Ino, Kind, SetAttr, SetTime, Time};
 use crate::error::Result;
@@ -15,11 +15,16 @@ const SETGID: u32 = 0o2000;
 
 impl Fs {
     pub fn setattr(&self, ino: Ino, set: &SetAttr, caller: &Caller) -> Result<Attr> {
+        self.setattr_at(ino.into(), set, caller)
+    }
+
+    pub(crate) fn setattr_at(&self, at: At, set: &SetAttr, caller: &Caller) -> Result<Attr> {
         self.writable()?;
+        let ino = at.ino;
         loop {
             // The new triple is looked up before the locks are taken, for the state seen then.
-            let seen = self.snapshot(ino)?;
-            self.permit_setattr(&seen, set, caller)?;
+            let seen = self.snapshot(at)?;
+            self.permit_setattr(ino, &seen, set, caller)?;
             let new = self.new_perm(&seen, set, caller)?;
             let mut op = self.session().begin()?;
             let perm = match new {
@@ -98,7 +103,7 @@ impl Fs {
         Ok((new != old).then_some(new))
     }
 
-    fn permit_setattr(&self, raw: &RawInode, set: &SetAttr, caller: &Caller) -> Result<()> {
+    fn permit_setattr(&self, ino: Ino, raw: &RawInode, set: &SetAttr, caller: &Caller) -> Result<()> {
         if caller.checked || caller.uid == 0 {
             return Ok(());
         }
@@ -115,7 +120,7 @@ impl Fs {
         }
         let touches = set.atime.is_some() || set.mtime.is_some();
         if (touches && !owner) || (set.size.is_some() && !set.by_handle) {
-            self.permit(raw, caller, want::WRITE)?;
+            self.permit_seen(ino, raw, caller, want::WRITE)?;
         }
         Ok(())
     }

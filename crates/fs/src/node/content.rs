@@ -25,7 +25,7 @@ impl Fs {
     #[inline]
     pub fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
         let (n, raw) = self.session().read(ino, || -> Result<_> {
-            let Some((_, raw)) = self.table().get(ino)? else { return Err(Errno::STALE.into()) };
+            let raw = self.raw(ino)?;
             check_regular(&raw)?;
             let n = file::read(self.region(), &super::lookup::content_of(&raw), offset, buf)?;
             Ok((n, raw))
@@ -41,7 +41,7 @@ impl Fs {
         let due = match policy.atime {
             Atime::Never => false,
             Atime::Always => true,
-            Atime::Relative => raw.atime <= raw.mtime || raw.atime <= raw.ctime || now().0 - raw.atime >= DAY,
+            Atime::Relative => raw.atime <= raw.mtime || raw.atime <= raw.ctime || now().0.saturating_sub(raw.atime) >= DAY,
         };
         if due && !policy.read_only {
             let time = now();
@@ -122,7 +122,7 @@ impl Fs {
         noted.dedup();
         for ino in noted {
             match self.snapshot(ino) {
-                Ok(raw) if now().0 - raw.mtime < QUIET => self.note_tail(ino),
+                Ok(raw) if now().0.saturating_sub(raw.mtime) < QUIET => self.note_tail(ino),
                 Ok(raw) if raw.kind == Kind::Regular as u32 => self.trim(ino)?,
                 _ => {}
             }
@@ -216,7 +216,7 @@ impl Fs {
     /// The next data or hole at or after `offset`; ENXIO beyond the end.
     pub fn seek(&self, ino: Ino, offset: u64, what: Seek) -> Result<u64> {
         self.session().read(ino, || {
-            let Some((_, raw)) = self.table().get(ino)? else { return Err(Errno::STALE.into()) };
+            let raw = self.raw(ino)?;
             check_regular(&raw)?;
             let c = super::lookup::content_of(&raw);
             let found = match what {

@@ -2,7 +2,7 @@
 
 use rustix::io::Errno;
 
-use super::{check_name, lookup::fresh, now, want, Fs, Node};
+use super::{check_name, lookup::fresh, now, want, At, Fs, Node};
 use crate::acl;
 use crate::attr::{Attr, Caller, Ino, Kind, LINK_MAX, SYMLINK_MAX};
 use crate::dir::{self, Entry};
@@ -33,14 +33,7 @@ struct Inherited {
 impl Fs {
     /// Creates a file of any kind but symlink. `mode` is `& 0o7777`, before umask or default ACL.
     pub fn create(&self, parent: Ino, name: &[u8], kind: Kind, mode: u32, rdev: u64, caller: &Caller) -> Result<Attr> {
-        if kind == Kind::Symlink {
-            return Err(Errno::INVAL.into());
-        }
-        let device = matches!(kind, Kind::CharDevice | Kind::BlockDevice);
-        if device && !caller.checked && caller.uid != 0 {
-            return Err(Errno::PERM.into());
-        }
-        self.add(parent, name, New { kind, mode, rdev: if device { rdev } else { 0 }, target: b"" }, caller, false)
+        self.create_at(parent.into(), name, (kind, mode, rdev), caller, false)
     }
 
     /// [`create`](Self::create), and a reference for the caller.
@@ -53,13 +46,33 @@ impl Fs {
         rdev: u64,
         caller: &Caller,
     ) -> Result<Attr> {
+        self.create_at(parent.into(), name, (kind, mode, rdev), caller, true)
+    }
+
+    #[inline]
+    pub(crate) fn create_at(
+        &self,
+        parent: At,
+        name: &[u8],
+        (kind, mode, rdev): (Kind, u32, u64),
+        caller: &Caller,
+        retain: bool,
+    ) -> Result<Attr> {
         if kind == Kind::Symlink {
             return Err(Errno::INVAL.into());
         }
-        self.add(parent, name, New { kind, mode, rdev, target: b"" }, caller, true)
+        let device = matches!(kind, Kind::CharDevice | Kind::BlockDevice);
+        if device && !caller.checked && caller.uid != 0 {
+            return Err(Errno::PERM.into());
+        }
+        self.add(parent, name, New { kind, mode, rdev: if device { rdev } else { 0 }, target: b"" }, caller, retain)
     }
 
     pub fn symlink(&self, parent: Ino, name: &[u8], target: &[u8], caller: &Caller) -> Result<Attr> {
+        self.symlink_at(parent.into(), name, target, caller)
+    }
+
+    pub(crate) fn symlink_at(&self, parent: At, name: &[u8], target: &[u8], caller: &Caller) -> Result<Attr> {
         match target.len() {
             0 => return Err(Errno::NOENT.into()),
             n if n > SYMLINK_MAX => return Err(Errno::NAMETOOLONG.into()),
@@ -69,13 +82,13 @@ impl Fs {
     }
 
     #[inline]
-    fn add(&self, parent: Ino, name: &[u8], new: New, caller: &Caller, retain: bool) -> Result<Attr> {
+    fn add(&self, parent: At, name: &[u8], new: New, caller: &Caller, retain: bool) -> Result<Attr> {
         check_name(name)?;
         self.writable()?;
         let mut op = self.session().begin()?;
         let (ino, raw) = self.add_in(&mut op, parent, name, &new, caller, retain)?;
         drop(op);
-        self.tell_entry(parent, name);
+        self.tell_entry(parent.ino, name);
         self.attr(ino, &raw)
     }
 
@@ -84,16 +97,16 @@ impl Fs {
     fn add_in(
         &self,
         op: &mut pram::Op,
-        parent: Ino,
+        parent: At,
         name: &[u8],
         new: &New,
         caller: &Caller,
         retain: bool,
     ) -> Result<(Ino, RawInode)> {
-        let inherited = self.inherit(parent, new, caller)?;
+        let inherited = self.inherit(op, parent, new, caller)?;
         let perm = self.perms().intern(op, inherited.perm)?;
         let (ino, place) = self.inodes.reserve(op, self.table())?;
-        op.lock(&[parent])?;
+        op.lock(&[parent.ino])?;
         let made = self.link_new(op, parent, name, (ino, place), perm, &inherited, new, caller);
         match &made {
             Ok(_) if retain => self.retain(ino, 1),
@@ -107,7 +120,7 @@ impl Fs {
     pub(crate) fn mkdir_in(&self, op: &mut pram::Op, parent: Ino, name: &[u8], mode: u32) -> Result<Ino> {
         let new = New { kind: Kind::Directory, mode, rdev: 0, target: b"" };
         let caller = Caller { checked: true, umask: 0, ..Caller::root() };
-        let made = self.add_in(op, parent, name, &new, &caller, false).map(|(ino, _)| ino);
+        let made = self.add_in(op, parent.into(), name, &new, &caller, false).map(|(ino, _)| ino);
         op.unlock();
         made
     }
@@ -117,7 +130,7 @@ impl Fs {
     fn link_new(
         &self,
         op: &mut pram::Op,
-        parent: Ino,
+        parent: At,
         name: &[u8],
         (ino, place): (Ino, Place),
         perm: u32,
@@ -126,16 +139,13 @@ impl Fs {
         caller: &Caller,
     ) -> Result<RawInode> {
         let mut dir = self.dir_node(parent)?;
-        self.permit_entry(&dir, caller)?;
-        if self.find(&dir.raw, name)?.is_some() {
-            return Err(Errno::EXIST.into());
-        }
+        self.permit_new_entry(&dir, name, caller)?;
         let is_dir = new.kind == Kind::Directory;
         if is_dir && dir.raw.nlink >= LINK_MAX {
             return Err(Errno::MLINK.into());
         }
         let mut tx = op.tx()?;
-        let raw = self.init_inode(&mut tx, place, perm, inherited, new, parent)?;
+        let raw = self.init_inode(&mut tx, place, perm, inherited, new, parent.ino)?;
         let mut d = dir.dir();
         dir::insert(&mut tx, self.hash_key(), &mut d, name, Entry { ino, kind: new.kind as u8 })?;
         dir.set_dir(&d);
@@ -161,7 +171,7 @@ impl Fs {
         parent: Ino,
     ) -> Result<RawInode> {
         let last: RawInode = self.region().read(place.inode)?;
-        let mut raw = fresh(new.kind, perm, last.generation.wrapping_add(1));
+        let mut raw = fresh(new.kind, perm, next_generation(last.generation));
         match new.kind {
             Kind::Directory => {
                 raw.nlink = 2;
@@ -187,11 +197,11 @@ impl Fs {
 
     /// Owner, group, mode and ACLs of a new inode.
     #[inline]
-    fn inherit(&self, parent: Ino, new: &New, caller: &Caller) -> Result<Inherited> {
-        let dir = self.snapshot(parent)?;
-        if dir.kind != Kind::Directory as u32 {
-            return Err(Errno::NOTDIR.into());
-        }
+    fn inherit(&self, op: &mut pram::Op, parent: At, new: &New, caller: &Caller) -> Result<Inherited> {
+        let (dir, default_acl) = op.read(parent.ino, || {
+            let dir = self.raw_dir(parent)?;
+            Ok::<_, crate::Error>((dir, self.default_acl(&dir)?))
+        })?;
         let above = self.perms().get(self.region(), dir.perm)?;
         let is_dir = new.kind == Kind::Directory;
         let gid = if above.mode & SETGID != 0 { above.gid } else { caller.gid };
@@ -205,7 +215,7 @@ impl Fs {
         }
         let (mut access, mut default) = (None, None);
         if new.kind != Kind::Symlink {
-            match self.default_acl(parent, &dir)? {
+            match default_acl {
                 Some(acl) => {
                     let inherited = acl::inherit(&acl, mode)?;
                     mode = inherited.mode;
@@ -228,13 +238,24 @@ impl Fs {
         self.permit(&dir.raw, caller, want::WRITE | want::EXEC)
     }
 
+    /// The same, and is `name` not there yet? Who may search the directory learns first that it is, as from
+    /// other file systems: `mkdir -p` and opening what exists rely on it.
+    #[inline(always)]
+    fn permit_new_entry(&self, dir: &Node, name: &[u8], caller: &Caller) -> Result<()> {
+        if self.find(&dir.raw, name)?.is_some() {
+            self.permit(&dir.raw, caller, want::EXEC)?;
+            return Err(Errno::EXIST.into());
+        }
+        self.permit_entry(dir, caller)
+    }
+
     /// A regular file with no name (O_TMPFILE), referenced once by the caller.
     pub fn tmpfile(&self, parent: Ino, mode: u32, caller: &Caller) -> Result<Attr> {
         self.writable()?;
         let new = New { kind: Kind::Regular, mode, rdev: 0, target: b"" };
-        let inherited = self.inherit(parent, &new, caller)?;
-        self.permit(&self.snapshot(parent)?, caller, want::WRITE | want::EXEC)?;
         let mut op = self.session().begin()?;
+        let inherited = self.inherit(&mut op, parent.into(), &new, caller)?;
+        op.read(parent, || self.permit_entry(&self.dir_node(parent)?, caller))?;
         let perm = self.perms().intern(&mut op, inherited.perm)?;
         let (ino, place) = self.inodes.reserve(&mut op, self.table())?;
         self.retain(ino, 1);
@@ -257,19 +278,24 @@ impl Fs {
 
     /// A further name for `ino`; also gives a `tmpfile` its first.
     pub fn link(&self, ino: Ino, parent: Ino, name: &[u8], caller: &Caller) -> Result<Attr> {
+        self.link_at(ino.into(), parent.into(), name, caller)
+    }
+
+    pub(crate) fn link_at(&self, at: At, parent: At, name: &[u8], caller: &Caller) -> Result<Attr> {
         check_name(name)?;
         self.writable()?;
         let mut op = self.session().begin()?;
-        op.lock(&[ino, parent])?;
+        op.lock(&[at.ino, parent.ino])?;
         let mut dir = self.dir_node(parent)?;
-        let mut node = self.node(ino)?;
+        let mut node = self.node(at)?;
         if node.is_dir() {
             return Err(Errno::PERM.into());
         }
-        self.permit_entry(&dir, caller)?;
-        if self.find(&dir.raw, name)?.is_some() {
-            return Err(Errno::EXIST.into());
+        // Found by a name that is gone by now; who holds a reference may give a new one.
+        if node.raw.nlink == 0 && at.generation.is_some() {
+            return Err(Errno::NOENT.into());
         }
+        self.permit_new_entry(&dir, name, caller)?;
         if node.raw.nlink >= LINK_MAX {
             return Err(Errno::MLINK.into());
         }
@@ -278,15 +304,24 @@ impl Fs {
         node.raw.ctime = time.0;
         let mut tx = op.tx()?;
         let mut d = dir.dir();
-        dir::insert(&mut tx, self.hash_key(), &mut d, name, Entry { ino, kind: node.raw.kind as u8 })?;
+        dir::insert(&mut tx, self.hash_key(), &mut d, name, Entry { ino: at.ino, kind: node.raw.kind as u8 })?;
         dir.set_dir(&d);
         dir.touch(time);
         dir.save_hot(&mut tx)?;
         node.save(&mut tx)?;
         tx.commit()?;
         drop(op);
-        self.tell_entry(parent, name);
-        self.tell_inode(ino, true);
-        self.attr(ino, &node.raw)
+        self.tell_entry(parent.ino, name);
+        self.tell_inode(at.ino, true);
+        self.attr(at.ino, &node.raw)
+    }
+}
+
+/// Successive inodes of a number differ in their generation. In a new block the clock begins the count, so
+/// that numbers whose block was given back do not count the same again.
+fn next_generation(last: u32) -> u32 {
+    match last {
+        0 => (now().0 >> 10) as u32 | 1,
+        g => g.wrapping_add(1).max(1),
     }
 }

@@ -19,6 +19,34 @@ pub(crate) struct Node {
     pub raw: RawInode,
 }
 
+/// Where an operation works: the number of an inode and, from callers that hold no reference to it, the
+/// generation that they saw, so that they do not take another inode for theirs that got its number since.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct At {
+    pub ino: Ino,
+    pub generation: Option<u32>,
+}
+
+impl From<Ino> for At {
+    #[inline(always)]
+    fn from(ino: Ino) -> At {
+        At { ino, generation: None }
+    }
+}
+
+impl At {
+    /// The inode as it was seen.
+    #[inline(always)]
+    pub fn seen(ino: Ino, raw: &RawInode) -> At {
+        At { ino, generation: Some(raw.generation) }
+    }
+
+    #[inline(always)]
+    fn is(&self, raw: &RawInode) -> bool {
+        self.generation.is_none_or(|g| g == raw.generation)
+    }
+}
+
 impl Node {
     #[inline(always)]
     pub fn kind(&self) -> Result<Kind> {
@@ -101,25 +129,38 @@ pub(super) fn fresh(kind: Kind, perm: u32, generation: u32) -> RawInode {
 impl Fs {
     /// The inode as it is at some instant, without its lock. ESTALE if there is none.
     #[inline(always)]
-    pub(crate) fn snapshot(&self, ino: Ino) -> Result<RawInode> {
-        self.session().read(ino, || match self.table().get(ino)? {
-            Some((_, raw)) => Ok(raw),
-            None => Err(Errno::STALE.into()),
-        })
+    pub(crate) fn snapshot(&self, ino: impl Into<At>) -> Result<RawInode> {
+        let at = ino.into();
+        self.session().read(at.ino, || self.raw(at))
+    }
+
+    /// The inode, for whoever holds its lock or reads optimistically.
+    #[inline(always)]
+    pub(super) fn raw(&self, ino: impl Into<At>) -> Result<RawInode> {
+        Ok(self.node(ino)?.raw)
+    }
+
+    /// The directory, for whoever holds its lock or reads optimistically.
+    #[inline(always)]
+    pub(super) fn raw_dir(&self, ino: impl Into<At>) -> Result<RawInode> {
+        Ok(self.dir_node(ino)?.raw)
     }
 
     /// The inode, for an operation that holds its lock.
     #[inline(always)]
-    pub(crate) fn node(&self, ino: Ino) -> Result<Node> {
-        match self.table().get(ino)? {
-            Some((place, raw)) => Ok(Node { ino, place, raw }),
-            None => Err(Errno::STALE.into()),
+    pub(crate) fn node(&self, ino: impl Into<At>) -> Result<Node> {
+        let at = ino.into();
+        match self.table().get(at.ino)? {
+            Some((place, raw)) if at.is(&raw) => Ok(Node { ino: at.ino, place, raw }),
+            // Who knows no generation holds a reference, or had better; the others see a name that is gone.
+            _ if at.generation.is_some() => Err(Errno::NOENT.into()),
+            _ => Err(Errno::STALE.into()),
         }
     }
 
     /// The directory, for an operation that holds its lock and wants to change it.
     #[inline(always)]
-    pub(super) fn dir_node(&self, ino: Ino) -> Result<Node> {
+    pub(super) fn dir_node(&self, ino: impl Into<At>) -> Result<Node> {
         let node = self.node(ino)?;
         if !node.is_dir() {
             return Err(Errno::NOTDIR.into());
@@ -146,9 +187,10 @@ impl Fs {
         let kind = raw.file_kind()?;
         let blocks = match kind {
             Kind::Regular | Kind::Symlink => file::allocated(self.region(), &content_of(raw)).div_ceil(512),
-            Kind::Directory => {
-                dir::allocated(self.region(), &Dir { root: raw.content, entries: raw.size })?.div_ceil(512)
-            }
+            // Outside a section the bucket that `raw` knows may be gone: no reason to fail.
+            Kind::Directory => dir::allocated(self.region(), &Dir { root: raw.content, entries: raw.size })
+                .unwrap_or(0)
+                .div_ceil(512),
             _ => 0,
         };
         Ok(Attr {
@@ -177,28 +219,60 @@ impl Fs {
     }
 
     #[inline]
-    pub(crate) fn lookup_raw(&self, parent: Ino, name: &[u8], caller: &Caller) -> Result<(Ino, RawInode)> {
+    pub(crate) fn lookup_raw(&self, dir: impl Into<At>, name: &[u8], caller: &Caller) -> Result<(Ino, RawInode)> {
+        let dir = dir.into();
         if name.len() > crate::attr::NAME_MAX {
             return Err(Errno::NAMETOOLONG.into());
         }
-        self.session().read(parent, || self.look(parent, name, caller))
+        match self.session().try_read(dir.ino, || self.look(dir, name, caller)) {
+            Some(Ok(Some(found))) => Ok(found),
+            Some(Err(e)) => Err(e),
+            _ => self.lookup_locked(dir, name, caller, false),
+        }
     }
 
-    /// One look at `name`, inside the section of `parent`.
+    /// One look at `name`, inside the section of `dir`; `None` if what it names could not be read.
     #[inline(always)]
-    fn look(&self, parent: Ino, name: &[u8], caller: &Caller) -> Result<(Ino, RawInode)> {
-        let Some((_, dir)) = self.table().get(parent)? else { return Err(Errno::STALE.into()) };
-        if dir.kind != Kind::Directory as u32 {
-            return Err(Errno::NOTDIR.into());
-        }
-        self.permit(&dir, caller, want::EXEC)?;
-        let ino = match name {
-            b"." => return Ok((parent, dir)),
-            b".." => dir.extra,
-            _ => self.find(&dir, name)?.ok_or(Errno::NOENT)?.ino,
-        };
+    fn look(&self, dir: At, name: &[u8], caller: &Caller) -> Result<Option<(Ino, RawInode)>> {
+        let ino = self.target(dir, name, caller)?;
         // Inside the parent's section: the name and the inode belong to one instant.
-        Ok((ino, self.snapshot(ino)?))
+        match self.session().try_read(ino, || self.raw(ino)) {
+            Some(raw) => Ok(Some((ino, raw?))),
+            None => Ok(None),
+        }
+    }
+
+    /// What `name` leads to, for whoever holds the lock of `dir` or reads optimistically.
+    #[inline(always)]
+    fn target(&self, dir: At, name: &[u8], caller: &Caller) -> Result<Ino> {
+        let raw = self.raw_dir(dir)?;
+        self.permit(&raw, caller, want::EXEC)?;
+        match name {
+            b"." => Ok(dir.ino),
+            // What was the parent of a removed directory may be anything by now.
+            b".." if raw.nlink == 0 => Err(Errno::NOENT.into()),
+            b".." => Ok(raw.extra),
+            _ => Ok(self.find(&raw, name)?.ok_or(Errno::NOENT)?.ino),
+        }
+    }
+
+    /// A lookup where others change the directory all the time. It holds both locks at once: to wait for
+    /// the one with the other in hand could be for ever.
+    #[cold]
+    fn lookup_locked(&self, dir: At, name: &[u8], caller: &Caller, retain: bool) -> Result<(Ino, RawInode)> {
+        let mut op = self.session().begin()?;
+        loop {
+            let guess = op.read(dir.ino, || self.target(dir, name, caller))?;
+            op.lock(&[dir.ino, guess])?;
+            if self.target(dir, name, caller)? == guess {
+                let raw = self.raw(guess)?;
+                if retain {
+                    self.retain(guess, 1);
+                }
+                return Ok((guess, raw));
+            }
+            op.unlock();
+        }
     }
 
     /// [`lookup`](Self::lookup), and a reference to what was found, which is of the same instant.
@@ -210,34 +284,49 @@ impl Fs {
     /// Takes the reference before the parent's section ends: while the name is there the inode cannot end,
     /// and who takes the name away later sees the reference.
     #[inline]
-    pub(crate) fn lookup_raw_retain(&self, parent: Ino, name: &[u8], caller: &Caller) -> Result<(Ino, RawInode)> {
+    pub(crate) fn lookup_raw_retain(
+        &self,
+        dir: impl Into<At>,
+        name: &[u8],
+        caller: &Caller,
+    ) -> Result<(Ino, RawInode)> {
+        let dir = dir.into();
+        if name.len() > crate::attr::NAME_MAX {
+            return Err(Errno::NAMETOOLONG.into());
+        }
         let mut taken: Option<Ino> = None;
-        let found = self.session().read(parent, || {
+        let found = self.session().try_read(dir.ino, || {
             // The last round's result was torn.
             if let Some(ino) = taken.take() {
                 self.release(ino, 1);
             }
-            let (ino, raw) = self.look(parent, name, caller)?;
-            self.retain(ino, 1);
-            taken = Some(ino);
-            Ok((ino, raw))
+            let found = self.look(dir, name, caller)?;
+            taken = found.map(|(ino, _)| ino);
+            if let Some(ino) = taken {
+                self.retain(ino, 1);
+            }
+            Ok(found)
         });
-        if let (Err(_), Some(ino)) = (&found, taken) {
+        if let Some(Ok(Some(found))) = found {
+            return Ok(found);
+        }
+        if let Some(ino) = taken {
             self.release(ino, 1);
         }
-        found
+        match found {
+            Some(Err(e)) => Err(e),
+            _ => self.lookup_locked(dir, name, caller, true),
+        }
     }
 
     /// Attributes. Works for unlinked inodes that are still referenced.
     #[inline]
     pub fn getattr(&self, ino: Ino) -> Result<Attr> {
-        self.session().read(ino, || match self.table().get(ino)? {
-            Some((_, raw)) => self.attr(ino, &raw),
-            None => Err(Errno::STALE.into()),
-        })
+        self.session().read(ino, || self.attr(ino, &self.raw(ino)?))
     }
 
-    /// Fails with EACCES unless `caller` may do `wanted` (rwx bits) to the inode.
+    /// Fails with EACCES unless `caller` may do `wanted` (rwx bits) to the inode; for whoever holds its lock
+    /// or reads optimistically.
     #[inline(always)]
     pub(crate) fn permit(&self, raw: &RawInode, caller: &Caller, wanted: u32) -> Result<()> {
         if caller.checked {
@@ -271,8 +360,12 @@ impl Fs {
     }
 
     pub fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
-        self.session().read(ino, || {
-            let Some((_, raw)) = self.table().get(ino)? else { return Err(Errno::STALE.into()) };
+        self.readlink_at(ino.into())
+    }
+
+    pub(crate) fn readlink_at(&self, at: At) -> Result<Vec<u8>> {
+        self.session().read(at.ino, || {
+            let raw = self.raw(at)?;
             if raw.kind != Kind::Symlink as u32 {
                 return Err(Errno::INVAL.into());
             }
@@ -285,6 +378,18 @@ impl Fs {
 
     /// May `caller` do `wanted` to `ino`? For `access(2)`.
     pub fn access(&self, ino: Ino, wanted: u32, caller: &Caller) -> Result<()> {
-        self.permit(&self.snapshot(ino)?, caller, wanted & 7)
+        let raw = self.snapshot(ino)?;
+        self.permit_seen(ino, &raw, caller, wanted & 7)
+    }
+
+    /// [`permit`](Self::permit) for an inode that was seen, is not locked and not being read.
+    #[inline(always)]
+    pub(crate) fn permit_seen(&self, ino: Ino, raw: &RawInode, caller: &Caller, wanted: u32) -> Result<()> {
+        if caller.checked || raw.xattr == 0 {
+            return self.permit(raw, caller, wanted);
+        }
+        // The ACL may have been replaced, and its memory be another's, since.
+        let at = At::seen(ino, raw);
+        self.session().read(ino, || self.permit(&self.raw(at)?, caller, wanted))
     }
 }

@@ -38,7 +38,7 @@ use crate::inode::{self, Allocator, Levels, Table};
 use crate::layout::{root, tag, RawInode, RawPerm, Super, SUPER_MAGIC};
 use crate::perm::{self, Perms};
 
-pub(crate) use lookup::Node;
+pub(crate) use lookup::{At, Node};
 
 /// An attached pool: one per process and pool; share it by reference or `Arc`.
 pub struct Fs {
@@ -176,6 +176,13 @@ pub enum Change {
     All,
 }
 
+impl Drop for Fs {
+    /// A front end that ends may hold references still; nobody would end what only they keep.
+    fn drop(&mut self) {
+        self.release_all();
+    }
+}
+
 impl Fs {
     /// Makes an empty file system in a freshly formatted region. `root`: owner, group and mode of `/`.
     pub fn format(session: &Session, root: (u32, u32, u32), hash_key: u64) -> Result<()> {
@@ -255,6 +262,10 @@ impl Fs {
     #[inline(always)]
     pub(crate) fn table(&self) -> Table<'_> {
         inode::table(self.session.region(), &self.sup, &self.levels)
+    }
+
+    pub(crate) fn inode_allocator(&self) -> &Allocator {
+        &self.inodes
     }
 
     pub(crate) fn perms(&self) -> &Perms {

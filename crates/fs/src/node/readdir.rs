@@ -56,7 +56,7 @@ impl Fs {
         self.session().read(ino, || {
             batch.names.clear();
             batch.entries.clear();
-            let Some((_, raw)) = self.table().get(ino)? else { return Err(Errno::STALE.into()) };
+            let raw = self.raw_dir(ino)?;
             let d = Dir { root: raw.content, entries: raw.size };
             let cookie = if cookie <= 2 { 0 } else { cookie };
             dir::read(self.region(), self.hash_key(), &d, cookie, &mut |next, name, entry| {

@@ -11,7 +11,7 @@
 use pram::{Op, Tx};
 use rustix::io::Errno;
 
-use super::{check_name, now, Fs, Node};
+use super::{check_name, now, want, At, Fs, Node};
 use crate::attr::{Caller, Ino, Kind};
 use crate::dir;
 use crate::error::Result;
@@ -21,23 +21,23 @@ const STICKY: u32 = 0o1000;
 
 impl Fs {
     pub fn unlink(&self, parent: Ino, name: &[u8], caller: &Caller) -> Result<()> {
-        self.remove(parent, name, caller, false)
+        self.remove(parent.into(), name, caller, false)
     }
 
     pub fn rmdir(&self, parent: Ino, name: &[u8], caller: &Caller) -> Result<()> {
-        match name {
-            b"." => Err(Errno::INVAL.into()),
-            b".." => Err(Errno::NOTEMPTY.into()),
-            _ => self.remove(parent, name, caller, true),
-        }
+        self.remove(parent.into(), name, caller, true)
     }
 
     #[inline]
-    fn remove(&self, parent: Ino, name: &[u8], caller: &Caller, want_dir: bool) -> Result<()> {
-        check_name(name)?;
+    pub(crate) fn remove(&self, parent: At, name: &[u8], caller: &Caller, want_dir: bool) -> Result<()> {
+        match name {
+            b"." if want_dir => return Err(Errno::INVAL.into()),
+            b".." if want_dir => return Err(Errno::NOTEMPTY.into()),
+            _ => check_name(name)?,
+        }
         self.writable()?;
         let mut op = self.session().begin()?;
-        let (mut dir, mut node) = self.lock_entry(&mut op, parent, name)?;
+        let (mut dir, mut node) = self.lock_entry(&mut op, parent, name, caller)?;
         self.permit_removal(&dir, &node, caller)?;
         match (want_dir, node.is_dir()) {
             (true, false) => return Err(Errno::NOTDIR.into()),
@@ -64,22 +64,21 @@ impl Fs {
             self.inodes.free(&op, node.ino, node.place)?;
         }
         drop(op);
-        self.tell_entry(parent, name);
+        self.tell_entry(parent.ino, name);
         self.tell_inode(node.ino, true);
         Ok(())
     }
 
     /// Locks a directory and the inode that `name` names in it.
-    pub(super) fn lock_entry(&self, op: &mut Op, parent: Ino, name: &[u8]) -> Result<(Node, Node)> {
+    fn lock_entry(&self, op: &mut Op, parent: At, name: &[u8], caller: &Caller) -> Result<(Node, Node)> {
         loop {
-            let guess = self.session().read(parent, || -> Result<_> {
-                let Some((_, raw)) = self.table().get(parent)? else { return Err(Errno::STALE.into()) };
-                if raw.kind != Kind::Directory as u32 {
-                    return Err(Errno::NOTDIR.into());
-                }
+            let guess = op.read(parent.ino, || -> Result<_> {
+                let raw = self.raw_dir(parent)?;
+                // Who may not search the directory does not learn what is in it.
+                self.permit(&raw, caller, want::EXEC)?;
                 Ok(self.find(&raw, name)?.ok_or(Errno::NOENT)?.ino)
             })?;
-            op.lock(&[parent, guess])?;
+            op.lock(&[parent.ino, guess])?;
             let dir = self.dir_node(parent)?;
             if self.find(&dir.raw, name)?.is_some_and(|e| e.ino == guess) {
                 return Ok((dir, self.node(guess)?));
@@ -152,22 +151,31 @@ impl Fs {
         let slack =
             raw.kind == Kind::Regular as u32 && file::has_slack(self.region(), &super::lookup::content_of(&raw));
         let done = match raw.nlink {
-            0 => self.end_unreferenced(ino),
+            0 => self.end_unreferenced(At::seen(ino, &raw)),
             _ if slack && !self.policy.get().read_only => self.trim(ino),
             _ => return,
         };
         if let Err(e) = done {
             tracing::warn!("inode {ino}: {e}");
+            // Whatever stopped us, a sweep ends it.
+            self.session().runtime().set_leaks_pending(true);
         }
     }
 
     #[cold]
-    fn end_unreferenced(&self, ino: Ino) -> Result<()> {
+    fn end_unreferenced(&self, at: At) -> Result<()> {
         let mut op = self.session().begin()?;
-        op.lock(&[ino])?;
-        match self.node(ino) {
-            Ok(node) if node.raw.nlink == 0 && !self.session().is_referenced(ino) => self.end(&mut op, node),
+        op.lock(&[at.ino])?;
+        match self.node(at) {
+            Ok(node) if node.raw.nlink == 0 && !self.session().is_referenced(at.ino) => self.end(&mut op, node),
             _ => Ok(()),
+        }
+    }
+
+    /// Gives back all references of this process: what only they kept ends.
+    pub(super) fn release_all(&self) {
+        for ino in self.session().runtime().referenced(self.session().runtime().me()) {
+            self.release(ino, u32::MAX);
         }
     }
 

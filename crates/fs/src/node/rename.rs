@@ -4,7 +4,7 @@
 use pram::Op;
 use rustix::io::Errno;
 
-use super::{check_name, now, want, Fs, Node, Rename};
+use super::{check_name, now, want, At, Fs, Node, Rename};
 use crate::attr::{Caller, Ino, LINK_MAX};
 use crate::dir::{self, Entry};
 use crate::error::Result;
@@ -29,13 +29,17 @@ struct Parts {
 
 impl Fs {
     pub fn rename(&self, from: (Ino, &[u8]), to: (Ino, &[u8]), how: Rename, caller: &Caller) -> Result<()> {
+        self.rename_at((from.0.into(), from.1), (to.0.into(), to.1), how, caller)
+    }
+
+    pub(crate) fn rename_at(&self, from: (At, &[u8]), to: (At, &[u8]), how: Rename, caller: &Caller) -> Result<()> {
         check_name_for_rename(from.1)?;
         check_name_for_rename(to.1)?;
         check_name(from.1)?;
         check_name(to.1)?;
         self.writable()?;
         let mut op = self.session().begin()?;
-        let parts = self.lock_rename(&mut op, from, to)?;
+        let parts = self.lock_rename(&mut op, from, to, caller)?;
         let touched = [Some(parts.src.ino), parts.dst.as_ref().map(|d| d.ino)];
         match (how, &parts.dst) {
             (Rename::NoReplace, Some(_)) => return Err(Errno::EXIST.into()),
@@ -49,8 +53,8 @@ impl Fs {
             _ => self.replace(&mut op, parts, from.1, to.1)?,
         }
         drop(op);
-        self.tell_entry(from.0, from.1);
-        self.tell_entry(to.0, to.1);
+        self.tell_entry(from.0.ino, from.1);
+        self.tell_entry(to.0.ino, to.1);
         for ino in touched.into_iter().flatten() {
             self.tell_inode(ino, true);
         }
@@ -58,23 +62,22 @@ impl Fs {
     }
 
     /// Locks both directories and what the names name, as they are at one instant.
-    fn lock_rename(&self, op: &mut Op, from: (Ino, &[u8]), to: (Ino, &[u8])) -> Result<Parts> {
+    fn lock_rename(&self, op: &mut Op, from: (At, &[u8]), to: (At, &[u8]), caller: &Caller) -> Result<Parts> {
         loop {
-            let peek = |(dir, name): (Ino, &[u8])| -> Result<Option<Ino>> {
-                self.session().read(dir, || {
-                    let Some((_, raw)) = self.table().get(dir)? else { return Err(Errno::STALE.into()) };
-                    if raw.kind != crate::Kind::Directory as u32 {
-                        return Err(Errno::NOTDIR.into());
-                    }
+            let peek = |op: &mut Op, (dir, name): (At, &[u8])| -> Result<Option<Ino>> {
+                op.read(dir.ino, || {
+                    let raw = self.raw_dir(dir)?;
+                    // Who may not search the directory does not learn what is in it.
+                    self.permit(&raw, caller, want::EXEC)?;
                     Ok(self.find(&raw, name)?.map(|e| e.ino))
                 })
             };
-            let src = peek(from)?.ok_or(Errno::NOENT)?;
-            let dst = peek(to)?;
-            let is_dir = |ino| -> Result<bool> { Ok(self.snapshot(ino)?.kind == crate::Kind::Directory as u32) };
+            let src = peek(op, from)?.ok_or(Errno::NOENT)?;
+            let dst = peek(op, to)?;
+            let is_dir = |op: &mut Op, ino: Ino| op.read(ino, || self.raw(ino)).map_or(true, |raw| is_dir(&raw));
             let moves_dir =
-                from.0 != to.0 && (is_dir(src).unwrap_or(true) || dst.is_some_and(|d| is_dir(d).unwrap_or(true)));
-            let mut keys: smallvec::SmallVec<[u64; 8]> = smallvec::smallvec![from.0, to.0, src];
+                from.0.ino != to.0.ino && (is_dir(op, src) || dst.is_some_and(|d| is_dir(op, d)));
+            let mut keys: smallvec::SmallVec<[u64; 8]> = smallvec::smallvec![from.0.ino, to.0.ino, src];
             keys.extend(dst);
             if moves_dir {
                 keys.push(MOVE_KEY);
@@ -90,14 +93,14 @@ impl Fs {
     /// With the locks held: is everything as it was when they were chosen?
     fn still(
         &self,
-        from: (Ino, &[u8]),
-        to: (Ino, &[u8]),
+        from: (At, &[u8]),
+        to: (At, &[u8]),
         src: Ino,
         dst: Option<Ino>,
         moves_dir: bool,
     ) -> Result<Option<Parts>> {
         let f = self.dir_node(from.0)?;
-        let t = if from.0 == to.0 { None } else { Some(self.dir_node(to.0)?) };
+        let t = if from.0.ino == to.0.ino { None } else { Some(self.dir_node(to.0)?) };
         let found_src = self.find(&f.raw, from.1)?.map(|e| e.ino);
         let found_dst = self.find(&t.as_ref().unwrap_or(&f).raw, to.1)?.map(|e| e.ino);
         if found_src != Some(src) || found_dst != dst {
@@ -123,12 +126,13 @@ impl Fs {
                 }
             }
         }
-        if p.src.is_dir() && self.is_below(to.ino, p.src.ino)? {
+        // In one directory nothing can come below itself; between two, [`MOVE_KEY`] keeps the parents as they are.
+        if p.to.is_some() && p.src.is_dir() && self.is_below(to.ino, p.src.ino)? {
             return Err(Errno::INVAL.into());
         }
         match &p.dst {
             Some(dst) if how == Rename::Exchange => {
-                let below = dst.is_dir() && self.is_below(p.from.ino, dst.ino)?;
+                let below = p.to.is_some() && dst.is_dir() && self.is_below(p.from.ino, dst.ino)?;
                 return if below { Err(Errno::INVAL.into()) } else { Ok(()) };
             }
             Some(dst) => match (p.src.is_dir(), dst.is_dir()) {
@@ -142,7 +146,7 @@ impl Fs {
         Ok(())
     }
 
-    /// Is `ino` the directory `above`, or below it? Parents cannot change meanwhile where it matters.
+    /// Is `ino` the directory `above`, or below it? With [`MOVE_KEY`] held.
     fn is_below(&self, ino: Ino, above: Ino) -> Result<bool> {
         let mut at = ino;
         for _ in 0..DEPTH {
@@ -244,6 +248,10 @@ impl Fs {
         dst.save(&mut tx)?;
         Ok(tx.commit()?)
     }
+}
+
+fn is_dir(raw: &crate::layout::RawInode) -> bool {
+    raw.kind == crate::Kind::Directory as u32
 }
 
 fn check_name_for_rename(name: &[u8]) -> Result<()> {

@@ -14,8 +14,7 @@ impl Fs {
     /// `system.posix_acl_access` and `system.posix_acl_default` in the kernel's xattr encoding.
     pub fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
         self.session().read(ino, || {
-            let Some((_, raw)) = self.table().get(ino)? else { return Err(Errno::STALE.into()) };
-            self.xattr_of(&raw, name)?.ok_or_else(|| Errno::NODATA.into())
+            self.xattr_of(&self.raw(ino)?, name)?.ok_or_else(|| Errno::NODATA.into())
         })
     }
 
@@ -32,17 +31,10 @@ impl Fs {
         self.xattr_of(raw, acl::ACCESS)
     }
 
-    /// The default ACL of a directory.
+    /// The default ACL of a directory, for the same.
     #[inline(always)]
-    pub(super) fn default_acl(&self, ino: Ino, raw: &RawInode) -> Result<Option<Vec<u8>>> {
-        if raw.xattr == 0 {
-            return Ok(None);
-        }
-        match self.getxattr(ino, acl::DEFAULT) {
-            Ok(value) => Ok(Some(value)),
-            Err(e) if e.errno() == Errno::NODATA => Ok(None),
-            Err(e) => Err(e),
-        }
+    pub(super) fn default_acl(&self, raw: &RawInode) -> Result<Option<Vec<u8>>> {
+        self.xattr_of(raw, acl::DEFAULT)
     }
 
     pub fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], how: SetXattr, caller: &Caller) -> Result<()> {
@@ -151,7 +143,7 @@ impl Fs {
             return Ok(());
         }
         if is_user {
-            return self.permit(&raw, caller, want::WRITE);
+            return self.permit_seen(ino, &raw, caller, want::WRITE);
         }
         let owner = self.perms().get(self.region(), raw.perm)?.uid == caller.uid;
         if owner && (name == acl::ACCESS || name == acl::DEFAULT) {

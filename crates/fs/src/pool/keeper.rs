@@ -1,8 +1,8 @@
 //! Background work (decision 17): one attached process at a time has the role; another takes over when it
 //! detaches or dies.
 //!
-//! It notices processes that died, and sweeps what they left. What a process alone knows of, the unused
-//! tails of files it appended to, each process's own thread sees to.
+//! It notices processes that died, sweeps what they left, and gives the memory of freed inodes back. What a
+//! process alone knows of, the unused tails of files it appended to, each process's own thread sees to.
 
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
@@ -13,6 +13,12 @@ use crate::node::Fs;
 
 /// How often it looks.
 const TICK: Duration = Duration::from_secs(1);
+
+/// Freed inodes after which empty inode blocks are looked for at once; fewer wait for a quiet tick.
+const MANY_FREED: u64 = 4096;
+
+/// Most ticks from one vain attempt to sweep to the next.
+const SWEEP_REST: u32 = 300;
 
 /// The keeper's thread; dropping it ends it.
 pub struct Keeper {
@@ -33,14 +39,16 @@ impl Keeper {
         let thread = std::thread::Builder::new()
             .name("keeper".into())
             .spawn(move || {
-                let mut chosen = false;
+                let mut tasks = None;
                 while told.wait() {
                     if let Err(e) = fs.trim_tails() {
                         tracing::warn!("giving back unused tails: {e}");
                     }
-                    chosen = chosen || fs.session().try_keeper();
-                    if chosen {
-                        work(&fs);
+                    if tasks.is_none() && fs.session().try_keeper() {
+                        tasks = Some(Tasks::default());
+                    }
+                    if let Some(tasks) = &mut tasks {
+                        tasks.work(&fs);
                     }
                 }
             })
@@ -58,15 +66,62 @@ impl Stop {
     }
 }
 
-fn work(fs: &Fs) {
-    if let Err(e) = fs.session().reap() {
-        tracing::error!("looking for processes that died: {e}");
+/// What the keeper remembers from tick to tick.
+#[derive(Default)]
+struct Tasks {
+    /// Inodes freed in the pool: when blocks were given back, and at the last tick.
+    given_at: u64,
+    freed: u64,
+    /// Ticks until a sweep is tried again, and how many it was the last time.
+    rest: u32,
+    rested: u32,
+}
+
+impl Tasks {
+    fn work(&mut self, fs: &Fs) {
+        if let Err(e) = fs.session().reap() {
+            tracing::error!("looking for processes that died: {e}");
+        }
+        self.sweep(fs);
+        self.give_back(fs);
     }
-    if fs.session().runtime().leaks_pending() {
+
+    fn sweep(&mut self, fs: &Fs) {
+        if !fs.session().runtime().leaks_pending() {
+            return;
+        }
+        if self.rest > 0 {
+            self.rest -= 1;
+            return;
+        }
         match fs.sweep() {
-            Ok((0, _)) => {}
-            Ok((objects, bytes)) => tracing::info!("swept {objects} objects ({bytes} bytes) that a crash had left"),
-            Err(e) => tracing::error!("sweeping: {e}"),
+            Ok((objects, bytes)) => {
+                self.rested = 0;
+                if objects > 0 {
+                    tracing::info!("swept {objects} objects ({bytes} bytes) that a crash had left");
+                }
+            }
+            // A damaged pool stays so until it is repaired: try again ever more seldom.
+            Err(e) => {
+                tracing::error!("sweeping: {e}");
+                self.rested = (self.rested * 2).clamp(1, SWEEP_REST);
+                self.rest = self.rested;
+            }
+        }
+    }
+
+    /// Empty inode blocks go back after many files were deleted, or when nobody deletes any more.
+    fn give_back(&mut self, fs: &Fs) {
+        let freed = fs.session().runtime().counted();
+        let since = freed.wrapping_sub(self.given_at);
+        let quiet = freed == self.freed;
+        self.freed = freed;
+        if since == 0 || (since < MANY_FREED && !quiet) {
+            return;
+        }
+        self.given_at = freed;
+        if let Err(e) = fs.give_back() {
+            tracing::error!("giving back inode blocks: {e}");
         }
     }
 }

@@ -82,7 +82,9 @@ impl Pool {
         let table = self.fs.table();
         let (mut n, mut from) = (0, 0);
         while let Some(block) = table.next_block(from)? {
-            let lengths: [u8; 16] = self.fs.region().read(pram::Off::new(table.block(block)?))?;
+            let off = table.block(block)?;
+            // 0: given back since.
+            let lengths = if off == 0 { [0; 16] } else { self.fs.region().read::<[u8; 16]>(pram::Off::new(off))? };
             n += lengths.iter().filter(|l| u64::from(**l) == crate::layout::INODE).count() as u64;
             from = block + 1;
         }

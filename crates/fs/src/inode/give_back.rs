@@ -1,0 +1,88 @@
+//! Empty inode blocks go back to the heap.
+//!
+//! Four parties may know a block: who reserves in it, who works on an inode of it, readers without lock, and
+//! sweeps. Steps for a block whose inodes are all free:
+//! 1. The locks of its inodes are taken. (So a reader that located an inode before step 3 finds its look
+//!    torn, whatever the memory holds by then.)
+//! 2. All its inodes are reserved. (Else somebody could create a file in memory that is about to go.)
+//! 3. One word unlinks the block. A crash from here on leaks it, which mark-and-sweep finds.
+//! 4. Operations under way are waited for: they may have located the block before step 3.
+//! 5. The object is freed.
+//!
+//! Sweeps are kept out by the caller, who holds the mark of one.
+
+use pram::{Off, Op, Session};
+
+use super::{place_in, reserved_by, Allocator, Table};
+use crate::error::Result;
+use crate::layout::{tag, PER_BLOCK};
+
+/// Blocks unlinked before they are waited for and freed together.
+const BATCH: usize = 256;
+
+/// Gives back blocks without inodes; returns how many.
+pub fn give_back(session: &Session, table: Table, inodes: &Allocator) -> Result<u64> {
+    let (mut given, mut from) = (0, 1);
+    let mut unlinked = Vec::new();
+    while let Some(block) = table.next_block(from)? {
+        from = block + 1;
+        if is_empty(table, table.block(block)?)? {
+            let mut op = session.begin()?;
+            if let Some(off) = unlink(&mut op, table, block)? {
+                inodes.make_from(block);
+                unlinked.push(off);
+                given += 1;
+            }
+        }
+        if unlinked.len() == BATCH {
+            free(session, &mut unlinked)?;
+        }
+    }
+    free(session, &mut unlinked)?;
+    Ok(given)
+}
+
+fn is_empty(table: Table, off: u64) -> Result<bool> {
+    if off == 0 {
+        return Ok(false);
+    }
+    let lengths: [u8; PER_BLOCK as usize] = table.region.read(Off::new(off))?;
+    Ok(lengths == [0; PER_BLOCK as usize])
+}
+
+/// Steps 1 to 3; the offset of the block if it could be had.
+fn unlink(op: &mut Op, table: Table, block: u64) -> Result<Option<u64>> {
+    let numbers: [u64; PER_BLOCK as usize] = std::array::from_fn(|n| block * PER_BLOCK + n as u64);
+    op.lock(&numbers)?;
+    let off = table.block(block)?;
+    if !is_empty(table, off)? {
+        return Ok(None);
+    }
+    let closed = reserved_by(op.slot());
+    for n in 0..PER_BLOCK {
+        if !table.region.install_byte(place_in(off, n).length, 0, closed)? {
+            for m in 0..n {
+                table.region.install_byte(place_in(off, m).length, closed, 0)?;
+            }
+            return Ok(None);
+        }
+    }
+    match table.block_word(block)? {
+        Some(word) if table.region.install_word(word, off, 0)? => Ok(Some(off)),
+        _ => Ok(None),
+    }
+}
+
+/// Steps 4 and 5.
+fn free(session: &Session, unlinked: &mut Vec<u64>) -> Result<()> {
+    if unlinked.is_empty() {
+        return Ok(());
+    }
+    session.drain()?;
+    let mut op = session.begin()?;
+    let mut tx = op.tx()?;
+    for off in unlinked.drain(..) {
+        tx.free(off, tag::INODE_BLOCK)?;
+    }
+    Ok(tx.commit()?)
+}
