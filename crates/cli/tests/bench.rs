@@ -1,0 +1,71 @@
+//! `conquest bench` as a user runs it: it measures, says what it could not, and leaves nothing behind.
+//! Needs no root: what does is then reported as skipped, which the second test asks for.
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn bench(arguments: &[&str]) -> Output {
+    let program = env!("CARGO_BIN_EXE_conquest");
+    Command::new(program).arg("bench").args(arguments).output().expect("the program starts")
+}
+
+/// Runs a benchmark and returns its JSON.
+fn report(name: &str, arguments: &[&str]) -> Value {
+    let file = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("bench-{name}-{}.json", std::process::id()));
+    let path = file.display().to_string();
+    let output = bench(&[arguments, &["--quick", "--json", &path]].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = std::fs::read_to_string(&file).expect("a report");
+    std::fs::remove_file(&file).expect("remove the report");
+    serde_json::from_str(&text).expect("JSON")
+}
+
+/// The median of a series of the first section.
+fn median(report: &Value, subject: &str, measure: &str) -> f64 {
+    let series = report["sections"][0]["series"].as_array().expect("series");
+    let found = series.iter().find(|s| s["subject"] == subject && s["measure"] == measure);
+    found.unwrap_or_else(|| panic!("{subject}, {measure}: {series:?}"))["median"].as_f64().expect("a number")
+}
+
+#[test]
+fn memory_and_fsck_and_open_are_measured() {
+    assert!(median(&report("memory", &["memory"]), "conquest", "entry") > 0.0);
+    assert!(median(&report("fsck", &["fsck"]), "conquest", "whole pool") > 0.0);
+    assert!(median(&report("open", &["open"]), "full", "open") > 0.0);
+}
+
+#[test]
+fn small_files_are_measured_and_what_was_left_out_is_said() {
+    let report = report("smallfile", &["smallfile", "--on", "tmpfs,inproc"]);
+    for subject in ["tmpfs", "conquest"] {
+        for measure in ["create+write", "stat", "open+read", "unlink"] {
+            assert!(median(&report, subject, measure) > 0.0);
+        }
+    }
+    let skipped = report["sections"][0]["skipped"].as_array().expect("skipped");
+    assert!(skipped.iter().any(|s| s["subject"] == "ext4"), "{skipped:?}");
+    let rows = report["findings"].as_array().expect("findings");
+    let of_xfs = rows.iter().find(|r| r["what"].as_str().is_some_and(|w| w.contains("XFS"))).expect("a row");
+    assert_eq!(of_xfs["verdict"], "skipped");
+    assert_eq!(of_xfs["value"], Value::Null);
+}
+
+#[test]
+fn two_processes_share_a_pool_under_load() {
+    let report = report("scale", &["scale"]);
+    let skipped = report["sections"][0]["skipped"].as_array().expect("skipped");
+    if !skipped.is_empty() {
+        eprintln!("skipped: {skipped:?}");
+        return;
+    }
+    assert!(median(&report, "two processes", "all four") > 0.0);
+}
+
+#[test]
+fn a_report_that_cannot_be_written_is_known_before_the_run() {
+    let output = bench(&["memory", "--quick", "--json", "/nonexistent/report.json"]);
+    assert!(!output.status.success());
+    assert!(String::from_utf8_lossy(&output.stderr).contains("/nonexistent/report.json"));
+}
