@@ -330,6 +330,21 @@ fn make_block(op: &mut Op, table: Table, rotor: &mut Rotor) -> Result<u64> {
     }
 }
 
+/// Makes the block of `ino`, if there is none.
+pub(crate) fn make_block_of(op: &mut Op, table: Table, ino: Ino) -> Result<()> {
+    let block = ino / PER_BLOCK;
+    let level2 = table.top.index(block / TABLE);
+    if table.region.load(level2)? == 0 {
+        install(op, level2, tag::INODE_TABLE, TABLE * 8)?;
+    }
+    if let Some(word) = table.block_word(block)? {
+        if table.region.load(word)? == 0 {
+            install(op, word, tag::INODE_BLOCK, size_of::<InodeBlock>() as u64)?;
+        }
+    }
+    Ok(())
+}
+
 /// Blocks beyond this cannot all exist in a region of this size; inode numbers index runtime tables.
 fn region_blocks(region: &Region) -> u64 {
     max_inodes(region.geo.size) / PER_BLOCK

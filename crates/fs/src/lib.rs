@@ -37,6 +37,11 @@ mod perm;
 pub mod pool;
 mod xattr;
 
+/// The examples of `docs/SEMANTICS.md`, run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/SEMANTICS.md")]
+struct Semantics;
+
 pub use attr::{Attr, Caller, Ino, Kind, SetAttr, SetTime, Time, ROOT};
 pub use error::{Error, Result};
 pub use node::{Atime, Fs, Policy};

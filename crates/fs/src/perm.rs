@@ -1,7 +1,6 @@
 //! The shared table of (uid, gid, mode) triples (mramfs, 3.3.1): an inode holds an index into it.
 //!
-//! Triples are appended, never changed, and kept while the pool is open; an offline `fsck --repair` frees
-//! the unused ones. So what a process has read of the table stays true.
+//! Triples are appended and never changed or freed, so what a process has read of the table stays true.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};

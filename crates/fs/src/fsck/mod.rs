@@ -366,6 +366,10 @@ impl<'a> Pass<'a> {
                 self.damaged.push((dir, Damage::Entries));
             }
         }
+        if self.inodes.get(ROOT as usize).is_none_or(|b| b.kind != Kind::Directory as u8) {
+            self.problem("there is no root directory".into());
+            self.damaged.push((ROOT, Damage::Inode));
+        }
         for ino in 1..self.inodes.len().max(self.names.len()) as u64 {
             let b = self.inodes.get(ino as usize).copied().unwrap_or_default();
             let names = self.names.get(ino as usize).copied().unwrap_or(0);

@@ -91,6 +91,9 @@ fn mend(fs: &Fs, op: &mut Op, ino: Ino, damage: Damage, names: u32, subdirs: u32
         fs.table().forget(ino)?;
         return Ok(format!("inodes {ino} to {}: could not be found, removed", ino + PER_BLOCK - 1));
     }
+    if damage == Damage::Inode && ino == ROOT {
+        return mend_root(fs, op);
+    }
     if damage == Damage::Inode {
         let Some(place) = fs.table().place(ino)? else { return Ok(format!("inode {ino}: gone")) };
         let readable = fs.region().read(place.length)? == INODE as u8;
@@ -139,6 +142,30 @@ fn mend(fs: &Fs, op: &mut Op, ino: Ino, damage: Damage, names: u32, subdirs: u32
             Ok(format!("inode {ino}: link count corrected"))
         }
     }
+}
+
+/// What is left of the root is taken for a directory again; if nothing is, it becomes an empty one, and what
+/// was in it turns up as unnamed.
+fn mend_root(fs: &Fs, op: &mut Op) -> Result<String> {
+    crate::inode::make_block_of(op, fs.table(), ROOT)?;
+    let Some(place) = fs.table().place(ROOT)? else { return Ok("the root directory: no place for it".into()) };
+    let length = fs.region().read(place.length)?;
+    let mut raw = fs.region().read(place.inode)?;
+    let told = match length == INODE as u8 {
+        true => "the root directory: taken for a directory again",
+        false => {
+            (raw.content, raw.size, raw.xattr, raw.nlink) = (0, 0, 0, 2);
+            let mode = (Kind::Directory as u32) << 12 | 0o755;
+            raw.perm = fs.perms().intern(op, RawPerm { uid: 0, gid: 0, mode })?;
+            "the root directory: lost, made anew"
+        }
+    };
+    (raw.kind, raw.extra) = (Kind::Directory as u32, ROOT);
+    let mut tx = op.tx()?;
+    tx.set(place.inode, &raw)?;
+    tx.set(place.length, &(INODE as u8))?;
+    tx.commit()?;
+    Ok(told.into())
 }
 
 fn save(op: &mut Op, node: &Node) -> Result<()> {

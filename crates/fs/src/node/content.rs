@@ -227,8 +227,8 @@ impl Fs {
         })
     }
 
-    /// Copies within the pool; returns the bytes copied, short at the end of the source. Holes stay holes
-    /// where the target has none of its own.
+    /// Copies within the pool, in pieces of 256 KiB; returns the bytes copied, short at the end of the source
+    /// or where memory ran out. Holes are copied as zeros.
     pub fn copy_range(&self, from: (Ino, u64), to: (Ino, u64), len: u64) -> Result<u64> {
         let overlap = from.0 == to.0 && from.1 < to.1.saturating_add(len) && to.1 < from.1.saturating_add(len);
         if overlap && len > 0 {

@@ -63,6 +63,21 @@ pub struct FormatOptions {
     pub root_owner: (u32, u32),
 }
 
+impl FormatOptions {
+    /// A pool of `size` bytes in the pool directory, whose root belongs to the caller; never over another.
+    pub fn sized(size: u64) -> Self {
+        let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        FormatOptions {
+            size,
+            nvram: None,
+            medium: MediumKind::Battery,
+            force: false,
+            root_mode: 0o755,
+            root_owner: owner,
+        }
+    }
+}
+
 /// How to open a pool.
 #[derive(Clone, Debug, Default)]
 pub struct OpenOptions {

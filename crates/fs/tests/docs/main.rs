@@ -8,10 +8,12 @@
 //! | `region` | what that reader finds in a region and an image, against the API |
 //! | `golden` | images of released versions |
 //! | `content` | what these hold |
+//! | `semantics` | SEMANTICS.md: limits (its examples are doc tests) |
 
 mod content;
 mod format;
 mod golden;
 mod reader;
 mod region;
+mod semantics;
 mod tables;
