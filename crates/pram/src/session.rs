@@ -181,11 +181,7 @@ impl Session {
 
     /// [`read`](Self::read) that gives up where that takes the lock: `f` may read other keys by it.
     #[inline(always)]
-    pub fn try_read<R, E: From<Error>>(
-        &self,
-        key: u64,
-        mut f: impl FnMut() -> Result<R, E>,
-    ) -> Option<Result<R, E>> {
+    pub fn try_read<R, E: From<Error>>(&self, key: u64, mut f: impl FnMut() -> Result<R, E>) -> Option<Result<R, E>> {
         let lock = self.rt.lock(Runtime::lock_number(key));
         for _ in 0..OPTIMISTIC_TRIES {
             let seen = lock.look();

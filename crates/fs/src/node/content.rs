@@ -41,7 +41,9 @@ impl Fs {
         let due = match policy.atime {
             Atime::Never => false,
             Atime::Always => true,
-            Atime::Relative => raw.atime <= raw.mtime || raw.atime <= raw.ctime || now().0.saturating_sub(raw.atime) >= DAY,
+            Atime::Relative => {
+                raw.atime <= raw.mtime || raw.atime <= raw.ctime || now().0.saturating_sub(raw.atime) >= DAY
+            }
         };
         if due && !policy.read_only {
             let time = now();

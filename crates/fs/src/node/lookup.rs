@@ -188,9 +188,9 @@ impl Fs {
         let blocks = match kind {
             Kind::Regular | Kind::Symlink => file::allocated(self.region(), &content_of(raw)).div_ceil(512),
             // Outside a section the bucket that `raw` knows may be gone: no reason to fail.
-            Kind::Directory => dir::allocated(self.region(), &Dir { root: raw.content, entries: raw.size })
-                .unwrap_or(0)
-                .div_ceil(512),
+            Kind::Directory => {
+                dir::allocated(self.region(), &Dir { root: raw.content, entries: raw.size }).unwrap_or(0).div_ceil(512)
+            }
             _ => 0,
         };
         Ok(Attr {

@@ -75,8 +75,7 @@ impl Fs {
             let src = peek(op, from)?.ok_or(Errno::NOENT)?;
             let dst = peek(op, to)?;
             let is_dir = |op: &mut Op, ino: Ino| op.read(ino, || self.raw(ino)).map_or(true, |raw| is_dir(&raw));
-            let moves_dir =
-                from.0.ino != to.0.ino && (is_dir(op, src) || dst.is_some_and(|d| is_dir(op, d)));
+            let moves_dir = from.0.ino != to.0.ino && (is_dir(op, src) || dst.is_some_and(|d| is_dir(op, d)));
             let mut keys: smallvec::SmallVec<[u64; 8]> = smallvec::smallvec![from.0.ino, to.0.ino, src];
             keys.extend(dst);
             if moves_dir {

@@ -13,9 +13,7 @@ impl Fs {
     /// The value of an extended attribute, ENODATA if there is none. POSIX ACLs are
     /// `system.posix_acl_access` and `system.posix_acl_default` in the kernel's xattr encoding.
     pub fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
-        self.session().read(ino, || {
-            self.xattr_of(&self.raw(ino)?, name)?.ok_or_else(|| Errno::NODATA.into())
-        })
+        self.session().read(ino, || self.xattr_of(&self.raw(ino)?, name)?.ok_or_else(|| Errno::NODATA.into()))
     }
 
     #[inline(always)]

@@ -1,0 +1,194 @@
+//! Flipped bytes anywhere in a region: opening, checking, repairing and working end, with errors at worst.
+
+use std::os::unix::fs::FileExt;
+use std::time::Duration;
+
+use fs::node::SetXattr;
+use fs::path::Open;
+use fs::{Caller, Kind, OpenOptions, Pool};
+use pram::heap::Meta;
+
+use crate::rig::*;
+
+const SIZE: u64 = 4 * MIB;
+
+/// A pool with something of everything.
+fn sample() -> tempfile::TempDir {
+    let (dir, pool) = pool(SIZE);
+    let v = root(&pool);
+    let caller = Caller::root();
+    for d in 0..4 {
+        v.mkdir(format!("d{d}").as_bytes(), 0o755).unwrap();
+        for f in 0..if d == 0 { 300 } else { 20 } {
+            put(&v, &format!("d{d}/file{f}"), &vec![f as u8; (f * 37) % 2500]).unwrap();
+        }
+        v.symlink(b"file1", format!("d{d}/link").as_bytes()).unwrap();
+        v.link(format!("d{d}/file2").as_bytes(), format!("hard{d}").as_bytes()).unwrap();
+        let ino = v.stat(format!("d{d}/file3").as_bytes()).unwrap().ino;
+        pool.setxattr(ino, b"user.some", &[4; 200], SetXattr::Any, &caller).unwrap();
+    }
+    let big = v.create(b"big", 0o644).unwrap();
+    for page in [0u64, 1, 5, 40, 700, 100_000] {
+        big.write_at(page * 4096, &[page as u8; 4096]).unwrap();
+    }
+    drop(big);
+    dir
+}
+
+/// Offsets worth damaging, and offsets that more depends on: what holds something, and is not content. The
+/// header is tested where it is made.
+fn places(dir: &tempfile::TempDir, bytes: &[u8]) -> [Vec<u64>; 2] {
+    let pool = open(dir);
+    let region = pool.session().region();
+    let is_content = |at: u64| match region.geo.segment_of(at).map(|s| region.meta(s).unwrap()) {
+        Some(Meta::Small { tag, .. } | Meta::RunHead { tag, .. }) => tag == fs::layout::tag::DATA,
+        Some(Meta::RunBody { .. }) => true,
+        _ => false,
+    };
+    let used: Vec<u64> = (8192..bytes.len() as u64).filter(|at| bytes[*at as usize] != 0).collect();
+    let vital = used.iter().copied().filter(|at| !is_content(*at)).collect();
+    [used, vital]
+}
+
+/// Reads whatever can be reached.
+fn read_all(pool: &Pool) {
+    let v = root(pool);
+    let Ok(all) = walk(&v, "", 8) else { return };
+    for (path, kind) in all.into_iter().take(2000) {
+        let Ok(attr) = v.lstat(path.as_bytes()) else { continue };
+        let _ = pool.listxattr(attr.ino);
+        let _ = pool.getxattr(attr.ino, b"user.some");
+        let _ = v.readlink(path.as_bytes());
+        if kind == Kind::Regular {
+            let Ok(file) = v.open(path.as_bytes(), Open { read: true, ..Open::default() }) else { continue };
+            let mut buf = [0; 5000];
+            for at in [0, attr.size / 2, attr.size.saturating_sub(3000)] {
+                let _ = file.read_at(at, &mut buf);
+            }
+            let _ = pool.seek(attr.ino, 0, fs::node::Seek::Hole);
+        }
+    }
+}
+
+/// Works; any of it may fail.
+fn work(pool: &Pool, rng: &mut Rng) {
+    let v = root(pool);
+    for _ in 0..60 {
+        let d = rng.below(4);
+        let file = format!("d{d}/file{}", rng.below(20));
+        let _ = match rng.below(7) {
+            0 => v.unlink(file.as_bytes()),
+            1 => put(&v, &file, &[1; 3000]),
+            2 => v.rename(
+                file.as_bytes(),
+                format!("d{}/moved{}", rng.below(4), rng.below(9)).as_bytes(),
+                fs::node::Rename::Replace,
+            ),
+            3 => v.mkdir(format!("d{d}/new{}", rng.below(9)).as_bytes(), 0o755).map(|_| ()),
+            4 => v
+                .open(file.as_bytes(), Open { append: true, ..Open::default() })
+                .and_then(|f| f.append(&[2; 900]))
+                .map(|_| ()),
+            5 => v.open(b"big", Open { write: true, ..Open::default() }).and_then(|f| f.truncate(rng.below(1 << 30))),
+            _ => v
+                .lstat(file.as_bytes())
+                .and_then(|a| pool.setxattr(a.ino, b"user.more", &[3; 50], SetXattr::Any, &Caller::root())),
+        };
+    }
+}
+
+/// Everything on a damaged region; the problems that remain after one repair.
+fn ordeal(dir: &tempfile::TempDir, rng: &mut Rng) -> fs::Result<Vec<String>> {
+    let pool = Pool::open(dir.path(), &OpenOptions::default())?;
+    match rng.below(3) {
+        // Some work on the damage first, some see a check, some a repair.
+        0 => {
+            read_all(&pool);
+            work(&pool, rng);
+        }
+        1 => {
+            let _ = pool.sweep();
+        }
+        _ => {
+            let _ = pool.fsck(false, &mut |_, _| {});
+        }
+    }
+    pool.fsck(true, &mut |_, _| {})?;
+    read_all(&pool);
+    let after = pool.fsck(false, &mut |_, _| {})?;
+    work(&pool, rng);
+    read_all(&pool);
+    Ok(after.problems)
+}
+
+fn flip(file: &std::fs::File, places: &[Vec<u64>; 2], rng: &mut Rng) {
+    let places = &places[usize::from(rng.below(8) > 0)];
+    let near = places[rng.below(places.len() as u64) as usize];
+    for _ in 0..1 + rng.below(8) {
+        let at = match rng.below(3) {
+            0 => (near + rng.below(64)).min(SIZE - 1),
+            _ => places[rng.below(places.len() as u64) as usize],
+        };
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, at).unwrap();
+        let byte = match rng.below(3) {
+            0 => [byte[0] ^ 1 << rng.below(8)],
+            1 => [rng.next() as u8],
+            _ => [if rng.below(2) == 0 { 0 } else { 0xff }],
+        };
+        file.write_all_at(&byte, at).unwrap();
+    }
+}
+
+#[test]
+fn flipped_bytes_are_survived() {
+    let dir = sample();
+    let path = dir.path().join("nvram");
+    let whole = std::fs::read(&path).unwrap();
+    let places = places(&dir, &whole);
+    let rounds = std::env::var("CONQUEST_DAMAGE_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(1000);
+    let first = std::env::var("CONQUEST_DAMAGE_SEED").ok().and_then(|n| n.parse().ok()).unwrap_or(0);
+    let (mut opened, mut whole_again) = (0, 0);
+    for seed in first..first + rounds {
+        let _dog = Watchdog::start(&format!("damage of seed {seed}"), Duration::from_secs(20));
+        std::fs::write(&path, &whole).unwrap();
+        let file = std::fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
+        let mut rng = Rng(seed);
+        flip(&file, &places, &mut rng);
+        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| ordeal(&dir, &mut rng)));
+        match done {
+            Ok(Ok(remaining)) => {
+                opened += 1;
+                whole_again += u64::from(remaining.is_empty());
+                remaining.iter().take(3).for_each(|p| eprintln!("seed {seed}: after the repair: {p}"));
+            }
+            Ok(Err(e)) => eprintln!("seed {seed}: {e}"),
+            Err(_) => panic!("seed {seed} panicked"),
+        }
+    }
+    eprintln!("{rounds} rounds: {opened} opened, {whole_again} whole after one repair");
+    assert!(opened * 10 > rounds * 9, "{opened} of {rounds} could be opened");
+    assert!(whole_again * 10 > opened * 9, "{whole_again} of {opened} were whole after one repair");
+}
+
+/// A sweep of a damaged pool took what a damaged inode refers to for leaks, and freed it before a repair
+/// could save it.
+#[test]
+fn a_sweep_frees_nothing_in_a_damaged_pool() {
+    let dir = format(4 * MIB);
+    let pool = open(&dir);
+    put(&root(&pool), "victim", &[0x5a; 3000]).unwrap();
+    let ino = root(&pool).stat(b"victim").unwrap().ino;
+    drop(pool);
+    let path = dir.path().join("nvram");
+    let whole = std::fs::read(&path).unwrap();
+    let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+    // The only inode of 3000 bytes: another form of content, which does not exist.
+    let size_at = whole.windows(8).position(|w| w == 3000u64.to_le_bytes()).unwrap() as u64;
+    file.write_all_at(&[0x77], size_at - 2).unwrap();
+    let pool = open(&dir);
+    let before = pool.session().region().allocated_bytes().unwrap();
+    assert!(pool.sweep().is_err(), "inode {ino} is damaged");
+    assert_eq!(pool.session().region().allocated_bytes().unwrap(), before);
+    assert!(pool.session().runtime().leaks_pending(), "a sweep is still due");
+}

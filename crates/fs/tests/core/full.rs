@@ -1,0 +1,155 @@
+//! No space at any point: nothing is half done, deletion works, memory comes back.
+
+use std::time::Duration;
+
+use fs::node::{Fallocate, Rename, SetXattr, WriteFlags};
+use fs::path::{Open, View};
+use fs::{Caller, Pool, SetAttr};
+use rustix::io::Errno;
+
+use crate::rig::*;
+
+/// One random operation among a few names; fails only as the state of the names, or a full pool, allows.
+fn step(pool: &Pool, v: &View, rng: &mut Rng) -> fs::Result<()> {
+    let caller = Caller::root();
+    let dir = format!("d{}", rng.below(4));
+    let path = format!("{dir}/{}{}", "n".repeat(rng.below(60) as usize * 4), rng.below(30));
+    let other = format!("d{}/o{}", rng.below(4), rng.below(30));
+    let name = path.as_bytes();
+    let len = 1u64 << rng.below(17);
+    match rng.below(14) {
+        0 => v.mkdir(dir.as_bytes(), 0o755).map(|_| ()),
+        1 | 2 => put(v, &path, &vec![len as u8; len as usize]),
+        3 => v.open(name, Open { append: true, ..Open::default() })?.append(&vec![1; len as usize]).map(|_| ()),
+        4 => v.symlink(&vec![b't'; 1 + len as usize % 4000], name).map(|_| ()),
+        5 => v.link(name, other.as_bytes()).map(|_| ()),
+        6 => v.rename(name, other.as_bytes(), if len % 3 == 0 { Rename::Exchange } else { Rename::Replace }),
+        7 => v.mkdir(name, 0o755).map(|_| ()),
+        8 => {
+            let ino = v.lstat(name)?.ino;
+            pool.setxattr(
+                ino,
+                format!("user.{}", len % 7).as_bytes(),
+                &vec![2; len as usize % 5000],
+                SetXattr::Any,
+                &caller,
+            )
+        }
+        9 => v.setattr(name, &SetAttr { size: Some(rng.below(200_000)), ..Default::default() }).map(|_| ()),
+        10 => v.setattr(name, &SetAttr { mode: Some(rng.below(512) as u32), ..Default::default() }).map(|_| ()),
+        11 => {
+            let how = match rng.below(5) {
+                0 => Fallocate::PunchHole,
+                1 => Fallocate::ZeroRange { keep_size: false },
+                2 => Fallocate::CollapseRange,
+                3 => Fallocate::InsertRange,
+                _ => Fallocate::Allocate { keep_size: true },
+            };
+            pool.fallocate(v.lstat(name)?.ino, how, rng.below(20) * 4096, (1 + rng.below(20)) * 4096)
+        }
+        12 => {
+            let ino = pool.tmpfile(v.stat(dir.as_bytes())?.ino, 0o600, &caller)?.ino;
+            let wrote = pool.write(ino, 0, &vec![3; len as usize], WriteFlags::default());
+            let linked = wrote.and_then(|_| pool.link(ino, v.stat(dir.as_bytes())?.ino, &name[3..], &caller));
+            pool.release(ino, 1);
+            linked.map(|_| ())
+        }
+        _ => v.unlink(name),
+    }
+}
+
+/// A pool whose first block of inodes was in use looked for ever for a free one there: number 0, which is
+/// never used, counted as free.
+#[test]
+fn files_without_content_fill_a_pool() {
+    let _dog = Watchdog::start("filling a pool with empty files", Duration::from_secs(60));
+    let (_dir, pool) = pool(2 * MIB);
+    let v = root(&pool);
+    let used = pool.session().region().allocated_bytes().unwrap();
+    for round in 0..2 {
+        let mut made = 0;
+        let end = loop {
+            match v.create(format!("{made}").as_bytes(), 0o644) {
+                Ok(_) => made += 1,
+                Err(e) => break e,
+            }
+        };
+        assert_eq!(end.errno(), Errno::NOSPC, "round {round}: {end}");
+        assert!(made > 3000, "{made} files");
+        assert_clean(&pool);
+        assert_eq!(v.read_dir(b"").unwrap().len(), made);
+        delete_all(&v, "");
+    }
+    pool.sweep().unwrap();
+    assert_tidy(&pool);
+    let kept = pool.session().region().allocated_bytes().unwrap() - used;
+    assert!(kept < 64 << 10, "{kept} bytes did not come back");
+}
+
+#[test]
+fn random_operations_in_a_full_pool_are_done_or_not() {
+    let _dog = Watchdog::start("working in a full pool", Duration::from_secs(120));
+    let mut full = 0;
+    for seed in 0..12 {
+        let (_dir, pool) = pool(if seed % 3 == 0 { MIB } else { 2 * MIB });
+        let v = root(&pool);
+        let used = pool.session().region().allocated_bytes().unwrap();
+        let mut rng = Rng(seed);
+        for n in 0..2500 {
+            match step(&pool, &v, &mut rng) {
+                Err(e) if e.errno() == Errno::NOSPC => {
+                    full += 1;
+                    if full % 16 == 0 {
+                        assert_tidy(&pool);
+                    }
+                }
+                Err(e) if e.errno() == Errno::UCLEAN || e.errno() == Errno::STALE => {
+                    panic!("seed {seed} step {n}: {e}")
+                }
+                _ => {}
+            }
+        }
+        assert_tidy(&pool);
+        delete_all(&v, "");
+        pool.sweep().unwrap();
+        assert_tidy(&pool);
+        let kept = pool.session().region().allocated_bytes().unwrap() - used;
+        assert!(kept < 48 << 10, "seed {seed}: {kept} bytes did not come back");
+    }
+    assert!(full > 500, "the pools were full {full} times only");
+}
+
+/// Filled to the last byte, whatever is there can be deleted, cut and renamed over.
+#[test]
+fn deleting_works_in_a_pool_filled_to_the_last_byte() {
+    let (_dir, pool) = pool(4 * MIB);
+    let v = root(&pool);
+    let caller = Caller::root();
+    for d in 0..8 {
+        v.mkdir(format!("d{d}").as_bytes(), 0o755).unwrap();
+        for f in 0..100 {
+            let path = format!("d{d}/a-name-of-some-length-{f}");
+            put(&v, &path, &vec![9; 10 + f * f % 3000]).unwrap();
+            let ino = v.stat(path.as_bytes()).unwrap().ino;
+            pool.setxattr(ino, b"user.x", &[1; 100], SetXattr::Any, &caller).unwrap();
+        }
+    }
+    put(&v, "big", &vec![1; 300_000]).unwrap();
+    let (mut size, mut n) = (1 << 16, 0);
+    while size > 0 {
+        match put(&v, &format!("fill{n}"), &vec![5; size]) {
+            Ok(()) => n += 1,
+            Err(_) => size /= 2,
+        }
+    }
+    assert_errno(put(&v, "d0/more", &[1; 1 << 16]), Errno::NOSPC);
+    v.rename(b"d1/a-name-of-some-length-1", b"d1/a-name-of-some-length-2", Rename::Replace).unwrap();
+    let ino = v.stat(b"d2/a-name-of-some-length-3").unwrap().ino;
+    pool.removexattr(ino, b"user.x", &caller).unwrap();
+    v.setattr(b"d3/a-name-of-some-length-50", &SetAttr { size: Some(1), ..Default::default() }).unwrap();
+    v.setattr(b"big", &SetAttr { size: Some(5000), ..Default::default() }).unwrap();
+    assert_clean(&pool);
+    delete_all(&v, "");
+    pool.sweep().unwrap();
+    assert_tidy(&pool);
+}

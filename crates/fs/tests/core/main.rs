@@ -1,0 +1,19 @@
+//! The core against what may happen to it: other threads and processes, deaths, full pools, damage, callers
+//! without rights. Each test that a found bug left tells its story.
+//!
+//! | module | what happens |
+//! | --- | --- |
+//! | `namespace` | renames, links and removals beside one another |
+//! | `references` | inodes without name, numbers used again, memory that comes back |
+//! | `concurrency` | threads and processes in the same places; sweeps beside them; kill -9 |
+//! | `full` | no space at any point |
+//! | `damage` | flipped bytes anywhere |
+//! | `permissions` | callers that are not the superuser |
+
+mod concurrency;
+mod damage;
+mod full;
+mod namespace;
+mod permissions;
+mod references;
+mod rig;

@@ -1,0 +1,143 @@
+//! Names under several hands.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use fs::node::Rename;
+use fs::{Caller, Kind, ROOT};
+use rustix::io::Errno;
+
+use crate::rig::*;
+
+#[test]
+fn a_name_being_replaced_is_never_absent() {
+    let (_dir, pool) = pool(32 * MIB);
+    let v = root(&pool);
+    put(&v, "name", b"content 0").unwrap();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|s| {
+        let reader = s.spawn(|| {
+            let mut looks = 0;
+            while !stop.load(Ordering::Relaxed) {
+                let content = get(&v, "name").expect("the name is always there");
+                assert!(content.starts_with(b"content "), "{content:?}");
+                looks += 1;
+            }
+            looks
+        });
+        for i in 0..20_000 {
+            put(&v, "new", format!("content {i}").as_bytes()).unwrap();
+            v.rename(b"new", b"name", Rename::Replace).unwrap();
+        }
+        stop.store(true, Ordering::Relaxed);
+        assert!(reader.join().unwrap() > 0);
+    });
+    assert_tidy(&pool);
+}
+
+#[test]
+fn a_removed_directory_takes_and_leads_nowhere() {
+    let (_dir, pool) = pool(8 * MIB);
+    let v = root(&pool);
+    let caller = Caller::root();
+    v.mkdir(b"up", 0o755).unwrap();
+    let gone = v.mkdir(b"up/gone", 0o755).unwrap().ino;
+    put(&v, "file", b"").unwrap();
+    let file = v.stat(b"file").unwrap().ino;
+    pool.retain(gone, 1);
+    v.rmdir(b"up/gone").unwrap();
+    v.rmdir(b"up").unwrap();
+    assert_errno(pool.create(gone, b"x", Kind::Regular, 0o644, 0, &caller), Errno::NOENT);
+    assert_errno(pool.tmpfile(gone, 0o644, &caller), Errno::NOENT);
+    assert_errno(pool.symlink(gone, b"x", b"y", &caller), Errno::NOENT);
+    assert_errno(pool.link(file, gone, b"x", &caller), Errno::NOENT);
+    assert_errno(pool.rename((ROOT, b"file"), (gone, b"x"), Rename::Replace, &caller), Errno::NOENT);
+    assert_errno(pool.rename((gone, b"x"), (ROOT, b"x"), Rename::Replace, &caller), Errno::NOENT);
+    // Its parent is gone too, and the number may be anybody's.
+    assert_errno(pool.lookup(gone, b"..", &caller), Errno::NOENT);
+    pool.release(gone, 1);
+    assert_tidy(&pool);
+}
+
+#[test]
+fn directories_moved_into_each_other_tie_no_cycle() {
+    let (_dir, pool) = pool(32 * MIB);
+    let v = root(&pool);
+    let _dog = Watchdog::start("moving directories into each other", Duration::from_secs(60));
+    for d in ["a", "b", "a/x", "b/y", "c"] {
+        v.mkdir(d.as_bytes(), 0o755).unwrap();
+    }
+    let moves: [(&[u8], &[u8]); 6] =
+        [(b"a", b"b/y/a"), (b"b/y/a", b"a"), (b"b", b"a/x/b"), (b"a/x/b", b"b"), (b"c", b"a/x/c"), (b"a/x/c", b"c")];
+    std::thread::scope(|s| {
+        for t in 0..3u64 {
+            s.spawn(move || {
+                let mut rng = Rng(t);
+                for _ in 0..5_000 {
+                    let (from, to) = moves[rng.below(6) as usize];
+                    let how = if rng.below(4) == 0 { Rename::Exchange } else { Rename::NoReplace };
+                    let _ = v.rename(from, to, how);
+                }
+            });
+        }
+    });
+    assert_tidy(&pool);
+    let reached = walk(&v, "", 10).unwrap().len();
+    assert_eq!(reached, 5, "all directories hang below the root");
+}
+
+#[test]
+fn links_are_counted_through_all_ways_to_rename() {
+    let (_dir, pool) = pool(8 * MIB);
+    let v = root(&pool);
+    let nlink = |path: &str| v.lstat(path.as_bytes()).unwrap().nlink;
+    for d in ["a", "b", "a/d", "b/e"] {
+        v.mkdir(d.as_bytes(), 0o755).unwrap();
+    }
+    put(&v, "b/f", b"f").unwrap();
+    v.rename(b"a/d", b"b/f", Rename::Exchange).unwrap();
+    assert_eq!((nlink("a"), nlink("b")), (2, 4), "a directory and a file change places");
+    v.rename(b"b/f", b"b/e", Rename::Replace).unwrap();
+    assert_eq!(nlink("b"), 3, "a directory replaces another beside it");
+    v.rename(b"b/e", b"a/e", Rename::NoReplace).unwrap();
+    assert_eq!((nlink("a"), nlink("b")), (3, 2));
+    v.mkdir(b"b/e", 0o755).unwrap();
+    v.rename(b"a/e", b"b/e", Rename::Replace).unwrap();
+    assert_eq!((nlink("a"), nlink("b")), (2, 3));
+    assert_eq!(v.stat(b"b/e/..").unwrap().ino, v.stat(b"b").unwrap().ino, "`..` follows");
+    assert_errno(v.rename(b"b", b"b/e/b", Rename::Replace), Errno::INVAL);
+    assert_errno(v.rename(b"b/e", b"b", Rename::Replace), Errno::NOTEMPTY);
+    assert_errno(v.rename(b"b/e", b"b", Rename::Exchange), Errno::INVAL);
+    v.link(b"a/d", b"one").unwrap();
+    v.rename(b"one", b"a/d", Rename::Replace).unwrap();
+    assert_eq!(nlink("one"), 2, "two names of one file: nothing happens");
+    assert_errno(v.rename(b"one", b"a/d", Rename::NoReplace), Errno::EXIST);
+    assert_tidy(&pool);
+}
+
+/// The directory's number was used again while a path was being walked, and what followed was looked up,
+/// and created, in the new directory.
+#[test]
+fn a_walk_does_not_go_on_in_a_directory_that_got_the_number() {
+    let (_dir, pool) = pool(32 * MIB);
+    let v = root(&pool);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                let _ = v.create(b"d/f", 0o644);
+            }
+        });
+        for _ in 0..30_000 {
+            v.mkdir(b"d", 0o755).unwrap();
+            while v.rmdir(b"d").is_err() {
+                let _ = v.unlink(b"d/f");
+            }
+            v.mkdir(b"e", 0o755).unwrap();
+            assert_eq!(v.read_dir(b"e").unwrap(), []);
+            v.rmdir(b"e").expect("nobody creates anything in e");
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    assert_tidy(&pool);
+}

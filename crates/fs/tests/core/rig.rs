@@ -1,0 +1,151 @@
+//! Pools to test with, and what is checked of all of them.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use fs::path::{Open, View};
+use fs::{Caller, FormatOptions, Kind, MediumKind, OpenOptions, Pool, Result};
+
+pub const MIB: u64 = 1 << 20;
+
+pub fn format(size: u64) -> tempfile::TempDir {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let options = FormatOptions {
+        size,
+        nvram: None,
+        medium: MediumKind::Battery,
+        force: false,
+        root_mode: 0o777,
+        root_owner: (0, 0),
+    };
+    Pool::format(dir.path(), &options).unwrap();
+    dir
+}
+
+pub fn open(dir: &tempfile::TempDir) -> Pool {
+    Pool::open(dir.path(), &OpenOptions::default()).unwrap()
+}
+
+pub fn pool(size: u64) -> (tempfile::TempDir, Pool) {
+    let dir = format(size);
+    let pool = open(&dir);
+    (dir, pool)
+}
+
+pub fn root(pool: &Pool) -> View<'_> {
+    View::new(pool, Caller::root())
+}
+
+/// Panics unless the pool is without fault.
+pub fn assert_clean(pool: &Pool) -> fs::fsck::Report {
+    let report = pool.fsck(false, &mut |_, _| {}).unwrap();
+    assert_eq!(report.problems, Vec::<String>::new());
+    report
+}
+
+/// Clean, and nothing leaked.
+pub fn assert_tidy(pool: &Pool) {
+    let report = assert_clean(pool);
+    assert_eq!((report.leaked_objects, report.orphans), (0, 0), "leaks and orphans");
+}
+
+#[track_caller]
+pub fn assert_errno<T>(got: Result<T>, want: rustix::io::Errno) {
+    match got {
+        Ok(_) => panic!("succeeded, should fail with {want}"),
+        Err(e) => assert_eq!(e.errno(), want, "{e}"),
+    }
+}
+
+pub fn put(view: &View, path: &str, content: &[u8]) -> Result<()> {
+    view.create(path.as_bytes(), 0o644)?.write_at(0, content)
+}
+
+pub fn get(view: &View, path: &str) -> Result<Vec<u8>> {
+    let file = view.open(path.as_bytes(), Open { read: true, ..Open::default() })?;
+    let mut buf = vec![0; file.attr()?.size as usize];
+    let n = file.read_at(0, &mut buf)?;
+    buf.truncate(n);
+    Ok(buf)
+}
+
+/// Every path below `dir` and its kind; reads files to their end.
+pub fn walk(view: &View, dir: &str, depth: u32) -> Result<Vec<(String, Kind)>> {
+    let mut all = Vec::new();
+    for (name, kind) in view.read_dir(dir.as_bytes())? {
+        let path = format!("{dir}/{}", String::from_utf8_lossy(&name));
+        if kind == Kind::Directory && depth > 0 {
+            all.extend(walk(view, &path, depth - 1)?);
+        }
+        all.push((path, kind));
+    }
+    Ok(all)
+}
+
+/// Deletes everything below `dir`.
+pub fn delete_all(view: &View, dir: &str) {
+    for (name, kind) in view.read_dir(dir.as_bytes()).unwrap() {
+        let path = [dir.as_bytes(), b"/", &name].concat();
+        if kind == Kind::Directory {
+            delete_all(view, std::str::from_utf8(&path).unwrap());
+            view.rmdir(&path).unwrap();
+        } else {
+            view.unlink(&path).unwrap();
+        }
+    }
+}
+
+/// Numbers by seed.
+pub struct Rng(pub u64);
+
+impl Rng {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+}
+
+/// Ends the whole test program if what it watches over takes too long: a hang in a thread cannot be ended
+/// otherwise.
+pub struct Watchdog(Arc<AtomicBool>);
+
+impl Watchdog {
+    pub fn start(what: &str, limit: Duration) -> Watchdog {
+        let done = Arc::new(AtomicBool::new(false));
+        let (seen, what, start) = (done.clone(), what.to_string(), Instant::now());
+        std::thread::spawn(move || {
+            while !seen.load(Ordering::Relaxed) {
+                if start.elapsed() > limit {
+                    eprintln!("{what} hangs");
+                    std::process::abort();
+                }
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        });
+        Watchdog(done)
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Waits until `f` holds.
+#[track_caller]
+pub fn eventually(what: &str, mut f: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !f() {
+        assert!(start.elapsed() < Duration::from_secs(20), "{what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
