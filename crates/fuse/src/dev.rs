@@ -31,7 +31,7 @@ pub fn serve(device: &Device, server: &Server) {
 }
 
 fn serve_paced(device: &Device, server: &Server, pause: Duration) {
-    let mut reader = Reader { head: InHeader::default(), body: vec![0; init::abi_buffer()] };
+    let mut reader = Reader { head: InHeader::default(), body: vec![0; init::buffer_len()] };
     loop {
         let len = match reader.read(device) {
             Ok(len) => len,

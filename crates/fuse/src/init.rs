@@ -45,7 +45,7 @@ const NEEDED: u64 = init::NO_OPEN_SUPPORT | init::NO_OPENDIR_SUPPORT | init::INI
 
 /// Reads INIT from a fresh connection and answers it. Returns the kernel's minor version.
 pub fn negotiate(dev: &sys::Device, transport: Transport) -> Result<u32> {
-    let mut buf = vec![0; abi_buffer()];
+    let mut buf = vec![0; buffer_len()];
     let len = loop {
         match rustix::io::read(dev, &mut buf[..]) {
             Err(Errno::INTR | Errno::AGAIN) => continue,
@@ -75,7 +75,7 @@ pub fn negotiate(dev: &sys::Device, transport: Transport) -> Result<u32> {
 }
 
 /// A read of /dev/fuse must have room for the largest request.
-pub fn abi_buffer() -> usize {
+pub fn buffer_len() -> usize {
     MAX_PAYLOAD + 4096
 }
 

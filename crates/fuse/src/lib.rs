@@ -3,7 +3,8 @@
 //! | module | responsibility |
 //! | --- | --- |
 //! | [`options`] | what `-o` says, and which transport that means |
-//! | [`mount`](mod@mount) | attaching to a directory and letting go of it, as root or by `fusermount3` |
+//! | [`mount`](mod@mount) | attaching to a directory and letting go of it |
+//! | `helper` | the same by `fusermount3`, for those who may not mount |
 //! | `mounts` | the kernel's mount table |
 //! | `session` | the threads of a mount, signals, the end |
 //! | `init` | the negotiation of capabilities |
@@ -32,6 +33,7 @@ mod data;
 mod dev;
 mod dirs;
 mod error;
+mod helper;
 mod init;
 pub mod mount;
 mod mounts;
@@ -43,6 +45,8 @@ mod server;
 mod session;
 #[allow(unsafe_code)]
 mod sys;
+#[cfg(test)]
+mod tests;
 mod uring;
 
 pub use error::{Error, Result};

@@ -1,26 +1,21 @@
-//! Attaching to a directory and letting go of it, as root or by `fusermount3`.
+//! Attaching to a directory and letting go of it.
 
 use std::ffi::CString;
-use std::io::{ErrorKind, IoSliceMut};
-use std::mem::MaybeUninit;
-use std::os::unix::ffi::OsStrExt;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
 use std::sync::Arc;
 
 use fs::Pool;
-use rustix::fd::{AsRawFd, OwnedFd};
+use rustix::fd::AsRawFd;
 use rustix::io::Errno;
 use rustix::mount::{unmount, UnmountFlags};
-use rustix::net::{recvmsg, socketpair, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
-use rustix::net::{SocketFlags, SocketType};
 
 use crate::error::{Context, Error, Result};
 use crate::init::MAX_PAYLOAD;
-use crate::mounts;
 use crate::options::{choose_transport, no_device, MountOptions, Transport, TransportChoice};
 use crate::session::Mount;
 use crate::sys::Device;
+use crate::{helper, mounts};
 
 /// What `mount(8)` and /proc/self/mountinfo call us.
 pub const FSTYPE: &str = "fuse.conquest";
@@ -47,7 +42,7 @@ pub fn mount(pool: Arc<Pool>, source: &Path, dir: &Path, options: &MountOptions)
 fn attach(pool: Arc<Pool>, source: &Path, dir: &Path, options: &MountOptions, transport: Transport) -> Result<Mount> {
     let device = match rustix::process::geteuid().is_root() {
         true => mount_as_root(source, dir, options)?,
-        false => mount_by_helper(source, dir, options)?,
+        false => helper::mount(source, dir, options)?,
     };
     Mount::start(pool, device, dir, transport).inspect_err(|_| {
         if let Err(e) = detach(dir) {
@@ -131,68 +126,6 @@ fn mount_as_root(source: &Path, dir: &Path, options: &MountOptions) -> Result<De
     Ok(device)
 }
 
-/// `fusermount3` mounts for those who may not, and sends the device back over a socket.
-fn mount_by_helper(source: &Path, dir: &Path, options: &MountOptions) -> Result<Device> {
-    let (ours, theirs) =
-        socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::empty(), None).context("make a socket")?;
-    rustix::io::fcntl_setfd(&ours, rustix::io::FdFlags::CLOEXEC).context("make a socket")?;
-    let mut command = Command::new("fusermount3");
-    command.arg("-o").arg(helper_words(source, options)).arg("--").arg(dir);
-    command.env("_FUSE_COMMFD", theirs.as_raw_fd().to_string());
-    run_helper(&mut command, "mount", dir)?;
-    drop(theirs);
-    receive_fd(&ours).map(Device::from).context("receive the device from fusermount3")
-}
-
-fn helper_words(source: &Path, options: &MountOptions) -> std::ffi::OsString {
-    let mut words = std::ffi::OsString::from("fsname=");
-    // A comma or backslash in the name would end it.
-    let name = source.as_os_str().as_bytes().iter().flat_map(|&b| match b {
-        b',' | b'\\' => vec![b'\\', b],
-        _ => vec![b],
-    });
-    words.push(std::ffi::OsStr::from_bytes(&name.collect::<Vec<u8>>()));
-    words.push(format!(",subtype=conquest,default_permissions,max_read={MAX_PAYLOAD}"));
-    if options.allow_other {
-        words.push(",allow_other");
-    }
-    for word in options.flag_words() {
-        words.push(",");
-        words.push(word);
-    }
-    words
-}
-
-fn receive_fd(socket: &OwnedFd) -> std::io::Result<OwnedFd> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let mut byte = [0];
-    recvmsg(socket, &mut [IoSliceMut::new(&mut byte)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
-    let fd = control.drain().find_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
-        _ => None,
-    });
-    fd.ok_or_else(|| std::io::Error::other("it sent none"))
-}
-
-fn run_helper(command: &mut Command, what: &str, dir: &Path) -> Result<()> {
-    let output = command.output().map_err(|e| match e.kind() {
-        ErrorKind::NotFound => {
-            Error::Unavailable(format!("to {what} without being root takes `fusermount3`: apt install fuse3"))
-        }
-        _ => Error::System { what: "run fusermount3".into(), source: e },
-    })?;
-    check_helper(output, what, dir)
-}
-
-fn check_helper(output: Output, what: &str, dir: &Path) -> Result<()> {
-    if output.status.success() {
-        return Ok(());
-    }
-    let said = String::from_utf8_lossy(&output.stderr);
-    Err(Error::Target(format!("cannot {what} {}: {}", dir.display(), said.trim())))
-}
-
 /// Changes `ro`, `rw`, `noatime` and the like of a mount that is there.
 pub fn remount(dir: &Path, options: &MountOptions) -> Result<()> {
     let real = real_path(dir);
@@ -257,9 +190,7 @@ fn write_back(dir: &Path) {
 
 fn release(dir: &Path, flags: UnmountFlags) -> Result<()> {
     if !rustix::process::geteuid().is_root() {
-        let mut command = Command::new("fusermount3");
-        command.args(["-q", "-u"]).args(flags.contains(UnmountFlags::DETACH).then_some("-z")).arg("--").arg(dir);
-        return run_helper(&mut command, "unmount", dir);
+        return helper::unmount(dir, flags.contains(UnmountFlags::DETACH));
     }
     unmount(dir, flags | UnmountFlags::NOFOLLOW).map_err(|e| match e {
         Errno::BUSY => {

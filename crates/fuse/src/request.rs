@@ -127,7 +127,7 @@ mod tests {
         assert_eq!(req.name(), Ok(&b"one"[..]));
         assert_eq!(req.names(), Ok((&b"one"[..], &b"two"[..])));
         assert_eq!(req.name_and_value(4), Ok((&b"one"[..], &b"two\0"[..])));
-        assert_eq!(request(&mut *b"open".to_vec(), 4, 0).name(), Err(Errno::INVAL));
+        assert_eq!(request(&mut b"open".to_vec(), 4, 0).name(), Err(Errno::INVAL));
     }
 
     #[test]

@@ -1,0 +1,204 @@
+//! The dispatch over a real pool, without a kernel: what it answers, and that no request can break it.
+
+use std::fs::File;
+use std::sync::Arc;
+
+use fs::pool::{FormatOptions, MediumKind};
+use fs::{OpenOptions, Pool};
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::abi::*;
+use crate::notify::Notifier;
+use crate::request::{Answer, Request};
+use crate::server::Server;
+use crate::sys::Device;
+
+struct Lab {
+    server: Server,
+    data: Vec<u8>,
+    _dir: tempfile::TempDir,
+}
+
+impl Lab {
+    fn new() -> Lab {
+        let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+        let how = FormatOptions {
+            size: 16 << 20,
+            nvram: None,
+            medium: MediumKind::Battery,
+            force: false,
+            root_mode: 0o755,
+            root_owner: (0, 0),
+        };
+        let at = dir.path().join("pool");
+        Pool::format(&at, &how).unwrap();
+        let pool = Arc::new(Pool::open(&at, &OpenOptions::default()).unwrap());
+        // Notifications go nowhere.
+        let null = File::options().read(true).write(true).open("/dev/null").unwrap();
+        let notifier = Notifier::new(Arc::new(Device::from(OwnedFd::from(null))), VERSION.1);
+        Lab { server: Server::new(pool, notifier), data: vec![0; 1 << 20], _dir: dir }
+    }
+
+    fn send(&mut self, opcode: u32, nodeid: u64, args: &[u8], payload: &[u8], extlen: u16) -> Option<Answer> {
+        self.data[..payload.len()].copy_from_slice(payload);
+        let head = InHeader { opcode, nodeid, unique: 1, total_extlen: extlen, ..Default::default() };
+        self.server.handle(&mut Request { head, args, data: &mut self.data, len: payload.len() })
+    }
+
+    fn ask(&mut self, opcode: Opcode, nodeid: u64, args: &[u8], payload: &[u8]) -> Answer {
+        self.send(opcode as u32, nodeid, args, payload, 0).expect("an answer")
+    }
+
+    fn reply<T: FromBytes>(&self) -> T {
+        T::read_from_prefix(&self.data).map_err(|_| "size").unwrap().0
+    }
+
+    fn make(&mut self, name: &[u8]) -> u64 {
+        let args = MknodIn { mode: 0o100644, ..Default::default() };
+        assert_eq!(self.ask(Opcode::Mknod, ROOT_ID, args.as_bytes(), name), Ok(128));
+        self.reply::<EntryOut>().nodeid
+    }
+
+    fn write(&mut self, node: u64, args: WriteIn, content: &[u8]) -> Answer {
+        self.ask(Opcode::Write, node, WriteIn { size: content.len() as u32, ..args }.as_bytes(), content)
+    }
+
+    fn read(&mut self, node: u64) -> Vec<u8> {
+        let args = ReadIn { size: 4096, ..Default::default() };
+        let len = self.ask(Opcode::Read, node, args.as_bytes(), &[]).unwrap();
+        self.data[..len].to_vec()
+    }
+}
+
+#[test]
+fn what_the_kernel_remembers_is_answered_so() {
+    let mut lab = Lab::new();
+    for opcode in [Opcode::Open, Opcode::Opendir, Opcode::Create, Opcode::Flush, Opcode::Access, Opcode::Fsync] {
+        assert_eq!(lab.ask(opcode, ROOT_ID, &[0; 64], b"f\0"), Err(Errno::NOSYS), "{opcode:?}");
+    }
+    assert_eq!(lab.send(4095, ROOT_ID, &[], &[], 0), Some(Err(Errno::NOSYS)), "an unknown opcode");
+    assert_eq!(lab.send(Opcode::Forget as u32, 77, ForgetIn { nlookup: 1 }.as_bytes(), &[], 0), None);
+}
+
+#[test]
+fn absent_names_are_remembered_and_made_ones_found() {
+    let mut lab = Lab::new();
+    assert_eq!(lab.ask(Opcode::Lookup, ROOT_ID, &[], b"f\0"), Ok(128));
+    let absent: EntryOut = lab.reply();
+    assert!(absent.nodeid == 0 && absent.entry_valid > 1 << 20);
+    let node = lab.make(b"f\0");
+    assert_eq!(lab.ask(Opcode::Lookup, ROOT_ID, &[], b"f\0"), Ok(128));
+    let found: EntryOut = lab.reply();
+    assert_eq!((found.nodeid, found.attr.mode), (node, 0o100644));
+    // Another process was first: the kernel shall look again.
+    let args = MknodIn { mode: 0o100600, ..Default::default() };
+    assert_eq!(lab.ask(Opcode::Mknod, ROOT_ID, args.as_bytes(), b"f\0"), Err(Errno::STALE));
+}
+
+#[test]
+fn appends_go_to_the_end_but_write_back_does_not() {
+    let mut lab = Lab::new();
+    let node = lab.make(b"f\0");
+    assert_eq!(lab.write(node, WriteIn::default(), b"hello"), Ok(8));
+    let append = WriteIn { flags: libc::O_APPEND as u32, ..Default::default() };
+    lab.write(node, append, b" there").unwrap();
+    assert_eq!(lab.read(node), b"hello there");
+    lab.write(node, WriteIn { write_flags: WRITE_CACHE, ..append }, b"H").unwrap();
+    assert_eq!(lab.read(node), b"Hello there");
+}
+
+#[test]
+fn a_removed_file_lives_until_it_is_forgotten() {
+    let mut lab = Lab::new();
+    let node = lab.make(b"f\0");
+    lab.write(node, WriteIn::default(), b"kept").unwrap();
+    assert_eq!(lab.ask(Opcode::Unlink, ROOT_ID, &[], b"f\0"), Ok(0));
+    assert_eq!(lab.read(node), b"kept");
+    let forget = [ForgetOne { nodeid: node, nlookup: 1 }];
+    let args = BatchForgetIn { count: 1, dummy: 0 };
+    assert_eq!(lab.send(Opcode::BatchForget as u32, 0, args.as_bytes(), forget.as_bytes(), 0), None);
+    assert!(lab.ask(Opcode::Getattr, node, &[0; 16], &[]).is_err());
+}
+
+#[test]
+fn directories_are_read_in_pieces_of_any_size() {
+    let mut lab = Lab::new();
+    let mut names: Vec<String> = (0..40).map(|n| format!("name-{}", "x".repeat(n))).collect();
+    for name in &names {
+        lab.make(format!("{name}\0").as_bytes());
+    }
+    names.extend([".".into(), "..".into()]);
+    names.sort();
+    for (opcode, prefix) in [(Opcode::Readdir, 0), (Opcode::Readdirplus, 128)] {
+        for size in [prefix + 80, 700, 1 << 16] {
+            let mut found = Vec::new();
+            let mut args = ReadIn { size: size as u32, ..Default::default() };
+            loop {
+                let len = lab.ask(opcode, ROOT_ID, args.as_bytes(), &[]).unwrap();
+                let mut at = 0;
+                while at < len {
+                    let entry = Dirent::read_from_prefix(&lab.data[at + prefix..]).map_err(|_| "size").unwrap().0;
+                    let name = at + prefix + 24;
+                    let bytes = &lab.data[name..name + entry.namelen as usize];
+                    found.push(String::from_utf8(bytes.to_vec()).unwrap());
+                    args.offset = entry.off;
+                    at += (prefix + 24 + entry.namelen as usize).next_multiple_of(8);
+                }
+                if len == 0 {
+                    break;
+                }
+            }
+            found.sort();
+            assert_eq!(found, names, "{opcode:?} by {size}");
+        }
+        let small = ReadIn { size: 16, ..Default::default() };
+        assert_eq!(lab.ask(opcode, ROOT_ID, small.as_bytes(), &[]), Err(Errno::INVAL));
+    }
+}
+
+#[test]
+fn extended_attributes_tell_their_size_first() {
+    let mut lab = Lab::new();
+    let node = lab.make(b"f\0");
+    let set = SetxattrIn { size: 5, ..Default::default() };
+    assert_eq!(lab.ask(Opcode::Setxattr, node, set.as_bytes(), b"user.a\0value"), Ok(0));
+    let mut get = |size, name: &[u8]| lab.ask(Opcode::Getxattr, node, GetxattrIn { size, padding: 0 }.as_bytes(), name);
+    assert_eq!(get(0, b"user.a\0"), Ok(8));
+    assert_eq!(get(4, b"user.a\0"), Err(Errno::RANGE));
+    assert_eq!(get(64, b"user.b\0"), Err(Errno::NODATA));
+    assert_eq!(get(64, b"user.a\0"), Ok(5));
+    assert_eq!(lab.data[..5], *b"value");
+}
+
+/// A panic would be answered with EIO; no request may cause one, whatever its bytes.
+#[test]
+fn senseless_requests_get_an_error_and_break_nothing() {
+    let mut lab = Lab::new();
+    lab.make(b"f\0");
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut random = move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    for round in 0..40_000 {
+        let opcode = (random() % 60) as u32;
+        let mut args: Vec<u8> = (0..random() % 96).map(|_| random() as u8).collect();
+        if round % 2 == 0 {
+            // Small numbers come further than large ones.
+            args.chunks_mut(8).for_each(|word| word[1..].fill(0));
+        }
+        let payload: Vec<u8> = (0..random() % 40).map(|_| (random() % 4) as u8 * 32).collect();
+        let answer = lab.send(opcode, random() % 4, &args, &payload, (random() % 8) as u16);
+        // INIT is refused so, on purpose.
+        let init = opcode == Opcode::Init as u32;
+        assert!(init || answer != Some(Err(Errno::IO)), "opcode {opcode}, {args:?}, {payload:?}");
+        if let Some(Ok(len)) = answer {
+            assert!(len <= lab.data.len());
+        }
+    }
+    assert_eq!(lab.ask(Opcode::Getattr, ROOT_ID, &[0; 16], &[]), Ok(104));
+}
