@@ -8,11 +8,13 @@
 //! | `region` | what that reader finds in a region and an image, against the API |
 //! | `golden` | images of released versions |
 //! | `content` | what these hold |
+//! | `names` | all pages: files and functions that they refer to exist |
 //! | `semantics` | SEMANTICS.md: limits (its examples are doc tests) |
 
 mod content;
 mod format;
 mod golden;
+mod names;
 mod reader;
 mod region;
 mod semantics;
