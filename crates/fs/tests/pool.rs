@@ -60,7 +60,7 @@ fn big_and_sparse_files() {
     let (_dir, pool) = pool(64 << 20);
     let v = View::new(&pool, Caller::root());
     let f = v.open(b"big", Open { read: true, write: true, create: true, mode: 0o600, ..Open::default() }).unwrap();
-    let data: Vec<u8> = (0..5_000_000u32).map(|i| (i * 7 >> 3) as u8).collect();
+    let data: Vec<u8> = (0..5_000_000u32).map(|i| ((i * 7) >> 3) as u8).collect();
     f.write_at(0, &data).unwrap();
     let mut back = vec![0; data.len()];
     assert_eq!(f.read_at(0, &mut back).unwrap(), data.len());

@@ -275,16 +275,16 @@ impl Run {
     /// Tables that grow outside transactions may have grown already; all else is as if never crashed.
     fn same_usage(&self, found: &[u64; TAGS], wanted: &Outcome) -> Result<(), String> {
         let tables = [tag::INODE_TABLE, tag::INODE_BLOCK, tag::PERM].map(|t| usize::from(t.0));
-        for t in 0..TAGS {
+        for (t, bytes) in found.iter().enumerate() {
             let (low, high) =
                 (self.before.usage[t].min(self.after.usage[t]), self.before.usage[t].max(self.after.usage[t]));
             let right = match tables.contains(&t) {
-                true => (low..=high).contains(&found[t]),
-                false => found[t] == wanted.usage[t],
+                true => (low..=high).contains(bytes),
+                false => *bytes == wanted.usage[t],
             };
             if !right {
                 let name = fs::layout::tag::NAMES.get(t).unwrap_or(&"?");
-                return Err(format!("{} bytes of {name}, should be {}", found[t], wanted.usage[t]));
+                return Err(format!("{bytes} bytes of {name}, should be {}", wanted.usage[t]));
             }
         }
         Ok(())

@@ -86,7 +86,7 @@ fn file(len: usize) -> Vec<Op> {
 /// Every operation that makes or removes names.
 fn names() -> Vec<Scenario> {
     use Rename::{Exchange, NoReplace, Replace};
-    let tree = vec![
+    let tree = [
         create("/a"),
         write("/a", 0, 700, 1),
         mkdir("/d"),
@@ -334,7 +334,7 @@ pub fn singles() -> Vec<Scenario> {
 /// Every pair of operations on names, over a small tree.
 pub fn pairs() -> Vec<Scenario> {
     use Rename::{Exchange, NoReplace, Replace};
-    let tree = vec![
+    let tree = [
         create("/a"),
         write("/a", 0, 100, 1),
         mkdir("/d"),
@@ -367,7 +367,7 @@ pub fn pairs() -> Vec<Scenario> {
     let mut all = Vec::new();
     for (first_name, first) in &ops {
         for (second_name, second) in &ops {
-            let setup = [&tree[..], &[first.clone()]].concat();
+            let setup = [&tree[..], std::slice::from_ref(first)].concat();
             let pair = scenario(format!("{first_name}+{second_name}"), setup, second.clone());
             all.push(Scenario { size: 3 * MIB, ..pair });
         }
@@ -406,8 +406,8 @@ fn draw(rng: &mut Rng) -> Op {
         12..=13 => rename(&p, &q, Replace),
         14 => rename(&p, &q, NoReplace),
         15 => rename(&p, &q, Exchange),
-        16..=17 => write(&p, off, len as usize, rng.next()),
-        18..=19 => append(&p, len as usize, rng.next()),
+        16..=17 => write(&p, off, len as usize, rng.draw()),
+        18..=19 => append(&p, len as usize, rng.draw()),
         20..=21 => truncate(&p, off),
         22 => fallocate(&p, Fallocate::PunchHole, off, len + 1),
         23 => fallocate(&p, Fallocate::Allocate { keep_size: rng.below(2) == 0 }, off, len + 1),

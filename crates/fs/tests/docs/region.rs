@@ -164,7 +164,9 @@ fn an_open_transaction_is_in_its_slot_as_told() {
         session.region().read_bytes(0, &mut bytes).unwrap();
         bytes
     };
-    for (at, old, new) in [(pram::session::user_root(session.region(), 5), 0u64, 55u64)] {
+    let at = pram::session::user_root(session.region(), 5);
+    let (old, new) = (0u64, 55u64);
+    {
         let mut tx = op.tx().unwrap();
         tx.set(at, &new).unwrap();
         tx.set_bytes(at.raw() + 11, b"five5").unwrap();
