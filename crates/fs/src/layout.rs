@@ -146,3 +146,20 @@ impl Root {
         self.off | u64::from(self.form) << 48 | u64::from(self.depth) << 56
     }
 }
+
+/// The value of a constant that FORMAT.md tells, for tests beside constants that only their module sees.
+#[cfg(test)]
+pub(crate) fn told(name: &str) -> u64 {
+    let page = include_str!("../../../docs/FORMAT.md");
+    let row = page.lines().find_map(|l| l.strip_prefix(&format!("| `{name}` | "))).expect("FORMAT.md tells it");
+    row.split(' ').next().and_then(|n| n.parse().ok()).expect("a number")
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn reservations_are_as_told() {
+        assert_eq!(u64::from(crate::inode::reserved_by(0)), super::told("RESERVED_INODE"));
+        assert_eq!(u64::from(crate::inode::reserved_by(5)), super::told("RESERVED_INODE") + 5);
+    }
+}

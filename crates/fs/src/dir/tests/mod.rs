@@ -139,3 +139,15 @@ pub fn entry(rng: &mut Rng) -> Entry {
 pub fn name(rng: &mut Rng, longest: u64) -> Vec<u8> {
     (0..1 + rng.below(longest)).map(|_| b'a' + rng.below(26) as u8).collect()
 }
+
+#[test]
+fn constants_are_as_told() {
+    use crate::layout::told;
+    assert_eq!(told("SPLIT"), super::bucket::SPLIT);
+    assert_eq!(told("MAX_DEPTH"), u64::from(super::table::MAX_DEPTH));
+    let sizes: Vec<String> = super::bucket::SIZES.iter().map(u64::to_string).collect();
+    let (last, others) = sizes.split_last().unwrap();
+    let listed = format!("A bucket is an object of {} or {last} bytes", others.join(", "));
+    let page: Vec<&str> = include_str!("../../../../../docs/FORMAT.md").split_whitespace().collect();
+    assert!(page.join(" ").contains(&listed), "{listed}");
+}

@@ -189,3 +189,12 @@ impl Dice {
         }
     }
 }
+
+#[test]
+fn constants_are_as_told() {
+    use crate::layout::told;
+    assert_eq!(told("FANOUT"), super::tree::FANOUT);
+    assert_eq!(told("MAX_HEIGHT"), u64::from(super::tree::MAX_HEIGHT));
+    assert_eq!(told("PAGE"), super::PAGE);
+    assert_eq!(told("MAX_FILE"), super::MAX_SIZE);
+}
