@@ -612,6 +612,27 @@ impl Heap<'_> {
         freed
     }
 
+    /// Marks an object as taken that is in use but counts as free. For repairs, while nobody works.
+    pub fn adopt(&self, off: u64) -> Result<()> {
+        let place = self.region.place(off)?;
+        if let Some((class, index)) = place.slot {
+            let at = self.region.bitmap(place.segment, class) + u64::from(index / 64) * 8;
+            self.region.fetch_or(at, 1 << (index % 64))?;
+            self.region.persist(at, 8);
+        }
+        Ok(())
+    }
+
+    /// Makes a segment free whose entry makes no sense and to which nothing refers. For repairs, while nobody
+    /// works.
+    pub fn reset_segment(&self, segment: u64) -> Result<()> {
+        if segment < self.region.geo.segments {
+            self.region.set_meta(segment, Meta::Free)?;
+            self.rt.add_free(segment);
+        }
+        Ok(())
+    }
+
     fn free_run(&self, slot: u32, first: u64, len: u64) -> Result<()> {
         // Owned meanwhile, so that a death half way is cleaned up. Somebody who looks at an outdated list
         // may own one for an instant; that is no reason to wait long.

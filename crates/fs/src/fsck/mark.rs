@@ -135,24 +135,28 @@ fn for_each_object(region: &Region, f: &mut dyn FnMut(u64, u64) -> Result<()>) -
     Ok(())
 }
 
-/// What is wrong with the segment table itself.
-pub fn check_segments(region: &Region) -> Result<Vec<String>> {
+/// What is wrong with the segment table itself: segment and text.
+pub fn check_segments(region: &Region) -> Result<Vec<(u64, String)>> {
     let mut problems = Vec::new();
     let mut run_end = 0;
     let mut head = 0;
     for segment in 0..region.geo.segments {
         match region.meta(segment)? {
-            Meta::Bad => problems.push(format!("segment {segment} has an impossible entry")),
+            Meta::Bad => problems.push((segment, format!("segment {segment} has an impossible entry"))),
             Meta::RunHead { len, .. } => {
                 head = segment;
                 run_end = segment + u64::from(len);
                 if run_end > region.geo.segments {
-                    problems.push(format!("segment {segment} begins a run of {len} that leaves the region"));
+                    problems.push((segment, format!("segment {segment} begins a run of {len} that leaves the region")));
                 }
             }
             Meta::RunBody { dist } if segment < run_end && segment - u64::from(dist) == head => {}
-            Meta::RunBody { .. } => problems.push(format!("segment {segment} continues a run that is not there")),
-            _ if segment < run_end => problems.push(format!("segment {segment} interrupts the run of {head}")),
+            Meta::RunBody { .. } => {
+                problems.push((segment, format!("segment {segment} continues a run that is not there")))
+            }
+            _ if segment < run_end => {
+                problems.push((segment, format!("segment {segment} interrupts the run of {head}")))
+            }
             _ => {}
         }
     }

@@ -63,6 +63,10 @@ struct Pass<'a> {
     inodes: Vec<Brief>,
     /// Damaged inodes, for repair.
     damaged: Vec<(Ino, Damage)>,
+    /// Objects of the tables that count as free.
+    unallocated: Vec<u64>,
+    /// Segments whose entry makes no sense.
+    lost_segments: Vec<u64>,
     orphans: Vec<Ino>,
     /// By slot: the inodes that an operation there has reserved.
     reserved: BTreeMap<u32, Vec<Ino>>,
@@ -180,6 +184,8 @@ impl<'a> Pass<'a> {
             disputed: Vec::new(),
             inodes: Vec::new(),
             damaged: Vec::new(),
+            unallocated: Vec::new(),
+            lost_segments: Vec::new(),
             orphans: Vec::new(),
             reserved: BTreeMap::new(),
         }
@@ -197,6 +203,10 @@ impl<'a> Pass<'a> {
         if let Err(why) = self.marks.mark(off, tag) {
             let text = format!("{}: {why}", what());
             self.problem(text);
+            let region = self.fs.region();
+            if region.resolve(off, tag).is_ok() && region.is_allocated(off).is_ok_and(|yes| !yes) {
+                self.unallocated.push(off);
+            }
         }
     }
 
@@ -417,8 +427,9 @@ impl<'a> Pass<'a> {
 
     /// The segment table itself.
     fn segments(&mut self) -> Result<()> {
-        for text in mark::check_segments(self.fs.region())? {
+        for (segment, text) in mark::check_segments(self.fs.region())? {
             self.problem(text);
+            self.lost_segments.push(segment);
         }
         Ok(())
     }

@@ -24,6 +24,19 @@ pub fn repair(fs: &Fs, first: Pass, frozen: &Frozen) -> Result<Report> {
     let problems = first.report.problems.clone();
     let mut pass = first;
     for _ in 0..ROUNDS {
+        // Of content that counts as free nobody knows whether the reference or the bitmap is damaged; without
+        // its tables the pool is lost, so these are believed.
+        for off in std::mem::take(&mut pass.unallocated) {
+            fs.session().heap().adopt(off)?;
+            repaired.push(format!("object {off:#x} of the tables counted as free, taken"));
+        }
+        // Once nothing else is wrong nothing refers to these any more, and their memory can be used again.
+        if pass.report.problems.len() == pass.lost_segments.len() {
+            for segment in std::mem::take(&mut pass.lost_segments) {
+                fs.session().heap().reset_segment(segment)?;
+                repaired.push(format!("segment {segment}: what it held could not be told, freed"));
+            }
+        }
         let mut damaged = std::mem::take(&mut pass.damaged);
         damaged.sort_by_key(|(ino, d)| (order(*d), *ino));
         damaged.dedup();
