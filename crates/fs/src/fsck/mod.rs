@@ -98,6 +98,8 @@ enum Damage {
     Inode,
     /// A directory that holds names of inodes that do not exist, or of another kind.
     Entries,
+    /// A directory that holds a name of this directory, which has one already.
+    Twice(u32),
 }
 
 impl Fs {
@@ -349,6 +351,9 @@ impl<'a> Pass<'a> {
                 let first = self.inodes.get(t).map_or(0, |b| u64::from(b.named_in));
                 self.disputed.push((*target, first, self.named_kind[t]));
                 self.disputed.push((*target, ino, *kind));
+            }
+            if self.names[t] > 0 && *kind == Kind::Directory as u8 {
+                self.damaged.push((ino, Damage::Twice(*target as u32)));
             }
             self.names[t] += 1;
             self.named_kind[t] = *kind;

@@ -92,7 +92,7 @@ fn order(damage: Damage) -> u8 {
         Damage::Permissions => 1,
         Damage::Xattr => 2,
         Damage::Content => 3,
-        Damage::Entries => 4,
+        Damage::Entries | Damage::Twice(_) => 4,
         Damage::Unnamed => 5,
         Damage::Parent => 6,
         Damage::Links => 7,
@@ -143,6 +143,7 @@ fn mend(fs: &Fs, op: &mut Op, ino: Ino, damage: Damage, names: u32, subdirs: u32
         }
         Damage::Content => cut_content(fs, op, node),
         Damage::Entries => drop_entries(fs, op, node),
+        Damage::Twice(target) => drop_second_name(fs, op, node, u64::from(target)),
         Damage::Unnamed => to_lost_found(fs, op, node),
         Damage::Parent => {
             node.raw.extra = named_in;
@@ -253,6 +254,30 @@ fn drop_entries(fs: &Fs, op: &mut Op, mut node: Node) -> Result<String> {
         tx.commit()?;
     }
     Ok(format!("directory {}: {dropped} entries of lost inodes removed, {corrected} corrected", node.ino))
+}
+
+/// A directory has one name: removes another from `node`.
+fn drop_second_name(fs: &Fs, op: &mut Op, mut node: Node, target: Ino) -> Result<String> {
+    let key = fs.super_block().hash_key;
+    let mut found = None;
+    dir::check(fs.region(), key, &node.dir(), &mut |_| {}, &mut |name, e| {
+        if e.ino == target {
+            found = Some(name.to_vec());
+        }
+    });
+    let is_dir = fs.table().get(target)?.is_some_and(|(_, raw)| raw.kind == Kind::Directory as u32);
+    let Some(name) = found.filter(|_| is_dir) else { return Ok(format!("directory {}: nothing to remove", node.ino)) };
+    let mut tx = op.tx()?;
+    let mut d = node.dir();
+    dir::remove(&mut tx, key, &mut d, &name)?;
+    node.set_dir(&d);
+    node.save(&mut tx)?;
+    tx.commit()?;
+    Ok(format!(
+        "directory {}: the second name {:?} of directory {target} removed",
+        node.ino,
+        String::from_utf8_lossy(&name)
+    ))
 }
 
 /// Gives an inode without name the name `#number` in `lost+found`.

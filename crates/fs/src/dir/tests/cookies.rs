@@ -150,7 +150,7 @@ fn readers_need_no_lock() {
     std::thread::scope(|scope| {
         let reader = scope.spawn(|| {
             let mut rounds = 0;
-            while !stop.load(Ordering::Relaxed) {
+            while rounds == 0 || !stop.load(Ordering::Relaxed) {
                 let i = rounds % 500;
                 let name = format!("steady{i}");
                 let got = s.read(KEY, || {
