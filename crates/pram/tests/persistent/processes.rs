@@ -355,7 +355,8 @@ fn nothing_is_torn_or_lost_while_processes_are_killed() {
         });
     }
     const TEST: &str = "nothing_is_torn_or_lost_while_processes_are_killed";
-    let (_dir, path) = region_file(8 * MIB);
+    // Large enough that every busy slot can hold a segment of every class that is used.
+    let (_dir, path) = region_file(64 * MIB);
     let session = rig::attach(&path).unwrap();
     let mut acknowledged = [0u64; 64];
     let mut note = |line: &str| {
