@@ -72,7 +72,7 @@ impl Default for Levels {
 impl<'a> Table<'a> {
     /// The offset of the word that refers to the block of `ino`, if its second level exists.
     #[inline(always)]
-    fn block_word(&self, block: u64) -> Result<Option<Off<u64>>> {
+    pub fn block_word(&self, block: u64) -> Result<Option<Off<u64>>> {
         let Some(known) = self.levels.0.get((block / TABLE) as usize) else { return Ok(None) };
         let mut level2 = known.load(Ordering::Acquire);
         if level2 == 0 {
@@ -95,6 +95,11 @@ impl<'a> Table<'a> {
             self.region.resolve(off, tag::INODE_BLOCK)?;
         }
         Ok(off)
+    }
+
+    /// Forgets what this process knows of second levels, after repair has changed them.
+    pub fn look_again(&self) {
+        self.levels.0.iter().for_each(|l| l.store(0, Ordering::Release));
     }
 
     /// Takes a reference that leads to no block out of the table: the one to the block of `ino`, or to the

@@ -91,6 +91,13 @@ impl Perms {
         Ok(perm)
     }
 
+    /// Forgets what this process knows of the table, after repair has changed it.
+    pub fn forget(&self) {
+        *self.known.lock().unwrap_or_else(|e| e.into_inner()) = Known::default();
+        self.indices.iter().for_each(|i| i.store(0, Ordering::Release));
+        self.triples.iter().for_each(|t| t.mode.store(0, Ordering::Release));
+    }
+
     /// Remembers a triple that is committed: from now on it never changes.
     fn remember(&self, id: u32, perm: RawPerm) {
         if let Some(cached) = self.triples.get(id as usize) {
@@ -157,18 +164,6 @@ impl Perms {
         known.read = id + 1;
         self.remember(id, perm);
         Ok(id)
-    }
-
-    /// Heap objects of the table.
-    pub fn visit(&self, region: &Region, object: &mut dyn FnMut(u64, pram::Tag)) -> Result<()> {
-        object(self.chunks.raw(), tag::PERM);
-        for chunk in 0..PERM_CHUNKS {
-            match region.load(self.chunks.index(chunk))? {
-                0 => {}
-                off => object(off, tag::PERM),
-            }
-        }
-        Ok(())
     }
 }
 

@@ -227,8 +227,13 @@ pub(crate) fn check(r: &Region, off: u64, problem: &mut dyn FnMut(String)) {
         if !r.is_allocated(off)? {
             problem(format!("its extended attributes {off:#x} are free"));
         }
-        block.find(r, |_| {
+        block.find(r, |record| {
             live += 1;
+            let mut name = vec![0; record.name as usize];
+            r.read_bytes(record.off + RECORD, &mut name)?;
+            if name.contains(&0) {
+                problem("an extended attribute has a name with a zero byte".into());
+            }
             Ok(None::<()>)
         })?;
         if live != block.live || live == 0 {

@@ -529,6 +529,17 @@ impl Heap<'_> {
         Ok(())
     }
 
+    /// Frees a segment whose entry is damaged: for repair, while the pool is frozen and nothing refers to
+    /// the segment any more.
+    pub fn reset_segment(&self, segment: u64) -> Result<()> {
+        // Nobody may go on to allocate from it.
+        let slots: Vec<u32> = (0..self.region.geo.slots as u32).collect();
+        self.salvage(&slots)?;
+        self.region.set_meta(segment, Meta::Free)?;
+        self.rt.add_free(segment);
+        Ok(())
+    }
+
     /// Is the segment, which says that it follows its head at `dist`, part of a run?
     fn has_head(&self, segment: u64, dist: u32) -> Result<bool> {
         let Some(head) = segment.checked_sub(u64::from(dist)) else { return Ok(false) };
@@ -619,16 +630,6 @@ impl Heap<'_> {
             let at = self.region.bitmap(place.segment, class) + u64::from(index / 64) * 8;
             self.region.fetch_or(at, 1 << (index % 64))?;
             self.region.persist(at, 8);
-        }
-        Ok(())
-    }
-
-    /// Makes a segment free whose entry makes no sense and to which nothing refers. For repairs, while nobody
-    /// works.
-    pub fn reset_segment(&self, segment: u64) -> Result<()> {
-        if segment < self.region.geo.segments {
-            self.region.set_meta(segment, Meta::Free)?;
-            self.rt.add_free(segment);
         }
         Ok(())
     }

@@ -424,7 +424,7 @@ fn draw(rng: &mut Rng) -> Op {
 pub fn something_of_everything() -> Vec<Op> {
     let mut ops = vec![mkdir("/d"), mkdir("/d/e"), mkdir("/many"), symlink(300, "/d/s"), symlink(3, "/s")];
     ops.extend([create("/empty"), create("/small"), write("/small", 0, 300, 1), link("/small", "/d/hard")]);
-    ops.extend([create("/tree"), write("/tree", 0, 200_000, 2), create("/sparse"), write("/sparse", 3_000_000, 50, 3)]);
+    ops.extend([create("/tree"), write("/tree", 0, 200_000, 2), create("/sparse"), write("/sparse", 700_000, 50, 3)]);
     ops.extend([setxattr("/small", "user.a", 30), setxattr("/d", "user.large", 5000)]);
     ops.extend((0..300).map(|i| link("/empty", &format!("/many/entry-{i}{}", "-".repeat(i % 30)))));
     ops.extend((0..40).map(|i| create(&format!("/d/e/{i}"))));

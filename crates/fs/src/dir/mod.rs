@@ -145,7 +145,7 @@ pub(crate) fn allocated(r: &Region, d: &Dir) -> Result<u64> {
     Ok(match root.form {
         form::EMPTY => 0,
         form::LONE => r.resolve(root.off, crate::layout::tag::BUCKET)?,
-        _ => (8 << root.depth.min(32)) + d.entries.saturating_mul(32),
+        _ => (8u64 << root.depth.min(32)).saturating_add(d.entries.saturating_mul(32)),
     })
 }
 

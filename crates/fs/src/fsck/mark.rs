@@ -135,28 +135,31 @@ fn for_each_object(region: &Region, f: &mut dyn FnMut(u64, u64) -> Result<()>) -
     Ok(())
 }
 
-/// What is wrong with the segment table itself: segment and text.
-pub fn check_segments(region: &Region) -> Result<Vec<(u64, String)>> {
+/// What is wrong with the segment table itself, and which segment can only be given up for it.
+pub fn check_segments(region: &Region) -> Result<Vec<(Option<u64>, String)>> {
     let mut problems = Vec::new();
     let mut run_end = 0;
     let mut head = 0;
     for segment in 0..region.geo.segments {
-        match region.meta(segment)? {
-            Meta::Bad => problems.push((segment, format!("segment {segment} has an impossible entry"))),
-            Meta::RunHead { len, .. } => {
-                head = segment;
-                run_end = segment + u64::from(len);
-                if run_end > region.geo.segments {
-                    problems.push((segment, format!("segment {segment} begins a run of {len} that leaves the region")));
-                }
+        let meta = region.meta(segment)?;
+        let lost = match meta {
+            Meta::Bad => Some(format!("segment {segment} has an impossible entry")),
+            Meta::RunHead { len, .. } if segment + u64::from(len) > region.geo.segments => {
+                Some(format!("segment {segment} begins a run of {len} that leaves the region"))
             }
-            Meta::RunBody { dist } if segment < run_end && segment - u64::from(dist) == head => {}
-            Meta::RunBody { .. } => {
-                problems.push((segment, format!("segment {segment} continues a run that is not there")))
+            Meta::RunBody { .. } if segment >= run_end => {
+                Some(format!("segment {segment} continues a run that is not there"))
             }
-            _ if segment < run_end => {
-                problems.push((segment, format!("segment {segment} interrupts the run of {head}")))
-            }
+            _ => None,
+        };
+        if let Some(text) = lost {
+            problems.push((Some(segment), text));
+            continue;
+        }
+        match meta {
+            Meta::RunBody { dist } if segment.checked_sub(u64::from(dist)) == Some(head) => {}
+            _ if segment < run_end => problems.push((None, format!("segment {segment} interrupts the run of {head}"))),
+            Meta::RunHead { len, .. } => (head, run_end) = (segment, segment + u64::from(len)),
             _ => {}
         }
     }

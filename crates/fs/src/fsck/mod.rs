@@ -22,7 +22,7 @@ use crate::dir::{self, Dir};
 use crate::error::{Error, Result};
 use crate::file;
 use crate::inode::{self, reserver};
-use crate::layout::{tag, RawInode, INODE, PER_BLOCK, TABLE};
+use crate::layout::{tag, RawInode, INODE, PERM_CHUNKS, PER_BLOCK, TABLE};
 use crate::node::Fs;
 use crate::{xattr, ROOT};
 use mark::Marks;
@@ -70,6 +70,16 @@ struct Pass<'a> {
     orphans: Vec<Ino>,
     /// By slot: the inodes that an operation there has reserved.
     reserved: BTreeMap<u32, Vec<Ino>>,
+    /// Words of tables that lead nowhere.
+    dead: Vec<DeadWord>,
+}
+
+/// A word of a table that leads to no object, or to somebody else's.
+#[derive(Clone, Copy, Debug)]
+struct DeadWord {
+    at: pram::Off<u64>,
+    /// Of the permission table, which processes cache.
+    perms: bool,
 }
 
 /// What the comparison of names and inodes needs to know of an inode.
@@ -94,12 +104,14 @@ enum Damage {
     Parent,
     /// The inode table refers to no block where this inode is the first.
     Table,
+    /// A directory with more than one name.
+    Names,
+    /// A directory below itself.
+    Cycle,
     /// It cannot be read at all.
     Inode,
     /// A directory that holds names of inodes that do not exist, or of another kind.
     Entries,
-    /// A directory that holds a name of this directory, which has one already.
-    Twice(u32),
 }
 
 impl Fs {
@@ -190,6 +202,7 @@ impl<'a> Pass<'a> {
             lost_segments: Vec::new(),
             orphans: Vec::new(),
             reserved: BTreeMap::new(),
+            dead: Vec::new(),
         }
     }
 
@@ -201,15 +214,26 @@ impl<'a> Pass<'a> {
         }
     }
 
-    fn mark(&mut self, off: u64, tag: pram::Tag, what: &dyn Fn() -> String) {
-        if let Err(why) = self.marks.mark(off, tag) {
+    fn mark(&mut self, off: u64, tag: pram::Tag, what: &dyn Fn() -> String) -> bool {
+        let marked = self.marks.mark(off, tag);
+        if let Err(why) = &marked {
             let text = format!("{}: {why}", what());
             self.problem(text);
-            let region = self.fs.region();
-            if region.resolve(off, tag).is_ok() && region.is_allocated(off).is_ok_and(|yes| !yes) {
-                self.unallocated.push(off);
+            if self.note_unallocated(off, tag) {
+                return true;
             }
         }
+        marked.is_ok()
+    }
+
+    /// Notes an object of the right type that the heap takes for free; false if it is something else.
+    fn note_unallocated(&mut self, off: u64, tag: pram::Tag) -> bool {
+        let region = self.fs.region();
+        let lost = region.resolve(off, tag).is_ok() && matches!(region.is_allocated(off), Ok(false));
+        if lost {
+            self.unallocated.push(off);
+        }
+        lost
     }
 
     /// Marks what is not below an inode: superblock, permission table, the levels of the inode table.
@@ -222,18 +246,29 @@ impl<'a> Pass<'a> {
         for n in 0..TABLE {
             let level2 = region.load(table.top.index(n))?;
             if level2 != 0 {
-                self.mark(level2, tag::INODE_TABLE, &|| format!("inode table {n}"));
+                let marked = self.mark(level2, tag::INODE_TABLE, &|| format!("inode table {n}"));
+                self.note_dead(marked, table.top.index(n), false);
                 if region.resolve(level2, tag::INODE_TABLE).is_err() {
                     self.damaged.push((n * TABLE * PER_BLOCK, Damage::Table));
                 }
             }
         }
-        let mut perms = Vec::new();
-        self.fs.perms().visit(region, &mut |off, tag| perms.push((off, tag)))?;
-        for (off, tag) in perms {
-            self.mark(off, tag, &|| "permission table".into());
+        let perms = self.fs.super_block().perms;
+        self.mark(perms.raw(), tag::PERM, &|| "permission table".into());
+        for n in 0..PERM_CHUNKS {
+            let chunk = region.load(perms.index(n))?;
+            if chunk != 0 {
+                let marked = self.mark(chunk, tag::PERM, &|| format!("permission chunk {n}"));
+                self.note_dead(marked, perms.index(n), true);
+            }
         }
         Ok(())
+    }
+
+    fn note_dead(&mut self, alive: bool, at: pram::Off<u64>, perms: bool) {
+        if !alive {
+            self.dead.push(DeadWord { at, perms });
+        }
     }
 
     /// Goes over all inodes; with `names`, over the entries of directories too.
@@ -242,14 +277,19 @@ impl<'a> Pass<'a> {
         let table = self.fs.table();
         let top = inode::max_inodes(region.geo.size);
         for n in 0..top.div_ceil(TABLE * PER_BLOCK) {
-            if region.load(table.top.index(n))? == 0 {
+            // What leads nowhere, `mark_tables` has told.
+            if !matches!(table.block_word(n * TABLE), Ok(Some(_))) {
                 continue;
             }
             for block in n * TABLE..(n + 1) * TABLE {
                 match table.block(block) {
                     Ok(0) => {}
                     Ok(off) => {
-                        self.mark(off, tag::INODE_BLOCK, &|| format!("inode block {block}"));
+                        let marked = self.mark(off, tag::INODE_BLOCK, &|| format!("inode block {block}"));
+                        if let (false, Some(word)) = (marked, table.block_word(block)?) {
+                            self.note_dead(false, word, false);
+                            continue;
+                        }
                         self.block(block, off, names)?;
                     }
                     Err(e) => {
@@ -352,9 +392,6 @@ impl<'a> Pass<'a> {
                 self.disputed.push((*target, first, self.named_kind[t]));
                 self.disputed.push((*target, ino, *kind));
             }
-            if self.names[t] > 0 && *kind == Kind::Directory as u8 {
-                self.damaged.push((ino, Damage::Twice(*target as u32)));
-            }
             self.names[t] += 1;
             self.named_kind[t] = *kind;
             if *kind == Kind::Directory as u8 {
@@ -402,6 +439,7 @@ impl<'a> Pass<'a> {
             }
             self.compare_links(ino, b, names);
         }
+        self.cycles();
     }
 
     fn compare_links(&mut self, ino: Ino, b: Brief, names: u32) {
@@ -426,15 +464,41 @@ impl<'a> Pass<'a> {
         }
         if is_dir && names > 1 {
             self.problem(format!("directory {ino} has {names} names"));
-            self.damaged.push((ino, Damage::Links));
+            self.damaged.push((ino, Damage::Names));
+        }
+        if ino == ROOT && names > 0 {
+            self.problem("the root directory has a name".into());
+            self.damaged.push((ino, Damage::Names));
+        }
+    }
+
+    /// Directories that lead to themselves and not to the root: each would otherwise look right.
+    fn cycles(&mut self) {
+        // On the way up now; known to lead to the root, or told.
+        const WALKING: u8 = 1;
+        const DONE: u8 = 2;
+        let mut state = vec![0u8; self.inodes.len()];
+        for start in 2..self.inodes.len() {
+            let mut way = Vec::new();
+            let mut at = start;
+            while at > ROOT as usize && state.get(at) == Some(&0) && self.inodes[at].kind == Kind::Directory as u8 {
+                state[at] = WALKING;
+                way.push(at);
+                at = self.inodes[at].named_in as usize;
+            }
+            if state.get(at) == Some(&WALKING) {
+                self.problem(format!("directory {at} is below itself"));
+                self.damaged.push((at as Ino, Damage::Cycle));
+            }
+            way.into_iter().for_each(|n| state[n] = DONE);
         }
     }
 
     /// The segment table itself.
     fn segments(&mut self) -> Result<()> {
-        for (segment, text) in mark::check_segments(self.fs.region())? {
+        for (lost, text) in mark::check_segments(self.fs.region())? {
             self.problem(text);
-            self.lost_segments.push(segment);
+            self.lost_segments.extend(lost);
         }
         Ok(())
     }

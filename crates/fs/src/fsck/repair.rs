@@ -4,7 +4,7 @@
 use pram::session::Frozen;
 use pram::{Op, Tx};
 
-use super::{Damage, Pass, Report};
+use super::{Damage, DeadWord, Pass, Report};
 use crate::attr::{Ino, Kind};
 use crate::dir::{self, Entry};
 use crate::error::Result;
@@ -42,6 +42,7 @@ pub fn repair(fs: &Fs, first: Pass, frozen: &Frozen) -> Result<Report> {
         damaged.dedup();
         let pass_names = std::mem::take(&mut pass.names);
         let briefs = std::mem::take(&mut pass.inodes);
+        repaired.extend(clear_dead(fs, std::mem::take(&mut pass.dead))?);
         let mut marks = pass.marks;
         for (ino, damage) in damaged {
             let names = pass_names.get(ino as usize).copied().unwrap_or(0);
@@ -92,10 +93,11 @@ fn order(damage: Damage) -> u8 {
         Damage::Permissions => 1,
         Damage::Xattr => 2,
         Damage::Content => 3,
-        Damage::Entries | Damage::Twice(_) => 4,
-        Damage::Unnamed => 5,
-        Damage::Parent => 6,
-        Damage::Links => 7,
+        Damage::Entries => 4,
+        Damage::Names | Damage::Cycle => 5,
+        Damage::Unnamed => 6,
+        Damage::Parent => 7,
+        Damage::Links => 8,
     }
 }
 
@@ -114,17 +116,20 @@ fn mend(fs: &Fs, op: &mut Op, ino: Ino, damage: Damage, names: u32, subdirs: u32
             op.lock(&[ino])?;
             let mut tx = op.tx()?;
             let mut node = fs.node(ino)?;
-            node.raw.kind = Kind::Regular as u32;
+            // The mode says the type again.
+            let mode = fs.perms().get(fs.region(), node.raw.perm).map_or(0, |p| p.mode);
+            let kind = Kind::from_mode(mode).unwrap_or(Kind::Regular);
+            node.raw.kind = kind as u32;
             node.save(&mut tx)?;
             tx.commit()?;
-            return Ok(format!("inode {ino}: taken for a regular file"));
+            return Ok(format!("inode {ino}: its type was lost, taken for {kind:?}"));
         }
         fs.region().commit_byte(place.length, 0)?;
         return Ok(format!("inode {ino}: could not be read, removed"));
     }
     let mut node = fs.node(ino)?;
     // Nobody else changes anything, but there are readers: the lock tells them that their look is torn.
-    if !matches!(damage, Damage::Permissions | Damage::Unnamed) {
+    if !matches!(damage, Damage::Permissions | Damage::Unnamed | Damage::Names | Damage::Cycle) {
         op.lock(&[ino])?;
     }
     match damage {
@@ -143,7 +148,8 @@ fn mend(fs: &Fs, op: &mut Op, ino: Ino, damage: Damage, names: u32, subdirs: u32
         }
         Damage::Content => cut_content(fs, op, node),
         Damage::Entries => drop_entries(fs, op, node),
-        Damage::Twice(target) => drop_second_name(fs, op, node, u64::from(target)),
+        Damage::Names => drop_names(fs, op, ino, Some(node.raw.extra).filter(|_| ino != ROOT)),
+        Damage::Cycle => drop_names(fs, op, ino, None),
         Damage::Unnamed => to_lost_found(fs, op, node),
         Damage::Parent => {
             node.raw.extra = named_in;
@@ -256,28 +262,61 @@ fn drop_entries(fs: &Fs, op: &mut Op, mut node: Node) -> Result<String> {
     Ok(format!("directory {}: {dropped} entries of lost inodes removed, {corrected} corrected", node.ino))
 }
 
-/// A directory has one name: removes another from `node`.
-fn drop_second_name(fs: &Fs, op: &mut Op, mut node: Node, target: Ino) -> Result<String> {
+/// Removes the names of a directory, but one in `keep`. If none is left, the next round finds it unnamed.
+fn drop_names(fs: &Fs, op: &mut Op, ino: Ino, keep: Option<Ino>) -> Result<String> {
     let key = fs.super_block().hash_key;
-    let mut found = None;
-    dir::check(fs.region(), key, &node.dir(), &mut |_| {}, &mut |name, e| {
-        if e.ino == target {
-            found = Some(name.to_vec());
+    let (mut kept, mut dropped) = (false, 0);
+    for dir in 1..crate::inode::max_inodes(fs.region().geo.size) {
+        let Ok(mut node) = fs.node(dir) else { continue };
+        if !node.is_dir() {
+            continue;
         }
-    });
-    let is_dir = fs.table().get(target)?.is_some_and(|(_, raw)| raw.kind == Kind::Directory as u32);
-    let Some(name) = found.filter(|_| is_dir) else { return Ok(format!("directory {}: nothing to remove", node.ino)) };
-    let mut tx = op.tx()?;
-    let mut d = node.dir();
-    dir::remove(&mut tx, key, &mut d, &name)?;
-    node.set_dir(&d);
-    node.save(&mut tx)?;
-    tx.commit()?;
-    Ok(format!(
-        "directory {}: the second name {:?} of directory {target} removed",
-        node.ino,
-        String::from_utf8_lossy(&name)
-    ))
+        let mut names = Vec::new();
+        dir::check(fs.region(), key, &node.dir(), &mut |_| {}, &mut |name, e| {
+            if e.ino == ino {
+                names.push(name.to_vec());
+            }
+        });
+        if !names.is_empty() {
+            op.lock(&[dir])?;
+        }
+        for name in names {
+            if keep == Some(dir) && !std::mem::replace(&mut kept, true) {
+                continue;
+            }
+            let mut d = node.dir();
+            let mut tx = op.tx()?;
+            dir::remove(&mut tx, key, &mut d, &name)?;
+            node.set_dir(&d);
+            node.save(&mut tx)?;
+            tx.commit()?;
+            dropped += 1;
+        }
+        op.unlock();
+    }
+    Ok(format!("directory {ino}: {dropped} names too many removed"))
+}
+
+/// Clears words of tables that lead nowhere; what they led to is lost.
+fn clear_dead(fs: &Fs, dead: Vec<DeadWord>) -> Result<Vec<String>> {
+    let alone = fs.session().runtime().sessions().len() == 1;
+    let mut told = Vec::new();
+    for DeadWord { at, perms } in dead {
+        if perms && !alone {
+            told.push("permission table: can be repaired only while no other process uses the pool".into());
+            continue;
+        }
+        fs.region().commit_word(at, 0)?;
+        match perms {
+            true => fs.perms().forget(),
+            false => fs.table().look_again(),
+        }
+        told.push(format!(
+            "{}: a reference that led nowhere is cleared",
+            if perms { "permission table" } else { "inode table" }
+        ));
+    }
+    Ok(told)
 }
 
 /// Gives an inode without name the name `#number` in `lost+found`.

@@ -202,7 +202,7 @@ impl Fs {
             uid: perm.uid,
             gid: perm.gid,
             rdev: if matches!(kind, Kind::CharDevice | Kind::BlockDevice) { raw.extra } else { 0 },
-            size: if kind == Kind::Directory { blocks * 512 } else { raw.size },
+            size: if kind == Kind::Directory { blocks.saturating_mul(512) } else { raw.size },
             blocks,
             atime: Time(raw.atime),
             mtime: Time(raw.mtime),

@@ -227,7 +227,10 @@ impl Fs {
             return Err(Error::Corrupt("the superblock is not one".into()));
         }
         region.resolve(sup.inodes.raw(), tag::INODE_TABLE)?;
-        region.resolve(sup.perms.raw(), tag::PERM)?;
+        // Chunks of triples have the same type, and are smaller.
+        if region.resolve(sup.perms.raw(), tag::PERM)? < crate::layout::PERM_CHUNKS * 8 {
+            return Err(Error::Corrupt("the superblock does not refer to the permission table".into()));
+        }
         let inodes = Allocator::new(region.geo.slots as u32);
         let stop_watching = std::sync::atomic::AtomicBool::new(false);
         let fs = Fs {
@@ -353,6 +356,9 @@ impl Caller<'_> {
 impl RawInode {
     #[inline(always)]
     pub(crate) fn file_kind(&self) -> Result<Kind> {
-        Kind::from_type(self.kind as u8).ok_or_else(|| Error::Corrupt("an inode has no type".into()))
+        u8::try_from(self.kind)
+            .ok()
+            .and_then(Kind::from_type)
+            .ok_or_else(|| Error::Corrupt("an inode has no type".into()))
     }
 }
