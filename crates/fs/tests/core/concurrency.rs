@@ -105,6 +105,36 @@ fn playground(pool: &Pool) {
 /// A sweep took reservations of operations under way for leaked ones, if the number had been reserved
 /// before: two files then shared an inode.
 #[test]
+fn a_sweep_leaves_reservations_to_who_made_them() {
+    let _dog = Watchdog::start("reserving beside sweeps", Duration::from_secs(60));
+    let (_dir, pool) = pool(2 * MIB);
+    let v = root(&pool);
+    put(&v, "there", b"").unwrap();
+    let end = Instant::now() + Duration::from_secs(3);
+    std::thread::scope(|s| {
+        for me in 0..3 {
+            s.spawn(move || {
+                let name = format!("mine{me}");
+                let exclusive = Open { write: true, create: true, exclusive: true, ..Open::default() };
+                while Instant::now() < end {
+                    // The number is reserved and given back, and reserved again at once.
+                    assert!(v.open(b"there", exclusive).is_err());
+                    let mine = v.open(name.as_bytes(), exclusive).unwrap();
+                    mine.write_at(0, name.as_bytes()).unwrap();
+                    assert_eq!(get(&v, &name).unwrap(), name.as_bytes());
+                    v.unlink(name.as_bytes()).unwrap();
+                    assert_eq!(mine.attr().unwrap().nlink, 0);
+                }
+            });
+        }
+        while Instant::now() < end {
+            pool.sweep().unwrap();
+        }
+    });
+    assert_tidy(&pool);
+}
+
+#[test]
 fn sweeps_and_checks_take_nothing_from_who_works_meanwhile() {
     let _dog = Watchdog::start("sweeping beside work", Duration::from_secs(60));
     let (_dir, pool) = pool(32 * MIB);

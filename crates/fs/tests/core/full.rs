@@ -76,6 +76,16 @@ fn files_without_content_fill_a_pool() {
         };
         assert_eq!(end.errno(), Errno::NOSPC, "round {round}: {end}");
         assert!(made > 3000, "{made} files");
+        // Without names, down to the last inode.
+        let mut nameless = Vec::new();
+        let end = loop {
+            match pool.tmpfile(fs::ROOT, 0o644, &Caller::root()) {
+                Ok(attr) => nameless.push(attr.ino),
+                Err(e) => break e,
+            }
+        };
+        assert_eq!(end.errno(), Errno::NOSPC);
+        nameless.into_iter().for_each(|ino| pool.release(ino, 1));
         assert_clean(&pool);
         assert_eq!(v.read_dir(b"").unwrap().len(), made);
         delete_all(&v, "");

@@ -23,6 +23,7 @@ fn a_name_being_replaced_is_never_absent() {
                 looks.fetch_add(1, Ordering::Relaxed);
             }
         });
+        let _ends = StopOnDrop(&stop);
         let mut i = 0;
         // However busy the machine is, the two meet.
         while !reader.is_finished() && (i < 20_000 || looks.load(Ordering::Relaxed) < 1000) {
@@ -30,8 +31,6 @@ fn a_name_being_replaced_is_never_absent() {
             put(&v, "new", format!("content {i}").as_bytes()).unwrap();
             v.rename(b"new", b"name", Rename::Replace).unwrap();
         }
-        stop.store(true, Ordering::Relaxed);
-        reader.join().unwrap();
     });
     assert_tidy(&pool);
 }
@@ -129,6 +128,7 @@ fn a_walk_does_not_go_on_in_a_directory_that_got_the_number() {
                 let _ = v.create(b"d/f", 0o644);
             }
         });
+        let _ends = StopOnDrop(&stop);
         for _ in 0..30_000 {
             v.mkdir(b"d", 0o755).unwrap();
             while v.rmdir(b"d").is_err() {
@@ -138,7 +138,6 @@ fn a_walk_does_not_go_on_in_a_directory_that_got_the_number() {
             assert_eq!(v.read_dir(b"e").unwrap(), []);
             v.rmdir(b"e").expect("nobody creates anything in e");
         }
-        stop.store(true, Ordering::Relaxed);
     });
     assert_tidy(&pool);
 }

@@ -140,6 +140,15 @@ impl Drop for Watchdog {
     }
 }
 
+/// Ends other threads' loops, also when this one panics: the scope waits for them.
+pub struct StopOnDrop<'a>(pub &'a AtomicBool);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Waits until `f` holds.
 #[track_caller]
 pub fn eventually(what: &str, mut f: impl FnMut() -> bool) {
