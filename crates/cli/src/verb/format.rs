@@ -47,8 +47,14 @@ pub fn run(args: &Args) -> Result<()> {
     };
     make(&pool, nvram, bytes, medium, args.force)?;
     let pool = pool.display();
-    say(&format!("{pool} is ready. Mount it with `conquest mount {pool} DIR`."))
+    say(&format!("{pool} is ready. Mount it with `conquest mount {pool} DIR`."))?;
+    say(CAUTION)
 }
+
+/// What the medium cannot do, said before anything is entrusted to it.
+pub const CAUTION: &str = "\
+The medium is `battery`: it survives every process, but a power cut only where the platform keeps this memory.
+Elsewhere save images: `conquest save`, or mount with `-o save=FILE`.";
 
 /// Makes a pool that belongs to the caller.
 pub fn make(pool: &Path, nvram: Option<PathBuf>, size: u64, medium: MediumKind, force: bool) -> Result<()> {
