@@ -66,11 +66,11 @@ fn flips() -> Outcome {
             0 => clean += 1,
             2 => refused += 1,
             _ => {
-                lab.run(&["fsck", &lab.pool(), "--repair"]);
+                let repair = lab.run(&["fsck", &lab.pool(), "--repair"]);
                 let after = lab.run(&["fsck", &lab.pool()]);
                 repaired += 1;
                 if after.code != 0 {
-                    left.insert((n, after.out));
+                    left.insert((n, repair.out, after.out));
                 }
             }
         }
