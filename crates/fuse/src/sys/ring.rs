@@ -49,6 +49,13 @@ pub struct Queue {
     early: Vec<usize>,
 }
 
+/// How often a queue looks for the next request, giving way to others each time, before it sleeps: some
+/// tens of microseconds.
+const POLLS: u32 = 40;
+
+/// `IORING_ENTER_GETEVENTS`: run what completions wait for.
+const ENTER_GETEVENTS: u32 = 1;
+
 /// Can rings of the kind needed be made here?
 pub fn try_ring() -> io::Result<()> {
     ring(1).map(drop)
@@ -93,13 +100,38 @@ impl Queue {
         Ok(())
     }
 
-    /// Sends what was committed and waits for the next completion.
+    /// Sends what was committed and waits for the next completion: first awake, then asleep.
+    ///
+    /// A caller that makes one request after another is woken on this CPU if no other is idle. A thread
+    /// that sleeps at once leaves its CPU idle, and the caller is sent there and back: on a virtual machine
+    /// that costs 30 µs a request instead of 10.
     pub fn wait(&mut self) -> io::Result<()> {
         let want = usize::from(self.early.is_empty());
+        if want > 0 {
+            for _ in 0..POLLS {
+                if self.poll()? {
+                    return Ok(());
+                }
+                rustix::thread::sched_yield();
+            }
+        }
         match self.ring.submit_and_wait(want) {
             Err(e) if e.kind() != io::ErrorKind::Interrupted => Err(e),
             _ => Ok(()),
         }
+    }
+
+    /// Sends what was committed; is a completion there?
+    fn poll(&mut self) -> io::Result<bool> {
+        let to_submit = self.ring.submission().len() as u32;
+        // SAFETY: every entry in the queue is valid for as long as the kernel has it (`push`), and no further
+        // argument is passed.
+        let sent = unsafe { self.ring.submitter().enter::<libc::sigset_t>(to_submit, 0, ENTER_GETEVENTS, None) };
+        match sent {
+            Err(e) if e.kind() != io::ErrorKind::Interrupted => return Err(e),
+            _ => {}
+        }
+        Ok(!self.ring.completion().is_empty())
     }
 
     /// The next completion that is there.
