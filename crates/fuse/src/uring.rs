@@ -90,4 +90,5 @@ fn serve_entry(queue: &mut Queue, entry: usize, server: &Server) {
     let out = OutHeader { len: size as u32, error, unique: head.unique };
     header.in_out[..std::mem::size_of::<OutHeader>()].copy_from_slice(out.as_bytes());
     header.entry.payload_size = size as u32;
+    queue.note_caller(head.pid);
 }
