@@ -29,8 +29,9 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use crate::error::{Error, Result};
 use crate::heap::Meta;
+use crate::medium::{Medium, MediumKind};
 use crate::mem::Mapping;
-use crate::region::{fingerprint, Geometry, Region, SEGMENT};
+use crate::region::{self, fingerprint, Geometry, Region, HEADERS, SEGMENT};
 use crate::session::{Session, OPEN_ROOT};
 
 const MAGIC: [u8; 8] = *b"CQ-IMAGE";
@@ -120,9 +121,9 @@ pub fn save(session: &Session, path: &Path, progress: Progress) -> Result<ImageI
     Ok(info)
 }
 
-/// Makes a region file at `path` from an image; what is at `path` is replaced when all of the image has
-/// proved right.
-pub fn restore(image: &Path, path: &Path, progress: Progress) -> Result<ImageInfo> {
+/// Makes a region file for `medium` at `path` from an image; what is at `path` is replaced when all of the
+/// image has proved right.
+pub fn restore(image: &Path, path: &Path, medium: MediumKind, progress: Progress) -> Result<ImageInfo> {
     let mut reader = Reader::open(image)?;
     let target = Target::begin(path, "restoring")?;
     target.file.set_len(reader.info.size).map_err(|e| target.failed(Fail::Io(e)))?;
@@ -131,8 +132,41 @@ pub fn restore(image: &Path, path: &Path, progress: Progress) -> Result<ImageInf
         let written = file.seek(SeekFrom::Start(offset)).and_then(|_| file.write_all(bytes));
         written.map_err(|e| target.failed(Fail::Io(e)))?;
     }
-    check_region(&target.file, &reader)?;
+    let map = Mapping::file(&target.file, reader.info.size).map_err(Error::host("mapping the restored region"))?;
+    adopt_region(&map, &reader, medium)?;
+    drop(map);
     target.finish()?;
+    Ok(reader.info)
+}
+
+/// Makes a region in `map`, of a device that no other can replace, from an image. All of the image is checked
+/// before anything is overwritten. Interrupted, it leaves a region that is refused, and can be repeated:
+/// 1. The old header goes. 2. All but the header. 3. The header.
+pub fn restore_into(image: &Path, map: &Mapping, medium: &dyn Medium, progress: Progress) -> Result<ImageInfo> {
+    let size = verify(image, &mut |_, _| {})?.size;
+    let mut reader = Reader::open(image)?;
+    if map.len() < size {
+        return Err(reader.bad(format!("its region has {size} bytes, there is room for {}", map.len())));
+    }
+    let persist = |len| {
+        medium.flush(map, 0, len);
+        medium.fence(map);
+    };
+    let mut header = [0; HEADERS];
+    map.zero(0, HEADERS as u64)?;
+    persist(HEADERS as u64);
+    map.zero(0, size)?;
+    while let Some((offset, bytes)) = reader.next(progress)? {
+        let within = HEADERS.saturating_sub(offset as usize).min(bytes.len());
+        if within > 0 {
+            header[offset as usize..offset as usize + within].copy_from_slice(&bytes[..within]);
+        }
+        map.write(offset + within as u64, &bytes[within..])?;
+    }
+    persist(size);
+    map.write(0, &header)?;
+    adopt_region(map, &reader, medium.kind())?;
+    persist(HEADERS as u64);
     Ok(reader.info)
 }
 
@@ -367,10 +401,9 @@ impl Reader {
     }
 }
 
-/// Is what has been restored a region of the size and name that the image's header says?
-fn check_region(file: &File, reader: &Reader) -> Result<()> {
-    let map = Mapping::file(file, reader.info.size).map_err(Error::host("mapping the restored region"))?;
-    let info = Region::open(map, Box::new(crate::medium::Battery))?.info;
+/// Gives what has been restored its medium, if it is a region of the size and name that the image's header says.
+fn adopt_region(map: &Mapping, reader: &Reader, medium: MediumKind) -> Result<()> {
+    let info = region::adopt(map, medium)?;
     if (info.size, info.uuid) != (reader.info.size, reader.info.uuid) {
         return Err(reader.bad("its header and its content are of different regions"));
     }

@@ -8,6 +8,7 @@
 //! | --- | --- |
 //! | [`mem`] | a mapping: loads, stores, copies, cache-line flushes; all `unsafe` |
 //! | [`medium`] | what keeps the region: when a store is durable |
+//! | [`dax`] | the medium for persistent memory behind the processor's caches |
 //! | [`region`] | geometry, header, typed access; the one place that stores to persistent RAM |
 //! | [`heap`] | 64 KiB segments, size classes, whole-segment runs; typed objects |
 //! | [`tx`] | transactions: undo log in persistent slots |
@@ -18,7 +19,8 @@
 //!
 //! Words that carry a guarantee:
 //! - *visible*: other threads and processes can load it. Stores become visible in program order.
-//! - *durable*: it survives the loss that the medium guards against. On `battery`, visible is durable.
+//! - *durable*: it survives the loss that the medium guards against. On `battery`, visible is durable;
+//!   on `dax`, what has been flushed before a fence is.
 //! - *committed*: the transaction's commit word is durable; recovery will not undo it.
 //!
 //! Lock order: slot → key locks in ascending order → nothing. The heap takes no lock.
@@ -28,6 +30,7 @@
 #[cfg(target_endian = "big")]
 compile_error!("regions are little-endian and used in place");
 
+pub mod dax;
 pub mod error;
 pub mod events;
 pub mod heap;

@@ -1,5 +1,6 @@
 //! What keeps a region: when a store is durable, and what the medium wants to be told.
 
+use crate::error::{Error, Result};
 use crate::mem::Mapping;
 
 /// The kinds of media, with their numbers in the region header.
@@ -8,11 +9,33 @@ use crate::mem::Mapping;
 pub enum MediumKind {
     /// RAM that the platform keeps: a store is durable when visible.
     Battery = 1,
+    /// Persistent memory behind the processor's caches: durable when flushed and fenced.
+    Dax = 2,
 }
 
 impl MediumKind {
     pub fn from_number(n: u32) -> Option<Self> {
-        (n == MediumKind::Battery as u32).then_some(MediumKind::Battery)
+        [MediumKind::Battery, MediumKind::Dax].into_iter().find(|k| *k as u32 == n)
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            MediumKind::Battery => "battery",
+            MediumKind::Dax => "dax",
+        }
+    }
+
+    /// Fails unless a region of this medium is opened as such: what a crash leaves in the undo log differs.
+    pub fn expect(self, expected: MediumKind) -> Result<()> {
+        if self == expected {
+            return Ok(());
+        }
+        Err(Error::Unusable(format!(
+            "the region was made for the medium `{}`, but is to be opened as `{}`; correct `medium` in pool.toml, \
+             or put the right region back",
+            self.name(),
+            expected.name()
+        )))
     }
 }
 

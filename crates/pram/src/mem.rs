@@ -52,6 +52,23 @@ impl Mapping {
         Ok(Mapping::adopt(p, len))
     }
 
+    /// The same, where the file's blocks are the memory itself (DAX): the kernel has made the file system's own
+    /// record of a block durable before it can be stored to. EOPNOTSUPP where that is not so.
+    pub fn file_sync(fd: impl AsFd, len: u64) -> rustix::io::Result<Mapping> {
+        // SAFETY: as in `file`.
+        let p = unsafe {
+            rustix::mm::mmap(
+                std::ptr::null_mut(),
+                len as usize,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED_VALIDATE | MapFlags::SYNC,
+                fd,
+                0,
+            )
+        }?;
+        Ok(Mapping::adopt(p, len))
+    }
+
     /// Fresh zeroed memory of this process alone.
     pub fn anonymous(len: u64) -> rustix::io::Result<Mapping> {
         // SAFETY: as in `file`.
@@ -229,6 +246,16 @@ impl Mapping {
         Ok(())
     }
 
+    /// Starts to write the cache lines of a range back to memory; done at the next [`store_fence`].
+    pub fn write_back(&self, off: u64, len: u64, how: WriteBack) -> Result<()> {
+        self.at(off, len)?;
+        for line in lines(off, len) {
+            // SAFETY: the line holds a byte of the range, so its start is in bounds (2): the base is a page.
+            how.line(unsafe { self.base.as_ptr().add(line as usize) });
+        }
+        Ok(())
+    }
+
     /// Is every one of `len` bytes at `off` zero?
     pub fn is_zero(&self, off: u64, len: u64) -> Result<bool> {
         let mut buf = [0u8; 4096];
@@ -264,6 +291,84 @@ impl Drop for Mapping {
         // SAFETY: mapped by us with this length (1); nothing borrowed from `self` outlives it.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len as usize) };
     }
+}
+
+/// Bytes per cache line.
+pub const LINE: u64 = 64;
+
+/// Where the cache lines begin that hold a byte of the range.
+pub fn lines(off: u64, len: u64) -> impl Iterator<Item = u64> {
+    let first = if len == 0 { off } else { off / LINE * LINE };
+    (first..off.saturating_add(len)).step_by(LINE as usize)
+}
+
+/// How this processor writes a cache line back to memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteBack {
+    /// CLWB: the line stays in the cache.
+    Keep,
+    /// CLFLUSHOPT: the line leaves the cache.
+    Drop,
+    /// CLFLUSH: so too, one line after the other.
+    DropInOrder,
+}
+
+#[cfg(target_arch = "x86_64")]
+impl WriteBack {
+    /// The best that this processor has.
+    pub fn of_this_processor() -> Option<WriteBack> {
+        use std::arch::x86_64::{__cpuid, __cpuid_count};
+        const CLFLUSHOPT: u32 = 1 << 23;
+        const CLWB: u32 = 1 << 24;
+        // SAFETY: every x86-64 has CPUID, and leaf 0 tells which leaves there are. (Newer compilers know.)
+        #[allow(unused_unsafe)]
+        let ebx = unsafe {
+            match __cpuid(0).eax {
+                7.. => __cpuid_count(7, 0).ebx,
+                _ => 0,
+            }
+        };
+        Some(match ebx {
+            b if b & CLWB != 0 => WriteBack::Keep,
+            b if b & CLFLUSHOPT != 0 => WriteBack::Drop,
+            _ => WriteBack::DropInOrder,
+        })
+    }
+
+    #[inline(always)]
+    fn line(self, p: *mut u8) {
+        use std::arch::asm;
+        // SAFETY: the instructions change no content and fault only where a load would; `p` is mapped (1).
+        unsafe {
+            match self {
+                WriteBack::Keep => asm!("clwb [{}]", in(reg) p, options(nostack, preserves_flags)),
+                WriteBack::Drop => asm!("clflushopt [{}]", in(reg) p, options(nostack, preserves_flags)),
+                WriteBack::DropInOrder => asm!("clflush [{}]", in(reg) p, options(nostack, preserves_flags)),
+            }
+        }
+    }
+}
+
+/// Orders stores and write-backs before it before those after it.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+pub fn store_fence() {
+    // SAFETY: SFENCE is part of x86-64.
+    unsafe { std::arch::asm!("sfence", options(nostack, preserves_flags)) };
+}
+
+/// Other processors are not supported: nobody gets a `WriteBack` there, so nothing below is ever called.
+#[cfg(not(target_arch = "x86_64"))]
+impl WriteBack {
+    pub fn of_this_processor() -> Option<WriteBack> {
+        None
+    }
+    fn line(self, _: *mut u8) {}
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+pub fn store_fence() {
+    std::sync::atomic::fence(Ordering::SeqCst);
 }
 
 /// A window on the calling thread's number of its own: cheap, stable, dense enough to index by.

@@ -10,7 +10,7 @@
 //! ```
 //! Geometry is a function of the size alone ([`Geometry::of`]); the header repeats it for recognition.
 
-use std::sync::atomic::{compiler_fence, fence, Ordering};
+use std::sync::atomic::{compiler_fence, Ordering};
 
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
@@ -31,7 +31,9 @@ pub const ROOTS: u64 = 1024;
 
 const PAGE: u64 = 4096;
 const HEADER_AT: [u64; 2] = [0, PAGE];
-const ROOTS_AT: u64 = 2 * PAGE;
+/// Bytes that the two copies of the header take.
+pub const HEADERS: usize = 2 * PAGE as usize;
+const ROOTS_AT: u64 = HEADERS as u64;
 const SLOTS_AT: u64 = ROOTS_AT + ROOTS * 8;
 /// Bytes per transaction slot: header word and undo log.
 pub const SLOT: u64 = 32 << 10;
@@ -182,33 +184,9 @@ impl Region {
 
     /// Opens the region in `map`. A damaged header copy is mended from the other.
     pub fn open(map: Mapping, medium: Box<dyn Medium>) -> Result<Region> {
-        let copies = HEADER_AT.map(|at| map.read::<RawHeader>(at).map_err(|_| too_short()).and_then(check_header));
-        let (good, bad) = match copies {
-            [Ok(a), Ok(b)] if a.as_bytes() == b.as_bytes() => (a, None),
-            [Ok(a), _] => (a, Some(HEADER_AT[1])),
-            [_, Ok(b)] => (b, Some(HEADER_AT[0])),
-            [Err(e), _] => return Err(e),
-        };
-        let geo = Geometry::of(good.size)?;
-        if geo.slots != good.slots || geo.segments != good.segments {
-            return Err(Error::Unusable("the region's geometry is not one this program makes".into()));
-        }
-        if map.len() < good.size {
-            return Err(Error::Unusable(format!(
-                "the region is truncated: {} of {} bytes are there; restore it from an image (`conquest restore`)",
-                map.len(),
-                good.size
-            )));
-        }
-        let kind = MediumKind::from_number(good.medium)
-            .ok_or_else(|| Error::Unusable(format!("medium {} is unknown to this version", good.medium)))?;
-        let info = Info {
-            uuid: good.uuid,
-            medium: kind,
-            created: good.created,
-            app_version: good.app_version,
-            size: good.size,
-        };
+        let (good, bad) = find_header(&map)?;
+        let (geo, info) = examine(&map, &good)?;
+        info.medium.expect(medium.kind())?;
         let region = Region { map, needs: medium.needs(), medium, geo, info };
         if let Some(at) = bad {
             tracing::warn!("header copy at {at} was damaged; mended from the other");
@@ -218,13 +196,13 @@ impl Region {
         Ok(region)
     }
 
-    /// The size that a region's header at the start of `bytes` (8 KiB are enough) claims, if it is one.
-    pub fn probe(bytes: &[u8]) -> Result<u64> {
+    /// The size and medium that a region's header at the start of `bytes` ([`HEADERS`] are enough) claims, if it is one.
+    pub fn probe(bytes: &[u8]) -> Result<(u64, MediumKind)> {
         let mut last = too_short();
         for at in HEADER_AT {
             match bytes.get(at as usize..).and_then(|b| RawHeader::read_from_prefix(b).ok()) {
                 Some((raw, _)) => match check_header(raw) {
-                    Ok(h) => return Ok(h.size),
+                    Ok(h) => return Ok((h.size, medium_of(&h)?)),
                     Err(e) if at == 0 => last = e,
                     Err(_) => {}
                 },
@@ -385,7 +363,6 @@ impl Region {
     pub(crate) fn fence(&self) {
         if self.needs.flush {
             self.medium.fence(&self.map);
-            fence(Ordering::SeqCst);
         }
     }
 
@@ -399,6 +376,49 @@ impl Region {
 
 fn too_short() -> Error {
     Error::Unusable("the region is too short to hold a header: it is truncated or not a region".into())
+}
+
+fn medium_of(raw: &RawHeader) -> Result<MediumKind> {
+    MediumKind::from_number(raw.medium)
+        .ok_or_else(|| Error::Unusable(format!("medium {} is unknown to this version", raw.medium)))
+}
+
+/// The header of the region in `map`, and where a damaged copy of it lies.
+fn find_header(map: &Mapping) -> Result<(RawHeader, Option<u64>)> {
+    match HEADER_AT.map(|at| map.read::<RawHeader>(at).map_err(|_| too_short()).and_then(check_header)) {
+        [Ok(a), Ok(b)] if a.as_bytes() == b.as_bytes() => Ok((a, None)),
+        [Ok(a), _] => Ok((a, Some(HEADER_AT[1]))),
+        [_, Ok(b)] => Ok((b, Some(HEADER_AT[0]))),
+        [Err(e), _] => Err(e),
+    }
+}
+
+/// What a header says, checked against the memory that it heads.
+fn examine(map: &Mapping, raw: &RawHeader) -> Result<(Geometry, Info)> {
+    let geo = Geometry::of(raw.size)?;
+    if geo.slots != raw.slots || geo.segments != raw.segments {
+        return Err(Error::Unusable("the region's geometry is not one this program makes".into()));
+    }
+    if map.len() < raw.size {
+        return Err(Error::Unusable(format!(
+            "the region is truncated: {} of {} bytes are there; restore it from an image (`conquest restore`)",
+            map.len(),
+            raw.size
+        )));
+    }
+    let RawHeader { uuid, created, app_version, size, .. } = *raw;
+    Ok((geo, Info { uuid, medium: medium_of(raw)?, created, app_version, size }))
+}
+
+/// Makes the closed region in `map` one for the medium `kind`: an image may come from another. Not flushed.
+pub(crate) fn adopt(map: &Mapping, kind: MediumKind) -> Result<Info> {
+    let (mut raw, _) = find_header(map)?;
+    raw.medium = kind as u32;
+    raw.crc = header_crc(&raw);
+    for at in HEADER_AT {
+        map.write(at, raw.as_bytes())?;
+    }
+    Ok(examine(map, &raw)?.1)
 }
 
 fn header_crc(raw: &RawHeader) -> u32 {

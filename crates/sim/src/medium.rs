@@ -35,7 +35,10 @@ pub struct CrashMedium {
 
 impl Medium for CrashMedium {
     fn kind(&self) -> MediumKind {
-        MediumKind::Battery
+        match self.discipline {
+            Discipline::Battery => MediumKind::Battery,
+            Discipline::Dax => MediumKind::Dax,
+        }
     }
 
     fn needs(&self) -> Needs {

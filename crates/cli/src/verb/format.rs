@@ -14,6 +14,8 @@ use crate::{locate, mounts, say, size};
     conquest format /srv/pool --nvram 2G            2 GiB, in /srv/pool/nvram\n  \
     conquest format /srv/pool --nvram /dev/shm/p --size 2G\n  \
                                                     2 GiB in a file elsewhere\n  \
+    conquest format /srv/pool --medium dax --nvram /dev/dax0.0\n  \
+                                                    a persistent-memory device\n  \
     conquest format /srv/pool --force               destroy the pool that is there")]
 pub struct Args {
     /// The pool directory; created if it does not exist
@@ -37,6 +39,9 @@ pub struct Args {
 enum Medium {
     /// RAM that the platform keeps: stores are durable when visible
     Battery,
+    /// Persistent memory behind the processor's caches: a device /dev/daxX.Y, or a file on a file system
+    /// mounted with -o dax
+    Dax,
 }
 
 pub fn run(args: &Args) -> Result<()> {
@@ -44,14 +49,18 @@ pub fn run(args: &Args) -> Result<()> {
     let (nvram, bytes) = nvram(args, &pool)?;
     let medium = match args.medium {
         Medium::Battery => MediumKind::Battery,
+        Medium::Dax => MediumKind::Dax,
     };
     make(&pool, nvram, bytes, medium, args.force)?;
     let pool = pool.display();
     say(&format!("{pool} is ready. Mount it with `conquest mount {pool} DIR`."))?;
-    say(CAUTION)
+    match medium {
+        MediumKind::Battery => say(CAUTION),
+        MediumKind::Dax => Ok(()),
+    }
 }
 
-/// What the medium cannot do, said before anything is entrusted to it.
+/// What the default medium cannot do, said before anything is entrusted to it.
 pub const CAUTION: &str = "\
 The medium is `battery`: it survives every process, but a power cut only where the platform keeps this memory.
 Elsewhere save images: `conquest save`, or mount with `-o save=FILE`.";

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::PathBuf;
 
 use fs::pool::{SessionStatus, Status};
-use fs::{MediumKind, OpenOptions, Pool};
+use fs::{OpenOptions, Pool};
 use serde::Serialize;
 
 use crate::failure::{Context, Result};
@@ -50,14 +50,11 @@ pub fn read(pool: &std::path::Path) -> fs::Result<Status> {
 
 fn text(s: &Status) -> String {
     let mut out = String::new();
-    let medium = match s.medium {
-        MediumKind::Battery => "battery",
-    };
     let percent = if s.size == 0 { 0.0 } else { s.used as f64 * 100.0 / s.size as f64 };
     let rows = [
         ("pool", s.pool.display().to_string()),
         ("uuid", s.uuid.clone()),
-        ("medium", format!("{medium}, {}", s.nvram.display())),
+        ("medium", format!("{}, {}", s.medium, s.nvram.display())),
         ("size", size::show(s.size)),
         ("used", format!("{} ({percent:.1} %), {} free", size::show(s.used), size::show(s.free))),
         ("inodes", s.inodes.to_string()),

@@ -20,6 +20,8 @@ pub const TESTS: &[Test] = &[
     ("bad_input::a_region_that_is_none", foreign),
     ("bad_input::another_version_or_layout", other_version),
     ("bad_input::any_header_byte_flipped", header_flips),
+    ("bad_input::no_persistent_memory_for_dax", no_dax),
+    ("bad_input::another_medium_than_the_region_has", other_medium),
     ("bad_input::a_broken_pool_toml", pool_toml),
     ("bad_input::without_permission", permission),
     ("bad_input::an_unwritable_directory", unwritable),
@@ -185,6 +187,52 @@ fn other_version() -> Outcome {
         sample.write_region(&region);
         sample.refused(&[word]);
     }
+    sample.intact();
+    Ok(())
+}
+
+/// Nothing here is mounted with `-o dax`: refused before anything is made or lost.
+fn no_dax() -> Outcome {
+    let sample = Sample::new();
+    let (lab, pool) = (&sample.lab, sample.lab.pool());
+    let words = &["-o dax", "/dev/dax", "--medium battery"];
+    for place in ["/dev/shm", "/tmp"] {
+        let dir = tempfile::tempdir_in(place).expect("a directory");
+        let file = dir.path().join("nvram");
+        let path = file.to_string_lossy().into_owned();
+        let args = ["format", &lab.text("second"), "--medium", "dax", "--nvram", &path, "--size", "16M"];
+        if lab.run(&args).code == 0 {
+            return Err(Skip(format!("{place} is persistent memory")));
+        }
+        lab.refused(1, &args, words);
+        assert!(!file.exists(), "a refused format left a region in {place}");
+    }
+    lab.refused(1, &["format", &pool, "--medium", "dax", "--nvram", "16M", "--force"], words);
+    lab.refused(1, &["format", &lab.text("second"), "--medium", "dax", "--nvram", "/dev/null"], &["not a DAX device"]);
+    lab.refused(1, &["format", &lab.text("second"), "--nvram", "/dev/null"], &["--medium dax"]);
+    sample.readable();
+    Ok(())
+}
+
+const MEDIUM_AT: usize = 12;
+
+fn other_medium() -> Outcome {
+    let sample = Sample::new();
+    let mut region = sample.region.clone();
+    for copy in COPIES {
+        region[copy + MEDIUM_AT] = 2;
+        let crc = crc32c::crc32c(&region[copy..copy + CRC_AT]);
+        region[copy + CRC_AT..copy + CRC_AT + 4].copy_from_slice(&crc.to_le_bytes());
+    }
+    sample.write_region(&region);
+    sample.refused(&["`dax`", "`battery`", "pool.toml"]);
+    sample.write_region(&sample.region);
+    let toml = sample.lab.path("pool/pool.toml");
+    let text = std::fs::read_to_string(&toml).expect("pool.toml");
+    assert!(text.contains("medium = \"battery\""), "{text}");
+    std::fs::write(&toml, text.replace("battery", "dax")).expect("write pool.toml");
+    sample.refused(&["`dax`", "`battery`", "pool.toml"]);
+    std::fs::write(&toml, text).expect("write pool.toml");
     sample.intact();
     Ok(())
 }

@@ -1,22 +1,23 @@
-//! Making and finding the region's file.
+//! Making and finding the region's file or device.
 
 use std::fs;
 use std::io::Read;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use pram::dax::{self, Dax};
+use pram::image::{ImageInfo, Progress};
 use pram::medium::Battery;
-use pram::{Mapping, Region};
+use pram::region::HEADERS;
+use pram::{Mapping, Medium, Region};
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 
 use super::config::{host, uuid_text};
+use super::MediumKind;
 use crate::error::{Error, Result};
-
-/// The two copies of a region's header.
-const HEADER_BYTES: usize = 8192;
 
 pub fn make_dir(dir: &Path) -> Result<()> {
     fs::create_dir_all(dir).map_err(|e| match e.kind() {
@@ -46,14 +47,15 @@ pub fn random_key() -> Result<u64> {
     Ok(u64::from_le_bytes(random()?))
 }
 
-/// A file that is to become a region: open, zeroed, of its size.
+/// A file or device that is to become a region: open, zeroed, of its size.
 pub struct Made {
-    file: fs::File,
+    map: Mapping,
+    medium: Box<dyn Medium>,
     pub size: u64,
 }
 
-/// Makes the region's file, or takes the one that is there.
-pub fn make(path: &Path, size: u64, force: bool) -> Result<Made> {
+/// Makes the region's file, or takes the file or device that is there.
+pub fn make(path: &Path, medium: MediumKind, size: u64, force: bool) -> Result<Made> {
     if size > 0 {
         pram::region::Geometry::of(size / 4096 * 4096)?;
     }
@@ -65,10 +67,7 @@ pub fn make(path: &Path, size: u64, force: bool) -> Result<Made> {
             return Err(Error::Pool(format!("{} is a directory; give a file or a device", path.display())));
         }
         if found.len() > 0 && !force {
-            return Err(Error::Pool(format!(
-                "{} holds data; destroy it with `conquest format --force`",
-                path.display()
-            )));
+            return Err(holds_data(path));
         }
     }
     let file = fs::OpenOptions::new()
@@ -79,32 +78,117 @@ pub fn make(path: &Path, size: u64, force: bool) -> Result<Made> {
         .mode(0o600)
         .open(path)
         .map_err(|e| open_failed(path, &e))?;
-    let size = if size == 0 { file.metadata().map_err(|e| host(path, &e))?.len() } else { size };
-    let size = size / 4096 * 4096;
-    pram::region::Geometry::of(size)?;
-    let sized = file.set_len(0).and_then(|()| file.set_len(size));
-    sized.map_err(|e| host(path, &e))?;
-    // All of it now: a store must never meet a full disk.
-    match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, size) {
-        Ok(()) | Err(Errno::OPNOTSUPP) => Ok(Made { file, size }),
-        Err(errno) => {
-            let _ = file.set_len(0);
-            if !exists {
-                let _ = fs::remove_file(path);
-            }
-            Err(Error::Pool(format!(
-                "{}: no room for {} MiB of persistent RAM ({errno}); give a smaller --nvram SIZE",
-                path.display(),
-                size >> 20
-            )))
-        }
+    let made = match device(&file, path, medium) {
+        Ok(Some(device)) => take_device(&file, path, device, size, force),
+        Ok(None) => make_file(&file, path, medium, size),
+        Err(e) => Err(e),
+    };
+    if made.is_err() && !exists {
+        let _ = fs::remove_file(path);
+    }
+    made
+}
+
+fn holds_data(path: &Path) -> Error {
+    Error::Pool(format!("{} holds data; destroy it with `conquest format --force`", path.display()))
+}
+
+/// An error of the layer below, with the region's path.
+fn named(path: &Path) -> impl Fn(pram::Error) -> Error + '_ {
+    move |e| Error::Pool(format!("{}: {e}", path.display()))
+}
+
+/// The DAX device that `file` is, if the medium is for such and it is no ordinary file.
+fn device(file: &fs::File, path: &Path, medium: MediumKind) -> Result<Option<dax::Device>> {
+    match medium {
+        MediumKind::Dax => dax::device(file).map_err(named(path)),
+        MediumKind::Battery => Ok(None),
     }
 }
 
-pub fn format_region(made: &Made, uuid: [u8; 16], version: u32) -> Result<Region> {
-    let map = Mapping::file(&made.file, made.size).map_err(mapping_failed)?;
+fn make_file(file: &fs::File, path: &Path, medium: MediumKind, size: u64) -> Result<Made> {
+    let found = file.metadata().map_err(|e| host(path, &e))?;
+    if found.file_type().is_char_device() {
+        return Err(Error::Pool(format!("{} is a device; a DAX device needs `--medium dax`", path.display())));
+    }
+    let size = if size == 0 { found.len() } else { size } / 4096 * 4096;
+    pram::region::Geometry::of(size)?;
+    // Refused where it cannot be had, before anything is lost.
+    drop(map_file(file, path, medium, 4096)?);
+    let sized = file.set_len(0).and_then(|()| file.set_len(size));
+    sized.map_err(|e| host(path, &e))?;
+    // All of it now: a store must never meet a full disk.
+    match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, size) {
+        Ok(()) | Err(Errno::OPNOTSUPP) => {}
+        Err(errno) => {
+            let _ = file.set_len(0);
+            return Err(Error::Pool(format!(
+                "{}: no room for {} MiB of persistent RAM ({errno}); give a smaller --nvram SIZE",
+                path.display(),
+                size >> 20
+            )));
+        }
+    }
+    if medium == MediumKind::Dax {
+        // Its name and size too must be there after a power cut; its content is from here on ours to flush.
+        let dir = path.parent().unwrap_or(Path::new("/"));
+        let synced = file.sync_all().and_then(|()| fs::File::open(dir)?.sync_all());
+        synced.map_err(|e| host(path, &e))?;
+    }
+    Ok(Made { map: map_file(file, path, medium, size)?, medium: medium_of(file, path, medium)?, size })
+}
+
+/// A device has its size, and is zeroed by stores.
+fn take_device(file: &fs::File, path: &Path, device: dax::Device, size: u64, force: bool) -> Result<Made> {
+    if size > device.size {
+        return Err(Error::Pool(format!(
+            "{} has {} bytes, fewer than the {size} wanted; leave out --size",
+            path.display(),
+            device.size
+        )));
+    }
+    let size = if size == 0 { device.size } else { size / device.align * device.align };
+    pram::region::Geometry::of(size)?;
+    let map = map_file(file, path, MediumKind::Dax, size)?;
+    if !force && !map.is_zero(0, HEADERS as u64)? {
+        return Err(holds_data(path));
+    }
+    let medium = medium_of(file, path, MediumKind::Dax)?;
+    map.zero(0, size)?;
+    medium.flush(&map, 0, size);
+    medium.fence(&map);
+    Ok(Made { map, medium, size })
+}
+
+fn map_file(file: &fs::File, path: &Path, medium: MediumKind, len: u64) -> Result<Mapping> {
+    match medium {
+        MediumKind::Battery => Mapping::file(file, len).map_err(mapping_failed),
+        MediumKind::Dax => dax::map(file, len).map_err(named(path)),
+    }
+}
+
+fn medium_of(file: &fs::File, path: &Path, medium: MediumKind) -> Result<Box<dyn Medium>> {
+    Ok(match medium {
+        MediumKind::Battery => Box::new(Battery),
+        MediumKind::Dax => Box::new(Dax::of(file).map_err(named(path))?),
+    })
+}
+
+pub fn format_region(made: Made, uuid: [u8; 16], version: u32) -> Result<Region> {
     let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as i64);
-    Ok(Region::format(map, Box::new(Battery), uuid, version, created)?)
+    Ok(Region::format(made.map, made.medium, uuid, version, created)?)
+}
+
+/// Makes the region at `path` from an image: a file is replaced by another, a device overwritten.
+pub fn restore_region(image: &Path, path: &Path, medium: MediumKind, progress: Progress) -> Result<ImageInfo> {
+    if medium == MediumKind::Dax && path.exists() {
+        let file = fs::OpenOptions::new().read(true).write(true).open(path).map_err(|e| open_failed(path, &e))?;
+        if let Some(device) = device(&file, path, medium)? {
+            let map = map_file(&file, path, medium, device.size)?;
+            return Ok(pram::image::restore_into(image, &map, &*medium_of(&file, path, medium)?, progress)?);
+        }
+    }
+    Ok(pram::image::restore(image, path, medium.into(), progress)?)
 }
 
 fn mapping_failed(errno: Errno) -> Error {
@@ -122,7 +206,7 @@ fn open_failed(path: &Path, e: &std::io::Error) -> Error {
 }
 
 /// Opens and maps the region at `path`, of the pool at `dir`.
-pub fn open_region(path: &Path, dir: &Path) -> Result<(Region, OwnedFd)> {
+pub fn open_region(path: &Path, dir: &Path, medium: MediumKind) -> Result<(Region, OwnedFd)> {
     let file = fs::OpenOptions::new().read(true).write(true).open(path).map_err(|e| match e.kind() {
         std::io::ErrorKind::NotFound => Error::Pool(format!(
             "the pool's persistent RAM {} is missing; put it back, or make it from an image with `conquest restore {} FILE`",
@@ -131,23 +215,31 @@ pub fn open_region(path: &Path, dir: &Path) -> Result<(Region, OwnedFd)> {
         )),
         _ => open_failed(path, &e),
     })?;
-    let found = file.metadata().map_err(|e| host(path, &e))?;
-    let mut header = vec![0; HEADER_BYTES.min(found.len() as usize)];
+    let size = match device(&file, path, medium)? {
+        Some(device) => device.size,
+        None => probe(&file, path, dir, medium)?,
+    };
+    let map = map_file(&file, path, medium, size)?;
+    map.advise_huge();
+    let region = Region::open(map, medium_of(&file, path, medium)?).map_err(named(path))?;
+    Ok((region, file.into()))
+}
+
+/// The size of the region in `file`, by its header.
+fn probe(file: &fs::File, path: &Path, dir: &Path, medium: MediumKind) -> Result<u64> {
+    let found = file.metadata().map_err(|e| host(path, &e))?.len();
+    let mut header = vec![0; HEADERS.min(found as usize)];
     file.read_exact_at(&mut header, 0).map_err(|e| host(path, &e))?;
-    let name = |e: pram::Error| Error::Pool(format!("{}: {e}", path.display()));
-    let size = Region::probe(&header).map_err(name)?;
-    if found.len() < size {
+    let (size, kind) = Region::probe(&header).map_err(named(path))?;
+    kind.expect(medium.into()).map_err(named(path))?;
+    if found < size {
         return Err(Error::Pool(format!(
-            "{} is truncated: {} of {size} bytes are there; restore it with `conquest restore {} FILE`",
+            "{} is truncated: {found} of {size} bytes are there; restore it with `conquest restore {} FILE`",
             path.display(),
-            found.len(),
             dir.display()
         )));
     }
-    let map = Mapping::file(&file, size).map_err(mapping_failed)?;
-    map.advise_huge();
-    let region = Region::open(map, Box::new(Battery)).map_err(name)?;
-    Ok((region, file.into()))
+    Ok(size)
 }
 
 /// Fails if any process works on the region at `path`.

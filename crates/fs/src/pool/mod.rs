@@ -46,6 +46,23 @@ pub(crate) mod role {
 pub enum MediumKind {
     /// RAM that the platform keeps: stores are durable when visible.
     Battery,
+    /// Persistent memory behind the processor's caches: a DAX device, or a file on a DAX mount.
+    Dax,
+}
+
+impl From<MediumKind> for pram::MediumKind {
+    fn from(kind: MediumKind) -> Self {
+        match kind {
+            MediumKind::Battery => pram::MediumKind::Battery,
+            MediumKind::Dax => pram::MediumKind::Dax,
+        }
+    }
+}
+
+impl std::fmt::Display for MediumKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        f.write_str(pram::MediumKind::from(*self).name())
+    }
 }
 
 /// How to make a pool.
@@ -53,7 +70,7 @@ pub enum MediumKind {
 pub struct FormatOptions {
     /// Bytes of persistent RAM; 0: the size of the file or device at `nvram`.
     pub size: u64,
-    /// The region's file; `None`: `nvram` in the pool directory.
+    /// The region's file or device; `None`: `nvram` in the pool directory.
     pub nvram: Option<PathBuf>,
     pub medium: MediumKind,
     /// Destroy a pool that is there.
@@ -133,10 +150,11 @@ impl Pool {
         if let Some(old) = old {
             media::refuse_in_use(&old.nvram_path(dir))?;
         }
-        let made = media::make(&path, how.size, how.force)?;
+        let made = media::make(&path, how.medium, how.size, how.force)?;
         Config::remove(dir)?;
-        let region = media::format_region(&made, config.uuid_bytes()?, layout::VERSION)?;
-        let session = Session::private(region, max_inodes(made.size))?;
+        let keys = max_inodes(made.size);
+        let region = media::format_region(made, config.uuid_bytes()?, layout::VERSION)?;
+        let session = Session::private(region, keys)?;
         let (uid, gid) = how.root_owner;
         Fs::format(&session, (uid, gid, how.root_mode), media::random_key()?)?;
         drop(session);
@@ -147,7 +165,7 @@ impl Pool {
     pub fn open(dir: &Path, how: &OpenOptions) -> Result<Pool> {
         let config = Config::load(dir)?;
         let path = config.nvram_path(dir);
-        let (region, file) = media::open_region(&path, dir)?;
+        let (region, file) = media::open_region(&path, dir, config.medium)?;
         if region.info.uuid != config.uuid_bytes()? {
             return Err(Error::Pool(format!(
                 "{} belongs to another pool than {} says; put the right region back, or restore one from an image",
@@ -184,8 +202,9 @@ impl Pool {
         Ok(())
     }
 
-    /// Makes the pool at `dir` from an image; refuses to overwrite a pool without `force`. An interrupted
-    /// restore leaves what was there and can be repeated.
+    /// Makes the pool at `dir` from an image, on the medium of the pool that is there; refuses to overwrite one
+    /// without `force`. An interrupted restore leaves what was there (on a DAX device: a pool that is refused)
+    /// and can be repeated.
     pub fn restore(dir: &Path, file: &Path, force: bool, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
         std::fs::metadata(file).map_err(|e| config::host(file, &e))?;
         media::make_dir(dir)?;
@@ -206,11 +225,12 @@ impl Pool {
             }
             media::refuse_in_use(&path)?;
         }
-        let info = pram::image::restore(file, &path, progress)?;
+        let medium = old.as_ref().map_or(MediumKind::Battery, |c| c.medium);
+        let info = media::restore_region(file, &path, medium, progress)?;
         let config = Config {
             version: config::VERSION,
             uuid: config::uuid_text(&info.uuid),
-            medium: old.as_ref().map_or(MediumKind::Battery, |c| c.medium),
+            medium,
             nvram: old.map_or_else(|| config::DEFAULT_NVRAM.into(), |c| c.nvram),
         };
         config.write(dir)

@@ -9,9 +9,11 @@
 //! | `golden` | images of released versions |
 //! | `content` | what these hold |
 //! | `names` | all pages: files and functions that they refer to exist |
+//! | `costs` | SEMANTICS.md: flushes and fences of operations on `dax` |
 //! | `semantics` | SEMANTICS.md: limits (its examples are doc tests) |
 
 mod content;
+mod costs;
 mod format;
 mod golden;
 mod names;

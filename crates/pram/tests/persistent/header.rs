@@ -1,7 +1,7 @@
 //! Damaged, foreign and truncated regions are refused or mended.
 
 use pram::medium::Battery;
-use pram::{Error, Mapping, Region};
+use pram::{Error, Mapping, MediumKind, Region};
 
 use crate::rig::{self, MIB};
 
@@ -83,7 +83,7 @@ fn truncated_empty_and_tiny_regions_are_refused() {
     assert!(refusal(&good[..8192]).contains("truncated"));
     assert!(refusal(&vec![0; MIB as usize]).contains("empty"));
     assert!(Region::probe(&good[..40]).is_err());
-    assert_eq!(Region::probe(&good[..8192]).unwrap(), MIB);
+    assert_eq!(Region::probe(&good[..8192]).unwrap(), (MIB, MediumKind::Battery));
     for size in [4096, MIB - 4096] {
         let map = Mapping::anonymous(size).unwrap();
         let refused = Region::format(map, Box::new(Battery), rig::UUID, 1, 0).err().expect("too small").to_string();

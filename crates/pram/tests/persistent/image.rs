@@ -3,8 +3,10 @@
 use std::fs;
 use std::path::Path;
 
-use pram::image::{restore, save, verify};
-use pram::{Off, Session, Tag};
+use pram::dax::Dax;
+use pram::image::{restore, restore_into, save, verify};
+use pram::medium::Battery;
+use pram::{Mapping, MediumKind, Off, Region, Session, Tag};
 
 use crate::rig::{self, Rng, MIB};
 
@@ -57,7 +59,7 @@ fn what_is_saved_is_restored() {
     assert_eq!(verify(&image, &mut quiet()).unwrap(), info);
     drop(session);
 
-    assert_eq!(restore(&image, &copy, &mut quiet()).unwrap(), info);
+    assert_eq!(restore(&image, &copy, MediumKind::Battery, &mut quiet()).unwrap(), info);
     let restored = rig::attach(&copy).unwrap();
     assert!(!restored.runtime().leaks_pending(), "it opens as a clean region");
     assert_holds(&restored, &objects);
@@ -81,7 +83,7 @@ fn a_region_with_references_or_leaks_is_swept_after_restore() {
     let pending = |name: &str| {
         save(&session, &image, &mut quiet()).unwrap();
         let copy = dir.path().join(name);
-        restore(&image, &copy, &mut quiet()).unwrap();
+        restore(&image, &copy, MediumKind::Battery, &mut quiet()).unwrap();
         rig::attach(&copy).unwrap().runtime().leaks_pending()
     };
     assert!(!pending("none"));
@@ -105,7 +107,7 @@ fn any_damage_to_an_image_is_refused_and_the_old_region_stays() {
     let refused = |bytes: &[u8]| {
         fs::write(&bad, bytes).unwrap();
         let from_verify = verify(&bad, &mut quiet()).unwrap_err().to_string();
-        let from_restore = restore(&bad, &target, &mut quiet()).unwrap_err().to_string();
+        let from_restore = restore(&bad, &target, MediumKind::Battery, &mut quiet()).unwrap_err().to_string();
         assert_eq!(from_verify, from_restore);
         assert_eq!(fs::read(&target).unwrap(), b"the old region");
         from_verify
@@ -127,7 +129,7 @@ fn any_damage_to_an_image_is_refused_and_the_old_region_stays() {
     newer[8] = 2;
     assert!(refused(&newer).contains("version 2"));
     assert!(verify(Path::new("/nonexistent/image"), &mut quiet()).unwrap_err().to_string().contains("opening"));
-    restore(&image, &target, &mut quiet()).unwrap();
+    restore(&image, &target, MediumKind::Battery, &mut quiet()).unwrap();
 }
 
 fn filled_small(session: &Session) {
@@ -186,7 +188,7 @@ fn an_image_is_one_instant() {
         let mut seen = 0;
         for _ in 0..10 {
             save(&session, &image, &mut quiet()).unwrap();
-            restore(&image, &copy, &mut quiet()).unwrap();
+            restore(&image, &copy, MediumKind::Battery, &mut quiet()).unwrap();
             let restored = rig::attach(&copy).unwrap();
             let word = |n| restored.region().load(Off::new(restored.region().root(n).raw())).unwrap();
             assert_eq!(word(1), word(900));
@@ -196,4 +198,62 @@ fn an_image_is_one_instant() {
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
         assert!(seen > 0, "the writer ran meanwhile");
     });
+}
+
+/// An image of a region on `battery` becomes one on `dax`: in a file that is replaced, and in place.
+#[test]
+fn an_image_is_restored_to_another_medium() {
+    let dir = tempfile::tempdir().unwrap();
+    let (region, image, copy) = (dir.path().join("region"), dir.path().join("image"), dir.path().join("copy"));
+    rig::format_file(&region, 4 * MIB);
+    let session = rig::attach(&region).unwrap();
+    let objects = filled(&session);
+    save(&session, &image, &mut quiet()).unwrap();
+    restore(&image, &copy, MediumKind::Dax, &mut quiet()).unwrap();
+    let in_file = fs::read(&copy).unwrap();
+    let Ok(dax) = Dax::of(fs::File::open(&copy).unwrap()) else {
+        eprintln!("skipped: no x86-64 processor");
+        return;
+    };
+
+    let in_place = rig::mapping_of(&vec![9; 4 * MIB as usize]);
+    restore_into(&image, &in_place, &dax, &mut quiet()).unwrap();
+    assert!(in_place.equals(0, &in_file).unwrap(), "both ways make the same region");
+    let small = Mapping::anonymous(2 * MIB).unwrap();
+    let refused = restore_into(&image, &small, &dax, &mut quiet()).unwrap_err().to_string();
+    assert!(refused.contains("there is room for 2097152"), "{refused}");
+
+    let refused = Region::open(rig::mapping_of(&in_file), Box::new(Battery)).err().expect("another medium").to_string();
+    assert!(refused.contains("`dax`") && refused.contains("`battery`"), "{refused}");
+    let session = Session::private(Region::open(in_place, Box::new(dax)).unwrap(), rig::KEYS).unwrap();
+    assert_holds(&session, &objects);
+    let more = filled(&session);
+    assert_holds(&session, &more);
+}
+
+/// Nothing is lost to a bad image, and what is interrupted is no region.
+#[test]
+fn a_restore_in_place_checks_first_and_writes_the_header_last() {
+    let dir = tempfile::tempdir().unwrap();
+    let (region, image, bad) = (dir.path().join("region"), dir.path().join("image"), dir.path().join("bad"));
+    rig::format_file(&region, 4 * MIB);
+    let session = rig::attach(&region).unwrap();
+    filled(&session);
+    save(&session, &image, &mut quiet()).unwrap();
+    let mut bytes = fs::read(&image).unwrap();
+    let last = bytes.len() - 100;
+    bytes[last] ^= 1;
+    fs::write(&bad, bytes).unwrap();
+    let old = rig::bytes_of(&rig::private(4 * MIB));
+    let map = rig::mapping_of(&old);
+    assert!(restore_into(&bad, &map, &Battery, &mut quiet()).is_err());
+    assert!(map.equals(0, &old).unwrap(), "a bad image has overwritten something");
+    let mut seen = false;
+    restore_into(&image, &map, &Battery, &mut |done, all| {
+        seen |= done < all;
+        assert!(map.is_zero(0, 8192).unwrap(), "there is a header before the content is complete");
+    })
+    .unwrap();
+    assert!(seen, "progress is told");
+    assert!(!map.is_zero(0, 8192).unwrap());
 }
