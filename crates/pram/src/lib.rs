@@ -16,6 +16,8 @@
 //! | [`session`] | an attached process: operations, optimistic reads, death of others |
 //! | [`events`] | what one process tells the others that cache |
 //! | [`image`] | save and restore of a region |
+//! | [`dirty`] | which lines of a region have changed since the last commit |
+//! | [`log`] | the redo log: changed lines, commit by commit, on disk |
 //!
 //! Words that carry a guarantee:
 //! - *visible*: other threads and processes can load it. Stores become visible in program order.
@@ -31,10 +33,12 @@
 compile_error!("regions are little-endian and used in place");
 
 pub mod dax;
+pub mod dirty;
 pub mod error;
 pub mod events;
 pub mod heap;
 pub mod image;
+pub mod log;
 pub mod medium;
 pub mod mem;
 pub mod off;

@@ -5,6 +5,7 @@ use std::mem::{offset_of, size_of};
 use fs::layout::{self, InodeBlock, RawInode, RawPerm, Super};
 use pram::heap::{Class, SegEntry, CLASSES};
 use pram::image::{RawEnd, RawImage};
+use pram::log::{RawLog, RawRecord};
 use pram::region::{Geometry, RawHeader};
 
 use crate::reader::name_hash;
@@ -35,6 +36,8 @@ fn structures_lie_as_told() {
     same_fields!(page, RawPerm: uid gid mode);
     same_fields!(page, RawImage: magic version chunk uuid size fingerprint saved chunks app_version reserved crc);
     same_fields!(page, RawEnd: magic chunks bytes sum crc);
+    same_fields!(page, RawLog: magic version line uuid size fingerprint generation first capacity reserved crc);
+    same_fields!(page, RawRecord: magic crc generation commit time len extents before part flags reserved);
     assert_eq!(page.structure("SegEntry").size, size_of::<SegEntry>() as u64);
     assert_eq!(page.structure("UndoRecord").size, pram::tx::RECORD);
 }

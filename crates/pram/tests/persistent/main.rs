@@ -7,13 +7,17 @@
 //! | [`heap`] | the heap against a model, alone and from many threads |
 //! | [`tx`] | commit and rollback of every size |
 //! | [`image`] | save, restore, and images that must be refused |
+//! | [`log`] | the redo log: every crash, damage, and logs that must be refused |
+//! | [`dirty`] | marks of changed lines, against a model |
 //! | [`fuzz`] | arbitrary bytes in a region: errors, never panics |
 //! | [`processes`] | several processes, some of them killed |
 
+mod dirty;
 mod fuzz;
 mod header;
 mod heap;
 mod image;
+mod log;
 mod processes;
 mod rig;
 mod tx;

@@ -1,0 +1,517 @@
+//! The redo log of the `logged` medium: what has changed in a region, commit by commit, in one ordered stream.
+//!
+//! A *commit* is the difference between two instants at which no operation was under way: the lines (64 bytes)
+//! that changed, as they are at the second one. Replaying commits in order over the region of an earlier
+//! instant gives exactly the region of a later one; doing it twice does no harm.
+//!
+//! ```text
+//! 0       header, copy 0          4 KiB, of even generations
+//! 4096    header, copy 1          4 KiB, of odd generations
+//! 8192    records                 each begins at a multiple of 512 bytes
+//!
+//! record: header, 64 bytes, [`RawRecord`] | extents, 8 bytes each: first line (48 bits), lines - 1 (16)
+//!         | the lines of the extents, in order
+//! ```
+//! A commit is one record or several, the last of which says so. Records carry the log's generation, the
+//! number of their commit, and the checksum of the record before, so that what an earlier generation left is
+//! never taken for a part of this one, and a record that is missing in the middle is noticed.
+//!
+//! Ordered steps of a commit:
+//! 1. Its records are written behind the last commit; no sector of an earlier commit is written again. (Else
+//!    a torn write could damage what was durable.)
+//! 2. Flush. Only then is it durable, and only then may the next commit be written. (So a commit that does
+//!    not read back whole was never acknowledged, unless a later one does: then the log has a hole.)
+//!
+//! Ordered steps of a new generation, when an image holds all that the log does:
+//! 1. The header is written over the copy of the generation before the last. (A torn write leaves the other
+//!    copy, which still is right: its commits are in the image, and replaying them does no harm.)
+//! 2. Flush. (Else records of the new generation could be durable before its header, and be ignored.)
+//!
+//! A write or flush that failed is not tried again: the kernel may have dropped the pages it could not write
+//! and report success the second time. The log refuses everything after it.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use rustix::io::Errno;
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+
+use crate::error::{Error, Result};
+use crate::region::fingerprint;
+
+/// Bytes that are tracked and logged together: a cache line.
+pub const LINE: u64 = 64;
+/// What a disk writes whole or not at all.
+pub const SECTOR: u64 = 512;
+/// Where records begin.
+pub const RECORDS: u64 = 8192;
+/// Most bytes of a record, its header and padding included.
+pub const MAX_RECORD: u64 = 1 << 20;
+/// Smallest log: a few of the largest records.
+pub const MIN_CAPACITY: u64 = RECORDS + 4 * MAX_RECORD;
+
+const HEADER_AT: [u64; 2] = [0, 4096];
+const MAGIC: [u8; 8] = *b"CQ-RLOG\n";
+const RECORD_MAGIC: u32 = u32::from_le_bytes(*b"CQRL");
+const VERSION: u32 = 1;
+/// Most lines of an extent.
+const MAX_LINES: u64 = 1 << 16;
+
+/// Where a log lies. Short writes are the implementer's to complete.
+pub trait Disk: Send + Sync {
+    fn read_exact_at(&self, buf: &mut [u8], at: u64) -> io::Result<()>;
+    fn write_all_at(&self, bytes: &[u8], at: u64) -> io::Result<()>;
+    /// What was written is durable when this returns.
+    fn flush(&self) -> io::Result<()>;
+}
+
+impl Disk for File {
+    fn read_exact_at(&self, buf: &mut [u8], at: u64) -> io::Result<()> {
+        FileExt::read_exact_at(self, buf, at)
+    }
+    fn write_all_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
+        FileExt::write_all_at(self, bytes, at)
+    }
+    fn flush(&self) -> io::Result<()> {
+        self.sync_data()
+    }
+}
+
+/// What lies at offsets 0 and 4096.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct RawLog {
+    pub magic: [u8; 8],
+    pub version: u32,
+    /// Bytes per line.
+    pub line: u32,
+    /// Of the region, as are the next two.
+    pub uuid: [u8; 16],
+    pub size: u64,
+    pub fingerprint: u64,
+    pub generation: u64,
+    /// The commit that the first record belongs to.
+    pub first: u64,
+    /// Bytes of the log, the headers included.
+    pub capacity: u64,
+    pub reserved: u32,
+    /// CRC-32C of the bytes before.
+    pub crc: u32,
+}
+const _: () = assert!(size_of::<RawLog>() == 80);
+
+/// The header of a record.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct RawRecord {
+    pub magic: u32,
+    /// CRC-32C of what follows in the record.
+    pub crc: u32,
+    pub generation: u64,
+    /// Number of the commit; 1 is the first of a pool's life.
+    pub commit: u64,
+    /// When the commit's instant was, nanoseconds since the epoch.
+    pub time: i64,
+    /// Bytes of the record without padding.
+    pub len: u32,
+    pub extents: u32,
+    /// The `crc` of the record before in this generation, 0 for the first.
+    pub before: u32,
+    /// Records of this commit before this one.
+    pub part: u32,
+    /// Bit 0: the last of its commit. The others are 0.
+    pub flags: u32,
+    pub reserved: [u32; 3],
+}
+const _: () = assert!(size_of::<RawRecord>() == 64);
+
+const HEAD: usize = size_of::<RawRecord>();
+const LAST: u32 = 1;
+
+/// The region that a log belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    pub uuid: [u8; 16],
+    /// Bytes of the region.
+    pub size: u64,
+}
+
+/// A commit, by number and instant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Instant {
+    pub commit: u64,
+    /// Nanoseconds since the epoch.
+    pub time: i64,
+}
+
+/// A log that commits can be appended to.
+pub struct Log<D> {
+    disk: D,
+    id: Identity,
+    capacity: u64,
+    generation: u64,
+    /// Where the next record goes.
+    end: u64,
+    /// The last commit that is durable.
+    last: Instant,
+    before: u32,
+    /// A write or flush failed: nothing can be appended any more.
+    failed: bool,
+}
+
+impl<D: Disk> Log<D> {
+    /// Makes an empty log whose first commit follows `last`.
+    pub fn create(disk: D, id: Identity, capacity: u64, last: Instant) -> Result<Log<D>> {
+        if capacity < MIN_CAPACITY {
+            return Err(Error::Unusable(format!("a log of {capacity} bytes is too small: give it {MIN_CAPACITY}")));
+        }
+        let mut log = Log { disk, id, capacity, generation: 0, end: RECORDS, last, before: 0, failed: false };
+        // Whatever was there before must not look like the other copy.
+        log.attempt("making the log", |disk| disk.write_all_at(&[0; RECORDS as usize], 0))?;
+        log.restart()?;
+        Ok(log)
+    }
+
+    /// Opens a log and replays it: `apply(offset, bytes)` gets what has changed since the image, whose instant
+    /// is `image`, in order. What is after the last whole commit was never acknowledged and is left out.
+    pub fn open(disk: D, id: Identity, image: Instant, apply: impl FnMut(u64, &[u8]) -> Result<()>) -> Result<Log<D>> {
+        let header = read_header(&disk, id)?;
+        if header.first > image.commit + 1 {
+            return Err(Error::Unusable(format!(
+                "the log begins with commit {} but the image ends with {}: one of them is not this pool's newest; put the right one back",
+                header.first, image.commit
+            )));
+        }
+        let mut scan = Scan::over(&disk, &header);
+        let found = scan.all()?;
+        let last = match found.last.commit {
+            0 => Instant { commit: header.first - 1, time: image.time },
+            _ => found.last,
+        };
+        if last.commit < image.commit {
+            return Err(Error::Unusable(format!(
+                "the image is of commit {} but the log ends with {}: the log is an old copy; put the right one back",
+                image.commit, last.commit
+            )));
+        }
+        Scan::over(&disk, &header).apply(&found, apply)?;
+        let RawLog { capacity, generation, .. } = header;
+        Ok(Log { disk, id, capacity, generation, end: found.end, last, before: found.before, failed: false })
+    }
+
+    /// The last commit that is durable here.
+    pub fn last(&self) -> Instant {
+        self.last
+    }
+
+    /// Bytes of records.
+    pub fn used(&self) -> u64 {
+        self.end - RECORDS
+    }
+
+    /// Is there room for a commit of `lines` lines in as many extents, the worst case?
+    pub fn has_room(&self, lines: u64) -> bool {
+        let per_record = (MAX_RECORD - HEAD as u64) / (LINE + 8);
+        let records = lines.div_ceil(per_record).max(1);
+        records * (HEAD as u64 + SECTOR) + lines * (LINE + 8) <= self.capacity - self.end
+    }
+
+    /// Begins a commit as of `time`. It is durable when [`Commit::finish`] returns.
+    pub fn begin(&mut self, time: i64) -> Result<Commit<'_, D>> {
+        self.refuse_failed()?;
+        let (start, number) = ((self.end, self.before), self.last.commit + 1);
+        Ok(Commit { number, time, part: 0, extents: Vec::new(), lines: Vec::new(), start, done: false, log: self })
+    }
+
+    /// Forgets all commits: an image holds them.
+    pub fn restart(&mut self) -> Result<()> {
+        self.refuse_failed()?;
+        let generation = self.generation + 1;
+        let mut raw = RawLog {
+            magic: MAGIC,
+            version: VERSION,
+            line: LINE as u32,
+            uuid: self.id.uuid,
+            size: self.id.size,
+            fingerprint: fingerprint(),
+            generation,
+            first: self.last.commit + 1,
+            capacity: self.capacity,
+            reserved: 0,
+            crc: 0,
+        };
+        raw.crc = header_crc(&raw);
+        let at = HEADER_AT[(generation % 2) as usize];
+        // 1, 2 of a new generation.
+        self.attempt("beginning a new log", |disk| disk.write_all_at(raw.as_bytes(), at).and_then(|()| disk.flush()))?;
+        (self.generation, self.end, self.before) = (generation, RECORDS, 0);
+        Ok(())
+    }
+
+    fn refuse_failed(&self) -> Result<()> {
+        match self.failed {
+            true => {
+                Err(Error::Unusable("the log could not be written earlier; nothing more can be made durable".into()))
+            }
+            false => Ok(()),
+        }
+    }
+
+    /// Writes to the disk; if that fails, never again.
+    fn attempt(&mut self, what: &str, write: impl FnOnce(&D) -> io::Result<()>) -> Result<()> {
+        write(&self.disk).map_err(|e| {
+            self.failed = true;
+            host(what, &e)
+        })
+    }
+}
+
+/// A commit that is being written. Dropping it leaves it out; what was written of it is ignored.
+#[must_use = "a commit that is not finished is not there"]
+pub struct Commit<'l, D: Disk> {
+    log: &'l mut Log<D>,
+    number: u64,
+    time: i64,
+    part: u32,
+    extents: Vec<u64>,
+    lines: Vec<u8>,
+    /// Where the log ended before, and the checksum of the record there.
+    start: (u64, u32),
+    done: bool,
+}
+
+impl<D: Disk> Commit<'_, D> {
+    /// Adds the lines at `off`. Both `off` and the length are multiples of [`LINE`].
+    pub fn push(&mut self, off: u64, bytes: &[u8]) -> Result<()> {
+        if off % LINE != 0 || bytes.len() as u64 % LINE != 0 {
+            return Err(Error::BadAddress { off, len: bytes.len() as u64 });
+        }
+        let (mut line, mut rest) = (off / LINE, bytes);
+        while !rest.is_empty() {
+            let used = HEAD + (self.extents.len() + 1) * 8 + self.lines.len();
+            let room = (MAX_RECORD as usize).saturating_sub(used) / LINE as usize;
+            if room == 0 {
+                self.write(0)?;
+                continue;
+            }
+            let n = room.min(rest.len() / LINE as usize).min(MAX_LINES as usize);
+            let (now, later) = rest.split_at(n * LINE as usize);
+            self.extents.push(line | (n as u64 - 1) << 48);
+            self.lines.extend_from_slice(now);
+            (line, rest) = (line + n as u64, later);
+        }
+        Ok(())
+    }
+
+    /// Writes the rest and makes all of it durable.
+    pub fn finish(mut self) -> Result<Instant> {
+        self.write(LAST)?;
+        self.log.attempt("flushing the log", |disk| disk.flush())?;
+        self.done = true;
+        self.log.last = Instant { commit: self.number, time: self.time };
+        Ok(self.log.last)
+    }
+
+    fn write(&mut self, flags: u32) -> Result<()> {
+        let len = HEAD + self.extents.len() * 8 + self.lines.len();
+        let mut raw = RawRecord {
+            magic: RECORD_MAGIC,
+            crc: 0,
+            generation: self.log.generation,
+            commit: self.number,
+            time: self.time,
+            len: len as u32,
+            extents: self.extents.len() as u32,
+            before: self.log.before,
+            part: self.part,
+            flags,
+            reserved: [0; 3],
+        };
+        let mut record = Vec::with_capacity(len.next_multiple_of(SECTOR as usize));
+        record.extend_from_slice(raw.as_bytes());
+        record.extend_from_slice(self.extents.as_bytes());
+        record.append(&mut self.lines);
+        self.extents.clear();
+        raw.crc = record_crc(&record);
+        record[..HEAD].copy_from_slice(raw.as_bytes());
+        record.resize(len.next_multiple_of(SECTOR as usize), 0);
+
+        let at = self.log.end;
+        if at + record.len() as u64 > self.log.capacity {
+            return Err(Error::Unusable("the log is full".into()));
+        }
+        self.log.attempt("writing the log", |disk| disk.write_all_at(&record, at))?;
+        (self.log.end, self.log.before) = (at + record.len() as u64, raw.crc);
+        self.part += 1;
+        Ok(())
+    }
+}
+
+impl<D: Disk> Drop for Commit<'_, D> {
+    fn drop(&mut self) {
+        if !self.done {
+            (self.log.end, self.log.before) = self.start;
+        }
+    }
+}
+
+// Reading.
+
+/// What a log holds.
+#[derive(Clone, Copy, Debug)]
+struct Found {
+    /// The last whole commit; number 0 if there is none.
+    last: Instant,
+    /// Where it ends, and the checksum of its last record.
+    end: u64,
+    before: u32,
+}
+
+/// Goes through the records and trusts nothing in them.
+struct Scan<'d, D> {
+    disk: &'d D,
+    header: &'d RawLog,
+    at: u64,
+    before: u32,
+    /// The commit and part that come next.
+    commit: u64,
+    part: u32,
+    buf: Vec<u8>,
+}
+
+impl<'d, D: Disk> Scan<'d, D> {
+    fn over(disk: &'d D, header: &'d RawLog) -> Self {
+        Scan { disk, header, at: RECORDS, before: 0, commit: header.first, part: 0, buf: Vec::new() }
+    }
+
+    /// Finds the last whole commit, and makes sure that none comes after it.
+    fn all(&mut self) -> Result<Found> {
+        let mut found = Found { last: Instant::default(), end: RECORDS, before: 0 };
+        while let Some(raw) = self.next()? {
+            if raw.flags & LAST != 0 {
+                found =
+                    Found { last: Instant { commit: raw.commit, time: raw.time }, end: self.at, before: self.before };
+            }
+        }
+        let lost = self.commit;
+        let mut at = self.at;
+        while at + SECTOR <= self.header.capacity {
+            if let Some(raw) = self.read(at)?.filter(|raw| raw.commit > lost) {
+                return Err(Error::Unusable(format!(
+                    "the log has a hole: commit {lost} at byte {} is damaged, but commit {} at byte {at} is there; \
+                     what is before the hole is as of {} ns after the epoch",
+                    self.at, raw.commit, found.last.time
+                )));
+            }
+            at += SECTOR;
+        }
+        Ok(found)
+    }
+
+    /// Applies the commits that are whole.
+    fn apply(mut self, found: &Found, mut apply: impl FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
+        while self.at < found.end {
+            let raw = self.next()?.ok_or_else(|| Error::Unusable("the log changed while it was read".into()))?;
+            let (extents, mut lines) = self.buf[HEAD..raw.len as usize].split_at(raw.extents as usize * 8);
+            for extent in extents.chunks_exact(8) {
+                let word = extent.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
+                let (now, later) = lines.split_at((((word >> 48) + 1) * LINE) as usize);
+                apply((word & ((1 << 48) - 1)) * LINE, now)?;
+                lines = later;
+            }
+        }
+        Ok(())
+    }
+
+    /// The next record, if the one that belongs here is there.
+    fn next(&mut self) -> Result<Option<RawRecord>> {
+        let Some(raw) = self.read(self.at)? else { return Ok(None) };
+        if (raw.commit, raw.part, raw.before) != (self.commit, self.part, self.before) {
+            return Ok(None);
+        }
+        self.at += u64::from(raw.len).next_multiple_of(SECTOR);
+        self.before = raw.crc;
+        (self.commit, self.part) =
+            if raw.flags & LAST != 0 { (self.commit + 1, 0) } else { (self.commit, self.part + 1) };
+        Ok(Some(raw))
+    }
+
+    /// The gate where a record becomes trusted: one of this generation, whole, at `at`.
+    fn read(&mut self, at: u64) -> Result<Option<RawRecord>> {
+        let unread = |e: io::Error| host(&format!("reading the log at byte {at}"), &e);
+        if at + SECTOR > self.header.capacity {
+            return Ok(None);
+        }
+        self.buf.resize(SECTOR as usize, 0);
+        self.disk.read_exact_at(&mut self.buf, at).map_err(unread)?;
+        let (raw, _) = RawRecord::read_from_prefix(&self.buf).unwrap_or_else(|_| (RawRecord::new_zeroed(), &[]));
+        let len = u64::from(raw.len);
+        let fits = raw.magic == RECORD_MAGIC
+            && raw.generation == self.header.generation
+            && (HEAD as u64..=MAX_RECORD).contains(&len)
+            && at + len <= self.header.capacity;
+        if !fits {
+            return Ok(None);
+        }
+        if len > SECTOR {
+            self.buf.resize(len as usize, 0);
+            self.disk.read_exact_at(&mut self.buf[SECTOR as usize..], at + SECTOR).map_err(unread)?;
+        }
+        self.buf.truncate(len as usize);
+        Ok((raw.crc == record_crc(&self.buf) && self.extents_fit(&raw)).then_some(raw))
+    }
+
+    /// Do the extents name as many lines as the record holds, all inside the region?
+    fn extents_fit(&self, raw: &RawRecord) -> bool {
+        let Some(extents) = self.buf[HEAD..].get(..raw.extents as usize * 8) else { return false };
+        let mut bytes = 0;
+        for extent in extents.chunks_exact(8) {
+            let word = extent.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
+            let (first, lines) = (word & ((1 << 48) - 1), (word >> 48) + 1);
+            if first + lines > self.header.size / LINE {
+                return false;
+            }
+            bytes += lines * LINE;
+        }
+        HEAD as u64 + extents.len() as u64 + bytes == u64::from(raw.len)
+    }
+}
+
+/// The gate where the header becomes trusted: the newer of two copies.
+fn read_header(disk: &impl Disk, id: Identity) -> Result<RawLog> {
+    let mut copies = [RawLog::new_zeroed(); 2];
+    for (raw, at) in copies.iter_mut().zip(HEADER_AT) {
+        disk.read_exact_at(raw.as_mut_bytes(), at).map_err(|e| host("reading the log's header", &e))?;
+    }
+    let bad = |why: String| Err(Error::Unusable(format!("the log cannot be used: {why}")));
+    let whole = |raw: &&RawLog| raw.magic == MAGIC && raw.crc == header_crc(raw);
+    let Some(raw) = copies.iter().filter(whole).max_by_key(|raw| raw.generation) else {
+        return bad("it has no header; put the pool's own log back".into());
+    };
+    if raw.version != VERSION {
+        return bad(format!("it has format version {}, this program reads version {VERSION}", raw.version));
+    }
+    if raw.uuid != id.uuid {
+        return bad("it belongs to another pool; put the pool's own log back".into());
+    }
+    if raw.fingerprint != fingerprint() || u64::from(raw.line) != LINE || raw.size != id.size {
+        return bad("it was made by a build with another layout, or for a region of another size".into());
+    }
+    if raw.capacity < MIN_CAPACITY || raw.first == 0 {
+        return bad("its header makes no sense".into());
+    }
+    Ok(*raw)
+}
+
+fn header_crc(raw: &RawLog) -> u32 {
+    crc32c::crc32c(&raw.as_bytes()[..std::mem::offset_of!(RawLog, crc)])
+}
+
+fn record_crc(record: &[u8]) -> u32 {
+    crc32c::crc32c(&record[std::mem::offset_of!(RawRecord, generation)..])
+}
+
+fn host(what: &str, e: &io::Error) -> Error {
+    Error::Host { what: what.into(), errno: Errno::from_io_error(e).unwrap_or(Errno::IO) }
+}

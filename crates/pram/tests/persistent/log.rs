@@ -1,0 +1,317 @@
+//! The redo log: every crash, damage, and logs that must be refused.
+
+use std::io;
+use std::sync::{Arc, Mutex};
+
+use pram::log::{Disk, Identity, Instant, Log, LINE, MAX_RECORD, MIN_CAPACITY, RECORDS, SECTOR};
+
+use crate::rig::{Rng, MIB, UUID};
+
+const ID: Identity = Identity { uuid: UUID, size: MIB };
+const START: Instant = Instant { commit: 0, time: 0 };
+
+/// A disk that remembers what it was told, and can be told to fail.
+#[derive(Clone, Default)]
+struct Tape(Arc<Mutex<State>>);
+
+#[derive(Clone, Default)]
+struct State {
+    bytes: Vec<u8>,
+    events: Vec<Event>,
+    /// Calls that still succeed.
+    fuse: Option<usize>,
+    bad_sector: Option<u64>,
+}
+
+#[derive(Clone)]
+enum Event {
+    Write(u64, Vec<u8>),
+    Flush,
+    /// A commit was acknowledged.
+    Acknowledged,
+}
+
+impl Tape {
+    fn of(bytes: Vec<u8>) -> Tape {
+        Tape(Arc::new(Mutex::new(State { bytes, ..State::default() })))
+    }
+
+    fn new() -> Tape {
+        Tape::of(vec![0; MIN_CAPACITY as usize])
+    }
+
+    fn with<R>(&self, f: impl FnOnce(&mut State) -> R) -> R {
+        f(&mut self.0.lock().unwrap())
+    }
+
+    fn call(&self, event: Event) -> io::Result<()> {
+        self.with(|s| {
+            match &mut s.fuse {
+                Some(0) => return Err(io::Error::from_raw_os_error(5)),
+                Some(n) => *n -= 1,
+                None => {}
+            }
+            if let Event::Write(at, bytes) = &event {
+                s.bytes[*at as usize..*at as usize + bytes.len()].copy_from_slice(bytes);
+            }
+            s.events.push(event);
+            Ok(())
+        })
+    }
+}
+
+impl Disk for Tape {
+    fn read_exact_at(&self, buf: &mut [u8], at: u64) -> io::Result<()> {
+        self.with(|s| {
+            let end = at + buf.len() as u64;
+            if s.bad_sector.is_some_and(|bad| bad < end && at < bad + SECTOR) {
+                return Err(io::Error::from_raw_os_error(5));
+            }
+            buf.copy_from_slice(s.bytes.get(at as usize..end as usize).ok_or(io::ErrorKind::UnexpectedEof)?);
+            Ok(())
+        })
+    }
+    fn write_all_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
+        self.call(Event::Write(at, bytes.to_vec()))
+    }
+    fn flush(&self) -> io::Result<()> {
+        self.call(Event::Flush)
+    }
+}
+
+/// A region in plain memory, and what it was after each commit.
+struct Model {
+    now: Vec<u8>,
+    history: Vec<Vec<u8>>,
+    rng: Rng,
+}
+
+impl Model {
+    fn new(seed: u64) -> Model {
+        let empty = vec![0; MIB as usize];
+        Model { now: empty.clone(), history: vec![empty], rng: Rng(seed) }
+    }
+
+    /// Changes some lines and commits them.
+    fn commit(&mut self, log: &mut Log<Tape>, stretches: u64) -> pram::Result<Instant> {
+        let mut commit = log.begin(1000 + self.history.len() as i64)?;
+        for _ in 0..stretches {
+            let lines = 1 + self.rng.below(40);
+            let first = self.rng.below(MIB / LINE - lines);
+            let range = (first * LINE) as usize..((first + lines) * LINE) as usize;
+            let byte = self.rng.below(256) as u8;
+            self.now[range.clone()].fill(byte);
+            commit.push(first * LINE, &self.now[range])?;
+        }
+        let done = commit.finish()?;
+        self.history.push(self.now.clone());
+        Ok(done)
+    }
+}
+
+/// Opens the log and replays it over `region`.
+fn replay(tape: Tape, image: Instant, region: &mut [u8]) -> pram::Result<Log<Tape>> {
+    Log::open(tape, ID, image, |off, bytes| {
+        region[off as usize..off as usize + bytes.len()].copy_from_slice(bytes);
+        Ok(())
+    })
+}
+
+fn refused(result: pram::Result<Log<Tape>>, word: &str) {
+    let text = result.err().expect("an error").to_string();
+    assert!(text.contains(word), "{text}");
+}
+
+#[test]
+fn commits_come_back_in_order_and_can_be_continued() {
+    let (tape, mut model) = (Tape::new(), Model::new(1));
+    let mut log = Log::create(tape.clone(), ID, MIN_CAPACITY, START).unwrap();
+    for n in 1..=20 {
+        let done = model.commit(&mut log, n).unwrap();
+        assert_eq!(done.commit, n);
+        let mut region = vec![0; MIB as usize];
+        log = replay(tape.clone(), START, &mut region).unwrap();
+        assert_eq!((log.last(), &region), (done, &model.now));
+    }
+}
+
+#[test]
+fn a_commit_of_many_records_is_whole() {
+    let (tape, mut model) = (Tape::new(), Model::new(2));
+    let mut log = Log::create(tape.clone(), ID, MIN_CAPACITY, START).unwrap();
+    model.commit(&mut log, 3).unwrap();
+    // An abandoned one of several records leaves no trace.
+    let mut commit = log.begin(5).unwrap();
+    commit.push(0, &vec![7; MIB as usize]).unwrap();
+    commit.push(0, &vec![8; MIB as usize / 2]).unwrap();
+    drop(commit);
+    let before = log.used();
+    let mut commit = log.begin(6).unwrap();
+    model.now = (0..MIB).map(|i| (i / LINE % 251) as u8).collect();
+    commit.push(0, &model.now).unwrap();
+    commit.finish().unwrap();
+    assert!(log.used() - before > MAX_RECORD, "several records");
+    let mut region = vec![0; MIB as usize];
+    assert_eq!(replay(tape, START, &mut region).unwrap().last(), Instant { commit: 2, time: 6 });
+    assert!(region == model.now);
+}
+
+/// Every place where the power can be cut, with the sectors written since the last flush kept or lost.
+#[test]
+fn a_power_cut_leaves_a_prefix_with_all_that_was_acknowledged() {
+    let (tape, mut model) = (Tape::new(), Model::new(3));
+    let mut log = Log::create(tape.clone(), ID, MIN_CAPACITY, START).unwrap();
+    let base = tape.with(|s| (s.events.clear(), s.bytes.clone())).1;
+    let mut image = (START, model.now.clone());
+    let mut images = vec![image.clone()];
+    for n in 0..12 {
+        let done = model.commit(&mut log, 1 + n % 5).unwrap();
+        tape.with(|s| s.events.push(Event::Acknowledged));
+        if n % 4 == 3 {
+            image = (done, model.now.clone());
+            log.restart().unwrap();
+        }
+        images.push(image.clone());
+    }
+    let events = tape.with(|s| s.events.clone());
+    let mut checked = 0;
+    for cut in 0..=events.len() {
+        for seed in 0..6 {
+            let (bytes, acknowledged) = after_cut(&base, &events[..cut], seed);
+            // The image that was there: complete before the log restarts.
+            let (at, region) = &images[acknowledged];
+            let mut region = region.clone();
+            let log =
+                replay(Tape::of(bytes), *at, &mut region).unwrap_or_else(|e| panic!("cut {cut}, seed {seed}: {e}"));
+            let found = log.last().commit as usize;
+            assert!(found == acknowledged || found == acknowledged + 1, "cut {cut}, seed {seed}: {found}");
+            assert!(region == model.history[found], "cut {cut}, seed {seed}: not the state of commit {found}");
+            checked += 1;
+        }
+    }
+    assert!(checked > 200);
+}
+
+/// What a disk holds when the power is cut after `events`, and how many commits were acknowledged.
+fn after_cut(base: &[u8], events: &[Event], seed: u64) -> (Vec<u8>, usize) {
+    let (mut durable, mut pending, mut acknowledged) = (base.to_vec(), Vec::new(), 0);
+    let mut rng = Rng(seed);
+    let put =
+        |disk: &mut Vec<u8>, at: u64, bytes: &[u8]| disk[at as usize..at as usize + bytes.len()].copy_from_slice(bytes);
+    for event in events {
+        match event {
+            Event::Write(at, bytes) => pending.push((*at, bytes)),
+            Event::Flush => pending.drain(..).for_each(|(at, bytes)| put(&mut durable, at, bytes)),
+            Event::Acknowledged => acknowledged += 1,
+        }
+    }
+    for (at, bytes) in pending {
+        for (i, sector) in bytes.chunks(SECTOR as usize).enumerate() {
+            let kept = match seed {
+                0 => false,
+                1 => true,
+                _ => rng.below(2) == 0,
+            };
+            if kept {
+                put(&mut durable, at + i as u64 * SECTOR, sector);
+            }
+        }
+    }
+    (durable, acknowledged)
+}
+
+/// A log of five commits, and where each begins.
+fn five() -> (Tape, Vec<u64>) {
+    let (tape, mut model) = (Tape::new(), Model::new(4));
+    let mut log = Log::create(tape.clone(), ID, MIN_CAPACITY, START).unwrap();
+    let mut starts = Vec::new();
+    for _ in 0..5 {
+        starts.push(RECORDS + log.used());
+        model.commit(&mut log, 2).unwrap();
+    }
+    (tape, starts)
+}
+
+#[test]
+fn a_hole_is_an_error_and_a_damaged_end_is_not() {
+    let (tape, starts) = five();
+    for (n, start) in starts.iter().enumerate() {
+        for at in [start + 4, start + 70, start + 300] {
+            let damaged = Tape::of(tape.with(|s| s.bytes.clone()));
+            damaged.with(|s| s.bytes[at as usize] ^= 0x10);
+            let opened = replay(damaged, START, &mut vec![0; MIB as usize]);
+            if n < 4 {
+                refused(opened, "hole");
+            } else {
+                assert_eq!(opened.unwrap().last().commit, 4);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_sector_that_cannot_be_read_is_an_error() {
+    let (tape, starts) = five();
+    for start in starts {
+        tape.with(|s| s.bad_sector = Some(start));
+        refused(replay(tape.clone(), START, &mut vec![0; MIB as usize]), "reading the log");
+    }
+}
+
+#[test]
+fn a_log_that_does_not_belong_is_refused() {
+    let (tape, _) = five();
+    let mut region = vec![0; MIB as usize];
+    let mut open = |id: Identity, image: Instant| {
+        Log::open(tape.clone(), id, image, |off, bytes| {
+            region[off as usize..off as usize + bytes.len()].copy_from_slice(bytes);
+            Ok(())
+        })
+    };
+    refused(open(Identity { uuid: [9; 16], ..ID }, START), "another pool");
+    refused(open(Identity { size: 2 * MIB, ..ID }, START), "another size");
+    refused(open(ID, Instant { commit: 6, time: 0 }), "old copy");
+    assert_eq!(open(ID, Instant { commit: 5, time: 0 }).unwrap().last().commit, 5);
+
+    let mut log = open(ID, START).unwrap();
+    log.restart().unwrap();
+    refused(open(ID, START), "begins with commit 6");
+    refused(open(ID, Instant { commit: 7, time: 0 }), "old copy");
+    refused(replay(Tape::new(), START, &mut vec![0; MIB as usize]), "no header");
+    refused(replay(Tape::of(vec![0; 100]), START, &mut vec![0; MIB as usize]), "reading the log");
+}
+
+#[test]
+fn after_a_failure_nothing_is_acknowledged_any_more() {
+    for calls in 0..6 {
+        let (tape, mut model) = (Tape::new(), Model::new(5));
+        let mut log = Log::create(tape.clone(), ID, MIN_CAPACITY, START).unwrap();
+        tape.with(|s| s.fuse = Some(calls));
+        let mut acknowledged = 0;
+        while model.commit(&mut log, 1).is_ok() {
+            acknowledged += 1;
+        }
+        // The disk is well again, but what it dropped is unknown.
+        tape.with(|s| s.fuse = None);
+        assert!(model.commit(&mut log, 1).is_err() && log.restart().is_err());
+        assert_eq!(acknowledged, calls as u64 / 2);
+    }
+}
+
+#[test]
+fn a_full_log_says_so_and_goes_on_after_a_restart() {
+    let (tape, mut model) = (Tape::new(), Model::new(6));
+    let mut log = Log::create(tape, ID, MIN_CAPACITY, START).unwrap();
+    let mut commits = 0;
+    while log.has_room(40) {
+        model.commit(&mut log, 1).unwrap();
+        commits += 1;
+    }
+    assert!(commits > 1000);
+    let mut commit = log.begin(0).unwrap();
+    let full = (0..1000).try_for_each(|_| commit.push(0, &vec![1; 1 << 19]));
+    assert!(full.is_err_and(|e| e.to_string().contains("full")));
+    drop(commit);
+    log.restart().unwrap();
+    assert_eq!(model.commit(&mut log, 1).unwrap().commit, commits + 1);
+}
