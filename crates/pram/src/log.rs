@@ -40,8 +40,8 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 use crate::error::{Error, Result};
 use crate::region::fingerprint;
 
-/// Bytes that are tracked and logged together: a cache line.
-pub const LINE: u64 = 64;
+/// What is tracked and logged together: a cache line.
+pub use crate::mem::LINE;
 /// What a disk writes whole or not at all.
 pub const SECTOR: u64 = 512;
 /// Where records begin.
