@@ -15,7 +15,7 @@
 //! | [`workload`] | one module per workload |
 //! | [`goals`] | the numbers to reach, and the verdict on a measured one |
 //! | [`report`], [`table`] | what was measured, as JSON and for a reader |
-//! | [`stats`], [`rng`], [`clock`], [`cpu`] | medians, seeded numbers, time, pinning |
+//! | [`stats`], [`clock`], [`cpu`] | medians, time, pinning |
 //!
 //! Data flow: args → subjects → rounds of a workload → [`report::Section`] → [`goals::Finding`] → table and
 //! JSON.
@@ -32,7 +32,6 @@ mod goals;
 mod hosts;
 mod place;
 mod report;
-mod rng;
 mod stats;
 mod subject;
 mod supervise;

@@ -343,6 +343,7 @@ mod tests {
 
     use pram::medium::Battery;
     use pram::{Mapping, Session};
+    use rng::Rng;
 
     use super::*;
 
@@ -383,11 +384,8 @@ mod tests {
 
     #[test]
     fn random_changes_match_the_model() {
-        let mut seed = 1u64;
-        let mut below = |n: u64| {
-            seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            (seed >> 33) % n
-        };
+        let mut rng = Rng::new(1);
+        let mut below = |n: u64| rng.below(n);
         let s = session(4 << 20);
         let (mut off, mut model) = (0, BTreeMap::new());
         for step in 0..4000 {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use fs::pool::{FormatOptions, MediumKind};
 use fs::{OpenOptions, Pool};
+use rng::Rng;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use zerocopy::{FromBytes, IntoBytes};
@@ -177,13 +178,8 @@ fn extended_attributes_tell_their_size_first() {
 fn senseless_requests_get_an_error_and_break_nothing() {
     let mut lab = Lab::new();
     lab.make(b"f\0");
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let mut random = move || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state
-    };
+    let mut rng = Rng::new(1);
+    let mut random = move || rng.next();
     for round in 0..40_000 {
         let opcode = (random() % 60) as u32;
         let mut args: Vec<u8> = (0..random() % 96).map(|_| random() as u8).collect();

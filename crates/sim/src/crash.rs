@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use pram::Mapping;
 
 use crate::medium::Discipline;
-use crate::rng::Rng;
 use crate::trace::Event;
+use rng::Rng;
 
 const WORD: u64 = 8;
 const LINE: u64 = 64;

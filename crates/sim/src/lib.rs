@@ -14,7 +14,6 @@
 //! | [`tree`] | everything that can be seen of a file system |
 //! | [`explore`] | the explorer: runs a scenario, judges every crash state |
 //! | [`scenario`] | the scenarios |
-//! | [`rng`] | seeded numbers |
 //!
 //! Two disciplines of persistence: on *battery*, stores are durable in program order; on *dax*, every
 //! 8-byte word stored since it was last flushed and fenced holds any of the values it has had since, or
@@ -31,7 +30,6 @@ pub mod explore;
 pub mod medium;
 pub mod model;
 pub mod op;
-pub mod rng;
 pub mod scenario;
 pub mod trace;
 pub mod tree;

@@ -7,8 +7,8 @@ use fs::Kind;
 use rustix::io::Errno;
 
 use crate::op::{split, Done, Op};
-use crate::rng::Rng;
 use crate::tree::{normalise, Seen, Tree};
+use rng::Rng;
 
 type Id = usize;
 
@@ -234,11 +234,11 @@ impl Model {
             Op::Rmdir(path) => self.remove(path, true),
             Op::Rename(from, to, how) => self.rename(from, to, *how),
             Op::Write(path, off, len, seed) => {
-                write(&mut self.file(path)?.content, *off as usize, &Rng::bytes(*seed, *len));
+                write(&mut self.file(path)?.content, *off as usize, &Rng::new(*seed).bytes(*len));
                 Ok(())
             }
             Op::Append(path, len, seed) => {
-                self.file(path)?.content.extend(Rng::bytes(*seed, *len));
+                self.file(path)?.content.extend(Rng::new(*seed).bytes(*len));
                 Ok(())
             }
             Op::Fill(path, _) => {

@@ -6,7 +6,7 @@ use fs::node::{Fallocate, Rename, SetXattr, WriteFlags};
 use fs::{Caller, Error, Fs, Ino, Kind, SetAttr, SetTime, Time, ROOT};
 use rustix::io::Errno;
 
-use crate::rng::Rng;
+use rng::Rng;
 
 /// One call of the API. Paths are absolute; `@name` stands for an open file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -132,11 +132,11 @@ impl<'a> Runner<'a> {
             }
             Op::Rename(from, to, how) => fs.rename(self.place(from)?, self.place(to)?, *how, root)?,
             Op::Write(path, off, len, seed) => {
-                fs.write(self.ino(path)?, *off, &Rng::bytes(*seed, *len), WriteFlags::default())?;
+                fs.write(self.ino(path)?, *off, &Rng::new(*seed).bytes(*len), WriteFlags::default())?;
             }
             Op::Append(path, len, seed) => {
                 let flags = WriteFlags { append: true, ..WriteFlags::default() };
-                fs.write(self.ino(path)?, 0, &Rng::bytes(*seed, *len), flags)?;
+                fs.write(self.ino(path)?, 0, &Rng::new(*seed).bytes(*len), flags)?;
             }
             Op::Fill(path, len) => return self.fill(path, *len),
             Op::Truncate(path, size) => return self.set(path, SetAttr { size: Some(*size), ..SetAttr::default() }),

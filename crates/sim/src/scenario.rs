@@ -5,7 +5,7 @@ use fs::Kind;
 
 use crate::explore::costs;
 use crate::op::Op;
-use crate::rng::Rng;
+use rng::Rng;
 
 /// Operations that have been acknowledged, and one that is under way.
 #[derive(Clone, Debug)]
@@ -406,8 +406,8 @@ fn draw(rng: &mut Rng) -> Op {
         12..=13 => rename(&p, &q, Replace),
         14 => rename(&p, &q, NoReplace),
         15 => rename(&p, &q, Exchange),
-        16..=17 => write(&p, off, len as usize, rng.draw()),
-        18..=19 => append(&p, len as usize, rng.draw()),
+        16..=17 => write(&p, off, len as usize, rng.next()),
+        18..=19 => append(&p, len as usize, rng.next()),
         20..=21 => truncate(&p, off),
         22 => fallocate(&p, Fallocate::PunchHole, off, len + 1),
         23 => fallocate(&p, Fallocate::Allocate { keep_size: rng.below(2) == 0 }, off, len + 1),

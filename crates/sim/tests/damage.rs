@@ -4,8 +4,8 @@
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
 use fs::layout::tag;
+use rng::Rng;
 use sim::explore::{damaged_base, open_bytes, work_after_repair};
-use sim::rng::Rng;
 use sim::tree::snapshot;
 
 /// What became of damaged file systems.

@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::goals::{Finding, Goal};
 use crate::place::{name, InProcess, Name, Place};
 use crate::report::{Outcome, Section};
-use crate::rng::Rng;
+use rng::Rng;
 
 const ROUNDS: usize = 5;
 const BIG: &str = "one big directory";

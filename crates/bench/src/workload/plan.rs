@@ -6,7 +6,7 @@
 use std::ops::RangeInclusive;
 
 use crate::place::{name, Name};
-use crate::rng::Rng;
+use rng::Rng;
 
 /// Sizes of files, bytes.
 pub const SIZES: RangeInclusive<u64> = 512..=16_384;

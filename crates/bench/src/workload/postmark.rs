@@ -7,10 +7,10 @@ use crate::context::Context;
 use crate::error::Error;
 use crate::place::Place;
 use crate::report::{Outcome, Section};
-use crate::rng::Rng;
 use crate::subject::{self, AnyPlace, Subject};
 use crate::workload::plan::{Op, Plan, SIZES};
 use crate::workload::program;
+use rng::Rng;
 
 const ROUNDS: usize = 3;
 const SEED: u64 = 42;

@@ -14,9 +14,9 @@ use crate::error::Error;
 use crate::goals::{Finding, Goal};
 use crate::place::{InProcess, Place};
 use crate::report::{Outcome, Section};
-use crate::rng::Rng;
 use crate::subject::Skipped;
 use crate::workload::tree::Tree;
+use rng::Rng;
 
 const ROUNDS: usize = 9;
 const FILE_SIZE: usize = 1024;

@@ -8,9 +8,9 @@ use crate::error::Error;
 use crate::goals::{Finding, Goal};
 use crate::place::{Name, Place};
 use crate::report::{Outcome, Section};
-use crate::rng::Rng;
 use crate::subject::{self, AnyPlace};
 use crate::workload::tree::Tree;
+use rng::Rng;
 
 const ROUNDS: usize = 7;
 

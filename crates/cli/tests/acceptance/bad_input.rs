@@ -5,10 +5,10 @@ use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
 
+use rng::Rng;
 use rustix::io::Errno;
 
 use crate::lab::{self, program, write_seeded, Lab};
-use crate::rng::Rng;
 use crate::{tree, Outcome, Skip, Test};
 
 pub const TESTS: &[Test] = &[

@@ -4,8 +4,10 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use rng::Rng;
+
 use crate::lab::{write_seeded, Lab};
-use crate::rng::{number, seed, Rng};
+use crate::settings::{number, seed};
 use crate::{Outcome, Test};
 
 pub const TESTS: &[Test] = &[

@@ -322,7 +322,7 @@ pub fn wait_until(limit: Duration, what: &str, mut done: impl FnMut() -> bool) {
 /// Fills a file with `len` bytes that depend on `seed`.
 pub fn write_seeded(path: &Path, seed: u64, len: usize) {
     use std::io::Write;
-    let bytes = crate::rng::Rng::new(seed).bytes(len);
+    let bytes = rng::Rng::new(seed).bytes(len);
     File::create(path).and_then(|mut f| f.write_all(&bytes)).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
 }
 

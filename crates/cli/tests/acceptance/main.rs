@@ -11,7 +11,7 @@
 //! | [`two_mounts`] | several processes on one pool see the same files |
 //! | [`lab`] | a place to work in: directories, pools, mounts, and cleaning up |
 //! | [`tree`] | comparing and describing directory trees |
-//! | [`rng`] | seeded numbers |
+//! | [`settings`] | what the environment sets: the seed of the run, and other numbers |
 //! | [`watchdog`] | an end for tests that hang |
 //!
 //! The tests need root and /dev/fuse, run one after another, in a mount namespace of their own. One that
@@ -28,7 +28,7 @@ mod kill9;
 mod lab;
 mod main_job;
 mod mounting;
-mod rng;
+mod settings;
 mod suites;
 mod tree;
 mod two_mounts;
@@ -90,7 +90,7 @@ fn enter_namespace() -> ExitCode {
 }
 
 fn run(tests: &[Test], missing: Option<String>) -> ExitCode {
-    println!("\nrunning {} tests, CONQUEST_SEED={}", tests.len(), rng::seed());
+    println!("\nrunning {} tests, CONQUEST_SEED={}", tests.len(), settings::seed());
     let start = Instant::now();
     let (mut passed, mut failed, mut ignored) = (0, Vec::new(), 0);
     for (name, test) in tests {

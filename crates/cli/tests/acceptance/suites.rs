@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::lab::{self, program, Lab};
-use crate::rng::{number, seed};
+use crate::settings::{number, seed};
 use crate::{Outcome, Skip, Test};
 
 pub const TESTS: &[Test] =

@@ -5,8 +5,10 @@ use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use rng::Rng;
+
 use crate::lab::{kill_and_wait, Lab};
-use crate::rng::{seed, Rng};
+use crate::settings::seed;
 use crate::{tree, Outcome, Test};
 
 pub const TESTS: &[Test] = &[

@@ -4,7 +4,7 @@ use std::sync::mpsc::{channel, RecvTimeoutError, Sender};
 use std::time::Duration;
 
 use crate::lab;
-use crate::rng::number;
+use crate::settings::number;
 
 /// How long what hung may take to notice.
 const GRACE: Duration = Duration::from_secs(60);

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use fs::node::Rename;
 use fs::path::{Open, View};
 use fs::Pool;
+use rng::Rng;
 
 use crate::rig::*;
 
@@ -48,7 +49,7 @@ fn part() -> Option<(u64, Pool)> {
 
 /// Creates, replaces, renames, reads and removes files of its own beside others'; each holds its name.
 fn own_files(v: &View, me: u64, until: &dyn Fn() -> bool) {
-    let mut rng = Rng(me);
+    let mut rng = Rng::new(me);
     let content = |name: &str, n: u64| format!("{name}:").repeat(1 + n as usize).into_bytes();
     let mut there = std::collections::HashMap::new();
     while until() {
@@ -171,7 +172,7 @@ fn a_crowded_directory_comes_to_no_standstill() {
     std::thread::scope(|s| {
         for me in 0..4u64 {
             s.spawn(move || {
-                let mut rng = Rng(me);
+                let mut rng = Rng::new(me);
                 while Instant::now() < end {
                     let (a, b) = (format!("{}", rng.below(4)), format!("{}", rng.below(4)));
                     let _ = match rng.below(4) {
@@ -186,7 +187,7 @@ fn a_crowded_directory_comes_to_no_standstill() {
         for me in 0..4u64 {
             let pool = &pool;
             s.spawn(move || {
-                let mut rng = Rng(me + 100);
+                let mut rng = Rng::new(me + 100);
                 while Instant::now() < end {
                     let name = format!("{}", rng.below(4));
                     let _ = v.stat(name.as_bytes());
@@ -219,7 +220,7 @@ fn processes_share_directories_and_die_in_them() {
     let (dir, pool) = pool(64 * MIB);
     playground(&pool);
     let v = root(&pool);
-    let mut rng = Rng(5);
+    let mut rng = Rng::new(5);
     let stop = AtomicBool::new(false);
     std::thread::scope(|s| {
         let survivor = s.spawn(|| own_files(&v, 99, &|| !stop.load(Ordering::Relaxed)));

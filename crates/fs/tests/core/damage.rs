@@ -7,6 +7,7 @@ use fs::node::SetXattr;
 use fs::path::Open;
 use fs::{Caller, Kind, OpenOptions, Pool};
 use pram::heap::Meta;
+use rng::Rng;
 
 use crate::rig::*;
 
@@ -153,7 +154,7 @@ fn flipped_bytes_are_survived() {
         let _dog = Watchdog::start(&format!("damage of seed {seed}"), Duration::from_secs(20));
         std::fs::write(&path, &whole).unwrap();
         let file = std::fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
-        let mut rng = Rng(seed);
+        let mut rng = Rng::new(seed);
         flip(&file, &places, &mut rng);
         let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| ordeal(&dir, &mut rng)));
         match done {

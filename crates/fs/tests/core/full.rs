@@ -5,6 +5,7 @@ use std::time::Duration;
 use fs::node::{Fallocate, Rename, SetXattr, WriteFlags};
 use fs::path::{Open, View};
 use fs::{Caller, Pool, SetAttr};
+use rng::Rng;
 use rustix::io::Errno;
 
 use crate::rig::*;
@@ -104,7 +105,7 @@ fn random_operations_in_a_full_pool_are_done_or_not() {
         let (_dir, pool) = pool(if seed % 3 == 0 { MIB } else { 2 * MIB });
         let v = root(&pool);
         let used = pool.session().region().allocated_bytes().unwrap();
-        let mut rng = Rng(seed);
+        let mut rng = Rng::new(seed);
         for n in 0..2500 {
             match step(&pool, &v, &mut rng) {
                 Err(e) if e.errno() == Errno::NOSPC => {

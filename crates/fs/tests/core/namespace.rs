@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use fs::node::Rename;
 use fs::{Caller, Kind, ROOT};
+use rng::Rng;
 use rustix::io::Errno;
 
 use crate::rig::*;
@@ -72,7 +73,7 @@ fn directories_moved_into_each_other_tie_no_cycle() {
     std::thread::scope(|s| {
         for t in 0..3u64 {
             s.spawn(move || {
-                let mut rng = Rng(t);
+                let mut rng = Rng::new(t);
                 for _ in 0..5_000 {
                     let (from, to) = moves[rng.below(6) as usize];
                     let how = if rng.below(4) == 0 { Rename::Exchange } else { Rename::NoReplace };

@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use pram::dirty::Dirty;
 use pram::log::LINE;
 use pram::Mapping;
+use rng::Rng;
 
-use crate::rig::{Rng, MIB};
+use crate::rig::MIB;
 
 const SIZE: u64 = 8 * MIB + 4096;
 
@@ -23,7 +24,7 @@ fn lines(dirty: &Dirty, generation: u64) -> BTreeSet<u64> {
 
 #[test]
 fn marks_are_the_lines_that_were_touched() {
-    let (dirty, mut rng) = (dirty(), Rng(7));
+    let (dirty, mut rng) = (dirty(), Rng::new(7));
     let mut model = BTreeSet::new();
     for round in 0..2000 {
         let most = [8, 64, 300, 70_000][round % 4];
@@ -79,7 +80,7 @@ fn no_change_is_lost_while_lines_are_copied() {
         for seed in 0..3 {
             let (dirty, memory, stop, still) = (&dirty, &memory, &stop, &still);
             s.spawn(move || {
-                let mut rng = Rng(seed);
+                let mut rng = Rng::new(seed);
                 while !stop.load(Ordering::Relaxed) {
                     let _operation = still.read().unwrap();
                     let off = rng.below(SIZE / 8) * 8;

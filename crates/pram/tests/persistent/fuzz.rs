@@ -1,13 +1,14 @@
 //! Arbitrary bytes in a region: errors, never panics, never a hang.
 
 use pram::{Off, Session, Tag};
+use rng::Rng;
 
-use crate::rig::{self, Rng, MIB};
+use crate::rig::{self, MIB};
 
 /// A region in use, crashed inside a transaction.
 fn victim() -> Vec<u8> {
     let session = rig::private(MIB);
-    let mut rng = Rng(5);
+    let mut rng = Rng::new(5);
     let mut offs = Vec::new();
     for i in 0..200 {
         let mut op = session.begin().unwrap();
@@ -55,7 +56,7 @@ fn survive(bytes: &[u8], rng: &mut Rng) -> bool {
 #[test]
 fn flipped_metadata_is_never_fatal() {
     let good = victim();
-    let mut rng = Rng(17);
+    let mut rng = Rng::new(17);
     let table = rig::reopen(&good).unwrap().region().geo;
     let mut opened = 0;
     // Every byte of the segment table and of the log in use; both flipped and set to extremes.
@@ -74,7 +75,7 @@ fn flipped_metadata_is_never_fatal() {
 #[test]
 fn random_metadata_is_never_fatal() {
     let good = victim();
-    let mut rng = Rng(23);
+    let mut rng = Rng::new(23);
     let geo = rig::reopen(&good).unwrap().region().geo;
     for _ in 0..500 {
         let mut bytes = good.clone();

@@ -2,6 +2,7 @@
 
 use pram::medium::Battery;
 use pram::{Error, Mapping, MediumKind, Region};
+use rng::Rng;
 
 use crate::rig::{self, MIB};
 
@@ -94,7 +95,7 @@ fn truncated_empty_and_tiny_regions_are_refused() {
 #[test]
 fn every_size_has_a_geometry_whose_parts_do_not_overlap() {
     use pram::region::Geometry;
-    let mut rng = rig::Rng(1);
+    let mut rng = Rng::new(1);
     let sizes = (0..20_000).map(|i| MIB + i * 16).chain((0..20_000).map(|_| MIB + rng.below(1 << 40)));
     for size in sizes {
         let g = Geometry::of(size).unwrap();

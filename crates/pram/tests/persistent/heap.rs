@@ -5,8 +5,9 @@ use std::sync::Mutex;
 
 use pram::heap::{capacity_of, CLASSES, MAX_SMALL};
 use pram::{Error, Session, Tag, SEGMENT};
+use rng::Rng;
 
-use crate::rig::{self, Rng, MIB};
+use crate::rig::{self, MIB};
 
 /// Live objects: end and tag by offset.
 #[derive(Default)]
@@ -74,7 +75,7 @@ fn classes_waste_at_most_a_third() {
 fn random_objects_equal_a_model() {
     for seed in 0..4 {
         let session = rig::private(8 * MIB);
-        let (mut rng, mut model) = (Rng(seed), Model::default());
+        let (mut rng, mut model) = (Rng::new(seed), Model::default());
         let mut full = 0;
         for step in 0..30_000u64 {
             // Fill and drain in turns, so that full and empty are both met.
@@ -170,7 +171,7 @@ fn threads_never_share_an_object() {
         for thread in 0..4 {
             let (session, model, passed) = (&session, &model, &passed);
             scope.spawn(move || {
-                let mut rng = Rng(thread);
+                let mut rng = Rng::new(thread);
                 for step in 0..20_000u64 {
                     let allocate = rng.below(10) < if step / 2000 % 2 == 0 { 7 } else { 3 };
                     if allocate {

@@ -7,12 +7,13 @@ use pram::dax::Dax;
 use pram::image::{restore, restore_into, save, verify};
 use pram::medium::Battery;
 use pram::{Mapping, MediumKind, Off, Region, Session, Tag};
+use rng::Rng;
 
-use crate::rig::{self, Rng, MIB};
+use crate::rig::{self, MIB};
 
 /// A session with content that can be recognised: offsets of objects and their bytes.
 fn filled(session: &Session) -> Vec<(u64, Vec<u8>)> {
-    let mut rng = Rng(11);
+    let mut rng = Rng::new(11);
     let mut objects = Vec::new();
     for i in 0..400u64 {
         let mut op = session.begin().unwrap();
@@ -113,7 +114,7 @@ fn any_damage_to_an_image_is_refused_and_the_old_region_stays() {
         from_verify
     };
     // Every byte of the header and of the first chunk's head, then bytes everywhere, then the trailer.
-    let mut rng = Rng(3);
+    let mut rng = Rng::new(3);
     let spread: Vec<usize> = (0..150).map(|_| rng.below(good.len() as u64) as usize).collect();
     for at in (0..176).chain(spread).chain(good.len() - 32..good.len()) {
         let mut bytes = good.clone();

@@ -4,8 +4,9 @@ use std::io;
 use std::sync::{Arc, Mutex};
 
 use pram::log::{Disk, Identity, Instant, Log, LINE, MAX_RECORD, MIN_CAPACITY, RECORDS, SECTOR};
+use rng::Rng;
 
-use crate::rig::{Rng, MIB, UUID};
+use crate::rig::{MIB, UUID};
 
 const ID: Identity = Identity { uuid: UUID, size: MIB };
 const START: Instant = Instant { commit: 0, time: 0 };
@@ -89,7 +90,7 @@ struct Model {
 impl Model {
     fn new(seed: u64) -> Model {
         let empty = vec![0; MIB as usize];
-        Model { now: empty.clone(), history: vec![empty], rng: Rng(seed) }
+        Model { now: empty.clone(), history: vec![empty], rng: Rng::new(seed) }
     }
 
     /// Changes some lines and commits them.
@@ -195,7 +196,7 @@ fn a_power_cut_leaves_a_prefix_with_all_that_was_acknowledged() {
 /// What a disk holds when the power is cut after `events`, and how many commits were acknowledged.
 fn after_cut(base: &[u8], events: &[Event], seed: u64) -> (Vec<u8>, usize) {
     let (mut durable, mut pending, mut acknowledged) = (base.to_vec(), Vec::new(), 0);
-    let mut rng = Rng(seed);
+    let mut rng = Rng::new(seed);
     let put =
         |disk: &mut Vec<u8>, at: u64, bytes: &[u8]| disk[at as usize..at as usize + bytes.len()].copy_from_slice(bytes);
     for event in events {

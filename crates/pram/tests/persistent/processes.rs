@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 use pram::events::{Event, Seen};
 use pram::session::Op;
 use pram::{Error, Off, Session, Tag};
+use rng::Rng;
 
-use crate::rig::{self, Rng, KEYS, MIB};
+use crate::rig::{self, KEYS, MIB};
 
 const PART: &str = "CONQUEST_TEST_PART";
 const REGION: &str = "CONQUEST_TEST_REGION";
@@ -344,7 +345,7 @@ fn nothing_is_torn_or_lost_while_processes_are_killed() {
             for worker in [first, first + 1] {
                 let session = &session;
                 scope.spawn(move || {
-                    let mut rng = Rng(worker);
+                    let mut rng = Rng::new(worker);
                     loop {
                         (0..100).for_each(|_| round(session, &mut rng, worker).unwrap());
                         let count = word(session, 300 + worker);
@@ -365,7 +366,7 @@ fn nothing_is_torn_or_lost_while_processes_are_killed() {
             acknowledged[worker as usize] = acknowledged[worker as usize].max(count);
         }
     };
-    let mut rng = Rng(99);
+    let mut rng = Rng::new(99);
     let mut players: Vec<Player> = (0..2).map(|p| Player::start(TEST, &(p * 2).to_string(), &path)).collect();
     for generation in 1..=10u64 {
         players.iter_mut().for_each(|p| note(&p.hear("done ")));

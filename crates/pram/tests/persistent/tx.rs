@@ -2,8 +2,9 @@
 
 use pram::tx::{LOG_CAPACITY, RECORD};
 use pram::{Error, Off, Session, Tag};
+use rng::Rng;
 
-use crate::rig::{self, Rng, MIB};
+use crate::rig::{self, MIB};
 
 const TAG: Tag = Tag(3);
 
@@ -174,7 +175,7 @@ fn random_transactions_equal_a_model() {
     const SIZE: usize = 8192;
     let (session, off) = with_object(SIZE as u64, 0);
     let mut model = vec![0u8; SIZE];
-    let mut rng = Rng(7);
+    let mut rng = Rng::new(7);
     for round in 0..3000 {
         let mut op = session.begin().unwrap();
         let mut tx = op.tx().unwrap();

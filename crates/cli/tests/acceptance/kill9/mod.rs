@@ -18,8 +18,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode};
 use std::time::Duration;
 
+use rng::Rng;
+
 use crate::lab::{is_gone, wait_until, Lab};
-use crate::rng::{number, seed, Rng};
+use crate::settings::{number, seed};
 use crate::{tree, Outcome, Test};
 use model::Model;
 

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use rng::Rng;
+
 use super::operation::{Data, Op, XATTR};
-use crate::rng::Rng;
 use crate::tree::{checksum, walk};
 
 /// The directory that all writers of a round share; each keeps to names of its own there.

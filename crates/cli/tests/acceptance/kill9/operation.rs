@@ -6,9 +6,8 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use rng::Rng;
 use rustix::fs::{renameat_with, setxattr, RenameFlags, XattrFlags, CWD};
-
-use crate::rng::Rng;
 
 /// The extended attribute that writers set.
 pub const XATTR: &str = "user.conquest-test";

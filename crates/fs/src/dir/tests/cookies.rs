@@ -51,7 +51,7 @@ fn read_in_pieces<H: NameHash>(b: &mut Bench<H>, piece: usize, mut change: impl 
 #[test]
 fn what_is_there_throughout_is_read_once() {
     for piece in [1, 7, 100] {
-        let mut rng = Rng(piece as u64);
+        let mut rng = Rng::new(piece as u64);
         let mut b = Bench::new(64 << 20, Sip::new(3));
         for i in 0..3000 {
             b.insert(format!("steady{i}").as_bytes(), entry(&mut rng)).unwrap();
@@ -87,7 +87,7 @@ fn what_is_there_throughout_is_read_once() {
 #[test]
 fn colliding_names_are_told_apart() {
     for (i, hash) in WEAK.into_iter().enumerate() {
-        let mut rng = Rng(i as u64);
+        let mut rng = Rng::new(i as u64);
         let mut b = Bench::new(64 << 20, Weak(hash));
         for i in 0..1000 {
             b.insert(format!("{i}").as_bytes(), entry(&mut rng)).unwrap();
@@ -103,7 +103,7 @@ fn colliding_names_are_told_apart() {
         let mut extra = (0..500).map(|i| format!("x{i}"));
         read_in_pieces(&mut b, 9, |b| {
             if let Some(name) = extra.next() {
-                b.insert(name.as_bytes(), entry(&mut Rng(1))).unwrap();
+                b.insert(name.as_bytes(), entry(&mut Rng::new(1))).unwrap();
             }
         });
         let names: Vec<_> = b.model.keys().cloned().collect();
@@ -116,7 +116,7 @@ fn colliding_names_are_told_apart() {
 #[test]
 fn too_many_equal_hashes_are_refused() {
     let mut b = Bench::new(64 << 20, Weak(|_| 42));
-    let mut rng = Rng(1);
+    let mut rng = Rng::new(1);
     let refused = (0..3000).find_map(|i| b.insert(format!("{i:04}").as_bytes(), entry(&mut rng)).err());
     assert_eq!(refused.unwrap().errno(), Errno::NOSPC);
     assert!(b.model.len() > 1900, "{}", b.model.len());

@@ -4,7 +4,7 @@ use super::*;
 use pram::Off;
 
 fn filled(entries: u64) -> Bench<Sip> {
-    let mut rng = Rng(entries);
+    let mut rng = Rng::new(entries);
     let mut b = Bench::new(16 << 20, Sip::new(2));
     for i in 0..entries {
         b.insert(format!("name{i}").as_bytes(), entry(&mut rng)).unwrap();
@@ -60,7 +60,7 @@ fn exercise(b: &Bench<Sip>) {
 #[test]
 fn garbage_does_no_harm() {
     for entries in [3, 60, 2000] {
-        let mut rng = Rng(entries);
+        let mut rng = Rng::new(entries);
         let mut b = filled(entries);
         let all = objects(&b);
         let before: Vec<_> = all.iter().map(|(off, cap)| bytes_at(&b, *off, *cap)).collect();

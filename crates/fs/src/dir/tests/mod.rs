@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use pram::medium::Battery;
 use pram::{Mapping, Region, Session};
+use rng::Rng;
 
 use super::hash::{NameHash, Sip};
 use super::*;
@@ -13,22 +14,6 @@ mod damage;
 mod model;
 mod space;
 mod speed;
-
-/// A small generator, so that a failure repeats.
-pub struct Rng(pub u64);
-
-impl Rng {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
-    }
-
-    pub fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
-    }
-}
 
 pub fn session(size: u64) -> Session {
     let map = Mapping::anonymous(size).unwrap();

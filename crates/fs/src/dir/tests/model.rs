@@ -29,7 +29,7 @@ fn steps<H: NameHash>(b: &mut Bench<H>, rng: &mut Rng, n: u64, bias: u64, longes
 #[test]
 fn follows_a_model() {
     for (seed, longest) in [(1, 3), (2, 10), (3, 40), (4, 255)] {
-        let mut rng = Rng(seed);
+        let mut rng = Rng::new(seed);
         let mut b = Bench::new(64 << 20, Sip::new(seed));
         for bias in [90, 20, 60, 40, 95, 5] {
             steps(&mut b, &mut rng, 3000, bias, longest);
@@ -43,7 +43,7 @@ fn follows_a_model() {
 
 #[test]
 fn grows_to_two_hundred_thousand_and_back() {
-    let mut rng = Rng(9);
+    let mut rng = Rng::new(9);
     let mut b = Bench::new(256 << 20, Sip::new(9));
     let names: Vec<_> = (0..200_000).map(|i| format!("file{i:07}").into_bytes()).collect();
     for n in &names {
@@ -71,7 +71,7 @@ fn grows_to_two_hundred_thousand_and_back() {
 
 #[test]
 fn shrinks_when_deleted_at_random() {
-    let mut rng = Rng(10);
+    let mut rng = Rng::new(10);
     let mut b = Bench::new(64 << 20, Sip::new(10));
     let mut names: Vec<_> = (0..20_000).map(|i| format!("{i}").into_bytes()).collect();
     for n in &names {
@@ -114,7 +114,7 @@ fn steps_in<H: NameHash>(tx: &mut Tx, b: &Bench<H>, rng: &mut Rng, longest: u64)
 #[test]
 fn transactions_are_whole_or_nothing() {
     for (seed, longest) in [(1, 8), (2, 255)] {
-        let mut rng = Rng(seed);
+        let mut rng = Rng::new(seed);
         let mut b = Bench::new(64 << 20, Sip::new(seed));
         for round in 0..3000 {
             if round % 1500 < 1000 {

@@ -4,7 +4,7 @@ use super::*;
 
 /// Fills the region with entries until one is refused; returns how many there are.
 fn fill<H: NameHash>(b: &mut Bench<H>, longest: u64) -> u64 {
-    let mut rng = Rng(5);
+    let mut rng = Rng::new(5);
     loop {
         let n = name(&mut rng, longest);
         if b.model.contains_key(&n) {
@@ -26,7 +26,7 @@ fn a_full_region_refuses_insertions_and_takes_removals() {
         let most = fill(&mut b, longest);
         b.verify();
         // Everything can be removed, in any order, while nothing can be allocated.
-        let mut rng = Rng(1);
+        let mut rng = Rng::new(1);
         while let Some(n) = b.some_name(&mut rng) {
             b.remove(&n);
             if b.d.entries % 997 == 0 {
@@ -56,7 +56,7 @@ fn a_shallow_bucket_of_a_deep_table_can_be_filled() {
             }
         }
     }
-    let mut rng = Rng(1);
+    let mut rng = Rng::new(1);
     let mut b = Bench::new(256 << 20, Skewed);
     for i in 0..400_000 {
         b.insert(format!("1{i}").as_bytes(), entry(&mut rng)).unwrap();

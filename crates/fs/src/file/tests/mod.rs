@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use pram::heap::{Meta, CLASSES};
 use pram::medium::Battery;
 use pram::{Mapping, Region, Session, Tx};
+use rng::Rng;
 
 use super::*;
 
@@ -155,17 +156,11 @@ impl Model {
     }
 }
 
-/// Seeded numbers (splitmix64).
-struct Dice(u64);
+/// What a random operation is made of.
+struct Dice(Rng);
 impl Dice {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
-    }
     fn below(&mut self, n: u64) -> u64 {
-        self.next() % n.max(1)
+        self.0.below(n.max(1))
     }
     fn length(&mut self) -> u64 {
         match self.below(10) {

@@ -19,7 +19,7 @@ impl Op {
         let off = d.offset(size, far);
         match d.below(20) {
             0..=9 => {
-                let (len, seed) = (d.length(), d.next() | 1);
+                let (len, seed) = (d.length(), d.0.next() | 1);
                 Op::Write(off, (0..len).map(|i| (i.wrapping_mul(seed) >> 7) as u8 | 1).collect())
             }
             10 | 11 => Op::Truncate(off),
@@ -98,7 +98,7 @@ impl Op {
 fn random_run(seed: u64, steps: u32, far: bool, region: u64) {
     let s = session(region);
     let r = s.region();
-    let mut d = Dice(seed);
+    let mut d = Dice(Rng::new(seed));
     let (mut c, mut m) = (Content::default(), Model::default());
     for step in 0..steps {
         let op = Op::random(&mut d, c.size, far);
