@@ -38,40 +38,26 @@ unsafe impl Sync for Mapping {}
 impl Mapping {
     /// Maps the first `len` bytes of a file, shared.
     pub fn file(fd: impl AsFd, len: u64) -> rustix::io::Result<Mapping> {
-        // SAFETY: a fresh mapping at an address of the kernel's choice touches no existing memory.
-        let p = unsafe {
-            rustix::mm::mmap(
-                std::ptr::null_mut(),
-                len as usize,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::SHARED | MapFlags::NORESERVE,
-                fd,
-                0,
-            )
-        }?;
-        Ok(Mapping::adopt(p, len))
+        Mapping::file_by(fd, len, MapFlags::SHARED | MapFlags::NORESERVE)
     }
 
     /// The same, where the file's blocks are the memory itself (DAX): the kernel has made the file system's own
     /// record of a block durable before it can be stored to. EOPNOTSUPP where that is not so.
     pub fn file_sync(fd: impl AsFd, len: u64) -> rustix::io::Result<Mapping> {
-        // SAFETY: as in `file`.
-        let p = unsafe {
-            rustix::mm::mmap(
-                std::ptr::null_mut(),
-                len as usize,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::SHARED_VALIDATE | MapFlags::SYNC,
-                fd,
-                0,
-            )
-        }?;
+        Mapping::file_by(fd, len, MapFlags::SHARED_VALIDATE | MapFlags::SYNC)
+    }
+
+    /// Maps a file as `flags` say, which do not fix the address.
+    fn file_by(fd: impl AsFd, len: u64, flags: MapFlags) -> rustix::io::Result<Mapping> {
+        let (anywhere, access) = (std::ptr::null_mut(), ProtFlags::READ | ProtFlags::WRITE);
+        // SAFETY: a fresh mapping at an address of the kernel's choice touches no existing memory.
+        let p = unsafe { rustix::mm::mmap(anywhere, len as usize, access, flags, fd, 0) }?;
         Ok(Mapping::adopt(p, len))
     }
 
     /// Fresh zeroed memory of this process alone.
     pub fn anonymous(len: u64) -> rustix::io::Result<Mapping> {
-        // SAFETY: as in `file`.
+        // SAFETY: as in `file_by`.
         let p = unsafe {
             rustix::mm::mmap_anonymous(
                 std::ptr::null_mut(),
