@@ -414,10 +414,9 @@ impl<'d, D: Disk> Scan<'d, D> {
         while self.at < found.end {
             let raw = self.next()?.ok_or_else(|| Error::Unusable("the log changed while it was read".into()))?;
             let (extents, mut lines) = self.buf[HEAD..raw.len as usize].split_at(raw.extents as usize * 8);
-            for extent in extents.chunks_exact(8) {
-                let word = extent.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
-                let (now, later) = lines.split_at((((word >> 48) + 1) * LINE) as usize);
-                apply((word & ((1 << 48) - 1)) * LINE, now)?;
+            for (first, count) in decode(extents) {
+                let (now, later) = lines.split_at((count * LINE) as usize);
+                apply(first * LINE, now)?;
                 lines = later;
             }
         }
@@ -466,9 +465,7 @@ impl<'d, D: Disk> Scan<'d, D> {
     fn extents_fit(&self, raw: &RawRecord) -> bool {
         let Some(extents) = self.buf[HEAD..].get(..raw.extents as usize * 8) else { return false };
         let mut bytes = 0;
-        for extent in extents.chunks_exact(8) {
-            let word = extent.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
-            let (first, lines) = (word & ((1 << 48) - 1), (word >> 48) + 1);
+        for (first, lines) in decode(extents) {
             if first + lines > self.header.size / LINE {
                 return false;
             }
@@ -476,6 +473,14 @@ impl<'d, D: Disk> Scan<'d, D> {
         }
         HEAD as u64 + extents.len() as u64 + bytes == u64::from(raw.len)
     }
+}
+
+/// First line and number of lines of each extent.
+fn decode(extents: &[u8]) -> impl Iterator<Item = (u64, u64)> + '_ {
+    extents.chunks_exact(8).map(|extent| {
+        let word = extent.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
+        (word & ((1 << 48) - 1), (word >> 48) + 1)
+    })
 }
 
 /// The gate where the header becomes trusted: the newer of two copies.
