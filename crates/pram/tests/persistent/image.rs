@@ -37,6 +37,15 @@ fn assert_holds(session: &Session, objects: &[(u64, Vec<u8>)]) {
     }
 }
 
+/// A region in a file of `dir`, a session on it, and what fills it.
+fn filled_file(dir: &Path, size: u64) -> (Session, Vec<(u64, Vec<u8>)>) {
+    let region = dir.join("region");
+    rig::format_file(&region, size);
+    let session = rig::attach(&region).unwrap();
+    let objects = filled(&session);
+    (session, objects)
+}
+
 fn quiet() -> impl FnMut(u64, u64) {
     |_, _| {}
 }
@@ -44,10 +53,8 @@ fn quiet() -> impl FnMut(u64, u64) {
 #[test]
 fn what_is_saved_is_restored() {
     let dir = tempfile::tempdir().unwrap();
-    let (region, image, copy) = (dir.path().join("region"), dir.path().join("image"), dir.path().join("copy"));
-    rig::format_file(&region, 32 * MIB);
-    let session = rig::attach(&region).unwrap();
-    let objects = filled(&session);
+    let (image, copy) = (dir.path().join("image"), dir.path().join("copy"));
+    let (session, objects) = filled_file(dir.path(), 32 * MIB);
     let mut last = (0, 0);
     let info = save(&session, &image, &mut |done, all| {
         assert!(done > last.0 && done <= all);
@@ -64,7 +71,7 @@ fn what_is_saved_is_restored() {
     let restored = rig::attach(&copy).unwrap();
     assert!(!restored.runtime().leaks_pending(), "it opens as a clean region");
     assert_holds(&restored, &objects);
-    let original = rig::attach(&region).unwrap();
+    let original = rig::attach(&dir.path().join("region")).unwrap();
     let allocated = |s: &Session| s.region().allocated_bytes().unwrap();
     assert_eq!(allocated(&restored), allocated(&original));
     // It works on: more objects, none over an old one.
@@ -205,10 +212,8 @@ fn an_image_is_one_instant() {
 #[test]
 fn an_image_is_restored_to_another_medium() {
     let dir = tempfile::tempdir().unwrap();
-    let (region, image, copy) = (dir.path().join("region"), dir.path().join("image"), dir.path().join("copy"));
-    rig::format_file(&region, 4 * MIB);
-    let session = rig::attach(&region).unwrap();
-    let objects = filled(&session);
+    let (image, copy) = (dir.path().join("image"), dir.path().join("copy"));
+    let (session, objects) = filled_file(dir.path(), 4 * MIB);
     save(&session, &image, &mut quiet()).unwrap();
     restore(&image, &copy, MediumKind::Dax, &mut quiet()).unwrap();
     let in_file = fs::read(&copy).unwrap();
@@ -236,10 +241,8 @@ fn an_image_is_restored_to_another_medium() {
 #[test]
 fn a_restore_in_place_checks_first_and_writes_the_header_last() {
     let dir = tempfile::tempdir().unwrap();
-    let (region, image, bad) = (dir.path().join("region"), dir.path().join("image"), dir.path().join("bad"));
-    rig::format_file(&region, 4 * MIB);
-    let session = rig::attach(&region).unwrap();
-    filled(&session);
+    let (image, bad) = (dir.path().join("image"), dir.path().join("bad"));
+    let (session, _) = filled_file(dir.path(), 4 * MIB);
     save(&session, &image, &mut quiet()).unwrap();
     let mut bytes = fs::read(&image).unwrap();
     let last = bytes.len() - 100;
