@@ -18,6 +18,7 @@
 //! | [`image`] | save and restore of a region |
 //! | [`dirty`] | which lines of a region have changed since the last commit |
 //! | [`log`] | the redo log: changed lines, commit by commit, on disk |
+//! | [`pages`] | the incremental image: the pages of a region as of one commit, on disk |
 //!
 //! Words that carry a guarantee:
 //! - *visible*: other threads and processes can load it. Stores become visible in program order.
@@ -42,6 +43,7 @@ pub mod log;
 pub mod medium;
 pub mod mem;
 pub mod off;
+pub mod pages;
 pub mod region;
 pub mod runtime;
 pub mod session;

@@ -517,6 +517,6 @@ fn record_crc(record: &[u8]) -> u32 {
     crc32c::crc32c(&record[std::mem::offset_of!(RawRecord, generation)..])
 }
 
-fn host(what: &str, e: &io::Error) -> Error {
+pub(crate) fn host(what: &str, e: &io::Error) -> Error {
     Error::Host { what: what.into(), errno: Errno::from_io_error(e).unwrap_or(Errno::IO) }
 }

@@ -6,6 +6,7 @@ use fs::layout::{self, InodeBlock, RawInode, RawPerm, Super};
 use pram::heap::{Class, SegEntry, CLASSES};
 use pram::image::{RawEnd, RawImage};
 use pram::log::{RawLog, RawRecord};
+use pram::pages::{RawEntry, RawPages};
 use pram::region::{Geometry, RawHeader};
 
 use crate::reader::name_hash;
@@ -38,6 +39,8 @@ fn structures_lie_as_told() {
     same_fields!(page, RawEnd: magic chunks bytes sum crc);
     same_fields!(page, RawLog: magic version line uuid size fingerprint generation first capacity reserved crc);
     same_fields!(page, RawRecord: magic crc generation commit time len extents before part flags reserved);
+    same_fields!(page, RawPages: magic version page uuid size fingerprint generation commit time root last crc);
+    same_fields!(page, RawEntry: slot crc);
     assert_eq!(page.structure("SegEntry").size, size_of::<SegEntry>() as u64);
     assert_eq!(page.structure("UndoRecord").size, pram::tx::RECORD);
 }

@@ -1,83 +1,17 @@
 //! The redo log: every crash, damage, and logs that must be refused.
 
-use std::io;
-use std::sync::{Arc, Mutex};
-
-use pram::log::{Disk, Identity, Instant, Log, LINE, MAX_RECORD, MIN_CAPACITY, RECORDS, SECTOR};
+use pram::log::{Identity, Instant, Log, LINE, MAX_RECORD, MIN_CAPACITY, RECORDS};
 use rng::Rng;
+use rustix::io::Errno;
 
 use crate::rig::{MIB, UUID};
+use crate::tape::{after_cut, Event, Tape};
 
 const ID: Identity = Identity { uuid: UUID, size: MIB };
 const START: Instant = Instant { commit: 0, time: 0 };
 
-/// A disk that remembers what it was told, and can be told to fail.
-#[derive(Clone, Default)]
-struct Tape(Arc<Mutex<State>>);
-
-#[derive(Clone, Default)]
-struct State {
-    bytes: Vec<u8>,
-    events: Vec<Event>,
-    /// Calls that still succeed.
-    fuse: Option<usize>,
-    bad_sector: Option<u64>,
-}
-
-#[derive(Clone)]
-enum Event {
-    Write(u64, Vec<u8>),
-    Flush,
-    /// A commit was acknowledged.
-    Acknowledged,
-}
-
-impl Tape {
-    fn of(bytes: Vec<u8>) -> Tape {
-        Tape(Arc::new(Mutex::new(State { bytes, ..State::default() })))
-    }
-
-    fn new() -> Tape {
-        Tape::of(vec![0; MIN_CAPACITY as usize])
-    }
-
-    fn with<R>(&self, f: impl FnOnce(&mut State) -> R) -> R {
-        f(&mut self.0.lock().unwrap())
-    }
-
-    fn call(&self, event: Event) -> io::Result<()> {
-        self.with(|s| {
-            match &mut s.fuse {
-                Some(0) => return Err(io::Error::from_raw_os_error(5)),
-                Some(n) => *n -= 1,
-                None => {}
-            }
-            if let Event::Write(at, bytes) = &event {
-                s.bytes[*at as usize..*at as usize + bytes.len()].copy_from_slice(bytes);
-            }
-            s.events.push(event);
-            Ok(())
-        })
-    }
-}
-
-impl Disk for Tape {
-    fn read_exact_at(&self, buf: &mut [u8], at: u64) -> io::Result<()> {
-        self.with(|s| {
-            let end = at + buf.len() as u64;
-            if s.bad_sector.is_some_and(|bad| bad < end && at < bad + SECTOR) {
-                return Err(io::Error::from_raw_os_error(5));
-            }
-            buf.copy_from_slice(s.bytes.get(at as usize..end as usize).ok_or(io::ErrorKind::UnexpectedEof)?);
-            Ok(())
-        })
-    }
-    fn write_all_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
-        self.call(Event::Write(at, bytes.to_vec()))
-    }
-    fn flush(&self) -> io::Result<()> {
-        self.call(Event::Flush)
-    }
+fn blank() -> Tape {
+    Tape::of(vec![0; MIN_CAPACITY as usize])
 }
 
 /// A region in plain memory, and what it was after each commit.
@@ -125,7 +59,7 @@ fn refused(result: pram::Result<Log<Tape>>, word: &str) {
 
 #[test]
 fn commits_come_back_in_order_and_can_be_continued() {
-    let (tape, mut model) = (Tape::new(), Model::new(1));
+    let (tape, mut model) = (blank(), Model::new(1));
     let mut log = Log::create(tape.clone(), ID, MIN_CAPACITY, START).unwrap();
     for n in 1..=20 {
         let done = model.commit(&mut log, n).unwrap();
@@ -138,7 +72,7 @@ fn commits_come_back_in_order_and_can_be_continued() {
 
 #[test]
 fn a_commit_of_many_records_is_whole() {
-    let (tape, mut model) = (Tape::new(), Model::new(2));
+    let (tape, mut model) = (blank(), Model::new(2));
     let mut log = Log::create(tape.clone(), ID, MIN_CAPACITY, START).unwrap();
     model.commit(&mut log, 3).unwrap();
     // An abandoned one of several records leaves no trace.
@@ -160,7 +94,7 @@ fn a_commit_of_many_records_is_whole() {
 /// Every place where the power can be cut, with the sectors written since the last flush kept or lost.
 #[test]
 fn a_power_cut_leaves_a_prefix_with_all_that_was_acknowledged() {
-    let (tape, mut model) = (Tape::new(), Model::new(3));
+    let (tape, mut model) = (blank(), Model::new(3));
     let mut log = Log::create(tape.clone(), ID, MIN_CAPACITY, START).unwrap();
     let base = tape.with(|s| (s.events.clear(), s.bytes.clone())).1;
     let mut image = (START, model.now.clone());
@@ -193,37 +127,9 @@ fn a_power_cut_leaves_a_prefix_with_all_that_was_acknowledged() {
     assert!(checked > 200);
 }
 
-/// What a disk holds when the power is cut after `events`, and how many commits were acknowledged.
-fn after_cut(base: &[u8], events: &[Event], seed: u64) -> (Vec<u8>, usize) {
-    let (mut durable, mut pending, mut acknowledged) = (base.to_vec(), Vec::new(), 0);
-    let mut rng = Rng::new(seed);
-    let put =
-        |disk: &mut Vec<u8>, at: u64, bytes: &[u8]| disk[at as usize..at as usize + bytes.len()].copy_from_slice(bytes);
-    for event in events {
-        match event {
-            Event::Write(at, bytes) => pending.push((*at, bytes)),
-            Event::Flush => pending.drain(..).for_each(|(at, bytes)| put(&mut durable, at, bytes)),
-            Event::Acknowledged => acknowledged += 1,
-        }
-    }
-    for (at, bytes) in pending {
-        for (i, sector) in bytes.chunks(SECTOR as usize).enumerate() {
-            let kept = match seed {
-                0 => false,
-                1 => true,
-                _ => rng.below(2) == 0,
-            };
-            if kept {
-                put(&mut durable, at + i as u64 * SECTOR, sector);
-            }
-        }
-    }
-    (durable, acknowledged)
-}
-
 /// A log of five commits, and where each begins.
 fn five() -> (Tape, Vec<u64>) {
-    let (tape, mut model) = (Tape::new(), Model::new(4));
+    let (tape, mut model) = (blank(), Model::new(4));
     let mut log = Log::create(tape.clone(), ID, MIN_CAPACITY, START).unwrap();
     let mut starts = Vec::new();
     for _ in 0..5 {
@@ -278,16 +184,16 @@ fn a_log_that_does_not_belong_is_refused() {
     log.restart().unwrap();
     refused(open(ID, START), "begins with commit 6");
     refused(open(ID, Instant { commit: 7, time: 0 }), "old copy");
-    refused(replay(Tape::new(), START, &mut vec![0; MIB as usize]), "no header");
+    refused(replay(blank(), START, &mut vec![0; MIB as usize]), "no header");
     refused(replay(Tape::of(vec![0; 100]), START, &mut vec![0; MIB as usize]), "reading the log");
 }
 
 #[test]
 fn after_a_failure_nothing_is_acknowledged_any_more() {
     for calls in 0..6 {
-        let (tape, mut model) = (Tape::new(), Model::new(5));
+        let (tape, mut model) = (blank(), Model::new(5));
         let mut log = Log::create(tape.clone(), ID, MIN_CAPACITY, START).unwrap();
-        tape.with(|s| s.fuse = Some(calls));
+        tape.with(|s| s.fuse = Some((calls, Errno::IO)));
         let mut acknowledged = 0;
         while model.commit(&mut log, 1).is_ok() {
             acknowledged += 1;
@@ -301,7 +207,7 @@ fn after_a_failure_nothing_is_acknowledged_any_more() {
 
 #[test]
 fn a_full_log_says_so_and_goes_on_after_a_restart() {
-    let (tape, mut model) = (Tape::new(), Model::new(6));
+    let (tape, mut model) = (blank(), Model::new(6));
     let mut log = Log::create(tape, ID, MIN_CAPACITY, START).unwrap();
     let mut commits = 0;
     while log.has_room(40) {

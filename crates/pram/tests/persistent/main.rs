@@ -8,6 +8,8 @@
 //! | [`tx`] | commit and rollback of every size |
 //! | [`image`] | save, restore, and images that must be refused |
 //! | [`log`] | the redo log: every crash, damage, and logs that must be refused |
+//! | [`pages`] | the incremental image: every crash, damage, and images that must be refused |
+//! | [`tape`] | a disk that remembers what it was told, loses power, and fails |
 //! | [`dirty`] | marks of changed lines, against a model |
 //! | [`fuzz`] | arbitrary bytes in a region: errors, never panics |
 //! | [`processes`] | several processes, some of them killed |
@@ -18,6 +20,8 @@ mod header;
 mod heap;
 mod image;
 mod log;
+mod pages;
 mod processes;
 mod rig;
+mod tape;
 mod tx;

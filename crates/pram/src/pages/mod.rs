@@ -1,0 +1,341 @@
+//! The incremental image of a region: its pages (4 KiB) as of exactly one commit, in a file of its own.
+//!
+//! An update replaces the image atomically by shadow paging: what changes goes to slots that nothing refers to,
+//! then one header makes all of it the image. Every byte that counts is under a checksum, and each checksum
+//! under that of the table above it, up to the header: what is stale is noticed as surely as what is damaged.
+//!
+//! | module | responsibility |
+//! | --- | --- |
+//! | this one | the file: headers, opening, reading |
+//! | `read` | slots in large reads; what is lost when one is damaged |
+//! | `table` | the tables in memory |
+//! | `slots` | which slots are taken |
+//! | `update` | writing; the ordered steps |
+//!
+//! ```text
+//! 0       header, copy 0     4 KiB, [`RawPages`]
+//! 4096    header, copy 1     4 KiB, the same, or of the generation before
+//! 8192    slots              4 KiB each: pages of the region, and tables, in any order
+//!
+//! header → table → … → table → page      tables have 512 entries, [`RawEntry`]
+//! ```
+//! A slot's number is its offset divided by 4096, so that 0 can say that nothing is stored: what is below is all
+//! zero. There are as many levels of tables as the region's size needs, 1 to 4.
+//!
+//! Ordered steps of an update:
+//! 1. Changed pages and the tables above them are written to slots that the image does not use. (Else a crash
+//!    would leave an image that is partly old and partly new.)
+//! 2. Flush. (Else the header could be durable before what it refers to.)
+//! 3. The header is written over the copy that the image was *not* read from or last made durable in. (A torn
+//!    write leaves the other, and with it the old image.)
+//! 4. Flush. Only then is the new image durable, and only then are the slots that it does not use free. (Else
+//!    the next update could write over the old image while it still is the one that counts.)
+//! 5. The header is written over the other copy too, to be flushed by whoever flushes next. (It names the
+//!    same image, so that a sector that goes bad under one header loses nothing. If it is torn, the first is
+//!    durable already.)
+//!
+//! Only the image of the newest header stays whole: the slots of the one before are reused at once. Keeping
+//! them would buy an older image, for which the redo log no longer has what follows; step 5 buys the same
+//! safety against a bad sector, and the newest image with it.
+//!
+//! A write or flush that failed is not tried again, as in [`crate::log`]: the image refuses every change after it.
+//! It can still be read; what is on the disk is the image before, or the new one, whole.
+
+mod read;
+mod slots;
+mod table;
+mod update;
+
+use std::io;
+
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+
+use crate::error::{Error, Result};
+use crate::log::{host, Disk, Identity, Instant};
+use crate::region::{fingerprint, MAX_SIZE};
+
+use read::{Source, Wanted};
+use slots::Slots;
+use table::{Tables, FANOUT};
+
+pub use update::Update;
+
+/// Bytes of a page and of a slot.
+pub const PAGE: u64 = 4096;
+
+const HEADER_AT: [u64; 2] = [0, PAGE];
+/// The first slot, behind the headers.
+const FIRST: u32 = 2;
+const MAGIC: [u8; 8] = *b"CQ-PAGES";
+const VERSION: u32 = 1;
+/// Most bytes of one read or write.
+const RUN: usize = 1 << 20;
+/// Pages that are put in the order of their slots at once when all are read: 16 bytes of memory each.
+const BATCH: usize = 1 << 20;
+
+/// What lies at offsets 0 and 4096; the rest of the 4 KiB is zero.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct RawPages {
+    pub magic: [u8; 8],
+    pub version: u32,
+    /// Bytes per page.
+    pub page: u32,
+    /// Of the region, as are the next two.
+    pub uuid: [u8; 16],
+    pub size: u64,
+    pub fingerprint: u64,
+    /// Goes up by one with each update.
+    pub generation: u64,
+    /// The commit that the image is as of, and its instant.
+    pub commit: u64,
+    pub time: i64,
+    /// The uppermost table.
+    pub root: RawEntry,
+    /// No slot after this one is used, and the file is at least so long.
+    pub last: u32,
+    /// CRC-32C of the bytes before.
+    pub crc: u32,
+}
+const _: () = assert!(size_of::<RawPages>() == 88);
+
+/// Where a page or table is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct RawEntry {
+    /// 0: nowhere, it is all zero.
+    pub slot: u32,
+    /// CRC-32C of the slot.
+    pub crc: u32,
+}
+const _: () = assert!(size_of::<RawEntry>() as u64 * FANOUT == PAGE);
+
+impl RawEntry {
+    fn is_stored(self) -> bool {
+        self.slot != 0
+    }
+}
+
+/// An image that can be read and updated.
+pub struct Pages<D> {
+    disk: D,
+    id: Identity,
+    generation: u64,
+    /// The copy of the header that is known to be durable.
+    copy: usize,
+    at: Instant,
+    tables: Tables,
+    slots: Slots,
+    /// Pages that are not all zero.
+    stored: u64,
+    /// A write or flush failed: nothing can be changed any more.
+    failed: bool,
+}
+
+impl<D: Disk> Pages<D> {
+    /// Makes an image as of `at` whose pages are all zero.
+    pub fn create(disk: D, id: Identity, at: Instant) -> Result<Pages<D>> {
+        if id.size == 0 || id.size > MAX_SIZE {
+            return Err(Error::Unusable(format!("an image of a region of {} bytes cannot be made", id.size)));
+        }
+        let (tables, slots) = (Tables::empty(id.size, RawEntry::default()), Slots::new(0));
+        let mut pages = Pages { disk, id, generation: 1, copy: 0, at, tables, slots, stored: 0, failed: false };
+        // Both at once: whatever was there before must not look like the other copy.
+        let header = pages.header(1, at, RawEntry::default());
+        let both = [header, header].concat();
+        pages.attempt("making the image", |disk| disk.write_all_at(&both, 0).and_then(|()| disk.flush()))?;
+        Ok(pages)
+    }
+
+    /// Opens the image that the newest whole header names, after checking its tables. It must be of the region
+    /// `id`; with `None`, of any.
+    pub fn open(disk: D, id: Option<Identity>) -> Result<Pages<D>> {
+        let (raw, copy) = read_header(&disk, id)?;
+        let at = Instant { commit: raw.commit, time: raw.time };
+        let source = Source { disk: &disk, size: raw.size, at };
+        source.check_length(raw.last)?;
+        let (tables, slots) = load(&source, &raw)?;
+        Ok(Pages {
+            id: Identity { uuid: raw.uuid, size: raw.size },
+            generation: raw.generation,
+            copy,
+            at,
+            stored: tables.count(),
+            tables,
+            slots,
+            failed: false,
+            disk,
+        })
+    }
+
+    /// The region that this is an image of.
+    pub fn id(&self) -> Identity {
+        self.id
+    }
+
+    /// The commit that this is an image as of.
+    pub fn instant(&self) -> Instant {
+        self.at
+    }
+
+    /// Pages that are stored: those that are not all zero.
+    pub fn stored(&self) -> u64 {
+        self.stored
+    }
+
+    /// Bytes of the file that are, or were, used.
+    pub fn bytes(&self) -> u64 {
+        (u64::from(self.slots.last()) + 1) * PAGE
+    }
+
+    /// Reads a page. One that is not stored is all zero, and `false` is returned.
+    pub fn read(&self, page: u64, buf: &mut [u8]) -> Result<bool> {
+        self.check(page, buf.len())?;
+        let entry = self.tables.entry(0, page);
+        if entry.is_stored() {
+            self.source().read(&Wanted { entry, key: page }, 0, buf)?;
+        } else {
+            buf.fill(0);
+        }
+        Ok(entry.is_stored())
+    }
+
+    /// The CRC-32C of a page that is stored.
+    pub fn crc(&self, page: u64) -> Option<u32> {
+        let entry = self.tables.entry(0, page);
+        entry.is_stored().then_some(entry.crc)
+    }
+
+    /// The first page from `from` on that is stored.
+    pub fn next_stored(&self, from: u64) -> Option<u64> {
+        self.tables.stored_from(from).next().map(|found| found.key)
+    }
+
+    /// Gives every stored page to `put(page, bytes)`, in the order that is fastest to read.
+    pub fn read_all(&self, put: &mut dyn FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
+        let mut stored = self.tables.stored_from(0);
+        loop {
+            let mut batch: Vec<Wanted> = stored.by_ref().take(BATCH).collect();
+            if batch.is_empty() {
+                return Ok(());
+            }
+            self.source().read_many(&mut batch, 0, put)?;
+        }
+    }
+
+    /// Begins an update. The image is another when [`Update::finish`] returns.
+    pub fn begin(&mut self) -> Update<'_, D> {
+        Update::new(self)
+    }
+
+    fn source(&self) -> Source<'_, D> {
+        Source { disk: &self.disk, size: self.id.size, at: self.at }
+    }
+
+    /// Is there such a page, and is this a buffer for it?
+    fn check(&self, page: u64, len: usize) -> Result<()> {
+        match page < self.id.size.div_ceil(PAGE) && len as u64 == PAGE {
+            true => Ok(()),
+            false => Err(Error::BadAddress { off: page.saturating_mul(PAGE), len: len as u64 }),
+        }
+    }
+
+    fn header(&self, generation: u64, at: Instant, root: RawEntry) -> [u8; PAGE as usize] {
+        let mut raw = RawPages {
+            magic: MAGIC,
+            version: VERSION,
+            page: PAGE as u32,
+            uuid: self.id.uuid,
+            size: self.id.size,
+            fingerprint: fingerprint(),
+            generation,
+            commit: at.commit,
+            time: at.time,
+            root,
+            last: self.slots.last(),
+            crc: 0,
+        };
+        raw.crc = header_crc(&raw);
+        let mut page = [0; PAGE as usize];
+        page[..size_of::<RawPages>()].copy_from_slice(raw.as_bytes());
+        page
+    }
+
+    fn refuse_failed(&self) -> Result<()> {
+        match self.failed {
+            true => {
+                Err(Error::Unusable("the image could not be written earlier; it cannot be changed any more".into()))
+            }
+            false => Ok(()),
+        }
+    }
+
+    /// Writes to the disk; if that fails, never again.
+    fn attempt(&mut self, what: &str, write: impl FnOnce(&D) -> io::Result<()>) -> Result<()> {
+        write(&self.disk).map_err(|e| {
+            self.failed = true;
+            host(what, &e)
+        })
+    }
+}
+
+/// The gate where the header becomes trusted: the newer of two copies, and which one it is.
+fn read_header(disk: &impl Disk, id: Option<Identity>) -> Result<(RawPages, usize)> {
+    let mut copies = [RawPages::new_zeroed(); 2];
+    let mut unread = None;
+    for (raw, at) in copies.iter_mut().zip(HEADER_AT) {
+        // One suffices.
+        if let Err(e) = disk.read_exact_at(raw.as_mut_bytes(), at) {
+            (*raw, unread) = (RawPages::new_zeroed(), Some(host("reading the image's header", &e)));
+        }
+    }
+    let whole = |(_, raw): &(usize, &RawPages)| raw.magic == MAGIC && raw.crc == header_crc(raw);
+    let Some((copy, raw)) = copies.iter().enumerate().filter(whole).max_by_key(|(_, raw)| raw.generation) else {
+        return Err(unread.unwrap_or_else(|| bad("it has no header; put the pool's own image back")));
+    };
+    if raw.version != VERSION {
+        return Err(bad(format!("it has format version {}, this program reads version {VERSION}", raw.version)));
+    }
+    if id.is_some_and(|id| id.uuid != raw.uuid) {
+        return Err(bad("it belongs to another pool; put the pool's own image back"));
+    }
+    let other_size = id.is_some_and(|id| id.size != raw.size);
+    if raw.fingerprint != fingerprint() || u64::from(raw.page) != PAGE || other_size {
+        return Err(bad("it was made by a build with another layout, or of a region of another size"));
+    }
+    if raw.size == 0 || raw.size > MAX_SIZE {
+        return Err(bad("its header makes no sense"));
+    }
+    Ok((*raw, copy))
+}
+
+/// The gate where tables become trusted: read level by level from the uppermost down, each slot named once.
+fn load<D: Disk>(source: &Source<D>, raw: &RawPages) -> Result<(Tables, Slots)> {
+    let (mut tables, mut slots) = (Tables::empty(raw.size, raw.root), Slots::new(raw.last));
+    let pages = raw.size.div_ceil(PAGE);
+    let mut claim = |found: &Wanted, level: u32| {
+        let inside = found.key << (level * FANOUT.ilog2()) < pages;
+        match inside && found.entry.slot <= raw.last && slots.claim(found.entry.slot) {
+            true => Ok(()),
+            false => Err(bad("its tables contradict each other; put a whole copy of it back")),
+        }
+    };
+    for level in (1..=tables.height()).rev() {
+        let mut wanted = tables.stored(level);
+        wanted.iter().try_for_each(|found| claim(found, level))?;
+        source.read_many(&mut wanted, level, &mut |key, bytes| {
+            tables.put(level, key, table::block_of(bytes));
+            Ok(())
+        })?;
+    }
+    tables.stored_from(0).try_for_each(|found| claim(&found, 0))?;
+    Ok((tables, slots))
+}
+
+fn header_crc(raw: &RawPages) -> u32 {
+    crc32c::crc32c(&raw.as_bytes()[..std::mem::offset_of!(RawPages, crc)])
+}
+
+fn bad(why: impl Into<String>) -> Error {
+    Error::Unusable(format!("the image cannot be used: {}", why.into()))
+}

@@ -1,0 +1,110 @@
+//! Reading slots: many in large reads, each checked; and what is lost when one cannot be had.
+
+use std::io;
+
+use crate::error::{Error, Result};
+use crate::log::{host, Disk, Instant};
+
+use super::table::FANOUT;
+use super::{bad, RawEntry, PAGE, RUN};
+
+/// Slots that are not wanted are read too, up to so many, rather than reading twice.
+const GAP: u32 = 16;
+
+/// Something that is stored: its number within its level, and where.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted {
+    pub entry: RawEntry,
+    pub key: u64,
+}
+
+/// The file, and what it holds.
+pub struct Source<'d, D> {
+    pub disk: &'d D,
+    /// Bytes of the region.
+    pub size: u64,
+    pub at: Instant,
+}
+
+impl<D: Disk> Source<'_, D> {
+    /// A file that is too short is noticed before anything is read from it.
+    pub fn check_length(&self, last: u32) -> Result<()> {
+        let at = u64::from(last) * PAGE;
+        match self.disk.read_exact_at(&mut [0; PAGE as usize], at) {
+            // A bad sector may be in a slot that is not used.
+            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => {
+                Err(bad(format!("it is truncated: it should have {} bytes; put a whole copy of it back", at + PAGE)))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Reads what is wanted of a level, in the order of slots, and gives each to `put`.
+    pub fn read_many(
+        &self,
+        wanted: &mut [Wanted],
+        level: u32,
+        put: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        wanted.sort_unstable_by_key(|found| found.entry.slot);
+        let mut buf = Vec::new();
+        let mut rest = &*wanted;
+        while let Some(first) = rest.first() {
+            let (run, later) = rest.split_at(run_length(rest));
+            let slots = run[run.len() - 1].entry.slot - first.entry.slot + 1;
+            let len = slots as usize * PAGE as usize;
+            buf.resize(len.max(buf.len()), 0);
+            let bytes = &mut buf[..len];
+            let whole = self.disk.read_exact_at(bytes, u64::from(first.entry.slot) * PAGE);
+            for found in run {
+                let skip = (found.entry.slot - first.entry.slot) as usize * PAGE as usize;
+                let slot = &mut bytes[skip..skip + PAGE as usize];
+                match whole {
+                    Ok(()) => self.verify(found, level, slot)?,
+                    // One by one, to find those that can be read.
+                    Err(_) => self.read(found, level, slot)?,
+                }
+                put(found.key, slot)?;
+            }
+            rest = later;
+        }
+        Ok(())
+    }
+
+    /// Reads and checks one.
+    pub fn read(&self, found: &Wanted, level: u32, buf: &mut [u8]) -> Result<()> {
+        let at = u64::from(found.entry.slot) * PAGE;
+        self.disk
+            .read_exact_at(buf, at)
+            .map_err(|e| host(&format!("reading the image at byte {at}, where {}", self.held(found, level)), &e))?;
+        self.verify(found, level, buf)
+    }
+
+    fn verify(&self, found: &Wanted, level: u32, bytes: &[u8]) -> Result<()> {
+        match crc32c::crc32c(bytes) == found.entry.crc {
+            true => Ok(()),
+            false => Err(Error::Unusable(format!(
+                "the image is damaged at byte {}, where {}",
+                u64::from(found.entry.slot) * PAGE,
+                self.held(found, level)
+            ))),
+        }
+    }
+
+    /// What a slot is needed for.
+    fn held(&self, found: &Wanted, level: u32) -> String {
+        let span = PAGE << (level * FANOUT.ilog2());
+        let (first, end) = (found.key * span, ((found.key + 1) * span).min(self.size));
+        let (what, Instant { commit, time }) = (if level == 0 { "" } else { "the table of " }, self.at);
+        format!(
+            "{what}bytes {first} to {end} of the region should be, as of commit {commit}, {time} ns after the epoch"
+        )
+    }
+}
+
+/// How many to read at once.
+fn run_length(wanted: &[Wanted]) -> usize {
+    let slot = |i: usize| wanted[i].entry.slot;
+    let most = (RUN as u64 / PAGE) as u32;
+    (1..wanted.len()).find(|i| slot(*i) - slot(i - 1) > GAP || slot(*i) - slot(0) >= most).unwrap_or(wanted.len())
+}

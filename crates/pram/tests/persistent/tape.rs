@@ -1,0 +1,126 @@
+//! A disk that remembers what it was told, and can be told to fail.
+
+use std::io;
+use std::sync::{Arc, Mutex};
+
+use pram::log::{Disk, SECTOR};
+use rng::Rng;
+use rustix::io::Errno;
+
+#[derive(Clone, Default)]
+pub struct Tape(Arc<Mutex<State>>);
+
+#[derive(Clone, Default)]
+pub struct State {
+    pub bytes: Vec<u8>,
+    pub events: Vec<Event>,
+    /// Calls that still succeed, and what the others fail with. A write that fails is done by half.
+    pub fuse: Option<(usize, Errno)>,
+    pub bad_sector: Option<u64>,
+    /// Calls to read.
+    pub reads: usize,
+}
+
+#[derive(Clone)]
+pub enum Event {
+    Write(u64, Vec<u8>),
+    Flush,
+    /// What was done was acknowledged.
+    Acknowledged,
+}
+
+impl Tape {
+    pub fn of(bytes: Vec<u8>) -> Tape {
+        Tape(Arc::new(Mutex::new(State { bytes, ..State::default() })))
+    }
+
+    /// Another disk with the same bytes.
+    pub fn copy(&self) -> Tape {
+        Tape::of(self.bytes())
+    }
+
+    pub fn bytes(&self) -> Vec<u8> {
+        self.with(|s| s.bytes.clone())
+    }
+
+    pub fn with<R>(&self, f: impl FnOnce(&mut State) -> R) -> R {
+        f(&mut self.0.lock().unwrap())
+    }
+
+    fn call(&self, event: Event) -> io::Result<()> {
+        self.with(|s| {
+            match &mut s.fuse {
+                Some((0, errno)) => {
+                    let errno = *errno;
+                    if let Event::Write(at, bytes) = &event {
+                        put(&mut s.bytes, *at, &bytes[..bytes.len() / 2]);
+                    }
+                    return Err(errno.into());
+                }
+                Some((n, _)) => *n -= 1,
+                None => {}
+            }
+            if let Event::Write(at, bytes) = &event {
+                put(&mut s.bytes, *at, bytes);
+            }
+            s.events.push(event);
+            Ok(())
+        })
+    }
+}
+
+impl Disk for Tape {
+    fn read_exact_at(&self, buf: &mut [u8], at: u64) -> io::Result<()> {
+        self.with(|s| {
+            s.reads += 1;
+            let end = at + buf.len() as u64;
+            if s.bad_sector.is_some_and(|bad| bad < end && at < bad + SECTOR) {
+                return Err(Errno::IO.into());
+            }
+            buf.copy_from_slice(s.bytes.get(at as usize..end as usize).ok_or(io::ErrorKind::UnexpectedEof)?);
+            Ok(())
+        })
+    }
+    fn write_all_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
+        self.call(Event::Write(at, bytes.to_vec()))
+    }
+    fn flush(&self) -> io::Result<()> {
+        self.call(Event::Flush)
+    }
+}
+
+/// What a disk holds when the power is cut after `events`, and how many of them were acknowledged. With seed 0
+/// what was not flushed is lost, with 1 it is kept, else some of its sectors are.
+pub fn after_cut(base: &[u8], events: &[Event], seed: u64) -> (Vec<u8>, usize) {
+    let (mut durable, mut pending, mut acknowledged) = (base.to_vec(), Vec::new(), 0);
+    let mut rng = Rng::new(seed);
+    for event in events {
+        match event {
+            Event::Write(at, bytes) => pending.push((*at, bytes)),
+            Event::Flush => pending.drain(..).for_each(|(at, bytes)| put(&mut durable, at, bytes)),
+            Event::Acknowledged => acknowledged += 1,
+        }
+    }
+    for (at, bytes) in pending {
+        for (i, sector) in bytes.chunks(SECTOR as usize).enumerate() {
+            let kept = match seed {
+                0 => false,
+                1 => true,
+                _ => rng.below(2) == 0,
+            };
+            if kept {
+                put(&mut durable, at + i as u64 * SECTOR, sector);
+            }
+        }
+    }
+    (durable, acknowledged)
+}
+
+/// Writes, growing what is too short.
+fn put(disk: &mut Vec<u8>, at: u64, bytes: &[u8]) {
+    let (at, end) = (at as usize, at as usize + bytes.len());
+    if disk.len() < end {
+        disk.resize(end, 0);
+    }
+    disk[at..end].copy_from_slice(bytes);
+}
