@@ -1,7 +1,7 @@
 //! Which lines of a region have changed since the last commit: two generations of bits in shared memory.
 //!
 //! ```text
-//! header, 4 KiB: which generation is marked now
+//! header, 4 KiB: which generation is marked now; from byte 1024 on, notes of whoever commits
 //! generation 0 | generation 1, each:
 //!     pages   a bit per 4 KiB of the region: some line of it may be marked
 //!     lines   a word per 4 KiB of the region, a bit per line (64 bytes)
@@ -17,13 +17,15 @@ use std::sync::atomic::Ordering;
 
 use crate::error::{Error, Result};
 use crate::log::LINE;
-use crate::mem::Mapping;
+use crate::mem::{Mapping, Pod};
 
 /// Bytes of a region that one word of line bits stands for.
 const PAGE: u64 = 64 * LINE;
 const HEADER: u64 = 4096;
 /// The word of the header that says which generation is marked.
 const ACTIVE: u64 = 0;
+/// Where notes begin.
+const NOTES: u64 = 1024;
 
 /// The marks of a region.
 pub struct Dirty {
@@ -141,6 +143,22 @@ impl Dirty {
             }
         }
         Ok(pages)
+    }
+
+    /// A value among the notes, at most 3 KiB from their beginning.
+    pub fn note<T: Pod>(&self, at: u64) -> Result<T> {
+        self.map.read(NOTES + at)
+    }
+
+    pub fn set_note<T: Pod>(&self, at: u64, value: &T) -> Result<()> {
+        debug_assert!(NOTES + at + size_of::<T>() as u64 <= HEADER);
+        self.map.write(NOTES + at, value.as_bytes())
+    }
+
+    /// Lines that are marked, in the generation.
+    pub fn marked(&self, generation: u64) -> Result<u64> {
+        let words = self.pages(generation)?.into_iter().map(|page| self.map.atomic64(self.line_word(generation, page)));
+        words.map(|word| Ok(u64::from(word?.load(Ordering::Relaxed).count_ones()))).sum()
     }
 
     fn base(&self, generation: u64) -> u64 {

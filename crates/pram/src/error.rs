@@ -22,6 +22,9 @@ pub enum Error {
     /// One transaction changed more than a slot's undo log holds.
     #[error("the transaction is larger than the undo log")]
     LogFull,
+    /// A commit is larger than the room that its redo log has.
+    #[error("the redo log is full")]
+    RedoFull,
     /// The region cannot be used as it is; the text says why and what to do.
     #[error("{0}")]
     Unusable(String),

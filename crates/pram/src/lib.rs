@@ -19,6 +19,7 @@
 //! | [`dirty`] | which lines of a region have changed since the last commit |
 //! | [`log`] | the redo log: changed lines, commit by commit, on disk |
 //! | [`pages`] | the incremental image: the pages of a region as of one commit, on disk |
+//! | [`copy`] | the copy of a region on disk: group commit, folding, recovery |
 //!
 //! Words that carry a guarantee:
 //! - *visible*: other threads and processes can load it. Stores become visible in program order.
@@ -33,6 +34,7 @@
 #[cfg(target_endian = "big")]
 compile_error!("regions are little-endian and used in place");
 
+pub mod copy;
 pub mod dax;
 pub mod dirty;
 pub mod error;

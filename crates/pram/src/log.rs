@@ -111,7 +111,7 @@ pub struct RawRecord {
     pub generation: u64,
     /// Number of the commit; 1 is the first of a pool's life.
     pub commit: u64,
-    /// When the commit's instant was, nanoseconds since the epoch.
+    /// When the commit's instant was, nanoseconds since the epoch; in the last of its records, 0 in the others.
     pub time: i64,
     /// Bytes of the record without padding.
     pub len: u32,
@@ -138,24 +138,38 @@ pub struct Identity {
 }
 
 /// A commit, by number and instant.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
 pub struct Instant {
     pub commit: u64,
     /// Nanoseconds since the epoch.
     pub time: i64,
 }
 
+/// How far a log has come: with it the next process goes on without reading the log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Position {
+    pub generation: u64,
+    /// Bytes of the log, the headers included.
+    pub capacity: u64,
+    /// Where the next record goes.
+    pub end: u64,
+    /// Where the last record begins, 0 if there is none.
+    pub tail: u64,
+    /// The last commit that is durable.
+    pub last: Instant,
+    /// The checksum of the last record, 0 if there is none.
+    pub before: u32,
+    pub reserved: u32,
+}
+const _: () = assert!(size_of::<Position>() == 56);
+
 /// A log that commits can be appended to.
 pub struct Log<D> {
     disk: D,
     id: Identity,
-    capacity: u64,
-    generation: u64,
-    /// Where the next record goes.
-    end: u64,
-    /// The last commit that is durable.
-    last: Instant,
-    before: u32,
+    at: Position,
     /// A write or flush failed: nothing can be appended any more.
     failed: bool,
 }
@@ -166,68 +180,126 @@ impl<D: Disk> Log<D> {
         if capacity < MIN_CAPACITY {
             return Err(Error::Unusable(format!("a log of {capacity} bytes is too small: give it {MIN_CAPACITY}")));
         }
-        let mut log = Log { disk, id, capacity, generation: 0, end: RECORDS, last, before: 0, failed: false };
+        let at = Position { generation: 0, capacity, end: RECORDS, tail: 0, last, before: 0, reserved: 0 };
+        let mut log = Log { disk, id, at, failed: false };
         // Whatever was there before must not look like the other copy.
         log.attempt("making the log", |disk| disk.write_all_at(&[0; RECORDS as usize], 0))?;
-        log.restart()?;
+        log.restart(last, capacity)?;
         Ok(log)
     }
 
-    /// Opens a log and replays it: `apply(offset, bytes)` gets what has changed since the image, whose instant
-    /// is `image`, in order. What is after the last whole commit was never acknowledged and is left out.
-    pub fn open(disk: D, id: Identity, image: Instant, apply: impl FnMut(u64, &[u8]) -> Result<()>) -> Result<Log<D>> {
+    /// The commit that the log begins with: of two logs the one with the higher number continues the other.
+    pub fn first(disk: &D, id: Identity) -> Result<u64> {
+        Ok(read_header(disk, id)?.first)
+    }
+
+    /// A log that is not needed to read, since the image holds everything until `last`: only to begin anew.
+    pub fn spent(disk: D, id: Identity, last: Instant) -> Result<Log<D>> {
+        let RawLog { generation, capacity, .. } = read_header(&disk, id)?;
+        let at = Position { generation, capacity, end: RECORDS, tail: 0, last, before: 0, reserved: 0 };
+        Ok(Log { disk, id, at, failed: false })
+    }
+
+    /// Opens a log and replays what follows `from`, the instant of an image or of the log before: `apply(commit,
+    /// offset, bytes)` gets what has changed, in order. What is after the last whole commit was never
+    /// acknowledged and is left out.
+    pub fn open(
+        disk: D,
+        id: Identity,
+        from: Instant,
+        apply: impl FnMut(u64, u64, &[u8]) -> Result<()>,
+    ) -> Result<Log<D>> {
         let header = read_header(&disk, id)?;
-        if header.first > image.commit + 1 {
+        if header.first > from.commit + 1 {
             return Err(Error::Unusable(format!(
-                "the log begins with commit {} but the image ends with {}: one of them is not this pool's newest; put the right one back",
-                header.first, image.commit
+                "the log begins with commit {} but what is before it ends with {}: one of them is not this pool's newest; put the right one back",
+                header.first, from.commit
             )));
         }
         let mut scan = Scan::over(&disk, &header);
         let found = scan.all()?;
         let last = match found.last.commit {
-            0 => Instant { commit: header.first - 1, time: image.time },
+            0 => Instant { commit: header.first - 1, time: from.time },
             _ => found.last,
         };
-        if last.commit < image.commit {
+        if last.commit < from.commit {
             return Err(Error::Unusable(format!(
                 "the image is of commit {} but the log ends with {}: the log is an old copy; put the right one back",
-                image.commit, last.commit
+                from.commit, last.commit
             )));
         }
-        Scan::over(&disk, &header).apply(&found, apply)?;
+        Scan::over(&disk, &header).apply(&found, from.commit, apply)?;
         let RawLog { capacity, generation, .. } = header;
-        Ok(Log { disk, id, capacity, generation, end: found.end, last, before: found.before, failed: false })
+        let Found { end, tail, before, .. } = found;
+        let at = Position { generation, capacity, end, tail, last, before, reserved: 0 };
+        Ok(Log { disk, id, at, failed: false })
+    }
+
+    /// A log that has come to `at`, as memory says; [`check`](Self::check) asks the disk.
+    pub fn resume(disk: D, id: Identity, at: Position) -> Log<D> {
+        Log { disk, id, at, failed: false }
+    }
+
+    /// Another process has written the log meanwhile.
+    pub fn catch_up(&mut self, at: Position) {
+        self.at = at;
+    }
+
+    /// Fails unless the disk holds what the position says: its generation, and the last record.
+    pub fn check(&self) -> Result<()> {
+        let header = read_header(&self.disk, self.id)?;
+        let tail = match self.at.tail {
+            0 => None,
+            at => Scan::over(&self.disk, &header).read(at)?,
+        };
+        let tail = tail.map_or((self.at.last.commit, 0), |raw| (raw.commit, raw.crc));
+        if (header.generation, tail) == (self.at.generation, (self.at.last.commit, self.at.before)) {
+            return Ok(());
+        }
+        Err(Error::Unusable(format!(
+            "the log does not end with commit {}, as the pool's memory says: it is another or an older copy",
+            self.at.last.commit
+        )))
+    }
+
+    pub fn position(&self) -> Position {
+        self.at
     }
 
     /// The last commit that is durable here.
     pub fn last(&self) -> Instant {
-        self.last
+        self.at.last
     }
 
     /// Bytes of records.
     pub fn used(&self) -> u64 {
-        self.end - RECORDS
+        self.at.end - RECORDS
     }
 
-    /// Is there room for a commit of `lines` lines in as many extents, the worst case?
-    pub fn has_room(&self, lines: u64) -> bool {
+    /// Bytes that a commit of `lines` lines in as many extents needs, the worst case.
+    pub fn room_for(lines: u64) -> u64 {
         let per_record = (MAX_RECORD - HEAD as u64) / (LINE + 8);
         let records = lines.div_ceil(per_record).max(1);
-        records * (HEAD as u64 + SECTOR) + lines * (LINE + 8) <= self.capacity - self.end
+        records * (HEAD as u64 + SECTOR) + lines * (LINE + 8)
     }
 
-    /// Begins a commit as of `time`. It is durable when [`Commit::finish`] returns.
-    pub fn begin(&mut self, time: i64) -> Result<Commit<'_, D>> {
-        self.refuse_failed()?;
-        let (start, number) = ((self.end, self.before), self.last.commit + 1);
-        Ok(Commit { number, time, part: 0, extents: Vec::new(), lines: Vec::new(), start, done: false, log: self })
+    /// Is there room for such a commit?
+    pub fn has_room(&self, lines: u64) -> bool {
+        Self::room_for(lines) <= self.at.capacity - self.at.end
     }
 
-    /// Forgets all commits: an image holds them.
-    pub fn restart(&mut self) -> Result<()> {
+    /// Begins a commit. It is durable when [`Commit::finish`] returns.
+    pub fn begin(&mut self) -> Result<Commit<'_, D>> {
         self.refuse_failed()?;
-        let generation = self.generation + 1;
+        let number = self.at.last.commit + 1;
+        Ok(Commit { number, part: 0, extents: Vec::new(), lines: Vec::new(), start: self.at, done: false, log: self })
+    }
+
+    /// Forgets all commits, since an image holds them, and begins anew after `last`, with room for `capacity`
+    /// bytes.
+    pub fn restart(&mut self, last: Instant, capacity: u64) -> Result<()> {
+        self.refuse_failed()?;
+        let generation = self.at.generation + 1;
         let mut raw = RawLog {
             magic: MAGIC,
             version: VERSION,
@@ -236,8 +308,8 @@ impl<D: Disk> Log<D> {
             size: self.id.size,
             fingerprint: fingerprint(),
             generation,
-            first: self.last.commit + 1,
-            capacity: self.capacity,
+            first: last.commit + 1,
+            capacity,
             reserved: 0,
             crc: 0,
         };
@@ -245,7 +317,7 @@ impl<D: Disk> Log<D> {
         let at = HEADER_AT[(generation % 2) as usize];
         // 1, 2 of a new generation.
         self.attempt("beginning a new log", |disk| disk.write_all_at(raw.as_bytes(), at).and_then(|()| disk.flush()))?;
-        (self.generation, self.end, self.before) = (generation, RECORDS, 0);
+        self.at = Position { generation, capacity, end: RECORDS, tail: 0, last, before: 0, reserved: 0 };
         Ok(())
     }
 
@@ -272,12 +344,11 @@ impl<D: Disk> Log<D> {
 pub struct Commit<'l, D: Disk> {
     log: &'l mut Log<D>,
     number: u64,
-    time: i64,
     part: u32,
     extents: Vec<u64>,
     lines: Vec<u8>,
-    /// Where the log ended before, and the checksum of the record there.
-    start: (u64, u32),
+    /// Where the log ended before.
+    start: Position,
     done: bool,
 }
 
@@ -292,7 +363,7 @@ impl<D: Disk> Commit<'_, D> {
             let used = HEAD + (self.extents.len() + 1) * 8 + self.lines.len();
             let room = (MAX_RECORD as usize).saturating_sub(used) / LINE as usize;
             if room == 0 {
-                self.write(0)?;
+                self.write(0, 0)?;
                 continue;
             }
             let n = room.min(rest.len() / LINE as usize).min(MAX_LINES as usize);
@@ -304,26 +375,27 @@ impl<D: Disk> Commit<'_, D> {
         Ok(())
     }
 
-    /// Writes the rest and makes all of it durable.
-    pub fn finish(mut self) -> Result<Instant> {
-        self.write(LAST)?;
+    /// Writes the rest and makes all of it durable; `time` is that of the commit's instant, nanoseconds since the
+    /// epoch.
+    pub fn finish(mut self, time: i64) -> Result<Instant> {
+        self.write(LAST, time)?;
         self.log.attempt("flushing the log", |disk| disk.flush())?;
         self.done = true;
-        self.log.last = Instant { commit: self.number, time: self.time };
-        Ok(self.log.last)
+        self.log.at.last = Instant { commit: self.number, time };
+        Ok(self.log.at.last)
     }
 
-    fn write(&mut self, flags: u32) -> Result<()> {
+    fn write(&mut self, flags: u32, time: i64) -> Result<()> {
         let len = HEAD + self.extents.len() * 8 + self.lines.len();
         let mut raw = RawRecord {
             magic: RECORD_MAGIC,
             crc: 0,
-            generation: self.log.generation,
+            generation: self.log.at.generation,
             commit: self.number,
-            time: self.time,
+            time,
             len: len as u32,
             extents: self.extents.len() as u32,
-            before: self.log.before,
+            before: self.log.at.before,
             part: self.part,
             flags,
             reserved: [0; 3],
@@ -337,12 +409,12 @@ impl<D: Disk> Commit<'_, D> {
         record[..HEAD].copy_from_slice(raw.as_bytes());
         record.resize(len.next_multiple_of(SECTOR as usize), 0);
 
-        let at = self.log.end;
-        if at + record.len() as u64 > self.log.capacity {
-            return Err(Error::Unusable("the log is full".into()));
+        let at = self.log.at.end;
+        if at + record.len() as u64 > self.log.at.capacity {
+            return Err(Error::RedoFull);
         }
         self.log.attempt("writing the log", |disk| disk.write_all_at(&record, at))?;
-        (self.log.end, self.log.before) = (at + record.len() as u64, raw.crc);
+        (self.log.at.end, self.log.at.tail, self.log.at.before) = (at + record.len() as u64, at, raw.crc);
         self.part += 1;
         Ok(())
     }
@@ -351,7 +423,7 @@ impl<D: Disk> Commit<'_, D> {
 impl<D: Disk> Drop for Commit<'_, D> {
     fn drop(&mut self) {
         if !self.done {
-            (self.log.end, self.log.before) = self.start;
+            self.log.at = self.start;
         }
     }
 }
@@ -363,8 +435,9 @@ impl<D: Disk> Drop for Commit<'_, D> {
 struct Found {
     /// The last whole commit; number 0 if there is none.
     last: Instant,
-    /// Where it ends, and the checksum of its last record.
+    /// Where it ends, and where its last record begins and the checksum of that.
     end: u64,
+    tail: u64,
     before: u32,
 }
 
@@ -387,12 +460,14 @@ impl<'d, D: Disk> Scan<'d, D> {
 
     /// Finds the last whole commit, and makes sure that none comes after it.
     fn all(&mut self) -> Result<Found> {
-        let mut found = Found { last: Instant::default(), end: RECORDS, before: 0 };
+        let mut found = Found { last: Instant::default(), end: RECORDS, tail: 0, before: 0 };
+        let mut tail = self.at;
         while let Some(raw) = self.next()? {
             if raw.flags & LAST != 0 {
-                found =
-                    Found { last: Instant { commit: raw.commit, time: raw.time }, end: self.at, before: self.before };
+                let last = Instant { commit: raw.commit, time: raw.time };
+                found = Found { last, end: self.at, tail, before: self.before };
             }
+            tail = self.at;
         }
         let lost = self.commit;
         let mut at = self.at;
@@ -409,14 +484,17 @@ impl<'d, D: Disk> Scan<'d, D> {
         Ok(found)
     }
 
-    /// Applies the commits that are whole.
-    fn apply(mut self, found: &Found, mut apply: impl FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
+    /// Applies the commits after `from` that are whole.
+    fn apply(mut self, found: &Found, from: u64, mut apply: impl FnMut(u64, u64, &[u8]) -> Result<()>) -> Result<()> {
         while self.at < found.end {
             let raw = self.next()?.ok_or_else(|| Error::Unusable("the log changed while it was read".into()))?;
+            if raw.commit <= from {
+                continue;
+            }
             let (extents, mut lines) = self.buf[HEAD..raw.len as usize].split_at(raw.extents as usize * 8);
             for (first, count) in decode(extents) {
                 let (now, later) = lines.split_at((count * LINE) as usize);
-                apply(first * LINE, now)?;
+                apply(raw.commit, first * LINE, now)?;
                 lines = later;
             }
         }

@@ -11,17 +11,20 @@ pub enum MediumKind {
     Battery = 1,
     /// Persistent memory behind the processor's caches: durable when flushed and fenced.
     Dax = 2,
+    /// Ordinary RAM, with a copy on disk: durable with the next commit.
+    Logged = 3,
 }
 
 impl MediumKind {
     pub fn from_number(n: u32) -> Option<Self> {
-        [MediumKind::Battery, MediumKind::Dax].into_iter().find(|k| *k as u32 == n)
+        [MediumKind::Battery, MediumKind::Dax, MediumKind::Logged].into_iter().find(|k| *k as u32 == n)
     }
 
     pub fn name(self) -> &'static str {
         match self {
             MediumKind::Battery => "battery",
             MediumKind::Dax => "dax",
+            MediumKind::Logged => "logged",
         }
     }
 
@@ -64,13 +67,17 @@ pub trait Medium: Send + Sync {
     fn stored(&self, off: u64, bytes: &[u8]);
 }
 
-/// RAM that survives on its own.
-#[derive(Debug, Default)]
-pub struct Battery;
+/// RAM in which a store is final: it survives on its own (`Battery`), or what survives is its copy on disk
+/// (`Logged`, see [`copy`](crate::copy)).
+#[derive(Debug)]
+pub struct Ram(MediumKind);
 
-impl Medium for Battery {
+pub const BATTERY: Ram = Ram(MediumKind::Battery);
+pub const LOGGED: Ram = Ram(MediumKind::Logged);
+
+impl Medium for Ram {
     fn kind(&self) -> MediumKind {
-        MediumKind::Battery
+        self.0
     }
     fn needs(&self) -> Needs {
         Needs::default()

@@ -14,6 +14,7 @@ use std::sync::atomic::{compiler_fence, Ordering};
 
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
+use crate::dirty::Dirty;
 use crate::error::{Error, Result};
 use crate::heap::{SegEntry, CLASSES};
 use crate::medium::{Medium, MediumKind, Needs};
@@ -145,6 +146,8 @@ pub struct Region {
     map: Mapping,
     medium: Box<dyn Medium>,
     needs: Needs,
+    /// What has changed since the last commit, if the region has a copy on disk.
+    marks: Option<Dirty>,
     pub geo: Geometry,
     pub info: Info,
 }
@@ -174,7 +177,7 @@ impl Region {
         };
         raw.crc = header_crc(&raw);
         let info = Info { uuid, medium: medium.kind(), created, app_version, size: geo.size };
-        let region = Region { map, needs: medium.needs(), medium, geo, info };
+        let region = Region { map, needs: medium.needs(), medium, marks: None, geo, info };
         for at in HEADER_AT {
             region.store(at, raw.as_bytes())?;
             region.persist(at, size_of::<RawHeader>() as u64);
@@ -187,7 +190,7 @@ impl Region {
         let (good, bad) = find_header(&map)?;
         let (geo, info) = examine(&map, &good)?;
         info.medium.expect(medium.kind())?;
-        let region = Region { map, needs: medium.needs(), medium, geo, info };
+        let region = Region { map, needs: medium.needs(), medium, marks: None, geo, info };
         if let Some(at) = bad {
             tracing::warn!("header copy at {at} was damaged; mended from the other");
             region.store(at, good.as_bytes())?;
@@ -210,6 +213,16 @@ impl Region {
             }
         }
         Err(last)
+    }
+
+    /// From now on stores are marked. Before anybody works with the region.
+    pub fn track(&mut self, marks: Dirty) {
+        self.marks = Some(marks);
+    }
+
+    /// The marks, if stores are marked.
+    pub fn marks(&self) -> Option<&Dirty> {
+        self.marks.as_ref()
     }
 
     pub fn map(&self) -> &Mapping {
@@ -255,9 +268,28 @@ impl Region {
 
     #[inline(always)]
     pub(crate) fn store(&self, off: u64, bytes: &[u8]) -> Result<()> {
+        self.mark(off, bytes.len() as u64)?;
         self.map.write(off, bytes)?;
         self.tell(off, bytes);
         Ok(())
+    }
+
+    /// Marks what is about to be stored.
+    #[inline(always)]
+    fn mark(&self, off: u64, len: u64) -> Result<()> {
+        match &self.marks {
+            None => Ok(()),
+            Some(marks) => self.mark_lines(marks, off, len),
+        }
+    }
+
+    /// Undo logs are left out: no transaction is open at the instants that a copy is of.
+    #[inline(never)]
+    fn mark_lines(&self, marks: &Dirty, off: u64, len: u64) -> Result<()> {
+        match (SLOTS_AT..self.geo.table).contains(&off) {
+            true => Ok(()),
+            false => marks.mark(off, len),
+        }
     }
 
     #[inline(always)]
@@ -275,6 +307,7 @@ impl Region {
 
     #[inline(always)]
     pub(crate) fn store_word(&self, off: u64, word: u64) -> Result<()> {
+        self.mark(off, 8)?;
         self.map.atomic64(off)?.store(word, Ordering::Release);
         compiler_fence(Ordering::SeqCst);
         self.tell(off, &word.to_le_bytes());
@@ -282,11 +315,13 @@ impl Region {
     }
 
     pub(crate) fn copy(&self, src: u64, dst: u64, len: u64) -> Result<()> {
+        self.mark(dst, len)?;
         self.map.copy_within(src, dst, len)?;
         self.tell_range(dst, len)
     }
 
     pub(crate) fn zero(&self, off: u64, len: u64) -> Result<()> {
+        self.mark(off, len)?;
         self.map.zero(off, len)?;
         self.tell_range(off, len)
     }
@@ -303,6 +338,7 @@ impl Region {
     /// Sets bits; returns the word before.
     #[inline(always)]
     pub(crate) fn fetch_or(&self, off: u64, bits: u64) -> Result<u64> {
+        self.mark(off, 8)?;
         let old = self.map.atomic64(off)?.fetch_or(bits, Ordering::AcqRel);
         self.tell(off, &(old | bits).to_le_bytes());
         Ok(old)
@@ -311,6 +347,7 @@ impl Region {
     /// Clears bits; returns the word before.
     #[inline(always)]
     pub(crate) fn fetch_clear(&self, off: u64, bits: u64) -> Result<u64> {
+        self.mark(off, 8)?;
         let old = self.map.atomic64(off)?.fetch_and(!bits, Ordering::AcqRel);
         self.tell(off, &(old & !bits).to_le_bytes());
         Ok(old)
@@ -327,6 +364,7 @@ impl Region {
     /// Replaces a word by another if it still is `old`; durable when it returns true. For links that are
     /// made once and by whoever comes first, outside transactions.
     pub fn install_word(&self, off: Off<u64>, old: u64, new: u64) -> Result<bool> {
+        self.mark(off.raw(), 8)?;
         let done =
             self.map.atomic64(off.raw())?.compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire).is_ok();
         if done {
@@ -339,6 +377,7 @@ impl Region {
     /// The same for a byte. Not flushed: durable with the next flush of its line.
     #[inline(always)]
     pub fn install_byte(&self, off: Off<u8>, old: u8, new: u8) -> Result<bool> {
+        self.mark(off.raw(), 1)?;
         let done = self.map.atomic8(off.raw())?.compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire).is_ok();
         if done {
             self.tell(off.raw(), &[new]);
@@ -349,6 +388,7 @@ impl Region {
     /// Stores a byte that no transaction touches at the same time; durable when it returns.
     #[inline(always)]
     pub fn commit_byte(&self, off: Off<u8>, byte: u8) -> Result<()> {
+        self.mark(off.raw(), 1)?;
         self.map.atomic8(off.raw())?.store(byte, Ordering::Release);
         self.tell(off.raw(), &[byte]);
         self.persist(off.raw(), 1);

@@ -4,15 +4,16 @@
 //! number); the kernel drops it when the process dies. Attaching, detaching and reaping exclude one
 //! another by `flock` on the same file.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Mutex;
 
 use rustix::fs::{FlockOperation, Gid, Mode, OFlags, Stat, Uid};
 use rustix::io::Errno;
 use smallvec::SmallVec;
 
+use crate::copy::Copy;
 use crate::error::{Error, Result};
 use crate::heap::Heap;
 use crate::mem::{byte_lock, thread_hint, Mapping};
@@ -32,6 +33,8 @@ pub struct Session {
     region: Region,
     rt: Runtime,
     shared: Option<Shared>,
+    /// The copy of the region on disk, if it has one.
+    copy: Option<Copy>,
 }
 
 /// What a session on a shared region needs beside the mappings.
@@ -59,25 +62,30 @@ pub struct Attach<'a> {
 impl Session {
     /// Attaches to a region that only this process has: tests, tools. Recovers it.
     pub fn private(region: Region, keys: u64) -> Result<Session> {
+        Session::private_with(region, keys, None)
+    }
+
+    /// The same for a region with a copy on disk.
+    pub fn private_with(region: Region, keys: u64, copy: Option<Copy>) -> Result<Session> {
         let rt = runtime::private(&region, keys)?;
-        let session = Session { region, rt, shared: None };
+        if let Some(copy) = &copy {
+            copy.enter(&rt);
+        }
+        let session = Session { region, rt, shared: None, copy };
         session.recover_all()?;
         session.rt.enter_session(0, 0, b"");
         session.set_open(1)?;
         Ok(session)
     }
 
-    /// Attaches to the region in `file`, which is mapped as `region`. The first process to come recovers
+    /// Attaches to `region`, whose file nobody else may attach to meanwhile. The first process to come recovers
     /// what the last ones left.
-    pub fn attach(region: Region, file: OwnedFd, how: &Attach) -> Result<Session> {
+    pub fn attach(region: Region, file: Exclusive, how: &Attach, copy: Option<Copy>) -> Result<Session> {
         let stat = rustix::fs::fstat(&file).map_err(Error::host("region"))?;
-        let uuid: String = region.info.uuid.iter().map(|b| format!("{b:02x}")).collect();
-        let path = how.runtime_dir.join(format!("conquest-{uuid}-{:x}-{:x}", stat.st_dev, stat.st_ino));
-        lock_file(&file)?;
-        let attached = attach_locked(region, &file, &path, &stat, how);
-        unlock_file(&file);
-        let (region, rt) = attached?;
-        Ok(Session { region, rt, shared: Some(Shared { file, runtime: path, in_process: Mutex::new(()) }) })
+        let path = how.runtime_dir.join(shared_name(&region.info.uuid, &stat));
+        let (region, rt) = attach_locked(region, &file, &path, &stat, how, copy.as_ref())?;
+        let shared = Shared { file: file.release(), runtime: path, in_process: Mutex::new(()) };
+        Ok(Session { region, rt, shared: Some(shared), copy })
     }
 
     pub fn region(&self) -> &Region {
@@ -86,6 +94,11 @@ impl Session {
 
     pub fn runtime(&self) -> &Runtime {
         &self.rt
+    }
+
+    /// The copy of the region on disk, if it has one.
+    pub fn copy(&self) -> Option<&Copy> {
+        self.copy.as_ref()
     }
 
     pub fn heap(&self) -> Heap<'_> {
@@ -291,6 +304,20 @@ impl Session {
         }
     }
 
+    /// Makes this process the one that `role` names; false if another one, which lives, has it.
+    pub(crate) fn take_role(&self, role: &AtomicU64) -> Result<bool> {
+        let me = u64::from(self.rt.me() + 1);
+        match role.compare_exchange(0, me, Ordering::SeqCst, Ordering::SeqCst) {
+            Ok(_) => Ok(true),
+            Err(owner) => {
+                if owner != me && !self.is_alive(owner as u32 - 1) {
+                    self.reap()?;
+                }
+                Ok(false)
+            }
+        }
+    }
+
     // Freezing.
 
     /// Waits until no operation is under way and keeps new ones waiting: everything stands still.
@@ -344,15 +371,22 @@ impl Drop for Frozen<'_> {
     }
 }
 
+impl Session {
+    /// Marks the region as closed, and lets the copy know. With nobody else attached.
+    fn close(&self) {
+        if !self.rt.leaks_pending() {
+            let _ = self.set_open(0);
+        }
+        if let Some(Err(e)) = self.copy.as_ref().map(|copy| copy.wait(self)) {
+            tracing::error!("closing the pool: {e}; its memory holds what could not be written");
+        }
+    }
+}
+
 impl Drop for Session {
     fn drop(&mut self) {
         let me = self.rt.me();
-        let Some(shared) = &self.shared else {
-            if !self.rt.leaks_pending() {
-                let _ = self.set_open(0);
-            }
-            return;
-        };
+        let Some(shared) = &self.shared else { return self.close() };
         if lock_file(&shared.file).is_err() {
             return;
         }
@@ -360,9 +394,7 @@ impl Drop for Session {
         let others = (0..SESSIONS).any(|n| n != me && self.rt.session_taken(n));
         let dead = (0..SESSIONS).any(|n| n != me && self.rt.session_taken(n) && !self.is_alive(n));
         if !others {
-            if !self.rt.leaks_pending() {
-                let _ = self.set_open(0);
-            }
+            self.close();
             let _ = rustix::fs::unlink(&shared.runtime);
         } else if dead {
             // Whoever attaches next finds the dead and the mark "open".
@@ -374,10 +406,48 @@ impl Drop for Session {
     }
 }
 
+/// The file whose locks say who is attached to a region, while nobody else attaches or detaches.
+pub struct Exclusive(Option<OwnedFd>);
+
+impl Exclusive {
+    /// Waits for those who attach or detach.
+    pub fn over(file: OwnedFd) -> Result<Exclusive> {
+        lock_file(&file)?;
+        Ok(Exclusive(Some(file)))
+    }
+
+    fn release(mut self) -> OwnedFd {
+        let file = self.0.take().expect("held until released");
+        unlock_file(&file);
+        file
+    }
+}
+
+impl AsFd for Exclusive {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_ref().expect("held until released").as_fd()
+    }
+}
+
+impl Drop for Exclusive {
+    fn drop(&mut self) {
+        if let Some(file) = &self.0 {
+            unlock_file(file);
+        }
+    }
+}
+
+/// What the pool's files in shared memory are called: by the region's UUID, and by the file with its locks, since
+/// a copy of a pool has the same UUID.
+pub fn shared_name(uuid: &[u8; 16], stat: &Stat) -> String {
+    let uuid: String = uuid.iter().map(|b| format!("{b:02x}")).collect();
+    format!("conquest-{uuid}-{:x}-{:x}", stat.st_dev, stat.st_ino)
+}
+
 /// Does any process work on the region in `file`?
-pub fn in_use(file: &OwnedFd) -> Result<bool> {
+pub fn in_use(file: impl AsFd) -> Result<bool> {
     for n in 0..SESSIONS {
-        if byte_lock::is_held(file, n).map_err(Error::host("looking for attached processes"))? {
+        if byte_lock::is_held(&file, n).map_err(Error::host("looking for attached processes"))? {
             return Ok(true);
         }
     }
@@ -420,6 +490,7 @@ fn reap_one(region: &Region, rt: &Runtime, n: u32) -> Result<()> {
         rt.thaw();
     }
     rt.abandon_sweep(n);
+    rt.abandon_copy(n);
     rt.clear_refs(n);
     rt.set_leaks_pending(true);
     rt.leave_session(n);
@@ -427,9 +498,9 @@ fn reap_one(region: &Region, rt: &Runtime, n: u32) -> Result<()> {
     Ok(())
 }
 
-fn lock_file(file: &OwnedFd) -> Result<()> {
+fn lock_file(file: impl AsFd) -> Result<()> {
     loop {
-        match rustix::fs::flock(file, FlockOperation::LockExclusive) {
+        match rustix::fs::flock(&file, FlockOperation::LockExclusive) {
             Ok(()) => return Ok(()),
             Err(Errno::INTR) => continue,
             Err(errno) => return Err(Error::Host { what: "locking the region".into(), errno }),
@@ -437,12 +508,19 @@ fn lock_file(file: &OwnedFd) -> Result<()> {
     }
 }
 
-fn unlock_file(file: &OwnedFd) {
+fn unlock_file(file: impl AsFd) {
     let _ = rustix::fs::flock(file, FlockOperation::Unlock);
 }
 
 /// Attaches while the region's file is locked.
-fn attach_locked(region: Region, file: &OwnedFd, path: &Path, stat: &Stat, how: &Attach) -> Result<(Region, Runtime)> {
+fn attach_locked(
+    region: Region,
+    file: &Exclusive,
+    path: &Path,
+    stat: &Stat,
+    how: &Attach,
+    copy: Option<&Copy>,
+) -> Result<(Region, Runtime)> {
     let alive = (0..SESSIONS)
         .map(|n| byte_lock::is_held(file, n))
         .collect::<Result<Vec<bool>, _>>()
@@ -450,7 +528,10 @@ fn attach_locked(region: Region, file: &OwnedFd, path: &Path, stat: &Stat, how: 
     let rt = if alive.contains(&true) {
         join_runtime(&region, path, how.keys)?
     } else {
-        let made = make_runtime(&region, path, stat, how.keys).and_then(|rt| recover(&region, &rt).map(|()| rt));
+        let made = make_runtime(&region, path, stat, how.keys).and_then(|rt| {
+            copy.iter().for_each(|copy| copy.enter(&rt));
+            recover(&region, &rt).map(|()| rt)
+        });
         if made.is_err() {
             let _ = rustix::fs::unlink(path);
         }

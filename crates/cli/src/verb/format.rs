@@ -27,9 +27,9 @@ pub struct Args {
     /// Bytes of a file named with --nvram PATH [default: the size of the file or device]
     #[arg(long, value_parser = size::parse)]
     size: Option<u64>,
-    /// What keeps the persistent RAM
-    #[arg(long, value_enum, default_value = "battery")]
-    medium: Medium,
+    /// What keeps the persistent RAM [default: logged; battery if --nvram names a file]
+    #[arg(long, value_enum)]
+    medium: Option<Medium>,
     /// Destroy a pool that is there
     #[arg(long)]
     force: bool,
@@ -37,6 +37,8 @@ pub struct Args {
 
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum Medium {
+    /// Ordinary RAM, with a log and an image in the pool directory: durable after fsync, and within seconds
+    Logged,
     /// RAM that the platform keeps: stores are durable when visible
     Battery,
     /// Persistent memory behind the processor's caches: a device /dev/daxX.Y, or a file on a file system
@@ -48,15 +50,18 @@ pub fn run(args: &Args) -> Result<()> {
     let pool = locate::absolute(&args.pool)?;
     let (nvram, bytes) = nvram(args, &pool)?;
     let medium = match args.medium {
-        Medium::Battery => MediumKind::Battery,
-        Medium::Dax => MediumKind::Dax,
+        Some(Medium::Logged) => MediumKind::Logged,
+        Some(Medium::Battery) => MediumKind::Battery,
+        Some(Medium::Dax) => MediumKind::Dax,
+        None if nvram.is_some() => MediumKind::Battery,
+        None => MediumKind::Logged,
     };
     make(&pool, nvram, bytes, medium, args.force)?;
     let pool = pool.display();
     say(&format!("{pool} is ready. Mount it with `conquest mount {pool} DIR`."))?;
     match medium {
         MediumKind::Battery => say(CAUTION),
-        MediumKind::Dax => Ok(()),
+        MediumKind::Dax | MediumKind::Logged => Ok(()),
     }
 }
 

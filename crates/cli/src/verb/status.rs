@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::path::PathBuf;
 
-use fs::pool::{SessionStatus, Status};
+use fs::pool::{CopyStatus, SessionStatus, Status};
 use fs::{OpenOptions, Pool};
 use serde::Serialize;
 
@@ -64,12 +64,28 @@ fn text(s: &Status) -> String {
     for (name, value) in rows {
         let _ = writeln!(out, "{name:14} {value}");
     }
+    if let Some(copy) = &s.copy {
+        let _ = writeln!(out, "{:14} {}", "copy on disk", of_copy(copy));
+    }
     match s.sessions.is_empty() {
         true => out.push_str("in use by      nobody\n"),
         false => s.sessions.iter().for_each(|session| describe(&mut out, session)),
     }
     heap(&mut out, s);
     out
+}
+
+fn of_copy(copy: &CopyStatus) -> String {
+    match &copy.failure {
+        Some(why) => format!("FAILED, the pool is read-only: {why}"),
+        None if copy.pending == 0 => "holds everything".into(),
+        None => format!(
+            "as of {:.1} s ago, {} have changed since; every {} s",
+            copy.age,
+            size::show(copy.pending),
+            copy.interval
+        ),
+    }
 }
 
 fn describe(out: &mut String, s: &SessionStatus) {

@@ -59,9 +59,8 @@ fn find(pool: &Path, dir: Option<&Path>) -> Result<Option<Mounted>> {
 
 fn create(pool: &Path, size: Option<u64>) -> Result<()> {
     let bytes = size.map_or_else(|| size::default_for(pool), Ok)?;
-    format::make(pool, None, bytes, MediumKind::Battery, false)?;
-    say(&format!("made a pool of {} at {}", size::show(bytes), pool.display()))?;
-    say(format::CAUTION)
+    format::make(pool, None, bytes, MediumKind::Logged, false)?;
+    say(&format!("made a pool of {} at {}", size::show(bytes), pool.display()))
 }
 
 /// The directory to mount at. One that another file system occupies is left alone.

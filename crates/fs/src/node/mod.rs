@@ -281,7 +281,7 @@ impl Fs {
 
     #[inline(always)]
     fn writable(&self) -> Result<()> {
-        if self.policy.get().read_only {
+        if self.policy.get().read_only || self.session.runtime().copy_failed() {
             return Err(rustix::io::Errno::ROFS.into());
         }
         Ok(())
@@ -305,17 +305,20 @@ impl Fs {
 
     /// Waits until everything that returned before is durable (at once on `battery`).
     pub fn sync(&self) -> Result<()> {
-        Ok(())
+        match self.session.copy() {
+            Some(copy) if !self.durable_at_return() => Ok(copy.wait(&self.session)?),
+            _ => Ok(()),
+        }
     }
 
-    /// Waits until `ino` is durable.
+    /// Waits until `ino` is durable: on `logged` with everything else, since a commit is of an instant.
     pub fn fsync(&self, _ino: Ino, _data_only: bool) -> Result<()> {
-        Ok(())
+        self.sync()
     }
 
     /// Is everything durable when the call that made it returns, so that `fsync` has nothing to wait for?
     pub fn durable_at_return(&self) -> bool {
-        true
+        self.region().info.medium != pram::MediumKind::Logged
     }
 }
 

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -13,6 +14,9 @@ use crate::error::{Error, Result};
 pub const FILE: &str = "pool.toml";
 pub const DEFAULT_NVRAM: &str = "nvram";
 pub const VERSION: u32 = 1;
+/// Seconds from commit to commit where nobody waits for one.
+const COMMIT_INTERVAL: f64 = 5.0;
+const MAX_INTERVAL: f64 = 86_400.0;
 
 /// The content of `pool.toml`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -23,8 +27,13 @@ pub struct Config {
     /// Of the pool; its media carry it too.
     pub uuid: String,
     pub medium: MediumKind,
-    /// The region's file or device, relative to the pool directory or absolute.
-    pub nvram: PathBuf,
+    /// The region's file or device, relative to the pool directory or absolute. Not on `logged`, where the region
+    /// is shared memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nvram: Option<PathBuf>,
+    /// Seconds after which what has changed goes to the copy on disk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit_interval: Option<f64>,
 }
 
 impl Config {
@@ -80,7 +89,31 @@ impl Config {
     }
 
     pub fn nvram_path(&self, dir: &Path) -> PathBuf {
-        dir.join(&self.nvram)
+        match (self.medium, self.uuid_bytes()) {
+            (MediumKind::Logged, Ok(uuid)) => super::logged::region_path(dir, &uuid),
+            _ => dir.join(self.nvram.as_deref().unwrap_or(DEFAULT_NVRAM.as_ref())),
+        }
+    }
+
+    /// How long a change may wait until it goes to the copy on disk.
+    pub fn interval(&self) -> Duration {
+        let seconds = self.commit_interval.filter(|s| s.is_finite() && *s >= 0.0).unwrap_or(COMMIT_INTERVAL);
+        Duration::from_secs_f64(seconds.min(MAX_INTERVAL))
+    }
+
+    /// Fails if any process works on the pool.
+    pub fn refuse_in_use(&self, dir: &Path) -> Result<()> {
+        match self.medium {
+            MediumKind::Logged => super::logged::refuse_in_use(dir),
+            _ => super::media::refuse_in_use(&self.nvram_path(dir)),
+        }
+    }
+
+    /// Destroys what a pool on `logged` has on disk and in memory.
+    pub fn remove_copy(&self, dir: &Path) {
+        if let (MediumKind::Logged, Ok(uuid)) = (self.medium, self.uuid_bytes()) {
+            super::logged::remove(dir, &uuid);
+        }
     }
 
     pub fn uuid_bytes(&self) -> Result<[u8; 16]> {

@@ -4,11 +4,11 @@
 //! It notices processes that died, sweeps what they left, and gives the memory of freed inodes back. What a
 //! process alone knows of, the unused tails of files it appended to, each process's own thread sees to.
 
-use std::sync::{Arc, Condvar, Mutex};
-use std::thread::JoinHandle;
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::error::{Error, Result};
+use super::ticker::Ticker;
+use crate::error::Result;
 use crate::node::Fs;
 
 /// How often it looks.
@@ -22,47 +22,25 @@ const SWEEP_REST: u32 = 300;
 
 /// The keeper's thread; dropping it ends it.
 pub struct Keeper {
-    stop: Arc<Stop>,
-    thread: Option<JoinHandle<()>>,
-}
-
-#[derive(Default)]
-struct Stop {
-    now: Mutex<bool>,
-    bell: Condvar,
+    _thread: Ticker,
 }
 
 impl Keeper {
     pub fn start(fs: &Arc<Fs>) -> Result<Keeper> {
-        let stop = Arc::new(Stop::default());
-        let (fs, told) = (fs.clone(), stop.clone());
-        let thread = std::thread::Builder::new()
-            .name("keeper".into())
-            .spawn(move || {
-                let mut tasks = None;
-                while told.wait() {
-                    if let Err(e) = fs.trim_tails() {
-                        tracing::warn!("giving back unused tails: {e}");
-                    }
-                    if tasks.is_none() && fs.session().try_keeper() {
-                        tasks = Some(Tasks::default());
-                    }
-                    if let Some(tasks) = &mut tasks {
-                        tasks.work(&fs);
-                    }
-                }
-            })
-            .map_err(|e| Error::Pool(format!("starting the keeper: {e}")))?;
-        Ok(Keeper { stop, thread: Some(thread) })
-    }
-}
-
-impl Stop {
-    /// Waits for the next tick; false if it is time to stop.
-    fn wait(&self) -> bool {
-        let now = self.now.lock().unwrap_or_else(|e| e.into_inner());
-        let (now, _) = self.bell.wait_timeout_while(now, TICK, |stop| !*stop).unwrap_or_else(|e| e.into_inner());
-        !*now
+        let fs = fs.clone();
+        let mut tasks = None;
+        let thread = Ticker::start("keeper", TICK, move || {
+            if let Err(e) = fs.trim_tails() {
+                tracing::warn!("giving back unused tails: {e}");
+            }
+            if tasks.is_none() && fs.session().try_keeper() {
+                tasks = Some(Tasks::default());
+            }
+            if let Some(tasks) = &mut tasks {
+                tasks.work(&fs);
+            }
+        })?;
+        Ok(Keeper { _thread: thread })
     }
 }
 
@@ -122,16 +100,6 @@ impl Tasks {
         self.given_at = freed;
         if let Err(e) = fs.give_back() {
             tracing::error!("giving back inode blocks: {e}");
-        }
-    }
-}
-
-impl Drop for Keeper {
-    fn drop(&mut self) {
-        *self.stop.now.lock().unwrap_or_else(|e| e.into_inner()) = true;
-        self.stop.bell.notify_all();
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
         }
     }
 }

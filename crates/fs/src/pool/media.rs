@@ -2,15 +2,16 @@
 
 use std::fs;
 use std::io::Read;
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use pram::copy::Copy;
 use pram::dax::{self, Dax};
 use pram::image::{ImageInfo, Progress};
-use pram::medium::Battery;
+use pram::medium::{BATTERY, LOGGED};
 use pram::region::HEADERS;
+use pram::session::Exclusive;
 use pram::{Mapping, Medium, Region};
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
@@ -51,7 +52,6 @@ pub fn random_key() -> Result<u64> {
 pub struct Made {
     map: Mapping,
     medium: Box<dyn Medium>,
-    pub size: u64,
 }
 
 /// Makes the region's file, or takes the file or device that is there.
@@ -102,7 +102,7 @@ fn named(path: &Path) -> impl Fn(pram::Error) -> Error + '_ {
 fn device(file: &fs::File, path: &Path, medium: MediumKind) -> Result<Option<dax::Device>> {
     match medium {
         MediumKind::Dax => dax::device(file).map_err(named(path)),
-        MediumKind::Battery => Ok(None),
+        MediumKind::Battery | MediumKind::Logged => Ok(None),
     }
 }
 
@@ -135,7 +135,7 @@ fn make_file(file: &fs::File, path: &Path, medium: MediumKind, size: u64) -> Res
         let synced = file.sync_all().and_then(|()| fs::File::open(dir)?.sync_all());
         synced.map_err(|e| host(path, &e))?;
     }
-    Ok(Made { map: map_file(file, path, medium, size)?, medium: medium_of(file, path, medium)?, size })
+    Ok(Made { map: map_file(file, path, medium, size)?, medium: medium_of(file, path, medium)? })
 }
 
 /// A device has its size, and is zeroed by stores.
@@ -157,26 +157,31 @@ fn take_device(file: &fs::File, path: &Path, device: dax::Device, size: u64, for
     map.zero(0, size)?;
     medium.flush(&map, 0, size);
     medium.fence(&map);
-    Ok(Made { map, medium, size })
+    Ok(Made { map, medium })
 }
 
 fn map_file(file: &fs::File, path: &Path, medium: MediumKind, len: u64) -> Result<Mapping> {
     match medium {
-        MediumKind::Battery => Mapping::file(file, len).map_err(mapping_failed),
+        MediumKind::Battery | MediumKind::Logged => Mapping::file(file, len).map_err(mapping_failed),
         MediumKind::Dax => dax::map(file, len).map_err(named(path)),
     }
 }
 
 fn medium_of(file: &fs::File, path: &Path, medium: MediumKind) -> Result<Box<dyn Medium>> {
     Ok(match medium {
-        MediumKind::Battery => Box::new(Battery),
+        MediumKind::Battery => Box::new(BATTERY),
+        MediumKind::Logged => Box::new(LOGGED),
         MediumKind::Dax => Box::new(Dax::of(file).map_err(named(path))?),
     })
 }
 
 pub fn format_region(made: Made, uuid: [u8; 16], version: u32) -> Result<Region> {
-    let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as i64);
-    Ok(Region::format(made.map, made.medium, uuid, version, created)?)
+    Ok(Region::format(made.map, made.medium, uuid, version, now())?)
+}
+
+/// Nanoseconds since the epoch.
+pub fn now() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as i64)
 }
 
 /// Makes the region at `path` from an image: a file is replaced by another, a device overwritten.
@@ -205,8 +210,15 @@ fn open_failed(path: &Path, e: &std::io::Error) -> Error {
     }
 }
 
+/// A region that is to be attached to, while nobody else attaches.
+pub struct Opened {
+    pub region: Region,
+    pub exclusive: Exclusive,
+    pub copy: Option<Copy>,
+}
+
 /// Opens and maps the region at `path`, of the pool at `dir`.
-pub fn open_region(path: &Path, dir: &Path, medium: MediumKind) -> Result<(Region, OwnedFd)> {
+pub fn open_region(path: &Path, dir: &Path, medium: MediumKind) -> Result<Opened> {
     let file = fs::OpenOptions::new().read(true).write(true).open(path).map_err(|e| match e.kind() {
         std::io::ErrorKind::NotFound => Error::Pool(format!(
             "the pool's persistent RAM {} is missing; put it back, or make it from an image with `conquest restore {} FILE`",
@@ -222,7 +234,7 @@ pub fn open_region(path: &Path, dir: &Path, medium: MediumKind) -> Result<(Regio
     let map = map_file(&file, path, medium, size)?;
     map.advise_huge();
     let region = Region::open(map, medium_of(&file, path, medium)?).map_err(named(path))?;
-    Ok((region, file.into()))
+    Ok(Opened { region, exclusive: Exclusive::over(file.into())?, copy: None })
 }
 
 /// The size of the region in `file`, by its header.
@@ -249,7 +261,7 @@ pub fn refuse_in_use(path: &Path) -> Result<()> {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
         Err(e) => return Err(open_failed(path, &e)),
     };
-    if pram::session::in_use(&file.into())? {
+    if pram::session::in_use(file)? {
         return Err(Error::Pool(format!("{} is in use; unmount the pool first", path.display())));
     }
     Ok(())

@@ -5,20 +5,26 @@
 //! | this | opening and closing |
 //! | [`config`] | `pool.toml` |
 //! | [`media`] | making and finding the region's file |
+//! | [`logged`] | the memory and copy of a pool on ordinary RAM |
+//! | [`copier`] | commits in time, and folding |
 //! | [`status`] | the facts that `conquest status` prints |
 //! | [`keeper`] | background work |
+//! | [`ticker`] | threads that look again and again |
 
 pub mod config;
+mod copier;
 mod keeper;
+mod logged;
 mod media;
 mod status;
+mod ticker;
 
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use pram::session::Attach;
-use pram::{Region, Session};
+use pram::Session;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
@@ -26,9 +32,11 @@ use crate::inode::max_inodes;
 use crate::layout;
 use crate::node::{Atime, Fs, Policy};
 use config::Config;
+use copier::Copier;
 use keeper::Keeper;
+use media::Opened;
 
-pub use status::{HeapStatus, SessionStatus, Status};
+pub use status::{CopyStatus, HeapStatus, SessionStatus, Status};
 
 /// Where runtime segments lie: memory that every process sees and no reboot keeps.
 const RUNTIME_DIR: &str = "/dev/shm";
@@ -48,6 +56,8 @@ pub enum MediumKind {
     Battery,
     /// Persistent memory behind the processor's caches: a DAX device, or a file on a DAX mount.
     Dax,
+    /// Ordinary RAM with a copy on disk: durable after `fsync`, or with the next commit.
+    Logged,
 }
 
 impl From<MediumKind> for pram::MediumKind {
@@ -55,6 +65,7 @@ impl From<MediumKind> for pram::MediumKind {
         match kind {
             MediumKind::Battery => pram::MediumKind::Battery,
             MediumKind::Dax => pram::MediumKind::Dax,
+            MediumKind::Logged => pram::MediumKind::Logged,
         }
     }
 }
@@ -119,6 +130,7 @@ pub struct MountInfo {
 pub struct Pool {
     // Declared first: it stops before the process detaches.
     _keeper: Option<Keeper>,
+    _copier: Option<Copier>,
     fs: Arc<Fs>,
     dir: PathBuf,
     config: Config,
@@ -132,8 +144,18 @@ impl Pool {
             version: config::VERSION,
             uuid: media::random_uuid()?,
             medium: how.medium,
-            nvram: how.nvram.clone().unwrap_or_else(|| config::DEFAULT_NVRAM.into()),
+            nvram: match how.medium {
+                MediumKind::Logged => None,
+                _ => Some(how.nvram.clone().unwrap_or_else(|| config::DEFAULT_NVRAM.into())),
+            },
+            commit_interval: None,
         };
+        if let (MediumKind::Logged, Some(path)) = (how.medium, &how.nvram) {
+            return Err(Error::Pool(format!(
+                "{}: the memory of the medium `logged` is made by the pool itself; give its size alone",
+                path.display()
+            )));
+        }
         let old = match Config::read(dir) {
             Ok(Some(_)) if !how.force => {
                 return Err(Error::Pool(format!(
@@ -146,17 +168,30 @@ impl Pool {
             Err(e) if !how.force => return Err(e),
             Err(_) => None,
         };
-        let path = config.nvram_path(dir);
-        if let Some(old) = old {
-            media::refuse_in_use(&old.nvram_path(dir))?;
+        if let Some(old) = &old {
+            old.refuse_in_use(dir)?;
         }
-        let made = media::make(&path, how.medium, how.size, how.force)?;
-        Config::remove(dir)?;
-        let keys = max_inodes(made.size);
-        let region = media::format_region(made, config.uuid_bytes()?, layout::VERSION)?;
-        let session = Session::private(region, keys)?;
+        let (region, copy) = match how.medium {
+            MediumKind::Logged => {
+                Config::remove(dir)?;
+                old.iter().for_each(|old| old.remove_copy(dir));
+                let (region, copy) = logged::make(dir, config.uuid_bytes()?, how.size, layout::VERSION, media::now())?;
+                (region, Some(copy))
+            }
+            _ => {
+                let made = media::make(&config.nvram_path(dir), how.medium, how.size, how.force)?;
+                Config::remove(dir)?;
+                old.iter().for_each(|old| old.remove_copy(dir));
+                (media::format_region(made, config.uuid_bytes()?, layout::VERSION)?, None)
+            }
+        };
+        let keys = max_inodes(region.geo.size);
+        let session = Session::private_with(region, keys, copy)?;
         let (uid, gid) = how.root_owner;
         Fs::format(&session, (uid, gid, how.root_mode), media::random_key()?)?;
+        if let Some(copy) = session.copy() {
+            copy.wait(&session)?;
+        }
         drop(session);
         config.write(dir)
     }
@@ -165,7 +200,11 @@ impl Pool {
     pub fn open(dir: &Path, how: &OpenOptions) -> Result<Pool> {
         let config = Config::load(dir)?;
         let path = config.nvram_path(dir);
-        let (region, file) = media::open_region(&path, dir, config.medium)?;
+        let opened = match config.medium {
+            MediumKind::Logged => logged::open(dir, config.uuid_bytes()?)?,
+            medium => media::open_region(&path, dir, medium)?,
+        };
+        let region = &opened.region;
         if region.info.uuid != config.uuid_bytes()? {
             return Err(Error::Pool(format!(
                 "{} belongs to another pool than {} says; put the right region back, or restore one from an image",
@@ -180,9 +219,10 @@ impl Pool {
                 layout::VERSION
             )));
         }
-        let fs = Arc::new(attach(region, file, how)?);
+        let fs = Arc::new(attach(opened, how)?);
         let keeper = if how.read_only { None } else { Some(Keeper::start(&fs)?) };
-        Ok(Pool { _keeper: keeper, fs, dir: dir.into(), config })
+        let copier = if fs.session().copy().is_some() { Some(Copier::start(&fs, config.interval())?) } else { None };
+        Ok(Pool { _keeper: keeper, _copier: copier, fs, dir: dir.into(), config })
     }
 
     /// Is there a pool at `dir` (a `pool.toml`)?
@@ -231,20 +271,23 @@ impl Pool {
             version: config::VERSION,
             uuid: config::uuid_text(&info.uuid),
             medium,
-            nvram: old.map_or_else(|| config::DEFAULT_NVRAM.into(), |c| c.nvram),
+            nvram: Some(old.and_then(|c| c.nvram).unwrap_or_else(|| config::DEFAULT_NVRAM.into())),
+            commit_interval: None,
         };
         config.write(dir)
     }
 }
 
-fn attach(region: Region, file: std::os::fd::OwnedFd, how: &OpenOptions) -> Result<Fs> {
+fn attach(opened: Opened, how: &OpenOptions) -> Result<Fs> {
+    let Opened { region, exclusive, copy } = opened;
     let (role, label) = match &how.mount {
         None => (role::API, PathBuf::new()),
         Some(m) => (if m.uring { role::MOUNT_URING } else { role::MOUNT_DEV }, m.mountpoint.clone()),
     };
     let keys = max_inodes(region.geo.size);
     let label = std::os::unix::ffi::OsStrExt::as_bytes(label.as_os_str());
-    let session = Session::attach(region, file, &Attach { runtime_dir: RUNTIME_DIR.as_ref(), keys, role, label })?;
+    let how_to = Attach { runtime_dir: RUNTIME_DIR.as_ref(), keys, role, label };
+    let session = Session::attach(region, exclusive, &how_to, copy)?;
     let atime = match (how.noatime, how.strictatime) {
         (true, _) => Atime::Never,
         (_, true) => Atime::Always,

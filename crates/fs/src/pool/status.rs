@@ -31,6 +31,22 @@ pub struct Status {
     pub fragmentation: f64,
     /// A process left without closing; a sweep is due or under way.
     pub sweep_pending: bool,
+    /// The copy on disk, if the pool has one.
+    pub copy: Option<CopyStatus>,
+}
+
+/// How the copy on disk stands.
+#[derive(Clone, Debug, Serialize)]
+pub struct CopyStatus {
+    /// The instant that it is of, seconds since the epoch; and how long ago that was.
+    pub as_of: f64,
+    pub age: f64,
+    /// Bytes that have changed since.
+    pub pending: u64,
+    /// Seconds from commit to commit where nobody waits for one.
+    pub interval: f64,
+    /// Why nothing more can be made durable; the pool is read-only then.
+    pub failure: Option<String>,
 }
 
 /// One attached process.
@@ -75,7 +91,21 @@ impl Pool {
             heap,
             fragmentation: if used == 0 { 0.0 } else { 1.0 - objects as f64 / used as f64 },
             sweep_pending: self.fs.session().runtime().leaks_pending(),
+            copy: self.copy_status()?,
         })
+    }
+
+    fn copy_status(&self) -> Result<Option<CopyStatus>> {
+        let session = self.fs.session();
+        let Some(copy) = session.copy() else { return Ok(None) };
+        let (now, as_of) = (super::media::now(), session.runtime().copy_time());
+        Ok(Some(CopyStatus {
+            as_of: as_of as f64 / 1e9,
+            age: (now - as_of).max(0) as f64 / 1e9,
+            pending: copy.pending(session)?,
+            interval: self.config.interval().as_secs_f64(),
+            failure: session.runtime().copy_failure(),
+        }))
     }
 
     fn count_inodes(&self) -> Result<u64> {

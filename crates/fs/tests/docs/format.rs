@@ -176,7 +176,7 @@ fn pool_toml_is_as_told() {
     std::fs::write(&path, example).unwrap();
     let config = fs::pool::config::Config::load(dir.path()).unwrap();
     assert_eq!(u64::from(config.version), page.constant("POOL_VERSION"));
-    assert_eq!(config.nvram, std::path::Path::new("nvram"));
+    assert_eq!(config.nvram.as_deref(), Some(std::path::Path::new("nvram")));
     config.write(dir.path()).unwrap();
     let written = std::fs::read_to_string(&path).unwrap();
     assert_eq!(written.trim(), example.trim(), "the program writes what the page shows");

@@ -147,6 +147,12 @@ impl<D: Disk> Pages<D> {
         Ok(pages)
     }
 
+    /// The region and the instant of the image, by its header alone.
+    pub fn peek(disk: &D) -> Result<(Identity, Instant)> {
+        let (raw, _) = read_header(disk, None)?;
+        Ok((Identity { uuid: raw.uuid, size: raw.size }, Instant { commit: raw.commit, time: raw.time }))
+    }
+
     /// Opens the image that the newest whole header names, after checking its tables. It must be of the region
     /// `id`; with `None`, of any.
     pub fn open(disk: D, id: Option<Identity>) -> Result<Pages<D>> {

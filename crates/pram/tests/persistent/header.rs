@@ -1,6 +1,6 @@
 //! Damaged, foreign and truncated regions are refused or mended.
 
-use pram::medium::Battery;
+use pram::medium::BATTERY;
 use pram::{Error, Mapping, MediumKind, Region};
 use rng::Rng;
 
@@ -16,7 +16,7 @@ fn fresh() -> Vec<u8> {
 }
 
 fn refusal(bytes: &[u8]) -> String {
-    match Region::open(rig::mapping_of(bytes), Box::new(Battery)) {
+    match Region::open(rig::mapping_of(bytes), Box::new(BATTERY)) {
         Ok(_) => panic!("a bad region was opened"),
         Err(Error::Unusable(text)) => text,
         Err(e) => panic!("not a clear error: {e}"),
@@ -37,7 +37,7 @@ fn any_flipped_byte_of_one_copy_is_mended_from_the_other() {
         for at in copy..copy + HEADER {
             let mut bytes = good.clone();
             bytes[at] ^= 1 << (at % 8);
-            let region = Region::open(rig::mapping_of(&bytes), Box::new(Battery)).unwrap();
+            let region = Region::open(rig::mapping_of(&bytes), Box::new(BATTERY)).unwrap();
             let mut mended = vec![0; 2 * SECOND];
             region.read_bytes(0, &mut mended).unwrap();
             assert_eq!(mended, good[..2 * SECOND], "byte {at}");
@@ -87,7 +87,7 @@ fn truncated_empty_and_tiny_regions_are_refused() {
     assert_eq!(Region::probe(&good[..8192]).unwrap(), (MIB, MediumKind::Battery));
     for size in [4096, MIB - 4096] {
         let map = Mapping::anonymous(size).unwrap();
-        let refused = Region::format(map, Box::new(Battery), rig::UUID, 1, 0).err().expect("too small").to_string();
+        let refused = Region::format(map, Box::new(BATTERY), rig::UUID, 1, 0).err().expect("too small").to_string();
         assert!(refused.contains("too few"), "{refused}");
     }
 }

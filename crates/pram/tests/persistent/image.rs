@@ -5,7 +5,7 @@ use std::path::Path;
 
 use pram::dax::Dax;
 use pram::image::{restore, restore_into, save, verify};
-use pram::medium::Battery;
+use pram::medium::BATTERY;
 use pram::{Mapping, MediumKind, Off, Region, Session, Tag};
 use rng::Rng;
 
@@ -229,7 +229,7 @@ fn an_image_is_restored_to_another_medium() {
     let refused = restore_into(&image, &small, &dax, &mut quiet()).unwrap_err().to_string();
     assert!(refused.contains("there is room for 2097152"), "{refused}");
 
-    let refused = Region::open(rig::mapping_of(&in_file), Box::new(Battery)).err().expect("another medium").to_string();
+    let refused = Region::open(rig::mapping_of(&in_file), Box::new(BATTERY)).err().expect("another medium").to_string();
     assert!(refused.contains("`dax`") && refused.contains("`battery`"), "{refused}");
     let session = Session::private(Region::open(in_place, Box::new(dax)).unwrap(), rig::KEYS).unwrap();
     assert_holds(&session, &objects);
@@ -250,10 +250,10 @@ fn a_restore_in_place_checks_first_and_writes_the_header_last() {
     fs::write(&bad, bytes).unwrap();
     let old = rig::bytes_of(&rig::private(4 * MIB));
     let map = rig::mapping_of(&old);
-    assert!(restore_into(&bad, &map, &Battery, &mut quiet()).is_err());
+    assert!(restore_into(&bad, &map, &BATTERY, &mut quiet()).is_err());
     assert!(map.equals(0, &old).unwrap(), "a bad image has overwritten something");
     let mut seen = false;
-    restore_into(&image, &map, &Battery, &mut |done, all| {
+    restore_into(&image, &map, &BATTERY, &mut |done, all| {
         seen |= done < all;
         assert!(map.is_zero(0, 8192).unwrap(), "there is a header before the content is complete");
     })

@@ -29,7 +29,7 @@ impl Model {
 
     /// Changes some lines and commits them.
     fn commit(&mut self, log: &mut Log<Tape>, stretches: u64) -> pram::Result<Instant> {
-        let mut commit = log.begin(1000 + self.history.len() as i64)?;
+        let mut commit = log.begin()?;
         for _ in 0..stretches {
             let lines = 1 + self.rng.below(40);
             let first = self.rng.below(MIB / LINE - lines);
@@ -38,7 +38,7 @@ impl Model {
             self.now[range.clone()].fill(byte);
             commit.push(first * LINE, &self.now[range])?;
         }
-        let done = commit.finish()?;
+        let done = commit.finish(1000 + self.history.len() as i64)?;
         self.history.push(self.now.clone());
         Ok(done)
     }
@@ -46,7 +46,7 @@ impl Model {
 
 /// Opens the log and replays it over `region`.
 fn replay(tape: Tape, image: Instant, region: &mut [u8]) -> pram::Result<Log<Tape>> {
-    Log::open(tape, ID, image, |off, bytes| {
+    Log::open(tape, ID, image, |_, off, bytes| {
         region[off as usize..off as usize + bytes.len()].copy_from_slice(bytes);
         Ok(())
     })
@@ -76,15 +76,15 @@ fn a_commit_of_many_records_is_whole() {
     let mut log = Log::create(tape.clone(), ID, MIN_CAPACITY, START).unwrap();
     model.commit(&mut log, 3).unwrap();
     // An abandoned one of several records leaves no trace.
-    let mut commit = log.begin(5).unwrap();
+    let mut commit = log.begin().unwrap();
     commit.push(0, &vec![7; MIB as usize]).unwrap();
     commit.push(0, &vec![8; MIB as usize / 2]).unwrap();
     drop(commit);
     let before = log.used();
-    let mut commit = log.begin(6).unwrap();
+    let mut commit = log.begin().unwrap();
     model.now = (0..MIB).map(|i| (i / LINE % 251) as u8).collect();
     commit.push(0, &model.now).unwrap();
-    commit.finish().unwrap();
+    commit.finish(6).unwrap();
     assert!(log.used() - before > MAX_RECORD, "several records");
     let mut region = vec![0; MIB as usize];
     assert_eq!(replay(tape, START, &mut region).unwrap().last(), Instant { commit: 2, time: 6 });
@@ -104,7 +104,7 @@ fn a_power_cut_leaves_a_prefix_with_all_that_was_acknowledged() {
         tape.with(|s| s.events.push(Event::Acknowledged));
         if n % 4 == 3 {
             image = (done, model.now.clone());
-            log.restart().unwrap();
+            log.restart(log.last(), MIN_CAPACITY).unwrap();
         }
         images.push(image.clone());
     }
@@ -170,7 +170,7 @@ fn a_log_that_does_not_belong_is_refused() {
     let (tape, _) = five();
     let mut region = vec![0; MIB as usize];
     let mut open = |id: Identity, image: Instant| {
-        Log::open(tape.clone(), id, image, |off, bytes| {
+        Log::open(tape.clone(), id, image, |_, off, bytes| {
             region[off as usize..off as usize + bytes.len()].copy_from_slice(bytes);
             Ok(())
         })
@@ -181,7 +181,7 @@ fn a_log_that_does_not_belong_is_refused() {
     assert_eq!(open(ID, Instant { commit: 5, time: 0 }).unwrap().last().commit, 5);
 
     let mut log = open(ID, START).unwrap();
-    log.restart().unwrap();
+    log.restart(log.last(), MIN_CAPACITY).unwrap();
     refused(open(ID, START), "begins with commit 6");
     refused(open(ID, Instant { commit: 7, time: 0 }), "old copy");
     refused(replay(blank(), START, &mut vec![0; MIB as usize]), "no header");
@@ -200,7 +200,7 @@ fn after_a_failure_nothing_is_acknowledged_any_more() {
         }
         // The disk is well again, but what it dropped is unknown.
         tape.with(|s| s.fuse = None);
-        assert!(model.commit(&mut log, 1).is_err() && log.restart().is_err());
+        assert!(model.commit(&mut log, 1).is_err() && log.restart(log.last(), MIN_CAPACITY).is_err());
         assert_eq!(acknowledged, calls as u64 / 2);
     }
 }
@@ -215,10 +215,10 @@ fn a_full_log_says_so_and_goes_on_after_a_restart() {
         commits += 1;
     }
     assert!(commits > 1000);
-    let mut commit = log.begin(0).unwrap();
+    let mut commit = log.begin().unwrap();
     let full = (0..1000).try_for_each(|_| commit.push(0, &vec![1; 1 << 19]));
     assert!(full.is_err_and(|e| e.to_string().contains("full")));
     drop(commit);
-    log.restart().unwrap();
+    log.restart(log.last(), MIN_CAPACITY).unwrap();
     assert_eq!(model.commit(&mut log, 1).unwrap().commit, commits + 1);
 }

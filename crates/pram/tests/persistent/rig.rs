@@ -3,8 +3,8 @@
 use std::fs::{File, OpenOptions};
 use std::path::Path;
 
-use pram::medium::Battery;
-use pram::session::Attach;
+use pram::medium::BATTERY;
+use pram::session::{Attach, Exclusive};
 use pram::{Mapping, Region, Session};
 
 pub const MIB: u64 = 1 << 20;
@@ -17,7 +17,7 @@ pub fn private(size: u64) -> Session {
 }
 
 pub fn format(map: Mapping) -> Region {
-    Region::format(map, Box::new(Battery), UUID, 7, 42).unwrap()
+    Region::format(map, Box::new(BATTERY), UUID, 7, 42).unwrap()
 }
 
 /// A mapping that holds `bytes`.
@@ -36,7 +36,7 @@ pub fn bytes_of(session: &Session) -> Vec<u8> {
 
 /// Attaches privately to what `bytes` hold.
 pub fn reopen(bytes: &[u8]) -> pram::Result<Session> {
-    Session::private(Region::open(mapping_of(bytes), Box::new(Battery))?, KEYS)
+    Session::private(Region::open(mapping_of(bytes), Box::new(BATTERY))?, KEYS)
 }
 
 /// A region file, formatted.
@@ -49,9 +49,9 @@ pub fn format_file(path: &Path, size: u64) {
 /// Attaches to a region file; its directory also holds the runtime segment.
 pub fn attach(path: &Path) -> pram::Result<Session> {
     let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
-    let region = Region::open(map(&file), Box::new(Battery))?;
+    let region = Region::open(map(&file), Box::new(BATTERY))?;
     let how = Attach { runtime_dir: path.parent().unwrap(), keys: KEYS, role: 1, label: b"test" };
-    Session::attach(region, file.into(), &how)
+    Session::attach(region, Exclusive::over(file.into())?, &how, None)
 }
 
 fn map(file: &File) -> Mapping {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use pram::medium::Battery;
+use pram::medium::BATTERY;
 use pram::{Mapping, Region, Session};
 use rng::Rng;
 
@@ -17,7 +17,7 @@ mod speed;
 
 pub fn session(size: u64) -> Session {
     let map = Mapping::anonymous(size).unwrap();
-    let region = Region::format(map, Box::new(Battery), [7; 16], 1, 0).unwrap();
+    let region = Region::format(map, Box::new(BATTERY), [7; 16], 1, 0).unwrap();
     Session::private(region, 64).unwrap()
 }
 

@@ -6,7 +6,7 @@ mod random;
 use std::collections::{BTreeMap, BTreeSet};
 
 use pram::heap::{Meta, CLASSES};
-use pram::medium::Battery;
+use pram::medium::BATTERY;
 use pram::{Mapping, Region, Session, Tx};
 use rng::Rng;
 
@@ -14,7 +14,7 @@ use super::*;
 
 fn session(size: u64) -> Session {
     let map = Mapping::anonymous(size).unwrap();
-    let region = Region::format(map, Box::new(Battery), [7; 16], 1, 0).unwrap();
+    let region = Region::format(map, Box::new(BATTERY), [7; 16], 1, 0).unwrap();
     Session::private(region, 64).unwrap()
 }
 

@@ -1,0 +1,52 @@
+//! Commits in time: what nobody waits for goes to the copy on disk after the commit interval, or earlier when much
+//! has changed; and what a log holds goes into the image.
+//!
+//! Every attached process has these threads, and any of them does what is due: there is no interval without
+//! commits when one dies. Folding has a thread of its own, since a commit must not wait for it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::ticker::Ticker;
+use crate::error::Result;
+use crate::node::Fs;
+
+/// How often it is looked whether a commit is due, at most.
+const TICK: Duration = Duration::from_millis(100);
+/// Bytes changed after which a commit is due at once.
+const MUCH: u64 = 16 << 20;
+
+/// The threads; dropping it ends them.
+pub struct Copier {
+    _commits: Ticker,
+    _folds: Ticker,
+}
+
+impl Copier {
+    pub fn start(fs: &Arc<Fs>, interval: Duration) -> Result<Copier> {
+        let tick = TICK.min(interval).max(Duration::from_millis(1));
+        let of = fs.clone();
+        let commits = Ticker::start("copier", tick, move || commit(&of, interval))?;
+        let of = fs.clone();
+        let folds = Ticker::start("folder", TICK, move || fold(&of))?;
+        Ok(Copier { _commits: commits, _folds: folds })
+    }
+}
+
+fn commit(fs: &Fs, interval: Duration) {
+    let Some(copy) = fs.session().copy().filter(|_| !fs.session().runtime().copy_failed()) else { return };
+    let pending = copy.pending(fs.session()).unwrap_or(u64::MAX);
+    let nanos = match pending {
+        0 => return,
+        MUCH.. => 0,
+        _ => interval.as_nanos() as i64,
+    };
+    // Whoever fails tells every process and the log.
+    let _ = copy.commit_if_due(fs.session(), nanos);
+}
+
+fn fold(fs: &Fs) {
+    if let Some(copy) = fs.session().copy() {
+        let _ = copy.fold_if_due(fs.session());
+    }
+}

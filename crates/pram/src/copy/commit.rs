@@ -1,0 +1,325 @@
+//! One commit for all who wait (group commit).
+//!
+//! Whoever needs a commit that begins after now either leads it or waits for the one who does; all who came while
+//! one was under way are served by the next. Leaders exclude each other by a word in the runtime segment, which
+//! whoever cleans up after the dead gives back, and inside a process by a mutex.
+//!
+//! Ordered steps of a commit:
+//! 1. The number of commits begun goes up. (Whoever looks later must not take it for one that holds his work.)
+//! 2. Everything stands still, the other generation of marks takes over, the lines are copied. (See [`crate::dirty`];
+//!    if they are many, they go to the log while operations go on, and what changed meanwhile follows.)
+//! 3. Records, flush: durable.
+//! 4. The logs' state in memory. (Before 5: else the next commit would overwrite this one and not hold its lines.)
+//! 5. The marks are cleared.
+//! 6. The number of commits done goes up, waiters wake.
+//!
+//! A failure in 2 to 4 is final: the pool turns read-only for all processes, and says why.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rustix::io::Errno;
+
+use super::state::State;
+use super::{fold, Disks, Loaded, SharedDisk};
+use crate::dirty::{Dirty, Extent};
+use crate::error::{Error, Result};
+use crate::log::{Identity, Instant, Log, MIN_CAPACITY};
+use crate::pages::Pages;
+use crate::region::Region;
+use crate::runtime::{self, CopyWords, Runtime};
+use crate::session::Session;
+
+/// Bytes that are copied while everything stands still: some 30 us.
+const STILL: u64 = 256 << 10;
+/// Rounds after which everything stands still however much there is to copy.
+const ROUNDS: u32 = 8;
+/// Bytes read at a time from a region that is at work.
+const PIECE: u64 = 64 << 10;
+/// How long a waiter sleeps before it looks whether the leader is alive.
+const PATIENCE: i64 = 10_000_000;
+
+/// A process's hold on the copy of its region.
+pub struct Copy {
+    disks: Disks,
+    id: Identity,
+    logs: Mutex<[Log<SharedDisk>; 2]>,
+    /// The image as this process last left it.
+    pages: Mutex<Option<Pages<SharedDisk>>>,
+    /// What the image holds, as the first process found.
+    image: Instant,
+}
+
+impl Copy {
+    /// Takes up a copy that was made, read back, or compared with the region: what is marked is what it lacks.
+    pub fn begin(disks: Disks, marks: &Dirty, id: Identity, loaded: &Loaded) -> Result<Copy> {
+        loaded.state.write(marks, id)?;
+        Ok(Copy::over(disks, id, loaded.state, loaded.image))
+    }
+
+    /// Goes on with a copy where the last process left it; `None` if the marks do not say where that was. Looks
+    /// whether the disks are the ones that the memory knows.
+    pub fn resume(disks: Disks, marks: &Dirty, id: Identity) -> Result<Option<Copy>> {
+        let Some(state) = State::read(marks, id)? else { return Ok(None) };
+        let (_, image) = Pages::peek(&disks.image)?;
+        let copy = Copy::over(disks, id, state, image);
+        for log in lock(&copy.logs).iter() {
+            log.check()?;
+        }
+        Ok(Some(copy))
+    }
+
+    fn over(disks: Disks, id: Identity, state: State, image: Instant) -> Copy {
+        let log = |n: usize| Log::resume(disks.logs[n].clone(), id, state.logs[n]);
+        Copy { logs: Mutex::new([log(0), log(1)]), pages: Mutex::new(None), disks, id, image }
+    }
+
+    /// Tells the runtime segment, which is new, what this process found.
+    pub(crate) fn enter(&self, rt: &Runtime) {
+        let words = rt.copy();
+        words.folded.store(self.image.commit, Ordering::SeqCst);
+        let logs = lock(&self.logs);
+        let last = if logs[0].last().commit > logs[1].last().commit { logs[0].last() } else { logs[1].last() };
+        words.time.store(last.time as u64, Ordering::SeqCst);
+    }
+
+    /// Waits until everything that was done before is durable.
+    pub fn wait(&self, session: &Session) -> Result<()> {
+        let words = session.runtime().copy();
+        let need = words.begun.load(Ordering::SeqCst) + 1;
+        loop {
+            let (seen, done) = (words.bell.load(Ordering::SeqCst), words.done.load(Ordering::SeqCst));
+            if done >= need {
+                return Ok(());
+            }
+            refuse_failed(&words)?;
+            match self.lead(session)? {
+                Some(mut logs) => {
+                    let done = self.commit(session, &mut logs);
+                    resign(&words.committer);
+                    done?;
+                }
+                None => runtime::wait(words.bell, seen, PATIENCE),
+            }
+        }
+    }
+
+    /// Commits if the last commit's instant is at least `nanos` ago and nobody else does; true if it did.
+    pub fn commit_if_due(&self, session: &Session, nanos: i64) -> Result<bool> {
+        let words = session.runtime().copy();
+        let due = || now() - words.time.load(Ordering::SeqCst) as i64 >= nanos;
+        if !due() || refuse_failed(&words).is_err() {
+            return Ok(false);
+        }
+        let Some(mut logs) = self.lead(session)? else { return Ok(false) };
+        let done = if due() { self.commit(session, &mut logs) } else { Ok(()) };
+        resign(&words.committer);
+        done.map(|()| true)
+    }
+
+    /// Bytes that a commit now would hold.
+    pub fn pending(&self, session: &Session) -> Result<u64> {
+        let marks = marks_of(session.region())?;
+        Ok((marks.marked(0)? + marks.marked(1)?) * crate::log::LINE)
+    }
+
+    /// The right to commit, unless somebody else has it.
+    fn lead(&self, session: &Session) -> Result<Option<MutexGuard<'_, [Log<SharedDisk>; 2]>>> {
+        let logs = match self.logs.try_lock() {
+            Ok(logs) => logs,
+            Err(TryLockError::Poisoned(e)) => e.into_inner(),
+            Err(TryLockError::WouldBlock) => return Ok(None),
+        };
+        let words = session.runtime().copy();
+        Ok(session.take_role(words.committer)?.then_some(logs))
+    }
+
+    /// Steps 1 to 6.
+    fn commit(&self, session: &Session, logs: &mut [Log<SharedDisk>; 2]) -> Result<()> {
+        let words = session.runtime().copy();
+        refuse_failed(&words)?;
+        let number = words.begun.fetch_add(1, Ordering::SeqCst) + 1;
+        match self.write(session, logs) {
+            Ok(time) => words.time.store(time as u64, Ordering::SeqCst),
+            Err(e) => {
+                session.runtime().fail_copy(&e.to_string());
+                ring(&words);
+                return Err(e);
+            }
+        }
+        words.done.store(number, Ordering::SeqCst);
+        ring(&words);
+        Ok(())
+    }
+
+    /// Steps 2 to 5; the commit's time.
+    fn write(&self, session: &Session, logs: &mut [Log<SharedDisk>; 2]) -> Result<i64> {
+        let marks = marks_of(session.region())?;
+        let mut state = State::read(marks, self.id)?
+            .ok_or_else(|| Error::Unusable("the memory that says what has changed is damaged".into()))?;
+        logs.iter_mut().zip(state.logs).for_each(|(log, at)| log.catch_up(at));
+        let mut room = marks.marked(0)? + marks.marked(1)?;
+        loop {
+            if !logs[state.active].has_room(room) {
+                self.swap(session, logs, &mut state, room)?;
+            }
+            let (generation, time) = match append(session, marks, &mut logs[state.active]) {
+                // More changed while it was written than there was room for.
+                Err(Error::RedoFull) => {
+                    room = room.max(MIN_CAPACITY / crate::log::LINE) * 2;
+                    continue;
+                }
+                done => done?,
+            };
+            state.logs[state.active] = logs[state.active].position();
+            state.write(marks, self.id)?;
+            marks.clear(generation)?;
+            break self.swap_if_due(session, logs, &mut state).map(|()| time);
+        }
+    }
+
+    /// The other log takes over early, so that commits need not wait for the image.
+    fn swap_if_due(&self, session: &Session, logs: &mut [Log<SharedDisk>; 2], state: &mut State) -> Result<()> {
+        let active = state.logs[state.active];
+        let folded = session.runtime().copy().folded.load(Ordering::SeqCst);
+        let half = logs[state.active].used() > active.capacity / 2;
+        match half && state.logs[1 - state.active].last.commit <= folded {
+            true => self.swap(session, logs, state, 0),
+            false => Ok(()),
+        }
+    }
+
+    /// The other log, with room for `lines` lines, takes over; waits until the image holds what it has.
+    fn swap(&self, session: &Session, logs: &mut [Log<SharedDisk>; 2], state: &mut State, lines: u64) -> Result<()> {
+        self.fold_to(session, &self.disks.logs[1 - state.active], state.logs[1 - state.active].last)?;
+        let last = state.logs[state.active].last;
+        let needed = (Log::<SharedDisk>::room_for(lines) + MIN_CAPACITY).next_multiple_of(MIN_CAPACITY);
+        let next = 1 - state.active;
+        logs[next].restart(last, needed.max(state.logs[next].capacity))?;
+        state.logs[next] = logs[next].position();
+        state.active = next;
+        state.write(marks_of(session.region())?, self.id)
+    }
+
+    /// Folds the log that is not active, if the image lacks any of it; true if it did.
+    pub fn fold_if_due(&self, session: &Session) -> Result<bool> {
+        let words = session.runtime().copy();
+        let Some(state) = State::read(marks_of(session.region())?, self.id)? else { return Ok(false) };
+        let sealed = 1 - state.active;
+        if state.logs[sealed].last.commit <= words.folded.load(Ordering::SeqCst) || refuse_failed(&words).is_err() {
+            return Ok(false);
+        }
+        self.fold_to(session, &self.disks.logs[sealed], state.logs[sealed].last).map(|()| true)
+    }
+
+    /// Brings the image to `last`, the end of `log`, which nobody writes to before that.
+    fn fold_to(&self, session: &Session, log: &SharedDisk, last: Instant) -> Result<()> {
+        let words = session.runtime().copy();
+        while words.folded.load(Ordering::SeqCst) < last.commit {
+            let mut pages = lock(&self.pages);
+            if !session.take_role(words.folder)? {
+                drop(pages);
+                std::thread::sleep(std::time::Duration::from_millis(2));
+                refuse_failed(&words)?;
+                continue;
+            }
+            let folded = self.fold_pages(&mut pages, log, last);
+            match &folded {
+                Ok(()) => _ = words.folded.fetch_max(last.commit, Ordering::SeqCst),
+                Err(e) => session.runtime().fail_copy(&e.to_string()),
+            }
+            resign(words.folder);
+            folded?;
+        }
+        Ok(())
+    }
+
+    fn fold_pages(&self, pages: &mut Option<Pages<SharedDisk>>, log: &SharedDisk, last: Instant) -> Result<()> {
+        // Another process may have folded meanwhile.
+        if pages.as_ref().map(Pages::instant) != Some(Pages::peek(&self.disks.image)?.1) {
+            *pages = Some(Pages::open(self.disks.image.clone(), Some(self.id))?);
+        }
+        match pages {
+            Some(pages) => fold::fold(pages, log, last),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Step 2 and 3: the marked lines go to `log`; which generation they were, and when.
+fn append(session: &Session, marks: &Dirty, log: &mut Log<SharedDisk>) -> Result<(u64, i64)> {
+    let region = session.region();
+    let mut commit = log.begin()?;
+    // A commit that never ended has left marks in the generation that is not marked now.
+    let left = marks.marked(1 - marks.active()?)? > 0;
+    for round in 0.. {
+        let still = session.freeze()?;
+        let mut fresh = marks.extents(marks.active()?)?;
+        let generation = marks.switch()?;
+        if round == 0 && left {
+            fresh = marks.extents(generation)?;
+        }
+        if round == 0 && fresh.is_empty() {
+            return Ok((generation, now()));
+        }
+        if bytes_in(&fresh) <= STILL || round == ROUNDS {
+            let time = now();
+            let lines = fresh.iter().map(|extent| read(region, *extent)).collect::<Result<Vec<_>>>()?;
+            drop(still);
+            for ((off, _), bytes) in fresh.iter().zip(lines) {
+                commit.push(*off, &bytes)?;
+            }
+            commit.finish(time)?;
+            return Ok((generation, time));
+        }
+        drop(still);
+        for (off, len) in fresh {
+            for at in (off..off + len).step_by(PIECE as usize) {
+                commit.push(at, &read(region, (at, PIECE.min(off + len - at)))?)?;
+            }
+        }
+    }
+    unreachable!("the last round returns")
+}
+
+fn read(region: &Region, (off, len): Extent) -> Result<Vec<u8>> {
+    let mut bytes = vec![0; len as usize];
+    region.read_bytes(off, &mut bytes)?;
+    Ok(bytes)
+}
+
+fn bytes_in(extents: &[Extent]) -> u64 {
+    extents.iter().map(|e| e.1).sum()
+}
+
+fn marks_of(region: &Region) -> Result<&Dirty> {
+    region.marks().ok_or_else(|| Error::Unusable("the region has no marks".into()))
+}
+
+fn ring(words: &CopyWords) {
+    words.bell.fetch_add(1, Ordering::SeqCst);
+    runtime::wake(words.bell);
+}
+
+fn resign(role: &std::sync::atomic::AtomicU64) {
+    role.store(0, Ordering::SeqCst);
+}
+
+fn refuse_failed(words: &CopyWords) -> Result<()> {
+    match words.failed.load(Ordering::SeqCst) {
+        0 => Ok(()),
+        _ => Err(Error::Host {
+            what: "what the pool's memory holds could not be written to disk".into(),
+            errno: Errno::IO,
+        }),
+    }
+}
+
+fn now() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as i64)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|e| e.into_inner())
+}

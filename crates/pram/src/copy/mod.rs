@@ -1,0 +1,144 @@
+//! The copy of a region on disk: an image as of some commit, and two redo logs with the commits since.
+//!
+//! | part | responsibility |
+//! | --- | --- |
+//! | this | making a copy, reading it back, comparing memory with it |
+//! | [`commit`] | one commit for all who wait; when the other log takes over |
+//! | [`fold`] | what a log holds goes into the image |
+//! | [`state`] | how far the logs have come, for the next process |
+//!
+//! On `logged` the copy is what a power cut leaves; on `battery` and `dax` it is what the loss of the persistent
+//! RAM leaves. Commits go to one log, the *active* one. When it is half full and the image holds all of the
+//! other, the other is begun anew and takes over; what the first holds is folded into the image meanwhile.
+//! Neither operations nor commits wait for that, unless the second log runs full first.
+//!
+//! Recovery: the image, then the commits that follow it. Every gap is an error: between image and logs, between
+//! the logs, and inside of one. Nothing is written until all has been read.
+
+pub mod commit;
+pub mod fold;
+mod state;
+
+use std::io;
+use std::sync::Arc;
+
+use crate::dirty::Dirty;
+use crate::error::{Error, Result};
+use crate::log::{Disk, Identity, Instant, Log};
+use crate::pages::{Pages, PAGE};
+use crate::region::Region;
+use state::State;
+
+pub use commit::Copy;
+
+/// A disk that several parts of a process write to.
+pub type SharedDisk = Arc<dyn Disk>;
+
+impl Disk for SharedDisk {
+    fn read_exact_at(&self, buf: &mut [u8], at: u64) -> io::Result<()> {
+        (**self).read_exact_at(buf, at)
+    }
+    fn write_all_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
+        (**self).write_all_at(bytes, at)
+    }
+    fn flush(&self) -> io::Result<()> {
+        (**self).flush()
+    }
+}
+
+/// Where a copy lies.
+#[derive(Clone)]
+pub struct Disks {
+    pub image: SharedDisk,
+    pub logs: [SharedDisk; 2],
+}
+
+/// A copy that has been made or read back.
+#[derive(Clone, Copy, Debug)]
+pub struct Loaded {
+    /// The instant that it is of.
+    pub as_of: Instant,
+    /// The instant of the image alone.
+    image: Instant,
+    state: State,
+}
+
+/// Makes an empty copy, of a region of zeros, with logs of `capacity` bytes. A commit that needs more gets it.
+pub fn create(disks: &Disks, id: Identity, capacity: u64) -> Result<Loaded> {
+    let start = Instant::default();
+    Pages::create(disks.image.clone(), id, start)?;
+    let mut at = [Default::default(); 2];
+    for (at, disk) in at.iter_mut().zip(&disks.logs) {
+        *at = Log::create(disk.clone(), id, capacity, start)?.position();
+    }
+    Ok(Loaded { as_of: start, image: start, state: State { active: 0, logs: at } })
+}
+
+/// The region that a copy is of.
+pub fn identify(disks: &Disks) -> Result<Identity> {
+    Ok(Pages::peek(&disks.image)?.0)
+}
+
+/// Reads a copy back: `put(offset, bytes)` in order gives the region, from zeros.
+pub fn load(disks: &Disks, id: Identity, put: &mut dyn FnMut(u64, &[u8]) -> Result<()>) -> Result<Loaded> {
+    let pages = Pages::open(disks.image.clone(), Some(id))?;
+    // Looked at first: gigabytes are not read for a log that turns out to be another's.
+    let image = pages.instant();
+    replay(disks, id, image, &mut |_, _| Ok(()))?;
+    pages.read_all(&mut |page, bytes| put(page * PAGE, bytes))?;
+    replay(disks, id, image, put)
+}
+
+/// Goes through the commits that follow an image.
+fn replay(
+    disks: &Disks,
+    id: Identity,
+    image: Instant,
+    put: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
+) -> Result<Loaded> {
+    let first = |n: usize| Log::first(&disks.logs[n], id);
+    let active = usize::from(first(1)? > first(0)?);
+    let (old, begin) = (disks.logs[1 - active].clone(), first(active)?);
+    let (old, from) = if begin <= image.commit + 1 {
+        (Log::spent(old, id, Instant { commit: begin - 1, ..image })?, image)
+    } else {
+        let old = Log::open(old, id, image, |_, off, bytes| put(off, bytes))?;
+        if old.last().commit + 1 != begin {
+            return Err(Error::Unusable(format!(
+                "the logs have a hole: one ends with commit {} of {} ns after the epoch, the other begins with {begin}; \
+                 put the right ones back",
+                old.last().commit,
+                old.last().time
+            )));
+        }
+        let last = old.last();
+        (old, last)
+    };
+    let new = Log::open(disks.logs[active].clone(), id, from, |_, off, bytes| put(off, bytes))?;
+    let mut logs = [old.position(); 2];
+    logs[active] = new.position();
+    Ok(Loaded { as_of: new.last(), image, state: State { active, logs } })
+}
+
+/// Marks every page of `region` that is not as the copy has it: after marks were lost, or the region was made
+/// from something else. The image is brought up to date for that. With nobody else at work.
+pub fn compare(disks: &Disks, id: Identity, region: &Region, marks: &Dirty) -> Result<Loaded> {
+    let mut pages = Pages::open(disks.image.clone(), Some(id))?;
+    let mut loaded = replay(disks, id, pages.instant(), &mut |_, _| Ok(()))?;
+    for n in [1 - loaded.state.active, loaded.state.active] {
+        fold::fold(&mut pages, &disks.logs[n], loaded.state.logs[n].last)?;
+    }
+    loaded.image = pages.instant();
+    let undo_logs = region.geo.slot(0)..region.geo.table;
+    for at in (0..region.geo.size).step_by(PAGE as usize).filter(|at| !undo_logs.contains(at)) {
+        let len = PAGE.min(region.geo.size - at);
+        let same = match pages.crc(at / PAGE) {
+            None => region.map().is_zero(at, len)?,
+            Some(crc) => len == PAGE && region.map().crc(0, at, len)? == crc,
+        };
+        if !same {
+            marks.mark(at, len)?;
+        }
+    }
+    Ok(loaded)
+}
