@@ -244,31 +244,32 @@ impl Mapping {
 
     /// Is every one of `len` bytes at `off` zero?
     pub fn is_zero(&self, off: u64, len: u64) -> Result<bool> {
-        let mut buf = [0u8; 4096];
-        let (mut at, end) = (off, off.checked_add(len).ok_or(Error::BadAddress { off, len })?);
-        while at < end {
-            let n = (end - at).min(4096) as usize;
-            self.copy_out(at, &mut buf[..n])?;
-            if buf[..n].iter().any(|b| *b != 0) {
-                return Ok(false);
-            }
-            at += n as u64;
-        }
-        Ok(true)
+        self.all_pieces(off, len, |piece| piece.iter().all(|b| *b == 0))
     }
 
     /// The CRC-32C of `len` bytes, continued from `crc`. Only of memory that nobody changes meanwhile.
     pub fn crc(&self, crc: u32, off: u64, len: u64) -> Result<u32> {
         let mut crc = crc;
+        self.all_pieces(off, len, |piece| {
+            crc = crc32c::crc32c_append(crc, piece);
+            true
+        })?;
+        Ok(crc)
+    }
+
+    /// Is `test` true of every piece of a range? It gets copies, in order, until it is not.
+    fn all_pieces(&self, off: u64, len: u64, mut test: impl FnMut(&[u8]) -> bool) -> Result<bool> {
         let mut buf = [0u8; 4096];
         let (mut at, end) = (off, off.checked_add(len).ok_or(Error::BadAddress { off, len })?);
         while at < end {
             let n = (end - at).min(4096) as usize;
             self.copy_out(at, &mut buf[..n])?;
-            crc = crc32c::crc32c_append(crc, &buf[..n]);
+            if !test(&buf[..n]) {
+                return Ok(false);
+            }
             at += n as u64;
         }
-        Ok(crc)
+        Ok(true)
     }
 }
 
