@@ -98,10 +98,21 @@ impl<'a, 'o> Writer<'a, 'o> {
         self.set(leaf.node.at(leaf.node.index(page)), leaf.fresh, off)
     }
 
+    /// Stores an entry, unlogged if its node is fresh.
     fn set(&mut self, at: Off<u64>, fresh: bool, word: u64) -> Result<()> {
         match fresh {
             true => self.tx.init(at, &word)?,
             false => self.tx.set(at, &word)?,
+        }
+        Ok(())
+    }
+
+    /// The same for entries of a leaf, from the `first`th on.
+    fn set_entries(&mut self, leaf: &Place, first: u64, entries: &[u64]) -> Result<()> {
+        let at = leaf.node.at(first).raw();
+        match leaf.fresh {
+            true => self.tx.init_bytes(at, entries.as_bytes())?,
+            false => self.tx.set_bytes(at, entries.as_bytes())?,
         }
         Ok(())
     }
@@ -192,15 +203,26 @@ impl<'a, 'o> Writer<'a, 'o> {
     /// Writes `data` at `off`. What was allocated between the size and `off` has been zeroed.
     pub fn write(&mut self, off: u64, data: &[u8]) -> Result<()> {
         let last = (off + data.len() as u64 - 1) / PAGE;
+        self.each_batch(off / PAGE, last, |w, leaf, page, count| w.write_span(&Span { leaf, page, count, off, data }))
+    }
+
+    /// Grows the tree for pages `page..=last` and hands them out in batches that lie in one leaf each: the leaf,
+    /// the first page and how many.
+    #[inline(always)]
+    fn each_batch(
+        &mut self,
+        mut page: u64,
+        last: u64,
+        mut each: impl FnMut(&mut Self, Place, u64, usize) -> Result<()>,
+    ) -> Result<()> {
         let mut raised = self.raise(last)?;
-        let mut page = off / PAGE;
         while page <= last {
             let leaf_last = last.min(page | (FANOUT - 1));
             let leaf = self.leaf(page, leaf_last, raised)?;
             raised = false;
             while page <= leaf_last {
                 let count = (leaf_last - page + 1).min(BATCH as u64) as usize;
-                self.write_span(&Span { leaf, page, count, off, data })?;
+                each(self, leaf, page, count)?;
                 page += count as u64;
             }
         }
@@ -231,11 +253,7 @@ impl<'a, 'o> Writer<'a, 'o> {
         self.store_runs(s, entries, written)?;
         if changed != 0 {
             let (lo, hi) = (changed.trailing_zeros() as usize, BATCH - changed.leading_zeros() as usize);
-            let at = s.leaf.node.at(first + lo as u64).raw();
-            match s.leaf.fresh {
-                true => self.tx.init_bytes(at, entries[lo..hi].as_bytes())?,
-                false => self.tx.set_bytes(at, entries[lo..hi].as_bytes())?,
-            }
+            self.set_entries(&s.leaf, first + lo as u64, &entries[lo..hi])?;
         }
         Ok(())
     }
@@ -310,19 +328,7 @@ impl<'a, 'o> Writer<'a, 'o> {
 
     /// Gives every hole of pages `first..end` a page, zeroed as far as it is below `size`.
     pub fn fill(&mut self, first: u64, end: u64, size: u64) -> Result<()> {
-        let mut raised = self.raise(end - 1)?;
-        let mut page = first;
-        while page < end {
-            let last = (end - 1).min(page | (FANOUT - 1));
-            let leaf = self.leaf(page, last, raised)?;
-            raised = false;
-            while page <= last {
-                let count = (last - page + 1).min(BATCH as u64) as usize;
-                self.fill_span(leaf, page, count, size)?;
-                page += count as u64;
-            }
-        }
-        Ok(())
+        self.each_batch(first, end - 1, |w, leaf, page, count| w.fill_span(leaf, page, count, size))
     }
 
     fn fill_span(&mut self, leaf: Place, page: u64, count: usize, size: u64) -> Result<()> {
@@ -338,11 +344,7 @@ impl<'a, 'o> Writer<'a, 'o> {
             changed = true;
         }
         if changed {
-            let at = leaf.node.at(first).raw();
-            match leaf.fresh {
-                true => self.tx.init_bytes(at, entries.as_bytes())?,
-                false => self.tx.set_bytes(at, entries.as_bytes())?,
-            }
+            self.set_entries(&leaf, first, entries)?;
         }
         Ok(())
     }
