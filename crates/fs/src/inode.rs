@@ -364,27 +364,29 @@ pub fn max_inodes(size: u64) -> u64 {
 fn install(op: &mut Op, word: Off<u64>, tag: pram::Tag, size: u64) -> Result<bool> {
     let region = op.session().region();
     // 1. The object, zeroed, durable.
-    let mut tx = op.tx()?;
-    let block = tx.alloc(tag, size)?;
-    tx.init_zero(block.off, size)?;
-    tx.commit()?;
+    let block = zeroed(op, tag, size)?;
     // 2. One word links it. A crash before leaks the object; it never links a half-made one.
-    if region.install_word(word, 0, block.off)? {
+    if region.install_word(word, 0, block)? {
         return Ok(true);
     }
     let mut tx = op.tx()?;
-    tx.free(block.off, tag)?;
+    tx.free(block, tag)?;
     tx.commit()?;
     Ok(false)
 }
 
+/// An object of zeros in a transaction of its own.
+pub(crate) fn zeroed(op: &mut Op, tag: pram::Tag, size: u64) -> Result<u64> {
+    let mut tx = op.tx()?;
+    let block = tx.alloc(tag, size)?;
+    tx.init_zero(block.off, size)?;
+    tx.commit()?;
+    Ok(block.off)
+}
+
 /// Makes the empty table: its first level, zeroed.
 pub fn format(op: &mut Op) -> Result<Off<u64>> {
-    let mut tx = op.tx()?;
-    let block = tx.alloc(tag::INODE_TABLE, TABLE * 8)?;
-    tx.init_zero(block.off, TABLE * 8)?;
-    tx.commit()?;
-    Ok(Off::new(block.off))
+    zeroed(op, tag::INODE_TABLE, TABLE * 8).map(Off::new)
 }
 
 /// The table of a superblock.

@@ -10,6 +10,7 @@ use pram::{Off, Op, Region};
 use rustix::io::Errno;
 
 use crate::error::{Error, Result};
+use crate::inode::zeroed;
 use crate::layout::{tag, RawPerm, MAX_INODES, PERM_CHUNK, PERM_CHUNKS};
 
 /// The lock that protects appending: a key beyond all inode numbers.
@@ -177,9 +178,5 @@ fn hash(perm: RawPerm) -> usize {
 
 /// Makes the empty table.
 pub fn format(op: &mut Op) -> Result<Off<u64>> {
-    let mut tx = op.tx()?;
-    let block = tx.alloc(tag::PERM, PERM_CHUNKS * 8)?;
-    tx.init_zero(block.off, PERM_CHUNKS * 8)?;
-    tx.commit()?;
-    Ok(Off::new(block.off))
+    zeroed(op, tag::PERM, PERM_CHUNKS * 8).map(Off::new)
 }
