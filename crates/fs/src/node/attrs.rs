@@ -32,10 +32,7 @@ impl Fs {
                 None => seen.perm,
             };
             op.lock(&[ino])?;
-            let mut node = self.node(ino)?;
-            if node.raw.perm != seen.perm || node.raw.generation != seen.generation {
-                continue;
-            }
+            let Some(mut node) = self.node_as_seen(ino, &seen)? else { continue };
             self.apply(&mut op, &mut node, perm, set)?;
             drop(op);
             self.tell_inode(ino, set.size.is_none());

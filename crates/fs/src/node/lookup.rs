@@ -158,6 +158,12 @@ impl Fs {
         }
     }
 
+    /// The same, if it is the file that was seen before the lock and nobody has changed its permissions since.
+    pub(super) fn node_as_seen(&self, ino: Ino, seen: &RawInode) -> Result<Option<Node>> {
+        let node = self.node(ino)?;
+        Ok((node.raw.perm == seen.perm && node.raw.generation == seen.generation).then_some(node))
+    }
+
     /// The directory, for an operation that holds its lock and wants to change it.
     #[inline(always)]
     pub(super) fn dir_node(&self, ino: impl Into<At>) -> Result<Node> {

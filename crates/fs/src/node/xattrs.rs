@@ -106,10 +106,7 @@ impl Fs {
             let mut op = self.session().begin()?;
             let perm = self.perms().intern(&mut op, RawPerm { mode: old.mode & !0o7777 | bits, ..old })?;
             op.lock(&[ino])?;
-            let mut node = self.node(ino)?;
-            if node.raw.perm != seen.perm || node.raw.generation != seen.generation {
-                continue;
-            }
+            let Some(mut node) = self.node_as_seen(ino, &seen)? else { continue };
             let mut tx = op.tx()?;
             if folded.stored {
                 xattr::set(&mut tx, &mut node.raw.xattr, acl::ACCESS, value, SetXattr::Any)?;
