@@ -83,18 +83,23 @@ fn file(len: usize) -> Vec<Op> {
     vec![create("/f"), write("/f", 0, len, 42)]
 }
 
+/// One of each kind, and a file below a directory: with so many bytes in `/a` and `/d/x`, and in the target of `/s`.
+fn small_tree(a: usize, x: usize, s: usize) -> [Op; 7] {
+    [
+        create("/a"),
+        write("/a", 0, a, 1),
+        mkdir("/d"),
+        create("/d/x"),
+        write("/d/x", 0, x, 2),
+        mkdir("/e"),
+        symlink(s, "/s"),
+    ]
+}
+
 /// Every operation that makes or removes names.
 fn names() -> Vec<Scenario> {
     use Rename::{Exchange, NoReplace, Replace};
-    let tree = [
-        create("/a"),
-        write("/a", 0, 700, 1),
-        mkdir("/d"),
-        create("/d/x"),
-        write("/d/x", 0, 40_000, 2),
-        mkdir("/e"),
-        symlink(50, "/s"),
-    ];
+    let tree = small_tree(700, 40_000, 50);
     let t = || tree.clone();
     let with = |more: &[Op]| [&tree[..], more].concat();
     vec![
@@ -334,15 +339,7 @@ pub fn singles() -> Vec<Scenario> {
 /// Every pair of operations on names, over a small tree.
 pub fn pairs() -> Vec<Scenario> {
     use Rename::{Exchange, NoReplace, Replace};
-    let tree = [
-        create("/a"),
-        write("/a", 0, 100, 1),
-        mkdir("/d"),
-        create("/d/x"),
-        write("/d/x", 0, 200, 2),
-        mkdir("/e"),
-        symlink(20, "/s"),
-    ];
+    let tree = small_tree(100, 200, 20);
     let ops = [
         ("create", create("/n")),
         ("create-below", create("/d/n")),
