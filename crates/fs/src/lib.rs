@@ -35,6 +35,8 @@ pub mod node;
 pub mod path;
 mod perm;
 pub mod pool;
+#[cfg(test)]
+mod rig;
 mod xattr;
 
 /// The examples of `docs/SEMANTICS.md`, run as tests.

@@ -341,16 +341,11 @@ fn build(tx: &mut Tx, off: &mut u64, old: Option<Block>, drop: Option<Record>, a
 mod tests {
     use std::collections::BTreeMap;
 
-    use pram::medium::BATTERY;
-    use pram::{Mapping, Session};
+    use pram::Session;
     use rng::Rng;
 
     use super::*;
-
-    fn session(size: u64) -> Session {
-        let region = Region::format(Mapping::anonymous(size).unwrap(), Box::new(BATTERY), [7; 16], 1, 0).unwrap();
-        Session::private(region, 64).unwrap()
-    }
+    use crate::rig::session;
 
     type Done = std::result::Result<(), Errno>;
 

@@ -2,24 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use pram::medium::BATTERY;
-use pram::{Mapping, Region, Session};
+use pram::{Region, Session};
 use rng::Rng;
 
 use super::hash::{NameHash, Sip};
 use super::*;
+use crate::rig::session;
 
 mod cookies;
 mod damage;
 mod model;
 mod space;
 mod speed;
-
-pub fn session(size: u64) -> Session {
-    let map = Mapping::anonymous(size).unwrap();
-    let region = Region::format(map, Box::new(BATTERY), [7; 16], 1, 0).unwrap();
-    Session::private(region, 64).unwrap()
-}
 
 /// A directory with the hash function, the model, and what to check after each step.
 pub struct Bench<H> {

@@ -6,17 +6,11 @@ mod random;
 use std::collections::{BTreeMap, BTreeSet};
 
 use pram::heap::{Meta, CLASSES};
-use pram::medium::BATTERY;
-use pram::{Mapping, Region, Session, Tx};
+use pram::{Region, Session, Tx};
 use rng::Rng;
 
 use super::*;
-
-fn session(size: u64) -> Session {
-    let map = Mapping::anonymous(size).unwrap();
-    let region = Region::format(map, Box::new(BATTERY), [7; 16], 1, 0).unwrap();
-    Session::private(region, 64).unwrap()
-}
+use crate::rig::session;
 
 /// Every object that the heap holds allocated.
 fn heap_objects(r: &Region) -> BTreeSet<u64> {
