@@ -80,11 +80,19 @@ fn sleep_until_killed() -> ! {
     panic!("never killed");
 }
 
+/// A region of the test's own, in a directory that goes with it.
 fn region_file(size: u64) -> (tempfile::TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("region");
     rig::format_file(&path, size);
     (dir, path)
+}
+
+/// The same, and a session on it.
+fn attached(size: u64) -> (tempfile::TempDir, PathBuf, Session) {
+    let (dir, path) = region_file(size);
+    let session = rig::attach(&path).unwrap();
+    (dir, path, session)
 }
 
 fn runtime_segments(dir: &Path) -> usize {
@@ -119,8 +127,7 @@ fn a_killed_holder_is_rolled_back_by_the_next_taker() {
         say("inside");
         sleep_until_killed();
     }
-    let (_dir, path) = region_file(8 * MIB);
-    let session = rig::attach(&path).unwrap();
+    let (_dir, path, session) = attached(8 * MIB);
     {
         let mut op = session.begin().unwrap();
         (1..50).for_each(|n| set_word(&mut op, n, n));
@@ -159,8 +166,7 @@ fn a_reader_without_lock_gets_past_a_killed_holder() {
         say("inside");
         sleep_until_killed();
     }
-    let (_dir, path) = region_file(MIB);
-    let session = rig::attach(&path).unwrap();
+    let (_dir, path, session) = attached(MIB);
     let mut victim = Player::start("a_reader_without_lock_gets_past_a_killed_holder", "victim", &path);
     victim.hear("inside");
     victim.kill();
@@ -221,8 +227,7 @@ fn a_killed_freezer_does_not_stop_the_pool() {
         say("frozen");
         sleep_until_killed();
     }
-    let (_dir, path) = region_file(MIB);
-    let session = rig::attach(&path).unwrap();
+    let (_dir, path, session) = attached(MIB);
     let mut victim = Player::start("a_killed_freezer_does_not_stop_the_pool", "victim", &path);
     victim.hear("frozen");
     assert!(session.runtime().frozen());
@@ -268,8 +273,7 @@ fn watchers_are_told_before_publish_returns_and_may_die() {
             }
         }
     }
-    let (_dir, path) = region_file(MIB);
-    let session = rig::attach(&path).unwrap();
+    let (_dir, path, session) = attached(MIB);
     let mut watcher = Player::start("watchers_are_told_before_publish_returns_and_may_die", "watcher", &path);
     watcher.hear("watching");
     assert!(session.is_watched());
@@ -357,8 +361,7 @@ fn nothing_is_torn_or_lost_while_processes_are_killed() {
     }
     const TEST: &str = "nothing_is_torn_or_lost_while_processes_are_killed";
     // Large enough that every busy slot can hold a segment of every class that is used.
-    let (_dir, path) = region_file(64 * MIB);
-    let session = rig::attach(&path).unwrap();
+    let (_dir, path, session) = attached(64 * MIB);
     let mut acknowledged = [0u64; 64];
     let mut note = |line: &str| {
         let mut words = line.split_whitespace().map(|w| w.parse::<u64>());
