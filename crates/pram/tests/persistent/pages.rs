@@ -118,6 +118,8 @@ fn updates_are_what_a_model_says() {
 fn an_update_that_is_dropped_leaves_the_image_as_it_was() {
     let (tape, mut model, mut rng) = (Tape::default(), Model::default(), Rng::new(2));
     let mut image = create(&tape);
+    model.update(&mut image, &mut rng, 20).unwrap();
+    let size = image.bytes();
     for _ in 0..10 {
         model.update(&mut image, &mut rng, 20).unwrap();
         let mut update = image.begin();
@@ -131,9 +133,7 @@ fn an_update_that_is_dropped_leaves_the_image_as_it_was() {
         compare(&image, &model);
         assert!(opened(&tape).unwrap() == model);
     }
-    let size = image.bytes();
-    model.update(&mut image, &mut rng, 20).unwrap();
-    assert!(image.bytes() <= size + 40 * PAGE, "slots of dropped updates are free again");
+    assert!(image.bytes() <= size + 128 * PAGE, "slots of dropped updates are free again");
 }
 
 /// Every place where the power can be cut, with the sectors written since the last flush kept, lost, or torn.
@@ -173,7 +173,7 @@ fn an_image_survives_one_power_cut_after_the_other() {
     let mut rng = Rng::new(4);
     let (mut disk, mut model) = (Tape::default(), Model::default());
     create(&disk);
-    for round in 0..150 {
+    for round in 0..2000 {
         let base = disk.bytes();
         let mut image = open(&disk).unwrap();
         let mut models = vec![model];
@@ -385,33 +385,38 @@ fn slots_are_used_again() {
     assert!(file <= 2 * (pages + 20 + 10) * PAGE + 64 * PAGE, "{} pages", file / PAGE);
 }
 
-/// An update, and reading it all, take few and large calls, also after small ones have scattered the slots.
+/// Replaces pages in one update; returns how many calls to the disk that took.
+fn fill(tape: &Tape, image: &mut Pages<Tape>, pages: impl Iterator<Item = u64>) -> usize {
+    tape.with(|s| s.events.clear());
+    let mut update = image.begin();
+    pages.for_each(|page| update.write(page, &[page as u8 | 1; PAGE as usize]).unwrap());
+    update.finish(Instant::default()).unwrap();
+    tape.with(|s| {
+        let large = |event: &Event| matches!(event, Event::Write(_, bytes) if bytes.len() as u64 > MIB);
+        assert!(!s.events.iter().any(large));
+        s.events.len()
+    })
+}
+
+/// Opens and reads everything; returns how many pages there were, and calls to the disk.
+fn read(tape: &Tape) -> (usize, usize) {
+    tape.with(|s| s.reads = 0);
+    let pages = opened(tape).unwrap().pages.len();
+    (pages, tape.with(|s| s.reads))
+}
+
+/// Few and large calls, also when slots are scattered.
 #[test]
 fn disks_see_large_reads_and_writes() {
-    let (tape, mut rng) = (Tape::default(), Rng::new(11));
+    let (tape, pages) = (Tape::default(), 2048);
     let mut image = create(&tape);
-    let pages = 2048;
-    let fill = |image: &mut Pages<Tape>, page: u64, n: u64| {
-        let mut update = image.begin();
-        (page..page + n).for_each(|page| update.write(page, &[page as u8 | 1; PAGE as usize]).unwrap());
-        update.finish(Instant::default()).unwrap();
-    };
-    let writes = |tape: &Tape| tape.with(|s| std::mem::take(&mut s.events)).len();
-    writes(&tape);
-    fill(&mut image, 0, pages);
     // Eight of pages, one of the last tables, two headers, two flushes.
-    assert!(writes(&tape) <= 13);
-    tape.with(|s| s.reads = 0);
-    assert_eq!(opened(&tape).unwrap().pages.len() as u64, pages);
-    assert!(tape.with(|s| s.reads) <= 2 + 1 + 3 + 9);
-    for _ in 0..300 {
-        fill(&mut image, rng.below(pages - 3), 3);
-    }
-    writes(&tape);
-    fill(&mut image, 0, pages);
-    assert!(writes(&tape) < 100);
-    fill(&mut image, 0, 1);
-    tape.with(|s| s.reads = 0);
-    assert_eq!(opened(&tape).unwrap().pages.len() as u64, pages);
-    assert!(tape.with(|s| s.reads) < 100);
+    assert!(fill(&tape, &mut image, 0..pages) <= 13);
+    let (found, reads) = read(&tape);
+    assert!(found as u64 == pages && reads <= 2 + 1 + 3 + 9, "{reads}");
+    // Single holes everywhere: they are not worth filling.
+    fill(&tape, &mut image, (0..pages).step_by(5));
+    assert!(fill(&tape, &mut image, 0..300) <= 12);
+    let (found, reads) = read(&tape);
+    assert!(found as u64 == pages && reads <= 30, "{reads}");
 }

@@ -90,7 +90,8 @@ impl Disk for Tape {
 }
 
 /// What a disk holds when the power is cut after `events`, and how many of them were acknowledged. With seed 0
-/// what was not flushed is lost, with 1 it is kept, else some of its sectors are.
+/// what was not flushed is lost, with 1 it is kept, else each sector of it is one or the other, or with odd seeds
+/// neither.
 pub fn after_cut(base: &[u8], events: &[Event], seed: u64) -> (Vec<u8>, usize) {
     let (mut durable, mut pending, mut acknowledged) = (base.to_vec(), Vec::new(), 0);
     let mut rng = Rng::new(seed);
@@ -103,13 +104,11 @@ pub fn after_cut(base: &[u8], events: &[Event], seed: u64) -> (Vec<u8>, usize) {
     }
     for (at, bytes) in pending {
         for (i, sector) in bytes.chunks(SECTOR as usize).enumerate() {
-            let kept = match seed {
-                0 => false,
-                1 => true,
-                _ => rng.below(2) == 0,
-            };
-            if kept {
-                put(&mut durable, at + i as u64 * SECTOR, sector);
+            let at = at + i as u64 * SECTOR;
+            match (seed, rng.below(2 + seed % 2)) {
+                (1, _) | (2.., 0) => put(&mut durable, at, sector),
+                (0, _) | (_, 1) => (),
+                _ => put(&mut durable, at, &sector.iter().map(|byte| byte ^ 0x55).collect::<Vec<_>>()),
             }
         }
     }
