@@ -50,6 +50,15 @@ impl Medium for Dax {
         Needs { flush: true, stores: false }
     }
 
+    fn write_back(&self) -> Option<&'static str> {
+        Some(match self.write_back {
+            Some(WriteBack::Keep) => "CLWB",
+            Some(WriteBack::Drop) => "CLFLUSHOPT",
+            Some(WriteBack::DropInOrder) => "CLFLUSH",
+            None => "none: the caches survive",
+        })
+    }
+
     fn flush(&self, map: &Mapping, off: u64, len: u64) {
         if let Some(how) = self.write_back {
             // Everything flushed has been stored before, so it is in bounds.

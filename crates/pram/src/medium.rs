@@ -57,6 +57,11 @@ pub trait Medium: Send + Sync {
     fn kind(&self) -> MediumKind;
     fn needs(&self) -> Needs;
 
+    /// How flushed lines become durable, for people to read; `None`: stores are durable at once.
+    fn write_back(&self) -> Option<&'static str> {
+        None
+    }
+
     /// Starts to make the cache lines of `len` bytes at `off` durable; done at the next fence.
     fn flush(&self, map: &Mapping, off: u64, len: u64);
 

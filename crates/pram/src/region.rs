@@ -397,6 +397,11 @@ impl Region {
 
     // Durability.
 
+    /// How flushed lines become durable, for people to read; `None`: stores are durable at once.
+    pub fn write_back(&self) -> Option<&'static str> {
+        self.medium.write_back()
+    }
+
     #[inline(always)]
     pub(crate) fn flush(&self, off: u64, len: u64) {
         if self.needs.flush {

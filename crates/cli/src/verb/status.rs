@@ -55,6 +55,7 @@ fn text(s: &Status) -> String {
         ("pool", s.pool.display().to_string()),
         ("uuid", s.uuid.clone()),
         ("medium", format!("{}, {}", s.medium, s.nvram.display())),
+        ("write-back", s.write_back.unwrap_or("not needed").into()),
         ("size", size::show(s.size)),
         ("used", format!("{} ({percent:.1} %), {} free", size::show(s.used), size::show(s.free))),
         ("inodes", s.inodes.to_string()),

@@ -65,7 +65,7 @@ const KILLED: i32 = 137;
 
 impl Lab {
     pub fn new() -> Self {
-        let dir = tempfile::Builder::new().prefix(PREFIX).tempdir_in(root()).expect("a temporary directory");
+        let dir = directory();
         let open = std::fs::Permissions::from_mode(0o755);
         std::fs::set_permissions(dir.path(), open.clone()).expect("chmod");
         let program = dir.path().join("conquest");
@@ -259,6 +259,11 @@ fn with_transport(options: &str) -> String {
     } else {
         words.join(",")
     }
+}
+
+/// A directory of a test's own.
+pub fn directory() -> tempfile::TempDir {
+    tempfile::Builder::new().prefix(PREFIX).tempdir_in(root()).expect("a temporary directory")
 }
 
 /// Where labs are: in RAM if there is enough.

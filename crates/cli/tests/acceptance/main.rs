@@ -8,6 +8,7 @@
 //! | [`bad_input`] | what is damaged, missing, foreign or full gets a clear error and loses nothing |
 //! | [`fuzz`] | flipped bytes anywhere: never a crash, a hang or a panic |
 //! | [`mounting`] | mount(8), fstab, remounting, options, images at unmount, users without privileges |
+//! | [`qemu`] | a whole machine with persistent memory, killed under load (`./test qemu`) |
 //! | [`two_mounts`] | several processes on one pool see the same files |
 //! | [`lab`] | a place to work in: directories, pools, mounts, and cleaning up |
 //! | [`tree`] | comparing and describing directory trees |
@@ -17,10 +18,13 @@
 //! The tests need root and /dev/fuse, run one after another, in a mount namespace of their own. One that
 //! cannot run on this machine is counted as ignored, with the reason. Arguments: parts of test names.
 //!
-//! Environment: `CONQUEST_SEED` (printed by each run), `CONQUEST_ROUNDS` (kill -9, default 20),
+//! Those that boot machines are part of a run only if they are named.
+//!
+//! Environment: `CONQUEST_SEED` (printed by each run), `CONQUEST_ROUNDS` (kill -9, default 20; cuts, 50),
 //! `CONQUEST_FLIPS` (flipped bytes, default 150), `CONQUEST_FSX_SEEDS`, `CONQUEST_FSX_OPS`,
 //! `CONQUEST_TOOLS` (where pjdfstest and fsx are, default target/tools/bin), `CONQUEST_TRANSPORT`
-//! (`uring` or `dev`, for all mounts), `CONQUEST_TEST_LIMIT` (seconds per test), `CONQUEST_TEST_DIR`.
+//! (`uring` or `dev`, for all mounts), `CONQUEST_TEST_LIMIT` (seconds per test), `CONQUEST_TEST_DIR`,
+//! `CONQUEST_QEMU` (set: run the tests that boot machines), `CONQUEST_GUEST` (the kernel that they boot).
 
 mod bad_input;
 mod fuzz;
@@ -28,6 +32,7 @@ mod kill9;
 mod lab;
 mod main_job;
 mod mounting;
+mod qemu;
 mod settings;
 mod suites;
 mod tree;
@@ -47,10 +52,14 @@ pub type Test = (&'static str, fn() -> Outcome);
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    if args.first().is_some_and(|a| a == kill9::WRITER) {
-        return kill9::write(&args[1..]);
+    if args.first().is_some_and(|a| a == kill9::record::WRITER) {
+        return kill9::record::write(&args[1..]);
+    }
+    if args.first().is_some_and(|a| a == qemu::GUEST) {
+        return qemu::guest_main(&args[1..]);
     }
     let filters: Vec<&String> = args.iter().filter(|a| !a.starts_with('-')).collect();
+    let machines = if filters.is_empty() { &[] } else { qemu::TESTS };
     let all = [
         bad_input::TESTS,
         fuzz::TESTS,
@@ -59,6 +68,7 @@ fn main() -> ExitCode {
         suites::TESTS,
         kill9::TESTS,
         main_job::TESTS,
+        machines,
     ];
     let chosen: Vec<Test> = all
         .iter()

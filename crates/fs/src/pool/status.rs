@@ -19,6 +19,8 @@ pub struct Status {
     pub uuid: String,
     pub medium: MediumKind,
     pub nvram: PathBuf,
+    /// How cache lines are written back to memory, where the medium needs it.
+    pub write_back: Option<&'static str>,
     /// Bytes of the region, and of its segments in use and free.
     pub size: u64,
     pub used: u64,
@@ -83,6 +85,7 @@ impl Pool {
             uuid: self.config.uuid.clone(),
             medium: self.config.medium,
             nvram: self.config.nvram_path(&self.dir),
+            write_back: self.fs.region().write_back(),
             size: geo.size,
             used,
             free: geo.segments * SEGMENT - used,

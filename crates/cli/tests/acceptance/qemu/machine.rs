@@ -1,0 +1,214 @@
+//! A machine that can be booted, listened to and killed: QEMU under software emulation, so that it runs
+//! wherever tests run.
+//!
+//! It boots Debian's cloud kernel (`CONQUEST_GUEST`, fetched by `./test qemu`) with a root of ours, persistent
+//! memory and disks that are files of this machine. What the guest has stored in its persistent memory, or
+//! written to a disk, stays when the process is killed. What it says with `@ ` in front is for the test; all
+//! that it says is shown if the test fails.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::mpsc::{channel, Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use super::initramfs;
+use crate::lab::{self, program, require};
+use crate::Skip;
+
+/// In front of what the guest tells the test.
+pub const MARK: &str = "@ ";
+
+/// Nothing in the guest is silent for so long, except by hanging.
+const PATIENCE: Duration = Duration::from_secs(120);
+const SHOWN: usize = 60;
+
+/// The parts of a machine, in a directory of their own.
+pub struct Parts {
+    dir: tempfile::TempDir,
+    kernel: PathBuf,
+    memory: Vec<Memory>,
+    disks: Vec<PathBuf>,
+    /// QEMU's `-cpu`.
+    pub processor: &'static str,
+    /// What the platform says it does with its caches in a power cut (QEMU's `nvdimm-persistence`).
+    pub persistence: &'static str,
+}
+
+/// An emulated NVDIMM.
+struct Memory {
+    file: PathBuf,
+    bytes: u64,
+}
+
+impl Parts {
+    /// A machine without memory of the persistent kind and without disks.
+    pub fn new() -> Result<Parts, Skip> {
+        ["qemu-system-x86_64", "setpriv"].into_iter().try_for_each(require)?;
+        initramfs::what_is_missing()?;
+        let (kernel, modules) = kernel()?;
+        let dir = lab::directory();
+        let parts =
+            Parts { dir, kernel, memory: Vec::new(), disks: Vec::new(), processor: "max", persistence: "mem-ctrl" };
+        initramfs::pack(&modules, Path::new(env!("CARGO_BIN_EXE_conquest")), &parts.initramfs());
+        Ok(parts)
+    }
+
+    fn initramfs(&self) -> PathBuf {
+        self.dir.path().join("initramfs")
+    }
+
+    /// Adds persistent memory; the guest's /dev/pmem0 and so on.
+    pub fn with_memory(mut self, mib: u64) -> Parts {
+        let bytes = mib << 20;
+        let file = self.dir.path().join(format!("memory{}", self.memory.len()));
+        make_file(&file, bytes);
+        self.memory.push(Memory { file, bytes });
+        self
+    }
+
+    /// Adds a disk with an ext4 file system; the guest's /dev/vda and so on.
+    pub fn with_disk(mut self, mib: u64) -> Parts {
+        let file = self.dir.path().join(format!("disk{}", self.disks.len()));
+        make_file(&file, mib << 20);
+        lab::ok(program("mkfs.ext4", &["-q", "-F"]).arg(&file));
+        self.disks.push(file);
+        self
+    }
+
+    /// Boots; the guest's part of the tests gets the words.
+    pub fn boot(&self, words: &[&str]) -> Machine {
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL", "qemu-system-x86_64"]);
+        command.args(["-accel", "tcg", "-cpu", self.processor, "-smp", "2"]);
+        command.args(["-machine", &format!("pc,nvdimm=on,nvdimm-persistence={}", self.persistence)]);
+        command.args(["-m", &format!("1G,slots={},maxmem=8G", self.memory.len().max(1))]);
+        command.args(["-nodefaults", "-display", "none", "-no-reboot", "-serial", "stdio"]);
+        command.arg("-kernel").arg(&self.kernel).arg("-initrd").arg(self.initramfs());
+        command.args(["-append", &format!("console=ttyS0 quiet panic=-1 -- {}", words.join(" "))]);
+        for (i, Memory { file, bytes }) in self.memory.iter().enumerate() {
+            let file = file.display();
+            let backend = format!("memory-backend-file,id=m{i},share=on,mem-path={file},size={bytes}");
+            command.args(["-object", &backend, "-device", &format!("nvdimm,id=n{i},memdev=m{i}")]);
+        }
+        for disk in &self.disks {
+            command.args(["-drive", &format!("file={},if=virtio,format=raw", disk.display())]);
+        }
+        Machine::start(command)
+    }
+}
+
+fn make_file(path: &Path, bytes: u64) {
+    File::create(path).and_then(|f| f.set_len(bytes)).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+}
+
+/// The guest's kernel and the directory of its modules.
+fn kernel() -> Result<(PathBuf, PathBuf), Skip> {
+    let default = || concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/tools/guest").into();
+    let dir = std::env::var_os("CONQUEST_GUEST").map_or_else(default, PathBuf::from);
+    let find = |dir: PathBuf, prefix: &str| {
+        let mut entries = std::fs::read_dir(dir).ok()?.filter_map(|e| Some(e.ok()?.path()));
+        entries.find(|p| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with(prefix)))
+    };
+    match (find(dir.join("boot"), "vmlinuz"), find(dir.join("lib/modules"), "")) {
+        (Some(kernel), Some(modules)) if modules.join("modules.dep").exists() => Ok((kernel, modules)),
+        _ => Err(Skip("needs a kernel for the guest; `./test qemu` fetches Debian's".into())),
+    }
+}
+
+/// A machine that runs. Dropping it kills it.
+pub struct Machine {
+    process: Child,
+    lines: Receiver<String>,
+    said: Vec<String>,
+}
+
+impl Machine {
+    fn start(mut command: Command) -> Machine {
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut process = command.spawn().expect("qemu");
+        let console = process.stdout.take().expect("a pipe");
+        Machine { process, lines: listen(console), said: Vec::new() }
+    }
+
+    /// Waits until the guest says `word`; returns what it says after it. Anything else that it tells the test
+    /// meanwhile, and its end, is a failure.
+    pub fn hear(&mut self, word: &str) -> String {
+        let until = Instant::now() + PATIENCE;
+        while let Some(line) = self.line(until) {
+            let Some(told) = line.strip_prefix(MARK) else { continue };
+            match told.strip_prefix(word) {
+                Some(rest) => return rest.trim().into(),
+                None => self.fail(&format!("the guest said `{told}` instead of `{word}`")),
+            }
+        }
+        self.fail(&format!("the guest did not say `{word}`"))
+    }
+
+    /// Waits until the guest has turned itself off, content.
+    pub fn end(mut self) {
+        if self.hear("ended") != "0" {
+            self.fail("the guest's part of the test failed");
+        }
+        let until = Instant::now() + PATIENCE;
+        while self.line(until).is_some() {}
+        lab::wait_until(PATIENCE, "the machine turns itself off", || self.process.try_wait().expect("wait").is_some());
+    }
+
+    /// As a power cut would, but for the processor's caches, which are this machine's. The guest must have had
+    /// nothing to tell.
+    pub fn kill(mut self) {
+        self.stop();
+        let until = Instant::now() + PATIENCE;
+        while let Some(line) = self.line(until) {
+            if let Some(told) = line.strip_prefix(MARK) {
+                self.fail(&format!("the guest said `{told}` before the cut"));
+            }
+        }
+    }
+
+    fn stop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+
+    fn line(&mut self, until: Instant) -> Option<String> {
+        let patience = until.saturating_duration_since(Instant::now());
+        match self.lines.recv_timeout(patience) {
+            Ok(line) => {
+                self.said.push(line.clone());
+                Some(line)
+            }
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => None,
+        }
+    }
+
+    fn fail(&mut self, what: &str) -> ! {
+        // It may be about to say why.
+        let until = Instant::now() + Duration::from_secs(5);
+        while self.line(until).is_some() {}
+        let last = &self.said[self.said.len().saturating_sub(SHOWN)..];
+        panic!("{what}; the last that it said:\n{}", last.join("\n"));
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// The lines of a console, as they come.
+fn listen(console: ChildStdout) -> Receiver<String> {
+    let (tell, lines) = channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(console).split(b'\n').map_while(Result::ok) {
+            let line = String::from_utf8_lossy(&line).trim_end().to_string();
+            if tell.send(line).is_err() {
+                break;
+            }
+        }
+    });
+    lines
+}

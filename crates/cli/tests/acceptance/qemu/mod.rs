@@ -1,0 +1,147 @@
+//! A whole machine with emulated persistent memory, killed under load. Off by default: `./test qemu`.
+//!
+//! | module | responsibility |
+//! | --- | --- |
+//! | this | what the machine is for, and the watching half of each test, here |
+//! | [`guest`] | the other half, in the machine |
+//! | [`machine`] | a machine that can be booted, listened to and killed |
+//! | [`initramfs`] | the root that it boots with |
+//!
+//! What a writer was told is counted on persistent memory of its own (/dev/pmem1 of the guest), which is a
+//! file of this machine: each count is there before the next operation begins. Killing QEMU keeps what the
+//! guest had only in its caches, so it cannot show that a line was not written back; the explorer of crash
+//! states (`sim`) does that.
+
+mod guest;
+mod initramfs;
+mod machine;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use rng::Rng;
+
+use crate::kill9::record::Sum;
+use crate::settings::{number, seed};
+use crate::{Outcome, Skip, Test};
+use machine::Parts;
+
+pub use guest::{main as guest_main, GUEST};
+
+pub const TESTS: &[Test] = &[
+    ("qemu::the_commands_work_on_a_file_with_dax", commands_on_file),
+    ("qemu::the_commands_work_on_a_dax_device", commands_on_device),
+    ("qemu::the_processor_and_the_platform_say_how_to_write_back", write_back),
+    ("qemu::nothing_acknowledged_is_lost_on_a_file_with_dax", cuts_on_file),
+    ("qemu::nothing_acknowledged_is_lost_on_a_dax_device", cuts_on_device),
+];
+
+/// Set where these tests are wanted.
+const WANTED: &str = "CONQUEST_QEMU";
+
+/// Where the region lies.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// A file on ext4, mounted with `-o dax`.
+    File,
+    /// `/dev/dax0.0`.
+    Device,
+}
+
+impl Place {
+    fn name(self) -> &'static str {
+        match self {
+            Place::File => "file",
+            Place::Device => "device",
+        }
+    }
+}
+
+/// The machine of these tests: persistent memory for a pool, another for counts, and a disk.
+fn parts() -> Result<Parts, Skip> {
+    if std::env::var_os(WANTED).is_none() {
+        return Err(Skip("takes minutes; `./test qemu` runs it".into()));
+    }
+    Ok(Parts::new()?.with_memory(512).with_memory(32).with_disk(64))
+}
+
+fn commands_on_file() -> Outcome {
+    commands(Place::File)
+}
+
+fn commands_on_device() -> Outcome {
+    commands(Place::Device)
+}
+
+/// Format, mount, status, fsck, save, restore, and what must be refused.
+fn commands(place: Place) -> Outcome {
+    parts()?.boot(&["commands", place.name()]).end();
+    Ok(())
+}
+
+fn write_back() -> Outcome {
+    let mut parts = parts()?;
+    for (processor, persistence, expected) in [
+        ("max", "mem-ctrl", "CLWB"),
+        ("max,-clwb", "mem-ctrl", "CLFLUSHOPT"),
+        ("qemu64", "mem-ctrl", "CLFLUSH"),
+        ("max", "cpu", "none: the caches survive"),
+    ] {
+        (parts.processor, parts.persistence) = (processor, persistence);
+        for place in [Place::File, Place::Device] {
+            let mut machine = parts.boot(&["write-back", place.name()]);
+            assert_eq!(machine.hear("write-back"), expected, "{processor}, {persistence}, {}", place.name());
+            machine.end();
+        }
+    }
+    Ok(())
+}
+
+fn cuts_on_file() -> Outcome {
+    cuts(Place::File)
+}
+
+fn cuts_on_device() -> Outcome {
+    cuts(Place::Device)
+}
+
+/// Cuts come within so many milliseconds of load.
+const LONGEST_LOAD: u64 = 1500;
+
+fn cuts(place: Place) -> Outcome {
+    let parts = parts()?;
+    let rounds = number("CONQUEST_ROUNDS", 50);
+    let mut rng = Rng::new(seed());
+    let mut sum = Sum::default();
+    let mut kept = BTreeMap::new();
+    let mut before = 0;
+    for round in 0..=rounds {
+        let seed = rng.next();
+        let last = if round == rounds { "end" } else { "load" };
+        let words = ["round", place.name(), &round.to_string(), last, &seed.to_string(), &before.to_string()];
+        let mut machine = parts.boot(&words);
+        if round > 0 {
+            sum.add(&machine.hear("verified").parse().expect("a sum"));
+        }
+        same_as_before(&machine.hear("kept"), &mut kept, round);
+        if round == rounds {
+            machine.end();
+            break;
+        }
+        machine.hear("at work");
+        std::thread::sleep(Duration::from_millis(rng.below(LONGEST_LOAD)));
+        machine.kill();
+        before = seed;
+    }
+    println!("{rounds} cuts on a {}: {sum:?}, nothing lost", place.name());
+    assert!(sum.acknowledged > sum.writers, "the writers did next to nothing: {sum:?}");
+    Ok(())
+}
+
+/// The directories of earlier rounds are what they were: `ROUND=DIGEST ...`.
+fn same_as_before(told: &str, kept: &mut BTreeMap<String, String>, round: u64) {
+    for (name, digest) in told.split_whitespace().filter_map(|word| word.split_once('=')) {
+        let before = kept.entry(name.into()).or_insert_with(|| digest.into());
+        assert_eq!(before, digest, "round {round} finds the directory of round {name} changed");
+    }
+}
