@@ -48,3 +48,4 @@ pub use attr::{Attr, Caller, Ino, Kind, SetAttr, SetTime, Time, ROOT};
 pub use error::{Error, Result};
 pub use node::{Atime, Fs, Policy};
 pub use pool::{FormatOptions, MediumKind, OpenOptions, Pool};
+pub use pram::copy::Ticket;

@@ -2,6 +2,7 @@
 //! replies. One such thread also stays beside io_uring, for what the kernel never sends there.
 
 use std::io::{IoSlice, IoSliceMut};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -9,6 +10,7 @@ use zerocopy::IntoBytes;
 
 use crate::abi::{InHeader, Opcode, OutHeader};
 use crate::init;
+use crate::promises::Promises;
 use crate::request::{Answer, Request};
 use crate::server::Server;
 use crate::sys::Device;
@@ -21,16 +23,16 @@ const ARGS_MAX: usize = 128;
 pub const PAUSE: Duration = Duration::from_millis(2);
 
 /// Serves the few messages that io_uring does not carry.
-pub fn serve_beside(device: &Device, server: &Server) {
-    serve_paced(device, server, PAUSE)
+pub fn serve_beside(device: &Arc<Device>, server: &Server, promises: &Promises) {
+    serve_paced(device, server, promises, PAUSE)
 }
 
 /// Serves requests until the connection ends.
-pub fn serve(device: &Device, server: &Server) {
-    serve_paced(device, server, Duration::ZERO)
+pub fn serve(device: &Arc<Device>, server: &Server, promises: &Promises) {
+    serve_paced(device, server, promises, Duration::ZERO)
 }
 
-fn serve_paced(device: &Device, server: &Server, pause: Duration) {
+fn serve_paced(device: &Arc<Device>, server: &Server, promises: &Promises, pause: Duration) {
     let mut reader = Reader { head: InHeader::default(), body: vec![0; init::buffer_len()] };
     loop {
         let len = match reader.read(device) {
@@ -40,7 +42,7 @@ fn serve_paced(device: &Device, server: &Server, pause: Duration) {
             Err(Errno::NODEV | Errno::NOTCONN | Errno::CONNABORTED) => return,
             Err(e) => return tracing::error!("reading /dev/fuse: {e}"),
         };
-        reader.serve(device, server, len);
+        reader.serve(device, server, promises, len);
         if !pause.is_zero() {
             std::thread::sleep(pause);
         }
@@ -60,14 +62,23 @@ impl Reader {
         len.checked_sub(std::mem::size_of::<InHeader>()).ok_or(Errno::INVAL)
     }
 
-    fn serve(&mut self, device: &Device, server: &Server, len: usize) {
+    fn serve(&mut self, device: &Arc<Device>, server: &Server, promises: &Promises, len: usize) {
         let size = Opcode::from_code(self.head.opcode).map_or(0, Opcode::args_size).min(len);
         let mut args = [0; ARGS_MAX];
         args[..size].copy_from_slice(&self.body[..size]);
         let (args, data) = (&args[..size], &mut self.body[size..]);
         let mut req = Request { head: self.head, args, data, len: len - size };
-        if let Some(answer) = server.handle(&mut req) {
-            reply(device, self.head.unique, answer, &self.body[size..]);
+        let unique = self.head.unique;
+        match server.serve(&mut req) {
+            None => {}
+            Some((answer, None)) => reply(device, unique, answer, &self.body[size..]),
+            Some((answer, Some(ticket))) => {
+                let (device, data) = (device.clone(), answer.map(|len| self.body[size..size + len].to_vec()));
+                promises.add(ticket, move |kept| match kept.and(data) {
+                    Ok(data) => reply(&device, unique, Ok(data.len()), &data),
+                    Err(e) => reply(&device, unique, Err(e), &[]),
+                });
+            }
         }
     }
 }

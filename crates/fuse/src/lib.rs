@@ -11,6 +11,7 @@
 //! | `uring` | transport: FUSE over io_uring, one queue and pinned thread per CPU |
 //! | `dev` | transport: /dev/fuse; with io_uring it still carries FORGET and the like |
 //! | `server` | opcode → operation, and the answers that save messages |
+//! | `promises` | replies that wait until what they acknowledge is durable |
 //! | `names` `attrs` `data` `dirs` | the operations, by subject |
 //! | `request` | one request: header, argument, payload, reply in place |
 //! | `notify` | what other processes changed, told to the kernel's caches |
@@ -40,6 +41,7 @@ mod mounts;
 mod names;
 mod notify;
 pub mod options;
+mod promises;
 mod request;
 mod server;
 mod session;

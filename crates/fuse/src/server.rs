@@ -3,7 +3,7 @@
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::Arc;
 
-use fs::{Caller, Fs, Pool};
+use fs::{Caller, Fs, Pool, Ticket};
 use rustix::io::Errno;
 
 use crate::abi::Opcode;
@@ -34,8 +34,16 @@ impl Server {
         self.durable
     }
 
-    /// Serves one request. `None`: it wants no reply.
-    pub fn handle(&self, req: &mut Request) -> Option<Answer> {
+    /// Serves one request. `None`: it wants no reply. With a ticket the reply must wait until that is durable.
+    pub fn serve(&self, req: &mut Request) -> Option<(Answer, Option<Ticket>)> {
+        if self.durable {
+            return self.handle(req).map(|answer| (answer, None));
+        }
+        let (answer, ticket) = self.fs().deferring(|| self.handle(req));
+        answer.map(|answer| (answer, ticket))
+    }
+
+    pub(crate) fn handle(&self, req: &mut Request) -> Option<Answer> {
         let Some(opcode) = Opcode::from_code(req.head.opcode) else { return Some(Err(Errno::NOSYS)) };
         tracing::trace!(?opcode, node = req.head.nodeid, len = req.len, "request");
         match self.guarded(opcode, req) {

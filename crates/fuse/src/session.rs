@@ -13,6 +13,7 @@ use rustix::io::Errno;
 use crate::error::{Context, Error, Result};
 use crate::notify::Notifier;
 use crate::options::Transport;
+use crate::promises::Promises;
 use crate::server::Server;
 use crate::sys::{Device, Signals};
 use crate::{dev, init, mount, uring};
@@ -32,6 +33,8 @@ pub struct Mount {
     ended: Arc<OwnedFd>,
     threads: Vec<JoinHandle<()>>,
     watcher: Option<JoinHandle<()>>,
+    promises: Arc<Promises>,
+    keeper_of_promises: Option<JoinHandle<()>>,
 }
 
 impl Mount {
@@ -43,7 +46,18 @@ impl Mount {
         let device = Arc::new(device);
         let notifier = Notifier::new(device.clone(), minor);
         let server = Arc::new(Server::new(pool.clone(), notifier.clone()));
-        let mut mount = Mount { dir: dir.into(), transport, pool, signals, ended, threads: Vec::new(), watcher: None };
+        let mut mount = Mount {
+            dir: dir.into(),
+            transport,
+            pool,
+            signals,
+            ended,
+            threads: Vec::new(),
+            watcher: None,
+            promises: Arc::default(),
+            keeper_of_promises: None,
+        };
+        mount.start_promises()?;
         match transport {
             Transport::Uring => mount.start_queues(&device, &server)?,
             Transport::Dev => mount.start_readers(&device, &server)?,
@@ -65,7 +79,8 @@ impl Mount {
         let queues = uring::queues().context("count the CPUs")?;
         for queue in 0..queues {
             let (device, server, ready) = (device.clone(), server.clone(), ready.clone());
-            self.spawn(format!("fuse-uring-{queue}"), move || uring::serve(&device, queue, &server, ready))?;
+            let promises = self.promises.clone();
+            self.spawn(format!("fuse-uring-{queue}"), move || uring::serve(&device, queue, &server, &promises, ready))?;
         }
         drop(ready);
         for _ in 0..queues {
@@ -75,8 +90,8 @@ impl Mount {
                 .unwrap_or_else(lost)
                 .map_err(|e| Error::Unavailable(format!("the kernel refused a queue of FUSE over io_uring: {e}")))?;
         }
-        let (device, server) = (device.clone(), server.clone());
-        self.spawn("fuse-dev".into(), move || dev::serve_beside(&device, &server))
+        let (device, server, promises) = (device.clone(), server.clone(), self.promises.clone());
+        self.spawn("fuse-dev".into(), move || dev::serve_beside(&device, &server, &promises))
     }
 
     fn start_readers(&mut self, device: &Arc<Device>, server: &Arc<Server>) -> Result<()> {
@@ -86,9 +101,19 @@ impl Mount {
                 0 => device.clone(),
                 _ => Arc::new(device.clone_queue().context("clone /dev/fuse")?),
             };
-            let server = server.clone();
-            self.spawn(format!("fuse-dev-{reader}"), move || dev::serve(&device, &server))?;
+            let (server, promises) = (server.clone(), self.promises.clone());
+            self.spawn(format!("fuse-dev-{reader}"), move || dev::serve(&device, &server, &promises))?;
         }
+        Ok(())
+    }
+
+    fn start_promises(&mut self) -> Result<()> {
+        if self.pool.durable_at_return() {
+            return Ok(());
+        }
+        let (pool, promises) = (self.pool.clone(), self.promises.clone());
+        let builder = std::thread::Builder::new().name("fuse-promises".into());
+        self.keeper_of_promises = Some(builder.spawn(move || promises.keep(&pool)).context("start a thread")?);
         Ok(())
     }
 
@@ -151,7 +176,9 @@ impl Mount {
     /// Lets the threads end, so that the pool is closed in order.
     fn finish(mut self) {
         self.pool.stop_watching();
+        self.promises.stop();
         self.threads.extend(self.watcher.take());
+        self.threads.extend(self.keeper_of_promises.take());
         let until = Instant::now() + PATIENCE;
         while !self.threads.iter().all(JoinHandle::is_finished) && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(1));

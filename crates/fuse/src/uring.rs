@@ -4,19 +4,25 @@
 //! one system call. The kernel uses the queues once every one of them has registered.
 
 use std::io;
-use std::sync::mpsc;
+use std::sync::{mpsc, Arc, Mutex};
 
+use fs::Ticket;
+use rustix::event::{eventfd, EventfdFlags};
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
 use rustix::thread::{sched_setaffinity, CpuSet};
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::abi::{InHeader, OutHeader};
+use crate::abi::{InHeader, OutHeader, UringHeader};
 use crate::init;
-use crate::request::Request;
+use crate::promises::Promises;
+use crate::request::{Answer, Request};
 use crate::server::Server;
 use crate::sys::{Device, Event, Queue};
 
-/// Requests a queue can hold at once. One is in service; the others save the kernel a wait.
-const ENTRIES: usize = 4;
+/// Requests a queue can hold at once. One is in service, the others save the kernel a wait; and replies that wait
+/// until something is durable keep theirs.
+const ENTRIES: usize = 32;
 
 const POSSIBLE: &str = "/sys/devices/system/cpu/possible";
 
@@ -29,7 +35,7 @@ pub fn queues() -> io::Result<u16> {
 }
 
 /// Serves one queue until the connection ends. Whether it could be registered is told to `ready`.
-pub fn serve(device: &Device, number: u16, server: &Server, ready: mpsc::Sender<io::Result<()>>) {
+pub fn serve(device: &Device, number: u16, server: &Server, promises: &Promises, ready: mpsc::Sender<io::Result<()>>) {
     pin(number);
     let opened = Queue::new(std::os::fd::AsFd::as_fd(device), number, ENTRIES, init::MAX_PAYLOAD);
     let registered = opened.and_then(|mut queue| {
@@ -43,7 +49,7 @@ pub fn serve(device: &Device, number: u16, server: &Server, ready: mpsc::Sender<
     };
     let _ = ready.send(Ok(()));
     drop(ready);
-    if let Err(e) = run(queue, server) {
+    if let Err(e) = run(queue, server, promises) {
         tracing::error!(queue = number, "the queue has stopped: {e}");
     }
 }
@@ -59,14 +65,28 @@ fn pin(cpu: u16) {
     }
 }
 
-fn run(mut queue: Queue, server: &Server) -> io::Result<()> {
+fn run(mut queue: Queue, server: &Server, promises: &Promises) -> io::Result<()> {
+    let kept = Arc::new(Kept::new()?);
     while queue.is_live() {
         queue.wait()?;
         while let Some(event) = queue.next() {
             match event {
-                Event::Request(entry) => {
-                    serve_entry(&mut queue, entry, server);
-                    queue.commit(entry)?;
+                Event::Request(entry) => match serve_entry(&mut queue, entry, server) {
+                    None => queue.commit(entry)?,
+                    Some(ticket) => {
+                        let desk = kept.clone();
+                        promises.add(ticket, move |outcome| desk.push(entry, outcome));
+                        queue.watch(&kept.bell)?;
+                    }
+                },
+                Event::Woken => {
+                    for (entry, outcome) in kept.take() {
+                        if let Err(e) = outcome {
+                            fail(&mut queue, entry, e);
+                        }
+                        queue.commit(entry)?;
+                    }
+                    queue.watch(&kept.bell)?;
                 }
                 Event::Ended(e) => tracing::debug!("an entry has ended: {e}"),
             }
@@ -75,20 +95,57 @@ fn run(mut queue: Queue, server: &Server) -> io::Result<()> {
     Ok(())
 }
 
-/// Serves the request in an entry and leaves the reply in its place.
-fn serve_entry(queue: &mut Queue, entry: usize, server: &Server) {
+/// Entries of a queue whose replies need wait no longer.
+struct Kept {
+    entries: Mutex<Vec<(usize, Result<(), Errno>)>>,
+    bell: OwnedFd,
+}
+
+impl Kept {
+    fn new() -> io::Result<Kept> {
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Kept { entries: Mutex::default(), bell })
+    }
+
+    fn push(&self, entry: usize, outcome: Result<(), Errno>) {
+        self.entries.lock().unwrap_or_else(|e| e.into_inner()).push((entry, outcome));
+        // Fails only if the counter is full: then it is readable anyhow.
+        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+    }
+
+    fn take(&self) -> Vec<(usize, Result<(), Errno>)> {
+        // The bell first: an entry pushed after it was silenced rings it again.
+        let _ = rustix::io::read(&self.bell, &mut [0; 8]);
+        std::mem::take(&mut *self.entries.lock().unwrap_or_else(|e| e.into_inner()))
+    }
+}
+
+/// Serves the request in an entry and leaves the reply in its place; with a ticket, it must wait for that.
+fn serve_entry(queue: &mut Queue, entry: usize, server: &Server) -> Option<Ticket> {
     let (header, data) = queue.entry(entry);
     let (head, _) = InHeader::read_from_prefix(&header.in_out).unwrap_or_default();
     let len = header.entry.payload_size as usize;
     let mut req = Request { head, args: &header.op_in, data, len };
     // What wants no reply never comes this way.
-    let answer = server.handle(&mut req).unwrap_or(Ok(0));
+    let (answer, ticket) = server.serve(&mut req).unwrap_or((Ok(0), None));
+    answer_with(header, head.unique, answer);
+    queue.note_caller(head.pid);
+    ticket
+}
+
+/// The reply in an entry is to be an error after all.
+fn fail(queue: &mut Queue, entry: usize, e: Errno) {
+    let (header, _) = queue.entry(entry);
+    let (out, _) = OutHeader::read_from_prefix(&header.in_out).unwrap_or_default();
+    answer_with(header, out.unique, Err(e));
+}
+
+fn answer_with(header: &mut UringHeader, unique: u64, answer: Answer) {
     let (error, size) = match answer {
         Ok(size) => (0, size),
         Err(e) => (-e.raw_os_error(), 0),
     };
-    let out = OutHeader { len: size as u32, error, unique: head.unique };
+    let out = OutHeader { len: size as u32, error, unique };
     header.in_out[..std::mem::size_of::<OutHeader>()].copy_from_slice(out.as_bytes());
     header.entry.payload_size = size as u32;
-    queue.note_caller(head.pid);
 }

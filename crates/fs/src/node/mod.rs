@@ -16,11 +16,13 @@
 //! | `content` | read, write, allocate, seek, copy |
 //! | `readdir` | reading directories |
 //! | `xattrs` | extended attributes and ACLs |
+//! | `durable` | what waits for a commit |
 //! | `watch` | telling processes that cache |
 
 mod attrs;
 mod content;
 mod create;
+mod durable;
 mod lookup;
 mod readdir;
 mod remove;
@@ -301,24 +303,6 @@ impl Fs {
             free_inodes: free / (crate::layout::INODE + 1),
             name_max: crate::attr::NAME_MAX as u32,
         }
-    }
-
-    /// Waits until everything that returned before is durable (at once on `battery`).
-    pub fn sync(&self) -> Result<()> {
-        match self.session.copy() {
-            Some(copy) if !self.durable_at_return() => Ok(copy.wait(&self.session)?),
-            _ => Ok(()),
-        }
-    }
-
-    /// Waits until `ino` is durable: on `logged` with everything else, since a commit is of an instant.
-    pub fn fsync(&self, _ino: Ino, _data_only: bool) -> Result<()> {
-        self.sync()
-    }
-
-    /// Is everything durable when the call that made it returns, so that `fsync` has nothing to wait for?
-    pub fn durable_at_return(&self) -> bool {
-        self.region().info.medium != pram::MediumKind::Logged
     }
 }
 

@@ -26,6 +26,8 @@ const HEADER_SPACE: usize = 4096;
 const SQE_LEN_OFFSET: usize = 24;
 /// The device, as the ring knows it.
 const DEVICE: types::Fixed = types::Fixed(0);
+/// The user data of what is watched; entries have small numbers.
+const WATCH: u64 = u64::MAX;
 
 const _: () = assert!(std::mem::size_of::<squeue::Entry128>() == 128);
 const _: () = assert!(std::mem::size_of::<UringHeader>() <= HEADER_SPACE);
@@ -34,6 +36,8 @@ const _: () = assert!(std::mem::size_of::<UringHeader>() <= HEADER_SPACE);
 pub enum Event {
     /// This entry holds a request, and is ours until it is committed.
     Request(usize),
+    /// What is [watched](Queue::watch) can be read.
+    Woken,
     /// An entry has ended, as a rule since the connection is closing.
     Ended(io::Error),
 }
@@ -46,6 +50,8 @@ pub struct Queue {
     stride: usize,
     ours: Vec<bool>,
     live: usize,
+    /// Something is watched.
+    watching: bool,
     /// Requests that came while the queue was being registered.
     early: Vec<usize>,
     /// The last caller, and how many requests in a row were its.
@@ -75,12 +81,24 @@ fn ring(entries: u32) -> io::Result<Ring> {
 
 impl Queue {
     pub fn new(device: BorrowedFd, queue: u16, entries: usize, payload: usize) -> io::Result<Queue> {
-        let ring = ring(entries as u32)?;
+        // One more than entries: for what is watched.
+        let ring = ring(entries as u32 + 1)?;
         ring.submitter().register_files(&[device.as_fd().as_raw_fd()])?;
         let stride = HEADER_SPACE + payload;
         let ours = vec![true; entries];
         let memory = map(entries * stride)?;
-        Ok(Queue { ring, queue, memory, stride, ours, live: 0, early: Vec::new(), caller: 0, in_a_row: 0 })
+        Ok(Queue {
+            ring,
+            queue,
+            memory,
+            stride,
+            ours,
+            live: 0,
+            watching: false,
+            early: Vec::new(),
+            caller: 0,
+            in_a_row: 0,
+        })
     }
 
     /// Hands all entries to the kernel. A refusal is told here.
@@ -102,6 +120,7 @@ impl Queue {
         while let Some(event) = self.completed() {
             match event {
                 Event::Request(entry) => self.early.push(entry),
+                Event::Woken => {}
                 Event::Ended(error) => return Err(error),
             }
         }
@@ -167,6 +186,10 @@ impl Queue {
 
     fn completed(&mut self) -> Option<Event> {
         let completion = self.ring.completion().next()?;
+        if completion.user_data() == WATCH {
+            self.watching = false;
+            return Some(Event::Woken);
+        }
         let entry = completion.user_data() as usize;
         self.ours[entry] = true;
         self.live -= 1;
@@ -174,6 +197,17 @@ impl Queue {
             error if error < 0 => Event::Ended(io::Error::from_raw_os_error(-error)),
             _ => Event::Request(entry),
         })
+    }
+
+    /// Tells by [`Event::Woken`], once, when `what` can be read. It must stay open as long as the queue.
+    pub fn watch(&mut self, what: &impl AsFd) -> io::Result<()> {
+        if std::mem::replace(&mut self.watching, true) {
+            return Ok(());
+        }
+        let poll = opcode::PollAdd::new(types::Fd(what.as_fd().as_raw_fd()), libc::POLLIN as u32);
+        // SAFETY: names no memory; a descriptor that is closed would end the wait with an error, no more.
+        unsafe { self.ring.submission().push(&poll.build().user_data(WATCH).into()) }
+            .map_err(|_| io::Error::other("the ring is full"))
     }
 
     /// Notes whose request is being served (a thread's number).

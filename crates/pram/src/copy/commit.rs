@@ -40,6 +40,10 @@ const PIECE: u64 = 64 << 10;
 /// How long a waiter sleeps before it looks whether the leader is alive.
 const PATIENCE: i64 = 10_000_000;
 
+/// A commit that somebody needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ticket(u64);
+
 /// A process's hold on the copy of its region.
 pub struct Copy {
     disks: Disks,
@@ -84,10 +88,19 @@ impl Copy {
         words.time.store(last.time as u64, Ordering::SeqCst);
     }
 
+    /// The commit that will hold everything that was done before.
+    pub fn ticket(&self, session: &Session) -> Ticket {
+        Ticket(session.runtime().copy().begun.load(Ordering::SeqCst) + 1)
+    }
+
     /// Waits until everything that was done before is durable.
     pub fn wait(&self, session: &Session) -> Result<()> {
+        self.wait_for(session, self.ticket(session))
+    }
+
+    /// Waits until a commit is done; leads it if nobody else does.
+    pub fn wait_for(&self, session: &Session, Ticket(need): Ticket) -> Result<()> {
         let words = session.runtime().copy();
-        let need = words.begun.load(Ordering::SeqCst) + 1;
         loop {
             let (seen, done) = (words.bell.load(Ordering::SeqCst), words.done.load(Ordering::SeqCst));
             if done >= need {
@@ -95,11 +108,7 @@ impl Copy {
             }
             refuse_failed(&words)?;
             match self.lead(session)? {
-                Some(mut logs) => {
-                    let done = self.commit(session, &mut logs);
-                    resign(&words.committer);
-                    done?;
-                }
+                Some(mut lead) => self.commit(session, &mut lead)?,
                 None => runtime::wait(words.bell, seen, PATIENCE),
             }
         }
@@ -112,10 +121,10 @@ impl Copy {
         if !due() || refuse_failed(&words).is_err() {
             return Ok(false);
         }
-        let Some(mut logs) = self.lead(session)? else { return Ok(false) };
-        let done = if due() { self.commit(session, &mut logs) } else { Ok(()) };
-        resign(&words.committer);
-        done.map(|()| true)
+        match self.lead(session)? {
+            Some(mut lead) if due() => self.commit(session, &mut lead).map(|()| true),
+            _ => Ok(false),
+        }
     }
 
     /// Bytes that a commit now would hold.
@@ -125,31 +134,24 @@ impl Copy {
     }
 
     /// The right to commit, unless somebody else has it.
-    fn lead(&self, session: &Session) -> Result<Option<MutexGuard<'_, [Log<SharedDisk>; 2]>>> {
+    fn lead<'a>(&'a self, session: &'a Session) -> Result<Option<Lead<'a>>> {
         let logs = match self.logs.try_lock() {
             Ok(logs) => logs,
             Err(TryLockError::Poisoned(e)) => e.into_inner(),
             Err(TryLockError::WouldBlock) => return Ok(None),
         };
         let words = session.runtime().copy();
-        Ok(session.take_role(words.committer)?.then_some(logs))
+        Ok(session.take_role(words.committer)?.then_some(Lead { logs: Some(logs), words }))
     }
 
     /// Steps 1 to 6.
-    fn commit(&self, session: &Session, logs: &mut [Log<SharedDisk>; 2]) -> Result<()> {
-        let words = session.runtime().copy();
+    fn commit(&self, session: &Session, lead: &mut Lead) -> Result<()> {
+        let (words, Some(logs)) = (lead.words, &mut lead.logs) else { return Ok(()) };
         refuse_failed(&words)?;
         let number = words.begun.fetch_add(1, Ordering::SeqCst) + 1;
-        match self.write(session, logs) {
-            Ok(time) => words.time.store(time as u64, Ordering::SeqCst),
-            Err(e) => {
-                session.runtime().fail_copy(&e.to_string());
-                ring(&words);
-                return Err(e);
-            }
-        }
+        let time = self.write(session, logs).inspect_err(|e| session.runtime().fail_copy(&e.to_string()))?;
+        words.time.store(time as u64, Ordering::SeqCst);
         words.done.store(number, Ordering::SeqCst);
-        ring(&words);
         Ok(())
     }
 
@@ -297,9 +299,19 @@ fn marks_of(region: &Region) -> Result<&Dirty> {
     region.marks().ok_or_else(|| Error::Unusable("the region has no marks".into()))
 }
 
-fn ring(words: &CopyWords) {
-    words.bell.fetch_add(1, Ordering::SeqCst);
-    runtime::wake(words.bell);
+/// The right to commit. Given up before the waiters are woken: one of them takes it next.
+struct Lead<'a> {
+    logs: Option<MutexGuard<'a, [Log<SharedDisk>; 2]>>,
+    words: CopyWords<'a>,
+}
+
+impl Drop for Lead<'_> {
+    fn drop(&mut self) {
+        resign(self.words.committer);
+        self.logs = None;
+        self.words.bell.fetch_add(1, Ordering::SeqCst);
+        runtime::wake(self.words.bell);
+    }
 }
 
 fn resign(role: &std::sync::atomic::AtomicU64) {

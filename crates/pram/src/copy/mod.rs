@@ -29,7 +29,7 @@ use crate::pages::{Pages, PAGE};
 use crate::region::Region;
 use state::State;
 
-pub use commit::Copy;
+pub use commit::{Copy, Ticket};
 
 /// A disk that several parts of a process write to.
 pub type SharedDisk = Arc<dyn Disk>;

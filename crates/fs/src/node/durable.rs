@@ -1,0 +1,55 @@
+//! When what an operation did is durable: at its return, or after a commit that somebody waits for.
+//!
+//! A front end that must not block defers: what would wait inside [`Fs::deferring`] hands out a ticket instead.
+
+use std::cell::Cell;
+
+use pram::copy::Ticket;
+
+use super::Fs;
+use crate::attr::Ino;
+use crate::error::Result;
+
+thread_local! {
+    /// Inside `deferring`: the last ticket handed out.
+    static DEFERRED: Cell<Option<Option<Ticket>>> = const { Cell::new(None) };
+}
+
+impl Fs {
+    /// Is everything durable when the call that made it returns, so that `fsync` has nothing to wait for?
+    pub fn durable_at_return(&self) -> bool {
+        self.region().info.medium != pram::MediumKind::Logged
+    }
+
+    /// Waits until everything that returned before is durable (at once on `battery` and `dax`).
+    pub fn sync(&self) -> Result<()> {
+        let Some(copy) = self.session().copy().filter(|_| !self.durable_at_return()) else { return Ok(()) };
+        let ticket = copy.ticket(self.session());
+        if DEFERRED.get().is_some() {
+            DEFERRED.set(Some(Some(ticket)));
+            return Ok(());
+        }
+        self.wait_for(ticket)
+    }
+
+    /// Waits until `ino` is durable: on `logged` with everything else, since a commit is of an instant.
+    pub fn fsync(&self, _ino: Ino, _data_only: bool) -> Result<()> {
+        self.sync()
+    }
+
+    /// Calls `f`, in which nothing waits until it is durable; what it did is after [`wait_for`](Self::wait_for) the
+    /// ticket, if there is one.
+    pub fn deferring<R>(&self, f: impl FnOnce() -> R) -> (R, Option<Ticket>) {
+        let before = DEFERRED.replace(Some(None));
+        let result = f();
+        (result, DEFERRED.replace(before).flatten())
+    }
+
+    /// Waits until what a ticket stands for is durable.
+    pub fn wait_for(&self, ticket: Ticket) -> Result<()> {
+        match self.session().copy() {
+            Some(copy) => Ok(copy.wait_for(self.session(), ticket)?),
+            None => Ok(()),
+        }
+    }
+}
