@@ -45,6 +45,9 @@ const H_BELL: u64 = 224;
 const H_FAILED: u64 = 232;
 const H_FOLDED: u64 = 240;
 const H_COPY_TIME: u64 = 248;
+const H_WANTED: u64 = 256;
+const H_CROWD: u64 = 264;
+const H_FLUSH: u64 = 272;
 /// Why it failed: text, padded with zeros.
 const H_WHY: u64 = 1024;
 const WHY: usize = 512;
@@ -239,6 +242,11 @@ pub(crate) struct CopyWords<'a> {
     pub folded: &'a AtomicU64,
     /// The instant of the last commit, nanoseconds since the epoch.
     pub time: &'a AtomicU64,
+    /// Tickets since the last commit began; and how many were out when it was done, served ones included.
+    pub wanted: &'a AtomicU64,
+    pub crowd: &'a AtomicU64,
+    /// What a commit takes, nanoseconds, a moving average.
+    pub takes: &'a AtomicU64,
 }
 
 /// What the runtime knows of an attached process.
@@ -646,6 +654,9 @@ impl Runtime {
             failed: self.header(H_FAILED),
             folded: self.header(H_FOLDED),
             time: self.header(H_COPY_TIME),
+            wanted: self.header(H_WANTED),
+            crowd: self.header(H_CROWD),
+            takes: self.header(H_FLUSH),
         }
     }
 

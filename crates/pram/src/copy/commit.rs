@@ -17,7 +17,7 @@
 
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, TryLockError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::io::Errno;
 
@@ -25,7 +25,7 @@ use super::state::State;
 use super::{fold, Disks, Loaded, SharedDisk};
 use crate::dirty::{Dirty, Extent};
 use crate::error::{Error, Result};
-use crate::log::{Identity, Instant, Log, MIN_CAPACITY};
+use crate::log::{self, Identity, Log, MIN_CAPACITY};
 use crate::pages::Pages;
 use crate::region::Region;
 use crate::runtime::{self, CopyWords, Runtime};
@@ -37,6 +37,8 @@ const STILL: u64 = 256 << 10;
 const ROUNDS: u32 = 8;
 /// Bytes read at a time from a region that is at work.
 const PIECE: u64 = 64 << 10;
+/// How often whoever gathers looks who has come.
+const GLANCE: Duration = Duration::from_micros(20);
 /// How long a waiter sleeps before it looks whether the leader is alive.
 const PATIENCE: i64 = 10_000_000;
 
@@ -52,7 +54,7 @@ pub struct Copy {
     /// The image as this process last left it.
     pages: Mutex<Option<Pages<SharedDisk>>>,
     /// What the image holds, as the first process found.
-    image: Instant,
+    image: log::Instant,
 }
 
 impl Copy {
@@ -74,7 +76,7 @@ impl Copy {
         Ok(Some(copy))
     }
 
-    fn over(disks: Disks, id: Identity, state: State, image: Instant) -> Copy {
+    fn over(disks: Disks, id: Identity, state: State, image: log::Instant) -> Copy {
         let log = |n: usize| Log::resume(disks.logs[n].clone(), id, state.logs[n]);
         Copy { logs: Mutex::new([log(0), log(1)]), pages: Mutex::new(None), disks, id, image }
     }
@@ -90,7 +92,10 @@ impl Copy {
 
     /// The commit that will hold everything that was done before.
     pub fn ticket(&self, session: &Session) -> Ticket {
-        Ticket(session.runtime().copy().begun.load(Ordering::SeqCst) + 1)
+        let words = session.runtime().copy();
+        let ticket = Ticket(words.begun.load(Ordering::SeqCst) + 1);
+        words.wanted.fetch_add(1, Ordering::SeqCst);
+        ticket
     }
 
     /// Waits until everything that was done before is durable.
@@ -108,7 +113,10 @@ impl Copy {
             }
             refuse_failed(&words)?;
             match self.lead(session)? {
-                Some(mut lead) => self.commit(session, &mut lead)?,
+                Some(mut lead) => {
+                    gather(&words);
+                    self.commit(session, &mut lead)?;
+                }
                 None => runtime::wait(words.bell, seen, PATIENCE),
             }
         }
@@ -130,7 +138,7 @@ impl Copy {
     /// Bytes that a commit now would hold.
     pub fn pending(&self, session: &Session) -> Result<u64> {
         let marks = marks_of(session.region())?;
-        Ok((marks.marked(0)? + marks.marked(1)?) * crate::log::LINE)
+        Ok((marks.marked(0)? + marks.marked(1)?) * log::LINE)
     }
 
     /// The right to commit, unless somebody else has it.
@@ -148,10 +156,14 @@ impl Copy {
     fn commit(&self, session: &Session, lead: &mut Lead) -> Result<()> {
         let (words, Some(logs)) = (lead.words, &mut lead.logs) else { return Ok(()) };
         refuse_failed(&words)?;
+        let (start, served) = (Instant::now(), words.wanted.swap(0, Ordering::SeqCst));
         let number = words.begun.fetch_add(1, Ordering::SeqCst) + 1;
         let time = self.write(session, logs).inspect_err(|e| session.runtime().fail_copy(&e.to_string()))?;
         words.time.store(time as u64, Ordering::SeqCst);
         words.done.store(number, Ordering::SeqCst);
+        words.crowd.store(served + words.wanted.load(Ordering::SeqCst), Ordering::Relaxed);
+        let (took, before) = (start.elapsed().as_nanos() as u64, words.takes.load(Ordering::Relaxed));
+        words.takes.store((before * 7 + took) / 8, Ordering::Relaxed);
         Ok(())
     }
 
@@ -169,7 +181,7 @@ impl Copy {
             let (generation, time) = match append(session, marks, &mut logs[state.active]) {
                 // More changed while it was written than there was room for.
                 Err(Error::RedoFull) => {
-                    room = room.max(MIN_CAPACITY / crate::log::LINE) * 2;
+                    room = room.max(MIN_CAPACITY / log::LINE) * 2;
                     continue;
                 }
                 done => done?,
@@ -216,7 +228,7 @@ impl Copy {
     }
 
     /// Brings the image to `last`, the end of `log`, which nobody writes to before that.
-    fn fold_to(&self, session: &Session, log: &SharedDisk, last: Instant) -> Result<()> {
+    fn fold_to(&self, session: &Session, log: &SharedDisk, last: log::Instant) -> Result<()> {
         let words = session.runtime().copy();
         while words.folded.load(Ordering::SeqCst) < last.commit {
             let mut pages = lock(&self.pages);
@@ -237,7 +249,7 @@ impl Copy {
         Ok(())
     }
 
-    fn fold_pages(&self, pages: &mut Option<Pages<SharedDisk>>, log: &SharedDisk, last: Instant) -> Result<()> {
+    fn fold_pages(&self, pages: &mut Option<Pages<SharedDisk>>, log: &SharedDisk, last: log::Instant) -> Result<()> {
         // Another process may have folded meanwhile.
         if pages.as_ref().map(Pages::instant) != Some(Pages::peek(&self.disks.image)?.1) {
             *pages = Some(Pages::open(self.disks.image.clone(), Some(self.id))?);
@@ -297,6 +309,16 @@ fn bytes_in(extents: &[Extent]) -> u64 {
 
 fn marks_of(region: &Region) -> Result<&Dirty> {
     region.marks().ok_or_else(|| Error::Unusable("the region has no marks".into()))
+}
+
+/// Waits, for a fraction of what a commit takes, until as many want one as did lately. Those whom the last commit
+/// served are on their way back, and without them two halves would take turns for ever, each waiting for two flushes.
+fn gather(words: &CopyWords) {
+    let (crowd, most) = (words.crowd.load(Ordering::Relaxed), words.takes.load(Ordering::Relaxed) / 4);
+    let start = Instant::now();
+    while words.wanted.load(Ordering::Relaxed) < crowd && start.elapsed() < Duration::from_nanos(most) {
+        std::thread::sleep(GLANCE);
+    }
 }
 
 /// The right to commit. Given up before the waiters are woken: one of them takes it next.
