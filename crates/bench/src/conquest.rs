@@ -15,6 +15,7 @@ pub fn format(dir: &Path, bytes: u64) -> Result<(), Error> {
         size: bytes,
         nvram: None,
         medium: MediumKind::Battery,
+        copy: None,
         force: true,
         root_mode: 0o755,
         root_owner: (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw()),

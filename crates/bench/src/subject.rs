@@ -17,7 +17,7 @@ pub struct Subject {
 
 pub enum AnyPlace {
     Mounted(Mounted),
-    InProcess(InProcess),
+    InProcess(Box<InProcess>),
 }
 
 /// What keeps the file system there.
@@ -49,7 +49,7 @@ impl Subject {
             Kind::Inproc => {
                 let pool = base.join("conquest.pool");
                 conquest::format(&pool, bytes)?;
-                (AnyPlace::InProcess(InProcess::open(&pool)?), Keeper::Nothing)
+                (AnyPlace::InProcess(Box::new(InProcess::open(&pool)?)), Keeper::Nothing)
             }
         };
         Ok(Subject { kind, place, _keeper: keeper })

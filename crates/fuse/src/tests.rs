@@ -28,6 +28,7 @@ impl Lab {
         let how = FormatOptions {
             size: 16 << 20,
             nvram: None,
+            copy: None,
             medium: MediumKind::Battery,
             force: false,
             root_mode: 0o755,

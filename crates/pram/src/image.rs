@@ -403,7 +403,7 @@ impl Reader {
 
 /// Gives what has been restored its medium, if it is a region of the size and name that the image's header says.
 fn adopt_region(map: &Mapping, reader: &Reader, medium: MediumKind) -> Result<()> {
-    let info = region::adopt(map, medium)?;
+    let (info, _) = region::adopt(map, medium)?;
     if (info.size, info.uuid) != (reader.info.size, reader.info.uuid) {
         return Err(reader.bad("its header and its content are of different regions"));
     }
@@ -417,16 +417,16 @@ fn host(path: &Path, what: &str, e: std::io::Error) -> Error {
 }
 
 /// A file that replaces `path` when it is complete.
-struct Target {
+pub(crate) struct Target {
     path: PathBuf,
     temporary: PathBuf,
-    file: File,
+    pub file: File,
     what: &'static str,
     done: bool,
 }
 
 impl Target {
-    fn begin(path: &Path, what: &'static str) -> Result<Target> {
+    pub fn begin(path: &Path, what: &'static str) -> Result<Target> {
         let name = path.file_name().ok_or_else(|| Error::Unusable(format!("{} names no file", path.display())))?;
         if path.is_dir() {
             return Err(Error::Unusable(format!("{} is a directory: name a file in it", path.display())));
@@ -458,7 +458,7 @@ impl Target {
     }
 
     /// 1. The content is durable before the name points to it. 2. The name. 3. The directory.
-    fn finish(mut self) -> Result<()> {
+    pub fn finish(mut self) -> Result<()> {
         self.file.sync_all().map_err(|e| self.failed(Fail::Io(e)))?;
         std::fs::rename(&self.temporary, &self.path).map_err(|e| self.failed(Fail::Io(e)))?;
         self.done = true;

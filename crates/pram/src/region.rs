@@ -475,15 +475,18 @@ fn examine(map: &Mapping, raw: &RawHeader) -> Result<(Geometry, Info)> {
     Ok((geo, Info { uuid, medium: medium_of(raw)?, created, app_version, size }))
 }
 
-/// Makes the closed region in `map` one for the medium `kind`: an image may come from another. Not flushed.
-pub(crate) fn adopt(map: &Mapping, kind: MediumKind) -> Result<Info> {
+/// Makes the closed region in `map` one for the medium `kind`: an image may come from another; was it? Not flushed.
+pub fn adopt(map: &Mapping, kind: MediumKind) -> Result<(Info, bool)> {
     let (mut raw, _) = find_header(map)?;
-    raw.medium = kind as u32;
-    raw.crc = header_crc(&raw);
-    for at in HEADER_AT {
-        map.write(at, raw.as_bytes())?;
+    let other = raw.medium != kind as u32;
+    if other {
+        raw.medium = kind as u32;
+        raw.crc = header_crc(&raw);
+        for at in HEADER_AT {
+            map.write(at, raw.as_bytes())?;
+        }
     }
-    Ok(examine(map, &raw)?.1)
+    Ok((examine(map, &raw)?.1, other))
 }
 
 fn header_crc(raw: &RawHeader) -> u32 {

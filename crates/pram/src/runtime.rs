@@ -668,7 +668,7 @@ impl Runtime {
         if self.header(H_FAILED).compare_exchange(0, 2, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
             self.map.write(H_WHY, &text).expect("in bounds");
             self.header(H_FAILED).store(1, Ordering::SeqCst);
-            tracing::error!("{why}; the pool is read-only from here on");
+            tracing::error!("{why}; nothing more goes to the copy on disk");
         }
     }
 

@@ -86,7 +86,7 @@ impl Run {
     fn on(&self, subject: &Subject) -> Result<[f64; 3], Error> {
         match &subject.place {
             AnyPlace::Mounted(place) => self.round(place),
-            AnyPlace::InProcess(place) => self.round(place),
+            AnyPlace::InProcess(place) => self.round(&**place),
         }
     }
 

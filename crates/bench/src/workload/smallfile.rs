@@ -34,7 +34,7 @@ pub fn run(context: &Context, args: &Smallfile) -> Result<Outcome, Error> {
             context.progress.say(format!("small files: round {}, {}", round + 1, subject.name()));
             let result = match &subject.place {
                 AnyPlace::Mounted(place) => plan.round(place),
-                AnyPlace::InProcess(place) => plan.round(place),
+                AnyPlace::InProcess(place) => plan.round(&**place),
             };
             match result {
                 Ok(figures) => figures.into_iter().for_each(|(m, figure)| section.add(subject.name(), m, figure)),

@@ -30,6 +30,10 @@ pub struct Args {
     /// What keeps the persistent RAM [default: logged; battery if --nvram names a file]
     #[arg(long, value_enum)]
     medium: Option<Medium>,
+    /// On battery and dax: the directory of the running copy, on a disk; `none` for no copy [default: the pool
+    /// directory]
+    #[arg(long, value_name = "DIR|none")]
+    copy: Option<PathBuf>,
     /// Destroy a pool that is there
     #[arg(long)]
     force: bool,
@@ -56,7 +60,15 @@ pub fn run(args: &Args) -> Result<()> {
         None if nvram.is_some() => MediumKind::Battery,
         None => MediumKind::Logged,
     };
-    make(&pool, nvram, bytes, medium, args.force)?;
+    let copy = match args.copy.as_deref() {
+        Some(_) if medium == MediumKind::Logged => {
+            return Err(Failure::new("--copy: on `logged` the copy is in the pool directory").with_status(2))
+        }
+        Some(none) if none == Path::new("none") => None,
+        Some(dir) => Some(locate::absolute(dir)?),
+        None => Some(PathBuf::from(".")),
+    };
+    make(&pool, FormatOptions { nvram, medium, copy, force: args.force, ..FormatOptions::sized(bytes) })?;
     let pool = pool.display();
     say(&format!("{pool} is ready. Mount it with `conquest mount {pool} DIR`."))?;
     match medium {
@@ -71,14 +83,12 @@ The medium is `battery`: it survives every process, but a power cut only where t
 Elsewhere save images: `conquest save`, or mount with `-o save=FILE`.";
 
 /// Makes a pool that belongs to the caller.
-pub fn make(pool: &Path, nvram: Option<PathBuf>, size: u64, medium: MediumKind, force: bool) -> Result<()> {
+pub fn make(pool: &Path, how: FormatOptions) -> Result<()> {
     if let Some(mounted) = mounts::conquest()?.into_iter().find(|m| m.source == pool) {
         let dir = mounted.dir.display();
         let pool = pool.display();
         return Err(Failure::new(format!("{pool} is mounted at {dir}; unmount it first with `conquest umount {dir}`")));
     }
-    let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-    let how = FormatOptions { size, nvram, medium, force, root_mode: 0o755, root_owner: owner };
     Pool::format(pool, &how).context(|| format!("cannot make a pool at {}", pool.display()))
 }
 

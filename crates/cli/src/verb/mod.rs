@@ -4,6 +4,7 @@ mod bench;
 mod completions;
 mod format;
 mod fsck;
+mod import;
 mod install;
 mod man;
 pub mod mount;
@@ -29,6 +30,7 @@ pub enum Verb {
     Fsck(fsck::Args),
     Save(save::Args),
     Restore(restore::Args),
+    Import(import::Args),
     Bench(bench::Args),
     Install(install::Args),
     Completions(completions::Args),
@@ -46,6 +48,7 @@ impl Verb {
             Verb::Status(args) => status::run(&args),
             Verb::Save(args) => save::run(&args),
             Verb::Restore(args) => restore::run(&args),
+            Verb::Import(args) => import::run(&args),
             Verb::Bench(args) => bench::run(args),
             Verb::Install(args) => install::run(&args),
             Verb::Completions(args) => completions::run(&args),

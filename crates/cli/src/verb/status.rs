@@ -78,7 +78,7 @@ fn text(s: &Status) -> String {
 
 fn of_copy(copy: &CopyStatus) -> String {
     match &copy.failure {
-        Some(why) => format!("FAILED, the pool is read-only: {why}"),
+        Some(why) => format!("FAILED: {why}"),
         None if copy.pending == 0 => "holds everything".into(),
         None => format!(
             "as of {:.1} s ago, {} have changed since; every {} s",

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use fs::{MediumKind, Pool};
+use fs::{FormatOptions, MediumKind, Pool};
 
 use crate::failure::{Context, Failure, Result};
 use crate::mounts::{self, Mounted};
@@ -59,7 +59,7 @@ fn find(pool: &Path, dir: Option<&Path>) -> Result<Option<Mounted>> {
 
 fn create(pool: &Path, size: Option<u64>) -> Result<()> {
     let bytes = size.map_or_else(|| size::default_for(pool), Ok)?;
-    format::make(pool, None, bytes, MediumKind::Logged, false)?;
+    format::make(pool, FormatOptions { medium: MediumKind::Logged, ..FormatOptions::sized(bytes) })?;
     say(&format!("made a pool of {} at {}", size::show(bytes), pool.display()))
 }
 

@@ -283,7 +283,8 @@ impl Fs {
 
     #[inline(always)]
     fn writable(&self) -> Result<()> {
-        if self.policy.get().read_only || self.session.runtime().copy_failed() {
+        // Where the copy is what counts, what cannot reach it must not be done.
+        if self.policy.get().read_only || (self.session.runtime().copy_failed() && !self.durable_at_return()) {
             return Err(rustix::io::Errno::ROFS.into());
         }
         Ok(())

@@ -16,6 +16,8 @@ pub const DEFAULT_NVRAM: &str = "nvram";
 pub const VERSION: u32 = 1;
 /// Seconds from commit to commit where nobody waits for one.
 const COMMIT_INTERVAL: f64 = 5.0;
+/// The same where the memory survives a power cut.
+const COPY_INTERVAL: f64 = 30.0;
 const MAX_INTERVAL: f64 = 86_400.0;
 
 /// The content of `pool.toml`.
@@ -31,6 +33,10 @@ pub struct Config {
     /// is shared memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nvram: Option<PathBuf>,
+    /// On `battery` and `dax`: the directory of the running copy, relative to the pool directory or absolute. None: no copy.
+    /// On `logged` the copy is in the pool directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copy: Option<PathBuf>,
     /// Seconds after which what has changed goes to the copy on disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit_interval: Option<f64>,
@@ -95,9 +101,18 @@ impl Config {
         }
     }
 
+    /// Where the copy on disk lies, if there is one.
+    pub fn copy_dir(&self, dir: &Path) -> Option<PathBuf> {
+        match self.medium {
+            MediumKind::Logged => Some(dir.into()),
+            _ => self.copy.as_ref().map(|copy| dir.join(copy)),
+        }
+    }
+
     /// How long a change may wait until it goes to the copy on disk.
     pub fn interval(&self) -> Duration {
-        let seconds = self.commit_interval.filter(|s| s.is_finite() && *s >= 0.0).unwrap_or(COMMIT_INTERVAL);
+        let usual = if self.medium == MediumKind::Logged { COMMIT_INTERVAL } else { COPY_INTERVAL };
+        let seconds = self.commit_interval.filter(|s| s.is_finite() && *s >= 0.0).unwrap_or(usual);
         Duration::from_secs_f64(seconds.min(MAX_INTERVAL))
     }
 
@@ -111,9 +126,16 @@ impl Config {
 
     /// Destroys what a pool on `logged` has on disk and in memory.
     pub fn remove_copy(&self, dir: &Path) {
-        if let (MediumKind::Logged, Ok(uuid)) = (self.medium, self.uuid_bytes()) {
-            super::logged::remove(dir, &uuid);
+        match (self.medium, self.uuid_bytes(), self.copy_dir(dir)) {
+            (MediumKind::Logged, Ok(uuid), _) => super::logged::remove(dir, &uuid),
+            (_, _, Some(copy)) => super::files::remove(&copy),
+            _ => {}
         }
+    }
+
+    /// Is it the region of this pool?
+    pub fn is_of(&self, region: &pram::Region) -> Result<bool> {
+        Ok(region.info.uuid == self.uuid_bytes()?)
     }
 
     pub fn uuid_bytes(&self) -> Result<[u8; 16]> {

@@ -6,9 +6,10 @@ use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use pram::copy::Copy;
+use pram::copy::{import, Copy, Disks};
 use pram::dax::{self, Dax};
 use pram::image::{ImageInfo, Progress};
+use pram::log::Identity;
 use pram::medium::{BATTERY, LOGGED};
 use pram::region::HEADERS;
 use pram::session::Exclusive;
@@ -196,6 +197,18 @@ pub fn restore_region(image: &Path, path: &Path, medium: MediumKind, progress: P
     Ok(pram::image::restore(image, path, medium.into(), progress)?)
 }
 
+/// Makes the region at `path` from a copy; the instant that it is of, nanoseconds since the epoch.
+pub fn import(disks: &Disks, id: Identity, path: &Path, medium: MediumKind, progress: Progress) -> Result<i64> {
+    if medium == MediumKind::Dax && path.exists() {
+        let file = fs::OpenOptions::new().read(true).write(true).open(path).map_err(|e| open_failed(path, &e))?;
+        if let Some(device) = device(&file, path, medium)? {
+            let map = map_file(&file, path, medium, device.size)?;
+            return Ok(import::device(disks, id, &map, &*medium_of(&file, path, medium)?, progress)?.time);
+        }
+    }
+    Ok(import::file(disks, id, path, medium.into(), progress)?.time)
+}
+
 fn mapping_failed(errno: Errno) -> Error {
     Error::Host { what: "mapping the region".into(), errno }
 }
@@ -221,7 +234,8 @@ pub struct Opened {
 pub fn open_region(path: &Path, dir: &Path, medium: MediumKind) -> Result<Opened> {
     let file = fs::OpenOptions::new().read(true).write(true).open(path).map_err(|e| match e.kind() {
         std::io::ErrorKind::NotFound => Error::Pool(format!(
-            "the pool's persistent RAM {} is missing; put it back, or make it from an image with `conquest restore {} FILE`",
+            "the pool's persistent RAM {} is missing; put it back, make it from the pool's copy on disk with \
+             `conquest import {1}`, or from an image with `conquest restore {1} FILE`",
             path.display(),
             dir.display()
         )),

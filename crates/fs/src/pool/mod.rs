@@ -6,6 +6,8 @@
 //! | [`config`] | `pool.toml` |
 //! | [`media`] | making and finding the region's file |
 //! | [`logged`] | the memory and copy of a pool on ordinary RAM |
+//! | [`running`] | the running copy of a pool on memory that survives a power cut |
+//! | [`files`] | the files of a copy, and those in shared memory |
 //! | [`copier`] | commits in time, and folding |
 //! | [`status`] | the facts that `conquest status` prints |
 //! | [`keeper`] | background work |
@@ -13,9 +15,11 @@
 
 pub mod config;
 mod copier;
+mod files;
 mod keeper;
 mod logged;
 mod media;
+mod running;
 mod status;
 mod ticker;
 
@@ -84,6 +88,8 @@ pub struct FormatOptions {
     /// The region's file or device; `None`: `nvram` in the pool directory.
     pub nvram: Option<PathBuf>,
     pub medium: MediumKind,
+    /// On `battery` and `dax`: the directory of a running copy, relative to the pool directory; `None`: no copy.
+    pub copy: Option<PathBuf>,
     /// Destroy a pool that is there.
     pub force: bool,
     /// Mode, owner and group of the root directory.
@@ -99,6 +105,7 @@ impl FormatOptions {
             size,
             nvram: None,
             medium: MediumKind::Battery,
+            copy: None,
             force: false,
             root_mode: 0o755,
             root_owner: owner,
@@ -148,6 +155,7 @@ impl Pool {
                 MediumKind::Logged => None,
                 _ => Some(how.nvram.clone().unwrap_or_else(|| config::DEFAULT_NVRAM.into())),
             },
+            copy: how.copy.clone().filter(|_| how.medium != MediumKind::Logged),
             commit_interval: None,
         };
         if let (MediumKind::Logged, Some(path)) = (how.medium, &how.nvram) {
@@ -202,10 +210,19 @@ impl Pool {
         let path = config.nvram_path(dir);
         let opened = match config.medium {
             MediumKind::Logged => logged::open(dir, config.uuid_bytes()?)?,
-            medium => media::open_region(&path, dir, medium)?,
+            medium => {
+                let mut opened = media::open_region(&path, dir, medium)?;
+                opened.copy = match config.copy_dir(dir) {
+                    Some(copy) if config.is_of(&opened.region)? => {
+                        Some(running::attach(&mut opened.region, &opened.exclusive, &copy)?)
+                    }
+                    _ => None,
+                };
+                opened
+            }
         };
         let region = &opened.region;
-        if region.info.uuid != config.uuid_bytes()? {
+        if !config.is_of(region)? {
             return Err(Error::Pool(format!(
                 "{} belongs to another pool than {} says; put the right region back, or restore one from an image",
                 path.display(),
@@ -252,29 +269,51 @@ impl Pool {
             Err(e) if !force => return Err(e),
             read => read.ok().flatten(),
         };
-        let path = match &old {
-            Some(c) => c.nvram_path(dir),
-            None => dir.join(config::DEFAULT_NVRAM),
+        let medium = old.as_ref().map_or(MediumKind::Logged, |c| c.medium);
+        let there = match &old {
+            Some(c) if medium == MediumKind::Logged => c.copy_dir(dir),
+            Some(c) => Some(c.nvram_path(dir)),
+            None => Some(dir.join(config::DEFAULT_NVRAM)),
         };
-        if path.exists() {
+        if let Some(path) = there.filter(|path| path.exists()) {
             if !force {
                 return Err(Error::Pool(format!(
                     "{} exists; overwrite it with `conquest restore --force`",
                     path.display()
                 )));
             }
-            media::refuse_in_use(&path)?;
+            old.as_ref().map_or(Ok(()), |c| c.refuse_in_use(dir))?;
         }
-        let medium = old.as_ref().map_or(MediumKind::Battery, |c| c.medium);
-        let info = media::restore_region(file, &path, medium, progress)?;
+        let info = match &old {
+            Some(c) if medium != MediumKind::Logged => {
+                media::restore_region(file, &c.nvram_path(dir), medium, progress)?
+            }
+            old => logged::restore(dir, old.as_ref().and_then(|c| c.uuid_bytes().ok()), file, progress)?,
+        };
         let config = Config {
             version: config::VERSION,
             uuid: config::uuid_text(&info.uuid),
             medium,
-            nvram: Some(old.and_then(|c| c.nvram).unwrap_or_else(|| config::DEFAULT_NVRAM.into())),
-            commit_interval: None,
+            nvram: old.as_ref().and_then(|c| c.nvram.clone()),
+            copy: old.as_ref().and_then(|c| c.copy.clone()),
+            commit_interval: old.as_ref().and_then(|c| c.commit_interval),
         };
         config.write(dir)
+    }
+
+    /// Makes the pool at `dir` from its copy alone: after the loss of its persistent RAM, or where the files of the
+    /// copy and `pool.toml` were brought from another machine. A region that is there is only replaced with `force`.
+    /// Returns the instant that the pool is as of, nanoseconds since the epoch.
+    pub fn import(dir: &Path, force: bool, progress: &mut dyn FnMut(u64, u64)) -> Result<i64> {
+        let config = Config::load(dir)?;
+        config.refuse_in_use(dir)?;
+        if !force && config.nvram_path(dir).exists() {
+            return Err(Error::Pool(format!(
+                "the pool's persistent RAM {} is there, and newer than its copy; to lose it use `conquest import --force`",
+                config.nvram_path(dir).display()
+            )));
+        }
+        running::import(dir, &config, progress)
     }
 }
 

@@ -40,6 +40,8 @@ pub struct Status {
 /// How the copy on disk stands.
 #[derive(Clone, Debug, Serialize)]
 pub struct CopyStatus {
+    /// Where it lies.
+    pub dir: PathBuf,
     /// The instant that it is of, seconds since the epoch; and how long ago that was.
     pub as_of: f64,
     pub age: f64,
@@ -47,7 +49,7 @@ pub struct CopyStatus {
     pub pending: u64,
     /// Seconds from commit to commit where nobody waits for one.
     pub interval: f64,
-    /// Why nothing more can be made durable; the pool is read-only then.
+    /// Why nothing more goes to it; on `logged` the pool is read-only then.
     pub failure: Option<String>,
 }
 
@@ -103,6 +105,7 @@ impl Pool {
         let Some(copy) = session.copy() else { return Ok(None) };
         let (now, as_of) = (super::media::now(), session.runtime().copy_time());
         Ok(Some(CopyStatus {
+            dir: self.config.copy_dir(&self.dir).unwrap_or_else(|| self.dir.clone()),
             as_of: as_of as f64 / 1e9,
             age: (now - as_of).max(0) as f64 / 1e9,
             pending: copy.pending(session)?,

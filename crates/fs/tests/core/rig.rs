@@ -14,6 +14,7 @@ pub fn format(size: u64) -> tempfile::TempDir {
     let options = FormatOptions {
         size,
         nvram: None,
+        copy: None,
         medium: MediumKind::Battery,
         force: false,
         root_mode: 0o777,

@@ -23,6 +23,7 @@ pub fn options() -> FormatOptions {
     FormatOptions {
         size: SIZE,
         nvram: None,
+        copy: None,
         medium: MediumKind::Battery,
         force: false,
         root_mode: 0o755,

@@ -5,6 +5,7 @@
 //! | this | making a copy, reading it back, comparing memory with it |
 //! | [`commit`] | one commit for all who wait; when the other log takes over |
 //! | [`fold`] | what a log holds goes into the image |
+//! | [`import`] | a region from its copy alone |
 //! | [`state`] | how far the logs have come, for the next process |
 //!
 //! On `logged` the copy is what a power cut leaves; on `battery` and `dax` it is what the loss of the persistent
@@ -17,6 +18,7 @@
 
 pub mod commit;
 pub mod fold;
+pub mod import;
 mod state;
 
 use std::io;

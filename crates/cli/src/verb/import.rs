@@ -1,0 +1,44 @@
+//! `conquest import`: make a pool from its copy on disk.
+
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use fs::Pool;
+
+use crate::failure::{Context, Failure, Result};
+use crate::{locate, mounts, progress, say};
+
+/// Make a pool from its copy on disk alone, after its persistent RAM was lost or on another machine.
+#[derive(clap::Args)]
+#[command(
+    after_help = "The copy is the files image, redo-0 and redo-1; with pool.toml they can be brought to another \
+    machine.\n\nExamples:\n  conquest import /srv/pool\n  \
+    conquest import /srv/pool --force     (go back to the copy although the persistent RAM is there)"
+)]
+pub struct Args {
+    /// The pool directory
+    pool: PathBuf,
+    /// Lose the persistent RAM that is there
+    #[arg(long)]
+    force: bool,
+}
+
+pub fn run(args: &Args) -> Result<()> {
+    let pool = locate::absolute(&args.pool)?;
+    if let Some(mounted) = mounts::conquest()?.into_iter().find(|m| m.source == pool) {
+        let dir = mounted.dir.display();
+        return Err(Failure::new(format!(
+            "{} is mounted at {dir}; unmount it first with `conquest umount {dir}`",
+            pool.display()
+        )));
+    }
+    let mut bar = progress::bytes("importing");
+    let as_of = Pool::import(&pool, args.force, &mut bar).context(|| format!("cannot import {}", pool.display()))?;
+    drop(bar);
+    let (pool, as_of) = (pool.display(), humantime::format_rfc3339_seconds(instant(as_of)));
+    say(&format!("{pool} is imported, as of {}. Mount it with `conquest mount {pool} DIR`.", as_of))
+}
+
+fn instant(nanos: i64) -> SystemTime {
+    UNIX_EPOCH + Duration::from_nanos(nanos.max(0) as u64)
+}

@@ -1,0 +1,205 @@
+//! The files of a copy, and those in shared memory that belong to it.
+
+use std::fs;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use pram::copy::{self, Copy, Disks, Loaded, SharedDisk};
+use pram::dirty::Dirty;
+use pram::log::Identity;
+use pram::session;
+use pram::{Mapping, Region};
+use rustix::fs::{FallocateFlags, OFlags};
+
+use super::config::host;
+use super::RUNTIME_DIR;
+use crate::error::{Error, Result};
+
+pub const IMAGE: &str = "image";
+const LOGS: [&str; 2] = ["redo-0", "redo-1"];
+
+/// Bytes of each log; one is folded into the image when it is half full.
+pub fn log_bytes(size: u64) -> u64 {
+    (size / 16).clamp(8 << 20, 128 << 20) >> 20 << 20
+}
+
+/// Does any file of a copy lie in `dir`?
+pub fn exist(dir: &Path) -> bool {
+    [IMAGE, LOGS[0], LOGS[1]].iter().any(|name| dir.join(name).exists())
+}
+
+/// Removes the copy in `dir`.
+pub fn remove(dir: &Path) {
+    [IMAGE, LOGS[0], LOGS[1]].iter().for_each(|name| _ = fs::remove_file(dir.join(name)));
+}
+
+/// Puts the copy in `from` in the place of the one in `to`.
+pub fn replace(from: &Path, to: &Path) -> Result<()> {
+    for name in [IMAGE, LOGS[0], LOGS[1]] {
+        fs::rename(from.join(name), to.join(name)).map_err(|e| host(&to.join(name), &e))?;
+    }
+    fs::File::open(to).and_then(|dir| dir.sync_all()).map_err(|e| host(to, &e))
+}
+
+/// Opens a file of the copy in `dir`.
+pub fn open_file(dir: &Path, name: &str) -> Result<fs::File> {
+    let path = dir.join(name);
+    fs::OpenOptions::new().read(true).write(true).open(&path).map_err(|e| match e.kind() {
+        std::io::ErrorKind::NotFound => {
+            Error::Pool(format!("{} is missing: a part of the pool's copy on disk; put it back", path.display()))
+        }
+        std::io::ErrorKind::PermissionDenied => Error::Pool(format!(
+            "{}: permission denied; who may not open the pool uses it through its mount",
+            path.display()
+        )),
+        _ => host(&path, &e),
+    })
+}
+
+/// Opens the copy in `dir`.
+pub fn open(dir: &Path) -> Result<Disks> {
+    let open = |name| Ok::<SharedDisk, Error>(Arc::new(open_file(dir, name)?));
+    Ok(Disks { image: open(IMAGE)?, logs: [open(LOGS[0])?, open(LOGS[1])?] })
+}
+
+/// Makes the files of a copy in `dir`, empty but for the logs, of which every block is written: a flush then has
+/// nothing to tell the host's file system.
+pub fn make(dir: &Path, log_bytes: u64) -> Result<Disks> {
+    super::media::make_dir(dir)?;
+    for name in [IMAGE, LOGS[0], LOGS[1]] {
+        let path = dir.join(name);
+        if let Err(e) = make_file(&path, if name == IMAGE { 0 } else { log_bytes }) {
+            remove(dir);
+            return Err(host(&path, &e));
+        }
+    }
+    let synced = fs::File::open(dir).and_then(|dir| dir.sync_all());
+    synced.map_err(|e| host(dir, &e))?;
+    open(dir)
+}
+
+fn make_file(path: &Path, zeros: u64) -> std::io::Result<()> {
+    let mut how = fs::OpenOptions::new();
+    let file = how.read(true).write(true).create(true).truncate(true).mode(0o600).open(path)?;
+    let piece = vec![0; 1 << 20];
+    for at in (0..zeros).step_by(piece.len()) {
+        file.write_all_at(&piece, at)?;
+    }
+    file.sync_all()
+}
+
+/// The path in shared memory of what belongs to the pool whose processes lock `lock`: its `region` or `marks`.
+pub fn shared(lock: &fs::File, uuid: &[u8; 16], what: &str) -> Result<PathBuf> {
+    let stat = rustix::fs::fstat(lock).map_err(|errno| Error::Host { what: "the pool's locks".into(), errno })?;
+    Ok(Path::new(RUNTIME_DIR).join(format!("{}-{what}", session::shared_name(uuid, &stat))))
+}
+
+/// What has changed in the region of a pool since the last commit, in shared memory, and the copy that lacks it.
+pub struct Tracked<'a> {
+    pub id: Identity,
+    pub disks: &'a Disks,
+    pub lock: &'a fs::File,
+}
+
+impl Tracked<'_> {
+    pub fn path(&self) -> Result<PathBuf> {
+        shared(self.lock, &self.id.uuid, "marks")
+    }
+
+    /// Goes on where the last process left it; `None` if nobody knows where that was.
+    pub fn resume(&self) -> Result<Option<(Dirty, Copy)>> {
+        let (path, len) = (self.path()?, Dirty::bytes(self.id.size));
+        let Some(file) = open_shared(&path, self.lock)? else { return Ok(None) };
+        if !has_len(&file, len)? {
+            return Ok(None);
+        }
+        let marks = Dirty::over(map(&file, &path, len)?, self.id.size)?;
+        Ok(Copy::resume(self.disks.clone(), &marks, self.id)?.map(|copy| (marks, copy)))
+    }
+
+    /// Takes up a copy that was made or read back.
+    pub fn begin(&self, loaded: &Loaded) -> Result<(Dirty, Copy)> {
+        let marks = self.fresh()?;
+        let copy = Copy::begin(self.disks.clone(), &marks, self.id, loaded)?;
+        Ok((marks, copy))
+    }
+
+    /// Looks what of `region` the copy lacks: nobody knows.
+    pub fn compare(&self, region: &Region) -> Result<(Dirty, Copy)> {
+        let marks = self.fresh()?;
+        let loaded = copy::compare(self.disks, self.id, region, &marks)?;
+        let copy = Copy::begin(self.disks.clone(), &marks, self.id, &loaded)?;
+        Ok((marks, copy))
+    }
+
+    fn fresh(&self) -> Result<Dirty> {
+        let map = make_shared(&self.path()?, self.lock, Dirty::bytes(self.id.size), Room::AsNeeded)?;
+        Ok(Dirty::over(map, self.id.size)?)
+    }
+}
+
+/// When memory is taken.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Room {
+    /// When it is first touched: for what is sparse.
+    AsNeeded,
+    /// Now: a store must never meet a full disk.
+    AtOnce,
+}
+
+fn has_len(file: &fs::File, len: u64) -> Result<bool> {
+    Ok(file.metadata().map_err(|e| host(RUNTIME_DIR.as_ref(), &e))?.len() == len)
+}
+
+pub fn map(file: &fs::File, path: &Path, len: u64) -> Result<Mapping> {
+    if !has_len(file, len)? {
+        let found = file.metadata().map_err(|e| host(path, &e))?.len();
+        return Err(Error::Pool(format!(
+            "the pool's memory {} has {found} bytes, should have {len}: remove it to open the pool as its copy has it",
+            path.display()
+        )));
+    }
+    Mapping::file(file, len).map_err(|errno| Error::Host { what: format!("mapping {}", path.display()), errno })
+}
+
+/// A file in shared memory, if it is there. Anybody may make files there: only those of the pool's owner count.
+pub fn open_shared(path: &Path, lock: &fs::File) -> Result<Option<fs::File>> {
+    let flags = OFlags::NOFOLLOW.bits() as i32;
+    let file = match fs::OpenOptions::new().read(true).write(true).custom_flags(flags).open(path) {
+        Ok(file) => file,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(host(path, &e)),
+    };
+    let (found, owner) = (file.metadata().map_err(|e| host(path, &e))?, lock.metadata().map_err(|e| host(path, &e))?);
+    if found.uid() != owner.uid() && found.uid() != 0 {
+        return Err(Error::Pool(format!("{} does not belong to the pool's owner; remove it", path.display())));
+    }
+    Ok(Some(file))
+}
+
+/// Makes a file in shared memory, zeroed, for whoever may open the pool.
+pub fn make_shared(path: &Path, lock: &fs::File, len: u64, room: Room) -> Result<Mapping> {
+    let _ = fs::remove_file(path);
+    let file = fs::OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path);
+    let file = file.map_err(|e| host(path, &e))?;
+    let owner = lock.metadata().map_err(|e| host(path, &e))?;
+    let made = (|| {
+        let _ = std::os::unix::fs::fchown(&file, Some(owner.uid()), Some(owner.gid()));
+        let _ = rustix::fs::fchmod(file.as_fd(), rustix::fs::Mode::from_raw_mode(owner.mode() & 0o666));
+        rustix::fs::ftruncate(&file, len)?;
+        if room == Room::AtOnce {
+            rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, len)?;
+        }
+        Mapping::file(&file, len)
+    })();
+    made.map_err(|errno| {
+        let _ = fs::remove_file(path);
+        Error::Pool(format!(
+            "{}: no room for {} MiB ({errno}); give the pool less with --nvram SIZE",
+            path.display(),
+            len >> 20
+        ))
+    })
+}

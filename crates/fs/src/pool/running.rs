@@ -1,0 +1,76 @@
+//! The running copy of a pool on `battery` or `dax`: its region survives a power cut, but not the loss of the memory
+//! itself. The copy lies on a disk, as of an instant that is not long ago; `conquest import` opens the pool from it.
+//!
+//! The region is what counts: a copy that is missing is made anew, and one that cannot be written leaves the pool
+//! at work, with a warning. With `mirror` an operation returns when the copy holds it.
+
+use std::fs;
+use std::os::fd::AsFd;
+use std::path::Path;
+
+use pram::copy::{self, Copy};
+use pram::log::Identity;
+use pram::session::{self, Exclusive};
+use pram::Region;
+
+use super::config::{host, uuid_text, Config};
+use super::files::{self, Tracked};
+use super::{media, MediumKind};
+use crate::error::{Error, Result};
+
+/// Begins or goes on with the copy of `region` in `dir`; the region's file says who is attached.
+pub fn attach(region: &mut Region, exclusive: &Exclusive, dir: &Path) -> Result<Copy> {
+    let id = Identity { uuid: region.info.uuid, size: region.geo.size };
+    let lock = fs::File::from(exclusive.as_fd().try_clone_to_owned().map_err(|e| host(dir, &e))?);
+    let attached = session::in_use(exclusive)?;
+    let disks = match files::exist(dir) {
+        true => files::open(dir)?,
+        false if attached => return Err(Error::Pool(format!("the pool's copy in {} was deleted", dir.display()))),
+        false => {
+            let disks = files::make(dir, files::log_bytes(id.size))?;
+            copy::create(&disks, id, files::log_bytes(id.size))?;
+            disks
+        }
+    };
+    let found = copy::identify(&disks).map_err(|e| unusable(dir, &e.into()))?;
+    if found != id {
+        return Err(unusable(dir, &Error::Pool(format!("it is of the pool {}", uuid_text(&found.uuid)))));
+    }
+    let tracked = Tracked { id, disks: &disks, lock: &lock };
+    let (marks, copy) = match tracked.resume().map_err(|e| unusable(dir, &e))? {
+        Some(found) => found,
+        None if attached => return Err(Error::Pool(format!("{} was deleted", tracked.path()?.display()))),
+        None => tracked.compare(region).map_err(|e| unusable(dir, &e))?,
+    };
+    region.track(marks);
+    Ok(copy)
+}
+
+fn unusable(dir: &Path, e: &Error) -> Error {
+    Error::Pool(format!(
+        "the pool's copy in {} cannot be used: {e}. Move image, redo-0 and redo-1 away to have a new one made",
+        dir.display()
+    ))
+}
+
+/// Makes the region of the pool at `dir` from its copy; the instant that it is of, nanoseconds since the epoch.
+pub fn import(dir: &Path, config: &Config, progress: &mut dyn FnMut(u64, u64)) -> Result<i64> {
+    let copy_dir = config.copy_dir(dir).unwrap_or_else(|| dir.into());
+    let disks = files::open(&copy_dir)?;
+    let id = copy::identify(&disks).map_err(|e| broken(&copy_dir, &e.into()))?;
+    if id.uuid != config.uuid_bytes()? {
+        return Err(broken(&copy_dir, &Error::Pool(format!("it is of the pool {}", uuid_text(&id.uuid)))));
+    }
+    if config.medium == MediumKind::Logged {
+        // Made from the copy when the pool is opened.
+        super::logged::forget(dir, &id.uuid);
+        let loaded = copy::load(&disks, id, &mut |_, _| Ok(())).map_err(|e| broken(&copy_dir, &e.into()))?;
+        return Ok(loaded.as_of.time);
+    }
+    let path = config.nvram_path(dir);
+    media::import(&disks, id, &path, config.medium, progress).map_err(|e| broken(&copy_dir, &e))
+}
+
+fn broken(dir: &Path, e: &Error) -> Error {
+    Error::Pool(format!("the pool's copy in {} cannot be used: {e}", dir.display()))
+}

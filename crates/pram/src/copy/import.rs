@@ -1,0 +1,70 @@
+//! Import: a region from its copy alone, after the memory was lost, or on another machine.
+
+use std::path::Path;
+
+use super::{load, Disks};
+use crate::error::{Error, Result};
+use crate::image::{Progress, Target};
+use crate::log::{Identity, Instant};
+use crate::medium::{Medium, MediumKind};
+use crate::mem::Mapping;
+use crate::region::{self, HEADERS};
+
+/// Makes a region file for `medium` at `path`; what is there is replaced when all of the copy has proved right.
+/// Returns the instant that it is of.
+pub fn file(disks: &Disks, id: Identity, path: &Path, medium: MediumKind, progress: Progress) -> Result<Instant> {
+    let target = Target::begin(path, "importing")?;
+    let host = |e: std::io::Error| crate::log::host("making room for the region", &e);
+    target.file.set_len(id.size).map_err(host)?;
+    let map = Mapping::file(&target.file, id.size).map_err(Error::host("mapping the imported region"))?;
+    let as_of = fill(disks, id, progress, &mut |off, bytes| map.write(off, bytes))?;
+    region::adopt(&map, medium)?;
+    drop(map);
+    target.finish()?;
+    Ok(as_of)
+}
+
+/// Makes a region in `map`, of a device that no other can replace. All of the copy is read once before anything is
+/// overwritten. Interrupted, it leaves a region that is refused, and can be repeated:
+/// 1. The old header goes. 2. All but the header. 3. The header.
+pub fn device(disks: &Disks, id: Identity, map: &Mapping, medium: &dyn Medium, progress: Progress) -> Result<Instant> {
+    if map.len() < id.size {
+        return Err(Error::Unusable(format!("the region has {} bytes, the device only {}", id.size, map.len())));
+    }
+    load(disks, id, &mut |_, _| Ok(()))?;
+    let persist = |len| {
+        medium.flush(map, 0, len);
+        medium.fence(map);
+    };
+    map.zero(0, HEADERS as u64)?;
+    persist(HEADERS as u64);
+    map.zero(0, id.size)?;
+    let mut header = [0; HEADERS];
+    let as_of = fill(disks, id, progress, &mut |off, bytes| {
+        let within = HEADERS.saturating_sub(off as usize).min(bytes.len());
+        if within > 0 {
+            header[off as usize..off as usize + within].copy_from_slice(&bytes[..within]);
+        }
+        map.write(off + within as u64, &bytes[within..])
+    })?;
+    persist(id.size);
+    map.write(0, &header)?;
+    region::adopt(map, medium.kind())?;
+    persist(HEADERS as u64);
+    Ok(as_of)
+}
+
+fn fill(
+    disks: &Disks,
+    id: Identity,
+    progress: Progress,
+    put: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
+) -> Result<Instant> {
+    let mut done = 0;
+    let loaded = load(disks, id, &mut |off, bytes| {
+        done += bytes.len() as u64;
+        progress(done.min(id.size), id.size);
+        put(off, bytes)
+    })?;
+    Ok(loaded.as_of)
+}
