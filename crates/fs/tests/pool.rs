@@ -5,7 +5,15 @@ use fs::path::{Open, View};
 use fs::{Caller, FormatOptions, Kind, MediumKind, OpenOptions, Pool};
 
 fn options(size: u64) -> FormatOptions {
-    FormatOptions { size, nvram: None, medium: MediumKind::Battery, force: false, root_mode: 0o755, root_owner: (0, 0) }
+    FormatOptions {
+        size,
+        nvram: None,
+        medium: MediumKind::Battery,
+        copy: None,
+        force: false,
+        root_mode: 0o755,
+        root_owner: (0, 0),
+    }
 }
 
 fn pool(size: u64) -> (tempfile::TempDir, Pool) {
