@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use fs::{FormatOptions, MediumKind, OpenOptions, Pool};
+use fs::{FormatOptions, OpenOptions, Pool};
 
 use crate::args::Kind;
 use crate::error::Error;
@@ -11,15 +11,7 @@ use crate::hosts;
 
 /// Formats a battery pool of `bytes` at `dir`.
 pub fn format(dir: &Path, bytes: u64) -> Result<(), Error> {
-    let how = FormatOptions {
-        size: bytes,
-        nvram: None,
-        medium: MediumKind::Battery,
-        copy: None,
-        force: true,
-        root_mode: 0o755,
-        root_owner: (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw()),
-    };
+    let how = FormatOptions { force: true, ..FormatOptions::sized(bytes) };
     Pool::format(dir, &how).map_err(|e| Error::from(e).at("format"))
 }
 

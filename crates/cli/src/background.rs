@@ -39,8 +39,8 @@ fn spawn(request: &Request) -> Result<Child> {
     let program = std::env::current_exe().context(|| "cannot find this program".into())?;
     let mut command = Command::new(program);
     command.arg0("conquest").args(["mount", "--detached"]);
-    if !request.options.is_empty() {
-        command.arg(format!("-o{}", request.options));
+    if !request.options.words.is_empty() {
+        command.arg(format!("-o{}", request.options.words));
     }
     command.arg(&request.pool).arg(&request.dir).current_dir("/");
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log(&request.pool));

@@ -5,6 +5,7 @@
 //! | [`verb`] | one file per command: its arguments, its help, what it does |
 //! | [`helper`] | the same program called as `mount.conquest` by mount(8) |
 //! | [`serve`] | the server process of a mount; all use of the crate `fuse` |
+//! | [`options`] | what `-o` says |
 //! | [`remount`] | following `mount -o remount` |
 //! | [`background`] | leaving the server in the background, telling when it is ready |
 //! | [`locate`] | default places, absolute paths, which pool a path belongs to |
@@ -22,6 +23,7 @@ mod failure;
 mod helper;
 mod locate;
 mod mounts;
+mod options;
 mod progress;
 mod remount;
 mod serve;

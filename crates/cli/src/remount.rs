@@ -33,7 +33,7 @@ fn watch(pool: &Weak<Pool>, dir: &Path, strict: bool) -> std::io::Result<()> {
         if now != flags {
             let (Some(pool), Some(words)) = (pool.upgrade(), &now) else { return Ok(()) };
             tracing::info!("mount flags: {words}");
-            pool.set_policy(Policy { read_only: false, atime: atime_by(words, strict) });
+            pool.set_policy(Policy { atime: atime_by(words, strict), ..pool.policy() });
             flags = now;
         }
         match poll(&mut [PollFd::new(&table, PollFlags::PRI)], None) {

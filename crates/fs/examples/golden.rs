@@ -13,6 +13,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Pool::format(dir.path(), &content::options())?;
     let pool = Pool::open(dir.path(), &OpenOptions::default())?;
     content::fill(&pool)?;
+    content::fill_settings(&pool)?;
     pool.save(file.as_ref(), &mut |_, _| {})?;
     Ok(())
 }

@@ -5,7 +5,9 @@ use pram::{Off, Tag};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Version of this layout, in the region header.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
+/// The version before it, which had no settings: a region of it is read and written, and keeps none.
+pub const WITHOUT_SETTINGS: u32 = 1;
 
 /// Object types in the heap.
 pub mod tag {
@@ -95,8 +97,12 @@ pub struct RawInode {
     pub perm: u32,
     pub nlink: u32,
     pub generation: u32,
-    /// The type again (`S_IFMT >> 12`), bits 0 to 3; the rest is zero.
-    pub kind: u32,
+    /// The type again (`S_IFMT >> 12`).
+    pub kind: u8,
+    /// Zero.
+    pub reserved: u8,
+    /// Policy of the inode: see [`crate::setting`].
+    pub settings: u16,
 }
 pub const INODE: u64 = size_of::<RawInode>() as u64;
 /// Bytes at the start of an inode that change with content: `content` to `ctime`.

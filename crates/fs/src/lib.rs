@@ -37,6 +37,7 @@ mod perm;
 pub mod pool;
 #[cfg(test)]
 mod rig;
+pub mod setting;
 mod xattr;
 
 /// The examples of `docs/SEMANTICS.md`, run as tests.
@@ -49,3 +50,4 @@ pub use error::{Error, Result};
 pub use node::{Atime, Fs, Policy};
 pub use pool::{FormatOptions, MediumKind, OpenOptions, Pool};
 pub use pram::copy::Ticket;
+pub use setting::Durability;

@@ -61,7 +61,7 @@ impl Found {
     }
 
     fn dir(self) -> Result<At> {
-        match self.raw.kind == Kind::Directory as u32 {
+        match self.raw.kind == Kind::Directory as u8 {
             true => Ok(self.at()),
             false => Err(Errno::NOTDIR.into()),
         }
@@ -105,7 +105,7 @@ impl<'a> View<'a> {
             rest = after;
             let last = next_component(rest).is_none();
             let trailing_slash = last && !rest.is_empty();
-            if raw.kind == Kind::Symlink as u32 && (!last || follow || trailing_slash) {
+            if raw.kind == Kind::Symlink as u8 && (!last || follow || trailing_slash) {
                 let target = self.follow(at, At::seen(ino, &raw), links)?;
                 at = target.at();
                 found = Some(target);
@@ -116,7 +116,7 @@ impl<'a> View<'a> {
         }
         match found {
             Some(f) => {
-                if path.last() == Some(&b'/') && f.raw.kind != Kind::Directory as u32 {
+                if path.last() == Some(&b'/') && f.raw.kind != Kind::Directory as u8 {
                     return Err(Errno::NOTDIR.into());
                 }
                 Ok(f)
@@ -184,7 +184,7 @@ impl<'a> View<'a> {
         if simple {
             let (dir, name) = self.parent(path)?;
             let (ino, raw) = self.fs.lookup_raw_retain(dir, name, &self.caller)?;
-            if raw.kind != Kind::Symlink as u32 {
+            if raw.kind != Kind::Symlink as u8 {
                 return Ok(Found { ino, raw });
             }
             self.fs.release(ino, 1);

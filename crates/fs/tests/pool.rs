@@ -2,18 +2,10 @@
 
 use fs::node::{Rename, WriteFlags};
 use fs::path::{Open, View};
-use fs::{Caller, FormatOptions, Kind, MediumKind, OpenOptions, Pool};
+use fs::{Caller, FormatOptions, Kind, OpenOptions, Pool};
 
 fn options(size: u64) -> FormatOptions {
-    FormatOptions {
-        size,
-        nvram: None,
-        medium: MediumKind::Battery,
-        copy: None,
-        force: false,
-        root_mode: 0o755,
-        root_owner: (0, 0),
-    }
+    FormatOptions { root_owner: (0, 0), ..FormatOptions::sized(size) }
 }
 
 fn pool(size: u64) -> (tempfile::TempDir, Pool) {

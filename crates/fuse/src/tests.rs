@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::sync::Arc;
 
-use fs::pool::{FormatOptions, MediumKind};
+use fs::pool::FormatOptions;
 use fs::{OpenOptions, Pool};
 use rng::Rng;
 use rustix::fd::OwnedFd;
@@ -25,15 +25,7 @@ struct Lab {
 impl Lab {
     fn new() -> Lab {
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
-        let how = FormatOptions {
-            size: 16 << 20,
-            nvram: None,
-            copy: None,
-            medium: MediumKind::Battery,
-            force: false,
-            root_mode: 0o755,
-            root_owner: (0, 0),
-        };
+        let how = FormatOptions { root_owner: (0, 0), ..FormatOptions::sized(16 << 20) };
         let at = dir.path().join("pool");
         Pool::format(&at, &how).unwrap();
         let pool = Arc::new(Pool::open(&at, &OpenOptions::default()).unwrap());

@@ -4,6 +4,7 @@
 //! number); the kernel drops it when the process dies. Attaching, detaching and reaping exclude one
 //! another by `flock` on the same file.
 
+use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -134,7 +135,7 @@ impl Session {
                         self.rt.free_slot(slot);
                         break;
                     }
-                    return Ok(Op { session: self, slot, held: SmallVec::new() });
+                    return Ok(Op { session: self, slot, held: SmallVec::new(), outcome: Outcome::default() });
                 }
             }
             std::thread::yield_now();
@@ -153,7 +154,7 @@ impl Session {
             }
             if self.rt.try_slot(slot) {
                 if !self.rt.frozen() {
-                    return Ok(Op { session: self, slot, held: SmallVec::new() });
+                    return Ok(Op { session: self, slot, held: SmallVec::new(), outcome: Outcome::default() });
                 }
                 self.rt.free_slot(slot);
             }
@@ -360,7 +361,7 @@ impl<'a> Frozen<'a> {
         let session = self.0;
         (0..session.rt.slots())
             .find(|slot| session.rt.try_slot(*slot))
-            .map(|slot| Op { session, slot, held: SmallVec::new() })
+            .map(|slot| Op { session, slot, held: SmallVec::new(), outcome: Outcome::default() })
             .ok_or_else(|| Error::Unusable("all transaction slots are taken while the pool is frozen".into()))
     }
 }
@@ -587,6 +588,22 @@ pub struct Op<'s> {
     session: &'s Session,
     slot: u32,
     held: SmallVec<[u32; 8]>,
+    outcome: Outcome,
+}
+
+/// What the committed transactions of an operation leave to whoever began it.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    changed: Cell<bool>,
+    urgent: Cell<bool>,
+}
+
+impl Outcome {
+    /// A transaction that changed something was committed.
+    pub(crate) fn note(&self, urgent: bool) {
+        self.changed.set(true);
+        self.urgent.set(self.urgent.get() | urgent);
+    }
 }
 
 impl<'s> Op<'s> {
@@ -634,7 +651,19 @@ impl<'s> Op<'s> {
     /// Begins a transaction. One at a time: it borrows the operation.
     #[inline]
     pub fn tx(&mut self) -> Result<Tx<'_>> {
-        Tx::begin(&self.session.region, &self.session.rt, self.slot)
+        Tx::begin(&self.session.region, &self.session.rt, self.slot, &self.outcome)
+    }
+
+    /// Has it changed anything?
+    #[inline]
+    pub fn has_changed(&self) -> bool {
+        self.outcome.changed.get()
+    }
+
+    /// Has it changed anything that [was to be durable](Tx::urge) when it is told done?
+    #[inline]
+    pub fn is_urgent(&self) -> bool {
+        self.outcome.urgent.get()
     }
 
     pub fn slot(&self) -> u32 {

@@ -31,6 +31,7 @@ use crate::mem::Pod;
 use crate::off::Off;
 use crate::region::{Region, SLOT};
 use crate::runtime::Runtime;
+use crate::session::Outcome;
 
 /// Where records begin in a slot.
 const LOG: u64 = 64;
@@ -52,11 +53,13 @@ pub struct Tx<'o> {
     freed: SmallVec<[u64; 8]>,
     /// What must be flushed before the commit; stays empty where nothing needs flushing.
     dirty: SmallVec<[(u64, u64); 8]>,
+    outcome: &'o Outcome,
+    urgent: bool,
     done: bool,
 }
 
 impl<'o> Tx<'o> {
-    pub(crate) fn begin(region: &'o Region, rt: &'o Runtime, slot: u32) -> Result<Tx<'o>> {
+    pub(crate) fn begin(region: &'o Region, rt: &'o Runtime, slot: u32, outcome: &'o Outcome) -> Result<Tx<'o>> {
         let number = region.load(Off::new(region.geo.slot(slot)))?;
         Ok(Tx {
             region,
@@ -67,6 +70,8 @@ impl<'o> Tx<'o> {
             allocated: SmallVec::new(),
             freed: SmallVec::new(),
             dirty: SmallVec::new(),
+            outcome,
+            urgent: false,
             done: false,
         })
     }
@@ -74,6 +79,14 @@ impl<'o> Tx<'o> {
     #[inline(always)]
     pub fn region(&self) -> &'o Region {
         self.region
+    }
+
+    /// Whoever began the operation shall not tell it done before it is durable: [`Op::is_urgent`].
+    ///
+    /// [`Op::is_urgent`]: crate::session::Op::is_urgent
+    #[inline(always)]
+    pub fn urge(&mut self) {
+        self.urgent = true;
     }
 
     /// The transaction slot, a small number: what is kept per slot needs no lock while the transaction lives.
@@ -219,6 +232,7 @@ impl<'o> Tx<'o> {
         }
         if self.used > 0 {
             advance(region, self.slot, self.number)?;
+            self.outcome.note(self.urgent);
         }
         for off in std::mem::take(&mut self.freed) {
             if let Err(e) = self.heap().free(self.slot, off) {

@@ -129,7 +129,7 @@ fn open(map: Mapping, discipline: Discipline) -> Result<Fs, String> {
     let region = Region::open(map, Box::new(quiet)).map_err(|e| format!("the region does not open: {e}"))?;
     let size = region.geo.size;
     let session = Session::private(region, keys(size)).map_err(|e| format!("recovery failed: {e}"))?;
-    let policy = Policy { read_only: false, atime: Atime::Never };
+    let policy = Policy { atime: Atime::Never, ..Policy::default() };
     Fs::over(session, policy).map_err(|e| format!("the file system does not open: {e}"))
 }
 
@@ -193,7 +193,7 @@ struct Run {
 fn run(s: &Scenario, discipline: Discipline, sabotage: Sabotage) -> Result<Run, String> {
     let recorder = Arc::<Recorder>::default();
     let session = format(s.size, discipline, sabotage, &recorder)?;
-    let fs = Fs::over(session, Policy { read_only: false, atime: s.atime }).map_err(|e| e.to_string())?;
+    let fs = Fs::over(session, Policy { atime: s.atime, ..Policy::default() }).map_err(|e| e.to_string())?;
     let (mut runner, mut model) = (Runner::new(&fs), Model::default());
     for op in &s.setup {
         let done = runner.run(op)?;

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use fs::pool::CommitInterval;
 use fs::{FormatOptions, MediumKind, Pool};
 
 use crate::failure::{Context, Failure, Result};
@@ -34,6 +35,10 @@ pub struct Args {
     /// directory]
     #[arg(long, value_name = "DIR|none")]
     copy: Option<PathBuf>,
+    /// Seconds after which what has changed is in the copy on disk without being waited for [default: 5 on logged,
+    /// 30 on battery and dax]
+    #[arg(long, value_name = "SECONDS")]
+    commit: Option<CommitInterval>,
     /// Destroy a pool that is there
     #[arg(long)]
     force: bool,
@@ -68,7 +73,12 @@ pub fn run(args: &Args) -> Result<()> {
         Some(dir) => Some(locate::absolute(dir)?),
         None => Some(PathBuf::from(".")),
     };
-    make(&pool, FormatOptions { nvram, medium, copy, force: args.force, ..FormatOptions::sized(bytes) })?;
+    if args.commit.is_some() && copy.is_none() {
+        return Err(Failure::new("--commit says how old the copy on disk may be; with --copy none there is none")
+            .with_status(2));
+    }
+    let how = FormatOptions { nvram, medium, copy, commit_interval: args.commit, ..FormatOptions::sized(bytes) };
+    make(&pool, FormatOptions { force: args.force, ..how })?;
     let pool = pool.display();
     say(&format!("{pool} is ready. Mount it with `conquest mount {pool} DIR`."))?;
     match medium {

@@ -13,6 +13,7 @@ use crate::{background, locate};
 #[command(after_help = "Examples:\n  \
     conquest mount /srv/pool /mnt/fast\n  \
     conquest mount /srv/pool /mnt/fast -o ro,noatime\n  \
+    conquest mount /srv/pool /mnt/fast -o durability=strict\n  \
     conquest mount /srv/pool /mnt/fast -o save=/var/backups/pool.img\n  \
     mount -t conquest /srv/pool /mnt/fast                 (after `conquest install`)\n  \
     /srv/pool /mnt/fast conquest defaults,nofail 0 0      (a line of /etc/fstab)\n\n\
@@ -23,7 +24,9 @@ pub struct Args {
     /// Where; the directory must exist
     dir: PathBuf,
     /// Mount options, separated by commas: ro, noatime, strictatime, nosuid, nodev, noexec, allow_other,
-    /// transport=uring|dev, save=FILE (write an image of the pool at unmount and on SIGTERM)
+    /// transport=uring|dev, durability=strict|fsync (strict: all that is done here is durable when the call returns,
+    /// on every medium), commit=SECONDS (instead of the pool's own interval), save=FILE (write an image of the pool
+    /// at unmount and on SIGTERM)
     #[arg(short, value_name = "OPTS")]
     options: Vec<String>,
     /// Serve from this process, until it is unmounted or gets SIGINT or SIGTERM

@@ -99,6 +99,8 @@ enum Damage {
     Content,
     Xattr,
     Permissions,
+    /// Settings that do not exist.
+    Settings,
     Links,
     Unnamed,
     Parent,
@@ -366,9 +368,9 @@ impl<'a> Pass<'a> {
         if let Some(n) = grow(self.inodes.len(), ino) {
             self.inodes.resize(n, Brief::default());
         }
-        let is_dir = raw.kind == Kind::Directory as u32;
+        let is_dir = raw.kind == Kind::Directory as u8;
         let brief = &mut self.inodes[ino as usize];
-        brief.kind = raw.kind as u8;
+        brief.kind = raw.kind;
         brief.nlink = raw.nlink;
         brief.parent = if is_dir { raw.extra as u32 } else { 0 };
         self.report.directories += u64::from(is_dir);
@@ -573,6 +575,9 @@ impl Seen {
         let region = fs.region();
         let objects = &mut self.objects;
         let problems = &mut self.problems;
+        if !raw.settings_are_known() {
+            problems.push((Damage::Settings, "it has settings that do not exist".into()));
+        }
         let mut visit = |off, tag| objects.push((off, tag, Ok(0)));
         let done = match raw.file_kind() {
             Ok(Kind::Regular | Kind::Symlink) => {

@@ -91,7 +91,7 @@ fn order(damage: Damage) -> u8 {
     match damage {
         Damage::Table | Damage::Inode => 0,
         Damage::Permissions => 1,
-        Damage::Xattr => 2,
+        Damage::Settings | Damage::Xattr => 2,
         Damage::Content => 3,
         Damage::Entries => 4,
         Damage::Names | Damage::Cycle => 5,
@@ -119,7 +119,7 @@ fn mend(fs: &Fs, op: &mut Op, ino: Ino, damage: Damage, names: u32, subdirs: u32
             // The mode says the type again.
             let mode = fs.perms().get(fs.region(), node.raw.perm).map_or(0, |p| p.mode);
             let kind = Kind::from_mode(mode).unwrap_or(Kind::Regular);
-            node.raw.kind = kind as u32;
+            node.raw.kind = kind as u8;
             node.save(&mut tx)?;
             tx.commit()?;
             return Ok(format!("inode {ino}: its type was lost, taken for {kind:?}"));
@@ -134,7 +134,7 @@ fn mend(fs: &Fs, op: &mut Op, ino: Ino, damage: Damage, names: u32, subdirs: u32
     }
     match damage {
         Damage::Permissions => {
-            let kind = node.raw.kind << 12;
+            let kind = u32::from(node.raw.kind) << 12;
             let mode = if node.is_dir() { 0o700 } else { 0o600 };
             node.raw.perm = fs.perms().intern(op, RawPerm { uid: 0, gid: 0, mode: kind | mode })?;
             op.lock(&[ino])?;
@@ -145,6 +145,11 @@ fn mend(fs: &Fs, op: &mut Op, ino: Ino, damage: Damage, names: u32, subdirs: u32
             node.raw.xattr = 0;
             save(op, &node)?;
             Ok(format!("inode {ino}: extended attributes were lost"))
+        }
+        Damage::Settings => {
+            (node.raw.reserved, node.raw.settings) = (0, 0);
+            save(op, &node)?;
+            Ok(format!("inode {ino}: settings were lost"))
         }
         Damage::Content => cut_content(fs, op, node),
         Damage::Entries => drop_entries(fs, op, node),
@@ -180,7 +185,7 @@ fn mend_root(fs: &Fs, op: &mut Op) -> Result<String> {
             "the root directory: lost, made anew"
         }
     };
-    (raw.kind, raw.extra) = (Kind::Directory as u32, ROOT);
+    (raw.kind, raw.extra) = (Kind::Directory as u8, ROOT);
     let mut tx = op.tx()?;
     tx.set(place.inode, &raw)?;
     tx.set(place.length, &(INODE as u8))?;
@@ -244,9 +249,9 @@ fn drop_entries(fs: &Fs, op: &mut Op, mut node: Node) -> Result<String> {
         let target = fs.table().get(entry.ino)?;
         let mut tx = op.tx()?;
         match target {
-            Some((_, raw)) if raw.kind == u32::from(entry.kind) => continue,
+            Some((_, raw)) if raw.kind == entry.kind => continue,
             Some((_, raw)) => {
-                dir::replace(&mut tx, key, &node.dir(), &name, Entry { kind: raw.kind as u8, ..entry })?;
+                dir::replace(&mut tx, key, &node.dir(), &name, Entry { kind: raw.kind, ..entry })?;
                 corrected += 1;
             }
             None => {
@@ -324,7 +329,7 @@ fn to_lost_found(fs: &Fs, op: &mut Op, mut node: Node) -> Result<String> {
     let mut home = lost_found(fs, op)?;
     let name = format!("#{}", node.ino);
     op.lock(&[home.ino, node.ino])?;
-    add_entry(fs, op, &mut home, name.as_bytes(), Entry { ino: node.ino, kind: node.raw.kind as u8 })?;
+    add_entry(fs, op, &mut home, name.as_bytes(), Entry { ino: node.ino, kind: node.raw.kind })?;
     if node.is_dir() {
         node.raw.extra = home.ino;
         home.raw.nlink += 1;

@@ -2,6 +2,7 @@
 
 use rustix::io::Errno;
 
+use super::update::Update;
 use super::{now, want, At, Fs, Node};
 use crate::acl;
 use crate::attr::{Attr, Caller, Ino, Kind, SetAttr, SetTime, Time};
@@ -20,24 +21,35 @@ impl Fs {
 
     pub(crate) fn setattr_at(&self, at: At, set: &SetAttr, caller: &Caller) -> Result<Attr> {
         self.writable()?;
-        let ino = at.ino;
         loop {
             // The new triple is looked up before the locks are taken, for the state seen then.
             let seen = self.snapshot(at)?;
-            self.permit_setattr(ino, &seen, set, caller)?;
+            self.permit_setattr(at.ino, &seen, set, caller)?;
             let new = self.new_perm(&seen, set, caller)?;
-            let mut op = self.session().begin()?;
-            let perm = match new {
-                Some(p) => self.perms().intern(&mut op, p)?,
-                None => seen.perm,
-            };
-            op.lock(&[ino])?;
-            let Some(mut node) = self.node_as_seen(ino, &seen)? else { continue };
-            self.apply(&mut op, &mut node, perm, set)?;
-            drop(op);
-            self.tell_inode(ino, set.size.is_none());
-            return self.attr(ino, &node.raw);
+            if let Some(raw) = self.update(|op| self.setattr_in(op, at.ino, &seen, new, set))? {
+                return self.attr(at.ino, &raw);
+            }
         }
+    }
+
+    /// Sets attributes of an inode that is still as it was seen; `None` if it is not.
+    fn setattr_in(
+        &self,
+        op: &mut Update,
+        ino: Ino,
+        seen: &RawInode,
+        new: Option<RawPerm>,
+        set: &SetAttr,
+    ) -> Result<Option<RawInode>> {
+        let perm = match new {
+            Some(p) => self.perms().intern(op, p)?,
+            None => seen.perm,
+        };
+        op.lock(&[ino])?;
+        let Some(mut node) = self.node_as_seen(ino, seen)? else { return Ok(None) };
+        self.apply(op, &mut node, perm, set)?;
+        op.tell_inode(ino, set.size.is_none());
+        Ok(Some(node.raw))
     }
 
     fn apply(&self, op: &mut pram::Op, node: &mut Node, perm: u32, set: &SetAttr) -> Result<()> {
@@ -94,7 +106,7 @@ impl Fs {
         let chown = set.uid.is_some() || set.gid.is_some();
         new.uid = set.uid.unwrap_or(old.uid);
         new.gid = set.gid.unwrap_or(old.gid);
-        if (chown && set.mode.is_none() && raw.kind != Kind::Directory as u32) || set.kill_suidgid {
+        if (chown && set.mode.is_none() && raw.kind != Kind::Directory as u8) || set.kill_suidgid {
             new.mode = without_setid(new.mode);
         }
         Ok((new != old).then_some(new))
@@ -131,7 +143,7 @@ impl Fs {
 
     /// Sets the access time, one word; with the inode's lock held no transaction is on it.
     pub(super) fn store_atime(&self, ino: Ino, time: Time) -> Result<()> {
-        let mut op = self.session().begin()?;
+        let mut op = self.aside()?;
         op.lock(&[ino])?;
         let node = self.node(ino)?;
         let at = node.place.inode.field::<u64>(std::mem::offset_of!(RawInode, atime));

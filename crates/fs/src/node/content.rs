@@ -2,6 +2,7 @@
 
 use rustix::io::Errno;
 
+use super::update::Update;
 use super::{now, Atime, Fallocate, Fs, Node, Seek, WriteFlags};
 use crate::attr::{Attr, Ino, Kind, Time};
 use crate::error::Result;
@@ -65,15 +66,23 @@ impl Fs {
 
     #[inline]
     pub(crate) fn write_raw(&self, ino: Ino, offset: u64, data: &[u8], flags: WriteFlags) -> Result<(u64, RawInode)> {
-        self.writable()?;
         if flags.kill_suidgid {
             self.kill_setid(ino)?;
         }
-        let mut op = self.session().begin()?;
+        let (start, raw) = self.update(|op| self.write_in(op, ino, offset, data, flags.append))?;
+        if self.has_tail(&raw) {
+            self.note_tail(ino);
+        }
+        Ok((start, raw))
+    }
+
+    /// Writes `data`; the offset that it went to.
+    #[inline]
+    fn write_in(&self, op: &mut Update, ino: Ino, offset: u64, data: &[u8], append: bool) -> Result<(u64, RawInode)> {
         op.lock(&[ino])?;
         let mut node = self.node(ino)?;
         check_regular(&node.raw)?;
-        let start = if flags.append { node.raw.size } else { offset };
+        let start = if append { node.raw.size } else { offset };
         let end = start.checked_add(data.len() as u64).ok_or(Errno::FBIG)?;
         if end > file::MAX_SIZE {
             return Err(Errno::FBIG.into());
@@ -83,7 +92,7 @@ impl Fs {
         }
         let mut at = start;
         for piece in data.chunks(file::ATOMIC as usize) {
-            let done = self.write_piece(&mut op, &mut node, at, piece);
+            let done = self.write_piece(op, &mut node, at, piece);
             match done {
                 Ok(()) => at += piece.len() as u64,
                 // The pieces before stay.
@@ -91,12 +100,9 @@ impl Fs {
                 Err(_) => break,
             }
         }
-        drop(op);
-        if self.has_tail(&node.raw) {
-            self.note_tail(ino);
-        }
-        self.tell_inode(ino, false);
+        op.tell_inode(ino, false);
         if at < end {
+            self.note_tail(ino);
             return Err(Errno::NOSPC.into());
         }
         Ok((start, node.raw))
@@ -125,7 +131,7 @@ impl Fs {
         for ino in noted {
             match self.snapshot(ino) {
                 Ok(raw) if now().0.saturating_sub(raw.mtime) < QUIET => self.note_tail(ino),
-                Ok(raw) if raw.kind == Kind::Regular as u32 => self.trim(ino)?,
+                Ok(raw) if raw.kind == Kind::Regular as u8 => self.trim(ino)?,
                 _ => {}
             }
         }
@@ -134,7 +140,7 @@ impl Fs {
 
     /// Gives back the unused tail of a file.
     pub(super) fn trim(&self, ino: Ino) -> Result<()> {
-        let mut op = self.session().begin()?;
+        let mut op = self.aside()?;
         op.lock(&[ino])?;
         let Ok(mut node) = self.node(ino) else { return Ok(()) };
         if node.kind()? != Kind::Regular {
@@ -172,7 +178,10 @@ impl Fs {
     }
 
     pub fn fallocate(&self, ino: Ino, how: Fallocate, offset: u64, len: u64) -> Result<()> {
-        self.writable()?;
+        self.update(|op| self.fallocate_in(op, ino, how, offset, len))
+    }
+
+    fn fallocate_in(&self, op: &mut Update, ino: Ino, how: Fallocate, offset: u64, len: u64) -> Result<()> {
         let end = offset.checked_add(len).ok_or(Errno::FBIG)?;
         if len == 0 {
             return Err(Errno::INVAL.into());
@@ -180,7 +189,6 @@ impl Fs {
         if end > file::MAX_SIZE {
             return Err(Errno::FBIG.into());
         }
-        let mut op = self.session().begin()?;
         op.lock(&[ino])?;
         let mut node = self.node(ino)?;
         match node.kind()? {
@@ -210,8 +218,7 @@ impl Fs {
             }
             at = reached;
         }
-        drop(op);
-        self.tell_inode(ino, false);
+        op.tell_inode(ino, false);
         Ok(())
     }
 
@@ -256,8 +263,8 @@ impl Fs {
 #[inline(always)]
 fn check_regular(raw: &RawInode) -> Result<()> {
     match raw.kind {
-        k if k == Kind::Regular as u32 => Ok(()),
-        k if k == Kind::Directory as u32 => Err(Errno::ISDIR.into()),
+        k if k == Kind::Regular as u8 => Ok(()),
+        k if k == Kind::Directory as u8 => Err(Errno::ISDIR.into()),
         _ => Err(Errno::INVAL.into()),
     }
 }

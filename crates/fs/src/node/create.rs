@@ -28,6 +28,7 @@ struct Inherited {
     /// Values of `system.posix_acl_access` and `system.posix_acl_default`.
     access: Option<Vec<u8>>,
     default: Option<Vec<u8>>,
+    settings: u16,
 }
 
 impl Fs {
@@ -84,11 +85,14 @@ impl Fs {
     #[inline]
     fn add(&self, parent: At, name: &[u8], new: New, caller: &Caller, retain: bool) -> Result<Attr> {
         check_name(name)?;
-        self.writable()?;
-        let mut op = self.session().begin()?;
-        let (ino, raw) = self.add_in(&mut op, parent, name, &new, caller, retain)?;
-        drop(op);
-        self.tell_entry(parent.ino, name);
+        let mut held = None;
+        let made = self.update(|op| {
+            let made = self.add_in(op, parent, name, &new, caller, retain)?;
+            held = retain.then_some(made.0);
+            op.tell_entry(parent.ino, name);
+            Ok(made)
+        });
+        let (ino, raw) = made.inspect_err(|_| self.give_up(held))?;
         self.attr(ino, &raw)
     }
 
@@ -172,6 +176,7 @@ impl Fs {
     ) -> Result<RawInode> {
         let last: RawInode = self.region().read(place.inode)?;
         let mut raw = fresh(new.kind, perm, next_generation(last.generation));
+        raw.settings = inherited.settings;
         match new.kind {
             Kind::Directory => {
                 raw.nlink = 2;
@@ -195,7 +200,7 @@ impl Fs {
         Ok(raw)
     }
 
-    /// Owner, group, mode and ACLs of a new inode.
+    /// Owner, group, mode, ACLs and settings of a new inode.
     #[inline]
     fn inherit(&self, op: &mut pram::Op, parent: At, new: &New, caller: &Caller) -> Result<Inherited> {
         let (dir, default_acl) = op.read(parent.ino, || {
@@ -226,7 +231,7 @@ impl Fs {
             }
         }
         let mode = (new.kind as u32) << 12 | mode;
-        Ok(Inherited { perm: RawPerm { uid: caller.uid, gid, mode }, access, default })
+        Ok(Inherited { perm: RawPerm { uid: caller.uid, gid, mode }, access, default, settings: dir.settings })
     }
 
     /// May `caller` add and remove entries of `dir`? With its lock held. A removed directory takes none.
@@ -251,13 +256,28 @@ impl Fs {
 
     /// A regular file with no name (O_TMPFILE), referenced once by the caller.
     pub fn tmpfile(&self, parent: Ino, mode: u32, caller: &Caller) -> Result<Attr> {
-        self.writable()?;
+        let mut held = None;
+        let made = self.update(|op| {
+            let made = self.tmpfile_in(op, parent, mode, caller)?;
+            held = Some(made.0);
+            Ok(made)
+        });
+        let (ino, raw) = made.inspect_err(|_| self.give_up(held))?;
+        self.attr(ino, &raw)
+    }
+
+    /// Gives back the reference of a caller who gets an error.
+    #[cold]
+    fn give_up(&self, held: Option<Ino>) {
+        held.into_iter().for_each(|ino| self.release(ino, 1));
+    }
+
+    fn tmpfile_in(&self, op: &mut pram::Op, parent: Ino, mode: u32, caller: &Caller) -> Result<(Ino, RawInode)> {
         let new = New { kind: Kind::Regular, mode, rdev: 0, target: b"" };
-        let mut op = self.session().begin()?;
-        let inherited = self.inherit(&mut op, parent.into(), &new, caller)?;
+        let inherited = self.inherit(op, parent.into(), &new, caller)?;
         op.read(parent, || self.permit_entry(&self.dir_node(parent)?, caller))?;
-        let perm = self.perms().intern(&mut op, inherited.perm)?;
-        let (ino, place) = self.inodes.reserve(&mut op, self.table())?;
+        let perm = self.perms().intern(op, inherited.perm)?;
+        let (ino, place) = self.inodes.reserve(op, self.table())?;
         self.retain(ino, 1);
         op.lock(&[ino])?;
         let made = (|| -> Result<_> {
@@ -272,8 +292,7 @@ impl Fs {
             self.session().release(ino, 1);
             self.inodes.unreserve(self.region(), place)?;
         }
-        drop(op);
-        self.attr(ino, &made?)
+        Ok((ino, made?))
     }
 
     /// A further name for `ino`; also gives a `tmpfile` its first.
@@ -283,8 +302,16 @@ impl Fs {
 
     pub(crate) fn link_at(&self, at: At, parent: At, name: &[u8], caller: &Caller) -> Result<Attr> {
         check_name(name)?;
-        self.writable()?;
-        let mut op = self.session().begin()?;
+        let raw = self.update(|op| {
+            let raw = self.link_in(op, at, parent, name, caller)?;
+            op.tell_entry(parent.ino, name);
+            op.tell_inode(at.ino, true);
+            Ok(raw)
+        })?;
+        self.attr(at.ino, &raw)
+    }
+
+    fn link_in(&self, op: &mut pram::Op, at: At, parent: At, name: &[u8], caller: &Caller) -> Result<RawInode> {
         op.lock(&[at.ino, parent.ino])?;
         let mut dir = self.dir_node(parent)?;
         let mut node = self.node(at)?;
@@ -304,16 +331,13 @@ impl Fs {
         node.raw.ctime = time.0;
         let mut tx = op.tx()?;
         let mut d = dir.dir();
-        dir::insert(&mut tx, self.hash_key(), &mut d, name, Entry { ino: at.ino, kind: node.raw.kind as u8 })?;
+        dir::insert(&mut tx, self.hash_key(), &mut d, name, Entry { ino: at.ino, kind: node.raw.kind })?;
         dir.set_dir(&d);
         dir.touch(time);
         dir.save_hot(&mut tx)?;
         node.save(&mut tx)?;
         tx.commit()?;
-        drop(op);
-        self.tell_entry(parent.ino, name);
-        self.tell_inode(at.ino, true);
-        self.attr(at.ino, &node.raw)
+        Ok(node.raw)
     }
 }
 

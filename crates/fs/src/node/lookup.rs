@@ -54,7 +54,7 @@ impl Node {
     }
 
     pub fn is_dir(&self) -> bool {
-        self.raw.kind == Kind::Directory as u32
+        self.raw.kind == Kind::Directory as u8
     }
 
     /// What `dir` works on; put it back with [`set_dir`](Self::set_dir).
@@ -92,13 +92,23 @@ impl Node {
     #[inline(always)]
     pub fn save_hot(&self, tx: &mut Tx) -> Result<()> {
         use zerocopy::IntoBytes;
+        self.pass_on(tx);
         Ok(tx.set_bytes(self.place.inode.raw(), &self.raw.as_bytes()[..INODE_HOT])?)
     }
 
     /// Writes back everything.
     #[inline(always)]
     pub fn save(&self, tx: &mut Tx) -> Result<()> {
+        self.pass_on(tx);
         Ok(tx.set(self.place.inode, &self.raw)?)
+    }
+
+    /// Whoever changes a strict inode waits until that is durable.
+    #[inline(always)]
+    fn pass_on(&self, tx: &mut Tx) {
+        if self.raw.is_strict() {
+            tx.urge();
+        }
     }
 }
 
@@ -122,7 +132,9 @@ pub(super) fn fresh(kind: Kind, perm: u32, generation: u32) -> RawInode {
         perm,
         nlink: 1,
         generation,
-        kind: kind as u32,
+        kind: kind as u8,
+        reserved: 0,
+        settings: 0,
     }
 }
 
@@ -266,7 +278,7 @@ impl Fs {
     /// the one with the other in hand could be for ever.
     #[cold]
     fn lookup_locked(&self, dir: At, name: &[u8], caller: &Caller, retain: bool) -> Result<(Ino, RawInode)> {
-        let mut op = self.session().begin()?;
+        let mut op = self.aside()?;
         loop {
             let guess = op.read(dir.ino, || self.target(dir, name, caller))?;
             op.lock(&[dir.ino, guess])?;
@@ -344,7 +356,7 @@ impl Fs {
     fn permit_slow(&self, raw: &RawInode, caller: &Caller, wanted: u32) -> Result<()> {
         let perm = self.perms().get(self.region(), raw.perm)?;
         if caller.uid == 0 {
-            let any_exec = perm.mode & 0o111 != 0 || raw.kind == Kind::Directory as u32;
+            let any_exec = perm.mode & 0o111 != 0 || raw.kind == Kind::Directory as u8;
             return if wanted & want::EXEC == 0 || any_exec { Ok(()) } else { Err(Errno::ACCESS.into()) };
         }
         let granted = match self.access_acl(raw)? {
@@ -372,7 +384,7 @@ impl Fs {
     pub(crate) fn readlink_at(&self, at: At) -> Result<Vec<u8>> {
         self.session().read(at.ino, || {
             let raw = self.raw(at)?;
-            if raw.kind != Kind::Symlink as u32 {
+            if raw.kind != Kind::Symlink as u8 {
                 return Err(Errno::INVAL.into());
             }
             let mut target = vec![0; raw.size.min(crate::attr::SYMLINK_MAX as u64) as usize];

@@ -1,7 +1,8 @@
 //! The API by inode number, which every front end uses.
 //!
-//! Every call is safe from many threads and several processes, is atomic under a crash, and on the
-//! `battery` medium is durable when it returns. Reads take no lock.
+//! Every call is safe from many threads and several processes, and is atomic under a crash. It is durable when it
+//! returns on `battery` and `dax`, and on `logged` where the inodes that it changes or the process's policy say so
+//! ([`Durability`]). Reads take no lock.
 //!
 //! References: an inode whose last name is gone lives on while any attached process holds a reference
 //! ([`Fs::retain`]); a process that dies loses its references.
@@ -17,6 +18,7 @@
 //! | `readdir` | reading directories |
 //! | `xattrs` | extended attributes and ACLs |
 //! | `durable` | what waits for a commit |
+//! | `update` | what every change passes: telling others, waiting until it is durable |
 //! | `watch` | telling processes that cache |
 
 mod attrs;
@@ -27,6 +29,7 @@ mod lookup;
 mod readdir;
 mod remove;
 mod rename;
+mod update;
 mod watch;
 mod xattrs;
 
@@ -39,6 +42,7 @@ use crate::error::{Error, Result};
 use crate::inode::{self, Allocator, Levels, Table};
 use crate::layout::{root, tag, RawInode, RawPerm, Super, SUPER_MAGIC};
 use crate::perm::{self, Perms};
+use crate::setting::Durability;
 
 pub(crate) use lookup::{At, Node};
 
@@ -60,6 +64,8 @@ pub struct Fs {
 pub struct Policy {
     pub read_only: bool,
     pub atime: Atime,
+    /// `Strict`: for everything that this process changes; `Fsync`: unless an inode's setting is `Strict`.
+    pub durability: Durability,
 }
 
 /// The policy, which a remount changes while operations run.
@@ -67,12 +73,14 @@ pub struct Policy {
 struct PolicyCell {
     read_only: AtomicBool,
     atime: AtomicU8,
+    strict: AtomicBool,
 }
 
 impl PolicyCell {
     fn set(&self, policy: Policy) {
         self.read_only.store(policy.read_only, Ordering::Relaxed);
         self.atime.store(policy.atime as u8, Ordering::Relaxed);
+        self.strict.store(policy.durability == Durability::Strict, Ordering::Relaxed);
     }
 
     #[inline(always)]
@@ -82,7 +90,13 @@ impl PolicyCell {
             n if n == Atime::Always as u8 => Atime::Always,
             _ => Atime::Relative,
         };
-        Policy { read_only: self.read_only.load(Ordering::Relaxed), atime }
+        let durability = if self.is_strict() { Durability::Strict } else { Durability::Fsync };
+        Policy { read_only: self.read_only.load(Ordering::Relaxed), atime, durability }
+    }
+
+    #[inline(always)]
+    fn is_strict(&self) -> bool {
+        self.strict.load(Ordering::Relaxed)
     }
 }
 
@@ -254,6 +268,11 @@ impl Fs {
         self.policy.set(policy);
     }
 
+    /// How this process uses the pool.
+    pub fn policy(&self) -> Policy {
+        self.policy.get()
+    }
+
     /// The attachment below.
     pub fn session(&self) -> &Session {
         &self.session
@@ -344,9 +363,6 @@ impl Caller<'_> {
 impl RawInode {
     #[inline(always)]
     pub(crate) fn file_kind(&self) -> Result<Kind> {
-        u8::try_from(self.kind)
-            .ok()
-            .and_then(Kind::from_type)
-            .ok_or_else(|| Error::Corrupt("an inode has no type".into()))
+        Kind::from_type(self.kind).ok_or_else(|| Error::Corrupt("an inode has no type".into()))
     }
 }

@@ -22,7 +22,7 @@ impl Fs {
     /// An entry that is there throughout is handed out exactly once however the table changes meanwhile.
     pub fn readdir(&self, ino: Ino, cookie: u64, f: &mut dyn FnMut(DirEntry) -> bool) -> Result<()> {
         let raw = self.snapshot(ino)?;
-        if raw.kind != Kind::Directory as u32 {
+        if raw.kind != Kind::Directory as u8 {
             return Err(Errno::NOTDIR.into());
         }
         self.note_access(ino, &raw)?;

@@ -11,6 +11,7 @@
 use pram::{Op, Tx};
 use rustix::io::Errno;
 
+use super::update::Update;
 use super::{check_name, now, want, At, Fs, Node};
 use crate::attr::{Caller, Ino, Kind};
 use crate::dir;
@@ -35,9 +36,19 @@ impl Fs {
             b".." if want_dir => return Err(Errno::NOTEMPTY.into()),
             _ => check_name(name)?,
         }
-        self.writable()?;
-        let mut op = self.session().begin()?;
-        let (mut dir, mut node) = self.lock_entry(&mut op, parent, name, caller)?;
+        self.update(|op| self.remove_in(op, parent, name, caller, want_dir))
+    }
+
+    #[inline]
+    fn remove_in<'n>(
+        &self,
+        op: &mut Update<'_, 'n>,
+        parent: At,
+        name: &'n [u8],
+        caller: &Caller,
+        want_dir: bool,
+    ) -> Result<()> {
+        let (mut dir, mut node) = self.lock_entry(op, parent, name, caller)?;
         self.permit_removal(&dir, &node, caller)?;
         match (want_dir, node.is_dir()) {
             (true, false) => return Err(Errno::NOTDIR.into()),
@@ -61,11 +72,10 @@ impl Fs {
         let ended = self.drop_name(&mut tx, &mut node)?;
         tx.commit()?;
         if ended {
-            self.inodes.free(&op, node.ino, node.place)?;
+            self.inodes.free(op, node.ino, node.place)?;
         }
-        drop(op);
-        self.tell_entry(parent.ino, name);
-        self.tell_inode(node.ino, true);
+        op.tell_entry(parent.ino, name);
+        op.tell_inode(node.ino, true);
         Ok(())
     }
 
@@ -148,8 +158,7 @@ impl Fs {
             return;
         }
         let Ok(raw) = self.snapshot(ino) else { return };
-        let slack =
-            raw.kind == Kind::Regular as u32 && file::has_slack(self.region(), &super::lookup::content_of(&raw));
+        let slack = raw.kind == Kind::Regular as u8 && file::has_slack(self.region(), &super::lookup::content_of(&raw));
         let done = match raw.nlink {
             0 => self.end_unreferenced(At::seen(ino, &raw)),
             _ if slack && !self.policy.get().read_only => self.trim(ino),
@@ -164,7 +173,7 @@ impl Fs {
 
     #[cold]
     fn end_unreferenced(&self, at: At) -> Result<()> {
-        let mut op = self.session().begin()?;
+        let mut op = self.aside()?;
         op.lock(&[at.ino])?;
         match self.node(at) {
             Ok(node) if node.raw.nlink == 0 && !self.session().is_referenced(at.ino) => self.end(&mut op, node),

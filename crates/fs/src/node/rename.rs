@@ -4,6 +4,7 @@
 use pram::Op;
 use rustix::io::Errno;
 
+use super::update::Update;
 use super::{check_name, now, want, At, Fs, Node, Rename};
 use crate::attr::{Caller, Ino, LINK_MAX};
 use crate::dir::{self, Entry};
@@ -37,9 +38,18 @@ impl Fs {
         check_name_for_rename(to.1)?;
         check_name(from.1)?;
         check_name(to.1)?;
-        self.writable()?;
-        let mut op = self.session().begin()?;
-        let parts = self.lock_rename(&mut op, from, to, caller)?;
+        self.update(|op| self.rename_in(op, from, to, how, caller))
+    }
+
+    fn rename_in<'n>(
+        &self,
+        op: &mut Update<'_, 'n>,
+        from: (At, &'n [u8]),
+        to: (At, &'n [u8]),
+        how: Rename,
+        caller: &Caller,
+    ) -> Result<()> {
+        let parts = self.lock_rename(op, from, to, caller)?;
         let touched = [Some(parts.src.ino), parts.dst.as_ref().map(|d| d.ino)];
         match (how, &parts.dst) {
             (Rename::NoReplace, Some(_)) => return Err(Errno::EXIST.into()),
@@ -49,14 +59,13 @@ impl Fs {
         }
         self.permit_rename(&parts, how, caller)?;
         match how {
-            Rename::Exchange => self.exchange(&mut op, parts, from.1, to.1)?,
-            _ => self.replace(&mut op, parts, from.1, to.1)?,
+            Rename::Exchange => self.exchange(op, parts, from.1, to.1)?,
+            _ => self.replace(op, parts, from.1, to.1)?,
         }
-        drop(op);
-        self.tell_entry(from.0.ino, from.1);
-        self.tell_entry(to.0.ino, to.1);
+        op.tell_entry(from.0.ino, from.1);
+        op.tell_entry(to.0.ino, to.1);
         for ino in touched.into_iter().flatten() {
-            self.tell_inode(ino, true);
+            op.tell_inode(ino, true);
         }
         Ok(())
     }
@@ -167,7 +176,7 @@ impl Fs {
     fn replace(&self, op: &mut Op, mut p: Parts, old: &[u8], new: &[u8]) -> Result<()> {
         let time = now();
         let key = self.hash_key();
-        let entry = Entry { ino: p.src.ino, kind: p.src.raw.kind as u8 };
+        let entry = Entry { ino: p.src.ino, kind: p.src.raw.kind };
         let moved_dir = p.src.is_dir() && p.to.is_some();
         if moved_dir && p.dst.is_none() && p.to.as_ref().is_some_and(|t| t.raw.nlink >= LINK_MAX) {
             return Err(Errno::MLINK.into());
@@ -223,9 +232,9 @@ impl Fs {
         let Some(mut dst) = p.dst else { return Err(Errno::NOENT.into()) };
         let mut tx = op.tx()?;
         let to = p.to.as_mut().unwrap_or(&mut p.from);
-        dir::replace(&mut tx, key, &to.dir(), new, Entry { ino: p.src.ino, kind: p.src.raw.kind as u8 })?;
+        dir::replace(&mut tx, key, &to.dir(), new, Entry { ino: p.src.ino, kind: p.src.raw.kind })?;
         to.touch(time);
-        dir::replace(&mut tx, key, &p.from.dir(), old, Entry { ino: dst.ino, kind: dst.raw.kind as u8 })?;
+        dir::replace(&mut tx, key, &p.from.dir(), old, Entry { ino: dst.ino, kind: dst.raw.kind })?;
         p.from.touch(time);
         if let Some(to) = &mut p.to {
             if p.src.is_dir() {
@@ -250,7 +259,7 @@ impl Fs {
 }
 
 fn is_dir(raw: &crate::layout::RawInode) -> bool {
-    raw.kind == crate::Kind::Directory as u32
+    raw.kind == crate::Kind::Directory as u8
 }
 
 fn check_name_for_rename(name: &[u8]) -> Result<()> {

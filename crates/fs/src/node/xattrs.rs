@@ -2,18 +2,37 @@
 
 use rustix::io::Errno;
 
+use super::update::Update;
 use super::{now, want, Fs, SetXattr};
 use crate::acl;
 use crate::attr::{Caller, Ino, Kind};
 use crate::error::Result;
-use crate::layout::{RawInode, RawPerm};
+use crate::layout::{RawInode, RawPerm, WITHOUT_SETTINGS};
+use crate::setting::{self, Durability};
 use crate::xattr;
 
 impl Fs {
     /// The value of an extended attribute, ENODATA if there is none. POSIX ACLs are
     /// `system.posix_acl_access` and `system.posix_acl_default` in the kernel's xattr encoding.
     pub fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
-        self.session().read(ino, || self.xattr_of(&self.raw(ino)?, name)?.ok_or_else(|| Errno::NODATA.into()))
+        self.session().read(ino, || {
+            let raw = self.raw(ino)?;
+            let value = match name {
+                setting::DURABILITY => raw.durability().map(named),
+                setting::EFFECTIVE_DURABILITY => Some(named(self.durability(&raw))),
+                _ => self.xattr_of(&raw, name)?,
+            };
+            value.ok_or_else(|| Errno::NODATA.into())
+        })
+    }
+
+    /// When changes of this inode by this process are durable: what its setting, the process's policy and the
+    /// medium come to.
+    fn durability(&self, raw: &RawInode) -> Durability {
+        match self.durable_at_return() || raw.is_strict() {
+            true => Durability::Strict,
+            false => self.policy().durability,
+        }
     }
 
     #[inline(always)]
@@ -39,6 +58,7 @@ impl Fs {
         self.writable()?;
         self.permit_xattr(ino, name, caller)?;
         match name {
+            setting::DURABILITY => self.set_durability(ino, Some(setting::durability_of(value)?), how),
             n if n == acl::ACCESS || n == acl::DEFAULT => self.set_acl(ino, name, value, how, caller),
             _ => self.change_xattr(ino, |tx, off| xattr::set(tx, off, name, value, how)),
         }
@@ -47,30 +67,61 @@ impl Fs {
     pub fn removexattr(&self, ino: Ino, name: &[u8], caller: &Caller) -> Result<()> {
         self.writable()?;
         self.permit_xattr(ino, name, caller)?;
-        self.change_xattr(ino, |tx, off| xattr::remove(tx, off, name))
+        match name {
+            setting::DURABILITY => self.set_durability(ino, None, SetXattr::Replace),
+            _ => self.change_xattr(ino, |tx, off| xattr::remove(tx, off, name)),
+        }
     }
 
     /// Names, each followed by a zero byte, as `listxattr(2)` returns them.
     pub fn listxattr(&self, ino: Ino) -> Result<Vec<u8>> {
-        self.session().read(ino, || match self.table().get(ino)? {
-            None => Err(Errno::STALE.into()),
-            Some((_, raw)) if raw.xattr == 0 => Ok(Vec::new()),
-            Some((_, raw)) => xattr::list(self.region(), raw.xattr),
+        self.session().read(ino, || {
+            let (_, raw) = self.table().get(ino)?.ok_or(Errno::STALE)?;
+            let mut names = xattr::list(self.region(), raw.xattr)?;
+            if raw.durability().is_some() && setting::has_names(&raw) {
+                names.extend_from_slice(setting::DURABILITY);
+                names.push(0);
+            }
+            Ok(names)
+        })
+    }
+
+    /// Sets or unsets the durability of an inode.
+    fn set_durability(&self, ino: Ino, durability: Option<Durability>, how: SetXattr) -> Result<()> {
+        if self.region().info.app_version == WITHOUT_SETTINGS {
+            return Err(Errno::OPNOTSUPP.into());
+        }
+        self.change_node(ino, |tx, raw| {
+            match how {
+                SetXattr::Create if raw.durability().is_some() => return Err(Errno::EXIST.into()),
+                SetXattr::Replace if raw.durability().is_none() => return Err(Errno::NODATA.into()),
+                _ => {}
+            }
+            // Unsetting it is the last change that it holds for.
+            if raw.is_strict() {
+                tx.urge();
+            }
+            raw.set_durability(durability);
+            Ok(())
         })
     }
 
     fn change_xattr(&self, ino: Ino, change: impl FnOnce(&mut pram::Tx, &mut u64) -> Result<()>) -> Result<()> {
-        let mut op = self.session().begin()?;
-        op.lock(&[ino])?;
-        let mut node = self.node(ino)?;
-        let mut tx = op.tx()?;
-        change(&mut tx, &mut node.raw.xattr)?;
-        node.raw.ctime = now().0;
-        node.save(&mut tx)?;
-        tx.commit()?;
-        drop(op);
-        self.tell_inode(ino, true);
-        Ok(())
+        self.change_node(ino, |tx, raw| change(tx, &mut raw.xattr))
+    }
+
+    fn change_node(&self, ino: Ino, change: impl FnOnce(&mut pram::Tx, &mut RawInode) -> Result<()>) -> Result<()> {
+        self.update(|op| {
+            op.lock(&[ino])?;
+            let mut node = self.node(ino)?;
+            let mut tx = op.tx()?;
+            change(&mut tx, &mut node.raw)?;
+            node.raw.ctime = now().0;
+            node.save(&mut tx)?;
+            tx.commit()?;
+            op.tell_inode(ino, true);
+            Ok(())
+        })
     }
 
     /// An access ACL also sets the permission bits; one that says no more than they do is not stored.
@@ -78,7 +129,7 @@ impl Fs {
         let raw = self.snapshot(ino)?;
         acl::validate(value)?;
         if name == acl::DEFAULT {
-            if raw.kind != Kind::Directory as u32 {
+            if raw.kind != Kind::Directory as u8 {
                 return Err(Errno::ACCESS.into());
             }
             if acl::is_empty(value) {
@@ -89,7 +140,7 @@ impl Fs {
             }
             return self.change_xattr(ino, |tx, off| xattr::set(tx, off, name, value, how));
         }
-        if raw.kind == Kind::Symlink as u32 {
+        if raw.kind == Kind::Symlink as u8 {
             return Err(Errno::OPNOTSUPP.into());
         }
         self.set_access_acl(ino, value, caller)
@@ -103,27 +154,41 @@ impl Fs {
             let folded = acl::fold(value, old.mode & 0o7777)?;
             let member = caller.checked || caller.uid == 0 || caller.in_group(old.gid);
             let bits = if member { folded.mode } else { folded.mode & !0o2000 };
-            let mut op = self.session().begin()?;
-            let perm = self.perms().intern(&mut op, RawPerm { mode: old.mode & !0o7777 | bits, ..old })?;
-            op.lock(&[ino])?;
-            let Some(mut node) = self.node_as_seen(ino, &seen)? else { continue };
-            let mut tx = op.tx()?;
-            if folded.stored {
-                xattr::set(&mut tx, &mut node.raw.xattr, acl::ACCESS, value, SetXattr::Any)?;
-            } else if node.raw.xattr != 0 {
-                match xattr::remove(&mut tx, &mut node.raw.xattr, acl::ACCESS) {
-                    Err(e) if e.errno() != Errno::NODATA => return Err(e),
-                    _ => {}
-                }
+            let perm = RawPerm { mode: old.mode & !0o7777 | bits, ..old };
+            let acl = folded.stored.then_some(value);
+            if self.update(|op| self.set_access_acl_in(op, ino, &seen, perm, acl))? {
+                return Ok(());
             }
-            node.raw.perm = perm;
-            node.raw.ctime = now().0;
-            node.save(&mut tx)?;
-            tx.commit()?;
-            drop(op);
-            self.tell_inode(ino, true);
-            return Ok(());
         }
+    }
+
+    /// Sets triple and ACL of an inode that is still as it was seen; false if it is not.
+    fn set_access_acl_in(
+        &self,
+        op: &mut Update,
+        ino: Ino,
+        seen: &RawInode,
+        perm: RawPerm,
+        acl: Option<&[u8]>,
+    ) -> Result<bool> {
+        let perm = self.perms().intern(op, perm)?;
+        op.lock(&[ino])?;
+        let Some(mut node) = self.node_as_seen(ino, seen)? else { return Ok(false) };
+        let mut tx = op.tx()?;
+        if let Some(acl) = acl {
+            xattr::set(&mut tx, &mut node.raw.xattr, acl::ACCESS, acl, SetXattr::Any)?;
+        } else if node.raw.xattr != 0 {
+            match xattr::remove(&mut tx, &mut node.raw.xattr, acl::ACCESS) {
+                Err(e) if e.errno() != Errno::NODATA => return Err(e),
+                _ => {}
+            }
+        }
+        node.raw.perm = perm;
+        node.raw.ctime = now().0;
+        node.save(&mut tx)?;
+        tx.commit()?;
+        op.tell_inode(ino, true);
+        Ok(true)
     }
 
     /// Who may change which attributes: `user.` who may write a file or own the directory, `trusted.` and
@@ -131,7 +196,7 @@ impl Fs {
     fn permit_xattr(&self, ino: Ino, name: &[u8], caller: &Caller) -> Result<()> {
         let raw = self.snapshot(ino)?;
         let is_user = name.starts_with(b"user.");
-        if is_user && raw.kind != Kind::Regular as u32 && raw.kind != Kind::Directory as u32 {
+        if (is_user && !setting::has_names(&raw)) || setting::is_effective(name) {
             return Err(Errno::PERM.into());
         }
         if caller.checked || caller.uid == 0 {
@@ -146,4 +211,9 @@ impl Fs {
         }
         Err(Errno::PERM.into())
     }
+}
+
+/// The value of the attribute that tells of it.
+fn named(durability: Durability) -> Vec<u8> {
+    durability.name().into()
 }

@@ -14,12 +14,6 @@ use crate::error::{Error, Result};
 pub const FILE: &str = "pool.toml";
 pub const DEFAULT_NVRAM: &str = "nvram";
 pub const VERSION: u32 = 1;
-/// Seconds from commit to commit where nobody waits for one.
-const COMMIT_INTERVAL: f64 = 5.0;
-/// The same where the memory survives a power cut.
-const COPY_INTERVAL: f64 = 30.0;
-const MAX_INTERVAL: f64 = 86_400.0;
-
 /// The content of `pool.toml`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -39,7 +33,55 @@ pub struct Config {
     pub copy: Option<PathBuf>,
     /// Seconds after which what has changed goes to the copy on disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub commit_interval: Option<f64>,
+    pub commit_interval: Option<CommitInterval>,
+}
+
+/// Seconds from commit to commit where nobody waits for one, between [`MIN`](CommitInterval::MIN) and
+/// [`MAX`](CommitInterval::MAX).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "f64", into = "f64")]
+pub struct CommitInterval(f64);
+
+impl CommitInterval {
+    pub const MIN: f64 = 0.01;
+    pub const MAX: f64 = 86_400.0;
+}
+
+impl TryFrom<f64> for CommitInterval {
+    type Error = String;
+
+    fn try_from(seconds: f64) -> std::result::Result<Self, String> {
+        match (Self::MIN..=Self::MAX).contains(&seconds) {
+            true => Ok(CommitInterval(seconds)),
+            false => Err(format!(
+                "a commit interval of {seconds} s: give {} to {} seconds; where nothing may be lost, choose \
+                 durability=strict",
+                Self::MIN,
+                Self::MAX
+            )),
+        }
+    }
+}
+
+impl std::str::FromStr for CommitInterval {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let seconds: f64 = text.parse().map_err(|_| format!("`{text}` is not a number of seconds"))?;
+        seconds.try_into()
+    }
+}
+
+impl From<CommitInterval> for f64 {
+    fn from(interval: CommitInterval) -> f64 {
+        interval.0
+    }
+}
+
+impl From<CommitInterval> for Duration {
+    fn from(interval: CommitInterval) -> Duration {
+        Duration::from_secs_f64(interval.0)
+    }
 }
 
 impl Config {
@@ -110,10 +152,12 @@ impl Config {
     }
 
     /// How long a change may wait until it goes to the copy on disk.
-    pub fn interval(&self) -> Duration {
-        let usual = if self.medium == MediumKind::Logged { COMMIT_INTERVAL } else { COPY_INTERVAL };
-        let seconds = self.commit_interval.filter(|s| s.is_finite() && *s >= 0.0).unwrap_or(usual);
-        Duration::from_secs_f64(seconds.min(MAX_INTERVAL))
+    pub fn interval(&self) -> CommitInterval {
+        self.commit_interval.unwrap_or(match self.medium {
+            MediumKind::Logged => CommitInterval(5.0),
+            // The memory survives a power cut itself.
+            MediumKind::Battery | MediumKind::Dax => CommitInterval(30.0),
+        })
     }
 
     /// Fails if any process works on the pool.

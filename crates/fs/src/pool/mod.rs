@@ -35,11 +35,13 @@ use crate::error::{Error, Result};
 use crate::inode::max_inodes;
 use crate::layout;
 use crate::node::{Atime, Fs, Policy};
+use crate::setting::Durability;
 use config::Config;
 use copier::Copier;
 use keeper::Keeper;
 use media::Opened;
 
+pub use config::CommitInterval;
 pub use status::{CopyStatus, HeapStatus, SessionStatus, Status};
 
 /// Where runtime segments lie: memory that every process sees and no reboot keeps.
@@ -90,6 +92,8 @@ pub struct FormatOptions {
     pub medium: MediumKind,
     /// On `battery` and `dax`: the directory of a running copy, relative to the pool directory; `None`: no copy.
     pub copy: Option<PathBuf>,
+    /// How often what has changed goes to the copy on disk, if not as usual for the medium.
+    pub commit_interval: Option<CommitInterval>,
     /// Destroy a pool that is there.
     pub force: bool,
     /// Mode, owner and group of the root directory.
@@ -106,6 +110,7 @@ impl FormatOptions {
             nvram: None,
             medium: MediumKind::Battery,
             copy: None,
+            commit_interval: None,
             force: false,
             root_mode: 0o755,
             root_owner: owner,
@@ -121,6 +126,11 @@ pub struct OpenOptions {
     pub noatime: bool,
     /// Update access times on every read.
     pub strictatime: bool,
+    /// `Strict`: whatever this process changes is durable when the call returns, on every medium.
+    pub durability: Durability,
+    /// Commit to the copy on disk this often, instead of what `pool.toml` says. Any process of the pool commits for
+    /// all.
+    pub commit_interval: Option<CommitInterval>,
     /// This process is a mount: it caches, and is listed as one in the status.
     pub mount: Option<MountInfo>,
 }
@@ -156,7 +166,7 @@ impl Pool {
                 _ => Some(how.nvram.clone().unwrap_or_else(|| config::DEFAULT_NVRAM.into())),
             },
             copy: how.copy.clone().filter(|_| how.medium != MediumKind::Logged),
-            commit_interval: None,
+            commit_interval: how.commit_interval,
         };
         if let (MediumKind::Logged, Some(path)) = (how.medium, &how.nvram) {
             return Err(Error::Pool(format!(
@@ -229,16 +239,21 @@ impl Pool {
                 dir.join(config::FILE).display()
             )));
         }
-        if region.info.app_version != layout::VERSION {
+        if ![layout::WITHOUT_SETTINGS, layout::VERSION].contains(&region.info.app_version) {
             return Err(Error::Pool(format!(
-                "the pool has file system version {}, this program reads version {}",
+                "the pool has file system version {}, this program reads versions {} to {}",
                 region.info.app_version,
+                layout::WITHOUT_SETTINGS,
                 layout::VERSION
             )));
         }
         let fs = Arc::new(attach(opened, how)?);
         let keeper = if how.read_only { None } else { Some(Keeper::start(&fs)?) };
-        let copier = if fs.session().copy().is_some() { Some(Copier::start(&fs, config.interval())?) } else { None };
+        let interval = how.commit_interval.unwrap_or_else(|| config.interval());
+        let copier = match fs.session().copy() {
+            Some(_) => Some(Copier::start(&fs, interval.into())?),
+            None => None,
+        };
         Ok(Pool { _keeper: keeper, _copier: copier, fs, dir: dir.into(), config })
     }
 
@@ -332,7 +347,7 @@ fn attach(opened: Opened, how: &OpenOptions) -> Result<Fs> {
         (_, true) => Atime::Always,
         _ => Atime::Relative,
     };
-    Fs::over(session, Policy { read_only: how.read_only, atime })
+    Fs::over(session, Policy { read_only: how.read_only, atime, durability: how.durability })
 }
 
 impl Deref for Pool {

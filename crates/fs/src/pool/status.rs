@@ -109,7 +109,7 @@ impl Pool {
             as_of: as_of as f64 / 1e9,
             age: (now - as_of).max(0) as f64 / 1e9,
             pending: copy.pending(session)?,
-            interval: self.config.interval().as_secs_f64(),
+            interval: self.config.interval().into(),
             failure: session.runtime().copy_failure(),
         }))
     }

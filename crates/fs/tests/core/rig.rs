@@ -5,21 +5,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fs::path::{Open, View};
-use fs::{Caller, FormatOptions, Kind, MediumKind, OpenOptions, Pool, Result};
+use fs::{Caller, FormatOptions, Kind, OpenOptions, Pool, Result};
 
 pub const MIB: u64 = 1 << 20;
 
 pub fn format(size: u64) -> tempfile::TempDir {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
-    let options = FormatOptions {
-        size,
-        nvram: None,
-        copy: None,
-        medium: MediumKind::Battery,
-        force: false,
-        root_mode: 0o777,
-        root_owner: (0, 0),
-    };
+    let options = FormatOptions { root_mode: 0o777, root_owner: (0, 0), ..FormatOptions::sized(size) };
     Pool::format(dir.path(), &options).unwrap();
     dir
 }

@@ -3,7 +3,7 @@
 
 use fs::node::{Fallocate, SetXattr};
 use fs::path::{Open, View};
-use fs::{Caller, FormatOptions, Kind, MediumKind, Pool, SetAttr, SetTime, Time};
+use fs::{Caller, FormatOptions, Kind, Pool, SetAttr, SetTime, Time};
 
 pub const SIZE: u64 = 2 << 20;
 pub const LONG_LINK: &str = "this/target/is/longer/than/the/smallest/objects/and/leads/nowhere";
@@ -20,15 +20,7 @@ pub const SPECIAL: [(&str, Kind, u64); 4] = [
 pub const MANY: usize = 200;
 
 pub fn options() -> FormatOptions {
-    FormatOptions {
-        size: SIZE,
-        nvram: None,
-        copy: None,
-        medium: MediumKind::Battery,
-        force: false,
-        root_mode: 0o755,
-        root_owner: (0, 0),
-    }
+    FormatOptions { root_owner: (0, 0), ..FormatOptions::sized(SIZE) }
 }
 
 /// Bytes that tell where they are from.
@@ -95,6 +87,28 @@ fn attributes(pool: &Pool, root: &View) -> fs::Result<()> {
     pool.setxattr(block, b"user.long", &pattern(7, 1500), SetXattr::Any, &root.caller)?;
     pool.setxattr(root.stat(b"tail")?.ino, b"system.posix_acl_access", ACL, SetXattr::Any, &root.caller)?;
     pool.setxattr(root.stat(b"void")?.ino, b"system.posix_acl_default", ACL, SetXattr::Any, &root.caller)
+}
+
+/// What came with layout version 2.
+pub fn fill_settings(pool: &Pool) -> fs::Result<()> {
+    let root = View::new(pool, Caller::root());
+    for (name, value) in SETTINGS {
+        let ino = root.stat(name.as_bytes())?.ino;
+        pool.setxattr(ino, b"user.conquest.durability", value.as_bytes(), SetXattr::Any, &root.caller)?;
+    }
+    root.mkdir(b"special/inherits", 0o755).map(|_| ())
+}
+
+/// Settings: name, durability.
+pub const SETTINGS: [(&str, &str); 3] = [("special", "strict"), ("empty", "fsync"), ("tail", "strict")];
+
+#[allow(dead_code)]
+pub fn compare_settings(pool: &Pool) {
+    let root = View::new(pool, Caller::root());
+    for (name, value) in SETTINGS.into_iter().chain([("special/inherits", "strict")]) {
+        let ino = root.stat(name.as_bytes()).unwrap().ino;
+        assert_eq!(pool.getxattr(ino, b"user.conquest.durability").unwrap(), value.as_bytes(), "{name}");
+    }
 }
 
 /// Compares a pool with what [`fill`] makes.

@@ -32,7 +32,7 @@ fn structures_lie_as_told() {
     let page = Page::open("FORMAT.md");
     same_fields!(page, RawHeader: magic version medium fingerprint uuid size slots segments created app_version crc);
     same_fields!(page, Super: magic inodes perms hash_key);
-    same_fields!(page, RawInode: content size extra mtime ctime atime btime xattr perm nlink generation kind);
+    same_fields!(page, RawInode: content size extra mtime ctime atime btime xattr perm nlink generation kind reserved settings);
     same_fields!(page, InodeBlock: lengths inodes);
     same_fields!(page, RawPerm: uid gid mode);
     same_fields!(page, RawImage: magic version chunk uuid size fingerprint saved chunks app_version reserved crc);

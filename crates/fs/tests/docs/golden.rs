@@ -1,28 +1,40 @@
 //! Images of released versions are read by this version.
 
-use fs::{OpenOptions, Pool};
+use fs::node::SetXattr;
+use fs::{Caller, OpenOptions, Pool};
 
 use crate::tables::Page;
 use crate::{content, region};
 
-/// Every version that was ever released. `cargo run -p conquest-fs --example golden -- FILE` makes the image
+/// Every version that was ever released, and its layout version. `cargo run -p conquest-fs --example golden -- FILE` makes the image
 /// of this one.
-const IMAGES: [&str; 1] = ["v1.image"];
+const IMAGES: [(&str, u32); 2] = [("v1.image", 1), ("v2.image", 2)];
 
 #[test]
 fn images_of_all_versions_are_restored() {
     let page = Page::open("FORMAT.md");
-    for name in IMAGES {
+    for (name, version) in IMAGES {
         let image = format!("{}/tests/golden/{name}", env!("CARGO_MANIFEST_DIR"));
         assert!(std::fs::metadata(&image).unwrap().len() < 100_000, "{name} is small");
         let dir = tempfile::tempdir_in("/dev/shm").unwrap();
         Pool::restore(dir.path(), image.as_ref(), false, &mut |_, _| {}).unwrap();
         let pool = Pool::open(dir.path(), &OpenOptions { noatime: true, ..OpenOptions::default() }).unwrap();
         content::compare(&pool);
+        assert_eq!(pool.session().region().info.app_version, version);
+        match version {
+            1 => refuses_settings(&pool),
+            _ => content::compare_settings(&pool),
+        }
         region::compare_with(&pool, &region::region_bytes(dir.path()), &page);
         let report = pool.fsck(true, &mut |_, _| {}).unwrap();
         assert!(report.problems.is_empty(), "{:?}", report.problems);
         content::fill_more(&pool);
         assert!(pool.fsck(false, &mut |_, _| {}).unwrap().problems.is_empty());
     }
+}
+
+/// An older program, which may open the pool again, would take them for damage.
+fn refuses_settings(pool: &Pool) {
+    let set = pool.setxattr(fs::ROOT, b"user.conquest.durability", b"strict", SetXattr::Any, &Caller::root());
+    assert_eq!(set.unwrap_err().errno(), rustix::io::Errno::OPNOTSUPP);
 }

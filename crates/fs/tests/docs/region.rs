@@ -20,7 +20,9 @@ pub fn made() -> Made {
     Pool::format(dir.path(), &content::options()).unwrap();
     let pool = Pool::open(dir.path(), &OpenOptions { noatime: true, ..OpenOptions::default() }).unwrap();
     content::fill(&pool).unwrap();
+    content::fill_settings(&pool).unwrap();
     content::compare(&pool);
+    content::compare_settings(&pool);
     Made { dir, pool }
 }
 
@@ -53,6 +55,7 @@ fn compare_inode(pool: &Pool, reader: &Reader, ino: u64, kinds: &mut BTreeMap<u6
     for (field, time) in [("mtime", attr.mtime), ("ctime", attr.ctime), ("atime", attr.atime), ("btime", attr.btime)] {
         assert_eq!(raw.get(field) as i64, time.0, "inode {ino}, {field}");
     }
+    compare_settings(pool, ino, &raw);
     compare_xattrs(pool, reader, ino, &raw);
     match attr.kind {
         Kind::Directory => compare_directory(pool, reader, ino, &raw, kinds),
@@ -62,6 +65,13 @@ fn compare_inode(pool: &Pool, reader: &Reader, ino: u64, kinds: &mut BTreeMap<u6
         }
         _ => assert_eq!((raw.get("extra"), raw.get("content")), (attr.rdev, 0)),
     }
+}
+
+fn compare_settings(pool: &Pool, ino: u64, raw: &Raw) {
+    let durability = ["", "fsync", "strict"][raw.get("settings") as usize];
+    let told = pool.getxattr(ino, b"user.conquest.durability").unwrap_or_default();
+    assert_eq!(told, durability.as_bytes(), "inode {ino}");
+    assert_eq!(raw.get("reserved"), 0, "inode {ino}");
 }
 
 fn compare_content(pool: &Pool, ino: u64, kind: Kind, extents: &[(u64, Vec<u8>)]) {
@@ -96,7 +106,10 @@ fn compare_directory(pool: &Pool, reader: &Reader, ino: u64, raw: &Raw, kinds: &
 
 fn compare_xattrs(pool: &Pool, reader: &Reader, ino: u64, raw: &Raw) {
     let found = reader.xattrs(raw);
-    let names: Vec<u8> = found.iter().flat_map(|(name, _)| [name.as_slice(), b"\0"].concat()).collect();
+    let mut names: Vec<u8> = found.iter().flat_map(|(name, _)| [name.as_slice(), b"\0"].concat()).collect();
+    if raw.get("settings") != 0 && matches!(raw.get("kind"), 4 | 8) {
+        names.extend_from_slice(b"user.conquest.durability\0");
+    }
     assert_eq!(names, pool.listxattr(ino).unwrap());
     for (name, value) in found {
         assert_eq!(value, pool.getxattr(ino, &name).unwrap(), "inode {ino}");

@@ -1,0 +1,97 @@
+//! The one way to change anything on a caller's behalf: what comes after a change cannot be forgotten.
+//!
+//! Ordered steps of an update:
+//! 1. It is refused where nothing may change.
+//! 2. The work, in an operation.
+//! 3. The operation ends, with all its locks. (Before 5: a commit waits until no operation is under way.)
+//! 4. Processes that cache are told, whatever comes of 5: the change is there for all to see.
+//! 5. If the change is to be durable when the call returns, the wait for a commit.
+//!
+//! Whether 5 is called for, an inode's setting says, which [`Node::save`](super::Node) passes on to the operation
+//! with each inode that changes, or the policy of the process.
+
+use pram::Op;
+use smallvec::SmallVec;
+
+use super::Fs;
+use crate::attr::Ino;
+use crate::error::Result;
+
+/// An update under way: an operation, and what to tell others after it.
+pub(crate) struct Update<'f, 'n> {
+    op: Op<'f>,
+    tells: SmallVec<[Tell<'n>; 4]>,
+}
+
+/// What others may have cached.
+enum Tell<'n> {
+    Entry(Ino, &'n [u8]),
+    Inode { ino: Ino, attr_only: bool },
+}
+
+impl<'f> std::ops::Deref for Update<'f, '_> {
+    type Target = Op<'f>;
+    #[inline(always)]
+    fn deref(&self) -> &Op<'f> {
+        &self.op
+    }
+}
+
+impl std::ops::DerefMut for Update<'_, '_> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.op
+    }
+}
+
+impl<'n> Update<'_, 'n> {
+    /// The binding of `name` in `parent` has changed.
+    #[inline(always)]
+    pub fn tell_entry(&mut self, parent: Ino, name: &'n [u8]) {
+        self.tells.push(Tell::Entry(parent, name));
+    }
+
+    /// An inode has changed.
+    #[inline(always)]
+    pub fn tell_inode(&mut self, ino: Ino, attr_only: bool) {
+        self.tells.push(Tell::Inode { ino, attr_only });
+    }
+}
+
+impl Fs {
+    /// Runs `work` as a change that a caller waits for; steps 1 to 5.
+    #[inline(always)]
+    pub(super) fn update<'n, T>(&self, work: impl FnOnce(&mut Update<'_, 'n>) -> Result<T>) -> Result<T> {
+        self.writable()?;
+        let mut update = Update { op: self.session().begin()?, tells: SmallVec::new() };
+        let done = work(&mut update);
+        let Update { op, tells } = update;
+        let (changed, urgent) = (op.has_changed(), op.is_urgent());
+        drop(op);
+        for tell in tells {
+            match tell {
+                Tell::Entry(parent, name) => self.tell_entry(parent, name),
+                Tell::Inode { ino, attr_only } => self.tell_inode(ino, attr_only),
+            }
+        }
+        if urgent || (changed && self.policy.is_strict()) {
+            return self.after_commit(done);
+        }
+        done
+    }
+
+    /// What the work came to, once it is durable; a call that failed may have changed something too.
+    #[cold]
+    fn after_commit<T>(&self, done: Result<T>) -> Result<T> {
+        let synced = self.sync();
+        let done = done?;
+        synced.map(|()| done)
+    }
+
+    /// An operation that no caller has to wait for: access times, room that is given back, the end of what
+    /// nothing refers to; and looking under lock.
+    #[inline(always)]
+    pub(super) fn aside(&self) -> Result<Op<'_>> {
+        Ok(self.session().begin()?)
+    }
+}
