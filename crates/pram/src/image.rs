@@ -32,6 +32,7 @@ use crate::heap::Meta;
 use crate::medium::{Medium, MediumKind};
 use crate::mem::Mapping;
 use crate::region::{self, fingerprint, Geometry, Region, HEADERS, SEGMENT};
+use crate::reserve::reserve;
 use crate::session::{Session, OPEN_ROOT};
 
 const MAGIC: [u8; 8] = *b"CQ-IMAGE";
@@ -126,7 +127,7 @@ pub fn save(session: &Session, path: &Path, progress: Progress) -> Result<ImageI
 pub fn restore(image: &Path, path: &Path, medium: MediumKind, progress: Progress) -> Result<ImageInfo> {
     let mut reader = Reader::open(image)?;
     let target = Target::begin(path, "restoring")?;
-    target.file.set_len(reader.info.size).map_err(|e| target.failed(Fail::Io(e)))?;
+    reserve(&target.file, reader.info.size, medium).map_err(|e| target.no_room(reader.info.size, &e))?;
     let mut file = &target.file;
     while let Some((offset, bytes)) = reader.next(progress)? {
         let written = file.seek(SeekFrom::Start(offset)).and_then(|_| file.write_all(bytes));
@@ -455,6 +456,14 @@ impl Target {
             Fail::Io(e) => host(&self.path, self.what, e),
             Fail::Pram(e) => e,
         }
+    }
+
+    fn no_room(&self, size: u64, e: &std::io::Error) -> Error {
+        let (path, mib) = (self.path.display(), size >> 20);
+        Error::Unusable(format!(
+            "{path}: no room for {mib} MiB ({e}); what is there stays until all is restored: make room beside it, or \
+             remove it first"
+        ))
     }
 
     /// 1. The content is durable before the name points to it. 2. The name. 3. The directory.

@@ -13,6 +13,7 @@
 //! | [`heap`] | 64 KiB segments, size classes, whole-segment runs; typed objects |
 //! | [`tx`] | transactions: undo log in persistent slots |
 //! | [`runtime`] | the shared segment that does not persist: sessions, slots, locks, references |
+//! | [`reserve`] | room for a region's file, all of it at once |
 //! | [`session`] | an attached process: operations, optimistic reads, death of others |
 //! | [`events`] | what one process tells the others that cache |
 //! | [`image`] | save and restore of a region |
@@ -47,6 +48,7 @@ pub mod mem;
 pub mod off;
 pub mod pages;
 pub mod region;
+pub mod reserve;
 pub mod runtime;
 pub mod session;
 pub mod tx;

@@ -14,7 +14,6 @@ use pram::medium::{BATTERY, LOGGED};
 use pram::region::HEADERS;
 use pram::session::Exclusive;
 use pram::{Mapping, Medium, Region};
-use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 
 use super::config::{host, uuid_text};
@@ -116,20 +115,15 @@ fn make_file(file: &fs::File, path: &Path, medium: MediumKind, size: u64) -> Res
     pram::region::Geometry::of(size)?;
     // Refused where it cannot be had, before anything is lost.
     drop(map_file(file, path, medium, 4096)?);
-    let sized = file.set_len(0).and_then(|()| file.set_len(size));
-    sized.map_err(|e| host(path, &e))?;
-    // All of it now: a store must never meet a full disk.
-    match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, size) {
-        Ok(()) | Err(Errno::OPNOTSUPP) => {}
-        Err(errno) => {
-            let _ = file.set_len(0);
-            return Err(Error::Pool(format!(
-                "{}: no room for {} MiB of persistent RAM ({errno}); give a smaller --nvram SIZE",
-                path.display(),
-                size >> 20
-            )));
-        }
-    }
+    file.set_len(0).map_err(|e| host(path, &e))?;
+    pram::reserve::reserve(file, size, medium.into()).map_err(|e| {
+        let _ = file.set_len(0);
+        Error::Pool(format!(
+            "{}: no room for {} MiB of persistent RAM ({e}); give a smaller --nvram SIZE",
+            path.display(),
+            size >> 20
+        ))
+    })?;
     if medium == MediumKind::Dax {
         // Its name and size too must be there after a power cut; its content is from here on ours to flush.
         let dir = path.parent().unwrap_or(Path::new("/"));
@@ -155,9 +149,12 @@ fn take_device(file: &fs::File, path: &Path, device: dax::Device, size: u64, for
         return Err(holds_data(path));
     }
     let medium = medium_of(file, path, MediumKind::Dax)?;
-    map.zero(0, size)?;
-    medium.flush(&map, 0, size);
-    medium.fence(&map);
+    // The old header goes first, durably: whatever interrupts this leaves no pool that would be opened.
+    for len in [HEADERS as u64, size] {
+        map.zero(0, len)?;
+        medium.flush(&map, 0, len);
+        medium.fence(&map);
+    }
     Ok(Made { map, medium })
 }
 

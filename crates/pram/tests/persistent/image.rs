@@ -68,6 +68,8 @@ fn what_is_saved_is_restored() {
     drop(session);
 
     assert_eq!(restore(&image, &copy, MediumKind::Battery, &mut quiet()).unwrap(), info);
+    let blocks = std::os::unix::fs::MetadataExt::blocks(&fs::metadata(&copy).unwrap());
+    assert!(blocks * 512 >= info.size, "a store to a hole would meet a full disk: {blocks} blocks");
     let restored = rig::attach(&copy).unwrap();
     assert!(!restored.runtime().leaks_pending(), "it opens as a clean region");
     assert_holds(&restored, &objects);

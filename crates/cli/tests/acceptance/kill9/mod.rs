@@ -15,7 +15,7 @@
 pub mod model;
 mod operation;
 pub mod record;
-mod tally;
+pub mod tally;
 
 use std::path::PathBuf;
 use std::process::Child;

@@ -17,6 +17,7 @@ pub const GUEST: &str = "--guest";
 /// Counts of what was acknowledged.
 const COUNTS: &str = "/dev/pmem1";
 const DISK: &str = "/disk";
+const IMAGE: &str = "/disk/image";
 const MNT: &str = "/mnt";
 /// Directories of so many earlier rounds stay, and must stay as they are.
 const KEPT: u64 = 4;
@@ -26,6 +27,8 @@ pub fn main(args: &[String]) -> ExitCode {
     mount("/dev/vda", DISK, "rw");
     match words[..] {
         ["commands", place] => commands(&Pool::make(place_of(place))),
+        ["interrupted", place, command] => interrupted(&Pool::make(place_of(place)), command),
+        ["repeated", place, command] => repeated(&Pool::at(place_of(place)), command),
         ["write-back", place] => write_back(&Pool::make(place_of(place))),
         ["round", place, number, last, seed, before] => {
             round(place_of(place), parse(number), last == "end", parse(seed), parse(before));
@@ -77,7 +80,7 @@ struct Pool {
 impl Pool {
     fn at(place: Place) -> Pool {
         match place {
-            Place::File => Pool { place, dir: "/pm/pool", nvram: "256M" },
+            Place::File => Pool { place, dir: "/pm/pool", nvram: "200M" },
             Place::Device => Pool { place, dir: "/disk/pool", nvram: "/dev/dax0.0" },
         }
     }
@@ -130,23 +133,29 @@ fn commands(pool: &Pool) {
     pool.status();
     pool.check();
     pool.mount();
-    let (file, image) = (Path::new(MNT).join("file"), "/disk/image");
+    let file = Path::new(MNT).join("file");
     write_seeded(&file, 1, 3_000_000);
     std::fs::create_dir(Path::new(MNT).join("dir")).expect("mkdir");
     let before = tree::describe(Path::new(MNT));
     pool.check();
-    conquest(&["save", pool.dir, image]);
+    conquest(&["save", pool.dir, IMAGE]);
     write_seeded(&file, 2, 10_000);
     refused(&["format", pool.dir, "--medium", "dax", "--nvram", pool.nvram, "--force"], &["umount"]);
     pool.umount();
     refused(&["format", pool.dir, "--medium", "dax", "--nvram", pool.nvram], &["--force"]);
 
-    refused(&["restore", pool.dir, image], &["--force"]);
-    conquest(&["restore", pool.dir, image, "--force"]);
+    refused(&["restore", pool.dir, IMAGE], &["--force"]);
+    conquest(&["restore", pool.dir, IMAGE, "--force"]);
     pool.check();
     pool.mount();
     tree::assert_same(&before, &tree::describe(Path::new(MNT)), "the pool restored");
+    if pool.place == Place::File {
+        no_store_waits_for_the_journal();
+    }
     pool.umount();
+    if pool.place == Place::File {
+        no_room_for_two(pool);
+    }
 
     let refusal = ["MAP_SYNC", "-o dax", "/dev/dax", "--medium battery"];
     for dir in ["/tmp/pool", "/disk/other"] {
@@ -157,6 +166,29 @@ fn commands(pool: &Pool) {
     if pool.place == Place::Device {
         device_commands(pool);
     }
+}
+
+/// A restore keeps what is there until it is done, and says so if that does not fit.
+fn no_room_for_two(pool: &Pool) {
+    let filler = std::fs::File::create("/pm/filler").expect("a file");
+    rustix::fs::fallocate(&filler, rustix::fs::FallocateFlags::empty(), 0, 150 << 20).expect("150 MiB");
+    refused(&["restore", pool.dir, IMAGE, "--force"], &["no room for 200 MiB", "remove it first"]);
+    pool.check();
+    std::fs::remove_file("/pm/filler").expect("remove");
+}
+
+/// Each store to a block of the region's file that the file system has no record of would wait for a commit
+/// of its journal; what has been formatted or restored has them all.
+fn no_store_waits_for_the_journal() {
+    let commits = || {
+        let info = std::fs::read_to_string("/proc/fs/jbd2/pmem0-8/info").expect("the journal of /pm");
+        parse(info.split(' ').next().expect("a number of transactions"))
+    };
+    let before = commits();
+    write_seeded(&Path::new(MNT).join("large"), 4, 40 << 20);
+    // It commits now and then on its own.
+    let meanwhile = commits() - before;
+    assert!(meanwhile < 10, "40 MiB of stores took {meanwhile} commits of the journal");
 }
 
 /// What is particular to a device.
@@ -171,6 +203,43 @@ fn device_commands(pool: &Pool) {
     write_seeded(&Path::new(MNT).join("file"), 3, 100_000);
     pool.umount();
     pool.check();
+}
+
+/// The arguments that put another pool in the place of the one that is there.
+fn replacing(pool: &Pool, command: &str) -> Vec<&'static str> {
+    match command {
+        "restore" => vec!["restore", pool.dir, IMAGE, "--force"],
+        _ => vec!["format", pool.dir, "--medium", "dax", "--nvram", pool.nvram, "--force"],
+    }
+}
+
+/// A pool that has something in it, an image of it on disk, and `command`, during which the machine is killed.
+fn interrupted(pool: &Pool, command: &str) {
+    pool.mount();
+    write_seeded(&Path::new(MNT).join("file"), 5, 20 << 20);
+    conquest(&["save", pool.dir, IMAGE]);
+    pool.umount();
+    lab::ok(&mut program("sync", &[]));
+    tell("at work");
+    loop {
+        conquest(&replacing(pool, command));
+    }
+}
+
+/// After the cut there is a whole pool, or one that is refused with a reason; the command can be repeated.
+fn repeated(pool: &Pool, command: &str) {
+    pool.reach();
+    let checked = Ran::from(program("conquest", &["fsck", pool.dir]).output().expect("conquest"));
+    let refused = checked.code == 2 && !checked.err.contains("panicked");
+    assert!(checked.code == 0 || refused, "fsck after the cut: {} {}{}", checked.code, checked.out, checked.err);
+    tell(&format!("found {}", if refused { checked.err.trim() } else { "a whole pool" }));
+    conquest(&replacing(pool, command));
+    pool.check();
+    pool.mount();
+    let found = tree::count(Path::new(MNT));
+    let expected = if command == "restore" { (1, 20 << 20) } else { (0, 0) };
+    assert_eq!(found, expected, "files and bytes after {command}");
+    pool.umount();
 }
 
 fn write_back(pool: &Pool) {

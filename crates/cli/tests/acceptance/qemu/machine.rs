@@ -22,7 +22,7 @@ pub const MARK: &str = "@ ";
 
 /// Nothing in the guest is silent for so long, except by hanging.
 const PATIENCE: Duration = Duration::from_secs(120);
-const SHOWN: usize = 60;
+const SHOWN: usize = 200;
 
 /// The parts of a machine, in a directory of their own.
 pub struct Parts {
@@ -53,6 +53,11 @@ impl Parts {
             Parts { dir, kernel, memory: Vec::new(), disks: Vec::new(), processor: "max", persistence: "mem-ctrl" };
         initramfs::pack(&modules, Path::new(env!("CARGO_BIN_EXE_conquest")), &parts.initramfs());
         Ok(parts)
+    }
+
+    /// The file that is the guest's /dev/pmem`number`.
+    pub fn memory(&self, number: usize) -> &Path {
+        &self.memory[number].file
     }
 
     fn initramfs(&self) -> PathBuf {
@@ -132,24 +137,28 @@ impl Machine {
         Machine { process, lines: listen(console), said: Vec::new() }
     }
 
-    /// Waits until the guest says `word`; returns what it says after it. Anything else that it tells the test
-    /// meanwhile, and its end, is a failure.
+    /// Waits until the guest says `word`; returns what it says after it.
     pub fn hear(&mut self, word: &str) -> String {
+        self.listen_for(word).unwrap_or_else(|failure| panic!("{failure}"))
+    }
+
+    /// The same; anything else that it tells the test meanwhile, and its end, is a failure.
+    pub fn listen_for(&mut self, word: &str) -> Result<String, String> {
         let until = Instant::now() + PATIENCE;
         while let Some(line) = self.line(until) {
             let Some(told) = line.strip_prefix(MARK) else { continue };
-            match told.strip_prefix(word) {
-                Some(rest) => return rest.trim().into(),
-                None => self.fail(&format!("the guest said `{told}` instead of `{word}`")),
-            }
+            return match told.strip_prefix(word) {
+                Some(rest) => Ok(rest.trim().into()),
+                None => Err(self.last_words(&format!("the guest said `{told}` instead of `{word}`"))),
+            };
         }
-        self.fail(&format!("the guest did not say `{word}`"))
+        Err(self.last_words(&format!("the guest did not say `{word}`")))
     }
 
     /// Waits until the guest has turned itself off, content.
     pub fn end(mut self) {
         if self.hear("ended") != "0" {
-            self.fail("the guest's part of the test failed");
+            panic!("{}", self.last_words("the guest's part of the test failed"));
         }
         let until = Instant::now() + PATIENCE;
         while self.line(until).is_some() {}
@@ -163,7 +172,7 @@ impl Machine {
         let until = Instant::now() + PATIENCE;
         while let Some(line) = self.line(until) {
             if let Some(told) = line.strip_prefix(MARK) {
-                self.fail(&format!("the guest said `{told}` before the cut"));
+                panic!("{}", self.last_words(&format!("the guest said `{told}` before the cut")));
             }
         }
     }
@@ -184,12 +193,13 @@ impl Machine {
         }
     }
 
-    fn fail(&mut self, what: &str) -> ! {
+    /// `what` went wrong, and what the guest said.
+    fn last_words(&mut self, what: &str) -> String {
         // It may be about to say why.
         let until = Instant::now() + Duration::from_secs(5);
         while self.line(until).is_some() {}
         let last = &self.said[self.said.len().saturating_sub(SHOWN)..];
-        panic!("{what}; the last that it said:\n{}", last.join("\n"));
+        format!("{what}; the last that it said:\n{}", last.join("\n"))
     }
 }
 

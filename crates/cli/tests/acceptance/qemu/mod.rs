@@ -22,6 +22,7 @@ use std::time::Duration;
 use rng::Rng;
 
 use crate::kill9::record::Sum;
+use crate::kill9::tally::Tally;
 use crate::settings::{number, seed};
 use crate::{Outcome, Skip, Test};
 use machine::Parts;
@@ -32,6 +33,8 @@ pub const TESTS: &[Test] = &[
     ("qemu::the_commands_work_on_a_file_with_dax", commands_on_file),
     ("qemu::the_commands_work_on_a_dax_device", commands_on_device),
     ("qemu::the_processor_and_the_platform_say_how_to_write_back", write_back),
+    ("qemu::the_check_finds_what_is_lost", canary),
+    ("qemu::an_interrupted_format_or_restore_can_be_repeated", interrupted),
     ("qemu::nothing_acknowledged_is_lost_on_a_file_with_dax", cuts_on_file),
     ("qemu::nothing_acknowledged_is_lost_on_a_dax_device", cuts_on_device),
 ];
@@ -91,6 +94,40 @@ fn write_back() -> Outcome {
         for place in [Place::File, Place::Device] {
             let mut machine = parts.boot(&["write-back", place.name()]);
             assert_eq!(machine.hear("write-back"), expected, "{processor}, {persistence}, {}", place.name());
+            machine.end();
+        }
+    }
+    Ok(())
+}
+
+/// A writer is said to have been told more than it was; the machine must object.
+fn canary() -> Outcome {
+    let parts = parts()?;
+    let mut machine = parts.boot(&["round", Place::File.name(), "0", "load", "1", "0"]);
+    machine.hear("kept");
+    machine.hear("at work");
+    machine.kill();
+    let counts = parts.memory(1);
+    let told = Tally::read(counts, 0);
+    Tally::set(counts, 0, told + 20);
+    let mut machine = parts.boot(&["round", Place::File.name(), "1", "end", "2", "1"]);
+    let objection = machine.listen_for("verified").expect_err("20 operations are missing");
+    assert!(objection.contains("if it was not done"), "{objection}");
+    Ok(())
+}
+
+fn interrupted() -> Outcome {
+    let parts = parts()?;
+    let mut rng = Rng::new(seed());
+    for round in 0..number("CONQUEST_ROUNDS", 50).div_ceil(10) {
+        for place in [Place::File, Place::Device] {
+            let command = ["format", "restore"][(round % 2) as usize];
+            let mut machine = parts.boot(&["interrupted", place.name(), command]);
+            machine.hear("at work");
+            std::thread::sleep(Duration::from_millis(rng.below(LONGEST_LOAD)));
+            machine.kill();
+            let mut machine = parts.boot(&["repeated", place.name(), command]);
+            println!("{command} on a {}: the cut left {}", place.name(), machine.hear("found"));
             machine.end();
         }
     }
