@@ -20,6 +20,7 @@ use crate::heap::{SegEntry, CLASSES};
 use crate::medium::{Medium, MediumKind, Needs};
 use crate::mem::{Mapping, Pod};
 use crate::off::Off;
+use crate::session::COPY_ROOT;
 
 /// Bytes per segment, the unit in which the heap takes memory.
 pub const SEGMENT: u64 = 64 << 10;
@@ -271,6 +272,22 @@ impl Region {
         self.mark(off, bytes.len() as u64)?;
         self.map.write(off, bytes)?;
         self.tell(off, bytes);
+        Ok(())
+    }
+
+    /// From here on the region is not what a copy holds.
+    pub(crate) fn forget_copy(&self) -> Result<()> {
+        match self.load(self.root(COPY_ROOT))? {
+            0 => Ok(()),
+            _ => self.note_copy(self.root(COPY_ROOT), 0),
+        }
+    }
+
+    /// Notes how the region stands to its copy: the one word of which the copy knows nothing.
+    pub(crate) fn note_copy(&self, word: Off<u64>, commit: u64) -> Result<()> {
+        self.map.atomic64(word.raw())?.store(commit, Ordering::Release);
+        self.tell(word.raw(), &commit.to_le_bytes());
+        self.persist(word.raw(), 8);
         Ok(())
     }
 

@@ -26,6 +26,10 @@ use crate::tx::{self, Tx};
 /// The root word that says whether the last process left properly: 0 closed, 1 open.
 pub(crate) const OPEN_ROOT: u64 = ROOTS - 1;
 
+/// The root word that names the commit which the copy on disk was of when the region was closed, with nothing changed
+/// since; else 0.
+pub(crate) const COPY_ROOT: u64 = ROOTS - 2;
+
 /// How many times a reader tries without a lock before it takes one.
 const OPTIMISTIC_TRIES: usize = 50;
 
@@ -75,6 +79,7 @@ impl Session {
         let session = Session { region, rt, shared: None, copy };
         session.recover_all()?;
         session.rt.enter_session(0, 0, b"");
+        session.region.forget_copy()?;
         session.set_open(1)?;
         Ok(session)
     }
@@ -378,7 +383,8 @@ impl Session {
         if !self.rt.leaks_pending() {
             let _ = self.set_open(0);
         }
-        if let Some(Err(e)) = self.copy.as_ref().map(|copy| copy.wait(self)) {
+        let Some(copy) = &self.copy else { return };
+        if let Err(e) = copy.wait(self).and_then(|()| copy.close(self)) {
             tracing::error!("closing the pool: {e}; its memory holds what could not be written");
         }
     }
@@ -548,6 +554,7 @@ fn attach_locked(
         return Err(Error::Unusable("the region's file does not support locks".into()));
     }
     rt.enter_session(me, how.role, how.label);
+    region.forget_copy()?;
     region.commit_word(region.root(OPEN_ROOT), 1)?;
     Ok((region, rt))
 }
@@ -683,8 +690,8 @@ impl Drop for Op<'_> {
     }
 }
 
-/// The region's root words that the layer above may use: all but the last.
-pub const USER_ROOTS: u64 = OPEN_ROOT;
+/// The region's root words that the layer above may use: all but the last two.
+pub const USER_ROOTS: u64 = COPY_ROOT;
 
 /// A user root word.
 pub fn user_root(region: &Region, n: u64) -> Off<u64> {

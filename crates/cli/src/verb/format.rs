@@ -39,13 +39,17 @@ pub struct Args {
     /// 30 on battery and dax]
     #[arg(long, value_name = "SECONDS")]
     commit: Option<CommitInterval>,
+    /// On battery and dax: keep an exact copy in this directory; an operation returns when it is in both, and either
+    /// is enough to open the pool
+    #[arg(long, value_name = "DIR", conflicts_with = "copy")]
+    mirror: Option<PathBuf>,
     /// Destroy a pool that is there
     #[arg(long)]
     force: bool,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
-enum Medium {
+pub enum Medium {
     /// Ordinary RAM, with a log and an image in the pool directory: durable after fsync, and within seconds
     Logged,
     /// RAM that the platform keeps: stores are durable when visible
@@ -59,25 +63,18 @@ pub fn run(args: &Args) -> Result<()> {
     let pool = locate::absolute(&args.pool)?;
     let (nvram, bytes) = nvram(args, &pool)?;
     let medium = match args.medium {
-        Some(Medium::Logged) => MediumKind::Logged,
-        Some(Medium::Battery) => MediumKind::Battery,
-        Some(Medium::Dax) => MediumKind::Dax,
+        Some(medium) => medium.into(),
         None if nvram.is_some() => MediumKind::Battery,
         None => MediumKind::Logged,
     };
-    let copy = match args.copy.as_deref() {
-        Some(_) if medium == MediumKind::Logged => {
-            return Err(Failure::new("--copy: on `logged` the copy is in the pool directory").with_status(2))
-        }
-        Some(none) if none == Path::new("none") => None,
-        Some(dir) => Some(locate::absolute(dir)?),
-        None => Some(PathBuf::from(".")),
-    };
+    let copy = copy(args, medium)?;
     if args.commit.is_some() && copy.is_none() {
         return Err(Failure::new("--commit says how old the copy on disk may be; with --copy none there is none")
             .with_status(2));
     }
-    let how = FormatOptions { nvram, medium, copy, commit_interval: args.commit, ..FormatOptions::sized(bytes) };
+    let mirror = args.mirror.is_some();
+    let how =
+        FormatOptions { nvram, medium, copy, mirror, commit_interval: args.commit, ..FormatOptions::sized(bytes) };
     make(&pool, FormatOptions { force: args.force, ..how })?;
     let pool = pool.display();
     say(&format!("{pool} is ready. Mount it with `conquest mount {pool} DIR`."))?;
@@ -87,7 +84,32 @@ pub fn run(args: &Args) -> Result<()> {
     }
 }
 
-/// What the default medium cannot do, said before anything is entrusted to it.
+impl From<Medium> for MediumKind {
+    fn from(medium: Medium) -> Self {
+        match medium {
+            Medium::Logged => MediumKind::Logged,
+            Medium::Battery => MediumKind::Battery,
+            Medium::Dax => MediumKind::Dax,
+        }
+    }
+}
+
+/// Where the running copy or mirror lies.
+fn copy(args: &Args, medium: MediumKind) -> Result<Option<PathBuf>> {
+    let asked = args.mirror.as_deref().or(args.copy.as_deref());
+    match asked {
+        Some(_) if medium == MediumKind::Logged => Err(Failure::new(
+            "--copy and --mirror are for battery and dax: on `logged` the copy is in the pool directory, and \
+             `-o durability=strict` makes operations wait for it",
+        )
+        .with_status(2)),
+        Some(none) if none == Path::new("none") && args.mirror.is_none() => Ok(None),
+        Some(dir) => locate::absolute(dir).map(Some),
+        None => Ok(Some(PathBuf::from("."))),
+    }
+}
+
+/// What battery cannot do, said before anything is entrusted to it.
 pub const CAUTION: &str = "\
 The medium is `battery`: it survives every process, but a power cut only where the platform keeps this memory.
 Elsewhere save images: `conquest save`, or mount with `-o save=FILE`.";

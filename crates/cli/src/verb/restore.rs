@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use fs::Pool;
 
 use crate::failure::{Context, Failure, Result};
+use crate::verb::format::Medium;
 use crate::{locate, mounts, progress, say};
 
 /// Make a pool from an image that `conquest save` wrote.
@@ -16,6 +17,9 @@ pub struct Args {
     pool: PathBuf,
     /// The image
     file: PathBuf,
+    /// What keeps the persistent RAM of a pool that is made [default: logged; a pool that is there keeps its own]
+    #[arg(long, value_enum)]
+    medium: Option<Medium>,
     /// Destroy a pool that is there
     #[arg(long)]
     force: bool,
@@ -32,7 +36,7 @@ pub fn run(args: &Args) -> Result<()> {
         )));
     }
     let mut bar = progress::bytes("restoring");
-    Pool::restore(&pool, &file, args.force, &mut bar)
+    Pool::restore(&pool, &file, args.medium.map(Into::into), args.force, &mut bar)
         .context(|| format!("cannot restore {} from {}", pool.display(), file.display()))?;
     drop(bar);
     let (pool, file) = (pool.display(), file.display());

@@ -18,7 +18,7 @@ thread_local! {
 impl Fs {
     /// Is everything durable when the call that made it returns, so that `fsync` has nothing to wait for?
     pub fn durable_at_return(&self) -> bool {
-        self.region().info.medium != pram::MediumKind::Logged
+        self.session().copy().is_none_or(|copy| !copy.is_awaited())
     }
 
     /// Waits until everything that returned before is durable (at once on `battery` and `dax`).

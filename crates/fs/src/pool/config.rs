@@ -31,6 +31,9 @@ pub struct Config {
     /// On `logged` the copy is in the pool directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copy: Option<PathBuf>,
+    /// The copy is a mirror: what returned is in it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub mirror: bool,
     /// Seconds after which what has changed goes to the copy on disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit_interval: Option<CommitInterval>,
@@ -85,6 +88,20 @@ impl From<CommitInterval> for Duration {
 }
 
 impl Config {
+    /// A pool as it is made when nothing else is asked for.
+    pub fn new(medium: MediumKind, uuid: String) -> Config {
+        let in_pool = |what: &str| (medium != MediumKind::Logged).then(|| PathBuf::from(what));
+        Config {
+            version: VERSION,
+            uuid,
+            medium,
+            nvram: in_pool(DEFAULT_NVRAM),
+            copy: in_pool("."),
+            mirror: false,
+            commit_interval: None,
+        }
+    }
+
     /// The pool's configuration, `None` if there is no pool at `dir`.
     pub fn read(dir: &Path) -> Result<Option<Config>> {
         let path = dir.join(FILE);
@@ -178,8 +195,8 @@ impl Config {
     }
 
     /// Is it the region of this pool?
-    pub fn is_of(&self, region: &pram::Region) -> Result<bool> {
-        Ok(region.info.uuid == self.uuid_bytes()?)
+    pub fn is_of(&self, region: &pram::Region) -> bool {
+        self.uuid_bytes().is_ok_and(|uuid| uuid == region.info.uuid)
     }
 
     pub fn uuid_bytes(&self) -> Result<[u8; 16]> {

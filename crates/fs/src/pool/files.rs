@@ -126,6 +126,14 @@ impl Tracked<'_> {
         Ok((marks, copy))
     }
 
+    /// The same, unless the region says that it was closed when the copy held all of it.
+    pub fn compare_unless_clean(&self, region: &Region) -> Result<(Dirty, Copy)> {
+        match copy::clean(self.disks, self.id, region)? {
+            Some(loaded) => self.begin(&loaded),
+            None => self.compare(region),
+        }
+    }
+
     /// Looks what of `region` the copy lacks: nobody knows.
     pub fn compare(&self, region: &Region) -> Result<(Dirty, Copy)> {
         let marks = self.fresh()?;

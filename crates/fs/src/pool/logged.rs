@@ -126,7 +126,7 @@ pub fn open(dir: &Path, uuid: [u8; 16]) -> Result<Opened> {
         Some(file) => memory.join(&file)?,
         None => memory.load()?,
     };
-    Ok(Opened { region, exclusive, copy: Some(copy) })
+    Ok(Opened { region, exclusive, copy: Some(copy.awaited(true)) })
 }
 
 /// A pool's memory and copy, with nobody attaching meanwhile.

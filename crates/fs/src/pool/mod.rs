@@ -27,6 +27,7 @@ use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use pram::copy::Copy;
 use pram::session::Attach;
 use pram::Session;
 use serde::{Deserialize, Serialize};
@@ -92,6 +93,8 @@ pub struct FormatOptions {
     pub medium: MediumKind,
     /// On `battery` and `dax`: the directory of a running copy, relative to the pool directory; `None`: no copy.
     pub copy: Option<PathBuf>,
+    /// The copy is a mirror: an operation returns when it is in both.
+    pub mirror: bool,
     /// How often what has changed goes to the copy on disk, if not as usual for the medium.
     pub commit_interval: Option<CommitInterval>,
     /// Destroy a pool that is there.
@@ -110,6 +113,7 @@ impl FormatOptions {
             nvram: None,
             medium: MediumKind::Battery,
             copy: None,
+            mirror: false,
             commit_interval: None,
             force: false,
             root_mode: 0o755,
@@ -157,18 +161,12 @@ impl Pool {
     /// Makes an empty pool at `dir`. `pool.toml` is written last: an interrupted format leaves no pool.
     pub fn format(dir: &Path, how: &FormatOptions) -> Result<()> {
         media::make_dir(dir)?;
-        let config = Config {
-            version: config::VERSION,
-            uuid: media::random_uuid()?,
-            medium: how.medium,
-            nvram: match how.medium {
-                MediumKind::Logged => None,
-                _ => Some(how.nvram.clone().unwrap_or_else(|| config::DEFAULT_NVRAM.into())),
-            },
-            copy: how.copy.clone().filter(|_| how.medium != MediumKind::Logged),
-            commit_interval: how.commit_interval,
-        };
-        if let (MediumKind::Logged, Some(path)) = (how.medium, &how.nvram) {
+        let mut config = Config::new(how.medium, media::random_uuid()?);
+        config.commit_interval = how.commit_interval;
+        if how.medium != MediumKind::Logged {
+            config.nvram = how.nvram.clone().or(config.nvram);
+            (config.copy, config.mirror) = (how.copy.clone(), how.mirror);
+        } else if let Some(path) = &how.nvram {
             return Err(Error::Pool(format!(
                 "{}: the memory of the medium `logged` is made by the pool itself; give its size alone",
                 path.display()
@@ -220,19 +218,10 @@ impl Pool {
         let path = config.nvram_path(dir);
         let opened = match config.medium {
             MediumKind::Logged => logged::open(dir, config.uuid_bytes()?)?,
-            medium => {
-                let mut opened = media::open_region(&path, dir, medium)?;
-                opened.copy = match config.copy_dir(dir) {
-                    Some(copy) if config.is_of(&opened.region)? => {
-                        Some(running::attach(&mut opened.region, &opened.exclusive, &copy)?)
-                    }
-                    _ => None,
-                };
-                opened
-            }
+            _ => running::open(dir, &config)?,
         };
         let region = &opened.region;
-        if !config.is_of(region)? {
+        if !config.is_of(region) {
             return Err(Error::Pool(format!(
                 "{} belongs to another pool than {} says; put the right region back, or restore one from an image",
                 path.display(),
@@ -274,45 +263,50 @@ impl Pool {
         Ok(())
     }
 
-    /// Makes the pool at `dir` from an image, on the medium of the pool that is there; refuses to overwrite one
-    /// without `force`. An interrupted restore leaves what was there (on a DAX device: a pool that is refused)
-    /// and can be repeated.
-    pub fn restore(dir: &Path, file: &Path, force: bool, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
+    /// Makes the pool at `dir` from an image; refuses to overwrite one without `force`. It keeps the medium of the pool
+    /// that is there; a new one is made on `medium`, or on `logged`. An interrupted restore leaves what was there
+    /// (on a DAX device: a pool that is refused) and can be repeated.
+    pub fn restore(
+        dir: &Path,
+        file: &Path,
+        medium: Option<MediumKind>,
+        force: bool,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<()> {
         std::fs::metadata(file).map_err(|e| config::host(file, &e))?;
         media::make_dir(dir)?;
         let old = match Config::read(dir) {
             Err(e) if !force => return Err(e),
             read => read.ok().flatten(),
         };
-        let medium = old.as_ref().map_or(MediumKind::Logged, |c| c.medium);
-        let there = match &old {
-            Some(c) if medium == MediumKind::Logged => c.copy_dir(dir),
-            Some(c) => Some(c.nvram_path(dir)),
-            None => Some(dir.join(config::DEFAULT_NVRAM)),
+        let mut config = match (&old, medium) {
+            (Some(old), Some(medium)) if medium != old.medium => {
+                return Err(Error::Pool(format!("the pool that is there is on `{}`, not on `{medium}`", old.medium)));
+            }
+            (Some(old), _) => old.clone(),
+            (None, medium) => Config::new(medium.unwrap_or(MediumKind::Logged), String::new()),
         };
-        if let Some(path) = there.filter(|path| path.exists()) {
+        let there = match config.medium {
+            MediumKind::Logged => config.copy_dir(dir).filter(|dir| files::exist(dir)),
+            _ => Some(config.nvram_path(dir)).filter(|path| path.exists()),
+        };
+        if let Some(path) = there {
             if !force {
-                return Err(Error::Pool(format!(
-                    "{} exists; overwrite it with `conquest restore --force`",
-                    path.display()
-                )));
+                let path = path.display();
+                return Err(Error::Pool(format!("{path} exists; overwrite it with `conquest restore --force`")));
             }
-            old.as_ref().map_or(Ok(()), |c| c.refuse_in_use(dir))?;
+            config.refuse_in_use(dir)?;
         }
-        let info = match &old {
-            Some(c) if medium != MediumKind::Logged => {
-                media::restore_region(file, &c.nvram_path(dir), medium, progress)?
-            }
-            old => logged::restore(dir, old.as_ref().and_then(|c| c.uuid_bytes().ok()), file, progress)?,
+        let info = match config.medium {
+            MediumKind::Logged => logged::restore(dir, config.uuid_bytes().ok(), file, progress)?,
+            medium => media::restore_region(file, &config.nvram_path(dir), medium, progress)?,
         };
-        let config = Config {
-            version: config::VERSION,
-            uuid: config::uuid_text(&info.uuid),
-            medium,
-            nvram: old.as_ref().and_then(|c| c.nvram.clone()),
-            copy: old.as_ref().and_then(|c| c.copy.clone()),
-            commit_interval: old.as_ref().and_then(|c| c.commit_interval),
-        };
+        let uuid = config::uuid_text(&info.uuid);
+        if config.medium != MediumKind::Logged && config.uuid != uuid {
+            // A running copy of what was there.
+            config.remove_copy(dir);
+        }
+        config.uuid = uuid;
         config.write(dir)
     }
 
@@ -339,6 +333,8 @@ fn attach(opened: Opened, how: &OpenOptions) -> Result<Fs> {
         Some(m) => (if m.uring { role::MOUNT_URING } else { role::MOUNT_DEV }, m.mountpoint.clone()),
     };
     let keys = max_inodes(region.geo.size);
+    // Where the memory alone would do, whoever waits for a copy waits for each change.
+    let mirrored = region.info.medium != pram::MediumKind::Logged && copy.as_ref().is_some_and(Copy::is_awaited);
     let label = std::os::unix::ffi::OsStrExt::as_bytes(label.as_os_str());
     let how_to = Attach { runtime_dir: RUNTIME_DIR.as_ref(), keys, role, label };
     let session = Session::attach(region, exclusive, &how_to, copy)?;
@@ -347,7 +343,8 @@ fn attach(opened: Opened, how: &OpenOptions) -> Result<Fs> {
         (_, true) => Atime::Always,
         _ => Atime::Relative,
     };
-    Fs::over(session, Policy { read_only: how.read_only, atime, durability: how.durability })
+    let durability = if mirrored { Durability::Strict } else { how.durability };
+    Fs::over(session, Policy { read_only: how.read_only, atime, durability })
 }
 
 impl Deref for Pool {

@@ -15,11 +15,26 @@ use pram::Region;
 
 use super::config::{host, uuid_text, Config};
 use super::files::{self, Tracked};
-use super::{media, MediumKind};
+use super::media::{self, Opened};
+use super::MediumKind;
 use crate::error::{Error, Result};
 
+/// Opens the region of the pool at `dir`, with its copy if it has one. A mirror replaces a region that is missing.
+pub fn open(dir: &Path, config: &Config) -> Result<Opened> {
+    let path = config.nvram_path(dir);
+    if config.mirror && !path.exists() {
+        tracing::warn!("{} is missing; making it from its mirror", path.display());
+        import(dir, config, &mut |_, _| {})?;
+    }
+    let mut opened = media::open_region(&path, dir, config.medium)?;
+    if let Some(copy) = config.copy_dir(dir).filter(|_| config.is_of(&opened.region)) {
+        opened.copy = Some(attach(&mut opened.region, &opened.exclusive, &copy)?.awaited(config.mirror));
+    }
+    Ok(opened)
+}
+
 /// Begins or goes on with the copy of `region` in `dir`; the region's file says who is attached.
-pub fn attach(region: &mut Region, exclusive: &Exclusive, dir: &Path) -> Result<Copy> {
+fn attach(region: &mut Region, exclusive: &Exclusive, dir: &Path) -> Result<Copy> {
     let id = Identity { uuid: region.info.uuid, size: region.geo.size };
     let lock = fs::File::from(exclusive.as_fd().try_clone_to_owned().map_err(|e| host(dir, &e))?);
     let attached = session::in_use(exclusive)?;
@@ -40,10 +55,11 @@ pub fn attach(region: &mut Region, exclusive: &Exclusive, dir: &Path) -> Result<
     let (marks, copy) = match tracked.resume().map_err(|e| unusable(dir, &e))? {
         Some(found) => found,
         None if attached => return Err(Error::Pool(format!("{} was deleted", tracked.path()?.display()))),
-        None => tracked.compare(region).map_err(|e| unusable(dir, &e))?,
+        None => tracked.compare_unless_clean(region).map_err(|e| unusable(dir, &e))?,
     };
     region.track(marks);
-    Ok(copy)
+    // Marks that say nothing need not be kept: the region says so itself when it is closed.
+    Ok(copy.kept_while_open(tracked.path()?))
 }
 
 fn unusable(dir: &Path, e: &Error) -> Error {

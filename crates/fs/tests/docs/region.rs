@@ -161,7 +161,7 @@ fn an_image_holds_the_region() {
     compare_with(&made.pool, &region, &page);
     assert_eq!(Reader { page: &page, bytes: &region }.root_word("ROOT_OPEN"), 0, "nothing to sweep");
     let copy = made.dir.path().join("copy");
-    Pool::restore(&copy, &image, false, &mut |_, _| {}).unwrap();
+    Pool::restore(&copy, &image, Some(fs::MediumKind::Battery), false, &mut |_, _| {}).unwrap();
     assert!(region_bytes(&copy) == region, "restored as the page says");
 }
 

@@ -15,6 +15,7 @@
 //!
 //! A failure in 2 to 4 is final: the pool turns read-only for all processes, and says why.
 
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -29,7 +30,7 @@ use crate::log::{self, Identity, Log, MIN_CAPACITY};
 use crate::pages::Pages;
 use crate::region::Region;
 use crate::runtime::{self, CopyWords, Runtime};
-use crate::session::Session;
+use crate::session::{Session, COPY_ROOT};
 
 /// Bytes that are copied while everything stands still: some 30 us.
 const STILL: u64 = 256 << 10;
@@ -55,6 +56,10 @@ pub struct Copy {
     pages: Mutex<Option<Pages<SharedDisk>>>,
     /// What the image holds, as the first process found.
     image: log::Instant,
+    /// Operations wait for it.
+    awaited: bool,
+    /// The file of the marks, if it goes when the region is closed.
+    marks: Option<PathBuf>,
 }
 
 impl Copy {
@@ -78,16 +83,59 @@ impl Copy {
 
     fn over(disks: Disks, id: Identity, state: State, image: log::Instant) -> Copy {
         let log = |n: usize| Log::resume(disks.logs[n].clone(), id, state.logs[n]);
-        Copy { logs: Mutex::new([log(0), log(1)]), pages: Mutex::new(None), disks, id, image }
+        Copy {
+            logs: Mutex::new([log(0), log(1)]),
+            pages: Mutex::new(None),
+            disks,
+            id,
+            image,
+            awaited: false,
+            marks: None,
+        }
+    }
+
+    /// Is a change durable only when the copy holds it?
+    pub fn awaited(self, awaited: bool) -> Copy {
+        Copy { awaited, ..self }
+    }
+
+    pub fn is_awaited(&self) -> bool {
+        self.awaited
+    }
+
+    /// The marks lie in this file, which goes when the region is closed and the copy holds all of it: for regions that
+    /// can say so themselves.
+    pub fn kept_while_open(self, marks: PathBuf) -> Copy {
+        Copy { marks: Some(marks), ..self }
+    }
+
+    /// Notes in the region that the copy holds all of it. With nobody else attached, after a commit.
+    /// 1. The word. 2. The marks go. (A death in between leaves marks that mark nothing.)
+    pub(crate) fn close(&self, session: &Session) -> Result<()> {
+        let Some(marks) = &self.marks else { return Ok(()) };
+        if self.pending(session)? == 0 {
+            let region = session.region();
+            region.note_copy(region.root(COPY_ROOT), self.last().commit)?;
+            let _ = std::fs::remove_file(marks);
+        }
+        Ok(())
+    }
+
+    /// The last commit.
+    fn last(&self) -> log::Instant {
+        let logs = lock(&self.logs);
+        if logs[0].last().commit > logs[1].last().commit {
+            logs[0].last()
+        } else {
+            logs[1].last()
+        }
     }
 
     /// Tells the runtime segment, which is new, what this process found.
     pub(crate) fn enter(&self, rt: &Runtime) {
         let words = rt.copy();
         words.folded.store(self.image.commit, Ordering::SeqCst);
-        let logs = lock(&self.logs);
-        let last = if logs[0].last().commit > logs[1].last().commit { logs[0].last() } else { logs[1].last() };
-        words.time.store(last.time as u64, Ordering::SeqCst);
+        words.time.store(self.last().time as u64, Ordering::SeqCst);
     }
 
     /// The commit that will hold everything that was done before.

@@ -29,6 +29,7 @@ use crate::error::{Error, Result};
 use crate::log::{Disk, Identity, Instant, Log};
 use crate::pages::{Pages, PAGE};
 use crate::region::Region;
+use crate::session::COPY_ROOT;
 use state::State;
 
 pub use commit::{Copy, Ticket};
@@ -120,6 +121,17 @@ fn replay(
     let mut logs = [old.position(); 2];
     logs[active] = new.position();
     Ok(Loaded { as_of: new.last(), image, state: State { active, logs } })
+}
+
+/// The copy, if the region was closed when that held all of it.
+pub fn clean(disks: &Disks, id: Identity, region: &Region) -> Result<Option<Loaded>> {
+    let commit = region.load(region.root(COPY_ROOT))?;
+    if commit == 0 {
+        return Ok(None);
+    }
+    let (_, image) = Pages::peek(&disks.image)?;
+    let loaded = replay(disks, id, image, &mut |_, _| Ok(()))?;
+    Ok((loaded.as_of.commit == commit).then_some(loaded))
 }
 
 /// Marks every page of `region` that is not as the copy has it: after marks were lost, or the region was made
