@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,6 +20,10 @@ use crate::error::{Error, Result};
 
 pub const IMAGE: &str = "image";
 const LOGS: [&str; 2] = ["redo-0", "redo-1"];
+
+/// Where the marks' notes hold the path of the copy, and its bytes, padded with zeros.
+const PATH_AT: u64 = 1024;
+const PATH: usize = 1024;
 
 /// Bytes of each log; one is folded into the image when it is half full.
 pub fn log_bytes(size: u64) -> u64 {
@@ -99,6 +104,8 @@ pub fn shared(lock: &fs::File, uuid: &[u8; 16], what: &str) -> Result<PathBuf> {
 /// What has changed in the region of a pool since the last commit, in shared memory, and the copy that lacks it.
 pub struct Tracked<'a> {
     pub id: Identity,
+    /// Where the copy lies.
+    pub dir: &'a Path,
     pub disks: &'a Disks,
     pub lock: &'a fs::File,
 }
@@ -144,7 +151,48 @@ impl Tracked<'_> {
 
     fn fresh(&self) -> Result<Dirty> {
         let map = make_shared(&self.path()?, self.lock, Dirty::bytes(self.id.size), Room::AsNeeded)?;
-        Ok(Dirty::over(map, self.id.size)?)
+        let marks = Dirty::over(map, self.id.size)?;
+        let absolute = std::path::absolute(self.dir).map_err(|e| host(self.dir, &e))?;
+        let (mut path, dir) = ([0u8; PATH], absolute.as_os_str().as_bytes());
+        let len = dir.len().min(PATH);
+        path[..len].copy_from_slice(&dir[..len]);
+        marks.set_note(PATH_AT, &path)?;
+        Ok(marks)
+    }
+}
+
+/// Gives back memory of pools that are gone: whose copy is not where the memory says, if that copy held everything.
+/// Memory outlives its processes, and nobody else would ever find it.
+pub fn sweep() {
+    let Ok(entries) = fs::read_dir(RUNTIME_DIR) else { return };
+    for entry in entries.flatten() {
+        let (path, name) = (entry.path(), entry.file_name());
+        let Some(name) = name.to_str().and_then(|n| n.strip_suffix("-marks")).filter(|n| n.starts_with("conquest-"))
+        else {
+            continue;
+        };
+        let region = path.with_file_name(format!("{name}-region"));
+        // The runtime segment is there while anybody works on the pool.
+        if !path.with_file_name(name).exists() && is_abandoned(name, &path, &region).unwrap_or(false) {
+            tracing::info!("giving back {}: its pool is gone", region.display());
+            let _ = fs::remove_file(&region);
+            let _ = fs::remove_file(&path);
+        }
+    }
+}
+
+fn is_abandoned(name: &str, marks: &Path, region: &Path) -> Result<bool> {
+    let size = fs::metadata(region).map_err(|e| host(region, &e))?.len();
+    let file = fs::OpenOptions::new().read(true).write(true).open(marks).map_err(|e| host(marks, &e))?;
+    let marks = Dirty::over(map(&file, marks, Dirty::bytes(size))?, size)?;
+    let path: [u8; PATH] = marks.note(PATH_AT)?;
+    let len = path.iter().position(|b| *b == 0).unwrap_or(0);
+    if len == 0 || marks.marked(0)? + marks.marked(1)? > 0 {
+        return Ok(false);
+    }
+    match fs::metadata(Path::new(std::ffi::OsStr::from_bytes(&path[..len])).join(IMAGE)) {
+        Ok(found) => Ok(!name.ends_with(&format!("-{:x}-{:x}", found.dev(), found.ino()))),
+        Err(e) => Ok(e.kind() == std::io::ErrorKind::NotFound),
     }
 }
 

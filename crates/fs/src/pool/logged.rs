@@ -38,12 +38,13 @@ pub fn region_path(dir: &Path, uuid: &[u8; 16]) -> PathBuf {
 pub fn make(dir: &Path, uuid: [u8; 16], size: u64, version: u32, created: i64) -> Result<(Region, Copy)> {
     let id = Identity { uuid, size: size / 4096 * 4096 };
     pram::region::Geometry::of(id.size)?;
+    files::sweep();
     let disks = files::make(dir, files::log_bytes(id.size))?;
     let lock = files::open_file(dir, IMAGE)?;
     let made = (|| {
         let map = make_shared(&files::shared(&lock, &uuid, "region")?, &lock, id.size, Room::AtOnce)?;
         let loaded = copy::create(&disks, id, files::log_bytes(id.size))?;
-        let (marks, copy) = Tracked { id, disks: &disks, lock: &lock }.begin(&loaded)?;
+        let (marks, copy) = Tracked { id, dir, disks: &disks, lock: &lock }.begin(&loaded)?;
         let mut region = Region::format(map, Box::new(LOGGED), uuid, version, created)?;
         marks.mark(0, HEADERS as u64)?;
         region.track(marks);
@@ -143,7 +144,7 @@ struct Memory<'a> {
 
 impl Memory<'_> {
     fn tracked(&self) -> Tracked<'_> {
-        Tracked { id: self.id, disks: self.disks, lock: self.lock }
+        Tracked { id: self.id, dir: self.dir, disks: self.disks, lock: self.lock }
     }
 
     /// The memory is there.
@@ -166,6 +167,7 @@ impl Memory<'_> {
         if self.attached {
             return Err(self.gone(self.path));
         }
+        files::sweep();
         let new = self.path.with_extension("new");
         let memory = make_shared(&new, self.lock, self.id.size, Room::AtOnce)?;
         let made = (|| {

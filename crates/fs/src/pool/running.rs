@@ -51,7 +51,7 @@ fn attach(region: &mut Region, exclusive: &Exclusive, dir: &Path) -> Result<Copy
     if found != id {
         return Err(unusable(dir, &Error::Pool(format!("it is of the pool {}", uuid_text(&found.uuid)))));
     }
-    let tracked = Tracked { id, disks: &disks, lock: &lock };
+    let tracked = Tracked { id, dir, disks: &disks, lock: &lock };
     let (marks, copy) = match tracked.resume().map_err(|e| unusable(dir, &e))? {
         Some(found) => found,
         None if attached => return Err(Error::Pool(format!("{} was deleted", tracked.path()?.display()))),
