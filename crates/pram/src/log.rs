@@ -23,6 +23,8 @@
 //!    not read back whole was never acknowledged, unless a later one does: then the log has a hole.)
 //!
 //! Ordered steps of a new generation, when an image holds all that the log does:
+//! 0. If the log is to be longer, its last sector is written and flushed. (Else a header could be durable that
+//!    promises bytes which cannot be read.)
 //! 1. The header is written over the copy of the generation before the last. (A torn write leaves the other
 //!    copy, which still is right: its commits are in the image, and replaying them does no harm.)
 //! 2. Flush. (Else records of the new generation could be durable before its header, and be ignored.)
@@ -299,6 +301,10 @@ impl<D: Disk> Log<D> {
     /// bytes.
     pub fn restart(&mut self, last: Instant, capacity: u64) -> Result<()> {
         self.refuse_failed()?;
+        if capacity > self.at.capacity {
+            let last = |disk: &D| disk.write_all_at(&[0; SECTOR as usize], capacity - SECTOR);
+            self.attempt("growing the log", |disk| last(disk).and_then(|()| disk.flush()))?;
+        }
         let generation = self.at.generation + 1;
         let mut raw = RawLog {
             magic: MAGIC,

@@ -91,20 +91,32 @@ fn a_commit_of_many_records_is_whole() {
     assert!(region == model.now);
 }
 
-/// Every place where the power can be cut, with the sectors written since the last flush kept or lost.
 #[test]
 fn a_power_cut_leaves_a_prefix_with_all_that_was_acknowledged() {
+    cut_everywhere(0);
+}
+
+/// A commit was larger than the log, which then was longer than its file and could not be read to its end.
+#[test]
+fn a_log_that_grows_can_be_read_to_its_end() {
+    cut_everywhere(MIN_CAPACITY);
+}
+
+/// Every place where the power can be cut, with the sectors written since the last flush kept or lost, while the
+/// log grows by so many bytes whenever it begins anew.
+fn cut_everywhere(growth: u64) {
     let (tape, mut model) = (blank(), Model::new(3));
     let mut log = Log::create(tape.clone(), ID, MIN_CAPACITY, START).unwrap();
     let base = tape.with(|s| (s.events.clear(), s.bytes.clone())).1;
     let mut image = (START, model.now.clone());
-    let mut images = vec![image.clone()];
+    let (mut images, mut capacity) = (vec![image.clone()], MIN_CAPACITY);
     for n in 0..12 {
         let done = model.commit(&mut log, 1 + n % 5).unwrap();
         tape.with(|s| s.events.push(Event::Acknowledged));
         if n % 4 == 3 {
             image = (done, model.now.clone());
-            log.restart(log.last(), MIN_CAPACITY).unwrap();
+            capacity += growth;
+            log.restart(log.last(), capacity).unwrap();
         }
         images.push(image.clone());
     }
