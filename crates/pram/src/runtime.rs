@@ -48,6 +48,7 @@ const H_COPY_TIME: u64 = 248;
 const H_WANTED: u64 = 256;
 const H_CROWD: u64 = 264;
 const H_FLUSH: u64 = 272;
+const H_LOGGED: u64 = 280;
 /// Why it failed: text, padded with zeros.
 const H_WHY: u64 = 1024;
 const WHY: usize = 512;
@@ -247,6 +248,8 @@ pub(crate) struct CopyWords<'a> {
     pub crowd: &'a AtomicU64,
     /// What a commit takes, nanoseconds, a moving average.
     pub takes: &'a AtomicU64,
+    /// Bytes that commits have written to the logs.
+    pub logged: &'a AtomicU64,
 }
 
 /// What the runtime knows of an attached process.
@@ -657,6 +660,7 @@ impl Runtime {
             wanted: self.header(H_WANTED),
             crowd: self.header(H_CROWD),
             takes: self.header(H_FLUSH),
+            logged: self.header(H_LOGGED),
         }
     }
 
@@ -691,6 +695,12 @@ impl Runtime {
     /// The instant of the last commit, nanoseconds since the epoch.
     pub fn copy_time(&self) -> i64 {
         self.copy().time.load(Ordering::Relaxed) as i64
+    }
+
+    /// Commits done, and the bytes that they wrote to the logs, since the segment was made.
+    pub fn copy_commits(&self) -> (u64, u64) {
+        let words = self.copy();
+        (words.done.load(Ordering::Relaxed), words.logged.load(Ordering::Relaxed))
     }
 
     /// Takes back the roles of session `n`, which died.

@@ -251,6 +251,19 @@ impl Pool {
         dir.join(config::FILE).exists()
     }
 
+    /// The files in shared memory that belong to the pool at `dir`, whether or not they are there. Whoever removes the
+    /// pool directory removes them too; removing them alone, with no process attached, is what a reboot does.
+    pub fn memory(dir: &Path) -> Result<Vec<PathBuf>> {
+        let config = Config::load(dir)?;
+        let (lock, parts): (_, &[&str]) = match config.medium {
+            MediumKind::Logged => (dir.join(files::IMAGE), &["region", "marks"]),
+            _ if config.copy.is_some() => (config.nvram_path(dir), &["marks"]),
+            _ => return Ok(Vec::new()),
+        };
+        let (lock, uuid) = (std::fs::File::open(&lock).map_err(|e| config::host(&lock, &e))?, config.uuid_bytes()?);
+        parts.iter().map(|part| files::shared(&lock, &uuid, part)).collect()
+    }
+
     /// The pool directory.
     pub fn dir(&self) -> &Path {
         &self.dir

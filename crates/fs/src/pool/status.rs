@@ -49,6 +49,9 @@ pub struct CopyStatus {
     pub pending: u64,
     /// Seconds from commit to commit where nobody waits for one.
     pub interval: f64,
+    /// Commits, and the bytes that they wrote to the logs, since the first process attached.
+    pub commits: u64,
+    pub logged: u64,
     /// Why nothing more goes to it; on `logged` the pool is read-only then.
     pub failure: Option<String>,
 }
@@ -104,12 +107,15 @@ impl Pool {
         let session = self.fs.session();
         let Some(copy) = session.copy() else { return Ok(None) };
         let (now, as_of) = (super::media::now(), session.runtime().copy_time());
+        let (commits, logged) = session.runtime().copy_commits();
         Ok(Some(CopyStatus {
             dir: self.config.copy_dir(&self.dir).unwrap_or_else(|| self.dir.clone()),
             as_of: as_of as f64 / 1e9,
             age: (now - as_of).max(0) as f64 / 1e9,
             pending: copy.pending(session)?,
             interval: self.config.interval().into(),
+            commits,
+            logged,
             failure: session.runtime().copy_failure(),
         }))
     }

@@ -226,6 +226,7 @@ impl Copy {
             if !logs[state.active].has_room(room) {
                 self.swap(session, logs, &mut state, room)?;
             }
+            let start = logs[state.active].used();
             let (generation, time) = match append(session, marks, &mut logs[state.active]) {
                 // More changed while it was written than there was room for.
                 Err(Error::RedoFull) => {
@@ -234,6 +235,8 @@ impl Copy {
                 }
                 done => done?,
             };
+            let logged = logs[state.active].used() - start;
+            session.runtime().copy().logged.fetch_add(logged, Ordering::Relaxed);
             state.logs[state.active] = logs[state.active].position();
             state.write(marks, self.id)?;
             marks.clear(generation)?;
