@@ -8,7 +8,8 @@ const EXAMPLES: &str = "Examples:\n  \
     conquest bench all --json figures.json         everything, some minutes\n  \
     conquest bench all --quick                     does everything work?\n  \
     conquest bench smallfile --on tmpfs,inproc     Figure 5.1 on two file systems\n  \
-    conquest bench postmark --transactions 200000  as many as in the paper";
+    conquest bench postmark --transactions 200000  as many as in the paper\n  \
+    conquest bench durable --dir /srv              what fsync costs on that disk";
 
 /// Measure Conquest against the file systems of this machine, side by side.
 ///
@@ -90,6 +91,8 @@ pub enum What {
     Fsck(Files),
     /// Persistent RAM per file and per directory entry
     Memory(Memory),
+    /// What durability costs on the machine's own disk: fsync, sqlite3, the log, opening after a power cut
+    Durable(Durable),
     /// Everything, with one table of the numbers to reach
     All,
     #[command(hide = true)]
@@ -163,6 +166,42 @@ pub struct Memory {
     pub files: usize,
 }
 
+#[derive(Clone, Debug, clap::Args)]
+pub struct Durable {
+    /// A directory on the disk to measure [default: $TMPDIR, else /var/tmp]
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// Files per thread and round that are synced
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = at_least_one)]
+    pub synced: usize,
+    /// Transactions of sqlite3 per round
+    #[arg(long, value_name = "N", default_value_t = 2_000, value_parser = at_least_one)]
+    pub transactions: usize,
+    /// MiB of files in the pool that is opened, at most 800
+    #[arg(long, value_name = "MIB", default_value_t = 700, value_parser = at_least_one)]
+    pub content: usize,
+}
+
+impl Durable {
+    /// Where the disk is.
+    pub fn home(&self) -> PathBuf {
+        let named =
+            self.dir.clone().or_else(|| std::env::var_os("TMPDIR").filter(|d| !d.is_empty()).map(PathBuf::from));
+        named.unwrap_or_else(|| "/var/tmp".into())
+    }
+}
+
+impl What {
+    /// The disk that the workload writes to, if it writes to one.
+    pub fn disk(&self) -> Option<PathBuf> {
+        match self {
+            What::Durable(durable) => Some(durable.home()),
+            What::All => Some(defaults::<Durable>().home()),
+            _ => None,
+        }
+    }
+}
+
 /// One process of `scale`: told what to do on stdin.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Worker {
@@ -201,6 +240,7 @@ mod tests {
         assert_eq!(defaults::<Bigdir>().entries, 1_000_000);
         assert_eq!(defaults::<Files>().files, 1_000_000);
         assert_eq!(defaults::<Memory>().files, 1_000_000);
+        assert_eq!(defaults::<Durable>().transactions, 2_000);
     }
 
     #[test]

@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use fs::{FormatOptions, OpenOptions, Pool};
+use fs::pool::SessionStatus;
+use fs::{FormatOptions, MediumKind, OpenOptions, Pool};
 
 use crate::args::Kind;
 use crate::error::Error;
@@ -11,15 +12,58 @@ use crate::hosts;
 
 /// Formats a battery pool of `bytes` at `dir`.
 pub fn format(dir: &Path, bytes: u64) -> Result<(), Error> {
-    let how = FormatOptions { force: true, ..FormatOptions::sized(bytes) };
-    Pool::format(dir, &how).map_err(|e| Error::from(e).at("format"))
+    format_as(dir, FormatOptions::sized(bytes))
 }
 
-/// A mounted pool; dropping it unmounts it and removes the pool.
+/// The same with a running copy in the directory `copy`.
+pub fn format_copied(dir: &Path, bytes: u64, copy: &Path) -> Result<(), Error> {
+    format_as(dir, FormatOptions { copy: Some(copy.into()), ..FormatOptions::sized(bytes) })
+}
+
+fn format_as(dir: &Path, how: FormatOptions) -> Result<(), Error> {
+    Pool::format(dir, &FormatOptions { force: true, ..how }).map_err(|e| Error::from(e).at("format"))
+}
+
+/// A pool on the medium `logged`; dropping it removes it.
+pub struct Logged {
+    pub dir: PathBuf,
+}
+
+impl Logged {
+    /// Formats one of `bytes` at `dir`.
+    pub fn make(dir: PathBuf, bytes: u64) -> Result<Logged, Error> {
+        let pool = Logged { dir };
+        format_as(&pool.dir, FormatOptions { medium: MediumKind::Logged, ..FormatOptions::sized(bytes) })?;
+        Ok(pool)
+    }
+}
+
+impl Drop for Logged {
+    fn drop(&mut self) {
+        remove(&self.dir);
+    }
+}
+
+/// Removes a pool, with what is in shared memory of it. Without a word: it may be half made, or gone.
+pub fn remove(pool: &Path) {
+    forget(pool);
+    let _ = std::fs::remove_dir_all(pool);
+}
+
+/// Takes from memory what is there of a pool that nobody has open, as a reboot does.
+pub fn forget(pool: &Path) {
+    for path in Pool::memory(pool).unwrap_or_default() {
+        let _ = std::fs::remove_file(path);
+    }
+}
+
+/// A mounted pool; dropping it unmounts it.
 pub struct Mount {
     pub dir: PathBuf,
     pool: PathBuf,
     program: PathBuf,
+    /// The pool is the mount's own, and goes with it.
+    owned: bool,
 }
 
 impl Mount {
@@ -28,12 +72,9 @@ impl Mount {
     pub fn make(kind: Kind, base: &Path, bytes: u64, program: &Path) -> Result<Mount, Error> {
         let (transport, shown) = if kind == Kind::Uring { ("uring", "io_uring") } else { ("dev", "/dev/fuse") };
         let pool = base.join(format!("{}.pool", kind.name()));
-        let dir = base.join(kind.name());
-        std::fs::create_dir_all(&dir).map_err(Error::file(&dir))?;
         format(&pool, bytes)?;
-        let mount = Mount { dir, pool, program: program.to_owned() };
-        let option = format!("transport={transport}");
-        hosts::run(Command::new(program).arg("mount").arg(&mount.pool).arg(&mount.dir).args(["-o", &option]))?;
+        let mount = Mount { dir: base.join(kind.name()), pool, program: program.to_owned(), owned: true };
+        mount.begin(&["-o", &format!("transport={transport}")])?;
         let used = mount.transport()?;
         if used != shown {
             return Err(Error::Wrong(format!("asked for the transport {shown}, got {used}")));
@@ -41,10 +82,33 @@ impl Mount {
         Ok(mount)
     }
 
-    fn transport(&self) -> Result<String, Error> {
-        let pool = Pool::open(&self.pool, &OpenOptions::default())?;
-        let sessions = pool.status()?.sessions;
-        Ok(sessions.into_iter().find_map(|s| s.transport).unwrap_or_else(|| "none".into()))
+    /// Mounts a pool at `dir` as the program does by itself; the pool outlives the mount.
+    pub fn of(pool: &Path, dir: PathBuf, program: &Path) -> Result<Mount, Error> {
+        let mount = Mount { dir, pool: pool.to_owned(), program: program.to_owned(), owned: false };
+        mount.begin(&[])?;
+        Ok(mount)
+    }
+
+    fn begin(&self, options: &[&str]) -> Result<(), Error> {
+        std::fs::create_dir_all(&self.dir).map_err(Error::file(&self.dir))?;
+        hosts::run(Command::new(&self.program).arg("mount").arg(&self.pool).arg(&self.dir).args(options))
+    }
+
+    /// The transport in use, as the status calls it.
+    pub fn transport(&self) -> Result<String, Error> {
+        Ok(self.server()?.transport.unwrap_or_else(|| "none".into()))
+    }
+
+    /// The server's process.
+    pub fn pid(&self) -> Result<u32, Error> {
+        Ok(self.server()?.pid)
+    }
+
+    fn server(&self) -> Result<SessionStatus, Error> {
+        let sessions = Pool::open(&self.pool, &OpenOptions::default())?.status()?.sessions;
+        let server = sessions.into_iter().find(|s| s.transport.is_some());
+        server
+            .ok_or_else(|| Error::Wrong(format!("{} is mounted, but its status shows no server", self.pool.display())))
     }
 }
 
@@ -53,7 +117,9 @@ impl Drop for Mount {
         if hosts::run(Command::new(&self.program).arg("umount").arg(&self.dir)).is_err() {
             hosts::unmount(&self.dir);
         }
-        // Lies on the tmpfs of the run, which goes away with it at the latest.
-        let _ = std::fs::remove_dir_all(&self.pool);
+        if self.owned {
+            // Lies on the tmpfs of the run, which goes away with it at the latest.
+            let _ = std::fs::remove_dir_all(&self.pool);
+        }
     }
 }

@@ -8,11 +8,14 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::args::{Args, Kind};
 use crate::error::Error;
+use crate::supervise::Base;
 
 /// The run.
 pub struct Context {
     /// A directory in RAM for pools, images and mount points.
     pub base: PathBuf,
+    /// A directory on the machine's own disk, if the workload asked for one.
+    pub disk: Option<PathBuf>,
     /// The program to mount pools with.
     pub program: PathBuf,
     pub quick: bool,
@@ -23,10 +26,11 @@ pub struct Context {
 }
 
 impl Context {
-    pub fn new(args: &Args, base: PathBuf) -> Result<Context, Error> {
+    pub fn new(args: &Args, base: &Base) -> Result<Context, Error> {
         let this = std::env::current_exe().map_err(Error::io("the path of this program"))?;
         Ok(Context {
-            base,
+            base: base.path().to_owned(),
+            disk: base.disk().map(Into::into),
             program: args.program.clone().unwrap_or(this),
             quick: args.quick,
             progress: Progress::new(),

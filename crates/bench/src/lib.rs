@@ -10,6 +10,7 @@
 //! | [`place`] | what a workload runs on: a mounted directory or a pool in this process, one trait |
 //! | [`hosts`] | tmpfs, and ext4, XFS and btrfs on loop devices; made and torn down here |
 //! | [`conquest`] | pools, and mounts of them through the `conquest` program |
+//! | [`disk`] | the machine's own disk, for what must be durable |
 //! | [`subject`] | the list of file systems under test |
 //! | [`supervise`] | a private namespace, and cleaning up however the run ends |
 //! | [`workload`] | one module per workload |
@@ -27,6 +28,7 @@ mod clock;
 mod conquest;
 mod context;
 mod cpu;
+mod disk;
 mod error;
 mod goals;
 mod hosts;
@@ -52,6 +54,6 @@ pub fn run(args: Args) -> Result<(), Error> {
     if supervise::is_supervised() {
         workload::run(&args)
     } else {
-        supervise::run_supervised()
+        supervise::run_supervised(args.what.disk())
     }
 }

@@ -68,6 +68,11 @@ impl Section {
         }
     }
 
+    /// Says why a subject is not there.
+    pub fn skip(&mut self, subject: &'static str, reason: impl Into<String>) {
+        self.skipped.push(Skipped { subject, reason: reason.into() });
+    }
+
     /// Takes a subject out that failed: half its rounds would be compared with the wrong ones of others.
     pub fn fail(&mut self, subject: &'static str, reason: String) {
         self.series.retain(|s| s.subject != subject);

@@ -15,11 +15,15 @@ use std::process::{Command, Stdio};
 
 use rustix::mount::UnmountFlags;
 
+use crate::conquest;
 use crate::error::Error;
 use crate::hosts;
 
 /// Names the directory of the run to the supervised process.
 const BASE: &str = "CONQUEST_BENCH_BASE";
+
+/// Names the directory on the machine's own disk, if the run has one.
+const DISK: &str = "CONQUEST_BENCH_DISK";
 
 /// Where pools keep what their processes share.
 const SHM: &str = "/dev/shm";
@@ -32,13 +36,15 @@ pub fn is_supervised() -> bool {
     std::env::var_os(BASE).is_some()
 }
 
-/// Runs this very command line again, supervised, and waits for it.
-pub fn run_supervised() -> Result<(), Error> {
+/// Runs this very command line again, supervised, and waits for it. It gets a directory in RAM, and one below
+/// `disk`.
+pub fn run_supervised(disk: Option<PathBuf>) -> Result<(), Error> {
     // In a namespace of its own the run mounts a tmpfs there; else it must lie in RAM already.
     let unshare = can_unshare();
     let homes = if unshare { ["/tmp", "/"] } else { [SHM, "/tmp"] };
     let home = homes.into_iter().find(|d| Path::new(d).is_dir()).unwrap_or(".");
-    let base = tempfile::Builder::new().prefix("conquest-bench-").tempdir_in(home).map_err(Error::file(home))?;
+    let base = directory_in(Path::new(home))?;
+    let disk = disk.map(|home| directory_in(&home)).transpose()?;
     let program = std::env::current_exe().map_err(Error::io("the path of this program"))?;
     let mut command = if unshare {
         let mut unshare = Command::new("unshare");
@@ -49,12 +55,24 @@ pub fn run_supervised() -> Result<(), Error> {
         Command::new(program)
     };
     command.args(std::env::args_os().skip(1)).env(BASE, base.path()).stdin(Stdio::piped()).process_group(0);
-    let status = command.status_holding_stdin()?;
+    if let Some(disk) = &disk {
+        command.env(DISK, disk.path());
+    }
+    let status = command.status_holding_stdin();
+    if let Some(disk) = &disk {
+        // It has done so itself, unless it was killed.
+        remove_pools(disk.path());
+    }
+    let status = status?;
     if status == 0 {
         Ok(())
     } else {
         Err(Error::Ended(status))
     }
+}
+
+fn directory_in(home: &Path) -> Result<tempfile::TempDir, Error> {
+    tempfile::Builder::new().prefix("conquest-bench-").tempdir_in(home).map_err(Error::file(home))
 }
 
 trait StatusHoldingStdin {
@@ -83,51 +101,78 @@ fn can_unshare() -> bool {
             .is_ok_and(|s| s.success())
 }
 
-/// The directory of the supervised run, removed with everything in it by dropping this.
-pub struct Base(PathBuf);
+/// The directories of the supervised run, removed with everything in them by dropping this.
+pub struct Base(Directories);
+
+#[derive(Clone)]
+struct Directories {
+    /// In RAM.
+    base: PathBuf,
+    /// On the machine's own disk.
+    disk: Option<PathBuf>,
+}
 
 impl Base {
-    /// Takes over the directory that the first process made, and watches that process.
+    /// Takes over the directories that the first process made, and watches that process.
     pub fn take() -> Result<Base, Error> {
-        let dir = PathBuf::from(std::env::var_os(BASE).unwrap_or_default());
-        let base = Base(dir.clone());
+        let base = PathBuf::from(std::env::var_os(BASE).unwrap_or_default());
+        let directories = Directories { base: base.clone(), disk: std::env::var_os(DISK).map(PathBuf::from) };
+        let watched = directories.clone();
+        let taken = Base(directories);
         // The first process of a PID namespace.
         if std::process::id() == 1 {
             // Two of our own: they vanish with the namespace, whatever is in them.
-            hosts::mount(&["-t", "tmpfs", "-o", "mode=700", "tmpfs"], &dir)?;
+            hosts::mount(&["-t", "tmpfs", "-o", "mode=700", "tmpfs"], &base)?;
             hosts::mount(&["-t", "tmpfs", "tmpfs"], Path::new(SHM))?;
         }
         std::thread::spawn(move || {
             let mut rest = Vec::new();
             // The first process writes nothing: this returns when it has gone.
             let _ = std::io::stdin().read_to_end(&mut rest);
-            clean_up(&dir);
+            watched.clean_up();
             std::process::exit(130);
         });
-        Ok(base)
+        Ok(taken)
     }
 
     pub fn path(&self) -> &Path {
-        &self.0
+        &self.0.base
+    }
+
+    pub fn disk(&self) -> Option<&Path> {
+        self.0.disk.as_deref()
     }
 }
 
 impl Drop for Base {
     fn drop(&mut self) {
-        clean_up(&self.0);
+        self.0.clean_up();
     }
 }
 
-/// Unmounts everything at and below `base` and removes it. Errors are not reported: nobody could act on
-/// them, and the namespace is the second net.
-fn clean_up(base: &Path) {
-    let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    for dir in mounts_below(&table, base).iter().rev() {
-        if rustix::mount::unmount(dir, UnmountFlags::DETACH).is_err() {
-            let _ = Command::new("fusermount3").arg("-uz").arg(dir).status();
+impl Directories {
+    /// Unmounts everything at and below the base and removes it, and what is on the disk. Errors are not
+    /// reported: nobody could act on them, and the namespace and the first process are the second net.
+    fn clean_up(&self) {
+        let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        for dir in mounts_below(&table, &self.base).iter().rev() {
+            if rustix::mount::unmount(dir, UnmountFlags::DETACH).is_err() {
+                let _ = Command::new("fusermount3").arg("-uz").arg(dir).status();
+            }
+        }
+        let _ = std::fs::remove_dir_all(&self.base);
+        if let Some(disk) = &self.disk {
+            remove_pools(disk);
+            let _ = std::fs::remove_dir_all(disk);
         }
     }
-    let _ = std::fs::remove_dir_all(base);
+}
+
+/// Removes the pools in `dir`, with what is in shared memory of them.
+fn remove_pools(dir: &Path) {
+    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+        conquest::remove(&entry.path());
+    }
 }
 
 /// The mount points at and below `base`, in the order of mounting.

@@ -64,6 +64,28 @@ fn two_processes_share_a_pool_under_load() {
 }
 
 #[test]
+fn durability_is_measured_and_leaves_nothing_on_the_disk() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on the disk");
+    let report = report("durable", &["durable", "--dir", &dir.path().display().to_string()]);
+    let rows = report["findings"].as_array().expect("findings");
+    // All but the mounted ones, which not every machine can have.
+    for row in ["without fsync", "running copy", "log per operation", "after a power cut"] {
+        let found = rows.iter().find(|r| r["what"].as_str().is_some_and(|w| w.contains(row))).expect(row);
+        assert!(found["value"].as_f64().is_some_and(|v| v > 0.0), "{found}");
+    }
+    assert_eq!(std::fs::read_dir(dir.path()).expect("list").count(), 0);
+}
+
+#[test]
+fn a_disk_that_is_memory_is_told_and_nothing_is_measured() {
+    let report = report("memory-disk", &["durable", "--dir", "/dev/shm"]);
+    for row in report["findings"].as_array().expect("findings") {
+        assert_eq!(row["verdict"], "skipped", "{row}");
+        assert!(row["reason"].as_str().is_some_and(|r| r.contains("--dir")), "{row}");
+    }
+}
+
+#[test]
 fn a_report_that_cannot_be_written_is_known_before_the_run() {
     let output = bench(&["memory", "--quick", "--json", "/nonexistent/report.json"]);
     assert!(!output.status.success());

@@ -12,6 +12,7 @@ use crate::table;
 
 mod bigdir;
 mod check;
+mod durable;
 mod memory;
 mod open;
 mod plan;
@@ -27,7 +28,7 @@ pub fn run(args: &Args) -> Result<(), Error> {
     // cover the place where it lies.
     let json = args.json.as_ref().map(|file| File::create(file).map_err(Error::file(file))).transpose()?;
     let base = Base::take()?;
-    let context = Context::new(args, base.path().to_owned())?;
+    let context = Context::new(args, &base)?;
     let machine = Machine::this();
     context.progress.print(&machine.describe());
     let outcome = measure(&args.what, &context)?;
@@ -56,6 +57,7 @@ fn measure(what: &What, context: &Context) -> Result<Outcome, Error> {
         What::Open(args) => open::run(context, args)?,
         What::Fsck(args) => check::run(context, args)?,
         What::Memory(args) => memory::run(context, args)?,
+        What::Durable(args) => durable::run(context, args)?,
         What::All => return all(context),
         // Answered before a run is set up.
         What::Worker(_) => Outcome::default(),
@@ -76,6 +78,7 @@ fn all(context: &Context) -> Result<Outcome, Error> {
         What::Memory(defaults()),
         What::Bigdir(defaults()),
         What::Postmark(defaults()),
+        What::Durable(defaults()),
     ];
     let mut outcome = Outcome::default();
     for what in &workloads {

@@ -1,0 +1,160 @@
+//! The machine's own disk: what a directory lies on, and how often that has been flushed.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::Advice;
+
+use crate::error::Error;
+
+/// Bytes that are read at a time where a file is read in order.
+const PIECE: usize = 4 << 20;
+/// Bytes of a sector in the kernel's statistics, whatever the device has.
+const SECTOR: u64 = 512;
+
+/// A directory on a disk.
+#[derive(Clone, Debug)]
+pub struct Disk {
+    pub dir: PathBuf,
+    /// Type of the file system, and the device that it is on.
+    pub kind: String,
+    pub device: String,
+    /// The statistics of that device, where it has any.
+    stat: Option<PathBuf>,
+}
+
+/// What the kernel has counted of a device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counted {
+    pub flushes: u64,
+    pub read: u64,
+    pub written: u64,
+}
+
+impl Disk {
+    /// What `dir` lies on; an error that says what to do if that is memory.
+    pub fn at(dir: &Path) -> Result<Disk, Error> {
+        // Below /dev/shm it is hidden by the run's own.
+        let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
+        let table = std::fs::read_to_string("/proc/self/mountinfo").map_err(Error::file("/proc/self/mountinfo"))?;
+        let Some(found) = mounted_at(&table, &dir) else {
+            return Err(Error::Usage(format!("{}: nothing is mounted there", dir.display())));
+        };
+        let Found { kind, device, number } = found;
+        if ["tmpfs", "ramfs"].contains(&kind.as_str()) {
+            let dir = dir.parent().unwrap_or(&dir).display();
+            return Err(Error::Usage(format!("{dir} is memory ({kind}): name a directory on a disk with --dir")));
+        }
+        Ok(Disk { dir, kind, device, stat: statistics(&number) })
+    }
+
+    /// How titles call it.
+    pub fn name(&self) -> String {
+        format!("{} on {}", self.kind, self.device)
+    }
+
+    /// What has been counted so far, `None` if nobody counts.
+    pub fn counted(&self) -> Option<Counted> {
+        parse(&std::fs::read_to_string(self.stat.as_ref()?).ok()?)
+    }
+}
+
+/// A line of mountinfo.
+struct Found {
+    kind: String,
+    device: String,
+    number: String,
+}
+
+/// The last file system mounted at the nearest directory above `dir`.
+fn mounted_at(mountinfo: &str, dir: &Path) -> Option<Found> {
+    let mounts = mountinfo.lines().filter_map(|line| {
+        let (place, what) = line.split_once(" - ")?;
+        let (mut place, mut what) = (place.split(' ').skip(2), what.split(' '));
+        let (number, point) = (place.next()?, place.nth(1)?);
+        let found = Found { kind: what.next()?.into(), device: what.next()?.into(), number: number.into() };
+        dir.starts_with(point).then_some((point.len(), found))
+    });
+    mounts.max_by_key(|(len, _)| *len).map(|(_, found)| found)
+}
+
+/// Where the kernel counts for device `number`. Flushes are counted for whole disks only.
+fn statistics(number: &str) -> Option<PathBuf> {
+    let device = Path::new("/sys/dev/block").join(number).canonicalize().ok()?;
+    let disk = if device.join("partition").exists() { device.parent()? } else { &device };
+    Some(disk.join("stat")).filter(|stat| stat.exists())
+}
+
+/// From /sys/block/DEVICE/stat; kernels before 5.5 do not count flushes.
+fn parse(stat: &str) -> Option<Counted> {
+    let fields: Vec<u64> = stat.split_whitespace().map_while(|f| f.parse().ok()).collect();
+    let sectors = |n: usize| fields.get(n).map(|n| n * SECTOR);
+    Some(Counted { flushes: *fields.get(15)?, read: sectors(2)?, written: sectors(6)? })
+}
+
+/// Takes the files of a directory out of the page cache, so that they are read from the disk next.
+pub fn drop_cached(dir: &Path) -> Result<(), Error> {
+    for entry in std::fs::read_dir(dir).map_err(Error::file(dir))?.flatten() {
+        let file = File::open(entry.path()).map_err(Error::file(entry.path()))?;
+        // Pages that are not written yet would stay.
+        file.sync_data().map_err(Error::file(entry.path()))?;
+        rustix::fs::fadvise(&file, 0, None, Advice::DontNeed)?;
+    }
+    Ok(())
+}
+
+/// Reads a file from its beginning to its end; its bytes.
+pub fn read_in_order(path: &Path) -> Result<u64, Error> {
+    let file = File::open(path).map_err(Error::file(path))?;
+    let (mut buf, mut at) = (vec![0; PIECE], 0);
+    loop {
+        match file.read_at(&mut buf, at).map_err(Error::file(path))? {
+            0 => return Ok(at),
+            n => at += n as u64,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: &str = "22 1 254:0 / / rw,relatime - ext4 /dev/vda rw\n\
+                         30 22 0:23 / /tmp rw shared:2 - tmpfs tmpfs rw,size=1k\n\
+                         31 22 8:1 / /srv/a rw - xfs /dev/sda1 rw\n\
+                         32 30 8:2 / /tmp rw - btrfs /dev/sdb rw\n";
+
+    #[test]
+    fn the_nearest_mount_counts_and_the_last_one_there() {
+        let at = |dir: &str| mounted_at(TABLE, Path::new(dir)).map(|f| (f.kind, f.number));
+        assert_eq!(at("/srv/ab"), Some(("ext4".into(), "254:0".into())));
+        assert_eq!(at("/srv/a/b"), Some(("xfs".into(), "8:1".into())));
+        assert_eq!(at("/tmp/x"), Some(("btrfs".into(), "8:2".into())));
+        assert!(mounted_at("nonsense\n", Path::new("/")).is_none());
+    }
+
+    #[test]
+    fn the_statistics_are_read() {
+        let stat = "  10 1 80 5 20 2 160 7 0 9 12 0 0 0 0 33 4\n";
+        assert_eq!(parse(stat), Some(Counted { flushes: 33, read: 80 * 512, written: 160 * 512 }));
+        assert_eq!(parse("1 2 3\n"), None);
+    }
+
+    #[test]
+    fn memory_is_refused_with_what_to_do() {
+        let refused = Disk::at(Path::new("/dev/shm"));
+        if Path::new("/dev/shm").is_dir() {
+            assert!(refused.expect_err("memory").to_string().contains("--dir"));
+        }
+    }
+
+    #[test]
+    fn a_file_is_read_to_its_end() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("f");
+        std::fs::write(&file, vec![1; PIECE + 3]).expect("write");
+        drop_cached(dir.path()).expect("out of the cache");
+        assert_eq!(read_in_order(&file).expect("read"), PIECE as u64 + 3);
+    }
+}

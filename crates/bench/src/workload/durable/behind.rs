@@ -1,0 +1,123 @@
+//! Create and write 1 KB in this process without fsync, while the copy on disk follows in the background: on
+//! `logged`, and on `battery` with a running copy, against `battery` without. Long enough that the log is written
+//! and folded into the image again and again.
+
+use std::path::PathBuf;
+
+use super::{both, Setup, BATTERY, LOGGED};
+use crate::clock::now;
+use crate::conquest::{self, Logged};
+use crate::disk::Disk;
+use crate::error::Error;
+use crate::goals::{Finding, Goal};
+use crate::place::{InProcess, Name, Place};
+use crate::report::{Outcome, Section};
+use crate::workload::tree::Tree;
+use rng::Rng;
+
+const ROUNDS: usize = 5;
+const COPIED: &str = "conquest battery+copy";
+const CREATE: &str = "create+write";
+const UNLINK: &str = "unlink";
+const SIZE: usize = 1024;
+/// Nanoseconds of a round.
+const LONG: u64 = 2_500_000_000;
+const SHORT: u64 = 200_000_000;
+
+pub fn run(setup: &Setup) -> Outcome {
+    let title = format!("Create + write 1 KB without fsync, in process; the copies on {}", setup.name());
+    let mut section = Section::times("durable-behind", title, "us/op");
+    section.baseline = Some(BATTERY);
+    setup.attempt(&mut section, |disk, section| measure(setup, disk, section));
+    let row = |what: &str, goal, subject| {
+        Finding::judge(what, goal, both(&section, [subject, BATTERY], CREATE), section.ratio(CREATE, subject, BATTERY))
+    };
+    let findings = vec![
+        row("logged, in process: create + write without fsync, time of battery", Goal::at_most(1.25, 1.1), LOGGED),
+        row("battery with a running copy: create + write, time of without", Goal::at_most(1.10, 1.03), COPIED),
+    ];
+    Outcome { sections: vec![section], findings }
+}
+
+fn measure(setup: &Setup, disk: &Disk, section: &mut Section) -> Result<(), Error> {
+    let (context, bytes) = (setup.context, setup.bytes());
+    context.progress.say("making pools on logged and battery".into());
+    let logged = Logged::make(disk.dir.join("behind.pool"), bytes)?;
+    let [battery, copied] = ["behind.pool", "copied.pool"].map(|name| context.base.join(name));
+    conquest::format(&battery, bytes)?;
+    conquest::format_copied(&copied, bytes, &disk.dir.join("copied.copy"))?;
+    let measured = rounds(setup, section, [(LOGGED, &logged.dir), (COPIED, &copied), (BATTERY, &battery)]);
+    conquest::remove(&battery);
+    conquest::remove(&copied);
+    measured
+}
+
+fn rounds(setup: &Setup, section: &mut Section, pools: [(&'static str, &PathBuf); 3]) -> Result<(), Error> {
+    let context = setup.context;
+    let plan = Plan::new(context.size(100_000, 5_000));
+    let mut places = Vec::new();
+    for (subject, pool) in pools {
+        let place = InProcess::open(pool)?;
+        plan.tree.make_dirs(&place)?;
+        // The first one meets memory that nobody has touched.
+        plan.round(&place, 0)?;
+        place.settle()?;
+        places.push((subject, copied(&place)?, place));
+    }
+    let count = context.rounds(ROUNDS);
+    for round in 0..count {
+        for (subject, _, place) in &places {
+            context.progress.say(format!("without fsync: round {}, {subject}", round + 1));
+            let [create, unlink] = plan.round(place, if context.quick { SHORT } else { LONG })?;
+            section.add(subject, CREATE, create);
+            section.add(subject, UNLINK, unlink);
+            place.settle()?;
+        }
+    }
+    for (subject, before, place) in &places {
+        if let (Some(before), Some(after)) = (before, copied(place)?) {
+            let (commits, mib) = ((after.0 - before.0) / count as u64, ((after.1 - before.1) >> 20) / count as u64);
+            section.notes.push(format!("{subject}: {commits} commits and {mib} MiB to the log per round"));
+        }
+    }
+    Ok(())
+}
+
+/// Commits so far and their bytes in the log, of a pool that has one.
+fn copied(place: &InProcess) -> Result<Option<(u64, u64)>, Error> {
+    Ok(place.pool.status()?.copy.map(|copy| (copy.commits, copy.logged)))
+}
+
+struct Plan {
+    tree: Tree,
+    data: Vec<u8>,
+}
+
+impl Plan {
+    fn new(files: usize) -> Plan {
+        Plan { tree: Tree::new("d", 100, files), data: Rng::new(4).bytes(SIZE) }
+    }
+
+    /// Makes all files and removes them again until `nanos` have passed; microseconds per file of either.
+    fn round(&self, place: &InProcess, nanos: u64) -> Result<[f64; 2], Error> {
+        let (start, mut spent, mut files) = (now(), [0, 0], 0);
+        loop {
+            let begin = now();
+            self.tree.files.iter().try_for_each(|file| self.create(place, file))?;
+            let made = now();
+            self.tree.files.iter().try_for_each(|file| place.unlink(file))?;
+            let end = now();
+            spent = [spent[0] + made - begin, spent[1] + end - made];
+            files += self.tree.files.len();
+            if end - start >= nanos {
+                return Ok(spent.map(|ns| ns as f64 / 1000.0 / files as f64));
+            }
+        }
+    }
+
+    #[inline]
+    fn create(&self, place: &InProcess, file: &Name) -> Result<(), Error> {
+        let handle = place.create(file)?;
+        place.write(&handle, 0, &self.data)
+    }
+}

@@ -1,0 +1,204 @@
+//! Opening a pool on `logged` whose memory is gone, as after a power cut, and one whose processes were all killed.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use fs::{OpenOptions, Pool};
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
+use rustix::process::{pidfd_open, pidfd_send_signal, Pid, PidfdFlags, Signal};
+
+use super::{Setup, LOGGED};
+use crate::clock::now;
+use crate::conquest::{self, Logged, Mount};
+use crate::disk::{self, Disk};
+use crate::error::Error;
+use crate::goals::{Finding, Goal};
+use crate::hosts;
+use crate::place::{name, InProcess, Mounted, Name, Place};
+use crate::report::{Outcome, Section};
+use crate::stats::median;
+use crate::workload::tree::Tree;
+use rng::Rng;
+
+const ROUNDS: usize = 3;
+const KILLS: usize = 5;
+const CUT: &str = "after a power cut";
+const READ: &str = "reading the copy once";
+const KILLED: &str = "after kill -9";
+/// Bytes of a file of the pool.
+const SIZE: usize = 16 << 10;
+/// Threads that work when the server is killed, and for how long they have.
+const WORKERS: usize = 2;
+const UNDER_LOAD: Duration = Duration::from_millis(300);
+/// How long a killed process may take to be gone.
+const PATIENCE: Timespec = Timespec { tv_sec: 30, tv_nsec: 0 };
+
+pub fn run(setup: &Setup) -> Outcome {
+    let bytes = content(setup);
+    let (of, on) = (setup.bytes() >> 20, setup.name());
+    let title = format!("Opening a pool on logged of {of} MiB with {} MiB of files, on {on}", bytes >> 20);
+    let mut section = Section::times("durable-open", title, "s");
+    section.notes.push("open ends when the root directory has been looked at; nothing is in the page cache".into());
+    setup.attempt(&mut section, |disk, section| measure(setup, disk, section, bytes));
+    let findings = findings(&section);
+    Outcome { sections: vec![section], findings }
+}
+
+fn findings(section: &Section) -> Vec<Finding> {
+    let value = |measure| section.get(LOGGED, measure).map(|s| s.median).ok_or_else(|| why_not(section));
+    // What cannot be reached by any program is not asked for, nor less than is required.
+    let once = value(READ).unwrap_or(2.0).min(2.0);
+    let measured = format!("{} s; reading the copy once {} s", section.text(LOGGED, CUT), section.text(LOGGED, READ));
+    let what = "logged: opening after a power cut";
+    let cut = Finding::judge(what, Goal::quantity(2.0, once, "s"), measured, value(CUT));
+    let measured = value(KILLED).map_or("-".into(), |s| format!("{:.1} ms", s * 1e3));
+    let what = "logged: opening after kill -9 of everything";
+    let killed = Finding::judge(what, Goal::quantity(0.050, 0.010, "s"), measured, value(KILLED));
+    vec![cut, killed]
+}
+
+fn why_not(section: &Section) -> String {
+    section.skipped.first().map_or("not measured".into(), |s| format!("{}: {}", s.subject, s.reason))
+}
+
+fn content(setup: &Setup) -> u64 {
+    (setup.context.size(setup.args.content, 32).min(800) as u64) << 20
+}
+
+fn measure(setup: &Setup, disk: &Disk, section: &mut Section, bytes: u64) -> Result<(), Error> {
+    let pool = Logged::make(disk.dir.join("open.pool"), setup.bytes())?;
+    setup.context.progress.say(format!("filling a pool with {} MiB", bytes >> 20));
+    let files = Files::fill(&pool.dir, bytes)?;
+    let mut read = Vec::new();
+    for round in 0..setup.context.rounds(ROUNDS) {
+        setup.context.progress.say(format!("opening after a power cut: round {}", round + 1));
+        conquest::forget(&pool.dir);
+        disk::drop_cached(&pool.dir)?;
+        let before = disk.counted();
+        section.add(LOGGED, CUT, opened(&pool.dir, &files)?);
+        if let (Some(before), Some(after)) = (before, disk.counted()) {
+            read.push((after.read - before.read) as f64);
+        }
+        disk::drop_cached(&pool.dir)?;
+        let start = now();
+        for name in ["image", "redo-0", "redo-1"] {
+            disk::read_in_order(&pool.dir.join(name))?;
+        }
+        section.add(LOGGED, READ, seconds_since(start));
+    }
+    if !read.is_empty() {
+        section.notes.push(format!("after a power cut {:.0} MiB are read from the device", median(&read) / 1048576.0));
+    }
+    for round in 0..setup.context.rounds(KILLS) {
+        setup.context.progress.say(format!("opening after kill -9: round {}", round + 1));
+        let dir = setup.context.base.join("open.mnt");
+        let mount = match Mount::of(&pool.dir, dir, &setup.context.program) {
+            Ok(mount) => mount,
+            Err(e) => {
+                section.skip("kill -9", e.to_string());
+                break;
+            }
+        };
+        kill_under_load(mount, round)?;
+        section.add(LOGGED, KILLED, opened(&pool.dir, &files)?);
+    }
+    Ok(())
+}
+
+fn seconds_since(start: u64) -> f64 {
+    (now() - start) as f64 / 1e9
+}
+
+/// Seconds that opening takes. All files must be there: an empty pool would be the fastest.
+fn opened(dir: &Path, files: &Files) -> Result<f64, Error> {
+    let start = now();
+    let pool = Pool::open(dir, &OpenOptions::default())?;
+    pool.getattr(fs::ROOT)?;
+    let seconds = seconds_since(start);
+    files.check(&InProcess { pool })?;
+    Ok(seconds)
+}
+
+/// What the pool holds.
+struct Files {
+    tree: Tree,
+    /// The last file's content.
+    last: Vec<u8>,
+}
+
+impl Files {
+    fn fill(dir: &Path, bytes: u64) -> Result<Files, Error> {
+        let place = InProcess::open(dir)?;
+        let count = bytes as usize / SIZE;
+        let tree = Tree::new("d", count.div_ceil(1_000), count);
+        tree.make_dirs(&place)?;
+        let (mut random, mut last) = (Rng::new(7), Vec::new());
+        for file in &tree.files {
+            last = random.bytes(SIZE);
+            place.write(&place.create(file)?, 0, &last)?;
+        }
+        place.settle()?;
+        Ok(Files { tree, last })
+    }
+
+    fn check(&self, place: &InProcess) -> Result<(), Error> {
+        let Some(last) = self.tree.files.last() else { return Ok(()) };
+        let mut found = vec![0; SIZE + 1];
+        let n = place.read(&place.open_read(last)?, 0, &mut found)?;
+        if found[..n] != self.last {
+            return Err(Error::Wrong(format!("{last:?} is not what it was before")));
+        }
+        self.tree.files.iter().step_by(100).try_for_each(|file| match place.stat(file)? {
+            size if size == SIZE as u64 => Ok(()),
+            size => Err(Error::Wrong(format!("{file:?} has {size} bytes instead of {SIZE}"))),
+        })
+    }
+}
+
+/// Kills the server of a mount while threads work through it; returns when it is gone, and the mount too.
+fn kill_under_load(mount: Mount, round: usize) -> Result<(), Error> {
+    let pid = Pid::from_raw(mount.pid()? as i32).ok_or_else(|| Error::Wrong("the server has no pid".into()))?;
+    let server = pidfd_open(pid, PidfdFlags::empty())?;
+    let (place, killed) = (Mounted::new(&mount.dir)?, AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let work = |worker| work(&place, &format!("load{worker}"), &killed);
+        let workers: Vec<_> = (0..WORKERS).map(|worker| scope.spawn(move || work(worker))).collect();
+        std::thread::sleep(UNDER_LOAD);
+        killed.store(true, Ordering::SeqCst);
+        pidfd_send_signal(&server, Signal::KILL)?;
+        let gone = poll(&mut [PollFd::new(&server, PollFlags::IN)], Some(&PATIENCE))?;
+        for worker in workers {
+            worker.join().unwrap_or_else(|_| Err(Error::Wrong("a worker thread panicked".into())))?;
+        }
+        match gone {
+            0 => Err(Error::Wrong(format!("round {round}: the server outlives SIGKILL"))),
+            _ => Ok(()),
+        }
+    })?;
+    drop(place);
+    hosts::unmount(&mount.dir);
+    drop(mount);
+    Ok(())
+}
+
+/// Makes and rewrites files until the server is gone. Each eighth is synced, so that a commit is under way too.
+fn work(place: &Mounted, prefix: &str, killed: &AtomicBool) -> Result<(), Error> {
+    let data = [9; 1024];
+    let file = |n: usize| -> Name { name(format!("{prefix}-{}", n % 1_000)) };
+    for n in 0.. {
+        let done = place.create(&file(n)).and_then(|handle| {
+            place.write(&handle, 0, &data)?;
+            if n % 8 == 0 {
+                place.fsync(&handle)?;
+            }
+            Ok(())
+        });
+        match done {
+            Ok(()) => {}
+            Err(_) if killed.load(Ordering::SeqCst) => break,
+            Err(e) => return Err(e.at(prefix)),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,119 @@
+//! sqlite3 as it is by default but for `synchronous=FULL`: transactions of one insert each, through the mount and
+//! on the disk itself.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use super::{both, Beside, Setup, DISK, LOGGED};
+use crate::clock::{now, us_per_op};
+use crate::disk::Disk;
+use crate::error::Error;
+use crate::goals::{Finding, Goal};
+use crate::report::{Outcome, Section};
+
+/// Few: a round takes long where the disk is slow to flush.
+const ROUNDS: usize = 3;
+const INSERT: &str = "transaction";
+const PROGRAM: &str = "sqlite3";
+const NOT_INSTALLED: &str = "sqlite3 is not installed (Debian package: sqlite3)";
+
+pub fn run(setup: &Setup) -> Outcome {
+    let count = setup.context.size(setup.args.transactions, 50);
+    let disk = setup.name();
+    let title = format!("sqlite3, synchronous=FULL, {count} transactions of one insert, mounted, and {disk} itself");
+    let mut section = Section::times("durable-sqlite", title, "us/op");
+    section.baseline = Some(DISK);
+    setup.attempt(&mut section, |disk, section| measure(setup, disk, section, count));
+    let what = "logged, mounted: sqlite3, one insert per transaction, faster than the disk's own";
+    let measured = both(&section, [LOGGED, DISK], INSERT);
+    let ratio = section.ratio(INSERT, DISK, LOGGED);
+    Outcome { findings: vec![Finding::judge(what, Goal::factor(1.5, 3.0), measured, ratio)], sections: vec![section] }
+}
+
+fn measure(setup: &Setup, disk: &Disk, section: &mut Section, count: usize) -> Result<(), Error> {
+    if !is_installed() {
+        section.skip(LOGGED, NOT_INSTALLED);
+        return Ok(());
+    }
+    let (mount, _pool) = match setup.mounted(disk, "sqlite")? {
+        Ok(mounted) => mounted,
+        Err(reason) => {
+            section.skip(LOGGED, reason);
+            return Ok(());
+        }
+    };
+    let beside = Beside::make(disk, "sqlite.dir")?;
+    let script = script(count);
+    for round in 0..setup.context.rounds(ROUNDS) {
+        for (subject, dir) in [(LOGGED, mount.dir.as_path()), (DISK, beside.path())] {
+            setup.context.progress.say(format!("sqlite3: round {}, {subject}", round + 1));
+            let database = dir.join(format!("round{round}.db"));
+            section.add(subject, INSERT, once(&database, &script, count).map_err(|e| e.at(subject))?);
+            std::fs::remove_file(&database).map_err(Error::file(&database))?;
+        }
+    }
+    Ok(())
+}
+
+fn is_installed() -> bool {
+    let mut program = Command::new(PROGRAM);
+    program.arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    program.status().is_ok_and(|s| s.success())
+}
+
+fn script(count: usize) -> String {
+    let insert = |i| format!("INSERT INTO t VALUES({i}, 'a row of a table, as long as rows are: {i:040}');\n");
+    (0..count).map(insert).collect()
+}
+
+/// Runs the transactions; microseconds per transaction, all of which must be there in the end.
+fn once(database: &Path, script: &str, count: usize) -> Result<f64, Error> {
+    sqlite(database, "CREATE TABLE t(k INTEGER PRIMARY KEY, v TEXT);\n".into())?;
+    let start = now();
+    sqlite(database, format!("PRAGMA synchronous=FULL;\n{script}"))?;
+    let figure = us_per_op(start, count);
+    let said = sqlite(database, "SELECT count(*) FROM t;\n".into())?;
+    if said.trim() != count.to_string() {
+        return Err(Error::Wrong(format!("sqlite3 made {count} rows and finds {}", said.trim())));
+    }
+    Ok(figure)
+}
+
+/// Feeds a script to the program, which ends at the first error; what it prints.
+fn sqlite(database: &Path, script: String) -> Result<String, Error> {
+    use std::io::Write;
+    let mut program = Command::new(PROGRAM);
+    program.args(["-batch", "-bail", "-init", "/dev/null"]).arg(database);
+    program.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = program.spawn().map_err(Error::io(PROGRAM))?;
+    let input = child.stdin.take();
+    // It may end before it has read everything; what it says then is the error.
+    let feed = std::thread::spawn(move || input.map(|mut input| input.write_all(script.as_bytes())));
+    let output = child.wait_with_output().map_err(Error::io(PROGRAM))?;
+    let _ = feed.join();
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let said = String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ");
+    Err(Error::Program { program: PROGRAM.into(), said })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn transactions_are_counted_and_errors_told() {
+        if !is_installed() {
+            eprintln!("skipped: {NOT_INSTALLED}");
+            return;
+        }
+        let dir = tempfile::tempdir().expect("a directory");
+        let database = dir.path().join("x.db");
+        assert!(once(&database, &script(3), 3).expect("three rows") > 0.0);
+        let again = once(&database, &script(3), 3).expect_err("the table is there");
+        assert!(again.to_string().contains("already exists"), "{again}");
+        let other = once(&dir.path().join("y.db"), &script(3), 4).expect_err("a row is missing");
+        assert!(matches!(other, Error::Wrong(_)), "{other}");
+    }
+}

@@ -1,0 +1,136 @@
+//! Create, write 1 KB and fsync, through the mount and on the disk itself: by one thread, and by eight that can
+//! share commits.
+
+use super::{both, Beside, Setup, DISK, LOGGED};
+use crate::clock::{now, spin_until};
+use crate::disk::{Counted, Disk};
+use crate::error::Error;
+use crate::goals::{Finding, Goal};
+use crate::place::{Mounted, Name, Place};
+use crate::report::{Outcome, Section};
+use crate::workload::tree::Tree;
+use rng::Rng;
+
+const ROUNDS: usize = 7;
+const ONE: &str = "1 thread";
+const EIGHT: &str = "8 threads";
+const SIZE: usize = 1024;
+/// From giving the order to the instant of starting.
+const LEAD_NS: u64 = 10_000_000;
+
+pub fn run(setup: &Setup) -> Outcome {
+    let title = format!("Create + write 1 KB + fsync, mounted, and {} itself", setup.name());
+    let mut section = Section::times("durable-fsync", title, "us/op");
+    section.baseline = Some(DISK);
+    let title = format!("The same: flushes of the device of {} per operation", setup.name());
+    let mut flushes = Section::times("durable-fsync-flushes", title, "flushes/op");
+    setup.attempt(&mut section, |disk, section| measure(setup, disk, section, &mut flushes));
+    let row = |what: &str, goal, measure| {
+        let what = format!("logged, mounted: create + write + fsync, {what}, faster than the disk's own");
+        Finding::judge(what, goal, both(&section, [LOGGED, DISK], measure), section.ratio(measure, DISK, LOGGED))
+    };
+    let findings = vec![row(ONE, Goal::factor(1.5, 2.5), ONE), row(EIGHT, Goal::factor(1.5, 4.0), EIGHT)];
+    let sections = [section, flushes].into_iter().filter(|s| !s.series.is_empty() || !s.skipped.is_empty());
+    Outcome { sections: sections.collect(), findings }
+}
+
+fn measure(setup: &Setup, disk: &Disk, section: &mut Section, flushes: &mut Section) -> Result<(), Error> {
+    let (mount, _pool) = match setup.mounted(disk, "fsync")? {
+        Ok(mounted) => mounted,
+        Err(reason) => {
+            section.skip(LOGGED, reason);
+            return Ok(());
+        }
+    };
+    section.notes.push(format!("mounted over {}", mount.transport()?));
+    let beside = Beside::make(disk, "fsync.dir")?;
+    let places = [(LOGGED, Mounted::new(&mount.dir)?), (DISK, Mounted::new(beside.path())?)];
+    let plan = Plan::new(setup.context.size(setup.args.synced, 20));
+    for (_, place) in &places {
+        plan.trees.iter().try_for_each(|tree| tree.make_dirs(place))?;
+    }
+    for round in 0..setup.context.rounds(ROUNDS) {
+        for (subject, place) in &places {
+            for (measure, threads) in [(ONE, 1), (EIGHT, plan.trees.len())] {
+                setup.context.progress.say(format!("fsync: round {}, {subject}, {measure}", round + 1));
+                let before = disk.counted();
+                section.add(subject, measure, plan.round(place, threads)?);
+                if let (Some(before), Some(after)) = (before, disk.counted()) {
+                    flushes.add(subject, measure, per_op(before, after, plan.count(threads)));
+                }
+                plan.tidy(place, threads)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn per_op(before: Counted, after: Counted, operations: usize) -> f64 {
+    (after.flushes - before.flushes) as f64 / operations as f64
+}
+
+/// Every thread's files, in a directory of its own.
+struct Plan {
+    trees: Vec<Tree>,
+    data: Vec<u8>,
+}
+
+impl Plan {
+    fn new(files: usize) -> Plan {
+        let trees = (0..8).map(|t| Tree::new(&format!("t{t}-"), 1, files)).collect();
+        Plan { trees, data: Rng::new(3).bytes(SIZE) }
+    }
+
+    fn count(&self, threads: usize) -> usize {
+        self.trees[..threads].iter().map(|tree| tree.files.len()).sum()
+    }
+
+    /// Microseconds per file, from the common start to the last end.
+    fn round(&self, place: &Mounted, threads: usize) -> Result<f64, Error> {
+        let start = now() + LEAD_NS;
+        std::thread::scope(|scope| {
+            let start = |tree| scope.spawn(move || self.work(place, tree, start));
+            let threads: Vec<_> = self.trees[..threads].iter().map(start).collect();
+            let panicked = |_| Err(Error::Wrong("a worker thread panicked".into()));
+            threads.into_iter().try_for_each(|t| t.join().unwrap_or_else(panicked))
+        })?;
+        Ok((now() - start) as f64 / 1000.0 / self.count(threads) as f64)
+    }
+
+    fn work(&self, place: &Mounted, tree: &Tree, start: u64) -> Result<(), Error> {
+        // There are more threads than processors: spinning until the end would keep the others out.
+        std::thread::sleep(std::time::Duration::from_nanos(start.saturating_sub(now() + LEAD_NS / 10)));
+        spin_until(start);
+        tree.files.iter().try_for_each(|file| self.create(place, file).map_err(|e| e.at(format!("{file:?}"))))
+    }
+
+    fn create(&self, place: &Mounted, file: &Name) -> Result<(), Error> {
+        let handle = place.create(file)?;
+        place.write(&handle, 0, &self.data)?;
+        place.fsync(&handle)
+    }
+
+    /// Back to the beginning, with nothing left to be written while others are measured.
+    fn tidy(&self, place: &Mounted, threads: usize) -> Result<(), Error> {
+        self.trees[..threads].iter().flat_map(|tree| &tree.files).try_for_each(|file| place.unlink(file))?;
+        place.settle()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_round_makes_every_file_and_tidying_leaves_none() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let place = Mounted::new(dir.path()).expect("open");
+        let plan = Plan::new(3);
+        plan.trees.iter().try_for_each(|tree| tree.make_dirs(&place)).expect("directories");
+        let files = || plan.trees.iter().map(|t| place.list(&t.dirs[0]).expect("list")).sum::<usize>();
+        assert!(plan.round(&place, 8).expect("a round") > 0.0);
+        assert_eq!((files(), plan.count(8)), (24, 24));
+        plan.tidy(&place, 8).expect("tidy");
+        assert_eq!(files(), 0);
+    }
+}

@@ -1,0 +1,126 @@
+//! Bytes that the log takes per operation, against the bytes of the region that the operation changed.
+//!
+//! What changed is counted by comparing the region with what it was before, byte by byte: what an operation wrote
+//! as it was before does not count, and neither do the undo logs, which mean nothing once it is over.
+
+use std::fs::File;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+
+use super::{Setup, LOGGED};
+use crate::conquest::Logged;
+use crate::disk::Disk;
+use crate::error::Error;
+use crate::goals::{Finding, Goal};
+use crate::place::{InProcess, Place};
+use crate::report::{Outcome, Section};
+use crate::workload::tree::Tree;
+use rng::Rng;
+
+/// Operations of a round, and bytes that each writes.
+const FILES: usize = 500;
+const SIZE: usize = 1024;
+/// Of the region: it is compared with itself after each operation.
+const REGION: u64 = 8 << 20;
+const ROUNDS: usize = 3;
+const CHANGED: &str = "changed";
+const LOG: &str = "logged";
+
+pub fn run(setup: &Setup) -> Outcome {
+    let title = "Create + write 1 KB + fsync, in process: bytes changed, and bytes that the log took";
+    let mut section = Section::times("durable-volume", title, "B/op");
+    setup.attempt(&mut section, |disk, section| measure(setup, disk, section));
+    let what = "logged: bytes of the log per operation, times the bytes changed";
+    let measured = [LOG, CHANGED].map(|m| section.text(LOGGED, m)).join(" / ") + " B";
+    let ratio = section.ratio_of((LOGGED, LOG), (LOGGED, CHANGED));
+    Outcome { findings: vec![Finding::judge(what, Goal::at_most(2.0, 1.3), measured, ratio)], sections: vec![section] }
+}
+
+fn measure(setup: &Setup, disk: &Disk, section: &mut Section) -> Result<(), Error> {
+    let files = setup.context.size(FILES, 50);
+    for round in 0..setup.context.rounds(ROUNDS) {
+        setup.context.progress.say(format!("log: round {}", round + 1));
+        let pool = Logged::make(disk.dir.join("volume.pool"), REGION)?;
+        let [changed, logged] = once(&pool, files)?;
+        section.add(LOGGED, CHANGED, changed);
+        section.add(LOGGED, LOG, logged);
+    }
+    Ok(())
+}
+
+/// Bytes changed and logged, per file.
+fn once(pool: &Logged, files: usize) -> Result<[f64; 2], Error> {
+    let place = InProcess::open(&pool.dir)?;
+    let tree = Tree::new("d", 10, files);
+    tree.make_dirs(&place)?;
+    place.settle()?;
+    let mut region = Watched::new(&place)?;
+    let mut random = Rng::new(6);
+    let before = logged(&place)?;
+    let mut changed = 0;
+    for file in &tree.files {
+        let handle = place.create(file)?;
+        place.write(&handle, 0, &random.bytes(SIZE))?;
+        place.fsync(&handle)?;
+        drop(handle);
+        changed += region.changed()?;
+    }
+    let logged = logged(&place)? - before;
+    Ok([changed, logged].map(|bytes| bytes as f64 / files as f64))
+}
+
+fn logged(place: &InProcess) -> Result<u64, Error> {
+    let copy = place.pool.status()?.copy.ok_or_else(|| Error::Wrong("a pool on logged has no copy".into()))?;
+    Ok(copy.logged)
+}
+
+/// A region, and what it was.
+struct Watched {
+    file: File,
+    was: Vec<u8>,
+    is: Vec<u8>,
+    /// Where the undo logs lie.
+    undo: Range<usize>,
+}
+
+impl Watched {
+    fn new(place: &InProcess) -> Result<Watched, Error> {
+        let status = place.pool.status()?;
+        let geo = &place.pool.session().region().geo;
+        let undo = geo.slot(0) as usize..geo.table as usize;
+        let file = File::open(&status.nvram).map_err(Error::file(&status.nvram))?;
+        let empty = vec![0; status.size as usize];
+        let mut watched = Watched { file, was: empty.clone(), is: empty, undo };
+        watched.changed()?;
+        Ok(watched)
+    }
+
+    /// Bytes that have changed since it was asked last.
+    fn changed(&mut self) -> Result<u64, Error> {
+        std::mem::swap(&mut self.was, &mut self.is);
+        self.file.read_exact_at(&mut self.is, 0).map_err(Error::io("the region"))?;
+        let parts = [0..self.undo.start, self.undo.end..self.is.len()];
+        Ok(parts.into_iter().map(|part| differing(&self.was[part.clone()], &self.is[part])).sum())
+    }
+}
+
+fn differing(a: &[u8], b: &[u8]) -> u64 {
+    // Page by page first, since most are as they were.
+    let pages = a.chunks(4096).zip(b.chunks(4096)).filter(|(a, b)| a != b);
+    pages.map(|(a, b)| a.iter().zip(b).filter(|(a, b)| a != b).count() as u64).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_that_differ_are_counted() {
+        let (a, mut b) = (vec![7; 10_000], vec![7; 10_000]);
+        assert_eq!(differing(&a, &b), 0);
+        for at in [0, 4095, 4096, 9_999] {
+            b[at] = 8;
+        }
+        assert_eq!(differing(&a, &b), 4);
+    }
+}
