@@ -41,7 +41,8 @@ struct Sample {
 
 impl Sample {
     fn new() -> Self {
-        let lab = Lab::mounted("16M");
+        let lab = Lab::with_file("16M");
+        lab.mount();
         for n in 0..40u64 {
             write_seeded(&lab.mnt().join(format!("file{n}")), n, (n * n * 40) as usize);
         }
@@ -157,7 +158,7 @@ fn foreign() -> Outcome {
     sample.write_region(&vec![0; sample.region.len()]);
     sample.refused(&["nvram"]);
     // The region of another pool.
-    let other = Lab::with_pool("16M");
+    let other = Lab::with_file("16M");
     std::fs::copy(other.nvram(), sample.lab.nvram()).expect("copy");
     sample.refused(&["pool"]);
     std::fs::remove_file(sample.lab.nvram()).expect("remove");

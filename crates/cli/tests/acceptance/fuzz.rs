@@ -17,7 +17,8 @@ pub const TESTS: &[Test] = &[
 
 /// A closed pool with every kind of file, and where its region is not zero.
 fn sample() -> (Lab, Vec<u8>, Vec<usize>) {
-    let lab = Lab::mounted("16M");
+    let lab = Lab::with_file("16M");
+    lab.mount();
     let mnt = lab.mnt();
     for n in 0..300u64 {
         write_seeded(&mnt.join(format!("file-with-a-name-{n}")), n, (n * 37 % 300) as usize);

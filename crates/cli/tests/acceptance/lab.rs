@@ -82,6 +82,13 @@ impl Lab {
         lab
     }
 
+    /// A lab with a pool of `size` whose region is a file, `nvram` in the pool directory.
+    pub fn with_file(size: &str) -> Self {
+        let lab = Lab::new();
+        lab.ok(&["format", &lab.pool(), "--nvram", size, "--medium", "battery"]);
+        lab
+    }
+
     /// A lab with a mounted pool of `size`.
     pub fn mounted(size: &str) -> Self {
         let lab = Lab::with_pool(size);
@@ -215,7 +222,33 @@ impl Drop for Lab {
             let _ = program("umount", &["-l", "/sbin"]).stderr(Stdio::null()).status();
         }
         unmount_below(&self.dir.path().to_string_lossy(), UnmountFlags::DETACH);
+        forget_memory(self.dir.path(), 3);
     }
+}
+
+/// Removes what shared memory keeps of the pools in `dir` and so many levels below: memory that outlives its
+/// processes, and what killed ones left.
+fn forget_memory(dir: &Path, levels: u32) {
+    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if levels > 0 && entry.file_type().is_ok_and(|t| t.is_dir()) {
+            forget_memory(&path, levels - 1);
+        }
+    }
+    let Some(prefix) = std::fs::read_to_string(dir.join("pool.toml")).ok().as_deref().and_then(memory_name) else {
+        return;
+    };
+    for entry in std::fs::read_dir("/dev/shm").into_iter().flatten().flatten() {
+        if entry.file_name().to_string_lossy().starts_with(&prefix) {
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+}
+
+/// What the names of a pool's shared memory begin with.
+fn memory_name(pool_toml: &str) -> Option<String> {
+    let uuid = pool_toml.lines().find_map(|line| line.strip_prefix("uuid = "))?.replace(['"', '-'], "");
+    (uuid.len() == 32).then(|| format!("conquest-{uuid}-"))
 }
 
 /// Ends the connections of all mounts in labs, so that nobody waits for an answer any more.

@@ -8,6 +8,7 @@
 //! | [`bad_input`] | what is damaged, missing, foreign or full gets a clear error and loses nothing |
 //! | [`fuzz`] | flipped bytes anywhere: never a crash, a hang or a panic |
 //! | [`mounting`] | mount(8), fstab, remounting, options, images at unmount, users without privileges |
+//! | [`durability`] | what is durable when: strict and not, fsync, O_SYNC, per tree |
 //! | [`qemu`] | a whole machine with persistent memory, killed under load (`./test qemu`) |
 //! | [`two_mounts`] | several processes on one pool see the same files |
 //! | [`lab`] | a place to work in: directories, pools, mounts, and cleaning up |
@@ -27,6 +28,7 @@
 //! `CONQUEST_QEMU` (set: run the tests that boot machines), `CONQUEST_GUEST` (the kernel that they boot).
 
 mod bad_input;
+mod durability;
 mod fuzz;
 mod kill9;
 mod lab;
@@ -64,6 +66,7 @@ fn main() -> ExitCode {
         bad_input::TESTS,
         fuzz::TESTS,
         mounting::TESTS,
+        durability::TESTS,
         two_mounts::TESTS,
         suites::TESTS,
         kill9::TESTS,

@@ -95,3 +95,31 @@ impl Fs {
         Ok(self.session().begin()?)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    /// What is changed on a caller's behalf passes [`update`](super::Fs::update): whoever begins an operation some
+    /// other way is named here, with the reason in the words of [`aside`](super::Fs::aside).
+    #[test]
+    fn nothing_is_changed_beside_it() {
+        let aside =
+            ["attrs.rs store_atime", "content.rs trim", "lookup.rs lookup_locked", "remove.rs end_unreferenced"];
+        let mut found = Vec::new();
+        for entry in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/src/node")).unwrap() {
+            let path = entry.unwrap().path();
+            let file = path.file_name().unwrap().to_string_lossy().into_owned();
+            let (text, mut function) = (std::fs::read_to_string(&path).unwrap(), String::new());
+            for line in text.lines().filter(|_| file != "update.rs") {
+                if let Some((_, rest)) = line.split_once("fn ") {
+                    function = rest.split(['(', '<']).next().unwrap().into();
+                }
+                assert!(!line.contains("session().begin()"), "{file}, {function}: an operation without an update");
+                if line.contains(".aside()") {
+                    found.push(format!("{file} {function}"));
+                }
+            }
+        }
+        found.sort();
+        assert_eq!(found, aside);
+    }
+}

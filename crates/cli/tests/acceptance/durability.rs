@@ -1,0 +1,191 @@
+//! What is durable when, through a mount of a pool on ordinary RAM: by option, by inode, by fsync and O_SYNC.
+//!
+//! The pools commit once a day, so that nothing reaches the copy on disk but what somebody waits for. After each
+//! step a pool is made from the copy alone, as after a power cut, and looked at.
+
+use std::cell::Cell;
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use rustix::fs::OFlags;
+
+use crate::lab::{self, program, Lab};
+use crate::{Outcome, Test};
+
+pub const TESTS: &[Test] = &[
+    ("durability::a_strict_mount", strict_mount),
+    ("durability::fsync_and_synchronous_writes", fsync_mount),
+    ("durability::a_strict_tree", strict_tree),
+    ("durability::settings_are_carried_by_copies", carried),
+    ("durability::nonsense_is_refused", nonsense),
+];
+
+const SETTING: &str = "user.conquest.durability";
+const EFFECTIVE: &str = "user.conquest.effective.durability";
+
+struct Pool {
+    lab: Lab,
+    cuts: Cell<u32>,
+}
+
+impl Pool {
+    fn mounted(options: &str) -> Pool {
+        let lab = Lab::new();
+        lab.ok(&["format", &lab.pool(), "--nvram", "8M", "--commit", "86400"]);
+        lab.mount_with(options);
+        Pool { lab, cuts: Cell::new(0) }
+    }
+
+    fn path(&self, name: &str) -> std::path::PathBuf {
+        self.lab.mnt().join(name)
+    }
+
+    /// Looks at what a power cut now would leave. Each time elsewhere: memory is found by its copy's place.
+    fn after_power_cut<T>(&self, look: impl FnOnce(&Path) -> T) -> T {
+        let number = self.cuts.replace(self.cuts.get() + 1);
+        let (pool, mnt) = (self.lab.text(&format!("cut{number}")), self.lab.path(&format!("mnt{number}")));
+        std::fs::create_dir(&pool).and_then(|()| std::fs::create_dir(&mnt)).expect("mkdir");
+        for name in ["image", "redo-0", "redo-1", "pool.toml"] {
+            std::fs::copy(self.lab.path("pool").join(name), Path::new(&pool).join(name)).expect("copy");
+        }
+        let dir = mnt.to_string_lossy();
+        self.lab.ok(&["mount", &pool, &dir]);
+        let seen = look(&mnt);
+        self.lab.ok(&["umount", &dir]);
+        self.lab.ok(&["fsck", &pool]);
+        seen
+    }
+
+    fn survives(&self, name: &str) -> bool {
+        self.after_power_cut(|mnt| mnt.join(name).symlink_metadata().is_ok())
+    }
+
+    /// The length of a file after a power cut.
+    fn len(&self, name: &str) -> Option<u64> {
+        self.after_power_cut(|mnt| mnt.join(name).metadata().ok().map(|m| m.len()))
+    }
+}
+
+fn get(path: &Path, name: &str) -> String {
+    let said = program("getfattr", &["--only-values", "-n", name, &path.to_string_lossy()]).output().expect("getfattr");
+    String::from_utf8_lossy(&said.stdout).into_owned()
+}
+
+fn set(path: &Path, value: &str) {
+    lab::ok(&mut program("setfattr", &["-n", SETTING, "-v", value, &path.to_string_lossy()]));
+}
+
+fn strict_mount() -> Outcome {
+    lab::require("getfattr")?;
+    let pool = Pool::mounted("durability=strict");
+    std::fs::write(pool.path("written"), "all of it").expect("write");
+    assert_eq!(pool.len("written"), Some(9));
+    std::fs::create_dir(pool.path("dir")).expect("mkdir");
+    assert!(pool.survives("dir"));
+    std::fs::rename(pool.path("written"), pool.path("dir/renamed")).expect("rename");
+    assert!(pool.survives("dir/renamed") && !pool.survives("written"));
+    File::options().write(true).open(pool.path("dir/renamed")).and_then(|f| f.set_len(3)).expect("truncate");
+    assert_eq!(pool.len("dir/renamed"), Some(3));
+    std::fs::remove_file(pool.path("dir/renamed")).expect("unlink");
+    assert!(!pool.survives("dir/renamed"));
+    assert_eq!(get(&pool.path("dir"), SETTING), "");
+    assert_eq!(get(&pool.path("dir"), EFFECTIVE), "strict");
+    Ok(())
+}
+
+fn fsync_mount() -> Outcome {
+    let pool = Pool::mounted("");
+    let file = File::create(pool.path("file")).expect("create");
+    (&file).write_all(b"some").expect("write");
+    assert!(!pool.survives("file"), "without fsync it is not waited for");
+    file.sync_all().expect("fsync");
+    assert_eq!(pool.len("file"), Some(4));
+    (&file).write_all(b" more").expect("write");
+    assert_eq!(pool.len("file"), Some(4));
+    file.sync_data().expect("fdatasync");
+    assert_eq!(pool.len("file"), Some(9));
+    // A commit is of an instant: it holds what others have done before.
+    std::fs::create_dir(pool.path("dir")).expect("mkdir");
+    File::open(pool.lab.mnt()).and_then(|dir| dir.sync_all()).expect("fsync of a directory");
+    assert!(pool.survives("dir"));
+    for (name, flag) in [("sync", OFlags::SYNC), ("dsync", OFlags::DSYNC)] {
+        let mut how = OpenOptions::new();
+        let file = how.write(true).create(true).custom_flags(flag.bits() as i32).open(pool.path(name));
+        // Several requests of the kernel, one write.
+        file.and_then(|mut f| f.write_all(&[7; 1_200_000])).expect("write");
+        assert_eq!(pool.len(name), Some(1_200_000), "O_{name}");
+    }
+    Ok(())
+}
+
+fn strict_tree() -> Outcome {
+    lab::require("setfattr")?;
+    let pool = Pool::mounted("durability=fsync");
+    std::fs::create_dir(pool.path("tree")).expect("mkdir");
+    set(&pool.path("tree"), "strict");
+    assert!(pool.survives("tree"));
+    std::fs::create_dir(pool.path("tree/below")).expect("mkdir");
+    std::fs::write(pool.path("tree/below/file"), "text").expect("write");
+    assert_eq!(pool.len("tree/below/file"), Some(4));
+    assert_eq!(get(&pool.path("tree/below/file"), SETTING), "strict");
+    std::fs::write(pool.path("beside"), "text").expect("write");
+    assert!(!pool.survives("beside"));
+    // Into a strict directory: it waits. Out of one too.
+    std::fs::rename(pool.path("beside"), pool.path("tree/in")).expect("rename");
+    assert!(pool.survives("tree/in"));
+    std::fs::rename(pool.path("tree/in"), pool.path("out")).expect("rename");
+    assert!(pool.survives("out"));
+    let refused =
+        program("setfattr", &["-n", SETTING, "-v", "sometimes", &pool.path("out").to_string_lossy()]).output();
+    assert!(!refused.expect("setfattr").status.success());
+    lab::ok(program("setfattr", &["-x", SETTING]).arg(pool.path("tree/below")));
+    assert_eq!(
+        (get(&pool.path("tree/below"), SETTING), get(&pool.path("tree/below"), EFFECTIVE)),
+        ("".into(), "fsync".into())
+    );
+    std::fs::write(pool.path("tree/below/late"), "text").expect("write");
+    assert!(!pool.survives("tree/below/late"));
+    Ok(())
+}
+
+fn carried() -> Outcome {
+    for name in ["setfattr", "getfattr", "rsync"] {
+        lab::require(name)?;
+    }
+    let pool = Pool::mounted("");
+    std::fs::create_dir(pool.path("from")).expect("mkdir");
+    set(&pool.path("from"), "strict");
+    std::fs::write(pool.path("from/strict"), "text").expect("write");
+    std::fs::write(pool.path("from/fsync"), "text").expect("write");
+    set(&pool.path("from/fsync"), "fsync");
+    let text = |name: &str| pool.path(name).to_string_lossy().into_owned();
+    lab::ok(&mut program("cp", &["-a", &text("from"), &text("cp")]));
+    lab::ok(&mut program("rsync", &["-aX", &format!("{}/", text("from")), &text("rsync")]));
+    for copy in ["cp", "rsync"] {
+        for (name, value) in [("", "strict"), ("strict", "strict"), ("fsync", "fsync")] {
+            assert_eq!(get(&pool.path(copy).join(name), SETTING), value, "{copy}/{name}");
+        }
+    }
+    Ok(())
+}
+
+fn nonsense() -> Outcome {
+    let lab = Lab::with_pool("8M");
+    let (pool, mnt, new) = (lab.pool(), lab.text("mnt"), lab.text("new"));
+    for (option, words) in [
+        ("durability=sometimes", ["sometimes", "`strict` or `fsync`"]),
+        ("durability", ["durability=", "`strict` or `fsync`"]),
+        ("commit=0", ["commit=0", "0.01 to 86400"]),
+        ("commit=-1", ["commit=-1", "0.01 to 86400"]),
+        ("commit=soon", ["`soon`", "seconds"]),
+    ] {
+        lab.refused(2, &["mount", &pool, &mnt, "-o", option], &words);
+    }
+    lab.refused(2, &["format", &new, "--commit", "0"], &["0.01 to 86400"]);
+    lab.refused(2, &["format", &new, "--commit", "often"], &["`often`"]);
+    lab.refused(2, &["format", &new, "--medium", "battery", "--copy", "none", "--commit", "9"], &["--copy none"]);
+    assert!(!lab.path("new").exists());
+    Ok(())
+}
