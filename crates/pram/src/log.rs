@@ -211,6 +211,18 @@ impl<D: Disk> Log<D> {
         from: Instant,
         apply: impl FnMut(u64, u64, &[u8]) -> Result<()>,
     ) -> Result<Log<D>> {
+        Log::open_until(disk, id, from, u64::MAX, apply)
+    }
+
+    /// The same for a log that ends with commit `until`, because another one goes on from there: whoever wrote one
+    /// more here died before it counted.
+    pub fn open_until(
+        disk: D,
+        id: Identity,
+        from: Instant,
+        until: u64,
+        apply: impl FnMut(u64, u64, &[u8]) -> Result<()>,
+    ) -> Result<Log<D>> {
         let header = read_header(&disk, id)?;
         if header.first > from.commit + 1 {
             return Err(Error::Unusable(format!(
@@ -219,7 +231,7 @@ impl<D: Disk> Log<D> {
             )));
         }
         let mut scan = Scan::over(&disk, &header);
-        let found = scan.all()?;
+        let found = scan.all(until)?;
         let last = match found.last.commit {
             0 => Instant { commit: header.first - 1, time: from.time },
             _ => found.last,
@@ -464,14 +476,17 @@ impl<'d, D: Disk> Scan<'d, D> {
         Scan { disk, header, at: RECORDS, before: 0, commit: header.first, part: 0, buf: Vec::new() }
     }
 
-    /// Finds the last whole commit, and makes sure that none comes after it.
-    fn all(&mut self) -> Result<Found> {
+    /// Finds the last whole commit until this one, and makes sure that none comes after it.
+    fn all(&mut self, until: u64) -> Result<Found> {
         let mut found = Found { last: Instant::default(), end: RECORDS, tail: 0, before: 0 };
         let mut tail = self.at;
         while let Some(raw) = self.next()? {
             if raw.flags & LAST != 0 {
                 let last = Instant { commit: raw.commit, time: raw.time };
                 found = Found { last, end: self.at, tail, before: self.before };
+                if raw.commit == until {
+                    return Ok(found);
+                }
             }
             tail = self.at;
         }

@@ -26,7 +26,7 @@ use super::state::State;
 use super::{fold, Disks, Loaded, SharedDisk};
 use crate::dirty::{Dirty, Extent};
 use crate::error::{Error, Result};
-use crate::log::{self, Identity, Log, MIN_CAPACITY};
+use crate::log::{self, host, Identity, Log, MIN_CAPACITY, RECORDS};
 use crate::pages::Pages;
 use crate::region::Region;
 use crate::runtime::{self, CopyWords, Runtime};
@@ -54,8 +54,6 @@ pub struct Copy {
     logs: Mutex<[Log<SharedDisk>; 2]>,
     /// The image as this process last left it.
     pages: Mutex<Option<Pages<SharedDisk>>>,
-    /// What the image holds, as the first process found.
-    image: log::Instant,
     /// Operations wait for it.
     awaited: bool,
     /// The file of the marks, if it goes when the region is closed.
@@ -65,33 +63,30 @@ pub struct Copy {
 impl Copy {
     /// Takes up a copy that was made, read back, or compared with the region: what is marked is what it lacks.
     pub fn begin(disks: Disks, marks: &Dirty, id: Identity, loaded: &Loaded) -> Result<Copy> {
+        // What was read may be in the host's memory alone, written by a process that died before it flushed.
+        disks.logs.iter().try_for_each(|log| log.flush()).map_err(|e| host("flushing the log", &e))?;
         loaded.state.write(marks, id)?;
-        Ok(Copy::over(disks, id, loaded.state, loaded.image))
+        Ok(Copy::over(disks, id, loaded.state))
     }
 
     /// Goes on with a copy where the last process left it; `None` if the marks do not say where that was. Looks
     /// whether the disks are the ones that the memory knows.
     pub fn resume(disks: Disks, marks: &Dirty, id: Identity) -> Result<Option<Copy>> {
         let Some(state) = State::read(marks, id)? else { return Ok(None) };
-        let (_, image) = Pages::peek(&disks.image)?;
-        let copy = Copy::over(disks, id, state, image);
-        for log in lock(&copy.logs).iter() {
-            log.check()?;
+        Pages::peek(&disks.image)?;
+        let copy = Copy::over(disks, id, state);
+        for (n, log) in lock(&copy.logs).iter().enumerate() {
+            match state.swapping && n != state.active {
+                true => _ = Log::first(&copy.disks.logs[n], id)?,
+                false => log.check()?,
+            }
         }
         Ok(Some(copy))
     }
 
-    fn over(disks: Disks, id: Identity, state: State, image: log::Instant) -> Copy {
+    fn over(disks: Disks, id: Identity, state: State) -> Copy {
         let log = |n: usize| Log::resume(disks.logs[n].clone(), id, state.logs[n]);
-        Copy {
-            logs: Mutex::new([log(0), log(1)]),
-            pages: Mutex::new(None),
-            disks,
-            id,
-            image,
-            awaited: false,
-            marks: None,
-        }
+        Copy { logs: Mutex::new([log(0), log(1)]), pages: Mutex::new(None), disks, id, awaited: false, marks: None }
     }
 
     /// Is a change durable only when the copy holds it?
@@ -131,10 +126,10 @@ impl Copy {
         }
     }
 
-    /// Tells the runtime segment, which is new, what this process found.
+    /// Tells the runtime segment, which is new, what this process found. What the image holds is left at nothing:
+    /// nobody knows yet whether it is durable, see [`fold_pages`](Self::fold_pages).
     pub(crate) fn enter(&self, rt: &Runtime) {
         let words = rt.copy();
-        words.folded.store(self.image.commit, Ordering::SeqCst);
         words.time.store(self.last().time as u64, Ordering::SeqCst);
     }
 
@@ -223,7 +218,8 @@ impl Copy {
         logs.iter_mut().zip(state.logs).for_each(|(log, at)| log.catch_up(at));
         let mut room = marks.marked(0)? + marks.marked(1)?;
         loop {
-            if !logs[state.active].has_room(room) {
+            // Whoever began to swap has died; nothing has been written to either log since.
+            if state.swapping || !logs[state.active].has_room(room) {
                 self.swap(session, logs, &mut state, room)?;
             }
             let start = logs[state.active].used();
@@ -255,16 +251,20 @@ impl Copy {
         }
     }
 
-    /// The other log, with room for `lines` lines, takes over; waits until the image holds what it has.
+    /// The other log, with room for `lines` lines, takes over; waits until the image holds what it has. It can be
+    /// repeated by whoever comes after a death in the middle.
     fn swap(&self, session: &Session, logs: &mut [Log<SharedDisk>; 2], state: &mut State, lines: u64) -> Result<()> {
         self.fold_to(session, &self.disks.logs[1 - state.active], state.logs[1 - state.active].last)?;
         let last = state.logs[state.active].last;
-        let needed = (Log::<SharedDisk>::room_for(lines) + MIN_CAPACITY).next_multiple_of(MIN_CAPACITY);
-        let next = 1 - state.active;
+        let needed = (RECORDS + Log::<SharedDisk>::room_for(lines)).next_multiple_of(MIN_CAPACITY);
+        let (next, marks) = (1 - state.active, marks_of(session.region())?);
+        // Else commits could go on in the log that the new header says has ended.
+        state.swapping = true;
+        state.write(marks, self.id)?;
         logs[next].restart(last, needed.max(state.logs[next].capacity))?;
         state.logs[next] = logs[next].position();
-        state.active = next;
-        state.write(marks_of(session.region())?, self.id)
+        (state.active, state.swapping) = (next, false);
+        state.write(marks, self.id)
     }
 
     /// Folds the log that is not active, if the image lacks any of it; true if it did.
@@ -301,9 +301,11 @@ impl Copy {
     }
 
     fn fold_pages(&self, pages: &mut Option<Pages<SharedDisk>>, log: &SharedDisk, last: log::Instant) -> Result<()> {
-        // Another process may have folded meanwhile.
+        // Another process may have folded meanwhile, and died before its header was durable: the log must not go
+        // before it is.
         if pages.as_ref().map(Pages::instant) != Some(Pages::peek(&self.disks.image)?.1) {
-            *pages = Some(Pages::open(self.disks.image.clone(), Some(self.id))?);
+            let opened = pages.insert(Pages::open(self.disks.image.clone(), Some(self.id))?);
+            opened.settle()?;
         }
         match pages {
             Some(pages) => fold::fold(pages, log, last),

@@ -19,7 +19,7 @@ pub fn fold(pages: &mut Pages<SharedDisk>, log: &SharedDisk, last: Instant) -> R
         return Ok(());
     }
     let mut changed = BTreeSet::new();
-    let end = Log::open(log.clone(), id, from, |_, off, bytes| {
+    let end = Log::open_until(log.clone(), id, from, last.commit, |_, off, bytes| {
         changed.extend(off / PAGE..=(off + bytes.len() as u64 - 1) / PAGE);
         Ok(())
     })?;
@@ -39,7 +39,7 @@ pub fn fold(pages: &mut Pages<SharedDisk>, log: &SharedDisk, last: Instant) -> R
             update.read(*page, &mut bytes)?;
             content.insert(*page, bytes);
         }
-        Log::open(log.clone(), id, from, |_, off, bytes| {
+        Log::open_until(log.clone(), id, from, last.commit, |_, off, bytes| {
             apply(&mut content, off, bytes);
             Ok(())
         })?;

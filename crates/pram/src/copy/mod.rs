@@ -61,8 +61,6 @@ pub struct Disks {
 pub struct Loaded {
     /// The instant that it is of.
     pub as_of: Instant,
-    /// The instant of the image alone.
-    image: Instant,
     state: State,
 }
 
@@ -74,7 +72,7 @@ pub fn create(disks: &Disks, id: Identity, capacity: u64) -> Result<Loaded> {
     for (at, disk) in at.iter_mut().zip(&disks.logs) {
         *at = Log::create(disk.clone(), id, capacity, start)?.position();
     }
-    Ok(Loaded { as_of: start, image: start, state: State { active: 0, logs: at } })
+    Ok(Loaded { as_of: start, state: State { active: 0, swapping: false, logs: at } })
 }
 
 /// The region that a copy is of.
@@ -105,7 +103,7 @@ fn replay(
     let (old, from) = if begin <= image.commit + 1 {
         (Log::spent(old, id, Instant { commit: begin - 1, ..image })?, image)
     } else {
-        let old = Log::open(old, id, image, |_, off, bytes| put(off, bytes))?;
+        let old = Log::open_until(old, id, image, begin - 1, |_, off, bytes| put(off, bytes))?;
         if old.last().commit + 1 != begin {
             return Err(Error::Unusable(format!(
                 "the logs have a hole: one ends with commit {} of {} ns after the epoch, the other begins with {begin}; \
@@ -120,7 +118,7 @@ fn replay(
     let new = Log::open(disks.logs[active].clone(), id, from, |_, off, bytes| put(off, bytes))?;
     let mut logs = [old.position(); 2];
     logs[active] = new.position();
-    Ok(Loaded { as_of: new.last(), image, state: State { active, logs } })
+    Ok(Loaded { as_of: new.last(), state: State { active, swapping: false, logs } })
 }
 
 /// The copy, if the region was closed when that held all of it.
@@ -138,11 +136,10 @@ pub fn clean(disks: &Disks, id: Identity, region: &Region) -> Result<Option<Load
 /// from something else. The image is brought up to date for that. With nobody else at work.
 pub fn compare(disks: &Disks, id: Identity, region: &Region, marks: &Dirty) -> Result<Loaded> {
     let mut pages = Pages::open(disks.image.clone(), Some(id))?;
-    let mut loaded = replay(disks, id, pages.instant(), &mut |_, _| Ok(()))?;
+    let loaded = replay(disks, id, pages.instant(), &mut |_, _| Ok(()))?;
     for n in [1 - loaded.state.active, loaded.state.active] {
         fold::fold(&mut pages, &disks.logs[n], loaded.state.logs[n].last)?;
     }
-    loaded.image = pages.instant();
     let undo_logs = region.geo.slot(0)..region.geo.table;
     for at in (0..region.geo.size).step_by(PAGE as usize).filter(|at| !undo_logs.contains(at)) {
         let len = PAGE.min(region.geo.size - at);

@@ -17,6 +17,8 @@ const AT: [u64; 2] = [0, 512];
 pub struct State {
     /// The log that commits go to.
     pub active: usize,
+    /// The other log is being begun anew, to take over: on disk it may be the old one or the new one.
+    pub swapping: bool,
     pub logs: [Position; 2],
 }
 
@@ -30,7 +32,7 @@ struct Raw {
     turn: u64,
     active: u64,
     logs: [Position; 2],
-    reserved: u32,
+    swapping: u32,
     /// CRC-32C of the bytes before.
     crc: u32,
 }
@@ -39,17 +41,19 @@ const _: () = assert!(size_of::<Raw>() == 168);
 impl State {
     /// The state in the notes of `marks`, if there is one: else the marks mean nothing.
     pub fn read(marks: &Dirty, id: Identity) -> Result<Option<State>> {
-        Ok(newest(marks)?
-            .filter(|raw| (raw.uuid, raw.size) == (id.uuid, id.size) && raw.active < 2)
-            .map(|raw| State { active: raw.active as usize, logs: raw.logs }))
+        Ok(newest(marks)?.filter(|raw| (raw.uuid, raw.size) == (id.uuid, id.size) && raw.active < 2).map(|raw| State {
+            active: raw.active as usize,
+            swapping: raw.swapping != 0,
+            logs: raw.logs,
+        }))
     }
 
     /// Replaces it.
     pub fn write(&self, marks: &Dirty, id: Identity) -> Result<()> {
         let turn = newest(marks)?.map_or(1, |raw| raw.turn + 1);
         let Identity { uuid, size } = id;
-        let mut raw =
-            Raw { magic: MAGIC, uuid, size, turn, active: self.active as u64, logs: self.logs, reserved: 0, crc: 0 };
+        let (active, swapping) = (self.active as u64, u32::from(self.swapping));
+        let mut raw = Raw { magic: MAGIC, uuid, size, turn, active, logs: self.logs, swapping, crc: 0 };
         raw.crc = crc_of(&raw);
         marks.set_note(AT[(turn % 2) as usize], &raw)
     }

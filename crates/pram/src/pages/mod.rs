@@ -229,6 +229,14 @@ impl<D: Disk> Pages<D> {
         }
     }
 
+    /// Makes sure that the image is durable, also if who wrote it died before it was, or could not flush it: step 3
+    /// and 4 again, with the same image. Its pages are, since steps 1 and 2 come before a header can be read.
+    pub fn settle(&mut self) -> Result<()> {
+        self.refuse_failed()?;
+        let (header, at) = (self.header(self.generation, self.at, self.tables.root), HEADER_AT[self.copy]);
+        self.attempt("writing the image's header", |disk| disk.write_all_at(&header, at).and_then(|()| disk.flush()))
+    }
+
     /// Begins an update. The image is another when [`Update::finish`] returns.
     pub fn begin(&mut self) -> Update<'_, D> {
         Update::new(self)
