@@ -20,7 +20,7 @@ use crate::trace::{Event, Recorder};
 use crate::tree::{difference, normalise, snapshot, Snapshot};
 
 /// Key of the name hash: the same in every run.
-const HASH_KEY: u64 = 0x5eed_0000_5eed_0001;
+pub(crate) const HASH_KEY: u64 = 0x5eed_0000_5eed_0001;
 
 /// A fault planted below the file system, for tests of the tester.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,7 +94,7 @@ fn format(size: u64, discipline: Discipline, sabotage: Sabotage, recorder: &Arc<
 }
 
 /// Inode numbers are below this.
-fn keys(size: u64) -> u64 {
+pub(crate) fn keys(size: u64) -> u64 {
     size / 64 + 16
 }
 
@@ -141,7 +141,7 @@ fn bytes_of(fs: &Fs) -> Vec<u8> {
 }
 
 /// Checks without repair; leaks and orphans are allowed.
-fn check(fs: &Fs, repair: bool) -> Result<fsck::Report, String> {
+pub(crate) fn check(fs: &Fs, repair: bool) -> Result<fsck::Report, String> {
     let report = fs.fsck(repair, &mut |_, _| {}).map_err(|e| format!("fsck: {e}"))?;
     match report.problems.first() {
         None => Ok(report),
@@ -150,7 +150,7 @@ fn check(fs: &Fs, repair: bool) -> Result<fsck::Report, String> {
 }
 
 /// Sweeps, and shows that nothing is left to sweep. Returns bytes by tag.
-fn sweep(fs: &Fs) -> Result<[u64; TAGS], String> {
+pub(crate) fn sweep(fs: &Fs) -> Result<[u64; TAGS], String> {
     check(fs, true)?;
     let report = check(fs, false)?;
     let usage = fs.session().region().allocated().map_err(|e| e.to_string())?;
@@ -292,7 +292,7 @@ impl Run {
 }
 
 /// One more operation of each kind, undone in the end.
-fn work_with(fs: &Fs, found: &Snapshot) -> Result<(), String> {
+pub(crate) fn work_with(fs: &Fs, found: &Snapshot) -> Result<(), String> {
     let mut runner = Runner::new(fs);
     let p = |name: &str| format!("/zz-{name}");
     let ops = [
@@ -362,7 +362,7 @@ fn name_of(point: Point) -> String {
     format!("{}.{}", point.events, point.cut)
 }
 
-fn name_of_choice(choice: Choice) -> String {
+pub(crate) fn name_of_choice(choice: Choice) -> String {
     match choice {
         Choice::None => "none".into(),
         Choice::All => "all".into(),
@@ -492,7 +492,7 @@ fn final_state(run: &Run, discipline: Discipline) -> Option<String> {
     judged.unwrap_or_else(|p| Err(panic_text(p))).err()
 }
 
-fn panic_text(payload: Box<dyn std::any::Any + Send>) -> String {
+pub(crate) fn panic_text(payload: Box<dyn std::any::Any + Send>) -> String {
     let text = payload.downcast_ref::<String>().map(String::as_str).or(payload.downcast_ref::<&str>().copied());
     format!("panicked: {}", text.unwrap_or("?"))
 }

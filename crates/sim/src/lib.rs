@@ -25,6 +25,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod copy;
 pub mod crash;
 pub mod explore;
 pub mod medium;

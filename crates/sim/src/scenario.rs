@@ -429,3 +429,9 @@ pub fn something_of_everything() -> Vec<Op> {
     ops.push(Op::Mknod("/d/fifo".into(), Kind::Fifo, 0));
     ops
 }
+
+/// An operation that changes much, on a tree in which every structure of the layout occurs.
+pub fn rich() -> Scenario {
+    let op = write("/tree", 1000, 150_000, 7);
+    scenario("rich", something_of_everything(), op)
+}

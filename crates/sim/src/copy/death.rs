@@ -1,0 +1,217 @@
+//! The death of all processes, at any store and any write: memory, marks and disks stay as they are, and the next
+//! process goes on; then the power is cut too.
+//!
+//! Marks change between events. Of what changed, the first words have been stored at a death, in the order in which
+//! they are: how far the logs have come, marks that are set, marks that are cleared, which generation is marked.
+
+use super::cut;
+use super::history::{Boundary, History, Still};
+use super::story::{Step, Teller};
+use super::tape::{Event, Moment};
+use super::world::{look, World};
+use super::{caught, Depth, Filter, Stats, Verdicts};
+use crate::crash::{mapping, Choice};
+use crate::explore::{check, name_of_choice, sweep};
+use crate::op::Op;
+use rng::Rng;
+
+/// Where a death is: after so many events; of the next one, so many words of marks and bytes of its store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Point {
+    events: usize,
+    marks: usize,
+    cut: usize,
+}
+
+impl Point {
+    fn name(self) -> String {
+        format!("{}.{}.{}", self.events, self.marks, self.cut)
+    }
+
+    fn parse(name: &str) -> Option<Point> {
+        let parts: Vec<usize> = name.split('.').map(|part| part.parse().ok()).collect::<Option<_>>()?;
+        let [events, marks, cut] = parts[..] else { return None };
+        Some(Point { events, marks, cut })
+    }
+}
+
+/// In which order words of the marks are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// As it is done.
+    Real,
+    /// Sabotage: marks are cleared before it is noted how far the log has come.
+    ClearedFirst,
+}
+
+/// Explores deaths. An id is `name:death:point:live`, or of a later power cut `name:death:point:events/choice`.
+pub fn explore(name: &str, history: &History, order: Order, depth: Depth, filter: &Filter, verdicts: &mut Verdicts) {
+    let points = match filter.point {
+        None => points(history, depth.deaths, name),
+        Some(point) => Point::parse(point).into_iter().collect(),
+    };
+    let (mut still, mut done) = (history.start.clone(), 0);
+    for point in points {
+        for moment in history.moments.get(done..point.events).unwrap_or_default() {
+            still.apply(moment);
+        }
+        done = point.events;
+        if verdicts.enough() {
+            return;
+        }
+        let mut left = still.clone();
+        if let Some(next) = history.moments.get(point.events) {
+            partly(&mut left, next, point, order);
+        }
+        verdicts.stats.deaths += 1;
+        let lived = caught(|| live_on(history, left, point));
+        match lived {
+            Err(text) => verdicts.take(Err(text), || format!("{name}:death:{}:live", point.name())),
+            Ok(second) => {
+                verdicts.take(Ok(()), String::new);
+                cut_later(name, &second, point, depth, filter, verdicts);
+            }
+        }
+    }
+}
+
+/// A few points of a history: half of them at disks, since there are far more stores.
+fn points(history: &History, most: usize, name: &str) -> Vec<Point> {
+    let mut rng = Rng::new(super::seed_of(name));
+    let (mut stores, mut others): (Vec<usize>, Vec<usize>) =
+        (0..history.moments.len()).partition(|n| matches!(history.moments[*n].event, Event::Store { .. }));
+    // What follows the last write of a commit comes before the next store.
+    others.extend(stores.iter().filter(|n| **n > 0 && !matches!(history.moments[**n - 1].event, Event::Store { .. })));
+    let mut points = vec![Point { events: history.moments.len(), marks: 0, cut: 0 }];
+    for (events, n) in [(&mut others, most.div_ceil(2)), (&mut stores, most / 2)] {
+        for _ in 0..n.min(if events.is_empty() { 0 } else { usize::MAX }) {
+            points.push(draw(history, events[rng.below(events.len() as u64) as usize], &mut rng));
+        }
+    }
+    points.sort_unstable();
+    points.dedup();
+    points
+}
+
+fn draw(history: &History, events: usize, rng: &mut Rng) -> Point {
+    let Moment { marks, event } = &history.moments[events];
+    let (all, len) = (marks.len(), if let Event::Store { bytes, .. } = event { bytes.len() } else { 0 });
+    let mut up_to = |n: usize| match rng.below(3) {
+        0 => n,
+        _ => rng.below(n as u64 + 1) as usize,
+    };
+    // No byte is stored before all is marked.
+    match (up_to(all), up_to(len / 8) * 8) {
+        (marks, _) if marks < all => Point { events, marks, cut: 0 },
+        (marks, cut) => Point { events, marks, cut },
+    }
+}
+
+/// Takes a part of an event.
+fn partly(still: &mut Still, next: &Moment, point: Point, order: Order) {
+    let mut words = next.marks.clone();
+    words.sort_by_key(|(n, word)| rank(*n, still.marks[*n], *word, order));
+    words.iter().take(point.marks).for_each(|(n, word)| still.marks[*n] = *word);
+    if let Event::Store { bytes, .. } = &next.event {
+        still.store(next, point.cut.min(bytes.len()));
+    }
+}
+
+/// Words of the header: the generation, nothing, notes from byte 1024 on.
+const HEADER: usize = 512;
+
+fn rank(n: usize, old: u64, new: u64, order: Order) -> (u32, i64) {
+    match n {
+        0 => (4, 0),
+        1..HEADER => (1, n as i64),
+        _ if new & !old != 0 => (2, n as i64),
+        _ if order == Order::ClearedFirst => (0, -(n as i64)),
+        // Lines, then the pages that they are in.
+        _ => (3, -(n as i64)),
+    }
+}
+
+/// The next process: what it finds is right; it works, waits, and works on. Its history.
+fn live_on(history: &History, left: Still, point: Point) -> Result<History, String> {
+    let reached = history.reached(point.events);
+    let world = World::resume(mapping(&left.region), &left.marks, left.files.clone())?;
+    check(&world.fs, false)?;
+    found(history, reached, &world)?;
+    let fs = world.fs.clone();
+    let mut teller = Teller::new(&world, &fs);
+    let earlier = history.boundaries[..=reached].iter().map(|b| Boundary::new(0, b.bytes.clone()));
+    teller.remember(earlier.collect(), promised(history, point));
+    teller.note();
+    let p = |name: &str| format!("/zz-second-{name}");
+    let steps = [
+        Step::Op(Op::Create(p("file"), 0o644)),
+        Step::Op(Op::Append(p("file"), 2500, 1)),
+        Step::Wait,
+        Step::Op(Op::Mkdir(p("dir"), 0o755)),
+        Step::Fold,
+        Step::Wait,
+    ];
+    for step in &steps {
+        teller.step(step)?;
+    }
+    cut::same_again(&world)?;
+    sweep(&fs)?;
+    teller.note();
+    teller.step(&Step::Wait)?;
+    let moments = world.tape.stop();
+    let (boundaries, acknowledged) = teller.end()?;
+    Ok(History { start: left, moments, boundaries, acknowledged })
+}
+
+/// The instant that was promised. A wait returns after marks have changed, not with the last flush.
+fn promised(history: &History, point: Point) -> usize {
+    let marked = history.moments.get(point.events).is_none_or(|next| point.marks == next.marks.len());
+    *history.allowed(if marked { point.events } else { point.events.saturating_sub(1) }).start()
+}
+
+/// The operation under way at the death is undone or done; if there was none, nothing has changed.
+fn found(history: &History, reached: usize, world: &World) -> Result<(), String> {
+    let found = look(&world.fs)?;
+    let before = history.boundaries[reached].seen()?;
+    if found == *before {
+        return Ok(());
+    }
+    let told = found.difference(before).unwrap_or_default();
+    match history.boundaries.get(reached + 1) {
+        Some(after) if found == *after.seen()? => Ok(()),
+        _ => Err(format!("after the death it is neither instant {reached} ({told}) nor the next")),
+    }
+}
+
+/// Power cuts in the second life.
+fn cut_later(name: &str, second: &History, point: Point, depth: Depth, filter: &Filter, verdicts: &mut Verdicts) {
+    let mut rng = Rng::new(super::seed_of(name) ^ point.events as u64);
+    let mut files = second.start.files.clone();
+    let reached = |m: &&Moment| matches!(m.event, Event::Write { .. } | Event::Flush { .. });
+    let all = second.moments.iter().filter(reached).count().max(1) as u64;
+    for (n, moment) in second.moments.iter().enumerate() {
+        match &moment.event {
+            Event::Write { file, at, bytes } => files.0[*file].write(bytes, *at),
+            Event::Flush { file } => files.0[*file].flush(),
+            Event::Store { .. } | Event::End => continue,
+        }
+        let drawn = rng.below(all) < depth.mixed;
+        for choice in cut::choices(&files, depth.seeds) {
+            let told = format!("{}/{}", n + 1, name_of_choice(choice));
+            let here = filter.choice.map_or(drawn, |wanted| wanted == told);
+            if !here || verdicts.enough() {
+                continue;
+            }
+            verdicts.stats.mixed += 1;
+            let mut stats = Stats::default();
+            let judged = caught(|| cut::judge(second, n + 1, &files.cut(choice), filter.choice.is_some(), &mut stats));
+            verdicts.take(judged, || format!("{name}:death:{}:{told}", point.name()));
+        }
+    }
+    // The last wait is kept whatever is lost.
+    let end = second.moments.len();
+    if filter.choice.is_none() {
+        let judged = caught(|| cut::judge(second, end, &files.cut(Choice::None), false, &mut Stats::default()));
+        verdicts.take(judged, || format!("{name}:death:{}:{end}/none", point.name()));
+    }
+}

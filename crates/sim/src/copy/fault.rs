@@ -1,0 +1,97 @@
+//! A disk that fails once: which call, and how.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Mutex};
+
+use pram::copy::SharedDisk;
+use pram::log::Disk;
+use rustix::io::Errno;
+
+use super::disk::FILES;
+use super::tape::Tape;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Call {
+    Write,
+    Flush,
+}
+
+/// The `nth` call of a kind to a file fails; later ones succeed.
+#[derive(Clone, Copy, Debug)]
+pub struct Fault {
+    pub file: usize,
+    pub call: Call,
+    pub nth: u64,
+    pub errno: Errno,
+}
+
+/// Counts calls, and knows which one fails.
+#[derive(Default)]
+pub struct Faults {
+    fault: Option<Fault>,
+    calls: Mutex<BTreeMap<(usize, Call), u64>>,
+}
+
+impl Faults {
+    pub fn with(fault: Option<Fault>) -> Arc<Faults> {
+        Arc::new(Faults { fault, ..Faults::default() })
+    }
+
+    /// How many calls there were.
+    pub fn calls(&self) -> BTreeMap<(usize, Call), u64> {
+        self.calls.lock().unwrap_or_else(|e| e.into_inner()).clone()
+    }
+
+    /// Counts a call; what it fails with.
+    fn call(&self, file: usize, call: Call) -> Option<Errno> {
+        let mut calls = self.calls.lock().unwrap_or_else(|e| e.into_inner());
+        let n = calls.entry((file, call)).or_default();
+        *n += 1;
+        self.fault.filter(|f| (f.file, f.call, f.nth) == (file, call, *n - 1)).map(|f| f.errno)
+    }
+
+    /// The disks of `tape`, with faults.
+    pub fn over(self: &Arc<Self>, tape: &Arc<Tape>) -> [SharedDisk; FILES] {
+        let mut file = 0;
+        tape.disks().map(|inner| {
+            let disk = FaultDisk { inner, tape: tape.clone(), file, faults: self.clone() };
+            file += 1;
+            Arc::new(disk) as SharedDisk
+        })
+    }
+}
+
+struct FaultDisk {
+    inner: SharedDisk,
+    tape: Arc<Tape>,
+    file: usize,
+    faults: Arc<Faults>,
+}
+
+impl Disk for FaultDisk {
+    fn read_exact_at(&self, buf: &mut [u8], at: u64) -> io::Result<()> {
+        self.inner.read_exact_at(buf, at)
+    }
+
+    /// A write that fails is done by half.
+    fn write_all_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
+        match self.faults.call(self.file, Call::Write) {
+            None => self.inner.write_all_at(bytes, at),
+            Some(errno) => {
+                self.inner.write_all_at(&bytes[..bytes.len() / 2], at)?;
+                Err(errno.into())
+            }
+        }
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        match self.faults.call(self.file, Call::Flush) {
+            None => self.inner.flush(),
+            Some(errno) => {
+                self.tape.fail_flush(self.file);
+                Err(errno.into())
+            }
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! The explorer for the medium `logged`: memory, marks, redo logs and image together.
+//!
+//! A story runs once, on memory and disks that record. Then the power is cut after each thing that the disks were
+//! told, and the copy must load as an instant between two operations ([`history`]); and all processes die, at stores
+//! and at writes, the next one goes on from the memory, and the power is cut while it does.
+//!
+//! | module | responsibility |
+//! | --- | --- |
+//! | [`disk`] | disks: what is durable, what a cut can leave |
+//! | [`tape`] | what reached memory and disks, in one order |
+//! | [`fault`] | disks that fail at one call |
+//! | [`world`] | a file system with its copy: made, taken up after a death, loaded after a cut |
+//! | [`story`] | operations, with commits and folds between and in the middle of each other |
+//! | [`history`] | what happened, and what may therefore be found |
+//! | [`cut`] | power cuts |
+//! | [`death`] | deaths of all processes, and power cuts afterwards |
+//!
+//! Failures print an id, `story:cut:…` or `story:death:…`; `CONQUEST_SIM_REPLAY=id` explores that state alone.
+
+pub mod cut;
+pub mod death;
+pub mod disk;
+pub mod fault;
+pub mod history;
+pub mod story;
+pub mod tape;
+pub mod world;
+
+use std::panic::{catch_unwind, AssertUnwindSafe};
+
+use crate::explore::{panic_text, Failure};
+use death::Order;
+use story::{tell, Story};
+
+/// How thorough an exploration is.
+#[derive(Clone, Copy, Debug)]
+pub struct Depth {
+    /// Most events after which the power is cut.
+    pub cuts: usize,
+    /// Seeds per cut, beside none and all.
+    pub seeds: u64,
+    /// Most deaths.
+    pub deaths: usize,
+    /// Power cuts after each death.
+    pub mixed: u64,
+    /// One cut in so many is also worked with after recovery.
+    pub aftermath: u64,
+}
+
+impl Depth {
+    const ALL: Depth = Depth { cuts: usize::MAX, seeds: 8, deaths: 200, mixed: 4, aftermath: 4 };
+
+    /// For many stories: what the environment asks for.
+    pub fn wide() -> Depth {
+        match full() {
+            true => Depth::ALL,
+            false => Depth { cuts: 4, seeds: 1, deaths: 2, mixed: 1, aftermath: 8 },
+        }
+    }
+
+    /// For a few.
+    pub fn deep() -> Depth {
+        match full() {
+            true => Depth { seeds: 64, deaths: 2000, ..Depth::ALL },
+            false => Depth { cuts: usize::MAX, seeds: 5, deaths: 40, mixed: 2, aftermath: 10 },
+        }
+    }
+}
+
+pub fn full() -> bool {
+    std::env::var("CONQUEST_SIM").as_deref() == Ok("full")
+}
+
+/// What an exploration covered.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Stats {
+    pub stories: u64,
+    pub events: u64,
+    pub cuts: u64,
+    /// Cuts that left the newest instant, and an older one.
+    pub newest: u64,
+    pub older: u64,
+    pub deaths: u64,
+    pub mixed: u64,
+}
+
+/// What was found.
+#[derive(Default)]
+pub struct Verdicts {
+    pub stats: Stats,
+    pub failures: Vec<Failure>,
+}
+
+impl Verdicts {
+    fn take(&mut self, judged: Result<(), String>, id: impl FnOnce() -> String) {
+        if let Err(text) = judged {
+            self.failures.push(Failure { id: id(), text });
+        }
+    }
+
+    fn enough(&self) -> bool {
+        self.failures.len() >= 10
+    }
+}
+
+/// What to look at: everything, or the one state that an id names.
+#[derive(Clone, Copy, Default)]
+pub struct Filter<'a> {
+    kind: Option<&'a str>,
+    point: Option<&'a str>,
+    choice: Option<&'a str>,
+}
+
+/// An id in its parts: the story's name, and what to look at of it.
+pub fn parse(id: &str) -> Option<(&str, Filter<'_>)> {
+    let parts: Vec<&str> = id.rsplitn(4, ':').collect();
+    let [choice, point, kind, name] = parts[..] else { return None };
+    Some((name, Filter { kind: Some(kind), point: Some(point), choice: Some(choice).filter(|c| *c != "live") }))
+}
+
+/// Explores a story.
+pub fn explore(story: &Story, order: Order, depth: Depth, filter: &Filter, verdicts: &mut Verdicts) {
+    let told = match caught(|| tell(story)) {
+        Ok(told) => told,
+        Err(text) => return verdicts.take(Err(text), || format!("{}:run::", story.name)),
+    };
+    verdicts.stats.stories += 1;
+    verdicts.stats.events += told.history.moments.len() as u64;
+    if filter.kind != Some("death") {
+        cut::explore(&story.name, &told.history, depth, filter, verdicts);
+    }
+    if filter.kind != Some("cut") {
+        death::explore(&story.name, &told.history, order, depth, filter, verdicts);
+    }
+}
+
+/// Explores stories, or the one state that `CONQUEST_SIM_REPLAY` names. Panics with the ids of what failed.
+pub fn explore_all(stories: &[Story], depth: Depth) -> Stats {
+    let mut verdicts = Verdicts::default();
+    let replay = std::env::var("CONQUEST_SIM_REPLAY").ok();
+    let wanted = replay.as_deref().map(|id| parse(id).expect("story:kind:point:choice"));
+    for story in stories.iter().filter(|s| wanted.is_none_or(|(name, _)| name == s.name)) {
+        explore(story, Order::Real, depth, &wanted.map(|(_, filter)| filter).unwrap_or_default(), &mut verdicts);
+        if verdicts.enough() {
+            break;
+        }
+    }
+    eprintln!("{:?}", verdicts.stats);
+    let told: Vec<String> = verdicts.failures.iter().map(Failure::to_string).collect();
+    assert!(told.is_empty(), "{} states are wrong:\n{}", told.len(), told.join("\n"));
+    verdicts.stats
+}
+
+fn caught<T>(f: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|p| Err(panic_text(p)))
+}
+
+/// A seed that a name stands for.
+fn seed_of(name: &str) -> u64 {
+    name.bytes().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3))
+}

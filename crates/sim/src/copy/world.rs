@@ -1,0 +1,173 @@
+//! A file system on the medium `logged`, alive: its memory, its marks, and its copy on recording disks.
+
+use std::sync::Arc;
+
+use fs::node::{Atime, Policy};
+use fs::Fs;
+use pram::copy::{self, Copy, Disks};
+use pram::dirty::Dirty;
+use pram::log::{Identity, MIN_CAPACITY};
+use pram::medium::LOGGED;
+use pram::region::HEADERS;
+use pram::{Mapping, Region, Session};
+use rustix::fs::{memfd_create, MemfdFlags};
+
+use super::disk::{Files, Platter};
+use super::fault::Faults;
+use super::tape::{disks_of, Tape, TapeMedium};
+use crate::crash::mapping;
+use crate::explore::{keys, HASH_KEY};
+use crate::tree::{normalise, snapshot, Snapshot};
+
+const UUID: [u8; 16] = *b"crash explorer  ";
+
+pub fn identity(size: u64) -> Identity {
+    Identity { uuid: UUID, size }
+}
+
+pub struct World {
+    pub tape: Arc<Tape>,
+    pub fs: Arc<Fs>,
+    /// The memory of the marks.
+    marks: Arc<std::os::fd::OwnedFd>,
+}
+
+impl World {
+    /// An empty file system.
+    pub fn format(size: u64, atime: Atime, faults: &Arc<Faults>) -> Result<World, String> {
+        let logs = || Platter::zeros(MIN_CAPACITY);
+        let tape = Tape::over(Files([Platter::default(), logs(), logs()]));
+        let disks = disks_of(faults.over(&tape));
+        let marks = memory(size, &[])?;
+        let made = || -> pram::Result<Session> {
+            let loaded = copy::create(&disks, identity(size), MIN_CAPACITY)?;
+            let dirty = Dirty::over(map(&marks, size)?, size)?;
+            let copy = Copy::begin(disks.clone(), &dirty, identity(size), &loaded)?;
+            let memory = Mapping::anonymous(size).map_err(host)?;
+            let medium = Box::new(TapeMedium(tape.clone()));
+            let mut region = Region::format(memory, medium, UUID, fs::layout::VERSION, 0)?;
+            dirty.mark(0, HEADERS as u64)?;
+            region.track(dirty);
+            Session::private_with(region, keys(size), Some(copy))
+        };
+        let session = made().map_err(|e| e.to_string())?;
+        Fs::format(&session, (0, 0, 0o755), HASH_KEY).map_err(|e| e.to_string())?;
+        World::over(session, tape, marks, atime)
+    }
+
+    fn over(session: Session, tape: Arc<Tape>, marks: std::os::fd::OwnedFd, atime: Atime) -> Result<World, String> {
+        let fs = Fs::over(session, Policy { atime, ..Policy::default() })
+            .map_err(|e| format!("the file system does not open: {e}"))?;
+        Ok(World { tape, fs: Arc::new(fs), marks: Arc::new(marks) })
+    }
+
+    /// After all processes have died: memory, marks and disks are as they were. Recording from the start.
+    pub fn resume(region: Mapping, marks: &[u64], files: Files) -> Result<World, String> {
+        let (tape, size) = (Tape::over(files), region.len());
+        let marks = memory(size, marks)?;
+        tape.start(map(&marks, size).map_err(|e| e.to_string())?);
+        let made = || -> pram::Result<Option<Session>> {
+            let dirty = Dirty::over(map(&marks, size)?, size)?;
+            let resumed = Copy::resume(disks_of(tape.disks()), &dirty, identity(size))?;
+            let Some(copy) = resumed else { return Ok(None) };
+            let mut region = Region::open(region, Box::new(TapeMedium(tape.clone())))?;
+            region.track(dirty);
+            Session::private_with(region, keys(size), Some(copy)).map(Some)
+        };
+        let session = made().map_err(|e| format!("memory and copy are not taken up: {e}"))?;
+        World::over(session.ok_or("the marks mean nothing")?, tape, marks, Atime::Never)
+    }
+
+    /// After a power cut.
+    pub fn load(files: Files, size: u64) -> Result<World, String> {
+        let (tape, marks) = (Tape::over(files), memory(size, &[])?);
+        let disks = disks_of(tape.disks());
+        let made = || -> pram::Result<Session> {
+            let memory = Mapping::anonymous(size).map_err(host)?;
+            let loaded = copy::load(&disks, identity(size), &mut |off, bytes| memory.write(off, bytes))?;
+            let dirty = Dirty::over(map(&marks, size)?, size)?;
+            let copy = Copy::begin(disks.clone(), &dirty, identity(size), &loaded)?;
+            let mut region = Region::open(memory, Box::new(LOGGED))?;
+            region.track(dirty);
+            Session::private_with(region, keys(size), Some(copy))
+        };
+        World::over(made().map_err(|e| format!("the copy does not open: {e}"))?, tape, marks, Atime::Never)
+    }
+
+    pub fn copy(&self) -> &Copy {
+        self.fs.session().copy().expect("every world has one")
+    }
+
+    /// Everything that was done is durable when it returns.
+    pub fn wait(&self) -> pram::Result<()> {
+        self.copy().wait(self.fs.session())
+    }
+
+    /// Another view of the memory of the marks.
+    pub fn marks(&self) -> Result<Mapping, String> {
+        map(&*self.marks, self.fs.session().region().geo.size).map_err(|e| e.to_string())
+    }
+
+    /// The region's bytes.
+    pub fn bytes(&self) -> Vec<u8> {
+        let region = self.fs.session().region();
+        let mut bytes = vec![0; region.geo.size as usize];
+        region.read_bytes(0, &mut bytes).expect("inside the region");
+        bytes
+    }
+}
+
+/// Shared memory for the marks of a region of `size` bytes.
+fn memory(size: u64, words: &[u64]) -> Result<std::os::fd::OwnedFd, String> {
+    let made = || -> pram::Result<std::os::fd::OwnedFd> {
+        let file = memfd_create(c"marks", MemfdFlags::CLOEXEC).map_err(host)?;
+        rustix::fs::ftruncate(&file, Dirty::bytes(size)).map_err(host)?;
+        let there = map(&file, size)?;
+        (0..)
+            .zip(words)
+            .filter(|(_, word)| **word != 0)
+            .try_for_each(|(n, word)| there.write(n * 8, &word.to_le_bytes()))?;
+        Ok(file)
+    };
+    made().map_err(|e| e.to_string())
+}
+
+fn map(file: impl std::os::fd::AsFd, size: u64) -> pram::Result<Mapping> {
+    Mapping::file(file, Dirty::bytes(size)).map_err(host)
+}
+
+/// The region that a power cut leaves.
+pub fn reload(files: &Files, size: u64) -> Result<Vec<u8>, String> {
+    let disks = disks_of(Tape::over(files.clone()).disks());
+    let mut bytes = vec![0; size as usize];
+    let loaded = copy_into(&disks, size, &mut bytes);
+    loaded.map(|()| bytes).map_err(|e| format!("the copy does not load: {e}"))
+}
+
+fn copy_into(disks: &Disks, size: u64, bytes: &mut [u8]) -> pram::Result<()> {
+    copy::load(disks, identity(size), &mut |off, part| {
+        let there = bytes.get_mut(off as usize..off as usize + part.len());
+        there.ok_or(pram::Error::BadAddress { off, len: part.len() as u64 })?.copy_from_slice(part);
+        Ok(())
+    })
+    .map(|_| ())
+}
+
+/// Everything that can be seen of the file system in `bytes`, after recovery.
+pub fn seen(bytes: &[u8]) -> Result<Snapshot, String> {
+    let opened = Region::open(mapping(bytes), Box::new(LOGGED))
+        .and_then(|region| Session::private(region, keys(bytes.len() as u64)));
+    let session = opened.map_err(|e| e.to_string())?;
+    let fs = Fs::over(session, Policy { atime: Atime::Never, ..Policy::default() }).map_err(|e| e.to_string())?;
+    look(&fs)
+}
+
+pub fn look(fs: &Fs) -> Result<Snapshot, String> {
+    let mut found = snapshot(fs)?;
+    normalise(&mut found.tree);
+    Ok(found)
+}
+
+fn host(errno: rustix::io::Errno) -> pram::Error {
+    pram::Error::Host { what: "memory for the explorer".into(), errno }
+}
