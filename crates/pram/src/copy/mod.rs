@@ -136,6 +136,7 @@ pub fn clean(disks: &Disks, id: Identity, region: &Region) -> Result<Option<Load
 /// from something else. The image is brought up to date for that. With nobody else at work.
 pub fn compare(disks: &Disks, id: Identity, region: &Region, marks: &Dirty) -> Result<Loaded> {
     let mut pages = Pages::open(disks.image.clone(), Some(id))?;
+    pages.settle()?;
     let loaded = replay(disks, id, pages.instant(), &mut |_, _| Ok(()))?;
     for n in [1 - loaded.state.active, loaded.state.active] {
         fold::fold(&mut pages, &disks.logs[n], loaded.state.logs[n].last)?;
