@@ -24,12 +24,11 @@ pub struct Disk {
     stat: Option<PathBuf>,
 }
 
-/// What the kernel has counted of a device.
+/// What the kernel has counted of a device: `read` is in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counted {
     pub flushes: u64,
     pub read: u64,
-    pub written: u64,
 }
 
 impl Disk {
@@ -52,6 +51,14 @@ impl Disk {
     /// How titles call it.
     pub fn name(&self) -> String {
         format!("{} on {}", self.kind, self.device)
+    }
+
+    /// Does `work`, and says how often the device was flushed meanwhile for each of `operations`, if that is known.
+    pub fn flushes<T>(&self, operations: usize, work: impl FnOnce() -> T) -> (T, Option<f64>) {
+        let before = self.counted();
+        let done = work();
+        let per_op = |(before, after): (Counted, Counted)| (after.flushes - before.flushes) as f64 / operations as f64;
+        (done, before.zip(self.counted()).map(per_op))
     }
 
     /// What has been counted so far, `None` if nobody counts.
@@ -89,8 +96,7 @@ fn statistics(number: &str) -> Option<PathBuf> {
 /// From /sys/block/DEVICE/stat; kernels before 5.5 do not count flushes.
 fn parse(stat: &str) -> Option<Counted> {
     let fields: Vec<u64> = stat.split_whitespace().map_while(|f| f.parse().ok()).collect();
-    let sectors = |n: usize| fields.get(n).map(|n| n * SECTOR);
-    Some(Counted { flushes: *fields.get(15)?, read: sectors(2)?, written: sectors(6)? })
+    Some(Counted { flushes: *fields.get(15)?, read: fields.get(2)? * SECTOR })
 }
 
 /// Takes the files of a directory out of the page cache, so that they are read from the disk next.
@@ -137,7 +143,7 @@ mod tests {
     #[test]
     fn the_statistics_are_read() {
         let stat = "  10 1 80 5 20 2 160 7 0 9 12 0 0 0 0 33 4\n";
-        assert_eq!(parse(stat), Some(Counted { flushes: 33, read: 80 * 512, written: 160 * 512 }));
+        assert_eq!(parse(stat), Some(Counted { flushes: 33, read: 80 * 512 }));
         assert_eq!(parse("1 2 3\n"), None);
     }
 

@@ -52,9 +52,10 @@ fn findings(section: &Section) -> Vec<Finding> {
     let measured = format!("{} s; reading the copy once {} s", section.text(LOGGED, CUT), section.text(LOGGED, READ));
     let what = "logged: opening after a power cut";
     let cut = Finding::judge(what, Goal::quantity(2.0, once, "s"), measured, value(CUT));
-    let measured = value(KILLED).map_or("-".into(), |s| format!("{:.1} ms", s * 1e3));
+    let millis = value(KILLED).map(|s| s * 1e3);
+    let measured = millis.as_ref().map_or("-".into(), |ms| format!("{ms:.1} ms"));
     let what = "logged: opening after kill -9 of everything";
-    let killed = Finding::judge(what, Goal::quantity(0.050, 0.010, "s"), measured, value(KILLED));
+    let killed = Finding::judge(what, Goal::quantity(50.0, 10.0, "ms"), measured, millis);
     vec![cut, killed]
 }
 

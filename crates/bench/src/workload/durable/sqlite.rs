@@ -44,13 +44,19 @@ fn measure(setup: &Setup, disk: &Disk, section: &mut Section, count: usize) -> R
     };
     let beside = Beside::make(disk, "sqlite.dir")?;
     let script = script(count);
+    let mut flushes = Section::rates("flushes", "", "flushes");
     for round in 0..setup.context.rounds(ROUNDS) {
         for (subject, dir) in [(LOGGED, mount.dir.as_path()), (DISK, beside.path())] {
             setup.context.progress.say(format!("sqlite3: round {}, {subject}", round + 1));
             let database = dir.join(format!("round{round}.db"));
-            section.add(subject, INSERT, once(&database, &script, count).map_err(|e| e.at(subject))?);
+            let (figure, per_op) = disk.flushes(count, || once(&database, &script, count));
+            section.add(subject, INSERT, figure.map_err(|e| e.at(subject))?);
+            per_op.into_iter().for_each(|figure| flushes.add(subject, INSERT, figure));
             std::fs::remove_file(&database).map_err(Error::file(&database))?;
         }
+    }
+    for series in &flushes.series {
+        section.notes.push(format!("{}: {:.2} flushes of the device per transaction", series.subject, series.median));
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 
 use super::{both, Beside, Setup, DISK, LOGGED};
 use crate::clock::{now, spin_until};
-use crate::disk::{Counted, Disk};
+use crate::disk::Disk;
 use crate::error::Error;
 use crate::goals::{Finding, Goal};
 use crate::place::{Mounted, Name, Place};
@@ -53,20 +53,14 @@ fn measure(setup: &Setup, disk: &Disk, section: &mut Section, flushes: &mut Sect
         for (subject, place) in &places {
             for (measure, threads) in [(ONE, 1), (EIGHT, plan.trees.len())] {
                 setup.context.progress.say(format!("fsync: round {}, {subject}, {measure}", round + 1));
-                let before = disk.counted();
-                section.add(subject, measure, plan.round(place, threads)?);
-                if let (Some(before), Some(after)) = (before, disk.counted()) {
-                    flushes.add(subject, measure, per_op(before, after, plan.count(threads)));
-                }
+                let (figure, per_op) = disk.flushes(plan.count(threads), || plan.round(place, threads));
+                section.add(subject, measure, figure?);
+                per_op.into_iter().for_each(|figure| flushes.add(subject, measure, figure));
                 plan.tidy(place, threads)?;
             }
         }
     }
     Ok(())
-}
-
-fn per_op(before: Counted, after: Counted, operations: usize) -> f64 {
-    (after.flushes - before.flushes) as f64 / operations as f64
 }
 
 /// Every thread's files, in a directory of its own.
