@@ -515,7 +515,8 @@ fn check_header(raw: RawHeader) -> Result<RawHeader> {
     let bad = |why: String| Err(Error::Unusable(why));
     if raw.as_bytes() == RawHeader::new_zeroed().as_bytes() {
         return bad(
-            "the region is empty: never formatted, or its memory was lost; `conquest restore` makes it from an image"
+            "the region is empty: never formatted, or its memory was lost; `conquest restore` makes it from an image, \
+             `conquest import` from its copy"
                 .into(),
         );
     }

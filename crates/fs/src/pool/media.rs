@@ -206,6 +206,18 @@ pub fn import(disks: &Disks, id: Identity, path: &Path, medium: MediumKind, prog
     Ok(import::file(disks, id, path, medium.into(), progress)?.time)
 }
 
+/// Is there no region at `path`: no file, or a DAX device, which is always there, without a header?
+pub fn is_lost(path: &Path, medium: MediumKind) -> Result<bool> {
+    if !path.exists() {
+        return Ok(true);
+    }
+    let file = fs::OpenOptions::new().read(true).write(true).open(path).map_err(|e| open_failed(path, &e))?;
+    match device(&file, path, medium)? {
+        Some(device) => Ok(map_file(&file, path, medium, device.size)?.is_zero(0, HEADERS as u64)?),
+        None => Ok(false),
+    }
+}
+
 fn mapping_failed(errno: Errno) -> Error {
     Error::Host { what: "mapping the region".into(), errno }
 }

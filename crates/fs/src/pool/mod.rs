@@ -329,7 +329,7 @@ impl Pool {
     pub fn import(dir: &Path, force: bool, progress: &mut dyn FnMut(u64, u64)) -> Result<i64> {
         let config = Config::load(dir)?;
         config.refuse_in_use(dir)?;
-        if !force && config.nvram_path(dir).exists() {
+        if !force && !media::is_lost(&config.nvram_path(dir), config.medium)? {
             return Err(Error::Pool(format!(
                 "the pool's persistent RAM {} is there, and newer than its copy; to lose it use `conquest import --force`",
                 config.nvram_path(dir).display()

@@ -22,8 +22,8 @@ use crate::error::{Error, Result};
 /// Opens the region of the pool at `dir`, with its copy if it has one. A mirror replaces a region that is missing.
 pub fn open(dir: &Path, config: &Config) -> Result<Opened> {
     let path = config.nvram_path(dir);
-    if config.mirror && !path.exists() {
-        tracing::warn!("{} is missing; making it from its mirror", path.display());
+    if config.mirror && media::is_lost(&path, config.medium)? {
+        tracing::warn!("{} is lost; making it from its mirror", path.display());
         import(dir, config, &mut |_, _| {})?;
     }
     let mut opened = media::open_region(&path, dir, config.medium)?;

@@ -44,6 +44,7 @@ pub fn main(args: &[String]) -> ExitCode {
 fn place_of(name: &str) -> Place {
     match name {
         "file" => Place::File,
+        "mirror" => Place::Mirrored,
         _ => Place::Device,
     }
 }
@@ -81,24 +82,29 @@ impl Pool {
     fn at(place: Place) -> Pool {
         match place {
             Place::File => Pool { place, dir: "/pm/pool", nvram: "200M" },
-            Place::Device => Pool { place, dir: "/disk/pool", nvram: "/dev/dax0.0" },
+            Place::Device | Place::Mirrored => Pool { place, dir: "/disk/pool", nvram: "/dev/dax0.0" },
         }
     }
 
     /// Gives the memory its mode and makes the pool, over whatever is there.
     fn make(place: Place) -> Pool {
         let pool = Pool::at(place);
-        let mode = match place {
-            Place::File => "fsdax",
-            Place::Device => "devdax",
-        };
-        lab::ok(&mut program("ndctl", &["create-namespace", "-m", mode, "-f", "-e", "namespace0.0", "-M", "mem"]));
+        pool.prepare_memory();
         if place == Place::File {
             lab::ok(&mut program("mkfs.ext4", &["-q", "-F", "-b", "4096", "/dev/pmem0"]));
         }
         pool.reach();
-        conquest(&["format", pool.dir, "--medium", "dax", "--nvram", pool.nvram, "--force"]);
+        let mut format = vec!["format", pool.dir, "--medium", "dax", "--nvram", pool.nvram, "--force"];
+        if place == Place::Mirrored {
+            format.extend(["--mirror", "/disk/mirror"]);
+        }
+        conquest(&format);
         pool
+    }
+
+    fn prepare_memory(&self) {
+        let mode = if self.place == Place::File { "fsdax" } else { "devdax" };
+        lab::ok(&mut program("ndctl", &["create-namespace", "-m", mode, "-f", "-e", "namespace0.0", "-M", "mem"]));
     }
 
     /// Makes the region reachable after a boot.
@@ -272,6 +278,13 @@ fn come_back(place: Place, number: u64) -> Pool {
     }
     let pool = Pool::at(place);
     pool.reach();
+    if place == Place::Mirrored {
+        pool.prepare_memory();
+        // By itself it does when it is opened.
+        if number % 4 < 2 {
+            conquest(&["import", pool.dir]);
+        }
+    }
     if number % 2 == 0 {
         pool.check();
     }

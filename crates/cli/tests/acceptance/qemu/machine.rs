@@ -21,7 +21,7 @@ use crate::Skip;
 pub const MARK: &str = "@ ";
 
 /// Nothing in the guest is silent for so long, except by hanging.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(300);
 const SHOWN: usize = 200;
 
 /// The parts of a machine, in a directory of their own.
@@ -58,6 +58,12 @@ impl Parts {
     /// The file that is the guest's /dev/pmem`number`.
     pub fn memory(&self, number: usize) -> &Path {
         &self.memory[number].file
+    }
+
+    /// Puts new memory, empty, in the place of the guest's /dev/pmem`number`.
+    pub fn replace_memory(&self, number: usize) {
+        let Memory { file, bytes } = &self.memory[number];
+        make_file(file, *bytes);
     }
 
     fn initramfs(&self) -> PathBuf {

@@ -37,6 +37,7 @@ pub const TESTS: &[Test] = &[
     ("qemu::an_interrupted_format_or_restore_can_be_repeated", interrupted),
     ("qemu::nothing_acknowledged_is_lost_on_a_file_with_dax", cuts_on_file),
     ("qemu::nothing_acknowledged_is_lost_on_a_dax_device", cuts_on_device),
+    ("qemu::nothing_acknowledged_is_lost_with_the_memory_of_a_mirror", losses),
 ];
 
 /// Set where these tests are wanted.
@@ -49,6 +50,8 @@ pub enum Place {
     File,
     /// `/dev/dax0.0`.
     Device,
+    /// The same, with a mirror on the disk; each cut takes the memory too.
+    Mirrored,
 }
 
 impl Place {
@@ -56,6 +59,7 @@ impl Place {
         match self {
             Place::File => "file",
             Place::Device => "device",
+            Place::Mirrored => "mirror",
         }
     }
 }
@@ -65,7 +69,7 @@ fn parts() -> Result<Parts, Skip> {
     if std::env::var_os(WANTED).is_none() {
         return Err(Skip("takes minutes; `./test qemu` runs it".into()));
     }
-    Ok(Parts::new()?.with_memory(512).with_memory(32).with_disk(64))
+    Ok(Parts::new()?.with_memory(512).with_memory(32).with_disk(2048))
 }
 
 fn commands_on_file() -> Outcome {
@@ -135,19 +139,22 @@ fn interrupted() -> Outcome {
 }
 
 fn cuts_on_file() -> Outcome {
-    cuts(Place::File)
+    cuts(Place::File, number("CONQUEST_ROUNDS", 50))
 }
 
 fn cuts_on_device() -> Outcome {
-    cuts(Place::Device)
+    cuts(Place::Device, number("CONQUEST_ROUNDS", 50))
+}
+
+fn losses() -> Outcome {
+    cuts(Place::Mirrored, number("CONQUEST_ROUNDS", 50).div_ceil(5))
 }
 
 /// Cuts come within so many milliseconds of load.
 const LONGEST_LOAD: u64 = 1500;
 
-fn cuts(place: Place) -> Outcome {
+fn cuts(place: Place, rounds: u64) -> Outcome {
     let parts = parts()?;
-    let rounds = number("CONQUEST_ROUNDS", 50);
     let mut rng = Rng::new(seed());
     let mut sum = Sum::default();
     let mut kept = BTreeMap::new();
@@ -168,6 +175,9 @@ fn cuts(place: Place) -> Outcome {
         machine.hear("at work");
         std::thread::sleep(Duration::from_millis(rng.below(LONGEST_LOAD)));
         machine.kill();
+        if place == Place::Mirrored {
+            parts.replace_memory(0);
+        }
         before = seed;
     }
     println!("{rounds} cuts on a {}: {sum:?}, nothing lost", place.name());
