@@ -9,7 +9,7 @@
 //! | [`fuzz`] | flipped bytes anywhere: never a crash, a hang or a panic |
 //! | [`mounting`] | mount(8), fstab, remounting, options, images at unmount, users without privileges |
 //! | [`durability`] | what is durable when: strict and not, fsync, O_SYNC, per tree |
-//! | [`qemu`] | a whole machine with persistent memory, killed under load (`./test qemu`) |
+//! | [`qemu`] | a whole machine, with persistent memory or a disk, killed under load (`./test qemu`) |
 //! | [`two_mounts`] | several processes on one pool see the same files |
 //! | [`lab`] | a place to work in: directories, pools, mounts, and cleaning up |
 //! | [`tree`] | comparing and describing directory trees |
@@ -25,7 +25,9 @@
 //! `CONQUEST_FLIPS` (flipped bytes, default 150), `CONQUEST_FSX_SEEDS`, `CONQUEST_FSX_OPS`,
 //! `CONQUEST_TOOLS` (where pjdfstest and fsx are, default target/tools/bin), `CONQUEST_TRANSPORT`
 //! (`uring` or `dev`, for all mounts), `CONQUEST_TEST_LIMIT` (seconds per test), `CONQUEST_TEST_DIR`,
-//! `CONQUEST_QEMU` (set: run the tests that boot machines), `CONQUEST_GUEST` (the kernel that they boot).
+//! `CONQUEST_QEMU` (set: run the tests that boot machines), `CONQUEST_GUEST` (the kernel that they boot),
+//! `CONQUEST_BOOTS` and `CONQUEST_STATES` (machines whose disk's writes are logged, default 1; states in which a cut
+//! may leave each disk, default 100).
 
 mod bad_input;
 mod durability;

@@ -5,7 +5,7 @@ use std::process::{Child, ExitCode};
 use std::time::Duration;
 
 use super::machine::MARK;
-use super::Place;
+use super::{counters, Place};
 use crate::kill9::model::SHARED;
 use crate::kill9::record::{self, Record, Sum};
 use crate::lab::{self, program, wait_until, write_seeded, Ran};
@@ -16,9 +16,9 @@ pub const GUEST: &str = "--guest";
 
 /// Counts of what was acknowledged.
 const COUNTS: &str = "/dev/pmem1";
-const DISK: &str = "/disk";
+pub const DISK: &str = "/disk";
 const IMAGE: &str = "/disk/image";
-const MNT: &str = "/mnt";
+pub const MNT: &str = "/mnt";
 /// Directories of so many earlier rounds stay, and must stay as they are.
 const KEPT: u64 = 4;
 
@@ -29,6 +29,7 @@ pub fn main(args: &[String]) -> ExitCode {
         ["commands", place] => commands(&Pool::make(place_of(place))),
         ["interrupted", place, command] => interrupted(&Pool::make(place_of(place)), command),
         ["repeated", place, command] => repeated(&Pool::at(place_of(place)), command),
+        ["counters", seed, at] => counters::run(parse(seed), parse(at)),
         ["write-back", place] => write_back(&Pool::make(place_of(place))),
         ["round", place, number, last, seed, before] => {
             round(place_of(place), parse(number), last == "end", parse(seed), parse(before));
@@ -53,7 +54,7 @@ fn parse(number: &str) -> u64 {
     number.parse().unwrap_or_else(|e| panic!("{number}: {e}"))
 }
 
-fn tell(words: &str) {
+pub fn tell(words: &str) {
     println!("{MARK}{words}");
 }
 
@@ -61,7 +62,7 @@ fn mount(device: &str, dir: &str, options: &str) {
     lab::ok(&mut program("mount", &["-t", "ext4", "-o", options, device, dir]));
 }
 
-fn conquest(args: &[&str]) -> String {
+pub fn conquest(args: &[&str]) -> String {
     lab::ok(&mut program("conquest", args))
 }
 

@@ -30,6 +30,7 @@ pub struct Parts {
     kernel: PathBuf,
     memory: Vec<Memory>,
     disks: Vec<PathBuf>,
+    logged: Option<LoggedDisk>,
     /// QEMU's `-cpu`.
     pub processor: &'static str,
     /// What the platform says it does with its caches in a power cut (QEMU's `nvdimm-persistence`).
@@ -42,6 +43,25 @@ struct Memory {
     bytes: u64,
 }
 
+/// A disk of which every write and flush is logged.
+pub struct LoggedDisk {
+    disk: PathBuf,
+    /// What it held at first: an ext4 file system, and behind it room for notes.
+    pub base: PathBuf,
+    pub log: PathBuf,
+    bytes: u64,
+}
+
+impl LoggedDisk {
+    /// Where the notes are.
+    pub fn notes_at(&self) -> u64 {
+        self.bytes
+    }
+}
+
+/// Bytes behind the file system of a logged disk.
+const NOTES: u64 = 1 << 20;
+
 impl Parts {
     /// A machine without memory of the persistent kind and without disks.
     pub fn new() -> Result<Parts, Skip> {
@@ -49,8 +69,8 @@ impl Parts {
         initramfs::what_is_missing()?;
         let (kernel, modules) = kernel()?;
         let dir = lab::directory();
-        let parts =
-            Parts { dir, kernel, memory: Vec::new(), disks: Vec::new(), processor: "max", persistence: "mem-ctrl" };
+        let (memory, disks, logged) = (Vec::new(), Vec::new(), None);
+        let parts = Parts { dir, kernel, memory, disks, logged, processor: "max", persistence: "mem-ctrl" };
         initramfs::pack(&modules, Path::new(env!("CARGO_BIN_EXE_conquest")), &parts.initramfs());
         Ok(parts)
     }
@@ -88,6 +108,24 @@ impl Parts {
         self
     }
 
+    /// Adds the disk of which every write is logged, behind the others; one at most.
+    pub fn with_logged_disk(mut self, mib: u64) -> Parts {
+        let file = |name: &str| self.dir.path().join(name);
+        let (disk, base, log, bytes) = (file("logged"), file("logged.base"), file("logged.writes"), mib << 20);
+        make_file(&disk, bytes + NOTES);
+        make_file(&log, 0);
+        // Written at once, else the kernel would do it in the guest.
+        let at_once = ["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"];
+        lab::ok(program("mkfs.ext4", &at_once).arg(&disk).arg(format!("{mib}M")));
+        lab::ok(program("cp", &["--sparse=always"]).arg(&disk).arg(&base));
+        self.logged = Some(LoggedDisk { disk, base, log, bytes });
+        self
+    }
+
+    pub fn logged_disk(&self) -> &LoggedDisk {
+        self.logged.as_ref().expect("a machine with such a disk")
+    }
+
     /// Boots; the guest's part of the tests gets the words.
     pub fn boot(&self, words: &[&str]) -> Machine {
         let mut command = Command::new("setpriv");
@@ -105,6 +143,16 @@ impl Parts {
         }
         for disk in &self.disks {
             command.args(["-drive", &format!("file={},if=virtio,format=raw", disk.display())]);
+        }
+        if let Some(LoggedDisk { disk, log, .. }) = &self.logged {
+            for (node, file) in [("disk", disk), ("writes", log)] {
+                let file = format!("driver=file,filename={}", file.display());
+                command.args(["-blockdev", &format!("{file},node-name={node}-file")]);
+                command.args(["-blockdev", &format!("driver=raw,file={node}-file,node-name={node}")]);
+            }
+            command.args(["-blockdev", "driver=blklogwrites,file=disk,log=writes,node-name=logged"]);
+            // With a cache of its own, so that the guest's flushes come as such.
+            command.args(["-device", "virtio-blk-pci,drive=logged,write-cache=on"]);
         }
         Machine::start(command)
     }

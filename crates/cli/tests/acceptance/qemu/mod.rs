@@ -1,9 +1,12 @@
-//! A whole machine with emulated persistent memory, killed under load. Off by default: `./test qemu`.
+//! A whole machine, with emulated persistent memory or a disk, killed under load. Off by default: `./test qemu`.
 //!
 //! | module | responsibility |
 //! | --- | --- |
 //! | this | what the machine is for, and the watching half of each test, here |
 //! | [`guest`] | the other half, in the machine |
+//! | [`power`] | power cuts of a machine with ordinary RAM: all states in which its disk may be left |
+//! | [`counters`] | the load for that, in the machine |
+//! | [`writes`] | the log of all writes to a disk, and those states |
 //! | [`machine`] | a machine that can be booted, listened to and killed |
 //! | [`initramfs`] | the root that it boots with |
 //!
@@ -12,9 +15,12 @@
 //! guest had only in its caches, so it cannot show that a line was not written back; the explorer of crash
 //! states (`sim`) does that.
 
+mod counters;
 mod guest;
 mod initramfs;
 mod machine;
+mod power;
+mod writes;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -38,6 +44,7 @@ pub const TESTS: &[Test] = &[
     ("qemu::nothing_acknowledged_is_lost_on_a_file_with_dax", cuts_on_file),
     ("qemu::nothing_acknowledged_is_lost_on_a_dax_device", cuts_on_device),
     ("qemu::nothing_acknowledged_is_lost_with_the_memory_of_a_mirror", losses),
+    ("qemu::nothing_acknowledged_is_lost_on_ordinary_ram_and_a_disk", cuts_of_a_disk),
 ];
 
 /// Set where these tests are wanted.
@@ -64,11 +71,16 @@ impl Place {
     }
 }
 
+fn wanted() -> Outcome {
+    match std::env::var_os(WANTED) {
+        Some(_) => Ok(()),
+        None => Err(Skip("takes minutes; `./test qemu` runs it".into())),
+    }
+}
+
 /// The machine of these tests: persistent memory for a pool, another for counts, and a disk.
 fn parts() -> Result<Parts, Skip> {
-    if std::env::var_os(WANTED).is_none() {
-        return Err(Skip("takes minutes; `./test qemu` runs it".into()));
-    }
+    wanted()?;
     Ok(Parts::new()?.with_memory(512).with_memory(32).with_disk(2048))
 }
 
@@ -140,6 +152,11 @@ fn interrupted() -> Outcome {
 
 fn cuts_on_file() -> Outcome {
     cuts(Place::File, number("CONQUEST_ROUNDS", 50))
+}
+
+fn cuts_of_a_disk() -> Outcome {
+    wanted()?;
+    power::cuts(number("CONQUEST_BOOTS", 1))
 }
 
 fn cuts_on_device() -> Outcome {

@@ -1,0 +1,130 @@
+//! Two files that count, for [`super::power`]: the guest's half of the test, and what it leaves behind.
+//!
+//! The counter goes up in one file, fsync, then in the other, fsync, and so on. What an fsync has acknowledged is
+//! noted on the disk itself, behind its file system: so the log of the disk's writes says which of them came before
+//! the acknowledgement and which after. Beside it others make, rename and remove files, enough of them that the
+//! pool's logs take turns and are folded into its image.
+
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rng::Rng;
+
+use super::guest::{conquest, tell, DISK, MNT};
+use crate::lab::wait_until;
+
+/// The two files, in the pool's root.
+pub const FILES: [&str; 2] = ["A", "B"];
+/// The pool directory, in the root of the disk's file system.
+pub const POOL: &str = "pool";
+
+/// The smallest logs are 8 MiB; a small pool has no larger ones.
+const SIZE: &str = "64M";
+/// Seconds from commit to commit where nobody waits for one.
+const INTERVAL: &str = "2";
+/// The image has been brought up to date so often when the test may cut.
+const FOLDS: u64 = 4;
+const NOISE: u64 = 2;
+/// Names that each maker of noise uses, and the bytes that it writes at most.
+const NAMES: u64 = 300;
+const LARGEST: u64 = 16 << 10;
+
+/// What the two files were said to hold for good.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Counts(pub [u64; 2]);
+
+const MAGIC: &[u8; 8] = b"counters";
+/// As the disk has them.
+const SECTOR: usize = 512;
+
+/// Memory that a disk takes without a copy through the kernel's cache.
+#[repr(align(4096))]
+struct Aligned([u8; SECTOR]);
+
+impl Counts {
+    fn note(self, disk: &File, at: u64) {
+        let mut sector = Aligned([0; SECTOR]);
+        sector.0[..8].copy_from_slice(MAGIC);
+        for (bytes, count) in sector.0[8..24].chunks_exact_mut(8).zip(self.0) {
+            bytes.copy_from_slice(&count.to_le_bytes());
+        }
+        disk.write_all_at(&sector.0, at).expect("write to the disk");
+    }
+
+    /// The note in what was written to the disk.
+    pub fn of(note: &[u8]) -> Option<Counts> {
+        let count = |at: usize| Some(u64::from_le_bytes(note.get(at..at + 8)?.try_into().ok()?));
+        note.starts_with(MAGIC).then_some(Counts([count(8)?, count(16)?]))
+    }
+}
+
+/// The whole load, until the machine is killed; notes go to `at` on the disk.
+pub fn run(seed: u64, at: u64) {
+    let pool = Path::new(DISK).join(POOL);
+    let dir = pool.to_str().expect("a path");
+    conquest(&["format", dir, "--nvram", SIZE, "--commit", INTERVAL]);
+    conquest(&["mount", dir, MNT]);
+    let start = folds(&pool);
+    let mut workers = vec![std::thread::spawn(move || count(at))];
+    workers.extend((0..NOISE).map(|n| std::thread::spawn(move || noise(n, seed))));
+    let none_ended = || assert!(!workers.iter().any(|w| w.is_finished()), "a part of the load has ended");
+    wait_until(Duration::from_secs(110), "the logs have taken turns", || {
+        none_ended();
+        folds(&pool) >= start + FOLDS
+    });
+    tell("at work");
+    wait_until(Duration::from_secs(600), "the machine is killed", || {
+        none_ended();
+        false
+    });
+}
+
+fn count(at: u64) {
+    let disk = OpenOptions::new().write(true).custom_flags(rustix::fs::OFlags::DIRECT.bits() as i32).open("/dev/vda");
+    let disk = disk.expect("the disk");
+    let files = FILES.map(|name| File::create(Path::new(MNT).join(name)).expect("a file"));
+    let mut counts = Counts::default();
+    for n in 0.. {
+        for (which, file) in files.iter().enumerate() {
+            file.write_all_at(&u64::to_le_bytes(n), 0).and_then(|()| file.sync_all()).expect("write and fsync");
+            counts.0[which] = n;
+            if n > 0 || which == 1 {
+                counts.note(&disk, at);
+            }
+        }
+    }
+}
+
+/// How often the pool's image has been brought up to date: the generation of its newer header.
+fn folds(pool: &Path) -> u64 {
+    let image = File::open(pool.join("image")).expect("the image");
+    let generation = |header: u64| {
+        let mut bytes = [0; 8];
+        image.read_exact_at(&mut bytes, header + 48).expect("a header");
+        u64::from_le_bytes(bytes)
+    };
+    generation(0).max(generation(4096))
+}
+
+fn noise(number: u64, seed: u64) {
+    let dir = Path::new(MNT).join(format!("noise{number}"));
+    fs::create_dir(&dir).expect("mkdir");
+    let mut rng = Rng::new(seed + number);
+    let name = |rng: &mut Rng| -> PathBuf { dir.join(rng.below(NAMES).to_string()) };
+    loop {
+        let path = name(&mut rng);
+        match rng.below(8) {
+            0 => _ = fs::remove_file(path),
+            1 | 2 => _ = fs::rename(path, name(&mut rng)),
+            _ => {
+                let len = rng.below(LARGEST) as usize;
+                fs::write(&path, rng.bytes(len)).expect("write");
+                if rng.below(64) == 0 {
+                    File::open(&path).and_then(|f| f.sync_all()).expect("fsync");
+                }
+            }
+        }
+    }
+}

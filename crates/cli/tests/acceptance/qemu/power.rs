@@ -1,0 +1,265 @@
+//! Power cuts of a machine with ordinary RAM: every state in which its disk may be left must be a pool that holds
+//! what fsync promised.
+//!
+//! QEMU logs what the guest writes to its disk while two files in a pool on `logged` count ([`super::counters`]).
+//! The machine is killed, and then the disk is made again from the log ([`super::writes`]), as a cut at any flush
+//! would have left it, or one after it, with only some of the blocks that were written since. ext4 mends itself,
+//! the memory of the pool is not there, and the pool is opened, checked and read. That is where the bytes come
+//! from that other tests of the copy make up: the guest's kernel has chosen what to write when.
+
+use std::fs::{self, File, OpenOptions};
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use ::fs::path::{Open, View};
+use ::fs::{Caller, Pool};
+use rng::Rng;
+
+use super::counters::{Counts, FILES, POOL};
+use super::machine::Parts;
+use super::writes::Writes;
+use crate::lab::{self, program, Ran};
+use crate::settings::{number, seed};
+use crate::{Outcome, Skip};
+
+const DISK_MIB: u64 = 256;
+/// Cuts come within so many milliseconds of load, after the logs have taken turns.
+const LONGEST_LOAD: u64 = 8000;
+
+/// Boots, cuts, and looks at many states of the disk; then at some that no disk may be in, to see that they are found.
+pub fn cuts(boots: u64) -> Outcome {
+    let mut rng = Rng::new(seed());
+    for boot in 0..boots {
+        let parts = Parts::new()?.with_logged_disk(DISK_MIB);
+        let bench = Bench::new(&parts)?;
+        let mut machine =
+            parts.boot(&["counters", &rng.next().to_string(), &parts.logged_disk().notes_at().to_string()]);
+        machine.hear("at work");
+        std::thread::sleep(Duration::from_millis(rng.below(LONGEST_LOAD)));
+        machine.kill();
+        let cut = Cut::read(&parts);
+        bench.states(&cut, &mut rng, number("CONQUEST_STATES", 100));
+        if boot == 0 {
+            bench.canary(&cut, &mut rng);
+        }
+    }
+    Ok(())
+}
+
+/// What a machine wrote to its disk until it was killed.
+struct Cut {
+    writes: Writes,
+    /// Which entries are notes of what was acknowledged, in order.
+    notes: Vec<(usize, Counts)>,
+    /// Flushes after which there is a pool with counts.
+    flushes: Vec<usize>,
+}
+
+impl Cut {
+    fn read(parts: &Parts) -> Cut {
+        let disk = parts.logged_disk();
+        let writes = Writes::open(&disk.log);
+        let is_note = |n: &usize| writes.entries[*n].at == disk.notes_at();
+        let note = |n| Some((n, Counts::of(&writes.data(n, 64))?));
+        let notes: Vec<_> = (0..writes.entries.len()).filter(is_note).filter_map(note).collect();
+        assert!(notes.is_sorted_by_key(|(_, counts)| *counts), "the counters do not count");
+        let first = notes.first().expect("the log has no notes").0;
+        let flushes: Vec<usize> = writes.flushes().into_iter().filter(|n| *n > first).collect();
+        assert!(flushes.len() > 2, "the log has no flushes");
+        Cut { writes, notes, flushes }
+    }
+
+    /// What had been acknowledged when these entries had been written.
+    fn acknowledged(&self, entries: usize) -> Counts {
+        self.notes[self.notes.partition_point(|(n, _)| *n < entries) - 1].1
+    }
+
+    /// The flushes, by number, that make a header of the image or of a log durable: where one of them takes turns.
+    fn turns(&self) -> Vec<usize> {
+        let is_header = |n| matches!(self.writes.data(n, 8).as_slice(), b"CQ-RLOG\n" | b"CQ-PAGES");
+        (1..self.flushes.len()).filter(|f| (self.flushes[f - 1]..self.flushes[*f]).any(is_header)).collect()
+    }
+
+    /// So many of the flushes: a third around turns, the others anywhere, the last among them.
+    fn choose(&self, rng: &mut Rng, count: usize) -> Vec<usize> {
+        let mut turns: Vec<usize> = self.turns().into_iter().flat_map(|f| [f - 1, f]).collect();
+        turns.dedup();
+        rng.shuffle(&mut turns);
+        turns.truncate(count / 3);
+        let mut rest: Vec<usize> = (0..self.flushes.len() - 1).filter(|f| !turns.contains(f)).collect();
+        rng.shuffle(&mut rest);
+        rest.truncate(count.saturating_sub(turns.len() + 1));
+        let mut chosen = [turns, rest, vec![self.flushes.len() - 1]].concat();
+        chosen.sort_unstable();
+        chosen.dedup();
+        chosen
+    }
+}
+
+/// What a state of the disk holds.
+struct Found {
+    counts: Counts,
+    /// How often the image had been brought up to date.
+    folds: u64,
+}
+
+/// Where the disk is made again, and looked at.
+struct Bench {
+    dir: tempfile::TempDir,
+    base: PathBuf,
+}
+
+impl Bench {
+    fn new(parts: &Parts) -> Result<Bench, Skip> {
+        let bench = Bench { dir: lab::directory(), base: parts.logged_disk().base.clone() };
+        fs::create_dir(bench.mnt()).expect("mkdir");
+        copy(&bench.base, &bench.state());
+        bench.mount().map_err(|why| Skip(format!("needs loop devices: {why}")))?;
+        bench.umount();
+        Ok(bench)
+    }
+
+    fn mnt(&self) -> PathBuf {
+        self.dir.path().join("mnt")
+    }
+
+    /// The disk as a cut left it.
+    fn state(&self) -> PathBuf {
+        self.dir.path().join("state")
+    }
+
+    /// Half of the states are those at a flush, half those after one.
+    fn states(&self, cut: &Cut, rng: &mut Rng, count: u64) {
+        let durable = self.dir.path().join("durable");
+        copy(&self.base, &durable);
+        let (mut done, mut states, mut before) = (0, 0, Counts::default());
+        let mut folds = Vec::new();
+        for flush in cut.choose(rng, count.div_ceil(2) as usize) {
+            let end = cut.flushes[flush] + 1;
+            cut.writes.apply(&open(&durable), done..end);
+            done = end;
+            copy(&durable, &self.state());
+            let found = self.look(cut, end).unwrap_or_else(|e| panic!("the disk as flush {flush} left it: {e}"));
+            assert!(found.counts >= before, "{:?} at flush {flush}, {before:?} before", found.counts);
+            (before, states) = (found.counts, states + 1);
+            folds.push(found.folds);
+            let next = cut.flushes.get(flush + 1).copied().unwrap_or(cut.writes.entries.len());
+            if next > end {
+                let (upto, dropped) = (rng.within(end as u64 + 1, next as u64) as usize, rng.within(1, 4));
+                copy(&durable, &self.state());
+                cut.writes.apply_some(&open(&self.state()), end..upto, rng, dropped);
+                let what = format!("flush {flush} and a part of the {} writes after it", upto - end);
+                let found = self.look(cut, upto).unwrap_or_else(|e| panic!("the disk with {what}: {e}"));
+                folds.push(found.folds);
+                states += 1;
+            }
+        }
+        folds.sort_unstable();
+        folds.dedup();
+        println!(
+            "{states} states of a disk with {} writes and {} flushes, {} of them of a header; the counters came to {:?}; \
+             {} versions of the image; nothing lost",
+            cut.writes.entries.len() - cut.flushes.len(),
+            cut.flushes.len(),
+            cut.turns().len(),
+            before.0,
+            folds.len()
+        );
+        assert!(folds.len() > 1 || count < 20, "no state shows an image that was brought up to date");
+    }
+
+    /// Looks at states that lack what a flush has made durable, acknowledged since: most must be found.
+    fn canary(&self, cut: &Cut, rng: &mut Rng) {
+        let (mut found, tries) = (Vec::new(), 8);
+        for _ in 0..tries {
+            let (note, _) = cut.notes[rng.within(cut.notes.len() as u64 / 2, cut.notes.len() as u64 - 1) as usize];
+            let flush = cut.flushes.partition_point(|f| *f < note) - 1;
+            copy(&self.base, &self.state());
+            let start = cut.flushes[flush.saturating_sub(1)] + 1;
+            cut.writes.apply(&open(&self.state()), 0..start);
+            cut.writes.apply_some(&open(&self.state()), start..note + 1, rng, 4);
+            found.extend(self.look(cut, note + 1).err());
+        }
+        println!("{} of {tries} disks that ignore a flush were found; one of them: {:?}", found.len(), found.first());
+        assert!(!found.is_empty(), "the test does not see what a disk loses that ignores its flushes");
+    }
+
+    /// Opens what is in `state`, the disk cut off after so many entries, and holds it against what was acknowledged.
+    fn look(&self, cut: &Cut, entries: usize) -> Result<Found, String> {
+        self.mount()?;
+        let found = self.open_pool();
+        self.forget();
+        self.umount();
+        let found = found?;
+        let Counts([a, b]) = found.counts;
+        let Counts(told) = cut.acknowledged(entries);
+        let within = |n, told: u64| RangeInclusive::new(told, told + 1).contains(&n);
+        match within(a, told[0]) && within(b, told[1]) && within(a, b) {
+            true => Ok(found),
+            false => Err(format!("the files hold {a} and {b}; {told:?} was acknowledged")),
+        }
+    }
+
+    fn pool(&self) -> PathBuf {
+        self.mnt().join(POOL)
+    }
+
+    fn open_pool(&self) -> Result<Found, String> {
+        let image = fs::read(self.pool().join("image")).map_err(|e| format!("the image: {e}"))?;
+        let generation = |at| image.get(at..at + 8).map(|b| u64::from_le_bytes(b.try_into().expect("8 bytes")));
+        let checked = program(env!("CARGO_BIN_EXE_conquest"), &["fsck", "--json"]).arg(self.pool()).output();
+        let checked = Ran::from(checked.expect("conquest"));
+        if checked.code != 0 {
+            return Err(format!("fsck: {}{}", checked.out, checked.err));
+        }
+        let pool = Pool::open(&self.pool(), &Default::default()).map_err(|e| e.to_string())?;
+        let view = View::new(&pool, Caller::root());
+        let count = |name: &str| {
+            let mut bytes = [0; 8];
+            let file = view.open(name.as_bytes(), Open { read: true, ..Open::default() })?;
+            file.read_at(0, &mut bytes).map(|_| u64::from_le_bytes(bytes))
+        };
+        let count = |name| count(name).map_err(|e| format!("{name}: {e}"));
+        let counts = Counts([count(FILES[0])?, count(FILES[1])?]);
+        Ok(Found { counts, folds: generation(48).max(generation(4096 + 48)).unwrap_or(0) })
+    }
+
+    fn mount(&self) -> Result<(), String> {
+        let mounted = program("mount", &["-t", "ext4", "-o", "loop"]).arg(self.state()).arg(self.mnt()).output();
+        let ran = Ran::from(mounted.map_err(|e| e.to_string())?);
+        if ran.code == 0 {
+            Ok(())
+        } else {
+            Err(ran.err)
+        }
+    }
+
+    /// Its loop device goes with it.
+    fn umount(&self) {
+        lab::ok(program("umount", &[]).arg(self.mnt()));
+    }
+
+    /// Removes what shared memory keeps of the pool: the next state is another machine's.
+    fn forget(&self) {
+        for path in Pool::memory(&self.pool()).unwrap_or_default() {
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        self.forget();
+        let _ = program("umount", &["-l"]).arg(self.mnt()).stderr(Stdio::null()).status();
+    }
+}
+
+fn open(path: &Path) -> File {
+    OpenOptions::new().write(true).open(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+fn copy(from: &Path, to: &Path) {
+    lab::ok(program("cp", &["--sparse=always"]).arg(from).arg(to));
+}
