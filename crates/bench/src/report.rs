@@ -99,7 +99,9 @@ impl Section {
         if let Some(series) = self.get(subject, measure) {
             return Ok(&series.rounds);
         }
-        let skipped = self.skipped.iter().find(|s| s.subject == subject);
+        // Where nothing at all was measured, the reason of one is that of the others.
+        let of_all = self.skipped.first().filter(|_| self.series.is_empty());
+        let skipped = self.skipped.iter().find(|s| s.subject == subject).or(of_all);
         Err(skipped.map_or(format!("{subject} was not measured"), |s| format!("{}: {}", s.subject, s.reason)))
     }
 
@@ -216,5 +218,7 @@ mod tests {
         let reason = section.ratio("create", "b", "a").expect_err("no ratio");
         assert!(reason.contains("FAILED: no room"), "{reason}");
         assert!(section.ratio("create", "c", "a").expect_err("no ratio").contains("not measured"));
+        section.fail("a", "no disk".into());
+        assert!(section.ratio("create", "c", "a").expect_err("no ratio").contains("no room"));
     }
 }
