@@ -32,6 +32,8 @@ pub struct Dirty {
     map: Mapping,
     /// Bytes of the region.
     size: u64,
+    /// Where the bits of the generations begin.
+    bases: [u64; 2],
     /// Bytes of the page bits.
     page_bytes: u64,
 }
@@ -50,7 +52,9 @@ impl Dirty {
         if map.len() < Dirty::bytes(size) {
             return Err(Error::BadAddress { off: 0, len: Dirty::bytes(size) });
         }
-        Ok(Dirty { map, size, page_bytes: page_bytes(size) })
+        let page_bytes = page_bytes(size);
+        let bases = [HEADER, HEADER + page_bytes + line_bytes(size)];
+        Ok(Dirty { map, size, bases, page_bytes })
     }
 
     /// Marks the lines of `len` bytes at `off`, which are about to change.
@@ -61,6 +65,10 @@ impl Dirty {
         }
         let end = off.checked_add(len).filter(|end| *end <= self.size).ok_or(Error::BadAddress { off, len })?;
         let active = self.active()?;
+        let (first, last) = (off / LINE, (end - 1) / LINE);
+        if first / 64 == last / 64 {
+            return self.mark_page(active, first / 64, (u64::MAX << (first % 64)) & (u64::MAX >> (63 - last % 64)));
+        }
         for page in off / PAGE..=(end - 1) / PAGE {
             let first = off.max(page * PAGE) / LINE % 64;
             let last = (end - 1).min(page * PAGE + PAGE - 1) / LINE % 64;
@@ -69,15 +77,23 @@ impl Dirty {
         Ok(())
     }
 
-    #[inline]
+    #[inline(always)]
     fn mark_page(&self, generation: u64, page: u64, bits: u64) -> Result<()> {
         let word = self.map.atomic64(self.line_word(generation, page))?;
         if word.load(Ordering::Relaxed) & bits == bits {
             return Ok(());
         }
+        self.mark_anew(generation, page, bits)
+    }
+
+    #[inline(never)]
+    fn mark_anew(&self, generation: u64, page: u64, bits: u64) -> Result<()> {
+        let (of_page, bit) = (self.map.atomic64(self.page_word(generation, page))?, 1 << (page % 64));
         // The page first: marked lines in a page that is not would never be found, also if we die in between.
-        self.map.atomic64(self.page_word(generation, page))?.fetch_or(1 << (page % 64), Ordering::AcqRel);
-        word.fetch_or(bits, Ordering::AcqRel);
+        if of_page.load(Ordering::Acquire) & bit == 0 {
+            of_page.fetch_or(bit, Ordering::AcqRel);
+        }
+        self.map.atomic64(self.line_word(generation, page))?.fetch_or(bits, Ordering::AcqRel);
         Ok(())
     }
 
@@ -161,8 +177,9 @@ impl Dirty {
         words.map(|word| Ok(u64::from(word?.load(Ordering::Relaxed).count_ones()))).sum()
     }
 
+    #[inline(always)]
     fn base(&self, generation: u64) -> u64 {
-        HEADER + (generation & 1) * (self.page_bytes + line_bytes(self.size))
+        self.bases[(generation & 1) as usize]
     }
 
     #[inline]
