@@ -492,17 +492,33 @@ impl<'d, D: Disk> Scan<'d, D> {
         }
         let lost = self.commit;
         let mut at = self.at;
-        while at + SECTOR <= self.header.capacity {
-            if let Some(raw) = self.read(at)?.filter(|raw| raw.commit > lost) {
+        while let Some(record) = self.next_magic(at)? {
+            if let Some(raw) = self.read(record)?.filter(|raw| raw.commit > lost) {
                 return Err(Error::Unusable(format!(
-                    "the log has a hole: commit {lost} at byte {} is damaged, but commit {} at byte {at} is there; \
+                    "the log has a hole: commit {lost} at byte {} is damaged, but commit {} at byte {record} is there; \
                      what is before the hole is as of {} ns after the epoch",
                     self.at, raw.commit, found.last.time
                 )));
             }
-            at += SECTOR;
+            at = record + SECTOR;
         }
         Ok(found)
+    }
+
+    /// The first sector from `at` on that looks like the beginning of a record.
+    fn next_magic(&self, mut at: u64) -> Result<Option<u64>> {
+        let mut piece = vec![0; MAX_RECORD as usize];
+        while at + SECTOR <= self.header.capacity {
+            let whole = (self.header.capacity - at) / SECTOR * SECTOR;
+            let piece = &mut piece[..whole.min(MAX_RECORD) as usize];
+            self.disk.read_exact_at(piece, at).map_err(|e| host(&format!("reading the log at byte {at}"), &e))?;
+            let found = piece.chunks_exact(SECTOR as usize).position(|s| s[..4] == RECORD_MAGIC.to_le_bytes());
+            if let Some(n) = found {
+                return Ok(Some(at + n as u64 * SECTOR));
+            }
+            at += piece.len() as u64;
+        }
+        Ok(None)
     }
 
     /// Applies the commits after `from` that are whole.

@@ -13,8 +13,14 @@ use crate::node::Fs;
 
 /// How often it is looked whether a commit is due, at most.
 const TICK: Duration = Duration::from_millis(100);
-/// Bytes changed after which a commit is due at once.
-const MUCH: u64 = 16 << 20;
+/// Bytes changed after which a commit is due at once, where somebody may come to wait for it: the more there is to
+/// write, the longer. Where nobody will, what changes again within the interval need not be written twice.
+fn much(fs: &Fs, awaited: bool) -> u64 {
+    match awaited {
+        true => (fs.region().geo.size / 32).clamp(16 << 20, 64 << 20),
+        false => u64::MAX,
+    }
+}
 
 /// The threads; dropping it ends them.
 pub struct Copier {
@@ -38,7 +44,7 @@ fn commit(fs: &Fs, interval: Duration) {
     let pending = copy.pending(fs.session()).unwrap_or(u64::MAX);
     let nanos = match pending {
         0 => return,
-        MUCH.. => 0,
+        bytes if bytes >= much(fs, copy.is_awaited()) => 0,
         _ => interval.as_nanos() as i64,
     };
     // Whoever fails tells every process and the log.

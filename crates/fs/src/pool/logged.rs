@@ -167,6 +167,7 @@ impl Memory<'_> {
         if self.attached {
             return Err(self.gone(self.path));
         }
+        files::prefetch(self.dir);
         files::sweep();
         let new = self.path.with_extension("new");
         let memory = make_shared(&new, self.lock, self.id.size, Room::AtOnce)?;

@@ -195,9 +195,17 @@ impl Pool {
                 (region, Some(copy))
             }
             _ => {
+                let copy = config.copy_dir(dir);
+                if let Some(there) = copy.as_ref().filter(|copy| !how.force && files::exist(copy)) {
+                    return Err(Error::Pool(format!(
+                        "{} holds the copy of a pool; destroy it with `conquest format --force`",
+                        there.display()
+                    )));
+                }
                 let made = media::make(&config.nvram_path(dir), how.medium, how.size, how.force)?;
                 Config::remove(dir)?;
                 old.iter().for_each(|old| old.remove_copy(dir));
+                copy.iter().for_each(|copy| files::remove(copy));
                 (media::format_region(made, config.uuid_bytes()?, layout::VERSION)?, None)
             }
         };

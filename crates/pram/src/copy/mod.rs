@@ -84,10 +84,11 @@ pub fn identify(disks: &Disks) -> Result<Identity> {
 pub fn load(disks: &Disks, id: Identity, put: &mut dyn FnMut(u64, &[u8]) -> Result<()>) -> Result<Loaded> {
     let pages = Pages::open(disks.image.clone(), Some(id))?;
     // Looked at first: gigabytes are not read for a log that turns out to be another's.
-    let image = pages.instant();
-    replay(disks, id, image, &mut |_, _| Ok(()))?;
+    for log in &disks.logs {
+        Log::first(log, id)?;
+    }
     pages.read_all(&mut |page, bytes| put(page * PAGE, bytes))?;
-    replay(disks, id, image, put)
+    replay(disks, id, pages.instant(), put)
 }
 
 /// Goes through the commits that follow an image.
