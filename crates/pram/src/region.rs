@@ -221,6 +221,11 @@ impl Region {
         self.marks = Some(marks);
     }
 
+    /// From now on stores are not marked: there is no copy that would need it.
+    pub(crate) fn untrack(&mut self) {
+        self.marks = None;
+    }
+
     /// The marks, if stores are marked.
     pub fn marks(&self) -> Option<&Dirty> {
         self.marks.as_ref()

@@ -49,6 +49,7 @@ const H_WANTED: u64 = 256;
 const H_CROWD: u64 = 264;
 const H_FLUSH: u64 = 272;
 const H_LOGGED: u64 = 280;
+const H_TRACKED: u64 = 320;
 /// Why it failed: text, padded with zeros.
 const H_WHY: u64 = 1024;
 const WHY: usize = 512;
@@ -674,6 +675,15 @@ impl Runtime {
             self.header(H_FAILED).store(1, Ordering::SeqCst);
             tracing::error!("{why}; nothing more goes to the copy on disk");
         }
+    }
+
+    /// Do all processes mark what they store?
+    pub(crate) fn is_tracked(&self) -> bool {
+        self.header(H_TRACKED).load(Ordering::SeqCst) != 0
+    }
+
+    pub(crate) fn set_tracked(&self, tracked: bool) {
+        self.header(H_TRACKED).store(u64::from(tracked), Ordering::SeqCst);
     }
 
     /// Has the copy on disk failed, so that nothing more can be made durable?

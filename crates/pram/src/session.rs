@@ -89,7 +89,11 @@ impl Session {
     pub fn attach(region: Region, file: Exclusive, how: &Attach, copy: Option<Copy>) -> Result<Session> {
         let stat = rustix::fs::fstat(&file).map_err(Error::host("region"))?;
         let path = how.runtime_dir.join(shared_name(&region.info.uuid, &stat));
-        let (region, rt) = attach_locked(region, &file, &path, &stat, how, copy.as_ref())?;
+        let (mut region, rt) = attach_locked(region, &file, &path, &stat, how, copy.as_ref())?;
+        let copy = copy.filter(|_| rt.is_tracked());
+        if copy.is_none() {
+            region.untrack();
+        }
         let shared = Shared { file: file.release(), runtime: path, in_process: Mutex::new(()) };
         Ok(Session { region, rt, shared: Some(shared), copy })
     }
@@ -444,6 +448,13 @@ impl Drop for Exclusive {
     }
 }
 
+/// Where the marks of a region are, whose runtime segment is at `runtime`.
+fn marks_beside(runtime: &Path) -> PathBuf {
+    let mut path = runtime.as_os_str().to_owned();
+    path.push("-marks");
+    path.into()
+}
+
 /// What the pool's files in shared memory are called: by the region's UUID, and by the file with its locks, since
 /// a copy of a pool has the same UUID.
 pub fn shared_name(uuid: &[u8; 16], stat: &Stat) -> String {
@@ -533,10 +544,20 @@ fn attach_locked(
         .collect::<Result<Vec<bool>, _>>()
         .map_err(Error::host("looking for attached processes"))?;
     let rt = if alive.contains(&true) {
-        join_runtime(&region, path, how.keys)?
+        let rt = join_runtime(&region, path, how.keys)?;
+        // Stores that are not marked would be missing in the copy for ever.
+        if rt.is_tracked() && copy.is_none() {
+            return Err(Error::Unusable("the pool is in use with a copy on disk, which cannot be opened here".into()));
+        }
+        rt
     } else {
         let made = make_runtime(&region, path, stat, how.keys).and_then(|rt| {
-            copy.iter().for_each(|copy| copy.enter(&rt));
+            rt.set_tracked(copy.is_some());
+            match copy {
+                Some(copy) => copy.enter(&rt),
+                // Whatever they say will not be true any more.
+                None => _ = std::fs::remove_file(marks_beside(path)),
+            }
             recover(&region, &rt).map(|()| rt)
         });
         if made.is_err() {

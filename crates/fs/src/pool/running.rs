@@ -28,7 +28,14 @@ pub fn open(dir: &Path, config: &Config) -> Result<Opened> {
     }
     let mut opened = media::open_region(&path, dir, config.medium)?;
     if let Some(copy) = config.copy_dir(dir).filter(|_| config.is_of(&opened.region)) {
-        opened.copy = Some(attach(&mut opened.region, &opened.exclusive, &copy)?.awaited(config.mirror));
+        opened.copy = match attach(&mut opened.region, &opened.exclusive, &copy) {
+            Ok(copy) => Some(copy.awaited(config.mirror)),
+            Err(e) if config.mirror => return Err(e),
+            Err(e) => {
+                tracing::error!("{e}; the pool works without its copy until it is opened again");
+                None
+            }
+        };
     }
     Ok(opened)
 }

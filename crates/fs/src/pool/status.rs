@@ -78,6 +78,14 @@ pub struct HeapStatus {
     pub segments: u64,
 }
 
+impl CopyStatus {
+    /// Of a copy that could not be opened.
+    fn unusable(dir: PathBuf, interval: f64) -> CopyStatus {
+        let failure = Some("it cannot be used; the messages of the process that opened the pool first say why".into());
+        CopyStatus { dir, as_of: 0.0, age: 0.0, pending: 0, interval, commits: 0, logged: 0, failure }
+    }
+}
+
 impl Pool {
     pub fn status(&self) -> Result<Status> {
         let heap = self.heap_status()?;
@@ -105,11 +113,14 @@ impl Pool {
 
     fn copy_status(&self) -> Result<Option<CopyStatus>> {
         let session = self.fs.session();
-        let Some(copy) = session.copy() else { return Ok(None) };
+        let Some(dir) = self.config.copy_dir(&self.dir) else { return Ok(None) };
+        let Some(copy) = session.copy() else {
+            return Ok(Some(CopyStatus::unusable(dir, self.config.interval().into())));
+        };
         let (now, as_of) = (super::media::now(), session.runtime().copy_time());
         let (commits, logged) = session.runtime().copy_commits();
         Ok(Some(CopyStatus {
-            dir: self.config.copy_dir(&self.dir).unwrap_or_else(|| self.dir.clone()),
+            dir,
             as_of: as_of as f64 / 1e9,
             age: (now - as_of).max(0) as f64 / 1e9,
             pending: copy.pending(session)?,
