@@ -1,0 +1,223 @@
+//! The running copy of pools on `battery`: import, mirrors, copies that cannot be used; and images on `logged`.
+
+use std::path::{Path, PathBuf};
+
+use fs::path::{Open, View};
+use fs::pool::CommitInterval;
+use fs::{Caller, FormatOptions, MediumKind, OpenOptions, Pool};
+
+/// A pool on battery in a directory of its own; what shared memory holds of it goes with it.
+struct Home(tempfile::TempDir);
+
+impl Home {
+    fn new(how: FormatOptions) -> Home {
+        let home = Home(tempfile::tempdir_in("/dev/shm").unwrap());
+        Pool::format(&home.pool(), &how).unwrap();
+        home
+    }
+
+    fn pool(&self) -> PathBuf {
+        self.0.path().join("pool")
+    }
+
+    fn open(&self) -> Pool {
+        Pool::open(&self.pool(), &OpenOptions::default()).unwrap()
+    }
+
+    fn refused(&self) -> String {
+        Pool::open(&self.pool(), &OpenOptions::default()).err().expect("refused").to_string()
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        forget(&self.pool());
+    }
+}
+
+/// Removes what shared memory holds of the pool at `dir`.
+fn forget(dir: &Path) {
+    let Ok(Some(config)) = fs::pool::config::Config::read(dir) else { return };
+    let name = format!("conquest-{}", config.uuid.replace('-', ""));
+    for entry in std::fs::read_dir("/dev/shm").unwrap().flatten() {
+        if entry.file_name().to_string_lossy().starts_with(&name) {
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+}
+
+/// A pool with a running copy that nothing reaches unless it is told to.
+fn with_copy(copy: &Path) -> FormatOptions {
+    let day = CommitInterval::try_from(86_400.0).unwrap();
+    FormatOptions { copy: Some(copy.into()), commit_interval: Some(day), ..FormatOptions::sized(8 << 20) }
+}
+
+fn write(pool: &Pool, path: &str, text: &str) {
+    View::new(pool, Caller::root()).create(path.as_bytes(), 0o600).unwrap().write_at(0, text.as_bytes()).unwrap();
+}
+
+fn read(pool: &Pool, path: &str) -> Option<String> {
+    let file = View::new(pool, Caller::root()).open(path.as_bytes(), Open { read: true, ..Open::default() }).ok()?;
+    let mut bytes = vec![0; file.attr().unwrap().size as usize];
+    file.read_at(0, &mut bytes).unwrap();
+    Some(String::from_utf8(bytes).unwrap())
+}
+
+fn import(dir: &Path, force: bool) -> fs::Result<i64> {
+    Pool::import(dir, force, &mut |_, _| {})
+}
+
+fn clean(pool: &Pool) {
+    assert_eq!(pool.fsck(false, &mut |_, _| {}).unwrap().problems, Vec::<String>::new());
+}
+
+#[test]
+fn a_lost_region_is_made_from_its_copy() {
+    let home = Home::new(with_copy(".".as_ref()));
+    let pool = home.open();
+    write(&pool, "early", "in the copy");
+    pool.session().copy().unwrap().wait(pool.session()).unwrap();
+    let committed = pool.session().runtime().copy_time();
+    write(&pool, "late", "in memory alone");
+    let status = pool.status().unwrap().copy.unwrap();
+    assert!(status.pending > 0 && status.failure.is_none(), "{status:?}");
+    // As the loss of the memory leaves it: what came after the commit is nowhere.
+    let lost = tempfile::tempdir_in(home.0.path()).unwrap();
+    for name in ["pool.toml", "image", "redo-0", "redo-1"] {
+        std::fs::copy(home.pool().join(name), lost.path().join(name)).unwrap();
+    }
+    let refused = Pool::open(lost.path(), &OpenOptions::default()).err().expect("no region").to_string();
+    assert!(refused.contains("conquest import"), "{refused}");
+    assert_eq!(import(lost.path(), false).unwrap(), committed, "it says as of when");
+    let found = Pool::open(lost.path(), &OpenOptions::default()).unwrap();
+    clean(&found);
+    assert_eq!(read(&found, "early").as_deref(), Some("in the copy"));
+    assert_eq!(read(&found, "late"), None);
+    drop(found);
+
+    // A region that is there is only lost when that is wanted; closed in order, its copy holds everything.
+    drop(pool);
+    assert!(import(&home.pool(), false).unwrap_err().to_string().contains("--force"));
+    import(&home.pool(), true).unwrap();
+    assert_eq!(read(&home.open(), "late").as_deref(), Some("in memory alone"));
+}
+
+#[test]
+fn a_mirror_holds_what_has_returned() {
+    let mirror = tempfile::tempdir_in("/dev/shm").unwrap();
+    let how = FormatOptions { mirror: true, ..with_copy(&mirror.path().join("m")) };
+    let home = Home::new(how);
+    let pool = home.open();
+    for n in 0..20 {
+        write(&pool, &format!("f{n}"), "both");
+    }
+    assert!(!pool.durable_at_return());
+    assert_eq!(pool.status().unwrap().copy.unwrap().pending, 0, "nothing has returned that is not in it");
+    drop(pool);
+    // Either is enough.
+    std::fs::remove_file(home.pool().join("nvram")).unwrap();
+    let pool = home.open();
+    clean(&pool);
+    assert!((0..20).all(|n| read(&pool, &format!("f{n}")).as_deref() == Some("both")));
+    drop(pool);
+    std::fs::remove_dir_all(mirror.path().join("m")).unwrap();
+    assert_eq!(read(&home.open(), "f7").as_deref(), Some("both"), "and a mirror that is lost is made anew");
+    assert!(mirror.path().join("m/image").exists());
+}
+
+#[test]
+fn a_copy_that_cannot_be_made_leaves_the_pool_at_work() {
+    let elsewhere = tempfile::tempdir_in("/dev/shm").unwrap();
+    let place = elsewhere.path().join("place");
+    let home = Home::new(with_copy(&place));
+    // No directory can be made there.
+    std::fs::write(&place, b"a file").unwrap();
+    let (pool, other) = (home.open(), home.open());
+    write(&pool, "one", "kept");
+    write(&other, "two", "kept");
+    assert!(other.status().unwrap().copy.unwrap().failure.is_some());
+    // Who comes when it could be made again must not begin one while others do not track what they change.
+    std::fs::remove_file(&place).unwrap();
+    let third = home.open();
+    write(&third, "three", "kept");
+    write(&pool, "four", "kept");
+    drop((pool, other, third));
+    // From the next opening on there is one, of everything.
+    let pool = home.open();
+    write(&pool, "five", "kept");
+    assert!(pool.status().unwrap().copy.unwrap().failure.is_none());
+    drop(pool);
+    import(&home.pool(), true).unwrap();
+    let pool = home.open();
+    clean(&pool);
+    for name in ["one", "two", "three", "four", "five"] {
+        assert_eq!(read(&pool, name).as_deref(), Some("kept"), "{name}");
+    }
+}
+
+#[test]
+fn a_foreign_copy_is_neither_used_nor_overwritten() {
+    let (home, other) = (Home::new(with_copy(".".as_ref())), Home::new(with_copy(".".as_ref())));
+    write(&other.open(), "theirs", "kept");
+    drop(home.open());
+    let files = ["image", "redo-0", "redo-1"];
+    files.iter().for_each(|f| _ = std::fs::copy(other.pool().join(f), home.pool().join(f)).unwrap());
+    let before = files.map(|f| std::fs::read(home.pool().join(f)).unwrap());
+    let pool = home.open();
+    assert!(pool.status().unwrap().copy.unwrap().failure.is_some());
+    drop(pool);
+    assert!(import(&home.pool(), true).unwrap_err().to_string().contains("of the pool"));
+    assert!(files.map(|f| std::fs::read(home.pool().join(f)).unwrap()) == before);
+}
+
+#[test]
+fn images_come_back_on_logged() {
+    let home = Home::new(with_copy(".".as_ref()));
+    let image = home.0.path().join("saved");
+    let pool = home.open();
+    write(&pool, "luggage", "packed");
+    pool.save(&image, &mut |_, _| {}).unwrap();
+    drop(pool);
+    let away = Home::new(FormatOptions { medium: MediumKind::Logged, ..FormatOptions::sized(16 << 20) });
+    write(&away.open(), "mine", "still here");
+    let restore = |force| Pool::restore(&away.pool(), &image, None, force, &mut |_, _| {});
+    assert!(restore(false).unwrap_err().to_string().contains("--force"));
+    assert_eq!(read(&away.open(), "mine").as_deref(), Some("still here"));
+    restore(true).unwrap();
+    for round in ["from memory", "from the copy"] {
+        let pool = away.open();
+        clean(&pool);
+        assert_eq!(pool.status().unwrap().medium, MediumKind::Logged);
+        assert_eq!((read(&pool, "luggage").as_deref(), read(&pool, "mine")), (Some("packed"), None), "{round}");
+        drop(pool);
+        forget(&away.pool());
+    }
+}
+
+#[test]
+fn memory_of_a_pool_that_is_gone_is_given_back() {
+    let logged = || FormatOptions { medium: MediumKind::Logged, ..FormatOptions::sized(8 << 20) };
+    let (gone, kept) = (Home::new(logged()), Home::new(logged()));
+    let memory = |home: &Home| home.open().status().unwrap().nvram;
+    let (theirs, ours) = (memory(&gone), memory(&kept));
+    assert!(theirs.exists() && ours.exists());
+    std::fs::remove_dir_all(gone.pool()).unwrap();
+    drop(Home::new(logged()));
+    assert!(!theirs.exists() && ours.exists());
+    assert!(home_is_usable(&kept));
+}
+
+fn home_is_usable(home: &Home) -> bool {
+    let pool = home.open();
+    write(&pool, "still", "there");
+    read(&pool, "still").is_some()
+}
+
+#[test]
+fn a_region_of_another_pool_is_not_copied_over() {
+    let (home, other) = (Home::new(with_copy(".".as_ref())), Home::new(with_copy(".".as_ref())));
+    drop(home.open());
+    std::fs::copy(other.pool().join("nvram"), home.pool().join("nvram")).unwrap();
+    let refused = home.refused();
+    assert!(refused.contains("belongs to another pool"), "{refused}");
+}
