@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use fs::pool::SessionStatus;
+use fs::pool::{CommitInterval, SessionStatus};
 use fs::{FormatOptions, MediumKind, OpenOptions, Pool};
 
 use crate::args::Kind;
@@ -16,8 +16,9 @@ pub fn format(dir: &Path, bytes: u64) -> Result<(), Error> {
 }
 
 /// The same with a running copy in the directory `copy`.
-pub fn format_copied(dir: &Path, bytes: u64, copy: &Path) -> Result<(), Error> {
-    format_as(dir, FormatOptions { copy: Some(copy.into()), ..FormatOptions::sized(bytes) })
+pub fn format_copied(dir: &Path, bytes: u64, copy: &Path, every: CommitInterval) -> Result<(), Error> {
+    let how = FormatOptions::sized(bytes);
+    format_as(dir, FormatOptions { copy: Some(copy.into()), commit_interval: Some(every), ..how })
 }
 
 fn format_as(dir: &Path, how: FormatOptions) -> Result<(), Error> {
@@ -32,8 +33,14 @@ pub struct Logged {
 impl Logged {
     /// Formats one of `bytes` at `dir`.
     pub fn make(dir: PathBuf, bytes: u64) -> Result<Logged, Error> {
+        Logged::make_committing(dir, bytes, None)
+    }
+
+    /// The same, with an interval from commit to commit.
+    pub fn make_committing(dir: PathBuf, bytes: u64, every: Option<CommitInterval>) -> Result<Logged, Error> {
         let pool = Logged { dir };
-        format_as(&pool.dir, FormatOptions { medium: MediumKind::Logged, ..FormatOptions::sized(bytes) })?;
+        let how = FormatOptions { medium: MediumKind::Logged, commit_interval: every, ..FormatOptions::sized(bytes) };
+        format_as(&pool.dir, how)?;
         Ok(pool)
     }
 }

@@ -4,6 +4,8 @@
 
 use std::path::PathBuf;
 
+use fs::pool::CommitInterval;
+
 use super::{both, Setup, BATTERY, LOGGED};
 use crate::clock::now;
 use crate::conquest::{self, Logged};
@@ -15,17 +17,17 @@ use crate::report::{Outcome, Section};
 use crate::workload::tree::Tree;
 use rng::Rng;
 
-const ROUNDS: usize = 5;
+const ROUNDS: usize = 3;
 const COPIED: &str = "conquest battery+copy";
 const CREATE: &str = "create+write";
 const UNLINK: &str = "unlink";
 const SIZE: usize = 1024;
-/// Nanoseconds of a round.
-const LONG: u64 = 2_500_000_000;
-const SHORT: u64 = 200_000_000;
+/// Seconds from commit to commit when quick.
+const SHORT: f64 = 0.2;
 
 pub fn run(setup: &Setup) -> Outcome {
-    let title = format!("Create + write 1 KB without fsync, in process; the copies on {}", setup.name());
+    let (name, interval) = (setup.name(), interval(setup));
+    let title = format!("Create + write 1 KB without fsync, in process; the copies on {name}, every {interval} s");
     let mut section = Section::times("durable-behind", title, "us/op");
     section.baseline = Some(BATTERY);
     setup.attempt(&mut section, |disk, section| measure(setup, disk, section));
@@ -39,13 +41,23 @@ pub fn run(setup: &Setup) -> Outcome {
     Outcome { sections: vec![section], findings }
 }
 
+/// Seconds from commit to commit, on both media.
+fn interval(setup: &Setup) -> f64 {
+    if setup.context.quick {
+        SHORT
+    } else {
+        setup.args.interval
+    }
+}
+
 fn measure(setup: &Setup, disk: &Disk, section: &mut Section) -> Result<(), Error> {
     let (context, bytes) = (setup.context, setup.bytes());
     context.progress.say("making pools on logged and battery".into());
-    let logged = Logged::make(disk.dir.join("behind.pool"), bytes)?;
+    let every = CommitInterval::try_from(interval(setup)).map_err(Error::Usage)?;
+    let logged = Logged::make_committing(disk.dir.join("behind.pool"), bytes, Some(every))?;
     let [battery, copied] = ["behind.pool", "copied.pool"].map(|name| context.base.join(name));
     conquest::format(&battery, bytes)?;
-    conquest::format_copied(&copied, bytes, &disk.dir.join("copied.copy"))?;
+    conquest::format_copied(&copied, bytes, &disk.dir.join("copied.copy"), every)?;
     let measured = rounds(setup, section, [(LOGGED, &logged.dir), (COPIED, &copied), (BATTERY, &battery)]);
     conquest::remove(&battery);
     conquest::remove(&copied);
@@ -55,29 +67,26 @@ fn measure(setup: &Setup, disk: &Disk, section: &mut Section) -> Result<(), Erro
 fn rounds(setup: &Setup, section: &mut Section, pools: [(&'static str, &PathBuf); 3]) -> Result<(), Error> {
     let context = setup.context;
     let plan = Plan::new(context.size(100_000, 5_000));
-    let mut places = Vec::new();
-    for (subject, pool) in pools {
-        let place = InProcess::open(pool)?;
-        plan.tree.make_dirs(&place)?;
-        // The first one meets memory that nobody has touched.
-        plan.round(&place, 0)?;
-        place.settle()?;
-        places.push((subject, copied(&place)?, place));
+    for (_, pool) in pools {
+        plan.tree.make_dirs(&InProcess::open(pool)?)?;
     }
-    let count = context.rounds(ROUNDS);
-    for round in 0..count {
-        for (subject, _, place) in &places {
+    // Long enough for a commit, whenever the last one was.
+    let nanos = (interval(setup) * 1.1e9) as u64;
+    for round in 0..context.rounds(ROUNDS) {
+        for (subject, pool) in pools {
             context.progress.say(format!("without fsync: round {}, {subject}", round + 1));
-            let [create, unlink] = plan.round(place, if context.quick { SHORT } else { LONG })?;
+            // Closed in between: what is still to be copied is not copied while others are measured.
+            let place = InProcess::open(pool)?;
+            // The first files meet memory that this process has not touched.
+            plan.round(&place, 0)?;
+            let before = copied(&place)?;
+            let [create, unlink] = plan.round(&place, nanos)?;
             section.add(subject, CREATE, create);
             section.add(subject, UNLINK, unlink);
-            place.settle()?;
-        }
-    }
-    for (subject, before, place) in &places {
-        if let (Some(before), Some(after)) = (before, copied(place)?) {
-            let (commits, mib) = ((after.0 - before.0) / count as u64, ((after.1 - before.1) >> 20) / count as u64);
-            section.notes.push(format!("{subject}: {commits} commits and {mib} MiB to the log per round"));
+            if let (Some(before), Some(after)) = (before, copied(&place)?) {
+                let (commits, mib) = (after.0 - before.0, (after.1 - before.1) >> 20);
+                section.notes.push(format!("{subject}, round {}: {commits} commits, {mib} MiB to the log", round + 1));
+            }
         }
     }
     Ok(())
