@@ -34,6 +34,7 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
 use rustix::io::Errno;
@@ -148,6 +149,15 @@ pub struct Instant {
     pub time: i64,
 }
 
+/// How a log began.
+#[derive(Clone, Copy, Debug)]
+pub struct Began {
+    /// Counts beginnings.
+    pub generation: u64,
+    /// The first commit.
+    pub commit: u64,
+}
+
 /// How far a log has come: with it the next process goes on without reading the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -172,6 +182,8 @@ pub struct Log<D> {
     disk: D,
     id: Identity,
     at: Position,
+    /// Where the last commit lies, if it was found by reading.
+    found: Range<u64>,
     /// A write or flush failed: nothing can be appended any more.
     failed: bool,
 }
@@ -183,23 +195,24 @@ impl<D: Disk> Log<D> {
             return Err(Error::Unusable(format!("a log of {capacity} bytes is too small: give it {MIN_CAPACITY}")));
         }
         let at = Position { generation: 0, capacity, end: RECORDS, tail: 0, last, before: 0, reserved: 0 };
-        let mut log = Log { disk, id, at, failed: false };
+        let mut log = Log { disk, id, at, found: 0..0, failed: false };
         // Whatever was there before must not look like the other copy.
         log.attempt("making the log", |disk| disk.write_all_at(&[0; RECORDS as usize], 0))?;
         log.restart(last, capacity)?;
         Ok(log)
     }
 
-    /// The commit that the log begins with: of two logs the one with the higher number continues the other.
-    pub fn first(disk: &D, id: Identity) -> Result<u64> {
-        Ok(read_header(disk, id)?.first)
+    /// How the log began.
+    pub fn began(disk: &D, id: Identity) -> Result<Began> {
+        let RawLog { generation, first, .. } = read_header(disk, id)?;
+        Ok(Began { generation, commit: first })
     }
 
     /// A log that is not needed to read, since the image holds everything until `last`: only to begin anew.
     pub fn spent(disk: D, id: Identity, last: Instant) -> Result<Log<D>> {
         let RawLog { generation, capacity, .. } = read_header(&disk, id)?;
         let at = Position { generation, capacity, end: RECORDS, tail: 0, last, before: 0, reserved: 0 };
-        Ok(Log { disk, id, at, failed: false })
+        Ok(Log { disk, id, at, found: 0..0, failed: false })
     }
 
     /// Opens a log and replays what follows `from`, the instant of an image or of the log before: `apply(commit,
@@ -244,14 +257,14 @@ impl<D: Disk> Log<D> {
         }
         Scan::over(&disk, &header).apply(&found, from.commit, apply)?;
         let RawLog { capacity, generation, .. } = header;
-        let Found { end, tail, before, .. } = found;
+        let Found { start, end, tail, before, .. } = found;
         let at = Position { generation, capacity, end, tail, last, before, reserved: 0 };
-        Ok(Log { disk, id, at, failed: false })
+        Ok(Log { disk, id, at, found: start..end, failed: false })
     }
 
     /// A log that has come to `at`, as memory says; [`check`](Self::check) asks the disk.
     pub fn resume(disk: D, id: Identity, at: Position) -> Log<D> {
-        Log { disk, id, at, failed: false }
+        Log { disk, id, at, found: 0..0, failed: false }
     }
 
     /// Another process has written the log meanwhile.
@@ -300,6 +313,27 @@ impl<D: Disk> Log<D> {
     /// Is there room for such a commit?
     pub fn has_room(&self, lines: u64) -> bool {
         Self::room_for(lines) <= self.at.capacity - self.at.end
+    }
+
+    /// Where the last commit lies that was found by reading: nobody knows whether it is durable.
+    pub fn found(&self) -> Range<u64> {
+        self.found.clone()
+    }
+
+    /// Makes the header and what was found durable, also if who wrote them died before they were, or could not flush.
+    pub fn settle(disk: &D, id: Identity, found: Range<u64>) -> Result<()> {
+        let header = read_header(disk, id)?;
+        let again = || -> io::Result<()> {
+            disk.write_all_at(header.as_bytes(), HEADER_AT[(header.generation % 2) as usize])?;
+            let mut piece = vec![0; MAX_RECORD as usize];
+            for at in found.clone().step_by(piece.len()) {
+                let bytes = &mut piece[..(found.end - at).min(MAX_RECORD) as usize];
+                disk.read_exact_at(bytes, at)?;
+                disk.write_all_at(bytes, at)?;
+            }
+            disk.flush()
+        };
+        again().map_err(|e| host("writing the log's end again", &e))
     }
 
     /// Begins a commit. It is durable when [`Commit::finish`] returns.
@@ -453,7 +487,8 @@ impl<D: Disk> Drop for Commit<'_, D> {
 struct Found {
     /// The last whole commit; number 0 if there is none.
     last: Instant,
-    /// Where it ends, and where its last record begins and the checksum of that.
+    /// Where it begins and ends, and where its last record begins and the checksum of that.
+    start: u64,
     end: u64,
     tail: u64,
     before: u32,
@@ -478,12 +513,13 @@ impl<'d, D: Disk> Scan<'d, D> {
 
     /// Finds the last whole commit until this one, and makes sure that none comes after it.
     fn all(&mut self, until: u64) -> Result<Found> {
-        let mut found = Found { last: Instant::default(), end: RECORDS, tail: 0, before: 0 };
-        let mut tail = self.at;
+        let mut found = Found { last: Instant::default(), start: RECORDS, end: RECORDS, tail: 0, before: 0 };
+        let (mut start, mut tail) = (self.at, self.at);
         while let Some(raw) = self.next()? {
             if raw.flags & LAST != 0 {
                 let last = Instant { commit: raw.commit, time: raw.time };
-                found = Found { last, end: self.at, tail, before: self.before };
+                found = Found { last, start, end: self.at, tail, before: self.before };
+                start = self.at;
                 if raw.commit == until {
                     return Ok(found);
                 }

@@ -26,7 +26,7 @@ use super::state::State;
 use super::{fold, Disks, Loaded, SharedDisk};
 use crate::dirty::{Dirty, Extent};
 use crate::error::{Error, Result};
-use crate::log::{self, host, Identity, Log, MIN_CAPACITY, RECORDS};
+use crate::log::{self, Identity, Log, MIN_CAPACITY, RECORDS};
 use crate::pages::Pages;
 use crate::region::Region;
 use crate::runtime::{self, CopyWords, Runtime};
@@ -63,8 +63,7 @@ pub struct Copy {
 impl Copy {
     /// Takes up a copy that was made, read back, or compared with the region: what is marked is what it lacks.
     pub fn begin(disks: Disks, marks: &Dirty, id: Identity, loaded: &Loaded) -> Result<Copy> {
-        // What was read may be in the host's memory alone, written by a process that died before it flushed.
-        disks.logs.iter().try_for_each(|log| log.flush()).map_err(|e| host("flushing the log", &e))?;
+        loaded.settle(&disks, id)?;
         loaded.state.write(marks, id)?;
         Ok(Copy::over(disks, id, loaded.state))
     }
@@ -77,7 +76,7 @@ impl Copy {
         let copy = Copy::over(disks, id, state);
         for (n, log) in lock(&copy.logs).iter().enumerate() {
             match state.swapping && n != state.active {
-                true => _ = Log::first(&copy.disks.logs[n], id)?,
+                true => _ = Log::began(&copy.disks.logs[n], id)?,
                 false => log.check()?,
             }
         }

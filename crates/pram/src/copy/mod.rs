@@ -22,6 +22,7 @@ pub mod import;
 mod state;
 
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::dirty::Dirty;
@@ -57,11 +58,20 @@ pub struct Disks {
 }
 
 /// A copy that has been made or read back.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Loaded {
     /// The instant that it is of.
     pub as_of: Instant,
     state: State,
+    /// The last commit that was found in each log.
+    found: [Range<u64>; 2],
+}
+
+impl Loaded {
+    /// Makes all of it durable: who wrote it may have died before it was.
+    fn settle(&self, disks: &Disks, id: Identity) -> Result<()> {
+        disks.logs.iter().zip(&self.found).try_for_each(|(log, found)| Log::settle(log, id, found.clone()))
+    }
 }
 
 /// Makes an empty copy, of a region of zeros, with logs of `capacity` bytes. A commit that needs more gets it.
@@ -72,7 +82,7 @@ pub fn create(disks: &Disks, id: Identity, capacity: u64) -> Result<Loaded> {
     for (at, disk) in at.iter_mut().zip(&disks.logs) {
         *at = Log::create(disk.clone(), id, capacity, start)?.position();
     }
-    Ok(Loaded { as_of: start, state: State { active: 0, swapping: false, logs: at } })
+    Ok(Loaded { as_of: start, state: State { active: 0, swapping: false, logs: at }, found: [0..0, 0..0] })
 }
 
 /// The region that a copy is of.
@@ -84,9 +94,7 @@ pub fn identify(disks: &Disks) -> Result<Identity> {
 pub fn load(disks: &Disks, id: Identity, put: &mut dyn FnMut(u64, &[u8]) -> Result<()>) -> Result<Loaded> {
     let pages = Pages::open(disks.image.clone(), Some(id))?;
     // Looked at first: gigabytes are not read for a log that turns out to be another's.
-    for log in &disks.logs {
-        Log::first(log, id)?;
-    }
+    turn(disks, id)?;
     pages.read_all(&mut |page, bytes| put(page * PAGE, bytes))?;
     replay(disks, id, pages.instant(), put)
 }
@@ -98,10 +106,16 @@ fn replay(
     image: Instant,
     put: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
 ) -> Result<Loaded> {
-    let first = |n: usize| Log::first(&disks.logs[n], id);
-    let active = usize::from(first(1)? > first(0)?);
-    let (old, begin) = (disks.logs[1 - active].clone(), first(active)?);
-    let (old, from) = if begin <= image.commit + 1 {
+    let (active, begin) = turn(disks, id)?;
+    if image.commit >= begin {
+        return Err(Error::Unusable(format!(
+            "the image is of commit {}, but the last log begins with commit {begin} and would not be in it yet: one of \
+             the logs is an old copy; put the right one back",
+            image.commit
+        )));
+    }
+    let old = disks.logs[1 - active].clone();
+    let (old, from) = if begin == image.commit + 1 {
         (Log::spent(old, id, Instant { commit: begin - 1, ..image })?, image)
     } else {
         let old = Log::open_until(old, id, image, begin - 1, |_, off, bytes| put(off, bytes))?;
@@ -118,8 +132,24 @@ fn replay(
     };
     let new = Log::open(disks.logs[active].clone(), id, from, |_, off, bytes| put(off, bytes))?;
     let mut logs = [old.position(); 2];
-    logs[active] = new.position();
-    Ok(Loaded { as_of: new.last(), state: State { active, swapping: false, logs } })
+    let mut found = [old.found(), old.found()];
+    (logs[active], found[active]) = (new.position(), new.found());
+    Ok(Loaded { as_of: new.last(), state: State { active, swapping: false, logs }, found })
+}
+
+/// The log that commits go to, and the commit that it begins with. The logs take turns, the second one first, so a
+/// log that is older than its last turn, or in the place of the other, is noticed.
+fn turn(disks: &Disks, id: Identity) -> Result<(usize, u64)> {
+    let [first, second] = [Log::began(&disks.logs[0], id)?, Log::began(&disks.logs[1], id)?];
+    match second.generation.wrapping_sub(first.generation) {
+        0 if second.commit <= first.commit => Ok((0, first.commit)),
+        1 if first.commit <= second.commit => Ok((1, second.commit)),
+        _ => Err(Error::Unusable(format!(
+            "the logs do not belong together: generation {} begins with commit {}, {} with {}; one is an old copy, or they \
+             are in each other's place; put the right ones back",
+            first.generation, first.commit, second.generation, second.commit
+        ))),
+    }
 }
 
 /// The copy, if the region was closed when that held all of it.
@@ -138,9 +168,17 @@ pub fn clean(disks: &Disks, id: Identity, region: &Region) -> Result<Option<Load
 pub fn compare(disks: &Disks, id: Identity, region: &Region, marks: &Dirty) -> Result<Loaded> {
     let mut pages = Pages::open(disks.image.clone(), Some(id))?;
     pages.settle()?;
-    let loaded = replay(disks, id, pages.instant(), &mut |_, _| Ok(()))?;
-    for n in [1 - loaded.state.active, loaded.state.active] {
-        fold::fold(&mut pages, &disks.logs[n], loaded.state.logs[n].last)?;
+    let mut loaded = replay(disks, id, pages.instant(), &mut |_, _| Ok(()))?;
+    loaded.settle(disks, id)?;
+    let active = loaded.state.active;
+    let (other, last) = (1 - active, loaded.as_of);
+    fold::fold(&mut pages, &disks.logs[other], loaded.state.logs[other].last)?;
+    if pages.instant() != last {
+        // As ever: only what no commits go to any more is folded.
+        let mut next = Log::resume(disks.logs[other].clone(), id, loaded.state.logs[other]);
+        next.restart(last, loaded.state.logs[other].capacity)?;
+        (loaded.state.active, loaded.state.logs[other]) = (other, next.position());
+        fold::fold(&mut pages, &disks.logs[active], last)?;
     }
     let undo_logs = region.geo.slot(0)..region.geo.table;
     for at in (0..region.geo.size).step_by(PAGE as usize).filter(|at| !undo_logs.contains(at)) {

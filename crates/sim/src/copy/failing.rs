@@ -1,0 +1,139 @@
+//! A story on a disk that fails: what was promised is kept, nothing more is promised, and everybody is told.
+
+use std::sync::Arc;
+
+use fs::node::Atime;
+use rustix::io::Errno;
+
+use super::cut::same_again;
+use super::fault::{Call, Calls, Fault, Faults};
+use super::history::{Boundary, History, Still};
+use super::story::{Step, Teller};
+use super::tape::words_of;
+use super::world::{look, reload, World};
+use crate::crash::{mapping, Choice};
+use crate::op::Op;
+
+const SIZE: u64 = 4 << 20;
+const KIB: u64 = 1 << 10;
+/// Seeds with which the power is cut afterwards.
+const SEEDS: u64 = 3;
+
+/// Commits of one round and of several, both logs begun anew more than once, one of them larger.
+fn steps() -> Vec<Step> {
+    use Step::{Commit, Fill, Fold, Swell, Wait};
+    let write = |n: u64| Step::Op(Op::Write("/f".into(), 0, 9000, n));
+    let mut steps = vec![Step::Op(Op::Create("/f".into(), 0o644)), write(1), Wait, write(2), Fill(45), write(3)];
+    steps.extend([
+        Swell(300 * KIB),
+        Commit,
+        write(4),
+        Wait,
+        Fold,
+        write(5),
+        Fill(48),
+        Swell(300 * KIB),
+        write(6),
+        Wait,
+    ]);
+    steps.extend([write(7), Fill(97), write(8), Swell(300 * KIB), Wait, write(9), Swell(SIZE), Wait, Fold]);
+    steps.extend([write(10), Commit, write(11), Wait]);
+    steps
+}
+
+/// What became of a story.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Nothing failed.
+    Whole,
+    /// It failed while the file system was made.
+    NotMade,
+    /// It failed later.
+    Failed,
+}
+
+/// Calls to each file that the story makes.
+pub fn calls() -> Result<Vec<(usize, Call, u64)>, String> {
+    let (end, calls) = run(&Faults::with(None))?;
+    match end {
+        End::Whole => Ok(calls.into_iter().map(|((file, call), n)| (file, call, n)).collect()),
+        _ => Err(format!("without a fault: {end:?}")),
+    }
+}
+
+/// Tells the story with one call failing.
+pub fn explore(fault: Fault) -> Result<End, String> {
+    run(&Faults::with(Some(fault))).map(|(end, _)| end)
+}
+
+fn run(faults: &Arc<Faults>) -> Result<(End, Calls), String> {
+    let not_made = Ok((End::NotMade, Calls::new()));
+    let Ok(world) = World::format(SIZE, Atime::Never, faults) else { return not_made };
+    if world.wait().is_err() {
+        return not_made;
+    }
+    let fs = world.fs.clone();
+    let mut teller = Teller::new(&world, &fs);
+    teller.remember(vec![Boundary::new(0, world.bytes())], 0);
+    let failed = || fs.session().runtime().copy_failed();
+    for step in &steps() {
+        let before = failed();
+        let calls: u64 = faults.calls().values().sum();
+        match (step, before) {
+            (Step::Op(op), false) => {
+                teller.op(op)?.map_err(|e| format!("{op:?}: {e:?}"))?;
+            }
+            (Step::Op(op), true) => match teller.op(op)? {
+                Err(Errno::ROFS) => {}
+                done => return Err(format!("after a failure {op:?} gives {done:?}")),
+            },
+            (step, false) => {
+                let done = teller.step(step);
+                if done.is_err() != failed() {
+                    return Err(format!("{step:?} gives {done:?}, but failed is {}", failed()));
+                }
+            }
+            (Step::Wait | Step::Fill(_), true) => {
+                if world.wait().is_ok() {
+                    return Err("a wait after a failure succeeds".into());
+                }
+            }
+            (step, true) => teller.step(step)?,
+        }
+        if before && calls != faults.calls().values().sum() {
+            return Err(format!("{step:?}: something is written after a failure"));
+        }
+    }
+    let whole = !failed();
+    if !whole && fs.session().runtime().copy_failure().is_none() {
+        return Err("nobody says why it failed".into());
+    }
+    let (boundaries, acknowledged) = teller.end()?;
+    let start = Still { region: world.bytes(), marks: words_of(&world.marks()?), files: world.tape.files() };
+    let history = History { start, moments: Vec::new(), boundaries, acknowledged };
+    let (end, calls) = (if whole { End::Whole } else { End::Failed }, faults.calls());
+    judge(&world, &history).map(|()| (end, calls))
+}
+
+/// Reading goes on; the disks hold what was promised; and processes that come later, when the disk works again, make
+/// all of it durable.
+fn judge(world: &World, history: &History) -> Result<(), String> {
+    let found = look(&world.fs)?;
+    let last = history.boundaries.last().ok_or("there is no instant")?;
+    if found != *last.seen()? {
+        return Err("what is read after a failure is wrong".into());
+    }
+    let Still { region, marks, files } = &history.start;
+    let choices = [Choice::None, Choice::All].into_iter().chain((1..=SEEDS).map(Choice::Seed));
+    for choice in choices {
+        let left = reload(&files.cut(choice), SIZE).and_then(|bytes| history.which(0, &bytes));
+        left.map_err(|e| format!("cut afterwards, {choice:?}: {e}"))?;
+    }
+    let second = World::resume(mapping(region), marks, files.clone())?;
+    let wait = || second.wait().map_err(|e| format!("in the next life: {e}"));
+    wait()?;
+    same_again(&second)?;
+    second.copy().fold_if_due(second.fs.session()).map_err(|e| format!("in the next life: {e}"))?;
+    wait()?;
+    same_again(&second)
+}

@@ -1,0 +1,45 @@
+//! Power cuts after everything that the disks are told, deaths at stores and writes, and both.
+
+use sim::copy::story::{Plot, Story};
+use sim::copy::{explore_all, Depth};
+use sim::scenario::{pairs, random, rich, singles, Scenario};
+
+fn replays() -> bool {
+    std::env::var_os("CONQUEST_SIM_REPLAY").is_some()
+}
+
+/// Each scenario in one plot, or in all.
+fn stories(scenarios: &[Scenario]) -> Vec<Story> {
+    let all = sim::copy::full() || replays();
+    let plots = |n: usize| match all {
+        true => Plot::ALL.to_vec(),
+        false => vec![Plot::ALL[n % Plot::ALL.len()]],
+    };
+    scenarios.iter().enumerate().flat_map(|(n, s)| plots(n).into_iter().map(|plot| Story::of(s, plot))).collect()
+}
+
+#[test]
+fn every_operation_is_kept_as_promised() {
+    let stats = explore_all(&stories(&singles()), Depth::wide());
+    assert!(replays() || stats.newest > 200 && stats.older > 200 && stats.deaths > 200, "{stats:?}");
+}
+
+#[test]
+fn every_pair_of_operations_is_kept_as_promised() {
+    let stats = explore_all(&stories(&pairs()), Depth::wide());
+    assert!(replays() || stats.newest > 300 && stats.older > 300 && stats.deaths > 300, "{stats:?}");
+}
+
+#[test]
+fn random_operations_are_kept_as_promised() {
+    let seeds = if sim::copy::full() { 1000 } else { 50 };
+    explore_all(&stories(&random(0..seeds)), Depth::wide());
+}
+
+/// Each plot on a file system with something of everything, everywhere.
+#[test]
+fn every_plot_is_explored_at_every_event() {
+    let stories: Vec<Story> = Plot::ALL.map(|plot| Story::of(&rich(), plot)).into();
+    let stats = explore_all(&stories, Depth::deep());
+    assert!(replays() || stats.cuts > 500 && stats.mixed > 500, "{stats:?}");
+}

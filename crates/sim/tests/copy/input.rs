@@ -1,0 +1,141 @@
+//! Copies whose parts do not belong together: an error that says so, and nothing is written.
+
+use fs::node::Atime;
+use sim::copy::disk::{Files, FILES};
+use sim::copy::fault::Faults;
+use sim::copy::story::{Step, Teller};
+use sim::copy::world::{reload, World};
+use sim::op::Op;
+
+const SIZE: u64 = 4 << 20;
+
+/// A pool's copy at several times: after each turn of its logs, and in between.
+fn ages() -> Vec<Files> {
+    let world = World::format(SIZE, Atime::Never, &Faults::with(None)).unwrap();
+    let fs = world.fs.clone();
+    let mut teller = Teller::new(&world, &fs);
+    let mut ages = Vec::new();
+    teller.step(&Step::Op(Op::Create("/f".into(), 0o644))).unwrap();
+    for n in 0..4 {
+        for step in [Step::Fill(45), Step::Swell(300 << 10), Step::Wait, Step::Fold] {
+            teller.step(&Step::Op(Op::Write("/f".into(), 0, 5000, n))).unwrap();
+            teller.step(&step).unwrap();
+            ages.push(world.tape.files());
+        }
+        teller.step(&Step::Wait).unwrap();
+        ages.push(world.tape.files());
+    }
+    ages
+}
+
+/// The copy does not load, with an error that says this.
+fn refused(files: &Files, says: &str) {
+    match reload(files, SIZE) {
+        Ok(_) => panic!("loads, instead of saying `{says}`"),
+        Err(e) => assert!(e.contains(says), "{e}\nshould say `{says}`"),
+    }
+}
+
+/// Only by its end can be told that a log is a little older than the rest: within its turn it loads as of an earlier
+/// instant, as after a power cut before the end was written.
+#[test]
+fn a_part_of_another_age_is_refused_or_gives_what_once_was() {
+    let ages = ages();
+    let right: Vec<Vec<u8>> = ages.iter().map(|files| reload(files, SIZE).unwrap()).collect();
+    let (mut refused, mut same, mut other) = (0, 0, 0);
+    for (new, files) in ages.iter().enumerate() {
+        for (old, part) in (0..ages.len()).flat_map(|old| (0..FILES).map(move |part| (old, part))) {
+            let mut mixed = files.clone();
+            mixed.0[part] = ages[old].0[part].clone();
+            match reload(&mixed, SIZE) {
+                Err(_) => refused += 1,
+                Ok(bytes) if bytes == right[new] => same += 1,
+                Ok(bytes) => {
+                    let age = right.iter().position(|right| *right == bytes);
+                    let age = age.unwrap_or_else(|| panic!("part {part} of {old} in {new} gives what never was"));
+                    assert!(age.abs_diff(new) <= 5, "part {part} of {old} in {new} gives {age}");
+                    other += 1;
+                }
+            }
+        }
+    }
+    assert!(refused > 300 && same > 50 && other > 0, "{refused} refused, {same} the same, {other} another");
+}
+
+#[test]
+fn a_year_old_log_is_refused() {
+    let ages = ages();
+    let new = ages.last().unwrap();
+    for log in [1, 2] {
+        let mut files = new.clone();
+        files.0[log] = ages[0].0[log].clone();
+        refused(&files, "the logs do not belong together");
+    }
+    // Both, and a newer image.
+    let mut files = ages[0].clone();
+    files.0[0] = new.0[0].clone();
+    refused(&files, "the image is of commit");
+    // A year-old image.
+    let mut files = new.clone();
+    files.0[0] = ages[0].0[0].clone();
+    refused(&files, "put the right one back");
+}
+
+#[test]
+fn logs_in_each_others_place_are_refused() {
+    for mut files in ages() {
+        files.0.swap(1, 2);
+        // Before the first turn they differ in nothing but what they hold.
+        if let Ok(bytes) = reload(&files, SIZE) {
+            files.0.swap(1, 2);
+            assert_ne!(bytes, reload(&files, SIZE).unwrap());
+        }
+    }
+    let mut files = ages().pop().unwrap();
+    files.0.swap(1, 2);
+    refused(&files, "in each other's place");
+}
+
+#[test]
+fn parts_of_another_pool_are_refused() {
+    let files = ages().pop().unwrap();
+    let says =
+        ["the image cannot be used: it belongs to another pool", "the log cannot be used: it belongs to another pool"];
+    for part in 0..FILES {
+        let mut foreign = files.clone();
+        // The UUID, in both copies of a header, with their checksums made right.
+        for at in [0, 4096] {
+            let mut header = [0; 512];
+            foreign.0[part].read(&mut header, at).unwrap();
+            if header.iter().all(|b| *b == 0) {
+                continue;
+            }
+            header[16..32].copy_from_slice(b"some other pool ");
+            let end = if part == 0 { 84 } else { 76 };
+            let crc = crc32c::crc32c(&header[..end]);
+            header[end..end + 4].copy_from_slice(&crc.to_le_bytes());
+            foreign.0[part].write(&header, at);
+        }
+        refused(&foreign, says[part.min(1)]);
+    }
+}
+
+#[test]
+fn a_hole_in_a_log_is_refused() {
+    let world = World::format(SIZE, Atime::Never, &Faults::with(None)).unwrap();
+    let fs = world.fs.clone();
+    let mut teller = Teller::new(&world, &fs);
+    let mut ends = Vec::new();
+    for n in 0..5 {
+        teller.step(&Step::Op(Op::Create(format!("/{n}"), 0o644))).unwrap();
+        teller.step(&Step::Wait).unwrap();
+        ends.push(world.tape.log_end());
+    }
+    let mut files = world.tape.files();
+    files.0[1].write(&[0xee; 512], ends[2]);
+    refused(&files, "the log has a hole");
+    // The last commit is another thing: it may never have been whole.
+    let mut files = world.tape.files();
+    files.0[1].write(&[0xee; 512], ends[3]);
+    assert!(reload(&files, SIZE).is_ok());
+}

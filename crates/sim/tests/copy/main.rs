@@ -1,0 +1,13 @@
+//! The medium `logged`: memory, marks and the copy on disk.
+//!
+//! | module | what it shows |
+//! | --- | --- |
+//! | [`explored`] | power cuts after everything that disks are told, deaths at stores and writes, and both |
+//! | [`faults`] | a disk that fails, at every call |
+//! | [`input`] | copies that are put together wrongly are refused, and nothing is written |
+//! | [`testers`] | planted faults are found |
+
+mod explored;
+mod faults;
+mod input;
+mod testers;

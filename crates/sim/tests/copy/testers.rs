@@ -1,0 +1,67 @@
+//! Tests of the tester: planted faults must be found, by an id that finds them again.
+
+use sim::copy::death::Order;
+use sim::copy::story::{Plot, Step, Story};
+use sim::copy::{explore, parse, Depth, Filter, Verdicts};
+use sim::explore::Failure;
+use sim::scenario::rich;
+
+fn failures(story: &Story, order: Order, filter: &Filter) -> Vec<Failure> {
+    let mut verdicts = Verdicts::default();
+    let depth = Depth { cuts: 60, seeds: 2, deaths: 60, mixed: 1, aftermath: 1000 };
+    explore(story, order, depth, filter, &mut verdicts);
+    verdicts.failures
+}
+
+/// The fault is found; the first id finds it again, and not in a story without it.
+fn assert_found(story: &Story, order: Order, right: &Story) {
+    let found = failures(story, order, &Filter::default());
+    let first = found.first().expect("the fault goes unnoticed");
+    eprintln!("found: {first}");
+    let (name, filter) = parse(&first.id).unwrap();
+    assert_eq!(name, story.name);
+    let again = failures(story, order, &filter);
+    assert_eq!(again.first().map(|f| &f.id), Some(&first.id));
+    assert!(failures(right, Order::Real, &filter).is_empty());
+}
+
+fn story(plot: Plot) -> Story {
+    Story::of(&rich(), plot)
+}
+
+#[test]
+fn a_log_whose_flush_does_nothing_is_found() {
+    assert_found(&Story { lie: Some(1), ..story(Plot::Plain) }, Order::Real, &story(Plot::Plain));
+}
+
+#[test]
+fn an_image_whose_flush_does_nothing_is_found() {
+    assert_found(&Story { lie: Some(0), ..story(Plot::Full) }, Order::Real, &story(Plot::Full));
+}
+
+#[test]
+fn a_store_that_is_not_marked_is_found() {
+    let right = story(Plot::Plain);
+    let mut wrong = right.clone();
+    wrong.steps.insert(1, Step::Forget);
+    assert_found(&wrong, Order::Real, &right);
+}
+
+#[test]
+fn marks_that_are_cleared_before_the_logs_state_is_noted_are_found() {
+    assert_found(&story(Plot::Plain), Order::ClearedFirst, &story(Plot::Plain));
+}
+
+#[test]
+fn a_story_is_told_the_same_twice() {
+    for plot in Plot::ALL {
+        let shape = || {
+            let told = sim::copy::story::tell(&story(plot)).unwrap().history;
+            let events = told.moments.iter().map(|m| (std::mem::discriminant(&m.event), m.marks.len()));
+            (events.collect::<Vec<_>>(), told.acknowledged)
+        };
+        let (first, again) = (shape(), shape());
+        assert_eq!(first.0.len(), again.0.len());
+        assert_eq!(first, again, "{plot:?}");
+    }
+}
