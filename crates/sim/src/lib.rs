@@ -14,6 +14,7 @@
 //! | [`tree`] | everything that can be seen of a file system |
 //! | [`explore`] | the explorer: runs a scenario, judges every crash state |
 //! | [`scenario`] | the scenarios |
+//! | [`copy`] | the explorer for `logged`: memory, marks, redo logs and image together |
 //!
 //! Two disciplines of persistence: on *battery*, stores are durable in program order; on *dax*, every
 //! 8-byte word stored since it was last flushed and fenced holds any of the values it has had since, or
@@ -22,6 +23,8 @@
 //!
 //! A failure prints an id, `scenario:discipline:point:seed`. `CONQUEST_SIM_REPLAY=id` explores that state
 //! alone; `CONQUEST_SIM=full` takes more cuts, more seeds, and looks at every state in full.
+//!
+//! On *logged*, what survives a power cut is on disks, which have a discipline of their own: see [`copy::disk`].
 
 #![forbid(unsafe_code)]
 

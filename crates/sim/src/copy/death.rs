@@ -1,6 +1,8 @@
 //! The death of all processes, at any store and any write: memory, marks and disks stay as they are, and the next
 //! process goes on; then the power is cut too.
 //!
+//! Also the memory of the marks can be lost, and the region is compared with its copy.
+//!
 //! Marks change between events. Of what changed, the first words have been stored at a death, in the order in which
 //! they are: how far the logs have come, marks that are set, marks that are cleared, which generation is marked.
 
@@ -44,8 +46,34 @@ pub enum Order {
     ClearedFirst,
 }
 
-/// Explores deaths. An id is `name:death:point:live`, or of a later power cut `name:death:point:events/choice`.
-pub fn explore(name: &str, history: &History, order: Order, depth: Depth, filter: &Filter, verdicts: &mut Verdicts) {
+/// What is left of memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Left {
+    Everything,
+    /// The region, without its marks.
+    Region,
+}
+
+impl Left {
+    pub fn name(self) -> &'static str {
+        match self {
+            Left::Everything => "death",
+            Left::Region => "loss",
+        }
+    }
+}
+
+/// Explores deaths. An id is `name:death:point:live`, or of a later power cut `name:death:point:events/choice`; with
+/// `loss` for `death` if marks are lost.
+pub fn explore(
+    name: &str,
+    history: &History,
+    (order, memory): (Order, Left),
+    depth: Depth,
+    filter: &Filter,
+    verdicts: &mut Verdicts,
+) {
+    let id = |point: Point, what: &str| format!("{name}:{}:{}:{what}", memory.name(), point.name());
     let points = match filter.point {
         None => points(history, depth.deaths, name),
         Some(point) => Point::parse(point).into_iter().collect(),
@@ -64,12 +92,13 @@ pub fn explore(name: &str, history: &History, order: Order, depth: Depth, filter
             partly(&mut left, next, point, order);
         }
         verdicts.stats.deaths += 1;
-        let lived = caught(|| live_on(history, left, point));
+        let lived = caught(|| live_on(history, left, memory, point));
         match lived {
-            Err(text) => verdicts.take(Err(text), || format!("{name}:death:{}:live", point.name())),
+            Err(text) => verdicts.take(Err(text), || id(point, "live")),
             Ok(second) => {
                 verdicts.take(Ok(()), String::new);
-                cut_later(name, &second, point, depth, filter, verdicts);
+                let mut rng = Rng::new(super::seed_of(name) ^ point.events as u64);
+                cut_later(&second, &mut rng, &|what| id(point, what), depth, filter, verdicts);
             }
         }
     }
@@ -132,9 +161,13 @@ fn rank(n: usize, old: u64, new: u64, order: Order) -> (u32, i64) {
 }
 
 /// The next process: what it finds is right; it works, waits, and works on. Its history.
-fn live_on(history: &History, left: Still, point: Point) -> Result<History, String> {
+fn live_on(history: &History, left: Still, memory: Left, point: Point) -> Result<History, String> {
     let reached = history.reached(point.events);
-    let world = World::resume(mapping(&left.region), &left.marks, left.files.clone())?;
+    let (region, files) = (mapping(&left.region), left.files.clone());
+    let world = match memory {
+        Left::Everything => World::resume(region, &left.marks, files)?,
+        Left::Region => World::compare(region, files)?,
+    };
     check(&world.fs, false)?;
     found(history, reached, &world)?;
     let fs = world.fs.clone();
@@ -184,8 +217,14 @@ fn found(history: &History, reached: usize, world: &World) -> Result<(), String>
 }
 
 /// Power cuts in the second life.
-fn cut_later(name: &str, second: &History, point: Point, depth: Depth, filter: &Filter, verdicts: &mut Verdicts) {
-    let mut rng = Rng::new(super::seed_of(name) ^ point.events as u64);
+fn cut_later(
+    second: &History,
+    rng: &mut Rng,
+    id: &dyn Fn(&str) -> String,
+    depth: Depth,
+    filter: &Filter,
+    verdicts: &mut Verdicts,
+) {
     let mut files = second.start.files.clone();
     let reached = |m: &&Moment| matches!(m.event, Event::Write { .. } | Event::Flush { .. });
     let all = second.moments.iter().filter(reached).count().max(1) as u64;
@@ -205,13 +244,13 @@ fn cut_later(name: &str, second: &History, point: Point, depth: Depth, filter: &
             verdicts.stats.mixed += 1;
             let mut stats = Stats::default();
             let judged = caught(|| cut::judge(second, n + 1, &files.cut(choice), filter.choice.is_some(), &mut stats));
-            verdicts.take(judged, || format!("{name}:death:{}:{told}", point.name()));
+            verdicts.take(judged, || id(&told));
         }
     }
     // The last wait is kept whatever is lost.
     let end = second.moments.len();
     if filter.choice.is_none() {
         let judged = caught(|| cut::judge(second, end, &files.cut(Choice::None), false, &mut Stats::default()));
-        verdicts.take(judged, || format!("{name}:death:{}:{end}/none", point.name()));
+        verdicts.take(judged, || id(&format!("{end}/none")));
     }
 }

@@ -12,7 +12,7 @@ use super::story::{Step, Teller};
 use super::tape::words_of;
 use super::world::{look, reload, World};
 use crate::crash::{mapping, Choice};
-use crate::op::Op;
+use crate::op::{Op, Runner};
 
 const SIZE: u64 = 4 << 20;
 const KIB: u64 = 1 << 10;
@@ -129,11 +129,21 @@ fn judge(world: &World, history: &History) -> Result<(), String> {
         let left = reload(&files.cut(choice), SIZE).and_then(|bytes| history.which(0, &bytes));
         left.map_err(|e| format!("cut afterwards, {choice:?}: {e}"))?;
     }
-    let second = World::resume(mapping(region), marks, files.clone())?;
-    let wait = || second.wait().map_err(|e| format!("in the next life: {e}"));
-    wait()?;
-    same_again(&second)?;
-    second.copy().fold_if_due(second.fs.session()).map_err(|e| format!("in the next life: {e}"))?;
-    wait()?;
-    same_again(&second)
+    let lives: [&dyn Fn() -> Result<World, String>; 3] = [
+        &|| World::resume(mapping(region), marks, files.clone()),
+        &|| World::compare(mapping(region), files.clone()),
+        // The memory was deleted, but the host still knows what it could not write.
+        &|| World::load(files.clone(), SIZE),
+    ];
+    lives.iter().try_for_each(|life| live_on(&life()?).map_err(|e| format!("in the next life: {e}")))
+}
+
+fn live_on(world: &World) -> Result<(), String> {
+    for n in 0..3 {
+        world.wait().map_err(|e| e.to_string())?;
+        same_again(world)?;
+        Runner::new(&world.fs).run(&Op::Create(format!("/next-{n}"), 0o644))?.map_err(|e| e.to_string())?;
+        world.copy().fold_if_due(world.fs.session()).map_err(|e| e.to_string())?;
+    }
+    Ok(())
 }

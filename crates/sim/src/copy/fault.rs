@@ -26,11 +26,14 @@ pub struct Fault {
     pub errno: Errno,
 }
 
+/// How many calls there were, by file and kind.
+pub type Calls = BTreeMap<(usize, Call), u64>;
+
 /// Counts calls, and knows which one fails.
 #[derive(Default)]
 pub struct Faults {
     fault: Option<Fault>,
-    calls: Mutex<BTreeMap<(usize, Call), u64>>,
+    calls: Mutex<Calls>,
 }
 
 impl Faults {
@@ -38,8 +41,8 @@ impl Faults {
         Arc::new(Faults { fault, ..Faults::default() })
     }
 
-    /// How many calls there were.
-    pub fn calls(&self) -> BTreeMap<(usize, Call), u64> {
+    /// Those until now.
+    pub fn calls(&self) -> Calls {
         self.calls.lock().unwrap_or_else(|e| e.into_inner()).clone()
     }
 

@@ -63,13 +63,15 @@ impl Still {
     }
 }
 
+/// Events before a wait returned, and the last boundary before it was called.
+pub type Promise = (usize, usize);
+
 /// A recording, with what was promised when.
 pub struct History {
     pub start: Still,
     pub moments: Vec<Moment>,
     pub boundaries: Vec<Boundary>,
-    /// Events before a wait returned, and the last boundary before it was called.
-    pub acknowledged: Vec<(usize, usize)>,
+    pub acknowledged: Vec<Promise>,
 }
 
 impl History {

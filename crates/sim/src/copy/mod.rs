@@ -2,7 +2,7 @@
 //!
 //! A story runs once, on memory and disks that record. Then the power is cut after each thing that the disks were
 //! told, and the copy must load as an instant between two operations ([`history`]); and all processes die, at stores
-//! and at writes, the next one goes on from the memory, and the power is cut while it does.
+//! and at writes, the next one goes on from the memory, all or a part of it, and the power is cut while it does.
 //!
 //! | module | responsibility |
 //! | --- | --- |
@@ -14,12 +14,14 @@
 //! | [`history`] | what happened, and what may therefore be found |
 //! | [`cut`] | power cuts |
 //! | [`death`] | deaths of all processes, and power cuts afterwards |
+//! | [`failing`] | a disk that fails at any call |
 //!
-//! Failures print an id, `story:cut:…` or `story:death:…`; `CONQUEST_SIM_REPLAY=id` explores that state alone.
+//! Failures print an id, `story:cut:…`, `story:death:…` or `story:loss:…`; `CONQUEST_SIM_REPLAY=id` explores that state alone.
 
 pub mod cut;
 pub mod death;
 pub mod disk;
+pub mod failing;
 pub mod fault;
 pub mod history;
 pub mod story;
@@ -29,7 +31,7 @@ pub mod world;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
 use crate::explore::{panic_text, Failure};
-use death::Order;
+use death::{Left, Order};
 use story::{tell, Story};
 
 /// How thorough an exploration is.
@@ -54,7 +56,7 @@ impl Depth {
     pub fn wide() -> Depth {
         match full() {
             true => Depth::ALL,
-            false => Depth { cuts: 4, seeds: 1, deaths: 2, mixed: 1, aftermath: 8 },
+            false => Depth { cuts: 3, seeds: 1, deaths: 1, mixed: 1, aftermath: 12 },
         }
     }
 
@@ -126,11 +128,14 @@ pub fn explore(story: &Story, order: Order, depth: Depth, filter: &Filter, verdi
     };
     verdicts.stats.stories += 1;
     verdicts.stats.events += told.history.moments.len() as u64;
-    if filter.kind != Some("death") {
+    if filter.kind.is_none_or(|kind| kind == "cut") {
         cut::explore(&story.name, &told.history, depth, filter, verdicts);
     }
-    if filter.kind != Some("cut") {
-        death::explore(&story.name, &told.history, order, depth, filter, verdicts);
+    let fewer = Depth { deaths: depth.deaths.div_ceil(4), ..depth };
+    for (memory, depth) in [(Left::Everything, depth), (Left::Region, fewer)] {
+        if filter.kind.is_none_or(|kind| kind == memory.name()) {
+            death::explore(&story.name, &told.history, (order, memory), depth, filter, verdicts);
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use fs::node::Atime;
 use pram::log::MIN_CAPACITY;
 
 use super::fault::Faults;
-use super::history::{Boundary, History, Still};
+use super::history::{Boundary, History, Promise, Still};
 use super::tape::words_of;
 use super::world::World;
 use crate::op::{Done, Op, Runner};
@@ -136,7 +136,7 @@ pub struct Teller<'w> {
     world: &'w World,
     runner: Runner<'w>,
     shared: Arc<Mutex<Shared>>,
-    acknowledged: Vec<(usize, usize)>,
+    acknowledged: Vec<Promise>,
 }
 
 #[derive(Default)]
@@ -184,7 +184,7 @@ impl<'w> Teller<'w> {
         lock(&self.shared).boundaries.len().saturating_sub(1)
     }
 
-    pub fn end(self) -> Result<(Vec<Boundary>, Vec<(usize, usize)>), String> {
+    pub fn end(self) -> Result<(Vec<Boundary>, Vec<Promise>), String> {
         let mut shared = lock(&self.shared);
         let boundaries = std::mem::take(&mut shared.boundaries);
         shared.failure.take().map_or(Ok((boundaries, self.acknowledged)), Err)

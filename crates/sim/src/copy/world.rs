@@ -42,7 +42,7 @@ impl World {
         let made = || -> pram::Result<Session> {
             let loaded = copy::create(&disks, identity(size), MIN_CAPACITY)?;
             let dirty = Dirty::over(map(&marks, size)?, size)?;
-            let copy = Copy::begin(disks.clone(), &dirty, identity(size), &loaded)?;
+            let copy = Copy::begin(disks.clone(), &dirty, identity(size), &loaded)?.awaited(true);
             let memory = Mapping::anonymous(size).map_err(host)?;
             let medium = Box::new(TapeMedium(tape.clone()));
             let mut region = Region::format(memory, medium, UUID, fs::layout::VERSION, 0)?;
@@ -72,10 +72,28 @@ impl World {
             let Some(copy) = resumed else { return Ok(None) };
             let mut region = Region::open(region, Box::new(TapeMedium(tape.clone())))?;
             region.track(dirty);
-            Session::private_with(region, keys(size), Some(copy)).map(Some)
+            Session::private_with(region, keys(size), Some(copy.awaited(true))).map(Some)
         };
         let session = made().map_err(|e| format!("memory and copy are not taken up: {e}"))?;
         World::over(session.ok_or("the marks mean nothing")?, tape, marks, Atime::Never)
+    }
+
+    /// After all processes have died, and the memory of the marks was lost.
+    pub fn compare(region: Mapping, files: Files) -> Result<World, String> {
+        let (tape, size) = (Tape::over(files), region.len());
+        let marks = memory(size, &[])?;
+        tape.start(map(&marks, size).map_err(|e| e.to_string())?);
+        let disks = disks_of(tape.disks());
+        let made = || -> pram::Result<Session> {
+            let dirty = Dirty::over(map(&marks, size)?, size)?;
+            let mut region = Region::open(region, Box::new(TapeMedium(tape.clone())))?;
+            let loaded = copy::compare(&disks, identity(size), &region, &dirty)?;
+            let copy = Copy::begin(disks.clone(), &dirty, identity(size), &loaded)?.awaited(true);
+            region.track(dirty);
+            Session::private_with(region, keys(size), Some(copy))
+        };
+        let session = made().map_err(|e| format!("memory and copy cannot be compared: {e}"))?;
+        World::over(session, tape, marks, Atime::Never)
     }
 
     /// After a power cut.
@@ -86,7 +104,7 @@ impl World {
             let memory = Mapping::anonymous(size).map_err(host)?;
             let loaded = copy::load(&disks, identity(size), &mut |off, bytes| memory.write(off, bytes))?;
             let dirty = Dirty::over(map(&marks, size)?, size)?;
-            let copy = Copy::begin(disks.clone(), &dirty, identity(size), &loaded)?;
+            let copy = Copy::begin(disks.clone(), &dirty, identity(size), &loaded)?.awaited(true);
             let mut region = Region::open(memory, Box::new(LOGGED))?;
             region.track(dirty);
             Session::private_with(region, keys(size), Some(copy))
