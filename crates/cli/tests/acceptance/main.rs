@@ -26,8 +26,8 @@
 //! `CONQUEST_TOOLS` (where pjdfstest and fsx are, default target/tools/bin), `CONQUEST_TRANSPORT`
 //! (`uring` or `dev`, for all mounts), `CONQUEST_TEST_LIMIT` (seconds per test), `CONQUEST_TEST_DIR`,
 //! `CONQUEST_QEMU` (set: run the tests that boot machines), `CONQUEST_GUEST` (the kernel that they boot),
-//! `CONQUEST_BOOTS` and `CONQUEST_STATES` (machines whose disk's writes are logged, default 1; states in which a cut
-//! may leave each disk, default 100).
+//! `CONQUEST_BOOTS` and `CONQUEST_STATES` (boots of the machine whose disk's writes are logged, default 2; states in
+//! which a cut may leave the disk after each, default 60).
 
 mod bad_input;
 mod durability;

@@ -60,11 +60,14 @@ impl Counts {
     }
 }
 
-/// The whole load, until the machine is killed; notes go to `at` on the disk.
+/// The whole load, until the machine is killed, in a new pool or the one that a cut has left; notes go to `at` on the
+/// disk.
 pub fn run(seed: u64, at: u64) {
     let pool = Path::new(DISK).join(POOL);
     let dir = pool.to_str().expect("a path");
-    conquest(&["format", dir, "--nvram", SIZE, "--commit", INTERVAL]);
+    if !pool.exists() {
+        conquest(&["format", dir, "--nvram", SIZE, "--commit", INTERVAL]);
+    }
     conquest(&["mount", dir, MNT]);
     let start = folds(&pool);
     let mut workers = vec![std::thread::spawn(move || count(at))];
@@ -84,13 +87,21 @@ pub fn run(seed: u64, at: u64) {
 fn count(at: u64) {
     let disk = OpenOptions::new().write(true).custom_flags(rustix::fs::OFlags::DIRECT.bits() as i32).open("/dev/vda");
     let disk = disk.expect("the disk");
-    let files = FILES.map(|name| File::create(Path::new(MNT).join(name)).expect("a file"));
-    let mut counts = Counts::default();
-    for n in 0.. {
+    let files = FILES.map(|name| {
+        let file =
+            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(Path::new(MNT).join(name));
+        file.expect("a file")
+    });
+    let mut last = [0; 8];
+    // A new file is empty.
+    let _ = files[0].read_exact_at(&mut last, 0);
+    let start = u64::from_le_bytes(last);
+    let mut counts = Counts([start, start]);
+    for n in start.. {
         for (which, file) in files.iter().enumerate() {
             file.write_all_at(&u64::to_le_bytes(n), 0).and_then(|()| file.sync_all()).expect("write and fsync");
             counts.0[which] = n;
-            if n > 0 || which == 1 {
+            if n > start || which == 1 {
                 counts.note(&disk, at);
             }
         }
@@ -110,7 +121,7 @@ fn folds(pool: &Path) -> u64 {
 
 fn noise(number: u64, seed: u64) {
     let dir = Path::new(MNT).join(format!("noise{number}"));
-    fs::create_dir(&dir).expect("mkdir");
+    fs::create_dir_all(&dir).expect("mkdir");
     let mut rng = Rng::new(seed + number);
     let name = |rng: &mut Rng| -> PathBuf { dir.join(rng.below(NAMES).to_string()) };
     loop {

@@ -57,6 +57,12 @@ impl LoggedDisk {
     pub fn notes_at(&self) -> u64 {
         self.bytes
     }
+
+    /// Puts a disk with what is in `file` in its place.
+    pub fn replace(&self, file: &Path) {
+        [&self.disk, &self.base].into_iter().for_each(|to| copy_sparse(file, to));
+        make_file(&self.log, 0);
+    }
 }
 
 /// Bytes behind the file system of a logged disk.
@@ -117,7 +123,7 @@ impl Parts {
         // Written at once, else the kernel would do it in the guest.
         let at_once = ["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"];
         lab::ok(program("mkfs.ext4", &at_once).arg(&disk).arg(format!("{mib}M")));
-        lab::ok(program("cp", &["--sparse=always"]).arg(&disk).arg(&base));
+        copy_sparse(&disk, &base);
         self.logged = Some(LoggedDisk { disk, base, log, bytes });
         self
     }
@@ -160,6 +166,11 @@ impl Parts {
 
 fn make_file(path: &Path, bytes: u64) {
     File::create(path).and_then(|f| f.set_len(bytes)).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+}
+
+/// Copies a file but for its zeros.
+pub fn copy_sparse(from: &Path, to: &Path) {
+    lab::ok(program("cp", &["--sparse=always"]).arg(from).arg(to));
 }
 
 /// The guest's kernel and the directory of its modules.

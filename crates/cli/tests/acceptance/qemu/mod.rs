@@ -156,7 +156,7 @@ fn cuts_on_file() -> Outcome {
 
 fn cuts_of_a_disk() -> Outcome {
     wanted()?;
-    power::cuts(number("CONQUEST_BOOTS", 1))
+    power::cuts(number("CONQUEST_BOOTS", 2))
 }
 
 fn cuts_on_device() -> Outcome {

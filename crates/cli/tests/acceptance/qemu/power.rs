@@ -7,6 +7,7 @@
 //! the memory of the pool is not there, and the pool is opened, checked and read. That is where the bytes come
 //! from that other tests of the copy make up: the guest's kernel has chosen what to write when.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -18,7 +19,7 @@ use ::fs::{Caller, Pool};
 use rng::Rng;
 
 use super::counters::{Counts, FILES, POOL};
-use super::machine::Parts;
+use super::machine::{copy_sparse, Parts};
 use super::writes::Writes;
 use crate::lab::{self, program, Ran};
 use crate::settings::{number, seed};
@@ -28,20 +29,24 @@ const DISK_MIB: u64 = 256;
 /// Cuts come within so many milliseconds of load, after the logs have taken turns.
 const LONGEST_LOAD: u64 = 8000;
 
-/// Boots, cuts, and looks at many states of the disk; then at some that no disk may be in, to see that they are found.
+/// Boots, cuts, and looks at many states of the disk; goes on from one of them. Then looks at some that no disk may be
+/// in, to see that they are found.
 pub fn cuts(boots: u64) -> Outcome {
+    let parts = Parts::new()?.with_logged_disk(DISK_MIB);
+    let bench = Bench::new(&parts)?;
     let mut rng = Rng::new(seed());
-    for boot in 0..boots {
-        let parts = Parts::new()?.with_logged_disk(DISK_MIB);
-        let bench = Bench::new(&parts)?;
-        let mut machine =
-            parts.boot(&["counters", &rng.next().to_string(), &parts.logged_disk().notes_at().to_string()]);
+    for boot in 1..=boots {
+        let notes_at = parts.logged_disk().notes_at().to_string();
+        let mut machine = parts.boot(&["counters", &rng.next().to_string(), &notes_at]);
         machine.hear("at work");
         std::thread::sleep(Duration::from_millis(rng.below(LONGEST_LOAD)));
         machine.kill();
         let cut = Cut::read(&parts);
-        bench.states(&cut, &mut rng, number("CONQUEST_STATES", 100));
-        if boot == 0 {
+        bench.states(&cut, &mut rng, number("CONQUEST_STATES", 60));
+        if boot < boots {
+            bench.any_state(&cut, &mut rng);
+            parts.logged_disk().replace(&bench.state());
+        } else {
             bench.canary(&cut, &mut rng);
         }
     }
@@ -103,6 +108,8 @@ struct Found {
     counts: Counts,
     /// How often the image had been brought up to date.
     folds: u64,
+    /// The highest number of a commit in the logs.
+    commits: u64,
 }
 
 /// Where the disk is made again, and looked at.
@@ -115,7 +122,7 @@ impl Bench {
     fn new(parts: &Parts) -> Result<Bench, Skip> {
         let bench = Bench { dir: lab::directory(), base: parts.logged_disk().base.clone() };
         fs::create_dir(bench.mnt()).expect("mkdir");
-        copy(&bench.base, &bench.state());
+        copy_sparse(&bench.base, &bench.state());
         bench.mount().map_err(|why| Skip(format!("needs loop devices: {why}")))?;
         bench.umount();
         Ok(bench)
@@ -133,41 +140,48 @@ impl Bench {
     /// Half of the states are those at a flush, half those after one.
     fn states(&self, cut: &Cut, rng: &mut Rng, count: u64) {
         let durable = self.dir.path().join("durable");
-        copy(&self.base, &durable);
-        let (mut done, mut states, mut before) = (0, 0, Counts::default());
-        let mut folds = Vec::new();
+        copy_sparse(&self.base, &durable);
+        let (mut done, mut before) = (0, Counts::default());
+        let mut seen = Vec::new();
         for flush in cut.choose(rng, count.div_ceil(2) as usize) {
             let end = cut.flushes[flush] + 1;
             cut.writes.apply(&open(&durable), done..end);
             done = end;
-            copy(&durable, &self.state());
+            copy_sparse(&durable, &self.state());
             let found = self.look(cut, end).unwrap_or_else(|e| panic!("the disk as flush {flush} left it: {e}"));
             assert!(found.counts >= before, "{:?} at flush {flush}, {before:?} before", found.counts);
-            (before, states) = (found.counts, states + 1);
-            folds.push(found.folds);
+            before = found.counts;
+            seen.push(found);
             let next = cut.flushes.get(flush + 1).copied().unwrap_or(cut.writes.entries.len());
             if next > end {
                 let (upto, dropped) = (rng.within(end as u64 + 1, next as u64) as usize, rng.within(1, 4));
-                copy(&durable, &self.state());
+                copy_sparse(&durable, &self.state());
                 cut.writes.apply_some(&open(&self.state()), end..upto, rng, dropped);
                 let what = format!("flush {flush} and a part of the {} writes after it", upto - end);
-                let found = self.look(cut, upto).unwrap_or_else(|e| panic!("the disk with {what}: {e}"));
-                folds.push(found.folds);
-                states += 1;
+                seen.push(self.look(cut, upto).unwrap_or_else(|e| panic!("the disk with {what}: {e}")));
             }
         }
-        folds.sort_unstable();
-        folds.dedup();
+        let folds: BTreeSet<u64> = seen.iter().map(|found| found.folds).collect();
         println!(
-            "{states} states of a disk with {} writes and {} flushes, {} of them of a header; the counters came to {:?}; \
+            "{} states of a disk with {} writes, {} flushes ({} of a header) and {} commits; the counters came to {:?}; \
              {} versions of the image; nothing lost",
+            seen.len(),
             cut.writes.entries.len() - cut.flushes.len(),
             cut.flushes.len(),
             cut.turns().len(),
+            seen.iter().map(|found| found.commits).max().unwrap_or(0),
             before.0,
             folds.len()
         );
         assert!(folds.len() > 1 || count < 20, "no state shows an image that was brought up to date");
+    }
+
+    /// Makes a state that a cut after the last flush may have left.
+    fn any_state(&self, cut: &Cut, rng: &mut Rng) {
+        let end = cut.flushes.last().expect("a flush") + 1;
+        copy_sparse(&self.base, &self.state());
+        cut.writes.apply(&open(&self.state()), 0..end);
+        cut.writes.apply_some(&open(&self.state()), end..cut.writes.entries.len(), rng, 2);
     }
 
     /// Looks at states that lack what a flush has made durable, acknowledged since: most must be found.
@@ -176,7 +190,7 @@ impl Bench {
         for _ in 0..tries {
             let (note, _) = cut.notes[rng.within(cut.notes.len() as u64 / 2, cut.notes.len() as u64 - 1) as usize];
             let flush = cut.flushes.partition_point(|f| *f < note) - 1;
-            copy(&self.base, &self.state());
+            copy_sparse(&self.base, &self.state());
             let start = cut.flushes[flush.saturating_sub(1)] + 1;
             cut.writes.apply(&open(&self.state()), 0..start);
             cut.writes.apply_some(&open(&self.state()), start..note + 1, rng, 4);
@@ -207,8 +221,10 @@ impl Bench {
     }
 
     fn open_pool(&self) -> Result<Found, String> {
-        let image = fs::read(self.pool().join("image")).map_err(|e| format!("the image: {e}"))?;
-        let generation = |at| image.get(at..at + 8).map(|b| u64::from_le_bytes(b.try_into().expect("8 bytes")));
+        let read = |name: &str| fs::read(self.pool().join(name)).map_err(|e| format!("{name}: {e}"));
+        let (image, logs) = (read("image")?, [read("redo-0")?, read("redo-1")?]);
+        let records = logs.iter().flat_map(|log| log.chunks(512)).filter(|sector| sector.starts_with(b"CQRL"));
+        let commits = records.filter_map(|record| word(record, 16)).max().unwrap_or(0);
         let checked = program(env!("CARGO_BIN_EXE_conquest"), &["fsck", "--json"]).arg(self.pool()).output();
         let checked = Ran::from(checked.expect("conquest"));
         if checked.code != 0 {
@@ -223,7 +239,7 @@ impl Bench {
         };
         let count = |name| count(name).map_err(|e| format!("{name}: {e}"));
         let counts = Counts([count(FILES[0])?, count(FILES[1])?]);
-        Ok(Found { counts, folds: generation(48).max(generation(4096 + 48)).unwrap_or(0) })
+        Ok(Found { counts, folds: word(&image, 48).max(word(&image, 4096 + 48)).unwrap_or(0), commits })
     }
 
     fn mount(&self) -> Result<(), String> {
@@ -256,10 +272,10 @@ impl Drop for Bench {
     }
 }
 
-fn open(path: &Path) -> File {
-    OpenOptions::new().write(true).open(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+fn word(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
 }
 
-fn copy(from: &Path, to: &Path) {
-    lab::ok(program("cp", &["--sparse=always"]).arg(from).arg(to));
+fn open(path: &Path) -> File {
+    OpenOptions::new().write(true).open(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
