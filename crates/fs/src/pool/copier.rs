@@ -13,7 +13,10 @@ use crate::node::Fs;
 
 /// How often it is looked whether a commit is due, at most.
 const TICK: Duration = Duration::from_millis(100);
-/// Bytes changed after which a commit is due at once, where somebody may come to wait for it: the more there is to
+/// Commits that only volume makes due take one part in so many of the time.
+const SHARE: u32 = 10;
+
+/// Bytes changed after which a commit is due before its time, where somebody may come to wait for it: the more there is to
 /// write, the longer. Where nobody will, what changes again within the interval need not be written twice.
 fn much(fs: &Fs, awaited: bool) -> u64 {
     match awaited {
@@ -42,13 +45,14 @@ impl Copier {
 fn commit(fs: &Fs, interval: Duration) {
     let Some(copy) = fs.session().copy().filter(|_| !fs.session().runtime().copy_failed()) else { return };
     let pending = copy.pending(fs.session()).unwrap_or(u64::MAX);
-    let nanos = match pending {
+    let wait = match pending {
         0 => return,
-        bytes if bytes >= much(fs, copy.is_awaited()) => 0,
-        _ => interval.as_nanos() as i64,
+        // Where much changes all the time, commits must not take more than a share of it.
+        bytes if bytes >= much(fs, copy.is_awaited()) => (copy.takes(fs.session()) * SHARE).min(interval),
+        _ => interval,
     };
     // Whoever fails tells every process and the log.
-    let _ = copy.commit_if_due(fs.session(), nanos);
+    let _ = copy.commit_if_due(fs.session(), wait.as_nanos() as i64);
 }
 
 fn fold(fs: &Fs) {

@@ -38,6 +38,8 @@ const STILL: u64 = 256 << 10;
 const ROUNDS: u32 = 8;
 /// Bytes read at a time from a region that is at work.
 const PIECE: u64 = 64 << 10;
+/// Longest wait for more who want a commit.
+const GATHER: Duration = Duration::from_millis(2);
 /// How often whoever gathers looks who has come.
 const GLANCE: Duration = Duration::from_micros(20);
 /// How long a waiter sleeps before it looks whether the leader is alive.
@@ -175,6 +177,11 @@ impl Copy {
             Some(mut lead) if due() => self.commit(session, &mut lead).map(|()| true),
             _ => Ok(false),
         }
+    }
+
+    /// How long a commit takes, from the last ones.
+    pub fn takes(&self, session: &Session) -> Duration {
+        Duration::from_nanos(session.runtime().copy().takes.load(Ordering::Relaxed))
     }
 
     /// Bytes that a commit now would hold.
@@ -366,9 +373,10 @@ fn marks_of(region: &Region) -> Result<&Dirty> {
 /// Waits, for a fraction of what a commit takes, until as many want one as did lately. Those whom the last commit
 /// served are on their way back, and without them two halves would take turns for ever, each waiting for two flushes.
 fn gather(words: &CopyWords) {
-    let (crowd, most) = (words.crowd.load(Ordering::Relaxed), words.takes.load(Ordering::Relaxed) / 4);
+    let (crowd, takes) = (words.crowd.load(Ordering::Relaxed), words.takes.load(Ordering::Relaxed));
+    let most = Duration::from_nanos(takes / 4).min(GATHER);
     let start = Instant::now();
-    while words.wanted.load(Ordering::Relaxed) < crowd && start.elapsed() < Duration::from_nanos(most) {
+    while words.wanted.load(Ordering::Relaxed) < crowd && start.elapsed() < most {
         std::thread::sleep(GLANCE);
     }
 }
