@@ -63,7 +63,7 @@ impl Depth {
     /// For a few.
     pub fn deep() -> Depth {
         match full() {
-            true => Depth { seeds: 64, deaths: 2000, ..Depth::ALL },
+            true => Depth { seeds: 32, deaths: 500, ..Depth::ALL },
             false => Depth { cuts: usize::MAX, seeds: 5, deaths: 40, mixed: 2, aftermath: 10 },
         }
     }
@@ -96,7 +96,10 @@ pub struct Verdicts {
 impl Verdicts {
     fn take(&mut self, judged: Result<(), String>, id: impl FnOnce() -> String) {
         if let Err(text) = judged {
-            self.failures.push(Failure { id: id(), text });
+            let failure = Failure { id: id(), text };
+            // At once: a long exploration may be ended early.
+            eprintln!("{failure}");
+            self.failures.push(failure);
         }
     }
 
