@@ -34,9 +34,10 @@ impl Server {
         self.durable
     }
 
-    /// Serves one request. `None`: it wants no reply. With a ticket the reply must wait until that is durable.
-    pub fn serve(&self, req: &mut Request) -> Option<(Answer, Option<Ticket>)> {
-        if self.durable {
+    /// Serves one request. `None`: it wants no reply. With a ticket the reply must wait until that is durable; who
+    /// has nobody else to serve may wait here instead.
+    pub fn serve(&self, req: &mut Request, wait: bool) -> Option<(Answer, Option<Ticket>)> {
+        if self.durable || wait {
             return self.handle(req).map(|answer| (answer, None));
         }
         let (answer, ticket) = self.fs().deferring(|| self.handle(req));

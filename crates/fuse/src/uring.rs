@@ -122,12 +122,14 @@ impl Kept {
 
 /// Serves the request in an entry and leaves the reply in its place; with a ticket, it must wait for that.
 fn serve_entry(queue: &mut Queue, entry: usize, server: &Server) -> Option<Ticket> {
+    // Handing the reply to another thread and back costs two wake-ups, some 70 us.
+    let wait = queue.has_one_caller();
     let (header, data) = queue.entry(entry);
     let (head, _) = InHeader::read_from_prefix(&header.in_out).unwrap_or_default();
     let len = header.entry.payload_size as usize;
     let mut req = Request { head, args: &header.op_in, data, len };
     // What wants no reply never comes this way.
-    let (answer, ticket) = server.serve(&mut req).unwrap_or((Ok(0), None));
+    let (answer, ticket) = server.serve(&mut req, wait).unwrap_or((Ok(0), None));
     answer_with(header, head.unique, answer);
     queue.note_caller(head.pid);
     ticket

@@ -330,16 +330,28 @@ impl Region {
     #[inline(always)]
     pub(crate) fn store_word(&self, off: u64, word: u64) -> Result<()> {
         self.mark(off, 8)?;
+        self.store_log_word(off, word)
+    }
+
+    /// Stores a word of a slot: of no interest to a copy, and not marked.
+    #[inline(always)]
+    pub(crate) fn store_log_word(&self, off: u64, word: u64) -> Result<()> {
         self.map.atomic64(off)?.store(word, Ordering::Release);
         compiler_fence(Ordering::SeqCst);
         self.tell(off, &word.to_le_bytes());
         Ok(())
     }
 
-    pub(crate) fn copy(&self, src: u64, dst: u64, len: u64) -> Result<()> {
-        self.mark(dst, len)?;
+    /// Copies `len` bytes at `src` into a slot.
+    #[inline(always)]
+    pub(crate) fn copy_to_log(&self, src: u64, dst: u64, len: u64) -> Result<()> {
         self.map.copy_within(src, dst, len)?;
         self.tell_range(dst, len)
+    }
+
+    pub(crate) fn copy(&self, src: u64, dst: u64, len: u64) -> Result<()> {
+        self.mark(dst, len)?;
+        self.copy_to_log(src, dst, len)
     }
 
     pub(crate) fn zero(&self, off: u64, len: u64) -> Result<()> {

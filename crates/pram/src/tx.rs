@@ -202,18 +202,18 @@ impl<'o> Tx<'o> {
         let region = self.region;
         let rec = region.geo.slot(self.slot) + LOG + self.used;
         if len == 8 && off % 8 == 0 {
-            region.store_word(rec + RECORD, region.load(Off::new(off))?)?;
+            region.store_log_word(rec + RECORD, region.load(Off::new(off))?)?;
         } else {
-            region.copy(off, rec + RECORD, len)?;
+            region.copy_to_log(off, rec + RECORD, len)?;
         }
         let place = off | len << 48;
-        region.store_word(rec, place)?;
+        region.store_log_word(rec, place)?;
         let end = self.used + RECORD + padded;
         if end + RECORD <= LOG_CAPACITY {
-            region.store_word(rec + RECORD + padded + 8, 0)?;
+            region.store_log_word(rec + RECORD + padded + 8, 0)?;
         }
         let crc = if region.needs_flush() { record_crc(region, place, self.number as u32, rec, len)? } else { 0 };
-        region.store_word(rec + 8, u64::from(self.number as u32) | u64::from(crc) << 32)?;
+        region.store_log_word(rec + 8, u64::from(self.number as u32) | u64::from(crc) << 32)?;
         region.persist(rec, RECORD + padded);
         self.used = end;
         Ok(())
@@ -272,7 +272,9 @@ fn record_crc(region: &Region, place: u64, number: u32, rec: u64, len: u64) -> R
 /// Step 4: the slot belongs to the next transaction.
 fn advance(region: &Region, slot: u32, number: u64) -> Result<()> {
     let next = number.wrapping_add(1);
-    region.commit_word(Off::new(region.geo.slot(slot)), next)?;
+    let at = region.geo.slot(slot);
+    region.store_log_word(at, next)?;
+    region.persist(at, 8);
     skip_zero(region, slot, next)
 }
 

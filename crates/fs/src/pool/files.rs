@@ -25,11 +25,6 @@ const LOGS: [&str; 2] = ["redo-0", "redo-1"];
 const PATH_AT: u64 = 1024;
 const PATH: usize = 1024;
 
-/// Bytes of each log; one is folded into the image when it is half full.
-pub fn log_bytes(size: u64) -> u64 {
-    (size / 16).clamp(8 << 20, 128 << 20) >> 20 << 20
-}
-
 /// Does any file of a copy lie in `dir`?
 pub fn exist(dir: &Path) -> bool {
     [IMAGE, LOGS[0], LOGS[1]].iter().any(|name| dir.join(name).exists())

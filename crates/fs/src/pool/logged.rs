@@ -39,11 +39,11 @@ pub fn make(dir: &Path, uuid: [u8; 16], size: u64, version: u32, created: i64) -
     let id = Identity { uuid, size: size / 4096 * 4096 };
     pram::region::Geometry::of(id.size)?;
     files::sweep();
-    let disks = files::make(dir, files::log_bytes(id.size))?;
+    let disks = files::make(dir, copy::log_bytes(id.size))?;
     let lock = files::open_file(dir, IMAGE)?;
     let made = (|| {
         let map = make_shared(&files::shared(&lock, &uuid, "region")?, &lock, id.size, Room::AtOnce)?;
-        let loaded = copy::create(&disks, id, files::log_bytes(id.size))?;
+        let loaded = copy::create(&disks, id, copy::log_bytes(id.size))?;
         let (marks, copy) = Tracked { id, dir, disks: &disks, lock: &lock }.begin(&loaded)?;
         let mut region = Region::format(map, Box::new(LOGGED), uuid, version, created)?;
         marks.mark(0, HEADERS as u64)?;
@@ -96,8 +96,8 @@ pub fn restore(dir: &Path, old: Option<[u8; 16]>, image: &Path, progress: Progre
 fn stage(dir: &Path, image: &Path, progress: Progress) -> Result<ImageInfo> {
     let info = pram::image::verify(image, &mut |_, _| {})?;
     let id = Identity { uuid: info.uuid, size: info.size };
-    let disks = files::make(dir, files::log_bytes(id.size))?;
-    copy::create(&disks, id, files::log_bytes(id.size))?;
+    let disks = files::make(dir, copy::log_bytes(id.size))?;
+    copy::create(&disks, id, copy::log_bytes(id.size))?;
     let lock = files::open_file(dir, IMAGE)?;
     let path = files::shared(&lock, &id.uuid, "region")?;
     pram::image::restore(image, &path, MediumKind::Logged, progress)?;

@@ -49,8 +49,8 @@ fn attach(region: &mut Region, exclusive: &Exclusive, dir: &Path) -> Result<Copy
         true => files::open(dir)?,
         false if attached => return Err(Error::Pool(format!("the pool's copy in {} was deleted", dir.display()))),
         false => {
-            let disks = files::make(dir, files::log_bytes(id.size))?;
-            copy::create(&disks, id, files::log_bytes(id.size))?;
+            let disks = files::make(dir, copy::log_bytes(id.size))?;
+            copy::create(&disks, id, copy::log_bytes(id.size))?;
             disks
         }
     };

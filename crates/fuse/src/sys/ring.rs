@@ -137,7 +137,7 @@ impl Queue {
         if !self.early.is_empty() {
             return self.enter(0);
         }
-        if self.in_a_row >= ALONE && self.poll()? {
+        if self.has_one_caller() && self.poll()? {
             return Ok(());
         }
         self.enter(1)
@@ -214,6 +214,11 @@ impl Queue {
     pub fn note_caller(&mut self, caller: u32) {
         self.in_a_row = if caller == self.caller { self.in_a_row.saturating_add(1) } else { 0 };
         self.caller = caller;
+    }
+
+    /// Have the last requests all been one caller's?
+    pub fn has_one_caller(&self) -> bool {
+        self.in_a_row >= ALONE
     }
 
     /// Are any entries still with the kernel?

@@ -267,7 +267,9 @@ impl Copy {
         // Else commits could go on in the log that the new header says has ended.
         state.swapping = true;
         state.write(marks, self.id)?;
-        logs[next].restart(last, needed.max(state.logs[next].capacity))?;
+        // One that had to grow once is smaller again: a log is read whole after a power cut.
+        let capacity = state.logs[next].capacity.min(super::log_bytes(self.id.size));
+        logs[next].restart(last, needed.max(capacity))?;
         state.logs[next] = logs[next].position();
         (state.active, state.swapping) = (next, false);
         state.write(marks, self.id)

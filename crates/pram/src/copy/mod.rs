@@ -57,6 +57,12 @@ pub struct Disks {
     pub logs: [SharedDisk; 2],
 }
 
+/// Bytes of each log of a region of `size` bytes, unless a commit needs more; one is folded into the image when it is
+/// half full.
+pub fn log_bytes(size: u64) -> u64 {
+    (size / 16).clamp(8 << 20, 128 << 20) >> 20 << 20
+}
+
 /// A copy that has been made or read back.
 #[derive(Clone, Debug)]
 pub struct Loaded {
