@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use fs::MediumKind;
+
 use crate::failure::{Context, Failure, Result};
 
 const UNITS: [(&str, u64); 5] = [("K", 1 << 10), ("M", 1 << 20), ("G", 1 << 30), ("T", 1 << 40), ("B", 1)];
@@ -50,14 +52,17 @@ pub fn show(bytes: u64) -> String {
     }
 }
 
-/// A quarter of the machine's RAM, at most half of the free space where the pool will lie.
-pub fn default_for(pool: &Path) -> Result<u64> {
+/// A quarter of the machine's RAM, at most half of the free space where the pool will lie; on `logged` also at most half
+/// of the free shared memory, which containers have little of.
+pub fn default_for(pool: &Path, medium: MediumKind) -> Result<u64> {
     let info = rustix::system::sysinfo();
     let ram = info.totalram as u64 * u64::from(info.mem_unit.max(1));
-    let place = pool.ancestors().find(|p| p.is_dir()).unwrap_or(Path::new("/"));
-    let stat =
-        rustix::fs::statvfs(place).context(|| format!("cannot ask for the free space of {}", place.display()))?;
-    let free = stat.f_bavail * stat.f_frsize;
+    let mut place = pool.ancestors().find(|p| p.is_dir()).unwrap_or(Path::new("/"));
+    let mut free = free_in(place)?;
+    let memory = Path::new("/dev/shm");
+    if medium == MediumKind::Logged && free_in(memory)? < free {
+        (place, free) = (memory, free_in(memory)?);
+    }
     if free / 2 < SMALLEST_DEFAULT {
         return Err(Failure::new(format!(
             "{} has only {} free, too little for a pool; free some space, or name another place or a size \
@@ -67,6 +72,12 @@ pub fn default_for(pool: &Path) -> Result<u64> {
         )));
     }
     Ok((ram / 4).min(free / 2).max(SMALLEST_DEFAULT) / GRAIN * GRAIN)
+}
+
+fn free_in(place: &Path) -> Result<u64> {
+    let stat =
+        rustix::fs::statvfs(place).context(|| format!("cannot ask for the free space of {}", place.display()))?;
+    Ok(stat.f_bavail * stat.f_frsize)
 }
 
 #[cfg(test)]

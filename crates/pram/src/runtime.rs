@@ -23,7 +23,7 @@ pub const SESSIONS: u32 = 64;
 /// Key locks: a key is locked by the lock with its number modulo this.
 pub const LOCKS: u64 = 1 << 16;
 
-const MAGIC: u64 = u64::from_le_bytes(*b"CQ-RUN\x01\n");
+const MAGIC: u64 = u64::from_le_bytes(*b"CQ-RUN\x02\n");
 
 // Header words.
 const H_MAGIC: u64 = 0;
@@ -36,25 +36,9 @@ const H_FIRST_FREE: u64 = 48;
 const H_WATCHERS: u64 = 64;
 /// One bit per session that is taken.
 const H_LIVE: u64 = 72;
-// The copy on disk: see `copy::commit`.
-const H_COMMITTER: u64 = 192;
-const H_FOLDER: u64 = 200;
-const H_BEGUN: u64 = 208;
-const H_DONE: u64 = 216;
-const H_BELL: u64 = 224;
-const H_FAILED: u64 = 232;
-const H_FOLDED: u64 = 240;
-const H_COPY_TIME: u64 = 248;
-const H_WANTED: u64 = 256;
-const H_CROWD: u64 = 264;
-const H_FLUSH: u64 = 272;
-const H_LOGGED: u64 = 280;
-const H_TRACKED: u64 = 320;
-/// Why it failed: text, padded with zeros.
-const H_WHY: u64 = 1024;
-const WHY: usize = 512;
 pub(crate) const H_EVENT_HEAD: u64 = 128;
 pub(crate) const H_EVENT_BELL: u64 = 136;
+// From 192 on: what is agreed on about the copy on disk, see `copy::words`.
 const HEADER: u64 = 4096;
 
 /// Bytes per session record: state, pid, role words, then a label.
@@ -225,32 +209,6 @@ pub(crate) fn wait(word: &AtomicU32, value: u32, nanos: i64) {
 
 pub(crate) fn wake(word: &AtomicU32) {
     let _ = futex::wake(word, futex::Flags::empty(), u32::MAX >> 1);
-}
-
-/// What attached processes agree on about the copy on disk.
-#[derive(Clone, Copy)]
-pub(crate) struct CopyWords<'a> {
-    /// The session that commits, and the one that folds, + 1.
-    pub committer: &'a AtomicU64,
-    pub folder: &'a AtomicU64,
-    /// Commits begun and done.
-    pub begun: &'a AtomicU64,
-    pub done: &'a AtomicU64,
-    /// Changes when a commit is done or has failed.
-    pub bell: &'a AtomicU32,
-    /// Not 0: nothing more can be made durable.
-    pub failed: &'a AtomicU64,
-    /// The commit that the image is of.
-    pub folded: &'a AtomicU64,
-    /// The instant of the last commit, nanoseconds since the epoch.
-    pub time: &'a AtomicU64,
-    /// Tickets since the last commit began; and how many were out when it was done, served ones included.
-    pub wanted: &'a AtomicU64,
-    pub crowd: &'a AtomicU64,
-    /// What a commit takes, nanoseconds, a moving average.
-    pub takes: &'a AtomicU64,
-    /// Bytes that commits have written to the logs.
-    pub logged: &'a AtomicU64,
 }
 
 /// What the runtime knows of an attached process.
@@ -643,81 +601,6 @@ impl Runtime {
         let value = half.load(Ordering::Acquire);
         if value != 0 {
             wait(half, value, 10_000_000);
-        }
-    }
-
-    // The copy on disk.
-
-    pub(crate) fn copy(&self) -> CopyWords<'_> {
-        CopyWords {
-            committer: self.header(H_COMMITTER),
-            folder: self.header(H_FOLDER),
-            begun: self.header(H_BEGUN),
-            done: self.header(H_DONE),
-            bell: self.half(H_BELL),
-            failed: self.header(H_FAILED),
-            folded: self.header(H_FOLDED),
-            time: self.header(H_COPY_TIME),
-            wanted: self.header(H_WANTED),
-            crowd: self.header(H_CROWD),
-            takes: self.header(H_FLUSH),
-            logged: self.header(H_LOGGED),
-        }
-    }
-
-    /// Nothing more can be made durable: `why` is what every process says of it.
-    pub(crate) fn fail_copy(&self, why: &str) {
-        let mut text = [0u8; WHY];
-        let len = why.len().min(WHY);
-        text[..len].copy_from_slice(&why.as_bytes()[..len]);
-        if self.header(H_FAILED).compare_exchange(0, 2, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
-            self.map.write(H_WHY, &text).expect("in bounds");
-            self.header(H_FAILED).store(1, Ordering::SeqCst);
-            tracing::error!("{why}; nothing more goes to the copy on disk");
-        }
-    }
-
-    /// Do all processes mark what they store?
-    pub(crate) fn is_tracked(&self) -> bool {
-        self.header(H_TRACKED).load(Ordering::SeqCst) != 0
-    }
-
-    pub(crate) fn set_tracked(&self, tracked: bool) {
-        self.header(H_TRACKED).store(u64::from(tracked), Ordering::SeqCst);
-    }
-
-    /// Has the copy on disk failed, so that nothing more can be made durable?
-    #[inline(always)]
-    pub fn copy_failed(&self) -> bool {
-        self.header(H_FAILED).load(Ordering::Relaxed) != 0
-    }
-
-    /// Why nothing more can be made durable.
-    pub fn copy_failure(&self) -> Option<String> {
-        (self.header(H_FAILED).load(Ordering::SeqCst) == 1).then(|| {
-            let mut text = vec![0u8; WHY];
-            self.map.copy_out(H_WHY, &mut text).expect("in bounds");
-            text.truncate(text.iter().position(|b| *b == 0).unwrap_or(WHY));
-            String::from_utf8_lossy(&text).into_owned()
-        })
-    }
-
-    /// The instant of the last commit, nanoseconds since the epoch.
-    pub fn copy_time(&self) -> i64 {
-        self.copy().time.load(Ordering::Relaxed) as i64
-    }
-
-    /// Commits done, and the bytes that they wrote to the logs, since the segment was made.
-    pub fn copy_commits(&self) -> (u64, u64) {
-        let words = self.copy();
-        (words.done.load(Ordering::Relaxed), words.logged.load(Ordering::Relaxed))
-    }
-
-    /// Takes back the roles of session `n`, which died.
-    pub(crate) fn abandon_copy(&self, n: u32) {
-        let words = self.copy();
-        for role in [words.committer, words.folder] {
-            let _ = role.compare_exchange(u64::from(n + 1), 0, Ordering::SeqCst, Ordering::SeqCst);
         }
     }
 

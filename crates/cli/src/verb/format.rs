@@ -127,7 +127,11 @@ pub fn make(pool: &Path, how: FormatOptions) -> Result<()> {
 /// Where the region lies and how large it is: `None` is the pool directory, 0 what is there.
 fn nvram(args: &Args, pool: &Path) -> Result<(Option<PathBuf>, u64)> {
     let Some(text) = &args.nvram else {
-        return Ok((None, args.size.map_or_else(|| size::default_for(pool), Ok)?));
+        return Ok((
+            None,
+            args.size
+                .map_or_else(|| size::default_for(pool, args.medium.map_or(MediumKind::Logged, Into::into)), Ok)?,
+        ));
     };
     match (size::parse(text), args.size) {
         (Ok(_), Some(_)) => Err(Failure::new(format!(

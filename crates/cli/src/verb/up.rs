@@ -58,7 +58,7 @@ fn find(pool: &Path, dir: Option<&Path>) -> Result<Option<Mounted>> {
 }
 
 fn create(pool: &Path, size: Option<u64>) -> Result<()> {
-    let bytes = size.map_or_else(|| size::default_for(pool), Ok)?;
+    let bytes = size.map_or_else(|| size::default_for(pool, MediumKind::Logged), Ok)?;
     format::make(pool, FormatOptions { medium: MediumKind::Logged, ..FormatOptions::sized(bytes) })?;
     say(&format!("made a pool of {} at {}", size::show(bytes), pool.display()))
 }

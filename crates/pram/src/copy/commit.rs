@@ -23,13 +23,14 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use rustix::io::Errno;
 
 use super::state::State;
+use super::words::CopyWords;
 use super::{fold, Disks, Loaded, SharedDisk};
 use crate::dirty::{Dirty, Extent};
 use crate::error::{Error, Result};
 use crate::log::{self, Identity, Log, MIN_CAPACITY, RECORDS};
 use crate::pages::Pages;
 use crate::region::Region;
-use crate::runtime::{self, CopyWords, Runtime};
+use crate::runtime::{self, Runtime};
 use crate::session::{Session, COPY_ROOT};
 
 /// Bytes that are copied while everything stands still: some 30 us.

@@ -6,6 +6,7 @@
 //! | [`commit`] | one commit for all who wait; when the other log takes over |
 //! | [`fold`] | what a log holds goes into the image |
 //! | [`import`] | a region from its copy alone |
+//! | [`words`] | what processes agree on about it |
 //! | [`state`] | how far the logs have come, for the next process |
 //!
 //! On `logged` the copy is what a power cut leaves; on `battery` and `dax` it is what the loss of the persistent
@@ -20,6 +21,7 @@ pub mod commit;
 pub mod fold;
 pub mod import;
 mod state;
+mod words;
 
 use std::io;
 use std::ops::Range;
