@@ -207,6 +207,24 @@ fn memory_of_a_pool_that_is_gone_is_given_back() {
     assert!(home_is_usable(&kept));
 }
 
+#[test]
+fn memory_is_given_back_when_nobody_needs_it() {
+    let home = Home::new(FormatOptions { medium: MediumKind::Logged, ..FormatOptions::sized(8 << 20) });
+    let pool = home.open();
+    let memory = pool.status().unwrap().nvram;
+    write(&pool, "kept", "on disk");
+    assert!(Pool::release(&home.pool()).unwrap_err().to_string().contains("in use"));
+    drop(pool);
+    Pool::release(&home.pool()).unwrap();
+    assert!(!memory.exists());
+    Pool::release(&home.pool()).unwrap();
+    let pool = home.open();
+    clean(&pool);
+    assert_eq!(read(&pool, "kept").as_deref(), Some("on disk"));
+    let battery = Home::new(with_copy(".".as_ref()));
+    assert!(Pool::release(&battery.pool()).is_err() && battery.pool().join("nvram").exists());
+}
+
 fn home_is_usable(home: &Home) -> bool {
     let pool = home.open();
     write(&pool, "still", "there");

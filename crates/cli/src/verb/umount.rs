@@ -8,7 +8,7 @@ use rustix::event::{poll, PollFd, PollFlags};
 use rustix::fd::OwnedFd;
 use rustix::process::{pidfd_open, Pid, PidfdFlags};
 
-use crate::failure::{Failure, Result};
+use crate::failure::{Context, Failure, Result};
 use crate::{locate, mounts, serve};
 
 /// Unmount a pool. Returns when its server has closed the pool.
@@ -19,6 +19,9 @@ use crate::{locate, mounts, serve};
 pub struct Args {
     /// Where it is mounted [default: where `conquest up` mounts]
     dir: Option<PathBuf>,
+    /// On logged: give the pool's memory back; mounting it again reads it from the disk
+    #[arg(long)]
+    release: bool,
 }
 
 /// Longest wait for a server that still writes an image.
@@ -36,9 +39,12 @@ pub fn run(args: &Args) -> Result<()> {
     // Taken before unmounting: afterwards the server no longer counts as one.
     let server = server_of(&mounted.source, &dir);
     serve::unmount(&dir)?;
-    match server {
-        Some(server) => wait(&server, &mounted.source),
-        None => Ok(()),
+    if let Some(server) = server {
+        wait(&server, &mounted.source)?;
+    }
+    match args.release {
+        true => Pool::release(&mounted.source).context(|| "unmounted, but the memory stays".into()),
+        false => Ok(()),
     }
 }
 

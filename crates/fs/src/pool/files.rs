@@ -186,13 +186,25 @@ pub fn sweep() {
     }
 }
 
-fn is_abandoned(name: &str, marks: &Path, region: &Path) -> Result<bool> {
-    let size = fs::metadata(region).map_err(|e| host(region, &e))?.len();
+/// The marks in shared memory of a region of `size` bytes, and whether its copy holds everything.
+fn look(marks: &Path, size: u64) -> Result<(Dirty, bool)> {
     let file = fs::OpenOptions::new().read(true).write(true).open(marks).map_err(|e| host(marks, &e))?;
     let marks = Dirty::over(map(&file, marks, Dirty::bytes(size))?, size)?;
+    let all_copied = marks.marked(0)? + marks.marked(1)? == 0;
+    Ok((marks, all_copied))
+}
+
+/// Does the copy of the region of `size` bytes hold everything, as its marks say?
+pub fn is_copied(marks: &Path, size: u64) -> Result<bool> {
+    Ok(look(marks, size)?.1)
+}
+
+fn is_abandoned(name: &str, marks: &Path, region: &Path) -> Result<bool> {
+    let size = fs::metadata(region).map_err(|e| host(region, &e))?.len();
+    let (marks, all_copied) = look(marks, size)?;
     let path: [u8; PATH] = marks.note(PATH_AT)?;
     let len = path.iter().position(|b| *b == 0).unwrap_or(0);
-    if len == 0 || marks.marked(0)? + marks.marked(1)? > 0 {
+    if len == 0 || !all_copied {
         return Ok(false);
     }
     match fs::metadata(Path::new(std::ffi::OsStr::from_bytes(&path[..len])).join(IMAGE)) {

@@ -78,6 +78,25 @@ pub fn forget(dir: &Path, uuid: &[u8; 16]) {
     }
 }
 
+/// Gives back the memory of the pool in `dir`, if nobody uses it and its copy holds everything.
+pub fn release(dir: &Path, uuid: &[u8; 16]) -> Result<()> {
+    let lock = files::open_file(dir, IMAGE)?;
+    let exclusive = Exclusive::over(lock.try_clone().map_err(|e| host(dir, &e))?.into())?;
+    if session::in_use(&exclusive)? {
+        return Err(Error::Pool(format!("{} is in use; its memory stays", dir.display())));
+    }
+    let [region, marks] = [files::shared(&lock, uuid, "region")?, files::shared(&lock, uuid, "marks")?];
+    let Ok(found) = fs::metadata(&region) else { return Ok(()) };
+    if !files::is_copied(&marks, found.len())? {
+        return Err(Error::Pool(format!(
+            "{} holds changes that its copy lacks; mount the pool and unmount it again",
+            region.display()
+        )));
+    }
+    forget(dir, uuid);
+    Ok(())
+}
+
 /// Makes the pool in `dir` from an image. Region and copy are made beside what is there and take its place when they
 /// are complete and durable.
 pub fn restore(dir: &Path, old: Option<[u8; 16]>, image: &Path, progress: Progress) -> Result<ImageInfo> {

@@ -331,6 +331,15 @@ impl Pool {
         config.write(dir)
     }
 
+    /// Gives back the shared memory of a pool on `logged` that nobody uses: the next opening makes it from the copy.
+    pub fn release(dir: &Path) -> Result<()> {
+        let config = Config::load(dir)?;
+        match config.medium {
+            MediumKind::Logged => logged::release(dir, &config.uuid_bytes()?),
+            other => Err(Error::Pool(format!("the memory of a pool on `{other}` is its only home; it stays"))),
+        }
+    }
+
     /// Makes the pool at `dir` from its copy alone: after the loss of its persistent RAM, or where the files of the
     /// copy and `pool.toml` were brought from another machine. A region that is there is only replaced with `force`.
     /// Returns the instant that the pool is as of, nanoseconds since the epoch.
