@@ -16,8 +16,7 @@
 use std::sync::atomic::Ordering;
 
 use crate::error::{Error, Result};
-use crate::log::LINE;
-use crate::mem::{Mapping, Pod};
+use crate::mem::{Mapping, Pod, LINE};
 
 /// Bytes of a region that one word of line bits stands for.
 const PAGE: u64 = 64 * LINE;

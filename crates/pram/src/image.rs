@@ -31,9 +31,9 @@ use crate::error::{Error, Result};
 use crate::heap::Meta;
 use crate::medium::{Medium, MediumKind};
 use crate::mem::Mapping;
-use crate::region::{self, fingerprint, Geometry, Region, HEADERS, SEGMENT};
+use crate::region::{self, fingerprint, Geometry, Region, HEADERS, OPEN_ROOT, SEGMENT};
 use crate::reserve::reserve;
-use crate::session::{Session, OPEN_ROOT};
+use crate::session::Session;
 
 const MAGIC: [u8; 8] = *b"CQ-IMAGE";
 const END_MAGIC: [u8; 8] = *b"CQ-IMEND";

@@ -20,7 +20,6 @@ use crate::heap::{SegEntry, CLASSES};
 use crate::medium::{Medium, MediumKind, Needs};
 use crate::mem::{Mapping, Pod};
 use crate::off::Off;
-use crate::session::COPY_ROOT;
 
 /// Bytes per segment, the unit in which the heap takes memory.
 pub const SEGMENT: u64 = 64 << 10;
@@ -30,6 +29,11 @@ pub const MIN_SIZE: u64 = 1 << 20;
 pub const MAX_SIZE: u64 = 1 << 47;
 /// Number of root words.
 pub const ROOTS: u64 = 1024;
+/// The root word that says whether the last process left properly: 0 closed, 1 open.
+pub(crate) const OPEN_ROOT: u64 = ROOTS - 1;
+/// The root word that names the commit which the copy on disk was of when the region was closed, with nothing changed
+/// since; else 0.
+pub(crate) const COPY_ROOT: u64 = ROOTS - 2;
 
 const PAGE: u64 = 4096;
 const HEADER_AT: [u64; 2] = [0, PAGE];

@@ -19,16 +19,9 @@ use crate::error::{Error, Result};
 use crate::heap::Heap;
 use crate::mem::{byte_lock, thread_hint, Mapping};
 use crate::off::Off;
-use crate::region::{Region, ROOTS};
+use crate::region::{Region, COPY_ROOT, OPEN_ROOT};
 use crate::runtime::{self, Runtime, SESSIONS};
 use crate::tx::{self, Tx};
-
-/// The root word that says whether the last process left properly: 0 closed, 1 open.
-pub(crate) const OPEN_ROOT: u64 = ROOTS - 1;
-
-/// The root word that names the commit which the copy on disk was of when the region was closed, with nothing changed
-/// since; else 0.
-pub(crate) const COPY_ROOT: u64 = ROOTS - 2;
 
 /// How many times a reader tries without a lock before it takes one.
 const OPTIMISTIC_TRIES: usize = 50;

@@ -29,9 +29,9 @@ use crate::dirty::{Dirty, Extent};
 use crate::error::{Error, Result};
 use crate::log::{self, Identity, Log, MIN_CAPACITY, RECORDS};
 use crate::pages::Pages;
-use crate::region::Region;
+use crate::region::{Region, COPY_ROOT};
 use crate::runtime::{self, Runtime};
-use crate::session::{Session, COPY_ROOT};
+use crate::session::Session;
 
 /// Bytes that are copied while everything stands still: some 30 us.
 const STILL: u64 = 256 << 10;

@@ -31,8 +31,7 @@ use crate::dirty::Dirty;
 use crate::error::{Error, Result};
 use crate::log::{Disk, Identity, Instant, Log};
 use crate::pages::{Pages, PAGE};
-use crate::region::Region;
-use crate::session::COPY_ROOT;
+use crate::region::{Region, COPY_ROOT};
 use state::State;
 
 pub use commit::{Copy, Ticket};
