@@ -67,7 +67,9 @@ fn pin(cpu: u16) {
 
 fn run(mut queue: Queue, server: &Server, promises: &Promises) -> io::Result<()> {
     let kept = Arc::new(Kept::new()?);
-    while queue.is_live() {
+    // Entries whose replies wait: all of them may, and then none is with the kernel.
+    let mut waiting = 0;
+    while queue.is_live() || waiting > 0 {
         queue.wait()?;
         while let Some(event) = queue.next() {
             match event {
@@ -76,11 +78,13 @@ fn run(mut queue: Queue, server: &Server, promises: &Promises) -> io::Result<()>
                     Some(ticket) => {
                         let desk = kept.clone();
                         promises.add(ticket, move |outcome| desk.push(entry, outcome));
+                        waiting += 1;
                         queue.watch(&kept.bell)?;
                     }
                 },
                 Event::Woken => {
                     for (entry, outcome) in kept.take() {
+                        waiting -= 1;
                         if let Err(e) = outcome {
                             fail(&mut queue, entry, e);
                         }

@@ -17,6 +17,7 @@ use crate::{Outcome, Test};
 pub const TESTS: &[Test] = &[
     ("durability::a_strict_mount", strict_mount),
     ("durability::fsync_and_synchronous_writes", fsync_mount),
+    ("durability::many_wait_at_once", many_wait),
     ("durability::a_strict_tree", strict_tree),
     ("durability::settings_are_carried_by_copies", carried),
     ("durability::nonsense_is_refused", nonsense),
@@ -32,8 +33,12 @@ struct Pool {
 
 impl Pool {
     fn mounted(options: &str) -> Pool {
+        Pool::of("8M", options)
+    }
+
+    fn of(size: &str, options: &str) -> Pool {
         let lab = Lab::new();
-        lab.ok(&["format", &lab.pool(), "--nvram", "8M", "--commit", "86400"]);
+        lab.ok(&["format", &lab.pool(), "--nvram", size, "--commit", "86400"]);
         lab.mount_with(options);
         Pool { lab, cuts: Cell::new(0) }
     }
@@ -116,6 +121,33 @@ fn fsync_mount() -> Outcome {
         // Several requests of the kernel, one write.
         file.and_then(|mut f| f.write_all(&[7; 1_200_000])).expect("write");
         assert_eq!(pool.len(name), Some(1_200_000), "O_{name}");
+    }
+    Ok(())
+}
+
+/// More callers than a queue of the mount has places for replies that wait.
+fn many_wait() -> Outcome {
+    const CALLERS: usize = 160;
+    for transport in ["uring", "dev"] {
+        let pool = Pool::of("128M", &format!("transport={transport}"));
+        // What the first of them waits for takes long enough for all others to come.
+        std::fs::write(pool.path("much"), vec![7; 64 << 20]).expect("write");
+        let start = std::sync::Barrier::new(CALLERS);
+        std::thread::scope(|scope| {
+            for n in 0..CALLERS {
+                let (path, start) = (pool.path(&format!("f{n}")), &start);
+                scope.spawn(move || {
+                    start.wait();
+                    for round in 0..10u8 {
+                        let mut file = File::create(&path).expect("create");
+                        file.write_all(&[round]).expect("write");
+                        file.sync_all().expect("fsync");
+                    }
+                });
+            }
+        });
+        let whole = |mnt: &Path| (0..CALLERS).all(|n| std::fs::read(mnt.join(format!("f{n}"))).expect("read") == [9]);
+        assert!(whole(&pool.lab.mnt()) && pool.after_power_cut(whole), "over {transport}");
     }
     Ok(())
 }
