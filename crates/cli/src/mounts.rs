@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-use crate::failure::{Context, Result};
+use crate::failure::{Context, Failure, Result};
 
 /// The type that the kernel reports for our mounts.
 pub const FS_TYPE: &str = "fuse.conquest";
@@ -43,6 +43,13 @@ pub fn all() -> Result<Vec<Mounted>> {
 /// The Conquest mounts among them.
 pub fn conquest() -> Result<Vec<Mounted>> {
     Ok(all()?.into_iter().filter(|m| m.fs_type == FS_TYPE).collect())
+}
+
+/// Fails if the pool is mounted.
+pub fn refuse_mounted(pool: &Path) -> Result<()> {
+    let Some(mounted) = conquest()?.into_iter().find(|m| m.source == pool) else { return Ok(()) };
+    let (pool, dir) = (pool.display(), mounted.dir.display());
+    Err(Failure::new(format!("{pool} is mounted at {dir}; unmount it first with `conquest umount {dir}`")))
 }
 
 /// The mount on top at `dir`, of whatever type.

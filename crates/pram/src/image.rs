@@ -21,7 +21,6 @@
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
@@ -29,6 +28,7 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use crate::error::{Error, Result};
 use crate::heap::Meta;
+use crate::log::now;
 use crate::medium::{Medium, MediumKind};
 use crate::mem::Mapping;
 use crate::region::{self, fingerprint, Geometry, Region, HEADERS, OPEN_ROOT, SEGMENT};
@@ -212,7 +212,6 @@ fn write_image(session: &Session, out: &mut impl Write, progress: Progress) -> R
     let region = session.region();
     let parts = parts(region)?;
     let total: u64 = parts.iter().map(|p| p.1).sum();
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as i64);
     let mut raw = RawImage {
         magic: MAGIC,
         version: VERSION,
@@ -220,7 +219,7 @@ fn write_image(session: &Session, out: &mut impl Write, progress: Progress) -> R
         uuid: region.info.uuid,
         size: region.geo.size,
         fingerprint: fingerprint(),
-        saved: now,
+        saved: now(),
         chunks: parts.iter().map(|p| p.1.div_ceil(GRAIN as u64)).sum(),
         app_version: region.info.app_version,
         reserved: [0; 88],

@@ -36,6 +36,7 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::io::Errno;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
@@ -147,6 +148,11 @@ pub struct Instant {
     pub commit: u64,
     /// Nanoseconds since the epoch.
     pub time: i64,
+}
+
+/// The time, nanoseconds since the epoch.
+pub fn now() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as i64)
 }
 
 /// How a log began.

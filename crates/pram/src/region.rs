@@ -288,12 +288,13 @@ impl Region {
     pub(crate) fn forget_copy(&self) -> Result<()> {
         match self.load(self.root(COPY_ROOT))? {
             0 => Ok(()),
-            _ => self.note_copy(self.root(COPY_ROOT), 0),
+            _ => self.note_copy(0),
         }
     }
 
     /// Notes how the region stands to its copy: the one word of which the copy knows nothing.
-    pub(crate) fn note_copy(&self, word: Off<u64>, commit: u64) -> Result<()> {
+    pub(crate) fn note_copy(&self, commit: u64) -> Result<()> {
+        let word = self.root(COPY_ROOT);
         self.map.atomic64(word.raw())?.store(commit, Ordering::Release);
         self.tell(word.raw(), &commit.to_le_bytes());
         self.persist(word.raw(), 8);

@@ -116,11 +116,7 @@ Elsewhere save images: `conquest save`, or mount with `-o save=FILE`.";
 
 /// Makes a pool that belongs to the caller.
 pub fn make(pool: &Path, how: FormatOptions) -> Result<()> {
-    if let Some(mounted) = mounts::conquest()?.into_iter().find(|m| m.source == pool) {
-        let dir = mounted.dir.display();
-        let pool = pool.display();
-        return Err(Failure::new(format!("{pool} is mounted at {dir}; unmount it first with `conquest umount {dir}`")));
-    }
+    mounts::refuse_mounted(pool)?;
     Pool::format(pool, &how).context(|| format!("cannot make a pool at {}", pool.display()))
 }
 

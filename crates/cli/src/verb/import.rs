@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fs::Pool;
 
-use crate::failure::{Context, Failure, Result};
+use crate::failure::{Context, Result};
 use crate::{locate, mounts, progress, say};
 
 /// Make a pool from its copy on disk alone, after its persistent RAM was lost or on another machine.
@@ -25,13 +25,7 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<()> {
     let pool = locate::absolute(&args.pool)?;
-    if let Some(mounted) = mounts::conquest()?.into_iter().find(|m| m.source == pool) {
-        let dir = mounted.dir.display();
-        return Err(Failure::new(format!(
-            "{} is mounted at {dir}; unmount it first with `conquest umount {dir}`",
-            pool.display()
-        )));
-    }
+    mounts::refuse_mounted(&pool)?;
     let mut bar = progress::bytes("importing");
     let as_of = Pool::import(&pool, args.force, &mut bar).context(|| format!("cannot import {}", pool.display()))?;
     drop(bar);

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use fs::Pool;
 
-use crate::failure::{Context, Failure, Result};
+use crate::failure::{Context, Result};
 use crate::verb::format::Medium;
 use crate::{locate, mounts, progress, say};
 
@@ -28,13 +28,7 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<()> {
     let pool = locate::absolute(&args.pool)?;
     let file = locate::absolute(&args.file)?;
-    if let Some(mounted) = mounts::conquest()?.into_iter().find(|m| m.source == pool) {
-        let dir = mounted.dir.display();
-        return Err(Failure::new(format!(
-            "{} is mounted at {dir}; unmount it first with `conquest umount {dir}`",
-            pool.display()
-        )));
-    }
+    mounts::refuse_mounted(&pool)?;
     let mut bar = progress::bytes("restoring");
     Pool::restore(&pool, &file, args.medium.map(Into::into), args.force, &mut bar)
         .context(|| format!("cannot restore {} from {}", pool.display(), file.display()))?;

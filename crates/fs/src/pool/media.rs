@@ -4,12 +4,11 @@ use std::fs;
 use std::io::Read;
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use pram::copy::{import, Copy, Disks};
 use pram::dax::{self, Dax};
 use pram::image::{ImageInfo, Progress};
-use pram::log::Identity;
+use pram::log::{now, Identity};
 use pram::medium::{BATTERY, LOGGED};
 use pram::region::HEADERS;
 use pram::session::Exclusive;
@@ -175,11 +174,6 @@ fn medium_of(file: &fs::File, path: &Path, medium: MediumKind) -> Result<Box<dyn
 
 pub fn format_region(made: Made, uuid: [u8; 16], version: u32) -> Result<Region> {
     Ok(Region::format(made.map, made.medium, uuid, version, now())?)
-}
-
-/// Nanoseconds since the epoch.
-pub fn now() -> i64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as i64)
 }
 
 /// Makes the region at `path` from an image: a file is replaced by another, a device overwritten.

@@ -191,7 +191,8 @@ impl Pool {
             MediumKind::Logged => {
                 Config::remove(dir)?;
                 old.iter().for_each(|old| old.remove_copy(dir));
-                let (region, copy) = logged::make(dir, config.uuid_bytes()?, how.size, layout::VERSION, media::now())?;
+                let (region, copy) =
+                    logged::make(dir, config.uuid_bytes()?, how.size, layout::VERSION, pram::log::now())?;
                 (region, Some(copy))
             }
             _ => {

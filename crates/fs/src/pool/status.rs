@@ -117,7 +117,7 @@ impl Pool {
         let Some(copy) = session.copy() else {
             return Ok(Some(CopyStatus::unusable(dir, self.config.interval().into())));
         };
-        let (now, as_of) = (super::media::now(), session.runtime().copy_time());
+        let (now, as_of) = (pram::log::now(), session.runtime().copy_time());
         let (commits, logged) = session.runtime().copy_commits();
         Ok(Some(CopyStatus {
             dir,

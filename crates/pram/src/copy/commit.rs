@@ -18,7 +18,7 @@
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, TryLockError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
@@ -27,9 +27,9 @@ use super::words::CopyWords;
 use super::{fold, Disks, Loaded, SharedDisk};
 use crate::dirty::{Dirty, Extent};
 use crate::error::{Error, Result};
-use crate::log::{self, Identity, Log, MIN_CAPACITY, RECORDS};
+use crate::log::{self, now, Identity, Log, MIN_CAPACITY, RECORDS};
 use crate::pages::Pages;
-use crate::region::{Region, COPY_ROOT};
+use crate::region::Region;
 use crate::runtime::{self, Runtime};
 use crate::session::Session;
 
@@ -112,7 +112,7 @@ impl Copy {
         let Some(marks) = &self.marks else { return Ok(()) };
         if self.pending(session)? == 0 {
             let region = session.region();
-            region.note_copy(region.root(COPY_ROOT), self.last().commit)?;
+            region.note_copy(self.last().commit)?;
             let _ = std::fs::remove_file(marks);
         }
         Ok(())
@@ -294,7 +294,7 @@ impl Copy {
             let mut pages = lock(&self.pages);
             if !session.take_role(words.folder)? {
                 drop(pages);
-                std::thread::sleep(std::time::Duration::from_millis(2));
+                std::thread::sleep(Duration::from_millis(2));
                 refuse_failed(&words)?;
                 continue;
             }
@@ -411,10 +411,6 @@ fn refuse_failed(words: &CopyWords) -> Result<()> {
             errno: Errno::IO,
         }),
     }
-}
-
-fn now() -> i64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as i64)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
