@@ -18,7 +18,7 @@ pub fn explore(name: &str, history: &History, depth: Depth, filter: &Filter, ver
             match &moment.event {
                 Event::Write { file, at, bytes } => files.0[*file].write(bytes, *at),
                 Event::Flush { file } => files.0[*file].flush(),
-                Event::Store { .. } | Event::End => continue,
+                Event::Store { .. } | Event::Rest => continue,
             }
         }
         let here = match filter.point {

@@ -80,10 +80,10 @@ pub fn explore(
     };
     let (mut still, mut done) = (history.start.clone(), 0);
     for point in points {
-        for moment in history.moments.get(done..point.events).unwrap_or_default() {
-            still.apply(moment);
-        }
-        done = point.events;
+        // An id may be of a longer story.
+        let end = point.events.min(history.moments.len());
+        history.moments[done.min(end)..end].iter().for_each(|moment| still.apply(moment));
+        done = end;
         if verdicts.enough() {
             return;
         }
@@ -232,7 +232,7 @@ fn cut_later(
         match &moment.event {
             Event::Write { file, at, bytes } => files.0[*file].write(bytes, *at),
             Event::Flush { file } => files.0[*file].flush(),
-            Event::Store { .. } | Event::End => continue,
+            Event::Store { .. } | Event::Rest => continue,
         }
         let drawn = rng.below(all) < depth.mixed;
         for choice in cut::choices(&files, depth.seeds) {

@@ -50,7 +50,7 @@ impl Still {
             Event::Store { bytes, .. } => self.store(moment, bytes.len()),
             Event::Write { file, at, bytes } => self.files.0[*file].write(bytes, *at),
             Event::Flush { file } => self.files.0[*file].flush(),
-            Event::End => {}
+            Event::Rest => {}
         }
     }
 

@@ -60,6 +60,14 @@ impl Depth {
         }
     }
 
+    /// For very many that are short.
+    pub fn short() -> Depth {
+        match full() {
+            true => Depth { cuts: usize::MAX, seeds: 2, deaths: 12, mixed: 1, aftermath: 8 },
+            false => Depth::wide(),
+        }
+    }
+
     /// For a few.
     pub fn deep() -> Depth {
         match full() {
@@ -161,6 +169,18 @@ pub fn explore_all(stories: &[Story], depth: Depth) -> Stats {
 
 fn caught<T>(f: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|p| Err(panic_text(p)))
+}
+
+/// One in `part` of what there is, drawn by the seed in `CONQUEST_SIM_SEED` (1 if there is none); all of it with
+/// `CONQUEST_SIM=full` and for a replay.
+pub fn sample<T>(mut all: Vec<T>, part: usize) -> Vec<T> {
+    if full() || std::env::var_os("CONQUEST_SIM_REPLAY").is_some() {
+        return all;
+    }
+    let seed = std::env::var("CONQUEST_SIM_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
+    rng::Rng::new(seed).shuffle(&mut all);
+    all.truncate(all.len().div_ceil(part));
+    all
 }
 
 /// A seed that a name stands for.

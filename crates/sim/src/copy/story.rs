@@ -51,6 +51,23 @@ impl Plot {
     pub const ALL: [Plot; 6] = [Plot::Plain, Plot::Swap, Plot::Full, Plot::Rounds, Plot::Large, Plot::Outgrown];
 }
 
+/// How two operations fall between, and in the middle of, commits and folds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Weave {
+    /// Each in a commit of its own.
+    Apart,
+    /// Both in one commit.
+    Together,
+    /// The second in the middle of the commit of the first.
+    InCommit,
+    /// The second in the middle of the fold of the first.
+    InFold,
+}
+
+impl Weave {
+    pub const ALL: [Weave; 4] = [Weave::Apart, Weave::Together, Weave::InCommit, Weave::InFold];
+}
+
 #[derive(Clone, Debug)]
 pub struct Story {
     pub name: String,
@@ -99,6 +116,27 @@ impl Story {
             }
         };
         let name = format!("{}/{plot:?}", s.name);
+        Story { name, size: s.size, atime: s.atime, prologue, steps, lie: None }
+    }
+
+    /// A scenario's operation and one before it, the last of the setup for a pair, with nothing else.
+    pub fn woven(s: &Scenario, pair: bool, weave: Weave) -> Story {
+        use Step::{Commit, During, Fill, Fold, Op as Do, Swell, Wait};
+        let before = if pair { s.setup.len().saturating_sub(1) } else { s.setup.len() };
+        let (setup, first) = s.setup.split_at(before);
+        let first = Do(first.first().cloned().unwrap_or(Op::Create("/zz-first".into(), 0o644)));
+        let (second, during) = (Do(s.op.clone()), During(s.op.clone()));
+        let mut prologue: Vec<Step> = setup.iter().cloned().map(Do).collect();
+        let steps = match weave {
+            Weave::Apart => vec![first, Wait, second, Wait],
+            Weave::Together => vec![first, second, Wait],
+            Weave::InCommit => vec![first, during, Wait, Wait],
+            Weave::InFold => {
+                prologue.extend([Wait, Fill(45)]);
+                vec![first, Swell(300 * KIB), Commit, during, Fold, Wait]
+            }
+        };
+        let name = format!("{}/{weave:?}", s.name);
         Story { name, size: s.size, atime: s.atime, prologue, steps, lie: None }
     }
 }
@@ -212,6 +250,7 @@ impl<'w> Teller<'w> {
         if done.map_err(|e| format!("{step:?}: {e}"))? {
             self.acknowledged.push((self.world.tape.len(), before));
         }
+        self.world.tape.rest();
         Ok(())
     }
 
@@ -227,8 +266,9 @@ impl<'w> Teller<'w> {
 
     fn arm(&self, op: Op) {
         let (fs, tape, shared) = (self.world.fs.clone(), self.world.tape.clone(), self.shared.clone());
+        let open = self.runner.open.clone();
         self.world.tape.at_next_write(Box::new(move || {
-            let done = Runner::new(&fs).run(&op);
+            let done = Runner { fs: &fs, open }.run(&op);
             let mut shared = lock(&shared);
             shared.boundaries.push(Boundary::new(tape.len(), bytes_of(&fs)));
             shared.failure = done.err();

@@ -24,8 +24,8 @@ pub enum Event {
     Flush {
         file: usize,
     },
-    /// The recording ends.
-    End,
+    /// Nothing: a step ends here, or the recording.
+    Rest,
 }
 
 /// An event, and what of the marks has changed from the event before to this one: number and value of words.
@@ -74,9 +74,14 @@ impl Tape {
     /// Ends the recording; what was recorded.
     pub fn stop(&self) -> Vec<Moment> {
         let mut state = self.lock();
-        state.note(Event::End);
+        state.note(Event::Rest);
         (state.on, state.during) = (false, None);
         std::mem::take(&mut state.moments)
+    }
+
+    /// Notes what of the marks has changed: a commit that finds nothing to write changes only them.
+    pub fn rest(&self) {
+        self.lock().note(Event::Rest);
     }
 
     /// Events so far.

@@ -6,8 +6,10 @@
 //! | [`faults`] | a disk that fails, at every call |
 //! | [`input`] | copies that are put together wrongly are refused, and nothing is written |
 //! | [`testers`] | planted faults are found |
+//! | [`woven`] | every single operation and every pair, in and between commits and folds |
 
 mod explored;
 mod faults;
 mod input;
 mod testers;
+mod woven;

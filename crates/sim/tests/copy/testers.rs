@@ -1,7 +1,7 @@
 //! Tests of the tester: planted faults must be found, by an id that finds them again.
 
 use sim::copy::death::Order;
-use sim::copy::story::{Plot, Step, Story};
+use sim::copy::story::{Plot, Step, Story, Weave};
 use sim::copy::{explore, parse, Depth, Filter, Verdicts};
 use sim::explore::Failure;
 use sim::scenario::rich;
@@ -45,6 +45,20 @@ fn a_store_that_is_not_marked_is_found() {
     let mut wrong = right.clone();
     wrong.steps.insert(1, Step::Forget);
     assert_found(&wrong, Order::Real, &right);
+}
+
+#[test]
+fn a_fault_in_any_weave_is_found() {
+    for weave in Weave::ALL {
+        let right = Story::woven(&rich(), false, weave);
+        let lying = Story { lie: Some(1), ..right.clone() };
+        assert_found(&lying, Order::Real, &right);
+        let mut unmarked = right.clone();
+        let last = right.steps.iter().rposition(|step| matches!(step, Step::Wait)).unwrap();
+        unmarked.steps.insert(last, Step::Forget);
+        unmarked.steps.insert(last, Step::Op(rich().op));
+        assert_found(&unmarked, Order::Real, &right);
+    }
 }
 
 #[test]

@@ -1,0 +1,33 @@
+//! Every single operation, and every pair of operations on names, in and between commits and folds.
+//!
+//! Beside the plots ([`explored`](crate::explored)), which put an operation at the beginning of a story: here it and
+//! the one before it are all that there is, so that every write and flush is about them, with a commit between them, around
+//! them, or with the second in the middle of the commit or the fold of the first.
+//!
+//! In each run a sample, one story in so many, with a few cuts and deaths of each; `CONQUEST_SIM_SEED=n` draws another one.
+//! `CONQUEST_SIM=full` explores all stories, at every write and flush, which takes an hour.
+
+use sim::copy::story::{Story, Weave};
+use sim::copy::{explore_all, sample, Depth, Stats};
+use sim::scenario::{pairs, singles, Scenario};
+
+fn replays() -> bool {
+    std::env::var_os("CONQUEST_SIM_REPLAY").is_some()
+}
+
+fn explore(scenarios: &[Scenario], pair: bool, part: usize) -> Stats {
+    let all = scenarios.iter().flat_map(|s| Weave::ALL.map(|weave| Story::woven(s, pair, weave)));
+    explore_all(&sample(all.collect(), part), Depth::short())
+}
+
+#[test]
+fn every_single_operation_is_kept_in_every_weave() {
+    let stats = explore(&singles(), false, 5);
+    assert!(replays() || stats.newest > 200 && stats.older > 200 && stats.deaths > 200, "{stats:?}");
+}
+
+#[test]
+fn every_pair_is_kept_in_every_weave() {
+    let stats = explore(&pairs(), true, 5);
+    assert!(replays() || stats.newest > 200 && stats.older > 200 && stats.deaths > 200, "{stats:?}");
+}
