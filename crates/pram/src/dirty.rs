@@ -3,16 +3,24 @@
 //! ```text
 //! header, 4 KiB: which generation is marked now; from byte 1024 on, notes of whoever commits
 //! generation 0 | generation 1, each:
+//!     blocks  a bit per 2 MiB of the region: some page of it may be marked
 //!     pages   a bit per 4 KiB of the region: some line of it may be marked
 //!     lines   a word per 4 KiB of the region, a bit per line (64 bytes)
 //! ```
+//! Whoever looks for marks reads the blocks, 64 bytes per GiB, and what they lead to: an `fsync` does not take longer
+//! because the region is large.
+//!
 //! A store marks its lines first, so a line that is not marked has not changed. While no operation is under
 //! way a commit *switches*: stores then mark the other generation, and the lines of the first can be copied with
 //! operations running, since whatever of them changes meanwhile is marked again. Only when its lines are
 //! durable is the first generation cleared; a process that dies while it commits loses no mark.
 //!
+//! A mark is set from the blocks down and cleared from the lines up, so a line that is marked is found whenever its
+//! process dies.
+//!
 //! It is sparse: two bits for each line, in pages that are touched where the region is.
 
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use crate::error::{Error, Result};
@@ -20,6 +28,8 @@ use crate::mem::{Mapping, Pod, LINE};
 
 /// Bytes of a region that one word of line bits stands for.
 const PAGE: u64 = 64 * LINE;
+/// Pages that one bit of the blocks stands for: a cache line of page bits.
+const BLOCK: u64 = 512;
 const HEADER: u64 = 4096;
 /// The word of the header that says which generation is marked.
 const ACTIVE: u64 = 0;
@@ -33,8 +43,9 @@ pub struct Dirty {
     size: u64,
     /// Where the bits of the generations begin.
     bases: [u64; 2],
-    /// Bytes of the page bits.
-    page_bytes: u64,
+    /// Where the page bits and the lines of a generation begin in it.
+    pages_at: u64,
+    lines_at: u64,
 }
 
 /// Lines that follow one another: offset and length.
@@ -43,7 +54,7 @@ pub type Extent = (u64, u64);
 impl Dirty {
     /// Bytes that the marks of a region of `size` bytes take.
     pub fn bytes(size: u64) -> u64 {
-        HEADER + 2 * (page_bytes(size) + line_bytes(size))
+        HEADER + 2 * generation_bytes(size)
     }
 
     /// The marks in `map`; zeroed memory marks nothing.
@@ -51,9 +62,9 @@ impl Dirty {
         if map.len() < Dirty::bytes(size) {
             return Err(Error::BadAddress { off: 0, len: Dirty::bytes(size) });
         }
-        let page_bytes = page_bytes(size);
-        let bases = [HEADER, HEADER + page_bytes + line_bytes(size)];
-        Ok(Dirty { map, size, bases, page_bytes })
+        let bases = [HEADER, HEADER + generation_bytes(size)];
+        let pages_at = block_bytes(size);
+        Ok(Dirty { map, size, bases, pages_at, lines_at: pages_at + page_bytes(size) })
     }
 
     /// Marks the lines of `len` bytes at `off`, which are about to change.
@@ -87,12 +98,19 @@ impl Dirty {
 
     #[inline(never)]
     fn mark_anew(&self, generation: u64, page: u64, bits: u64) -> Result<()> {
-        let (of_page, bit) = (self.map.atomic64(self.page_word(generation, page))?, 1 << (page % 64));
-        // The page first: marked lines in a page that is not would never be found, also if we die in between.
-        if of_page.load(Ordering::Acquire) & bit == 0 {
-            of_page.fetch_or(bit, Ordering::AcqRel);
-        }
+        let block = page / BLOCK;
+        // From above: marked lines in a page or block that is not would never be found, also if we die in between.
+        self.set(self.block_word(generation, block), 1 << (block % 64))?;
+        self.set(self.page_word(generation, page), 1 << (page % 64))?;
         self.map.atomic64(self.line_word(generation, page))?.fetch_or(bits, Ordering::AcqRel);
+        Ok(())
+    }
+
+    fn set(&self, word: u64, bit: u64) -> Result<()> {
+        let word = self.map.atomic64(word)?;
+        if word.load(Ordering::Acquire) & bit == 0 {
+            word.fetch_or(bit, Ordering::AcqRel);
+        }
         Ok(())
     }
 
@@ -139,25 +157,50 @@ impl Dirty {
 
     /// Clears the marks of a generation: of the active one only while no operation is under way.
     pub fn clear(&self, generation: u64) -> Result<()> {
-        for page in self.pages(generation)? {
-            // Lines first, for the reason given above.
+        let blocks = self.blocks(generation)?;
+        for page in self.pages_of(generation, &blocks)? {
+            // From below, for the reason given above.
             self.map.atomic64(self.line_word(generation, page))?.store(0, Ordering::Release);
             self.map.atomic64(self.page_word(generation, page))?.fetch_and(!(1 << (page % 64)), Ordering::AcqRel);
+        }
+        for block in blocks {
+            self.map.atomic64(self.block_word(generation, block))?.fetch_and(!(1 << (block % 64)), Ordering::AcqRel);
         }
         Ok(())
     }
 
-    /// The pages of a generation that may have marks.
+    /// The pages of a generation that may have marks, ascending.
     fn pages(&self, generation: u64) -> Result<Vec<u64>> {
-        let mut pages = Vec::new();
-        for first in (0..self.size.div_ceil(PAGE)).step_by(64) {
-            let mut bits = self.map.atomic64(self.page_word(generation, first))?.load(Ordering::Acquire);
+        self.pages_of(generation, &self.blocks(generation)?)
+    }
+
+    fn pages_of(&self, generation: u64, blocks: &[u64]) -> Result<Vec<u64>> {
+        let (mut pages, count) = (Vec::new(), self.size.div_ceil(PAGE));
+        for block in blocks {
+            let (first, end) = (block * BLOCK, ((block + 1) * BLOCK).min(count));
+            self.bits_set(first..end, |page| self.page_word(generation, page), &mut pages)?;
+        }
+        Ok(pages)
+    }
+
+    /// The blocks of a generation that may have marks, ascending.
+    fn blocks(&self, generation: u64) -> Result<Vec<u64>> {
+        let mut blocks = Vec::new();
+        let all = 0..self.size.div_ceil(PAGE * BLOCK);
+        self.bits_set(all, |block| self.block_word(generation, block), &mut blocks)?;
+        Ok(blocks)
+    }
+
+    /// Which of the bits `range`, which begins with a word's first, are set; `word` says where a bit's word is.
+    fn bits_set(&self, range: Range<u64>, word: impl Fn(u64) -> u64, set: &mut Vec<u64>) -> Result<()> {
+        for first in range.step_by(64) {
+            let mut bits = self.map.atomic64(word(first))?.load(Ordering::Acquire);
             while bits != 0 {
-                pages.push(first + u64::from(bits.trailing_zeros()));
+                set.push(first + u64::from(bits.trailing_zeros()));
                 bits &= bits - 1;
             }
         }
-        Ok(pages)
+        Ok(())
     }
 
     /// A value among the notes, at most 3 KiB from their beginning.
@@ -182,14 +225,27 @@ impl Dirty {
     }
 
     #[inline]
+    fn block_word(&self, generation: u64, block: u64) -> u64 {
+        self.base(generation) + block / 64 * 8
+    }
+
+    #[inline]
     fn page_word(&self, generation: u64, page: u64) -> u64 {
-        self.base(generation) + page / 64 * 8
+        self.base(generation) + self.pages_at + page / 64 * 8
     }
 
     #[inline]
     fn line_word(&self, generation: u64, page: u64) -> u64 {
-        self.base(generation) + self.page_bytes + page * 8
+        self.base(generation) + self.lines_at + page * 8
     }
+}
+
+fn generation_bytes(size: u64) -> u64 {
+    block_bytes(size) + page_bytes(size) + line_bytes(size)
+}
+
+fn block_bytes(size: u64) -> u64 {
+    (size.div_ceil(PAGE * BLOCK).div_ceil(64) * 8).next_multiple_of(4096)
 }
 
 fn page_bytes(size: u64) -> u64 {

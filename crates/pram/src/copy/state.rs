@@ -9,7 +9,7 @@ use crate::dirty::Dirty;
 use crate::error::Result;
 use crate::log::{Identity, Position};
 
-const MAGIC: u64 = u64::from_le_bytes(*b"CQ-COPY\x01");
+const MAGIC: u64 = u64::from_le_bytes(*b"CQ-COPY\x02");
 /// Where the copies lie among the notes.
 const AT: [u64; 2] = [0, 512];
 
