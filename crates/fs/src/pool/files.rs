@@ -15,6 +15,7 @@ use pram::{Mapping, Region};
 use rustix::fs::{FallocateFlags, OFlags};
 
 use super::config::host;
+use super::direct::Direct;
 use super::RUNTIME_DIR;
 use crate::error::{Error, Result};
 
@@ -70,8 +71,8 @@ pub fn prefetch(dir: &Path) {
 
 /// Opens the copy in `dir`.
 pub fn open(dir: &Path) -> Result<Disks> {
-    let open = |name| Ok::<SharedDisk, Error>(Arc::new(open_file(dir, name)?));
-    Ok(Disks { image: open(IMAGE)?, logs: [open(LOGS[0])?, open(LOGS[1])?] })
+    let log = |name| Ok::<SharedDisk, Error>(Arc::new(Direct::over(open_file(dir, name)?, &dir.join(name))));
+    Ok(Disks { image: Arc::new(open_file(dir, IMAGE)?), logs: [log(LOGS[0])?, log(LOGS[1])?] })
 }
 
 /// Makes the files of a copy in `dir`, empty but for the logs, of which every block is written: a flush then has

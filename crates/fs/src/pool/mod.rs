@@ -8,6 +8,7 @@
 //! | [`logged`] | the memory and copy of a pool on ordinary RAM |
 //! | [`running`] | the running copy of a pool on memory that survives a power cut |
 //! | [`files`] | the files of a copy, and those in shared memory |
+//! | [`direct`] | a log file, written past the page cache |
 //! | [`copier`] | commits in time, and folding |
 //! | [`status`] | the facts that `conquest status` prints |
 //! | [`keeper`] | background work |
@@ -15,6 +16,7 @@
 
 pub mod config;
 mod copier;
+mod direct;
 mod files;
 mod keeper;
 mod logged;
