@@ -612,11 +612,13 @@ impl Heap<'_> {
 
     /// Frees a leaked object: one that nothing refers to and that no operation under way knows.
     pub fn sweep_object(&self, off: u64) -> Result<()> {
+        let mut round = 0;
         let slot = loop {
             match (0..self.rt.slots()).find(|s| self.rt.try_slot(*s)) {
                 Some(slot) => break slot,
-                None => std::thread::yield_now(),
+                None => crate::runtime::pause(round),
             }
+            round = round.saturating_add(1);
         };
         let freed = self.free(slot, off);
         self.rt.free_slot(slot);

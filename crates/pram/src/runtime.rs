@@ -9,6 +9,7 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{fence, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
 use rustix::thread::futex;
 use rustix::time::Timespec;
@@ -135,6 +136,8 @@ pub struct KeyLock<'a> {
 }
 
 const WAITERS: u32 = 1 << 31;
+/// How long whoever waits without a bell sleeps before it looks again.
+const GLANCE: Duration = Duration::from_micros(20);
 
 /// In the word that says who sweeps: the map of what is new is being cleared.
 const PREPARING: u64 = 1 << 32;
@@ -205,6 +208,15 @@ impl<'a> KeyLock<'a> {
 pub(crate) fn wait(word: &AtomicU32, value: u32, nanos: i64) {
     let timeout = Timespec { tv_sec: nanos / 1_000_000_000, tv_nsec: nanos % 1_000_000_000 };
     let _ = futex::wait(word, futex::Flags::empty(), value, Some(&timeout));
+}
+
+/// Gives way to whoever is waited for without a bell: for a moment awake, then asleep, since a thread of high priority
+/// that gives way does so for none of a lower one.
+pub(crate) fn pause(round: u32) {
+    match round {
+        0..16 => std::thread::yield_now(),
+        _ => std::thread::sleep(GLANCE),
+    }
 }
 
 pub(crate) fn wake(word: &AtomicU32) {

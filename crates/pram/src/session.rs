@@ -140,8 +140,8 @@ impl Session {
                     return Ok(Op { session: self, slot, held: SmallVec::new(), outcome: Outcome::default() });
                 }
             }
-            std::thread::yield_now();
-            if round % 1000 == 999 {
+            runtime::pause(round);
+            if round % 100 == 99 {
                 self.reap()?;
             }
         }
@@ -160,8 +160,8 @@ impl Session {
                 }
                 self.rt.free_slot(slot);
             }
-            std::thread::yield_now();
-            if round % 1000 == 999 {
+            runtime::pause(round);
+            if round % 100 == 99 {
                 self.reap()?;
             }
         }
@@ -343,9 +343,9 @@ impl Session {
                 if now != before {
                     break;
                 }
-                std::thread::yield_now();
+                runtime::pause(rounds);
                 rounds += 1;
-                if rounds % 1000 == 0 && !self.is_alive(session) {
+                if rounds % 100 == 0 && !self.is_alive(session) {
                     self.reap()?;
                 }
             }
