@@ -9,6 +9,7 @@
 //! | `session` | the threads of a mount, signals, the end |
 //! | `init` | the negotiation of capabilities |
 //! | `uring` | transport: FUSE over io_uring, one queue and pinned thread per CPU |
+//! | `rhythm` | how queues wait for requests, on quiet and on busy machines |
 //! | `dev` | transport: /dev/fuse; with io_uring it still carries FORGET and the like |
 //! | `server` | opcode → operation, and the answers that save messages |
 //! | `promises` | replies that wait until what they acknowledge is durable |
@@ -43,6 +44,7 @@ mod notify;
 pub mod options;
 mod promises;
 mod request;
+mod rhythm;
 mod server;
 mod session;
 #[allow(unsafe_code)]

@@ -14,8 +14,9 @@ use crate::error::{Context, Error, Result};
 use crate::notify::Notifier;
 use crate::options::Transport;
 use crate::promises::Promises;
+use crate::rhythm::Rhythm;
 use crate::server::Server;
-use crate::sys::{Device, Signals};
+use crate::sys::{set_priority, Device, Priority, Signals};
 use crate::{dev, init, mount, uring};
 
 /// Fewest and most threads that read /dev/fuse.
@@ -77,10 +78,12 @@ impl Mount {
     fn start_queues(&mut self, device: &Arc<Device>, server: &Arc<Server>) -> Result<()> {
         let (ready, registered) = mpsc::channel();
         let queues = uring::queues().context("count the CPUs")?;
+        let rhythm = Arc::new(Rhythm::default());
         for queue in 0..queues {
             let (device, server, ready) = (device.clone(), server.clone(), ready.clone());
-            let promises = self.promises.clone();
-            self.spawn(format!("fuse-uring-{queue}"), move || uring::serve(&device, queue, &server, &promises, ready))?;
+            let (promises, rhythm) = (self.promises.clone(), rhythm.clone());
+            let serve = move || uring::serve(&device, queue, &server, &promises, &rhythm, ready);
+            self.spawn(format!("fuse-uring-{queue}"), serve)?;
         }
         drop(ready);
         for _ in 0..queues {
@@ -113,7 +116,12 @@ impl Mount {
         }
         let (pool, promises) = (self.pool.clone(), self.promises.clone());
         let builder = std::thread::Builder::new().name("fuse-promises".into());
-        self.keeper_of_promises = Some(builder.spawn(move || promises.keep(&pool)).context("start a thread")?);
+        let keep = move || {
+            // Callers wait for it. Without the right to it they wait longer on a busy machine.
+            let _ = set_priority(Priority::First);
+            promises.keep(&pool);
+        };
+        self.keeper_of_promises = Some(builder.spawn(keep).context("start a thread")?);
         Ok(())
     }
 

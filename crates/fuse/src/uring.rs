@@ -5,6 +5,7 @@
 
 use std::io;
 use std::sync::{mpsc, Arc, Mutex};
+use std::time::Instant;
 
 use fs::Ticket;
 use rustix::event::{eventfd, EventfdFlags};
@@ -17,6 +18,7 @@ use crate::abi::{InHeader, OutHeader, UringHeader};
 use crate::init;
 use crate::promises::Promises;
 use crate::request::{Answer, Request};
+use crate::rhythm::{Rhythm, Way};
 use crate::server::Server;
 use crate::sys::{Device, Event, Queue};
 
@@ -35,7 +37,14 @@ pub fn queues() -> io::Result<u16> {
 }
 
 /// Serves one queue until the connection ends. Whether it could be registered is told to `ready`.
-pub fn serve(device: &Device, number: u16, server: &Server, promises: &Promises, ready: mpsc::Sender<io::Result<()>>) {
+pub fn serve(
+    device: &Device,
+    number: u16,
+    server: &Server,
+    promises: &Promises,
+    rhythm: &Rhythm,
+    ready: mpsc::Sender<io::Result<()>>,
+) {
     pin(number);
     let opened = Queue::new(std::os::fd::AsFd::as_fd(device), number, ENTRIES, init::MAX_PAYLOAD);
     let registered = opened.and_then(|mut queue| {
@@ -49,7 +58,7 @@ pub fn serve(device: &Device, number: u16, server: &Server, promises: &Promises,
     };
     let _ = ready.send(Ok(()));
     drop(ready);
-    if let Err(e) = run(queue, server, promises) {
+    if let Err(e) = run(queue, server, promises, rhythm) {
         tracing::error!(queue = number, "the queue has stopped: {e}");
     }
 }
@@ -65,12 +74,15 @@ fn pin(cpu: u16) {
     }
 }
 
-fn run(mut queue: Queue, server: &Server, promises: &Promises) -> io::Result<()> {
+fn run(mut queue: Queue, server: &Server, promises: &Promises, rhythm: &Rhythm) -> io::Result<()> {
+    let mut beat = rhythm.beat();
     let kept = Arc::new(Kept::new()?);
     // Entries whose replies wait: all of them may, and then none is with the kernel.
     let mut waiting = 0;
     while queue.is_live() || waiting > 0 {
-        queue.wait()?;
+        let (awake, start) = (beat.way() == Way::Awake, Instant::now());
+        queue.wait(awake)?;
+        beat.note(start.elapsed());
         while let Some(event) = queue.next() {
             match event {
                 Event::Request(entry) => match serve_entry(&mut queue, entry, server) {

@@ -3,13 +3,16 @@
 //! | module | responsibility |
 //! | --- | --- |
 //! | [`device`] | /dev/fuse and its clones |
+//! | [`priority`] | how a thread is scheduled |
 //! | [`ring`] | a queue of FUSE over io_uring: commands and the buffers the kernel fills |
 //! | [`signals`] | signals as a file descriptor |
 
 mod device;
+mod priority;
 mod ring;
 mod signals;
 
 pub use device::{Device, DEVICE};
+pub use priority::{set_priority, Priority};
 pub use ring::{try_ring, Event, Queue};
 pub use signals::Signals;

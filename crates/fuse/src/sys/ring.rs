@@ -59,9 +59,9 @@ pub struct Queue {
     in_a_row: u32,
 }
 
-/// How long a queue looks for the next request, giving way to others each time, before it sleeps.
+/// How long a queue that waits awake gives way to others before it sleeps all the same.
 const AWAKE: Duration = Duration::from_micros(100);
-/// Requests in a row from one caller after which a queue stays awake for it.
+/// Requests in a row after which a queue counts as having one caller.
 const ALONE: u32 = 64;
 
 /// `IORING_ENTER_GETEVENTS`: run what completions wait for.
@@ -127,17 +127,12 @@ impl Queue {
         Ok(())
     }
 
-    /// Sends what was committed and waits for the next completion: first awake, then asleep.
-    ///
-    /// A caller that makes one request after another is woken on this CPU if no other is idle. A thread
-    /// that sleeps at once leaves its CPU idle, and the caller is sent there and back: on a virtual machine
-    /// that costs 25 µs a request instead of 9. Where several callers share the CPU, it never is idle and
-    /// giving way would let each use up its time slice while the others wait for this queue: there it sleeps.
-    pub fn wait(&mut self) -> io::Result<()> {
+    /// Sends what was committed and waits for the next completion, for a while `awake` if wanted.
+    pub fn wait(&mut self, awake: bool) -> io::Result<()> {
         if !self.early.is_empty() {
             return self.enter(0);
         }
-        if self.has_one_caller() && self.poll()? {
+        if awake && self.poll()? {
             return Ok(());
         }
         self.enter(1)
