@@ -199,7 +199,8 @@ impl Copy {
             Err(TryLockError::WouldBlock) => return Ok(None),
         };
         let words = session.runtime().copy();
-        Ok(session.take_role(words.committer)?.then_some(Lead { logs: Some(logs), words }))
+        // Only when it is ours: dropping a lead gives the role back, whoever has it.
+        Ok(session.take_role(words.committer)?.then(|| Lead { logs: Some(logs), words }))
     }
 
     /// Steps 1 to 6.
