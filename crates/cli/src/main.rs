@@ -8,6 +8,7 @@
 //! | [`options`] | what `-o` says |
 //! | [`remount`] | following `mount -o remount` |
 //! | [`background`] | leaving the server in the background, telling when it is ready |
+//! | [`dying`] | waiting for servers that are being killed |
 //! | [`locate`] | default places, absolute paths, which pool a path belongs to |
 //! | [`mounts`] | what `/proc/self/mountinfo` says of Conquest mounts |
 //! | [`size`] | sizes as people write them, and default sizes |
@@ -19,6 +20,7 @@
 #![forbid(unsafe_code)]
 
 mod background;
+mod dying;
 mod failure;
 mod helper;
 mod locate;

@@ -15,6 +15,7 @@
 //! | [`runtime`] | the shared segment that does not persist: sessions, slots, locks, references |
 //! | [`reserve`] | room for a region's file, all of it at once |
 //! | [`session`] | an attached process: operations, optimistic reads, death of others |
+//! | [`attached`] | who is attached, for those who are not |
 //! | [`events`] | what one process tells the others that cache |
 //! | [`image`] | save and restore of a region |
 //! | [`dirty`] | which lines of a region have changed since the last commit |
@@ -35,6 +36,7 @@
 #[cfg(target_endian = "big")]
 compile_error!("regions are little-endian and used in place");
 
+pub mod attached;
 pub mod copy;
 pub mod dax;
 pub mod dirty;

@@ -232,6 +232,24 @@ pub struct SessionInfo {
     pub label: Vec<u8>,
 }
 
+impl SessionInfo {
+    /// Where the records of all sessions are in the segment.
+    pub(crate) const ALL: std::ops::Range<u64> = HEADER..HEADER + SESSIONS as u64 * SESSION_REC;
+
+    /// From the record of session `index`, if it is taken.
+    pub(crate) fn parse(index: u32, record: &[u8]) -> Option<SessionInfo> {
+        let word = |at: u64| record.get(at as usize..at as usize + 8)?.try_into().ok().map(u64::from_le_bytes);
+        let label = record.get(S_LABEL as usize..)?;
+        let label = &label[..label.iter().position(|b| *b == 0).unwrap_or(label.len())];
+        (word(S_STATE)? != 0).then_some(SessionInfo {
+            index,
+            pid: word(S_PID)? as u32,
+            role: word(S_ROLE)?,
+            label: label.into(),
+        })
+    }
+}
+
 impl Runtime {
     /// Bytes of a runtime segment for regions of this geometry and keys below `keys`.
     pub fn size(geo: &Geometry, keys: u64) -> u64 {
@@ -345,17 +363,12 @@ impl Runtime {
 
     /// The attached processes.
     pub fn sessions(&self) -> Vec<SessionInfo> {
-        (0..SESSIONS)
-            .filter(|n| self.session_taken(*n))
-            .map(|n| {
-                let mut label = vec![0u8; LABEL];
-                let at = self.at.sessions + u64::from(n) * SESSION_REC + S_LABEL;
-                self.map.copy_out(at, &mut label).expect("in bounds");
-                label.truncate(label.iter().position(|b| *b == 0).unwrap_or(LABEL));
-                let get = |field| self.session(n, field).load(Ordering::Relaxed);
-                SessionInfo { index: n, pid: get(S_PID) as u32, role: get(S_ROLE), label }
-            })
-            .collect()
+        let mut record = [0; SESSION_REC as usize];
+        let listed = self.live().filter_map(|n| {
+            self.map.copy_out(self.at.sessions + u64::from(n) * SESSION_REC, &mut record).expect("in bounds");
+            SessionInfo::parse(n, &record)
+        });
+        listed.collect()
     }
 
     // Slots: low half the session that uses it + 1, high half counts uses.

@@ -6,7 +6,7 @@ use fs::Pool;
 
 use crate::failure::{Failure, Result};
 use crate::serve::{self, Request};
-use crate::{background, locate};
+use crate::{background, dying, locate};
 
 /// Mount a pool at a directory; returns once it can be used.
 #[derive(clap::Args)]
@@ -63,5 +63,6 @@ pub fn check(request: &Request) -> Result<()> {
             "the pool {pool} lies in {dir} and would disappear under the mount; choose another directory"
         )));
     }
-    Ok(())
+    // What is dead then is cleared away by the server.
+    dying::wait(pool, Some(dir))
 }

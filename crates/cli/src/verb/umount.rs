@@ -9,7 +9,7 @@ use rustix::fd::OwnedFd;
 use rustix::process::{pidfd_open, Pid, PidfdFlags};
 
 use crate::failure::{Context, Failure, Result};
-use crate::{locate, mounts, serve};
+use crate::{dying, locate, mounts, serve};
 
 /// Unmount a pool. Returns when its server has closed the pool.
 #[derive(clap::Args)]
@@ -36,6 +36,7 @@ pub fn run(args: &Args) -> Result<()> {
             mounts::FS_TYPE
         )));
     };
+    dying::wait(&mounted.source, Some(&dir))?;
     // Taken before unmounting: afterwards the server no longer counts as one.
     let server = server_of(&mounted.source, &dir);
     serve::unmount(&dir)?;

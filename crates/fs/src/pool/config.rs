@@ -160,6 +160,14 @@ impl Config {
         }
     }
 
+    /// The file whose locks say who has the pool open.
+    pub fn lock_path(&self, dir: &Path) -> PathBuf {
+        match self.medium {
+            MediumKind::Logged => dir.join(super::files::IMAGE),
+            _ => self.nvram_path(dir),
+        }
+    }
+
     /// Where the copy on disk lies, if there is one.
     pub fn copy_dir(&self, dir: &Path) -> Option<PathBuf> {
         match self.medium {

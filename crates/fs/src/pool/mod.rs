@@ -266,13 +266,25 @@ impl Pool {
     /// pool directory removes them too; removing them alone, with no process attached, is what a reboot does.
     pub fn memory(dir: &Path) -> Result<Vec<PathBuf>> {
         let config = Config::load(dir)?;
-        let (lock, parts): (_, &[&str]) = match config.medium {
-            MediumKind::Logged => (dir.join(files::IMAGE), &["region", "marks"]),
-            _ if config.copy.is_some() => (config.nvram_path(dir), &["marks"]),
+        let parts: &[&str] = match config.medium {
+            MediumKind::Logged => &["region", "marks"],
+            _ if config.copy.is_some() => &["marks"],
             _ => return Ok(Vec::new()),
         };
+        let lock = config.lock_path(dir);
         let (lock, uuid) = (std::fs::File::open(&lock).map_err(|e| config::host(&lock, &e))?, config.uuid_bytes()?);
         parts.iter().map(|part| files::shared(&lock, &uuid, part)).collect()
+    }
+
+    /// The processes that have the pool at `dir` open, without opening it. One that is being killed counts until all
+    /// of it is gone.
+    pub fn users(dir: &Path) -> Result<Vec<SessionStatus>> {
+        let config = Config::load(dir)?;
+        let (path, uuid) = (config.lock_path(dir), config.uuid_bytes()?);
+        let lock = std::fs::OpenOptions::new().read(true).write(true).open(&path);
+        let lock = lock.map_err(|e| config::host(&path, &e))?;
+        let users = pram::attached::processes(&lock, &uuid, RUNTIME_DIR.as_ref())?;
+        Ok(users.into_iter().map(status::session_status).collect())
     }
 
     /// The pool directory.

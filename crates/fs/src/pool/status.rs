@@ -172,7 +172,7 @@ impl Pool {
     }
 }
 
-fn session_status(s: pram::runtime::SessionInfo) -> SessionStatus {
+pub(super) fn session_status(s: pram::runtime::SessionInfo) -> SessionStatus {
     let transport = match s.role {
         role::MOUNT_URING => Some("io_uring"),
         role::MOUNT_DEV => Some("/dev/fuse"),
