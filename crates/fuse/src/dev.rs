@@ -13,7 +13,7 @@ use crate::init;
 use crate::promises::Promises;
 use crate::request::{Answer, Request};
 use crate::server::Server;
-use crate::sys::Device;
+use crate::sys::{set_priority, Device, Priority};
 
 /// Longest fixed argument of any opcode.
 const ARGS_MAX: usize = 128;
@@ -29,7 +29,16 @@ pub fn serve_beside(device: &Arc<Device>, server: &Server, promises: &Promises) 
 
 /// Serves requests until the connection ends.
 pub fn serve(device: &Arc<Device>, server: &Server, promises: &Promises) {
+    before_others();
     serve_paced(device, server, promises, Duration::ZERO)
+}
+
+/// What callers wait for goes before what else runs, if that is allowed: a request took ten times as long where two
+/// programs computed beside.
+pub fn before_others() {
+    if let Err(e) = set_priority(Priority::First) {
+        tracing::debug!("the priority stays as it is: {e}");
+    }
 }
 
 fn serve_paced(device: &Arc<Device>, server: &Server, promises: &Promises, pause: Duration) {

@@ -6,20 +6,26 @@
 //! - *Asleep*, and before everybody else once there is a request. On a busy machine whoever gives way waits for
 //!   the time slices of others, each time (110 us a request against 15, and a commit is waited for twice).
 //!
-//! Nothing says beforehand which it is. An *epoch* is some requests of a queue; the median of the times from a
-//! reply to the next request tells how good the way was. Now and then, less often the longer nothing changes, and
-//! when it suddenly takes longer, an epoch tries the other way.
+//! Where no processor is idle, as the host's count of running threads says, queues sleep: nobody is sent away then.
+//! Elsewhere nothing says beforehand which it is. An *epoch* is some requests of a queue; the mean time from one request to the
+//! next, without the longest few (pauses of the caller), tells how good the way was. Now and then, less often the
+//! longer nothing changes, and when it suddenly takes longer, an epoch tries the other way.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Mutex;
-use std::time::Duration;
+use std::time::Instant;
 
 use crate::sys::{set_priority, Priority};
 
+const LOADAVG: &str = "/proc/loadavg";
 /// Requests of an epoch.
 const EPOCH: usize = 32;
-/// Longest median that says anything: a caller that takes so long does not wait for us.
-const BUSY: u32 = 1_000_000;
+/// The longest of them, which do not count.
+const PAUSES: usize = 2;
+/// Longest mean that says anything, nanoseconds: a caller that takes so long does not wait for us.
+const BUSY: u32 = 5_000_000;
 /// Epochs until the other way is tried, at first and at most.
 const TRIALS: (u32, u32) = (8, 1024);
 
@@ -38,17 +44,25 @@ impl Way {
     }
 }
 
+/// Of the last 8 looks at the host, this many that saw no processor idle count as busy.
+const MANY: u32 = 4;
+
 /// What the queues of a mount have found out.
 pub struct Rhythm {
+    /// Where the host says how many threads run; without it, ways are only tried.
+    running: Option<File>,
+    processors: u32,
     /// Bit 0: the way, 1 is asleep. The rest counts changes.
     now: AtomicU32,
     found: Mutex<Found>,
 }
 
 struct Found {
-    /// The way that is better as far as is known, and its median, 0 if unknown.
+    /// The last looks at the host, a bit each: no processor was idle.
+    looks: u8,
+    /// The way that is better as far as is known, and its mean, 0 if unknown.
     best: Way,
-    median: u32,
+    mean: u32,
     /// The other way is being tried.
     trying: bool,
     /// Epochs until the next trial, and how many it was last time.
@@ -58,15 +72,16 @@ struct Found {
 
 impl Default for Rhythm {
     fn default() -> Rhythm {
-        let found = Found { best: Way::Asleep, median: 0, trying: false, left: 1, pause: TRIALS.0 };
-        Rhythm { now: AtomicU32::new(1), found: Mutex::new(found) }
+        let found = Found { looks: 0, best: Way::Asleep, mean: 0, trying: false, left: 1, pause: TRIALS.0 };
+        let processors = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
+        Rhythm { running: File::open(LOADAVG).ok(), processors, now: AtomicU32::new(1), found: Mutex::new(found) }
     }
 }
 
 impl Rhythm {
     /// A queue's part in it.
     pub fn beat(&self) -> Beat<'_> {
-        Beat { rhythm: self, now: None, gaps: [0; EPOCH], count: 0 }
+        Beat { rhythm: self, now: None, last: Instant::now(), periods: [0; EPOCH], count: 0 }
     }
 
     fn change(&self, way: Way) {
@@ -75,33 +90,48 @@ impl Rhythm {
     }
 
     /// An epoch has ended that began at `now` and was all of the same way.
-    fn note(&self, now: u32, median: u32) {
+    fn note(&self, now: u32, mean: u32) {
+        let all_busy = self.all_busy();
         let mut found = self.found.lock().unwrap_or_else(|e| e.into_inner());
-        if self.now.load(Ordering::Relaxed) != now || median > BUSY {
+        if self.now.load(Ordering::Relaxed) != now || mean > BUSY {
             return;
         }
-        if let Some(way) = found.after(median) {
+        if let Some(way) = found.after(all_busy, mean) {
             self.change(way);
         }
+    }
+
+    /// Do threads run on all processors? One of them is the caller.
+    fn all_busy(&self) -> bool {
+        let mut text = [0; 64];
+        let len = self.running.as_ref().and_then(|file| file.read_at(&mut text, 0).ok()).unwrap_or(0);
+        running_in(&text[..len]).is_some_and(|running| running >= self.processors)
     }
 }
 
 impl Found {
     /// The way to go on after an epoch, if it is to change.
-    fn after(&mut self, median: u32) -> Option<Way> {
+    fn after(&mut self, all_busy: bool, mean: u32) -> Option<Way> {
+        self.looks = self.looks << 1 | u8::from(all_busy);
+        if self.looks.count_ones() >= MANY {
+            let now = if self.trying { self.best.other() } else { self.best };
+            (self.best, self.mean, self.trying) = (Way::Asleep, 0, false);
+            (self.pause, self.left) = (TRIALS.0, 1);
+            return (now != Way::Asleep).then_some(Way::Asleep);
+        }
         if self.trying {
             self.trying = false;
-            let better = median < self.median - self.median / 5;
+            let better = mean < self.mean - self.mean / 5;
             if !better {
                 (self.pause, self.left) = ((self.pause * 2).min(TRIALS.1), self.pause);
                 return Some(self.best);
             }
-            (self.best, self.median) = (self.best.other(), median);
+            (self.best, self.mean) = (self.best.other(), mean);
             (self.pause, self.left) = (TRIALS.0, TRIALS.0);
             return None;
         }
-        let suddenly = self.median != 0 && median > self.median * 2;
-        self.median = median;
+        let suddenly = self.mean != 0 && mean > self.mean * 2;
+        self.mean = mean;
         if suddenly {
             (self.pause, self.left) = (TRIALS.0, 0);
         }
@@ -114,12 +144,20 @@ impl Found {
     }
 }
 
+/// How many threads run, from such as `0.52 0.58 0.59 2/613 12345`.
+fn running_in(loadavg: &[u8]) -> Option<u32> {
+    let text = std::str::from_utf8(loadavg).ok()?;
+    text.split(' ').nth(3)?.split('/').next()?.parse().ok()
+}
+
 /// One queue's part in the rhythm of its mount.
 pub struct Beat<'a> {
     rhythm: &'a Rhythm,
     /// The word of the rhythm that this thread is set up for.
     now: Option<u32>,
-    gaps: [u32; EPOCH],
+    last: Instant,
+    /// Nanoseconds from one request to the next.
+    periods: [u32; EPOCH],
     count: usize,
 }
 
@@ -139,17 +177,20 @@ impl Beat<'_> {
         way
     }
 
-    /// A request came after waiting for `gap`.
-    pub fn note(&mut self, gap: Duration) {
-        self.gaps[self.count] = u32::try_from(gap.as_nanos()).unwrap_or(u32::MAX);
+    /// A request came, or another completion.
+    pub fn note(&mut self) {
+        let now = Instant::now();
+        let period = now - std::mem::replace(&mut self.last, now);
+        self.periods[self.count] = u32::try_from(period.as_nanos()).unwrap_or(u32::MAX);
         self.count += 1;
         if self.count < EPOCH {
             return;
         }
         self.count = 0;
-        let (_, median, _) = self.gaps.select_nth_unstable(EPOCH / 2);
+        self.periods.sort_unstable();
+        let sum: u64 = self.periods[..EPOCH - PAUSES].iter().map(|period| u64::from(*period)).sum();
         if let Some(now) = self.now {
-            self.rhythm.note(now, *median);
+            self.rhythm.note(now, (sum / (EPOCH - PAUSES) as u64) as u32);
         }
     }
 }
@@ -158,13 +199,13 @@ impl Beat<'_> {
 mod tests {
     use super::*;
 
-    /// Lives through `epochs` on a machine where the ways take `awake` and `asleep`; how many were asleep.
-    fn live(found: &mut Found, way: &mut Way, epochs: u32, [awake, asleep]: [u32; 2]) -> u32 {
+    /// Lives through `epochs` where the ways take `awake` and `asleep`; how many were asleep.
+    fn live(found: &mut Found, way: &mut Way, all_busy: bool, epochs: u32, [awake, asleep]: [u32; 2]) -> u32 {
         let mut slept = 0;
         for _ in 0..epochs {
             slept += u32::from(*way == Way::Asleep);
-            let median = if *way == Way::Awake { awake } else { asleep };
-            *way = found.after(median).unwrap_or(*way);
+            let mean = if *way == Way::Awake { awake } else { asleep };
+            *way = found.after(all_busy, mean).unwrap_or(*way);
         }
         slept
     }
@@ -175,10 +216,20 @@ mod tests {
         let mut found = rhythm.found.lock().expect("nobody else has it");
         let mut way = Way::Asleep;
         let quiet = [5_000, 25_000];
-        let busy = [110_000, 12_000];
-        assert!(live(&mut found, &mut way, 1000, quiet) < 20, "awake when nothing else is to do");
-        assert!(live(&mut found, &mut way, 1000, busy) > 980, "asleep when all is busy");
-        assert!(live(&mut found, &mut way, 3000, quiet) < 1100, "and back, when the other way is tried again");
-        assert!(live(&mut found, &mut way, 3000, [8_000, 8_000]) < 30, "no better is not better");
+        let pinned = [110_000, 12_000];
+        assert!(live(&mut found, &mut way, false, 1000, quiet) < 20, "awake when nothing else is to do");
+        assert!(live(&mut found, &mut way, false, 1000, pinned) > 980, "asleep where somebody computes");
+        assert!(live(&mut found, &mut way, false, 3000, quiet) < 1100, "and back, when the other way is tried again");
+        assert!(live(&mut found, &mut way, false, 3000, [8_000, 8_000]) < 30, "no better is not better");
+        assert!(live(&mut found, &mut way, true, 1000, quiet) > 990, "asleep where all compute");
+    }
+
+    #[test]
+    fn the_host_says_how_many_run() {
+        assert_eq!(running_in(b"0.52 0.58 0.59 2/613 12345\n"), Some(2));
+        assert_eq!(running_in(b"0.52 0.58"), None);
+        assert_eq!(running_in(b""), None);
+        let rhythm = Rhythm { processors: 1, ..Rhythm::default() };
+        assert!(rhythm.all_busy(), "this thread runs");
     }
 }

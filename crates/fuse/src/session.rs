@@ -16,7 +16,7 @@ use crate::options::Transport;
 use crate::promises::Promises;
 use crate::rhythm::Rhythm;
 use crate::server::Server;
-use crate::sys::{set_priority, Device, Priority, Signals};
+use crate::sys::{Device, Signals};
 use crate::{dev, init, mount, uring};
 
 /// Fewest and most threads that read /dev/fuse.
@@ -117,8 +117,7 @@ impl Mount {
         let (pool, promises) = (self.pool.clone(), self.promises.clone());
         let builder = std::thread::Builder::new().name("fuse-promises".into());
         let keep = move || {
-            // Callers wait for it. Without the right to it they wait longer on a busy machine.
-            let _ = set_priority(Priority::First);
+            dev::before_others();
             promises.keep(&pool);
         };
         self.keeper_of_promises = Some(builder.spawn(keep).context("start a thread")?);

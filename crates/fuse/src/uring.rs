@@ -5,7 +5,6 @@
 
 use std::io;
 use std::sync::{mpsc, Arc, Mutex};
-use std::time::Instant;
 
 use fs::Ticket;
 use rustix::event::{eventfd, EventfdFlags};
@@ -80,9 +79,8 @@ fn run(mut queue: Queue, server: &Server, promises: &Promises, rhythm: &Rhythm) 
     // Entries whose replies wait: all of them may, and then none is with the kernel.
     let mut waiting = 0;
     while queue.is_live() || waiting > 0 {
-        let (awake, start) = (beat.way() == Way::Awake, Instant::now());
-        queue.wait(awake)?;
-        beat.note(start.elapsed());
+        queue.wait(beat.way() == Way::Awake)?;
+        beat.note();
         while let Some(event) = queue.next() {
             match event {
                 Event::Request(entry) => match serve_entry(&mut queue, entry, server) {
