@@ -23,6 +23,7 @@ use crate::error::{Error, Result};
 use crate::off::Off;
 use crate::region::{Region, SEGMENT};
 use crate::runtime::Runtime;
+use crate::session::Op;
 
 /// The type of an object, 1 to 15; the layer above gives the numbers their meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -610,19 +611,10 @@ impl Heap<'_> {
         Ok(())
     }
 
-    /// Frees a leaked object: one that nothing refers to and that no operation under way knows.
-    pub fn sweep_object(&self, off: u64) -> Result<()> {
-        let mut round = 0;
-        let slot = loop {
-            match (0..self.rt.slots()).find(|s| self.rt.try_slot(*s)) {
-                Some(slot) => break slot,
-                None => crate::runtime::pause(round),
-            }
-            round = round.saturating_add(1);
-        };
-        let freed = self.free(slot, off);
-        self.rt.free_slot(slot);
-        freed
+    /// Frees a leaked object, one that nothing refers to and that no operation under way knows, in an operation of the
+    /// caller's: a commit must not look at the region between the mark for this and the store.
+    pub fn sweep_object(&self, op: &Op, off: u64) -> Result<()> {
+        self.free(op.slot(), off)
     }
 
     /// Marks an object as taken that is in use but counts as free. For repairs, while nobody works.

@@ -97,7 +97,8 @@ impl<'a> Marks<'a> {
             objects += 1;
             bytes += cap;
             if free {
-                self.session.heap().sweep_object(off)?;
+                let op = self.session.begin()?;
+                self.session.heap().sweep_object(&op, off)?;
             }
             Ok(())
         })?;

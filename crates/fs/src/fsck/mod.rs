@@ -535,7 +535,8 @@ impl<'a> Pass<'a> {
         fs.session().drain()?;
         for (slot, reserved) in std::mem::take(&mut self.reserved) {
             // No reservation of this slot's is anybody's while we have it.
-            let _op = if slot < fs.session().runtime().slots() { Some(fs.session().begin_in(slot)?) } else { None };
+            let there = slot < fs.session().runtime().slots();
+            let _op = if there { fs.session().begin_in(slot)? } else { fs.session().begin()? };
             for ino in reserved {
                 if let Some(place) = fs.table().place(ino)? {
                     fs.region().install_byte(place.length, inode::reserved_by(slot), 0)?;

@@ -155,7 +155,10 @@ fn a_double_free_is_noticed_and_harmless() {
     let keep = alloc(&session, Tag(1), 64).unwrap();
     let block = alloc(&session, Tag(1), 64).unwrap();
     free(&session, block.off, Tag(1));
-    assert!(matches!(session.heap().sweep_object(block.off), Err(Error::NotAllocated { .. })));
+    assert!(matches!(
+        session.heap().sweep_object(&session.begin().unwrap(), block.off),
+        Err(Error::NotAllocated { .. })
+    ));
     assert!(!session.region().is_allocated(block.off).unwrap());
     free(&session, keep.off, Tag(1));
     assert_all_returned(&session);
@@ -212,10 +215,10 @@ fn a_sweep_spares_what_is_new() {
     session.drain().unwrap();
     let new = [alloc(&session, Tag(1), 100).unwrap().off, alloc(&session, Tag(1), 100_000).unwrap().off];
     assert!(new.iter().all(|off| rt.is_new(*off)) && !rt.is_new(leaked) && !rt.is_new(u64::MAX));
-    session.heap().sweep_object(leaked).unwrap();
+    session.heap().sweep_object(&session.begin().unwrap(), leaked).unwrap();
     rt.end_sweep();
     assert!(rt.start_sweep(geo) && !rt.is_new(new[0]), "the next sweep begins afresh");
     rt.end_sweep();
-    new.iter().for_each(|off| session.heap().sweep_object(*off).unwrap());
+    new.iter().for_each(|off| session.heap().sweep_object(&session.begin().unwrap(), *off).unwrap());
     assert_all_returned(&session);
 }

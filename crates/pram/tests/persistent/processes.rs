@@ -406,7 +406,7 @@ fn every_segment_is_usable_again(session: &Session) {
     let region = session.region();
     for off in (region.geo.first..region.geo.segment(region.geo.segments)).step_by(16) {
         if region.is_allocated(off).unwrap_or(false) {
-            session.heap().sweep_object(off).unwrap();
+            session.heap().sweep_object(&session.begin().unwrap(), off).unwrap();
         }
     }
     assert_eq!(region.allocated_bytes().unwrap(), 0);
