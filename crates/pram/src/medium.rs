@@ -70,6 +70,15 @@ pub trait Medium: Send + Sync {
 
     /// `bytes` have been stored at `off`. Atomic read-modify-writes report the word they left.
     fn stored(&self, off: u64, bytes: &[u8]);
+
+    /// For those that need `stores`: lines are marked, and the store that changes them comes next.
+    fn marked(&self) {}
+
+    /// The calling thread is about to wait for another one. True if it has waited in here, where a medium for tests
+    /// decides who goes on; else it sleeps.
+    fn waits(&self) -> bool {
+        false
+    }
 }
 
 /// RAM in which a store is final: it survives on its own (`Battery`), or what survives is its copy on disk

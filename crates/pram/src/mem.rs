@@ -10,10 +10,11 @@
 
 #![allow(unsafe_code)]
 
+use std::cell::Cell;
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 use std::ptr::NonNull;
-use std::sync::atomic::{compiler_fence, AtomicU32, AtomicU64, AtomicU8, Ordering};
+use std::sync::atomic::{compiler_fence, AtomicU32, AtomicU64, AtomicU8, AtomicUsize, Ordering};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -358,12 +359,17 @@ pub fn store_fence() {
     std::sync::atomic::fence(Ordering::SeqCst);
 }
 
+static NEXT_HINT: AtomicUsize = AtomicUsize::new(0);
+thread_local!(static MY_HINT: Cell<usize> = Cell::new(NEXT_HINT.fetch_add(1, Ordering::Relaxed)));
+
 /// A window on the calling thread's number of its own: cheap, stable, dense enough to index by.
 pub fn thread_hint() -> usize {
-    use std::sync::atomic::AtomicUsize;
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    thread_local!(static MINE: usize = NEXT.fetch_add(1, Ordering::Relaxed));
-    MINE.with(|m| *m)
+    MY_HINT.get()
+}
+
+/// Gives the calling thread another number: for tests that are to run the same way again.
+pub fn set_thread_hint(hint: usize) {
+    MY_HINT.set(hint);
 }
 
 /// An open-file-description lock on one byte of a file: the kernel drops it when the process dies, so it

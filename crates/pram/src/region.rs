@@ -243,6 +243,14 @@ impl Region {
         self.needs.flush
     }
 
+    /// Waits for others by `sleep`, unless the medium has its own way.
+    #[cold]
+    pub(crate) fn wait_by(&self, sleep: impl FnOnce()) {
+        if !self.medium.waits() {
+            sleep();
+        }
+    }
+
     /// A root word of the layer above, `n < ROOTS`.
     pub fn root(&self, n: u64) -> Off<u64> {
         Off::<u64>::new(ROOTS_AT).index(n.min(ROOTS - 1))
@@ -313,10 +321,14 @@ impl Region {
     /// Undo logs are left out: no transaction is open at the instants that a copy is of.
     #[inline(never)]
     fn mark_lines(&self, marks: &Dirty, off: u64, len: u64) -> Result<()> {
-        match (SLOTS_AT..self.geo.table).contains(&off) {
-            true => Ok(()),
-            false => marks.mark(off, len),
+        if (SLOTS_AT..self.geo.table).contains(&off) {
+            return Ok(());
         }
+        marks.mark(off, len)?;
+        if self.needs.stores {
+            self.medium.marked();
+        }
+        Ok(())
     }
 
     #[inline(always)]

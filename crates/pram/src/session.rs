@@ -140,7 +140,7 @@ impl Session {
                     return Ok(Op { session: self, slot, held: SmallVec::new(), outcome: Outcome::default() });
                 }
             }
-            runtime::pause(round);
+            self.region.wait_by(|| runtime::pause(round));
             if round % 100 == 99 {
                 self.reap()?;
             }
@@ -160,7 +160,7 @@ impl Session {
                 }
                 self.rt.free_slot(slot);
             }
-            runtime::pause(round);
+            self.region.wait_by(|| runtime::pause(round));
             if round % 100 == 99 {
                 self.reap()?;
             }
@@ -171,7 +171,7 @@ impl Session {
     fn wait_thaw(&self) -> Result<()> {
         let mut waits = 0;
         while let Some(by) = self.rt.frozen_by() {
-            self.rt.wait_frozen();
+            self.region.wait_by(|| self.rt.wait_frozen());
             waits += 1;
             if waits % 10 == 0 && !self.is_alive(by) {
                 self.reap()?;
@@ -228,7 +228,7 @@ impl Session {
                 Some(s) => slot = s,
             }
         }
-        lock.wait();
+        self.region.wait_by(|| lock.wait());
         if lock.look().owner() == Some(slot) {
             let (_, session) = self.rt.slot_state(slot);
             if session.is_some_and(|s| !self.is_alive(s)) {
@@ -343,7 +343,7 @@ impl Session {
                 if now != before {
                     break;
                 }
-                runtime::pause(rounds);
+                self.region.wait_by(|| runtime::pause(rounds));
                 rounds += 1;
                 if rounds % 100 == 0 && !self.is_alive(session) {
                     self.reap()?;

@@ -162,7 +162,7 @@ impl Copy {
                     gather(&words);
                     self.commit(session, &mut lead)?;
                 }
-                None => runtime::wait(words.bell, seen, PATIENCE),
+                None => session.region().wait_by(|| runtime::wait(words.bell, seen, PATIENCE)),
             }
         }
     }
@@ -295,7 +295,7 @@ impl Copy {
             let mut pages = lock(&self.pages);
             if !session.take_role(words.folder)? {
                 drop(pages);
-                std::thread::sleep(Duration::from_millis(2));
+                session.region().wait_by(|| std::thread::sleep(Duration::from_millis(2)));
                 refuse_failed(&words)?;
                 continue;
             }

@@ -124,7 +124,7 @@ impl History {
 }
 
 /// Where the undo logs of a region of `size` bytes lie.
-fn undo_logs(size: u64) -> Range<usize> {
+pub(super) fn undo_logs(size: u64) -> Range<usize> {
     let geo = Geometry::of(size).expect("a region was made with it");
     geo.slot(0) as usize..geo.table as usize
 }

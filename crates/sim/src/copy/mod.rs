@@ -15,8 +15,9 @@
 //! | [`cut`] | power cuts |
 //! | [`death`] | deaths of all processes, and power cuts afterwards |
 //! | [`failing`] | a disk that fails at any call |
+//! | [`several`] | several processes at once, of which one dies and the others go on |
 //!
-//! Failures print an id, `story:cut:…`, `story:death:…` or `story:loss:…`; `CONQUEST_SIM_REPLAY=id` explores that state alone.
+//! Failures print an id, `story:cut:…`, `story:death:…`, `story:loss:…` or `play:several:…`; `CONQUEST_SIM_REPLAY=id` explores that state alone.
 
 pub mod cut;
 pub mod death;
@@ -24,6 +25,7 @@ pub mod disk;
 pub mod failing;
 pub mod fault;
 pub mod history;
+pub mod several;
 pub mod story;
 pub mod tape;
 pub mod world;
@@ -111,6 +113,12 @@ impl Verdicts {
         }
     }
 
+    /// Panics with the ids of what failed.
+    fn assert_none(&self) {
+        let told: Vec<String> = self.failures.iter().map(Failure::to_string).collect();
+        assert!(told.is_empty(), "{} states are wrong:\n{}", told.len(), told.join("\n"));
+    }
+
     fn enough(&self) -> bool {
         self.failures.len() >= 10
     }
@@ -162,13 +170,17 @@ pub fn explore_all(stories: &[Story], depth: Depth) -> Stats {
         }
     }
     eprintln!("{:?}", verdicts.stats);
-    let told: Vec<String> = verdicts.failures.iter().map(Failure::to_string).collect();
-    assert!(told.is_empty(), "{} states are wrong:\n{}", told.len(), told.join("\n"));
+    verdicts.assert_none();
     verdicts.stats
 }
 
 fn caught<T>(f: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|p| Err(panic_text(p)))
+}
+
+/// What samples are drawn by.
+fn seed() -> u64 {
+    std::env::var("CONQUEST_SIM_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1)
 }
 
 /// One in `part` of what there is, drawn by the seed in `CONQUEST_SIM_SEED` (1 if there is none); all of it with
@@ -177,8 +189,7 @@ pub fn sample<T>(mut all: Vec<T>, part: usize) -> Vec<T> {
     if full() || std::env::var_os("CONQUEST_SIM_REPLAY").is_some() {
         return all;
     }
-    let seed = std::env::var("CONQUEST_SIM_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
-    rng::Rng::new(seed).shuffle(&mut all);
+    rng::Rng::new(seed()).shuffle(&mut all);
     all.truncate(all.len().div_ceil(part));
     all
 }

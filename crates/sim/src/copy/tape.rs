@@ -71,6 +71,11 @@ impl Tape {
         (state.marks, state.on) = (Some(marks), true);
     }
 
+    /// Begins to record, all but marks.
+    pub fn start_without_marks(&self) {
+        self.lock().on = true;
+    }
+
     /// Ends the recording; what was recorded.
     pub fn stop(&self) -> Vec<Moment> {
         let mut state = self.lock();
