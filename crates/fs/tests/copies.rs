@@ -35,6 +35,9 @@ impl Drop for Home {
     }
 }
 
+/// The files of a copy.
+const COPY: [&str; 3] = ["image", "redo-0", "redo-1"];
+
 /// Removes what shared memory holds of the pool at `dir`.
 fn forget(dir: &Path) {
     let Ok(Some(config)) = fs::pool::config::Config::read(dir) else { return };
@@ -123,6 +126,40 @@ fn a_mirror_holds_what_has_returned() {
     std::fs::remove_dir_all(mirror.path().join("m")).unwrap();
     assert_eq!(read(&home.open(), "f7").as_deref(), Some("both"), "and a mirror that is lost is made anew");
     assert!(mirror.path().join("m/image").exists());
+}
+
+#[test]
+fn a_mirror_that_is_lost_with_all_processes_is_made_anew() {
+    let mirror = tempfile::tempdir_in("/dev/shm").unwrap();
+    let home = Home::new(FormatOptions { mirror: true, ..with_copy(&mirror.path().join("m")) });
+    let marks = || Pool::memory(&home.pool()).unwrap().remove(0);
+    let pool = home.open();
+    write(&pool, "early", "both");
+    let killed = std::fs::read(marks()).unwrap();
+    drop(pool);
+    let old: Vec<Vec<u8>> =
+        COPY.iter().map(|name| std::fs::read(mirror.path().join("m").join(name)).unwrap()).collect();
+    // Interrupted after so many steps, the making of a new one begins again.
+    for there in 0..=COPY.len() {
+        std::fs::remove_dir_all(mirror.path().join("m")).unwrap();
+        std::fs::write(marks(), &killed).unwrap();
+        std::fs::create_dir_all(mirror.path().join("m/.made")).unwrap();
+        std::fs::write(mirror.path().join("m/.made/image"), b"half").unwrap();
+        // The image is not there, whatever else is.
+        for (name, bytes) in COPY.iter().zip(&old).skip(1).take(there) {
+            std::fs::write(mirror.path().join("m").join(name), bytes).unwrap();
+        }
+        let pool = home.open();
+        clean(&pool);
+        write(&pool, &format!("late-{there}"), "both");
+        drop(pool);
+        std::fs::remove_file(home.pool().join("nvram")).unwrap();
+        let pool = home.open();
+        assert_eq!(read(&pool, "early").as_deref(), Some("both"));
+        assert_eq!(read(&pool, &format!("late-{there}")).as_deref(), Some("both"));
+        assert!(!mirror.path().join("m/.made").exists());
+        drop(pool);
+    }
 }
 
 #[test]

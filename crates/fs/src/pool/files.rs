@@ -36,12 +36,13 @@ pub fn remove(dir: &Path) {
     [IMAGE, LOGS[0], LOGS[1]].iter().for_each(|name| _ = fs::remove_file(dir.join(name)));
 }
 
-/// Puts the copy in `from` in the place of the one in `to`.
+/// Puts the copy in `from` in the place of the one in `to`, the image last.
 pub fn replace(from: &Path, to: &Path) -> Result<()> {
-    for name in [IMAGE, LOGS[0], LOGS[1]] {
+    for name in [LOGS[0], LOGS[1], IMAGE] {
         fs::rename(from.join(name), to.join(name)).map_err(|e| host(&to.join(name), &e))?;
+        fs::File::open(to).and_then(|dir| dir.sync_all()).map_err(|e| host(to, &e))?;
     }
-    fs::File::open(to).and_then(|dir| dir.sync_all()).map_err(|e| host(to, &e))
+    Ok(())
 }
 
 /// Opens a file of the copy in `dir`.

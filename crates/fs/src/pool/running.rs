@@ -45,15 +45,15 @@ fn attach(region: &mut Region, exclusive: &Exclusive, dir: &Path) -> Result<Copy
     let id = Identity { uuid: region.info.uuid, size: region.geo.size };
     let lock = fs::File::from(exclusive.as_fd().try_clone_to_owned().map_err(|e| host(dir, &e))?);
     let attached = session::in_use(exclusive)?;
-    let disks = match files::exist(dir) {
-        true => files::open(dir)?,
-        false if attached => return Err(Error::Pool(format!("the pool's copy in {} was deleted", dir.display()))),
-        false => {
-            let disks = files::make(dir, copy::log_bytes(id.size))?;
-            copy::create(&disks, id, copy::log_bytes(id.size))?;
-            disks
-        }
-    };
+    // The image is the last that comes when a copy is made: without it there is none.
+    let there = dir.join(files::IMAGE).exists();
+    if !there && attached {
+        return Err(Error::Pool(format!("the pool's copy in {} was deleted", dir.display())));
+    }
+    if !there {
+        make(dir, id, &lock)?;
+    }
+    let disks = files::open(dir)?;
     let found = copy::identify(&disks).map_err(|e| unusable(dir, &e.into()))?;
     if found != id {
         return Err(unusable(dir, &Error::Pool(format!("it is of the pool {}", uuid_text(&found.uuid)))));
@@ -67,6 +67,21 @@ fn attach(region: &mut Region, exclusive: &Exclusive, dir: &Path) -> Result<Copy
     region.track(marks);
     // Marks that say nothing need not be kept: the region says so itself when it is closed.
     Ok(copy.kept_while_open(tracked.path()?))
+}
+
+/// Makes an empty copy in `dir`, which nobody takes for the old one, wherever it is interrupted. In order: the copy is
+/// made beside its place; marks go that say how far the old one had come; the files are put in place, the image last.
+fn make(dir: &Path, id: Identity, lock: &fs::File) -> Result<()> {
+    let beside = dir.join(".made");
+    let _ = fs::remove_dir_all(&beside);
+    let bytes = copy::log_bytes(id.size);
+    let made = files::make(&beside, bytes).and_then(|disks| {
+        copy::create(&disks, id, bytes)?;
+        let _ = fs::remove_file(files::shared(lock, &id.uuid, "marks")?);
+        files::replace(&beside, dir)
+    });
+    let _ = fs::remove_dir_all(&beside);
+    made
 }
 
 fn unusable(dir: &Path, e: &Error) -> Error {
