@@ -5,7 +5,10 @@
 //! flush is of one file.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::sync::Arc;
 
 use pram::log::SECTOR;
@@ -101,6 +104,21 @@ impl Platter {
             self.pending.entry(n).or_default().push(sector);
         }
         self.len = self.len.max(end);
+    }
+
+    /// Writes what can be read to a file.
+    pub fn save(&self, path: &Path) -> io::Result<()> {
+        let file = File::create(path)?;
+        file.set_len(self.len)?;
+        let mut piece = vec![0; CHUNK];
+        for at in (0..self.len).step_by(CHUNK) {
+            let piece = &mut piece[..(self.len - at).min(CHUNK as u64) as usize];
+            self.read(piece, at)?;
+            if piece.iter().any(|b| *b != 0) {
+                file.write_all_at(piece, at)?;
+            }
+        }
+        Ok(())
     }
 
     fn visible(&self, n: u64) -> Sector {

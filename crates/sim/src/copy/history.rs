@@ -93,12 +93,16 @@ impl History {
 
     /// Which of the boundaries that are allowed after `at` events has these bytes; if none, why.
     pub fn which(&self, at: usize, bytes: &[u8]) -> Result<usize, String> {
+        self.which_of(self.allowed(at), bytes)
+    }
+
+    /// Which of some boundaries has these bytes; if none, why.
+    pub fn which_of(&self, allowed: RangeInclusive<usize>, bytes: &[u8]) -> Result<usize, String> {
         let undo = undo_logs(self.size());
         let same = |n: &usize| {
             let wanted = &self.boundaries[*n].bytes;
             wanted[..undo.start] == bytes[..undo.start] && wanted[undo.end..] == bytes[undo.end..]
         };
-        let allowed = self.allowed(at);
         if let Some(n) = allowed.clone().rev().find(same) {
             return Ok(n);
         }

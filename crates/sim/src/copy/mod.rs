@@ -15,6 +15,7 @@
 //! | [`cut`] | power cuts |
 //! | [`death`] | deaths of all processes, and power cuts afterwards |
 //! | [`failing`] | a disk that fails at any call |
+//! | [`mirror`] | memory that survives on its own, with a mirror: either is lost |
 //! | [`several`] | several processes at once, of which one dies and the others go on |
 //!
 //! Failures print an id, `story:cut:…`, `story:death:…`, `story:loss:…` or `play:several:…`; `CONQUEST_SIM_REPLAY=id` explores that state alone.
@@ -25,6 +26,7 @@ pub mod disk;
 pub mod failing;
 pub mod fault;
 pub mod history;
+pub mod mirror;
 pub mod several;
 pub mod story;
 pub mod tape;

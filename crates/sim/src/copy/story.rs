@@ -201,7 +201,7 @@ impl<'w> Teller<'w> {
     }
 
     /// Begins with the instant of now.
-    fn forget_the_past(&mut self) {
+    pub fn forget_the_past(&mut self) {
         self.acknowledged.clear();
         lock(&self.shared).boundaries = vec![Boundary::new(0, self.world.bytes())];
     }
@@ -216,6 +216,11 @@ impl<'w> Teller<'w> {
     pub fn note(&self) {
         let at = self.world.tape.len();
         lock(&self.shared).boundaries.push(Boundary::new(at, self.world.bytes()));
+    }
+
+    /// What has been done so far is promised.
+    pub fn promise(&mut self) {
+        self.acknowledged.push((self.world.tape.len(), self.last()));
     }
 
     fn last(&self) -> usize {

@@ -186,12 +186,12 @@ impl Disk for TapeDisk {
     }
 }
 
-/// Ordinary RAM that records its stores.
-pub struct TapeMedium(pub Arc<Tape>);
+/// RAM that records its stores: ordinary RAM, or such as survives on its own.
+pub struct TapeMedium(pub Arc<Tape>, pub MediumKind);
 
 impl Medium for TapeMedium {
     fn kind(&self) -> MediumKind {
-        MediumKind::Logged
+        self.1
     }
     fn needs(&self) -> Needs {
         Needs { stores: true, flush: false }

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use fs::node::{Atime, Policy};
-use fs::Fs;
+use fs::{Durability, Fs};
 use pram::copy::{self, Copy, Disks};
 use pram::dirty::Dirty;
 use pram::log::{Identity, MIN_CAPACITY};
-use pram::medium::LOGGED;
+use pram::medium::{BATTERY, LOGGED};
 use pram::region::HEADERS;
-use pram::{Mapping, Region, Session};
+use pram::{Mapping, MediumKind, Region, Session};
 use rustix::fs::{memfd_create, MemfdFlags};
 
 use super::disk::{Files, Platter};
@@ -19,7 +19,7 @@ use crate::crash::mapping;
 use crate::explore::{keys, HASH_KEY};
 use crate::tree::{normalise, snapshot, Snapshot};
 
-const UUID: [u8; 16] = *b"crash explorer  ";
+pub const UUID: [u8; 16] = *b"crash explorer  ";
 
 pub fn identity(size: u64) -> Identity {
     Identity { uuid: UUID, size }
@@ -35,6 +35,11 @@ pub struct World {
 impl World {
     /// An empty file system.
     pub fn format(size: u64, atime: Atime, faults: &Arc<Faults>) -> Result<World, String> {
+        World::format_on(MediumKind::Logged, size, atime, faults)
+    }
+
+    /// The same on a medium: on others than `logged` with its copy as a mirror, for which each operation waits.
+    pub fn format_on(kind: MediumKind, size: u64, atime: Atime, faults: &Arc<Faults>) -> Result<World, String> {
         let logs = || Platter::zeros(MIN_CAPACITY);
         let tape = Tape::over(Files([Platter::default(), logs(), logs()]));
         let disks = disks_of(faults.over(&tape));
@@ -44,7 +49,7 @@ impl World {
             let dirty = Dirty::over(map(&marks, size)?, size)?;
             let copy = Copy::begin(disks.clone(), &dirty, identity(size), &loaded)?.awaited(true);
             let memory = Mapping::anonymous(size).map_err(host)?;
-            let medium = Box::new(TapeMedium(tape.clone()));
+            let medium = Box::new(TapeMedium(tape.clone(), kind));
             let mut region = Region::format(memory, medium, UUID, fs::layout::VERSION, 0)?;
             dirty.mark(0, HEADERS as u64)?;
             region.track(dirty);
@@ -52,7 +57,10 @@ impl World {
         };
         let session = made().map_err(|e| e.to_string())?;
         Fs::format(&session, (0, 0, 0o755), HASH_KEY).map_err(|e| e.to_string())?;
-        World::over(session, tape, marks, atime)
+        let world = World::over(session, tape, marks, atime)?;
+        let durability = if kind == MediumKind::Logged { Durability::Fsync } else { Durability::Strict };
+        world.fs.set_policy(Policy { durability, ..world.fs.policy() });
+        Ok(world)
     }
 
     fn over(session: Session, tape: Arc<Tape>, marks: std::os::fd::OwnedFd, atime: Atime) -> Result<World, String> {
@@ -70,7 +78,7 @@ impl World {
             let dirty = Dirty::over(map(&marks, size)?, size)?;
             let resumed = Copy::resume(disks_of(tape.disks()), &dirty, identity(size))?;
             let Some(copy) = resumed else { return Ok(None) };
-            let mut region = Region::open(region, Box::new(TapeMedium(tape.clone())))?;
+            let mut region = Region::open(region, Box::new(TapeMedium(tape.clone(), MediumKind::Logged)))?;
             region.track(dirty);
             Session::private_with(region, keys(size), Some(copy.awaited(true))).map(Some)
         };
@@ -86,7 +94,7 @@ impl World {
         let disks = disks_of(tape.disks());
         let made = || -> pram::Result<Session> {
             let dirty = Dirty::over(map(&marks, size)?, size)?;
-            let mut region = Region::open(region, Box::new(TapeMedium(tape.clone())))?;
+            let mut region = Region::open(region, Box::new(TapeMedium(tape.clone(), MediumKind::Logged)))?;
             let loaded = copy::compare(&disks, identity(size), &region, &dirty)?;
             let copy = Copy::begin(disks.clone(), &dirty, identity(size), &loaded)?.awaited(true);
             region.track(dirty);
@@ -173,8 +181,10 @@ fn copy_into(disks: &Disks, size: u64, bytes: &mut [u8]) -> pram::Result<()> {
 
 /// Everything that can be seen of the file system in `bytes`, after recovery.
 pub fn seen(bytes: &[u8]) -> Result<Snapshot, String> {
-    let opened = Region::open(mapping(bytes), Box::new(LOGGED))
-        .and_then(|region| Session::private(region, keys(bytes.len() as u64)));
+    let opened = Region::probe(bytes).and_then(|(_, kind)| {
+        let medium = if kind == MediumKind::Logged { LOGGED } else { BATTERY };
+        Session::private(Region::open(mapping(bytes), Box::new(medium))?, keys(bytes.len() as u64))
+    });
     let session = opened.map_err(|e| e.to_string())?;
     let fs = Fs::over(session, Policy { atime: Atime::Never, ..Policy::default() }).map_err(|e| e.to_string())?;
     look(&fs)

@@ -5,6 +5,7 @@
 //! | [`explored`] | power cuts after everything that disks are told, deaths at stores and writes, and both |
 //! | [`faults`] | a disk that fails, at every call |
 //! | [`input`] | copies that are put together wrongly are refused, and nothing is written |
+//! | [`mirror`] | the loss of a region, or of its mirror |
 //! | [`several`] | two processes at once, of which one dies |
 //! | [`testers`] | planted faults are found |
 //! | [`woven`] | every single operation and every pair, in and between commits and folds |
@@ -12,6 +13,7 @@
 mod explored;
 mod faults;
 mod input;
+mod mirror;
 mod several;
 mod testers;
 mod woven;

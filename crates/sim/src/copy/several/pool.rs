@@ -50,7 +50,7 @@ impl Pool {
         let session = self.open(me, dir).map_err(|e| format!("attaching {me}: {e}"))?;
         let policy = Policy { atime: Atime::Never, ..Policy::default() };
         let fs = Arc::new(Fs::over(session, policy).map_err(|e| e.to_string())?);
-        let _ = self.stage.fs[me].set(fs.clone());
+        let _ = self.stage.fs[me].set(Arc::downgrade(&fs));
         Ok(fs)
     }
 
@@ -66,7 +66,8 @@ impl Pool {
         let marks = Dirty::over(map(&self.marks, Dirty::bytes(self.size))?, self.size)?;
         let copy = Copy::resume(disks_of(self.disks(me)), &marks, identity(self.size))?;
         let copy = copy.ok_or_else(|| pram::Error::Unusable("the marks mean nothing".into()))?;
-        let medium = PlayerMedium { inner: TapeMedium(self.tape.clone()), stage: self.stage.clone(), me };
+        let medium =
+            PlayerMedium { inner: TapeMedium(self.tape.clone(), MediumKind::Logged), stage: self.stage.clone(), me };
         let mut region = Region::open(map(&self.region, self.size)?, Box::new(medium))?;
         region.track(marks);
         let how = Attach { runtime_dir: dir, keys: keys(self.size), role: 0, label: b"" };

@@ -7,7 +7,7 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::panic::resume_unwind;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, Weak};
 
 use fs::Fs;
 use rng::Rng;
@@ -94,8 +94,8 @@ thread_local! {
 pub struct Stage {
     state: Mutex<State>,
     bell: Condvar,
-    /// Their file systems, once they are attached.
-    pub fs: [OnceLock<Arc<Fs>>; PLAYERS],
+    /// Their file systems, once they are attached, which refer to this.
+    pub fs: [OnceLock<Weak<Fs>>; PLAYERS],
     /// What the kernel does when a process dies.
     bury: OnceLock<Box<dyn Fn(usize) + Send + Sync>>,
 }
@@ -225,7 +225,7 @@ impl Stage {
         let mut uses = self.uses(me);
         let mut state = self.lock();
         // Until it is undone, what the dead one had begun is under way: who undoes it does it.
-        if let Some(there) = self.fs[me].get() {
+        if let Some(there) = self.fs(me) {
             let rt = there.session().runtime();
             state.left.retain(|(slot, word)| rt.slot_state(*slot).0 == *word);
         }
@@ -233,9 +233,13 @@ impl Stage {
         state.stores.insert(number, uses);
     }
 
+    fn fs(&self, me: usize) -> Option<Arc<Fs>> {
+        self.fs[me].get().and_then(Weak::upgrade)
+    }
+
     /// The slots that `me` uses.
     fn uses(&self, me: usize) -> Vec<Use> {
-        let Some(there) = self.fs[me].get() else { return Vec::new() };
+        let Some(there) = self.fs(me) else { return Vec::new() };
         let rt = there.session().runtime();
         let used = (0..rt.slots()).map(|slot| (slot, rt.slot_state(slot)));
         used.filter(|(_, state)| state.1 == Some(rt.me())).map(|(slot, state)| (slot, state.0)).collect()
