@@ -102,10 +102,11 @@ impl Timeline {
             if let Event::Store { off, bytes: stored } = &moment.event {
                 let (at, end) = (*off as usize, *off as usize + stored.len());
                 bytes[at..end].copy_from_slice(stored);
-                for line in at / LINE..end.div_ceil(LINE) {
+                let touched = at / LINE..end.div_ceil(LINE);
+                for (line, was) in touched.clone().zip(&mut wrong[touched]) {
                     let now = differs(&bytes, line);
-                    count = count + usize::from(now) - usize::from(wrong[line]);
-                    wrong[line] = now;
+                    count = count + usize::from(now) - usize::from(*was);
+                    *was = now;
                 }
             }
             f(n + 1, count);
