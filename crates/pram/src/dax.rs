@@ -2,7 +2,8 @@
 //! mounted with `-o dax`.
 //!
 //! A store is durable when its cache line has been written back and a fence has passed, so `flush` writes
-//! lines back with the best instruction there is, and `fence` is SFENCE. Where the platform says that its
+//! lines back with the best instruction there is, and `fence` is SFENCE. Much at once is stored past the caches: nobody
+//! reads it soon, and lines need not be fetched to be overwritten. Where the platform says that its
 //! caches survive a power cut too (eADR), lines are not written back; the fence stays, since what still waits
 //! in the processor's store buffer would be lost, and so do the checksums of the undo log, since the memory
 //! may be moved to another machine.
@@ -64,6 +65,13 @@ impl Medium for Dax {
             // Everything flushed has been stored before, so it is in bounds.
             let flushed = map.write_back(off, len, how);
             debug_assert!(flushed.is_ok(), "flush of {off:#x} (+{len})");
+        }
+    }
+
+    fn stream(&self, map: &Mapping, off: u64, bytes: &[u8]) -> Result<bool> {
+        match self.write_back {
+            Some(how) => map.stream(off, bytes, how).map(|()| true),
+            None => Ok(false),
         }
     }
 
@@ -184,6 +192,32 @@ mod tests {
             map.write_back(8191, 1, how).unwrap();
             assert!(map.write_back(8191, 2, how).is_err(), "beyond the end");
         }
+    }
+
+    #[test]
+    fn what_is_streamed_is_there_and_nothing_else() {
+        let Some(how) = WriteBack::of_this_processor() else {
+            eprintln!("skipped: no x86-64 processor");
+            return;
+        };
+        let bytes: Vec<u8> = (0..1000u32).map(|i| (i % 251) as u8).collect();
+        for off in [0, 1, 15, 64, 100, 4090] {
+            for len in [0, 1, 63, 64, 65, 200, 512, 1000] {
+                let map = Mapping::anonymous(8192).unwrap();
+                map.write(0, &[0xee; 8192]).unwrap();
+                map.stream(off, &bytes[..len as usize], how).unwrap();
+                store_fence();
+                assert!(map.equals(off, &bytes[..len as usize]).unwrap(), "{off} + {len}");
+                assert!(map.equals(0, &vec![0xee; off as usize]).unwrap(), "before {off} + {len}");
+                assert!(
+                    map.equals(off + len, &vec![0xee; (8192 - off - len) as usize]).unwrap(),
+                    "after {off} + {len}"
+                );
+            }
+        }
+        let map = Mapping::anonymous(8192).unwrap();
+        assert!(map.stream(8000, &bytes, how).is_err(), "beyond the end");
+        assert!(map.is_zero(0, 8192).unwrap());
     }
 
     #[test]

@@ -65,6 +65,12 @@ pub trait Medium: Send + Sync {
     /// Starts to make the cache lines of `len` bytes at `off` durable; done at the next fence.
     fn flush(&self, map: &Mapping, off: u64, len: u64);
 
+    /// Stores many bytes so that they are durable at the next fence without a flush. False, and nothing is stored: not
+    /// here.
+    fn stream(&self, _map: &Mapping, _off: u64, _bytes: &[u8]) -> Result<bool> {
+        Ok(false)
+    }
+
     /// Waits until everything flushed before is durable; orders it before everything stored after.
     fn fence(&self, map: &Mapping);
 

@@ -177,6 +177,28 @@ impl Mapping {
         Ok(())
     }
 
+    /// Stores bytes past the caches (non-temporal stores), at the ends, where lines are shared, through
+    /// them and written back; durable at the
+    /// next [`store_fence`]. For much at once, to where nobody looks yet.
+    pub fn stream(&self, off: u64, bytes: &[u8], how: WriteBack) -> Result<()> {
+        self.at(off, bytes.len() as u64)?;
+        let head = (off.next_multiple_of(LINE) - off).min(bytes.len() as u64) as usize;
+        let (head, rest) = bytes.split_at(head);
+        let (lines, tail) = rest.split_at(rest.len() / LINE as usize * LINE as usize);
+        let (lines_at, tail_at) = (off + head.len() as u64, off + (head.len() + lines.len()) as u64);
+        for (at, bytes) in [(off, head), (tail_at, tail)] {
+            self.write(at, bytes)?;
+            self.write_back(at, bytes.len() as u64, how)?;
+        }
+        let dst = self.at(lines_at, lines.len() as u64)?;
+        for (i, piece) in lines.chunks_exact(16).enumerate() {
+            // SAFETY: in bounds (2), aligned: the base is a page and `lines_at` begins a line, if there is any.
+            unsafe { stream_16(dst.add(i * 16), piece) };
+        }
+        compiler_fence(Ordering::SeqCst);
+        Ok(())
+    }
+
     /// Copies bytes out; torn if somebody stores meanwhile.
     #[inline]
     pub fn copy_out(&self, off: u64, buf: &mut [u8]) -> Result<()> {
@@ -337,6 +359,19 @@ impl WriteBack {
     }
 }
 
+/// Stores 16 bytes past the caches.
+///
+/// # Safety
+/// `to` must be mapped for writing, 16 bytes, and a multiple of 16.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+unsafe fn stream_16(to: *mut u8, from: &[u8]) {
+    use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
+    debug_assert!(from.len() == 16 && to as usize % 16 == 0);
+    // SAFETY: SSE2 is part of x86-64; `from` has 16 bytes, and for `to` the caller stands.
+    unsafe { _mm_stream_si128(to.cast::<__m128i>(), _mm_loadu_si128(from.as_ptr().cast())) };
+}
+
 /// Orders stores and write-backs before it before those after it.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
@@ -352,6 +387,12 @@ impl WriteBack {
         None
     }
     fn line(self, _: *mut u8) {}
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+unsafe fn stream_16(to: *mut u8, from: &[u8]) {
+    // SAFETY: for `to` the caller stands; a Rust slice cannot overlap the mapping.
+    unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) };
 }
 
 #[cfg(not(target_arch = "x86_64"))]

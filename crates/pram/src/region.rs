@@ -36,6 +36,8 @@ pub(crate) const OPEN_ROOT: u64 = ROOTS - 1;
 pub(crate) const COPY_ROOT: u64 = ROOTS - 2;
 
 const PAGE: u64 = 4096;
+/// Bytes from which on stores go past the caches, where that makes them durable: a few lines are cheaper to write back.
+const MUCH: usize = 512;
 const HEADER_AT: [u64; 2] = [0, PAGE];
 /// Bytes that the two copies of the header take.
 pub const HEADERS: usize = 2 * PAGE as usize;
@@ -290,6 +292,22 @@ impl Region {
         self.map.write(off, bytes)?;
         self.tell(off, bytes);
         Ok(())
+    }
+
+    /// Stores bytes where nothing refers to yet; true if they want no flush but a fence.
+    #[inline(always)]
+    pub(crate) fn store_unlinked(&self, off: u64, bytes: &[u8]) -> Result<bool> {
+        if self.needs.flush && bytes.len() >= MUCH && self.stream(off, bytes)? {
+            return Ok(true);
+        }
+        self.store(off, bytes).map(|()| false)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn stream(&self, off: u64, bytes: &[u8]) -> Result<bool> {
+        self.mark(off, bytes.len() as u64)?;
+        self.medium.stream(&self.map, off, bytes)
     }
 
     /// From here on the region is not what a copy holds.

@@ -146,8 +146,9 @@ impl<'o> Tx<'o> {
 
     #[inline(always)]
     pub fn init_bytes(&mut self, off: u64, bytes: &[u8]) -> Result<()> {
-        self.region.store(off, bytes)?;
-        self.touch(off, bytes.len() as u64);
+        if !self.region.store_unlinked(off, bytes)? {
+            self.touch(off, bytes.len() as u64);
+        }
         Ok(())
     }
 

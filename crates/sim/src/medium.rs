@@ -49,6 +49,13 @@ impl Medium for CrashMedium {
         self.recorder.note(|| Event::Flush { off, len });
     }
 
+    fn stream(&self, map: &Mapping, off: u64, bytes: &[u8]) -> pram::Result<bool> {
+        map.write(off, bytes)?;
+        self.stored(off, bytes);
+        self.flush(map, off, bytes.len() as u64);
+        Ok(true)
+    }
+
     fn fence(&self, _: &Mapping) {
         self.recorder.note(|| Event::Fence);
     }
