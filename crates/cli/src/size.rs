@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use fs::pool::Rate;
 use fs::MediumKind;
 
 use crate::failure::{Context, Failure, Result};
@@ -33,6 +34,11 @@ pub fn parse(text: &str) -> Result<u64, String> {
         return Err(wrong());
     }
     Ok(bytes as u64)
+}
+
+/// Reads `100M`, `100M/s`: bytes in a second.
+pub fn parse_rate(text: &str) -> Result<Rate, String> {
+    parse(text.strip_suffix("/s").unwrap_or(text))?.try_into()
 }
 
 /// Writes a size for people: `1.5 GiB`.
@@ -100,6 +106,16 @@ mod tests {
     fn what_is_no_size_is_refused() {
         for text in ["", "M", "-1", "1X", "big", "1e", "99999999999999999999", "99999999T", "./64M", "/dev/pmem0"] {
             assert!(parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn rates_have_bounds() {
+        for (text, bytes) in [("64K", 64 << 10), ("100M", 100 << 20), ("1.5G/s", 3 << 29), ("1T", 1 << 40)] {
+            assert_eq!(parse_rate(text).map(u64::from), Ok(bytes), "{text}");
+        }
+        for (text, named) in [("0", "64 KiB to 1 TiB"), ("63K", "64 KiB"), ("2T", "1 TiB"), ("fast", "`fast`")] {
+            assert!(parse_rate(text).unwrap_err().contains(named), "{text}");
         }
     }
 

@@ -1,9 +1,10 @@
 //! The running copy of pools on `battery`: import, mirrors, copies that cannot be used; and images on `logged`.
 
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use fs::path::{Open, View};
-use fs::pool::CommitInterval;
+use fs::pool::{CommitInterval, Rate};
 use fs::{Caller, FormatOptions, MediumKind, OpenOptions, Pool};
 
 /// A pool on battery in a directory of its own; what shared memory holds of it goes with it.
@@ -275,4 +276,120 @@ fn a_region_of_another_pool_is_not_copied_over() {
     std::fs::copy(other.pool().join("nvram"), home.pool().join("nvram")).unwrap();
     let refused = home.refused();
     assert!(refused.contains("belongs to another pool"), "{refused}");
+}
+
+/// Commits as soon as anything has changed.
+fn at_once(rate: u64, how: FormatOptions) -> FormatOptions {
+    let soon = CommitInterval::try_from(0.01).unwrap();
+    FormatOptions { commit_interval: Some(soon), copy_rate: Some(Rate::try_from(rate).unwrap()), ..how }
+}
+
+/// Writes `megabytes`, each different.
+fn fill(pool: &Pool, path: &str, megabytes: u64) {
+    let file = View::new(pool, Caller::root()).create(path.as_bytes(), 0o600).unwrap();
+    for n in 0..megabytes {
+        let bytes: Vec<u8> = (0..1u32 << 18).flat_map(|word| (word ^ (n as u32) << 24).to_le_bytes()).collect();
+        file.write_at(n << 20, &bytes).unwrap();
+    }
+}
+
+fn pending(pool: &Pool) -> u64 {
+    pool.status().unwrap().copy.unwrap().pending
+}
+
+/// The time that `work` takes.
+fn timed(work: impl FnOnce()) -> Duration {
+    let start = Instant::now();
+    work();
+    start.elapsed()
+}
+
+/// What takes at least so long at the rates of these tests.
+const FOREVER: Duration = Duration::from_secs(20);
+
+#[test]
+fn what_nobody_waits_for_keeps_to_the_rate() {
+    let home = Home::new(FormatOptions { size: 64 << 20, ..at_once(8 << 20, with_copy(".".as_ref())) });
+    let pool = home.open();
+    assert_eq!(pool.status().unwrap().copy.unwrap().rate, Some(8 << 20));
+    let (mut slowest, mut held) = (Duration::ZERO, 0);
+    let took = timed(|| {
+        fill(&pool, "much", 16);
+        while pending(&pool) > 1 << 20 {
+            slowest = slowest.max(timed(|| write(&pool, &format!("f{held}"), "meanwhile")));
+            held += 1;
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    });
+    // Two seconds' worth; what is folded comes on top.
+    assert!(took > Duration::from_millis(1500), "{took:?}");
+    assert!(took < FOREVER, "{took:?}");
+    // Operations do not wait for it.
+    assert!(held > 20 && slowest < Duration::from_secs(1), "{held} of at most {slowest:?}");
+    drop(pool);
+    import(&home.pool(), true).unwrap();
+    let pool = home.open();
+    clean(&pool);
+    assert_eq!(read(&pool, "f7").as_deref(), Some("meanwhile"));
+}
+
+#[test]
+fn who_waits_is_not_held_up_by_the_rate() {
+    let logged = FormatOptions { medium: MediumKind::Logged, ..FormatOptions::sized(64 << 20) };
+    let home = Home::new(at_once(Rate::MIN, logged));
+    let pool = home.open();
+    for round in 0..3 {
+        fill(&pool, &format!("much{round}"), 8);
+        // A commit of all that is under way, and would be for two minutes.
+        std::thread::sleep(Duration::from_millis(300));
+        assert!(pending(&pool) > 4 << 20, "nobody waits, and it is written all the same");
+        match round {
+            0 => assert!(timed(|| pool.sync().unwrap()) < FOREVER / 4),
+            1 => {
+                // By another process.
+                let other = home.open();
+                write(&other, "theirs", "now");
+                assert!(timed(|| other.fsync(fs::ROOT, true).unwrap()) < FOREVER / 4);
+            }
+            _ => break,
+        }
+        assert!(pending(&pool) < 1 << 20);
+    }
+    // Nor is who closes the pool.
+    assert!(timed(|| drop(pool)) < FOREVER / 4);
+    forget(&home.pool());
+    clean(&home.open());
+}
+
+#[test]
+fn folding_keeps_to_the_rate_until_its_room_is_needed() {
+    let home = Home::new(FormatOptions { size: 64 << 20, ..with_copy(".".as_ref()) });
+    let config = home.pool().join("pool.toml");
+    let text = std::fs::read_to_string(&config).unwrap();
+    std::fs::write(&config, format!("{text}copy_rate = {}\n", Rate::MIN)).unwrap();
+    let pool = home.open();
+    let image = || std::fs::metadata(home.pool().join("image")).unwrap().len();
+    let before = image();
+    let wait = || timed(|| pool.session().copy().unwrap().wait(pool.session()).unwrap());
+    // More than half a log of 8 MiB: the other takes over, and this one is folded.
+    fill(&pool, "one", 6);
+    assert!(wait() < FOREVER / 4);
+    std::thread::sleep(Duration::from_millis(700));
+    assert!(image() < before + (1 << 20), "nobody needs it, and it is folded all the same");
+    // The second is full too, and can only give way to the first once that is folded.
+    for name in ["two", "three", "four"] {
+        fill(&pool, name, 6);
+        assert!(wait() < FOREVER / 4, "{name}");
+    }
+    assert!(image() > before + (12 << 20), "it was folded");
+    assert!(timed(|| drop(pool)) < FOREVER / 4);
+    import(&home.pool(), true).unwrap();
+    let pool = home.open();
+    clean(&pool);
+    for wrong in ["1000", "-5", "\"fast\""] {
+        std::fs::write(&config, format!("{text}copy_rate = {wrong}\n")).unwrap();
+        let refused = home.refused();
+        assert!(refused.contains("pool.toml") && refused.contains("damaged"), "{refused}");
+    }
+    std::fs::write(&config, text).unwrap();
 }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use fs::pool::CommitInterval;
+use fs::pool::{CommitInterval, Rate};
 use fs::{FormatOptions, MediumKind, Pool};
 
 use crate::failure::{Context, Failure, Result};
@@ -39,6 +39,9 @@ pub struct Args {
     /// 30 on battery and dax]
     #[arg(long, value_name = "SECONDS")]
     commit: Option<CommitInterval>,
+    /// Bytes in a second that go to the copy on disk at most where nobody waits for it, like 100M [default: no limit]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse_rate)]
+    rate: Option<Rate>,
     /// On battery and dax: keep an exact copy in this directory; an operation returns when it is in both, and either
     /// is enough to open the pool
     #[arg(long, value_name = "DIR", conflicts_with = "copy")]
@@ -68,13 +71,10 @@ pub fn run(args: &Args) -> Result<()> {
         None => MediumKind::Logged,
     };
     let copy = copy(args, medium)?;
-    if args.commit.is_some() && copy.is_none() {
-        return Err(Failure::new("--commit says how old the copy on disk may be; with --copy none there is none")
-            .with_status(2));
-    }
+    refuse_without_use(args, copy.is_some())?;
     let mirror = args.mirror.is_some();
-    let how =
-        FormatOptions { nvram, medium, copy, mirror, commit_interval: args.commit, ..FormatOptions::sized(bytes) };
+    let how = FormatOptions { nvram, medium, copy, mirror, ..FormatOptions::sized(bytes) };
+    let how = FormatOptions { commit_interval: args.commit, copy_rate: args.rate, ..how };
     make(&pool, FormatOptions { force: args.force, ..how })?;
     let pool = pool.display();
     say(&format!("{pool} is ready. Mount it with `conquest mount {pool} DIR`."))?;
@@ -92,6 +92,19 @@ impl From<Medium> for MediumKind {
             Medium::Dax => MediumKind::Dax,
         }
     }
+}
+
+/// What is said of the copy must be of use.
+fn refuse_without_use(args: &Args, copy: bool) -> Result<()> {
+    let why = match (&args.commit, &args.rate) {
+        (Some(_), _) if !copy => "--commit says how old the copy on disk may be; with --copy none there is none",
+        (_, Some(_)) if !copy => "--rate is for a copy that nobody waits for; with --copy none there is none",
+        (_, Some(_)) if args.mirror.is_some() => {
+            "--rate is for a copy that nobody waits for; for a mirror every operation does"
+        }
+        _ => return Ok(()),
+    };
+    Err(Failure::new(why).with_status(2))
 }
 
 /// Where the running copy or mirror lies.

@@ -77,16 +77,13 @@ fn text(s: &Status) -> String {
 }
 
 fn of_copy(copy: &CopyStatus) -> String {
-    match &copy.failure {
-        Some(why) => format!("FAILED: {why}"),
+    let state = match &copy.failure {
+        Some(why) => return format!("FAILED: {why}"),
         None if copy.pending == 0 => "holds everything".into(),
-        None => format!(
-            "as of {:.1} s ago, {} have changed since; every {} s",
-            copy.age,
-            size::show(copy.pending),
-            copy.interval
-        ),
-    }
+        None => format!("as of {:.1} s ago, {} have changed since", copy.age, size::show(copy.pending)),
+    };
+    let rate = copy.rate.map(|rate| format!(", at most {} a second", size::show(rate))).unwrap_or_default();
+    format!("{state}; every {} s{rate}", copy.interval)
 }
 
 fn describe(out: &mut String, s: &SessionStatus) {

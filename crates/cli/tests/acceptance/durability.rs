@@ -218,6 +218,15 @@ fn nonsense() -> Outcome {
     lab.refused(2, &["format", &new, "--commit", "0"], &["0.01 to 86400"]);
     lab.refused(2, &["format", &new, "--commit", "often"], &["`often`"]);
     lab.refused(2, &["format", &new, "--medium", "battery", "--copy", "none", "--commit", "9"], &["--copy none"]);
+    lab.refused(2, &["format", &new, "--rate", "0"], &["64 KiB to 1 TiB"]);
+    lab.refused(2, &["format", &new, "--rate", "fast"], &["`fast`", "64M"]);
+    for place in [["--copy", "none"], ["--mirror", &new]] {
+        let args = ["format", &new, "--medium", "battery", "--rate", "1M", place[0], place[1]];
+        lab.refused(2, &args, &["--rate", "nobody waits"]);
+    }
     assert!(!lab.path("new").exists());
+    lab.ok(&["format", &new, "--nvram", "8M", "--rate", "1.5M/s"]);
+    assert!(lab.ok(&["status", &new]).contains("at most 1.5 MiB a second"));
+    assert!(lab.ok(&["status", &new, "--json"]).contains("\"rate\": 1572864"));
     Ok(())
 }

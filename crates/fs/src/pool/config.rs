@@ -37,6 +37,9 @@ pub struct Config {
     /// Seconds after which what has changed goes to the copy on disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit_interval: Option<CommitInterval>,
+    /// Bytes in a second that go there at most where nobody waits for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copy_rate: Option<Rate>,
 }
 
 /// Seconds from commit to commit where nobody waits for one, between [`MIN`](CommitInterval::MIN) and
@@ -87,6 +90,36 @@ impl From<CommitInterval> for Duration {
     }
 }
 
+/// Bytes in a second that go to the copy on disk where nobody waits for it, between [`MIN`](Rate::MIN) and
+/// [`MAX`](Rate::MAX).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "u64", into = "u64")]
+pub struct Rate(u64);
+
+impl Rate {
+    pub const MIN: u64 = 64 << 10;
+    pub const MAX: u64 = 1 << 40;
+}
+
+impl TryFrom<u64> for Rate {
+    type Error = String;
+
+    fn try_from(bytes: u64) -> std::result::Result<Self, String> {
+        match (Self::MIN..=Self::MAX).contains(&bytes) {
+            true => Ok(Rate(bytes)),
+            false => Err(format!(
+                "a rate of {bytes} bytes a second: give 64 KiB to 1 TiB a second; without a rate there is no limit"
+            )),
+        }
+    }
+}
+
+impl From<Rate> for u64 {
+    fn from(rate: Rate) -> u64 {
+        rate.0
+    }
+}
+
 impl Config {
     /// A pool as it is made when nothing else is asked for.
     pub fn new(medium: MediumKind, uuid: String) -> Config {
@@ -99,6 +132,7 @@ impl Config {
             copy: in_pool("."),
             mirror: false,
             commit_interval: None,
+            copy_rate: None,
         }
     }
 

@@ -27,6 +27,7 @@ fn much(fs: &Fs, awaited: bool) -> u64 {
 
 /// The threads; dropping it ends them.
 pub struct Copier {
+    fs: Arc<Fs>,
     _commits: Ticker,
     _folds: Ticker,
 }
@@ -38,7 +39,16 @@ impl Copier {
         let commits = Ticker::start("copier", tick, move || commit(&of, interval))?;
         let of = fs.clone();
         let folds = Ticker::start("folder", TICK, move || fold(&of))?;
-        Ok(Copier { _commits: commits, _folds: folds })
+        Ok(Copier { fs: fs.clone(), _commits: commits, _folds: folds })
+    }
+}
+
+impl Drop for Copier {
+    /// What they are at ends soon.
+    fn drop(&mut self) {
+        if let Some(copy) = self.fs.session().copy() {
+            copy.hurry();
+        }
     }
 }
 

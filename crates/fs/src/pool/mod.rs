@@ -44,7 +44,7 @@ use copier::Copier;
 use keeper::Keeper;
 use media::Opened;
 
-pub use config::CommitInterval;
+pub use config::{CommitInterval, Rate};
 pub use status::{CopyStatus, HeapStatus, SessionStatus, Status};
 
 /// Where runtime segments lie: memory that every process sees and no reboot keeps.
@@ -99,6 +99,8 @@ pub struct FormatOptions {
     pub mirror: bool,
     /// How often what has changed goes to the copy on disk, if not as usual for the medium.
     pub commit_interval: Option<CommitInterval>,
+    /// How fast it goes there where nobody waits for it; `None`: as fast as the disk is.
+    pub copy_rate: Option<Rate>,
     /// Destroy a pool that is there.
     pub force: bool,
     /// Mode, owner and group of the root directory.
@@ -117,6 +119,7 @@ impl FormatOptions {
             copy: None,
             mirror: false,
             commit_interval: None,
+            copy_rate: None,
             force: false,
             root_mode: 0o755,
             root_owner: owner,
@@ -164,7 +167,7 @@ impl Pool {
     pub fn format(dir: &Path, how: &FormatOptions) -> Result<()> {
         media::make_dir(dir)?;
         let mut config = Config::new(how.medium, media::random_uuid()?);
-        config.commit_interval = how.commit_interval;
+        (config.commit_interval, config.copy_rate) = (how.commit_interval, how.copy_rate);
         if how.medium != MediumKind::Logged {
             config.nvram = how.nvram.clone().or(config.nvram);
             (config.copy, config.mirror) = (how.copy.clone(), how.mirror);
@@ -227,7 +230,7 @@ impl Pool {
     pub fn open(dir: &Path, how: &OpenOptions) -> Result<Pool> {
         let config = Config::load(dir)?;
         let path = config.nvram_path(dir);
-        let opened = match config.medium {
+        let mut opened = match config.medium {
             MediumKind::Logged => logged::open(dir, config.uuid_bytes()?)?,
             _ => running::open(dir, &config)?,
         };
@@ -247,6 +250,7 @@ impl Pool {
                 layout::VERSION
             )));
         }
+        opened.copy = opened.copy.map(|copy| copy.limited(config.copy_rate.map(u64::from)));
         let fs = Arc::new(attach(opened, how)?);
         let keeper = if how.read_only { None } else { Some(Keeper::start(&fs)?) };
         let interval = how.commit_interval.unwrap_or_else(|| config.interval());

@@ -49,6 +49,8 @@ pub struct CopyStatus {
     pub pending: u64,
     /// Seconds from commit to commit where nobody waits for one.
     pub interval: f64,
+    /// Bytes in a second that go there at most where nobody waits for it; none: as fast as the disk is.
+    pub rate: Option<u64>,
     /// Commits, and the bytes that they wrote to the logs, since the first process attached.
     pub commits: u64,
     pub logged: u64,
@@ -80,9 +82,9 @@ pub struct HeapStatus {
 
 impl CopyStatus {
     /// Of a copy that could not be opened.
-    fn unusable(dir: PathBuf, interval: f64) -> CopyStatus {
+    fn unusable(dir: PathBuf, interval: f64, rate: Option<u64>) -> CopyStatus {
         let failure = Some("it cannot be used; the messages of the process that opened the pool first say why".into());
-        CopyStatus { dir, as_of: 0.0, age: 0.0, pending: 0, interval, commits: 0, logged: 0, failure }
+        CopyStatus { dir, as_of: 0.0, age: 0.0, pending: 0, interval, rate, commits: 0, logged: 0, failure }
     }
 }
 
@@ -114,9 +116,8 @@ impl Pool {
     fn copy_status(&self) -> Result<Option<CopyStatus>> {
         let session = self.fs.session();
         let Some(dir) = self.config.copy_dir(&self.dir) else { return Ok(None) };
-        let Some(copy) = session.copy() else {
-            return Ok(Some(CopyStatus::unusable(dir, self.config.interval().into())));
-        };
+        let (interval, rate) = (self.config.interval().into(), self.config.copy_rate.map(u64::from));
+        let Some(copy) = session.copy() else { return Ok(Some(CopyStatus::unusable(dir, interval, rate))) };
         let (now, as_of) = (pram::log::now(), session.runtime().copy_time());
         let (commits, logged) = session.runtime().copy_commits();
         Ok(Some(CopyStatus {
@@ -124,7 +125,8 @@ impl Pool {
             as_of: as_of as f64 / 1e9,
             age: (now - as_of).max(0) as f64 / 1e9,
             pending: copy.pending(session)?,
-            interval: self.config.interval().into(),
+            interval,
+            rate,
             commits,
             logged,
             failure: session.runtime().copy_failure(),

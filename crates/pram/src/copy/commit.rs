@@ -16,12 +16,13 @@
 //! A failure in 2 to 4 is final: the pool turns read-only for all processes, and says why.
 
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
+use super::pace::Pace;
 use super::state::State;
 use super::words::CopyWords;
 use super::{fold, Disks, Loaded, SharedDisk};
@@ -37,12 +38,17 @@ use crate::session::Session;
 const STILL: u64 = 256 << 10;
 /// Rounds after which everything stands still however much there is to copy.
 const ROUNDS: u32 = 8;
+/// Rounds that are held to the rate. Who changes as much as it allows, or more, would never leave little enough to copy
+/// with everything standing still; so the rounds after them are not.
+const PACED: u32 = 4;
 /// Bytes read at a time from a region that is at work.
 const PIECE: u64 = 64 << 10;
 /// Longest wait for more who want a commit.
 const GATHER: Duration = Duration::from_millis(2);
 /// How often whoever gathers looks who has come.
 const GLANCE: Duration = Duration::from_micros(20);
+/// How often whoever needs what another one folds looks whether it is done.
+const FOLDING: Duration = Duration::from_millis(2);
 /// How long a waiter sleeps before it looks whether the leader is alive.
 const PATIENCE: i64 = 10_000_000;
 
@@ -59,6 +65,10 @@ pub struct Copy {
     pages: Mutex<Option<Pages<SharedDisk>>>,
     /// Operations wait for it.
     awaited: bool,
+    /// Bytes in a second that what nobody waits for may write.
+    rate: Option<u64>,
+    /// This process leaves: its threads must not take their time any more.
+    hurried: AtomicBool,
     /// The file of the marks, if it goes when the region is closed.
     marks: Option<PathBuf>,
 }
@@ -88,7 +98,20 @@ impl Copy {
 
     fn over(disks: Disks, id: Identity, state: State) -> Copy {
         let log = |n: usize| Log::resume(disks.logs[n].clone(), id, state.logs[n]);
-        Copy { logs: Mutex::new([log(0), log(1)]), pages: Mutex::new(None), disks, id, awaited: false, marks: None }
+        let (logs, pages) = (Mutex::new([log(0), log(1)]), Mutex::new(None));
+        Copy { logs, pages, disks, id, awaited: false, rate: None, hurried: AtomicBool::new(false), marks: None }
+    }
+
+    /// At most `rate` bytes in a second are written where nobody waits for it: by commits in time, and where changes
+    /// do not wait for the copy also by folding. (Where they do a fold that took its time would make them wait: for
+    /// room in the logs.)
+    pub fn limited(self, rate: Option<u64>) -> Copy {
+        Copy { rate, ..self }
+    }
+
+    /// Whatever this process writes to the copy is written at full speed from now on.
+    pub fn hurry(&self) {
+        self.hurried.store(true, Ordering::SeqCst);
     }
 
     /// Is a change durable only when the copy holds it?
@@ -160,7 +183,7 @@ impl Copy {
             match self.lead(session)? {
                 Some(mut lead) => {
                     gather(&words);
-                    self.commit(session, &mut lead)?;
+                    self.commit(session, &mut lead, Pace::free())?;
                 }
                 None => session.region().wait_by(|| runtime::wait(words.bell, seen, PATIENCE)),
             }
@@ -175,7 +198,10 @@ impl Copy {
             return Ok(false);
         }
         match self.lead(session)? {
-            Some(mut lead) if due() => self.commit(session, &mut lead).map(|()| true),
+            Some(mut lead) if due() => {
+                let waits = || words.wanted.load(Ordering::SeqCst) > 0;
+                self.commit(session, &mut lead, self.pace(words, waits)).map(|()| true)
+            }
             _ => Ok(false),
         }
     }
@@ -203,35 +229,52 @@ impl Copy {
         Ok(session.take_role(words.committer)?.then(|| Lead { logs: Some(logs), words }))
     }
 
+    /// The pace of what nobody waits for yet.
+    fn pace<'a>(&'a self, words: CopyWords<'a>, waits: impl Fn() -> bool + 'a) -> Pace<'a> {
+        match self.rate {
+            Some(rate) => Pace::at(rate, words.paid, move || waits() || self.hurried.load(Ordering::SeqCst)),
+            None => Pace::free(),
+        }
+    }
+
     /// Steps 1 to 6.
-    fn commit(&self, session: &Session, lead: &mut Lead) -> Result<()> {
+    fn commit(&self, session: &Session, lead: &mut Lead, mut pace: Pace) -> Result<()> {
         let (words, Some(logs)) = (lead.words, &mut lead.logs) else { return Ok(()) };
         refuse_failed(&words)?;
+        // Whoever comes now is served by this commit.
+        pace.pay();
         let (start, served) = (Instant::now(), words.wanted.swap(0, Ordering::SeqCst));
+        if served > 0 {
+            pace.lift();
+        }
         let number = words.begun.fetch_add(1, Ordering::SeqCst) + 1;
-        let time = self.write(session, logs).inspect_err(|e| session.runtime().fail_copy(&e.to_string()))?;
+        let time = self.write(session, logs, &mut pace).inspect_err(|e| session.runtime().fail_copy(&e.to_string()))?;
         words.time.store(time as u64, Ordering::SeqCst);
         words.done.store(number, Ordering::SeqCst);
         words.crowd.store(served + words.wanted.load(Ordering::SeqCst), Ordering::Relaxed);
-        let (took, before) = (start.elapsed().as_nanos() as u64, words.takes.load(Ordering::Relaxed));
-        words.takes.store((before * 7 + took) / 8, Ordering::Relaxed);
+        if !pace.has_slept() {
+            let (took, before) = (start.elapsed().as_nanos() as u64, words.takes.load(Ordering::Relaxed));
+            words.takes.store((before * 7 + took) / 8, Ordering::Relaxed);
+        }
         Ok(())
     }
 
     /// Steps 2 to 5; the commit's time.
-    fn write(&self, session: &Session, logs: &mut [Log<SharedDisk>; 2]) -> Result<i64> {
+    fn write(&self, session: &Session, logs: &mut [Log<SharedDisk>; 2], pace: &mut Pace) -> Result<i64> {
         let marks = marks_of(session.region())?;
         let mut state = State::read(marks, self.id)?
             .ok_or_else(|| Error::Unusable("the memory that says what has changed is damaged".into()))?;
         logs.iter_mut().zip(state.logs).for_each(|(log, at)| log.catch_up(at));
-        let mut room = marks.marked(0)? + marks.marked(1)?;
+        // In the time that a rate takes more changes.
+        let rounds = if pace.is_lifted() { 1 } else { 2 };
+        let mut room = (marks.marked(0)? + marks.marked(1)?) * rounds;
         loop {
             // Whoever began to swap has died; nothing has been written to either log since.
             if state.swapping || !logs[state.active].has_room(room) {
-                self.swap(session, logs, &mut state, room)?;
+                self.swap(session, logs, &mut state, room, pace)?;
             }
             let start = logs[state.active].used();
-            let (generation, time) = match append(session, marks, &mut logs[state.active]) {
+            let (generation, time) = match append(session, marks, &mut logs[state.active], pace) {
                 // More changed while it was written than there was room for.
                 Err(Error::RedoFull) => {
                     room = room.max(MIN_CAPACITY / log::LINE) * 2;
@@ -244,25 +287,38 @@ impl Copy {
             state.logs[state.active] = logs[state.active].position();
             state.write(marks, self.id)?;
             marks.clear(generation)?;
-            break self.swap_if_due(session, logs, &mut state).map(|()| time);
+            break self.swap_if_due(session, logs, &mut state, pace).map(|()| time);
         }
     }
 
     /// The other log takes over early, so that commits need not wait for the image.
-    fn swap_if_due(&self, session: &Session, logs: &mut [Log<SharedDisk>; 2], state: &mut State) -> Result<()> {
+    fn swap_if_due(
+        &self,
+        session: &Session,
+        logs: &mut [Log<SharedDisk>; 2],
+        state: &mut State,
+        pace: &mut Pace,
+    ) -> Result<()> {
         let active = state.logs[state.active];
         let folded = session.runtime().copy().folded.load(Ordering::SeqCst);
         let half = logs[state.active].used() > active.capacity / 2;
         match half && state.logs[1 - state.active].last.commit <= folded {
-            true => self.swap(session, logs, state, 0),
+            true => self.swap(session, logs, state, 0, pace),
             false => Ok(()),
         }
     }
 
     /// The other log, with room for `lines` lines, takes over; waits until the image holds what it has. It can be
     /// repeated by whoever comes after a death in the middle.
-    fn swap(&self, session: &Session, logs: &mut [Log<SharedDisk>; 2], state: &mut State, lines: u64) -> Result<()> {
-        self.fold_to(session, &self.disks.logs[1 - state.active], state.logs[1 - state.active].last)?;
+    fn swap(
+        &self,
+        session: &Session,
+        logs: &mut [Log<SharedDisk>; 2],
+        state: &mut State,
+        lines: u64,
+        pace: &mut Pace,
+    ) -> Result<()> {
+        self.fold_to(session, &self.disks.logs[1 - state.active], state.logs[1 - state.active].last, pace)?;
         let last = state.logs[state.active].last;
         let needed = (RECORDS + Log::<SharedDisk>::room_for(lines)).next_multiple_of(MIN_CAPACITY);
         let (next, marks) = (1 - state.active, marks_of(session.region())?);
@@ -277,40 +333,64 @@ impl Copy {
         state.write(marks, self.id)
     }
 
-    /// Folds the log that is not active, if the image lacks any of it; true if it did.
+    /// Folds the log that is not active, if the image lacks any of it and nobody else does; true if it did.
     pub fn fold_if_due(&self, session: &Session) -> Result<bool> {
         let words = session.runtime().copy();
         let Some(state) = State::read(marks_of(session.region())?, self.id)? else { return Ok(false) };
-        let sealed = 1 - state.active;
-        if state.logs[sealed].last.commit <= words.folded.load(Ordering::SeqCst) || refuse_failed(&words).is_err() {
+        let (sealed, last) = (1 - state.active, state.logs[1 - state.active].last);
+        if last.commit <= words.folded.load(Ordering::SeqCst) || refuse_failed(&words).is_err() {
             return Ok(false);
         }
-        self.fold_to(session, &self.disks.logs[sealed], state.logs[sealed].last).map(|()| true)
+        let mut pace = self.pace(words, move || words.hasten.load(Ordering::SeqCst) >= last.commit);
+        self.try_fold(session, &self.disks.logs[sealed], last, &mut pace)
     }
 
-    /// Brings the image to `last`, the end of `log`, which nobody writes to before that.
-    fn fold_to(&self, session: &Session, log: &SharedDisk, last: log::Instant) -> Result<()> {
+    /// Brings the image to `last`, the end of `log`, which nobody writes to before that; waits for whoever does it
+    /// already, and lets them know when somebody waits for us.
+    fn fold_to(&self, session: &Session, log: &SharedDisk, last: log::Instant, pace: &mut Pace) -> Result<()> {
         let words = session.runtime().copy();
         while words.folded.load(Ordering::SeqCst) < last.commit {
-            let mut pages = lock(&self.pages);
-            if !session.take_role(words.folder)? {
-                drop(pages);
-                session.region().wait_by(|| std::thread::sleep(Duration::from_millis(2)));
+            if !self.try_fold(session, log, last, pace)? {
+                if pace.is_lifted() {
+                    words.hasten.fetch_max(last.commit, Ordering::SeqCst);
+                }
+                session.region().wait_by(|| std::thread::sleep(FOLDING));
                 refuse_failed(&words)?;
-                continue;
             }
-            let folded = self.fold_pages(&mut pages, log, last);
-            match &folded {
-                Ok(()) => _ = words.folded.fetch_max(last.commit, Ordering::SeqCst),
-                Err(e) => session.runtime().fail_copy(&e.to_string()),
-            }
-            resign(words.folder);
-            folded?;
         }
         Ok(())
     }
 
-    fn fold_pages(&self, pages: &mut Option<Pages<SharedDisk>>, log: &SharedDisk, last: log::Instant) -> Result<()> {
+    /// Folds unless somebody else does.
+    fn try_fold(&self, session: &Session, log: &SharedDisk, last: log::Instant, pace: &mut Pace) -> Result<bool> {
+        let mut pages = match self.pages.try_lock() {
+            Ok(pages) => pages,
+            Err(TryLockError::Poisoned(e)) => e.into_inner(),
+            Err(TryLockError::WouldBlock) => return Ok(false),
+        };
+        let words = session.runtime().copy();
+        if !session.take_role(words.folder)? {
+            return Ok(false);
+        }
+        let folded = match self.awaited {
+            true => self.fold_pages(&mut pages, log, last, &mut Pace::free()),
+            false => self.fold_pages(&mut pages, log, last, pace),
+        };
+        match &folded {
+            Ok(()) => _ = words.folded.fetch_max(last.commit, Ordering::SeqCst),
+            Err(e) => session.runtime().fail_copy(&e.to_string()),
+        }
+        resign(words.folder);
+        folded.map(|()| true)
+    }
+
+    fn fold_pages(
+        &self,
+        pages: &mut Option<Pages<SharedDisk>>,
+        log: &SharedDisk,
+        last: log::Instant,
+        pace: &mut Pace,
+    ) -> Result<()> {
         // Another process may have folded meanwhile, and died before its header was durable: the log must not go
         // before it is.
         if pages.as_ref().map(Pages::instant) != Some(Pages::peek(&self.disks.image)?.1) {
@@ -318,14 +398,14 @@ impl Copy {
             opened.settle()?;
         }
         match pages {
-            Some(pages) => fold::fold(pages, log, last),
+            Some(pages) => fold::fold(pages, log, last, pace),
             None => Ok(()),
         }
     }
 }
 
 /// Step 2 and 3: the marked lines go to `log`; which generation they were, and when.
-fn append(session: &Session, marks: &Dirty, log: &mut Log<SharedDisk>) -> Result<(u64, i64)> {
+fn append(session: &Session, marks: &Dirty, log: &mut Log<SharedDisk>, pace: &mut Pace) -> Result<(u64, i64)> {
     let region = session.region();
     let mut commit = log.begin()?;
     // A commit that never ended has left marks in the generation that is not marked now.
@@ -340,11 +420,15 @@ fn append(session: &Session, marks: &Dirty, log: &mut Log<SharedDisk>) -> Result
         if round == 0 && fresh.is_empty() {
             return Ok((generation, now()));
         }
+        if round == PACED {
+            pace.lift();
+        }
         if bytes_in(&fresh) <= STILL || round == ROUNDS {
             let time = now();
             let lines = fresh.iter().map(|extent| read(region, *extent)).collect::<Result<Vec<_>>>()?;
             drop(still);
-            for ((off, _), bytes) in fresh.iter().zip(lines) {
+            for ((off, len), bytes) in fresh.iter().zip(lines) {
+                pace.spend(*len);
                 commit.push(*off, &bytes)?;
             }
             commit.finish(time)?;
@@ -353,7 +437,9 @@ fn append(session: &Session, marks: &Dirty, log: &mut Log<SharedDisk>) -> Result
         drop(still);
         for (off, len) in fresh {
             for at in (off..off + len).step_by(PIECE as usize) {
-                commit.push(at, &read(region, (at, PIECE.min(off + len - at)))?)?;
+                let len = PIECE.min(off + len - at);
+                pace.spend(len);
+                commit.push(at, &read(region, (at, len))?)?;
             }
         }
     }

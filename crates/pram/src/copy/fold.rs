@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::pace::Pace;
 use super::SharedDisk;
 use crate::error::{Error, Result};
 use crate::log::{Instant, Log};
@@ -12,8 +13,8 @@ use crate::pages::{Pages, PAGE};
 /// Pages of which the new content is held in memory at a time: 64 MiB. What changes more pages is read again.
 const BATCH: usize = 16 << 10;
 
-/// Brings the image to `last`, with which the log ends. An image that is there already stays as it is.
-pub fn fold(pages: &mut Pages<SharedDisk>, log: &SharedDisk, last: Instant) -> Result<()> {
+/// Brings the image to `last`, with which the log ends, at this pace. An image that is there already stays as it is.
+pub fn fold(pages: &mut Pages<SharedDisk>, log: &SharedDisk, last: Instant, pace: &mut Pace) -> Result<()> {
     let (id, from) = (pages.id(), pages.instant());
     if from.commit >= last.commit {
         return Ok(());
@@ -44,6 +45,7 @@ pub fn fold(pages: &mut Pages<SharedDisk>, log: &SharedDisk, last: Instant) -> R
             Ok(())
         })?;
         for (page, bytes) in &content {
+            pace.spend(PAGE);
             update.write(*page, bytes)?;
         }
     }

@@ -5,6 +5,7 @@
 //! | this | making a copy, reading it back, comparing memory with it |
 //! | [`commit`] | one commit for all who wait; when the other log takes over |
 //! | [`fold`] | what a log holds goes into the image |
+//! | [`pace`] | how fast what nobody waits for is written |
 //! | [`import`] | a region from its copy alone |
 //! | [`words`] | what processes agree on about it |
 //! | [`state`] | how far the logs have come, for the next process |
@@ -20,6 +21,7 @@
 pub mod commit;
 pub mod fold;
 pub mod import;
+mod pace;
 mod state;
 mod words;
 
@@ -32,6 +34,7 @@ use crate::error::{Error, Result};
 use crate::log::{Disk, Identity, Instant, Log};
 use crate::pages::{Pages, PAGE};
 use crate::region::{Region, COPY_ROOT};
+use pace::Pace;
 use state::State;
 
 pub use commit::{Copy, Ticket};
@@ -179,13 +182,13 @@ pub fn compare(disks: &Disks, id: Identity, region: &Region, marks: &Dirty) -> R
     loaded.settle(disks, id)?;
     let active = loaded.state.active;
     let (other, last) = (1 - active, loaded.as_of);
-    fold::fold(&mut pages, &disks.logs[other], loaded.state.logs[other].last)?;
+    fold::fold(&mut pages, &disks.logs[other], loaded.state.logs[other].last, &mut Pace::free())?;
     if pages.instant() != last {
         // As ever: only what no commits go to any more is folded.
         let mut next = Log::resume(disks.logs[other].clone(), id, loaded.state.logs[other]);
         next.restart(last, loaded.state.logs[other].capacity)?;
         (loaded.state.active, loaded.state.logs[other]) = (other, next.position());
-        fold::fold(&mut pages, &disks.logs[active], last)?;
+        fold::fold(&mut pages, &disks.logs[active], last, &mut Pace::free())?;
     }
     let undo_logs = region.geo.slot(0)..region.geo.table;
     for at in (0..region.geo.size).step_by(PAGE as usize).filter(|at| !undo_logs.contains(at)) {

@@ -17,6 +17,8 @@ const H_WANTED: u64 = 256;
 const H_CROWD: u64 = 264;
 const H_FLUSH: u64 = 272;
 const H_LOGGED: u64 = 280;
+const H_PAID: u64 = 288;
+const H_HASTEN: u64 = 296;
 const H_TRACKED: u64 = 320;
 /// Why it failed: text, padded with zeros.
 const H_WHY: u64 = 1024;
@@ -46,6 +48,10 @@ pub(crate) struct CopyWords<'a> {
     pub takes: &'a AtomicU64,
     /// Bytes that commits have written to the logs.
     pub logged: &'a AtomicU64,
+    /// Until when what was written at a rate is paid for, see [`Pace`](super::pace::Pace).
+    pub paid: &'a AtomicU64,
+    /// Somebody waits for the image to hold this commit.
+    pub hasten: &'a AtomicU64,
 }
 
 impl Runtime {
@@ -63,6 +69,8 @@ impl Runtime {
             crowd: self.header(H_CROWD),
             takes: self.header(H_FLUSH),
             logged: self.header(H_LOGGED),
+            paid: self.header(H_PAID),
+            hasten: self.header(H_HASTEN),
         }
     }
 
