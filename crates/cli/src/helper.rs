@@ -11,9 +11,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use crate::failure::{Failure, Result};
+use crate::remount::Remount;
 use crate::serve::Request;
 use crate::verb::mount;
-use crate::{background, locate, mounts};
+use crate::{background, locate};
 
 /// The names under which we are a helper.
 pub const NAMES: [&str; 2] = ["mount.conquest", "mount.fuse.conquest"];
@@ -92,7 +93,10 @@ impl HelperRequest {
         }
         let dir = locate::absolute(&self.dir)?;
         if self.remount {
-            self.remount(&dir)?;
+            let remount = Remount::of(&dir, &self.options.join(","))?;
+            if !self.fake {
+                remount.run()?;
+            }
         } else {
             let request = Request::new(locate::absolute(&self.source)?, dir, &self.options.join(","))?;
             mount::check(&request)?;
@@ -101,20 +105,6 @@ impl HelperRequest {
             }
         }
         Ok(ExitCode::SUCCESS)
-    }
-
-    /// Changes the flags that the kernel keeps; what is not named stays.
-    fn remount(&self, dir: &Path) -> Result<()> {
-        let shown = dir.display();
-        let Some(mounted) = mounts::conquest_at(dir)? else {
-            return Err(Failure::new(format!("no pool is mounted at {shown}; mount it first, without -o remount")));
-        };
-        let words = format!("{},{}", mounted.options, self.options.join(","));
-        let request = Request::new(mounted.source, dir.into(), &words)?;
-        if self.fake {
-            return Ok(());
-        }
-        request.remount()
     }
 }
 

@@ -6,7 +6,7 @@
 //! | [`helper`] | the same program called as `mount.conquest` by mount(8) |
 //! | [`serve`] | the server process of a mount; all use of the crate `fuse` |
 //! | [`options`] | what `-o` says |
-//! | [`remount`] | following `mount -o remount` |
+//! | [`remount`] | `mount -o remount`, and following it |
 //! | [`background`] | leaving the server in the background, telling when it is ready |
 //! | [`dying`] | waiting for servers that are being killed |
 //! | [`locate`] | default places, absolute paths, which pool a path belongs to |

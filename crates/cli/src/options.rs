@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use fs::pool::CommitInterval;
+use fs::pool::{CommitInterval, Terms};
 use fs::Durability;
 
 use crate::failure::{Failure, Result};
@@ -15,21 +15,15 @@ pub struct Options {
     pub mount: fuse::MountOptions,
     /// Write an image here once it is unmounted.
     pub save: Option<PathBuf>,
-    pub durability: Durability,
-    /// Instead of the pool's own.
-    pub commit: Option<CommitInterval>,
+    /// What is said of durability and the commit interval; the latter instead of the pool's own.
+    pub terms: Terms,
 }
 
 impl Options {
     /// Reads comma-separated words; later ones win. What is not ours belongs to the mount.
     pub fn parse(words: &str) -> Result<Options> {
-        let mut options = Options {
-            words: String::new(),
-            mount: fuse::MountOptions::default(),
-            save: None,
-            durability: Durability::default(),
-            commit: None,
-        };
+        let mut options =
+            Options { words: String::new(), mount: fuse::MountOptions::default(), save: None, terms: Terms::default() };
         let (mut theirs, mut ours) = (Vec::new(), Vec::new());
         for word in words.split(',').map(str::trim).filter(|w| !w.is_empty()) {
             match options.take(word).map_err(|e| refusal(words, &e))? {
@@ -51,10 +45,14 @@ impl Options {
             ("save", "") => return Err("save= needs a file, e.g. save=/var/backups/pool.img".into()),
             ("save", file) => self.save = Some(locate::absolute(Path::new(file)).map_err(|e| e.to_string())?),
             ("durability", value) => {
-                self.durability = Durability::from_name(value.as_bytes())
-                    .ok_or_else(|| format!("durability={value}: choose `strict` or `fsync`"))?;
+                let named = Durability::from_name(value.as_bytes());
+                let unknown = || format!("durability={value}: choose `strict` or `fsync`");
+                self.terms.durability = Some(named.ok_or_else(unknown)?);
             }
-            ("commit", value) => self.commit = Some(value.parse().map_err(|e| format!("commit={value}: {e}"))?),
+            ("commit", value) => {
+                let interval: Result<CommitInterval, String> = value.parse();
+                self.terms.commit_interval = Some(interval.map_err(|e| format!("commit={value}: {e}"))?);
+            }
             _ => return Ok(false),
         }
         Ok(true)
@@ -73,11 +71,13 @@ mod tests {
     fn ours_and_theirs_may_be_mixed() {
         let o = Options::parse("ro,durability=strict,noatime,commit=0.5,save=/image").unwrap();
         assert!(o.mount.read_only && o.mount.noatime);
-        assert_eq!((o.durability, o.commit), (Durability::Strict, Some("0.5".parse().unwrap())));
+        assert_eq!(o.terms.durability, Some(Durability::Strict));
+        assert_eq!(o.terms.commit_interval, Some("0.5".parse().unwrap()));
         assert_eq!(o.save, Some("/image".into()));
         assert_eq!(o.words, "durability=strict,commit=0.5,save=/image,ro,noatime");
         let o = Options::parse("durability=strict,durability=fsync").unwrap();
-        assert_eq!((o.durability, o.commit), (Durability::Fsync, None));
+        assert_eq!(o.terms, Terms { durability: Some(Durability::Fsync), commit_interval: None });
+        assert_eq!(Options::parse("rw").unwrap().terms, Terms::default());
     }
 
     #[test]

@@ -24,11 +24,6 @@ impl Request {
     pub fn new(pool: PathBuf, dir: PathBuf, options: &str) -> Result<Self> {
         Ok(Request { pool, dir, options: Options::parse(options)? })
     }
-
-    /// Gives the mount that is at `dir` the flags that the options name.
-    pub fn remount(&self) -> Result<()> {
-        fuse::remount(&self.dir, &self.options.mount).context(|| format!("cannot remount {}", self.dir.display()))
-    }
 }
 
 /// Serves until it is unmounted or gets SIGINT or SIGTERM; calls `ready` once the file system can be used.
@@ -60,8 +55,8 @@ fn open(request: &Request, transport: Transport) -> fs::Result<Arc<Pool>> {
         read_only: false,
         noatime: request.options.mount.noatime || request.options.mount.read_only,
         strictatime: request.options.mount.strictatime,
-        durability: request.options.durability,
-        commit_interval: request.options.commit,
+        durability: request.options.terms.durability.unwrap_or_default(),
+        commit_interval: request.options.terms.commit_interval,
         mount: Some(MountInfo { uring: transport == Transport::Uring, mountpoint: request.dir.clone() }),
     };
     Pool::open(&request.pool, &how).map(Arc::new)

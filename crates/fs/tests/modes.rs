@@ -8,7 +8,7 @@ use std::path::Path;
 
 use fs::node::{Fallocate, Rename, SetXattr};
 use fs::path::{Open, View};
-use fs::pool::CommitInterval;
+use fs::pool::{CommitInterval, MountInfo, Terms};
 use fs::{Caller, Durability, FormatOptions, Kind, MediumKind, OpenOptions, Pool, SetAttr, SetTime, Time};
 use rustix::io::Errno;
 
@@ -380,6 +380,69 @@ fn what_makes_no_sense_is_refused() {
     );
     let stranger = Caller { uid: 1000, gid: 1000, groups: &[], umask: 0o022, checked: false };
     assert_eq!(errno(pool.setxattr(at, SET, b"strict", SetXattr::Any, &stranger)), Errno::ACCESS);
+}
+
+/// A remount: another process asks, the mount's server does as it is asked.
+#[test]
+fn a_mount_changes_its_terms_while_it_is_used() {
+    let home = Home::new(MediumKind::Logged);
+    let info = MountInfo { uring: false, mountpoint: "/somewhere".into() };
+    let server = Pool::open(&home.pool(), &OpenOptions { mount: Some(info), ..OpenOptions::default() }).unwrap();
+    let asker = home.open(Durability::Fsync);
+    let session = || asker.status().unwrap().sessions.into_iter().find(|s| s.mountpoint.is_some()).unwrap();
+    assert_eq!((session().durability, session().commit), (Some("fsync"), Some(86_400.0)));
+    let create = |name: &str| _ = root(&server).create(name.as_bytes(), 0o600).unwrap();
+    let ask = |durability, commit: Option<&str>| {
+        let terms = Terms { durability, commit_interval: commit.map(|seconds| seconds.parse().unwrap()) };
+        asker.ask("/somewhere".as_ref(), &terms).unwrap()
+    };
+    create("before");
+    let asked = ask(Some(Durability::Strict), None);
+    create("asked");
+    assert!(!home.after_power_cut(|p| exists(p, "asked")), "it has not been heeded yet");
+    server.heed();
+    asked.wait().unwrap();
+    drop(asked);
+    create("strict");
+    assert!(home.after_power_cut(|p| ["before", "asked", "strict"].iter().all(|name| exists(p, name))));
+    assert_eq!((session().durability, session().commit), (Some("strict"), Some(86_400.0)));
+
+    // What nobody has heeded is taken back.
+    drop(ask(Some(Durability::Fsync), Some("1")));
+    server.heed();
+    assert_eq!((session().durability, session().commit), (Some("strict"), Some(86_400.0)));
+
+    let asked = ask(Some(Durability::Fsync), Some("0.05"));
+    server.heed();
+    asked.wait().unwrap();
+    assert_eq!((session().durability, session().commit), (Some("fsync"), Some(0.05)));
+    let copy = asker.status().unwrap().copy.unwrap();
+    assert_eq!((copy.interval, copy.pool_interval), (0.05, 86_400.0), "any process commits for all");
+    create("soon");
+    let start = std::time::Instant::now();
+    while asker.status().unwrap().copy.unwrap().pending > 0 {
+        assert!(start.elapsed().as_secs() < 10, "nothing was committed");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    assert!(home.after_power_cut(|p| exists(p, "soon")));
+    let nobody = asker.ask("/elsewhere".as_ref(), &Terms::default()).err().unwrap().to_string();
+    assert!(nobody.contains("/elsewhere"), "{nobody}");
+}
+
+/// Where there is nothing to wait for, or always something, nothing else is in effect.
+#[test]
+fn terms_that_have_no_effect_are_not_told() {
+    let alone = FormatOptions::sized(8 << 20);
+    let mirror = tempfile::tempdir_in("/dev/shm").unwrap();
+    let mirrored = FormatOptions { copy: Some(mirror.path().join("m")), mirror: true, ..alone.clone() };
+    for (how, interval) in [(alone, None), (mirrored, Some(1.0))] {
+        let home = Home(tempfile::tempdir_in("/dev/shm").unwrap());
+        Pool::format(&home.pool(), &how).unwrap();
+        let pool = home.open(Durability::Fsync);
+        pool.change(&Terms { durability: Some(Durability::Fsync), commit_interval: "1".parse().ok() });
+        let session = pool.status().unwrap().sessions.remove(0);
+        assert_eq!((session.durability, session.commit), (Some("strict"), interval));
+    }
 }
 
 /// What nobody waits for is durable with the next commit.

@@ -24,7 +24,7 @@ pub const SESSIONS: u32 = 64;
 /// Key locks: a key is locked by the lock with its number modulo this.
 pub const LOCKS: u64 = 1 << 16;
 
-const MAGIC: u64 = u64::from_le_bytes(*b"CQ-RUN\x02\n");
+const MAGIC: u64 = u64::from_le_bytes(*b"CQ-RUN\x03\n");
 
 // Header words.
 const H_MAGIC: u64 = 0;
@@ -42,7 +42,7 @@ pub(crate) const H_EVENT_BELL: u64 = 136;
 // From 192 on: what is agreed on about the copy on disk, see `copy::words`.
 const HEADER: u64 = 4096;
 
-/// Bytes per session record: state, pid, role words, then a label.
+/// Bytes per session record: state, pid, role and other words, then a label.
 pub(crate) const SESSION_REC: u64 = 512;
 const S_STATE: u64 = 0;
 const S_PID: u64 = 8;
@@ -52,7 +52,10 @@ pub(crate) const S_CURSOR: u64 = 32;
 pub(crate) const S_CURSOR_BELL: u64 = 40;
 /// Threads that wait for watchers.
 pub(crate) const S_PUBLISHING: u64 = 48;
-const S_LABEL: u64 = 64;
+/// What the layer above says that the process keeps to, and what it is asked to.
+const S_TERMS: u64 = 56;
+const S_ASKED: u64 = 64;
+const S_LABEL: u64 = 72;
 pub const LABEL: usize = (SESSION_REC - S_LABEL) as usize;
 
 const CURRENTS: u64 = (TAGS * CLASSES.len()) as u64;
@@ -229,6 +232,8 @@ pub struct SessionInfo {
     pub index: u32,
     pub pid: u32,
     pub role: u64,
+    /// What the layer above says that it keeps to; 0: nothing yet.
+    pub terms: u64,
     pub label: Vec<u8>,
 }
 
@@ -245,6 +250,7 @@ impl SessionInfo {
             index,
             pid: word(S_PID)? as u32,
             role: word(S_ROLE)?,
+            terms: word(S_TERMS)?,
             label: label.into(),
         })
     }
@@ -331,6 +337,8 @@ impl Runtime {
         self.session(n, S_ROLE).store(role, Ordering::Relaxed);
         self.session(n, S_WATCHING).store(0, Ordering::Relaxed);
         self.session(n, S_PUBLISHING).store(0, Ordering::Relaxed);
+        self.session(n, S_TERMS).store(0, Ordering::Relaxed);
+        self.session(n, S_ASKED).store(0, Ordering::Relaxed);
         self.session(n, S_STATE).store(1, Ordering::Release);
         self.header(H_LIVE).fetch_or(1 << n, Ordering::SeqCst);
         self.me.store(n, Ordering::Relaxed);
@@ -355,6 +363,36 @@ impl Runtime {
             bits &= bits.wrapping_sub(1);
             (n < SESSIONS).then_some(n)
         })
+    }
+
+    /// Says what this process keeps to: a word of the layer above, not 0.
+    pub fn set_terms(&self, terms: u64) {
+        self.session(self.me(), S_TERMS).store(terms, Ordering::Release);
+    }
+
+    /// Asks session `n` to keep to something else.
+    pub fn ask(&self, n: u32, terms: u64) {
+        self.session(n, S_ASKED).store(terms, Ordering::Release);
+    }
+
+    /// Is it still to be heeded?
+    pub fn is_asked(&self, n: u32, terms: u64) -> bool {
+        self.session(n, S_ASKED).load(Ordering::Acquire) == terms
+    }
+
+    /// Takes it back, unless it was heeded.
+    pub fn withdraw(&self, n: u32, terms: u64) {
+        let _ = self.session(n, S_ASKED).compare_exchange(terms, 0, Ordering::AcqRel, Ordering::Relaxed);
+    }
+
+    /// What this process is asked to keep to.
+    pub fn asked(&self) -> Option<u64> {
+        Some(self.session(self.me(), S_ASKED).load(Ordering::Acquire)).filter(|terms| *terms != 0)
+    }
+
+    /// It does now.
+    pub fn heeded(&self, terms: u64) {
+        self.withdraw(self.me(), terms);
     }
 
     pub(crate) fn watchers(&self) -> &AtomicU64 {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use fs::Pool;
 
 use crate::failure::{Failure, Result};
+use crate::remount::Remount;
 use crate::serve::{self, Request};
 use crate::{background, dying, locate};
 
@@ -14,6 +15,7 @@ use crate::{background, dying, locate};
     conquest mount /srv/pool /mnt/fast\n  \
     conquest mount /srv/pool /mnt/fast -o ro,noatime\n  \
     conquest mount /srv/pool /mnt/fast -o durability=strict\n  \
+    conquest mount /srv/pool /mnt/fast -o remount,commit=1    (while it is mounted)\n  \
     conquest mount /srv/pool /mnt/fast -o save=/var/backups/pool.img\n  \
     mount -t conquest /srv/pool /mnt/fast                 (after `conquest install`)\n  \
     /srv/pool /mnt/fast conquest defaults,nofail 0 0      (a line of /etc/fstab)\n\n\
@@ -44,11 +46,24 @@ pub fn run(args: &Args) -> Result<()> {
     if args.detached {
         return background::serve(&request);
     }
+    if request.options.mount.remount {
+        return change(&request);
+    }
     check(&request)?;
     if args.foreground {
         return serve::serve(&request, || {});
     }
     background::start(&request)
+}
+
+/// With `-o remount`: the mount that is there.
+fn change(request: &Request) -> Result<()> {
+    let remount = Remount::of(&request.dir, &request.options.words)?;
+    if remount.pool() != request.pool {
+        let (dir, other) = (request.dir.display(), remount.pool().display());
+        return Err(Failure::new(format!("mounted at {dir} is another pool, {other}")));
+    }
+    remount.run()
 }
 
 /// What can be refused before a server is started.

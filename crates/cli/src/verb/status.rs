@@ -34,9 +34,9 @@ struct Answer {
 
 pub fn run(args: &Args) -> Result<()> {
     let pool = locate::pool(&args.pool.clone().map_or_else(locate::default_pool, Ok)?)?;
-    let mut status = read(&pool).context(|| format!("cannot open the pool at {}", pool.display()))?;
+    let status = read(&pool).context(|| format!("cannot open the pool at {}", pool.display()))?;
     // This command is attached itself while it asks.
-    status.sessions.retain(|s| s.pid != std::process::id());
+    let status = status.without(std::process::id());
     if args.json {
         let answer = Answer { version: env!("CARGO_PKG_VERSION"), status };
         return say(&serde_json::to_string_pretty(&answer).context(|| "cannot write JSON".into())?);
@@ -89,7 +89,9 @@ fn of_copy(copy: &CopyStatus) -> String {
 fn describe(out: &mut String, s: &SessionStatus) {
     let transport = s.transport.as_ref().map(|t| format!(" over {t}")).unwrap_or_default();
     let place = s.mountpoint.as_ref().map(|d| format!(" at {}", d.display())).unwrap_or_default();
-    let _ = writeln!(out, "in use by      pid {} ({}{place}{transport})", s.pid, s.role);
+    let durability = s.durability.map(|d| format!(", durability {d}")).unwrap_or_default();
+    let commit = s.commit.map(|c| format!(", commits every {c} s")).unwrap_or_default();
+    let _ = writeln!(out, "in use by      pid {} ({}{place}{transport}{durability}{commit})", s.pid, s.role);
 }
 
 fn heap(out: &mut String, s: &Status) {

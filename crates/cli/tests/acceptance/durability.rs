@@ -8,6 +8,7 @@ use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::time::Duration;
 
 use rustix::fs::OFlags;
 
@@ -19,6 +20,7 @@ pub const TESTS: &[Test] = &[
     ("durability::fsync_and_synchronous_writes", fsync_mount),
     ("durability::many_wait_at_once", many_wait),
     ("durability::a_strict_tree", strict_tree),
+    ("durability::a_remount_changes_when", remount),
     ("durability::settings_are_carried_by_copies", carried),
     ("durability::nonsense_is_refused", nonsense),
 ];
@@ -179,6 +181,62 @@ fn strict_tree() -> Outcome {
     );
     std::fs::write(pool.path("tree/below/late"), "text").expect("write");
     assert!(!pool.survives("tree/below/late"));
+    Ok(())
+}
+
+/// While files are open, and through mount(8) as through the command.
+fn remount() -> Outcome {
+    let pool = Pool::mounted("");
+    pool.lab.install_helpers()?;
+    let (dir, mnt) = (pool.lab.pool(), pool.lab.text("mnt"));
+    let mut file = File::create(pool.path("file")).expect("create");
+    let terms = || {
+        let session = pool.lab.status()["sessions"][0].clone();
+        (session["durability"].as_str().expect("text").to_string(), session["commit"].as_f64().expect("seconds"))
+    };
+    assert_eq!(terms(), ("fsync".into(), 86_400.0));
+    lab::ok(&mut program("mount", &["-o", "remount,durability=strict", &mnt]));
+    assert_eq!(terms(), ("strict".into(), 86_400.0));
+    file.write_all(b"some").expect("write");
+    assert_eq!(pool.len("file"), Some(4), "it is waited for");
+    // What is not named stays, be it the kernel's or the server's.
+    lab::ok(&mut program("mount", &["-o", "remount,noatime", &mnt]));
+    assert_eq!(terms().0, "strict");
+    pool.lab.ok(&["mount", &dir, &mnt, "-o", "remount,durability=fsync"]);
+    assert_eq!(terms(), ("fsync".into(), 86_400.0));
+    file.write_all(b" more").expect("write");
+    assert_eq!(pool.len("file"), Some(4), "it is not");
+    pool.lab.ok(&["mount", &dir, &mnt, "-o", "remount,commit=0.05"]);
+    assert_eq!(terms(), ("fsync".into(), 0.05));
+    let status = pool.lab.status()["copy"].clone();
+    assert_eq!((status["interval"].as_f64(), status["pool_interval"].as_f64()), (Some(0.05), Some(86_400.0)));
+    lab::wait_until(Duration::from_secs(20), "it is committed", || pool.len("file") == Some(9));
+    let said = pool.lab.ok(&["status", &mnt]);
+    assert!(said.contains("durability fsync, commits every 0.05 s") && said.contains("; every 0.05 s"), "{said}");
+
+    let other = match pool.lab.status()["sessions"][0]["transport"].as_str() {
+        Some("io_uring") => "dev",
+        _ => "uring",
+    };
+    for (option, code, words) in [
+        ("save=/no/such/image", 1, ["save=", "cannot be changed"]),
+        (&format!("transport={other}"), 1, ["transport=", "cannot be changed"]),
+        ("commit=0", 2, ["commit=0", "0.01 to 86400"]),
+        ("durability=never", 2, ["never", "`strict` or `fsync`"]),
+    ] {
+        pool.lab.refused(code, &["mount", &dir, &mnt, "-o", &format!("remount,durability=strict,{option}")], &words);
+    }
+    assert_eq!(terms().0, "fsync", "what is refused changes nothing");
+    pool.lab.refused(1, &["mount", &pool.lab.text("cut1"), &mnt, "-o", "remount,ro"], &["another pool"]);
+    drop(file);
+    pool.lab.umount();
+    pool.lab.refused(1, &["mount", &dir, &mnt, "-o", "remount,commit=1"], &["no pool is mounted"]);
+    // As a line of fstab has it, what stays may be named.
+    let save = format!("save={}", pool.lab.text("image"));
+    pool.lab.mount_with(&save);
+    lab::ok(&mut program("mount", &["-o", &format!("remount,{save},commit=3,transport=auto"), &mnt]));
+    assert_eq!(terms(), ("fsync".into(), 3.0));
+    pool.lab.umount();
     Ok(())
 }
 

@@ -211,7 +211,7 @@ fn killed() -> Outcome {
 /// Not waited for here: the process, with a region that takes a while to give back, and its mount are there for some
 /// time yet, and by io_uring the mount answers ECANCELED.
 fn being_killed() -> Outcome {
-    let lab = Lab::with_pool("512M");
+    let lab = Lab::with_pool("256M");
     let (pool, mnt, file) = (lab.pool(), lab.text("mnt"), lab.mnt().join("f"));
     for transport in ["uring", "dev"] {
         let options = format!("transport={transport}");
@@ -219,7 +219,7 @@ fn being_killed() -> Outcome {
             println!("note: {transport} cannot be had here");
             continue;
         }
-        lab::write_seeded(&file, 1, 200 << 20);
+        lab::write_seeded(&file, 1, 100 << 20);
         for round in 0..6 {
             let server = lab.server();
             rustix::process::kill_process(server, Signal::KILL).expect("kill");
@@ -231,7 +231,7 @@ fn being_killed() -> Outcome {
                     lab.mount_with(&options);
                 }
             }
-            assert_eq!(file.metadata().expect("stat").len(), 200 << 20);
+            assert_eq!(file.metadata().expect("stat").len(), 100 << 20);
             assert_ne!(lab.server(), server);
         }
         // One that is alive is not.

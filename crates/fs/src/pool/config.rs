@@ -51,6 +51,7 @@ pub struct CommitInterval(f64);
 impl CommitInterval {
     pub const MIN: f64 = 0.01;
     pub const MAX: f64 = 86_400.0;
+    pub(crate) const SHORTEST: CommitInterval = CommitInterval(Self::MIN);
 }
 
 impl TryFrom<f64> for CommitInterval {

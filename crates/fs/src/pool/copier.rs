@@ -4,10 +4,12 @@
 //! Every attached process has these threads, and any of them does what is due: there is no interval without
 //! commits when one dies. Folding has a thread of its own, since a commit must not wait for it.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::ticker::Ticker;
+use super::CommitInterval;
 use crate::error::Result;
 use crate::node::Fs;
 
@@ -28,18 +30,50 @@ fn much(fs: &Fs, awaited: bool) -> u64 {
 /// The threads; dropping it ends them.
 pub struct Copier {
     fs: Arc<Fs>,
+    interval: Arc<Interval>,
     _commits: Ticker,
     _folds: Ticker,
 }
 
 impl Copier {
-    pub fn start(fs: &Arc<Fs>, interval: Duration) -> Result<Copier> {
-        let tick = TICK.min(interval).max(Duration::from_millis(1));
+    pub fn start(fs: &Arc<Fs>, interval: CommitInterval) -> Result<Copier> {
+        let interval = Arc::new(Interval::new(interval));
+        let (of, [now, then]) = (fs.clone(), [interval.clone(), interval.clone()]);
+        let tick = move || TICK.min(now.get().into());
+        let commits = Ticker::start("copier", tick, move || commit(&of, then.get().into()))?;
         let of = fs.clone();
-        let commits = Ticker::start("copier", tick, move || commit(&of, interval))?;
-        let of = fs.clone();
-        let folds = Ticker::start("folder", TICK, move || fold(&of))?;
-        Ok(Copier { fs: fs.clone(), _commits: commits, _folds: folds })
+        let folds = Ticker::start("folder", || TICK, move || fold(&of))?;
+        Ok(Copier { fs: fs.clone(), interval, _commits: commits, _folds: folds })
+    }
+}
+
+impl Copier {
+    /// Seconds from commit to commit where nobody waits for one.
+    pub fn interval(&self) -> CommitInterval {
+        self.interval.get()
+    }
+
+    /// Another interval, from the next tick on.
+    pub fn set_interval(&self, interval: CommitInterval) {
+        self.interval.set(interval);
+    }
+}
+
+/// An interval that changes while the threads run: the bits of its seconds.
+struct Interval(AtomicU64);
+
+impl Interval {
+    fn new(interval: CommitInterval) -> Interval {
+        Interval(AtomicU64::new(f64::from(interval).to_bits()))
+    }
+
+    fn get(&self) -> CommitInterval {
+        // None but intervals are stored.
+        CommitInterval::try_from(f64::from_bits(self.0.load(Ordering::Relaxed))).unwrap_or(CommitInterval::SHORTEST)
+    }
+
+    fn set(&self, interval: CommitInterval) {
+        self.0.store(f64::from(interval).to_bits(), Ordering::Relaxed);
     }
 }
 

@@ -29,17 +29,21 @@ impl Keeper {
     pub fn start(fs: &Arc<Fs>) -> Result<Keeper> {
         let fs = fs.clone();
         let mut tasks = None;
-        let thread = Ticker::start("keeper", TICK, move || {
-            if let Err(e) = fs.trim_tails() {
-                tracing::warn!("giving back unused tails: {e}");
-            }
-            if tasks.is_none() && fs.session().try_keeper() {
-                tasks = Some(Tasks::default());
-            }
-            if let Some(tasks) = &mut tasks {
-                tasks.work(&fs);
-            }
-        })?;
+        let thread = Ticker::start(
+            "keeper",
+            || TICK,
+            move || {
+                if let Err(e) = fs.trim_tails() {
+                    tracing::warn!("giving back unused tails: {e}");
+                }
+                if tasks.is_none() && fs.session().try_keeper() {
+                    tasks = Some(Tasks::default());
+                }
+                if let Some(tasks) = &mut tasks {
+                    tasks.work(&fs);
+                }
+            },
+        )?;
         Ok(Keeper { _thread: thread })
     }
 }

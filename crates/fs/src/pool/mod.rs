@@ -10,6 +10,7 @@
 //! | [`files`] | the files of a copy, and those in shared memory |
 //! | [`direct`] | a log file, written past the page cache |
 //! | [`copier`] | commits in time, and folding |
+//! | [`live`] | what a process keeps to, and asking another to change that |
 //! | [`status`] | the facts that `conquest status` prints |
 //! | [`keeper`] | background work |
 //! | [`ticker`] | threads that look again and again |
@@ -19,6 +20,7 @@ mod copier;
 mod direct;
 mod files;
 mod keeper;
+mod live;
 mod logged;
 mod media;
 mod running;
@@ -45,6 +47,7 @@ use keeper::Keeper;
 use media::Opened;
 
 pub use config::{CommitInterval, Rate};
+pub use live::{Asked, Terms};
 pub use status::{CopyStatus, HeapStatus, SessionStatus, Status};
 
 /// Where runtime segments lie: memory that every process sees and no reboot keeps.
@@ -156,8 +159,10 @@ pub struct MountInfo {
 pub struct Pool {
     // Declared first: it stops before the process detaches.
     _keeper: Option<Keeper>,
-    _copier: Option<Copier>,
+    copier: Option<Copier>,
     fs: Arc<Fs>,
+    /// Whatever it is asked, each change waits for the copy.
+    mirrored: bool,
     dir: PathBuf,
     config: Config,
 }
@@ -255,10 +260,13 @@ impl Pool {
         let keeper = if how.read_only { None } else { Some(Keeper::start(&fs)?) };
         let interval = how.commit_interval.unwrap_or_else(|| config.interval());
         let copier = match fs.session().copy() {
-            Some(_) => Some(Copier::start(&fs, interval.into())?),
+            Some(_) => Some(Copier::start(&fs, interval)?),
             None => None,
         };
-        Ok(Pool { _keeper: keeper, _copier: copier, fs, dir: dir.into(), config })
+        let mirrored = is_mirrored(fs.session().region(), fs.session().copy());
+        let pool = Pool { _keeper: keeper, copier, fs, mirrored, dir: dir.into(), config };
+        pool.tell();
+        Ok(pool)
     }
 
     /// Is there a pool at `dir` (a `pool.toml`)?
@@ -375,6 +383,11 @@ impl Pool {
     }
 }
 
+/// Where the memory alone would do, whoever waits for a copy waits for each change.
+fn is_mirrored(region: &pram::Region, copy: Option<&Copy>) -> bool {
+    region.info.medium != pram::MediumKind::Logged && copy.is_some_and(Copy::is_awaited)
+}
+
 fn attach(opened: Opened, how: &OpenOptions) -> Result<Fs> {
     let Opened { region, exclusive, copy } = opened;
     let (role, label) = match &how.mount {
@@ -382,8 +395,7 @@ fn attach(opened: Opened, how: &OpenOptions) -> Result<Fs> {
         Some(m) => (if m.uring { role::MOUNT_URING } else { role::MOUNT_DEV }, m.mountpoint.clone()),
     };
     let keys = max_inodes(region.geo.size);
-    // Where the memory alone would do, whoever waits for a copy waits for each change.
-    let mirrored = region.info.medium != pram::MediumKind::Logged && copy.as_ref().is_some_and(Copy::is_awaited);
+    let mirrored = is_mirrored(&region, copy.as_ref());
     let label = std::os::unix::ffi::OsStrExt::as_bytes(label.as_os_str());
     let how_to = Attach { runtime_dir: RUNTIME_DIR.as_ref(), keys, role, label };
     let session = Session::attach(region, exclusive, &how_to, copy)?;

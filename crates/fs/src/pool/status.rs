@@ -8,7 +8,7 @@ use pram::heap::{Meta, CLASSES};
 use pram::SEGMENT;
 use serde::Serialize;
 
-use super::{role, MediumKind, Pool};
+use super::{role, MediumKind, Pool, Terms};
 use crate::error::Result;
 use crate::layout::tag;
 
@@ -47,8 +47,10 @@ pub struct CopyStatus {
     pub age: f64,
     /// Bytes that have changed since.
     pub pending: u64,
-    /// Seconds from commit to commit where nobody waits for one.
+    /// Seconds from commit to commit where nobody waits for one: the shortest of what the attached processes keep to;
+    /// and what those do who are not told otherwise.
     pub interval: f64,
+    pub pool_interval: f64,
     /// Bytes in a second that go there at most where nobody waits for it; none: as fast as the disk is.
     pub rate: Option<u64>,
     /// Commits, and the bytes that they wrote to the logs, since the first process attached.
@@ -68,6 +70,10 @@ pub struct SessionStatus {
     pub transport: Option<String>,
     /// For mounts: where.
     pub mountpoint: Option<PathBuf>,
+    /// When what it changes is durable: `strict`, at return; `fsync`, after that.
+    pub durability: Option<&'static str>,
+    /// Seconds from commit to commit where nobody waits for one, if the pool has a copy.
+    pub commit: Option<f64>,
 }
 
 /// One kind and size class of objects.
@@ -84,18 +90,52 @@ impl CopyStatus {
     /// Of a copy that could not be opened.
     fn unusable(dir: PathBuf, interval: f64, rate: Option<u64>) -> CopyStatus {
         let failure = Some("it cannot be used; the messages of the process that opened the pool first say why".into());
-        CopyStatus { dir, as_of: 0.0, age: 0.0, pending: 0, interval, rate, commits: 0, logged: 0, failure }
+        CopyStatus {
+            dir,
+            as_of: 0.0,
+            age: 0.0,
+            pending: 0,
+            interval,
+            pool_interval: interval,
+            rate,
+            commits: 0,
+            logged: 0,
+            failure,
+        }
+    }
+}
+
+impl Status {
+    /// Leaves out the process that asks.
+    pub fn without(mut self, pid: u32) -> Status {
+        self.sessions.retain(|session| session.pid != pid);
+        self.settle_interval();
+        self
+    }
+
+    /// Any of the processes commits for all.
+    fn settle_interval(&mut self) {
+        if let Some(copy) = &mut self.copy {
+            let shortest = self.sessions.iter().filter_map(|session| session.commit).reduce(f64::min);
+            copy.interval = shortest.unwrap_or(copy.pool_interval);
+        }
     }
 }
 
 impl Pool {
+    /// The attached processes, with the numbers of their sessions.
+    pub(super) fn sessions(&self) -> Vec<(u32, SessionStatus)> {
+        let sessions = self.fs.session().runtime().sessions();
+        sessions.into_iter().map(|session| (session.index, session_status(session))).collect()
+    }
+
     pub fn status(&self) -> Result<Status> {
         let heap = self.heap_status()?;
         let objects: u64 = heap.iter().map(|h| h.size * h.objects).sum();
         let segments: u64 = heap.iter().map(|h| h.segments).sum();
         let geo = &self.fs.session().region().geo;
         let used = segments * SEGMENT;
-        Ok(Status {
+        let mut status = Status {
             pool: self.dir.clone(),
             uuid: self.config.uuid.clone(),
             medium: self.config.medium,
@@ -105,12 +145,14 @@ impl Pool {
             used,
             free: geo.segments * SEGMENT - used,
             inodes: self.count_inodes()?,
-            sessions: self.fs.session().runtime().sessions().into_iter().map(session_status).collect(),
+            sessions: self.sessions().into_iter().map(|(_, session)| session).collect(),
             heap,
             fragmentation: if used == 0 { 0.0 } else { 1.0 - objects as f64 / used as f64 },
             sweep_pending: self.fs.session().runtime().leaks_pending(),
             copy: self.copy_status()?,
-        })
+        };
+        status.settle_interval();
+        Ok(status)
     }
 
     fn copy_status(&self) -> Result<Option<CopyStatus>> {
@@ -126,6 +168,7 @@ impl Pool {
             age: (now - as_of).max(0) as f64 / 1e9,
             pending: copy.pending(session)?,
             interval,
+            pool_interval: interval,
             rate,
             commits,
             logged,
@@ -180,10 +223,13 @@ pub(super) fn session_status(s: pram::runtime::SessionInfo) -> SessionStatus {
         role::MOUNT_DEV => Some("/dev/fuse"),
         _ => None,
     };
+    let terms = Terms::of(s.terms);
     SessionStatus {
         pid: s.pid,
         role: if transport.is_some() { "mount" } else { "api" }.into(),
         transport: transport.map(Into::into),
+        durability: terms.durability.map(|durability| durability.name()),
+        commit: terms.commit_interval.map(f64::from),
         mountpoint: transport.map(|_| PathBuf::from(OsStr::from_bytes(&s.label))),
     }
 }

@@ -19,14 +19,18 @@ struct Stop {
 }
 
 impl Ticker {
-    /// Does `work` every `tick`.
-    pub fn start(name: &str, tick: Duration, mut work: impl FnMut() + Send + 'static) -> Result<Ticker> {
+    /// Does `work` every `tick`, as long as that is at the time.
+    pub fn start(
+        name: &str,
+        tick: impl Fn() -> Duration + Send + 'static,
+        mut work: impl FnMut() + Send + 'static,
+    ) -> Result<Ticker> {
         let stop = Arc::new(Stop::default());
         let told = stop.clone();
         let thread = std::thread::Builder::new()
             .name(name.into())
             .spawn(move || {
-                while told.wait(tick) {
+                while told.wait(tick()) {
                     work();
                 }
             })

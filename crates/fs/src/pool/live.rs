@@ -1,0 +1,140 @@
+//! What a process keeps to while it has the pool open, and how another one asks it to change that: a remount, without
+//! taking the mount away.
+//!
+//! Both are words of the process's record in the runtime segment: one says what is in effect, for `status`; in the
+//! other somebody leaves what he wants, which the process takes when it [heeds](Pool::heed) it.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use super::{CommitInterval, Pool};
+use crate::error::{Error, Result};
+use crate::node::Policy;
+use crate::setting::Durability;
+
+/// How long a process has to do as it is asked.
+const PATIENCE: Duration = Duration::from_secs(5);
+const GLANCE: Duration = Duration::from_millis(2);
+
+/// What is to change, or what is in effect. `None`: it stays; it has no effect here.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Terms {
+    pub durability: Option<Durability>,
+    pub commit_interval: Option<CommitInterval>,
+}
+
+/// Bits of the word: a durability, 0 for none; that the word is one; then an interval in microseconds, 0 for none.
+const DURABILITY: u64 = 0b11;
+const SAID: u64 = 1 << 7;
+const INTERVAL: u32 = 8;
+
+impl Terms {
+    fn word(&self) -> u64 {
+        let micros = self.commit_interval.map_or(0, |interval| Duration::from(interval).as_micros() as u64);
+        self.durability.map_or(0, |durability| durability as u64) | SAID | micros << INTERVAL
+    }
+
+    pub(super) fn of(word: u64) -> Terms {
+        let known = [Durability::Fsync, Durability::Strict];
+        let seconds = (word >> INTERVAL) as f64 / 1e6;
+        Terms {
+            durability: known.into_iter().find(|durability| *durability as u64 == word & DURABILITY),
+            commit_interval: CommitInterval::try_from(seconds).ok(),
+        }
+    }
+}
+
+impl Pool {
+    /// What this process keeps to.
+    pub fn terms(&self) -> Terms {
+        let durability = if self.durable_at_return() { Durability::Strict } else { self.policy().durability };
+        let commit_interval = self.copier.as_ref().map(|copier| copier.interval());
+        Terms { durability: Some(durability), commit_interval }
+    }
+
+    /// Keeps to something else from now on: calls that begin after this returns.
+    pub fn change(&self, terms: &Terms) {
+        if let Some(durability) = terms.durability.filter(|_| !self.mirrored) {
+            self.set_policy(Policy { durability, ..self.policy() });
+        }
+        if let (Some(copier), Some(interval)) = (&self.copier, terms.commit_interval) {
+            copier.set_interval(interval);
+        }
+        self.tell();
+    }
+
+    /// Lets others know.
+    pub(super) fn tell(&self) {
+        self.session().runtime().set_terms(self.terms().word());
+    }
+
+    /// Does what others have asked of this process since the last time.
+    pub fn heed(&self) {
+        let runtime = self.session().runtime();
+        if let Some(word) = runtime.asked() {
+            let terms = Terms::of(word);
+            tracing::info!("asked to change: {terms:?}");
+            self.change(&terms);
+            runtime.heeded(word);
+        }
+    }
+
+    /// Asks the process that serves the mount at `mountpoint` to change its terms.
+    pub fn ask(&self, mountpoint: &Path, terms: &Terms) -> Result<Asked<'_>> {
+        let mount = self.sessions().into_iter().find(|(_, user)| user.mountpoint.as_deref() == Some(mountpoint));
+        let Some((session, _)) = mount else {
+            return Err(Error::Pool(format!("no process serves a mount at {}", mountpoint.display())));
+        };
+        let asked = Asked { pool: self, session, word: terms.word() };
+        self.session().runtime().ask(session, asked.word);
+        Ok(asked)
+    }
+}
+
+/// Something that was asked of another process; dropping it takes it back if it has not been heeded.
+#[must_use = "nobody may have heard"]
+pub struct Asked<'a> {
+    pool: &'a Pool,
+    session: u32,
+    word: u64,
+}
+
+impl Asked<'_> {
+    /// Waits until it is done.
+    pub fn wait(&self) -> Result<()> {
+        let (runtime, start) = (self.pool.session().runtime(), Instant::now());
+        while runtime.is_asked(self.session, self.word) {
+            if start.elapsed() > PATIENCE {
+                let seconds = PATIENCE.as_secs();
+                return Err(Error::Pool(format!("the server has not answered for {seconds} s: is it stopped?")));
+            }
+            std::thread::sleep(GLANCE);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        self.pool.session().runtime().withdraw(self.session, self.word);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn terms_are_told_in_a_word() {
+        for durability in [None, Some(Durability::Fsync), Some(Durability::Strict)] {
+            for seconds in ["0.01", "0.5", "30", "86400"] {
+                for commit_interval in [None, Some(seconds.parse().unwrap())] {
+                    let terms = Terms { durability, commit_interval };
+                    assert_eq!(Terms::of(terms.word()), terms);
+                    assert_ne!(terms.word(), 0, "0 is nothing");
+                }
+            }
+        }
+        assert_eq!(Terms::of(0), Terms::default());
+    }
+}
