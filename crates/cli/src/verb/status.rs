@@ -80,6 +80,7 @@ fn of_copy(copy: &CopyStatus) -> String {
     let state = match &copy.failure {
         Some(why) => return format!("FAILED: {why}"),
         None if copy.pending == 0 => "holds everything".into(),
+        None if copy.as_of == 0.0 => format!("holds nothing yet of {}", size::show(copy.pending)),
         None => format!("as of {:.1} s ago, {} have changed since", copy.age, size::show(copy.pending)),
     };
     let rate = copy.rate.map(|rate| format!(", at most {} a second", size::show(rate))).unwrap_or_default();

@@ -236,6 +236,8 @@ fn remount() -> Outcome {
     pool.lab.mount_with(&save);
     lab::ok(&mut program("mount", &["-o", &format!("remount,{save},commit=3,transport=auto"), &mnt]));
     assert_eq!(terms(), ("fsync".into(), 3.0));
+    pool.lab.kill9();
+    pool.lab.refused(1, &["mount", &dir, &mnt, "-o", "remount,commit=1"], &["no server", "conquest mount"]);
     pool.lab.umount();
     Ok(())
 }
