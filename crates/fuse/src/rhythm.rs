@@ -93,7 +93,7 @@ impl Rhythm {
     fn note(&self, now: u32, mean: u32) {
         let all_busy = self.all_busy();
         let mut found = self.found.lock().unwrap_or_else(|e| e.into_inner());
-        if self.now.load(Ordering::Relaxed) != now || mean > BUSY {
+        if self.now.load(Ordering::Relaxed) != now {
             return;
         }
         if let Some(way) = found.after(all_busy, mean) {
@@ -118,6 +118,9 @@ impl Found {
             (self.best, self.mean, self.trying) = (Way::Asleep, 0, false);
             (self.pause, self.left) = (TRIALS.0, 1);
             return (now != Way::Asleep).then_some(Way::Asleep);
+        }
+        if mean > BUSY && !self.trying {
+            return None;
         }
         if self.trying {
             self.trying = false;
@@ -222,6 +225,7 @@ mod tests {
         assert!(live(&mut found, &mut way, false, 3000, quiet) < 1100, "and back, when the other way is tried again");
         assert!(live(&mut found, &mut way, false, 3000, [8_000, 8_000]) < 30, "no better is not better");
         assert!(live(&mut found, &mut way, true, 1000, quiet) > 990, "asleep where all compute");
+        assert!(live(&mut found, &mut way, false, 1000, [9_000_000, 6_000_000]) > 990, "a slow caller changes nothing");
     }
 
     #[test]
