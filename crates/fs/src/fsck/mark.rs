@@ -9,7 +9,7 @@
 //! 4. What is then allocated, neither marked nor new, is a leak.
 
 use pram::heap::{Meta, CLASSES};
-use pram::{Region, Session, Tag, SEGMENT};
+use pram::{Op, Region, Session, Tag, SEGMENT};
 
 use crate::error::Result;
 
@@ -84,8 +84,9 @@ impl<'a> Marks<'a> {
         self.bits[(n / 64) as usize] >> (n % 64) & 1 == 1
     }
 
-    /// Counts, or frees, the objects and bytes that are allocated, neither marked nor new.
-    pub fn unmarked(&self, free: bool) -> Result<(u64, u64)> {
+    /// Counts, or frees, the objects and bytes that are allocated, neither marked nor new: in operations that `begin`
+    /// gives, which whoever froze the pool begins in another way than others.
+    pub fn unmarked(&self, begin: Option<&dyn Fn() -> pram::Result<Op<'a>>>) -> Result<(u64, u64)> {
         let (mut objects, mut bytes) = (0, 0);
         let region = self.session.region();
         for_each_object(region, &mut |off, cap| {
@@ -96,9 +97,8 @@ impl<'a> Marks<'a> {
             }
             objects += 1;
             bytes += cap;
-            if free {
-                let op = self.session.begin()?;
-                self.session.heap().sweep_object(&op, off)?;
+            if let Some(begin) = begin {
+                self.session.heap().sweep_object(&begin()?, off)?;
             }
             Ok(())
         })?;

@@ -508,7 +508,7 @@ impl<'a> Pass<'a> {
     /// Counts what nothing refers to.
     fn settle(&mut self) -> Result<()> {
         self.fs.session().drain()?;
-        let (objects, bytes) = self.marks.unmarked(false)?;
+        let (objects, bytes) = self.marks.unmarked(None)?;
         self.report.leaked_objects = objects;
         self.report.leaked_bytes = bytes;
         self.report.bytes = self.marks.bytes();
@@ -543,7 +543,7 @@ impl<'a> Pass<'a> {
                 }
             }
         }
-        let (objects, bytes) = self.marks.unmarked(true)?;
+        let (objects, bytes) = self.marks.unmarked(Some(&|| fs.session().begin()))?;
         self.report.leaked_objects = objects;
         self.report.leaked_bytes = bytes;
         Ok(())

@@ -62,7 +62,7 @@ pub fn repair(fs: &Fs, first: Pass, frozen: &Frozen) -> Result<Report> {
     }
     // What is still damaged may refer to what looks like leaks.
     if pass.report.problems.is_empty() {
-        pass.marks.unmarked(true)?;
+        pass.marks.unmarked(Some(&|| frozen.begin()))?;
         free_reserved(fs, &pass)?;
     }
     let mut report = pass.report;
