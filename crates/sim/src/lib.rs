@@ -22,7 +22,8 @@
 //! cache line.)
 //!
 //! A failure prints an id, `scenario:discipline:point:seed`. `CONQUEST_SIM_REPLAY=id` explores that state
-//! alone; `CONQUEST_SIM=full` takes more cuts, more seeds, and looks at every state in full.
+//! alone; `CONQUEST_SIM=full` takes more cuts, more seeds, and looks at every state in full; `CONQUEST_SIM_SEED=n` draws another
+//! sample where one is drawn.
 //!
 //! On *logged*, what survives a power cut is on disks, which have a discipline of their own: see [`copy::disk`].
 
