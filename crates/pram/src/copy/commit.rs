@@ -49,6 +49,8 @@ const GATHER: Duration = Duration::from_millis(2);
 const GLANCE: Duration = Duration::from_micros(20);
 /// How often whoever needs what another one folds looks whether it is done.
 const FOLDING: Duration = Duration::from_millis(2);
+/// How often disks are compared with what memory says of them, while others change both.
+const LOOKS: u32 = 100;
 /// How long a waiter sleeps before it looks whether the leader is alive.
 const PATIENCE: i64 = 10_000_000;
 
@@ -84,16 +86,30 @@ impl Copy {
     /// Goes on with a copy where the last process left it; `None` if the marks do not say where that was. Looks
     /// whether the disks are the ones that the memory knows.
     pub fn resume(disks: Disks, marks: &Dirty, id: Identity) -> Result<Option<Copy>> {
-        let Some(state) = State::read(marks, id)? else { return Ok(None) };
-        Pages::peek(&disks.image)?;
-        let copy = Copy::over(disks, id, state);
-        for (n, log) in lock(&copy.logs).iter().enumerate() {
+        let mut state = State::read(marks, id)?;
+        for _ in 0..LOOKS {
+            let Some(seen) = state else { break };
+            let copy = Copy::over(disks.clone(), id, seen);
+            let Err(e) = copy.check(&seen) else { return Ok(Some(copy)) };
+            // Others may have gone on in between: then it is no contradiction.
+            state = State::read(marks, id)?;
+            if state == Some(seen) {
+                return Err(e);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Fails unless the disks are as `state` says.
+    fn check(&self, state: &State) -> Result<()> {
+        Pages::peek(&self.disks.image)?;
+        for (n, log) in lock(&self.logs).iter().enumerate() {
             match state.swapping && n != state.active {
-                true => _ = Log::began(&copy.disks.logs[n], id)?,
+                true => _ = Log::began(&self.disks.logs[n], self.id)?,
                 false => log.check()?,
             }
         }
-        Ok(Some(copy))
+        Ok(())
     }
 
     fn over(disks: Disks, id: Identity, state: State) -> Copy {
