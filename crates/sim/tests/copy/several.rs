@@ -17,6 +17,13 @@ fn whoever_dies_the_other_goes_on_and_nothing_promised_is_lost() {
     }
 }
 
+/// Many more orders of turns of those who come and go, without deaths.
+#[test]
+fn whoever_comes_while_others_commit_can_open() {
+    let depth = Depth { seeds: 60, deaths: 0, cuts: 1, ..Depth::from_env() };
+    explore_all(&[Play::of(Scene::Join)], depth);
+}
+
 fn failures(play: &Play, filter: &Filter) -> Vec<Failure> {
     let (mut verdicts, mut roles) = (Verdicts::default(), Roles::new());
     let depth = Depth { first: 0, seeds: 4, deaths: 60, cuts: 20, mixed: 2, choices: 1 };

@@ -136,7 +136,10 @@ impl Explorer<'_> {
     /// One order of turns: without a death, then with some.
     fn seed(&self, seed: u64, verdicts: &mut Verdicts, roles: &mut Roles) {
         let Some(whole) = self.one(seed, None, verdicts, roles) else { return };
-        let mut deaths: Vec<Death> = (0..PLAYERS).flat_map(|victim| deaths_of(&whole, victim)).collect();
+        let mut deaths: Vec<Death> = (0..PLAYERS)
+            .filter(|victim| self.play.scene.can_die(*victim))
+            .flat_map(|victim| deaths_of(&whole, victim))
+            .collect();
         let mut rng = Rng::new(seed_of(&self.play.name) ^ seed);
         rng.shuffle(&mut deaths);
         // Most events are stores: as many deaths elsewhere.
@@ -264,12 +267,13 @@ fn perform(play: &Play, base: &Base, seed: u64, death: Option<Death>, dir: &Path
     let scripts: Scripts = Default::default();
     let finale = std::thread::scope(|scope| {
         for (me, fs) in all.iter().enumerate() {
-            let (stage, tape, script, acts) = (&stage, &pool.tape, &scripts[me], &play.parts[me]);
+            let (stage, script, acts) = (&stage, &scripts[me], &play.parts[me]);
+            let pool = &pool;
             scope.spawn(move || {
                 pram::mem::set_thread_hint(me);
                 let played = catch_unwind(AssertUnwindSafe(|| {
                     stage.enter(me);
-                    act_all(fs, tape, acts, script);
+                    act_all(fs, (pool, me, dir), acts, script);
                 }));
                 // The dead ones end without a word.
                 if let Err(payload) = played {
@@ -301,8 +305,8 @@ fn perform(play: &Play, base: &Base, seed: u64, death: Option<Death>, dir: &Path
 fn role_of(now: Option<&Act>, death: &Option<Death>) -> &'static str {
     let waited = death.is_some_and(|death| matches!(death.at, At::Wait(_)));
     match (now, waited) {
-        (Some(Act::Op(_) | Act::Sweep), false) => "operating",
-        (Some(Act::Op(_) | Act::Sweep), true) => "waiting for a lock or a thaw",
+        (Some(Act::Op(_) | Act::Sweep | Act::Join), false) => "operating",
+        (Some(Act::Op(_) | Act::Sweep | Act::Join), true) => "waiting for a lock or a thaw",
         (Some(Act::Wait | Act::Commit), false) => "leading a commit",
         (Some(Act::Wait | Act::Commit), true) => "waiting for a commit or operations",
         (Some(Act::Fold), _) => "folding",
@@ -311,12 +315,12 @@ fn role_of(now: Option<&Act>, death: &Option<Death>) -> &'static str {
 }
 
 /// Does what is in a part.
-fn act_all(fs: &Arc<Fs>, tape: &super::tape::Tape, acts: &[Act], script: &Mutex<Script>) {
-    let mut runner = Runner::new(fs);
+fn act_all(fs: &Arc<Fs>, place: (&pool::Pool, usize, &Path), acts: &[Act], script: &Mutex<Script>) {
+    let (mut runner, tape) = (Runner::new(fs), &place.0.tape);
     for act in acts {
         lock(script).now = Some(act.clone());
         let called = tape.len();
-        let done = act_one(&mut runner, act);
+        let done = act_one(&mut runner, place, act);
         let mut script = lock(script);
         match done {
             Ok(Outcome::Did(op, done)) => script.done.push((op, done)),
@@ -334,7 +338,7 @@ enum Outcome {
     Nothing,
 }
 
-fn act_one(runner: &mut Runner, act: &Act) -> Result<Outcome, String> {
+fn act_one(runner: &mut Runner, (pool, me, dir): (&pool::Pool, usize, &Path), act: &Act) -> Result<Outcome, String> {
     let session = runner.fs.session();
     let copy = session.copy().ok_or("there is no copy")?;
     let text = |e: pram::Error| e.to_string();
@@ -347,6 +351,11 @@ fn act_one(runner: &mut Runner, act: &Act) -> Result<Outcome, String> {
         },
         Act::Fold => copy.fold_if_due(session).map(|_| Outcome::Nothing).map_err(text),
         Act::Sweep => runner.fs.sweep().map(|_| Outcome::Nothing).map_err(|e| e.to_string()),
+        Act::Join => {
+            let third = pool.join(me, dir).map_err(text)?;
+            let copy = third.copy().ok_or("there is no copy")?;
+            copy.wait(&third).map(|()| Outcome::Durable).map_err(text)
+        }
         Act::Swell(bytes) => {
             let region = session.region();
             let marks = region.marks().ok_or("there are no marks")?;

@@ -31,10 +31,17 @@ pub enum Scene {
     Rounds,
     /// One gives back what a crash has leaked.
     Sweep,
+    /// A third one comes and goes, while the other commits and swaps logs.
+    Join,
 }
 
 impl Scene {
-    pub const ALL: [Scene; 5] = [Scene::Plain, Scene::Swap, Scene::Full, Scene::Rounds, Scene::Sweep];
+    pub const ALL: [Scene; 6] = [Scene::Plain, Scene::Swap, Scene::Full, Scene::Rounds, Scene::Sweep, Scene::Join];
+
+    /// Can this one die? A third process that another one's thread plays cannot.
+    pub fn can_die(self, player: usize) -> bool {
+        self != Scene::Join || player == 1
+    }
 }
 
 /// What one of them does next.
@@ -50,6 +57,8 @@ pub enum Act {
     Swell(u64),
     /// What the keeper does when somebody has died.
     Sweep,
+    /// Another process attaches, waits, and detaches.
+    Join,
 }
 
 #[derive(Clone, Debug)]
@@ -100,7 +109,9 @@ impl Play {
                 Scene::Swap | Scene::Full => acts.insert(1, Act::Swell(300 * KIB)),
                 Scene::Rounds => acts.insert(1, Act::Swell(1300 * KIB)),
                 Scene::Sweep if me == "a" => acts = vec![Act::Sweep, Wait, Act::Sweep, Wait],
+                Scene::Join if me == "a" => acts = vec![Act::Join, Act::Join, Act::Join, Wait],
                 Scene::Sweep => {}
+                Scene::Join => acts.insert(1, Act::Swell(300 * KIB)),
             }
             acts
         });
@@ -120,7 +131,7 @@ impl Play {
         }
         let steps = match self.scene {
             Scene::Plain | Scene::Sweep | Scene::Rounds => vec![Wait],
-            Scene::Swap => vec![Wait, Fill(45)],
+            Scene::Swap | Scene::Join => vec![Wait, Fill(45)],
             Scene::Full => vec![Wait, Fill(45), Swell(300 * KIB), Commit, Fill(95)],
         };
         (ops, steps)

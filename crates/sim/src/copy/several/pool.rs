@@ -47,20 +47,29 @@ impl Pool {
 
     /// Attaches process `me`; runtime segments are in `dir`.
     pub fn attach(&mut self, me: usize, dir: &Path) -> Result<Arc<Fs>, String> {
-        let session = self.open(me, dir).map_err(|e| format!("attaching {me}: {e}"))?;
+        let lock = self.lock().map_err(|e| e.to_string())?;
+        self.locks.push(lock.try_clone().map_err(|e| e.to_string())?);
+        let session = self.open(me, lock, dir).map_err(|e| format!("attaching {me}: {e}"))?;
         let policy = Policy { atime: Atime::Never, ..Policy::default() };
         let fs = Arc::new(Fs::over(session, policy).map_err(|e| e.to_string())?);
         let _ = self.stage.fs[me].set(Arc::downgrade(&fs));
         Ok(fs)
     }
 
-    /// As `fs::pool` does it.
-    fn open(&mut self, me: usize, dir: &Path) -> pram::Result<Session> {
-        // An open file of its own, as a process has: locks are an open file's.
+    /// One more process, on the thread of `me`.
+    pub fn join(&self, me: usize, dir: &Path) -> pram::Result<Session> {
+        self.open(me, self.lock()?, dir)
+    }
+
+    /// An open file of its own, as a process has: locks are an open file's.
+    fn lock(&self) -> pram::Result<OwnedFd> {
         let path = format!("/proc/self/fd/{}", self.region.as_raw_fd());
-        let host = |e: io::Error| pram::Error::Unusable(format!("the region: {e}"));
-        let lock: OwnedFd = OpenOptions::new().read(true).write(true).open(path).map_err(host)?.into();
-        self.locks.push(lock.try_clone().map_err(host)?);
+        let opened = OpenOptions::new().read(true).write(true).open(path);
+        opened.map(OwnedFd::from).map_err(|e| pram::Error::Unusable(format!("the region: {e}")))
+    }
+
+    /// As `fs::pool` does it.
+    fn open(&self, me: usize, lock: OwnedFd, dir: &Path) -> pram::Result<Session> {
         let exclusive = Exclusive::over(lock)?;
         let map = |fd: &OwnedFd, len| Mapping::file(fd, len).map_err(|errno| errno_of(errno, "mapping"));
         let marks = Dirty::over(map(&self.marks, Dirty::bytes(self.size))?, self.size)?;
@@ -212,6 +221,7 @@ impl PlayerDisk {
 
 impl Disk for PlayerDisk {
     fn read_exact_at(&self, buf: &mut [u8], at: u64) -> io::Result<()> {
+        self.stage.pass(self.me);
         self.inner.read_exact_at(buf, at)
     }
 
