@@ -72,7 +72,7 @@ impl Depth {
     pub fn from_env() -> Depth {
         let first = super::seed() * 1000;
         match super::full() {
-            true => Depth { first, seeds: 24, deaths: 400, cuts: usize::MAX, mixed: 4, choices: 4 },
+            true => Depth { first, seeds: 16, deaths: 150, cuts: usize::MAX, mixed: 2, choices: 2 },
             false => Depth { first, seeds: 6, deaths: 24, cuts: 12, mixed: 1, choices: 1 },
         }
     }
