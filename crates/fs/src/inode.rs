@@ -12,7 +12,7 @@
 
 mod give_back;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::Mutex;
 
 use pram::{Error as Pram, Off, Op, Region};
@@ -27,6 +27,7 @@ pub use give_back::give_back;
 const RESERVED: u8 = 0xc0;
 
 /// The length byte of an inode that the operation in `slot` is about to use.
+#[inline(always)]
 pub fn reserved_by(slot: u32) -> u8 {
     RESERVED | slot as u8 & !RESERVED
 }
@@ -39,9 +40,9 @@ pub fn reserver(length: u8) -> Option<u32> {
 /// Freed numbers remembered per slot, for reuse while their memory is warm.
 const REMEMBERED: usize = 256;
 /// Blocks looked at for free inodes before a new one is made.
-const LOOK: u64 = 16;
+const LOOK: u64 = 8;
 /// Places looked at for those blocks.
-const GAP: u64 = 512;
+const GAP: u64 = 32;
 
 /// Where an inode and its length byte lie.
 #[derive(Clone, Copy, Debug)]
@@ -134,7 +135,7 @@ impl<'a> Table<'a> {
         match self.region.read(place.length)? {
             n if u64::from(n) == INODE => Ok(Some((place, self.region.read(place.inode)?))),
             n if n == 0 || n >= RESERVED => Ok(None),
-            _ => Err(Pram::BadAddress { off: place.length.raw(), len: 1 }.into()),
+            _ => Err(bad_length(place)),
         }
     }
 
@@ -159,22 +160,66 @@ impl<'a> Table<'a> {
     }
 }
 
+#[cold]
+#[inline(never)]
+fn bad_length(place: Place) -> crate::Error {
+    Pram::BadAddress { off: place.length.raw(), len: 1 }.into()
+}
+
 /// The `n`th inode of the block at `off`.
+#[inline(always)]
 pub fn place_in(off: u64, n: u64) -> Place {
     Place { inode: Off::new(off + PER_BLOCK + n * INODE), length: Off::new(off + n) }
 }
 
 /// Finds free inodes. Per process; per slot, so that threads keep out of each other's blocks.
 pub struct Allocator {
-    slots: Vec<Mutex<SlotState>>,
+    slots: Box<[SlotState]>,
     rotor: Mutex<Rotor>,
 }
 
-#[derive(Default)]
+/// What is known to an operation by its slot: nobody else has that meanwhile, so it stores without locks.
 struct SlotState {
-    /// Block that this slot takes inodes from.
-    block: Option<u64>,
-    freed: Vec<Ino>,
+    /// Block that this slot takes inodes from; 0 for none, else one more than its number.
+    block: AtomicU64,
+    /// How many of `freed` are numbers, and these.
+    count: AtomicU32,
+    freed: [AtomicU32; REMEMBERED],
+}
+const _: () = assert!(MAX_INODES <= 1 << 32);
+
+impl Default for SlotState {
+    fn default() -> Self {
+        let freed = std::array::from_fn(|_| AtomicU32::new(0));
+        SlotState { block: AtomicU64::new(0), count: AtomicU32::new(0), freed }
+    }
+}
+
+impl SlotState {
+    #[inline(always)]
+    fn block(&self) -> Option<u64> {
+        self.block.load(Ordering::Relaxed).checked_sub(1)
+    }
+
+    fn set_block(&self, block: u64) {
+        self.block.store(block + 1, Ordering::Relaxed);
+    }
+
+    #[inline(always)]
+    fn pop(&self) -> Option<Ino> {
+        let last = self.count.load(Ordering::Relaxed).checked_sub(1)?;
+        self.count.store(last, Ordering::Relaxed);
+        Some(u64::from(self.freed.get(last as usize)?.load(Ordering::Relaxed)))
+    }
+
+    #[inline(always)]
+    fn push(&self, ino: Ino) {
+        let count = self.count.load(Ordering::Relaxed);
+        if let Some(place) = self.freed.get(count as usize) {
+            place.store(ino as u32, Ordering::Relaxed);
+            self.count.store(count + 1, Ordering::Relaxed);
+        }
+    }
 }
 
 #[derive(Default)]
@@ -191,28 +236,29 @@ fn lock<T>(m: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 
 impl Allocator {
     pub fn new(slots: u32) -> Self {
-        Allocator { slots: (0..slots).map(|_| Mutex::default()).collect(), rotor: Mutex::default() }
+        Allocator { slots: (0..slots.max(1)).map(|_| SlotState::default()).collect(), rotor: Mutex::default() }
     }
 
-    fn slot(&self, slot: u32) -> std::sync::MutexGuard<'_, SlotState> {
-        lock(&self.slots[slot as usize % self.slots.len()])
+    #[inline(always)]
+    fn slot(&self, slot: u32) -> &SlotState {
+        &self.slots[(slot as usize).min(self.slots.len() - 1)]
     }
 
     /// Reserves a free inode; give it to a transaction or [`unreserve`](Self::unreserve) it.
     pub fn reserve(&self, op: &mut Op, table: Table) -> Result<(Ino, Place)> {
-        let mut state = self.slot(op.slot());
-        while let Some(ino) = state.freed.pop() {
+        let state = self.slot(op.slot());
+        while let Some(ino) = state.pop() {
             if let Some(place) = try_reserve(table, ino, op.slot())? {
                 return Ok((ino, place));
             }
         }
         loop {
-            if let Some(block) = state.block {
+            if let Some(block) = state.block() {
                 if let Some(found) = reserve_in(table, block, op.slot())? {
                     return Ok(found);
                 }
             }
-            state.block = Some(self.next(op, table)?);
+            state.set_block(self.next(op, table)?);
         }
     }
 
@@ -225,10 +271,7 @@ impl Allocator {
     pub fn free(&self, op: &Op, ino: Ino, place: Place) -> Result<()> {
         op.session().region().commit_byte(place.length, 0)?;
         op.session().runtime().count(op.slot());
-        let mut state = self.slot(op.slot());
-        if state.freed.len() < REMEMBERED {
-            state.freed.push(ino);
-        }
+        self.slot(op.slot()).push(ino);
         Ok(())
     }
 
@@ -239,6 +282,8 @@ impl Allocator {
     }
 
     /// A block with free inodes: one of the next few that exist, or a new one.
+    #[cold]
+    #[inline(never)]
     fn next(&self, op: &mut Op, table: Table) -> Result<u64> {
         let mut rotor = lock(&self.rotor);
         let mut looks = 0;
@@ -250,10 +295,14 @@ impl Allocator {
                 rotor.look = 0;
                 break;
             }
-            looks += u64::from(table.block(block)? != 0);
-            if free_in(table, block)? >= PER_BLOCK / 2 {
+            let off = table.block(block)?;
+            if off == 0 {
+                continue;
+            }
+            if free_at(table, block, off)? >= PER_BLOCK / 2 {
                 return Ok(block);
             }
+            looks += 1;
             if looks == LOOK {
                 break;
             }
@@ -266,10 +315,14 @@ impl Allocator {
 }
 
 fn free_in(table: Table, block: u64) -> Result<u64> {
-    let off = table.block(block)?;
-    if off == 0 {
-        return Ok(0);
+    match table.block(block)? {
+        0 => Ok(0),
+        off => free_at(table, block, off),
     }
+}
+
+/// Free inodes of the block at `off`.
+fn free_at(table: Table, block: u64, off: u64) -> Result<u64> {
     let lengths: [u8; PER_BLOCK as usize] = table.region.read(Off::new(off))?;
     // Number 0 is never used: counting it would offer block 0 for ever on a full pool.
     let never = usize::from(block == 0);
@@ -287,22 +340,29 @@ fn any_free(table: Table) -> Result<u64> {
     Err(rustix::io::Errno::NOSPC.into())
 }
 
+#[inline(always)]
 fn try_reserve(table: Table, ino: Ino, slot: u32) -> Result<Option<Place>> {
     let Some(place) = table.place(ino)? else { return Ok(None) };
     Ok(table.region.install_byte(place.length, 0, reserved_by(slot))?.then_some(place))
 }
 
+#[inline(always)]
 fn reserve_in(table: Table, block: u64, slot: u32) -> Result<Option<(Ino, Place)>> {
     let off = table.block(block)?;
     if off == 0 {
         return Ok(None);
     }
-    let lengths: [u8; PER_BLOCK as usize] = table.region.read(Off::new(off))?;
-    for n in (0..PER_BLOCK).filter(|n| lengths[*n as usize] == 0) {
-        let ino = block * PER_BLOCK + n;
-        let place = place_in(off, n);
-        if ino != 0 && table.region.install_byte(place.length, 0, reserved_by(slot))? {
-            return Ok(Some((ino, place)));
+    let lengths: [u64; PER_BLOCK as usize / 8] = table.region.read(Off::new(off))?;
+    for (half, lengths) in (0..).step_by(8).zip(lengths) {
+        // The high bit of each byte that is zero, as found from the lowest on: above one that is, others may be wrong.
+        let mut free = lengths.wrapping_sub(LOW_BITS) & !lengths & LOW_BITS << 7;
+        while free != 0 {
+            let n = half + u64::from(free.trailing_zeros() / 8);
+            let (ino, place) = (block * PER_BLOCK + n, place_in(off, n));
+            if ino != 0 && table.region.install_byte(place.length, 0, reserved_by(slot))? {
+                return Ok(Some((ino, place)));
+            }
+            free &= free - 1;
         }
     }
     Ok(None)
@@ -349,6 +409,9 @@ pub(crate) fn make_block_of(op: &mut Op, table: Table, ino: Ino) -> Result<()> {
     }
     Ok(())
 }
+
+/// The low bit of each byte of a word.
+const LOW_BITS: u64 = 0x0101_0101_0101_0101;
 
 /// Blocks beyond this cannot all exist in a region of this size; inode numbers index runtime tables.
 fn region_blocks(region: &Region) -> u64 {

@@ -98,35 +98,33 @@ impl<'a> View<'a> {
     #[inline]
     fn walk_from(&self, start: At, path: &[u8], follow: bool, links: &mut u32) -> Result<Found> {
         let mut at = if path.first() == Some(&b'/') { ROOT.into() } else { start };
-        let mut rest = path;
-        let mut found = None;
-        while let Some((name, after)) = next_component(rest) {
-            let (ino, raw) = self.fs.lookup_raw(at, name, &self.caller)?;
-            rest = after;
-            let last = next_component(rest).is_none();
-            let trailing_slash = last && !rest.is_empty();
-            if raw.kind == Kind::Symlink as u8 && (!last || follow || trailing_slash) {
-                let target = self.follow(at, At::seen(ino, &raw), links)?;
-                at = target.at();
-                found = Some(target);
-            } else {
-                at = At::seen(ino, &raw);
-                found = Some(Found { ino, raw });
-            }
+        let mut rest = trim_leading(path);
+        if rest.is_empty() {
+            return Ok(Found { ino: at.ino, raw: self.fs.snapshot(at)? });
         }
-        match found {
-            Some(f) => {
-                if path.last() == Some(&b'/') && f.raw.kind != Kind::Directory as u8 {
-                    return Err(Errno::NOTDIR.into());
-                }
-                Ok(f)
+        loop {
+            let (name, after) = split_component(rest);
+            rest = trim_leading(after);
+            let (last, trailing_slash) = (rest.is_empty(), rest.is_empty() && !after.is_empty());
+            let (ino, raw) = self.fs.lookup_raw(at, name, &self.caller)?;
+            let mut found = Found { ino, raw };
+            if found.raw.kind == Kind::Symlink as u8 && (!last || follow || trailing_slash) {
+                found = self.follow(at, found.at(), links)?;
             }
-            None => Ok(Found { ino: at.ino, raw: self.fs.snapshot(at)? }),
+            if !last {
+                at = found.at();
+                continue;
+            }
+            if trailing_slash && found.raw.kind != Kind::Directory as u8 {
+                return Err(Errno::NOTDIR.into());
+            }
+            return Ok(found);
         }
     }
 
     /// Where the symbolic link `link`, found in `dir`, leads to.
     #[cold]
+    #[inline(never)]
     fn follow(&self, dir: At, link: At, links: &mut u32) -> Result<Found> {
         *links += 1;
         if *links > SYMLINKS {
@@ -220,7 +218,7 @@ impl<'a> View<'a> {
         for _ in 0..SYMLINKS {
             let (dir, name) = self.parent(path)?;
             match self.fs.create_at(dir, name, (Kind::Regular, how.mode, 0), &self.caller, true) {
-                Ok(attr) => return Ok(self.file(attr.ino, how)),
+                Ok((ino, _)) => return Ok(self.file(ino, how)),
                 Err(e) if e.errno() == Errno::EXIST && !how.exclusive => {}
                 Err(e) => return Err(e),
             }
@@ -253,7 +251,8 @@ impl<'a> View<'a> {
 
     pub fn mknod(&self, path: &[u8], kind: Kind, mode: u32, rdev: u64) -> Result<Attr> {
         let (dir, name) = self.parent(path)?;
-        self.fs.create_at(dir, name, (kind, mode, rdev), &self.caller, false)
+        let (ino, raw) = self.fs.create_at(dir, name, (kind, mode, rdev), &self.caller, false)?;
+        self.fs.attr(ino, &raw)
     }
 
     pub fn symlink(&self, target: &[u8], path: &[u8]) -> Result<Attr> {
@@ -372,11 +371,33 @@ fn trim_slashes(path: &[u8]) -> &[u8] {
 }
 
 #[inline(always)]
-fn next_component(path: &[u8]) -> Option<(&[u8], &[u8])> {
-    let start = path.iter().position(|b| *b != b'/')?;
-    let path = &path[start..];
-    match path.iter().position(|b| *b == b'/') {
-        Some(i) => Some((&path[..i], &path[i..])),
-        None => Some((path, &path[path.len()..])),
-    }
+fn trim_leading(path: &[u8]) -> &[u8] {
+    let start = path.iter().position(|b| *b != b'/').unwrap_or(path.len());
+    &path[start..]
 }
+
+/// The path up to the first slash, and the rest.
+#[inline(always)]
+fn split_component(path: &[u8]) -> (&[u8], &[u8]) {
+    path.split_at(slash(path).unwrap_or(path.len()))
+}
+
+/// Where the first slash is.
+#[inline(always)]
+fn slash(path: &[u8]) -> Option<usize> {
+    const SLASHES: u64 = u64::from_le_bytes([b'/'; 8]);
+    let mut rest = path;
+    while let Some((word, after)) = rest.split_first_chunk() {
+        // A byte of zeros for each slash; the lowest one is found right.
+        let differs = u64::from_le_bytes(*word) ^ SLASHES;
+        let hits = differs.wrapping_sub(LOW_BITS) & !differs & LOW_BITS << 7;
+        if hits != 0 {
+            return Some(path.len() - rest.len() + hits.trailing_zeros() as usize / 8);
+        }
+        rest = after;
+    }
+    Some(path.len() - rest.len() + rest.iter().position(|b| *b == b'/')?)
+}
+
+/// The low bit of each byte of a word.
+const LOW_BITS: u64 = 0x0101_0101_0101_0101;

@@ -70,17 +70,22 @@ impl Perms {
     /// The triple with index `id`.
     #[inline(always)]
     pub fn get(&self, region: &Region, id: u32) -> Result<RawPerm> {
-        if let Some(cached) = self.triples.get(id as usize) {
-            let mode = cached.mode.load(Ordering::Acquire);
-            if mode != 0 {
-                let ids = cached.uid_gid.load(Ordering::Relaxed);
-                return Ok(RawPerm { uid: ids as u32, gid: (ids >> 32) as u32, mode: mode as u32 });
-            }
+        match self.cached(id) {
+            Some(perm) => Ok(perm),
+            None => self.get_slow(region, id),
         }
-        self.get_slow(region, id)
+    }
+
+    #[inline(always)]
+    fn cached(&self, id: u32) -> Option<RawPerm> {
+        let cached = self.triples.get(id as usize)?;
+        let mode = cached.mode.load(Ordering::Acquire);
+        let ids = cached.uid_gid.load(Ordering::Relaxed);
+        (mode != 0).then_some(RawPerm { uid: ids as u32, gid: (ids >> 32) as u32, mode: mode as u32 })
     }
 
     #[cold]
+    #[inline(never)]
     fn get_slow(&self, region: &Region, id: u32) -> Result<RawPerm> {
         let perm = match self.at(region, id)? {
             Some(off) => region.read(off)?,
@@ -108,18 +113,24 @@ impl Perms {
         }
     }
 
+    /// The index of a triple, if it is at hand.
+    #[inline(always)]
+    pub fn known(&self, perm: RawPerm) -> Option<u32> {
+        let id = self.indices[hash(perm)].load(Ordering::Acquire).checked_sub(1)? as u32;
+        (self.cached(id)? == perm).then_some(id)
+    }
+
     /// The index of a triple, appended if it is new. Takes locks: call it before the operation's own.
     #[inline(always)]
     pub fn intern(&self, op: &mut Op, perm: RawPerm) -> Result<u32> {
-        if let Some(id) = self.indices[hash(perm)].load(Ordering::Acquire).checked_sub(1) {
-            if self.get(op.session().region(), id as u32)? == perm {
-                return Ok(id as u32);
-            }
+        match self.known(perm) {
+            Some(id) => Ok(id),
+            None => self.intern_slow(op, perm),
         }
-        self.intern_slow(op, perm)
     }
 
     #[cold]
+    #[inline(never)]
     fn intern_slow(&self, op: &mut Op, perm: RawPerm) -> Result<u32> {
         op.lock(&[PERM_KEY])?;
         let id = self.append(op, perm);

@@ -72,13 +72,17 @@ pub enum Meta {
     Bad,
 }
 
+/// The state of a segment of small objects, as [`Meta`] is stored.
+const SMALL: u8 = 1;
+
 impl Meta {
+    #[inline(always)]
     pub fn decode(word: u64) -> Meta {
         let (state, tag, class, len) = (word as u8, (word >> 8) as u8, (word >> 16) as u16, (word >> 32) as u32);
         let tag_ok = tag > 0 && usize::from(tag) < TAGS;
         match state {
             0 if word == 0 => Meta::Free,
-            1 if tag_ok && usize::from(class) < CLASSES.len() => Meta::Small { tag: Tag(tag), class: class as u8 },
+            SMALL if tag_ok && usize::from(class) < CLASSES.len() => Meta::Small { tag: Tag(tag), class: class as u8 },
             2 if tag_ok && len > 0 => Meta::RunHead { tag: Tag(tag), len },
             3 if len > 0 => Meta::RunBody { dist: len },
             _ => Meta::Bad,
@@ -105,19 +109,40 @@ pub struct Class {
     pub count: u32,
     /// Bytes before the first object: the bitmap, where it is in the segment.
     pub base: u32,
+    /// 2^32 / `size`, rounded up.
+    inverse: u32,
+}
+
+impl Class {
+    /// The number of the object that begins at `off`, in its segment, if one does.
+    #[inline(always)]
+    fn index_of(&self, off: u64) -> Option<u32> {
+        // Segments are aligned to their size.
+        let within = (off as u32 & (SEGMENT as u32 - 1)).checked_sub(self.base)?;
+        let index = self.divide(within);
+        (index < self.count && index * self.size == within).then_some(index)
+    }
+
+    /// How many objects fit in `bytes`, fewer than a segment has: by a multiplication, exact since neither `bytes`
+    /// nor the error of the inverse, less than `size`, has more than 16 bits.
+    #[inline(always)]
+    fn divide(&self, bytes: u32) -> u32 {
+        (u64::from(bytes) * u64::from(self.inverse) >> 32) as u32
+    }
 }
 
 const fn class(size: u32) -> Class {
     let seg = SEGMENT as u32;
+    let inverse = (1u64 << 32).div_ceil(size as u64) as u32;
     if size >= 1024 {
-        return Class { size, count: seg / size, base: 0 };
+        return Class { size, count: seg / size, base: 0, inverse };
     }
     // The largest count whose bitmap, in whole words and rounded to 16 bytes, fits before the objects.
     let mut count = seg / size;
     loop {
         let base = (count.div_ceil(64) * 8).next_multiple_of(16);
         if base + count * size <= seg {
-            return Class { size, count, base };
+            return Class { size, count, base, inverse };
         }
         count -= 1;
     }
@@ -157,6 +182,7 @@ const CLASS_OF: [u8; MAX_SMALL as usize / 16 + 1] = {
 };
 
 /// The class of objects of `size` bytes, up to [`MAX_SMALL`].
+#[inline(always)]
 pub fn class_of(size: u64) -> usize {
     usize::from(CLASS_OF[(size.min(MAX_SMALL) as usize).div_ceil(16)])
 }
@@ -188,22 +214,27 @@ impl Region {
 
     #[inline(always)]
     fn place(&self, off: u64) -> Result<Place> {
-        let bad = Error::BadAddress { off, len: 1 };
-        let Some(segment) = self.geo.segment_of(off) else { return Err(bad) };
-        let within = (off - self.geo.segment(segment)) as u32;
-        match self.meta(segment)? {
-            Meta::Small { tag, class } => {
-                let c = &CLASSES[usize::from(class)];
-                let index = within.wrapping_sub(c.base) / c.size;
-                if within < c.base || index >= c.count || within != c.base + index * c.size {
-                    return Err(bad);
-                }
-                Ok(Place { segment, tag, slot: Some((class, index)), cap: u64::from(c.size) })
+        match self.small(off) {
+            Some((segment, tag, class, index)) => {
+                let cap = u64::from(CLASSES[usize::from(class)].size);
+                Ok(Place { segment, tag, slot: Some((class, index)), cap })
             }
+            None => self.run(off),
+        }
+    }
+
+    /// The place of an object that has its segments for itself.
+    #[cold]
+    #[inline(never)]
+    fn run(&self, off: u64) -> Result<Place> {
+        let bad = || Err(Error::BadAddress { off, len: 1 });
+        let Some(segment) = self.geo.segment_of(off) else { return bad() };
+        let within = off - self.geo.segment(segment);
+        match self.meta(segment)? {
             Meta::RunHead { tag, len } if within == 0 && segment + u64::from(len) <= self.geo.segments => {
                 Ok(Place { segment, tag, slot: None, cap: u64::from(len) * SEGMENT })
             }
-            _ => Err(bad),
+            _ => bad(),
         }
     }
 
@@ -211,6 +242,37 @@ impl Region {
     /// bytes that it may hold.
     #[inline(always)]
     pub fn resolve(&self, off: u64, tag: Tag) -> Result<u64> {
+        match self.resolve_small(off, tag) {
+            Some(cap) => Ok(cap),
+            None => self.resolve_any(off, tag),
+        }
+    }
+
+    /// [`resolve`](Self::resolve) of what is right and shares its segment: nearly everything.
+    #[inline(always)]
+    fn resolve_small(&self, off: u64, tag: Tag) -> Option<u64> {
+        let segment = self.geo.segment_of(off)?;
+        let word = self.load(self.geo.entry(segment).field(0)).ok()?;
+        if word as u16 != u16::from_le_bytes([SMALL, tag.0]) {
+            return None;
+        }
+        let class = CLASSES.get(usize::from((word >> 16) as u16))?;
+        class.index_of(off).map(|_| u64::from(class.size))
+    }
+
+    /// The place of an object that shares its segment: segment, tag, class and index.
+    #[inline(always)]
+    fn small(&self, off: u64) -> Option<(u64, Tag, u8, u32)> {
+        let segment = self.geo.segment_of(off)?;
+        match self.meta(segment).ok()? {
+            Meta::Small { tag, class } => Some((segment, tag, class, CLASSES[usize::from(class)].index_of(off)?)),
+            _ => None,
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn resolve_any(&self, off: u64, tag: Tag) -> Result<u64> {
         let place = self.place(off)?;
         if place.tag != tag {
             return Err(Error::WrongType { off, expected: tag.0, found: place.tag.0 });
@@ -281,7 +343,7 @@ impl Region {
 /// The bits of bitmap word `w` that stand for objects.
 #[inline(always)]
 pub(crate) fn valid_bits(count: u32, w: u32) -> u64 {
-    match count.saturating_sub(w * 64) {
+    match count.saturating_sub(w.saturating_mul(64)) {
         0 => 0,
         n if n >= 64 => u64::MAX,
         n => (1 << n) - 1,
@@ -297,8 +359,24 @@ pub struct Heap<'a> {
 
 impl Heap<'_> {
     /// Allocates at least `size` bytes for transaction slot `slot`. Contents are undefined.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn alloc(&self, slot: u32, tag: Tag, size: u64) -> Result<Block> {
+        if size <= MAX_SMALL {
+            let class = class_of(size);
+            let current = self.rt.current(slot, tag, class);
+            if let Some(segment) = current.segment() {
+                if let Some(off) = self.take(segment, class, &current)? {
+                    return Ok(Block { off, cap: u64::from(CLASSES[class].size) });
+                }
+            }
+        }
+        self.alloc_slow(slot, tag, size)
+    }
+
+    /// [`alloc`](Self::alloc) where the slot's current segment does not serve.
+    #[cold]
+    #[inline(never)]
+    fn alloc_slow(&self, slot: u32, tag: Tag, size: u64) -> Result<Block> {
         if size > MAX_SMALL {
             return self.alloc_run(slot, tag, size);
         }
@@ -323,29 +401,48 @@ impl Heap<'_> {
     }
 
     /// Takes a free object of a segment that this slot owns.
-    #[inline]
+    #[inline(always)]
     fn take(&self, segment: u64, class: usize, current: &crate::runtime::Current) -> Result<Option<u64>> {
-        let c = &CLASSES[class];
-        let bitmap = self.region.bitmap(segment, class as u8);
-        let words = c.count.div_ceil(64);
-        let start = current.hint();
-        for w in (start..words).chain(0..start.min(words)) {
-            let at = bitmap + u64::from(w) * 8;
-            let free = !self.region.load(Off::new(at))? & valid_bits(c.count, w);
-            if free == 0 {
-                continue;
+        match self.take_in(segment, class, current.hint())? {
+            Some(off) => Ok(Some(off)),
+            None => self.take_elsewhere(segment, class, current),
+        }
+    }
+
+    /// [`take`](Self::take) where there is nothing free any more where the last one was found.
+    #[inline(never)]
+    fn take_elsewhere(&self, segment: u64, class: usize, current: &crate::runtime::Current) -> Result<Option<u64>> {
+        let words = CLASSES[class].count.div_ceil(64);
+        let start = current.hint().min(words);
+        for w in (start..words).chain(0..start) {
+            if let Some(off) = self.take_in(segment, class, w)? {
+                current.set_hint(w);
+                return Ok(Some(off));
             }
-            let bit = free.trailing_zeros();
-            let off =
-                self.region.geo.segment(segment) + u64::from(c.base) + u64::from(w * 64 + bit) * u64::from(c.size);
-            // Noted before it is taken: a sweep must never see it taken, unmarked and not new.
-            self.rt.note_new(&self.region.geo, off);
-            self.region.fetch_or(at, 1 << bit)?;
-            self.region.flush(at, 8);
-            current.set_hint(w);
-            return Ok(Some(off));
         }
         Ok(None)
+    }
+
+    /// Takes an object that word `w` of the bitmap says is free.
+    #[inline(always)]
+    fn take_in(&self, segment: u64, class: usize, w: u32) -> Result<Option<u64>> {
+        let c = &CLASSES[class];
+        let valid = valid_bits(c.count, w);
+        if valid == 0 {
+            return Ok(None);
+        }
+        let at = self.region.bitmap(segment, class as u8) + u64::from(w) * 8;
+        let free = !self.region.load(Off::new(at))? & valid;
+        if free == 0 {
+            return Ok(None);
+        }
+        let bit = free.trailing_zeros();
+        let off = self.region.geo.segment(segment) + u64::from(c.base) + u64::from(w * 64 + bit) * u64::from(c.size);
+        // Noted before it is taken: a sweep must never see it taken, unmarked and not new.
+        self.rt.note_new(&self.region.geo, off);
+        self.region.fetch_or(at, 1 << bit)?;
+        self.region.flush(at, 8);
+        Ok(Some(off))
     }
 
     /// A segment with room for `class`, now owned by `slot`: a partly used one, or a free one.
@@ -588,7 +685,6 @@ impl Heap<'_> {
     }
 
     /// Frees the object at `off`. Only for what nothing refers to any more, durably (H1).
-    #[inline]
     pub(crate) fn free(&self, slot: u32, off: u64) -> Result<()> {
         let place = self.region.place(off)?;
         let Some((class, index)) = place.slot else {

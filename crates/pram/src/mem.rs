@@ -29,7 +29,12 @@ impl<T: FromBytes + IntoBytes + Immutable + KnownLayout + Copy + 'static> Pod fo
 pub struct Mapping {
     base: NonNull<u8>,
     len: u64,
+    /// Accesses of [`SHORT`] bytes that begin before this are inside: most need no other check.
+    short_end: u64,
 }
+
+/// Bytes that most accesses have at most.
+const SHORT: u64 = 256;
 
 // SAFETY: the memory is shared with other processes anyway; invariant 3 covers threads too.
 unsafe impl Send for Mapping {}
@@ -72,7 +77,7 @@ impl Mapping {
 
     fn adopt(p: *mut std::ffi::c_void, len: u64) -> Mapping {
         let base = NonNull::new(p.cast()).expect("mmap never returns null");
-        Mapping { base, len }
+        Mapping { base, len, short_end: len.saturating_sub(SHORT - 1) }
     }
 
     /// Asks for huge pages, where the kernel gives them: fewer TLB misses over a large region.
@@ -93,19 +98,31 @@ impl Mapping {
 
     #[inline(always)]
     fn at(&self, off: u64, len: u64) -> Result<*mut u8> {
-        match off.checked_add(len) {
+        let inside = len <= SHORT && off < self.short_end;
+        if inside || off.checked_add(len).is_some_and(|end| end <= self.len) {
             // SAFETY: off < base + len (invariant 1), so the pointer stays inside the mapping.
-            Some(end) if end <= self.len => Ok(unsafe { self.base.as_ptr().add(off as usize) }),
-            _ => Err(Error::BadAddress { off, len }),
+            return Ok(unsafe { self.base.as_ptr().add(off as usize) });
         }
+        Err(bad_address(off, len))
     }
 
     #[inline(always)]
     fn aligned(&self, off: u64, len: u64) -> Result<*mut u8> {
         if off % len != 0 {
-            return Err(Error::BadAddress { off, len });
+            return Err(bad_address(off, len));
         }
         self.at(off, len)
+    }
+
+    /// `count` words at `off`, one check for all of them.
+    #[inline(always)]
+    pub fn words(&self, off: u64, count: usize) -> Result<&[AtomicU64]> {
+        let len = count as u64 * 8;
+        if off % 8 != 0 {
+            return Err(bad_address(off, len));
+        }
+        // SAFETY: as in `atomic64`, for each word of the slice.
+        Ok(unsafe { std::slice::from_raw_parts(self.at(off, len)?.cast::<AtomicU64>().cast_const(), count) })
     }
 
     #[inline(always)]
@@ -131,13 +148,39 @@ impl Mapping {
     #[inline(always)]
     pub fn read<T: Pod>(&self, off: u64) -> Result<T> {
         let size = size_of::<T>();
+        if size == 4 && off % 4 == 0 {
+            let half = self.atomic32(off)?.load(Ordering::Relaxed);
+            // SAFETY: four bytes, and every bit pattern is a `T` (4).
+            return Ok(unsafe { std::mem::transmute_copy(&half) });
+        }
+        if size % 8 != 0 || off % 8 != 0 {
+            return self.read_bytewise(off);
+        }
+        let src = self.at(off, size as u64)?;
+        let mut value = MaybeUninit::<T>::uninit();
+        let dst = value.as_mut_ptr().cast::<u8>();
+        for i in 0..size / 8 {
+            // SAFETY: in bounds (2), aligned since `off` is and the base is a page; atomic load (3). The
+            // destination is unaligned-safe.
+            unsafe {
+                let w = AtomicU64::from_ptr(src.add(i * 8).cast()).load(Ordering::Relaxed);
+                dst.add(i * 8).cast::<u64>().write_unaligned(w);
+            }
+        }
+        // SAFETY: every byte has been written, and every bit pattern is a `T` (4).
+        Ok(unsafe { value.assume_init() })
+    }
+
+    /// [`read`](Self::read) of what is not made of aligned words.
+    #[inline]
+    fn read_bytewise<T: Pod>(&self, off: u64) -> Result<T> {
+        let size = size_of::<T>();
         let src = self.at(off, size as u64)?;
         let mut value = MaybeUninit::<T>::uninit();
         let dst = value.as_mut_ptr().cast::<u8>();
         let words = if off % 8 == 0 { size / 8 } else { 0 };
         for i in 0..words {
-            // SAFETY: in bounds (2), aligned since `off` is and the base is a page; atomic load (3). The
-            // destination is unaligned-safe.
+            // SAFETY: as in `read`.
             unsafe {
                 let w = AtomicU64::from_ptr(src.add(i * 8).cast()).load(Ordering::Relaxed);
                 dst.add(i * 8).cast::<u64>().write_unaligned(w);
@@ -151,27 +194,26 @@ impl Mapping {
         Ok(unsafe { value.assume_init() })
     }
 
-    /// Stores bytes. Whole aligned words are stored atomically, in ascending order.
+    /// Stores bytes. If `off` is aligned, whole words are stored atomically, in ascending order, up to 256 bytes.
     #[inline(always)]
     pub fn write(&self, off: u64, bytes: &[u8]) -> Result<()> {
         let dst = self.at(off, bytes.len() as u64)?;
         compiler_fence(Ordering::SeqCst);
-        if bytes.len() > 256 {
+        let words = if off % 8 == 0 && bytes.len() <= 256 { bytes.len() / 8 } else { 0 };
+        for i in 0..words {
+            // SAFETY: in bounds and aligned (2); atomic store (3); source unaligned-safe.
+            unsafe {
+                let w = bytes.as_ptr().add(i * 8).cast::<u64>().read_unaligned();
+                AtomicU64::from_ptr(dst.add(i * 8).cast()).store(w, Ordering::Relaxed);
+            }
+        }
+        let rest = &bytes[words * 8..];
+        if let [byte] = rest {
+            // SAFETY: in bounds (2); atomic store (3).
+            unsafe { AtomicU8::from_ptr(dst.add(words * 8)).store(*byte, Ordering::Relaxed) };
+        } else if !rest.is_empty() {
             // SAFETY: in bounds (2); a raw copy (3); a Rust slice cannot overlap the mapping.
-            unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), dst, bytes.len()) };
-        } else {
-            let words = if off % 8 == 0 { bytes.len() / 8 } else { 0 };
-            for i in 0..words {
-                // SAFETY: in bounds and aligned (2); atomic store (3); source unaligned-safe.
-                unsafe {
-                    let w = bytes.as_ptr().add(i * 8).cast::<u64>().read_unaligned();
-                    AtomicU64::from_ptr(dst.add(i * 8).cast()).store(w, Ordering::Relaxed);
-                }
-            }
-            for (i, b) in bytes.iter().enumerate().skip(words * 8) {
-                // SAFETY: in bounds (2); atomic store (3).
-                unsafe { AtomicU8::from_ptr(dst.add(i)).store(*b, Ordering::Relaxed) };
-            }
+            unsafe { std::ptr::copy_nonoverlapping(rest.as_ptr(), dst.add(words * 8), rest.len()) };
         }
         compiler_fence(Ordering::SeqCst);
         Ok(())
@@ -212,25 +254,49 @@ impl Mapping {
     /// Are the bytes at `off` these? Meaningless if somebody stores meanwhile.
     #[inline(always)]
     pub fn equals(&self, off: u64, bytes: &[u8]) -> Result<bool> {
-        let there = self.at(off, bytes.len() as u64)?;
-        let (words, rest) = (bytes.len() / 8, bytes.len() % 8);
-        for i in 0..words {
-            // SAFETY: in bounds (2), unaligned-safe; raw loads (3).
-            let (a, b) = unsafe {
-                let a = there.add(i * 8).cast::<u64>().read_unaligned();
-                (a, bytes.as_ptr().add(i * 8).cast::<u64>().read_unaligned())
-            };
-            if a != b {
-                return Ok(false);
-            }
-        }
-        for (i, byte) in bytes.iter().enumerate().skip(bytes.len() - rest) {
+        let (here, len) = (bytes.as_ptr(), bytes.len());
+        let there = self.at(off, len as u64)?;
+        // SAFETY (each): `i + 8 <= len`, so in bounds (2), unaligned-safe; raw loads (3).
+        let word = |i: usize| unsafe {
+            there.add(i).cast::<u64>().read_unaligned() == here.add(i).cast::<u64>().read_unaligned()
+        };
+        // SAFETY (each): as above, with 4 bytes.
+        let half = |i: usize| unsafe {
+            there.add(i).cast::<u32>().read_unaligned() == here.add(i).cast::<u32>().read_unaligned()
+        };
+        // The last piece overlaps the one before, rather than leaving a rest.
+        match len {
+            8.. => Ok((0..len / 8).all(|i| word(i * 8)) && word(len - 8)),
+            4..=7 => Ok(half(0) && half(len - 4)),
             // SAFETY: in bounds (2); a raw load (3).
-            if unsafe { there.add(i).read() } != *byte {
-                return Ok(false);
-            }
+            _ => Ok((0..len).all(|i| unsafe { there.add(i).read() } == bytes[i])),
         }
-        Ok(true)
+    }
+
+    /// Which of the sixteen half words at `off` have these upper 16 bits: a bit for each. Meaningless if somebody
+    /// stores meanwhile.
+    #[inline(always)]
+    pub fn upper_halves(&self, off: u64, upper: u16) -> Result<u16> {
+        let there = self.at(off, 64)?;
+        #[cfg(target_arch = "x86_64")]
+        {
+            use std::arch::x86_64::*;
+            // SAFETY: SSE2 is part of x86-64; in bounds (2), unaligned-safe; raw loads (3).
+            let mask = unsafe {
+                let wanted = _mm_set1_epi32(i32::from(upper));
+                let four =
+                    |i| _mm_cmpeq_epi32(_mm_srli_epi32(_mm_loadu_si128(there.cast::<__m128i>().add(i)), 16), wanted);
+                let (low, high) = (_mm_packs_epi32(four(0), four(1)), _mm_packs_epi32(four(2), four(3)));
+                _mm_movemask_epi8(_mm_packs_epi16(low, high))
+            };
+            Ok(mask as u16)
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        {
+            // SAFETY: in bounds (2), unaligned-safe; raw loads (3).
+            let half = |i| unsafe { there.add(i * 4).cast::<u32>().read_unaligned() };
+            Ok((0..16).fold(0, |mask, i| mask | u16::from(half(i) >> 16 == u32::from(upper)) << i))
+        }
     }
 
     /// Copies `len` bytes from `src` to `dst` inside the mapping; the ranges may overlap.
@@ -294,6 +360,13 @@ impl Mapping {
         }
         Ok(true)
     }
+}
+
+/// Out of the way of those who stay inside.
+#[cold]
+#[inline(never)]
+fn bad_address(off: u64, len: u64) -> Error {
+    Error::BadAddress { off, len }
 }
 
 impl Drop for Mapping {

@@ -278,6 +278,12 @@ impl Region {
         self.map.equals(off, bytes)
     }
 
+    /// Which of the sixteen half words at `off` have these upper 16 bits; consistent as above.
+    #[inline(always)]
+    pub fn upper_halves(&self, off: u64, upper: u16) -> Result<u16> {
+        self.map.upper_halves(off, upper)
+    }
+
     /// One word, atomically.
     #[inline(always)]
     pub fn load(&self, off: Off<u64>) -> Result<u64> {
@@ -374,6 +380,18 @@ impl Region {
         self.map.atomic64(off)?.store(word, Ordering::Release);
         compiler_fence(Ordering::SeqCst);
         self.tell(off, &word.to_le_bytes());
+        Ok(())
+    }
+
+    /// Copies `count` words at `src` into a slot, in ascending order.
+    #[inline(always)]
+    pub(crate) fn save_words(&self, src: u64, dst: u64, count: usize) -> Result<()> {
+        for (i, (from, to)) in self.map.words(src, count)?.iter().zip(self.map.words(dst, count)?).enumerate() {
+            let word = from.load(Ordering::Acquire);
+            to.store(word, Ordering::Release);
+            self.tell(dst + i as u64 * 8, &word.to_le_bytes());
+        }
+        compiler_fence(Ordering::SeqCst);
         Ok(())
     }
 

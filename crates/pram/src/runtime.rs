@@ -135,7 +135,8 @@ impl Current<'_> {
 #[derive(Clone, Copy)]
 pub struct KeyLock<'a> {
     word: &'a AtomicU64,
-    half: &'a AtomicU32,
+    rt: &'a Runtime,
+    at: u64,
 }
 
 const WAITERS: u32 = 1 << 31;
@@ -189,21 +190,33 @@ impl<'a> KeyLock<'a> {
         let seq = (self.word.load(Ordering::Relaxed) as u32).wrapping_add(1);
         let old = self.word.swap(u64::from(seq), Ordering::AcqRel);
         if (old >> 32) as u32 & WAITERS != 0 {
-            let _ = futex::wake(self.half, futex::Flags::empty(), u32::MAX >> 1);
+            self.wake_waiters();
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wake_waiters(&self) {
+        let _ = futex::wake(self.half(), futex::Flags::empty(), u32::MAX >> 1);
+    }
+
+    /// The half with the owner, for those who wait.
+    fn half(&self) -> &'a AtomicU32 {
+        self.rt.half(self.at + 4)
     }
 
     /// Sleeps until the lock changes hands, a few milliseconds at most.
     pub fn wait(&self) {
-        let owner = self.half.load(Ordering::Relaxed);
+        let owner = self.half().load(Ordering::Relaxed);
         if owner == 0 {
             return;
         }
         let marked = owner | WAITERS;
-        if owner != marked && self.half.compare_exchange(owner, marked, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+        if owner != marked && self.half().compare_exchange(owner, marked, Ordering::AcqRel, Ordering::Relaxed).is_err()
+        {
             return;
         }
-        wait(self.half, marked, 10_000_000);
+        wait(self.half(), marked, 10_000_000);
     }
 }
 
@@ -469,7 +482,7 @@ impl Runtime {
     #[inline(always)]
     pub fn lock(&self, number: u32) -> KeyLock<'_> {
         let at = self.at.locks + u64::from(number) % LOCKS * 8;
-        KeyLock { word: self.word(at), half: self.half(at + 4) }
+        KeyLock { word: self.word(at), rt: self, at }
     }
 
     // Segments.

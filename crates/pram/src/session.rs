@@ -35,6 +35,15 @@ pub struct Session {
     copy: Option<Copy>,
 }
 
+/// What came of the wish for a slot.
+enum Entry {
+    In,
+    /// It belongs to another operation.
+    Busy,
+    /// Nothing may begin now.
+    Frozen,
+}
+
 /// What a session on a shared region needs beside the mappings.
 struct Shared {
     /// The region's file: locks only.
@@ -120,24 +129,51 @@ impl Session {
 
     /// Begins an operation: takes a transaction slot, the one this thread used last if it is free. Waits
     /// while the pool is frozen or all slots are busy.
-    #[inline]
+    #[inline(always)]
     pub fn begin(&self) -> Result<Op<'_>> {
         let slots = self.rt.slots();
-        let first = (thread_hint() as u32).wrapping_add(self.rt.me().wrapping_mul(17)) % slots;
+        let first = (thread_hint() as u32).wrapping_add(self.rt.me().wrapping_mul(17));
+        let first = if first < slots { first } else { first % slots };
+        let slot = match self.enter(first) {
+            Entry::In => first,
+            _ => self.find_slot(first)?,
+        };
+        Ok(self.operation(slot))
+    }
+
+    /// Takes a slot if it is free and nothing is frozen.
+    #[inline(always)]
+    fn enter(&self, slot: u32) -> Entry {
+        if self.rt.frozen() {
+            return Entry::Frozen;
+        }
+        if !self.rt.try_slot(slot) {
+            return Entry::Busy;
+        }
+        // Freezers set their mark first and look at slots second; we take the slot first. All four are
+        // sequentially consistent, so one of us sees the other.
+        if self.rt.frozen() {
+            self.rt.free_slot(slot);
+            return Entry::Frozen;
+        }
+        Entry::In
+    }
+
+    /// Takes any slot, those from `first` on before the others; waits until there is one.
+    #[cold]
+    #[inline(never)]
+    fn find_slot(&self, first: u32) -> Result<u32> {
+        let slots = self.rt.slots();
         for round in 0u32.. {
             if self.rt.frozen() {
                 self.wait_thaw()?;
             }
             for i in 0..slots {
                 let slot = (first + i) % slots;
-                if self.rt.try_slot(slot) {
-                    // Freezers set their mark first and look at slots second; we take the slot first. All four
-                    // are sequentially consistent, so one of us sees the other.
-                    if self.rt.frozen() {
-                        self.rt.free_slot(slot);
-                        break;
-                    }
-                    return Ok(Op { session: self, slot, held: SmallVec::new(), outcome: Outcome::default() });
+                match self.enter(slot) {
+                    Entry::In => return Ok(slot),
+                    Entry::Busy => {}
+                    Entry::Frozen => break,
                 }
             }
             self.region.wait_by(|| runtime::pause(round));
@@ -148,17 +184,19 @@ impl Session {
         unreachable!("the loop ends by returning")
     }
 
+    #[inline(always)]
+    fn operation(&self, slot: u32) -> Op<'_> {
+        Op { session: self, slot, held: SmallVec::new(), outcome: Outcome::default() }
+    }
+
     /// Begins an operation in this very slot. While it lasts no other operation is under way there.
     pub fn begin_in(&self, slot: u32) -> Result<Op<'_>> {
         for round in 0u32.. {
             if self.rt.frozen() {
                 self.wait_thaw()?;
             }
-            if self.rt.try_slot(slot) {
-                if !self.rt.frozen() {
-                    return Ok(Op { session: self, slot, held: SmallVec::new(), outcome: Outcome::default() });
-                }
-                self.rt.free_slot(slot);
+            if let Entry::In = self.enter(slot) {
+                return Ok(self.operation(slot));
             }
             self.region.wait_by(|| runtime::pause(round));
             if round % 100 == 99 {
@@ -190,6 +228,13 @@ impl Session {
         if let Some(result) = self.try_read(key, &mut f) {
             return result;
         }
+        self.read_locked(key, f)
+    }
+
+    /// [`read`](Self::read) where others change what `key` protects all the time.
+    #[cold]
+    #[inline(never)]
+    fn read_locked<R, E: From<Error>>(&self, key: u64, mut f: impl FnMut() -> Result<R, E>) -> Result<R, E> {
         let mut op = self.begin()?;
         op.lock(&[key])?;
         f()
@@ -363,7 +408,7 @@ impl<'a> Frozen<'a> {
         let session = self.0;
         (0..session.rt.slots())
             .find(|slot| session.rt.try_slot(*slot))
-            .map(|slot| Op { session, slot, held: SmallVec::new(), outcome: Outcome::default() })
+            .map(|slot| session.operation(slot))
             .ok_or_else(|| Error::Unusable("all transaction slots are taken while the pool is frozen".into()))
     }
 }
@@ -630,20 +675,49 @@ impl Outcome {
 impl<'s> Op<'s> {
     /// Takes the locks of all `keys`, in an order that cannot deadlock. An operation takes all its locks in
     /// one call; to take others it [`unlock`](Op::unlock)s first.
-    #[inline]
+    #[inline(always)]
     pub fn lock(&mut self, keys: &[u64]) -> Result<()> {
         debug_assert!(self.held.is_empty(), "all locks are taken at once");
+        match *keys {
+            [key] => self.take(Runtime::lock_number(key)),
+            [a, b] => {
+                let (a, b) = (Runtime::lock_number(a), Runtime::lock_number(b));
+                self.take(a.min(b))?;
+                if a == b {
+                    return Ok(());
+                }
+                self.take(a.max(b))
+            }
+            _ => self.lock_many(keys),
+        }
+    }
+
+    fn lock_many(&mut self, keys: &[u64]) -> Result<()> {
         let mut numbers: SmallVec<[u32; 8]> = keys.iter().map(|k| Runtime::lock_number(*k)).collect();
         numbers.sort_unstable();
         numbers.dedup();
-        for number in numbers {
-            let lock = self.session.rt.lock(number);
-            while !lock.try_lock(self.slot) {
-                if let Some(slot) = lock.look().owner() {
-                    self.session.wait_for(lock, slot, 20)?;
-                }
+        numbers.into_iter().try_for_each(|number| self.take(number))
+    }
+
+    /// Takes a lock, above all that are held.
+    #[inline(always)]
+    fn take(&mut self, number: u32) -> Result<()> {
+        let lock = self.session.rt.lock(number);
+        if !lock.try_lock(self.slot) {
+            self.wait(lock)?;
+        }
+        self.held.push(number);
+        Ok(())
+    }
+
+    /// Waits for a lock until it is ours.
+    #[cold]
+    #[inline(never)]
+    fn wait(&self, lock: runtime::KeyLock) -> Result<()> {
+        while !lock.try_lock(self.slot) {
+            if let Some(slot) = lock.look().owner() {
+                self.session.wait_for(lock, slot, 20)?;
             }
-            self.held.push(number);
         }
         Ok(())
     }
@@ -662,15 +736,15 @@ impl<'s> Op<'s> {
     }
 
     /// Gives up all locks.
-    #[inline]
+    #[inline(always)]
     pub fn unlock(&mut self) {
-        for number in self.held.drain(..).rev() {
+        while let Some(number) = self.held.pop() {
             self.session.rt.lock(number).unlock();
         }
     }
 
     /// Begins a transaction. One at a time: it borrows the operation.
-    #[inline]
+    #[inline(always)]
     pub fn tx(&mut self) -> Result<Tx<'_>> {
         Tx::begin(&self.session.region, &self.session.rt, self.slot, &self.outcome)
     }
@@ -697,7 +771,7 @@ impl<'s> Op<'s> {
 }
 
 impl Drop for Op<'_> {
-    #[inline]
+    #[inline(always)]
     fn drop(&mut self) {
         self.unlock();
         self.session.rt.free_slot(self.slot);

@@ -39,6 +39,10 @@ const LOG: u64 = 64;
 pub const LOG_CAPACITY: u64 = SLOT - LOG;
 /// Bytes per record beside the old content.
 pub const RECORD: u64 = 16;
+// A record's length has 16 bits.
+const _: () = assert!(LOG_CAPACITY <= u16::MAX as u64);
+/// Bytes that are saved word by word.
+const FEW: u64 = 64;
 
 /// An open transaction. Dropping it without [`commit`](Tx::commit) undoes everything.
 #[must_use = "a transaction that is not committed is undone"]
@@ -47,7 +51,8 @@ pub struct Tx<'o> {
     rt: &'o Runtime,
     slot: u32,
     number: u64,
-    /// Bytes of the log in use.
+    /// Where the slot's log begins, and how many bytes of it are in use.
+    log: u64,
     used: u64,
     allocated: SmallVec<[u64; 8]>,
     freed: SmallVec<[u64; 8]>,
@@ -59,13 +64,15 @@ pub struct Tx<'o> {
 }
 
 impl<'o> Tx<'o> {
+    #[inline(always)]
     pub(crate) fn begin(region: &'o Region, rt: &'o Runtime, slot: u32, outcome: &'o Outcome) -> Result<Tx<'o>> {
-        let number = region.load(Off::new(region.geo.slot(slot)))?;
+        let at = region.geo.slot(slot);
         Ok(Tx {
             region,
             rt,
             slot,
-            number,
+            number: region.load(Off::new(at))?,
+            log: at + LOG,
             used: 0,
             allocated: SmallVec::new(),
             freed: SmallVec::new(),
@@ -94,6 +101,7 @@ impl<'o> Tx<'o> {
         self.slot
     }
 
+    #[inline(always)]
     fn heap(&self) -> Heap<'o> {
         Heap { region: self.region, rt: self.rt }
     }
@@ -152,6 +160,16 @@ impl<'o> Tx<'o> {
         Ok(())
     }
 
+    /// Stores `a` and `b` one behind the other.
+    #[inline(always)]
+    pub fn init_pair(&mut self, off: u64, a: &[u8], b: &[u8]) -> Result<()> {
+        let (middle, len) = (a.len() as u64, (a.len() + b.len()) as u64);
+        self.region.store(off, a)?;
+        self.region.store(off + middle, b)?;
+        self.touch(off, len);
+        Ok(())
+    }
+
     pub fn init_zero(&mut self, off: u64, len: u64) -> Result<()> {
         if len > 0 {
             self.region.zero(off, len)?;
@@ -171,7 +189,7 @@ impl<'o> Tx<'o> {
 
     /// Allocates an object of type `tag` and at least `size` bytes; contents undefined. Undone with the
     /// transaction.
-    #[inline]
+    #[inline(always)]
     pub fn alloc(&mut self, tag: Tag, size: u64) -> Result<Block> {
         let block = self.heap().alloc(self.slot, tag, size.max(1))?;
         self.allocated.push(block.off);
@@ -194,19 +212,43 @@ impl<'o> Tx<'o> {
     }
 
     /// Step 1: saves what is at `off`.
-    #[inline]
+    #[inline(always)]
     fn log(&mut self, off: u64, len: u64) -> Result<()> {
+        if len % 8 == 0 && off % 8 == 0 && len <= FEW {
+            return self.log_words(off, len);
+        }
+        self.log_bytes(off, len)
+    }
+
+    /// [`log`](Self::log) of a few words: what nearly every record holds.
+    #[inline(always)]
+    fn log_words(&mut self, off: u64, len: u64) -> Result<()> {
+        let (region, rec) = (self.region, self.next_record(len)?);
+        region.save_words(off, rec + RECORD, (len / 8) as usize)?;
+        self.validate(rec, off, len, len)
+    }
+
+    #[inline(never)]
+    fn log_bytes(&mut self, off: u64, len: u64) -> Result<()> {
         let padded = len.next_multiple_of(8);
-        if len > u64::from(u16::MAX) || self.used + RECORD + padded > LOG_CAPACITY {
+        let rec = self.next_record(padded)?;
+        self.region.copy_to_log(off, rec + RECORD, len)?;
+        self.validate(rec, off, len, padded)
+    }
+
+    /// Where a record of `padded` bytes goes.
+    #[inline(always)]
+    fn next_record(&self, padded: u64) -> Result<u64> {
+        if padded.saturating_add(RECORD) > LOG_CAPACITY - self.used {
             return Err(Error::LogFull);
         }
+        Ok(self.log + self.used)
+    }
+
+    /// Makes the record at `rec`, which holds its bytes, one of this transaction.
+    #[inline(always)]
+    fn validate(&mut self, rec: u64, off: u64, len: u64, padded: u64) -> Result<()> {
         let region = self.region;
-        let rec = region.geo.slot(self.slot) + LOG + self.used;
-        if len == 8 && off % 8 == 0 {
-            region.store_log_word(rec + RECORD, region.load(Off::new(off))?)?;
-        } else {
-            region.copy_to_log(off, rec + RECORD, len)?;
-        }
         let place = off | len << 48;
         region.store_log_word(rec, place)?;
         let end = self.used + RECORD + padded;
@@ -221,26 +263,49 @@ impl<'o> Tx<'o> {
     }
 
     /// Makes everything durable at once. A transaction that changed nothing costs nothing.
-    #[inline]
+    #[inline(always)]
     pub fn commit(mut self) -> Result<()> {
         self.done = true;
         let region = self.region;
         if region.needs_flush() {
-            for (off, len) in &self.dirty {
-                region.flush(*off, *len);
-            }
-            region.fence();
+            self.flush();
         }
         if self.used > 0 {
-            advance(region, self.slot, self.number)?;
+            advance(region, self.log - LOG, self.number)?;
             self.outcome.note(self.urgent);
         }
-        for off in std::mem::take(&mut self.freed) {
-            if let Err(e) = self.heap().free(self.slot, off) {
+        if !self.freed.is_empty() {
+            self.free_now();
+        }
+        Ok(())
+    }
+
+    /// Step 3.
+    #[cold]
+    #[inline(never)]
+    fn flush(&self) {
+        for (off, len) in &self.dirty {
+            self.region.flush(*off, *len);
+        }
+        self.region.fence();
+    }
+
+    /// Step 5.
+    #[inline(never)]
+    fn free_now(&self) {
+        for off in &self.freed {
+            if let Err(e) = self.heap().free(self.slot, *off) {
                 tracing::error!("freeing {off:#x}: {e}; run `conquest fsck`");
             }
         }
-        Ok(())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn give_up(&mut self) {
+        if let Err(e) = self.undo() {
+            tracing::error!("undoing a transaction: {e}");
+        }
     }
 
     fn undo(&mut self) -> Result<()> {
@@ -255,11 +320,10 @@ impl<'o> Tx<'o> {
 }
 
 impl Drop for Tx<'_> {
+    #[inline(always)]
     fn drop(&mut self) {
         if !self.done {
-            if let Err(e) = self.undo() {
-                tracing::error!("undoing a transaction: {e}");
-            }
+            self.give_up();
         }
     }
 }
@@ -271,21 +335,24 @@ fn record_crc(region: &Region, place: u64, number: u32, rec: u64, len: u64) -> R
 }
 
 /// Step 4: the slot belongs to the next transaction.
-fn advance(region: &Region, slot: u32, number: u64) -> Result<()> {
+#[inline(always)]
+fn advance(region: &Region, at: u64, number: u64) -> Result<()> {
     let next = number.wrapping_add(1);
-    let at = region.geo.slot(slot);
     region.store_log_word(at, next)?;
     region.persist(at, 8);
-    skip_zero(region, slot, next)
+    match next as u32 {
+        0 => skip_zero(region, at, next),
+        _ => Ok(()),
+    }
 }
 
 /// Numbers whose low half is zero mark no transaction: they are skipped, after clearing the log, so that no
 /// record of 2³² transactions ago is taken for a new one. A fresh slot begins so. Can be repeated.
-fn skip_zero(region: &Region, slot: u32, number: u64) -> Result<()> {
+#[cold]
+fn skip_zero(region: &Region, at: u64, number: u64) -> Result<()> {
     if number as u32 != 0 {
         return Ok(());
     }
-    let at = region.geo.slot(slot);
     if !region.map().is_zero(at + LOG, LOG_CAPACITY)? {
         region.zero(at + LOG, LOG_CAPACITY)?;
         region.persist(at + LOG, LOG_CAPACITY);
@@ -297,7 +364,7 @@ fn skip_zero(region: &Region, slot: u32, number: u64) -> Result<()> {
 pub(crate) fn roll_back(region: &Region, slot: u32) -> Result<bool> {
     let at = region.geo.slot(slot);
     let number = region.load(Off::new(at))?;
-    skip_zero(region, slot, number)?;
+    skip_zero(region, at, number)?;
     let mut records: SmallVec<[(u64, u64, u64); 32]> = SmallVec::new();
     let mut used = 0;
     while used + RECORD <= LOG_CAPACITY {
@@ -323,6 +390,6 @@ pub(crate) fn roll_back(region: &Region, slot: u32) -> Result<bool> {
         region.flush(off, len);
     }
     region.fence();
-    advance(region, slot, number)?;
+    advance(region, at, number)?;
     Ok(true)
 }

@@ -18,7 +18,6 @@
 
 use pram::{Off, Region, Tx};
 use smallvec::SmallVec;
-use zerocopy::IntoBytes;
 
 use super::hash::NameHash;
 use super::image::Image;
@@ -165,6 +164,58 @@ impl Found {
 /// Slots looked at in one go: a cache line of them.
 const CHUNK: u64 = 16;
 
+/// What a look for a name came to.
+#[derive(Clone, Copy, Debug)]
+pub enum Look {
+    Found(Found),
+    /// Not there, and no other entry has its hash bits.
+    Alone,
+    /// Not there, but others have its hash bits.
+    Among,
+}
+
+impl Look {
+    #[inline(always)]
+    pub fn found(self) -> Option<Found> {
+        match self {
+            Look::Found(found) => Some(found),
+            _ => None,
+        }
+    }
+}
+
+/// A pass over the slots of a bucket that have the wanted hash bits.
+struct Hits {
+    want: u32,
+    slots: u64,
+    /// Slots before this have been looked at; which of the last few of them are still to come.
+    next: u64,
+    hits: u16,
+}
+
+impl Hits {
+    /// The next one's number, and the position of its record.
+    #[inline(always)]
+    fn next(&mut self, bucket: &Bucket, r: &Region) -> Result<Option<(u64, u64)>> {
+        loop {
+            while self.hits != 0 {
+                let slot = self.next - CHUNK + u64::from(self.hits.trailing_zeros());
+                self.hits &= self.hits - 1;
+                let pos = u64::from(bucket.slot(r, slot)? & 0xffff);
+                if pos != 0 {
+                    return Ok(Some((slot, pos)));
+                }
+            }
+            if self.next >= self.slots {
+                return Ok(None);
+            }
+            let beyond = (self.next + CHUNK).saturating_sub(self.slots);
+            self.hits = bucket.hits(r, self.want, self.next)? & u16::MAX >> (beyond & 15);
+            self.next += CHUNK;
+        }
+    }
+}
+
 impl Bucket {
     #[inline(always)]
     pub fn open(r: &Region, off: u64) -> Result<Bucket> {
@@ -191,33 +242,32 @@ impl Bucket {
         self.head.slots_end() + bytes <= u64::from(self.head.start)
     }
 
-    /// Calls `f` with slot number and record position for each slot that has these hash bits, until it
-    /// returns true.
+    /// The slots that have these hash bits.
     #[inline(always)]
-    fn scan(&self, r: &Region, hash: u64, mut f: impl FnMut(u64, u64) -> Result<bool>) -> Result<()> {
-        let want = hash_tag(hash);
-        let slots = u64::from(self.head.slots);
-        let mut first = 0;
-        while first < slots {
-            let mut chunk = [0u32; CHUNK as usize];
-            let at = HEADER + first * SLOT;
-            if at + CHUNK * SLOT <= self.cap {
-                // Of constant length, which compiles to vector loads.
-                r.read_bytes(self.off + at, chunk.as_mut_bytes())?;
-            } else {
-                r.read_bytes(self.off + at, &mut chunk.as_mut_bytes()[..(self.cap - at) as usize])?;
-            }
-            if chunk.iter().fold(false, |any, s| any | (u32::from_le(*s) >> 16 == want)) {
-                for (i, slot) in chunk.iter().take((slots - first) as usize).enumerate() {
-                    let (pos, bits) = (u32::from_le(*slot) & 0xffff, u32::from_le(*slot) >> 16);
-                    if bits == want && pos != 0 && f(first + i as u64, u64::from(pos))? {
-                        return Ok(());
-                    }
-                }
-            }
-            first += CHUNK;
+    fn hits_of(&self, hash: u64) -> Hits {
+        Hits { want: hash_tag(hash), slots: u64::from(self.head.slots), next: 0, hits: 0 }
+    }
+
+    /// Which of the next slots from `first` on have these hash bits; beyond the last slot anything.
+    #[inline(always)]
+    fn hits(&self, r: &Region, want: u32, first: u64) -> Result<u16> {
+        // Reads beyond a small bucket, into its neighbour; for the last of all there is none.
+        match r.upper_halves(self.off + HEADER + first * SLOT, want as u16) {
+            Ok(hits) => Ok(hits),
+            Err(_) => self.hits_one_by_one(r, want, first),
         }
-        Ok(())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn hits_one_by_one(&self, r: &Region, want: u32, first: u64) -> Result<u16> {
+        let slots = first..(first + CHUNK).min(u64::from(self.head.slots));
+        slots.zip(0..).try_fold(0, |hits, (slot, i)| Ok(hits | u16::from(self.slot(r, slot)? >> 16 == want) << i))
+    }
+
+    #[inline(always)]
+    fn slot(&self, r: &Region, slot: u64) -> Result<u32> {
+        Ok(u32::from_le(r.read(Off::new(self.off + HEADER + slot * SLOT))?))
     }
 
     #[inline(always)]
@@ -236,26 +286,26 @@ impl Bucket {
 
     /// Looks a name up.
     #[inline(always)]
-    pub fn find(&self, r: &Region, hash: u64, name: &[u8]) -> Result<Option<Found>> {
-        let mut found = None;
-        self.scan(r, hash, |slot, pos| {
+    pub fn find(&self, r: &Region, hash: u64, name: &[u8]) -> Result<Look> {
+        let mut look = Look::Alone;
+        let mut hits = self.hits_of(hash);
+        while let Some((slot, pos)) = hits.next(self, r)? {
+            look = Look::Among;
             let record = self.record(r, pos)?;
-            if usize::from(record.len) != name.len() {
-                return Ok(false);
+            if usize::from(record.len) == name.len() && r.equals(self.off + pos + RECORD, name)? {
+                return Ok(Look::Found(Found { slot, pos, record }));
             }
-            if !r.equals(self.off + pos + RECORD, name)? {
-                return Ok(false);
-            }
-            found = Some(Found { slot, pos, record });
-            Ok(true)
-        })?;
-        Ok(found)
+        }
+        Ok(look)
     }
 
     /// A sequence number for a new entry (B2): 0 unless others share the hash bits of its cookie.
+    #[cold]
+    #[inline(never)]
     fn sequence(&self, r: &Region, h: &impl NameHash, hash: u64) -> Result<u16> {
         let mut taken: SmallVec<[u16; 8]> = SmallVec::new();
-        self.scan(r, hash, |_, pos| {
+        let mut hits = self.hits_of(hash);
+        while let Some((_, pos)) = hits.next(self, r)? {
             let record = self.record(r, pos)?;
             let mut name = [0; NAME_MAX];
             let name = &mut name[..usize::from(record.len)];
@@ -263,8 +313,7 @@ impl Bucket {
             if h.hash(name) >> DROPPED == hash >> DROPPED {
                 taken.push(record.sequence);
             }
-            Ok(false)
-        })?;
+        }
         taken.sort_unstable();
         let free = taken.iter().zip(0..).find(|(t, i)| **t != *i).map_or(taken.len() as u16, |(_, i)| i);
         if free >> SEQUENCE != 0 {
@@ -273,6 +322,7 @@ impl Bucket {
         Ok(free)
     }
 
+    #[inline(always)]
     fn set_head(&mut self, tx: &mut Tx, head: Head) -> Result<()> {
         tx.set(Off::new(self.off), &head.pack())?;
         self.head = head;
@@ -283,31 +333,35 @@ impl Bucket {
         self.set_head(tx, Head { depth, ..self.head })
     }
 
-    /// Stores an entry in the free bytes (B1) and counts it in `head`; the caller has checked that it fits,
-    /// and publishes the header.
-    #[inline]
-    fn place(&self, tx: &mut Tx, head: &mut Head, slot_tag: u32, record: &[u8]) -> Result<()> {
-        let pos = head.start - record.len() as u16;
-        tx.init_bytes(self.off + u64::from(pos), record)?;
+    /// Takes `len` of the free bytes (B1) for a record, stores its slot and counts it in `head`; the caller has
+    /// checked that it fits, stores the record where this says, and publishes the header.
+    #[inline(always)]
+    fn claim(&self, tx: &mut Tx, head: &mut Head, slot_tag: u32, len: u64) -> Result<u64> {
+        let pos = head.start - len as u16;
         tx.init_bytes(self.off + head.slots_end(), &(u32::from(pos) | slot_tag << 16).to_le_bytes())?;
-        let live = head.live + SLOT as u16 + record.len() as u16;
+        let live = head.live + SLOT as u16 + len as u16;
         *head = Head { slots: head.slots + 1, start: pos, live, ..*head };
-        Ok(())
+        Ok(u64::from(pos))
     }
 
-    /// Adds an entry, if there is room; returns whether.
-    #[inline]
-    pub fn add(&mut self, tx: &mut Tx, h: &impl NameHash, hash: u64, name: &[u8], entry: Entry) -> Result<bool> {
+    /// Adds an entry, if there is room; returns whether. `alone`: no other entry has its hash bits.
+    #[inline(always)]
+    pub fn add(
+        &mut self,
+        tx: &mut Tx,
+        h: &impl NameHash,
+        (hash, alone): (u64, bool),
+        name: &[u8],
+        entry: Entry,
+    ) -> Result<bool> {
         if !self.fits(cost(name)) {
             return Ok(false);
         }
-        let record = Record { entry, sequence: self.sequence(tx.region(), h, hash)?, len: name.len() as u8 };
-        let mut bytes = [0; RECORD as usize + NAME_MAX];
-        let bytes = &mut bytes[..RECORD as usize + name.len()];
-        bytes[..RECORD as usize].copy_from_slice(&record.pack().to_le_bytes());
-        bytes[RECORD as usize..].copy_from_slice(name);
+        let sequence = if alone { 0 } else { self.sequence(tx.region(), h, hash)? };
+        let record = Record { entry, sequence, len: name.len() as u8 };
         let mut head = self.head;
-        self.place(tx, &mut head, hash_tag(hash), bytes)?;
+        let pos = self.claim(tx, &mut head, hash_tag(hash), RECORD + name.len() as u64)?;
+        tx.init_pair(self.off + pos, &record.pack().to_le_bytes(), name)?;
         self.set_head(tx, head)?;
         Ok(true)
     }
@@ -320,7 +374,8 @@ impl Bucket {
             if head.slots_end() + cost(item.name) > u64::from(head.start) {
                 return Err(damaged(self.off, "bucket's live bytes are miscounted"));
             }
-            self.place(tx, &mut head, item.slot_tag, item.bytes)?;
+            let pos = self.claim(tx, &mut head, item.slot_tag, item.bytes.len() as u64)?;
+            tx.init_bytes(self.off + pos, item.bytes)?;
         }
         self.set_head(tx, head)
     }

@@ -50,7 +50,7 @@ fn tail(bytes: &[u8]) -> u64 {
 }
 
 impl NameHash for Sip {
-    #[inline]
+    #[inline(always)]
     fn hash(&self, name: &[u8]) -> u64 {
         let mut v = [
             self.k0 ^ 0x736f_6d65_7073_6575,
@@ -58,14 +58,15 @@ impl NameHash for Sip {
             self.k0 ^ 0x6c79_6765_6e65_7261,
             self.k1 ^ 0x7465_6462_7974_6573,
         ];
-        let mut blocks = name.chunks_exact(8);
-        for block in &mut blocks {
-            let word = block.iter().rev().fold(0, |w, b| w << 8 | u64::from(*b));
+        let mut rest = name;
+        while let Some((block, after)) = rest.split_first_chunk() {
+            let word = u64::from_le_bytes(*block);
             v[3] ^= word;
             round(&mut v);
             v[0] ^= word;
+            rest = after;
         }
-        let last = (name.len() as u64) << 56 | tail(blocks.remainder());
+        let last = (name.len() as u64) << 56 | tail(rest);
         v[3] ^= last;
         round(&mut v);
         v[0] ^= last;

@@ -44,7 +44,7 @@ use rustix::io::Errno;
 use crate::attr::NAME_MAX;
 use crate::error::{Error, Result};
 use crate::layout::Root;
-use bucket::{Bucket, Found};
+use bucket::{Bucket, Found, Look};
 use hash::{NameHash, Sip};
 use image::Builder;
 use table::Table;
@@ -91,11 +91,46 @@ pub(crate) struct Entry {
 /// Looks a name up.
 #[inline]
 pub(crate) fn lookup(r: &Region, key: u64, d: &Dir, name: &[u8]) -> Result<Option<Entry>> {
-    Ok(locate(r, &Sip::new(key), d, name)?.and_then(|(_, found)| found).map(|f| f.entry()))
+    if name.len() > NAME_MAX {
+        return Ok(None);
+    }
+    let hash = Sip::new(key).hash(name);
+    let root = Root::unpack(d.root);
+    // `place_of` without what only writers need.
+    let bucket = match root.form {
+        form::EMPTY => return Ok(None),
+        form::LONE => lone(r, root.off)?,
+        form::TABLE => {
+            let table = Table::open(r, root.off, root.depth)?;
+            table.bucket(r, table.index(hash))?.0
+        }
+        _ => return Err(unknown_form(&root)),
+    };
+    Ok(bucket.find(r, hash, name)?.found().map(|f| f.entry()))
+}
+
+/// Where a name would go that is not there.
+#[derive(Clone, Copy)]
+pub(crate) struct Vacancy {
+    hash: u64,
+    /// Its bucket, and whether no other entry there has its hash bits.
+    place: Option<(Place, bool)>,
+}
+
+/// Looks for the place of a new name; `None` if it is there already.
+#[inline]
+pub(crate) fn vacancy(r: &Region, key: u64, d: &Dir, name: &[u8]) -> Result<Option<Vacancy>> {
+    vacancy_by(r, &Sip::new(key), d, name)
+}
+
+/// Adds a name where there is room for it, with the directory as it was then. The caller writes `d` back in the
+/// same transaction.
+#[inline]
+pub(crate) fn fill(tx: &mut Tx, key: u64, d: &mut Dir, at: Vacancy, name: &[u8], e: Entry) -> Result<()> {
+    fill_by(tx, &Sip::new(key), d, at, name, e)
 }
 
 /// Adds a name that is known to be absent. The caller writes `d` back in the same transaction.
-#[inline]
 pub(crate) fn insert(tx: &mut Tx, key: u64, d: &mut Dir, name: &[u8], e: Entry) -> Result<()> {
     insert_by(tx, &Sip::new(key), d, name, e)
 }
@@ -163,20 +198,29 @@ fn place_of(r: &Region, d: &Dir, hash: u64) -> Result<Option<Place>> {
     let root = Root::unpack(d.root);
     match root.form {
         form::EMPTY => Ok(None),
-        form::LONE => {
-            let bucket = Bucket::open(r, root.off)?;
-            if bucket.head.depth != 0 {
-                return Err(damaged(bucket.off, "bucket is deeper than its table"));
-            }
-            Ok(Some(Place { bucket, table: None }))
-        }
+        form::LONE => Ok(Some(Place { bucket: lone(r, root.off)?, table: None })),
         form::TABLE => {
             let table = Table::open(r, root.off, root.depth)?;
             let (bucket, first) = table.bucket(r, table.index(hash))?;
             Ok(Some(Place { bucket, table: Some((table, first)) }))
         }
-        _ => Err(damaged(root.off, "directory's form is unknown")),
+        _ => Err(unknown_form(&root)),
     }
+}
+
+/// The bucket of a directory that has no other.
+#[inline(always)]
+fn lone(r: &Region, off: u64) -> Result<Bucket> {
+    let bucket = Bucket::open(r, off)?;
+    if bucket.head.depth != 0 {
+        return Err(damaged(bucket.off, "bucket is deeper than its table"));
+    }
+    Ok(bucket)
+}
+
+#[cold]
+fn unknown_form(root: &Root) -> Error {
+    damaged(root.off, "directory's form is unknown")
 }
 
 /// The bucket where a name belongs, and the name in it.
@@ -187,21 +231,57 @@ fn locate(r: &Region, h: &impl NameHash, d: &Dir, name: &[u8]) -> Result<Option<
     }
     let hash = h.hash(name);
     match place_of(r, d, hash)? {
-        Some(place) => Ok(Some((place, place.bucket.find(r, hash, name)?))),
+        Some(place) => Ok(Some((place, place.bucket.find(r, hash, name)?.found()))),
         None => Ok(None),
     }
 }
 
-#[inline]
-fn insert_by(tx: &mut Tx, h: &impl NameHash, d: &mut Dir, name: &[u8], e: Entry) -> Result<()> {
-    if name.is_empty() || name.len() > NAME_MAX {
-        return Err(Error::Posix(if name.is_empty() { Errno::INVAL } else { Errno::NAMETOOLONG }));
-    }
+#[inline(always)]
+fn vacancy_by(r: &Region, h: &impl NameHash, d: &Dir, name: &[u8]) -> Result<Option<Vacancy>> {
     let hash = h.hash(name);
+    let Some(place) = place_of(r, d, hash)? else { return Ok(Some(Vacancy { hash, place: None })) };
+    let alone = match place.bucket.find(r, hash, name)? {
+        Look::Found(_) => return Ok(None),
+        Look::Alone => true,
+        Look::Among => false,
+    };
+    Ok(Some(Vacancy { hash, place: Some((place, alone)) }))
+}
+
+fn insert_by(tx: &mut Tx, h: &impl NameHash, d: &mut Dir, name: &[u8], e: Entry) -> Result<()> {
+    check_name(name)?;
+    add(tx, h, d, h.hash(name), name, e)
+}
+
+#[inline(always)]
+fn check_name(name: &[u8]) -> Result<()> {
+    match name.len() {
+        0 => Err(Errno::INVAL.into()),
+        n if n > NAME_MAX => Err(Errno::NAMETOOLONG.into()),
+        _ => Ok(()),
+    }
+}
+
+#[inline(always)]
+fn fill_by(tx: &mut Tx, h: &impl NameHash, d: &mut Dir, at: Vacancy, name: &[u8], e: Entry) -> Result<()> {
+    check_name(name)?;
+    if let Some((mut place, alone)) = at.place {
+        if place.bucket.add(tx, h, (at.hash, alone), name, e)? {
+            d.entries += 1;
+            return Ok(());
+        }
+    }
+    add(tx, h, d, at.hash, name, e)
+}
+
+/// Adds a name to the bucket where it belongs, and makes room there first if there is none.
+#[cold]
+#[inline(never)]
+fn add(tx: &mut Tx, h: &impl NameHash, d: &mut Dir, hash: u64, name: &[u8], e: Entry) -> Result<()> {
     // Each round that does not add the entry makes a bucket larger or deeper, and both have a limit.
     for _ in 0..bucket::SIZES.len() + 2 * usize::from(table::MAX_DEPTH) {
         if let Some(mut place) = place_of(tx.region(), d, hash)? {
-            if place.bucket.add(tx, h, hash, name, e)? {
+            if place.bucket.add(tx, h, (hash, false), name, e)? {
                 d.entries += 1;
                 return Ok(());
             }

@@ -5,7 +5,7 @@ use rustix::io::Errno;
 use super::{check_name, lookup::fresh, now, want, At, Fs, Node};
 use crate::acl;
 use crate::attr::{Attr, Caller, Ino, Kind, LINK_MAX, SYMLINK_MAX};
-use crate::dir::{self, Entry};
+use crate::dir::{self, Entry, Vacancy};
 use crate::error::Result;
 use crate::file;
 use crate::inode::Place;
@@ -34,7 +34,8 @@ struct Inherited {
 impl Fs {
     /// Creates a file of any kind but symlink. `mode` is `& 0o7777`, before umask or default ACL.
     pub fn create(&self, parent: Ino, name: &[u8], kind: Kind, mode: u32, rdev: u64, caller: &Caller) -> Result<Attr> {
-        self.create_at(parent.into(), name, (kind, mode, rdev), caller, false)
+        let (ino, raw) = self.create_at(parent.into(), name, (kind, mode, rdev), caller, false)?;
+        self.attr(ino, &raw)
     }
 
     /// [`create`](Self::create), and a reference for the caller.
@@ -47,10 +48,11 @@ impl Fs {
         rdev: u64,
         caller: &Caller,
     ) -> Result<Attr> {
-        self.create_at(parent.into(), name, (kind, mode, rdev), caller, true)
+        let (ino, raw) = self.create_at(parent.into(), name, (kind, mode, rdev), caller, true)?;
+        self.attr(ino, &raw).inspect_err(|_| self.give_up(Some(ino)))
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn create_at(
         &self,
         parent: At,
@@ -58,7 +60,7 @@ impl Fs {
         (kind, mode, rdev): (Kind, u32, u64),
         caller: &Caller,
         retain: bool,
-    ) -> Result<Attr> {
+    ) -> Result<(Ino, RawInode)> {
         if kind == Kind::Symlink {
             return Err(Errno::INVAL.into());
         }
@@ -79,11 +81,13 @@ impl Fs {
             n if n > SYMLINK_MAX => return Err(Errno::NAMETOOLONG.into()),
             _ => {}
         }
-        self.add(parent, name, New { kind: Kind::Symlink, mode: 0o777, rdev: 0, target }, caller, false)
+        let new = New { kind: Kind::Symlink, mode: 0o777, rdev: 0, target };
+        let (ino, raw) = self.add(parent, name, new, caller, false)?;
+        self.attr(ino, &raw)
     }
 
-    #[inline]
-    fn add(&self, parent: At, name: &[u8], new: New, caller: &Caller, retain: bool) -> Result<Attr> {
+    #[inline(always)]
+    fn add(&self, parent: At, name: &[u8], new: New, caller: &Caller, retain: bool) -> Result<(Ino, RawInode)> {
         check_name(name)?;
         let mut held = None;
         let made = self.update(|op| {
@@ -92,12 +96,14 @@ impl Fs {
             op.tell_entry(parent.ino, name);
             Ok(made)
         });
-        let (ino, raw) = made.inspect_err(|_| self.give_up(held))?;
-        self.attr(ino, &raw)
+        if made.is_err() {
+            self.give_up(held);
+        }
+        made
     }
 
     /// A new inode, in an operation that holds no locks yet.
-    #[inline]
+    #[inline(always)]
     fn add_in(
         &self,
         op: &mut pram::Op,
@@ -107,17 +113,52 @@ impl Fs {
         caller: &Caller,
         retain: bool,
     ) -> Result<(Ino, RawInode)> {
-        let inherited = self.inherit(op, parent, new, caller)?;
-        let perm = self.perms().intern(op, inherited.perm)?;
-        let (ino, place) = self.inodes.reserve(op, self.table())?;
         op.lock(&[parent.ino])?;
-        let made = self.link_new(op, parent, name, (ino, place), perm, &inherited, new, caller);
-        match &made {
-            Ok(_) if retain => self.retain(ino, 1),
-            Ok(_) => {}
-            Err(_) => self.inodes.unreserve(self.region(), place)?,
+        let mut dir = self.dir_node(parent)?;
+        let mut inherited = self.inherit(&dir.raw, self.default_acl(&dir.raw)?, new, caller)?;
+        let perm = match self.perms().known(inherited.perm) {
+            Some(perm) => perm,
+            None => self.intern_unlocked(op, (parent, &mut dir), &mut inherited, new, caller)?,
+        };
+        let at = self.permit_new_entry(&dir, name, caller)?;
+        let (ino, place) = self.inodes.reserve(op, self.table())?;
+        match self.link_new(op, &mut dir, (name, at), (ino, place), perm, &inherited, new) {
+            Ok(raw) => {
+                if retain {
+                    self.retain(ino, 1);
+                }
+                Ok((ino, raw))
+            }
+            Err(e) => {
+                self.inodes.unreserve(self.region(), place)?;
+                Err(e)
+            }
         }
-        Ok((ino, made?))
+    }
+
+    /// The index of a permission triple that is not at hand. Looking for it takes other locks than that of the
+    /// directory, which is looked at again after it.
+    #[cold]
+    #[inline(never)]
+    fn intern_unlocked(
+        &self,
+        op: &mut pram::Op,
+        (parent, dir): (At, &mut Node),
+        inherited: &mut Inherited,
+        new: &New,
+        caller: &Caller,
+    ) -> Result<u32> {
+        loop {
+            let wanted = inherited.perm;
+            op.unlock();
+            let perm = self.perms().intern(op, wanted)?;
+            op.lock(&[parent.ino])?;
+            *dir = self.dir_node(parent)?;
+            *inherited = self.inherit(&dir.raw, self.default_acl(&dir.raw)?, new, caller)?;
+            if inherited.perm == wanted {
+                return Ok(perm);
+            }
+        }
     }
 
     /// A new directory, in an operation of repair's.
@@ -131,27 +172,25 @@ impl Fs {
 
     /// The transaction of a creation, with the parent's lock held.
     #[allow(clippy::too_many_arguments)]
+    #[inline(always)]
     fn link_new(
         &self,
         op: &mut pram::Op,
-        parent: At,
-        name: &[u8],
+        dir: &mut Node,
+        (name, at): (&[u8], Vacancy),
         (ino, place): (Ino, Place),
         perm: u32,
         inherited: &Inherited,
         new: &New,
-        caller: &Caller,
     ) -> Result<RawInode> {
-        let mut dir = self.dir_node(parent)?;
-        self.permit_new_entry(&dir, name, caller)?;
         let is_dir = new.kind == Kind::Directory;
         if is_dir && dir.raw.nlink >= LINK_MAX {
             return Err(Errno::MLINK.into());
         }
         let mut tx = op.tx()?;
-        let raw = self.init_inode(&mut tx, place, perm, inherited, new, parent.ino)?;
+        let raw = self.init_inode(&mut tx, place, perm, inherited, new, dir.ino)?;
         let mut d = dir.dir();
-        dir::insert(&mut tx, self.hash_key(), &mut d, name, Entry { ino, kind: new.kind as u8 })?;
+        dir::fill(&mut tx, self.hash_key(), &mut d, at, name, Entry { ino, kind: new.kind as u8 })?;
         dir.set_dir(&d);
         dir.touch(crate::Time(raw.ctime));
         if is_dir {
@@ -165,6 +204,7 @@ impl Fs {
     }
 
     /// Fills in a reserved inode; it is in use once the transaction commits.
+    #[inline(always)]
     fn init_inode(
         &self,
         tx: &mut pram::Tx,
@@ -174,8 +214,8 @@ impl Fs {
         new: &New,
         parent: Ino,
     ) -> Result<RawInode> {
-        let last: RawInode = self.region().read(place.inode)?;
-        let mut raw = fresh(new.kind, perm, next_generation(last.generation));
+        let last = place.inode.field::<u32>(std::mem::offset_of!(RawInode, generation));
+        let mut raw = fresh(new.kind, perm, next_generation(self.region().read(last)?));
         raw.settings = inherited.settings;
         match new.kind {
             Kind::Directory => {
@@ -185,8 +225,19 @@ impl Fs {
             Kind::CharDevice | Kind::BlockDevice => raw.extra = new.rdev,
             _ => {}
         }
+        if !new.target.is_empty() || inherited.access.is_some() || inherited.default.is_some() {
+            self.init_objects(tx, &mut raw, inherited, new)?;
+        }
+        tx.init(place.inode, &raw)?;
+        tx.set(place.length, &(INODE as u8))?;
+        Ok(raw)
+    }
+
+    /// Target and ACLs of a new inode.
+    #[inline(never)]
+    fn init_objects(&self, tx: &mut pram::Tx, raw: &mut RawInode, inherited: &Inherited, new: &New) -> Result<()> {
         if !new.target.is_empty() {
-            let mut c = super::lookup::content_of(&raw);
+            let mut c = super::lookup::content_of(raw);
             file::write(tx, &mut c, 0, new.target)?;
             (raw.content, raw.size, raw.extra) = (c.root, c.size, c.pages);
         }
@@ -195,18 +246,12 @@ impl Fs {
                 xattr::set(tx, &mut raw.xattr, name, value, super::SetXattr::Any)?;
             }
         }
-        tx.init(place.inode, &raw)?;
-        tx.set(place.length, &(INODE as u8))?;
-        Ok(raw)
+        Ok(())
     }
 
-    /// Owner, group, mode, ACLs and settings of a new inode.
-    #[inline]
-    fn inherit(&self, op: &mut pram::Op, parent: At, new: &New, caller: &Caller) -> Result<Inherited> {
-        let (dir, default_acl) = op.read(parent.ino, || {
-            let dir = self.raw_dir(parent)?;
-            Ok::<_, crate::Error>((dir, self.default_acl(&dir)?))
-        })?;
+    /// Owner, group, mode, ACLs and settings of a new inode in `dir`, which has this default ACL.
+    #[inline(always)]
+    fn inherit(&self, dir: &RawInode, default_acl: Option<Vec<u8>>, new: &New, caller: &Caller) -> Result<Inherited> {
         let above = self.perms().get(self.region(), dir.perm)?;
         let is_dir = new.kind == Kind::Directory;
         let gid = if above.mode & SETGID != 0 { above.gid } else { caller.gid };
@@ -243,15 +288,16 @@ impl Fs {
         self.permit(&dir.raw, caller, want::WRITE | want::EXEC)
     }
 
-    /// The same, and is `name` not there yet? Who may search the directory learns first that it is, as from
+    /// The same, and where `name` goes, which must not be there yet. Who may search the directory learns first that it is, as from
     /// other file systems: `mkdir -p` and opening what exists rely on it.
     #[inline(always)]
-    fn permit_new_entry(&self, dir: &Node, name: &[u8], caller: &Caller) -> Result<()> {
-        if self.find(&dir.raw, name)?.is_some() {
+    fn permit_new_entry(&self, dir: &Node, name: &[u8], caller: &Caller) -> Result<Vacancy> {
+        let Some(at) = dir::vacancy(self.region(), self.hash_key(), &dir.dir(), name)? else {
             self.permit(&dir.raw, caller, want::EXEC)?;
             return Err(Errno::EXIST.into());
-        }
-        self.permit_entry(dir, caller)
+        };
+        self.permit_entry(dir, caller)?;
+        Ok(at)
     }
 
     /// A regular file with no name (O_TMPFILE), referenced once by the caller.
@@ -274,8 +320,12 @@ impl Fs {
 
     fn tmpfile_in(&self, op: &mut pram::Op, parent: Ino, mode: u32, caller: &Caller) -> Result<(Ino, RawInode)> {
         let new = New { kind: Kind::Regular, mode, rdev: 0, target: b"" };
-        let inherited = self.inherit(op, parent.into(), &new, caller)?;
-        op.read(parent, || self.permit_entry(&self.dir_node(parent)?, caller))?;
+        let (dir, default_acl) = op.read(parent, || {
+            let dir = self.dir_node(parent)?;
+            self.permit_entry(&dir, caller)?;
+            Ok::<_, crate::Error>((dir.raw, self.default_acl(&dir.raw)?))
+        })?;
+        let inherited = self.inherit(&dir, default_acl, &new, caller)?;
         let perm = self.perms().intern(op, inherited.perm)?;
         let (ino, place) = self.inodes.reserve(op, self.table())?;
         self.retain(ino, 1);
@@ -322,7 +372,7 @@ impl Fs {
         if node.raw.nlink == 0 && at.generation.is_some() {
             return Err(Errno::NOENT.into());
         }
-        self.permit_new_entry(&dir, name, caller)?;
+        let vacancy = self.permit_new_entry(&dir, name, caller)?;
         if node.raw.nlink >= LINK_MAX {
             return Err(Errno::MLINK.into());
         }
@@ -331,7 +381,7 @@ impl Fs {
         node.raw.ctime = time.0;
         let mut tx = op.tx()?;
         let mut d = dir.dir();
-        dir::insert(&mut tx, self.hash_key(), &mut d, name, Entry { ino: at.ino, kind: node.raw.kind })?;
+        dir::fill(&mut tx, self.hash_key(), &mut d, vacancy, name, Entry { ino: at.ino, kind: node.raw.kind })?;
         dir.set_dir(&d);
         dir.touch(time);
         dir.save_hot(&mut tx)?;

@@ -347,12 +347,14 @@ impl Fs {
     /// or reads optimistically.
     #[inline(always)]
     pub(crate) fn permit(&self, raw: &RawInode, caller: &Caller, wanted: u32) -> Result<()> {
-        if caller.checked {
+        let all = caller.uid == 0 && (wanted & want::EXEC == 0 || raw.kind == Kind::Directory as u8);
+        if caller.checked || all {
             return Ok(());
         }
         self.permit_slow(raw, caller, wanted)
     }
 
+    #[inline(never)]
     fn permit_slow(&self, raw: &RawInode, caller: &Caller, wanted: u32) -> Result<()> {
         let perm = self.perms().get(self.region(), raw.perm)?;
         if caller.uid == 0 {

@@ -42,7 +42,7 @@ impl Fs {
     #[inline]
     fn remove_in<'n>(
         &self,
-        op: &mut Update<'_, 'n>,
+        op: &mut Update<'_, '_, 'n>,
         parent: At,
         name: &'n [u8],
         caller: &Caller,

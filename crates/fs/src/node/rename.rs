@@ -43,7 +43,7 @@ impl Fs {
 
     fn rename_in<'n>(
         &self,
-        op: &mut Update<'_, 'n>,
+        op: &mut Update<'_, '_, 'n>,
         from: (At, &'n [u8]),
         to: (At, &'n [u8]),
         how: Rename,

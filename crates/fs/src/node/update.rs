@@ -18,9 +18,9 @@ use crate::attr::Ino;
 use crate::error::Result;
 
 /// An update under way: an operation, and what to tell others after it.
-pub(crate) struct Update<'f, 'n> {
-    op: Op<'f>,
-    tells: SmallVec<[Tell<'n>; 4]>,
+pub(crate) struct Update<'u, 'f, 'n> {
+    op: &'u mut Op<'f>,
+    tells: &'u mut SmallVec<[Tell<'n>; 4]>,
 }
 
 /// What others may have cached.
@@ -29,22 +29,22 @@ enum Tell<'n> {
     Inode { ino: Ino, attr_only: bool },
 }
 
-impl<'f> std::ops::Deref for Update<'f, '_> {
+impl<'f> std::ops::Deref for Update<'_, 'f, '_> {
     type Target = Op<'f>;
     #[inline(always)]
     fn deref(&self) -> &Op<'f> {
-        &self.op
+        self.op
     }
 }
 
-impl std::ops::DerefMut for Update<'_, '_> {
+impl std::ops::DerefMut for Update<'_, '_, '_> {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut Self::Target {
-        &mut self.op
+        self.op
     }
 }
 
-impl<'n> Update<'_, 'n> {
+impl<'n> Update<'_, '_, 'n> {
     /// The binding of `name` in `parent` has changed.
     #[inline(always)]
     pub fn tell_entry(&mut self, parent: Ino, name: &'n [u8]) {
@@ -61,23 +61,33 @@ impl<'n> Update<'_, 'n> {
 impl Fs {
     /// Runs `work` as a change that a caller waits for; steps 1 to 5.
     #[inline(always)]
-    pub(super) fn update<'n, T>(&self, work: impl FnOnce(&mut Update<'_, 'n>) -> Result<T>) -> Result<T> {
+    pub(super) fn update<'n, T>(&self, work: impl FnOnce(&mut Update<'_, '_, 'n>) -> Result<T>) -> Result<T> {
         self.writable()?;
-        let mut update = Update { op: self.session().begin()?, tells: SmallVec::new() };
-        let done = work(&mut update);
-        let Update { op, tells } = update;
-        let (changed, urgent) = (op.has_changed(), op.is_urgent());
-        drop(op);
-        for tell in tells {
-            match tell {
-                Tell::Entry(parent, name) => self.tell_entry(parent, name),
-                Tell::Inode { ino, attr_only } => self.tell_inode(ino, attr_only),
-            }
+        let (done, changed, urgent);
+        let mut tells = SmallVec::new();
+        {
+            let mut op = self.session().begin()?;
+            done = work(&mut Update { op: &mut op, tells: &mut tells });
+            (changed, urgent) = (op.has_changed(), op.is_urgent());
+        }
+        if self.session().is_watched() {
+            self.tell_all(&tells);
         }
         if urgent || (changed && self.policy.is_strict()) {
             return self.after_commit(done);
         }
         done
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn tell_all(&self, tells: &[Tell]) {
+        for tell in tells {
+            match *tell {
+                Tell::Entry(parent, name) => self.tell_entry(parent, name),
+                Tell::Inode { ino, attr_only } => self.tell_inode(ino, attr_only),
+            }
+        }
     }
 
     /// What the work came to, once it is durable; a call that failed may have changed something too.

@@ -14,7 +14,6 @@ const CONTENT: u64 = 3;
 
 impl Fs {
     /// The binding of `name` in `parent` has changed. Call it without locks.
-    #[inline(always)]
     pub(super) fn tell_entry(&self, parent: Ino, name: &[u8]) {
         if self.session().is_watched() && self.session().watchers_of(parent) {
             self.tell(Event { kind: ENTRY, key: parent, payload: name.to_vec() });
@@ -23,7 +22,6 @@ impl Fs {
     }
 
     /// An inode has changed. Call it without locks.
-    #[inline(always)]
     pub(super) fn tell_inode(&self, ino: Ino, attr_only: bool) {
         if self.session().is_watched() && self.session().watchers_of(ino) {
             self.tell(Event { kind: if attr_only { ATTRIBUTES } else { CONTENT }, key: ino, payload: Vec::new() });
