@@ -12,12 +12,14 @@
 
 mod give_back;
 
+use std::mem::offset_of;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::Mutex;
 
 use pram::{Error as Pram, Off, Op, Region};
 
 use crate::error::Result;
+use crate::file::Content;
 use crate::layout::{tag, InodeBlock, RawInode, Super, INODE, MAX_INODES, PER_BLOCK, TABLE};
 use crate::Ino;
 
@@ -36,6 +38,10 @@ pub fn reserved_by(slot: u32) -> u8 {
 pub fn reserver(length: u8) -> Option<u32> {
     (length >= RESERVED).then_some(u32::from(length & !RESERVED))
 }
+
+/// Where the words of an inode begin that make up its [`Content`].
+const CONTENT: usize = offset_of!(RawInode, content);
+const _: () = assert!(offset_of!(RawInode, size) == CONTENT + 8 && offset_of!(RawInode, extra) == CONTENT + 16);
 
 /// Freed numbers remembered per slot, for reuse while their memory is warm.
 const REMEMBERED: usize = 256;
@@ -131,12 +137,37 @@ impl<'a> Table<'a> {
     /// The inode, if it is in use.
     #[inline(always)]
     pub fn get(&self, ino: Ino) -> Result<Option<(Place, RawInode)>> {
+        match self.used(ino)? {
+            Some(place) => Ok(Some((place, self.region.read(place.inode)?))),
+            None => Ok(None),
+        }
+    }
+
+    /// Where `ino` lies, if it is in use.
+    #[inline(always)]
+    pub fn used(&self, ino: Ino) -> Result<Option<Place>> {
         let Some(place) = self.place(ino)? else { return Ok(None) };
         match self.region.read(place.length)? {
-            n if u64::from(n) == INODE => Ok(Some((place, self.region.read(place.inode)?))),
+            n if u64::from(n) == INODE => Ok(Some(place)),
             n if n == 0 || n >= RESERVED => Ok(None),
             _ => Err(bad_length(place)),
         }
+    }
+
+    /// Links, type and content of an inode.
+    #[inline(always)]
+    pub fn summary(&self, place: Place) -> Result<(u32, u8, Content)> {
+        let [root, size, pages]: [u64; 3] = self.region.read(place.inode.field(CONTENT))?;
+        let nlink = self.region.read(place.inode.field(offset_of!(RawInode, nlink)))?;
+        let kind = self.region.read(place.inode.field(offset_of!(RawInode, kind)))?;
+        Ok((nlink, kind, Content { root, size, pages }))
+    }
+
+    /// Generation and type of an inode.
+    #[inline(always)]
+    pub fn identity(&self, place: Place) -> Result<(u32, u8)> {
+        let generation = self.region.read(place.inode.field(offset_of!(RawInode, generation)))?;
+        Ok((generation, self.region.read(place.inode.field(offset_of!(RawInode, kind)))?))
     }
 
     /// Is the second level that would refer to `block` not there?

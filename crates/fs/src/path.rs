@@ -105,21 +105,36 @@ impl<'a> View<'a> {
         loop {
             let (name, after) = split_component(rest);
             rest = trim_leading(after);
-            let (last, trailing_slash) = (rest.is_empty(), rest.is_empty() && !after.is_empty());
-            let (ino, raw) = self.fs.lookup_raw(at, name, &self.caller)?;
-            let mut found = Found { ino, raw };
-            if found.raw.kind == Kind::Symlink as u8 && (!last || follow || trailing_slash) {
-                found = self.follow(at, found.at(), links)?;
+            if rest.is_empty() {
+                return self.walk_last(at, name, (follow, !after.is_empty()), links);
             }
-            if !last {
-                at = found.at();
-                continue;
-            }
-            if trailing_slash && found.raw.kind != Kind::Directory as u8 {
-                return Err(Errno::NOTDIR.into());
-            }
-            return Ok(found);
+            at = self.step(at, name, links)?;
         }
+    }
+
+    /// The directory `name` in `at`, a symbolic link followed.
+    #[inline(always)]
+    fn step(&self, at: At, name: &[u8], links: &mut u32) -> Result<At> {
+        let (next, kind) = self.fs.lookup_step(at, name, &self.caller)?;
+        match kind {
+            k if k == Kind::Directory as u8 => Ok(next),
+            k if k == Kind::Symlink as u8 => self.follow(at, next, links)?.dir(),
+            _ => Err(Errno::NOTDIR.into()),
+        }
+    }
+
+    /// The last step of a walk. A slash behind the name says that it is a directory's.
+    #[inline(always)]
+    fn walk_last(&self, at: At, name: &[u8], (follow, slash): (bool, bool), links: &mut u32) -> Result<Found> {
+        let (ino, raw) = self.fs.lookup_raw(at, name, &self.caller)?;
+        let mut found = Found { ino, raw };
+        if found.raw.kind == Kind::Symlink as u8 && (follow || slash) {
+            found = self.follow(at, found.at(), links)?;
+        }
+        if slash && found.raw.kind != Kind::Directory as u8 {
+            return Err(Errno::NOTDIR.into());
+        }
+        Ok(found)
     }
 
     /// Where the symbolic link `link`, found in `dir`, leads to.
@@ -146,10 +161,13 @@ impl<'a> View<'a> {
         if name.is_empty() {
             return Err(Errno::EXIST.into());
         }
-        if dir.is_empty() {
-            return Ok((ROOT.into(), name));
+        let (mut at, mut rest, mut links) = (ROOT.into(), trim_leading(dir), 0);
+        while !rest.is_empty() {
+            let (name, after) = split_component(rest);
+            at = self.step(at, name, &mut links)?;
+            rest = trim_leading(after);
         }
-        Ok((self.walk_from(ROOT.into(), dir, true, &mut 0)?.dir()?, name))
+        Ok((at, name))
     }
 
     pub fn open(&self, path: &[u8], how: Open) -> Result<File<'a>> {

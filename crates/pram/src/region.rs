@@ -284,6 +284,12 @@ impl Region {
         self.map.upper_halves(off, upper)
     }
 
+    /// Lets the processor fetch what is about to be stored to.
+    #[inline(always)]
+    pub fn expect_store(&self, off: u64, len: u64) {
+        self.map.expect_store(off, len);
+    }
+
     /// One word, atomically.
     #[inline(always)]
     pub fn load(&self, off: Off<u64>) -> Result<u64> {

@@ -12,6 +12,8 @@ use crate::layout::{tag, Root};
 
 /// Bytes of old content that are saved in the undo log rather than by switching to a copy.
 const IN_PLACE: u64 = 4096;
+/// Bytes that are fetched before they are stored to.
+const AHEAD: u64 = 2048;
 /// Writing further than this beyond a block makes a tree.
 const REACH: u64 = 2 * PAGE;
 
@@ -69,6 +71,7 @@ impl Direct {
         end <= MAX_SMALL && off <= self.cap + REACH
     }
 
+    #[inline(always)]
     pub fn root(&self, reserved: bool) -> u64 {
         Root { off: self.off, form: DIRECT, depth: u8::from(reserved) }.pack()
     }
@@ -82,6 +85,25 @@ impl Direct {
         buf[n..].fill(0);
         Ok(())
     }
+}
+
+/// Is this the first write to a file, and of one that is direct?
+#[inline(always)]
+pub(super) fn is_first(c: &Content, off: u64, data: &[u8]) -> bool {
+    c.root == 0 && c.size == 0 && off == 0 && !data.is_empty() && data.len() as u64 <= MAX_SMALL
+}
+
+/// [`write`] of the first bytes of a file, and its size.
+#[inline(always)]
+pub(super) fn first(tx: &mut Tx, c: &mut Content, data: &[u8]) -> Result<()> {
+    let block = tx.alloc(tag::DATA, data.len() as u64)?;
+    tx.init_bytes(block.off, data)?;
+    // Where the next such file will lie, most likely: stores to memory that is not in the cache hold up the release
+    // of locks that follows them.
+    tx.region().expect_store(block.off + block.cap, block.cap.min(AHEAD));
+    c.root = Direct { off: block.off, cap: block.cap, reserved: false }.root(false);
+    c.size = data.len() as u64;
+    Ok(())
 }
 
 /// Stores `patch` at `off`; the caller then moves the size.

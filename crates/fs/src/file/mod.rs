@@ -84,12 +84,20 @@ enum Form {
     Tree(Node),
 }
 
+#[inline(always)]
 fn form(r: &Region, c: &Content) -> Result<Form> {
     match Root::unpack(c.root) {
         Root { off: 0, .. } => Ok(Form::Direct(Direct::NONE)),
         Root { off, form: DIRECT, depth } => {
             Ok(Form::Direct(Direct { off, cap: r.resolve(off, tag::DATA)?, reserved: depth == 1 }))
         }
+        root => tree_of(r, root),
+    }
+}
+
+#[inline(never)]
+fn tree_of(r: &Region, root: Root) -> Result<Form> {
+    match root {
         Root { off, form: TREE, depth } if (1..=tree::MAX_HEIGHT).contains(&depth) => {
             Ok(Form::Tree(Node::open(r, off, depth)?))
         }
@@ -126,8 +134,17 @@ pub(crate) fn read(r: &Region, c: &Content, off: u64, buf: &mut [u8]) -> Result<
 }
 
 /// Writes at most [`ATOMIC`] bytes at `off` and extends the file as far as they reach.
-#[inline]
+#[inline(always)]
 pub(crate) fn write(tx: &mut Tx, c: &mut Content, off: u64, data: &[u8]) -> Result<()> {
+    if direct::is_first(c, off, data) {
+        return direct::first(tx, c, data);
+    }
+    write_to(tx, c, off, data)
+}
+
+/// [`write`] to a file of any form.
+#[inline(never)]
+fn write_to(tx: &mut Tx, c: &mut Content, off: u64, data: &[u8]) -> Result<()> {
     let end = end_of(off, data.len() as u64)?;
     if data.is_empty() {
         return Ok(());
@@ -210,6 +227,7 @@ pub(crate) fn seek_hole(r: &Region, c: &Content, off: u64) -> Result<Option<u64>
 }
 
 /// Bytes that the content occupies, index nodes apart.
+#[inline]
 pub(crate) fn allocated(r: &Region, c: &Content) -> u64 {
     match form(r, c) {
         Ok(Form::Direct(d)) => d.cap,

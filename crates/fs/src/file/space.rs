@@ -188,7 +188,7 @@ fn move_node(
 }
 
 /// Would [`trim`] give anything back?
-#[inline]
+#[inline(always)]
 pub(crate) fn has_slack(r: &Region, c: &Content) -> bool {
     let fit = capacity_of(c.size.max(1));
     match form(r, c) {

@@ -77,7 +77,7 @@ impl Fs {
     }
 
     /// Writes `data`; the offset that it went to.
-    #[inline]
+    #[inline(always)]
     fn write_in(&self, op: &mut Update, ino: Ino, offset: u64, data: &[u8], append: bool) -> Result<(u64, RawInode)> {
         op.lock(&[ino])?;
         let mut node = self.node(ino)?;
@@ -90,18 +90,12 @@ impl Fs {
         if !data.is_empty() {
             node.touch(now());
         }
-        let mut at = start;
-        for piece in data.chunks(file::ATOMIC as usize) {
-            let done = self.write_piece(op, &mut node, at, piece);
-            match done {
-                Ok(()) => at += piece.len() as u64,
-                // The pieces before stay.
-                Err(e) if at == start => return Err(e),
-                Err(_) => break,
-            }
-        }
+        let all = match (1..=file::ATOMIC).contains(&(data.len() as u64)) {
+            true => self.write_piece(op, &mut node, start, data).map(|()| true)?,
+            false => self.write_pieces(op, &mut node, start, data)?,
+        };
         op.tell_inode(ino, false);
-        if at < end {
+        if !all {
             self.note_tail(ino);
             return Err(Errno::NOSPC.into());
         }
@@ -115,6 +109,8 @@ impl Fs {
     }
 
     /// Remembers a file that grew into more memory than it needs yet, for [`trim_tails`](Self::trim_tails).
+    #[cold]
+    #[inline(never)]
     fn note_tail(&self, ino: Ino) {
         let mut tails = self.tails.lock().unwrap_or_else(|e| e.into_inner());
         if tails.last() != Some(&ino) && tails.len() < TAILS {
@@ -156,16 +152,30 @@ impl Fs {
         Ok(())
     }
 
+    /// Writes in more than one transaction, or nothing at all. False if only a part could be written, which stays.
+    #[cold]
+    #[inline(never)]
+    fn write_pieces(&self, op: &mut pram::Op, node: &mut Node, start: u64, data: &[u8]) -> Result<bool> {
+        let mut at = start;
+        for piece in data.chunks(file::ATOMIC as usize) {
+            match self.write_piece(op, node, at, piece) {
+                Ok(()) => at += piece.len() as u64,
+                Err(e) if at == start => return Err(e),
+                Err(_) => return Ok(false),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Writes in one transaction. After an error what `node` says is worthless.
+    #[inline(always)]
     fn write_piece(&self, op: &mut pram::Op, node: &mut Node, at: u64, piece: &[u8]) -> Result<()> {
-        let mut changed = *node;
         let mut tx = op.tx()?;
-        let mut c = changed.content();
+        let mut c = node.content();
         file::write(&mut tx, &mut c, at, piece)?;
-        changed.set_content(&c);
-        changed.save_hot(&mut tx)?;
-        tx.commit()?;
-        *node = changed;
-        Ok(())
+        node.set_content(&c);
+        node.save_hot(&mut tx)?;
+        Ok(tx.commit()?)
     }
 
     /// Clears set-id bits, as a write by an unprivileged caller does.

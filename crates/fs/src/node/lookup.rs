@@ -236,26 +236,47 @@ impl Fs {
         self.attr(ino, &raw)
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn lookup_raw(&self, dir: impl Into<At>, name: &[u8], caller: &Caller) -> Result<(Ino, RawInode)> {
-        let dir = dir.into();
+        self.lookup_by(dir.into(), name, caller, |ino| self.raw(ino))
+    }
+
+    /// [`lookup_raw`](Self::lookup_raw) for whoever only goes on from there: which inode it is, and of what type.
+    #[inline(always)]
+    pub(crate) fn lookup_step(&self, dir: At, name: &[u8], caller: &Caller) -> Result<(At, u8)> {
+        let (ino, (generation, kind)) = self.lookup_by(dir, name, caller, |ino| match self.table().used(ino)? {
+            Some(place) => self.table().identity(place),
+            None => Err(Errno::STALE.into()),
+        })?;
+        Ok((At { ino, generation: Some(generation) }, kind))
+    }
+
+    /// Looks `name` up and the inode that it names, with `see`.
+    #[inline(always)]
+    fn lookup_by<R>(&self, dir: At, name: &[u8], caller: &Caller, see: impl Fn(Ino) -> Result<R>) -> Result<(Ino, R)> {
         if name.len() > crate::attr::NAME_MAX {
             return Err(Errno::NAMETOOLONG.into());
         }
-        match self.session().try_read(dir.ino, || self.look(dir, name, caller)) {
+        match self.session().try_read(dir.ino, || self.look(dir, name, caller, &see)) {
             Some(Ok(Some(found))) => Ok(found),
             Some(Err(e)) => Err(e),
-            _ => self.lookup_locked(dir, name, caller, false),
+            _ => self.lookup_locked(dir, name, caller, see, false),
         }
     }
 
     /// One look at `name`, inside the section of `dir`; `None` if what it names could not be read.
     #[inline(always)]
-    fn look(&self, dir: At, name: &[u8], caller: &Caller) -> Result<Option<(Ino, RawInode)>> {
+    fn look<R>(
+        &self,
+        dir: At,
+        name: &[u8],
+        caller: &Caller,
+        see: &impl Fn(Ino) -> Result<R>,
+    ) -> Result<Option<(Ino, R)>> {
         let ino = self.target(dir, name, caller)?;
         // Inside the parent's section: the name and the inode belong to one instant.
-        match self.session().try_read(ino, || self.raw(ino)) {
-            Some(raw) => Ok(Some((ino, raw?))),
+        match self.session().try_read(ino, || see(ino)) {
+            Some(seen) => Ok(Some((ino, seen?))),
             None => Ok(None),
         }
     }
@@ -277,17 +298,25 @@ impl Fs {
     /// A lookup where others change the directory all the time. It holds both locks at once: to wait for
     /// the one with the other in hand could be for ever.
     #[cold]
-    fn lookup_locked(&self, dir: At, name: &[u8], caller: &Caller, retain: bool) -> Result<(Ino, RawInode)> {
+    #[inline(never)]
+    fn lookup_locked<R>(
+        &self,
+        dir: At,
+        name: &[u8],
+        caller: &Caller,
+        see: impl Fn(Ino) -> Result<R>,
+        retain: bool,
+    ) -> Result<(Ino, R)> {
         let mut op = self.aside()?;
         loop {
             let guess = op.read(dir.ino, || self.target(dir, name, caller))?;
             op.lock(&[dir.ino, guess])?;
             if self.target(dir, name, caller)? == guess {
-                let raw = self.raw(guess)?;
+                let seen = see(guess)?;
                 if retain {
                     self.retain(guess, 1);
                 }
-                return Ok((guess, raw));
+                return Ok((guess, seen));
             }
             op.unlock();
         }
@@ -318,7 +347,7 @@ impl Fs {
             if let Some(ino) = taken.take() {
                 self.release(ino, 1);
             }
-            let found = self.look(dir, name, caller)?;
+            let found = self.look(dir, name, caller, &|ino| self.raw(ino))?;
             taken = found.map(|(ino, _)| ino);
             if let Some(ino) = taken {
                 self.retain(ino, 1);
@@ -333,7 +362,7 @@ impl Fs {
         }
         match found {
             Some(Err(e)) => Err(e),
-            _ => self.lookup_locked(dir, name, caller, true),
+            _ => self.lookup_locked(dir, name, caller, |ino| self.raw(ino), true),
         }
     }
 

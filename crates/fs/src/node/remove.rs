@@ -152,11 +152,26 @@ impl Fs {
 
     /// Gives back `n` references; frees an inode that has neither name nor reference left, and gives back
     /// the unused tail of a file at the last one.
-    #[inline]
+    #[inline(always)]
     pub fn release(&self, ino: Ino, n: u32) {
         if self.session().release(ino, n) > 0 {
             return;
         }
+        let idle = self.session().read(ino, || {
+            let Some(place) = self.table().used(ino)? else { return Ok(true) };
+            let (nlink, kind, content) = self.table().summary(place)?;
+            let slack = kind == Kind::Regular as u8 && file::has_slack(self.region(), &content);
+            Ok::<_, crate::Error>(nlink > 0 && !slack)
+        });
+        if !idle.unwrap_or(true) {
+            self.finish(ino);
+        }
+    }
+
+    /// Does what is left to be done with an inode to which this process refers no more.
+    #[cold]
+    #[inline(never)]
+    fn finish(&self, ino: Ino) {
         let Ok(raw) = self.snapshot(ino) else { return };
         let slack = raw.kind == Kind::Regular as u8 && file::has_slack(self.region(), &super::lookup::content_of(&raw));
         let done = match raw.nlink {

@@ -51,7 +51,7 @@ fn a_death_that_goes_unnoticed_is_found() {
 
 #[test]
 fn an_operation_of_the_dead_that_is_not_undone_is_found() {
-    assert_found(Scene::Plain, Sabotage::NotUndone, "after the death");
+    assert_found(Scene::Plain, Sabotage::NotUndone, "fsck");
 }
 
 #[test]
