@@ -419,3 +419,18 @@ fn slash(path: &[u8]) -> Option<usize> {
 
 /// The low bit of each byte of a word.
 const LOW_BITS: u64 = 0x0101_0101_0101_0101;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bytes that differ from a slash by a bit, too: those are what a search by words could take for one.
+    #[test]
+    fn slashes_are_found_where_they_are() {
+        let letters = [b'/', b'.', b'0', 0x2f ^ 0x80, 0xff, 0];
+        for n in 0..50_000usize {
+            let path: Vec<u8> = (0..n % 23).map(|i| letters[(n >> (i % 13)) * 7 % 31 % letters.len()]).collect();
+            assert_eq!(slash(&path), path.iter().position(|b| *b == b'/'), "{path:?}");
+        }
+    }
+}

@@ -127,7 +127,7 @@ impl Class {
     /// nor the error of the inverse, less than `size`, has more than 16 bits.
     #[inline(always)]
     fn divide(&self, bytes: u32) -> u32 {
-        (u64::from(bytes) * u64::from(self.inverse) >> 32) as u32
+        ((u64::from(bytes) * u64::from(self.inverse)) >> 32) as u32
     }
 }
 
@@ -773,5 +773,17 @@ impl Heap<'_> {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn division_by_the_inverse_is_exact() {
+        for class in CLASSES {
+            assert!((0..SEGMENT as u32).all(|bytes| class.divide(bytes) == bytes / class.size), "{class:?}");
+        }
     }
 }

@@ -284,10 +284,12 @@ impl Region {
         self.map.upper_halves(off, upper)
     }
 
-    /// Lets the processor fetch what is about to be stored to.
+    /// Lets the processor fetch what is about to be stored to, unless much of it will go past the caches.
     #[inline(always)]
     pub fn expect_store(&self, off: u64, len: u64) {
-        self.map.expect_store(off, len);
+        if !self.needs.flush {
+            self.map.expect_store(off, len);
+        }
     }
 
     /// One word, atomically.
