@@ -12,8 +12,9 @@ use crate::abi::{InHeader, Opcode, OutHeader};
 use crate::init;
 use crate::promises::Promises;
 use crate::request::{Answer, Request};
+use crate::rhythm::Standing;
 use crate::server::Server;
-use crate::sys::{set_priority, Device, Priority};
+use crate::sys::Device;
 
 /// Longest fixed argument of any opcode.
 const ARGS_MAX: usize = 128;
@@ -29,21 +30,17 @@ pub fn serve_beside(device: &Arc<Device>, server: &Server, promises: &Promises) 
 
 /// Serves requests until the connection ends.
 pub fn serve(device: &Arc<Device>, server: &Server, promises: &Promises) {
-    before_others();
     serve_paced(device, server, promises, Duration::ZERO)
-}
-
-/// What callers wait for goes before what else runs, if that is allowed: a request took ten times as long where two
-/// programs computed beside.
-pub fn before_others() {
-    if let Err(e) = set_priority(Priority::First) {
-        tracing::debug!("the priority stays as it is: {e}");
-    }
 }
 
 fn serve_paced(device: &Arc<Device>, server: &Server, promises: &Promises, pause: Duration) {
     let mut reader = Reader { head: InHeader::default(), body: vec![0; init::buffer_len()] };
+    let mut standing = Standing::default();
     loop {
+        // Callers do not wait for what is served at a pace.
+        if pause.is_zero() {
+            standing.review();
+        }
         let len = match reader.read(device) {
             Ok(len) => len,
             // Interrupted, or the request was withdrawn while being read.

@@ -9,6 +9,7 @@ use std::sync::{Condvar, Mutex, MutexGuard};
 use fs::{Fs, Ticket};
 use rustix::io::Errno;
 
+use crate::rhythm::Standing;
 use crate::server::errno;
 
 type Reply = Box<dyn FnOnce(Result<(), Errno>) + Send>;
@@ -41,7 +42,9 @@ impl Promises {
 
     /// Keeps promises until there are no more.
     pub fn keep(&self, fs: &Fs) {
+        let mut standing = Standing::default();
         while let Some(ticket) = self.next() {
+            standing.review();
             let outcome = fs.wait_for(ticket).map_err(errno);
             self.take(ticket).into_iter().for_each(|(_, reply)| reply(outcome));
         }

@@ -7,8 +7,8 @@
 //!   the time slices of others, each time (110 us a request against 15, and a commit is waited for twice).
 //!
 //! Where no processor is idle, as the host's count of running threads says, queues sleep: nobody is sent away then.
-//! Elsewhere nothing says beforehand which it is. An *epoch* is some requests of a queue; the mean time from one request to the
-//! next, without the longest few (pauses of the caller), tells how good the way was. Now and then, less often the
+//! Elsewhere nothing says beforehand which it is. An *epoch* is some requests of a queue; the median time from one request to the
+//! next tells how good the way was, whatever pauses the caller makes. Now and then, less often the
 //! longer nothing changes, and when it suddenly takes longer, an epoch tries the other way.
 
 use std::fs::File;
@@ -22,9 +22,7 @@ use crate::sys::{set_priority, Priority};
 const LOADAVG: &str = "/proc/loadavg";
 /// Requests of an epoch.
 const EPOCH: usize = 32;
-/// The longest of them, which do not count.
-const PAUSES: usize = 2;
-/// Longest mean that says anything, nanoseconds: a caller that takes so long does not wait for us.
+/// Longest median that says anything, nanoseconds: a caller that takes so long does not wait for us.
 const BUSY: u32 = 5_000_000;
 /// Epochs until the other way is tried, at first and at most.
 const TRIALS: (u32, u32) = (8, 1024);
@@ -47,22 +45,22 @@ impl Way {
 /// Of the last 8 looks at the host, this many that saw no processor idle count as busy.
 const MANY: u32 = 4;
 
+/// Calls of [`Standing::review`] from one look to the next.
+const CALLS: u32 = 4;
+
 /// What the queues of a mount have found out.
 pub struct Rhythm {
-    /// Where the host says how many threads run; without it, ways are only tried.
-    running: Option<File>,
-    processors: u32,
+    host: Host,
     /// Bit 0: the way, 1 is asleep. The rest counts changes.
     now: AtomicU32,
     found: Mutex<Found>,
 }
 
 struct Found {
-    /// The last looks at the host, a bit each: no processor was idle.
-    looks: u8,
-    /// The way that is better as far as is known, and its mean, 0 if unknown.
+    looks: Looks,
+    /// The way that is better as far as is known, and its median, 0 if unknown.
     best: Way,
-    mean: u32,
+    median: u32,
     /// The other way is being tried.
     trying: bool,
     /// Epochs until the next trial, and how many it was last time.
@@ -72,9 +70,10 @@ struct Found {
 
 impl Default for Rhythm {
     fn default() -> Rhythm {
-        let found = Found { looks: 0, best: Way::Asleep, mean: 0, trying: false, left: 1, pause: TRIALS.0 };
-        let processors = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
-        Rhythm { running: File::open(LOADAVG).ok(), processors, now: AtomicU32::new(1), found: Mutex::new(found) }
+        let host = Host::default();
+        let found =
+            Found { looks: Looks::default(), best: Way::Asleep, median: 0, trying: false, left: 1, pause: TRIALS.0 };
+        Rhythm { host, now: AtomicU32::new(1), found: Mutex::new(found) }
     }
 }
 
@@ -90,51 +89,43 @@ impl Rhythm {
     }
 
     /// An epoch has ended that began at `now` and was all of the same way.
-    fn note(&self, now: u32, mean: u32) {
-        let all_busy = self.all_busy();
+    fn note(&self, now: u32, median: u32) {
+        let all_busy = self.host.all_busy();
         let mut found = self.found.lock().unwrap_or_else(|e| e.into_inner());
         if self.now.load(Ordering::Relaxed) != now {
             return;
         }
-        if let Some(way) = found.after(all_busy, mean) {
+        if let Some(way) = found.after(all_busy, median) {
             self.change(way);
         }
-    }
-
-    /// Do threads run on all processors? One of them is the caller.
-    fn all_busy(&self) -> bool {
-        let mut text = [0; 64];
-        let len = self.running.as_ref().and_then(|file| file.read_at(&mut text, 0).ok()).unwrap_or(0);
-        running_in(&text[..len]).is_some_and(|running| running >= self.processors)
     }
 }
 
 impl Found {
     /// The way to go on after an epoch, if it is to change.
-    fn after(&mut self, all_busy: bool, mean: u32) -> Option<Way> {
-        self.looks = self.looks << 1 | u8::from(all_busy);
-        if self.looks.count_ones() >= MANY {
+    fn after(&mut self, all_busy: bool, median: u32) -> Option<Way> {
+        if self.looks.add(all_busy) {
             let now = if self.trying { self.best.other() } else { self.best };
-            (self.best, self.mean, self.trying) = (Way::Asleep, 0, false);
+            (self.best, self.median, self.trying) = (Way::Asleep, 0, false);
             (self.pause, self.left) = (TRIALS.0, 1);
             return (now != Way::Asleep).then_some(Way::Asleep);
         }
-        if mean > BUSY && !self.trying {
+        if median > BUSY && !self.trying {
             return None;
         }
         if self.trying {
             self.trying = false;
-            let better = mean < self.mean - self.mean / 5;
+            let better = median < self.median - self.median / 5;
             if !better {
                 (self.pause, self.left) = ((self.pause * 2).min(TRIALS.1), self.pause);
                 return Some(self.best);
             }
-            (self.best, self.mean) = (self.best.other(), mean);
+            (self.best, self.median) = (self.best.other(), median);
             (self.pause, self.left) = (TRIALS.0, TRIALS.0);
             return None;
         }
-        let suddenly = self.mean != 0 && mean > self.mean * 2;
-        self.mean = mean;
+        let suddenly = self.median != 0 && median > self.median * 2;
+        self.median = median;
         if suddenly {
             (self.pause, self.left) = (TRIALS.0, 0);
         }
@@ -144,6 +135,72 @@ impl Found {
         }
         self.trying = true;
         Some(self.best.other())
+    }
+}
+
+/// What the host says of its processors.
+struct Host {
+    /// Where it says how many threads run; without it, ways are only tried.
+    running: Option<File>,
+    processors: u32,
+}
+
+impl Default for Host {
+    fn default() -> Host {
+        let processors = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
+        Host { running: File::open(LOADAVG).ok(), processors }
+    }
+}
+
+impl Host {
+    /// Do threads run on all processors? The one that asks is not counted: its caller may still be where it was when it
+    /// asked, or another queue be awake.
+    fn all_busy(&self) -> bool {
+        let mut text = [0; 64];
+        let len = self.running.as_ref().and_then(|file| file.read_at(&mut text, 0).ok()).unwrap_or(0);
+        running_in(&text[..len]).is_some_and(|running| running > self.processors)
+    }
+}
+
+/// The last looks at the host, a bit each: all processors were busy.
+#[derive(Default)]
+struct Looks(u8);
+
+impl Looks {
+    /// One more; are they busy for the most part?
+    fn add(&mut self, all_busy: bool) -> bool {
+        self.0 = self.0 << 1 | u8::from(all_busy);
+        self.0.count_ones() >= MANY
+    }
+}
+
+/// How a thread that sleeps until there is something to do stands among others: before them where all processors are
+/// busy. Elsewhere such a thread would be sent from one to the other (a request over /dev/fuse took twice as long).
+#[derive(Default)]
+pub struct Standing {
+    host: Host,
+    looks: Looks,
+    calls: u32,
+    now: Option<Priority>,
+}
+
+impl Standing {
+    /// To be called now and then by the thread that it is of.
+    pub fn review(&mut self) {
+        self.calls = self.calls.wrapping_add(1);
+        if self.calls % CALLS != 0 {
+            return;
+        }
+        let priority = if self.looks.add(self.host.all_busy()) { Priority::First } else { Priority::Shared };
+        if self.now.replace(priority) != Some(priority) {
+            set(priority);
+        }
+    }
+}
+
+fn set(priority: Priority) {
+    if let Err(e) = set_priority(priority) {
+        tracing::debug!(?priority, "the priority stays as it is: {e}");
     }
 }
 
@@ -173,9 +230,7 @@ impl Beat<'_> {
             (self.now, self.count) = (Some(now), 0);
             // Whoever comes first and gives way gives way to nobody.
             let priority = if way == Way::Asleep { Priority::First } else { Priority::Shared };
-            if let Err(e) = set_priority(priority) {
-                tracing::debug!(?priority, "the priority stays as it is: {e}");
-            }
+            set(priority);
         }
         way
     }
@@ -190,10 +245,9 @@ impl Beat<'_> {
             return;
         }
         self.count = 0;
-        self.periods.sort_unstable();
-        let sum: u64 = self.periods[..EPOCH - PAUSES].iter().map(|period| u64::from(*period)).sum();
+        let (_, median, _) = self.periods.select_nth_unstable(EPOCH / 2);
         if let Some(now) = self.now {
-            self.rhythm.note(now, (sum / (EPOCH - PAUSES) as u64) as u32);
+            self.rhythm.note(now, *median);
         }
     }
 }
@@ -207,8 +261,8 @@ mod tests {
         let mut slept = 0;
         for _ in 0..epochs {
             slept += u32::from(*way == Way::Asleep);
-            let mean = if *way == Way::Awake { awake } else { asleep };
-            *way = found.after(all_busy, mean).unwrap_or(*way);
+            let median = if *way == Way::Awake { awake } else { asleep };
+            *way = found.after(all_busy, median).unwrap_or(*way);
         }
         slept
     }
@@ -233,7 +287,7 @@ mod tests {
         assert_eq!(running_in(b"0.52 0.58 0.59 2/613 12345\n"), Some(2));
         assert_eq!(running_in(b"0.52 0.58"), None);
         assert_eq!(running_in(b""), None);
-        let rhythm = Rhythm { processors: 1, ..Rhythm::default() };
-        assert!(rhythm.all_busy(), "this thread runs");
+        let host = Host { processors: 0, ..Host::default() };
+        assert!(host.all_busy(), "this thread runs");
     }
 }

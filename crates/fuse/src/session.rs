@@ -116,11 +116,7 @@ impl Mount {
         }
         let (pool, promises) = (self.pool.clone(), self.promises.clone());
         let builder = std::thread::Builder::new().name("fuse-promises".into());
-        let keep = move || {
-            dev::before_others();
-            promises.keep(&pool);
-        };
-        self.keeper_of_promises = Some(builder.spawn(keep).context("start a thread")?);
+        self.keeper_of_promises = Some(builder.spawn(move || promises.keep(&pool)).context("start a thread")?);
         Ok(())
     }
 
