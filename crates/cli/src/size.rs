@@ -65,9 +65,12 @@ pub fn default_for(pool: &Path, medium: MediumKind) -> Result<u64> {
     let ram = info.totalram as u64 * u64::from(info.mem_unit.max(1));
     let mut place = pool.ancestors().find(|p| p.is_dir()).unwrap_or(Path::new("/"));
     let mut free = free_in(place)?;
-    let memory = Path::new("/dev/shm");
-    if medium == MediumKind::Logged && free_in(memory)? < free {
-        (place, free) = (memory, free_in(memory)?);
+    if medium == MediumKind::Logged {
+        let memory = Path::new("/dev/shm");
+        let free_there = free_in(memory)?;
+        if free_there < free {
+            (place, free) = (memory, free_there);
+        }
     }
     if free / 2 < SMALLEST_DEFAULT {
         return Err(Failure::new(format!(

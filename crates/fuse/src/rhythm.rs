@@ -7,8 +7,8 @@
 //!   the time slices of others, each time (110 us a request against 15, and a commit is waited for twice).
 //!
 //! Where no processor is idle, as the host's count of running threads says, queues sleep: nobody is sent away then.
-//! Elsewhere nothing says beforehand which it is. An *epoch* is some requests of a queue; the median time from one request to the
-//! next tells how good the way was, whatever pauses the caller makes. Now and then, less often the
+//! Elsewhere nothing says beforehand which it is. An *epoch* is some requests of a queue; the median time from one
+//! request to the next tells how good the way was, whatever pauses the caller makes. Now and then, less often the
 //! longer nothing changes, and when it suddenly takes longer, an epoch tries the other way.
 
 use std::fs::File;
@@ -26,6 +26,10 @@ const EPOCH: usize = 32;
 const BUSY: u32 = 5_000_000;
 /// Epochs until the other way is tried, at first and at most.
 const TRIALS: (u32, u32) = (8, 1024);
+/// Of the last 8 looks at the host, this many that saw no processor idle count as busy.
+const MANY: u32 = 4;
+/// Calls of [`Standing::review`] from one look to the next.
+const CALLS: u32 = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
@@ -41,12 +45,6 @@ impl Way {
         }
     }
 }
-
-/// Of the last 8 looks at the host, this many that saw no processor idle count as busy.
-const MANY: u32 = 4;
-
-/// Calls of [`Standing::review`] from one look to the next.
-const CALLS: u32 = 4;
 
 /// What the queues of a mount have found out.
 pub struct Rhythm {

@@ -219,9 +219,8 @@ impl Mapping {
         Ok(())
     }
 
-    /// Stores bytes past the caches (non-temporal stores), at the ends, where lines are shared, through
-    /// them and written back; durable at the
-    /// next [`store_fence`]. For much at once, to where nobody looks yet.
+    /// Stores bytes past the caches (non-temporal stores), at the ends, where lines are shared, through them and written
+    /// back; durable at the next [`store_fence`]. For much at once, to where nobody looks yet.
     pub fn stream(&self, off: u64, bytes: &[u8], how: WriteBack) -> Result<()> {
         self.at(off, bytes.len() as u64)?;
         let head = (off.next_multiple_of(LINE) - off).min(bytes.len() as u64) as usize;

@@ -45,9 +45,7 @@ impl Copier {
         let folds = Ticker::start("folder", || TICK, move || fold(&of))?;
         Ok(Copier { fs: fs.clone(), interval, _commits: commits, _folds: folds })
     }
-}
 
-impl Copier {
     /// Seconds from commit to commit where nobody waits for one.
     pub fn interval(&self) -> CommitInterval {
         self.interval.get()
