@@ -12,6 +12,7 @@
 //! | `rhythm` | how queues wait for requests, on quiet and on busy machines |
 //! | `dev` | transport: /dev/fuse; with io_uring it still carries FORGET and the like |
 //! | `server` | opcode → operation, and the answers that save messages |
+//! | `uncached` | files written past the page cache, and the pages it must not keep |
 //! | `promises` | replies that wait until what they acknowledge is durable |
 //! | `names` `attrs` `data` `dirs` | the operations, by subject |
 //! | `request` | one request: header, argument, payload, reply in place |
@@ -24,7 +25,8 @@
 //! allocation of ours; the reply goes back the same way.
 //!
 //! Caching: the kernel may keep names, attributes and pages until told otherwise; `notify` tells it. There
-//! is no write-back cache: what `write(2)` returned for is in the pool.
+//! is no write-back cache: what `write(2)` returned for is in the pool. What a program creates to write it only goes
+//! past the cache (`uncached`).
 
 #![deny(unsafe_code)]
 
@@ -51,6 +53,7 @@ mod session;
 mod sys;
 #[cfg(test)]
 mod tests;
+mod uncached;
 mod uring;
 
 pub use error::{Error, Result};

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use fs::Pool;
 use rustix::fd::AsRawFd;
+use rustix::fs::{open, syncfs, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{unmount, UnmountFlags};
 
@@ -44,11 +45,25 @@ fn attach(pool: Arc<Pool>, source: &Path, dir: &Path, options: &MountOptions, tr
         true => mount_as_root(source, dir, options)?,
         false => helper::mount(source, dir, options)?,
     };
-    Mount::start(pool, device, dir, transport).inspect_err(|_| {
+    let mount = Mount::start(pool, device, dir, transport).inspect_err(|_| {
         if let Err(e) = detach(dir) {
             tracing::warn!("{e}");
         }
-    })
+    })?;
+    if !options.read_only {
+        if let Err(e) = open_once(dir) {
+            tracing::debug!("the kernel will send a message for each file that is made and closed: {e}");
+        }
+    }
+    Ok(mount)
+}
+
+/// Opens a file that has no name, so that the kernel learns that opening and closing take no messages.
+fn open_once(dir: &Path) -> std::io::Result<()> {
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    let file = open(dir, flags, Mode::RUSR)?;
+    open(format!("/proc/self/fd/{}", file.as_raw_fd()), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    Ok(())
 }
 
 /// The directory to mount on, by its real path; dead mounts on it are cleared away.
@@ -181,7 +196,6 @@ pub(crate) fn detach(dir: &Path) -> Result<()> {
 }
 
 fn write_back(dir: &Path) {
-    use rustix::fs::{open, syncfs, Mode, OFlags};
     let synced = open(dir, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).and_then(syncfs);
     if let Err(e) = synced {
         tracing::warn!("cannot write back changed mappings: {e}");

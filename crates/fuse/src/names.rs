@@ -4,18 +4,24 @@ use fs::node::Rename;
 use fs::{Attr, Ino};
 use rustix::fs::RenameFlags;
 use rustix::io::Errno;
-use zerocopy::FromBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
 use crate::abi::{
     BatchForgetIn, CreateIn, EntryOut, ForgetIn, ForgetOne, LinkIn, MkdirIn, MknodIn, OpenOut, Rename2In, RenameIn,
-    ROOT_ID,
+    FOPEN_DIRECT_IO, FOPEN_KEEP_CACHE, FOPEN_NOFLUSH, ROOT_ID,
 };
 use crate::convert::{decode_dev, entry_out, kind_and_perm, FOREVER};
 use crate::request::{Answer, Request};
 use crate::server::{caller, creator, errno, Server};
+use crate::uncached;
 
 /// How often a name is looked up again when another process removes what it led to meanwhile.
 const LOOKUP_TRIES: usize = 8;
+
+/// How files are opened that are read and written through the page cache, and how others.
+const CACHED: OpenOut = OpenOut { fh: 0, open_flags: FOPEN_KEEP_CACHE | FOPEN_NOFLUSH, backing_id: 0 };
+const UNCACHED: OpenOut =
+    OpenOut { fh: uncached::HANDLE, open_flags: FOPEN_DIRECT_IO | CACHED.open_flags, backing_id: 0 };
 
 impl Server {
     pub(crate) fn lookup(&self, req: &mut Request) -> Answer {
@@ -91,16 +97,31 @@ impl Server {
     pub(crate) fn mknod(&self, req: &mut Request) -> Answer {
         let args: MknodIn = req.args()?;
         let (kind, perm) = kind_and_perm(args.mode).ok_or(Errno::INVAL)?;
+        let made = self.make(req, kind, perm, decode_dev(args.rdev), args.umask)?;
+        self.reply_entry(req, &made)
+    }
+
+    fn make(&self, req: &Request, kind: fs::Kind, perm: u32, rdev: u64, umask: u32) -> Result<Attr, Errno> {
         let groups = req.groups();
-        let caller = creator(req, &groups, args.umask);
-        let made = self.fs().create(req.head.nodeid, req.name()?, kind, perm, decode_dev(args.rdev), &caller);
+        let made = self.fs().create(req.head.nodeid, req.name()?, kind, perm, rdev, &creator(req, &groups, umask));
         match made.map_err(errno) {
-            Ok(attr) => self.reply_entry(req, &attr),
             // Another process made it since the kernel looked. The open(2) behind this may want that file
             // all the same: ESTALE makes the kernel look again and then decide.
             Err(Errno::EXIST) => Err(Errno::STALE),
-            Err(e) => Err(e),
+            made => made,
         }
+    }
+
+    /// Makes a file and opens it, past the page cache if it cannot be read by this handle.
+    pub(crate) fn create(&self, req: &mut Request) -> Answer {
+        let args: CreateIn = req.args()?;
+        let made = self.make(req, fs::Kind::Regular, args.mode & 0o7777, 0, args.umask)?;
+        let entry = self.reply_entry(req, &made)?;
+        if args.flags as i32 & libc::O_ACCMODE != libc::O_WRONLY {
+            return reply_open(req, entry, CACHED);
+        }
+        self.uncached.note_made(made.ino);
+        reply_open(req, entry, UNCACHED)
     }
 
     pub(crate) fn mkdir(&self, req: &mut Request) -> Answer {
@@ -125,19 +146,14 @@ impl Server {
         self.reply_entry(req, &attr.map_err(errno)?)
     }
 
-    /// The one request that opens a file: entry and handle in one reply. The file comes referenced.
+    /// Makes a file without a name and opens it. It comes referenced.
     pub(crate) fn tmpfile(&self, req: &mut Request) -> Answer {
         let args: CreateIn = req.args()?;
         let groups = req.groups();
         let caller = creator(req, &groups, args.umask);
         let attr = self.fs().tmpfile(req.head.nodeid, args.mode & 0o7777, &caller).map_err(errno)?;
         let entry = req.reply(&entry_out(&attr))?;
-        let open =
-            OpenOut { open_flags: crate::abi::FOPEN_KEEP_CACHE | crate::abi::FOPEN_NOFLUSH, ..Default::default() };
-        let size = std::mem::size_of_val(&open);
-        let place = req.data.get_mut(entry..entry + size).ok_or(Errno::NOBUFS)?;
-        place.copy_from_slice(zerocopy::IntoBytes::as_bytes(&open));
-        Ok(entry + size)
+        reply_open(req, entry, CACHED)
     }
 
     pub(crate) fn unlink(&self, req: &Request) -> Answer {
@@ -176,4 +192,12 @@ impl Server {
         let target = self.fs().readlink(req.head.nodeid).map_err(errno)?;
         req.reply_bytes(&target)
     }
+}
+
+/// Puts a handle after the entry that is the reply so far.
+fn reply_open(req: &mut Request, entry: usize, open: OpenOut) -> Answer {
+    let size = std::mem::size_of_val(&open);
+    let place = req.data.get_mut(entry..entry + size).ok_or(Errno::NOBUFS)?;
+    place.copy_from_slice(open.as_bytes());
+    Ok(entry + size)
 }

@@ -1,7 +1,7 @@
 //! From requests to the file system: one entry for every opcode, the same over both transports.
 
 use std::panic::{catch_unwind, AssertUnwindSafe};
-use std::sync::Arc;
+use std::sync::{mpsc, Arc};
 
 use fs::{Caller, Fs, Pool, Ticket};
 use rustix::io::Errno;
@@ -9,7 +9,11 @@ use rustix::io::Errno;
 use crate::abi::Opcode;
 use crate::dev;
 use crate::notify::Notifier;
-use crate::request::{Answer, Groups, Request};
+use crate::request::{Answer, Groups, Later, Request};
+use crate::uncached::Uncached;
+
+/// What is done by a thread that serves nobody.
+pub type Aside = Box<dyn FnOnce() + Send>;
 
 /// What serves requests; shared by all threads, changed by none.
 pub struct Server {
@@ -17,13 +21,28 @@ pub struct Server {
     /// What has returned is durable: the kernel need not ask for more.
     durable: bool,
     pub(crate) notifier: Notifier,
+    pub(crate) uncached: Arc<Uncached>,
+    aside: mpsc::Sender<Aside>,
+}
+
+/// What a reply waits for.
+pub enum Wait {
+    /// That what it acknowledges is durable.
+    Durable(Ticket),
+    /// The rest of the request: to be done [aside](Server::aside).
+    Later(Later),
 }
 
 impl Server {
-    pub fn new(pool: Arc<Pool>, notifier: Notifier) -> Server {
+    /// `aside` takes what the threads that serve may not do; it ends when the server is gone.
+    pub fn new(pool: Arc<Pool>, notifier: Notifier, aside: mpsc::Sender<Aside>) -> Server {
         // The kernel has the root without ever looking it up.
         pool.retain(fs::ROOT, 1);
-        Server { durable: pool.durable_at_return(), pool, notifier }
+        Server { durable: pool.durable_at_return(), pool, notifier, uncached: Arc::default(), aside }
+    }
+
+    pub(crate) fn pool(&self) -> &Arc<Pool> {
+        &self.pool
     }
 
     pub(crate) fn fs(&self) -> &Fs {
@@ -34,14 +53,27 @@ impl Server {
         self.durable
     }
 
-    /// Serves one request. `None`: it wants no reply. With a ticket the reply must wait until that is durable; who
-    /// has nobody else to serve may wait here instead.
-    pub fn serve(&self, req: &mut Request, wait: bool) -> Option<(Answer, Option<Ticket>)> {
-        if self.durable || wait {
-            return self.handle(req).map(|answer| (answer, None));
-        }
-        let (answer, ticket) = self.fs().deferring(|| self.handle(req));
-        answer.map(|answer| (answer, ticket))
+    /// Serves one request. `None`: it wants no reply. Who has nobody else to serve may wait here (`wait`) until what
+    /// the reply acknowledges is durable.
+    pub fn serve(&self, req: &mut Request, wait: bool) -> Option<(Answer, Option<Wait>)> {
+        let (answer, ticket) = match self.durable || wait {
+            true => (self.handle(req), None),
+            false => self.fs().deferring(|| self.handle(req)),
+        };
+        let wait = req.later.take().map(Wait::Later).or(ticket.map(Wait::Durable));
+        answer.map(|answer| (answer, wait))
+    }
+
+    /// Does the rest of a request, and then `reply`, on the thread for that.
+    pub fn aside(&self, later: Later, reply: impl FnOnce(Result<(), Errno>) + Send + 'static) {
+        let job = move || {
+            reply(catch_unwind(AssertUnwindSafe(later)).unwrap_or_else(|_| {
+                tracing::error!("the rest of a request failed by a panic");
+                Err(Errno::IO)
+            }))
+        };
+        // The thread ends after the last server only.
+        let _ = self.aside.send(Box::new(job));
     }
 
     pub(crate) fn handle(&self, req: &mut Request) -> Option<Answer> {
@@ -79,6 +111,7 @@ impl Server {
             }
             Lookup => self.lookup(req),
             Mknod => self.mknod(req),
+            Create => self.create(req),
             Mkdir => self.mkdir(req),
             Symlink => self.symlink(req),
             Link => self.link(req),
@@ -105,12 +138,12 @@ impl Server {
             Statfs => self.statfs(req),
             Readdir => self.readdir(req),
             Readdirplus => self.readdirplus(req),
-            // Files opened by TMPFILE are closed by a message all the same.
+            // Files opened by CREATE and TMPFILE are closed by a message until the kernel knows that OPEN is not here.
             Release | Releasedir | Destroy => Ok(0),
             // "Not here" is an answer the kernel remembers: it then opens and closes files without a
-            // message, creates by MKNOD (one message less than CREATE and RELEASE), checks permissions by
-            // the attributes it has, and sends no more interrupts, which nothing here waits long enough for.
-            Open | Opendir | Create | Flush | Access | Interrupt => Err(Errno::NOSYS),
+            // message, checks permissions by the attributes it has, and sends no more interrupts, which nothing here
+            // waits long enough for.
+            Open | Opendir | Flush | Access | Interrupt => Err(Errno::NOSYS),
             // Comes once, before there is a server.
             Init => Err(Errno::IO),
         })

@@ -10,6 +10,7 @@
 //! | [`mounting`] | mount(8), fstab, remounting, options, images at unmount, users without privileges |
 //! | [`durability`] | what is durable when: strict and not, fsync, O_SYNC, per tree |
 //! | [`qemu`] | a whole machine, with persistent memory or a disk, killed under load (`./test qemu`) |
+//! | [`page_cache`] | what the kernel keeps of files is never older than what was written |
 //! | [`two_mounts`] | several processes on one pool see the same files |
 //! | [`lab`] | a place to work in: directories, pools, mounts, and cleaning up |
 //! | [`tree`] | comparing and describing directory trees |
@@ -36,6 +37,7 @@ mod kill9;
 mod lab;
 mod main_job;
 mod mounting;
+mod page_cache;
 mod qemu;
 mod settings;
 mod suites;
@@ -70,6 +72,7 @@ fn main() -> ExitCode {
         mounting::TESTS,
         durability::TESTS,
         two_mounts::TESTS,
+        page_cache::TESTS,
         suites::TESTS,
         kill9::TESTS,
         main_job::TESTS,

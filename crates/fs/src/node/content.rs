@@ -8,6 +8,7 @@ use crate::attr::{Attr, Ino, Kind, Time};
 use crate::error::Result;
 use crate::file;
 use crate::layout::RawInode;
+use crate::xattr;
 
 /// Access times older than this are updated by any read.
 const DAY: i64 = 24 * 3600 * 1_000_000_000;
@@ -16,6 +17,9 @@ const DAY: i64 = 24 * 3600 * 1_000_000_000;
 const QUIET: i64 = 2_000_000_000;
 /// Files remembered for trimming.
 const TAILS: usize = 1 << 16;
+
+/// Where Linux keeps what a program may do beyond its caller's rights.
+const CAPABILITY: &[u8] = b"security.capability";
 
 /// Bytes copied at a time by [`Fs::copy_range`].
 const COPY: usize = 256 << 10;
@@ -89,6 +93,9 @@ impl Fs {
         }
         if !data.is_empty() {
             node.touch(now());
+        }
+        if node.raw.xattr != 0 {
+            self.kill_capability(op, &mut node)?;
         }
         let all = match (1..=file::ATOMIC).contains(&(data.len() as u64)) {
             true => self.write_piece(op, &mut node, start, data).map(|()| true)?,
@@ -185,6 +192,18 @@ impl Fs {
             self.setattr(ino, &set, &crate::Caller { checked: true, ..crate::Caller::root() })?;
         }
         Ok(())
+    }
+
+    /// Takes a program's capabilities, as a write by anybody does.
+    #[cold]
+    fn kill_capability(&self, op: &mut pram::Op, node: &mut Node) -> Result<()> {
+        if self.xattr_of(&node.raw, CAPABILITY)?.is_none() {
+            return Ok(());
+        }
+        let mut tx = op.tx()?;
+        xattr::remove(&mut tx, &mut node.raw.xattr, CAPABILITY)?;
+        node.save(&mut tx)?;
+        Ok(tx.commit()?)
     }
 
     pub fn fallocate(&self, ino: Ino, how: Fallocate, offset: u64, len: u64) -> Result<()> {

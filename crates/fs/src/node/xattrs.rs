@@ -36,7 +36,7 @@ impl Fs {
     }
 
     #[inline(always)]
-    fn xattr_of(&self, raw: &RawInode, name: &[u8]) -> Result<Option<Vec<u8>>> {
+    pub(super) fn xattr_of(&self, raw: &RawInode, name: &[u8]) -> Result<Option<Vec<u8>>> {
         if raw.xattr == 0 {
             return Ok(None);
         }

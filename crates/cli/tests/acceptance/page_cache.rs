@@ -1,0 +1,202 @@
+//! What the kernel keeps of files is never older than what was written, also by those who write past it: a file that
+//! was made to be written only is (`crates/fuse/src/uncached.rs`).
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+use rustix::mm::{mmap, munmap, MapFlags, ProtFlags};
+
+use crate::lab::{self, program, Lab};
+use crate::{Outcome, Test};
+
+pub const TESTS: &[Test] = &[
+    ("page_cache::readers_see_what_was_written_past_it", readers_see_what_was_written_past_it),
+    ("page_cache::a_file_is_read_whole_however_it_was_written", read_whole_however_written),
+    ("page_cache::a_write_takes_capabilities", a_write_takes_capabilities),
+];
+
+const PAGE: usize = 4096;
+const PAGES: usize = 4;
+/// What the second half of each page is for.
+const HALF: usize = PAGE / 2;
+
+/// Through a handle made for writing only, by one; others read it, by read and by mapping, and change the other half of
+/// the same pages.
+fn readers_see_what_was_written_past_it() -> Outcome {
+    for transport in ["uring", "dev"] {
+        let lab = Lab::with_pool("64M");
+        lab.mount_with(&format!("transport={transport}"));
+        let path = lab.mnt().join("shared");
+        let file = File::create(&path).expect("create");
+        file.set_len((PAGES * PAGE) as u64).expect("truncate");
+        let (written, ended) = ([const { AtomicU64::new(0) }; PAGES], AtomicBool::new(false));
+        let stored = std::thread::scope(|scope| {
+            scope.spawn(|| read(&path, &written, &ended));
+            scope.spawn(|| look(&path, &written, &ended));
+            let stores = scope.spawn(|| store(&path, &ended));
+            let end = End(&ended);
+            write(file, &written);
+            drop(end);
+            stores.join().expect("the one who stores")
+        });
+        for (page, written) in written.iter().enumerate() {
+            let (first, second) = (number(&path, page * PAGE), number(&path, page * PAGE + HALF));
+            assert_eq!(first, written.load(SeqCst), "{transport}, page {page}: the last write");
+            assert_eq!(second, stored, "{transport}, page {page}: the last store");
+        }
+        lab.umount();
+        lab.check();
+    }
+    Ok(())
+}
+
+/// The others end also when one fails.
+struct End<'a>(&'a AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, SeqCst);
+    }
+}
+
+fn write(file: File, written: &[AtomicU64]) {
+    let until = Instant::now() + Duration::from_secs(3);
+    for n in 1u64.. {
+        for (page, written) in written.iter().enumerate() {
+            file.write_all_at(&n.to_ne_bytes(), (page * PAGE) as u64).expect("write");
+            written.store(n, SeqCst);
+        }
+        if Instant::now() > until {
+            return;
+        }
+    }
+}
+
+fn read(path: &Path, written: &[AtomicU64], ended: &AtomicBool) {
+    let _end = End(ended);
+    let file = File::open(path).expect("open");
+    while !ended.load(SeqCst) {
+        for (page, written) in written.iter().enumerate() {
+            let (least, mut bytes) = (written.load(SeqCst), [0; 8]);
+            file.read_exact_at(&mut bytes, (page * PAGE) as u64).expect("read");
+            let seen = u64::from_ne_bytes(bytes);
+            assert!(seen >= least, "page {page}: read {seen} after {least} was written");
+        }
+    }
+}
+
+fn look(path: &Path, written: &[AtomicU64], ended: &AtomicBool) {
+    let _end = End(ended);
+    let pages = Mapping::of(&File::open(path).expect("open"), ProtFlags::READ);
+    while !ended.load(SeqCst) {
+        for (page, written) in written.iter().enumerate() {
+            let least = written.load(SeqCst);
+            let seen = pages.word(page * PAGE).load(SeqCst);
+            assert!(seen >= least, "page {page}: mapped {seen} after {least} was written");
+        }
+    }
+}
+
+/// The last number stored.
+fn store(path: &Path, ended: &AtomicBool) -> u64 {
+    let _end = End(ended);
+    let file = OpenOptions::new().read(true).write(true).open(path).expect("open");
+    let pages = Mapping::of(&file, ProtFlags::READ | ProtFlags::WRITE);
+    for n in 1u64.. {
+        for page in 0..PAGES {
+            let word = pages.word(page * PAGE + HALF);
+            word.store(n, SeqCst);
+            assert_eq!(word.load(SeqCst), n, "page {page}: a store");
+        }
+        std::thread::sleep(Duration::from_micros(100));
+        if ended.load(SeqCst) {
+            return n;
+        }
+    }
+    unreachable!("numbers do not end")
+}
+
+fn number(path: &Path, at: usize) -> u64 {
+    let mut bytes = [0; 8];
+    File::open(path).and_then(|file| file.read_exact_at(&mut bytes, at as u64)).expect("read");
+    u64::from_ne_bytes(bytes)
+}
+
+/// The pages of the file, mapped shared.
+struct Mapping(*mut std::ffi::c_void);
+
+impl Mapping {
+    fn of(file: &File, how: ProtFlags) -> Mapping {
+        // SAFETY: a new mapping, at a place that the kernel chooses.
+        Mapping(unsafe { mmap(std::ptr::null_mut(), PAGES * PAGE, how, MapFlags::SHARED, file, 0) }.expect("mmap"))
+    }
+
+    fn word(&self, at: usize) -> &AtomicU64 {
+        assert!(at % 8 == 0 && at < PAGES * PAGE);
+        // SAFETY: aligned and within the mapping, which lives as long as `self`; all use it by atomic loads and stores.
+        unsafe { AtomicU64::from_ptr(self.0.cast::<u8>().add(at).cast()) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `of`, and nothing of it is borrowed any more.
+        unsafe { munmap(self.0, PAGES * PAGE) }.expect("munmap");
+    }
+}
+
+/// In pieces of any size, at the end and in the middle, through the handle that made it and through others.
+fn read_whole_however_written() -> Outcome {
+    let lab = Lab::mounted("64M");
+    let path = lab.mnt().join("pieces");
+    let (made, mut model) = (File::create(&path).expect("create"), Vec::new());
+    let other = OpenOptions::new().read(true).write(true).open(&path).expect("open");
+    let mut rng = rng::Rng::new(crate::settings::seed());
+    for round in 0..400 {
+        let at = rng.below(model.len() as u64 + 1) as usize;
+        let piece = vec![round as u8; 1 + rng.below(3 * PAGE as u64) as usize];
+        let file = if rng.below(3) == 0 { &other } else { &made };
+        file.write_all_at(&piece, at as u64).expect("write");
+        model.resize(model.len().max(at + piece.len()), 0);
+        model[at..at + piece.len()].copy_from_slice(&piece);
+        if rng.below(8) == 0 {
+            model.truncate(rng.below(model.len() as u64 + 1) as usize);
+            made.set_len(model.len() as u64).expect("truncate");
+        }
+        if rng.below(2) == 0 {
+            assert!(std::fs::read(&path).expect("read") == model, "round {round}: another content than was written");
+        }
+    }
+    drop((made, other));
+    lab.kill9();
+    lab.mount();
+    assert!(std::fs::read(&path).expect("read") == model, "another content after kill -9");
+    lab.umount();
+    lab.check();
+    Ok(())
+}
+
+/// A program that anybody changed has no rights any more, by whatever handle it was.
+fn a_write_takes_capabilities() -> Outcome {
+    lab::require("setcap")?;
+    let lab = Lab::mounted("64M");
+    for (name, reopen) in [("made", false), ("opened", true)] {
+        let path = lab.mnt().join(name);
+        let text = path.to_str().expect("text");
+        let mut file = File::create(&path).expect("create");
+        file.write_all_at(b"#!/bin/sh\n", 0).expect("write");
+        lab::ok(&mut program("setcap", &["cap_net_raw+ep", text]));
+        assert!(lab::ok(&mut program("getcap", &[text])).contains("cap_net_raw"));
+        if reopen {
+            file = OpenOptions::new().write(true).open(&path).expect("open");
+        }
+        file.write_all_at(b"exit 0\n", 10).expect("write");
+        assert_eq!(lab::ok(&mut program("getcap", &[text])), "", "{name}");
+    }
+    lab.umount();
+    lab.check();
+    Ok(())
+}
