@@ -10,6 +10,8 @@ use fs::node::{Fallocate, Rename, SetXattr};
 use fs::path::{Open, View};
 use fs::pool::{CommitInterval, MountInfo, Terms};
 use fs::{Caller, Durability, FormatOptions, Kind, MediumKind, OpenOptions, Pool, SetAttr, SetTime, Time};
+use pram::log::Log;
+use pram::pages::Pages;
 use rustix::io::Errno;
 
 const SET: &[u8] = b"user.conquest.durability";
@@ -468,4 +470,30 @@ fn the_commit_interval_bounds_what_is_lost() {
     std::fs::write(home.pool().join("pool.toml"), text.replace("86400.0", "-3.0")).unwrap();
     let e = Pool::open(&home.pool(), &OpenOptions::default()).err().unwrap().to_string();
     assert!(e.contains("pool.toml") && e.contains("0.01 to 86400"), "{e}");
+}
+
+/// The clock was set back, or begins anew with each boot: commits in time waited until it had caught up.
+#[test]
+fn a_clock_that_was_set_back_delays_no_commit() {
+    let home = Home::new(MediumKind::Logged);
+    forget_memory(&home.pool());
+    let disk = |name: &str| std::fs::File::options().read(true).write(true).open(home.pool().join(name)).unwrap();
+    let (id, image) = Pages::peek(&disk("image")).unwrap();
+    let logs = ["redo-0", "redo-1"].map(disk);
+    let [first, second] = logs.each_ref().map(|log| Log::began(log, id).unwrap().generation);
+    let active = &logs[usize::from(second > first)];
+    let mut log = Log::open(active.try_clone().unwrap(), id, image, |_, _, _| Ok(())).unwrap();
+    // As of tomorrow.
+    log.begin().unwrap().finish(pram::log::now() + 86_400_000_000_000).unwrap();
+
+    let soon = CommitInterval::try_from(0.05).unwrap();
+    let how = OpenOptions { commit_interval: Some(soon), ..OpenOptions::default() };
+    let pool = Pool::open(&home.pool(), &how).unwrap();
+    root(&pool).create(b"f", 0o600).unwrap();
+    let start = std::time::Instant::now();
+    while pool.status().unwrap().copy.unwrap().pending > 0 {
+        assert!(start.elapsed().as_secs() < 10, "nothing was committed");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    assert!(home.after_power_cut(|p| exists(p, "f")));
 }

@@ -94,7 +94,7 @@ fn commit(fs: &Fs, interval: Duration) {
         _ => interval,
     };
     // Whoever fails tells every process and the log.
-    let _ = copy.commit_if_due(fs.session(), wait.as_nanos() as i64);
+    let _ = copy.commit_if_due(fs.session(), wait.as_nanos() as u64);
 }
 
 fn fold(fs: &Fs) {

@@ -171,7 +171,7 @@ impl Copy {
     /// nobody knows yet whether it is durable, see [`fold_pages`](Self::fold_pages).
     pub(crate) fn enter(&self, rt: &Runtime) {
         let words = rt.copy();
-        words.time.store(self.last().time as u64, Ordering::SeqCst);
+        words.note_time(self.last().time, u64::MAX);
     }
 
     /// The commit that will hold everything that was done before.
@@ -207,9 +207,9 @@ impl Copy {
     }
 
     /// Commits if the last commit's instant is at least `nanos` ago and nobody else does; true if it did.
-    pub fn commit_if_due(&self, session: &Session, nanos: i64) -> Result<bool> {
+    pub fn commit_if_due(&self, session: &Session, nanos: u64) -> Result<bool> {
         let words = session.runtime().copy();
-        let due = || now() - words.time.load(Ordering::SeqCst) as i64 >= nanos;
+        let due = || words.is_due(nanos);
         if !due() || refuse_failed(&words).is_err() {
             return Ok(false);
         }
@@ -265,7 +265,7 @@ impl Copy {
         }
         let number = words.begun.fetch_add(1, Ordering::SeqCst) + 1;
         let time = self.write(session, logs, &mut pace).inspect_err(|e| session.runtime().fail_copy(&e.to_string()))?;
-        words.time.store(time as u64, Ordering::SeqCst);
+        words.note_time(time, start.elapsed().as_nanos() as u64);
         words.done.store(number, Ordering::SeqCst);
         words.crowd.store(served + words.wanted.load(Ordering::SeqCst), Ordering::Relaxed);
         if !pace.has_slept() {

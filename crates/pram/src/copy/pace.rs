@@ -8,7 +8,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use rustix::time::{clock_gettime, ClockId};
+use super::words::monotonic;
 
 /// Bytes that are paid for at a time.
 const PIECE: u64 = 64 << 10;
@@ -110,11 +110,6 @@ impl Drop for Pace<'_> {
             self.charge();
         }
     }
-}
-
-fn monotonic() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 #[cfg(test)]

@@ -2,6 +2,9 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use rustix::time::{clock_gettime, ClockId};
+
+use crate::log::now;
 use crate::runtime::Runtime;
 
 // Where the words are in the header.
@@ -19,6 +22,7 @@ const H_FLUSH: u64 = 272;
 const H_LOGGED: u64 = 280;
 const H_PAID: u64 = 288;
 const H_HASTEN: u64 = 296;
+const H_SINCE: u64 = 304;
 const H_TRACKED: u64 = 320;
 /// Why it failed: text, padded with zeros.
 const H_WHY: u64 = 1024;
@@ -41,6 +45,8 @@ pub(crate) struct CopyWords<'a> {
     pub folded: &'a AtomicU64,
     /// The instant of the last commit, nanoseconds since the epoch.
     pub time: &'a AtomicU64,
+    /// The same, nanoseconds of the monotonic clock: nobody can set that.
+    pub since: &'a AtomicU64,
     /// Tickets since the last commit began; and how many were out when it was done, served ones included.
     pub wanted: &'a AtomicU64,
     pub crowd: &'a AtomicU64,
@@ -54,6 +60,29 @@ pub(crate) struct CopyWords<'a> {
     pub hasten: &'a AtomicU64,
 }
 
+impl CopyWords<'_> {
+    /// A commit is of the instant `time`, nanoseconds since the epoch, at most `most` ago.
+    pub fn note_time(&self, time: i64, most: u64) {
+        let ago = u64::try_from(now().saturating_sub(time)).unwrap_or(most).min(most);
+        self.since.store(monotonic().saturating_sub(ago), Ordering::SeqCst);
+        self.time.store(time as u64, Ordering::SeqCst);
+    }
+
+    /// Is the last commit's instant at least `nanos` ago? By the clock that nobody sets: where the other one was set
+    /// back, or begins in 1970 with each boot, no commit would come until it has caught up.
+    pub fn is_due(&self, nanos: u64) -> bool {
+        let (now, since) = (monotonic(), self.since.load(Ordering::SeqCst));
+        // Whoever wrote a later one has another clock.
+        since > now || now - since >= nanos
+    }
+}
+
+/// Nanoseconds of the clock that nobody sets.
+pub(super) fn monotonic() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
 impl Runtime {
     pub(crate) fn copy(&self) -> CopyWords<'_> {
         CopyWords {
@@ -65,6 +94,7 @@ impl Runtime {
             failed: self.header(H_FAILED),
             folded: self.header(H_FOLDED),
             time: self.header(H_COPY_TIME),
+            since: self.header(H_SINCE),
             wanted: self.header(H_WANTED),
             crowd: self.header(H_CROWD),
             takes: self.header(H_FLUSH),
