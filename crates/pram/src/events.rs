@@ -6,7 +6,9 @@
 use std::sync::atomic::{fence, Ordering};
 
 use crate::error::Result;
-use crate::runtime::{wait, wake, H_EVENT_BELL, H_EVENT_HEAD, S_CURSOR, S_CURSOR_BELL, S_PUBLISHING, S_WATCHING};
+use crate::runtime::{
+    wait, wake, H_EVENT_BELL, H_EVENT_HEAD, S_CURSOR, S_CURSOR_BELL, S_LEFT, S_PUBLISHING, S_WATCHING,
+};
 use crate::session::Session;
 
 /// Events in the ring.
@@ -18,7 +20,7 @@ const HEAD: u64 = 40;
 pub const PAYLOAD: usize = (EVENT - HEAD) as usize;
 
 /// How often a publisher looks, every 10 ms, whether a watcher has seen its event. One that is stopped or
-/// stuck must not stop the pool; it learns of the event when it goes on.
+/// stuck must not stop the pool; it learns of the event when it goes on, and until then nobody waits for it again.
 const PATIENCE: u32 = 500;
 /// How long a publisher waits, in nanoseconds, for a watcher whose process waits for watchers itself: each
 /// may hold, in its kernel, the directory that the other is to forget something about. Whoever goes on
@@ -37,8 +39,8 @@ pub struct Event {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Seen {
     Event(Event),
-    /// Something happened, but what is lost: its publisher died.
-    Lost,
+    /// So many events happened, but what they were is lost: their publisher died, or the ring has gone round since.
+    Lost(u64),
     /// Nothing for a while.
     Idle,
 }
@@ -87,11 +89,13 @@ impl Session {
 
     fn await_watcher(&self, n: u32, number: u64) -> Result<()> {
         let rt = self.runtime();
+        let (left, cursor) = (rt.session(n, S_LEFT), || rt.session(n, S_CURSOR).load(Ordering::Acquire));
+        let stands = cursor();
         let mut waits = 0;
-        while self.is_watching(n) && rt.session(n, S_CURSOR).load(Ordering::Acquire) <= number {
+        while self.is_watching(n) && cursor() <= number {
             let bell = rt.session_half(n, S_CURSOR_BELL);
             let rung = bell.load(Ordering::Acquire);
-            if rt.session(n, S_CURSOR).load(Ordering::Acquire) > number {
+            if cursor() > number || left.load(Ordering::Relaxed) == cursor() + 1 {
                 break;
             }
             wait(bell, rung, if waits == 0 { DEADLOCK } else { 10_000_000 });
@@ -104,6 +108,9 @@ impl Session {
             }
             if waits >= PATIENCE {
                 tracing::warn!("session {n} does not take notice of changes; going on without it");
+                if cursor() == stands {
+                    left.store(stands + 1, Ordering::Relaxed);
+                }
                 break;
             }
         }
@@ -129,14 +136,14 @@ impl Session {
         wake(rt.half(H_EVENT_BELL));
     }
 
-    /// The next event of another process, or idle after a tenth of a second. The event counts as seen at
-    /// the next call: act on it before.
-    pub fn next_event(&self, acted: bool) -> Result<Seen> {
+    /// The next event of another process, or idle after a tenth of a second. `acted`: so many events, as the last call
+    /// returned them, have been acted on, and count as seen from now on.
+    pub fn next_event(&self, acted: u64) -> Result<Seen> {
         let rt = self.runtime();
         let me = rt.me();
         let cursor = rt.session(me, S_CURSOR);
-        if acted {
-            cursor.fetch_add(1, Ordering::AcqRel);
+        if acted > 0 {
+            cursor.fetch_add(acted, Ordering::AcqRel);
             let bell = rt.session_half(me, S_CURSOR_BELL);
             bell.fetch_add(1, Ordering::AcqRel);
             wake(bell);
@@ -153,11 +160,16 @@ impl Session {
                 }
                 continue;
             }
+            // All that have gone by are one: whoever was stopped for long would be busy with them for ever.
+            let passed = rt.header(H_EVENT_HEAD).load(Ordering::Acquire) - number;
+            if passed > RING {
+                return Ok(Seen::Lost(passed));
+            }
             let at = rt.events_at() + number % RING * EVENT;
             if rt.word(at).load(Ordering::Acquire) != number + 1 {
                 misses += 1;
                 if misses > 20 {
-                    return Ok(Seen::Lost);
+                    return Ok(Seen::Lost(1));
                 }
                 wait(bell, rung, 5_000_000);
                 continue;
@@ -173,7 +185,7 @@ impl Session {
             fence(Ordering::Acquire);
             // Overtaken by a whole ring while reading.
             let whole = rt.word(at).load(Ordering::Relaxed) == number + 1;
-            return Ok(if whole { Seen::Event(event) } else { Seen::Lost });
+            return Ok(if whole { Seen::Event(event) } else { Seen::Lost(1) });
         }
     }
 }

@@ -24,7 +24,7 @@ pub const SESSIONS: u32 = 64;
 /// Key locks: a key is locked by the lock with its number modulo this.
 pub const LOCKS: u64 = 1 << 16;
 
-const MAGIC: u64 = u64::from_le_bytes(*b"CQ-RUN\x03\n");
+const MAGIC: u64 = u64::from_le_bytes(*b"CQ-RUN\x04\n");
 
 // Header words.
 const H_MAGIC: u64 = 0;
@@ -55,7 +55,9 @@ pub(crate) const S_PUBLISHING: u64 = 48;
 /// What the layer above says that the process keeps to, and what it is asked to.
 const S_TERMS: u64 = 56;
 const S_ASKED: u64 = 64;
-const S_LABEL: u64 = 72;
+/// Where others have stopped waiting for this watcher: its cursor then, + 1.
+pub(crate) const S_LEFT: u64 = 72;
+const S_LABEL: u64 = 80;
 pub const LABEL: usize = (SESSION_REC - S_LABEL) as usize;
 
 const CURRENTS: u64 = (TAGS * CLASSES.len()) as u64;
@@ -352,6 +354,7 @@ impl Runtime {
         self.session(n, S_PUBLISHING).store(0, Ordering::Relaxed);
         self.session(n, S_TERMS).store(0, Ordering::Relaxed);
         self.session(n, S_ASKED).store(0, Ordering::Relaxed);
+        self.session(n, S_LEFT).store(0, Ordering::Relaxed);
         self.session(n, S_STATE).store(1, Ordering::Release);
         self.header(H_LIVE).fetch_or(1 << n, Ordering::SeqCst);
         self.me.store(n, Ordering::Relaxed);

@@ -41,13 +41,17 @@ impl Fs {
     /// called; meant for a thread of its own.
     pub fn watch(&self, f: &mut dyn FnMut(Change)) -> Result<()> {
         self.session().start_watching();
-        let mut acted = false;
+        let mut acted = 0;
         while !self.stop_watching.load(Ordering::Acquire) {
             let seen = self.session().next_event(acted)?;
-            acted = !matches!(seen, Seen::Idle);
+            acted = match seen {
+                Seen::Idle => 0,
+                Seen::Event(_) => 1,
+                Seen::Lost(events) => events,
+            };
             match seen {
                 Seen::Idle => {}
-                Seen::Lost => f(Change::All),
+                Seen::Lost(_) => f(Change::All),
                 Seen::Event(e) => match e.kind {
                     ENTRY => f(Change::Entry { parent: e.key, name: e.payload }),
                     ATTRIBUTES => f(Change::Inode { ino: e.key, attr_only: true }),

@@ -53,6 +53,12 @@ impl Player {
         }
     }
 
+    /// Sends a signal: `STOP`, `CONT`.
+    fn signal(&self, name: &str) {
+        let sent = Command::new("kill").args([format!("-{name}"), self.child.id().to_string()]).status().unwrap();
+        assert!(sent.success());
+    }
+
     /// Kills it; what it had said before.
     fn kill(mut self) -> Vec<String> {
         self.child.kill().unwrap();
@@ -261,15 +267,15 @@ fn watchers_are_told_before_publish_returns_and_may_die() {
         let session = rig::attach(&path).unwrap();
         session.start_watching();
         say("watching");
-        let mut acted = false;
+        let mut acted = 0;
         loop {
             match session.next_event(acted).unwrap() {
                 Seen::Event(e) => {
                     say(&format!("event {} {} {}", e.kind, e.key, e.payload.len()));
-                    acted = true;
+                    acted = 1;
                 }
-                Seen::Lost => panic!("nothing was lost"),
-                Seen::Idle => acted = false,
+                Seen::Lost(_) => panic!("nothing was lost"),
+                Seen::Idle => acted = 0,
             }
         }
     }
@@ -289,6 +295,45 @@ fn watchers_are_told_before_publish_returns_and_may_die() {
     session.publish(&Event { kind: 1, key: 1, payload: vec![] }).unwrap();
     assert!(started.elapsed() < Duration::from_secs(3), "the dead one is not waited for");
     assert!(!session.is_watched());
+}
+
+/// Everybody waited for a stopped watcher with each change, and it had to go through all of them when it went on.
+#[test]
+fn a_stopped_watcher_is_waited_for_once_and_catches_up() {
+    if let Some((_, path)) = part() {
+        let session = rig::attach(&path).unwrap();
+        session.start_watching();
+        say("watching");
+        let (mut acted, mut seen) = (0, 0);
+        loop {
+            acted = match session.next_event(acted).unwrap() {
+                Seen::Event(_) => 1,
+                Seen::Lost(events) => events,
+                Seen::Idle => 0,
+            };
+            seen += acted;
+            if acted > 0 {
+                say(&format!("seen {seen}"));
+            }
+        }
+    }
+    let (_dir, path, session) = attached(MIB);
+    let mut watcher = Player::start("a_stopped_watcher_is_waited_for_once_and_catches_up", "watcher", &path);
+    watcher.hear("watching");
+    let publish = || session.publish(&Event { kind: 1, key: 1, payload: vec![] }).unwrap();
+    publish();
+    assert_eq!(watcher.hear("seen "), "1");
+    watcher.signal("STOP");
+    let started = Instant::now();
+    (0..5000).for_each(|_| publish());
+    assert!(started.elapsed() < Duration::from_secs(20), "waited for {:?}", started.elapsed());
+    watcher.signal("CONT");
+    // It may have seen some before it heard the signal.
+    let told = std::iter::from_fn(|| Some(watcher.hear("seen "))).take_while(|seen| seen != "5001").count();
+    assert!(told < 1000, "not all at once: {told}");
+    publish();
+    assert_eq!(watcher.hear("seen "), "5002", "and it is waited for again");
+    watcher.kill();
 }
 
 // Stress: pairs of words that are equal whenever their lock is free, changed by threads of several
