@@ -36,8 +36,8 @@ impl Disk {
     pub fn at(dir: &Path) -> Result<Disk, Error> {
         // Below /dev/shm it is hidden by the run's own.
         let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
-        let table = std::fs::read_to_string("/proc/self/mountinfo").map_err(Error::file("/proc/self/mountinfo"))?;
-        let Some(found) = mounted_at(&table, &dir) else {
+        let table = std::fs::read("/proc/self/mountinfo").map_err(Error::file("/proc/self/mountinfo"))?;
+        let Some(found) = mounted_at(&String::from_utf8_lossy(&table), &dir) else {
             return Err(Error::Usage(format!("{}: nothing is mounted there", dir.display())));
         };
         let Found { kind, device, number } = found;

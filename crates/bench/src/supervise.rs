@@ -154,8 +154,8 @@ impl Directories {
     /// Unmounts everything at and below the base and removes it, and what is on the disk. Errors are not
     /// reported: nobody could act on them, and the namespace and the first process are the second net.
     fn clean_up(&self) {
-        let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-        for dir in mounts_below(&table, &self.base).iter().rev() {
+        let table = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
+        for dir in mounts_below(&String::from_utf8_lossy(&table), &self.base).iter().rev() {
             if rustix::mount::unmount(dir, UnmountFlags::DETACH).is_err() {
                 let _ = Command::new("fusermount3").arg("-uz").arg(dir).status();
             }

@@ -105,7 +105,7 @@ fn refuse_twice(source: &Path, dir: &Path) -> Result<()> {
     match mounts::topmost(dir)? {
         Some(mount) if mount.fstype == FSTYPE => {
             let which =
-                if Path::new(&mount.source) == source { "this pool".into() } else { format!("pool {}", mount.source) };
+                if mount.source == source { "this pool".into() } else { format!("pool {}", mount.source.display()) };
             let dir = dir.display();
             Err(Error::Target(format!("{which} is already mounted on {dir}; to unmount it: conquest umount {dir}")))
         }
