@@ -38,7 +38,11 @@ impl Server {
     pub(crate) fn listxattr(&self, req: &mut Request) -> Answer {
         let args: GetxattrIn = req.args()?;
         let names = self.fs().listxattr(req.head.nodeid).map_err(errno)?;
-        reply_value(req, &names, args.size)
+        let seen = match req.head.uid {
+            0 => names,
+            _ => without_trusted(&names),
+        };
+        reply_value(req, &seen, args.size)
     }
 
     pub(crate) fn setxattr(&self, req: &Request) -> Answer {
@@ -73,11 +77,27 @@ impl Server {
     }
 }
 
+/// Names, each with a zero byte, but for those that only the superuser has to do with.
+fn without_trusted(names: &[u8]) -> Vec<u8> {
+    names.split_inclusive(|b| *b == 0).filter(|name| !name.starts_with(b"trusted.")).flatten().copied().collect()
+}
+
 /// A value, or only its size if the caller gave no room.
 fn reply_value(req: &mut Request, value: &[u8], room: u32) -> Answer {
     match room as usize {
         0 => req.reply(&GetxattrOut { size: value.len() as u32, padding: 0 }),
         room if room < value.len() => Err(Errno::RANGE),
         _ => req.reply_bytes(value),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn trusted_attributes_are_not_listed_for_everybody() {
+        assert_eq!(without_trusted(b"trusted.a\0user.b\0trusted.c\0security.d\0"), b"user.b\0security.d\0");
+        assert_eq!(without_trusted(b""), b"");
     }
 }

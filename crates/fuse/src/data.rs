@@ -85,6 +85,7 @@ impl Server {
     /// A write that pages must be dropped for.
     fn write_later(&self, write: Write, data: Vec<u8>) -> Later {
         let (pool, notifier, uncached) = (self.pool().clone(), self.notifier.clone(), self.uncached.clone());
+        let room = self.room.clone();
         Box::new(move || {
             // Only with O_DIRECT there may be other writes of the file under way, whose pages are then dropped too.
             let (off, len) = match write.open.contains(OFlags::DIRECT) || write.flags.append {
@@ -92,7 +93,12 @@ impl Server {
                 false => (write.offset, data.len()),
             };
             let drop_pages = || notifier.drop_pages(write.ino, off, len);
-            uncached.drop_and_write(write.ino, drop_pages, || write.content(&pool, &notifier, &data))?;
+            let write_all = || write.content(&pool, &notifier, &data);
+            let full = Err(Errno::NOSPC);
+            uncached.drop_and_write(write.ino, drop_pages, || match write_all() {
+                written if written == full => room.retry(full, write_all),
+                written => written,
+            })?;
             write.sync(&pool)
         })
     }

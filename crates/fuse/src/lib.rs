@@ -11,6 +11,7 @@
 //! | `uring` | transport: FUSE over io_uring, one queue and pinned thread per CPU |
 //! | `rhythm` | how queues wait for requests, on quiet and on busy machines |
 //! | `dev` | transport: /dev/fuse; with io_uring it still carries FORGET and the like |
+//! | `room` | on a full pool: what removed files held, and those who wait for it |
 //! | `server` | opcode → operation, and the answers that save messages |
 //! | `uncached` | files written past the page cache, and the pages it must not keep |
 //! | `promises` | replies that wait until what they acknowledge is durable |
@@ -47,6 +48,7 @@ pub mod options;
 mod promises;
 mod request;
 mod rhythm;
+mod room;
 mod server;
 mod session;
 #[allow(unsafe_code)]

@@ -158,11 +158,13 @@ impl Server {
 
     pub(crate) fn unlink(&self, req: &Request) -> Answer {
         self.fs().unlink(req.head.nodeid, req.name()?, &caller(req)).map_err(errno)?;
+        self.room.note();
         Ok(0)
     }
 
     pub(crate) fn rmdir(&self, req: &Request) -> Answer {
         self.fs().rmdir(req.head.nodeid, req.name()?, &caller(req)).map_err(errno)?;
+        self.room.note();
         Ok(0)
     }
 
@@ -185,6 +187,7 @@ impl Server {
     fn rename_as(&self, req: &Request, newdir: Ino, how: Rename) -> Answer {
         let (old, new) = req.names()?;
         self.fs().rename((req.head.nodeid, old), (newdir, new), how, &caller(req)).map_err(errno)?;
+        self.room.note();
         Ok(0)
     }
 

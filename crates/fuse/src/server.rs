@@ -7,9 +7,9 @@ use fs::{Caller, Fs, Pool, Ticket};
 use rustix::io::Errno;
 
 use crate::abi::Opcode;
-use crate::dev;
 use crate::notify::Notifier;
 use crate::request::{Answer, Groups, Later, Request};
+use crate::room::Room;
 use crate::uncached::Uncached;
 
 /// What is done by a thread that serves nobody.
@@ -21,6 +21,7 @@ pub struct Server {
     /// What has returned is durable: the kernel need not ask for more.
     durable: bool,
     pub(crate) notifier: Notifier,
+    pub(crate) room: Arc<Room>,
     pub(crate) uncached: Arc<Uncached>,
     aside: mpsc::Sender<Aside>,
 }
@@ -38,7 +39,14 @@ impl Server {
     pub fn new(pool: Arc<Pool>, notifier: Notifier, aside: mpsc::Sender<Aside>) -> Server {
         // The kernel has the root without ever looking it up.
         pool.retain(fs::ROOT, 1);
-        Server { durable: pool.durable_at_return(), pool, notifier, uncached: Arc::default(), aside }
+        Server {
+            durable: pool.durable_at_return(),
+            pool,
+            notifier,
+            room: Arc::default(),
+            uncached: Arc::default(),
+            aside,
+        }
     }
 
     pub(crate) fn pool(&self) -> &Arc<Pool> {
@@ -80,12 +88,8 @@ impl Server {
         let Some(opcode) = Opcode::from_code(req.head.opcode) else { return Some(Err(Errno::NOSYS)) };
         tracing::trace!(?opcode, node = req.head.nodeid, len = req.len, "request");
         match self.guarded(opcode, req) {
-            // Room that removed files held may be on its way: the kernel forgets them a little later. A
-            // request that failed is still whole.
-            Some(Err(Errno::NOSPC)) => {
-                std::thread::sleep(dev::PAUSE * 2);
-                self.guarded(opcode, req)
-            }
+            // A request that failed is still whole.
+            Some(Err(Errno::NOSPC)) => self.room.retry(Some(Err(Errno::NOSPC)), || self.guarded(opcode, req)),
             answer => answer,
         }
     }
