@@ -17,6 +17,7 @@
 //! | `content` | read, write, allocate, seek, copy |
 //! | `readdir` | reading directories |
 //! | `xattrs` | extended attributes and ACLs |
+//! | `sizes` | statfs |
 //! | `durable` | what waits for a commit |
 //! | `update` | what every change passes: telling others, waiting until it is durable |
 //! | `watch` | telling processes that cache |
@@ -29,6 +30,7 @@ mod lookup;
 mod readdir;
 mod remove;
 mod rename;
+mod sizes;
 mod update;
 mod watch;
 mod xattrs;
@@ -45,6 +47,7 @@ use crate::perm::{self, Perms};
 use crate::setting::Durability;
 
 pub(crate) use lookup::{At, Node};
+pub use sizes::StatFs;
 
 /// An attached pool: one per process and pool; share it by reference or `Arc`.
 pub struct Fs {
@@ -57,6 +60,7 @@ pub struct Fs {
     stop_watching: std::sync::atomic::AtomicBool,
     /// Files that this process has appended to and that may have unused tails.
     tails: std::sync::Mutex<Vec<Ino>>,
+    census: sizes::Census,
 }
 
 /// How this process uses the pool.
@@ -168,19 +172,6 @@ pub enum SetXattr {
     Replace,
 }
 
-/// Sizes of the pool, in the units of `statfs`.
-#[derive(Clone, Copy, Debug)]
-pub struct StatFs {
-    /// Bytes per block of the counts below (4096).
-    pub block_size: u32,
-    pub blocks: u64,
-    pub free_blocks: u64,
-    pub inodes: u64,
-    pub free_inodes: u64,
-    /// Longest name, bytes.
-    pub name_max: u32,
-}
-
 /// Something another process changed that a front end may have cached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
@@ -258,6 +249,7 @@ impl Fs {
             policy: PolicyCell::default(),
             stop_watching,
             tails: Default::default(),
+            census: sizes::Census::default(),
         };
         fs.set_policy(policy);
         Ok(fs)
@@ -307,22 +299,6 @@ impl Fs {
             return Err(rustix::io::Errno::ROFS.into());
         }
         Ok(())
-    }
-
-    /// Sizes of the pool. Free space is what whole free segments hold.
-    pub fn statfs(&self) -> StatFs {
-        let block_size = 4096;
-        let geo = &self.region().geo;
-        let bytes = geo.segments * pram::SEGMENT;
-        let free = self.session.runtime().free_segments() * pram::SEGMENT;
-        StatFs {
-            block_size,
-            blocks: bytes / u64::from(block_size),
-            free_blocks: free / u64::from(block_size),
-            inodes: inode::max_inodes(geo.size),
-            free_inodes: free / (crate::layout::INODE + 1),
-            name_max: crate::attr::NAME_MAX as u32,
-        }
     }
 }
 

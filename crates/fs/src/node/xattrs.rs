@@ -56,6 +56,7 @@ impl Fs {
 
     pub fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], how: SetXattr, caller: &Caller) -> Result<()> {
         self.writable()?;
+        check_namespace(name)?;
         self.permit_xattr(ino, name, caller)?;
         match name {
             setting::DURABILITY => self.set_durability(ino, Some(setting::durability_of(value)?), how),
@@ -210,6 +211,19 @@ impl Fs {
             return Ok(());
         }
         Err(Errno::PERM.into())
+    }
+}
+
+/// Is `name` one that an attribute may have? Otherwise EOPNOTSUPP, as the kernel has it for its own file systems.
+fn check_namespace(name: &[u8]) -> Result<()> {
+    if name == acl::ACCESS || name == acl::DEFAULT {
+        return Ok(());
+    }
+    let namespaces: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
+    match namespaces.iter().find_map(|namespace| name.strip_prefix(*namespace)) {
+        None => Err(Errno::OPNOTSUPP.into()),
+        Some(b"") => Err(Errno::INVAL.into()),
+        Some(_) => Ok(()),
     }
 }
 

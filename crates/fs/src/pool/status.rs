@@ -144,7 +144,7 @@ impl Pool {
             size: geo.size,
             used,
             free: geo.segments * SEGMENT - used,
-            inodes: self.count_inodes()?,
+            inodes: self.fs.count_inodes()?,
             sessions: self.sessions().into_iter().map(|(_, session)| session).collect(),
             heap,
             fragmentation: if used == 0 { 0.0 } else { 1.0 - objects as f64 / used as f64 },
@@ -174,19 +174,6 @@ impl Pool {
             logged,
             failure: session.runtime().copy_failure(),
         }))
-    }
-
-    fn count_inodes(&self) -> Result<u64> {
-        let table = self.fs.table();
-        let (mut n, mut from) = (0, 0);
-        while let Some(block) = table.next_block(from)? {
-            let off = table.block(block)?;
-            // 0: given back since.
-            let lengths = if off == 0 { [0; 16] } else { self.fs.region().read::<[u8; 16]>(pram::Off::new(off))? };
-            n += lengths.iter().filter(|l| u64::from(**l) == crate::layout::INODE).count() as u64;
-            from = block + 1;
-        }
-        Ok(n)
     }
 
     fn heap_status(&self) -> Result<Vec<HeapStatus>> {

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use fs::node::Rename;
+use fs::node::{Rename, SetXattr};
 use fs::{Caller, Kind, ROOT};
 use rng::Rng;
 use rustix::io::Errno;
@@ -141,4 +141,41 @@ fn a_walk_does_not_go_on_in_a_directory_that_got_the_number() {
         }
     });
     assert_tidy(&pool);
+}
+
+/// The kernel leaves it to a FUSE server which names attributes may have: any went.
+#[test]
+fn attributes_are_in_a_namespace() {
+    let (_dir, pool) = pool(8 * MIB);
+    let set = |name: &[u8]| pool.setxattr(ROOT, name, b"", SetXattr::Any, &Caller::root()).map_err(|e| e.errno());
+    for name in [&b"user.a"[..], b"trusted.a", b"security.a"] {
+        assert_eq!(set(name), Ok(()));
+    }
+    for name in [&b"user"[..], b"system.a", b"system.posix_acl_accessory", b"other.a", b"a"] {
+        assert_eq!(set(name), Err(Errno::OPNOTSUPP), "{name:?}");
+    }
+    for name in [&b"user."[..], b"trusted.", b"security."] {
+        assert_eq!(set(name), Err(Errno::INVAL), "{name:?}");
+    }
+}
+
+#[test]
+fn inodes_are_counted_by_statfs() {
+    let (_dir, pool) = pool(8 * MIB);
+    let view = root(&pool);
+    let used = || {
+        // What was counted counts for a while.
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        let st = pool.statfs();
+        st.inodes - st.free_inodes
+    };
+    assert_eq!(used(), 1);
+    for n in 0..100 {
+        view.create(format!("f{n}").as_bytes(), 0o600).unwrap();
+    }
+    assert_eq!(used(), 101);
+    for n in 0..50 {
+        view.unlink(format!("f{n}").as_bytes()).unwrap();
+    }
+    assert_eq!(used(), 51);
 }

@@ -1,0 +1,96 @@
+//! Sizes of the pool, as `statfs` tells them.
+//!
+//! Nobody counts inodes as they come and go: that would be one word that every creation, of all processes, has to
+//! change. They are counted when somebody asks, and what was counted counts for a while.
+
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use pram::Off;
+
+use super::Fs;
+use crate::error::Result;
+use crate::inode;
+use crate::layout::INODE;
+
+/// Counting takes one part in so many of the time.
+const SHARE: u32 = 50;
+/// A count is good for so long in any case.
+const GLANCE: Duration = Duration::from_millis(1);
+
+/// Sizes of the pool, in the units of `statfs`.
+#[derive(Clone, Copy, Debug)]
+pub struct StatFs {
+    /// Bytes per block of the counts below (4096).
+    pub block_size: u32,
+    pub blocks: u64,
+    pub free_blocks: u64,
+    /// Inodes in use, and those that the free memory has room for.
+    pub inodes: u64,
+    pub free_inodes: u64,
+    /// Longest name, bytes.
+    pub name_max: u32,
+}
+
+/// What was counted last.
+#[derive(Default)]
+pub(super) struct Census(Mutex<Option<Count>>);
+
+#[derive(Clone, Copy)]
+struct Count {
+    inodes: u64,
+    at: Instant,
+    took: Duration,
+}
+
+impl Count {
+    fn is_fresh(&self) -> bool {
+        self.at.elapsed() < (self.took * SHARE).max(GLANCE)
+    }
+}
+
+impl Fs {
+    /// Sizes of the pool. Free space is what whole free segments hold.
+    pub fn statfs(&self) -> StatFs {
+        let block_size = 4096;
+        let geo = &self.region().geo;
+        let bytes = geo.segments * pram::SEGMENT;
+        let free = self.session.runtime().free_segments() * pram::SEGMENT;
+        let used = self.recent_count();
+        let free_inodes = (free / (INODE + 1)).min(inode::max_inodes(geo.size).saturating_sub(used));
+        StatFs {
+            block_size,
+            blocks: bytes / u64::from(block_size),
+            free_blocks: free / u64::from(block_size),
+            inodes: used + free_inodes,
+            free_inodes,
+            name_max: crate::attr::NAME_MAX as u32,
+        }
+    }
+
+    fn recent_count(&self) -> u64 {
+        let mut last = self.census.0.lock().unwrap_or_else(|e| e.into_inner());
+        if let Some(count) = last.filter(Count::is_fresh) {
+            return count.inodes;
+        }
+        let start = Instant::now();
+        // In a damaged table some cannot be counted; that is for others to tell.
+        let inodes = self.count_inodes().unwrap_or(0);
+        *last = Some(Count { inodes, at: Instant::now(), took: start.elapsed() });
+        inodes
+    }
+
+    /// Inodes in use, counted one by one.
+    pub fn count_inodes(&self) -> Result<u64> {
+        let table = self.table();
+        let (mut n, mut from) = (0, 0);
+        while let Some(block) = table.next_block(from)? {
+            let off = table.block(block)?;
+            // 0: given back since.
+            let lengths = if off == 0 { [0; 16] } else { self.region().read::<[u8; 16]>(Off::new(off))? };
+            n += lengths.iter().filter(|l| u64::from(**l) == INODE).count() as u64;
+            from = block + 1;
+        }
+        Ok(n)
+    }
+}
