@@ -393,3 +393,72 @@ fn folding_keeps_to_the_rate_until_its_room_is_needed() {
     }
     std::fs::write(&config, text).unwrap();
 }
+
+/// The mirror took over what an old region held, and what was in it alone was gone.
+#[test]
+fn an_old_region_does_not_replace_what_its_mirror_has() {
+    let mirror = tempfile::tempdir_in("/dev/shm").unwrap();
+    let home = Home::new(FormatOptions { mirror: true, ..with_copy(&mirror.path().join("m")) });
+    write(&home.open(), "early", "both");
+    let (region, old) = (home.pool().join("nvram"), home.pool().join("old"));
+    std::fs::copy(&region, &old).unwrap();
+    write(&home.open(), "late", "both");
+    std::fs::write(&region, std::fs::read(&old).unwrap()).unwrap();
+    let told = home.refused();
+    assert!(told.contains("an old one") && told.contains("conquest import --force"), "{told}");
+    import(&home.pool(), true).unwrap();
+    let pool = home.open();
+    clean(&pool);
+    assert_eq!((read(&pool, "early").as_deref(), read(&pool, "late").as_deref()), (Some("both"), Some("both")));
+}
+
+#[test]
+fn a_region_that_cannot_be_used_can_be_made_from_its_copy() {
+    let home = Home::new(with_copy(".".as_ref()));
+    write(&home.open(), "early", "in the copy");
+    let region = std::fs::read(home.pool().join("nvram")).unwrap();
+    let harms = [region[..region.len() / 2].to_vec(), [vec![0xff; 16 << 10], region[16 << 10..].to_vec()].concat()];
+    for harm in harms {
+        std::fs::write(home.pool().join("nvram"), harm).unwrap();
+        let told = home.refused();
+        assert!(told.contains("conquest import --force"), "{told}");
+        import(&home.pool(), true).unwrap();
+        assert_eq!(read(&home.open(), "early").as_deref(), Some("in the copy"));
+    }
+}
+
+/// Without `pool.toml` a copy was no pool, and whoever did as he was told then formatted over it.
+#[test]
+fn a_copy_that_is_all_that_is_left_becomes_a_pool() {
+    let away = tempfile::tempdir_in("/dev/shm").unwrap();
+    let copy = away.path().join("m");
+    let home = Home::new(FormatOptions { mirror: true, ..with_copy(&copy) });
+    let pool = home.open();
+    write(&pool, "early", "both");
+    let told = import(&copy, true).unwrap_err().to_string();
+    assert!(told.contains("unmount it first"), "{told}");
+    drop(pool);
+    std::fs::remove_dir_all(home.pool()).unwrap();
+
+    let told = Pool::open(&copy, &OpenOptions::default()).err().expect("no pool").to_string();
+    assert!(told.contains("conquest import"), "{told}");
+    let how = FormatOptions { medium: MediumKind::Logged, ..FormatOptions::sized(8 << 20) };
+    let told = Pool::format(&copy, &how).unwrap_err().to_string();
+    assert!(told.contains("conquest import") && told.contains("--force"), "{told}");
+    import(&copy, false).unwrap();
+    for text in ["both", "again"] {
+        let pool = Pool::open(&copy, &OpenOptions::default()).unwrap();
+        clean(&pool);
+        assert_eq!(read(&pool, "early").as_deref(), Some(text));
+        View::new(&pool, Caller::root()).unlink(b"early").unwrap();
+        write(&pool, "early", "again");
+        pool.sync().unwrap();
+        drop(pool);
+        forget(&copy);
+    }
+    // What an interrupted format leaves is in nobody's way.
+    std::fs::remove_file(copy.join("pool.toml")).unwrap();
+    std::fs::write(copy.join("image"), "").unwrap();
+    Pool::format(&copy, &how).unwrap();
+    forget(&copy);
+}

@@ -675,5 +675,8 @@ fn record_crc(record: &[u8]) -> u32 {
 }
 
 pub(crate) fn host(what: &str, e: &io::Error) -> Error {
-    Error::Host { what: what.into(), errno: Errno::from_io_error(e).unwrap_or(Errno::IO) }
+    match Errno::from_io_error(e) {
+        Some(errno) => Error::Host { what: what.into(), errno },
+        None => Error::Host { what: format!("{what}: {e}"), errno: Errno::IO },
+    }
 }

@@ -11,8 +11,10 @@ use crate::{locate, mounts, progress, say};
 /// Make a pool from its copy on disk alone, after its persistent RAM was lost or on another machine.
 #[derive(clap::Args)]
 #[command(
-    after_help = "The copy is the files image, redo-0 and redo-1; with pool.toml they can be brought to another \
-    machine.\n\nExamples:\n  conquest import /srv/pool\n  \
+    after_help = "The copy is the files image, redo-0 and redo-1, which can be brought to another machine. With pool.toml \
+    beside them the pool keeps its medium; without it becomes one on ordinary RAM, whose copy they are.\n\n\
+    Examples:\n  conquest import /srv/pool\n  \
+    conquest import /mnt/disk2/mirror     (all that is left)\n  \
     conquest import /srv/pool --force     (go back to the copy although the persistent RAM is there)"
 )]
 pub struct Args {

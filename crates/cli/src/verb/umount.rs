@@ -1,9 +1,9 @@
 //! `conquest umount`: unmount, and wait until the server is gone.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use fs::{OpenOptions, Pool};
+use fs::Pool;
 use rustix::event::{poll, PollFd, PollFlags};
 use rustix::fd::OwnedFd;
 use rustix::process::{pidfd_open, Pid, PidfdFlags};
@@ -26,6 +26,9 @@ pub struct Args {
 
 /// Longest wait for a server that still writes an image.
 const PATIENCE: Duration = Duration::from_secs(600);
+/// Longest wait for one that cannot be asked, and how often it is looked whether it is gone.
+const SHORT_PATIENCE: Duration = Duration::from_secs(5);
+const GLANCE: Duration = Duration::from_millis(5);
 
 pub fn run(args: &Args) -> Result<()> {
     let dir = locate::absolute(&args.dir.clone().map_or_else(locate::default_dir, Ok)?)?;
@@ -40,8 +43,9 @@ pub fn run(args: &Args) -> Result<()> {
     // Taken before unmounting: afterwards the server no longer counts as one.
     let server = server_of(&mounted.source, &dir);
     serve::unmount(&dir)?;
-    if let Some(server) = server {
-        wait(&server, &mounted.source)?;
+    match server {
+        Some(server) => wait(&server, &mounted.source)?,
+        None => wait_for_unlisted(&mounted.source),
     }
     match args.release {
         true => Pool::release(&mounted.source).context(|| "unmounted, but the memory stays".into()),
@@ -49,12 +53,19 @@ pub fn run(args: &Args) -> Result<()> {
     }
 }
 
-/// The process that serves `dir`, if it still runs.
+/// The process that serves `dir`, if it still runs. Asked without opening the pool, whose copy may be out of order.
 fn server_of(pool: &Path, dir: &Path) -> Option<OwnedFd> {
-    let pool = Pool::open(pool, &OpenOptions::default()).ok()?;
-    let sessions = pool.status().ok()?.sessions;
-    let server = sessions.into_iter().find(|s| s.mountpoint.as_deref() == Some(dir))?;
+    let server = Pool::users(pool).ok()?.into_iter().find(|s| s.mountpoint.as_deref() == Some(dir))?;
     pidfd_open(Pid::from_raw(server.pid as i32)?, PidfdFlags::empty()).ok()
+}
+
+/// A server is listed nowhere if the memory was deleted that lists it; all the same it has the pool open.
+fn wait_for_unlisted(pool: &Path) {
+    let start = Instant::now();
+    let is_open = || Pool::users(pool).is_ok_and(|users| users.is_empty()) && Pool::is_in_use(pool).unwrap_or(false);
+    while is_open() && start.elapsed() < SHORT_PATIENCE {
+        std::thread::sleep(GLANCE);
+    }
 }
 
 fn wait(server: &OwnedFd, pool: &Path) -> Result<()> {

@@ -1,6 +1,7 @@
 //! What is damaged, missing, foreign or full gets a clear error and loses nothing.
 
 use std::fs::{File, OpenOptions, Permissions};
+use std::io::Write;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
@@ -28,6 +29,8 @@ pub const TESTS: &[Test] = &[
     ("bad_input::no_dev_fuse", no_device),
     ("bad_input::mounting_twice_or_nowhere", mounting_wrongly),
     ("bad_input::a_full_pool", full),
+    ("bad_input::deleting_makes_room_at_once", room_at_once),
+    ("bad_input::a_copy_taken_away_while_in_use", copy_taken_away),
     ("bad_input::a_damaged_image", damaged_image),
     ("bad_input::an_image_that_does_not_fit", image_on_a_full_disk),
 ];
@@ -375,6 +378,57 @@ fn full() -> Outcome {
     Ok(())
 }
 
+/// What a removed file held was free some milliseconds later: whoever wrote at once met a full pool.
+fn room_at_once() -> Outcome {
+    let lab = Lab::mounted("64M");
+    let (big, next) = (lab.mnt().join("big"), lab.mnt().join("next"));
+    for round in 0..20 {
+        while let Ok(()) = append(&big, &[7; 1 << 16]) {}
+        assert_eq!(append(&big, &[7; 1 << 16]), Err(Errno::NOSPC));
+        std::fs::remove_file(&big).expect("delete on a full pool");
+        write_new(&next, &[8; 1_000_000]).unwrap_or_else(|e| panic!("round {round}: {e}"));
+        std::fs::remove_file(&next).expect("delete");
+    }
+    lab.umount();
+    lab.check();
+    Ok(())
+}
+
+fn append(path: &Path, bytes: &[u8]) -> Result<(), Errno> {
+    let written = OpenOptions::new().create(true).append(true).open(path).and_then(|mut file| file.write_all(bytes));
+    written.map_err(|e| Errno::from_io_error(&e).expect("an errno"))
+}
+
+/// A log that was deleted, replaced or cut short took what was synced as before, and after a power cut it was not there.
+fn copy_taken_away() -> Outcome {
+    type Harm = (&'static str, fn(&Path), &'static str);
+    let harms: [Harm; 5] = [
+        ("redo-0", |file| std::fs::remove_file(file).expect("delete"), "deleted"),
+        ("redo-1", |file| std::fs::remove_file(file).expect("delete"), "deleted"),
+        ("image", |file| std::fs::remove_file(file).expect("delete"), "deleted"),
+        ("redo-1", |file| std::fs::write(file, "").expect("cut"), "cut short"),
+        (
+            "redo-0",
+            |file| std::fs::rename(file.with_file_name("redo-1"), file).expect("replace"),
+            "deleted or replaced",
+        ),
+    ];
+    for (name, harm, told) in harms {
+        let lab = Lab::mounted("8M");
+        write_new(&lab.mnt().join("before"), b"synced").expect("write");
+        File::open(lab.mnt().join("before")).and_then(|f| f.sync_all()).expect("fsync");
+        harm(&lab.path("pool").join(name));
+        let after = File::create(lab.mnt().join("after")).expect("create");
+        let e = after.sync_all().expect_err("nobody would find it after a power cut");
+        assert_eq!(Errno::from_io_error(&e), Some(Errno::IO), "{name} {told}");
+        assert_eq!(write_new(&lab.mnt().join("more"), b""), Err(Errno::ROFS), "{name} {told}");
+        assert_eq!(std::fs::read(lab.mnt().join("before")).expect("read"), b"synced", "{name} {told}");
+        let log = std::fs::read_to_string(lab.path("pool/server.log")).unwrap_or_default();
+        assert!(log.contains(name) && log.contains(told), "{log}");
+    }
+    Ok(())
+}
+
 /// Files of all sizes, then smaller and smaller ones, directories, names; returns the files that were
 /// written whole, and what was refused.
 fn fill(mnt: &Path, round: u64) -> (Vec<(String, u64, usize)>, Vec<Errno>) {
@@ -403,7 +457,6 @@ fn fill(mnt: &Path, round: u64) -> (Vec<(String, u64, usize)>, Vec<Errno>) {
 
 /// A file is written whole or, as far as it counts here, not at all.
 fn write_new(path: &Path, bytes: &[u8]) -> Result<(), Errno> {
-    use std::io::Write;
     let written = File::create_new(path).and_then(|mut f| f.write_all(bytes));
     written.map_err(|e| {
         let _ = std::fs::remove_file(path);

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -12,6 +12,7 @@ use crate::lab::{self, kill_and_wait, program, wait_until, Lab, Process};
 use crate::{tree, Outcome, Skip, Test};
 
 pub const TESTS: &[Test] = &[
+    ("mounting::memory_that_was_deleted", memory_deleted),
     ("mounting::mount_8_finds_the_helpers", helpers),
     ("mounting::a_line_of_fstab_works", fstab),
     ("mounting::remount_changes_flags", remount),
@@ -375,5 +376,27 @@ fn install() -> Outcome {
     for shell in ["bash", "zsh", "fish"] {
         assert!(lab.ok(&["completions", shell]).contains("conquest"), "{shell}");
     }
+    Ok(())
+}
+
+/// Processes go on with memory that was deleted under them, and close the pool in order. Unmounting did not wait for
+/// that, and mounting again was refused.
+fn memory_deleted() -> Outcome {
+    let lab = Lab::mounted("32M");
+    for round in 0..3 {
+        let region = PathBuf::from(lab.status()["nvram"].as_str().expect("a path"));
+        let name = region.to_str().and_then(|path| path.strip_suffix("-region")).expect("a region").to_owned();
+        let runtime = ["", "-marks"].iter().map(|end| PathBuf::from(format!("{name}{end}")));
+        for file in runtime.take(round).chain([region]) {
+            std::fs::remove_file(file).expect("delete");
+        }
+        std::fs::write(lab.mnt().join(format!("after{round}")), "all the same").expect("write");
+        lab.refused(1, &["status", &lab.pool()], &["processes work on the pool", "deleted"]);
+        lab.umount();
+        lab.mount();
+        assert_eq!(std::fs::read(lab.mnt().join(format!("after{round}"))).expect("read"), b"all the same");
+    }
+    lab.umount();
+    lab.check();
     Ok(())
 }

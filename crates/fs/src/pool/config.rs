@@ -160,9 +160,12 @@ impl Config {
 
     /// The same for a pool that should be there.
     pub fn load(dir: &Path) -> Result<Config> {
-        Config::read(dir)?.ok_or_else(|| {
-            Error::Pool(format!("there is no pool at {0}; make one with `conquest format {0}`", dir.display()))
-        })
+        let how = || match super::files::exist(dir) {
+            true => "what lies there is a pool's copy; make the pool of it with `conquest import",
+            false => "make one with `conquest format",
+        };
+        let missing = || Error::Pool(format!("there is no pool at {0}; {1} {0}`", dir.display(), how()));
+        Config::read(dir)?.ok_or_else(missing)
     }
 
     /// Replaces `pool.toml`, atomically and durably.

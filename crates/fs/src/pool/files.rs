@@ -5,9 +5,8 @@ use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use pram::copy::{self, Copy, Disks, Loaded, SharedDisk};
+use pram::copy::{self, Copy, Disks, Loaded};
 use pram::dirty::Dirty;
 use pram::log::Identity;
 use pram::session;
@@ -16,6 +15,7 @@ use rustix::fs::{FallocateFlags, OFlags};
 
 use super::config::host;
 use super::direct::Direct;
+use super::held::{self, Parts};
 use super::RUNTIME_DIR;
 use crate::error::{Error, Result};
 
@@ -29,6 +29,16 @@ const PATH: usize = 1024;
 /// Does any file of a copy lie in `dir`?
 pub fn exist(dir: &Path) -> bool {
     [IMAGE, LOGS[0], LOGS[1]].iter().any(|name| dir.join(name).exists())
+}
+
+/// Does a copy lie in `dir`, and not only what making one has left?
+pub fn hold_copy(dir: &Path) -> bool {
+    exist(dir) && open(dir).is_ok_and(|disks| copy::identify(&disks).is_ok())
+}
+
+/// Does any process write to the copy in `dir`?
+pub fn are_in_use(dir: &Path) -> Result<bool> {
+    Ok(held::is_held(&open_file(dir, LOGS[1])?))
 }
 
 /// Removes the copy in `dir`.
@@ -72,8 +82,11 @@ pub fn prefetch(dir: &Path) {
 
 /// Opens the copy in `dir`.
 pub fn open(dir: &Path) -> Result<Disks> {
-    let log = |name| Ok::<SharedDisk, Error>(Arc::new(Direct::over(open_file(dir, name)?, &dir.join(name))));
-    Ok(Disks { image: Arc::new(open_file(dir, IMAGE)?), logs: [log(LOGS[0])?, log(LOGS[1])?] })
+    let names = [IMAGE, LOGS[0], LOGS[1]];
+    let open_all = || names.iter().map(|name| Ok((open_file(dir, name)?, dir.join(name)))).collect::<Result<Vec<_>>>();
+    let parts = Parts::of(open_all()?).map_err(|e| host(dir, &e))?;
+    let log = |n: usize| Ok::<_, Error>(parts.hold(n, Direct::over(open_file(dir, names[n])?, &dir.join(names[n]))));
+    Ok(Disks { image: parts.hold(0, open_file(dir, IMAGE)?), logs: [log(1)?, log(2)?] })
 }
 
 /// Makes the files of a copy in `dir`, empty but for the logs, of which every block is written: a flush then has

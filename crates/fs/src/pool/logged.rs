@@ -121,7 +121,7 @@ fn stage(dir: &Path, image: &Path, progress: Progress) -> Result<ImageInfo> {
     let path = files::shared(&lock, &id.uuid, "region")?;
     pram::image::restore(image, &path, MediumKind::Logged, progress)?;
     // Compared with the empty copy, all of it is what the copy lacks.
-    let opened = open(dir, id.uuid)?;
+    let opened = open_as(dir, id.uuid, Marks::NotYet)?;
     let session = Session::private_with(opened.region, max_inodes(id.size), opened.copy)?;
     session.copy().map_or(Ok(()), |copy| copy.wait(&session))?;
     Ok(info)
@@ -129,6 +129,18 @@ fn stage(dir: &Path, image: &Path, progress: Progress) -> Result<ImageInfo> {
 
 /// Opens the region of the pool in `dir`; makes it from the copy where it is not in memory any more.
 pub fn open(dir: &Path, uuid: [u8; 16]) -> Result<Opened> {
+    open_as(dir, uuid, Marks::Expected)
+}
+
+/// Should there be marks for a region that is there?
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Marks {
+    Expected,
+    /// It has just been made from an image.
+    NotYet,
+}
+
+fn open_as(dir: &Path, uuid: [u8; 16], marks: Marks) -> Result<Opened> {
     let (disks, lock) = (files::open(dir)?, files::open_file(dir, IMAGE)?);
     let id = copy::identify(&disks).map_err(|e| Error::Pool(format!("{}: {e}", dir.join(IMAGE).display())))?;
     if id.uuid != uuid {
@@ -141,7 +153,7 @@ pub fn open(dir: &Path, uuid: [u8; 16]) -> Result<Opened> {
     let exclusive = Exclusive::over(lock.try_clone().map_err(|e| host(dir, &e))?.into())?;
     let attached = session::in_use(&exclusive)?;
     let path = files::shared(&lock, &uuid, "region")?;
-    let memory = Memory { dir, path: &path, disks: &disks, lock: &lock, id, attached };
+    let memory = Memory { dir, path: &path, disks: &disks, lock: &lock, id, attached, marks };
     let (region, copy) = match open_shared(&path, &lock)? {
         Some(file) => memory.join(&file)?,
         None => memory.load()?,
@@ -159,6 +171,7 @@ struct Memory<'a> {
     id: Identity,
     /// Processes work on the pool.
     attached: bool,
+    marks: Marks,
 }
 
 impl Memory<'_> {
@@ -173,7 +186,9 @@ impl Memory<'_> {
             Some(found) => found,
             None if self.attached => return Err(self.gone(&self.tracked().path()?)),
             None => {
-                tracing::warn!("what has changed was lost; comparing the pool's memory with its copy");
+                if self.marks == Marks::Expected {
+                    tracing::warn!("what has changed was lost; comparing the pool's memory with its copy");
+                }
                 self.tracked().compare(&region).map_err(|e| self.not_its_copy(&e))?
             }
         };

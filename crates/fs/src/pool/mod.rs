@@ -9,6 +9,7 @@
 //! | [`running`] | the running copy of a pool on memory that survives a power cut |
 //! | [`files`] | the files of a copy, and those in shared memory |
 //! | [`direct`] | a log file, written past the page cache |
+//! | [`held`] | what becomes of those files while they are in use |
 //! | [`copier`] | commits in time, and folding |
 //! | [`live`] | what a process keeps to, and asking another to change that |
 //! | [`status`] | the facts that `conquest status` prints |
@@ -19,6 +20,7 @@ pub mod config;
 mod copier;
 mod direct;
 mod files;
+mod held;
 mod keeper;
 mod live;
 mod logged;
@@ -199,6 +201,13 @@ impl Pool {
         }
         let (region, copy) = match how.medium {
             MediumKind::Logged => {
+                if old.is_none() && !how.force && files::hold_copy(dir) {
+                    return Err(Error::Pool(format!(
+                        "{0} holds the copy of a pool; make the pool of it with `conquest import {0}`, or destroy it with \
+                         `conquest format --force`",
+                        dir.display()
+                    )));
+                }
                 Config::remove(dir)?;
                 old.iter().for_each(|old| old.remove_copy(dir));
                 let (region, copy) =
@@ -299,6 +308,16 @@ impl Pool {
         Ok(users.into_iter().map(status::session_status).collect())
     }
 
+    /// Has any process the pool at `dir` open? Tells so also where nothing says which.
+    pub fn is_in_use(dir: &Path) -> Result<bool> {
+        let lock = Config::load(dir)?.lock_path(dir);
+        match std::fs::OpenOptions::new().read(true).write(true).open(&lock) {
+            Ok(file) => Ok(pram::session::in_use(file)?),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(false),
+            Err(e) => Err(config::host(&lock, &e)),
+        }
+    }
+
     /// The pool directory.
     pub fn dir(&self) -> &Path {
         &self.dir
@@ -369,8 +388,12 @@ impl Pool {
 
     /// Makes the pool at `dir` from its copy alone: after the loss of its persistent RAM, or where the files of the
     /// copy and `pool.toml` were brought from another machine. A region that is there is only replaced with `force`.
+    /// Where the copy is all that is left, without `pool.toml`, it becomes that of a pool on `logged`.
     /// Returns the instant that the pool is as of, nanoseconds since the epoch.
     pub fn import(dir: &Path, force: bool, progress: &mut dyn FnMut(u64, u64)) -> Result<i64> {
+        if Config::read(dir)?.is_none() && files::exist(dir) {
+            return running::found(dir);
+        }
         let config = Config::load(dir)?;
         config.refuse_in_use(dir)?;
         if !force && !media::is_lost(&config.nvram_path(dir), config.medium)? {

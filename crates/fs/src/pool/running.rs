@@ -26,7 +26,7 @@ pub fn open(dir: &Path, config: &Config) -> Result<Opened> {
         tracing::warn!("{} is lost; making it from its mirror", path.display());
         import(dir, config, &mut |_, _| {})?;
     }
-    let mut opened = media::open_region(&path, dir, config.medium)?;
+    let mut opened = media::open_region(&path, dir, config.medium).map_err(|e| or_import(e, dir, config))?;
     if let Some(copy) = config.copy_dir(dir).filter(|_| config.is_of(&opened.region)) {
         opened.copy = match attach(&mut opened.region, &opened.exclusive, &copy) {
             Ok(copy) => Some(copy.awaited(config.mirror)),
@@ -38,6 +38,18 @@ pub fn open(dir: &Path, config: &Config) -> Result<Opened> {
         };
     }
     Ok(opened)
+}
+
+/// A region that can be read but is none is not given up unasked.
+fn or_import(e: Error, dir: &Path, config: &Config) -> Error {
+    let is_open = || fs::OpenOptions::new().read(true).write(true).open(config.nvram_path(dir)).is_ok();
+    match (e, config.copy_dir(dir).filter(|copy| files::exist(copy))) {
+        (Error::Pool(why), Some(copy)) if is_open() => {
+            let (dir, copy) = (dir.display(), copy.display());
+            Error::Pool(format!("{why}; or make it from its copy in {copy} with `conquest import --force {dir}`"))
+        }
+        (e, _) => e,
+    }
 }
 
 /// Begins or goes on with the copy of `region` in `dir`; the region's file says who is attached.
@@ -107,6 +119,21 @@ pub fn import(dir: &Path, config: &Config, progress: &mut dyn FnMut(u64, u64)) -
     }
     let path = config.nvram_path(dir);
     media::import(&disks, id, &path, config.medium, progress).map_err(|e| broken(&copy_dir, &e))
+}
+
+/// Makes a pool on `logged` of a copy that is all there is in `dir`, `pool.toml` last; the instant that it is of.
+pub fn found(dir: &Path) -> Result<i64> {
+    if files::are_in_use(dir)? {
+        return Err(Error::Pool(format!(
+            "a pool is open whose copy lies in {}; unmount it first, or import another copy of these files",
+            dir.display()
+        )));
+    }
+    let id = copy::identify(&files::open(dir)?).map_err(|e| broken(dir, &e.into()))?;
+    let config = Config::new(MediumKind::Logged, uuid_text(&id.uuid));
+    let as_of = import(dir, &config, &mut |_, _| {})?;
+    config.write(dir)?;
+    Ok(as_of)
 }
 
 fn broken(dir: &Path, e: &Error) -> Error {

@@ -162,7 +162,8 @@ fn turn(disks: &Disks, id: Identity) -> Result<(usize, u64)> {
     }
 }
 
-/// The copy, if the region was closed when that held all of it.
+/// The copy, if the region was closed when that held all of it. A copy that has gone on since is an error: then the
+/// region is an old one, and what it lacks would be lost.
 pub fn clean(disks: &Disks, id: Identity, region: &Region) -> Result<Option<Loaded>> {
     let commit = region.load(region.root(COPY_ROOT))?;
     if commit == 0 {
@@ -170,6 +171,14 @@ pub fn clean(disks: &Disks, id: Identity, region: &Region) -> Result<Option<Load
     }
     let (_, image) = Pages::peek(&disks.image)?;
     let loaded = replay(disks, id, image, &mut |_, _| Ok(()))?;
+    if loaded.as_of.commit > commit {
+        return Err(Error::Unusable(format!(
+            "the region was closed with commit {commit}, but the copy has gone on to commit {}, as of {} ns after the \
+             epoch: the region is an old one; put the newer one back, or make it from the copy (`conquest import \
+             --force`)",
+            loaded.as_of.commit, loaded.as_of.time
+        )));
+    }
     Ok((loaded.as_of.commit == commit).then_some(loaded))
 }
 

@@ -1,0 +1,155 @@
+//! The files of a copy as they must stay while the pool is in use: there, and as long as they were.
+//!
+//! A file that was deleted takes writes and flushes as before, and nobody would find them after a power cut. So before
+//! each write, and after each flush before anybody is told that it is durable, the files are asked whether they still are
+//! what they were.
+//! Moving them, or their directory, harms nobody who has them open.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+
+use pram::copy::SharedDisk;
+use pram::log::Disk;
+use rustix::fs::{flock, FlockOperation};
+use rustix::io::Errno;
+
+/// A file of the copy, and what it was like.
+struct Part {
+    file: File,
+    path: PathBuf,
+    /// It had a name. (Some file systems count none.)
+    named: bool,
+    /// Its length at least.
+    len: AtomicU64,
+}
+
+impl Part {
+    fn new(file: File, path: &Path) -> io::Result<Part> {
+        let found = file.metadata()?;
+        Ok(Part { file, path: path.into(), named: found.nlink() > 0, len: found.len().into() })
+    }
+
+    fn check(&self) -> io::Result<()> {
+        let found = self.file.metadata()?;
+        let least = self.len.load(Ordering::Relaxed);
+        let what = match () {
+            () if self.named && found.nlink() == 0 => "was deleted or replaced",
+            () if found.len() < least => "was cut short",
+            () => return Ok(()),
+        };
+        Err(io::Error::other(format!(
+            "{} {what} while the pool was in use; what the pool holds can be read until it is closed",
+            self.path.display()
+        )))
+    }
+}
+
+/// The files of one copy. While anybody has them open so, the last one is locked.
+pub struct Parts(Vec<Part>);
+
+impl Parts {
+    /// Of files and where they lie.
+    pub fn of(files: Vec<(File, PathBuf)>) -> io::Result<Arc<Parts>> {
+        let parts: io::Result<Vec<Part>> = files.into_iter().map(|(file, path)| Part::new(file, &path)).collect();
+        let parts = parts?;
+        if let Some(part) = parts.last() {
+            // Where a file system has no such locks, or somebody looks just now, it goes without.
+            let _ = flock(&part.file, FlockOperation::NonBlockingLockShared);
+        }
+        Ok(Arc::new(Parts(parts)))
+    }
+
+    fn check(&self) -> io::Result<()> {
+        self.0.iter().try_for_each(Part::check)
+    }
+
+    /// `disk`, which is file `n` of them: its flush fails if any of them is not as it was.
+    pub fn hold(self: &Arc<Parts>, n: usize, disk: impl Disk + 'static) -> SharedDisk {
+        Arc::new(Held { disk, n, parts: self.clone() })
+    }
+}
+
+/// Does anybody have the copy open that `last` is the last file of?
+pub fn is_held(last: &File) -> bool {
+    let busy = flock(last, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK);
+    let _ = flock(last, FlockOperation::Unlock);
+    busy
+}
+
+struct Held<D> {
+    disk: D,
+    n: usize,
+    parts: Arc<Parts>,
+}
+
+impl<D: Disk> Disk for Held<D> {
+    fn read_exact_at(&self, buf: &mut [u8], at: u64) -> io::Result<()> {
+        self.disk.read_exact_at(buf, at)
+    }
+
+    fn write_all_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
+        // Before it, too: whoever has put another copy in the place of this one must find that as it was.
+        self.parts.check()?;
+        self.disk.write_all_at(bytes, at)?;
+        if let Some(part) = self.parts.0.get(self.n) {
+            part.len.fetch_max(at + bytes.len() as u64, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.disk.flush()?;
+        self.parts.check()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// Two files, and the disk that the first one is.
+    fn held(dir: &Path) -> SharedDisk {
+        let made = ["a", "b"].map(|name| {
+            let path = dir.join(name);
+            fs::write(&path, [1; 100]).expect("a file");
+            (File::options().read(true).write(true).open(&path).expect("it is there"), path)
+        });
+        let disk = made[0].0.try_clone().expect("another hold");
+        Parts::of(made.into()).expect("they are there").hold(0, disk)
+    }
+
+    #[test]
+    fn files_that_stay_can_be_moved_and_grow() {
+        let dir = tempfile::tempdir_in(".").expect("a directory");
+        let disk = held(dir.path());
+        disk.write_all_at(&[2; 100], 100).expect("a write");
+        fs::rename(dir.path().join("b"), dir.path().join("c")).expect("rename");
+        disk.flush().expect("nothing is missing");
+    }
+
+    #[test]
+    fn files_that_do_not_stay_are_told_of() {
+        type Harm = (&'static str, fn(&Path));
+        let harms: [Harm; 4] = [
+            ("a was deleted", |dir| fs::remove_file(dir.join("a")).expect("it was there")),
+            ("b was deleted", |dir| fs::rename(dir.join("a"), dir.join("b")).expect("rename")),
+            ("a was cut short", |dir| fs::write(dir.join("a"), [0; 150]).expect("write")),
+            ("b was cut short", |dir| fs::write(dir.join("b"), []).expect("write")),
+        ];
+        for (told, harm) in harms {
+            let dir = tempfile::tempdir_in(".").expect("a directory");
+            let disk = held(dir.path());
+            disk.write_all_at(&[2; 100], 100).expect("a write");
+            disk.flush().expect("they are there");
+            harm(dir.path());
+            let e = disk.flush().expect_err(told).to_string();
+            assert!(e.contains(told), "{e}");
+        }
+    }
+}
