@@ -23,6 +23,7 @@ pub const TESTS: &[Test] = &[
     ("mounting::a_server_that_is_being_killed_is_waited_for", being_killed),
     ("mounting::sigterm_unmounts_and_saves", sigterm_saves),
     ("mounting::unmounting_saves_and_the_image_restores", unmount_saves),
+    ("mounting::an_image_in_the_pool_itself_is_refused", image_in_itself),
     ("mounting::up_makes_mounts_and_finds", up),
     ("mounting::both_transports_work", transports),
     ("mounting::a_user_without_privileges_mounts", unprivileged),
@@ -398,5 +399,22 @@ fn memory_deleted() -> Outcome {
     }
     lab.umount();
     lab.check();
+    Ok(())
+}
+
+/// The pool stands still while it is saved: an image in its own mount was waited for, for ever.
+fn image_in_itself() -> Outcome {
+    let lab = Lab::mounted("16M");
+    let (inside, bound) = (lab.mnt().join("dir"), lab.path("bound"));
+    std::fs::create_dir(&inside).and_then(|()| std::fs::create_dir(&bound)).expect("mkdir");
+    assert!(program("mount", &["--bind", &lab.text("mnt/dir"), &lab.text("bound")]).status().expect("mount").success());
+    for dir in [lab.mnt(), inside, bound.clone()] {
+        let image = dir.join("image").to_string_lossy().into_owned();
+        lab.refused(1, &["save", &lab.pool(), &image], &["lies in the pool itself", "elsewhere"]);
+    }
+    assert_eq!(std::fs::read_dir(&bound).expect("list").count(), 0);
+    lab.ok(&["save", &lab.pool(), &lab.text("image")]);
+    assert!(program("umount", &[&lab.text("bound")]).status().expect("umount").success());
+    lab.umount();
     Ok(())
 }

@@ -30,6 +30,7 @@ mod status;
 mod ticker;
 
 use std::ops::Deref;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -326,7 +327,27 @@ impl Pool {
     /// Writes a checksummed image of the region to `file`, consistent as of one instant, also while others
     /// work (they wait). `progress(done, total)` in bytes.
     pub fn save(&self, file: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
+        self.refuse_own_mount(file)?;
         pram::image::save(self.fs.session(), file, progress)?;
+        Ok(())
+    }
+
+    /// Fails if `file` is to lie in a mount of this pool: writing it would wait for a pool that stands still until it is
+    /// written.
+    fn refuse_own_mount(&self, file: &Path) -> Result<()> {
+        let device = |path: &Path| std::fs::metadata(path).map(|found| found.dev()).ok();
+        let absolute = std::path::absolute(file).map_err(|e| config::host(file, &e))?;
+        let target = absolute.parent().and_then(device);
+        for mountpoint in self.sessions().into_iter().filter_map(|(_, session)| session.mountpoint) {
+            let mounted = device(&mountpoint).filter(|on| mountpoint.parent().and_then(device) != Some(*on));
+            if mounted.is_some() && mounted == target {
+                return Err(Error::Pool(format!(
+                    "{} lies in the pool itself, mounted at {}, which stands still while it is saved; choose a file elsewhere",
+                    file.display(),
+                    mountpoint.display()
+                )));
+            }
+        }
         Ok(())
     }
 
