@@ -427,9 +427,14 @@ pub(crate) struct Target {
 
 impl Target {
     pub fn begin(path: &Path, what: &'static str) -> Result<Target> {
+        // What a link leads to is replaced, not the link.
+        let path = &path.canonicalize().unwrap_or_else(|_| path.into());
         let name = path.file_name().ok_or_else(|| Error::Unusable(format!("{} names no file", path.display())))?;
         if path.is_dir() {
             return Err(Error::Unusable(format!("{} is a directory: name a file in it", path.display())));
+        }
+        if path.exists() && !path.is_file() {
+            return Err(Error::Unusable(format!("{} is no regular file, and stays: name another", path.display())));
         }
         let mut hidden = std::ffi::OsString::from(".");
         hidden.push(name);

@@ -336,7 +336,8 @@ impl Pool {
     /// written.
     fn refuse_own_mount(&self, file: &Path) -> Result<()> {
         let device = |path: &Path| std::fs::metadata(path).map(|found| found.dev()).ok();
-        let absolute = std::path::absolute(file).map_err(|e| config::host(file, &e))?;
+        let real = file.canonicalize().or_else(|_| std::path::absolute(file));
+        let absolute = real.map_err(|e| config::host(file, &e))?;
         let target = absolute.parent().and_then(device);
         for mountpoint in self.sessions().into_iter().filter_map(|(_, session)| session.mountpoint) {
             let mounted = device(&mountpoint).filter(|on| mountpoint.parent().and_then(device) != Some(*on));

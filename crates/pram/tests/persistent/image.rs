@@ -263,3 +263,21 @@ fn a_restore_in_place_checks_first_and_writes_the_header_last() {
     assert!(seen, "progress is told");
     assert!(!map.is_zero(0, 8192).unwrap());
 }
+
+/// Whatever stood at the target's name was replaced: `/dev/null`, a pipe, and the link instead of what it led to.
+#[test]
+fn only_regular_files_are_replaced() {
+    let dir = tempfile::tempdir().unwrap();
+    let session = rig::private(MIB);
+    let (pipe, link, file) = (dir.path().join("pipe"), dir.path().join("link"), dir.path().join("file"));
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let told = save(&session, &pipe, &mut quiet()).unwrap_err().to_string();
+    assert!(told.contains("no regular file"), "{told}");
+    assert!(!fs::metadata(&pipe).unwrap().is_file());
+
+    fs::write(&file, "old").unwrap();
+    std::os::unix::fs::symlink("file", &link).unwrap();
+    save(&session, &link, &mut quiet()).unwrap();
+    assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+    verify(&file, &mut quiet()).unwrap();
+}
