@@ -462,3 +462,19 @@ fn a_copy_that_is_all_that_is_left_becomes_a_pool() {
     Pool::format(&copy, &how).unwrap();
     forget(&copy);
 }
+
+/// A directory's own `image` was taken for what an interrupted format had left.
+#[test]
+fn files_that_are_nobodys_copy_are_not_formatted_over() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let how = FormatOptions { medium: MediumKind::Logged, ..FormatOptions::sized(8 << 20) };
+    for name in COPY {
+        std::fs::write(dir.path().join(name), "mine").unwrap();
+        let told = Pool::format(dir.path(), &how).unwrap_err().to_string();
+        assert!(told.contains(name) && told.contains("--force"), "{told}");
+        assert_eq!(std::fs::read(dir.path().join(name)).unwrap(), b"mine");
+        std::fs::write(dir.path().join(name), [0; 5000]).unwrap();
+    }
+    Pool::format(dir.path(), &how).unwrap();
+    forget(dir.path());
+}

@@ -36,6 +36,16 @@ pub fn hold_copy(dir: &Path) -> bool {
     exist(dir) && open(dir).is_ok_and(|disks| copy::identify(&disks).is_ok())
 }
 
+/// A file in `dir` that has the name of one of a copy's, and is neither that nor what making one has left: zeros.
+pub fn find_foreign(dir: &Path) -> Option<PathBuf> {
+    let is_foreign = |path: &PathBuf| {
+        let mut head = [0; 16];
+        let read = fs::File::open(path).and_then(|file| file.read_at(&mut head, 0));
+        read.is_ok_and(|len| head[..len].iter().any(|b| *b != 0) && !head.starts_with(b"CQ-"))
+    };
+    [IMAGE, LOGS[0], LOGS[1]].iter().map(|name| dir.join(name)).find(is_foreign)
+}
+
 /// Does any process write to the copy in `dir`?
 pub fn are_in_use(dir: &Path) -> Result<bool> {
     Ok(held::is_held(&open_file(dir, LOGS[1])?))

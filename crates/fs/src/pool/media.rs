@@ -88,7 +88,7 @@ pub fn make(path: &Path, medium: MediumKind, size: u64, force: bool) -> Result<M
     made
 }
 
-fn holds_data(path: &Path) -> Error {
+pub fn holds_data(path: &Path) -> Error {
     Error::Pool(format!("{} holds data; destroy it with `conquest format --force`", path.display()))
 }
 

@@ -209,6 +209,9 @@ impl Pool {
                         dir.display()
                     )));
                 }
+                if let Some(path) = files::find_foreign(dir).filter(|_| !how.force) {
+                    return Err(media::holds_data(&path));
+                }
                 Config::remove(dir)?;
                 old.iter().for_each(|old| old.remove_copy(dir));
                 let (region, copy) =
