@@ -46,6 +46,8 @@ pub struct Dirty {
     /// Where the page bits and the lines of a generation begin in it.
     pages_at: u64,
     lines_at: u64,
+    /// Where the lines of the generations begin in the map, counted in words.
+    line_words: [u64; 2],
 }
 
 /// Lines that follow one another: offset and length.
@@ -64,27 +66,35 @@ impl Dirty {
         }
         let bases = [HEADER, HEADER + generation_bytes(size)];
         let pages_at = block_bytes(size);
-        Ok(Dirty { map, size, bases, pages_at, lines_at: pages_at + page_bytes(size) })
+        let lines_at = pages_at + page_bytes(size);
+        let line_words = bases.map(|base| (base + lines_at) / 8);
+        Ok(Dirty { map, size, bases, pages_at, lines_at, line_words })
+    }
+
+    /// Are the lines of `len` bytes at `off` marked already? They may be when it says no. Not for what lies outside of the
+    /// region: a store there fails.
+    #[inline(always)]
+    pub fn has(&self, off: u64, len: u64) -> bool {
+        let end = off.wrapping_add(len).wrapping_sub(1);
+        let word = |n| Some(self.map.word(n)?.load(Ordering::Acquire));
+        let lines = |active: u64| word(self.line_words[(active & 1) as usize] + off / PAGE);
+        let Some(lines) = word(ACTIVE / 8).and_then(lines).filter(|_| off / PAGE == end / PAGE) else { return false };
+        let (first, last) = (off / LINE % 64, end / LINE % 64);
+        match len <= LINE {
+            // Two lines at most.
+            true => lines >> first & lines >> last & 1 == 1,
+            false => !lines & (u64::MAX << first) & (u64::MAX >> (63 - last)) == 0,
+        }
     }
 
     /// Marks the lines of `len` bytes at `off`, which are about to change.
-    #[inline]
     pub fn mark(&self, off: u64, len: u64) -> Result<()> {
         if len == 0 {
             return Ok(());
         }
-        let end = off.checked_add(len).filter(|end| *end <= self.size).ok_or(Error::BadAddress { off, len })?;
+        off.checked_add(len).filter(|end| *end <= self.size).ok_or(Error::BadAddress { off, len })?;
         let active = self.active()?;
-        let (first, last) = (off / LINE, (end - 1) / LINE);
-        if first / 64 == last / 64 {
-            return self.mark_page(active, first / 64, (u64::MAX << (first % 64)) & (u64::MAX >> (63 - last % 64)));
-        }
-        for page in off / PAGE..=(end - 1) / PAGE {
-            let first = off.max(page * PAGE) / LINE % 64;
-            let last = (end - 1).min(page * PAGE + PAGE - 1) / LINE % 64;
-            self.mark_page(active, page, (u64::MAX << first) & (u64::MAX >> (63 - last)))?;
-        }
-        Ok(())
+        by_page(off, len).try_for_each(|(page, bits)| self.mark_page(active, page, bits))
     }
 
     #[inline(always)]
@@ -238,6 +248,16 @@ impl Dirty {
     fn line_word(&self, generation: u64, page: u64) -> u64 {
         self.base(generation) + self.lines_at + page * 8
     }
+}
+
+/// The pages of `len` bytes at `off`, of which there is at least one, and which of their lines they are.
+pub(crate) fn by_page(off: u64, len: u64) -> impl Iterator<Item = (u64, u64)> {
+    let end = off + len - 1;
+    (off / PAGE..=end / PAGE).map(move |page| {
+        let first = off.max(page * PAGE) / LINE % 64;
+        let last = end.min(page * PAGE + PAGE - 1) / LINE % 64;
+        (page, (u64::MAX << first) & (u64::MAX >> (63 - last)))
+    })
 }
 
 fn generation_bytes(size: u64) -> u64 {

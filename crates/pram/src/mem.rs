@@ -31,6 +31,8 @@ pub struct Mapping {
     len: u64,
     /// Accesses of [`SHORT`] bytes that begin before this are inside: most need no other check.
     short_end: u64,
+    /// Whole words that are mapped.
+    words: u64,
 }
 
 /// Bytes that most accesses have at most.
@@ -77,7 +79,7 @@ impl Mapping {
 
     fn adopt(p: *mut std::ffi::c_void, len: u64) -> Mapping {
         let base = NonNull::new(p.cast()).expect("mmap never returns null");
-        Mapping { base, len, short_end: len.saturating_sub(SHORT - 1) }
+        Mapping { base, len, short_end: len.saturating_sub(SHORT - 1), words: len / 8 }
     }
 
     /// Asks for huge pages, where the kernel gives them: fewer TLB misses over a large region.
@@ -130,6 +132,16 @@ impl Mapping {
         // SAFETY: in bounds and aligned (2), lives as long as the mapping (1), only ever accessed
         // atomically or as bytes under a lock (3).
         Ok(unsafe { AtomicU64::from_ptr(self.aligned(off, 8)?.cast()) })
+    }
+
+    /// Word `n` of the mapping, `None` beyond its end: for those who ask often and can do without an answer.
+    #[inline(always)]
+    pub fn word(&self, n: u64) -> Option<&AtomicU64> {
+        if n >= self.words {
+            return None;
+        }
+        // SAFETY: as in `atomic64`: in bounds (2), and aligned since the base is a page.
+        Some(unsafe { AtomicU64::from_ptr(self.base.as_ptr().cast::<u64>().add(n as usize)) })
     }
 
     #[inline(always)]

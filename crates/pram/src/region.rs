@@ -308,6 +308,17 @@ impl Region {
         Ok(())
     }
 
+    /// Stores `a` and `b` one behind the other.
+    #[inline(always)]
+    pub(crate) fn store_pair(&self, off: u64, a: &[u8], b: &[u8]) -> Result<()> {
+        self.mark(off, (a.len() + b.len()) as u64)?;
+        for (off, bytes) in [(off, a), (off + a.len() as u64, b)] {
+            self.map.write(off, bytes)?;
+            self.tell(off, bytes);
+        }
+        Ok(())
+    }
+
     /// Stores bytes where nothing refers to yet; true if they want no flush but a fence.
     #[inline(always)]
     pub(crate) fn store_unlinked(&self, off: u64, bytes: &[u8]) -> Result<bool> {
@@ -346,17 +357,21 @@ impl Region {
     fn mark(&self, off: u64, len: u64) -> Result<()> {
         match &self.marks {
             None => Ok(()),
-            Some(marks) => self.mark_lines(marks, off, len),
+            // What an operation stores to has nearly always been stored to since the last commit.
+            Some(marks) if !self.needs.stores && marks.has(off, len) => Ok(()),
+            Some(marks) => self.mark_anew(marks, off, len),
         }
     }
 
     /// Undo logs are left out: no transaction is open at the instants that a copy is of.
     #[inline(never)]
-    fn mark_lines(&self, marks: &Dirty, off: u64, len: u64) -> Result<()> {
+    fn mark_anew(&self, marks: &Dirty, off: u64, len: u64) -> Result<()> {
         if (SLOTS_AT..self.geo.table).contains(&off) {
             return Ok(());
         }
-        marks.mark(off, len)?;
+        if !marks.has(off, len) {
+            marks.mark(off, len)?;
+        }
         if self.needs.stores {
             self.medium.marked();
         }

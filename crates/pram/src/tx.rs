@@ -163,10 +163,8 @@ impl<'o> Tx<'o> {
     /// Stores `a` and `b` one behind the other.
     #[inline(always)]
     pub fn init_pair(&mut self, off: u64, a: &[u8], b: &[u8]) -> Result<()> {
-        let (middle, len) = (a.len() as u64, (a.len() + b.len()) as u64);
-        self.region.store(off, a)?;
-        self.region.store(off + middle, b)?;
-        self.touch(off, len);
+        self.region.store_pair(off, a, b)?;
+        self.touch(off, (a.len() + b.len()) as u64);
         Ok(())
     }
 

@@ -45,6 +45,41 @@ fn marks_are_the_lines_that_were_touched() {
     }
 }
 
+/// Whoever is told that lines are marked does not mark them.
+#[test]
+fn lines_are_said_to_be_marked_only_if_all_are() {
+    let (dirty, mut rng) = (dirty(), Rng::new(8));
+    let (mut model, mut yes) = (BTreeSet::new(), 0);
+    let mut draw = |most: u64| {
+        let len = 1 + rng.below(most);
+        // Few pages, so that neighbours are marked; and the last.
+        let from = [0, SIZE - 4 * 4096][rng.below(2) as usize];
+        (from + rng.below(4 * 4096 - len + 1), len)
+    };
+    for round in 0..20_000 {
+        if round % 4 == 0 {
+            let (off, len) = draw(300);
+            dirty.mark(off, len).unwrap();
+            model.extend(off / LINE..=(off + len - 1) / LINE);
+        }
+        let (off, len) = draw([8, 64, 300, 4096][round % 4]);
+        let all = (off / LINE..=(off + len - 1) / LINE).all(|line| model.contains(&line));
+        assert!(all || !dirty.has(off, len), "{off} {len}");
+        yes += usize::from(dirty.has(off, len));
+        assert_eq!(dirty.has(off, 1), model.contains(&(off / LINE)));
+        if round % 1000 == 999 {
+            let generation = dirty.switch().unwrap();
+            assert!(model.iter().all(|line| !dirty.has(line * LINE, LINE)), "of the other generation");
+            dirty.clear(generation).unwrap();
+            model.clear();
+        }
+    }
+    assert!(yes > 1000, "{yes}");
+    for (off, len) in [(SIZE - 1, 2), (u64::MAX, 1), (u64::MAX, u64::MAX), (0, u64::MAX)] {
+        assert!(!dirty.has(off, len), "{off} {len}");
+    }
+}
+
 #[test]
 fn the_ends_of_a_region_can_be_marked_and_nothing_beyond() {
     let dirty = dirty();
