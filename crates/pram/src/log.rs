@@ -242,30 +242,38 @@ impl<D: Disk> Log<D> {
         until: u64,
         apply: impl FnMut(u64, u64, &[u8]) -> Result<()>,
     ) -> Result<Log<D>> {
-        let header = read_header(&disk, id)?;
-        if header.first > from.commit + 1 {
-            return Err(Error::Unusable(format!(
-                "the log begins with commit {} but what is before it ends with {}: one of them is not this pool's newest; put the right one back",
-                header.first, from.commit
-            )));
-        }
-        let mut scan = Scan::over(&disk, &header);
-        let found = scan.all(until)?;
-        let last = match found.last.commit {
-            0 => Instant { commit: header.first - 1, time: from.time },
-            _ => found.last,
-        };
-        if last.commit < from.commit {
-            return Err(Error::Unusable(format!(
-                "the image is of commit {} but the log ends with {}: the log is an old copy; put the right one back",
-                from.commit, last.commit
-            )));
-        }
+        let header = follows(&disk, id, from)?;
+        let found = Scan::over(&disk, &header).all(until, |_, _, _| ())?;
+        let last = last_of(&found, &header, from)?;
         Scan::over(&disk, &header).apply(&found, from.commit, apply)?;
         let RawLog { capacity, generation, .. } = header;
         let Found { start, end, tail, before, .. } = found;
         let at = Position { generation, capacity, end, tail, last, before, reserved: 0 };
         Ok(Log { disk, id, at, found: start..end, failed: false })
+    }
+
+    /// Goes once through the commits that follow `from`, until `until`: `see(offset, bytes)` is told what they change, in
+    /// order. The last commit that is there, and where the records lie, to be read again by [`Survey::apply`].
+    pub fn survey(
+        disk: D,
+        id: Identity,
+        from: Instant,
+        until: u64,
+        mut see: impl FnMut(u64, u64),
+    ) -> Result<(Instant, Survey<D>)> {
+        let header = follows(&disk, id, from)?;
+        let (mut scan, mut records) = (Scan::over(&disk, &header), Vec::new());
+        let found = scan.all(until, |at, raw, extents| {
+            if raw.commit > from.commit {
+                let (mut start, mut end) = (u64::MAX, 0);
+                for (first, lines) in decode(extents) {
+                    (start, end) = (start.min(first * LINE), end.max((first + lines) * LINE));
+                    see(first * LINE, lines * LINE);
+                }
+                records.push(Surveyed { at, crc: raw.crc, range: start..end });
+            }
+        })?;
+        Ok((last_of(&found, &header, from)?, Survey { disk, header, records }))
     }
 
     /// A log that has come to `at`, as memory says; [`check`](Self::check) asks the disk.
@@ -488,6 +496,64 @@ impl<D: Disk> Drop for Commit<'_, D> {
 
 // Reading.
 
+/// The header of a log in which `from` is followed by the next commit.
+fn follows(disk: &impl Disk, id: Identity, from: Instant) -> Result<RawLog> {
+    let header = read_header(disk, id)?;
+    if header.first > from.commit + 1 {
+        return Err(Error::Unusable(format!(
+            "the log begins with commit {} but what is before it ends with {}: one of them is not this pool's newest; put the right one back",
+            header.first, from.commit
+        )));
+    }
+    Ok(header)
+}
+
+/// The last commit that was found in a log, which is not before `from`.
+fn last_of(found: &Found, header: &RawLog, from: Instant) -> Result<Instant> {
+    let last = match found.last.commit {
+        0 => Instant { commit: header.first - 1, time: from.time },
+        _ => found.last,
+    };
+    if last.commit < from.commit {
+        return Err(Error::Unusable(format!(
+            "the image is of commit {} but the log ends with {}: the log is an old copy; put the right one back",
+            from.commit, last.commit
+        )));
+    }
+    Ok(last)
+}
+
+/// Where the records of a log lie that have been read once, whole.
+pub struct Survey<D> {
+    disk: D,
+    header: RawLog,
+    records: Vec<Surveyed>,
+}
+
+struct Surveyed {
+    at: u64,
+    crc: u32,
+    /// The bytes of the region that its lines are among.
+    range: Range<u64>,
+}
+
+impl<D: Disk> Survey<D> {
+    /// Reads again what concerns bytes of the region that are in `wanted`, in order; with it comes what lies in the same
+    /// records.
+    pub fn apply(&self, wanted: Range<u64>, mut apply: impl FnMut(u64, &[u8])) -> Result<()> {
+        let mut scan = Scan::over(&self.disk, &self.header);
+        for record in self.records.iter().filter(|r| r.range.start < wanted.end && wanted.start < r.range.end) {
+            let raw = scan.read(record.at)?.filter(|raw| raw.crc == record.crc).ok_or_else(changed)?;
+            scan.lines(&raw).for_each(|(off, bytes)| apply(off, bytes));
+        }
+        Ok(())
+    }
+}
+
+fn changed() -> Error {
+    Error::Unusable("the log changed while it was read".into())
+}
+
 /// What a log holds.
 #[derive(Clone, Copy, Debug)]
 struct Found {
@@ -517,11 +583,13 @@ impl<'d, D: Disk> Scan<'d, D> {
         Scan { disk, header, at: RECORDS, before: 0, commit: header.first, part: 0, buf: Vec::new() }
     }
 
-    /// Finds the last whole commit until this one, and makes sure that none comes after it.
-    fn all(&mut self, until: u64) -> Result<Found> {
+    /// Finds the last whole commit until this one, and makes sure that none comes after it. `see` gets where each record
+    /// lies, its header and its extents.
+    fn all(&mut self, until: u64, mut see: impl FnMut(u64, &RawRecord, &[u8])) -> Result<Found> {
         let mut found = Found { last: Instant::default(), start: RECORDS, end: RECORDS, tail: 0, before: 0 };
         let (mut start, mut tail) = (self.at, self.at);
         while let Some(raw) = self.next()? {
+            see(tail, &raw, &self.buf[HEAD..HEAD + raw.extents as usize * 8]);
             if raw.flags & LAST != 0 {
                 let last = Instant { commit: raw.commit, time: raw.time };
                 found = Found { last, start, end: self.at, tail, before: self.before };
@@ -566,18 +634,22 @@ impl<'d, D: Disk> Scan<'d, D> {
     /// Applies the commits after `from` that are whole.
     fn apply(mut self, found: &Found, from: u64, mut apply: impl FnMut(u64, u64, &[u8]) -> Result<()>) -> Result<()> {
         while self.at < found.end {
-            let raw = self.next()?.ok_or_else(|| Error::Unusable("the log changed while it was read".into()))?;
-            if raw.commit <= from {
-                continue;
-            }
-            let (extents, mut lines) = self.buf[HEAD..raw.len as usize].split_at(raw.extents as usize * 8);
-            for (first, count) in decode(extents) {
-                let (now, later) = lines.split_at((count * LINE) as usize);
-                apply(raw.commit, first * LINE, now)?;
-                lines = later;
+            let raw = self.next()?.ok_or_else(changed)?;
+            if raw.commit > from {
+                self.lines(&raw).try_for_each(|(off, bytes)| apply(raw.commit, off, bytes))?;
             }
         }
         Ok(())
+    }
+
+    /// Offset and bytes of each extent of the record that was read last.
+    fn lines(&self, raw: &RawRecord) -> impl Iterator<Item = (u64, &[u8])> {
+        let (extents, mut lines) = self.buf[HEAD..raw.len as usize].split_at(raw.extents as usize * 8);
+        decode(extents).map(move |(first, count)| {
+            let (now, later) = lines.split_at((count * LINE) as usize);
+            lines = later;
+            (first * LINE, now)
+        })
     }
 
     /// The next record, if the one that belongs here is there.

@@ -1,16 +1,21 @@
 //! Folding: what a log holds goes into the image, by whole pages.
 //!
 //! The log is read, not the region: an image is as of a commit, and the region is ahead of it. So nobody waits.
+//!
+//! It is read once as a whole, which tells the pages that change, and then for each batch of them the records that
+//! concern it: in a commit records go up with the region, so that most are read once more. Whoever works meanwhile has
+//! the same memory, and every further reading would cost it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::pace::Pace;
 use super::SharedDisk;
+use crate::dirty::by_page;
 use crate::error::{Error, Result};
 use crate::log::{Instant, Log};
 use crate::pages::{Pages, PAGE};
 
-/// Pages of which the new content is held in memory at a time: 64 MiB. What changes more pages is read again.
+/// Pages of which the new content is held in memory at a time: 64 MiB.
 const BATCH: usize = 16 << 10;
 
 /// Brings the image to `last`, with which the log ends, at this pace. An image that is there already stays as it is.
@@ -19,31 +24,31 @@ pub fn fold(pages: &mut Pages<SharedDisk>, log: &SharedDisk, last: Instant, pace
     if from.commit >= last.commit {
         return Ok(());
     }
-    let mut changed = BTreeSet::new();
-    let end = Log::open_until(log.clone(), id, from, last.commit, |_, off, bytes| {
-        changed.extend(off / PAGE..=(off + bytes.len() as u64 - 1) / PAGE);
-        Ok(())
+    // Pages, and which of their lines change.
+    let mut changed: BTreeMap<u64, u64> = BTreeMap::new();
+    let (end, survey) = Log::survey(log.clone(), id, from, last.commit, |off, len| {
+        by_page(off, len).for_each(|(page, lines)| *changed.entry(page).or_default() |= lines);
     })?;
-    if end.last() != last {
+    if end != last {
         return Err(Error::Unusable(format!(
             "the log ends with commit {} where {} was written: its disk has lost something",
-            end.last().commit,
-            last.commit
+            end.commit, last.commit
         )));
     }
-    let changed: Vec<u64> = changed.into_iter().collect();
+    let changed: Vec<(u64, u64)> = changed.into_iter().collect();
     let mut update = pages.begin();
     for batch in changed.chunks(BATCH) {
         let mut content = BTreeMap::new();
-        for page in batch {
+        for (page, lines) in batch {
             let mut bytes = vec![0; PAGE as usize];
-            update.read(*page, &mut bytes)?;
+            // Of a page that changes as a whole nothing is left.
+            if *lines != u64::MAX {
+                update.read(*page, &mut bytes)?;
+            }
             content.insert(*page, bytes);
         }
-        Log::open_until(log.clone(), id, from, last.commit, |_, off, bytes| {
-            apply(&mut content, off, bytes);
-            Ok(())
-        })?;
+        let (first, (end, _)) = (batch[0].0, batch[batch.len() - 1]);
+        survey.apply(first * PAGE..(end + 1) * PAGE, |off, bytes| apply(&mut content, off, bytes))?;
         for (page, bytes) in &content {
             pace.spend(PAGE);
             update.write(*page, bytes)?;
