@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use fs::Pool;
-use rustix::fd::AsRawFd;
-use rustix::fs::{open, syncfs, Mode, OFlags};
+use rustix::fd::{AsRawFd, OwnedFd};
+use rustix::fs::{flock, open, syncfs, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{unmount, UnmountFlags};
 
@@ -31,6 +31,8 @@ pub fn mount(pool: Arc<Pool>, source: &Path, dir: &Path, options: &MountOptions)
     let source = source.canonicalize().unwrap_or_else(|_| source.into());
     let dir = target(&source, dir)?;
     let transport = choose_transport(options)?;
+    let _alone = alone_on(&dir);
+    refuse_twice(&source, &dir)?;
     match attach(pool.clone(), &source, &dir, options, transport) {
         Err(e) if transport == Transport::Uring && options.transport == TransportChoice::Auto => {
             tracing::warn!("FUSE over io_uring does not work here, using /dev/fuse: {e}");
@@ -56,6 +58,14 @@ fn attach(pool: Arc<Pool>, source: &Path, dir: &Path, options: &MountOptions, tr
         }
     }
     Ok(mount)
+}
+
+/// Keeps others from mounting on `dir` at the same time, on top of each other, until it is dropped. `None` where it cannot
+/// be locked.
+fn alone_on(dir: &Path) -> Option<OwnedFd> {
+    let dir = open(dir, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    flock(&dir, FlockOperation::LockExclusive).ok()?;
+    Some(dir)
 }
 
 /// Opens a file that has no name, so that the kernel learns that opening and closing take no messages.

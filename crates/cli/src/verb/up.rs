@@ -34,12 +34,7 @@ pub fn run(args: &Args) -> Result<()> {
     let dir = args.dir.as_deref().map(locate::absolute).transpose()?;
     dying::wait(&pool, dir.as_deref())?;
     if let Some(mounted) = find(&pool, dir.as_deref())? {
-        return say(&format!(
-            "already mounted: {} at {}\n{}",
-            pool.display(),
-            mounted.dir.display(),
-            next(&pool, &mounted.dir)
-        ));
+        return tell_of(&mounted);
     }
     let dir = dir.map_or_else(locate::default_dir, Ok)?;
     if !Pool::exists(&pool) {
@@ -47,9 +42,16 @@ pub fn run(args: &Args) -> Result<()> {
     }
     prepare(&dir)?;
     let request = Request::new(pool.clone(), locate::absolute(&dir)?, &args.options.join(","))?;
-    mount::check(&request)?;
-    background::start(&request)?;
+    if let Err(e) = mount::check(&request).and_then(|()| background::start(&request)) {
+        // Another one may have been faster.
+        return find(&pool, Some(&request.dir))?.map_or(Err(e), |mounted| tell_of(&mounted));
+    }
     say(&format!("mounted: {} at {}\n{}", pool.display(), dir.display(), next(&pool, &dir)))
+}
+
+fn tell_of(mounted: &Mounted) -> Result<()> {
+    let (pool, dir) = (&mounted.source, &mounted.dir);
+    say(&format!("already mounted: {} at {}\n{}", pool.display(), dir.display(), next(pool, dir)))
 }
 
 /// The working mount of the pool: at `dir`, or anywhere if that does not matter.
@@ -60,7 +62,12 @@ fn find(pool: &Path, dir: Option<&Path>) -> Result<Option<Mounted>> {
 
 fn create(pool: &Path, size: Option<u64>) -> Result<()> {
     let bytes = size.map_or_else(|| size::default_for(pool, MediumKind::Logged), Ok)?;
-    format::make(pool, FormatOptions { medium: MediumKind::Logged, ..FormatOptions::sized(bytes) })?;
+    let made = format::make(pool, FormatOptions { medium: MediumKind::Logged, ..FormatOptions::sized(bytes) });
+    if Pool::exists(pool) && made.is_err() {
+        // Another one was faster.
+        return Ok(());
+    }
+    made?;
     say(&format!("made a pool of {} at {}", size::show(bytes), pool.display()))
 }
 

@@ -24,6 +24,7 @@ pub const TESTS: &[Test] = &[
     ("mounting::sigterm_unmounts_and_saves", sigterm_saves),
     ("mounting::unmounting_saves_and_the_image_restores", unmount_saves),
     ("mounting::an_image_in_the_pool_itself_is_refused", image_in_itself),
+    ("mounting::several_make_one_pool_at_once", at_once),
     ("mounting::up_makes_mounts_and_finds", up),
     ("mounting::both_transports_work", transports),
     ("mounting::a_user_without_privileges_mounts", unprivileged),
@@ -416,5 +417,31 @@ fn image_in_itself() -> Outcome {
     lab.ok(&["save", &lab.pool(), &lab.text("image")]);
     assert!(program("umount", &[&lab.text("bound")]).status().expect("umount").success());
     lab.umount();
+    Ok(())
+}
+
+/// Several at once destroyed each other's half-made pools; none was left, or one that could not be opened.
+fn at_once() -> Outcome {
+    let lab = Lab::new();
+    let (pool, mnt) = (lab.pool(), lab.text("mnt"));
+    let run_all = |args: &[&str]| -> Vec<i32> {
+        std::thread::scope(|scope| {
+            let runs: Vec<_> = (0..4).map(|_| scope.spawn(|| lab.run(args).code)).collect();
+            runs.into_iter().map(|run| run.join().expect("no panic")).collect()
+        })
+    };
+    let first = lab.text("first");
+    let mut made = run_all(&["format", &first, "--nvram", "8M"]);
+    made.sort();
+    assert_eq!(made, [0, 1, 1, 1], "one makes it, the others find it");
+    lab.ok(&["fsck", &first]);
+    assert_eq!(run_all(&["up", "--pool", &pool, "--size", "8M", &mnt]), [0; 4]);
+    std::fs::write(lab.mnt().join("file"), "in it").expect("write");
+    lab.umount();
+    assert!(!lab.mnt().join("file").exists(), "it was mounted once");
+    lab.mount();
+    assert_eq!(std::fs::read(lab.mnt().join("file")).expect("read"), b"in it");
+    lab.umount();
+    lab.check();
     Ok(())
 }

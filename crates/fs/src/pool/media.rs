@@ -28,6 +28,21 @@ pub fn make_dir(dir: &Path) -> Result<()> {
     })
 }
 
+/// One process at a time makes a pool in a directory, however it does; others wait. Goes with its process.
+pub struct Making {
+    _lock: Option<fs::File>,
+}
+
+impl Making {
+    pub fn begin(dir: &Path) -> Result<Making> {
+        make_dir(dir)?;
+        let file = fs::File::open(dir).map_err(|e| host(dir, &e))?;
+        // Where a file system has no such locks it goes without.
+        let locked = rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive);
+        Ok(Making { _lock: locked.is_ok().then_some(file) })
+    }
+}
+
 fn random<const N: usize>() -> Result<[u8; N]> {
     let path = Path::new("/dev/urandom");
     let mut bytes = [0; N];

@@ -173,7 +173,7 @@ pub struct Pool {
 impl Pool {
     /// Makes an empty pool at `dir`. `pool.toml` is written last: an interrupted format leaves no pool.
     pub fn format(dir: &Path, how: &FormatOptions) -> Result<()> {
-        media::make_dir(dir)?;
+        let _alone = media::Making::begin(dir)?;
         let mut config = Config::new(how.medium, media::random_uuid()?);
         (config.commit_interval, config.copy_rate) = (how.commit_interval, how.copy_rate);
         if how.medium != MediumKind::Logged {
@@ -366,7 +366,7 @@ impl Pool {
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<()> {
         std::fs::metadata(file).map_err(|e| config::host(file, &e))?;
-        media::make_dir(dir)?;
+        let _alone = media::Making::begin(dir)?;
         let old = match Config::read(dir) {
             Err(e) if !force => return Err(e),
             read => read.ok().flatten(),
@@ -417,9 +417,11 @@ impl Pool {
     /// Returns the instant that the pool is as of, nanoseconds since the epoch.
     pub fn import(dir: &Path, force: bool, progress: &mut dyn FnMut(u64, u64)) -> Result<i64> {
         if Config::read(dir)?.is_none() && files::exist(dir) {
+            let _alone = media::Making::begin(dir)?;
             return running::found(dir);
         }
         let config = Config::load(dir)?;
+        let _alone = media::Making::begin(dir)?;
         config.refuse_in_use(dir)?;
         if !force && !media::is_lost(&config.nvram_path(dir), config.medium)? {
             return Err(Error::Pool(format!(
