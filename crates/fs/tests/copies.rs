@@ -478,3 +478,21 @@ fn files_that_are_nobodys_copy_are_not_formatted_over() {
     Pool::format(dir.path(), &how).unwrap();
     forget(dir.path());
 }
+
+/// A format that was killed left the memory of a whole pool, which nobody ever found.
+#[test]
+fn memory_of_pools_that_were_never_finished_is_given_back() {
+    let name = |what: &str| PathBuf::from(format!("/dev/shm/conquest-test{}{what}-0-0-region", std::process::id()));
+    let [old, young, made] = ["old", "young", "made"].map(name);
+    for (path, byte) in [(&old, 0), (&young, 0), (&made, 1)] {
+        std::fs::write(path, vec![byte; 100_000]).unwrap();
+    }
+    let before = std::time::SystemTime::now() - Duration::from_secs(2 * 3600);
+    for path in [&old, &made] {
+        std::fs::File::options().write(true).open(path).unwrap().set_modified(before).unwrap();
+    }
+    drop(Home::new(FormatOptions { medium: MediumKind::Logged, ..FormatOptions::sized(8 << 20) }));
+    let there = [&old, &young, &made].map(|path| path.exists());
+    [young, made].iter().for_each(|path| std::fs::remove_file(path).unwrap());
+    assert_eq!(there, [false, true, true]);
+}

@@ -5,10 +5,12 @@ use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use pram::copy::{self, Copy, Disks, Loaded};
 use pram::dirty::Dirty;
 use pram::log::Identity;
+use pram::region::HEADERS;
 use pram::session;
 use pram::{Mapping, Region};
 use rustix::fs::{FallocateFlags, OFlags};
@@ -21,6 +23,9 @@ use crate::error::{Error, Result};
 
 pub const IMAGE: &str = "image";
 const LOGS: [&str; 2] = ["redo-0", "redo-1"];
+
+/// How long nobody has been at a region that nobody will finish.
+const UNFINISHED: Duration = Duration::from_secs(3600);
 
 /// Where the marks' notes hold the path of the copy, and its bytes, padded with zeros.
 const PATH_AT: u64 = 1024;
@@ -197,6 +202,11 @@ pub fn sweep() {
     let Ok(entries) = fs::read_dir(RUNTIME_DIR) else { return };
     for entry in entries.flatten() {
         let (path, name) = (entry.path(), entry.file_name());
+        if is_unfinished(&path).unwrap_or(false) {
+            tracing::info!("giving back {}: whoever made it was killed", path.display());
+            let _ = fs::remove_file(&path);
+            continue;
+        }
         let Some(name) = name.to_str().and_then(|n| n.strip_suffix("-marks")).filter(|n| n.starts_with("conquest-"))
         else {
             continue;
@@ -209,6 +219,20 @@ pub fn sweep() {
             let _ = fs::remove_file(&path);
         }
     }
+}
+
+/// Is it the region of a pool that was never finished: without a header, which comes when all memory is there, and not
+/// touched for so long that nobody can be at it?
+fn is_unfinished(path: &Path) -> std::io::Result<bool> {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    if !name.starts_with("conquest-") || !name.ends_with("-region") {
+        return Ok(false);
+    }
+    let file = fs::File::open(path)?;
+    let mut header = [0; HEADERS];
+    let len = file.read_at(&mut header, 0)?;
+    let rested = file.metadata()?.modified()?.elapsed().unwrap_or_default();
+    Ok(header[..len].iter().all(|b| *b == 0) && rested > UNFINISHED)
 }
 
 /// The marks in shared memory of a region of `size` bytes, and whether its copy holds everything.
