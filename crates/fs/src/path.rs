@@ -341,7 +341,7 @@ impl File<'_> {
     }
 
     fn flags(&self, append: bool) -> WriteFlags {
-        WriteFlags { append: append || self.how.append, kill_suidgid: !self.privileged }
+        WriteFlags { append: append || self.how.append, kill_suidgid: !self.privileged, kill_capability: true }
     }
 
     fn may_write(&self) -> Result<()> {

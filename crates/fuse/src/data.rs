@@ -1,7 +1,7 @@
 //! Requests about content: read, write, allocate, seek, copy, sync; and the sizes of the pool.
 
 use fs::node::{Fallocate, Seek, WriteFlags};
-use fs::{Fs, Ino};
+use fs::Ino;
 use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
 
@@ -9,8 +9,7 @@ use crate::abi::{
     CopyFileRangeIn, CopyFileRangeOut, FallocateIn, FsyncIn, LseekIn, LseekOut, Opcode, ReadIn, StatfsOut, WriteIn,
     WriteOut, FSYNC_FDATASYNC, WRITE_CACHE, WRITE_KILL_SUIDGID,
 };
-use crate::notify::Notifier;
-use crate::request::{Answer, Later, Request};
+use crate::request::{Answer, Request};
 use crate::server::{errno, Server};
 use crate::uncached;
 
@@ -21,86 +20,60 @@ const COPY_MAX: u64 = 16 << 20;
 const SEEK_DATA: u32 = 3;
 const SEEK_HOLE: u32 = 4;
 
-/// A write, as its request asks for it.
-struct Write {
-    ino: Ino,
-    offset: u64,
-    flags: WriteFlags,
-    open: OFlags,
-}
-
-impl Write {
-    fn new(ino: Ino, args: &WriteIn) -> Write {
-        let open = OFlags::from_bits_retain(args.flags);
-        let flags = WriteFlags {
-            append: open.contains(OFlags::APPEND) && args.write_flags & WRITE_CACHE == 0,
-            kill_suidgid: args.write_flags & WRITE_KILL_SUIDGID != 0,
-        };
-        Write { ino, offset: args.offset, flags, open }
-    }
-
-    fn content(&self, fs: &Fs, notifier: &Notifier, data: &[u8]) -> Result<(), Errno> {
-        let (offset, _) = fs.write(self.ino, self.offset, data, self.flags).map_err(errno)?;
-        if self.flags.append && offset != self.offset {
-            // The file had grown without the kernel's knowledge: its pages show the data elsewhere.
-            notifier.content_moved(self.ino);
-        }
-        Ok(())
-    }
-
-    /// Waits until it is durable, if the file was opened for that.
-    fn sync(&self, fs: &Fs) -> Result<(), Errno> {
-        if fs.durable_at_return() || !self.open.intersects(OFlags::DSYNC | OFlags::SYNC) {
-            return Ok(());
-        }
-        fs.fsync(self.ino, !self.open.contains(OFlags::SYNC)).map_err(errno)
-    }
-}
-
 impl Server {
     pub(crate) fn read(&self, req: &mut Request) -> Answer {
         let args: ReadIn = req.args()?;
         let size = (args.size as usize).min(req.data.len());
-        self.uncached.note_read(req.head.nodeid);
-        self.fs().read(req.head.nodeid, args.offset, &mut req.data[..size]).map_err(errno)
+        let (ino, buf) = (req.head.nodeid, &mut req.data[..size]);
+        let mut read = || self.fs().read(ino, args.offset, buf).map_err(errno);
+        match &self.uncached {
+            Some(uncached) => uncached.read(ino, range(args.offset, size), read),
+            None => read(),
+        }
     }
 
     pub(crate) fn write(&self, req: &mut Request) -> Answer {
         let args: WriteIn = req.args()?;
-        let write = Write::new(req.head.nodeid, &args);
-        let data = req.content(args.size as usize)?;
-        if args.fh != uncached::HANDLE || args.write_flags & WRITE_CACHE != 0 {
-            write.content(self.fs(), &self.notifier, data)?;
-        } else if let Some(written) = self.uncached.write(write.ino, || write.content(self.fs(), &self.notifier, data))
-        {
-            written?;
-        } else {
-            req.later = Some(self.write_later(write, data.to_vec()));
-            return req.reply(&WriteOut { size: args.size, padding: 0 });
+        let open = OFlags::from_bits_retain(args.flags);
+        let (ino, data) = (req.head.nodeid, req.content(args.size as usize)?);
+        let write = || self.write_content(ino, &args, data);
+        match &self.uncached {
+            Some(uncached) if args.write_flags & WRITE_CACHE != 0 => {
+                uncached.write_back(ino, range(args.offset, data.len()), |part| {
+                    let place = (part.start - args.offset) as usize..(part.end - args.offset) as usize;
+                    self.write_content(ino, &WriteIn { offset: part.start, ..args }, &data[place])
+                })?;
+            }
+            Some(uncached) if args.fh == uncached::HANDLE => uncached.write(ino, data.len() as u64, write)?,
+            Some(uncached) => {
+                uncached.note_written(ino);
+                write()?;
+            }
+            None => {
+                write()?;
+            }
         }
-        write.sync(self.fs())?;
+        if !self.durable() && open.intersects(OFlags::DSYNC | OFlags::SYNC) {
+            self.fs().fsync(ino, !open.contains(OFlags::SYNC)).map_err(errno)?;
+        }
         req.reply(&WriteOut { size: args.size, padding: 0 })
     }
 
-    /// A write that pages must be dropped for.
-    fn write_later(&self, write: Write, data: Vec<u8>) -> Later {
-        let (pool, notifier, uncached) = (self.pool().clone(), self.notifier.clone(), self.uncached.clone());
-        let room = self.room.clone();
-        Box::new(move || {
-            // Only with O_DIRECT there may be other writes of the file under way, whose pages are then dropped too.
-            let (off, len) = match write.open.contains(OFlags::DIRECT) || write.flags.append {
-                true => (0, 0),
-                false => (write.offset, data.len()),
-            };
-            let drop_pages = || notifier.drop_pages(write.ino, off, len);
-            let write_all = || write.content(&pool, &notifier, &data);
-            let full = Err(Errno::NOSPC);
-            uncached.drop_and_write(write.ino, drop_pages, || match write_all() {
-                written if written == full => room.retry(full, write_all),
-                written => written,
-            })?;
-            write.sync(&pool)
-        })
+    /// Writes `data` as a request asks for it; the offset that it went to.
+    fn write_content(&self, ino: Ino, args: &WriteIn, data: &[u8]) -> Result<u64, Errno> {
+        let append = OFlags::from_bits_retain(args.flags).contains(OFlags::APPEND);
+        let flags = WriteFlags {
+            append: append && args.write_flags & WRITE_CACHE == 0,
+            kill_suidgid: args.write_flags & WRITE_KILL_SUIDGID != 0,
+            // The kernel has, except where it did not ask.
+            kill_capability: args.fh == uncached::HANDLE && args.write_flags & WRITE_CACHE == 0,
+        };
+        let (offset, _) = self.fs().write(ino, args.offset, data, flags).map_err(errno)?;
+        if flags.append && offset != args.offset {
+            // The file had grown without the kernel's knowledge: its pages show the data elsewhere.
+            self.notifier.content_moved(ino);
+        }
+        Ok(offset)
     }
 
     pub(crate) fn fallocate(&self, req: &Request) -> Answer {
@@ -173,4 +146,8 @@ impl Server {
             ..Default::default()
         })
     }
+}
+
+fn range(offset: u64, len: usize) -> std::ops::Range<u64> {
+    offset..offset.saturating_add(len as u64)
 }

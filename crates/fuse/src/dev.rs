@@ -13,7 +13,7 @@ use crate::init;
 use crate::promises::Promises;
 use crate::request::{Answer, Request};
 use crate::rhythm::Standing;
-use crate::server::{Server, Wait};
+use crate::server::Server;
 use crate::sys::Device;
 
 /// Longest fixed argument of any opcode.
@@ -73,21 +73,17 @@ impl Reader {
         let mut args = [0; ARGS_MAX];
         args[..size].copy_from_slice(&self.body[..size]);
         let (args, data) = (&args[..size], &mut self.body[size..]);
-        let mut req = Request { head: self.head, args, data, len: len - size, later: None };
+        let mut req = Request { head: self.head, args, data, len: len - size };
         let unique = self.head.unique;
         match server.serve(&mut req, false) {
             None => {}
             Some((answer, None)) => reply(device, unique, answer, &self.body[size..]),
-            Some((answer, Some(wait))) => {
+            Some((answer, Some(ticket))) => {
                 let (device, data) = (device.clone(), answer.map(|len| self.body[size..size + len].to_vec()));
-                let reply = move |outcome: Result<(), Errno>| match outcome.and(data) {
+                promises.add(ticket, move |kept| match kept.and(data) {
                     Ok(data) => reply(&device, unique, Ok(data.len()), &data),
                     Err(e) => reply(&device, unique, Err(e), &[]),
-                };
-                match wait {
-                    Wait::Durable(ticket) => promises.add(ticket, reply),
-                    Wait::Later(later) => server.aside(later, reply),
-                }
+                });
             }
         }
     }

@@ -18,7 +18,8 @@ const CONGESTED: u16 = 48;
 
 /// What is asked for where the kernel offers it. Not asked for, on purpose: WRITEBACK_CACHE (an
 /// acknowledged write must be in the pool), ATOMIC_O_TRUNC (opens send no message, so truncation must),
-/// AUTO_INVAL_DATA (pages stay until `notify` says otherwise), locks (the kernel's own are enough, every
+/// AUTO_INVAL_DATA (pages stay until `notify` says otherwise), ASYNC_DIO (the kernel would drop pages before a write past
+/// them has been done and not after, see `uncached`; direct reads and writes in batches are a tenth slower without), locks (the kernel's own are enough, every
 /// user of a lock is on this machine's mount).
 const WANTED: u64 = init::ASYNC_READ
     | init::EXPORT_SUPPORT
@@ -26,7 +27,6 @@ const WANTED: u64 = init::ASYNC_READ
     | init::DONT_MASK
     | init::DO_READDIRPLUS
     | init::READDIRPLUS_AUTO
-    | init::ASYNC_DIO
     | init::NO_OPEN_SUPPORT
     | init::PARALLEL_DIROPS
     | init::POSIX_ACL

@@ -13,7 +13,7 @@
 //! | `dev` | transport: /dev/fuse; with io_uring it still carries FORGET and the like |
 //! | `room` | on a full pool: what removed files held, and those who wait for it |
 //! | `server` | opcode → operation, and the answers that save messages |
-//! | `uncached` | files written past the page cache, and the pages it must not keep |
+//! | `uncached` | files written past the page cache, and old pages that are written back |
 //! | `promises` | replies that wait until what they acknowledge is durable |
 //! | `names` `attrs` `data` `dirs` | the operations, by subject |
 //! | `request` | one request: header, argument, payload, reply in place |
@@ -22,8 +22,8 @@
 //! | `abi` | the protocol's messages |
 //! | `sys` | the one module with `unsafe`: io_uring commands, device clones, signals |
 //!
-//! The way of a request: kernel → (`uring` | `dev`) → `server` → `fs`, in one thread, without a lock or an
-//! allocation of ours; the reply goes back the same way.
+//! The way of a request: kernel → (`uring` | `dev`) → `server` → `fs`, in one thread, without an
+//! allocation of ours or a lock that many share; the reply goes back the same way.
 //!
 //! Caching: the kernel may keep names, attributes and pages until told otherwise; `notify` tells it. There
 //! is no write-back cache: what `write(2)` returned for is in the pool. What a program creates to write it only goes

@@ -117,11 +117,13 @@ impl Server {
         let args: CreateIn = req.args()?;
         let made = self.make(req, fs::Kind::Regular, args.mode & 0o7777, 0, args.umask)?;
         let entry = self.reply_entry(req, &made)?;
-        if args.flags as i32 & libc::O_ACCMODE != libc::O_WRONLY {
-            return reply_open(req, entry, CACHED);
+        match &self.uncached {
+            Some(uncached) if args.flags as i32 & libc::O_ACCMODE == libc::O_WRONLY => {
+                uncached.forget(made.ino);
+                reply_open(req, entry, UNCACHED)
+            }
+            _ => reply_open(req, entry, CACHED),
         }
-        self.uncached.note_made(made.ino);
-        reply_open(req, entry, UNCACHED)
     }
 
     pub(crate) fn mkdir(&self, req: &mut Request) -> Answer {

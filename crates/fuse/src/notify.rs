@@ -45,12 +45,6 @@ impl Notifier {
         }
     }
 
-    /// Makes the kernel drop the pages of `len` bytes at `off`, all from there on with 0. They are gone when this
-    /// returns.
-    pub fn drop_pages(&self, ino: Ino, off: u64, len: usize) {
-        self.send(NOTIFY_INVAL_INODE, &NotifyInvalInode { ino, off: off as i64, len: len as i64 }, &[]);
-    }
-
     /// An append went elsewhere than the kernel believed. Rare, hence a thread for each.
     pub fn content_moved(&self, ino: Ino) {
         let this = self.clone();

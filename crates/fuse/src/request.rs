@@ -22,12 +22,7 @@ pub struct Request<'a> {
     pub data: &'a mut [u8],
     /// Bytes of it that came with the request.
     pub len: usize,
-    /// What is still to be done, by a thread that serves nobody, before the reply may go.
-    pub later: Option<Later>,
 }
-
-/// The rest of a request; it may fail and the request with it.
-pub type Later = Box<dyn FnOnce() -> Result<(), Errno> + Send>;
 
 /// Supplementary groups of the caller, on the stack.
 pub struct Groups {
@@ -122,7 +117,7 @@ mod tests {
     use super::*;
 
     fn request(data: &mut [u8], len: usize, extlen: u16) -> Request<'_> {
-        Request { head: InHeader { total_extlen: extlen, ..Default::default() }, args: &[], data, len, later: None }
+        Request { head: InHeader { total_extlen: extlen, ..Default::default() }, args: &[], data, len }
     }
 
     #[test]

@@ -1,19 +1,16 @@
 //! From requests to the file system: one entry for every opcode, the same over both transports.
 
 use std::panic::{catch_unwind, AssertUnwindSafe};
-use std::sync::{mpsc, Arc};
+use std::sync::Arc;
 
 use fs::{Caller, Fs, Pool, Ticket};
 use rustix::io::Errno;
 
 use crate::abi::Opcode;
 use crate::notify::Notifier;
-use crate::request::{Answer, Groups, Later, Request};
+use crate::request::{Answer, Groups, Request};
 use crate::room::Room;
 use crate::uncached::Uncached;
-
-/// What is done by a thread that serves nobody.
-pub type Aside = Box<dyn FnOnce() + Send>;
 
 /// What serves requests; shared by all threads, changed by none.
 pub struct Server {
@@ -21,36 +18,17 @@ pub struct Server {
     /// What has returned is durable: the kernel need not ask for more.
     durable: bool,
     pub(crate) notifier: Notifier,
-    pub(crate) room: Arc<Room>,
-    pub(crate) uncached: Arc<Uncached>,
-    aside: mpsc::Sender<Aside>,
-}
-
-/// What a reply waits for.
-pub enum Wait {
-    /// That what it acknowledges is durable.
-    Durable(Ticket),
-    /// The rest of the request: to be done [aside](Server::aside).
-    Later(Later),
+    pub(crate) room: Room,
+    /// What is written past the page cache, where the kernel is up to it.
+    pub(crate) uncached: Option<Uncached>,
 }
 
 impl Server {
-    /// `aside` takes what the threads that serve may not do; it ends when the server is gone.
-    pub fn new(pool: Arc<Pool>, notifier: Notifier, aside: mpsc::Sender<Aside>) -> Server {
+    pub fn new(pool: Arc<Pool>, notifier: Notifier) -> Server {
         // The kernel has the root without ever looking it up.
         pool.retain(fs::ROOT, 1);
-        Server {
-            durable: pool.durable_at_return(),
-            pool,
-            notifier,
-            room: Arc::default(),
-            uncached: Arc::default(),
-            aside,
-        }
-    }
-
-    pub(crate) fn pool(&self) -> &Arc<Pool> {
-        &self.pool
+        let uncached = Uncached::works().then(Uncached::default);
+        Server { durable: pool.durable_at_return(), pool, notifier, room: Room::default(), uncached }
     }
 
     pub(crate) fn fs(&self) -> &Fs {
@@ -61,27 +39,14 @@ impl Server {
         self.durable
     }
 
-    /// Serves one request. `None`: it wants no reply. Who has nobody else to serve may wait here (`wait`) until what
-    /// the reply acknowledges is durable.
-    pub fn serve(&self, req: &mut Request, wait: bool) -> Option<(Answer, Option<Wait>)> {
-        let (answer, ticket) = match self.durable || wait {
-            true => (self.handle(req), None),
-            false => self.fs().deferring(|| self.handle(req)),
-        };
-        let wait = req.later.take().map(Wait::Later).or(ticket.map(Wait::Durable));
-        answer.map(|answer| (answer, wait))
-    }
-
-    /// Does the rest of a request, and then `reply`, on the thread for that.
-    pub fn aside(&self, later: Later, reply: impl FnOnce(Result<(), Errno>) + Send + 'static) {
-        let job = move || {
-            reply(catch_unwind(AssertUnwindSafe(later)).unwrap_or_else(|_| {
-                tracing::error!("the rest of a request failed by a panic");
-                Err(Errno::IO)
-            }))
-        };
-        // The thread ends after the last server only.
-        let _ = self.aside.send(Box::new(job));
+    /// Serves one request. `None`: it wants no reply. With a ticket the reply must wait until that is durable; who
+    /// has nobody else to serve may wait here instead.
+    pub fn serve(&self, req: &mut Request, wait: bool) -> Option<(Answer, Option<Ticket>)> {
+        if self.durable || wait {
+            return self.handle(req).map(|answer| (answer, None));
+        }
+        let (answer, ticket) = self.fs().deferring(|| self.handle(req));
+        answer.map(|answer| (answer, ticket))
     }
 
     pub(crate) fn handle(&self, req: &mut Request) -> Option<Answer> {

@@ -15,7 +15,7 @@ use crate::notify::Notifier;
 use crate::options::Transport;
 use crate::promises::Promises;
 use crate::rhythm::Rhythm;
-use crate::server::{Aside, Server};
+use crate::server::Server;
 use crate::sys::{Device, Signals};
 use crate::{dev, init, mount, uring};
 
@@ -36,7 +36,6 @@ pub struct Mount {
     watcher: Option<JoinHandle<()>>,
     promises: Arc<Promises>,
     keeper_of_promises: Option<JoinHandle<()>>,
-    aside: Option<JoinHandle<()>>,
 }
 
 impl Mount {
@@ -47,8 +46,7 @@ impl Mount {
         let minor = init::negotiate(&device, transport)?;
         let device = Arc::new(device);
         let notifier = Notifier::new(device.clone(), minor);
-        let (aside, todo) = mpsc::channel();
-        let server = Arc::new(Server::new(pool.clone(), notifier.clone(), aside));
+        let server = Arc::new(Server::new(pool.clone(), notifier.clone()));
         let mut mount = Mount {
             dir: dir.into(),
             transport,
@@ -59,10 +57,8 @@ impl Mount {
             watcher: None,
             promises: Arc::default(),
             keeper_of_promises: None,
-            aside: None,
         };
         mount.start_promises()?;
-        mount.start_aside(todo)?;
         match transport {
             Transport::Uring => mount.start_queues(&device, &server)?,
             Transport::Dev => mount.start_readers(&device, &server)?,
@@ -121,14 +117,6 @@ impl Mount {
         let (pool, promises) = (self.pool.clone(), self.promises.clone());
         let builder = std::thread::Builder::new().name("fuse-promises".into());
         self.keeper_of_promises = Some(builder.spawn(move || promises.keep(&pool)).context("start a thread")?);
-        Ok(())
-    }
-
-    /// The thread for what those that serve may not do.
-    fn start_aside(&mut self, todo: mpsc::Receiver<Aside>) -> Result<()> {
-        let builder = std::thread::Builder::new().name("fuse-aside".into());
-        let work = move || todo.into_iter().for_each(|job| job());
-        self.aside = Some(builder.spawn(work).context("start a thread")?);
         Ok(())
     }
 
@@ -194,7 +182,6 @@ impl Mount {
         self.promises.stop();
         self.threads.extend(self.watcher.take());
         self.threads.extend(self.keeper_of_promises.take());
-        self.threads.extend(self.aside.take());
         let until = Instant::now() + PATIENCE;
         while !self.threads.iter().all(JoinHandle::is_finished) && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(1));

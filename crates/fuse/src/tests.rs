@@ -1,7 +1,7 @@
 //! The dispatch over a real pool, without a kernel: what it answers, and that no request can break it.
 
 use std::fs::File;
-use std::sync::{mpsc, Arc};
+use std::sync::Arc;
 
 use fs::pool::FormatOptions;
 use fs::{OpenOptions, Pool};
@@ -12,14 +12,12 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::abi::*;
 use crate::notify::Notifier;
-use crate::request::{Answer, Later, Request};
-use crate::server::{Aside, Server};
+use crate::request::{Answer, Request};
+use crate::server::Server;
 use crate::sys::Device;
 
 struct Lab {
     server: Server,
-    todo: mpsc::Receiver<Aside>,
-    later: Option<Later>,
     data: Vec<u8>,
     _dir: tempfile::TempDir,
 }
@@ -34,17 +32,13 @@ impl Lab {
         // Notifications go nowhere.
         let null = File::options().read(true).write(true).open("/dev/null").unwrap();
         let notifier = Notifier::new(Arc::new(Device::from(OwnedFd::from(null))), VERSION.1);
-        let (aside, todo) = mpsc::channel();
-        Lab { server: Server::new(pool, notifier, aside), todo, later: None, data: vec![0; 1 << 20], _dir: dir }
+        Lab { server: Server::new(pool, notifier), data: vec![0; 1 << 20], _dir: dir }
     }
 
     fn send(&mut self, opcode: u32, nodeid: u64, args: &[u8], payload: &[u8], extlen: u16) -> Option<Answer> {
         self.data[..payload.len()].copy_from_slice(payload);
         let head = InHeader { opcode, nodeid, unique: 1, total_extlen: extlen, ..Default::default() };
-        let mut req = Request { head, args, data: &mut self.data, len: payload.len(), later: None };
-        let answer = self.server.handle(&mut req);
-        self.later = req.later;
-        answer
+        self.server.handle(&mut Request { head, args, data: &mut self.data, len: payload.len() })
     }
 
     fn ask(&mut self, opcode: Opcode, nodeid: u64, args: &[u8], payload: &[u8]) -> Answer {
@@ -106,6 +100,7 @@ fn absent_names_are_remembered_and_made_ones_found() {
 #[test]
 fn what_is_made_to_be_written_only_is_written_past_the_page_cache() {
     let mut lab = Lab::new();
+    lab.server.uncached = Some(Default::default());
     let (reads, _) = lab.create(b"read too\0", libc::O_RDWR);
     assert_eq!((reads.fh, reads.open_flags & FOPEN_DIRECT_IO), (0, 0));
     let (open, node) = lab.create(b"f\0", libc::O_WRONLY);
@@ -114,31 +109,17 @@ fn what_is_made_to_be_written_only_is_written_past_the_page_cache() {
     assert_eq!(lab.ask(Opcode::Create, ROOT_ID, args.as_bytes(), b"f\0"), Err(Errno::STALE), "another was first");
 
     let by_handle = WriteIn { fh: open.fh, ..Default::default() };
-    assert_eq!(lab.write(node, by_handle, b"at once"), Ok(8));
-    assert!(lab.later.is_none());
-    assert_eq!(lab.read(node), b"at once");
-    // Its pages may be cached now. They are dropped before the write, and that takes another thread.
-    assert_eq!(lab.write(node, by_handle, b"in time"), Ok(8));
-    let later = lab.later.take().expect("something to do before the reply");
-    assert_eq!(lab.read(node), b"at once");
-    assert_eq!(later(), Ok(()));
-    assert_eq!(lab.read(node), b"in time");
-    // What the page cache itself writes back is no such write, whatever handle the kernel takes for it.
-    lab.write(node, WriteIn { write_flags: WRITE_CACHE, ..by_handle }, b"by page").unwrap();
-    assert!(lab.later.is_none());
-}
-
-#[test]
-fn what_waits_for_another_thread_is_answered_by_it() {
-    let lab = Lab::new();
-    let (done, outcome) = mpsc::channel();
-    for later in [Box::new(|| Err(Errno::NOSPC)) as Later, Box::new(|| panic!("on purpose"))] {
-        let done = done.clone();
-        lab.server.aside(later, move |outcome| done.send(outcome).unwrap());
-    }
-    drop(lab.server);
-    lab.todo.into_iter().for_each(|job| job());
-    assert_eq!(outcome.try_iter().collect::<Vec<_>>(), [Err(Errno::NOSPC), Err(Errno::IO)]);
+    lab.write(node, by_handle, b"before").unwrap();
+    assert_eq!(lab.read(node), b"before");
+    lab.write(node, by_handle, b"after").unwrap();
+    // A page that was read before it, mapped and stored to, whatever handle the kernel takes for it.
+    lab.write(node, WriteIn { write_flags: WRITE_CACHE, ..by_handle }, b"beforE").unwrap();
+    assert_eq!(lab.read(node), b"afterE");
+    lab.write(node, WriteIn { write_flags: WRITE_CACHE, ..by_handle }, b"stored").unwrap();
+    assert_eq!(lab.read(node), b"stored", "to a page that was read after the write");
+    lab.server.uncached = None;
+    let (open, _) = lab.create(b"g\0", libc::O_WRONLY);
+    assert_eq!(open.open_flags & FOPEN_DIRECT_IO, 0, "a kernel that keeps old pages");
 }
 
 #[test]

@@ -6,6 +6,7 @@
 use std::io;
 use std::sync::{mpsc, Arc, Mutex};
 
+use fs::Ticket;
 use rustix::event::{eventfd, EventfdFlags};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
@@ -17,7 +18,7 @@ use crate::init;
 use crate::promises::Promises;
 use crate::request::{Answer, Request};
 use crate::rhythm::{Rhythm, Way};
-use crate::server::{Server, Wait};
+use crate::server::Server;
 use crate::sys::{Device, Event, Queue};
 
 /// Requests a queue can hold at once. One is in service, the others save the kernel a wait; and replies that wait
@@ -84,13 +85,9 @@ fn run(mut queue: Queue, server: &Server, promises: &Promises, rhythm: &Rhythm) 
             match event {
                 Event::Request(entry) => match serve_entry(&mut queue, entry, server) {
                     None => queue.commit(entry)?,
-                    Some(wait) => {
+                    Some(ticket) => {
                         let desk = kept.clone();
-                        let reply = move |outcome| desk.push(entry, outcome);
-                        match wait {
-                            Wait::Durable(ticket) => promises.add(ticket, reply),
-                            Wait::Later(later) => server.aside(later, reply),
-                        }
+                        promises.add(ticket, move |outcome| desk.push(entry, outcome));
                         waiting += 1;
                         queue.watch(&kept.bell)?;
                     }
@@ -137,19 +134,19 @@ impl Kept {
     }
 }
 
-/// Serves the request in an entry and leaves the reply in its place; it may have to wait.
-fn serve_entry(queue: &mut Queue, entry: usize, server: &Server) -> Option<Wait> {
+/// Serves the request in an entry and leaves the reply in its place; with a ticket, it must wait for that.
+fn serve_entry(queue: &mut Queue, entry: usize, server: &Server) -> Option<Ticket> {
     // Handing the reply to another thread and back costs two wake-ups, some 70 us.
     let wait = queue.has_one_caller();
     let (header, data) = queue.entry(entry);
     let (head, _) = InHeader::read_from_prefix(&header.in_out).unwrap_or_default();
     let len = header.entry.payload_size as usize;
-    let mut req = Request { head, args: &header.op_in, data, len, later: None };
+    let mut req = Request { head, args: &header.op_in, data, len };
     // What wants no reply never comes this way.
-    let (answer, wait) = server.serve(&mut req, wait).unwrap_or((Ok(0), None));
+    let (answer, ticket) = server.serve(&mut req, wait).unwrap_or((Ok(0), None));
     answer_with(header, head.unique, answer);
     queue.note_caller(head.pid);
-    wait
+    ticket
 }
 
 /// The reply in an entry is to be an error after all.

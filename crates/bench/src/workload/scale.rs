@@ -25,6 +25,7 @@ const LEAD_NS: u64 = 3_000_000;
 
 const ONE: &str = "one thread";
 const THREADS: &str = "two threads";
+const PROCESS: &str = "one process";
 const PROCESSES: &str = "two processes";
 const PHASES: [&str; 4] = ["create+write", "stat", "open+read", "unlink"];
 const ALL: &str = "all four";
@@ -40,13 +41,14 @@ pub fn run(context: &Context, args: &Scale) -> Result<Outcome, Error> {
     match cpus[..] {
         [first, second, ..] => rounds(context, files, args.dirs, [first, second], &mut section)?,
         _ => section.skipped.extend(
-            [ONE, THREADS, PROCESSES].map(|subject| Skipped { subject, reason: "needs two processors".into() }),
+            [ONE, THREADS, PROCESS, PROCESSES]
+                .map(|subject| Skipped { subject, reason: "needs two processors".into() }),
         ),
     }
-    let findings = [THREADS, PROCESSES].map(|workers| {
-        let measured = [workers, ONE].map(|w| section.text(w, ALL)).join(" / ") + " k/s";
+    let findings = [(THREADS, ONE), (PROCESSES, PROCESS)].map(|(workers, one)| {
+        let measured = [workers, one].map(|w| section.text(w, ALL)).join(" / ") + " k/s";
         let what = format!("{workers} in different directories, against one");
-        Finding::judge(what, Goal::factor(1.7, 1.95), measured, section.ratio(ALL, workers, ONE))
+        Finding::judge(what, Goal::factor(1.7, 1.95), measured, section.ratio(ALL, workers, one))
     });
     Ok(Outcome { sections: vec![section], findings: findings.into() })
 }
@@ -68,6 +70,7 @@ fn rounds(context: &Context, files: usize, dirs: usize, cpus: [usize; 2], sectio
         context.progress.say(format!("scaling: round {}", round + 1));
         record(section, ONE, files, |phase| in_threads(&place, &loads[..1], &cpus, phase))?;
         record(section, THREADS, 2 * files, |phase| in_threads(&place, &loads, &cpus, phase))?;
+        record(section, PROCESS, files, |phase| in_processes(&mut processes[..1], phase))?;
         record(section, PROCESSES, 2 * files, |phase| in_processes(&mut processes, phase))?;
     }
     drop(processes);

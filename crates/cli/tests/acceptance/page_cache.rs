@@ -2,11 +2,12 @@
 //! was made to be written only is (`crates/fuse/src/uncached.rs`).
 
 use std::fs::{File, OpenOptions};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
+use rustix::fs::OFlags;
 use rustix::mm::{mmap, munmap, MapFlags, ProtFlags};
 
 use crate::lab::{self, program, Lab};
@@ -14,6 +15,7 @@ use crate::{Outcome, Test};
 
 pub const TESTS: &[Test] = &[
     ("page_cache::readers_see_what_was_written_past_it", readers_see_what_was_written_past_it),
+    ("page_cache::a_long_write_is_not_undone", a_long_write_is_not_undone),
     ("page_cache::a_file_is_read_whole_however_it_was_written", read_whole_however_written),
     ("page_cache::a_write_takes_capabilities", a_write_takes_capabilities),
 ];
@@ -90,7 +92,7 @@ fn read(path: &Path, written: &[AtomicU64], ended: &AtomicBool) {
 
 fn look(path: &Path, written: &[AtomicU64], ended: &AtomicBool) {
     let _end = End(ended);
-    let pages = Mapping::of(&File::open(path).expect("open"), ProtFlags::READ);
+    let pages = Mapping::of(&File::open(path).expect("open"), PAGES * PAGE, ProtFlags::READ);
     while !ended.load(SeqCst) {
         for (page, written) in written.iter().enumerate() {
             let least = written.load(SeqCst);
@@ -104,7 +106,7 @@ fn look(path: &Path, written: &[AtomicU64], ended: &AtomicBool) {
 fn store(path: &Path, ended: &AtomicBool) -> u64 {
     let _end = End(ended);
     let file = OpenOptions::new().read(true).write(true).open(path).expect("open");
-    let pages = Mapping::of(&file, ProtFlags::READ | ProtFlags::WRITE);
+    let pages = Mapping::of(&file, PAGES * PAGE, ProtFlags::READ | ProtFlags::WRITE);
     for n in 1u64.. {
         for page in 0..PAGES {
             let word = pages.word(page * PAGE + HALF);
@@ -119,6 +121,20 @@ fn store(path: &Path, ended: &AtomicBool) -> u64 {
     unreachable!("numbers do not end")
 }
 
+/// Stores to the second half of any pages.
+fn store_anywhere(path: &Path, len: usize, ended: &AtomicBool) {
+    let file = OpenOptions::new().read(true).write(true).open(path).expect("open");
+    let pages = Mapping::of(&file, len, ProtFlags::READ | ProtFlags::WRITE);
+    let mut rng = rng::Rng::new(crate::settings::seed());
+    while !ended.load(SeqCst) {
+        for _ in 0..4 {
+            let page = rng.below((len / PAGE) as u64) as usize;
+            pages.word(page * PAGE + HALF).store(rng.next(), SeqCst);
+        }
+        std::thread::sleep(Duration::from_micros(50));
+    }
+}
+
 fn number(path: &Path, at: usize) -> u64 {
     let mut bytes = [0; 8];
     File::open(path).and_then(|file| file.read_exact_at(&mut bytes, at as u64)).expect("read");
@@ -126,26 +142,64 @@ fn number(path: &Path, at: usize) -> u64 {
 }
 
 /// The pages of the file, mapped shared.
-struct Mapping(*mut std::ffi::c_void);
+struct Mapping {
+    start: *mut std::ffi::c_void,
+    len: usize,
+}
 
 impl Mapping {
-    fn of(file: &File, how: ProtFlags) -> Mapping {
+    fn of(file: &File, len: usize, how: ProtFlags) -> Mapping {
         // SAFETY: a new mapping, at a place that the kernel chooses.
-        Mapping(unsafe { mmap(std::ptr::null_mut(), PAGES * PAGE, how, MapFlags::SHARED, file, 0) }.expect("mmap"))
+        let start = unsafe { mmap(std::ptr::null_mut(), len, how, MapFlags::SHARED, file, 0) }.expect("mmap");
+        Mapping { start, len }
     }
 
     fn word(&self, at: usize) -> &AtomicU64 {
-        assert!(at % 8 == 0 && at < PAGES * PAGE);
+        assert!(at % 8 == 0 && at < self.len);
         // SAFETY: aligned and within the mapping, which lives as long as `self`; all use it by atomic loads and stores.
-        unsafe { AtomicU64::from_ptr(self.0.cast::<u8>().add(at).cast()) }
+        unsafe { AtomicU64::from_ptr(self.start.cast::<u8>().add(at).cast()) }
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: mapped by `of`, and nothing of it is borrowed any more.
-        unsafe { munmap(self.0, PAGES * PAGE) }.expect("munmap");
+        unsafe { munmap(self.start, self.len) }.expect("munmap");
     }
+}
+
+/// The same for a write that takes several requests, and of which each page has another half.
+fn a_long_write_is_not_undone() -> Outcome {
+    const LONG: usize = 4 << 20;
+    let lab = Lab::mounted("64M");
+    let path = lab.mnt().join("long");
+    let file = File::create(&path).expect("create");
+    file.set_len(LONG as u64).expect("truncate");
+    // What the pool has, whatever is cached.
+    let direct = OpenOptions::new().read(true).custom_flags(OFlags::DIRECT.bits() as i32).open(&path).expect("open");
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let _end = End(&ended);
+        scope.spawn(|| store_anywhere(&path, LONG, &ended));
+        let until = Instant::now() + Duration::from_secs(3);
+        let mut seen = vec![0; LONG + PAGE];
+        let start = seen.as_ptr().align_offset(PAGE);
+        let seen = &mut seen[start..start + LONG];
+        for n in 1u64.. {
+            file.write_all_at(&n.to_ne_bytes().repeat(LONG / 8), 0).expect("write");
+            direct.read_exact_at(seen, 0).expect("read");
+            for (page, bytes) in seen.chunks(PAGE).enumerate() {
+                assert_eq!(bytes[..8], n.to_ne_bytes(), "write {n}, page {page}");
+            }
+            if Instant::now() > until {
+                break;
+            }
+        }
+    });
+    drop((file, direct));
+    lab.umount();
+    lab.check();
+    Ok(())
 }
 
 /// In pieces of any size, at the end and in the middle, through the handle that made it and through others.

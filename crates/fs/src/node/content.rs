@@ -73,7 +73,7 @@ impl Fs {
         if flags.kill_suidgid {
             self.kill_setid(ino)?;
         }
-        let (start, raw) = self.update(|op| self.write_in(op, ino, offset, data, flags.append))?;
+        let (start, raw) = self.update(|op| self.write_in(op, ino, offset, data, flags))?;
         if self.has_tail(&raw) {
             self.note_tail(ino);
         }
@@ -82,11 +82,18 @@ impl Fs {
 
     /// Writes `data`; the offset that it went to.
     #[inline(always)]
-    fn write_in(&self, op: &mut Update, ino: Ino, offset: u64, data: &[u8], append: bool) -> Result<(u64, RawInode)> {
+    fn write_in(
+        &self,
+        op: &mut Update,
+        ino: Ino,
+        offset: u64,
+        data: &[u8],
+        flags: WriteFlags,
+    ) -> Result<(u64, RawInode)> {
         op.lock(&[ino])?;
         let mut node = self.node(ino)?;
         check_regular(&node.raw)?;
-        let start = if append { node.raw.size } else { offset };
+        let start = if flags.append { node.raw.size } else { offset };
         let end = start.checked_add(data.len() as u64).ok_or(Errno::FBIG)?;
         if end > file::MAX_SIZE {
             return Err(Errno::FBIG.into());
@@ -94,7 +101,7 @@ impl Fs {
         if !data.is_empty() {
             node.touch(now());
         }
-        if node.raw.xattr != 0 {
+        if flags.kill_capability && node.raw.xattr != 0 && !data.is_empty() {
             self.kill_capability(op, &mut node)?;
         }
         let all = match (1..=file::ATOMIC).contains(&(data.len() as u64)) {
@@ -194,7 +201,7 @@ impl Fs {
         Ok(())
     }
 
-    /// Takes a program's capabilities, as a write by anybody does.
+    /// Takes a program's capabilities.
     #[cold]
     fn kill_capability(&self, op: &mut pram::Op, node: &mut Node) -> Result<()> {
         if self.xattr_of(&node.raw, CAPABILITY)?.is_none() {

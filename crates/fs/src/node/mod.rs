@@ -143,6 +143,8 @@ pub struct WriteFlags {
     pub append: bool,
     /// Clear set-id bits (the caller lacks CAP_FSETID).
     pub kill_suidgid: bool,
+    /// Take `security.capability` away, as a write by anybody does.
+    pub kill_capability: bool,
 }
 
 /// The modes of `fallocate(2)`.
