@@ -239,12 +239,12 @@ mod tests {
         known.newer.sort_by_key(|part| part.start);
         assert_eq!(known.newer, [10..15, 15..35, 35..40, 40..50]);
         known.leave_out(&(0..45));
-        assert_eq!(known.newer, [45..50]);
+        assert_eq!((known.newer.len(), known.newer[0].clone()), (1, 45..50));
         (0..2 * PARTS as u64).for_each(|n| known.take_in(100 + 2 * n..101 + 2 * n));
         assert_eq!(known.newer.len(), PARTS);
         let mut grows = Known::default();
         (0..1000).for_each(|n| grows.take_in(n..n + 1));
-        assert_eq!(grows.newer, [0..1000]);
+        assert_eq!((grows.newer.len(), grows.newer[0].clone()), (1, 0..1000));
     }
 
     #[test]
