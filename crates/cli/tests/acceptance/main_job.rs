@@ -209,7 +209,7 @@ fn git() -> Outcome {
     lab::ok(program("git", &["init", "-q", "-b", "main"]).arg(&repo));
     let script = format!(
         "n=0; while n=$((n+1)); do echo line $n >> file$((n%7)) && git add -A && git {} commit -q -m \"commit $n\" && \
-         git rev-parse HEAD || exit; done",
+         git rev-parse --verify HEAD || exit; done",
         IDENTITY.join(" ")
     );
     let commits = Worker::start(&script, &repo).kill_server(&lab, Duration::from_secs(3));
