@@ -79,7 +79,8 @@ fn write_side(dir: &Path, side: u64) {
     for op in 0..OPS {
         let log = dir.join(format!("log{}", rng.below(2)));
         let mut log = File::options().append(true).create(true).open(log).expect("open");
-        log.write_all(format!("side {side} line {op}\n").as_bytes()).expect("append");
+        // 32 bytes: the kernel may make two requests of what lies in two pages, and the other mount's may come between.
+        log.write_all(format!("side {side} line {op:<19}\n").as_bytes()).expect("append");
         let file = dir.join(format!("{side}-{}", rng.below(50)));
         match rng.below(3) {
             0 => drop(std::fs::remove_file(&file)),
