@@ -36,20 +36,27 @@ impl Server {
         let args: WriteIn = req.args()?;
         let open = OFlags::from_bits_retain(args.flags);
         let (ino, data) = (req.head.nodeid, req.content(args.size as usize)?);
-        let write = || self.write_content(ino, &args, data);
+        let from_cache = args.write_flags & WRITE_CACHE != 0;
+        let past_cache = args.fh == uncached::HANDLE && !from_cache;
+        let flags = WriteFlags {
+            append: open.contains(OFlags::APPEND) && !from_cache,
+            kill_suidgid: args.write_flags & WRITE_KILL_SUIDGID != 0,
+            // The kernel has, except where it did not ask.
+            kill_capability: past_cache,
+        };
+        let write = || self.write_content(ino, args.offset, data, flags);
         match &self.uncached {
-            Some(uncached) if args.write_flags & WRITE_CACHE != 0 => {
+            Some(uncached) if from_cache => {
                 uncached.write_back(ino, range(args.offset, data.len()), |part| {
                     let place = (part.start - args.offset) as usize..(part.end - args.offset) as usize;
-                    self.write_content(ino, &WriteIn { offset: part.start, ..args }, &data[place])
+                    self.write_content(ino, part.start, &data[place], flags)
                 })?;
             }
-            Some(uncached) if args.fh == uncached::HANDLE => uncached.write(ino, data.len() as u64, write)?,
-            Some(uncached) => {
-                uncached.note_written(ino);
-                write()?;
-            }
-            None => {
+            Some(uncached) if past_cache => uncached.write(ino, data.len() as u64, write)?,
+            uncached => {
+                if let Some(uncached) = uncached {
+                    uncached.note_written(ino);
+                }
                 write()?;
             }
         }
@@ -59,17 +66,10 @@ impl Server {
         req.reply(&WriteOut { size: args.size, padding: 0 })
     }
 
-    /// Writes `data` as a request asks for it; the offset that it went to.
-    fn write_content(&self, ino: Ino, args: &WriteIn, data: &[u8]) -> Result<u64, Errno> {
-        let append = OFlags::from_bits_retain(args.flags).contains(OFlags::APPEND);
-        let flags = WriteFlags {
-            append: append && args.write_flags & WRITE_CACHE == 0,
-            kill_suidgid: args.write_flags & WRITE_KILL_SUIDGID != 0,
-            // The kernel has, except where it did not ask.
-            kill_capability: args.fh == uncached::HANDLE && args.write_flags & WRITE_CACHE == 0,
-        };
-        let (offset, _) = self.fs().write(ino, args.offset, data, flags).map_err(errno)?;
-        if flags.append && offset != args.offset {
+    /// Writes `data`; the offset that it went to.
+    fn write_content(&self, ino: Ino, at: u64, data: &[u8], flags: WriteFlags) -> Result<u64, Errno> {
+        let (offset, _) = self.fs().write(ino, at, data, flags).map_err(errno)?;
+        if flags.append && offset != at {
             // The file had grown without the kernel's knowledge: its pages show the data elsewhere.
             self.notifier.content_moved(ino);
         }

@@ -45,6 +45,17 @@ pub enum Seen {
     Idle,
 }
 
+impl Seen {
+    /// How many events that is, for the next call of [`next_event`](Session::next_event).
+    pub fn events(&self) -> u64 {
+        match self {
+            Seen::Idle => 0,
+            Seen::Event(_) => 1,
+            Seen::Lost(events) => *events,
+        }
+    }
+}
+
 impl Session {
     /// Does any other process watch?
     #[inline(always)]

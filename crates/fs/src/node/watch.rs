@@ -44,11 +44,7 @@ impl Fs {
         let mut acted = 0;
         while !self.stop_watching.load(Ordering::Acquire) {
             let seen = self.session().next_event(acted)?;
-            acted = match seen {
-                Seen::Idle => 0,
-                Seen::Event(_) => 1,
-                Seen::Lost(events) => events,
-            };
+            acted = seen.events();
             match seen {
                 Seen::Idle => {}
                 Seen::Lost(_) => f(Change::All),

@@ -269,13 +269,12 @@ fn watchers_are_told_before_publish_returns_and_may_die() {
         say("watching");
         let mut acted = 0;
         loop {
-            match session.next_event(acted).unwrap() {
-                Seen::Event(e) => {
-                    say(&format!("event {} {} {}", e.kind, e.key, e.payload.len()));
-                    acted = 1;
-                }
+            let next = session.next_event(acted).unwrap();
+            acted = next.events();
+            match next {
+                Seen::Event(e) => say(&format!("event {} {} {}", e.kind, e.key, e.payload.len())),
                 Seen::Lost(_) => panic!("nothing was lost"),
-                Seen::Idle => acted = 0,
+                Seen::Idle => {}
             }
         }
     }
@@ -306,11 +305,7 @@ fn a_stopped_watcher_is_waited_for_once_and_catches_up() {
         say("watching");
         let (mut acted, mut seen) = (0, 0);
         loop {
-            acted = match session.next_event(acted).unwrap() {
-                Seen::Event(_) => 1,
-                Seen::Lost(events) => events,
-                Seen::Idle => 0,
-            };
+            acted = session.next_event(acted).unwrap().events();
             seen += acted;
             if acted > 0 {
                 say(&format!("seen {seen}"));
