@@ -10,7 +10,7 @@
 //! | [`background`] | leaving the server in the background, telling when it is ready |
 //! | [`dying`] | waiting for servers that are being killed |
 //! | [`locate`] | default places, absolute paths, which pool a path belongs to |
-//! | [`mounts`] | what `/proc/self/mountinfo` says of Conquest mounts |
+//! | [`mounts`] | which pools are mounted where |
 //! | [`size`] | sizes as people write them, and default sizes |
 //! | [`progress`] | progress bars on a terminal |
 //! | [`failure`] | one error type: the text, and the exit status |

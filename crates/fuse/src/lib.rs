@@ -5,7 +5,7 @@
 //! | [`options`] | what `-o` says, and which transport that means |
 //! | [`mount`](mod@mount) | attaching to a directory and letting go of it |
 //! | `helper` | the same by `fusermount3`, for those who may not mount |
-//! | `mounts` | the kernel's mount table |
+//! | [`mounts`] | the kernel's mount table |
 //! | `session` | the threads of a mount, signals, the end |
 //! | `init` | the negotiation of capabilities |
 //! | `uring` | transport: FUSE over io_uring, one queue and pinned thread per CPU |
@@ -41,7 +41,7 @@ mod error;
 mod helper;
 mod init;
 pub mod mount;
-mod mounts;
+pub mod mounts;
 mod names;
 mod notify;
 pub mod options;

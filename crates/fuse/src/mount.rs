@@ -18,8 +18,7 @@ use crate::session::Mount;
 use crate::sys::Device;
 use crate::{helper, mounts};
 
-/// What `mount(8)` and /proc/self/mountinfo call us.
-pub const FSTYPE: &str = "fuse.conquest";
+const TABLE: &str = "read the mount table";
 
 /// Most dead mounts cleared away from one directory.
 const STALE_MAX: usize = 16;
@@ -112,8 +111,8 @@ fn is_dead(error: &std::io::Error) -> bool {
 }
 
 fn refuse_twice(source: &Path, dir: &Path) -> Result<()> {
-    match mounts::topmost(dir)? {
-        Some(mount) if mount.fstype == FSTYPE => {
+    match mounts::at(dir).context(TABLE)? {
+        Some(mount) if mount.is_conquest() => {
             let which =
                 if mount.source == source { "this pool".into() } else { format!("pool {}", mount.source.display()) };
             let dir = dir.display();
@@ -141,7 +140,7 @@ fn mount_as_root(source: &Path, dir: &Path, options: &MountOptions) -> Result<De
     let data =
         format!("fd={fd},rootmode=40000,user_id=0,group_id=0,default_permissions,allow_other,max_read={MAX_PAYLOAD}");
     let data = CString::new(data).map_err(|_| Error::Target("a zero byte in the mount options".into()))?;
-    rustix::mount::mount(source, dir, FSTYPE, options.flags, data.as_c_str()).map_err(|e| match e {
+    rustix::mount::mount(source, dir, mounts::TYPE, options.flags, data.as_c_str()).map_err(|e| match e {
         Errno::PERM => Error::Unavailable(
             "not allowed to mount here, although root: CAP_SYS_ADMIN is missing (in a container: `--cap-add SYS_ADMIN`)".into(),
         ),
@@ -176,9 +175,9 @@ pub fn umount(dir: &Path) -> Result<()> {
 /// Makes sure that a Conquest file system is mounted at `real`; `dir` is what the user calls it.
 fn find(real: &Path, dir: &Path) -> Result<()> {
     let dir = dir.display();
-    match mounts::topmost(real)? {
-        Some(mount) if mount.fstype == FSTYPE => Ok(()),
-        Some(mount) => Err(Error::Target(format!("{dir}: mounted there is {}, not Conquest", mount.fstype))),
+    match mounts::at(real).context(TABLE)? {
+        Some(mount) if mount.is_conquest() => Ok(()),
+        Some(mount) => Err(Error::Target(format!("{dir}: mounted there is {}, not Conquest", mount.fs_type))),
         None => Err(Error::Target(format!("{dir}: nothing is mounted there"))),
     }
 }

@@ -1,32 +1,63 @@
-//! The mount table.
+//! The kernel's mount table, `/proc/self/mountinfo`.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-use crate::error::{Context, Result};
+use rustix::io::Errno;
+
+/// The type of our mounts: `mount -t` takes it, and the table shows it.
+pub const TYPE: &str = "fuse.conquest";
 
 /// What the table says of one mount.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Entry {
-    pub fstype: String,
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mounted {
+    pub dir: PathBuf,
+    /// For Conquest: the pool directory.
     pub source: PathBuf,
+    pub fs_type: String,
+    /// Options of the mount: `rw,nosuid,noatime`.
+    pub options: String,
 }
 
-/// The mount that is on top at exactly this directory. Any bytes may stand in the table, in lines of others too.
-pub fn topmost(dir: &Path) -> Result<Option<Entry>> {
-    let table = std::fs::read("/proc/self/mountinfo").context("read the mount table")?;
-    let at_dir = |(at, entry): (PathBuf, Entry)| (at == dir).then_some(entry);
-    Ok(table.split(|b| *b == b'\n').rev().filter_map(parse).find_map(at_dir))
+impl Mounted {
+    /// Is it a Conquest file system?
+    pub fn is_conquest(&self) -> bool {
+        self.fs_type == TYPE
+    }
+
+    /// False: its server is gone, every access answers ENOTCONN.
+    pub fn is_alive(&self) -> bool {
+        !is_disconnected(&self.dir)
+    }
 }
 
-/// A line of mountinfo: `id parent major:minor root point options [tags] - fstype source options`.
-fn parse(line: &[u8]) -> Option<(PathBuf, Entry)> {
+/// Every access to `dir` answers that the server of a mount is gone.
+pub fn is_disconnected(dir: &Path) -> bool {
+    matches!(rustix::fs::statvfs(dir), Err(Errno::NOTCONN | Errno::CONNABORTED))
+}
+
+/// All mounts that this process sees, the later over the earlier.
+pub fn all() -> std::io::Result<Vec<Mounted>> {
+    let table = std::fs::read("/proc/self/mountinfo")?;
+    Ok(table.split(|b| *b == b'\n').filter_map(parse).collect())
+}
+
+/// The mount on top at exactly `dir`, of whatever type.
+pub fn at(dir: &Path) -> std::io::Result<Option<Mounted>> {
+    Ok(all()?.into_iter().rev().find(|m| m.dir == dir))
+}
+
+/// One line: `36 35 98:0 /root /dir options [optional fields] - type source super-options`. Any bytes may stand in it.
+fn parse(line: &[u8]) -> Option<Mounted> {
     let fields: Vec<&[u8]> = line.split(|b| *b == b' ').collect();
     let dash = fields.iter().position(|field| *field == b"-")?;
-    let fstype = String::from_utf8_lossy(fields.get(dash + 1)?).into_owned();
-    let entry = Entry { fstype, source: unescape(fields.get(dash + 2)?) };
-    Some((unescape(fields.get(4)?), entry))
+    Some(Mounted {
+        dir: unescape(fields.get(4)?),
+        options: String::from_utf8_lossy(fields.get(5)?).into_owned(),
+        fs_type: String::from_utf8_lossy(fields.get(dash + 1)?).into_owned(),
+        source: unescape(fields.get(dash + 2)?),
+    })
 }
 
 /// Undoes `\040` and the like.
@@ -51,10 +82,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spaces_in_paths_are_understood() {
-        let line = br"36 35 0:45 / /mnt/my\040files rw,relatime shared:1 - fuse.conquest /var/my\040pool rw,user_id=0";
-        let entry = Entry { fstype: "fuse.conquest".into(), source: "/var/my pool".into() };
-        assert_eq!(parse(line), Some(("/mnt/my files".into(), entry)));
+    fn a_line_of_mountinfo_is_read() {
+        let line = br"98 29 0:54 / /mnt/my\040data rw,nosuid shared:5 - fuse.conquest /srv/a\134b rw,user_id=0";
+        let mounted = Mounted {
+            dir: "/mnt/my data".into(),
+            source: r"/srv/a\b".into(),
+            fs_type: TYPE.into(),
+            options: "rw,nosuid".into(),
+        };
+        assert!(mounted.is_conquest());
+        assert_eq!(parse(line), Some(mounted));
+        assert_eq!(parse(b"98 29 0:54 /"), None);
         assert_eq!(parse(b"nonsense"), None);
         assert_eq!(parse(b""), None);
     }
@@ -63,7 +101,11 @@ mod tests {
     #[test]
     fn paths_are_bytes() {
         let line = b"36 35 0:45 / /mnt/\xff\\0121 rw - tmpfs none rw";
-        let (at, _) = parse(line).unwrap();
-        assert_eq!(at.into_os_string().into_vec(), b"/mnt/\xff\n1");
+        assert_eq!(parse(line).unwrap().dir.into_os_string().into_vec(), b"/mnt/\xff\n1");
+    }
+
+    #[test]
+    fn the_root_is_mounted_and_alive() {
+        assert!(at(Path::new("/")).unwrap().is_some_and(|m| m.is_alive() && !m.is_conquest()));
     }
 }

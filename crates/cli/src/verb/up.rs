@@ -74,7 +74,7 @@ fn create(pool: &Path, size: Option<u64>) -> Result<()> {
 /// The directory to mount at. One that another file system occupies is left alone.
 fn prepare(dir: &Path) -> Result<()> {
     let shown = dir.display();
-    if let Some(other) = mounts::at(dir)?.filter(|m| m.fs_type != mounts::FS_TYPE) {
+    if let Some(other) = mounts::at(dir)?.filter(|m| !m.is_conquest()) {
         let kind = &other.fs_type;
         return Err(Failure::new(format!(
             "{shown} is the mount of another file system ({kind}); name another directory: `conquest up DIR`"
