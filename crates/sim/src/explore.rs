@@ -398,10 +398,13 @@ fn parse(id: &str) -> Option<(&str, Discipline, Filter<'_>)> {
     let parts: Vec<&str> = id.rsplitn(4, ':').collect();
     let [seed, point, discipline, name] = parts[..] else { return None };
     let discipline = Discipline::ALL.into_iter().find(|d| d.name() == discipline)?;
-    // A failure of the run itself, or of its end, has no point: the whole scenario is explored again.
-    let one = point.contains('.');
+    // A failure of the run itself has no point: the whole scenario is explored again.
+    let one = point.contains('.') || point == END;
     Some((name, discipline, Filter { point: one.then_some(point), seed: one.then_some(seed) }))
 }
+
+/// The point of an id that stands for what is there when the call has returned.
+const END: &str = "end";
 
 /// Explores the one state that an id names.
 pub fn replay(s: &Scenario, id: &str, sabotage: Sabotage) -> Result<(), Vec<Failure>> {
@@ -469,8 +472,9 @@ fn explore_filtered(
             }
         }
     }
-    if let (Some(text), None) = (final_state(&run, discipline), filter.point) {
-        failures.push(Failure { id: id("end:none".into()), text });
+    if filter.point.is_none_or(|point| point == END) {
+        let failed = final_state(&run, discipline).map(|text| Failure { id: id(format!("{END}:none")), text });
+        failures.extend(failed);
     }
     if failures.is_empty() {
         Ok(())
