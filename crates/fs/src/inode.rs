@@ -261,10 +261,6 @@ struct Rotor {
     make: u64,
 }
 
-fn lock<T>(m: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    m.lock().unwrap_or_else(|e| e.into_inner())
-}
-
 impl Allocator {
     pub fn new(slots: u32) -> Self {
         Allocator { slots: (0..slots.max(1)).map(|_| SlotState::default()).collect(), rotor: Mutex::default() }
@@ -307,8 +303,8 @@ impl Allocator {
     }
 
     /// New blocks are looked for from `block` on: the place of one that was given back.
-    fn make_from(&self, block: u64) {
-        let mut rotor = lock(&self.rotor);
+    fn make_from(&self, region: &Region, block: u64) {
+        let mut rotor = region.lock_by(&self.rotor);
         rotor.make = rotor.make.min(block);
     }
 
@@ -316,7 +312,7 @@ impl Allocator {
     #[cold]
     #[inline(never)]
     fn next(&self, op: &mut Op, table: Table) -> Result<u64> {
-        let mut rotor = lock(&self.rotor);
+        let mut rotor = table.region.lock_by(&self.rotor);
         let mut looks = 0;
         // Blocks that were given back leave gaps, so what bounds the search is steps, not blocks found.
         for _ in 0..GAP {

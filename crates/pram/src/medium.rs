@@ -85,6 +85,10 @@ pub trait Medium: Send + Sync {
     fn waits(&self) -> bool {
         false
     }
+
+    /// The calling thread is between two steps of a commit, a fold, or cleaning up, the first of which others see: what
+    /// processes agree on about the copy has no stores that [`stored`](Self::stored) tells of.
+    fn stepped(&self) {}
 }
 
 /// RAM in which a store is final: it survives on its own (`Battery`), or what survives is its copy on disk

@@ -11,6 +11,7 @@
 //! Geometry is a function of the size alone ([`Geometry::of`]); the header repeats it for recognition.
 
 use std::sync::atomic::{compiler_fence, Ordering};
+use std::sync::{Mutex, MutexGuard, TryLockError};
 
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
@@ -245,11 +246,36 @@ impl Region {
         self.needs.flush
     }
 
-    /// Waits for others by `sleep`, unless the medium has its own way.
+    /// Waits for others by `sleep`, unless the medium has its own way: true then.
     #[cold]
-    pub(crate) fn wait_by(&self, sleep: impl FnOnce()) {
-        if !self.medium.waits() {
+    pub(crate) fn wait_by(&self, sleep: impl FnOnce()) -> bool {
+        let waited = self.medium.waits();
+        if !waited {
             sleep();
+        }
+        waited
+    }
+
+    /// Between two steps that are not stores to the region.
+    #[cold]
+    pub(crate) fn step(&self) {
+        self.medium.stepped();
+    }
+
+    /// Takes a mutex that threads of this process hold while they store, waiting as the medium wants it. What it
+    /// protects is right whenever somebody lets go of it, also by a panic.
+    pub fn lock_by<'m, T>(&self, mutex: &'m Mutex<T>) -> MutexGuard<'m, T> {
+        loop {
+            match mutex.try_lock() {
+                Ok(guard) => return guard,
+                Err(TryLockError::Poisoned(e)) => return e.into_inner(),
+                Err(TryLockError::WouldBlock) => {}
+            }
+            let mut taken = None;
+            self.wait_by(|| taken = Some(mutex.lock().unwrap_or_else(|e| e.into_inner())));
+            if let Some(guard) = taken {
+                return guard;
+            }
         }
     }
 

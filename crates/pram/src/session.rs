@@ -325,11 +325,23 @@ impl Session {
     /// references. Returns how many there were.
     pub fn reap(&self) -> Result<u32> {
         let Some(shared) = &self.shared else { return Ok(0) };
-        let _in_process = shared.in_process.lock().unwrap_or_else(|e| e.into_inner());
-        lock_file(&shared.file)?;
+        let _in_process = self.region.lock_by(&shared.in_process);
+        self.lock_shared(shared)?;
         let reaped = self.reap_locked();
         unlock_file(&shared.file);
         reaped
+    }
+
+    /// Waits until nobody else attaches, detaches or cleans up.
+    fn lock_shared(&self, shared: &Shared) -> Result<()> {
+        while !try_lock_file(&shared.file)? {
+            let mut locked = None;
+            self.region.wait_by(|| locked = Some(lock_file(&shared.file)));
+            if let Some(done) = locked {
+                return done;
+            }
+        }
+        Ok(())
     }
 
     fn reap_locked(&self) -> Result<u32> {
@@ -375,6 +387,7 @@ impl Session {
         }
         let frozen = Frozen(self);
         std::sync::atomic::fence(Ordering::SeqCst);
+        self.region.step();
         self.drain()?;
         Ok(frozen)
     }
@@ -436,7 +449,7 @@ impl Drop for Session {
     fn drop(&mut self) {
         let me = self.rt.me();
         let Some(shared) = &self.shared else { return self.close() };
-        if lock_file(&shared.file).is_err() {
+        if self.lock_shared(shared).is_err() {
             return;
         }
         self.rt.clear_refs(me);
@@ -449,7 +462,9 @@ impl Drop for Session {
             // Whoever attaches next finds the dead and the mark "open".
             self.rt.set_leaks_pending(true);
         }
+        self.region.step();
         self.rt.leave_session(me);
+        self.region.step();
         let _ = byte_lock::release(&shared.file, me);
         unlock_file(&shared.file);
     }
@@ -539,16 +554,21 @@ fn reap_one(region: &Region, rt: &Runtime, n: u32) -> Result<()> {
             }
         }
     }
+    region.step();
     // 3. Its segments, its slots, and what nobody can refer to any more.
     Heap { region, rt }.salvage(&mine)?;
     mine.iter().for_each(|slot| rt.free_slot(*slot));
+    region.step();
     if rt.frozen_by() == Some(n) {
         rt.thaw();
     }
     rt.abandon_sweep(n);
+    region.step();
     rt.abandon_copy(n);
+    region.step();
     rt.clear_refs(n);
     rt.set_leaks_pending(true);
+    region.step();
     rt.leave_session(n);
     tracing::info!("cleaned up after a process that died (session {n})");
     Ok(())
@@ -561,6 +581,14 @@ fn lock_file(file: impl AsFd) -> Result<()> {
             Err(Errno::INTR) => continue,
             Err(errno) => return Err(Error::Host { what: "locking the region".into(), errno }),
         }
+    }
+}
+
+fn try_lock_file(file: impl AsFd) -> Result<bool> {
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(true),
+        Err(Errno::WOULDBLOCK | Errno::INTR) => Ok(false),
+        Err(errno) => Err(Error::Host { what: "locking the region".into(), errno }),
     }
 }
 
@@ -612,7 +640,9 @@ fn attach_locked(
     if !byte_lock::acquire(file, me).map_err(Error::host("locking the region"))? {
         return Err(Error::Unusable("the region's file does not support locks".into()));
     }
+    region.step();
     rt.enter_session(me, how.role, how.label);
+    region.step();
     region.forget_copy()?;
     region.commit_word(region.root(OPEN_ROOT), 1)?;
     Ok((region, rt))

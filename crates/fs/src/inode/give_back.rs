@@ -29,7 +29,7 @@ pub fn give_back(session: &Session, table: Table, inodes: &Allocator) -> Result<
         if is_empty(table, table.block(block)?)? {
             let mut op = session.begin()?;
             if let Some(off) = unlink(&mut op, table, block)? {
-                inodes.make_from(block);
+                inodes.make_from(session.region(), block);
                 unlinked.push(off);
                 given += 1;
             }

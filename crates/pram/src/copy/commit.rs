@@ -178,6 +178,7 @@ impl Copy {
     pub fn ticket(&self, session: &Session) -> Ticket {
         let words = session.runtime().copy();
         let ticket = Ticket(words.begun.load(Ordering::SeqCst) + 1);
+        session.region().step();
         words.wanted.fetch_add(1, Ordering::SeqCst);
         ticket
     }
@@ -196,12 +197,13 @@ impl Copy {
                 return Ok(());
             }
             refuse_failed(&words)?;
+            session.region().step();
             match self.lead(session)? {
                 Some(mut lead) => {
-                    gather(&words);
+                    gather(session.region(), &words);
                     self.commit(session, &mut lead, Pace::free())?;
                 }
-                None => session.region().wait_by(|| runtime::wait(words.bell, seen, PATIENCE)),
+                None => _ = session.region().wait_by(|| runtime::wait(words.bell, seen, PATIENCE)),
             }
         }
     }
@@ -240,9 +242,9 @@ impl Copy {
             Err(TryLockError::Poisoned(e)) => e.into_inner(),
             Err(TryLockError::WouldBlock) => return Ok(None),
         };
-        let words = session.runtime().copy();
+        let (region, words) = (session.region(), session.runtime().copy());
         // Only when it is ours: dropping a lead gives the role back, whoever has it.
-        Ok(session.take_role(words.committer)?.then(|| Lead { logs: Some(logs), words }))
+        Ok(session.take_role(words.committer)?.then(|| Lead { logs: Some(logs), words, region }))
     }
 
     /// The pace of what nobody waits for yet.
@@ -257,16 +259,21 @@ impl Copy {
     fn commit(&self, session: &Session, lead: &mut Lead, mut pace: Pace) -> Result<()> {
         let (words, Some(logs)) = (lead.words, &mut lead.logs) else { return Ok(()) };
         refuse_failed(&words)?;
+        let step = || session.region().step();
         // Whoever comes now is served by this commit.
         pace.pay();
         let (start, served) = (Instant::now(), words.wanted.swap(0, Ordering::SeqCst));
         if served > 0 {
             pace.lift();
         }
+        step();
         let number = words.begun.fetch_add(1, Ordering::SeqCst) + 1;
+        step();
         let time = self.write(session, logs, &mut pace).inspect_err(|e| session.runtime().fail_copy(&e.to_string()))?;
+        step();
         words.note_time(time, start.elapsed().as_nanos() as u64);
         words.done.store(number, Ordering::SeqCst);
+        step();
         words.crowd.store(served + words.wanted.load(Ordering::SeqCst), Ordering::Relaxed);
         if !pace.has_slept() {
             let (took, before) = (start.elapsed().as_nanos() as u64, words.takes.load(Ordering::Relaxed));
@@ -301,7 +308,9 @@ impl Copy {
             let logged = logs[state.active].used() - start;
             session.runtime().copy().logged.fetch_add(logged, Ordering::Relaxed);
             state.logs[state.active] = logs[state.active].position();
+            session.region().step();
             state.write(marks, self.id)?;
+            session.region().step();
             marks.clear(generation)?;
             break self.swap_if_due(session, logs, &mut state, pace).map(|()| time);
         }
@@ -392,10 +401,12 @@ impl Copy {
             true => self.fold_pages(&mut pages, log, last, &mut Pace::free()),
             false => self.fold_pages(&mut pages, log, last, pace),
         };
+        session.region().step();
         match &folded {
             Ok(()) => _ = words.folded.fetch_max(last.commit, Ordering::SeqCst),
             Err(e) => session.runtime().fail_copy(&e.to_string()),
         }
+        session.region().step();
         resign(words.folder);
         folded.map(|()| true)
     }
@@ -478,12 +489,15 @@ fn marks_of(region: &Region) -> Result<&Dirty> {
 
 /// Waits, for a fraction of what a commit takes, until as many want one as did lately. Those whom the last commit
 /// served are on their way back, and without them two halves would take turns for ever, each waiting for two flushes.
-fn gather(words: &CopyWords) {
+fn gather(region: &Region, words: &CopyWords) {
     let (crowd, takes) = (words.crowd.load(Ordering::Relaxed), words.takes.load(Ordering::Relaxed));
     let most = Duration::from_nanos(takes / 4).min(GATHER);
     let start = Instant::now();
-    while words.wanted.load(Ordering::Relaxed) < crowd && start.elapsed() < most {
-        std::thread::sleep(GLANCE);
+    while !most.is_zero() && words.wanted.load(Ordering::Relaxed) < crowd {
+        let waited = region.wait_by(|| std::thread::sleep(GLANCE));
+        if waited || start.elapsed() >= most {
+            break;
+        }
     }
 }
 
@@ -491,12 +505,15 @@ fn gather(words: &CopyWords) {
 struct Lead<'a> {
     logs: Option<MutexGuard<'a, [Log<SharedDisk>; 2]>>,
     words: CopyWords<'a>,
+    region: &'a Region,
 }
 
 impl Drop for Lead<'_> {
     fn drop(&mut self) {
         resign(self.words.committer);
+        self.region.step();
         self.logs = None;
+        self.region.step();
         self.words.bell.fetch_add(1, Ordering::SeqCst);
         runtime::wake(self.words.bell);
     }
