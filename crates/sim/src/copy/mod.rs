@@ -16,7 +16,7 @@
 //! | [`death`] | deaths of all processes, and power cuts afterwards |
 //! | [`failing`] | a disk that fails at any call |
 //! | [`mirror`] | memory that survives on its own, with a mirror: either is lost |
-//! | [`several`] | several processes at once, of which one dies and the others go on |
+//! | [`several`] | several processes and threads at once, of which some die and the others go on |
 //!
 //! Failures print an id, `story:cut:…`, `story:death:…`, `story:loss:…` or `play:several:…`; `CONQUEST_SIM_REPLAY=id` explores that state alone.
 

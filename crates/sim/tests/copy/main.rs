@@ -5,6 +5,7 @@
 //! | [`explored`] | power cuts after everything that disks are told, deaths at stores and writes, and both |
 //! | [`faults`] | a disk that fails, at every call |
 //! | [`input`] | copies that are put together wrongly are refused, and nothing is written |
+//! | [`many`] | three processes at once, of which one or two die; several threads of a process |
 //! | [`mirror`] | the loss of a region, or of its mirror |
 //! | [`several`] | two processes at once, of which one dies |
 //! | [`testers`] | planted faults are found |
@@ -13,6 +14,7 @@
 mod explored;
 mod faults;
 mod input;
+mod many;
 mod mirror;
 mod several;
 mod testers;

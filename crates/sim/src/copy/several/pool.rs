@@ -1,10 +1,10 @@
-//! A pool that two processes are attached to: its shared memory, and its disks.
+//! A pool that several processes are attached to: its shared memory, and its disks.
 
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use fs::node::{Atime, Policy};
 use fs::Fs;
@@ -12,16 +12,17 @@ use pram::copy::{Copy, SharedDisk};
 use pram::dirty::Dirty;
 use pram::log::Disk;
 use pram::mem::byte_lock;
-use pram::session::{Attach, Exclusive};
+use pram::runtime::SESSIONS;
+use pram::session::{shared_name, Attach, Exclusive};
 use pram::{Mapping, Medium, MediumKind, Needs, Region, Session};
-use rustix::fs::{flock, memfd_create, FlockOperation, MemfdFlags};
+use rustix::fs::{flock, fstat, memfd_create, stat, FlockOperation, MemfdFlags};
 
 use super::super::disk::FILES;
 use super::super::history::Still;
 use super::super::tape::{disks_of, Tape, TapeMedium};
-use super::super::world::identity;
-use super::stage::{How, Stage, PLAYERS};
-use super::Sabotage;
+use super::super::world::{identity, UUID};
+use super::stage::{player, How, Stage, Undertaker};
+use super::{lock, Sabotage};
 use crate::explore::keys;
 
 /// The memory and disks of a pool.
@@ -32,77 +33,85 @@ pub struct Pool {
     marks: OwnedFd,
     size: u64,
     sabotage: Sabotage,
-    /// By process, a second descriptor of the open file with its locks.
-    locks: Vec<OwnedFd>,
+    /// By process, second descriptors of the open files with its locks.
+    locks: Arc<Mutex<Vec<Vec<OwnedFd>>>>,
 }
 
 impl Pool {
-    pub fn over(still: &Still, stage: Arc<Stage>, sabotage: Sabotage) -> Result<Pool, String> {
+    pub fn over(still: &Still, stage: Arc<Stage>, processes: usize, sabotage: Sabotage) -> Result<Pool, String> {
         let size = still.region.len() as u64;
         let words: Vec<u8> = still.marks.iter().flat_map(|word| word.to_le_bytes()).collect();
         let (region, marks) = (memory(&still.region, size)?, memory(&words, Dirty::bytes(size))?);
         let tape = Tape::over(still.files.clone());
-        Ok(Pool { tape, stage, region, marks, size, sabotage, locks: Vec::new() })
+        let locks = Arc::new(Mutex::new((0..processes).map(|_| Vec::new()).collect()));
+        Ok(Pool { tape, stage, region, marks, size, sabotage, locks })
     }
 
-    /// Attaches process `me`; runtime segments are in `dir`.
-    pub fn attach(&mut self, me: usize, dir: &Path) -> Result<Arc<Fs>, String> {
-        let lock = self.lock().map_err(|e| e.to_string())?;
-        self.locks.push(lock.try_clone().map_err(|e| e.to_string())?);
-        let session = self.open(me, lock, dir).map_err(|e| format!("attaching {me}: {e}"))?;
+    /// Attaches `process`; runtime segments are in `dir`.
+    pub fn attach(&self, process: usize, dir: &Path) -> Result<Arc<Fs>, String> {
+        let session = self.join(process, dir).map_err(|e| format!("attaching {process}: {e}"))?;
         let policy = Policy { atime: Atime::Never, ..Policy::default() };
         let fs = Arc::new(Fs::over(session, policy).map_err(|e| e.to_string())?);
-        let _ = self.stage.fs[me].set(Arc::downgrade(&fs));
+        let there = fstat(&self.region).and_then(|region| stat(dir.join(shared_name(&UUID, &region))));
+        self.stage.attached(process, &fs, there.map_err(|e| format!("the runtime segment: {e}"))?.st_ino);
         Ok(fs)
     }
 
-    /// One more process, on the thread of `me`.
-    pub fn join(&self, me: usize, dir: &Path) -> pram::Result<Session> {
-        self.open(me, self.lock()?, dir)
+    /// One more session of `process`.
+    pub fn join(&self, process: usize, dir: &Path) -> pram::Result<Session> {
+        self.open(process, self.lock(process)?, dir)
     }
 
-    /// An open file of its own, as a process has: locks are an open file's.
-    fn lock(&self) -> pram::Result<OwnedFd> {
+    /// An open file of its own, as a process has: locks are an open file's. Locked already.
+    fn lock(&self, process: usize) -> pram::Result<OwnedFd> {
         let path = format!("/proc/self/fd/{}", self.region.as_raw_fd());
-        let opened = OpenOptions::new().read(true).write(true).open(path);
-        opened.map(OwnedFd::from).map_err(|e| pram::Error::Unusable(format!("the region: {e}")))
+        let opened = || -> io::Result<OwnedFd> {
+            let file = OwnedFd::from(OpenOptions::new().read(true).write(true).open(path)?);
+            lock(&self.locks)[process].push(file.try_clone()?);
+            while flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+                if !self.stage.waits() {
+                    std::thread::yield_now();
+                }
+            }
+            Ok(file)
+        };
+        opened().map_err(|e| pram::Error::Unusable(format!("the region: {e}")))
     }
 
     /// As `fs::pool` does it.
-    fn open(&self, me: usize, lock: OwnedFd, dir: &Path) -> pram::Result<Session> {
+    fn open(&self, process: usize, lock: OwnedFd, dir: &Path) -> pram::Result<Session> {
         let exclusive = Exclusive::over(lock)?;
         let map = |fd: &OwnedFd, len| Mapping::file(fd, len).map_err(|errno| errno_of(errno, "mapping"));
         let marks = Dirty::over(map(&self.marks, Dirty::bytes(self.size))?, self.size)?;
-        let copy = Copy::resume(disks_of(self.disks(me)), &marks, identity(self.size))?;
+        let copy = Copy::resume(disks_of(self.disks(process)), &marks, identity(self.size))?;
         let copy = copy.ok_or_else(|| pram::Error::Unusable("the marks mean nothing".into()))?;
-        let medium =
-            PlayerMedium { inner: TapeMedium(self.tape.clone(), MediumKind::Logged), stage: self.stage.clone(), me };
+        let inner = TapeMedium(self.tape.clone(), MediumKind::Logged);
+        let medium = PlayerMedium { inner, stage: self.stage.clone(), process };
         let mut region = Region::open(map(&self.region, self.size)?, Box::new(medium))?;
         region.track(marks);
         let how = Attach { runtime_dir: dir, keys: keys(self.size), role: 0, label: b"" };
         Session::attach(region, exclusive, &how, Some(copy.awaited(true)))
     }
 
-    fn disks(&self, me: usize) -> [SharedDisk; FILES] {
+    fn disks(&self, process: usize) -> [SharedDisk; FILES] {
         let mut file = 0;
         self.tape.disks().map(|inner| {
             let stage = self.stage.clone();
-            let lies = self.sabotage == Sabotage::NoFlush && me == 0 && file > 0;
+            let lies = self.sabotage == Sabotage::NoFlush && file > 0;
             file += 1;
-            Arc::new(PlayerDisk { inner, stage, me, lies }) as SharedDisk
+            Arc::new(PlayerDisk { inner, stage, process, lies }) as SharedDisk
         })
     }
 
     /// What the kernel does when a process dies, or, for tests of the tester, does not.
-    pub fn undertaker(&self) -> Result<Box<dyn Fn(usize) + Send + Sync>, String> {
-        let locks = self.locks.iter().map(OwnedFd::try_clone).collect::<io::Result<Vec<_>>>();
-        let locks = locks.map_err(|e| e.to_string())?;
+    pub fn undertaker(&self) -> Result<Undertaker, String> {
+        let locks = self.locks.clone();
         let marks = Mapping::file(&self.marks, Dirty::bytes(self.size)).map_err(|e| e.to_string())?;
         let marks = Dirty::over(marks, self.size).map_err(|e| e.to_string())?;
         let region = Mapping::file(&self.region, self.size).map_err(|e| e.to_string())?;
         let geo = pram::region::Geometry::of(self.size).map_err(|e| e.to_string())?;
         let sabotage = self.sabotage;
-        Ok(Box::new(move |me| {
+        Ok(Box::new(move |process| {
             match sabotage {
                 Sabotage::Unnoticed => return,
                 Sabotage::Unmarked => {
@@ -114,11 +123,13 @@ impl Pool {
                         word.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
                     }
                 }
-                Sabotage::Nothing | Sabotage::NoFlush => {}
+                Sabotage::Nothing | Sabotage::NoFlush | Sabotage::EarlyTicket => {}
             }
-            // Sessions are numbered in the order in which they attach.
-            let _ = byte_lock::release(&locks[me], me as u32);
-            let _ = flock(&locks[me], FlockOperation::Unlock);
+            // All locks of an open file go, and no others.
+            for file in &lock(&locks)[process] {
+                (0..=SESSIONS).for_each(|byte| _ = byte_lock::release(file, byte));
+                let _ = flock(file, FlockOperation::Unlock);
+            }
         }))
     }
 
@@ -129,8 +140,6 @@ impl Pool {
         map.copy_out(0, &mut bytes).map(|()| bytes).map_err(|e| e.to_string())
     }
 }
-
-const _: () = assert!(PLAYERS == 2);
 
 /// A file in memory that begins with `bytes`.
 fn memory(bytes: &[u8], len: u64) -> Result<OwnedFd, String> {
@@ -151,7 +160,7 @@ fn errno_of(errno: rustix::io::Errno, what: &str) -> pram::Error {
 struct PlayerMedium {
     inner: TapeMedium,
     stage: Arc<Stage>,
-    me: usize,
+    process: usize,
 }
 
 impl Medium for PlayerMedium {
@@ -168,22 +177,26 @@ impl Medium for PlayerMedium {
         if self.stage.is_over() {
             return self.stage.leave();
         }
-        let dies = self.stage.count(self.me, false);
+        let dies = self.stage.count(self.process, false);
         let number = self.inner.0.len();
         self.inner.stored(off, bytes);
-        self.stage.note_store(self.me, number);
+        self.stage.note_store(self.process, number);
         match dies {
-            Some(_) => self.stage.die(self.me),
-            None => self.stage.pass(self.me),
+            Some(_) => self.stage.die_here(),
+            None => self.stage.pass(),
         }
     }
 
     fn marked(&self) {
-        self.stage.pass(self.me);
+        self.stage.pass();
     }
 
     fn waits(&self) -> bool {
-        self.stage.waits(self.me)
+        self.stage.waits()
+    }
+
+    fn stepped(&self) {
+        self.stage.step();
     }
 }
 
@@ -191,8 +204,8 @@ impl Medium for PlayerMedium {
 struct PlayerDisk {
     inner: SharedDisk,
     stage: Arc<Stage>,
-    me: usize,
-    /// Sabotage: flushes do nothing.
+    process: usize,
+    /// Sabotage: the first player's flushes do nothing.
     lies: bool,
 }
 
@@ -202,26 +215,23 @@ impl PlayerDisk {
             self.stage.leave();
             return Err(io::ErrorKind::BrokenPipe.into());
         }
-        let done = match self.stage.count(self.me, true) {
-            Some(How::Before) => self.stage.die(self.me),
-            Some(How::Half) => {
-                let _ = half();
-                self.stage.die(self.me)
-            }
-            Some(How::After) => {
-                let _ = whole();
-                self.stage.die(self.me)
-            }
-            None => whole(),
+        let dies = self.stage.count(self.process, true);
+        let done = match dies {
+            Some(How::Before) => Ok(()),
+            Some(How::Half) => half(),
+            Some(How::After) | None => whole(),
         };
-        self.stage.pass(self.me);
+        match dies {
+            Some(_) => self.stage.die_here(),
+            None => self.stage.pass(),
+        }
         done
     }
 }
 
 impl Disk for PlayerDisk {
     fn read_exact_at(&self, buf: &mut [u8], at: u64) -> io::Result<()> {
-        self.stage.pass(self.me);
+        self.stage.pass();
         self.inner.read_exact_at(buf, at)
     }
 
@@ -237,7 +247,7 @@ impl Disk for PlayerDisk {
     }
 
     fn flush(&self) -> io::Result<()> {
-        match self.lies {
+        match self.lies && player() == Some(0) {
             true => self.call(|| Ok(()), || Ok(())),
             false => self.call(|| self.inner.flush(), || Ok(())),
         }

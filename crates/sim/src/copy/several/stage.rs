@@ -1,8 +1,8 @@
-//! Whose turn it is: of two processes, which are threads here, one runs at a time, and where the turn passes on a seed
-//! decides. So what happened happens again.
+//! Whose turn it is: of several processes, whose threads are threads here, one thread runs at a time, and where the turn
+//! passes on, and to whom, a seed decides. So what happened happens again.
 //!
-//! The turn can pass at each store, write and flush, and does where one waits for the other. A process dies at one of
-//! these: its thread stops for good, with all that it holds, and the other goes on.
+//! The turn can pass at each store, write, flush and step, and does where one waits for another. A process dies at one of
+//! these: its threads stop for good, with all that they hold, and the others go on.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -12,17 +12,15 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, Weak};
 use fs::Fs;
 use rng::Rng;
 
-/// The processes.
-pub const PLAYERS: usize = 2;
-
 /// Waits without anything else happening after which somebody waits for ever.
 const FOR_EVER: u64 = 20_000;
 
-/// Where a process dies: at so many of its stores, writes and flushes, or of its waits.
+/// Where a process dies: at so many of its stores, writes and flushes, of its waits, or of its other steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum At {
     Event(u64),
     Wait(u64),
+    Step(u64),
 }
 
 /// How much of the write or flush at which it dies is done. (A store is; then it dies.)
@@ -33,7 +31,7 @@ pub enum How {
     After,
 }
 
-/// The death of one.
+/// The death of one process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Death {
     pub victim: usize,
@@ -41,8 +39,29 @@ pub struct Death {
     pub how: How,
 }
 
-/// A use of a transaction slot, which tells operations apart: slot, and its word.
-pub type Use = (u32, u64);
+/// What became of a death: who died, in which thread, waiting or not, and how many threads of others were waiting then.
+#[derive(Clone, Copy, Debug)]
+pub struct Fall {
+    pub process: usize,
+    pub player: usize,
+    pub waiting: bool,
+    pub others: usize,
+}
+
+/// Where a process can die.
+#[derive(Clone, Debug, Default)]
+pub struct Counts {
+    /// Stores, writes and flushes: is it one of the latter two?
+    pub events: Vec<bool>,
+    pub waits: u64,
+    pub steps: u64,
+}
+
+/// A use of a transaction slot, which tells operations apart: the runtime segment, the slot, and its word.
+pub type Use = (u64, u32, u64);
+
+/// A process's file system while it is attached, and which runtime segment it has: the last to leave throws it away.
+type Attached = (Weak<Fs>, u64);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mode {
@@ -58,73 +77,87 @@ enum Mode {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Player {
     Plays,
+    Waits,
     Finished,
     Dead,
+}
+
+impl Player {
+    fn is_active(self) -> bool {
+        matches!(self, Player::Plays | Player::Waits)
+    }
 }
 
 struct State {
     mode: Mode,
     turn: usize,
-    players: [Player; PLAYERS],
+    players: Vec<Player>,
     rng: Rng,
     /// The turn passes at one event in so many.
     odds: u64,
-    death: Option<Death>,
+    deaths: Vec<Death>,
     /// Waits since anything happened.
     idle: u64,
     stuck: bool,
-    /// Of each, by event: is it a write or flush?
-    events: [Vec<bool>; PLAYERS],
-    waits: [u64; PLAYERS],
+    /// By process.
+    counts: Vec<Counts>,
     /// The operations that a store belongs to, by the number of its event.
     stores: BTreeMap<usize, Vec<Use>>,
-    /// What the dead one had under way.
+    /// What the dead had under way.
     left: Vec<Use>,
+    falls: Vec<Fall>,
 }
 
 /// A thread that ends since its process is dead.
 struct Gone;
 
 thread_local! {
-    /// Is this thread one of the processes?
-    static PLAYS: Cell<bool> = const { Cell::new(false) };
+    /// Which of the players this thread is, if it is one.
+    static PLAYER: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
-/// Directs two processes.
+/// The calling thread's number among the players.
+pub fn player() -> Option<usize> {
+    PLAYER.get()
+}
+
+/// What the kernel does when a process dies.
+pub type Undertaker = Box<dyn Fn(usize) + Send + Sync>;
+
+/// Directs the threads of several processes.
 pub struct Stage {
     state: Mutex<State>,
     bell: Condvar,
-    /// Their file systems, once they are attached, which refer to this.
-    pub fs: [OnceLock<Weak<Fs>>; PLAYERS],
-    /// What the kernel does when a process dies.
-    bury: OnceLock<Box<dyn Fn(usize) + Send + Sync>>,
+    /// By player, its process.
+    cast: Vec<usize>,
+    /// The processes' file systems while they are attached, which refer to this.
+    fs: Mutex<Vec<Attached>>,
+    bury: OnceLock<Undertaker>,
 }
 
 impl Stage {
-    pub fn new(seed: u64, death: Option<Death>) -> Arc<Stage> {
+    /// `cast`: the process of each player.
+    pub fn new(seed: u64, deaths: &[Death], cast: Vec<usize>) -> Arc<Stage> {
         let mut rng = Rng::new(seed);
         let odds = [2, 5, 20, 100][rng.below(4) as usize];
-        let turn = rng.below(PLAYERS as u64) as usize;
+        let turn = rng.below(cast.len() as u64) as usize;
+        let processes = cast.iter().max().map_or(0, |last| last + 1);
         let state = State {
             mode: Mode::Quiet,
             turn,
-            players: [Player::Plays; PLAYERS],
+            players: vec![Player::Plays; cast.len()],
             rng,
             odds,
-            death,
+            deaths: deaths.into(),
             idle: 0,
             stuck: false,
-            events: Default::default(),
-            waits: [0; PLAYERS],
+            counts: vec![Counts::default(); processes],
             stores: BTreeMap::new(),
             left: Vec::new(),
+            falls: Vec::new(),
         };
-        Arc::new(Stage {
-            state: Mutex::new(state),
-            bell: Condvar::new(),
-            fs: Default::default(),
-            bury: OnceLock::new(),
-        })
+        let fs = Mutex::new(vec![(Weak::new(), 0); processes]);
+        Arc::new(Stage { state: Mutex::new(state), bell: Condvar::new(), cast, fs, bury: OnceLock::new() })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -137,8 +170,13 @@ impl Stage {
         self.bell.notify_all();
     }
 
-    /// Begins; `bury` is called with the number of whoever dies.
-    pub fn begin(&self, bury: Box<dyn Fn(usize) + Send + Sync>) {
+    /// `process` is attached, with this runtime segment.
+    pub fn attached(&self, process: usize, fs: &Arc<Fs>, segment: u64) {
+        self.fs.lock().unwrap_or_else(|e| e.into_inner())[process] = (Arc::downgrade(fs), segment);
+    }
+
+    /// Begins; `bury` is called with the number of the process that dies.
+    pub fn begin(&self, bury: Undertaker) {
         let _ = self.bury.set(bury);
         self.set_mode(Mode::Playing);
     }
@@ -146,7 +184,7 @@ impl Stage {
     /// Waits until nobody plays any more; whoever is left is alone from then on. Fails if they wait for ever.
     pub fn watch(&self) -> Result<(), String> {
         let mut state = self.lock();
-        while state.players.contains(&Player::Plays) && !state.stuck {
+        while state.players.iter().any(|p| p.is_active()) && !state.stuck {
             state = self.bell.wait(state).unwrap_or_else(|e| e.into_inner());
         }
         let stuck = state.stuck;
@@ -163,15 +201,14 @@ impl Stage {
         self.set_mode(Mode::Over);
     }
 
-    /// Stores, writes and flushes of each, and waits of each; of the former, which are at disks.
-    pub fn counts(&self) -> ([Vec<bool>; PLAYERS], [u64; PLAYERS]) {
-        let state = self.lock();
-        (state.events.clone(), state.waits)
+    /// Where each process could have died.
+    pub fn counts(&self) -> Vec<Counts> {
+        self.lock().counts.clone()
     }
 
     /// Who died.
-    pub fn dead(&self) -> Option<usize> {
-        self.lock().players.iter().position(|p| *p == Player::Dead)
+    pub fn falls(&self) -> Vec<Fall> {
+        self.lock().falls.clone()
     }
 
     /// The operations that each store belongs to.
@@ -186,67 +223,76 @@ impl Stage {
 
     // What the players call.
 
-    /// Ends the calling thread, if it is one of the processes and is not ending already.
+    /// Ends the calling thread, if it is a player and is not ending already.
     pub fn leave(&self) {
-        if PLAYS.get() && !std::thread::panicking() {
+        if player().is_some() && !std::thread::panicking() {
             resume_unwind(Box::new(Gone));
         }
     }
 
-    /// Waits for the first turn.
+    /// The calling thread is this player from now on; waits for its first turn.
     pub fn enter(&self, me: usize) {
-        PLAYS.set(true);
+        PLAYER.set(Some(me));
         self.await_turn(self.lock(), me);
     }
 
     /// Has done everything.
     pub fn finish(&self, me: usize) {
         let mut state = self.lock();
-        if state.players[me] == Player::Plays {
+        if state.players[me].is_active() {
             state.players[me] = Player::Finished;
             self.hand_over(&mut state, me);
         }
     }
 
-    /// Counts an event of `me`, at a disk or not; how it dies there, if it does.
-    pub fn count(&self, me: usize, disk: bool) -> Option<How> {
+    /// Counts an event of `process`, at a disk or not; how it dies there, if it does.
+    pub fn count(&self, process: usize, disk: bool) -> Option<How> {
         let mut state = self.lock();
         state.idle = 0;
         if state.mode != Mode::Playing {
             return None;
         }
-        let at = At::Event(state.events[me].len() as u64);
-        state.events[me].push(disk);
-        state.death.filter(|death| (death.victim, death.at) == (me, at)).map(|death| death.how)
+        let at = At::Event(state.counts[process].events.len() as u64);
+        state.counts[process].events.push(disk);
+        state.death(process, at)
     }
 
-    /// Notes the store with which event `number` came about.
-    pub fn note_store(&self, me: usize, number: usize) {
-        let mut uses = self.uses(me);
+    /// Notes the store of `process` with which event `number` came about.
+    pub fn note_store(&self, process: usize, number: usize) {
+        let mut uses = self.uses(process);
+        // Whoever attaches looks at what those see who are.
+        let seen = self.fs_of(process).or_else(|| self.living().find_map(|process| self.fs_of(process)));
         let mut state = self.lock();
-        // Until it is undone, what the dead one had begun is under way: who undoes it does it.
-        if let Some(there) = self.fs(me) {
+        // Until it is undone, what the dead had begun is under way: who undoes it does it.
+        if let Some((there, segment)) = seen {
             let rt = there.session().runtime();
-            state.left.retain(|(slot, word)| rt.slot_state(*slot).0 == *word);
+            state.left.retain(|(its, slot, word)| *its == segment && rt.slot_state(*slot).0 == *word);
         }
         uses.extend(&state.left);
         state.stores.insert(number, uses);
     }
 
-    fn fs(&self, me: usize) -> Option<Arc<Fs>> {
-        self.fs[me].get().and_then(Weak::upgrade)
+    fn living(&self) -> impl Iterator<Item = usize> {
+        let (dead, all) = (self.falls(), self.lock().counts.len());
+        (0..all).filter(move |process| dead.iter().all(|fall| fall.process != *process))
     }
 
-    /// The slots that `me` uses.
-    fn uses(&self, me: usize) -> Vec<Use> {
-        let Some(there) = self.fs(me) else { return Vec::new() };
+    fn fs_of(&self, process: usize) -> Option<(Arc<Fs>, u64)> {
+        let (fs, segment) = &self.fs.lock().unwrap_or_else(|e| e.into_inner())[process];
+        Some((fs.upgrade()?, *segment))
+    }
+
+    /// The slots that `process` uses.
+    fn uses(&self, process: usize) -> Vec<Use> {
+        let Some((there, segment)) = self.fs_of(process) else { return Vec::new() };
         let rt = there.session().runtime();
         let used = (0..rt.slots()).map(|slot| (slot, rt.slot_state(slot)));
-        used.filter(|(_, state)| state.1 == Some(rt.me())).map(|(slot, state)| (slot, state.0)).collect()
+        used.filter(|(_, state)| state.1 == Some(rt.me())).map(|(slot, state)| (segment, slot, state.0)).collect()
     }
 
-    /// After an event, or before one: it may be the other's turn.
-    pub fn pass(&self, me: usize) {
+    /// After an event, or before one: it may be another's turn.
+    pub fn pass(&self) {
+        let Some(me) = player() else { return };
         let mut state = self.lock();
         if state.mode == Mode::Playing {
             let odds = state.odds;
@@ -257,8 +303,31 @@ impl Stage {
         }
     }
 
-    /// `me` waits for the other; true if it is all the waiting that there is to do.
-    pub fn waits(&self, me: usize) -> bool {
+    /// Between two steps of a commit and the like.
+    pub fn step(&self) {
+        let Some(me) = player() else { return };
+        let mut state = self.lock();
+        match state.mode {
+            Mode::Over => {
+                drop(state);
+                return self.leave();
+            }
+            Mode::Playing => {}
+            Mode::Quiet | Mode::Alone => return,
+        }
+        let process = self.cast[me];
+        let at = At::Step(state.counts[process].steps);
+        state.counts[process].steps += 1;
+        let dies = state.death(process, at).is_some();
+        drop(state);
+        match dies {
+            true => self.die(me),
+            false => self.pass(),
+        }
+    }
+
+    /// The calling thread waits for others; true if it is all the waiting that there is to do.
+    pub fn waits(&self) -> bool {
         let mut state = self.lock();
         state.idle += 1;
         match state.mode {
@@ -274,13 +343,16 @@ impl Stage {
             }
             Mode::Playing => {}
         }
-        let at = At::Wait(state.waits[me]);
-        state.waits[me] += 1;
+        let Some(me) = player() else { return false };
+        let process = self.cast[me];
+        let at = At::Wait(state.counts[process].waits);
+        state.counts[process].waits += 1;
+        state.players[me] = Player::Waits;
         if state.idle >= FOR_EVER {
             state.stuck = true;
             self.bell.notify_all();
         }
-        if state.death.is_some_and(|death| (death.victim, death.at) == (me, at)) {
+        if state.death(process, at).is_some() {
             drop(state);
             self.die(me);
         }
@@ -289,14 +361,29 @@ impl Stage {
         true
     }
 
-    /// `me` dies here and now.
-    pub fn die(&self, me: usize) -> ! {
-        let left = self.uses(me);
+    /// The process of the calling thread dies here and now.
+    pub fn die_here(&self) {
+        if let Some(me) = player() {
+            self.die(me);
+        }
+    }
+
+    fn die(&self, me: usize) -> ! {
+        let process = self.cast[me];
+        let left = self.uses(process);
         if let Some(bury) = self.bury.get() {
-            bury(me);
+            bury(process);
         }
         let mut state = self.lock();
-        (state.players[me], state.left, state.idle) = (Player::Dead, left, 0);
+        let waiting = state.players[me] == Player::Waits;
+        let others =
+            (0..self.cast.len()).filter(|other| *other != me && state.players[*other] == Player::Waits).count();
+        state.falls.push(Fall { process, player: me, waiting, others });
+        state.left.extend(left);
+        state.idle = 0;
+        for (player, _) in self.cast.iter().enumerate().filter(|(_, its)| **its == process) {
+            state.players[player] = Player::Dead;
+        }
         self.hand_over(&mut state, me);
         while state.mode != Mode::Over {
             state = self.bell.wait(state).unwrap_or_else(|e| e.into_inner());
@@ -305,9 +392,13 @@ impl Stage {
         resume_unwind(Box::new(Gone));
     }
 
+    /// It is another's turn, if there is another.
     fn hand_over(&self, state: &mut State, me: usize) {
-        if state.players[1 - me] == Player::Plays {
-            state.turn = 1 - me;
+        let others: Vec<usize> = (0..self.cast.len()).filter(|p| *p != me && state.players[*p].is_active()).collect();
+        match others[..] {
+            [] => {}
+            [other] => state.turn = other,
+            _ => state.turn = others[state.rng.below(others.len() as u64) as usize],
         }
         self.bell.notify_all();
     }
@@ -318,7 +409,17 @@ impl Stage {
         }
         if state.mode == Mode::Over {
             drop(state);
-            self.leave();
+            return self.leave();
         }
+        if state.players[me] == Player::Waits {
+            state.players[me] = Player::Plays;
+        }
+    }
+}
+
+impl State {
+    /// How `process` dies at this place, if it does.
+    fn death(&self, process: usize, at: At) -> Option<How> {
+        self.deaths.iter().find(|death| (death.victim, death.at) == (process, at)).map(|death| death.how)
     }
 }

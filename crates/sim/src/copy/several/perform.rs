@@ -1,0 +1,282 @@
+//! A performance from beginning to end, in which whoever is left shows that nothing is lost.
+
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use fs::Fs;
+use pram::copy::Ticket;
+use pram::Session;
+
+use super::super::caught;
+use super::super::history::Still;
+use super::super::world::look;
+use super::oracle::{Promise, Timeline};
+use super::play::{Act, Base, Play};
+use super::pool::Pool;
+use super::stage::{Counts, Death, Fall, Stage};
+use super::{lock, Sabotage};
+use crate::explore::{check, panic_text, sweep};
+use crate::model::Model;
+use crate::op::{Done, Op, Runner};
+use crate::tree::difference;
+
+/// What became of a play.
+pub struct Performance {
+    pub timeline: Timeline,
+    /// By process, where it could have died.
+    pub counts: Vec<Counts>,
+    /// What the dead were doing.
+    pub roles: Vec<String>,
+}
+
+/// What a thread has done so far.
+#[derive(Default)]
+struct Script {
+    /// Operations and what came of them.
+    done: Vec<(Op, Done)>,
+    /// What it is doing.
+    now: Option<Act>,
+    /// What it has asked for, and when.
+    asked: Option<(Ticket, usize)>,
+    promises: Vec<Promise>,
+    failure: Option<String>,
+}
+
+/// The place of the performance, and what everybody does there.
+struct House<'a> {
+    play: &'a Play,
+    pool: Pool,
+    stage: Arc<Stage>,
+    dir: &'a Path,
+    /// By process, while it is attached.
+    seats: Vec<Mutex<Option<Arc<Fs>>>>,
+    /// By thread.
+    scripts: Vec<Mutex<Script>>,
+}
+
+/// Performs a play to its end.
+pub fn perform(play: &Play, base: &Base, seed: u64, deaths: &[Death], dir: &Path) -> Result<Performance, String> {
+    let (stage, processes) = (Stage::new(seed, deaths, play.cast()), play.processes());
+    let pool = Pool::over(&base.still, stage.clone(), processes, play.sabotage)?;
+    // Slots are taken by the thread's number.
+    pram::mem::set_thread_hint(0);
+    let seats = (0..processes).map(|process| play.is_there(process).then(|| pool.attach(process, dir)).transpose());
+    let seats = seats.map(|seat| seat.map(Mutex::new)).collect::<Result<Vec<_>, String>>()?;
+    let scripts = play.parts.iter().map(|_| Mutex::default()).collect();
+    let house = House { play, pool, stage, dir, seats, scripts };
+    let start = Still { region: house.pool.bytes()?, marks: Vec::new(), files: house.pool.tape.files() };
+    house.pool.tape.start_without_marks();
+    house.stage.begin(house.pool.undertaker()?);
+    let finale = std::thread::scope(|scope| {
+        for me in 0..play.parts.len() {
+            let house = &house;
+            scope.spawn(move || house.play_part(me));
+        }
+        let played = house.stage.watch();
+        let finale = caught(|| played.and_then(|()| house.finale(&base.model)));
+        house.stage.end();
+        finale
+    });
+    let moments = house.pool.tape.stop();
+    let mut promises = finale?;
+    promises.extend(house.scripts.iter().flat_map(|script| lock(script).promises.clone()));
+    let roles = house.stage.falls().iter().map(|fall| house.role(fall)).collect();
+    let timeline = Timeline::new(start, moments, &house.stage.stores(), promises);
+    if timeline.instants() < 2 {
+        return Err("there are no instants between operations".into());
+    }
+    Ok(Performance { timeline, counts: house.stage.counts(), roles })
+}
+
+enum Outcome {
+    Did(Op, Done),
+    /// All that was done before so many events.
+    Durable(usize),
+    Nothing,
+}
+
+/// Marks what has not changed, which is always allowed.
+fn swell(session: &Session, bytes: u64) -> pram::Result<Outcome> {
+    let region = session.region();
+    let marks = region.marks().ok_or(pram::Error::BadAddress { off: 0, len: 0 })?;
+    let at = region.geo.table;
+    marks.mark(at, bytes.min(region.geo.size - at)).map(|()| Outcome::Nothing)
+}
+
+impl House<'_> {
+    /// One thread from beginning to end.
+    fn play_part(&self, me: usize) {
+        pram::mem::set_thread_hint(me);
+        let played = catch_unwind(AssertUnwindSafe(|| {
+            self.stage.enter(me);
+            self.act_all(me);
+        }));
+        // The dead ones end without a word.
+        if let Err(payload) = played {
+            if payload.is::<String>() || payload.is::<&str>() {
+                lock(&self.scripts[me]).failure = Some(panic_text(payload));
+            }
+        }
+        self.stage.finish(me);
+    }
+
+    fn act_all(&self, me: usize) {
+        for act in &self.play.parts[me].acts {
+            lock(&self.scripts[me]).now = Some(act.clone());
+            let done = self.act(me, act);
+            let mut script = lock(&self.scripts[me]);
+            match done {
+                Ok(Outcome::Did(op, done)) => script.done.push((op, done)),
+                Ok(Outcome::Durable(called)) => script.promises.push((self.pool.tape.len(), called)),
+                Ok(Outcome::Nothing) => {}
+                Err(e) => script.failure = Some(format!("{act:?}: {e}")),
+            }
+            script.now = None;
+        }
+    }
+
+    fn act(&self, me: usize, act: &Act) -> Result<Outcome, String> {
+        let process = self.play.parts[me].process;
+        let (seat, called) = (&self.seats[process], self.pool.tape.len());
+        match act {
+            Act::Come => {
+                let fs = self.pool.attach(process, self.dir)?;
+                *lock(seat) = Some(fs);
+                Ok(Outcome::Nothing)
+            }
+            Act::Go => {
+                let left = lock(seat).take();
+                drop(left);
+                Ok(Outcome::Nothing)
+            }
+            Act::Join => {
+                let third = self.pool.join(process, self.dir).map_err(|e| e.to_string())?;
+                let copy = third.copy().ok_or("there is no copy")?;
+                copy.wait(&third).map(|()| Outcome::Durable(called)).map_err(|e| e.to_string())
+            }
+            _ => {
+                let fs = lock(seat).clone().ok_or("it is not attached")?;
+                self.work(&fs, &self.scripts[me], act)
+            }
+        }
+    }
+
+    /// What is done by whoever is attached.
+    fn work(&self, fs: &Fs, script: &Mutex<Script>, act: &Act) -> Result<Outcome, String> {
+        let (session, called) = (fs.session(), self.pool.tape.len());
+        let copy = session.copy().ok_or("there is no copy")?;
+        let early = self.play.sabotage == Sabotage::EarlyTicket;
+        let ask = || lock(script).asked = Some((copy.ticket(session), called));
+        let durable = |ticket: Ticket, called: usize| copy.wait_for(session, ticket).map(|()| Outcome::Durable(called));
+        let done = match act {
+            Act::Op(op) => {
+                if early {
+                    ask();
+                }
+                return Ok(Outcome::Did(op.clone(), Runner::new(fs).run(op)?));
+            }
+            Act::Wait => {
+                let asked = lock(script).asked.take_if(|_| early);
+                durable(asked.map_or_else(|| copy.ticket(session), |(ticket, _)| ticket), called)
+            }
+            Act::Ask => {
+                ask();
+                Ok(Outcome::Nothing)
+            }
+            Act::Settle => {
+                let asked = lock(script).asked.take();
+                let (ticket, called) = asked.ok_or("nothing was asked for")?;
+                durable(ticket, called)
+            }
+            Act::Commit => copy.commit_if_due(session, 0).map(|done| match done {
+                true => Outcome::Durable(called),
+                false => Outcome::Nothing,
+            }),
+            Act::Fold => copy.fold_if_due(session).map(|_| Outcome::Nothing),
+            Act::Sweep => return fs.sweep().map(|_| Outcome::Nothing).map_err(|e| e.to_string()),
+            Act::Swell(bytes) => swell(session, *bytes),
+            Act::Come | Act::Go | Act::Join => Ok(Outcome::Nothing),
+        };
+        done.map_err(|e| e.to_string())
+    }
+
+    /// What the dead one was doing.
+    fn role(&self, fall: &Fall) -> String {
+        let does = match (lock(&self.scripts[fall.player]).now.as_ref(), fall.waiting) {
+            (Some(Act::Op(_) | Act::Sweep), false) => "operating",
+            (Some(Act::Op(_) | Act::Sweep), true) => "waiting for a lock or a thaw",
+            (Some(Act::Wait | Act::Settle | Act::Commit), false) => "leading a commit",
+            (Some(Act::Wait | Act::Settle | Act::Commit), true) => "waiting for a commit or operations",
+            (Some(Act::Join | Act::Come | Act::Go), _) => "coming or going",
+            (Some(Act::Fold), _) => "folding",
+            _ => "resting",
+        };
+        match fall.others {
+            0 => does.into(),
+            n => format!("{does}, {n} waiting"),
+        }
+    }
+
+    fn is_dead(&self, process: usize) -> bool {
+        self.stage.falls().iter().any(|fall| fall.process == process)
+    }
+
+    /// Whoever is left cleans up, finds what must be there, works, and waits; what that promises.
+    fn finale(&self, model: &Model) -> Result<Vec<Promise>, String> {
+        for script in &self.scripts {
+            lock(script).failure.take().map_or(Ok(()), Err)?;
+        }
+        let left = (0..self.seats.len()).filter(|process| !self.is_dead(*process));
+        let left: Vec<Arc<Fs>> = left.filter_map(|process| lock(&self.seats[process]).clone()).collect();
+        let fs = left.first().ok_or("nobody is left")?;
+        let session = fs.session();
+        let reaped = session.reap().map_err(|e| format!("cleaning up: {e}"))?;
+        let (copy, mut promises) = (session.copy().ok_or("there is no copy")?, Vec::new());
+        let mut wait = |when: &str| -> Result<(), String> {
+            let called = self.pool.tape.len();
+            copy.wait(session).map_err(|e| format!("{when}: {e}"))?;
+            promises.push((self.pool.tape.len(), called));
+            Ok(())
+        };
+        wait("after the death")?;
+        let attached = session.runtime().sessions().len();
+        if attached != left.len() {
+            return Err(format!("{attached} are attached, of whom {reaped} were just cleaned up after"));
+        }
+        check(fs, false)?;
+        self.seen(fs, model)?;
+        copy.fold_if_due(session).map_err(|e| format!("folding after the death: {e}"))?;
+        if let Err(e) = Runner::new(fs).run(&Op::Create("/after".into(), 0o644))? {
+            return Err(format!("an operation after the death: {e:?}"));
+        }
+        sweep(fs)?;
+        wait("at the end")?;
+        Ok(promises)
+    }
+
+    /// All operations that were done are seen, and those that the dead were in the middle of wholly or not at all.
+    fn seen(&self, fs: &Fs, model: &Model) -> Result<(), String> {
+        let found = look(fs)?;
+        let mut without = model.clone();
+        for script in &self.scripts {
+            lock(script).done.iter().try_for_each(|(op, done)| without.apply(op, done))?;
+        }
+        let under_way = |script: &Mutex<Script>| match &lock(script).now {
+            Some(Act::Op(op)) => Some(op.clone()),
+            _ => None,
+        };
+        let open: Vec<Op> = self.scripts.iter().filter_map(under_way).collect();
+        let mut told = None;
+        for some in 0..1u32 << open.len() {
+            let mut with = without.clone();
+            let done = open.iter().enumerate().filter(|(n, _)| some >> n & 1 == 1);
+            done.map(|(_, op)| op).try_for_each(|op| with.apply(op, &Ok(0)))?;
+            match difference(&found.tree, &with.tree()) {
+                None => return Ok(()),
+                differs => told = told.or(differs),
+            }
+        }
+        Err(format!("after the death: {}", told.unwrap_or_default()))
+    }
+}
