@@ -17,7 +17,7 @@ use crate::verb::mount;
 use crate::{background, locate};
 
 /// The names under which we are a helper.
-pub const NAMES: [&str; 2] = ["mount.conquest", "mount.fuse.conquest"];
+pub const NAMES: [&str; 3] = ["mount.conquest", "mount.fuse.conquest", "mount.fuseblk.conquest"];
 
 const USAGE: &str = "usage: mount.conquest POOL DIR [-sfnvrw] [-o OPTS]";
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-pub use fuse::mounts::{is_disconnected, Mounted, TYPE};
+pub use fuse::mounts::{is_disconnected, Mounted, BLOCK_TYPE, TYPE};
 
 use crate::failure::{Context, Failure, Result};
 

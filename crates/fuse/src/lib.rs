@@ -5,6 +5,7 @@
 //! | [`options`] | what `-o` says, and which transport that means |
 //! | [`mount`](mod@mount) | attaching to a directory and letting go of it |
 //! | `helper` | the same by `fusermount3`, for those who may not mount |
+//! | `block` | the same as the file system of a block device, so that `sync` waits for us |
 //! | [`mounts`] | the kernel's mount table |
 //! | `session` | the threads of a mount, signals, the end |
 //! | `init` | the negotiation of capabilities |
@@ -19,8 +20,9 @@
 //! | `request` | one request: header, argument, payload, reply in place |
 //! | `notify` | what other processes changed, told to the kernel's caches |
 //! | `convert` | attributes between `fs` and the protocol |
+//! | `kernel` | which Linux this is |
 //! | `abi` | the protocol's messages |
-//! | `sys` | the one module with `unsafe`: io_uring commands, device clones, signals |
+//! | `sys` | the one module with `unsafe`: io_uring commands, device clones, loop devices, signals |
 //!
 //! The way of a request: kernel → (`uring` | `dev`) → `server` → `fs`, in one thread, without an
 //! allocation of ours or a lock that many share; the reply goes back the same way.
@@ -33,6 +35,7 @@
 
 mod abi;
 mod attrs;
+mod block;
 mod convert;
 mod data;
 mod dev;
@@ -40,6 +43,7 @@ mod dirs;
 mod error;
 mod helper;
 mod init;
+mod kernel;
 pub mod mount;
 pub mod mounts;
 mod names;

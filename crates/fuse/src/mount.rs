@@ -16,9 +16,12 @@ use crate::init::MAX_PAYLOAD;
 use crate::options::{choose_transport, no_device, MountOptions, Transport, TransportChoice};
 use crate::session::Mount;
 use crate::sys::Device;
-use crate::{helper, mounts};
+use crate::{block, helper, mounts};
 
 const TABLE: &str = "read the mount table";
+
+/// Bytes of a block, where the kernel takes us for the file system of a block device.
+const BLOCK_SIZE: u32 = 4096;
 
 /// Most dead mounts cleared away from one directory.
 const STALE_MAX: usize = 16;
@@ -43,11 +46,12 @@ pub fn mount(pool: Arc<Pool>, source: &Path, dir: &Path, options: &MountOptions)
 
 fn attach(pool: Arc<Pool>, source: &Path, dir: &Path, options: &MountOptions, transport: Transport) -> Result<Mount> {
     let device = match rustix::process::geteuid().is_root() {
-        true => mount_as_root(source, dir, options)?,
+        true => mount_as_root(&pool, source, dir, options)?,
         false => helper::mount(source, dir, options)?,
     };
     let mount = Mount::start(pool, device, dir, transport).inspect_err(|_| {
-        if let Err(e) = detach(dir) {
+        // Nobody may be there to answer the kernel's last message.
+        if let Err(e) = release(dir, UnmountFlags::FORCE | UnmountFlags::DETACH) {
             tracing::warn!("{e}");
         }
     })?;
@@ -134,12 +138,20 @@ fn open_device() -> Result<Device> {
     })
 }
 
-fn mount_as_root(source: &Path, dir: &Path, options: &MountOptions) -> Result<Device> {
+fn mount_as_root(pool: &Pool, source: &Path, dir: &Path, options: &MountOptions) -> Result<Device> {
+    if !pool.durable_at_return() && block::is_told_of_sync() {
+        let device = open_device()?;
+        let data = format!("{},blksize={BLOCK_SIZE}", connection(&device));
+        match block::mount_at(source, dir, options.flags, &data) {
+            Ok(()) => return Ok(device),
+            Err(e) => {
+                tracing::info!("`sync` and `syncfs` will not wait, only `fsync`: no block device to mount as: {e}")
+            }
+        }
+    }
     let device = open_device()?;
-    let fd = rustix::fd::AsFd::as_fd(&device).as_raw_fd();
     let data =
-        format!("fd={fd},rootmode=40000,user_id=0,group_id=0,default_permissions,allow_other,max_read={MAX_PAYLOAD}");
-    let data = CString::new(data).map_err(|_| Error::Target("a zero byte in the mount options".into()))?;
+        CString::new(connection(&device)).map_err(|_| Error::Target("a zero byte in the mount options".into()))?;
     rustix::mount::mount(source, dir, mounts::TYPE, options.flags, data.as_c_str()).map_err(|e| match e {
         Errno::PERM => Error::Unavailable(
             "not allowed to mount here, although root: CAP_SYS_ADMIN is missing (in a container: `--cap-add SYS_ADMIN`)".into(),
@@ -148,6 +160,12 @@ fn mount_as_root(source: &Path, dir: &Path, options: &MountOptions) -> Result<De
         _ => Error::System { what: format!("mount on {}", dir.display()), source: e.into() },
     })?;
     Ok(device)
+}
+
+/// The options of a mount that `device` is to serve.
+fn connection(device: &Device) -> String {
+    let fd = rustix::fd::AsFd::as_fd(device).as_raw_fd();
+    format!("fd={fd},rootmode=40000,user_id=0,group_id=0,default_permissions,allow_other,max_read={MAX_PAYLOAD}")
 }
 
 /// Changes `ro`, `rw`, `noatime` and the like of a mount that is there.

@@ -8,6 +8,8 @@ use rustix::io::Errno;
 
 /// The type of our mounts: `mount -t` takes it, and the table shows it.
 pub const TYPE: &str = "fuse.conquest";
+/// The type of those that the kernel takes for the file system of a block device.
+pub const BLOCK_TYPE: &str = "fuseblk.conquest";
 
 /// What the table says of one mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,7 +25,7 @@ pub struct Mounted {
 impl Mounted {
     /// Is it a Conquest file system?
     pub fn is_conquest(&self) -> bool {
-        self.fs_type == TYPE
+        [TYPE, BLOCK_TYPE].contains(&self.fs_type.as_str())
     }
 
     /// False: its server is gone, every access answers ENOTCONN.

@@ -151,7 +151,7 @@ fn is_for_mount(word: &str) -> bool {
         "nolazytime",
     ];
     const PREFIXES: &[&str] =
-        &["x-", "X-", "comment=", "subtype=", "fsname=", "user=", "user_id=", "group_id=", "max_read="];
+        &["x-", "X-", "comment=", "subtype=", "fsname=", "user=", "user_id=", "group_id=", "max_read=", "blksize="];
     WORDS.contains(&word) || PREFIXES.iter().any(|p| word.starts_with(p))
 }
 

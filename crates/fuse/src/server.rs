@@ -103,12 +103,13 @@ impl Server {
             Lseek => self.lseek(req),
             CopyFileRange | CopyFileRange64 => self.copy_file_range(opcode, req),
             Fsync | Fsyncdir => self.fsync(req),
-            Syncfs => self.syncfs(),
+            // The last message of a mount as a block device: `umount` waits for the answer.
+            Syncfs | Destroy => self.syncfs(),
             Statfs => self.statfs(req),
             Readdir => self.readdir(req),
             Readdirplus => self.readdirplus(req),
             // Files opened by CREATE and TMPFILE are closed by a message until the kernel knows that OPEN is not here.
-            Release | Releasedir | Destroy => Ok(0),
+            Release | Releasedir => Ok(0),
             // "Not here" is an answer the kernel remembers: it then opens and closes files without a
             // message, checks permissions by the attributes it has, and sends no more interrupts, which nothing here
             // waits long enough for.

@@ -15,6 +15,8 @@ use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use fs::Ino;
 use rustix::io::Errno;
 
+use crate::kernel;
+
 /// The handle by which such a file is written.
 pub const HANDLE: u64 = 1;
 
@@ -23,7 +25,7 @@ const SLOTS: usize = 256;
 const PARTS: usize = 64;
 
 /// The first Linux that drops pages also after the write: 6.18.4, and all from 6.19 on.
-const SINCE: (u32, u32, u32) = (6, 18, 4);
+const SINCE: kernel::Version = (6, 18, 4);
 
 /// What is known of files written past the page cache.
 pub struct Uncached {
@@ -46,7 +48,7 @@ impl Default for Uncached {
 impl Uncached {
     /// Does the kernel drop pages when it must?
     pub fn works() -> bool {
-        release().is_some_and(|release| release >= SINCE)
+        kernel::version().is_some_and(|version| version >= SINCE)
     }
 
     /// Reads into the page cache.
@@ -146,16 +148,6 @@ impl Known {
 fn subtract(ranges: &mut Vec<Range<u64>>, part: &Range<u64>) {
     let rest = ranges.iter().flat_map(|r| [r.start..r.end.min(part.start), r.start.max(part.end)..r.end]);
     *ranges = rest.filter(|r| !r.is_empty()).collect();
-}
-
-/// The version of the running kernel, such as 6.18.4.
-fn release() -> Option<(u32, u32, u32)> {
-    version(rustix::system::uname().release().to_str().ok()?)
-}
-
-fn version(release: &str) -> Option<(u32, u32, u32)> {
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|n| n.parse().ok());
-    Some((numbers.next()??, numbers.next()??, numbers.next().flatten().unwrap_or(0)))
 }
 
 #[cfg(test)]
@@ -259,14 +251,5 @@ mod tests {
         lab.known.forget(INO);
         lab.write_back(0, *b"mnop");
         assert!(lab.shows(b"mnop"), "the number has another file now");
-    }
-
-    #[test]
-    fn versions_are_compared_by_their_numbers() {
-        assert_eq!(version("6.18.44-cloud-amd64"), Some((6, 18, 44)));
-        assert_eq!(version("6.19-rc1"), Some((6, 19, 0)));
-        assert_eq!(version("7.0"), Some((7, 0, 0)));
-        assert_eq!(version("unknown"), None);
-        assert!(version("6.18.3") < Some(SINCE) && version("6.100.0") > Some(SINCE));
     }
 }

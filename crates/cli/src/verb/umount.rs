@@ -34,7 +34,8 @@ pub fn run(args: &Args) -> Result<()> {
     let dir = locate::absolute(&args.dir.clone().map_or_else(locate::default_dir, Ok)?)?;
     let Some(mounted) = mounts::conquest_at(&dir)? else {
         let shown = dir.display();
-        return Err(Failure::new(format!("no pool is mounted at {shown}; `mount -t {}` lists what is", mounts::TYPE)));
+        let (one, other) = (mounts::TYPE, mounts::BLOCK_TYPE);
+        return Err(Failure::new(format!("no pool is mounted at {shown}; `findmnt -t {one},{other}` lists what is")));
     };
     dying::wait(&mounted.source, Some(&dir))?;
     // Taken before unmounting: afterwards the server no longer counts as one.

@@ -13,11 +13,12 @@ use std::time::Duration;
 use rustix::fs::OFlags;
 
 use crate::lab::{self, program, Lab};
-use crate::{Outcome, Test};
+use crate::{Outcome, Skip, Test};
 
 pub const TESTS: &[Test] = &[
     ("durability::a_strict_mount", strict_mount),
     ("durability::fsync_and_synchronous_writes", fsync_mount),
+    ("durability::syncfs_and_umount", syncfs_and_umount),
     ("durability::many_wait_at_once", many_wait),
     ("durability::a_strict_tree", strict_tree),
     ("durability::a_remount_changes_when", remount),
@@ -125,6 +126,29 @@ fn fsync_mount() -> Outcome {
         assert_eq!(pool.len(name), Some(1_200_000), "O_{name}");
     }
     Ok(())
+}
+
+/// Calls that say nothing of a file: the kernel passes them on where it takes the mount for that of a block device.
+fn syncfs_and_umount() -> Outcome {
+    let pool = Pool::mounted("");
+    if !mounted_as(&pool.lab.mnt()).starts_with("fuseblk.") {
+        return Err(Skip("needs Linux 6.18 and a loop device: nobody tells of `sync` here".into()));
+    }
+    let make = |name: &str| std::fs::write(pool.path(name), name).expect("write");
+    make("first");
+    assert!(!pool.survives("first"), "without it nobody waits");
+    rustix::fs::syncfs(File::open(pool.lab.mnt()).expect("open")).expect("syncfs");
+    assert!(pool.survives("first"), "after `syncfs`");
+    make("second");
+    lab::ok(&mut program("umount", &[&pool.lab.text("mnt")]));
+    assert!(pool.survives("second"), "after `umount` of mount(8)");
+    Ok(())
+}
+
+/// The type that the mount table shows.
+fn mounted_as(dir: &Path) -> String {
+    let shown = program("findmnt", &["-n", "-o", "FSTYPE", &dir.to_string_lossy()]).output().expect("findmnt");
+    String::from_utf8_lossy(&shown.stdout).into_owned()
 }
 
 /// More callers than a queue of the mount has places for replies that wait.
