@@ -18,6 +18,7 @@ pub fn explore(name: &str, history: &History, depth: Depth, filter: &Filter, ver
             match &moment.event {
                 Event::Write { file, at, bytes } => files.0[*file].write(bytes, *at),
                 Event::Flush { file } => files.0[*file].flush(),
+                Event::Failed { file } => files.0[*file].fail_flush(),
                 Event::Store { .. } | Event::Rest => continue,
             }
         }

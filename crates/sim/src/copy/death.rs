@@ -232,6 +232,7 @@ fn cut_later(
         match &moment.event {
             Event::Write { file, at, bytes } => files.0[*file].write(bytes, *at),
             Event::Flush { file } => files.0[*file].flush(),
+            Event::Failed { file } => files.0[*file].fail_flush(),
             Event::Store { .. } | Event::Rest => continue,
         }
         let drawn = rng.below(all) < depth.mixed;

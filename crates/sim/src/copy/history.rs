@@ -50,6 +50,7 @@ impl Still {
             Event::Store { bytes, .. } => self.store(moment, bytes.len()),
             Event::Write { file, at, bytes } => self.files.0[*file].write(bytes, *at),
             Event::Flush { file } => self.files.0[*file].flush(),
+            Event::Failed { file } => self.files.0[*file].fail_flush(),
             Event::Rest => {}
         }
     }

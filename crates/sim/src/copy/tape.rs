@@ -24,6 +24,10 @@ pub enum Event {
     Flush {
         file: usize,
     },
+    /// A flush that failed.
+    Failed {
+        file: usize,
+    },
     /// Nothing: a step ends here, or the recording.
     Rest,
 }
@@ -116,7 +120,9 @@ impl Tape {
 
     /// A flush of `file` that fails.
     pub fn fail_flush(&self, file: usize) {
-        self.lock().files.0[file].fail_flush();
+        let mut state = self.lock();
+        state.note(Event::Failed { file });
+        state.files.0[file].fail_flush();
     }
 
     /// Disks that record here.

@@ -1,7 +1,7 @@
 //! Three processes at work on one pool, of which one or two die; and several threads of one process or of two.
 //!
-//! All of them wait for commits at the same time: one leads, the others follow, and any may die, be killed with all of its
-//! threads, or be overtaken. The power is cut after what the disks are told.
+//! All of them wait for commits at the same time: one leads, the others follow, and any may die with all of its threads, or
+//! find that a disk fails, which must be promised to nobody. The power is cut after what the disks are told.
 //!
 //! In each run a few orders of turns, with a few deaths each; `CONQUEST_SIM_SEED=n` draws others. `CONQUEST_SIM=full`
 //! explores more orders, with many deaths of each, and a cut after everything that the disks are told: hours.
@@ -38,15 +38,16 @@ fn a_third_comes_and_goes_while_two_work_and_die() {
     let (stats, roles) = explore(Company::Coming);
     if !replays() {
         assert!(stats.deaths > 150 && stats.cuts > 100 && stats.mixed > 150, "{stats:?}");
-        assert!(of_role(&roles, "coming or going") > 5 && of_role(&roles, "leading") > 5, "{roles:?}");
+        assert!(of_role(&roles, "coming or going") > 0 && of_role(&roles, "leading") > 20, "{roles:?}");
     }
 }
 
 #[test]
 fn threads_that_wait_at_the_same_time_are_promised_what_is_kept() {
     let depth = Depth { seeds: if sim::copy::full() { 200 } else { 8 }, ..Depth::of_many() };
-    let (stats, _) = explore_all(&Play::all(Company::Threads), depth);
-    assert!(replays() || stats.cuts > 300, "{stats:?}");
+    let (stats, roles) = explore_all(&Play::all(Company::Threads), depth);
+    assert!(replays() || stats.cuts > 300 && stats.mixed > 50, "{stats:?}");
+    assert!(replays() || of_role(&roles, "told of a failing disk") > 50, "{roles:?}");
 }
 
 #[test]
@@ -85,6 +86,11 @@ fn one_thread_that_does_not_flush_is_found() {
 #[test]
 fn threads_that_ask_before_they_have_done_it_are_found() {
     assert_found(&play(Company::Threads), Sabotage::EarlyTicket, "what was promised is lost");
+}
+
+#[test]
+fn a_disk_that_fails_one_thread_and_says_nothing_is_found() {
+    assert_found(&play(Company::Threads), Sabotage::Silent, "what was promised is lost");
 }
 
 #[test]

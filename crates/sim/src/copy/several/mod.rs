@@ -11,7 +11,8 @@
 //! | [`oracle`] | what a power cut may leave |
 //!
 //! An id is `play:several:seed.death:live`, or of a power cut `play:several:seed.death:events/choice`; a death is the victim,
-//! `e`, `w` or `s` and the number of the event, wait or step, and how much of it is done; two are joined by `+`; or `none`.
+//! `e`, `w` or `s` and the number of the event, wait or step, and how much of it is done, or that it fails; two are joined by
+//! `+`; or `none`.
 
 mod oracle;
 mod perform;
@@ -33,7 +34,7 @@ use crate::crash::Choice;
 use crate::explore::{check, name_of_choice, work_with};
 use oracle::Timeline;
 use perform::{perform, Performance};
-use stage::{At, Counts, Death, How};
+use stage::{At, Counts, How, Mishap};
 
 pub use play::{Act, Base, Company, Part, Play, Scene};
 
@@ -51,6 +52,8 @@ pub enum Sabotage {
     NoFlush,
     /// What is to be durable is asked for before it is done.
     EarlyTicket,
+    /// A disk that fails does not say so.
+    Silent,
 }
 
 /// How thorough an exploration is.
@@ -127,21 +130,21 @@ impl Explorer<'_> {
         let processes = self.play.processes();
         let mut rng = Rng::new(seed_of(&self.play.name) ^ seed);
         // Somebody must be left.
-        let first = if processes < 2 { Vec::new() } else { draw(&whole.counts, None, self.depth.deaths, &mut rng) };
+        let first = draw(&whole.counts, None, processes > 1, self.depth.deaths, &mut rng);
         for death in first {
             if verdicts.enough() {
                 return;
             }
             let Some(performed) = self.one(seed, &[death], verdicts, roles) else { continue };
             let further = if processes < 3 { 0 } else { self.depth.further };
-            for second in draw(&performed.counts, Some(death.victim), further, &mut rng) {
+            for second in draw(&performed.counts, Some(death.victim), true, further, &mut rng) {
                 self.one(seed, &[death, second], verdicts, roles);
             }
         }
     }
 
     /// One performance, and power cuts in it.
-    fn one(&self, seed: u64, deaths: &[Death], verdicts: &mut Verdicts, roles: &mut Roles) -> Option<Performance> {
+    fn one(&self, seed: u64, deaths: &[Mishap], verdicts: &mut Verdicts, roles: &mut Roles) -> Option<Performance> {
         let id = |what: &str| format!("{}:several:{}:{what}", self.play.name, name(seed, deaths));
         let performed = caught(|| perform(self.play, self.base, seed, deaths, self.dir));
         verdicts.stats.deaths += deaths.len() as u64;
@@ -202,24 +205,32 @@ fn go_on(world: World) -> Result<(), String> {
     world.wait().map_err(|e| e.to_string())
 }
 
-/// Some places where a process other than `but` can die: as many in stores, of which there are most, as at disks and in
-/// other steps, and as in waits.
-fn draw(counts: &[Counts], but: Option<usize>, most: usize, rng: &mut Rng) -> Vec<Death> {
-    let (mut stores, mut others, mut waits) = (Vec::new(), Vec::new(), Vec::new());
+/// Some places where a process other than `but` can die, if it may: as many in stores, of which there are most, as at
+/// disks and in other steps, and as in waits; or where a disk can fail it, half as many.
+fn draw(counts: &[Counts], but: Option<usize>, may_die: bool, most: usize, rng: &mut Rng) -> Vec<Mishap> {
+    let (mut stores, mut others, mut waits, mut failing) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for (victim, there) in counts.iter().enumerate().filter(|(victim, _)| Some(*victim) != but) {
         for (n, disk) in (0..).zip(&there.events) {
             let at = At::Event(n);
             match disk {
-                true => others.extend([How::Before, How::Half, How::After].map(|how| Death { victim, at, how })),
-                false => stores.push(Death { victim, at, how: How::After }),
+                true => {
+                    others.extend([How::Before, How::Half, How::After].map(|how| Mishap { victim, at, how }));
+                    failing.push(Mishap { victim, at, how: How::Fails });
+                }
+                false => stores.push(Mishap { victim, at, how: How::After }),
             }
         }
-        others.extend((0..there.steps).map(|n| Death { victim, at: At::Step(n), how: How::Before }));
-        waits.extend((0..there.waits).map(|n| Death { victim, at: At::Wait(n), how: How::Before }));
+        others.extend((0..there.steps).map(|n| Mishap { victim, at: At::Step(n), how: How::Before }));
+        waits.extend((0..there.waits).map(|n| Mishap { victim, at: At::Wait(n), how: How::Before }));
     }
-    [&mut others, &mut stores, &mut waits].into_iter().for_each(|part| rng.shuffle(part));
+    [&mut others, &mut stores, &mut waits, &mut failing].into_iter().for_each(|part| rng.shuffle(part));
+    if !may_die {
+        [&mut others, &mut stores, &mut waits].into_iter().for_each(Vec::clear);
+    }
+    let part = (most / 7).max(1);
+    failing.truncate(if may_die { part } else { most });
     // In turns.
-    let mut parts = [others.into_iter(), stores.into_iter(), waits.into_iter()];
+    let mut parts = [others.into_iter(), stores.into_iter(), waits.into_iter(), failing.into_iter()];
     let mut drawn = Vec::new();
     while drawn.len() < most {
         let before = drawn.len();
@@ -232,8 +243,8 @@ fn draw(counts: &[Counts], but: Option<usize>, most: usize, rng: &mut Rng) -> Ve
     drawn
 }
 
-fn name(seed: u64, deaths: &[Death]) -> String {
-    let told = deaths.iter().map(|Death { victim, at, how }| {
+fn name(seed: u64, deaths: &[Mishap]) -> String {
+    let told = deaths.iter().map(|Mishap { victim, at, how }| {
         let at = match at {
             At::Event(n) => format!("e{n}"),
             At::Wait(n) => format!("w{n}"),
@@ -247,16 +258,16 @@ fn name(seed: u64, deaths: &[Death]) -> String {
     }
 }
 
-fn parse(point: &str) -> Option<(u64, Vec<Death>)> {
+fn parse(point: &str) -> Option<(u64, Vec<Mishap>)> {
     let (seed, told) = point.split_once('.')?;
     let deaths = match told {
         "none" => Vec::new(),
-        told => told.split('+').map(parse_death).collect::<Option<Vec<Death>>>()?,
+        told => told.split('+').map(parse_death).collect::<Option<Vec<Mishap>>>()?,
     };
     Some((seed.parse().ok()?, deaths))
 }
 
-fn parse_death(told: &str) -> Option<Death> {
+fn parse_death(told: &str) -> Option<Mishap> {
     let parts: Vec<&str> = told.split('.').collect();
     let [victim, at, how] = parts[..] else { return None };
     let n = at.get(1..)?.parse().ok()?;
@@ -266,8 +277,8 @@ fn parse_death(told: &str) -> Option<Death> {
         "s" => At::Step(n),
         _ => return None,
     };
-    let how = [How::Before, How::Half, How::After].into_iter().find(|h| (*h as u8).to_string() == how)?;
-    Some(Death { victim: victim.parse().ok()?, at, how })
+    let how = How::ALL.into_iter().find(|h| (*h as u8).to_string() == how)?;
+    Some(Mishap { victim: victim.parse().ok()?, at, how })
 }
 
 /// What happens, in order, when a play is performed: whether it is a store, and what the disks are told.
@@ -278,6 +289,7 @@ pub fn outline(play: &Play, seed: u64) -> Result<Vec<String>, String> {
         Event::Store { off, bytes } => format!("store {off} {}", bytes.len()),
         Event::Write { file, at, bytes } => format!("write {file} {at} {}", bytes.len()),
         Event::Flush { file } => format!("flush {file}"),
+        Event::Failed { file } => format!("failed flush {file}"),
         Event::Rest => "rest".into(),
     });
     Ok(told.collect())

@@ -61,6 +61,7 @@ impl Timeline {
             match &moment.event {
                 Event::Write { file, at, bytes } => files.0[*file].write(bytes, *at),
                 Event::Flush { file } => files.0[*file].flush(),
+                Event::Failed { file } => files.0[*file].fail_flush(),
                 Event::Store { .. } | Event::Rest => return None,
             }
             Some((n + 1, files.clone()))

@@ -14,7 +14,7 @@ use super::super::world::look;
 use super::oracle::{Promise, Timeline};
 use super::play::{Act, Base, Play};
 use super::pool::Pool;
-use super::stage::{Counts, Death, Fall, Stage};
+use super::stage::{Counts, Fall, Mishap, Stage};
 use super::{lock, Sabotage};
 use crate::explore::{check, panic_text, sweep};
 use crate::model::Model;
@@ -56,7 +56,7 @@ struct House<'a> {
 }
 
 /// Performs a play to its end.
-pub fn perform(play: &Play, base: &Base, seed: u64, deaths: &[Death], dir: &Path) -> Result<Performance, String> {
+pub fn perform(play: &Play, base: &Base, seed: u64, deaths: &[Mishap], dir: &Path) -> Result<Performance, String> {
     let (stage, processes) = (Stage::new(seed, deaths, play.cast()), play.processes());
     let pool = Pool::over(&base.still, stage.clone(), processes, play.sabotage)?;
     // Slots are taken by the thread's number.
@@ -81,7 +81,8 @@ pub fn perform(play: &Play, base: &Base, seed: u64, deaths: &[Death], dir: &Path
     let moments = house.pool.tape.stop();
     let mut promises = finale?;
     promises.extend(house.scripts.iter().flat_map(|script| lock(script).promises.clone()));
-    let roles = house.stage.falls().iter().map(|fall| house.role(fall)).collect();
+    let failed = house.stage.has_failed().then(|| "told of a failing disk".to_string());
+    let roles = house.stage.falls().iter().map(|fall| house.role(fall)).chain(failed).collect();
     let timeline = Timeline::new(start, moments, &house.stage.stores(), promises);
     if timeline.instants() < 2 {
         return Err("there are no instants between operations".into());
@@ -94,6 +95,22 @@ enum Outcome {
     /// All that was done before so many events.
     Durable(usize),
     Nothing,
+}
+
+/// After a failure nobody is promised anything any more.
+fn refuses(fs: &Fs) -> Result<(), String> {
+    let session = fs.session();
+    let copy = session.copy().ok_or("there is no copy")?;
+    if session.runtime().copy_failure().is_none() {
+        return Err("nobody says why it failed".into());
+    }
+    if Runner::new(fs).run(&Op::Create("/after".into(), 0o644))?.is_ok() {
+        return Err("after the failure things can be changed".into());
+    }
+    match copy.wait(session) {
+        Ok(()) => Err("after the failure something is said to be durable".into()),
+        Err(_) => Ok(()),
+    }
 }
 
 /// Marks what has not changed, which is always allowed.
@@ -126,6 +143,10 @@ impl House<'_> {
             lock(&self.scripts[me]).now = Some(act.clone());
             let done = self.act(me, act);
             let mut script = lock(&self.scripts[me]);
+            // Whoever is told of a failure ends: what comes next would be refused.
+            if self.stage.has_failed() && matches!(done, Err(_) | Ok(Outcome::Did(_, Err(_)))) {
+                return;
+            }
             match done {
                 Ok(Outcome::Did(op, done)) => script.done.push((op, done)),
                 Ok(Outcome::Durable(called)) => script.promises.push((self.pool.tape.len(), called)),
@@ -232,6 +253,9 @@ impl House<'_> {
         let fs = left.first().ok_or("nobody is left")?;
         let session = fs.session();
         let reaped = session.reap().map_err(|e| format!("cleaning up: {e}"))?;
+        if self.stage.has_failed() {
+            return left.iter().try_for_each(|fs| refuses(fs)).map(|()| Vec::new());
+        }
         let (copy, mut promises) = (session.copy().ok_or("there is no copy")?, Vec::new());
         let mut wait = |when: &str| -> Result<(), String> {
             let called = self.pool.tape.len();

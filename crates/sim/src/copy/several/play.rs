@@ -89,7 +89,7 @@ pub enum Act {
     Swell(u64),
     /// What the keeper does when somebody has died.
     Sweep,
-    /// Another process attaches, waits, and detaches.
+    /// One more session, of a process that has one, attaches, waits, and detaches.
     Join,
     /// The process attaches, and detaches.
     Come,
@@ -170,9 +170,11 @@ fn crowd(me: &str) -> Vec<Act> {
 
 /// One who comes and goes.
 fn guest(me: &str) -> Vec<Act> {
-    use Act::{Come, Fold, Go, Join, Wait};
+    use Act::{Come, Fold, Go, Wait};
     vec![
-        Join,
+        Come,
+        Wait,
+        Go,
         Come,
         Act::Op(Op::Create(shared(me, "new"), 0o644)),
         Act::Op(Op::Append(mine(me, "file"), 3000, 1)),

@@ -16,6 +16,7 @@ use pram::runtime::SESSIONS;
 use pram::session::{shared_name, Attach, Exclusive};
 use pram::{Mapping, Medium, MediumKind, Needs, Region, Session};
 use rustix::fs::{flock, fstat, memfd_create, stat, FlockOperation, MemfdFlags};
+use rustix::io::Errno;
 
 use super::super::disk::FILES;
 use super::super::history::Still;
@@ -97,9 +98,9 @@ impl Pool {
         let mut file = 0;
         self.tape.disks().map(|inner| {
             let stage = self.stage.clone();
-            let lies = self.sabotage == Sabotage::NoFlush && file > 0;
+            let (tape, sabotage) = (self.tape.clone(), self.sabotage);
             file += 1;
-            Arc::new(PlayerDisk { inner, stage, process, lies }) as SharedDisk
+            Arc::new(PlayerDisk { inner, tape, file: file - 1, stage, process, sabotage }) as SharedDisk
         })
     }
 
@@ -123,7 +124,7 @@ impl Pool {
                         word.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
                     }
                 }
-                Sabotage::Nothing | Sabotage::NoFlush | Sabotage::EarlyTicket => {}
+                Sabotage::Nothing | Sabotage::NoFlush | Sabotage::EarlyTicket | Sabotage::Silent => {}
             }
             // All locks of an open file go, and no others.
             for file in &lock(&locks)[process] {
@@ -152,7 +153,7 @@ fn memory(bytes: &[u8], len: u64) -> Result<OwnedFd, String> {
     Ok(fd)
 }
 
-fn errno_of(errno: rustix::io::Errno, what: &str) -> pram::Error {
+fn errno_of(errno: Errno, what: &str) -> pram::Error {
     pram::Error::Host { what: what.into(), errno }
 }
 
@@ -205,12 +206,19 @@ struct PlayerDisk {
     inner: SharedDisk,
     stage: Arc<Stage>,
     process: usize,
-    /// Sabotage: the first player's flushes do nothing.
-    lies: bool,
+    tape: Arc<Tape>,
+    file: usize,
+    sabotage: Sabotage,
 }
 
 impl PlayerDisk {
-    fn call(&self, whole: impl FnOnce() -> io::Result<()>, half: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+    /// A write or flush, whole or as much of it as a death leaves; `fail` is what a failure leaves.
+    fn call(
+        &self,
+        whole: impl FnOnce() -> io::Result<()>,
+        half: impl FnOnce() -> io::Result<()>,
+        fail: impl FnOnce(),
+    ) -> io::Result<()> {
         if self.stage.is_over() {
             self.stage.leave();
             return Err(io::ErrorKind::BrokenPipe.into());
@@ -220,10 +228,20 @@ impl PlayerDisk {
             Some(How::Before) => Ok(()),
             Some(How::Half) => half(),
             Some(How::After) | None => whole(),
+            Some(How::Fails) => {
+                fail();
+                match self.sabotage {
+                    Sabotage::Silent => Ok(()),
+                    _ => {
+                        self.stage.note_failure();
+                        Err(Errno::IO.into())
+                    }
+                }
+            }
         };
         match dies {
-            Some(_) => self.stage.die_here(),
-            None => self.stage.pass(),
+            Some(How::Before | How::Half | How::After) => self.stage.die_here(),
+            Some(How::Fails) | None => self.stage.pass(),
         }
         done
     }
@@ -237,19 +255,17 @@ impl Disk for PlayerDisk {
 
     fn write_all_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
         let half = &bytes[..bytes.len() / 2 / 512 * 512];
-        self.call(
-            || self.inner.write_all_at(bytes, at),
-            || match half {
-                [] => Ok(()),
-                half => self.inner.write_all_at(half, at),
-            },
-        )
+        let part = || match half {
+            [] => Ok(()),
+            half => self.inner.write_all_at(half, at),
+        };
+        self.call(|| self.inner.write_all_at(bytes, at), part, || _ = part())
     }
 
     fn flush(&self) -> io::Result<()> {
-        match self.lies && player() == Some(0) {
-            true => self.call(|| Ok(()), || Ok(())),
-            false => self.call(|| self.inner.flush(), || Ok(())),
-        }
+        // Of a log, not of the image: nothing is promised that only the image holds.
+        let lies = self.sabotage == Sabotage::NoFlush && self.file > 0 && player() == Some(0);
+        let whole = || if lies { Ok(()) } else { self.inner.flush() };
+        self.call(whole, || Ok(()), || self.tape.fail_flush(self.file))
     }
 }

@@ -29,11 +29,17 @@ pub enum How {
     Before,
     Half,
     After,
+    /// It does not die: the disk fails.
+    Fails,
 }
 
-/// The death of one process.
+impl How {
+    pub const ALL: [How; 4] = [How::Before, How::Half, How::After, How::Fails];
+}
+
+/// The death of one process, or the failure of a disk that it has to do with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Death {
+pub struct Mishap {
     pub victim: usize,
     pub at: At,
     pub how: How,
@@ -95,7 +101,7 @@ struct State {
     rng: Rng,
     /// The turn passes at one event in so many.
     odds: u64,
-    deaths: Vec<Death>,
+    deaths: Vec<Mishap>,
     /// Waits since anything happened.
     idle: u64,
     stuck: bool,
@@ -106,6 +112,8 @@ struct State {
     /// What the dead had under way.
     left: Vec<Use>,
     falls: Vec<Fall>,
+    /// A disk has failed.
+    failed: bool,
 }
 
 /// A thread that ends since its process is dead.
@@ -137,7 +145,7 @@ pub struct Stage {
 
 impl Stage {
     /// `cast`: the process of each player.
-    pub fn new(seed: u64, deaths: &[Death], cast: Vec<usize>) -> Arc<Stage> {
+    pub fn new(seed: u64, deaths: &[Mishap], cast: Vec<usize>) -> Arc<Stage> {
         let mut rng = Rng::new(seed);
         let odds = [2, 5, 20, 100][rng.below(4) as usize];
         let turn = rng.below(cast.len() as u64) as usize;
@@ -155,6 +163,7 @@ impl Stage {
             stores: BTreeMap::new(),
             left: Vec::new(),
             falls: Vec::new(),
+            failed: false,
         };
         let fs = Mutex::new(vec![(Weak::new(), 0); processes]);
         Arc::new(Stage { state: Mutex::new(state), bell: Condvar::new(), cast, fs, bury: OnceLock::new() })
@@ -211,6 +220,16 @@ impl Stage {
         self.lock().falls.clone()
     }
 
+    /// A disk fails, and says so.
+    pub fn note_failure(&self) {
+        self.lock().failed = true;
+    }
+
+    /// Has a disk failed?
+    pub fn has_failed(&self) -> bool {
+        self.lock().failed
+    }
+
     /// The operations that each store belongs to.
     pub fn stores(&self) -> BTreeMap<usize, Vec<Use>> {
         std::mem::take(&mut self.lock().stores)
@@ -254,22 +273,27 @@ impl Stage {
         }
         let at = At::Event(state.counts[process].events.len() as u64);
         state.counts[process].events.push(disk);
-        state.death(process, at)
+        // After another mishap it may be a store, which nothing can fail.
+        state.death(process, at).filter(|how| disk || *how != How::Fails)
     }
 
     /// Notes the store of `process` with which event `number` came about.
     pub fn note_store(&self, process: usize, number: usize) {
+        self.note_undone(process);
         let mut uses = self.uses(process);
-        // Whoever attaches looks at what those see who are.
-        let seen = self.fs_of(process).or_else(|| self.living().find_map(|process| self.fs_of(process)));
         let mut state = self.lock();
-        // Until it is undone, what the dead had begun is under way: who undoes it does it.
-        if let Some((there, segment)) = seen {
-            let rt = there.session().runtime();
-            state.left.retain(|(its, slot, word)| *its == segment && rt.slot_state(*slot).0 == *word);
-        }
         uses.extend(&state.left);
         state.stores.insert(number, uses);
+    }
+
+    /// Until it is undone, what the dead had begun is under way: who undoes it does it.
+    fn note_undone(&self, process: usize) {
+        // Whoever attaches looks at what those see who are.
+        let seen = self.fs_of(process).or_else(|| self.living().find_map(|process| self.fs_of(process)));
+        if let Some((there, segment)) = seen {
+            let rt = there.session().runtime();
+            self.lock().left.retain(|(its, slot, word)| *its == segment && rt.slot_state(*slot).0 == *word);
+        }
     }
 
     fn living(&self) -> impl Iterator<Item = usize> {
@@ -320,6 +344,7 @@ impl Stage {
         state.counts[process].steps += 1;
         let dies = state.death(process, at).is_some();
         drop(state);
+        self.note_undone(process);
         match dies {
             true => self.die(me),
             false => self.pass(),
@@ -370,6 +395,7 @@ impl Stage {
 
     fn die(&self, me: usize) -> ! {
         let process = self.cast[me];
+        self.note_undone(process);
         let left = self.uses(process);
         if let Some(bury) = self.bury.get() {
             bury(process);
