@@ -112,8 +112,10 @@ pub fn set_attr(args: &SetattrIn) -> SetAttr {
         (true, false) => Some(SetTime::At(join(sec, nsec))),
         (false, false) => None,
     };
-    // With HANDLE_KILLPRIV_V2 a change of owner leaves it to the server to clear the set-id bits.
+    // With HANDLE_KILLPRIV_V2 a change of owner leaves it to the server to clear the set-id bits. So does one to the same
+    // owner, or a write that is no WRITE (fallocate, copy_file_range): the kernel then says no more than that.
     let chown = has(fattr::UID | fattr::GID) && !has(fattr::MODE);
+    let bits_only = args.valid & fattr::CHANGES == 0;
     SetAttr {
         mode: has(fattr::MODE).then_some(args.mode & 0o7777),
         uid: has(fattr::UID).then_some(args.uid),
@@ -122,7 +124,7 @@ pub fn set_attr(args: &SetattrIn) -> SetAttr {
         atime: time(fattr::ATIME, fattr::ATIME_NOW, args.atime, args.atimensec),
         mtime: time(fattr::MTIME, fattr::MTIME_NOW, args.mtime, args.mtimensec),
         ctime: has(fattr::CTIME).then_some(join(args.ctime, args.ctimensec)),
-        kill_suidgid: has(fattr::KILL_SUIDGID) || chown,
+        kill_suidgid: has(fattr::KILL_SUIDGID) || chown || bits_only,
         by_handle: has(fattr::FH),
     }
 }

@@ -18,6 +18,8 @@ use crate::uncached;
 /// How often a name is looked up again when another process removes what it led to meanwhile.
 const LOOKUP_TRIES: usize = 8;
 
+const WHITEOUT_NOREPLACE: RenameFlags = RenameFlags::WHITEOUT.union(RenameFlags::NOREPLACE);
+
 /// How files are opened that are read and written through the page cache, and how others.
 const CACHED: OpenOut = OpenOut { fh: 0, open_flags: FOPEN_KEEP_CACHE | FOPEN_NOFLUSH, backing_id: 0 };
 const UNCACHED: OpenOut =
@@ -180,6 +182,8 @@ impl Server {
         let how = match RenameFlags::from_bits_retain(args.flags) {
             RenameFlags::NOREPLACE => Rename::NoReplace,
             RenameFlags::EXCHANGE => Rename::Exchange,
+            RenameFlags::WHITEOUT => Rename::Whiteout { replace: true },
+            WHITEOUT_NOREPLACE => Rename::Whiteout { replace: false },
             flags if flags.is_empty() => Rename::Replace,
             _ => return Err(Errno::INVAL),
         };

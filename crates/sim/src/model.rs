@@ -151,7 +151,7 @@ impl Model {
             return Err(Errno::INVAL);
         }
         match (how, dst) {
-            (Rename::NoReplace, Some(_)) => return Err(Errno::EXIST),
+            (Rename::NoReplace | Rename::Whiteout { replace: false }, Some(_)) => return Err(Errno::EXIST),
             (Rename::Exchange, None) => return Err(Errno::NOENT),
             (Rename::Exchange, Some(dst)) => {
                 if cycle(dst, a) {
@@ -175,6 +175,11 @@ impl Model {
         self.nodes[a].entries.remove(from);
         self.nodes[b].entries.insert(to.into(), src);
         self.move_parent(src, a, b);
+        if let Rename::Whiteout { .. } = how {
+            // The name of a device that nobody may open.
+            let id = self.new_node(Kind::CharDevice, 0);
+            self.nodes[a].entries.insert(from.into(), id);
+        }
         Ok(())
     }
 

@@ -98,7 +98,7 @@ fn small_tree(a: usize, x: usize, s: usize) -> [Op; 7] {
 
 /// Every operation that makes or removes names.
 fn names() -> Vec<Scenario> {
-    use Rename::{Exchange, NoReplace, Replace};
+    use Rename::{Exchange, NoReplace, Replace, Whiteout};
     let tree = small_tree(700, 40_000, 50);
     let t = || tree.clone();
     let with = |more: &[Op]| [&tree[..], more].concat();
@@ -144,6 +144,11 @@ fn names() -> Vec<Scenario> {
         scenario("exchange-kinds", t(), rename("/a", "/e", Exchange)),
         scenario("exchange-dirs", with(&[mkdir("/d/i"), create("/d/i/y")]), rename("/d/i", "/e", Exchange)),
         scenario("exchange-missing", t(), rename("/a", "/n", Exchange)),
+        scenario("whiteout", t(), rename("/a", "/n", Whiteout { replace: false })),
+        scenario("whiteout-over", t(), rename("/a", "/d/x", Whiteout { replace: true })),
+        scenario("whiteout-exists", t(), rename("/a", "/d/x", Whiteout { replace: false })),
+        scenario("whiteout-dir", t(), rename("/d", "/e/n", Whiteout { replace: true })),
+        scenario("whiteout-same-inode", with(&[link("/a", "/n")]), rename("/a", "/n", Whiteout { replace: true })),
     ]
 }
 
@@ -323,6 +328,7 @@ fn full() -> Vec<Scenario> {
         ("unlink", unlink("/d/x")),
         ("unlink-entry", unlink("/d/e30")),
         ("rename", rename("/f", "/d/x", Rename::Replace)),
+        ("whiteout", rename("/f", "/d/x", Rename::Whiteout { replace: true })),
         ("rename-long", rename("/f", &format!("/{}", "n".repeat(250)), Rename::Replace)),
         ("chown", Op::Chown("/f".into(), 77, 78)),
     ];
@@ -338,7 +344,7 @@ pub fn singles() -> Vec<Scenario> {
 
 /// Every pair of operations on names, over a small tree.
 pub fn pairs() -> Vec<Scenario> {
-    use Rename::{Exchange, NoReplace, Replace};
+    use Rename::{Exchange, NoReplace, Replace, Whiteout};
     let tree = small_tree(100, 200, 20);
     let ops = [
         ("create", create("/n")),
@@ -360,6 +366,7 @@ pub fn pairs() -> Vec<Scenario> {
         ("rename-dir-over", rename("/d", "/e", Replace)),
         ("exchange-files", rename("/a", "/d/x", Exchange)),
         ("exchange-kinds", rename("/e", "/s", Exchange)),
+        ("whiteout", rename("/a", "/e/n", Whiteout { replace: true })),
     ];
     let mut all = Vec::new();
     for (first_name, first) in &ops {

@@ -11,6 +11,7 @@
 //! | [`durability`] | what is durable when: strict and not, fsync, O_SYNC, per tree |
 //! | [`qemu`] | a whole machine, with persistent memory or a disk, killed under load (`./test qemu`) |
 //! | [`page_cache`] | what the kernel keeps of files is never older than what was written |
+//! | [`like_others`] | what suites expect as it is on other file systems |
 //! | [`two_mounts`] | several processes on one pool see the same files |
 //! | [`lab`] | a place to work in: directories, pools, mounts, and cleaning up |
 //! | [`tree`] | comparing and describing directory trees |
@@ -35,6 +36,7 @@ mod durability;
 mod fuzz;
 mod kill9;
 mod lab;
+mod like_others;
 mod main_job;
 mod mounting;
 mod page_cache;
@@ -73,6 +75,7 @@ fn main() -> ExitCode {
         durability::TESTS,
         two_mounts::TESTS,
         page_cache::TESTS,
+        like_others::TESTS,
         suites::TESTS,
         kill9::TESTS,
         main_job::TESTS,

@@ -106,7 +106,8 @@ impl Fs {
         let chown = set.uid.is_some() || set.gid.is_some();
         new.uid = set.uid.unwrap_or(old.uid);
         new.gid = set.gid.unwrap_or(old.gid);
-        if (chown && set.mode.is_none() && raw.kind != Kind::Directory as u8) || set.kill_suidgid {
+        // A directory's bits say whose the files in it are, and give nobody rights: they stay.
+        if ((chown && set.mode.is_none()) || set.kill_suidgid) && raw.kind != Kind::Directory as u8 {
             new.mode = without_setid(new.mode);
         }
         Ok((new != old).then_some(new))

@@ -22,6 +22,9 @@ struct New<'a> {
     target: &'a [u8],
 }
 
+/// What union file systems take for a removed name: a device that there is not, which nobody may open.
+const WHITEOUT: New = New { kind: Kind::CharDevice, mode: 0, rdev: 0, target: b"" };
+
 /// What a new inode takes over from its parent and its caller.
 struct Inherited {
     perm: RawPerm,
@@ -343,6 +346,29 @@ impl Fs {
             self.inodes.unreserve(self.region(), place)?;
         }
         Ok((ino, made?))
+    }
+
+    /// The permissions of a whiteout in `dir`. In an operation that holds no locks yet.
+    #[cold]
+    pub(super) fn whiteout_perm(&self, op: &mut pram::Op, dir: At, caller: &Caller) -> Result<u32> {
+        let above = op.read(dir.ino, || self.raw_dir(dir))?;
+        let perm = self.inherit(&above, None, &WHITEOUT, caller)?.perm;
+        self.perms().intern(op, perm)
+    }
+
+    /// Fills in a reserved inode as a whiteout in `dir`.
+    #[cold]
+    pub(super) fn init_whiteout(
+        &self,
+        tx: &mut pram::Tx,
+        (ino, place): (Ino, Place),
+        perm: u32,
+        dir: &Node,
+    ) -> Result<Entry> {
+        let perm_of = self.perms().get(self.region(), perm)?;
+        let inherited = Inherited { perm: perm_of, access: None, default: None, settings: dir.raw.settings };
+        self.init_inode(tx, place, perm, &inherited, &WHITEOUT, dir.ino)?;
+        Ok(Entry { ino, kind: WHITEOUT.kind as u8 })
     }
 
     /// A further name for `ino`; also gives a `tmpfile` its first.

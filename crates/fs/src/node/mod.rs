@@ -134,6 +134,9 @@ pub enum Rename {
     NoReplace,
     /// Exchange the two names.
     Exchange,
+    /// Leave a whiteout under the old name: what union file systems take for a removed one. With or without
+    /// replacing what has the new name.
+    Whiteout { replace: bool },
 }
 
 /// Where [`Fs::write`] writes and what else it does.

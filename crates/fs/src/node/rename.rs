@@ -1,4 +1,4 @@
-//! Rename, in its three ways. One transaction whatever happens: the new name never shows old or missing
+//! Rename, in its four ways. One transaction whatever happens: the new name never shows old or missing
 //! content, and a crash leaves the one state or the other.
 
 use pram::Op;
@@ -9,6 +9,7 @@ use super::{check_name, now, want, At, Fs, Node, Rename};
 use crate::attr::{Caller, Ino, LINK_MAX};
 use crate::dir::{self, Entry};
 use crate::error::Result;
+use crate::inode::Place;
 use crate::layout::MAX_INODES;
 use crate::ROOT;
 
@@ -49,10 +50,14 @@ impl Fs {
         how: Rename,
         caller: &Caller,
     ) -> Result<()> {
+        let whiteout = match how {
+            Rename::Whiteout { .. } => Some(self.whiteout_perm(op, from.0, caller)?),
+            _ => None,
+        };
         let parts = self.lock_rename(op, from, to, caller)?;
         let touched = [Some(parts.src.ino), parts.dst.as_ref().map(|d| d.ino)];
         match (how, &parts.dst) {
-            (Rename::NoReplace, Some(_)) => return Err(Errno::EXIST.into()),
+            (Rename::NoReplace | Rename::Whiteout { replace: false }, Some(_)) => return Err(Errno::EXIST.into()),
             (Rename::Exchange, None) => return Err(Errno::NOENT.into()),
             (_, Some(dst)) if dst.ino == parts.src.ino => return Ok(()),
             _ => {}
@@ -60,7 +65,7 @@ impl Fs {
         self.permit_rename(&parts, how, caller)?;
         match how {
             Rename::Exchange => self.exchange(op, parts, from.1, to.1)?,
-            _ => self.replace(op, parts, from.1, to.1)?,
+            _ => self.replace(op, parts, (from.1, to.1), whiteout)?,
         }
         op.tell_entry(from.0.ino, from.1);
         op.tell_entry(to.0.ino, to.1);
@@ -173,7 +178,35 @@ impl Fs {
         Err(crate::Error::Corrupt(format!("the parents of directory {ino} do not end at the root")))
     }
 
-    fn replace(&self, op: &mut Op, mut p: Parts, old: &[u8], new: &[u8]) -> Result<()> {
+    /// Moves the name, and leaves a whiteout with these permissions under the old one if there are any.
+    fn replace(&self, op: &mut Op, p: Parts, names: (&[u8], &[u8]), whiteout: Option<u32>) -> Result<()> {
+        let left = match whiteout {
+            Some(perm) => Some((self.inodes.reserve(op, self.table())?, perm)),
+            None => None,
+        };
+        let ended = match self.replace_with(op, p, names, left) {
+            Ok(ended) => ended,
+            Err(e) => {
+                if let Some(((_, place), _)) = left {
+                    self.inodes.unreserve(self.region(), place)?;
+                }
+                return Err(e);
+            }
+        };
+        if let Some(dst) = ended {
+            self.inodes.free(op, dst.ino, dst.place)?;
+        }
+        Ok(())
+    }
+
+    /// The transaction of a rename, which leaves `left` under the old name. Returns what it ended.
+    fn replace_with(
+        &self,
+        op: &mut Op,
+        mut p: Parts,
+        (old, new): (&[u8], &[u8]),
+        left: Option<((Ino, Place), u32)>,
+    ) -> Result<Option<Node>> {
         let time = now();
         let key = self.hash_key();
         let entry = Entry { ino: p.src.ino, kind: p.src.raw.kind };
@@ -199,8 +232,16 @@ impl Fs {
             to.raw.nlink = to.raw.nlink.saturating_sub(1);
         }
         let mut d = p.from.dir();
-        dir::remove(&mut tx, key, &mut d, old)?;
-        p.from.set_dir(&d);
+        match left {
+            Some((reserved, perm)) => {
+                let entry = self.init_whiteout(&mut tx, reserved, perm, &p.from)?;
+                dir::replace(&mut tx, key, &d, old, entry)?;
+            }
+            None => {
+                dir::remove(&mut tx, key, &mut d, old)?;
+                p.from.set_dir(&d);
+            }
+        }
         p.from.touch(time);
         if moved_dir {
             p.from.raw.nlink = p.from.raw.nlink.saturating_sub(1);
@@ -220,10 +261,7 @@ impl Fs {
             }
         }
         tx.commit()?;
-        if let Some(dst) = ended {
-            self.inodes.free(op, dst.ino, dst.place)?;
-        }
-        Ok(())
+        Ok(ended)
     }
 
     fn exchange(&self, op: &mut Op, mut p: Parts, old: &[u8], new: &[u8]) -> Result<()> {

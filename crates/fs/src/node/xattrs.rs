@@ -70,6 +70,7 @@ impl Fs {
         self.permit_xattr(ino, name, caller)?;
         match name {
             setting::DURABILITY => self.set_durability(ino, None, SetXattr::Replace),
+            n if n == acl::ACCESS || n == acl::DEFAULT => self.remove_acl(ino, name),
             _ => self.change_xattr(ino, |tx, off| xattr::remove(tx, off, name)),
         }
     }
@@ -134,10 +135,7 @@ impl Fs {
                 return Err(Errno::ACCESS.into());
             }
             if acl::is_empty(value) {
-                return match self.change_xattr(ino, |tx, off| xattr::remove(tx, off, name)) {
-                    Err(e) if e.errno() == Errno::NODATA => Ok(()),
-                    done => done,
-                };
+                return self.remove_acl(ino, name);
             }
             return self.change_xattr(ino, |tx, off| xattr::set(tx, off, name, value, how));
         }
@@ -145,6 +143,14 @@ impl Fs {
             return Err(Errno::OPNOTSUPP.into());
         }
         self.set_access_acl(ino, value, caller)
+    }
+
+    /// An ACL that is not there says what the mode says, so removing it succeeds, as from the kernel's own file systems.
+    fn remove_acl(&self, ino: Ino, name: &[u8]) -> Result<()> {
+        match self.change_xattr(ino, |tx, off| xattr::remove(tx, off, name)) {
+            Err(e) if e.errno() == Errno::NODATA => Ok(()),
+            done => done,
+        }
     }
 
     /// ACL and mode in one transaction: never the one without the other.

@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use fs::node::{Rename, SetXattr};
-use fs::{Caller, Kind, ROOT};
+use fs::path::View;
+use fs::{Caller, Kind, SetAttr, ROOT};
 use rng::Rng;
 use rustix::io::Errno;
 
@@ -33,6 +34,37 @@ fn a_name_being_replaced_is_never_absent() {
             v.rename(b"new", b"name", Rename::Replace).unwrap();
         }
     });
+    assert_tidy(&pool);
+}
+
+#[test]
+fn a_whiteout_stays_where_a_name_was() {
+    let (_dir, pool) = pool(8 * MIB);
+    let v = root(&pool);
+    let u = View::new(&pool, Caller { uid: 5, gid: 6, groups: &[], umask: 0, checked: false });
+    v.mkdir(b"d", 0o777).unwrap();
+    v.setattr(b"d", &SetAttr { gid: Some(50), ..SetAttr::default() }).unwrap();
+    v.mkdir(b"e", 0o777).unwrap();
+    for name in ["d/a", "d/b", "e/c"] {
+        put(&v, name, name.as_bytes()).unwrap();
+    }
+    assert_errno(v.rename(b"d/a", b"d/b", Rename::Whiteout { replace: false }), Errno::EXIST);
+    assert_errno(v.rename(b"d/none", b"d/b", Rename::Whiteout { replace: true }), Errno::NOENT);
+    assert_errno(u.rename(b"d/a", b"d/b", Rename::Whiteout { replace: true }), Errno::ACCESS);
+    v.setattr(b"d", &SetAttr { mode: Some(0o2777), ..SetAttr::default() }).unwrap();
+    v.setattr(b"e", &SetAttr { mode: Some(0o777), ..SetAttr::default() }).unwrap();
+    u.rename(b"d/a", b"d/b", Rename::Whiteout { replace: true }).unwrap();
+    u.rename(b"d/b", b"e/n", Rename::Whiteout { replace: false }).unwrap();
+    assert_eq!(get(&v, "e/n").unwrap(), b"d/a");
+    for name in [&b"d/a"[..], b"d/b"] {
+        let left = v.stat(name).unwrap();
+        assert_eq!((left.kind, left.perm, left.rdev, left.nlink), (Kind::CharDevice, 0, 0, 1));
+        assert_eq!((left.uid, left.gid), (5, 50));
+    }
+    let links = v.stat(b"e").unwrap().nlink;
+    v.rename(b"d", b"e/d", Rename::Whiteout { replace: false }).unwrap();
+    assert_eq!(v.stat(b"d").unwrap().kind, Kind::CharDevice);
+    assert_eq!(v.stat(b"e").unwrap().nlink, links + 1);
     assert_tidy(&pool);
 }
 

@@ -107,6 +107,9 @@ fn set_id_bits_go_where_they_must() {
     v.mkdir(b"d", 0o777).unwrap();
     v.setattr(b"d", &SetAttr { gid: Some(50), mode: Some(0o2777), ..Default::default() }).unwrap();
     assert_eq!(a.mkdir(b"d/sub", 0o755).unwrap().perm, 0o2755, "handed down");
+    let all = SetAttr { uid: Some(7), gid: Some(50), kill_suidgid: true, ..Default::default() };
+    v.setattr(b"d", &all).unwrap();
+    assert_eq!(mode("d"), 0o2777, "a directory's stay, whoever owns it");
     assert_eq!(v.stat(b"d/sub").unwrap().gid, 50);
     let file = a.create(b"d/x", 0o2755).unwrap().attr().unwrap();
     assert_eq!((file.gid, file.perm), (50, 0o755), "not to who is not of the group");

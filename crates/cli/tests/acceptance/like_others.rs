@@ -1,0 +1,145 @@
+//! What other file systems do with set-id bits, whiteouts and ACLs that are not there, and suites look for.
+
+use std::fs::{File, Permissions};
+use std::os::unix::fs::{chown, FileTypeExt, MetadataExt, PermissionsExt};
+use std::path::Path;
+
+use rustix::fs::{fallocate, renameat_with, FallocateFlags, RenameFlags, CWD};
+
+use crate::lab::{self, program, Lab};
+use crate::{Outcome, Test};
+
+pub const TESTS: &[Test] = &[
+    ("like_others::set_id_bits_go_with_every_change_and_stay_on_directories", set_id_bits),
+    ("like_others::a_rename_leaves_a_whiteout", whiteout),
+    ("like_others::an_overlay_has_its_upper_layer_here", overlay),
+    ("like_others::an_acl_that_is_not_there_is_removed", no_acl),
+];
+
+const USER: u32 = 65534;
+
+fn mode(path: &Path) -> u32 {
+    path.metadata().expect("stat").mode() & 0o7777
+}
+
+fn chmod(path: &Path, mode: u32) {
+    std::fs::set_permissions(path, Permissions::from_mode(mode)).expect("chmod");
+}
+
+/// `change`, by a thread that is an ordinary user.
+fn as_user(change: impl FnOnce() + Send) {
+    std::thread::scope(|scope| {
+        let changed = scope.spawn(|| {
+            let uid = rustix::process::Uid::from_raw(USER);
+            rustix::thread::set_thread_res_uid(uid, uid, uid).expect("setresuid");
+            change();
+        });
+        changed.join().expect("the change");
+    });
+}
+
+/// fallocate, copy_file_range and a chown to nobody new left them: the kernel leaves it to the server. And a chown
+/// took them from directories, whose files then no longer were their group's.
+fn set_id_bits() -> Outcome {
+    for transport in ["uring", "dev"] {
+        let lab = Lab::with_pool("16M");
+        lab.mount_with(&format!("transport={transport}"));
+        let (path, source) = (lab.mnt().join("program"), lab.mnt().join("source"));
+        std::fs::write(&path, b"text").expect("write");
+        std::fs::write(&source, b"other").expect("write");
+        let open = || File::options().read(true).write(true).open(&path).expect("open");
+        let changes: [(&str, &(dyn Fn(&File) + Sync)); 2] = [
+            ("fallocate", &|file| fallocate(file, FallocateFlags::empty(), 0, 100).expect("fallocate")),
+            ("copy_file_range", &|file| {
+                let source = File::open(&source).expect("open");
+                rustix::fs::copy_file_range(source, None, file, None, 5).expect("copy_file_range");
+            }),
+        ];
+        for (name, change) in changes {
+            chmod(&path, 0o6777);
+            change(&open());
+            assert_eq!(mode(&path), 0o6777, "{transport}: the superuser's {name}");
+            let file = open();
+            as_user(|| change(&file));
+            assert_eq!(mode(&path), 0o777, "{transport}: {name}");
+        }
+        chmod(&path, 0o6777);
+        chown(&path, None, None).expect("chown");
+        assert_eq!(mode(&path), 0o777, "{transport}: chown to who has it");
+
+        let dir = lab.mnt().join("shared");
+        std::fs::create_dir(&dir).expect("mkdir");
+        chmod(&dir, 0o7775);
+        chown(&dir, Some(USER), Some(7)).expect("chown");
+        chown(&dir, None, None).expect("chown");
+        assert_eq!(mode(&dir), 0o7775, "{transport}: chown of a directory");
+        lab.umount();
+        lab.check();
+    }
+    Ok(())
+}
+
+fn whiteout() -> Outcome {
+    for transport in ["uring", "dev"] {
+        let lab = Lab::with_pool("16M");
+        lab.mount_with(&format!("transport={transport}"));
+        let (a, b) = (lab.mnt().join("a"), lab.mnt().join("b"));
+        std::fs::write(&a, b"a").expect("write");
+        std::fs::write(&b, b"b").expect("write");
+        let both = RenameFlags::WHITEOUT | RenameFlags::NOREPLACE;
+        renameat_with(CWD, &a, CWD, &b, both).expect_err("the new name is there");
+        renameat_with(CWD, &a, CWD, &b, RenameFlags::WHITEOUT).expect("rename");
+        assert_eq!(std::fs::read(&b).expect("read"), b"a");
+        let left = a.symlink_metadata().expect("stat");
+        assert!(left.file_type().is_char_device() && left.rdev() == 0 && left.mode() & 0o7777 == 0, "{left:?}");
+        std::fs::remove_file(&a).expect("unlink");
+        lab.umount();
+        lab.check();
+    }
+    Ok(())
+}
+
+/// It was refused: an upper layer of this kind must be able to leave whiteouts.
+fn overlay() -> Outcome {
+    let lab = Lab::mounted("16M");
+    let [low, up, work] = ["low", "up", "work"].map(|name| lab.mnt().join(name));
+    for dir in [&low.join("d"), &up, &work] {
+        std::fs::create_dir_all(dir).expect("mkdir");
+    }
+    for name in ["f", "g", "d/x"] {
+        std::fs::write(low.join(name), name).expect("write");
+    }
+    let over = lab.path("over");
+    std::fs::create_dir(&over).expect("mkdir");
+    let options = format!("lowerdir={},upperdir={},workdir={}", low.display(), up.display(), work.display());
+    if !std::fs::read_to_string("/proc/filesystems").is_ok_and(|all| all.contains("\toverlay\n")) {
+        lab::require("modprobe")?;
+        lab::ok(&mut program("modprobe", &["overlay"]));
+    }
+    lab::ok(program("mount", &["-t", "overlay", "overlay", "-o", &options]).arg(&over));
+    std::fs::write(over.join("f"), "changed").expect("write");
+    std::fs::rename(over.join("g"), over.join("h")).expect("rename");
+    std::fs::remove_dir_all(over.join("d")).expect("remove");
+    let names = |dir: &Path| -> Vec<String> {
+        let entries = std::fs::read_dir(dir).expect("readdir").map(|e| e.expect("an entry").file_name());
+        let mut names: Vec<_> = entries.map(|name| name.to_string_lossy().into_owned()).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(names(&over), ["f", "h"]);
+    assert_eq!(std::fs::read(over.join("f")).expect("read"), b"changed");
+    assert_eq!(std::fs::read(over.join("h")).expect("read"), b"g");
+    lab::ok(program("umount", &[]).arg(&over));
+    assert_eq!(names(&low), ["d", "f", "g"]);
+    lab.umount();
+    lab.check();
+    Ok(())
+}
+
+fn no_acl() -> Outcome {
+    let lab = Lab::mounted("16M");
+    for name in ["system.posix_acl_access", "system.posix_acl_default"] {
+        rustix::fs::removexattr(lab.mnt(), name).expect("removexattr");
+    }
+    Ok(())
+}
