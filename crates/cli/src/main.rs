@@ -8,6 +8,7 @@
 //! | [`options`] | what `-o` says |
 //! | [`remount`] | `mount -o remount`, and following it |
 //! | [`background`] | leaving the server in the background, telling when it is ready |
+//! | [`guard`] | the second process of a mount, for notifications and the end of a killed server |
 //! | [`dying`] | waiting for servers that are being killed |
 //! | [`locate`] | default places, absolute paths, which pool a path belongs to |
 //! | [`mounts`] | which pools are mounted where |
@@ -22,6 +23,7 @@
 mod background;
 mod dying;
 mod failure;
+mod guard;
 mod helper;
 mod locate;
 mod mounts;

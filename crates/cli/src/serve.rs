@@ -9,7 +9,7 @@ use fuse::Transport;
 
 use crate::failure::{Context, Result};
 use crate::options::Options;
-use crate::remount;
+use crate::{guard, remount};
 
 /// What is to be mounted where, and how.
 pub struct Request {
@@ -36,8 +36,10 @@ pub fn serve(request: &Request, ready: impl FnOnce()) -> Result<()> {
         .context(|| format!("cannot mount {pool} at {dir}"))?;
     tracing::info!("mounted {pool} at {dir}");
     remount::follow(&opened, &request.dir, request.options.mount.strictatime);
+    let guard = guard::start(&mount, request);
     ready();
     let served = mount.run().context(|| format!("the mount of {pool} at {dir} ended"));
+    drop(guard);
     if let Some(file) = &request.options.save {
         let file = file.display();
         opened

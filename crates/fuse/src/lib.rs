@@ -8,6 +8,9 @@
 //! | `block` | the same as the file system of a block device, so that `sync` waits for us |
 //! | [`mounts`] | the kernel's mount table |
 //! | `session` | the threads of a mount, signals, the end |
+//! | `guard` | the process that sends notifications, and ends the connection of a killed server |
+//! | `killed` | whether a process is being killed |
+//! | `connection` | ending a connection from outside |
 //! | `init` | the negotiation of capabilities |
 //! | `uring` | transport: FUSE over io_uring, one queue and pinned thread per CPU |
 //! | `rhythm` | how queues wait for requests, on quiet and on busy machines |
@@ -36,14 +39,17 @@
 mod abi;
 mod attrs;
 mod block;
+mod connection;
 mod convert;
 mod data;
 mod dev;
 mod dirs;
 mod error;
+mod guard;
 mod helper;
 mod init;
 mod kernel;
+pub mod killed;
 pub mod mount;
 pub mod mounts;
 mod names;
@@ -62,7 +68,9 @@ mod tests;
 mod uncached;
 mod uring;
 
+pub use connection::Connection;
 pub use error::{Error, Result};
+pub use guard::{guard, Duty};
 pub use mount::{mount, remount, umount};
 pub use options::{choose_transport, MountOptions, Transport, TransportChoice};
 pub use session::Mount;

@@ -18,7 +18,7 @@ use crate::session::Mount;
 use crate::sys::Device;
 use crate::{block, helper, mounts};
 
-const TABLE: &str = "read the mount table";
+pub(crate) const TABLE: &str = "read the mount table";
 
 /// Bytes of a block, where the kernel takes us for the file system of a block device.
 const BLOCK_SIZE: u32 = 4096;

@@ -1,10 +1,12 @@
 //! What other processes changed, told to the kernel's caches; what the kernel may keep without it is all.
 //!
-//! A notification may wait in the kernel for a request on the same inode or directory, so it is never sent
-//! from a thread that serves requests.
+//! A notification that drops pages or names may wait in the kernel for a request that holds the page or the directory,
+//! so it is never sent from a thread that serves requests; nor, where there is a [guard](crate::guard), from this
+//! process, since not even SIGKILL ends that wait.
 
-use std::io::IoSlice;
-use std::sync::Arc;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex};
 
 use fs::node::Change;
 use fs::{Fs, Ino, Kind, ROOT};
@@ -17,17 +19,27 @@ use crate::abi::{
 };
 use crate::sys::Device;
 
+/// Longest notification: that of a name.
+const LONGEST: usize = std::mem::size_of::<OutHeader>() + std::mem::size_of::<NotifyInvalEntry>() + 256;
+
 /// Sends notifications; cheap to clone.
 #[derive(Clone)]
 pub struct Notifier {
     device: Arc<Device>,
     /// The kernel's protocol version.
     minor: u32,
+    /// To the process that sends those which may wait.
+    guard: Arc<Mutex<Option<UnixStream>>>,
 }
 
 impl Notifier {
     pub fn new(device: Arc<Device>, minor: u32) -> Notifier {
-        Notifier { device, minor }
+        Notifier { device, minor, guard: Arc::default() }
+    }
+
+    /// From now on a process at the other end sends what may wait.
+    pub fn delegate(&self, guard: UnixStream) {
+        *self.guard.lock().unwrap_or_else(|e| e.into_inner()) = Some(guard);
     }
 
     /// Can the kernel be told to look all names up again?
@@ -102,16 +114,48 @@ impl Notifier {
         let body = body.as_bytes();
         let len = std::mem::size_of::<OutHeader>() + body.len() + name.iter().map(|n| n.len()).sum::<usize>();
         let head = OutHeader { len: len as u32, error: code, unique: 0 };
-        let mut parts = [IoSlice::new(&[]); 4];
-        parts[0] = IoSlice::new(head.as_bytes());
-        parts[1] = IoSlice::new(body);
-        for (part, bytes) in parts[2..].iter_mut().zip(name) {
-            *part = IoSlice::new(bytes);
-        }
-        match rustix::io::writev(&*self.device, &parts[..2 + name.len()]) {
+        let message = [&[head.as_bytes(), body], name].concat().concat();
+        match self.hand_over(&message).unwrap_or_else(|| write(&self.device, &message)) {
             // Not cached, or the mount is ending: nothing to forget.
             Ok(_) | Err(Errno::NOENT | Errno::NODEV | Errno::NOTCONN | Errno::CONNABORTED | Errno::NOTDIR) => {}
             Err(e) => tracing::warn!(code, "the kernel refused a notification: {e}"),
         }
+    }
+
+    /// Has the guard send it, and waits until it is sent. `None`: there is no guard.
+    fn hand_over(&self, message: &[u8]) -> Option<Result<(), Errno>> {
+        let mut guard = self.guard.lock().unwrap_or_else(|e| e.into_inner());
+        let stream = guard.as_mut()?;
+        let mut answer = [0; 4];
+        if let Err(e) = stream.write_all(message).and_then(|()| stream.read_exact(&mut answer)) {
+            tracing::warn!("the guard of the mount is gone, doing without: {e}");
+            *guard = None;
+            return None;
+        }
+        match i32::from_ne_bytes(answer) {
+            0 => Some(Ok(())),
+            code => Some(Err(Errno::from_raw_os_error(code))),
+        }
+    }
+}
+
+fn write(device: &Device, message: &[u8]) -> Result<(), Errno> {
+    rustix::io::write(device, message).map(drop)
+}
+
+/// The guard's part: sends what comes from the server, one after another, until nothing comes any more.
+pub fn relay(device: &Device, server: &mut UnixStream) -> std::io::Result<()> {
+    let mut message = [0; LONGEST];
+    loop {
+        let mut head = OutHeader::default();
+        server.read_exact(head.as_mut_bytes())?;
+        let (size, len) = (std::mem::size_of::<OutHeader>(), head.len as usize);
+        if !(size..=LONGEST).contains(&len) {
+            return Err(std::io::Error::other("a message that is none"));
+        }
+        message[..size].copy_from_slice(head.as_bytes());
+        server.read_exact(&mut message[size..len])?;
+        let code = write(device, &message[..len]).map_or_else(Errno::raw_os_error, |()| 0);
+        server.write_all(&code.to_ne_bytes())?;
     }
 }

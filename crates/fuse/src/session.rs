@@ -1,16 +1,20 @@
 //! The life of a mount: its threads, signals, the end.
 
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{mpsc, Arc};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use fs::patience::eventually;
 use fs::Pool;
 use rustix::event::{eventfd, poll, EventfdFlags, PollFd, PollFlags};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 
 use crate::error::{Context, Error, Result};
+use crate::guard::Duty;
 use crate::notify::Notifier;
 use crate::options::Transport;
 use crate::promises::Promises;
@@ -34,6 +38,8 @@ pub struct Mount {
     ended: Arc<OwnedFd>,
     threads: Vec<JoinHandle<()>>,
     watcher: Option<JoinHandle<()>>,
+    device: Arc<Device>,
+    notifier: Notifier,
     promises: Arc<Promises>,
     keeper_of_promises: Option<JoinHandle<()>>,
 }
@@ -55,6 +61,8 @@ impl Mount {
             ended,
             threads: Vec::new(),
             watcher: None,
+            device: device.clone(),
+            notifier: notifier.clone(),
             promises: Arc::default(),
             keeper_of_promises: None,
         };
@@ -73,6 +81,14 @@ impl Mount {
 
     pub fn dir(&self) -> &Path {
         &self.dir
+    }
+
+    /// From now on a [guard](crate::guard) sends notifications, which is to be started with what this returns.
+    pub fn guarded(&self) -> Result<Duty> {
+        let (ours, theirs) = UnixStream::pair().context("make a socket")?;
+        let device = self.device.as_fd().try_clone_to_owned().context("hand /dev/fuse to the guard")?;
+        self.notifier.delegate(ours);
+        Ok(Duty { device, server: theirs.into() })
     }
 
     fn start_queues(&mut self, device: &Arc<Device>, server: &Arc<Server>) -> Result<()> {
@@ -182,10 +198,7 @@ impl Mount {
         self.promises.stop();
         self.threads.extend(self.watcher.take());
         self.threads.extend(self.keeper_of_promises.take());
-        let until = Instant::now() + PATIENCE;
-        while !self.threads.iter().all(JoinHandle::is_finished) && Instant::now() < until {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        let _ = eventually(PATIENCE, || self.threads.iter().all(JoinHandle::is_finished));
         for thread in self.threads.drain(..).filter(JoinHandle::is_finished) {
             if thread.join().is_err() {
                 tracing::error!("a thread of the mount has panicked");

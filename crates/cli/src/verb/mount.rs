@@ -7,7 +7,7 @@ use fs::Pool;
 use crate::failure::{Failure, Result};
 use crate::remount::Remount;
 use crate::serve::{self, Request};
-use crate::{background, dying, locate};
+use crate::{background, dying, guard, locate};
 
 /// Mount a pool at a directory; returns once it can be used.
 #[derive(clap::Args)]
@@ -37,12 +37,18 @@ pub struct Args {
     /// The background half of this command: say on the standard output when ready
     #[arg(long, hide = true)]
     detached: bool,
+    /// The second process of a mount, whose server is process PID
+    #[arg(long, hide = true, value_name = "PID")]
+    guard: Option<u32>,
 }
 
 pub fn run(args: &Args) -> Result<()> {
     let pool = locate::absolute(&args.pool)?;
     let dir = locate::absolute(&args.dir)?;
     let request = Request::new(pool, dir, &args.options.join(","))?;
+    if let Some(server) = args.guard {
+        return guard::run(server, &request);
+    }
     if args.detached {
         return background::serve(&request);
     }

@@ -1,8 +1,9 @@
 //! `conquest umount`: unmount, and wait until the server is gone.
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use fs::patience::eventually;
 use fs::Pool;
 use rustix::event::{poll, PollFd, PollFlags};
 use rustix::fd::OwnedFd;
@@ -26,9 +27,8 @@ pub struct Args {
 
 /// Longest wait for a server that still writes an image.
 const PATIENCE: Duration = Duration::from_secs(600);
-/// Longest wait for one that cannot be asked, and how often it is looked whether it is gone.
+/// Longest wait for one that cannot be asked.
 const SHORT_PATIENCE: Duration = Duration::from_secs(5);
-const GLANCE: Duration = Duration::from_millis(5);
 
 pub fn run(args: &Args) -> Result<()> {
     let dir = locate::absolute(&args.dir.clone().map_or_else(locate::default_dir, Ok)?)?;
@@ -59,11 +59,9 @@ fn server_of(pool: &Path, dir: &Path) -> Option<OwnedFd> {
 
 /// A server is listed nowhere if the memory was deleted that lists it; all the same it has the pool open.
 fn wait_for_unlisted(pool: &Path) {
-    let start = Instant::now();
     let is_open = || Pool::users(pool).is_ok_and(|users| users.is_empty()) && Pool::is_in_use(pool).unwrap_or(false);
-    while is_open() && start.elapsed() < SHORT_PATIENCE {
-        std::thread::sleep(GLANCE);
-    }
+    // If it lives on, so be it: it is unmounted.
+    let _ = eventually(SHORT_PATIENCE, || !is_open());
 }
 
 fn wait(server: &OwnedFd, pool: &Path) -> Result<()> {

@@ -13,6 +13,7 @@
 //! | [`page_cache`] | what the kernel keeps of files is never older than what was written |
 //! | [`like_others`] | what suites expect as it is on other file systems |
 //! | [`two_mounts`] | several processes on one pool see the same files |
+//! | [`hanging`] | a server that is killed while its kernel waits for it, and who helps it to end |
 //! | [`lab`] | a place to work in: directories, pools, mounts, and cleaning up |
 //! | [`tree`] | comparing and describing directory trees |
 //! | [`settings`] | what the environment sets: the seed of the run, and other numbers |
@@ -34,6 +35,7 @@
 mod bad_input;
 mod durability;
 mod fuzz;
+mod hanging;
 mod kill9;
 mod lab;
 mod like_others;
@@ -74,6 +76,7 @@ fn main() -> ExitCode {
         mounting::TESTS,
         durability::TESTS,
         two_mounts::TESTS,
+        hanging::TESTS,
         page_cache::TESTS,
         like_others::TESTS,
         suites::TESTS,

@@ -5,16 +5,16 @@
 //! other somebody leaves what he wants, which the process takes when it [heeds](Pool::heed) it.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::{CommitInterval, Pool};
 use crate::error::{Error, Result};
 use crate::node::Policy;
+use crate::patience::eventually;
 use crate::setting::Durability;
 
 /// How long a process has to do as it is asked.
 const PATIENCE: Duration = Duration::from_secs(5);
-const GLANCE: Duration = Duration::from_millis(2);
 
 /// What is to change, or what is in effect. `None`: it stays; it has no effect here.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -102,15 +102,12 @@ pub struct Asked<'a> {
 impl Asked<'_> {
     /// Waits until it is done.
     pub fn wait(&self) -> Result<()> {
-        let (runtime, start) = (self.pool.session().runtime(), Instant::now());
-        while runtime.is_asked(self.session, self.word) {
-            if start.elapsed() > PATIENCE {
-                let seconds = PATIENCE.as_secs();
-                return Err(Error::Pool(format!("the server has not answered for {seconds} s: is it stopped?")));
-            }
-            std::thread::sleep(GLANCE);
+        let runtime = self.pool.session().runtime();
+        if eventually(PATIENCE, || !runtime.is_asked(self.session, self.word)) {
+            return Ok(());
         }
-        Ok(())
+        let seconds = PATIENCE.as_secs();
+        Err(Error::Pool(format!("the server has not answered for {seconds} s: is it stopped?")))
     }
 }
 

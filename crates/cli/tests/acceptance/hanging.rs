@@ -1,0 +1,187 @@
+//! Servers that are killed while a notification of theirs waits in the kernel for a request.
+//!
+//! A page that is read is locked until the server has answered. A notification that drops it waits for that, and
+//! SIGKILL does not end the wait; so a server that waited itself would not end, /dev/fuse would stay open, and everybody
+//! wait for ever. Its guard waits instead, and ends the connection after it; if that was killed too, the next command
+//! does. Happens by chance under load; here each time, as the threads that answer are stopped.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use nix::sys::ptrace;
+use nix::sys::signal::{kill, Signal};
+use nix::sys::wait::{waitpid, WaitPidFlag, WaitStatus};
+use nix::unistd::Pid;
+use rustix::fs::Advice;
+
+use crate::lab::{is_gone, wait_until, Lab};
+use crate::{Outcome, Test};
+
+pub const TESTS: &[Test] = &[
+    ("hanging::the_guard_of_a_killed_server_ends_the_mount", guard_helps),
+    ("hanging::if_that_is_killed_too_umount_does", umount_helps),
+    ("hanging::if_that_is_killed_too_the_next_mount_does", mount_helps),
+];
+
+/// Longer than anything here takes on a busy machine, shorter than a test may.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn guard_helps() -> Outcome {
+    let lab = lab();
+    let hung = Hung::new(&lab);
+    hung.kill_server();
+    hung.end();
+    let dead = rustix::fs::statvfs(lab.mnt()).map(drop).expect_err("the mount of a dead server");
+    assert!(is_gone(&dead.into()), "{dead}");
+    lab.umount();
+    close(lab);
+    Ok(())
+}
+
+fn umount_helps() -> Outcome {
+    let lab = lab();
+    let hung = Hung::new(&lab);
+    hung.kill_all();
+    lab.umount();
+    hung.end();
+    close(lab);
+    Ok(())
+}
+
+fn mount_helps() -> Outcome {
+    let lab = lab();
+    let hung = Hung::new(&lab);
+    hung.kill_all();
+    lab.mount();
+    hung.end();
+    assert_eq!(std::fs::read(lab.mnt().join("f")).expect("read")[..3], *b"new", "what the other mount wrote");
+    lab.umount();
+    close(lab);
+    Ok(())
+}
+
+/// A lab whose pool is mounted at `mnt` and at `other`, with a file.
+fn lab() -> Lab {
+    let lab = Lab::mounted("64M");
+    std::fs::create_dir(lab.path("other")).expect("mkdir");
+    lab.mount_at(&lab.text("other"), "");
+    std::fs::write(lab.mnt().join("f"), [0; 8192]).expect("write");
+    lab
+}
+
+fn close(lab: Lab) {
+    assert_eq!(std::fs::read(lab.path("other/f")).expect("read")[..3], *b"new", "the other mount has it");
+    lab.ok(&["umount", &lab.text("other")]);
+    lab.check();
+}
+
+/// A server whose threads are stopped while its guard tells the kernel to forget a page that is being read.
+struct Hung {
+    server: Pid,
+    guard: Pid,
+    stopped: Vec<Pid>,
+    reader: JoinHandle<io::Result<()>>,
+    writer: JoinHandle<io::Result<()>>,
+}
+
+impl Hung {
+    fn new(lab: &Lab) -> Hung {
+        let pid = lab.server().as_raw_nonzero().get();
+        let is_child = |other: &i32| stat(*other, *other).and_then(|stat| stat.get(1)?.parse().ok()) == Some(pid);
+        let guard = numbers("/proc").into_iter().find(is_child).expect("the guard of the server");
+        let (read, written) = (open(&lab.mnt().join("f")), open(&lab.path("other/f")));
+        rustix::fs::fadvise(&read, 0, None, Advice::DontNeed).expect("the page is not in the cache");
+        let stopped = stop(pid, "fuse-uring").into_iter().chain(stop(pid, "fuse-dev")).collect();
+        let (tell, reading) = mpsc::channel();
+        let reader = std::thread::spawn(move || {
+            let _ = tell.send(rustix::thread::gettid());
+            read.read_exact_at(&mut [0; 8], 0)
+        });
+        let reading = reading.recv().expect("a reader").as_raw_nonzero().get();
+        wait_until(PATIENCE, "the page is being read", || is_stuck(std::process::id() as i32, reading));
+        let writer = std::thread::spawn(move || written.write_all_at(b"new", 0));
+        let sends = |thread: &i32| is_stuck(guard, *thread);
+        wait_until(PATIENCE, "the notification waits for the page", || threads(guard, "fuse-notify").iter().any(sends));
+        Hung { server: Pid::from_raw(pid), guard: Pid::from_raw(guard), stopped, reader, writer }
+    }
+
+    fn kill_server(&self) {
+        kill(self.server, Signal::SIGKILL).expect("kill");
+        // Dead, they would stay until we have heard of it.
+        self.stopped.iter().for_each(|thread| bury(*thread));
+    }
+
+    /// The guard first: then it cannot help.
+    fn kill_all(&self) {
+        kill(self.guard, Signal::SIGKILL).expect("kill");
+        self.kill_server();
+    }
+
+    /// Everybody who waited goes on.
+    fn end(self) {
+        for process in [self.server, self.guard] {
+            wait_until(PATIENCE, "the processes of the mount have ended", || has_ended(process));
+        }
+        let read = self.reader.join().expect("the reader").expect_err("nobody has answered the reader");
+        assert!(is_gone(&read), "{read}");
+        self.writer.join().expect("the writer").expect("the writer has another server");
+    }
+}
+
+/// It is no more, or waits for nobody but its parent.
+fn has_ended(process: Pid) -> bool {
+    let threads = numbers(&format!("/proc/{process}/task"));
+    threads.iter().all(|thread| stat(process.as_raw(), *thread).is_none_or(|stat| stat[0] == "Z"))
+}
+
+fn open(path: &Path) -> File {
+    File::options().read(true).write(true).open(path).expect("open")
+}
+
+/// Stops those threads of the process whose names begin so.
+fn stop(pid: i32, name: &str) -> Vec<Pid> {
+    let threads: Vec<Pid> = threads(pid, name).into_iter().map(Pid::from_raw).collect();
+    for thread in &threads {
+        ptrace::seize(*thread, ptrace::Options::empty()).expect("ptrace");
+        ptrace::interrupt(*thread).expect("ptrace");
+        waitpid(*thread, Some(WaitPidFlag::__WALL)).expect("it stops");
+    }
+    threads
+}
+
+/// Waits for the end of a stopped thread that was killed.
+fn bury(thread: Pid) {
+    while let Ok(WaitStatus::Stopped(..) | WaitStatus::PtraceEvent(..)) = waitpid(thread, Some(WaitPidFlag::__WALL)) {}
+}
+
+fn threads(pid: i32, name: &str) -> Vec<i32> {
+    let named = |thread: &i32| {
+        std::fs::read_to_string(format!("/proc/{pid}/task/{thread}/comm")).is_ok_and(|comm| comm.starts_with(name))
+    };
+    numbers(&format!("/proc/{pid}/task")).into_iter().filter(named).collect()
+}
+
+fn numbers(dir: &str) -> Vec<i32> {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// Does the thread sleep in the kernel where no signal but the last wakes it, and go on to do so?
+fn is_stuck(pid: i32, thread: i32) -> bool {
+    (0..20).all(|_| {
+        std::thread::sleep(Duration::from_millis(2));
+        stat(pid, thread).is_some_and(|stat| stat[0] == "D")
+    })
+}
+
+/// What /proc says of a thread: its state, its parent, and so on.
+fn stat(pid: i32, thread: i32) -> Option<Vec<String>> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{thread}/stat")).ok()?;
+    let (_, fields) = text.rsplit_once(") ")?;
+    Some(fields.split(' ').map(str::to_owned).collect())
+}

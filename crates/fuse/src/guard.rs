@@ -1,0 +1,73 @@
+//! The guard of a server: a second process, which sends its notifications and ends the [`Connection`] when it has ended.
+//!
+//! A notification may wait in the kernel for a page or a directory that a request holds, and SIGKILL does not end that
+//! wait. If the server waited itself and were killed just then, nobody would answer the request any more and the server
+//! could not end; what it has open, /dev/fuse and the rings, would stay open, what it had locked in the pool locked, and
+//! everybody would wait for ever. So another process waits, which holds nothing but /dev/fuse. When the server has ended
+//! that process ends the connection: then the request fails and the wait is over.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use rustix::event::{poll, PollFd, PollFlags};
+use rustix::io::Errno;
+use rustix::process::{getppid, pidfd_open, Pid, PidfdFlags};
+
+use crate::connection::Connection;
+use crate::error::{Context, Result};
+use crate::notify;
+use crate::sys::{Device, Signals};
+
+/// What a guard is given by [`Mount::guarded`](crate::Mount::guarded).
+pub struct Duty {
+    pub device: OwnedFd,
+    pub server: OwnedFd,
+}
+
+impl Duty {
+    /// Given as standard input and standard output.
+    pub fn inherited() -> Result<Duty> {
+        let own = |fd: std::io::Result<OwnedFd>| fd.context("take over the server's notifications");
+        Ok(Duty {
+            device: own(std::io::stdin().as_fd().try_clone_to_owned())?,
+            server: own(std::io::stdout().as_fd().try_clone_to_owned())?,
+        })
+    }
+}
+
+/// Guards the mount at `dir`, whose server is our parent, until the server has ended. The process should end then.
+pub fn guard(server: u32, dir: &Path, duty: Duty) -> Result<()> {
+    // What asks the server to end is not meant for us: we end after it.
+    Signals::catch().context("receive signals")?;
+    let Some(pid) = Pid::from_raw(server as i32) else { return Ok(()) };
+    let connection = Connection::at(dir)?;
+    let opened = pidfd_open(pid, PidfdFlags::empty());
+    let relay = std::thread::Builder::new().name("fuse-notify".into());
+    relay.spawn(move || relay_all(duty)).context("start a thread")?;
+    // Somebody else may have its number already.
+    if getppid() == Some(pid) {
+        wait_for(&opened.context("guard the server")?)?;
+    }
+    // As a rule it has been killed: else it would have ended us first. It may have been unmounted, too.
+    if let Err(e) = connection.abort() {
+        tracing::debug!("{e}");
+    }
+    Ok(())
+}
+
+fn relay_all(duty: Duty) {
+    let (device, mut server) = (Device::from(duty.device), UnixStream::from(duty.server));
+    if let Err(e) = notify::relay(&device, &mut server) {
+        tracing::debug!("no more notifications: {e}");
+    }
+}
+
+fn wait_for(process: &OwnedFd) -> Result<()> {
+    loop {
+        match poll(&mut [PollFd::new(process, PollFlags::IN)], None) {
+            Err(Errno::INTR) => {}
+            polled => return polled.map(drop).context("wait for the server"),
+        }
+    }
+}
