@@ -8,7 +8,7 @@ const EXAMPLES: &str = "Examples:\n  \
     conquest bench all --json figures.json         everything, some minutes\n  \
     conquest bench all --quick                     does everything work?\n  \
     conquest bench smallfile --on tmpfs,inproc     Figure 5.1 on two file systems\n  \
-    conquest bench postmark --transactions 200000  as many as in the paper\n  \
+    conquest bench postmark --paper                as many sizes and transactions as there\n  \
     conquest bench durable --dir /srv              what fsync costs on that disk";
 
 /// Measure Conquest against the file systems of this machine, side by side.
@@ -129,17 +129,30 @@ pub struct Scale {
 pub struct Postmark {
     /// Sizes of the file set
     #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = at_least_one,
-          default_values_t = [5_000, 10_000, 15_000, 20_000, 25_000, 30_000])]
+          default_values_t = [5_000, 15_000, 30_000])]
     pub files: Vec<usize>,
-    /// Transactions per run (the paper: 200,000)
-    #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = at_least_one)]
+    /// Transactions per run
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = at_least_one)]
     pub transactions: usize,
+    /// As in the paper: the sizes 5000, 10000 and so on to 30000, and 200,000 transactions; takes about an hour
+    #[arg(long, conflicts_with_all = ["files", "transactions"])]
+    pub paper: bool,
     /// Bytes per read or write call
     #[arg(long, value_name = "BYTES", default_value_t = 512, value_parser = at_least_one)]
     pub block: usize,
     /// Also run the `postmark` program on each mounted file system
     #[arg(long)]
     pub postmark_binary: bool,
+}
+
+impl Postmark {
+    /// Sizes of the file set, and transactions.
+    pub fn plan(&self) -> (Vec<usize>, usize) {
+        match self.paper {
+            true => ((1..=6).map(|n| n * 5_000).collect(), 200_000),
+            false => (self.files.clone(), self.transactions),
+        }
+    }
 }
 
 #[derive(Clone, Debug, clap::Args)]
@@ -240,7 +253,7 @@ mod tests {
     fn every_option_of_a_workload_has_a_default() {
         assert_eq!(defaults::<Smallfile>().files, 10_000);
         assert_eq!(defaults::<Scale>().dirs, 100);
-        assert_eq!(defaults::<Postmark>().files.len(), 6);
+        assert_eq!(defaults::<Postmark>().files.len(), 3);
         assert_eq!(defaults::<Bigdir>().entries, 1_000_000);
         assert_eq!(defaults::<Files>().files, 1_000_000);
         assert_eq!(defaults::<Memory>().files, 1_000_000);

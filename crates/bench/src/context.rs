@@ -1,6 +1,7 @@
 //! What every workload needs to know of the run.
 
 use std::cell::RefCell;
+use std::fmt::Display;
 use std::io::Write;
 use std::path::PathBuf;
 
@@ -52,6 +53,14 @@ impl Context {
     /// The rounds to run: as asked for, or `usual`, or few when quick.
     pub fn rounds(&self, usual: usize) -> usize {
         self.rounds.map_or(if self.quick { usual.min(2) } else { usual }, |n| n as usize)
+    }
+
+    /// Shows which of how many rounds a workload is in, and `at` what.
+    pub fn say_round(&self, what: &str, round: usize, usual: usize, at: impl Display) {
+        let of = self.rounds(usual);
+        let at = at.to_string();
+        let comma = if at.is_empty() { "" } else { ", " };
+        self.progress.say(format!("{what}: round {} of {of}{comma}{at}", round + 1));
     }
 
     /// A size: as asked for, or at most `small` when quick.

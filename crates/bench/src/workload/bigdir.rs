@@ -27,7 +27,7 @@ pub fn run(context: &Context, args: &Bigdir) -> Result<Outcome, Error> {
     let sides = [Side::new(context, BIG, entries, entries)?, Side::new(context, SMALL, entries, small)?];
     for round in 0..context.rounds(ROUNDS) {
         for side in &sides {
-            context.progress.say(format!("big directory: round {}, {}", round + 1, side.name));
+            context.say_round("big directory", round, ROUNDS, side.name);
             for (measure, figure) in MEASURES.iter().zip(side.round()?) {
                 section.add(side.name, measure, figure);
             }

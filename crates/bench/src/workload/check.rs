@@ -23,7 +23,7 @@ pub fn run(context: &Context, args: &Files) -> Result<Outcome, Error> {
     let place = InProcess::open(&dir)?;
     let cpu = cpu::allowed()?.first().copied().unwrap_or(0);
     for round in 0..context.rounds(ROUNDS) {
-        context.progress.say(format!("fsck: round {}", round + 1));
+        context.say_round("fsck", round, ROUNDS, "");
         let seconds = cpu::pinned(cpu, || check(&place, files as u64))?;
         section.add(SUBJECT, WHOLE, seconds);
         section.add(SUBJECT, PER_FILE, seconds * 1e6 / files as f64);

@@ -31,7 +31,7 @@ pub fn run(context: &Context, args: &Files) -> Result<Outcome, Error> {
     section.notes.push("open ends when the root directory has been looked at".into());
     let pools = [(FULL, filled(context, "open-full", files)?), (EMPTY, filled(context, "open-empty", 0)?)];
     for round in 0..context.rounds(ROUNDS) {
-        context.progress.say(format!("opening: round {}", round + 1));
+        context.say_round("opening", round, ROUNDS, "");
         for (subject, pool) in &pools {
             let (open, close) = open_and_close(pool)?;
             section.add(subject, OPEN, open);

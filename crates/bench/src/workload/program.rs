@@ -32,7 +32,7 @@ pub fn run(
         for &files in sizes {
             for subject in subjects {
                 let Some(dir) = subject.dir() else { continue };
-                context.progress.say(format!("postmark: round {}, {files} files, {}", round + 1, subject.name()));
+                context.say_round("postmark", round, ROUNDS, format_args!("{files} files, {}", subject.name()));
                 match once(dir, &script(dir, files, transactions, block)) {
                     Ok((seconds, reported)) => {
                         wall.add(subject.name(), &files.to_string(), seconds);

@@ -67,7 +67,7 @@ fn rounds(context: &Context, files: usize, dirs: usize, cpus: [usize; 2], sectio
         processes.push(Process::start(&context.program, &worker)?);
     }
     for round in 0..context.rounds(ROUNDS) {
-        context.progress.say(format!("scaling: round {}", round + 1));
+        context.say_round("scaling", round, ROUNDS, "");
         record(section, ONE, files, |phase| in_threads(&place, &loads[..1], &cpus, phase))?;
         record(section, THREADS, 2 * files, |phase| in_threads(&place, &loads, &cpus, phase))?;
         record(section, PROCESS, files, |phase| in_processes(&mut processes[..1], phase))?;

@@ -31,7 +31,7 @@ pub fn run(context: &Context, args: &Smallfile) -> Result<Outcome, Error> {
     section.skipped = skipped;
     for round in 0..context.rounds(ROUNDS) {
         subjects.retain(|subject| {
-            context.progress.say(format!("small files: round {}, {}", round + 1, subject.name()));
+            context.say_round("small files", round, ROUNDS, subject.name());
             let result = match &subject.place {
                 AnyPlace::Mounted(place) => plan.round(place),
                 AnyPlace::InProcess(place) => plan.round(&**place),

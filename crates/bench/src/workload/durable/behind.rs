@@ -74,7 +74,7 @@ fn rounds(setup: &Setup, section: &mut Section, pools: [(&'static str, &PathBuf)
     let nanos = (interval(setup) * 1.1e9) as u64;
     for round in 0..context.rounds(ROUNDS) {
         for (subject, pool) in pools {
-            context.progress.say(format!("without fsync: round {}, {subject}", round + 1));
+            context.say_round("without fsync", round, ROUNDS, subject);
             // Closed in between: what is still to be copied is not copied while others are measured.
             let place = InProcess::open(pool)?;
             // The first files meet memory that this process has not touched.

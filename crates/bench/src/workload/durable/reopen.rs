@@ -73,7 +73,7 @@ fn measure(setup: &Setup, disk: &Disk, section: &mut Section, bytes: u64) -> Res
     let files = Files::fill(&pool.dir, bytes)?;
     let mut read = Vec::new();
     for round in 0..setup.context.rounds(ROUNDS) {
-        setup.context.progress.say(format!("opening after a power cut: round {}", round + 1));
+        setup.context.say_round("opening after a power cut", round, ROUNDS, "");
         conquest::forget(&pool.dir);
         disk::drop_cached(&pool.dir)?;
         let before = disk.counted();
@@ -92,7 +92,7 @@ fn measure(setup: &Setup, disk: &Disk, section: &mut Section, bytes: u64) -> Res
         section.notes.push(format!("after a power cut {:.0} MiB are read from the device", median(&read) / 1048576.0));
     }
     for round in 0..setup.context.rounds(KILLS) {
-        setup.context.progress.say(format!("opening after kill -9: round {}", round + 1));
+        setup.context.say_round("opening after kill -9", round, KILLS, "");
         let dir = setup.context.base.join("open.mnt");
         let mount = match Mount::of(&pool.dir, dir, &setup.context.program) {
             Ok(mount) => mount,

@@ -47,7 +47,7 @@ fn measure(setup: &Setup, disk: &Disk, section: &mut Section, count: usize) -> R
     let mut flushes = Section::rates("flushes", "", "flushes");
     for round in 0..setup.context.rounds(ROUNDS) {
         for (subject, dir) in [(LOGGED, mount.dir.as_path()), (DISK, beside.path())] {
-            setup.context.progress.say(format!("sqlite3: round {}, {subject}", round + 1));
+            setup.context.say_round("sqlite3", round, ROUNDS, subject);
             let database = dir.join(format!("round{round}.db"));
             let (figure, per_op) = disk.flushes(count, || once(&database, &script, count));
             section.add(subject, INSERT, figure.map_err(|e| e.at(subject))?);

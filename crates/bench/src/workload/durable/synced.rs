@@ -52,7 +52,7 @@ fn measure(setup: &Setup, disk: &Disk, section: &mut Section, flushes: &mut Sect
     for round in 0..setup.context.rounds(ROUNDS) {
         for (subject, place) in &places {
             for (measure, threads) in [(ONE, 1), (EIGHT, plan.trees.len())] {
-                setup.context.progress.say(format!("fsync: round {}, {subject}, {measure}", round + 1));
+                setup.context.say_round("fsync", round, ROUNDS, format_args!("{subject}, {measure}"));
                 let (figure, per_op) = disk.flushes(plan.count(threads), || plan.round(place, threads));
                 section.add(subject, measure, figure?);
                 per_op.into_iter().for_each(|figure| flushes.add(subject, measure, figure));

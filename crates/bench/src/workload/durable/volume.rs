@@ -39,7 +39,7 @@ pub fn run(setup: &Setup) -> Outcome {
 fn measure(setup: &Setup, disk: &Disk, section: &mut Section) -> Result<(), Error> {
     let files = setup.context.size(FILES, 50);
     for round in 0..setup.context.rounds(ROUNDS) {
-        setup.context.progress.say(format!("log: round {}", round + 1));
+        setup.context.say_round("log", round, ROUNDS, "");
         let pool = Logged::make(disk.dir.join("volume.pool"), REGION)?;
         let [changed, logged] = once(&pool, files)?;
         section.add(LOGGED, CHANGED, changed);
