@@ -4,7 +4,8 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::Advice;
+use rustix::fs::{Advice, SeekFrom};
+use rustix::io::Errno;
 
 use crate::error::Error;
 
@@ -110,16 +111,24 @@ pub fn drop_cached(dir: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Reads a file from its beginning to its end; its bytes.
-pub fn read_in_order(path: &Path) -> Result<u64, Error> {
+/// Reads a file from its beginning on, `most` bytes or a little more, but for its holes, of which nothing comes from a
+/// disk; the bytes read.
+pub fn read_in_order(path: &Path, most: u64) -> Result<u64, Error> {
     let file = File::open(path).map_err(Error::file(path))?;
-    let (mut buf, mut at) = (vec![0; PIECE], 0);
-    loop {
+    let (mut buf, mut at, mut bytes) = (vec![0; PIECE], 0, 0);
+    while bytes < most {
+        at = match rustix::fs::seek(&file, SeekFrom::Data(at)) {
+            Ok(data) => data,
+            Err(Errno::NXIO) => break,
+            // Not every file system tells.
+            Err(_) => at,
+        };
         match file.read_at(&mut buf, at).map_err(Error::file(path))? {
-            0 => return Ok(at),
-            n => at += n as u64,
+            0 => break,
+            n => (at, bytes) = (at + n as u64, bytes + n as u64),
         }
     }
+    Ok(bytes)
 }
 
 #[cfg(test)]
@@ -156,11 +165,16 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_read_to_its_end() {
+    fn a_file_is_read_to_its_end_or_as_far_as_is_asked() {
         let dir = tempfile::tempdir().expect("a directory");
         let file = dir.path().join("f");
         std::fs::write(&file, vec![1; PIECE + 3]).expect("write");
         drop_cached(dir.path()).expect("out of the cache");
-        assert_eq!(read_in_order(&file).expect("read"), PIECE as u64 + 3);
+        assert_eq!(read_in_order(&file, u64::MAX).expect("read"), PIECE as u64 + 3);
+        assert_eq!(read_in_order(&file, 10).expect("read"), PIECE as u64);
+        let longer = File::options().write(true).open(&file).expect("it is there");
+        longer.set_len(100 * PIECE as u64).expect("a hole");
+        let read = read_in_order(&file, u64::MAX).expect("read");
+        assert!((PIECE as u64 + 3..3 * PIECE as u64).contains(&read), "{read} bytes of a file with a hole");
     }
 }

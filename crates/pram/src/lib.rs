@@ -20,6 +20,8 @@
 //! | [`image`] | save and restore of a region |
 //! | [`dirty`] | which lines of a region have changed since the last commit |
 //! | [`log`] | the redo log: changed lines, commit by commit, on disk |
+//! | [`ahead`] | reading much of a disk in order, several reads under way |
+//! | [`aligned`] | buffers for reading and writing past the host's page cache |
 //! | [`pages`] | the incremental image: the pages of a region as of one commit, on disk |
 //! | [`copy`] | the copy of a region on disk: group commit, folding, recovery |
 //!
@@ -36,6 +38,8 @@
 #[cfg(target_endian = "big")]
 compile_error!("regions are little-endian and used in place");
 
+pub mod ahead;
+pub mod aligned;
 pub mod attached;
 pub mod copy;
 pub mod dax;

@@ -13,11 +13,13 @@ use pram::log::Identity;
 use pram::region::HEADERS;
 use pram::session;
 use pram::{Mapping, Region};
-use rustix::fs::{FallocateFlags, OFlags};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
 
 use super::config::host;
-use super::direct::Direct;
+use super::direct::{Direct, Writes};
 use super::held::{self, Parts};
+use super::room::{self, Growing};
 use super::RUNTIME_DIR;
 use crate::error::{Error, Result};
 
@@ -85,23 +87,15 @@ pub fn open_file(dir: &Path, name: &str) -> Result<fs::File> {
     })
 }
 
-/// Has the copy in `dir` read from its disk while other things are done.
-pub fn prefetch(dir: &Path) {
-    for name in [IMAGE, LOGS[0], LOGS[1]] {
-        if let Ok(file) = open_file(dir, name) {
-            // Advice: without it, it takes longer.
-            let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::WillNeed);
-        }
-    }
-}
-
 /// Opens the copy in `dir`.
 pub fn open(dir: &Path) -> Result<Disks> {
     let names = [IMAGE, LOGS[0], LOGS[1]];
     let open_all = || names.iter().map(|name| Ok((open_file(dir, name)?, dir.join(name)))).collect::<Result<Vec<_>>>();
     let parts = Parts::of(open_all()?).map_err(|e| host(dir, &e))?;
-    let log = |n: usize| Ok::<_, Error>(parts.hold(n, Direct::over(open_file(dir, names[n])?, &dir.join(names[n]))));
-    Ok(Disks { image: parts.hold(0, open_file(dir, IMAGE)?), logs: [log(1)?, log(2)?] })
+    let disk = |n: usize, writes| {
+        Ok::<_, Error>(parts.hold(n, Direct::over(open_file(dir, names[n])?, &dir.join(names[n]), writes)))
+    };
+    Ok(Disks { image: disk(0, Writes::Cached)?, logs: [disk(1, Writes::Past)?, disk(2, Writes::Past)?] })
 }
 
 /// Makes the files of a copy in `dir`, empty but for the logs, of which every block is written: a flush then has
@@ -185,7 +179,7 @@ impl Tracked<'_> {
     }
 
     fn fresh(&self) -> Result<Dirty> {
-        let map = make_shared(&self.path()?, self.lock, Dirty::bytes(self.id.size), Room::AsNeeded)?;
+        let map = make_shared(&self.path()?, self.lock, Dirty::bytes(self.id.size))?.1;
         let marks = Dirty::over(map, self.id.size)?;
         let absolute = std::path::absolute(self.dir).map_err(|e| host(self.dir, &e))?;
         let (mut path, dir) = ([0u8; PATH], absolute.as_os_str().as_bytes());
@@ -262,15 +256,6 @@ fn is_abandoned(name: &str, marks: &Path, region: &Path) -> Result<bool> {
     }
 }
 
-/// When memory is taken.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Room {
-    /// When it is first touched: for what is sparse.
-    AsNeeded,
-    /// Now: a store must never meet a full disk.
-    AtOnce,
-}
-
 fn has_len(file: &fs::File, len: u64) -> Result<bool> {
     Ok(file.metadata().map_err(|e| host(RUNTIME_DIR.as_ref(), &e))?.len() == len)
 }
@@ -301,27 +286,44 @@ pub fn open_shared(path: &Path, lock: &fs::File) -> Result<Option<fs::File>> {
     Ok(Some(file))
 }
 
-/// Makes a file in shared memory, zeroed, for whoever may open the pool.
-pub fn make_shared(path: &Path, lock: &fs::File, len: u64, room: Room) -> Result<Mapping> {
+/// Makes a file in shared memory, zeroed, for whoever may open the pool. Memory is taken when it is first touched.
+pub fn make_shared(path: &Path, lock: &fs::File, len: u64) -> Result<(fs::File, Mapping)> {
     let _ = fs::remove_file(path);
     let file = fs::OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path);
     let file = file.map_err(|e| host(path, &e))?;
     let owner = lock.metadata().map_err(|e| host(path, &e))?;
-    let made = (|| {
-        let _ = std::os::unix::fs::fchown(&file, Some(owner.uid()), Some(owner.gid()));
-        let _ = rustix::fs::fchmod(file.as_fd(), rustix::fs::Mode::from_raw_mode(owner.mode() & 0o666));
-        rustix::fs::ftruncate(&file, len)?;
-        if room == Room::AtOnce {
-            rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, len)?;
+    let _ = std::os::unix::fs::fchown(&file, Some(owner.uid()), Some(owner.gid()));
+    let _ = rustix::fs::fchmod(file.as_fd(), rustix::fs::Mode::from_raw_mode(owner.mode() & 0o666));
+    match rustix::fs::ftruncate(&file, len).and_then(|()| Mapping::file(&file, len)) {
+        Ok(map) => Ok((file, map)),
+        Err(errno) => {
+            let _ = fs::remove_file(path);
+            Err(no_room(path, len, errno))
         }
-        Mapping::file(&file, len)
-    })();
-    made.map_err(|errno| {
+    }
+}
+
+/// The same for a region. All memory is taken at once, since a store must never meet a full disk, and while `fill` has it,
+/// which may store where it has [waited](Growing::wait) for room.
+pub fn make_region<R>(
+    path: &Path,
+    lock: &fs::File,
+    len: u64,
+    fill: impl FnOnce(&Mapping, &Growing) -> Result<R>,
+) -> Result<(Mapping, R)> {
+    let (file, map) = make_shared(path, lock, len)?;
+    let filled = room::make(&file, len, |room| fill(&map, room));
+    let filled = filled.unwrap_or_else(|errno| Err(no_room(path, len, errno)));
+    if filled.is_err() {
         let _ = fs::remove_file(path);
-        Error::Pool(format!(
-            "{}: no room for {} MiB ({errno}); give the pool less with --nvram SIZE",
-            path.display(),
-            len >> 20
-        ))
-    })
+    }
+    filled.map(|filled| (map, filled))
+}
+
+fn no_room(path: &Path, len: u64, errno: Errno) -> Error {
+    Error::Pool(format!(
+        "{}: no room for {} MiB ({errno}); give the pool less with --nvram SIZE",
+        path.display(),
+        len >> 20
+    ))
 }

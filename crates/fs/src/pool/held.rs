@@ -106,6 +106,10 @@ impl<D: Disk> Disk for Held<D> {
         Ok(())
     }
 
+    fn reads_at_once(&self) -> usize {
+        self.disk.reads_at_once()
+    }
+
     fn flush(&self) -> io::Result<()> {
         self.disk.flush()?;
         self.parts.check()

@@ -22,7 +22,7 @@ use pram::session::{self, Exclusive};
 use pram::{MediumKind, Region, Session};
 
 use super::config::{host, uuid_text};
-use super::files::{self, make_shared, map, open_shared, Room, Tracked, IMAGE};
+use super::files::{self, make_region, map, open_shared, Tracked, IMAGE};
 use super::media::Opened;
 use super::RUNTIME_DIR;
 use crate::error::{Error, Result};
@@ -42,7 +42,7 @@ pub fn make(dir: &Path, uuid: [u8; 16], size: u64, version: u32, created: i64) -
     let disks = files::make(dir, copy::log_bytes(id.size))?;
     let lock = files::open_file(dir, IMAGE)?;
     let made = (|| {
-        let map = make_shared(&files::shared(&lock, &uuid, "region")?, &lock, id.size, Room::AtOnce)?;
+        let (map, ()) = make_region(&files::shared(&lock, &uuid, "region")?, &lock, id.size, |_, _| Ok(()))?;
         let loaded = copy::create(&disks, id, copy::log_bytes(id.size))?;
         let (marks, copy) = Tracked { id, dir, disks: &disks, lock: &lock }.begin(&loaded)?;
         let mut region = Region::format(map, Box::new(LOGGED), uuid, version, created)?;
@@ -201,12 +201,17 @@ impl Memory<'_> {
         if self.attached {
             return Err(self.gone(self.path));
         }
-        files::prefetch(self.dir);
         files::sweep();
         let new = self.path.with_extension("new");
-        let memory = make_shared(&new, self.lock, self.id.size, Room::AtOnce)?;
+        let (memory, loaded) = make_region(&new, self.lock, self.id.size, |memory, room| {
+            Ok(copy::load(self.disks, self.id, &mut |off, bytes| {
+                let end = off + bytes.len() as u64;
+                room.wait(end)
+                    .map_err(|errno| pram::Error::Host { what: "making room for the region".into(), errno })?;
+                memory.write(off, bytes)
+            })?)
+        })?;
         let made = (|| {
-            let loaded = copy::load(self.disks, self.id, &mut |off, bytes| memory.write(off, bytes))?;
             let (marks, copy) = self.tracked().begin(&loaded)?;
             // It may be the copy of a region on another medium.
             if pram::region::adopt(&memory, MediumKind::Logged)?.1 {

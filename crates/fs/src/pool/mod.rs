@@ -8,7 +8,8 @@
 //! | [`logged`] | the memory and copy of a pool on ordinary RAM |
 //! | [`running`] | the running copy of a pool on memory that survives a power cut |
 //! | [`files`] | the files of a copy, and those in shared memory |
-//! | [`direct`] | a log file, written past the page cache |
+//! | [`direct`] | a file of a copy, read and written past the page cache |
+//! | [`room`] | room in shared memory, made while it is filled |
 //! | [`held`] | what becomes of those files while they are in use |
 //! | [`copier`] | commits in time, and folding |
 //! | [`live`] | what a process keeps to, and asking another to change that |
@@ -25,6 +26,7 @@ mod keeper;
 mod live;
 mod logged;
 mod media;
+mod room;
 mod running;
 mod status;
 mod ticker;

@@ -16,7 +16,8 @@
 //! Neither operations nor commits wait for that, unless the second log runs full first.
 //!
 //! Recovery: the image, then the commits that follow it. Every gap is an error: between image and logs, between
-//! the logs, and inside of one. Nothing is written until all has been read.
+//! the logs, and inside of one. Nothing is written to the copy until all has been read, and what has been made of it means
+//! nothing before that.
 
 pub mod commit;
 pub mod fold;
@@ -52,6 +53,9 @@ impl Disk for SharedDisk {
     fn flush(&self) -> io::Result<()> {
         (**self).flush()
     }
+    fn reads_at_once(&self) -> usize {
+        (**self).reads_at_once()
+    }
 }
 
 /// Where a copy lies.
@@ -73,14 +77,15 @@ pub struct Loaded {
     /// The instant that it is of.
     pub as_of: Instant,
     state: State,
-    /// The last commit that was found in each log.
-    found: [Range<u64>; 2],
+    /// The last commit that was found in the active log.
+    found: Range<u64>,
 }
 
 impl Loaded {
-    /// Makes all of it durable: who wrote it may have died before it was.
+    /// Makes all of it durable: who wrote it may have died before it was. All that the other log holds is: else this one
+    /// would not have been begun.
     fn settle(&self, disks: &Disks, id: Identity) -> Result<()> {
-        disks.logs.iter().zip(&self.found).try_for_each(|(log, found)| Log::settle(log, id, found.clone()))
+        Log::settle(&disks.logs[self.state.active], id, self.found.clone())
     }
 }
 
@@ -92,7 +97,7 @@ pub fn create(disks: &Disks, id: Identity, capacity: u64) -> Result<Loaded> {
     for (at, disk) in at.iter_mut().zip(&disks.logs) {
         *at = Log::create(disk.clone(), id, capacity, start)?.position();
     }
-    Ok(Loaded { as_of: start, state: State { active: 0, swapping: false, logs: at }, found: [0..0, 0..0] })
+    Ok(Loaded { as_of: start, state: State { active: 0, swapping: false, logs: at }, found: 0..0 })
 }
 
 /// The region that a copy is of.
@@ -100,7 +105,7 @@ pub fn identify(disks: &Disks) -> Result<Identity> {
     Ok(Pages::peek(&disks.image)?.0)
 }
 
-/// Reads a copy back: `put(offset, bytes)` in order gives the region, from zeros.
+/// Reads a copy back: `put(offset, bytes)` in order gives the region, from zeros, when all has proved right.
 pub fn load(disks: &Disks, id: Identity, put: &mut dyn FnMut(u64, &[u8]) -> Result<()>) -> Result<Loaded> {
     let pages = Pages::open(disks.image.clone(), Some(id))?;
     // Looked at first: gigabytes are not read for a log that turns out to be another's.
@@ -142,9 +147,8 @@ fn replay(
     };
     let new = Log::open(disks.logs[active].clone(), id, from, |_, off, bytes| put(off, bytes))?;
     let mut logs = [old.position(); 2];
-    let mut found = [old.found(), old.found()];
-    (logs[active], found[active]) = (new.position(), new.found());
-    Ok(Loaded { as_of: new.last(), state: State { active, swapping: false, logs }, found })
+    logs[active] = new.position();
+    Ok(Loaded { as_of: new.last(), state: State { active, swapping: false, logs }, found: new.found() })
 }
 
 /// The log that commits go to, and the commit that it begins with. The logs take turns, the second one first, so a
@@ -189,6 +193,7 @@ pub fn compare(disks: &Disks, id: Identity, region: &Region, marks: &Dirty) -> R
     pages.settle()?;
     let mut loaded = replay(disks, id, pages.instant(), &mut |_, _| Ok(()))?;
     loaded.settle(disks, id)?;
+    loaded.found = 0..0;
     let active = loaded.state.active;
     let (other, last) = (1 - active, loaded.as_of);
     fold::fold(&mut pages, &disks.logs[other], loaded.state.logs[other].last, &mut Pace::free())?;

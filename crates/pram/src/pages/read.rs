@@ -2,6 +2,7 @@
 
 use std::io;
 
+use crate::ahead;
 use crate::error::{Error, Result};
 use crate::log::{host, Disk, Instant};
 
@@ -47,33 +48,28 @@ impl<D: Disk> Source<'_, D> {
         put: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
     ) -> Result<()> {
         wanted.sort_unstable_by_key(|found| found.entry.slot);
-        let mut buf = Vec::new();
-        let mut rest = &*wanted;
-        while let Some(first) = rest.first() {
-            let (run, later) = rest.split_at(run_length(rest));
-            let slots = run[run.len() - 1].entry.slot - first.entry.slot + 1;
-            let len = slots as usize * PAGE as usize;
-            buf.resize(len.max(buf.len()), 0);
-            let bytes = &mut buf[..len];
-            let whole = self.disk.read_exact_at(bytes, u64::from(first.entry.slot) * PAGE);
-            for found in run {
-                let skip = (found.entry.slot - first.entry.slot) as usize * PAGE as usize;
-                let slot = &mut bytes[skip..skip + PAGE as usize];
-                match whole {
-                    Ok(()) => self.verify(found, level, slot)?,
-                    // One by one, to find those that can be read.
-                    Err(_) => self.read(found, level, slot)?,
+        let pieces = Runs(wanted).map(|run| at(&run[0])..at(&run[run.len() - 1]) + PAGE);
+        ahead::read(self.disk, pieces, |ahead| {
+            for run in Runs(wanted) {
+                let Some((_, whole, bytes)) = ahead.next() else { break };
+                for found in run {
+                    let skip = (at(found) - at(&run[0])) as usize;
+                    let slot = &mut bytes[skip..skip + PAGE as usize];
+                    match whole {
+                        Ok(()) => self.verify(found, level, slot)?,
+                        // One by one, to find those that can be read.
+                        Err(_) => self.read(found, level, slot)?,
+                    }
+                    put(found.key, slot)?;
                 }
-                put(found.key, slot)?;
             }
-            rest = later;
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
     /// Reads and checks one.
     pub fn read(&self, found: &Wanted, level: u32, buf: &mut [u8]) -> Result<()> {
-        let at = u64::from(found.entry.slot) * PAGE;
+        let at = at(found);
         self.disk
             .read_exact_at(buf, at)
             .map_err(|e| host(&format!("reading the image at byte {at}, where {}", self.held(found, level)), &e))?;
@@ -85,7 +81,7 @@ impl<D: Disk> Source<'_, D> {
             true => Ok(()),
             false => Err(Error::Unusable(format!(
                 "the image is damaged at byte {}, where {}",
-                u64::from(found.entry.slot) * PAGE,
+                at(found),
                 self.held(found, level)
             ))),
         }
@@ -102,9 +98,22 @@ impl<D: Disk> Source<'_, D> {
     }
 }
 
-/// How many to read at once.
-fn run_length(wanted: &[Wanted]) -> usize {
-    let slot = |i: usize| wanted[i].entry.slot;
-    let most = (RUN as u64 / PAGE) as u32;
-    (1..wanted.len()).find(|i| slot(*i) - slot(i - 1) > GAP || slot(*i) - slot(0) >= most).unwrap_or(wanted.len())
+fn at(found: &Wanted) -> u64 {
+    u64::from(found.entry.slot) * PAGE
+}
+
+/// What is read at once of those that are wanted, in the order of slots.
+#[derive(Clone)]
+struct Runs<'w>(&'w [Wanted]);
+
+impl<'w> Iterator for Runs<'w> {
+    type Item = &'w [Wanted];
+
+    fn next(&mut self) -> Option<&'w [Wanted]> {
+        let (slot, most) = (|i: usize| self.0[i].entry.slot, (RUN as u64 / PAGE) as u32);
+        let ends = |i: &usize| slot(*i) - slot(i - 1) > GAP || slot(*i) - slot(0) >= most;
+        let (run, later) = self.0.split_at((1..self.0.len()).find(ends).unwrap_or(self.0.len()));
+        self.0 = later;
+        Some(run).filter(|run| !run.is_empty())
+    }
 }

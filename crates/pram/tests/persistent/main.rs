@@ -7,6 +7,7 @@
 //! | [`heap`] | the heap against a model, alone and from many threads |
 //! | [`tx`] | commit and rollback of every size |
 //! | [`image`] | save, restore, and images that must be refused |
+//! | [`ahead`] | reading ahead gives the same bytes and errors |
 //! | [`log`] | the redo log: every crash, damage, and logs that must be refused |
 //! | [`pages`] | the incremental image: every crash, damage, and images that must be refused |
 //! | [`tape`] | a disk that remembers what it was told, loses power, and fails |
@@ -14,6 +15,7 @@
 //! | [`fuzz`] | arbitrary bytes in a region: errors, never panics |
 //! | [`processes`] | several processes, some of them killed |
 
+mod ahead;
 mod dirty;
 mod fuzz;
 mod header;

@@ -68,8 +68,16 @@ fn all(image: &Pages<Tape>) -> pram::Result<Model> {
     Ok(Model { at: image.instant(), pages })
 }
 
+/// Read in either way.
 fn opened(tape: &Tape) -> pram::Result<Model> {
-    all(&open(tape)?)
+    let read = |tape: &Tape| open(tape).and_then(|image| all(&image));
+    let (ahead, plain) = (read(&tape.read_at_once()), read(tape));
+    match (&ahead, &plain) {
+        (Ok(ahead), Ok(plain)) => assert!(ahead == plain, "read ahead, other pages come out"),
+        (Err(ahead), Err(plain)) => assert_eq!(ahead.to_string(), plain.to_string()),
+        _ => panic!("read ahead {:?}, without {:?}", ahead.err(), plain.err()),
+    }
+    plain
 }
 
 fn refused<T>(result: pram::Result<T>, word: &str) {

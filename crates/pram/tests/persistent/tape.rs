@@ -19,6 +19,8 @@ pub struct State {
     pub bad_sector: Option<u64>,
     /// Calls to read.
     pub reads: usize,
+    /// What it says of how many reads at once it gains by; 0 is one.
+    pub reads_at_once: usize,
 }
 
 #[derive(Clone)]
@@ -37,6 +39,12 @@ impl Tape {
     /// Another disk with the same bytes.
     pub fn copy(&self) -> Tape {
         Tape::of(self.bytes())
+    }
+
+    /// Another disk like it, of which several pieces are read at once.
+    pub fn read_at_once(&self) -> Tape {
+        let state = self.with(|s| State { reads_at_once: 3, events: Vec::new(), ..s.clone() });
+        Tape(Arc::new(Mutex::new(state)))
     }
 
     pub fn bytes(&self) -> Vec<u8> {
@@ -86,6 +94,9 @@ impl Disk for Tape {
     }
     fn flush(&self) -> io::Result<()> {
         self.call(Event::Flush)
+    }
+    fn reads_at_once(&self) -> usize {
+        self.with(|s| s.reads_at_once.max(1))
     }
 }
 

@@ -1,5 +1,10 @@
 //! The redo log of the `logged` medium: what has changed in a region, commit by commit, in one ordered stream.
 //!
+//! | part | responsibility |
+//! | --- | --- |
+//! | this | what a log looks like; appending to it |
+//! | `scan` | reading it back, where nothing is trusted |
+//!
 //! A *commit* is the difference between two instants at which no operation was under way: the lines (64 bytes)
 //! that changed, as they are at the second one. Replaying commits in order over the region of an earlier
 //! instant gives exactly the region of a later one; doing it twice does no harm.
@@ -32,6 +37,8 @@
 //! A write or flush that failed is not tried again: the kernel may have dropped the pages it could not write
 //! and report success the second time. The log refuses everything after it.
 
+mod scan;
+
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -39,10 +46,13 @@ use std::os::unix::fs::FileExt;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::io::Errno;
-use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::error::{Error, Result};
 use crate::region::fingerprint;
+use scan::{follows, last_of, read_header, Found, Scan, Surveyed};
+
+pub use scan::Survey;
 
 /// What is tracked and logged together: a cache line.
 pub use crate::mem::LINE;
@@ -68,6 +78,10 @@ pub trait Disk: Send + Sync {
     fn write_all_at(&self, bytes: &[u8], at: u64) -> io::Result<()>;
     /// What was written is durable when this returns.
     fn flush(&self) -> io::Result<()>;
+    /// How many reads under way at once make the most of it, where much is read; each of them needs a thread.
+    fn reads_at_once(&self) -> usize {
+        1
+    }
 }
 
 impl Disk for File {
@@ -222,8 +236,8 @@ impl<D: Disk> Log<D> {
     }
 
     /// Opens a log and replays what follows `from`, the instant of an image or of the log before: `apply(commit,
-    /// offset, bytes)` gets what has changed, in order. What is after the last whole commit was never
-    /// acknowledged and is left out.
+    /// offset, bytes)` gets what has changed, in order, while it is read: after an error what was applied means nothing.
+    /// What is after the last whole commit was never acknowledged and is left out.
     pub fn open(
         disk: D,
         id: Identity,
@@ -234,7 +248,7 @@ impl<D: Disk> Log<D> {
     }
 
     /// The same for a log that ends with commit `until`, because another one goes on from there: whoever wrote one
-    /// more here died before it counted.
+    /// more here died before it counted. If it ends with an earlier one, what was applied means nothing.
     pub fn open_until(
         disk: D,
         id: Identity,
@@ -243,9 +257,8 @@ impl<D: Disk> Log<D> {
         apply: impl FnMut(u64, u64, &[u8]) -> Result<()>,
     ) -> Result<Log<D>> {
         let header = follows(&disk, id, from)?;
-        let found = Scan::over(&disk, &header).all(until, |_, _, _| ())?;
+        let found = scan::replay(&disk, &header, from.commit, until, apply)?;
         let last = last_of(&found, &header, from)?;
-        Scan::over(&disk, &header).apply(&found, from.commit, apply)?;
         let RawLog { capacity, generation, .. } = header;
         let Found { start, end, tail, before, .. } = found;
         let at = Position { generation, capacity, end, tail, last, before, reserved: 0 };
@@ -262,16 +275,17 @@ impl<D: Disk> Log<D> {
         mut see: impl FnMut(u64, u64),
     ) -> Result<(Instant, Survey<D>)> {
         let header = follows(&disk, id, from)?;
-        let (mut scan, mut records) = (Scan::over(&disk, &header), Vec::new());
-        let found = scan.all(until, |at, raw, extents| {
+        let mut records = Vec::new();
+        let found = Scan::over(&mut &disk, &header).all(until, |at, raw, record| {
             if raw.commit > from.commit {
                 let (mut start, mut end) = (u64::MAX, 0);
-                for (first, lines) in decode(extents) {
+                for (first, lines) in scan::extents(raw, record) {
                     (start, end) = (start.min(first * LINE), end.max((first + lines) * LINE));
                     see(first * LINE, lines * LINE);
                 }
                 records.push(Surveyed { at, crc: raw.crc, range: start..end });
             }
+            Ok(())
         })?;
         Ok((last_of(&found, &header, from)?, Survey { disk, header, records }))
     }
@@ -291,7 +305,7 @@ impl<D: Disk> Log<D> {
         let header = read_header(&self.disk, self.id)?;
         let tail = match self.at.tail {
             0 => None,
-            at => Scan::over(&self.disk, &header).read(at)?,
+            at => Scan::over(&mut &self.disk, &header).read(at)?,
         };
         let tail = tail.map_or((self.at.last.commit, 0), |raw| (raw.commit, raw.crc));
         if (header.generation, tail) == (self.at.generation, (self.at.last.commit, self.at.before)) {
@@ -492,250 +506,6 @@ impl<D: Disk> Drop for Commit<'_, D> {
             self.log.at = self.start;
         }
     }
-}
-
-// Reading.
-
-/// The header of a log in which `from` is followed by the next commit.
-fn follows(disk: &impl Disk, id: Identity, from: Instant) -> Result<RawLog> {
-    let header = read_header(disk, id)?;
-    if header.first > from.commit + 1 {
-        return Err(Error::Unusable(format!(
-            "the log begins with commit {} but what is before it ends with {}: one of them is not this pool's newest; put the right one back",
-            header.first, from.commit
-        )));
-    }
-    Ok(header)
-}
-
-/// The last commit that was found in a log, which is not before `from`.
-fn last_of(found: &Found, header: &RawLog, from: Instant) -> Result<Instant> {
-    let last = match found.last.commit {
-        0 => Instant { commit: header.first - 1, time: from.time },
-        _ => found.last,
-    };
-    if last.commit < from.commit {
-        return Err(Error::Unusable(format!(
-            "the image is of commit {} but the log ends with {}: the log is an old copy; put the right one back",
-            from.commit, last.commit
-        )));
-    }
-    Ok(last)
-}
-
-/// Where the records of a log lie that have been read once, whole.
-pub struct Survey<D> {
-    disk: D,
-    header: RawLog,
-    records: Vec<Surveyed>,
-}
-
-struct Surveyed {
-    at: u64,
-    crc: u32,
-    /// The bytes of the region that its lines are among.
-    range: Range<u64>,
-}
-
-impl<D: Disk> Survey<D> {
-    /// Reads again what concerns bytes of the region that are in `wanted`, in order; with it comes what lies in the same
-    /// records.
-    pub fn apply(&self, wanted: Range<u64>, mut apply: impl FnMut(u64, &[u8])) -> Result<()> {
-        let mut scan = Scan::over(&self.disk, &self.header);
-        for record in self.records.iter().filter(|r| r.range.start < wanted.end && wanted.start < r.range.end) {
-            let raw = scan.read(record.at)?.filter(|raw| raw.crc == record.crc).ok_or_else(changed)?;
-            scan.lines(&raw).for_each(|(off, bytes)| apply(off, bytes));
-        }
-        Ok(())
-    }
-}
-
-fn changed() -> Error {
-    Error::Unusable("the log changed while it was read".into())
-}
-
-/// What a log holds.
-#[derive(Clone, Copy, Debug)]
-struct Found {
-    /// The last whole commit; number 0 if there is none.
-    last: Instant,
-    /// Where it begins and ends, and where its last record begins and the checksum of that.
-    start: u64,
-    end: u64,
-    tail: u64,
-    before: u32,
-}
-
-/// Goes through the records and trusts nothing in them.
-struct Scan<'d, D> {
-    disk: &'d D,
-    header: &'d RawLog,
-    at: u64,
-    before: u32,
-    /// The commit and part that come next.
-    commit: u64,
-    part: u32,
-    buf: Vec<u8>,
-}
-
-impl<'d, D: Disk> Scan<'d, D> {
-    fn over(disk: &'d D, header: &'d RawLog) -> Self {
-        Scan { disk, header, at: RECORDS, before: 0, commit: header.first, part: 0, buf: Vec::new() }
-    }
-
-    /// Finds the last whole commit until this one, and makes sure that none comes after it. `see` gets where each record
-    /// lies, its header and its extents.
-    fn all(&mut self, until: u64, mut see: impl FnMut(u64, &RawRecord, &[u8])) -> Result<Found> {
-        let mut found = Found { last: Instant::default(), start: RECORDS, end: RECORDS, tail: 0, before: 0 };
-        let (mut start, mut tail) = (self.at, self.at);
-        while let Some(raw) = self.next()? {
-            see(tail, &raw, &self.buf[HEAD..HEAD + raw.extents as usize * 8]);
-            if raw.flags & LAST != 0 {
-                let last = Instant { commit: raw.commit, time: raw.time };
-                found = Found { last, start, end: self.at, tail, before: self.before };
-                start = self.at;
-                if raw.commit == until {
-                    return Ok(found);
-                }
-            }
-            tail = self.at;
-        }
-        let lost = self.commit;
-        let mut at = self.at;
-        while let Some(record) = self.next_magic(at)? {
-            if let Some(raw) = self.read(record)?.filter(|raw| raw.commit > lost) {
-                return Err(Error::Unusable(format!(
-                    "the log has a hole: commit {lost} at byte {} is damaged, but commit {} at byte {record} is there; \
-                     what is before the hole is as of {} ns after the epoch",
-                    self.at, raw.commit, found.last.time
-                )));
-            }
-            at = record + SECTOR;
-        }
-        Ok(found)
-    }
-
-    /// The first sector from `at` on that looks like the beginning of a record.
-    fn next_magic(&self, mut at: u64) -> Result<Option<u64>> {
-        let mut piece = vec![0; MAX_RECORD as usize];
-        while at + SECTOR <= self.header.capacity {
-            let whole = (self.header.capacity - at) / SECTOR * SECTOR;
-            let piece = &mut piece[..whole.min(MAX_RECORD) as usize];
-            self.disk.read_exact_at(piece, at).map_err(|e| host(&format!("reading the log at byte {at}"), &e))?;
-            let found = piece.chunks_exact(SECTOR as usize).position(|s| s[..4] == RECORD_MAGIC.to_le_bytes());
-            if let Some(n) = found {
-                return Ok(Some(at + n as u64 * SECTOR));
-            }
-            at += piece.len() as u64;
-        }
-        Ok(None)
-    }
-
-    /// Applies the commits after `from` that are whole.
-    fn apply(mut self, found: &Found, from: u64, mut apply: impl FnMut(u64, u64, &[u8]) -> Result<()>) -> Result<()> {
-        while self.at < found.end {
-            let raw = self.next()?.ok_or_else(changed)?;
-            if raw.commit > from {
-                self.lines(&raw).try_for_each(|(off, bytes)| apply(raw.commit, off, bytes))?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Offset and bytes of each extent of the record that was read last.
-    fn lines(&self, raw: &RawRecord) -> impl Iterator<Item = (u64, &[u8])> {
-        let (extents, mut lines) = self.buf[HEAD..raw.len as usize].split_at(raw.extents as usize * 8);
-        decode(extents).map(move |(first, count)| {
-            let (now, later) = lines.split_at((count * LINE) as usize);
-            lines = later;
-            (first * LINE, now)
-        })
-    }
-
-    /// The next record, if the one that belongs here is there.
-    fn next(&mut self) -> Result<Option<RawRecord>> {
-        let Some(raw) = self.read(self.at)? else { return Ok(None) };
-        if (raw.commit, raw.part, raw.before) != (self.commit, self.part, self.before) {
-            return Ok(None);
-        }
-        self.at += u64::from(raw.len).next_multiple_of(SECTOR);
-        self.before = raw.crc;
-        (self.commit, self.part) =
-            if raw.flags & LAST != 0 { (self.commit + 1, 0) } else { (self.commit, self.part + 1) };
-        Ok(Some(raw))
-    }
-
-    /// The gate where a record becomes trusted: one of this generation, whole, at `at`.
-    fn read(&mut self, at: u64) -> Result<Option<RawRecord>> {
-        let unread = |e: io::Error| host(&format!("reading the log at byte {at}"), &e);
-        if at + SECTOR > self.header.capacity {
-            return Ok(None);
-        }
-        self.buf.resize(SECTOR as usize, 0);
-        self.disk.read_exact_at(&mut self.buf, at).map_err(unread)?;
-        let (raw, _) = RawRecord::read_from_prefix(&self.buf).unwrap_or_else(|_| (RawRecord::new_zeroed(), &[]));
-        let len = u64::from(raw.len);
-        let fits = raw.magic == RECORD_MAGIC
-            && raw.generation == self.header.generation
-            && (HEAD as u64..=MAX_RECORD).contains(&len)
-            && at + len <= self.header.capacity;
-        if !fits {
-            return Ok(None);
-        }
-        if len > SECTOR {
-            self.buf.resize(len as usize, 0);
-            self.disk.read_exact_at(&mut self.buf[SECTOR as usize..], at + SECTOR).map_err(unread)?;
-        }
-        self.buf.truncate(len as usize);
-        Ok((raw.crc == record_crc(&self.buf) && self.extents_fit(&raw)).then_some(raw))
-    }
-
-    /// Do the extents name as many lines as the record holds, all inside the region?
-    fn extents_fit(&self, raw: &RawRecord) -> bool {
-        let Some(extents) = self.buf[HEAD..].get(..raw.extents as usize * 8) else { return false };
-        let mut bytes = 0;
-        for (first, lines) in decode(extents) {
-            if first + lines > self.header.size / LINE {
-                return false;
-            }
-            bytes += lines * LINE;
-        }
-        HEAD as u64 + extents.len() as u64 + bytes == u64::from(raw.len)
-    }
-}
-
-/// First line and number of lines of each extent.
-fn decode(extents: &[u8]) -> impl Iterator<Item = (u64, u64)> + '_ {
-    extents.chunks_exact(8).map(|extent| {
-        let word = extent.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
-        (word & ((1 << 48) - 1), (word >> 48) + 1)
-    })
-}
-
-/// The gate where the header becomes trusted: the newer of two copies.
-fn read_header(disk: &impl Disk, id: Identity) -> Result<RawLog> {
-    let mut copies = [RawLog::new_zeroed(); 2];
-    for (raw, at) in copies.iter_mut().zip(HEADER_AT) {
-        disk.read_exact_at(raw.as_mut_bytes(), at).map_err(|e| host("reading the log's header", &e))?;
-    }
-    let bad = |why: String| Err(Error::Unusable(format!("the log cannot be used: {why}")));
-    let whole = |raw: &&RawLog| raw.magic == MAGIC && raw.crc == header_crc(raw);
-    let Some(raw) = copies.iter().filter(whole).max_by_key(|raw| raw.generation) else {
-        return bad("it has no header; put the pool's own log back".into());
-    };
-    if raw.version != VERSION {
-        return bad(format!("it has format version {}, this program reads version {VERSION}", raw.version));
-    }
-    if raw.uuid != id.uuid {
-        return bad("it belongs to another pool; put the pool's own log back".into());
-    }
-    if raw.fingerprint != fingerprint() || u64::from(raw.line) != LINE || raw.size != id.size {
-        return bad("it was made by a build with another layout, or for a region of another size".into());
-    }
-    if raw.capacity < MIN_CAPACITY || raw.first == 0 {
-        return bad("its header makes no sense".into());
-    }
-    Ok(*raw)
 }
 
 fn header_crc(raw: &RawLog) -> u32 {

@@ -1,0 +1,337 @@
+//! Reading a log back: what of it is whole, and what follows an image.
+//!
+//! It is read once, in order. A commit counts when its last record is there, so the records before that are held; those
+//! of a commit that is too large to be held are read again.
+
+use std::io;
+use std::ops::Range;
+
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
+
+use super::{
+    header_crc, host, record_crc, Disk, Identity, Instant, RawLog, RawRecord, HEAD, HEADER_AT, LAST, LINE, MAGIC,
+    MAX_RECORD, MIN_CAPACITY, RECORDS, RECORD_MAGIC, SECTOR, VERSION,
+};
+use crate::ahead::{self, Source};
+use crate::error::{Error, Result};
+use crate::region::fingerprint;
+
+/// Bytes of a commit that are held until its last record has come.
+const HELD: u64 = 64 << 20;
+
+/// The header of a log in which `from` is followed by the next commit.
+pub fn follows(disk: &impl Disk, id: Identity, from: Instant) -> Result<RawLog> {
+    let header = read_header(disk, id)?;
+    if header.first > from.commit + 1 {
+        return Err(Error::Unusable(format!(
+            "the log begins with commit {} but what is before it ends with {}: one of them is not this pool's newest; put the right one back",
+            header.first, from.commit
+        )));
+    }
+    Ok(header)
+}
+
+/// The last commit that was found in a log, which is not before `from`.
+pub fn last_of(found: &Found, header: &RawLog, from: Instant) -> Result<Instant> {
+    let last = match found.last.commit {
+        0 => Instant { commit: header.first - 1, time: from.time },
+        _ => found.last,
+    };
+    if last.commit < from.commit {
+        return Err(Error::Unusable(format!(
+            "the image is of commit {} but the log ends with {}: the log is an old copy; put the right one back",
+            from.commit, last.commit
+        )));
+    }
+    Ok(last)
+}
+
+/// Where the records of a log lie that have been read once, whole.
+pub struct Survey<D> {
+    pub(super) disk: D,
+    pub(super) header: RawLog,
+    pub(super) records: Vec<Surveyed>,
+}
+
+pub struct Surveyed {
+    pub at: u64,
+    pub crc: u32,
+    /// The bytes of the region that its lines are among.
+    pub range: Range<u64>,
+}
+
+impl<D: Disk> Survey<D> {
+    /// Reads again what concerns bytes of the region that are in `wanted`, in order; with it comes what lies in the same
+    /// records.
+    pub fn apply(&self, wanted: Range<u64>, mut apply: impl FnMut(u64, &[u8])) -> Result<()> {
+        let records = self.records.iter().filter(|r| r.range.start < wanted.end && wanted.start < r.range.end);
+        let places = records.map(|record| (record.at, record.crc));
+        read_again(&mut &self.disk, &self.header, places, |raw, record| {
+            lines(raw, record).for_each(|(off, bytes)| apply(off, bytes));
+            Ok(())
+        })
+    }
+}
+
+/// Reads records again: where they begin, and their checksums.
+fn read_again(
+    source: &mut dyn Source,
+    header: &RawLog,
+    places: impl Iterator<Item = (u64, u32)>,
+    mut see: impl FnMut(&RawRecord, &[u8]) -> Result<()>,
+) -> Result<()> {
+    let mut scan = Scan::over(source, header);
+    for (at, crc) in places {
+        let raw = scan.read(at)?.filter(|raw| raw.crc == crc).ok_or_else(changed)?;
+        see(&raw, &scan.buf)?;
+    }
+    Ok(())
+}
+
+fn changed() -> Error {
+    Error::Unusable("the log changed while it was read".into())
+}
+
+/// Goes once through the commits until this one and applies those after `from`: see [`Log::open`](super::Log::open).
+pub fn replay<D: Disk>(
+    disk: &D,
+    header: &RawLog,
+    from: u64,
+    until: u64,
+    mut apply: impl FnMut(u64, u64, &[u8]) -> Result<()>,
+) -> Result<Found> {
+    let mut take =
+        |raw: &RawRecord, record: &[u8]| lines(raw, record).try_for_each(|(off, bytes)| apply(raw.commit, off, bytes));
+    // Where another log goes on all of them are whole, or all is in vain.
+    let all_count = until != u64::MAX;
+    let mut held = Held::default();
+    ahead::stream(disk, RECORDS..header.capacity, |source| {
+        Scan::over(source, header).all(until, |at, raw, record| {
+            let last = raw.flags & LAST != 0;
+            match () {
+                () if raw.commit <= from => Ok(()),
+                () if all_count || (raw.part == 0 && last) => take(raw, record),
+                () => {
+                    held.push(at, raw, record);
+                    if last {
+                        std::mem::take(&mut held).each(disk, header, &mut take)?;
+                    }
+                    Ok(())
+                }
+            }
+        })
+    })
+}
+
+/// The records of a commit whose end has not come.
+#[derive(Default)]
+struct Held {
+    /// Where they begin, and their checksums.
+    places: Vec<(u64, u32)>,
+    records: Vec<(RawRecord, Vec<u8>)>,
+    bytes: u64,
+}
+
+impl Held {
+    fn push(&mut self, at: u64, raw: &RawRecord, record: &[u8]) {
+        self.places.push((at, raw.crc));
+        self.bytes += u64::from(raw.len);
+        match self.bytes <= HELD {
+            true => self.records.push((*raw, record.to_vec())),
+            false => self.records.clear(),
+        }
+    }
+
+    fn each(
+        self,
+        disk: &impl Disk,
+        header: &RawLog,
+        take: &mut impl FnMut(&RawRecord, &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        match self.bytes <= HELD {
+            true => self.records.iter().try_for_each(|(raw, record)| take(raw, record)),
+            false => read_again(&mut { disk }, header, self.places.into_iter(), take),
+        }
+    }
+}
+
+/// What a log holds.
+#[derive(Clone, Copy, Debug)]
+pub struct Found {
+    /// The last whole commit; number 0 if there is none.
+    pub last: Instant,
+    /// Where it begins and ends, and where its last record begins and the checksum of that.
+    pub start: u64,
+    pub end: u64,
+    pub tail: u64,
+    pub before: u32,
+}
+
+/// Goes through the records and trusts nothing in them.
+pub struct Scan<'s> {
+    source: &'s mut dyn Source,
+    header: &'s RawLog,
+    at: u64,
+    before: u32,
+    /// The commit and part that come next.
+    commit: u64,
+    part: u32,
+    buf: Vec<u8>,
+}
+
+impl<'s> Scan<'s> {
+    pub fn over(source: &'s mut dyn Source, header: &'s RawLog) -> Self {
+        Scan { source, header, at: RECORDS, before: 0, commit: header.first, part: 0, buf: Vec::new() }
+    }
+
+    /// Finds the last whole commit until this one, and makes sure that none comes after it. `see` gets where each record
+    /// lies, its header and all of it.
+    pub fn all(mut self, until: u64, mut see: impl FnMut(u64, &RawRecord, &[u8]) -> Result<()>) -> Result<Found> {
+        let mut found = Found { last: Instant::default(), start: RECORDS, end: RECORDS, tail: 0, before: 0 };
+        let (mut start, mut tail) = (self.at, self.at);
+        while let Some(raw) = self.next()? {
+            see(tail, &raw, &self.buf)?;
+            if raw.flags & LAST != 0 {
+                let last = Instant { commit: raw.commit, time: raw.time };
+                found = Found { last, start, end: self.at, tail, before: self.before };
+                start = self.at;
+                if raw.commit == until {
+                    return Ok(found);
+                }
+            }
+            tail = self.at;
+        }
+        self.refuse_hole(&found)?;
+        Ok(found)
+    }
+
+    /// Fails if a later commit than the one that should be here is there.
+    fn refuse_hole(&mut self, found: &Found) -> Result<()> {
+        let (lost, start) = (self.commit, self.at);
+        let mut at = start;
+        let mut piece = vec![0; MAX_RECORD as usize];
+        while at + SECTOR <= self.header.capacity {
+            let whole = (self.header.capacity - at) / SECTOR * SECTOR;
+            let piece = &mut piece[..whole.min(MAX_RECORD) as usize];
+            self.source.read_exact_at(piece, at).map_err(|e| host(&format!("reading the log at byte {at}"), &e))?;
+            for (sector, at) in piece.chunks_exact(SECTOR as usize).zip((at..).step_by(SECTOR as usize)) {
+                // What earlier generations left looks like records too, and is much: none of it is read again.
+                if !self.head(sector, at).is_some_and(|raw| raw.commit > lost) {
+                    continue;
+                }
+                if let Some(raw) = self.read(at)? {
+                    return Err(Error::Unusable(format!(
+                        "the log has a hole: commit {lost} at byte {start} is damaged, but commit {} at byte {at} is \
+                         there; what is before the hole is as of {} ns after the epoch",
+                        raw.commit, found.last.time
+                    )));
+                }
+            }
+            at += piece.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// The next record, if the one that belongs here is there.
+    fn next(&mut self) -> Result<Option<RawRecord>> {
+        let Some(raw) = self.read(self.at)? else { return Ok(None) };
+        if (raw.commit, raw.part, raw.before) != (self.commit, self.part, self.before) {
+            return Ok(None);
+        }
+        self.at += u64::from(raw.len).next_multiple_of(SECTOR);
+        self.before = raw.crc;
+        (self.commit, self.part) =
+            if raw.flags & LAST != 0 { (self.commit + 1, 0) } else { (self.commit, self.part + 1) };
+        Ok(Some(raw))
+    }
+
+    /// The gate where a record becomes trusted: one of this generation, whole, at `at`.
+    pub fn read(&mut self, at: u64) -> Result<Option<RawRecord>> {
+        let unread = |e: io::Error| host(&format!("reading the log at byte {at}"), &e);
+        if at + SECTOR > self.header.capacity {
+            return Ok(None);
+        }
+        self.buf.resize(SECTOR as usize, 0);
+        self.source.read_exact_at(&mut self.buf, at).map_err(unread)?;
+        let Some(raw) = self.head(&self.buf, at) else { return Ok(None) };
+        if u64::from(raw.len) > SECTOR {
+            self.buf.resize(raw.len as usize, 0);
+            self.source.read_exact_at(&mut self.buf[SECTOR as usize..], at + SECTOR).map_err(unread)?;
+        }
+        self.buf.truncate(raw.len as usize);
+        Ok((raw.crc == record_crc(&self.buf) && self.extents_fit(&raw)).then_some(raw))
+    }
+
+    /// The header of what may be a record of this generation at `at`, by its first sector.
+    fn head(&self, sector: &[u8], at: u64) -> Option<RawRecord> {
+        let (raw, _) = RawRecord::read_from_prefix(sector).ok()?;
+        let len = u64::from(raw.len);
+        let fits = raw.magic == RECORD_MAGIC
+            && raw.generation == self.header.generation
+            && (HEAD as u64..=MAX_RECORD).contains(&len)
+            && at + len <= self.header.capacity;
+        fits.then_some(raw)
+    }
+
+    /// Do the extents name as many lines as the record holds, all inside the region?
+    fn extents_fit(&self, raw: &RawRecord) -> bool {
+        let Some(extents) = self.buf[HEAD..].get(..raw.extents as usize * 8) else { return false };
+        let mut bytes = 0;
+        for (first, lines) in decode(extents) {
+            if first + lines > self.header.size / LINE {
+                return false;
+            }
+            bytes += lines * LINE;
+        }
+        HEAD as u64 + extents.len() as u64 + bytes == u64::from(raw.len)
+    }
+}
+
+/// Offset and bytes of each extent of a record that is whole.
+fn lines<'r>(raw: &RawRecord, record: &'r [u8]) -> impl Iterator<Item = (u64, &'r [u8])> {
+    let (extents, mut lines) = record[HEAD..raw.len as usize].split_at(raw.extents as usize * 8);
+    decode(extents).map(move |(first, count)| {
+        let (now, later) = lines.split_at((count * LINE) as usize);
+        lines = later;
+        (first * LINE, now)
+    })
+}
+
+/// First line and number of lines of each extent of a record that is whole.
+pub fn extents<'r>(raw: &RawRecord, record: &'r [u8]) -> impl Iterator<Item = (u64, u64)> + 'r {
+    decode(&record[HEAD..HEAD + raw.extents as usize * 8])
+}
+
+/// First line and number of lines of each extent.
+fn decode(extents: &[u8]) -> impl Iterator<Item = (u64, u64)> + '_ {
+    extents.chunks_exact(8).map(|extent| {
+        let word = extent.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
+        (word & ((1 << 48) - 1), (word >> 48) + 1)
+    })
+}
+
+/// The gate where the header becomes trusted: the newer of two copies.
+pub fn read_header(disk: &impl Disk, id: Identity) -> Result<RawLog> {
+    let mut copies = [RawLog::new_zeroed(); 2];
+    for (raw, at) in copies.iter_mut().zip(HEADER_AT) {
+        disk.read_exact_at(raw.as_mut_bytes(), at).map_err(|e| host("reading the log's header", &e))?;
+    }
+    let bad = |why: String| Err(Error::Unusable(format!("the log cannot be used: {why}")));
+    let whole = |raw: &&RawLog| raw.magic == MAGIC && raw.crc == header_crc(raw);
+    let Some(raw) = copies.iter().filter(whole).max_by_key(|raw| raw.generation) else {
+        return bad("it has no header; put the pool's own log back".into());
+    };
+    if raw.version != VERSION {
+        return bad(format!("it has format version {}, this program reads version {VERSION}", raw.version));
+    }
+    if raw.uuid != id.uuid {
+        return bad("it belongs to another pool; put the pool's own log back".into());
+    }
+    if raw.fingerprint != fingerprint() || u64::from(raw.line) != LINE || raw.size != id.size {
+        return bad("it was made by a build with another layout, or for a region of another size".into());
+    }
+    if raw.capacity < MIN_CAPACITY || raw.first == 0 {
+        return bad("its header makes no sense".into());
+    }
+    Ok(*raw)
+}
