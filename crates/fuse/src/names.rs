@@ -38,7 +38,12 @@ impl Server {
     fn find(&self, req: &Request) -> Result<Attr, Errno> {
         let name = req.name()?;
         for _ in 0..LOOKUP_TRIES {
-            let attr = self.fs().lookup(req.head.nodeid, name, &caller(req)).map_err(errno)?;
+            let attr = match name {
+                // An inode of any kind that the kernel has forgotten and finds again by a file handle (NFS).
+                b"." => self.fs().getattr(req.head.nodeid),
+                name => self.fs().lookup(req.head.nodeid, name, &caller(req)),
+            };
+            let attr = attr.map_err(errno)?;
             if let Some(attr) = self.hold(&attr) {
                 return Ok(attr);
             }

@@ -1,10 +1,11 @@
 //! What other file systems do with set-id bits, whiteouts and ACLs that are not there, and suites look for.
 
 use std::fs::{File, Permissions};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::{chown, FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 
-use rustix::fs::{fallocate, renameat_with, FallocateFlags, RenameFlags, CWD};
+use rustix::fs::{fallocate, renameat_with, FallocateFlags, OFlags, RenameFlags, CWD};
 
 use crate::lab::{self, program, Lab};
 use crate::{Outcome, Test};
@@ -13,6 +14,7 @@ pub const TESTS: &[Test] = &[
     ("like_others::set_id_bits_go_with_every_change_and_stay_on_directories", set_id_bits),
     ("like_others::a_rename_leaves_a_whiteout", whiteout),
     ("like_others::an_overlay_has_its_upper_layer_here", overlay),
+    ("like_others::a_handle_outlives_the_mount", handles),
     ("like_others::an_acl_that_is_not_there_is_removed", no_acl),
 ];
 
@@ -134,6 +136,68 @@ fn overlay() -> Outcome {
     lab.umount();
     lab.check();
     Ok(())
+}
+
+/// What NFS hands out. Only those of directories led anywhere once the kernel had forgotten the inode.
+fn handles() -> Outcome {
+    for transport in ["uring", "dev"] {
+        let lab = Lab::with_pool("16M");
+        let mount = || lab.mount_with(&format!("transport={transport}"));
+        mount();
+        std::fs::write(lab.mnt().join("file"), b"text").expect("write");
+        std::fs::write(lab.mnt().join("gone"), b"text").expect("write");
+        std::os::unix::fs::symlink("file", lab.mnt().join("link")).expect("symlink");
+        std::fs::create_dir(lab.mnt().join("dir")).expect("mkdir");
+        let [file, gone, link, dir] = ["file", "gone", "link", "dir"].map(|name| Handle::of(&lab.mnt().join(name)));
+        std::fs::remove_file(lab.mnt().join("gone")).expect("unlink");
+        lab.umount();
+        mount();
+        for i in 0..40 {
+            std::fs::write(lab.mnt().join(format!("new{i}")), b"other").expect("write");
+        }
+        let opened = file.open(&lab.mnt(), OFlags::RDONLY).expect("the file");
+        assert_eq!(std::io::read_to_string(File::from(opened)).expect("read"), "text", "{transport}");
+        dir.open(&lab.mnt(), OFlags::DIRECTORY).expect("the directory");
+        link.open(&lab.mnt(), OFlags::PATH | OFlags::NOFOLLOW).expect("the link");
+        let stale = gone.open(&lab.mnt(), OFlags::RDONLY).expect_err("what is gone");
+        assert_eq!(stale.raw_os_error(), Some(rustix::io::Errno::STALE.raw_os_error()), "{transport}: {stale}");
+        lab.umount();
+        lab.check();
+    }
+    Ok(())
+}
+
+/// `struct file_handle` of Linux, with room for the largest.
+#[repr(C)]
+struct Handle {
+    bytes: u32,
+    kind: i32,
+    data: [u8; 128],
+}
+
+impl Handle {
+    fn of(path: &Path) -> Handle {
+        let mut handle = Handle { bytes: 128, kind: 0, data: [0; 128] };
+        let path = std::ffi::CString::new(path.as_os_str().as_encoded_bytes()).expect("a path");
+        let mut mount = 0;
+        // SAFETY: `path` ends with a zero byte, and `handle` has the room that it says.
+        let done = unsafe {
+            libc::syscall(libc::SYS_name_to_handle_at, libc::AT_FDCWD, path.as_ptr(), &mut handle, &mut mount, 0)
+        };
+        assert_eq!(done, 0, "name_to_handle_at: {}", std::io::Error::last_os_error());
+        handle
+    }
+
+    fn open(&self, mount: &Path, flags: OFlags) -> std::io::Result<OwnedFd> {
+        let mount = File::open(mount)?;
+        // SAFETY: `self` is as the kernel filled it.
+        let fd = unsafe { libc::syscall(libc::SYS_open_by_handle_at, mount.as_raw_fd(), self, flags.bits()) };
+        if fd < 0 {
+            return Err(std::io::Error::last_os_error());
+        }
+        // SAFETY: the kernel has just given it to us.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+    }
 }
 
 fn no_acl() -> Outcome {
