@@ -86,7 +86,7 @@ fn read_piece(disk: &impl Disk, piece: &Piece, buffer: &mut Aligned) -> io::Resu
 
 impl<D: Disk, P: Iterator<Item = Piece>> Ahead<'_, D, P> {
     /// The next piece's bytes, or why they cannot all be read; `None` after the last.
-    pub fn next(&mut self) -> Option<(Piece, io::Result<()>, &mut [u8])> {
+    pub fn take_next(&mut self) -> Option<(Piece, io::Result<()>, &mut [u8])> {
         let piece = self.pieces.next()?;
         let done = match self.taken.checked_rem(self.lanes.len()) {
             None => read_piece(self.disk, &piece, &mut self.last),
@@ -138,7 +138,7 @@ impl<D: Disk, P: Iterator<Item = Piece>> Source for Stream<'_, '_, D, P> {
     fn read_exact_at(&mut self, mut buf: &mut [u8], mut at: u64) -> io::Result<()> {
         while !buf.is_empty() {
             while at >= self.piece.end {
-                let Some((piece, done, _)) = self.ahead.next() else { break };
+                let Some((piece, done, _)) = self.ahead.take_next() else { break };
                 (self.piece, self.whole) = (piece, done.is_ok());
             }
             let Range { start, end } = self.piece;

@@ -50,7 +50,8 @@ fn set_id_bits() -> Outcome {
         std::fs::write(&path, b"text").expect("write");
         std::fs::write(&source, b"other").expect("write");
         let open = || File::options().read(true).write(true).open(&path).expect("open");
-        let changes: [(&str, &(dyn Fn(&File) + Sync)); 2] = [
+        type Change<'a> = &'a (dyn Fn(&File) + Sync);
+        let changes: [(&str, Change); 2] = [
             ("fallocate", &|file| fallocate(file, FallocateFlags::empty(), 0, 100).expect("fallocate")),
             ("copy_file_range", &|file| {
                 let source = File::open(&source).expect("open");

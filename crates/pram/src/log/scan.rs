@@ -216,7 +216,7 @@ impl<'s> Scan<'s> {
             self.source.read_exact_at(piece, at).map_err(|e| host(&format!("reading the log at byte {at}"), &e))?;
             for (sector, at) in piece.chunks_exact(SECTOR as usize).zip((at..).step_by(SECTOR as usize)) {
                 // What earlier generations left looks like records too, and is much: none of it is read again.
-                if !self.head(sector, at).is_some_and(|raw| raw.commit > lost) {
+                if self.head(sector, at).is_none_or(|raw| raw.commit <= lost) {
                     continue;
                 }
                 if let Some(raw) = self.read(at)? {

@@ -51,7 +51,7 @@ impl<D: Disk> Source<'_, D> {
         let pieces = Runs(wanted).map(|run| at(&run[0])..at(&run[run.len() - 1]) + PAGE);
         ahead::read(self.disk, pieces, |ahead| {
             for run in Runs(wanted) {
-                let Some((_, whole, bytes)) = ahead.next() else { break };
+                let Some((_, whole, bytes)) = ahead.take_next() else { break };
                 for found in run {
                     let skip = (at(found) - at(&run[0])) as usize;
                     let slot = &mut bytes[skip..skip + PAGE as usize];

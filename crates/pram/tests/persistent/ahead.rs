@@ -48,7 +48,7 @@ fn pieces_come_in_order_and_an_error_ends_all() {
     for disk in [tape.clone(), tape.read_at_once()] {
         let mut seen = 0;
         read(&disk, pieces.iter().cloned(), |ahead| {
-            while let Some((piece, done, found)) = ahead.next() {
+            while let Some((piece, done, found)) = ahead.take_next() {
                 done.unwrap();
                 assert_eq!(piece, pieces[seen]);
                 assert!(found == &bytes[piece.start as usize..piece.end as usize]);
@@ -59,7 +59,7 @@ fn pieces_come_in_order_and_an_error_ends_all() {
         .unwrap();
         assert_eq!(seen, 100);
         let ended = read(&disk, pieces.iter().cloned(), |ahead| {
-            ahead.next();
+            ahead.take_next();
             Err::<(), _>(pram::Error::RedoFull)
         });
         assert!(ended.is_err());
