@@ -1,7 +1,8 @@
 //! Attaching to a directory and letting go of it.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use crate::error::{Context, Error, Result};
 use crate::init::MAX_PAYLOAD;
 use crate::options::{choose_transport, no_device, MountOptions, Transport, TransportChoice};
 use crate::session::Mount;
-use crate::sys::Device;
+use crate::sys::{in_child, Device};
 use crate::{block, helper, mounts};
 
 pub(crate) const TABLE: &str = "read the mount table";
@@ -211,34 +212,55 @@ fn real_path(dir: &Path) -> PathBuf {
 /// Ends our own mount, also while it is in use: then what programs have mapped and changed is written
 /// first, and they see the end of the connection.
 pub(crate) fn detach(dir: &Path) -> Result<()> {
-    match release(dir, UnmountFlags::empty()) {
+    match release_own(dir, UnmountFlags::empty()) {
         Ok(()) => Ok(()),
         Err(e) => {
             tracing::warn!("{e}; taking it away all the same");
             write_back(dir);
             // FORCE ends the connection, so that nobody waits for an answer that will not come.
-            release(dir, UnmountFlags::FORCE | UnmountFlags::DETACH)
+            release_own(dir, UnmountFlags::FORCE | UnmountFlags::DETACH)
         }
     }
 }
 
 fn write_back(dir: &Path) {
-    let synced = open(dir, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).and_then(syncfs);
-    if let Err(e) = synced {
+    let sync =
+        |dir: &CStr| open(dir, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).and_then(syncfs);
+    if let Err(e) = c_path(dir).and_then(|dir| in_child(|| sync(&dir))) {
         tracing::warn!("cannot write back changed mappings: {e}");
     }
+}
+
+/// Like `release`, of a mount that this process serves.
+///
+/// The kernel asks us before it lets go of a mount as a block device, and waits for the answer even if who waits is killed.
+/// So that must not be us: we would wait for ourselves for ever, and every `sync` of the machine for us.
+fn release_own(dir: &Path, flags: UnmountFlags) -> Result<()> {
+    if !rustix::process::geteuid().is_root() {
+        return release(dir, flags);
+    }
+    let flags = flags | UnmountFlags::NOFOLLOW;
+    c_path(dir).and_then(|path| in_child(|| unmount(path.as_c_str(), flags))).map_err(|e| cannot_release(dir, e))
+}
+
+fn c_path(path: &Path) -> Result<CString, Errno> {
+    CString::new(path.as_os_str().as_bytes()).map_err(|_| Errno::INVAL)
 }
 
 fn release(dir: &Path, flags: UnmountFlags) -> Result<()> {
     if !rustix::process::geteuid().is_root() {
         return helper::unmount(dir, flags.contains(UnmountFlags::DETACH));
     }
-    unmount(dir, flags | UnmountFlags::NOFOLLOW).map_err(|e| match e {
+    unmount(dir, flags | UnmountFlags::NOFOLLOW).map_err(|e| cannot_release(dir, e))
+}
+
+fn cannot_release(dir: &Path, e: Errno) -> Error {
+    match e {
         Errno::BUSY => {
             let dir = dir.display();
             Error::Target(format!("{dir}: in use; `fuser -vm {dir}` shows by whom, `umount -l {dir}` lets go of it"))
         }
         Errno::INVAL => Error::Target(format!("{}: nothing is mounted there", dir.display())),
         _ => Error::System { what: format!("unmount {}", dir.display()), source: e.into() },
-    })
+    }
 }

@@ -56,7 +56,12 @@ impl LoopControl {
             let number = self.free_number()?;
             mknodat(CWD, node, FileType::BlockDevice, Mode::RUSR | Mode::WUSR, makedev(MAJOR, number))?;
             let device = OpenOptions::new().read(true).write(true).open(node);
-            match device.and_then(|device| configure(&device, &memory).map(|()| device)) {
+            // To be read from then on: some systems refuse to mount what somebody else may write to.
+            let reader = |device: File| {
+                configure(&device, &memory)?;
+                File::open(node)
+            };
+            match device.and_then(reader) {
                 Err(e) if e.raw_os_error() == Some(libc::EBUSY) => std::fs::remove_file(node)?,
                 made => return made,
             }

@@ -2,18 +2,21 @@
 //!
 //! | module | responsibility |
 //! | --- | --- |
+//! | [`child`] | a call made by another process |
 //! | [`device`] | /dev/fuse and its clones |
 //! | [`loop_device`] | a block device to mount as |
 //! | [`priority`] | how a thread is scheduled |
 //! | [`ring`] | a queue of FUSE over io_uring: commands and the buffers the kernel fills |
 //! | [`signals`] | signals as a file descriptor |
 
+mod child;
 mod device;
 mod loop_device;
 mod priority;
 mod ring;
 mod signals;
 
+pub use child::in_child;
 pub use device::{Device, DEVICE};
 pub use loop_device::{unshare_root, LoopControl};
 pub use priority::{set_priority, Priority};

@@ -76,6 +76,8 @@ fn ring(entries: u32) -> io::Result<Ring> {
     // Completions are run by the waiting thread itself, woken once; a flag tells it of them while awake.
     let mut builder = IoUring::builder();
     builder.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag().setup_submit_all();
+    // A child would keep it, and the connection that is registered with it, when we are gone.
+    builder.dontfork();
     builder.build(entries)
 }
 

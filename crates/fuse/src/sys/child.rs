@@ -1,0 +1,68 @@
+//! A call made by another process: for those that may wait for us in the kernel, and that no signal ends. If we are killed
+//! meanwhile we end, with all that we have open; what waited for us sees that, and the child ends too.
+
+use rustix::io::Errno;
+
+/// The exit status of a child may be any errno, and is 0 if there was none.
+const OTHER: i32 = 255;
+
+/// Has a child call `f`, which must do nothing but system calls, with memory of before, and waits for it.
+pub fn in_child(f: impl FnOnce() -> Result<(), Errno>) -> Result<(), Errno> {
+    // SAFETY: the child does only what may be done in the child of a process with several threads: system calls. It
+    // closes copies of the descriptors of others, which it never uses, and never returns.
+    let child = unsafe {
+        match libc::fork() {
+            0 => {
+                libc::syscall(libc::SYS_close_range, 0 as libc::c_uint, libc::c_uint::MAX, 0 as libc::c_uint);
+                libc::_exit(f().map_or_else(|e| e.raw_os_error().min(OTHER), |()| 0))
+            }
+            child => child,
+        }
+    };
+    match child {
+        ..=0 => Err(last_error()),
+        child => wait_for(child),
+    }
+}
+
+fn wait_for(child: libc::pid_t) -> Result<(), Errno> {
+    let mut status = 0;
+    // SAFETY: the status is written through the pointer, which lives across the call.
+    while unsafe { libc::waitpid(child, &mut status, 0) } < 0 {
+        let error = last_error();
+        if error != Errno::INTR {
+            return Err(error);
+        }
+    }
+    match libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status)) {
+        Some(0) => Ok(()),
+        Some(errno) => Err(Errno::from_raw_os_error(errno)),
+        None => Err(Errno::INTR),
+    }
+}
+
+fn last_error() -> Errno {
+    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    #[test]
+    fn what_it_answers_is_told() {
+        assert_eq!(in_child(|| Ok(())), Ok(()));
+        assert_eq!(in_child(|| Err(Errno::BUSY)), Err(Errno::BUSY));
+    }
+
+    #[test]
+    fn it_holds_nothing_open_that_we_have() {
+        let file = std::fs::File::open("/proc/self/status").unwrap();
+        let is_open = || rustix::io::fcntl_getfd(file.as_fd()).map(drop);
+        assert_eq!(is_open(), Ok(()));
+        assert_eq!(in_child(is_open), Err(Errno::BADF));
+        assert_eq!(is_open(), Ok(()));
+    }
+}
