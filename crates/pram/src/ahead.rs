@@ -10,7 +10,7 @@ use std::thread::{Builder, Scope};
 
 use crate::aligned::Aligned;
 use crate::error::Result;
-use crate::log::{host, Disk};
+use crate::log::Disk;
 
 /// Bytes of a piece where it is all the same.
 const PIECE: u64 = 1 << 20;
@@ -50,8 +50,14 @@ pub fn read<D: Disk, P: Iterator<Item = Piece> + Clone + Send, R>(
     }
     std::thread::scope(|scope| {
         for n in 0..most {
-            let lane = Lane::start(scope, disk, pieces.clone().skip(n).step_by(most));
-            ahead.lanes.push(lane.map_err(|e| host("starting a thread that reads", &e))?);
+            match Lane::start(scope, disk, pieces.clone().skip(n).step_by(most)) {
+                Ok(lane) => ahead.lanes.push(lane),
+                // It takes longer without threads. Those that have begun end.
+                Err(_) => {
+                    ahead.lanes.clear();
+                    break;
+                }
+            }
         }
         let done = work(&mut ahead);
         // They end where nobody takes what they read.

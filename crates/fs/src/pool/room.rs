@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::thread::Builder;
 
-use rustix::fs::{fallocate, FallocateFlags};
+use rustix::fs::{fallocate, fstatvfs, FallocateFlags};
 use rustix::io::Errno;
 
 use crate::error::Result;
@@ -17,7 +17,9 @@ const STEP: u64 = 16 << 20;
 /// Room that is being made, from the beginning on.
 #[derive(Default)]
 pub struct Growing {
-    /// Bytes for which there is room.
+    /// Bytes for which there will be room.
+    len: u64,
+    /// Bytes for which there is.
     made: AtomicU64,
     /// Why there will be no more.
     failed: Mutex<Option<Errno>>,
@@ -27,8 +29,11 @@ pub struct Growing {
 }
 
 impl Growing {
-    /// Waits until there is room for everything before byte `end`.
+    /// Waits until there is room for everything before byte `end`. For what is behind the end of the file there never is.
     pub fn wait(&self, end: u64) -> Result<(), Errno> {
+        if end > self.len {
+            return Err(Errno::FBIG);
+        }
         if self.made.load(Ordering::Acquire) >= end {
             return Ok(());
         }
@@ -43,12 +48,12 @@ impl Growing {
     }
 
     /// Makes it.
-    fn grow(&self, file: &File, len: u64) {
-        for at in (0..len).step_by(STEP as usize) {
+    fn grow(&self, file: &File) {
+        for at in (0..self.len).step_by(STEP as usize) {
             if self.in_vain.load(Ordering::Relaxed) {
                 return;
             }
-            let step = STEP.min(len - at);
+            let step = STEP.min(self.len - at);
             let made = allocate(file, at, step);
             let mut failed = self.lock();
             match made {
@@ -67,6 +72,15 @@ impl Growing {
     }
 }
 
+/// Fails where there is less room than that, as far as the file system knows: nobody else loses memory to an attempt.
+fn refuse_too_much(file: &File, len: u64) -> Result<(), Errno> {
+    match fstatvfs(file) {
+        // Of one without a limit no blocks are told.
+        Ok(found) if found.f_blocks > 0 && len > found.f_bavail.saturating_mul(found.f_frsize) => Err(Errno::NOSPC),
+        _ => Ok(()),
+    }
+}
+
 fn allocate(file: &File, at: u64, len: u64) -> Result<(), Errno> {
     loop {
         match fallocate(file, FallocateFlags::empty(), at, len) {
@@ -79,10 +93,11 @@ fn allocate(file: &File, at: u64, len: u64) -> Result<(), Errno> {
 /// Makes room for `len` bytes of a file while `fill` has it, and returns when there is all of it; an error is one of
 /// making room, whatever became of `fill`.
 pub fn make<R>(file: &File, len: u64, fill: impl FnOnce(&Growing) -> Result<R>) -> Result<Result<R>, Errno> {
-    let room = Growing::default();
+    refuse_too_much(file, len)?;
+    let room = Growing { len, ..Growing::default() };
     std::thread::scope(|scope| {
-        if Builder::new().name("making room".into()).spawn_scoped(scope, || room.grow(file, len)).is_err() {
-            room.grow(file, len);
+        if Builder::new().name("making room".into()).spawn_scoped(scope, || room.grow(file)).is_err() {
+            room.grow(file);
         }
         let filled = fill(&room);
         match &filled {
@@ -131,8 +146,28 @@ mod tests {
     #[test]
     fn no_room_is_told_to_who_waits_and_to_who_does_not() {
         let file = File::open("/dev/null").expect("it is there");
-        let filled = make(&file, TOO_MUCH, |room| Ok(room.wait(1)?));
+        let filled = make(&file, 1, |room| Ok(room.wait(1)?));
         assert!(filled.is_err());
-        assert!(make(&file, TOO_MUCH, |_| Ok(())).is_err());
+        assert!(make(&file, 1, |_| Ok(())).is_err());
+    }
+
+    #[test]
+    fn what_can_never_be_there_takes_no_memory() {
+        let file = tempfile::tempfile_in("/dev/shm").expect("a file");
+        let (mut begun, blocks) = (false, || file.metadata().expect("it is there").blocks());
+        let filled = make(&file, TOO_MUCH, |_| {
+            begun = true;
+            Ok(())
+        });
+        assert!(matches!(filled, Err(Errno::NOSPC)));
+        assert_eq!((begun, blocks()), (false, 0));
+    }
+
+    #[test]
+    fn nobody_waits_for_what_is_behind_the_end() {
+        let file = tempfile::tempfile_in("/dev/shm").expect("a file");
+        let filled = make(&file, 4096, |room| Ok(room.wait(4097)?));
+        assert!(filled.expect("room").is_err_and(|e| e.errno() == Errno::FBIG));
+        assert!(matches!(make(&file, 4096, |room| Ok(room.wait(4096)?)), Ok(Ok(()))));
     }
 }

@@ -32,7 +32,7 @@ use std::sync::Arc;
 
 use crate::dirty::Dirty;
 use crate::error::{Error, Result};
-use crate::log::{Disk, Identity, Instant, Log};
+use crate::log::{host, Disk, Identity, Instant, Log};
 use crate::pages::{Pages, PAGE};
 use crate::region::{Region, COPY_ROOT};
 use pace::Pace;
@@ -82,10 +82,15 @@ pub struct Loaded {
 }
 
 impl Loaded {
-    /// Makes all of it durable: who wrote it may have died before it was. All that the other log holds is: else this one
-    /// would not have been begun.
+    /// Makes all of it durable: who wrote it may have died before it was. What the other log holds was when this one was
+    /// begun, and what the image holds when its header was; but a copy that somebody has put back from elsewhere may be in
+    /// the host's memory alone, all of it.
     fn settle(&self, disks: &Disks, id: Identity) -> Result<()> {
-        Log::settle(&disks.logs[self.state.active], id, self.found.clone())
+        let active = self.state.active;
+        for disk in [&disks.image, &disks.logs[1 - active]] {
+            disk.flush().map_err(|e| host("flushing the copy", &e))?;
+        }
+        Log::settle(&disks.logs[active], id, self.found.clone())
     }
 }
 

@@ -9,6 +9,7 @@
 //! | [`image`] | save, restore, and images that must be refused |
 //! | [`ahead`] | reading ahead gives the same bytes and errors |
 //! | [`log`] | the redo log: every crash, damage, and logs that must be refused |
+//! | [`copy`] | what is read back is made durable before anything follows it |
 //! | [`pages`] | the incremental image: every crash, damage, and images that must be refused |
 //! | [`tape`] | a disk that remembers what it was told, loses power, and fails |
 //! | [`dirty`] | marks of changed lines, against a model |
@@ -16,6 +17,7 @@
 //! | [`processes`] | several processes, some of them killed |
 
 mod ahead;
+mod copy;
 mod dirty;
 mod fuzz;
 mod header;
