@@ -7,7 +7,8 @@
 //! what the range held before. So it is known here what was written past the cache and not read since. The page cache
 //! has nothing of that, or something older, and what it writes back there is left out.
 //!
-//! What is known of a file stands in a table of fixed size.
+//! A write needs this until it returns, which nobody tells us: what is known of a file is given up only for that of many
+//! others that were written later.
 
 use std::ops::Range;
 use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -20,19 +21,22 @@ use crate::kernel;
 /// The handle by which such a file is written.
 pub const HANDLE: u64 = 1;
 
-/// Files of which something is known, and most parts of one.
+/// Files are known in so many slots by their numbers, and most in one slot.
 const SLOTS: usize = 256;
-const PARTS: usize = 64;
+const FILES: usize = 64;
 
 /// The first Linux that drops pages also after the write: 6.18.4, and all from 6.19 on.
 const SINCE: kernel::Version = (6, 18, 4);
 
 /// What is known of files written past the page cache.
 pub struct Uncached {
-    slots: Box<[RwLock<Known>]>,
+    slots: Box<[RwLock<Slot>]>,
 }
 
+/// Some files; the one that was written last is the last.
 #[derive(Default)]
+struct Slot(Vec<Known>);
+
 struct Known {
     ino: Ino,
     /// Written past the cache, and neither read nor written through it since; apart from each other.
@@ -54,44 +58,35 @@ impl Uncached {
     /// Reads into the page cache.
     pub fn read<R>(&self, ino: Ino, range: Range<u64>, read: impl FnOnce() -> R) -> R {
         // Held meanwhile: what is read is older than a write that waits, and newer than the last.
-        let known = self.slot(ino);
-        if !known.is_about(ino) {
+        let slot = self.slot(ino);
+        if slot.newer(ino).is_empty() {
             return read();
         }
-        drop(known);
-        let mut known = self.slot_mut(ino);
-        if known.is_about(ino) {
-            known.leave_out(&range);
-        }
+        drop(slot);
+        let mut slot = self.slot_mut(ino);
+        slot.leave_out(ino, &range);
         read()
     }
 
     /// Writes past the page cache; `write` tells the offset it wrote to.
     pub fn write(&self, ino: Ino, len: u64, write: impl FnOnce() -> Result<u64, Errno>) -> Result<(), Errno> {
-        let mut known = self.slot_mut(ino);
+        let mut slot = self.slot_mut(ino);
         let at = write()?;
-        if known.ino != ino {
-            *known = Known { ino, newer: Vec::new() };
-        }
-        known.take_in(at..at.saturating_add(len));
+        slot.take_in(ino, at..at.saturating_add(len));
         Ok(())
     }
 
     /// Somebody writes through the page cache: all writes past it have returned, and their pages are dropped.
     pub fn note_written(&self, ino: Ino) {
-        let known = self.slot(ino);
-        if known.is_about(ino) {
-            drop(known);
+        let known = !self.slot(ino).newer(ino).is_empty();
+        if known {
             self.forget(ino);
         }
     }
 
     /// The inode number may be that of an older file.
     pub fn forget(&self, ino: Ino) {
-        let mut known = self.slot_mut(ino);
-        if known.ino == ino {
-            known.newer.clear();
-        }
+        self.slot_mut(ino).0.retain(|known| known.ino != ino);
     }
 
     /// Writes back from the page cache: the parts of `range` where it has the newest content.
@@ -101,28 +96,47 @@ impl Uncached {
         range: Range<u64>,
         mut write: impl FnMut(Range<u64>) -> Result<u64, Errno>,
     ) -> Result<(), Errno> {
-        let known = self.slot(ino);
+        let slot = self.slot(ino);
         let mut parts = vec![range];
-        if known.ino == ino {
-            known.newer.iter().for_each(|newer| subtract(&mut parts, newer));
-        }
+        slot.newer(ino).iter().for_each(|newer| subtract(&mut parts, newer));
         parts.into_iter().try_for_each(|part| write(part).map(drop))
     }
 
-    fn slot(&self, ino: Ino) -> RwLockReadGuard<'_, Known> {
+    fn slot(&self, ino: Ino) -> RwLockReadGuard<'_, Slot> {
         self.slots[ino as usize % SLOTS].read().unwrap_or_else(|e| e.into_inner())
     }
 
-    fn slot_mut(&self, ino: Ino) -> RwLockWriteGuard<'_, Known> {
+    fn slot_mut(&self, ino: Ino) -> RwLockWriteGuard<'_, Slot> {
         self.slots[ino as usize % SLOTS].write().unwrap_or_else(|e| e.into_inner())
     }
 }
 
-impl Known {
-    fn is_about(&self, ino: Ino) -> bool {
-        self.ino == ino && !self.newer.is_empty()
+impl Slot {
+    /// What of a file was written past the page cache and not read since.
+    fn newer(&self, ino: Ino) -> &[Range<u64>] {
+        self.0.iter().find(|known| known.ino == ino).map_or(&[], |known| &known.newer)
     }
 
+    fn leave_out(&mut self, ino: Ino, part: &Range<u64>) {
+        if let Some(known) = self.0.iter_mut().find(|known| known.ino == ino) {
+            subtract(&mut known.newer, part);
+        }
+    }
+
+    fn take_in(&mut self, ino: Ino, part: Range<u64>) {
+        let mut known = match self.0.iter().position(|known| known.ino == ino) {
+            Some(place) => self.0.remove(place),
+            None => Known { ino, newer: Vec::new() },
+        };
+        known.take_in(part);
+        if self.0.len() >= FILES {
+            self.0.remove(0);
+        }
+        self.0.push(known);
+    }
+}
+
+impl Known {
     fn take_in(&mut self, part: Range<u64>) {
         // Mostly the end grows.
         if let [only] = &mut self.newer[..] {
@@ -131,16 +145,8 @@ impl Known {
                 return;
             }
         }
-        self.leave_out(&part);
-        if self.newer.len() >= PARTS {
-            // Of the rest nothing is known then, as if it had been read.
-            self.newer.remove(0);
-        }
+        subtract(&mut self.newer, &part);
         self.newer.push(part);
-    }
-
-    fn leave_out(&mut self, part: &Range<u64>) {
-        subtract(&mut self.newer, part);
     }
 }
 
@@ -223,30 +229,44 @@ mod tests {
     }
 
     #[test]
-    fn parts_stay_apart_and_are_not_too_many() {
-        let mut known = Known::default();
+    fn parts_stay_apart_however_many() {
+        let mut known = Known { ino: INO, newer: Vec::new() };
         for part in [10..20, 30..40, 40..50, 15..35] {
             known.take_in(part);
         }
         known.newer.sort_by_key(|part| part.start);
         assert_eq!(known.newer, [10..15, 15..35, 35..40, 40..50]);
-        known.leave_out(&(0..45));
+        subtract(&mut known.newer, &(0..45));
         assert_eq!((known.newer.len(), known.newer[0].clone()), (1, 45..50));
-        (0..2 * PARTS as u64).for_each(|n| known.take_in(100 + 2 * n..101 + 2 * n));
-        assert_eq!(known.newer.len(), PARTS);
-        let mut grows = Known::default();
+        // As many as there may be pages that are read while one call writes.
+        (0..2000).for_each(|n| known.take_in(100 + 2 * n..101 + 2 * n));
+        assert_eq!(known.newer.len(), 2001);
+        let mut grows = Known { ino: INO, newer: Vec::new() };
         (0..1000).for_each(|n| grows.take_in(n..n + 1));
         assert_eq!((grows.newer.len(), grows.newer[0].clone()), (1, 0..1000));
     }
 
     #[test]
+    fn a_file_is_known_until_many_others_were_written() {
+        let lab = Lab::default();
+        let old = lab.read(0);
+        lab.write(0, b"abcd");
+        let others = |n: usize| (1..=n as u64).map(|n| INO + n * SLOTS as u64);
+        for other in others(FILES - 1) {
+            lab.known.write(other, 4, || Ok(0)).unwrap();
+        }
+        lab.write_back(0, old);
+        assert!(lab.shows(b"abcd"), "others have the same slot");
+        for other in others(FILES) {
+            lab.known.write(other, 4, || Ok(0)).unwrap();
+        }
+        lab.write_back(0, *b"efgh");
+        assert!(lab.shows(b"efgh"), "it was written long ago");
+    }
+
+    #[test]
     fn nothing_is_believed_of_another_file() {
         let lab = Lab::default();
-        lab.write(0, b"abcd");
-        let other = INO + SLOTS as u64;
-        lab.known.write(other, 4, || Ok(0)).unwrap();
-        lab.write_back(0, *b"efgh");
-        assert!(lab.shows(b"efgh"), "what was known is gone");
         lab.write(0, b"ijkl");
         lab.known.forget(INO);
         lab.write_back(0, *b"mnop");
