@@ -1,64 +1,62 @@
 //! Ending a connection from outside, where its server was killed.
 
-use std::fs::OpenOptions;
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::path::Path;
 
-use rustix::fd::OwnedFd;
-use rustix::fs::{open, Mode, OFlags};
-use rustix::io::Errno;
-use rustix::mount::{unmount, UnmountFlags};
+use rustix::fs::{openat, Mode, OFlags};
+use rustix::mount::{fsconfig_create, fsmount, fsopen, FsMountFlags, FsOpenFlags, MountAttrFlags};
 
 use crate::error::{Context, Error, Result};
 use crate::mount::TABLE;
 use crate::mounts;
 
-/// Where the kernel shows connections, if it is mounted: to root, and to the user who mounted.
-const CONTROL: &str = "/sys/fs/fuse/connections";
+/// Where the kernel shows connections, if that is mounted: to root, and to the user who mounted.
+const SHOWN: &str = "/sys/fs/fuse/connections";
 /// Bits of a minor number, where the kernel keeps it together with the major one.
 const MINOR_BITS: u32 = 20;
 
 /// The connection of a mount.
 pub struct Connection {
-    /// By its real path.
-    dir: PathBuf,
-    number: String,
+    /// The file that ends this connection and no other, also when the mount is gone and its numbers are another's.
+    abort: File,
 }
 
 impl Connection {
     /// That of what is mounted at `dir`, a real path; nobody is asked but the mount table.
     pub fn at(dir: &Path) -> Result<Connection> {
         let shown = dir.display();
-        match mounts::at(dir).context(TABLE)? {
-            Some(mount) if mount.is_conquest() => Ok(Connection { dir: dir.into(), number: mount.number }),
+        let number = || match mounts::at(dir).context(TABLE)? {
+            Some(mount) if mount.is_conquest() => Ok(mount.number),
             _ => Err(Error::Target(format!("{shown}: no pool is mounted there"))),
+        };
+        let before = number()?;
+        let abort = open_control(&before).context(format!("find the connection of {shown}"))?;
+        match number()? == before {
+            true => Ok(Connection { abort }),
+            false => Err(Error::Target(format!("{shown}: it is mounted no more"))),
         }
     }
 
-    /// Ends it: what the kernel has asked fails, and so does what it is asked from now on.
+    /// Ends it: what the kernel has asked fails, and so does what it is asked from now on. Of one that has ended already
+    /// it is no error.
     pub fn abort(&self) -> Result<()> {
-        // Of the directory alone: the server is not asked.
-        let in_use = open(&self.dir, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
-        // What comes after it may have its number.
-        if mounts::at(&self.dir).context(TABLE)?.is_none_or(|mount| mount.number != self.number) {
-            return Err(Error::Target(format!("{}: it is mounted no more", self.dir.display())));
-        }
-        let control = Path::new(CONTROL).join(control_name(&self.number)).join("abort");
-        match OpenOptions::new().write(true).open(control).and_then(|mut file| file.write_all(b"1")) {
-            Ok(()) => Ok(()),
-            Err(_) => self.abort_by_force(in_use),
-        }
+        (&self.abort).write_all(b"1").context("end a connection")
     }
+}
 
-    /// By unmounting it by force, while it is in use, or it would be unmounted indeed.
-    fn abort_by_force(&self, in_use: Result<OwnedFd, Errno>) -> Result<()> {
-        let what = || format!("end the connection of {}", self.dir.display());
-        let _in_use = in_use.context(what())?;
-        match unmount(&self.dir, UnmountFlags::FORCE | UnmountFlags::NOFOLLOW) {
-            Ok(()) | Err(Errno::BUSY) => Ok(()),
-            Err(e) => Err(Error::System { what: what(), source: e.into() }),
-        }
-    }
+fn open_control(number: &str) -> io::Result<File> {
+    let name = format!("{}/abort", control_name(number));
+    let shown = OpenOptions::new().write(true).open(Path::new(SHOWN).join(&name));
+    shown.or_else(|e| open_hidden(&name).map_err(|_| e))
+}
+
+/// The same where it is not mounted, for root.
+fn open_hidden(name: &str) -> io::Result<File> {
+    let connections = fsopen("fusectl", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    fsconfig_create(&connections)?;
+    let root = fsmount(&connections, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())?;
+    Ok(openat(root, name, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?.into())
 }
 
 /// What the kernel calls the connection of file system `major:minor`: both in one number, as it keeps them.

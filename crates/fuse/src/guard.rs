@@ -41,7 +41,8 @@ pub fn guard(server: u32, dir: &Path, duty: Duty) -> Result<()> {
     // What asks the server to end is not meant for us: we end after it.
     Signals::catch().context("receive signals")?;
     let Some(pid) = Pid::from_raw(server as i32) else { return Ok(()) };
-    let connection = Connection::at(dir)?;
+    // Without it, which only some users lack, notifications are sent all the same.
+    let connection = Connection::at(dir);
     let opened = pidfd_open(pid, PidfdFlags::empty());
     let relay = std::thread::Builder::new().name("fuse-notify".into());
     relay.spawn(move || relay_all(duty)).context("start a thread")?;
@@ -50,7 +51,7 @@ pub fn guard(server: u32, dir: &Path, duty: Duty) -> Result<()> {
         wait_for(&opened.context("guard the server")?)?;
     }
     // As a rule it has been killed: else it would have ended us first. It may have been unmounted, too.
-    if let Err(e) = connection.abort() {
+    if let Err(e) = connection.and_then(|connection| connection.abort()) {
         tracing::debug!("{e}");
     }
     Ok(())
