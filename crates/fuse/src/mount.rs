@@ -146,7 +146,7 @@ fn mount_as_root(pool: &Pool, source: &Path, dir: &Path, options: &MountOptions)
         match block::mount_at(source, dir, options.flags, &data) {
             Ok(()) => return Ok(device),
             Err(e) => {
-                tracing::info!("`sync` and `syncfs` will not wait, only `fsync`: no block device to mount as: {e}")
+                tracing::warn!("`sync` and `syncfs` will not wait, only `fsync`: no block device to mount as: {e}")
             }
         }
     }
