@@ -12,6 +12,7 @@ use rustix::io::Errno;
 
 use crate::failure::{Failure, Result};
 use crate::mounts::{self, Mounted};
+use crate::stopped;
 
 /// The end of a process takes as long as giving back its memory does.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -20,10 +21,11 @@ const LENIENCE: Duration = Duration::from_secs(1);
 
 /// Waits until no server of `pool` at `dir`, or anywhere, is in the middle of being killed: its process has let go of
 /// the pool, and its mount answers that it is dead. Does not wait for a server that is alive, nor for one that is dead.
-/// One that cannot end, as its mount hangs, is helped to.
+/// One that cannot end, as its mount hangs, is helped to. Fails if one is stopped.
 pub fn wait(pool: &Path, dir: Option<&Path>) -> Result<()> {
     let ours = |m: &Mounted| m.source == pool && dir.is_none_or(|d| d == m.dir);
     for mounted in mounts::conquest()?.into_iter().filter(ours) {
+        stopped::refuse(&mounted)?;
         let has_died = || !is_dying(&mounted);
         if eventually(LENIENCE, has_died) {
             continue;
@@ -58,7 +60,7 @@ fn is_dying(mounted: &Mounted) -> bool {
         // Its last threads cancel what they were asked. Or its connection is dead, but the pool not let go of.
         Some(Err(Errno::CANCELED)) => true,
         Some(Err(Errno::NOTCONN | Errno::CONNABORTED)) => server_of(mounted).is_some(),
-        // It has answered, or the server is stopped: is it only that it had not heard the signal?
+        // It has answered: is it only that it had not heard the signal?
         Some(_) => server.is_some_and(is_ending),
         None => server_of(mounted).is_none_or(is_ending),
     }

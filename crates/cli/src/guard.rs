@@ -1,6 +1,9 @@
 //! The second process of a mount, which sends notifications and ends the connection of a killed server: see [`fuse::guard`].
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
 use crate::failure::{Context, Result};
@@ -38,8 +41,31 @@ impl Drop for Guard {
     }
 }
 
-/// The guard itself.
-pub fn run(server: u32, request: &Request) -> Result<()> {
-    let cannot = || format!("cannot guard the server of {}", request.dir.display());
-    fuse::guard(server, &request.dir, fuse::Duty::inherited().context(cannot)?).context(cannot)
+/// The server that a guard with this command line guards, and where that is mounted. Arguments end with zeros.
+pub fn charge(line: &[u8]) -> Option<(u32, PathBuf)> {
+    match line.split(|b| *b == 0).collect::<Vec<_>>()[..] {
+        [_, b"mount", b"--guard", server, _, dir, _] => {
+            Some((std::str::from_utf8(server).ok()?.parse().ok()?, OsStr::from_bytes(dir).into()))
+        }
+        _ => None,
+    }
+}
+
+/// The guard itself, of the mount at `dir`.
+pub fn run(server: u32, dir: &Path) -> Result<()> {
+    let cannot = || format!("cannot guard the server of {}", dir.display());
+    fuse::guard(server, dir, fuse::Duty::inherited().context(cannot)?).context(cannot)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guard_is_known_by_its_command_line() {
+        let guard = b"conquest\0mount\0--guard\x0031\0/srv/p\0/mnt/a \xff\0";
+        assert_eq!(charge(guard), Some((31, OsStr::from_bytes(b"/mnt/a \xff").into())));
+        assert_eq!(charge(b"conquest\0mount\0--detached\0-oro\0/srv/p\0/mnt\0"), None);
+        assert_eq!(charge(b""), None);
+    }
 }

@@ -1,11 +1,15 @@
 //! Default places, absolute paths, and which pool a path belongs to.
 
-use std::path::{Path, PathBuf};
+use std::ffi::OsString;
+use std::path::{Component, Path, PathBuf};
 
 use fs::Pool;
 
 use crate::failure::{Context, Failure, Result};
-use crate::mounts;
+use crate::{mounts, stopped};
+
+/// Most symbolic links in a path, as in Linux. Beyond, they are left as they are.
+const LINKS_MAX: u32 = 40;
 
 /// `CONQUEST_POOL`, or a place that the caller may write.
 pub fn default_pool() -> Result<PathBuf> {
@@ -39,22 +43,17 @@ pub fn home() -> Result<PathBuf> {
     home.map(PathBuf::from).ok_or_else(|| Failure::new("HOME is not set; name the directories on the command line"))
 }
 
-/// The absolute path without symbolic links, also of what does not exist yet and of a mount whose server
-/// is gone (where only the parent can be asked).
+/// The absolute path without symbolic links, also of what does not exist yet. Fails if it leads to a mount whose server is
+/// stopped: whoever asks that waits.
 pub fn absolute(path: &Path) -> Result<PathBuf> {
-    if let Ok(found) = path.canonicalize() {
-        return Ok(found);
-    }
-    let lexical = std::path::absolute(path).context(|| format!("{} is no usable path", path.display()))?;
-    Ok(match (lexical.parent(), lexical.file_name()) {
-        (Some(parent), Some(name)) => absolute(parent)?.join(name),
-        _ => lexical,
-    })
+    let found = real(path)?;
+    mounts::conquest_at(&found)?.map_or(Ok(()), |mounted| stopped::refuse(&mounted))?;
+    Ok(found)
 }
 
 /// The pool that `path` means: a pool directory, or the pool that is mounted there.
 pub fn pool(path: &Path) -> Result<PathBuf> {
-    let path = absolute(path)?;
+    let path = real(path)?;
     if let Some(mounted) = mounts::conquest_at(&path)? {
         return Ok(mounted.source);
     }
@@ -64,6 +63,43 @@ pub fn pool(path: &Path) -> Result<PathBuf> {
     Err(no_pool(&path))
 }
 
+/// The path without symbolic links, found from the root on, a name at a time. A directory that is a mount of ours is not
+/// asked what it is: its server may be gone, or stopped. Beyond one that is stopped nothing can be found.
+fn real(path: &Path) -> Result<PathBuf> {
+    let path = std::path::absolute(path).context(|| format!("{} is no usable path", path.display()))?;
+    let table = mounts::all()?;
+    let mounted = |dir: &Path| table.iter().rev().find(|m| m.dir == dir).filter(|m| m.is_conquest());
+    let mut found = PathBuf::from("/");
+    let mut ahead = parts_of(&path);
+    let mut links = 0;
+    while let Some(part) = ahead.pop() {
+        if part == ".." {
+            found.pop();
+            continue;
+        }
+        mounted(&found).map_or(Ok(()), stopped::refuse)?;
+        let next = found.join(part);
+        let link = if mounted(&next).is_some() || links == LINKS_MAX { None } else { next.read_link().ok() };
+        match link {
+            Some(target) => {
+                links += 1;
+                if target.has_root() {
+                    found = "/".into();
+                }
+                ahead.extend(parts_of(&target));
+            }
+            None => found = next,
+        }
+    }
+    Ok(found)
+}
+
+/// The names in a path, the last one first.
+fn parts_of(path: &Path) -> Vec<OsString> {
+    let names = path.components().filter(|part| matches!(part, Component::Normal(_) | Component::ParentDir));
+    names.map(|part| part.as_os_str().to_owned()).rev().collect()
+}
+
 pub fn no_pool(path: &Path) -> Failure {
     let shown = path.display();
     match std::fs::metadata(path.join("pool.toml")) {
@@ -71,5 +107,41 @@ pub fn no_pool(path: &Path) -> Failure {
             Failure::new(format!("{shown}: permission denied; ask its owner, or run the command as root"))
         }
         _ => Failure::new(format!("there is no pool at {shown}; make one with `conquest format {shown}`")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn paths_are_followed_as_far_as_they_lead() {
+        let dir = tempfile::tempdir_in(".").expect("a directory");
+        let top = dir.path().canonicalize().expect("it is there");
+        std::fs::create_dir_all(top.join("a/b")).expect("mkdir");
+        std::fs::write(top.join("file"), "").expect("write");
+        symlink("a/b", top.join("relative")).expect("symlink");
+        symlink(top.join("relative/.."), top.join("a/absolute")).expect("symlink");
+        symlink("round", top.join("round")).expect("symlink");
+        for (path, real) in [
+            ("a/b", "a/b"),
+            ("./a//b/", "a/b"),
+            ("relative", "a/b"),
+            ("relative/", "a/b"),
+            ("relative/..", "a"),
+            ("a/absolute/b/../../file", "file"),
+            ("relative/new/er", "a/b/new/er"),
+            ("new/../relative/new", "a/b/new"),
+            ("file/x", "file/x"),
+            ("round/x", "round/x"),
+        ] {
+            assert_eq!(absolute(&dir.path().join(path)).expect(path), top.join(real), "{path}");
+            if let Ok(found) = top.join(path).canonicalize() {
+                assert_eq!(found, top.join(real), "{path}: as the kernel finds it");
+            }
+        }
+        assert_eq!(absolute(Path::new("/../..//")).expect("the root"), Path::new("/"));
     }
 }

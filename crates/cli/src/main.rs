@@ -10,6 +10,8 @@
 //! | [`background`] | leaving the server in the background, telling when it is ready |
 //! | [`guard`] | the second process of a mount, for notifications and the end of a killed server |
 //! | [`dying`] | waiting for servers that are being killed |
+//! | [`stopped`] | telling that a server is stopped, instead of waiting for it |
+//! | [`patient`] | work that may have to wait for others, but not for those who are stopped |
 //! | [`locate`] | default places, absolute paths, which pool a path belongs to |
 //! | [`mounts`] | which pools are mounted where |
 //! | [`size`] | sizes as people write them, and default sizes |
@@ -28,10 +30,12 @@ mod helper;
 mod locate;
 mod mounts;
 mod options;
+mod patient;
 mod progress;
 mod remount;
 mod serve;
 mod size;
+mod stopped;
 mod verb;
 
 use std::ffi::OsString;

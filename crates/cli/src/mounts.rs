@@ -6,6 +6,11 @@ pub use fuse::mounts::{is_disconnected, Mounted, BLOCK_TYPE, TYPE};
 
 use crate::failure::{Context, Failure, Result};
 
+/// All mounts, the later over the earlier.
+pub fn all() -> Result<Vec<Mounted>> {
+    fuse::mounts::all().context(unread)
+}
+
 /// The mount on top at `dir`, of whatever type.
 pub fn at(dir: &Path) -> Result<Option<Mounted>> {
     fuse::mounts::at(dir).context(unread)
@@ -18,7 +23,7 @@ pub fn conquest_at(dir: &Path) -> Result<Option<Mounted>> {
 
 /// All Conquest mounts, the later over the earlier.
 pub fn conquest() -> Result<Vec<Mounted>> {
-    Ok(fuse::mounts::all().context(unread)?.into_iter().filter(Mounted::is_conquest).collect())
+    Ok(all()?.into_iter().filter(Mounted::is_conquest).collect())
 }
 
 /// Fails if the pool is mounted.

@@ -1,15 +1,15 @@
 //! `conquest fsck`: check a pool, also while it is in use.
 
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use fs::fsck::Report;
 use fs::{OpenOptions, Pool};
 use serde::Serialize;
 
-use crate::failure::{Context, Failure, Result};
-use crate::{locate, progress, say, size};
+use crate::failure::{Context, Result};
+use crate::{locate, patient, progress, say, size};
 
 /// Check a pool, mounted or not; with --repair, mend what is found.
 #[derive(clap::Args)]
@@ -55,12 +55,14 @@ fn check(args: &Args) -> Result<ExitCode> {
     Ok(if clean { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-fn examine(pool: &std::path::Path, repair: bool) -> Result<Report> {
-    let shown = pool.display();
-    let open =
-        Pool::open(pool, &OpenOptions::default()).map_err(|e| Failure::new(format!("cannot check {shown}: {e}")))?;
-    let mut bar = progress::count("checking inodes");
-    open.fsck(repair, &mut bar).map_err(|e| Failure::new(format!("could not finish the check of {shown}: {e}")))
+fn examine(pool: &Path, repair: bool) -> Result<Report> {
+    let path = pool.to_path_buf();
+    patient::work(pool, move |steps| {
+        let shown = path.display();
+        let open = Pool::open(&path, &OpenOptions::default()).context(|| format!("cannot check {shown}"))?;
+        let mut bar = steps.count(progress::count("checking inodes"));
+        open.fsck(repair, &mut bar).context(|| format!("could not finish the check of {shown}"))
+    })
 }
 
 fn text(r: &Report, pool: &std::path::Path, repair: bool) -> String {

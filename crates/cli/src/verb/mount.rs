@@ -43,12 +43,12 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<()> {
+    if let Some(server) = args.guard {
+        return guard::run(server, &args.dir);
+    }
     let pool = locate::absolute(&args.pool)?;
     let dir = locate::absolute(&args.dir)?;
     let request = Request::new(pool, dir, &args.options.join(","))?;
-    if let Some(server) = args.guard {
-        return guard::run(server, &request);
-    }
     if args.detached {
         return background::serve(&request);
     }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use fs::{OpenOptions, Pool};
 
 use crate::failure::{Context, Result};
-use crate::{locate, progress, say, size};
+use crate::{locate, patient, progress, say, size};
 
 /// Write an image of a pool to a file, also while it is in use.
 #[derive(clap::Args)]
@@ -21,11 +21,13 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<()> {
     let pool = locate::pool(&args.pool)?;
     let file = locate::absolute(&args.file)?;
-    let open =
-        Pool::open(&pool, &OpenOptions::default()).context(|| format!("cannot open the pool at {}", pool.display()))?;
-    let mut bar = progress::bytes("saving");
-    open.save(&file, &mut bar).context(|| format!("cannot save {} to {}", pool.display(), file.display()))?;
-    drop(bar);
+    let (path, image) = (pool.clone(), file.clone());
+    patient::work(&pool, move |steps| {
+        let (shown, to) = (path.display(), image.display());
+        let open = Pool::open(&path, &OpenOptions::default()).context(|| format!("cannot open the pool at {shown}"))?;
+        let mut bar = steps.count(progress::bytes("saving"));
+        open.save(&image, &mut bar).context(|| format!("cannot save {shown} to {to}"))
+    })?;
     let bytes = std::fs::metadata(&file).map(|m| m.len()).unwrap_or(0);
     let (pool, file) = (pool.display(), file.display());
     say(&format!("{pool} is saved in {file} ({}). `conquest restore POOL {file}` brings it back.", size::show(bytes)))

@@ -1,14 +1,15 @@
 //! `conquest status`: what a pool holds and who uses it.
 
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use fs::pool::{CopyStatus, SessionStatus, Status};
 use fs::{OpenOptions, Pool};
 use serde::Serialize;
 
 use crate::failure::{Context, Result};
-use crate::{locate, say, size};
+use crate::stopped::Stopped;
+use crate::{locate, patient, say, size};
 
 /// Show what a pool holds and which processes use it.
 #[derive(clap::Args)]
@@ -30,25 +31,33 @@ struct Answer {
     version: &'static str,
     #[serde(flatten)]
     status: Status,
+    /// The attached processes that are stopped.
+    stopped: Vec<u32>,
 }
 
 pub fn run(args: &Args) -> Result<()> {
     let pool = locate::pool(&args.pool.clone().map_or_else(locate::default_pool, Ok)?)?;
-    let status = read(&pool).context(|| format!("cannot open the pool at {}", pool.display()))?;
+    let status = read(&pool)?;
     // This command is attached itself while it asks.
     let status = status.without(std::process::id());
+    let stopped: Vec<Stopped> = status.sessions.iter().filter_map(|user| Stopped::among(&[user.pid])).collect();
     if args.json {
-        let answer = Answer { version: env!("CARGO_PKG_VERSION"), status };
+        let stopped = stopped.iter().map(|stopped| stopped.pid).collect();
+        let answer = Answer { version: env!("CARGO_PKG_VERSION"), status, stopped };
         return say(&serde_json::to_string_pretty(&answer).context(|| "cannot write JSON".into())?);
     }
-    say(text(&status).trim_end())
+    say(text(&status, &stopped).trim_end())
 }
 
-pub fn read(pool: &std::path::Path) -> fs::Result<Status> {
-    Pool::open(pool, &OpenOptions::default())?.status()
+fn read(pool: &Path) -> Result<Status> {
+    let path = pool.to_path_buf();
+    patient::work(pool, move |_| {
+        let status = Pool::open(&path, &OpenOptions::default()).and_then(|pool| pool.status());
+        status.context(|| format!("cannot open the pool at {}", path.display()))
+    })
 }
 
-fn text(s: &Status) -> String {
+fn text(s: &Status, stopped: &[Stopped]) -> String {
     let mut out = String::new();
     let percent = if s.size == 0 { 0.0 } else { s.used as f64 * 100.0 / s.size as f64 };
     let rows = [
@@ -71,6 +80,10 @@ fn text(s: &Status) -> String {
     match s.sessions.is_empty() {
         true => out.push_str("in use by      nobody\n"),
         false => s.sessions.iter().for_each(|session| describe(&mut out, session)),
+    }
+    for process in stopped {
+        let (pid, remedy) = (process.pid, process.remedy());
+        let _ = writeln!(out, "STOPPED        pid {pid}, and whatever asks its mount waits: {remedy}");
     }
     heap(&mut out, s);
     out

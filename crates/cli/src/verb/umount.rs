@@ -10,6 +10,7 @@ use rustix::fd::OwnedFd;
 use rustix::process::{pidfd_open, Pid, PidfdFlags};
 
 use crate::failure::{Context, Failure, Result};
+use crate::stopped::Watch;
 use crate::{dying, locate, mounts, serve};
 
 /// Unmount a pool. Returns when its server has closed the pool.
@@ -37,6 +38,8 @@ pub fn run(args: &Args) -> Result<()> {
         let (one, other) = (mounts::TYPE, mounts::BLOCK_TYPE);
         return Err(Failure::new(format!("no pool is mounted at {shown}; `findmnt -t {one},{other}` lists what is")));
     };
+    // It may be stopped at any time.
+    let _watch = Watch::over(&mounted);
     dying::wait(&mounted.source, Some(&dir))?;
     // Taken before unmounting: afterwards the server no longer counts as one.
     let server = server_of(&mounted.source, &dir);

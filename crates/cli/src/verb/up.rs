@@ -36,12 +36,12 @@ pub fn run(args: &Args) -> Result<()> {
     if let Some(mounted) = find(&pool, dir.as_deref())? {
         return tell_of(&mounted);
     }
-    let dir = dir.map_or_else(locate::default_dir, Ok)?;
+    let dir = dir.map_or_else(|| locate::absolute(&locate::default_dir()?), Ok)?;
     if !Pool::exists(&pool) {
         create(&pool, args.size)?;
     }
     prepare(&dir)?;
-    let request = Request::new(pool.clone(), locate::absolute(&dir)?, &args.options.join(","))?;
+    let request = Request::new(pool.clone(), dir.clone(), &args.options.join(","))?;
     if let Err(e) = mount::check(&request).and_then(|()| background::start(&request)) {
         // Another one may have been faster.
         return find(&pool, Some(&request.dir))?.map_or(Err(e), |mounted| tell_of(&mounted));

@@ -130,6 +130,13 @@ impl Lab {
         ran
     }
 
+    /// `conquest ARGS`, to be run from this lab's directory.
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut command = program(&self.program.to_string_lossy(), args);
+        command.current_dir(self.dir.path()).stdin(Stdio::null());
+        command
+    }
+
     /// Runs `conquest ARGS`, which must succeed; returns what it printed.
     pub fn ok(&self, args: &[&str]) -> String {
         let ran = self.run(args);

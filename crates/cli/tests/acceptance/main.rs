@@ -14,6 +14,7 @@
 //! | [`like_others`] | what suites expect as it is on other file systems |
 //! | [`two_mounts`] | several processes on one pool see the same files |
 //! | [`hanging`] | a server that is killed while its kernel waits for it, and who helps it to end |
+//! | [`stopped`] | a server that is stopped: commands say so instead of waiting |
 //! | [`lab`] | a place to work in: directories, pools, mounts, and cleaning up |
 //! | [`tree`] | comparing and describing directory trees |
 //! | [`settings`] | what the environment sets: the seed of the run, and other numbers |
@@ -44,6 +45,7 @@ mod mounting;
 mod page_cache;
 mod qemu;
 mod settings;
+mod stopped;
 mod suites;
 mod tree;
 mod two_mounts;
@@ -77,6 +79,7 @@ fn main() -> ExitCode {
         durability::TESTS,
         two_mounts::TESTS,
         hanging::TESTS,
+        stopped::TESTS,
         page_cache::TESTS,
         like_others::TESTS,
         suites::TESTS,

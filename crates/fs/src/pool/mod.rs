@@ -32,13 +32,13 @@ mod status;
 mod ticker;
 
 use std::ops::Deref;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use pram::copy::Copy;
 use pram::session::Attach;
 use pram::Session;
+use rustix::fs::{statx, AtFlags, StatxFlags, CWD};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
@@ -340,7 +340,11 @@ impl Pool {
     /// Fails if `file` is to lie in a mount of this pool: writing it would wait for a pool that stands still until it is
     /// written.
     fn refuse_own_mount(&self, file: &Path) -> Result<()> {
-        let device = |path: &Path| std::fs::metadata(path).map(|found| found.dev()).ok();
+        // As the kernel knows it: the server of a mount, which may be stopped, is not asked.
+        let device = |path: &Path| {
+            let found = statx(CWD, path, AtFlags::STATX_DONT_SYNC, StatxFlags::empty()).ok()?;
+            Some((found.stx_dev_major, found.stx_dev_minor))
+        };
         let real = file.canonicalize().or_else(|_| std::path::absolute(file));
         let absolute = real.map_err(|e| config::host(file, &e))?;
         let target = absolute.parent().and_then(device);

@@ -1,0 +1,183 @@
+//! Processes that are stopped, by SIGSTOP or a debugger. Who asks a mount whose server is stopped anything waits in the
+//! kernel until it goes on, and no signal ends that wait. So it is not asked: the mount table and /proc tell.
+
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::time::Duration;
+
+use fs::patience::eventually;
+use fs::Pool;
+
+use crate::failure::{Failure, Result};
+use crate::guard;
+use crate::mounts::{self, Mounted};
+
+/// Who is stopped for so long is not merely traced, which stops a thread for a moment with each call.
+pub const LENIENCE: Duration = Duration::from_secs(1);
+
+/// Fails if the server of the mount is stopped.
+pub fn refuse(mounted: &Mounted) -> Result<()> {
+    let stopped = Stopped::among(&servers_of(mounted));
+    stopped.map_or(Ok(()), |stopped| Err(Failure::new(stopped.as_server_of(&mounted.dir))))
+}
+
+/// As long as this lives, says once if the server of a mount is stopped: for who has to wait in the kernel.
+pub struct Watch {
+    _alive: Sender<()>,
+}
+
+impl Watch {
+    pub fn over(mounted: &Mounted) -> Watch {
+        let (alive, ended) = mpsc::channel();
+        let (servers, dir) = (servers_of(mounted), mounted.dir.clone());
+        std::thread::spawn(move || {
+            while ended.recv_timeout(LENIENCE) == Err(RecvTimeoutError::Timeout) {
+                if let Some(stopped) = Stopped::among(&servers) {
+                    eprintln!("conquest: waiting: {}", stopped.as_server_of(&dir));
+                    return;
+                }
+            }
+        });
+        Watch { _alive: alive }
+    }
+}
+
+/// A process that is stopped, or some of its threads.
+pub struct Stopped {
+    pub pid: u32,
+    /// The debugger that holds it.
+    debugger: Option<u32>,
+}
+
+impl Stopped {
+    /// The first of these processes that is stopped, and stays so for a while.
+    pub fn among(pids: &[u32]) -> Option<Stopped> {
+        pids.iter().find_map(|pid| {
+            let mut threads: Vec<PathBuf> = threads_of(*pid).filter(|thread| is_stopped(thread)).collect();
+            let goes_on = || {
+                threads.retain(|thread| is_stopped(thread));
+                threads.is_empty()
+            };
+            let stays = !eventually(LENIENCE, goes_on);
+            stays.then(|| Stopped { pid: *pid, debugger: threads.first().and_then(|thread| debugger_of(thread)) })
+        })
+    }
+
+    /// What lets it go on.
+    pub fn remedy(&self) -> String {
+        match self.debugger {
+            Some(debugger) => format!("its debugger, process {debugger}, can let it go on"),
+            None => format!("`kill -CONT {}` lets it go on", self.pid),
+        }
+    }
+
+    fn as_server_of(&self, dir: &Path) -> String {
+        let (dir, pid, remedy) = (dir.display(), self.pid, self.remedy());
+        format!(
+            "the server of {dir}, process {pid}, is stopped, and everything that asks the mount waits: {remedy}; or \
+             `kill -9 {pid}` ends it, and `conquest umount {dir}` works after that"
+        )
+    }
+}
+
+/// The processes that serve a mount, wherever else it is mounted: as the pool tells, or else their guards.
+fn servers_of(mounted: &Mounted) -> Vec<u32> {
+    let same = |other: &Mounted| other.number == mounted.number;
+    let elsewhere = mounts::conquest().unwrap_or_default().into_iter().filter(same).map(|other| other.dir);
+    let dirs: Vec<PathBuf> = elsewhere.chain([mounted.dir.clone()]).collect();
+    let users = Pool::users(&mounted.source).unwrap_or_default();
+    let listed = users.into_iter().filter_map(|user| Some((user.pid, user.mountpoint?)));
+    let serving = |servers: &mut dyn Iterator<Item = (u32, PathBuf)>| -> Vec<u32> {
+        servers.filter(|(_, dir)| dirs.contains(dir)).map(|(pid, _)| pid).collect()
+    };
+    let found = serving(&mut listed.into_iter());
+    match found.is_empty() {
+        true => serving(&mut numbered("/proc").filter_map(|process| guarded_by(&process))),
+        false => found,
+    }
+}
+
+/// The server that a process guards, and where that is mounted.
+fn guarded_by(process: &Path) -> Option<(u32, PathBuf)> {
+    let is_ours = std::fs::read(process.join("comm")).is_ok_and(|name| name.starts_with(b"conquest"));
+    let line = std::fs::read(process.join("cmdline")).ok().filter(|_| is_ours)?;
+    guard::charge(&line)
+}
+
+fn threads_of(pid: u32) -> impl Iterator<Item = PathBuf> {
+    numbered(&format!("/proc/{pid}/task"))
+}
+
+/// What has a number for a name in a directory of /proc.
+fn numbered(dir: &str) -> impl Iterator<Item = PathBuf> {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    let is_number = |name: &std::ffi::OsStr| name.as_encoded_bytes().iter().all(u8::is_ascii_digit);
+    entries.filter(move |entry| is_number(&entry.file_name())).map(|entry| entry.path())
+}
+
+fn is_stopped(thread: &Path) -> bool {
+    std::fs::read_to_string(thread.join("stat")).is_ok_and(|stat| says_stopped(&stat))
+}
+
+fn debugger_of(thread: &Path) -> Option<u32> {
+    tracer(&std::fs::read_to_string(thread.join("status")).ok()?)
+}
+
+/// Does /proc/PID/stat say so: `pid (name) state ...`? By a signal, or by who traces it.
+fn says_stopped(stat: &str) -> bool {
+    stat.rsplit_once(") ").is_some_and(|(_, fields)| fields.starts_with(['T', 't']))
+}
+
+/// Who traces it, by /proc/PID/status.
+fn tracer(status: &str) -> Option<u32> {
+    let pid = status.lines().find_map(|line| line.strip_prefix("TracerPid:"))?.trim().parse().ok()?;
+    (pid != 0).then_some(pid)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Child, Command};
+
+    use rustix::process::{kill_process, Pid, Signal};
+
+    use super::*;
+
+    #[test]
+    fn what_proc_says_is_understood() {
+        assert!(says_stopped("12 (a) b) T 1 12") && says_stopped("12 (a) t 1 12"));
+        assert!(!says_stopped("12 (a) T 1) S 1 12") && !says_stopped(""));
+        assert_eq!(tracer("Name:\tT\nTracerPid:\t0\nUid:\t7\n"), None);
+        assert_eq!(tracer("Name:\tT\nTracerPid:\t31\nUid:\t7\n"), Some(31));
+        assert_eq!(tracer(""), None);
+    }
+
+    /// A process that does nothing; dropped, it is no more.
+    struct Sleeper(Child);
+
+    impl Sleeper {
+        fn signal(&self, signal: Signal) {
+            kill_process(Pid::from_child(&self.0), signal).expect("it is there");
+        }
+    }
+
+    impl Drop for Sleeper {
+        fn drop(&mut self) {
+            self.0.kill().and_then(|()| self.0.wait()).expect("it ends");
+        }
+    }
+
+    #[test]
+    fn a_process_is_stopped_until_it_goes_on_or_is_killed() {
+        let sleeper = Sleeper(Command::new("sleep").arg("600").spawn().expect("sleep"));
+        let pids = [std::process::id(), sleeper.0.id()];
+        let stopped = || Stopped::among(&pids).map(|stopped| stopped.pid);
+        assert_eq!(stopped(), None);
+        sleeper.signal(Signal::STOP);
+        assert!(eventually(Duration::from_secs(60), || stopped() == Some(sleeper.0.id())));
+        sleeper.signal(Signal::CONT);
+        assert_eq!(stopped(), None);
+        sleeper.signal(Signal::STOP);
+        sleeper.signal(Signal::KILL);
+        assert_eq!(stopped(), None);
+    }
+}
