@@ -1,6 +1,7 @@
 //! Processes that are stopped, by SIGSTOP or a debugger. Who asks a mount whose server is stopped anything waits in the
 //! kernel until it goes on, and no signal ends that wait. So it is not asked: the mount table and /proc tell.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::time::Duration;
@@ -33,7 +34,7 @@ impl Watch {
         std::thread::spawn(move || {
             while ended.recv_timeout(LENIENCE) == Err(RecvTimeoutError::Timeout) {
                 if let Some(stopped) = Stopped::among(&servers) {
-                    eprintln!("conquest: waiting: {}", stopped.as_server_of(&dir));
+                    let _ = writeln!(std::io::stderr(), "conquest: waiting: {}", stopped.as_server_of(&dir));
                     return;
                 }
             }

@@ -217,6 +217,20 @@ impl Lab {
         Ok(())
     }
 
+    /// A file system on a disk of its own, at `ext4`.
+    pub fn loop_ext4(&self) -> Result<PathBuf, Skip> {
+        require("mkfs.ext4")?;
+        let (image, dir) = (self.text("ext4.img"), self.path("ext4"));
+        std::fs::create_dir(&dir).expect("mkdir");
+        ok(&mut program("truncate", &["-s", "256M", &image]));
+        ok(&mut program("mkfs.ext4", &["-q", &image]));
+        let mounted = program("mount", &["-o", "loop", &image]).arg(&dir).status();
+        match mounted {
+            Ok(status) if status.success() => Ok(dir),
+            _ => Err(Skip("needs a loop device for ext4".into())),
+        }
+    }
+
     pub fn nvram(&self) -> PathBuf {
         self.path("pool/nvram")
     }
@@ -235,7 +249,7 @@ impl Drop for Lab {
 
 /// Removes what shared memory keeps of the pools in `dir` and so many levels below: memory that outlives its
 /// processes, and what killed ones left.
-fn forget_memory(dir: &Path, levels: u32) {
+pub fn forget_memory(dir: &Path, levels: u32) {
     for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
         let path = entry.path();
         if levels > 0 && entry.file_type().is_ok_and(|t| t.is_dir()) {

@@ -15,6 +15,7 @@
 //! | [`two_mounts`] | several processes on one pool see the same files |
 //! | [`hanging`] | a server that is killed while its kernel waits for it, and who helps it to end |
 //! | [`stopped`] | a server that is stopped: commands say so instead of waiting |
+//! | [`frozen`] | a disk that does not answer while a mount ends, and a server that is killed or stopped then |
 //! | [`lab`] | a place to work in: directories, pools, mounts, and cleaning up |
 //! | [`tree`] | comparing and describing directory trees |
 //! | [`settings`] | what the environment sets: the seed of the run, and other numbers |
@@ -35,6 +36,7 @@
 
 mod bad_input;
 mod durability;
+mod frozen;
 mod fuzz;
 mod hanging;
 mod kill9;
@@ -80,6 +82,7 @@ fn main() -> ExitCode {
         two_mounts::TESTS,
         hanging::TESTS,
         stopped::TESTS,
+        frozen::TESTS,
         page_cache::TESTS,
         like_others::TESTS,
         suites::TESTS,

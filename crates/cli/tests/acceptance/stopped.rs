@@ -24,13 +24,14 @@ pub const TESTS: &[Test] = &[
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A process that is stopped as long as this lives.
-struct Stop(Pid);
+pub struct Stop(Pid);
 
 impl Stop {
-    fn new(pid: Pid) -> Stop {
+    pub fn new(pid: Pid) -> Stop {
         let stop = Stop(pid);
         kill_process(pid, Signal::STOP).expect("kill");
-        let is_stopped = || threads(pid).iter().all(|thread| state(*thread) == Some('T'));
+        // All of its threads, but those that wait for a disk.
+        let is_stopped = || threads(pid).iter().all(|thread| matches!(state(*thread), Some('T' | 'D')));
         wait_until(PATIENCE, "it is stopped", is_stopped);
         stop
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::lab::{self, program, Lab};
+use crate::lab::{self, Lab};
 use crate::settings::{number, seed};
 use crate::{Outcome, Skip, Test};
 
@@ -37,7 +37,9 @@ fn pjdfstest() -> Outcome {
     lab.check();
     let skipped = |v: &Verdicts| v.iter().filter(|(_, v)| *v == "skipped").map(|(t, _)| t.clone()).collect::<Vec<_>>();
     println!("pjdfstest: {} tests, skipped: {:?}", ours.len(), skipped(&ours));
-    let theirs = run_pjdfstest(&suite, &lab, &loop_ext4(&lab)?, &[]);
+    let uncompared = |Skip(reason)| Skip(format!("passed, but could not be compared: {reason}"));
+    let ext4 = lab.loop_ext4().map_err(uncompared)?;
+    let theirs = run_pjdfstest(&suite, &lab, &ext4, &[]);
     let (here, there) = (skipped(&ours).len(), skipped(&theirs).len());
     assert!(ours.len() > 300, "pjdfstest ran {} tests only", ours.len());
     assert!(here <= there, "{here} tests skipped, on ext4 {there}");
@@ -74,19 +76,6 @@ fn read_verdicts(text: &str) -> Verdicts {
         ["ok", "skipped", "FAILED"].contains(&verdict).then(|| (test.trim().to_string(), verdict.to_string()))
     };
     text.lines().filter_map(line).collect()
-}
-
-fn loop_ext4(lab: &Lab) -> Result<PathBuf, Skip> {
-    lab::require("mkfs.ext4")?;
-    let (image, dir) = (lab.text("ext4.img"), lab.path("ext4"));
-    std::fs::create_dir(&dir).expect("mkdir");
-    lab::ok(&mut program("truncate", &["-s", "256M", &image]));
-    lab::ok(&mut program("mkfs.ext4", &["-q", &image]));
-    let mounted = program("mount", &["-o", "loop", &image]).arg(&dir).status();
-    match mounted {
-        Ok(status) if status.success() => Ok(dir),
-        _ => Err(Skip("passed, but could not be compared: no loop device for ext4".into())),
-    }
 }
 
 fn fsx() -> Outcome {
