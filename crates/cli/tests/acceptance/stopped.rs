@@ -21,7 +21,7 @@ pub const TESTS: &[Test] = &[
 ];
 
 /// Longer than any command takes on a busy machine that does not wait.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A process that is stopped as long as this lives.
 pub struct Stop(Pid);
