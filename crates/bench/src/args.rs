@@ -190,8 +190,8 @@ pub struct Durable {
     /// Transactions of sqlite3 per round
     #[arg(long, value_name = "N", default_value_t = 2_000, value_parser = at_least_one)]
     pub transactions: usize,
-    /// Seconds from commit to commit where nobody waits for one; a round takes as long. A running copy has 30 by
-    /// default: fewer show more of its cost
+    /// Seconds from commit to commit where nobody waits for one; a round takes as long. A running copy is measured
+    /// with its default as well, 30
     #[arg(long, value_name = "SECONDS", default_value_t = 5.0)]
     pub interval: f64,
     /// MiB of files in the pool that is opened, at most 800

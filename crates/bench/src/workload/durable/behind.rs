@@ -1,6 +1,6 @@
 //! Create and write 1 KB in this process without fsync, while the copy on disk follows in the background: on
-//! `logged`, and on `battery` with a running copy, against `battery` without. Long enough that the log is written
-//! and folded into the image again and again.
+//! `logged`, and on `battery` with a running copy, as often as by default and as often as on `logged`, against `battery`
+//! without. Long enough that the log is written and folded into the image again and again.
 
 use std::path::PathBuf;
 
@@ -18,16 +18,21 @@ use crate::workload::tree::Tree;
 use rng::Rng;
 
 const ROUNDS: usize = 3;
+/// With a copy as often as by default, and as often as on `logged`.
 const COPIED: &str = "conquest battery+copy";
+const OFTEN: &str = "conquest battery+copy, often";
 const CREATE: &str = "create+write";
 const UNLINK: &str = "unlink";
 const SIZE: usize = 1024;
+/// Seconds from commit to commit of a running copy, as a pool on `battery` has them by default.
+const DEFAULT: f64 = 30.0;
 /// Seconds from commit to commit when quick.
 const SHORT: f64 = 0.2;
 
 pub fn run(setup: &Setup) -> Outcome {
-    let (name, interval) = (setup.name(), interval(setup));
-    let title = format!("Create + write 1 KB without fsync, in process; the copies on {name}, every {interval} s");
+    let (name, [often, seldom]) = (setup.name(), intervals(setup));
+    let title =
+        format!("Create + write 1 KB without fsync, in process; copies on {name}, every {often} s, and {seldom} s");
     let mut section = Section::times("durable-behind", title, "us/op");
     section.baseline = Some(BATTERY);
     setup.attempt(&mut section, |disk, section| measure(setup, disk, section));
@@ -36,56 +41,86 @@ pub fn run(setup: &Setup) -> Outcome {
     };
     let findings = vec![
         row("logged, in process: create + write without fsync, time of battery", Goal::at_most(1.25, 1.1), LOGGED),
-        row("battery with a running copy: create + write, time of without", Goal::at_most(1.10, 1.03), COPIED),
+        row(
+            &format!("battery with a running copy every {seldom} s: create + write, time of without"),
+            Goal::at_most(1.10, 1.03),
+            COPIED,
+        ),
+        row(
+            &format!("battery with a running copy every {often} s: create + write, time of without"),
+            Goal::at_most(1.10, 1.03),
+            OFTEN,
+        ),
     ];
     Outcome { sections: vec![section], findings }
 }
 
-/// Seconds from commit to commit, on both media.
-fn interval(setup: &Setup) -> f64 {
+/// Seconds from commit to commit: where copies are frequent, and of the other running copy.
+fn intervals(setup: &Setup) -> [f64; 2] {
     if setup.context.quick {
-        SHORT
+        [SHORT, 2.0 * SHORT]
     } else {
-        setup.args.interval
+        [setup.args.interval, DEFAULT]
+    }
+}
+
+/// A pool, and for how long it is worked on in a round.
+struct Subject {
+    name: &'static str,
+    pool: PathBuf,
+    nanos: u64,
+}
+
+impl Subject {
+    /// For long enough that there is a commit, whenever the last one was.
+    fn new(name: &'static str, pool: PathBuf, interval: f64) -> Subject {
+        Subject { name, pool, nanos: (interval * 1.1e9) as u64 }
     }
 }
 
 fn measure(setup: &Setup, disk: &Disk, section: &mut Section) -> Result<(), Error> {
     let (context, bytes) = (setup.context, setup.bytes());
     context.progress.say("making pools on logged and battery".into());
-    let every = CommitInterval::try_from(interval(setup)).map_err(Error::Usage)?;
-    let logged = Logged::make_committing(disk.dir.join("behind.pool"), bytes, Some(every))?;
-    let [battery, copied] = ["behind.pool", "copied.pool"].map(|name| context.base.join(name));
+    let [often, seldom] = intervals(setup);
+    let every = |seconds| CommitInterval::try_from(seconds).map_err(Error::Usage);
+    let logged = Logged::make_committing(disk.dir.join("behind.pool"), bytes, Some(every(often)?))?;
+    let [battery, copied, copied_often] =
+        ["behind.pool", "copied.pool", "often.pool"].map(|name| context.base.join(name));
     conquest::format(&battery, bytes)?;
-    conquest::format_copied(&copied, bytes, &disk.dir.join("copied.copy"), every)?;
-    let measured = rounds(setup, section, [(LOGGED, &logged.dir), (COPIED, &copied), (BATTERY, &battery)]);
-    conquest::remove(&battery);
-    conquest::remove(&copied);
+    conquest::format_copied(&copied, bytes, &disk.dir.join("copied.copy"), every(seldom)?)?;
+    conquest::format_copied(&copied_often, bytes, &disk.dir.join("often.copy"), every(often)?)?;
+    let subjects = [
+        Subject::new(LOGGED, logged.dir.clone(), often),
+        Subject::new(OFTEN, copied_often, often),
+        Subject::new(BATTERY, battery, often),
+        Subject::new(COPIED, copied, seldom),
+    ];
+    let measured = rounds(setup, section, &subjects);
+    subjects.iter().filter(|subject| subject.name != LOGGED).for_each(|subject| conquest::remove(&subject.pool));
     measured
 }
 
-fn rounds(setup: &Setup, section: &mut Section, pools: [(&'static str, &PathBuf); 3]) -> Result<(), Error> {
+fn rounds(setup: &Setup, section: &mut Section, subjects: &[Subject]) -> Result<(), Error> {
     let context = setup.context;
     let plan = Plan::new(context.size(100_000, 5_000));
-    for (_, pool) in pools {
-        plan.tree.make_dirs(&InProcess::open(pool)?)?;
+    for subject in subjects {
+        plan.tree.make_dirs(&InProcess::open(&subject.pool)?)?;
     }
-    // Long enough for a commit, whenever the last one was.
-    let nanos = (interval(setup) * 1.1e9) as u64;
     for round in 0..context.rounds(ROUNDS) {
-        for (subject, pool) in pools {
-            context.say_round("without fsync", round, ROUNDS, subject);
+        for subject in subjects {
+            context.say_round("without fsync", round, ROUNDS, subject.name);
             // Closed in between: what is still to be copied is not copied while others are measured.
-            let place = InProcess::open(pool)?;
+            let place = InProcess::open(&subject.pool)?;
             // The first files meet memory that this process has not touched.
             plan.round(&place, 0)?;
             let before = copied(&place)?;
-            let [create, unlink] = plan.round(&place, nanos)?;
-            section.add(subject, CREATE, create);
-            section.add(subject, UNLINK, unlink);
+            let [create, unlink] = plan.round(&place, subject.nanos)?;
+            section.add(subject.name, CREATE, create);
+            section.add(subject.name, UNLINK, unlink);
             if let (Some(before), Some(after)) = (before, copied(&place)?) {
                 let (commits, mib) = (after.0 - before.0, (after.1 - before.1) >> 20);
-                section.notes.push(format!("{subject}, round {}: {commits} commits, {mib} MiB to the log", round + 1));
+                let name = subject.name;
+                section.notes.push(format!("{name}, round {}: {commits} commits, {mib} MiB to the log", round + 1));
             }
         }
     }
