@@ -26,6 +26,7 @@
 
 mod acl;
 pub mod attr;
+mod bytes;
 mod dir;
 pub mod error;
 mod file;

@@ -11,9 +11,10 @@
 use rustix::io::Errno;
 
 use crate::attr::{Attr, Caller, Ino, Kind, SetAttr, ROOT};
+use crate::bytes;
 use crate::error::Result;
 use crate::layout::RawInode;
-use crate::node::{want, At, Fs, Rename, WriteFlags};
+use crate::node::{want, At, Fs, Node, Rename, WriteFlags};
 
 /// Longest path, in bytes.
 pub const PATH_MAX: usize = 4095;
@@ -153,21 +154,18 @@ impl<'a> View<'a> {
     #[inline]
     fn parent<'p>(&self, path: &'p [u8]) -> Result<(At, &'p [u8])> {
         check_path(path)?;
-        let trimmed = trim_slashes(path);
-        let (dir, name) = match trimmed.iter().rposition(|b| *b == b'/') {
-            Some(i) => (&trimmed[..i], &trimmed[i + 1..]),
-            None => (&trimmed[..0], trimmed),
-        };
-        if name.is_empty() {
-            return Err(Errno::EXIST.into());
-        }
-        let (mut at, mut rest, mut links) = (ROOT.into(), trim_leading(dir), 0);
-        while !rest.is_empty() {
+        let (mut at, mut rest, mut links) = (ROOT.into(), trim_leading(path), 0);
+        loop {
             let (name, after) = split_component(rest);
-            at = self.step(at, name, &mut links)?;
             rest = trim_leading(after);
+            if rest.is_empty() {
+                return match name {
+                    b"" => Err(Errno::EXIST.into()),
+                    _ => Ok((at, name)),
+                };
+            }
+            at = self.step(at, name, &mut links)?;
         }
-        Ok((at, name))
     }
 
     pub fn open(&self, path: &[u8], how: Open) -> Result<File<'a>> {
@@ -196,8 +194,7 @@ impl<'a> View<'a> {
     /// [`walk`](Self::walk), symbolic links included, and a reference to what it finds.
     #[inline]
     fn walk_retain(&self, path: &[u8]) -> Result<Found> {
-        let simple = trim_slashes(path).len() == path.len() && !path.is_empty();
-        if simple {
+        if path.last().is_some_and(|b| *b != b'/') {
             let (dir, name) = self.parent(path)?;
             let (ino, raw) = self.fs.lookup_raw_retain(dir, name, &self.caller)?;
             if raw.kind != Kind::Symlink as u8 {
@@ -235,8 +232,9 @@ impl<'a> View<'a> {
         }
         for _ in 0..SYMLINKS {
             let (dir, name) = self.parent(path)?;
-            match self.fs.create_at(dir, name, (Kind::Regular, how.mode, 0), &self.caller, true) {
-                Ok((ino, _)) => return Ok(self.file(ino, how)),
+            let mut made = Node::blank();
+            match self.fs.create_at(dir, name, (Kind::Regular, how.mode, 0), &self.caller, true, &mut made) {
+                Ok(()) => return Ok(self.file(made.ino, how)),
                 Err(e) if e.errno() == Errno::EXIST && !how.exclusive => {}
                 Err(e) => return Err(e),
             }
@@ -269,8 +267,9 @@ impl<'a> View<'a> {
 
     pub fn mknod(&self, path: &[u8], kind: Kind, mode: u32, rdev: u64) -> Result<Attr> {
         let (dir, name) = self.parent(path)?;
-        let (ino, raw) = self.fs.create_at(dir, name, (kind, mode, rdev), &self.caller, false)?;
-        self.fs.attr(ino, &raw)
+        let mut made = Node::blank();
+        self.fs.create_at(dir, name, (kind, mode, rdev), &self.caller, false, &mut made)?;
+        self.fs.attr(made.ino, &made.raw)
     }
 
     pub fn symlink(&self, target: &[u8], path: &[u8]) -> Result<Attr> {
@@ -354,13 +353,13 @@ impl File<'_> {
     /// Writes all of `data`.
     pub fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
         self.may_write()?;
-        self.fs.write_raw(self.ino, offset, data, self.flags(false)).map(|_| ())
+        self.fs.write_node(self.ino, offset, data, self.flags(false), &mut Node::blank()).map(|_| ())
     }
 
     /// Writes all of `data` at the end; returns where that was.
     pub fn append(&self, data: &[u8]) -> Result<u64> {
         self.may_write()?;
-        Ok(self.fs.write_raw(self.ino, 0, data, self.flags(true))?.0)
+        self.fs.write_node(self.ino, 0, data, self.flags(true), &mut Node::blank())
     }
 
     pub fn truncate(&self, size: u64) -> Result<()> {
@@ -383,11 +382,6 @@ fn check_path(path: &[u8]) -> Result<()> {
     Ok(())
 }
 
-fn trim_slashes(path: &[u8]) -> &[u8] {
-    let end = path.iter().rposition(|b| *b != b'/').map_or(0, |i| i + 1);
-    &path[..end]
-}
-
 #[inline(always)]
 fn trim_leading(path: &[u8]) -> &[u8] {
     let start = path.iter().position(|b| *b != b'/').unwrap_or(path.len());
@@ -397,40 +391,5 @@ fn trim_leading(path: &[u8]) -> &[u8] {
 /// The path up to the first slash, and the rest.
 #[inline(always)]
 fn split_component(path: &[u8]) -> (&[u8], &[u8]) {
-    path.split_at(slash(path).unwrap_or(path.len()))
-}
-
-/// Where the first slash is.
-#[inline(always)]
-fn slash(path: &[u8]) -> Option<usize> {
-    const SLASHES: u64 = u64::from_le_bytes([b'/'; 8]);
-    let mut rest = path;
-    while let Some((word, after)) = rest.split_first_chunk() {
-        // A byte of zeros for each slash; the lowest one is found right.
-        let differs = u64::from_le_bytes(*word) ^ SLASHES;
-        let hits = differs.wrapping_sub(LOW_BITS) & !differs & LOW_BITS << 7;
-        if hits != 0 {
-            return Some(path.len() - rest.len() + hits.trailing_zeros() as usize / 8);
-        }
-        rest = after;
-    }
-    Some(path.len() - rest.len() + rest.iter().position(|b| *b == b'/')?)
-}
-
-/// The low bit of each byte of a word.
-const LOW_BITS: u64 = 0x0101_0101_0101_0101;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Bytes that differ from a slash by a bit, too: those are what a search by words could take for one.
-    #[test]
-    fn slashes_are_found_where_they_are() {
-        let letters = [b'/', b'.', b'0', 0x2f ^ 0x80, 0xff, 0];
-        for n in 0..50_000usize {
-            let path: Vec<u8> = (0..n % 23).map(|i| letters[(n >> (i % 13)) * 7 % 31 % letters.len()]).collect();
-            assert_eq!(slash(&path), path.iter().position(|b| *b == b'/'), "{path:?}");
-        }
-    }
+    path.split_at(bytes::position(path, b'/').unwrap_or(path.len()))
 }

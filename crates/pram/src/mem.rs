@@ -129,9 +129,13 @@ impl Mapping {
 
     #[inline(always)]
     pub fn atomic64(&self, off: u64) -> Result<&AtomicU64> {
+        // Whatever is not aligned becomes too large.
+        if off.rotate_right(3) >= self.words {
+            return Err(bad_address(off, 8));
+        }
         // SAFETY: in bounds and aligned (2), lives as long as the mapping (1), only ever accessed
         // atomically or as bytes under a lock (3).
-        Ok(unsafe { AtomicU64::from_ptr(self.aligned(off, 8)?.cast()) })
+        Ok(unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(off as usize).cast()) })
     }
 
     /// Word `n` of the mapping, `None` beyond its end: for those who ask often and can do without an answer.

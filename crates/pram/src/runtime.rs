@@ -173,6 +173,12 @@ impl<'a> KeyLock<'a> {
         now == seen.0
     }
 
+    /// For the holder: was the lock free when it was `seen`, and taken by nobody else since?
+    #[inline(always)]
+    pub fn follows(&self, seen: Seen) -> bool {
+        self.word.load(Ordering::Relaxed) as u32 == (seen.0 as u32).wrapping_add(1)
+    }
+
     /// Takes the lock if it is free.
     #[inline(always)]
     pub fn try_lock(&self, slot: u32) -> bool {

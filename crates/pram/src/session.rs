@@ -20,7 +20,7 @@ use crate::heap::Heap;
 use crate::mem::{byte_lock, thread_hint, Mapping};
 use crate::off::Off;
 use crate::region::{Region, COPY_ROOT, OPEN_ROOT};
-use crate::runtime::{self, Runtime, SESSIONS};
+use crate::runtime::{self, Runtime, Seen, SESSIONS};
 use crate::tx::{self, Tx};
 
 /// How many times a reader tries without a lock before it takes one.
@@ -243,22 +243,31 @@ impl Session {
     /// [`read`](Self::read) that gives up where that takes the lock: `f` may read other keys by it.
     #[inline(always)]
     pub fn try_read<R, E: From<Error>>(&self, key: u64, mut f: impl FnMut() -> Result<R, E>) -> Option<Result<R, E>> {
+        let mut result = None;
+        match self.look(key, || result = Some(f())) {
+            Ok(seen) => result.filter(|_| seen.is_some()),
+            Err(e) => Some(Err(e.into())),
+        }
+    }
+
+    /// Calls `f` until nobody has changed what `key` protects meanwhile; the state of the key's lock at that time.
+    /// `None` if somebody did again and again.
+    #[inline(always)]
+    fn look(&self, key: u64, mut f: impl FnMut()) -> Result<Option<Seen>> {
         let lock = self.rt.lock(Runtime::lock_number(key));
         for _ in 0..OPTIMISTIC_TRIES {
             let seen = lock.look();
             if let Some(slot) = seen.owner() {
                 std::hint::spin_loop();
-                if let Err(e) = self.wait_for(lock, slot, 20) {
-                    return Some(Err(e.into()));
-                }
+                self.wait_for(lock, slot, 20)?;
                 continue;
             }
-            let result = f();
+            f();
             if lock.unchanged(seen) {
-                return Some(result);
+                return Ok(Some(seen));
             }
         }
-        None
+        Ok(None)
     }
 
     /// Waits for the holder of a lock, first spinning; looks whether it is alive if that takes long.
@@ -763,6 +772,25 @@ impl<'s> Op<'s> {
         let result = f();
         self.unlock();
         result
+    }
+
+    /// Calls `f` until it has seen one state of what `key` protects. That state, if it can be told from later ones:
+    /// see [`is_as_seen`](Self::is_as_seen).
+    #[inline(always)]
+    pub fn look(&mut self, key: u64, mut f: impl FnMut()) -> Result<Option<Seen>> {
+        let seen = self.session.look(key, &mut f)?;
+        if seen.is_none() {
+            self.lock(&[key])?;
+            f();
+            self.unlock();
+        }
+        Ok(seen)
+    }
+
+    /// Has nobody had the lock of `key`, which the operation holds, since it was seen?
+    #[inline(always)]
+    pub fn is_as_seen(&self, key: u64, seen: Option<Seen>) -> bool {
+        seen.is_some_and(|seen| self.session.rt.lock(Runtime::lock_number(key)).follows(seen))
     }
 
     /// Gives up all locks.

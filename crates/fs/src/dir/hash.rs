@@ -4,6 +4,8 @@
 //! its top bits are as good as its low ones. The 128-bit key of SipHash is `key` followed by
 //! `key.rotate_left(32) ^ 0x9e37_79b9_7f4a_7c15`.
 
+use crate::bytes::short_word;
+
 /// What a directory needs of a hash function; a parameter so that tests can force collisions.
 pub trait NameHash {
     fn hash(&self, name: &[u8]) -> u64;
@@ -37,18 +39,6 @@ fn round(v: &mut [u64; 4]) {
     v[2] = v[2].rotate_left(32);
 }
 
-/// Up to seven bytes as a little-endian word.
-#[inline(always)]
-fn tail(bytes: &[u8]) -> u64 {
-    let n = bytes.len();
-    let half = |at: usize| u64::from(u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]));
-    if n >= 4 {
-        // Two halves that may overlap: the shared bytes agree.
-        return half(0) | half(n - 4) << ((n - 4) * 8);
-    }
-    bytes.iter().enumerate().fold(0, |word, (i, b)| word | u64::from(*b) << (i * 8))
-}
-
 impl NameHash for Sip {
     #[inline(always)]
     fn hash(&self, name: &[u8]) -> u64 {
@@ -66,7 +56,7 @@ impl NameHash for Sip {
             v[0] ^= word;
             rest = after;
         }
-        let last = (name.len() as u64) << 56 | tail(rest);
+        let last = (name.len() as u64) << 56 | short_word(rest);
         v[3] ^= last;
         round(&mut v);
         v[0] ^= last;

@@ -109,6 +109,36 @@ pub(crate) fn lookup(r: &Region, key: u64, d: &Dir, name: &[u8]) -> Result<Optio
     Ok(bucket.find(r, hash, name)?.found().map(|f| f.entry()))
 }
 
+/// Where a name is.
+#[derive(Clone, Copy)]
+pub(crate) struct Spot {
+    place: Place,
+    found: Found,
+}
+
+impl Spot {
+    #[inline(always)]
+    pub fn entry(&self) -> Entry {
+        self.found.entry()
+    }
+}
+
+/// Looks for the place of a name.
+#[inline]
+pub(crate) fn spot(r: &Region, key: u64, d: &Dir, name: &[u8]) -> Result<Option<Spot>> {
+    spot_by(r, &Sip::new(key), d, name)
+}
+
+/// Removes the name there, with the directory as it was then; works on a full pool. The caller writes `d` back in
+/// the same transaction.
+#[inline]
+pub(crate) fn take(tx: &mut Tx, d: &mut Dir, spot: Spot) -> Result<()> {
+    let Spot { mut place, found } = spot;
+    place.bucket.remove(tx, &found)?;
+    d.entries = d.entries.saturating_sub(1);
+    shrink::give_back(tx, d, place)
+}
+
 /// Where a name would go that is not there.
 #[derive(Clone, Copy)]
 pub(crate) struct Vacancy {
@@ -223,17 +253,14 @@ fn unknown_form(root: &Root) -> Error {
     damaged(root.off, "directory's form is unknown")
 }
 
-/// The bucket where a name belongs, and the name in it.
 #[inline(always)]
-fn locate(r: &Region, h: &impl NameHash, d: &Dir, name: &[u8]) -> Result<Option<(Place, Option<Found>)>> {
+fn spot_by(r: &Region, h: &impl NameHash, d: &Dir, name: &[u8]) -> Result<Option<Spot>> {
     if name.len() > NAME_MAX {
         return Ok(None);
     }
     let hash = h.hash(name);
-    match place_of(r, d, hash)? {
-        Some(place) => Ok(Some((place, place.bucket.find(r, hash, name)?.found()))),
-        None => Ok(None),
-    }
+    let Some(place) = place_of(r, d, hash)? else { return Ok(None) };
+    Ok(place.bucket.find(r, hash, name)?.found().map(|found| Spot { place, found }))
 }
 
 #[inline(always)]
@@ -296,15 +323,13 @@ fn add(tx: &mut Tx, h: &impl NameHash, d: &mut Dir, hash: u64, name: &[u8], e: E
 
 #[inline]
 fn remove_by(tx: &mut Tx, h: &impl NameHash, d: &mut Dir, name: &[u8]) -> Result<Option<Entry>> {
-    let Some((mut place, Some(found))) = locate(tx.region(), h, d, name)? else { return Ok(None) };
-    place.bucket.remove(tx, &found)?;
-    d.entries = d.entries.saturating_sub(1);
-    shrink::give_back(tx, d, place)?;
-    Ok(Some(found.entry()))
+    let Some(spot) = spot_by(tx.region(), h, d, name)? else { return Ok(None) };
+    take(tx, d, spot)?;
+    Ok(Some(spot.entry()))
 }
 
 fn replace_by(tx: &mut Tx, h: &impl NameHash, d: &Dir, name: &[u8], e: Entry) -> Result<Option<Entry>> {
-    let Some((place, Some(found))) = locate(tx.region(), h, d, name)? else { return Ok(None) };
+    let Some(Spot { place, found }) = spot_by(tx.region(), h, d, name)? else { return Ok(None) };
     place.bucket.replace(tx, &found, e)?;
     Ok(Some(found.entry()))
 }

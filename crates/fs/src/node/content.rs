@@ -29,13 +29,13 @@ impl Fs {
     /// pool's policy (relatime by default) says.
     #[inline]
     pub fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        let (n, raw) = self.session().read(ino, || -> Result<_> {
-            let raw = self.raw(ino)?;
-            check_regular(&raw)?;
-            let n = file::read(self.region(), &super::lookup::content_of(&raw), offset, buf)?;
-            Ok((n, raw))
+        let mut node = Node::blank();
+        let n = self.session().read(ino, || {
+            self.read_node(ino, &mut node)?;
+            check_regular(&node.raw)?;
+            file::read(self.region(), &node.content(), offset, buf)
         })?;
-        self.note_access(ino, &raw)?;
+        self.note_access(ino, &node.raw)?;
         Ok(n)
     }
 
@@ -64,20 +64,29 @@ impl Fs {
     /// to and the new attributes.
     #[inline]
     pub fn write(&self, ino: Ino, offset: u64, data: &[u8], flags: WriteFlags) -> Result<(u64, Attr)> {
-        let (at, raw) = self.write_raw(ino, offset, data, flags)?;
-        Ok((at, self.attr(ino, &raw)?))
+        let mut node = Node::blank();
+        let at = self.write_node(ino, offset, data, flags, &mut node)?;
+        Ok((at, self.attr(ino, &node.raw)?))
     }
 
+    /// [`write`](Self::write); the inode as it is then goes to `node`.
     #[inline]
-    pub(crate) fn write_raw(&self, ino: Ino, offset: u64, data: &[u8], flags: WriteFlags) -> Result<(u64, RawInode)> {
+    pub(crate) fn write_node(
+        &self,
+        ino: Ino,
+        offset: u64,
+        data: &[u8],
+        flags: WriteFlags,
+        node: &mut Node,
+    ) -> Result<u64> {
         if flags.kill_suidgid {
             self.kill_setid(ino)?;
         }
-        let (start, raw) = self.update(|op| self.write_in(op, ino, offset, data, flags))?;
-        if self.has_tail(&raw) {
+        let start = self.update(|op| self.write_in(op, ino, offset, data, flags, node))?;
+        if self.has_tail(node) {
             self.note_tail(ino);
         }
-        Ok((start, raw))
+        Ok(start)
     }
 
     /// Writes `data`; the offset that it went to.
@@ -89,9 +98,10 @@ impl Fs {
         offset: u64,
         data: &[u8],
         flags: WriteFlags,
-    ) -> Result<(u64, RawInode)> {
+        node: &mut Node,
+    ) -> Result<u64> {
         op.lock(&[ino])?;
-        let mut node = self.node(ino)?;
+        self.read_node(ino, node)?;
         check_regular(&node.raw)?;
         let start = if flags.append { node.raw.size } else { offset };
         let end = start.checked_add(data.len() as u64).ok_or(Errno::FBIG)?;
@@ -102,24 +112,24 @@ impl Fs {
             node.touch(now());
         }
         if flags.kill_capability && node.raw.xattr != 0 && !data.is_empty() {
-            self.kill_capability(op, &mut node)?;
+            self.kill_capability(op, node)?;
         }
         let all = match (1..=file::ATOMIC).contains(&(data.len() as u64)) {
-            true => self.write_piece(op, &mut node, start, data).map(|()| true)?,
-            false => self.write_pieces(op, &mut node, start, data)?,
+            true => self.write_piece(op, node, start, data).map(|()| true)?,
+            false => self.write_pieces(op, node, start, data)?,
         };
         op.tell_inode(ino, false);
         if !all {
             self.note_tail(ino);
             return Err(Errno::NOSPC.into());
         }
-        Ok((start, node.raw))
+        Ok(start)
     }
 
     /// Does the file's block have a tail that could be given back?
     #[inline(always)]
-    fn has_tail(&self, raw: &RawInode) -> bool {
-        file::has_slack(self.region(), &super::lookup::content_of(raw))
+    fn has_tail(&self, node: &Node) -> bool {
+        file::has_slack(self.region(), &node.content())
     }
 
     /// Remembers a file that grew into more memory than it needs yet, for [`trim_tails`](Self::trim_tails).
@@ -286,7 +296,7 @@ impl Fs {
             if n == 0 {
                 break;
             }
-            match self.write_raw(to.0, to.1 + done, &buf[..n], WriteFlags::default()) {
+            match self.write_node(to.0, to.1 + done, &buf[..n], WriteFlags::default(), &mut Node::blank()) {
                 Ok(_) => done += n as u64,
                 Err(e) if done == 0 => return Err(e),
                 Err(_) => break,

@@ -37,8 +37,9 @@ struct Inherited {
 impl Fs {
     /// Creates a file of any kind but symlink. `mode` is `& 0o7777`, before umask or default ACL.
     pub fn create(&self, parent: Ino, name: &[u8], kind: Kind, mode: u32, rdev: u64, caller: &Caller) -> Result<Attr> {
-        let (ino, raw) = self.create_at(parent.into(), name, (kind, mode, rdev), caller, false)?;
-        self.attr(ino, &raw)
+        let mut made = Node::blank();
+        self.create_at(parent.into(), name, (kind, mode, rdev), caller, false, &mut made)?;
+        self.attr(made.ino, &made.raw)
     }
 
     /// [`create`](Self::create), and a reference for the caller.
@@ -51,10 +52,12 @@ impl Fs {
         rdev: u64,
         caller: &Caller,
     ) -> Result<Attr> {
-        let (ino, raw) = self.create_at(parent.into(), name, (kind, mode, rdev), caller, true)?;
-        self.attr(ino, &raw).inspect_err(|_| self.give_up(Some(ino)))
+        let mut made = Node::blank();
+        self.create_at(parent.into(), name, (kind, mode, rdev), caller, true, &mut made)?;
+        self.attr(made.ino, &made.raw).inspect_err(|_| self.give_up(Some(made.ino)))
     }
 
+    /// The new inode goes to `made`.
     #[inline(always)]
     pub(crate) fn create_at(
         &self,
@@ -63,7 +66,8 @@ impl Fs {
         (kind, mode, rdev): (Kind, u32, u64),
         caller: &Caller,
         retain: bool,
-    ) -> Result<(Ino, RawInode)> {
+        made: &mut Node,
+    ) -> Result<()> {
         if kind == Kind::Symlink {
             return Err(Errno::INVAL.into());
         }
@@ -71,7 +75,8 @@ impl Fs {
         if device && !caller.checked && caller.uid != 0 {
             return Err(Errno::PERM.into());
         }
-        self.add(parent, name, New { kind, mode, rdev: if device { rdev } else { 0 }, target: b"" }, caller, retain)
+        let new = New { kind, mode, rdev: if device { rdev } else { 0 }, target: b"" };
+        self.add(parent, name, new, caller, retain, made)
     }
 
     pub fn symlink(&self, parent: Ino, name: &[u8], target: &[u8], caller: &Caller) -> Result<Attr> {
@@ -85,27 +90,29 @@ impl Fs {
             _ => {}
         }
         let new = New { kind: Kind::Symlink, mode: 0o777, rdev: 0, target };
-        let (ino, raw) = self.add(parent, name, new, caller, false)?;
-        self.attr(ino, &raw)
+        let mut made = Node::blank();
+        self.add(parent, name, new, caller, false, &mut made)?;
+        self.attr(made.ino, &made.raw)
     }
 
     #[inline(always)]
-    fn add(&self, parent: At, name: &[u8], new: New, caller: &Caller, retain: bool) -> Result<(Ino, RawInode)> {
+    fn add(&self, parent: At, name: &[u8], new: New, caller: &Caller, retain: bool, made: &mut Node) -> Result<()> {
         check_name(name)?;
         let mut held = None;
-        let made = self.update(|op| {
-            let made = self.add_in(op, parent, name, &new, caller, retain)?;
-            held = retain.then_some(made.0);
+        let done = self.update(|op| {
+            self.add_in(op, parent, name, &new, caller, retain, made)?;
+            held = retain.then_some(made.ino);
             op.tell_entry(parent.ino, name);
-            Ok(made)
+            Ok(())
         });
-        if made.is_err() {
+        if done.is_err() {
             self.give_up(held);
         }
-        made
+        done
     }
 
     /// A new inode, in an operation that holds no locks yet.
+    #[allow(clippy::too_many_arguments)]
     #[inline(always)]
     fn add_in(
         &self,
@@ -115,28 +122,25 @@ impl Fs {
         new: &New,
         caller: &Caller,
         retain: bool,
-    ) -> Result<(Ino, RawInode)> {
+        made: &mut Node,
+    ) -> Result<()> {
         op.lock(&[parent.ino])?;
-        let mut dir = self.dir_node(parent)?;
+        let mut dir = Node::blank();
+        self.read_dir_node(parent, &mut dir)?;
         let mut inherited = self.inherit(&dir.raw, self.default_acl(&dir.raw)?, new, caller)?;
         let perm = match self.perms().known(inherited.perm) {
             Some(perm) => perm,
             None => self.intern_unlocked(op, (parent, &mut dir), &mut inherited, new, caller)?,
         };
         let at = self.permit_new_entry(&dir, name, caller)?;
-        let (ino, place) = self.inodes.reserve(op, self.table())?;
-        match self.link_new(op, &mut dir, (name, at), (ino, place), perm, &inherited, new) {
-            Ok(raw) => {
-                if retain {
-                    self.retain(ino, 1);
-                }
-                Ok((ino, raw))
-            }
-            Err(e) => {
-                self.inodes.unreserve(self.region(), place)?;
-                Err(e)
-            }
+        (made.ino, made.place) = self.inodes.reserve(op, self.table())?;
+        let linked = self.link_new(op, &mut dir, (name, at), made, perm, &inherited, new);
+        match linked {
+            Ok(()) if retain => self.retain(made.ino, 1),
+            Ok(()) => {}
+            Err(_) => self.inodes.unreserve(self.region(), made.place)?,
         }
+        linked
     }
 
     /// The index of a permission triple that is not at hand. Looking for it takes other locks than that of the
@@ -168,9 +172,10 @@ impl Fs {
     pub(crate) fn mkdir_in(&self, op: &mut pram::Op, parent: Ino, name: &[u8], mode: u32) -> Result<Ino> {
         let new = New { kind: Kind::Directory, mode, rdev: 0, target: b"" };
         let caller = Caller { checked: true, umask: 0, ..Caller::root() };
-        let made = self.add_in(op, parent.into(), name, &new, &caller, false).map(|(ino, _)| ino);
+        let mut made = Node::blank();
+        let done = self.add_in(op, parent.into(), name, &new, &caller, false, &mut made);
         op.unlock();
-        made
+        done.map(|()| made.ino)
     }
 
     /// The transaction of a creation, with the parent's lock held.
@@ -181,29 +186,28 @@ impl Fs {
         op: &mut pram::Op,
         dir: &mut Node,
         (name, at): (&[u8], Vacancy),
-        (ino, place): (Ino, Place),
+        made: &mut Node,
         perm: u32,
         inherited: &Inherited,
         new: &New,
-    ) -> Result<RawInode> {
+    ) -> Result<()> {
         let is_dir = new.kind == Kind::Directory;
         if is_dir && dir.raw.nlink >= LINK_MAX {
             return Err(Errno::MLINK.into());
         }
         let mut tx = op.tx()?;
-        let raw = self.init_inode(&mut tx, place, perm, inherited, new, dir.ino)?;
+        self.init_inode(&mut tx, made, perm, inherited, new, dir.ino)?;
         let mut d = dir.dir();
-        dir::fill(&mut tx, self.hash_key(), &mut d, at, name, Entry { ino, kind: new.kind as u8 })?;
+        dir::fill(&mut tx, self.hash_key(), &mut d, at, name, Entry { ino: made.ino, kind: new.kind as u8 })?;
         dir.set_dir(&d);
-        dir.touch(crate::Time(raw.ctime));
+        dir.touch(crate::Time(made.raw.ctime));
         if is_dir {
             dir.raw.nlink += 1;
             dir.save(&mut tx)?;
         } else {
             dir.save_hot(&mut tx)?;
         }
-        tx.commit()?;
-        Ok(raw)
+        Ok(tx.commit()?)
     }
 
     /// Fills in a reserved inode; it is in use once the transaction commits.
@@ -211,14 +215,14 @@ impl Fs {
     fn init_inode(
         &self,
         tx: &mut pram::Tx,
-        place: Place,
+        Node { place, raw, .. }: &mut Node,
         perm: u32,
         inherited: &Inherited,
         new: &New,
         parent: Ino,
-    ) -> Result<RawInode> {
+    ) -> Result<()> {
         let last = place.inode.field::<u32>(std::mem::offset_of!(RawInode, generation));
-        let mut raw = fresh(new.kind, perm, next_generation(self.region().read(last)?));
+        *raw = fresh(new.kind, perm, next_generation(self.region().read(last)?));
         raw.settings = inherited.settings;
         match new.kind {
             Kind::Directory => {
@@ -229,11 +233,10 @@ impl Fs {
             _ => {}
         }
         if !new.target.is_empty() || inherited.access.is_some() || inherited.default.is_some() {
-            self.init_objects(tx, &mut raw, inherited, new)?;
+            self.init_objects(tx, raw, inherited, new)?;
         }
-        tx.init(place.inode, &raw)?;
-        tx.set(place.length, &(INODE as u8))?;
-        Ok(raw)
+        tx.init(place.inode, raw)?;
+        Ok(tx.set(place.length, &(INODE as u8))?)
     }
 
     /// Target and ACLs of a new inode.
@@ -308,11 +311,11 @@ impl Fs {
         let mut held = None;
         let made = self.update(|op| {
             let made = self.tmpfile_in(op, parent, mode, caller)?;
-            held = Some(made.0);
+            held = Some(made.ino);
             Ok(made)
         });
-        let (ino, raw) = made.inspect_err(|_| self.give_up(held))?;
-        self.attr(ino, &raw)
+        let made = made.inspect_err(|_| self.give_up(held))?;
+        self.attr(made.ino, &made.raw)
     }
 
     /// Gives back the reference of a caller who gets an error.
@@ -321,7 +324,7 @@ impl Fs {
         held.into_iter().for_each(|ino| self.release(ino, 1));
     }
 
-    fn tmpfile_in(&self, op: &mut pram::Op, parent: Ino, mode: u32, caller: &Caller) -> Result<(Ino, RawInode)> {
+    fn tmpfile_in(&self, op: &mut pram::Op, parent: Ino, mode: u32, caller: &Caller) -> Result<Node> {
         let new = New { kind: Kind::Regular, mode, rdev: 0, target: b"" };
         let (dir, default_acl) = op.read(parent, || {
             let dir = self.dir_node(parent)?;
@@ -330,22 +333,22 @@ impl Fs {
         })?;
         let inherited = self.inherit(&dir, default_acl, &new, caller)?;
         let perm = self.perms().intern(op, inherited.perm)?;
-        let (ino, place) = self.inodes.reserve(op, self.table())?;
-        self.retain(ino, 1);
-        op.lock(&[ino])?;
-        let made = (|| -> Result<_> {
+        let mut made = Node::blank();
+        (made.ino, made.place) = self.inodes.reserve(op, self.table())?;
+        self.retain(made.ino, 1);
+        op.lock(&[made.ino])?;
+        let done = (|| -> Result<_> {
             let mut tx = op.tx()?;
-            let mut raw = self.init_inode(&mut tx, place, perm, &inherited, &new, parent)?;
-            raw.nlink = 0;
-            tx.init(place.inode, &raw)?;
-            tx.commit()?;
-            Ok(raw)
+            self.init_inode(&mut tx, &mut made, perm, &inherited, &new, parent)?;
+            made.raw.nlink = 0;
+            tx.init(made.place.inode, &made.raw)?;
+            Ok(tx.commit()?)
         })();
-        if made.is_err() {
-            self.session().release(ino, 1);
-            self.inodes.unreserve(self.region(), place)?;
+        if done.is_err() {
+            self.session().release(made.ino, 1);
+            self.inodes.unreserve(self.region(), made.place)?;
         }
-        Ok((ino, made?))
+        done.map(|()| made)
     }
 
     /// The permissions of a whiteout in `dir`. In an operation that holds no locks yet.
@@ -367,7 +370,8 @@ impl Fs {
     ) -> Result<Entry> {
         let perm_of = self.perms().get(self.region(), perm)?;
         let inherited = Inherited { perm: perm_of, access: None, default: None, settings: dir.raw.settings };
-        self.init_inode(tx, place, perm, &inherited, &WHITEOUT, dir.ino)?;
+        let mut made = Node { ino, place, ..Node::blank() };
+        self.init_inode(tx, &mut made, perm, &inherited, &WHITEOUT, dir.ino)?;
         Ok(Entry { ino, kind: WHITEOUT.kind as u8 })
     }
 

@@ -1,7 +1,8 @@
 //! Names and attributes; reading without locks.
 
-use pram::Tx;
+use pram::{Off, Tx};
 use rustix::io::Errno;
+use zerocopy::FromZeros;
 
 use super::{want, Fs};
 use crate::attr::{Attr, Caller, Ino, Kind, Time};
@@ -48,6 +49,13 @@ impl At {
 }
 
 impl Node {
+    /// A place for one that is yet to be read.
+    #[inline(always)]
+    pub fn blank() -> Node {
+        let nowhere = Place { inode: Off::new(0), length: Off::new(0) };
+        Node { ino: 0, place: nowhere, raw: RawInode::new_zeroed() }
+    }
+
     #[inline(always)]
     pub fn kind(&self) -> Result<Kind> {
         self.raw.file_kind()
@@ -142,8 +150,9 @@ impl Fs {
     /// The inode as it is at some instant, without its lock. ESTALE if there is none.
     #[inline(always)]
     pub(crate) fn snapshot(&self, ino: impl Into<At>) -> Result<RawInode> {
-        let at = ino.into();
-        self.session().read(at.ino, || self.raw(at))
+        let (at, mut node) = (ino.into(), Node::blank());
+        self.session().read(at.ino, || self.read_node(at, &mut node))?;
+        Ok(node.raw)
     }
 
     /// The inode, for whoever holds its lock or reads optimistically.
@@ -161,13 +170,24 @@ impl Fs {
     /// The inode, for an operation that holds its lock.
     #[inline(always)]
     pub(crate) fn node(&self, ino: impl Into<At>) -> Result<Node> {
+        let mut node = Node::blank();
+        self.read_node(ino, &mut node)?;
+        Ok(node)
+    }
+
+    /// The same, put where it is wanted: a processor waits for what it copies right after it was stored.
+    #[inline(always)]
+    pub(super) fn read_node(&self, ino: impl Into<At>, node: &mut Node) -> Result<()> {
         let at = ino.into();
-        match self.table().get(at.ino)? {
-            Some((place, raw)) if at.is(&raw) => Ok(Node { ino: at.ino, place, raw }),
-            // Who knows no generation holds a reference, or had better; the others see a name that is gone.
-            _ if at.generation.is_some() => Err(Errno::NOENT.into()),
-            _ => Err(Errno::STALE.into()),
+        if let Some(place) = self.table().used(at.ino)? {
+            (node.ino, node.place) = (at.ino, place);
+            node.raw = self.region().read(place.inode)?;
+            if at.is(&node.raw) {
+                return Ok(());
+            }
         }
+        // Who knows no generation holds a reference, or had better; the others see a name that is gone.
+        Err(if at.generation.is_some() { Errno::NOENT } else { Errno::STALE }.into())
     }
 
     /// The same, if it is the file that was seen before the lock and nobody has changed its permissions since.
@@ -179,11 +199,19 @@ impl Fs {
     /// The directory, for an operation that holds its lock and wants to change it.
     #[inline(always)]
     pub(super) fn dir_node(&self, ino: impl Into<At>) -> Result<Node> {
-        let node = self.node(ino)?;
+        let mut node = Node::blank();
+        self.read_dir_node(ino, &mut node)?;
+        Ok(node)
+    }
+
+    /// The same, put where it is wanted.
+    #[inline(always)]
+    pub(super) fn read_dir_node(&self, ino: impl Into<At>, node: &mut Node) -> Result<()> {
+        self.read_node(ino, node)?;
         if !node.is_dir() {
             return Err(Errno::NOTDIR.into());
         }
-        Ok(node)
+        Ok(())
     }
 
     #[inline(always)]
@@ -238,27 +266,41 @@ impl Fs {
 
     #[inline(always)]
     pub(crate) fn lookup_raw(&self, dir: impl Into<At>, name: &[u8], caller: &Caller) -> Result<(Ino, RawInode)> {
-        self.lookup_by(dir.into(), name, caller, |ino| self.raw(ino))
+        let mut raw = RawInode::new_zeroed();
+        let ino = self.lookup_by(dir.into(), name, caller, |ino| self.see(ino, &mut raw))?;
+        Ok((ino, raw))
+    }
+
+    /// [`raw`](Self::raw), put where it is wanted.
+    #[inline(always)]
+    fn see(&self, ino: Ino, raw: &mut RawInode) -> Result<()> {
+        match self.table().used(ino)? {
+            Some(place) => *raw = self.region().read(place.inode)?,
+            None => return Err(Errno::STALE.into()),
+        }
+        Ok(())
     }
 
     /// [`lookup_raw`](Self::lookup_raw) for whoever only goes on from there: which inode it is, and of what type.
     #[inline(always)]
     pub(crate) fn lookup_step(&self, dir: At, name: &[u8], caller: &Caller) -> Result<(At, u8)> {
-        let (ino, (generation, kind)) = self.lookup_by(dir, name, caller, |ino| match self.table().used(ino)? {
-            Some(place) => self.table().identity(place),
-            None => Err(Errno::STALE.into()),
+        let (mut generation, mut kind) = (0, 0);
+        let ino = self.lookup_by(dir, name, caller, |ino| {
+            let place = self.table().used(ino)?.ok_or(Errno::STALE)?;
+            (generation, kind) = self.table().identity(place)?;
+            Ok(())
         })?;
         Ok((At { ino, generation: Some(generation) }, kind))
     }
 
     /// Looks `name` up and the inode that it names, with `see`.
     #[inline(always)]
-    fn lookup_by<R>(&self, dir: At, name: &[u8], caller: &Caller, see: impl Fn(Ino) -> Result<R>) -> Result<(Ino, R)> {
+    fn lookup_by(&self, dir: At, name: &[u8], caller: &Caller, mut see: impl FnMut(Ino) -> Result<()>) -> Result<Ino> {
         if name.len() > crate::attr::NAME_MAX {
             return Err(Errno::NAMETOOLONG.into());
         }
-        match self.session().try_read(dir.ino, || self.look(dir, name, caller, &see)) {
-            Some(Ok(Some(found))) => Ok(found),
+        match self.session().try_read(dir.ino, || self.look(dir, name, caller, &mut see)) {
+            Some(Ok(Some(ino))) => Ok(ino),
             Some(Err(e)) => Err(e),
             _ => self.lookup_locked(dir, name, caller, see, false),
         }
@@ -266,17 +308,17 @@ impl Fs {
 
     /// One look at `name`, inside the section of `dir`; `None` if what it names could not be read.
     #[inline(always)]
-    fn look<R>(
+    fn look(
         &self,
         dir: At,
         name: &[u8],
         caller: &Caller,
-        see: &impl Fn(Ino) -> Result<R>,
-    ) -> Result<Option<(Ino, R)>> {
+        see: &mut impl FnMut(Ino) -> Result<()>,
+    ) -> Result<Option<Ino>> {
         let ino = self.target(dir, name, caller)?;
         // Inside the parent's section: the name and the inode belong to one instant.
         match self.session().try_read(ino, || see(ino)) {
-            Some(seen) => Ok(Some((ino, seen?))),
+            Some(seen) => seen.map(|()| Some(ino)),
             None => Ok(None),
         }
     }
@@ -299,24 +341,24 @@ impl Fs {
     /// the one with the other in hand could be for ever.
     #[cold]
     #[inline(never)]
-    fn lookup_locked<R>(
+    fn lookup_locked(
         &self,
         dir: At,
         name: &[u8],
         caller: &Caller,
-        see: impl Fn(Ino) -> Result<R>,
+        mut see: impl FnMut(Ino) -> Result<()>,
         retain: bool,
-    ) -> Result<(Ino, R)> {
+    ) -> Result<Ino> {
         let mut op = self.aside()?;
         loop {
             let guess = op.read(dir.ino, || self.target(dir, name, caller))?;
             op.lock(&[dir.ino, guess])?;
             if self.target(dir, name, caller)? == guess {
-                let seen = see(guess)?;
+                see(guess)?;
                 if retain {
                     self.retain(guess, 1);
                 }
-                return Ok((guess, seen));
+                return Ok(guess);
             }
             op.unlock();
         }
@@ -341,28 +383,30 @@ impl Fs {
         if name.len() > crate::attr::NAME_MAX {
             return Err(Errno::NAMETOOLONG.into());
         }
-        let mut taken: Option<Ino> = None;
+        let (mut raw, mut taken) = (RawInode::new_zeroed(), None::<Ino>);
         let found = self.session().try_read(dir.ino, || {
             // The last round's result was torn.
             if let Some(ino) = taken.take() {
                 self.release(ino, 1);
             }
-            let found = self.look(dir, name, caller, &|ino| self.raw(ino))?;
-            taken = found.map(|(ino, _)| ino);
+            taken = self.look(dir, name, caller, &mut |ino| self.see(ino, &mut raw))?;
             if let Some(ino) = taken {
                 self.retain(ino, 1);
             }
-            Ok(found)
+            Ok(taken)
         });
-        if let Some(Ok(Some(found))) = found {
-            return Ok(found);
+        if let Some(Ok(Some(ino))) = found {
+            return Ok((ino, raw));
         }
         if let Some(ino) = taken {
             self.release(ino, 1);
         }
         match found {
             Some(Err(e)) => Err(e),
-            _ => self.lookup_locked(dir, name, caller, |ino| self.raw(ino), true),
+            _ => {
+                let ino = self.lookup_locked(dir, name, caller, |ino| self.see(ino, &mut raw), true)?;
+                Ok((ino, raw))
+            }
         }
     }
 

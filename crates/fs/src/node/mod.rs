@@ -40,6 +40,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use pram::{Off, Session};
 
 use crate::attr::{Caller, Ino, Kind, Time};
+use crate::bytes;
 use crate::error::{Error, Result};
 use crate::inode::{self, Allocator, Levels, Table};
 use crate::layout::{root, tag, RawInode, RawPerm, Super, SUPER_MAGIC};
@@ -322,7 +323,7 @@ fn check_name(name: &[u8]) -> Result<()> {
         b"" => Err(Errno::NOENT.into()),
         b"." | b".." => Err(Errno::INVAL.into()),
         n if n.len() > crate::attr::NAME_MAX => Err(Errno::NAMETOOLONG.into()),
-        n if n.iter().any(|b| *b == b'/' || *b == 0) => Err(Errno::INVAL.into()),
+        n if bytes::contains(n, b'/') || bytes::contains(n, 0) => Err(Errno::INVAL.into()),
         _ => Ok(()),
     }
 }

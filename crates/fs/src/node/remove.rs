@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use super::update::Update;
 use super::{check_name, now, want, At, Fs, Node};
 use crate::attr::{Caller, Ino, Kind};
-use crate::dir;
+use crate::dir::{self, Spot};
 use crate::error::Result;
 use crate::{file, xattr};
 
@@ -48,7 +48,8 @@ impl Fs {
         caller: &Caller,
         want_dir: bool,
     ) -> Result<()> {
-        let (mut dir, mut node) = self.lock_entry(op, parent, name, caller)?;
+        let (mut dir, mut node) = (Node::blank(), Node::blank());
+        let spot = self.lock_entry(op, parent, name, caller, (&mut dir, &mut node))?;
         self.permit_removal(&dir, &node, caller)?;
         match (want_dir, node.is_dir()) {
             (true, false) => return Err(Errno::NOTDIR.into()),
@@ -59,7 +60,7 @@ impl Fs {
         let time = now();
         let mut tx = op.tx()?;
         let mut d = dir.dir();
-        dir::remove(&mut tx, self.hash_key(), &mut d, name)?;
+        dir::take(&mut tx, &mut d, spot)?;
         dir.set_dir(&d);
         dir.touch(time);
         if want_dir {
@@ -79,22 +80,50 @@ impl Fs {
         Ok(())
     }
 
-    /// Locks a directory and the inode that `name` names in it.
-    fn lock_entry(&self, op: &mut Op, parent: At, name: &[u8], caller: &Caller) -> Result<(Node, Node)> {
+    /// Locks a directory and the inode that `name` names in it, reads both, and says where the name is.
+    #[inline(always)]
+    fn lock_entry(
+        &self,
+        op: &mut Op,
+        parent: At,
+        name: &[u8],
+        caller: &Caller,
+        (dir, node): (&mut Node, &mut Node),
+    ) -> Result<Spot> {
         loop {
-            let guess = op.read(parent.ino, || -> Result<_> {
-                let raw = self.raw_dir(parent)?;
-                // Who may not search the directory does not learn what is in it.
-                self.permit(&raw, caller, want::EXEC)?;
-                Ok(self.find(&raw, name)?.ok_or(Errno::NOENT)?.ino)
-            })?;
+            let mut found = Err(Errno::NOENT.into());
+            let seen = op.look(parent.ino, || found = self.entry(parent, name, caller, dir))?;
+            let mut spot = found?;
+            let guess = spot.entry().ino;
             op.lock(&[parent.ino, guess])?;
-            let dir = self.dir_node(parent)?;
-            if self.find(&dir.raw, name)?.is_some_and(|e| e.ino == guess) {
-                return Ok((dir, self.node(guess)?));
+            // Nearly always nobody was there in between.
+            if !op.is_as_seen(parent.ino, seen) {
+                self.read_dir_node(parent, dir)?;
+                match self.spot(dir, name)?.filter(|s| s.entry().ino == guess) {
+                    Some(there) => spot = there,
+                    None => {
+                        op.unlock();
+                        continue;
+                    }
+                }
             }
-            op.unlock();
+            self.read_node(guess, node)?;
+            return Ok(spot);
         }
+    }
+
+    /// Where `name` is in a directory that the caller may search, and which goes to `dir`.
+    #[inline(always)]
+    fn entry(&self, parent: At, name: &[u8], caller: &Caller, dir: &mut Node) -> Result<Spot> {
+        self.read_dir_node(parent, dir)?;
+        // Who may not search the directory does not learn what is in it.
+        self.permit(&dir.raw, caller, want::EXEC)?;
+        Ok(self.spot(dir, name)?.ok_or(Errno::NOENT)?)
+    }
+
+    #[inline(always)]
+    fn spot(&self, dir: &Node, name: &[u8]) -> Result<Option<Spot>> {
+        dir::spot(self.region(), self.hash_key(), &dir.dir(), name)
     }
 
     /// May `caller` remove the name of `node` from `dir`? The sticky bit reserves that to the owners.

@@ -215,3 +215,25 @@ fn random_transactions_equal_a_model() {
         assert_eq!(content(&session, off, SIZE), model, "round {round}");
     }
 }
+
+/// What was read without the lock holds under it, unless somebody has had the lock in between, whatever he did.
+#[test]
+fn a_look_holds_until_somebody_else_has_had_the_lock() {
+    let (session, _) = with_object(64, 1);
+    let mut op = session.begin().unwrap();
+    let seen = op.look(7, || {}).unwrap();
+    op.lock(&[3, 7]).unwrap();
+    assert!(op.is_as_seen(7, seen));
+    assert!(!op.is_as_seen(3, None));
+    op.unlock();
+    // Had the lock itself meanwhile: it may have changed what it looked at.
+    op.lock(&[7]).unwrap();
+    assert!(!op.is_as_seen(7, seen));
+    op.unlock();
+    let seen = op.look(7, || {}).unwrap();
+    let mut other = session.begin().unwrap();
+    other.lock(&[7]).unwrap();
+    drop(other);
+    op.lock(&[7]).unwrap();
+    assert!(!op.is_as_seen(7, seen));
+}

@@ -38,7 +38,7 @@ fn exercise(b: &Bench<Sip>) {
     let r = b.s.region();
     for i in 0..20 {
         let name = format!("name{i}");
-        let _ = locate(r, &b.h, &b.d, name.as_bytes());
+        let _ = spot_by(r, &b.h, &b.d, name.as_bytes());
         let mut op = b.s.begin().unwrap();
         let mut tx = op.tx().unwrap();
         let mut d = b.d;

@@ -59,7 +59,7 @@ impl<H: NameHash> Bench<H> {
     }
 
     pub fn lookup(&self, name: &[u8]) -> Option<Entry> {
-        locate(self.s.region(), &self.h, &self.d, name).unwrap().and_then(|(_, f)| f).map(|f| f.entry())
+        spot_by(self.s.region(), &self.h, &self.d, name).unwrap().map(|spot| spot.entry())
     }
 
     /// Up to `most` entries from `cookie` on, with their cookies.
