@@ -33,8 +33,9 @@ impl Part {
     }
 
     fn check(&self) -> io::Result<()> {
+        // In this order: while we look, another thread may let it grow.
+        let least = self.len.load(Ordering::Acquire);
         let found = look(&self.file)?;
-        let least = self.len.load(Ordering::Relaxed);
         let what = match () {
             () if self.named && found.stx_nlink == 0 => "was deleted or replaced",
             () if found.stx_size < least => "was cut short",
@@ -101,7 +102,7 @@ impl<D: Disk> Disk for Held<D> {
         self.parts.check()?;
         self.disk.write_all_at(bytes, at)?;
         if let Some(part) = self.parts.0.get(self.n) {
-            part.len.fetch_max(at + bytes.len() as u64, Ordering::Relaxed);
+            part.len.fetch_max(at + bytes.len() as u64, Ordering::Release);
         }
         Ok(())
     }
@@ -140,6 +141,22 @@ mod tests {
         disk.write_all_at(&[2; 100], 100).expect("a write");
         fs::rename(dir.path().join("b"), dir.path().join("c")).expect("rename");
         disk.flush().expect("nothing is missing");
+    }
+
+    #[test]
+    fn a_file_that_grows_meanwhile_is_not_cut_short() {
+        let dir = tempfile::tempdir_in(".").expect("a directory");
+        let disk = held(dir.path());
+        std::thread::scope(|s| {
+            let growing = s.spawn(|| {
+                let end = std::time::Instant::now() + std::time::Duration::from_secs(20);
+                let grow = |n| disk.write_all_at(&[3; 8], 100 + 8 * n).expect("nothing is missing");
+                (0..100_000u64).take_while(|_| std::time::Instant::now() < end).for_each(grow);
+            });
+            while !growing.is_finished() {
+                disk.write_all_at(&[4; 8], 0).expect("nothing is missing");
+            }
+        });
     }
 
     #[test]
