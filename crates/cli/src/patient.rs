@@ -1,7 +1,7 @@
 //! Work on a pool that may have to wait for others who have it open: not for ever for one that is stopped.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::Arc;
 
@@ -13,6 +13,14 @@ use crate::stopped::{Stopped, LENIENCE};
 /// Does `work` on `pool`. Gives up if it does not get on while a process that has the pool open is stopped: that has
 /// locked what it waits for, as it seems. [`Steps`] tell that it gets on.
 pub fn work<T: Send + 'static>(pool: &Path, work: impl FnOnce(&Steps) -> Result<T> + Send + 'static) -> Result<T> {
+    work_beside(|| others(pool), pool, work)
+}
+
+fn work_beside<T: Send + 'static>(
+    others: impl Fn() -> Vec<u32>,
+    pool: &Path,
+    work: impl FnOnce(&Steps) -> Result<T> + Send + 'static,
+) -> Result<T> {
     let (tell, told) = mpsc::channel();
     let steps = Steps::default();
     let counted = steps.clone();
@@ -23,10 +31,12 @@ pub fn work<T: Send + 'static>(pool: &Path, work: impl FnOnce(&Steps) -> Result<
             Err(RecvTimeoutError::Timeout) => {}
             done => return done.unwrap_or_else(|_| Err(Failure::new("a thread has ended before its work"))),
         }
-        let stopped = Stopped::among(&others(pool));
+        let stopped = Stopped::among(&others());
         match (told.try_recv(), stopped) {
             (Ok(done), _) => return done,
-            (_, Some(stopped)) if steps.taken() == before => return Err(given_up(pool, &stopped)),
+            (_, Some(stopped)) if !steps.are_alone() && steps.taken() == before => {
+                return Err(given_up(pool, &stopped))
+            }
             _ => {}
         }
     }
@@ -47,19 +57,91 @@ pub fn others(pool: &Path) -> Vec<u32> {
 
 /// How far some work has come.
 #[derive(Clone, Default)]
-pub struct Steps(Arc<AtomicU64>);
+pub struct Steps(Arc<Progress>);
+
+#[derive(Default)]
+struct Progress {
+    taken: AtomicU64,
+    alone: AtomicBool,
+}
 
 impl Steps {
     /// Counts what `progress` is told of.
     pub fn count(&self, mut progress: impl FnMut(u64, u64)) -> impl FnMut(u64, u64) {
         let steps = self.clone();
         move |done, total| {
-            steps.0.fetch_add(1, Ordering::Relaxed);
+            steps.0.taken.fetch_add(1, Ordering::Relaxed);
+            progress(done, total);
+        }
+    }
+
+    /// For work that waits for nobody from when `progress` is first told of it until that is dropped. It may take any
+    /// time then: a disk may be slow.
+    pub fn alone(&self, mut progress: impl FnMut(u64, u64)) -> impl FnMut(u64, u64) {
+        let alone = Alone(self.clone());
+        move |done, total| {
+            alone.set(true);
             progress(done, total);
         }
     }
 
     fn taken(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
+        self.0.taken.load(Ordering::Relaxed)
+    }
+
+    fn are_alone(&self) -> bool {
+        self.0.alone.load(Ordering::Relaxed)
+    }
+}
+
+/// Dropped, the work may wait for others again.
+struct Alone(Steps);
+
+impl Alone {
+    fn set(&self, alone: bool) {
+        self.0 .0.alone.store(alone, Ordering::Relaxed);
+        self.0 .0.taken.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        self.set(false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+    use std::time::Duration;
+
+    use rustix::process::{kill_process, Pid, Signal};
+
+    use super::*;
+
+    /// A slow disk is not the fault of a process that happens to be stopped.
+    #[test]
+    fn work_is_given_up_only_where_it_may_wait_for_others() {
+        let mut sleeper = Command::new("sleep").arg("600").spawn().expect("sleep");
+        let pid = sleeper.id();
+        kill_process(Pid::from_child(&sleeper), Signal::STOP).expect("it is there");
+        let idle = |alone: bool, then: Duration| {
+            let work = move |steps: &Steps| {
+                let mut progress = steps.alone(|_, _| {});
+                alone.then(|| progress(1, 2));
+                std::thread::sleep(LENIENCE * 8);
+                drop(progress);
+                std::thread::sleep(then);
+                Ok(())
+            };
+            work_beside(|| vec![pid], "pool".as_ref(), work)
+        };
+        let (alone, waits, at_last) =
+            (idle(true, Duration::ZERO), idle(false, Duration::ZERO), idle(true, Duration::from_secs(600)));
+        sleeper.kill().and_then(|()| sleeper.wait()).expect("it ends");
+        assert!(alone.is_ok(), "{alone:?}");
+        for given_up in [waits, at_last] {
+            assert!(given_up.is_err_and(|e| e.to_string().contains(&format!("process {pid}"))));
+        }
     }
 }

@@ -25,7 +25,7 @@ pub fn run(args: &Args) -> Result<()> {
     patient::work(&pool, move |steps| {
         let (shown, to) = (path.display(), image.display());
         let open = Pool::open(&path, &OpenOptions::default()).context(|| format!("cannot open the pool at {shown}"))?;
-        let mut bar = steps.count(progress::bytes("saving"));
+        let mut bar = steps.alone(progress::bytes("saving"));
         open.save(&image, &mut bar).context(|| format!("cannot save {shown} to {to}"))
     })?;
     let bytes = std::fs::metadata(&file).map(|m| m.len()).unwrap_or(0);
