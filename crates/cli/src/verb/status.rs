@@ -82,8 +82,8 @@ fn text(s: &Status, stopped: &[Stopped]) -> String {
         false => s.sessions.iter().for_each(|session| describe(&mut out, session)),
     }
     for process in stopped {
-        let (pid, remedy) = (process.pid, process.remedy());
-        let _ = writeln!(out, "STOPPED        pid {pid}, and whatever asks its mount waits: {remedy}");
+        let (waits, remedy) = (waits_for(process.pid, &s.sessions), process.remedy());
+        let _ = writeln!(out, "STOPPED        pid {}, and {waits}: {remedy}", process.pid);
     }
     heap(&mut out, s);
     out
@@ -108,6 +108,14 @@ fn describe(out: &mut String, s: &SessionStatus) {
     let _ = writeln!(out, "in use by      pid {} ({}{place}{transport}{durability}{commit})", s.pid, s.role);
 }
 
+/// Who waits for a process that is stopped: not all have a mount.
+fn waits_for(pid: u32, users: &[SessionStatus]) -> &'static str {
+    match users.iter().any(|user| user.pid == pid && user.mountpoint.is_some()) {
+        true => "whatever asks its mount waits",
+        false => "whatever needs what it has locked waits",
+    }
+}
+
 fn heap(out: &mut String, s: &Status) {
     if s.heap.is_empty() {
         return;
@@ -115,5 +123,25 @@ fn heap(out: &mut String, s: &Status) {
     let _ = writeln!(out, "\n{:20} {:>10} {:>12} {:>10}", "objects", "bytes each", "count", "segments");
     for class in &s.heap {
         let _ = writeln!(out, "{:20} {:>10} {:>12} {:>10}", class.kind, class.size, class.objects, class.segments);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_mount_is_waited_for_as_such() {
+        let user = |pid, mountpoint: Option<&str>| SessionStatus {
+            pid,
+            role: String::new(),
+            transport: None,
+            mountpoint: mountpoint.map(PathBuf::from),
+            durability: None,
+            commit: None,
+        };
+        let users = [user(7, None), user(8, Some("/mnt")), user(8, None)];
+        assert!(waits_for(8, &users).contains("mount"));
+        assert!(!waits_for(7, &users).contains("mount"));
     }
 }
