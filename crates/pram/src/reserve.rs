@@ -15,14 +15,7 @@ const PIECE: u64 = 1 << 20;
 /// Gives an empty file its size and its blocks; all of it reads as zeros.
 pub fn reserve(file: &File, size: u64, medium: MediumKind) -> io::Result<()> {
     file.set_len(size)?;
-    let take = || rustix::fs::fallocate(file, FallocateFlags::empty(), 0, size);
-    // What was given up a moment ago, such as what an interrupted attempt had taken, may not be free before the file
-    // system has committed that.
-    let taken = take().or_else(|errno| match errno {
-        Errno::NOSPC => rustix::fs::syncfs(file).and_then(|()| take()),
-        _ => Err(errno),
-    });
-    match taken {
+    match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, size) {
         Ok(()) | Err(Errno::OPNOTSUPP) => {}
         Err(errno) => return Err(errno.into()),
     }
