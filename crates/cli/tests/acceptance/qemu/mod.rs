@@ -81,7 +81,7 @@ fn wanted() -> Outcome {
 /// The machine of these tests: persistent memory for a pool, another for counts, and a disk.
 fn parts() -> Result<Parts, Skip> {
     wanted()?;
-    Ok(Parts::new()?.with_memory(512).with_memory(32).with_disk(2048))
+    Ok(Parts::new()?.with_memory(576).with_memory(32).with_disk(2048))
 }
 
 fn commands_on_file() -> Outcome {
