@@ -38,6 +38,7 @@ pub mod path;
 pub mod patience;
 mod perm;
 pub mod pool;
+mod recent;
 #[cfg(test)]
 mod rig;
 pub mod setting;

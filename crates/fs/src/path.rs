@@ -15,6 +15,7 @@ use crate::bytes;
 use crate::error::Result;
 use crate::layout::RawInode;
 use crate::node::{want, At, Fs, Node, Rename, WriteFlags};
+use crate::recent::{self, Trail};
 
 /// Longest path, in bytes.
 pub const PATH_MAX: usize = 4095;
@@ -92,8 +93,12 @@ impl<'a> View<'a> {
 
     #[inline]
     fn walk(&self, path: &[u8], follow: bool) -> Result<Found> {
-        check_path(path)?;
-        self.walk_from(ROOT.into(), path, follow, &mut 0)
+        let mut links = 0;
+        if path.iter().all(|b| *b == b'/') {
+            return self.walk_from(ROOT.into(), path, follow, &mut links);
+        }
+        let (dir, name) = self.parent_by(path, &mut links)?;
+        self.walk_last(dir, name, (follow, path.last() == Some(&b'/')), &mut links)
     }
 
     #[inline]
@@ -153,18 +158,38 @@ impl<'a> View<'a> {
     /// The directory that holds the last component of `path`, and that component.
     #[inline]
     fn parent<'p>(&self, path: &'p [u8]) -> Result<(At, &'p [u8])> {
+        self.parent_by(path, &mut 0)
+    }
+
+    #[inline(always)]
+    fn parent_by<'p>(&self, path: &'p [u8], links: &mut u32) -> Result<(At, &'p [u8])> {
         check_path(path)?;
-        let (mut at, mut rest, mut links) = (ROOT.into(), trim_leading(path), 0);
+        match recent::find(self.fs, &self.fs.serial, &self.caller, path) {
+            Some(found) => Ok(found),
+            None => self.parent_anew(path, links),
+        }
+    }
+
+    /// [`parent_by`](Self::parent_by) where another directory was found last.
+    #[inline(never)]
+    fn parent_anew<'p>(&self, path: &'p [u8], links: &mut u32) -> Result<(At, &'p [u8])> {
+        let (mut at, mut rest, mut trail) = (At::from(ROOT), trim_leading(path), Trail::NEW);
         loop {
             let (name, after) = split_component(rest);
             rest = trim_leading(after);
-            if rest.is_empty() {
-                return match name {
-                    b"" => Err(Errno::EXIST.into()),
-                    _ => Ok((at, name)),
-                };
+            if rest.is_empty() && name.is_empty() {
+                return Err(Errno::EXIST.into());
             }
-            at = self.step(at, name, &mut links)?;
+            if rest.is_empty() {
+                // What a symbolic link leads to is more than the directories on the way can tell.
+                if *links == 0 && after.is_empty() && at.ino != ROOT {
+                    let up_to = &path[..path.len() - name.len()];
+                    recent::note(&self.fs.serial, &self.caller, up_to, &trail, at);
+                }
+                return Ok((at, name));
+            }
+            trail.leave(self.fs, at.ino);
+            at = self.step(at, name, links)?;
         }
     }
 

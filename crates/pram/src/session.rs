@@ -250,6 +250,13 @@ impl Session {
         }
     }
 
+    /// The state of the lock of `key`, if nobody has it: as long as it is the same, nobody has had the lock.
+    #[inline(always)]
+    pub fn seen(&self, key: u64) -> Option<Seen> {
+        let seen = self.rt.lock(Runtime::lock_number(key)).look();
+        seen.owner().is_none().then_some(seen)
+    }
+
     /// Calls `f` until nobody has changed what `key` protects meanwhile; the state of the key's lock at that time.
     /// `None` if somebody did again and again.
     #[inline(always)]

@@ -62,6 +62,8 @@ pub struct Fs {
     /// Files that this process has appended to and that may have unused tails.
     tails: std::sync::Mutex<Vec<Ino>>,
     census: sizes::Census,
+    /// What [`recent`](crate::recent) knows this pool by.
+    pub(crate) serial: crate::recent::Serial,
 }
 
 /// How this process uses the pool.
@@ -256,6 +258,7 @@ impl Fs {
             stop_watching,
             tails: Default::default(),
             census: sizes::Census::default(),
+            serial: Default::default(),
         };
         fs.set_policy(policy);
         Ok(fs)

@@ -9,11 +9,13 @@
 //! | `full` | no space at any point |
 //! | `damage` | flipped bytes anywhere |
 //! | `permissions` | callers that are not the superuser |
+//! | `recent` | changes on the way to the directory that a thread found last |
 
 mod concurrency;
 mod damage;
 mod full;
 mod namespace;
 mod permissions;
+mod recent;
 mod references;
 mod rig;
