@@ -123,19 +123,14 @@ impl Mapping {
         if off % 8 != 0 {
             return Err(bad_address(off, len));
         }
-        // SAFETY: as in `atomic64`, for each word of the slice.
+        // SAFETY: as in `word`, for each word of the slice.
         Ok(unsafe { std::slice::from_raw_parts(self.at(off, len)?.cast::<AtomicU64>().cast_const(), count) })
     }
 
     #[inline(always)]
     pub fn atomic64(&self, off: u64) -> Result<&AtomicU64> {
-        // Whatever is not aligned becomes too large.
-        if off.rotate_right(3) >= self.words {
-            return Err(bad_address(off, 8));
-        }
-        // SAFETY: in bounds and aligned (2), lives as long as the mapping (1), only ever accessed
-        // atomically or as bytes under a lock (3).
-        Ok(unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(off as usize).cast()) })
+        // Whatever is not aligned becomes too large a number.
+        self.word(off.rotate_right(3)).ok_or_else(|| bad_address(off, 8))
     }
 
     /// Word `n` of the mapping, `None` beyond its end: for those who ask often and can do without an answer.
@@ -144,19 +139,20 @@ impl Mapping {
         if n >= self.words {
             return None;
         }
-        // SAFETY: as in `atomic64`: in bounds (2), and aligned since the base is a page.
+        // SAFETY: in bounds (2), aligned since the base is a page, lives as long as the mapping (1), only ever
+        // accessed atomically or as bytes under a lock (3).
         Some(unsafe { AtomicU64::from_ptr(self.base.as_ptr().cast::<u64>().add(n as usize)) })
     }
 
     #[inline(always)]
     pub fn atomic32(&self, off: u64) -> Result<&AtomicU32> {
-        // SAFETY: as in `atomic64`.
+        // SAFETY: as in `word`.
         Ok(unsafe { AtomicU32::from_ptr(self.aligned(off, 4)?.cast()) })
     }
 
     #[inline(always)]
     pub fn atomic8(&self, off: u64) -> Result<&AtomicU8> {
-        // SAFETY: as in `atomic64`.
+        // SAFETY: as in `word`.
         Ok(unsafe { AtomicU8::from_ptr(self.at(off, 1)?) })
     }
 

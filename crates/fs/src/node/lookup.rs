@@ -266,19 +266,9 @@ impl Fs {
 
     #[inline(always)]
     pub(crate) fn lookup_raw(&self, dir: impl Into<At>, name: &[u8], caller: &Caller) -> Result<(Ino, RawInode)> {
-        let mut raw = RawInode::new_zeroed();
-        let ino = self.lookup_by(dir.into(), name, caller, |ino| self.see(ino, &mut raw))?;
-        Ok((ino, raw))
-    }
-
-    /// [`raw`](Self::raw), put where it is wanted.
-    #[inline(always)]
-    fn see(&self, ino: Ino, raw: &mut RawInode) -> Result<()> {
-        match self.table().used(ino)? {
-            Some(place) => *raw = self.region().read(place.inode)?,
-            None => return Err(Errno::STALE.into()),
-        }
-        Ok(())
+        let mut node = Node::blank();
+        let ino = self.lookup_by(dir.into(), name, caller, |ino| self.read_node(ino, &mut node))?;
+        Ok((ino, node.raw))
     }
 
     /// [`lookup_raw`](Self::lookup_raw) for whoever only goes on from there: which inode it is, and of what type.
@@ -383,20 +373,20 @@ impl Fs {
         if name.len() > crate::attr::NAME_MAX {
             return Err(Errno::NAMETOOLONG.into());
         }
-        let (mut raw, mut taken) = (RawInode::new_zeroed(), None::<Ino>);
+        let (mut node, mut taken) = (Node::blank(), None::<Ino>);
         let found = self.session().try_read(dir.ino, || {
             // The last round's result was torn.
             if let Some(ino) = taken.take() {
                 self.release(ino, 1);
             }
-            taken = self.look(dir, name, caller, &mut |ino| self.see(ino, &mut raw))?;
+            taken = self.look(dir, name, caller, &mut |ino| self.read_node(ino, &mut node))?;
             if let Some(ino) = taken {
                 self.retain(ino, 1);
             }
             Ok(taken)
         });
         if let Some(Ok(Some(ino))) = found {
-            return Ok((ino, raw));
+            return Ok((ino, node.raw));
         }
         if let Some(ino) = taken {
             self.release(ino, 1);
@@ -404,8 +394,8 @@ impl Fs {
         match found {
             Some(Err(e)) => Err(e),
             _ => {
-                let ino = self.lookup_locked(dir, name, caller, |ino| self.see(ino, &mut raw), true)?;
-                Ok((ino, raw))
+                let ino = self.lookup_locked(dir, name, caller, |ino| self.read_node(ino, &mut node), true)?;
+                Ok((ino, node.raw))
             }
         }
     }
