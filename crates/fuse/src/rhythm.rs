@@ -1,29 +1,39 @@
 //! How queues wait for the next request: the way that lets callers come back sooner, found by trying.
 //!
-//! - *Awake*, for a while: the queue gives way to its caller again and again. On a machine with nothing else to do
-//!   the caller then stays on its CPU; if the queue slept, the CPU would be idle, and the caller sent from one idle
-//!   CPU to the other with each request (on two virtual CPUs 10 us a request against 30).
-//! - *Asleep*, and before everybody else once there is a request. On a busy machine whoever gives way waits for
-//!   the time slices of others, each time (110 us a request against 15, and a commit is waited for twice).
+//! - *Last*: the queue sleeps, and is a thread that everybody else comes before. The kernel then takes a CPU on which
+//!   nothing else runs for an idle one, and leaves the caller there when the reply wakes it. Of any other queue it
+//!   would send the caller away, to a CPU that is idle, and has to be woken, with each reply (on two virtual CPUs 13 us
+//!   a request against 30 to 100).
+//! - *Awake*, where threads may not be given a higher priority, which they need to come back: the queue stays awake
+//!   for a while and gives way to its caller again and again, which has the same effect most of the time.
+//! - *First*: the queue sleeps, and comes before everybody else once there is a request. On a busy machine whoever comes
+//!   last or gives way waits for the time slices of others, each time (50 ms or 110 us a request against 15, and a commit
+//!   is waited for twice).
 //!
-//! Where no processor is idle, as the host's count of running threads says, queues sleep: nobody is sent away then.
+//! Where no processor is idle, as the host's count of running threads says, queues come first: nobody is sent away then.
 //! Elsewhere nothing says beforehand which it is. An *epoch* is some requests of a queue; the median time from one
 //! request to the next tells how good the way was, whatever pauses the caller makes. Now and then, less often the
-//! longer nothing changes, and when it suddenly takes longer, an epoch tries the other way.
+//! longer nothing changes, and when it suddenly takes longer, an epoch tries the other way. A queue that had to wait for a
+//! processor while it yielded stops yielding at once.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Mutex;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use crate::sys::{set_priority, Priority};
+use crate::sys::{may_come_last, set_priority, Priority};
 
 const LOADAVG: &str = "/proc/loadavg";
+/// Of the thread that opens it.
+const SCHEDSTAT: &str = "/proc/thread-self/schedstat";
 /// Requests of an epoch.
 const EPOCH: usize = 32;
 /// Longest median that says anything, nanoseconds: a caller that takes so long does not wait for us.
 const BUSY: u32 = 5_000_000;
+/// A queue that had to wait so long for a processor waits for the time slices of somebody who computes. (Whoever comes
+/// last may wait 50 ms, with each request: there is no waiting for the end of the epoch.)
+const HELD: Duration = Duration::from_millis(1);
 /// Epochs until the other way is tried, at first and at most.
 const TRIALS: (u32, u32) = (8, 1024);
 /// Of the last 8 looks at the host, this many that saw no processor idle count as busy.
@@ -31,17 +41,19 @@ const MANY: u32 = 4;
 /// Calls of [`Standing::review`] from one look to the next.
 const CALLS: u32 = 4;
 
+/// The ways between which a queue chooses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
-    Awake,
-    Asleep,
+enum Way {
+    /// Last or awake, whichever is possible.
+    Yielding,
+    First,
 }
 
 impl Way {
     fn other(self) -> Way {
         match self {
-            Way::Awake => Way::Asleep,
-            Way::Asleep => Way::Awake,
+            Way::Yielding => Way::First,
+            Way::First => Way::Yielding,
         }
     }
 }
@@ -49,7 +61,9 @@ impl Way {
 /// What the queues of a mount have found out.
 pub struct Rhythm {
     host: Host,
-    /// Bit 0: the way, 1 is asleep. The rest counts changes.
+    /// Queues that yield come last; else they stay awake.
+    last: bool,
+    /// Bit 0: the way, 1 is first. The rest counts changes.
     now: AtomicU32,
     found: Mutex<Found>,
 }
@@ -70,20 +84,21 @@ impl Default for Rhythm {
     fn default() -> Rhythm {
         let host = Host::default();
         let found =
-            Found { looks: Looks::default(), best: Way::Asleep, median: 0, trying: false, left: 1, pause: TRIALS.0 };
-        Rhythm { host, now: AtomicU32::new(1), found: Mutex::new(found) }
+            Found { looks: Looks::default(), best: Way::First, median: 0, trying: false, left: 1, pause: TRIALS.0 };
+        Rhythm { host, last: may_come_last(), now: AtomicU32::new(1), found: Mutex::new(found) }
     }
 }
 
 impl Rhythm {
     /// A queue's part in it.
     pub fn beat(&self) -> Beat<'_> {
-        Beat { rhythm: self, now: None, last: Instant::now(), periods: [0; EPOCH], count: 0 }
+        let delay = Delay::of_this_thread();
+        Beat { rhythm: self, delay, now: None, last: Instant::now(), periods: [0; EPOCH], count: 0 }
     }
 
     fn change(&self, way: Way) {
         let count = self.now.load(Ordering::Relaxed) >> 1;
-        self.now.store(count.wrapping_add(1) << 1 | u32::from(way == Way::Asleep), Ordering::Relaxed);
+        self.now.store(count.wrapping_add(1) << 1 | u32::from(way == Way::First), Ordering::Relaxed);
     }
 
     /// An epoch has ended that began at `now` and was all of the same way.
@@ -97,16 +112,22 @@ impl Rhythm {
             self.change(way);
         }
     }
+
+    /// A queue that yields, as of `now`, was held up by others.
+    fn note_held(&self, now: u32) {
+        let mut found = self.found.lock().unwrap_or_else(|e| e.into_inner());
+        if self.now.load(Ordering::Relaxed) == now {
+            found.held();
+            self.change(Way::First);
+        }
+    }
 }
 
 impl Found {
     /// The way to go on after an epoch, if it is to change.
     fn after(&mut self, all_busy: bool, median: u32) -> Option<Way> {
         if self.looks.add(all_busy) {
-            let now = if self.trying { self.best.other() } else { self.best };
-            (self.best, self.median, self.trying) = (Way::Asleep, 0, false);
-            (self.pause, self.left) = (TRIALS.0, 1);
-            return (now != Way::Asleep).then_some(Way::Asleep);
+            return self.come_first();
         }
         if median > BUSY && !self.trying {
             return None;
@@ -133,6 +154,23 @@ impl Found {
         }
         self.trying = true;
         Some(self.best.other())
+    }
+
+    /// No processor is idle.
+    fn come_first(&mut self) -> Option<Way> {
+        let now = if self.trying { self.best.other() } else { self.best };
+        (self.best, self.median, self.trying) = (Way::First, 0, false);
+        (self.pause, self.left) = (TRIALS.0, 1);
+        (now != Way::First).then_some(Way::First)
+    }
+
+    /// Somebody came before us, and took his time: no use to yield for a while.
+    fn held(&mut self) {
+        self.pause = match self.trying && self.best == Way::First {
+            true => (self.pause * 2).min(TRIALS.1),
+            false => TRIALS.0,
+        };
+        (self.best, self.median, self.trying, self.left) = (Way::First, 0, false, self.pause);
     }
 }
 
@@ -208,9 +246,45 @@ fn running_in(loadavg: &[u8]) -> Option<u32> {
     text.split(' ').nth(3)?.split('/').next()?.parse().ok()
 }
 
+/// How long a thread has waited for a processor.
+struct Delay {
+    /// Where the host says it; without it, nothing held the thread up.
+    stat: Option<File>,
+    last: Duration,
+}
+
+impl Delay {
+    fn of_this_thread() -> Delay {
+        Delay { stat: File::open(SCHEDSTAT).ok(), last: Duration::ZERO }
+    }
+
+    /// Since it was last asked.
+    fn grew_by(&mut self) -> Duration {
+        let mut text = [0; 96];
+        let len = self.stat.as_ref().and_then(|file| file.read_at(&mut text, 0).ok()).unwrap_or(0);
+        let now = delay_in(&text[..len]).unwrap_or(self.last);
+        now.saturating_sub(std::mem::replace(&mut self.last, now))
+    }
+}
+
+/// How long a thread waited, from such as `326105 90715 2`: nanoseconds that it ran and waited, and turns.
+fn delay_in(schedstat: &[u8]) -> Option<Duration> {
+    let text = std::str::from_utf8(schedstat).ok()?;
+    text.split(' ').nth(1)?.parse().ok().map(Duration::from_nanos)
+}
+
+/// The way that the word of a rhythm says.
+fn way_of(word: u32) -> Way {
+    match word & 1 {
+        1 => Way::First,
+        _ => Way::Yielding,
+    }
+}
+
 /// One queue's part in the rhythm of its mount.
 pub struct Beat<'a> {
     rhythm: &'a Rhythm,
+    delay: Delay,
     /// The word of the rhythm that this thread is set up for.
     now: Option<u32>,
     last: Instant,
@@ -220,29 +294,39 @@ pub struct Beat<'a> {
 }
 
 impl Beat<'_> {
-    /// How to wait for the next request. Sets up the calling thread for it.
-    pub fn way(&mut self) -> Way {
+    /// Sets up the calling thread for its wait for the next request; is it to stay awake?
+    pub fn prepare(&mut self) -> bool {
         let now = self.rhythm.now.load(Ordering::Relaxed);
-        let way = if now & 1 == 1 { Way::Asleep } else { Way::Awake };
+        let way = way_of(now);
         if self.now != Some(now) {
             (self.now, self.count) = (Some(now), 0);
-            // Whoever comes first and gives way gives way to nobody.
-            let priority = if way == Way::Asleep { Priority::First } else { Priority::Shared };
-            set(priority);
+            set(match way {
+                Way::First => Priority::First,
+                Way::Yielding if self.rhythm.last => Priority::Last,
+                // Whoever comes first and gives way gives way to nobody.
+                Way::Yielding => Priority::Shared,
+            });
         }
-        way
+        way == Way::Yielding && !self.rhythm.last
     }
 
     /// A request came, or another completion.
     pub fn note(&mut self) {
         let now = Instant::now();
         let period = now - std::mem::replace(&mut self.last, now);
+        if period >= HELD && self.delay.grew_by() >= HELD {
+            if let Some(now) = self.now.filter(|now| way_of(*now) == Way::Yielding) {
+                self.rhythm.note_held(now);
+            }
+        }
         self.periods[self.count] = u32::try_from(period.as_nanos()).unwrap_or(u32::MAX);
         self.count += 1;
         if self.count < EPOCH {
             return;
         }
         self.count = 0;
+        // The little that each request of an epoch waits is not what holds a queue up.
+        self.delay.grew_by();
         let (_, median, _) = self.periods.select_nth_unstable(EPOCH / 2);
         if let Some(now) = self.now {
             self.rhythm.note(now, *median);
@@ -254,29 +338,29 @@ impl Beat<'_> {
 mod tests {
     use super::*;
 
-    /// Lives through `epochs` where the ways take `awake` and `asleep`; how many were asleep.
-    fn live(found: &mut Found, way: &mut Way, all_busy: bool, epochs: u32, [awake, asleep]: [u32; 2]) -> u32 {
-        let mut slept = 0;
+    /// Lives through `epochs` where the ways take `yielding` and `first`; in how many queues came first.
+    fn live(found: &mut Found, way: &mut Way, all_busy: bool, epochs: u32, [yielding, first]: [u32; 2]) -> u32 {
+        let mut came_first = 0;
         for _ in 0..epochs {
-            slept += u32::from(*way == Way::Asleep);
-            let median = if *way == Way::Awake { awake } else { asleep };
+            came_first += u32::from(*way == Way::First);
+            let median = if *way == Way::Yielding { yielding } else { first };
             *way = found.after(all_busy, median).unwrap_or(*way);
         }
-        slept
+        came_first
     }
 
     #[test]
     fn the_better_way_is_found_and_kept_until_the_other_is_better() {
         let rhythm = Rhythm::default();
         let mut found = rhythm.found.lock().expect("nobody else has it");
-        let mut way = Way::Asleep;
+        let mut way = Way::First;
         let quiet = [5_000, 25_000];
         let pinned = [110_000, 12_000];
-        assert!(live(&mut found, &mut way, false, 1000, quiet) < 20, "awake when nothing else is to do");
-        assert!(live(&mut found, &mut way, false, 1000, pinned) > 980, "asleep where somebody computes");
+        assert!(live(&mut found, &mut way, false, 1000, quiet) < 20, "yielding when nothing else is to do");
+        assert!(live(&mut found, &mut way, false, 1000, pinned) > 980, "first where somebody computes");
         assert!(live(&mut found, &mut way, false, 3000, quiet) < 1100, "and back, when the other way is tried again");
         assert!(live(&mut found, &mut way, false, 3000, [8_000, 8_000]) < 30, "no better is not better");
-        assert!(live(&mut found, &mut way, true, 1000, quiet) > 990, "asleep where all compute");
+        assert!(live(&mut found, &mut way, true, 1000, quiet) > 990, "first where all compute");
         assert!(live(&mut found, &mut way, false, 1000, [9_000_000, 6_000_000]) > 990, "a slow caller changes nothing");
     }
 
@@ -287,5 +371,33 @@ mod tests {
         assert_eq!(running_in(b""), None);
         let host = Host { processors: 0, ..Host::default() };
         assert!(host.all_busy(), "this thread runs");
+    }
+
+    #[test]
+    fn who_is_held_up_comes_first_and_tries_less_and_less_often() {
+        let rhythm = Rhythm::default();
+        let mut pauses = Vec::new();
+        for _ in 0..4 {
+            let mut found = rhythm.found.lock().expect("nobody else has it");
+            let epochs = (1..).find(|_| found.after(false, 10_000) == Some(Way::Yielding));
+            rhythm.change(Way::Yielding);
+            drop(found);
+            rhythm.note_held(rhythm.now.load(Ordering::Relaxed));
+            assert_eq!(way_of(rhythm.now.load(Ordering::Relaxed)), Way::First);
+            pauses.extend(epochs);
+        }
+        assert_eq!(pauses, [1, 16, 32, 64]);
+        let old = rhythm.now.load(Ordering::Relaxed);
+        rhythm.change(Way::Yielding);
+        rhythm.note_held(old);
+        assert_eq!(way_of(rhythm.now.load(Ordering::Relaxed)), Way::Yielding, "that was before the change");
+    }
+
+    #[test]
+    fn the_host_says_how_long_a_thread_waited() {
+        assert_eq!(delay_in(b"326105 90715 2\n"), Some(Duration::from_nanos(90715)));
+        assert_eq!(delay_in(b"326105"), None);
+        let mut delay = Delay { stat: None, last: Duration::ZERO };
+        assert_eq!(delay.grew_by(), Duration::ZERO);
     }
 }

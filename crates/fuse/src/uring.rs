@@ -17,7 +17,7 @@ use crate::abi::{InHeader, OutHeader, UringHeader};
 use crate::init;
 use crate::promises::Promises;
 use crate::request::{Answer, Request};
-use crate::rhythm::{Rhythm, Way};
+use crate::rhythm::Rhythm;
 use crate::server::Server;
 use crate::sys::{Device, Event, Queue};
 
@@ -79,7 +79,7 @@ fn run(mut queue: Queue, server: &Server, promises: &Promises, rhythm: &Rhythm) 
     // Entries whose replies wait: all of them may, and then none is with the kernel.
     let mut waiting = 0;
     while queue.is_live() || waiting > 0 {
-        queue.wait(beat.way() == Way::Awake)?;
+        queue.wait(beat.prepare())?;
         beat.note();
         while let Some(event) = queue.next() {
             match event {

@@ -19,6 +19,6 @@ mod signals;
 pub use child::in_child;
 pub use device::{Device, DEVICE};
 pub use loop_device::{unshare_root, LoopControl};
-pub use priority::{set_priority, Priority};
+pub use priority::{may_come_last, set_priority, Priority};
 pub use ring::{try_ring, Event, Queue};
 pub use signals::Signals;

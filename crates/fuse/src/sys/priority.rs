@@ -2,16 +2,26 @@
 
 use std::io;
 
-/// Among all others, by its share; or before them, in the lowest of the real-time priorities.
+/// Among all others, by its share; before them, in the lowest of the real-time priorities; or after them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Priority {
+    Last,
     Shared,
     First,
 }
 
-/// Changes the priority of the calling thread. `EPERM` without the right to it (CAP_SYS_NICE, or RLIMIT_RTPRIO).
+/// May threads of this process come last? Each may go there, but needs CAP_SYS_NICE or RLIMIT_NICE to come back.
+pub fn may_come_last() -> bool {
+    let there_and_back = || set_priority(Priority::Last).and_then(|()| set_priority(Priority::Shared)).is_ok();
+    // A thread of its own, since it may be the one that cannot.
+    std::thread::scope(|s| s.spawn(there_and_back).join().unwrap_or(false))
+}
+
+/// Changes the priority of the calling thread. `EPERM` without the right to it (CAP_SYS_NICE, RLIMIT_RTPRIO, or to come
+/// back from the last RLIMIT_NICE).
 pub fn set_priority(priority: Priority) -> io::Result<()> {
     let (policy, level) = match priority {
+        Priority::Last => (libc::SCHED_IDLE, 0),
         Priority::Shared => (libc::SCHED_OTHER, 0),
         Priority::First => (libc::SCHED_RR, 1),
     };
