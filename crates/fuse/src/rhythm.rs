@@ -27,8 +27,9 @@ use crate::sys::{may_come_last, set_priority, Priority};
 const LOADAVG: &str = "/proc/loadavg";
 /// Of the thread that opens it.
 const SCHEDSTAT: &str = "/proc/thread-self/schedstat";
-/// Requests of an epoch.
+/// Requests of an epoch; and of one that tries the other way, which may be far worse.
 const EPOCH: usize = 32;
+const TRIAL: usize = 12;
 /// Longest median that says anything, nanoseconds: a caller that takes so long does not wait for us.
 const BUSY: u32 = 5_000_000;
 /// A queue that had to wait so long for a processor waits for the time slices of somebody who computes. (Whoever comes
@@ -63,7 +64,7 @@ pub struct Rhythm {
     host: Host,
     /// Queues that yield come last; else they stay awake.
     last: bool,
-    /// Bit 0: the way, 1 is first. The rest counts changes.
+    /// Bit 0: the way, 1 is first. Bit 1: it is a trial. The rest counts changes.
     now: AtomicU32,
     found: Mutex<Found>,
 }
@@ -93,12 +94,14 @@ impl Rhythm {
     /// A queue's part in it.
     pub fn beat(&self) -> Beat<'_> {
         let delay = Delay::of_this_thread();
-        Beat { rhythm: self, delay, now: None, last: Instant::now(), periods: [0; EPOCH], count: 0 }
+        let periods = [0; EPOCH];
+        Beat { rhythm: self, delay, now: None, last: Instant::now(), periods, count: 0 }
     }
 
-    fn change(&self, way: Way) {
-        let count = self.now.load(Ordering::Relaxed) >> 1;
-        self.now.store(count.wrapping_add(1) << 1 | u32::from(way == Way::First), Ordering::Relaxed);
+    fn change(&self, way: Way, trial: bool) {
+        let count = self.now.load(Ordering::Relaxed) >> 2;
+        let bits = u32::from(trial) << 1 | u32::from(way == Way::First);
+        self.now.store(count.wrapping_add(1) << 2 | bits, Ordering::Relaxed);
     }
 
     /// An epoch has ended that began at `now` and was all of the same way.
@@ -109,7 +112,7 @@ impl Rhythm {
             return;
         }
         if let Some(way) = found.after(all_busy, median) {
-            self.change(way);
+            self.change(way, found.trying);
         }
     }
 
@@ -118,7 +121,7 @@ impl Rhythm {
         let mut found = self.found.lock().unwrap_or_else(|e| e.into_inner());
         if self.now.load(Ordering::Relaxed) == now {
             found.held();
-            self.change(Way::First);
+            self.change(Way::First, false);
         }
     }
 }
@@ -281,6 +284,14 @@ fn way_of(word: u32) -> Way {
     }
 }
 
+/// The requests of an epoch that begins at that word.
+fn epoch_of(word: u32) -> usize {
+    match word & 2 {
+        2 => TRIAL,
+        _ => EPOCH,
+    }
+}
+
 /// One queue's part in the rhythm of its mount.
 pub struct Beat<'a> {
     rhythm: &'a Rhythm,
@@ -321,13 +332,14 @@ impl Beat<'_> {
         }
         self.periods[self.count] = u32::try_from(period.as_nanos()).unwrap_or(u32::MAX);
         self.count += 1;
-        if self.count < EPOCH {
+        let epoch = self.now.map_or(EPOCH, epoch_of);
+        if self.count < epoch {
             return;
         }
         self.count = 0;
         // The little that each request of an epoch waits is not what holds a queue up.
         self.delay.grew_by();
-        let (_, median, _) = self.periods.select_nth_unstable(EPOCH / 2);
+        let (_, median, _) = self.periods[..epoch].select_nth_unstable(epoch / 2);
         if let Some(now) = self.now {
             self.rhythm.note(now, *median);
         }
@@ -380,7 +392,7 @@ mod tests {
         for _ in 0..4 {
             let mut found = rhythm.found.lock().expect("nobody else has it");
             let epochs = (1..).find(|_| found.after(false, 10_000) == Some(Way::Yielding));
-            rhythm.change(Way::Yielding);
+            rhythm.change(Way::Yielding, true);
             drop(found);
             rhythm.note_held(rhythm.now.load(Ordering::Relaxed));
             assert_eq!(way_of(rhythm.now.load(Ordering::Relaxed)), Way::First);
@@ -388,7 +400,7 @@ mod tests {
         }
         assert_eq!(pauses, [1, 16, 32, 64]);
         let old = rhythm.now.load(Ordering::Relaxed);
-        rhythm.change(Way::Yielding);
+        rhythm.change(Way::Yielding, true);
         rhythm.note_held(old);
         assert_eq!(way_of(rhythm.now.load(Ordering::Relaxed)), Way::Yielding, "that was before the change");
     }
