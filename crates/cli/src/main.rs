@@ -10,6 +10,7 @@
 //! | [`background`] | leaving the server in the background, telling when it is ready |
 //! | [`guard`] | the second process of a mount, for notifications and the end of a killed server |
 //! | [`dying`] | waiting for servers that are being killed |
+//! | [`elsewhere`] | other mounts of a file system, in other mount namespaces too |
 //! | [`stopped`] | telling that a server is stopped, instead of waiting for it |
 //! | [`patient`] | work that may have to wait for others, but not for those who are stopped |
 //! | [`locate`] | default places, absolute paths, which pool a path belongs to |
@@ -24,6 +25,7 @@
 
 mod background;
 mod dying;
+mod elsewhere;
 mod failure;
 mod guard;
 mod helper;

@@ -11,6 +11,11 @@ pub fn all() -> Result<Vec<Mounted>> {
     fuse::mounts::all().context(unread)
 }
 
+/// All mounts that a process sees, as far as we may know.
+pub fn seen_by(pid: u32) -> Vec<Mounted> {
+    fuse::mounts::seen_by(pid).unwrap_or_default()
+}
+
 /// The mount on top at `dir`, of whatever type.
 pub fn at(dir: &Path) -> Result<Option<Mounted>> {
     fuse::mounts::at(dir).context(unread)

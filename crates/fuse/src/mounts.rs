@@ -1,4 +1,4 @@
-//! The kernel's mount table, `/proc/self/mountinfo`.
+//! The kernel's mount table, `/proc/PID/mountinfo`.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -43,7 +43,12 @@ pub fn is_disconnected(dir: &Path) -> bool {
 
 /// All mounts that this process sees, the later over the earlier.
 pub fn all() -> std::io::Result<Vec<Mounted>> {
-    let table = std::fs::read("/proc/self/mountinfo")?;
+    seen_by(std::process::id())
+}
+
+/// All mounts that a process sees: others, in a mount namespace of its own.
+pub fn seen_by(pid: u32) -> std::io::Result<Vec<Mounted>> {
+    let table = std::fs::read(format!("/proc/{pid}/mountinfo"))?;
     Ok(table.split(|b| *b == b'\n').filter_map(parse).collect())
 }
 

@@ -1,19 +1,22 @@
 //! `conquest umount`: unmount, and wait until the server is gone.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fs::patience::eventually;
 use fs::Pool;
 use rustix::event::{poll, PollFd, PollFlags};
 use rustix::fd::OwnedFd;
 use rustix::process::{pidfd_open, Pid, PidfdFlags};
+use rustix::time::Timespec;
 
+use crate::elsewhere::Elsewhere;
 use crate::failure::{Context, Failure, Result};
+use crate::mounts::Mounted;
 use crate::stopped::Watch;
 use crate::{dying, locate, mounts, serve};
 
-/// Unmount a pool. Returns when its server has closed the pool.
+/// Unmount a pool. Returns when its server has closed the pool, or goes on since the pool is mounted elsewhere too.
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  conquest umount /mnt/fast\n  conquest umount          (the one that `conquest up` made)"
@@ -28,6 +31,8 @@ pub struct Args {
 
 /// Longest wait for a server that still writes an image.
 const PATIENCE: Duration = Duration::from_secs(600);
+/// How often a wait looks whether it is for nothing.
+const LOOK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 /// Longest wait for one that cannot be asked.
 const SHORT_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -45,7 +50,7 @@ pub fn run(args: &Args) -> Result<()> {
     let server = server_of(&mounted.source, &dir);
     serve::unmount(&dir)?;
     match server {
-        Some(server) => wait(&server, &mounted.source)?,
+        Some(server) => wait(&server, &mounted)?,
         None => wait_for_unlisted(&mounted.source),
     }
     match args.release {
@@ -67,13 +72,21 @@ fn wait_for_unlisted(pool: &Path) {
     let _ = eventually(SHORT_PATIENCE, || !is_open());
 }
 
-fn wait(server: &OwnedFd, pool: &Path) -> Result<()> {
-    let limit = rustix::time::Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
-    match poll(&mut [PollFd::new(server, PollFlags::IN)], Some(&limit)) {
-        Ok(n) if n > 0 => Ok(()),
-        _ => Err(Failure::new(format!(
-            "unmounted, but the server has not closed the pool yet; see {}",
-            pool.join(crate::background::LOG_NAME).display()
-        ))),
+fn wait(server: &OwnedFd, mounted: &Mounted) -> Result<()> {
+    let start = Instant::now();
+    while start.elapsed() < PATIENCE {
+        if matches!(poll(&mut [PollFd::new(server, PollFlags::IN)], Some(&LOOK)), Ok(n) if n > 0) {
+            return Ok(());
+        }
+        if let Some(elsewhere) = Elsewhere::find(&mounted.number) {
+            return Err(Failure::new(format!(
+                "unmounted from {}, but its server goes on: the pool is mounted {elsewhere}",
+                mounted.dir.display()
+            )));
+        }
     }
+    Err(Failure::new(format!(
+        "unmounted, but the server has not closed the pool yet; see {}",
+        mounted.source.join(crate::background::LOG_NAME).display()
+    )))
 }

@@ -19,6 +19,7 @@ pub const TESTS: &[Test] = &[
     ("mounting::read_only_is_read_only", read_only),
     ("mounting::access_times_follow_the_options", access_times),
     ("mounting::umount_waits_for_the_server", umount_waits),
+    ("mounting::umount_says_where_a_pool_stays_mounted", stays_mounted),
     ("mounting::a_killed_mount_can_be_unmounted_and_mounted_again", killed),
     ("mounting::a_server_that_is_being_killed_is_waited_for", being_killed),
     ("mounting::sigterm_unmounts_and_saves", sigterm_saves),
@@ -187,6 +188,33 @@ fn umount_waits() -> Outcome {
     lab.refused(1, &["umount", &lab.text("mnt")], &["in use"]);
     drop(busy);
     lab.umount();
+    Ok(())
+}
+
+/// A second directory, or a container, keeps the file system.
+fn stays_mounted() -> Outcome {
+    let lab = Lab::mounted("64M");
+    std::fs::create_dir(lab.path("second")).expect("mkdir");
+    let (mnt, second) = (lab.text("mnt"), lab.text("second"));
+    lab::ok(&mut program("mount", &["--bind", &mnt, &second]));
+    lab.refused(1, &["umount", &mnt], &["server goes on", &format!("`umount {second}`")]);
+    lab::ok(&mut program("umount", &[&second]));
+    wait_until_closed(&lab);
+
+    lab.mount();
+    let sleep = ["--mount", "--propagation", "private", "sleep", "1000"];
+    let mut container = Command::new("unshare").args(sleep).stdout(Stdio::null()).spawn().expect("unshare");
+    let pid = container.id();
+    let namespace = |pid: u32| std::fs::read_link(format!("/proc/{pid}/ns/mnt")).ok();
+    let is_apart = || namespace(pid) != namespace(std::process::id());
+    wait_until(Duration::from_secs(10), "the container has its own mounts", is_apart);
+    let remedy = format!("`nsenter --mount --target {pid} umount {mnt}`");
+    lab.refused(1, &["umount", &mnt], &["server goes on", "(sleep)", &remedy]);
+    container.kill().and_then(|()| container.wait()).expect("the end of the container");
+    wait_until_closed(&lab);
+    lab.mount();
+    lab.umount();
+    lab.check();
     Ok(())
 }
 
