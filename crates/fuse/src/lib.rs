@@ -14,6 +14,7 @@
 //! | `init` | the negotiation of capabilities |
 //! | `uring` | transport: FUSE over io_uring, one queue and pinned thread per CPU |
 //! | `rhythm` | how queues wait for requests, on quiet and on busy machines |
+//! | `host` | how many threads run, and how long one has waited for a processor |
 //! | `dev` | transport: /dev/fuse; with io_uring it still carries FORGET and the like |
 //! | `room` | on a full pool: what removed files held, and those who wait for it |
 //! | `server` | opcode → operation, and the answers that save messages |
@@ -47,6 +48,7 @@ mod dirs;
 mod error;
 mod guard;
 mod helper;
+mod host;
 mod init;
 mod kernel;
 pub mod killed;

@@ -16,17 +16,13 @@
 //! longer nothing changes, and when it suddenly takes longer, an epoch tries the other way. A queue that had to wait for a
 //! processor while it yielded stops yielding at once.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use crate::host::{Delay, Host};
 use crate::sys::{may_come_last, set_priority, Priority};
 
-const LOADAVG: &str = "/proc/loadavg";
-/// Of the thread that opens it.
-const SCHEDSTAT: &str = "/proc/thread-self/schedstat";
 /// Requests of an epoch; and of one that tries the other way, which may be far worse.
 const EPOCH: usize = 32;
 const TRIAL: usize = 12;
@@ -177,30 +173,6 @@ impl Found {
     }
 }
 
-/// What the host says of its processors.
-struct Host {
-    /// Where it says how many threads run; without it, ways are only tried.
-    running: Option<File>,
-    processors: u32,
-}
-
-impl Default for Host {
-    fn default() -> Host {
-        let processors = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
-        Host { running: File::open(LOADAVG).ok(), processors }
-    }
-}
-
-impl Host {
-    /// Do threads run on all processors? The one that asks is not counted: its caller may still be where it was when it
-    /// asked, or another queue be awake.
-    fn all_busy(&self) -> bool {
-        let mut text = [0; 64];
-        let len = self.running.as_ref().and_then(|file| file.read_at(&mut text, 0).ok()).unwrap_or(0);
-        running_in(&text[..len]).is_some_and(|running| running > self.processors)
-    }
-}
-
 /// The last looks at the host, a bit each: all processors were busy.
 #[derive(Default)]
 struct Looks(u8);
@@ -241,39 +213,6 @@ fn set(priority: Priority) {
     if let Err(e) = set_priority(priority) {
         tracing::debug!(?priority, "the priority stays as it is: {e}");
     }
-}
-
-/// How many threads run, from such as `0.52 0.58 0.59 2/613 12345`.
-fn running_in(loadavg: &[u8]) -> Option<u32> {
-    let text = std::str::from_utf8(loadavg).ok()?;
-    text.split(' ').nth(3)?.split('/').next()?.parse().ok()
-}
-
-/// How long a thread has waited for a processor.
-struct Delay {
-    /// Where the host says it; without it, nothing held the thread up.
-    stat: Option<File>,
-    last: Duration,
-}
-
-impl Delay {
-    fn of_this_thread() -> Delay {
-        Delay { stat: File::open(SCHEDSTAT).ok(), last: Duration::ZERO }
-    }
-
-    /// Since it was last asked.
-    fn grew_by(&mut self) -> Duration {
-        let mut text = [0; 96];
-        let len = self.stat.as_ref().and_then(|file| file.read_at(&mut text, 0).ok()).unwrap_or(0);
-        let now = delay_in(&text[..len]).unwrap_or(self.last);
-        now.saturating_sub(std::mem::replace(&mut self.last, now))
-    }
-}
-
-/// How long a thread waited, from such as `326105 90715 2`: nanoseconds that it ran and waited, and turns.
-fn delay_in(schedstat: &[u8]) -> Option<Duration> {
-    let text = std::str::from_utf8(schedstat).ok()?;
-    text.split(' ').nth(1)?.parse().ok().map(Duration::from_nanos)
 }
 
 /// The way that the word of a rhythm says.
@@ -377,15 +316,6 @@ mod tests {
     }
 
     #[test]
-    fn the_host_says_how_many_run() {
-        assert_eq!(running_in(b"0.52 0.58 0.59 2/613 12345\n"), Some(2));
-        assert_eq!(running_in(b"0.52 0.58"), None);
-        assert_eq!(running_in(b""), None);
-        let host = Host { processors: 0, ..Host::default() };
-        assert!(host.all_busy(), "this thread runs");
-    }
-
-    #[test]
     fn who_is_held_up_comes_first_and_tries_less_and_less_often() {
         let rhythm = Rhythm::default();
         let mut pauses = Vec::new();
@@ -403,13 +333,5 @@ mod tests {
         rhythm.change(Way::Yielding, true);
         rhythm.note_held(old);
         assert_eq!(way_of(rhythm.now.load(Ordering::Relaxed)), Way::Yielding, "that was before the change");
-    }
-
-    #[test]
-    fn the_host_says_how_long_a_thread_waited() {
-        assert_eq!(delay_in(b"326105 90715 2\n"), Some(Duration::from_nanos(90715)));
-        assert_eq!(delay_in(b"326105"), None);
-        let mut delay = Delay { stat: None, last: Duration::ZERO };
-        assert_eq!(delay.grew_by(), Duration::ZERO);
     }
 }
