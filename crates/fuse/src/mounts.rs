@@ -43,13 +43,16 @@ pub fn is_disconnected(dir: &Path) -> bool {
 
 /// All mounts that this process sees, the later over the earlier.
 pub fn all() -> std::io::Result<Vec<Mounted>> {
-    seen_by(std::process::id())
+    table("/proc/self/mountinfo")
 }
 
-/// All mounts that a process sees: others, in a mount namespace of its own.
+/// All mounts that another process sees, in its own mount namespace.
 pub fn seen_by(pid: u32) -> std::io::Result<Vec<Mounted>> {
-    let table = std::fs::read(format!("/proc/{pid}/mountinfo"))?;
-    Ok(table.split(|b| *b == b'\n').filter_map(parse).collect())
+    table(&format!("/proc/{pid}/mountinfo"))
+}
+
+fn table(file: &str) -> std::io::Result<Vec<Mounted>> {
+    Ok(std::fs::read(file)?.split(|b| *b == b'\n').filter_map(parse).collect())
 }
 
 /// The mount on top at exactly `dir`, of whatever type.

@@ -123,7 +123,7 @@ impl Rhythm {
 }
 
 impl Found {
-    /// The way to go on after an epoch, if it is to change.
+    /// The way to go on after an epoch, if it is to change, or is no trial any more.
     fn after(&mut self, all_busy: bool, median: u32) -> Option<Way> {
         if self.looks.add(all_busy) {
             return self.come_first();
@@ -140,7 +140,7 @@ impl Found {
             }
             (self.best, self.median) = (self.best.other(), median);
             (self.pause, self.left) = (TRIALS.0, TRIALS.0);
-            return None;
+            return Some(self.best);
         }
         let suddenly = self.median != 0 && median > self.median * 2;
         self.median = median;
