@@ -2,9 +2,10 @@
 
 use std::collections::HashSet;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use crate::mounts;
+use crate::mounts::{self, Mounted};
+use crate::stopped::numbered;
 
 /// A mount of a file system.
 pub struct Elsewhere {
@@ -16,17 +17,24 @@ pub struct Elsewhere {
 impl Elsewhere {
     /// A mount of the file system with this number (`major:minor`), if there is one that we may know of.
     pub fn find(number: &str) -> Option<Elsewhere> {
-        let ours = std::process::id();
-        let mut namespaces = HashSet::new();
-        let mut one_of_each = std::iter::once(ours).chain(processes()).filter(|pid| {
-            let namespace = std::fs::read_link(format!("/proc/{pid}/ns/mnt"));
-            namespace.is_ok_and(|namespace| namespaces.insert(namespace))
+        let dir_in = |mounts: Vec<Mounted>| Some(mounts.into_iter().find(|m| m.number == number)?.dir);
+        if let Some(dir) = mounts::all().ok().and_then(dir_in) {
+            return Some(Elsewhere { dir, process: None });
+        }
+        let mut namespaces: HashSet<PathBuf> = namespace_of(Path::new("/proc/self")).into_iter().collect();
+        let mut one_of_each = numbered("/proc").filter(|process| {
+            let namespace = namespace_of(process);
+            namespace.is_some_and(|namespace| namespaces.insert(namespace))
         });
-        one_of_each.find_map(|pid| {
-            let dir = mounts::seen_by(pid).into_iter().find(|m| m.number == number)?.dir;
-            Some(Elsewhere { dir, process: (pid != ours).then(|| (pid, name_of(pid))) })
+        one_of_each.find_map(|process| {
+            let pid = process.file_name()?.to_str()?.parse().ok()?;
+            Some(Elsewhere { dir: dir_in(mounts::seen_by(pid))?, process: Some((pid, name_of(pid))) })
         })
     }
+}
+
+fn namespace_of(process: &Path) -> Option<PathBuf> {
+    std::fs::read_link(process.join("ns/mnt")).ok()
 }
 
 /// Where it is, and what unmounts it.
@@ -42,11 +50,6 @@ impl fmt::Display for Elsewhere {
             None => write!(f, "at {dir}, where `umount {dir}` unmounts it"),
         }
     }
-}
-
-fn processes() -> impl Iterator<Item = u32> {
-    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
 fn name_of(pid: u32) -> String {

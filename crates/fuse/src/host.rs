@@ -23,6 +23,12 @@ impl Default for Host {
 }
 
 impl Host {
+    /// One that says nothing.
+    #[cfg(test)]
+    pub fn unknown() -> Host {
+        Host { running: None, processors: 1 }
+    }
+
     /// Do threads run on all processors? The one that asks is not counted: its caller may still be where it was when it
     /// asked, or another queue be awake.
     pub fn all_busy(&self) -> bool {

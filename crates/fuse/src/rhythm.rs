@@ -316,6 +316,16 @@ mod tests {
     }
 
     #[test]
+    fn a_trial_that_succeeds_is_none_any_more() {
+        let rhythm = Rhythm { host: Host::unknown(), ..Rhythm::default() };
+        let word = || rhythm.now.load(Ordering::Relaxed);
+        rhythm.note(word(), 30_000);
+        assert_eq!((way_of(word()), epoch_of(word())), (Way::Yielding, TRIAL));
+        rhythm.note(word(), 10_000);
+        assert_eq!((way_of(word()), epoch_of(word())), (Way::Yielding, EPOCH));
+    }
+
+    #[test]
     fn who_is_held_up_comes_first_and_tries_less_and_less_often() {
         let rhythm = Rhythm::default();
         let mut pauses = Vec::new();
