@@ -8,9 +8,12 @@
 //! | [`volume`] | bytes that the log takes, against bytes that operations change |
 //! | [`reopen`] | opening after a power cut, and after `kill -9` of everything |
 //!
+//! Beside the first and the third stand the [`limits`]: what their flushes and messages take by themselves.
+//!
 //! Pools lie on the disk, and so do the directories that they are compared with, side by side.
 
 mod behind;
+mod limits;
 mod reopen;
 mod sqlite;
 mod synced;

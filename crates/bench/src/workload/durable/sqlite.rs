@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use super::limits::{self, Written};
 use super::{both, Beside, Setup, DISK, LOGGED};
 use crate::clock::{now, us_per_op};
 use crate::disk::Disk;
@@ -14,6 +15,11 @@ use crate::report::{Outcome, Section};
 /// Few: a round takes long where the disk is slow to flush.
 const ROUNDS: usize = 3;
 const INSERT: &str = "transaction";
+/// Flushes that a transaction waits for at least, one after the other: of the journal, of its header, and of the
+/// database.
+const FLUSHES: usize = 3;
+/// The same by themselves.
+const ALONE: &str = "its three flushed writes alone";
 const PROGRAM: &str = "sqlite3";
 const NOT_INSTALLED: &str = "sqlite3 is not installed (Debian package: sqlite3)";
 
@@ -44,6 +50,7 @@ fn measure(setup: &Setup, disk: &Disk, section: &mut Section, count: usize) -> R
     };
     let beside = Beside::make(disk, "sqlite.dir")?;
     let script = script(count);
+    let mut alone = Written::make(beside.path())?;
     let mut flushes = Section::rates("flushes", "", "flushes");
     for round in 0..setup.context.rounds(ROUNDS) {
         for (subject, dir) in [(LOGGED, mount.dir.as_path()), (DISK, beside.path())] {
@@ -54,6 +61,8 @@ fn measure(setup: &Setup, disk: &Disk, section: &mut Section, count: usize) -> R
             per_op.into_iter().for_each(|figure| flushes.add(subject, INSERT, figure));
             std::fs::remove_file(&database).map_err(Error::file(&database))?;
         }
+        section.add(ALONE, INSERT, alone.round(FLUSHES * count)? * FLUSHES as f64);
+        section.add(limits::MESSAGE, INSERT, limits::messages(&mount.dir, count)?);
     }
     for series in &flushes.series {
         section.notes.push(format!("{}: {:.2} flushes of the device per transaction", series.subject, series.median));

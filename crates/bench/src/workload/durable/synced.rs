@@ -1,6 +1,7 @@
 //! Create, write 1 KB and fsync, through the mount and on the disk itself: by one thread, and by eight that can
 //! share commits.
 
+use super::limits::{self, Written};
 use super::{both, Beside, Setup, DISK, LOGGED};
 use crate::clock::{now, spin_until};
 use crate::disk::Disk;
@@ -15,6 +16,8 @@ const ROUNDS: usize = 7;
 const ONE: &str = "1 thread";
 const EIGHT: &str = "8 threads";
 const SIZE: usize = 1024;
+/// Messages from the kernel that one file takes, one after the other: create, write and fsync.
+const MESSAGES: f64 = 3.0;
 /// From giving the order to the instant of starting.
 const LEAD_NS: u64 = 10_000_000;
 
@@ -46,6 +49,7 @@ fn measure(setup: &Setup, disk: &Disk, section: &mut Section, flushes: &mut Sect
     let beside = Beside::make(disk, "fsync.dir")?;
     let places = [(LOGGED, Mounted::new(&mount.dir)?), (DISK, Mounted::new(beside.path())?)];
     let plan = Plan::new(setup.context.size(setup.args.synced, 20));
+    let mut alone = Written::make(beside.path())?;
     for (_, place) in &places {
         plan.trees.iter().try_for_each(|tree| tree.make_dirs(place))?;
     }
@@ -59,8 +63,22 @@ fn measure(setup: &Setup, disk: &Disk, section: &mut Section, flushes: &mut Sect
                 plan.tidy(place, threads)?;
             }
         }
+        section.add(limits::FLUSH, ONE, alone.round(plan.count(1))?);
+        section.add(limits::MESSAGE, ONE, limits::messages(&mount.dir, plan.count(8))?);
     }
+    section.notes.extend(limit(section));
     Ok(())
+}
+
+/// How far one thread is from what it cannot do without.
+fn limit(section: &Section) -> Option<String> {
+    let median = |subject| section.get(subject, ONE).map(|series| series.median);
+    let least = median(limits::FLUSH)? + MESSAGES * median(limits::MESSAGE)?;
+    let (ours, disk) = (median(LOGGED)? / least, median(DISK)? / least);
+    Some(format!(
+        "{ONE}: a write with its flush and {MESSAGES} messages take {least:.2} us; {LOGGED} takes {ours:.2} times that, \
+         {DISK} {disk:.2} times"
+    ))
 }
 
 /// Every thread's files, in a directory of its own.
