@@ -17,6 +17,9 @@ pub enum Error {
     /// The pool cannot be opened, formatted, saved or restored; the text says what to do.
     #[error("{0}")]
     Pool(String),
+    /// The pool's memory is older than its copy on disk; the text says what to do.
+    #[error("{0}")]
+    Outdated(String),
     /// The host's file system or memory failed underneath us.
     #[error("{what}: {errno}")]
     Host { what: String, errno: Errno },
@@ -28,7 +31,7 @@ impl Error {
         match self {
             Error::Posix(e) => *e,
             Error::Corrupt(_) => Errno::UCLEAN,
-            Error::Pool(_) => Errno::INVAL,
+            Error::Pool(_) | Error::Outdated(_) => Errno::INVAL,
             Error::Host { errno, .. } => *errno,
         }
     }
@@ -46,6 +49,7 @@ impl From<pram::Error> for Error {
         match e {
             P::NoSpace | P::LogFull => Error::Posix(Errno::NOSPC),
             P::Unusable(text) => Error::Pool(text),
+            P::Outdated(text) => Error::Outdated(text),
             P::Host { what, errno } => Error::Host { what, errno },
             damage => Error::Corrupt(damage.to_string()),
         }

@@ -28,6 +28,9 @@ pub enum Error {
     /// The region cannot be used as it is; the text says why and what to do.
     #[error("{0}")]
     Unusable(String),
+    /// Memory that its copy has left behind.
+    #[error("{0}")]
+    Outdated(String),
     #[error("{what}: {errno}")]
     Host { what: String, errno: Errno },
 }

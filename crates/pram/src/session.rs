@@ -527,8 +527,13 @@ fn marks_beside(runtime: &Path) -> PathBuf {
 /// What the pool's files in shared memory are called: by the region's UUID, and by the file with its locks, since
 /// a copy of a pool has the same UUID.
 pub fn shared_name(uuid: &[u8; 16], stat: &Stat) -> String {
+    format!("{}{:x}-{:x}", shared_prefix(uuid), stat.st_dev, stat.st_ino)
+}
+
+/// What the names of all those begin with, wherever the pool lies.
+pub fn shared_prefix(uuid: &[u8; 16]) -> String {
     let uuid: String = uuid.iter().map(|b| format!("{b:02x}")).collect();
-    format!("conquest-{uuid}-{:x}-{:x}", stat.st_dev, stat.st_ino)
+    format!("conquest-{uuid}-")
 }
 
 /// Does any process work on the region in `file`?

@@ -24,6 +24,9 @@ pub const TESTS: &[Test] = &[
     ("durability::a_remount_changes_when", remount),
     ("durability::settings_are_carried_by_copies", carried),
     ("durability::nonsense_is_refused", nonsense),
+    ("durability::memory_that_its_copy_has_left_behind", used_elsewhere),
+    ("durability::memory_follows_its_disk", follows_its_disk),
+    ("durability::what_programs_write_is_no_record", no_record),
 ];
 
 const SETTING: &str = "user.conquest.durability";
@@ -312,5 +315,83 @@ fn nonsense() -> Outcome {
     lab.ok(&["format", &new, "--nvram", "8M", "--rate", "1.5M/s"]);
     assert!(lab.ok(&["status", &new]).contains("at most 1.5 MiB a second"));
     assert!(lab.ok(&["status", &new, "--json"]).contains("\"rate\": 1572864"));
+    Ok(())
+}
+
+/// Runs `conquest ARGS` where the pool has no memory, as in another container.
+const ELSEWHERE: &str =
+    "set -e; mkdir -p \"$1/shm\"; mount -t tmpfs none \"$1/shm\"; own=\"$1/shm/${1##*/}\"; mkdir \"$own\"; \
+     mount --rbind \"$1\" \"$own\"; mount --rbind \"$1/shm\" /dev/shm; cd \"$1\"; ./conquest mount pool mnt; \
+     echo there >\"mnt/$2\"; sync \"mnt/$2\"; ./conquest umount mnt";
+
+/// The pool is used by another container, whose memory is another, while nobody uses it here.
+fn used_elsewhere() -> Outcome {
+    lab::require("unshare")?;
+    let pool = Pool::mounted("");
+    let lab = &pool.lab;
+    let elsewhere = |name: &str| {
+        let args = ["--mount", "--propagation", "private", "sh", "-c", ELSEWHERE, "sh", &lab.text("."), name];
+        let args = args.map(|arg| arg.trim_end_matches("/."));
+        lab::ok(&mut program("unshare", &args));
+    };
+    std::fs::write(pool.path("here"), "here").expect("write");
+    lab.umount();
+    elsewhere("first");
+    lab.mount();
+    assert_eq!(std::fs::read(pool.path("first")).expect("made elsewhere"), b"there\n");
+    assert_eq!(std::fs::read(pool.path("here")).expect("made here"), b"here");
+
+    // Now both have changes that the other has not: neither is dropped unasked.
+    std::fs::write(pool.path("only here"), "here").expect("write");
+    lab.kill9();
+    lab.umount();
+    elsewhere("second");
+    lab.refused(1, &["mount", &lab.pool(), &lab.text("mnt")], &["used without this memory", "remove the memory"]);
+    Ok(())
+}
+
+/// The disk of the pool comes back under another number, by which memory is named.
+fn follows_its_disk() -> Outcome {
+    let pool = Pool::mounted("");
+    let lab = &pool.lab;
+    std::fs::write(pool.path("kept"), "not synced").expect("write");
+    lab.kill9();
+    lab.umount();
+    let ours = |name: &str| name.ends_with("-region") || name.ends_with("-marks");
+    for file in lab::memory_of(Path::new(&lab.pool())).into_iter().filter(|file| ours(&file.to_string_lossy())) {
+        let name = file.file_name().expect("a name").to_string_lossy().into_owned();
+        let mut parts: Vec<&str> = name.split('-').collect();
+        parts[2] = "7fff";
+        std::fs::rename(&file, file.with_file_name(parts.join("-"))).expect("rename");
+    }
+    lab.mount();
+    assert_eq!(std::fs::read(pool.path("kept")).expect("it is there"), b"not synced");
+    lab.umount();
+    lab.check();
+    Ok(())
+}
+
+/// A file full of what the log would take for records, if it knew them by less than a number that nobody can guess.
+fn no_record() -> Outcome {
+    let pool = Pool::of("32M", "");
+    let sector = |generation: u64, commit: u64| {
+        let mut raw = [0u8; 64];
+        raw[..4].copy_from_slice(b"CQRL");
+        raw[8..16].copy_from_slice(&generation.to_le_bytes());
+        raw[16..24].copy_from_slice(&commit.to_le_bytes());
+        raw[32..36].copy_from_slice(&64u32.to_le_bytes());
+        raw[48..52].copy_from_slice(&1u32.to_le_bytes());
+        let crc = crc32c::crc32c(&raw[8..]);
+        raw[4..8].copy_from_slice(&crc.to_le_bytes());
+        raw
+    };
+    // Wherever in a sector the content begins.
+    let evil: Vec<u8> = (0..8u64).flat_map(|n| sector(1 + n % 4, 1 << 40)).collect::<Vec<u8>>().repeat(4096);
+    for _ in 0..8 {
+        let file = File::create(pool.path("evil")).expect("create");
+        (&file).write_all(&evil).expect("write");
+        file.sync_all().expect("fsync");
+        assert_eq!(pool.len("evil"), Some(evil.len() as u64));
+    }
     Ok(())
 }

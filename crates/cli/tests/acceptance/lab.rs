@@ -256,14 +256,16 @@ pub fn forget_memory(dir: &Path, levels: u32) {
             forget_memory(&path, levels - 1);
         }
     }
+    memory_of(dir).iter().for_each(|file| _ = std::fs::remove_file(file));
+}
+
+/// What shared memory keeps of the pool in `dir`.
+pub fn memory_of(dir: &Path) -> Vec<PathBuf> {
     let Some(prefix) = std::fs::read_to_string(dir.join("pool.toml")).ok().as_deref().and_then(memory_name) else {
-        return;
+        return Vec::new();
     };
-    for entry in std::fs::read_dir("/dev/shm").into_iter().flatten().flatten() {
-        if entry.file_name().to_string_lossy().starts_with(&prefix) {
-            let _ = std::fs::remove_file(entry.path());
-        }
-    }
+    let entries = std::fs::read_dir("/dev/shm").into_iter().flatten().flatten();
+    entries.filter(|e| e.file_name().to_string_lossy().starts_with(&prefix)).map(|entry| entry.path()).collect()
 }
 
 /// What the names of a pool's shared memory begin with.

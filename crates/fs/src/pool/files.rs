@@ -146,13 +146,65 @@ impl Tracked<'_> {
 
     /// Goes on where the last process left it; `None` if nobody knows where that was.
     pub fn resume(&self) -> Result<Option<(Dirty, Copy)>> {
-        let (path, len) = (self.path()?, Dirty::bytes(self.id.size));
-        let Some(file) = open_shared(&path, self.lock)? else { return Ok(None) };
-        if !has_len(&file, len)? {
-            return Ok(None);
-        }
-        let marks = Dirty::over(map(&file, &path, len)?, self.id.size)?;
+        let Some(marks) = self.marks()? else { return Ok(None) };
         Ok(Copy::resume(self.disks.clone(), &marks, self.id)?.map(|copy| (marks, copy)))
+    }
+
+    /// Finds memory of this copy that has another name, and gives it its own: the disk that the copy lies on has got
+    /// another number since. Only what goes on exactly where the copy ends; true if there was any.
+    pub fn adopt(&self) -> Result<bool> {
+        let Ok(entries) = fs::read_dir(RUNTIME_DIR) else { return Ok(false) };
+        let own = self.path()?;
+        for marks in entries.flatten().map(|entry| entry.path()).filter(|path| *path != own) {
+            let Some(name) = name_of(&marks).filter(|name| name.starts_with(&session::shared_prefix(&self.id.uuid)))
+            else {
+                continue;
+            };
+            if self.is_own(name, &marks).unwrap_or(false) {
+                let named =
+                    |path: &Path, what: &str| path.with_file_name(format!("{}{what}", name_of(path).unwrap_or(name)));
+                tracing::info!("{} is this pool's memory: its disk had another number", marks.display());
+                // The marks come last: without them region and copy are compared.
+                for (from, to) in [(named(&marks, "-region"), named(&own, "-region")), (marks.clone(), own.clone())] {
+                    fs::rename(&from, &to).map_err(|e| host(&from, &e))?;
+                }
+                let _ = fs::remove_file(marks.with_file_name(name));
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Are these the marks of memory that goes on where this copy ends, and is in no other place's way?
+    fn is_own(&self, name: &str, marks: &Path) -> Result<bool> {
+        let (region, len) = (marks.with_file_name(format!("{name}-region")), Dirty::bytes(self.id.size));
+        let [Some(file), Some(region)] = [open_shared(marks, self.lock)?, open_shared(&region, self.lock)?] else {
+            return Ok(false);
+        };
+        if !has_len(&file, len)? || !has_len(&region, self.id.size)? {
+            return Ok(false);
+        }
+        let dirty = Dirty::over(map(&file, marks, len)?, self.id.size)?;
+        let gone = copy_is_gone(name, &dirty)?;
+        if gone && Copy::resume(self.disks.clone(), &dirty, self.id)?.is_some() {
+            self.note_path(&dirty)?;
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    /// Does the copy hold everything, as the marks say?
+    pub fn is_copied(&self) -> Result<bool> {
+        self.marks()?.map_or(Ok(false), |marks| holds_all(&marks))
+    }
+
+    /// The marks, if they are there.
+    fn marks(&self) -> Result<Option<Dirty>> {
+        let (path, len) = (self.path()?, Dirty::bytes(self.id.size));
+        match open_shared(&path, self.lock)? {
+            Some(file) if has_len(&file, len)? => Ok(Some(Dirty::over(map(&file, &path, len)?, self.id.size)?)),
+            _ => Ok(None),
+        }
     }
 
     /// Takes up a copy that was made or read back.
@@ -181,12 +233,16 @@ impl Tracked<'_> {
     fn fresh(&self) -> Result<Dirty> {
         let map = make_shared(&self.path()?, self.lock, Dirty::bytes(self.id.size))?.1;
         let marks = Dirty::over(map, self.id.size)?;
+        self.note_path(&marks)?;
+        Ok(marks)
+    }
+
+    fn note_path(&self, marks: &Dirty) -> Result<()> {
         let absolute = std::path::absolute(self.dir).map_err(|e| host(self.dir, &e))?;
         let (mut path, dir) = ([0u8; PATH], absolute.as_os_str().as_bytes());
         let len = dir.len().min(PATH);
         path[..len].copy_from_slice(&dir[..len]);
-        marks.set_note(PATH_AT, &path)?;
-        Ok(marks)
+        Ok(marks.set_note(PATH_AT, &path)?)
     }
 }
 
@@ -195,16 +251,13 @@ impl Tracked<'_> {
 pub fn sweep() {
     let Ok(entries) = fs::read_dir(RUNTIME_DIR) else { return };
     for entry in entries.flatten() {
-        let (path, name) = (entry.path(), entry.file_name());
+        let path = entry.path();
         if is_unfinished(&path).unwrap_or(false) {
             tracing::info!("giving back {}: whoever made it was killed", path.display());
             let _ = fs::remove_file(&path);
             continue;
         }
-        let Some(name) = name.to_str().and_then(|n| n.strip_suffix("-marks")).filter(|n| n.starts_with("conquest-"))
-        else {
-            continue;
-        };
+        let Some(name) = name_of(&path) else { continue };
         let region = path.with_file_name(format!("{name}-region"));
         // The runtime segment is there while anybody works on the pool.
         if !path.with_file_name(name).exists() && is_abandoned(name, &path, &region).unwrap_or(false) {
@@ -213,6 +266,11 @@ pub fn sweep() {
             let _ = fs::remove_file(&path);
         }
     }
+}
+
+/// What the files of a pool in shared memory are called that has these marks.
+fn name_of(marks: &Path) -> Option<&str> {
+    marks.file_name()?.to_str()?.strip_suffix("-marks").filter(|name| name.starts_with("conquest-"))
 }
 
 /// Is it the region of a pool that was never finished: without a header, which comes when all memory is there, and not
@@ -233,8 +291,12 @@ fn is_unfinished(path: &Path) -> std::io::Result<bool> {
 fn look(marks: &Path, size: u64) -> Result<(Dirty, bool)> {
     let file = fs::OpenOptions::new().read(true).write(true).open(marks).map_err(|e| host(marks, &e))?;
     let marks = Dirty::over(map(&file, marks, Dirty::bytes(size))?, size)?;
-    let all_copied = marks.marked(0)? + marks.marked(1)? == 0;
+    let all_copied = holds_all(&marks)?;
     Ok((marks, all_copied))
+}
+
+fn holds_all(marks: &Dirty) -> Result<bool> {
+    Ok(marks.marked(0)? + marks.marked(1)? == 0)
 }
 
 /// Does the copy of the region of `size` bytes hold everything, as its marks say?
@@ -245,9 +307,14 @@ pub fn is_copied(marks: &Path, size: u64) -> Result<bool> {
 fn is_abandoned(name: &str, marks: &Path, region: &Path) -> Result<bool> {
     let size = fs::metadata(region).map_err(|e| host(region, &e))?.len();
     let (marks, all_copied) = look(marks, size)?;
+    Ok(all_copied && copy_is_gone(name, &marks)?)
+}
+
+/// Is the copy of the memory that is called `name` not where its marks say?
+fn copy_is_gone(name: &str, marks: &Dirty) -> Result<bool> {
     let path: [u8; PATH] = marks.note(PATH_AT)?;
     let len = path.iter().position(|b| *b == 0).unwrap_or(0);
-    if len == 0 || !all_copied {
+    if len == 0 {
         return Ok(false);
     }
     match fs::metadata(Path::new(std::ffi::OsStr::from_bytes(&path[..len])).join(IMAGE)) {

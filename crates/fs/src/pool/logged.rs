@@ -154,8 +154,20 @@ fn open_as(dir: &Path, uuid: [u8; 16], marks: Marks) -> Result<Opened> {
     let attached = session::in_use(&exclusive)?;
     let path = files::shared(&lock, &uuid, "region")?;
     let memory = Memory { dir, path: &path, disks: &disks, lock: &lock, id, attached, marks };
-    let (region, copy) = match open_shared(&path, &lock)? {
-        Some(file) => memory.join(&file)?,
+    let mut found = open_shared(&path, &lock)?;
+    if found.is_none() && !attached && memory.tracked().adopt()? {
+        found = open_shared(&path, &lock)?;
+    }
+    let (region, copy) = match found {
+        Some(file) => match memory.join(&file) {
+            // Used elsewhere meanwhile: by another container, or on another host.
+            Err(Error::Outdated(why)) if !attached && memory.tracked().is_copied()? => {
+                tracing::info!("the pool's memory is made from its copy again: {why}");
+                forget(dir, &uuid);
+                memory.load()?
+            }
+            joined => joined?,
+        },
         None => memory.load()?,
     };
     Ok(Opened { region, exclusive, copy: Some(copy.awaited(true)) })
@@ -249,12 +261,16 @@ impl Memory<'_> {
     }
 
     fn not_its_copy(&self, e: &Error) -> Error {
-        Error::Pool(format!(
+        let text = format!(
             "the pool's memory {} and its copy in {} do not belong together: {e}. Put back the copy that was there, or \
              remove the memory to open the pool as the copy has it",
             self.path.display(),
             self.dir.display()
-        ))
+        );
+        match e {
+            Error::Outdated(_) => Error::Outdated(text),
+            _ => Error::Pool(text),
+        }
     }
 
     fn lost(&self, e: &pram::Error) -> Error {

@@ -71,10 +71,18 @@ fn attach(region: &mut Region, exclusive: &Exclusive, dir: &Path) -> Result<Copy
         return Err(unusable(dir, &Error::Pool(format!("it is of the pool {}", uuid_text(&found.uuid)))));
     }
     let tracked = Tracked { id, dir, disks: &disks, lock: &lock };
-    let (marks, copy) = match tracked.resume().map_err(|e| unusable(dir, &e))? {
+    let refused = |e| match e {
+        // Nor is a new copy wanted then.
+        Error::Outdated(why) => Error::Outdated(format!(
+            "{why}: the region is an old one; put the newer one back, or make it from the copy (`conquest import \
+             --force`)"
+        )),
+        e => unusable(dir, &e),
+    };
+    let (marks, copy) = match tracked.resume().map_err(refused)? {
         Some(found) => found,
         None if attached => return Err(Error::Pool(format!("{} was deleted", tracked.path()?.display()))),
-        None => tracked.compare_unless_clean(region).map_err(|e| unusable(dir, &e))?,
+        None => tracked.compare_unless_clean(region).map_err(refused)?,
     };
     region.track(marks);
     // Marks that say nothing need not be kept: the region says so itself when it is closed.

@@ -37,8 +37,8 @@ fn structures_lie_as_told() {
     same_fields!(page, RawPerm: uid gid mode);
     same_fields!(page, RawImage: magic version chunk uuid size fingerprint saved chunks app_version reserved crc);
     same_fields!(page, RawEnd: magic chunks bytes sum crc);
-    same_fields!(page, RawLog: magic version line uuid size fingerprint generation first capacity reserved crc);
-    same_fields!(page, RawRecord: magic crc generation commit time len extents before part flags reserved);
+    same_fields!(page, RawLog: magic version line uuid size fingerprint generation first capacity nonce reserved crc);
+    same_fields!(page, RawRecord: magic crc generation commit time len extents before part flags writer nonce);
     same_fields!(page, RawPages: magic version page uuid size fingerprint generation commit time root last crc);
     same_fields!(page, RawEntry: slot crc);
     assert_eq!(page.structure("SegEntry").size, size_of::<SegEntry>() as u64);

@@ -109,7 +109,7 @@ impl Copy {
                 false => log.check()?,
             }
         }
-        Ok(())
+        lock(&self.logs)[state.active].check_end()
     }
 
     fn over(disks: Disks, id: Identity, state: State) -> Copy {

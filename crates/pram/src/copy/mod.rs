@@ -181,10 +181,9 @@ pub fn clean(disks: &Disks, id: Identity, region: &Region) -> Result<Option<Load
     let (_, image) = Pages::peek(&disks.image)?;
     let loaded = replay(disks, id, image, &mut |_, _| Ok(()))?;
     if loaded.as_of.commit > commit {
-        return Err(Error::Unusable(format!(
+        return Err(Error::Outdated(format!(
             "the region was closed with commit {commit}, but the copy has gone on to commit {}, as of {} ns after the \
-             epoch: the region is an old one; put the newer one back, or make it from the copy (`conquest import \
-             --force`)",
+             epoch",
             loaded.as_of.commit, loaded.as_of.time
         )));
     }

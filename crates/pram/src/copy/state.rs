@@ -9,7 +9,7 @@ use crate::dirty::Dirty;
 use crate::error::Result;
 use crate::log::{Identity, Position};
 
-const MAGIC: u64 = u64::from_le_bytes(*b"CQ-COPY\x02");
+const MAGIC: u64 = u64::from_le_bytes(*b"CQ-COPY\x03");
 /// Where the copies lie among the notes.
 const AT: [u64; 2] = [0, 512];
 
@@ -36,7 +36,7 @@ struct Raw {
     /// CRC-32C of the bytes before.
     crc: u32,
 }
-const _: () = assert!(size_of::<Raw>() == 168);
+const _: () = assert!(size_of::<Raw>() == 184);
 
 impl State {
     /// The state in the notes of `marks`, if there is one: else the marks mean nothing.

@@ -19,7 +19,10 @@
 //! ```
 //! A commit is one record or several, the last of which says so. Records carry the log's generation, the
 //! number of their commit, and the checksum of the record before, so that what an earlier generation left is
-//! never taken for a part of this one, and a record that is missing in the middle is noticed.
+//! never taken for a part of this one, and a record that is missing in the middle is noticed. They also carry the
+//! generation's *nonce*, a random number that is nowhere else: what programs write lies in the log as it is, and could
+//! look like a record otherwise. And they say who wrote them, the *writer*, a random number too: memory that the log
+//! has left behind finds commits of another writer behind its own last one.
 //!
 //! Ordered steps of a commit:
 //! 1. Its records are written behind the last commit; no sector of an earlier commit is written again. (Else
@@ -68,7 +71,7 @@ pub const MIN_CAPACITY: u64 = RECORDS + 4 * MAX_RECORD;
 const HEADER_AT: [u64; 2] = [0, 4096];
 const MAGIC: [u8; 8] = *b"CQ-RLOG\n";
 const RECORD_MAGIC: u32 = u32::from_le_bytes(*b"CQRL");
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Most lines of an extent.
 const MAX_LINES: u64 = 1 << 16;
 
@@ -113,11 +116,13 @@ pub struct RawLog {
     pub first: u64,
     /// Bytes of the log, the headers included.
     pub capacity: u64,
+    /// Random, in each record of the generation.
+    pub nonce: u64,
     pub reserved: u32,
     /// CRC-32C of the bytes before.
     pub crc: u32,
 }
-const _: () = assert!(size_of::<RawLog>() == 80);
+const _: () = assert!(size_of::<RawLog>() == 88);
 
 /// The header of a record.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -140,7 +145,10 @@ pub struct RawRecord {
     pub part: u32,
     /// Bit 0: the last of its commit. The others are 0.
     pub flags: u32,
-    pub reserved: [u32; 3],
+    /// Random, of the memory whose changes these are: the same until that is lost.
+    pub writer: u32,
+    /// Of the generation.
+    pub nonce: u64,
 }
 const _: () = assert!(size_of::<RawRecord>() == 64);
 
@@ -193,9 +201,33 @@ pub struct Position {
     pub last: Instant,
     /// The checksum of the last record, 0 if there is none.
     pub before: u32,
-    pub reserved: u32,
+    /// Who goes on from here.
+    pub writer: u32,
+    /// Of the generation.
+    pub nonce: u64,
 }
-const _: () = assert!(size_of::<Position>() == 56);
+const _: () = assert!(size_of::<Position>() == 64);
+
+impl Position {
+    /// An empty log, after commit `last`.
+    fn start(generation: u64, capacity: u64, nonce: u64, writer: u32, last: Instant) -> Position {
+        Position { generation, capacity, end: RECORDS, tail: 0, last, before: 0, writer, nonce }
+    }
+}
+
+/// A number that nobody can guess.
+fn random<const N: usize>() -> Result<[u8; N]> {
+    let mut bytes = [0; N];
+    match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) {
+        Ok(n) if n == N => Ok(bytes),
+        Ok(_) => Err(Error::host("a random number")(Errno::IO)),
+        Err(errno) => Err(Error::host("a random number")(errno)),
+    }
+}
+
+fn new_writer() -> Result<u32> {
+    random().map(u32::from_le_bytes)
+}
 
 /// A log that commits can be appended to.
 pub struct Log<D> {
@@ -214,7 +246,7 @@ impl<D: Disk> Log<D> {
         if capacity < MIN_CAPACITY {
             return Err(Error::Unusable(format!("a log of {capacity} bytes is too small: give it {MIN_CAPACITY}")));
         }
-        let at = Position { generation: 0, capacity, end: RECORDS, tail: 0, last, before: 0, reserved: 0 };
+        let at = Position::start(0, capacity, 0, new_writer()?, last);
         let mut log = Log { disk, id, at, found: 0..0, failed: false };
         // Whatever was there before must not look like the other copy.
         log.attempt("making the log", |disk| disk.write_all_at(&[0; RECORDS as usize], 0))?;
@@ -230,8 +262,8 @@ impl<D: Disk> Log<D> {
 
     /// A log that is not needed to read, since the image holds everything until `last`: only to begin anew.
     pub fn spent(disk: D, id: Identity, last: Instant) -> Result<Log<D>> {
-        let RawLog { generation, capacity, .. } = read_header(&disk, id)?;
-        let at = Position { generation, capacity, end: RECORDS, tail: 0, last, before: 0, reserved: 0 };
+        let RawLog { generation, capacity, nonce, .. } = read_header(&disk, id)?;
+        let at = Position::start(generation, capacity, nonce, new_writer()?, last);
         Ok(Log { disk, id, at, found: 0..0, failed: false })
     }
 
@@ -259,9 +291,9 @@ impl<D: Disk> Log<D> {
         let header = follows(&disk, id, from)?;
         let found = scan::replay(&disk, &header, from.commit, until, apply)?;
         let last = last_of(&found, &header, from)?;
-        let RawLog { capacity, generation, .. } = header;
+        let RawLog { capacity, generation, nonce, .. } = header;
         let Found { start, end, tail, before, .. } = found;
-        let at = Position { generation, capacity, end, tail, last, before, reserved: 0 };
+        let at = Position { end, tail, before, ..Position::start(generation, capacity, nonce, new_writer()?, last) };
         Ok(Log { disk, id, at, found: start..end, failed: false })
     }
 
@@ -315,6 +347,20 @@ impl<D: Disk> Log<D> {
             "the log does not end with commit {}, as the pool's memory says: it is another or an older copy",
             self.at.last.commit
         )))
+    }
+
+    /// Fails if the log goes on where the position says that it ends, by another's hand. (What a process of this memory
+    /// was writing when it died is another matter: this memory holds it.)
+    pub fn check_end(&self) -> Result<()> {
+        let header = read_header(&self.disk, self.id)?;
+        match Scan::after(&mut &self.disk, &header, &self.at).whole()? {
+            Some(next) if next.writer != self.at.writer => Err(Error::Outdated(format!(
+                "the pool was used without this memory, which ends with commit {}: the copy goes on with {}, of {} ns \
+                 after the epoch",
+                self.at.last.commit, next.commit, next.time
+            ))),
+            _ => Ok(()),
+        }
     }
 
     pub fn position(&self) -> Position {
@@ -379,7 +425,7 @@ impl<D: Disk> Log<D> {
             let last = |disk: &D| disk.write_all_at(&[0; SECTOR as usize], capacity - SECTOR);
             self.attempt("growing the log", |disk| last(disk).and_then(|()| disk.flush()))?;
         }
-        let generation = self.at.generation + 1;
+        let (generation, nonce) = (self.at.generation + 1, u64::from_le_bytes(random()?));
         let mut raw = RawLog {
             magic: MAGIC,
             version: VERSION,
@@ -390,6 +436,7 @@ impl<D: Disk> Log<D> {
             generation,
             first: last.commit + 1,
             capacity,
+            nonce,
             reserved: 0,
             crc: 0,
         };
@@ -397,7 +444,7 @@ impl<D: Disk> Log<D> {
         let at = HEADER_AT[(generation % 2) as usize];
         // 1, 2 of a new generation.
         self.attempt("beginning a new log", |disk| disk.write_all_at(raw.as_bytes(), at).and_then(|()| disk.flush()))?;
-        self.at = Position { generation, capacity, end: RECORDS, tail: 0, last, before: 0, reserved: 0 };
+        self.at = Position::start(generation, capacity, nonce, self.at.writer, last);
         Ok(())
     }
 
@@ -478,7 +525,8 @@ impl<D: Disk> Commit<'_, D> {
             before: self.log.at.before,
             part: self.part,
             flags,
-            reserved: [0; 3],
+            writer: self.log.at.writer,
+            nonce: self.log.at.nonce,
         };
         let mut record = Vec::with_capacity(len.next_multiple_of(SECTOR as usize));
         record.extend_from_slice(raw.as_bytes());

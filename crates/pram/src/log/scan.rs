@@ -9,8 +9,8 @@ use std::ops::Range;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::{
-    header_crc, host, record_crc, Disk, Identity, Instant, RawLog, RawRecord, HEAD, HEADER_AT, LAST, LINE, MAGIC,
-    MAX_RECORD, MIN_CAPACITY, RECORDS, RECORD_MAGIC, SECTOR, VERSION,
+    header_crc, host, record_crc, Disk, Identity, Instant, Position, RawLog, RawRecord, HEAD, HEADER_AT, LAST, LINE,
+    MAGIC, MAX_RECORD, MIN_CAPACITY, RECORDS, RECORD_MAGIC, SECTOR, VERSION,
 };
 use crate::ahead::{self, Source};
 use crate::error::{Error, Result};
@@ -184,6 +184,21 @@ impl<'s> Scan<'s> {
         Scan { source, header, at: RECORDS, before: 0, commit: header.first, part: 0, buf: Vec::new() }
     }
 
+    /// From where a log ends by what memory says.
+    pub fn after(source: &'s mut dyn Source, header: &'s RawLog, at: &Position) -> Self {
+        Scan { at: at.end, before: at.before, commit: at.last.commit + 1, ..Scan::over(source, header) }
+    }
+
+    /// The last record of the next commit, if all of that is there.
+    pub fn whole(mut self) -> Result<Option<RawRecord>> {
+        loop {
+            match self.next()? {
+                Some(raw) if raw.flags & LAST == 0 => {}
+                found => return Ok(found),
+            }
+        }
+    }
+
     /// Finds the last whole commit until this one, and makes sure that none comes after it. `see` gets where each record
     /// lies, its header and all of it.
     pub fn all(mut self, until: u64, mut see: impl FnMut(u64, &RawRecord, &[u8]) -> Result<()>) -> Result<Found> {
@@ -267,7 +282,7 @@ impl<'s> Scan<'s> {
         let (raw, _) = RawRecord::read_from_prefix(sector).ok()?;
         let len = u64::from(raw.len);
         let fits = raw.magic == RECORD_MAGIC
-            && raw.generation == self.header.generation
+            && (raw.generation, raw.nonce) == (self.header.generation, self.header.nonce)
             && (HEAD as u64..=MAX_RECORD).contains(&len)
             && at + len <= self.header.capacity;
         fits.then_some(raw)

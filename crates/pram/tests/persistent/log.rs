@@ -1,8 +1,9 @@
 //! The redo log: every crash, damage, and logs that must be refused.
 
-use pram::log::{Identity, Instant, Log, LINE, MAX_RECORD, MIN_CAPACITY, RECORDS};
+use pram::log::{Identity, Instant, Log, Position, RawRecord, LINE, MAX_RECORD, MIN_CAPACITY, RECORDS, SECTOR};
 use rng::Rng;
 use rustix::io::Errno;
+use zerocopy::IntoBytes;
 
 use crate::rig::{MIB, UUID};
 use crate::tape::{after_cut, Event, Tape};
@@ -49,12 +50,17 @@ fn replay(tape: Tape, image: Instant, region: &mut [u8]) -> pram::Result<Log<Tap
     let mut again = region.to_vec();
     let (ahead, plain) = (replay_one(tape.read_at_once(), image, &mut again), replay_one(tape, image, region));
     match (&ahead, &plain) {
-        (Ok(ahead), Ok(plain)) => assert_eq!((ahead.position(), ahead.found()), (plain.position(), plain.found())),
+        (Ok(ahead), Ok(plain)) => assert_eq!(come_to(ahead), come_to(plain)),
         (Err(ahead), Err(plain)) => assert_eq!(ahead.to_string(), plain.to_string()),
         (ahead, plain) => panic!("read ahead {:?}, without {:?}", ahead.as_ref().err(), plain.as_ref().err()),
     }
     assert!(again == region, "read ahead, other bytes come out");
     plain
+}
+
+/// How far a log has come, whoever writes it.
+fn come_to(log: &Log<Tape>) -> (Position, std::ops::Range<u64>) {
+    (Position { writer: 0, ..log.position() }, log.found())
 }
 
 fn replay_one(tape: Tape, image: Instant, region: &mut [u8]) -> pram::Result<Log<Tape>> {
@@ -222,6 +228,72 @@ fn a_hole_is_an_error_and_a_damaged_end_is_not() {
             }
         }
     }
+}
+
+/// A record as a program may write it to a file, and so into the log: it knows all but the nonce.
+fn forged(generation: u64, commit: u64, before: u32, nonce: u64) -> [u8; SECTOR as usize] {
+    let magic = u32::from_le_bytes(*b"CQRL");
+    let (len, last) = (64, 1);
+    let (crc, time, extents, part, writer) = (0, 0, 0, 0, 0);
+    let mut raw =
+        RawRecord { magic, crc, generation, commit, time, len, extents, before, part, flags: last, writer, nonce };
+    raw.crc = crc32c::crc32c(&raw.as_bytes()[8..]);
+    let mut sector = [0; SECTOR as usize];
+    sector[..64].copy_from_slice(raw.as_bytes());
+    sector
+}
+
+#[test]
+fn what_programs_write_is_never_a_record() {
+    let (tape, _) = five();
+    let plain = || replay(tape.clone(), START, &mut vec![0; MIB as usize]);
+    let end = plain().unwrap().position();
+    let at = end.end as usize;
+    let place = |nonce| {
+        let (next, later) = (forged(end.generation, 6, end.before, nonce), forged(end.generation, 1 << 40, 0, nonce));
+        tape.with(|s| s.bytes[at..][..SECTOR as usize].copy_from_slice(&next));
+        tape.with(|s| s.bytes[at + 8 * SECTOR as usize..][..SECTOR as usize].copy_from_slice(&later));
+    };
+    for nonce in [0, 1, u64::MAX, !end.nonce] {
+        place(nonce);
+        assert_eq!(plain().unwrap().last().commit, 5);
+    }
+    place(end.nonce);
+    refused(plain(), "hole");
+}
+
+#[test]
+fn memory_that_the_log_has_left_behind_is_told() {
+    let (tape, mut model) = (blank(), Model::new(7));
+    let mut here = Log::create(tape.clone(), ID, MIN_CAPACITY, START).unwrap();
+    let resume = |at| Log::resume(tape.clone(), ID, at);
+    for commits in 0..3 {
+        let left = here.position();
+        // What a process of the same memory was writing when it died does not count.
+        model.commit(&mut here, 1).unwrap();
+        assert!(resume(left).check().is_ok() && resume(left).check_end().is_ok(), "{commits} commits");
+        let known = here.position();
+        let mut elsewhere = replay(tape.clone(), START, &mut vec![0; MIB as usize]).unwrap();
+        assert!(resume(known).check_end().is_ok(), "{commits} commits");
+        model.commit(&mut elsewhere, 1).unwrap();
+        assert!(resume(known).check().is_ok(), "its own last commit is there");
+        let told = resume(known).check_end().expect_err("another one follows").to_string();
+        assert!(told.contains("without this memory"), "{told}");
+        here = elsewhere;
+    }
+}
+
+#[test]
+fn a_part_of_a_commit_leaves_no_memory_behind() {
+    let tape = Tape::of(vec![0; 4 * MIN_CAPACITY as usize]);
+    let mut here = Log::create(tape.clone(), ID, 4 * MIN_CAPACITY, START).unwrap();
+    let mut commit = here.begin().unwrap();
+    // More than a record, and never the last.
+    (0..3).for_each(|_| commit.push(0, &vec![1; MIB as usize]).unwrap());
+    drop(commit);
+    let again = replay(tape.clone(), START, &mut vec![0; MIB as usize]).unwrap();
+    assert_eq!(again.last().commit, 0);
+    assert!(Log::resume(tape, ID, again.position()).check_end().is_ok());
 }
 
 #[test]
