@@ -111,9 +111,8 @@ fn parts_of_another_pool_are_refused() {
                 continue;
             }
             header[16..32].copy_from_slice(b"some other pool ");
-            let end = if part == 0 { 84 } else { 76 };
-            let crc = crc32c::crc32c(&header[..end]);
-            header[end..end + 4].copy_from_slice(&crc.to_le_bytes());
+            let crc = crc32c::crc32c(&header[..84]);
+            header[84..88].copy_from_slice(&crc.to_le_bytes());
             foreign.0[part].write(&header, at);
         }
         refused(&foreign, says[part.min(1)]);
