@@ -14,6 +14,7 @@
 //! | [`stopped`] | telling that a server is stopped, instead of waiting for it |
 //! | [`patient`] | work that may have to wait for others, but not for those who are stopped |
 //! | [`locate`] | default places, absolute paths, which pool a path belongs to |
+//! | [`log`] | the log, which a full disk beneath it does not hold up |
 //! | [`mounts`] | which pools are mounted where |
 //! | [`size`] | sizes as people write them, and default sizes |
 //! | [`progress`] | progress bars on a terminal |
@@ -30,6 +31,7 @@ mod failure;
 mod guard;
 mod helper;
 mod locate;
+mod log;
 mod mounts;
 mod options;
 mod patient;
@@ -70,7 +72,7 @@ const AFTER_HELP: &str = "Examples:\n  \
     CONQUEST_LOG    what the log tells, e.g. `debug` or `fuse=trace,info`";
 
 fn main() -> ExitCode {
-    start_log();
+    log::start();
     let args: Vec<OsString> = std::env::args_os().collect();
     let done = match helper::recognise(&args) {
         Some(request) => request.and_then(|r| r.run()),
@@ -83,13 +85,6 @@ fn main() -> ExitCode {
             failure.exit_code()
         }
     }
-}
-
-/// The log goes to the standard error output: a terminal, or the server's log file.
-fn start_log() {
-    let filter = tracing_subscriber::EnvFilter::try_from_env("CONQUEST_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).init();
 }
 
 /// Prints facts. A reader that has gone (`conquest status | head`) is no failure.

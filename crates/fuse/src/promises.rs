@@ -4,6 +4,7 @@
 //! All who are served while one commit is under way are answered by the next: that is the group commit of the
 //! mount.
 
+use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::{Condvar, Mutex, MutexGuard};
 
 use fs::{Fs, Ticket};
@@ -43,10 +44,19 @@ impl Promises {
     /// Keeps promises until there are no more.
     pub fn keep(&self, fs: &Fs) {
         let mut standing = Standing::default();
-        while let Some(ticket) = self.next() {
+        self.keep_by(|ticket| {
             standing.review();
-            let outcome = fs.wait_for(ticket).map_err(errno);
-            self.take(ticket).into_iter().for_each(|(_, reply)| reply(outcome));
+            fs.wait_for(ticket).map_err(errno)
+        });
+    }
+
+    /// A panic below is a defect; it fails those who wait, and does not leave them waiting.
+    fn keep_by(&self, mut wait_for: impl FnMut(Ticket) -> Result<(), Errno>) {
+        while let Some(ticket) = self.next() {
+            let outcome = catch_unwind(AssertUnwindSafe(|| wait_for(ticket))).unwrap_or(Err(Errno::IO));
+            for (_, reply) in self.take(ticket) {
+                let _ = catch_unwind(AssertUnwindSafe(|| reply(outcome)));
+            }
         }
     }
 
@@ -67,5 +77,39 @@ impl Promises {
 
     fn lock(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(|e| e.into_inner())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{mpsc, Arc};
+
+    use fs::pool::FormatOptions;
+    use fs::{OpenOptions, Pool};
+
+    use super::*;
+
+    /// Whoever waited for the thread that had panicked waited for ever.
+    #[test]
+    fn who_waits_is_answered_whatever_panics() {
+        let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+        let how = FormatOptions { copy: Some(".".into()), ..FormatOptions::sized(8 << 20) };
+        Pool::format(dir.path(), &how).unwrap();
+        let pool = Pool::open(dir.path(), &OpenOptions::default()).unwrap();
+        let ticket = pool.session().copy().unwrap().ticket(pool.session());
+        let promises = Arc::new(Promises::default());
+        let (told, answers) = mpsc::channel();
+        let mut rounds = 0;
+        for _ in 0..2 {
+            promises.add(ticket, |_| panic!("a reply that fails"));
+            let told = told.clone();
+            promises.add(ticket, move |outcome| told.send(outcome).unwrap());
+        }
+        promises.stop();
+        promises.keep_by(|_| {
+            rounds += 1;
+            panic!("a commit that fails")
+        });
+        assert_eq!((rounds, answers.try_iter().collect::<Vec<_>>()), (1, vec![Err(Errno::IO); 2]));
     }
 }

@@ -31,6 +31,7 @@ pub const TESTS: &[Test] = &[
     ("bad_input::a_full_pool", full),
     ("bad_input::deleting_makes_room_at_once", room_at_once),
     ("bad_input::a_copy_taken_away_while_in_use", copy_taken_away),
+    ("bad_input::a_full_disk_beneath_copy_and_log", full_disk),
     ("bad_input::a_damaged_image", damaged_image),
     ("bad_input::an_image_that_does_not_fit", image_on_a_full_disk),
 ];
@@ -426,6 +427,38 @@ fn copy_taken_away() -> Outcome {
         let log = std::fs::read_to_string(lab.path("pool/server.log")).unwrap_or_default();
         assert!(log.contains(name) && log.contains(told), "{log}");
     }
+    Ok(())
+}
+
+/// A message that could not be written ended the thread that had it to tell, and who waited for that waited for ever.
+fn full_disk() -> Outcome {
+    const SIZE: usize = 3 << 20;
+    let lab = Lab::new();
+    std::fs::create_dir(lab.path("pool")).expect("mkdir");
+    let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=40M", "none", &lab.pool()]).status();
+    if !mounted.is_ok_and(|s| s.success()) {
+        return Err(Skip("needs to mount a small tmpfs".into()));
+    }
+    lab.ok(&["format", &lab.pool(), "--nvram", "32M"]);
+    lab.mount();
+    let mut filler = File::create(lab.path("pool/filler")).expect("create");
+    while filler.write_all(&[7; 4096]).is_ok() {}
+    let (mut synced, mut refused) = (Vec::new(), Vec::new());
+    for n in 0..6u64 {
+        let path = lab.mnt().join(format!("f{n}"));
+        let written = write_new(&path, &Rng::new(n).bytes(SIZE));
+        let sync = |file: File| file.sync_all().map_err(|e| Errno::from_io_error(&e).expect("an errno"));
+        match written.and_then(|()| sync(File::open(&path).expect("open"))) {
+            Ok(()) => synced.push((n, path)),
+            Err(e) => refused.push(e),
+        }
+    }
+    assert_eq!(refused.first(), Some(&Errno::IO), "whoever waited for it");
+    assert!(refused[1..].iter().all(|e| *e == Errno::ROFS), "{refused:?}");
+    for (n, path) in synced {
+        assert!(std::fs::read(path).expect("read") == Rng::new(n).bytes(SIZE), "f{n} is damaged");
+    }
+    assert!(lab.status()["copy"]["failure"].is_string());
     Ok(())
 }
 
