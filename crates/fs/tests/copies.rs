@@ -463,6 +463,35 @@ fn a_copy_that_is_all_that_is_left_becomes_a_pool() {
     forget(&copy);
 }
 
+/// Without `pool.toml` newer memory was lost unasked.
+#[test]
+fn newer_memory_is_not_lost_to_a_copy_alone() {
+    let how = FormatOptions { medium: MediumKind::Logged, ..with_copy(".".as_ref()) };
+    let home = Home::new(FormatOptions { copy: None, ..how });
+    let memory = Pool::memory(&home.pool()).unwrap();
+    let (toml, aside) = (home.pool().join("pool.toml"), home.0.path().join("pool.toml"));
+    let pool = home.open();
+    write(&pool, "early", "in the copy");
+    pool.sync().unwrap();
+    write(&pool, "late", "in memory alone");
+    // As a process that is killed leaves it.
+    let killed: Vec<Vec<u8>> = memory.iter().map(|part| std::fs::read(part).unwrap()).collect();
+    let copy = COPY.map(|name| std::fs::read(home.pool().join(name)).unwrap());
+    drop(pool);
+    memory.iter().zip(&killed).for_each(|(part, bytes)| std::fs::write(part, bytes).unwrap());
+    COPY.iter().zip(&copy).for_each(|(name, bytes)| std::fs::write(home.pool().join(name), bytes).unwrap());
+    std::fs::rename(&toml, &aside).unwrap();
+    let told = import(&home.pool(), false).unwrap_err().to_string();
+    assert!(told.contains("newer") && told.contains("pool.toml") && told.contains("--force"), "{told}");
+    std::fs::rename(&aside, &toml).unwrap();
+    assert_eq!(read(&home.open(), "late").as_deref(), Some("in memory alone"));
+
+    // Closed in order, the copy holds everything, and nothing is lost.
+    std::fs::rename(&toml, &aside).unwrap();
+    import(&home.pool(), false).unwrap();
+    assert_eq!(read(&home.open(), "late").as_deref(), Some("in memory alone"));
+}
+
 /// A directory's own `image` was taken for what an interrupted format had left.
 #[test]
 fn files_that_are_nobodys_copy_are_not_formatted_over() {

@@ -424,7 +424,7 @@ impl Pool {
     pub fn import(dir: &Path, force: bool, progress: &mut dyn FnMut(u64, u64)) -> Result<i64> {
         if Config::read(dir)?.is_none() && files::exist(dir) {
             let _alone = media::Making::begin(dir)?;
-            return running::found(dir);
+            return running::found(dir, force);
         }
         let config = Config::load(dir)?;
         let _alone = media::Making::begin(dir)?;

@@ -6,7 +6,7 @@
 
 use std::fs;
 use std::os::fd::AsFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use pram::copy::{self, Copy};
 use pram::log::Identity;
@@ -130,7 +130,8 @@ pub fn import(dir: &Path, config: &Config, progress: &mut dyn FnMut(u64, u64)) -
 }
 
 /// Makes a pool on `logged` of a copy that is all there is in `dir`, `pool.toml` last; the instant that it is of.
-pub fn found(dir: &Path) -> Result<i64> {
+/// Memory that holds more than the copy is only lost with `force`.
+pub fn found(dir: &Path, force: bool) -> Result<i64> {
     if files::are_in_use(dir)? {
         return Err(Error::Pool(format!(
             "a pool is open whose copy lies in {}; unmount it first, or import another copy of these files",
@@ -139,9 +140,26 @@ pub fn found(dir: &Path) -> Result<i64> {
     }
     let id = copy::identify(&files::open(dir)?).map_err(|e| broken(dir, &e.into()))?;
     let config = Config::new(MediumKind::Logged, uuid_text(&id.uuid));
+    if let Some(memory) = newer_memory(dir, &id)?.filter(|_| !force) {
+        return Err(Error::Pool(format!(
+            "the pool's memory {} is there, and newer than its copy: to keep it, put {1} back and mount {2}; to lose it, \
+             use `conquest import --force {2}`",
+            memory.display(),
+            super::config::FILE,
+            dir.display()
+        )));
+    }
     let as_of = import(dir, &config, &mut |_, _| {})?;
     config.write(dir)?;
     Ok(as_of)
+}
+
+/// The memory of the pool on `logged` whose copy lies in `dir`, unless that holds all of it.
+fn newer_memory(dir: &Path, id: &Identity) -> Result<Option<PathBuf>> {
+    let lock = files::open_file(dir, files::IMAGE)?;
+    let [region, marks] = [files::shared(&lock, &id.uuid, "region")?, files::shared(&lock, &id.uuid, "marks")?];
+    let is_newer = region.exists() && !files::is_copied(&marks, id.size).unwrap_or(false);
+    Ok(is_newer.then_some(region))
 }
 
 fn broken(dir: &Path, e: &Error) -> Error {
