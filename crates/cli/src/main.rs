@@ -6,6 +6,7 @@
 //! | [`helper`] | the same program called as `mount.conquest` by mount(8) |
 //! | [`serve`] | the server process of a mount; all use of the crate `fuse` |
 //! | [`options`] | what `-o` says |
+//! | [`outcome`] | how a server ended, for who unmounts |
 //! | [`remount`] | `mount -o remount`, and following it |
 //! | [`background`] | leaving the server in the background, telling when it is ready |
 //! | [`guard`] | the second process of a mount, for notifications and the end of a killed server |
@@ -34,6 +35,7 @@ mod locate;
 mod log;
 mod mounts;
 mod options;
+mod outcome;
 mod patient;
 mod progress;
 mod remount;

@@ -7,8 +7,9 @@ use fs::pool::MountInfo;
 use fs::{OpenOptions, Pool};
 use fuse::Transport;
 
-use crate::failure::{Context, Result};
+use crate::failure::{Context, Failure, Result};
 use crate::options::Options;
+use crate::outcome::Outcome;
 use crate::{guard, remount};
 
 /// What is to be mounted where, and how.
@@ -29,6 +30,7 @@ impl Request {
 /// Serves until it is unmounted or gets SIGINT or SIGTERM; calls `ready` once the file system can be used.
 pub fn serve(request: &Request, ready: impl FnOnce()) -> Result<()> {
     let (pool, dir) = (request.pool.display(), request.dir.display());
+    let outcome = Outcome::begin();
     let transport =
         fuse::choose_transport(&request.options.mount).context(|| format!("cannot mount {pool} at {dir}"))?;
     let opened = open(request, transport).context(|| format!("cannot open the pool at {pool}"))?;
@@ -40,14 +42,41 @@ pub fn serve(request: &Request, ready: impl FnOnce()) -> Result<()> {
     ready();
     let served = mount.run().context(|| format!("the mount of {pool} at {dir} ended"));
     drop(guard);
-    if let Some(file) = &request.options.save {
-        let file = file.display();
-        opened
-            .save(Path::new(&file.to_string()), &mut |_, _| {})
-            .context(|| format!("cannot save {pool} to {file}"))?;
-        tracing::info!("saved {pool} to {file}");
+    let failures: Vec<String> = [served, commit(request, &opened), save(request, &opened)]
+        .into_iter()
+        .filter_map(|done| done.err().map(|failure| failure.to_string()))
+        .collect();
+    if failures.is_empty() {
+        return Ok(());
     }
-    served
+    let failure = Failure::new(failures.join("; "));
+    tracing::error!("{failure}");
+    outcome.tell(&failure);
+    Err(failure)
+}
+
+/// What the pool does when it is closed, but here it can be told if it fails.
+fn commit(request: &Request, opened: &Pool) -> Result<()> {
+    opened.sync().map_err(|e| {
+        let pool = request.pool.display();
+        Failure::new(format!(
+            "the pool's memory holds changes that its copy on disk in {pool} lacks: {e}. It holds them until the machine \
+             stops: mount the pool again when the disk is in order, or keep them with `conquest save {pool} FILE`"
+        ))
+    })
+}
+
+/// The image that `-o save=` asks for.
+fn save(request: &Request, opened: &Pool) -> Result<()> {
+    let Some(file) = &request.options.save else { return Ok(()) };
+    let (pool, shown) = (request.pool.display(), file.display());
+    opened.save(file, &mut |_, _| {}).map_err(|e| {
+        Failure::new(format!(
+            "cannot save {pool} to {shown}: {e}; `conquest save {pool} FILE` writes an image elsewhere"
+        ))
+    })?;
+    tracing::info!("saved {pool} to {shown}");
+    Ok(())
 }
 
 /// A read-only mount is the kernel's to guard, which lets it become writable at once; what remains to us is

@@ -82,7 +82,7 @@ impl Stopped {
 }
 
 /// The processes that serve a mount, wherever else it is mounted: as the pool tells, or else their guards.
-fn servers_of(mounted: &Mounted) -> Vec<u32> {
+pub fn servers_of(mounted: &Mounted) -> Vec<u32> {
     let same = |other: &Mounted| other.number == mounted.number;
     let elsewhere = mounts::conquest().unwrap_or_default().into_iter().filter(same).map(|other| other.dir);
     let dirs: Vec<PathBuf> = elsewhere.chain([mounted.dir.clone()]).collect();

@@ -1,8 +1,9 @@
 //! `conquest mount`: make a pool's files available at a directory.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use fs::Pool;
+use rustix::fs::{accessat, Access, AtFlags, CWD};
 
 use crate::failure::{Failure, Result};
 use crate::remount::Remount;
@@ -84,6 +85,20 @@ pub fn check(request: &Request) -> Result<()> {
             "the pool {pool} lies in {dir} and would disappear under the mount; choose another directory"
         )));
     }
+    request.options.save.as_deref().map_or(Ok(()), refuse_unwritable)?;
     // What is dead then is cleared away by the server.
     dying::wait(pool, Some(dir))
+}
+
+/// Fails if no image could be written to `file` when the pool is unmounted: too late to choose another.
+fn refuse_unwritable(file: &Path) -> Result<()> {
+    let dir = file.parent().unwrap_or(file);
+    let found = std::fs::metadata(dir).map(|found| found.is_dir());
+    let why = match accessat(CWD, dir, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS) {
+        _ if matches!(found, Ok(false)) => format!("{} is not a directory", dir.display()),
+        Ok(()) if file.is_dir() => format!("{} is a directory", file.display()),
+        Ok(()) => return Ok(()),
+        Err(e) => format!("{}: {e}", dir.display()),
+    };
+    Err(Failure::new(format!("-o save={}: {why}; choose a file that can be written", file.display())))
 }

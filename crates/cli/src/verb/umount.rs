@@ -13,7 +13,8 @@ use rustix::time::Timespec;
 use crate::elsewhere::Elsewhere;
 use crate::failure::{Context, Failure, Result};
 use crate::mounts::Mounted;
-use crate::stopped::Watch;
+use crate::outcome::Awaited;
+use crate::stopped::{self, Watch};
 use crate::{dying, locate, mounts, serve};
 
 /// Unmount a pool. Returns when its server has closed the pool, or goes on since the pool is mounted elsewhere too.
@@ -47,10 +48,10 @@ pub fn run(args: &Args) -> Result<()> {
     let _watch = Watch::over(&mounted);
     dying::wait(&mounted.source, Some(&dir))?;
     // Taken before unmounting: afterwards the server no longer counts as one.
-    let server = server_of(&mounted.source, &dir);
+    let server = Server::of(&mounted);
     serve::unmount(&dir)?;
     match server {
-        Some(server) => wait(&server, &mounted)?,
+        Some(server) => server.wait(&mounted)?,
         None => wait_for_unlisted(&mounted.source),
     }
     match args.release {
@@ -59,10 +60,40 @@ pub fn run(args: &Args) -> Result<()> {
     }
 }
 
-/// The process that serves `dir`, if it still runs. Asked without opening the pool, whose copy may be out of order.
-fn server_of(pool: &Path, dir: &Path) -> Option<OwnedFd> {
-    let server = Pool::users(pool).ok()?.into_iter().find(|s| s.mountpoint.as_deref() == Some(dir))?;
-    pidfd_open(Pid::from_raw(server.pid as i32)?, PidfdFlags::empty()).ok()
+/// The process that serves a mount, and how it ends.
+struct Server {
+    process: OwnedFd,
+    outcome: Option<Awaited>,
+}
+
+impl Server {
+    /// If it still runs. Found without opening the pool, whose copy may be out of order.
+    fn of(mounted: &Mounted) -> Option<Server> {
+        let pid = stopped::servers_of(mounted).into_iter().next()?;
+        let process = pidfd_open(Pid::from_raw(pid as i32)?, PidfdFlags::empty()).ok()?;
+        Some(Server { process, outcome: Awaited::of(pid) })
+    }
+
+    /// Until it has ended, as it should.
+    fn wait(self, mounted: &Mounted) -> Result<()> {
+        let start = Instant::now();
+        while start.elapsed() < PATIENCE {
+            if matches!(poll(&mut [PollFd::new(&self.process, PollFlags::IN)], Some(&LOOK)), Ok(n) if n > 0) {
+                let failed = self.outcome.and_then(Awaited::failure);
+                return failed.map_or(Ok(()), |why| Err(Failure::new(format!("unmounted, but {why}"))));
+            }
+            if let Some(elsewhere) = Elsewhere::find(&mounted.number) {
+                return Err(Failure::new(format!(
+                    "unmounted from {}, but its server goes on: the pool is mounted {elsewhere}",
+                    mounted.dir.display()
+                )));
+            }
+        }
+        Err(Failure::new(format!(
+            "unmounted, but the server has not closed the pool yet; see {}",
+            mounted.source.join(crate::background::LOG_NAME).display()
+        )))
+    }
 }
 
 /// A server is listed nowhere if the memory was deleted that lists it; all the same it has the pool open.
@@ -70,23 +101,4 @@ fn wait_for_unlisted(pool: &Path) {
     let is_open = || Pool::users(pool).is_ok_and(|users| users.is_empty()) && Pool::is_in_use(pool).unwrap_or(false);
     // If it lives on, so be it: it is unmounted.
     let _ = eventually(SHORT_PATIENCE, || !is_open());
-}
-
-fn wait(server: &OwnedFd, mounted: &Mounted) -> Result<()> {
-    let start = Instant::now();
-    while start.elapsed() < PATIENCE {
-        if matches!(poll(&mut [PollFd::new(server, PollFlags::IN)], Some(&LOOK)), Ok(n) if n > 0) {
-            return Ok(());
-        }
-        if let Some(elsewhere) = Elsewhere::find(&mounted.number) {
-            return Err(Failure::new(format!(
-                "unmounted from {}, but its server goes on: the pool is mounted {elsewhere}",
-                mounted.dir.display()
-            )));
-        }
-    }
-    Err(Failure::new(format!(
-        "unmounted, but the server has not closed the pool yet; see {}",
-        mounted.source.join(crate::background::LOG_NAME).display()
-    )))
 }

@@ -433,16 +433,9 @@ fn copy_taken_away() -> Outcome {
 /// A message that could not be written ended the thread that had it to tell, and who waited for that waited for ever.
 fn full_disk() -> Outcome {
     const SIZE: usize = 3 << 20;
-    let lab = Lab::new();
-    std::fs::create_dir(lab.path("pool")).expect("mkdir");
-    let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=40M", "none", &lab.pool()]).status();
-    if !mounted.is_ok_and(|s| s.success()) {
-        return Err(Skip("needs to mount a small tmpfs".into()));
-    }
-    lab.ok(&["format", &lab.pool(), "--nvram", "32M"]);
+    let lab = Lab::on_small_disk("32M", "40M")?;
     lab.mount();
-    let mut filler = File::create(lab.path("pool/filler")).expect("create");
-    while filler.write_all(&[7; 4096]).is_ok() {}
+    lab.fill_disk();
     let (mut synced, mut refused) = (Vec::new(), Vec::new());
     for n in 0..6u64 {
         let path = lab.mnt().join(format!("f{n}"));

@@ -89,6 +89,27 @@ impl Lab {
         lab
     }
 
+    /// A lab with a pool of `size` on a disk of its own, of `disk` bytes.
+    pub fn on_small_disk(size: &str, disk: &str) -> Result<Self, Skip> {
+        let lab = Lab::new();
+        std::fs::create_dir(lab.path("pool")).expect("mkdir");
+        let limit = format!("size={disk}");
+        let mounted = program("mount", &["-t", "tmpfs", "-o", &limit, "none", &lab.pool()]).status();
+        if !mounted.is_ok_and(|s| s.success()) {
+            return Err(Skip("needs to mount a small tmpfs".into()));
+        }
+        lab.ok(&["format", &lab.pool(), "--nvram", size]);
+        Ok(lab)
+    }
+
+    /// Fills that disk; returns what is to be removed to have room again.
+    pub fn fill_disk(&self) -> PathBuf {
+        let filler = self.path("pool/filler");
+        let mut file = File::create(&filler).expect("create");
+        while std::io::Write::write_all(&mut file, &[7; 4096]).is_ok() {}
+        filler
+    }
+
     /// A lab with a mounted pool of `size`.
     pub fn mounted(size: &str) -> Self {
         let lab = Lab::with_pool(size);

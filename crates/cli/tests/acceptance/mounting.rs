@@ -1,6 +1,7 @@
 //! mount(8), fstab, remounting, options, images at unmount, users without privileges.
 
 use std::fs::File;
+use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -25,6 +26,7 @@ pub const TESTS: &[Test] = &[
     ("mounting::sigterm_unmounts_and_saves", sigterm_saves),
     ("mounting::unmounting_saves_and_the_image_restores", unmount_saves),
     ("mounting::an_image_in_the_pool_itself_is_refused", image_in_itself),
+    ("mounting::umount_tells_how_the_server_ended", tells_how_it_ended),
     ("mounting::several_make_one_pool_at_once", at_once),
     ("mounting::up_makes_mounts_and_finds", up),
     ("mounting::both_transports_work", transports),
@@ -445,6 +447,44 @@ fn image_in_itself() -> Outcome {
     lab.ok(&["save", &lab.pool(), &lab.text("image")]);
     assert!(program("umount", &[&lab.text("bound")]).status().expect("umount").success());
     lab.umount();
+    Ok(())
+}
+
+/// What the server could not do at its end stood in its log alone, and `umount` succeeded.
+fn tells_how_it_ended() -> Outcome {
+    let lab = Lab::with_pool("16M");
+    let (pool, mnt) = (lab.pool(), lab.text("mnt"));
+    for (save, words) in
+        [("no/such/dir/image", "No such file"), ("mnt", "is a directory"), ("pool/pool.toml/image", "is not a dir")]
+    {
+        let options = format!("save={}", lab.text(save));
+        lab.refused(1, &["mount", &pool, &mnt, "-o", &options], &["save=", words]);
+    }
+    std::fs::create_dir(lab.path("images")).expect("mkdir");
+    lab.mount_with(&format!("save={}", lab.text("images/image")));
+    std::fs::write(lab.mnt().join("first"), "kept").expect("write");
+    std::fs::remove_dir(lab.path("images")).expect("rmdir");
+    lab.refused(1, &["umount", &mnt], &["unmounted, but cannot save", "images/image", "`conquest save"]);
+
+    lab.mount();
+    assert_eq!(std::fs::read_to_string(lab.mnt().join("first")).expect("read"), "kept");
+    lab.umount();
+
+    let lab = Lab::on_small_disk("32M", "40M")?;
+    let mnt = lab.text("mnt");
+    lab.mount();
+    let filler = lab.fill_disk();
+    for n in 0..6 {
+        // The copy may fail before all are there.
+        let _ = File::create(lab.mnt().join(format!("big{n}"))).and_then(|mut f| f.write_all(&[9; 3 << 20]));
+    }
+    let before = tree::describe(&lab.mnt());
+    lab.refused(1, &["umount", &mnt], &["unmounted, but", "its copy on disk", "lacks", "`conquest save"]);
+    std::fs::remove_file(filler).expect("remove");
+    lab.mount();
+    tree::assert_same(&before, &tree::describe(&lab.mnt()), "from memory");
+    lab.umount();
+    lab.check();
     Ok(())
 }
 
