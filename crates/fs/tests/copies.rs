@@ -492,6 +492,41 @@ fn newer_memory_is_not_lost_to_a_copy_alone() {
     assert_eq!(read(&home.open(), "late").as_deref(), Some("in memory alone"));
 }
 
+/// With a file of the copy lost, the memory held everything, and nothing got it out.
+#[test]
+fn memory_whose_copy_is_lost_is_saved_alone() {
+    let home = Home::new(FormatOptions { medium: MediumKind::Logged, ..FormatOptions::sized(8 << 20) });
+    let save = |image: &Path| Pool::save_memory(&home.pool(), image, &mut |_, _| {});
+    let image = home.0.path().join("saved");
+    for (lost, text) in COPY.into_iter().zip(["one", "two", "three"]) {
+        let pool = home.open();
+        write(&pool, lost, text);
+        std::fs::remove_file(home.pool().join(lost)).unwrap();
+        let told = save(&image).unwrap_err().to_string();
+        assert!(told.contains(&format!("process {}", std::process::id())) && told.contains("unmount"), "{told}");
+        drop(pool);
+        for told in [home.refused(), import(&home.pool(), false).unwrap_err().to_string()] {
+            assert!(told.contains(&format!("{lost} is missing")) && told.contains("conquest save"), "{told}");
+        }
+        let memory: Vec<PathBuf> = regions(&home.pool());
+        let before = std::fs::read(&memory[0]).unwrap();
+        save(&image).unwrap();
+        assert!(std::fs::read(&memory[0]).unwrap() == before, "it is as it was");
+        Pool::restore(&home.pool(), &image, None, true, &mut |_, _| {}).unwrap();
+        assert!(!memory[0].exists() || lost != "image", "nobody would find it any more");
+        let pool = home.open();
+        clean(&pool);
+        assert_eq!(read(&pool, lost).as_deref(), Some(text));
+    }
+}
+
+/// The regions in shared memory of the pool at `dir`.
+fn regions(dir: &Path) -> Vec<PathBuf> {
+    let uuid = fs::pool::config::Config::read(dir).unwrap().unwrap().uuid.replace('-', "");
+    let is_its = |path: &PathBuf| path.to_string_lossy().contains(&uuid) && path.to_string_lossy().ends_with("-region");
+    std::fs::read_dir("/dev/shm").unwrap().flatten().map(|entry| entry.path()).filter(is_its).collect()
+}
+
 /// A directory's own `image` was taken for what an interrupted format had left.
 #[test]
 fn files_that_are_nobodys_copy_are_not_formatted_over() {

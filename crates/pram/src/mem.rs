@@ -49,7 +49,12 @@ impl Mapping {
         Mapping::file_by(fd, len, MapFlags::SHARED | MapFlags::NORESERVE)
     }
 
-    /// The same, where the file's blocks are the memory itself (DAX): the kernel has made the file system's own
+    /// The same, but what is stored there stays with this process.
+    pub fn file_private(fd: impl AsFd, len: u64) -> rustix::io::Result<Mapping> {
+        Mapping::file_by(fd, len, MapFlags::PRIVATE | MapFlags::NORESERVE)
+    }
+
+    /// Maps it shared, where the file's blocks are the memory itself (DAX): the kernel has made the file system's own
     /// record of a block durable before it can be stored to. EOPNOTSUPP where that is not so.
     pub fn file_sync(fd: impl AsFd, len: u64) -> rustix::io::Result<Mapping> {
         Mapping::file_by(fd, len, MapFlags::SHARED_VALIDATE | MapFlags::SYNC)

@@ -32,6 +32,7 @@ pub const TESTS: &[Test] = &[
     ("bad_input::deleting_makes_room_at_once", room_at_once),
     ("bad_input::a_copy_taken_away_while_in_use", copy_taken_away),
     ("bad_input::a_full_disk_beneath_copy_and_log", full_disk),
+    ("bad_input::memory_without_its_copy_is_saved", memory_alone),
     ("bad_input::a_damaged_image", damaged_image),
     ("bad_input::an_image_that_does_not_fit", image_on_a_full_disk),
 ];
@@ -452,6 +453,42 @@ fn full_disk() -> Outcome {
         assert!(std::fs::read(path).expect("read") == Rng::new(n).bytes(SIZE), "f{n} is damaged");
     }
     assert!(lab.status()["copy"]["failure"].is_string());
+    Ok(())
+}
+
+/// Where the copy cannot be opened the memory is saved all the same.
+fn memory_alone() -> Outcome {
+    let lab = Lab::mounted("16M");
+    let (pool, mnt, image) = (lab.pool(), lab.text("mnt"), lab.text("saved"));
+    write_new(&lab.mnt().join("file"), b"in memory").expect("write");
+    let bind_read_only = || lab::ok(&mut program("mount", &["--bind", "-o", "ro", &pool, &pool]));
+    let restored = |from: &str| {
+        let (other, dir) = (lab.text("other"), lab.text("dir"));
+        lab.ok(&["restore", &other, from]);
+        std::fs::create_dir(&dir).expect("mkdir");
+        lab.ok(&["mount", &other, &dir]);
+        assert_eq!(std::fs::read(lab.path("dir/file")).expect("read"), b"in memory");
+        lab.ok(&["umount", &dir, "--release"]);
+        std::fs::remove_dir_all(&other).and_then(|()| std::fs::remove_dir(&dir)).expect("remove");
+    };
+    lab.umount();
+    bind_read_only();
+    lab.refused(1, &["status", &pool], &["ead-only", "`conquest save"]);
+    lab.ok(&["save", &pool, &image]);
+    lab::ok(&mut program("umount", &[&pool]));
+    restored(&image);
+
+    lab.mount();
+    std::fs::remove_file(lab.path("pool/image")).expect("remove");
+    lab.refused(1, &["save", &mnt, &image], &["image is missing", "works on the pool's memory", "unmount"]);
+    lab.refused(1, &["umount", &mnt], &["its copy on disk", "`conquest save"]);
+    lab.refused(1, &["import", &pool], &["image is missing", "`conquest save"]);
+    lab.ok(&["save", &pool, &image]);
+    restored(&image);
+    lab.ok(&["restore", &pool, &image, "--force"]);
+    lab.mount();
+    lab.umount();
+    lab.check();
     Ok(())
 }
 

@@ -323,6 +323,18 @@ fn copy_is_gone(name: &str, marks: &Dirty) -> Result<bool> {
     }
 }
 
+/// Has the region at `region` lost the file that it is named after, as its marks say?
+pub fn is_orphan(name: &str, marks: &Path, region: &Path) -> bool {
+    let size = fs::metadata(region).map(|found| found.len());
+    let noted = size.map(|size| look(marks, size).and_then(|(marks, _)| Ok(marks.note::<[u8; PATH]>(PATH_AT)?)));
+    let Ok(Ok(path)) = noted else { return false };
+    let len = path.iter().position(|b| *b == 0).unwrap_or(PATH);
+    match fs::metadata(Path::new(std::ffi::OsStr::from_bytes(&path[..len])).join(IMAGE)) {
+        Ok(found) => !name.ends_with(&format!("-{:x}-{:x}", found.dev(), found.ino())),
+        Err(_) => true,
+    }
+}
+
 fn has_len(file: &fs::File, len: u64) -> Result<bool> {
     Ok(file.metadata().map_err(|e| host(RUNTIME_DIR.as_ref(), &e))?.len() == len)
 }

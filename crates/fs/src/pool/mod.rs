@@ -6,6 +6,7 @@
 //! | [`config`] | `pool.toml` |
 //! | [`media`] | making and finding the region's file |
 //! | [`logged`] | the memory and copy of a pool on ordinary RAM |
+//! | [`memory`] | the memory of such a pool alone, where its copy cannot be used |
 //! | [`running`] | the running copy of a pool on memory that survives a power cut |
 //! | [`files`] | the files of a copy, and those in shared memory |
 //! | [`direct`] | a file of a copy, read and written past the page cache |
@@ -26,6 +27,7 @@ mod keeper;
 mod live;
 mod logged;
 mod media;
+mod memory;
 mod room;
 mod running;
 mod status;
@@ -251,7 +253,9 @@ impl Pool {
         let config = Config::load(dir)?;
         let path = config.nvram_path(dir);
         let mut opened = match config.medium {
-            MediumKind::Logged => logged::open(dir, config.uuid_bytes()?)?,
+            MediumKind::Logged => {
+                logged::open(dir, config.uuid_bytes()?).map_err(|e| memory::or_save(e, dir, &config))?
+            }
             _ => running::open(dir, &config)?,
         };
         let region = &opened.region;
@@ -337,6 +341,18 @@ impl Pool {
         Ok(())
     }
 
+    /// Writes an image of what the memory of a pool on `logged` holds that cannot be opened, as its copy on disk is lost or
+    /// cannot be written. Nobody may have the pool open; nothing of it is changed.
+    pub fn save_memory(dir: &Path, file: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
+        memory::save(dir, &Config::load(dir)?, file, progress)
+    }
+
+    /// Is there such memory?
+    pub fn has_memory(dir: &Path) -> bool {
+        let found = Config::load(dir).and_then(|config| memory::find(dir, &config));
+        found.is_ok_and(|found| found.is_some())
+    }
+
     /// Fails if `file` is to lie in a mount of this pool: writing it would wait for a pool that stands still until it is
     /// written.
     fn refuse_own_mount(&self, file: &Path) -> Result<()> {
@@ -395,10 +411,17 @@ impl Pool {
             }
             config.refuse_in_use(dir)?;
         }
+        // Without the copy's files nothing but its name leads to the memory.
+        let orphan = old.as_ref().filter(|_| !dir.join(files::IMAGE).exists()).map(|old| memory::find(dir, old));
+        let orphan = orphan.transpose()?.flatten();
+        orphan.as_deref().map_or(Ok(()), memory::refuse_in_use)?;
         let info = match config.medium {
             MediumKind::Logged => logged::restore(dir, config.uuid_bytes().ok(), file, progress)?,
             medium => media::restore_region(file, &config.nvram_path(dir), medium, progress)?,
         };
+        if let Some(region) = orphan {
+            memory::remove(&region);
+        }
         let uuid = config::uuid_text(&info.uuid);
         if config.medium != MediumKind::Logged && config.uuid != uuid {
             // A running copy of what was there.
@@ -428,6 +451,9 @@ impl Pool {
         }
         let config = Config::load(dir)?;
         let _alone = media::Making::begin(dir)?;
+        if config.medium == MediumKind::Logged {
+            files::open(dir).map_err(|e| memory::or_save(e, dir, &config))?;
+        }
         config.refuse_in_use(dir)?;
         if !force && !media::is_lost(&config.nvram_path(dir), config.medium)? {
             return Err(Error::Pool(format!(

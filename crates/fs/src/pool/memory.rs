@@ -1,0 +1,117 @@
+//! The memory of a pool on `logged` alone: an image of it, where its copy on disk cannot be used.
+//!
+//! It is mapped privately: what a crash left open is undone in the image and not in the memory.
+
+use std::fs;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use pram::image::Progress;
+use pram::medium::LOGGED;
+use pram::region::HEADERS;
+use pram::session::shared_name;
+use pram::{Mapping, Region, Session};
+use rustix::fs::OFlags;
+
+use super::config::{self, host, Config};
+use super::files::{self, IMAGE};
+use super::{MediumKind, RUNTIME_DIR};
+use crate::error::{Error, Result};
+use crate::inode::max_inodes;
+
+/// Writes an image of it to `file`, while nobody has the pool open.
+pub fn save(dir: &Path, config: &Config, file: &Path, progress: Progress) -> Result<()> {
+    let missing = || Error::Pool(format!("there is no memory of the pool at {}", dir.display()));
+    let path = find(dir, config)?.ok_or_else(missing)?;
+    refuse_in_use(&path)?;
+    let memory = open(&path, dir)?;
+    let mut header = [0; HEADERS];
+    memory.read_exact_at(&mut header, 0).map_err(|e| host(&path, &e))?;
+    let (size, _) = Region::probe(&header)?;
+    if memory.metadata().map_err(|e| host(&path, &e))?.len() != size {
+        return Err(Error::Pool(format!("{} is not as long as it says", path.display())));
+    }
+    let map = Mapping::file_private(&memory, size).map_err(|e| host(&path, &e.into()))?;
+    let region = Region::open(map, Box::new(LOGGED))?;
+    if !config.is_of(&region) {
+        return Err(Error::Pool(format!("{} belongs to another pool", path.display())));
+    }
+    let session = Session::private_with(region, max_inodes(size), None)?;
+    pram::image::save(&session, file, progress)?;
+    Ok(())
+}
+
+/// Where it is. It is named after the file `image`; where that is gone, there must be one alone that has lost its own.
+pub fn find(dir: &Path, config: &Config) -> Result<Option<PathBuf>> {
+    if config.medium != MediumKind::Logged {
+        return Ok(None);
+    }
+    let uuid = config.uuid_bytes()?;
+    if let Ok(stat) = rustix::fs::stat(dir.join(IMAGE)) {
+        let path = Path::new(RUNTIME_DIR).join(format!("{}-region", shared_name(&uuid, &stat)));
+        return Ok(Some(path).filter(|path| path.exists()));
+    }
+    let prefix = format!("conquest-{}-", config.uuid.replace('-', ""));
+    let is_ours = |path: &PathBuf| {
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let name = name.strip_suffix("-region").filter(|name| name.starts_with(&prefix));
+        name.is_some_and(|name| files::is_orphan(name, &path.with_file_name(format!("{name}-marks")), path))
+    };
+    let entries = fs::read_dir(RUNTIME_DIR).map_err(|e| host(RUNTIME_DIR.as_ref(), &e))?;
+    let mut found = entries.flatten().map(|entry| entry.path()).filter(is_ours);
+    match (found.next(), found.next()) {
+        (Some(one), Some(other)) => Err(Error::Pool(format!(
+            "{} and {} may both be the memory of the pool at {}",
+            one.display(),
+            other.display(),
+            dir.display()
+        ))),
+        (found, _) => Ok(found),
+    }
+}
+
+/// Anybody may make files there: only those of the pool's owner count.
+fn open(path: &Path, dir: &Path) -> Result<fs::File> {
+    let flags = OFlags::NOFOLLOW.bits() as i32;
+    let memory = fs::OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(|e| host(path, &e))?;
+    let pool = dir.join(config::FILE);
+    let owner = fs::metadata(&pool).map_err(|e| host(&pool, &e))?.uid();
+    match memory.metadata().map_err(|e| host(path, &e))?.uid() {
+        uid if uid == owner || uid == 0 => Ok(memory),
+        _ => Err(Error::Pool(format!("{} does not belong to the pool's owner", path.display()))),
+    }
+}
+
+/// Fails if a process works on it, as far as we may know: without the copy there are no locks to tell.
+pub fn refuse_in_use(path: &Path) -> Result<()> {
+    let name = path.to_string_lossy();
+    let maps = |pid: &u32| fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let mut pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    match pids.find(|pid| maps(pid).contains(&*name)) {
+        Some(pid) => Err(Error::Pool(format!(
+            "process {pid} works on the pool's memory {name}; unmount the pool first: the memory stays"
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// What can be done if the pool at `dir` cannot be opened, as its copy is not to be had.
+pub fn or_save(e: Error, dir: &Path, config: &Config) -> Error {
+    let is_lost = files::open(dir).is_err();
+    match find(dir, config).ok().flatten().filter(|_| is_lost) {
+        Some(_) => Error::Pool(format!(
+            "{e}; or keep what the pool's memory holds: once it is unmounted, `conquest save {0} FILE` writes an image, and \
+             `conquest restore NEW FILE` makes a pool of that",
+            dir.display()
+        )),
+        None => e,
+    }
+}
+
+/// Gives it back, with its marks.
+pub fn remove(region: &Path) {
+    let name = region.to_string_lossy().into_owned();
+    let marks = name.strip_suffix("-region").map(|name| format!("{name}-marks"));
+    [Some(name), marks].into_iter().flatten().for_each(|path| _ = fs::remove_file(path));
+}
