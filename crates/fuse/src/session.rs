@@ -13,6 +13,7 @@ use rustix::event::{eventfd, poll, EventfdFlags, PollFd, PollFlags};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 
+use crate::connection::Connection;
 use crate::error::{Context, Error, Result};
 use crate::guard::Duty;
 use crate::notify::Notifier;
@@ -32,6 +33,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 #[must_use = "without `run` the mount ends with the process and not before"]
 pub struct Mount {
     dir: PathBuf,
+    /// Found while it is in the mount table.
+    connection: Option<Connection>,
     transport: Transport,
     pool: Arc<Pool>,
     signals: Signals,
@@ -55,6 +58,7 @@ impl Mount {
         let server = Arc::new(Server::new(pool.clone(), notifier.clone()));
         let mut mount = Mount {
             dir: dir.into(),
+            connection: connection_of(dir),
             transport,
             pool,
             signals,
@@ -166,10 +170,21 @@ impl Mount {
     pub fn run(self) -> Result<()> {
         if self.wait_for_end()? {
             tracing::info!(dir = %self.dir.display(), "asked to end, unmounting");
-            mount::detach(&self.dir)?;
+            // It may be out of the mount table, and live on for open files or in another mount namespace.
+            if let Err(e) = mount::detach(&self.dir) {
+                tracing::warn!("{e}; ending its connection");
+                self.disconnect();
+            }
         }
         self.finish();
         Ok(())
+    }
+
+    fn disconnect(&self) {
+        let connection = self.connection.as_ref().map(Connection::abort);
+        if let Some(Err(e)) = connection {
+            tracing::error!("{e}");
+        }
     }
 
     /// True: a signal asks for the end. False: the kernel has ended it.
@@ -205,4 +220,9 @@ impl Mount {
             }
         }
     }
+}
+
+fn connection_of(dir: &Path) -> Option<Connection> {
+    let found = Connection::at(dir);
+    found.inspect_err(|e| tracing::debug!("where it is mounted no more, it cannot be ended: {e}")).ok()
 }

@@ -1,7 +1,7 @@
 //! mount(8), fstab, remounting, options, images at unmount, users without privileges.
 
 use std::fs::File;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -24,6 +24,7 @@ pub const TESTS: &[Test] = &[
     ("mounting::a_killed_mount_can_be_unmounted_and_mounted_again", killed),
     ("mounting::a_server_that_is_being_killed_is_waited_for", being_killed),
     ("mounting::sigterm_unmounts_and_saves", sigterm_saves),
+    ("mounting::sigterm_closes_what_is_mounted_elsewhere_or_no_more", sigterm_elsewhere),
     ("mounting::unmounting_saves_and_the_image_restores", unmount_saves),
     ("mounting::an_image_in_the_pool_itself_is_refused", image_in_itself),
     ("mounting::umount_tells_how_the_server_ended", tells_how_it_ended),
@@ -288,6 +289,31 @@ fn sigterm_saves() -> Outcome {
         assert!(lab.mnt().join("f").symlink_metadata().is_err(), "still mounted");
         assert!(image.metadata().is_ok_and(|m| m.len() > 0), "no image after {signal:?}");
         std::fs::remove_file(&image).expect("remove the image");
+    }
+    lab.check();
+    Ok(())
+}
+
+/// Its mount is out of the table: by `umount -l`, or it is there in another mount namespace alone.
+fn sigterm_elsewhere() -> Outcome {
+    let lab = Lab::with_pool("64M");
+    for in_container in [false, true] {
+        lab.mount();
+        let server = lab.server();
+        let sleep = ["--mount", "--propagation", "private", "sh", "-c", "echo; exec sleep 1000"];
+        let container = in_container.then(|| {
+            let mut container = Command::new("unshare").args(sleep).stdout(Stdio::piped()).spawn().expect("unshare");
+            container.stdout.as_mut().expect("a pipe").read_exact(&mut [0]).expect("it has its own mounts");
+            container
+        });
+        let open = (!in_container).then(|| File::create(lab.mnt().join("open")).expect("create"));
+        lab::ok(&mut program("umount", &["-l", &lab.text("mnt")]));
+        kill_and_wait(server, Signal::TERM);
+        drop(open);
+        if let Some(mut container) = container {
+            container.kill().and_then(|()| container.wait()).expect("the end of the container");
+        }
+        assert_eq!(lab.status()["sweep_pending"], false, "in a container: {in_container}");
     }
     lab.check();
     Ok(())
