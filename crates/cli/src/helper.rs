@@ -93,7 +93,7 @@ impl HelperRequest {
         }
         let dir = locate::absolute(&self.dir)?;
         if self.remount {
-            let remount = Remount::of(&dir, &self.options.join(","))?;
+            let remount = Remount::of_all(&dir, &self.options.join(","))?;
             if !self.fake {
                 remount.run()?;
             }

@@ -34,11 +34,25 @@ pub struct Remount {
 impl Remount {
     /// By the words after `-o`; what they do not name stays.
     pub fn of(dir: &Path, words: &str) -> Result<Remount> {
+        Remount::by(dir, |now| format!("{},{words}", stays(now)))
+    }
+
+    /// As mount(8) asks for it: its words are all that the mount is to have, `suid` is said by leaving out `nosuid`.
+    pub fn of_all(dir: &Path, words: &str) -> Result<Remount> {
+        Remount::by(dir, |now| {
+            // It hands on what the table shows, which may be more than we know of.
+            let is_meant = |word: &&str| is_known(word) || !now.split(',').any(|there| there == *word);
+            words.split(',').filter(is_meant).collect::<Vec<_>>().join(",")
+        })
+    }
+
+    /// `words`: all words, by what the mount table shows now.
+    fn by(dir: &Path, words: impl FnOnce(&str) -> String) -> Result<Remount> {
         let Some(mounted) = mounts::conquest_at(dir)? else {
             let dir = dir.display();
             return Err(Failure::new(format!("no pool is mounted at {dir}; mount it first, without -o remount")));
         };
-        let options = Options::parse(&format!("{},{words}", mounted.options))?;
+        let options = Options::parse(&words(&mounted.options))?;
         Ok(Remount { pool: mounted.source, dir: dir.into(), options })
     }
 
@@ -95,6 +109,16 @@ impl Remount {
     }
 }
 
+fn is_known(word: &str) -> bool {
+    fuse::MountOptions::parse(word).is_ok()
+}
+
+/// The words that stand for what the mount table shows; for `strictatime` it has none.
+fn stays(now: &str) -> String {
+    let strict = Some("strictatime").filter(|_| atime_by(now, false) == Atime::Always);
+    now.split(',').filter(|word| is_known(word)).chain(strict).collect::<Vec<_>>().join(",")
+}
+
 /// The file that the server saves to when it is unmounted, as its command line says; `None` if that cannot be told.
 fn save_of(pid: u32) -> Option<Option<PathBuf>> {
     let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
@@ -122,7 +146,7 @@ fn saved_by(line: &str) -> Option<&str> {
 }
 
 /// Lets the pool follow the flags of the mount at `dir`, and what the server is asked, in a thread that ends with the
-/// process. `strict`: each read counts as an access, which the kernel does not know.
+/// process. `strict`: each read is to count as an access, which `fusermount3` does not tell the kernel.
 pub fn follow(pool: &Arc<Pool>, dir: &Path, strict: bool) {
     let (pool, dir) = (Arc::downgrade(pool), dir.to_path_buf());
     let named = std::thread::Builder::new().name("remount".into());
@@ -139,6 +163,7 @@ pub fn follow(pool: &Arc<Pool>, dir: &Path, strict: bool) {
 fn watch(pool: &Weak<Pool>, dir: &Path, strict: bool) -> std::io::Result<()> {
     let table = File::open("/proc/self/mountinfo")?;
     let (mut flags, mut changed) = (None, true);
+    let untold = flags_at(dir).filter(|flags| strict && has(flags, "relatime"));
     loop {
         let now = if changed { flags_at(dir) } else { flags.clone() };
         if now.is_none() && flags.is_some() {
@@ -147,6 +172,7 @@ fn watch(pool: &Weak<Pool>, dir: &Path, strict: bool) -> std::io::Result<()> {
         // Not longer than it takes: whoever has the pool last closes it.
         let Some(pool) = pool.upgrade() else { return Ok(()) };
         if let Some(words) = now.as_ref().filter(|_| now != flags) {
+            let strict = untold.as_ref() == Some(words);
             pool.set_policy(Policy { atime: atime_by(words, strict), ..pool.policy() });
         }
         pool.heed();
@@ -163,15 +189,19 @@ fn flags_at(dir: &Path) -> Option<String> {
     mounts::conquest_at(dir).ok().flatten().map(|m| m.options)
 }
 
-/// When accesses are noted, by the flags that the kernel shows.
+/// When accesses are noted, by the flags that the kernel shows. `strict`: whatever else they say.
 fn atime_by(flags: &str, strict: bool) -> Atime {
-    if flags.split(',').any(|w| w == "noatime" || w == "ro") {
+    if has(flags, "noatime") || has(flags, "ro") {
         Atime::Never
-    } else if strict {
+    } else if strict || !has(flags, "relatime") {
         Atime::Always
     } else {
         Atime::Relative
     }
+}
+
+fn has(flags: &str, word: &str) -> bool {
+    flags.split(',').any(|flag| flag == word)
 }
 
 #[cfg(test)]
@@ -184,6 +214,14 @@ mod tests {
         assert_eq!(atime_by("ro,relatime", false), Atime::Never);
         assert_eq!(atime_by("rw,relatime", false), Atime::Relative);
         assert_eq!(atime_by("rw,relatime", true), Atime::Always);
+        assert_eq!(atime_by("rw,nosuid", false), Atime::Always);
+    }
+
+    #[test]
+    fn what_the_table_shows_stays() {
+        assert_eq!(stays("rw,nosuid,idmapped,relatime"), "rw,nosuid,relatime");
+        assert_eq!(stays("rw,nosymfollow"), "rw,nosymfollow,strictatime");
+        assert_eq!(stays("rw,noatime"), "rw,noatime");
     }
 
     #[test]

@@ -97,7 +97,8 @@ impl MountOptions {
 
     /// The words that `fusermount3` takes for [`flags`](Self::flags).
     pub(crate) fn flag_words(&self) -> Vec<&'static str> {
-        let fits = |f: &&(&str, MountFlags, bool)| f.2 && self.flags.contains(f.1) && f.1 != MountFlags::RELATIME;
+        let unknown_there = MountFlags::RELATIME | MountFlags::STRICTATIME | MountFlags::NOSYMFOLLOW;
+        let fits = |f: &&(&str, MountFlags, bool)| f.2 && self.flags.contains(f.1) && !unknown_there.contains(f.1);
         KERNEL_FLAGS.iter().filter(fits).map(|f| f.0).collect()
     }
 }
@@ -116,13 +117,22 @@ const KERNEL_FLAGS: &[(&str, MountFlags, bool)] = &[
     ("dirsync", MountFlags::DIRSYNC, true),
     ("noatime", MountFlags::NOATIME, true),
     ("noatime", MountFlags::RELATIME, false),
+    ("noatime", MountFlags::STRICTATIME, false),
     ("relatime", MountFlags::NOATIME, false),
+    ("relatime", MountFlags::STRICTATIME, false),
     // A remount keeps noatime unless it is told otherwise.
     ("relatime", MountFlags::RELATIME, true),
+    ("norelatime", MountFlags::RELATIME, false),
     ("strictatime", MountFlags::NOATIME, false),
+    ("strictatime", MountFlags::RELATIME, false),
+    ("strictatime", MountFlags::STRICTATIME, true),
+    ("nostrictatime", MountFlags::STRICTATIME, false),
     ("atime", MountFlags::NOATIME, false),
+    ("atime", MountFlags::STRICTATIME, false),
     ("nodiratime", MountFlags::NODIRATIME, true),
     ("diratime", MountFlags::NODIRATIME, false),
+    ("nosymfollow", MountFlags::NOSYMFOLLOW, true),
+    ("symfollow", MountFlags::NOSYMFOLLOW, false),
 ];
 
 fn is_kernel_flag(word: &str) -> bool {
@@ -149,6 +159,10 @@ fn is_for_mount(word: &str) -> bool {
         "loud",
         "lazytime",
         "nolazytime",
+        "mand",
+        "nomand",
+        "iversion",
+        "noiversion",
     ];
     const PREFIXES: &[&str] =
         &["x-", "X-", "comment=", "subtype=", "fsname=", "user=", "user_id=", "group_id=", "max_read=", "blksize="];
@@ -167,7 +181,7 @@ fn transport_choice(value: &str) -> Result<TransportChoice> {
 fn unknown(word: &str) -> Error {
     Error::Option(format!(
         "unknown mount option `{word}`; there are ro, rw, noatime, relatime, strictatime, nodiratime, nosuid, nodev, \
-         noexec, sync, dirsync, allow_other and transport=auto|uring|dev"
+         noexec, nosymfollow, sync, dirsync, allow_other and transport=auto|uring|dev"
     ))
 }
 
@@ -232,6 +246,11 @@ mod tests {
         let o = MountOptions::parse("noatime,relatime").unwrap();
         assert!(!o.noatime && o.flags == MountFlags::RELATIME);
         assert!(o.flag_words().is_empty());
+        let o = MountOptions::parse("noatime,strictatime,nosymfollow").unwrap();
+        assert!(o.strictatime && o.flags == MountFlags::STRICTATIME | MountFlags::NOSYMFOLLOW);
+        assert!(o.flag_words().is_empty(), "fusermount3 knows neither");
+        let o = MountOptions::parse("nosymfollow,strictatime,symfollow,relatime,nomand").unwrap();
+        assert!(!o.strictatime && o.flags == MountFlags::RELATIME);
     }
 
     #[test]

@@ -17,6 +17,8 @@ pub const TESTS: &[Test] = &[
     ("mounting::mount_8_finds_the_helpers", helpers),
     ("mounting::a_line_of_fstab_works", fstab),
     ("mounting::remount_changes_flags", remount),
+    ("mounting::remount_takes_flags_away", remount_away),
+    ("mounting::remount_knows_strictatime", remount_strict),
     ("mounting::read_only_is_read_only", read_only),
     ("mounting::access_times_follow_the_options", access_times),
     ("mounting::umount_waits_for_the_server", umount_waits),
@@ -122,6 +124,65 @@ fn remount() -> Outcome {
     }
     lab.check();
     Ok(())
+}
+
+/// What mount(8) leaves out is to go; what `conquest mount` does not name stays.
+fn remount_away() -> Outcome {
+    let lab = Lab::with_pool("16M");
+    lab.install_helpers()?;
+    let (pool, mnt) = (lab.pool(), lab.text("mnt"));
+    lab.mount_with("nosuid,nodev,noexec,nodiratime");
+    let by_mount = |options: &str| lab::ok(&mut program("mount", &["-o", &format!("remount,{options}"), &mnt]));
+    for (option, flag) in [("suid", "nosuid"), ("dev", "nodev"), ("exec", "noexec"), ("diratime", "nodiratime")] {
+        assert!(flags(&lab.mnt()).contains(flag), "{}", flags(&lab.mnt()));
+        by_mount(option);
+        assert!(!flags(&lab.mnt()).contains(flag), "{option}: {}", flags(&lab.mnt()));
+    }
+    lab::ok(&mut program("mount", &["-i", "-o", "remount,nosymfollow,nosuid", &mnt]));
+    lab.ok(&["mount", &pool, &mnt, "-o", "remount,noexec"]);
+    let now = flags(&lab.mnt());
+    assert!(["nosymfollow", "nosuid", "noexec"].iter().all(|flag| now.contains(flag)), "{now}");
+    by_mount("noatime");
+    let now = flags(&lab.mnt());
+    assert!(["nosymfollow", "nosuid", "noexec", "noatime"].iter().all(|flag| now.contains(flag)), "{now}");
+    lab.umount();
+    Ok(())
+}
+
+fn remount_strict() -> Outcome {
+    let lab = Lab::with_pool("16M");
+    lab.install_helpers()?;
+    let (pool, mnt, file) = (lab.pool(), lab.text("mnt"), lab.mnt().join("f"));
+    lab.mount();
+    std::fs::write(&file, "text").expect("write");
+    let follows =
+        |strict: bool| wait_until(Duration::from_secs(5), "the server follows", || notes_all(&file) == strict);
+    follows(false);
+    lab.ok(&["mount", &pool, &mnt, "-o", "remount,strictatime"]);
+    follows(true);
+    lab.ok(&["mount", &pool, &mnt, "-o", "remount,nosuid"]);
+    assert!(notes_all(&file), "what is not named stays");
+    lab.ok(&["mount", &pool, &mnt, "-o", "remount,relatime"]);
+    follows(false);
+    lab::ok(&mut program("mount", &["-o", "remount,strictatime", &mnt]));
+    follows(true);
+    lab.umount();
+    lab.mount_with("strictatime");
+    assert!(notes_all(&file));
+    lab::ok(&mut program("mount", &["-o", "remount,relatime", &mnt]));
+    follows(false);
+    lab.umount();
+    Ok(())
+}
+
+/// The second of two accesses is noted too.
+fn notes_all(file: &Path) -> bool {
+    let access = || {
+        std::thread::sleep(Duration::from_millis(20));
+        read_past_the_cache(file);
+        file.metadata().and_then(|found| found.accessed()).expect("stat")
+    };
+    access() != access()
 }
 
 /// Reading a file that was changed after its last access is noted.
