@@ -22,7 +22,10 @@ impl Fs {
                 setting::EFFECTIVE_DURABILITY => Some(named(self.durability(&raw))),
                 _ => self.xattr_of(&raw, name)?,
             };
-            value.ok_or_else(|| Errno::NODATA.into())
+            match value {
+                Some(value) => Ok(value),
+                None => check_namespace(name).and(Err(Errno::NODATA.into())),
+            }
         })
     }
 
@@ -67,6 +70,7 @@ impl Fs {
 
     pub fn removexattr(&self, ino: Ino, name: &[u8], caller: &Caller) -> Result<()> {
         self.writable()?;
+        check_namespace(name)?;
         self.permit_xattr(ino, name, caller)?;
         match name {
             setting::DURABILITY => self.set_durability(ino, None, SetXattr::Replace),

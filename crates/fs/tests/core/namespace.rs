@@ -179,15 +179,27 @@ fn a_walk_does_not_go_on_in_a_directory_that_got_the_number() {
 #[test]
 fn attributes_are_in_a_namespace() {
     let (_dir, pool) = pool(8 * MIB);
-    let set = |name: &[u8]| pool.setxattr(ROOT, name, b"", SetXattr::Any, &Caller::root()).map_err(|e| e.errno());
-    for name in [&b"user.a"[..], b"trusted.a", b"security.a"] {
-        assert_eq!(set(name), Ok(()));
-    }
-    for name in [&b"user"[..], b"system.a", b"system.posix_acl_accessory", b"other.a", b"a"] {
-        assert_eq!(set(name), Err(Errno::OPNOTSUPP), "{name:?}");
-    }
-    for name in [&b"user."[..], b"trusted.", b"security."] {
-        assert_eq!(set(name), Err(Errno::INVAL), "{name:?}");
+    let root = Caller::root();
+    let set = |name: &[u8]| pool.setxattr(ROOT, name, b"", SetXattr::Any, &root).map_err(|e| e.errno());
+    let get = |name: &[u8]| pool.getxattr(ROOT, name).map_err(|e| e.errno());
+    let remove = |name: &[u8]| pool.removexattr(ROOT, name, &root).map_err(|e| e.errno());
+    // Whether the inode has any attributes makes no difference.
+    for having in [false, true] {
+        for name in [&b"user"[..], b"system.a", b"system.posix_acl_accessory", b"other.a", b"a"] {
+            let refused = (set(name), get(name), remove(name));
+            assert_eq!(refused, (Err(Errno::OPNOTSUPP), Err(Errno::OPNOTSUPP), Err(Errno::OPNOTSUPP)), "{name:?}");
+        }
+        for name in [&b"user."[..], b"trusted.", b"security."] {
+            let refused = (set(name), get(name), remove(name));
+            assert_eq!(refused, (Err(Errno::INVAL), Err(Errno::INVAL), Err(Errno::INVAL)), "{name:?}");
+        }
+        for name in [&b"user.b"[..], b"security.capability", b"system.posix_acl_access"] {
+            assert_eq!(get(name), Err(Errno::NODATA), "{name:?}");
+        }
+        for name in [&b"user.a"[..], b"trusted.a", b"security.a"] {
+            assert_eq!(get(name), if having { Ok(vec![]) } else { Err(Errno::NODATA) }, "{name:?}");
+            assert_eq!(set(name), Ok(()));
+        }
     }
 }
 
