@@ -167,15 +167,14 @@ fn write_to(tx: &mut Tx, c: &mut Content, off: u64, data: &[u8]) -> Result<()> {
 /// Sets the size. Shrinking never allocates; growing adds a hole.
 pub(crate) fn truncate(tx: &mut Tx, c: &mut Content, size: u64) -> Result<()> {
     end_of(size, 0)?;
-    if size >= c.size {
-        expose(tx, c, size)?;
-    } else if size == 0 {
+    if size == 0 {
         return free(tx, c);
     }
-    // A reserved tail goes too, even where the size stays.
+    expose(tx, c, size)?;
+    // What is reserved beyond the end goes too, even where the size stays.
     match form(tx.region(), c)? {
         Form::Direct(d) if d.reserved => c.root = d.root(false),
-        Form::Tree(_) if size < c.size => clear::pages(tx, c, size.div_ceil(PAGE), u64::MAX)?,
+        Form::Tree(_) if size <= c.size => clear::pages(tx, c, size.div_ceil(PAGE), u64::MAX)?,
         _ => {}
     }
     c.size = size;

@@ -130,6 +130,22 @@ fn what_fallocate_reserved_stays_until_truncation() {
 }
 
 #[test]
+fn truncation_to_the_same_size_gives_reserved_memory_back() {
+    let s = session(4 << 20);
+    for size in [0, 1, 4096, 100_000] {
+        let mut c = Content::default();
+        put(&s, &mut c, 0, &vec![1; size as usize]).unwrap();
+        commit(&s, &mut c, |tx, c| allocate(tx, c, 0, 1 << 20, true).map(|_| ())).unwrap();
+        assert_eq!((c.size, allocated(s.region(), &c)), (size, 1 << 20));
+        commit(&s, &mut c, |tx, c| truncate(tx, c, size)).unwrap();
+        assert_eq!((c.size, allocated(s.region(), &c)), (size, size.next_multiple_of(PAGE)));
+        assert_eq!(whole(s.region(), &c), vec![1; size as usize]);
+        commit(&s, &mut c, free).unwrap();
+    }
+    assert!(heap_objects(s.region()).is_empty());
+}
+
+#[test]
 fn large_reservations_take_several_transactions() {
     let s = session(16 << 20);
     let mut c = Content::default();
