@@ -15,11 +15,14 @@ use rustix::io::Errno;
 use crate::error::{Error, Result};
 use crate::layout::tag;
 use crate::node::SetXattr;
+use crate::setting;
 
 /// Longest name, in bytes (XATTR_NAME_MAX).
 pub(crate) const NAME_MAX: usize = 255;
 /// Longest value, in bytes (XATTR_SIZE_MAX).
 pub(crate) const VALUE_MAX: usize = 65536;
+/// Most bytes of all names, each with its zero byte (XATTR_LIST_MAX), but for that of the setting, which is not here.
+const LIST_MAX: u64 = 65536 - (setting::DURABILITY.len() as u64 + 1);
 /// Most bytes of all records of an inode.
 const TOTAL_MAX: u64 = 128 << 10;
 
@@ -150,6 +153,17 @@ pub(crate) fn list(r: &Region, off: u64) -> Result<Vec<u8>> {
     Ok(names)
 }
 
+/// Bytes of what [`list`] returns.
+#[cold]
+fn names_of(r: &Region, block: &Block) -> Result<u64> {
+    let mut len = 0;
+    block.find(r, |record| {
+        len += record.name + 1;
+        Ok(None::<()>)
+    })?;
+    Ok(len)
+}
+
 /// Sets an attribute; `off` is the inode's reference, which the caller writes back.
 pub(crate) fn set(tx: &mut Tx, off: &mut u64, name: &[u8], value: &[u8], how: SetXattr) -> Result<()> {
     if name.is_empty() || name.len() > NAME_MAX {
@@ -169,6 +183,12 @@ pub(crate) fn set(tx: &mut Tx, off: &mut u64, name: &[u8], value: &[u8], how: Se
         _ => {}
     }
     let bytes = encode(name, value);
+    if let Some(block) = block.filter(|b| old.is_none() && b.used + name.len() as u64 >= LIST_MAX) {
+        // More could not be listed.
+        if names_of(tx.region(), &block)? + name.len() as u64 + 1 > LIST_MAX {
+            return Err(Errno::NOSPC.into());
+        }
+    }
     let Some(block) = block else {
         return build(tx, off, None, None, Some(&bytes));
     };
@@ -441,6 +461,23 @@ mod tests {
         assert_eq!(put(&s, &mut off, b"user.empty", b"", SetXattr::Any), Ok(()));
         assert_eq!(get(s.region(), off, b"user.empty").unwrap(), Some(vec![]));
         assert_eq!(change(&s, &mut off, true, |tx, off| remove(tx, off, b"user.c")), Err(Errno::NODATA));
+    }
+
+    #[test]
+    fn there_are_no_more_names_than_can_be_listed() {
+        let s = session(2 << 20);
+        let mut off = 0;
+        let name = |i: u32| format!("user.{i:0>200}").into_bytes();
+        let full = (0..1000).find(|i| put(&s, &mut off, &name(*i), b"", SetXattr::Any) == Err(Errno::NOSPC));
+        let listed = list(s.region(), off).unwrap().len() as u64;
+        assert_eq!(full, Some(LIST_MAX as u32 / 206));
+        assert_eq!(listed, LIST_MAX / 206 * 206);
+        assert_eq!(put(&s, &mut off, &name(0), b"value", SetXattr::Replace), Ok(()), "no new name");
+        let rest = vec![b'n'; (LIST_MAX - listed) as usize];
+        assert_eq!(put(&s, &mut off, &rest, b"", SetXattr::Any), Err(Errno::NOSPC));
+        assert_eq!(put(&s, &mut off, &rest[1..], b"", SetXattr::Any), Ok(()));
+        change(&s, &mut off, true, |tx, off| remove(tx, off, &name(1))).unwrap();
+        assert_eq!(put(&s, &mut off, &name(1), b"", SetXattr::Any), Ok(()));
     }
 
     #[test]
