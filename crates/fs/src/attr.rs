@@ -110,6 +110,15 @@ pub struct SetAttr {
     pub by_handle: bool,
 }
 
+impl SetAttr {
+    /// Is clearing the set-id bits all that is to be done?
+    pub(crate) fn only_kills(&self) -> bool {
+        let ids = self.mode.is_some() || self.uid.is_some() || self.gid.is_some();
+        let times = self.atime.is_some() || self.mtime.is_some() || self.ctime.is_some();
+        self.kill_suidgid && !ids && !times && self.size.is_none()
+    }
+}
+
 /// On whose behalf an operation runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Caller<'a> {

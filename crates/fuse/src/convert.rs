@@ -105,6 +105,12 @@ pub fn kind_and_perm(mode: u32) -> Option<(Kind, u32)> {
     Some((kind, mode & 0o7777))
 }
 
+/// Does the message name nothing to change? Then the set-id bits are to go: with a change of owner to the same one, or a
+/// write that is no WRITE (fallocate, copy_file_range). Of these the kernel has not checked the first.
+pub fn is_bare(args: &SetattrIn) -> bool {
+    args.valid & fattr::CHANGES == 0
+}
+
 pub fn set_attr(args: &SetattrIn) -> SetAttr {
     let has = |bit| args.valid & bit != 0;
     let time = |bit, now, sec, nsec| match (has(bit), has(now)) {
@@ -112,10 +118,8 @@ pub fn set_attr(args: &SetattrIn) -> SetAttr {
         (true, false) => Some(SetTime::At(join(sec, nsec))),
         (false, false) => None,
     };
-    // With HANDLE_KILLPRIV_V2 a change of owner leaves it to the server to clear the set-id bits. So does one to the same
-    // owner, or a write that is no WRITE (fallocate, copy_file_range): the kernel then says no more than that.
+    // With HANDLE_KILLPRIV_V2 a change of owner leaves it to the server to clear the set-id bits.
     let chown = has(fattr::UID | fattr::GID) && !has(fattr::MODE);
-    let bits_only = args.valid & fattr::CHANGES == 0;
     SetAttr {
         mode: has(fattr::MODE).then_some(args.mode & 0o7777),
         uid: has(fattr::UID).then_some(args.uid),
@@ -124,7 +128,7 @@ pub fn set_attr(args: &SetattrIn) -> SetAttr {
         atime: time(fattr::ATIME, fattr::ATIME_NOW, args.atime, args.atimensec),
         mtime: time(fattr::MTIME, fattr::MTIME_NOW, args.mtime, args.mtimensec),
         ctime: has(fattr::CTIME).then_some(join(args.ctime, args.ctimensec)),
-        kill_suidgid: has(fattr::KILL_SUIDGID) || chown || bits_only,
+        kill_suidgid: has(fattr::KILL_SUIDGID) || chown || is_bare(args),
         by_handle: has(fattr::FH),
     }
 }

@@ -28,10 +28,15 @@ fn chmod(path: &Path, mode: u32) {
     std::fs::set_permissions(path, Permissions::from_mode(mode)).expect("chmod");
 }
 
+/// A group that the ordinary user is in.
+const GROUP: u32 = 7;
+
 /// `change`, by a thread that is an ordinary user.
 fn as_user(change: impl FnOnce() + Send) {
     std::thread::scope(|scope| {
         let changed = scope.spawn(|| {
+            let group = rustix::process::Gid::from_raw(GROUP);
+            rustix::thread::set_thread_groups(&[group]).expect("setgroups");
             let uid = rustix::process::Uid::from_raw(USER);
             rustix::thread::set_thread_res_uid(uid, uid, uid).expect("setresuid");
             change();
@@ -69,6 +74,21 @@ fn set_id_bits() -> Outcome {
         chmod(&path, 0o6777);
         chown(&path, None, None).expect("chown");
         assert_eq!(mode(&path), 0o777, "{transport}: chown to who has it");
+        // Anybody could take them from anybody's program so.
+        let nobodys = |mode| {
+            chmod(&path, mode);
+            let mut done = Ok(());
+            as_user(|| done = chown(&path, None, None));
+            done
+        };
+        let refused = nobodys(0o4755).expect_err("it is not the user's");
+        assert_eq!((refused.raw_os_error(), mode(&path)), (Some(libc::EPERM), 0o4755), "{transport}");
+        chown(&path, None, Some(GROUP)).expect("chown");
+        nobodys(0o6775).expect("the user's group may write");
+        assert_eq!(mode(&path), 0o775, "{transport}: by the user's group");
+        chown(&path, Some(USER), None).expect("chown");
+        nobodys(0o6555).expect("it is the user's");
+        assert_eq!(mode(&path), 0o555, "{transport}: chown by the owner");
 
         let dir = lab.mnt().join("shared");
         std::fs::create_dir(&dir).expect("mkdir");

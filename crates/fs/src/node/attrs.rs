@@ -132,7 +132,21 @@ impl Fs {
         if (touches && !owner) || (set.size.is_some() && !set.by_handle) {
             self.permit_seen(ino, raw, caller, want::WRITE)?;
         }
+        if set.only_kills() && !owner {
+            self.permit_kill(ino, raw, caller)?;
+        }
         Ok(())
+    }
+
+    /// Who does not own a file takes its set-id bits by writing to it only.
+    fn permit_kill(&self, ino: Ino, raw: &RawInode, caller: &Caller) -> Result<()> {
+        if raw.kind == Kind::Directory as u8 || self.without_setid(raw)?.is_none() {
+            return Ok(());
+        }
+        match self.permit_seen(ino, raw, caller, want::WRITE) {
+            Err(e) if e.errno() == Errno::ACCESS => Err(Errno::PERM.into()),
+            permitted => permitted,
+        }
     }
 
     /// The triple without set-id bits, if the inode has any that a write clears.

@@ -115,6 +115,29 @@ fn set_id_bits_go_where_they_must() {
     assert_eq!((file.gid, file.perm), (50, 0o755), "not to who is not of the group");
 }
 
+/// Anybody could take them from anybody's file: all that the kernel says of some changes is that they shall go.
+#[test]
+fn set_id_bits_are_taken_by_who_may_write() {
+    let (_dir, pool) = pool(8 * MIB);
+    let v = root(&pool);
+    let ino = v.create(b"f", 0o755).unwrap().ino();
+    let set = |set: SetAttr| v.setattr(b"f", &set).map(|_| ()).unwrap();
+    let kill = SetAttr { kill_suidgid: true, ..Default::default() };
+    let take = |mode, caller: &Caller| {
+        set(SetAttr { uid: Some(1), gid: Some(50), ..Default::default() });
+        set(SetAttr { mode: Some(mode), ..Default::default() });
+        pool.setattr(ino, &kill, caller).map(|attr| attr.perm)
+    };
+    assert_errno(take(0o6755, &user(2)), Errno::PERM);
+    assert_eq!(v.stat(b"f").unwrap().perm, 0o6755);
+    assert_errno(take(0o2775, &user(2)), Errno::PERM);
+    assert_eq!(take(0o755, &user(2)).unwrap(), 0o755, "there are none");
+    assert_eq!(take(0o6757, &user(2)).unwrap(), 0o757, "who may write");
+    assert_eq!(take(0o6775, &Caller { groups: &[50], ..user(2) }).unwrap(), 0o775, "a group that may write");
+    assert_eq!(take(0o6555, &user(1)).unwrap(), 0o555, "the owner");
+    assert_eq!(take(0o6555, &Caller::root()).unwrap(), 0o555, "the superuser");
+}
+
 /// Truncation at opening was left out for files opened to append.
 #[test]
 fn opening_truncates_for_append_too() {
