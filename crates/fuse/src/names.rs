@@ -39,8 +39,12 @@ impl Server {
         let name = req.name()?;
         for _ in 0..LOOKUP_TRIES {
             let attr = match name {
-                // An inode of any kind that the kernel has forgotten and finds again by a file handle (NFS).
-                b"." => self.fs().getattr(req.head.nodeid),
+                // An inode of any kind that the kernel has forgotten and finds again by a file handle (NFS). One
+                // without a name is nobody's by then: a FORGET is on its way.
+                b"." => match self.fs().getattr(req.head.nodeid) {
+                    Ok(attr) if attr.nlink == 0 => return Err(Errno::STALE),
+                    found => found,
+                },
                 name => self.fs().lookup(req.head.nodeid, name, &caller(req)),
             };
             let attr = attr.map_err(errno)?;

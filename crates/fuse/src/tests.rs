@@ -141,6 +141,7 @@ fn a_removed_file_lives_until_it_is_forgotten() {
     lab.write(node, WriteIn::default(), b"kept").unwrap();
     assert_eq!(lab.ask(Opcode::Unlink, ROOT_ID, &[], b"f\0"), Ok(0));
     assert_eq!(lab.read(node), b"kept");
+    assert_eq!(lab.ask(Opcode::Lookup, node, &[], b".\0"), Err(Errno::STALE), "by a file handle");
     let forget = [ForgetOne { nodeid: node, nlookup: 1 }];
     let args = BatchForgetIn { count: 1, dummy: 0 };
     assert_eq!(lab.send(Opcode::BatchForget as u32, 0, args.as_bytes(), forget.as_bytes(), 0), None);
