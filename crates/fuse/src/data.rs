@@ -25,7 +25,11 @@ impl Server {
         let args: ReadIn = req.args()?;
         let size = (args.size as usize).min(req.data.len());
         let (ino, buf) = (req.head.nodeid, &mut req.data[..size]);
-        let mut read = || self.fs().read(ino, args.offset, buf).map_err(errno);
+        let unnoted = OFlags::from_bits_retain(args.flags).contains(OFlags::NOATIME);
+        let mut read = || match unnoted {
+            true => self.fs().read_unnoted(ino, args.offset, buf).map_err(errno),
+            false => self.fs().read(ino, args.offset, buf).map_err(errno),
+        };
         match &self.uncached {
             Some(uncached) => uncached.read(ino, range(args.offset, size), read),
             None => read(),

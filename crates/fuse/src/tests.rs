@@ -135,6 +135,22 @@ fn appends_go_to_the_end_but_write_back_does_not() {
 }
 
 #[test]
+fn access_times_are_left_where_the_caller_wants_it() {
+    let mut lab = Lab::new();
+    let node = lab.make(b"f\0");
+    lab.write(node, WriteIn::default(), b"text").unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(30));
+    let mut read = |flags: i32| {
+        let args = ReadIn { size: 4, flags: flags as u32, ..Default::default() };
+        assert_eq!(lab.ask(Opcode::Read, node, args.as_bytes(), &[]), Ok(4));
+        let attr = lab.server.fs().getattr(node).unwrap();
+        attr.atime != attr.btime
+    };
+    assert!(!read(libc::O_NOATIME));
+    assert!(read(0));
+}
+
+#[test]
 fn a_removed_file_lives_until_it_is_forgotten() {
     let mut lab = Lab::new();
     let node = lab.make(b"f\0");

@@ -30,13 +30,23 @@ impl Fs {
     #[inline]
     pub fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
         let mut node = Node::blank();
-        let n = self.session().read(ino, || {
-            self.read_node(ino, &mut node)?;
-            check_regular(&node.raw)?;
-            file::read(self.region(), &node.content(), offset, buf)
-        })?;
+        let n = self.read_content(ino, offset, buf, &mut node)?;
         self.note_access(ino, &node.raw)?;
         Ok(n)
+    }
+
+    /// [`read`](Self::read) that leaves the access time (O_NOATIME).
+    pub fn read_unnoted(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        self.read_content(ino, offset, buf, &mut Node::blank())
+    }
+
+    #[inline(always)]
+    fn read_content(&self, ino: Ino, offset: u64, buf: &mut [u8], node: &mut Node) -> Result<usize> {
+        self.session().read(ino, || {
+            self.read_node(ino, node)?;
+            check_regular(&node.raw)?;
+            file::read(self.region(), &node.content(), offset, buf)
+        })
     }
 
     /// Updates the access time after a read, if the policy says so.
