@@ -365,7 +365,8 @@ impl File<'_> {
     }
 
     fn flags(&self, append: bool) -> WriteFlags {
-        WriteFlags { append: append || self.how.append, kill_suidgid: !self.privileged, kill_capability: true }
+        let append = append || self.how.append;
+        WriteFlags { append, kill_suidgid: !self.privileged, kill_capability: true, ..WriteFlags::default() }
     }
 
     fn may_write(&self) -> Result<()> {

@@ -47,6 +47,7 @@ impl Server {
             kill_suidgid: args.write_flags & WRITE_KILL_SUIDGID != 0,
             // The kernel has, except where it did not ask.
             kill_capability: past_cache,
+            write_back: from_cache,
         };
         let write = || self.write_content(ino, args.offset, data, flags);
         match &self.uncached {

@@ -99,7 +99,8 @@ impl Uncached {
         let slot = self.slot(ino);
         let mut parts = vec![range];
         slot.newer(ino).iter().for_each(|newer| subtract(&mut parts, newer));
-        parts.into_iter().try_for_each(|part| write(part).map(drop))
+        // What cannot be written is no reason to lose the rest.
+        parts.into_iter().map(|part| write(part).map(drop)).fold(Ok(()), |before, now| before.and(now))
     }
 
     fn slot(&self, ino: Ino) -> RwLockReadGuard<'_, Slot> {

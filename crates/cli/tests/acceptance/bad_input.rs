@@ -5,11 +5,15 @@ use std::io::Write;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::Ordering;
 
 use rng::Rng;
+use rustix::fs::{fallocate, FallocateFlags};
 use rustix::io::Errno;
+use rustix::mm::ProtFlags;
 
 use crate::lab::{self, program, write_seeded, Lab};
+use crate::page_cache::Mapping;
 use crate::{tree, Outcome, Skip, Test};
 
 pub const TESTS: &[Test] = &[
@@ -30,6 +34,7 @@ pub const TESTS: &[Test] = &[
     ("bad_input::mounting_twice_or_nowhere", mounting_wrongly),
     ("bad_input::a_full_pool", full),
     ("bad_input::deleting_makes_room_at_once", room_at_once),
+    ("bad_input::a_full_pool_takes_what_goes_over_memory_it_has", written_over),
     ("bad_input::a_copy_taken_away_while_in_use", copy_taken_away),
     ("bad_input::a_full_disk_beneath_copy_and_log", full_disk),
     ("bad_input::memory_without_its_copy_is_saved", memory_alone),
@@ -399,6 +404,40 @@ fn room_at_once() -> Outcome {
 fn append(path: &Path, bytes: &[u8]) -> Result<(), Errno> {
     let written = OpenOptions::new().create(true).append(true).open(path).and_then(|mut file| file.write_all(bytes));
     written.map_err(|e| Errno::from_io_error(&e).expect("an errno"))
+}
+
+/// A large write is made in a copy: without room for it, writes to reserved memory failed, and stores through a mapping
+/// were lost without a word.
+fn written_over() -> Outcome {
+    const LEN: usize = 3 << 20;
+    for transport in ["uring", "dev"] {
+        let lab = Lab::with_pool("24M");
+        lab.mount_with(&format!("transport={transport}"));
+        let path = lab.mnt().join("reserved");
+        let open = || OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path).expect("open");
+        let file = open();
+        fallocate(&file, FallocateFlags::empty(), 0, LEN as u64).expect("fallocate");
+        fill(&lab.mnt(), 0);
+        let mut want = vec![0; LEN];
+        let new = Rng::new(1).bytes(1 << 20);
+        for at in [0, 1 << 20, 12_345] {
+            file.write_all_at(&new, at as u64).unwrap_or_else(|e| panic!("{transport}: at {at}: {e}"));
+            want[at..at + new.len()].copy_from_slice(&new);
+        }
+        let mapping = Mapping::of(&file, LEN, ProtFlags::READ | ProtFlags::WRITE);
+        for at in (0..LEN).step_by(512) {
+            mapping.word(at).store(at as u64, Ordering::Relaxed);
+            want[at..at + 8].copy_from_slice(&(at as u64).to_ne_bytes());
+        }
+        drop((mapping, file));
+        assert!(append(&lab.mnt().join("more"), &[7; 1 << 16]).is_err(), "{transport}: the pool is not full");
+        lab.umount();
+        lab.mount();
+        assert!(std::fs::read(&path).expect("read") == want, "{transport}");
+        lab.umount();
+        lab.check();
+    }
+    Ok(())
 }
 
 /// A log that was deleted, replaced or cut short took what was synced as before, and after a power cut it was not there.

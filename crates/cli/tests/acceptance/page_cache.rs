@@ -142,19 +142,19 @@ fn number(path: &Path, at: usize) -> u64 {
 }
 
 /// The pages of the file, mapped shared.
-struct Mapping {
+pub struct Mapping {
     start: *mut std::ffi::c_void,
     len: usize,
 }
 
 impl Mapping {
-    fn of(file: &File, len: usize, how: ProtFlags) -> Mapping {
+    pub fn of(file: &File, len: usize, how: ProtFlags) -> Mapping {
         // SAFETY: a new mapping, at a place that the kernel chooses.
         let start = unsafe { mmap(std::ptr::null_mut(), len, how, MapFlags::SHARED, file, 0) }.expect("mmap");
         Mapping { start, len }
     }
 
-    fn word(&self, at: usize) -> &AtomicU64 {
+    pub fn word(&self, at: usize) -> &AtomicU64 {
         assert!(at % 8 == 0 && at < self.len);
         // SAFETY: aligned and within the mapping, which lives as long as `self`; all use it by atomic loads and stores.
         unsafe { AtomicU64::from_ptr(self.start.cast::<u8>().add(at).cast()) }

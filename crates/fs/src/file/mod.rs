@@ -164,6 +164,19 @@ fn write_to(tx: &mut Tx, c: &mut Content, off: u64, data: &[u8]) -> Result<()> {
     Ok(())
 }
 
+/// Has the file memory for all of `off..off + len`?
+#[cold]
+pub(crate) fn has_memory(r: &Region, c: &Content, off: u64, len: u64) -> Result<bool> {
+    let end = end_of(off, len)?;
+    match form(r, c)? {
+        Form::Direct(d) => Ok(end <= d.cap),
+        Form::Tree(root) => {
+            let pages = end.div_ceil(PAGE);
+            Ok(tree::next_hole(r, root, off / PAGE, pages)? >= pages)
+        }
+    }
+}
+
 /// Sets the size. Shrinking never allocates; growing adds a hole.
 pub(crate) fn truncate(tx: &mut Tx, c: &mut Content, size: u64) -> Result<()> {
     end_of(size, 0)?;

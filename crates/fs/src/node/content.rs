@@ -5,7 +5,7 @@ use rustix::io::Errno;
 use super::update::Update;
 use super::{now, Atime, Fallocate, Fs, Node, Seek, WriteFlags};
 use crate::attr::{Attr, Ino, Kind, Time};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::file;
 use crate::layout::RawInode;
 use crate::xattr;
@@ -70,7 +70,8 @@ impl Fs {
     }
 
     /// Writes all of `data`, atomically up to 1 MiB, in pieces of 1 MiB beyond; if space runs
-    /// out after the first piece, the pieces before stay and the error is ENOSPC. Returns the offset it went
+    /// out after the first piece, the pieces before stay and the error is ENOSPC. Where there is no room for a copy,
+    /// memory that the file has is written page by page. Returns the offset it went
     /// to and the new attributes.
     #[inline]
     pub fn write(&self, ino: Ino, offset: u64, data: &[u8], flags: WriteFlags) -> Result<(u64, Attr)> {
@@ -124,11 +125,14 @@ impl Fs {
         if flags.kill_capability && node.raw.xattr != 0 && !data.is_empty() {
             self.kill_capability(op, node)?;
         }
-        let all = match (1..=file::ATOMIC).contains(&(data.len() as u64)) {
-            true => self.write_piece(op, node, start, data).map(|()| true)?,
-            false => self.write_pieces(op, node, start, data)?,
-        };
         op.tell_inode(ino, false);
+        let all = match (1..=file::ATOMIC).contains(&(data.len() as u64)) {
+            true => match self.write_piece(op, node, start, data) {
+                Ok(()) => true,
+                Err(e) => self.write_over(op, node, start, data, flags, e)?,
+            },
+            false => self.write_pieces(op, node, start, data, flags)?,
+        };
         if !all {
             self.note_tail(ino);
             return Err(Errno::NOSPC.into());
@@ -189,16 +193,74 @@ impl Fs {
     /// Writes in more than one transaction, or nothing at all. False if only a part could be written, which stays.
     #[cold]
     #[inline(never)]
-    fn write_pieces(&self, op: &mut pram::Op, node: &mut Node, start: u64, data: &[u8]) -> Result<bool> {
-        let mut at = start;
+    fn write_pieces(
+        &self,
+        op: &mut pram::Op,
+        node: &mut Node,
+        start: u64,
+        data: &[u8],
+        flags: WriteFlags,
+    ) -> Result<bool> {
+        let (mut at, mut all) = (start, true);
         for piece in data.chunks(file::ATOMIC as usize) {
-            match self.write_piece(op, node, at, piece) {
-                Ok(()) => at += piece.len() as u64,
+            let written = match self.write_piece(op, node, at, piece) {
+                Ok(()) => Ok(true),
+                Err(e) => self.write_over(op, node, at, piece, flags, e),
+            };
+            match written {
+                Ok(whole) => all &= whole,
                 Err(e) if at == start => return Err(e),
                 Err(_) => return Ok(false),
             }
+            at += piece.len() as u64;
         }
-        Ok(true)
+        Ok(all)
+    }
+
+    /// Writes what has failed with `full`, for want of memory for a copy, over the memory that the file has: the undo log
+    /// takes a page, so each is a transaction of its own. False if only a part could be written.
+    #[cold]
+    #[inline(never)]
+    fn write_over(
+        &self,
+        op: &mut pram::Op,
+        node: &mut Node,
+        start: u64,
+        piece: &[u8],
+        flags: WriteFlags,
+        full: Error,
+    ) -> Result<bool> {
+        if full.errno() != Errno::NOSPC {
+            return Err(full);
+        }
+        self.read_again(node)?;
+        let has_memory = file::has_memory(self.region(), &node.content(), start, piece.len() as u64)?;
+        if !has_memory && !flags.write_back {
+            return Err(full);
+        }
+        let (mut done, mut all) = (0, true);
+        while done < piece.len() {
+            let at = start + done as u64;
+            let len = ((file::PAGE - at % file::PAGE) as usize).min(piece.len() - done);
+            match self.write_piece(op, node, at, &piece[done..done + len]) {
+                Ok(()) => {}
+                Err(e) if flags.write_back && e.errno() == Errno::NOSPC => {
+                    all = false;
+                    self.read_again(node)?;
+                }
+                Err(e) => return Err(e),
+            }
+            done += len;
+        }
+        Ok(all)
+    }
+
+    /// The inode anew, after a transaction on it has failed, and its times as of a write.
+    fn read_again(&self, node: &mut Node) -> Result<()> {
+        let ino = node.ino;
+        self.read_node(ino, node)?;
+        node.touch(now());
+        Ok(())
     }
 
     /// Writes in one transaction. After an error what `node` says is worthless.

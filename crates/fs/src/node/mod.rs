@@ -151,6 +151,9 @@ pub struct WriteFlags {
     pub kill_suidgid: bool,
     /// Take `security.capability` away, as a write by anybody does.
     pub kill_capability: bool,
+    /// The kernel gives back what was stored to its pages, and will not ask again: of what finds no room, each page that
+    /// has memory is written all the same.
+    pub write_back: bool,
 }
 
 /// The modes of `fallocate(2)`.

@@ -133,6 +133,58 @@ fn random_operations_in_a_full_pool_are_done_or_not() {
     assert!(full > 500, "the pools were full {full} times only");
 }
 
+/// Writes files until not a byte more fits.
+fn fill(v: &View) {
+    let (mut size, mut n) = (1 << 16, 0);
+    while size > 0 {
+        match put(v, &format!("fill{n}"), &vec![5; size]) {
+            Ok(()) => n += 1,
+            Err(_) => size /= 2,
+        }
+    }
+}
+
+/// Large writes are made in a copy: where there was no room for it, they failed on memory that was reserved for them.
+#[test]
+fn memory_that_a_file_has_is_written_in_a_full_pool() {
+    let (_dir, pool) = pool(6 * MIB);
+    let v = root(&pool);
+    let make = |name: &[u8], reserved| {
+        let ino = v.create(name, 0o644).unwrap().ino();
+        pool.fallocate(ino, Fallocate::Allocate { keep_size: false }, 0, reserved).unwrap();
+        ino
+    };
+    let (large, small, sparse) = (make(b"large", 2 * MIB), make(b"small", 32_000), make(b"sparse", MIB));
+    pool.fallocate(sparse, Fallocate::PunchHole, 100 << 10, 100 << 10).unwrap();
+    fill(&v);
+
+    let write = |ino, at, bytes: &[u8]| pool.write(ino, at, bytes, WriteFlags::default()).map(|_| ());
+    let bytes = |n: u64, seed: u64| Rng::new(seed).bytes(n as usize);
+    let mut want = vec![0; 2 << 20];
+    for (n, (at, len)) in [(0, 2 * MIB), (5000, MIB), (777, 2 * MIB - 777), (1 << 20, 40_000)].into_iter().enumerate() {
+        let new = bytes(len, n as u64);
+        write(large, at, &new).unwrap();
+        want[at as usize..][..new.len()].copy_from_slice(&new);
+        assert!(get(&v, "large").unwrap() == want, "{len} bytes at {at}");
+    }
+    write(small, 0, &bytes(32_000, 9)).unwrap();
+    assert!(get(&v, "small").unwrap() == bytes(32_000, 9));
+
+    let new = bytes(MIB, 10);
+    assert_errno(write(sparse, 0, &new), Errno::NOSPC);
+    assert!(get(&v, "sparse").unwrap().iter().all(|b| *b == 0), "nothing, where there is not memory for all");
+    let given_back = WriteFlags { write_back: true, ..WriteFlags::default() };
+    assert_errno(pool.write(sparse, 0, &new, given_back), Errno::NOSPC);
+    let got = get(&v, "sparse").unwrap();
+    let (hole, after) = (100 << 10, 200 << 10);
+    assert!(got[..hole] == new[..hole] && got[after..] == new[after..], "the kernel's pages, where there is memory");
+    // What is left of the pool may do for some pages.
+    let pages = || got[hole..after].chunks(4096).zip(new[hole..after].chunks(4096));
+    assert!(pages().all(|(got, new)| got == new || got.iter().all(|b| *b == 0)));
+    assert!(pages().any(|(got, new)| got != new));
+    assert_clean(&pool);
+}
+
 /// Filled to the last byte, whatever is there can be deleted, cut and renamed over.
 #[test]
 fn deleting_works_in_a_pool_filled_to_the_last_byte() {
@@ -149,13 +201,7 @@ fn deleting_works_in_a_pool_filled_to_the_last_byte() {
         }
     }
     put(&v, "big", &vec![1; 300_000]).unwrap();
-    let (mut size, mut n) = (1 << 16, 0);
-    while size > 0 {
-        match put(&v, &format!("fill{n}"), &vec![5; size]) {
-            Ok(()) => n += 1,
-            Err(_) => size /= 2,
-        }
-    }
+    fill(&v);
     assert_errno(put(&v, "d0/more", &[1; 1 << 16]), Errno::NOSPC);
     v.rename(b"d1/a-name-of-some-length-1", b"d1/a-name-of-some-length-2", Rename::Replace).unwrap();
     let ino = v.stat(b"d2/a-name-of-some-length-3").unwrap().ino;
