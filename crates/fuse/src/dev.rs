@@ -75,7 +75,7 @@ impl Reader {
         let (args, data) = (&args[..size], &mut self.body[size..]);
         let mut req = Request { head: self.head, args, data, len: len - size };
         let unique = self.head.unique;
-        match server.serve(&mut req, false) {
+        match server.serve(&mut req) {
             None => {}
             Some((answer, None)) => reply(device, unique, answer, &self.body[size..]),
             Some((answer, Some(ticket))) => {

@@ -41,22 +41,42 @@ impl Server {
 
     /// Serves one request. `None`: it wants no reply. With a ticket the reply must wait until that is durable; who
     /// has nobody else to serve may wait here instead.
-    pub fn serve(&self, req: &mut Request, wait: bool) -> Option<(Answer, Option<Ticket>)> {
+    ///
+    /// Without room for it, the answer is ENOSPC at once: the request is still whole then, and may be served again.
+    pub fn try_serve(&self, req: &mut Request, wait: bool) -> Option<(Answer, Option<Ticket>)> {
+        self.serve_by(req, wait, Server::attempt)
+    }
+
+    /// The same for who has time to wait until there is room.
+    pub fn serve(&self, req: &mut Request) -> Option<(Answer, Option<Ticket>)> {
+        self.serve_by(req, false, Server::handle)
+    }
+
+    #[inline(always)]
+    fn serve_by(
+        &self,
+        req: &mut Request,
+        wait: bool,
+        handle: impl Fn(&Server, &mut Request) -> Option<Answer>,
+    ) -> Option<(Answer, Option<Ticket>)> {
         if self.durable || wait {
-            return self.handle(req).map(|answer| (answer, None));
+            return handle(self, req).map(|answer| (answer, None));
         }
-        let (answer, ticket) = self.fs().deferring(|| self.handle(req));
+        let (answer, ticket) = self.fs().deferring(|| handle(self, req));
         answer.map(|answer| (answer, ticket))
     }
 
     pub(crate) fn handle(&self, req: &mut Request) -> Option<Answer> {
-        let Some(opcode) = Opcode::from_code(req.head.opcode) else { return Some(Err(Errno::NOSYS)) };
-        tracing::trace!(?opcode, node = req.head.nodeid, len = req.len, "request");
-        match self.guarded(opcode, req) {
-            // A request that failed is still whole.
-            Some(Err(Errno::NOSPC)) => self.room.retry(Some(Err(Errno::NOSPC)), || self.guarded(opcode, req)),
+        match self.attempt(req) {
+            Some(Err(Errno::NOSPC)) => self.room.retry(Some(Err(Errno::NOSPC)), || self.attempt(req)),
             answer => answer,
         }
+    }
+
+    fn attempt(&self, req: &mut Request) -> Option<Answer> {
+        let Some(opcode) = Opcode::from_code(req.head.opcode) else { return Some(Err(Errno::NOSYS)) };
+        tracing::trace!(?opcode, node = req.head.nodeid, len = req.len, "request");
+        self.guarded(opcode, req)
     }
 
     /// A panic below is a defect; it fails one request and not the mount.

@@ -3,8 +3,10 @@
 //! A request is then handled on the CPU that made it, and a reply and the wait for the next request are
 //! one system call. The kernel uses the queues once every one of them has registered.
 
+use std::collections::HashMap;
 use std::io;
 use std::sync::{mpsc, Arc, Mutex};
+use std::time::Duration;
 
 use fs::Ticket;
 use rustix::event::{eventfd, EventfdFlags};
@@ -18,12 +20,16 @@ use crate::init;
 use crate::promises::Promises;
 use crate::request::{Answer, Request};
 use crate::rhythm::Rhythm;
+use crate::room::Wait;
 use crate::server::Server;
 use crate::sys::{Device, Event, Queue};
 
 /// Requests a queue can hold at once. One is in service, the others save the kernel a wait; and replies that wait
 /// until something is durable keep theirs.
 const ENTRIES: usize = 32;
+
+/// Entries that may wait for room at a time.
+const WAIT_FOR_ROOM: usize = ENTRIES * 3 / 4;
 
 const POSSIBLE: &str = "/sys/devices/system/cpu/possible";
 
@@ -78,40 +84,73 @@ fn run(mut queue: Queue, server: &Server, promises: &Promises, rhythm: &Rhythm) 
     let kept = Arc::new(Kept::new()?);
     // Entries whose replies wait: all of them may, and then none is with the kernel.
     let mut waiting = 0;
+    let mut begun = Vec::new();
+    let mut full = HashMap::new();
     while queue.is_live() || waiting > 0 {
         queue.wait(beat.prepare())?;
         beat.note();
         while let Some(event) = queue.next() {
             match event {
-                Event::Request(entry) => match serve_entry(&mut queue, entry, server) {
-                    None => queue.commit(entry)?,
-                    Some(ticket) => {
-                        let desk = kept.clone();
-                        promises.add(ticket, move |outcome| desk.push(entry, outcome));
-                        waiting += 1;
-                        queue.watch(&kept.bell)?;
-                    }
-                },
+                Event::Request(entry) => begun.push(entry),
                 Event::Woken => {
-                    for (entry, outcome) in kept.take() {
+                    for (entry, end) in kept.take() {
                         waiting -= 1;
-                        if let Err(e) = outcome {
-                            fail(&mut queue, entry, e);
+                        match end {
+                            End::Again => begun.push(entry),
+                            End::Reply(outcome) => {
+                                if let Err(e) = outcome {
+                                    fail(&mut queue, entry, e);
+                                }
+                                queue.commit(entry)?;
+                            }
                         }
-                        queue.commit(entry)?;
                     }
                     queue.watch(&kept.bell)?;
                 }
                 Event::Ended(e) => tracing::debug!("an entry has ended: {e}"),
+            }
+            while let Some(entry) = begun.pop() {
+                match serve_entry(&mut queue, entry, server, &mut full) {
+                    Served::Now => {
+                        queue.commit(entry)?;
+                        continue;
+                    }
+                    Served::Promised(ticket) => {
+                        let desk = kept.clone();
+                        promises.add(ticket, move |outcome| desk.push(entry, End::Reply(outcome)));
+                    }
+                    Served::Full(pause) => {
+                        let desk = kept.clone();
+                        server.room.call_after(pause, move || desk.push(entry, End::Again));
+                    }
+                }
+                waiting += 1;
+                queue.watch(&kept.bell)?;
             }
         }
     }
     Ok(())
 }
 
-/// Entries of a queue whose replies need wait no longer.
+/// What has become of a request.
+enum Served {
+    /// The reply may go.
+    Now,
+    /// The reply must wait for this.
+    Promised(Ticket),
+    /// It found no room, and is to be served again after a pause.
+    Full(Duration),
+}
+
+/// What an entry has waited for.
+enum End {
+    Reply(Result<(), Errno>),
+    Again,
+}
+
+/// Entries of a queue that need wait no longer.
 struct Kept {
-    entries: Mutex<Vec<(usize, Result<(), Errno>)>>,
+    entries: Mutex<Vec<(usize, End)>>,
     bell: OwnedFd,
 }
 
@@ -121,21 +160,21 @@ impl Kept {
         Ok(Kept { entries: Mutex::default(), bell })
     }
 
-    fn push(&self, entry: usize, outcome: Result<(), Errno>) {
-        self.entries.lock().unwrap_or_else(|e| e.into_inner()).push((entry, outcome));
+    fn push(&self, entry: usize, end: End) {
+        self.entries.lock().unwrap_or_else(|e| e.into_inner()).push((entry, end));
         // Fails only if the counter is full: then it is readable anyhow.
         let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
     }
 
-    fn take(&self) -> Vec<(usize, Result<(), Errno>)> {
+    fn take(&self) -> Vec<(usize, End)> {
         // The bell first: an entry pushed after it was silenced rings it again.
         let _ = rustix::io::read(&self.bell, &mut [0; 8]);
         std::mem::take(&mut *self.entries.lock().unwrap_or_else(|e| e.into_inner()))
     }
 }
 
-/// Serves the request in an entry and leaves the reply in its place; with a ticket, it must wait for that.
-fn serve_entry(queue: &mut Queue, entry: usize, server: &Server) -> Option<Ticket> {
+/// Serves the request in an entry and leaves the reply in its place. `full`: entries that wait for room.
+fn serve_entry(queue: &mut Queue, entry: usize, server: &Server, full: &mut HashMap<usize, Wait>) -> Served {
     // Handing the reply to another thread and back costs two wake-ups, some 70 us.
     let wait = queue.has_one_caller();
     let (header, data) = queue.entry(entry);
@@ -143,10 +182,27 @@ fn serve_entry(queue: &mut Queue, entry: usize, server: &Server) -> Option<Ticke
     let len = header.entry.payload_size as usize;
     let mut req = Request { head, args: &header.op_in, data, len };
     // What wants no reply never comes this way.
-    let (answer, ticket) = server.serve(&mut req, wait).unwrap_or((Ok(0), None));
+    let (answer, ticket) = server.try_serve(&mut req, wait).unwrap_or((Ok(0), None));
+    if answer == Err(Errno::NOSPC) && ticket.is_none() {
+        if let Some(pause) = pause_of(entry, server, full) {
+            return Served::Full(pause);
+        }
+    }
+    if !full.is_empty() {
+        full.remove(&entry);
+    }
     answer_with(header, head.unique, answer);
     queue.note_caller(head.pid);
-    ticket
+    ticket.map_or(Served::Now, Served::Promised)
+}
+
+/// How long an entry that found no room shall wait; some entries are left to those who need none.
+#[cold]
+fn pause_of(entry: usize, server: &Server, full: &mut HashMap<usize, Wait>) -> Option<Duration> {
+    if full.len() >= WAIT_FOR_ROOM && !full.contains_key(&entry) {
+        return None;
+    }
+    server.room.next_pause(full.entry(entry).or_insert_with(|| server.room.wait()))
 }
 
 /// The reply in an entry is to be an error after all.

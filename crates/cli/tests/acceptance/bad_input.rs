@@ -5,12 +5,14 @@ use std::io::Write;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use rng::Rng;
 use rustix::fs::{fallocate, FallocateFlags};
 use rustix::io::Errno;
 use rustix::mm::ProtFlags;
+use rustix::thread::{sched_setaffinity, CpuSet};
 
 use crate::lab::{self, program, write_seeded, Lab};
 use crate::page_cache::Mapping;
@@ -34,6 +36,7 @@ pub const TESTS: &[Test] = &[
     ("bad_input::mounting_twice_or_nowhere", mounting_wrongly),
     ("bad_input::a_full_pool", full),
     ("bad_input::deleting_makes_room_at_once", room_at_once),
+    ("bad_input::who_finds_no_room_holds_nobody_up", others_go_on),
     ("bad_input::a_full_pool_takes_what_goes_over_memory_it_has", written_over),
     ("bad_input::a_copy_taken_away_while_in_use", copy_taken_away),
     ("bad_input::a_full_disk_beneath_copy_and_log", full_disk),
@@ -404,6 +407,47 @@ fn room_at_once() -> Outcome {
 fn append(path: &Path, bytes: &[u8]) -> Result<(), Errno> {
     let written = OpenOptions::new().create(true).append(true).open(path).and_then(|mut file| file.write_all(bytes));
     written.map_err(|e| Errno::from_io_error(&e).expect("an errno"))
+}
+
+/// A request that found no room after a removal waited in the one queue of its CPU, half a second each time.
+fn others_go_on() -> Outcome {
+    let lab = Lab::mounted("24M");
+    let (big, dir) = (lab.mnt().join("big"), lab.mnt().join("dir"));
+    let other = File::create(lab.mnt().join("other")).expect("create");
+    while let Ok(()) = append(&big, &[7; 1 << 20]) {}
+    let one_cpu = || {
+        let mut cpus = CpuSet::new();
+        cpus.set(0);
+        sched_setaffinity(None, &cpus).expect("sched_setaffinity");
+    };
+    let stop = AtomicBool::new(false);
+    let took = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            one_cpu();
+            while !stop.load(Ordering::Relaxed) {
+                std::fs::create_dir(&dir).and_then(|()| std::fs::remove_dir(&dir)).expect("a directory finds room");
+                assert_eq!(append(&big, &[7; 1 << 20]), Err(Errno::NOSPC));
+            }
+        });
+        let measured = scope.spawn(|| {
+            one_cpu();
+            std::thread::sleep(Duration::from_millis(100));
+            let start = Instant::now();
+            for _ in 0..50 {
+                other.set_modified(std::time::SystemTime::now()).expect("utimens");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            start.elapsed()
+        });
+        let took = measured.join();
+        stop.store(true, Ordering::Relaxed);
+        took.expect("the measurement")
+    });
+    assert!(took < Duration::from_secs(5), "50 requests took {took:?}");
+    drop(other);
+    lab.umount();
+    lab.check();
+    Ok(())
 }
 
 /// A large write is made in a copy: without room for it, writes to reserved memory failed, and stores through a mapping
