@@ -100,7 +100,11 @@ impl Uncached {
         let mut parts = vec![range];
         slot.newer(ino).iter().for_each(|newer| subtract(&mut parts, newer));
         // What cannot be written is no reason to lose the rest.
-        parts.into_iter().map(|part| write(part).map(drop)).fold(Ok(()), |before, now| before.and(now))
+        let mut done = Ok(());
+        for part in parts {
+            done = done.and(write(part).map(drop));
+        }
+        done
     }
 
     fn slot(&self, ino: Ino) -> RwLockReadGuard<'_, Slot> {
