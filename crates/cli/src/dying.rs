@@ -3,6 +3,7 @@
 
 use std::path::Path;
 use std::sync::mpsc;
+use std::thread::Builder;
 use std::time::Duration;
 
 use fs::patience::eventually;
@@ -70,7 +71,7 @@ fn is_dying(mounted: &Mounted) -> bool {
 fn answer_of(dir: &Path) -> Option<Result<(), Errno>> {
     let (tell, told) = mpsc::channel();
     let dir = dir.to_path_buf();
-    std::thread::spawn(move || tell.send(rustix::fs::statvfs(&dir).map(drop)));
+    Builder::new().spawn(move || tell.send(rustix::fs::statvfs(&dir).map(drop))).ok()?;
     told.recv_timeout(LENIENCE).ok()
 }
 

@@ -4,10 +4,11 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::Arc;
+use std::thread::Builder;
 
 use fs::Pool;
 
-use crate::failure::{Failure, Result};
+use crate::failure::{Context, Failure, Result};
 use crate::stopped::{Stopped, LENIENCE};
 
 /// Does `work` on `pool`. Gives up if it does not get on while a process that has the pool open is stopped: that has
@@ -24,7 +25,8 @@ fn work_beside<T: Send + 'static>(
     let (tell, told) = mpsc::channel();
     let steps = Steps::default();
     let counted = steps.clone();
-    std::thread::spawn(move || tell.send(work(&counted)));
+    let started = Builder::new().spawn(move || tell.send(work(&counted)));
+    started.context(|| "cannot start a thread".into())?;
     loop {
         let before = steps.taken();
         match told.recv_timeout(LENIENCE) {

@@ -4,6 +4,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread::Builder;
 use std::time::Duration;
 
 use fs::patience::eventually;
@@ -31,14 +32,16 @@ impl Watch {
     pub fn over(mounted: &Mounted) -> Watch {
         let (alive, ended) = mpsc::channel();
         let (servers, dir) = (servers_of(mounted), mounted.dir.clone());
-        std::thread::spawn(move || {
+        let watch = move || {
             while ended.recv_timeout(LENIENCE) == Err(RecvTimeoutError::Timeout) {
                 if let Some(stopped) = Stopped::among(&servers) {
                     let _ = writeln!(std::io::stderr(), "conquest: waiting: {}", stopped.as_server_of(&dir));
                     return;
                 }
             }
-        });
+        };
+        // Without a thread nobody says so.
+        let _ = Builder::new().spawn(watch);
         Watch { _alive: alive }
     }
 }

@@ -26,7 +26,10 @@ pub fn is_told_of_sync() -> bool {
 
 /// Mounts on `dir`, as if `source` were a block device. `data`: the options of FUSE.
 pub fn mount_at(source: &Path, dir: &Path, flags: MountFlags, data: &str) -> io::Result<()> {
-    let made = std::thread::scope(|scope| scope.spawn(|| in_own_root(source, dir, flags, data)).join());
+    let made = std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().spawn_scoped(scope, || in_own_root(source, dir, flags, data))?;
+        Ok::<_, io::Error>(thread.join())
+    })?;
     made.unwrap_or_else(|_| Err(io::Error::other("the thread that mounts has ended")))
 }
 

@@ -33,6 +33,7 @@ pub const TESTS: &[Test] = &[
     ("bad_input::without_permission", permission),
     ("bad_input::an_unwritable_directory", unwritable),
     ("bad_input::no_dev_fuse", no_device),
+    ("bad_input::little_memory_for_threads", little_memory),
     ("bad_input::mounting_twice_or_nowhere", mounting_wrongly),
     ("bad_input::a_full_pool", full),
     ("bad_input::deleting_makes_room_at_once", room_at_once),
@@ -350,6 +351,27 @@ fn mounting_wrongly() -> Outcome {
     lab.refused(1, &["mount", &pool, &lab.text("pool/pool.toml")], &["not a directory"]);
     lab.refused(1, &["mount", &pool, &pool], &["lies in", "another directory"]);
     sample.readable();
+    Ok(())
+}
+
+/// Where no thread can be started the mount is refused; nothing panics.
+fn little_memory() -> Outcome {
+    lab::require("prlimit")?;
+    let lab = Lab::with_pool("32M");
+    let (pool, mnt) = (lab.pool(), lab.text("mnt"));
+    let mut refused = 0;
+    for megabytes in (100..400).step_by(10) {
+        let limit = format!("--as={}", megabytes << 20);
+        match lab.run_as(&["prlimit", &limit], &["mount", &pool, &mnt]).code {
+            // What it can do then is another matter.
+            0 => drop(lab.run(&["umount", &mnt])),
+            _ => refused += 1,
+        }
+    }
+    assert!(refused > 0, "it was enough");
+    let log = std::fs::read_to_string(lab.path("pool/server.log")).unwrap_or_default();
+    assert!(!log.contains("panicked"), "{log}");
+    lab.check();
     Ok(())
 }
 

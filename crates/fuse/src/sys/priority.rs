@@ -14,7 +14,10 @@ pub enum Priority {
 pub fn may_come_last() -> bool {
     let there_and_back = || set_priority(Priority::Last).and_then(|()| set_priority(Priority::Shared)).is_ok();
     // A thread of its own, since it may be the one that cannot.
-    std::thread::scope(|s| s.spawn(there_and_back).join().unwrap_or(false))
+    std::thread::scope(|s| {
+        let thread = std::thread::Builder::new().spawn_scoped(s, there_and_back);
+        thread.is_ok_and(|thread| thread.join().unwrap_or(false))
+    })
 }
 
 /// Changes the priority of the calling thread. `EPERM` without the right to it (CAP_SYS_NICE, RLIMIT_RTPRIO, or to come
