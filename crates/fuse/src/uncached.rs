@@ -218,6 +218,20 @@ mod tests {
     }
 
     #[test]
+    fn what_cannot_be_written_back_does_not_take_the_rest_along() {
+        let lab = Lab::default();
+        lab.read(0);
+        lab.write(1, b"ab");
+        let mut parts = Vec::new();
+        let done = lab.known.write_back(INO, 0..4, |part| {
+            parts.push(part.start);
+            Err(Errno::NOSPC)
+        });
+        parts.sort_unstable();
+        assert_eq!((done, parts), (Err(Errno::NOSPC), vec![0, 3]));
+    }
+
+    #[test]
     fn what_is_stored_to_a_new_page_stays() {
         let lab = Lab::default();
         let old = lab.read(1);
