@@ -16,6 +16,7 @@
 //! | [`patient`] | work that may have to wait for others, but not for those who are stopped |
 //! | [`locate`] | default places, absolute paths, which pool a path belongs to |
 //! | [`log`] | the log, which a full disk beneath it does not hold up |
+//! | [`look`] | opening a pool to look at it, its memory alone if need be |
 //! | [`mounts`] | which pools are mounted where |
 //! | [`size`] | sizes as people write them, and default sizes |
 //! | [`progress`] | progress bars on a terminal |
@@ -33,6 +34,7 @@ mod guard;
 mod helper;
 mod locate;
 mod log;
+mod look;
 mod mounts;
 mod options;
 mod outcome;

@@ -496,7 +496,7 @@ fn newer_memory_is_not_lost_to_a_copy_alone() {
 #[test]
 fn memory_whose_copy_is_lost_is_saved_alone() {
     let home = Home::new(FormatOptions { medium: MediumKind::Logged, ..FormatOptions::sized(8 << 20) });
-    let save = |image: &Path| Pool::save_memory(&home.pool(), image, &mut |_, _| {});
+    let save = |image: &Path| Pool::of_memory(&home.pool())?.save(image, &mut |_, _| {});
     let image = home.0.path().join("saved");
     for (lost, text) in COPY.into_iter().zip(["one", "two", "three"]) {
         let pool = home.open();
@@ -511,6 +511,12 @@ fn memory_whose_copy_is_lost_is_saved_alone() {
         let memory: Vec<PathBuf> = regions(&home.pool());
         let before = std::fs::read(&memory[0]).unwrap();
         save(&image).unwrap();
+        let alone = Pool::of_memory(&home.pool()).unwrap();
+        clean(&alone);
+        assert_eq!(read(&alone, lost).as_deref(), Some(text));
+        assert!(View::new(&alone, Caller::root()).unlink(lost.as_bytes()).is_err(), "to look at");
+        assert!(alone.status().unwrap().copy.unwrap().failure.is_some());
+        drop(alone);
         assert!(std::fs::read(&memory[0]).unwrap() == before, "it is as it was");
         Pool::restore(&home.pool(), &image, None, true, &mut |_, _| {}).unwrap();
         assert!(!memory[0].exists() || lost != "image", "nobody would find it any more");

@@ -1,12 +1,9 @@
 //! `conquest save`: write an image of a pool.
 
-use std::io::Write;
 use std::path::PathBuf;
 
-use fs::{OpenOptions, Pool};
-
-use crate::failure::{Context, Failure, Result};
-use crate::{locate, patient, progress, say, size};
+use crate::failure::{Context, Result};
+use crate::{locate, look, patient, progress, say, size};
 
 /// Write an image of a pool to a file, also while it is in use.
 #[derive(clap::Args)]
@@ -25,17 +22,9 @@ pub fn run(args: &Args) -> Result<()> {
     let (path, image) = (pool.clone(), file.clone());
     patient::work(&pool, move |steps| {
         let (shown, to) = (path.display(), image.display());
-        let opened = Pool::open(&path, &OpenOptions::default());
+        let open = look::open(&path).context(|| format!("cannot open the pool at {shown}"))?;
         let mut bar = steps.alone(progress::bytes("saving"));
-        let saved = match &opened {
-            Ok(pool) => pool.save(&image, &mut bar),
-            Err(e) if Pool::has_memory(&path) => {
-                let _ = writeln!(std::io::stderr(), "conquest: saving what the memory of {shown} holds: {e}");
-                Pool::save_memory(&path, &image, &mut bar)
-            }
-            Err(e) => return Err(Failure::new(format!("cannot open the pool at {shown}: {e}"))),
-        };
-        saved.context(|| format!("cannot save {shown} to {to}"))
+        open.save(&image, &mut bar).context(|| format!("cannot save {shown} to {to}"))
     })?;
     let bytes = std::fs::metadata(&file).map(|m| m.len()).unwrap_or(0);
     let (pool, file) = (pool.display(), file.display());

@@ -4,12 +4,11 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use fs::pool::{CopyStatus, SessionStatus, Status};
-use fs::{OpenOptions, Pool};
 use serde::Serialize;
 
 use crate::failure::{Context, Result};
 use crate::stopped::Stopped;
-use crate::{locate, patient, say, size};
+use crate::{locate, look, patient, say, size};
 
 /// Show what a pool holds and which processes use it.
 #[derive(clap::Args)]
@@ -52,8 +51,8 @@ pub fn run(args: &Args) -> Result<()> {
 fn read(pool: &Path) -> Result<Status> {
     let path = pool.to_path_buf();
     patient::work(pool, move |_| {
-        let status = Pool::open(&path, &OpenOptions::default()).and_then(|pool| pool.status());
-        status.context(|| format!("cannot open the pool at {}", path.display()))
+        let cannot = || format!("cannot open the pool at {}", path.display());
+        look::open(&path).context(cannot)?.status().context(cannot)
     })
 }
 

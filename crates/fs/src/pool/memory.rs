@@ -1,12 +1,11 @@
-//! The memory of a pool on `logged` alone: an image of it, where its copy on disk cannot be used.
+//! The memory of a pool on `logged` alone, to look at and to save, where its copy on disk cannot be used.
 //!
-//! It is mapped privately: what a crash left open is undone in the image and not in the memory.
+//! It is mapped privately: what a crash left open is undone for who looks, and not in the memory.
 
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use pram::image::Progress;
 use pram::medium::LOGGED;
 use pram::region::HEADERS;
 use pram::session::shared_name;
@@ -19,12 +18,12 @@ use super::{MediumKind, RUNTIME_DIR};
 use crate::error::{Error, Result};
 use crate::inode::max_inodes;
 
-/// Writes an image of it to `file`, while nobody has the pool open.
-pub fn save(dir: &Path, config: &Config, file: &Path, progress: Progress) -> Result<()> {
+/// Opens it, while nobody has the pool open.
+pub fn open(dir: &Path, config: &Config) -> Result<Session> {
     let missing = || Error::Pool(format!("there is no memory of the pool at {}", dir.display()));
     let path = find(dir, config)?.ok_or_else(missing)?;
     refuse_in_use(&path)?;
-    let memory = open(&path, dir)?;
+    let memory = open_file(&path, dir)?;
     let mut header = [0; HEADERS];
     memory.read_exact_at(&mut header, 0).map_err(|e| host(&path, &e))?;
     let (size, _) = Region::probe(&header)?;
@@ -36,9 +35,8 @@ pub fn save(dir: &Path, config: &Config, file: &Path, progress: Progress) -> Res
     if !config.is_of(&region) {
         return Err(Error::Pool(format!("{} belongs to another pool", path.display())));
     }
-    let session = Session::private_with(region, max_inodes(size), None)?;
-    pram::image::save(&session, file, progress)?;
-    Ok(())
+    super::refuse_other_version(&region)?;
+    Ok(Session::private(region, max_inodes(size))?)
 }
 
 /// Where it is. It is named after the file `image`; where that is gone, there must be one alone that has lost its own.
@@ -71,7 +69,7 @@ pub fn find(dir: &Path, config: &Config) -> Result<Option<PathBuf>> {
 }
 
 /// Anybody may make files there: only those of the pool's owner count.
-fn open(path: &Path, dir: &Path) -> Result<fs::File> {
+fn open_file(path: &Path, dir: &Path) -> Result<fs::File> {
     let flags = OFlags::NOFOLLOW.bits() as i32;
     let memory = fs::OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(|e| host(path, &e))?;
     let pool = dir.join(config::FILE);

@@ -266,14 +266,7 @@ impl Pool {
                 dir.join(config::FILE).display()
             )));
         }
-        if ![layout::WITHOUT_SETTINGS, layout::VERSION].contains(&region.info.app_version) {
-            return Err(Error::Pool(format!(
-                "the pool has file system version {}, this program reads versions {} to {}",
-                region.info.app_version,
-                layout::WITHOUT_SETTINGS,
-                layout::VERSION
-            )));
-        }
+        refuse_other_version(region)?;
         opened.copy = opened.copy.map(|copy| copy.limited(config.copy_rate.map(u64::from)));
         let fs = Arc::new(attach(opened, how)?);
         let keeper = if how.read_only { None } else { Some(Keeper::start(&fs)?) };
@@ -341,10 +334,13 @@ impl Pool {
         Ok(())
     }
 
-    /// Writes an image of what the memory of a pool on `logged` holds that cannot be opened, as its copy on disk is lost or
-    /// cannot be written. Nobody may have the pool open; nothing of it is changed.
-    pub fn save_memory(dir: &Path, file: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
-        memory::save(dir, &Config::load(dir)?, file, progress)
+    /// Opens what the memory of a pool on `logged` holds that cannot be opened otherwise, as its copy on disk is lost or
+    /// cannot be written: to look at it, and to save it. Nobody may have the pool open; nothing of it is changed.
+    pub fn of_memory(dir: &Path) -> Result<Pool> {
+        let config = Config::load(dir)?;
+        let policy = Policy { read_only: true, atime: Atime::Never, durability: Durability::default() };
+        let fs = Arc::new(Fs::over(memory::open(dir, &config)?, policy)?);
+        Ok(Pool { _keeper: None, copier: None, fs, mirrored: false, dir: dir.into(), config })
     }
 
     /// Is there such memory?
@@ -468,6 +464,18 @@ impl Pool {
 /// Where the memory alone would do, whoever waits for a copy waits for each change.
 fn is_mirrored(region: &pram::Region, copy: Option<&Copy>) -> bool {
     region.info.medium != pram::MediumKind::Logged && copy.is_some_and(Copy::is_awaited)
+}
+
+fn refuse_other_version(region: &pram::Region) -> Result<()> {
+    if [layout::WITHOUT_SETTINGS, layout::VERSION].contains(&region.info.app_version) {
+        return Ok(());
+    }
+    Err(Error::Pool(format!(
+        "the pool has file system version {}, this program reads versions {} to {}",
+        region.info.app_version,
+        layout::WITHOUT_SETTINGS,
+        layout::VERSION
+    )))
 }
 
 fn attach(opened: Opened, how: &OpenOptions) -> Result<Fs> {
