@@ -19,6 +19,8 @@ pub struct Scenario {
     pub modelled: bool,
     /// The region is full: afterwards, deleting is what must work.
     pub full: bool,
+    /// The operation changes a file page by page, from its start: any number of them may be there.
+    pub by_page: bool,
     pub atime: Atime,
 }
 
@@ -26,8 +28,8 @@ const MIB: u64 = 1 << 20;
 const SIZE: u64 = 4 * MIB;
 
 fn scenario(name: impl Into<String>, setup: impl Into<Vec<Op>>, op: Op) -> Scenario {
-    let (modelled, full, atime) = (true, false, Atime::Never);
-    Scenario { name: name.into(), size: SIZE, setup: setup.into(), op, modelled, full, atime }
+    let (modelled, full, by_page, atime) = (true, false, false, Atime::Never);
+    Scenario { name: name.into(), size: SIZE, setup: setup.into(), op, modelled, full, by_page, atime }
 }
 
 // Short forms.
@@ -332,8 +334,10 @@ fn full() -> Vec<Scenario> {
         ("rename-long", rename("/f", &format!("/{}", "n".repeat(250)), Rename::Replace)),
         ("chown", Op::Chown("/f".into(), 77, 78)),
     ];
-    let full =
-        |(name, op)| Scenario { size: 2 * MIB, full: true, ..scenario(format!("full-{name}"), setup.clone(), op) };
+    let full = |(name, op)| {
+        let by_page = name == "overwrite-tree";
+        Scenario { size: 2 * MIB, full: true, by_page, ..scenario(format!("full-{name}"), setup.clone(), op) }
+    };
     ops.map(full).into()
 }
 
