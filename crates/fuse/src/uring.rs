@@ -96,6 +96,8 @@ fn run(mut queue: Queue, server: &Server, promises: &Promises, rhythm: &Rhythm) 
                     for (entry, end) in kept.take() {
                         waiting -= 1;
                         match end {
+                            // The mount has ended: nobody waits for the answer.
+                            End::Again if !queue.is_live() => {}
                             End::Again => begun.push(entry),
                             End::Reply(outcome) => {
                                 if let Err(e) = outcome {

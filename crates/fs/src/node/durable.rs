@@ -5,10 +5,11 @@
 use std::cell::Cell;
 
 use pram::copy::Ticket;
+use rustix::io::Errno;
 
 use super::Fs;
 use crate::attr::Ino;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 thread_local! {
     /// Inside `deferring`: the last ticket handed out.
@@ -48,8 +49,16 @@ impl Fs {
     /// Waits until what a ticket stands for is durable.
     pub fn wait_for(&self, ticket: Ticket) -> Result<()> {
         match self.session().copy() {
-            Some(copy) => Ok(copy.wait_for(self.session(), ticket)?),
+            Some(copy) => copy.wait_for(self.session(), ticket).map_err(not_durable),
             None => Ok(()),
         }
+    }
+}
+
+/// EIO, whatever the disk said: a full disk beneath is not a full pool.
+fn not_durable(e: pram::Error) -> Error {
+    match e {
+        pram::Error::Host { what, errno } => Error::Host { what: format!("{what}: {errno}"), errno: Errno::IO },
+        e => e.into(),
     }
 }

@@ -175,7 +175,7 @@ impl Tracked<'_> {
         Ok(false)
     }
 
-    /// Are these the marks of memory that goes on where this copy ends, and is in no other place's way?
+    /// Are these the marks of memory that was made for this place, goes on where the copy ends, and is not in use?
     fn is_own(&self, name: &str, marks: &Path) -> Result<bool> {
         let (region, len) = (marks.with_file_name(format!("{name}-region")), Dirty::bytes(self.id.size));
         let [Some(file), Some(region)] = [open_shared(marks, self.lock)?, open_shared(&region, self.lock)?] else {
@@ -185,12 +185,11 @@ impl Tracked<'_> {
             return Ok(false);
         }
         let dirty = Dirty::over(map(&file, marks, len)?, self.id.size)?;
-        let gone = copy_is_gone(name, &dirty)?;
-        if gone && Copy::resume(self.disks.clone(), &dirty, self.id)?.is_some() {
-            self.note_path(&dirty)?;
-            return Ok(true);
-        }
-        Ok(false)
+        let here = self.lock.metadata().map_err(|e| host(self.dir, &e))?;
+        let is_same = |found: fs::Metadata| (found.dev(), found.ino()) == (here.dev(), here.ino());
+        let is_here = image_of(&dirty)?.and_then(|image| fs::metadata(image).ok()).is_some_and(is_same);
+        let is_used = || super::memory::refuse_in_use(&marks.with_file_name(format!("{name}-region"))).is_err();
+        Ok(is_here && !is_used() && Copy::resume(self.disks.clone(), &dirty, self.id)?.is_some())
     }
 
     /// Does the copy hold everything, as the marks say?
@@ -310,14 +309,17 @@ fn is_abandoned(name: &str, marks: &Path, region: &Path) -> Result<bool> {
     Ok(all_copied && copy_is_gone(name, &marks)?)
 }
 
-/// Is the copy of the memory that is called `name` not where its marks say?
-fn copy_is_gone(name: &str, marks: &Dirty) -> Result<bool> {
+/// Where the image was of the memory that has these marks, if they can tell.
+fn image_of(marks: &Dirty) -> Result<Option<PathBuf>> {
     let path: [u8; PATH] = marks.note(PATH_AT)?;
     let len = path.iter().position(|b| *b == 0).unwrap_or(0);
-    if len == 0 {
-        return Ok(false);
-    }
-    match fs::metadata(Path::new(std::ffi::OsStr::from_bytes(&path[..len])).join(IMAGE)) {
+    Ok((len > 0).then(|| Path::new(std::ffi::OsStr::from_bytes(&path[..len])).join(IMAGE)))
+}
+
+/// Is the copy of the memory that is called `name` not where its marks say?
+fn copy_is_gone(name: &str, marks: &Dirty) -> Result<bool> {
+    let Some(image) = image_of(marks)? else { return Ok(false) };
+    match fs::metadata(image) {
         Ok(found) => Ok(!name.ends_with(&format!("-{:x}-{:x}", found.dev(), found.ino()))),
         Err(e) => Ok(e.kind() == std::io::ErrorKind::NotFound),
     }

@@ -162,6 +162,8 @@ fn open_as(dir: &Path, uuid: [u8; 16], marks: Marks) -> Result<Opened> {
         Some(file) => match memory.join(&file) {
             // Used elsewhere meanwhile: by another container, or on another host.
             Err(Error::Outdated(why)) if !attached && memory.tracked().is_copied()? => {
+                // All of it can be read.
+                copy::load(&disks, id, &mut |_, _| Ok(())).map_err(|e| memory.not_its_copy(&e.into()))?;
                 tracing::info!("the pool's memory is made from its copy again: {why}");
                 forget(dir, &uuid);
                 memory.load()?

@@ -103,13 +103,12 @@ impl Copy {
     /// Fails unless the disks are as `state` says.
     fn check(&self, state: &State) -> Result<()> {
         Pages::peek(&self.disks.image)?;
-        for (n, log) in lock(&self.logs).iter().enumerate() {
-            match state.swapping && n != state.active {
-                true => _ = Log::began(&self.disks.logs[n], self.id)?,
-                false => log.check()?,
-            }
-        }
-        lock(&self.logs)[state.active].check_end()
+        let logs = lock(&self.logs);
+        let (active, next) = (&logs[state.active], &logs[1 - state.active]);
+        // First: until then nothing says that they have a history in common.
+        active.check()?;
+        active.check_end()?;
+        next.check_next(state.swapping)
     }
 
     fn over(disks: Disks, id: Identity, state: State) -> Copy {

@@ -340,7 +340,8 @@ impl<D: Disk> Log<D> {
             at => Scan::over(&mut &self.disk, &header).read(at)?,
         };
         let tail = tail.map_or((self.at.last.commit, 0), |raw| (raw.commit, raw.crc));
-        if (header.generation, tail) == (self.at.generation, (self.at.last.commit, self.at.before)) {
+        let same = (header.generation, header.nonce) == (self.at.generation, self.at.nonce);
+        if same && tail == (self.at.last.commit, self.at.before) {
             return Ok(());
         }
         Err(Error::Unusable(format!(
@@ -353,14 +354,36 @@ impl<D: Disk> Log<D> {
     /// was writing when it died is another matter: this memory holds it.)
     pub fn check_end(&self) -> Result<()> {
         let header = read_header(&self.disk, self.id)?;
-        match Scan::after(&mut &self.disk, &header, &self.at).whole()? {
-            Some(next) if next.writer != self.at.writer => Err(Error::Outdated(format!(
-                "the pool was used without this memory, which ends with commit {}: the copy goes on with {}, of {} ns \
-                 after the epoch",
-                self.at.last.commit, next.commit, next.time
-            ))),
-            _ => Ok(()),
+        self.refuse_others(Scan::after(&mut &self.disk, &header, &self.at))
+    }
+
+    /// [`check`](Self::check) of the log that takes over next. A process of this memory that died while it began that
+    /// anew has left the old one or a new one without commits (`swapping`); else a new one is another's.
+    pub fn check_next(&self, swapping: bool) -> Result<()> {
+        let header = read_header(&self.disk, self.id)?;
+        let is_new = header.generation == self.at.generation + 1;
+        match (is_new, swapping) {
+            (true, true) => self.refuse_others(Scan::over(&mut &self.disk, &header)),
+            (true, false) => Err(self.left_behind(header.first)),
+            (false, _) => self.check(),
         }
+    }
+
+    /// Fails if any commit from here on is another's. (This memory's own may be the first.)
+    fn refuse_others(&self, mut scan: Scan) -> Result<()> {
+        while let Some(next) = scan.whole()? {
+            if next.writer != self.at.writer {
+                return Err(self.left_behind(next.commit));
+            }
+        }
+        Ok(())
+    }
+
+    fn left_behind(&self, next: u64) -> Error {
+        Error::Outdated(format!(
+            "the pool was used without this memory, which ends with commit {}: the copy goes on with {next}",
+            self.at.last.commit
+        ))
     }
 
     pub fn position(&self) -> Position {

@@ -190,7 +190,7 @@ impl<'s> Scan<'s> {
     }
 
     /// The last record of the next commit, if all of that is there.
-    pub fn whole(mut self) -> Result<Option<RawRecord>> {
+    pub fn whole(&mut self) -> Result<Option<RawRecord>> {
         loop {
             match self.next()? {
                 Some(raw) if raw.flags & LAST == 0 => {}
@@ -333,12 +333,13 @@ pub fn read_header(disk: &impl Disk, id: Identity) -> Result<RawLog> {
     }
     let bad = |why: String| Err(Error::Unusable(format!("the log cannot be used: {why}")));
     let whole = |raw: &&RawLog| raw.magic == MAGIC && raw.crc == header_crc(raw);
+    // Where the checksum lies is a matter of the version.
+    if let Some(raw) = copies.iter().find(|raw| raw.magic == MAGIC && raw.version != VERSION) {
+        return bad(format!("it has format version {}, this program reads version {VERSION}", raw.version));
+    }
     let Some(raw) = copies.iter().filter(whole).max_by_key(|raw| raw.generation) else {
         return bad("it has no header; put the pool's own log back".into());
     };
-    if raw.version != VERSION {
-        return bad(format!("it has format version {}, this program reads version {VERSION}", raw.version));
-    }
     if raw.uuid != id.uuid {
         return bad("it belongs to another pool; put the pool's own log back".into());
     }

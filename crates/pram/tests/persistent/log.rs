@@ -277,10 +277,40 @@ fn memory_that_the_log_has_left_behind_is_told() {
         assert!(resume(known).check_end().is_ok(), "{commits} commits");
         model.commit(&mut elsewhere, 1).unwrap();
         assert!(resume(known).check().is_ok(), "its own last commit is there");
-        let told = resume(known).check_end().expect_err("another one follows").to_string();
-        assert!(told.contains("without this memory"), "{told}");
+        for at in [known, left] {
+            let told = resume(at).check_end().expect_err("another's commit follows").to_string();
+            assert!(told.contains("without this memory"), "{told}");
+        }
         here = elsewhere;
     }
+}
+
+#[test]
+fn the_log_that_takes_over_is_left_as_it_was_or_empty() {
+    let (tape, mut model) = (blank(), Model::new(8));
+    let mut log = Log::create(tape.clone(), ID, MIN_CAPACITY, START).unwrap();
+    model.commit(&mut log, 1).unwrap();
+    let left = log.position();
+    let resume = || Log::resume(tape.clone(), ID, left);
+    assert!([true, false].iter().all(|swapping| resume().check_next(*swapping).is_ok()));
+    // Begun anew by a process of this memory, which then died; or by another's.
+    log.restart(log.last(), MIN_CAPACITY).unwrap();
+    assert!(resume().check_next(true).is_ok());
+    refused(resume().check_next(false).map(|()| resume()), "without this memory");
+    let mut elsewhere = replay(tape.clone(), log.last(), &mut model.now.clone()).unwrap();
+    model.commit(&mut elsewhere, 1).unwrap();
+    refused(resume().check_next(true).map(|()| resume()), "without this memory");
+    elsewhere.restart(elsewhere.last(), MIN_CAPACITY).unwrap();
+    refused(resume().check_next(true).map(|()| resume()), "another or an older copy");
+}
+
+#[test]
+fn a_log_of_another_version_says_so() {
+    let (tape, _) = five();
+    for at in [8, 4104] {
+        tape.with(|s| s.bytes[at] = 1);
+    }
+    refused(replay(tape, START, &mut vec![0; MIB as usize]), "format version 1, this program reads version 2");
 }
 
 #[test]
