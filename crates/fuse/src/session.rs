@@ -71,6 +71,8 @@ impl Mount {
             keeper_of_promises: None,
         };
         mount.start_promises()?;
+        // Before the first request: what the kernel is told of a name it keeps until it is told otherwise.
+        mount.pool.begin_watching();
         match transport {
             Transport::Uring => mount.start_queues(&device, &server)?,
             Transport::Dev => mount.start_readers(&device, &server)?,

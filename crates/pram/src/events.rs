@@ -128,10 +128,13 @@ impl Session {
         Ok(())
     }
 
-    /// From now on this process is told.
+    /// From now on this process is told, if it is not already.
     pub fn start_watching(&self) {
         let rt = self.runtime();
         let me = rt.me();
+        if self.is_watching(me) {
+            return;
+        }
         rt.session(me, S_CURSOR).store(rt.header(H_EVENT_HEAD).load(Ordering::Acquire), Ordering::Release);
         if rt.session(me, S_WATCHING).swap(1, Ordering::AcqRel) == 0 {
             rt.watchers().fetch_add(1, Ordering::AcqRel);

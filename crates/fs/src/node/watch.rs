@@ -35,6 +35,12 @@ impl Fs {
         }
     }
 
+    /// Declares that this process caches what it looks up from now on: others wait until [`watch`](Self::watch), which is
+    /// to follow, has told of what they change.
+    pub fn begin_watching(&self) {
+        self.session().start_watching();
+    }
+
     /// Declares that this process caches what it looked up, and receives what others change: `f` is called
     /// for each change of an inode this process holds references to (or of an entry of such a directory),
     /// before the call that made the change returns to its caller. Returns when [`Fs::stop_watching`] is

@@ -1,7 +1,7 @@
 //! Inodes without name, numbers used again, and memory that comes back.
 
 use fs::layout::tag;
-use fs::node::WriteFlags;
+use fs::node::{Change, WriteFlags};
 use fs::path::Open;
 use fs::{Caller, Pool, ROOT};
 use rustix::io::Errno;
@@ -29,6 +29,30 @@ fn what_only_the_references_of_a_process_keep_ends_with_it() {
     drop(other);
     assert_errno(pool.getattr(ino), Errno::STALE);
     assert_tidy(&pool);
+}
+
+/// A mount looks names up before the thread runs that is told of changes: what it was told of them stayed.
+#[test]
+fn changes_before_the_first_look_are_told() {
+    let (dir, pool) = pool(8 * MIB);
+    let other = open(&dir);
+    let seen = root(&pool).mkdir(b"dir", 0o755).unwrap().ino;
+    other.begin_watching();
+    other.retain(seen, 1);
+    let (mut told, done) = (Vec::new(), std::sync::atomic::AtomicBool::new(false));
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            put(&root(&pool), "dir/new", b"x").unwrap();
+            done.store(true, std::sync::atomic::Ordering::Release);
+            other.stop_watching();
+        });
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        assert!(!done.load(std::sync::atomic::Ordering::Acquire), "it waits for who watches");
+        other.watch(&mut |change| told.push(change)).unwrap();
+    });
+    let is_it =
+        |change: &Change| matches!(change, Change::Entry { parent, name } if (*parent, &name[..]) == (seen, b"new"));
+    assert!(told.iter().any(is_it), "{told:?}");
 }
 
 #[test]
