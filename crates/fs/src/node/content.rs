@@ -127,10 +127,7 @@ impl Fs {
         }
         op.tell_inode(ino, false);
         let all = match (1..=file::ATOMIC).contains(&(data.len() as u64)) {
-            true => match self.write_piece(op, node, start, data) {
-                Ok(()) => true,
-                Err(e) => self.write_over(op, node, start, data, flags, e)?,
-            },
+            true => self.write_or_over(op, node, start, data, flags)?,
             false => self.write_pieces(op, node, start, data, flags)?,
         };
         if !all {
@@ -203,11 +200,7 @@ impl Fs {
     ) -> Result<bool> {
         let (mut at, mut all) = (start, true);
         for piece in data.chunks(file::ATOMIC as usize) {
-            let written = match self.write_piece(op, node, at, piece) {
-                Ok(()) => Ok(true),
-                Err(e) => self.write_over(op, node, at, piece, flags, e),
-            };
-            match written {
+            match self.write_or_over(op, node, at, piece, flags) {
                 Ok(whole) => all &= whole,
                 Err(e) if at == start => return Err(e),
                 Err(_) => return Ok(false),
@@ -215,6 +208,22 @@ impl Fs {
             at += piece.len() as u64;
         }
         Ok(all)
+    }
+
+    /// Writes in one transaction if there is room for it. False if only a part could be written, which stays.
+    #[inline(always)]
+    fn write_or_over(
+        &self,
+        op: &mut pram::Op,
+        node: &mut Node,
+        at: u64,
+        piece: &[u8],
+        flags: WriteFlags,
+    ) -> Result<bool> {
+        match self.write_piece(op, node, at, piece) {
+            Ok(()) => Ok(true),
+            Err(e) => self.write_over(op, node, at, piece, flags, e),
+        }
     }
 
     /// Writes what has failed with `full`, for want of memory for a copy, over the memory that the file has: the undo log

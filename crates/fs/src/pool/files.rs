@@ -320,7 +320,7 @@ fn image_of(marks: &Dirty) -> Result<Option<PathBuf>> {
 fn copy_is_gone(name: &str, marks: &Dirty) -> Result<bool> {
     let Some(image) = image_of(marks)? else { return Ok(false) };
     match fs::metadata(image) {
-        Ok(found) => Ok(!name.ends_with(&format!("-{:x}-{:x}", found.dev(), found.ino()))),
+        Ok(found) => Ok(!is_named_after(name, &found)),
         Err(e) => Ok(e.kind() == std::io::ErrorKind::NotFound),
     }
 }
@@ -328,13 +328,14 @@ fn copy_is_gone(name: &str, marks: &Dirty) -> Result<bool> {
 /// Has the region at `region` lost the file that it is named after, as its marks say?
 pub fn is_orphan(name: &str, marks: &Path, region: &Path) -> bool {
     let size = fs::metadata(region).map(|found| found.len());
-    let noted = size.map(|size| look(marks, size).and_then(|(marks, _)| Ok(marks.note::<[u8; PATH]>(PATH_AT)?)));
-    let Ok(Ok(path)) = noted else { return false };
-    let len = path.iter().position(|b| *b == 0).unwrap_or(PATH);
-    match fs::metadata(Path::new(std::ffi::OsStr::from_bytes(&path[..len])).join(IMAGE)) {
-        Ok(found) => !name.ends_with(&format!("-{:x}-{:x}", found.dev(), found.ino())),
-        Err(_) => true,
-    }
+    let noted = size.map(|size| look(marks, size).and_then(|(marks, _)| image_of(&marks)));
+    let Ok(Ok(image)) = noted else { return false };
+    !image.and_then(|image| fs::metadata(image).ok()).is_some_and(|found| is_named_after(name, &found))
+}
+
+/// Is memory that is called `name` that of this image?
+fn is_named_after(name: &str, image: &fs::Metadata) -> bool {
+    name.ends_with(&format!("-{:x}-{:x}", image.dev(), image.ino()))
 }
 
 fn has_len(file: &fs::File, len: u64) -> Result<bool> {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use pram::medium::LOGGED;
 use pram::region::HEADERS;
-use pram::session::shared_name;
+use pram::session::{shared_name, shared_prefix};
 use pram::{Mapping, Region, Session};
 use rustix::fs::OFlags;
 
@@ -49,7 +49,7 @@ pub fn find(dir: &Path, config: &Config) -> Result<Option<PathBuf>> {
         let path = Path::new(RUNTIME_DIR).join(format!("{}-region", shared_name(&uuid, &stat)));
         return Ok(Some(path).filter(|path| path.exists()));
     }
-    let prefix = format!("conquest-{}-", config.uuid.replace('-', ""));
+    let prefix = shared_prefix(&uuid);
     let is_ours = |path: &PathBuf| {
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let name = name.strip_suffix("-region").filter(|name| name.starts_with(&prefix));
