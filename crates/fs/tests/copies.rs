@@ -517,6 +517,11 @@ fn memory_whose_copy_is_lost_is_saved_alone() {
         assert!(View::new(&alone, Caller::root()).unlink(lost.as_bytes()).is_err(), "to look at");
         assert!(alone.status().unwrap().copy.unwrap().failure.is_some());
         drop(alone);
+        if lost == "image" {
+            COPY.iter().for_each(|name| _ = std::fs::remove_file(home.pool().join(name)));
+        }
+        let told = Pool::restore(&home.pool(), &image, None, false, &mut |_, _| {}).unwrap_err().to_string();
+        assert!(told.contains("--force"), "{told}");
         assert!(std::fs::read(&memory[0]).unwrap() == before, "it is as it was");
         Pool::restore(&home.pool(), &image, None, true, &mut |_, _| {}).unwrap();
         assert!(!memory[0].exists() || lost != "image", "nobody would find it any more");

@@ -410,7 +410,16 @@ impl Pool {
         // Without the copy's files nothing but its name leads to the memory.
         let orphan = old.as_ref().filter(|_| !dir.join(files::IMAGE).exists()).map(|old| memory::find(dir, old));
         let orphan = orphan.transpose()?.flatten();
-        orphan.as_deref().map_or(Ok(()), memory::refuse_in_use)?;
+        if let Some(region) = &orphan {
+            memory::refuse_in_use(region)?;
+            if !force {
+                return Err(Error::Pool(format!(
+                    "{} is the memory of this pool, whose copy is gone: all that is left of it. Save it first with \
+                     `conquest save`, or give it up with `conquest restore --force`",
+                    region.display()
+                )));
+            }
+        }
         let info = match config.medium {
             MediumKind::Logged => logged::restore(dir, config.uuid_bytes().ok(), file, progress)?,
             medium => media::restore_region(file, &config.nvram_path(dir), medium, progress)?,
