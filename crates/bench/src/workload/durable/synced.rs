@@ -16,8 +16,9 @@ const ROUNDS: usize = 7;
 const ONE: &str = "1 thread";
 const EIGHT: &str = "8 threads";
 const SIZE: usize = 1024;
-/// Messages from the kernel that one file takes, one after the other: create, write and fsync.
-const MESSAGES: f64 = 3.0;
+/// Messages from the kernel that one file takes, one after the other: the attributes of its directory, which the file
+/// before has changed, and lookup, create, write and fsync.
+const MESSAGES: f64 = 5.0;
 /// From giving the order to the instant of starting.
 const LEAD_NS: u64 = 10_000_000;
 
