@@ -23,6 +23,7 @@
 //! | [`ahead`] | reading much of a disk in order, several reads under way |
 //! | [`aligned`] | buffers for reading and writing past the host's page cache |
 //! | [`pages`] | the incremental image: the pages of a region as of one commit, on disk |
+//! | [`random`] | numbers that nobody can guess |
 //! | [`copy`] | the copy of a region on disk: group commit, folding, recovery |
 //!
 //! Words that carry a guarantee:
@@ -53,6 +54,7 @@ pub mod medium;
 pub mod mem;
 pub mod off;
 pub mod pages;
+pub mod random;
 pub mod region;
 pub mod reserve;
 pub mod runtime;

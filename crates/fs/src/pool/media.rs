@@ -1,7 +1,6 @@
 //! Making and finding the region's file or device.
 
 use std::fs;
-use std::io::Read;
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
@@ -10,6 +9,7 @@ use pram::dax::{self, Dax};
 use pram::image::{ImageInfo, Progress};
 use pram::log::{now, Identity};
 use pram::medium::{BATTERY, LOGGED};
+use pram::random;
 use pram::region::HEADERS;
 use pram::session::Exclusive;
 use pram::{Mapping, Medium, Region};
@@ -43,23 +43,16 @@ impl Making {
     }
 }
 
-fn random<const N: usize>() -> Result<[u8; N]> {
-    let path = Path::new("/dev/urandom");
-    let mut bytes = [0; N];
-    fs::File::open(path).and_then(|mut f| f.read_exact(&mut bytes)).map_err(|e| host(path, &e))?;
-    Ok(bytes)
-}
-
 /// A version 4 UUID.
 pub fn random_uuid() -> Result<String> {
-    let mut bytes = random::<16>()?;
+    let mut bytes = random::bytes::<16>()?;
     bytes[6] = bytes[6] & 0x0f | 0x40;
     bytes[8] = bytes[8] & 0x3f | 0x80;
     Ok(uuid_text(&bytes))
 }
 
 pub fn random_key() -> Result<u64> {
-    Ok(u64::from_le_bytes(random()?))
+    Ok(u64::from_le_bytes(random::bytes()?))
 }
 
 /// A file or device that is to become a region: open, zeroed, of its size.

@@ -52,6 +52,7 @@ use rustix::io::Errno;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::error::{Error, Result};
+use crate::random;
 use crate::region::fingerprint;
 use scan::{follows, last_of, read_header, Found, Scan, Surveyed};
 
@@ -215,18 +216,8 @@ impl Position {
     }
 }
 
-/// A number that nobody can guess.
-fn random<const N: usize>() -> Result<[u8; N]> {
-    let mut bytes = [0; N];
-    match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) {
-        Ok(n) if n == N => Ok(bytes),
-        Ok(_) => Err(Error::host("a random number")(Errno::IO)),
-        Err(errno) => Err(Error::host("a random number")(errno)),
-    }
-}
-
 fn new_writer() -> Result<u32> {
-    random().map(u32::from_le_bytes)
+    random::bytes().map(u32::from_le_bytes)
 }
 
 /// A log that commits can be appended to.
@@ -448,7 +439,7 @@ impl<D: Disk> Log<D> {
             let last = |disk: &D| disk.write_all_at(&[0; SECTOR as usize], capacity - SECTOR);
             self.attempt("growing the log", |disk| last(disk).and_then(|()| disk.flush()))?;
         }
-        let (generation, nonce) = (self.at.generation + 1, u64::from_le_bytes(random()?));
+        let (generation, nonce) = (self.at.generation + 1, u64::from_le_bytes(random::bytes()?));
         let mut raw = RawLog {
             magic: MAGIC,
             version: VERSION,
