@@ -15,12 +15,10 @@ pub fn explore(name: &str, history: &History, depth: Depth, filter: &Filter, ver
     let mut files = history.start.files.clone();
     for at in 0..=history.moments.len() {
         if let Some(moment) = at.checked_sub(1).map(|n| &history.moments[n]) {
-            match &moment.event {
-                Event::Write { file, at, bytes } => files.0[*file].write(bytes, *at),
-                Event::Flush { file } => files.0[*file].flush(),
-                Event::Failed { file } => files.0[*file].fail_flush(),
-                Event::Store { .. } | Event::Rest => continue,
+            if !moment.event.reaches_a_disk() {
+                continue;
             }
+            files.apply(&moment.event);
         }
         let here = match filter.point {
             None => wanted.binary_search(&at).is_ok(),

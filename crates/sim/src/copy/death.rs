@@ -19,18 +19,18 @@ use rng::Rng;
 
 /// Where a death is: after so many events; of the next one, so many words of marks and bytes of its store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Point {
-    events: usize,
+pub(super) struct Point {
+    pub events: usize,
     marks: usize,
     cut: usize,
 }
 
 impl Point {
-    fn name(self) -> String {
+    pub fn name(self) -> String {
         format!("{}.{}.{}", self.events, self.marks, self.cut)
     }
 
-    fn parse(name: &str) -> Option<Point> {
+    pub fn parse(name: &str) -> Option<Point> {
         let parts: Vec<usize> = name.split('.').map(|part| part.parse().ok()).collect::<Option<_>>()?;
         let [events, marks, cut] = parts[..] else { return None };
         Some(Point { events, marks, cut })
@@ -78,18 +78,9 @@ pub fn explore(
         None => points(history, depth.deaths, name),
         Some(point) => Point::parse(point).into_iter().collect(),
     };
-    let (mut still, mut done) = (history.start.clone(), 0);
-    for point in points {
-        // An id may be of a longer story.
-        let end = point.events.min(history.moments.len());
-        history.moments[done.min(end)..end].iter().for_each(|moment| still.apply(moment));
-        done = end;
+    for (point, left) in stills(history, points, order) {
         if verdicts.enough() {
             return;
-        }
-        let mut left = still.clone();
-        if let Some(next) = history.moments.get(point.events) {
-            partly(&mut left, next, point, order);
         }
         verdicts.stats.deaths += 1;
         let lived = caught(|| live_on(history, left, memory, point));
@@ -104,8 +95,24 @@ pub fn explore(
     }
 }
 
+/// Memory and disks at the deaths at these points, which are in order.
+pub(super) fn stills(history: &History, points: Vec<Point>, order: Order) -> impl Iterator<Item = (Point, Still)> + '_ {
+    let (mut still, mut done) = (history.start.clone(), 0);
+    points.into_iter().map(move |point| {
+        // An id may be of a longer story.
+        let end = point.events.min(history.moments.len());
+        history.moments[done.min(end)..end].iter().for_each(|moment| still.apply(moment));
+        done = end;
+        let mut left = still.clone();
+        if let Some(next) = history.moments.get(point.events) {
+            partly(&mut left, next, point, order);
+        }
+        (point, left)
+    })
+}
+
 /// A few points of a history: half of them at disks, since there are far more stores.
-fn points(history: &History, most: usize, name: &str) -> Vec<Point> {
+pub(super) fn points(history: &History, most: usize, name: &str) -> Vec<Point> {
     let mut rng = Rng::new(super::seed_of(name));
     let (mut stores, mut others): (Vec<usize>, Vec<usize>) =
         (0..history.moments.len()).partition(|n| matches!(history.moments[*n].event, Event::Store { .. }));
@@ -161,7 +168,7 @@ fn rank(n: usize, old: u64, new: u64, order: Order) -> (u32, i64) {
 }
 
 /// The next process: what it finds is right; it works, waits, and works on. Its history.
-fn live_on(history: &History, left: Still, memory: Left, point: Point) -> Result<History, String> {
+pub(super) fn live_on(history: &History, left: Still, memory: Left, point: Point) -> Result<History, String> {
     let reached = history.reached(point.events);
     let (region, files) = (mapping(&left.region), left.files.clone());
     let world = match memory {
@@ -217,7 +224,7 @@ fn found(history: &History, reached: usize, world: &World) -> Result<(), String>
 }
 
 /// Power cuts in the second life.
-fn cut_later(
+pub(super) fn cut_later(
     second: &History,
     rng: &mut Rng,
     id: &dyn Fn(&str) -> String,
@@ -229,12 +236,10 @@ fn cut_later(
     let reached = |m: &&Moment| matches!(m.event, Event::Write { .. } | Event::Flush { .. });
     let all = second.moments.iter().filter(reached).count().max(1) as u64;
     for (n, moment) in second.moments.iter().enumerate() {
-        match &moment.event {
-            Event::Write { file, at, bytes } => files.0[*file].write(bytes, *at),
-            Event::Flush { file } => files.0[*file].flush(),
-            Event::Failed { file } => files.0[*file].fail_flush(),
-            Event::Store { .. } | Event::Rest => continue,
+        if !moment.event.reaches_a_disk() {
+            continue;
         }
+        files.apply(&moment.event);
         let drawn = rng.below(all) < depth.mixed;
         for choice in cut::choices(&files, depth.seeds) {
             let told = format!("{}/{}", n + 1, name_of_choice(choice));

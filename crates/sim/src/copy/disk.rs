@@ -14,6 +14,7 @@ use std::sync::Arc;
 use pram::log::SECTOR;
 use rng::Rng;
 
+use super::tape::Event;
 use crate::crash::Choice;
 
 /// The files of a copy: the image, then the two redo logs.
@@ -201,6 +202,16 @@ fn patch(buf: &mut [u8], at: u64, from: u64, bytes: &[u8]) {
 pub struct Files(pub [Platter; FILES]);
 
 impl Files {
+    /// Takes an event; stores reach no disk.
+    pub fn apply(&mut self, event: &Event) {
+        match event {
+            Event::Write { file, at, bytes } => self.0[*file].write(bytes, *at),
+            Event::Flush { file } => self.0[*file].flush(),
+            Event::Failed { file } => self.0[*file].fail_flush(),
+            Event::Store { .. } | Event::Rest => {}
+        }
+    }
+
     pub fn in_doubt(&self) -> usize {
         self.0.iter().map(Platter::in_doubt).sum()
     }

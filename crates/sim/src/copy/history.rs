@@ -48,10 +48,7 @@ impl Still {
         moment.marks.iter().for_each(|(n, word)| self.marks[*n] = *word);
         match &moment.event {
             Event::Store { bytes, .. } => self.store(moment, bytes.len()),
-            Event::Write { file, at, bytes } => self.files.0[*file].write(bytes, *at),
-            Event::Flush { file } => self.files.0[*file].flush(),
-            Event::Failed { file } => self.files.0[*file].fail_flush(),
-            Event::Rest => {}
+            event => self.files.apply(event),
         }
     }
 

@@ -14,12 +14,14 @@
 //! | [`history`] | what happened, and what may therefore be found |
 //! | [`cut`] | power cuts |
 //! | [`death`] | deaths of all processes, and power cuts afterwards |
+//! | [`away`] | memory that its copy leaves behind, and that is taken up again |
 //! | [`failing`] | a disk that fails at any call |
 //! | [`mirror`] | memory that survives on its own, with a mirror: either is lost |
 //! | [`several`] | several processes and threads at once, of which some die and the others go on |
 //!
-//! Failures print an id, `story:cut:…`, `story:death:…`, `story:loss:…` or `play:several:…`; `CONQUEST_SIM_REPLAY=id` explores that state alone.
+//! Failures print an id, `story:cut:…`, `story:death:…`, `story:loss:…`, `story:away:…` or `play:several:…`; `CONQUEST_SIM_REPLAY=id` explores that state alone.
 
+pub mod away;
 pub mod cut;
 pub mod death;
 pub mod disk;
@@ -35,6 +37,7 @@ pub mod world;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
 use crate::explore::{panic_text, Failure};
+use away::Other;
 use death::{Left, Order};
 use story::{tell, Story};
 
@@ -162,11 +165,24 @@ pub fn explore(story: &Story, order: Order, depth: Depth, filter: &Filter, verdi
 
 /// Explores stories, or the one state that `CONQUEST_SIM_REPLAY` names. Panics with the ids of what failed.
 pub fn explore_all(stories: &[Story], depth: Depth) -> Stats {
+    each(stories, |story, filter, verdicts| explore(story, Order::Real, depth, filter, verdicts))
+}
+
+/// Explores what becomes of memory that the stories' copies leave behind, or the one state; see [`away`].
+pub fn explore_away(stories: &[Story], depth: Depth) -> away::Stats {
+    let mut stats = away::Stats::default();
+    each(stories, |story, filter, verdicts| stats += away::explore(story, Other::New, depth, filter, verdicts));
+    eprintln!("{stats:?}");
+    stats
+}
+
+/// Panics with the ids of what failed.
+fn each(stories: &[Story], mut explore: impl FnMut(&Story, &Filter, &mut Verdicts)) -> Stats {
     let mut verdicts = Verdicts::default();
     let replay = std::env::var("CONQUEST_SIM_REPLAY").ok();
     let wanted = replay.as_deref().map(|id| parse(id).expect("story:kind:point:choice"));
     for story in stories.iter().filter(|s| wanted.is_none_or(|(name, _)| name == s.name)) {
-        explore(story, Order::Real, depth, &wanted.map(|(_, filter)| filter).unwrap_or_default(), &mut verdicts);
+        explore(story, &wanted.map(|(_, filter)| filter).unwrap_or_default(), &mut verdicts);
         if verdicts.enough() {
             break;
         }

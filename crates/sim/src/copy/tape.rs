@@ -32,6 +32,12 @@ pub enum Event {
     Rest,
 }
 
+impl Event {
+    pub fn reaches_a_disk(&self) -> bool {
+        matches!(self, Event::Write { .. } | Event::Flush { .. } | Event::Failed { .. })
+    }
+}
+
 /// An event, and what of the marks has changed from the event before to this one: number and value of words.
 #[derive(Clone, Debug)]
 pub struct Moment {

@@ -2,6 +2,7 @@
 //!
 //! | module | what it shows |
 //! | --- | --- |
+//! | [`away`] | memory that its copy left behind, taken up again |
 //! | [`explored`] | power cuts after everything that disks are told, deaths at stores and writes, and both |
 //! | [`faults`] | a disk that fails, at every call |
 //! | [`input`] | copies that are put together wrongly are refused, and nothing is written |
@@ -11,6 +12,7 @@
 //! | [`testers`] | planted faults are found |
 //! | [`woven`] | every single operation and every pair, in and between commits and folds |
 
+mod away;
 mod explored;
 mod faults;
 mod input;
