@@ -581,6 +581,8 @@ fn memory_alone() -> Outcome {
     let told = lab.run(&["status", &pool]);
     assert!(told.code == 0 && told.out.contains("FAILED") && told.out.contains("nobody"), "{}{}", told.out, told.err);
     assert!(told.err.contains("ead-only") && told.err.contains("`conquest save"), "{}", told.err);
+    lab.check();
+    lab.refused(2, &["fsck", &pool, "--repair"], &["ead-only"]);
     lab.ok(&["save", &pool, &image]);
     lab::ok(&mut program("umount", &[&pool]));
     restored(&image);
