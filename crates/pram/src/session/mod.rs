@@ -3,25 +3,35 @@
 //! Liveness: a session holds an open-file-description lock on a byte of the region's file (byte = session
 //! number); the kernel drops it when the process dies. Attaching, detaching and reaping exclude one
 //! another by `flock` on the same file.
+//!
+//! | part | responsibility |
+//! | --- | --- |
+//! | this | a session: beginning operations, reading without locks, references, freezing, leaving |
+//! | [`op`] | an operation |
+//! | [`attach`] | coming to a region, and the locks that say who is there |
+//! | [`recover`] | putting in order what the dead have left |
 
-use std::cell::Cell;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+mod attach;
+mod op;
+mod recover;
+
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Mutex;
 
-use rustix::fs::{FlockOperation, Gid, Mode, OFlags, Stat, Uid};
-use rustix::io::Errno;
-use smallvec::SmallVec;
-
 use crate::copy::Copy;
 use crate::error::{Error, Result};
 use crate::heap::Heap;
-use crate::mem::{byte_lock, thread_hint, Mapping};
+use crate::mem::{byte_lock, thread_hint};
 use crate::off::Off;
 use crate::region::{Region, COPY_ROOT, OPEN_ROOT};
 use crate::runtime::{self, Runtime, Seen, SESSIONS};
-use crate::tx::{self, Tx};
+use attach::{attach_locked, lock_file, try_lock_file, unlock_file};
+use recover::{reap_one, recover};
+
+pub use attach::{in_use, shared_name, shared_prefix, Exclusive};
+pub use op::{Op, Outcome};
 
 /// How many times a reader tries without a lock before it takes one.
 const OPTIMISTIC_TRIES: usize = 50;
@@ -186,7 +196,7 @@ impl Session {
 
     #[inline(always)]
     fn operation(&self, slot: u32) -> Op<'_> {
-        Op { session: self, slot, held: SmallVec::new(), outcome: Outcome::default() }
+        Op::in_slot(self, slot)
     }
 
     /// Begins an operation in this very slot. While it lasts no other operation is under way there.
@@ -483,368 +493,6 @@ impl Drop for Session {
         self.region.step();
         let _ = byte_lock::release(&shared.file, me);
         unlock_file(&shared.file);
-    }
-}
-
-/// The file whose locks say who is attached to a region, while nobody else attaches or detaches.
-pub struct Exclusive(Option<OwnedFd>);
-
-impl Exclusive {
-    /// Waits for those who attach or detach.
-    pub fn over(file: OwnedFd) -> Result<Exclusive> {
-        lock_file(&file)?;
-        Ok(Exclusive(Some(file)))
-    }
-
-    fn release(mut self) -> OwnedFd {
-        let file = self.0.take().expect("held until released");
-        unlock_file(&file);
-        file
-    }
-}
-
-impl AsFd for Exclusive {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_ref().expect("held until released").as_fd()
-    }
-}
-
-impl Drop for Exclusive {
-    fn drop(&mut self) {
-        if let Some(file) = &self.0 {
-            unlock_file(file);
-        }
-    }
-}
-
-/// Where the marks of a region are, whose runtime segment is at `runtime`.
-fn marks_beside(runtime: &Path) -> PathBuf {
-    let mut path = runtime.as_os_str().to_owned();
-    path.push("-marks");
-    path.into()
-}
-
-/// What the pool's files in shared memory are called: by the region's UUID, and by the file with its locks, since
-/// a copy of a pool has the same UUID.
-pub fn shared_name(uuid: &[u8; 16], stat: &Stat) -> String {
-    format!("{}{:x}-{:x}", shared_prefix(uuid), stat.st_dev, stat.st_ino)
-}
-
-/// What the names of all those begin with, wherever the pool lies.
-pub fn shared_prefix(uuid: &[u8; 16]) -> String {
-    let uuid: String = uuid.iter().map(|b| format!("{b:02x}")).collect();
-    format!("conquest-{uuid}-")
-}
-
-/// Does any process work on the region in `file`?
-pub fn in_use(file: impl AsFd) -> Result<bool> {
-    for n in 0..SESSIONS {
-        if byte_lock::is_held(&file, n).map_err(Error::host("looking for attached processes"))? {
-            return Ok(true);
-        }
-    }
-    Ok(false)
-}
-
-/// Undoes what was open, finds the free segments. With nobody else attached.
-fn recover(region: &Region, rt: &Runtime) -> Result<()> {
-    let mut undone = 0;
-    for slot in 0..region.geo.slots as u32 {
-        undone += u32::from(tx::roll_back(region, slot)?);
-    }
-    if undone > 0 {
-        tracing::info!("undid {undone} transactions that were open");
-    }
-    let was_open = region.load(region.root(OPEN_ROOT))? != 0;
-    rt.set_leaks_pending(was_open);
-    Heap { region, rt }.index()
-}
-
-fn reap_one(region: &Region, rt: &Runtime, n: u32) -> Result<()> {
-    let mine: Vec<u32> = (0..rt.slots()).filter(|s| rt.slot_state(*s).1 == Some(n)).collect();
-    // 1. Undo, under the dead process's locks.
-    for slot in &mine {
-        tx::roll_back(region, *slot)?;
-    }
-    // 2. Release its locks: their takers find a consistent state.
-    if !mine.is_empty() {
-        for number in 0..runtime::LOCKS as u32 {
-            let lock = rt.lock(number);
-            if lock.look().owner().is_some_and(|slot| mine.contains(&slot)) {
-                lock.unlock();
-            }
-        }
-    }
-    region.step();
-    // 3. Its segments, its slots, and what nobody can refer to any more.
-    Heap { region, rt }.salvage(&mine)?;
-    mine.iter().for_each(|slot| rt.free_slot(*slot));
-    region.step();
-    if rt.frozen_by() == Some(n) {
-        rt.thaw();
-    }
-    rt.abandon_sweep(n);
-    region.step();
-    rt.abandon_copy(n);
-    region.step();
-    rt.clear_refs(n);
-    rt.set_leaks_pending(true);
-    region.step();
-    rt.leave_session(n);
-    tracing::info!("cleaned up after a process that died (session {n})");
-    Ok(())
-}
-
-fn lock_file(file: impl AsFd) -> Result<()> {
-    loop {
-        match rustix::fs::flock(&file, FlockOperation::LockExclusive) {
-            Ok(()) => return Ok(()),
-            Err(Errno::INTR) => continue,
-            Err(errno) => return Err(Error::Host { what: "locking the region".into(), errno }),
-        }
-    }
-}
-
-fn try_lock_file(file: impl AsFd) -> Result<bool> {
-    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(true),
-        Err(Errno::WOULDBLOCK | Errno::INTR) => Ok(false),
-        Err(errno) => Err(Error::Host { what: "locking the region".into(), errno }),
-    }
-}
-
-fn unlock_file(file: impl AsFd) {
-    let _ = rustix::fs::flock(file, FlockOperation::Unlock);
-}
-
-/// Attaches while the region's file is locked.
-fn attach_locked(
-    region: Region,
-    file: &Exclusive,
-    path: &Path,
-    stat: &Stat,
-    how: &Attach,
-    copy: Option<&Copy>,
-) -> Result<(Region, Runtime)> {
-    let alive = (0..SESSIONS)
-        .map(|n| byte_lock::is_held(file, n))
-        .collect::<Result<Vec<bool>, _>>()
-        .map_err(Error::host("looking for attached processes"))?;
-    let rt = if alive.contains(&true) {
-        let rt = join_runtime(&region, path, how.keys)?;
-        // Stores that are not marked would be missing in the copy for ever.
-        if rt.is_tracked() && copy.is_none() {
-            return Err(Error::Unusable("the pool is in use with a copy on disk, which cannot be opened here".into()));
-        }
-        rt
-    } else {
-        let made = make_runtime(&region, path, stat, how.keys).and_then(|rt| {
-            rt.set_tracked(copy.is_some());
-            match copy {
-                Some(copy) => copy.enter(&rt),
-                // Whatever they say will not be true any more.
-                None => _ = std::fs::remove_file(marks_beside(path)),
-            }
-            recover(&region, &rt).map(|()| rt)
-        });
-        if made.is_err() {
-            let _ = rustix::fs::unlink(path);
-        }
-        made?
-    };
-    let me = (0..SESSIONS)
-        .find(|n| !alive[*n as usize])
-        .ok_or_else(|| Error::Unusable(format!("{SESSIONS} processes are attached already; end one")))?;
-    if rt.session_taken(me) {
-        reap_one(&region, &rt, me)?;
-    }
-    if !byte_lock::acquire(file, me).map_err(Error::host("locking the region"))? {
-        return Err(Error::Unusable("the region's file does not support locks".into()));
-    }
-    region.step();
-    rt.enter_session(me, how.role, how.label);
-    region.step();
-    region.forget_copy()?;
-    region.commit_word(region.root(OPEN_ROOT), 1)?;
-    Ok((region, rt))
-}
-
-fn make_runtime(region: &Region, path: &Path, stat: &Stat, keys: u64) -> Result<Runtime> {
-    let what = format!("making the runtime segment {}", path.display());
-    let _ = rustix::fs::unlink(path);
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).map_err(Error::host(&what))?;
-    // Who may open the region may open its runtime segment.
-    let owner = (Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid));
-    let _ = rustix::fs::fchown(&file, Some(owner.0), Some(owner.1));
-    let _ = rustix::fs::fchmod(&file, Mode::from_raw_mode(stat.st_mode & 0o666));
-    let size = Runtime::size(&region.geo, keys);
-    rustix::fs::ftruncate(&file, size).map_err(Error::host(&what))?;
-    let map = Mapping::file(&file, size).map_err(Error::host(&what))?;
-    Runtime::create(map, Some(file), &region.geo, keys)
-}
-
-fn join_runtime(region: &Region, path: &Path, keys: u64) -> Result<Runtime> {
-    let hint = "the pool is in use by a process whose shared memory is not visible here (another container?)";
-    let file = match rustix::fs::open(path, OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()) {
-        Ok(f) => f,
-        Err(Errno::NOENT) => return Err(Error::Unusable(hint.into())),
-        Err(errno) => return Err(Error::Host { what: format!("opening {}", path.display()), errno }),
-    };
-    let size = Runtime::size(&region.geo, keys);
-    let there = rustix::fs::fstat(&file).map_err(Error::host("runtime segment"))?.st_size as u64;
-    if there != size {
-        return Err(Error::Unusable("the pool is in use by another version of this program".into()));
-    }
-    let map = Mapping::file(&file, size).map_err(Error::host("mapping the runtime segment"))?;
-    Runtime::join(map, file, &region.geo, keys)
-}
-
-/// An operation under way: a transaction slot, and the locks it takes.
-pub struct Op<'s> {
-    session: &'s Session,
-    slot: u32,
-    held: SmallVec<[u32; 8]>,
-    outcome: Outcome,
-}
-
-/// What the committed transactions of an operation leave to whoever began it.
-#[derive(Debug, Default)]
-pub struct Outcome {
-    changed: Cell<bool>,
-    urgent: Cell<bool>,
-}
-
-impl Outcome {
-    /// A transaction that changed something was committed.
-    pub(crate) fn note(&self, urgent: bool) {
-        self.changed.set(true);
-        self.urgent.set(self.urgent.get() | urgent);
-    }
-}
-
-impl<'s> Op<'s> {
-    /// Takes the locks of all `keys`, in an order that cannot deadlock. An operation takes all its locks in
-    /// one call; to take others it [`unlock`](Op::unlock)s first.
-    #[inline(always)]
-    pub fn lock(&mut self, keys: &[u64]) -> Result<()> {
-        debug_assert!(self.held.is_empty(), "all locks are taken at once");
-        match *keys {
-            [key] => self.take(Runtime::lock_number(key)),
-            [a, b] => {
-                let (a, b) = (Runtime::lock_number(a), Runtime::lock_number(b));
-                self.take(a.min(b))?;
-                if a == b {
-                    return Ok(());
-                }
-                self.take(a.max(b))
-            }
-            _ => self.lock_many(keys),
-        }
-    }
-
-    fn lock_many(&mut self, keys: &[u64]) -> Result<()> {
-        let mut numbers: SmallVec<[u32; 8]> = keys.iter().map(|k| Runtime::lock_number(*k)).collect();
-        numbers.sort_unstable();
-        numbers.dedup();
-        numbers.into_iter().try_for_each(|number| self.take(number))
-    }
-
-    /// Takes a lock, above all that are held.
-    #[inline(always)]
-    fn take(&mut self, number: u32) -> Result<()> {
-        let lock = self.session.rt.lock(number);
-        if !lock.try_lock(self.slot) {
-            self.wait(lock)?;
-        }
-        self.held.push(number);
-        Ok(())
-    }
-
-    /// Waits for a lock until it is ours.
-    #[cold]
-    #[inline(never)]
-    fn wait(&self, lock: runtime::KeyLock) -> Result<()> {
-        while !lock.try_lock(self.slot) {
-            if let Some(slot) = lock.look().owner() {
-                self.session.wait_for(lock, slot, 20)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// [`Session::read`], for an operation that holds no locks: where it must lock it does so in its own slot.
-    /// (A second operation could wait for ever: for a slot while all hold one, for a thaw that waits for us.)
-    #[inline(always)]
-    pub fn read<R, E: From<Error>>(&mut self, key: u64, mut f: impl FnMut() -> Result<R, E>) -> Result<R, E> {
-        if let Some(result) = self.session.try_read(key, &mut f) {
-            return result;
-        }
-        self.lock(&[key])?;
-        let result = f();
-        self.unlock();
-        result
-    }
-
-    /// Calls `f` until it has seen one state of what `key` protects. That state, if it can be told from later ones:
-    /// see [`is_as_seen`](Self::is_as_seen).
-    #[inline(always)]
-    pub fn look(&mut self, key: u64, mut f: impl FnMut()) -> Result<Option<Seen>> {
-        let seen = self.session.look(key, &mut f)?;
-        if seen.is_none() {
-            self.lock(&[key])?;
-            f();
-            self.unlock();
-        }
-        Ok(seen)
-    }
-
-    /// Has nobody had the lock of `key`, which the operation holds, since it was seen?
-    #[inline(always)]
-    pub fn is_as_seen(&self, key: u64, seen: Option<Seen>) -> bool {
-        seen.is_some_and(|seen| self.session.rt.lock(Runtime::lock_number(key)).follows(seen))
-    }
-
-    /// Gives up all locks.
-    #[inline(always)]
-    pub fn unlock(&mut self) {
-        while let Some(number) = self.held.pop() {
-            self.session.rt.lock(number).unlock();
-        }
-    }
-
-    /// Begins a transaction. One at a time: it borrows the operation.
-    #[inline(always)]
-    pub fn tx(&mut self) -> Result<Tx<'_>> {
-        Tx::begin(&self.session.region, &self.session.rt, self.slot, &self.outcome)
-    }
-
-    /// Has it changed anything?
-    #[inline]
-    pub fn has_changed(&self) -> bool {
-        self.outcome.changed.get()
-    }
-
-    /// Has it changed anything that [was to be durable](Tx::urge) when it is told done?
-    #[inline]
-    pub fn is_urgent(&self) -> bool {
-        self.outcome.urgent.get()
-    }
-
-    pub fn slot(&self) -> u32 {
-        self.slot
-    }
-
-    pub fn session(&self) -> &'s Session {
-        self.session
-    }
-}
-
-impl Drop for Op<'_> {
-    #[inline(always)]
-    fn drop(&mut self) {
-        self.unlock();
-        self.session.rt.free_slot(self.slot);
     }
 }
 

@@ -1,0 +1,180 @@
+//! Coming to a region and going: its file's locks, and the runtime segment beside it.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, Gid, Mode, OFlags, Stat, Uid};
+use rustix::io::Errno;
+
+use super::recover::{reap_one, recover};
+use super::Attach;
+use crate::copy::Copy;
+use crate::error::{Error, Result};
+use crate::mem::{byte_lock, Mapping};
+use crate::region::{Region, OPEN_ROOT};
+use crate::runtime::{Runtime, SESSIONS};
+
+/// The file whose locks say who is attached to a region, while nobody else attaches or detaches.
+pub struct Exclusive(Option<OwnedFd>);
+
+impl Exclusive {
+    /// Waits for those who attach or detach.
+    pub fn over(file: OwnedFd) -> Result<Exclusive> {
+        lock_file(&file)?;
+        Ok(Exclusive(Some(file)))
+    }
+
+    pub(super) fn release(mut self) -> OwnedFd {
+        let file = self.0.take().expect("held until released");
+        unlock_file(&file);
+        file
+    }
+}
+
+impl AsFd for Exclusive {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_ref().expect("held until released").as_fd()
+    }
+}
+
+impl Drop for Exclusive {
+    fn drop(&mut self) {
+        if let Some(file) = &self.0 {
+            unlock_file(file);
+        }
+    }
+}
+
+/// Where the marks of a region are, whose runtime segment is at `runtime`.
+fn marks_beside(runtime: &Path) -> PathBuf {
+    let mut path = runtime.as_os_str().to_owned();
+    path.push("-marks");
+    path.into()
+}
+
+/// What the pool's files in shared memory are called: by the region's UUID, and by the file with its locks, since
+/// a copy of a pool has the same UUID.
+pub fn shared_name(uuid: &[u8; 16], stat: &Stat) -> String {
+    format!("{}{:x}-{:x}", shared_prefix(uuid), stat.st_dev, stat.st_ino)
+}
+
+/// What the names of all those begin with, wherever the pool lies.
+pub fn shared_prefix(uuid: &[u8; 16]) -> String {
+    let uuid: String = uuid.iter().map(|b| format!("{b:02x}")).collect();
+    format!("conquest-{uuid}-")
+}
+
+/// Does any process work on the region in `file`?
+pub fn in_use(file: impl AsFd) -> Result<bool> {
+    for n in 0..SESSIONS {
+        if byte_lock::is_held(&file, n).map_err(Error::host("looking for attached processes"))? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+pub(super) fn lock_file(file: impl AsFd) -> Result<()> {
+    loop {
+        match rustix::fs::flock(&file, FlockOperation::LockExclusive) {
+            Ok(()) => return Ok(()),
+            Err(Errno::INTR) => continue,
+            Err(errno) => return Err(Error::Host { what: "locking the region".into(), errno }),
+        }
+    }
+}
+
+pub(super) fn try_lock_file(file: impl AsFd) -> Result<bool> {
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(true),
+        Err(Errno::WOULDBLOCK | Errno::INTR) => Ok(false),
+        Err(errno) => Err(Error::Host { what: "locking the region".into(), errno }),
+    }
+}
+
+pub(super) fn unlock_file(file: impl AsFd) {
+    let _ = rustix::fs::flock(file, FlockOperation::Unlock);
+}
+
+/// Attaches while the region's file is locked.
+pub(super) fn attach_locked(
+    region: Region,
+    file: &Exclusive,
+    path: &Path,
+    stat: &Stat,
+    how: &Attach,
+    copy: Option<&Copy>,
+) -> Result<(Region, Runtime)> {
+    let alive = (0..SESSIONS)
+        .map(|n| byte_lock::is_held(file, n))
+        .collect::<Result<Vec<bool>, _>>()
+        .map_err(Error::host("looking for attached processes"))?;
+    let rt = if alive.contains(&true) {
+        let rt = join_runtime(&region, path, how.keys)?;
+        // Stores that are not marked would be missing in the copy for ever.
+        if rt.is_tracked() && copy.is_none() {
+            return Err(Error::Unusable("the pool is in use with a copy on disk, which cannot be opened here".into()));
+        }
+        rt
+    } else {
+        let made = make_runtime(&region, path, stat, how.keys).and_then(|rt| {
+            rt.set_tracked(copy.is_some());
+            match copy {
+                Some(copy) => copy.enter(&rt),
+                // Whatever they say will not be true any more.
+                None => _ = std::fs::remove_file(marks_beside(path)),
+            }
+            recover(&region, &rt).map(|()| rt)
+        });
+        if made.is_err() {
+            let _ = rustix::fs::unlink(path);
+        }
+        made?
+    };
+    let me = (0..SESSIONS)
+        .find(|n| !alive[*n as usize])
+        .ok_or_else(|| Error::Unusable(format!("{SESSIONS} processes are attached already; end one")))?;
+    if rt.session_taken(me) {
+        reap_one(&region, &rt, me)?;
+    }
+    if !byte_lock::acquire(file, me).map_err(Error::host("locking the region"))? {
+        return Err(Error::Unusable("the region's file does not support locks".into()));
+    }
+    region.step();
+    rt.enter_session(me, how.role, how.label);
+    region.step();
+    region.forget_copy()?;
+    region.commit_word(region.root(OPEN_ROOT), 1)?;
+    Ok((region, rt))
+}
+
+fn make_runtime(region: &Region, path: &Path, stat: &Stat, keys: u64) -> Result<Runtime> {
+    let what = format!("making the runtime segment {}", path.display());
+    let _ = rustix::fs::unlink(path);
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).map_err(Error::host(&what))?;
+    // Who may open the region may open its runtime segment.
+    let owner = (Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid));
+    let _ = rustix::fs::fchown(&file, Some(owner.0), Some(owner.1));
+    let _ = rustix::fs::fchmod(&file, Mode::from_raw_mode(stat.st_mode & 0o666));
+    let size = Runtime::size(&region.geo, keys);
+    rustix::fs::ftruncate(&file, size).map_err(Error::host(&what))?;
+    let map = Mapping::file(&file, size).map_err(Error::host(&what))?;
+    Runtime::create(map, Some(file), &region.geo, keys)
+}
+
+fn join_runtime(region: &Region, path: &Path, keys: u64) -> Result<Runtime> {
+    let hint = "the pool is in use by a process whose shared memory is not visible here (another container?)";
+    let file = match rustix::fs::open(path, OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()) {
+        Ok(f) => f,
+        Err(Errno::NOENT) => return Err(Error::Unusable(hint.into())),
+        Err(errno) => return Err(Error::Host { what: format!("opening {}", path.display()), errno }),
+    };
+    let size = Runtime::size(&region.geo, keys);
+    let there = rustix::fs::fstat(&file).map_err(Error::host("runtime segment"))?.st_size as u64;
+    if there != size {
+        return Err(Error::Unusable("the pool is in use by another version of this program".into()));
+    }
+    let map = Mapping::file(&file, size).map_err(Error::host("mapping the runtime segment"))?;
+    Runtime::join(map, file, &region.geo, keys)
+}

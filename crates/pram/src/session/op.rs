@@ -1,0 +1,164 @@
+//! An operation: what is between taking a transaction slot and giving it back.
+
+use std::cell::Cell;
+
+use smallvec::SmallVec;
+
+use super::Session;
+use crate::error::{Error, Result};
+use crate::runtime::{self, Runtime, Seen};
+use crate::tx::Tx;
+
+/// An operation under way: a transaction slot, and the locks it takes.
+pub struct Op<'s> {
+    session: &'s Session,
+    slot: u32,
+    held: SmallVec<[u32; 8]>,
+    outcome: Outcome,
+}
+
+/// What the committed transactions of an operation leave to whoever began it.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    changed: Cell<bool>,
+    urgent: Cell<bool>,
+}
+
+impl Outcome {
+    /// A transaction that changed something was committed.
+    pub(crate) fn note(&self, urgent: bool) {
+        self.changed.set(true);
+        self.urgent.set(self.urgent.get() | urgent);
+    }
+}
+
+impl<'s> Op<'s> {
+    /// In a slot that was taken for it.
+    #[inline(always)]
+    pub(super) fn in_slot(session: &'s Session, slot: u32) -> Op<'s> {
+        Op { session, slot, held: SmallVec::new(), outcome: Outcome::default() }
+    }
+
+    /// Takes the locks of all `keys`, in an order that cannot deadlock. An operation takes all its locks in
+    /// one call; to take others it [`unlock`](Op::unlock)s first.
+    #[inline(always)]
+    pub fn lock(&mut self, keys: &[u64]) -> Result<()> {
+        debug_assert!(self.held.is_empty(), "all locks are taken at once");
+        match *keys {
+            [key] => self.take(Runtime::lock_number(key)),
+            [a, b] => {
+                let (a, b) = (Runtime::lock_number(a), Runtime::lock_number(b));
+                self.take(a.min(b))?;
+                if a == b {
+                    return Ok(());
+                }
+                self.take(a.max(b))
+            }
+            _ => self.lock_many(keys),
+        }
+    }
+
+    fn lock_many(&mut self, keys: &[u64]) -> Result<()> {
+        let mut numbers: SmallVec<[u32; 8]> = keys.iter().map(|k| Runtime::lock_number(*k)).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        numbers.into_iter().try_for_each(|number| self.take(number))
+    }
+
+    /// Takes a lock, above all that are held.
+    #[inline(always)]
+    fn take(&mut self, number: u32) -> Result<()> {
+        let lock = self.session.rt.lock(number);
+        if !lock.try_lock(self.slot) {
+            self.wait(lock)?;
+        }
+        self.held.push(number);
+        Ok(())
+    }
+
+    /// Waits for a lock until it is ours.
+    #[cold]
+    #[inline(never)]
+    fn wait(&self, lock: runtime::KeyLock) -> Result<()> {
+        while !lock.try_lock(self.slot) {
+            if let Some(slot) = lock.look().owner() {
+                self.session.wait_for(lock, slot, 20)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// [`Session::read`], for an operation that holds no locks: where it must lock it does so in its own slot.
+    /// (A second operation could wait for ever: for a slot while all hold one, for a thaw that waits for us.)
+    #[inline(always)]
+    pub fn read<R, E: From<Error>>(&mut self, key: u64, mut f: impl FnMut() -> Result<R, E>) -> Result<R, E> {
+        if let Some(result) = self.session.try_read(key, &mut f) {
+            return result;
+        }
+        self.lock(&[key])?;
+        let result = f();
+        self.unlock();
+        result
+    }
+
+    /// Calls `f` until it has seen one state of what `key` protects. That state, if it can be told from later ones:
+    /// see [`is_as_seen`](Self::is_as_seen).
+    #[inline(always)]
+    pub fn look(&mut self, key: u64, mut f: impl FnMut()) -> Result<Option<Seen>> {
+        let seen = self.session.look(key, &mut f)?;
+        if seen.is_none() {
+            self.lock(&[key])?;
+            f();
+            self.unlock();
+        }
+        Ok(seen)
+    }
+
+    /// Has nobody had the lock of `key`, which the operation holds, since it was seen?
+    #[inline(always)]
+    pub fn is_as_seen(&self, key: u64, seen: Option<Seen>) -> bool {
+        seen.is_some_and(|seen| self.session.rt.lock(Runtime::lock_number(key)).follows(seen))
+    }
+
+    /// Gives up all locks.
+    #[inline(always)]
+    pub fn unlock(&mut self) {
+        while let Some(number) = self.held.pop() {
+            self.session.rt.lock(number).unlock();
+        }
+    }
+
+    /// Begins a transaction. One at a time: it borrows the operation.
+    #[inline(always)]
+    pub fn tx(&mut self) -> Result<Tx<'_>> {
+        Tx::begin(&self.session.region, &self.session.rt, self.slot, &self.outcome)
+    }
+
+    /// Has it changed anything?
+    #[inline]
+    pub fn has_changed(&self) -> bool {
+        self.outcome.changed.get()
+    }
+
+    /// Has it changed anything that [was to be durable](Tx::urge) when it is told done?
+    #[inline]
+    pub fn is_urgent(&self) -> bool {
+        self.outcome.urgent.get()
+    }
+
+    pub fn slot(&self) -> u32 {
+        self.slot
+    }
+
+    pub fn session(&self) -> &'s Session {
+        self.session
+    }
+}
+
+impl Drop for Op<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.unlock();
+        self.session.rt.free_slot(self.slot);
+    }
+}

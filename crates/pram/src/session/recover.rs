@@ -1,0 +1,57 @@
+//! What processes that died have left, and how it is put in order.
+
+use crate::error::Result;
+use crate::heap::Heap;
+use crate::region::{Region, OPEN_ROOT};
+use crate::runtime::{self, Runtime};
+use crate::tx;
+
+/// Undoes what was open, finds the free segments. With nobody else attached.
+pub fn recover(region: &Region, rt: &Runtime) -> Result<()> {
+    let mut undone = 0;
+    for slot in 0..region.geo.slots as u32 {
+        undone += u32::from(tx::roll_back(region, slot)?);
+    }
+    if undone > 0 {
+        tracing::info!("undid {undone} transactions that were open");
+    }
+    let was_open = region.load(region.root(OPEN_ROOT))? != 0;
+    rt.set_leaks_pending(was_open);
+    Heap { region, rt }.index()
+}
+
+/// Cleans up after session `n`, whose process has died, while the region's file is locked.
+pub fn reap_one(region: &Region, rt: &Runtime, n: u32) -> Result<()> {
+    let mine: Vec<u32> = (0..rt.slots()).filter(|s| rt.slot_state(*s).1 == Some(n)).collect();
+    // 1. Undo, under the dead process's locks.
+    for slot in &mine {
+        tx::roll_back(region, *slot)?;
+    }
+    // 2. Release its locks: their takers find a consistent state.
+    if !mine.is_empty() {
+        for number in 0..runtime::LOCKS as u32 {
+            let lock = rt.lock(number);
+            if lock.look().owner().is_some_and(|slot| mine.contains(&slot)) {
+                lock.unlock();
+            }
+        }
+    }
+    region.step();
+    // 3. Its segments, its slots, and what nobody can refer to any more.
+    Heap { region, rt }.salvage(&mine)?;
+    mine.iter().for_each(|slot| rt.free_slot(*slot));
+    region.step();
+    if rt.frozen_by() == Some(n) {
+        rt.thaw();
+    }
+    rt.abandon_sweep(n);
+    region.step();
+    rt.abandon_copy(n);
+    region.step();
+    rt.clear_refs(n);
+    rt.set_leaks_pending(true);
+    region.step();
+    rt.leave_session(n);
+    tracing::info!("cleaned up after a process that died (session {n})");
+    Ok(())
+}
