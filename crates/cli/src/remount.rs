@@ -173,7 +173,8 @@ fn watch(pool: &Weak<Pool>, dir: &Path, strict: bool) -> std::io::Result<()> {
         let Some(pool) = pool.upgrade() else { return Ok(()) };
         if let Some(words) = now.as_ref().filter(|_| now != flags) {
             let strict = untold.as_ref() == Some(words);
-            pool.set_policy(Policy { atime: atime_by(words, strict), ..pool.policy() });
+            let (atime, nodiratime) = (atime_by(words, strict), has(words, "nodiratime"));
+            pool.set_policy(Policy { atime, nodiratime, ..pool.policy() });
         }
         pool.heed();
         drop(pool);

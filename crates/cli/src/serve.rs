@@ -86,6 +86,7 @@ fn open(request: &Request, transport: Transport) -> fs::Result<Arc<Pool>> {
         read_only: false,
         noatime: request.options.mount.noatime || request.options.mount.read_only,
         strictatime: request.options.mount.strictatime,
+        nodiratime: request.options.mount.nodiratime(),
         durability: request.options.terms.durability.unwrap_or_default(),
         commit_interval: request.options.terms.commit_interval,
         mount: Some(MountInfo { uring: transport == Transport::Uring, mountpoint: request.dir.clone() }),

@@ -95,6 +95,11 @@ impl MountOptions {
         Ok(())
     }
 
+    /// Are directories' access times to stay as they are?
+    pub fn nodiratime(&self) -> bool {
+        self.flags.contains(MountFlags::NODIRATIME)
+    }
+
     /// The words that `fusermount3` takes for [`flags`](Self::flags).
     pub(crate) fn flag_words(&self) -> Vec<&'static str> {
         let unknown_there = MountFlags::RELATIME | MountFlags::STRICTATIME | MountFlags::NOSYMFOLLOW;

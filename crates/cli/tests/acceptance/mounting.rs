@@ -229,7 +229,8 @@ fn read_only() -> Outcome {
     Ok(())
 }
 
-/// relatime: once after a change; noatime: never; strictatime: at each read that reaches us.
+/// relatime: once after a change; noatime: never; strictatime: at each read that reaches us; nodiratime: not of
+/// directories.
 fn access_times() -> Outcome {
     let lab = Lab::with_pool("64M");
     let file = lab.mnt().join("f");
@@ -238,7 +239,29 @@ fn access_times() -> Outcome {
         assert_eq!(updates_atime(&file), updated, "{options}");
         lab.umount();
     }
+    let dir = lab.mnt().join("d");
+    lab.mount();
+    std::fs::create_dir(&dir).expect("mkdir");
+    lab.umount();
+    for (options, updated) in [("relatime", true), ("nodiratime", false), ("strictatime,nodiratime", false)] {
+        lab.mount_with(options);
+        assert_eq!(listing_updates_atime(&dir), updated, "{options}");
+        lab.umount();
+    }
+    lab.mount_with("nodiratime");
+    lab::ok(&mut program("mount", &["-o", "remount,diratime", &lab.text("mnt")]));
+    wait_until(Duration::from_secs(10), "it is remounted", || listing_updates_atime(&dir));
+    lab::ok(&mut program("mount", &["-o", "remount,nodiratime", &lab.text("mnt")]));
+    wait_until(Duration::from_secs(10), "and back", || !listing_updates_atime(&dir));
     Ok(())
+}
+
+fn listing_updates_atime(dir: &Path) -> bool {
+    let old = std::time::SystemTime::UNIX_EPOCH;
+    let handle = File::open(dir).expect("open");
+    handle.set_times(std::fs::FileTimes::new().set_accessed(old)).expect("an old time");
+    std::fs::read_dir(dir).expect("open").for_each(|entry| drop(entry.expect("an entry")));
+    std::fs::metadata(dir).and_then(|m| m.accessed()).expect("it is there") != old
 }
 
 fn umount_waits() -> Outcome {

@@ -60,7 +60,8 @@ impl Fs {
                 raw.atime <= raw.mtime || raw.atime <= raw.ctime || now().0.saturating_sub(raw.atime) >= DAY
             }
         };
-        if due && !policy.read_only {
+        let kept = policy.read_only || policy.nodiratime && raw.kind == Kind::Directory as u8;
+        if due && !kept {
             let time = now();
             if time.0 != raw.atime {
                 self.store_atime(ino, time)?;

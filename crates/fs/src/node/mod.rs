@@ -71,6 +71,8 @@ pub struct Fs {
 pub struct Policy {
     pub read_only: bool,
     pub atime: Atime,
+    /// Directories' access times stay as they are, whatever `atime` says.
+    pub nodiratime: bool,
     /// `Strict`: for everything that this process changes; `Fsync`: unless an inode's setting is `Strict`.
     pub durability: Durability,
 }
@@ -80,6 +82,7 @@ pub struct Policy {
 struct PolicyCell {
     read_only: AtomicBool,
     atime: AtomicU8,
+    nodiratime: AtomicBool,
     strict: AtomicBool,
 }
 
@@ -87,6 +90,7 @@ impl PolicyCell {
     fn set(&self, policy: Policy) {
         self.read_only.store(policy.read_only, Ordering::Relaxed);
         self.atime.store(policy.atime as u8, Ordering::Relaxed);
+        self.nodiratime.store(policy.nodiratime, Ordering::Relaxed);
         self.strict.store(policy.durability == Durability::Strict, Ordering::Relaxed);
     }
 
@@ -98,7 +102,8 @@ impl PolicyCell {
             _ => Atime::Relative,
         };
         let durability = if self.is_strict() { Durability::Strict } else { Durability::Fsync };
-        Policy { read_only: self.read_only.load(Ordering::Relaxed), atime, durability }
+        let is = |flag: &AtomicBool| flag.load(Ordering::Relaxed);
+        Policy { read_only: is(&self.read_only), atime, nodiratime: is(&self.nodiratime), durability }
     }
 
     #[inline(always)]

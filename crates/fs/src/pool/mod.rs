@@ -145,6 +145,8 @@ pub struct OpenOptions {
     pub noatime: bool,
     /// Update access times on every read.
     pub strictatime: bool,
+    /// Never update those of directories.
+    pub nodiratime: bool,
     /// `Strict`: whatever this process changes is durable when the call returns, on every medium.
     pub durability: Durability,
     /// Commit to the copy on disk this often, instead of what `pool.toml` says. Any process of the pool commits for
@@ -338,7 +340,7 @@ impl Pool {
     /// cannot be written: to look at it, and to save it. Nobody may have the pool open; nothing of it is changed.
     pub fn of_memory(dir: &Path) -> Result<Pool> {
         let config = Config::load(dir)?;
-        let policy = Policy { read_only: true, atime: Atime::Never, durability: Durability::default() };
+        let policy = Policy { read_only: true, atime: Atime::Never, ..Policy::default() };
         let fs = Arc::new(Fs::over(memory::open(dir, &config)?, policy)?);
         Ok(Pool { _keeper: None, copier: None, fs, mirrored: false, dir: dir.into(), config })
     }
@@ -504,7 +506,7 @@ fn attach(opened: Opened, how: &OpenOptions) -> Result<Fs> {
         _ => Atime::Relative,
     };
     let durability = if mirrored { Durability::Strict } else { how.durability };
-    Fs::over(session, Policy { read_only: how.read_only, atime, durability })
+    Fs::over(session, Policy { read_only: how.read_only, atime, nodiratime: how.nodiratime, durability })
 }
 
 impl Deref for Pool {

@@ -7,7 +7,7 @@ use crate::runtime::{self, Runtime};
 use crate::tx;
 
 /// Undoes what was open, finds the free segments. With nobody else attached.
-pub fn recover(region: &Region, rt: &Runtime) -> Result<()> {
+pub(super) fn recover(region: &Region, rt: &Runtime) -> Result<()> {
     let mut undone = 0;
     for slot in 0..region.geo.slots as u32 {
         undone += u32::from(tx::roll_back(region, slot)?);
@@ -21,7 +21,7 @@ pub fn recover(region: &Region, rt: &Runtime) -> Result<()> {
 }
 
 /// Cleans up after session `n`, whose process has died, while the region's file is locked.
-pub fn reap_one(region: &Region, rt: &Runtime, n: u32) -> Result<()> {
+pub(super) fn reap_one(region: &Region, rt: &Runtime, n: u32) -> Result<()> {
     let mine: Vec<u32> = (0..rt.slots()).filter(|s| rt.slot_state(*s).1 == Some(n)).collect();
     // 1. Undo, under the dead process's locks.
     for slot in &mine {
