@@ -145,9 +145,13 @@ impl Tracked<'_> {
     }
 
     /// Goes on where the last process left it; `None` if nobody knows where that was.
-    pub fn resume(&self) -> Result<Option<(Dirty, Copy)>> {
+    pub fn resume(&self, attached: bool) -> Result<Option<(Dirty, Copy)>> {
         let Some(marks) = self.marks()? else { return Ok(None) };
-        Ok(Copy::resume(self.disks.clone(), &marks, self.id)?.map(|copy| (marks, copy)))
+        let Some(copy) = Copy::resume(self.disks.clone(), &marks, self.id)? else { return Ok(None) };
+        if !attached {
+            copy.keep_found(&marks)?;
+        }
+        Ok(Some((marks, copy)))
     }
 
     /// Finds memory of this copy that has another name, and gives it its own: the disk that the copy lies on has got

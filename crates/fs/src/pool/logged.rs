@@ -196,7 +196,7 @@ impl Memory<'_> {
     /// The memory is there.
     fn join(&self, file: &fs::File) -> Result<(Region, Copy)> {
         let mut region = self.open(file)?;
-        let (marks, copy) = match self.tracked().resume().map_err(|e| self.not_its_copy(&e))? {
+        let (marks, copy) = match self.tracked().resume(self.attached).map_err(|e| self.not_its_copy(&e))? {
             Some(found) => found,
             None if self.attached => return Err(self.gone(&self.tracked().path()?)),
             None => {

@@ -79,7 +79,7 @@ fn attach(region: &mut Region, exclusive: &Exclusive, dir: &Path) -> Result<Copy
         )),
         e => unusable(dir, &e),
     };
-    let (marks, copy) = match tracked.resume().map_err(refused)? {
+    let (marks, copy) = match tracked.resume(attached).map_err(refused)? {
         Some(found) => found,
         None if attached => return Err(Error::Pool(format!("{} was deleted", tracked.path()?.display()))),
         None => tracked.compare_unless_clean(region).map_err(refused)?,

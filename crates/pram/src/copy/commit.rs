@@ -111,6 +111,23 @@ impl Copy {
         next.check_next(state.swapping)
     }
 
+    /// Keeps a commit that a process of this memory has written, and died before it had noted that: another memory that
+    /// was made of the copy meanwhile has found it, and may have promised it. With nobody else attached.
+    /// 1. It is made durable. (Else the next commit, which is written behind it, could be there without it.)
+    /// 2. The logs' state says that it is done. (Else the next commit would be written over it.)
+    pub fn keep_found(&self, marks: &Dirty) -> Result<()> {
+        let Some(mut state) = State::read(marks, self.id)? else { return Ok(()) };
+        let log = &mut lock(&self.logs)[state.active];
+        let (noted, found) = (log.position(), log.check_end()?);
+        if found != noted {
+            Log::settle(&self.disks.logs[state.active], self.id, noted.end..found.end)?;
+            log.catch_up(found);
+            state.logs[state.active] = found;
+            state.write(marks, self.id)?;
+        }
+        Ok(())
+    }
+
     fn over(disks: Disks, id: Identity, state: State) -> Copy {
         let log = |n: usize| Log::resume(disks.logs[n].clone(), id, state.logs[n]);
         let (logs, pages) = (Mutex::new([log(0), log(1)]), Mutex::new(None));

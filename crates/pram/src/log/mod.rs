@@ -341,11 +341,11 @@ impl<D: Disk> Log<D> {
         )))
     }
 
-    /// Fails if the log goes on where the position says that it ends, by another's hand. (What a process of this memory
-    /// was writing when it died is another matter: this memory holds it.)
-    pub fn check_end(&self) -> Result<()> {
+    /// Fails if the log goes on where the position says that it ends, by another's hand. Else where it ends: a process of
+    /// this memory may have died after it had written a commit, and before it had noted that.
+    pub fn check_end(&self) -> Result<Position> {
         let header = read_header(&self.disk, self.id)?;
-        self.refuse_others(Scan::after(&mut &self.disk, &header, &self.at))
+        self.own_end(Scan::after(&mut &self.disk, &header, &self.at))
     }
 
     /// [`check`](Self::check) of the log that takes over next. A process of this memory that died while it began that
@@ -354,20 +354,23 @@ impl<D: Disk> Log<D> {
         let header = read_header(&self.disk, self.id)?;
         let is_new = header.generation == self.at.generation + 1;
         match (is_new, swapping) {
-            (true, true) => self.refuse_others(Scan::over(&mut &self.disk, &header)),
+            (true, true) => self.own_end(Scan::over(&mut &self.disk, &header)).map(drop),
             (true, false) => Err(self.left_behind(header.first)),
             (false, _) => self.check(),
         }
     }
 
-    /// Fails if any commit from here on is another's. (This memory's own may be the first.)
-    fn refuse_others(&self, mut scan: Scan) -> Result<()> {
-        while let Some(next) = scan.whole()? {
+    /// Where commits of this memory end. Fails if any from here on is another's.
+    fn own_end(&self, mut scan: Scan) -> Result<Position> {
+        let mut at = self.at;
+        while let Some((tail, next)) = scan.whole()? {
             if next.writer != self.at.writer {
                 return Err(self.left_behind(next.commit));
             }
+            let last = Instant { commit: next.commit, time: next.time };
+            at = Position { end: scan.end(), tail, last, before: next.crc, ..at };
         }
-        Ok(())
+        Ok(at)
     }
 
     fn left_behind(&self, next: u64) -> Error {

@@ -189,14 +189,20 @@ impl<'s> Scan<'s> {
         Scan { at: at.end, before: at.before, commit: at.last.commit + 1, ..Scan::over(source, header) }
     }
 
-    /// The last record of the next commit, if all of that is there.
-    pub fn whole(&mut self) -> Result<Option<RawRecord>> {
+    /// The last record of the next commit and where that begins, if all of it is there.
+    pub fn whole(&mut self) -> Result<Option<(u64, RawRecord)>> {
         loop {
+            let at = self.at;
             match self.next()? {
                 Some(raw) if raw.flags & LAST == 0 => {}
-                found => return Ok(found),
+                found => return Ok(found.map(|raw| (at, raw))),
             }
         }
+    }
+
+    /// Where what has been read ends.
+    pub fn end(&self) -> u64 {
+        self.at
     }
 
     /// Finds the last whole commit until this one, and makes sure that none comes after it. `see` gets where each record

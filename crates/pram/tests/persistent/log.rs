@@ -269,9 +269,10 @@ fn memory_that_the_log_has_left_behind_is_told() {
     let resume = |at| Log::resume(tape.clone(), ID, at);
     for commits in 0..3 {
         let left = here.position();
-        // What a process of the same memory was writing when it died does not count.
+        // What a process of the same memory had written when it died is no other's.
         model.commit(&mut here, 1).unwrap();
-        assert!(resume(left).check().is_ok() && resume(left).check_end().is_ok(), "{commits} commits");
+        assert!(resume(left).check().is_ok());
+        assert_eq!(resume(left).check_end().unwrap(), here.position(), "{commits} commits");
         let known = here.position();
         let mut elsewhere = replay(tape.clone(), START, &mut vec![0; MIB as usize]).unwrap();
         assert!(resume(known).check_end().is_ok(), "{commits} commits");

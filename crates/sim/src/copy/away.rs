@@ -68,7 +68,7 @@ impl std::ops::AddAssign for Stats {
 }
 
 /// Explores memory that is left behind by a story's copy. An id is `name:away:point:stay/events/choice`, where `events`
-/// are those of the other one.
+/// are those of the other one, or, with a power cut after the first was taken up again, that and `/events/choice`.
 pub fn explore(story: &Story, other: Other, depth: Depth, filter: &Filter, verdicts: &mut Verdicts) -> Stats {
     let (mut stats, name) = (Stats::default(), &story.name);
     if filter.kind.is_some_and(|kind| kind != "away") {
@@ -98,7 +98,8 @@ pub fn explore(story: &Story, other: Other, depth: Depth, filter: &Filter, verdi
                 }
             };
             let all = away.moments.len();
-            let drawn: Vec<usize> = (0..depth.mixed).map(|_| rng.below(all as u64) as usize).chain([0, all]).collect();
+            let drawn: Vec<usize> =
+                (0..depth.mixed).map(|_| rng.below(all as u64) as usize).chain([0, 1, all]).collect();
             let mut files = away.start.files.clone();
             for events in 0..=all {
                 if let Some(n) = events.checked_sub(1) {
@@ -106,7 +107,10 @@ pub fn explore(story: &Story, other: Other, depth: Depth, filter: &Filter, verdi
                 }
                 for choice in cut::choices(&files, depth.seeds) {
                     let told = format!("{stay:?}/{events}/{}", name_of_choice(choice));
-                    let here = filter.choice.map_or(drawn.contains(&events), |wanted| wanted == told);
+                    let later = filter
+                        .choice
+                        .map(|wanted| wanted.strip_prefix(&told).filter(|rest| !rest.starts_with(char::is_numeric)));
+                    let here = later.map_or(drawn.contains(&events), |later| later.is_some());
                     if !here || verdicts.enough() {
                         continue;
                     }
@@ -115,7 +119,16 @@ pub fn explore(story: &Story, other: Other, depth: Depth, filter: &Filter, verdi
                         Err(text) => verdicts.take(Err(text), || id(&told)),
                         Ok(None) => {}
                         Ok(Some(second)) => {
-                            cut_later(&second, &mut rng, &|_| id(&told), depth, &Filter::default(), verdicts);
+                            let later = later.flatten().and_then(|later| later.strip_prefix('/'));
+                            let filter = Filter { choice: later, ..Filter::default() };
+                            cut_later(
+                                &second,
+                                &mut rng,
+                                &|what| id(&format!("{told}/{what}")),
+                                depth,
+                                &filter,
+                                verdicts,
+                            );
                         }
                     }
                 }

@@ -78,6 +78,7 @@ impl World {
             let dirty = Dirty::over(map(&marks, size)?, size)?;
             let resumed = Copy::resume(disks_of(tape.disks()), &dirty, identity(size))?;
             let Some(copy) = resumed else { return Ok(None) };
+            copy.keep_found(&dirty)?;
             let mut region = Region::open(region, Box::new(TapeMedium(tape.clone(), MediumKind::Logged)))?;
             region.track(dirty);
             Session::private_with(region, keys(size), Some(copy.awaited(true))).map(Some)

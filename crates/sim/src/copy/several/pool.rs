@@ -13,7 +13,7 @@ use pram::dirty::Dirty;
 use pram::log::Disk;
 use pram::mem::byte_lock;
 use pram::runtime::SESSIONS;
-use pram::session::{shared_name, Attach, Exclusive};
+use pram::session::{in_use, shared_name, Attach, Exclusive};
 use pram::{Mapping, Medium, MediumKind, Needs, Region, Session};
 use rustix::fs::{flock, fstat, memfd_create, stat, FlockOperation, MemfdFlags};
 use rustix::io::Errno;
@@ -86,6 +86,9 @@ impl Pool {
         let marks = Dirty::over(map(&self.marks, Dirty::bytes(self.size))?, self.size)?;
         let copy = Copy::resume(disks_of(self.disks(process)), &marks, identity(self.size))?;
         let copy = copy.ok_or_else(|| pram::Error::Unusable("the marks mean nothing".into()))?;
+        if !in_use(&exclusive)? {
+            copy.keep_found(&marks)?;
+        }
         let inner = TapeMedium(self.tape.clone(), MediumKind::Logged);
         let medium = PlayerMedium { inner, stage: self.stage.clone(), process };
         let mut region = Region::open(map(&self.region, self.size)?, Box::new(medium))?;
