@@ -531,6 +531,110 @@ fn memory_whose_copy_is_lost_is_saved_alone() {
     }
 }
 
+/// What says that the region is as its copy goes when a host is started again.
+fn restart(home: &Home) {
+    forget(&home.pool());
+}
+
+fn mirrored() -> FormatOptions {
+    FormatOptions { mirror: true, ..with_copy("copy".as_ref()) }
+}
+
+/// The files of a copy that had been away were taken for the ones that took their place: both had as many commits.
+#[test]
+fn a_copy_that_was_away_meanwhile_is_told_apart() {
+    for how in [with_copy("copy".as_ref()), mirrored()] {
+        let home = Home::new(how.clone());
+        let (copy, away) = (home.pool().join("copy"), home.pool().join("away"));
+        write(&home.open(), "first", "with the first copy");
+        restart(&home);
+        std::fs::rename(&copy, &away).unwrap();
+        write(&home.open(), "second", "with the second copy");
+        restart(&home);
+        let aside = home.pool().join("aside");
+        std::fs::rename(&copy, &aside).unwrap();
+        std::fs::rename(&away, &copy).unwrap();
+        for _ in 0..2 {
+            match how.mirror {
+                true => {
+                    let told = home.refused();
+                    assert!(told.contains("another copy") && told.contains("Move image"), "{told}");
+                }
+                false => {
+                    let pool = home.open();
+                    assert!(pool.status().unwrap().copy.unwrap().failure.is_some());
+                    assert_eq!(read(&pool, "second").as_deref(), Some("with the second copy"));
+                }
+            }
+            restart(&home);
+        }
+        // The right one is put back.
+        std::fs::rename(&copy, &away).unwrap();
+        std::fs::rename(&aside, &copy).unwrap();
+        let pool = home.open();
+        clean(&pool);
+        assert!(pool.status().unwrap().copy.unwrap().failure.is_none());
+        drop(pool);
+        restart(&home);
+        import(&home.pool(), true).unwrap();
+        assert_eq!(read(&home.open(), "second").as_deref(), Some("with the second copy"));
+    }
+}
+
+/// An older state of the region was taken for the newer one when it was opened twice, or had been copied while in use.
+#[test]
+fn an_older_region_never_replaces_what_the_copy_has() {
+    for (how, in_use) in [(with_copy("copy".as_ref()), false), (with_copy("copy".as_ref()), true), (mirrored(), true)] {
+        let home = Home::new(how.clone());
+        let (region, old) = (home.pool().join("nvram"), home.pool().join("old"));
+        let pool = home.open();
+        write(&pool, "early", "in both");
+        pool.session().copy().unwrap().wait(pool.session()).unwrap();
+        if in_use {
+            std::fs::copy(&region, &old).unwrap();
+        }
+        drop(pool);
+        if !in_use {
+            std::fs::copy(&region, &old).unwrap();
+        }
+        write(&home.open(), "late", "in the newer one and in the copy");
+        restart(&home);
+        std::fs::copy(&old, &region).unwrap();
+        for _ in 0..3 {
+            if how.mirror {
+                let told = home.refused();
+                assert!(told.contains("an old one") && told.contains("conquest import --force"), "{told}");
+            } else {
+                let pool = home.open();
+                assert!(pool.status().unwrap().copy.unwrap().failure.is_some(), "in use: {in_use}");
+            }
+            restart(&home);
+        }
+        import(&home.pool(), true).unwrap();
+        let pool = home.open();
+        clean(&pool);
+        assert!(pool.status().unwrap().copy.unwrap().failure.is_none());
+        assert_eq!(read(&pool, "late").as_deref(), Some("in the newer one and in the copy"));
+    }
+}
+
+/// A region that had only lost its name was made anew beside the one in use, and both wrote to one mirror.
+#[test]
+fn a_region_in_use_is_not_made_a_second_time() {
+    let home = Home::new(mirrored());
+    let pool = home.open();
+    write(&pool, "before", "1");
+    std::fs::remove_file(home.pool().join("nvram")).unwrap();
+    let told = home.refused();
+    assert!(told.contains("works on the pool") && told.contains("unmount"), "{told}");
+    assert!(import(&home.pool(), true).unwrap_err().to_string().contains("works on the pool"));
+    write(&pool, "after", "2");
+    drop(pool);
+    let pool = home.open();
+    clean(&pool);
+    assert_eq!([read(&pool, "before"), read(&pool, "after")].map(Option::unwrap), ["1", "2"]);
+}
+
 /// The regions in shared memory of the pool at `dir`.
 fn regions(dir: &Path) -> Vec<PathBuf> {
     let uuid = fs::pool::config::Config::read(dir).unwrap().unwrap().uuid.replace('-', "");

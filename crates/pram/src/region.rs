@@ -35,6 +35,24 @@ pub(crate) const OPEN_ROOT: u64 = ROOTS - 1;
 /// The root word that names the commit which the copy on disk was of when the region was closed, with nothing changed
 /// since; else 0.
 pub(crate) const COPY_ROOT: u64 = ROOTS - 2;
+/// The root word that counts the commits to the copy which have been begun.
+const BEGUN_ROOT: u64 = ROOTS - 3;
+/// The root word that says which copy that is, by its lineage, and in its upper half how its last record ends.
+pub(crate) const LINEAGE_ROOT: u64 = ROOTS - 4;
+
+/// How a region stands to the copy on disk that it was used with last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Standing {
+    /// The commit that the copy ended with when the region was closed, if that held all of it.
+    pub closed: u64,
+    /// The last commit that was begun: a copy that has more was written by another region, or by a newer state of this
+    /// one. 0 if nobody knows.
+    pub begun: u64,
+    /// Of the copy.
+    pub lineage: u32,
+    /// The checksum of the copy's last record when the region was closed.
+    pub tail: u32,
+}
 
 const PAGE: u64 = 4096;
 /// Bytes from which on stores go past the caches, where that makes them durable: a few lines are cheaper to write back.
@@ -363,18 +381,38 @@ impl Region {
 
     /// From here on the region is not what a copy holds.
     pub(crate) fn forget_copy(&self) -> Result<()> {
-        match self.load(self.root(COPY_ROOT))? {
-            0 => Ok(()),
-            _ => self.note_copy(0),
-        }
+        self.note(COPY_ROOT, 0)
     }
 
-    /// Notes how the region stands to its copy: the one word of which the copy knows nothing.
-    pub(crate) fn note_copy(&self, commit: u64) -> Result<()> {
-        let word = self.root(COPY_ROOT);
-        self.map.atomic64(word.raw())?.store(commit, Ordering::Release);
-        self.tell(word.raw(), &commit.to_le_bytes());
-        self.persist(word.raw(), 8);
+    /// How the region stands to its copy.
+    pub(crate) fn standing(&self) -> Result<Standing> {
+        let word = |n| self.load(self.root(n));
+        let lineage = word(LINEAGE_ROOT)?;
+        let (lineage, tail) = (lineage as u32, (lineage >> 32) as u32);
+        Ok(Standing { closed: word(COPY_ROOT)?, begun: word(BEGUN_ROOT)?, lineage, tail })
+    }
+
+    /// Notes it. 1. All but whether it was closed. 2. That.
+    pub(crate) fn note_standing(&self, s: Standing) -> Result<()> {
+        self.note(LINEAGE_ROOT, u64::from(s.tail) << 32 | u64::from(s.lineage))?;
+        self.note_begun(s.begun)?;
+        self.note(COPY_ROOT, s.closed)
+    }
+
+    /// A commit to the copy begins.
+    pub(crate) fn note_begun(&self, commit: u64) -> Result<()> {
+        self.note(BEGUN_ROOT, commit)
+    }
+
+    /// Changes a word of which the copy knows nothing.
+    fn note(&self, root: u64, value: u64) -> Result<()> {
+        let word = self.root(root);
+        let at = self.map.atomic64(word.raw())?;
+        if at.load(Ordering::Acquire) != value {
+            at.store(value, Ordering::Release);
+            self.tell(word.raw(), &value.to_le_bytes());
+            self.persist(word.raw(), 8);
+        }
         Ok(())
     }
 
@@ -623,6 +661,14 @@ pub fn adopt(map: &Mapping, kind: MediumKind) -> Result<(Info, bool)> {
         }
     }
     Ok((examine(map, &raw)?.1, other))
+}
+
+/// Notes in a region that has been made from a copy how it stands to that.
+pub(crate) fn note_made(map: &Mapping, lineage: u32, commit: u64) -> Result<()> {
+    for (root, value) in [(LINEAGE_ROOT, u64::from(lineage)), (BEGUN_ROOT, commit), (COPY_ROOT, 0)] {
+        map.write(ROOTS_AT + root * 8, &value.to_le_bytes())?;
+    }
+    Ok(())
 }
 
 fn header_crc(raw: &RawHeader) -> u32 {

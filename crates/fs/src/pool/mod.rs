@@ -430,7 +430,7 @@ impl Pool {
             memory::remove(&region);
         }
         let uuid = config::uuid_text(&info.uuid);
-        if config.medium != MediumKind::Logged && config.uuid != uuid {
+        if config.medium != MediumKind::Logged {
             // A running copy of what was there.
             config.remove_copy(dir);
         }
@@ -462,6 +462,7 @@ impl Pool {
             files::open(dir).map_err(|e| memory::or_save(e, dir, &config))?;
         }
         config.refuse_in_use(dir)?;
+        running::refuse_used_copy(dir, &config)?;
         if !force && !media::is_lost(&config.nvram_path(dir), config.medium)? {
             return Err(Error::Pool(format!(
                 "the pool's persistent RAM {} is there, and newer than its copy; to lose it use `conquest import --force`",

@@ -23,8 +23,7 @@ use crate::error::{Error, Result};
 pub fn open(dir: &Path, config: &Config) -> Result<Opened> {
     let path = config.nvram_path(dir);
     if config.mirror && media::is_lost(&path, config.medium)? {
-        tracing::warn!("{} is lost; making it from its mirror", path.display());
-        import(dir, config, &mut |_, _| {})?;
+        make_from_mirror(dir, config, &path)?;
     }
     let mut opened = media::open_region(&path, dir, config.medium).map_err(|e| or_import(e, dir, config))?;
     if let Some(copy) = config.copy_dir(dir).filter(|_| config.is_of(&opened.region)) {
@@ -38,6 +37,31 @@ pub fn open(dir: &Path, config: &Config) -> Result<Opened> {
         };
     }
     Ok(opened)
+}
+
+/// One process at a time, and only when nobody works on a region that has merely lost its name.
+fn make_from_mirror(dir: &Path, config: &Config, path: &Path) -> Result<()> {
+    let _alone = media::Making::begin(dir)?;
+    if !media::is_lost(path, config.medium)? {
+        return Ok(());
+    }
+    refuse_used_copy(dir, config)?;
+    tracing::warn!("{} is lost; making it from its mirror", path.display());
+    import(dir, config, &mut |_, _| {}).map(drop)
+}
+
+/// Fails if any process writes to the copy of the pool at `dir`: its region may have been deleted or replaced meanwhile.
+pub fn refuse_used_copy(dir: &Path, config: &Config) -> Result<()> {
+    let copy = config.copy_dir(dir).filter(|copy| files::exist(copy));
+    match copy.filter(|copy| files::are_in_use(copy).unwrap_or(false)) {
+        Some(copy) => Err(Error::Pool(format!(
+            "a process works on the pool at {}, and keeps its copy in {}, though its region is not there any more; end it \
+             first (unmount the pool): what it has done is in the copy then",
+            dir.display(),
+            copy.display()
+        ))),
+        None => Ok(()),
+    }
 }
 
 /// A region that can be read but is none is not given up unasked.
@@ -84,6 +108,9 @@ fn attach(region: &mut Region, exclusive: &Exclusive, dir: &Path) -> Result<Copy
         None if attached => return Err(Error::Pool(format!("{} was deleted", tracked.path()?.display()))),
         None => tracked.compare_unless_clean(region).map_err(refused)?,
     };
+    if !attached {
+        copy.note_in(region)?;
+    }
     region.track(marks);
     // Marks that say nothing need not be kept: the region says so itself when it is closed.
     Ok(copy.kept_while_open(tracked.path()?))

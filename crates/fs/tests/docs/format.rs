@@ -37,7 +37,7 @@ fn structures_lie_as_told() {
     same_fields!(page, RawPerm: uid gid mode);
     same_fields!(page, RawImage: magic version chunk uuid size fingerprint saved chunks app_version reserved crc);
     same_fields!(page, RawEnd: magic chunks bytes sum crc);
-    same_fields!(page, RawLog: magic version line uuid size fingerprint generation first capacity nonce reserved crc);
+    same_fields!(page, RawLog: magic version line uuid size fingerprint generation first capacity nonce lineage crc);
     same_fields!(page, RawRecord: magic crc generation commit time len extents before part flags writer nonce);
     same_fields!(page, RawPages: magic version page uuid size fingerprint generation commit time root last crc);
     same_fields!(page, RawEntry: slot crc);
@@ -85,8 +85,10 @@ fn constants_are_as_told() {
         ("SLOT", pram::region::SLOT),
         ("SEGMENT", pram::SEGMENT),
         ("ROOT_SUPER", layout::root::SUPER),
-        ("ROOT_COPY", pram::session::USER_ROOTS),
-        ("ROOT_OPEN", pram::session::USER_ROOTS + 1),
+        ("ROOT_LINEAGE", pram::session::USER_ROOTS),
+        ("ROOT_BEGUN", pram::session::USER_ROOTS + 1),
+        ("ROOT_COPY", pram::session::USER_ROOTS + 2),
+        ("ROOT_OPEN", pram::session::USER_ROOTS + 3),
         ("LOG_CAPACITY", pram::tx::LOG_CAPACITY),
         ("RECORD", pram::tx::RECORD),
         ("TABLE", layout::TABLE),

@@ -28,9 +28,10 @@ use super::words::CopyWords;
 use super::{fold, Disks, Loaded, SharedDisk};
 use crate::dirty::{Dirty, Extent};
 use crate::error::{Error, Result};
-use crate::log::{self, now, Identity, Log, MIN_CAPACITY, RECORDS};
+use crate::log::{self, now, Identity, Log, Position, MIN_CAPACITY, RECORDS};
+use crate::medium::MediumKind;
 use crate::pages::Pages;
-use crate::region::Region;
+use crate::region::{Region, Standing};
 use crate::runtime::{self, Runtime};
 use crate::session::Session;
 
@@ -167,7 +168,9 @@ impl Copy {
         let Some(marks) = &self.marks else { return Ok(()) };
         if self.pending(session)? == 0 {
             let region = session.region();
-            region.note_copy(self.last().commit)?;
+            let end = self.end();
+            let (closed, tail) = (end.last.commit, end.before);
+            region.note_standing(Standing { closed, tail, ..region.standing()? })?;
             let _ = std::fs::remove_file(marks);
         }
         Ok(())
@@ -175,12 +178,25 @@ impl Copy {
 
     /// The last commit.
     fn last(&self) -> log::Instant {
-        let logs = lock(&self.logs);
-        if logs[0].last().commit > logs[1].last().commit {
-            logs[0].last()
+        self.end().last
+    }
+
+    /// Where the log ends that has the last commit.
+    fn end(&self) -> Position {
+        let [first, second] = lock(&self.logs).each_ref().map(Log::position);
+        if first.last.commit > second.last.commit {
+            first
         } else {
-            logs[1].last()
+            second
         }
+    }
+
+    /// Notes in a region which copy it is used with from now on. With nobody else attached.
+    pub fn note_in(&self, region: &Region) -> Result<()> {
+        let (lineage, last) = (super::lineage(&self.disks, self.id)?, self.last().commit);
+        let before = region.standing()?;
+        let begun = if before.lineage == lineage { before.begun.max(last) } else { last };
+        region.note_standing(Standing { lineage, begun, ..before })
     }
 
     /// Tells the runtime segment, which is new, what this process found. What the image holds is left at nothing:
@@ -304,6 +320,9 @@ impl Copy {
         let mut state = State::read(marks, self.id)?
             .ok_or_else(|| Error::Unusable("the memory that says what has changed is damaged".into()))?;
         logs.iter_mut().zip(state.logs).for_each(|(log, at)| log.catch_up(at));
+        if session.region().info.medium != MediumKind::Logged {
+            session.region().note_begun(state.logs[state.active].last.commit + 1)?;
+        }
         // In the time that a rate takes more changes.
         let rounds = if pace.is_lifted() { 1 } else { 2 };
         let mut room = (marks.marked(0)? + marks.marked(1)?) * rounds;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{load, Disks};
+use super::{lineage, load, Disks};
 use crate::error::{Error, Result};
 use crate::image::{Progress, Target};
 use crate::log::{Identity, Instant};
@@ -19,6 +19,7 @@ pub fn file(disks: &Disks, id: Identity, path: &Path, medium: MediumKind, progre
     let map = Mapping::file(&target.file, id.size).map_err(Error::host("mapping the imported region"))?;
     let as_of = fill(disks, id, progress, &mut |off, bytes| map.write(off, bytes))?;
     region::adopt(&map, medium)?;
+    region::note_made(&map, lineage(disks, id)?, as_of.commit)?;
     drop(map);
     target.finish()?;
     Ok(as_of)
@@ -47,6 +48,7 @@ pub fn device(disks: &Disks, id: Identity, map: &Mapping, medium: &dyn Medium, p
         }
         map.write(off + within as u64, &bytes[within..])
     })?;
+    region::note_made(map, lineage(disks, id)?, as_of.commit)?;
     persist(id.size);
     map.write(0, &header)?;
     region::adopt(map, medium.kind())?;

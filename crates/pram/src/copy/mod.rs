@@ -32,9 +32,9 @@ use std::sync::Arc;
 
 use crate::dirty::Dirty;
 use crate::error::{Error, Result};
-use crate::log::{host, Disk, Identity, Instant, Log};
+use crate::log::{self, host, Disk, Identity, Instant, Log};
 use crate::pages::{Pages, PAGE};
-use crate::region::{Region, COPY_ROOT};
+use crate::region::Region;
 use pace::Pace;
 use state::State;
 
@@ -96,11 +96,11 @@ impl Loaded {
 
 /// Makes an empty copy, of a region of zeros, with logs of `capacity` bytes. A commit that needs more gets it.
 pub fn create(disks: &Disks, id: Identity, capacity: u64) -> Result<Loaded> {
-    let start = Instant::default();
+    let (start, lineage) = (Instant::default(), log::new_lineage()?);
     Pages::create(disks.image.clone(), id, start)?;
     let mut at = [Default::default(); 2];
     for (at, disk) in at.iter_mut().zip(&disks.logs) {
-        *at = Log::create(disk.clone(), id, capacity, start)?.position();
+        *at = Log::create(disk.clone(), id, capacity, start, lineage)?.position();
     }
     Ok(Loaded { as_of: start, state: State { active: 0, swapping: false, logs: at }, found: 0..0 })
 }
@@ -160,6 +160,9 @@ fn replay(
 /// log that is older than its last turn, or in the place of the other, is noticed.
 fn turn(disks: &Disks, id: Identity) -> Result<(usize, u64)> {
     let [first, second] = [Log::began(&disks.logs[0], id)?, Log::began(&disks.logs[1], id)?];
+    if first.lineage != second.lineage {
+        return Err(Error::Unusable("the logs are of two copies; put the right ones back".into()));
+    }
     match second.generation.wrapping_sub(first.generation) {
         0 if second.commit <= first.commit => Ok((0, first.commit)),
         1 if first.commit <= second.commit => Ok((1, second.commit)),
@@ -171,23 +174,40 @@ fn turn(disks: &Disks, id: Identity) -> Result<(usize, u64)> {
     }
 }
 
-/// The copy, if the region was closed when that held all of it. A copy that has gone on since is an error: then the
-/// region is an old one, and what it lacks would be lost.
+/// The copy, if the region was closed when that held all of it; `None` if the region has gone on since, and the copy is
+/// the one that it was used with. Any other is an error, and so is a copy that has gone on: then the region is an old one,
+/// and what it lacks would be lost.
 pub fn clean(disks: &Disks, id: Identity, region: &Region) -> Result<Option<Loaded>> {
-    let commit = region.load(region.root(COPY_ROOT))?;
-    if commit == 0 {
-        return Ok(None);
-    }
     let (_, image) = Pages::peek(&disks.image)?;
     let loaded = replay(disks, id, image, &mut |_, _| Ok(()))?;
-    if loaded.as_of.commit > commit {
+    let (standing, as_of) = (region.standing()?, loaded.as_of);
+    // Empty, or of a time when nothing was noted.
+    if as_of.commit == 0 || (standing.begun, standing.closed) == (0, 0) {
+        return Ok(None);
+    }
+    if standing.lineage != lineage(disks, id)? {
+        return Err(Error::Unusable(
+            "it is another copy than the one that the region was used with last, and nothing tells which of the two is \
+             newer: `conquest import --force` goes on with the copy, and loses the region"
+                .into(),
+        ));
+    }
+    if as_of.commit > standing.begun.max(standing.closed) {
         return Err(Error::Outdated(format!(
-            "the region was closed with commit {commit}, but the copy has gone on to commit {}, as of {} ns after the \
+            "the region was used with commit {} at last, but the copy has gone on to commit {}, as of {} ns after the \
              epoch",
-            loaded.as_of.commit, loaded.as_of.time
+            standing.begun.max(standing.closed),
+            as_of.commit,
+            as_of.time
         )));
     }
-    Ok((loaded.as_of.commit == commit).then_some(loaded))
+    let tail = loaded.state.logs[loaded.state.active].before;
+    Ok(((as_of.commit, tail) == (standing.closed, standing.tail)).then_some(loaded))
+}
+
+/// What tells this copy from all others.
+fn lineage(disks: &Disks, id: Identity) -> Result<u32> {
+    Ok(Log::began(&disks.logs[0], id)?.lineage)
 }
 
 /// Marks every page of `region` that is not as the copy has it: after marks were lost, or the region was made

@@ -119,7 +119,8 @@ pub struct RawLog {
     pub capacity: u64,
     /// Random, in each record of the generation.
     pub nonce: u64,
-    pub reserved: u32,
+    /// Random, of the copy that the log is a part of: the same in all its generations.
+    pub lineage: u32,
     /// CRC-32C of the bytes before.
     pub crc: u32,
 }
@@ -185,6 +186,8 @@ pub struct Began {
     pub generation: u64,
     /// The first commit.
     pub commit: u64,
+    /// Of the copy.
+    pub lineage: u32,
 }
 
 /// How far a log has come: with it the next process goes on without reading the log.
@@ -220,6 +223,11 @@ fn new_writer() -> Result<u32> {
     random::bytes().map(u32::from_le_bytes)
 }
 
+/// What tells one copy from all others.
+pub fn new_lineage() -> Result<u32> {
+    random::bytes().map(|bytes| u32::from_le_bytes(bytes).max(1))
+}
+
 /// A log that commits can be appended to.
 pub struct Log<D> {
     disk: D,
@@ -232,8 +240,8 @@ pub struct Log<D> {
 }
 
 impl<D: Disk> Log<D> {
-    /// Makes an empty log whose first commit follows `last`.
-    pub fn create(disk: D, id: Identity, capacity: u64, last: Instant) -> Result<Log<D>> {
+    /// Makes an empty log whose first commit follows `last`, of the copy of that lineage.
+    pub fn create(disk: D, id: Identity, capacity: u64, last: Instant, lineage: u32) -> Result<Log<D>> {
         if capacity < MIN_CAPACITY {
             return Err(Error::Unusable(format!("a log of {capacity} bytes is too small: give it {MIN_CAPACITY}")));
         }
@@ -241,14 +249,14 @@ impl<D: Disk> Log<D> {
         let mut log = Log { disk, id, at, found: 0..0, failed: false };
         // Whatever was there before must not look like the other copy.
         log.attempt("making the log", |disk| disk.write_all_at(&[0; RECORDS as usize], 0))?;
-        log.restart(last, capacity)?;
+        log.begin_anew(last, capacity, lineage)?;
         Ok(log)
     }
 
     /// How the log began.
     pub fn began(disk: &D, id: Identity) -> Result<Began> {
-        let RawLog { generation, first, .. } = read_header(disk, id)?;
-        Ok(Began { generation, commit: first })
+        let RawLog { generation, first, lineage, .. } = read_header(disk, id)?;
+        Ok(Began { generation, commit: first, lineage })
     }
 
     /// A log that is not needed to read, since the image holds everything until `last`: only to begin anew.
@@ -437,6 +445,11 @@ impl<D: Disk> Log<D> {
     /// Forgets all commits, since an image holds them, and begins anew after `last`, with room for `capacity`
     /// bytes.
     pub fn restart(&mut self, last: Instant, capacity: u64) -> Result<()> {
+        let lineage = read_header(&self.disk, self.id)?.lineage;
+        self.begin_anew(last, capacity, lineage)
+    }
+
+    fn begin_anew(&mut self, last: Instant, capacity: u64, lineage: u32) -> Result<()> {
         self.refuse_failed()?;
         if capacity > self.at.capacity {
             let last = |disk: &D| disk.write_all_at(&[0; SECTOR as usize], capacity - SECTOR);
@@ -454,7 +467,7 @@ impl<D: Disk> Log<D> {
             first: last.commit + 1,
             capacity,
             nonce,
-            reserved: 0,
+            lineage,
             crc: 0,
         };
         raw.crc = header_crc(&raw);

@@ -25,7 +25,7 @@ use crate::error::{Error, Result};
 use crate::heap::Heap;
 use crate::mem::{byte_lock, thread_hint};
 use crate::off::Off;
-use crate::region::{Region, COPY_ROOT, OPEN_ROOT};
+use crate::region::{Region, LINEAGE_ROOT, OPEN_ROOT};
 use crate::runtime::{self, Runtime, Seen, SESSIONS};
 use attach::{attach_locked, lock_file, try_lock_file, unlock_file};
 use recover::{reap_one, recover};
@@ -496,8 +496,8 @@ impl Drop for Session {
     }
 }
 
-/// The region's root words that the layer above may use: all but the last two.
-pub const USER_ROOTS: u64 = COPY_ROOT;
+/// The region's root words that the layer above may use: all but the last four.
+pub const USER_ROOTS: u64 = LINEAGE_ROOT;
 
 /// A user root word.
 pub fn user_root(region: &Region, n: u64) -> Off<u64> {

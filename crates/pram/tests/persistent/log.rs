@@ -78,7 +78,7 @@ fn refused(result: pram::Result<Log<Tape>>, word: &str) {
 #[test]
 fn commits_come_back_in_order_and_can_be_continued() {
     let (tape, mut model) = (blank(), Model::new(1));
-    let mut log = Log::create(tape.clone(), ID, MIN_CAPACITY, START).unwrap();
+    let mut log = Log::create(tape.clone(), ID, MIN_CAPACITY, START, 7).unwrap();
     for n in 1..=20 {
         let done = model.commit(&mut log, n).unwrap();
         assert_eq!(done.commit, n);
@@ -91,7 +91,7 @@ fn commits_come_back_in_order_and_can_be_continued() {
 #[test]
 fn a_commit_of_many_records_is_whole() {
     let (tape, mut model) = (blank(), Model::new(2));
-    let mut log = Log::create(tape.clone(), ID, MIN_CAPACITY, START).unwrap();
+    let mut log = Log::create(tape.clone(), ID, MIN_CAPACITY, START, 7).unwrap();
     model.commit(&mut log, 3).unwrap();
     // An abandoned one of several records leaves no trace.
     let mut commit = log.begin().unwrap();
@@ -115,7 +115,7 @@ fn a_commit_of_many_records_is_whole() {
 fn a_commit_of_many_records_counts_as_a_whole_or_not_at_all() {
     for records in [3, 70] {
         let tape = Tape::of(vec![0; 80 * MIB as usize]);
-        let mut log = Log::create(tape.clone(), ID, 80 * MIB, START).unwrap();
+        let mut log = Log::create(tape.clone(), ID, 80 * MIB, START, 7).unwrap();
         let mut model = Model::new(7);
         model.commit(&mut log, 3).unwrap();
         let before = model.now.clone();
@@ -140,7 +140,7 @@ fn a_commit_of_many_records_counts_as_a_whole_or_not_at_all() {
 #[test]
 fn what_an_earlier_generation_left_is_read_once() {
     let (tape, mut model) = (blank(), Model::new(8));
-    let mut log = Log::create(tape.clone(), ID, MIN_CAPACITY, START).unwrap();
+    let mut log = Log::create(tape.clone(), ID, MIN_CAPACITY, START, 7).unwrap();
     while log.has_room(40) {
         model.commit(&mut log, 1).unwrap();
         model.history.clear();
@@ -168,7 +168,7 @@ fn a_log_that_grows_can_be_read_to_its_end() {
 /// log grows by so many bytes whenever it begins anew.
 fn cut_everywhere(growth: u64) {
     let (tape, mut model) = (blank(), Model::new(3));
-    let mut log = Log::create(tape.clone(), ID, MIN_CAPACITY, START).unwrap();
+    let mut log = Log::create(tape.clone(), ID, MIN_CAPACITY, START, 7).unwrap();
     let base = tape.with(|s| (s.events.clear(), s.bytes.clone())).1;
     let mut image = (START, model.now.clone());
     let (mut images, mut capacity) = (vec![image.clone()], MIN_CAPACITY);
@@ -204,7 +204,7 @@ fn cut_everywhere(growth: u64) {
 /// A log of five commits, and where each begins.
 fn five() -> (Tape, Vec<u64>) {
     let (tape, mut model) = (blank(), Model::new(4));
-    let mut log = Log::create(tape.clone(), ID, MIN_CAPACITY, START).unwrap();
+    let mut log = Log::create(tape.clone(), ID, MIN_CAPACITY, START, 7).unwrap();
     let mut starts = Vec::new();
     for _ in 0..5 {
         starts.push(RECORDS + log.used());
@@ -265,7 +265,7 @@ fn what_programs_write_is_never_a_record() {
 #[test]
 fn memory_that_the_log_has_left_behind_is_told() {
     let (tape, mut model) = (blank(), Model::new(7));
-    let mut here = Log::create(tape.clone(), ID, MIN_CAPACITY, START).unwrap();
+    let mut here = Log::create(tape.clone(), ID, MIN_CAPACITY, START, 7).unwrap();
     let resume = |at| Log::resume(tape.clone(), ID, at);
     for commits in 0..3 {
         let left = here.position();
@@ -289,7 +289,7 @@ fn memory_that_the_log_has_left_behind_is_told() {
 #[test]
 fn the_log_that_takes_over_is_left_as_it_was_or_empty() {
     let (tape, mut model) = (blank(), Model::new(8));
-    let mut log = Log::create(tape.clone(), ID, MIN_CAPACITY, START).unwrap();
+    let mut log = Log::create(tape.clone(), ID, MIN_CAPACITY, START, 7).unwrap();
     model.commit(&mut log, 1).unwrap();
     let left = log.position();
     let resume = || Log::resume(tape.clone(), ID, left);
@@ -317,7 +317,7 @@ fn a_log_of_another_version_says_so() {
 #[test]
 fn a_part_of_a_commit_leaves_no_memory_behind() {
     let tape = Tape::of(vec![0; 4 * MIN_CAPACITY as usize]);
-    let mut here = Log::create(tape.clone(), ID, 4 * MIN_CAPACITY, START).unwrap();
+    let mut here = Log::create(tape.clone(), ID, 4 * MIN_CAPACITY, START, 7).unwrap();
     let mut commit = here.begin().unwrap();
     // More than a record, and never the last.
     (0..3).for_each(|_| commit.push(0, &vec![1; MIB as usize]).unwrap());
@@ -363,7 +363,7 @@ fn a_log_that_does_not_belong_is_refused() {
 fn after_a_failure_nothing_is_acknowledged_any_more() {
     for calls in 0..6 {
         let (tape, mut model) = (blank(), Model::new(5));
-        let mut log = Log::create(tape.clone(), ID, MIN_CAPACITY, START).unwrap();
+        let mut log = Log::create(tape.clone(), ID, MIN_CAPACITY, START, 7).unwrap();
         tape.with(|s| s.fuse = Some((calls, Errno::IO)));
         let mut acknowledged = 0;
         while model.commit(&mut log, 1).is_ok() {
@@ -379,7 +379,7 @@ fn after_a_failure_nothing_is_acknowledged_any_more() {
 #[test]
 fn a_full_log_says_so_and_goes_on_after_a_restart() {
     let (tape, mut model) = (blank(), Model::new(6));
-    let mut log = Log::create(tape, ID, MIN_CAPACITY, START).unwrap();
+    let mut log = Log::create(tape, ID, MIN_CAPACITY, START, 7).unwrap();
     let mut commits = 0;
     while log.has_room(40) {
         model.commit(&mut log, 1).unwrap();
