@@ -4,7 +4,7 @@
 //! What the other one was promised must not be written over: the first is refused. If the other one has committed
 //! nothing, the first goes on, and whatever it finds behind its end is not in what it leaves.
 
-use super::death::{cut_later, live_on, points, stills, Left, Order, Point};
+use super::death::{cut_later, live_on, points, stills, Left, Point};
 use super::history::{History, Still};
 use super::story::{tell, Step, Story, Teller};
 use super::world::World;
@@ -87,7 +87,7 @@ pub fn explore(story: &Story, other: Other, depth: Depth, filter: &Filter, verdi
         Some(point) => Point::parse(point).into_iter().collect(),
     };
     let mut rng = Rng::new(super::seed_of(name));
-    for (point, left) in stills(&history, points, Order::Real) {
+    for (point, left) in stills(&history, points) {
         for stay in Stay::ALL {
             let id = |what: &str| format!("{name}:away:{}:{what}", point.name());
             let away = match caught(|| work_elsewhere(&left, other, stay)) {

@@ -37,15 +37,6 @@ impl Point {
     }
 }
 
-/// In which order words of the marks are stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
-    /// As it is done.
-    Real,
-    /// Sabotage: marks are cleared before it is noted how far the log has come.
-    ClearedFirst,
-}
-
 /// What is left of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Left {
@@ -65,20 +56,13 @@ impl Left {
 
 /// Explores deaths. An id is `name:death:point:live`, or of a later power cut `name:death:point:events/choice`; with
 /// `loss` for `death` if marks are lost.
-pub fn explore(
-    name: &str,
-    history: &History,
-    (order, memory): (Order, Left),
-    depth: Depth,
-    filter: &Filter,
-    verdicts: &mut Verdicts,
-) {
+pub fn explore(name: &str, history: &History, memory: Left, depth: Depth, filter: &Filter, verdicts: &mut Verdicts) {
     let id = |point: Point, what: &str| format!("{name}:{}:{}:{what}", memory.name(), point.name());
     let points = match filter.point {
         None => points(history, depth.deaths, name),
         Some(point) => Point::parse(point).into_iter().collect(),
     };
-    for (point, left) in stills(history, points, order) {
+    for (point, left) in stills(history, points) {
         if verdicts.enough() {
             return;
         }
@@ -96,7 +80,7 @@ pub fn explore(
 }
 
 /// Memory and disks at the deaths at these points, which are in order.
-pub(super) fn stills(history: &History, points: Vec<Point>, order: Order) -> impl Iterator<Item = (Point, Still)> + '_ {
+pub(super) fn stills(history: &History, points: Vec<Point>) -> impl Iterator<Item = (Point, Still)> + '_ {
     let (mut still, mut done) = (history.start.clone(), 0);
     points.into_iter().map(move |point| {
         // An id may be of a longer story.
@@ -105,7 +89,7 @@ pub(super) fn stills(history: &History, points: Vec<Point>, order: Order) -> imp
         done = end;
         let mut left = still.clone();
         if let Some(next) = history.moments.get(point.events) {
-            partly(&mut left, next, point, order);
+            partly(&mut left, next, point);
         }
         (point, left)
     })
@@ -144,9 +128,9 @@ fn draw(history: &History, events: usize, rng: &mut Rng) -> Point {
 }
 
 /// Takes a part of an event.
-fn partly(still: &mut Still, next: &Moment, point: Point, order: Order) {
+fn partly(still: &mut Still, next: &Moment, point: Point) {
     let mut words = next.marks.clone();
-    words.sort_by_key(|(n, word)| rank(*n, still.marks[*n], *word, order));
+    words.sort_by_key(|(n, word)| rank(*n, still.marks[*n], *word));
     words.iter().take(point.marks).for_each(|(n, word)| still.marks[*n] = *word);
     if let Event::Store { bytes, .. } = &next.event {
         still.store(next, point.cut.min(bytes.len()));
@@ -156,12 +140,11 @@ fn partly(still: &mut Still, next: &Moment, point: Point, order: Order) {
 /// Words of the header: the generation, nothing, notes from byte 1024 on.
 const HEADER: usize = 512;
 
-fn rank(n: usize, old: u64, new: u64, order: Order) -> (u32, i64) {
+fn rank(n: usize, old: u64, new: u64) -> (u32, i64) {
     match n {
         0 => (4, 0),
         1..HEADER => (1, n as i64),
         _ if new & !old != 0 => (2, n as i64),
-        _ if order == Order::ClearedFirst => (0, -(n as i64)),
         // Lines, then the pages that they are in.
         _ => (3, -(n as i64)),
     }

@@ -2,13 +2,15 @@
 //!
 //! A *boundary* is an instant between two operations; its bytes are the region's, as they were then. What a power
 //! cut leaves must be, byte for byte, some boundary: none later than the cut, none earlier than the last wait
-//! that had returned. Undo logs are left out of the comparison: they are not copied.
+//! that had returned. Undo logs, and what the region notes of its copy, are left out of the comparison: they are not
+//! copied.
 
 use std::cell::OnceCell;
 use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 
-use pram::region::Geometry;
+use pram::region::{Geometry, HEADERS};
+use pram::session::USER_ROOTS;
 
 use super::disk::Files;
 use super::tape::{Event, Moment};
@@ -96,10 +98,12 @@ impl History {
 
     /// Which of some boundaries has these bytes; if none, why.
     pub fn which_of(&self, allowed: RangeInclusive<usize>, bytes: &[u8]) -> Result<usize, String> {
-        let undo = undo_logs(self.size());
+        let (notes, undo) = (notes(), undo_logs(self.size()));
         let same = |n: &usize| {
             let wanted = &self.boundaries[*n].bytes;
-            wanted[..undo.start] == bytes[..undo.start] && wanted[undo.end..] == bytes[undo.end..]
+            [0..notes.start, notes.end..undo.start, undo.end..bytes.len()]
+                .into_iter()
+                .all(|part| wanted[part.clone()] == bytes[part])
         };
         if let Some(n) = allowed.clone().rev().find(same) {
             return Ok(n);
@@ -123,6 +127,12 @@ impl History {
         };
         format!("{} lines differ from instant {n}, the first at {:#x}", lines.len(), lines.first().unwrap_or(&0))
     }
+}
+
+/// Where a region notes how it stands to its copy, of which that knows nothing.
+fn notes() -> Range<usize> {
+    let word = |n: u64| HEADERS + n as usize * 8;
+    word(USER_ROOTS)..word(USER_ROOTS + 3)
 }
 
 /// Where the undo logs of a region of `size` bytes lie.

@@ -38,7 +38,7 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 
 use crate::explore::{panic_text, Failure};
 use away::Other;
-use death::{Left, Order};
+use death::Left;
 use story::{tell, Story};
 
 /// How thorough an exploration is.
@@ -145,7 +145,7 @@ pub fn parse(id: &str) -> Option<(&str, Filter<'_>)> {
 }
 
 /// Explores a story.
-pub fn explore(story: &Story, order: Order, depth: Depth, filter: &Filter, verdicts: &mut Verdicts) {
+pub fn explore(story: &Story, depth: Depth, filter: &Filter, verdicts: &mut Verdicts) {
     let told = match caught(|| tell(story)) {
         Ok(told) => told,
         Err(text) => return verdicts.take(Err(text), || format!("{}:run::", story.name)),
@@ -158,14 +158,14 @@ pub fn explore(story: &Story, order: Order, depth: Depth, filter: &Filter, verdi
     let fewer = Depth { deaths: depth.deaths.div_ceil(4), ..depth };
     for (memory, depth) in [(Left::Everything, depth), (Left::Region, fewer)] {
         if filter.kind.is_none_or(|kind| kind == memory.name()) {
-            death::explore(&story.name, &told.history, (order, memory), depth, filter, verdicts);
+            death::explore(&story.name, &told.history, memory, depth, filter, verdicts);
         }
     }
 }
 
 /// Explores stories, or the one state that `CONQUEST_SIM_REPLAY` names. Panics with the ids of what failed.
 pub fn explore_all(stories: &[Story], depth: Depth) -> Stats {
-    each(stories, |story, filter, verdicts| explore(story, Order::Real, depth, filter, verdicts))
+    each(stories, |story, filter, verdicts| explore(story, depth, filter, verdicts))
 }
 
 /// Explores what becomes of memory that the stories' copies leave behind, or the one state; see [`away`].

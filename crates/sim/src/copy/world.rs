@@ -52,6 +52,9 @@ impl World {
             let medium = Box::new(TapeMedium(tape.clone(), kind));
             let mut region = Region::format(memory, medium, UUID, fs::layout::VERSION, 0)?;
             dirty.mark(0, HEADERS as u64)?;
+            if kind != MediumKind::Logged {
+                copy.note_in(&region)?;
+            }
             region.track(dirty);
             Session::private_with(region, keys(size), Some(copy))
         };

@@ -1,28 +1,27 @@
 //! Tests of the tester: planted faults must be found, by an id that finds them again.
 
-use sim::copy::death::Order;
 use sim::copy::story::{Plot, Step, Story, Weave};
 use sim::copy::{explore, parse, Depth, Filter, Verdicts};
 use sim::explore::Failure;
 use sim::scenario::rich;
 
-fn failures(story: &Story, order: Order, filter: &Filter) -> Vec<Failure> {
+fn failures(story: &Story, filter: &Filter) -> Vec<Failure> {
     let mut verdicts = Verdicts::default();
     let depth = Depth { cuts: 60, seeds: 2, deaths: 60, mixed: 1, aftermath: 1000 };
-    explore(story, order, depth, filter, &mut verdicts);
+    explore(story, depth, filter, &mut verdicts);
     verdicts.failures
 }
 
 /// The fault is found; the first id finds it again, and not in a story without it.
-fn assert_found(story: &Story, order: Order, right: &Story) {
-    let found = failures(story, order, &Filter::default());
+fn assert_found(story: &Story, right: &Story) {
+    let found = failures(story, &Filter::default());
     let first = found.first().expect("the fault goes unnoticed");
     eprintln!("found: {first}");
     let (name, filter) = parse(&first.id).unwrap();
     assert_eq!(name, story.name);
-    let again = failures(story, order, &filter);
+    let again = failures(story, &filter);
     assert_eq!(again.first().map(|f| &f.id), Some(&first.id));
-    assert!(failures(right, Order::Real, &filter).is_empty());
+    assert!(failures(right, &filter).is_empty());
 }
 
 fn story(plot: Plot) -> Story {
@@ -31,12 +30,12 @@ fn story(plot: Plot) -> Story {
 
 #[test]
 fn a_log_whose_flush_does_nothing_is_found() {
-    assert_found(&Story { lie: Some(1), ..story(Plot::Plain) }, Order::Real, &story(Plot::Plain));
+    assert_found(&Story { lie: Some(1), ..story(Plot::Plain) }, &story(Plot::Plain));
 }
 
 #[test]
 fn an_image_whose_flush_does_nothing_is_found() {
-    assert_found(&Story { lie: Some(0), ..story(Plot::Full) }, Order::Real, &story(Plot::Full));
+    assert_found(&Story { lie: Some(0), ..story(Plot::Full) }, &story(Plot::Full));
 }
 
 #[test]
@@ -44,7 +43,7 @@ fn a_store_that_is_not_marked_is_found() {
     let right = story(Plot::Plain);
     let mut wrong = right.clone();
     wrong.steps.insert(1, Step::Forget);
-    assert_found(&wrong, Order::Real, &right);
+    assert_found(&wrong, &right);
 }
 
 #[test]
@@ -52,18 +51,13 @@ fn a_fault_in_any_weave_is_found() {
     for weave in Weave::ALL {
         let right = Story::woven(&rich(), false, weave);
         let lying = Story { lie: Some(1), ..right.clone() };
-        assert_found(&lying, Order::Real, &right);
+        assert_found(&lying, &right);
         let mut unmarked = right.clone();
         let last = right.steps.iter().rposition(|step| matches!(step, Step::Wait)).unwrap();
         unmarked.steps.insert(last, Step::Forget);
         unmarked.steps.insert(last, Step::Op(rich().op));
-        assert_found(&unmarked, Order::Real, &right);
+        assert_found(&unmarked, &right);
     }
-}
-
-#[test]
-fn marks_that_are_cleared_before_the_logs_state_is_noted_are_found() {
-    assert_found(&story(Plot::Plain), Order::ClearedFirst, &story(Plot::Plain));
 }
 
 #[test]
