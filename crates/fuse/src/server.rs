@@ -66,9 +66,14 @@ impl Server {
         answer.map(|answer| (answer, ticket))
     }
 
+    /// Does no other process use the pool?
+    pub(crate) fn is_alone(&self) -> bool {
+        self.fs().session().runtime().live().count() < 2
+    }
+
     pub(crate) fn handle(&self, req: &mut Request) -> Option<Answer> {
         match self.attempt(req) {
-            Some(Err(Errno::NOSPC)) => self.room.retry(Some(Err(Errno::NOSPC)), || self.attempt(req)),
+            Some(Err(Errno::NOSPC)) => self.room.retry(Some(Err(Errno::NOSPC)), self.is_alone(), || self.attempt(req)),
             answer => answer,
         }
     }

@@ -204,7 +204,7 @@ fn pause_of(entry: usize, server: &Server, full: &mut HashMap<usize, Wait>) -> O
     if full.len() >= WAIT_FOR_ROOM && !full.contains_key(&entry) {
         return None;
     }
-    server.room.next_pause(full.entry(entry).or_insert_with(|| server.room.wait()))
+    server.room.next_pause(full.entry(entry).or_insert_with(|| server.room.wait(server.is_alone())))
 }
 
 /// The reply in an entry is to be an error after all.
