@@ -1,8 +1,8 @@
 //! Making and finding the region's file or device.
 
 use std::fs;
-use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
-use std::path::Path;
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 
 use pram::copy::{import, Copy, Disks};
 use pram::dax::{self, Dax};
@@ -28,18 +28,35 @@ pub fn make_dir(dir: &Path) -> Result<()> {
     })
 }
 
-/// One process at a time makes a pool in a directory, however it does; others wait. Goes with its process.
+/// One process at a time makes a pool in a directory, however it does; others wait. Goes with its process. Directories
+/// that were made for it and stay empty go too.
 pub struct Making {
     _lock: Option<fs::File>,
+    /// The innermost first.
+    made: Vec<PathBuf>,
 }
 
 impl Making {
     pub fn begin(dir: &Path) -> Result<Making> {
-        make_dir(dir)?;
-        let file = fs::File::open(dir).map_err(|e| host(dir, &e))?;
-        // Where a file system has no such locks it goes without.
-        let locked = rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive);
-        Ok(Making { _lock: locked.is_ok().then_some(file) })
+        loop {
+            let made = dir.ancestors().take_while(|dir| !dir.exists()).map(Path::to_path_buf).collect();
+            make_dir(dir)?;
+            let file = fs::File::open(dir).map_err(|e| host(dir, &e))?;
+            // Where a file system has no such locks it goes without.
+            let locked = rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).is_ok();
+            let found = file.metadata().map_err(|e| host(dir, &e))?;
+            // Whoever failed before us may have taken it away.
+            if fs::metadata(dir).is_ok_and(|there| (there.dev(), there.ino()) == (found.dev(), found.ino())) {
+                return Ok(Making { _lock: locked.then_some(file), made });
+            }
+        }
+    }
+}
+
+impl Drop for Making {
+    fn drop(&mut self) {
+        // What is not empty stays, and what it lies in.
+        let _ = self.made.iter().try_for_each(fs::remove_dir);
     }
 }
 
