@@ -32,7 +32,8 @@ pub struct Args {
 #[derive(Serialize)]
 struct Answer<'a> {
     version: &'static str,
-    pool: PathBuf,
+    /// As text: a path may be any bytes.
+    pool: String,
     clean: bool,
     #[serde(flatten)]
     report: &'a Report,
@@ -47,6 +48,7 @@ fn check(args: &Args) -> Result<ExitCode> {
     let report = examine(&pool, args.repair)?;
     let clean = report.problems.is_empty();
     if args.json {
+        let pool = pool.display().to_string();
         let answer = Answer { version: env!("CARGO_PKG_VERSION"), pool, clean, report: &report };
         say(&serde_json::to_string_pretty(&answer).context(|| "cannot write JSON".into())?)?;
     } else {

@@ -2,11 +2,11 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use pram::heap::{Meta, CLASSES};
 use pram::SEGMENT;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use super::{role, MediumKind, Pool, Terms};
 use crate::error::Result;
@@ -15,9 +15,11 @@ use crate::layout::tag;
 /// The facts that `conquest status` prints.
 #[derive(Clone, Debug, Serialize)]
 pub struct Status {
+    #[serde(serialize_with = "as_text")]
     pub pool: PathBuf,
     pub uuid: String,
     pub medium: MediumKind,
+    #[serde(serialize_with = "as_text")]
     pub nvram: PathBuf,
     /// How cache lines are written back to memory, where the medium needs it.
     pub write_back: Option<&'static str>,
@@ -41,6 +43,7 @@ pub struct Status {
 #[derive(Clone, Debug, Serialize)]
 pub struct CopyStatus {
     /// Where it lies.
+    #[serde(serialize_with = "as_text")]
     pub dir: PathBuf,
     /// The instant that it is of, seconds since the epoch; and how long ago that was.
     pub as_of: f64,
@@ -69,6 +72,7 @@ pub struct SessionStatus {
     /// `io_uring` or `/dev/fuse`, for mounts.
     pub transport: Option<String>,
     /// For mounts: where.
+    #[serde(serialize_with = "as_text_if_any")]
     pub mountpoint: Option<PathBuf>,
     /// When what it changes is durable: `strict`, at return; `fsync`, after that.
     pub durability: Option<&'static str>,
@@ -84,6 +88,15 @@ pub struct HeapStatus {
     pub size: u64,
     pub objects: u64,
     pub segments: u64,
+}
+
+/// A path may be any bytes, which JSON cannot hold.
+fn as_text<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(&path.display())
+}
+
+fn as_text_if_any<S: Serializer>(path: &Option<PathBuf>, to: S) -> Result<S::Ok, S::Error> {
+    path.as_ref().map(|path| path.display().to_string()).serialize(to)
 }
 
 impl CopyStatus {
