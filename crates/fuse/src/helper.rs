@@ -14,6 +14,8 @@ use rustix::net::{
 
 use crate::error::{Context, Error, Result};
 use crate::init::MAX_PAYLOAD;
+use crate::mount::TABLE;
+use crate::mounts;
 use crate::options::MountOptions;
 use crate::sys::Device;
 
@@ -75,9 +77,22 @@ fn run(command: &mut Command, what: &str, dir: &Path) -> Result<()> {
     Err(Error::Target(format!("cannot {what} {}: {}", dir.display(), said.trim())))
 }
 
+/// It would say that nothing is mounted there.
+fn refuse_not_ours(dir: &Path) -> Result<()> {
+    let mounted = mounts::at(dir).context(TABLE)?;
+    match mounted.and_then(|mounted| mounted.owner) {
+        Some(owner) if owner != rustix::process::getuid().as_raw() => Err(Error::Target(format!(
+            "{}: not permitted; only root or who mounted it (user {owner}) may unmount it",
+            dir.display()
+        ))),
+        _ => Ok(()),
+    }
+}
+
 /// Unmounts `dir`, also while it is in use if `lazily`.
 pub fn unmount(dir: &Path, lazily: bool) -> Result<()> {
+    refuse_not_ours(dir)?;
     let mut command = Command::new("fusermount3");
-    command.args(["-q", "-u"]).args(lazily.then_some("-z")).arg("--").arg(dir);
+    command.arg("-u").args(lazily.then_some("-z")).arg("--").arg(dir);
     run(&mut command, "unmount", dir)
 }

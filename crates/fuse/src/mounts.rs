@@ -22,6 +22,8 @@ pub struct Mounted {
     pub fs_type: String,
     /// Options of the mount: `rw,nosuid,noatime`.
     pub options: String,
+    /// For FUSE: who has mounted it.
+    pub owner: Option<u32>,
 }
 
 impl Mounted {
@@ -70,7 +72,12 @@ fn parse(line: &[u8]) -> Option<Mounted> {
         options: String::from_utf8_lossy(fields.get(5)?).into_owned(),
         fs_type: String::from_utf8_lossy(fields.get(dash + 1)?).into_owned(),
         source: unescape(fields.get(dash + 2)?),
+        owner: fields.get(dash + 3).and_then(|words| owner(&String::from_utf8_lossy(words))),
     })
+}
+
+fn owner(words: &str) -> Option<u32> {
+    words.split(',').find_map(|word| word.strip_prefix("user_id="))?.parse().ok()
 }
 
 /// Undoes `\040` and the like.
@@ -103,9 +110,12 @@ mod tests {
             source: r"/srv/a\b".into(),
             fs_type: TYPE.into(),
             options: "rw,nosuid".into(),
+            owner: Some(0),
         };
         assert!(mounted.is_conquest());
         assert_eq!(parse(line), Some(mounted));
+        let foreign = b"36 35 0:45 / /mnt rw - tmpfs none rw";
+        assert_eq!(parse(foreign).unwrap().owner, None);
         assert_eq!(parse(b"98 29 0:54 /"), None);
         assert_eq!(parse(b"nonsense"), None);
         assert_eq!(parse(b""), None);
