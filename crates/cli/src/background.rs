@@ -10,12 +10,11 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+use fs::pool::LOG;
+
 use crate::failure::{Context, Failure, Result};
 use crate::say;
 use crate::serve::{self, Request};
-
-/// The server's log, in the pool directory.
-pub const LOG_NAME: &str = "server.log";
 
 /// What the background process says when the file system can be used.
 const READY: &str = "ready";
@@ -49,7 +48,7 @@ fn spawn(request: &Request) -> Result<Child> {
 
 /// Where the server's messages go; nowhere if the pool directory cannot be written.
 fn log(pool: &Path) -> Stdio {
-    let file = File::options().append(true).create(true).mode(0o600).open(pool.join(LOG_NAME));
+    let file = File::options().append(true).create(true).mode(0o600).open(pool.join(LOG));
     file.map_or_else(|_| Stdio::null(), Stdio::from)
 }
 
@@ -59,7 +58,7 @@ fn failed(mut server: Child, answer: &str, pool: &Path) -> Failure {
         return Failure::new(answer);
     }
     let how = status.map_or_else(|e| e.to_string(), |s| s.to_string());
-    let log = pool.join(LOG_NAME);
+    let log = pool.join(LOG);
     Failure::new(format!("the server ended before the mount was ready ({how}); see {}", log.display()))
 }
 

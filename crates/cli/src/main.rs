@@ -8,6 +8,7 @@
 //! | [`options`] | what `-o` says |
 //! | [`outcome`] | how a server ended, for who unmounts |
 //! | [`remount`] | `mount -o remount`, and following it |
+//! | [`saved`] | the file of `-o save=`, as far as it can be judged before |
 //! | [`background`] | leaving the server in the background, telling when it is ready |
 //! | [`guard`] | the second process of a mount, for notifications and the end of a killed server |
 //! | [`dying`] | waiting for servers that are being killed |
@@ -41,6 +42,7 @@ mod outcome;
 mod patient;
 mod progress;
 mod remount;
+mod saved;
 mod serve;
 mod size;
 mod stopped;

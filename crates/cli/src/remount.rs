@@ -18,7 +18,7 @@ use rustix::time::Timespec;
 
 use crate::failure::{Context, Failure, Result};
 use crate::options::Options;
-use crate::{locate, mounts};
+use crate::{locate, mounts, saved};
 
 /// How often the server looks whether it is asked, should the mount table not tell: the mount may be in another
 /// namespace.
@@ -72,6 +72,7 @@ impl Remount {
             None if self.options.terms != Terms::default() => return Err(self.no_server()),
             None => {}
         }
+        self.options.save.iter().try_for_each(|file| saved::refuse_lost(file, &self.pool, &self.dir))?;
         if self.options.terms == Terms::default() {
             return flags();
         }

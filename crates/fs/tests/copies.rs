@@ -1,5 +1,6 @@
 //! The running copy of pools on `battery`: import, mirrors, copies that cannot be used; and images on `logged`.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -230,6 +231,72 @@ fn images_come_back_on_logged() {
         drop(pool);
         forget(&away.pool());
     }
+}
+
+/// It was written, and the pool did not open any more.
+#[test]
+fn an_image_takes_the_place_of_no_file_of_the_pool() {
+    let away = tempfile::tempdir_in("/dev/shm").unwrap();
+    let nvram = away.path().join(".ram.new");
+    let battery = FormatOptions { nvram: Some(nvram.clone()), ..with_copy(&away.path().join("copy")) };
+    let logged = FormatOptions { medium: MediumKind::Logged, ..FormatOptions::sized(8 << 20) };
+    for (how, copy) in [(battery, away.path().join("copy")), (logged, "".into())] {
+        let home = Home::new(how);
+        let (dir, link) = (home.pool(), home.0.path().join("link"));
+        let copy = dir.join(copy);
+        let pool = home.open();
+        write(&pool, "file", "kept");
+        let mut parts = vec![dir.join("pool.toml"), dir.join("server.log"), dir.join("../pool/pool.toml")];
+        parts.extend(COPY.map(|name| copy.join(name)));
+        parts.extend(Pool::memory(&dir).unwrap());
+        if pool.status().unwrap().medium == MediumKind::Battery {
+            // The second is written at the first's place before it gets its name.
+            parts.extend([nvram.clone(), away.path().join("ram")]);
+        }
+        for part in &parts {
+            let number = || std::fs::metadata(part).map(|found| found.ino()).ok();
+            let before = number();
+            std::os::unix::fs::symlink(part, &link).unwrap();
+            let targets = if before.is_some() { vec![part, &link] } else { vec![part] };
+            for target in targets {
+                let refused = pool.save(target, &mut |_, _| {}).expect_err("a part of the pool").to_string();
+                assert!(refused.contains("a part of the pool itself; choose another file"), "{refused}");
+                assert_eq!(Pool::refuse_own_file(&dir, target).unwrap_err().to_string(), refused);
+            }
+            assert_eq!(number(), before, "{} was replaced", part.display());
+            std::fs::remove_file(&link).unwrap();
+        }
+        // Another name of the same file, and a file of the copy that is not there.
+        std::fs::hard_link(copy.join("redo-0"), &link).unwrap();
+        assert!(Pool::refuse_own_file(&dir, &link).is_err());
+        for free in [dir.join("saved"), away.path().join("image"), home.0.path().join("redo-0")] {
+            pool.save(&free, &mut |_, _| {}).unwrap();
+        }
+        drop(pool);
+        assert_eq!(read(&home.open(), "file").as_deref(), Some("kept"));
+        std::fs::rename(copy.join("image"), copy.join("moved")).unwrap();
+        assert!(Pool::refuse_own_file(&dir, &copy.join("image")).is_err());
+        std::fs::rename(copy.join("moved"), copy.join("image")).unwrap();
+    }
+}
+
+#[test]
+fn what_failed_leaves_no_directory() {
+    let home = tempfile::tempdir_in("/dev/shm").unwrap();
+    let (file, new, there) = (home.path().join("file"), home.path().join("a/new"), home.path().join("there"));
+    std::fs::write(&file, "no image").unwrap();
+    std::fs::create_dir(&there).unwrap();
+    for medium in [MediumKind::Logged, MediumKind::Battery] {
+        for dir in [&new, &there] {
+            assert!(Pool::restore(dir, &file, Some(medium), false, &mut |_, _| {}).is_err());
+        }
+    }
+    assert!(there.exists() && !home.path().join("a").exists());
+    // What is in use by then stays.
+    assert!(Pool::format(&new, &FormatOptions::sized(4096)).is_err());
+    std::fs::create_dir_all(home.path().join("a")).unwrap();
+    Pool::format(&new, &FormatOptions::sized(8 << 20)).unwrap();
+    assert!(Pool::exists(&new));
 }
 
 #[test]

@@ -416,6 +416,18 @@ fn host(path: &Path, what: &str, e: std::io::Error) -> Error {
     Error::Host { what: format!("{what} {}", path.display()), errno: Errno::from_io_error(&e).unwrap_or(Errno::IO) }
 }
 
+/// Where an image that is to be at `path` is written first; `None` if that names no file.
+pub fn written_at(path: &Path) -> Option<PathBuf> {
+    path.file_name().map(|name| beside(path, name))
+}
+
+fn beside(path: &Path, name: &std::ffi::OsStr) -> PathBuf {
+    let mut hidden = std::ffi::OsString::from(".");
+    hidden.push(name);
+    hidden.push(".new");
+    path.with_file_name(hidden)
+}
+
 /// A file that replaces `path` when it is complete.
 pub(crate) struct Target {
     path: PathBuf,
@@ -436,10 +448,7 @@ impl Target {
         if path.exists() && !path.is_file() {
             return Err(Error::Unusable(format!("{} is no regular file, and stays: name another", path.display())));
         }
-        let mut hidden = std::ffi::OsString::from(".");
-        hidden.push(name);
-        hidden.push(".new");
-        let temporary = path.with_file_name(hidden);
+        let temporary = beside(path, name);
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = rustix::fs::open(&temporary, flags, Mode::RUSR | Mode::WUSR)
             .map_err(Error::host(format!("making {}", temporary.display())))?;

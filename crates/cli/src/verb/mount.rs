@@ -1,14 +1,13 @@
 //! `conquest mount`: make a pool's files available at a directory.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use fs::Pool;
-use rustix::fs::{accessat, Access, AtFlags, CWD};
 
 use crate::failure::{Failure, Result};
 use crate::remount::Remount;
 use crate::serve::{self, Request};
-use crate::{background, dying, guard, locate};
+use crate::{background, dying, guard, locate, saved};
 
 /// Mount a pool at a directory; returns once it can be used.
 #[derive(clap::Args)]
@@ -85,20 +84,7 @@ pub fn check(request: &Request) -> Result<()> {
             "the pool {pool} lies in {dir} and would disappear under the mount; choose another directory"
         )));
     }
-    request.options.save.as_deref().map_or(Ok(()), refuse_unwritable)?;
+    request.options.save.iter().try_for_each(|file| saved::refuse(file, pool, dir))?;
     // What is dead then is cleared away by the server.
     dying::wait(pool, Some(dir))
-}
-
-/// Fails if no image could be written to `file` when the pool is unmounted: too late to choose another.
-fn refuse_unwritable(file: &Path) -> Result<()> {
-    let dir = file.parent().unwrap_or(file);
-    let found = std::fs::metadata(dir).map(|found| found.is_dir());
-    let why = match accessat(CWD, dir, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS) {
-        _ if matches!(found, Ok(false)) => format!("{} is not a directory", dir.display()),
-        Ok(()) if file.is_dir() => format!("{} is a directory", file.display()),
-        Ok(()) => return Ok(()),
-        Err(e) => format!("{}: {e}", dir.display()),
-    };
-    Err(Failure::new(format!("-o save={}: {why}; choose a file that can be written", file.display())))
 }

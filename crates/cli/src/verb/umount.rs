@@ -91,7 +91,7 @@ impl Server {
         }
         Err(Failure::new(format!(
             "unmounted, but the server has not closed the pool yet; see {}",
-            mounted.source.join(crate::background::LOG_NAME).display()
+            mounted.source.join(fs::pool::LOG).display()
         )))
     }
 }

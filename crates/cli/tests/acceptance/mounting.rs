@@ -29,6 +29,8 @@ pub const TESTS: &[Test] = &[
     ("mounting::sigterm_closes_what_is_mounted_elsewhere_or_no_more", sigterm_elsewhere),
     ("mounting::unmounting_saves_and_the_image_restores", unmount_saves),
     ("mounting::an_image_in_the_pool_itself_is_refused", image_in_itself),
+    ("mounting::an_image_in_place_of_the_pool_is_refused", image_over_pool),
+    ("mounting::umount_says_who_may", unmounting_for_others),
     ("mounting::umount_tells_how_the_server_ended", tells_how_it_ended),
     ("mounting::several_make_one_pool_at_once", at_once),
     ("mounting::up_makes_mounts_and_finds", up),
@@ -556,6 +558,58 @@ fn image_in_itself() -> Outcome {
     assert_eq!(std::fs::read_dir(&bound).expect("list").count(), 0);
     lab.ok(&["save", &lab.pool(), &lab.text("image")]);
     assert!(program("umount", &[&lab.text("bound")]).status().expect("umount").success());
+    lab.umount();
+    Ok(())
+}
+
+/// It was written, when unmounting too, and then the pool could not be opened.
+fn image_over_pool() -> Outcome {
+    let lab = Lab::new();
+    let (pool, mnt, ram) = (lab.pool(), lab.text("mnt"), lab.text("ram"));
+    let words = &["a part of the pool itself", "choose another file"];
+    let mirror = ["--nvram", &ram, "--size", "16M", "--mirror", &lab.text("mirror")];
+    for format in [&["--nvram", "16M"][..], &mirror] {
+        lab.ok(&[&["format", &pool, "--force"][..], format].concat());
+        // A mirror is made when the pool is first opened.
+        lab.ok(&["status", &pool]);
+        let copy = if format.len() > 2 { "mirror" } else { "pool" };
+        let bound = lab.text("bound");
+        std::fs::create_dir_all(&bound).expect("mkdir");
+        lab::ok(&mut program("mount", &["--bind", &lab.text(copy), &bound]));
+        let mut parts = vec![lab.text("pool/pool.toml"), lab.text("bound/image")];
+        parts.extend(["image", "redo-0", "redo-1"].map(|name| lab.text(&format!("{copy}/{name}"))));
+        if copy == "mirror" {
+            parts.push(ram.clone());
+        }
+        for part in &parts {
+            lab.refused(1, &["save", &pool, part], words);
+            lab.refused(1, &["mount", &pool, &mnt, "-o", &format!("save={part}")], words);
+            lab.refused(1, &["up", "--pool", &pool, &mnt, "-o", &format!("save={part}")], words);
+        }
+        lab.mount();
+        lab.refused(1, &["save", &mnt, &parts[0]], words);
+        lab.refused(1, &["mount", &pool, &mnt, "-o", &format!("remount,save={}", parts[0])], &["save="]);
+        lab.umount();
+        lab::ok(&mut program("umount", &[&bound]));
+        lab.check();
+    }
+    // Nor where no mount would ever show it.
+    std::fs::create_dir(lab.mnt().join("dir")).expect("mkdir");
+    for file in ["mnt/image", "mnt/dir/image"] {
+        let save = format!("save={}", lab.text(file));
+        lab.refused(1, &["mount", &pool, &mnt, "-o", &save], &["save=", "under the mount", "elsewhere"]);
+    }
+    lab.refused(1, &["mount", &pool, &mnt, "-o", "save=/dev/null"], &["no regular file"]);
+    Ok(())
+}
+
+/// It said nothing at all.
+fn unmounting_for_others() -> Outcome {
+    lab::require("fusermount3")?;
+    lab::require("setpriv")?;
+    let lab = Lab::mounted("16M");
+    let ran = lab.run_as(&NOBODY, &["umount", &lab.text("mnt")]);
+    ran.is_refusal(1, &["not permitted", "root", "who mounted it"], "umount by another user");
     lab.umount();
     Ok(())
 }

@@ -33,9 +33,14 @@ const UNFINISHED: Duration = Duration::from_secs(3600);
 const PATH_AT: u64 = 1024;
 const PATH: usize = 1024;
 
+/// The files of a copy in `dir`, whether or not they are there.
+pub fn of(dir: &Path) -> [PathBuf; 3] {
+    [IMAGE, LOGS[0], LOGS[1]].map(|name| dir.join(name))
+}
+
 /// Does any file of a copy lie in `dir`?
 pub fn exist(dir: &Path) -> bool {
-    [IMAGE, LOGS[0], LOGS[1]].iter().any(|name| dir.join(name).exists())
+    of(dir).iter().any(|path| path.exists())
 }
 
 /// Does a copy lie in `dir`, and not only what making one has left?
@@ -50,7 +55,7 @@ pub fn find_foreign(dir: &Path) -> Option<PathBuf> {
         let read = fs::File::open(path).and_then(|file| file.read_at(&mut head, 0));
         read.is_ok_and(|len| head[..len].iter().any(|b| *b != 0) && !head.starts_with(b"CQ-"))
     };
-    [IMAGE, LOGS[0], LOGS[1]].iter().map(|name| dir.join(name)).find(is_foreign)
+    of(dir).into_iter().find(is_foreign)
 }
 
 /// Does any process write to the copy in `dir`?
@@ -60,7 +65,7 @@ pub fn are_in_use(dir: &Path) -> Result<bool> {
 
 /// Removes the copy in `dir`.
 pub fn remove(dir: &Path) {
-    [IMAGE, LOGS[0], LOGS[1]].iter().for_each(|name| _ = fs::remove_file(dir.join(name)));
+    of(dir).iter().for_each(|path| _ = fs::remove_file(path));
 }
 
 /// Puts the copy in `from` in the place of the one in `to`, the image last.

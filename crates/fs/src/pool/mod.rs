@@ -15,6 +15,7 @@
 //! | [`copier`] | commits in time, and folding |
 //! | [`live`] | what a process keeps to, and asking another to change that |
 //! | [`status`] | the facts that `conquest status` prints |
+//! | [`own`] | the files of a pool, which an image must not replace |
 //! | [`keeper`] | background work |
 //! | [`ticker`] | threads that look again and again |
 
@@ -28,6 +29,7 @@ mod live;
 mod logged;
 mod media;
 mod memory;
+mod own;
 mod room;
 mod running;
 mod status;
@@ -59,6 +61,9 @@ pub use status::{CopyStatus, HeapStatus, SessionStatus, Status};
 
 /// Where runtime segments lie: memory that every process sees and no reboot keeps.
 const RUNTIME_DIR: &str = "/dev/shm";
+
+/// The log of a mount's server, in the pool directory.
+pub const LOG: &str = "server.log";
 
 /// What a session says of itself: its role.
 pub(crate) mod role {
@@ -332,8 +337,14 @@ impl Pool {
     /// work (they wait). `progress(done, total)` in bytes.
     pub fn save(&self, file: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
         self.refuse_own_mount(file)?;
+        own::refuse(&self.dir, &self.config, file)?;
         pram::image::save(self.fs.session(), file, progress)?;
         Ok(())
+    }
+
+    /// Fails if an image at `file` would take the place of one of the files of the pool at `dir`, without opening it.
+    pub fn refuse_own_file(dir: &Path, file: &Path) -> Result<()> {
+        own::refuse(dir, &Config::load(dir)?, file)
     }
 
     /// Opens what the memory of a pool on `logged` holds that cannot be opened otherwise, as its copy on disk is lost or

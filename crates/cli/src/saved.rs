@@ -1,0 +1,39 @@
+//! The file of `-o save=`: what can be known to be wrong with it before it is written, too late to choose another.
+
+use std::path::Path;
+
+use fs::Pool;
+use rustix::fs::{accessat, Access, AtFlags, CWD};
+
+use crate::failure::{Failure, Result};
+
+/// Fails if no image of `pool`, which is to be mounted at `dir`, could be written to `file`.
+pub fn refuse(file: &Path, pool: &Path, dir: &Path) -> Result<()> {
+    refuse_lost(file, pool, dir)?;
+    refuse_unwritable(file)
+}
+
+/// Fails if the image would disappear under the mount at `dir`, or take the place of a file of the pool.
+pub fn refuse_lost(file: &Path, pool: &Path, dir: &Path) -> Result<()> {
+    let shown = file.display();
+    if file != dir && file.starts_with(dir) {
+        return Err(Failure::new(format!(
+            "-o save={shown}: it lies in {} and would disappear under the mount; choose a file elsewhere",
+            dir.display()
+        )));
+    }
+    Pool::refuse_own_file(pool, file).map_err(|e| Failure::new(format!("-o save={shown}: {e}")))
+}
+
+fn refuse_unwritable(file: &Path) -> Result<()> {
+    let dir = file.parent().unwrap_or(file);
+    let found = std::fs::metadata(dir).map(|found| found.is_dir());
+    let why = match accessat(CWD, dir, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS) {
+        _ if matches!(found, Ok(false)) => format!("{} is not a directory", dir.display()),
+        Ok(()) if file.is_dir() => format!("{} is a directory", file.display()),
+        Ok(()) if file.exists() && !file.is_file() => format!("{} is no regular file", file.display()),
+        Ok(()) => return Ok(()),
+        Err(e) => format!("{}: {e}", dir.display()),
+    };
+    Err(Failure::new(format!("-o save={}: {why}; choose a file that can be written", file.display())))
+}
