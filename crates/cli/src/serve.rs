@@ -39,8 +39,7 @@ pub fn serve(request: &Request, ready: impl FnOnce()) -> Result<()> {
     tracing::info!("mounted {pool} at {dir}");
     remount::follow(&opened, &request.dir, request.options.mount.strictatime);
     let guard = guard::start(&mount, request);
-    ready();
-    let served = mount.run().context(|| format!("the mount of {pool} at {dir} ended"));
+    let served = mount.run(ready).context(|| format!("the mount of {pool} at {dir} ended"));
     drop(guard);
     let failures: Vec<String> = [served, commit(request, &opened), save(request, &opened)]
         .into_iter()

@@ -7,6 +7,7 @@
 //! | `helper` | the same by `fusermount3`, for those who may not mount |
 //! | `block` | the same as the file system of a block device, so that `sync` waits for us |
 //! | [`mounts`] | the kernel's mount table |
+//! | `lesson` | what the kernel learns by the first calls |
 //! | `session` | the threads of a mount, signals, the end |
 //! | `guard` | the process that sends notifications, and ends the connection of a killed server |
 //! | `killed` | whether a process is being killed |
@@ -52,6 +53,7 @@ mod host;
 mod init;
 mod kernel;
 pub mod killed;
+mod lesson;
 pub mod mount;
 pub mod mounts;
 mod names;

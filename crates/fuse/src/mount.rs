@@ -28,8 +28,8 @@ const BLOCK_SIZE: u32 = 4096;
 const STALE_MAX: usize = 16;
 
 /// Mounts `pool` on `dir`; `source` (its directory) is what the mount table shows. It serves from now on,
-/// by threads of this process, so fork before and not after. Takes over SIGINT, SIGTERM and SIGHUP, which
-/// [`Mount::run`] understands as a request to unmount.
+/// by threads of this process, so fork before and not after; [`Mount::run`] does the rest. Takes over SIGINT, SIGTERM and
+/// SIGHUP, which that understands as a request to unmount.
 pub fn mount(pool: Arc<Pool>, source: &Path, dir: &Path, options: &MountOptions) -> Result<Mount> {
     let source = source.canonicalize().unwrap_or_else(|_| source.into());
     let dir = target(&source, dir)?;
@@ -50,18 +50,12 @@ fn attach(pool: Arc<Pool>, source: &Path, dir: &Path, options: &MountOptions, tr
         true => mount_as_root(&pool, source, dir, options)?,
         false => helper::mount(source, dir, options)?,
     };
-    let mount = Mount::start(pool, device, dir, transport).inspect_err(|_| {
+    Mount::start(pool, device, dir, transport, options.read_only).inspect_err(|_| {
         // Nobody may be there to answer the kernel's last message.
         if let Err(e) = release(dir, UnmountFlags::FORCE | UnmountFlags::DETACH) {
             tracing::warn!("{e}");
         }
-    })?;
-    if !options.read_only {
-        if let Err(e) = open_once(dir) {
-            tracing::debug!("the kernel will send a message for each file that is made and closed: {e}");
-        }
-    }
-    Ok(mount)
+    })
 }
 
 /// Keeps others from mounting on `dir` at the same time, on top of each other, until it is dropped. `None` where it cannot
@@ -70,14 +64,6 @@ fn alone_on(dir: &Path) -> Option<OwnedFd> {
     let dir = open(dir, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).ok()?;
     flock(&dir, FlockOperation::LockExclusive).ok()?;
     Some(dir)
-}
-
-/// Opens a file that has no name, so that the kernel learns that opening and closing take no messages.
-fn open_once(dir: &Path) -> std::io::Result<()> {
-    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-    let file = open(dir, flags, Mode::RUSR)?;
-    open(format!("/proc/self/fd/{}", file.as_raw_fd()), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
-    Ok(())
 }
 
 /// The directory to mount on, by its real path; dead mounts on it are cleared away.
@@ -243,7 +229,7 @@ fn release_own(dir: &Path, flags: UnmountFlags) -> Result<()> {
     c_path(dir).and_then(|path| in_child(|| unmount(path.as_c_str(), flags))).map_err(|e| cannot_release(dir, e))
 }
 
-fn c_path(path: &Path) -> Result<CString, Errno> {
+pub(crate) fn c_path(path: &Path) -> Result<CString, Errno> {
     CString::new(path.as_os_str().as_bytes()).map_err(|_| Errno::INVAL)
 }
 

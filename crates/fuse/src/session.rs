@@ -22,20 +22,21 @@ use crate::promises::Promises;
 use crate::rhythm::Rhythm;
 use crate::server::Server;
 use crate::sys::{Device, Signals};
-use crate::{dev, init, mount, uring};
+use crate::{dev, init, lesson, mount, uring};
 
 /// Fewest and most threads that read /dev/fuse.
 const READERS: (usize, usize) = (2, 16);
 /// How long the end waits for threads; the end of the process ends them too.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// A mounted pool. Serves already; [`run`](Mount::run) waits for the end.
+/// A mounted pool. Serves already; [`run`](Mount::run) does the rest and waits for the end.
 #[must_use = "without `run` the mount ends with the process and not before"]
 pub struct Mount {
     dir: PathBuf,
     /// Found while it is in the mount table.
     connection: Option<Connection>,
     transport: Transport,
+    read_only: bool,
     pool: Arc<Pool>,
     signals: Signals,
     ended: Arc<OwnedFd>,
@@ -49,7 +50,13 @@ pub struct Mount {
 
 impl Mount {
     /// Serves a fresh connection whose kernel side is mounted on `dir`.
-    pub(crate) fn start(pool: Arc<Pool>, device: Device, dir: &Path, transport: Transport) -> Result<Mount> {
+    pub(crate) fn start(
+        pool: Arc<Pool>,
+        device: Device,
+        dir: &Path,
+        transport: Transport,
+        read_only: bool,
+    ) -> Result<Mount> {
         let signals = Signals::catch().context("receive signals")?;
         let ended = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).context("make an eventfd")?);
         let minor = init::negotiate(&device, transport)?;
@@ -60,13 +67,14 @@ impl Mount {
             dir: dir.into(),
             connection: connection_of(dir),
             transport,
+            read_only,
             pool,
             signals,
             ended,
             threads: Vec::new(),
             watcher: None,
             device: device.clone(),
-            notifier: notifier.clone(),
+            notifier,
             promises: Arc::default(),
             keeper_of_promises: None,
         };
@@ -77,7 +85,6 @@ impl Mount {
             Transport::Uring => mount.start_queues(&device, &server)?,
             Transport::Dev => mount.start_readers(&device, &server)?,
         }
-        mount.start_watcher(notifier)?;
         Ok(mount)
     }
 
@@ -142,8 +149,9 @@ impl Mount {
         Ok(())
     }
 
-    fn start_watcher(&mut self, notifier: Notifier) -> Result<()> {
-        let pool = self.pool.clone();
+    /// Not before there is a guard: what it tells the kernel may wait there for a request to us.
+    fn start_watcher(&mut self) -> Result<()> {
+        let (pool, notifier) = (self.pool.clone(), self.notifier.clone());
         let watch = move || {
             if let Err(e) = pool.watch(&mut |change| notifier.tell(&pool, change)) {
                 tracing::error!("changes by other processes are no longer seen: {e}");
@@ -167,10 +175,17 @@ impl Mount {
         Ok(())
     }
 
-    /// Serves until somebody unmounts it, or SIGINT, SIGTERM or SIGHUP asks for the end; then it is
+    /// Calls `ready` once the kernel knows all of us that it is to know. Serves until somebody unmounts it, or SIGINT, SIGTERM or SIGHUP asks for the end; then it is
     /// unmounted, and what programs had mapped and changed is in the pool.
-    pub fn run(self) -> Result<()> {
-        if self.wait_for_end()? {
+    pub fn run(mut self, ready: impl FnOnce()) -> Result<()> {
+        let watching = self.start_watcher();
+        if watching.is_ok() {
+            if !self.read_only {
+                lesson::teach(&self.dir);
+            }
+            ready();
+        }
+        if watching.is_err() || self.wait_for_end()? {
             tracing::info!(dir = %self.dir.display(), "asked to end, unmounting");
             // It may be out of the mount table, and live on for open files or in another mount namespace.
             if let Err(e) = mount::detach(&self.dir) {
@@ -179,7 +194,7 @@ impl Mount {
             }
         }
         self.finish();
-        Ok(())
+        watching
     }
 
     fn disconnect(&self) {

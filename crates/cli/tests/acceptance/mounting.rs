@@ -25,6 +25,7 @@ pub const TESTS: &[Test] = &[
     ("mounting::umount_says_where_a_pool_stays_mounted", stays_mounted),
     ("mounting::a_killed_mount_can_be_unmounted_and_mounted_again", killed),
     ("mounting::a_server_that_is_being_killed_is_waited_for", being_killed),
+    ("mounting::a_server_that_is_killed_as_it_starts_ends", killed_at_start),
     ("mounting::sigterm_unmounts_and_saves", sigterm_saves),
     ("mounting::sigterm_closes_what_is_mounted_elsewhere_or_no_more", sigterm_elsewhere),
     ("mounting::unmounting_saves_and_the_image_restores", unmount_saves),
@@ -363,6 +364,48 @@ fn being_killed() -> Outcome {
     }
     lab.check();
     Ok(())
+}
+
+/// One that waited for its own mount could not end, and what it had open stayed open.
+fn killed_at_start() -> Outcome {
+    let lab = Lab::with_pool("16M");
+    let (pool, mnt) = (lab.pool(), lab.text("mnt"));
+    for transport in ["dev", "uring"] {
+        let options = format!("transport={transport}");
+        if lab.run(&["mount", &pool, &mnt, "-o", &options]).code != 0 {
+            println!("note: {transport} cannot be had here");
+            continue;
+        }
+        lab.umount();
+        for round in 0..40 {
+            let mut server = lab.command(&["mount", "-f", &pool, &mnt, "-o", &options]);
+            let mut server = server.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("a server");
+            wait_at_once(Duration::from_secs(60), "it is mounted", || is_mounted(&mnt));
+            std::thread::sleep(Duration::from_micros(round * 150));
+            server.kill().expect("kill");
+            let has_ended = || server.try_wait().expect("its end").is_some();
+            wait_until(Duration::from_secs(10), "the killed server ends", has_ended);
+            if round % 4 == 0 {
+                lab.ok(&["mount", &pool, &mnt, "-o", &options]);
+                std::fs::write(lab.mnt().join("f"), "works").expect("write");
+            }
+            lab.umount();
+        }
+    }
+    lab.check();
+    Ok(())
+}
+
+fn is_mounted(dir: &str) -> bool {
+    std::fs::read_to_string("/proc/self/mounts").expect("mounts").lines().any(|m| m.split(' ').nth(1) == Some(dir))
+}
+
+/// Does not sleep between looks.
+fn wait_at_once(limit: Duration, what: &str, mut done: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < limit, "waited {limit:?} until {what}");
+    }
 }
 
 fn sigterm_saves() -> Outcome {

@@ -1,13 +1,47 @@
 //! A call made by another process: for those that may wait for us in the kernel, and that no signal ends. If we are killed
 //! meanwhile we end, with all that we have open; what waited for us sees that, and the child ends too.
 
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use rustix::event::{poll, PollFd, PollFlags};
 use rustix::io::Errno;
+use rustix::process::{kill_process, pidfd_open, Pid, PidfdFlags, Signal};
+use rustix::time::Timespec;
 
 /// The exit status of a child may be any errno, and is 0 if there was none.
 const OTHER: i32 = 255;
 
 /// Has a child call `f`, which must do nothing but system calls, with memory of before, and waits for it.
 pub fn in_child(f: impl FnOnce() -> Result<(), Errno>) -> Result<(), Errno> {
+    wait_for(start(f)?)
+}
+
+/// The same, at most for so long: then it is killed. As it may not hear that yet, it is left behind.
+pub fn in_child_within(limit: Duration, f: impl FnOnce() -> Result<(), Errno>) -> Result<(), Errno> {
+    let child = start(f)?;
+    let end = pidfd_open(child, PidfdFlags::empty());
+    match end.and_then(|end| ends_within(limit, end)) {
+        Ok(true) => wait_for(child),
+        in_time => {
+            let _ = kill_process(child, Signal::KILL);
+            in_time.and(Err(Errno::TIMEDOUT))
+        }
+    }
+}
+
+fn ends_within(limit: Duration, process: impl AsFd) -> Result<bool, Errno> {
+    let limit = Timespec::try_from(limit).map_err(|_| Errno::INVAL)?;
+    loop {
+        match poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&limit)) {
+            // A signal that asks for the end: one or two, not many.
+            Err(Errno::INTR) => {}
+            polled => return polled.map(|ended| ended > 0),
+        }
+    }
+}
+
+fn start(f: impl FnOnce() -> Result<(), Errno>) -> Result<Pid, Errno> {
     // SAFETY: the child does only what may be done in the child of a process with several threads: system calls. It
     // closes copies of the descriptors of others, which it never uses, and never returns.
     let child = unsafe {
@@ -21,14 +55,14 @@ pub fn in_child(f: impl FnOnce() -> Result<(), Errno>) -> Result<(), Errno> {
     };
     match child {
         ..=0 => Err(last_error()),
-        child => wait_for(child),
+        child => Pid::from_raw(child).ok_or(Errno::SRCH),
     }
 }
 
-fn wait_for(child: libc::pid_t) -> Result<(), Errno> {
+fn wait_for(child: Pid) -> Result<(), Errno> {
     let mut status = 0;
     // SAFETY: the status is written through the pointer, which lives across the call.
-    while unsafe { libc::waitpid(child, &mut status, 0) } < 0 {
+    while unsafe { libc::waitpid(child.as_raw_nonzero().get(), &mut status, 0) } < 0 {
         let error = last_error();
         if error != Errno::INTR {
             return Err(error);
@@ -55,6 +89,15 @@ mod tests {
     fn what_it_answers_is_told() {
         assert_eq!(in_child(|| Ok(())), Ok(()));
         assert_eq!(in_child(|| Err(Errno::BUSY)), Err(Errno::BUSY));
+    }
+
+    #[test]
+    fn it_is_not_waited_for_too_long() {
+        let patient = Duration::from_secs(60);
+        assert_eq!(in_child_within(patient, || Ok(())), Ok(()));
+        assert_eq!(in_child_within(patient, || Err(Errno::BUSY)), Err(Errno::BUSY));
+        let sleep = || poll(&mut [], None).map(drop);
+        assert_eq!(in_child_within(Duration::from_millis(20), sleep), Err(Errno::TIMEDOUT));
     }
 
     #[test]

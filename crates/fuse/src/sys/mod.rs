@@ -16,7 +16,7 @@ mod priority;
 mod ring;
 mod signals;
 
-pub use child::in_child;
+pub use child::{in_child, in_child_within};
 pub use device::{Device, DEVICE};
 pub use loop_device::{unshare_root, LoopControl};
 pub use priority::{may_come_last, set_priority, Priority};
