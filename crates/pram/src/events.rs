@@ -6,9 +6,7 @@
 use std::sync::atomic::{fence, Ordering};
 
 use crate::error::Result;
-use crate::runtime::{
-    wait, wake, H_EVENT_BELL, H_EVENT_HEAD, S_CURSOR, S_CURSOR_BELL, S_LEFT, S_PUBLISHING, S_WATCHING,
-};
+use crate::runtime::{wait, wake, H_EVENT_BELL, H_EVENT_HEAD, S_CURSOR, S_CURSOR_BELL, S_LEFT, S_PUBLISHING};
 use crate::session::Session;
 
 /// Events in the ring.
@@ -61,12 +59,12 @@ impl Session {
     #[inline(always)]
     pub fn is_watched(&self) -> bool {
         let watchers = self.runtime().watchers().load(Ordering::Acquire);
-        watchers > 1 || (watchers == 1 && !self.is_watching(self.runtime().me()))
+        watchers != 0 && watchers != 1 << self.runtime().me()
     }
 
     /// Does session `n` watch?
     pub fn is_watching(&self, n: u32) -> bool {
-        self.runtime().session(n, S_WATCHING).load(Ordering::Acquire) != 0
+        self.runtime().watchers().load(Ordering::Acquire) >> n & 1 != 0
     }
 
     /// Other sessions that watch and hold references to `key`.
@@ -136,16 +134,12 @@ impl Session {
             return;
         }
         rt.session(me, S_CURSOR).store(rt.header(H_EVENT_HEAD).load(Ordering::Acquire), Ordering::Release);
-        if rt.session(me, S_WATCHING).swap(1, Ordering::AcqRel) == 0 {
-            rt.watchers().fetch_add(1, Ordering::AcqRel);
-        }
+        rt.watchers().fetch_or(1 << me, Ordering::SeqCst);
     }
 
     pub fn stop_watching(&self) {
         let rt = self.runtime();
-        if rt.session(rt.me(), S_WATCHING).swap(0, Ordering::AcqRel) != 0 {
-            rt.watchers().fetch_sub(1, Ordering::AcqRel);
-        }
+        rt.watchers().fetch_and(!(1 << rt.me()), Ordering::SeqCst);
         rt.half(H_EVENT_BELL).fetch_add(1, Ordering::AcqRel);
         wake(rt.half(H_EVENT_BELL));
     }

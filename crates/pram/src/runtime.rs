@@ -24,7 +24,7 @@ pub const SESSIONS: u32 = 64;
 /// Key locks: a key is locked by the lock with its number modulo this.
 pub const LOCKS: u64 = 1 << 16;
 
-const MAGIC: u64 = u64::from_le_bytes(*b"CQ-RUN\x04\n");
+const MAGIC: u64 = u64::from_le_bytes(*b"CQ-RUN\x05\n");
 
 // Header words.
 const H_MAGIC: u64 = 0;
@@ -34,6 +34,7 @@ const H_FROZEN: u64 = 24;
 const H_SWEEPING: u64 = 32;
 const H_LEAKS: u64 = 40;
 const H_FIRST_FREE: u64 = 48;
+/// One bit per session that watches. Bits, and no count: whoever dies half-way through cannot leave it wrong.
 const H_WATCHERS: u64 = 64;
 /// One bit per session that is taken.
 const H_LIVE: u64 = 72;
@@ -47,7 +48,6 @@ pub(crate) const SESSION_REC: u64 = 512;
 const S_STATE: u64 = 0;
 const S_PID: u64 = 8;
 const S_ROLE: u64 = 16;
-pub(crate) const S_WATCHING: u64 = 24;
 pub(crate) const S_CURSOR: u64 = 32;
 pub(crate) const S_CURSOR_BELL: u64 = 40;
 /// Threads that wait for watchers.
@@ -356,7 +356,6 @@ impl Runtime {
         self.map.write(base + S_LABEL, &text).expect("in bounds");
         self.session(n, S_PID).store(u64::from(std::process::id()), Ordering::Relaxed);
         self.session(n, S_ROLE).store(role, Ordering::Relaxed);
-        self.session(n, S_WATCHING).store(0, Ordering::Relaxed);
         self.session(n, S_PUBLISHING).store(0, Ordering::Relaxed);
         self.session(n, S_TERMS).store(0, Ordering::Relaxed);
         self.session(n, S_ASKED).store(0, Ordering::Relaxed);
@@ -367,13 +366,11 @@ impl Runtime {
     }
 
     pub(crate) fn leave_session(&self, n: u32) {
-        self.session(n, S_WATCHING).store(0, Ordering::Relaxed);
+        // It may have died watching.
+        self.watchers().fetch_and(!(1 << n), Ordering::SeqCst);
         self.session(n, S_PUBLISHING).store(0, Ordering::Relaxed);
         self.session(n, S_STATE).store(0, Ordering::Release);
         self.header(H_LIVE).fetch_and(!(1 << n), Ordering::SeqCst);
-        // A watcher may have died watching: count afresh.
-        let watchers = (0..SESSIONS).filter(|s| self.session(*s, S_WATCHING).load(Ordering::Relaxed) != 0).count();
-        self.header(H_WATCHERS).store(watchers as u64, Ordering::Release);
     }
 
     /// Numbers of the sessions that are taken.
@@ -417,6 +414,8 @@ impl Runtime {
         self.withdraw(self.me(), terms);
     }
 
+    /// The sessions that watch, a bit for each.
+    #[inline(always)]
     pub(crate) fn watchers(&self) -> &AtomicU64 {
         self.header(H_WATCHERS)
     }

@@ -6,6 +6,7 @@
 use std::io::{BufRead, BufReader, Lines};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use pram::events::{Event, Seen};
@@ -294,6 +295,26 @@ fn watchers_are_told_before_publish_returns_and_may_die() {
     session.publish(&Event { kind: 1, key: 1, payload: vec![] }).unwrap();
     assert!(started.elapsed() < Duration::from_secs(3), "the dead one is not waited for");
     assert!(!session.is_watched());
+}
+
+/// The count of watchers was taken anew whenever somebody left, and lost those that came just then.
+#[test]
+fn a_watcher_that_comes_while_others_leave_is_known() {
+    let (_dir, path, watcher) = attached(MIB);
+    let other = rig::attach(&path).unwrap();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            (0..200).for_each(|_| drop(rig::attach(&path).unwrap()));
+            done.store(true, Ordering::Release);
+        });
+        while !done.load(Ordering::Acquire) {
+            watcher.start_watching();
+            assert!(other.is_watched() && !watcher.is_watched());
+            watcher.stop_watching();
+            assert!(!other.is_watched());
+        }
+    });
 }
 
 /// Everybody waited for a stopped watcher with each change, and it had to go through all of them when it went on.
