@@ -38,6 +38,11 @@ impl Kind {
         Kind::from_type((mode >> 12 & 0o17) as u8)
     }
 
+    /// Does a device number belong to it?
+    pub fn is_device(self) -> bool {
+        matches!(self, Kind::CharDevice | Kind::BlockDevice)
+    }
+
     /// The kind with this `d_type` value.
     pub fn from_type(t: u8) -> Option<Kind> {
         Some(match t {

@@ -129,6 +129,13 @@ pub struct RawPerm {
 }
 const _: () = assert!(size_of::<RawPerm>() == 12);
 
+impl RawPerm {
+    /// The highest number stands for none, and a kernel refuses to work with such files.
+    pub(crate) fn has_owner(&self) -> bool {
+        self.uid != u32::MAX && self.gid != u32::MAX
+    }
+}
+
 /// Where content begins, in one word, so that one store switches it: offset (48 bits), form (8), depth (8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Root {

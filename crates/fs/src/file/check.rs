@@ -6,7 +6,7 @@ use pram::{Region, Tag};
 use super::tree::{check_page, Budget, Node};
 use super::{form, Content, Form, MAX_SIZE};
 use crate::error::{Error, Result};
-use crate::layout::tag;
+use crate::layout::{tag, Root};
 
 /// Calls `object` with every heap object of the file. Fails at the first reference that is damaged: then
 /// not all objects have been named.
@@ -28,6 +28,9 @@ pub(crate) fn visit(r: &Region, c: &Content, object: &mut dyn FnMut(u64, Tag)) -
 pub(crate) fn check(r: &Region, c: &Content, problem: &mut dyn FnMut(String)) {
     if c.size > MAX_SIZE {
         problem(format!("its size {} is beyond {MAX_SIZE}", c.size));
+    }
+    if Root::unpack(c.root).off == 0 && c.root != 0 {
+        problem(format!("its root {:#x} makes no sense", c.root));
     }
     match form(r, c) {
         Err(e) => problem(e.to_string()),

@@ -17,12 +17,12 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::attr::{Ino, Kind};
+use crate::attr::{Ino, Kind, SYMLINK_MAX};
 use crate::dir::{self, Dir};
 use crate::error::{Error, Result};
 use crate::file;
 use crate::inode::{self, reserver};
-use crate::layout::{tag, RawInode, INODE, PERM_CHUNKS, PER_BLOCK, TABLE};
+use crate::layout::{tag, RawInode, INODE, MAX_INODES, PERM_CHUNKS, PER_BLOCK, TABLE};
 use crate::node::Fs;
 use crate::{xattr, ROOT};
 use mark::Marks;
@@ -63,7 +63,7 @@ struct Pass<'a> {
     inodes: Vec<Brief>,
     /// Damaged inodes, for repair.
     damaged: Vec<(Ino, Damage)>,
-    /// Objects of the tables that count as free.
+    /// Objects that something refers to and that count as free.
     unallocated: Vec<u64>,
     /// Segments whose entry makes no sense.
     lost_segments: Vec<u64>,
@@ -89,15 +89,22 @@ struct Brief {
     kind: u8,
     nlink: u32,
     subdirs: u32,
+    /// [`NOWHERE`] if no inode can have that number.
     parent: u32,
     named_in: u32,
+    /// A directory that says that it has entries.
+    filled: bool,
 }
 
+const NOWHERE: u32 = u32::MAX;
+const _: () = assert!(MAX_INODES <= NOWHERE as u64);
+
 /// What is wrong with an inode, as far as repair cares.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Damage {
     Content,
     Xattr,
+    /// Owner and mode, or their type bits.
     Permissions,
     /// Settings that do not exist.
     Settings,
@@ -110,7 +117,7 @@ enum Damage {
     Names,
     /// A directory below itself.
     Cycle,
-    /// It cannot be read at all.
+    /// It cannot be read at all, or its type is in doubt.
     Inode,
     /// A directory that holds names of inodes that do not exist, or of another kind.
     Entries,
@@ -353,9 +360,15 @@ impl<'a> Pass<'a> {
             if let Err(why) = marked {
                 self.problem(format!("inode {ino}: {why}"));
                 self.damaged.push((ino, if *tag == tag::XATTR { Damage::Xattr } else { Damage::Content }));
+                self.note_unallocated(*off, *tag);
             }
         }
-        if raw.nlink == 0 && !fs.session().is_referenced(ino) {
+        if raw.nlink == 0 && (ino == ROOT || is_filled(&raw)) {
+            // No crash leaves that; with the names known, `compare_links` tells it.
+            if !names {
+                self.problem(format!("directory {ino} has no links"));
+            }
+        } else if raw.nlink == 0 && !fs.session().is_referenced(ino) {
             self.orphans.push(ino);
             self.report.orphans += 1;
         }
@@ -372,7 +385,8 @@ impl<'a> Pass<'a> {
         let brief = &mut self.inodes[ino as usize];
         brief.kind = raw.kind;
         brief.nlink = raw.nlink;
-        brief.parent = if is_dir { raw.extra as u32 } else { 0 };
+        brief.parent = if is_dir { u32::try_from(raw.extra).unwrap_or(NOWHERE) } else { 0 };
+        brief.filled = is_filled(raw);
         self.report.directories += u64::from(is_dir);
         self.report.entries += seen.entries.len() as u64;
         let mut subdirs = 0;
@@ -451,14 +465,23 @@ impl<'a> Pass<'a> {
             self.damaged.push((ino, Damage::Unnamed));
             return;
         }
+        if b.filled && names == 0 && ino != ROOT {
+            self.problem(format!("directory {ino} has no name but entries"));
+            self.damaged.push((ino, Damage::Unnamed));
+            return;
+        }
         let expected = match is_dir {
-            true if b.nlink == 0 && names == 0 => 0,
+            true if b.nlink == 0 && names == 0 && ino != ROOT => 0,
             true => 2 + b.subdirs,
             false => names,
         };
         if b.nlink != expected {
             self.problem(format!("inode {ino} has {} links, should have {expected}", b.nlink));
             self.damaged.push((ino, Damage::Links));
+        }
+        if is_dir && ino == ROOT && u64::from(b.parent) != ROOT {
+            self.problem("the root directory has a parent".into());
+            self.damaged.push((ino, Damage::Parent));
         }
         if is_dir && ino != ROOT && names > 0 && b.parent != b.named_in {
             self.problem(format!("directory {ino} takes {} for its parent, is named in {}", b.parent, b.named_in));
@@ -581,7 +604,10 @@ impl Seen {
         }
         let mut visit = |off, tag| objects.push((off, tag, Ok(0)));
         let done = match raw.file_kind() {
-            Ok(Kind::Regular | Kind::Symlink) => {
+            Ok(kind @ (Kind::Regular | Kind::Symlink)) => {
+                if kind == Kind::Symlink && raw.size > SYMLINK_MAX as u64 {
+                    problems.push((Damage::Content, format!("its target has {} bytes", raw.size)));
+                }
                 let c = file::Content { root: raw.content, size: raw.size, pages: raw.extra };
                 if names {
                     file::check(region, &c, &mut |p| problems.push((Damage::Content, p)));
@@ -602,7 +628,12 @@ impl Seen {
                 }
                 dir::visit(region, &d, &mut visit)
             }
-            Ok(_) => Ok(()),
+            Ok(kind) => {
+                if raw.content != 0 || raw.size != 0 || !kind.is_device() && raw.extra != 0 {
+                    problems.push((Damage::Content, "it has content, which its type does not".into()));
+                }
+                Ok(())
+            }
             Err(e) => {
                 problems.push((Damage::Inode, e.to_string()));
                 return;
@@ -619,8 +650,18 @@ impl Seen {
                 problems.push((Damage::Xattr, e.to_string()));
             }
         }
-        if let Err(e) = fs.perms().get(region, raw.perm) {
-            problems.push((Damage::Permissions, e.to_string()));
+        match fs.perms().get(region, raw.perm) {
+            Err(e) => problems.push((Damage::Permissions, e.to_string())),
+            Ok(perm) if !perm.has_owner() => problems.push((Damage::Permissions, "it has no owner".into())),
+            Ok(perm) if perm.mode >> 12 != u32::from(raw.kind) => {
+                problems.push((Damage::Inode, "its type and its mode disagree".into()));
+            }
+            Ok(_) => {}
         }
     }
+}
+
+/// Is it a directory that says that it has entries? Such a one cannot be removed.
+fn is_filled(raw: &RawInode) -> bool {
+    raw.kind == Kind::Directory as u8 && raw.size > 0
 }

@@ -1,34 +1,51 @@
 //! Mending what the check found, with everybody held up. Nothing that can be read is thrown away: what has
 //! lost its name goes to `lost+found`, what cannot be read is cut off and named in the report.
 
+use std::collections::HashSet;
+
 use pram::session::Frozen;
 use pram::{Op, Tx};
+use rustix::io::Errno;
+use zerocopy::FromZeros;
 
 use super::{Damage, DeadWord, Pass, Report};
-use crate::attr::{Ino, Kind};
+use crate::attr::{Ino, Kind, SYMLINK_MAX};
 use crate::dir::{self, Entry};
 use crate::error::Result;
 use crate::file;
 use crate::inode;
-use crate::layout::{RawPerm, INODE, PER_BLOCK};
+use crate::layout::{RawInode, RawPerm, INODE, PER_BLOCK};
 use crate::node::{Fs, Node};
 use crate::ROOT;
 
-const LOST_FOUND: &[u8] = b"lost+found";
+const LOST_FOUND: &str = "lost+found";
 
 /// Repairs until a pass finds nothing more, at most this often: mending one thing uncovers another.
-const ROUNDS: usize = 4;
+const ROUNDS: usize = 16;
+
+/// What the names and the other fields tell of an inode to be mended.
+#[derive(Clone, Copy)]
+struct Told {
+    names: u32,
+    /// The type in the names; 0 without any.
+    kind: u8,
+    subdirs: u32,
+    /// A directory that names it.
+    named_in: Ino,
+}
 
 pub fn repair(fs: &Fs, first: Pass, frozen: &Frozen) -> Result<Report> {
     let mut repaired = Vec::new();
     let problems = first.report.problems.clone();
     let mut pass = first;
+    let mut failed = HashSet::new();
     for _ in 0..ROUNDS {
-        // Of content that counts as free nobody knows whether the reference or the bitmap is damaged; without
-        // its tables the pool is lost, so these are believed.
-        for off in std::mem::take(&mut pass.unallocated) {
-            fs.session().heap().adopt(off)?;
-            repaired.push(format!("object {off:#x} of the tables counted as free, taken"));
+        // Nobody knows whether the reference or the bitmap is damaged. The reference is believed: mending
+        // allocates, and would write over what it leads to.
+        let unallocated = std::mem::take(&mut pass.unallocated);
+        for off in &unallocated {
+            fs.session().heap().adopt(*off)?;
+            repaired.push(format!("object {off:#x} counted as free, taken"));
         }
         // Once nothing else is wrong nothing refers to these any more, and their memory can be used again.
         if pass.report.problems.len() == pass.lost_segments.len() {
@@ -38,20 +55,34 @@ pub fn repair(fs: &Fs, first: Pass, frozen: &Frozen) -> Result<Report> {
             }
         }
         let mut damaged = std::mem::take(&mut pass.damaged);
-        damaged.sort_by_key(|(ino, d)| (order(*d), *ino));
+        if !unallocated.is_empty() {
+            damaged.clear();
+        }
+        // Before inodes are what they were, what names and links look like means nothing.
+        let next = damaged.iter().filter(|d| !failed.contains(*d)).map(|(_, d)| stage(*d)).min();
+        damaged.retain(|(_, d)| next.is_none_or(|next| stage(*d) == next));
+        damaged.sort_by_key(|(ino, d)| (order(*ino, *d), *ino));
         damaged.dedup();
         let pass_names = std::mem::take(&mut pass.names);
+        let kinds = std::mem::take(&mut pass.named_kind);
         let briefs = std::mem::take(&mut pass.inodes);
         repaired.extend(clear_dead(fs, std::mem::take(&mut pass.dead))?);
         let mut marks = pass.marks;
         for (ino, damage) in damaged {
-            let names = pass_names.get(ino as usize).copied().unwrap_or(0);
-            let subdirs = briefs.get(ino as usize).map_or(0, |b| b.subdirs);
-            let named_in = briefs.get(ino as usize).map_or(0, |b| u64::from(b.named_in));
+            let brief = briefs.get(ino as usize).copied().unwrap_or_default();
+            let told = Told {
+                names: pass_names.get(ino as usize).copied().unwrap_or(0),
+                kind: kinds.get(ino as usize).copied().unwrap_or(0),
+                subdirs: brief.subdirs,
+                named_in: u64::from(brief.named_in),
+            };
             let mut op = frozen.begin()?;
-            match mend(fs, &mut op, ino, damage, names, subdirs, named_in) {
+            match mend(fs, &mut op, ino, damage, told) {
                 Ok(text) => repaired.push(text),
-                Err(e) => repaired.push(format!("inode {ino}: could not be repaired: {e}")),
+                Err(e) => {
+                    failed.insert((ino, damage));
+                    repaired.push(format!("inode {ino}: could not be repaired: {e}"));
+                }
             }
         }
         marks.reset();
@@ -86,9 +117,21 @@ fn free_reserved(fs: &Fs, pass: &Pass) -> Result<()> {
     Ok(())
 }
 
-/// Inodes before their content, content before names, names before counts.
-fn order(damage: Damage) -> u8 {
+/// What is mended before another look is taken: which inodes there are and of what type, what is in each,
+/// what leads to them.
+fn stage(damage: Damage) -> u8 {
     match damage {
+        Damage::Table | Damage::Inode => 0,
+        Damage::Permissions | Damage::Settings | Damage::Xattr | Damage::Content => 1,
+        Damage::Entries | Damage::Names | Damage::Cycle | Damage::Unnamed | Damage::Parent | Damage::Links => 2,
+    }
+}
+
+/// Inodes before their content, content before names, names before counts.
+fn order(ino: Ino, damage: Damage) -> u8 {
+    match damage {
+        // Without links the root takes no `lost+found`.
+        Damage::Links if ino == ROOT => 3,
         Damage::Table | Damage::Inode => 0,
         Damage::Permissions => 1,
         Damage::Settings | Damage::Xattr => 2,
@@ -101,7 +144,7 @@ fn order(damage: Damage) -> u8 {
     }
 }
 
-fn mend(fs: &Fs, op: &mut Op, ino: Ino, damage: Damage, names: u32, subdirs: u32, named_in: Ino) -> Result<String> {
+fn mend(fs: &Fs, op: &mut Op, ino: Ino, damage: Damage, told: Told) -> Result<String> {
     if damage == Damage::Table {
         fs.table().forget(ino)?;
         return Ok(format!("inodes {ino} to {}: could not be found, removed", ino + PER_BLOCK - 1));
@@ -110,22 +153,7 @@ fn mend(fs: &Fs, op: &mut Op, ino: Ino, damage: Damage, names: u32, subdirs: u32
         return mend_root(fs, op);
     }
     if damage == Damage::Inode {
-        let Some(place) = fs.table().place(ino)? else { return Ok(format!("inode {ino}: gone")) };
-        let readable = fs.region().read(place.length)? == INODE as u8;
-        if readable {
-            op.lock(&[ino])?;
-            let mut tx = op.tx()?;
-            let mut node = fs.node(ino)?;
-            // The mode says the type again.
-            let mode = fs.perms().get(fs.region(), node.raw.perm).map_or(0, |p| p.mode);
-            let kind = Kind::from_mode(mode).unwrap_or(Kind::Regular);
-            node.raw.kind = kind as u8;
-            node.save(&mut tx)?;
-            tx.commit()?;
-            return Ok(format!("inode {ino}: its type was lost, taken for {kind:?}"));
-        }
-        fs.region().commit_byte(place.length, 0)?;
-        return Ok(format!("inode {ino}: could not be read, removed"));
+        return mend_inode(fs, op, ino, told);
     }
     let mut node = fs.node(ino)?;
     // Nobody else changes anything, but there are readers: the lock tells them that their look is torn.
@@ -136,9 +164,7 @@ fn mend(fs: &Fs, op: &mut Op, ino: Ino, damage: Damage, names: u32, subdirs: u32
         Damage::Permissions => {
             let kind = u32::from(node.raw.kind) << 12;
             let mode = if node.is_dir() { 0o700 } else { 0o600 };
-            node.raw.perm = fs.perms().intern(op, RawPerm { uid: 0, gid: 0, mode: kind | mode })?;
-            op.lock(&[ino])?;
-            save(op, &node)?;
+            set_perm(fs, op, &mut node, RawPerm { uid: 0, gid: 0, mode: kind | mode })?;
             Ok(format!("inode {ino}: owner and mode were lost; now root's"))
         }
         Damage::Xattr => {
@@ -155,14 +181,14 @@ fn mend(fs: &Fs, op: &mut Op, ino: Ino, damage: Damage, names: u32, subdirs: u32
         Damage::Entries => drop_entries(fs, op, node),
         Damage::Names => drop_names(fs, op, ino, Some(node.raw.extra).filter(|_| ino != ROOT)),
         Damage::Cycle => drop_names(fs, op, ino, None),
-        Damage::Unnamed => to_lost_found(fs, op, node),
+        Damage::Unnamed => to_lost_found(fs, op, node, told),
         Damage::Parent => {
-            node.raw.extra = named_in;
+            node.raw.extra = if ino == ROOT { ROOT } else { told.named_in };
             save(op, &node)?;
             Ok(format!("directory {ino}: parent corrected"))
         }
         _ => {
-            node.raw.nlink = if node.is_dir() { 2 + subdirs } else { names };
+            node.raw.nlink = if node.is_dir() { 2 + told.subdirs } else { told.names };
             save(op, &node)?;
             Ok(format!("inode {ino}: link count corrected"))
         }
@@ -175,22 +201,65 @@ fn mend_root(fs: &Fs, op: &mut Op) -> Result<String> {
     crate::inode::make_block_of(op, fs.table(), ROOT)?;
     let Some(place) = fs.table().place(ROOT)? else { return Ok("the root directory: no place for it".into()) };
     let length = fs.region().read(place.length)?;
-    let mut raw = fs.region().read(place.inode)?;
-    let told = match length == INODE as u8 {
-        true => "the root directory: taken for a directory again",
-        false => {
-            (raw.content, raw.size, raw.xattr, raw.nlink) = (0, 0, 0, 2);
-            let mode = (Kind::Directory as u32) << 12 | 0o755;
-            raw.perm = fs.perms().intern(op, RawPerm { uid: 0, gid: 0, mode })?;
-            "the root directory: lost, made anew"
-        }
-    };
-    (raw.kind, raw.extra) = (Kind::Directory as u8, ROOT);
+    let mut raw: RawInode = fs.region().read(place.inode)?;
+    let lost = length != INODE as u8 && raw.kind != Kind::Directory as u8;
+    if lost {
+        raw = RawInode { generation: raw.generation, ..RawInode::new_zeroed() };
+    }
+    let kind = (Kind::Directory as u32) << 12;
+    let perm = fs.perms().get(fs.region(), raw.perm).ok().filter(|p| p.mode >> 12 == kind >> 12 && !lost);
+    if perm.is_none() {
+        raw.perm = fs.perms().intern(op, RawPerm { uid: 0, gid: 0, mode: kind | 0o755 })?;
+    }
+    (raw.kind, raw.extra, raw.nlink) = (Kind::Directory as u8, ROOT, raw.nlink.max(2));
     let mut tx = op.tx()?;
     tx.set(place.inode, &raw)?;
     tx.set(place.length, &(INODE as u8))?;
     tx.commit()?;
-    Ok(told.into())
+    Ok(match lost {
+        true => "the root directory: lost, made anew",
+        false => "the root directory: taken for a directory again",
+    }
+    .into())
+}
+
+/// Settles which type an inode has, and that it is one.
+fn mend_inode(fs: &Fs, op: &mut Op, ino: Ino, told: Told) -> Result<String> {
+    let Some(place) = fs.table().place(ino)? else { return Ok(format!("inode {ino}: gone")) };
+    if fs.region().read(place.length)? != INODE as u8 {
+        let raw: RawInode = fs.region().read(place.inode)?;
+        let known = told.names > 0 && told.kind == raw.kind;
+        fs.region().commit_byte(place.length, if known { INODE as u8 } else { 0 })?;
+        let done = if known { "its length was lost, taken for an inode" } else { "could not be read, removed" };
+        return Ok(format!("inode {ino}: {done}"));
+    }
+    let mut node = fs.node(ino)?;
+    let perm = fs.perms().get(fs.region(), node.raw.perm).ok();
+    let kind = most_likely([node.raw.kind, told.kind, perm.map_or(0, |p| (p.mode >> 12) as u8)]);
+    node.raw.kind = kind as u8;
+    match perm.filter(|p| p.mode >> 12 != kind as u32) {
+        // Whose mode that was, nobody knows: it gives nobody another's rights.
+        Some(p) => set_perm(fs, op, &mut node, RawPerm { mode: (kind as u32) << 12 | p.mode & 0o777, ..p })?,
+        None => {
+            op.lock(&[ino])?;
+            save(op, &node)?;
+        }
+    }
+    Ok(format!("inode {ino}: its type was in doubt, taken for {kind:?}"))
+}
+
+/// The type that an inode has by what it says itself, what its names say, and what its mode says: two of
+/// these, or else the first that is one.
+fn most_likely(told: [u8; 3]) -> Kind {
+    let [own, named, mode] = told.map(Kind::from_type);
+    let agreed = named.filter(|n| Some(*n) == mode);
+    agreed.or(own).or(named).or(mode).unwrap_or(Kind::Regular)
+}
+
+fn set_perm(fs: &Fs, op: &mut Op, node: &mut Node, perm: RawPerm) -> Result<()> {
+    node.raw.perm = fs.perms().intern(op, perm)?;
+    op.lock(&[node.ino])?;
+    save(op, node)
 }
 
 fn save(op: &mut Op, node: &Node) -> Result<()> {
@@ -218,6 +287,16 @@ fn cut_content(fs: &Fs, op: &mut Op, mut node: Node) -> Result<String> {
         return Ok(format!("directory {ino}: rebuilt from the {total} entries that could be read"));
     }
     let size = node.raw.size;
+    match node.kind()? {
+        Kind::Regular => {}
+        Kind::Symlink => node.raw.size = size.min(SYMLINK_MAX as u64),
+        kind => {
+            (node.raw.content, node.raw.size) = (0, 0);
+            node.raw.extra = if kind.is_device() { node.raw.extra } else { 0 };
+            save(op, &node)?;
+            return Ok(format!("inode {ino}: content that its type does not have is cleared"));
+        }
+    }
     let mut c = node.content();
     let mut tx = op.tx()?;
     let cut = file::salvage(&mut tx, &mut c)?;
@@ -325,27 +404,47 @@ fn clear_dead(fs: &Fs, dead: Vec<DeadWord>) -> Result<Vec<String>> {
 }
 
 /// Gives an inode without name the name `#number` in `lost+found`.
-fn to_lost_found(fs: &Fs, op: &mut Op, mut node: Node) -> Result<String> {
-    let mut home = lost_found(fs, op)?;
-    let name = format!("#{}", node.ino);
+fn to_lost_found(fs: &Fs, op: &mut Op, mut node: Node, told: Told) -> Result<String> {
+    let (mut home, home_name) = lost_found(fs, op)?;
+    let (name, _) = first_name(fs, &home, format!("#{}", node.ino), |found| found.is_none())?;
     op.lock(&[home.ino, node.ino])?;
     add_entry(fs, op, &mut home, name.as_bytes(), Entry { ino: node.ino, kind: node.raw.kind })?;
     if node.is_dir() {
         node.raw.extra = home.ino;
-        home.raw.nlink += 1;
+        node.raw.nlink = 2 + told.subdirs;
+        home.raw.nlink = home.raw.nlink.saturating_add(1);
         save(op, &home)?;
     } else {
         node.raw.nlink = 1;
     }
     save(op, &node)?;
-    Ok(format!("inode {}: named /lost+found/{name}", node.ino))
+    Ok(format!("inode {}: named /{home_name}/{name}", node.ino))
 }
 
-fn lost_found(fs: &Fs, op: &mut Op) -> Result<Node> {
-    let root = fs.node(ROOT)?;
-    let found = dir::lookup(fs.region(), fs.super_block().hash_key, &root.dir(), LOST_FOUND)?;
-    match found {
-        Some(e) if e.kind == Kind::Directory as u8 => fs.node(e.ino),
-        _ => fs.node(fs.mkdir_in(op, ROOT, LOST_FOUND, 0o700)?),
+fn lost_found(fs: &Fs, op: &mut Op) -> Result<(Node, String)> {
+    let is_dir = |e: &Entry| e.kind == Kind::Directory as u8;
+    let (name, found) = first_name(fs, &fs.node(ROOT)?, LOST_FOUND.into(), |e| e.as_ref().is_none_or(is_dir))?;
+    let ino = match found {
+        Some(e) => e.ino,
+        None => fs.mkdir_in(op, ROOT, name.as_bytes(), 0o700)?,
+    };
+    Ok((fs.node(ino)?, name))
+}
+
+/// The first of `name`, `name.1`, `name.2` and so on whose entry, or lack of one, will do.
+fn first_name(
+    fs: &Fs,
+    home: &Node,
+    name: String,
+    will_do: impl Fn(&Option<Entry>) -> bool,
+) -> Result<(String, Option<Entry>)> {
+    let mut tried = name.clone();
+    for n in 1u64.. {
+        let found = dir::lookup(fs.region(), fs.super_block().hash_key, &home.dir(), tried.as_bytes())?;
+        if will_do(&found) {
+            return Ok((tried, found));
+        }
+        tried = format!("{name}.{n}");
     }
+    Err(Errno::NOSPC.into())
 }

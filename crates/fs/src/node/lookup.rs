@@ -247,7 +247,7 @@ impl Fs {
             nlink: raw.nlink,
             uid: perm.uid,
             gid: perm.gid,
-            rdev: if matches!(kind, Kind::CharDevice | Kind::BlockDevice) { raw.extra } else { 0 },
+            rdev: if kind.is_device() { raw.extra } else { 0 },
             size: if kind == Kind::Directory { blocks.saturating_mul(512) } else { raw.size },
             blocks,
             atime: Time(raw.atime),
