@@ -118,6 +118,11 @@ fn a_write_that_finds_no_memory_leaves_whole_pieces() {
 /// A closed pool with `/d/f`, changed by `f`, which gets the region's bytes and the places of the word that
 /// refers to the first block of inodes and of that block; opened again, checked and repaired.
 fn repaired(f: impl FnOnce(&mut [u8], usize, usize)) -> (tempfile::TempDir, Pool) {
+    repaired_of("root directory", f)
+}
+
+/// The same, of a pool whose check tells of `problem`.
+fn repaired_of(problem: &str, f: impl FnOnce(&mut [u8], usize, usize)) -> (tempfile::TempDir, Pool) {
     let (dir, made) = pool(4 << 20);
     let v = View::new(&made, Caller::root());
     v.mkdir(b"d", 0o755).unwrap();
@@ -132,10 +137,49 @@ fn repaired(f: impl FnOnce(&mut [u8], usize, usize)) -> (tempfile::TempDir, Pool
     std::fs::write(&region, bytes).unwrap();
     let pool = Pool::open(dir.path(), &OpenOptions::default()).unwrap();
     let found = pool.fsck(true, &mut |_, _| {}).unwrap();
-    assert!(found.problems.iter().any(|p| p.contains("root directory")), "{:?}", found.problems);
+    assert!(found.problems.iter().any(|p| p.contains(problem)), "{:?}", found.problems);
     let after = pool.fsck(false, &mut |_, _| {}).unwrap();
     assert!(after.problems.is_empty(), "{:?}", after.problems);
     (dir, pool)
+}
+
+/// Where the root's inode lies in the first block of inodes.
+fn root_inode(block: usize) -> std::ops::Range<usize> {
+    let at = block + fs::layout::PER_BLOCK as usize + fs::layout::INODE as usize;
+    at..at + fs::layout::INODE as usize
+}
+
+/// What was in the root is still there, and it takes more.
+fn assert_kept(pool: &Pool) {
+    let v = View::new(pool, Caller::root());
+    assert_eq!(v.stat(b"d/f").unwrap().size, 4);
+    assert_eq!(v.stat(b"/").unwrap().nlink, 3);
+    v.mkdir(b"more", 0o755).unwrap();
+}
+
+#[test]
+fn a_root_directory_whose_length_is_lost_keeps_what_is_in_it() {
+    assert_kept(&repaired(|bytes, _, block| bytes[block + 1] = 0).1);
+}
+
+#[test]
+fn a_root_directory_without_links_keeps_what_is_in_it() {
+    let (_dir, pool) = repaired_of("inode 1 has 0 links", |bytes, _, block| {
+        let nlink = root_inode(block).start + std::mem::offset_of!(fs::layout::RawInode, nlink);
+        bytes[nlink..nlink + 4].fill(0);
+    });
+    assert_kept(&pool);
+}
+
+#[test]
+fn a_root_directory_of_zeros_is_made_a_directory_again() {
+    let (_dir, pool) = repaired(|bytes, _, block| bytes[root_inode(block)].fill(0));
+    let v = View::new(&pool, Caller::root());
+    let root = v.stat(b"/").unwrap();
+    assert_eq!((root.nlink, root.perm & 0o700), (3, 0o700));
+    let lost = v.read_dir(b"lost+found").unwrap();
+    assert_eq!(lost.len(), 1);
+    v.mkdir(b"more", 0o755).unwrap();
 }
 
 #[test]
@@ -143,6 +187,7 @@ fn a_lost_root_directory_is_found_and_made_anew() {
     let (_dir, pool) = repaired(|bytes, _, block| {
         assert_eq!(bytes[block + 1], 80, "the root is in use");
         bytes[block + 1] = 0;
+        bytes[root_inode(block)].fill(0);
     });
     let v = View::new(&pool, Caller::root());
     let lost = v.read_dir(b"lost+found").unwrap();
