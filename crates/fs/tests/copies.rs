@@ -107,6 +107,16 @@ fn a_lost_region_is_made_from_its_copy() {
     assert_eq!(read(&home.open(), "late").as_deref(), Some("in memory alone"));
 }
 
+/// A store must never meet a full disk.
+#[test]
+fn an_imported_region_has_all_its_room() {
+    let home = Home::new(with_copy(".".as_ref()));
+    drop(home.open());
+    import(&home.pool(), true).unwrap();
+    let nvram = std::fs::metadata(home.pool().join("nvram")).unwrap();
+    assert!(nvram.blocks() * 512 >= nvram.len(), "{} blocks for {} bytes", nvram.blocks(), nvram.len());
+}
+
 #[test]
 fn a_mirror_holds_what_has_returned() {
     let mirror = tempfile::tempdir_in("/dev/shm").unwrap();

@@ -471,10 +471,10 @@ impl Target {
         }
     }
 
-    fn no_room(&self, size: u64, e: &std::io::Error) -> Error {
+    pub fn no_room(&self, size: u64, e: &std::io::Error) -> Error {
         let (path, mib) = (self.path.display(), size >> 20);
         Error::Unusable(format!(
-            "{path}: no room for {mib} MiB ({e}); what is there stays until all is restored: make room beside it, or \
+            "{path}: no room for {mib} MiB ({e}); what is there stays until all of the new one is: make room beside it, or \
              remove it first"
         ))
     }

@@ -9,13 +9,13 @@ use crate::log::{Identity, Instant};
 use crate::medium::{Medium, MediumKind};
 use crate::mem::Mapping;
 use crate::region::{self, HEADERS};
+use crate::reserve::reserve;
 
 /// Makes a region file for `medium` at `path`; what is there is replaced when all of the copy has proved right.
 /// Returns the instant that it is of.
 pub fn file(disks: &Disks, id: Identity, path: &Path, medium: MediumKind, progress: Progress) -> Result<Instant> {
     let target = Target::begin(path, "importing")?;
-    let host = |e: std::io::Error| crate::log::host("making room for the region", &e);
-    target.file.set_len(id.size).map_err(host)?;
+    reserve(&target.file, id.size, medium).map_err(|e| target.no_room(id.size, &e))?;
     let map = Mapping::file(&target.file, id.size).map_err(Error::host("mapping the imported region"))?;
     let as_of = fill(disks, id, progress, &mut |off, bytes| map.write(off, bytes))?;
     region::adopt(&map, medium)?;
