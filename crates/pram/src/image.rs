@@ -20,6 +20,7 @@
 
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Seek, SeekFrom, Write};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
@@ -449,17 +450,13 @@ impl Target {
             return Err(Error::Unusable(format!("{} is no regular file, and stays: name another", path.display())));
         }
         let temporary = beside(path, name);
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = rustix::fs::open(&temporary, flags, Mode::RUSR | Mode::WUSR)
-            .map_err(Error::host(format!("making {}", temporary.display())))?;
-        // One at a time; the lock goes with its process, so what a killed one left does not matter.
-        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Err(Errno::WOULDBLOCK) => {
-                return Err(Error::Unusable(format!("{} is being written by another process", path.display())))
+        let file = loop {
+            let opened = open_new(&temporary)?;
+            if lock_new(&opened, &temporary, path)? {
+                break opened;
             }
-            locked => locked.map_err(Error::host(format!("locking {}", temporary.display())))?,
-        }
-        let target = Target { path: path.into(), temporary, file: file.into(), what, done: false };
+        };
+        let target = Target { path: path.into(), temporary, file, what, done: false };
         target.file.set_len(0).map_err(|e| target.failed(Fail::Io(e)))?;
         Ok(target)
     }
@@ -490,10 +487,60 @@ impl Target {
     }
 }
 
+fn open_new(temporary: &Path) -> Result<File> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let opened = rustix::fs::open(temporary, flags, Mode::RUSR | Mode::WUSR);
+    Ok(opened.map_err(Error::host(format!("making {}", temporary.display())))?.into())
+}
+
+/// One at a time writes what replaces `path`; the lock goes with its process, so what a killed one left does not matter.
+/// False if `file` is not at `temporary` any more: whoever had the lock has finished it, and it is what counts at `path`.
+fn lock_new(file: &File, temporary: &Path, path: &Path) -> Result<bool> {
+    match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Err(Errno::WOULDBLOCK) => {
+            Err(Error::Unusable(format!("{} is being written by another process", path.display())))
+        }
+        Err(errno) => Err(Error::host(format!("locking {}", temporary.display()))(errno)),
+        Ok(()) => is_at(file, temporary),
+    }
+}
+
+/// Is `file` what `path` leads to?
+pub fn is_at(file: impl AsFd, path: &Path) -> Result<bool> {
+    let host = |errno| Error::Host { what: path.display().to_string(), errno };
+    let own = rustix::fs::fstat(file).map_err(host)?;
+    match rustix::fs::stat(path) {
+        Ok(found) => Ok((found.st_dev, found.st_ino) == (own.st_dev, own.st_ino)),
+        Err(Errno::NOENT) => Ok(false),
+        Err(errno) => Err(host(errno)),
+    }
+}
+
 impl Drop for Target {
     fn drop(&mut self) {
         if !self.done {
             let _ = std::fs::remove_file(&self.temporary);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Between opening and locking the file, another process may have finished with it.
+    #[test]
+    fn a_file_that_was_finished_meanwhile_is_left_alone() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("saved");
+        let temporary = dir.path().join(".saved.new");
+        let other = Target::begin(&path, "saving").expect("the first");
+        let late = open_new(&temporary).expect("another process");
+        assert!(lock_new(&late, &temporary, &path).is_err(), "one at a time");
+        (&other.file).write_all(b"whole").expect("written");
+        other.finish().expect("finished");
+        assert!(!lock_new(&late, &temporary, &path).expect("free by now"), "it is what counts");
+        drop(Target::begin(&path, "saving").expect("another"));
+        assert_eq!(std::fs::read(&path).expect("it is there"), b"whole");
     }
 }
