@@ -752,3 +752,113 @@ fn memory_of_pools_that_were_never_finished_is_given_back() {
     [young, made].iter().for_each(|path| std::fs::remove_file(path).unwrap());
     assert_eq!(there, [false, true, true]);
 }
+
+/// Writes from within the restore or import of the pool at `dir` that `replace` begins; what came of that.
+fn opened_meanwhile(home: &Home, replace: impl FnOnce(&Path, &mut dyn FnMut(u64, u64)) -> fs::Result<()>) -> String {
+    let mut during = None;
+    let told = replace(&home.pool(), &mut |_, _| {
+        during.get_or_insert_with(|| {
+            let pool = home.open();
+            write(&pool, "acked", "promised");
+            pool
+        });
+    });
+    let told = told.unwrap_err().to_string();
+    write(&home.open(), "later", "promised too");
+    drop(during.expect("there was time"));
+    let pool = home.open();
+    clean(&pool);
+    assert_eq!(read(&pool, "acked").as_deref(), Some("promised"));
+    assert_eq!(read(&pool, "later").as_deref(), Some("promised too"));
+    told
+}
+
+#[test]
+fn a_pool_that_is_opened_while_it_is_replaced_stays() {
+    let home = Home::new(with_copy(".".as_ref()));
+    let image = home.0.path().join("saved");
+    home.open().save(&image, &mut |_, _| {}).unwrap();
+    let told = opened_meanwhile(&home, |dir, progress| Pool::restore(dir, &image, None, true, progress));
+    assert!(told.contains("in use"), "{told}");
+    let home = Home::new(with_copy(".".as_ref()));
+    drop(home.open());
+    let told = opened_meanwhile(&home, |dir, progress| Pool::import(dir, true, progress).map(drop));
+    assert!(told.contains("in use"), "{told}");
+}
+
+#[test]
+fn a_pool_that_was_used_while_it_was_imported_stays() {
+    let home = Home::new(with_copy(".".as_ref()));
+    drop(home.open());
+    let mut used = false;
+    let told = Pool::import(&home.pool(), true, &mut |_, _| {
+        if !std::mem::replace(&mut used, true) {
+            write(&home.open(), "acked", "and in the copy when it was closed");
+        }
+    });
+    assert!(told.unwrap_err().to_string().contains("try again"));
+    assert!(read(&home.open(), "acked").is_some());
+    import(&home.pool(), true).unwrap();
+    assert!(read(&home.open(), "acked").is_some());
+}
+
+#[test]
+fn a_region_that_is_replaced_while_one_waits_for_it_is_not_used() {
+    let home = Home::new(FormatOptions::sized(8 << 20));
+    let (nvram, other) = (home.pool().join("nvram"), home.pool().join("other"));
+    let held = std::fs::File::open(&nvram).unwrap();
+    rustix::fs::flock(&held, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    std::thread::scope(|s| {
+        let opening = s.spawn(|| write(&home.open(), "acked", "promised"));
+        std::thread::sleep(Duration::from_millis(300));
+        std::fs::copy(&nvram, &other).unwrap();
+        std::fs::rename(&other, &nvram).unwrap();
+        drop(held);
+        opening.join().unwrap();
+    });
+    assert_eq!(read(&home.open(), "acked").as_deref(), Some("promised"));
+}
+
+/// A pool on battery is replaced by a region whose file has the number of one that was killed: nothing says any more that
+/// its copy holds it.
+fn stale_marks_are_not_believed(mirror: bool) {
+    let home = Home::new(FormatOptions { mirror, ..with_copy(".".as_ref()) });
+    let image = home.0.path().join("saved");
+    let pool = home.open();
+    (0..40).for_each(|n| write(&pool, &format!("early{n}"), &"e".repeat(3000)));
+    pool.save(&image, &mut |_, _| {}).unwrap();
+    for n in 0..40 {
+        View::new(&pool, Caller::root()).unlink(format!("early{n}").as_bytes()).unwrap();
+        write(&pool, &format!("late{n}"), &"l".repeat(3000));
+    }
+    pool.session().copy().unwrap().wait(pool.session()).unwrap();
+    let old = Pool::memory(&home.pool()).unwrap().remove(0);
+    let killed = std::fs::read(&old).unwrap();
+    drop(pool);
+    // What a killed restore left becomes the new region, and its number is known.
+    let number = |name: &str| format!("{:x}-marks", std::fs::metadata(home.pool().join(name)).unwrap().ino());
+    std::fs::write(home.pool().join(".nvram.new"), "").unwrap();
+    let name = old.file_name().unwrap().to_str().unwrap().replace(&number("nvram"), &number(".nvram.new"));
+    let new = old.with_file_name(name);
+    assert_ne!(old, new);
+    [&old, &new].into_iter().for_each(|marks| std::fs::write(marks, &killed).unwrap());
+
+    Pool::restore(&home.pool(), &image, None, true, &mut |_, _| {}).unwrap();
+    assert_eq!(Pool::memory(&home.pool()).unwrap(), [new.clone()]);
+    assert!(!old.exists() && !new.exists());
+    let pool = home.open();
+    write(&pool, "restored", "yes");
+    pool.session().copy().unwrap().wait(pool.session()).unwrap();
+    drop(pool);
+    import(&home.pool(), true).unwrap();
+    let pool = home.open();
+    clean(&pool);
+    assert!(["early3", "restored"].iter().all(|path| read(&pool, path).is_some()));
+    assert_eq!(read(&pool, "late3"), None);
+}
+
+#[test]
+fn marks_of_a_region_that_is_gone_are_not_believed() {
+    stale_marks_are_not_believed(false);
+    stale_marks_are_not_believed(true);
+}

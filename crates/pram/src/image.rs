@@ -34,7 +34,7 @@ use crate::medium::{Medium, MediumKind};
 use crate::mem::Mapping;
 use crate::region::{self, fingerprint, Geometry, Region, HEADERS, OPEN_ROOT, SEGMENT};
 use crate::reserve::reserve;
-use crate::session::Session;
+use crate::session::{Exclusive, Session};
 
 const MAGIC: [u8; 8] = *b"CQ-IMAGE";
 const END_MAGIC: [u8; 8] = *b"CQ-IMEND";
@@ -110,6 +110,10 @@ pub struct ImageInfo {
 /// Called with bytes done and bytes in all.
 pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
 
+/// Called when all of the new region is right, before the old one is lost, with the file (none: a device stays what it is)
+/// and the UUID of the new one. What it returns is held until the old one is replaced.
+pub type MakeWay<'a> = &'a mut dyn FnMut(Option<&File>, &[u8; 16]) -> Result<Option<Exclusive>>;
+
 /// Writes an image of the region to `path`, as of one instant: operations wait meanwhile.
 pub fn save(session: &Session, path: &Path, progress: Progress) -> Result<ImageInfo> {
     let target = Target::begin(path, "saving")?;
@@ -123,9 +127,19 @@ pub fn save(session: &Session, path: &Path, progress: Progress) -> Result<ImageI
     Ok(info)
 }
 
-/// Makes a region file for `medium` at `path` from an image; what is at `path` is replaced when all of the
-/// image has proved right.
+/// Makes a region file for `medium` at `path` from an image, where nobody is attached to what is there.
 pub fn restore(image: &Path, path: &Path, medium: MediumKind, progress: Progress) -> Result<ImageInfo> {
+    restore_over(image, path, medium, &mut |_, _| Ok(None), progress)
+}
+
+/// The same; what is at `path` makes way when all of the image has proved right.
+pub fn restore_over(
+    image: &Path,
+    path: &Path,
+    medium: MediumKind,
+    make_way: MakeWay,
+    progress: Progress,
+) -> Result<ImageInfo> {
     let mut reader = Reader::open(image)?;
     let target = Target::begin(path, "restoring")?;
     reserve(&target.file, reader.info.size, medium).map_err(|e| target.no_room(reader.info.size, &e))?;
@@ -137,6 +151,7 @@ pub fn restore(image: &Path, path: &Path, medium: MediumKind, progress: Progress
     let map = Mapping::file(&target.file, reader.info.size).map_err(Error::host("mapping the restored region"))?;
     adopt_region(&map, &reader, medium)?;
     drop(map);
+    let _held = make_way(Some(&target.file), &reader.info.uuid)?;
     target.finish()?;
     Ok(reader.info)
 }
@@ -144,12 +159,19 @@ pub fn restore(image: &Path, path: &Path, medium: MediumKind, progress: Progress
 /// Makes a region in `map`, of a device that no other can replace, from an image. All of the image is checked
 /// before anything is overwritten. Interrupted, it leaves a region that is refused, and can be repeated:
 /// 1. The old header goes. 2. All but the header. 3. The header.
-pub fn restore_into(image: &Path, map: &Mapping, medium: &dyn Medium, progress: Progress) -> Result<ImageInfo> {
+pub fn restore_into(
+    image: &Path,
+    map: &Mapping,
+    medium: &dyn Medium,
+    make_way: MakeWay,
+    progress: Progress,
+) -> Result<ImageInfo> {
     let size = verify(image, &mut |_, _| {})?.size;
     let mut reader = Reader::open(image)?;
     if map.len() < size {
         return Err(reader.bad(format!("its region has {size} bytes, there is room for {}", map.len())));
     }
+    let _held = make_way(None, &reader.info.uuid)?;
     let persist = |len| {
         medium.flush(map, 0, len);
         medium.fence(map);

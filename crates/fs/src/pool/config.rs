@@ -5,6 +5,7 @@ use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use pram::session::Exclusive;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
@@ -229,6 +230,11 @@ impl Config {
             MediumKind::Logged => super::logged::refuse_in_use(dir),
             _ => super::media::refuse_in_use(&self.nvram_path(dir)),
         }
+    }
+
+    /// Keeps all from coming to the pool; fails if any process works on it.
+    pub fn hold_unused(&self, dir: &Path) -> Result<Option<Exclusive>> {
+        super::media::hold_unused(&self.lock_path(dir))
     }
 
     /// Destroys what a pool on `logged` has on disk and in memory.

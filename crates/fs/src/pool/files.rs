@@ -130,9 +130,16 @@ fn make_file(path: &Path, zeros: u64) -> std::io::Result<()> {
 }
 
 /// The path in shared memory of what belongs to the pool whose processes lock `lock`: its `region` or `marks`.
-pub fn shared(lock: &fs::File, uuid: &[u8; 16], what: &str) -> Result<PathBuf> {
+pub fn shared(lock: impl AsFd, uuid: &[u8; 16], what: &str) -> Result<PathBuf> {
     let stat = rustix::fs::fstat(lock).map_err(|errno| Error::Host { what: "the pool's locks".into(), errno })?;
     Ok(Path::new(RUNTIME_DIR).join(format!("{}-{what}", session::shared_name(uuid, &stat))))
+}
+
+/// Removes the marks of the region of the pool whose processes lock `lock`.
+pub fn forget_marks(lock: impl AsFd, uuid: &[u8; 16]) {
+    if let Ok(marks) = shared(lock, uuid, "marks") {
+        let _ = fs::remove_file(marks);
+    }
 }
 
 /// What has changed in the region of a pool since the last commit, in shared memory, and the copy that lacks it.

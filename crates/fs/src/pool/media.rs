@@ -1,12 +1,13 @@
 //! Making and finding the region's file or device.
 
 use std::fs;
+use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use pram::copy::{import, Copy, Disks};
 use pram::dax::{self, Dax};
-use pram::image::{ImageInfo, Progress};
+use pram::image::{is_at, ImageInfo, Progress};
 use pram::log::{now, Identity};
 use pram::medium::{BATTERY, LOGGED};
 use pram::random;
@@ -16,6 +17,7 @@ use pram::{Mapping, Medium, Region};
 use rustix::io::Errno;
 
 use super::config::{host, uuid_text};
+use super::files;
 use super::MediumKind;
 use crate::error::{Error, Result};
 
@@ -201,28 +203,75 @@ pub fn format_region(made: Made, uuid: [u8; 16], version: u32) -> Result<Region>
     Ok(Region::format(made.map, made.medium, uuid, version, now())?)
 }
 
-/// Makes the region at `path` from an image: a file is replaced by another, a device overwritten.
-pub fn restore_region(image: &Path, path: &Path, medium: MediumKind, progress: Progress) -> Result<ImageInfo> {
+/// Keeps all from attaching to the region whose locks are at `path`, if there is one; fails if anybody has. Who comes
+/// meanwhile waits.
+pub fn hold_unused(path: &Path) -> Result<Option<Exclusive>> {
+    loop {
+        let file = match fs::OpenOptions::new().read(true).write(true).open(path) {
+            Ok(file) => file,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(open_failed(path, &e)),
+        };
+        let held = Exclusive::over(file.into())?;
+        if !is_at(&held, path)? {
+            continue;
+        }
+        return match pram::session::in_use(&held)? {
+            true => Err(in_use(path)),
+            false => Ok(Some(held)),
+        };
+    }
+}
+
+/// What is done before the region at `path`, of the pool `old`, is lost, in order:
+/// 1. Nobody attaches any more: what they change in a region that is gone would vanish. Who comes later finds the new one.
+/// 2. The marks go, those of the old region and any that were left of one whose file had the new one's number: they would
+///    say of the new one that its copy holds it.
+fn make_way<'a>(
+    path: &'a Path,
+    old: Option<[u8; 16]>,
+) -> impl FnMut(Option<&fs::File>, &[u8; 16]) -> pram::Result<Option<Exclusive>> + 'a {
+    move |file, uuid| {
+        let held = hold_unused(path).map_err(|e| pram::Error::Unusable(e.to_string()))?;
+        let locks = [held.as_ref().map(AsFd::as_fd), file.map(AsFd::as_fd)];
+        for lock in locks.into_iter().flatten() {
+            old.iter().chain([uuid]).for_each(|uuid| files::forget_marks(lock, uuid));
+        }
+        Ok(held)
+    }
+}
+
+/// Makes the region at `path`, where that of the pool `old` was, from an image: a file is replaced by another, a device
+/// overwritten.
+pub fn restore_region(
+    image: &Path,
+    path: &Path,
+    medium: MediumKind,
+    old: Option<[u8; 16]>,
+    progress: Progress,
+) -> Result<ImageInfo> {
+    let way = &mut make_way(path, old);
     if medium == MediumKind::Dax && path.exists() {
         let file = fs::OpenOptions::new().read(true).write(true).open(path).map_err(|e| open_failed(path, &e))?;
         if let Some(device) = device(&file, path, medium)? {
             let map = map_file(&file, path, medium, device.size)?;
-            return Ok(pram::image::restore_into(image, &map, &*medium_of(&file, path, medium)?, progress)?);
+            return Ok(pram::image::restore_into(image, &map, &*medium_of(&file, path, medium)?, way, progress)?);
         }
     }
-    Ok(pram::image::restore(image, path, medium.into(), progress)?)
+    Ok(pram::image::restore_over(image, path, medium.into(), way, progress)?)
 }
 
 /// Makes the region at `path` from a copy; the instant that it is of, nanoseconds since the epoch.
 pub fn import(disks: &Disks, id: Identity, path: &Path, medium: MediumKind, progress: Progress) -> Result<i64> {
+    let way = &mut make_way(path, None);
     if medium == MediumKind::Dax && path.exists() {
         let file = fs::OpenOptions::new().read(true).write(true).open(path).map_err(|e| open_failed(path, &e))?;
         if let Some(device) = device(&file, path, medium)? {
             let map = map_file(&file, path, medium, device.size)?;
-            return Ok(import::device(disks, id, &map, &*medium_of(&file, path, medium)?, progress)?.time);
+            return Ok(import::device(disks, id, &map, &*medium_of(&file, path, medium)?, way, progress)?.time);
         }
     }
-    Ok(import::file(disks, id, path, medium.into(), progress)?.time)
+    Ok(import::file(disks, id, path, medium.into(), way, progress)?.time)
 }
 
 /// Is there no region at `path`: no file, or a DAX device, which is always there, without a header?
@@ -258,9 +307,33 @@ pub struct Opened {
     pub copy: Option<Copy>,
 }
 
-/// Opens and maps the region at `path`, of the pool at `dir`.
+/// Opens and maps the region at `path`, of the pool at `dir`; again if it was replaced before it could be locked.
 pub fn open_region(path: &Path, dir: &Path, medium: MediumKind) -> Result<Opened> {
-    let file = fs::OpenOptions::new().read(true).write(true).open(path).map_err(|e| match e.kind() {
+    loop {
+        let file = open_file(path, dir)?;
+        let lock = file.try_clone().map_err(|e| host(path, &e))?;
+        // Refused at once if it is none: it may be in the making, for minutes.
+        let exclusive = hold(lock, path, || map_region(&file, path, dir, medium).map(drop))?;
+        if is_at(&exclusive, path)? {
+            let region = map_region(&file, path, dir, medium)?;
+            return Ok(Opened { region, exclusive, copy: None });
+        }
+    }
+}
+
+/// Waits for those who attach to a region or replace it, whose locks are in `file`, unless `check` says that it is no use.
+pub fn hold(file: fs::File, path: &Path, check: impl FnOnce() -> Result<()>) -> Result<Exclusive> {
+    let again = file.try_clone().map_err(|e| host(path, &e))?;
+    if let Some(held) = Exclusive::try_over(file.into())? {
+        return Ok(held);
+    }
+    check()?;
+    tracing::info!("{}: waiting for another process that opens the pool or replaces it", path.display());
+    Ok(Exclusive::over(again.into())?)
+}
+
+fn open_file(path: &Path, dir: &Path) -> Result<fs::File> {
+    fs::OpenOptions::new().read(true).write(true).open(path).map_err(|e| match e.kind() {
         std::io::ErrorKind::NotFound => Error::Pool(format!(
             "the pool's persistent RAM {} is missing; put it back, make it from the pool's copy on disk with \
              `conquest import {1}`, or from an image with `conquest restore {1} FILE`",
@@ -268,15 +341,17 @@ pub fn open_region(path: &Path, dir: &Path, medium: MediumKind) -> Result<Opened
             dir.display()
         )),
         _ => open_failed(path, &e),
-    })?;
-    let size = match device(&file, path, medium)? {
+    })
+}
+
+fn map_region(file: &fs::File, path: &Path, dir: &Path, medium: MediumKind) -> Result<Region> {
+    let size = match device(file, path, medium)? {
         Some(device) => device.size,
-        None => probe(&file, path, dir, medium)?,
+        None => probe(file, path, dir, medium)?,
     };
-    let map = map_file(&file, path, medium, size)?;
+    let map = map_file(file, path, medium, size)?;
     map.advise_huge();
-    let region = Region::open(map, medium_of(&file, path, medium)?).map_err(named(path))?;
-    Ok(Opened { region, exclusive: Exclusive::over(file.into())?, copy: None })
+    Region::open(map, medium_of(file, path, medium)?).map_err(named(path))
 }
 
 /// The size of the region in `file`, by its header.
@@ -303,8 +378,12 @@ pub fn refuse_in_use(path: &Path) -> Result<()> {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
         Err(e) => return Err(open_failed(path, &e)),
     };
-    if pram::session::in_use(file)? {
-        return Err(Error::Pool(format!("{} is in use; unmount the pool first", path.display())));
+    match pram::session::in_use(file)? {
+        true => Err(in_use(path)),
+        false => Ok(()),
     }
-    Ok(())
+}
+
+fn in_use(path: &Path) -> Error {
+    Error::Pool(format!("{} is in use; unmount the pool first", path.display()))
 }

@@ -208,8 +208,10 @@ impl Pool {
             Err(e) if !how.force => return Err(e),
             Err(_) => None,
         };
-        if let Some(old) = &old {
-            old.refuse_in_use(dir)?;
+        // To the end: who comes meanwhile finds the new pool, not one that is being destroyed.
+        let held = old.as_ref().map(|old| old.hold_unused(dir)).transpose()?.flatten();
+        if let (Some(lock), Some(Ok(uuid))) = (&held, old.as_ref().map(Config::uuid_bytes)) {
+            files::forget_marks(lock, &uuid);
         }
         let (region, copy) = match how.medium {
             MediumKind::Logged => {
@@ -435,7 +437,7 @@ impl Pool {
         }
         let info = match config.medium {
             MediumKind::Logged => logged::restore(dir, config.uuid_bytes().ok(), file, progress)?,
-            medium => media::restore_region(file, &config.nvram_path(dir), medium, progress)?,
+            medium => media::restore_region(file, &config.nvram_path(dir), medium, config.uuid_bytes().ok(), progress)?,
         };
         if let Some(region) = orphan {
             memory::remove(&region);

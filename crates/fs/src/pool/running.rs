@@ -147,9 +147,10 @@ pub fn import(dir: &Path, config: &Config, progress: &mut dyn FnMut(u64, u64)) -
         return Err(broken(&copy_dir, &Error::Pool(format!("it is of the pool {}", uuid_text(&id.uuid)))));
     }
     if config.medium == MediumKind::Logged {
-        // Made from the copy when the pool is opened.
-        super::logged::forget(dir, &id.uuid);
+        // Made from the copy when the pool is opened; given up when all of that can be read.
         let loaded = copy::load(&disks, id, &mut |_, _| Ok(())).map_err(|e| broken(&copy_dir, &e.into()))?;
+        let _held = config.hold_unused(dir)?;
+        super::logged::forget(dir, &id.uuid);
         return Ok(loaded.as_of.time);
     }
     let path = config.nvram_path(dir);

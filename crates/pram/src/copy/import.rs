@@ -2,18 +2,26 @@
 
 use std::path::Path;
 
-use super::{lineage, load, Disks};
+use super::{lineage, load, replay, Disks};
 use crate::error::{Error, Result};
-use crate::image::{Progress, Target};
+use crate::image::{MakeWay, Progress, Target};
 use crate::log::{Identity, Instant};
 use crate::medium::{Medium, MediumKind};
 use crate::mem::Mapping;
+use crate::pages::Pages;
 use crate::region::{self, HEADERS};
 use crate::reserve::reserve;
 
-/// Makes a region file for `medium` at `path`; what is there is replaced when all of the copy has proved right.
+/// Makes a region file for `medium` at `path`; what is there makes way when all of the copy has proved right.
 /// Returns the instant that it is of.
-pub fn file(disks: &Disks, id: Identity, path: &Path, medium: MediumKind, progress: Progress) -> Result<Instant> {
+pub fn file(
+    disks: &Disks,
+    id: Identity,
+    path: &Path,
+    medium: MediumKind,
+    make_way: MakeWay,
+    progress: Progress,
+) -> Result<Instant> {
     let target = Target::begin(path, "importing")?;
     reserve(&target.file, id.size, medium).map_err(|e| target.no_room(id.size, &e))?;
     let map = Mapping::file(&target.file, id.size).map_err(Error::host("mapping the imported region"))?;
@@ -21,18 +29,37 @@ pub fn file(disks: &Disks, id: Identity, path: &Path, medium: MediumKind, progre
     region::adopt(&map, medium)?;
     region::note_made(&map, lineage(disks, id)?, as_of.commit)?;
     drop(map);
+    let _held = make_way(Some(&target.file), &id.uuid)?;
+    refuse_older(disks, id, &as_of)?;
     target.finish()?;
     Ok(as_of)
+}
+
+/// Fails if the copy has gone on since: whoever had the pool open meanwhile would lose what was promised.
+fn refuse_older(disks: &Disks, id: Identity, as_of: &Instant) -> Result<()> {
+    let (_, image) = Pages::peek(&disks.image)?;
+    if replay(disks, id, image, &mut |_, _| Ok(()))?.as_of.commit != as_of.commit {
+        return Err(Error::Unusable("the pool was in use while it was imported; try again".into()));
+    }
+    Ok(())
 }
 
 /// Makes a region in `map`, of a device that no other can replace. All of the copy is read once before anything is
 /// overwritten. Interrupted, it leaves a region that is refused, and can be repeated:
 /// 1. The old header goes. 2. All but the header. 3. The header.
-pub fn device(disks: &Disks, id: Identity, map: &Mapping, medium: &dyn Medium, progress: Progress) -> Result<Instant> {
+pub fn device(
+    disks: &Disks,
+    id: Identity,
+    map: &Mapping,
+    medium: &dyn Medium,
+    make_way: MakeWay,
+    progress: Progress,
+) -> Result<Instant> {
     if map.len() < id.size {
         return Err(Error::Unusable(format!("the region has {} bytes, the device only {}", id.size, map.len())));
     }
     load(disks, id, &mut |_, _| Ok(()))?;
+    let _held = make_way(None, &id.uuid)?;
     let persist = |len| {
         medium.flush(map, 0, len);
         medium.fence(map);

@@ -24,6 +24,11 @@ impl Exclusive {
         Ok(Exclusive(Some(file)))
     }
 
+    /// `None` if somebody attaches or detaches just now.
+    pub fn try_over(file: OwnedFd) -> Result<Option<Exclusive>> {
+        Ok(try_lock_file(&file)?.then_some(Exclusive(Some(file))))
+    }
+
     pub(super) fn release(mut self) -> OwnedFd {
         let file = self.0.take().expect("held until released");
         unlock_file(&file);

@@ -225,10 +225,10 @@ fn an_image_is_restored_to_another_medium() {
     };
 
     let in_place = rig::mapping_of(&vec![9; 4 * MIB as usize]);
-    restore_into(&image, &in_place, &dax, &mut quiet()).unwrap();
+    restore_into(&image, &in_place, &dax, &mut |_, _| Ok(None), &mut quiet()).unwrap();
     assert!(in_place.equals(0, &in_file).unwrap(), "both ways make the same region");
     let small = Mapping::anonymous(2 * MIB).unwrap();
-    let refused = restore_into(&image, &small, &dax, &mut quiet()).unwrap_err().to_string();
+    let refused = restore_into(&image, &small, &dax, &mut |_, _| Ok(None), &mut quiet()).unwrap_err().to_string();
     assert!(refused.contains("there is room for 2097152"), "{refused}");
 
     let refused = Region::open(rig::mapping_of(&in_file), Box::new(BATTERY)).err().expect("another medium").to_string();
@@ -252,10 +252,10 @@ fn a_restore_in_place_checks_first_and_writes_the_header_last() {
     fs::write(&bad, bytes).unwrap();
     let old = rig::bytes_of(&rig::private(4 * MIB));
     let map = rig::mapping_of(&old);
-    assert!(restore_into(&bad, &map, &BATTERY, &mut quiet()).is_err());
+    assert!(restore_into(&bad, &map, &BATTERY, &mut |_, _| Ok(None), &mut quiet()).is_err());
     assert!(map.equals(0, &old).unwrap(), "a bad image has overwritten something");
     let mut seen = false;
-    restore_into(&image, &map, &BATTERY, &mut |done, all| {
+    restore_into(&image, &map, &BATTERY, &mut |_, _| Ok(None), &mut |done, all| {
         seen |= done < all;
         assert!(map.is_zero(0, 8192).unwrap(), "there is a header before the content is complete");
     })
