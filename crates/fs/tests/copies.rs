@@ -844,7 +844,7 @@ fn stale_marks_are_not_believed(mirror: bool) {
     [&old, &new].into_iter().for_each(|marks| std::fs::write(marks, &killed).unwrap());
 
     Pool::restore(&home.pool(), &image, None, true, &mut |_, _| {}).unwrap();
-    assert_eq!(Pool::memory(&home.pool()).unwrap(), [new.clone()]);
+    assert_eq!(Pool::memory(&home.pool()).unwrap(), std::slice::from_ref(&new));
     assert!(!old.exists() && !new.exists());
     let pool = home.open();
     write(&pool, "restored", "yes");
