@@ -1,10 +1,11 @@
 //! Taking pages away: truncation, holes, the whole file. Nothing here allocates, so that it works on a
 //! full region; the time is that of the nodes that are there, not of the offsets.
 
+use pram::tx::{LOG_CAPACITY, RECORD};
 use pram::{Region, Tx};
 
-use super::tree::{Budget, Node};
-use super::{form, Content, Form, TREE};
+use super::tree::{Budget, Node, BITS, FANOUT, MAX_HEIGHT};
+use super::{form, Content, Form, MAX_SIZE, PAGE, RESERVE, TREE};
 use crate::error::Result;
 use crate::layout::{tag, Root};
 
@@ -43,62 +44,110 @@ fn free_entry(tx: &mut Tx, node: Node, off: u64, budget: &mut Budget, pages: &mu
 
 /// Makes pages `first..end` of a tree holes. The undo log takes the entries of nodes at the two ends only.
 pub(super) fn pages(tx: &mut Tx, c: &mut Content, first: u64, end: u64) -> Result<()> {
-    let Form::Tree(root) = form(tx.region(), c)? else { return Ok(()) };
-    if first >= end {
-        return Ok(());
-    }
-    let budget = Budget::of(tx.region());
-    let mut cut = Cut { tx, budget, pages: c.pages, first, end };
-    if cut.node(root, 0)? {
+    let r = tx.region();
+    let (mut budget, mut pages) = (Budget::of(r), c.pages);
+    let emptied = walk(r, c, first, end, |step| match step {
+        Step::Free { node, off } => free_entry(tx, node, off, &mut budget, &mut pages),
+        Step::Drop(node) => Ok(tx.free(node.off, tag::INDEX)?),
+        Step::Clear { at, len } => Ok(tx.set_zero(at, len)?),
+    })?;
+    if emptied {
         c.root = Root::EMPTY.pack();
     }
-    c.pages = cut.pages;
+    c.pages = pages;
     lower(tx, c)
 }
 
-struct Cut<'a, 'o> {
-    tx: &'a mut Tx<'o>,
-    budget: Budget,
-    pages: u64,
-    first: u64,
-    end: u64,
+/// Bytes of undo log that [`pages`] takes.
+pub(super) fn log_needed(r: &Region, c: &Content, first: u64, end: u64) -> Result<u64> {
+    let mut sum = 0;
+    walk(r, c, first, end, |step| {
+        if let Step::Clear { len, .. } = step {
+            sum += len + RECORD;
+        }
+        Ok(())
+    })?;
+    Ok(sum)
 }
 
-impl Cut<'_, '_> {
-    /// Clears what of the range is below `node`, which begins at page `base`. True if nothing is left: then
-    /// the node is freed, unchanged.
+/// Where to part pages `first..end` if the undo log cannot take both ends: a page from which on there is only one.
+/// That is `end` if there is but one anyway.
+pub(super) fn half(first: u64, end: u64) -> u64 {
+    match (first ^ end).checked_ilog2() {
+        Some(bit) => end & u64::MAX << (bit / BITS * BITS),
+        None => end,
+    }
+}
+
+/// Most undo log that one end takes: a node of each level; of the highest, the largest file reaches 64 entries.
+const ONE_END: u64 = (MAX_HEIGHT as u64 - 1) * (FANOUT * 8 + RECORD) + 64 * 8 + RECORD;
+const _: () = assert!((MAX_SIZE / PAGE) >> (BITS * (MAX_HEIGHT as u32 - 1)) < 64);
+// With parts of two pages.
+const _: () = assert!(ONE_END + 2 * (PAGE + RECORD) + RECORD + RESERVE <= LOG_CAPACITY);
+
+/// What taking pages out of a tree comes to.
+enum Step {
+    /// What an entry of `node` refers to goes, with all below it.
+    Free { node: Node, off: u64 },
+    /// Nothing is left of a node: it goes, unchanged.
+    Drop(Node),
+    /// Entries of a node become null.
+    Clear { at: u64, len: u64 },
+}
+
+/// Tells what makes pages `first..end` of a tree holes. True if nothing is left of it.
+fn walk(r: &Region, c: &Content, first: u64, end: u64, step: impl FnMut(Step) -> Result<()>) -> Result<bool> {
+    match form(r, c)? {
+        Form::Tree(root) if first < end => Cut { r, budget: Budget::of(r), first, end, step }.node(root, 0),
+        _ => Ok(false),
+    }
+}
+
+struct Cut<'r, F> {
+    r: &'r Region,
+    budget: Budget,
+    first: u64,
+    end: u64,
+    step: F,
+}
+
+impl<F: FnMut(Step) -> Result<()>> Cut<'_, F> {
+    /// Clears what of the range is below `node`, which begins at page `base`. True if nothing is left.
     fn node(&mut self, node: Node, base: u64) -> Result<bool> {
-        let r: &Region = self.tx.region();
         let mut left = false;
         // First and last entry that goes; those between are null or go too.
         let mut gone: Option<(u64, u64)> = None;
         for i in 0..node.len {
-            let off = node.get(r, i)?;
+            let off = node.get(self.r, i)?;
             if off == 0 {
                 continue;
             }
-            let from = base + (i << node.shift());
-            let to = from + (1 << node.shift());
-            if to <= self.first || self.end <= from {
-                left = true;
-            } else if self.first <= from && to <= self.end {
-                free_entry(self.tx, node, off, &mut self.budget, &mut self.pages)?;
+            if self.entry(node, off, base + (i << node.shift()))? {
                 gone = Some((gone.map_or(i, |g| g.0), i));
             } else {
-                let child = self.budget.open(r, off, node.height - 1)?;
-                if self.node(child, from)? {
-                    gone = Some((gone.map_or(i, |g| g.0), i));
-                } else {
-                    left = true;
-                }
+                left = true;
             }
         }
         if !left {
-            self.tx.free(node.off, tag::INDEX)?;
+            (self.step)(Step::Drop(node))?;
         } else if let Some((a, b)) = gone {
-            self.tx.set_zero(node.at(a).raw(), (b - a + 1) * 8)?;
+            (self.step)(Step::Clear { at: node.at(a).raw(), len: (b - a + 1) * 8 })?;
         }
         Ok(!left)
+    }
+
+    /// The same for what an entry of `node` refers to, which begins at page `from`.
+    fn entry(&mut self, node: Node, off: u64, from: u64) -> Result<bool> {
+        let to = from + (1 << node.shift());
+        if to <= self.first || self.end <= from {
+            return Ok(false);
+        }
+        if self.first <= from && to <= self.end {
+            (self.step)(Step::Free { node, off })?;
+            return Ok(true);
+        }
+        let child = self.budget.open(self.r, off, node.height - 1)?;
+        self.node(child, from)
     }
 }
 

@@ -1,13 +1,14 @@
 //! `fallocate`: reserve, punch, zero, collapse, insert; and unused tails given back.
 
 use pram::heap::{capacity_of, MAX_SMALL};
+use pram::tx::RECORD;
 use pram::{Region, Tx};
 use rustix::io::Errno;
 
 use super::direct::{self, Direct, Patch};
 use super::grow::Writer;
 use super::tree::{self, Budget, Node};
-use super::{clear, end_of, expose, form, Content, Form, MAX_SIZE, PAGE};
+use super::{clear, end_of, expose, form, has_room, Content, Form, MAX_SIZE, PAGE};
 use crate::error::{Error, Result};
 use crate::layout::{tag, Root};
 
@@ -54,8 +55,9 @@ fn reserve(tx: &mut Tx, c: &mut Content, mut d: Direct, end: u64, keep_size: boo
     Ok(())
 }
 
-/// Makes a hole: what was in `off..off + len` reads as zeros; whole pages are given back.
-pub(crate) fn punch(tx: &mut Tx, c: &mut Content, off: u64, len: u64) -> Result<()> {
+/// Makes a hole: what was in `off..off + len` reads as zeros; whole pages are given back. One transaction does a part,
+/// as of [`allocate`]: all of it unless the undo log is too small. Needs no memory.
+pub(crate) fn punch(tx: &mut Tx, c: &mut Content, off: u64, len: u64) -> Result<u64> {
     if len == 0 {
         return Err(Errno::INVAL.into());
     }
@@ -65,29 +67,47 @@ pub(crate) fn punch(tx: &mut Tx, c: &mut Content, off: u64, len: u64) -> Result<
             let size = c.size;
             clear::free(tx, c)?;
             c.size = size;
-            Ok(())
+            Ok(end)
         }
-        Form::Direct(d) => {
-            let n = end.min(c.size.min(d.cap)).saturating_sub(off);
-            if n > 0 {
-                direct::write(tx, c, d, off, Patch::Zeros(n))?;
-            }
-            Ok(())
-        }
+        Form::Direct(d) => punch_direct(tx, c, d, off, end),
         Form::Tree(root) => punch_tree(tx, c, root, off, end),
     }
 }
 
-fn punch_tree(tx: &mut Tx, c: &mut Content, root: Node, off: u64, end: u64) -> Result<()> {
+fn punch_direct(tx: &mut Tx, c: &mut Content, d: Direct, off: u64, end: u64) -> Result<u64> {
+    let n = end.min(c.size.min(d.cap)).saturating_sub(off);
+    if n == 0 {
+        return Ok(end);
+    }
+    match direct::write(tx, c, d, off, Patch::Zeros(n)) {
+        Ok(()) => Ok(end),
+        // No memory for a copy: the undo log takes half.
+        Err(Error::Posix(Errno::NOSPC)) => {
+            direct::write(tx, c, d, off, Patch::Zeros(n / 2))?;
+            Ok(off + n / 2)
+        }
+        Err(e) => Err(e),
+    }
+}
+
+fn punch_tree(tx: &mut Tx, c: &mut Content, root: Node, off: u64, end: u64) -> Result<u64> {
     // The page that holds the end of the file is given back whole: what is cut off has no content.
-    let end = if end >= c.size { end.max(c.size.next_multiple_of(PAGE)) } else { end };
-    let (first, last) = (off.div_ceil(PAGE), end / PAGE);
+    let stop = if end >= c.size { end.max(c.size.next_multiple_of(PAGE)) } else { end };
+    let (first, last) = (off.div_ceil(PAGE), stop / PAGE);
     if first > last {
-        return blank(tx, c, root, off, end);
+        blank(tx, c, root, off, stop)?;
+        return Ok(end);
+    }
+    let half = clear::half(first, last);
+    let parts = (first * PAGE - off) + (stop - last * PAGE);
+    let needed = clear::log_needed(tx.region(), c, first, last)? + parts + 2 * (RECORD + 8);
+    if half < last && !has_room(tx, needed) {
+        return punch_tree(tx, c, root, off, half * PAGE);
     }
     blank(tx, c, root, off, first * PAGE)?;
-    blank(tx, c, root, last * PAGE, end)?;
-    clear::pages(tx, c, first, last)
+    blank(tx, c, root, last * PAGE, stop)?;
+    clear::pages(tx, c, first, last)?;
+    Ok(end)
 }
 
 /// Zeroes a part of one page.
@@ -109,7 +129,7 @@ fn blank(tx: &mut Tx, c: &Content, root: Node, from: u64, to: u64) -> Result<()>
 /// transaction does a part, as of [`allocate`].
 pub(crate) fn zero(tx: &mut Tx, c: &mut Content, off: u64, len: u64, keep_size: bool) -> Result<u64> {
     let end = end_of(off, len)?.min((off / PAGE + STEP) * PAGE);
-    punch(tx, c, off, len.min(end - off))?;
+    let end = punch(tx, c, off, end - off)?;
     allocate(tx, c, off, end - off, keep_size)
 }
 

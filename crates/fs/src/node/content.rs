@@ -332,7 +332,7 @@ impl Fs {
             let mut c = changed.content();
             let reached = match how {
                 Fallocate::Allocate { keep_size } => file::allocate(&mut tx, &mut c, at, end - at, keep_size)?,
-                Fallocate::PunchHole => file::punch(&mut tx, &mut c, at, end - at).map(|()| end)?,
+                Fallocate::PunchHole => file::punch(&mut tx, &mut c, at, end - at)?,
                 Fallocate::ZeroRange { keep_size } => file::zero(&mut tx, &mut c, at, end - at, keep_size)?,
                 Fallocate::CollapseRange => file::collapse(&mut tx, &mut c, at, len).map(|()| end)?,
                 Fallocate::InsertRange => file::insert(&mut tx, &mut c, at, len).map(|()| end)?,

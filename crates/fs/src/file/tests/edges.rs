@@ -13,6 +13,22 @@ fn put(s: &Session, c: &mut Content, off: u64, data: &[u8]) -> Result<()> {
     commit(s, c, |tx, c| write(tx, c, off, data))
 }
 
+/// Makes a hole as [`punch`] does; returns where each transaction ended.
+fn punch_all(s: &Session, c: &mut Content, off: u64, end: u64) -> Vec<u64> {
+    let (mut at, mut ends) = (off, Vec::new());
+    while at < end {
+        commit(s, c, |tx, c| {
+            let reached = punch(tx, c, at, end - at)?;
+            assert!(reached > at && tx.room() >= RESERVE);
+            at = reached;
+            Ok(())
+        })
+        .unwrap();
+        ends.push(at);
+    }
+    ends
+}
+
 /// Bytes of all objects of a file.
 fn occupied(r: &Region, c: &Content) -> u64 {
     let mut sum = 0;
@@ -91,7 +107,7 @@ fn a_small_tree_with_a_hole_stays_one() {
     let mut c = Content::default();
     put(&s, &mut c, 0, &[1; 100_000]).unwrap();
     commit(&s, &mut c, |tx, c| truncate(tx, c, 9000)).unwrap();
-    commit(&s, &mut c, |tx, c| punch(tx, c, PAGE, PAGE)).unwrap();
+    punch_all(&s, &mut c, PAGE, 2 * PAGE);
     commit(&s, &mut c, |tx, c| allocate(tx, c, 20_000, 1, true).map(|_| ())).unwrap();
     assert_eq!(c.pages, 3);
     commit(&s, &mut c, |tx, c| trim(tx, c).map(|changed| assert!(!changed))).unwrap();
@@ -194,7 +210,8 @@ fn huge_sparse_files_are_cut_and_freed_at_once() {
         put(&s, &mut c, 1 << bit, &[bit as u8 + 1; 2]).unwrap();
     }
     commit(&s, &mut c, |tx, c| truncate(tx, c, MAX_SIZE)).unwrap();
-    commit(&s, &mut c, |tx, c| punch(tx, c, (1 << 30) + 1, (1 << 61) - (1 << 30))).unwrap();
+    let end = (1 << 61) + 1;
+    assert_eq!(punch_all(&s, &mut c, (1 << 30) + 1, end), [end]);
     let mut buf = [9; 2];
     read(s.region(), &c, 1 << 30, &mut buf).unwrap();
     assert_eq!(buf, [31, 0]);
@@ -206,6 +223,103 @@ fn huge_sparse_files_are_cut_and_freed_at_once() {
     assert_eq!(heap_objects(s.region()), file_objects(s.region(), &c));
     commit(&s, &mut c, free).unwrap();
     assert!(heap_objects(s.region()).is_empty());
+}
+
+/// A file where a cut at page `low`, in all its nodes at entry 1, and one at page `high`, at entry 510, each take as much
+/// undo log as they can: of each node on the way the first and the last entry that goes. The higher node of both has
+/// height `top`.
+fn cut_dearly(s: &Session, top: u32) -> (Content, Model, u64, u64) {
+    let shift = |height: u32| 9 * (height - 1);
+    let last = if top == 6 { 62 } else { 510 };
+    let low = (1..top).fold(1 << shift(top), |page, h| page | 1 << shift(h));
+    let high = (1..top).fold(last << shift(top), |page, h| page | 510 << shift(h));
+    let mut pages = vec![low - 1, low, high, high + 1];
+    for h in 1..=top {
+        let above = |page: u64| page >> (shift(h) + 9) << (shift(h) + 9);
+        pages.extend([2, 511].map(|i| above(low) | i << shift(h)).iter().filter(|_| h < top));
+        pages.extend([0, 509].map(|i| above(high) | i << shift(h)).iter().filter(|_| h < top));
+    }
+    pages.extend([2, last - 1, last + 1].map(|i| i << shift(top)).iter().filter(|page| **page <= MAX_SIZE / PAGE));
+    let (mut c, mut m) = (Content::default(), Model::default());
+    for page in pages {
+        let len = PAGE.min(MAX_SIZE - page * PAGE) as usize;
+        put(s, &mut c, page * PAGE, &vec![7; len]).unwrap();
+        m.put(page * PAGE, &vec![7; len]);
+    }
+    (c, m, low, high)
+}
+
+fn consistent(s: &Session, c: &Content, m: &Model, what: &str) {
+    m.compare(s.region(), c, what);
+    check(s.region(), c, &mut |p| panic!("{what}: {p}"));
+    assert_eq!(heap_objects(s.region()), file_objects(s.region(), c), "{what}");
+}
+
+/// The undo log takes one end of the range at a time: one transaction for each, and between them the first part is a
+/// hole and the rest as it was.
+#[test]
+fn a_hole_in_a_high_tree_takes_two_transactions_where_the_log_cannot_take_both_ends() {
+    for (top, times) in [(1, 1), (2, 1), (3, 1), (5, 2), (6, 2)] {
+        let s = session(4 << 20);
+        let (mut c, mut m, low, high) = cut_dearly(&s, top);
+        let (off, end) = (low * PAGE + 1, high * PAGE + PAGE - 1);
+        consistent(&s, &c, &m, &format!("height {top}"));
+        let mut at = off;
+        for time in 1..=times {
+            let what = format!("height {top}, time {time} of {times}");
+            let mut undone = c;
+            let mut op = s.begin().unwrap();
+            let mut tx = op.tx().unwrap();
+            let reached = punch(&mut tx, &mut undone, at, end - at).unwrap();
+            assert!(tx.room() >= RESERVE, "{what}");
+            drop(tx);
+            drop(op);
+            consistent(&s, &c, &m, &format!("undone {what}"));
+            commit(&s, &mut c, |tx, c| punch(tx, c, at, end - at).map(|to| assert_eq!(to, reached))).unwrap();
+            m.zero(at, reached);
+            consistent(&s, &c, &m, &what);
+            assert_eq!(reached == end, time == times, "{what}");
+            at = reached;
+        }
+        assert_eq!(c.pages, if top == 1 { 4 } else { 5 }, "the pages that the ends lie in, and those outside");
+    }
+}
+
+/// Whatever the size: it has one end.
+#[test]
+fn any_tree_is_truncated_in_one_transaction() {
+    for (top, with) in [(6, true), (6, false), (5, true), (5, false)] {
+        let s = session(4 << 20);
+        let (mut c, mut m, low, high) = cut_dearly(&s, top);
+        let size = if with { low } else { high } * PAGE + 1;
+        commit(&s, &mut c, |tx, c| {
+            truncate(tx, c, size)?;
+            assert!(tx.room() >= RESERVE);
+            Ok(())
+        })
+        .unwrap();
+        m.truncate(size);
+        consistent(&s, &c, &m, &format!("height {top} cut to {size}"));
+    }
+}
+
+/// Its content is more than the undo log takes, and there is no memory for a copy.
+#[test]
+fn a_full_region_allows_a_hole_in_the_largest_direct_file() {
+    let s = session(1 << 20);
+    let mut c = Content::default();
+    put(&s, &mut c, 0, &[5; 32_768]).unwrap();
+    let mut more = Vec::new();
+    for size in [32_768, 16_384, 4096] {
+        let mut other = Content::default();
+        while put(&s, &mut other, 0, &vec![5; size]).is_ok() {
+            more.push(std::mem::take(&mut other));
+        }
+    }
+    let ends = punch_all(&s, &mut c, 7, 32_768);
+    assert_eq!((ends.len(), c.size), (2, 32_768));
+    let bytes = whole(s.region(), &c);
+    assert!(bytes[..7].iter().all(|b| *b == 5) && bytes[7..].iter().all(|b| *b == 0));
 }
 
 #[test]
@@ -236,7 +350,7 @@ fn a_full_region_refuses_growth_and_allows_everything_else() {
     assert!(bytes[4096..8192].iter().all(|b| *b == 0xaa) && bytes[8192..12288].iter().all(|b| *b == 2));
     // Cutting off, making holes, freeing.
     commit(&s, &mut c, |tx, c| truncate(tx, c, (n - 10) * PAGE + 77)).unwrap();
-    commit(&s, &mut c, |tx, c| punch(tx, c, 5000, 20_000)).unwrap();
+    punch_all(&s, &mut c, 5000, 25_000);
     assert!(whole(s.region(), &c)[5000..25_000].iter().all(|b| *b == 0));
     commit(&s, &mut c, free).unwrap();
     commit(&s, &mut small, free).unwrap();
@@ -282,7 +396,7 @@ fn use_damaged(s: &Session, c: &Content, what: &str) {
     let calls: [Call; 7] = [
         |tx, c| write(tx, c, 5000, &[1; 9000]),
         |tx, c| truncate(tx, c, 6000),
-        |tx, c| punch(tx, c, 4096, 100_000),
+        |tx, c| punch(tx, c, 4096, 100_000).map(|_| ()),
         |tx, c| collapse(tx, c, 4096, 4096),
         |tx, c| trim(tx, c).map(|_| ()),
         |tx, c| allocate(tx, c, 0, 300_000, false).map(|_| ()),
@@ -355,7 +469,7 @@ fn salvage_keeps_what_is_whole() {
     let mut c = Content::default();
     put(&s, &mut c, 0, &[1; 200_000]).unwrap();
     put(&s, &mut c, 1 << 45, &[2; 3]).unwrap();
-    commit(&s, &mut c, |tx, c| punch(tx, c, 40_960, 4096)).unwrap();
+    punch_all(&s, &mut c, 40_960, 45_056);
     let mut node = Root::unpack(c.root).off;
     for _ in 1..Root::unpack(c.root).depth {
         node = s.region().load(Off::new(node)).unwrap();
