@@ -26,6 +26,9 @@ use crate::error::{Error, Result};
 pub const IMAGE: &str = "image";
 const LOGS: [&str; 2] = ["redo-0", "redo-1"];
 
+/// The files of a copy in the order in which they take their places: without the image, the last, there is none.
+pub const NAMES: [&str; 3] = [LOGS[0], LOGS[1], IMAGE];
+
 /// How long nobody has been at a region that nobody will finish.
 const UNFINISHED: Duration = Duration::from_secs(3600);
 
@@ -70,7 +73,7 @@ pub fn remove(dir: &Path) {
 
 /// Puts the copy in `from` in the place of the one in `to`, the image last.
 pub fn replace(from: &Path, to: &Path) -> Result<()> {
-    for name in [LOGS[0], LOGS[1], IMAGE] {
+    for name in NAMES {
         fs::rename(from.join(name), to.join(name)).map_err(|e| host(&to.join(name), &e))?;
         fs::File::open(to).and_then(|dir| dir.sync_all()).map_err(|e| host(to, &e))?;
     }

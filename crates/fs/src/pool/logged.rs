@@ -14,16 +14,17 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use pram::copy::{self, Copy, Disks};
-use pram::image::{ImageInfo, Progress};
+use pram::image::{is_at, ImageInfo, Progress};
 use pram::log::Identity;
 use pram::medium::LOGGED;
 use pram::region::HEADERS;
 use pram::session::{self, Exclusive};
 use pram::{MediumKind, Region, Session};
 
-use super::config::{host, uuid_text};
+use super::config::{host, uuid_text, Config};
 use super::files::{self, make_region, map, open_shared, Tracked, IMAGE};
-use super::media::Opened;
+use super::media::{self, Opened};
+use super::replaced::{self, Step};
 use super::RUNTIME_DIR;
 use crate::error::{Error, Result};
 use crate::inode::max_inodes;
@@ -85,6 +86,10 @@ pub fn release(dir: &Path, uuid: &[u8; 16]) -> Result<()> {
     if session::in_use(&exclusive)? {
         return Err(Error::Pool(format!("{} is in use; its memory stays", dir.display())));
     }
+    if replaced::is_due(dir) || !is_at(&exclusive, &dir.join(IMAGE))? {
+        // Its memory went with it.
+        return Ok(());
+    }
     let [region, marks] = [files::shared(&lock, uuid, "region")?, files::shared(&lock, uuid, "marks")?];
     let Ok(found) = fs::metadata(&region) else { return Ok(()) };
     if !files::is_copied(&marks, found.len())? {
@@ -97,16 +102,22 @@ pub fn release(dir: &Path, uuid: &[u8; 16]) -> Result<()> {
     Ok(())
 }
 
-/// Makes the pool in `dir` from an image. Region and copy are made beside what is there and take its place when they
-/// are complete and durable.
-pub fn restore(dir: &Path, old: Option<[u8; 16]>, image: &Path, progress: Progress) -> Result<ImageInfo> {
-    let staging = dir.join(".restored");
+/// Makes the pool in `dir` from an image, with `pool.toml` as `config` but for its UUID. Region and copy are made beside
+/// what is there and take its place when they are complete and durable.
+pub fn restore(dir: &Path, config: &Config, image: &Path, progress: Progress, step: Step) -> Result<()> {
+    let staging = dir.join(replaced::STAGING);
     let _ = fs::remove_dir_all(&staging);
-    let made = stage(&staging, image, progress);
-    let placed = made.and_then(|info| {
-        old.iter().for_each(|uuid| forget(dir, uuid));
-        files::replace(&staging, dir)?;
-        Ok(info)
+    let placed = stage(&staging, image, progress).and_then(|info| {
+        let placed = (|| {
+            Config { uuid: uuid_text(&info.uuid), ..config.clone() }.write(&staging)?;
+            // Who comes meanwhile finds the new pool; whoever is there keeps the old one.
+            let _held = media::hold_unused(&dir.join(IMAGE))?;
+            replaced::replace(dir, step)
+        })();
+        if placed.is_err() {
+            forget(&staging, &info.uuid);
+        }
+        placed
     });
     let _ = fs::remove_dir_all(&staging);
     placed
@@ -118,17 +129,21 @@ fn stage(dir: &Path, image: &Path, progress: Progress) -> Result<ImageInfo> {
     let disks = files::make(dir, copy::log_bytes(id.size))?;
     copy::create(&disks, id, copy::log_bytes(id.size))?;
     let lock = files::open_file(dir, IMAGE)?;
+    // Of a pool of this UUID that is gone, and whose image had this number.
+    files::forget_marks(&lock, &id.uuid);
     let path = files::shared(&lock, &id.uuid, "region")?;
     pram::image::restore(image, &path, MediumKind::Logged, progress)?;
     // Compared with the empty copy, all of it is what the copy lacks.
     let opened = open_as(dir, id.uuid, Marks::NotYet)?;
+    let opened = opened.ok_or_else(|| Error::Pool(format!("{} was removed; try again", dir.display())))?;
     let session = Session::private_with(opened.region, max_inodes(id.size), opened.copy)?;
     session.copy().map_or(Ok(()), |copy| copy.wait(&session))?;
     Ok(info)
 }
 
-/// Opens the region of the pool in `dir`; makes it from the copy where it is not in memory any more.
-pub fn open(dir: &Path, uuid: [u8; 16]) -> Result<Opened> {
+/// Opens the region of the pool in `dir`; makes it from the copy where it is not in memory any more. `None` if the pool was
+/// replaced before it could be locked: then another one is there.
+pub fn open(dir: &Path, uuid: [u8; 16]) -> Result<Option<Opened>> {
     open_as(dir, uuid, Marks::Expected)
 }
 
@@ -140,8 +155,13 @@ enum Marks {
     NotYet,
 }
 
-fn open_as(dir: &Path, uuid: [u8; 16], marks: Marks) -> Result<Opened> {
-    let (disks, lock) = (files::open(dir)?, files::open_file(dir, IMAGE)?);
+fn open_as(dir: &Path, uuid: [u8; 16], marks: Marks) -> Result<Option<Opened>> {
+    let (lock, path) = (files::open_file(dir, IMAGE)?, dir.join(IMAGE));
+    let exclusive = media::hold(lock.try_clone().map_err(|e| host(dir, &e))?, &path, || Ok(()))?;
+    if replaced::is_due(dir) || !is_at(&exclusive, &path)? {
+        return Ok(None);
+    }
+    let disks = files::open(dir)?;
     let id = copy::identify(&disks).map_err(|e| Error::Pool(format!("{}: {e}", dir.join(IMAGE).display())))?;
     if id.uuid != uuid {
         return Err(Error::Pool(format!(
@@ -150,7 +170,6 @@ fn open_as(dir: &Path, uuid: [u8; 16], marks: Marks) -> Result<Opened> {
             uuid_text(&id.uuid)
         )));
     }
-    let exclusive = Exclusive::over(lock.try_clone().map_err(|e| host(dir, &e))?.into())?;
     let attached = session::in_use(&exclusive)?;
     let path = files::shared(&lock, &uuid, "region")?;
     let memory = Memory { dir, path: &path, disks: &disks, lock: &lock, id, attached, marks };
@@ -172,7 +191,7 @@ fn open_as(dir: &Path, uuid: [u8; 16], marks: Marks) -> Result<Opened> {
         },
         None => memory.load()?,
     };
-    Ok(Opened { region, exclusive, copy: Some(copy.awaited(true)) })
+    Ok(Some(Opened { region, exclusive, copy: Some(copy.awaited(true)) }))
 }
 
 /// A pool's memory and copy, with nobody attaching meanwhile.

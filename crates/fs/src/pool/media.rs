@@ -17,8 +17,8 @@ use pram::{Mapping, Medium, Region};
 use rustix::io::Errno;
 
 use super::config::{host, uuid_text};
-use super::files;
 use super::MediumKind;
+use super::{files, replaced};
 use crate::error::{Error, Result};
 
 pub fn make_dir(dir: &Path) -> Result<()> {
@@ -30,8 +30,8 @@ pub fn make_dir(dir: &Path) -> Result<()> {
     })
 }
 
-/// One process at a time makes a pool in a directory, however it does; others wait. Goes with its process. Directories
-/// that were made for it and stay empty go too.
+/// One process at a time makes a pool in a directory, however it does; others wait. Goes with its process: the next one
+/// finishes what it has left. Directories that were made for it and stay empty go too.
 pub struct Making {
     _lock: Option<fs::File>,
     /// The innermost first.
@@ -40,7 +40,7 @@ pub struct Making {
 
 impl Making {
     pub fn begin(dir: &Path) -> Result<Making> {
-        loop {
+        let making = loop {
             let made = dir.ancestors().take_while(|dir| !dir.exists()).map(Path::to_path_buf).collect();
             make_dir(dir)?;
             let file = fs::File::open(dir).map_err(|e| host(dir, &e))?;
@@ -49,8 +49,21 @@ impl Making {
             let found = file.metadata().map_err(|e| host(dir, &e))?;
             // Whoever failed before us may have taken it away.
             if fs::metadata(dir).is_ok_and(|there| (there.dev(), there.ino()) == (found.dev(), found.ino())) {
-                return Ok(Making { _lock: locked.then_some(file), made });
+                break Making { _lock: locked.then_some(file), made };
             }
+        };
+        if replaced::is_due(dir) {
+            tracing::warn!("{}: finishing a restore that was interrupted", dir.display());
+            replaced::finish(dir, &mut || Ok(()))?;
+        }
+        Ok(making)
+    }
+
+    /// Finishes what was interrupted, if anything.
+    pub fn settle(dir: &Path) -> Result<()> {
+        match replaced::is_due(dir) {
+            true => Making::begin(dir).map(drop),
+            false => Ok(()),
         }
     }
 }

@@ -7,6 +7,7 @@
 //! | [`media`] | making and finding the region's file |
 //! | [`logged`] | the memory and copy of a pool on ordinary RAM |
 //! | [`memory`] | the memory of such a pool alone, where its copy cannot be used |
+//! | [`replaced`] | a restored copy in the place of another |
 //! | [`running`] | the running copy of a pool on memory that survives a power cut |
 //! | [`files`] | the files of a copy, and those in shared memory |
 //! | [`direct`] | a file of a copy, read and written past the page cache |
@@ -30,6 +31,7 @@ mod logged;
 mod media;
 mod memory;
 mod own;
+mod replaced;
 mod room;
 mod running;
 mod status;
@@ -259,14 +261,8 @@ impl Pool {
 
     /// Opens the pool at `dir`. What a crash left open is undone first; leaks are swept in the background.
     pub fn open(dir: &Path, how: &OpenOptions) -> Result<Pool> {
-        let config = Config::load(dir)?;
+        let (config, mut opened) = open_media(dir)?;
         let path = config.nvram_path(dir);
-        let mut opened = match config.medium {
-            MediumKind::Logged => {
-                logged::open(dir, config.uuid_bytes()?).map_err(|e| memory::or_save(e, dir, &config))?
-            }
-            _ => running::open(dir, &config)?,
-        };
         let region = &opened.region;
         if !config.is_of(region) {
             return Err(Error::Pool(format!(
@@ -398,6 +394,17 @@ impl Pool {
         force: bool,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<()> {
+        Self::restore_by(dir, file, medium, force, progress, &mut || Ok(()))
+    }
+
+    fn restore_by(
+        dir: &Path,
+        file: &Path,
+        medium: Option<MediumKind>,
+        force: bool,
+        progress: &mut dyn FnMut(u64, u64),
+        step: replaced::Step,
+    ) -> Result<()> {
         std::fs::metadata(file).map_err(|e| config::host(file, &e))?;
         let _alone = media::Making::begin(dir)?;
         let old = match Config::read(dir) {
@@ -436,17 +443,16 @@ impl Pool {
             }
         }
         let info = match config.medium {
-            MediumKind::Logged => logged::restore(dir, config.uuid_bytes().ok(), file, progress)?,
+            MediumKind::Logged => {
+                logged::restore(dir, &config, file, progress, step)?;
+                orphan.iter().for_each(|region| memory::remove(region));
+                return Ok(());
+            }
             medium => media::restore_region(file, &config.nvram_path(dir), medium, config.uuid_bytes().ok(), progress)?,
         };
-        if let Some(region) = orphan {
-            memory::remove(&region);
-        }
         let uuid = config::uuid_text(&info.uuid);
-        if config.medium != MediumKind::Logged {
-            // A running copy of what was there.
-            config.remove_copy(dir);
-        }
+        // A running copy of what was there.
+        config.remove_copy(dir);
         config.uuid = uuid;
         config.write(dir)
     }
@@ -465,6 +471,7 @@ impl Pool {
     /// Where the copy is all that is left, without `pool.toml`, it becomes that of a pool on `logged`.
     /// Returns the instant that the pool is as of, nanoseconds since the epoch.
     pub fn import(dir: &Path, force: bool, progress: &mut dyn FnMut(u64, u64)) -> Result<i64> {
+        media::Making::settle(dir)?;
         if Config::read(dir)?.is_none() && files::exist(dir) {
             let _alone = media::Making::begin(dir)?;
             return running::found(dir, force);
@@ -483,6 +490,24 @@ impl Pool {
             )));
         }
         running::import(dir, &config, progress)
+    }
+}
+
+/// Opens the media of the pool at `dir`; again if another pool took its place meanwhile.
+fn open_media(dir: &Path) -> Result<(Config, Opened)> {
+    loop {
+        media::Making::settle(dir)?;
+        let config = Config::load(dir)?;
+        let opened = match config.medium {
+            MediumKind::Logged => logged::open(dir, config.uuid_bytes()?).map_err(|e| memory::or_save(e, dir, &config)),
+            _ => running::open(dir, &config).map(Some),
+        };
+        match opened {
+            Ok(Some(opened)) => return Ok((config, opened)),
+            Ok(None) => {}
+            Err(_) if Config::read(dir).is_ok_and(|now| now.is_some_and(|now| now.uuid != config.uuid)) => {}
+            Err(e) => return Err(e),
+        }
     }
 }
 
