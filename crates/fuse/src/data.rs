@@ -93,8 +93,17 @@ impl Server {
             rest if rest.is_empty() => Fallocate::Allocate { keep_size },
             _ => return Err(Errno::OPNOTSUPP),
         };
-        self.fs().fallocate(req.head.nodeid, how, args.offset, args.length).map_err(errno)?;
-        Ok(0)
+        let ino = req.head.nodeid;
+        let done = self.fs().fallocate(ino, how, args.offset, args.length).map_err(errno);
+        if done.is_err() {
+            self.may_have_changed(ino);
+        }
+        done.map(|()| 0)
+    }
+
+    /// After an error, or a part of the work, the kernel keeps what it knew of the file.
+    fn may_have_changed(&self, ino: Ino) {
+        self.notifier.content_moved(ino);
     }
 
     pub(crate) fn lseek(&self, req: &mut Request) -> Answer {
@@ -115,7 +124,14 @@ impl Server {
         }
         let from = (req.head.nodeid, args.off_in);
         let to = (args.nodeid_out, args.off_out);
-        let copied = self.fs().copy_range(from, to, args.len.min(COPY_MAX)).map_err(errno)?;
+        let asked = args.len.min(COPY_MAX);
+        let copied = self.fs().copy_range(from, to, asked).map_err(errno);
+        let at_end = |copied| self.fs().getattr(from.0).is_ok_and(|attr| attr.size <= from.1 + copied);
+        // Beyond what it says was copied, a part of a piece may be there.
+        if !copied.is_ok_and(|copied| copied == asked || at_end(copied)) {
+            self.may_have_changed(to.0);
+        }
+        let copied = copied?;
         match opcode {
             Opcode::CopyFileRange64 => req.reply(&CopyFileRangeOut { bytes_copied: copied }),
             _ => req.reply(&WriteOut { size: copied as u32, padding: 0 }),

@@ -57,12 +57,13 @@ impl Notifier {
         }
     }
 
-    /// An append went elsewhere than the kernel believed. Rare, hence a thread for each.
+    /// A request changed a file's content otherwise than the kernel believes. Rare, hence a thread for each: the
+    /// request's own must not wait for what the request holds.
     pub fn content_moved(&self, ino: Ino) {
         let this = self.clone();
         let spawned = std::thread::Builder::new().name("fuse-moved".into()).spawn(move || this.inode(ino, false));
         if let Err(e) = spawned {
-            tracing::warn!(ino, "the kernel may show an append at the wrong place: {e}");
+            tracing::warn!(ino, "the kernel may show what the file held before: {e}");
         }
     }
 

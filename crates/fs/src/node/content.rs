@@ -324,6 +324,8 @@ impl Fs {
             Kind::Directory => return Err(Errno::ISDIR.into()),
             _ => return Err(Errno::NODEV.into()),
         }
+        // Before the first piece: those that are done stay if the next fails.
+        op.tell_inode(ino, false);
         let mut at = offset;
         loop {
             let mut changed = node;
@@ -342,12 +344,10 @@ impl Fs {
             tx.commit()?;
             node = changed;
             if reached >= end {
-                break;
+                return Ok(());
             }
             at = reached;
         }
-        op.tell_inode(ino, false);
-        Ok(())
     }
 
     /// The next data or hole at or after `offset`; ENXIO beyond the end.

@@ -1,7 +1,7 @@
 //! Inodes without name, numbers used again, and memory that comes back.
 
 use fs::layout::tag;
-use fs::node::{Change, WriteFlags};
+use fs::node::{Change, Fallocate, WriteFlags};
 use fs::path::Open;
 use fs::{Caller, Pool, ROOT};
 use rustix::io::Errno;
@@ -52,6 +52,28 @@ fn changes_before_the_first_look_are_told() {
     });
     let is_it =
         |change: &Change| matches!(change, Change::Entry { parent, name } if (*parent, &name[..]) == (seen, b"new"));
+    assert!(told.iter().any(is_it), "{told:?}");
+}
+
+/// What was allocated before memory ran out was there, and nobody was told.
+#[test]
+fn what_a_failed_allocation_did_is_told() {
+    let (dir, pool) = pool(8 * MIB);
+    let other = open(&dir);
+    let ino = root(&pool).create(b"file", 0o600).unwrap().ino();
+    other.begin_watching();
+    other.retain(ino, 1);
+    let mut told = Vec::new();
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            let all = Fallocate::Allocate { keep_size: false };
+            assert_errno(pool.fallocate(ino, all, 0, 100 * MIB), Errno::NOSPC);
+            other.stop_watching();
+        });
+        other.watch(&mut |change| told.push(change)).unwrap();
+    });
+    assert!(pool.getattr(ino).unwrap().size > 0, "pieces of it are there");
+    let is_it = |change: &Change| matches!(change, Change::Inode { ino: of, attr_only: false } if *of == ino);
     assert!(told.iter().any(is_it), "{told:?}");
 }
 
