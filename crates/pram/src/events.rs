@@ -6,7 +6,7 @@
 use std::sync::atomic::{fence, Ordering};
 
 use crate::error::Result;
-use crate::runtime::{wait, wake, H_EVENT_BELL, H_EVENT_HEAD, S_CURSOR, S_CURSOR_BELL, S_LEFT, S_PUBLISHING};
+use crate::runtime::{wait, wake, H_EVENT_BELL, H_EVENT_HEAD, S_ACTING, S_CURSOR, S_CURSOR_BELL, S_LEFT, S_PUBLISHING};
 use crate::session::Session;
 
 /// Events in the ring.
@@ -17,13 +17,19 @@ const HEAD: u64 = 40;
 /// Longest payload of an event, bytes.
 pub const PAYLOAD: usize = (EVENT - HEAD) as usize;
 
-/// How often a publisher looks, every 10 ms, whether a watcher has seen its event. One that is stopped or
-/// stuck must not stop the pool; it learns of the event when it goes on, and until then nobody waits for it again.
-const PATIENCE: u32 = 500;
-/// How long a publisher waits, in nanoseconds, for a watcher whose process waits for watchers itself: each
-/// may hold, in its kernel, the directory that the other is to forget something about. Whoever goes on
-/// first lets the other's notice through at once.
-const DEADLOCK: i64 = 2_000_000;
+/// How long a publisher sleeps at a time, in nanoseconds, while a watcher does not move.
+const ROUND: i64 = 1_000_000;
+/// Rounds without a move until a watcher is left behind: one that is stopped or stuck must not stop the pool; it
+/// learns of the event when it goes on, and until then nobody waits for it again.
+const PATIENCE: u32 = 5000;
+/// Rounds from one look to the next whether a watcher is alive.
+const PULSE: u32 = 50;
+/// Rounds without a move until a knot is believed, see [`Session::is_knotted`]: where our own watcher acts on the very
+/// key that we publish, and where it does not. Counted in rounds, not in time: where many want the CPU, watchers
+/// that merely wait for it get it while the publisher does.
+const KNOT: (u32, u32) = (1, 30);
+/// What a watcher acts on that knows no key.
+const NO_KEY: u64 = u64::MAX;
 
 /// Something that others may have cached has changed; its meaning is the layer above's.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,31 +97,35 @@ impl Session {
         wake(rt.half(H_EVENT_BELL));
         let waiting = rt.session(rt.me(), S_PUBLISHING);
         waiting.fetch_add(1, Ordering::AcqRel);
-        let told = rt.live().filter(|n| *n != rt.me()).try_for_each(|n| self.await_watcher(n, number));
+        let told = rt.live().filter(|n| *n != rt.me()).try_for_each(|n| self.await_watcher(n, number, event.key));
         waiting.fetch_sub(1, Ordering::AcqRel);
         told
     }
 
-    fn await_watcher(&self, n: u32, number: u64) -> Result<()> {
+    fn await_watcher(&self, n: u32, number: u64, key: u64) -> Result<()> {
         let rt = self.runtime();
         let (left, cursor) = (rt.session(n, S_LEFT), || rt.session(n, S_CURSOR).load(Ordering::Acquire));
-        let stands = cursor();
-        let mut waits = 0;
-        while self.is_watching(n) && cursor() <= number {
-            let bell = rt.session_half(n, S_CURSOR_BELL);
-            let rung = bell.load(Ordering::Acquire);
-            if cursor() > number || left.load(Ordering::Relaxed) == cursor() + 1 {
+        let (bell, ours) = (rt.session_half(n, S_CURSOR_BELL), rt.session_half(rt.me(), S_CURSOR_BELL));
+        let rings = || (bell.load(Ordering::Acquire), ours.load(Ordering::Acquire));
+        let knot = |n| if self.is_knotted(n) { self.knot_after(key) } else { u32::MAX };
+        let (mut still, mut knotted) = (0, 0);
+        while self.is_watching(n) {
+            let (rung, limit) = (rings(), knot(n));
+            let stands = cursor();
+            if stands > number || left.load(Ordering::Relaxed) == stands + 1 {
                 break;
             }
-            wait(bell, rung, if waits == 0 { DEADLOCK } else { 10_000_000 });
-            waits += 1;
-            if rt.session(n, S_PUBLISHING).load(Ordering::Acquire) > 0 && rung == bell.load(Ordering::Acquire) {
+            wait(bell, rung.0, ROUND);
+            let now = rings();
+            still = if now.0 == rung.0 { still + 1 } else { 0 };
+            knotted = if now == rung && limit < u32::MAX { knotted + 1 } else { 0 };
+            if knotted >= limit {
                 break;
             }
-            if waits % 5 == 0 && !self.is_alive(n) {
+            if still % PULSE == PULSE - 1 && !self.is_alive(n) {
                 self.reap()?;
             }
-            if waits >= PATIENCE {
+            if still >= PATIENCE {
                 tracing::warn!("session {n} does not take notice of changes; going on without it");
                 if cursor() == stands {
                     left.store(stands + 1, Ordering::Relaxed);
@@ -124,6 +134,25 @@ impl Session {
             }
         }
         Ok(())
+    }
+
+    /// May session `n` wait for us while we wait for it? A watcher may have to wait, in its kernel, for the directory
+    /// or the page that a request of its own mount holds, and that request for another mount's watcher. Such a circle
+    /// passes through each of its mounts' watchers: both ours and the other's are in the midst of an event then. Whoever
+    /// goes on first lets the other's notice through at once.
+    fn is_knotted(&self, n: u32) -> bool {
+        let rt = self.runtime();
+        let acts = |n| rt.session(n, S_ACTING).load(Ordering::Acquire) != 0;
+        acts(rt.me()) && acts(n) && rt.session(n, S_PUBLISHING).load(Ordering::Acquire) > 0
+    }
+
+    /// How many rounds of it are too many for who publishes `key`.
+    fn knot_after(&self, key: u64) -> u32 {
+        let rt = self.runtime();
+        match rt.session(rt.me(), S_ACTING).load(Ordering::Acquire) == acting(key) {
+            true => KNOT.0,
+            false => KNOT.1,
+        }
     }
 
     /// From now on this process is told, if it is not already.
@@ -139,6 +168,7 @@ impl Session {
 
     pub fn stop_watching(&self) {
         let rt = self.runtime();
+        rt.session(rt.me(), S_ACTING).store(0, Ordering::Release);
         rt.watchers().fetch_and(!(1 << rt.me()), Ordering::SeqCst);
         rt.half(H_EVENT_BELL).fetch_add(1, Ordering::AcqRel);
         wake(rt.half(H_EVENT_BELL));
@@ -147,6 +177,19 @@ impl Session {
     /// The next event of another process, or idle after a tenth of a second. `acted`: so many events, as the last call
     /// returned them, have been acted on, and count as seen from now on.
     pub fn next_event(&self, acted: u64) -> Result<Seen> {
+        let rt = self.runtime();
+        let acts = rt.session(rt.me(), S_ACTING);
+        acts.store(0, Ordering::Release);
+        let seen = self.await_event(acted)?;
+        match &seen {
+            Seen::Idle => {}
+            Seen::Event(event) => acts.store(acting(event.key), Ordering::Release),
+            Seen::Lost(_) => acts.store(NO_KEY, Ordering::Release),
+        }
+        Ok(seen)
+    }
+
+    fn await_event(&self, acted: u64) -> Result<Seen> {
         let rt = self.runtime();
         let me = rt.me();
         let cursor = rt.session(me, S_CURSOR);
@@ -196,4 +239,9 @@ impl Session {
             return Ok(if whole { Seen::Event(event) } else { Seen::Lost(1) });
         }
     }
+}
+
+/// The word of who acts on an event about `key`.
+fn acting(key: u64) -> u64 {
+    key.saturating_add(1)
 }

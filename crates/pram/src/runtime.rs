@@ -57,7 +57,9 @@ const S_TERMS: u64 = 56;
 const S_ASKED: u64 = 64;
 /// Where others have stopped waiting for this watcher: its cursor then, + 1.
 pub(crate) const S_LEFT: u64 = 72;
-const S_LABEL: u64 = 80;
+/// The event that the watcher acts on: its key + 1.
+pub(crate) const S_ACTING: u64 = 80;
+const S_LABEL: u64 = 88;
 pub const LABEL: usize = (SESSION_REC - S_LABEL) as usize;
 
 const CURRENTS: u64 = (TAGS * CLASSES.len()) as u64;
@@ -360,6 +362,7 @@ impl Runtime {
         self.session(n, S_TERMS).store(0, Ordering::Relaxed);
         self.session(n, S_ASKED).store(0, Ordering::Relaxed);
         self.session(n, S_LEFT).store(0, Ordering::Relaxed);
+        self.session(n, S_ACTING).store(0, Ordering::Relaxed);
         self.session(n, S_STATE).store(1, Ordering::Release);
         self.header(H_LIVE).fetch_or(1 << n, Ordering::SeqCst);
         self.me.store(n, Ordering::Relaxed);

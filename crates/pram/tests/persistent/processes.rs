@@ -6,7 +6,7 @@
 use std::io::{BufRead, BufReader, Lines};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use pram::events::{Event, Seen};
@@ -315,6 +315,84 @@ fn a_watcher_that_comes_while_others_leave_is_known() {
             assert!(!other.is_watched());
         }
     });
+}
+
+/// Acts on events until `done`, each by `act`.
+fn watch(session: &Session, done: &AtomicBool, mut act: impl FnMut(Event)) {
+    let mut acted = 0;
+    while !done.load(Ordering::Acquire) {
+        let seen = session.next_event(acted).unwrap();
+        acted = seen.events();
+        if let Seen::Event(event) = seen {
+            act(event);
+        }
+    }
+    session.stop_watching();
+}
+
+fn about(key: u64) -> Event {
+    Event { kind: 1, key, payload: vec![] }
+}
+
+/// A watcher whose process waited for others itself was waited for 2 ms only.
+#[test]
+fn a_slow_watcher_is_waited_for_though_its_process_publishes() {
+    let (_dir, path, publisher) = attached(MIB);
+    let [slow, slower] = [0, 1].map(|_| rig::attach(&path).unwrap());
+    [&slow, &slower].iter().for_each(|session| session.start_watching());
+    let (done, seen) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            watch(&slow, &done, |event| {
+                std::thread::sleep(Duration::from_millis(15));
+                seen.fetch_max(event.key, Ordering::AcqRel);
+            })
+        });
+        s.spawn(|| watch(&slower, &done, |_| std::thread::sleep(Duration::from_millis(30))));
+        s.spawn(|| {
+            while !done.load(Ordering::Acquire) {
+                slow.publish(&about(0)).unwrap();
+            }
+        });
+        for key in 1..20 {
+            publisher.publish(&about(key)).unwrap();
+            let told = seen.load(Ordering::Acquire) >= key;
+            done.store(!told || key == 19, Ordering::Release);
+            assert!(told, "{key} was not waited for");
+        }
+    });
+}
+
+/// Two mounts change one directory: each one's watcher waits for the change under way in its own.
+#[test]
+fn two_that_publish_to_each_other_go_on() {
+    for keys in [[7, 7], [7, 8]] {
+        let (_dir, path, one) = attached(MIB);
+        let other = rig::attach(&path).unwrap();
+        let sides = [&one, &other];
+        sides.iter().for_each(|session| session.start_watching());
+        let (done, held) = (AtomicBool::new(false), [0, 1].map(|_| std::sync::Mutex::new(())));
+        let start = std::sync::Barrier::new(2);
+        let started = Instant::now();
+        std::thread::scope(|s| {
+            for side in 0..2 {
+                let (held, start, done) = (&held[side], &start, &done);
+                s.spawn(move || watch(sides[side], done, |_| drop(held.lock().unwrap())));
+                s.spawn(move || {
+                    for _ in 0..20 {
+                        start.wait();
+                        let hold = held.lock().unwrap();
+                        start.wait();
+                        sides[side].publish(&about(keys[side])).unwrap();
+                        drop(hold);
+                    }
+                    start.wait();
+                    done.store(true, Ordering::Release);
+                });
+            }
+        });
+        assert!(started.elapsed() < Duration::from_secs(4), "{keys:?}: they waited {:?}", started.elapsed());
+    }
 }
 
 /// Everybody waited for a stopped watcher with each change, and it had to go through all of them when it went on.
