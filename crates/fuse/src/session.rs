@@ -175,8 +175,8 @@ impl Mount {
         Ok(())
     }
 
-    /// Calls `ready` once the kernel knows all of us that it is to know. Serves until somebody unmounts it, or SIGINT, SIGTERM or SIGHUP asks for the end; then it is
-    /// unmounted, and what programs had mapped and changed is in the pool.
+    /// Calls `ready` once the kernel knows all of us that it is to know. Serves until somebody unmounts it, or SIGINT,
+    /// SIGTERM or SIGHUP asks for the end; then it is unmounted, and what programs had mapped and changed is in the pool.
     pub fn run(mut self, ready: impl FnOnce()) -> Result<()> {
         let watching = self.start_watcher();
         if watching.is_ok() {
