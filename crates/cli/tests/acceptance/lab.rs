@@ -263,7 +263,10 @@ impl Drop for Lab {
         if self.path("sbin-upper").exists() {
             let _ = program("umount", &["-l", "/sbin"]).stderr(Stdio::null()).status();
         }
+        // What says whose memory it is may lie on a disk of the lab's own.
+        let memory = memory_of(&self.path("pool"));
         unmount_below(&self.dir.path().to_string_lossy(), UnmountFlags::DETACH);
+        memory.iter().for_each(|file| _ = std::fs::remove_file(file));
         forget_memory(self.dir.path(), 3);
     }
 }
