@@ -70,7 +70,7 @@ impl std::ops::AddAssign for Stats {
 /// Explores memory that is left behind by a story's copy. An id is `name:away:point:stay/events/choice`, where `events`
 /// are those of the other one, or, with a power cut after the first was taken up again, that and `/events/choice`.
 pub fn explore(story: &Story, other: Other, depth: Depth, filter: &Filter, verdicts: &mut Verdicts) -> Stats {
-    let (mut stats, name) = (Stats::default(), &story.name);
+    let (stats, name) = (Stats::default(), &story.name);
     if filter.kind.is_some_and(|kind| kind != "away") {
         return stats;
     }
@@ -86,56 +86,82 @@ pub fn explore(story: &Story, other: Other, depth: Depth, filter: &Filter, verdi
         None => points(&history, depth.deaths, name),
         Some(point) => Point::parse(point).into_iter().collect(),
     };
-    let mut rng = Rng::new(super::seed_of(name));
+    let mut search = Search { history: &history, depth, filter, verdicts, stats, rng: Rng::new(super::seed_of(name)) };
     for (point, left) in stills(&history, points) {
         for stay in Stay::ALL {
-            let id = |what: &str| format!("{name}:away:{}:{what}", point.name());
-            let away = match caught(|| work_elsewhere(&left, other, stay)) {
-                Ok(away) => away,
-                Err(text) => {
-                    verdicts.take(Err(text), || id(&format!("{stay:?}")));
-                    continue;
-                }
-            };
-            let all = away.moments.len();
-            let drawn: Vec<usize> =
-                (0..depth.mixed).map(|_| rng.below(all as u64) as usize).chain([0, 1, all]).collect();
-            let mut files = away.start.files.clone();
-            for events in 0..=all {
-                if let Some(n) = events.checked_sub(1) {
-                    files.apply(&away.moments[n].event);
-                }
-                for choice in cut::choices(&files, depth.seeds) {
-                    let told = format!("{stay:?}/{events}/{}", name_of_choice(choice));
-                    let later = filter
-                        .choice
-                        .map(|wanted| wanted.strip_prefix(&told).filter(|rest| !rest.starts_with(char::is_numeric)));
-                    let here = later.map_or(drawn.contains(&events), |later| later.is_some());
-                    if !here || verdicts.enough() {
-                        continue;
-                    }
-                    let back = Still { files: files.cut(choice), ..left.clone() };
-                    match caught(|| come_back(&history, back, point, &away, events, &mut stats)) {
-                        Err(text) => verdicts.take(Err(text), || id(&told)),
-                        Ok(None) => {}
-                        Ok(Some(second)) => {
-                            let later = later.flatten().and_then(|later| later.strip_prefix('/'));
-                            let filter = Filter { choice: later, ..Filter::default() };
-                            cut_later(
-                                &second,
-                                &mut rng,
-                                &|what| id(&format!("{told}/{what}")),
-                                depth,
-                                &filter,
-                                verdicts,
-                            );
-                        }
-                    }
+            let name = format!("{name}:away:{}:{stay:?}", point.name());
+            match caught(|| work_elsewhere(&left, other, stay)) {
+                Ok(away) => search.take_up_again(&Trip { name, stay, point, left: &left, away: &away }),
+                Err(text) => search.verdicts.take(Err(text), || name),
+            }
+        }
+    }
+    search.stats
+}
+
+/// The first one as all its processes died, and what the other one did then.
+struct Trip<'a> {
+    name: String,
+    stay: Stay,
+    point: Point,
+    left: &'a Still,
+    away: &'a History,
+}
+
+/// An exploration under way.
+struct Search<'a> {
+    history: &'a History,
+    depth: Depth,
+    filter: &'a Filter<'a>,
+    verdicts: &'a mut Verdicts,
+    stats: Stats,
+    rng: Rng,
+}
+
+impl Search<'_> {
+    /// Takes the first one up again after the other's first events, some drawn, some or all of which the disk has.
+    fn take_up_again(&mut self, trip: &Trip) {
+        let all = trip.away.moments.len();
+        let drawn: Vec<usize> =
+            (0..self.depth.mixed).map(|_| self.rng.below(all as u64) as usize).chain([0, 1, all]).collect();
+        let mut files = trip.away.start.files.clone();
+        for events in 0..=all {
+            if let Some(n) = events.checked_sub(1) {
+                files.apply(&trip.away.moments[n].event);
+            }
+            for choice in cut::choices(&files, self.depth.seeds) {
+                let told = format!("{events}/{}", name_of_choice(choice));
+                let wanted = match self.filter.choice {
+                    None => drawn.contains(&events).then_some(None),
+                    Some(wanted) => rest_of(wanted, &format!("{:?}/{told}", trip.stay)),
+                };
+                if let (Some(later), false) = (wanted, self.verdicts.enough()) {
+                    let back = Still { files: files.cut(choice), ..trip.left.clone() };
+                    self.come_back(trip, back, events, &told, later);
                 }
             }
         }
     }
-    stats
+
+    /// Takes the first one up again, and, unless it is refused, cuts its power while it goes on.
+    fn come_back(&mut self, trip: &Trip, back: Still, events: usize, told: &str, later: Option<&str>) {
+        let id = |what: &str| format!("{}/{told}{what}", trip.name);
+        match caught(|| come_back(self.history, back, trip.point, trip.away, events, &mut self.stats)) {
+            Err(text) => self.verdicts.take(Err(text), || id("")),
+            Ok(None) => {}
+            Ok(Some(second)) => {
+                let (filter, id) =
+                    (Filter { choice: later, ..Filter::default() }, |what: &str| id(&format!("/{what}")));
+                cut_later(&second, &mut self.rng, &id, self.depth, &filter, self.verdicts);
+            }
+        }
+    }
+}
+
+/// What `wanted` asks for beyond `told`, if it asks for that.
+fn rest_of<'a>(wanted: &'a str, told: &str) -> Option<Option<&'a str>> {
+    let rest = wanted.strip_prefix(told).filter(|rest| !rest.starts_with(char::is_numeric))?;
+    Some(rest.strip_prefix('/'))
 }
 
 /// The other one takes up the copy, and works with it.
