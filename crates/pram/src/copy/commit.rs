@@ -114,13 +114,14 @@ impl Copy {
 
     /// Keeps a commit that a process of this memory has written, and died before it had noted that: another memory that
     /// was made of the copy meanwhile has found it, and may have promised it. With nobody else attached.
-    /// 1. It is made durable. (Else the next commit, which is written behind it, could be there without it.)
+    /// 1. It is made durable, and nothing begun is left behind it. (Else the next commit, which is written there, could be
+    ///    there without it, or as what never ended would have been.)
     /// 2. The logs' state says that it is done. (Else the next commit would be written over it.)
     pub fn keep_found(&self, marks: &Dirty) -> Result<()> {
         let Some(mut state) = State::read(marks, self.id)? else { return Ok(()) };
         let log = &mut lock(&self.logs)[state.active];
         let (noted, found) = (log.position(), log.check_end()?);
-        if found != noted {
+        if found != noted || log.is_begun_behind(found.end)? {
             Log::settle(&self.disks.logs[state.active], self.id, noted.end..found.end)?;
             log.catch_up(found);
             state.logs[state.active] = found;

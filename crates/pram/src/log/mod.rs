@@ -368,6 +368,12 @@ impl<D: Disk> Log<D> {
         }
     }
 
+    /// Is there the beginning of a commit behind `end` that never ended?
+    pub fn is_begun_behind(&self, end: u64) -> Result<bool> {
+        let header = read_header(&self.disk, self.id)?;
+        Scan::over(&mut &self.disk, &header).is_begun(end)
+    }
+
     /// Where commits of this memory end. Fails if any from here on is another's.
     fn own_end(&self, mut scan: Scan) -> Result<Position> {
         let mut at = self.at;
@@ -419,10 +425,16 @@ impl<D: Disk> Log<D> {
         self.found.clone()
     }
 
-    /// Makes the header and what was found durable, also if who wrote them died before they were, or could not flush.
+    /// Makes the header and what was found durable, also if who wrote them died before they were, or could not flush; and
+    /// takes away the beginning of a commit behind it that never ended. (Else that could be completed by sectors of the
+    /// next one that are the same, and then stand in its place after a power cut.)
     pub fn settle(disk: &D, id: Identity, found: Range<u64>) -> Result<()> {
         let header = read_header(disk, id)?;
+        let begun = Scan::over(&mut &*disk, &header).is_begun(found.end)?;
         let again = || -> io::Result<()> {
+            if begun {
+                disk.write_all_at(&[0; SECTOR as usize], found.end)?;
+            }
             disk.write_all_at(header.as_bytes(), HEADER_AT[(header.generation % 2) as usize])?;
             let mut piece = vec![0; MAX_RECORD as usize];
             for at in found.clone().step_by(piece.len()) {

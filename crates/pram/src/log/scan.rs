@@ -200,6 +200,16 @@ impl<'s> Scan<'s> {
         }
     }
 
+    /// Does what may be a record of this generation begin at `at`? It need not be whole.
+    pub fn is_begun(&mut self, at: u64) -> Result<bool> {
+        if at < RECORDS || at + SECTOR > self.header.capacity {
+            return Ok(false);
+        }
+        let mut sector = [0; SECTOR as usize];
+        self.source.read_exact_at(&mut sector, at).map_err(|e| host(&format!("reading the log at byte {at}"), &e))?;
+        Ok(self.head(&sector, at).is_some())
+    }
+
     /// Where what has been read ends.
     pub fn end(&self) -> u64 {
         self.at

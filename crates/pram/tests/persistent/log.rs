@@ -328,6 +328,39 @@ fn a_part_of_a_commit_leaves_no_memory_behind() {
 }
 
 #[test]
+fn a_commit_that_never_ended_is_not_completed_by_the_next() {
+    let (tape, mut model) = (blank(), Model::new(9));
+    let mut here = Log::create(tape.clone(), ID, MIN_CAPACITY, START, 7).unwrap();
+    let noted = model.commit(&mut here, 3).map(|_| here.position()).unwrap();
+    let commit = |log: &mut Log<Tape>, first: u8| {
+        let mut commit = log.begin().unwrap();
+        commit.push(0, &[first; LINE as usize]).unwrap();
+        commit.push(4096, &[9; 20 * LINE as usize]).unwrap();
+        commit.finish(7).unwrap();
+    };
+    let (start, end) = (noted.end as usize, noted.end as usize + SECTOR as usize);
+    // All but the first sector are the same in the next one, and one of them the cut has not left.
+    commit(&mut Log::resume(tape.clone(), ID, noted), 1);
+    let whole = tape.bytes();
+    tape.with(|s| s.bytes[end..end + SECTOR as usize].fill(0));
+    let found = replay(tape.clone(), START, &mut model.now.clone()).unwrap();
+    assert_eq!((found.last().commit, found.is_begun_behind(noted.end).unwrap()), (1, true));
+    let durable = |settled: bool| {
+        let tape = tape.copy();
+        if settled {
+            Log::settle(&tape, ID, found.found()).unwrap();
+        }
+        let before = tape.bytes();
+        commit(&mut Log::resume(tape.clone(), ID, found.position()), 2);
+        assert_eq!(tape.bytes()[end..][..2 * SECTOR as usize], whole[end..][..2 * SECTOR as usize]);
+        // A cut before the flush has left all of the next one but its first sector.
+        tape.with(|s| s.bytes[start..end].copy_from_slice(&before[start..end]));
+        replay(tape, START, &mut model.now.clone()).unwrap().last().commit
+    };
+    assert_eq!((durable(false), durable(true)), (2, 1));
+}
+
+#[test]
 fn a_sector_that_cannot_be_read_is_an_error() {
     let (tape, starts) = five();
     for start in starts {
