@@ -387,6 +387,8 @@ impl Heap<'_> {
                 if let Some(off) = self.take(segment, class, &current)? {
                     return Ok(Block { off, cap: u64::from(CLASSES[class].size) });
                 }
+                // Forgotten first: given up, it may be another's, who must not lose it when this slot gives up all it has.
+                current.set(None);
                 self.give_up(slot, segment, tag, class)?;
             }
             let segment = match self.find_segment(slot, tag, class)? {
@@ -725,23 +727,25 @@ impl Heap<'_> {
     }
 
     fn free_run(&self, slot: u32, first: u64, len: u64) -> Result<()> {
-        // Owned meanwhile, so that a death half way is cleaned up. Somebody who looks at an outdated list
-        // may own one for an instant; that is no reason to wait long.
-        let mut owned: SmallVec<[bool; 16]> = SmallVec::new();
-        for s in first..first + len {
-            owned.push((0..1000).any(|_| self.rt.own(s, slot)));
-        }
+        // Owned meanwhile, so that a death half way is cleaned up. Somebody who looks at an outdated list, or at all
+        // segments, may own one for an instant; that is no reason to wait long.
+        let own = |s: &u64| (0..1000).any(|_| self.rt.own(*s, slot));
+        let is_first_ours = own(&first);
+        let (ours, others): (SmallVec<[u64; 16]>, SmallVec<[u64; 16]>) = (first + 1..first + len).partition(own);
         // The head first: bodies without a head count as free.
-        for s in first..first + len {
-            self.region.set_meta(s, Meta::Free)?;
+        for s in std::iter::once(&first).chain(&ours) {
+            self.region.set_meta(*s, Meta::Free)?;
         }
-        for (s, owned) in (first..first + len).zip(owned) {
+        self.rt.add_free(first);
+        if is_first_ours {
+            self.rt.disown(first);
+        }
+        for s in ours {
             self.rt.add_free(s);
-            if owned {
-                self.rt.disown(s);
-            }
+            self.rt.disown(s);
         }
-        Ok(())
+        // Without a head they are whoever's who looks at them, and may be in use again by now.
+        others.iter().filter(|s| own(s)).try_for_each(|s| self.settle(slot, *s))
     }
 
     /// Fills the runtime's maps from the segment table; with nobody else attached. Frees the bodies of

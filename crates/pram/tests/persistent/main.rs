@@ -5,6 +5,7 @@
 //! | [`rig`] | regions in memory and in files, seeded numbers |
 //! | [`header`] | damaged, foreign and truncated regions are refused or mended |
 //! | [`heap`] | the heap against a model, alone and from many threads |
+//! | [`crowded`] | segments of a full region go from hand to hand |
 //! | [`tx`] | commit and rollback of every size |
 //! | [`image`] | save, restore, and images that must be refused |
 //! | [`ahead`] | reading ahead gives the same bytes and errors |
@@ -18,6 +19,7 @@
 
 mod ahead;
 mod copy;
+mod crowded;
 mod dirty;
 mod fuzz;
 mod header;
