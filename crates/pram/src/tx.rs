@@ -5,12 +5,13 @@
 //! committed by one store that moves the number on. No store is needed to begin one.
 //!
 //! ```text
-//! slot:    number (8) | zero (56) | records
+//! slot:    number (8) | secret (8) | zero (48) | records
 //! record:  offset (48 bits) and length (16) | number, low half (4) | CRC-32C (4) | old bytes, padded to 8
 //! ```
-//! The CRC (of offset, length, number and old bytes) is there where stores reach the medium unordered; it
+//! The CRC (of the secret, offset, length, number and old bytes) is there where stores reach the medium unordered; it
 //! is 0 on media where visible is durable. What follows the last record is whatever earlier transactions
-//! left, so a record is validated only after the number's place in the next one has been cleared.
+//! left, so a record is validated only after the number's place in the next one has been cleared. Unordered, that may
+//! come too late; but what programs have written, which is among what is left, cannot be a record without the secret.
 //!
 //! Ordered steps of a change:
 //! 1. The record's bytes, an end mark behind it, then the word that validates it; durable. (Else: a changed
@@ -29,12 +30,15 @@ use crate::error::{Error, Result};
 use crate::heap::{Block, Heap, Tag};
 use crate::mem::Pod;
 use crate::off::Off;
+use crate::random;
 use crate::region::{Region, SLOT};
 use crate::runtime::Runtime;
 use crate::session::Outcome;
 
 /// Where records begin in a slot.
 const LOG: u64 = 64;
+/// Where the secret is in a slot: a random number, or 0 where none is needed.
+const SECRET: u64 = 8;
 /// Bytes of old content that one transaction can log, headers included.
 pub const LOG_CAPACITY: u64 = SLOT - LOG;
 /// Bytes per record beside the old content.
@@ -253,7 +257,8 @@ impl<'o> Tx<'o> {
         if end + RECORD <= LOG_CAPACITY {
             region.store_log_word(rec + RECORD + padded + 8, 0)?;
         }
-        let crc = if region.needs_flush() { record_crc(region, place, self.number as u32, rec, len)? } else { 0 };
+        let slot = self.log - LOG;
+        let crc = if region.needs_flush() { record_crc(region, slot, place, self.number as u32, rec, len)? } else { 0 };
         region.store_log_word(rec + 8, u64::from(self.number as u32) | u64::from(crc) << 32)?;
         region.persist(rec, RECORD + padded);
         self.used = end;
@@ -326,8 +331,9 @@ impl Drop for Tx<'_> {
     }
 }
 
-fn record_crc(region: &Region, place: u64, number: u32, rec: u64, len: u64) -> Result<u32> {
-    let crc = crc32c::crc32c(&place.to_le_bytes());
+fn record_crc(region: &Region, slot: u64, place: u64, number: u32, rec: u64, len: u64) -> Result<u32> {
+    let secret: u64 = region.load(Off::new(slot + SECRET))?;
+    let crc = crc32c::crc32c_append(crc32c::crc32c(&secret.to_le_bytes()), &place.to_le_bytes());
     let crc = crc32c::crc32c_append(crc, &number.to_le_bytes());
     region.map().crc(crc, rec + RECORD, len)
 }
@@ -358,6 +364,17 @@ fn skip_zero(region: &Region, at: u64, number: u64) -> Result<()> {
     region.commit_word(Off::new(at), number.wrapping_add(1))
 }
 
+/// Gives a slot that has none its secret, if it needs one. While nobody uses it, and nothing is left to undo.
+pub(crate) fn keep_secret(region: &Region, slot: u32) -> Result<()> {
+    let at = region.geo.slot(slot) + SECRET;
+    if !region.needs_flush() || region.load(Off::<u64>::new(at))? != 0 {
+        return Ok(());
+    }
+    region.store_log_word(at, u64::from_le_bytes(random::bytes()?).max(1))?;
+    region.persist(at, 8);
+    Ok(())
+}
+
 /// Undoes what the transaction in `slot` has changed; true if there was one. Can be repeated.
 pub(crate) fn roll_back(region: &Region, slot: u32) -> Result<bool> {
     let at = region.geo.slot(slot);
@@ -374,7 +391,7 @@ pub(crate) fn roll_back(region: &Region, slot: u32) -> Result<bool> {
         if check as u32 == 0 || check as u32 != number as u32 || used + RECORD + padded > LOG_CAPACITY {
             break;
         }
-        if region.needs_flush() && (check >> 32) as u32 != record_crc(region, place, number as u32, rec, len)? {
+        if region.needs_flush() && (check >> 32) as u32 != record_crc(region, at, place, number as u32, rec, len)? {
             break;
         }
         records.push((off, len, rec + RECORD));

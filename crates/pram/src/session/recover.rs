@@ -11,6 +11,7 @@ pub(super) fn recover(region: &Region, rt: &Runtime) -> Result<()> {
     let mut undone = 0;
     for slot in 0..region.geo.slots as u32 {
         undone += u32::from(tx::roll_back(region, slot)?);
+        tx::keep_secret(region, slot)?;
     }
     if undone > 0 {
         tracing::info!("undid {undone} transactions that were open");

@@ -1,10 +1,13 @@
 //! Commit and rollback of every size.
 
+use std::sync::{Arc, Mutex};
+
+use pram::medium::{Medium, MediumKind, Needs};
 use pram::tx::{LOG_CAPACITY, RECORD};
-use pram::{Error, Off, Session, Tag};
+use pram::{Error, Mapping, Off, Region, Session, Tag};
 use rng::Rng;
 
-use crate::rig::{self, MIB};
+use crate::rig::{self, KEYS, MIB, UUID};
 
 const TAG: Tag = Tag(3);
 
@@ -141,6 +144,74 @@ fn old_bytes_are_never_taken_for_records() {
             assert_eq!(content(&recovered, victim, 8), [0; 8], "ahead {ahead}, length {len}");
         }
     }
+}
+
+/// Memory of which nothing survives but what has been flushed and fenced.
+#[derive(Clone, Default)]
+struct Lossy(Arc<Mutex<Durable>>);
+
+/// The bytes, and what has been flushed and not fenced.
+type Durable = (Vec<u8>, Vec<(u64, u64)>);
+
+impl Medium for Lossy {
+    fn kind(&self) -> MediumKind {
+        MediumKind::Dax
+    }
+    fn needs(&self) -> Needs {
+        Needs { flush: true, stores: false }
+    }
+    fn flush(&self, _: &Mapping, off: u64, len: u64) {
+        self.0.lock().unwrap().1.push((off, len));
+    }
+    fn fence(&self, map: &Mapping) {
+        let (durable, pending) = &mut *self.0.lock().unwrap();
+        durable.resize(map.len() as usize, 0);
+        for (off, len) in pending.drain(..) {
+            let (start, end) = (off / 64 * 64, (off + len).next_multiple_of(64));
+            map.copy_out(start, &mut durable[start as usize..end as usize]).unwrap();
+        }
+    }
+    fn stored(&self, _: u64, _: &[u8]) {}
+}
+
+/// A program has written to a file what would be a record of the next transaction, and overwritten it, so that it lies in
+/// the slot where that transaction's log will end.
+#[test]
+fn what_programs_write_is_no_record_before_the_end_mark_is_durable() {
+    let medium = Lossy::default();
+    let map = Mapping::anonymous(4 * MIB).unwrap();
+    let region = Region::format(map, Box::new(medium.clone()), UUID, 7, 42).unwrap();
+    let session = Session::private(region, KEYS).unwrap();
+    let region = session.region();
+    let mut op = session.begin_in(0).unwrap();
+    let mut tx = op.tx().unwrap();
+    let [file, other] = [(); 2].map(|()| tx.alloc(Tag(1), 4096).unwrap().off);
+    let victim = tx.alloc(Tag(2), 64).unwrap().off;
+    tx.commit().unwrap();
+    let slot = Off::<u64>::new(region.geo.slot(0));
+    let number = region.load(slot).unwrap();
+    let (place, of, old) = ((victim | 8 << 48).to_le_bytes(), number as u32 + 2, 0x6c69_7665_u64.to_le_bytes());
+    let crc = [&place[..], &of.to_le_bytes(), &old].into_iter().fold(0, crc32c::crc32c_append);
+    let mut content = [0x55; 512];
+    content[48..56].copy_from_slice(&place);
+    content[56..64].copy_from_slice(&(u64::from(of) | u64::from(crc) << 32).to_le_bytes());
+    content[64..72].copy_from_slice(&old);
+    let mut tx = op.tx().unwrap();
+    tx.init_bytes(file, &content).unwrap();
+    tx.set(Off::<u64>::new(victim), &1).unwrap();
+    tx.commit().unwrap();
+    let mut tx = op.tx().unwrap();
+    tx.set_bytes(file, &[7; 512]).unwrap();
+    tx.commit().unwrap();
+    assert_eq!(region.load(slot).unwrap(), number + 2);
+    // A power cut within the next one.
+    let mut tx = op.tx().unwrap();
+    tx.set_bytes(other, &[1; 48]).unwrap();
+    let left = medium.0.lock().unwrap().0.clone();
+    tx.commit().unwrap();
+    let region = Region::open(rig::mapping_of(&left), Box::new(Lossy::default())).unwrap();
+    let later = Session::private(region, KEYS).unwrap();
+    assert_eq!(later.region().load(Off::<u64>::new(victim)).unwrap(), 1);
 }
 
 #[test]
