@@ -1,4 +1,4 @@
-//! The redo log of the `logged` medium: what has changed in a region, commit by commit, in one ordered stream.
+//! The redo log of a copy: what has changed in a region, commit by commit, in one ordered stream.
 //!
 //! | part | responsibility |
 //! | --- | --- |
@@ -10,8 +10,8 @@
 //! instant gives exactly the region of a later one; doing it twice does no harm.
 //!
 //! ```text
-//! 0       header, copy 0          4 KiB, of even generations
-//! 4096    header, copy 1          4 KiB, of odd generations
+//! 0       header                  4 KiB
+//! 4096    header, the same        4 KiB; while a generation begins, one copy is of the one before
 //! 8192    records                 each begins at a multiple of 512 bytes
 //!
 //! record: header, 64 bytes, [`RawRecord`] | extents, 8 bytes each: first line (48 bits), lines - 1 (16)
@@ -33,9 +33,11 @@
 //! Ordered steps of a new generation, when an image holds all that the log does:
 //! 0. If the log is to be longer, its last sector is written and flushed. (Else a header could be durable that
 //!    promises bytes which cannot be read.)
-//! 1. The header is written over the copy of the generation before the last. (A torn write leaves the other
-//!    copy, which still is right: its commits are in the image, and replaying them does no harm.)
+//! 1. The header is written over one copy, at 0 for an even generation. (Until it is durable the other one holds, and
+//!    is right: its commits are in the image, and replaying them does no harm.)
 //! 2. Flush. (Else records of the new generation could be durable before its header, and be ignored.)
+//! 3. The header is written over the other copy. (Else, were one damaged later, the generation before would be taken for
+//!    this one, and what this one holds be ignored without a word.)
 //!
 //! A write or flush that failed is not tried again: the kernel may have dropped the pages it could not write
 //! and report success the second time. The log refuses everything after it.
@@ -435,7 +437,7 @@ impl<D: Disk> Log<D> {
             if begun {
                 disk.write_all_at(&[0; SECTOR as usize], found.end)?;
             }
-            disk.write_all_at(header.as_bytes(), HEADER_AT[(header.generation % 2) as usize])?;
+            HEADER_AT.iter().try_for_each(|at| disk.write_all_at(header.as_bytes(), *at))?;
             let mut piece = vec![0; MAX_RECORD as usize];
             for at in found.clone().step_by(piece.len()) {
                 let bytes = &mut piece[..(found.end - at).min(MAX_RECORD) as usize];
@@ -484,8 +486,13 @@ impl<D: Disk> Log<D> {
         };
         raw.crc = header_crc(&raw);
         let at = HEADER_AT[(generation % 2) as usize];
-        // 1, 2 of a new generation.
-        self.attempt("beginning a new log", |disk| disk.write_all_at(raw.as_bytes(), at).and_then(|()| disk.flush()))?;
+        // 1, 2 and 3 of a new generation.
+        let other = HEADER_AT[((generation + 1) % 2) as usize];
+        self.attempt("beginning a new log", |disk| {
+            disk.write_all_at(raw.as_bytes(), at)?;
+            disk.flush()?;
+            disk.write_all_at(raw.as_bytes(), other)
+        })?;
         self.at = Position::start(generation, capacity, nonce, self.at.writer, last);
         Ok(())
     }

@@ -138,3 +138,31 @@ fn a_hole_in_a_log_is_refused() {
     files.0[1].write(&[0xee; 512], ends[3]);
     assert!(reload(&files, SIZE).is_ok());
 }
+
+#[test]
+fn a_damaged_header_does_no_harm() {
+    let world = World::format(SIZE, Atime::Never, &Faults::with(None)).unwrap();
+    let fs = world.fs.clone();
+    let mut teller = Teller::new(&world, &fs);
+    let mut ages = Vec::new();
+    teller.step(&Step::Op(Op::Create("/f".into(), 0o644))).unwrap();
+    for n in 0..4 {
+        // The other log takes over, and something is promised before the first is folded.
+        for step in [Step::Fill(45), Step::Swell(300 << 10), Step::Wait, Step::Wait, Step::Fold] {
+            teller.step(&Step::Op(Op::Write("/f".into(), 0, 5000, n))).unwrap();
+            teller.step(&step).unwrap();
+            ages.push(world.tape.files());
+        }
+    }
+    for (age, files) in ages.iter().enumerate() {
+        let right = reload(files, SIZE).unwrap();
+        for (part, at) in (0..FILES).flat_map(|part| [(part, 0), (part, 4096)]) {
+            let mut harmed = files.clone();
+            let mut sector = [0; 512];
+            harmed.0[part].read(&mut sector, at).unwrap();
+            sector[70] ^= 1;
+            harmed.0[part].write(&sector, at);
+            assert!(reload(&harmed, SIZE).unwrap() == right, "age {age}: part {part}, header at {at}");
+        }
+    }
+}
