@@ -16,7 +16,7 @@
 //! A failure in 2 to 4 is final: the pool turns read-only for all processes, and says why.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
@@ -433,6 +433,7 @@ impl Copy {
         if !session.take_role(words.folder)? {
             return Ok(false);
         }
+        let role = Folder(words.folder);
         let folded = match self.awaited {
             true => self.fold_pages(&mut pages, log, last, &mut Pace::free()),
             false => self.fold_pages(&mut pages, log, last, pace),
@@ -443,7 +444,7 @@ impl Copy {
             Err(e) => session.runtime().fail_copy(&e.to_string()),
         }
         session.region().step();
-        resign(words.folder);
+        drop(role);
         folded.map(|()| true)
     }
 
@@ -555,7 +556,16 @@ impl Drop for Lead<'_> {
     }
 }
 
-fn resign(role: &std::sync::atomic::AtomicU64) {
+/// The right to fold, given up also by a panic: nobody else could take it from a process that lives.
+struct Folder<'a>(&'a AtomicU64);
+
+impl Drop for Folder<'_> {
+    fn drop(&mut self) {
+        resign(self.0);
+    }
+}
+
+fn resign(role: &AtomicU64) {
     role.store(0, Ordering::SeqCst);
 }
 

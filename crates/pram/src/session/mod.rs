@@ -479,12 +479,14 @@ impl Drop for Session {
             return;
         }
         self.rt.clear_refs(me);
+        // Else nobody would close the region: the dead do not.
+        let reaped = self.reap_locked();
         let others = (0..SESSIONS).any(|n| n != me && self.rt.session_taken(n));
-        let dead = (0..SESSIONS).any(|n| n != me && self.rt.session_taken(n) && !self.is_alive(n));
         if !others {
             self.close();
             let _ = rustix::fs::unlink(&shared.runtime);
-        } else if dead {
+        } else if let Err(e) = reaped {
+            tracing::error!("cleaning up after a process that died: {e}");
             // Whoever attaches next finds the dead and the mark "open".
             self.rt.set_leaks_pending(true);
         }
