@@ -14,7 +14,7 @@ fn some() -> Vec<Scenario> {
 
 /// What the explorer finds with a fault planted.
 fn findings(discipline: Discipline, sabotage: Sabotage) -> Vec<(Scenario, Failure)> {
-    let depth = Depth { cuts: 6, seeds: 4, aftermath: 1000 };
+    let depth = Depth { cuts: 6, seeds: 4, aftermath: 1000, again: 1000 };
     let mut found = Vec::new();
     for s in some() {
         if let Err(failures) = explore(&s, discipline, sabotage, depth, &mut Stats::default()) {

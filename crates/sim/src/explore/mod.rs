@@ -1,5 +1,7 @@
 //! The explorer: runs a scenario, judges every crash state.
 
+mod again;
+
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::Arc;
 
@@ -10,6 +12,8 @@ use fs::Fs;
 use pram::heap::TAGS;
 use pram::{Mapping, Medium as _, Region, Session};
 use rustix::io::Errno;
+
+use again::recover_twice;
 
 use crate::crash::{mapping, points, Choice, Medium, Point};
 use crate::medium::{CrashMedium, DelayStore, Discipline, DropFlush};
@@ -45,14 +49,16 @@ pub struct Depth {
     pub seeds: u64,
     /// One state in so many is also worked with after recovery.
     pub aftermath: usize,
+    /// One state in so many is recovered again after a crash at each store of its recovery.
+    pub again: usize,
 }
 
 impl Depth {
     /// What the environment asks for.
     pub fn from_env() -> Depth {
         match std::env::var("CONQUEST_SIM").as_deref() {
-            Ok("full") => Depth { cuts: 64, seeds: 16, aftermath: 1 },
-            _ => Depth { cuts: 6, seeds: 2, aftermath: 5 },
+            Ok("full") => Depth { cuts: 64, seeds: 16, aftermath: 1, again: 7 },
+            _ => Depth { cuts: 6, seeds: 2, aftermath: 5, again: 101 },
         }
     }
 }
@@ -63,6 +69,8 @@ pub struct Stats {
     pub scenarios: u64,
     pub events: u64,
     pub states: u64,
+    /// Of these, recovered again after a crash at each store of the recovery.
+    pub again: u64,
     /// States that recovered to before and to after the operation.
     pub before: u64,
     pub after: u64,
@@ -124,7 +132,11 @@ fn is_slot_word(geo: &pram::region::Geometry, off: u64) -> bool {
 
 /// Opens what a crash left: recovery happens here.
 fn open(map: Mapping, discipline: Discipline) -> Result<Fs, String> {
-    let quiet = CrashMedium { discipline, recorder: Arc::default() };
+    open_recording(map, discipline, &Arc::default())
+}
+
+fn open_recording(map: Mapping, discipline: Discipline, recorder: &Arc<Recorder>) -> Result<Fs, String> {
+    let quiet = CrashMedium { discipline, recorder: recorder.clone() };
     debug_assert!(quiet.needs().stores);
     let region = Region::open(map, Box::new(quiet)).map_err(|e| format!("the region does not open: {e}"))?;
     let size = region.geo.size;
@@ -479,9 +491,14 @@ fn explore_filtered(
             };
             count += 1;
             let work = count % depth.aftermath == 0 || filter.point.is_some();
+            let again = count % depth.again == 0 || filter.point.is_some();
             let judged = catch_unwind(AssertUnwindSafe(|| {
-                let fs = open(medium.crash(choice), discipline)?;
-                run.judge(s, &fs, allowed, work)
+                let left = medium.crash(choice);
+                if again {
+                    recover_twice(&run, s, discipline, depth, &left, allowed)?;
+                    stats.again += 1;
+                }
+                run.judge(s, &open(left, discipline)?, allowed, work)
             }));
             stats.states += 1;
             match judged.unwrap_or_else(|p| Err(panic_text(p))) {
