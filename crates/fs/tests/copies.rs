@@ -753,6 +753,35 @@ fn memory_of_pools_that_were_never_finished_is_given_back() {
     assert_eq!(there, [false, true, true]);
 }
 
+/// A size that was mistyped, or too large, cost the pool that was there.
+#[test]
+fn a_pool_that_cannot_be_made_leaves_the_one_that_is_there() {
+    let logged = FormatOptions { medium: MediumKind::Logged, ..FormatOptions::sized(8 << 20) };
+    for how in [logged, with_copy(".".as_ref())] {
+        let home = Home::new(how.clone());
+        write(&home.open(), "old", "still there");
+        for size in [100 << 10, 1 << 45] {
+            let new = FormatOptions { size, force: true, ..how.clone() };
+            assert!(Pool::format(&home.pool(), &new).is_err());
+            assert_eq!(read(&home.open(), "old").as_deref(), Some("still there"));
+        }
+        let files = std::fs::read_dir(home.pool()).unwrap().flatten();
+        assert_eq!(files.filter(|file| file.file_name().to_string_lossy().starts_with('.')).count(), 0);
+    }
+}
+
+/// Whoever had the region mapped, to look whether it is one, ended by SIGBUS.
+#[test]
+fn a_region_is_not_cut_short_where_a_new_one_is_made() {
+    let home = Home::new(with_copy(".".as_ref()));
+    let looking = std::fs::File::open(home.pool().join("nvram")).unwrap();
+    let before = looking.metadata().unwrap();
+    Pool::format(&home.pool(), &FormatOptions { force: true, ..with_copy(".".as_ref()) }).unwrap();
+    let after = looking.metadata().unwrap();
+    assert_eq!((after.size(), after.blocks(), after.nlink()), (before.size(), before.blocks(), 0));
+    clean(&home.open());
+}
+
 /// Writes from within the restore or import of the pool at `dir` that `replace` begins; what came of that.
 fn opened_meanwhile(home: &Home, replace: impl FnOnce(&Path, &mut dyn FnMut(u64, u64)) -> fs::Result<()>) -> String {
     let mut during = None;

@@ -129,17 +129,25 @@ pub fn save(session: &Session, path: &Path, progress: Progress) -> Result<ImageI
 
 /// Makes a region file for `medium` at `path` from an image, where nobody is attached to what is there.
 pub fn restore(image: &Path, path: &Path, medium: MediumKind, progress: Progress) -> Result<ImageInfo> {
-    restore_over(image, path, medium, &mut |_, _| Ok(None), progress)
+    let (target, info) = restore_new(image, path, medium, progress)?;
+    target.finish()?;
+    Ok(info)
 }
 
-/// The same; what is at `path` makes way when all of the image has proved right.
-pub fn restore_over(
+/// Makes one that is to be at `path`, and leaves it at `beside`, in the same directory.
+pub fn restore_beside(
     image: &Path,
     path: &Path,
+    beside: &Path,
     medium: MediumKind,
-    make_way: MakeWay,
     progress: Progress,
 ) -> Result<ImageInfo> {
+    let (target, info) = restore_new(image, path, medium, progress)?;
+    target.finish_at(beside)?;
+    Ok(info)
+}
+
+fn restore_new(image: &Path, path: &Path, medium: MediumKind, progress: Progress) -> Result<(Target, ImageInfo)> {
     let mut reader = Reader::open(image)?;
     let target = Target::begin(path, "restoring")?;
     reserve(&target.file, reader.info.size, medium).map_err(|e| target.no_room(reader.info.size, &e))?;
@@ -150,10 +158,7 @@ pub fn restore_over(
     }
     let map = Mapping::file(&target.file, reader.info.size).map_err(Error::host("mapping the restored region"))?;
     adopt_region(&map, &reader, medium)?;
-    drop(map);
-    let _held = make_way(Some(&target.file), &reader.info.uuid)?;
-    target.finish()?;
-    Ok(reader.info)
+    Ok((target, reader.info))
 }
 
 /// Makes a region in `map`, of a device that no other can replace, from an image. All of the image is checked
@@ -499,9 +504,15 @@ impl Target {
     }
 
     /// 1. The content is durable before the name points to it. 2. The name. 3. The directory.
-    pub fn finish(mut self) -> Result<()> {
+    pub fn finish(self) -> Result<()> {
+        let path = self.path.clone();
+        self.finish_at(&path)
+    }
+
+    /// The same under another name in the same directory.
+    fn finish_at(mut self, path: &Path) -> Result<()> {
         self.file.sync_all().map_err(|e| self.failed(Fail::Io(e)))?;
-        std::fs::rename(&self.temporary, &self.path).map_err(|e| self.failed(Fail::Io(e)))?;
+        std::fs::rename(&self.temporary, path).map_err(|e| self.failed(Fail::Io(e)))?;
         self.done = true;
         let dir = self.path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let synced = File::open(dir).and_then(|d| d.sync_all());

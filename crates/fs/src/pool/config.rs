@@ -237,15 +237,6 @@ impl Config {
         super::media::hold_unused(&self.lock_path(dir))
     }
 
-    /// Destroys what a pool on `logged` has on disk and in memory.
-    pub fn remove_copy(&self, dir: &Path) {
-        match (self.medium, self.uuid_bytes(), self.copy_dir(dir)) {
-            (MediumKind::Logged, Ok(uuid), _) => super::logged::remove(dir, &uuid),
-            (_, _, Some(copy)) => super::files::remove(&copy),
-            _ => {}
-        }
-    }
-
     /// Is it the region of this pool?
     pub fn is_of(&self, region: &pram::Region) -> bool {
         self.uuid_bytes().is_ok_and(|uuid| uuid == region.info.uuid)

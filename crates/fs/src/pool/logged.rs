@@ -15,16 +15,16 @@ use std::path::{Path, PathBuf};
 
 use pram::copy::{self, Copy, Disks};
 use pram::image::{is_at, ImageInfo, Progress};
-use pram::log::Identity;
+use pram::log::{now, Identity};
 use pram::medium::LOGGED;
 use pram::region::HEADERS;
 use pram::session::{self, Exclusive};
 use pram::{MediumKind, Region, Session};
 
-use super::config::{host, uuid_text, Config};
+use super::config::{host, uuid_text};
 use super::files::{self, make_region, map, open_shared, Tracked, IMAGE};
 use super::media::{self, Opened};
-use super::replaced::{self, Step};
+use super::replaced;
 use super::RUNTIME_DIR;
 use crate::error::{Error, Result};
 use crate::inode::max_inodes;
@@ -35,26 +35,20 @@ pub fn region_path(dir: &Path, uuid: &[u8; 16]) -> PathBuf {
     lock.and_then(|lock| files::shared(&lock, uuid, "region")).unwrap_or_else(|_| RUNTIME_DIR.into())
 }
 
-/// Makes an empty region of `size` bytes, and an empty copy in `dir`, for a pool that is being formatted.
-pub fn make(dir: &Path, uuid: [u8; 16], size: u64, version: u32, created: i64) -> Result<(Region, Copy)> {
+/// Makes an empty region of `size` bytes, and an empty copy in `dir`, for a pool that is being formatted, and whose `home` is
+/// where the copy will be.
+pub fn make(dir: &Path, home: &Path, uuid: [u8; 16], size: u64, version: u32) -> Result<(Region, Copy)> {
     let id = Identity { uuid, size: size / 4096 * 4096 };
-    pram::region::Geometry::of(id.size)?;
     files::sweep();
     let disks = files::make(dir, copy::log_bytes(id.size))?;
     let lock = files::open_file(dir, IMAGE)?;
-    let made = (|| {
-        let (map, ()) = make_region(&files::shared(&lock, &uuid, "region")?, &lock, id.size, |_, _| Ok(()))?;
-        let loaded = copy::create(&disks, id, copy::log_bytes(id.size))?;
-        let (marks, copy) = Tracked { id, dir, disks: &disks, lock: &lock }.begin(&loaded)?;
-        let mut region = Region::format(map, Box::new(LOGGED), uuid, version, created)?;
-        marks.mark(0, HEADERS as u64)?;
-        region.track(marks);
-        Ok((region, copy))
-    })();
-    if made.is_err() {
-        remove(dir, &uuid);
-    }
-    made
+    let (map, ()) = make_region(&files::shared(&lock, &uuid, "region")?, &lock, id.size, |_, _| Ok(()))?;
+    let loaded = copy::create(&disks, id, copy::log_bytes(id.size))?;
+    let (marks, copy) = Tracked { id, dir: home, disks: &disks, lock: &lock }.begin(&loaded)?;
+    let mut region = Region::format(map, Box::new(LOGGED), uuid, version, now())?;
+    marks.mark(0, HEADERS as u64)?;
+    region.track(marks);
+    Ok((region, copy))
 }
 
 /// Fails if any process works on the pool in `dir`.
@@ -63,12 +57,6 @@ pub fn refuse_in_use(dir: &Path) -> Result<()> {
         true => super::media::refuse_in_use(&dir.join(IMAGE)),
         false => Ok(()),
     }
-}
-
-/// Destroys the copy in `dir`, and what is in shared memory of it.
-pub fn remove(dir: &Path, uuid: &[u8; 16]) {
-    forget(dir, uuid);
-    files::remove(dir);
 }
 
 /// Destroys what is in shared memory of the pool in `dir`: what counts is its copy.
@@ -102,30 +90,11 @@ pub fn release(dir: &Path, uuid: &[u8; 16]) -> Result<()> {
     Ok(())
 }
 
-/// Makes the pool in `dir` from an image, with `pool.toml` as `config` but for its UUID. Region and copy are made beside
-/// what is there and take its place when they are complete and durable.
-pub fn restore(dir: &Path, config: &Config, image: &Path, progress: Progress, step: Step) -> Result<()> {
-    let staging = dir.join(replaced::STAGING);
-    let _ = fs::remove_dir_all(&staging);
-    let placed = stage(&staging, image, progress).and_then(|info| {
-        let placed = (|| {
-            Config { uuid: uuid_text(&info.uuid), ..config.clone() }.write(&staging)?;
-            // Who comes meanwhile finds the new pool; whoever is there keeps the old one.
-            let _held = media::hold_unused(&dir.join(IMAGE))?;
-            replaced::replace(dir, step)
-        })();
-        if placed.is_err() {
-            forget(&staging, &info.uuid);
-        }
-        placed
-    });
-    let _ = fs::remove_dir_all(&staging);
-    placed
-}
-
-fn stage(dir: &Path, image: &Path, progress: Progress) -> Result<ImageInfo> {
+/// Makes a region, and its copy in `dir`, from an image, for a pool whose `home` is where the copy will be.
+pub fn restore(dir: &Path, home: &Path, image: &Path, progress: Progress) -> Result<ImageInfo> {
     let info = pram::image::verify(image, &mut |_, _| {})?;
     let id = Identity { uuid: info.uuid, size: info.size };
+    files::sweep();
     let disks = files::make(dir, copy::log_bytes(id.size))?;
     copy::create(&disks, id, copy::log_bytes(id.size))?;
     let lock = files::open_file(dir, IMAGE)?;
@@ -134,7 +103,7 @@ fn stage(dir: &Path, image: &Path, progress: Progress) -> Result<ImageInfo> {
     let path = files::shared(&lock, &id.uuid, "region")?;
     pram::image::restore(image, &path, MediumKind::Logged, progress)?;
     // Compared with the empty copy, all of it is what the copy lacks.
-    let opened = open_as(dir, id.uuid, Marks::NotYet)?;
+    let opened = open_as(dir, home, id.uuid, Marks::NotYet)?;
     let opened = opened.ok_or_else(|| Error::Pool(format!("{} was removed; try again", dir.display())))?;
     let session = Session::private_with(opened.region, max_inodes(id.size), opened.copy)?;
     session.copy().map_or(Ok(()), |copy| copy.wait(&session))?;
@@ -144,7 +113,7 @@ fn stage(dir: &Path, image: &Path, progress: Progress) -> Result<ImageInfo> {
 /// Opens the region of the pool in `dir`; makes it from the copy where it is not in memory any more. `None` if the pool was
 /// replaced before it could be locked: then another one is there.
 pub fn open(dir: &Path, uuid: [u8; 16]) -> Result<Option<Opened>> {
-    open_as(dir, uuid, Marks::Expected)
+    open_as(dir, dir, uuid, Marks::Expected)
 }
 
 /// Should there be marks for a region that is there?
@@ -155,7 +124,7 @@ enum Marks {
     NotYet,
 }
 
-fn open_as(dir: &Path, uuid: [u8; 16], marks: Marks) -> Result<Option<Opened>> {
+fn open_as(dir: &Path, home: &Path, uuid: [u8; 16], marks: Marks) -> Result<Option<Opened>> {
     let (lock, path) = (files::open_file(dir, IMAGE)?, dir.join(IMAGE));
     let exclusive = media::hold(lock.try_clone().map_err(|e| host(dir, &e))?, &path, || Ok(()))?;
     if replaced::is_due(dir) || !is_at(&exclusive, &path)? {
@@ -172,7 +141,7 @@ fn open_as(dir: &Path, uuid: [u8; 16], marks: Marks) -> Result<Option<Opened>> {
     }
     let attached = session::in_use(&exclusive)?;
     let path = files::shared(&lock, &uuid, "region")?;
-    let memory = Memory { dir, path: &path, disks: &disks, lock: &lock, id, attached, marks };
+    let memory = Memory { dir, home, path: &path, disks: &disks, lock: &lock, id, attached, marks };
     let mut found = open_shared(&path, &lock)?;
     if found.is_none() && !attached && memory.tracked().adopt()? {
         found = open_shared(&path, &lock)?;
@@ -197,6 +166,8 @@ fn open_as(dir: &Path, uuid: [u8; 16], marks: Marks) -> Result<Option<Opened>> {
 /// A pool's memory and copy, with nobody attaching meanwhile.
 struct Memory<'a> {
     dir: &'a Path,
+    /// Where the copy lies in the end.
+    home: &'a Path,
     /// Of the region.
     path: &'a Path,
     disks: &'a Disks,
@@ -209,7 +180,7 @@ struct Memory<'a> {
 
 impl Memory<'_> {
     fn tracked(&self) -> Tracked<'_> {
-        Tracked { id: self.id, dir: self.dir, disks: self.disks, lock: self.lock }
+        Tracked { id: self.id, dir: self.home, disks: self.disks, lock: self.lock }
     }
 
     /// The memory is there.

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::fd::AsFd;
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use pram::copy::{import, Copy, Disks};
@@ -18,7 +18,7 @@ use rustix::io::Errno;
 
 use super::config::{host, uuid_text};
 use super::MediumKind;
-use super::{files, replaced};
+use super::{files, replaced, staged};
 use crate::error::{Error, Result};
 
 pub fn make_dir(dir: &Path) -> Result<()> {
@@ -53,9 +53,10 @@ impl Making {
             }
         };
         if replaced::is_due(dir) {
-            tracing::warn!("{}: finishing a restore that was interrupted", dir.display());
+            tracing::warn!("{}: finishing what was interrupted", dir.display());
             replaced::finish(dir, &mut || Ok(()))?;
         }
+        staged::clear(dir);
         Ok(making)
     }
 
@@ -91,41 +92,75 @@ pub fn random_key() -> Result<u64> {
 pub struct Made {
     map: Mapping,
     medium: Box<dyn Medium>,
+    pub file: fs::File,
 }
 
-/// Makes the region's file, or takes the file or device that is there.
-pub fn make(path: &Path, medium: MediumKind, size: u64, force: bool) -> Result<Made> {
+/// Fails if nothing can be made at `path`, whatever is there, or what is there may not be lost.
+pub fn refuse_target(path: &Path, size: u64, force: bool) -> Result<()> {
     if size > 0 {
         pram::region::Geometry::of(size / 4096 * 4096)?;
     }
-    let exists = path.exists();
-    if exists {
-        refuse_in_use(path)?;
-        let found = fs::metadata(path).map_err(|e| host(path, &e))?;
-        if found.is_dir() {
-            return Err(Error::Pool(format!("{} is a directory; give a file or a device", path.display())));
-        }
-        if found.len() > 0 && !force {
-            return Err(holds_data(path));
-        }
+    let Ok(found) = fs::metadata(path) else { return Ok(()) };
+    if found.is_dir() {
+        return Err(Error::Pool(format!("{} is a directory; give a file or a device", path.display())));
     }
-    let file = fs::OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .open(path)
-        .map_err(|e| open_failed(path, &e))?;
-    let made = match device(&file, path, medium) {
-        Ok(Some(device)) => take_device(&file, path, device, size, force),
-        Ok(None) => make_file(&file, path, medium, size),
-        Err(e) => Err(e),
+    if found.len() > 0 && !force {
+        return Err(holds_data(path));
+    }
+    Ok(())
+}
+
+/// Is there a DAX device at `path`, which stays what it is?
+pub fn is_device(path: &Path, medium: MediumKind) -> Result<bool> {
+    if medium != MediumKind::Dax || !path.exists() {
+        return Ok(false);
+    }
+    Ok(device(&open_both(path)?, path, medium)?.is_some())
+}
+
+fn open_both(path: &Path) -> Result<fs::File> {
+    fs::OpenOptions::new().read(true).write(true).open(path).map_err(|e| open_failed(path, &e))
+}
+
+/// Makes the file that is to be the region at `path`, beside what is there.
+pub fn make(path: &Path, medium: MediumKind, size: u64) -> Result<Made> {
+    let found = fs::metadata(path).ok();
+    if found.as_ref().is_some_and(|found| found.file_type().is_char_device()) {
+        return Err(Error::Pool(format!("{} is a device; a DAX device needs `--medium dax`", path.display())));
+    }
+    if found.as_ref().is_some_and(|found| !found.is_file()) {
+        return Err(Error::Pool(format!("{} is no regular file; give a file or a DAX device", path.display())));
+    }
+    let size = if size == 0 { found.map_or(0, |found| found.len()) } else { size } / 4096 * 4096;
+    pram::region::Geometry::of(size)?;
+    let file = staged::make_beside(path)?;
+    pram::reserve::reserve(&file, size, medium.into()).map_err(|e| no_room(path, size, &e))?;
+    if medium == MediumKind::Dax {
+        // Its size too must be there after a power cut; its content is from here on ours to flush.
+        file.sync_all().map_err(|e| host(path, &e))?;
+    }
+    Ok(Made { map: map_file(&file, path, medium, size)?, medium: medium_of(&file, path, medium)?, file })
+}
+
+fn no_room(path: &Path, size: u64, e: &std::io::Error) -> Error {
+    let beside = match path.exists() {
+        true => " beside what is there, which stays until all of the new one is: remove it first, or",
+        false => ";",
     };
-    if made.is_err() && !exists {
-        let _ = fs::remove_file(path);
+    Error::Pool(format!(
+        "{}: no room for {} MiB of persistent RAM ({e}){beside} give a smaller --nvram SIZE",
+        path.display(),
+        size >> 20
+    ))
+}
+
+/// Takes the device at `path`: zeroed, what was there is lost.
+pub fn take(path: &Path, size: u64, force: bool) -> Result<Made> {
+    let file = open_both(path)?;
+    match device(&file, path, MediumKind::Dax)? {
+        Some(device) => take_device(file, path, device, size, force),
+        None => Err(Error::Pool(format!("{} is no device any more; try again", path.display()))),
     }
-    made
 }
 
 pub fn holds_data(path: &Path) -> Error {
@@ -145,35 +180,8 @@ fn device(file: &fs::File, path: &Path, medium: MediumKind) -> Result<Option<dax
     }
 }
 
-fn make_file(file: &fs::File, path: &Path, medium: MediumKind, size: u64) -> Result<Made> {
-    let found = file.metadata().map_err(|e| host(path, &e))?;
-    if found.file_type().is_char_device() {
-        return Err(Error::Pool(format!("{} is a device; a DAX device needs `--medium dax`", path.display())));
-    }
-    let size = if size == 0 { found.len() } else { size } / 4096 * 4096;
-    pram::region::Geometry::of(size)?;
-    // Refused where it cannot be had, before anything is lost.
-    drop(map_file(file, path, medium, 4096)?);
-    file.set_len(0).map_err(|e| host(path, &e))?;
-    pram::reserve::reserve(file, size, medium.into()).map_err(|e| {
-        let _ = file.set_len(0);
-        Error::Pool(format!(
-            "{}: no room for {} MiB of persistent RAM ({e}); give a smaller --nvram SIZE",
-            path.display(),
-            size >> 20
-        ))
-    })?;
-    if medium == MediumKind::Dax {
-        // Its name and size too must be there after a power cut; its content is from here on ours to flush.
-        let dir = path.parent().unwrap_or(Path::new("/"));
-        let synced = file.sync_all().and_then(|()| fs::File::open(dir)?.sync_all());
-        synced.map_err(|e| host(path, &e))?;
-    }
-    Ok(Made { map: map_file(file, path, medium, size)?, medium: medium_of(file, path, medium)? })
-}
-
 /// A device has its size, and is zeroed by stores.
-fn take_device(file: &fs::File, path: &Path, device: dax::Device, size: u64, force: bool) -> Result<Made> {
+fn take_device(file: fs::File, path: &Path, device: dax::Device, size: u64, force: bool) -> Result<Made> {
     if size > device.size {
         return Err(Error::Pool(format!(
             "{} has {} bytes, fewer than the {size} wanted; leave out --size",
@@ -183,18 +191,18 @@ fn take_device(file: &fs::File, path: &Path, device: dax::Device, size: u64, for
     }
     let size = if size == 0 { device.size } else { size / device.align * device.align };
     pram::region::Geometry::of(size)?;
-    let map = map_file(file, path, MediumKind::Dax, size)?;
+    let map = map_file(&file, path, MediumKind::Dax, size)?;
     if !force && !map.is_zero(0, HEADERS as u64)? {
         return Err(holds_data(path));
     }
-    let medium = medium_of(file, path, MediumKind::Dax)?;
+    let medium = medium_of(&file, path, MediumKind::Dax)?;
     // The old header goes first, durably: whatever interrupts this leaves no pool that would be opened.
     for len in [HEADERS as u64, size] {
         map.zero(0, len)?;
         medium.flush(&map, 0, len);
         medium.fence(&map);
     }
-    Ok(Made { map, medium })
+    Ok(Made { map, medium, file })
 }
 
 fn map_file(file: &fs::File, path: &Path, medium: MediumKind, len: u64) -> Result<Mapping> {
@@ -212,8 +220,9 @@ fn medium_of(file: &fs::File, path: &Path, medium: MediumKind) -> Result<Box<dyn
     })
 }
 
-pub fn format_region(made: Made, uuid: [u8; 16], version: u32) -> Result<Region> {
-    Ok(Region::format(made.map, made.medium, uuid, version, now())?)
+/// The region, and its file.
+pub fn format_region(made: Made, uuid: [u8; 16], version: u32) -> Result<(Region, fs::File)> {
+    Ok((Region::format(made.map, made.medium, uuid, version, now())?, made.file))
 }
 
 /// Keeps all from attaching to the region whose locks are at `path`, if there is one; fails if anybody has. Who comes
@@ -254,31 +263,39 @@ fn make_way<'a>(
     }
 }
 
-/// Makes the region at `path`, where that of the pool `old` was, from an image: a file is replaced by another, a device
-/// overwritten.
-pub fn restore_region(
+/// Makes the file that is to be the region at `path` from an image, beside what is there.
+pub fn restore_region(image: &Path, path: &Path, medium: MediumKind, progress: Progress) -> Result<ImageInfo> {
+    Ok(pram::image::restore_beside(image, path, &replaced::beside(path), medium.into(), progress)?)
+}
+
+/// Overwrites the device at `path`, the region of the pool `old`, from an image. Until what is returned too is dropped nobody
+/// attaches to it.
+pub fn restore_device(
     image: &Path,
     path: &Path,
-    medium: MediumKind,
     old: Option<[u8; 16]>,
     progress: Progress,
-) -> Result<ImageInfo> {
-    let way = &mut make_way(path, old);
-    if medium == MediumKind::Dax && path.exists() {
-        let file = fs::OpenOptions::new().read(true).write(true).open(path).map_err(|e| open_failed(path, &e))?;
-        if let Some(device) = device(&file, path, medium)? {
-            let map = map_file(&file, path, medium, device.size)?;
-            return Ok(pram::image::restore_into(image, &map, &*medium_of(&file, path, medium)?, way, progress)?);
-        }
-    }
-    Ok(pram::image::restore_over(image, path, medium.into(), way, progress)?)
+) -> Result<(ImageInfo, Option<Exclusive>)> {
+    let file = open_both(path)?;
+    let Some(device) = device(&file, path, MediumKind::Dax)? else {
+        return Err(Error::Pool(format!("{} is no device any more; try again", path.display())));
+    };
+    let map = map_file(&file, path, MediumKind::Dax, device.size)?;
+    let (mut way, mut held) = (make_way(path, old), None);
+    let mut hold = |file: Option<&fs::File>, uuid: &[u8; 16]| {
+        held = way(file, uuid)?;
+        Ok(None)
+    };
+    let medium = medium_of(&file, path, MediumKind::Dax)?;
+    let info = pram::image::restore_into(image, &map, &*medium, &mut hold, progress)?;
+    Ok((info, held))
 }
 
 /// Makes the region at `path` from a copy; the instant that it is of, nanoseconds since the epoch.
 pub fn import(disks: &Disks, id: Identity, path: &Path, medium: MediumKind, progress: Progress) -> Result<i64> {
     let way = &mut make_way(path, None);
     if medium == MediumKind::Dax && path.exists() {
-        let file = fs::OpenOptions::new().read(true).write(true).open(path).map_err(|e| open_failed(path, &e))?;
+        let file = open_both(path)?;
         if let Some(device) = device(&file, path, medium)? {
             let map = map_file(&file, path, medium, device.size)?;
             return Ok(import::device(disks, id, &map, &*medium_of(&file, path, medium)?, way, progress)?.time);
@@ -292,7 +309,7 @@ pub fn is_lost(path: &Path, medium: MediumKind) -> Result<bool> {
     if !path.exists() {
         return Ok(true);
     }
-    let file = fs::OpenOptions::new().read(true).write(true).open(path).map_err(|e| open_failed(path, &e))?;
+    let file = open_both(path)?;
     match device(&file, path, medium)? {
         Some(device) => Ok(map_file(&file, path, medium, device.size)?.is_zero(0, HEADERS as u64)?),
         None => Ok(false),
@@ -320,16 +337,20 @@ pub struct Opened {
     pub copy: Option<Copy>,
 }
 
-/// Opens and maps the region at `path`, of the pool at `dir`; again if it was replaced before it could be locked.
-pub fn open_region(path: &Path, dir: &Path, medium: MediumKind) -> Result<Opened> {
+/// Opens and maps the region at `path`, of the pool at `dir`; again if it was replaced before it could be locked. `None` if
+/// another pool takes the place of this one.
+pub fn open_region(path: &Path, dir: &Path, medium: MediumKind) -> Result<Option<Opened>> {
     loop {
         let file = open_file(path, dir)?;
         let lock = file.try_clone().map_err(|e| host(path, &e))?;
         // Refused at once if it is none: it may be in the making, for minutes.
         let exclusive = hold(lock, path, || map_region(&file, path, dir, medium).map(drop))?;
+        if replaced::is_due(dir) {
+            return Ok(None);
+        }
         if is_at(&exclusive, path)? {
             let region = map_region(&file, path, dir, medium)?;
-            return Ok(Opened { region, exclusive, copy: None });
+            return Ok(Some(Opened { region, exclusive, copy: None }));
         }
     }
 }

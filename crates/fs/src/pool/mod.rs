@@ -3,11 +3,13 @@
 //! | module | responsibility |
 //! | --- | --- |
 //! | this | opening and closing |
+//! | [`anew`] | making a pool: `format` and `restore` |
 //! | [`config`] | `pool.toml` |
 //! | [`media`] | making and finding the region's file |
 //! | [`logged`] | the memory and copy of a pool on ordinary RAM |
 //! | [`memory`] | the memory of such a pool alone, where its copy cannot be used |
-//! | [`replaced`] | a restored copy in the place of another |
+//! | [`staged`] | where a pool is made, beside what is there |
+//! | [`replaced`] | what was made so, in the place of what is there |
 //! | [`running`] | the running copy of a pool on memory that survives a power cut |
 //! | [`files`] | the files of a copy, and those in shared memory |
 //! | [`direct`] | a file of a copy, read and written past the page cache |
@@ -20,6 +22,7 @@
 //! | [`keeper`] | background work |
 //! | [`ticker`] | threads that look again and again |
 
+mod anew;
 pub mod config;
 mod copier;
 mod direct;
@@ -34,6 +37,7 @@ mod own;
 mod replaced;
 mod room;
 mod running;
+mod staged;
 mod status;
 mod ticker;
 
@@ -184,79 +188,10 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// Makes an empty pool at `dir`. `pool.toml` is written last: an interrupted format leaves no pool.
+    /// Makes an empty pool at `dir`. It takes its place in one step: an interrupted format leaves what was there, or the new
+    /// pool. (On a DAX device it leaves no pool, and can be repeated.)
     pub fn format(dir: &Path, how: &FormatOptions) -> Result<()> {
-        let _alone = media::Making::begin(dir)?;
-        let mut config = Config::new(how.medium, media::random_uuid()?);
-        (config.commit_interval, config.copy_rate) = (how.commit_interval, how.copy_rate);
-        if how.medium != MediumKind::Logged {
-            config.nvram = how.nvram.clone().or(config.nvram);
-            (config.copy, config.mirror) = (how.copy.clone(), how.mirror);
-        } else if let Some(path) = &how.nvram {
-            return Err(Error::Pool(format!(
-                "{}: the memory of the medium `logged` is made by the pool itself; give its size alone",
-                path.display()
-            )));
-        }
-        let old = match Config::read(dir) {
-            Ok(Some(_)) if !how.force => {
-                return Err(Error::Pool(format!(
-                    "{} holds a pool already; mount it with `conquest mount {} DIR`, or destroy it with `conquest format --force`",
-                    dir.display(),
-                    dir.display()
-                )));
-            }
-            Ok(old) => old,
-            Err(e) if !how.force => return Err(e),
-            Err(_) => None,
-        };
-        // To the end: who comes meanwhile finds the new pool, not one that is being destroyed.
-        let held = old.as_ref().map(|old| old.hold_unused(dir)).transpose()?.flatten();
-        if let (Some(lock), Some(Ok(uuid))) = (&held, old.as_ref().map(Config::uuid_bytes)) {
-            files::forget_marks(lock, &uuid);
-        }
-        let (region, copy) = match how.medium {
-            MediumKind::Logged => {
-                if old.is_none() && !how.force && files::hold_copy(dir) {
-                    return Err(Error::Pool(format!(
-                        "{0} holds the copy of a pool; make the pool of it with `conquest import {0}`, or destroy it with \
-                         `conquest format --force`",
-                        dir.display()
-                    )));
-                }
-                if let Some(path) = files::find_foreign(dir).filter(|_| !how.force) {
-                    return Err(media::holds_data(&path));
-                }
-                Config::remove(dir)?;
-                old.iter().for_each(|old| old.remove_copy(dir));
-                let (region, copy) =
-                    logged::make(dir, config.uuid_bytes()?, how.size, layout::VERSION, pram::log::now())?;
-                (region, Some(copy))
-            }
-            _ => {
-                let copy = config.copy_dir(dir);
-                if let Some(there) = copy.as_ref().filter(|copy| !how.force && files::exist(copy)) {
-                    return Err(Error::Pool(format!(
-                        "{} holds the copy of a pool; destroy it with `conquest format --force`",
-                        there.display()
-                    )));
-                }
-                let made = media::make(&config.nvram_path(dir), how.medium, how.size, how.force)?;
-                Config::remove(dir)?;
-                old.iter().for_each(|old| old.remove_copy(dir));
-                copy.iter().for_each(|copy| files::remove(copy));
-                (media::format_region(made, config.uuid_bytes()?, layout::VERSION)?, None)
-            }
-        };
-        let keys = max_inodes(region.geo.size);
-        let session = Session::private_with(region, keys, copy)?;
-        let (uid, gid) = how.root_owner;
-        Fs::format(&session, (uid, gid, how.root_mode), media::random_key()?)?;
-        if let Some(copy) = session.copy() {
-            copy.wait(&session)?;
-        }
-        drop(session);
-        config.write(dir)
+        anew::format(dir, how, &mut || Ok(()))
     }
 
     /// Opens the pool at `dir`. What a crash left open is undone first; leaks are swept in the background.
@@ -286,15 +221,15 @@ impl Pool {
         Ok(pool)
     }
 
-    /// Is there a pool at `dir` (a `pool.toml`)?
+    /// Is there a pool at `dir` (a `pool.toml`, or one that takes its place when the pool is opened)?
     pub fn exists(dir: &Path) -> bool {
-        dir.join(config::FILE).exists()
+        dir.join(config::FILE).exists() || replaced::is_due(dir)
     }
 
     /// The files in shared memory that belong to the pool at `dir`, whether or not they are there. Whoever removes the
     /// pool directory removes them too; removing them alone, with no process attached, is what a reboot does.
     pub fn memory(dir: &Path) -> Result<Vec<PathBuf>> {
-        let config = Config::load(dir)?;
+        let config = load(dir)?;
         let parts: &[&str] = match config.medium {
             MediumKind::Logged => &["region", "marks"],
             _ if config.copy.is_some() => &["marks"],
@@ -308,7 +243,7 @@ impl Pool {
     /// The processes that have the pool at `dir` open, without opening it. One that is being killed counts until all
     /// of it is gone.
     pub fn users(dir: &Path) -> Result<Vec<SessionStatus>> {
-        let config = Config::load(dir)?;
+        let config = load(dir)?;
         let (path, uuid) = (config.lock_path(dir), config.uuid_bytes()?);
         let lock = std::fs::OpenOptions::new().read(true).write(true).open(&path);
         let lock = lock.map_err(|e| config::host(&path, &e))?;
@@ -318,7 +253,7 @@ impl Pool {
 
     /// Has any process the pool at `dir` open? Tells so also where nothing says which.
     pub fn is_in_use(dir: &Path) -> Result<bool> {
-        let lock = Config::load(dir)?.lock_path(dir);
+        let lock = load(dir)?.lock_path(dir);
         match std::fs::OpenOptions::new().read(true).write(true).open(&lock) {
             Ok(file) => Ok(pram::session::in_use(file)?),
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(false),
@@ -342,13 +277,13 @@ impl Pool {
 
     /// Fails if an image at `file` would take the place of one of the files of the pool at `dir`, without opening it.
     pub fn refuse_own_file(dir: &Path, file: &Path) -> Result<()> {
-        own::refuse(dir, &Config::load(dir)?, file)
+        own::refuse(dir, &load(dir)?, file)
     }
 
     /// Opens what the memory of a pool on `logged` holds that cannot be opened otherwise, as its copy on disk is lost or
     /// cannot be written: to look at it, and to save it. Nobody may have the pool open; nothing of it is changed.
     pub fn of_memory(dir: &Path) -> Result<Pool> {
-        let config = Config::load(dir)?;
+        let config = load(dir)?;
         let policy = Policy { read_only: true, atime: Atime::Never, ..Policy::default() };
         let fs = Arc::new(Fs::over(memory::open(dir, &config)?, policy)?);
         Ok(Pool { _keeper: None, copier: None, fs, mirrored: false, dir: dir.into(), config })
@@ -356,7 +291,7 @@ impl Pool {
 
     /// Is there such memory?
     pub fn has_memory(dir: &Path) -> bool {
-        let found = Config::load(dir).and_then(|config| memory::find(dir, &config));
+        let found = load(dir).and_then(|config| memory::find(dir, &config));
         found.is_ok_and(|found| found.is_some())
     }
 
@@ -394,72 +329,12 @@ impl Pool {
         force: bool,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<()> {
-        Self::restore_by(dir, file, medium, force, progress, &mut || Ok(()))
-    }
-
-    fn restore_by(
-        dir: &Path,
-        file: &Path,
-        medium: Option<MediumKind>,
-        force: bool,
-        progress: &mut dyn FnMut(u64, u64),
-        step: replaced::Step,
-    ) -> Result<()> {
-        std::fs::metadata(file).map_err(|e| config::host(file, &e))?;
-        let _alone = media::Making::begin(dir)?;
-        let old = match Config::read(dir) {
-            Err(e) if !force => return Err(e),
-            read => read.ok().flatten(),
-        };
-        let mut config = match (&old, medium) {
-            (Some(old), Some(medium)) if medium != old.medium => {
-                return Err(Error::Pool(format!("the pool that is there is on `{}`, not on `{medium}`", old.medium)));
-            }
-            (Some(old), _) => old.clone(),
-            (None, medium) => Config::new(medium.unwrap_or(MediumKind::Logged), String::new()),
-        };
-        let there = match config.medium {
-            MediumKind::Logged => config.copy_dir(dir).filter(|dir| files::exist(dir)),
-            _ => Some(config.nvram_path(dir)).filter(|path| path.exists()),
-        };
-        if let Some(path) = there {
-            if !force {
-                let path = path.display();
-                return Err(Error::Pool(format!("{path} exists; overwrite it with `conquest restore --force`")));
-            }
-            config.refuse_in_use(dir)?;
-        }
-        // Without the copy's files nothing but its name leads to the memory.
-        let orphan = old.as_ref().filter(|_| !dir.join(files::IMAGE).exists()).map(|old| memory::find(dir, old));
-        let orphan = orphan.transpose()?.flatten();
-        if let Some(region) = &orphan {
-            memory::refuse_in_use(region)?;
-            if !force {
-                return Err(Error::Pool(format!(
-                    "{} is the memory of this pool, whose copy is gone: all that is left of it. Save it first with \
-                     `conquest save`, or give it up with `conquest restore --force`",
-                    region.display()
-                )));
-            }
-        }
-        let info = match config.medium {
-            MediumKind::Logged => {
-                logged::restore(dir, &config, file, progress, step)?;
-                orphan.iter().for_each(|region| memory::remove(region));
-                return Ok(());
-            }
-            medium => media::restore_region(file, &config.nvram_path(dir), medium, config.uuid_bytes().ok(), progress)?,
-        };
-        let uuid = config::uuid_text(&info.uuid);
-        // A running copy of what was there.
-        config.remove_copy(dir);
-        config.uuid = uuid;
-        config.write(dir)
+        anew::restore(dir, file, anew::Over { medium, force }, progress, &mut || Ok(()))
     }
 
     /// Gives back the shared memory of a pool on `logged` that nobody uses: the next opening makes it from the copy.
     pub fn release(dir: &Path) -> Result<()> {
-        let config = Config::load(dir)?;
+        let config = load(dir)?;
         match config.medium {
             MediumKind::Logged => logged::release(dir, &config.uuid_bytes()?),
             other => Err(Error::Pool(format!("the memory of a pool on `{other}` is its only home; it stays"))),
@@ -493,19 +368,27 @@ impl Pool {
     }
 }
 
+/// The configuration of the pool at `dir`, when what was interrupted is finished.
+fn load(dir: &Path) -> Result<Config> {
+    media::Making::settle(dir)?;
+    Config::load(dir)
+}
+
 /// Opens the media of the pool at `dir`; again if another pool took its place meanwhile.
 fn open_media(dir: &Path) -> Result<(Config, Opened)> {
     loop {
-        media::Making::settle(dir)?;
-        let config = Config::load(dir)?;
+        let config = load(dir)?;
         let opened = match config.medium {
             MediumKind::Logged => logged::open(dir, config.uuid_bytes()?).map_err(|e| memory::or_save(e, dir, &config)),
-            _ => running::open(dir, &config).map(Some),
+            _ => running::open(dir, &config),
         };
+        let is_another = || Config::read(dir).is_ok_and(|now| now.is_some_and(|now| now.uuid != config.uuid));
+        if replaced::is_due(dir) || is_another() {
+            continue;
+        }
         match opened {
             Ok(Some(opened)) => return Ok((config, opened)),
             Ok(None) => {}
-            Err(_) if Config::read(dir).is_ok_and(|now| now.is_some_and(|now| now.uuid != config.uuid)) => {}
             Err(e) => return Err(e),
         }
     }

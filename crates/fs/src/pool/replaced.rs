@@ -1,16 +1,26 @@
-//! A restored copy takes the place of another: all of it or nothing, wherever that is interrupted.
+//! What was made beside a pool takes its place: all of it or nothing, wherever that is interrupted.
 //!
-//! What takes the place is made in [`STAGING`], whole and durable, with its `pool.toml`. Then, in this order:
+//! What takes the place is whole and durable: in [`STAGING`] its `pool.toml` and, on `logged`, the files of its copy; on the
+//! other media [beside the region](beside) that it replaces the new one, since that may lie in another file system. Then, in
+//! this order:
 //!
-//! 1. `STAGING` is named [`DECIDED`], durably. Until then the pool is what was there, from then on what was restored: whoever
+//! 1. `STAGING` is named [`DECIDED`], durably. Until then the pool is what was there, from then on what was made: whoever
 //!    comes next does the rest, and any part of it again.
-//! 2. The memory of what was there goes. Earlier, what only it holds would be lost with a restore that never was; later, its
-//!    image, which it is named after, would not lead to it any more.
-//! 3. The files take their places, `pool.toml` last, durably: before, `DECIDED` must not go.
-//! 4. `DECIDED` goes.
+//! 2. Memory and marks of what was there go. Earlier, what only they hold would be lost with something that never was; later,
+//!    the file that they are named after would not lead to them any more.
+//! 3. The region takes its place.
+//! 4. The copy of what was there goes, durably: a new one is made when the pool is opened. Earlier, an old region that was
+//!    lost by then could not be made from it.
+//! 5. The files take their places, durably; then `pool.toml` does, by which it is known that anything is left to do; and that
+//!    too is durable before `DECIDED` goes.
+//! 6. `DECIDED` goes.
 
+use std::ffi::OsString;
 use std::fs;
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use pram::copy;
 
 use super::config::{self, host, Config};
 use super::{files, logged, MediumKind};
@@ -22,57 +32,162 @@ const DECIDED: &str = ".restored-whole";
 /// Called before each change; an error ends it there, as a power cut would.
 pub type Step<'a> = &'a mut dyn FnMut() -> Result<()>;
 
-/// Has a restored copy not taken its place yet?
+/// Has something that was decided on not taken its place yet?
 pub fn is_due(dir: &Path) -> bool {
     dir.join(DECIDED).exists()
+}
+
+/// Where the file is made that is to take the place of the region at `path`.
+pub fn beside(path: &Path) -> PathBuf {
+    // What a link leads to is replaced, not the link.
+    let real = path.canonicalize().unwrap_or_else(|_| path.into());
+    let mut hidden = OsString::from(".");
+    hidden.push(real.file_name().unwrap_or_default());
+    hidden.push(STAGING);
+    real.with_file_name(hidden)
 }
 
 /// Puts what was made in `STAGING` in the place of what is in `dir`, where nobody is attached nor can be.
 pub fn replace(dir: &Path, step: Step) -> Result<()> {
     step()?;
     fs::rename(dir.join(STAGING), dir.join(DECIDED)).map_err(|e| host(&dir.join(DECIDED), &e))?;
-    sync(dir)?;
+    sync(dir).map_err(|e| host(dir, &e))?;
     finish(dir, step)
 }
 
 /// Does what is left to do, while nobody else makes a pool there.
 pub fn finish(dir: &Path, step: Step) -> Result<()> {
     let from = dir.join(DECIDED);
-    if from.join(files::IMAGE).exists() {
-        step()?;
-        forget_memory(dir);
+    if let Some(new) = Config::read(&from)? {
+        let old = Config::read(dir).ok().flatten();
+        let place = Place { dir, from: &from, old: old.as_ref(), new: &new };
+        place.make_way(step)?;
+        place.move_in(step)?;
     }
-    for name in files::NAMES.into_iter().chain([config::FILE]).filter(|name| from.join(name).exists()) {
-        step()?;
-        fs::rename(from.join(name), dir.join(name)).map_err(|e| unfinished(dir, &e))?;
-    }
-    sync(dir)?;
     step()?;
     fs::remove_dir_all(&from).map_err(|e| unfinished(dir, &e))
 }
 
-fn forget_memory(dir: &Path) {
-    if let Ok(Some(old)) = Config::read(dir) {
-        if let (MediumKind::Logged, Ok(uuid)) = (old.medium, old.uuid_bytes()) {
-            logged::forget(dir, &uuid);
+/// Where one pool takes the place of another, or of none.
+struct Place<'a> {
+    dir: &'a Path,
+    from: &'a Path,
+    old: Option<&'a Config>,
+    new: &'a Config,
+}
+
+impl Place<'_> {
+    fn make_way(&self, step: Step) -> Result<()> {
+        // With its image, which comes last, the memory would be that of the new pool.
+        if self.is_region_new() || self.from.join(files::IMAGE).exists() {
+            step()?;
+            self.forget_memory();
         }
+        if self.is_region_new() {
+            step()?;
+            self.place_region().map_err(|e| unfinished(self.dir, &e))?;
+        }
+        for copy in self.old_copies() {
+            step()?;
+            files::remove(&copy);
+            sync(&copy).map_err(|e| unfinished(self.dir, &e))?;
+        }
+        Ok(())
+    }
+
+    fn move_in(&self, step: Step) -> Result<()> {
+        for name in files::NAMES.into_iter().filter(|name| self.from.join(name).exists()) {
+            step()?;
+            self.move_file(name)?;
+        }
+        sync(self.dir).map_err(|e| host(self.dir, &e))?;
+        step()?;
+        self.move_file(config::FILE)?;
+        sync(self.dir).map_err(|e| host(self.dir, &e))
+    }
+
+    fn move_file(&self, name: &str) -> Result<()> {
+        fs::rename(self.from.join(name), self.dir.join(name)).map_err(|e| unfinished(self.dir, &e))
+    }
+
+    /// Is the region a file that takes the place of another?
+    fn is_region_new(&self) -> bool {
+        self.new.medium != MediumKind::Logged
+    }
+
+    fn forget_memory(&self) {
+        self.old.iter().for_each(|old| forget(self.dir, old));
+        if self.old.is_none() {
+            forget_orphan(self.dir);
+        }
+        if self.is_region_new() {
+            let path = self.new.nvram_path(self.dir);
+            let uuids: Vec<_> = self.old.into_iter().chain([self.new]).flat_map(Config::uuid_bytes).collect();
+            // Also those that were left of a region whose file had the number of the new one: they would say of the new one
+            // that its copy holds it.
+            for lock in [&path, &beside(&path)].into_iter().flat_map(fs::File::open) {
+                uuids.iter().for_each(|uuid| files::forget_marks(&lock, uuid));
+            }
+        }
+    }
+
+    fn place_region(&self) -> std::io::Result<()> {
+        let path = self.new.nvram_path(self.dir);
+        let (new, path) = (beside(&path), path.canonicalize().unwrap_or(path));
+        if !new.exists() {
+            return Ok(());
+        }
+        if let Ok(old) = fs::metadata(&path) {
+            // Whoever might open the pool still may.
+            let _ = std::os::unix::fs::chown(&new, Some(old.uid()), Some(old.gid()));
+            let _ = fs::set_permissions(&new, old.permissions());
+        }
+        fs::rename(&new, &path)?;
+        sync(path.parent().unwrap_or(Path::new("/")))
+    }
+
+    /// The directories of copies that nobody is to find. On `logged` the new one takes the place of the old.
+    fn old_copies(&self) -> impl Iterator<Item = PathBuf> + '_ {
+        let copies = self.old.into_iter().chain([self.new]).filter_map(|config| config.copy_dir(self.dir));
+        let own = self.dir.canonicalize().ok().filter(|_| !self.is_region_new());
+        copies.filter(move |copy| files::exist(copy) && copy.canonicalize().ok() != own)
     }
 }
 
-fn sync(dir: &Path) -> Result<()> {
-    fs::File::open(dir).and_then(|dir| dir.sync_all()).map_err(|e| host(dir, &e))
+/// Gives up what shared memory holds of the pool that was in `dir`.
+fn forget(dir: &Path, old: &Config) {
+    match (old.medium, old.uuid_bytes(), fs::File::open(old.lock_path(dir))) {
+        (MediumKind::Logged, Ok(uuid), _) => logged::forget(dir, &uuid),
+        (_, Ok(uuid), Ok(lock)) => files::forget_marks(&lock, &uuid),
+        _ => {}
+    }
+}
+
+/// The same where a copy is all that there is.
+fn forget_orphan(dir: &Path) {
+    if let Some(id) = files::open(dir).ok().and_then(|disks| copy::identify(&disks).ok()) {
+        logged::forget(dir, &id.uuid);
+    }
+}
+
+fn sync(dir: &Path) -> std::io::Result<()> {
+    fs::File::open(dir)?.sync_all()
 }
 
 fn unfinished(dir: &Path, e: &std::io::Error) -> Error {
     Error::Pool(format!(
-        "{}: a restore was interrupted and cannot be finished: {e}; open the pool once as its owner, where the directory can \
-         be written",
+        "{}: making the pool was interrupted and cannot be finished: {e}; open the pool once as its owner, where the directory \
+         can be written",
         dir.display()
     ))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    use super::super::anew::{self, Over};
     use super::*;
     use crate::path::View;
     use crate::{Caller, FormatOptions, OpenOptions, Pool};
@@ -80,32 +195,38 @@ mod tests {
     struct Home(tempfile::TempDir);
 
     impl Home {
-        /// A pool on `logged` that holds a file of this name.
-        fn with(name: &str) -> Home {
+        /// A pool that holds a file of this name.
+        fn with(name: &str, how: &FormatOptions) -> Home {
             let home = Home(tempfile::tempdir_in("/dev/shm").expect("a directory"));
-            let how = FormatOptions { medium: MediumKind::Logged, ..FormatOptions::sized(8 << 20) };
-            Pool::format(home.dir(), &how).expect("formatted");
+            Pool::format(&home.dir(), how).expect("formatted");
             View::new(&home.open(), Caller::root()).create(name.as_bytes(), 0o600).expect("made");
             home
         }
 
-        fn dir(&self) -> &Path {
-            self.0.path()
+        fn dir(&self) -> PathBuf {
+            self.0.path().join("pool")
         }
 
         fn open(&self) -> Pool {
-            Pool::open(self.dir(), &OpenOptions::default()).expect("a pool")
+            Pool::open(&self.dir(), &OpenOptions::default()).expect("a pool")
         }
 
         fn has(&self, name: &str) -> bool {
             let pool = self.open();
             assert_eq!(pool.fsck(false, &mut |_, _| {}).expect("checked").problems, Vec::<String>::new());
+            assert!(pool.session().copy().is_some());
             let found = View::new(&pool, Caller::root()).stat(name.as_bytes()).is_ok();
             found
         }
 
-        fn memory(&self) -> Vec<std::path::PathBuf> {
-            Pool::memory(self.dir()).expect("names")
+        fn memory(&self) -> Vec<PathBuf> {
+            Pool::memory(&self.dir()).expect("names")
+        }
+
+        fn save(&self) -> PathBuf {
+            let image = self.0.path().join("saved");
+            self.open().save(&image, &mut |_, _| {}).expect("saved");
+            image
         }
     }
 
@@ -115,10 +236,30 @@ mod tests {
         }
     }
 
-    /// Restores `image` over a pool with the file "old", interrupted before step `n`; false if it has fewer.
-    fn interrupted(home: &Home, image: &Path, n: usize) -> bool {
+    fn logged() -> FormatOptions {
+        FormatOptions { medium: MediumKind::Logged, ..FormatOptions::sized(8 << 20) }
+    }
+
+    fn battery() -> FormatOptions {
+        FormatOptions { copy: Some(".".into()), ..FormatOptions::sized(8 << 20) }
+    }
+
+    fn mirrored() -> FormatOptions {
+        FormatOptions { copy: Some("mirror".into()), mirror: true, ..FormatOptions::sized(8 << 20) }
+    }
+
+    type Make<'a> = &'a dyn Fn(&Path, Step) -> Result<()>;
+
+    const OVER: Over = Over { medium: None, force: true };
+
+    fn restore(dir: &Path, image: &Path, step: Step) -> Result<()> {
+        anew::restore(dir, image, OVER, &mut |_, _| {}, step)
+    }
+
+    /// Makes a pool in the place of another, interrupted before step `n`; false if it has fewer.
+    fn interrupted(home: &Home, make: Make, n: usize) -> bool {
         let mut steps = 0;
-        let stopped = Pool::restore_by(home.dir(), image, None, true, &mut |_, _| {}, &mut || {
+        let stopped = make(&home.dir(), &mut || {
             steps += 1;
             match steps {
                 step if step == n => Err(Error::Pool("power cut".into())),
@@ -128,41 +269,111 @@ mod tests {
         stopped.is_err()
     }
 
-    /// With [`interrupted`] again and again, `check` after each, told whether the old pool should be there.
-    fn at_each_step(check: impl Fn(&Home, bool)) {
-        let away = Home::with("new");
-        let images = tempfile::tempdir().expect("a directory");
-        let image = images.path().join("saved");
-        away.open().save(&image, &mut |_, _| {}).expect("saved");
-        let mut stops = 0;
+    /// With a pool like `how` that has the file "old" and is [`interrupted`] again and again, `check` after each, told
+    /// whether the old pool should be there. How often it was interrupted.
+    fn at_each_step(how: &FormatOptions, make: Make, check: impl Fn(&Home, bool)) -> usize {
         for n in 1.. {
-            let home = Home::with("old");
-            let memory = home.memory();
-            let stopped = interrupted(&home, &image, n);
-            assert_eq!(memory.iter().all(|path| path.exists()), n <= 2, "before step {n}");
+            let home = Home::with("old", how);
+            let stopped = interrupted(&home, make, n);
             check(&home, n == 1);
-            memory.iter().filter(|_| n > 1).for_each(|path| assert!(!path.exists(), "{}", path.display()));
             if !stopped {
-                break;
+                return n - 1;
             }
-            stops = n;
         }
-        assert_eq!(stops, 7, "the name, the memory, four files, the directory");
+        0
+    }
+
+    /// What is made new has the file "new" if it `is_restored`.
+    fn leaves_one(how: &FormatOptions, make: Make, is_restored: bool) -> usize {
+        at_each_step(how, make, |home, old| {
+            assert_eq!((home.has("old"), home.has("new")), (old, !old && is_restored));
+            let is_hidden = |path: PathBuf| path.to_string_lossy().contains(STAGING);
+            let left = fs::read_dir(home.dir()).expect("a directory").flatten().map(|entry| entry.path());
+            assert_eq!(left.filter(|path| is_hidden(path.clone())).count(), 0);
+        })
     }
 
     #[test]
     fn an_interrupted_restore_leaves_the_old_pool_or_the_new_one() {
-        at_each_step(|home, old| {
-            assert_eq!((home.has("old"), home.has("new")), (old, !old));
-            assert!(!is_due(home.dir()) && !home.dir().join(STAGING).exists());
-        });
+        let away = Home::with("new", &logged());
+        let image = away.save();
+        let make: Make = &|dir, step| restore(dir, &image, step);
+        assert_eq!(leaves_one(&logged(), make, true), 7, "the name, the memory, four files, the directory");
+        for how in [battery(), mirrored()] {
+            assert_eq!(leaves_one(&how, make, true), 6, "the name, the marks, region, copy, pool.toml, the directory");
+        }
+    }
+
+    /// It lacks what is in the copy, which must not be taken for its own.
+    #[test]
+    fn an_interrupted_restore_of_an_older_state_leaves_no_copy_that_does_not_fit() {
+        for how in [battery(), mirrored()] {
+            let home = Home::with("new", &how);
+            let image = home.save();
+            for n in 1..=6 {
+                assert!(interrupted(&home, &|dir, step| restore(dir, &image, step), n));
+                View::new(&home.open(), Caller::root()).create(b"later", 0o600).expect("made");
+                assert!(home.has("new") && home.has("later"));
+                restore(&home.dir(), &image, &mut || Ok(())).expect("repeated");
+                assert!(home.has("new") && !home.has("later"));
+            }
+        }
+    }
+
+    #[test]
+    fn an_interrupted_format_leaves_the_old_pool_or_the_new_one() {
+        let all = [logged(), battery(), mirrored()];
+        for (old, new) in all.iter().flat_map(|old| all.iter().map(move |new| (old, new))) {
+            let new = FormatOptions { force: true, ..new.clone() };
+            leaves_one(old, &|dir, step| anew::format(dir, &new, step), false);
+        }
+    }
+
+    #[test]
+    fn memory_stays_until_it_is_decided_that_it_goes() {
+        let away = Home::with("new", &logged());
+        let image = away.save();
+        for n in 1..9 {
+            let home = Home::with("old", &logged());
+            let memory = home.memory();
+            interrupted(&home, &|dir, step| restore(dir, &image, step), n);
+            assert!(memory.iter().all(|path| path.exists() == (n <= 2)), "before step {n}");
+            home.has("new");
+            assert!(memory.iter().all(|path| path.exists() == (n == 1)), "after step {n}");
+        }
     }
 
     #[test]
     fn a_pool_whose_restore_was_interrupted_is_imported_from_what_counts() {
-        at_each_step(|home, old| {
-            Pool::import(home.dir(), true, &mut |_, _| {}).expect("imported");
+        let away = Home::with("new", &logged());
+        let image = away.save();
+        at_each_step(&logged(), &|dir, step| restore(dir, &image, step), |home, old| {
+            Pool::import(&home.dir(), true, &mut |_, _| {}).expect("imported");
             assert_eq!((home.has("old"), home.has("new")), (old, !old));
         });
+    }
+
+    /// A copy was deleted that somebody worked with who had come before the restore was done; or he was told that the region
+    /// was that of another pool.
+    #[test]
+    fn who_comes_before_all_is_done_waits() {
+        let away = Home::with("new", &logged());
+        let image = away.save();
+        for (how, n) in [logged(), battery(), mirrored()].iter().flat_map(|how| (1..=6).map(move |n| (how, n))) {
+            let (home, steps) = (Home::with("old", how), AtomicUsize::new(0));
+            std::thread::scope(|s| {
+                let mut coming = None;
+                let done = restore(&home.dir(), &image, &mut || {
+                    if steps.fetch_add(1, Ordering::Relaxed) + 1 == n {
+                        coming = Some(s.spawn(|| View::new(&home.open(), Caller::root()).stat(b"new").is_ok()));
+                        std::thread::sleep(Duration::from_millis(50));
+                    }
+                    Ok(())
+                });
+                done.expect("restored");
+                assert!(coming.expect("begun").join().expect("opened"), "at step {n}");
+            });
+            assert!(home.has("new"));
+        }
     }
 }

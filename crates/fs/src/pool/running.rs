@@ -20,12 +20,14 @@ use super::MediumKind;
 use crate::error::{Error, Result};
 
 /// Opens the region of the pool at `dir`, with its copy if it has one. A mirror replaces a region that is missing.
-pub fn open(dir: &Path, config: &Config) -> Result<Opened> {
+/// `None` if another pool takes the place of this one.
+pub fn open(dir: &Path, config: &Config) -> Result<Option<Opened>> {
     let path = config.nvram_path(dir);
     if config.mirror && media::is_lost(&path, config.medium)? {
         make_from_mirror(dir, config, &path)?;
     }
-    let mut opened = media::open_region(&path, dir, config.medium).map_err(|e| or_import(e, dir, config))?;
+    let opened = media::open_region(&path, dir, config.medium).map_err(|e| or_import(e, dir, config))?;
+    let Some(mut opened) = opened else { return Ok(None) };
     if let Some(copy) = config.copy_dir(dir).filter(|_| config.is_of(&opened.region)) {
         opened.copy = match attach(&mut opened.region, &opened.exclusive, &copy) {
             Ok(copy) => Some(copy.awaited(config.mirror)),
@@ -36,7 +38,7 @@ pub fn open(dir: &Path, config: &Config) -> Result<Opened> {
             }
         };
     }
-    Ok(opened)
+    Ok(Some(opened))
 }
 
 /// One process at a time, and only when nobody works on a region that has merely lost its name.

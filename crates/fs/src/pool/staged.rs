@@ -1,0 +1,97 @@
+//! Where a pool is made, beside what is there; what comes to nothing leaves nothing.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use super::config::{host, uuid_text, Config};
+use super::replaced::{self, Step, STAGING};
+use super::{files, MediumKind, RUNTIME_DIR};
+use crate::error::{Error, Result};
+
+/// A pool in the making, by who has begun to [make](super::media::Making) one in its directory.
+pub struct Staged<'a> {
+    home: &'a Path,
+    dir: PathBuf,
+}
+
+impl Staged<'_> {
+    /// Begins one like `config`, which need not have its UUID yet.
+    pub fn begin<'a>(home: &'a Path, config: &Config) -> Result<Staged<'a>> {
+        clear(home);
+        let staged = Staged { home, dir: home.join(STAGING) };
+        fs::create_dir(&staged.dir).map_err(|e| host(&staged.dir, &e))?;
+        // Whoever clears it away if we are killed learns where its region is.
+        let config = Config { uuid: uuid_text(&[0; 16]), ..config.clone() };
+        config.write(&staged.dir)?;
+        Ok(staged)
+    }
+
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Lets it, whole and durable by now, take its place.
+    pub fn place(self, config: &Config, step: Step) -> Result<()> {
+        config.write(&self.dir)?;
+        if config.medium != MediumKind::Logged {
+            let beside = replaced::beside(&config.nvram_path(self.home));
+            let dir = beside.parent().unwrap_or(Path::new("/"));
+            fs::File::open(dir).and_then(|dir| dir.sync_all()).map_err(|e| host(dir, &e))?;
+        }
+        replaced::replace(self.home, step)
+    }
+}
+
+impl Drop for Staged<'_> {
+    fn drop(&mut self) {
+        if !replaced::is_due(self.home) {
+            clear(self.home);
+        }
+    }
+}
+
+/// Gives back what was made in `home` by somebody who did not come to decide on it.
+pub fn clear(home: &Path) {
+    let dir = home.join(STAGING);
+    if !dir.exists() {
+        return;
+    }
+    if let Ok(image) = fs::metadata(dir.join(files::IMAGE)) {
+        forget_named_after(&image);
+    }
+    if let Ok(Some(config)) = Config::read(&dir) {
+        if config.medium != MediumKind::Logged {
+            let _ = fs::remove_file(replaced::beside(&config.nvram_path(home)));
+        }
+    }
+    if let Err(e) = fs::remove_dir_all(&dir) {
+        tracing::warn!("{}: {e}", dir.display());
+    }
+}
+
+/// Removes all in shared memory that is named after a file, of whatever pool.
+fn forget_named_after(file: &fs::Metadata) {
+    let number = format!("-{:x}-{:x}", file.dev(), file.ino());
+    let is_its = |path: &PathBuf| {
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let name = name.strip_prefix('.').unwrap_or(name);
+        let rest = name.split_once(&number).map(|(_, rest)| rest);
+        name.starts_with("conquest-") && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+    };
+    let entries = fs::read_dir(RUNTIME_DIR).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).filter(is_its).for_each(|path| _ = fs::remove_file(path));
+}
+
+/// Makes the file that is to be the region at `path`, empty, which nobody else makes.
+pub fn make_beside(path: &Path) -> Result<fs::File> {
+    let beside = replaced::beside(path);
+    let _ = fs::remove_file(&beside);
+    let made = fs::OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&beside);
+    made.map_err(|e| match e.kind() {
+        std::io::ErrorKind::PermissionDenied => {
+            Error::Pool(format!("{}: not permitted to make a file in this directory", path.display()))
+        }
+        _ => host(path, &e),
+    })
+}
