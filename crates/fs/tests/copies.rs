@@ -782,6 +782,30 @@ fn a_region_is_not_cut_short_where_a_new_one_is_made() {
     clean(&home.open());
 }
 
+/// The mirror of a pool in use was deleted.
+#[test]
+fn a_copy_that_another_pool_works_with_stays() {
+    let copies = tempfile::tempdir_in("/dev/shm").unwrap();
+    let home = Home::new(FormatOptions { mirror: true, ..with_copy(copies.path()) });
+    let pool = home.open();
+    let image = home.0.path().join("saved");
+    pool.save(&image, &mut |_, _| {}).unwrap();
+    let (new, logged) =
+        (home.0.path().join("new"), FormatOptions { medium: MediumKind::Logged, ..FormatOptions::sized(8 << 20) });
+    let refused = [
+        Pool::format(&new, &FormatOptions { force: true, ..with_copy(copies.path()) }),
+        Pool::format(copies.path(), &FormatOptions { force: true, ..logged }),
+        Pool::restore(copies.path(), &image, None, true, &mut |_, _| {}),
+    ];
+    for told in refused.map(|made| made.unwrap_err().to_string()) {
+        assert!(told.contains("in use") && told.contains(&*copies.path().to_string_lossy()), "{told}");
+    }
+    assert!(!new.exists());
+    write(&pool, "more", "in the mirror");
+    drop(pool);
+    Pool::format(&new, &FormatOptions { force: true, ..with_copy(copies.path()) }).unwrap();
+}
+
 /// Writes from within the restore or import of the pool at `dir` that `replace` begins; what came of that.
 fn opened_meanwhile(home: &Home, replace: impl FnOnce(&Path, &mut dyn FnMut(u64, u64)) -> fs::Result<()>) -> String {
     let mut during = None;

@@ -31,6 +31,7 @@ pub fn format(dir: &Path, how: &FormatOptions, step: Step) -> Result<()> {
         _ => refuse_region(dir, &config, how)?,
     }
     let _held = hold(dir, [old.as_ref(), Some(&config)])?;
+    refuse_used_copies(dir, [old.as_ref(), Some(&config)])?;
     let path = config.nvram_path(dir);
     if config.medium != MediumKind::Logged && media::is_device(&path, config.medium)? {
         return format_device(dir, how, &config, old.as_ref());
@@ -117,6 +118,19 @@ fn hold<'a>(dir: &Path, pools: impl IntoIterator<Item = Option<&'a Config>>) -> 
     Ok(held)
 }
 
+/// Fails if the copy of any of these pools would be lost to a process that writes to it: of another pool, or of a region that
+/// is gone.
+fn refuse_used_copies<'a>(dir: &Path, pools: impl IntoIterator<Item = Option<&'a Config>>) -> Result<()> {
+    let mut copies = pools.into_iter().flatten().filter_map(|config| config.copy_dir(dir));
+    match copies.find(|copy| files::are_in_use(copy).unwrap_or(false)) {
+        Some(copy) => Err(Error::Pool(format!(
+            "{} holds the copy of a pool that is in use; unmount that first, or choose another directory",
+            copy.display()
+        ))),
+        None => Ok(()),
+    }
+}
+
 /// Makes the file system in a region, and waits until the copy has it.
 fn fill(region: Region, copy: Option<pram::copy::Copy>, how: &FormatOptions) -> Result<()> {
     let keys = max_inodes(region.geo.size);
@@ -156,6 +170,7 @@ pub fn restore(dir: &Path, image: &Path, over: Over, progress: Progress, step: S
     };
     let config = like(old.as_ref(), over.medium)?;
     refuse_there(dir, old.as_ref(), &config, over.force)?;
+    refuse_used_copies(dir, [Some(&config)])?;
     let orphan = orphan(dir, old.as_ref(), over.force)?;
     if media::is_device(&config.nvram_path(dir), config.medium)? {
         return restore_device(dir, image, &config, progress);
@@ -167,6 +182,7 @@ pub fn restore(dir: &Path, image: &Path, over: Over, progress: Progress, step: S
     };
     // Who comes meanwhile finds the new pool; whoever is there keeps the old one.
     let _held = config.hold_unused(dir)?;
+    refuse_used_copies(dir, [Some(&config)])?;
     staged.place(&Config { uuid: uuid_text(&info.uuid), ..config }, step)?;
     orphan.iter().for_each(|region| memory::remove(region));
     Ok(())
