@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use fs::pool::MountInfo;
-use fs::{OpenOptions, Pool};
+use fs::{MediumKind, OpenOptions, Pool};
 use fuse::Transport;
 
 use crate::failure::{Context, Failure, Result};
@@ -56,13 +56,23 @@ pub fn serve(request: &Request, ready: impl FnOnce()) -> Result<()> {
 
 /// What the pool does when it is closed, but here it can be told if it fails.
 fn commit(request: &Request, opened: &Pool) -> Result<()> {
-    opened.sync().map_err(|e| {
-        let pool = request.pool.display();
-        Failure::new(format!(
-            "the pool's memory holds changes that its copy on disk in {pool} lacks: {e}. It holds them until the machine \
-             stops: mount the pool again when the disk is in order, or keep them with `conquest save {pool} FILE`"
-        ))
-    })
+    opened.sync().map_err(|e| Failure::new(lacking(request, opened, &e)))
+}
+
+/// That the copy lacks something, and what becomes of that.
+fn lacking(request: &Request, opened: &Pool, e: &fs::Error) -> String {
+    let (pool, copy) = (request.pool.display(), opened.copy_dir().unwrap_or_else(|| request.pool.clone()));
+    let (copy, save) = (copy.display(), format!("keep them with `conquest save {pool} FILE`"));
+    match opened.medium() {
+        MediumKind::Logged => format!(
+            "the pool's memory holds changes that its copy on disk in {copy} lacks: {e}. It holds them until the machine \
+             stops: mount the pool again when the disk is in order, or {save}"
+        ),
+        MediumKind::Battery | MediumKind::Dax => format!(
+            "the pool's persistent RAM holds changes that its copy in {copy} lacks: {e}. Nothing is lost while it is \
+             there: mount the pool again when {copy} is in order, or {save}"
+        ),
+    }
 }
 
 /// The image that `-o save=` asks for.

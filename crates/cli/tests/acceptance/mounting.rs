@@ -692,6 +692,23 @@ fn tells_how_it_ended() -> Outcome {
     tree::assert_same(&before, &tree::describe(&lab.mnt()), "from memory");
     lab.umount();
     lab.check();
+
+    let lab = Lab::new();
+    let (mnt, mirror) = (lab.text("mnt"), lab.text("mirror"));
+    lab.ok(&["format", &lab.pool(), "--medium", "battery", "--nvram", "8M", "--mirror", &mirror]);
+    lab.mount();
+    std::fs::remove_file(lab.path("mirror/image")).expect("remove");
+    let _ = std::fs::write(lab.mnt().join("file"), "in it");
+    let ran = lab.run(&["umount", &mnt]);
+    ran.is_refusal(
+        1,
+        &["unmounted, but", &format!("its copy in {mirror} lacks"), "`conquest save"],
+        "a mirror is lost",
+    );
+    assert!(!ran.err.contains("machine stops"), "{}", ran.err);
+    lab.mount();
+    assert_eq!(std::fs::read_to_string(lab.mnt().join("file")).expect("read"), "in it");
+    lab.umount();
     Ok(())
 }
 

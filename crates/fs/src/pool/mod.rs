@@ -266,6 +266,15 @@ impl Pool {
         &self.dir
     }
 
+    /// Where its copy on disk lies, if it has one.
+    pub fn copy_dir(&self) -> Option<PathBuf> {
+        self.config.copy_dir(&self.dir).map(|copy| copy.components().collect())
+    }
+
+    pub fn medium(&self) -> MediumKind {
+        self.config.medium
+    }
+
     /// Writes a checksummed image of the region to `file`, consistent as of one instant, also while others
     /// work (they wait). `progress(done, total)` in bytes.
     pub fn save(&self, file: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
