@@ -13,7 +13,7 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Mutex;
 
@@ -37,6 +37,7 @@ pub enum Writes {
 /// A file, and another hold on it that passes the page cache.
 pub struct Direct {
     file: File,
+    path: PathBuf,
     past: Option<File>,
     /// Writing past the cache is not wanted, or was refused.
     cached: AtomicBool,
@@ -49,7 +50,24 @@ impl Direct {
     pub fn over(file: File, path: &Path, writes: Writes) -> Direct {
         let how = OFlags::DIRECT.bits() as i32;
         let past = OpenOptions::new().read(true).write(true).custom_flags(how).open(path).ok();
-        Direct { file, past, cached: AtomicBool::new(writes == Writes::Cached), buffer: Mutex::default() }
+        Direct {
+            file,
+            path: path.into(),
+            past,
+            cached: AtomicBool::new(writes == Writes::Cached),
+            buffer: Mutex::default(),
+        }
+    }
+
+    /// Tells which file it is that ends too early.
+    fn cut_short(&self, e: io::Error) -> io::Error {
+        match e.kind() {
+            io::ErrorKind::UnexpectedEof => {
+                let len = self.file.metadata().map_or(0, |found| found.len());
+                io::Error::new(e.kind(), format!("{} is truncated: it has {len} bytes", self.path.display()))
+            }
+            _ => e,
+        }
     }
 
     /// Reads past the cache; false if that cannot be done here.
@@ -88,10 +106,12 @@ fn unless_refused(done: io::Result<()>) -> io::Result<bool> {
 
 impl Disk for Direct {
     fn read_exact_at(&self, buf: &mut [u8], at: u64) -> io::Result<()> {
-        if self.read_past(buf, at)? {
-            return Ok(());
+        match self.read_past(buf, at) {
+            Ok(true) => Ok(()),
+            Ok(false) => FileExt::read_exact_at(&self.file, buf, at),
+            Err(e) => Err(e),
         }
-        FileExt::read_exact_at(&self.file, buf, at)
+        .map_err(|e| self.cut_short(e))
     }
 
     fn write_all_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
@@ -135,7 +155,9 @@ mod tests {
             assert_eq!(past.bytes()[1..], cached[1..], "{name}");
             assert_eq!((past.bytes()[0], past.bytes()[515]), (0, 9));
             let beyond = disk.read_exact_at(past.resized(2 * LARGE), 2 * LARGE as u64);
-            assert_eq!(beyond.expect_err("the end").kind(), io::ErrorKind::UnexpectedEof);
+            let told = beyond.expect_err("the end");
+            assert_eq!(told.kind(), io::ErrorKind::UnexpectedEof);
+            assert!(told.to_string().contains(&format!("{name} is truncated")), "{told}");
         }
     }
 
