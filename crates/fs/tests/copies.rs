@@ -735,22 +735,45 @@ fn files_that_are_nobodys_copy_are_not_formatted_over() {
     forget(dir.path());
 }
 
-/// A format that was killed left the memory of a whole pool, which nobody ever found.
+/// A format or restore that was killed left the memory of a whole pool, which nobody ever found.
 #[test]
 fn memory_of_pools_that_were_never_finished_is_given_back() {
-    let name = |what: &str| PathBuf::from(format!("/dev/shm/conquest-test{}{what}-0-0-region", std::process::id()));
-    let [old, young, made] = ["old", "young", "made"].map(name);
-    for (path, byte) in [(&old, 0), (&young, 0), (&made, 1)] {
-        std::fs::write(path, vec![byte; 100_000]).unwrap();
-    }
-    let before = std::time::SystemTime::now() - Duration::from_secs(2 * 3600);
-    for path in [&old, &made] {
-        std::fs::File::options().write(true).open(path).unwrap().set_modified(before).unwrap();
-    }
+    let name = |before: &str, what: &str, end: &str| {
+        PathBuf::from(format!("/dev/shm/{before}conquest-test{}{what}-0-0-region{end}", std::process::id()))
+    };
+    let left = [name("", "left", ""), name("", "loaded", ".new"), name(".", "restored", ".new")];
+    let [making, made] = ["making", "made"].map(|what| name("", what, ""));
+    left.iter().chain([&making]).for_each(|path| std::fs::write(path, [0; 100_000]).unwrap());
+    [&left[1], &left[2], &made].into_iter().for_each(|path| std::fs::write(path, [1; 100_000]).unwrap());
+    let locked = std::fs::File::open(&making).unwrap();
+    rustix::fs::flock(&locked, rustix::fs::FlockOperation::LockExclusive).unwrap();
     drop(Home::new(FormatOptions { medium: MediumKind::Logged, ..FormatOptions::sized(8 << 20) }));
-    let there = [&old, &young, &made].map(|path| path.exists());
-    [young, made].iter().for_each(|path| std::fs::remove_file(path).unwrap());
-    assert_eq!(there, [false, true, true]);
+    let there = [&making, &made].map(|path| path.exists());
+    [making, made].iter().for_each(|path| std::fs::remove_file(path).unwrap());
+    assert_eq!((left.map(|path| path.exists()), there), ([false; 3], [true; 2]));
+}
+
+/// What all processes that were killed had shared stayed for ever where the file was replaced that it is named after.
+#[test]
+fn what_killed_processes_shared_goes_with_their_pool() {
+    let logged = FormatOptions { medium: MediumKind::Logged, ..FormatOptions::sized(8 << 20) };
+    for how in [logged, with_copy(".".as_ref())] {
+        let home = Home::new(how.clone());
+        let image = home.0.path().join("saved");
+        home.open().save(&image, &mut |_, _| {}).unwrap();
+        let restore = |dir: &Path| Pool::restore(dir, &image, None, true, &mut |_, _| {});
+        let format = |dir: &Path| Pool::format(dir, &FormatOptions { force: true, ..how.clone() });
+        for replace in [&restore as &dyn Fn(&Path) -> fs::Result<()>, &|dir| import(dir, true).map(drop), &format] {
+            drop(home.open());
+            home.open().sync().unwrap();
+            let memory = Pool::memory(&home.pool()).unwrap().pop().unwrap().to_string_lossy().into_owned();
+            let shared = PathBuf::from(memory.strip_suffix("-marks").unwrap());
+            std::fs::write(&shared, "left").unwrap();
+            replace(&home.pool()).unwrap();
+            assert!(!shared.exists());
+            clean(&home.open());
+        }
+    }
 }
 
 /// A size that was mistyped, or too large, cost the pool that was there.

@@ -5,15 +5,15 @@ use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use pram::copy::{self, Copy, Disks, Loaded};
 use pram::dirty::Dirty;
+use pram::image::is_at;
 use pram::log::Identity;
 use pram::region::HEADERS;
 use pram::session;
 use pram::{Mapping, Region};
-use rustix::fs::OFlags;
+use rustix::fs::{flock, FlockOperation, OFlags};
 use rustix::io::Errno;
 
 use super::config::host;
@@ -28,9 +28,6 @@ const LOGS: [&str; 2] = ["redo-0", "redo-1"];
 
 /// The files of a copy in the order in which they take their places: without the image, the last, there is none.
 pub const NAMES: [&str; 3] = [LOGS[0], LOGS[1], IMAGE];
-
-/// How long nobody has been at a region that nobody will finish.
-const UNFINISHED: Duration = Duration::from_secs(3600);
 
 /// Where the marks' notes hold the path of the copy, and its bytes, padded with zeros.
 const PATH_AT: u64 = 1024;
@@ -138,10 +135,13 @@ pub fn shared(lock: impl AsFd, uuid: &[u8; 16], what: &str) -> Result<PathBuf> {
     Ok(Path::new(RUNTIME_DIR).join(format!("{}-{what}", session::shared_name(uuid, &stat))))
 }
 
-/// Removes the marks of the region of the pool whose processes lock `lock`.
+/// Removes the marks of the region of the pool whose processes would lock `lock`, where none is attached, and what killed
+/// ones have left.
 pub fn forget_marks(lock: impl AsFd, uuid: &[u8; 16]) {
     if let Ok(marks) = shared(lock, uuid, "marks") {
-        let _ = fs::remove_file(marks);
+        let _ = fs::remove_file(&marks);
+        let runtime = name_of(&marks).map(|name| marks.with_file_name(name));
+        runtime.iter().for_each(|path| _ = fs::remove_file(path));
     }
 }
 
@@ -270,7 +270,7 @@ pub fn sweep() {
     let Ok(entries) = fs::read_dir(RUNTIME_DIR) else { return };
     for entry in entries.flatten() {
         let path = entry.path();
-        if is_unfinished(&path).unwrap_or(false) {
+        if let Ok(Some(_locked)) = unfinished(&path) {
             tracing::info!("giving back {}: whoever made it was killed", path.display());
             let _ = fs::remove_file(&path);
             continue;
@@ -291,18 +291,22 @@ fn name_of(marks: &Path) -> Option<&str> {
     marks.file_name()?.to_str()?.strip_suffix("-marks").filter(|name| name.starts_with("conquest-"))
 }
 
-/// Is it the region of a pool that was never finished: without a header, which comes when all memory is there, and not
-/// touched for so long that nobody can be at it?
-fn is_unfinished(path: &Path) -> std::io::Result<bool> {
+/// A region that nobody will finish, locked against who would make it anew: under the name of one that is being made, or
+/// without a header, which comes when all memory is there; and not locked by its maker.
+fn unfinished(path: &Path) -> Result<Option<fs::File>> {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    if !name.starts_with("conquest-") || !name.ends_with("-region") {
-        return Ok(false);
+    let is_new = name.ends_with("-region.new");
+    let is_region = name.strip_prefix('.').unwrap_or(name).starts_with("conquest-");
+    if !is_region || !is_new && !name.ends_with("-region") {
+        return Ok(None);
     }
-    let file = fs::File::open(path)?;
+    let file = fs::File::open(path).map_err(|e| host(path, &e))?;
+    if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() || !is_at(&file, path)? {
+        return Ok(None);
+    }
     let mut header = [0; HEADERS];
-    let len = file.read_at(&mut header, 0)?;
-    let rested = file.metadata()?.modified()?.elapsed().unwrap_or_default();
-    Ok(header[..len].iter().all(|b| *b == 0) && rested > UNFINISHED)
+    let len = file.read_at(&mut header, 0).map_err(|e| host(path, &e))?;
+    Ok((is_new || header[..len].iter().all(|b| *b == 0)).then_some(file))
 }
 
 /// The marks in shared memory of a region of `size` bytes, and whether its copy holds everything.
@@ -404,6 +408,13 @@ pub fn make_shared(path: &Path, lock: &fs::File, len: u64) -> Result<(fs::File, 
     }
 }
 
+/// A region that is being made. While its maker has it, it counts as one that will be finished.
+pub struct Making<R> {
+    pub map: Mapping,
+    pub filled: R,
+    pub locked: fs::File,
+}
+
 /// The same for a region. All memory is taken at once, since a store must never meet a full disk, and while `fill` has it,
 /// which may store where it has [waited](Growing::wait) for room.
 pub fn make_region<R>(
@@ -411,20 +422,68 @@ pub fn make_region<R>(
     lock: &fs::File,
     len: u64,
     fill: impl FnOnce(&Mapping, &Growing) -> Result<R>,
-) -> Result<(Mapping, R)> {
-    let (file, map) = make_shared(path, lock, len)?;
+) -> Result<Making<R>> {
+    let (file, map) = make_locked(path, lock, len)?;
     let filled = room::make(&file, len, |room| fill(&map, room));
     let filled = filled.unwrap_or_else(|errno| Err(no_room(path, len, errno)));
     if filled.is_err() {
         let _ = fs::remove_file(path);
     }
-    filled.map(|filled| (map, filled))
+    filled.map(|filled| Making { map, filled, locked: file })
+}
+
+fn make_locked(path: &Path, lock: &fs::File, len: u64) -> Result<(fs::File, Mapping)> {
+    loop {
+        let (file, map) = make_shared(path, lock, len)?;
+        while flock(&file, FlockOperation::LockExclusive) == Err(Errno::INTR) {}
+        // Until it was locked, whoever sweeps may have taken it for one that was left.
+        if is_at(&file, path)? {
+            return Ok((file, map));
+        }
+    }
 }
 
 fn no_room(path: &Path, len: u64, errno: Errno) -> Error {
+    let free = rustix::fs::statvfs(RUNTIME_DIR).map_or(0, |found| found.f_bavail.saturating_mul(found.f_frsize));
     Error::Pool(format!(
-        "{}: no room for {} MiB ({errno}); give the pool less with --nvram SIZE",
+        "{}: no room for {} MiB ({errno}): {RUNTIME_DIR} has {} MiB left; make room there (`conquest umount --release` gives \
+         the memory of another pool back)",
         path.display(),
-        len >> 20
+        len >> 20,
+        free >> 20
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn region(what: &str) -> PathBuf {
+        Path::new(RUNTIME_DIR).join(format!("conquest-test{}{what}-0-0-region", std::process::id()))
+    }
+
+    /// Who mounts a pool was told to give it less memory.
+    #[test]
+    fn who_finds_no_room_learns_how_much_there_is() {
+        let (path, lock) = (region("full"), tempfile::tempfile().expect("a file"));
+        let told = make_region(&path, &lock, 1 << 50, |_, _| Ok(())).err().expect("too much").to_string();
+        assert!(told.contains("1073741824 MiB") && told.contains("MiB left; make room"), "{told}");
+        assert!(!told.contains("--nvram") && !path.exists());
+    }
+
+    #[test]
+    fn what_is_being_made_is_not_taken_for_what_was_left() {
+        let (path, lock) = (region("new"), tempfile::tempfile().expect("a file"));
+        let made = make_region(&path, &lock, 1 << 20, |_, _| {
+            sweep();
+            assert!(path.exists());
+            Ok(())
+        });
+        let made = made.expect("there is room");
+        sweep();
+        assert!(path.exists());
+        drop(made);
+        sweep();
+        assert!(!path.exists());
+    }
 }

@@ -22,7 +22,7 @@ use pram::session::{self, Exclusive};
 use pram::{MediumKind, Region, Session};
 
 use super::config::{host, uuid_text};
-use super::files::{self, make_region, map, open_shared, Tracked, IMAGE};
+use super::files::{self, make_region, map, open_shared, Making, Tracked, IMAGE};
 use super::media::{self, Opened};
 use super::replaced;
 use super::RUNTIME_DIR;
@@ -42,13 +42,21 @@ pub fn make(dir: &Path, home: &Path, uuid: [u8; 16], size: u64, version: u32) ->
     files::sweep();
     let disks = files::make(dir, copy::log_bytes(id.size))?;
     let lock = files::open_file(dir, IMAGE)?;
-    let (map, ()) = make_region(&files::shared(&lock, &uuid, "region")?, &lock, id.size, |_, _| Ok(()))?;
+    let made = make_region(&files::shared(&lock, &uuid, "region")?, &lock, id.size, |_, _| Ok(())).map_err(less)?;
     let loaded = copy::create(&disks, id, copy::log_bytes(id.size))?;
     let (marks, copy) = Tracked { id, dir: home, disks: &disks, lock: &lock }.begin(&loaded)?;
-    let mut region = Region::format(map, Box::new(LOGGED), uuid, version, now())?;
+    let mut region = Region::format(made.map, Box::new(LOGGED), uuid, version, now())?;
     marks.mark(0, HEADERS as u64)?;
     region.track(marks);
     Ok((region, copy))
+}
+
+/// What else can be done about it where the size has yet to be chosen.
+fn less(e: Error) -> Error {
+    match e {
+        Error::Pool(why) => Error::Pool(format!("{why}, or give the pool less with --nvram SIZE")),
+        e => e,
+    }
 }
 
 /// Fails if any process works on the pool in `dir`.
@@ -59,11 +67,12 @@ pub fn refuse_in_use(dir: &Path) -> Result<()> {
     }
 }
 
-/// Destroys what is in shared memory of the pool in `dir`: what counts is its copy.
+/// Destroys what is in shared memory of the pool in `dir`, where nobody is attached: what counts is its copy.
 pub fn forget(dir: &Path, uuid: &[u8; 16]) {
     if let Ok(lock) = files::open_file(dir, IMAGE) {
-        let paths = ["region", "marks"].map(|what| files::shared(&lock, uuid, what));
-        paths.into_iter().flatten().for_each(|path| _ = fs::remove_file(path));
+        let region = files::shared(&lock, uuid, "region");
+        region.iter().for_each(|path| _ = fs::remove_file(path));
+        files::forget_marks(&lock, uuid);
     }
 }
 
@@ -207,7 +216,7 @@ impl Memory<'_> {
         }
         files::sweep();
         let new = self.path.with_extension("new");
-        let (memory, loaded) = make_region(&new, self.lock, self.id.size, |memory, room| {
+        let making = make_region(&new, self.lock, self.id.size, |memory, room| {
             Ok(copy::load(self.disks, self.id, &mut |off, bytes| {
                 let end = off + bytes.len() as u64;
                 room.wait(end)
@@ -215,6 +224,7 @@ impl Memory<'_> {
                 memory.write(off, bytes)
             })?)
         })?;
+        let Making { map: memory, filled: loaded, locked: _locked } = making;
         let made = (|| {
             let (marks, copy) = self.tracked().begin(&loaded)?;
             // It may be the copy of a region on another medium.

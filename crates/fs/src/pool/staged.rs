@@ -62,7 +62,10 @@ pub fn clear(home: &Path) {
     }
     if let Ok(Some(config)) = Config::read(&dir) {
         if config.medium != MediumKind::Logged {
-            let _ = fs::remove_file(replaced::beside(&config.nvram_path(home)));
+            let path = config.nvram_path(home);
+            let writing = pram::image::written_at(&path.canonicalize().unwrap_or_else(|_| path.clone()));
+            let files = [Some(replaced::beside(&path)), writing];
+            files.iter().flatten().for_each(|path| _ = fs::remove_file(path));
         }
     }
     if let Err(e) = fs::remove_dir_all(&dir) {
@@ -94,4 +97,50 @@ pub fn make_beside(path: &Path) -> Result<fs::File> {
         }
         _ => host(path, &e),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::mem::forget;
+
+    use super::super::media::Making;
+    use super::super::{logged, media};
+    use super::*;
+    use crate::layout::VERSION;
+    use crate::{FormatOptions, Pool};
+
+    fn names(dir: &str, what: &str) -> usize {
+        let entries = fs::read_dir(dir).expect("a directory").flatten();
+        entries.filter(|entry| entry.file_name().to_string_lossy().contains(what)).count()
+    }
+
+    /// As by somebody who is killed.
+    fn make_in_part(home: &Path, medium: MediumKind, uuid: &str) {
+        let config = Config::new(medium, uuid.into());
+        let staged = Staged::begin(home, &config).expect("begun");
+        let bytes = config.uuid_bytes().expect("one");
+        match medium {
+            MediumKind::Logged => forget(logged::make(staged.dir(), home, bytes, 8 << 20, VERSION).expect("made")),
+            medium => forget(media::make(&config.nvram_path(home), medium, 8 << 20).expect("made")),
+        }
+        forget(staged);
+    }
+
+    #[test]
+    fn what_was_left_in_the_making_is_given_back() {
+        let home = tempfile::tempdir_in("/dev/shm").expect("a directory");
+        Pool::format(home.path(), &FormatOptions::sized(8 << 20)).expect("formatted");
+        let (dir, uuid) = (home.path().to_string_lossy().into_owned(), media::random_uuid().expect("one"));
+        for (medium, shared) in [(MediumKind::Logged, 2), (MediumKind::Battery, 0)] {
+            make_in_part(home.path(), medium, &uuid);
+            let left = || names("/dev/shm", &uuid.replace('-', ""));
+            // What `restore` writes.
+            fs::write(home.path().join(".nvram.new"), "").expect("a file");
+            assert_eq!((left(), names(&dir, STAGING)), (shared, 2 - shared / 2));
+            drop(Making::begin(home.path()).expect("another"));
+            let writing = medium != MediumKind::Logged && home.path().join(".nvram.new").exists();
+            assert_eq!((left(), names(&dir, STAGING), writing), (0, 0, false));
+        }
+        Pool::open(home.path(), &Default::default()).expect("what was there is");
+    }
 }
