@@ -344,7 +344,7 @@ mod tests {
     fn access_follows_the_first_entry_that_fits() {
         // Owner 1, group 2.
         let permits = |a: &Acl, uid, gid, groups: &[u32], want| {
-            let caller = Caller { uid, gid, groups, umask: 0, checked: false };
+            let caller = Caller { uid, gid, groups, umask: 0, checked: false, owns: &[] };
             permits(&a.encode(), &caller, 1, 2, want)
         };
         let a = example();

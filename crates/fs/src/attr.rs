@@ -133,15 +133,18 @@ pub struct Caller<'a> {
     pub groups: &'a [u32],
     /// Applied to new files where the parent has no default ACL.
     pub umask: u32,
-    /// The kernel has already checked permissions (a mount with `default_permissions`): ownership rules
-    /// for new files still apply, access checks do not.
+    /// The kernel has already checked permissions (a mount with `default_permissions`): access checks do not apply.
+    /// Whose a file is the kernel may know from before another process gave it to somebody else, so what is the owner's to
+    /// do is checked all the same.
     pub checked: bool,
+    /// Owners whose place the caller may take: it has the capability to.
+    pub owns: &'a [u32],
 }
 
 impl Caller<'static> {
     /// The superuser, umask 022.
     pub fn root() -> Self {
-        Caller { uid: 0, gid: 0, groups: &[], umask: 0o022, checked: false }
+        Caller { uid: 0, gid: 0, groups: &[], umask: 0o022, checked: false, owns: &[] }
     }
 
     /// The calling process.
@@ -152,6 +155,7 @@ impl Caller<'static> {
             groups: &[],
             umask: 0o022,
             checked: false,
+            owns: &[],
         }
     }
 }

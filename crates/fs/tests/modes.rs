@@ -380,7 +380,7 @@ fn what_makes_no_sense_is_refused() {
         (told(&pool, "f", SET).as_deref(), told(&pool, "f", EFFECTIVE).as_deref()),
         (Some("fsync"), Some("strict"))
     );
-    let stranger = Caller { uid: 1000, gid: 1000, groups: &[], umask: 0o022, checked: false };
+    let stranger = Caller { uid: 1000, gid: 1000, groups: &[], umask: 0o022, checked: false, owns: &[] };
     assert_eq!(errno(pool.setxattr(at, SET, b"strict", SetXattr::Any, &stranger)), Errno::ACCESS);
 }
 

@@ -1,14 +1,15 @@
 //! Requests about attributes, plain and extended.
 
 use fs::node::SetXattr;
-use fs::{Caller, SetAttr};
+use fs::{Attr, Caller, SetAttr};
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 
 use crate::abi::{GetxattrIn, GetxattrOut, SetattrIn, SetxattrIn, SETXATTR_ACL_KILL_SGID};
 use crate::convert::{attr_out, is_bare, set_attr, statx_out};
+use crate::process::{self, Process};
 use crate::request::{Answer, Request};
-use crate::server::{caller, errno, Server};
+use crate::server::{caller, errno, is_refused, Server};
 
 const SGID: u32 = 0o2000;
 
@@ -25,16 +26,32 @@ impl Server {
 
     pub(crate) fn setattr(&self, req: &mut Request) -> Answer {
         let args: SetattrIn = req.args()?;
-        let groups;
-        let caller = match is_bare(&args) {
-            true => {
-                groups = groups_of(req.head.pid);
-                Caller { groups: &groups, checked: false, ..caller(req) }
-            }
-            false => caller(req),
+        let set = set_attr(&args);
+        let caller = Caller { checked: !is_bare(&args), ..caller(req) };
+        let asks_for_groups = caller.uid != 0 && (!caller.checked || set.mode.is_some_and(|mode| mode & SGID != 0));
+        let done = match asks_for_groups {
+            true => Err(Errno::PERM),
+            false => self.fs().setattr(req.head.nodeid, &set, &caller).map_err(errno),
         };
-        let attr = self.fs().setattr(req.head.nodeid, &set_attr(&args), &caller).map_err(errno)?;
+        let attr = match done {
+            Err(e) if is_refused(e) && caller.uid != 0 => self.setattr_by_process(req, &set, &caller)?,
+            done => done?,
+        };
         req.reply(&attr_out(&attr))
+    }
+
+    /// The same where it depends on what the request does not say of its caller.
+    #[cold]
+    fn setattr_by_process(&self, req: &Request, set: &SetAttr, caller: &Caller) -> Result<Attr, Errno> {
+        let process = Process::behind(&req.head);
+        let old = self.fs().getattr(req.head.nodeid).map_err(errno)?;
+        let mut groups = process.groups();
+        if process.is_proxy() || process.rules(process::FSETID, old.uid, Some(old.gid)) {
+            groups.push(set.gid.unwrap_or(old.gid));
+        }
+        let owns: &[u32] = if may_set(&process, set, &old) { &[old.uid] } else { &[] };
+        let caller = Caller { groups: &groups, owns, ..*caller };
+        self.fs().setattr(req.head.nodeid, set, &caller).map_err(errno)
     }
 
     pub(crate) fn getxattr(&self, req: &mut Request) -> Answer {
@@ -62,7 +79,7 @@ impl Server {
             _ => return Err(Errno::INVAL),
         };
         let (name, value) = req.name_and_value(args.size as usize)?;
-        self.fs().setxattr(req.head.nodeid, name, value, how, &caller(req)).map_err(errno)?;
+        self.as_owner(req, |caller| self.fs().setxattr(req.head.nodeid, name, value, how, caller))?;
         if args.setxattr_flags & SETXATTR_ACL_KILL_SGID != 0 {
             self.clear_sgid(req)?;
         }
@@ -74,23 +91,32 @@ impl Server {
         let perm = self.fs().getattr(req.head.nodeid).map_err(errno)?.perm;
         if perm & SGID != 0 {
             let set = SetAttr { mode: Some(perm & !SGID), ..Default::default() };
-            self.fs().setattr(req.head.nodeid, &set, &caller(req)).map_err(errno)?;
+            self.fs().setattr(req.head.nodeid, &set, &Caller { checked: true, ..Caller::root() }).map_err(errno)?;
         }
         Ok(())
     }
 
     pub(crate) fn removexattr(&self, req: &Request) -> Answer {
-        self.fs().removexattr(req.head.nodeid, req.name()?, &caller(req)).map_err(errno)?;
+        let name = req.name()?;
+        self.as_owner(req, |caller| self.fs().removexattr(req.head.nodeid, name, caller))?;
         Ok(0)
+    }
+
+    /// What the owner may do to the request's inode, and who has the capability to act for the owner.
+    fn as_owner(&self, req: &Request, act: impl Fn(&Caller) -> fs::Result<()>) -> Result<(), Errno> {
+        self.as_owners(req, &act, || {
+            let attr = self.fs().getattr(req.head.nodeid).ok();
+            attr.into_iter().map(|attr| (attr.uid, None)).collect()
+        })
     }
 }
 
-/// The supplementary groups of a process that waits for its answer; a SETATTR does not bring them.
-#[cold]
-fn groups_of(pid: u32) -> Vec<u32> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let groups = status.lines().find_map(|line| line.strip_prefix("Groups:")).unwrap_or_default();
-    groups.split_ascii_whitespace().filter_map(|id| id.parse().ok()).collect()
+/// Has the process what it takes to do this without being the owner?
+fn may_set(process: &Process, set: &SetAttr, old: &Attr) -> bool {
+    let chown = set.uid.is_some() || set.gid.is_some();
+    let other = !chown || set.mode.is_some() || set.atime.is_some() || set.mtime.is_some();
+    (!chown || process.rules(process::CHOWN, old.uid, Some(old.gid)))
+        && (!other || process.rules(process::FOWNER, old.uid, None))
 }
 
 /// Names, each with a zero byte, but for those that only the superuser has to do with.

@@ -22,6 +22,7 @@
 //! | `uncached` | files written past the page cache, and old pages that are written back |
 //! | `promises` | replies that wait until what they acknowledge is durable |
 //! | `names` `attrs` `data` `dirs` | the operations, by subject |
+//! | `process` | what the process behind a request may do beyond what its numbers say |
 //! | `request` | one request: header, argument, payload, reply in place |
 //! | `notify` | what other processes changed, told to the kernel's caches |
 //! | `convert` | attributes between `fs` and the protocol |
@@ -59,6 +60,7 @@ pub mod mounts;
 mod names;
 mod notify;
 pub mod options;
+mod process;
 mod promises;
 mod request;
 mod rhythm;

@@ -1,7 +1,7 @@
 //! Requests about names: look up, make, link, rename, remove; and the references the kernel holds.
 
 use fs::node::Rename;
-use fs::{Attr, Ino};
+use fs::{Attr, Caller, Ino};
 use rustix::fs::RenameFlags;
 use rustix::io::Errno;
 use zerocopy::{FromBytes, IntoBytes};
@@ -170,13 +170,15 @@ impl Server {
     }
 
     pub(crate) fn unlink(&self, req: &Request) -> Answer {
-        self.fs().unlink(req.head.nodeid, req.name()?, &caller(req)).map_err(errno)?;
+        let entry = (req.head.nodeid, req.name()?);
+        self.removing(req, &[entry], |caller| self.fs().unlink(entry.0, entry.1, caller))?;
         self.room.note();
         Ok(0)
     }
 
     pub(crate) fn rmdir(&self, req: &Request) -> Answer {
-        self.fs().rmdir(req.head.nodeid, req.name()?, &caller(req)).map_err(errno)?;
+        let entry = (req.head.nodeid, req.name()?);
+        self.removing(req, &[entry], |caller| self.fs().rmdir(entry.0, entry.1, caller))?;
         self.room.note();
         Ok(0)
     }
@@ -201,9 +203,23 @@ impl Server {
 
     fn rename_as(&self, req: &Request, newdir: Ino, how: Rename) -> Answer {
         let (old, new) = req.names()?;
-        self.fs().rename((req.head.nodeid, old), (newdir, new), how, &caller(req)).map_err(errno)?;
+        let (from, to) = ((req.head.nodeid, old), (newdir, new));
+        self.removing(req, &[from, to], |caller| self.fs().rename(from, to, how, caller))?;
         self.room.note();
         Ok(0)
+    }
+
+    /// Takes names from directories that may be sticky: then they are their owners' to take.
+    fn removing(
+        &self,
+        req: &Request,
+        entries: &[(Ino, &[u8])],
+        remove: impl Fn(&Caller) -> fs::Result<()>,
+    ) -> Result<(), Errno> {
+        self.as_owners(req, remove, || {
+            let found = entries.iter().filter_map(|(dir, name)| self.fs().lookup(*dir, name, &caller(req)).ok());
+            found.map(|attr| (attr.uid, Some(attr.gid))).collect()
+        })
     }
 
     pub(crate) fn readlink(&self, req: &mut Request) -> Answer {

@@ -8,6 +8,7 @@ use rustix::io::Errno;
 
 use crate::abi::Opcode;
 use crate::notify::Notifier;
+use crate::process::{self, Process};
 use crate::request::{Answer, Groups, Request};
 use crate::room::Room;
 use crate::uncached::Uncached;
@@ -76,6 +77,25 @@ impl Server {
             Some(Err(Errno::NOSPC)) => self.room.retry(Some(Err(Errno::NOSPC)), self.is_alone(), || self.attempt(req)),
             answer => answer,
         }
+    }
+
+    /// Does what is for owners to do. Who the kernel took for one, and is none, is refused, unless it has the capability to
+    /// act for `owners`: their numbers, and their groups' where these count.
+    pub(crate) fn as_owners(
+        &self,
+        req: &Request,
+        act: impl Fn(&Caller) -> fs::Result<()>,
+        owners: impl FnOnce() -> Vec<(u32, Option<u32>)>,
+    ) -> Result<(), Errno> {
+        let caller = caller(req);
+        match act(&caller).map_err(errno) {
+            Err(e) if is_refused(e) && caller.uid != 0 => {}
+            done => return done,
+        }
+        let process = Process::behind(&req.head);
+        let rules = |(uid, gid): (u32, Option<u32>)| process.rules(process::FOWNER, uid, gid).then_some(uid);
+        let owns: Vec<u32> = owners().into_iter().filter_map(rules).collect();
+        act(&Caller { owns: &owns, ..caller }).map_err(errno)
     }
 
     fn attempt(&self, req: &mut Request) -> Option<Answer> {
@@ -147,12 +167,17 @@ impl Server {
 
 /// The caller of a request that makes something new: groups and umask matter.
 pub(crate) fn creator<'a>(req: &Request, groups: &'a Groups, umask: u32) -> Caller<'a> {
-    Caller { uid: req.head.uid, gid: req.head.gid, groups: groups.as_slice(), umask, checked: true }
+    Caller { uid: req.head.uid, gid: req.head.gid, groups: groups.as_slice(), umask, checked: true, owns: &[] }
 }
 
-/// The caller of any other request: the kernel has checked what it may.
+/// The caller of any other request: the kernel has checked what it may, by what it knows.
 pub(crate) fn caller(req: &Request) -> Caller<'static> {
-    Caller { uid: req.head.uid, gid: req.head.gid, groups: &[], umask: 0, checked: true }
+    Caller { uid: req.head.uid, gid: req.head.gid, groups: &[], umask: 0, checked: true, owns: &[] }
+}
+
+/// Is that what who is not the owner is told?
+pub(crate) fn is_refused(e: Errno) -> bool {
+    matches!(e, Errno::PERM | Errno::ACCESS)
 }
 
 /// The errno of a failure; those that are nobody's doing are logged too.

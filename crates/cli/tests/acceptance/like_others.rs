@@ -18,13 +18,13 @@ pub const TESTS: &[Test] = &[
     ("like_others::an_acl_that_is_not_there_is_removed", no_acl),
 ];
 
-const USER: u32 = 65534;
+pub const USER: u32 = 65534;
 
-fn mode(path: &Path) -> u32 {
+pub fn mode(path: &Path) -> u32 {
     path.metadata().expect("stat").mode() & 0o7777
 }
 
-fn chmod(path: &Path, mode: u32) {
+pub fn chmod(path: &Path, mode: u32) {
     std::fs::set_permissions(path, Permissions::from_mode(mode)).expect("chmod");
 }
 
@@ -32,7 +32,7 @@ fn chmod(path: &Path, mode: u32) {
 const GROUP: u32 = 7;
 
 /// `change`, by a thread that is an ordinary user.
-fn as_user(change: impl FnOnce() + Send) {
+pub fn as_user(change: impl FnOnce() + Send) {
     std::thread::scope(|scope| {
         let changed = scope.spawn(|| {
             let group = rustix::process::Gid::from_raw(GROUP);

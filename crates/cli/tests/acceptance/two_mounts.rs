@@ -1,13 +1,16 @@
 //! Several processes on one pool see the same files at once.
 
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io::Write;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{chown, FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 
 use rng::Rng;
 
-use crate::lab::{kill_and_wait, Lab};
+use rustix::fs::{setxattr, utimensat, AtFlags, Timespec, Timestamps, XattrFlags, CWD};
+
+use crate::lab::{self, kill_and_wait, program, Lab};
+use crate::like_others::{as_user, chmod, mode, USER};
 use crate::settings::seed;
 use crate::{tree, Outcome, Test};
 
@@ -15,6 +18,7 @@ pub const TESTS: &[Test] = &[
     ("two_mounts::changes_are_seen_at_once", changes_are_seen_at_once),
     ("two_mounts::writers_in_both_lose_nothing", writers_in_both_lose_nothing),
     ("two_mounts::the_death_of_one_leaves_the_other_working", death_of_one),
+    ("two_mounts::a_file_is_no_more_its_former_owners", former_owner),
 ];
 
 /// A lab whose pool is mounted at `mnt` and at `other`.
@@ -105,4 +109,79 @@ fn death_of_one() -> Outcome {
     assert_eq!(std::fs::read(lab.path("other/g")).expect("read"), b"after");
     close(&lab);
     Ok(())
+}
+
+/// An access ACL: the owner and `USER` may read and write.
+fn acl() -> Vec<u8> {
+    let entry =
+        |tag: u16, perm: u16, id: u32| [&tag.to_le_bytes()[..], &perm.to_le_bytes(), &id.to_le_bytes()].concat();
+    let nobody = u32::MAX;
+    let entries =
+        [entry(1, 6, nobody), entry(2, 6, USER), entry(4, 0, nobody), entry(16, 6, nobody), entry(32, 0, nobody)];
+    [2u32.to_le_bytes().to_vec(), entries.concat()].concat()
+}
+
+/// A kernel may not have been told whose a file is when it checks what its owner may: he could give it rights still.
+fn former_owner() -> Outcome {
+    lab::require("setpriv")?;
+    let lab = lab();
+    let (here, there) = (lab.mnt().join("f"), lab.path("other/f"));
+    std::fs::write(&here, "text").expect("write");
+    let to_root = || {
+        chown(&here, Some(USER), Some(USER)).expect("chown");
+        there.metadata().expect("stat");
+        chown(&here, Some(0), Some(0)).expect("chown");
+        chmod(&here, 0o644);
+    };
+    let past = || Timestamps {
+        last_access: Timespec { tv_sec: 1, tv_nsec: 0 },
+        last_modification: Timespec { tv_sec: 1, tv_nsec: 0 },
+    };
+    let acl = acl();
+    type Change<'a> = &'a (dyn Fn(&Path) -> std::io::Result<()> + Sync);
+    let changes: [(&str, Change); 4] = [
+        ("chmod", &|path| std::fs::set_permissions(path, Permissions::from_mode(0o4777))),
+        ("utimens", &|path| Ok(utimensat(CWD, path, &past(), AtFlags::empty())?)),
+        ("an ACL", &|path| Ok(setxattr(path, "system.posix_acl_access", &acl, XattrFlags::empty())?)),
+        ("chown", &|path| chown(path, Some(USER), None)),
+    ];
+    for (name, change) in changes {
+        to_root();
+        let mut done = Ok(());
+        as_user(|| done = change(&there));
+        assert_eq!(done.expect_err(name).raw_os_error(), Some(libc::EPERM), "{name}");
+        let attr = here.metadata().expect("stat");
+        assert_eq!((attr.uid(), attr.mode() & 0o7777), (0, 0o644), "{name}");
+    }
+    let sticky = lab.mnt().join("sticky");
+    std::fs::create_dir(&sticky).expect("mkdir");
+    chmod(&sticky, 0o1777);
+    std::fs::rename(&here, sticky.join("f")).expect("rename");
+    let (here, there) = (sticky.join("f"), lab.path("other/sticky/f"));
+    chown(&here, Some(USER), None).expect("chown");
+    there.metadata().expect("stat");
+    chown(&here, Some(0), None).expect("chown");
+    as_user(|| {
+        let e = std::fs::remove_file(&there).expect_err("a sticky directory");
+        assert_eq!(e.raw_os_error(), Some(libc::EPERM));
+    });
+    capable_users(&here, &there);
+    close(&lab);
+    Ok(())
+}
+
+/// Capabilities count where the file's owner is somebody of the user namespace that they hold in.
+fn capable_users(here: &Path, there: &Path) {
+    let user = USER.to_string();
+    let run = |before: &[&str], mode: &str| {
+        let words = [&["--reuid", &user, "--clear-groups"], before, &["chmod", mode]].concat();
+        program("setpriv", &words).arg(there).output().expect("setpriv").status.success()
+    };
+    chown(here, Some(USER), None).expect("chown");
+    there.metadata().expect("stat");
+    chown(here, Some(0), None).expect("chown");
+    assert!(!run(&["unshare", "--user", "--map-root-user"], "4777"), "the superuser of a namespace");
+    assert_eq!(mode(here), 0o644);
+    assert!(run(&["--inh-caps", "+fowner", "--ambient-caps", "+fowner"], "640"), "a user with the capability");
+    assert_eq!(mode(here), 0o640);
 }

@@ -99,7 +99,7 @@ impl Fs {
         if let Some(mode) = set.mode {
             new.mode = old.mode & !0o7777 | mode & 0o7777;
             let member = caller.uid == 0 || caller.in_group(set.gid.unwrap_or(old.gid));
-            if !caller.checked && !member {
+            if !member {
                 new.mode &= !SETGID;
             }
         }
@@ -114,25 +114,29 @@ impl Fs {
     }
 
     fn permit_setattr(&self, ino: Ino, raw: &RawInode, set: &SetAttr, caller: &Caller) -> Result<()> {
-        if caller.checked || caller.uid == 0 {
+        if caller.uid == 0 {
             return Ok(());
         }
         let old = self.perms().get(self.region(), raw.perm)?;
-        let owner = caller.uid == old.uid;
-        let gid_ok = |gid: u32| owner && (gid == old.gid || caller.in_group(gid));
+        let (owner, privileged) = (caller.acts_for(old.uid), caller.owns.contains(&old.uid));
+        let gid_ok = |gid: u32| privileged || owner && (gid == old.gid || caller.in_group(gid));
         let exact_time = |t: Option<SetTime>| matches!(t, Some(SetTime::At(_)));
         let denied = (set.mode.is_some() && !owner)
-            || set.uid.is_some_and(|u| !(owner && u == old.uid))
+            || set.uid.is_some_and(|u| !(privileged || owner && u == old.uid))
             || set.gid.is_some_and(|g| !gid_ok(g))
             || ((exact_time(set.atime) || exact_time(set.mtime)) && !owner);
         if denied {
             return Err(Errno::PERM.into());
         }
-        let touches = set.atime.is_some() || set.mtime.is_some();
-        if (touches && !owner) || (set.size.is_some() && !set.by_handle) {
+        // Of who truncates the kernel has asked whether it may write, and not whether it is the owner.
+        let touches = (set.atime.is_some() || set.mtime.is_some()) && !(caller.checked && set.size.is_some());
+        if touches && !owner {
+            self.permit_seen(ino, raw, &Caller { checked: false, ..*caller }, want::WRITE)?;
+        }
+        if set.size.is_some() && !set.by_handle {
             self.permit_seen(ino, raw, caller, want::WRITE)?;
         }
-        if set.only_kills() && !owner {
+        if set.only_kills() && !owner && !caller.checked {
             self.permit_kill(ino, raw, caller)?;
         }
         Ok(())

@@ -351,6 +351,12 @@ impl Caller<'_> {
     pub fn in_group(&self, gid: u32) -> bool {
         self.gid == gid || self.groups.contains(&gid)
     }
+
+    /// May the caller do what is for this owner to do?
+    #[inline(always)]
+    pub(crate) fn acts_for(&self, owner: u32) -> bool {
+        self.uid == owner || self.uid == 0 || self.owns.contains(&owner)
+    }
 }
 
 impl RawInode {

@@ -129,15 +129,15 @@ impl Fs {
     /// May `caller` remove the name of `node` from `dir`? The sticky bit reserves that to the owners.
     pub(super) fn permit_removal(&self, dir: &Node, node: &Node, caller: &Caller) -> Result<()> {
         self.permit_entry(dir, caller)?;
-        if caller.checked || caller.uid == 0 {
+        let above = self.perms().get(self.region(), dir.raw.perm)?;
+        if above.mode & STICKY == 0 || caller.acts_for(above.uid) {
             return Ok(());
         }
-        let above = self.perms().get(self.region(), dir.raw.perm)?;
         let own = self.perms().get(self.region(), node.raw.perm)?;
-        if above.mode & STICKY != 0 && caller.uid != above.uid && caller.uid != own.uid {
-            return Err(Errno::PERM.into());
+        match caller.acts_for(own.uid) {
+            true => Ok(()),
+            false => Err(Errno::PERM.into()),
         }
-        Ok(())
     }
 
     /// Takes a name from `node` (all names from a directory) and saves it; true if it has ended: free its

@@ -161,6 +161,7 @@ impl Fs {
     fn set_access_acl(&self, ino: Ino, value: &[u8], caller: &Caller) -> Result<()> {
         loop {
             let seen = self.snapshot(ino)?;
+            self.permit_acl(&seen, caller)?;
             let old = self.perms().get(self.region(), seen.perm)?;
             let folded = acl::fold(value, old.mode & 0o7777)?;
             let member = caller.checked || caller.uid == 0 || caller.in_group(old.gid);
@@ -210,17 +211,26 @@ impl Fs {
         if (is_user && !setting::has_names(&raw)) || setting::is_effective(name) {
             return Err(Errno::PERM.into());
         }
-        if caller.checked || caller.uid == 0 {
+        if caller.uid == 0 {
             return Ok(());
         }
         if is_user {
             return self.permit_seen(ino, &raw, caller, want::WRITE);
         }
-        let owner = self.perms().get(self.region(), raw.perm)?.uid == caller.uid;
-        if owner && (name == acl::ACCESS || name == acl::DEFAULT) {
-            return Ok(());
+        if name == acl::ACCESS || name == acl::DEFAULT {
+            return self.permit_acl(&raw, caller);
         }
-        Err(Errno::PERM.into())
+        match caller.checked {
+            true => Ok(()),
+            false => Err(Errno::PERM.into()),
+        }
+    }
+
+    fn permit_acl(&self, raw: &RawInode, caller: &Caller) -> Result<()> {
+        match caller.acts_for(self.perms().get(self.region(), raw.perm)?.uid) {
+            true => Ok(()),
+            false => Err(Errno::PERM.into()),
+        }
     }
 }
 

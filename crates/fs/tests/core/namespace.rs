@@ -41,7 +41,7 @@ fn a_name_being_replaced_is_never_absent() {
 fn a_whiteout_stays_where_a_name_was() {
     let (_dir, pool) = pool(8 * MIB);
     let v = root(&pool);
-    let u = View::new(&pool, Caller { uid: 5, gid: 6, groups: &[], umask: 0, checked: false });
+    let u = View::new(&pool, Caller { uid: 5, gid: 6, groups: &[], umask: 0, checked: false, owns: &[] });
     v.mkdir(b"d", 0o777).unwrap();
     v.setattr(b"d", &SetAttr { gid: Some(50), ..SetAttr::default() }).unwrap();
     v.mkdir(b"e", 0o777).unwrap();

@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use crate::rig::*;
 
 fn user(uid: u32) -> Caller<'static> {
-    Caller { uid, gid: uid, groups: &[], umask: 0o022, checked: false }
+    Caller { uid, gid: uid, groups: &[], umask: 0o022, checked: false, owns: &[] }
 }
 
 const READ: Open =

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use crate::rig::*;
 
-const USER: Caller = Caller { uid: 1000, gid: 1000, groups: &[5, 7], umask: 0, checked: false };
+const USER: Caller = Caller { uid: 1000, gid: 1000, groups: &[5, 7], umask: 0, checked: false, owns: &[] };
 
 fn anew<T: Send>(f: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|s| s.spawn(f).join().expect("no panic"))

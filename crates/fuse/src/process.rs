@@ -1,0 +1,108 @@
+//! What the process behind a request may do beyond what the request says: its groups and capabilities, as /proc shows
+//! them. It waits for its answer meanwhile, so it is there. That takes long, and is asked only of who would be refused
+//! otherwise.
+
+use std::fs::read_to_string;
+
+use crate::abi::InHeader;
+
+/// Numbers of capabilities.
+pub const CHOWN: u32 = 0;
+pub const FOWNER: u32 = 3;
+pub const FSETID: u32 = 4;
+
+pub struct Process {
+    pid: u32,
+    /// As the request has it.
+    uid: u32,
+    status: String,
+}
+
+impl Process {
+    #[cold]
+    pub fn behind(head: &InHeader) -> Process {
+        let status = read_to_string(format!("/proc/{}/status", head.pid)).unwrap_or_default();
+        Process { pid: head.pid, uid: head.uid, status }
+    }
+
+    /// The supplementary groups.
+    pub fn groups(&self) -> Vec<u32> {
+        self.field("Groups:").filter_map(|id| id.parse().ok()).collect()
+    }
+
+    /// Does it do this in the name of somebody else, as what overlayfs does is done by who has mounted it, and what a
+    /// server of NFS does by its clients? Then what /proc shows is not theirs.
+    pub fn is_proxy(&self) -> bool {
+        // Of the user's four numbers the last is the one that counts for files.
+        self.field("Uid:").nth(3).and_then(|id| id.parse().ok()) != Some(self.uid)
+    }
+
+    /// Has it `capability` over an inode of this owner, and of this group if that matters? In a user namespace of its own
+    /// it has all that whoever made that wanted, but only over who is mapped there; there that is believed of who does
+    /// something in the name of another, too.
+    pub fn rules(&self, capability: u32, uid: u32, gid: Option<u32>) -> bool {
+        if self.shares_our_users() {
+            return !self.is_proxy() && self.has(capability);
+        }
+        (self.is_proxy() || self.has(capability))
+            && is_mapped(&self.file("uid_map"), uid)
+            && gid.is_none_or(|gid| is_mapped(&self.file("gid_map"), gid))
+    }
+
+    fn has(&self, capability: u32) -> bool {
+        let effective = self.field("CapEff:").next().and_then(|bits| u64::from_str_radix(bits, 16).ok());
+        effective.is_some_and(|bits| bits >> capability & 1 != 0)
+    }
+
+    /// Is its user namespace ours?
+    fn shares_our_users(&self) -> bool {
+        read_to_string("/proc/self/uid_map").is_ok_and(|ours| ours == self.file("uid_map"))
+    }
+
+    fn field<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a str> {
+        let found = self.status.lines().find_map(|line| line.strip_prefix(name));
+        found.unwrap_or_default().split_ascii_whitespace()
+    }
+
+    fn file(&self, name: &str) -> String {
+        read_to_string(format!("/proc/{}/{name}", self.pid)).unwrap_or_default()
+    }
+}
+
+/// Is `id`, as we see it, in a table of lines `there here count`?
+fn is_mapped(table: &str, id: u32) -> bool {
+    table.lines().any(|line| {
+        let numbers: Vec<u32> = line.split_ascii_whitespace().filter_map(|number| number.parse().ok()).collect();
+        matches!(numbers[..], [_, first, count] if id.checked_sub(first).is_some_and(|n| n < count))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn myself(uid: u32) -> Process {
+        Process::behind(&InHeader { pid: std::process::id(), uid, ..Default::default() })
+    }
+
+    #[test]
+    fn a_process_is_known_by_its_status() {
+        let uid = rustix::process::geteuid().as_raw();
+        assert!(!myself(uid).is_proxy() && myself(uid + 1).is_proxy());
+        assert!(myself(uid).shares_our_users() && !myself(uid + 1).rules(FOWNER, uid, None));
+        let status = "Uid:\t5\t6\t6\t6\nGroups:\t7 8 \nCapEff:\t0000000000000009\n";
+        let process = Process { pid: 0, uid: 6, status: status.into() };
+        assert_eq!((process.groups(), process.is_proxy()), (vec![7, 8], false));
+        assert_eq!([CHOWN, FOWNER, FSETID].map(|capability| process.has(capability)), [true, true, false]);
+        let unknown = Process { pid: 0, uid: 0, status: String::new() };
+        assert!(unknown.groups().is_empty() && unknown.is_proxy() && !unknown.rules(FOWNER, 0, None));
+    }
+
+    #[test]
+    fn who_is_not_in_the_table_is_not_mapped() {
+        let table = "         0       1000          1\n         1     100000      65536\n";
+        let ids = [0, 999, 1000, 1001, 100_000, 165_535, 165_536];
+        assert_eq!(ids.map(|id| is_mapped(table, id)), [false, false, true, false, true, true, false]);
+        assert!(is_mapped("0 0 4294967295", 0) && !is_mapped("", 0));
+    }
+}
