@@ -199,6 +199,8 @@ wire! {
 
     NotifyInvalInode = 24 { ino: u64, off: i64, len: i64 }
     NotifyInvalEntry = 16 { parent: u64, namelen: u32, flags: u32 }
+    /// Before so much content.
+    NotifyStore = 24 { ino: u64, offset: u64, size: u32, padding: u32 }
 
     /// The head of an io_uring entry: a request on fetch, a reply on commit.
     UringHeader = 288 { in_out: [u8; 128], op_in: [u8; 128], entry: UringEntry }
@@ -259,6 +261,7 @@ pub const EXT_GROUPS: u32 = 32;
 
 pub const NOTIFY_INVAL_INODE: i32 = 2;
 pub const NOTIFY_INVAL_ENTRY: i32 = 3;
+pub const NOTIFY_STORE: i32 = 4;
 /// Since 7.44: makes every cached name be looked up again.
 pub const NOTIFY_INC_EPOCH: i32 = 8;
 /// The protocol version that brought [`NOTIFY_INC_EPOCH`].

@@ -14,8 +14,8 @@ use rustix::io::Errno;
 use zerocopy::{Immutable, IntoBytes};
 
 use crate::abi::{
-    NotifyInvalEntry, NotifyInvalInode, OutHeader, INC_EPOCH_MINOR, NOTIFY_INC_EPOCH, NOTIFY_INVAL_ENTRY,
-    NOTIFY_INVAL_INODE,
+    NotifyInvalEntry, NotifyInvalInode, NotifyStore, OutHeader, INC_EPOCH_MINOR, NOTIFY_INC_EPOCH, NOTIFY_INVAL_ENTRY,
+    NOTIFY_INVAL_INODE, NOTIFY_STORE,
 };
 use crate::sys::Device;
 
@@ -51,7 +51,12 @@ impl Notifier {
     pub fn tell(&self, fs: &Fs, change: Change) {
         tracing::trace!(?change, "notify");
         match change {
-            Change::Inode { ino, attr_only } => self.inode(ino, attr_only),
+            Change::Inode { ino, attr_only, grown } => {
+                self.inode(ino, attr_only);
+                if grown {
+                    self.grown(fs, ino);
+                }
+            }
             Change::Entry { parent, name } => self.entry(parent, &name),
             Change::All => self.all(fs),
         }
@@ -71,6 +76,18 @@ impl Notifier {
     fn inode(&self, ino: Ino, attr_only: bool) {
         let off = if attr_only { -1 } else { 0 };
         self.send(NOTIFY_INVAL_INODE, &NotifyInvalInode { ino, off, len: 0 }, &[]);
+    }
+
+    /// A file is longer, which its attributes do not say until somebody asks for them: where it ends the kernel writes what
+    /// is appended, and maps and copies no further. A byte stored at the end makes it know.
+    ///
+    /// Its pages are dropped before: those that were stored to are written back up to the end that the kernel knew, and
+    /// beyond it they have nothing. That of the byte is dropped after, too: somebody may have written there through this
+    /// mount meanwhile, and the kernel may take for whole what has only this byte.
+    fn grown(&self, fs: &Fs, ino: Ino) {
+        let Some((offset, last)) = last_byte(fs, ino) else { return };
+        self.send(NOTIFY_STORE, &NotifyStore { ino, offset, size: 1, padding: 0 }, &[&[last]]);
+        self.send(NOTIFY_INVAL_INODE, &NotifyInvalInode { ino, off: offset as i64, len: 1 }, &[]);
     }
 
     /// A name, there or not; and with it the directory's attributes and listing.
@@ -101,6 +118,9 @@ impl Notifier {
             }
             for (ino, kind, name) in found {
                 self.inode(ino, false);
+                if kind == Kind::Regular {
+                    self.grown(fs, ino);
+                }
                 if !self.knows_epochs() {
                     self.entry(dir, &name);
                 }
@@ -138,6 +158,15 @@ impl Notifier {
             code => Some(Err(Errno::from_raw_os_error(code))),
         }
     }
+}
+
+/// Where a file's last byte is, and what it is. `None`: it has none, or it is no file, or nobody's any more.
+fn last_byte(fs: &Fs, ino: Ino) -> Option<(u64, u8)> {
+    let attr = fs.getattr(ino).ok().filter(|attr| attr.kind == Kind::Regular)?;
+    let (offset, mut last) = (attr.size.checked_sub(1)?, [0]);
+    // Cut off meanwhile, what is to be told of next.
+    let read = fs.read_unnoted(ino, offset, &mut last).ok()?;
+    (read == 1).then_some((offset, last[0]))
 }
 
 fn write(device: &Device, message: &[u8]) -> Result<(), Errno> {

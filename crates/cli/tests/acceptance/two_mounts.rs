@@ -1,13 +1,14 @@
 //! Several processes on one pool see the same files at once.
 
 use std::fs::{File, Permissions};
-use std::io::Write;
+use std::io::{IoSlice, Write};
 use std::os::unix::fs::{chown, FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 
 use rng::Rng;
 
-use rustix::fs::{setxattr, utimensat, AtFlags, Timespec, Timestamps, XattrFlags, CWD};
+use rustix::fs::{copy_file_range, setxattr, utimensat, AtFlags, Timespec, Timestamps, XattrFlags, CWD};
+use rustix::io::{pwritev2, ReadWriteFlags};
 
 use crate::lab::{self, kill_and_wait, program, Lab};
 use crate::like_others::{as_user, chmod, mode, USER};
@@ -19,6 +20,7 @@ pub const TESTS: &[Test] = &[
     ("two_mounts::writers_in_both_lose_nothing", writers_in_both_lose_nothing),
     ("two_mounts::the_death_of_one_leaves_the_other_working", death_of_one),
     ("two_mounts::a_file_is_no_more_its_former_owners", former_owner),
+    ("two_mounts::what_is_appended_follows_what_the_other_has_appended", growth),
 ];
 
 /// A lab whose pool is mounted at `mnt` and at `other`.
@@ -184,4 +186,42 @@ fn capable_users(here: &Path, there: &Path) {
     assert_eq!(mode(here), 0o644);
     assert!(run(&["--inh-caps", "+fowner", "--ambient-caps", "+fowner"], "640"), "a user with the capability");
     assert_eq!(mode(here), 0o640);
+}
+
+/// A kernel that has not been told where a file ends wrote over what the other mount had appended, and copied no further.
+fn growth() -> Outcome {
+    let lab = lab();
+    let (here, there) = (lab.mnt().join("f"), lab.path("other/f"));
+    let copy = File::create(lab.path("other/copy")).expect("create");
+    // It makes a difference where in its page the last byte is.
+    for (round, len) in [20_000, 4095, 4096, 4097, 8193].into_iter().enumerate() {
+        let mut text = vec![b'a'; 4000];
+        std::fs::write(&here, &text).expect("write");
+        let file = File::options().read(true).write(true).open(&there).expect("open");
+        let appender = File::options().read(true).append(true).open(&there).expect("open");
+        assert_eq!(std::fs::read(&there).expect("read"), text, "round {round}");
+        let append = |text: &mut Vec<u8>, len: usize| {
+            let more = vec![b'b' + text.len() as u8 % 8; len - text.len()];
+            File::options().append(true).open(&here).and_then(|mut file| file.write_all(&more)).expect("append");
+            text.extend(more);
+        };
+        append(&mut text, len);
+        let copied = copy_file_range(&file, Some(&mut 4000), &copy, None, 1 << 20).expect("copy");
+        assert_eq!(copied, len - 4000, "round {round}: all is copied");
+        append(&mut text, len + 1);
+        pwritev2(&file, &[IoSlice::new(b"end")], 0, ReadWriteFlags::APPEND).expect("append");
+        text.extend(b"end");
+        assert_eq!(std::fs::read(&here).expect("read"), text, "round {round}: after RWF_APPEND");
+        append(&mut text, len + 9000);
+        (&appender).write_all(b"tail").expect("append");
+        let mut tail = [0; 4];
+        file.read_exact_at(&mut tail, text.len() as u64).expect("read");
+        assert_eq!(&tail, b"tail", "round {round}");
+        text.extend(b"tail");
+        assert_eq!(std::fs::read(&there).expect("read"), text, "round {round}: after O_APPEND");
+        assert_eq!(std::fs::read(&here).expect("read"), text, "round {round}: after O_APPEND");
+    }
+    drop(copy);
+    close(&lab);
+    Ok(())
 }

@@ -3,6 +3,7 @@
 use rustix::io::Errno;
 
 use super::update::Update;
+use super::watch::Part;
 use super::{now, want, At, Fs, Node};
 use crate::acl;
 use crate::attr::{Attr, Caller, Ino, Kind, SetAttr, SetTime, Time};
@@ -48,7 +49,7 @@ impl Fs {
         op.lock(&[ino])?;
         let Some(mut node) = self.node_as_seen(ino, seen)? else { return Ok(None) };
         self.apply(op, &mut node, perm, set)?;
-        op.tell_inode(ino, set.size.is_none());
+        op.tell_inode(ino, set.size.map_or(Part::Attributes, |size| Part::of_content(seen.size, size)));
         Ok(Some(node.raw))
     }
 

@@ -3,6 +3,7 @@
 use rustix::io::Errno;
 
 use super::update::Update;
+use super::watch::Part;
 use super::{now, Atime, Fallocate, Fs, Node, Seek, WriteFlags};
 use crate::attr::{Attr, Ino, Kind, Time};
 use crate::error::{Error, Result};
@@ -126,7 +127,7 @@ impl Fs {
         if flags.kill_capability && node.raw.xattr != 0 && !data.is_empty() {
             self.kill_capability(op, node)?;
         }
-        op.tell_inode(ino, false);
+        op.tell_inode(ino, Part::of_content(node.raw.size, end));
         let all = match (1..=file::ATOMIC).contains(&(data.len() as u64)) {
             true => self.write_or_over(op, node, start, data, flags)?,
             false => self.write_pieces(op, node, start, data, flags)?,
@@ -325,7 +326,7 @@ impl Fs {
             _ => return Err(Errno::NODEV.into()),
         }
         // Before the first piece: those that are done stay if the next fails.
-        op.tell_inode(ino, false);
+        op.tell_inode(ino, if how.may_grow() { Part::Growth } else { Part::Content });
         let mut at = offset;
         loop {
             let mut changed = node;

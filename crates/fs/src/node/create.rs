@@ -2,6 +2,7 @@
 
 use rustix::io::Errno;
 
+use super::watch::Part;
 use super::{check_name, lookup::fresh, now, want, At, Fs, Node};
 use crate::acl;
 use crate::attr::{Attr, Caller, Ino, Kind, LINK_MAX, SYMLINK_MAX};
@@ -385,7 +386,7 @@ impl Fs {
         let raw = self.update(|op| {
             let raw = self.link_in(op, at, parent, name, caller)?;
             op.tell_entry(parent.ino, name);
-            op.tell_inode(at.ino, true);
+            op.tell_inode(at.ino, Part::Attributes);
             Ok(raw)
         })?;
         self.attr(at.ino, &raw)

@@ -171,6 +171,18 @@ pub enum Fallocate {
     InsertRange,
 }
 
+impl Fallocate {
+    /// Can it make a file longer?
+    pub(crate) fn may_grow(self) -> bool {
+        matches!(
+            self,
+            Fallocate::Allocate { keep_size: false }
+                | Fallocate::ZeroRange { keep_size: false }
+                | Fallocate::InsertRange
+        )
+    }
+}
+
 /// `SEEK_DATA` or `SEEK_HOLE`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seek {
@@ -191,8 +203,8 @@ pub enum SetXattr {
 /// Something another process changed that a front end may have cached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// Attributes, and content unless `attr_only`.
-    Inode { ino: Ino, attr_only: bool },
+    /// Attributes, and content unless `attr_only`. `grown`: a file may be longer than it was.
+    Inode { ino: Ino, attr_only: bool, grown: bool },
     /// The binding of a name in a directory, negative ones included.
     Entry { parent: Ino, name: Vec<u8> },
     /// Everything (events were lost).

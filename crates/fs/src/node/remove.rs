@@ -12,6 +12,7 @@ use pram::{Op, Tx};
 use rustix::io::Errno;
 
 use super::update::Update;
+use super::watch::Part;
 use super::{check_name, now, want, At, Fs, Node};
 use crate::attr::{Caller, Ino, Kind};
 use crate::dir::{self, Spot};
@@ -76,7 +77,7 @@ impl Fs {
             self.inodes.free(op, node.ino, node.place)?;
         }
         op.tell_entry(parent.ino, name);
-        op.tell_inode(node.ino, true);
+        op.tell_inode(node.ino, Part::Attributes);
         Ok(())
     }
 

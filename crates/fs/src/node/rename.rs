@@ -5,6 +5,7 @@ use pram::Op;
 use rustix::io::Errno;
 
 use super::update::Update;
+use super::watch::Part;
 use super::{check_name, now, want, At, Fs, Node, Rename};
 use crate::attr::{Caller, Ino, LINK_MAX};
 use crate::dir::{self, Entry};
@@ -70,7 +71,7 @@ impl Fs {
         op.tell_entry(from.0.ino, from.1);
         op.tell_entry(to.0.ino, to.1);
         for ino in touched.into_iter().flatten() {
-            op.tell_inode(ino, true);
+            op.tell_inode(ino, Part::Attributes);
         }
         Ok(())
     }

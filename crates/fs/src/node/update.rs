@@ -13,6 +13,7 @@
 use pram::Op;
 use smallvec::SmallVec;
 
+use super::watch::Part;
 use super::Fs;
 use crate::attr::Ino;
 use crate::error::Result;
@@ -26,7 +27,7 @@ pub(crate) struct Update<'u, 'f, 'n> {
 /// What others may have cached.
 enum Tell<'n> {
     Entry(Ino, &'n [u8]),
-    Inode { ino: Ino, attr_only: bool },
+    Inode(Ino, Part),
 }
 
 impl<'f> std::ops::Deref for Update<'_, 'f, '_> {
@@ -53,8 +54,8 @@ impl<'n> Update<'_, '_, 'n> {
 
     /// An inode has changed.
     #[inline(always)]
-    pub fn tell_inode(&mut self, ino: Ino, attr_only: bool) {
-        self.tells.push(Tell::Inode { ino, attr_only });
+    pub fn tell_inode(&mut self, ino: Ino, part: Part) {
+        self.tells.push(Tell::Inode(ino, part));
     }
 }
 
@@ -85,7 +86,7 @@ impl Fs {
         for tell in tells {
             match *tell {
                 Tell::Entry(parent, name) => self.tell_entry(parent, name),
-                Tell::Inode { ino, attr_only } => self.tell_inode(ino, attr_only),
+                Tell::Inode(ino, part) => self.tell_inode(ino, part),
             }
         }
     }

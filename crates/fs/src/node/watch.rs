@@ -8,9 +8,33 @@ use super::{Change, Fs};
 use crate::attr::Ino;
 use crate::error::Result;
 
+/// Kinds of events; those of inodes are the numbers of [`Part`].
 const ENTRY: u64 = 1;
-const ATTRIBUTES: u64 = 2;
-const CONTENT: u64 = 3;
+const ATTRIBUTES: u64 = Part::Attributes as u64;
+const CONTENT: u64 = Part::Content as u64;
+const GROWTH: u64 = Part::Growth as u64;
+
+/// What of an inode has changed.
+#[derive(Clone, Copy)]
+pub(super) enum Part {
+    Attributes = 2,
+    /// And attributes.
+    Content = 3,
+    /// Content, and the file may be longer than it was.
+    Growth = 4,
+}
+
+impl Part {
+    /// Of content that now ends at `end` or further, and ended at `size` before.
+    #[inline(always)]
+    pub fn of_content(size: u64, end: u64) -> Part {
+        if end > size {
+            Part::Growth
+        } else {
+            Part::Content
+        }
+    }
+}
 
 impl Fs {
     /// The binding of `name` in `parent` has changed. Call it without locks.
@@ -22,9 +46,9 @@ impl Fs {
     }
 
     /// An inode has changed. Call it without locks.
-    pub(super) fn tell_inode(&self, ino: Ino, attr_only: bool) {
+    pub(super) fn tell_inode(&self, ino: Ino, part: Part) {
         if self.session().is_watched() && self.session().watchers_of(ino) {
-            self.tell(Event { kind: if attr_only { ATTRIBUTES } else { CONTENT }, key: ino, payload: Vec::new() });
+            self.tell(Event { kind: part as u64, key: ino, payload: Vec::new() });
         }
     }
 
@@ -56,8 +80,9 @@ impl Fs {
                 Seen::Lost(_) => f(Change::All),
                 Seen::Event(e) => match e.kind {
                     ENTRY => f(Change::Entry { parent: e.key, name: e.payload }),
-                    ATTRIBUTES => f(Change::Inode { ino: e.key, attr_only: true }),
-                    CONTENT => f(Change::Inode { ino: e.key, attr_only: false }),
+                    ATTRIBUTES => f(Change::Inode { ino: e.key, attr_only: true, grown: false }),
+                    CONTENT => f(Change::Inode { ino: e.key, attr_only: false, grown: false }),
+                    GROWTH => f(Change::Inode { ino: e.key, attr_only: false, grown: true }),
                     _ => f(Change::All),
                 },
             }

@@ -3,6 +3,7 @@
 use rustix::io::Errno;
 
 use super::update::Update;
+use super::watch::Part;
 use super::{now, want, Fs, SetXattr};
 use crate::acl;
 use crate::attr::{Caller, Ino, Kind};
@@ -125,7 +126,7 @@ impl Fs {
             node.raw.ctime = now().0;
             node.save(&mut tx)?;
             tx.commit()?;
-            op.tell_inode(ino, true);
+            op.tell_inode(ino, Part::Attributes);
             Ok(())
         })
     }
@@ -199,7 +200,7 @@ impl Fs {
         node.raw.ctime = now().0;
         node.save(&mut tx)?;
         tx.commit()?;
-        op.tell_inode(ino, true);
+        op.tell_inode(ino, Part::Attributes);
         Ok(true)
     }
 

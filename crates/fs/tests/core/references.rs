@@ -73,7 +73,8 @@ fn what_a_failed_allocation_did_is_told() {
         other.watch(&mut |change| told.push(change)).unwrap();
     });
     assert!(pool.getattr(ino).unwrap().size > 0, "pieces of it are there");
-    let is_it = |change: &Change| matches!(change, Change::Inode { ino: of, attr_only: false } if *of == ino);
+    let is_it =
+        |change: &Change| matches!(change, Change::Inode { ino: of, attr_only: false, grown: true } if *of == ino);
     assert!(told.iter().any(is_it), "{told:?}");
 }
 
