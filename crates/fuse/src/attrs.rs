@@ -13,6 +13,8 @@ use crate::server::{caller, errno, is_refused, Server};
 
 const SGID: u32 = 0o2000;
 
+const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
+
 impl Server {
     pub(crate) fn getattr(&self, req: &mut Request) -> Answer {
         let attr = self.fs().getattr(req.head.nodeid).map_err(errno)?;
@@ -80,7 +82,8 @@ impl Server {
         };
         let (name, value) = req.name_and_value(args.size as usize)?;
         self.as_owner(req, |caller| self.fs().setxattr(req.head.nodeid, name, value, how, caller))?;
-        if args.setxattr_flags & SETXATTR_ACL_KILL_SGID != 0 {
+        // The kernel says so of default ACLs as well, which give nobody rights.
+        if name == ACCESS_ACL && args.setxattr_flags & SETXATTR_ACL_KILL_SGID != 0 {
             self.clear_sgid(req)?;
         }
         Ok(0)

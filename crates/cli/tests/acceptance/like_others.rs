@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::{chown, FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 
-use rustix::fs::{fallocate, renameat_with, FallocateFlags, OFlags, RenameFlags, CWD};
+use rustix::fs::{fallocate, renameat_with, setxattr, FallocateFlags, OFlags, RenameFlags, XattrFlags, CWD};
 
 use crate::lab::{self, program, Lab};
 use crate::{Outcome, Test};
@@ -16,6 +16,7 @@ pub const TESTS: &[Test] = &[
     ("like_others::an_overlay_has_its_upper_layer_here", overlay),
     ("like_others::a_handle_outlives_the_mount", handles),
     ("like_others::an_acl_that_is_not_there_is_removed", no_acl),
+    ("like_others::a_default_acl_leaves_the_set_group_id_bit", default_acl),
 ];
 
 pub const USER: u32 = 65534;
@@ -226,5 +227,24 @@ fn no_acl() -> Outcome {
     for name in ["system.posix_acl_access", "system.posix_acl_default"] {
         rustix::fs::removexattr(lab.mnt(), name).expect("removexattr");
     }
+    Ok(())
+}
+
+/// Only an access ACL says what the bit goes by.
+fn default_acl() -> Outcome {
+    let lab = Lab::mounted("16M");
+    let dir = lab.mnt().join("shared");
+    std::fs::create_dir(&dir).expect("mkdir");
+    // Not the group of its owner, who so may not set the bit.
+    chown(&dir, Some(USER), Some(GROUP + 1)).expect("chown");
+    let entry = |tag: u16, perm: u16| [&tag.to_le_bytes()[..], &perm.to_le_bytes(), &u32::MAX.to_le_bytes()].concat();
+    let acl = [2u32.to_le_bytes().to_vec(), entry(1, 7), entry(4, 7), entry(32, 5)].concat();
+    for (name, left) in [("system.posix_acl_default", 0o2775), ("system.posix_acl_access", 0o775)] {
+        chmod(&dir, 0o2775);
+        as_user(|| setxattr(&dir, name, &acl, XattrFlags::empty()).expect("setxattr"));
+        assert_eq!(mode(&dir), left, "{name}");
+    }
+    lab.umount();
+    lab.check();
     Ok(())
 }
