@@ -51,7 +51,9 @@ impl Server {
         if process.is_proxy() || process.rules(process::FSETID, old.uid, Some(old.gid)) {
             groups.push(set.gid.unwrap_or(old.gid));
         }
-        let owns: &[u32] = if may_set(&process, set, &old) { &[old.uid] } else { &[] };
+        // Where bits are all that is to go, it may be before a write, through whatever descriptor.
+        let writes = || !caller.checked && process.writes(self.file_system(), req.head.nodeid);
+        let owns: &[u32] = if may_set(&process, set, &old) || writes() { &[old.uid] } else { &[] };
         let caller = Caller { groups: &groups, owns, ..*caller };
         self.fs().setattr(req.head.nodeid, set, &caller).map_err(errno)
     }

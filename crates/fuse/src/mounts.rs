@@ -14,6 +14,8 @@ pub const BLOCK_TYPE: &str = "fuseblk.conquest";
 /// What the table says of one mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mounted {
+    /// Of this mount; a file system may be mounted at several places.
+    pub id: u32,
     /// `major:minor` of the file system, as long as it is there nobody else's.
     pub number: String,
     pub dir: PathBuf,
@@ -67,6 +69,7 @@ fn parse(line: &[u8]) -> Option<Mounted> {
     let fields: Vec<&[u8]> = line.split(|b| *b == b' ').collect();
     let dash = fields.iter().position(|field| *field == b"-")?;
     Some(Mounted {
+        id: String::from_utf8_lossy(fields.first()?).parse().ok()?,
         number: String::from_utf8_lossy(fields.get(2)?).into_owned(),
         dir: unescape(fields.get(4)?),
         options: String::from_utf8_lossy(fields.get(5)?).into_owned(),
@@ -105,6 +108,7 @@ mod tests {
     fn a_line_of_mountinfo_is_read() {
         let line = br"98 29 0:54 / /mnt/my\040data rw,nosuid shared:5 - fuse.conquest /srv/a\134b rw,user_id=0";
         let mounted = Mounted {
+            id: 98,
             number: "0:54".into(),
             dir: "/mnt/my data".into(),
             source: r"/srv/a\b".into(),

@@ -5,6 +5,7 @@
 use std::fs::read_to_string;
 
 use crate::abi::InHeader;
+use crate::mounts;
 
 /// Numbers of capabilities.
 pub const CHOWN: u32 = 0;
@@ -49,6 +50,16 @@ impl Process {
             && gid.is_none_or(|gid| is_mapped(&self.file("gid_map"), gid))
     }
 
+    /// Has it inode `ino` of this file system open for writing? Its table of mounts says which that is: others have inodes
+    /// of the same number.
+    pub fn writes(&self, file_system: &str, ino: u64) -> bool {
+        let Ok(open) = std::fs::read_dir(format!("/proc/{}/fdinfo", self.pid)) else { return false };
+        let mounts = mounts::seen_by(self.pid).unwrap_or_default();
+        let is_there = |id: u32| mounts.iter().any(|mount| mount.id == id && mount.number == file_system);
+        let facts = open.flatten().filter_map(|file| read_to_string(file.path()).ok());
+        facts.into_iter().any(|facts| mount_of_writer(&facts, ino).is_some_and(is_there))
+    }
+
     fn has(&self, capability: u32) -> bool {
         let effective = self.field("CapEff:").next().and_then(|bits| u64::from_str_radix(bits, 16).ok());
         effective.is_some_and(|bits| bits >> capability & 1 != 0)
@@ -77,6 +88,15 @@ fn is_mapped(table: &str, id: u32) -> bool {
     })
 }
 
+/// By which mount a descriptor that /proc tells this of leads to inode `ino`, if it is for writing.
+fn mount_of_writer(facts: &str, ino: u64) -> Option<u32> {
+    let fact = |name| facts.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+    let flags = i32::from_str_radix(fact("flags:")?, 8).ok()?;
+    let writes = matches!(flags & libc::O_ACCMODE, libc::O_WRONLY | libc::O_RDWR);
+    let there: u64 = fact("ino:")?.parse().ok()?;
+    (writes && there == ino).then(|| fact("mnt_id:")?.parse().ok()).flatten()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -96,6 +116,19 @@ mod tests {
         assert_eq!([CHOWN, FOWNER, FSETID].map(|capability| process.has(capability)), [true, true, false]);
         let unknown = Process { pid: 0, uid: 0, status: String::new() };
         assert!(unknown.groups().is_empty() && unknown.is_proxy() && !unknown.rules(FOWNER, 0, None));
+    }
+
+    #[test]
+    fn who_writes_is_known_by_its_descriptors() {
+        let facts = |flags| format!("pos:\t0\nflags:\t{flags}\nmnt_id:\t45\nino:\t12\nlock:\t1: FLOCK\n");
+        let of = |flags| mount_of_writer(&facts(flags), 12);
+        assert_eq!(["0100000", "0100001", "02100002"].map(of), [None, Some(45), Some(45)]);
+        assert_eq!((mount_of_writer(&facts("0100001"), 1), mount_of_writer("", 12)), (None, None));
+        let file = tempfile::tempfile().unwrap();
+        let facts = std::fs::metadata("/proc/self/fdinfo/0").map(|_| ());
+        assert!(
+            facts.is_ok() && !myself(0).writes("0:0", std::os::unix::fs::MetadataExt::ino(&file.metadata().unwrap()))
+        );
     }
 
     #[test]

@@ -22,18 +22,24 @@ pub struct Server {
     pub(crate) room: Room,
     /// What is written past the page cache, where the kernel is up to it.
     pub(crate) uncached: Option<Uncached>,
+    /// What the kernel's mount table calls the file system; empty if that is not known.
+    file_system: String,
 }
 
 impl Server {
-    pub fn new(pool: Arc<Pool>, notifier: Notifier) -> Server {
+    pub fn new(pool: Arc<Pool>, notifier: Notifier, file_system: String) -> Server {
         // The kernel has the root without ever looking it up.
         pool.retain(fs::ROOT, 1);
         let uncached = Uncached::works().then(Uncached::default);
-        Server { durable: pool.durable_at_return(), pool, notifier, room: Room::default(), uncached }
+        Server { durable: pool.durable_at_return(), pool, notifier, room: Room::default(), uncached, file_system }
     }
 
     pub(crate) fn fs(&self) -> &Fs {
         &self.pool
+    }
+
+    pub(crate) fn file_system(&self) -> &str {
+        &self.file_system
     }
 
     pub(crate) fn durable(&self) -> bool {

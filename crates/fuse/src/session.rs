@@ -22,7 +22,7 @@ use crate::promises::Promises;
 use crate::rhythm::Rhythm;
 use crate::server::Server;
 use crate::sys::{Device, Signals};
-use crate::{dev, init, lesson, mount, uring};
+use crate::{dev, init, lesson, mount, mounts, uring};
 
 /// Fewest and most threads that read /dev/fuse.
 const READERS: (usize, usize) = (2, 16);
@@ -62,7 +62,7 @@ impl Mount {
         let minor = init::negotiate(&device, transport)?;
         let device = Arc::new(device);
         let notifier = Notifier::new(device.clone(), minor);
-        let server = Arc::new(Server::new(pool.clone(), notifier.clone()));
+        let server = Arc::new(Server::new(pool.clone(), notifier.clone(), number_of(dir)));
         let mut mount = Mount {
             dir: dir.into(),
             connection: connection_of(dir),
@@ -237,6 +237,11 @@ impl Mount {
             }
         }
     }
+}
+
+/// What the mount table calls the file system at `dir`; empty if it does not say.
+fn number_of(dir: &Path) -> String {
+    mounts::at(dir).ok().flatten().map(|mount| mount.number).unwrap_or_default()
 }
 
 fn connection_of(dir: &Path) -> Option<Connection> {

@@ -32,7 +32,7 @@ impl Lab {
         // Notifications go nowhere.
         let null = File::options().read(true).write(true).open("/dev/null").unwrap();
         let notifier = Notifier::new(Arc::new(Device::from(OwnedFd::from(null))), VERSION.1);
-        Lab { server: Server::new(pool, notifier), data: vec![0; 1 << 20], _dir: dir }
+        Lab { server: Server::new(pool, notifier, String::new()), data: vec![0; 1 << 20], _dir: dir }
     }
 
     fn send(&mut self, opcode: u32, nodeid: u64, args: &[u8], payload: &[u8], extlen: u16) -> Option<Answer> {

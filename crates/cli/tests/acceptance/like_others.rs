@@ -16,6 +16,7 @@ pub const TESTS: &[Test] = &[
     ("like_others::an_overlay_has_its_upper_layer_here", overlay),
     ("like_others::a_handle_outlives_the_mount", handles),
     ("like_others::an_acl_that_is_not_there_is_removed", no_acl),
+    ("like_others::who_was_given_a_descriptor_writes_to_a_set_id_file", given_descriptor),
     ("like_others::a_default_acl_leaves_the_set_group_id_bit", default_acl),
 ];
 
@@ -246,5 +247,29 @@ fn default_acl() -> Outcome {
     }
     lab.umount();
     lab.check();
+    Ok(())
+}
+
+/// The kernel takes the bits before such a write, and asks for that as for a change of owner to the same one.
+fn given_descriptor() -> Outcome {
+    for transport in ["uring", "dev"] {
+        let lab = Lab::with_pool("16M");
+        lab.mount_with(&format!("transport={transport}"));
+        let path = lab.mnt().join("program");
+        std::fs::write(&path, b"text").expect("write");
+        for setid in [0o4755, 0o2755] {
+            chmod(&path, setid);
+            let file = File::options().read(true).write(true).open(&path).expect("open");
+            as_user(|| std::os::unix::fs::FileExt::write_all_at(&file, b"T", 0).expect("write"));
+            assert_eq!(mode(&path), 0o755, "{transport}");
+            drop(file);
+            chmod(&path, setid);
+            let _reader = File::open(&path).expect("open");
+            as_user(|| _ = chown(&path, None, None).expect_err("open for reading"));
+            assert_eq!(mode(&path), setid, "{transport}");
+        }
+        lab.umount();
+        lab.check();
+    }
     Ok(())
 }
