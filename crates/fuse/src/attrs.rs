@@ -1,7 +1,7 @@
 //! Requests about attributes, plain and extended.
 
 use fs::node::SetXattr;
-use fs::{Attr, Caller, SetAttr};
+use fs::{Attr, Caller, Ino, SetAttr};
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 
@@ -56,6 +56,26 @@ impl Server {
         let owns: &[u32] = if may_set(&process, set, &old) || writes() { &[old.uid] } else { &[] };
         let caller = Caller { groups: &groups, owns, ..*caller };
         self.fs().setattr(req.head.nodeid, set, &caller).map_err(errno)
+    }
+
+    /// Takes the set-id bits of a file whose content is changed otherwise than by WRITE: of that the kernel does not say
+    /// who may keep them, and has taken only those that it knew of.
+    pub(crate) fn clear_setid(&self, req: &Request, ino: Ino) -> Result<(), Errno> {
+        match self.fs().has_setid(ino).map_err(errno)? {
+            true => self.clear_setid_of(req, ino),
+            false => Ok(()),
+        }
+    }
+
+    #[cold]
+    fn clear_setid_of(&self, req: &Request, ino: Ino) -> Result<(), Errno> {
+        let process = Process::behind(&req.head);
+        if process.is_proxy() || process.rules(process::FSETID, 0, None) {
+            return Ok(());
+        }
+        let set = SetAttr { kill_suidgid: true, ..Default::default() };
+        self.fs().setattr(ino, &set, &caller(req)).map_err(errno)?;
+        Ok(())
     }
 
     pub(crate) fn getxattr(&self, req: &mut Request) -> Answer {

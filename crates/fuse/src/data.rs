@@ -45,8 +45,8 @@ impl Server {
         let flags = WriteFlags {
             append: open.contains(OFlags::APPEND) && !from_cache,
             kill_suidgid: args.write_flags & WRITE_KILL_SUIDGID != 0,
-            // The kernel has, except where it did not ask.
-            kill_capability: past_cache,
+            // The kernel does not ask each time, and another mount may have set it since.
+            kill_capability: !from_cache,
             write_back: from_cache,
         };
         let write = || self.write_content(ino, args.offset, data, flags);
@@ -94,6 +94,7 @@ impl Server {
             _ => return Err(Errno::OPNOTSUPP),
         };
         let ino = req.head.nodeid;
+        self.clear_setid(req, ino)?;
         let done = self.fs().fallocate(ino, how, args.offset, args.length).map_err(errno);
         if done.is_err() {
             self.may_have_changed(ino);
@@ -125,6 +126,7 @@ impl Server {
         let from = (req.head.nodeid, args.off_in);
         let to = (args.nodeid_out, args.off_out);
         let asked = args.len.min(COPY_MAX);
+        self.clear_setid(req, to.0)?;
         let copied = self.fs().copy_range(from, to, asked).map_err(errno);
         let at_end = |copied| self.fs().getattr(from.0).is_ok_and(|attr| attr.size <= from.1 + copied);
         // Beyond what it says was copied, a part of a piece may be there.

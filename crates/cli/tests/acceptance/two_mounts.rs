@@ -7,7 +7,10 @@ use std::path::Path;
 
 use rng::Rng;
 
-use rustix::fs::{copy_file_range, setxattr, utimensat, AtFlags, Timespec, Timestamps, XattrFlags, CWD};
+use rustix::fs::{
+    copy_file_range, fallocate, getxattr, setxattr, utimensat, AtFlags, FallocateFlags, Timespec, Timestamps,
+    XattrFlags, CWD,
+};
 use rustix::io::{pwritev2, ReadWriteFlags};
 
 use crate::lab::{self, kill_and_wait, program, Lab};
@@ -21,6 +24,7 @@ pub const TESTS: &[Test] = &[
     ("two_mounts::the_death_of_one_leaves_the_other_working", death_of_one),
     ("two_mounts::a_file_is_no_more_its_former_owners", former_owner),
     ("two_mounts::what_is_appended_follows_what_the_other_has_appended", growth),
+    ("two_mounts::a_change_takes_rights_that_the_other_has_given", rights),
 ];
 
 /// A lab whose pool is mounted at `mnt` and at `other`.
@@ -225,3 +229,34 @@ fn growth() -> Outcome {
     close(&lab);
     Ok(())
 }
+
+/// A kernel takes what a program may do from who changes it, but only what it knows of.
+fn rights() -> Outcome {
+    let lab = lab();
+    let (here, there) = (lab.mnt().join("f"), lab.path("other/f"));
+    std::fs::write(&here, "text").expect("write");
+    chmod(&here, 0o666);
+    let file = File::options().read(true).write(true).open(&there).expect("open");
+    let write = || file.write_all_at(b"x", 0).expect("write");
+    as_user(write);
+    type Change<'a> = &'a (dyn Fn() + Sync);
+    let changes: [(&str, Change); 3] = [
+        ("write", &write),
+        ("truncate", &|| file.set_len(9).expect("truncate")),
+        ("fallocate", &|| fallocate(&file, FallocateFlags::empty(), 0, 100).expect("fallocate")),
+    ];
+    let capability = [&[1, 0, 0, 2, 0, 0x20][..], &[0; 14]].concat();
+    for (name, change) in changes {
+        chmod(&here, 0o6777);
+        setxattr(&here, CAPABILITY, &capability, XattrFlags::empty()).expect("setxattr");
+        as_user(change);
+        assert_eq!(mode(&here), 0o777, "{name}");
+        let left = getxattr(&here, CAPABILITY, &mut [0u8; 99][..]);
+        assert_eq!(left, Err(rustix::io::Errno::NODATA), "{name}");
+    }
+    drop(file);
+    close(&lab);
+    Ok(())
+}
+
+const CAPABILITY: &str = "security.capability";

@@ -70,6 +70,7 @@ impl Fs {
             file::truncate(&mut tx, &mut c, size)?;
             node.set_content(&c);
             node.raw.mtime = time.0;
+            self.remove_capability(&mut tx, node)?;
         }
         let at = |t: SetTime| match t {
             SetTime::Now => time.0,

@@ -285,6 +285,13 @@ impl Fs {
         Ok(tx.commit()?)
     }
 
+    /// Has the file bits that make who runs it somebody else?
+    pub fn has_setid(&self, ino: Ino) -> Result<bool> {
+        let raw = self.snapshot(ino)?;
+        let mode = self.perms().get(self.region(), raw.perm)?.mode;
+        Ok(mode & 0o6000 != 0 && raw.kind != Kind::Directory as u8)
+    }
+
     /// Clears set-id bits, as a write by an unprivileged caller does.
     fn kill_setid(&self, ino: Ino) -> Result<()> {
         if self.without_setid(&self.snapshot(ino)?)?.is_some() {
@@ -301,9 +308,16 @@ impl Fs {
             return Ok(());
         }
         let mut tx = op.tx()?;
-        xattr::remove(&mut tx, &mut node.raw.xattr, CAPABILITY)?;
+        self.remove_capability(&mut tx, node)?;
         node.save(&mut tx)?;
         Ok(tx.commit()?)
+    }
+
+    pub(super) fn remove_capability(&self, tx: &mut pram::Tx, node: &mut Node) -> Result<()> {
+        match self.xattr_of(&node.raw, CAPABILITY)? {
+            Some(_) => xattr::remove(tx, &mut node.raw.xattr, CAPABILITY),
+            None => Ok(()),
+        }
     }
 
     pub fn fallocate(&self, ino: Ino, how: Fallocate, offset: u64, len: u64) -> Result<()> {
@@ -325,6 +339,7 @@ impl Fs {
             Kind::Directory => return Err(Errno::ISDIR.into()),
             _ => return Err(Errno::NODEV.into()),
         }
+        self.kill_capability(op, &mut node)?;
         // Before the first piece: those that are done stay if the next fails.
         op.tell_inode(ino, if how.may_grow() { Part::Growth } else { Part::Content });
         let mut at = offset;
@@ -373,13 +388,14 @@ impl Fs {
             return Err(Errno::INVAL.into());
         }
         let mut buf = vec![0; (len as usize).clamp(1, COPY)];
+        let flags = WriteFlags { kill_capability: true, ..WriteFlags::default() };
         let mut done = 0;
         while done < len {
             let n = self.read(from.0, from.1 + done, &mut buf[..((len - done) as usize).min(COPY)])?;
             if n == 0 {
                 break;
             }
-            match self.write_node(to.0, to.1 + done, &buf[..n], WriteFlags::default(), &mut Node::blank()) {
+            match self.write_node(to.0, to.1 + done, &buf[..n], flags, &mut Node::blank()) {
                 Ok(_) => done += n as u64,
                 Err(e) if done == 0 => return Err(e),
                 Err(_) => break,
