@@ -11,6 +11,7 @@ use crate::process::{self, Process};
 use crate::request::{Answer, Request};
 use crate::server::{caller, errno, is_refused, Server};
 
+const SUID: u32 = 0o4000;
 const SGID: u32 = 0o2000;
 
 const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
@@ -30,8 +31,7 @@ impl Server {
         let args: SetattrIn = req.args()?;
         let set = set_attr(&args);
         let caller = Caller { checked: !is_bare(&args), ..caller(req) };
-        let asks_for_groups = caller.uid != 0 && (!caller.checked || set.mode.is_some_and(|mode| mode & SGID != 0));
-        let done = match asks_for_groups {
+        let done = match caller.uid != 0 && self.asks_for_groups(req.head.nodeid, &set, &caller) {
             true => Err(Errno::PERM),
             false => self.fs().setattr(req.head.nodeid, &set, &caller).map_err(errno),
         };
@@ -42,15 +42,19 @@ impl Server {
         req.reply(&attr_out(&attr))
     }
 
+    /// Do the caller's groups decide, which a SETATTR does not bring, whether a set-group-id bit may be set or stays?
+    fn asks_for_groups(&self, ino: Ino, set: &SetAttr, caller: &Caller) -> bool {
+        let sets = set.mode.is_some_and(|mode| mode & SGID != 0);
+        let kept_by_members = || self.fs().getattr(ino).is_ok_and(|attr| is_kept_by_members(attr.perm));
+        !caller.checked || sets || set.kill_suidgid && kept_by_members()
+    }
+
     /// The same where it depends on what the request does not say of its caller.
     #[cold]
     fn setattr_by_process(&self, req: &Request, set: &SetAttr, caller: &Caller) -> Result<Attr, Errno> {
         let process = Process::behind(&req.head);
         let old = self.fs().getattr(req.head.nodeid).map_err(errno)?;
-        let mut groups = process.groups();
-        if process.is_proxy() || process.rules(process::FSETID, old.uid, Some(old.gid)) {
-            groups.push(set.gid.unwrap_or(old.gid));
-        }
+        let groups = groups(&process, &old, set);
         // Where bits are all that is to go, it may be before a write, through whatever descriptor.
         let writes = || !caller.checked && process.writes(self.file_system(), req.head.nodeid);
         let owns: &[u32] = if may_set(&process, set, &old) || writes() { &[old.uid] } else { &[] };
@@ -58,23 +62,31 @@ impl Server {
         self.fs().setattr(req.head.nodeid, set, &caller).map_err(errno)
     }
 
-    /// Takes the set-id bits of a file whose content is changed otherwise than by WRITE: of that the kernel does not say
-    /// who may keep them, and has taken only those that it knew of.
-    pub(crate) fn clear_setid(&self, req: &Request, ino: Ino) -> Result<(), Errno> {
+    /// Takes the set-id bits of a file whose content is changed, unless the caller may keep them. The kernel has taken those
+    /// that it knew of, and says only of WRITE who may not keep them.
+    #[inline(always)]
+    pub(crate) fn clear_setid(&self, req: &Request, ino: Ino, may_keep: fn(&Process) -> bool) -> Result<(), Errno> {
         match self.fs().has_setid(ino).map_err(errno)? {
-            true => self.clear_setid_of(req, ino),
+            true => self.clear_setid_of(req, ino, may_keep),
             false => Ok(()),
         }
     }
 
     #[cold]
-    fn clear_setid_of(&self, req: &Request, ino: Ino) -> Result<(), Errno> {
+    fn clear_setid_of(&self, req: &Request, ino: Ino, may_keep: fn(&Process) -> bool) -> Result<(), Errno> {
         let process = Process::behind(&req.head);
-        if process.is_proxy() || process.rules(process::FSETID, 0, None) {
+        if may_keep(&process) {
             return Ok(());
         }
         let set = SetAttr { kill_suidgid: true, ..Default::default() };
-        self.fs().setattr(ino, &set, &caller(req)).map_err(errno)?;
+        let old = self.fs().getattr(ino).map_err(errno)?;
+        let groups = groups(&process, &old, &set);
+        let caller = Caller { groups: &groups, ..caller(req) };
+        // A change that changes nothing would set ctime.
+        if is_kept_by_members(old.perm) && old.perm & SUID == 0 && (caller.uid == 0 || is_member(&caller, old.gid)) {
+            return Ok(());
+        }
+        self.fs().setattr(ino, &set, &caller).map_err(errno)?;
         Ok(())
     }
 
@@ -134,6 +146,32 @@ impl Server {
             attr.into_iter().map(|attr| (attr.uid, None)).collect()
         })
     }
+}
+
+/// May what this process changes keep its set-id bits? Of a proxy only the kernel knows.
+pub(crate) fn may_keep_setid(process: &Process) -> bool {
+    process.is_proxy() || process.rules(process::FSETID, 0, None)
+}
+
+/// The groups that `process` is in, for the set-group-id bit of an inode: who has the capability counts as in its group,
+/// and those of a proxy only the kernel knows.
+fn groups(process: &Process, old: &Attr, set: &SetAttr) -> Vec<u32> {
+    let mut groups = process.groups();
+    if process.is_proxy() {
+        groups.extend([old.gid, set.gid.unwrap_or(old.gid)]);
+    } else if process.rules(process::FSETID, old.uid, Some(old.gid)) {
+        groups.push(old.gid);
+    }
+    groups
+}
+
+/// Has a mode a set-group-id bit that runs nothing in the group's name, so that members may keep it?
+fn is_kept_by_members(perm: u32) -> bool {
+    perm & (SGID | 0o010) == SGID
+}
+
+fn is_member(caller: &Caller, gid: u32) -> bool {
+    caller.gid == gid || caller.groups.contains(&gid)
 }
 
 /// Has the process what it takes to do this without being the owner?

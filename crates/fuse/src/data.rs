@@ -9,6 +9,7 @@ use crate::abi::{
     CopyFileRangeIn, CopyFileRangeOut, FallocateIn, FsyncIn, LseekIn, LseekOut, Opcode, ReadIn, StatfsOut, WriteIn,
     WriteOut, FSYNC_FDATASYNC, WRITE_CACHE, WRITE_KILL_SUIDGID,
 };
+use crate::attrs::may_keep_setid;
 use crate::request::{Answer, Request};
 use crate::server::{errno, Server};
 use crate::uncached;
@@ -44,11 +45,14 @@ impl Server {
         let past_cache = args.fh == uncached::HANDLE && !from_cache;
         let flags = WriteFlags {
             append: open.contains(OFlags::APPEND) && !from_cache,
-            kill_suidgid: args.write_flags & WRITE_KILL_SUIDGID != 0,
             // The kernel does not ask each time, and another mount may have set it since.
             kill_capability: !from_cache,
             write_back: from_cache,
+            ..WriteFlags::default()
         };
+        if args.write_flags & WRITE_KILL_SUIDGID != 0 {
+            self.clear_setid(req, ino, |_| false)?;
+        }
         let write = || self.write_content(ino, args.offset, data, flags);
         match &self.uncached {
             Some(uncached) if from_cache => {
@@ -94,7 +98,7 @@ impl Server {
             _ => return Err(Errno::OPNOTSUPP),
         };
         let ino = req.head.nodeid;
-        self.clear_setid(req, ino)?;
+        self.clear_setid(req, ino, may_keep_setid)?;
         let done = self.fs().fallocate(ino, how, args.offset, args.length).map_err(errno);
         if done.is_err() {
             self.may_have_changed(ino);
@@ -126,7 +130,7 @@ impl Server {
         let from = (req.head.nodeid, args.off_in);
         let to = (args.nodeid_out, args.off_out);
         let asked = args.len.min(COPY_MAX);
-        self.clear_setid(req, to.0)?;
+        self.clear_setid(req, to.0, may_keep_setid)?;
         let copied = self.fs().copy_range(from, to, asked).map_err(errno);
         let at_end = |copied| self.fs().getattr(from.0).is_ok_and(|attr| attr.size <= from.1 + copied);
         // Beyond what it says was copied, a part of a piece may be there.

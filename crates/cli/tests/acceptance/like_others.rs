@@ -16,6 +16,7 @@ pub const TESTS: &[Test] = &[
     ("like_others::an_overlay_has_its_upper_layer_here", overlay),
     ("like_others::a_handle_outlives_the_mount", handles),
     ("like_others::an_acl_that_is_not_there_is_removed", no_acl),
+    ("like_others::a_set_group_id_bit_that_runs_nothing_goes_too", idle_setgid),
     ("like_others::who_was_given_a_descriptor_writes_to_a_set_id_file", given_descriptor),
     ("like_others::a_default_acl_leaves_the_set_group_id_bit", default_acl),
 ];
@@ -271,5 +272,32 @@ fn given_descriptor() -> Outcome {
         lab.umount();
         lab.check();
     }
+    Ok(())
+}
+
+/// Who is not in the file's group takes it with a change, who is keeps it.
+fn idle_setgid() -> Outcome {
+    let lab = Lab::mounted("16M");
+    let path = lab.mnt().join("file");
+    std::fs::write(&path, b"text").expect("write");
+    let open = || File::options().read(true).write(true).open(&path).expect("open");
+    type Change<'a> = &'a (dyn Fn() + Sync);
+    let changes: [(&str, Change); 5] = [
+        ("write", &|| std::os::unix::fs::FileExt::write_all_at(&open(), b"T", 0).expect("write")),
+        ("truncate", &|| open().set_len(3).expect("truncate")),
+        ("O_TRUNC", &|| drop(File::create(&path).expect("open"))),
+        ("fallocate", &|| fallocate(open(), FallocateFlags::empty(), 0, 100).expect("fallocate")),
+        ("chgrp", &|| chown(&path, None, Some(GROUP)).expect("chown")),
+    ];
+    for (name, change) in changes {
+        for (group, left) in [(GROUP + 1, 0o666), (GROUP, 0o2666)] {
+            chown(&path, Some(USER), Some(group)).expect("chown");
+            chmod(&path, 0o2666);
+            as_user(change);
+            assert_eq!(mode(&path), left, "{name}, group {group}");
+        }
+    }
+    lab.umount();
+    lab.check();
     Ok(())
 }

@@ -110,7 +110,7 @@ impl Fs {
         new.gid = set.gid.unwrap_or(old.gid);
         // A directory's bits say whose the files in it are, and give nobody rights: they stay.
         if ((chown && set.mode.is_none()) || set.kill_suidgid) && raw.kind != Kind::Directory as u8 {
-            new.mode = without_setid(new.mode);
+            new.mode = without_setid(new.mode, caller.uid == 0 || caller.in_group(old.gid));
         }
         Ok((new != old).then_some(new))
     }
@@ -146,7 +146,8 @@ impl Fs {
 
     /// Who does not own a file takes its set-id bits by writing to it only.
     fn permit_kill(&self, ino: Ino, raw: &RawInode, caller: &Caller) -> Result<()> {
-        if raw.kind == Kind::Directory as u8 || self.without_setid(raw)?.is_none() {
+        let old = self.perms().get(self.region(), raw.perm)?;
+        if raw.kind == Kind::Directory as u8 || without_setid(old.mode, caller.in_group(old.gid)) == old.mode {
             return Ok(());
         }
         match self.permit_seen(ino, raw, caller, want::WRITE) {
@@ -155,10 +156,10 @@ impl Fs {
         }
     }
 
-    /// The triple without set-id bits, if the inode has any that a write clears.
+    /// The triple without set-id bits, if the inode has any that any write clears.
     pub(super) fn without_setid(&self, raw: &RawInode) -> Result<Option<RawPerm>> {
         let old = self.perms().get(self.region(), raw.perm)?;
-        let mode = without_setid(old.mode);
+        let mode = without_setid(old.mode, true);
         Ok((mode != old.mode).then_some(RawPerm { mode, ..old }))
     }
 
@@ -172,10 +173,11 @@ impl Fs {
     }
 }
 
-/// Set-group-id without group execution marks mandatory locking, which stays.
-fn without_setid(mode: u32) -> u32 {
-    match mode & 0o010 {
-        0 => mode & !SETUID,
-        _ => mode & !(SETUID | SETGID),
+/// What is left of a mode after a change of the content or the owner by a `member` of the file's group, or by another.
+/// Set-group-id without group execution runs nothing in the group's name, and members may set it.
+fn without_setid(mode: u32, member: bool) -> u32 {
+    match member && mode & 0o010 == 0 {
+        true => mode & !SETUID,
+        false => mode & !(SETUID | SETGID),
     }
 }
