@@ -5,7 +5,7 @@ use fs::{Attr, Caller, Ino, SetAttr};
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 
-use crate::abi::{GetxattrIn, GetxattrOut, SetattrIn, SetxattrIn, SETXATTR_ACL_KILL_SGID};
+use crate::abi::{GetxattrIn, GetxattrOut, InHeader, SetattrIn, SetxattrIn, SETXATTR_ACL_KILL_SGID};
 use crate::convert::{attr_out, is_bare, set_attr, statx_out};
 use crate::process::{self, Process};
 use crate::request::{Answer, Request};
@@ -99,11 +99,10 @@ impl Server {
     pub(crate) fn listxattr(&self, req: &mut Request) -> Answer {
         let args: GetxattrIn = req.args()?;
         let names = self.fs().listxattr(req.head.nodeid).map_err(errno)?;
-        let seen = match req.head.uid {
-            0 => names,
-            _ => without_trusted(&names),
-        };
-        reply_value(req, &seen, args.size)
+        if has_trusted(&names) && !may_see_trusted(&req.head) {
+            return reply_value(req, &without_trusted(&names), args.size);
+        }
+        reply_value(req, &names, args.size)
     }
 
     pub(crate) fn setxattr(&self, req: &Request) -> Answer {
@@ -180,6 +179,20 @@ fn may_set(process: &Process, set: &SetAttr, old: &Attr) -> bool {
     let other = !chown || set.mode.is_some() || set.atime.is_some() || set.mtime.is_some();
     (!chown || process.rules(process::CHOWN, old.uid, Some(old.gid)))
         && (!other || process.rules(process::FOWNER, old.uid, None))
+}
+
+fn has_trusted(names: &[u8]) -> bool {
+    names.split(|b| *b == 0).any(|name| name.starts_with(b"trusted."))
+}
+
+/// May the caller read these attributes? Then it learns that they are there.
+#[cold]
+fn may_see_trusted(head: &InHeader) -> bool {
+    let process = Process::behind(head);
+    match process.is_proxy() {
+        true => head.uid == 0,
+        false => process.rules(process::SYS_ADMIN, 0, None),
+    }
 }
 
 /// Names, each with a zero byte, but for those that only the superuser has to do with.

@@ -11,6 +11,7 @@ use crate::mounts;
 pub const CHOWN: u32 = 0;
 pub const FOWNER: u32 = 3;
 pub const FSETID: u32 = 4;
+pub const SYS_ADMIN: u32 = 21;
 
 pub struct Process {
     pid: u32,

@@ -16,6 +16,7 @@ pub const TESTS: &[Test] = &[
     ("like_others::an_overlay_has_its_upper_layer_here", overlay),
     ("like_others::a_handle_outlives_the_mount", handles),
     ("like_others::an_acl_that_is_not_there_is_removed", no_acl),
+    ("like_others::trusted_attributes_are_listed_for_who_may_read_them", trusted),
     ("like_others::a_set_group_id_bit_that_runs_nothing_goes_too", idle_setgid),
     ("like_others::who_was_given_a_descriptor_writes_to_a_set_id_file", given_descriptor),
     ("like_others::a_default_acl_leaves_the_set_group_id_bit", default_acl),
@@ -297,6 +298,32 @@ fn idle_setgid() -> Outcome {
             assert_eq!(mode(&path), left, "{name}, group {group}");
         }
     }
+    lab.umount();
+    lab.check();
+    Ok(())
+}
+
+/// The superuser of a container often may not.
+fn trusted() -> Outcome {
+    let lab = Lab::mounted("16M");
+    let path = lab.mnt().join("file");
+    std::fs::write(&path, b"text").expect("write");
+    setxattr(&path, "trusted.a", b"1", XattrFlags::empty()).expect("setxattr");
+    let listed = || {
+        let mut names = [0; 64];
+        let len = rustix::fs::listxattr(&path, &mut names[..]).expect("listxattr");
+        String::from_utf8_lossy(&names[..len]).into_owned()
+    };
+    assert_eq!(listed(), "trusted.a\0");
+    std::thread::scope(|scope| {
+        let powerless = scope.spawn(|| {
+            let mut sets = rustix::thread::capabilities(None).expect("capget");
+            sets.effective.remove(rustix::thread::CapabilitySet::SYS_ADMIN);
+            rustix::thread::set_capabilities(None, sets).expect("capset");
+            assert_eq!(listed(), "");
+        });
+        powerless.join().expect("a list");
+    });
     lab.umount();
     lab.check();
     Ok(())
