@@ -6,6 +6,7 @@ use std::sync::Arc;
 use fs::pool::MountInfo;
 use fs::{MediumKind, OpenOptions, Pool};
 use fuse::Transport;
+use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
 
 use crate::failure::{Context, Failure, Result};
 use crate::options::Options;
@@ -30,6 +31,7 @@ impl Request {
 /// Serves until it is unmounted or gets SIGINT or SIGTERM; calls `ready` once the file system can be used.
 pub fn serve(request: &Request, ready: impl FnOnce()) -> Result<()> {
     let (pool, dir) = (request.pool.display(), request.dir.display());
+    may_open_more();
     let outcome = Outcome::begin();
     let transport =
         fuse::choose_transport(&request.options.mount).context(|| format!("cannot mount {pool} at {dir}"))?;
@@ -52,6 +54,14 @@ pub fn serve(request: &Request, ready: impl FnOnce()) -> Result<()> {
     tracing::error!("{failure}");
     outcome.tell(&failure);
     Err(failure)
+}
+
+/// As many files open at a time as the system lets this process have: a queue for each processor takes some.
+fn may_open_more() {
+    let limit = getrlimit(Resource::Nofile);
+    if let Err(e) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
+        tracing::debug!("no more than {:?} files can be open: {e}", limit.current);
+    }
 }
 
 /// What the pool does when it is closed, but here it can be told if it fails.

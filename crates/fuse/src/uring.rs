@@ -53,17 +53,18 @@ pub fn serve(
     pin(number);
     let opened = Queue::new(std::os::fd::AsFd::as_fd(device), number, ENTRIES, init::MAX_PAYLOAD);
     let registered = opened.and_then(|mut queue| {
+        let kept = Kept::new()?;
         queue.register()?;
-        Ok(queue)
+        Ok((queue, kept))
     });
-    let queue = match registered {
-        Ok(queue) => queue,
+    let (queue, kept) = match registered {
+        Ok(registered) => registered,
         // Nobody listens only if another queue has failed already.
         Err(e) => return drop(ready.send(Err(e))),
     };
     let _ = ready.send(Ok(()));
     drop(ready);
-    if let Err(e) = run(queue, server, promises, rhythm) {
+    if let Err(e) = run(queue, Arc::new(kept), server, promises, rhythm) {
         tracing::error!(queue = number, "the queue has stopped: {e}");
     }
 }
@@ -79,9 +80,8 @@ fn pin(cpu: u16) {
     }
 }
 
-fn run(mut queue: Queue, server: &Server, promises: &Promises, rhythm: &Rhythm) -> io::Result<()> {
+fn run(mut queue: Queue, kept: Arc<Kept>, server: &Server, promises: &Promises, rhythm: &Rhythm) -> io::Result<()> {
     let mut beat = rhythm.beat();
-    let kept = Arc::new(Kept::new()?);
     // Entries whose replies wait: all of them may, and then none is with the kernel.
     let mut waiting = 0;
     let mut begun = Vec::new();

@@ -13,6 +13,7 @@ use crate::lab::{self, kill_and_wait, program, wait_until, Lab, Process};
 use crate::{tree, Outcome, Skip, Test};
 
 pub const TESTS: &[Test] = &[
+    ("mounting::a_mount_that_may_not_open_enough_files_fails", few_files),
     ("mounting::memory_that_was_deleted", memory_deleted),
     ("mounting::mount_8_finds_the_helpers", helpers),
     ("mounting::a_line_of_fstab_works", fstab),
@@ -733,6 +734,31 @@ fn at_once() -> Outcome {
     assert!(!lab.mnt().join("file").exists(), "it was mounted once");
     lab.mount();
     assert_eq!(std::fs::read(lab.mnt().join("file")).expect("read"), b"in it");
+    lab.umount();
+    lab.check();
+    Ok(())
+}
+
+/// It was said to be ready, and a queue that could not begin ended it at once.
+fn few_files() -> Outcome {
+    lab::require("prlimit")?;
+    let lab = Lab::with_pool("16M");
+    let (pool, mnt) = (lab.pool(), lab.text("mnt"));
+    let mount = |limit: &str| lab.run_as(&["prlimit", &format!("--nofile={limit}")], &["mount", &pool, &mnt]);
+    let mut mounted = Vec::new();
+    for limit in (16..48).step_by(2) {
+        let ran = mount(&limit.to_string());
+        mounted.push(ran.code == 0);
+        match ran.code {
+            0 => {
+                std::fs::write(lab.mnt().join("file"), "text").unwrap_or_else(|e| panic!("limit {limit}: {e}"));
+                lab.umount();
+            }
+            _ => ran.is_refusal(1, &["cannot"], &format!("limit {limit}")),
+        }
+    }
+    assert!(!mounted[0] && mounted.last() == Some(&true), "{mounted:?}");
+    assert_eq!(mount("20:1024").code, 0, "what it may have it takes");
     lab.umount();
     lab.check();
     Ok(())
