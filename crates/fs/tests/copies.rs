@@ -712,6 +712,43 @@ fn a_region_in_use_is_not_made_a_second_time() {
     assert_eq!([read(&pool, "before"), read(&pool, "after")].map(Option::unwrap), ["1", "2"]);
 }
 
+/// A copied pool directory led to the mirror of the first one: both wrote to it, and in the end neither could be opened.
+#[test]
+fn a_copied_pool_does_not_work_with_the_copy_of_the_first() {
+    for mirror in [true, false] {
+        let copy = tempfile::tempdir_in("/dev/shm").unwrap();
+        let home = Home::new(FormatOptions { mirror, ..with_copy(&copy.path().join("m")) });
+        write(&home.open(), "early", "in both");
+        let other = Home(tempfile::tempdir_in("/dev/shm").unwrap());
+        std::fs::create_dir(other.pool()).unwrap();
+        for name in ["pool.toml", "nvram"] {
+            std::fs::copy(home.pool().join(name), other.pool().join(name)).unwrap();
+        }
+        let pool = home.open();
+        match mirror {
+            true => {
+                let told = other.refused();
+                assert!(told.contains("in use by a process that has another region open"), "{told}");
+            }
+            false => assert!(other.open().status().unwrap().copy.unwrap().failure.is_some()),
+        }
+        write(&pool, "late", "in one");
+        pool.session().copy().unwrap().wait(pool.session()).unwrap();
+        let again = home.open();
+        drop((pool, again));
+        // One after the other, too, the copy stays with the newer one.
+        match mirror {
+            true => assert!(other.refused().contains("an old one")),
+            false => assert!(other.open().status().unwrap().copy.unwrap().failure.is_some()),
+        }
+        let pool = home.open();
+        assert!(pool.status().unwrap().copy.unwrap().failure.is_none());
+        drop(pool);
+        import(&home.pool(), true).unwrap();
+        assert_eq!(read(&home.open(), "late").as_deref(), Some("in one"));
+    }
+}
+
 /// The regions in shared memory of the pool at `dir`.
 fn regions(dir: &Path) -> Vec<PathBuf> {
     let uuid = fs::pool::config::Config::read(dir).unwrap().unwrap().uuid.replace('-', "");

@@ -5,6 +5,8 @@ use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use pram::copy::{self, Copy, Disks, Loaded};
 use pram::dirty::Dirty;
@@ -28,6 +30,10 @@ const LOGS: [&str; 2] = ["redo-0", "redo-1"];
 
 /// The files of a copy in the order in which they take their places: without the image, the last, there is none.
 pub const NAMES: [&str; 3] = [LOGS[0], LOGS[1], IMAGE];
+
+/// How long those who leave a region, or were killed, may still have its copy open, and how often one looks.
+const GOING: Duration = Duration::from_secs(5);
+const LOOK: Duration = Duration::from_millis(5);
 
 /// Where the marks' notes hold the path of the copy, and its bytes, padded with zeros.
 const PATH_AT: u64 = 1024;
@@ -60,7 +66,7 @@ pub fn find_foreign(dir: &Path) -> Option<PathBuf> {
 
 /// Does any process write to the copy in `dir`?
 pub fn are_in_use(dir: &Path) -> Result<bool> {
-    Ok(held::is_held(&open_file(dir, LOGS[1])?))
+    Ok(held::is_held([&open_file(dir, LOGS[0])?, &open_file(dir, LOGS[1])?]))
 }
 
 /// Removes the copy in `dir`.
@@ -92,15 +98,40 @@ pub fn open_file(dir: &Path, name: &str) -> Result<fs::File> {
     })
 }
 
-/// Opens the copy in `dir`.
+/// Opens the copy in `dir` to look at it.
 pub fn open(dir: &Path) -> Result<Disks> {
+    open_parts(dir).map(|(_, disks)| disks)
+}
+
+/// Opens the copy in `dir` to work with it: as the `first` to come to its region only if nobody works with it. A copied
+/// pool directory leads to the copy of the one that it was copied from, and two regions would overwrite each other's
+/// commits.
+pub fn take(dir: &Path, first: bool) -> Result<Disks> {
+    let (parts, disks) = open_parts(dir)?;
+    let end = Instant::now() + GOING;
+    while !parts.take(first) {
+        if Instant::now() >= end {
+            return Err(Error::Pool(format!(
+                "the pool's copy in {} is in use by a process that has another region open (of a pool directory that was \
+                 copied?); unmount that pool first, or give one of the two a copy of its own (`copy` in {})",
+                dir.display(),
+                super::config::FILE
+            )));
+        }
+        std::thread::sleep(LOOK);
+    }
+    Ok(disks)
+}
+
+fn open_parts(dir: &Path) -> Result<(Arc<Parts>, Disks)> {
     let names = [IMAGE, LOGS[0], LOGS[1]];
     let open_all = || names.iter().map(|name| Ok((open_file(dir, name)?, dir.join(name)))).collect::<Result<Vec<_>>>();
     let parts = Parts::of(open_all()?).map_err(|e| host(dir, &e))?;
     let disk = |n: usize, writes| {
         Ok::<_, Error>(parts.hold(n, Direct::over(open_file(dir, names[n])?, &dir.join(names[n]), writes)))
     };
-    Ok(Disks { image: disk(0, Writes::Cached)?, logs: [disk(1, Writes::Past)?, disk(2, Writes::Past)?] })
+    let disks = Disks { image: disk(0, Writes::Cached)?, logs: [disk(1, Writes::Past)?, disk(2, Writes::Past)?] };
+    Ok((parts, disks))
 }
 
 /// Makes the files of a copy in `dir`, empty but for the logs, of which every block is written: a flush then has

@@ -54,19 +54,28 @@ fn look(file: &File) -> io::Result<Statx> {
     Ok(statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::NLINK | StatxFlags::SIZE)?)
 }
 
-/// The files of one copy. While anybody has them open so, the last one is locked.
+/// The files of one copy. While anybody works with them, the last one is locked; the one before it, while somebody takes
+/// that lock or looks who has it.
 pub struct Parts(Vec<Part>);
 
 impl Parts {
     /// Of files and where they lie.
     pub fn of(files: Vec<(File, PathBuf)>) -> io::Result<Arc<Parts>> {
         let parts: io::Result<Vec<Part>> = files.into_iter().map(|(file, path)| Part::new(file, &path)).collect();
-        let parts = parts?;
-        if let Some(part) = parts.last() {
-            // Where a file system has no such locks, or somebody looks just now, it goes without.
-            let _ = flock(&part.file, FlockOperation::NonBlockingLockShared);
+        Ok(Arc::new(Parts(parts?)))
+    }
+
+    /// From here on, until all of them are closed, somebody works with them. With `first` only if nobody did before;
+    /// false if somebody does.
+    pub fn take(&self, first: bool) -> bool {
+        let [.., gate, last] = &self.0[..] else { return true };
+        let _gate = Gate::enter(&gate.file);
+        if first && is_busy(&last.file) {
+            return false;
         }
-        Ok(Arc::new(Parts(parts)))
+        // Where a file system has no such locks it goes without.
+        let _ = flock(&last.file, FlockOperation::NonBlockingLockShared);
+        true
     }
 
     fn check(&self) -> io::Result<()> {
@@ -79,11 +88,34 @@ impl Parts {
     }
 }
 
-/// Does anybody have the copy open that `last` is the last file of?
-pub fn is_held(last: &File) -> bool {
-    let busy = flock(last, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK);
+/// Does anybody work with the copy whose last two files these are?
+pub fn is_held([gate, last]: [&File; 2]) -> bool {
+    let _gate = Gate::enter(gate);
+    let busy = is_busy(last);
     let _ = flock(last, FlockOperation::Unlock);
     busy
+}
+
+/// Else it is locked from here on.
+fn is_busy(last: &File) -> bool {
+    flock(last, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK)
+}
+
+/// Nobody else takes a copy or looks who has it. (Else two could find that nobody has it, and both take it; and who looks
+/// would keep somebody from taking it.)
+struct Gate<'a>(&'a File);
+
+impl Gate<'_> {
+    fn enter(file: &File) -> Gate<'_> {
+        while flock(file, FlockOperation::LockExclusive) == Err(Errno::INTR) {}
+        Gate(file)
+    }
+}
+
+impl Drop for Gate<'_> {
+    fn drop(&mut self) {
+        let _ = flock(self.0, FlockOperation::Unlock);
+    }
 }
 
 struct Held<D> {
@@ -157,6 +189,27 @@ mod tests {
                 disk.write_all_at(&[4; 8], 0).expect("nothing is missing");
             }
         });
+    }
+
+    #[test]
+    fn of_many_who_come_at_once_one_is_the_first() {
+        let dir = tempfile::tempdir_in(".").expect("a directory");
+        let paths = ["a", "b"].map(|name| dir.path().join(name));
+        paths.iter().for_each(|path| fs::write(path, [1; 100]).expect("a file"));
+        let open = |path: &PathBuf| File::options().read(true).write(true).open(path).expect("it is there");
+        let parts =
+            || Parts::of(paths.iter().map(|path| (open(path), path.clone())).collect()).expect("they are there");
+        let is_held = || is_held([&open(&paths[0]), &open(&paths[1])]);
+        for _ in 0..200 {
+            let comers: Vec<_> = (0..8).map(|_| parts()).collect();
+            let firsts = std::thread::scope(|s| {
+                let taken: Vec<_> = comers.iter().map(|parts| s.spawn(|| parts.take(true))).collect();
+                taken.into_iter().filter_map(|taken| taken.join().ok()).filter(|first| *first).count()
+            });
+            assert!(firsts == 1 && is_held() && comers[0].take(false) && !comers[1].take(true));
+            drop(comers);
+            assert!(!is_held());
+        }
     }
 
     #[test]

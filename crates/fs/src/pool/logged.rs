@@ -139,7 +139,8 @@ fn open_as(dir: &Path, home: &Path, uuid: [u8; 16], marks: Marks) -> Result<Opti
     if replaced::is_due(dir) || !is_at(&exclusive, &path)? {
         return Ok(None);
     }
-    let disks = files::open(dir)?;
+    let attached = session::in_use(&exclusive)?;
+    let disks = files::take(dir, !attached)?;
     let id = copy::identify(&disks).map_err(|e| Error::Pool(format!("{}: {e}", dir.join(IMAGE).display())))?;
     if id.uuid != uuid {
         return Err(Error::Pool(format!(
@@ -148,7 +149,6 @@ fn open_as(dir: &Path, home: &Path, uuid: [u8; 16], marks: Marks) -> Result<Opti
             uuid_text(&id.uuid)
         )));
     }
-    let attached = session::in_use(&exclusive)?;
     let path = files::shared(&lock, &uuid, "region")?;
     let memory = Memory { dir, home, path: &path, disks: &disks, lock: &lock, id, attached, marks };
     let mut found = open_shared(&path, &lock)?;

@@ -91,7 +91,7 @@ fn attach(region: &mut Region, exclusive: &Exclusive, dir: &Path) -> Result<Copy
     if !there {
         make(dir, id, &lock)?;
     }
-    let disks = files::open(dir)?;
+    let disks = files::take(dir, !attached)?;
     let found = copy::identify(&disks).map_err(|e| unusable(dir, &e.into()))?;
     if found != id {
         return Err(unusable(dir, &Error::Pool(format!("it is of the pool {}", uuid_text(&found.uuid)))));
