@@ -608,6 +608,172 @@ fn memory_whose_copy_is_lost_is_saved_alone() {
     }
 }
 
+fn logged() -> FormatOptions {
+    FormatOptions { medium: MediumKind::Logged, ..FormatOptions::sized(8 << 20) }
+}
+
+/// Two pools on `logged`, restored from one image: they have one UUID.
+fn twins() -> (Home, PathBuf, PathBuf) {
+    let home = Home::new(logged());
+    let (image, twins) = (home.0.path().join("saved"), ["one", "other"].map(|name| home.0.path().join(name)));
+    home.open().save(&image, &mut |_, _| {}).unwrap();
+    Pool::release(&home.pool()).unwrap();
+    twins.iter().for_each(|dir| Pool::restore(dir, &image, None, false, &mut |_, _| {}).unwrap());
+    let [one, other] = twins;
+    (home, one, other)
+}
+
+fn open(dir: &Path) -> Pool {
+    Pool::open(dir, &OpenOptions::default()).unwrap()
+}
+
+/// The memory of one pool was saved as what another one's held, and given up for it.
+#[test]
+fn memory_of_a_pool_of_the_same_uuid_is_not_taken() {
+    for renamed in [false, true] {
+        let (home, one, other) = twins();
+        drop(open(&one));
+        Pool::release(&one).unwrap();
+        write(&open(&other), "theirs", "in memory");
+        std::fs::remove_file(one.join("image")).unwrap();
+        let moved = home.0.path().join("moved");
+        if renamed {
+            std::fs::rename(&other, &moved).unwrap();
+        }
+        let other = if renamed { moved } else { other };
+        let memory = Pool::memory(&other).unwrap();
+        let told = Pool::of_memory(&one).err().expect("there is none").to_string();
+        assert!(told.contains("no memory"), "{told}");
+        Pool::restore(&one, &home.0.path().join("saved"), None, true, &mut |_, _| {}).unwrap();
+        assert!(memory.iter().all(|part| part.exists()), "renamed: {renamed}");
+        assert_eq!(read(&open(&other), "theirs").as_deref(), Some("in memory"));
+    }
+}
+
+/// Where another pool had the same UUID, nobody knew which memory was whose.
+#[test]
+fn memory_is_found_beside_that_of_a_pool_of_the_same_uuid() {
+    for renamed in [false, true] {
+        let (home, one, other) = twins();
+        write(&open(&other), "theirs", "in memory");
+        write(&open(&one), "ours", "in memory");
+        let moved = home.0.path().join("moved");
+        if renamed {
+            std::fs::rename(&one, &moved).unwrap();
+        }
+        let one = if renamed { moved } else { one };
+        std::fs::remove_file(one.join("image")).unwrap();
+        let told = Pool::open(&one, &OpenOptions::default()).err().expect("refused").to_string();
+        assert!(told.contains("conquest save"), "{told}");
+        let alone = Pool::of_memory(&one).unwrap();
+        assert_eq!(read(&alone, "ours").as_deref(), Some("in memory"));
+    }
+}
+
+/// Nothing tells whose memory it is: both were noted at one place, and no log is left there.
+#[test]
+fn memory_that_cannot_be_told_apart_is_named() {
+    let home = Home::new(logged());
+    drop(home.open());
+    let regions = Pool::memory(&home.pool()).unwrap();
+    for part in &regions {
+        let again = part.to_string_lossy().replace("-region", "0-region").replace("-marks", "0-marks");
+        std::fs::copy(part, again).unwrap();
+    }
+    COPY.iter().for_each(|name| std::fs::remove_file(home.pool().join(name)).unwrap());
+    let told = home.refused();
+    assert!(told.contains("may both be") && told.contains("move the one away"), "{told}");
+}
+
+/// Whoever made another pool lost what was left of one whose `image` was gone, and memory of pools that were restored.
+#[test]
+fn memory_stays_as_long_as_its_pool_is_there() {
+    let (home, restored, renamed) = twins();
+    let moved = home.0.path().join("moved");
+    std::fs::rename(&renamed, &moved).unwrap();
+    for dir in [&home.pool(), &restored, &moved] {
+        write(&open(dir), "precious", "in memory");
+    }
+    let memory = [&home.pool(), &restored, &moved].map(|dir| Pool::memory(dir).unwrap());
+    std::fs::remove_file(home.pool().join("image")).unwrap();
+    drop(Home::new(logged()));
+    assert!(memory.iter().flatten().all(|part| part.exists()));
+    let alone = Pool::of_memory(&home.pool()).unwrap();
+    assert_eq!(read(&alone, "precious").as_deref(), Some("in memory"));
+    drop(alone);
+
+    // Another pool in the place of the one that is gone.
+    std::fs::remove_dir_all(&restored).unwrap();
+    Pool::format(&restored, &logged()).unwrap();
+    drop(Home::new(logged()));
+    assert!(!memory[1].iter().any(|part| part.exists()) && memory[2].iter().all(|part| part.exists()));
+    forget(&restored);
+}
+
+/// A pool with "early" in its copy and "late" in memory alone, which is called as if its disk had had another number.
+fn leave_on_another_disk(dir: &Path) {
+    let pool = open(dir);
+    write(&pool, "early", "in the copy");
+    pool.sync().unwrap();
+    write(&pool, "late", "in memory alone");
+    // As a process that is killed leaves it.
+    let memory = Pool::memory(dir).unwrap();
+    let killed: Vec<Vec<u8>> = memory.iter().map(|part| std::fs::read(part).unwrap()).collect();
+    let copy = COPY.map(|name| std::fs::read(dir.join(name)).unwrap());
+    drop(pool);
+    for (part, bytes) in memory.iter().zip(&killed) {
+        std::fs::remove_file(part).unwrap();
+        let name = part.file_name().unwrap().to_str().unwrap();
+        let mut name: Vec<&str> = name.split('-').collect();
+        name[2] = "fffff";
+        std::fs::write(part.with_file_name(name.join("-")), bytes).unwrap();
+    }
+    COPY.iter().zip(&copy).for_each(|(name, bytes)| std::fs::write(dir.join(name), bytes).unwrap());
+}
+
+/// What a restored or renamed pool had in memory alone was lost when its disk was attached anew.
+#[test]
+fn memory_is_found_again_when_its_disk_has_another_number() {
+    let (home, restored, renamed) = twins();
+    let (early, late) = (home.0.path().join("renamed-early"), home.0.path().join("renamed-late"));
+    std::fs::rename(&renamed, &early).unwrap();
+    for dir in [&home.pool(), &restored, &early] {
+        leave_on_another_disk(dir);
+        if *dir == early {
+            std::fs::rename(&early, &late).unwrap();
+        }
+        let dir = if *dir == early { &late } else { dir };
+        let pool = open(dir);
+        assert_eq!(read(&pool, "late").as_deref(), Some("in memory alone"), "{}", dir.display());
+        drop(pool);
+        forget(dir);
+    }
+}
+
+/// Two disks that changed their numbers: the memory that has a pool's name is another's, of the same UUID.
+#[test]
+fn memory_of_another_pool_makes_way() {
+    let (home, one, other) = twins();
+    write(&open(&one), "ours", "on disk");
+    write(&open(&other), "theirs", "in memory");
+    Pool::release(&one).unwrap();
+    let (named, theirs) = (Pool::memory(&one).unwrap(), Pool::memory(&other).unwrap());
+    for (from, to) in theirs.iter().zip(&named) {
+        std::fs::rename(from, to).unwrap();
+    }
+    assert!(!Pool::has_memory(&one));
+    import(&one, true).unwrap();
+    assert!(named.iter().all(|part| part.exists()), "it is not the one that is given up");
+    for (dir, name) in [(&one, "ours"), (&other, "theirs"), (&one, "ours")] {
+        let pool = open(dir);
+        clean(&pool);
+        let all = ["ours", "theirs"].map(|name| read(&pool, name).is_some());
+        assert_eq!(all, ["ours", "theirs"].map(|there| there == name), "{}", dir.display());
+    }
+    assert!(theirs.iter().all(|part| part.exists()), "it was not made anew");
+    drop(home);
+}
+
 /// What says that the region is as its copy goes when a host is started again.
 fn restart(home: &Home) {
     forget(&home.pool());

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::os::fd::AsFd;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,12 +20,13 @@ use rustix::io::Errno;
 use super::config::host;
 use super::direct::{Direct, Writes};
 use super::held::{self, Parts};
+use super::origin::Origin;
 use super::room::{self, Growing};
 use super::RUNTIME_DIR;
 use crate::error::{Error, Result};
 
 pub const IMAGE: &str = "image";
-const LOGS: [&str; 2] = ["redo-0", "redo-1"];
+pub const LOGS: [&str; 2] = ["redo-0", "redo-1"];
 
 /// The files of a copy in the order in which they take their places: without the image, the last, there is none.
 pub const NAMES: [&str; 3] = [LOGS[0], LOGS[1], IMAGE];
@@ -34,10 +34,6 @@ pub const NAMES: [&str; 3] = [LOGS[0], LOGS[1], IMAGE];
 /// How long those who leave a region, or were killed, may still have its copy open, and how often one looks.
 const GOING: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(5);
-
-/// Where the marks' notes hold the path of the copy, and its bytes, padded with zeros.
-const PATH_AT: u64 = 1024;
-const PATH: usize = 1024;
 
 /// The files of a copy in `dir`, whether or not they are there.
 pub fn of(dir: &Path) -> [PathBuf; 3] {
@@ -196,8 +192,25 @@ impl Tracked<'_> {
         let Some(copy) = Copy::resume(self.disks.clone(), &marks, self.id)? else { return Ok(None) };
         if !attached {
             copy.keep_found(&marks)?;
+            self.note_origin(&marks)?;
         }
         Ok(Some((marks, copy)))
+    }
+
+    /// Memory that has this one's name and is another pool's, whose disk had the number that this one's has, gets a name that
+    /// leads nowhere: its own pool finds it. 1. The marks. 2. The region. (One without the other does not belong to the copy,
+    /// and is refused.)
+    pub fn make_way(&self) -> Result<()> {
+        let region = shared(self.lock, &self.id.uuid, "region")?;
+        if !is_anothers(self.id.uuid, &region, self.dir) {
+            return Ok(());
+        }
+        let away = format!("{}away-{:x}", session::shared_prefix(&self.id.uuid), super::media::random_key()?);
+        tracing::info!("{} is the memory of another pool: {away} from now on", region.display());
+        for (from, what) in [(self.path()?, "marks"), (region, "region")] {
+            fs::rename(&from, from.with_file_name(format!("{away}-{what}"))).map_err(|e| host(&from, &e))?;
+        }
+        Ok(())
     }
 
     /// Finds memory of this copy that has another name, and gives it its own: the disk that the copy lies on has got
@@ -225,7 +238,7 @@ impl Tracked<'_> {
         Ok(false)
     }
 
-    /// Are these the marks of memory that was made for this place, goes on where the copy ends, and is not in use?
+    /// Are these the marks of memory that is this pool's, goes on where the copy ends, and is not in use?
     fn is_own(&self, name: &str, marks: &Path) -> Result<bool> {
         let (region, len) = (marks.with_file_name(format!("{name}-region")), Dirty::bytes(self.id.size));
         let [Some(file), Some(region)] = [open_shared(marks, self.lock)?, open_shared(&region, self.lock)?] else {
@@ -235,9 +248,7 @@ impl Tracked<'_> {
             return Ok(false);
         }
         let dirty = Dirty::over(map(&file, marks, len)?, self.id.size)?;
-        let here = self.lock.metadata().map_err(|e| host(self.dir, &e))?;
-        let is_same = |found: fs::Metadata| (found.dev(), found.ino()) == (here.dev(), here.ino());
-        let is_here = image_of(&dirty)?.and_then(|image| fs::metadata(image).ok()).is_some_and(is_same);
+        let is_here = Origin::read(&dirty, self.id.uuid)?.is(self.dir);
         let is_used = || super::memory::refuse_in_use(&marks.with_file_name(format!("{name}-region"))).is_err();
         Ok(is_here && !is_used() && Copy::resume(self.disks.clone(), &dirty, self.id)?.is_some())
     }
@@ -250,10 +261,22 @@ impl Tracked<'_> {
     /// The marks, if they are there.
     fn marks(&self) -> Result<Option<Dirty>> {
         let (path, len) = (self.path()?, Dirty::bytes(self.id.size));
-        match open_shared(&path, self.lock)? {
-            Some(file) if has_len(&file, len)? => Ok(Some(Dirty::over(map(&file, &path, len)?, self.id.size)?)),
-            _ => Ok(None),
-        }
+        let marks = match open_shared(&path, self.lock)? {
+            Some(file) if has_len(&file, len)? => Dirty::over(map(&file, &path, len)?, self.id.size)?,
+            _ => return Ok(None),
+        };
+        // Whoever made them may have been killed before they were set.
+        Ok(Copy::is_known(&marks, self.id)?.then_some(marks))
+    }
+
+    /// Notes where the memory comes from.
+    fn note_origin(&self, marks: &Dirty) -> Result<()> {
+        Origin::of(self.dir, self.id.uuid, copy::lineage(self.disks, self.id)?)?.write(marks)
+    }
+
+    /// The same when its copy has got its place.
+    pub fn note_place(&self) -> Result<()> {
+        self.marks()?.map_or(Ok(()), |marks| self.note_origin(&marks))
     }
 
     /// Takes up a copy that was made or read back.
@@ -282,21 +305,13 @@ impl Tracked<'_> {
     fn fresh(&self) -> Result<Dirty> {
         let map = make_shared(&self.path()?, self.lock, Dirty::bytes(self.id.size))?.1;
         let marks = Dirty::over(map, self.id.size)?;
-        self.note_path(&marks)?;
+        self.note_origin(&marks)?;
         Ok(marks)
-    }
-
-    fn note_path(&self, marks: &Dirty) -> Result<()> {
-        let absolute = std::path::absolute(self.dir).map_err(|e| host(self.dir, &e))?;
-        let (mut path, dir) = ([0u8; PATH], absolute.as_os_str().as_bytes());
-        let len = dir.len().min(PATH);
-        path[..len].copy_from_slice(&dir[..len]);
-        Ok(marks.set_note(PATH_AT, &path)?)
     }
 }
 
-/// Gives back memory of pools that are gone: whose copy is not where the memory says, if that copy held everything.
-/// Memory outlives its processes, and nobody else would ever find it.
+/// Gives back memory of [pools that are gone](Origin::is_gone), if their copy held everything. Memory outlives its processes,
+/// and nobody else would ever find it.
 pub fn sweep() {
     let Ok(entries) = fs::read_dir(RUNTIME_DIR) else { return };
     for entry in entries.flatten() {
@@ -352,44 +367,36 @@ fn holds_all(marks: &Dirty) -> Result<bool> {
     Ok(marks.marked(0)? + marks.marked(1)? == 0)
 }
 
-/// Does the copy of the region of `size` bytes hold everything, as its marks say?
-pub fn is_copied(marks: &Path, size: u64) -> Result<bool> {
-    Ok(look(marks, size)?.1)
+/// Does the copy of a region hold everything, as its marks say?
+pub fn is_copied(marks: &Path, id: Identity) -> Result<bool> {
+    let (marks, all_copied) = look(marks, id.size)?;
+    Ok(all_copied && Copy::is_known(&marks, id)?)
 }
 
 fn is_abandoned(name: &str, marks: &Path, region: &Path) -> Result<bool> {
     let size = fs::metadata(region).map_err(|e| host(region, &e))?.len();
-    let (marks, all_copied) = look(marks, size)?;
-    Ok(all_copied && copy_is_gone(name, &marks)?)
+    let Some(uuid) = uuid_of(name) else { return Ok(false) };
+    let (found, all_copied) = look(marks, size)?;
+    Ok(all_copied && Copy::is_known(&found, Identity { uuid, size })? && Origin::read(&found, uuid)?.is_gone(name))
 }
 
-/// Where the image was of the memory that has these marks, if they can tell.
-fn image_of(marks: &Dirty) -> Result<Option<PathBuf>> {
-    let path: [u8; PATH] = marks.note(PATH_AT)?;
-    let len = path.iter().position(|b| *b == 0).unwrap_or(0);
-    Ok((len > 0).then(|| Path::new(std::ffi::OsStr::from_bytes(&path[..len])).join(IMAGE)))
+/// Where the region of the pool `uuid` at `region` comes from, as its marks say; `None` if there are none.
+pub fn origin_of(uuid: [u8; 16], region: &Path) -> Option<Origin> {
+    let size = fs::metadata(region).ok()?.len();
+    let name = region.file_name()?.to_str()?.strip_suffix("-region")?;
+    let (marks, _) = look(&region.with_file_name(format!("{name}-marks")), size).ok()?;
+    Origin::read(&marks, uuid).ok()
 }
 
-/// Is the copy of the memory that is called `name` not where its marks say?
-fn copy_is_gone(name: &str, marks: &Dirty) -> Result<bool> {
-    let Some(image) = image_of(marks)? else { return Ok(false) };
-    match fs::metadata(image) {
-        Ok(found) => Ok(!is_named_after(name, &found)),
-        Err(e) => Ok(e.kind() == std::io::ErrorKind::NotFound),
-    }
+/// Is the region of the pool `uuid` at `region` that of another pool than the one at `dir`, whose number it had?
+pub fn is_anothers(uuid: [u8; 16], region: &Path, dir: &Path) -> bool {
+    origin_of(uuid, region).is_some_and(|origin| origin.is_anothers(dir))
 }
 
-/// Has the region at `region` lost the file that it is named after, as its marks say?
-pub fn is_orphan(name: &str, marks: &Path, region: &Path) -> bool {
-    let size = fs::metadata(region).map(|found| found.len());
-    let noted = size.map(|size| look(marks, size).and_then(|(marks, _)| image_of(&marks)));
-    let Ok(Ok(image)) = noted else { return false };
-    !image.and_then(|image| fs::metadata(image).ok()).is_some_and(|found| is_named_after(name, &found))
-}
-
-/// Is memory that is called `name` that of this image?
-fn is_named_after(name: &str, image: &fs::Metadata) -> bool {
-    name.ends_with(&format!("-{:x}-{:x}", image.dev(), image.ino()))
+/// The UUID in what the files of a pool in shared memory are called.
+fn uuid_of(name: &str) -> Option<[u8; 16]> {
+    let digits = name.strip_prefix("conquest-")?.get(..32)?;
+    u128::from_str_radix(digits, 16).ok().map(u128::to_be_bytes)
 }
 
 fn has_len(file: &fs::File, len: u64) -> Result<bool> {

@@ -69,8 +69,9 @@ pub fn refuse_in_use(dir: &Path) -> Result<()> {
 
 /// Destroys what is in shared memory of the pool in `dir`, where nobody is attached: what counts is its copy.
 pub fn forget(dir: &Path, uuid: &[u8; 16]) {
-    if let Ok(lock) = files::open_file(dir, IMAGE) {
-        let region = files::shared(&lock, uuid, "region");
+    let Ok(lock) = files::open_file(dir, IMAGE) else { return };
+    let region = files::shared(&lock, uuid, "region");
+    if !region.as_ref().is_ok_and(|region| files::is_anothers(*uuid, region, dir)) {
         region.iter().for_each(|path| _ = fs::remove_file(path));
         files::forget_marks(&lock, uuid);
     }
@@ -89,7 +90,7 @@ pub fn release(dir: &Path, uuid: &[u8; 16]) -> Result<()> {
     }
     let [region, marks] = [files::shared(&lock, uuid, "region")?, files::shared(&lock, uuid, "marks")?];
     let Ok(found) = fs::metadata(&region) else { return Ok(()) };
-    if !files::is_copied(&marks, found.len())? {
+    if !files::is_copied(&marks, Identity { uuid: *uuid, size: found.len() })? {
         return Err(Error::Pool(format!(
             "{} holds changes that its copy lacks; mount the pool and unmount it again",
             region.display()
@@ -151,6 +152,9 @@ fn open_as(dir: &Path, home: &Path, uuid: [u8; 16], marks: Marks) -> Result<Opti
     }
     let path = files::shared(&lock, &uuid, "region")?;
     let memory = Memory { dir, home, path: &path, disks: &disks, lock: &lock, id, attached, marks };
+    if !attached {
+        memory.tracked().make_way()?;
+    }
     let mut found = open_shared(&path, &lock)?;
     if found.is_none() && !attached && memory.tracked().adopt()? {
         found = open_shared(&path, &lock)?;

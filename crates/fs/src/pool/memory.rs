@@ -39,7 +39,7 @@ pub fn open(dir: &Path, config: &Config) -> Result<Session> {
     Ok(Session::private(region, max_inodes(size))?)
 }
 
-/// Where it is. It is named after the file `image`; where that is gone, there must be one alone that has lost its own.
+/// Where it is. It is named after the file `image`; where that is gone, it [says](super::origin) whose it is.
 pub fn find(dir: &Path, config: &Config) -> Result<Option<PathBuf>> {
     if config.medium != MediumKind::Logged {
         return Ok(None);
@@ -47,19 +47,20 @@ pub fn find(dir: &Path, config: &Config) -> Result<Option<PathBuf>> {
     let uuid = config.uuid_bytes()?;
     if let Ok(stat) = rustix::fs::stat(dir.join(IMAGE)) {
         let path = Path::new(RUNTIME_DIR).join(format!("{}-region", shared_name(&uuid, &stat)));
-        return Ok(Some(path).filter(|path| path.exists()));
+        return Ok(Some(path).filter(|path| path.exists() && !files::is_anothers(uuid, path, dir)));
     }
     let prefix = shared_prefix(&uuid);
     let is_ours = |path: &PathBuf| {
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let name = name.strip_suffix("-region").filter(|name| name.starts_with(&prefix));
-        name.is_some_and(|name| files::is_orphan(name, &path.with_file_name(format!("{name}-marks")), path))
+        name.is_some() && files::origin_of(uuid, path).is_some_and(|origin| origin.is(dir))
     };
     let entries = fs::read_dir(RUNTIME_DIR).map_err(|e| host(RUNTIME_DIR.as_ref(), &e))?;
     let mut found = entries.flatten().map(|entry| entry.path()).filter(is_ours);
     match (found.next(), found.next()) {
         (Some(one), Some(other)) => Err(Error::Pool(format!(
-            "{} and {} may both be the memory of the pool at {}",
+            "{} and {} may both be the memory of the pool at {}: move the one away that is not, with the marks beside it \
+             (`ls -l --full-time` tells when they were changed last), and try again",
             one.display(),
             other.display(),
             dir.display()
@@ -96,15 +97,23 @@ pub fn refuse_in_use(path: &Path) -> Result<()> {
 
 /// What can be done if the pool at `dir` cannot be opened, as its copy is not to be had.
 pub fn or_save(e: Error, dir: &Path, config: &Config) -> Error {
-    let is_lost = files::open(dir).is_err();
-    match find(dir, config).ok().flatten().filter(|_| is_lost) {
-        Some(_) => Error::Pool(format!(
-            "{e}; or keep what the pool's memory holds: once it is unmounted, `conquest save {0} FILE` writes an image, and \
-             `conquest restore NEW FILE` makes a pool of that",
-            dir.display()
-        )),
-        None => e,
+    if files::open(dir).is_ok() {
+        return e;
     }
+    match find(dir, config) {
+        Ok(Some(_)) => Error::Pool(format!("{e}; or {}", save_it(dir))),
+        Ok(None) => e,
+        Err(why) => Error::Pool(format!("{e}; or keep what the pool's memory holds: {why}")),
+    }
+}
+
+/// How what the memory of the pool at `dir` holds is kept.
+pub fn save_it(dir: &Path) -> String {
+    format!(
+        "keep what the pool's memory holds: once it is unmounted, `conquest save {} FILE` writes an image, and \
+         `conquest restore NEW FILE` makes a pool of that",
+        dir.display()
+    )
 }
 
 /// Gives it back, with its marks.

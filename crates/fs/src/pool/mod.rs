@@ -10,6 +10,7 @@
 //! | [`memory`] | the memory of such a pool alone, where its copy cannot be used |
 //! | [`staged`] | where a pool is made, beside what is there |
 //! | [`replaced`] | what was made so, in the place of what is there |
+//! | [`origin`] | which pool memory belongs to |
 //! | [`running`] | the running copy of a pool on memory that survives a power cut |
 //! | [`files`] | the files of a copy, and those in shared memory |
 //! | [`direct`] | a file of a copy, read and written past the page cache |
@@ -33,6 +34,7 @@ mod live;
 mod logged;
 mod media;
 mod memory;
+mod origin;
 mod own;
 mod replaced;
 mod room;

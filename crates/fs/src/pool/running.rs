@@ -188,7 +188,7 @@ pub fn found(dir: &Path, force: bool) -> Result<i64> {
 fn newer_memory(dir: &Path, id: &Identity) -> Result<Option<PathBuf>> {
     let lock = files::open_file(dir, files::IMAGE)?;
     let [region, marks] = [files::shared(&lock, &id.uuid, "region")?, files::shared(&lock, &id.uuid, "marks")?];
-    let is_newer = region.exists() && !files::is_copied(&marks, id.size).unwrap_or(false);
+    let is_newer = region.exists() && !files::is_copied(&marks, *id).unwrap_or(false);
     Ok(is_newer.then_some(region))
 }
 

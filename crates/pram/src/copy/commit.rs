@@ -101,6 +101,11 @@ impl Copy {
         Ok(None)
     }
 
+    /// Do the marks say how far the logs have come? Else they have not been set yet, whatever they mark.
+    pub fn is_known(marks: &Dirty, id: Identity) -> Result<bool> {
+        Ok(State::read(marks, id)?.is_some())
+    }
+
     /// Fails unless the disks are as `state` says.
     fn check(&self, state: &State) -> Result<()> {
         Pages::peek(&self.disks.image)?;

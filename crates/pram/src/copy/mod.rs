@@ -206,7 +206,7 @@ pub fn clean(disks: &Disks, id: Identity, region: &Region) -> Result<Option<Load
 }
 
 /// What tells this copy from all others.
-fn lineage(disks: &Disks, id: Identity) -> Result<u32> {
+pub fn lineage(disks: &Disks, id: Identity) -> Result<u32> {
     Ok(Log::began(&disks.logs[0], id)?.lineage)
 }
 

@@ -56,7 +56,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use crate::error::{Error, Result};
 use crate::random;
 use crate::region::fingerprint;
-use scan::{follows, last_of, read_header, Found, Scan, Surveyed};
+use scan::{follows, last_of, newer_header, read_header, Found, Scan, Surveyed};
 
 pub use scan::Survey;
 
@@ -228,6 +228,11 @@ fn new_writer() -> Result<u32> {
 /// What tells one copy from all others.
 pub fn new_lineage() -> Result<u32> {
     random::bytes().map(|bytes| u32::from_le_bytes(bytes).max(1))
+}
+
+/// Of which pool's region a log is, by its UUID, and of which copy of it, by its lineage.
+pub fn whose(disk: &impl Disk) -> Result<([u8; 16], u32)> {
+    newer_header(disk).map(|raw| (raw.uuid, raw.lineage))
 }
 
 /// A log that commits can be appended to.

@@ -341,21 +341,9 @@ fn decode(extents: &[u8]) -> impl Iterator<Item = (u64, u64)> + '_ {
     })
 }
 
-/// The gate where the header becomes trusted: the newer of two copies.
+/// The gate where the header becomes trusted.
 pub fn read_header(disk: &impl Disk, id: Identity) -> Result<RawLog> {
-    let mut copies = [RawLog::new_zeroed(); 2];
-    for (raw, at) in copies.iter_mut().zip(HEADER_AT) {
-        disk.read_exact_at(raw.as_mut_bytes(), at).map_err(|e| host("reading the log's header", &e))?;
-    }
-    let bad = |why: String| Err(Error::Unusable(format!("the log cannot be used: {why}")));
-    let whole = |raw: &&RawLog| raw.magic == MAGIC && raw.crc == header_crc(raw);
-    // Where the checksum lies is a matter of the version.
-    if let Some(raw) = copies.iter().find(|raw| raw.magic == MAGIC && raw.version != VERSION) {
-        return bad(format!("it has format version {}, this program reads version {VERSION}", raw.version));
-    }
-    let Some(raw) = copies.iter().filter(whole).max_by_key(|raw| raw.generation) else {
-        return bad("it has no header; put the pool's own log back".into());
-    };
+    let raw = newer_header(disk)?;
     if raw.uuid != id.uuid {
         return bad("it belongs to another pool; put the pool's own log back".into());
     }
@@ -365,5 +353,26 @@ pub fn read_header(disk: &impl Disk, id: Identity) -> Result<RawLog> {
     if raw.capacity < MIN_CAPACITY || raw.first == 0 {
         return bad("its header makes no sense".into());
     }
+    Ok(raw)
+}
+
+/// The newer of two copies, of whatever pool.
+pub fn newer_header(disk: &impl Disk) -> Result<RawLog> {
+    let mut copies = [RawLog::new_zeroed(); 2];
+    for (raw, at) in copies.iter_mut().zip(HEADER_AT) {
+        disk.read_exact_at(raw.as_mut_bytes(), at).map_err(|e| host("reading the log's header", &e))?;
+    }
+    let whole = |raw: &&RawLog| raw.magic == MAGIC && raw.crc == header_crc(raw);
+    // Where the checksum lies is a matter of the version.
+    if let Some(raw) = copies.iter().find(|raw| raw.magic == MAGIC && raw.version != VERSION) {
+        return bad(format!("it has format version {}, this program reads version {VERSION}", raw.version));
+    }
+    let Some(raw) = copies.iter().filter(whole).max_by_key(|raw| raw.generation) else {
+        return bad("it has no header; put the pool's own log back".into());
+    };
     Ok(*raw)
+}
+
+fn bad(why: String) -> Result<RawLog> {
+    Err(Error::Unusable(format!("the log cannot be used: {why}")))
 }
