@@ -915,6 +915,97 @@ fn a_copied_pool_does_not_work_with_the_copy_of_the_first() {
     }
 }
 
+/// Memory whose marks were lost was taken for the newer one, though the copy had gone on elsewhere.
+#[test]
+fn older_memory_without_marks_does_not_replace_what_the_copy_has() {
+    for closed in [true, false] {
+        let home = Home::new(logged());
+        let region = Pool::memory(&home.pool()).unwrap().remove(0);
+        let pool = home.open();
+        write(&pool, "early", "in both");
+        pool.sync().unwrap();
+        let killed = std::fs::read(&region).unwrap();
+        drop(pool);
+        let old = if closed { std::fs::read(&region).unwrap() } else { killed };
+        // Another host.
+        forget(&home.pool());
+        let pool = home.open();
+        write(&pool, "new", "durable");
+        pool.sync().unwrap();
+        drop(pool);
+        forget(&home.pool());
+        std::fs::write(&region, &old).unwrap();
+        if !closed {
+            for _ in 0..2 {
+                let told = home.refused();
+                assert!(told.contains("gone on"), "{told}");
+            }
+            let alone = Pool::of_memory(&home.pool()).unwrap();
+            assert_eq!(read(&alone, "early").as_deref(), Some("in both"));
+            drop(alone);
+            std::fs::remove_file(&region).unwrap();
+        }
+        let pool = home.open();
+        clean(&pool);
+        assert_eq!([read(&pool, "early"), read(&pool, "new")].map(Option::unwrap), ["in both", "durable"]);
+    }
+}
+
+/// Marks alone are lost: the memory goes on, with what it alone has.
+#[test]
+fn memory_without_marks_goes_on_where_its_copy_has_not() {
+    for loaded in [false, true] {
+        let home = Home::new(logged());
+        if loaded {
+            write(&home.open(), "first", "in both");
+            forget(&home.pool());
+        }
+        let pool = home.open();
+        write(&pool, "early", "in both");
+        pool.sync().unwrap();
+        write(&pool, "late", "in memory alone");
+        let memory = Pool::memory(&home.pool()).unwrap();
+        let killed = std::fs::read(&memory[0]).unwrap();
+        let copy = COPY.map(|name| std::fs::read(home.pool().join(name)).unwrap());
+        drop(pool);
+        std::fs::write(&memory[0], &killed).unwrap();
+        std::fs::remove_file(&memory[1]).unwrap();
+        COPY.iter().zip(&copy).for_each(|(name, bytes)| std::fs::write(home.pool().join(name), bytes).unwrap());
+        let pool = home.open();
+        clean(&pool);
+        assert_eq!(read(&pool, "late").as_deref(), Some("in memory alone"));
+        drop(pool);
+        // Closed in order: nothing need be compared.
+        std::fs::remove_file(&memory[1]).unwrap();
+        assert_eq!(read(&home.open(), "late").as_deref(), Some("in memory alone"));
+    }
+}
+
+/// A region of before the first commit was taken for the newest.
+#[test]
+fn a_region_that_was_new_does_not_replace_what_its_copy_has() {
+    for (how, opened) in [(mirrored(), false), (with_copy("copy".as_ref()), false), (with_copy("copy".as_ref()), true)]
+    {
+        let home = Home::new(how.clone());
+        let region = home.pool().join("nvram");
+        let pool = opened.then(|| home.open());
+        let old = std::fs::read(&region).unwrap();
+        drop(pool);
+        write(&home.open(), "late", "in both");
+        restart(&home);
+        std::fs::write(&region, &old).unwrap();
+        for _ in 0..2 {
+            match how.mirror {
+                true => assert!(home.refused().contains("conquest import --force")),
+                false => assert!(home.open().status().unwrap().copy.unwrap().failure.is_some(), "opened: {opened}"),
+            }
+            restart(&home);
+        }
+        import(&home.pool(), true).unwrap();
+        assert_eq!(read(&home.open(), "late").as_deref(), Some("in both"));
+    }
+}
+
 /// The regions in shared memory of the pool at `dir`.
 fn regions(dir: &Path) -> Vec<PathBuf> {
     let uuid = fs::pool::config::Config::read(dir).unwrap().unwrap().uuid.replace('-', "");

@@ -253,9 +253,9 @@ impl Tracked<'_> {
         Ok(is_here && !is_used() && Copy::resume(self.disks.clone(), &dirty, self.id)?.is_some())
     }
 
-    /// Does the copy hold everything, as the marks say?
-    pub fn is_copied(&self) -> Result<bool> {
-        self.marks()?.map_or(Ok(false), |marks| holds_all(&marks))
+    /// Does the copy hold everything, as the marks say? `None` if there are none.
+    pub fn is_copied(&self) -> Result<Option<bool>> {
+        self.marks()?.map(|marks| holds_all(&marks)).transpose()
     }
 
     /// The marks, if they are there.

@@ -47,6 +47,7 @@ pub fn make(dir: &Path, home: &Path, uuid: [u8; 16], size: u64, version: u32) ->
     let (marks, copy) = Tracked { id, dir: home, disks: &disks, lock: &lock }.begin(&loaded)?;
     let mut region = Region::format(made.map, Box::new(LOGGED), uuid, version, now())?;
     marks.mark(0, HEADERS as u64)?;
+    copy.note_in(&region)?;
     region.track(marks);
     Ok((region, copy))
 }
@@ -162,7 +163,7 @@ fn open_as(dir: &Path, home: &Path, uuid: [u8; 16], marks: Marks) -> Result<Opti
     let (region, copy) = match found {
         Some(file) => match memory.join(&file) {
             // Used elsewhere meanwhile: by another container, or on another host.
-            Err(Error::Outdated(why)) if !attached && memory.tracked().is_copied()? => {
+            Err(Error::Outdated(why)) if !attached && memory.is_copied(&file)? => {
                 // All of it can be read.
                 copy::load(&disks, id, &mut |_, _| Ok(())).map_err(|e| memory.not_its_copy(&e.into()))?;
                 tracing::info!("the pool's memory is made from its copy again: {why}");
@@ -206,11 +207,22 @@ impl Memory<'_> {
                 if self.marks == Marks::Expected {
                     tracing::warn!("what has changed was lost; comparing the pool's memory with its copy");
                 }
-                self.tracked().compare(&region).map_err(|e| self.not_its_copy(&e))?
+                self.tracked().compare_unless_clean(&region).map_err(|e| self.not_its_copy(&e))?
             }
         };
+        if !self.attached {
+            copy.note_in(&region)?;
+        }
         region.track(marks);
         Ok((region, copy))
+    }
+
+    /// Does the copy hold all that the memory in `file` does: as the marks say, or without them the region itself?
+    fn is_copied(&self, file: &fs::File) -> Result<bool> {
+        match self.tracked().is_copied()? {
+            Some(copied) => Ok(copied),
+            None => Ok(copy::was_closed(&self.open(file)?)?),
+        }
     }
 
     /// The memory is gone: after a reboot.
@@ -231,6 +243,7 @@ impl Memory<'_> {
         let Making { map: memory, filled: loaded, locked: _locked } = making;
         let made = (|| {
             let (marks, copy) = self.tracked().begin(&loaded)?;
+            copy::note_made(self.disks, self.id, &memory, loaded.as_of)?;
             // It may be the copy of a region on another medium.
             if pram::region::adopt(&memory, MediumKind::Logged)?.1 {
                 marks.mark(0, HEADERS as u64)?;

@@ -222,7 +222,9 @@ fn medium_of(file: &fs::File, path: &Path, medium: MediumKind) -> Result<Box<dyn
 
 /// The region, and its file.
 pub fn format_region(made: Made, uuid: [u8; 16], version: u32) -> Result<(Region, fs::File)> {
-    Ok((Region::format(made.map, made.medium, uuid, version, now())?, made.file))
+    let region = Region::format(made.map, made.medium, uuid, version, now())?;
+    pram::copy::note_new(&region)?;
+    Ok((region, made.file))
 }
 
 /// Keeps all from attaching to the region whose locks are at `path`, if there is one; fails if anybody has. Who comes

@@ -29,7 +29,6 @@ use super::{fold, Disks, Loaded, SharedDisk};
 use crate::dirty::{Dirty, Extent};
 use crate::error::{Error, Result};
 use crate::log::{self, now, Identity, Log, Position, MIN_CAPACITY, RECORDS};
-use crate::medium::MediumKind;
 use crate::pages::Pages;
 use crate::region::{Region, Standing};
 use crate::runtime::{self, Runtime};
@@ -169,15 +168,14 @@ impl Copy {
     }
 
     /// Notes in the region that the copy holds all of it. With nobody else attached, after a commit.
-    /// 1. The word. 2. The marks go. (A death in between leaves marks that mark nothing.)
+    /// 1. The word. 2. The marks go, if they do. (A death in between leaves marks that mark nothing.)
     pub(crate) fn close(&self, session: &Session) -> Result<()> {
-        let Some(marks) = &self.marks else { return Ok(()) };
         if self.pending(session)? == 0 {
             let region = session.region();
             let end = self.end();
             let (closed, tail) = (end.last.commit, end.before);
             region.note_standing(Standing { closed, tail, ..region.standing()? })?;
-            let _ = std::fs::remove_file(marks);
+            self.marks.iter().for_each(|marks| _ = std::fs::remove_file(marks));
         }
         Ok(())
     }
@@ -326,9 +324,7 @@ impl Copy {
         let mut state = State::read(marks, self.id)?
             .ok_or_else(|| Error::Unusable("the memory that says what has changed is damaged".into()))?;
         logs.iter_mut().zip(state.logs).for_each(|(log, at)| log.catch_up(at));
-        if session.region().info.medium != MediumKind::Logged {
-            session.region().note_begun(state.logs[state.active].last.commit + 1)?;
-        }
+        session.region().note_begun(state.logs[state.active].last.commit + 1)?;
         // In the time that a rate takes more changes.
         let rounds = if pace.is_lifted() { 1 } else { 2 };
         let mut room = (marks.marked(0)? + marks.marked(1)?) * rounds;

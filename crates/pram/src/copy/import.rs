@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{lineage, load, replay, Disks};
+use super::{load, note_made, replay, Disks};
 use crate::error::{Error, Result};
 use crate::image::{MakeWay, Progress, Target};
 use crate::log::{Identity, Instant};
@@ -27,7 +27,7 @@ pub fn file(
     let map = Mapping::file(&target.file, id.size).map_err(Error::host("mapping the imported region"))?;
     let as_of = fill(disks, id, progress, &mut |off, bytes| map.write(off, bytes))?;
     region::adopt(&map, medium)?;
-    region::note_made(&map, lineage(disks, id)?, as_of.commit)?;
+    note_made(disks, id, &map, as_of)?;
     drop(map);
     let _held = make_way(Some(&target.file), &id.uuid)?;
     refuse_older(disks, id, &as_of)?;
@@ -75,7 +75,7 @@ pub fn device(
         }
         map.write(off + within as u64, &bytes[within..])
     })?;
-    region::note_made(map, lineage(disks, id)?, as_of.commit)?;
+    note_made(disks, id, map, as_of)?;
     persist(id.size);
     map.write(0, &header)?;
     region::adopt(map, medium.kind())?;

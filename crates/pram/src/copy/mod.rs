@@ -33,8 +33,9 @@ use std::sync::Arc;
 use crate::dirty::Dirty;
 use crate::error::{Error, Result};
 use crate::log::{self, host, Disk, Identity, Instant, Log};
+use crate::mem::Mapping;
 use crate::pages::{Pages, PAGE};
-use crate::region::Region;
+use crate::region::{self, Region, Standing};
 use pace::Pace;
 use state::State;
 
@@ -181,8 +182,8 @@ pub fn clean(disks: &Disks, id: Identity, region: &Region) -> Result<Option<Load
     let (_, image) = Pages::peek(&disks.image)?;
     let loaded = replay(disks, id, image, &mut |_, _| Ok(()))?;
     let (standing, as_of) = (region.standing()?, loaded.as_of);
-    // Empty, or of a time when nothing was noted.
-    if as_of.commit == 0 || (standing.begun, standing.closed) == (0, 0) {
+    // Empty, or the region is of a version that noted nothing.
+    if as_of.commit == 0 || standing == Standing::default() {
         return Ok(None);
     }
     if standing.lineage != lineage(disks, id)? {
@@ -208,6 +209,21 @@ pub fn clean(disks: &Disks, id: Identity, region: &Region) -> Result<Option<Load
 /// What tells this copy from all others.
 pub fn lineage(disks: &Disks, id: Identity) -> Result<u32> {
     Ok(Log::began(&disks.logs[0], id)?.lineage)
+}
+
+/// Notes in a region that has just been formatted that it is of no copy: put back later, it is an old one.
+pub fn note_new(region: &Region) -> Result<()> {
+    region.note_standing(Standing { lineage: log::new_lineage()?, ..Standing::default() })
+}
+
+/// Notes in a region that has been made from a copy how it stands to that. What the copy has there is of an earlier time.
+pub fn note_made(disks: &Disks, id: Identity, map: &Mapping, as_of: Instant) -> Result<()> {
+    region::note_made(map, lineage(disks, id)?, as_of.commit)
+}
+
+/// Did the copy hold all of the region when that was closed?
+pub fn was_closed(region: &Region) -> Result<bool> {
+    Ok(region.standing()?.closed != 0)
 }
 
 /// Marks every page of `region` that is not as the copy has it: after marks were lost, or the region was made

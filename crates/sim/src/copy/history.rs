@@ -130,7 +130,7 @@ impl History {
 }
 
 /// Where a region notes how it stands to its copy, of which that knows nothing.
-fn notes() -> Range<usize> {
+pub(super) fn notes() -> Range<usize> {
     let word = |n: u64| HEADERS + n as usize * 8;
     word(USER_ROOTS)..word(USER_ROOTS + 3)
 }

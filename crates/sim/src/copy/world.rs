@@ -52,9 +52,7 @@ impl World {
             let medium = Box::new(TapeMedium(tape.clone(), kind));
             let mut region = Region::format(memory, medium, UUID, fs::layout::VERSION, 0)?;
             dirty.mark(0, HEADERS as u64)?;
-            if kind != MediumKind::Logged {
-                copy.note_in(&region)?;
-            }
+            copy.note_in(&region)?;
             region.track(dirty);
             Session::private_with(region, keys(size), Some(copy))
         };
@@ -99,8 +97,12 @@ impl World {
         let made = || -> pram::Result<Session> {
             let dirty = Dirty::over(map(&marks, size)?, size)?;
             let mut region = Region::open(region, Box::new(TapeMedium(tape.clone(), MediumKind::Logged)))?;
-            let loaded = copy::compare(&disks, identity(size), &region, &dirty)?;
+            let loaded = match copy::clean(&disks, identity(size), &region)? {
+                Some(loaded) => loaded,
+                None => copy::compare(&disks, identity(size), &region, &dirty)?,
+            };
             let copy = Copy::begin(disks.clone(), &dirty, identity(size), &loaded)?.awaited(true);
+            copy.note_in(&region)?;
             region.track(dirty);
             Session::private_with(region, keys(size), Some(copy))
         };
@@ -115,6 +117,7 @@ impl World {
         let made = || -> pram::Result<Session> {
             let memory = Mapping::anonymous(size).map_err(host)?;
             let loaded = copy::load(&disks, identity(size), &mut |off, bytes| memory.write(off, bytes))?;
+            copy::note_made(&disks, identity(size), &memory, loaded.as_of)?;
             let dirty = Dirty::over(map(&marks, size)?, size)?;
             let copy = Copy::begin(disks.clone(), &dirty, identity(size), &loaded)?.awaited(true);
             let mut region = Region::open(memory, Box::new(LOGGED))?;

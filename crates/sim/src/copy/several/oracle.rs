@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::super::disk::Files;
-use super::super::history::{undo_logs, Still};
+use super::super::history::{notes, undo_logs, Still};
 use super::super::tape::{Event, Moment};
 use super::stage::Use;
 
@@ -90,11 +90,12 @@ impl Timeline {
 
     /// Tells `f` of each state up to `last` in how many lines it differs from `found`.
     fn compare(&self, found: &[u8], last: usize, mut f: impl FnMut(usize, usize)) {
-        let undo = undo_logs(found.len() as u64);
+        let (notes, undo) = (notes(), undo_logs(found.len() as u64));
         let mut bytes = self.start.region.clone();
         let differs = |bytes: &[u8], line: usize| {
-            let at = line * LINE..(line * LINE + LINE).min(found.len());
-            !undo.contains(&at.start) && bytes[at.clone()] != found[at]
+            let (start, end) = (line * LINE, (line * LINE + LINE).min(found.len()));
+            let parts = [start..notes.start.clamp(start, end), notes.end.clamp(start, end)..end];
+            !undo.contains(&start) && parts.into_iter().any(|part| bytes[part.clone()] != found[part])
         };
         let mut wrong: Vec<bool> = (0..found.len().div_ceil(LINE)).map(|line| differs(&bytes, line)).collect();
         let mut count = wrong.iter().filter(|w| **w).count();
