@@ -370,10 +370,7 @@ impl Pool {
         config.refuse_in_use(dir)?;
         running::refuse_used_copy(dir, &config)?;
         if !force && !media::is_lost(&config.nvram_path(dir), config.medium)? {
-            return Err(Error::Pool(format!(
-                "the pool's persistent RAM {} is there, and newer than its copy; to lose it use `conquest import --force`",
-                config.nvram_path(dir).display()
-            )));
+            return Err(running::kept(dir, &config));
         }
         running::import(dir, &config, progress)
     }

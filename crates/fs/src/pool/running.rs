@@ -140,6 +140,34 @@ fn unusable(dir: &Path, e: &Error) -> Error {
     ))
 }
 
+/// Why the region of the pool at `dir`, which nobody uses, is not made from its copy unasked.
+pub fn kept(dir: &Path, config: &Config) -> Error {
+    let path = config.nvram_path(dir);
+    let stands = match compare(dir, config, &path) {
+        Ok(true) => "its copy holds all of it".into(),
+        Ok(false) => "it may hold more than its copy".into(),
+        Err(Error::Outdated(why)) => format!("it is an old one: {why}"),
+        Err(e) => format!("nothing tells which is newer: {e}"),
+    };
+    Error::Pool(format!(
+        "the pool's persistent RAM {} is there, and {stands}; to make it from the copy all the same, use `conquest import \
+         --force`",
+        path.display()
+    ))
+}
+
+/// Does the copy hold all of the region at `path`? An error if it has gone on without that, or if nothing tells.
+fn compare(dir: &Path, config: &Config, path: &Path) -> Result<bool> {
+    let disks = files::open(&config.copy_dir(dir).unwrap_or_else(|| dir.into()))?;
+    let id = copy::identify(&disks)?;
+    if config.medium == MediumKind::Logged {
+        let lock = files::open_file(dir, files::IMAGE)?;
+        return files::is_copied(&files::shared(&lock, &id.uuid, "marks")?, id);
+    }
+    let opened = media::open_region(path, dir, config.medium)?;
+    Ok(copy::clean(&disks, id, &opened.region)?.is_some())
+}
+
 /// Makes the region of the pool at `dir` from its copy; the instant that it is of, nanoseconds since the epoch.
 pub fn import(dir: &Path, config: &Config, progress: &mut dyn FnMut(u64, u64)) -> Result<i64> {
     let copy_dir = config.copy_dir(dir).unwrap_or_else(|| dir.into());
