@@ -943,6 +943,7 @@ fn older_memory_without_marks_does_not_replace_what_the_copy_has() {
             for _ in 0..2 {
                 let told = home.refused();
                 assert!(told.contains("gone on"), "{told}");
+                assert!(told.contains("conquest save"), "{told}");
             }
             let alone = Pool::of_memory(&home.pool()).unwrap();
             assert_eq!(read(&alone, "early").as_deref(), Some("in both"));

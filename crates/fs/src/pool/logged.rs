@@ -24,6 +24,7 @@ use pram::{MediumKind, Region, Session};
 use super::config::{host, uuid_text};
 use super::files::{self, make_region, map, open_shared, Making, Tracked, IMAGE};
 use super::media::{self, Opened};
+use super::memory;
 use super::replaced;
 use super::RUNTIME_DIR;
 use crate::error::{Error, Result};
@@ -282,9 +283,10 @@ impl Memory<'_> {
     fn not_its_copy(&self, e: &Error) -> Error {
         let text = format!(
             "the pool's memory {} and its copy in {} do not belong together: {e}. Put back the copy that was there, or \
-             remove the memory to open the pool as the copy has it",
+             remove the memory to open the pool as the copy has it; to have both, first {}",
             self.path.display(),
-            self.dir.display()
+            self.dir.display(),
+            memory::save_it(self.dir)
         );
         match e {
             Error::Outdated(_) => Error::Outdated(text),
