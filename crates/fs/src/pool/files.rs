@@ -274,11 +274,6 @@ impl Tracked<'_> {
         Origin::of(self.dir, self.id.uuid, copy::lineage(self.disks, self.id)?)?.write(marks)
     }
 
-    /// The same when its copy has got its place.
-    pub fn note_place(&self) -> Result<()> {
-        self.marks()?.map_or(Ok(()), |marks| self.note_origin(&marks))
-    }
-
     /// Takes up a copy that was made or read back.
     pub fn begin(&self, loaded: &Loaded) -> Result<(Dirty, Copy)> {
         let marks = self.fresh()?;

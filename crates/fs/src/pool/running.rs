@@ -164,8 +164,11 @@ fn compare(dir: &Path, config: &Config, path: &Path) -> Result<bool> {
         let lock = files::open_file(dir, files::IMAGE)?;
         return files::is_copied(&files::shared(&lock, &id.uuid, "marks")?, id);
     }
-    let opened = media::open_region(path, dir, config.medium)?;
-    Ok(copy::clean(&disks, id, &opened.region)?.is_some())
+    match media::open_region(path, dir, config.medium)? {
+        Some(opened) => Ok(copy::clean(&disks, id, &opened.region)?.is_some()),
+        // Another one has just taken its place.
+        None => Ok(false),
+    }
 }
 
 /// Makes the region of the pool at `dir` from its copy; the instant that it is of, nanoseconds since the epoch.

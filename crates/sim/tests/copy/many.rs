@@ -90,7 +90,8 @@ fn threads_that_ask_before_they_have_done_it_are_found() {
 
 #[test]
 fn a_disk_that_fails_one_thread_and_says_nothing_is_found() {
-    assert_found(&play(Company::Threads), Sabotage::Silent, "what was promised is lost");
+    // What failed is missing between what did not.
+    assert_found(&play(Company::Threads), Sabotage::Silent, "the log has a hole");
 }
 
 #[test]
