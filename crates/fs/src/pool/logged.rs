@@ -106,7 +106,6 @@ pub fn release(dir: &Path, uuid: &[u8; 16]) -> Result<()> {
 pub fn restore(dir: &Path, home: &Path, image: &Path, progress: Progress) -> Result<ImageInfo> {
     let info = pram::image::verify(image, &mut |_, _| {})?;
     let id = Identity { uuid: info.uuid, size: info.size };
-    files::sweep();
     let disks = files::make(dir, copy::log_bytes(id.size))?;
     copy::create(&disks, id, copy::log_bytes(id.size))?;
     let lock = files::open_file(dir, IMAGE)?;
