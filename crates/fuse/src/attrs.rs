@@ -83,7 +83,7 @@ impl Server {
         let groups = groups(&process, &old, &set);
         let caller = Caller { groups: &groups, ..caller(req) };
         // A change that changes nothing would set ctime.
-        if is_kept_by_members(old.perm) && old.perm & SUID == 0 && (caller.uid == 0 || is_member(&caller, old.gid)) {
+        if is_kept_by_members(old.perm) && old.perm & SUID == 0 && (caller.uid == 0 || caller.in_group(old.gid)) {
             return Ok(());
         }
         self.fs().setattr(ino, &set, &caller).map_err(errno)?;
@@ -167,10 +167,6 @@ fn groups(process: &Process, old: &Attr, set: &SetAttr) -> Vec<u32> {
 /// Has a mode a set-group-id bit that runs nothing in the group's name, so that members may keep it?
 fn is_kept_by_members(perm: u32) -> bool {
     perm & (SGID | 0o010) == SGID
-}
-
-fn is_member(caller: &Caller, gid: u32) -> bool {
-    caller.gid == gid || caller.groups.contains(&gid)
 }
 
 /// Has the process what it takes to do this without being the owner?
