@@ -308,7 +308,7 @@ impl Fs {
             return Ok(());
         }
         let mut tx = op.tx()?;
-        self.remove_capability(&mut tx, node)?;
+        xattr::remove(&mut tx, &mut node.raw.xattr, CAPABILITY)?;
         node.save(&mut tx)?;
         Ok(tx.commit()?)
     }
