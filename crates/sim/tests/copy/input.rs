@@ -9,23 +9,36 @@ use sim::op::Op;
 
 const SIZE: u64 = 4 << 20;
 
-/// A pool's copy at several times: after each turn of its logs, and in between.
-fn ages() -> Vec<Files> {
+/// What `tell` makes of a new pool.
+fn with_teller<R>(tell: impl FnOnce(&World, &mut Teller) -> R) -> R {
     let world = World::format(SIZE, Atime::Never, &Faults::with(None)).unwrap();
     let fs = world.fs.clone();
     let mut teller = Teller::new(&world, &fs);
+    tell(&world, &mut teller)
+}
+
+/// Turns of its logs, told of a file that changes before each step; the copy after each.
+fn turns<const N: usize>(world: &World, teller: &mut Teller, steps: [Step; N], last: Option<Step>) -> Vec<Files> {
     let mut ages = Vec::new();
     teller.step(&Step::Op(Op::Create("/f".into(), 0o644))).unwrap();
     for n in 0..4 {
-        for step in [Step::Fill(45), Step::Swell(300 << 10), Step::Wait, Step::Fold] {
+        for step in &steps {
             teller.step(&Step::Op(Op::Write("/f".into(), 0, 5000, n))).unwrap();
-            teller.step(&step).unwrap();
+            teller.step(step).unwrap();
             ages.push(world.tape.files());
         }
-        teller.step(&Step::Wait).unwrap();
-        ages.push(world.tape.files());
+        if let Some(step) = &last {
+            teller.step(step).unwrap();
+            ages.push(world.tape.files());
+        }
     }
     ages
+}
+
+/// A pool's copy at several times: after each turn of its logs, and in between.
+fn ages() -> Vec<Files> {
+    let steps = [Step::Fill(45), Step::Swell(300 << 10), Step::Wait, Step::Fold];
+    with_teller(|world, teller| turns(world, teller, steps, Some(Step::Wait)))
 }
 
 /// The copy does not load, with an error that says this.
@@ -121,39 +134,28 @@ fn parts_of_another_pool_are_refused() {
 
 #[test]
 fn a_hole_in_a_log_is_refused() {
-    let world = World::format(SIZE, Atime::Never, &Faults::with(None)).unwrap();
-    let fs = world.fs.clone();
-    let mut teller = Teller::new(&world, &fs);
-    let mut ends = Vec::new();
-    for n in 0..5 {
-        teller.step(&Step::Op(Op::Create(format!("/{n}"), 0o644))).unwrap();
-        teller.step(&Step::Wait).unwrap();
-        ends.push(world.tape.log_end());
-    }
-    let mut files = world.tape.files();
+    let (ends, whole) = with_teller(|world, teller| {
+        let end = |n| {
+            teller.step(&Step::Op(Op::Create(format!("/{n}"), 0o644))).unwrap();
+            teller.step(&Step::Wait).unwrap();
+            world.tape.log_end()
+        };
+        ((0..5).map(end).collect::<Vec<_>>(), world.tape.files())
+    });
+    let mut files = whole.clone();
     files.0[1].write(&[0xee; 512], ends[2]);
     refused(&files, "the log has a hole");
     // The last commit is another thing: it may never have been whole.
-    let mut files = world.tape.files();
+    let mut files = whole;
     files.0[1].write(&[0xee; 512], ends[3]);
     assert!(reload(&files, SIZE).is_ok());
 }
 
 #[test]
 fn a_damaged_header_does_no_harm() {
-    let world = World::format(SIZE, Atime::Never, &Faults::with(None)).unwrap();
-    let fs = world.fs.clone();
-    let mut teller = Teller::new(&world, &fs);
-    let mut ages = Vec::new();
-    teller.step(&Step::Op(Op::Create("/f".into(), 0o644))).unwrap();
-    for n in 0..4 {
-        // The other log takes over, and something is promised before the first is folded.
-        for step in [Step::Fill(45), Step::Swell(300 << 10), Step::Wait, Step::Wait, Step::Fold] {
-            teller.step(&Step::Op(Op::Write("/f".into(), 0, 5000, n))).unwrap();
-            teller.step(&step).unwrap();
-            ages.push(world.tape.files());
-        }
-    }
+    // The other log takes over, and something is promised before the first is folded.
+    let steps = [Step::Fill(45), Step::Swell(300 << 10), Step::Wait, Step::Wait, Step::Fold];
+    let ages = with_teller(|world, teller| turns(world, teller, steps, None));
     for (age, files) in ages.iter().enumerate() {
         let right = reload(files, SIZE).unwrap();
         for (part, at) in (0..FILES).flat_map(|part| [(part, 0), (part, 4096)]) {
