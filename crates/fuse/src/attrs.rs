@@ -1,7 +1,7 @@
 //! Requests about attributes, plain and extended.
 
 use fs::node::SetXattr;
-use fs::{Attr, Caller, Ino, SetAttr};
+use fs::{Attr, Caller, Ino, Kind, SetAttr};
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 
@@ -18,13 +18,26 @@ const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
 
 impl Server {
     pub(crate) fn getattr(&self, req: &mut Request) -> Answer {
-        let attr = self.fs().getattr(req.head.nodeid).map_err(errno)?;
+        let attr = self.attr(req)?;
         req.reply(&attr_out(&attr))
     }
 
     pub(crate) fn statx(&self, req: &mut Request) -> Answer {
-        let attr = self.fs().getattr(req.head.nodeid).map_err(errno)?;
+        let attr = self.attr(req)?;
         req.reply(&statx_out(&attr))
+    }
+
+    fn attr(&self, req: &Request) -> Result<Attr, Errno> {
+        let attr = self.fs().getattr(req.head.nodeid).map_err(errno)?;
+        if attr.kind == Kind::Regular && self.is_growing(attr.ino, req.head.pid) {
+            self.notifier.outdate(attr.ino);
+        }
+        Ok(attr)
+    }
+
+    /// Might the file's size be one that the kernel does not know, but will? Ask when you have seen the size.
+    pub(crate) fn is_growing(&self, ino: Ino, thread: u32) -> bool {
+        self.growth.is_under_way(ino, thread) || self.fs().is_changing(ino)
     }
 
     pub(crate) fn setattr(&self, req: &mut Request) -> Answer {

@@ -50,6 +50,10 @@ impl Server {
             write_back: from_cache,
             ..WriteFlags::default()
         };
+        let direct = past_cache || open.contains(OFlags::DIRECT) && !from_cache;
+        if direct {
+            self.growth.note(ino, req.head.pid);
+        }
         if args.write_flags & WRITE_KILL_SUIDGID != 0 {
             self.clear_setid(req, ino, |_| false)?;
         }
@@ -71,6 +75,9 @@ impl Server {
         }
         if !self.durable() && open.intersects(OFlags::DSYNC | OFlags::SYNC) {
             self.fs().fsync(ino, !open.contains(OFlags::SYNC)).map_err(errno)?;
+        }
+        if direct {
+            self.growth.note(ino, req.head.pid);
         }
         req.reply(&WriteOut { size: args.size, padding: 0 })
     }

@@ -1,6 +1,7 @@
 //! Reading directories, without and with the attributes of what they hold.
 
 use fs::node::DirEntry;
+use fs::Kind;
 use rustix::io::Errno;
 use zerocopy::IntoBytes;
 
@@ -48,8 +49,9 @@ impl Server {
     }
 
     pub(crate) fn readdirplus(&self, req: &mut Request) -> Answer {
+        let thread = req.head.pid;
         self.list(req, std::mem::size_of::<EntryOut>(), |records, entry| {
-            records.put(self.entry_of(entry).as_bytes());
+            records.put(self.entry_of(entry, thread).as_bytes());
         })
     }
 
@@ -75,15 +77,15 @@ impl Server {
     }
 
     /// What READDIRPLUS says of an entry. Node 0: nothing, the kernel looks it up if it needs it. So for `.`
-    /// and `..`, to which the kernel takes no reference.
-    fn entry_of(&self, entry: &DirEntry) -> EntryOut {
+    /// and `..`, to which the kernel takes no reference, and for a file that grows.
+    fn entry_of(&self, entry: &DirEntry, thread: u32) -> EntryOut {
         if entry.name == b"." || entry.name == b".." {
             return EntryOut::default();
         }
         self.fs().retain(entry.ino, 1);
         match self.fs().getattr(entry.ino) {
-            Ok(attr) => entry_out(&attr),
-            Err(_) => {
+            Ok(attr) if attr.kind != Kind::Regular || !self.is_growing(attr.ino, thread) => entry_out(&attr),
+            _ => {
                 self.fs().release(entry.ino, 1);
                 EntryOut::default()
             }

@@ -17,6 +17,7 @@ use crate::abi::{
     NotifyInvalEntry, NotifyInvalInode, NotifyStore, OutHeader, INC_EPOCH_MINOR, NOTIFY_INC_EPOCH, NOTIFY_INVAL_ENTRY,
     NOTIFY_INVAL_INODE, NOTIFY_STORE,
 };
+use crate::rhythm;
 use crate::sys::Device;
 
 /// Longest notification: that of a name.
@@ -58,7 +59,11 @@ impl Notifier {
                 }
             }
             Change::Entry { parent, name } => self.entry(parent, &name),
-            Change::All => self.all(fs),
+            Change::All => {
+                rhythm::come_among_others();
+                self.all(fs);
+                rhythm::come_first();
+            }
         }
     }
 
@@ -76,6 +81,13 @@ impl Notifier {
     fn inode(&self, ino: Ino, attr_only: bool) {
         let off = if attr_only { -1 } else { 0 };
         self.send(NOTIFY_INVAL_INODE, &NotifyInvalInode { ino, off, len: 0 }, &[]);
+    }
+
+    /// Attributes that were asked for before are not noted when they come. For the thread that serves a request of the
+    /// inode: then nobody has to be waited for, not by this notification.
+    pub fn outdate(&self, ino: Ino) {
+        let body = NotifyInvalInode { ino, off: -1, len: 0 };
+        self.report(NOTIFY_INVAL_INODE, write(&self.device, &message(NOTIFY_INVAL_INODE, body.as_bytes(), &[])));
     }
 
     /// A file is longer, which its attributes do not say until somebody asks for them: where it ends the kernel writes what
@@ -132,11 +144,12 @@ impl Notifier {
     }
 
     fn send<T: IntoBytes + Immutable>(&self, code: i32, body: &T, name: &[&[u8]]) {
-        let body = body.as_bytes();
-        let len = std::mem::size_of::<OutHeader>() + body.len() + name.iter().map(|n| n.len()).sum::<usize>();
-        let head = OutHeader { len: len as u32, error: code, unique: 0 };
-        let message = [&[head.as_bytes(), body], name].concat().concat();
-        match self.hand_over(&message).unwrap_or_else(|| write(&self.device, &message)) {
+        let message = message(code, body.as_bytes(), name);
+        self.report(code, self.hand_over(&message).unwrap_or_else(|| write(&self.device, &message)));
+    }
+
+    fn report(&self, code: i32, sent: Result<(), Errno>) {
+        match sent {
             // Not cached, or the mount is ending: nothing to forget.
             Ok(_) | Err(Errno::NOENT | Errno::NODEV | Errno::NOTCONN | Errno::CONNABORTED | Errno::NOTDIR) => {}
             Err(e) => tracing::warn!(code, "the kernel refused a notification: {e}"),
@@ -167,6 +180,12 @@ fn last_byte(fs: &Fs, ino: Ino) -> Option<(u64, u8)> {
     // Cut off meanwhile, what is to be told of next.
     let read = fs.read_unnoted(ino, offset, &mut last).ok()?;
     (read == 1).then_some((offset, last[0]))
+}
+
+fn message(code: i32, body: &[u8], name: &[&[u8]]) -> Vec<u8> {
+    let len = std::mem::size_of::<OutHeader>() + body.len() + name.iter().map(|n| n.len()).sum::<usize>();
+    let head = OutHeader { len: len as u32, error: code, unique: 0 };
+    [&[head.as_bytes(), body], name].concat().concat()
 }
 
 fn write(device: &Device, message: &[u8]) -> Result<(), Errno> {

@@ -209,6 +209,17 @@ impl Standing {
     }
 }
 
+/// Before all others, for a thread with short work for which other processes wait, and their callers. Beside callers and
+/// queues that wake each other all the time it would get no processor for seconds.
+pub fn come_first() {
+    set(Priority::First);
+}
+
+/// Among all others, for long work.
+pub fn come_among_others() {
+    set(Priority::Shared);
+}
+
 fn set(priority: Priority) {
     if let Err(e) = set_priority(priority) {
         tracing::debug!(?priority, "the priority stays as it is: {e}");

@@ -7,6 +7,7 @@ use fs::{Caller, Fs, Pool, Ticket};
 use rustix::io::Errno;
 
 use crate::abi::Opcode;
+use crate::growth::Growth;
 use crate::notify::Notifier;
 use crate::process::{self, Process};
 use crate::request::{Answer, Groups, Request};
@@ -22,6 +23,7 @@ pub struct Server {
     pub(crate) room: Room,
     /// What is written past the page cache, where the kernel is up to it.
     pub(crate) uncached: Option<Uncached>,
+    pub(crate) growth: Growth,
     /// What the kernel's mount table calls the file system; empty if that is not known.
     file_system: String,
 }
@@ -31,7 +33,8 @@ impl Server {
         // The kernel has the root without ever looking it up.
         pool.retain(fs::ROOT, 1);
         let uncached = Uncached::works().then(Uncached::default);
-        Server { durable: pool.durable_at_return(), pool, notifier, room: Room::default(), uncached, file_system }
+        let (room, growth) = (Room::default(), Growth::default());
+        Server { durable: pool.durable_at_return(), pool, notifier, room, uncached, growth, file_system }
     }
 
     pub(crate) fn fs(&self) -> &Fs {
@@ -70,6 +73,9 @@ impl Server {
             return handle(self, req).map(|answer| (answer, None));
         }
         let (answer, ticket) = self.fs().deferring(|| handle(self, req));
+        if ticket.is_some() {
+            self.growth.prolong(req.head.nodeid, req.head.pid);
+        }
         answer.map(|answer| (answer, ticket))
     }
 

@@ -22,7 +22,7 @@ use crate::promises::Promises;
 use crate::rhythm::Rhythm;
 use crate::server::Server;
 use crate::sys::{Device, Signals};
-use crate::{dev, init, lesson, mount, mounts, uring};
+use crate::{dev, init, lesson, mount, mounts, rhythm, uring};
 
 /// Fewest and most threads that read /dev/fuse.
 const READERS: (usize, usize) = (2, 16);
@@ -153,6 +153,7 @@ impl Mount {
     fn start_watcher(&mut self) -> Result<()> {
         let (pool, notifier) = (self.pool.clone(), self.notifier.clone());
         let watch = move || {
+            rhythm::come_first();
             if let Err(e) = pool.watch(&mut |change| notifier.tell(&pool, change)) {
                 tracing::error!("changes by other processes are no longer seen: {e}");
             }

@@ -200,6 +200,23 @@ fn directories_are_read_in_pieces_of_any_size() {
     }
 }
 
+/// Its size is not for the kernel to believe, see `growth`.
+#[test]
+fn a_file_that_is_written_past_the_page_cache_is_listed_without_attributes() {
+    let mut lab = Lab::new();
+    lab.server.uncached = Some(Default::default());
+    let (open, node) = lab.create(b"f\0", libc::O_WRONLY);
+    let listed = |lab: &mut Lab| {
+        let args = ReadIn { size: 4096, ..Default::default() };
+        let len = lab.ask(Opcode::Readdirplus, ROOT_ID, args.as_bytes(), &[]).unwrap();
+        let found = lab.data[..len].chunks(160).map(|entry| EntryOut::read_from_prefix(entry).unwrap().0.nodeid);
+        found.collect::<Vec<u64>>()
+    };
+    assert_eq!(listed(&mut lab).last(), Some(&node));
+    lab.write(node, WriteIn { fh: open.fh, ..Default::default() }, b"more").unwrap();
+    assert_eq!(listed(&mut lab).last(), Some(&0));
+}
+
 #[test]
 fn extended_attributes_tell_their_size_first() {
     let mut lab = Lab::new();

@@ -79,6 +79,24 @@ impl Session {
         rt.live().any(|n| n != rt.me() && self.is_watching(n) && rt.refs(n, key).load(Ordering::Acquire) > 0)
     }
 
+    /// Announces a change of what has this key, before anybody can see it: until [`end_change`](Self::end_change), which
+    /// is to follow when every watcher has been told, who sees it may see what its cache does not know of.
+    pub fn begin_change(&self, key: u64) {
+        self.runtime().changing(self.runtime().me(), key).fetch_add(1, Ordering::SeqCst);
+    }
+
+    pub fn end_change(&self, key: u64) {
+        self.runtime().changing(self.runtime().me(), key).fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Does another process change what has this key, and has not told everybody yet? Perhaps what has another one.
+    #[inline(always)]
+    pub fn is_changing(&self, key: u64) -> bool {
+        let rt = self.runtime();
+        fence(Ordering::SeqCst);
+        rt.live().any(|n| n != rt.me() && rt.changing(n, key).load(Ordering::SeqCst) != 0)
+    }
+
     /// Tells every watching process, and waits until it knows. Call it without locks.
     pub fn publish(&self, event: &Event) -> Result<()> {
         let rt = self.runtime();

@@ -24,7 +24,7 @@ pub const SESSIONS: u32 = 64;
 /// Key locks: a key is locked by the lock with its number modulo this.
 pub const LOCKS: u64 = 1 << 16;
 
-const MAGIC: u64 = u64::from_le_bytes(*b"CQ-RUN\x05\n");
+const MAGIC: u64 = u64::from_le_bytes(*b"CQ-RUN\x06\n");
 
 // Header words.
 const H_MAGIC: u64 = 0;
@@ -44,7 +44,7 @@ pub(crate) const H_EVENT_BELL: u64 = 136;
 const HEADER: u64 = 4096;
 
 /// Bytes per session record: state, pid, role and other words, then a label.
-pub(crate) const SESSION_REC: u64 = 512;
+pub(crate) const SESSION_REC: u64 = 576;
 const S_STATE: u64 = 0;
 const S_PID: u64 = 8;
 const S_ROLE: u64 = 16;
@@ -59,7 +59,10 @@ const S_ASKED: u64 = 64;
 pub(crate) const S_LEFT: u64 = 72;
 /// The event that the watcher acts on: its key + 1.
 pub(crate) const S_ACTING: u64 = 80;
-const S_LABEL: u64 = 88;
+/// How many changes are under way that watchers have not been told of, by key modulo [`CHANGING`]: 4 bytes each.
+pub(crate) const S_CHANGING: u64 = 88;
+pub(crate) const CHANGING: u64 = 16;
+const S_LABEL: u64 = S_CHANGING + CHANGING * 4;
 pub const LABEL: usize = (SESSION_REC - S_LABEL) as usize;
 
 const CURRENTS: u64 = (TAGS * CLASSES.len()) as u64;
@@ -363,6 +366,7 @@ impl Runtime {
         self.session(n, S_ASKED).store(0, Ordering::Relaxed);
         self.session(n, S_LEFT).store(0, Ordering::Relaxed);
         self.session(n, S_ACTING).store(0, Ordering::Relaxed);
+        self.clear_changing(n);
         self.session(n, S_STATE).store(1, Ordering::Release);
         self.header(H_LIVE).fetch_or(1 << n, Ordering::SeqCst);
         self.me.store(n, Ordering::Relaxed);
@@ -372,8 +376,19 @@ impl Runtime {
         // It may have died watching.
         self.watchers().fetch_and(!(1 << n), Ordering::SeqCst);
         self.session(n, S_PUBLISHING).store(0, Ordering::Relaxed);
+        self.clear_changing(n);
         self.session(n, S_STATE).store(0, Ordering::Release);
         self.header(H_LIVE).fetch_and(!(1 << n), Ordering::SeqCst);
+    }
+
+    /// Changes of what has this key, or one like it, that session `n` makes and has not told of yet.
+    #[inline(always)]
+    pub(crate) fn changing(&self, n: u32, key: u64) -> &AtomicU32 {
+        self.session_half(n, S_CHANGING + key % CHANGING * 4)
+    }
+
+    fn clear_changing(&self, n: u32) {
+        (0..CHANGING).for_each(|key| self.changing(n, key).store(0, Ordering::Relaxed));
     }
 
     /// Numbers of the sessions that are taken.

@@ -17,6 +17,7 @@ pub const TESTS: &[Test] = &[
     ("page_cache::readers_see_what_was_written_past_it", readers_see_what_was_written_past_it),
     ("page_cache::a_long_write_is_not_undone", a_long_write_is_not_undone),
     ("page_cache::a_file_is_read_whole_however_it_was_written", read_whole_however_written),
+    ("page_cache::who_looks_does_not_undo_what_is_appended", who_looks_undoes_nothing),
     ("page_cache::a_write_takes_capabilities", a_write_takes_capabilities),
 ];
 
@@ -231,6 +232,57 @@ fn read_whole_however_written() -> Outcome {
     lab.umount();
     lab.check();
     Ok(())
+}
+
+/// Attributes that say how long a growing file was must not make the kernel cut off what it has of it since.
+fn who_looks_undoes_nothing() -> Outcome {
+    let lab = Lab::mounted("256M");
+    std::fs::create_dir(lab.path("other")).expect("mkdir");
+    lab.mount_at(&lab.text("other"), "");
+    let mut rng = rng::Rng::new(crate::settings::seed());
+    for (here, there) in [(lab.mnt(), lab.mnt()), (lab.mnt(), lab.path("other"))] {
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_secs(6) {
+            append_watched(&here.join("log"), &there.join("log"), &mut rng);
+        }
+    }
+    lab.umount();
+    lab.ok(&["umount", &lab.text("other")]);
+    lab.check();
+    Ok(())
+}
+
+/// Makes a file and appends to it, while others look at it, by its attributes and whole. What was written is there.
+fn append_watched(here: &Path, there: &Path, rng: &mut rng::Rng) {
+    let file = OpenOptions::new().write(true).create_new(true).open(here).expect("create");
+    let (reads, ended) = (File::open(there).expect("open"), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let _end = End(&ended);
+        for reader in [false, true, false, true] {
+            let ended = &ended;
+            scope.spawn(move || {
+                let reads = File::open(there).expect("open");
+                let mut all = vec![0; 2 << 20];
+                while !ended.load(SeqCst) {
+                    match reader {
+                        true => drop(reads.read_at(&mut all, 0).expect("read")),
+                        false => drop(rustix::fs::fstat(&reads).expect("fstat")),
+                    }
+                }
+            });
+        }
+        let (mut model, mut found) = (Vec::new(), vec![0; 2 << 20]);
+        for round in 0..300u32 {
+            let piece = vec![round as u8 | 1; 1 + rng.below(6000) as usize];
+            file.write_all_at(&piece, model.len() as u64).expect("write");
+            model.extend(piece);
+            let len = reads.read_at(&mut found, 0).expect("read");
+            assert_eq!(len, model.len(), "{}: round {round}", there.display());
+            assert!(found[..len] == model, "{}: round {round}", there.display());
+        }
+    });
+    drop((file, reads));
+    std::fs::remove_file(here).expect("unlink");
 }
 
 /// A program that anybody changed has no rights any more, by whatever handle it was.

@@ -2,7 +2,8 @@
 //!
 //! Ordered steps of an update:
 //! 1. It is refused where nothing may change.
-//! 2. The work, in an operation.
+//! 2. The work, in an operation. Where content changes, and with it perhaps a size, that is announced before it can be
+//!    seen, and until 4 is done: a mount must not have its kernel believe a size that it has not been told of.
 //! 3. The operation ends, with all its locks. (Before 5: a commit waits until no operation is under way.)
 //! 4. Processes that cache are told, whatever comes of 5: the change is there for all to see.
 //! 5. If the change is to be durable when the call returns, the wait for a commit.
@@ -21,7 +22,21 @@ use crate::error::Result;
 /// An update under way: an operation, and what to tell others after it.
 pub(crate) struct Update<'u, 'f, 'n> {
     op: &'u mut Op<'f>,
-    tells: &'u mut SmallVec<[Tell<'n>; 4]>,
+    tells: &'u mut Tells<'f, 'n>,
+}
+
+/// What to tell others. Changes that were announced end with it.
+struct Tells<'f, 'n> {
+    fs: &'f Fs,
+    list: SmallVec<[Tell<'n>; 4]>,
+    announced: SmallVec<[Ino; 2]>,
+}
+
+impl Drop for Tells<'_, '_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.announced.iter().for_each(|ino| self.fs.session().end_change(*ino));
+    }
 }
 
 /// What others may have cached.
@@ -49,13 +64,17 @@ impl<'n> Update<'_, '_, 'n> {
     /// The binding of `name` in `parent` has changed.
     #[inline(always)]
     pub fn tell_entry(&mut self, parent: Ino, name: &'n [u8]) {
-        self.tells.push(Tell::Entry(parent, name));
+        self.tells.list.push(Tell::Entry(parent, name));
     }
 
-    /// An inode has changed.
+    /// An inode has changed, or is about to. Call it while it is locked.
     #[inline(always)]
     pub fn tell_inode(&mut self, ino: Ino, part: Part) {
-        self.tells.push(Tell::Inode(ino, part));
+        self.tells.list.push(Tell::Inode(ino, part));
+        if part.is_content() && self.tells.fs.session().is_watched() {
+            self.tells.fs.session().begin_change(ino);
+            self.tells.announced.push(ino);
+        }
     }
 }
 
@@ -65,15 +84,16 @@ impl Fs {
     pub(super) fn update<'n, T>(&self, work: impl FnOnce(&mut Update<'_, '_, 'n>) -> Result<T>) -> Result<T> {
         self.writable()?;
         let (done, changed, urgent);
-        let mut tells = SmallVec::new();
+        let mut tells = Tells { fs: self, list: SmallVec::new(), announced: SmallVec::new() };
         {
             let mut op = self.session().begin()?;
             done = work(&mut Update { op: &mut op, tells: &mut tells });
             (changed, urgent) = (op.has_changed(), op.is_urgent());
         }
         if self.session().is_watched() {
-            self.tell_all(&tells);
+            self.tell_all(&tells.list);
         }
+        drop(tells);
         if urgent || (changed && self.policy.is_strict()) {
             return self.after_commit(done);
         }

@@ -25,6 +25,10 @@ pub(super) enum Part {
 }
 
 impl Part {
+    pub fn is_content(self) -> bool {
+        !matches!(self, Part::Attributes)
+    }
+
     /// Of content that now ends at `end` or further, and ended at `size` before.
     #[inline(always)]
     pub fn of_content(size: u64, end: u64) -> Part {
@@ -50,6 +54,12 @@ impl Fs {
         if self.session().is_watched() && self.session().watchers_of(ino) {
             self.tell(Event { kind: part as u64, key: ino, payload: Vec::new() });
         }
+    }
+
+    /// Does another process change this inode's content, or another's, and has not told all who watch? What is seen of
+    /// it meanwhile may be newer than what they know.
+    pub fn is_changing(&self, ino: Ino) -> bool {
+        self.session().is_changing(ino)
     }
 
     #[cold]

@@ -1,0 +1,101 @@
+//! Sizes that the kernel must not believe: those of files that grow at this moment.
+//!
+//! Where attributes tell the kernel of another size than it knows, it notes the size, and then zeroes its pages beyond,
+//! without any lock. If the file has grown further between the two and somebody has read or mapped its new end, that is
+//! zeros then, and a store to it is lost. So attributes must come with the size that the kernel knows, but for what it
+//! cannot learn otherwise: that the file was cut by another process. Who makes a file longer tells the kernel otherwise:
+//! - *Writes and allocations through the page cache* by themselves: it ignores all attributes until they have returned.
+//! - *Other processes' changes* are told by [`notify`](crate::notify), and announced before they can be seen.
+//! - *Writes past the page cache*, but only when they return, and nobody tells us when they have. They have when the same
+//!   thread asks for something else. (Only one at a time makes a file longer.) Else that is believed after a while.
+//!
+//! Until then attributes are made old before they are sent: who asked gets them, and the kernel notes nothing.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use fs::Ino;
+use rustix::time::{clock_gettime, ClockId};
+
+/// Files are known by their numbers modulo this.
+const SLOTS: u64 = 1 << 14;
+
+/// A write returns so many milliseconds after it was served at the latest, and so many where the reply waits for a disk.
+const RETURNS: u64 = 1000;
+const RETURNS_DURABLE: u64 = 30_000;
+
+/// Files that were written past the page cache: the thread that did so last, and until when its write may not have
+/// returned: the low 32 bits of a time in milliseconds.
+pub struct Growth(Box<[AtomicU64]>);
+
+impl Default for Growth {
+    fn default() -> Growth {
+        Growth((0..SLOTS).map(|_| AtomicU64::new(0)).collect())
+    }
+}
+
+impl Growth {
+    /// `thread` writes past the page cache. Call it before the write can be seen, and again when it has waited for a disk.
+    #[inline(always)]
+    pub fn note(&self, ino: Ino, thread: u32) {
+        self.slot(ino).store(noted(thread, RETURNS), Ordering::SeqCst);
+    }
+
+    /// The reply to a request of `thread` will wait for a disk.
+    #[cold]
+    pub fn prolong(&self, ino: Ino, thread: u32) {
+        if self.slot(ino).load(Ordering::SeqCst) >> 32 == u64::from(thread) {
+            self.slot(ino).store(noted(thread, RETURNS_DURABLE), Ordering::SeqCst);
+        }
+    }
+
+    /// May such a write not have returned yet, when `thread` asks?
+    #[inline(always)]
+    pub fn is_under_way(&self, ino: Ino, thread: u32) -> bool {
+        let noted = self.slot(ino).load(Ordering::SeqCst);
+        noted != 0 && self.may_last(ino, noted, thread)
+    }
+
+    #[cold]
+    fn may_last(&self, ino: Ino, noted: u64, thread: u32) -> bool {
+        let (by, until) = ((noted >> 32) as u32, noted as u32);
+        if until.wrapping_sub(now() as u32) as i32 <= 0 {
+            let _ = self.slot(ino).compare_exchange(noted, 0, Ordering::SeqCst, Ordering::Relaxed);
+            return false;
+        }
+        by != thread || thread == 0
+    }
+
+    fn slot(&self, ino: Ino) -> &AtomicU64 {
+        &self.0[(ino % SLOTS) as usize]
+    }
+}
+
+fn noted(thread: u32, returns: u64) -> u64 {
+    u64::from(thread) << 32 | u64::from((now() + returns) as u32)
+}
+
+/// Milliseconds of a clock that goes on.
+fn now() -> u64 {
+    let time = clock_gettime(ClockId::MonotonicCoarse);
+    time.tv_sec as u64 * 1000 + time.tv_nsec as u64 / 1_000_000
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_write_is_under_way_until_its_thread_asks_or_time_has_passed() {
+        let growth = Growth::default();
+        assert!(!growth.is_under_way(7, 1));
+        growth.note(7, 1);
+        assert!(growth.is_under_way(7, 2), "another thread may ask before it has returned");
+        assert!(!growth.is_under_way(7, 1), "who writes does not ask");
+        assert!(!growth.is_under_way(8, 2), "another file");
+        growth.note(7, 0);
+        assert!(growth.is_under_way(7, 0), "threads that the kernel does not name");
+        let past = (now() - 1) as u32;
+        growth.slot(7).store(1 << 32 | u64::from(past), Ordering::SeqCst);
+        assert!(!growth.is_under_way(7, 2), "long ago");
+    }
+}
