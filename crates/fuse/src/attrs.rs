@@ -6,7 +6,7 @@ use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 
 use crate::abi::{GetxattrIn, GetxattrOut, InHeader, SetattrIn, SetxattrIn, SETXATTR_ACL_KILL_SGID};
-use crate::convert::{attr_out, is_bare, set_attr, statx_out};
+use crate::convert::{attr_out, is_bare, set_attr, statx_out, FOREVER};
 use crate::process::{self, Process};
 use crate::request::{Answer, Request};
 use crate::server::{caller, errno, is_refused, Server};
@@ -19,7 +19,7 @@ const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
 impl Server {
     pub(crate) fn getattr(&self, req: &mut Request) -> Answer {
         let attr = self.attr(req)?;
-        req.reply(&attr_out(&attr))
+        req.reply(&attr_out(&attr, FOREVER))
     }
 
     pub(crate) fn statx(&self, req: &mut Request) -> Answer {
@@ -29,7 +29,7 @@ impl Server {
 
     fn attr(&self, req: &Request) -> Result<Attr, Errno> {
         let attr = self.fs().getattr(req.head.nodeid).map_err(errno)?;
-        if attr.kind == Kind::Regular && self.is_growing(attr.ino, req.head.pid) {
+        if attr.kind != Kind::Directory && self.is_growing(attr.ino, req.head.pid) {
             self.notifier.outdate(attr.ino);
         }
         Ok(attr)
@@ -37,7 +37,7 @@ impl Server {
 
     /// Might the file's size be one that the kernel does not know, but will? Ask when you have seen the size.
     pub(crate) fn is_growing(&self, ino: Ino, thread: u32) -> bool {
-        self.growth.is_under_way(ino, thread) || self.fs().is_changing(ino)
+        self.notifier.growth.is_under_way(ino, thread) || self.fs().is_changing(ino)
     }
 
     pub(crate) fn setattr(&self, req: &mut Request) -> Answer {
@@ -52,7 +52,7 @@ impl Server {
             Err(e) if is_refused(e) && caller.uid != 0 => self.setattr_by_process(req, &set, &caller)?,
             done => done?,
         };
-        req.reply(&attr_out(&attr))
+        req.reply(&attr_out(&attr, self.made_valid()))
     }
 
     /// Do the caller's groups decide, which a SETATTR does not bring, whether a set-group-id bit may be set or stays?

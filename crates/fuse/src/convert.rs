@@ -14,19 +14,20 @@ const IO_SIZE: u32 = 64 << 10;
 
 const NANOS: i64 = 1_000_000_000;
 
-pub fn entry_out(attr: &Attr) -> EntryOut {
+/// An entry whose attributes the kernel may keep for so many seconds.
+pub fn entry_out(attr: &Attr, valid: u64) -> EntryOut {
     EntryOut {
         nodeid: attr.ino,
         generation: attr.generation.into(),
         entry_valid: FOREVER,
-        attr_valid: FOREVER,
+        attr_valid: valid,
         attr: wire_attr(attr),
         ..Default::default()
     }
 }
 
-pub fn attr_out(attr: &Attr) -> AttrOut {
-    AttrOut { attr_valid: FOREVER, attr: wire_attr(attr), ..Default::default() }
+pub fn attr_out(attr: &Attr, valid: u64) -> AttrOut {
+    AttrOut { attr_valid: valid, attr: wire_attr(attr), ..Default::default() }
 }
 
 pub fn statx_out(attr: &Attr) -> StatxOut {

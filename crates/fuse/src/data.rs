@@ -18,6 +18,9 @@ use crate::uncached;
 /// for the rest.
 const COPY_MAX: u64 = 16 << 20;
 
+/// What the kernel keeps of files is in pages of so many bytes.
+const PAGE: u64 = 4096;
+
 const SEEK_DATA: u32 = 3;
 const SEEK_HOLE: u32 = 4;
 
@@ -39,10 +42,22 @@ impl Server {
 
     pub(crate) fn write(&self, req: &mut Request) -> Answer {
         let args: WriteIn = req.args()?;
-        let open = OFlags::from_bits_retain(args.flags);
+        let (ino, thread) = (req.head.nodeid, req.head.pid);
+        let direct = is_past_cache(&args) || open_flags(&args).contains(OFlags::DIRECT) && !is_from_cache(&args);
+        if direct {
+            self.notifier.growth.begin(ino, thread);
+        }
+        let done = self.write_asked(req, &args);
+        if direct {
+            self.notifier.growth.end(ino, thread);
+        }
+        done?;
+        req.reply(&WriteOut { size: args.size, padding: 0 })
+    }
+
+    fn write_asked(&self, req: &Request, args: &WriteIn) -> Result<(), Errno> {
+        let (open, from_cache) = (open_flags(args), is_from_cache(args));
         let (ino, data) = (req.head.nodeid, req.content(args.size as usize)?);
-        let from_cache = args.write_flags & WRITE_CACHE != 0;
-        let past_cache = args.fh == uncached::HANDLE && !from_cache;
         let flags = WriteFlags {
             append: open.contains(OFlags::APPEND) && !from_cache,
             // The kernel does not ask each time, and another mount may have set it since.
@@ -50,10 +65,6 @@ impl Server {
             write_back: from_cache,
             ..WriteFlags::default()
         };
-        let direct = past_cache || open.contains(OFlags::DIRECT) && !from_cache;
-        if direct {
-            self.growth.note(ino, req.head.pid);
-        }
         if args.write_flags & WRITE_KILL_SUIDGID != 0 {
             self.clear_setid(req, ino, |_| false)?;
         }
@@ -65,7 +76,7 @@ impl Server {
                     self.write_content(ino, part.start, &data[place], flags)
                 })?;
             }
-            Some(uncached) if past_cache => uncached.write(ino, data.len() as u64, write)?,
+            Some(uncached) if is_past_cache(args) => uncached.write(ino, data.len() as u64, write)?,
             uncached => {
                 if let Some(uncached) = uncached {
                     uncached.note_written(ino);
@@ -76,10 +87,7 @@ impl Server {
         if !self.durable() && open.intersects(OFlags::DSYNC | OFlags::SYNC) {
             self.fs().fsync(ino, !open.contains(OFlags::SYNC)).map_err(errno)?;
         }
-        if direct {
-            self.growth.note(ino, req.head.pid);
-        }
-        req.reply(&WriteOut { size: args.size, padding: 0 })
+        Ok(())
     }
 
     /// Writes `data`; the offset that it went to.
@@ -136,7 +144,13 @@ impl Server {
         }
         let from = (req.head.nodeid, args.off_in);
         let to = (args.nodeid_out, args.off_out);
-        let asked = args.len.min(COPY_MAX);
+        let end_of = |ino| self.fs().getattr(ino).map(|attr| attr.size).map_err(errno);
+        let asked =
+            copied_in_pages(to.1, args.len.min(COPY_MAX).min(end_of(from.0)?.saturating_sub(from.1)), end_of(to.0)?);
+        if asked.is_none() {
+            return Err(Errno::OPNOTSUPP);
+        }
+        let asked = asked.unwrap_or(0);
         self.clear_setid(req, to.0, may_keep_setid)?;
         let copied = self.fs().copy_range(from, to, asked).map_err(errno);
         let at_end = |copied| self.fs().getattr(from.0).is_ok_and(|attr| attr.size <= from.1 + copied);
@@ -180,6 +194,28 @@ impl Server {
             ..Default::default()
         })
     }
+}
+
+/// How much of `len` bytes may be copied to `at` in a file of `size` bytes, so that no page is changed that keeps a part of
+/// what it has: the kernel drops what it has of such a page, and with it what somebody stored there through a mapping
+/// meanwhile. `None`: nothing; the kernel then reads and writes instead.
+fn copied_in_pages(at: u64, len: u64, size: u64) -> Option<u64> {
+    let end = at.saturating_add(len);
+    let whole = if end >= size { end } else { end / PAGE * PAGE };
+    (len == 0 || at % PAGE == 0 && whole > at).then(|| whole.saturating_sub(at).min(len))
+}
+
+fn open_flags(args: &WriteIn) -> OFlags {
+    OFlags::from_bits_retain(args.flags)
+}
+
+/// Is it what somebody has stored through a mapping?
+fn is_from_cache(args: &WriteIn) -> bool {
+    args.write_flags & WRITE_CACHE != 0
+}
+
+fn is_past_cache(args: &WriteIn) -> bool {
+    args.fh == uncached::HANDLE && !is_from_cache(args)
 }
 
 fn range(offset: u64, len: usize) -> std::ops::Range<u64> {

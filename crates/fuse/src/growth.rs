@@ -17,9 +17,10 @@ use fs::Ino;
 use rustix::time::{clock_gettime, ClockId};
 
 /// Files are known by their numbers modulo this.
-const SLOTS: u64 = 1 << 14;
+const SLOTS: u64 = 1 << 16;
 
-/// A write returns so many milliseconds after it was served at the latest, and so many where the reply waits for a disk.
+/// A write returns so many milliseconds after it was answered at the latest, and so many after it was begun or where its
+/// reply waits for a disk.
 const RETURNS: u64 = 1000;
 const RETURNS_DURABLE: u64 = 30_000;
 
@@ -34,13 +35,19 @@ impl Default for Growth {
 }
 
 impl Growth {
-    /// `thread` writes past the page cache. Call it before the write can be seen, and again when it has waited for a disk.
+    /// `thread` is about to write past the page cache.
     #[inline(always)]
-    pub fn note(&self, ino: Ino, thread: u32) {
+    pub fn begin(&self, ino: Ino, thread: u32) {
+        self.slot(ino).store(noted(thread, RETURNS_DURABLE), Ordering::SeqCst);
+    }
+
+    /// It will be answered now.
+    #[inline(always)]
+    pub fn end(&self, ino: Ino, thread: u32) {
         self.slot(ino).store(noted(thread, RETURNS), Ordering::SeqCst);
     }
 
-    /// The reply to a request of `thread` will wait for a disk.
+    /// The reply to that write will wait for a disk.
     #[cold]
     pub fn prolong(&self, ino: Ino, thread: u32) {
         if self.slot(ino).load(Ordering::SeqCst) >> 32 == u64::from(thread) {
@@ -58,11 +65,21 @@ impl Growth {
     #[cold]
     fn may_last(&self, ino: Ino, noted: u64, thread: u32) -> bool {
         let (by, until) = ((noted >> 32) as u32, noted as u32);
-        if until.wrapping_sub(now() as u32) as i32 <= 0 {
+        let left = until.wrapping_sub(now() as u32);
+        if left == 0 || u64::from(left) > RETURNS_DURABLE {
             let _ = self.slot(ino).compare_exchange(noted, 0, Ordering::SeqCst, Ordering::Relaxed);
             return false;
         }
         by != thread || thread == 0
+    }
+
+    /// Another process has changed the file: attributes are how the kernel learns of a cut.
+    pub fn forget(&self, ino: Ino) {
+        self.slot(ino).store(0, Ordering::SeqCst);
+    }
+
+    pub fn forget_all(&self) {
+        self.0.iter().for_each(|slot| slot.store(0, Ordering::SeqCst));
     }
 
     fn slot(&self, ino: Ino) -> &AtomicU64 {
@@ -88,14 +105,19 @@ mod tests {
     fn a_write_is_under_way_until_its_thread_asks_or_time_has_passed() {
         let growth = Growth::default();
         assert!(!growth.is_under_way(7, 1));
-        growth.note(7, 1);
+        growth.end(7, 1);
         assert!(growth.is_under_way(7, 2), "another thread may ask before it has returned");
         assert!(!growth.is_under_way(7, 1), "who writes does not ask");
         assert!(!growth.is_under_way(8, 2), "another file");
-        growth.note(7, 0);
+        growth.end(7, 0);
         assert!(growth.is_under_way(7, 0), "threads that the kernel does not name");
-        let past = (now() - 1) as u32;
-        growth.slot(7).store(1 << 32 | u64::from(past), Ordering::SeqCst);
-        assert!(!growth.is_under_way(7, 2), "long ago");
+        for past in [1, 1 << 31, 1 << 30, 3 << 30] {
+            let past = (now() as u32).wrapping_sub(past);
+            growth.slot(7).store(1 << 32 | u64::from(past), Ordering::SeqCst);
+            assert!(!growth.is_under_way(7, 2), "long ago");
+        }
+        growth.end(7, 1);
+        growth.forget(7);
+        assert!(!growth.is_under_way(7, 2), "another process has changed it since");
     }
 }

@@ -18,7 +18,7 @@ const CONGESTED: u16 = 48;
 
 /// What is asked for where the kernel offers it. Not asked for, on purpose: WRITEBACK_CACHE (an
 /// acknowledged write must be in the pool), ATOMIC_O_TRUNC (opens send no message, so truncation must),
-/// AUTO_INVAL_DATA (pages stay until `notify` says otherwise), EXPLICIT_INVAL_DATA (see `growth`: the kernel would not drop
+/// NO_OPENDIR_SUPPORT (the kernel would keep listings that others had begun, see `dirs`), AUTO_INVAL_DATA (pages stay until `notify` says otherwise), EXPLICIT_INVAL_DATA (see `growth`: the kernel would not drop
 /// pages after it has cut them off at a size that is not true any more), ASYNC_DIO (the kernel would drop pages before a write past
 /// them has been done and not after, see `uncached`; direct reads and writes in batches are a tenth slower without), locks (the kernel's own are enough, every
 /// user of a lock is on this machine's mount).
@@ -33,7 +33,6 @@ const WANTED: u64 = init::ASYNC_READ
     | init::POSIX_ACL
     | init::MAX_PAGES
     | init::CACHE_SYMLINKS
-    | init::NO_OPENDIR_SUPPORT
     | init::HANDLE_KILLPRIV_V2
     | init::SETXATTR_EXT
     | init::INIT_EXT
@@ -41,7 +40,7 @@ const WANTED: u64 = init::ASYNC_READ
     | init::HAS_EXPIRE_ONLY;
 
 /// Without these the answers of `server` would be wrong.
-const NEEDED: u64 = init::NO_OPEN_SUPPORT | init::NO_OPENDIR_SUPPORT | init::INIT_EXT | init::HANDLE_KILLPRIV_V2;
+const NEEDED: u64 = init::NO_OPEN_SUPPORT | init::INIT_EXT | init::HANDLE_KILLPRIV_V2;
 
 /// Reads INIT from a fresh connection and answers it. Returns the kernel's minor version.
 pub fn negotiate(dev: &sys::Device, transport: Transport) -> Result<u32> {

@@ -4,6 +4,7 @@ use fs::node::Rename;
 use fs::{Attr, Caller, Ino};
 use rustix::fs::RenameFlags;
 use rustix::io::Errno;
+use smallvec::SmallVec;
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::abi::{
@@ -30,7 +31,7 @@ impl Server {
         let entry = match self.find(req) {
             // Node 0: the kernel remembers that there is no such name.
             Err(Errno::NOENT) => EntryOut { entry_valid: self.negative_valid(), ..Default::default() },
-            found => entry_out(&found?),
+            found => entry_out(&found?, self.found_valid()),
         };
         req.reply(&entry)
     }
@@ -79,7 +80,7 @@ impl Server {
 
     fn reply_entry(&self, req: &mut Request, attr: &Attr) -> Answer {
         let attr = self.hold(attr).ok_or(Errno::STALE)?;
-        req.reply(&entry_out(&attr))
+        req.reply(&entry_out(&attr, self.made_valid()))
     }
 
     pub(crate) fn forget(&self, req: &Request) {
@@ -165,7 +166,7 @@ impl Server {
         let groups = req.groups();
         let caller = creator(req, &groups, args.umask);
         let attr = self.fs().tmpfile(req.head.nodeid, args.mode & 0o7777, &caller).map_err(errno)?;
-        let entry = req.reply(&entry_out(&attr))?;
+        let entry = req.reply(&entry_out(&attr, self.made_valid()))?;
         reply_open(req, entry, CACHED)
     }
 
@@ -216,16 +217,27 @@ impl Server {
         entries: &[(Ino, &[u8])],
         remove: impl Fn(&Caller) -> fs::Result<()>,
     ) -> Result<(), Errno> {
-        self.as_owners(req, remove, || {
-            let found = entries.iter().filter_map(|(dir, name)| self.fs().lookup(*dir, name, &caller(req)).ok());
-            found.map(|attr| (attr.uid, Some(attr.gid))).collect()
-        })
+        let lookup = |(dir, name): &(Ino, &[u8])| self.fs().lookup(*dir, name, &caller(req)).ok();
+        let thread = req.head.pid;
+        // The kernel counts links down when this returns, also those of attributes that came meanwhile.
+        let linked: SmallVec<[Ino; 2]> = entries.iter().filter_map(lookup).filter(has_links).map(|a| a.ino).collect();
+        linked.iter().for_each(|ino| self.notifier.growth.begin(*ino, thread));
+        let done = self.as_owners(req, remove, || {
+            entries.iter().filter_map(lookup).map(|attr| (attr.uid, Some(attr.gid))).collect()
+        });
+        linked.iter().for_each(|ino| self.notifier.growth.end(*ino, thread));
+        done
     }
 
     pub(crate) fn readlink(&self, req: &mut Request) -> Answer {
         let target = self.fs().readlink(req.head.nodeid).map_err(errno)?;
         req.reply_bytes(&target)
     }
+}
+
+/// Is it a file that will still be there without one of its names?
+fn has_links(attr: &Attr) -> bool {
+    attr.nlink > 1 && attr.kind != fs::Kind::Directory
 }
 
 /// Puts a handle after the entry that is the reply so far.

@@ -7,6 +7,7 @@
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use fs::node::Change;
 use fs::{Fs, Ino, Kind, ROOT};
@@ -17,9 +18,13 @@ use crate::abi::{
     NotifyInvalEntry, NotifyInvalInode, NotifyStore, OutHeader, INC_EPOCH_MINOR, NOTIFY_INC_EPOCH, NOTIFY_INVAL_ENTRY,
     NOTIFY_INVAL_INODE, NOTIFY_STORE,
 };
+use crate::growth::Growth;
 use crate::rhythm;
 use crate::sys::Device;
 
+/// How long, and how often, the kernel is told of a change again that does not have the inode and is about to: what it asked
+/// for is done at once, as a rule, or waits for a commit.
+const KNOWN: (Duration, u32) = (Duration::from_micros(200), 250);
 /// Longest notification: that of a name.
 const LONGEST: usize = std::mem::size_of::<OutHeader>() + std::mem::size_of::<NotifyInvalEntry>() + 256;
 
@@ -31,11 +36,13 @@ pub struct Notifier {
     minor: u32,
     /// To the process that sends those which may wait.
     guard: Arc<Mutex<Option<UnixStream>>>,
+    /// Sizes of which the kernel is not to learn by attributes.
+    pub growth: Arc<Growth>,
 }
 
 impl Notifier {
     pub fn new(device: Arc<Device>, minor: u32) -> Notifier {
-        Notifier { device, minor, guard: Arc::default() }
+        Notifier { device, minor, guard: Arc::default(), growth: Arc::default() }
     }
 
     /// From now on a process at the other end sends what may wait.
@@ -53,7 +60,10 @@ impl Notifier {
         tracing::trace!(?change, "notify");
         match change {
             Change::Inode { ino, attr_only, grown } => {
-                self.inode(ino, attr_only);
+                if !attr_only {
+                    self.growth.forget(ino);
+                }
+                self.known_inode(fs, ino, attr_only);
                 if grown {
                     self.grown(fs, ino);
                 }
@@ -77,17 +87,27 @@ impl Notifier {
         }
     }
 
-    /// Attributes and ACLs, and unless `attr_only` all pages.
-    fn inode(&self, ino: Ino, attr_only: bool) {
+    /// Attributes and ACLs, and unless `attr_only` all pages. False if the kernel has no such inode.
+    fn inode(&self, ino: Ino, attr_only: bool) -> bool {
         let off = if attr_only { -1 } else { 0 };
-        self.send(NOTIFY_INVAL_INODE, &NotifyInvalInode { ino, off, len: 0 }, &[]);
+        self.send(NOTIFY_INVAL_INODE, &NotifyInvalInode { ino, off, len: 0 }, &[])
+    }
+
+    /// The same of one that the kernel may be about to have: the reply that brings it does not say of the change.
+    fn known_inode(&self, fs: &Fs, ino: Ino, attr_only: bool) {
+        for _ in 0..KNOWN.1 {
+            if self.inode(ino, attr_only) || !fs.is_retained(ino) {
+                return;
+            }
+            std::thread::sleep(KNOWN.0);
+        }
     }
 
     /// Attributes that were asked for before are not noted when they come. For the thread that serves a request of the
     /// inode: then nobody has to be waited for, not by this notification.
     pub fn outdate(&self, ino: Ino) {
         let body = NotifyInvalInode { ino, off: -1, len: 0 };
-        self.report(NOTIFY_INVAL_INODE, write(&self.device, &message(NOTIFY_INVAL_INODE, body.as_bytes(), &[])));
+        report(NOTIFY_INVAL_INODE, write(&self.device, &message(NOTIFY_INVAL_INODE, body.as_bytes(), &[])));
     }
 
     /// A file is longer, which its attributes do not say until somebody asks for them: where it ends the kernel writes what
@@ -112,6 +132,7 @@ impl Notifier {
 
     /// Everything: names by a new epoch, the rest one by one.
     fn all(&self, fs: &Fs) {
+        self.growth.forget_all();
         if self.knows_epochs() {
             self.send(NOTIFY_INC_EPOCH, &(), &[]);
         }
@@ -143,19 +164,13 @@ impl Notifier {
         }
     }
 
-    fn send<T: IntoBytes + Immutable>(&self, code: i32, body: &T, name: &[&[u8]]) {
+    /// False if the kernel does not have what it is about.
+    fn send<T: IntoBytes + Immutable>(&self, code: i32, body: &T, name: &[&[u8]]) -> bool {
         let message = message(code, body.as_bytes(), name);
-        self.report(code, self.hand_over(&message).unwrap_or_else(|| write(&self.device, &message)));
+        let sent = self.hand_over(&message).unwrap_or_else(|| write(&self.device, &message));
+        report(code, sent);
+        sent != Err(Errno::NOENT)
     }
-
-    fn report(&self, code: i32, sent: Result<(), Errno>) {
-        match sent {
-            // Not cached, or the mount is ending: nothing to forget.
-            Ok(_) | Err(Errno::NOENT | Errno::NODEV | Errno::NOTCONN | Errno::CONNABORTED | Errno::NOTDIR) => {}
-            Err(e) => tracing::warn!(code, "the kernel refused a notification: {e}"),
-        }
-    }
-
     /// Has the guard send it, and waits until it is sent. `None`: there is no guard.
     fn hand_over(&self, message: &[u8]) -> Option<Result<(), Errno>> {
         let mut guard = self.guard.lock().unwrap_or_else(|e| e.into_inner());
@@ -180,6 +195,14 @@ fn last_byte(fs: &Fs, ino: Ino) -> Option<(u64, u8)> {
     // Cut off meanwhile, what is to be told of next.
     let read = fs.read_unnoted(ino, offset, &mut last).ok()?;
     (read == 1).then_some((offset, last[0]))
+}
+
+fn report(code: i32, sent: Result<(), Errno>) {
+    match sent {
+        // Not cached, or the mount is ending: nothing to forget.
+        Ok(()) | Err(Errno::NOENT | Errno::NODEV | Errno::NOTCONN | Errno::CONNABORTED | Errno::NOTDIR) => {}
+        Err(e) => tracing::warn!(code, "the kernel refused a notification: {e}"),
+    }
 }
 
 fn message(code: i32, body: &[u8], name: &[&[u8]]) -> Vec<u8> {

@@ -7,7 +7,8 @@ use fs::{Caller, Fs, Pool, Ticket};
 use rustix::io::Errno;
 
 use crate::abi::Opcode;
-use crate::growth::Growth;
+use crate::convert::FOREVER;
+use crate::dirs::Listings;
 use crate::notify::Notifier;
 use crate::process::{self, Process};
 use crate::request::{Answer, Groups, Request};
@@ -23,7 +24,7 @@ pub struct Server {
     pub(crate) room: Room,
     /// What is written past the page cache, where the kernel is up to it.
     pub(crate) uncached: Option<Uncached>,
-    pub(crate) growth: Growth,
+    pub(crate) listings: Listings,
     /// What the kernel's mount table calls the file system; empty if that is not known.
     file_system: String,
 }
@@ -33,8 +34,8 @@ impl Server {
         // The kernel has the root without ever looking it up.
         pool.retain(fs::ROOT, 1);
         let uncached = Uncached::works().then(Uncached::default);
-        let (room, growth) = (Room::default(), Growth::default());
-        Server { durable: pool.durable_at_return(), pool, notifier, room, uncached, growth, file_system }
+        let (room, listings) = (Room::default(), Listings::default());
+        Server { durable: pool.durable_at_return(), pool, notifier, room, uncached, listings, file_system }
     }
 
     pub(crate) fn fs(&self) -> &Fs {
@@ -73,10 +74,30 @@ impl Server {
             return handle(self, req).map(|answer| (answer, None));
         }
         let (answer, ticket) = self.fs().deferring(|| handle(self, req));
-        if ticket.is_some() {
-            self.growth.prolong(req.head.nodeid, req.head.pid);
+        if ticket.is_some() && req.head.opcode == Opcode::Write as u32 {
+            self.notifier.growth.prolong(req.head.nodeid, req.head.pid);
         }
         answer.map(|answer| (answer, ticket))
+    }
+
+    /// How many seconds the kernel may keep attributes that come with an entry that was looked up. What another process
+    /// changes before the kernel has the inode, it cannot be told of.
+    pub(crate) fn found_valid(&self) -> u64 {
+        if self.is_alone() {
+            FOREVER
+        } else {
+            1
+        }
+    }
+
+    /// The same of attributes that come with what it asked to be made or changed: it takes them for new whatever it was told
+    /// meanwhile, and the reply may have to wait for a disk.
+    pub(crate) fn made_valid(&self) -> u64 {
+        if self.is_alone() {
+            FOREVER
+        } else {
+            0
+        }
     }
 
     /// Does no other process use the pool?
@@ -170,7 +191,8 @@ impl Server {
             // "Not here" is an answer the kernel remembers: it then opens and closes files without a
             // message, checks permissions by the attributes it has, and sends no more interrupts, which nothing here
             // waits long enough for.
-            Open | Opendir | Flush | Access | Interrupt => Err(Errno::NOSYS),
+            Opendir => self.opendir(req),
+            Open | Flush | Access | Interrupt => Err(Errno::NOSYS),
             // Comes once, before there is a server.
             Init => Err(Errno::IO),
         })

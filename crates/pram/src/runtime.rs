@@ -44,7 +44,7 @@ pub(crate) const H_EVENT_BELL: u64 = 136;
 const HEADER: u64 = 4096;
 
 /// Bytes per session record: state, pid, role and other words, then a label.
-pub(crate) const SESSION_REC: u64 = 576;
+pub(crate) const SESSION_REC: u64 = 1536;
 const S_STATE: u64 = 0;
 const S_PID: u64 = 8;
 const S_ROLE: u64 = 16;
@@ -61,7 +61,7 @@ pub(crate) const S_LEFT: u64 = 72;
 pub(crate) const S_ACTING: u64 = 80;
 /// How many changes are under way that watchers have not been told of, by key modulo [`CHANGING`]: 4 bytes each.
 pub(crate) const S_CHANGING: u64 = 88;
-pub(crate) const CHANGING: u64 = 16;
+pub(crate) const CHANGING: u64 = 256;
 const S_LABEL: u64 = S_CHANGING + CHANGING * 4;
 pub const LABEL: usize = (SESSION_REC - S_LABEL) as usize;
 

@@ -18,6 +18,9 @@ pub const TESTS: &[Test] = &[
     ("page_cache::a_long_write_is_not_undone", a_long_write_is_not_undone),
     ("page_cache::a_file_is_read_whole_however_it_was_written", read_whole_however_written),
     ("page_cache::who_looks_does_not_undo_what_is_appended", who_looks_undoes_nothing),
+    ("page_cache::what_is_stored_beside_a_copy_stays", stored_beside_copy),
+    ("page_cache::listings_are_as_new_as_the_directory", listings),
+    ("page_cache::links_are_counted_right_while_others_look", links),
     ("page_cache::a_write_takes_capabilities", a_write_takes_capabilities),
 ];
 
@@ -283,6 +286,119 @@ fn append_watched(here: &Path, there: &Path, rng: &mut rng::Rng) {
     });
     drop((file, reads));
     std::fs::remove_file(here).expect("unlink");
+}
+
+/// Runs `act` while others do `aside` again and again, until it returns.
+fn beside(others: usize, aside: impl Fn() + Sync, act: impl FnOnce()) {
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let _end = End(&ended);
+        for _ in 0..others {
+            scope.spawn(|| {
+                while !ended.load(SeqCst) {
+                    aside();
+                }
+            });
+        }
+        act();
+    });
+}
+
+/// In another part of the same page.
+fn stored_beside_copy() -> Outcome {
+    let lab = Lab::mounted("64M");
+    let path = lab.mnt().join("target");
+    let make = |name: &str| OpenOptions::new().read(true).write(true).create_new(true).open(lab.mnt().join(name));
+    let (source, target) = (make("source").expect("create"), make("target").expect("create"));
+    target.set_len(PAGE as u64).expect("truncate");
+    source.write_all_at(&[7; HALF], 0).expect("write");
+    let copy = || {
+        let copied = rustix::fs::copy_file_range(&source, Some(&mut 0), &target, Some(&mut 0), HALF);
+        assert_eq!(copied.expect("copy"), HALF);
+    };
+    let file = OpenOptions::new().read(true).write(true).open(&path).expect("open");
+    let page = Mapping::of(&file, PAGE, ProtFlags::READ | ProtFlags::WRITE);
+    let word = page.word(HALF);
+    beside(1, copy, || {
+        let start = Instant::now();
+        for n in 1.. {
+            word.store(n, SeqCst);
+            for _ in 0..50 {
+                assert_eq!(word.load(SeqCst), n, "a store is gone");
+            }
+            if start.elapsed() > Duration::from_secs(4) {
+                break;
+            }
+        }
+    });
+    drop((page, file, source, target));
+    lab.umount();
+    lab.check();
+    Ok(())
+}
+
+/// The kernel keeps listings, and others read the directory meanwhile.
+fn listings() -> Outcome {
+    let lab = Lab::mounted("64M");
+    let dir = lab.mnt().join("dir");
+    std::fs::create_dir(&dir).expect("mkdir");
+    for n in 0..1500 {
+        File::create(dir.join(format!("old-{n:04}-with-a-longer-name"))).expect("create");
+    }
+    let new = dir.join("new");
+    let list = || std::fs::read_dir(&dir).expect("readdir").map(|entry| entry.expect("an entry").path());
+    beside(
+        3,
+        || assert!(list().count() >= 1500),
+        || {
+            let start = Instant::now();
+            while start.elapsed() < Duration::from_secs(8) {
+                File::create(&new).expect("create");
+                assert!(list().any(|path| path == new), "a name that was made is not listed");
+                std::fs::remove_file(&new).expect("unlink");
+                assert!(list().all(|path| path != new), "a name that was removed is listed");
+            }
+        },
+    );
+    // Kept now, and as right.
+    for _ in 0..3 {
+        std::thread::sleep(Duration::from_millis(2200));
+        assert_eq!((list().count(), list().count()), (1500, 1500));
+        File::create(&new).expect("create");
+        assert_eq!(list().count(), 1501);
+        std::fs::remove_file(&new).expect("unlink");
+    }
+    lab.umount();
+    lab.check();
+    Ok(())
+}
+
+/// The kernel counted a link down of which it had been told already, and took the file for one that is gone.
+fn links() -> Outcome {
+    let lab = Lab::mounted("64M");
+    let [stays, goes, other] = ["stays", "goes", "other"].map(|name| lab.mnt().join(name));
+    File::create(&stays).expect("create");
+    let file = OpenOptions::new().write(true).open(&stays).expect("open");
+    let look = || assert!(rustix::fs::stat(&stays).expect("stat").st_nlink > 0);
+    beside(2, look, || {
+        let start = Instant::now();
+        for round in 0u64.. {
+            std::fs::hard_link(&stays, &goes).expect("link");
+            file.write_all_at(b"x", round % 64).expect("write");
+            if round % 2 == 0 {
+                File::create(&other).expect("create");
+                std::fs::rename(&other, &goes).expect("rename");
+            }
+            std::fs::remove_file(&goes).expect("unlink");
+            if start.elapsed() > Duration::from_secs(8) {
+                break;
+            }
+        }
+    });
+    drop(file);
+    lab.umount();
+    lab.check();
+    Ok(())
 }
 
 /// A program that anybody changed has no rights any more, by whatever handle it was.

@@ -24,6 +24,8 @@ pub const TESTS: &[Test] = &[
     ("two_mounts::the_death_of_one_leaves_the_other_working", death_of_one),
     ("two_mounts::a_file_is_no_more_its_former_owners", former_owner),
     ("two_mounts::what_is_appended_follows_what_the_other_has_appended", growth),
+    ("two_mounts::a_file_that_the_other_has_cut_ends_there", cut),
+    ("two_mounts::what_is_just_made_is_as_the_other_leaves_it", just_made),
     ("two_mounts::a_change_takes_rights_that_the_other_has_given", rights),
 ];
 
@@ -39,6 +41,50 @@ fn close(lab: &Lab) {
     lab.umount();
     lab.ok(&["umount", &lab.text("other")]);
     lab.check();
+}
+
+/// Also of one that was written past the page cache a moment ago.
+fn cut() -> Outcome {
+    let lab = lab();
+    let (here, there) = (lab.mnt().join("f"), lab.path("other/f"));
+    let mut file = File::create(&here).expect("create");
+    file.write_all(&[7; 10_000]).expect("write");
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| {
+            File::options().write(true).open(&there).expect("open").set_len(100).expect("truncate");
+            let reads = File::open(&here).expect("open");
+            let end = rustix::fs::seek(&reads, rustix::fs::SeekFrom::End(0)).expect("seek");
+            (end, std::fs::read(&here).expect("read").len())
+        });
+        assert_eq!(other.join().expect("looked"), (100, 100));
+    });
+    drop(file);
+    close(&lab);
+    Ok(())
+}
+
+/// The reply that brings a file to a kernel must not count for more than what the other has told since.
+fn just_made() -> Outcome {
+    let lab = lab();
+    let (here, there) = (lab.mnt(), lab.path("other"));
+    for round in 0..1500 {
+        let name = format!("f{round}");
+        let (mine, theirs) = (here.join(&name), there.join(&name));
+        std::thread::scope(|scope| {
+            let append = scope.spawn(|| loop {
+                match File::options().append(true).open(&theirs) {
+                    Ok(mut file) => break file.write_all(&[7; 100]).expect("write"),
+                    Err(_) => std::hint::spin_loop(),
+                }
+            });
+            drop(File::create_new(&mine).expect("create"));
+            append.join().expect("appended");
+        });
+        assert_eq!(std::fs::metadata(&mine).expect("stat").len(), 100, "round {round}");
+        assert_eq!(std::fs::read(&mine).expect("read"), [7; 100], "round {round}");
+    }
+    close(&lab);
+    Ok(())
 }
 
 /// Names, attributes and content that one mount has cached are never older than what the other did.

@@ -180,6 +180,11 @@ impl Fs {
         self.session().retain(ino, n);
     }
 
+    /// Has this process references to it?
+    pub fn is_retained(&self, ino: Ino) -> bool {
+        self.session().holds(ino)
+    }
+
     /// Gives back `n` references; frees an inode that has neither name nor reference left, and gives back
     /// the unused tail of a file at the last one.
     #[inline(always)]

@@ -341,7 +341,10 @@ fn unfinished(path: &Path) -> Result<Option<fs::File>> {
     if !is_region || !is_new && !name.ends_with("-region") {
         return Ok(None);
     }
-    let file = fs::File::open(path).map_err(|e| host(path, &e))?;
+    let file = open_plain(path, false).map_err(|e| host(path, &e))?;
+    if !is_of(&file, own_uid()).map_err(|e| host(path, &e))? {
+        return Ok(None);
+    }
     if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() || !is_at(&file, path)? {
         return Ok(None);
     }
@@ -350,9 +353,13 @@ fn unfinished(path: &Path) -> Result<Option<fs::File>> {
     Ok((is_new || header[..len].iter().all(|b| *b == 0)).then_some(file))
 }
 
-/// The marks in shared memory of a region of `size` bytes, and whether its copy holds everything.
-fn look(marks: &Path, size: u64) -> Result<(Dirty, bool)> {
-    let file = fs::OpenOptions::new().read(true).write(true).open(marks).map_err(|e| host(marks, &e))?;
+/// The marks in shared memory of a region of `size` bytes, which this user or root must have made, and whether its copy
+/// holds everything.
+fn look(marks: &Path, size: u64, owner: u32) -> Result<(Dirty, bool)> {
+    let file = open_plain(marks, true).map_err(|e| host(marks, &e))?;
+    if !is_of(&file, owner).map_err(|e| host(marks, &e))? {
+        return Err(strange(marks));
+    }
     let marks = Dirty::over(map(&file, marks, Dirty::bytes(size))?, size)?;
     let all_copied = holds_all(&marks)?;
     Ok((marks, all_copied))
@@ -362,30 +369,32 @@ fn holds_all(marks: &Dirty) -> Result<bool> {
     Ok(marks.marked(0)? + marks.marked(1)? == 0)
 }
 
-/// Does the copy of a region hold everything, as its marks say?
-pub fn is_copied(marks: &Path, id: Identity) -> Result<bool> {
-    let (marks, all_copied) = look(marks, id.size)?;
+/// Does the copy of the region whose processes lock `lock` hold everything, as its marks say?
+pub fn is_copied(marks: &Path, lock: &fs::File, id: Identity) -> Result<bool> {
+    let (marks, all_copied) = look(marks, id.size, lock.metadata().map_err(|e| host(marks, &e))?.uid())?;
     Ok(all_copied && Copy::is_known(&marks, id)?)
 }
 
 fn is_abandoned(name: &str, marks: &Path, region: &Path) -> Result<bool> {
     let size = fs::metadata(region).map_err(|e| host(region, &e))?.len();
     let Some(uuid) = uuid_of(name) else { return Ok(false) };
-    let (found, all_copied) = look(marks, size)?;
+    let (found, all_copied) = look(marks, size, own_uid())?;
     Ok(all_copied && Copy::is_known(&found, Identity { uuid, size })? && Origin::read(&found, uuid)?.is_gone(name))
 }
 
-/// Where the region of the pool `uuid` at `region` comes from, as its marks say; `None` if there are none.
-pub fn origin_of(uuid: [u8; 16], region: &Path) -> Option<Origin> {
+/// Where the region of the pool `uuid` at `region` comes from, as its marks say, which the owner of the pool at `dir` made;
+/// `None` if there are none.
+pub fn origin_of(uuid: [u8; 16], region: &Path, dir: &Path) -> Option<Origin> {
     let size = fs::metadata(region).ok()?.len();
     let name = region.file_name()?.to_str()?.strip_suffix("-region")?;
-    let (marks, _) = look(&region.with_file_name(format!("{name}-marks")), size).ok()?;
+    let owner = fs::metadata(dir.join(super::config::FILE)).or_else(|_| fs::metadata(dir)).ok()?.uid();
+    let (marks, _) = look(&region.with_file_name(format!("{name}-marks")), size, owner).ok()?;
     Origin::read(&marks, uuid).ok()
 }
 
 /// Is the region of the pool `uuid` at `region` that of another pool than the one at `dir`, whose number it had?
 pub fn is_anothers(uuid: [u8; 16], region: &Path, dir: &Path) -> bool {
-    origin_of(uuid, region).is_some_and(|origin| origin.is_anothers(dir))
+    origin_of(uuid, region, dir).is_some_and(|origin| origin.is_anothers(dir))
 }
 
 /// The UUID in what the files of a pool in shared memory are called.
@@ -411,17 +420,39 @@ pub fn map(file: &fs::File, path: &Path, len: u64) -> Result<Mapping> {
 
 /// A file in shared memory, if it is there. Anybody may make files there: only those of the pool's owner count.
 pub fn open_shared(path: &Path, lock: &fs::File) -> Result<Option<fs::File>> {
-    let flags = OFlags::NOFOLLOW.bits() as i32;
-    let file = match fs::OpenOptions::new().read(true).write(true).custom_flags(flags).open(path) {
+    let file = match open_plain(path, true) {
         Ok(file) => file,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(e) => return Err(host(path, &e)),
     };
-    let (found, owner) = (file.metadata().map_err(|e| host(path, &e))?, lock.metadata().map_err(|e| host(path, &e))?);
-    if found.uid() != owner.uid() && found.uid() != 0 {
-        return Err(Error::Pool(format!("{} does not belong to the pool's owner; remove it", path.display())));
+    match is_of(&file, lock.metadata().map_err(|e| host(path, &e))?.uid()) {
+        Ok(true) => Ok(Some(file)),
+        Ok(false) => Err(strange(path)),
+        Err(e) => Err(host(path, &e)),
     }
-    Ok(Some(file))
+}
+
+/// Opens a file where anybody may make some: not what a link leads to, and nothing that would have to be waited for.
+pub fn open_plain(path: &Path, write: bool) -> std::io::Result<fs::File> {
+    let flags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
+    let file = fs::OpenOptions::new().read(true).write(write).custom_flags(flags.bits() as i32).open(path)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(std::io::Error::other("this is no file; remove it")),
+    }
+}
+
+/// Did this user make it, or root?
+pub fn is_of(file: &fs::File, owner: u32) -> std::io::Result<bool> {
+    file.metadata().map(|found| found.uid() == owner || found.uid() == 0)
+}
+
+fn own_uid() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+pub fn strange(path: &Path) -> Error {
+    Error::Pool(format!("{} does not belong to the pool's owner; remove it", path.display()))
 }
 
 /// Makes a file in shared memory, zeroed, for whoever may open the pool. Memory is taken when it is first touched.
@@ -493,6 +524,20 @@ mod tests {
 
     fn region(what: &str) -> PathBuf {
         Path::new(RUNTIME_DIR).join(format!("conquest-test{}{what}-0-0-region", std::process::id()))
+    }
+
+    /// Anybody may make it, and hung whoever made a pool or opened one after a reboot.
+    #[test]
+    fn what_is_no_file_is_not_waited_for() {
+        let path = region("pipe");
+        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, 0o666.into(), 0).expect("a pipe");
+        assert!(unfinished(&path).is_err());
+        sweep();
+        assert!(path.exists());
+        fs::remove_file(&path).expect("removed");
+        std::os::unix::fs::symlink("/dev/null", &path).expect("a link");
+        assert!(unfinished(&path).is_err());
+        fs::remove_file(&path).expect("removed");
     }
 
     /// Who mounts a pool was told to give it less memory.

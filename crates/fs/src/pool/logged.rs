@@ -92,7 +92,7 @@ pub fn release(dir: &Path, uuid: &[u8; 16]) -> Result<()> {
     }
     let [region, marks] = [files::shared(&lock, uuid, "region")?, files::shared(&lock, uuid, "marks")?];
     let Ok(found) = fs::metadata(&region) else { return Ok(()) };
-    if !files::is_copied(&marks, Identity { uuid: *uuid, size: found.len() })? {
+    if !files::is_copied(&marks, &lock, Identity { uuid: *uuid, size: found.len() })? {
         return Err(Error::Pool(format!(
             "{} holds changes that its copy lacks; mount the pool and unmount it again",
             region.display()

@@ -3,14 +3,13 @@
 //! It is mapped privately: what a crash left open is undone for who looks, and not in the memory.
 
 use std::fs;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use pram::medium::LOGGED;
 use pram::region::HEADERS;
 use pram::session::{shared_name, shared_prefix};
 use pram::{Mapping, Region, Session};
-use rustix::fs::OFlags;
 
 use super::config::{self, host, Config};
 use super::files::{self, IMAGE};
@@ -53,7 +52,7 @@ pub fn find(dir: &Path, config: &Config) -> Result<Option<PathBuf>> {
     let is_ours = |path: &PathBuf| {
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let name = name.strip_suffix("-region").filter(|name| name.starts_with(&prefix));
-        name.is_some() && files::origin_of(uuid, path).is_some_and(|origin| origin.is(dir))
+        name.is_some() && files::origin_of(uuid, path, dir).is_some_and(|origin| origin.is(dir))
     };
     let entries = fs::read_dir(RUNTIME_DIR).map_err(|e| host(RUNTIME_DIR.as_ref(), &e))?;
     let mut found = entries.flatten().map(|entry| entry.path()).filter(is_ours);
@@ -71,13 +70,12 @@ pub fn find(dir: &Path, config: &Config) -> Result<Option<PathBuf>> {
 
 /// Anybody may make files there: only those of the pool's owner count.
 fn open_file(path: &Path, dir: &Path) -> Result<fs::File> {
-    let flags = OFlags::NOFOLLOW.bits() as i32;
-    let memory = fs::OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(|e| host(path, &e))?;
+    let memory = files::open_plain(path, false).map_err(|e| host(path, &e))?;
     let pool = dir.join(config::FILE);
     let owner = fs::metadata(&pool).map_err(|e| host(&pool, &e))?.uid();
-    match memory.metadata().map_err(|e| host(path, &e))?.uid() {
-        uid if uid == owner || uid == 0 => Ok(memory),
-        _ => Err(Error::Pool(format!("{} does not belong to the pool's owner", path.display()))),
+    match files::is_of(&memory, owner).map_err(|e| host(path, &e))? {
+        true => Ok(memory),
+        false => Err(files::strange(path)),
     }
 }
 

@@ -78,6 +78,15 @@ struct Place<'a> {
 
 impl Place<'_> {
     fn make_way(&self, step: Step) -> Result<()> {
+        // Of a pool that this one was copied from, say.
+        if let Some(copy) = self.old_copies().find(|copy| files::are_in_use(copy).unwrap_or(false)) {
+            return Err(Error::Pool(format!(
+                "{}: making the pool was interrupted, and cannot be finished while somebody uses the copy in {}: unmount that \
+                 first",
+                self.dir.display(),
+                copy.display()
+            )));
+        }
         // With its image, which comes last, the memory would be that of the new pool.
         if self.is_region_new() || self.from.join(files::IMAGE).exists() {
             step()?;
@@ -351,6 +360,25 @@ mod tests {
             Pool::import(&home.dir(), true, &mut |_, _| {}).expect("imported");
             assert_eq!((home.has("old"), home.has("new")), (old, !old));
         });
+    }
+
+    /// As in the directory of a pool that was copied, with a copy elsewhere.
+    #[test]
+    fn a_copy_in_use_stays_where_another_pool_names_it() {
+        let away = tempfile::tempdir_in("/dev/shm").expect("a directory");
+        let how = FormatOptions { copy: Some(away.path().join("copy")), ..FormatOptions::sized(8 << 20) };
+        let (home, other) = (Home::with("old", &how), tempfile::tempdir_in("/dev/shm").expect("a directory"));
+        let in_use = home.open();
+        let made = other.path().join(DECIDED);
+        fs::create_dir(&made).expect("a directory");
+        for dir in [other.path(), made.as_path()] {
+            fs::copy(home.dir().join(config::FILE), dir.join(config::FILE)).expect("copied");
+        }
+        let told = finish(other.path(), &mut || Ok(())).expect_err("it is in use").to_string();
+        assert!(told.contains("unmount that first"), "{told}");
+        assert!(files::exist(&away.path().join("copy")));
+        drop(in_use);
+        assert!(home.has("old"));
     }
 
     /// A copy was deleted that somebody worked with who had come before the restore was done; or he was told that the region

@@ -162,7 +162,7 @@ fn compare(dir: &Path, config: &Config, path: &Path) -> Result<bool> {
     let id = copy::identify(&disks)?;
     if config.medium == MediumKind::Logged {
         let lock = files::open_file(dir, files::IMAGE)?;
-        return files::is_copied(&files::shared(&lock, &id.uuid, "marks")?, id);
+        return files::is_copied(&files::shared(&lock, &id.uuid, "marks")?, &lock, id);
     }
     match media::open_region(path, dir, config.medium)? {
         Some(opened) => Ok(copy::clean(&disks, id, &opened.region)?.is_some()),
@@ -219,7 +219,7 @@ pub fn found(dir: &Path, force: bool) -> Result<i64> {
 fn newer_memory(dir: &Path, id: &Identity) -> Result<Option<PathBuf>> {
     let lock = files::open_file(dir, files::IMAGE)?;
     let [region, marks] = [files::shared(&lock, &id.uuid, "region")?, files::shared(&lock, &id.uuid, "marks")?];
-    let is_newer = region.exists() && !files::is_copied(&marks, *id).unwrap_or(false);
+    let is_newer = region.exists() && !files::is_copied(&marks, &lock, *id).unwrap_or(false);
     Ok(is_newer.then_some(region))
 }
 

@@ -54,10 +54,12 @@ impl Drop for Staged<'_> {
 /// Gives back what was made in `home` by somebody who did not come to decide on it.
 pub fn clear(home: &Path) {
     let dir = home.join(STAGING);
-    if !dir.exists() {
+    // What a link leads to is not ours.
+    let plain = |path: &Path| fs::symlink_metadata(path).ok().filter(|found| !found.is_symlink());
+    if plain(&dir).is_none() {
         return;
     }
-    if let Ok(image) = fs::metadata(dir.join(files::IMAGE)) {
+    if let Some(image) = plain(&dir.join(files::IMAGE)) {
         forget_named_after(&image);
     }
     if let Ok(Some(config)) = Config::read(&dir) {

@@ -317,6 +317,11 @@ impl Session {
         self.rt.refs(self.rt.me(), key).fetch_add(n, Ordering::SeqCst);
     }
 
+    /// Has this process references to `key`?
+    pub fn holds(&self, key: u64) -> bool {
+        self.rt.refs(self.rt.me(), key).load(Ordering::Acquire) > 0
+    }
+
     /// Gives back `n` references; returns how many this process has left.
     #[inline]
     pub fn release(&self, key: u64, n: u32) -> u32 {
