@@ -144,13 +144,9 @@ impl Server {
         }
         let from = (req.head.nodeid, args.off_in);
         let to = (args.nodeid_out, args.off_out);
-        let end_of = |ino| self.fs().getattr(ino).map(|attr| attr.size).map_err(errno);
-        let asked =
-            copied_in_pages(to.1, args.len.min(COPY_MAX).min(end_of(from.0)?.saturating_sub(from.1)), end_of(to.0)?);
-        if asked.is_none() {
-            return Err(Errno::OPNOTSUPP);
-        }
-        let asked = asked.unwrap_or(0);
+        let size = |ino| self.fs().getattr(ino).map(|attr| attr.size).map_err(errno);
+        let there = args.len.min(COPY_MAX).min(size(from.0)?.saturating_sub(from.1));
+        let Some(asked) = copied_in_pages(to.1, there, size(to.0)?) else { return Err(Errno::OPNOTSUPP) };
         self.clear_setid(req, to.0, may_keep_setid)?;
         let copied = self.fs().copy_range(from, to, asked).map_err(errno);
         let at_end = |copied| self.fs().getattr(from.0).is_ok_and(|attr| attr.size <= from.1 + copied);
@@ -201,8 +197,8 @@ impl Server {
 /// meanwhile. `None`: nothing; the kernel then reads and writes instead.
 fn copied_in_pages(at: u64, len: u64, size: u64) -> Option<u64> {
     let end = at.saturating_add(len);
-    let whole = if end >= size { end } else { end / PAGE * PAGE };
-    (len == 0 || at % PAGE == 0 && whole > at).then(|| whole.saturating_sub(at).min(len))
+    let end = if end >= size { end } else { end / PAGE * PAGE };
+    (len == 0 || at % PAGE == 0 && end > at).then(|| end.saturating_sub(at).min(len))
 }
 
 fn open_flags(args: &WriteIn) -> OFlags {
@@ -220,4 +216,20 @@ fn is_past_cache(args: &WriteIn) -> bool {
 
 fn range(offset: u64, len: usize) -> std::ops::Range<u64> {
     offset..offset.saturating_add(len as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_pages_are_copied_and_what_is_at_the_end() {
+        assert_eq!(copied_in_pages(0, 100, 0), Some(100), "to a new file");
+        assert_eq!(copied_in_pages(0, 100, 100), Some(100));
+        assert_eq!(copied_in_pages(0, 100, 101), None);
+        assert_eq!(copied_in_pages(4096, 9000, 20_000), Some(8192));
+        assert_eq!(copied_in_pages(1, 9000, 0), None, "what comes before it in the page stays");
+        assert_eq!(copied_in_pages(1, 0, 0), Some(0));
+        assert_eq!(copied_in_pages(0, u64::MAX, 5), Some(u64::MAX));
+    }
 }

@@ -1,4 +1,4 @@
-//! Sizes that the kernel must not believe: those of files that grow at this moment.
+//! Attributes that the kernel must not believe: sizes of files that grow at this moment, and counts of links that go.
 //!
 //! Where attributes tell the kernel of another size than it knows, it notes the size, and then zeroes its pages beyond,
 //! without any lock. If the file has grown further between the two and somebody has read or mapped its new end, that is
@@ -8,6 +8,8 @@
 //! - *Other processes' changes* are told by [`notify`](crate::notify), and announced before they can be seen.
 //! - *Writes past the page cache*, but only when they return, and nobody tells us when they have. They have when the same
 //!   thread asks for something else. (Only one at a time makes a file longer.) Else that is believed after a while.
+//!
+//! So with links: the kernel counts one down when UNLINK or RENAME returns, also from a count that came meanwhile.
 //!
 //! Until then attributes are made old before they are sent: who asked gets them, and the kernel notes nothing.
 
@@ -24,8 +26,8 @@ const SLOTS: u64 = 1 << 16;
 const RETURNS: u64 = 1000;
 const RETURNS_DURABLE: u64 = 30_000;
 
-/// Files that were written past the page cache: the thread that did so last, and until when its write may not have
-/// returned: the low 32 bits of a time in milliseconds.
+/// Files that were written past the page cache, or had a link removed: the thread that did so last, and until when its call
+/// may not have returned: the low 32 bits of a time in milliseconds.
 pub struct Growth(Box<[AtomicU64]>);
 
 impl Default for Growth {
@@ -35,7 +37,7 @@ impl Default for Growth {
 }
 
 impl Growth {
-    /// `thread` is about to write past the page cache.
+    /// `thread` is about to write past the page cache, or to remove a link.
     #[inline(always)]
     pub fn begin(&self, ino: Ino, thread: u32) {
         self.slot(ino).store(noted(thread, RETURNS_DURABLE), Ordering::SeqCst);

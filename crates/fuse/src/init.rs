@@ -16,12 +16,16 @@ const MAX_PAGES: u16 = 256;
 const MAX_BACKGROUND: u16 = 64;
 const CONGESTED: u16 = 48;
 
-/// What is asked for where the kernel offers it. Not asked for, on purpose: WRITEBACK_CACHE (an
-/// acknowledged write must be in the pool), ATOMIC_O_TRUNC (opens send no message, so truncation must),
-/// NO_OPENDIR_SUPPORT (the kernel would keep listings that others had begun, see `dirs`), AUTO_INVAL_DATA (pages stay until `notify` says otherwise), EXPLICIT_INVAL_DATA (see `growth`: the kernel would not drop
-/// pages after it has cut them off at a size that is not true any more), ASYNC_DIO (the kernel would drop pages before a write past
-/// them has been done and not after, see `uncached`; direct reads and writes in batches are a tenth slower without), locks (the kernel's own are enough, every
-/// user of a lock is on this machine's mount).
+/// What is asked for where the kernel offers it. Not asked for, on purpose:
+/// - WRITEBACK_CACHE: an acknowledged write must be in the pool.
+/// - ATOMIC_O_TRUNC: opens send no message, so truncation must.
+/// - NO_OPENDIR_SUPPORT: the kernel would keep listings that others had begun, see `dirs`.
+/// - AUTO_INVAL_DATA: pages stay until `notify` says otherwise.
+/// - EXPLICIT_INVAL_DATA: the kernel would not drop pages after it has cut them off at a size that is not true any more, see
+///   `growth`.
+/// - ASYNC_DIO: the kernel would drop pages before a write past them has been done and not after, see `uncached`; direct
+///   reads and writes in batches are a tenth slower without.
+/// - Locks: the kernel's own are enough, every user of a lock is on this machine's mount.
 const WANTED: u64 = init::ASYNC_READ
     | init::EXPORT_SUPPORT
     | init::BIG_WRITES

@@ -20,7 +20,7 @@
 //! | `room` | on a full pool: what removed files held, and those who wait for it |
 //! | `server` | opcode → operation, and the answers that save messages |
 //! | `uncached` | files written past the page cache, and old pages that are written back |
-//! | `growth` | sizes that the kernel must not believe |
+//! | `growth` | attributes that the kernel must not believe |
 //! | `promises` | replies that wait until what they acknowledge is durable |
 //! | `names` `attrs` `data` `dirs` | the operations, by subject |
 //! | `process` | what the process behind a request may do beyond what its numbers say |

@@ -36,7 +36,7 @@ pub struct Notifier {
     minor: u32,
     /// To the process that sends those which may wait.
     guard: Arc<Mutex<Option<UnixStream>>>,
-    /// Sizes of which the kernel is not to learn by attributes.
+    /// Files whose attributes the kernel is not to believe.
     pub growth: Arc<Growth>,
 }
 
