@@ -51,7 +51,7 @@ struct Semantics;
 
 pub use attr::{Attr, Caller, Ino, Kind, SetAttr, SetTime, Time, ROOT};
 pub use error::{Error, Result};
-pub use node::{now, Atime, Fs, Policy};
+pub use node::{Atime, Fs, Policy};
 pub use pool::{FormatOptions, MediumKind, OpenOptions, Pool};
 pub use pram::copy::Ticket;
 pub use setting::Durability;

@@ -1,58 +1,18 @@
 //! Reading directories, without and with the attributes of what they hold.
 //!
-//! The kernel may keep a listing, and fills it while somebody reads the directory. Where others change it meanwhile, it may
-//! take what was read before a change for what is there after it, for good. So it is to keep none of a directory that was
-//! changed not long ago, and to drop what it has when it may keep one again.
-
-use std::hash::{Hash, Hasher};
-use std::sync::atomic::{AtomicU64, Ordering};
+//! The kernel is not to keep listings. It fills what it keeps while somebody reads the directory, and where others change it
+//! meanwhile it may take what was read before a change for what is there after it, for good; and who goes on in a listing
+//! that was made anew may be told that it has ended where a page of it is full.
 
 use fs::node::DirEntry;
-use fs::{Attr, Kind, Time};
+use fs::Kind;
 use rustix::io::Errno;
 use zerocopy::IntoBytes;
 
-use crate::abi::{Dirent, EntryOut, OpenOut, ReadIn, FOPEN_CACHE_DIR, FOPEN_KEEP_CACHE};
+use crate::abi::{Dirent, EntryOut, OpenOut, ReadIn};
 use crate::convert::entry_out;
 use crate::request::{Answer, Request};
 use crate::server::{errno, Server};
-
-/// Who reads a directory has got what was asked for after so many nanoseconds, whatever else runs.
-const QUIET: i64 = 2_000_000_000;
-/// Directories are known by their numbers modulo this.
-const SLOTS: u64 = 1 << 12;
-
-/// Listings that the kernel may have: the directory, and the time of the change after which it began to keep one, as one
-/// number. One that is not known is dropped and made again.
-pub struct Listings(Box<[AtomicU64]>);
-
-impl Default for Listings {
-    fn default() -> Listings {
-        Listings((0..SLOTS).map(|_| AtomicU64::new(0)).collect())
-    }
-}
-
-impl Listings {
-    /// How the kernel is to open a directory with these attributes at that time.
-    fn how(&self, dir: &Attr, now: Time) -> u32 {
-        let age = now.0.saturating_sub(dir.ctime.0.max(dir.mtime.0));
-        if age < QUIET {
-            return 0;
-        }
-        let known = hash(dir);
-        match self.0[(dir.ino % SLOTS) as usize].swap(known, Ordering::Relaxed) == known {
-            true => FOPEN_CACHE_DIR | FOPEN_KEEP_CACHE,
-            false => FOPEN_CACHE_DIR,
-        }
-    }
-}
-
-/// Not 0.
-fn hash(dir: &Attr) -> u64 {
-    let mut hasher = std::hash::DefaultHasher::new();
-    (dir.ino, dir.generation, dir.ctime.0, dir.mtime.0).hash(&mut hasher);
-    hasher.finish() | 1
-}
 
 /// Fills a reply with records, each padded to 8 bytes.
 struct Records<'a> {
@@ -88,9 +48,9 @@ fn record_size(entry: &DirEntry) -> usize {
 }
 
 impl Server {
+    /// Were it answered "not here", the kernel would keep listings.
     pub(crate) fn opendir(&self, req: &mut Request) -> Answer {
-        let dir = self.fs().getattr(req.head.nodeid).map_err(errno)?;
-        req.reply(&OpenOut { fh: 0, open_flags: self.listings.how(&dir, fs::now()), backing_id: 0 })
+        req.reply(&OpenOut::default())
     }
 
     pub(crate) fn readdir(&self, req: &mut Request) -> Answer {

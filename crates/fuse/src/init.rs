@@ -19,7 +19,7 @@ const CONGESTED: u16 = 48;
 /// What is asked for where the kernel offers it. Not asked for, on purpose:
 /// - WRITEBACK_CACHE: an acknowledged write must be in the pool.
 /// - ATOMIC_O_TRUNC: opens send no message, so truncation must.
-/// - NO_OPENDIR_SUPPORT: the kernel would keep listings that others had begun, see `dirs`.
+/// - NO_OPENDIR_SUPPORT: the kernel would keep listings, see `dirs`.
 /// - AUTO_INVAL_DATA: pages stay until `notify` says otherwise.
 /// - EXPLICIT_INVAL_DATA: the kernel would not drop pages after it has cut them off at a size that is not true any more, see
 ///   `growth`.

@@ -8,7 +8,6 @@ use rustix::io::Errno;
 
 use crate::abi::Opcode;
 use crate::convert::FOREVER;
-use crate::dirs::Listings;
 use crate::notify::Notifier;
 use crate::process::{self, Process};
 use crate::request::{Answer, Groups, Request};
@@ -24,7 +23,6 @@ pub struct Server {
     pub(crate) room: Room,
     /// What is written past the page cache, where the kernel is up to it.
     pub(crate) uncached: Option<Uncached>,
-    pub(crate) listings: Listings,
     /// What the kernel's mount table calls the file system; empty if that is not known.
     file_system: String,
 }
@@ -34,8 +32,7 @@ impl Server {
         // The kernel has the root without ever looking it up.
         pool.retain(fs::ROOT, 1);
         let uncached = Uncached::works().then(Uncached::default);
-        let (room, listings) = (Room::default(), Listings::default());
-        Server { durable: pool.durable_at_return(), pool, notifier, room, uncached, listings, file_system }
+        Server { durable: pool.durable_at_return(), pool, notifier, room: Room::default(), uncached, file_system }
     }
 
     pub(crate) fn fs(&self) -> &Fs {

@@ -78,6 +78,8 @@ fn what_the_kernel_remembers_is_answered_so() {
     for opcode in [Opcode::Open, Opcode::Flush, Opcode::Access, Opcode::Fsync] {
         assert_eq!(lab.ask(opcode, ROOT_ID, &[0; 64], b"f\0"), Err(Errno::NOSYS), "{opcode:?}");
     }
+    assert_eq!(lab.ask(Opcode::Opendir, ROOT_ID, &[0; 8], &[]), Ok(16));
+    assert_eq!(lab.reply::<OpenOut>().open_flags, 0, "no listing is kept");
     assert_eq!(lab.send(4095, ROOT_ID, &[], &[], 0), Some(Err(Errno::NOSYS)), "an unknown opcode");
     assert_eq!(lab.send(Opcode::Forget as u32, 77, ForgetIn { nlookup: 1 }.as_bytes(), &[], 0), None);
 }
@@ -229,26 +231,6 @@ fn extended_attributes_tell_their_size_first() {
     assert_eq!(get(64, b"user.b\0"), Err(Errno::NODATA));
     assert_eq!(get(64, b"user.a\0"), Ok(5));
     assert_eq!(lab.data[..5], *b"value");
-}
-
-/// The kernel kept for good what somebody had read before another change.
-#[test]
-fn listings_are_kept_of_directories_that_rest() {
-    let mut lab = Lab::new();
-    let opened = |lab: &mut Lab| {
-        lab.ask(Opcode::Opendir, ROOT_ID, &[0; 8], &[]).unwrap();
-        lab.reply::<OpenOut>().open_flags
-    };
-    lab.make(b"f\0");
-    assert_eq!(opened(&mut lab), 0, "just changed");
-    let set = fs::SetAttr { mtime: Some(fs::SetTime::At(fs::Time(0))), ..Default::default() };
-    lab.server.fs().setattr(ROOT_ID, &set, &fs::Caller::root()).unwrap();
-    assert_eq!(opened(&mut lab), 0, "whatever time is set");
-    std::thread::sleep(std::time::Duration::from_millis(2100));
-    assert_eq!(opened(&mut lab), FOPEN_CACHE_DIR, "what was kept before is dropped");
-    assert_eq!(opened(&mut lab), FOPEN_CACHE_DIR | FOPEN_KEEP_CACHE);
-    lab.make(b"g\0");
-    assert_eq!(opened(&mut lab), 0);
 }
 
 /// A panic would be answered with EIO; no request may cause one, whatever its bytes.

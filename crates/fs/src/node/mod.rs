@@ -333,7 +333,7 @@ impl Fs {
 
 /// The time that goes into inodes: the kernel's, at the resolution of its tick, as its file systems use it.
 #[inline(always)]
-pub fn now() -> Time {
+pub(crate) fn now() -> Time {
     let t = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
     Time(t.tv_sec.wrapping_mul(1_000_000_000).wrapping_add(t.tv_nsec))
 }
