@@ -171,6 +171,7 @@ impl Notifier {
         report(code, sent);
         sent != Err(Errno::NOENT)
     }
+
     /// Has the guard send it, and waits until it is sent. `None`: there is no guard.
     fn hand_over(&self, message: &[u8]) -> Option<Result<(), Errno>> {
         let mut guard = self.guard.lock().unwrap_or_else(|e| e.into_inner());

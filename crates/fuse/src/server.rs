@@ -80,20 +80,21 @@ impl Server {
     /// How many seconds the kernel may keep attributes that come with an entry that was looked up. What another process
     /// changes before the kernel has the inode, it cannot be told of.
     pub(crate) fn found_valid(&self) -> u64 {
-        if self.is_alone() {
-            FOREVER
-        } else {
-            1
-        }
+        self.valid(1)
     }
 
     /// The same of attributes that come with what it asked to be made or changed: it takes them for new whatever it was told
     /// meanwhile, and the reply may have to wait for a disk.
     pub(crate) fn made_valid(&self) -> u64 {
+        self.valid(0)
+    }
+
+    /// For ever, or so long where others change things too.
+    fn valid(&self, beside_others: u64) -> u64 {
         if self.is_alone() {
             FOREVER
         } else {
-            0
+            beside_others
         }
     }
 
@@ -185,10 +186,10 @@ impl Server {
             Readdirplus => self.readdirplus(req),
             // Files opened by CREATE and TMPFILE are closed by a message until the kernel knows that OPEN is not here.
             Release | Releasedir => Ok(0),
+            Opendir => self.opendir(req),
             // "Not here" is an answer the kernel remembers: it then opens and closes files without a
             // message, checks permissions by the attributes it has, and sends no more interrupts, which nothing here
             // waits long enough for.
-            Opendir => self.opendir(req),
             Open | Flush | Access | Interrupt => Err(Errno::NOSYS),
             // Comes once, before there is a server.
             Init => Err(Errno::IO),

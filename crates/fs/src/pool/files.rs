@@ -341,10 +341,7 @@ fn unfinished(path: &Path) -> Result<Option<fs::File>> {
     if !is_region || !is_new && !name.ends_with("-region") {
         return Ok(None);
     }
-    let file = open_plain(path, false).map_err(|e| host(path, &e))?;
-    if !is_of(&file, own_uid()).map_err(|e| host(path, &e))? {
-        return Ok(None);
-    }
+    let file = made_by(own_uid(), open_plain(path, false), path)?;
     if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() || !is_at(&file, path)? {
         return Ok(None);
     }
@@ -356,10 +353,7 @@ fn unfinished(path: &Path) -> Result<Option<fs::File>> {
 /// The marks in shared memory of a region of `size` bytes, which this user or root must have made, and whether its copy
 /// holds everything.
 fn look(marks: &Path, size: u64, owner: u32) -> Result<(Dirty, bool)> {
-    let file = open_plain(marks, true).map_err(|e| host(marks, &e))?;
-    if !is_of(&file, owner).map_err(|e| host(marks, &e))? {
-        return Err(strange(marks));
-    }
+    let file = made_by(owner, open_plain(marks, true), marks)?;
     let marks = Dirty::over(map(&file, marks, Dirty::bytes(size))?, size)?;
     let all_copied = holds_all(&marks)?;
     Ok((marks, all_copied))
@@ -420,15 +414,10 @@ pub fn map(file: &fs::File, path: &Path, len: u64) -> Result<Mapping> {
 
 /// A file in shared memory, if it is there. Anybody may make files there: only those of the pool's owner count.
 pub fn open_shared(path: &Path, lock: &fs::File) -> Result<Option<fs::File>> {
-    let file = match open_plain(path, true) {
-        Ok(file) => file,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(e) => return Err(host(path, &e)),
-    };
-    match is_of(&file, lock.metadata().map_err(|e| host(path, &e))?.uid()) {
-        Ok(true) => Ok(Some(file)),
-        Ok(false) => Err(strange(path)),
-        Err(e) => Err(host(path, &e)),
+    let owner = lock.metadata().map_err(|e| host(path, &e))?.uid();
+    match open_plain(path, true) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        opened => made_by(owner, opened, path).map(Some),
     }
 }
 
@@ -442,17 +431,17 @@ pub fn open_plain(path: &Path, write: bool) -> std::io::Result<fs::File> {
     }
 }
 
-/// Did this user make it, or root?
-pub fn is_of(file: &fs::File, owner: u32) -> std::io::Result<bool> {
-    file.metadata().map(|found| found.uid() == owner || found.uid() == 0)
+/// What was opened at `path`, if this user made it, or root.
+pub fn made_by(owner: u32, opened: std::io::Result<fs::File>, path: &Path) -> Result<fs::File> {
+    let file = opened.map_err(|e| host(path, &e))?;
+    match file.metadata().map_err(|e| host(path, &e))?.uid() {
+        uid if uid == owner || uid == 0 => Ok(file),
+        _ => Err(Error::Pool(format!("{} does not belong to the pool's owner; remove it", path.display()))),
+    }
 }
 
 fn own_uid() -> u32 {
     rustix::process::geteuid().as_raw()
-}
-
-pub fn strange(path: &Path) -> Error {
-    Error::Pool(format!("{} does not belong to the pool's owner; remove it", path.display()))
 }
 
 /// Makes a file in shared memory, zeroed, for whoever may open the pool. Memory is taken when it is first touched.

@@ -70,13 +70,9 @@ pub fn find(dir: &Path, config: &Config) -> Result<Option<PathBuf>> {
 
 /// Anybody may make files there: only those of the pool's owner count.
 fn open_file(path: &Path, dir: &Path) -> Result<fs::File> {
-    let memory = files::open_plain(path, false).map_err(|e| host(path, &e))?;
     let pool = dir.join(config::FILE);
     let owner = fs::metadata(&pool).map_err(|e| host(&pool, &e))?.uid();
-    match files::is_of(&memory, owner).map_err(|e| host(path, &e))? {
-        true => Ok(memory),
-        false => Err(files::strange(path)),
-    }
+    files::made_by(owner, files::open_plain(path, false), path)
 }
 
 /// Fails if a process works on it, as far as we may know: without the copy there are no locks to tell.
