@@ -4,8 +4,9 @@
 //! What the other one was promised must not be written over: the first is refused. If the other one has committed
 //! nothing, the first goes on, and whatever it finds behind its end is not in what it leaves.
 
-use super::death::{cut_later, live_on, points, stills, Left, Point};
+use super::death::{live_on, points, stills, Left, Point};
 use super::history::{History, Still};
+use super::later::cut_later;
 use super::story::{tell, Step, Story, Teller};
 use super::world::World;
 use super::{caught, cut, Depth, Filter, Verdicts};

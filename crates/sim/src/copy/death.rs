@@ -6,15 +6,13 @@
 //! Marks change between events. Of what changed, the first words have been stored at a death, in the order in which
 //! they are: how far the logs have come, marks that are set, marks that are cleared, which generation is marked.
 
-use super::cut;
 use super::history::{Boundary, History, Still};
-use super::story::{Step, Teller};
+use super::later::{cut_later, live};
 use super::tape::{Event, Moment};
 use super::world::{look, World};
-use super::{caught, Depth, Filter, Stats, Verdicts};
-use crate::crash::{mapping, Choice};
-use crate::explore::{check, name_of_choice, sweep};
-use crate::op::Op;
+use super::{caught, Depth, Filter, Verdicts};
+use crate::crash::mapping;
+use crate::explore::check;
 use rng::Rng;
 
 /// Where a death is: after so many events; of the next one, so many words of marks and bytes of its store.
@@ -160,30 +158,8 @@ pub(super) fn live_on(history: &History, left: Still, memory: Left, point: Point
     };
     check(&world.fs, false)?;
     found(history, reached, &world)?;
-    let fs = world.fs.clone();
-    let mut teller = Teller::new(&world, &fs);
-    let earlier = history.boundaries[..=reached].iter().map(|b| Boundary::new(0, b.bytes.clone()));
-    teller.remember(earlier.collect(), promised(history, point));
-    teller.note();
-    let p = |name: &str| format!("/zz-second-{name}");
-    let steps = [
-        Step::Op(Op::Create(p("file"), 0o644)),
-        Step::Op(Op::Append(p("file"), 2500, 1)),
-        Step::Wait,
-        Step::Op(Op::Mkdir(p("dir"), 0o755)),
-        Step::Fold,
-        Step::Wait,
-    ];
-    for step in &steps {
-        teller.step(step)?;
-    }
-    cut::same_again(&world)?;
-    sweep(&fs)?;
-    teller.note();
-    teller.step(&Step::Wait)?;
-    let moments = world.tape.stop();
-    let (boundaries, acknowledged) = teller.end()?;
-    Ok(History { start: left, moments, boundaries, acknowledged })
+    let earlier = history.boundaries[..=reached].iter().map(|b| Boundary::new(0, b.bytes.clone())).collect();
+    live(&world, left, earlier, promised(history, point))
 }
 
 /// The instant that was promised. A wait returns after marks have changed, not with the last flush.
@@ -203,43 +179,5 @@ fn found(history: &History, reached: usize, world: &World) -> Result<(), String>
     match history.boundaries.get(reached + 1) {
         Some(after) if found == *after.seen()? => Ok(()),
         _ => Err(format!("after the death it is neither instant {reached} ({told}) nor the next")),
-    }
-}
-
-/// Power cuts in the second life.
-pub(super) fn cut_later(
-    second: &History,
-    rng: &mut Rng,
-    id: &dyn Fn(&str) -> String,
-    depth: Depth,
-    filter: &Filter,
-    verdicts: &mut Verdicts,
-) {
-    let mut files = second.start.files.clone();
-    let reached = |m: &&Moment| matches!(m.event, Event::Write { .. } | Event::Flush { .. });
-    let all = second.moments.iter().filter(reached).count().max(1) as u64;
-    for (n, moment) in second.moments.iter().enumerate() {
-        if !moment.event.reaches_a_disk() {
-            continue;
-        }
-        files.apply(&moment.event);
-        let drawn = rng.below(all) < depth.mixed;
-        for choice in cut::choices(&files, depth.seeds) {
-            let told = format!("{}/{}", n + 1, name_of_choice(choice));
-            let here = filter.choice.map_or(drawn, |wanted| wanted == told);
-            if !here || verdicts.enough() {
-                continue;
-            }
-            verdicts.stats.mixed += 1;
-            let mut stats = Stats::default();
-            let judged = caught(|| cut::judge(second, n + 1, &files.cut(choice), filter.choice.is_some(), &mut stats));
-            verdicts.take(judged, || id(&told));
-        }
-    }
-    // The last wait is kept whatever is lost.
-    let end = second.moments.len();
-    if filter.choice.is_none() {
-        let judged = caught(|| cut::judge(second, end, &files.cut(Choice::None), false, &mut Stats::default()));
-        verdicts.take(judged, || id(&format!("{end}/none")));
     }
 }

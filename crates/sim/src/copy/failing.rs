@@ -1,4 +1,5 @@
-//! A story on a disk that fails: what was promised is kept, nothing more is promised, and everybody is told.
+//! A story on a disk that fails: what was promised is kept, nothing more is promised, and everybody is told. And a disk
+//! that fails when its copy is taken up: that is told, and does no harm.
 
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use super::cut::same_again;
 use super::fault::{Call, Calls, Fault, Faults};
 use super::history::{Boundary, History, Still};
 use super::story::{Step, Teller};
-use super::tape::words_of;
+use super::tape::{words_of, Tape};
 use super::world::{look, reload, World};
 use crate::crash::{mapping, Choice};
 use crate::op::{Op, Runner};
@@ -136,6 +137,73 @@ fn judge(world: &World, history: &History) -> Result<(), String> {
         &|| World::load(files.clone(), SIZE),
     ];
     lives.iter().try_for_each(|life| live_on(&life()?).map_err(|e| format!("in the next life: {e}")))
+}
+
+/// Ways to take up a copy.
+#[derive(Clone, Copy, Debug)]
+pub enum Taken {
+    /// With its memory and marks.
+    Resumed,
+    /// With its memory.
+    Compared,
+    /// After a power cut.
+    Loaded,
+}
+
+/// What a story has left, to be taken up.
+pub struct Remains(History);
+
+impl Remains {
+    pub fn make() -> Result<Remains, String> {
+        let world = World::format(SIZE, Atime::Never, &Faults::with(None))?;
+        let fs = world.fs.clone();
+        let mut teller = Teller::new(&world, &fs);
+        teller.forget_the_past();
+        steps().iter().try_for_each(|step| teller.step(step))?;
+        let (boundaries, acknowledged) = teller.end()?;
+        let start = Still { region: world.bytes(), marks: words_of(&world.marks()?), files: world.tape.files() };
+        Ok(Remains(History { start, moments: Vec::new(), boundaries, acknowledged }))
+    }
+
+    /// Calls to each file that taking it up makes.
+    pub fn calls(&self, how: Taken) -> Result<Vec<(usize, Call, u64)>, String> {
+        let faults = Faults::with(None);
+        self.take_up(how, &Tape::over(self.0.start.files.clone()), &faults)?;
+        Ok(faults.calls().into_iter().map(|((file, call), n)| (file, call, n)).collect())
+    }
+
+    fn take_up(&self, how: Taken, tape: &Arc<Tape>, faults: &Arc<Faults>) -> Result<World, String> {
+        let Still { region, marks, .. } = &self.0.start;
+        match how {
+            Taken::Resumed => World::resume_on(mapping(region), marks, tape, faults),
+            Taken::Compared => World::compare_on(mapping(region), tape, faults),
+            Taken::Loaded => World::load_on(SIZE, tape, faults),
+        }
+    }
+
+    /// Takes it up with one call failing: what is there is right, or is refused; and afterwards, when the disk works
+    /// again, all of it is there, whatever a power cut takes of what was written meanwhile. True if it was refused.
+    pub fn explore(&self, how: Taken, fault: Fault) -> Result<bool, String> {
+        let tape = Tape::over(self.0.start.files.clone());
+        let last = self.0.boundaries.last().ok_or("there is no instant")?.seen()?;
+        let taken = self.take_up(how, &tape, &Faults::with(Some(fault)));
+        if let Ok(world) = &taken {
+            if look(&world.fs)? != *last {
+                return Err("it is taken up, and wrong".into());
+            }
+        }
+        for choice in [Choice::None, Choice::All, Choice::Seed(1)] {
+            let left = reload(&tape.files().cut(choice), SIZE).and_then(|bytes| self.0.which(0, &bytes));
+            left.map_err(|e| format!("cut afterwards, {choice:?}: {e}"))?;
+        }
+        let again = self.take_up(how, &Tape::over(tape.files()), &Faults::with(None));
+        let again = again.map_err(|e| format!("afterwards it is refused: {e}"))?;
+        if look(&again.fs)? != *last {
+            return Err("afterwards it is wrong".into());
+        }
+        live_on(&again).map_err(|e| format!("in the next life: {e}"))?;
+        Ok(taken.is_err())
+    }
 }
 
 fn live_on(world: &World) -> Result<(), String> {

@@ -13,6 +13,7 @@ use super::tape::Tape;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Call {
+    Read,
     Write,
     Flush,
 }
@@ -74,7 +75,10 @@ struct FaultDisk {
 
 impl Disk for FaultDisk {
     fn read_exact_at(&self, buf: &mut [u8], at: u64) -> io::Result<()> {
-        self.inner.read_exact_at(buf, at)
+        match self.faults.call(self.file, Call::Read) {
+            None => self.inner.read_exact_at(buf, at),
+            Some(errno) => Err(errno.into()),
+        }
     }
 
     /// A write that fails is done by half.

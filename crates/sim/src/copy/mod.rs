@@ -12,8 +12,9 @@
 //! | [`world`] | a file system with its copy: made, taken up after a death, loaded after a cut |
 //! | [`story`] | operations, with commits and folds between and in the middle of each other |
 //! | [`history`] | what happened, and what may therefore be found |
-//! | [`cut`] | power cuts |
+//! | [`cut`] | power cuts, and power cuts afterwards |
 //! | [`death`] | deaths of all processes, and power cuts afterwards |
+//! | `later` | the life after a crash, and power cuts in it |
 //! | [`away`] | memory that its copy leaves behind, and that is taken up again |
 //! | [`failing`] | a disk that fails at any call |
 //! | [`mirror`] | memory that survives on its own, with a mirror: either is lost |
@@ -28,6 +29,7 @@ pub mod disk;
 pub mod failing;
 pub mod fault;
 pub mod history;
+mod later;
 pub mod mirror;
 pub mod several;
 pub mod story;

@@ -72,12 +72,16 @@ impl World {
 
     /// After all processes have died: memory, marks and disks are as they were. Recording from the start.
     pub fn resume(region: Mapping, marks: &[u64], files: Files) -> Result<World, String> {
-        let (tape, size) = (Tape::over(files), region.len());
+        World::resume_on(region, marks, &Tape::over(files), &Faults::with(None))
+    }
+
+    pub fn resume_on(region: Mapping, marks: &[u64], tape: &Arc<Tape>, faults: &Arc<Faults>) -> Result<World, String> {
+        let (tape, size) = (tape.clone(), region.len());
         let marks = memory(size, marks)?;
         tape.start(map(&marks, size).map_err(|e| e.to_string())?);
         let made = || -> pram::Result<Option<Session>> {
             let dirty = Dirty::over(map(&marks, size)?, size)?;
-            let resumed = Copy::resume(disks_of(tape.disks()), &dirty, identity(size))?;
+            let resumed = Copy::resume(disks_of(faults.over(&tape)), &dirty, identity(size))?;
             let Some(copy) = resumed else { return Ok(None) };
             copy.keep_found(&dirty)?;
             let mut region = Region::open(region, Box::new(TapeMedium(tape.clone(), MediumKind::Logged)))?;
@@ -90,10 +94,14 @@ impl World {
 
     /// After all processes have died, and the memory of the marks was lost.
     pub fn compare(region: Mapping, files: Files) -> Result<World, String> {
-        let (tape, size) = (Tape::over(files), region.len());
+        World::compare_on(region, &Tape::over(files), &Faults::with(None))
+    }
+
+    pub fn compare_on(region: Mapping, tape: &Arc<Tape>, faults: &Arc<Faults>) -> Result<World, String> {
+        let (tape, size) = (tape.clone(), region.len());
         let marks = memory(size, &[])?;
         tape.start(map(&marks, size).map_err(|e| e.to_string())?);
-        let disks = disks_of(tape.disks());
+        let disks = disks_of(faults.over(&tape));
         let made = || -> pram::Result<Session> {
             let dirty = Dirty::over(map(&marks, size)?, size)?;
             let mut region = Region::open(region, Box::new(TapeMedium(tape.clone(), MediumKind::Logged)))?;
@@ -110,10 +118,15 @@ impl World {
         World::over(session, tape, marks, Atime::Never)
     }
 
-    /// After a power cut.
+    /// After a power cut. Recording from the start, all but stores.
     pub fn load(files: Files, size: u64) -> Result<World, String> {
-        let (tape, marks) = (Tape::over(files), memory(size, &[])?);
-        let disks = disks_of(tape.disks());
+        World::load_on(size, &Tape::over(files), &Faults::with(None))
+    }
+
+    pub fn load_on(size: u64, tape: &Arc<Tape>, faults: &Arc<Faults>) -> Result<World, String> {
+        let (tape, marks) = (tape.clone(), memory(size, &[])?);
+        tape.start(map(&marks, size).map_err(|e| e.to_string())?);
+        let disks = disks_of(faults.over(&tape));
         let made = || -> pram::Result<Session> {
             let memory = Mapping::anonymous(size).map_err(host)?;
             let loaded = copy::load(&disks, identity(size), &mut |off, bytes| memory.write(off, bytes))?;
