@@ -1,5 +1,5 @@
 //! sqlite3 as it is by default but for `synchronous=FULL`: transactions of one insert each, through the mount and
-//! on the disk itself.
+//! on the disk itself; beside it what each transaction takes by itself: of the program, of the disk, of a message.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -20,6 +20,8 @@ const INSERT: &str = "transaction";
 const FLUSHES: usize = 3;
 /// The same by themselves.
 const ALONE: &str = "its three flushed writes alone";
+/// sqlite3 without any of that: on tmpfs, whose flush does nothing.
+const MEMORY: &str = "sqlite3 alone, on tmpfs";
 const PROGRAM: &str = "sqlite3";
 const NOT_INSTALLED: &str = "sqlite3 is not installed (Debian package: sqlite3)";
 
@@ -49,16 +51,18 @@ fn measure(setup: &Setup, disk: &Disk, section: &mut Section, count: usize) -> R
         }
     };
     let beside = Beside::make(disk, "sqlite.dir")?;
+    let memory = tempfile::tempdir_in(&setup.context.base).map_err(Error::file(&setup.context.base))?;
     let script = script(count);
     let mut alone = Written::make(beside.path())?;
     let mut flushes = Section::rates("flushes", "", "flushes");
     for round in 0..setup.context.rounds(ROUNDS) {
-        for (subject, dir) in [(LOGGED, mount.dir.as_path()), (DISK, beside.path())] {
+        for (subject, dir) in [(LOGGED, mount.dir.as_path()), (DISK, beside.path()), (MEMORY, memory.path())] {
             setup.context.say_round("sqlite3", round, ROUNDS, subject);
             let database = dir.join(format!("round{round}.db"));
             let (figure, per_op) = disk.flushes(count, || once(&database, &script, count));
             section.add(subject, INSERT, figure.map_err(|e| e.at(subject))?);
-            per_op.into_iter().for_each(|figure| flushes.add(subject, INSERT, figure));
+            let on_disk = per_op.filter(|_| subject != MEMORY);
+            on_disk.into_iter().for_each(|figure| flushes.add(subject, INSERT, figure));
             std::fs::remove_file(&database).map_err(Error::file(&database))?;
         }
         section.add(ALONE, INSERT, alone.round(FLUSHES * count)? * FLUSHES as f64);

@@ -10,35 +10,27 @@
 //! ```
 //! Geometry is a function of the size alone ([`Geometry::of`]); the header repeats it for recognition.
 
+mod geometry;
+mod header;
+
+pub use geometry::{Geometry, HEADERS, MAX_SIZE, MIN_SIZE, ROOTS, SEGMENT, SLOT};
+pub(crate) use geometry::{COPY_ROOT, LINEAGE_ROOT, OPEN_ROOT};
+pub use header::{adopt, Info, RawHeader};
+pub(crate) use header::{fingerprint, note_made};
+
+use geometry::{BEGUN_ROOT, HEADER_AT, ROOTS_AT, SLOTS_AT};
+use header::{check_header, examine, find_header, header_crc, medium_of, too_short, MAGIC, VERSION};
+
 use std::sync::atomic::{compiler_fence, Ordering};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
-use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+use zerocopy::{FromBytes, IntoBytes};
 
 use crate::dirty::Dirty;
-use crate::error::{Error, Result};
-use crate::heap::{SegEntry, CLASSES};
+use crate::error::Result;
 use crate::medium::{Medium, MediumKind, Needs};
 use crate::mem::{Mapping, Pod};
 use crate::off::Off;
-
-/// Bytes per segment, the unit in which the heap takes memory.
-pub const SEGMENT: u64 = 64 << 10;
-/// Smallest region.
-pub const MIN_SIZE: u64 = 1 << 20;
-/// Largest region: offsets have 47 bits, which leaves 17 for whoever packs them.
-pub const MAX_SIZE: u64 = 1 << 47;
-/// Number of root words.
-pub const ROOTS: u64 = 1024;
-/// The root word that says whether the last process left properly: 0 closed, 1 open.
-pub(crate) const OPEN_ROOT: u64 = ROOTS - 1;
-/// The root word that names the commit which the copy on disk was of when the region was closed, with nothing changed
-/// since; else 0.
-pub(crate) const COPY_ROOT: u64 = ROOTS - 2;
-/// The root word that counts the commits to the copy which have been begun.
-const BEGUN_ROOT: u64 = ROOTS - 3;
-/// The root word that says which copy that is, by its lineage, and in its upper half how its last record ends.
-pub(crate) const LINEAGE_ROOT: u64 = ROOTS - 4;
 
 /// How a region stands to the copy on disk that it was used with last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,119 +46,8 @@ pub(crate) struct Standing {
     pub tail: u32,
 }
 
-const PAGE: u64 = 4096;
 /// Bytes from which on stores go past the caches, where that makes them durable: a few lines are cheaper to write back.
 const MUCH: usize = 512;
-const HEADER_AT: [u64; 2] = [0, PAGE];
-/// Bytes that the two copies of the header take.
-pub const HEADERS: usize = 2 * PAGE as usize;
-const ROOTS_AT: u64 = HEADERS as u64;
-const SLOTS_AT: u64 = ROOTS_AT + ROOTS * 8;
-/// Bytes per transaction slot: header word and undo log.
-pub const SLOT: u64 = 32 << 10;
-const MAX_SLOTS: u64 = 64;
-
-const MAGIC: [u8; 8] = *b"CQ-PRAM\n";
-const VERSION: u32 = 1;
-
-/// What lies at offsets 0 and 4096.
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub struct RawHeader {
-    pub magic: [u8; 8],
-    pub version: u32,
-    pub medium: u32,
-    /// Of all constants that fix the layout: a build that would disagree is refused.
-    pub fingerprint: u64,
-    pub uuid: [u8; 16],
-    /// Bytes of the region.
-    pub size: u64,
-    pub slots: u64,
-    pub segments: u64,
-    /// Nanoseconds since the epoch.
-    pub created: i64,
-    /// Version of what the layer above keeps in the region.
-    pub app_version: u32,
-    /// CRC-32C of the bytes before.
-    pub crc: u32,
-}
-const _: () = assert!(size_of::<RawHeader>() == 80);
-
-/// Where the parts of a region of some size lie.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Geometry {
-    pub size: u64,
-    pub slots: u64,
-    /// Offset of the segment table.
-    pub table: u64,
-    /// Offset of the first segment.
-    pub first: u64,
-    pub segments: u64,
-}
-
-impl Geometry {
-    /// The geometry of a region of `size` bytes, rounded down to whole segments.
-    pub fn of(size: u64) -> Result<Geometry> {
-        if size < MIN_SIZE {
-            return Err(Error::Unusable(format!(
-                "{size} bytes are too few for persistent RAM: give at least {} KiB",
-                MIN_SIZE >> 10
-            )));
-        }
-        if size > MAX_SIZE {
-            return Err(Error::Unusable(format!("{size} bytes are more than the {} TiB supported", MAX_SIZE >> 40)));
-        }
-        let slots = (size / (512 << 10)).clamp(2, MAX_SLOTS);
-        let table = SLOTS_AT + slots * SLOT;
-        let room = (size - table) / (SEGMENT + size_of::<SegEntry>() as u64);
-        let first = (table + room * size_of::<SegEntry>() as u64).next_multiple_of(SEGMENT);
-        // Never more than the table has entries for, also where rounding left a segment over.
-        let segments = ((size - first) / SEGMENT).min(room);
-        Ok(Geometry { size, slots, table, first, segments })
-    }
-
-    pub fn slot(&self, n: u32) -> u64 {
-        SLOTS_AT + u64::from(n) * SLOT
-    }
-
-    /// Offset of segment `n`.
-    pub fn segment(&self, n: u64) -> u64 {
-        self.first + n * SEGMENT
-    }
-
-    /// The segment that holds `off`, if any does.
-    #[inline(always)]
-    pub fn segment_of(&self, off: u64) -> Option<u64> {
-        let n = off.checked_sub(self.first)? / SEGMENT;
-        (n < self.segments).then_some(n)
-    }
-
-    pub fn entry(&self, segment: u64) -> Off<SegEntry> {
-        Off::<SegEntry>::new(self.table).index(segment)
-    }
-}
-
-/// A number that changes with every constant of this layout.
-pub(crate) fn fingerprint() -> u64 {
-    let mut h = 0xcbf2_9ce4_8422_2325u64;
-    let mut add = |n: u64| h = (h ^ n).wrapping_mul(0x0100_0000_01b3).rotate_left(17);
-    for n in [SEGMENT, SLOT, ROOTS, MAX_SLOTS, size_of::<RawHeader>() as u64, size_of::<SegEntry>() as u64] {
-        add(n);
-    }
-    CLASSES.iter().for_each(|c| add(u64::from(c.size) << 32 | u64::from(c.base)));
-    h
-}
-
-/// What the header says about a region.
-#[derive(Clone, Copy, Debug)]
-pub struct Info {
-    pub uuid: [u8; 16],
-    pub medium: MediumKind,
-    pub created: i64,
-    pub app_version: u32,
-    pub size: u64,
-}
-
 /// A mapped region.
 pub struct Region {
     map: Mapping,
@@ -611,101 +492,4 @@ impl Region {
         self.flush(off, len);
         self.fence();
     }
-}
-
-fn too_short() -> Error {
-    Error::Unusable("the region is too short to hold a header: it is truncated or not a region".into())
-}
-
-fn medium_of(raw: &RawHeader) -> Result<MediumKind> {
-    MediumKind::from_number(raw.medium)
-        .ok_or_else(|| Error::Unusable(format!("medium {} is unknown to this version", raw.medium)))
-}
-
-/// The header of the region in `map`, and where a damaged copy of it lies.
-fn find_header(map: &Mapping) -> Result<(RawHeader, Option<u64>)> {
-    match HEADER_AT.map(|at| map.read::<RawHeader>(at).map_err(|_| too_short()).and_then(check_header)) {
-        [Ok(a), Ok(b)] if a.as_bytes() == b.as_bytes() => Ok((a, None)),
-        [Ok(a), _] => Ok((a, Some(HEADER_AT[1]))),
-        [_, Ok(b)] => Ok((b, Some(HEADER_AT[0]))),
-        [Err(e), _] => Err(e),
-    }
-}
-
-/// What a header says, checked against the memory that it heads.
-fn examine(map: &Mapping, raw: &RawHeader) -> Result<(Geometry, Info)> {
-    let geo = Geometry::of(raw.size)?;
-    if geo.slots != raw.slots || geo.segments != raw.segments {
-        return Err(Error::Unusable("the region's geometry is not one this program makes".into()));
-    }
-    if map.len() < raw.size {
-        return Err(Error::Unusable(format!(
-            "the region is truncated: {} of {} bytes are there; restore it from an image (`conquest restore`)",
-            map.len(),
-            raw.size
-        )));
-    }
-    let RawHeader { uuid, created, app_version, size, .. } = *raw;
-    Ok((geo, Info { uuid, medium: medium_of(raw)?, created, app_version, size }))
-}
-
-/// Makes the closed region in `map` one for the medium `kind`: an image may come from another; was it? Not flushed.
-pub fn adopt(map: &Mapping, kind: MediumKind) -> Result<(Info, bool)> {
-    let (mut raw, _) = find_header(map)?;
-    let other = raw.medium != kind as u32;
-    if other {
-        raw.medium = kind as u32;
-        raw.crc = header_crc(&raw);
-        for at in HEADER_AT {
-            map.write(at, raw.as_bytes())?;
-        }
-    }
-    Ok((examine(map, &raw)?.1, other))
-}
-
-/// Notes in a region that has been made from a copy how it stands to that.
-pub(crate) fn note_made(map: &Mapping, lineage: u32, commit: u64) -> Result<()> {
-    for (root, value) in [(LINEAGE_ROOT, u64::from(lineage)), (BEGUN_ROOT, commit), (COPY_ROOT, 0)] {
-        map.write(ROOTS_AT + root * 8, &value.to_le_bytes())?;
-    }
-    Ok(())
-}
-
-fn header_crc(raw: &RawHeader) -> u32 {
-    crc32c::crc32c(&raw.as_bytes()[..std::mem::offset_of!(RawHeader, crc)])
-}
-
-/// The gate where header bytes become trusted.
-fn check_header(raw: RawHeader) -> Result<RawHeader> {
-    let bad = |why: String| Err(Error::Unusable(why));
-    if raw.as_bytes() == RawHeader::new_zeroed().as_bytes() {
-        return bad(
-            "the region is empty: never formatted, or its memory was lost; `conquest restore` makes it from an image, \
-             `conquest import` from its copy"
-                .into(),
-        );
-    }
-    if raw.magic != MAGIC {
-        return bad("not a Conquest region (wrong magic number)".into());
-    }
-    if raw.crc != header_crc(&raw) && raw.version != VERSION {
-        return bad(format!(
-            "the region has format version {}, this program reads version {VERSION}; or its header is damaged",
-            raw.version
-        ));
-    }
-    if raw.crc != header_crc(&raw) {
-        return bad(
-            "both copies of the region's header are damaged; restore it from an image (`conquest restore`)".into()
-        );
-    }
-    if raw.version != VERSION {
-        return bad(format!("the region has format version {}, this program reads version {VERSION}", raw.version));
-    }
-    if raw.fingerprint != fingerprint() {
-        return bad(
-            "the region was laid out by a build with other constants; use that build, or save and restore".into()
-        );
-    }
-    Ok(raw)
 }

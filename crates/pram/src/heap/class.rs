@@ -1,0 +1,121 @@
+//! Size classes: how objects divide a segment.
+
+use crate::region::SEGMENT;
+
+/// A size class.
+#[derive(Clone, Copy, Debug)]
+pub struct Class {
+    /// Bytes per object.
+    pub size: u32,
+    /// Objects per segment.
+    pub count: u32,
+    /// Bytes before the first object: the bitmap, where it is in the segment.
+    pub base: u32,
+    /// 2^32 / `size`, rounded up.
+    inverse: u32,
+}
+
+impl Class {
+    /// The number of the object that begins at `off`, in its segment, if one does.
+    #[inline(always)]
+    pub(super) fn index_of(&self, off: u64) -> Option<u32> {
+        // Segments are aligned to their size.
+        let within = (off as u32 & (SEGMENT as u32 - 1)).checked_sub(self.base)?;
+        let index = self.divide(within);
+        (index < self.count && index * self.size == within).then_some(index)
+    }
+
+    /// How many objects fit in `bytes`, fewer than a segment has: by a multiplication, exact since neither `bytes`
+    /// nor the error of the inverse, less than `size`, has more than 16 bits.
+    #[inline(always)]
+    fn divide(&self, bytes: u32) -> u32 {
+        ((u64::from(bytes) * u64::from(self.inverse)) >> 32) as u32
+    }
+}
+
+const fn class(size: u32) -> Class {
+    let seg = SEGMENT as u32;
+    let inverse = (1u64 << 32).div_ceil(size as u64) as u32;
+    if size >= 1024 {
+        return Class { size, count: seg / size, base: 0, inverse };
+    }
+    // The largest count whose bitmap, in whole words and rounded to 16 bytes, fits before the objects.
+    let mut count = seg / size;
+    loop {
+        let base = (count.div_ceil(64) * 8).next_multiple_of(16);
+        if base + count * size <= seg {
+            return Class { size, count, base, inverse };
+        }
+        count -= 1;
+    }
+}
+
+/// All size classes, ascending: of what 33 bytes or more occupy, at most a third is wasted; above 4 KiB a
+/// segment divides evenly.
+pub const CLASSES: [Class; 40] = {
+    const SIZES: [u32; 40] = [
+        16, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 896, 1024, 1280, 1296,
+        1536, 1792, 2048, 2560, 3072, 3584, 4096, 4672, 5456, 6544, 7280, 8192, 9360, 10912, 13104, 16384, 21840,
+        32768,
+    ];
+    let mut table = [class(16); 40];
+    let mut i = 0;
+    while i < 40 {
+        table[i] = class(SIZES[i]);
+        i += 1;
+    }
+    table
+};
+
+/// Largest object that shares a segment.
+pub const MAX_SMALL: u64 = 32768;
+
+const CLASS_OF: [u8; MAX_SMALL as usize / 16 + 1] = {
+    let mut table = [0u8; MAX_SMALL as usize / 16 + 1];
+    let (mut i, mut c) = (0, 0);
+    while i < table.len() {
+        while (CLASSES[c].size as usize) < i * 16 {
+            c += 1;
+        }
+        table[i] = c as u8;
+        i += 1;
+    }
+    table
+};
+
+/// The class of objects of `size` bytes, up to [`MAX_SMALL`].
+#[inline(always)]
+pub fn class_of(size: u64) -> usize {
+    usize::from(CLASS_OF[(size.min(MAX_SMALL) as usize).div_ceil(16)])
+}
+
+/// The bytes that an allocation of `size` bytes occupies.
+pub fn capacity_of(size: u64) -> u64 {
+    if size <= MAX_SMALL {
+        u64::from(CLASSES[class_of(size)].size)
+    } else {
+        size.next_multiple_of(SEGMENT)
+    }
+}
+
+/// The bits of bitmap word `w` that stand for objects.
+#[inline(always)]
+pub(super) fn valid_bits(count: u32, w: u32) -> u64 {
+    match count.saturating_sub(w.saturating_mul(64)) {
+        0 => 0,
+        n if n >= 64 => u64::MAX,
+        n => (1 << n) - 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn division_by_the_inverse_is_exact() {
+        for class in CLASSES {
+            assert!((0..SEGMENT as u32).all(|bytes| class.divide(bytes) == bytes / class.size), "{class:?}");
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! Segments and what lies in them: from the segment table to the objects, and from an offset to its object.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use super::class::{valid_bits, CLASSES};
+use super::{Tag, TAGS};
+use crate::error::{Error, Result};
+use crate::off::Off;
+use crate::region::{Region, SEGMENT};
+
+/// An entry of the segment table.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct SegEntry {
+    /// State (8 bits), tag (8), class (16), length (32): see [`Meta`].
+    meta: u64,
+    /// Taken objects, for classes with at most 64 objects to a segment.
+    bits: u64,
+}
+const _: () = assert!(size_of::<SegEntry>() == 16);
+
+/// The decoded `meta` word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Meta {
+    Free,
+    /// Objects of one class and tag.
+    Small {
+        tag: Tag,
+        class: u8,
+    },
+    /// First of `len` segments of one object.
+    RunHead {
+        tag: Tag,
+        len: u32,
+    },
+    /// Follows its head at `dist` segments' distance.
+    RunBody {
+        dist: u32,
+    },
+    /// Not a state this version writes: damage.
+    Bad,
+}
+
+/// The state of a segment of small objects, as [`Meta`] is stored.
+const SMALL: u8 = 1;
+
+impl Meta {
+    #[inline(always)]
+    pub fn decode(word: u64) -> Meta {
+        let (state, tag, class, len) = (word as u8, (word >> 8) as u8, (word >> 16) as u16, (word >> 32) as u32);
+        let tag_ok = tag > 0 && usize::from(tag) < TAGS;
+        match state {
+            0 if word == 0 => Meta::Free,
+            SMALL if tag_ok && usize::from(class) < CLASSES.len() => Meta::Small { tag: Tag(tag), class: class as u8 },
+            2 if tag_ok && len > 0 => Meta::RunHead { tag: Tag(tag), len },
+            3 if len > 0 => Meta::RunBody { dist: len },
+            _ => Meta::Bad,
+        }
+    }
+
+    fn encode(self) -> u64 {
+        match self {
+            Meta::Free => 0,
+            Meta::Small { tag, class } => 1 | u64::from(tag.0) << 8 | u64::from(class) << 16,
+            Meta::RunHead { tag, len } => 2 | u64::from(tag.0) << 8 | u64::from(len) << 32,
+            Meta::RunBody { dist } => 3 | u64::from(dist) << 32,
+            Meta::Bad => 0xff,
+        }
+    }
+}
+
+/// What is known of one allocated object's place.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub segment: u64,
+    pub tag: Tag,
+    /// Class and index, or `None` for a run.
+    pub slot: Option<(u8, u32)>,
+    pub cap: u64,
+}
+
+impl Region {
+    #[inline(always)]
+    pub fn meta(&self, segment: u64) -> Result<Meta> {
+        Ok(Meta::decode(self.load(self.geo.entry(segment).field(0))?))
+    }
+
+    #[inline(always)]
+    pub(super) fn place(&self, off: u64) -> Result<Place> {
+        match self.small(off) {
+            Some((segment, tag, class, index)) => {
+                let cap = u64::from(CLASSES[usize::from(class)].size);
+                Ok(Place { segment, tag, slot: Some((class, index)), cap })
+            }
+            None => self.run(off),
+        }
+    }
+
+    /// The place of an object that has its segments for itself.
+    #[cold]
+    #[inline(never)]
+    fn run(&self, off: u64) -> Result<Place> {
+        let bad = || Err(Error::BadAddress { off, len: 1 });
+        let Some(segment) = self.geo.segment_of(off) else { return bad() };
+        let within = off - self.geo.segment(segment);
+        match self.meta(segment)? {
+            Meta::RunHead { tag, len } if within == 0 && segment + u64::from(len) <= self.geo.segments => {
+                Ok(Place { segment, tag, slot: None, cap: u64::from(len) * SEGMENT })
+            }
+            _ => bad(),
+        }
+    }
+
+    /// Checks that an object of type `tag` begins at `off`, before the reference is followed; returns the
+    /// bytes that it may hold.
+    #[inline(always)]
+    pub fn resolve(&self, off: u64, tag: Tag) -> Result<u64> {
+        match self.resolve_small(off, tag) {
+            Some(cap) => Ok(cap),
+            None => self.resolve_any(off, tag),
+        }
+    }
+
+    /// [`resolve`](Self::resolve) of what is right and shares its segment: nearly everything.
+    #[inline(always)]
+    fn resolve_small(&self, off: u64, tag: Tag) -> Option<u64> {
+        let segment = self.geo.segment_of(off)?;
+        let word = self.load(self.geo.entry(segment).field(0)).ok()?;
+        if word as u16 != u16::from_le_bytes([SMALL, tag.0]) {
+            return None;
+        }
+        let class = CLASSES.get(usize::from((word >> 16) as u16))?;
+        class.index_of(off).map(|_| u64::from(class.size))
+    }
+
+    /// The place of an object that shares its segment: segment, tag, class and index.
+    #[inline(always)]
+    fn small(&self, off: u64) -> Option<(u64, Tag, u8, u32)> {
+        let segment = self.geo.segment_of(off)?;
+        match self.meta(segment).ok()? {
+            Meta::Small { tag, class } => Some((segment, tag, class, CLASSES[usize::from(class)].index_of(off)?)),
+            _ => None,
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn resolve_any(&self, off: u64, tag: Tag) -> Result<u64> {
+        let place = self.place(off)?;
+        if place.tag != tag {
+            return Err(Error::WrongType { off, expected: tag.0, found: place.tag.0 });
+        }
+        Ok(place.cap)
+    }
+
+    /// Is the object at `off` allocated? For checks; `resolve` is the fast one.
+    pub fn is_allocated(&self, off: u64) -> Result<bool> {
+        match self.place(off)? {
+            Place { segment, slot: Some((class, index)), .. } => {
+                let word = self.load(Off::new(self.bitmap(segment, class) + u64::from(index / 64) * 8))?;
+                Ok(word >> (index % 64) & 1 == 1)
+            }
+            _ => Ok(true),
+        }
+    }
+
+    /// Word `w` of the bitmap of a segment of small objects of `class`.
+    pub fn taken(&self, segment: u64, class: u8, w: u32) -> Result<u64> {
+        let word = self.load(Off::new(self.bitmap(segment, class) + u64::from(w) * 8))?;
+        Ok(word & valid_bits(CLASSES[usize::from(class)].count, w))
+    }
+
+    /// Bytes in allocated objects by tag, leaked ones included. For checks, while nobody works.
+    pub fn allocated(&self) -> Result<[u64; TAGS]> {
+        let mut bytes = [0; TAGS];
+        for s in 0..self.geo.segments {
+            match self.meta(s)? {
+                Meta::Small { tag, class } => {
+                    let c = &CLASSES[usize::from(class)];
+                    let mut objects = 0;
+                    for w in 0..c.count.div_ceil(64) {
+                        objects += self.taken(s, class, w)?.count_ones();
+                    }
+                    bytes[usize::from(tag.0)] += u64::from(objects) * u64::from(c.size);
+                }
+                Meta::RunHead { tag, len } => bytes[usize::from(tag.0)] += u64::from(len) * SEGMENT,
+                _ => {}
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// Bytes in allocated objects.
+    pub fn allocated_bytes(&self) -> Result<u64> {
+        Ok(self.allocated()?.iter().sum())
+    }
+
+    /// Offset of the bitmap of a segment of small objects.
+    #[inline(always)]
+    pub(crate) fn bitmap(&self, segment: u64, class: u8) -> u64 {
+        if CLASSES[usize::from(class)].base == 0 {
+            self.geo.entry(segment).raw() + 8
+        } else {
+            self.geo.segment(segment)
+        }
+    }
+
+    pub(super) fn set_meta(&self, segment: u64, meta: Meta) -> Result<()> {
+        let at = self.geo.entry(segment).raw();
+        self.store_word(at, meta.encode())?;
+        self.persist(at, 8);
+        Ok(())
+    }
+}

@@ -1,0 +1,155 @@
+//! The header, in two copies: made by `format`, and a gate for whatever is opened.
+
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+
+use super::geometry::{
+    Geometry, BEGUN_ROOT, COPY_ROOT, HEADER_AT, LINEAGE_ROOT, MAX_SLOTS, ROOTS, ROOTS_AT, SEGMENT, SLOT,
+};
+use crate::error::{Error, Result};
+use crate::heap::{SegEntry, CLASSES};
+use crate::medium::MediumKind;
+use crate::mem::Mapping;
+
+pub(super) const MAGIC: [u8; 8] = *b"CQ-PRAM\n";
+pub(super) const VERSION: u32 = 1;
+
+/// What lies at offsets 0 and 4096.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct RawHeader {
+    pub magic: [u8; 8],
+    pub version: u32,
+    pub medium: u32,
+    /// Of all constants that fix the layout: a build that would disagree is refused.
+    pub fingerprint: u64,
+    pub uuid: [u8; 16],
+    /// Bytes of the region.
+    pub size: u64,
+    pub slots: u64,
+    pub segments: u64,
+    /// Nanoseconds since the epoch.
+    pub created: i64,
+    /// Version of what the layer above keeps in the region.
+    pub app_version: u32,
+    /// CRC-32C of the bytes before.
+    pub crc: u32,
+}
+const _: () = assert!(size_of::<RawHeader>() == 80);
+
+/// A number that changes with every constant of this layout.
+pub(crate) fn fingerprint() -> u64 {
+    let mut h = 0xcbf2_9ce4_8422_2325u64;
+    let mut add = |n: u64| h = (h ^ n).wrapping_mul(0x0100_0000_01b3).rotate_left(17);
+    for n in [SEGMENT, SLOT, ROOTS, MAX_SLOTS, size_of::<RawHeader>() as u64, size_of::<SegEntry>() as u64] {
+        add(n);
+    }
+    CLASSES.iter().for_each(|c| add(u64::from(c.size) << 32 | u64::from(c.base)));
+    h
+}
+
+/// What the header says about a region.
+#[derive(Clone, Copy, Debug)]
+pub struct Info {
+    pub uuid: [u8; 16],
+    pub medium: MediumKind,
+    pub created: i64,
+    pub app_version: u32,
+    pub size: u64,
+}
+
+pub(super) fn too_short() -> Error {
+    Error::Unusable("the region is too short to hold a header: it is truncated or not a region".into())
+}
+
+pub(super) fn medium_of(raw: &RawHeader) -> Result<MediumKind> {
+    MediumKind::from_number(raw.medium)
+        .ok_or_else(|| Error::Unusable(format!("medium {} is unknown to this version", raw.medium)))
+}
+
+/// The header of the region in `map`, and where a damaged copy of it lies.
+pub(super) fn find_header(map: &Mapping) -> Result<(RawHeader, Option<u64>)> {
+    match HEADER_AT.map(|at| map.read::<RawHeader>(at).map_err(|_| too_short()).and_then(check_header)) {
+        [Ok(a), Ok(b)] if a.as_bytes() == b.as_bytes() => Ok((a, None)),
+        [Ok(a), _] => Ok((a, Some(HEADER_AT[1]))),
+        [_, Ok(b)] => Ok((b, Some(HEADER_AT[0]))),
+        [Err(e), _] => Err(e),
+    }
+}
+
+/// What a header says, checked against the memory that it heads.
+pub(super) fn examine(map: &Mapping, raw: &RawHeader) -> Result<(Geometry, Info)> {
+    let geo = Geometry::of(raw.size)?;
+    if geo.slots != raw.slots || geo.segments != raw.segments {
+        return Err(Error::Unusable("the region's geometry is not one this program makes".into()));
+    }
+    if map.len() < raw.size {
+        return Err(Error::Unusable(format!(
+            "the region is truncated: {} of {} bytes are there; restore it from an image (`conquest restore`)",
+            map.len(),
+            raw.size
+        )));
+    }
+    let RawHeader { uuid, created, app_version, size, .. } = *raw;
+    Ok((geo, Info { uuid, medium: medium_of(raw)?, created, app_version, size }))
+}
+
+/// Makes the closed region in `map` one for the medium `kind`: an image may come from another; was it? Not flushed.
+pub fn adopt(map: &Mapping, kind: MediumKind) -> Result<(Info, bool)> {
+    let (mut raw, _) = find_header(map)?;
+    let other = raw.medium != kind as u32;
+    if other {
+        raw.medium = kind as u32;
+        raw.crc = header_crc(&raw);
+        for at in HEADER_AT {
+            map.write(at, raw.as_bytes())?;
+        }
+    }
+    Ok((examine(map, &raw)?.1, other))
+}
+
+/// Notes in a region that has been made from a copy how it stands to that.
+pub(crate) fn note_made(map: &Mapping, lineage: u32, commit: u64) -> Result<()> {
+    for (root, value) in [(LINEAGE_ROOT, u64::from(lineage)), (BEGUN_ROOT, commit), (COPY_ROOT, 0)] {
+        map.write(ROOTS_AT + root * 8, &value.to_le_bytes())?;
+    }
+    Ok(())
+}
+
+pub(super) fn header_crc(raw: &RawHeader) -> u32 {
+    crc32c::crc32c(&raw.as_bytes()[..std::mem::offset_of!(RawHeader, crc)])
+}
+
+/// The gate where header bytes become trusted.
+pub(super) fn check_header(raw: RawHeader) -> Result<RawHeader> {
+    let bad = |why: String| Err(Error::Unusable(why));
+    if raw.as_bytes() == RawHeader::new_zeroed().as_bytes() {
+        return bad(
+            "the region is empty: never formatted, or its memory was lost; `conquest restore` makes it from an image, \
+             `conquest import` from its copy"
+                .into(),
+        );
+    }
+    if raw.magic != MAGIC {
+        return bad("not a Conquest region (wrong magic number)".into());
+    }
+    if raw.crc != header_crc(&raw) && raw.version != VERSION {
+        return bad(format!(
+            "the region has format version {}, this program reads version {VERSION}; or its header is damaged",
+            raw.version
+        ));
+    }
+    if raw.crc != header_crc(&raw) {
+        return bad(
+            "both copies of the region's header are damaged; restore it from an image (`conquest restore`)".into()
+        );
+    }
+    if raw.version != VERSION {
+        return bad(format!("the region has format version {}, this program reads version {VERSION}", raw.version));
+    }
+    if raw.fingerprint != fingerprint() {
+        return bad(
+            "the region was laid out by a build with other constants; use that build, or save and restore".into()
+        );
+    }
+    Ok(raw)
+}

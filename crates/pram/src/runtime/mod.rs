@@ -1,0 +1,348 @@
+//! The runtime segment: what attached processes share and nobody keeps. It lies in shared memory apart
+//! from the region, is made by the first process that attaches and thrown away by the last.
+//!
+//! ```text
+//! header | sessions | slots | key locks | segment owners | free map | partial maps | new map
+//!        | events | references (per session, per key)
+//! ```
+//! It is sparse: most of it is never touched and takes no memory.
+//!
+//! | module | responsibility |
+//! | --- | --- |
+//! | `lock` | key locks, and how threads wait for each other across processes |
+//! | `refs` | what each process holds open |
+//! | `segments` | who owns which segment of the heap, which are free, and which have room |
+//! | `sessions` | the attached processes |
+
+mod lock;
+mod refs;
+mod segments;
+mod sessions;
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+pub(crate) use lock::{pause, wait, wake};
+pub use lock::{KeyLock, Seen};
+pub use sessions::{SessionInfo, LABEL, SESSIONS};
+pub(crate) use sessions::{SESSION_REC, S_ACTING, S_CURSOR, S_CURSOR_BELL, S_LEFT, S_PUBLISHING};
+
+use crate::error::{Error, Result};
+use crate::heap::{Tag, CLASSES, TAGS};
+use crate::mem::Mapping;
+use crate::region::{Geometry, Region};
+
+/// Key locks: a key is locked by the lock with its number modulo this.
+pub const LOCKS: u64 = 1 << 16;
+
+const MAGIC: u64 = u64::from_le_bytes(*b"CQ-RUN\x06\n");
+
+// Header words.
+const H_MAGIC: u64 = 0;
+const H_SIZE: u64 = 8;
+const H_KEYS: u64 = 16;
+const H_FROZEN: u64 = 24;
+const H_SWEEPING: u64 = 32;
+const H_LEAKS: u64 = 40;
+const H_FIRST_FREE: u64 = 48;
+/// One bit per session that watches. Bits, and no count: whoever dies half-way through cannot leave it wrong.
+const H_WATCHERS: u64 = 64;
+/// One bit per session that is taken.
+const H_LIVE: u64 = 72;
+pub(crate) const H_EVENT_HEAD: u64 = 128;
+pub(crate) const H_EVENT_BELL: u64 = 136;
+// From 192 on: what is agreed on about the copy on disk, see `copy::words`.
+const HEADER: u64 = 4096;
+
+const CURRENTS: u64 = (TAGS * CLASSES.len()) as u64;
+/// Bytes per slot: its word, its tally, zeros, then the current segment of each (tag, class).
+const SLOT_REC: u64 = 64 + CURRENTS * 8;
+
+/// The layout and mapping of a runtime segment.
+pub struct Runtime {
+    map: Mapping,
+    segments: u64,
+    slots: u32,
+    keys: u64,
+    at: At,
+    me: AtomicU32,
+    /// The shared-memory file, unless the segment is private.
+    file: Option<OwnedFd>,
+}
+
+/// Offsets of the parts.
+#[derive(Clone, Copy, Debug)]
+struct At {
+    sessions: u64,
+    slots: u64,
+    locks: u64,
+    owners: u64,
+    free: u64,
+    partial: u64,
+    map_bytes: u64,
+    new: u64,
+    events: u64,
+    refs: u64,
+    end: u64,
+}
+
+impl At {
+    fn of(geo: &Geometry, keys: u64) -> At {
+        let page = |n: u64| n.next_multiple_of(4096);
+        let map_bytes = page(geo.segments.div_ceil(8));
+        let sessions = HEADER;
+        let slots = page(sessions + u64::from(SESSIONS) * SESSION_REC);
+        let locks = page(slots + geo.slots * SLOT_REC);
+        let owners = page(locks + LOCKS * 8);
+        let free = page(owners + geo.segments * 4);
+        let partial = free + map_bytes;
+        let new = page(partial + map_bytes * CURRENTS);
+        let events = page(new + geo.size / 16 / 8) + 4096;
+        let refs = page(events + crate::events::RING * crate::events::EVENT);
+        let end = refs + u64::from(SESSIONS) * page(keys * 4);
+        At { sessions, slots, locks, owners, free, partial, map_bytes, new, events, refs, end }
+    }
+}
+
+/// The current segment of a slot for one tag and class, and where its search left off.
+#[derive(Clone, Copy)]
+pub struct Current<'a>(&'a AtomicU64);
+
+impl Current<'_> {
+    #[inline(always)]
+    pub fn segment(&self) -> Option<u64> {
+        (self.0.load(Ordering::Relaxed) & 0xffff_ffff).checked_sub(1)
+    }
+    #[inline(always)]
+    pub fn hint(&self) -> u32 {
+        (self.0.load(Ordering::Relaxed) >> 32) as u32
+    }
+    #[inline(always)]
+    pub fn set_hint(&self, word: u32) {
+        let low = self.0.load(Ordering::Relaxed) & 0xffff_ffff;
+        self.0.store(low | u64::from(word) << 32, Ordering::Relaxed);
+    }
+    pub fn set(&self, segment: Option<u64>) {
+        self.0.store(segment.map_or(0, |s| s + 1), Ordering::Relaxed);
+    }
+}
+
+/// In the word that says who sweeps: the map of what is new is being cleared.
+const PREPARING: u64 = 1 << 32;
+
+impl Runtime {
+    /// Bytes of a runtime segment for regions of this geometry and keys below `keys`.
+    pub fn size(geo: &Geometry, keys: u64) -> u64 {
+        At::of(geo, keys).end
+    }
+
+    /// Makes zeroed memory into a runtime segment.
+    pub fn create(map: Mapping, file: Option<OwnedFd>, geo: &Geometry, keys: u64) -> Result<Runtime> {
+        let rt = Runtime::over(map, file, geo, keys);
+        rt.header(H_SIZE).store(geo.size, Ordering::Relaxed);
+        rt.header(H_KEYS).store(keys, Ordering::Relaxed);
+        rt.header(H_MAGIC).store(MAGIC, Ordering::Release);
+        Ok(rt)
+    }
+
+    /// Joins the runtime segment that another process has made.
+    pub fn join(map: Mapping, file: OwnedFd, geo: &Geometry, keys: u64) -> Result<Runtime> {
+        let rt = Runtime::over(map, Some(file), geo, keys);
+        let same = rt.header(H_MAGIC).load(Ordering::Acquire) == MAGIC
+            && rt.header(H_SIZE).load(Ordering::Relaxed) == geo.size
+            && rt.header(H_KEYS).load(Ordering::Relaxed) == keys;
+        if !same {
+            return Err(Error::Unusable("the pool is in use by another version of this program".into()));
+        }
+        Ok(rt)
+    }
+
+    fn over(map: Mapping, file: Option<OwnedFd>, geo: &Geometry, keys: u64) -> Runtime {
+        let at = At::of(geo, keys);
+        assert!(map.len() >= at.end, "a runtime segment is mapped whole");
+        Runtime { map, segments: geo.segments, slots: geo.slots as u32, keys, at, me: AtomicU32::new(0), file }
+    }
+
+    #[inline(always)]
+    pub(crate) fn word(&self, off: u64) -> &AtomicU64 {
+        self.map.atomic64(off).expect("runtime offsets are computed within its size")
+    }
+
+    #[inline(always)]
+    pub(crate) fn half(&self, off: u64) -> &AtomicU32 {
+        self.map.atomic32(off).expect("runtime offsets are computed within its size")
+    }
+
+    pub(crate) fn map(&self) -> &Mapping {
+        &self.map
+    }
+
+    #[inline(always)]
+    pub(crate) fn header(&self, field: u64) -> &AtomicU64 {
+        self.word(field)
+    }
+
+    /// This process's session number.
+    pub fn me(&self) -> u32 {
+        self.me.load(Ordering::Relaxed)
+    }
+
+    // Slots: low half the session that uses it + 1, high half counts uses.
+
+    #[inline(always)]
+    fn slot_at(&self, slot: u32) -> u64 {
+        self.at.slots + u64::from(slot.min(self.slots - 1)) * SLOT_REC
+    }
+
+    pub fn slots(&self) -> u32 {
+        self.slots
+    }
+
+    #[inline(always)]
+    pub fn try_slot(&self, slot: u32) -> bool {
+        let word = self.word(self.slot_at(slot));
+        let seen = word.load(Ordering::Relaxed);
+        seen as u32 == 0
+            && word.compare_exchange(seen, seen | u64::from(self.me() + 1), Ordering::SeqCst, Ordering::Relaxed).is_ok()
+    }
+
+    #[inline(always)]
+    pub fn free_slot(&self, slot: u32) {
+        let word = self.word(self.slot_at(slot));
+        let uses = (word.load(Ordering::Relaxed) >> 32).wrapping_add(1) as u32;
+        word.store(u64::from(uses) << 32, Ordering::Release);
+    }
+
+    /// The slot's word as a value that changes with each use, and the session that uses it now.
+    pub fn slot_state(&self, slot: u32) -> (u64, Option<u32>) {
+        let word = self.word(self.slot_at(slot)).load(Ordering::SeqCst);
+        (word, (word as u32).checked_sub(1))
+    }
+
+    /// Counts something of the layer above's, without contention: by the holder of the slot.
+    #[inline(always)]
+    pub fn count(&self, slot: u32) {
+        let tally = self.word(self.slot_at(slot) + 8);
+        tally.store(tally.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    }
+
+    /// How often [`count`](Self::count) was called, by all processes.
+    pub fn counted(&self) -> u64 {
+        (0..self.slots).map(|s| self.word(self.slot_at(s) + 8).load(Ordering::Relaxed)).fold(0, u64::wrapping_add)
+    }
+
+    #[inline(always)]
+    pub fn current(&self, slot: u32, tag: Tag, class: usize) -> Current<'_> {
+        let n = (usize::from(tag.0) % TAGS * CLASSES.len() + class) as u64;
+        Current(self.word(self.slot_at(slot) + 64 + n * 8))
+    }
+
+    // Sweep.
+
+    fn new_bit(&self, off: u64) -> (&AtomicU64, u64) {
+        let n = (off / 16).min((self.at.events - self.at.new) * 8 - 1);
+        self.map_bit(self.at.new, n)
+    }
+
+    /// While a sweep runs, marks what is about to be allocated, so that the sweep leaves it alone.
+    #[inline(always)]
+    pub fn note_new(&self, geo: &Geometry, off: u64) {
+        if self.header(H_SWEEPING).load(Ordering::SeqCst) != 0 {
+            let (word, bit) = self.new_bit(off.min(geo.size));
+            word.fetch_or(bit, Ordering::SeqCst);
+        }
+    }
+
+    /// Was the object at `off` allocated since [`start_sweep`](Self::start_sweep)?
+    pub fn is_new(&self, off: u64) -> bool {
+        let (word, bit) = self.new_bit(off);
+        word.load(Ordering::SeqCst) & bit != 0
+    }
+
+    /// Begins to note what is allocated; false if another sweep is under way. Operations that began before
+    /// may not have seen it: [`drain`](crate::Session::drain) before looking at what is allocated.
+    #[must_use = "two sweeps at once would free each other's new objects"]
+    pub fn start_sweep(&self, geo: &Geometry) -> bool {
+        let me = u64::from(self.me() + 1);
+        if self.header(H_SWEEPING).compare_exchange(0, PREPARING | me, Ordering::SeqCst, Ordering::SeqCst).is_err() {
+            return false;
+        }
+        self.clear(self.at.new, (geo.size / 16 / 8).next_multiple_of(4096).min(self.at.events - self.at.new));
+        self.header(H_SWEEPING).store(me, Ordering::SeqCst);
+        true
+    }
+
+    pub fn end_sweep(&self) {
+        self.header(H_SWEEPING).store(0, Ordering::SeqCst);
+    }
+
+    /// Ends the sweep of session `n`, which died.
+    pub(crate) fn abandon_sweep(&self, n: u32) {
+        if self.header(H_SWEEPING).load(Ordering::SeqCst) as u32 == n + 1 {
+            self.end_sweep();
+        }
+    }
+
+    /// Has somebody died since the last sweep?
+    pub fn leaks_pending(&self) -> bool {
+        self.header(H_LEAKS).load(Ordering::Acquire) != 0
+    }
+
+    pub fn set_leaks_pending(&self, yes: bool) {
+        self.header(H_LEAKS).store(u64::from(yes), Ordering::Release);
+    }
+
+    // Freeze.
+
+    #[inline(always)]
+    pub fn frozen(&self) -> bool {
+        self.header(H_FROZEN).load(Ordering::SeqCst) != 0
+    }
+
+    /// The session that froze the pool, if any.
+    pub(crate) fn frozen_by(&self) -> Option<u32> {
+        (self.header(H_FROZEN).load(Ordering::SeqCst) as u32).checked_sub(1)
+    }
+
+    /// Freezes the pool; false if it is frozen already.
+    pub(crate) fn try_freeze(&self) -> bool {
+        let me = u64::from(self.me() + 1);
+        self.header(H_FROZEN).compare_exchange(0, me, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+    }
+
+    pub(crate) fn thaw(&self) {
+        self.header(H_FROZEN).store(0, Ordering::SeqCst);
+        wake(self.half(H_FROZEN));
+    }
+
+    pub(crate) fn wait_frozen(&self) {
+        let half = self.half(H_FROZEN);
+        let value = half.load(Ordering::Acquire);
+        if value != 0 {
+            wait(half, value, 10_000_000);
+        }
+    }
+
+    /// Zeroes a range and gives its memory back.
+    fn clear(&self, off: u64, len: u64) {
+        use rustix::fs::{fallocate, FallocateFlags};
+        let punched = self
+            .file
+            .as_ref()
+            .is_some_and(|f| fallocate(f, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, off, len).is_ok());
+        if !punched {
+            self.map.zero(off, len).expect("runtime offsets are computed within its size");
+        }
+    }
+
+    pub(crate) fn events_at(&self) -> u64 {
+        self.at.events
+    }
+}
+
+/// The private runtime of a region that only this process has.
+pub fn private(region: &Region, keys: u64) -> Result<Runtime> {
+    let size = Runtime::size(&region.geo, keys);
+    let map = Mapping::anonymous(size).map_err(Error::host("mapping a runtime segment"))?;
+    Runtime::create(map, None, &region.geo, keys)
+}

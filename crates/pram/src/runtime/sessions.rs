@@ -1,0 +1,168 @@
+//! The attached processes: who they are, what they keep to and are asked to, what they change.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use super::{Runtime, HEADER, H_LIVE, H_WATCHERS};
+
+/// Most processes attached at a time.
+pub const SESSIONS: u32 = 64;
+/// Bytes per session record: state, pid, role and other words, then a label.
+pub(crate) const SESSION_REC: u64 = 1536;
+const S_STATE: u64 = 0;
+const S_PID: u64 = 8;
+const S_ROLE: u64 = 16;
+pub(crate) const S_CURSOR: u64 = 32;
+pub(crate) const S_CURSOR_BELL: u64 = 40;
+/// Threads that wait for watchers.
+pub(crate) const S_PUBLISHING: u64 = 48;
+/// What the layer above says that the process keeps to, and what it is asked to.
+const S_TERMS: u64 = 56;
+const S_ASKED: u64 = 64;
+/// Where others have stopped waiting for this watcher: its cursor then, + 1.
+pub(crate) const S_LEFT: u64 = 72;
+/// The event that the watcher acts on: its key + 1.
+pub(crate) const S_ACTING: u64 = 80;
+/// How many changes are under way that watchers have not been told of, by key modulo [`CHANGING`]: 4 bytes each.
+const S_CHANGING: u64 = 88;
+const CHANGING: u64 = 256;
+const S_LABEL: u64 = S_CHANGING + CHANGING * 4;
+pub const LABEL: usize = (SESSION_REC - S_LABEL) as usize;
+
+/// What the runtime knows of an attached process.
+#[derive(Clone, Debug)]
+pub struct SessionInfo {
+    pub index: u32,
+    pub pid: u32,
+    pub role: u64,
+    /// What the layer above says that it keeps to; 0: nothing yet.
+    pub terms: u64,
+    pub label: Vec<u8>,
+}
+
+impl SessionInfo {
+    /// Where the records of all sessions are in the segment.
+    pub(crate) const ALL: std::ops::Range<u64> = HEADER..HEADER + SESSIONS as u64 * SESSION_REC;
+
+    /// From the record of session `index`, if it is taken.
+    pub(crate) fn parse(index: u32, record: &[u8]) -> Option<SessionInfo> {
+        let word = |at: u64| record.get(at as usize..at as usize + 8)?.try_into().ok().map(u64::from_le_bytes);
+        let label = record.get(S_LABEL as usize..)?;
+        let label = &label[..label.iter().position(|b| *b == 0).unwrap_or(label.len())];
+        (word(S_STATE)? != 0).then_some(SessionInfo {
+            index,
+            pid: word(S_PID)? as u32,
+            role: word(S_ROLE)?,
+            terms: word(S_TERMS)?,
+            label: label.into(),
+        })
+    }
+}
+
+impl Runtime {
+    pub(crate) fn session(&self, n: u32, field: u64) -> &AtomicU64 {
+        self.word(self.at.sessions + u64::from(n.min(SESSIONS - 1)) * SESSION_REC + field)
+    }
+
+    pub(crate) fn session_half(&self, n: u32, field: u64) -> &AtomicU32 {
+        self.half(self.at.sessions + u64::from(n.min(SESSIONS - 1)) * SESSION_REC + field)
+    }
+
+    pub fn session_taken(&self, n: u32) -> bool {
+        self.session(n, S_STATE).load(Ordering::Acquire) != 0
+    }
+
+    pub(crate) fn enter_session(&self, n: u32, role: u64, label: &[u8]) {
+        let base = self.at.sessions + u64::from(n) * SESSION_REC;
+        let mut text = [0u8; LABEL];
+        let len = label.len().min(LABEL);
+        text[..len].copy_from_slice(&label[..len]);
+        self.map.write(base + S_LABEL, &text).expect("in bounds");
+        self.session(n, S_PID).store(u64::from(std::process::id()), Ordering::Relaxed);
+        self.session(n, S_ROLE).store(role, Ordering::Relaxed);
+        self.session(n, S_PUBLISHING).store(0, Ordering::Relaxed);
+        self.session(n, S_TERMS).store(0, Ordering::Relaxed);
+        self.session(n, S_ASKED).store(0, Ordering::Relaxed);
+        self.session(n, S_LEFT).store(0, Ordering::Relaxed);
+        self.session(n, S_ACTING).store(0, Ordering::Relaxed);
+        self.clear_changing(n);
+        self.session(n, S_STATE).store(1, Ordering::Release);
+        self.header(H_LIVE).fetch_or(1 << n, Ordering::SeqCst);
+        self.me.store(n, Ordering::Relaxed);
+    }
+
+    pub(crate) fn leave_session(&self, n: u32) {
+        // It may have died watching.
+        self.watchers().fetch_and(!(1 << n), Ordering::SeqCst);
+        self.session(n, S_PUBLISHING).store(0, Ordering::Relaxed);
+        self.clear_changing(n);
+        self.session(n, S_STATE).store(0, Ordering::Release);
+        self.header(H_LIVE).fetch_and(!(1 << n), Ordering::SeqCst);
+    }
+
+    /// Changes of what has this key, or one like it, that session `n` makes and has not told of yet.
+    #[inline(always)]
+    pub(crate) fn changing(&self, n: u32, key: u64) -> &AtomicU32 {
+        self.session_half(n, S_CHANGING + key % CHANGING * 4)
+    }
+
+    fn clear_changing(&self, n: u32) {
+        (0..CHANGING).for_each(|key| self.changing(n, key).store(0, Ordering::Relaxed));
+    }
+
+    /// Numbers of the sessions that are taken.
+    #[inline(always)]
+    pub fn live(&self) -> impl Iterator<Item = u32> {
+        let mut bits = self.header(H_LIVE).load(Ordering::SeqCst);
+        std::iter::from_fn(move || {
+            let n = bits.trailing_zeros();
+            bits &= bits.wrapping_sub(1);
+            (n < SESSIONS).then_some(n)
+        })
+    }
+
+    /// Says what this process keeps to: a word of the layer above, not 0.
+    pub fn set_terms(&self, terms: u64) {
+        self.session(self.me(), S_TERMS).store(terms, Ordering::Release);
+    }
+
+    /// Asks session `n` to keep to something else.
+    pub fn ask(&self, n: u32, terms: u64) {
+        self.session(n, S_ASKED).store(terms, Ordering::Release);
+    }
+
+    /// Is it still to be heeded?
+    pub fn is_asked(&self, n: u32, terms: u64) -> bool {
+        self.session(n, S_ASKED).load(Ordering::Acquire) == terms
+    }
+
+    /// Takes it back, unless it was heeded.
+    pub fn withdraw(&self, n: u32, terms: u64) {
+        let _ = self.session(n, S_ASKED).compare_exchange(terms, 0, Ordering::AcqRel, Ordering::Relaxed);
+    }
+
+    /// What this process is asked to keep to.
+    pub fn asked(&self) -> Option<u64> {
+        Some(self.session(self.me(), S_ASKED).load(Ordering::Acquire)).filter(|terms| *terms != 0)
+    }
+
+    /// It does now.
+    pub fn heeded(&self, terms: u64) {
+        self.withdraw(self.me(), terms);
+    }
+
+    /// The sessions that watch, a bit for each.
+    #[inline(always)]
+    pub(crate) fn watchers(&self) -> &AtomicU64 {
+        self.header(H_WATCHERS)
+    }
+
+    /// The attached processes.
+    pub fn sessions(&self) -> Vec<SessionInfo> {
+        let mut record = [0; SESSION_REC as usize];
+        let listed = self.live().filter_map(|n| {
+            self.map.copy_out(self.at.sessions + u64::from(n) * SESSION_REC, &mut record).expect("in bounds");
+            SessionInfo::parse(n, &record)
+        });
+        listed.collect()
+    }
+}
