@@ -21,6 +21,8 @@ pub struct Disk {
     /// Type of the file system, and the device that it is on.
     pub kind: String,
     pub device: String,
+    /// An ext4 that was made without a journal: it flushes less, and is not whole after a power cut.
+    bare: bool,
     /// The statistics of that device, where it has any.
     stat: Option<PathBuf>,
 }
@@ -46,12 +48,13 @@ impl Disk {
             let dir = dir.parent().unwrap_or(&dir).display();
             return Err(Error::Usage(format!("{dir} is memory ({kind}): name a directory on a disk with --dir")));
         }
-        Ok(Disk { dir, kind, device, stat: statistics(&number) })
+        Ok(Disk { dir, kind, device, bare: has_no_journal(&number), stat: statistics(&number) })
     }
 
     /// How titles call it.
     pub fn name(&self) -> String {
-        format!("{} on {}", self.kind, self.device)
+        let bare = if self.bare { " without a journal" } else { "" };
+        format!("{}{bare} on {}", self.kind, self.device)
     }
 
     /// Does `work`, and says how often the device was flushed meanwhile for each of `operations`, if that is known.
@@ -92,6 +95,14 @@ fn statistics(number: &str) -> Option<PathBuf> {
     let device = Path::new("/sys/dev/block").join(number).canonicalize().ok()?;
     let disk = if device.join("partition").exists() { device.parent()? } else { &device };
     Some(disk.join("stat")).filter(|stat| stat.exists())
+}
+
+/// Is there an ext4 on device `number` whose options, as the kernel shows them, name no way to keep a journal?
+fn has_no_journal(number: &str) -> bool {
+    let device = Path::new("/sys/dev/block").join(number).canonicalize().ok();
+    let name = device.as_deref().and_then(Path::file_name).map(|name| Path::new("/proc/fs/ext4").join(name));
+    let options = name.and_then(|dir| std::fs::read_to_string(dir.join("options")).ok());
+    options.is_some_and(|options| !options.lines().any(|option| option.starts_with("data=")))
 }
 
 /// From /sys/block/DEVICE/stat; kernels before 5.5 do not count flushes.

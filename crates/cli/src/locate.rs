@@ -63,6 +63,14 @@ pub fn pool(path: &Path) -> Result<PathBuf> {
     Err(no_pool(&path))
 }
 
+/// The same for who only looks, and can do with the memory of a pool of which nothing else is left.
+pub fn pool_or_memory(path: &Path) -> Result<PathBuf> {
+    match (pool(path), real(path)) {
+        (Err(_), Ok(path)) if Pool::has_memory(&path) => Ok(path),
+        (found, _) => found,
+    }
+}
+
 /// The path without symbolic links, found from the root on, a name at a time. A directory that is a mount of ours is not
 /// asked what it is: its server may be gone, or stopped. Beyond one that is stopped nothing can be found.
 fn real(path: &Path) -> Result<PathBuf> {
@@ -106,6 +114,10 @@ pub fn no_pool(path: &Path) -> Failure {
         Err(e) if e.kind() == std::io::ErrorKind::PermissionDenied => {
             Failure::new(format!("{shown}: permission denied; ask its owner, or run the command as root"))
         }
+        _ if Pool::has_memory(path) => Failure::new(format!(
+            "there is no pool at {shown}, but memory of one that was: `conquest save {shown} FILE` writes an image of it, and \
+             `conquest restore NEW FILE` makes a pool of that"
+        )),
         _ => Failure::new(format!("there is no pool at {shown}; make one with `conquest format {shown}`")),
     }
 }

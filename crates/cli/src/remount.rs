@@ -3,7 +3,7 @@
 //! | what | who keeps it | how it changes |
 //! | --- | --- | --- |
 //! | `ro`, `nosuid`, `noatime` and the like | the kernel | by a system call, of which the server is not told; but it wakes those who poll the mount table |
-//! | `durability=`, `commit=` | the server | it is asked through the pool, and answers |
+//! | `durability=`, `sync`, `dirsync`, `commit=` | the server | it is asked through the pool, and answers |
 //! | `transport=`, `save=` | the server | not while it is mounted: refused |
 
 use std::fs::File;
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
 use fs::pool::{SessionStatus, Terms};
-use fs::{Atime, OpenOptions, Policy, Pool};
+use fs::{Atime, Durability, OpenOptions, Policy, Pool};
 use fuse::TransportChoice;
 use rustix::event::{poll, PollFd, PollFlags};
 use rustix::time::Timespec;
@@ -41,8 +41,11 @@ impl Remount {
     pub fn of_all(dir: &Path, words: &str) -> Result<Remount> {
         Remount::by(dir, |now| {
             // It hands on what the table shows, which may be more than we know of.
-            let is_meant = |word: &&str| is_known(word) || !now.split(',').any(|there| there == *word);
-            words.split(',').filter(is_meant).collect::<Vec<_>>().join(",")
+            let is_meant = |word: &&str| is_known(word) || !has(now, word);
+            // It does not hand on `async`.
+            let is_sync = |words: &str| has(words, "sync") || has(words, "dirsync");
+            let ends = Some("async").filter(|_| is_sync(now) && !is_sync(words));
+            words.split(',').filter(is_meant).chain(ends).collect::<Vec<_>>().join(",")
         })
     }
 
@@ -176,6 +179,10 @@ fn watch(pool: &Weak<Pool>, dir: &Path, strict: bool) -> std::io::Result<()> {
             let strict = untold.as_ref() == Some(words);
             let (atime, nodiratime) = (atime_by(words, strict), has(words, "nodiratime"));
             pool.set_policy(Policy { atime, nodiratime, ..pool.policy() });
+            // Also of who asked the kernel alone.
+            if has(words, "sync") || has(words, "dirsync") {
+                pool.set_policy(Policy { durability: Durability::Strict, ..pool.policy() });
+            }
         }
         pool.heed();
         drop(pool);

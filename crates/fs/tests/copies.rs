@@ -612,6 +612,35 @@ fn memory_whose_copy_is_lost_is_saved_alone() {
     }
 }
 
+/// With `pool.toml` gone nothing said whose memory it was.
+#[test]
+fn memory_of_which_nothing_else_is_left_is_saved() {
+    type Harm = (&'static str, fn(&Path));
+    let harms: [Harm; 4] = [
+        ("pool.toml is lost", |pool| std::fs::remove_file(pool.join("pool.toml")).unwrap()),
+        ("pool.toml is damaged", |pool| std::fs::write(pool.join("pool.toml"), [0; 300]).unwrap()),
+        ("all files are lost", |pool| {
+            std::fs::read_dir(pool).unwrap().for_each(|f| std::fs::remove_file(f.unwrap().path()).unwrap())
+        }),
+        ("the directory is lost", |pool| std::fs::remove_dir_all(pool).unwrap()),
+    ];
+    for (what, harm) in harms {
+        let home = Home::new(logged());
+        let (pool, image) = (home.pool(), home.0.path().join("saved"));
+        let toml = std::fs::read(pool.join("pool.toml")).unwrap();
+        write(&home.open(), "late", what);
+        assert!(Pool::has_memory(&pool) && !Pool::has_memory(home.0.path()));
+        harm(&pool);
+        assert!(Pool::open(&pool, &OpenOptions::default()).is_err() && Pool::has_memory(&pool), "{what}");
+        Pool::of_memory(&pool).unwrap().save(&image, &mut |_, _| {}).unwrap();
+        let other = home.0.path().join("other");
+        Pool::restore(&other, &image, None, false, &mut |_, _| {}).unwrap();
+        assert_eq!(read(&open(&other), "late").as_deref(), Some(what));
+        // To be found and given back.
+        std::fs::create_dir_all(&pool).and_then(|()| std::fs::write(pool.join("pool.toml"), toml)).unwrap();
+    }
+}
+
 fn logged() -> FormatOptions {
     FormatOptions { medium: MediumKind::Logged, ..FormatOptions::sized(8 << 20) }
 }

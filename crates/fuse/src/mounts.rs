@@ -22,7 +22,7 @@ pub struct Mounted {
     /// For Conquest: the pool directory.
     pub source: PathBuf,
     pub fs_type: String,
-    /// Options of the mount: `rw,nosuid,noatime`.
+    /// Options of the mount: `rw,nosuid,noatime`; and `sync` and `dirsync`, which are the file system's.
     pub options: String,
     /// For FUSE: who has mounted it.
     pub owner: Option<u32>,
@@ -68,14 +68,17 @@ pub fn at(dir: &Path) -> std::io::Result<Option<Mounted>> {
 fn parse(line: &[u8]) -> Option<Mounted> {
     let fields: Vec<&[u8]> = line.split(|b| *b == b' ').collect();
     let dash = fields.iter().position(|field| *field == b"-")?;
+    let text = |field: &[u8]| String::from_utf8_lossy(field).into_owned();
+    let of_all = fields.get(dash + 3).map(|words| text(words)).unwrap_or_default();
+    let sync = of_all.split(',').filter(|word| ["sync", "dirsync"].contains(word)).map(|word| format!(",{word}"));
     Some(Mounted {
-        id: String::from_utf8_lossy(fields.first()?).parse().ok()?,
-        number: String::from_utf8_lossy(fields.get(2)?).into_owned(),
+        id: text(fields.first()?).parse().ok()?,
+        number: text(fields.get(2)?),
         dir: unescape(fields.get(4)?),
-        options: String::from_utf8_lossy(fields.get(5)?).into_owned(),
-        fs_type: String::from_utf8_lossy(fields.get(dash + 1)?).into_owned(),
+        options: text(fields.get(5)?) + &sync.collect::<String>(),
+        fs_type: text(fields.get(dash + 1)?),
         source: unescape(fields.get(dash + 2)?),
-        owner: fields.get(dash + 3).and_then(|words| owner(&String::from_utf8_lossy(words))),
+        owner: owner(&of_all),
     })
 }
 
@@ -120,6 +123,8 @@ mod tests {
         assert_eq!(parse(line), Some(mounted));
         let foreign = b"36 35 0:45 / /mnt rw - tmpfs none rw";
         assert_eq!(parse(foreign).unwrap().owner, None);
+        let sync = b"36 35 0:45 / /mnt rw,noatime - fuse.conquest /srv rw,sync,dirsync,user_id=1";
+        assert_eq!(parse(sync).unwrap().options, "rw,noatime,sync,dirsync");
         assert_eq!(parse(b"98 29 0:54 /"), None);
         assert_eq!(parse(b"nonsense"), None);
         assert_eq!(parse(b""), None);

@@ -44,7 +44,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 }
 
 fn check(args: &Args) -> Result<ExitCode> {
-    let pool = locate::pool(&args.pool)?;
+    let pool = locate::pool_or_memory(&args.pool)?;
     let report = examine(&pool, args.repair)?;
     let clean = report.problems.is_empty();
     if args.json {

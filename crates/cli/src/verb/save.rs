@@ -17,7 +17,7 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    let pool = locate::pool(&args.pool)?;
+    let pool = locate::pool_or_memory(&args.pool)?;
     let file = locate::absolute(&args.file)?;
     let (path, image) = (pool.clone(), file.clone());
     patient::work(&pool, move |steps| {

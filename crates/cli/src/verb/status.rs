@@ -35,7 +35,7 @@ struct Answer {
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    let pool = locate::pool(&args.pool.clone().map_or_else(locate::default_pool, Ok)?)?;
+    let pool = locate::pool_or_memory(&args.pool.clone().map_or_else(locate::default_pool, Ok)?)?;
     let status = read(&pool)?;
     // This command is attached itself while it asks.
     let status = status.without(std::process::id());

@@ -624,6 +624,18 @@ fn memory_alone() -> Outcome {
     lab.mount();
     lab.umount();
     lab.check();
+    let toml = lab.path("pool/pool.toml");
+    let text = std::fs::read(&toml).expect("read");
+    for lost in [|path: &Path| std::fs::remove_file(path), |path: &Path| std::fs::write(path, "")] {
+        lost(&toml).expect("it was there");
+        lab.refused(1, &["mount", &pool, &mnt], &["conquest "]);
+        lab.ok(&["save", &pool, &image]);
+        restored(&image);
+        assert!(lab.ok(&["status", &pool]).contains("nobody"));
+        std::fs::write(&toml, &text).expect("write");
+    }
+    lab.mount();
+    lab.umount();
     Ok(())
 }
 

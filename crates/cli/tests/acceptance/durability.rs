@@ -17,6 +17,7 @@ use crate::{Outcome, Skip, Test};
 
 pub const TESTS: &[Test] = &[
     ("durability::a_strict_mount", strict_mount),
+    ("durability::a_synchronous_mount", sync_mount),
     ("durability::fsync_and_synchronous_writes", fsync_mount),
     ("durability::syncfs_and_umount", syncfs_and_umount),
     ("durability::many_wait_at_once", many_wait),
@@ -103,6 +104,18 @@ fn strict_mount() -> Outcome {
     assert!(!pool.survives("dir/renamed"));
     assert_eq!(get(&pool.path("dir"), SETTING), "");
     assert_eq!(get(&pool.path("dir"), EFFECTIVE), "strict");
+    Ok(())
+}
+
+/// What mount(8) has names for: the kernel keeps them for writes alone.
+fn sync_mount() -> Outcome {
+    for options in ["sync", "dirsync"] {
+        let pool = Pool::mounted(options);
+        std::fs::create_dir(pool.path("dir")).expect("mkdir");
+        assert!(pool.survives("dir"), "{options}");
+        std::fs::rename(pool.path("dir"), pool.path("renamed")).expect("rename");
+        assert!(pool.survives("renamed") && !pool.survives("dir"), "{options}");
+    }
     Ok(())
 }
 
@@ -224,6 +237,10 @@ fn remount() -> Outcome {
     assert_eq!(terms(), ("fsync".into(), 86_400.0));
     lab::ok(&mut program("mount", &["-o", "remount,durability=strict", &mnt]));
     assert_eq!(terms(), ("strict".into(), 86_400.0));
+    for (option, durability) in [("sync", "strict"), ("async", "fsync"), ("dirsync", "strict"), ("noexec", "strict")] {
+        lab::ok(&mut program("mount", &["-o", &format!("remount,{option}"), &mnt]));
+        assert_eq!(terms().0, durability, "{option}");
+    }
     file.write_all(b"some").expect("write");
     assert_eq!(pool.len("file"), Some(4), "it is waited for");
     // What is not named stays, be it the kernel's or the server's.

@@ -55,10 +55,12 @@ impl Fs {
     }
 }
 
-/// EIO, whatever the disk said: a full disk beneath is not a full pool.
+/// EIO, whatever the disk said, or what was found on it: a full disk beneath is not a full pool, and EINVAL would mean that
+/// this file cannot be waited for.
 fn not_durable(e: pram::Error) -> Error {
-    match e {
-        pram::Error::Host { what, errno } => Error::Host { what: format!("{what}: {errno}"), errno: Errno::IO },
-        e => e.into(),
-    }
+    let what = match e {
+        pram::Error::Host { what, errno } => format!("{what}: {errno}"),
+        e => e.to_string(),
+    };
+    Error::Host { what, errno: Errno::IO }
 }

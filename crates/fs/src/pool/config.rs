@@ -264,7 +264,11 @@ pub fn uuid_text(bytes: &[u8; 16]) -> String {
 }
 
 fn damaged(path: &Path, why: &dyn std::fmt::Display) -> Error {
-    Error::Pool(format!("{} is damaged: {why}; mend it by hand or restore the pool from an image", path.display()))
+    let dir = path.parent().filter(|dir| super::files::exist(dir));
+    let or = dir.map_or("or restore the pool from an image".into(), |dir| {
+        format!("or, on `logged`, move it away and make it anew with `conquest import {}`", dir.display())
+    });
+    Error::Pool(format!("{} is damaged: {why}; mend it by hand {or}", path.display()))
 }
 
 pub(super) fn host(path: &Path, e: &std::io::Error) -> Error {

@@ -376,13 +376,28 @@ fn is_abandoned(name: &str, marks: &Path, region: &Path) -> Result<bool> {
     Ok(all_copied && Copy::is_known(&found, Identity { uuid, size })? && Origin::read(&found, uuid)?.is_gone(name))
 }
 
+/// Who owns the pool at `dir`, or what is left there of one; else who asks.
+pub fn owner_of(dir: &Path) -> u32 {
+    let found = fs::metadata(dir.join(super::config::FILE)).or_else(|_| fs::metadata(dir));
+    found.map_or_else(|_| own_uid(), |found| found.uid())
+}
+
+/// The regions in shared memory, and the UUIDs that they are called by.
+pub fn memories() -> Result<Vec<([u8; 16], PathBuf)>> {
+    let entries = fs::read_dir(RUNTIME_DIR).map_err(|e| host(RUNTIME_DIR.as_ref(), &e))?;
+    let named = entries.flatten().filter_map(|entry| {
+        let name = entry.file_name().into_string().ok().filter(|name| name.ends_with("-region"))?;
+        Some((uuid_of(&name)?, entry.path()))
+    });
+    Ok(named.collect())
+}
+
 /// Where the region of the pool `uuid` at `region` comes from, as its marks say, which the owner of the pool at `dir` made;
 /// `None` if there are none.
 pub fn origin_of(uuid: [u8; 16], region: &Path, dir: &Path) -> Option<Origin> {
     let size = fs::metadata(region).ok()?.len();
     let name = region.file_name()?.to_str()?.strip_suffix("-region")?;
-    let owner = fs::metadata(dir.join(super::config::FILE)).or_else(|_| fs::metadata(dir)).ok()?.uid();
-    let (marks, _) = look(&region.with_file_name(format!("{name}-marks")), size, owner).ok()?;
+    let (marks, _) = look(&region.with_file_name(format!("{name}-marks")), size, owner_of(dir)).ok()?;
     Origin::read(&marks, uuid).ok()
 }
 

@@ -3,7 +3,7 @@
 //! It is mapped privately: what a crash left open is undone for who looks, and not in the memory.
 
 use std::fs;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use pram::medium::LOGGED;
@@ -11,7 +11,7 @@ use pram::region::HEADERS;
 use pram::session::{shared_name, shared_prefix};
 use pram::{Mapping, Region, Session};
 
-use super::config::{self, host, Config};
+use super::config::{host, uuid_text, Config};
 use super::files::{self, IMAGE};
 use super::{MediumKind, RUNTIME_DIR};
 use crate::error::{Error, Result};
@@ -36,6 +36,25 @@ pub fn open(dir: &Path, config: &Config) -> Result<Session> {
     }
     super::refuse_other_version(&region)?;
     Ok(Session::private(region, max_inodes(size))?)
+}
+
+/// What `pool.toml` says of the pool at `dir`; where there is none that could be read, what memory says whose copy lay
+/// there.
+pub fn config(dir: &Path) -> Result<Config> {
+    let unread = match super::load(dir) {
+        Ok(config) => return Ok(config),
+        Err(e) => e,
+    };
+    let uuids = files::memories()?
+        .into_iter()
+        .filter(|(uuid, region)| files::origin_of(*uuid, region, dir).is_some_and(|origin| origin.is(dir)));
+    let mut uuids: Vec<[u8; 16]> = uuids.map(|(uuid, _)| uuid).collect();
+    uuids.dedup();
+    match uuids[..] {
+        [uuid] => Ok(Config::new(MediumKind::Logged, uuid_text(&uuid))),
+        [] => Err(unread),
+        _ => Err(Error::Pool(format!("{unread}; {} has memory of several pools that were there", RUNTIME_DIR))),
+    }
 }
 
 /// Where it is. It is named after the file `image`; where that is gone, it [says](super::origin) whose it is.
@@ -70,9 +89,7 @@ pub fn find(dir: &Path, config: &Config) -> Result<Option<PathBuf>> {
 
 /// Anybody may make files there: only those of the pool's owner count.
 fn open_file(path: &Path, dir: &Path) -> Result<fs::File> {
-    let pool = dir.join(config::FILE);
-    let owner = fs::metadata(&pool).map_err(|e| host(&pool, &e))?.uid();
-    files::made_by(owner, files::open_plain(path, false), path)
+    files::made_by(files::owner_of(dir), files::open_plain(path, false), path)
 }
 
 /// Fails if a process works on it, as far as we may know: without the copy there are no locks to tell.

@@ -294,15 +294,15 @@ impl Pool {
     /// Opens what the memory of a pool on `logged` holds that cannot be opened otherwise, as its copy on disk is lost or
     /// cannot be written: to look at it, and to save it. Nobody may have the pool open; nothing of it is changed.
     pub fn of_memory(dir: &Path) -> Result<Pool> {
-        let config = load(dir)?;
+        let config = memory::config(dir)?;
         let policy = Policy { read_only: true, atime: Atime::Never, ..Policy::default() };
         let fs = Arc::new(Fs::over(memory::open(dir, &config)?, policy)?);
         Ok(Pool { _keeper: None, copier: None, fs, mirrored: false, dir: dir.into(), config })
     }
 
-    /// Is there such memory?
+    /// Is there such memory? Also of a pool of which nothing else is left.
     pub fn has_memory(dir: &Path) -> bool {
-        let found = load(dir).and_then(|config| memory::find(dir, &config));
+        let found = memory::config(dir).and_then(|config| memory::find(dir, &config));
         found.is_ok_and(|found| found.is_some())
     }
 

@@ -96,7 +96,11 @@ impl Origin {
 
     fn is_from(&self, dir: &Path) -> bool {
         let number = |dir: &Path| fs::metadata(dir).ok().map(|found| (found.dev(), found.ino()));
-        self.dir.as_ref().is_some_and(|noted| number(noted).is_some() && number(noted) == number(dir))
+        self.dir.as_ref().is_some_and(|noted| match (number(noted), number(dir)) {
+            // The directory is lost too.
+            (None, None) => std::path::absolute(dir).is_ok_and(|dir| dir == *noted),
+            (noted, dir) => noted == dir,
+        })
     }
 
     /// Is the copy still there, or what is left of it?

@@ -266,6 +266,12 @@ impl<D: Disk> Log<D> {
         Ok(Began { generation, commit: first, lineage })
     }
 
+    /// Has it not even its first commit?
+    pub fn is_empty(disk: &D, id: Identity) -> Result<bool> {
+        let header = read_header(disk, id)?;
+        Ok(Scan::over(&mut &*disk, &header).whole()?.is_none())
+    }
+
     /// A log that is not needed to read, since the image holds everything until `last`: only to begin anew.
     pub fn spent(disk: D, id: Identity, last: Instant) -> Result<Log<D>> {
         let RawLog { generation, capacity, nonce, .. } = read_header(&disk, id)?;

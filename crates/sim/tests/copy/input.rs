@@ -98,15 +98,8 @@ fn a_year_old_log_is_refused() {
 fn logs_in_each_others_place_are_refused() {
     for mut files in ages() {
         files.0.swap(1, 2);
-        // Before the first turn they differ in nothing but what they hold.
-        if let Ok(bytes) = reload(&files, SIZE) {
-            files.0.swap(1, 2);
-            assert_ne!(bytes, reload(&files, SIZE).unwrap());
-        }
+        refused(&files, "in each other's place");
     }
-    let mut files = ages().pop().unwrap();
-    files.0.swap(1, 2);
-    refused(&files, "in each other's place");
 }
 
 #[test]
