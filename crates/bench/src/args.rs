@@ -184,6 +184,9 @@ pub struct Durable {
     /// A directory on the disk to measure [default: $TMPDIR, else /var/tmp]
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
+    /// Measure on an ext4 as mkfs.ext4 makes it, in a file there: for a disk whose own has no journal. Needs root
+    #[arg(long)]
+    pub journal: bool,
     /// Files per thread and round that are synced
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = at_least_one)]
     pub synced: usize,

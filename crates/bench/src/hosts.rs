@@ -4,7 +4,7 @@
 //! that the disk costs them nothing either: what is measured is their code, as with Conquest.
 
 use std::fs::File;
-use std::io::{Read, Seek};
+use std::io::{BufReader, Read, Seek};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -12,6 +12,9 @@ use rustix::mount::UnmountFlags;
 
 use crate::args::Kind;
 use crate::error::Error;
+
+/// Bytes that are written at a time.
+const PIECE: usize = 1 << 20;
 
 /// A mounted file system of the host; dropping it unmounts it and removes its image.
 pub struct Host {
@@ -44,6 +47,23 @@ impl Host {
         let host = Host { dir, image: Some(image.clone()) };
         run(Command::new(program).args(options).arg(&image))?;
         mount(&["-t", kind.name(), "-o", "loop", &image.display().to_string()], &host.dir)?;
+        Ok(host)
+    }
+
+    /// An ext4 of `bytes` in a file in `home`, mounted at `dir`. All of the file is written, so that the file system beneath
+    /// has nothing to change but content.
+    pub fn ext4_in(home: &Path, dir: PathBuf, bytes: u64) -> Result<Host, Error> {
+        let image = home.join("ext4.img");
+        let mut file = File::create(&image).map_err(Error::file(&image))?;
+        let host = Host { dir, image: Some(image.clone()) };
+        std::fs::create_dir_all(&host.dir).map_err(Error::file(&host.dir))?;
+        let zeros = std::io::repeat(0).take(bytes);
+        std::io::copy(&mut BufReader::with_capacity(PIECE, zeros), &mut file).map_err(Error::file(&image))?;
+        file.sync_all().map_err(Error::file(&image))?;
+        // What is discarded would have to be given blocks again.
+        let options = ["-q", "-F", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0"];
+        run(Command::new("mkfs.ext4").args(options).arg(&image))?;
+        mount(&["-t", "ext4", "-o", "loop", &image.display().to_string()], &host.dir)?;
         Ok(host)
     }
 }

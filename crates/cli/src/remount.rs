@@ -29,6 +29,8 @@ pub struct Remount {
     pool: PathBuf,
     dir: PathBuf,
     options: Options,
+    /// The kernel is asked: it may have something to change, and wakes the server. Only root may ask it.
+    by_kernel: bool,
 }
 
 impl Remount {
@@ -56,7 +58,11 @@ impl Remount {
             return Err(Failure::new(format!("no pool is mounted at {dir}; mount it first, without -o remount")));
         };
         let options = Options::parse(&words(&mounted.options))?;
-        Ok(Remount { pool: mounted.source, dir: dir.into(), options })
+        let now = Options::parse(&stays(&mounted.options))?.mount;
+        let mut wanted = options.mount.clone();
+        wanted.remount = now.remount;
+        let by_kernel = locate::is_root() || options.terms == Terms::default() || wanted != now;
+        Ok(Remount { pool: mounted.source, dir: dir.into(), options, by_kernel })
     }
 
     /// The pool that is mounted there.
@@ -64,7 +70,7 @@ impl Remount {
         &self.pool
     }
 
-    /// 1. What cannot be is refused. 2. The server is asked. 3. The kernel changes its flags, which wakes the server.
+    /// 1. What cannot be is refused. 2. The server is asked. 3. The kernel changes its flags, which wakes the server: not for whom it would refuse, where there are none.
     /// 4. The server has answered.
     pub fn run(&self) -> Result<()> {
         let what = || format!("cannot remount {}", self.dir.display());
@@ -81,7 +87,9 @@ impl Remount {
         }
         let pool = Pool::open(&self.pool, &OpenOptions::default()).context(what)?;
         let asked = pool.ask(&self.dir, &self.options.terms).context(what)?;
-        flags()?;
+        if self.by_kernel {
+            flags()?;
+        }
         asked.wait().context(what)
     }
 

@@ -37,7 +37,7 @@ pub enum TransportChoice {
 }
 
 /// What `-o` says. The default is read-write, access times by `relatime`.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountOptions {
     pub read_only: bool,
     pub noatime: bool,

@@ -545,6 +545,12 @@ fn unprivileged() -> Outcome {
     let shell = format!("echo mine > {dir}/f && cat {dir}/f && stat -c %u {dir}/f");
     let said = lab::ok(&mut program(NOBODY[0], &[&NOBODY[1..], &["sh", "-c", &shell]].concat()));
     assert_eq!(said, "mine\n65534\n");
+    // The server is asked; the kernel would refuse.
+    as_nobody(&["mount", &pool, &dir, "-o", "remount,durability=strict,commit=7"]);
+    let told = lab.run_as(&NOBODY, &["status", &dir]).out;
+    assert!(told.contains("durability strict, commits every 7 s"), "{told}");
+    let refused = lab.run_as(&NOBODY, &["mount", &pool, &dir, "-o", "remount,noatime,commit=8"]);
+    assert!(refused.code == 1 && refused.err.contains("not permitted"), "{}{}", refused.out, refused.err);
     as_nobody(&["umount", &dir]);
     as_nobody(&["fsck", &pool]);
     lab::ok(&mut program("umount", &["/dev/fuse"]));

@@ -26,6 +26,7 @@ use crate::conquest::{Logged, Mount};
 use crate::context::Context;
 use crate::disk::Disk;
 use crate::error::Error;
+use crate::hosts::Host;
 use crate::report::{Outcome, Section};
 
 /// Conquest on `logged`, mounted or in this process as the title says, and what is on the disk already.
@@ -35,6 +36,14 @@ const BATTERY: &str = "conquest battery";
 
 pub fn run(context: &Context, args: &Durable) -> Result<Outcome, Error> {
     let there = context.disk.as_deref().ok_or_else(|| Error::Usage("no directory on a disk was made".into()));
+    let host = match (&there, args.journal) {
+        (Ok(home), true) => {
+            context.progress.say("making an ext4 with a journal".into());
+            Some(Host::ext4_in(home, context.base.join("ext4"), 5 * bytes(context))?)
+        }
+        _ => None,
+    };
+    let there = host.as_ref().map_or(there, |host| Ok(&host.dir));
     let disk = there.and_then(Disk::at).map_err(|e| e.to_string());
     let setup = Setup { context, args, disk };
     let mut outcome = Outcome::default();
@@ -60,11 +69,7 @@ impl Setup<'_> {
 
     /// Bytes of a pool's region.
     fn bytes(&self) -> u64 {
-        if self.context.quick {
-            128 << 20
-        } else {
-            1 << 30
-        }
+        bytes(self.context)
     }
 
     /// Measures a part, if there is a disk. A part that fails is told of at the end; the others go on.
@@ -85,6 +90,14 @@ impl Setup<'_> {
         let pool = Logged::make(disk.dir.join(format!("{label}.pool")), self.bytes())?;
         let dir = self.context.base.join(format!("{label}.mnt"));
         Ok(Mount::of(&pool.dir, dir, &self.context.program).map(|mount| (mount, pool)).map_err(|e| e.to_string()))
+    }
+}
+
+fn bytes(context: &Context) -> u64 {
+    if context.quick {
+        128 << 20
+    } else {
+        1 << 30
     }
 }
 
