@@ -70,6 +70,8 @@ pub const RECORDS: u64 = 8192;
 pub const MAX_RECORD: u64 = 1 << 20;
 /// Smallest log: a few of the largest records.
 pub const MIN_CAPACITY: u64 = RECORDS + 4 * MAX_RECORD;
+/// The generation of a log that has never begun anew.
+pub const FIRST: u64 = 1;
 
 const HEADER_AT: [u64; 2] = [0, 4096];
 const MAGIC: [u8; 8] = *b"CQ-RLOG\n";
@@ -252,7 +254,7 @@ impl<D: Disk> Log<D> {
         if capacity < MIN_CAPACITY {
             return Err(Error::Unusable(format!("a log of {capacity} bytes is too small: give it {MIN_CAPACITY}")));
         }
-        let at = Position::start(0, capacity, 0, new_writer()?, last);
+        let at = Position::start(FIRST - 1, capacity, 0, new_writer()?, last);
         let mut log = Log { disk, id, at, found: 0..0, failed: false };
         // Whatever was there before must not look like the other copy.
         log.attempt("making the log", |disk| disk.write_all_at(&[0; RECORDS as usize], 0))?;
