@@ -1,5 +1,8 @@
 //! The redo log: every crash, damage, and logs that must be refused.
 
+use std::sync::Arc;
+
+use pram::copy::{self, Disks, SharedDisk};
 use pram::log::{Identity, Instant, Log, Position, RawRecord, LINE, MAX_RECORD, MIN_CAPACITY, RECORDS, SECTOR};
 use rng::Rng;
 use rustix::io::Errno;
@@ -427,4 +430,22 @@ fn a_full_log_says_so_and_goes_on_after_a_restart() {
     drop(commit);
     log.restart(log.last(), MIN_CAPACITY).unwrap();
     assert_eq!(model.commit(&mut log, 1).unwrap().commit, commits + 1);
+}
+
+/// Who wrote a commit died before it counted, and whoever came next began the other log anew in its place.
+#[test]
+fn a_log_that_another_goes_on_from_may_have_a_commit_that_never_counted() {
+    let tapes = [Tape::of(Vec::new()), blank(), blank()];
+    let [image, first, second] = tapes.each_ref().map(|tape| Arc::new(tape.clone()) as SharedDisk);
+    let disks = Disks { image, logs: [first, second] };
+    copy::create(&disks, ID, MIN_CAPACITY).unwrap();
+    let reopen = |n: usize| Log::open(tapes[n].clone(), ID, START, |_, _, _| Ok(())).unwrap();
+    let as_of = || copy::load(&disks, ID, &mut |_, _| Ok(())).unwrap().as_of.commit;
+    let mut second = reopen(2);
+    second.restart(START, MIN_CAPACITY).unwrap();
+    assert_eq!(as_of(), 0);
+    Model::new(1).commit(&mut second, 3).unwrap();
+    assert_eq!(as_of(), 1);
+    reopen(1).restart(START, MIN_CAPACITY).unwrap();
+    assert_eq!(as_of(), 0);
 }
