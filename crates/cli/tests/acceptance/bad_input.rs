@@ -330,6 +330,13 @@ fn permission() -> Outcome {
         }
     }
     sample.readable();
+    let logged = Lab::mounted("16M");
+    logged.umount();
+    for args in [["status", &logged.pool()], ["fsck", &logged.pool()]] {
+        let ran = logged.run_as(&NOBODY, &args);
+        let told = ran.err.contains("permission denied") && ran.err.contains("its mount");
+        assert!(told && !ran.err.contains("conquest save"), "what who may not can do: {}", ran.err);
+    }
     Ok(())
 }
 

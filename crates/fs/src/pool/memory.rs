@@ -108,7 +108,10 @@ pub fn refuse_in_use(path: &Path) -> Result<()> {
 
 /// What can be done if the pool at `dir` cannot be opened, as its copy is not to be had.
 pub fn or_save(e: Error, dir: &Path, config: &Config) -> Error {
-    if files::open(dir).is_ok() {
+    // Who may not open the copy may not save the memory either.
+    let is_refused =
+        || fs::File::open(dir.join(IMAGE)).is_err_and(|e| e.kind() == std::io::ErrorKind::PermissionDenied);
+    if files::open(dir).is_ok() || is_refused() {
         return e;
     }
     match find(dir, config) {
