@@ -65,10 +65,14 @@ pub fn pool(path: &Path) -> Result<PathBuf> {
 
 /// The same for who only looks, and can do with the memory of a pool of which nothing else is left.
 pub fn pool_or_memory(path: &Path) -> Result<PathBuf> {
-    match (pool(path), real(path)) {
-        (Err(_), Ok(path)) if Pool::has_memory(&path) => Ok(path),
-        (found, _) => found,
-    }
+    pool(path).or_else(|e| {
+        let path = real(path)?;
+        if has_memory(&path) {
+            Ok(path)
+        } else {
+            Err(e)
+        }
+    })
 }
 
 /// The path without symbolic links, found from the root on, a name at a time. A directory that is a mount of ours is not
@@ -108,13 +112,18 @@ fn parts_of(path: &Path) -> Vec<OsString> {
     names.map(|part| part.as_os_str().to_owned()).rev().collect()
 }
 
+/// Is there memory of a pool, or are there several that may be it?
+fn has_memory(path: &Path) -> bool {
+    !matches!(Pool::memory_alone(path), Ok(None))
+}
+
 pub fn no_pool(path: &Path) -> Failure {
     let shown = path.display();
     match std::fs::metadata(path.join("pool.toml")) {
         Err(e) if e.kind() == std::io::ErrorKind::PermissionDenied => {
             Failure::new(format!("{shown}: permission denied; ask its owner, or run the command as root"))
         }
-        _ if Pool::has_memory(path) => Failure::new(format!(
+        _ if has_memory(path) => Failure::new(format!(
             "there is no pool at {shown}, but memory of one that was: `conquest save {shown} FILE` writes an image of it, and \
              `conquest restore NEW FILE` makes a pool of that"
         )),

@@ -12,10 +12,13 @@ pub fn open(pool: &Path) -> Result<Pool> {
         Ok(opened) => return Ok(opened),
         Err(e) => e,
     };
-    if !Pool::has_memory(pool) {
-        return Err(Failure::new(why.to_string()));
-    }
+    let memory = match Pool::memory_alone(pool) {
+        Ok(Some(memory)) => memory,
+        Ok(None) => return Err(Failure::new(why.to_string())),
+        Err(e) => return Err(Failure::new(format!("{why}. Its memory alone: {e}"))),
+    };
     let alone = Pool::of_memory(pool).map_err(|e| Failure::new(format!("{why}. Its memory alone: {e}")))?;
-    let _ = writeln!(std::io::stderr(), "conquest: {why}. What follows is of the memory alone");
+    let memory = memory.display();
+    let _ = writeln!(std::io::stderr(), "conquest: {why}. What follows is of the memory alone, {memory}");
     Ok(alone)
 }

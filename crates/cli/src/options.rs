@@ -19,18 +19,13 @@ pub struct Options {
     pub terms: Terms,
 }
 
-/// What mount(8) calls it when each change, or each of a directory, is durable when the call returns, and the contrary.
-const SYNC: [(&str, bool); 3] = [("sync", true), ("dirsync", true), ("async", false)];
-
 impl Options {
     /// Reads comma-separated words; later ones win. What is not ours belongs to the mount.
     pub fn parse(words: &str) -> Result<Options> {
         let mut options =
             Options { words: String::new(), mount: fuse::MountOptions::default(), save: None, terms: Terms::default() };
         let (mut theirs, mut ours) = (Vec::new(), Vec::new());
-        let mut sync = None;
         for word in words.split(',').map(str::trim).filter(|w| !w.is_empty()) {
-            sync = SYNC.iter().find(|(name, _)| *name == word).map(|found| found.1).or(sync);
             match options.take(word).map_err(|e| refusal(words, &e))? {
                 true if word.starts_with("save=") => {}
                 true => ours.push(word.to_string()),
@@ -38,11 +33,6 @@ impl Options {
             }
         }
         ours.extend(options.save.iter().map(|file| format!("save={}", file.display())));
-        options.terms.durability = match (sync, options.terms.durability) {
-            (Some(true), _) => Some(Durability::Strict),
-            (Some(false), None) => Some(Durability::Fsync),
-            (_, said) => said,
-        };
         options.mount = fuse::MountOptions::parse(&theirs.join(",")).map_err(|e| refusal(words, &e))?;
         ours.extend(theirs.into_iter().map(str::to_string));
         options.words = ours.join(",");
@@ -58,6 +48,15 @@ impl Options {
                 let named = Durability::from_name(value.as_bytes());
                 let unknown = || format!("durability={value}: choose `strict` or `fsync`");
                 self.terms.durability = Some(named.ok_or_else(unknown)?);
+            }
+            // The kernel keeps these for writes alone.
+            ("sync" | "dirsync", "") => {
+                self.terms.durability = Some(Durability::Strict);
+                return Ok(false);
+            }
+            ("async", "") => {
+                self.terms.durability = Some(Durability::Fsync);
+                return Ok(false);
             }
             ("commit", value) => {
                 let interval: Result<CommitInterval, String> = value.parse();
@@ -97,7 +96,7 @@ mod tests {
             ("rw,sync", Some(Strict)),
             ("dirsync,noatime", Some(Strict)),
             ("durability=fsync,sync", Some(Strict)),
-            ("sync,durability=fsync,async", Some(Fsync)),
+            ("sync,durability=fsync", Some(Fsync)),
             ("async,durability=strict", Some(Strict)),
             ("sync,async", Some(Fsync)),
             ("rw,relatime", None),

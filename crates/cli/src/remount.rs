@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
 use fs::pool::{SessionStatus, Terms};
-use fs::{Atime, Durability, OpenOptions, Policy, Pool};
+use fs::{Atime, OpenOptions, Policy, Pool};
 use fuse::TransportChoice;
 use rustix::event::{poll, PollFd, PollFlags};
 use rustix::time::Timespec;
@@ -36,7 +36,7 @@ pub struct Remount {
 impl Remount {
     /// By the words after `-o`; what they do not name stays.
     pub fn of(dir: &Path, words: &str) -> Result<Remount> {
-        Remount::by(dir, |now| format!("{},{words}", stays(now)))
+        Remount::by(dir, |now| (format!("{},{words}", stays(now)), words.into()))
     }
 
     /// As mount(8) asks for it: its words are all that the mount is to have, `suid` is said by leaving out `nosuid`.
@@ -44,24 +44,25 @@ impl Remount {
         Remount::by(dir, |now| {
             // It hands on what the table shows, which may be more than we know of.
             let is_meant = |word: &&str| is_known(word) || !has(now, word);
-            // It does not hand on `async`.
-            let is_sync = |words: &str| has(words, "sync") || has(words, "dirsync");
-            let ends = Some("async").filter(|_| is_sync(now) && !is_sync(words));
-            words.split(',').filter(is_meant).chain(ends).collect::<Vec<_>>().join(",")
+            let all = words.split(',').filter(is_meant).collect::<Vec<_>>().join(",");
+            // `dirsync` lasts as long as the mount.
+            let is_new = |word: &&str| !["sync", "dirsync"].contains(word) || !has(now, word);
+            let ends = Some("async").filter(|_| has(now, "sync") && !has(words, "sync"));
+            (all, words.split(',').filter(is_new).chain(ends).collect::<Vec<_>>().join(","))
         })
     }
 
-    /// `words`: all words, by what the mount table shows now.
-    fn by(dir: &Path, words: impl FnOnce(&str) -> String) -> Result<Remount> {
+    /// `words`: by what the mount table shows now, all that the mount is to have, and those that are asked for.
+    fn by(dir: &Path, words: impl FnOnce(&str) -> (String, String)) -> Result<Remount> {
         let Some(mounted) = mounts::conquest_at(dir)? else {
             let dir = dir.display();
             return Err(Failure::new(format!("no pool is mounted at {dir}; mount it first, without -o remount")));
         };
-        let options = Options::parse(&words(&mounted.options))?;
-        let now = Options::parse(&stays(&mounted.options))?.mount;
-        let mut wanted = options.mount.clone();
-        wanted.remount = now.remount;
-        let by_kernel = locate::is_root() || options.terms == Terms::default() || wanted != now;
+        let (all, asked) = words(&mounted.options);
+        let mut options = Options::parse(&all)?;
+        options.terms = Options::parse(&asked)?.terms;
+        let now = fuse::MountOptions::parse(&stays(&mounted.options)).context(|| "the mount table".into())?;
+        let by_kernel = locate::is_root() || options.terms == Terms::default() || !now.has_flags_of(&options.mount);
         Ok(Remount { pool: mounted.source, dir: dir.into(), options, by_kernel })
     }
 
@@ -70,8 +71,8 @@ impl Remount {
         &self.pool
     }
 
-    /// 1. What cannot be is refused. 2. The server is asked. 3. The kernel changes its flags, which wakes the server: not for whom it would refuse, where there are none.
-    /// 4. The server has answered.
+    /// 1. What cannot be is refused. 2. The server is asked. 3. The kernel changes its flags, which wakes the server; it is
+    ///    left alone where it would refuse, and there is nothing to change. 4. The server has answered.
     pub fn run(&self) -> Result<()> {
         let what = || format!("cannot remount {}", self.dir.display());
         let flags = || fuse::remount(&self.dir, &self.options.mount).context(what);
@@ -187,10 +188,6 @@ fn watch(pool: &Weak<Pool>, dir: &Path, strict: bool) -> std::io::Result<()> {
             let strict = untold.as_ref() == Some(words);
             let (atime, nodiratime) = (atime_by(words, strict), has(words, "nodiratime"));
             pool.set_policy(Policy { atime, nodiratime, ..pool.policy() });
-            // Also of who asked the kernel alone.
-            if has(words, "sync") || has(words, "dirsync") {
-                pool.set_policy(Policy { durability: Durability::Strict, ..pool.policy() });
-            }
         }
         pool.heed();
         drop(pool);

@@ -37,7 +37,7 @@ pub enum TransportChoice {
 }
 
 /// What `-o` says. The default is read-write, access times by `relatime`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct MountOptions {
     pub read_only: bool,
     pub noatime: bool,
@@ -98,6 +98,11 @@ impl MountOptions {
     /// Are directories' access times to stay as they are?
     pub fn nodiratime(&self) -> bool {
         self.flags.contains(MountFlags::NODIRATIME)
+    }
+
+    /// Do both ask the same of the kernel?
+    pub fn has_flags_of(&self, other: &MountOptions) -> bool {
+        self.flags == other.flags
     }
 
     /// The words that `fusermount3` takes for [`flags`](Self::flags).

@@ -635,7 +635,7 @@ fn memory_alone() -> Outcome {
     let text = std::fs::read(&toml).expect("read");
     for lost in [|path: &Path| std::fs::remove_file(path), |path: &Path| std::fs::write(path, "")] {
         lost(&toml).expect("it was there");
-        lab.refused(1, &["mount", &pool, &mnt], &["conquest "]);
+        lab.refused(1, &["mount", &pool, &mnt], &["conquest save"]);
         lab.ok(&["save", &pool, &image]);
         restored(&image);
         assert!(lab.ok(&["status", &pool]).contains("nobody"));

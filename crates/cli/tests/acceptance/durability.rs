@@ -237,7 +237,14 @@ fn remount() -> Outcome {
     assert_eq!(terms(), ("fsync".into(), 86_400.0));
     lab::ok(&mut program("mount", &["-o", "remount,durability=strict", &mnt]));
     assert_eq!(terms(), ("strict".into(), 86_400.0));
-    for (option, durability) in [("sync", "strict"), ("async", "fsync"), ("dirsync", "strict"), ("noexec", "strict")] {
+    for (option, durability) in [
+        ("async", "strict"),
+        ("sync", "strict"),
+        ("async", "fsync"),
+        ("noexec", "fsync"),
+        ("dirsync", "strict"),
+        ("exec", "strict"),
+    ] {
         lab::ok(&mut program("mount", &["-o", &format!("remount,{option}"), &mnt]));
         assert_eq!(terms().0, durability, "{option}");
     }

@@ -161,11 +161,17 @@ impl Config {
 
     /// The same for a pool that should be there.
     pub fn load(dir: &Path) -> Result<Config> {
-        let how = || match super::files::exist(dir) {
-            true => "what lies there is a pool's copy; make the pool of it with `conquest import",
-            false => "make one with `conquest format",
+        let shown = dir.display();
+        let memory = || super::memory::lost(dir).is_ok_and(|lost| lost.is_some()).then(|| super::memory::save_it(dir));
+        let how = || match (super::files::exist(dir), memory()) {
+            (true, memory) => {
+                let or = memory.map(|save_it| format!("; or {save_it}")).unwrap_or_default();
+                format!("what lies there is a pool's copy; make the pool of it with `conquest import {shown}`{or}")
+            }
+            (false, Some(save_it)) => format!("of one that was there is memory: {save_it}"),
+            (false, None) => format!("make one with `conquest format {shown}`"),
         };
-        let missing = || Error::Pool(format!("there is no pool at {0}; {1} {0}`", dir.display(), how()));
+        let missing = || Error::Pool(format!("there is no pool at {shown}; {}", how()));
         Config::read(dir)?.ok_or_else(missing)
     }
 
@@ -264,11 +270,15 @@ pub fn uuid_text(bytes: &[u8; 16]) -> String {
 }
 
 fn damaged(path: &Path, why: &dyn std::fmt::Display) -> Error {
-    let dir = path.parent().filter(|dir| super::files::exist(dir));
-    let or = dir.map_or("or restore the pool from an image".into(), |dir| {
-        format!("or, on `logged`, move it away and make it anew with `conquest import {}`", dir.display())
+    let dir = path.parent().filter(|dir| super::files::exist(dir)).map(Path::display);
+    let or = dir.map(|dir| {
+        format!(
+            "; or, on `logged`, keep what its memory holds with `conquest save {dir} FILE`, move {FILE} away, and make it \
+             anew with `conquest import {dir}`"
+        )
     });
-    Error::Pool(format!("{} is damaged: {why}; mend it by hand {or}", path.display()))
+    let or = or.unwrap_or_default();
+    Error::Pool(format!("{} is damaged: {why}; mend it by hand or restore the pool from an image{or}", path.display()))
 }
 
 pub(super) fn host(path: &Path, e: &std::io::Error) -> Error {

@@ -11,7 +11,7 @@ use pram::region::HEADERS;
 use pram::session::{shared_name, shared_prefix};
 use pram::{Mapping, Region, Session};
 
-use super::config::{host, uuid_text, Config};
+use super::config::{host, uuid_text, Config, DEFAULT_NVRAM};
 use super::files::{self, IMAGE};
 use super::{MediumKind, RUNTIME_DIR};
 use crate::error::{Error, Result};
@@ -45,16 +45,36 @@ pub fn config(dir: &Path) -> Result<Config> {
         Ok(config) => return Ok(config),
         Err(e) => e,
     };
-    let uuids = files::memories()?
-        .into_iter()
-        .filter(|(uuid, region)| files::origin_of(*uuid, region, dir).is_some_and(|origin| origin.is(dir)));
-    let mut uuids: Vec<[u8; 16]> = uuids.map(|(uuid, _)| uuid).collect();
-    uuids.dedup();
-    match uuids[..] {
-        [uuid] => Ok(Config::new(MediumKind::Logged, uuid_text(&uuid))),
-        [] => Err(unread),
-        _ => Err(Error::Pool(format!("{unread}; {} has memory of several pools that were there", RUNTIME_DIR))),
+    lost(dir)?.ok_or(unread)
+}
+
+/// A pool whose copy lay in `dir`, as its memory says. Not where there is the region of one on another medium.
+pub fn lost(dir: &Path) -> Result<Option<Config>> {
+    if dir.join(DEFAULT_NVRAM).exists() {
+        return Ok(None);
     }
+    let is_ours = |(uuid, region): &([u8; 16], PathBuf)| {
+        files::origin_of(*uuid, region, dir).is_some_and(|origin| origin.is(dir))
+    };
+    let found: Vec<_> = files::memories()?.into_iter().filter(is_ours).collect();
+    match &found[..] {
+        [] => Ok(None),
+        [(uuid, _), others @ ..] if others.iter().all(|(other, _)| other == uuid) => {
+            Ok(Some(Config::new(MediumKind::Logged, uuid_text(uuid))))
+        }
+        [(_, one), .., (_, other)] => Err(which(one, other, dir)),
+        _ => Ok(None),
+    }
+}
+
+fn which(one: &Path, other: &Path, dir: &Path) -> Error {
+    Error::Pool(format!(
+        "{} and {} may both be the memory of the pool at {}: move the one away that is not, with the marks beside it (`ls -l \
+         --full-time` tells when they were changed last), and try again",
+        one.display(),
+        other.display(),
+        dir.display()
+    ))
 }
 
 /// Where it is. It is named after the file `image`; where that is gone, it [says](super::origin) whose it is.
@@ -76,13 +96,7 @@ pub fn find(dir: &Path, config: &Config) -> Result<Option<PathBuf>> {
     let entries = fs::read_dir(RUNTIME_DIR).map_err(|e| host(RUNTIME_DIR.as_ref(), &e))?;
     let mut found = entries.flatten().map(|entry| entry.path()).filter(is_ours);
     match (found.next(), found.next()) {
-        (Some(one), Some(other)) => Err(Error::Pool(format!(
-            "{} and {} may both be the memory of the pool at {}: move the one away that is not, with the marks beside it \
-             (`ls -l --full-time` tells when they were changed last), and try again",
-            one.display(),
-            other.display(),
-            dir.display()
-        ))),
+        (Some(one), Some(other)) => Err(which(&one, &other, dir)),
         (found, _) => Ok(found),
     }
 }

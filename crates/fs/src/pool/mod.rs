@@ -300,10 +300,12 @@ impl Pool {
         Ok(Pool { _keeper: None, copier: None, fs, mirrored: false, dir: dir.into(), config })
     }
 
-    /// Is there such memory? Also of a pool of which nothing else is left.
-    pub fn has_memory(dir: &Path) -> bool {
-        let found = memory::config(dir).and_then(|config| memory::find(dir, &config));
-        found.is_ok_and(|found| found.is_some())
+    /// The file that such memory is in, if there is any; also of a pool of which nothing else is left.
+    pub fn memory_alone(dir: &Path) -> Result<Option<PathBuf>> {
+        match load(dir).map_or_else(|_| memory::lost(dir), |config| Ok(Some(config)))? {
+            Some(config) => memory::find(dir, &config),
+            None => Ok(None),
+        }
     }
 
     /// Fails if `file` is to lie in a mount of this pool: writing it would wait for a pool that stands still until it is

@@ -207,12 +207,8 @@ impl Queue {
             .map_err(|_| io::Error::other("the ring is full"))
     }
 
-    /// Notes whose request is being served (a thread's number). What has none is what nobody waits for: the end of an
-    /// open directory comes this way.
+    /// Notes whose request is being served (a thread's number).
     pub fn note_caller(&mut self, caller: u32) {
-        if caller == 0 {
-            return;
-        }
         self.in_a_row = if caller == self.caller { self.in_a_row.saturating_add(1) } else { 0 };
         self.caller = caller;
     }

@@ -166,7 +166,7 @@ fn turn(disks: &Disks, id: Identity) -> Result<(usize, u64)> {
     }
     match second.generation.wrapping_sub(first.generation) {
         // Before the first turn they differ in what they hold alone: the second one nothing, ever.
-        0 if second.generation == log::FIRST && !Log::is_empty(&disks.logs[1], id)? => Err(Error::Unusable(
+        0 if second.generation == log::FIRST && matches!(Log::is_empty(&disks.logs[1], id), Ok(false)) => Err(Error::Unusable(
             "the second log has commits before its first turn: they are in each other's place; put the right ones back"
                 .into(),
         )),
