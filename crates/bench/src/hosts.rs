@@ -37,9 +37,7 @@ impl Host {
                 mounted.map(|()| Host { dir, image: None })
             };
         };
-        if !rustix::process::geteuid().is_root() {
-            return Err(Error::Usage("needs root, to mount it".into()));
-        }
+        refuse_others()?;
         let image = base.join(format!("{}.img", kind.name()));
         let file = File::create(&image).map_err(Error::file(&image))?;
         file.set_len(bytes).map_err(Error::file(&image))?;
@@ -53,6 +51,7 @@ impl Host {
     /// An ext4 of `bytes` in a file in `home`, mounted at `dir`. All of the file is written, so that the file system beneath
     /// has nothing to change but content.
     pub fn ext4_in(home: &Path, dir: PathBuf, bytes: u64) -> Result<Host, Error> {
+        refuse_others()?;
         let image = home.join("ext4.img");
         let mut file = File::create(&image).map_err(Error::file(&image))?;
         let host = Host { dir, image: Some(image.clone()) };
@@ -65,6 +64,13 @@ impl Host {
         run(Command::new("mkfs.ext4").args(options).arg(&image))?;
         mount(&["-t", "ext4", "-o", "loop", &image.display().to_string()], &host.dir)?;
         Ok(host)
+    }
+}
+
+fn refuse_others() -> Result<(), Error> {
+    match rustix::process::geteuid().is_root() {
+        true => Ok(()),
+        false => Err(Error::Usage("needs root, to mount it".into())),
     }
 }
 

@@ -25,7 +25,7 @@ pub struct Args {
     pool: PathBuf,
     /// Where; the directory must exist
     dir: PathBuf,
-    /// Mount options, separated by commas: ro, noatime, strictatime, nosuid, nodev, noexec, allow_other,
+    /// Mount options, separated by commas: ro, noatime, strictatime, nosuid, nodev, noexec, allow_other, sync (strict),
     /// transport=uring|dev, durability=strict|fsync (strict: all that is done here is durable when the call returns,
     /// on every medium), commit=SECONDS (instead of the pool's own interval), save=FILE (write an image of the pool
     /// at unmount and on SIGTERM); remount, with others: change those of the mount that is there

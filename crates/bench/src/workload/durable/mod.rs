@@ -36,15 +36,15 @@ const BATTERY: &str = "conquest battery";
 
 pub fn run(context: &Context, args: &Durable) -> Result<Outcome, Error> {
     let there = context.disk.as_deref().ok_or_else(|| Error::Usage("no directory on a disk was made".into()));
-    let host = match (&there, args.journal) {
-        (Ok(home), true) => {
-            context.progress.say("making an ext4 with a journal".into());
-            Some(Host::ext4_in(home, context.base.join("ext4"), 5 * bytes(context))?)
+    let mut disk = there.and_then(Disk::at).map_err(|e| e.to_string());
+    let mut host = None;
+    if let (Ok(own), true) = (&disk, args.journal) {
+        context.progress.say("making an ext4 with a journal".into());
+        match Host::ext4_in(&own.dir, context.base.join("ext4"), 5 * bytes(context)) {
+            Ok(made) => disk = Disk::at(&host.insert(made).dir).map_err(|e| e.to_string()),
+            Err(e) => disk = Err(format!("an ext4 with a journal cannot be made: {e}")),
         }
-        _ => None,
-    };
-    let there = host.as_ref().map_or(there, |host| Ok(&host.dir));
-    let disk = there.and_then(Disk::at).map_err(|e| e.to_string());
+    }
     let setup = Setup { context, args, disk };
     let mut outcome = Outcome::default();
     for part in [synced::run, behind::run, sqlite::run, volume::run, reopen::run] {
