@@ -634,10 +634,7 @@ fn memory_of_which_nothing_else_is_left_is_saved() {
         write(&home.open(), "late", what);
         let has_memory = |dir: &Path| Pool::memory_alone(dir).unwrap().is_some();
         assert!(has_memory(&pool) && !has_memory(home.0.path()), "{what}");
-        // Else whoever makes a pool just now may give it back.
-        let marks = regions(&pool)[0].to_string_lossy().replace("-region", "-marks");
-        let (marks, len) = (File::options().read(true).write(true).open(marks).unwrap(), Dirty::bytes(8 << 20));
-        Dirty::over(Mapping::file(&marks, len).unwrap(), 8 << 20).unwrap().mark(8192, 8).unwrap();
+        mark(&regions(&pool)[0]);
         harm(&pool);
         let told = home.refused();
         assert!(has_memory(&pool) && told.contains("conquest save"), "{what}: {told}");
@@ -647,6 +644,45 @@ fn memory_of_which_nothing_else_is_left_is_saved() {
         assert_eq!(read(&open(&other), "late").as_deref(), Some(what));
         // To be found and given back.
         std::fs::create_dir_all(&pool).and_then(|()| std::fs::write(pool.join("pool.toml"), toml)).unwrap();
+    }
+}
+
+/// Memory has changes that its copy lacks: else whoever makes a pool just now may give it back.
+fn mark(region: &Path) {
+    let marks = region.to_string_lossy().replace("-region", "-marks");
+    let (marks, len) = (File::options().read(true).write(true).open(marks).unwrap(), Dirty::bytes(8 << 20));
+    Dirty::over(Mapping::file(&marks, len).unwrap(), 8 << 20).unwrap().mark(8192, 8).unwrap();
+}
+
+/// Where the new `image` got the number of the old one, memory was overwritten; else nothing led to it any more.
+#[test]
+fn memory_of_which_nothing_else_is_left_makes_way_for_a_new_pool() {
+    type Make = fn(&Path, &Path);
+    let makes: [Make; 2] = [
+        |pool, image| Pool::restore(pool, image, None, false, &mut |_, _| {}).unwrap(),
+        |pool, _| Pool::format(pool, &logged()).unwrap(),
+    ];
+    for make in makes {
+        let home = Home::new(logged());
+        let (pool, image) = (home.pool(), home.0.path().join("saved"));
+        home.open().save(&image, &mut |_, _| {}).unwrap();
+        write(&home.open(), "late", "in memory alone");
+        mark(&regions(&pool)[0]);
+        let toml = std::fs::read_to_string(pool.join("pool.toml")).unwrap();
+        std::fs::remove_dir_all(&pool).unwrap();
+        make(&pool, &image);
+        assert_eq!(read(&home.open(), "late"), None);
+        let uuid = toml.lines().find_map(|line| line.strip_prefix("uuid = ")).unwrap().replace(['"', '-'], "");
+        let away = std::fs::read_dir("/dev/shm").unwrap().flatten().map(|entry| entry.path()).find(|path| {
+            let name = path.file_name().unwrap().to_string_lossy();
+            name.starts_with(&format!("conquest-{uuid}-away-")) && name.ends_with("-region")
+        });
+        let away = away.expect("it is kept");
+        Pool::of_memory(&away).unwrap().save(&image, &mut |_, _| {}).unwrap();
+        let other = home.0.path().join("other");
+        Pool::restore(&other, &image, None, false, &mut |_, _| {}).unwrap();
+        assert_eq!(read(&open(&other), "late").as_deref(), Some("in memory alone"));
+        forget(&other);
     }
 }
 

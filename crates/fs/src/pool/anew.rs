@@ -36,6 +36,9 @@ pub fn format(dir: &Path, how: &FormatOptions, step: Step) -> Result<()> {
     if config.medium != MediumKind::Logged && media::is_device(&path, config.medium)? {
         return format_device(dir, how, &config, old.as_ref());
     }
+    if old.is_none() {
+        memory::set_aside(dir)?;
+    }
     let staged = Staged::begin(dir, &config)?;
     if config.medium == MediumKind::Logged {
         let (region, copy) = logged::make(staged.dir(), dir, config.uuid_bytes()?, how.size, layout::VERSION)?;
@@ -172,6 +175,9 @@ pub fn restore(dir: &Path, image: &Path, over: Over, progress: Progress, step: S
     refuse_there(dir, old.as_ref(), &config, over.force)?;
     refuse_used_copies(dir, [Some(&config)])?;
     let orphan = orphan(dir, old.as_ref(), over.force)?;
+    if old.is_none() {
+        memory::set_aside(dir)?;
+    }
     if media::is_device(&config.nvram_path(dir), config.medium)? {
         return restore_device(dir, image, &config, progress);
     }

@@ -141,6 +141,10 @@ impl Config {
     /// The pool's configuration, `None` if there is no pool at `dir`.
     pub fn read(dir: &Path) -> Result<Option<Config>> {
         let path = dir.join(FILE);
+        // A pipe would be waited for.
+        if fs::metadata(&path).is_ok_and(|found| !found.is_file()) {
+            return Err(damaged(&path, &"it is no file"));
+        }
         let text = match fs::read_to_string(&path) {
             Ok(text) => text,
             Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(None),
@@ -162,7 +166,10 @@ impl Config {
     /// The same for a pool that should be there.
     pub fn load(dir: &Path) -> Result<Config> {
         let shown = dir.display();
-        let memory = || super::memory::lost(dir).is_ok_and(|lost| lost.is_some()).then(|| super::memory::save_it(dir));
+        let memory = || match super::memory::lost(dir) {
+            Ok(lost) => lost.map(|_| super::memory::save_it(dir)),
+            Err(several) => Some(several.to_string()),
+        };
         let how = || match (super::files::exist(dir), memory()) {
             (true, memory) => {
                 let or = memory.map(|save_it| format!("; or {save_it}")).unwrap_or_default();

@@ -205,11 +205,8 @@ impl Tracked<'_> {
         if !is_anothers(self.id.uuid, &region, self.dir) {
             return Ok(());
         }
-        let away = format!("{}away-{:x}", session::shared_prefix(&self.id.uuid), super::media::random_key()?);
-        tracing::info!("{} is the memory of another pool: {away} from now on", region.display());
-        for (from, what) in [(self.path()?, "marks"), (region, "region")] {
-            fs::rename(&from, from.with_file_name(format!("{away}-{what}"))).map_err(|e| host(&from, &e))?;
-        }
+        let away = rename_away(self.id.uuid, &region)?;
+        tracing::info!("{} is the memory of another pool: {} from now on", region.display(), away.display());
         Ok(())
     }
 
@@ -369,6 +366,35 @@ pub fn is_copied(marks: &Path, lock: &fs::File, id: Identity) -> Result<bool> {
     Ok(all_copied && Copy::is_known(&marks, id)?)
 }
 
+/// Gives memory a name that leads nowhere: its own pool finds it, and nothing takes its place. 1. The marks. 2. The region.
+/// (One without the other does not belong to the copy, and is refused.)
+fn rename_away(uuid: [u8; 16], region: &Path) -> Result<PathBuf> {
+    let away = format!("{}away-{:x}", session::shared_prefix(&uuid), super::media::random_key()?);
+    let name = region.to_string_lossy().into_owned();
+    let marks = PathBuf::from(name.strip_suffix("-region").map(|name| format!("{name}-marks")).unwrap_or(name));
+    let to = region.with_file_name(format!("{away}-region"));
+    for (from, to) in [(&marks, &region.with_file_name(format!("{away}-marks"))), (&region.to_path_buf(), &to)] {
+        fs::rename(from, to).map_err(|e| host(from, &e))?;
+    }
+    Ok(to)
+}
+
+/// Memory of a pool of which nothing else is left makes way, where it has what its copy lacked; its new name.
+pub fn set_aside(uuid: [u8; 16], region: &Path) -> Result<Option<PathBuf>> {
+    let name = region.file_name().and_then(|name| name.to_str()?.strip_suffix("-region")).unwrap_or_default();
+    match is_abandoned(name, &region.with_file_name(format!("{name}-marks")), region) {
+        Ok(true) => Ok(None),
+        _ => rename_away(uuid, region).map(Some),
+    }
+}
+
+/// The UUID of the pool whose memory this file is, if it is one.
+pub fn memory_at(region: &Path) -> Option<[u8; 16]> {
+    let name = region.file_name()?.to_str()?.strip_suffix("-region")?;
+    let is_there = region.parent() == Some(RUNTIME_DIR.as_ref()) && fs::symlink_metadata(region).ok()?.is_file();
+    uuid_of(name).filter(|_| is_there)
+}
+
 fn is_abandoned(name: &str, marks: &Path, region: &Path) -> Result<bool> {
     let size = fs::metadata(region).map_err(|e| host(region, &e))?.len();
     let Some(uuid) = uuid_of(name) else { return Ok(false) };
@@ -379,7 +405,7 @@ fn is_abandoned(name: &str, marks: &Path, region: &Path) -> Result<bool> {
 /// Who owns the pool at `dir`, or what is left there of one; else who asks.
 pub fn owner_of(dir: &Path) -> u32 {
     let found = fs::metadata(dir.join(super::config::FILE)).or_else(|_| fs::metadata(dir));
-    found.map_or_else(|_| own_uid(), |found| found.uid())
+    found.ok().filter(|_| memory_at(dir).is_none()).map_or_else(own_uid, |found| found.uid())
 }
 
 /// The regions in shared memory, and the UUIDs that they are called by.

@@ -267,7 +267,14 @@ fn make_way<'a>(
 
 /// Makes the file that is to be the region at `path` from an image, beside what is there.
 pub fn restore_region(image: &Path, path: &Path, medium: MediumKind, progress: Progress) -> Result<ImageInfo> {
-    Ok(pram::image::restore_beside(image, path, &replaced::beside(path), medium.into(), progress)?)
+    let beside = replaced::beside(path);
+    let info = pram::image::restore_beside(image, path, &beside, medium.into(), progress)?;
+    // What could not be opened afterwards is not made.
+    if medium == MediumKind::Dax {
+        let mapped = open_both(&beside).and_then(|file| map_file(&file, path, medium, info.size).map(drop));
+        mapped.inspect_err(|_| _ = fs::remove_file(&beside))?;
+    }
+    Ok(info)
 }
 
 /// Overwrites the device at `path`, the region of the pool `old`, from an image. Until what is returned too is dropped nobody

@@ -48,29 +48,49 @@ pub fn config(dir: &Path) -> Result<Config> {
     lost(dir)?.ok_or(unread)
 }
 
-/// A pool whose copy lay in `dir`, as its memory says. Not where there is the region of one on another medium.
+/// A pool whose copy lay in `dir`, as its memory says; or whose memory `dir` is, a file.
 pub fn lost(dir: &Path) -> Result<Option<Config>> {
+    let of = |uuid| Ok(Some(Config::new(MediumKind::Logged, uuid_text(uuid))));
+    if let Some(uuid) = files::memory_at(dir) {
+        return of(&uuid);
+    }
+    match &lost_at(dir)?[..] {
+        [] => Ok(None),
+        [(uuid, _)] => of(uuid),
+        [(_, one), .., (_, other)] => Err(which(one, other, dir)),
+    }
+}
+
+/// Memory of pools whose copy lay in `dir`. None where the region of one on another medium lies.
+fn lost_at(dir: &Path) -> Result<Vec<([u8; 16], PathBuf)>> {
     if dir.join(DEFAULT_NVRAM).exists() {
-        return Ok(None);
+        return Ok(Vec::new());
     }
     let is_ours = |(uuid, region): &([u8; 16], PathBuf)| {
         files::origin_of(*uuid, region, dir).is_some_and(|origin| origin.is(dir))
     };
-    let found: Vec<_> = files::memories()?.into_iter().filter(is_ours).collect();
-    match &found[..] {
-        [] => Ok(None),
-        [(uuid, _), others @ ..] if others.iter().all(|(other, _)| other == uuid) => {
-            Ok(Some(Config::new(MediumKind::Logged, uuid_text(uuid))))
+    Ok(files::memories()?.into_iter().filter(is_ours).collect())
+}
+
+/// Where a pool is to be made at `dir`, nothing takes the place of memory that is all that is left of one that was there.
+pub fn set_aside(dir: &Path) -> Result<()> {
+    for (uuid, region) in lost_at(dir)? {
+        refuse_in_use(&region)?;
+        if let Some(kept) = files::set_aside(uuid, &region)? {
+            let (dir, kept) = (dir.display(), kept.display());
+            tracing::warn!(
+                "a pool that was at {dir} has left memory, with what its copy may have lacked: `conquest save {kept} FILE` writes \
+                 an image of it; remove it if it is not needed"
+            );
         }
-        [(_, one), .., (_, other)] => Err(which(one, other, dir)),
-        _ => Ok(None),
     }
+    Ok(())
 }
 
 fn which(one: &Path, other: &Path, dir: &Path) -> Error {
     Error::Pool(format!(
         "{} and {} may both be the memory of the pool at {}: move the one away that is not, with the marks beside it (`ls -l \
-         --full-time` tells when they were changed last), and try again",
+         --full-time` tells when they were changed last), and try again; or save them by these names",
         one.display(),
         other.display(),
         dir.display()
@@ -83,6 +103,9 @@ pub fn find(dir: &Path, config: &Config) -> Result<Option<PathBuf>> {
         return Ok(None);
     }
     let uuid = config.uuid_bytes()?;
+    if files::memory_at(dir) == Some(uuid) {
+        return Ok(Some(dir.into()));
+    }
     if let Ok(stat) = rustix::fs::stat(dir.join(IMAGE)) {
         let path = Path::new(RUNTIME_DIR).join(format!("{}-region", shared_name(&uuid, &stat)));
         return Ok(Some(path).filter(|path| path.exists() && !files::is_anothers(uuid, path, dir)));

@@ -58,7 +58,7 @@ pub fn device(
     if map.len() < id.size {
         return Err(Error::Unusable(format!("the region has {} bytes, the device only {}", id.size, map.len())));
     }
-    load(disks, id, &mut |_, _| Ok(()))?;
+    refuse_empty(&load(disks, id, &mut |_, _| Ok(()))?.as_of)?;
     let _held = make_way(None, &id.uuid)?;
     let persist = |len| {
         medium.flush(map, 0, len);
@@ -95,5 +95,13 @@ fn fill(
         progress(done.min(id.size), id.size);
         put(off, bytes)
     })?;
+    refuse_empty(&loaded.as_of)?;
     Ok(loaded.as_of)
+}
+
+fn refuse_empty(as_of: &Instant) -> Result<()> {
+    match as_of.commit {
+        0 => Err(Error::Unusable("the copy holds nothing: the first commit to it has not ended".into())),
+        _ => Ok(()),
+    }
 }
