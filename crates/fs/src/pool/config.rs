@@ -175,7 +175,7 @@ impl Config {
                 let or = memory.map(|save_it| format!("; or {save_it}")).unwrap_or_default();
                 format!("what lies there is a pool's copy; make the pool of it with `conquest import {shown}`{or}")
             }
-            (false, Some(save_it)) => format!("of one that was there is memory: {save_it}"),
+            (false, Some(save_it)) => format!("but there is memory of one that was: {save_it}"),
             (false, None) => format!("make one with `conquest format {shown}`"),
         };
         let missing = || Error::Pool(format!("there is no pool at {shown}; {}", how()));

@@ -384,7 +384,11 @@ pub fn set_aside(uuid: [u8; 16], region: &Path) -> Result<Option<PathBuf>> {
     let name = region.file_name().and_then(|name| name.to_str()?.strip_suffix("-region")).unwrap_or_default();
     match is_abandoned(name, &region.with_file_name(format!("{name}-marks")), region) {
         Ok(true) => Ok(None),
-        _ => rename_away(uuid, region).map(Some),
+        _ => {
+            // What killed processes shared.
+            let _ = fs::remove_file(region.with_file_name(name));
+            rename_away(uuid, region).map(Some)
+        }
     }
 }
 

@@ -74,8 +74,8 @@ fn lost_at(dir: &Path) -> Result<Vec<([u8; 16], PathBuf)>> {
 
 /// Where a pool is to be made at `dir`, nothing takes the place of memory that is all that is left of one that was there.
 pub fn set_aside(dir: &Path) -> Result<()> {
-    for (uuid, region) in lost_at(dir)? {
-        refuse_in_use(&region)?;
+    // What somebody works with keeps its name: its `image` is held open, so that nothing else gets the number.
+    for (uuid, region) in lost_at(dir)?.into_iter().filter(|(_, region)| refuse_in_use(region).is_ok()) {
         if let Some(kept) = files::set_aside(uuid, &region)? {
             let (dir, kept) = (dir.display(), kept.display());
             tracing::warn!(
