@@ -370,13 +370,18 @@ pub fn is_copied(marks: &Path, lock: &fs::File, id: Identity) -> Result<bool> {
 /// (One without the other does not belong to the copy, and is refused.)
 fn rename_away(uuid: [u8; 16], region: &Path) -> Result<PathBuf> {
     let away = format!("{}away-{:x}", session::shared_prefix(&uuid), super::media::random_key()?);
-    let name = region.to_string_lossy().into_owned();
-    let marks = PathBuf::from(name.strip_suffix("-region").map(|name| format!("{name}-marks")).unwrap_or(name));
     let to = region.with_file_name(format!("{away}-region"));
-    for (from, to) in [(&marks, &region.with_file_name(format!("{away}-marks"))), (&region.to_path_buf(), &to)] {
-        fs::rename(from, to).map_err(|e| host(from, &e))?;
+    let marks = marks_beside(region).zip(marks_beside(&to));
+    for (from, to) in marks.into_iter().chain([(region.to_path_buf(), to.clone())]) {
+        fs::rename(&from, to).map_err(|e| host(&from, &e))?;
     }
     Ok(to)
+}
+
+/// Where the marks of the region at `region` lie.
+pub fn marks_beside(region: &Path) -> Option<PathBuf> {
+    let name = region.file_name()?.to_str()?.strip_suffix("-region")?;
+    Some(region.with_file_name(format!("{name}-marks")))
 }
 
 /// Memory of a pool of which nothing else is left makes way, where it has what its copy lacked; its new name.
@@ -426,8 +431,7 @@ pub fn memories() -> Result<Vec<([u8; 16], PathBuf)>> {
 /// `None` if there are none.
 pub fn origin_of(uuid: [u8; 16], region: &Path, dir: &Path) -> Option<Origin> {
     let size = fs::metadata(region).ok()?.len();
-    let name = region.file_name()?.to_str()?.strip_suffix("-region")?;
-    let (marks, _) = look(&region.with_file_name(format!("{name}-marks")), size, owner_of(dir)).ok()?;
+    let (marks, _) = look(&marks_beside(region)?, size, owner_of(dir)).ok()?;
     Origin::read(&marks, uuid).ok()
 }
 

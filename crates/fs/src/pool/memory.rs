@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use pram::medium::LOGGED;
 use pram::region::HEADERS;
-use pram::session::{shared_name, shared_prefix};
+use pram::session::shared_name;
 use pram::{Mapping, Region, Session};
 
 use super::config::{host, uuid_text, Config, DEFAULT_NVRAM};
@@ -66,6 +66,11 @@ fn lost_at(dir: &Path) -> Result<Vec<([u8; 16], PathBuf)>> {
     if dir.join(DEFAULT_NVRAM).exists() {
         return Ok(Vec::new());
     }
+    noted_at(dir)
+}
+
+/// Memory that notes that its copy lay in `dir`, and the UUIDs that it is called by.
+fn noted_at(dir: &Path) -> Result<Vec<([u8; 16], PathBuf)>> {
     let is_ours = |(uuid, region): &([u8; 16], PathBuf)| {
         files::origin_of(*uuid, region, dir).is_some_and(|origin| origin.is(dir))
     };
@@ -110,17 +115,12 @@ pub fn find(dir: &Path, config: &Config) -> Result<Option<PathBuf>> {
         let path = Path::new(RUNTIME_DIR).join(format!("{}-region", shared_name(&uuid, &stat)));
         return Ok(Some(path).filter(|path| path.exists() && !files::is_anothers(uuid, path, dir)));
     }
-    let prefix = shared_prefix(&uuid);
-    let is_ours = |path: &PathBuf| {
-        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        let name = name.strip_suffix("-region").filter(|name| name.starts_with(&prefix));
-        name.is_some() && files::origin_of(uuid, path, dir).is_some_and(|origin| origin.is(dir))
-    };
-    let entries = fs::read_dir(RUNTIME_DIR).map_err(|e| host(RUNTIME_DIR.as_ref(), &e))?;
-    let mut found = entries.flatten().map(|entry| entry.path()).filter(is_ours);
-    match (found.next(), found.next()) {
-        (Some(one), Some(other)) => Err(which(&one, &other, dir)),
-        (found, _) => Ok(found),
+    let mut found = noted_at(dir)?;
+    found.retain(|(of, _)| *of == uuid);
+    match &found[..] {
+        [] => Ok(None),
+        [(_, one)] => Ok(Some(one.clone())),
+        [(_, one), .., (_, other)] => Err(which(one, other, dir)),
     }
 }
 
@@ -169,7 +169,6 @@ pub fn save_it(dir: &Path) -> String {
 
 /// Gives it back, with its marks.
 pub fn remove(region: &Path) {
-    let name = region.to_string_lossy().into_owned();
-    let marks = name.strip_suffix("-region").map(|name| format!("{name}-marks"));
-    [Some(name), marks].into_iter().flatten().for_each(|path| _ = fs::remove_file(path));
+    let marks = files::marks_beside(region);
+    [Some(region.to_path_buf()), marks].into_iter().flatten().for_each(|path| _ = fs::remove_file(path));
 }

@@ -12,8 +12,8 @@ use crate::crash::Choice;
 use crate::explore::{name_of_choice, sweep};
 use crate::op::Op;
 
-/// Lives on in `world`, which records since it was at `start` and has nobody at work in it; `earlier` are the instants
-/// that may be found there as long as nothing more is promised, of which the last lives give number `promised`.
+/// Lives on in `world`, which has been recorded since it was at `start`. `earlier` are the instants of the life before, of
+/// which number `promised` was promised.
 pub(super) fn live(world: &World, start: Still, earlier: Vec<Boundary>, promised: usize) -> Result<History, String> {
     let fs = world.fs.clone();
     let mut teller = Teller::new(world, &fs);
