@@ -10,7 +10,7 @@ use crate::{locate, look, patient, progress, say, size};
 #[command(after_help = "Examples:\n  conquest save /srv/pool /var/backups/pool.img\n  \
     conquest restore /srv/pool /var/backups/pool.img     (here or on another machine)")]
 pub struct Args {
-    /// The pool directory, or where it is mounted
+    /// The pool directory, or where it is mounted; or the memory of a pool that is lost, as other commands name it
     pool: PathBuf,
     /// The image; an older one stays whole until the new one is complete
     file: PathBuf,
