@@ -115,7 +115,7 @@ fn parse(stat: &str) -> Option<Counted> {
 pub fn drop_cached(dir: &Path) -> Result<(), Error> {
     for entry in std::fs::read_dir(dir).map_err(Error::file(dir))?.flatten() {
         let file = File::open(entry.path()).map_err(Error::file(entry.path()))?;
-        // Pages that are not written yet would stay.
+        // Image that are not written yet would stay.
         file.sync_data().map_err(Error::file(entry.path()))?;
         rustix::fs::fadvise(&file, 0, None, Advice::DontNeed)?;
     }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use fs::path::{Open, View};
 use fs::pool::{CommitInterval, Rate};
 use fs::{Caller, FormatOptions, MediumKind, OpenOptions, Pool};
-use pram::dirty::Dirty;
+use pram::copy::marks::Marks;
 use pram::Mapping;
 
 /// A pool on battery in a directory of its own; what shared memory holds of it goes with it.
@@ -401,7 +401,7 @@ fn what_nobody_waits_for_keeps_to_the_rate() {
             std::thread::sleep(Duration::from_millis(5));
         }
     });
-    // Two seconds' worth; what is folded comes on top.
+    // Two seconds' worth; what is checkpointed comes on top.
     assert!(took > Duration::from_millis(1500), "{took:?}");
     assert!(took < FOREVER, "{took:?}");
     // Operations do not wait for it.
@@ -442,7 +442,7 @@ fn who_waits_is_not_held_up_by_the_rate() {
 }
 
 #[test]
-fn folding_keeps_to_the_rate_until_its_room_is_needed() {
+fn checkpointing_keeps_to_the_rate_until_its_room_is_needed() {
     let home = Home::new(FormatOptions { size: 64 << 20, ..with_copy(".".as_ref()) });
     let config = home.pool().join("pool.toml");
     let text = std::fs::read_to_string(&config).unwrap();
@@ -451,17 +451,17 @@ fn folding_keeps_to_the_rate_until_its_room_is_needed() {
     let image = || std::fs::metadata(home.pool().join("image")).unwrap().len();
     let before = image();
     let wait = || timed(|| pool.session().copy().unwrap().wait(pool.session()).unwrap());
-    // More than half a log of 8 MiB: the other takes over, and this one is folded.
+    // More than half a log of 8 MiB: the other takes over, and this one is checkpointed.
     fill(&pool, "one", 6);
     assert!(wait() < FOREVER / 4);
     std::thread::sleep(Duration::from_millis(700));
-    assert!(image() < before + (1 << 20), "nobody needs it, and it is folded all the same");
-    // The second is full too, and can only give way to the first once that is folded.
+    assert!(image() < before + (1 << 20), "nobody needs it, and it is checkpointed all the same");
+    // The second is full too, and can only give way to the first once that is checkpointed.
     for name in ["two", "three", "four"] {
         fill(&pool, name, 6);
         assert!(wait() < FOREVER / 4, "{name}");
     }
-    assert!(image() > before + (12 << 20), "it was folded");
+    assert!(image() > before + (12 << 20), "it was checkpointed");
     assert!(timed(|| drop(pool)) < FOREVER / 4);
     import(&home.pool(), true).unwrap();
     let pool = home.open();
@@ -650,8 +650,8 @@ fn memory_of_which_nothing_else_is_left_is_saved() {
 /// Memory has changes that its copy lacks: else whoever makes a pool just now may give it back.
 fn mark(region: &Path) {
     let marks = region.to_string_lossy().replace("-region", "-marks");
-    let (marks, len) = (File::options().read(true).write(true).open(marks).unwrap(), Dirty::bytes(8 << 20));
-    Dirty::over(Mapping::file(&marks, len).unwrap(), 8 << 20).unwrap().mark(8192, 8).unwrap();
+    let (marks, len) = (File::options().read(true).write(true).open(marks).unwrap(), Marks::bytes(8 << 20));
+    Marks::over(Mapping::file(&marks, len).unwrap(), 8 << 20).unwrap().mark(8192, 8).unwrap();
 }
 
 /// Where the new `image` got the number of the old one, memory was overwritten; else nothing led to it any more.

@@ -10,8 +10,8 @@ use fs::node::{Fallocate, Rename, SetXattr};
 use fs::path::{Open, View};
 use fs::pool::{CommitInterval, MountInfo, Terms};
 use fs::{Caller, Durability, FormatOptions, Kind, MediumKind, OpenOptions, Pool, SetAttr, SetTime, Time};
-use pram::log::Log;
-use pram::pages::Pages;
+use pram::copy::image::Image;
+use pram::copy::log::Log;
 use rustix::io::Errno;
 
 const SET: &[u8] = b"user.conquest.durability";
@@ -478,13 +478,13 @@ fn a_clock_that_was_set_back_delays_no_commit() {
     let home = Home::new(MediumKind::Logged);
     forget_memory(&home.pool());
     let disk = |name: &str| std::fs::File::options().read(true).write(true).open(home.pool().join(name)).unwrap();
-    let (id, image) = Pages::peek(&disk("image")).unwrap();
+    let (id, image) = Image::peek(&disk("image")).unwrap();
     let logs = ["redo-0", "redo-1"].map(disk);
     let [first, second] = logs.each_ref().map(|log| Log::began(log, id).unwrap().generation);
     let active = &logs[usize::from(second > first)];
     let mut log = Log::open(active.try_clone().unwrap(), id, image, |_, _, _| Ok(())).unwrap();
     // As of tomorrow.
-    log.begin().unwrap().finish(pram::log::now() + 86_400_000_000_000).unwrap();
+    log.begin().unwrap().finish(pram::copy::log::now() + 86_400_000_000_000).unwrap();
 
     let soon = CommitInterval::try_from(0.05).unwrap();
     let how = OpenOptions { commit_interval: Some(soon), ..OpenOptions::default() };

@@ -17,14 +17,9 @@
 //! | [`session`] | an attached process: operations, optimistic reads, death of others |
 //! | [`attached`] | who is attached, for those who are not |
 //! | [`events`] | what one process tells the others that cache |
-//! | [`image`] | save and restore of a region |
-//! | [`dirty`] | which lines of a region have changed since the last commit |
-//! | [`log`] | the redo log: changed lines, commit by commit, on disk |
-//! | [`ahead`] | reading much of a disk in order, several reads under way |
-//! | [`aligned`] | buffers for reading and writing past the host's page cache |
-//! | [`pages`] | the incremental image: the pages of a region as of one commit, on disk |
+//! | [`save`] | save and restore of a region, as one file |
 //! | [`random`] | numbers that nobody can guess |
-//! | [`copy`] | the copy of a region on disk: group commit, folding, recovery |
+//! | [`copy`] | the copy of a region on disk: marks, redo logs, image; group commit, checkpoint, recovery |
 //!
 //! Words that carry a guarantee:
 //! - *visible*: other threads and processes can load it. Stores become visible in program order.
@@ -39,25 +34,20 @@
 #[cfg(target_endian = "big")]
 compile_error!("regions are little-endian and used in place");
 
-pub mod ahead;
-pub mod aligned;
 pub mod attached;
 pub mod copy;
 pub mod dax;
-pub mod dirty;
 pub mod error;
 pub mod events;
 pub mod heap;
-pub mod image;
-pub mod log;
 pub mod medium;
 pub mod mem;
 pub mod off;
-pub mod pages;
 pub mod random;
 pub mod region;
 pub mod reserve;
 pub mod runtime;
+pub mod save;
 pub mod session;
 pub mod tx;
 

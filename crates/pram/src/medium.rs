@@ -86,7 +86,7 @@ pub trait Medium: Send + Sync {
         false
     }
 
-    /// The calling thread is between two steps of a commit, a fold, or cleaning up, the first of which others see: what
+    /// The calling thread is between two steps of a commit, a checkpoint, or cleaning up, the first of which others see: what
     /// processes agree on about the copy has no stores that [`stored`](Self::stored) tells of.
     fn stepped(&self) {}
 }

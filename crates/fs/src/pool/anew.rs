@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use pram::image::{is_at, Progress};
+use pram::save::{is_at, Progress};
 use pram::session::Exclusive;
 use pram::{Region, Session};
 

@@ -2,7 +2,7 @@
 //! has changed; and what a log holds goes into the image.
 //!
 //! Every attached process has these threads, and any of them does what is due: there is no interval without
-//! commits when one dies. Folding has a thread of its own, since a commit must not wait for it.
+//! commits when one dies. Checkpointing has a thread of its own, since a commit must not wait for it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
@@ -42,8 +42,8 @@ impl Copier {
         let tick = move || TICK.min(now.get().into());
         let commits = Ticker::start("copier", tick, move || commit(&of, then.get().into()))?;
         let of = fs.clone();
-        let folds = Ticker::start("folder", || TICK, move || fold(&of))?;
-        Ok(Copier { fs: fs.clone(), interval, _commits: commits, _folds: folds })
+        let checkpoints = Ticker::start("checkpoint", || TICK, move || checkpoint(&of))?;
+        Ok(Copier { fs: fs.clone(), interval, _commits: commits, _folds: checkpoints })
     }
 
     /// Seconds from commit to commit where nobody waits for one.
@@ -97,8 +97,8 @@ fn commit(fs: &Fs, interval: Duration) {
     let _ = copy.commit_if_due(fs.session(), wait.as_nanos() as u64);
 }
 
-fn fold(fs: &Fs) {
+fn checkpoint(fs: &Fs) {
     if let Some(copy) = fs.session().copy() {
-        let _ = copy.fold_if_due(fs.session());
+        let _ = copy.checkpoint_if_due(fs.session());
     }
 }

@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use pram::copy::log::Identity;
+use pram::copy::marks::Marks;
 use pram::copy::{self, Copy, Disks, Loaded};
-use pram::dirty::Dirty;
-use pram::image::is_at;
-use pram::log::Identity;
 use pram::region::HEADERS;
+use pram::save::is_at;
 use pram::session;
 use pram::{Mapping, Region};
 use rustix::fs::{flock, FlockOperation, OFlags};
@@ -187,7 +187,7 @@ impl Tracked<'_> {
     }
 
     /// Goes on where the last process left it; `None` if nobody knows where that was.
-    pub fn resume(&self, attached: bool) -> Result<Option<(Dirty, Copy)>> {
+    pub fn resume(&self, attached: bool) -> Result<Option<(Marks, Copy)>> {
         let Some(marks) = self.marks()? else { return Ok(None) };
         let Some(copy) = Copy::resume(self.disks.clone(), &marks, self.id)? else { return Ok(None) };
         if !attached {
@@ -237,17 +237,17 @@ impl Tracked<'_> {
 
     /// Are these the marks of memory that is this pool's, goes on where the copy ends, and is not in use?
     fn is_own(&self, name: &str, marks: &Path) -> Result<bool> {
-        let (region, len) = (marks.with_file_name(format!("{name}-region")), Dirty::bytes(self.id.size));
+        let (region, len) = (marks.with_file_name(format!("{name}-region")), Marks::bytes(self.id.size));
         let [Some(file), Some(region)] = [open_shared(marks, self.lock)?, open_shared(&region, self.lock)?] else {
             return Ok(false);
         };
         if !has_len(&file, len)? || !has_len(&region, self.id.size)? {
             return Ok(false);
         }
-        let dirty = Dirty::over(map(&file, marks, len)?, self.id.size)?;
-        let is_here = Origin::read(&dirty, self.id.uuid)?.is(self.dir);
+        let noted = Marks::over(map(&file, marks, len)?, self.id.size)?;
+        let is_here = Origin::read(&noted, self.id.uuid)?.is(self.dir);
         let is_used = || super::memory::refuse_in_use(&marks.with_file_name(format!("{name}-region"))).is_err();
-        Ok(is_here && !is_used() && Copy::resume(self.disks.clone(), &dirty, self.id)?.is_some())
+        Ok(is_here && !is_used() && Copy::resume(self.disks.clone(), &noted, self.id)?.is_some())
     }
 
     /// Does the copy hold everything, as the marks say? `None` if there are none.
@@ -256,10 +256,10 @@ impl Tracked<'_> {
     }
 
     /// The marks, if they are there.
-    fn marks(&self) -> Result<Option<Dirty>> {
-        let (path, len) = (self.path()?, Dirty::bytes(self.id.size));
+    fn marks(&self) -> Result<Option<Marks>> {
+        let (path, len) = (self.path()?, Marks::bytes(self.id.size));
         let marks = match open_shared(&path, self.lock)? {
-            Some(file) if has_len(&file, len)? => Dirty::over(map(&file, &path, len)?, self.id.size)?,
+            Some(file) if has_len(&file, len)? => Marks::over(map(&file, &path, len)?, self.id.size)?,
             _ => return Ok(None),
         };
         // Whoever made them may have been killed before they were set.
@@ -267,19 +267,19 @@ impl Tracked<'_> {
     }
 
     /// Notes where the memory comes from.
-    fn note_origin(&self, marks: &Dirty) -> Result<()> {
+    fn note_origin(&self, marks: &Marks) -> Result<()> {
         Origin::of(self.dir, self.id.uuid, copy::lineage(self.disks, self.id)?)?.write(marks)
     }
 
     /// Takes up a copy that was made or read back.
-    pub fn begin(&self, loaded: &Loaded) -> Result<(Dirty, Copy)> {
+    pub fn begin(&self, loaded: &Loaded) -> Result<(Marks, Copy)> {
         let marks = self.fresh()?;
         let copy = Copy::begin(self.disks.clone(), &marks, self.id, loaded)?;
         Ok((marks, copy))
     }
 
     /// The same, unless the region says that it was closed when the copy held all of it.
-    pub fn compare_unless_clean(&self, region: &Region) -> Result<(Dirty, Copy)> {
+    pub fn compare_unless_clean(&self, region: &Region) -> Result<(Marks, Copy)> {
         match copy::clean(self.disks, self.id, region)? {
             Some(loaded) => self.begin(&loaded),
             None => self.compare(region),
@@ -287,16 +287,16 @@ impl Tracked<'_> {
     }
 
     /// Looks what of `region` the copy lacks: nobody knows.
-    pub fn compare(&self, region: &Region) -> Result<(Dirty, Copy)> {
+    pub fn compare(&self, region: &Region) -> Result<(Marks, Copy)> {
         let marks = self.fresh()?;
         let loaded = copy::compare(self.disks, self.id, region, &marks)?;
         let copy = Copy::begin(self.disks.clone(), &marks, self.id, &loaded)?;
         Ok((marks, copy))
     }
 
-    fn fresh(&self) -> Result<Dirty> {
-        let map = make_shared(&self.path()?, self.lock, Dirty::bytes(self.id.size))?.1;
-        let marks = Dirty::over(map, self.id.size)?;
+    fn fresh(&self) -> Result<Marks> {
+        let map = make_shared(&self.path()?, self.lock, Marks::bytes(self.id.size))?.1;
+        let marks = Marks::over(map, self.id.size)?;
         self.note_origin(&marks)?;
         Ok(marks)
     }
@@ -349,14 +349,14 @@ fn unfinished(path: &Path) -> Result<Option<fs::File>> {
 
 /// The marks in shared memory of a region of `size` bytes, which this user or root must have made, and whether its copy
 /// holds everything.
-fn look(marks: &Path, size: u64, owner: u32) -> Result<(Dirty, bool)> {
+fn look(marks: &Path, size: u64, owner: u32) -> Result<(Marks, bool)> {
     let file = made_by(owner, open_plain(marks, true), marks)?;
-    let marks = Dirty::over(map(&file, marks, Dirty::bytes(size))?, size)?;
+    let marks = Marks::over(map(&file, marks, Marks::bytes(size))?, size)?;
     let all_copied = holds_all(&marks)?;
     Ok((marks, all_copied))
 }
 
-fn holds_all(marks: &Dirty) -> Result<bool> {
+fn holds_all(marks: &Marks) -> Result<bool> {
     Ok(marks.marked(0)? + marks.marked(1)? == 0)
 }
 

@@ -13,11 +13,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use pram::copy::log::{now, Identity};
 use pram::copy::{self, Copy, Disks};
-use pram::image::{is_at, ImageInfo, Progress};
-use pram::log::{now, Identity};
 use pram::medium::LOGGED;
 use pram::region::HEADERS;
+use pram::save::{is_at, Progress, SaveInfo};
 use pram::session::{self, Exclusive};
 use pram::{MediumKind, Region, Session};
 
@@ -103,8 +103,8 @@ pub fn release(dir: &Path, uuid: &[u8; 16]) -> Result<()> {
 }
 
 /// Makes a region, and its copy in `dir`, from an image, for a pool whose `home` is where the copy will be.
-pub fn restore(dir: &Path, home: &Path, image: &Path, progress: Progress) -> Result<ImageInfo> {
-    let info = pram::image::verify(image, &mut |_, _| {})?;
+pub fn restore(dir: &Path, home: &Path, image: &Path, progress: Progress) -> Result<SaveInfo> {
+    let info = pram::save::verify(image, &mut |_, _| {})?;
     let id = Identity { uuid: info.uuid, size: info.size };
     let disks = files::make(dir, copy::log_bytes(id.size))?;
     copy::create(&disks, id, copy::log_bytes(id.size))?;
@@ -112,7 +112,7 @@ pub fn restore(dir: &Path, home: &Path, image: &Path, progress: Progress) -> Res
     // Of a pool of this UUID that is gone, and whose image had this number.
     files::forget_marks(&lock, &id.uuid);
     let path = files::shared(&lock, &id.uuid, "region")?;
-    pram::image::restore(image, &path, MediumKind::Logged, progress)?;
+    pram::save::restore(image, &path, MediumKind::Logged, progress)?;
     // Compared with the empty copy, all of it is what the copy lacks.
     let opened = open_as(dir, home, id.uuid, Marks::NotYet)?;
     let opened = opened.ok_or_else(|| Error::Pool(format!("{} was removed; try again", dir.display())))?;

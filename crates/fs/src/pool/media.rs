@@ -5,13 +5,13 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use pram::copy::log::{now, Identity};
 use pram::copy::{import, Copy, Disks};
 use pram::dax::{self, Dax};
-use pram::image::{is_at, ImageInfo, Progress};
-use pram::log::{now, Identity};
 use pram::medium::{BATTERY, LOGGED};
 use pram::random;
 use pram::region::HEADERS;
+use pram::save::{is_at, Progress, SaveInfo};
 use pram::session::Exclusive;
 use pram::{Mapping, Medium, Region};
 use rustix::io::Errno;
@@ -266,9 +266,9 @@ fn make_way<'a>(
 }
 
 /// Makes the file that is to be the region at `path` from an image, beside what is there.
-pub fn restore_region(image: &Path, path: &Path, medium: MediumKind, progress: Progress) -> Result<ImageInfo> {
+pub fn restore_region(image: &Path, path: &Path, medium: MediumKind, progress: Progress) -> Result<SaveInfo> {
     let beside = replaced::beside(path);
-    let info = pram::image::restore_beside(image, path, &beside, medium.into(), progress)?;
+    let info = pram::save::restore_beside(image, path, &beside, medium.into(), progress)?;
     // What could not be opened afterwards is not made.
     if medium == MediumKind::Dax {
         let mapped = open_both(&beside).and_then(|file| map_file(&file, path, medium, info.size).map(drop));
@@ -284,7 +284,7 @@ pub fn restore_device(
     path: &Path,
     old: Option<[u8; 16]>,
     progress: Progress,
-) -> Result<(ImageInfo, Option<Exclusive>)> {
+) -> Result<(SaveInfo, Option<Exclusive>)> {
     let file = open_both(path)?;
     let Some(device) = device(&file, path, MediumKind::Dax)? else {
         return Err(Error::Pool(format!("{} is no device any more; try again", path.display())));
@@ -296,7 +296,7 @@ pub fn restore_device(
         Ok(None)
     };
     let medium = medium_of(&file, path, MediumKind::Dax)?;
-    let info = pram::image::restore_into(image, &map, &*medium, &mut hold, progress)?;
+    let info = pram::save::restore_into(image, &map, &*medium, &mut hold, progress)?;
     Ok((info, held))
 }
 

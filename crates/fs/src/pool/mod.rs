@@ -16,7 +16,7 @@
 //! | [`direct`] | a file of a copy, read and written past the page cache |
 //! | [`room`] | room in shared memory, made while it is filled |
 //! | [`held`] | what becomes of those files while they are in use |
-//! | [`copier`] | commits in time, and folding |
+//! | [`copier`] | commits in time, and checkpointing |
 //! | [`live`] | what a process keeps to, and asking another to change that |
 //! | [`status`] | the facts that `conquest status` prints |
 //! | [`own`] | the files of a pool, which an image must not replace |
@@ -282,7 +282,7 @@ impl Pool {
     pub fn save(&self, file: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
         self.refuse_own_mount(file)?;
         own::refuse(&self.dir, &self.config, file)?;
-        pram::image::save(self.fs.session(), file, progress)?;
+        pram::save::save(self.fs.session(), file, progress)?;
         Ok(())
     }
 

@@ -10,8 +10,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use pram::dirty::Dirty;
-use pram::log;
+use pram::copy::log;
+use pram::copy::marks::Marks;
 
 use super::config::{self, host};
 use super::files::{self, IMAGE};
@@ -43,7 +43,7 @@ impl Origin {
     }
 
     /// As the marks of memory of the pool `uuid` say.
-    pub fn read(marks: &Dirty, uuid: [u8; 16]) -> Result<Origin> {
+    pub fn read(marks: &Marks, uuid: [u8; 16]) -> Result<Origin> {
         let path: [u8; PATH] = marks.note(PATH_AT)?;
         let len = path.iter().position(|b| *b == 0).unwrap_or(0);
         let dir = (len > 0).then(|| Path::new(std::ffi::OsStr::from_bytes(&path[..len])).to_path_buf());
@@ -51,7 +51,7 @@ impl Origin {
     }
 
     /// Notes it.
-    pub fn write(&self, marks: &Dirty) -> Result<()> {
+    pub fn write(&self, marks: &Marks) -> Result<()> {
         if Origin::read(marks, self.key.0)? == *self {
             return Ok(());
         }

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use pram::image;
+use pram::save;
 use pram::session::shared_prefix;
 use rustix::fs::{statx, AtFlags, StatxFlags, CWD};
 
@@ -18,7 +18,7 @@ pub fn refuse(dir: &Path, config: &Config, file: &Path) -> Result<()> {
     let real = file.canonicalize().or_else(|_| std::path::absolute(file)).map_err(|e| host(file, &e))?;
     let parts = parts(dir, config);
     let is_part = |path: &Path| parts.iter().any(|part| is_same(path, part)) || is_memory(config, path);
-    match is_part(&real) || image::written_at(&real).is_some_and(|new| is_part(&new)) {
+    match is_part(&real) || save::written_at(&real).is_some_and(|new| is_part(&new)) {
         true => Err(Error::Pool(format!("{} is a part of the pool itself; choose another file", file.display()))),
         false => Ok(()),
     }

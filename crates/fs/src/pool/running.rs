@@ -8,8 +8,8 @@ use std::fs;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
+use pram::copy::log::Identity;
 use pram::copy::{self, Copy};
-use pram::log::Identity;
 use pram::session::{self, Exclusive};
 use pram::Region;
 

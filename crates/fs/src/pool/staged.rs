@@ -65,7 +65,7 @@ pub fn clear(home: &Path) {
     if let Ok(Some(config)) = Config::read(&dir) {
         if config.medium != MediumKind::Logged {
             let path = config.nvram_path(home);
-            let writing = pram::image::written_at(&path.canonicalize().unwrap_or_else(|_| path.clone()));
+            let writing = pram::save::written_at(&path.canonicalize().unwrap_or_else(|_| path.clone()));
             let files = [Some(replaced::beside(&path)), writing];
             files.iter().flatten().for_each(|path| _ = fs::remove_file(path));
         }

@@ -173,7 +173,7 @@ impl Pool {
         let Some(dir) = self.config.copy_dir(&self.dir) else { return Ok(None) };
         let (interval, rate) = (self.config.interval().into(), self.config.copy_rate.map(u64::from));
         let Some(copy) = session.copy() else { return Ok(Some(CopyStatus::unusable(dir, interval, rate))) };
-        let (now, as_of) = (pram::log::now(), session.runtime().copy_time());
+        let (now, as_of) = (pram::copy::log::now(), session.runtime().copy_time());
         let (commits, logged) = session.runtime().copy_commits();
         Ok(Some(CopyStatus {
             dir,

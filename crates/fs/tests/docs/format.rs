@@ -3,11 +3,11 @@
 use std::mem::{offset_of, size_of};
 
 use fs::layout::{self, InodeBlock, RawInode, RawPerm, Super};
+use pram::copy::image::{RawEntry, RawImage};
+use pram::copy::log::{RawLog, RawRecord};
 use pram::heap::{Class, SegEntry, CLASSES};
-use pram::image::{RawEnd, RawImage};
-use pram::log::{RawLog, RawRecord};
-use pram::pages::{RawEntry, RawPages};
 use pram::region::{Geometry, RawHeader};
+use pram::save::{RawSave, RawSaveEnd};
 
 use crate::reader::name_hash;
 use crate::tables::{number, Page};
@@ -35,11 +35,11 @@ fn structures_lie_as_told() {
     same_fields!(page, RawInode: content size extra mtime ctime atime btime xattr perm nlink generation kind reserved settings);
     same_fields!(page, InodeBlock: lengths inodes);
     same_fields!(page, RawPerm: uid gid mode);
-    same_fields!(page, RawImage: magic version chunk uuid size fingerprint saved chunks app_version reserved crc);
-    same_fields!(page, RawEnd: magic chunks bytes sum crc);
+    same_fields!(page, RawSave: magic version chunk uuid size fingerprint saved chunks app_version reserved crc);
+    same_fields!(page, RawSaveEnd: magic chunks bytes sum crc);
     same_fields!(page, RawLog: magic version line uuid size fingerprint generation first capacity nonce lineage crc);
     same_fields!(page, RawRecord: magic crc generation commit time len extents before part flags writer nonce);
-    same_fields!(page, RawPages: magic version page uuid size fingerprint generation commit time root last crc);
+    same_fields!(page, RawImage: magic version page uuid size fingerprint generation commit time root last crc);
     same_fields!(page, RawEntry: slot crc);
     assert_eq!(page.structure("SegEntry").size, size_of::<SegEntry>() as u64);
     assert_eq!(page.structure("UndoRecord").size, pram::tx::RECORD);
@@ -48,7 +48,7 @@ fn structures_lie_as_told() {
 /// Constants that other tests here hold: by reading regions, or by trying.
 const TRIED: [&str; 25] = [
     "REGION_VERSION",
-    "IMAGE_VERSION",
+    "SAVE_VERSION",
     "POOL_VERSION",
     "FINGERPRINT",
     "HEADER_A",

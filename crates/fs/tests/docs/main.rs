@@ -6,7 +6,7 @@
 //! | `format` | FORMAT.md: constants and structures, against the code |
 //! | `reader` | FORMAT.md: a reader that knows nothing else |
 //! | `region` | what that reader finds in a region and an image, against the API |
-//! | `pages` | the same reader in the image of a region, against the program |
+//! | `image` | the same reader in the image of a region, against the program |
 //! | `golden` | images of released versions |
 //! | `content` | what these hold |
 //! | `names` | all pages: files and functions that they refer to exist |
@@ -17,8 +17,8 @@ mod content;
 mod costs;
 mod format;
 mod golden;
+mod image;
 mod names;
-mod pages;
 mod reader;
 mod region;
 mod semantics;

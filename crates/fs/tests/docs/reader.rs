@@ -276,10 +276,10 @@ impl<'a> Reader<'a> {
 /// The region that an image holds.
 pub fn unpack(page: &Page, image: &[u8]) -> Vec<u8> {
     let file = Reader { page, bytes: image };
-    let head = file.at("RawImage", 0);
-    let size = page.structure("RawImage").size;
+    let head = file.at("RawSave", 0);
+    let size = page.structure("RawSave").size;
     assert_eq!(head.bytes("magic"), b"CQ-IMAGE");
-    assert_eq!(head.get("version"), page.constant("IMAGE_VERSION"));
+    assert_eq!(head.get("version"), page.constant("SAVE_VERSION"));
     assert_eq!(head.get("fingerprint"), page.constant("FINGERPRINT"));
     assert_eq!((head.get("chunk"), head.get("app_version")), (65536, page.constant("LAYOUT_VERSION")));
     assert_eq!(head.get("crc"), u64::from(crc32c(&image[..size as usize - 4])));
@@ -298,8 +298,8 @@ pub fn unpack(page: &Page, image: &[u8]) -> Vec<u8> {
         region[offset as usize..(offset + len) as usize].copy_from_slice(content);
         (at, floor, chunks, bytes) = (at + head_size + len, offset + len, chunks + 1, bytes + len);
     }
-    let end = file.at("RawEnd", at);
-    let size = page.structure("RawEnd").size;
+    let end = file.at("RawSaveEnd", at);
+    let size = page.structure("RawSaveEnd").size;
     assert_eq!((end.get("chunks"), end.get("bytes")), (chunks, bytes));
     assert!(chunks <= head.get("chunks"));
     assert_eq!(end.get("sum"), u64::from(crc32c(&sums)));

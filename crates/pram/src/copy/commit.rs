@@ -6,7 +6,7 @@
 //!
 //! Ordered steps of a commit:
 //! 1. The number of commits begun goes up. (Whoever looks later must not take it for one that holds his work.)
-//! 2. Everything stands still, the other generation of marks takes over, the lines are copied. (See [`crate::dirty`];
+//! 2. Everything stands still, the other generation of marks takes over, the lines are copied. (See [`crate::copy::marks`];
 //!    if they are many, they go to the log while operations go on, and what changed meanwhile follows.)
 //! 3. Records, flush: durable.
 //! 4. The logs' state in memory. (Before 5: else the next commit would overwrite this one and not hold its lines.)
@@ -22,14 +22,14 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
-use super::pace::Pace;
+use super::control::ControlBlock;
+use super::rate::RateLimit;
 use super::state::State;
-use super::words::CopyWords;
-use super::{fold, Disks, Loaded, SharedDisk};
-use crate::dirty::{Dirty, Extent};
+use super::{checkpoint, Disks, Loaded, SharedDisk};
+use crate::copy::image::Image;
+use crate::copy::log::{self, now, Identity, Log, Position, MIN_CAPACITY, RECORDS};
+use crate::copy::marks::{Extent, Marks};
 use crate::error::{Error, Result};
-use crate::log::{self, now, Identity, Log, Position, MIN_CAPACITY, RECORDS};
-use crate::pages::Pages;
 use crate::region::{Region, Standing};
 use crate::runtime::{self, Runtime};
 use crate::session::Session;
@@ -47,8 +47,8 @@ const PIECE: u64 = 64 << 10;
 const GATHER: Duration = Duration::from_millis(2);
 /// How often whoever gathers looks who has come.
 const GLANCE: Duration = Duration::from_micros(20);
-/// How often whoever needs what another one folds looks whether it is done.
-const FOLDING: Duration = Duration::from_millis(2);
+/// How often whoever needs what another one checkpoints looks whether it is done.
+const CHECKPOINTING: Duration = Duration::from_millis(2);
 /// How often disks are compared with what memory says of them, while others change both.
 const LOOKS: u32 = 100;
 /// How long a waiter sleeps before it looks whether the leader is alive.
@@ -64,7 +64,7 @@ pub struct Copy {
     id: Identity,
     logs: Mutex<[Log<SharedDisk>; 2]>,
     /// The image as this process last left it.
-    pages: Mutex<Option<Pages<SharedDisk>>>,
+    pages: Mutex<Option<Image<SharedDisk>>>,
     /// Operations wait for it.
     awaited: bool,
     /// Bytes in a second that what nobody waits for may write.
@@ -77,7 +77,7 @@ pub struct Copy {
 
 impl Copy {
     /// Takes up a copy that was made, read back, or compared with the region: what is marked is what it lacks.
-    pub fn begin(disks: Disks, marks: &Dirty, id: Identity, loaded: &Loaded) -> Result<Copy> {
+    pub fn begin(disks: Disks, marks: &Marks, id: Identity, loaded: &Loaded) -> Result<Copy> {
         loaded.settle(&disks, id)?;
         loaded.state.write(marks, id)?;
         Ok(Copy::over(disks, id, loaded.state))
@@ -85,7 +85,7 @@ impl Copy {
 
     /// Goes on with a copy where the last process left it; `None` if the marks do not say where that was. Looks
     /// whether the disks are the ones that the memory knows.
-    pub fn resume(disks: Disks, marks: &Dirty, id: Identity) -> Result<Option<Copy>> {
+    pub fn resume(disks: Disks, marks: &Marks, id: Identity) -> Result<Option<Copy>> {
         let mut state = State::read(marks, id)?;
         for _ in 0..LOOKS {
             let Some(seen) = state else { break };
@@ -101,13 +101,13 @@ impl Copy {
     }
 
     /// Do the marks say how far the logs have come? Else they have not been set yet, whatever they mark.
-    pub fn is_known(marks: &Dirty, id: Identity) -> Result<bool> {
+    pub fn is_known(marks: &Marks, id: Identity) -> Result<bool> {
         Ok(State::read(marks, id)?.is_some())
     }
 
     /// Fails unless the disks are as `state` says.
     fn check(&self, state: &State) -> Result<()> {
-        Pages::peek(&self.disks.image)?;
+        Image::peek(&self.disks.image)?;
         let logs = lock(&self.logs);
         let (active, next) = (&logs[state.active], &logs[1 - state.active]);
         // First: until then nothing says that they have a history in common.
@@ -121,7 +121,7 @@ impl Copy {
     /// 1. It is made durable, and nothing begun is left behind it. (Else the next commit, which is written there, could be
     ///    there without it, or as what never ended would have been.)
     /// 2. The logs' state says that it is done. (Else the next commit would be written over it.)
-    pub fn keep_found(&self, marks: &Dirty) -> Result<()> {
+    pub fn keep_found(&self, marks: &Marks) -> Result<()> {
         let Some(mut state) = State::read(marks, self.id)? else { return Ok(()) };
         let log = &mut lock(&self.logs)[state.active];
         let (noted, found) = (log.position(), log.check_end()?);
@@ -141,7 +141,7 @@ impl Copy {
     }
 
     /// At most `rate` bytes in a second are written where nobody waits for it: by commits in time, and where changes
-    /// do not wait for the copy also by folding. (Where they do a fold that took its time would make them wait: for
+    /// do not wait for the copy also by checkpointing. (Where they do a checkpoint that took its time would make them wait: for
     /// room in the logs.)
     pub fn limited(self, rate: Option<u64>) -> Copy {
         Copy { rate, ..self }
@@ -204,7 +204,7 @@ impl Copy {
     }
 
     /// Tells the runtime segment, which is new, what this process found. What the image holds is left at nothing:
-    /// nobody knows yet whether it is durable, see [`fold_pages`](Self::fold_pages).
+    /// nobody knows yet whether it is durable, see [`checkpoint_image`](Self::checkpoint_image).
     pub(crate) fn enter(&self, rt: &Runtime) {
         let words = rt.copy();
         words.note_time(self.last().time, u64::MAX);
@@ -237,7 +237,7 @@ impl Copy {
             match self.lead(session)? {
                 Some(mut lead) => {
                     gather(session.region(), &words);
-                    self.commit(session, &mut lead, Pace::free())?;
+                    self.commit(session, &mut lead, RateLimit::free())?;
                 }
                 None => _ = session.region().wait_by(|| runtime::wait(words.bell, seen, PATIENCE)),
             }
@@ -284,15 +284,15 @@ impl Copy {
     }
 
     /// The pace of what nobody waits for yet.
-    fn pace<'a>(&'a self, words: CopyWords<'a>, waits: impl Fn() -> bool + 'a) -> Pace<'a> {
+    fn pace<'a>(&'a self, words: ControlBlock<'a>, waits: impl Fn() -> bool + 'a) -> RateLimit<'a> {
         match self.rate {
-            Some(rate) => Pace::at(rate, words.paid, move || waits() || self.hurried.load(Ordering::SeqCst)),
-            None => Pace::free(),
+            Some(rate) => RateLimit::at(rate, words.paid, move || waits() || self.hurried.load(Ordering::SeqCst)),
+            None => RateLimit::free(),
         }
     }
 
     /// Steps 1 to 6.
-    fn commit(&self, session: &Session, lead: &mut Lead, mut pace: Pace) -> Result<()> {
+    fn commit(&self, session: &Session, lead: &mut Lead, mut pace: RateLimit) -> Result<()> {
         let (words, Some(logs)) = (lead.words, &mut lead.logs) else { return Ok(()) };
         refuse_failed(&words)?;
         let step = || session.region().step();
@@ -319,7 +319,7 @@ impl Copy {
     }
 
     /// Steps 2 to 5; the commit's time.
-    fn write(&self, session: &Session, logs: &mut [Log<SharedDisk>; 2], pace: &mut Pace) -> Result<i64> {
+    fn write(&self, session: &Session, logs: &mut [Log<SharedDisk>; 2], pace: &mut RateLimit) -> Result<i64> {
         let marks = marks_of(session.region())?;
         let mut state = State::read(marks, self.id)?
             .ok_or_else(|| Error::Unusable("the memory that says what has changed is damaged".into()))?;
@@ -359,12 +359,12 @@ impl Copy {
         session: &Session,
         logs: &mut [Log<SharedDisk>; 2],
         state: &mut State,
-        pace: &mut Pace,
+        pace: &mut RateLimit,
     ) -> Result<()> {
         let active = state.logs[state.active];
-        let folded = session.runtime().copy().folded.load(Ordering::SeqCst);
+        let checkpointed = session.runtime().copy().checkpointed.load(Ordering::SeqCst);
         let half = logs[state.active].used() > active.capacity / 2;
-        match half && state.logs[1 - state.active].last.commit <= folded {
+        match half && state.logs[1 - state.active].last.commit <= checkpointed {
             true => self.swap(session, logs, state, 0, pace),
             false => Ok(()),
         }
@@ -378,9 +378,9 @@ impl Copy {
         logs: &mut [Log<SharedDisk>; 2],
         state: &mut State,
         lines: u64,
-        pace: &mut Pace,
+        pace: &mut RateLimit,
     ) -> Result<()> {
-        self.fold_to(session, &self.disks.logs[1 - state.active], state.logs[1 - state.active].last, pace)?;
+        self.checkpoint_to(session, &self.disks.logs[1 - state.active], state.logs[1 - state.active].last, pace)?;
         let last = state.logs[state.active].last;
         let needed = (RECORDS + Log::<SharedDisk>::room_for(lines)).next_multiple_of(MIN_CAPACITY);
         let (next, marks) = (1 - state.active, marks_of(session.region())?);
@@ -395,82 +395,94 @@ impl Copy {
         state.write(marks, self.id)
     }
 
-    /// Folds the log that is not active, if the image lacks any of it and nobody else does; true if it did.
-    pub fn fold_if_due(&self, session: &Session) -> Result<bool> {
+    /// Checkpoints the log that is not active, if the image lacks any of it and nobody else does; true if it did.
+    pub fn checkpoint_if_due(&self, session: &Session) -> Result<bool> {
         let words = session.runtime().copy();
         let Some(state) = State::read(marks_of(session.region())?, self.id)? else { return Ok(false) };
         let (sealed, last) = (1 - state.active, state.logs[1 - state.active].last);
-        if last.commit <= words.folded.load(Ordering::SeqCst) || refuse_failed(&words).is_err() {
+        if last.commit <= words.checkpointed.load(Ordering::SeqCst) || refuse_failed(&words).is_err() {
             return Ok(false);
         }
         let mut pace = self.pace(words, move || words.hasten.load(Ordering::SeqCst) >= last.commit);
-        self.try_fold(session, &self.disks.logs[sealed], last, &mut pace)
+        self.try_checkpoint(session, &self.disks.logs[sealed], last, &mut pace)
     }
 
     /// Brings the image to `last`, the end of `log`, which nobody writes to before that; waits for whoever does it
     /// already, and lets them know when somebody waits for us.
-    fn fold_to(&self, session: &Session, log: &SharedDisk, last: log::Instant, pace: &mut Pace) -> Result<()> {
+    fn checkpoint_to(
+        &self,
+        session: &Session,
+        log: &SharedDisk,
+        last: log::Instant,
+        pace: &mut RateLimit,
+    ) -> Result<()> {
         let words = session.runtime().copy();
-        while words.folded.load(Ordering::SeqCst) < last.commit {
-            if !self.try_fold(session, log, last, pace)? {
+        while words.checkpointed.load(Ordering::SeqCst) < last.commit {
+            if !self.try_checkpoint(session, log, last, pace)? {
                 if pace.is_lifted() {
                     words.hasten.fetch_max(last.commit, Ordering::SeqCst);
                 }
-                session.region().wait_by(|| std::thread::sleep(FOLDING));
+                session.region().wait_by(|| std::thread::sleep(CHECKPOINTING));
                 refuse_failed(&words)?;
             }
         }
         Ok(())
     }
 
-    /// Folds unless somebody else does.
-    fn try_fold(&self, session: &Session, log: &SharedDisk, last: log::Instant, pace: &mut Pace) -> Result<bool> {
+    /// Checkpoints unless somebody else does.
+    fn try_checkpoint(
+        &self,
+        session: &Session,
+        log: &SharedDisk,
+        last: log::Instant,
+        pace: &mut RateLimit,
+    ) -> Result<bool> {
         let mut pages = match self.pages.try_lock() {
             Ok(pages) => pages,
             Err(TryLockError::Poisoned(e)) => e.into_inner(),
             Err(TryLockError::WouldBlock) => return Ok(false),
         };
         let words = session.runtime().copy();
-        if !session.take_role(words.folder)? {
+        if !session.take_role(words.checkpointer)? {
             return Ok(false);
         }
-        let role = Folder(words.folder);
-        let folded = match self.awaited {
-            true => self.fold_pages(&mut pages, log, last, &mut Pace::free()),
-            false => self.fold_pages(&mut pages, log, last, pace),
+        let role = Checkpointer(words.checkpointer);
+        let checkpointed = match self.awaited {
+            true => self.checkpoint_image(&mut pages, log, last, &mut RateLimit::free()),
+            false => self.checkpoint_image(&mut pages, log, last, pace),
         };
         session.region().step();
-        match &folded {
-            Ok(()) => _ = words.folded.fetch_max(last.commit, Ordering::SeqCst),
+        match &checkpointed {
+            Ok(()) => _ = words.checkpointed.fetch_max(last.commit, Ordering::SeqCst),
             Err(e) => session.runtime().fail_copy(&e.to_string()),
         }
         session.region().step();
         drop(role);
-        folded.map(|()| true)
+        checkpointed.map(|()| true)
     }
 
-    fn fold_pages(
+    fn checkpoint_image(
         &self,
-        pages: &mut Option<Pages<SharedDisk>>,
+        pages: &mut Option<Image<SharedDisk>>,
         log: &SharedDisk,
         last: log::Instant,
-        pace: &mut Pace,
+        pace: &mut RateLimit,
     ) -> Result<()> {
-        // Another process may have folded meanwhile, and died before its header was durable: the log must not go
+        // Another process may have checkpointed meanwhile, and died before its header was durable: the log must not go
         // before it is.
-        if pages.as_ref().map(Pages::instant) != Some(Pages::peek(&self.disks.image)?.1) {
-            let opened = pages.insert(Pages::open(self.disks.image.clone(), Some(self.id))?);
+        if pages.as_ref().map(Image::instant) != Some(Image::peek(&self.disks.image)?.1) {
+            let opened = pages.insert(Image::open(self.disks.image.clone(), Some(self.id))?);
             opened.settle()?;
         }
         match pages {
-            Some(pages) => fold::fold(pages, log, last, pace),
+            Some(pages) => checkpoint::checkpoint(pages, log, last, pace),
             None => Ok(()),
         }
     }
 }
 
 /// Step 2 and 3: the marked lines go to `log`; which generation they were, and when.
-fn append(session: &Session, marks: &Dirty, log: &mut Log<SharedDisk>, pace: &mut Pace) -> Result<(u64, i64)> {
+fn append(session: &Session, marks: &Marks, log: &mut Log<SharedDisk>, pace: &mut RateLimit) -> Result<(u64, i64)> {
     let region = session.region();
     let mut commit = log.begin()?;
     // A commit that never ended has left marks in the generation that is not marked now.
@@ -521,13 +533,13 @@ fn bytes_in(extents: &[Extent]) -> u64 {
     extents.iter().map(|e| e.1).sum()
 }
 
-fn marks_of(region: &Region) -> Result<&Dirty> {
+fn marks_of(region: &Region) -> Result<&Marks> {
     region.marks().ok_or_else(|| Error::Unusable("the region has no marks".into()))
 }
 
 /// Waits, for a fraction of what a commit takes, until as many want one as did lately. Those whom the last commit
 /// served are on their way back, and without them two halves would take turns for ever, each waiting for two flushes.
-fn gather(region: &Region, words: &CopyWords) {
+fn gather(region: &Region, words: &ControlBlock) {
     let (crowd, takes) = (words.crowd.load(Ordering::Relaxed), words.takes.load(Ordering::Relaxed));
     let most = Duration::from_nanos(takes / 4).min(GATHER);
     let start = Instant::now();
@@ -542,7 +554,7 @@ fn gather(region: &Region, words: &CopyWords) {
 /// The right to commit. Given up before the waiters are woken: one of them takes it next.
 struct Lead<'a> {
     logs: Option<MutexGuard<'a, [Log<SharedDisk>; 2]>>,
-    words: CopyWords<'a>,
+    words: ControlBlock<'a>,
     region: &'a Region,
 }
 
@@ -557,10 +569,10 @@ impl Drop for Lead<'_> {
     }
 }
 
-/// The right to fold, given up also by a panic: nobody else could take it from a process that lives.
-struct Folder<'a>(&'a AtomicU64);
+/// The right to checkpoint, given up also by a panic: nobody else could take it from a process that lives.
+struct Checkpointer<'a>(&'a AtomicU64);
 
-impl Drop for Folder<'_> {
+impl Drop for Checkpointer<'_> {
     fn drop(&mut self) {
         resign(self.0);
     }
@@ -570,7 +582,7 @@ fn resign(role: &AtomicU64) {
     role.store(0, Ordering::SeqCst);
 }
 
-fn refuse_failed(words: &CopyWords) -> Result<()> {
+fn refuse_failed(words: &ControlBlock) -> Result<()> {
     match words.failed.load(Ordering::SeqCst) {
         0 => Ok(()),
         _ => Err(Error::Host {

@@ -3,14 +3,14 @@
 use std::path::Path;
 
 use super::{load, note_made, replay, Disks};
+use crate::copy::image::Image;
+use crate::copy::log::{Identity, Instant};
 use crate::error::{Error, Result};
-use crate::image::{MakeWay, Progress, Target};
-use crate::log::{Identity, Instant};
 use crate::medium::{Medium, MediumKind};
 use crate::mem::Mapping;
-use crate::pages::Pages;
 use crate::region::{self, HEADERS};
 use crate::reserve::reserve;
+use crate::save::{MakeWay, Progress, Target};
 
 /// Makes a region file for `medium` at `path`; what is there makes way when all of the copy has proved right.
 /// Returns the instant that it is of.
@@ -37,7 +37,7 @@ pub fn file(
 
 /// Fails if the copy has gone on since: whoever had the pool open meanwhile would lose what was promised.
 fn refuse_older(disks: &Disks, id: Identity, as_of: &Instant) -> Result<()> {
-    let (_, image) = Pages::peek(&disks.image)?;
+    let (_, image) = Image::peek(&disks.image)?;
     if replay(disks, id, image, &mut |_, _| Ok(()))?.as_of.commit != as_of.commit {
         return Err(Error::Unusable("the pool was in use while it was imported; try again".into()));
     }

@@ -3,40 +3,50 @@
 //! | part | responsibility |
 //! | --- | --- |
 //! | this | making a copy, reading it back, comparing memory with it |
+//! | [`marks`] | which lines of a region have changed since the last commit |
 //! | [`commit`] | one commit for all who wait; when the other log takes over |
-//! | [`fold`] | what a log holds goes into the image |
-//! | [`pace`] | how fast what nobody waits for is written |
+//! | [`log`] | the redo log: changed lines, commit by commit |
+//! | [`image`] | the incremental image: the pages of a region as of one commit |
+//! | [`checkpoint`] | what a log holds goes into the image |
+//! | [`rate`] | how fast what nobody waits for is written |
 //! | [`import`] | a region from its copy alone |
-//! | [`words`] | what processes agree on about it |
+//! | [`control`] | what processes agree on about it |
 //! | [`state`] | how far the logs have come, for the next process |
+//! | [`readahead`] | reading much of a disk in order, several reads under way |
+//! | [`aligned`] | buffers for reading and writing past the host's page cache |
 //!
 //! On `logged` the copy is what a power cut leaves; on `battery` and `dax` it is what the loss of the persistent
 //! RAM leaves. Commits go to one log, the *active* one. When it is half full and the image holds all of the
-//! other, the other is begun anew and takes over; what the first holds is folded into the image meanwhile.
+//! other, the other is begun anew and takes over; what the first holds is checkpointed into the image meanwhile.
 //! Neither operations nor commits wait for that, unless the second log runs full first.
 //!
 //! Recovery: the image, then the commits that follow it. Every gap is an error: between image and logs, between
 //! the logs, and inside of one. Nothing is written to the copy until all has been read, and what has been made of it means
 //! nothing before that.
 
+pub mod aligned;
+pub mod checkpoint;
 pub mod commit;
-pub mod fold;
+mod control;
+pub mod image;
 pub mod import;
-mod pace;
+pub mod log;
+pub mod marks;
+mod rate;
+pub mod readahead;
 mod state;
-mod words;
 
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::dirty::Dirty;
+use self::image::{Image, PAGE};
+use self::log::{host, Disk, Identity, Instant, Log};
+use self::marks::Marks;
 use crate::error::{Error, Result};
-use crate::log::{self, host, Disk, Identity, Instant, Log};
 use crate::mem::Mapping;
-use crate::pages::{Pages, PAGE};
 use crate::region::{self, Region, Standing};
-use pace::Pace;
+use rate::RateLimit;
 use state::State;
 
 pub use commit::{Copy, Ticket};
@@ -66,7 +76,7 @@ pub struct Disks {
     pub logs: [SharedDisk; 2],
 }
 
-/// Bytes of each log of a region of `size` bytes, unless a commit needs more; one is folded into the image when it is
+/// Bytes of each log of a region of `size` bytes, unless a commit needs more; one is checkpointed into the image when it is
 /// half full.
 pub fn log_bytes(size: u64) -> u64 {
     (size / 16).clamp(8 << 20, 128 << 20) >> 20 << 20
@@ -98,7 +108,7 @@ impl Loaded {
 /// Makes an empty copy, of a region of zeros, with logs of `capacity` bytes. A commit that needs more gets it.
 pub fn create(disks: &Disks, id: Identity, capacity: u64) -> Result<Loaded> {
     let (start, lineage) = (Instant::default(), log::new_lineage()?);
-    Pages::create(disks.image.clone(), id, start)?;
+    Image::create(disks.image.clone(), id, start)?;
     let mut at = [Default::default(); 2];
     for (at, disk) in at.iter_mut().zip(&disks.logs) {
         *at = Log::create(disk.clone(), id, capacity, start, lineage)?.position();
@@ -108,12 +118,12 @@ pub fn create(disks: &Disks, id: Identity, capacity: u64) -> Result<Loaded> {
 
 /// The region that a copy is of.
 pub fn identify(disks: &Disks) -> Result<Identity> {
-    Ok(Pages::peek(&disks.image)?.0)
+    Ok(Image::peek(&disks.image)?.0)
 }
 
 /// Reads a copy back: `put(offset, bytes)` in order gives the region, from zeros, when all has proved right.
 pub fn load(disks: &Disks, id: Identity, put: &mut dyn FnMut(u64, &[u8]) -> Result<()>) -> Result<Loaded> {
-    let pages = Pages::open(disks.image.clone(), Some(id))?;
+    let pages = Image::open(disks.image.clone(), Some(id))?;
     // Looked at first: gigabytes are not read for a log that turns out to be another's.
     turn(disks, id)?;
     pages.read_all(&mut |page, bytes| put(page * PAGE, bytes))?;
@@ -184,7 +194,7 @@ fn turn(disks: &Disks, id: Identity) -> Result<(usize, u64)> {
 /// the one that it was used with. Any other is an error, and so is a copy that has gone on: then the region is an old one,
 /// and what it lacks would be lost.
 pub fn clean(disks: &Disks, id: Identity, region: &Region) -> Result<Option<Loaded>> {
-    let (_, image) = Pages::peek(&disks.image)?;
+    let (_, image) = Image::peek(&disks.image)?;
     let loaded = replay(disks, id, image, &mut |_, _| Ok(()))?;
     let (standing, as_of) = (region.standing()?, loaded.as_of);
     // Empty, or the region is of a version that noted nothing.
@@ -233,21 +243,21 @@ pub fn was_closed(region: &Region) -> Result<bool> {
 
 /// Marks every page of `region` that is not as the copy has it: after marks were lost, or the region was made
 /// from something else. The image is brought up to date for that. With nobody else at work.
-pub fn compare(disks: &Disks, id: Identity, region: &Region, marks: &Dirty) -> Result<Loaded> {
-    let mut pages = Pages::open(disks.image.clone(), Some(id))?;
+pub fn compare(disks: &Disks, id: Identity, region: &Region, marks: &Marks) -> Result<Loaded> {
+    let mut pages = Image::open(disks.image.clone(), Some(id))?;
     pages.settle()?;
     let mut loaded = replay(disks, id, pages.instant(), &mut |_, _| Ok(()))?;
     loaded.settle(disks, id)?;
     loaded.found = 0..0;
     let active = loaded.state.active;
     let (other, last) = (1 - active, loaded.as_of);
-    fold::fold(&mut pages, &disks.logs[other], loaded.state.logs[other].last, &mut Pace::free())?;
+    checkpoint::checkpoint(&mut pages, &disks.logs[other], loaded.state.logs[other].last, &mut RateLimit::free())?;
     if pages.instant() != last {
-        // As ever: only what no commits go to any more is folded.
+        // As ever: only what no commits go to any more is checkpointed.
         let mut next = Log::resume(disks.logs[other].clone(), id, loaded.state.logs[other]);
         next.restart(last, loaded.state.logs[other].capacity)?;
         (loaded.state.active, loaded.state.logs[other]) = (other, next.position());
-        fold::fold(&mut pages, &disks.logs[active], last, &mut Pace::free())?;
+        checkpoint::checkpoint(&mut pages, &disks.logs[active], last, &mut RateLimit::free())?;
     }
     let undo_logs = region.geo.slot(0)..region.geo.table;
     for at in (0..region.geo.size).step_by(PAGE as usize).filter(|at| !undo_logs.contains(at)) {

@@ -5,9 +5,9 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::dirty::Dirty;
+use crate::copy::log::{Identity, Position};
+use crate::copy::marks::Marks;
 use crate::error::Result;
-use crate::log::{Identity, Position};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"CQ-COPY\x03");
 /// Where the copies lie among the notes.
@@ -40,7 +40,7 @@ const _: () = assert!(size_of::<Raw>() == 184);
 
 impl State {
     /// The state in the notes of `marks`, if there is one: else the marks mean nothing.
-    pub fn read(marks: &Dirty, id: Identity) -> Result<Option<State>> {
+    pub fn read(marks: &Marks, id: Identity) -> Result<Option<State>> {
         Ok(newest(marks)?.filter(|raw| (raw.uuid, raw.size) == (id.uuid, id.size) && raw.active < 2).map(|raw| State {
             active: raw.active as usize,
             swapping: raw.swapping != 0,
@@ -49,7 +49,7 @@ impl State {
     }
 
     /// Replaces it.
-    pub fn write(&self, marks: &Dirty, id: Identity) -> Result<()> {
+    pub fn write(&self, marks: &Marks, id: Identity) -> Result<()> {
         let turn = newest(marks)?.map_or(1, |raw| raw.turn + 1);
         let Identity { uuid, size } = id;
         let (active, swapping) = (self.active as u64, u32::from(self.swapping));
@@ -59,7 +59,7 @@ impl State {
     }
 }
 
-fn newest(marks: &Dirty) -> Result<Option<Raw>> {
+fn newest(marks: &Marks) -> Result<Option<Raw>> {
     let copies = [marks.note::<Raw>(AT[0])?, marks.note(AT[1])?];
     Ok(copies.into_iter().filter(|raw| raw.magic == MAGIC && raw.crc == crc_of(raw)).max_by_key(|raw| raw.turn))
 }

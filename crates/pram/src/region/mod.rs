@@ -26,7 +26,7 @@ use std::sync::{Mutex, MutexGuard, TryLockError};
 
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::dirty::Dirty;
+use crate::copy::marks::Marks;
 use crate::error::Result;
 use crate::medium::{Medium, MediumKind, Needs};
 use crate::mem::{Mapping, Pod};
@@ -54,7 +54,7 @@ pub struct Region {
     medium: Box<dyn Medium>,
     needs: Needs,
     /// What has changed since the last commit, if the region has a copy on disk.
-    marks: Option<Dirty>,
+    marks: Option<Marks>,
     pub geo: Geometry,
     pub info: Info,
 }
@@ -123,7 +123,7 @@ impl Region {
     }
 
     /// From now on stores are marked. Before anybody works with the region.
-    pub fn track(&mut self, marks: Dirty) {
+    pub fn track(&mut self, marks: Marks) {
         self.marks = Some(marks);
     }
 
@@ -133,7 +133,7 @@ impl Region {
     }
 
     /// The marks, if stores are marked.
-    pub fn marks(&self) -> Option<&Dirty> {
+    pub fn marks(&self) -> Option<&Marks> {
         self.marks.as_ref()
     }
 
@@ -310,7 +310,7 @@ impl Region {
 
     /// Undo logs are left out: no transaction is open at the instants that a copy is of.
     #[inline(never)]
-    fn mark_anew(&self, marks: &Dirty, off: u64, len: u64) -> Result<()> {
+    fn mark_anew(&self, marks: &Marks, off: u64, len: u64) -> Result<()> {
         if (SLOTS_AT..self.geo.table).contains(&off) {
             return Ok(());
         }

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use pram::copy::log::{Identity, MIN_CAPACITY};
+use pram::copy::marks::Marks;
 use pram::copy::{create, load, Copy, Disks};
-use pram::dirty::Dirty;
-use pram::log::{Identity, MIN_CAPACITY};
 use pram::{Error, Mapping};
 use rustix::io::Errno;
 
@@ -26,7 +26,7 @@ fn made() -> [Tape; 3] {
 }
 
 fn take_up(tapes: &[Tape; 3]) -> pram::Result<Copy> {
-    let marks = Dirty::over(Mapping::anonymous(Dirty::bytes(ID.size)).unwrap(), ID.size)?;
+    let marks = Marks::over(Mapping::anonymous(Marks::bytes(ID.size)).unwrap(), ID.size)?;
     let loaded = load(&disks_of(tapes), ID, &mut |_, _| Ok(()))?;
     Copy::begin(disks_of(tapes), &marks, ID, &loaded)
 }

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use pram::copy::log::{Identity, Instant, Log, Position, RawRecord, LINE, MAX_RECORD, MIN_CAPACITY, RECORDS, SECTOR};
 use pram::copy::{self, Disks, SharedDisk};
-use pram::log::{Identity, Instant, Log, Position, RawRecord, LINE, MAX_RECORD, MIN_CAPACITY, RECORDS, SECTOR};
 use rng::Rng;
 use rustix::io::Errno;
 use zerocopy::IntoBytes;

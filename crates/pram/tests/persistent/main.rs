@@ -7,27 +7,27 @@
 //! | [`heap`] | the heap against a model, alone and from many threads |
 //! | [`crowded`] | segments of a full region go from hand to hand |
 //! | [`tx`] | commit and rollback of every size |
-//! | [`image`] | save, restore, and images that must be refused |
-//! | [`ahead`] | reading ahead gives the same bytes and errors |
+//! | [`save`] | save, restore, and images that must be refused |
+//! | [`readahead`] | reading ahead gives the same bytes and errors |
 //! | [`log`] | the redo log: every crash, damage, and logs that must be refused |
 //! | [`copy`] | what is read back is made durable before anything follows it |
-//! | [`pages`] | the incremental image: every crash, damage, and images that must be refused |
+//! | [`image`] | the incremental image: every crash, damage, and images that must be refused |
 //! | [`tape`] | a disk that remembers what it was told, loses power, and fails |
-//! | [`dirty`] | marks of changed lines, against a model |
+//! | [`marks`] | marks of changed lines, against a model |
 //! | [`fuzz`] | arbitrary bytes in a region: errors, never panics |
 //! | [`processes`] | several processes, some of them killed |
 
-mod ahead;
 mod copy;
 mod crowded;
-mod dirty;
 mod fuzz;
 mod header;
 mod heap;
 mod image;
 mod log;
-mod pages;
+mod marks;
 mod processes;
+mod readahead;
 mod rig;
+mod save;
 mod tape;
 mod tx;

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::{Arc, Mutex};
 
-use pram::log::{Disk, SECTOR};
+use pram::copy::log::{Disk, SECTOR};
 use rng::Rng;
 use rustix::io::Errno;
 

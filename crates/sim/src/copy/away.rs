@@ -41,7 +41,7 @@ impl Stay {
     fn steps(self) -> Vec<Step> {
         let p = |n: u64| format!("/zz-away-{n}");
         let work = |n| [Step::Op(Op::Create(p(n), 0o644)), Step::Op(Op::Append(p(n), 900, n)), Step::Wait];
-        let swap = [Step::Fill(45), Step::Swell(300 << 10), Step::Wait, Step::Fold];
+        let swap = [Step::Fill(45), Step::Swell(300 << 10), Step::Wait, Step::Checkpoint];
         match self {
             Stay::Short => work(1).into_iter().chain(work(2)).collect(),
             Stay::Swap => work(1).into_iter().chain(swap).chain(work(2)).collect(),

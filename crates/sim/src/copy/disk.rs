@@ -11,7 +11,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use pram::log::SECTOR;
+use pram::copy::log::SECTOR;
 use rng::Rng;
 
 use super::tape::Event;

@@ -22,7 +22,7 @@ const SEEDS: u64 = 3;
 
 /// Commits of one round and of several, both logs begun anew more than once, one of them larger.
 fn steps() -> Vec<Step> {
-    use Step::{Commit, Fill, Fold, Swell, Wait};
+    use Step::{Checkpoint, Commit, Fill, Swell, Wait};
     let write = |n: u64| Step::Op(Op::Write("/f".into(), 0, 9000, n));
     let mut steps = vec![Step::Op(Op::Create("/f".into(), 0o644)), write(1), Wait, write(2), Fill(45), write(3)];
     steps.extend([
@@ -30,14 +30,14 @@ fn steps() -> Vec<Step> {
         Commit,
         write(4),
         Wait,
-        Fold,
+        Checkpoint,
         write(5),
         Fill(48),
         Swell(300 * KIB),
         write(6),
         Wait,
     ]);
-    steps.extend([write(7), Fill(97), write(8), Swell(300 * KIB), Wait, write(9), Swell(SIZE), Wait, Fold]);
+    steps.extend([write(7), Fill(97), write(8), Swell(300 * KIB), Wait, write(9), Swell(SIZE), Wait, Checkpoint]);
     steps.extend([write(10), Commit, write(11), Wait]);
     steps
 }
@@ -211,7 +211,7 @@ fn live_on(world: &World) -> Result<(), String> {
         world.wait().map_err(|e| e.to_string())?;
         same_again(world)?;
         Runner::new(&world.fs).run(&Op::Create(format!("/next-{n}"), 0o644))?.map_err(|e| e.to_string())?;
-        world.copy().fold_if_due(world.fs.session()).map_err(|e| e.to_string())?;
+        world.copy().checkpoint_if_due(world.fs.session()).map_err(|e| e.to_string())?;
     }
     Ok(())
 }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex};
 
+use pram::copy::log::Disk;
 use pram::copy::SharedDisk;
-use pram::log::Disk;
 use rustix::io::Errno;
 
 use super::disk::FILES;

@@ -25,7 +25,7 @@ pub(super) fn live(world: &World, start: Still, earlier: Vec<Boundary>, promised
         Step::Op(Op::Append(p("file"), 2500, 1)),
         Step::Wait,
         Step::Op(Op::Mkdir(p("dir"), 0o755)),
-        Step::Fold,
+        Step::Checkpoint,
         Step::Wait,
     ];
     for step in &steps {

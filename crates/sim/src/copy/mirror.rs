@@ -72,7 +72,7 @@ impl Depth {
     }
 }
 
-/// Operations of each kind, with the other log taking over in the middle, and folds.
+/// Operations of each kind, with the other log taking over in the middle, and checkpoints.
 fn steps() -> Vec<Step> {
     let path = |name: &str| format!("/{name}");
     let ops = [
@@ -88,9 +88,9 @@ fn steps() -> Vec<Step> {
         Op::Unlink(path("dir/moved")),
     ];
     let mut steps: Vec<Step> = ops.into_iter().map(Step::Op).collect();
-    steps.insert(8, Step::Fold);
+    steps.insert(8, Step::Checkpoint);
     steps.insert(4, Step::Swell(300 * KIB));
-    steps.push(Step::Fold);
+    steps.push(Step::Checkpoint);
     steps
 }
 

@@ -10,7 +10,7 @@
 //! | [`tape`] | what reached memory and disks, in one order |
 //! | [`fault`] | disks that fail at one call |
 //! | [`world`] | a file system with its copy: made, taken up after a death, loaded after a cut |
-//! | [`story`] | operations, with commits and folds between and in the middle of each other |
+//! | [`story`] | operations, with commits and checkpoints between and in the middle of each other |
 //! | [`history`] | what happened, and what may therefore be found |
 //! | [`cut`] | power cuts, and power cuts afterwards |
 //! | [`death`] | deaths of all processes, and power cuts afterwards |

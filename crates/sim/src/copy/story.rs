@@ -1,9 +1,9 @@
-//! Stories: operations, with commits and folds between and in the middle of each other.
+//! Stories: operations, with commits and checkpoints between and in the middle of each other.
 
 use std::sync::{Arc, Mutex};
 
 use fs::node::Atime;
-use pram::log::MIN_CAPACITY;
+use pram::copy::log::MIN_CAPACITY;
 
 use super::fault::Faults;
 use super::history::{Boundary, History, Promise, Still};
@@ -21,7 +21,7 @@ pub enum Step {
     Wait,
     /// What the commit interval does.
     Commit,
-    Fold,
+    Checkpoint,
     /// So many bytes of the region count as changed: commits are large, logs fill up.
     Swell(u64),
     /// Fills the log to so many percent.
@@ -30,16 +30,16 @@ pub enum Step {
     Forget,
 }
 
-/// How commits and folds fall between operations.
+/// How commits and checkpoints fall between operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plot {
     /// Small commits.
     Plain,
-    /// The other log takes over; the first is folded.
+    /// The other log takes over; the first is checkpointed.
     Swap,
-    /// The log is full and the other not folded yet: a commit folds it.
+    /// The log is full and the other not checkpointed yet: a commit checkpoints it.
     Full,
-    /// A commit in several rounds, with operations in between, and one during a fold.
+    /// A commit in several rounds, with operations in between, and one during a checkpoint.
     Rounds,
     /// A commit larger than a log.
     Large,
@@ -51,7 +51,7 @@ impl Plot {
     pub const ALL: [Plot; 6] = [Plot::Plain, Plot::Swap, Plot::Full, Plot::Rounds, Plot::Large, Plot::Outgrown];
 }
 
-/// How two operations fall between, and in the middle of, commits and folds.
+/// How two operations fall between, and in the middle of, commits and checkpoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Weave {
     /// Each in a commit of its own.
@@ -60,7 +60,7 @@ pub enum Weave {
     Together,
     /// The second in the middle of the commit of the first.
     InCommit,
-    /// The second in the middle of the fold of the first.
+    /// The second in the middle of the checkpoint of the first.
     InFold,
 }
 
@@ -92,27 +92,27 @@ impl Story {
         // Commits of different sizes before.
         prologue.insert(prologue.len() / 2, Step::Commit);
         prologue.extend([Step::Op(Op::Create("/zz-more".into(), 0o644)), Step::Wait]);
-        use Step::{Commit, During, Fill, Fold, Swell, Wait};
+        use Step::{Checkpoint, Commit, During, Fill, Swell, Wait};
         let full = [Fill(45), Swell(300 * KIB), Commit];
         let steps = match plot {
             Plot::Plain => vec![first, Wait, more(1), Commit, more(2), Wait, more(3)],
             Plot::Swap => {
                 prologue.push(Fill(45));
-                vec![first, Swell(300 * KIB), Commit, more(1), Wait, Fold, more(2), Wait]
+                vec![first, Swell(300 * KIB), Commit, more(1), Wait, Checkpoint, more(2), Wait]
             }
             Plot::Full => {
                 prologue.extend(full.into_iter().chain([Fill(95)]));
-                vec![first, Swell(300 * KIB), Wait, more(1), Wait, Fold, more(2), Commit]
+                vec![first, Swell(300 * KIB), Wait, more(1), Wait, Checkpoint, more(2), Commit]
             }
             Plot::Rounds => {
                 prologue.extend(full);
-                vec![first, Swell(1300 * KIB), During(op(1)), Wait, more(2), Commit, During(op(3)), Fold, Wait]
+                vec![first, Swell(1300 * KIB), During(op(1)), Wait, more(2), Commit, During(op(3)), Checkpoint, Wait]
             }
-            Plot::Large => vec![first, Swell(s.size), During(op(1)), Wait, more(2), Wait, Fold, more(3), Wait],
+            Plot::Large => vec![first, Swell(s.size), During(op(1)), Wait, more(2), Wait, Checkpoint, more(3), Wait],
             Plot::Outgrown => {
                 prologue.extend(full.into_iter().chain([Fill(60)]));
                 let much = Op::Write("/zz-more".into(), 0, 900 << 10, 5);
-                vec![first, Swell(1200 * KIB), During(much), Wait, more(1), Commit, Fold, more(2), Wait]
+                vec![first, Swell(1200 * KIB), During(much), Wait, more(1), Commit, Checkpoint, more(2), Wait]
             }
         };
         let name = format!("{}/{plot:?}", s.name);
@@ -121,7 +121,7 @@ impl Story {
 
     /// A scenario's operation and one before it, the last of the setup for a pair, with nothing else.
     pub fn woven(s: &Scenario, pair: bool, weave: Weave) -> Story {
-        use Step::{Commit, During, Fill, Fold, Op as Do, Swell, Wait};
+        use Step::{Checkpoint, Commit, During, Fill, Op as Do, Swell, Wait};
         let before = if pair { s.setup.len().saturating_sub(1) } else { s.setup.len() };
         let (setup, first) = s.setup.split_at(before);
         let first = Do(first.first().cloned().unwrap_or(Op::Create("/zz-first".into(), 0o644)));
@@ -133,7 +133,7 @@ impl Story {
             Weave::InCommit => vec![first, during, Wait, Wait],
             Weave::InFold => {
                 prologue.extend([Wait, Fill(45)]);
-                vec![first, Swell(300 * KIB), Commit, during, Fold, Wait]
+                vec![first, Swell(300 * KIB), Commit, during, Checkpoint, Wait]
             }
         };
         let name = format!("{}/{weave:?}", s.name);
@@ -247,7 +247,7 @@ impl<'w> Teller<'w> {
             }
             Step::Wait => self.world.wait().map(|()| true),
             Step::Commit => self.world.copy().commit_if_due(session, 0),
-            Step::Fold => self.world.copy().fold_if_due(session).map(|_| false),
+            Step::Checkpoint => self.world.copy().checkpoint_if_due(session).map(|_| false),
             Step::Swell(bytes) => self.swell(*bytes).map(|()| false),
             Step::Fill(percent) => self.fill(*percent),
             Step::Forget => self.forget(),

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use fs::node::{Atime, Policy};
 use fs::{Durability, Fs};
+use pram::copy::log::{Identity, MIN_CAPACITY};
+use pram::copy::marks::Marks;
 use pram::copy::{self, Copy, Disks};
-use pram::dirty::Dirty;
-use pram::log::{Identity, MIN_CAPACITY};
 use pram::medium::{BATTERY, LOGGED};
 use pram::region::HEADERS;
 use pram::{Mapping, MediumKind, Region, Session};
@@ -46,14 +46,14 @@ impl World {
         let marks = memory(size, &[])?;
         let made = || -> pram::Result<Session> {
             let loaded = copy::create(&disks, identity(size), MIN_CAPACITY)?;
-            let dirty = Dirty::over(map(&marks, size)?, size)?;
-            let copy = Copy::begin(disks.clone(), &dirty, identity(size), &loaded)?.awaited(true);
+            let changed = Marks::over(map(&marks, size)?, size)?;
+            let copy = Copy::begin(disks.clone(), &changed, identity(size), &loaded)?.awaited(true);
             let memory = Mapping::anonymous(size).map_err(host)?;
             let medium = Box::new(TapeMedium(tape.clone(), kind));
             let mut region = Region::format(memory, medium, UUID, fs::layout::VERSION, 0)?;
-            dirty.mark(0, HEADERS as u64)?;
+            changed.mark(0, HEADERS as u64)?;
             copy.note_in(&region)?;
-            region.track(dirty);
+            region.track(changed);
             Session::private_with(region, keys(size), Some(copy))
         };
         let session = made().map_err(|e| e.to_string())?;
@@ -80,12 +80,12 @@ impl World {
         let marks = memory(size, marks)?;
         tape.start(map(&marks, size).map_err(|e| e.to_string())?);
         let made = || -> pram::Result<Option<Session>> {
-            let dirty = Dirty::over(map(&marks, size)?, size)?;
-            let resumed = Copy::resume(disks_of(faults.over(&tape)), &dirty, identity(size))?;
+            let changed = Marks::over(map(&marks, size)?, size)?;
+            let resumed = Copy::resume(disks_of(faults.over(&tape)), &changed, identity(size))?;
             let Some(copy) = resumed else { return Ok(None) };
-            copy.keep_found(&dirty)?;
+            copy.keep_found(&changed)?;
             let mut region = Region::open(region, Box::new(TapeMedium(tape.clone(), MediumKind::Logged)))?;
-            region.track(dirty);
+            region.track(changed);
             Session::private_with(region, keys(size), Some(copy.awaited(true))).map(Some)
         };
         let session = made().map_err(|e| format!("memory and copy are not taken up: {e}"))?;
@@ -103,15 +103,15 @@ impl World {
         tape.start(map(&marks, size).map_err(|e| e.to_string())?);
         let disks = disks_of(faults.over(&tape));
         let made = || -> pram::Result<Session> {
-            let dirty = Dirty::over(map(&marks, size)?, size)?;
+            let changed = Marks::over(map(&marks, size)?, size)?;
             let mut region = Region::open(region, Box::new(TapeMedium(tape.clone(), MediumKind::Logged)))?;
             let loaded = match copy::clean(&disks, identity(size), &region)? {
                 Some(loaded) => loaded,
-                None => copy::compare(&disks, identity(size), &region, &dirty)?,
+                None => copy::compare(&disks, identity(size), &region, &changed)?,
             };
-            let copy = Copy::begin(disks.clone(), &dirty, identity(size), &loaded)?.awaited(true);
+            let copy = Copy::begin(disks.clone(), &changed, identity(size), &loaded)?.awaited(true);
             copy.note_in(&region)?;
-            region.track(dirty);
+            region.track(changed);
             Session::private_with(region, keys(size), Some(copy))
         };
         let session = made().map_err(|e| format!("memory and copy cannot be compared: {e}"))?;
@@ -131,10 +131,10 @@ impl World {
             let memory = Mapping::anonymous(size).map_err(host)?;
             let loaded = copy::load(&disks, identity(size), &mut |off, bytes| memory.write(off, bytes))?;
             copy::note_made(&disks, identity(size), &memory, loaded.as_of)?;
-            let dirty = Dirty::over(map(&marks, size)?, size)?;
-            let copy = Copy::begin(disks.clone(), &dirty, identity(size), &loaded)?.awaited(true);
+            let changed = Marks::over(map(&marks, size)?, size)?;
+            let copy = Copy::begin(disks.clone(), &changed, identity(size), &loaded)?.awaited(true);
             let mut region = Region::open(memory, Box::new(LOGGED))?;
-            region.track(dirty);
+            region.track(changed);
             Session::private_with(region, keys(size), Some(copy))
         };
         World::over(made().map_err(|e| format!("the copy does not open: {e}"))?, tape, marks, Atime::Never)
@@ -167,7 +167,7 @@ impl World {
 fn memory(size: u64, words: &[u64]) -> Result<std::os::fd::OwnedFd, String> {
     let made = || -> pram::Result<std::os::fd::OwnedFd> {
         let file = memfd_create(c"marks", MemfdFlags::CLOEXEC).map_err(host)?;
-        rustix::fs::ftruncate(&file, Dirty::bytes(size)).map_err(host)?;
+        rustix::fs::ftruncate(&file, Marks::bytes(size)).map_err(host)?;
         let there = map(&file, size)?;
         (0..)
             .zip(words)
@@ -179,7 +179,7 @@ fn memory(size: u64, words: &[u64]) -> Result<std::os::fd::OwnedFd, String> {
 }
 
 fn map(file: impl std::os::fd::AsFd, size: u64) -> pram::Result<Mapping> {
-    Mapping::file(file, Dirty::bytes(size)).map_err(host)
+    Mapping::file(file, Marks::bytes(size)).map_err(host)
 }
 
 /// The region that a power cut leaves.

@@ -37,7 +37,7 @@ fn turns<const N: usize>(world: &World, teller: &mut Teller, steps: [Step; N], l
 
 /// A pool's copy at several times: after each turn of its logs, and in between.
 fn ages() -> Vec<Files> {
-    let steps = [Step::Fill(45), Step::Swell(300 << 10), Step::Wait, Step::Fold];
+    let steps = [Step::Fill(45), Step::Swell(300 << 10), Step::Wait, Step::Checkpoint];
     with_teller(|world, teller| turns(world, teller, steps, Some(Step::Wait)))
 }
 
@@ -146,8 +146,8 @@ fn a_hole_in_a_log_is_refused() {
 
 #[test]
 fn a_damaged_header_does_no_harm() {
-    // The other log takes over, and something is promised before the first is folded.
-    let steps = [Step::Fill(45), Step::Swell(300 << 10), Step::Wait, Step::Wait, Step::Fold];
+    // The other log takes over, and something is promised before the first is checkpointed.
+    let steps = [Step::Fill(45), Step::Swell(300 << 10), Step::Wait, Step::Wait, Step::Checkpoint];
     let ages = with_teller(|world, teller| turns(world, teller, steps, None));
     for (age, files) in ages.iter().enumerate() {
         let right = reload(files, SIZE).unwrap();

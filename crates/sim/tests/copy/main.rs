@@ -10,7 +10,7 @@
 //! | [`mirror`] | the loss of a region, or of its mirror |
 //! | [`several`] | two processes at once, of which one dies |
 //! | [`testers`] | planted faults are found |
-//! | [`woven`] | every single operation and every pair, in and between commits and folds |
+//! | [`woven`] | every single operation and every pair, in and between commits and checkpoints |
 
 mod away;
 mod explored;

@@ -16,7 +16,7 @@ pub fn of_role(roles: &Roles, does: &str) -> u64 {
 fn whoever_dies_the_other_goes_on_and_nothing_promised_is_lost() {
     let (stats, roles) = explore_all(&Play::all(Company::Two), Depth::from_env());
     if std::env::var_os("CONQUEST_SIM_REPLAY").is_none() {
-        let roles_seen = ["operating", "leading a commit", "waiting for a commit or operations", "folding"];
+        let roles_seen = ["operating", "leading a commit", "waiting for a commit or operations", "checkpointing"];
         assert!(roles_seen.iter().all(|role| of_role(&roles, role) > 5), "{roles:?}");
         assert!(stats.deaths > 500 && stats.cuts > 100 && stats.mixed > 500, "{stats:?}");
     }

@@ -1,6 +1,6 @@
 //! Create and write 1 KB in this process without fsync, while the copy on disk follows in the background: on
 //! `logged`, and on `battery` with a running copy, as often as by default and as often as on `logged`, against `battery`
-//! without. Long enough that the log is written and folded into the image again and again.
+//! without. Long enough that the log is written and checkpointed into the image again and again.
 
 use std::path::PathBuf;
 

@@ -3,7 +3,7 @@
 //! The counter goes up in one file, fsync, then in the other, fsync, and so on. What an fsync has acknowledged is
 //! noted on the disk itself, behind its file system: so the log of the disk's writes says which of them came before
 //! the acknowledgement and which after. Beside it others make, rename and remove files, enough of them that the
-//! pool's logs take turns and are folded into its image.
+//! pool's logs take turns and are checkpointed into its image.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -25,7 +25,7 @@ const SIZE: &str = "64M";
 /// Seconds from commit to commit where nobody waits for one.
 const INTERVAL: &str = "2";
 /// The image has been brought up to date so often when the test may cut.
-const FOLDS: u64 = 4;
+const CHECKPOINTS: u64 = 4;
 const NOISE: u64 = 2;
 /// Names that each maker of noise uses, and the bytes that it writes at most.
 const NAMES: u64 = 300;
@@ -69,13 +69,13 @@ pub fn run(seed: u64, at: u64) {
         conquest(&["format", dir, "--nvram", SIZE, "--commit", INTERVAL]);
     }
     conquest(&["mount", dir, MNT]);
-    let start = folds(&pool);
+    let start = checkpoints(&pool);
     let mut workers = vec![std::thread::spawn(move || count(at))];
     workers.extend((0..NOISE).map(|n| std::thread::spawn(move || noise(n, seed))));
     let none_ended = || assert!(!workers.iter().any(|w| w.is_finished()), "a part of the load has ended");
     wait_until(Duration::from_secs(110), "the logs have taken turns", || {
         none_ended();
-        folds(&pool) >= start + FOLDS
+        checkpoints(&pool) >= start + CHECKPOINTS
     });
     tell("at work");
     wait_until(Duration::from_secs(600), "the machine is killed", || {
@@ -109,7 +109,7 @@ fn count(at: u64) {
 }
 
 /// How often the pool's image has been brought up to date: the generation of its newer header.
-fn folds(pool: &Path) -> u64 {
+fn checkpoints(pool: &Path) -> u64 {
     let image = File::open(pool.join("image")).expect("the image");
     let generation = |header: u64| {
         let mut bytes = [0; 8];

@@ -107,7 +107,7 @@ impl Cut {
 struct Found {
     counts: Counts,
     /// How often the image had been brought up to date.
-    folds: u64,
+    checkpoints: u64,
     /// The highest number of a commit in the logs.
     commits: u64,
 }
@@ -161,7 +161,7 @@ impl Bench {
                 seen.push(self.look(cut, upto).unwrap_or_else(|e| panic!("the disk with {what}: {e}")));
             }
         }
-        let folds: BTreeSet<u64> = seen.iter().map(|found| found.folds).collect();
+        let checkpoints: BTreeSet<u64> = seen.iter().map(|found| found.checkpoints).collect();
         println!(
             "{} states of a disk with {} writes, {} flushes ({} of a header) and {} commits; the counters came to {:?}; \
              {} versions of the image; nothing lost",
@@ -171,9 +171,9 @@ impl Bench {
             cut.turns().len(),
             seen.iter().map(|found| found.commits).max().unwrap_or(0),
             before.0,
-            folds.len()
+            checkpoints.len()
         );
-        assert!(folds.len() > 1 || count < 20, "no state shows an image that was brought up to date");
+        assert!(checkpoints.len() > 1 || count < 20, "no state shows an image that was brought up to date");
     }
 
     /// Makes a state that a cut after the last flush may have left.
@@ -239,7 +239,7 @@ impl Bench {
         };
         let count = |name| count(name).map_err(|e| format!("{name}: {e}"));
         let counts = Counts([count(FILES[0])?, count(FILES[1])?]);
-        Ok(Found { counts, folds: word(&image, 48).max(word(&image, 4096 + 48)).unwrap_or(0), commits })
+        Ok(Found { counts, checkpoints: word(&image, 48).max(word(&image, 4096 + 48)).unwrap_or(0), commits })
     }
 
     fn mount(&self) -> Result<(), String> {

@@ -1,4 +1,4 @@
-//! Several processes on one pool, and several threads of each, of which processes die: any of them leads a commit, folds,
+//! Several processes on one pool, and several threads of each, of which processes die: any of them leads a commit, checkpoints,
 //! swaps logs; the others clean up after the dead, and what was promised to anybody is kept.
 //!
 //! | module | responsibility |

@@ -214,7 +214,7 @@ impl House<'_> {
                 true => Outcome::Durable(called),
                 false => Outcome::Nothing,
             }),
-            Act::Fold => copy.fold_if_due(session).map(|_| Outcome::Nothing),
+            Act::Checkpoint => copy.checkpoint_if_due(session).map(|_| Outcome::Nothing),
             Act::Sweep => return fs.sweep().map(|_| Outcome::Nothing).map_err(|e| e.to_string()),
             Act::Swell(bytes) => swell(session, *bytes),
             Act::Come | Act::Go | Act::Join => Ok(Outcome::Nothing),
@@ -230,7 +230,7 @@ impl House<'_> {
             (Some(Act::Wait | Act::Settle | Act::Commit), false) => "leading a commit",
             (Some(Act::Wait | Act::Settle | Act::Commit), true) => "waiting for a commit or operations",
             (Some(Act::Join | Act::Come | Act::Go), _) => "coming or going",
-            (Some(Act::Fold), _) => "folding",
+            (Some(Act::Checkpoint), _) => "checkpointing",
             _ => "resting",
         };
         match fall.others {
@@ -270,7 +270,7 @@ impl House<'_> {
         }
         check(fs, false)?;
         self.seen(fs, model)?;
-        copy.fold_if_due(session).map_err(|e| format!("folding after the death: {e}"))?;
+        copy.checkpoint_if_due(session).map_err(|e| format!("checkpointing after the death: {e}"))?;
         if let Err(e) = Runner::new(fs).run(&Op::Create("/after".into(), 0o644))? {
             return Err(format!("an operation after the death: {e:?}"));
         }

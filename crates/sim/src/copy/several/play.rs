@@ -3,7 +3,7 @@
 //! Whatever the order of their operations, all together come to the same, so that a model tells what must be seen.
 
 use fs::node::{Atime, Rename};
-use pram::log::MIN_CAPACITY;
+use pram::copy::log::MIN_CAPACITY;
 
 use super::super::fault::Faults;
 use super::super::history::Still;
@@ -17,16 +17,16 @@ use crate::op::Op;
 const MIB: u64 = 1 << 20;
 const KIB: u64 = 1 << 10;
 
-/// What commits and folds have to do.
+/// What commits and checkpoints have to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scene {
     /// Small commits.
     Plain,
     /// Small commits for which all wait again and again.
     Crowd,
-    /// The other log takes over; the first is folded.
+    /// The other log takes over; the first is checkpointed.
     Swap,
-    /// The log is full and the other not folded yet: a commit folds it.
+    /// The log is full and the other not checkpointed yet: a commit checkpoints it.
     Full,
     /// Commits in several rounds.
     Rounds,
@@ -84,7 +84,7 @@ pub enum Act {
     Settle,
     /// What the commit interval does.
     Commit,
-    Fold,
+    Checkpoint,
     /// So many bytes of the region count as changed.
     Swell(u64),
     /// What the keeper does when somebody has died.
@@ -130,7 +130,7 @@ fn shared(me: &str, name: &str) -> String {
 
 /// A bit of everything; each does at its end what another does at its beginning.
 fn work(me: &str, turn: usize) -> Vec<Act> {
-    use Act::{Commit, Fold, Wait};
+    use Act::{Checkpoint, Commit, Wait};
     let mut acts: Vec<Act> = vec![
         Act::Op(Op::Create(shared(me, "new"), 0o644)),
         Act::Op(Op::Append(mine(me, "file"), 3000, 1)),
@@ -141,7 +141,7 @@ fn work(me: &str, turn: usize) -> Vec<Act> {
         Act::Op(Op::Mkdir(shared(me, "dir"), 0o755)),
         Act::Op(Op::Unlink(shared(me, "old"))),
         Wait,
-        Fold,
+        Checkpoint,
         Act::Op(Op::Link(mine(me, "large"), shared(me, "hard"))),
         Act::Op(Op::Truncate(mine(me, "large"), 100)),
         Wait,
@@ -170,7 +170,7 @@ fn crowd(me: &str) -> Vec<Act> {
 
 /// One who comes and goes.
 fn guest(me: &str) -> Vec<Act> {
-    use Act::{Come, Fold, Go, Wait};
+    use Act::{Checkpoint, Come, Go, Wait};
     vec![
         Come,
         Wait,
@@ -183,7 +183,7 @@ fn guest(me: &str) -> Vec<Act> {
         Come,
         Act::Op(Op::Rename(mine(me, "file"), shared(me, "moved"), Rename::Replace)),
         Wait,
-        Fold,
+        Checkpoint,
         Act::Op(Op::Unlink(shared(me, "old"))),
         Wait,
     ]

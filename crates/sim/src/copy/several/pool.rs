@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex};
 
 use fs::node::{Atime, Policy};
 use fs::Fs;
+use pram::copy::log::Disk;
+use pram::copy::marks::Marks;
 use pram::copy::{Copy, SharedDisk};
-use pram::dirty::Dirty;
-use pram::log::Disk;
 use pram::mem::byte_lock;
 use pram::runtime::SESSIONS;
 use pram::session::{in_use, shared_name, Attach, Exclusive};
@@ -42,7 +42,7 @@ impl Pool {
     pub fn over(still: &Still, stage: Arc<Stage>, processes: usize, sabotage: Sabotage) -> Result<Pool, String> {
         let size = still.region.len() as u64;
         let words: Vec<u8> = still.marks.iter().flat_map(|word| word.to_le_bytes()).collect();
-        let (region, marks) = (memory(&still.region, size)?, memory(&words, Dirty::bytes(size))?);
+        let (region, marks) = (memory(&still.region, size)?, memory(&words, Marks::bytes(size))?);
         let tape = Tape::over(still.files.clone());
         let locks = Arc::new(Mutex::new((0..processes).map(|_| Vec::new()).collect()));
         Ok(Pool { tape, stage, region, marks, size, sabotage, locks })
@@ -83,7 +83,7 @@ impl Pool {
     fn open(&self, process: usize, lock: OwnedFd, dir: &Path) -> pram::Result<Session> {
         let exclusive = Exclusive::over(lock)?;
         let map = |fd: &OwnedFd, len| Mapping::file(fd, len).map_err(|errno| errno_of(errno, "mapping"));
-        let marks = Dirty::over(map(&self.marks, Dirty::bytes(self.size))?, self.size)?;
+        let marks = Marks::over(map(&self.marks, Marks::bytes(self.size))?, self.size)?;
         let copy = Copy::resume(disks_of(self.disks(process)), &marks, identity(self.size))?;
         let copy = copy.ok_or_else(|| pram::Error::Unusable("the marks mean nothing".into()))?;
         if !in_use(&exclusive)? {
@@ -110,8 +110,8 @@ impl Pool {
     /// What the kernel does when a process dies, or, for tests of the tester, does not.
     pub fn undertaker(&self) -> Result<Undertaker, String> {
         let locks = self.locks.clone();
-        let marks = Mapping::file(&self.marks, Dirty::bytes(self.size)).map_err(|e| e.to_string())?;
-        let marks = Dirty::over(marks, self.size).map_err(|e| e.to_string())?;
+        let marks = Mapping::file(&self.marks, Marks::bytes(self.size)).map_err(|e| e.to_string())?;
+        let marks = Marks::over(marks, self.size).map_err(|e| e.to_string())?;
         let region = Mapping::file(&self.region, self.size).map_err(|e| e.to_string())?;
         let geo = pram::region::Geometry::of(self.size).map_err(|e| e.to_string())?;
         let sabotage = self.sabotage;

@@ -13,7 +13,7 @@
 //! | `update` | writing; the ordered steps |
 //!
 //! ```text
-//! 0       header, copy 0     4 KiB, [`RawPages`]
+//! 0       header, copy 0     4 KiB, [`RawImage`]
 //! 4096    header, copy 1     4 KiB, the same, or of the generation before
 //! 8192    slots              4 KiB each: pages of the region, and tables, in any order
 //!
@@ -38,7 +38,7 @@
 //! them would buy an older image, for which the redo log no longer has what follows; step 5 buys the same
 //! safety against a bad sector, and the newest image with it.
 //!
-//! A write or flush that failed is not tried again, as in [`crate::log`]: the image refuses every change after it.
+//! A write or flush that failed is not tried again, as in [`crate::copy::log`]: the image refuses every change after it.
 //! It can still be read; what is on the disk is the image before, or the new one, whole.
 
 mod read;
@@ -50,8 +50,8 @@ use std::io;
 
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
+use crate::copy::log::{host, Disk, Identity, Instant};
 use crate::error::{Error, Result};
-use crate::log::{host, Disk, Identity, Instant};
 use crate::region::{fingerprint, MAX_SIZE};
 
 use read::{Source, Wanted};
@@ -76,7 +76,7 @@ const BATCH: usize = 1 << 20;
 /// What lies at offsets 0 and 4096; the rest of the 4 KiB is zero.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-pub struct RawPages {
+pub struct RawImage {
     pub magic: [u8; 8],
     pub version: u32,
     /// Bytes per page.
@@ -97,7 +97,7 @@ pub struct RawPages {
     /// CRC-32C of the bytes before.
     pub crc: u32,
 }
-const _: () = assert!(size_of::<RawPages>() == 88);
+const _: () = assert!(size_of::<RawImage>() == 88);
 
 /// Where a page or table is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -117,7 +117,7 @@ impl RawEntry {
 }
 
 /// An image that can be read and updated.
-pub struct Pages<D> {
+pub struct Image<D> {
     disk: D,
     id: Identity,
     generation: u64,
@@ -132,14 +132,14 @@ pub struct Pages<D> {
     failed: bool,
 }
 
-impl<D: Disk> Pages<D> {
+impl<D: Disk> Image<D> {
     /// Makes an image as of `at` whose pages are all zero.
-    pub fn create(disk: D, id: Identity, at: Instant) -> Result<Pages<D>> {
+    pub fn create(disk: D, id: Identity, at: Instant) -> Result<Image<D>> {
         if id.size == 0 || id.size > MAX_SIZE {
             return Err(Error::Unusable(format!("an image of a region of {} bytes cannot be made", id.size)));
         }
         let (tables, slots) = (Tables::empty(id.size, RawEntry::default()), Slots::new(0));
-        let mut pages = Pages { disk, id, generation: 1, copy: 0, at, tables, slots, stored: 0, failed: false };
+        let mut pages = Image { disk, id, generation: 1, copy: 0, at, tables, slots, stored: 0, failed: false };
         // Both at once: whatever was there before must not look like the other copy.
         let header = pages.header(1, at, RawEntry::default());
         let both = [header, header].concat();
@@ -155,13 +155,13 @@ impl<D: Disk> Pages<D> {
 
     /// Opens the image that the newest whole header names, after checking its tables. It must be of the region
     /// `id`; with `None`, of any.
-    pub fn open(disk: D, id: Option<Identity>) -> Result<Pages<D>> {
+    pub fn open(disk: D, id: Option<Identity>) -> Result<Image<D>> {
         let (raw, copy) = read_header(&disk, id)?;
         let at = Instant { commit: raw.commit, time: raw.time };
         let source = Source { disk: &disk, size: raw.size, at };
         source.check_length(raw.last)?;
         let (tables, slots) = load(&source, &raw)?;
-        Ok(Pages {
+        Ok(Image {
             id: Identity { uuid: raw.uuid, size: raw.size },
             generation: raw.generation,
             copy,
@@ -255,7 +255,7 @@ impl<D: Disk> Pages<D> {
     }
 
     fn header(&self, generation: u64, at: Instant, root: RawEntry) -> [u8; PAGE as usize] {
-        let mut raw = RawPages {
+        let mut raw = RawImage {
             magic: MAGIC,
             version: VERSION,
             page: PAGE as u32,
@@ -271,7 +271,7 @@ impl<D: Disk> Pages<D> {
         };
         raw.crc = header_crc(&raw);
         let mut page = [0; PAGE as usize];
-        page[..size_of::<RawPages>()].copy_from_slice(raw.as_bytes());
+        page[..size_of::<RawImage>()].copy_from_slice(raw.as_bytes());
         page
     }
 
@@ -294,16 +294,16 @@ impl<D: Disk> Pages<D> {
 }
 
 /// The gate where the header becomes trusted: the newer of two copies, and which one it is.
-fn read_header(disk: &impl Disk, id: Option<Identity>) -> Result<(RawPages, usize)> {
-    let mut copies = [RawPages::new_zeroed(); 2];
+fn read_header(disk: &impl Disk, id: Option<Identity>) -> Result<(RawImage, usize)> {
+    let mut copies = [RawImage::new_zeroed(); 2];
     let mut unread = None;
     for (raw, at) in copies.iter_mut().zip(HEADER_AT) {
         // One suffices.
         if let Err(e) = disk.read_exact_at(raw.as_mut_bytes(), at) {
-            (*raw, unread) = (RawPages::new_zeroed(), Some(host("reading the image's header", &e)));
+            (*raw, unread) = (RawImage::new_zeroed(), Some(host("reading the image's header", &e)));
         }
     }
-    let whole = |(_, raw): &(usize, &RawPages)| raw.magic == MAGIC && raw.crc == header_crc(raw);
+    let whole = |(_, raw): &(usize, &RawImage)| raw.magic == MAGIC && raw.crc == header_crc(raw);
     let Some((copy, raw)) = copies.iter().enumerate().filter(whole).max_by_key(|(_, raw)| raw.generation) else {
         return Err(unread.unwrap_or_else(|| bad("it has no header; put the pool's own image back")));
     };
@@ -324,7 +324,7 @@ fn read_header(disk: &impl Disk, id: Option<Identity>) -> Result<(RawPages, usiz
 }
 
 /// The gate where tables become trusted: read level by level from the uppermost down, each slot named once.
-fn load<D: Disk>(source: &Source<D>, raw: &RawPages) -> Result<(Tables, Slots)> {
+fn load<D: Disk>(source: &Source<D>, raw: &RawImage) -> Result<(Tables, Slots)> {
     let (mut tables, mut slots) = (Tables::empty(raw.size, raw.root), Slots::new(raw.last));
     let pages = raw.size.div_ceil(PAGE);
     let mut claim = |found: &Wanted, level: u32| {
@@ -346,8 +346,8 @@ fn load<D: Disk>(source: &Source<D>, raw: &RawPages) -> Result<(Tables, Slots)> 
     Ok((tables, slots))
 }
 
-fn header_crc(raw: &RawPages) -> u32 {
-    crc32c::crc32c(&raw.as_bytes()[..std::mem::offset_of!(RawPages, crc)])
+fn header_crc(raw: &RawImage) -> u32 {
+    crc32c::crc32c(&raw.as_bytes()[..std::mem::offset_of!(RawImage, crc)])
 }
 
 fn bad(why: impl Into<String>) -> Error {

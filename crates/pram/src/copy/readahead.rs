@@ -8,9 +8,9 @@ use std::ops::Range;
 use std::sync::mpsc::{channel, sync_channel, Receiver, Sender};
 use std::thread::{Builder, Scope};
 
-use crate::aligned::Aligned;
+use crate::copy::aligned::Aligned;
+use crate::copy::log::Disk;
 use crate::error::Result;
-use crate::log::Disk;
 
 /// Bytes of a piece where it is all the same.
 const PIECE: u64 = 1 << 20;

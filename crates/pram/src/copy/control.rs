@@ -4,17 +4,17 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use rustix::time::{clock_gettime, ClockId};
 
-use crate::log::now;
+use crate::copy::log::now;
 use crate::runtime::Runtime;
 
 // Where the words are in the header.
 const H_COMMITTER: u64 = 192;
-const H_FOLDER: u64 = 200;
+const H_CHECKPOINTER: u64 = 200;
 const H_BEGUN: u64 = 208;
 const H_DONE: u64 = 216;
 const H_BELL: u64 = 224;
 const H_FAILED: u64 = 232;
-const H_FOLDED: u64 = 240;
+const H_CHECKPOINTED: u64 = 240;
 const H_COPY_TIME: u64 = 248;
 const H_WANTED: u64 = 256;
 const H_CROWD: u64 = 264;
@@ -30,10 +30,10 @@ const WHY: usize = 512;
 
 /// What attached processes agree on about the copy on disk.
 #[derive(Clone, Copy)]
-pub(crate) struct CopyWords<'a> {
-    /// The session that commits, and the one that folds, + 1.
+pub(crate) struct ControlBlock<'a> {
+    /// The session that commits, and the one that checkpoints, + 1.
     pub committer: &'a AtomicU64,
-    pub folder: &'a AtomicU64,
+    pub checkpointer: &'a AtomicU64,
     /// Commits begun and done.
     pub begun: &'a AtomicU64,
     pub done: &'a AtomicU64,
@@ -42,7 +42,7 @@ pub(crate) struct CopyWords<'a> {
     /// Not 0: nothing more can be made durable.
     pub failed: &'a AtomicU64,
     /// The commit that the image is of.
-    pub folded: &'a AtomicU64,
+    pub checkpointed: &'a AtomicU64,
     /// The instant of the last commit, nanoseconds since the epoch.
     pub time: &'a AtomicU64,
     /// The same, nanoseconds of the monotonic clock: nobody can set that.
@@ -54,13 +54,13 @@ pub(crate) struct CopyWords<'a> {
     pub takes: &'a AtomicU64,
     /// Bytes that commits have written to the logs.
     pub logged: &'a AtomicU64,
-    /// Until when what was written at a rate is paid for, see [`Pace`](super::pace::Pace).
+    /// Until when what was written at a rate is paid for, see [`RateLimit`](super::rate::RateLimit).
     pub paid: &'a AtomicU64,
     /// Somebody waits for the image to hold this commit.
     pub hasten: &'a AtomicU64,
 }
 
-impl CopyWords<'_> {
+impl ControlBlock<'_> {
     /// A commit is of the instant `time`, nanoseconds since the epoch, at most `most` ago.
     pub fn note_time(&self, time: i64, most: u64) {
         let ago = u64::try_from(now().saturating_sub(time)).unwrap_or(most).min(most);
@@ -84,15 +84,15 @@ pub(super) fn monotonic() -> u64 {
 }
 
 impl Runtime {
-    pub(crate) fn copy(&self) -> CopyWords<'_> {
-        CopyWords {
+    pub(crate) fn copy(&self) -> ControlBlock<'_> {
+        ControlBlock {
             committer: self.header(H_COMMITTER),
-            folder: self.header(H_FOLDER),
+            checkpointer: self.header(H_CHECKPOINTER),
             begun: self.header(H_BEGUN),
             done: self.header(H_DONE),
             bell: self.half(H_BELL),
             failed: self.header(H_FAILED),
-            folded: self.header(H_FOLDED),
+            checkpointed: self.header(H_CHECKPOINTED),
             time: self.header(H_COPY_TIME),
             since: self.header(H_SINCE),
             wanted: self.header(H_WANTED),
@@ -155,7 +155,7 @@ impl Runtime {
     /// Takes back the roles of session `n`, which died.
     pub(crate) fn abandon_copy(&self, n: u32) {
         let words = self.copy();
-        for role in [words.committer, words.folder] {
+        for role in [words.committer, words.checkpointer] {
             let _ = role.compare_exchange(u64::from(n + 1), 0, Ordering::SeqCst, Ordering::SeqCst);
         }
     }

@@ -37,7 +37,7 @@ const ACTIVE: u64 = 0;
 const NOTES: u64 = 1024;
 
 /// The marks of a region.
-pub struct Dirty {
+pub struct Marks {
     map: Mapping,
     /// Bytes of the region.
     size: u64,
@@ -53,22 +53,22 @@ pub struct Dirty {
 /// Lines that follow one another: offset and length.
 pub type Extent = (u64, u64);
 
-impl Dirty {
+impl Marks {
     /// Bytes that the marks of a region of `size` bytes take.
     pub fn bytes(size: u64) -> u64 {
         HEADER + 2 * generation_bytes(size)
     }
 
     /// The marks in `map`; zeroed memory marks nothing.
-    pub fn over(map: Mapping, size: u64) -> Result<Dirty> {
-        if map.len() < Dirty::bytes(size) {
-            return Err(Error::BadAddress { off: 0, len: Dirty::bytes(size) });
+    pub fn over(map: Mapping, size: u64) -> Result<Marks> {
+        if map.len() < Marks::bytes(size) {
+            return Err(Error::BadAddress { off: 0, len: Marks::bytes(size) });
         }
         let bases = [HEADER, HEADER + generation_bytes(size)];
         let pages_at = block_bytes(size);
         let lines_at = pages_at + page_bytes(size);
         let line_words = bases.map(|base| (base + lines_at) / 8);
-        Ok(Dirty { map, size, bases, pages_at, lines_at, line_words })
+        Ok(Marks { map, size, bases, pages_at, lines_at, line_words })
     }
 
     /// Are the lines of `len` bytes at `off` marked already? They may be when it says no. Not for what lies outside of the

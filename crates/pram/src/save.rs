@@ -2,11 +2,11 @@
 //! region holds, checksummed, independent of the machine and of where the region was mapped.
 //!
 //! ```text
-//! header   160 bytes, [`RawImage`]
+//! header   160 bytes, [`RawSave`]
 //! chunks   each: offset (8) | length (4) | CRC-32C (4) | bytes
 //!          offset and length in the region; length 1 to 65,536; ascending, never overlapping;
 //!          the CRC is of offset, length and bytes
-//! trailer  32 bytes, [`RawEnd`]; nothing follows
+//! trailer  32 bytes, [`RawSaveEnd`]; nothing follows
 //! ```
 //! All numbers are little-endian. Chunks hold the header pages, the root words, the segment table and every
 //! segment that is not free, without the stretches of whole KiB that are all zero. Transaction slots are left
@@ -27,9 +27,9 @@ use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
+use crate::copy::log::now;
 use crate::error::{Error, Result};
 use crate::heap::Meta;
-use crate::log::now;
 use crate::medium::{Medium, MediumKind};
 use crate::mem::Mapping;
 use crate::region::{self, fingerprint, Geometry, Region, HEADERS, OPEN_ROOT, SEGMENT};
@@ -47,7 +47,7 @@ const GRAIN: usize = 1 << 10;
 /// The first bytes of an image.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-pub struct RawImage {
+pub struct RawSave {
     pub magic: [u8; 8],
     pub version: u32,
     /// Most bytes in a chunk.
@@ -67,7 +67,7 @@ pub struct RawImage {
     /// CRC-32C of the bytes before.
     pub crc: u32,
 }
-const _: () = assert!(size_of::<RawImage>() == 160);
+const _: () = assert!(size_of::<RawSave>() == 160);
 
 /// What precedes the bytes of a chunk.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -81,7 +81,7 @@ struct RawChunk {
 /// The last bytes of an image.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-pub struct RawEnd {
+pub struct RawSaveEnd {
     pub magic: [u8; 8],
     /// Chunks written, and bytes in them.
     pub chunks: u64,
@@ -91,11 +91,11 @@ pub struct RawEnd {
     /// CRC-32C of the bytes before.
     pub crc: u32,
 }
-const _: () = assert!(size_of::<RawEnd>() == 32);
+const _: () = assert!(size_of::<RawSaveEnd>() == 32);
 
 /// What an image says about itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ImageInfo {
+pub struct SaveInfo {
     pub uuid: [u8; 16],
     /// Bytes of the region.
     pub size: u64,
@@ -115,7 +115,7 @@ pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
 pub type MakeWay<'a> = &'a mut dyn FnMut(Option<&File>, &[u8; 16]) -> Result<Option<Exclusive>>;
 
 /// Writes an image of the region to `path`, as of one instant: operations wait meanwhile.
-pub fn save(session: &Session, path: &Path, progress: Progress) -> Result<ImageInfo> {
+pub fn save(session: &Session, path: &Path, progress: Progress) -> Result<SaveInfo> {
     let target = Target::begin(path, "saving")?;
     let frozen = session.freeze()?;
     let mut out = BufWriter::with_capacity(1 << 20, &target.file);
@@ -128,7 +128,7 @@ pub fn save(session: &Session, path: &Path, progress: Progress) -> Result<ImageI
 }
 
 /// Makes a region file for `medium` at `path` from an image, where nobody is attached to what is there.
-pub fn restore(image: &Path, path: &Path, medium: MediumKind, progress: Progress) -> Result<ImageInfo> {
+pub fn restore(image: &Path, path: &Path, medium: MediumKind, progress: Progress) -> Result<SaveInfo> {
     let (target, info) = restore_new(image, path, medium, progress)?;
     target.finish()?;
     Ok(info)
@@ -141,13 +141,13 @@ pub fn restore_beside(
     beside: &Path,
     medium: MediumKind,
     progress: Progress,
-) -> Result<ImageInfo> {
+) -> Result<SaveInfo> {
     let (target, info) = restore_new(image, path, medium, progress)?;
     target.finish_at(beside)?;
     Ok(info)
 }
 
-fn restore_new(image: &Path, path: &Path, medium: MediumKind, progress: Progress) -> Result<(Target, ImageInfo)> {
+fn restore_new(image: &Path, path: &Path, medium: MediumKind, progress: Progress) -> Result<(Target, SaveInfo)> {
     let mut reader = Reader::open(image)?;
     let target = Target::begin(path, "restoring")?;
     reserve(&target.file, reader.info.size, medium).map_err(|e| target.no_room(reader.info.size, &e))?;
@@ -170,7 +170,7 @@ pub fn restore_into(
     medium: &dyn Medium,
     make_way: MakeWay,
     progress: Progress,
-) -> Result<ImageInfo> {
+) -> Result<SaveInfo> {
     let size = verify(image, &mut |_, _| {})?.size;
     let mut reader = Reader::open(image)?;
     if map.len() < size {
@@ -200,7 +200,7 @@ pub fn restore_into(
 }
 
 /// Reads all of an image and checks it.
-pub fn verify(image: &Path, progress: Progress) -> Result<ImageInfo> {
+pub fn verify(image: &Path, progress: Progress) -> Result<SaveInfo> {
     let mut reader = Reader::open(image)?;
     while reader.next(progress)?.is_some() {}
     Ok(reader.info)
@@ -236,11 +236,11 @@ fn parts(region: &Region) -> Result<Vec<(u64, u64)>> {
     Ok(parts)
 }
 
-fn write_image(session: &Session, out: &mut impl Write, progress: Progress) -> Result<ImageInfo, Fail> {
+fn write_image(session: &Session, out: &mut impl Write, progress: Progress) -> Result<SaveInfo, Fail> {
     let region = session.region();
     let parts = parts(region)?;
     let total: u64 = parts.iter().map(|p| p.1).sum();
-    let mut raw = RawImage {
+    let mut raw = RawSave {
         magic: MAGIC,
         version: VERSION,
         chunk: CHUNK as u32,
@@ -258,7 +258,7 @@ fn write_image(session: &Session, out: &mut impl Write, progress: Progress) -> R
 
     let mark = u64::from(session.runtime().leaks_pending() || session.runtime().any_reference()?);
     let open_word = region.root(OPEN_ROOT).raw();
-    let mut end = RawEnd { magic: END_MAGIC, chunks: 0, bytes: 0, sum: 0, crc: 0 };
+    let mut end = RawSaveEnd { magic: END_MAGIC, chunks: 0, bytes: 0, sum: 0, crc: 0 };
     let mut buf = vec![0; CHUNK as usize];
     let mut done = 0;
     for (start, len) in parts {
@@ -276,12 +276,12 @@ fn write_image(session: &Session, out: &mut impl Write, progress: Progress) -> R
     }
     end.crc = crc_of(&end);
     out.write_all(end.as_bytes())?;
-    let RawImage { uuid, size, app_version, saved, .. } = raw;
-    Ok(ImageInfo { uuid, size, app_version, saved, chunks: end.chunks, bytes: end.bytes })
+    let RawSave { uuid, size, app_version, saved, .. } = raw;
+    Ok(SaveInfo { uuid, size, app_version, saved, chunks: end.chunks, bytes: end.bytes })
 }
 
 /// Writes what is not zero of some bytes of the region, a chunk for each stretch.
-fn write_stretches(out: &mut impl Write, offset: u64, bytes: &[u8], end: &mut RawEnd) -> std::io::Result<()> {
+fn write_stretches(out: &mut impl Write, offset: u64, bytes: &[u8], end: &mut RawSaveEnd) -> std::io::Result<()> {
     let mut start = 0;
     while start < bytes.len() {
         let zero = |grain: &&[u8]| grain.iter().all(|b| *b == 0);
@@ -295,7 +295,7 @@ fn write_stretches(out: &mut impl Write, offset: u64, bytes: &[u8], end: &mut Ra
     Ok(())
 }
 
-fn write_chunk(out: &mut impl Write, offset: u64, bytes: &[u8], end: &mut RawEnd) -> std::io::Result<()> {
+fn write_chunk(out: &mut impl Write, offset: u64, bytes: &[u8], end: &mut RawSaveEnd) -> std::io::Result<()> {
     let mut chunk = RawChunk { offset, len: bytes.len() as u32, crc: 0 };
     chunk.crc = chunk_crc(&chunk, bytes);
     end.chunks += 1;
@@ -322,7 +322,7 @@ fn crc_of(raw: &(impl IntoBytes + Immutable)) -> u32 {
 struct Reader {
     path: PathBuf,
     file: BufReader<File>,
-    info: ImageInfo,
+    info: SaveInfo,
     expected: u64,
     /// Where the next chunk may begin.
     floor: u64,
@@ -336,13 +336,13 @@ impl Reader {
         let mut reader = Reader {
             path: path.into(),
             file: BufReader::with_capacity(1 << 20, file),
-            info: ImageInfo { uuid: [0; 16], size: 0, app_version: 0, saved: 0, chunks: 0, bytes: 0 },
+            info: SaveInfo { uuid: [0; 16], size: 0, app_version: 0, saved: 0, chunks: 0, bytes: 0 },
             expected: 0,
             floor: 0,
             sum: 0,
             buf: vec![0; CHUNK as usize],
         };
-        let mut raw = RawImage::new_zeroed();
+        let mut raw = RawSave::new_zeroed();
         reader.fill(raw.as_mut_bytes())?;
         reader.trust(&raw)?;
         Ok(reader)
@@ -360,7 +360,7 @@ impl Reader {
     }
 
     /// The gate where the header becomes trusted.
-    fn trust(&mut self, raw: &RawImage) -> Result<()> {
+    fn trust(&mut self, raw: &RawSave) -> Result<()> {
         if raw.magic != MAGIC {
             return Err(self.bad("it is not an image of a Conquest region"));
         }
@@ -376,8 +376,8 @@ impl Reader {
             return Err(self.bad("it was made by a build with another layout; use that build"));
         }
         Geometry::of(raw.size)?;
-        let RawImage { uuid, size, app_version, saved, .. } = *raw;
-        self.info = ImageInfo { uuid, size, app_version, saved, chunks: 0, bytes: 0 };
+        let RawSave { uuid, size, app_version, saved, .. } = *raw;
+        self.info = SaveInfo { uuid, size, app_version, saved, chunks: 0, bytes: 0 };
         self.expected = raw.chunks;
         Ok(())
     }
@@ -413,10 +413,10 @@ impl Reader {
     }
 
     fn end(&mut self, first: &RawChunk) -> Result<()> {
-        let mut raw = RawEnd::new_zeroed();
+        let mut raw = RawSaveEnd::new_zeroed();
         raw.as_mut_bytes()[..16].copy_from_slice(first.as_bytes());
         self.fill(&mut raw.as_mut_bytes()[16..])?;
-        let ImageInfo { chunks, bytes, .. } = self.info;
+        let SaveInfo { chunks, bytes, .. } = self.info;
         let right = raw.crc == crc_of(&raw) && (raw.chunks, raw.bytes, raw.sum) == (chunks, bytes, self.sum);
         if !right || chunks > self.expected {
             return Err(self.bad("it is damaged (chunks are missing or its end is wrong); take another copy"));

@@ -4,17 +4,17 @@ use std::collections::BTreeMap;
 
 use zerocopy::IntoBytes;
 
+use crate::copy::log::{Disk, Instant};
 use crate::error::{Error, Result};
-use crate::log::{Disk, Instant};
 
 use super::slots::Cursor;
 use super::table::{Block, FANOUT};
-use super::{Pages, RawEntry, HEADER_AT, PAGE, RUN};
+use super::{Image, RawEntry, HEADER_AT, PAGE, RUN};
 
 /// An update that is being written. Dropping it leaves the image as it was.
 #[must_use = "an update that is not finished is not there"]
 pub struct Update<'p, D: Disk> {
-    pages: &'p mut Pages<D>,
+    pages: &'p mut Image<D>,
     /// Tables as they will be, level 1 first.
     changed: Vec<BTreeMap<u64, Block>>,
     root: RawEntry,
@@ -30,7 +30,7 @@ pub struct Update<'p, D: Disk> {
 }
 
 impl<'p, D: Disk> Update<'p, D> {
-    pub(super) fn new(pages: &'p mut Pages<D>) -> Self {
+    pub(super) fn new(pages: &'p mut Image<D>) -> Self {
         let changed = (0..pages.tables.height()).map(|_| BTreeMap::new()).collect();
         let (root, stored) = (pages.tables.root, pages.stored);
         Update {

@@ -2,8 +2,8 @@
 
 use std::fs::File;
 
-use pram::log::{Identity, Instant};
-use pram::pages::Pages;
+use pram::copy::image::Image;
+use pram::copy::log::{Identity, Instant};
 
 use crate::reader::{crc32c, Reader};
 use crate::tables::Page;
@@ -13,7 +13,7 @@ const PAGE: u64 = 4096;
 impl Reader<'_> {
     /// The header that holds.
     fn pages_header(&self) -> u64 {
-        let (page, raw) = (self.page, self.page.structure("RawPages"));
+        let (page, raw) = (self.page, self.page.structure("RawImage"));
         let whole = |at: &u64| {
             let crc = self.uint(at + raw.field("crc").0, 4);
             self.slice(*at, 8) == b"CQ-PAGES" && crc == u64::from(crc32c(self.slice(*at, raw.size - 4)))
@@ -26,7 +26,7 @@ impl Reader<'_> {
 
     /// A page of the region, if it is stored.
     fn region_page(&self, page: u64) -> Option<&[u8]> {
-        let (raw, entry) = (self.page.structure("RawPages"), self.page.structure("RawEntry"));
+        let (raw, entry) = (self.page.structure("RawImage"), self.page.structure("RawEntry"));
         let header = self.pages_header();
         let size = self.uint(header + raw.field("size").0, 8);
         let height = (1..).find(|h| 512u64.pow(*h) >= size.div_ceil(PAGE)).unwrap();
@@ -57,7 +57,7 @@ fn an_image_of_a_region_is_as_told() {
     for size in [1 << 20, 1 << 30, 1 << 40, 1 << 47] {
         let (path, uuid) = (dir.path().join(size.to_string()), [7; 16]);
         let file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
-        let mut image = Pages::create(file, Identity { uuid, size }, Instant::default()).unwrap();
+        let mut image = Image::create(file, Identity { uuid, size }, Instant::default()).unwrap();
         let last = size / PAGE - 1;
         let stored = [0, 1, 255, last / 3, last].map(|page| page.min(last));
         for n in 1..4 {
@@ -75,7 +75,7 @@ fn an_image_of_a_region_is_as_told() {
             assert_eq!(reader.region_page(page), found.then_some(&ours[..]), "page {page} of {size} bytes");
         }
         assert!(reader.region_page(2).is_some() && reader.region_page(3).is_none());
-        let (header, raw) = (reader.pages_header(), format.structure("RawPages"));
+        let (header, raw) = (reader.pages_header(), format.structure("RawImage"));
         let get = |field: &str| reader.uint(header + raw.field(field).0, raw.field(field).1);
         assert_eq!((get("version"), get("page"), get("size")), (1, PAGE, size));
         assert_eq!((get("generation"), get("commit"), get("time") as i64), (4, 3, -5));

@@ -1,14 +1,14 @@
 //! How fast the copy is written where nobody waits for it: a token bucket for all processes of a pool.
 //!
 //! The bucket is one word, the instant until which what was written is paid for. Whoever writes a piece moves it on by
-//! what the piece costs at the rate, and sleeps until it was before; a commit and a fold at the same time share it. A
+//! what the piece costs at the rate, and sleeps until it was before; a commit and a checkpoint at the same time share it. A
 //! death loses no more than a piece. Nothing is held for its sake, and as soon as somebody waits the limit is lifted:
 //! the rest is written at full speed and costs nothing.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::words::monotonic;
+use super::control::monotonic;
 
 /// Bytes that are paid for at a time.
 const PIECE: u64 = 64 << 10;
@@ -19,8 +19,8 @@ const STRAY: u64 = 10_000_000_000;
 /// How soon somebody who waits is noticed.
 const GLANCE: Duration = Duration::from_millis(1);
 
-/// What a commit or fold is held to, until it ends or somebody waits.
-pub struct Pace<'a> {
+/// What a commit or checkpoint is held to, until it ends or somebody waits.
+pub struct RateLimit<'a> {
     limit: Option<Limit<'a>>,
     /// Bytes written and not yet paid for.
     owed: u64,
@@ -36,15 +36,15 @@ struct Limit<'a> {
     lifted: Box<dyn Fn() -> bool + 'a>,
 }
 
-impl<'a> Pace<'a> {
+impl<'a> RateLimit<'a> {
     /// No limit.
-    pub fn free() -> Pace<'a> {
-        Pace { limit: None, owed: 0, slept: false }
+    pub fn free() -> RateLimit<'a> {
+        RateLimit { limit: None, owed: 0, slept: false }
     }
 
     /// `rate` bytes in a second, until `lifted` says that somebody waits.
-    pub fn at(rate: u64, paid: &'a AtomicU64, lifted: impl Fn() -> bool + 'a) -> Pace<'a> {
-        Pace { limit: Some(Limit { rate: rate.max(1), paid, lifted: Box::new(lifted) }), owed: 0, slept: false }
+    pub fn at(rate: u64, paid: &'a AtomicU64, lifted: impl Fn() -> bool + 'a) -> RateLimit<'a> {
+        RateLimit { limit: Some(Limit { rate: rate.max(1), paid, lifted: Box::new(lifted) }), owed: 0, slept: false }
     }
 
     /// No limit from now on.
@@ -103,7 +103,7 @@ impl<'a> Pace<'a> {
     }
 }
 
-impl Drop for Pace<'_> {
+impl Drop for RateLimit<'_> {
     /// The last bytes, fewer than a piece, are whoever comes next to wait for.
     fn drop(&mut self) {
         if self.owed > 0 {
@@ -127,7 +127,7 @@ mod tests {
         std::thread::scope(|scope| {
             for _ in 0..2 {
                 scope.spawn(|| {
-                    let mut pace = Pace::at(RATE, &paid, || false);
+                    let mut pace = RateLimit::at(RATE, &paid, || false);
                     (0..RATE / 4).step_by(1 << 10).for_each(|_| pace.spend(1 << 10));
                     assert!(pace.has_slept());
                 });
@@ -142,7 +142,7 @@ mod tests {
     fn what_little_commits_write_adds_up() {
         let (paid, start) = (AtomicU64::new(0), Instant::now());
         for _ in 0..100 {
-            let mut pace = Pace::at(RATE, &paid, || false);
+            let mut pace = RateLimit::at(RATE, &paid, || false);
             pace.pay();
             pace.spend(RATE / 200);
         }
@@ -157,7 +157,7 @@ mod tests {
                 std::thread::sleep(Duration::from_millis(50));
                 waits.store(true, Ordering::SeqCst);
             });
-            let mut pace = Pace::at(1, &paid, || waits.load(Ordering::SeqCst));
+            let mut pace = RateLimit::at(1, &paid, || waits.load(Ordering::SeqCst));
             (0..100).for_each(|_| pace.spend(PIECE));
         });
         assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
@@ -167,7 +167,7 @@ mod tests {
     fn a_stray_clock_stops_nobody() {
         let paid = AtomicU64::new(u64::MAX);
         let start = Instant::now();
-        Pace::at(RATE, &paid, || false).pay();
+        RateLimit::at(RATE, &paid, || false).pay();
         assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
     }
 }

@@ -2,9 +2,9 @@
 
 use std::io;
 
-use crate::ahead;
+use crate::copy::log::{host, Disk, Instant};
+use crate::copy::readahead;
 use crate::error::{Error, Result};
-use crate::log::{host, Disk, Instant};
 
 use super::table::FANOUT;
 use super::{bad, RawEntry, PAGE, RUN};
@@ -49,7 +49,7 @@ impl<D: Disk> Source<'_, D> {
     ) -> Result<()> {
         wanted.sort_unstable_by_key(|found| found.entry.slot);
         let pieces = Runs(wanted).map(|run| at(&run[0])..at(&run[run.len() - 1]) + PAGE);
-        ahead::read(self.disk, pieces, |ahead| {
+        readahead::read(self.disk, pieces, |ahead| {
             for run in Runs(wanted) {
                 let Some((_, whole, bytes)) = ahead.take_next() else { break };
                 for found in run {

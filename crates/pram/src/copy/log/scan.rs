@@ -12,7 +12,7 @@ use super::{
     header_crc, host, record_crc, Disk, Identity, Instant, Position, RawLog, RawRecord, HEAD, HEADER_AT, LAST, LINE,
     MAGIC, MAX_RECORD, MIN_CAPACITY, RECORDS, RECORD_MAGIC, SECTOR, VERSION,
 };
-use crate::ahead::{self, Source};
+use crate::copy::readahead::{self, Source};
 use crate::error::{Error, Result};
 use crate::region::fingerprint;
 
@@ -105,7 +105,7 @@ pub fn replay<D: Disk>(
     // Where another log goes on all of them are whole, or all is in vain.
     let all_count = until != u64::MAX;
     let mut held = Held::default();
-    ahead::stream(disk, RECORDS..header.capacity, |source| {
+    readahead::stream(disk, RECORDS..header.capacity, |source| {
         Scan::over(source, header).all(until, |at, raw, record| {
             let last = raw.flags & LAST != 0;
             match () {

@@ -1,4 +1,4 @@
-//! Folding: what a log holds goes into the image, by whole pages.
+//! Checkpointing: what a log holds goes into the image, by whole pages.
 //!
 //! The log is read, not the region: an image is as of a commit, and the region is ahead of it. So nobody waits.
 //!
@@ -8,18 +8,18 @@
 
 use std::collections::BTreeMap;
 
-use super::pace::Pace;
+use super::rate::RateLimit;
 use super::SharedDisk;
-use crate::dirty::by_page;
+use crate::copy::image::{Image, PAGE};
+use crate::copy::log::{Instant, Log};
+use crate::copy::marks::by_page;
 use crate::error::{Error, Result};
-use crate::log::{Instant, Log};
-use crate::pages::{Pages, PAGE};
 
 /// Pages of which the new content is held in memory at a time: 64 MiB.
 const BATCH: usize = 16 << 10;
 
 /// Brings the image to `last`, with which the log ends, at this pace. An image that is there already stays as it is.
-pub fn fold(pages: &mut Pages<SharedDisk>, log: &SharedDisk, last: Instant, pace: &mut Pace) -> Result<()> {
+pub fn checkpoint(pages: &mut Image<SharedDisk>, log: &SharedDisk, last: Instant, pace: &mut RateLimit) -> Result<()> {
     let (id, from) = (pages.id(), pages.instant());
     if from.commit >= last.commit {
         return Ok(());
