@@ -10,7 +10,7 @@ use zerocopy::FromZeros;
 
 use super::{Damage, DeadWord, Pass, Report};
 use crate::attr::{Ino, Kind, SYMLINK_MAX};
-use crate::dir::{self, Entry};
+use crate::dir::{self, Dir, Entry};
 use crate::error::Result;
 use crate::file;
 use crate::inode;
@@ -272,19 +272,7 @@ fn save(op: &mut Op, node: &Node) -> Result<()> {
 fn cut_content(fs: &Fs, op: &mut Op, mut node: Node) -> Result<String> {
     let ino = node.ino;
     if node.is_dir() {
-        // Entries that can be read are put into a fresh table; what is lost turns up as unnamed.
-        let mut kept = Vec::new();
-        let old = node.dir();
-        dir::check(fs.region(), fs.super_block().hash_key, &old, &mut |_| {}, &mut |name, e| {
-            kept.push((name.to_vec(), e));
-        });
-        node.set_dir(&dir::Dir { root: 0, entries: 0 });
-        save(op, &node)?;
-        let total = kept.len();
-        for (name, entry) in kept {
-            add_entry(fs, op, &mut node, &name, entry)?;
-        }
-        return Ok(format!("directory {ino}: rebuilt from the {total} entries that could be read"));
+        return rebuild_dir(fs, op, node);
     }
     let size = node.raw.size;
     match node.kind()? {
@@ -306,15 +294,48 @@ fn cut_content(fs: &Fs, op: &mut Op, mut node: Node) -> Result<String> {
     Ok(format!("inode {ino}: {cut} of {size} bytes could not be read and are now a hole"))
 }
 
-fn add_entry(fs: &Fs, op: &mut Op, node: &mut Node, name: &[u8], entry: Entry) -> Result<()> {
-    let mut d = node.dir();
-    if dir::lookup(fs.region(), fs.super_block().hash_key, &d, name)?.is_some() {
+/// Puts the entries of a directory that can be read into a new table; what is lost turns up as unnamed.
+///
+/// 1. The table is built beside the old one, a transaction for each entry: nothing refers to it yet, so a crash, or
+///    a lack of memory, leaves the directory as it was.
+/// 2. One transaction, of the inode alone, makes it the directory's. What the old one had is swept.
+fn rebuild_dir(fs: &Fs, op: &mut Op, mut node: Node) -> Result<String> {
+    let mut kept = Vec::new();
+    dir::check(fs.region(), fs.super_block().hash_key, &node.dir(), &mut |_| {}, &mut |name, e| {
+        kept.push((name.to_vec(), e));
+    });
+    let mut fresh = Dir::EMPTY;
+    for (name, entry) in &kept {
+        if let Err(e) = add_beside(fs, op, &mut fresh, name, *entry) {
+            free_beside(fs, op, fresh)?;
+            return Err(e);
+        }
+    }
+    node.set_dir(&fresh);
+    save(op, &node)?;
+    Ok(format!("directory {}: rebuilt from the {} entries that could be read", node.ino, kept.len()))
+}
+
+/// Adds an entry to a directory that nothing refers to yet, unless it has one of that name.
+fn add_beside(fs: &Fs, op: &mut Op, fresh: &mut Dir, name: &[u8], entry: Entry) -> Result<()> {
+    let key = fs.super_block().hash_key;
+    if dir::lookup(fs.region(), key, fresh, name)?.is_some() {
         return Ok(());
     }
+    let mut larger = *fresh;
     let mut tx = op.tx()?;
-    dir::insert(&mut tx, fs.super_block().hash_key, &mut d, name, entry)?;
-    node.set_dir(&d);
-    node.save(&mut tx)?;
+    dir::insert(&mut tx, key, &mut larger, name, entry)?;
+    tx.commit()?;
+    *fresh = larger;
+    Ok(())
+}
+
+/// Frees a directory that nothing refers to.
+fn free_beside(fs: &Fs, op: &mut Op, fresh: Dir) -> Result<()> {
+    let mut objects = Vec::new();
+    dir::visit(fs.region(), &fresh, &mut |off, tag| objects.push((off, tag)))?;
+    let mut tx = op.tx()?;
+    objects.into_iter().try_for_each(|(off, tag)| tx.free(off, tag))?;
     Ok(tx.commit()?)
 }
 
@@ -408,16 +429,21 @@ fn to_lost_found(fs: &Fs, op: &mut Op, mut node: Node, told: Told) -> Result<Str
     let (mut home, home_name) = lost_found(fs, op)?;
     let (name, _) = first_name(fs, &home, format!("#{}", node.ino), |found| found.is_none())?;
     op.lock(&[home.ino, node.ino])?;
-    add_entry(fs, op, &mut home, name.as_bytes(), Entry { ino: node.ino, kind: node.raw.kind })?;
+    let mut tx = op.tx()?;
+    let mut d = home.dir();
+    let entry = Entry { ino: node.ino, kind: node.raw.kind };
+    dir::insert(&mut tx, fs.super_block().hash_key, &mut d, name.as_bytes(), entry)?;
+    home.set_dir(&d);
     if node.is_dir() {
         node.raw.extra = home.ino;
         node.raw.nlink = 2 + told.subdirs;
         home.raw.nlink = home.raw.nlink.saturating_add(1);
-        save(op, &home)?;
     } else {
         node.raw.nlink = 1;
     }
-    save(op, &node)?;
+    home.save(&mut tx)?;
+    node.save(&mut tx)?;
+    tx.commit()?;
     Ok(format!("inode {}: named /{home_name}/{name}", node.ino))
 }
 

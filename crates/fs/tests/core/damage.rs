@@ -193,3 +193,39 @@ fn a_sweep_frees_nothing_in_a_damaged_pool() {
     assert_eq!(pool.session().region().allocated_bytes().unwrap(), before);
     assert!(pool.session().runtime().leaks_pending(), "a sweep is still due");
 }
+
+/// The offsets of all objects of a type.
+fn objects(pool: &Pool, tag: pram::Tag) -> Vec<u64> {
+    let region = pool.session().region();
+    let all = (region.geo.first..region.geo.segment(region.geo.segments)).step_by(16);
+    all.filter(|at| region.resolve(*at, tag).is_ok() && region.is_allocated(*at).unwrap()).collect()
+}
+
+/// A directory that was to be made anew was emptied first: where memory did not suffice for all of its names, the rest
+/// was lost.
+#[test]
+fn a_repair_that_finds_no_memory_leaves_a_directory_as_it_was() {
+    let (_dir, pool) = pool(2 * MIB);
+    let v = root(&pool);
+    v.mkdir(b"d", 0o755).unwrap();
+    let name = |n: u32| format!("d/a-name-that-takes-some-room-{n}");
+    v.create(b"file", 0o600).unwrap();
+    (0..400).for_each(|n| v.link(b"file", name(n).as_bytes()).map(|_| ()).unwrap());
+    // A bucket that counts its bytes wrong: all names can be read.
+    let region = pool.session().region();
+    let bucket = *objects(&pool, fs::layout::tag::BUCKET).last().unwrap();
+    let head = region.load(pram::Off::new(bucket)).unwrap();
+    region.commit_word(pram::Off::new(bucket), head ^ 8 << 32).unwrap();
+    let filling = v.create(b"filling", 0o600).unwrap();
+    while filling.append(&[7; 4096]).is_ok() {}
+
+    let report = pool.fsck(true, &mut |_, _| {}).unwrap();
+    assert!(report.repaired.iter().any(|r| r.contains("could not be repaired")), "{report:?}");
+    (0..400).for_each(|n| assert!(v.stat(name(n).as_bytes()).is_ok(), "{} is lost", name(n)));
+
+    filling.truncate(0).unwrap();
+    let report = pool.fsck(true, &mut |_, _| {}).unwrap();
+    assert!(report.repaired.iter().any(|r| r.contains("400 entries")), "{report:?}");
+    assert_tidy(&pool);
+    (0..400).for_each(|n| assert!(v.stat(name(n).as_bytes()).is_ok(), "{} is lost", name(n)));
+}

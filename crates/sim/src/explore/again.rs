@@ -31,8 +31,9 @@ pub(super) fn recover_twice(
     let events = recorder.stop();
     let after = run.judge(s, &fs, allowed, false)?;
     let differ = run.before.snapshot != run.after.snapshot;
-    each_crash(discipline, depth, &bytes, &events, |medium, told| {
-        let found = open(medium, discipline).and_then(|fs| run.judge(s, &fs, Allowed::Either, false));
+    each_crash(discipline, depth, &bytes, &events, |left, told| {
+        let told = format!("recovery was cut at {told}");
+        let found = open(left(), discipline).and_then(|fs| run.judge(s, &fs, Allowed::Either, false));
         match found.map_err(|e| format!("{told}: {e}"))? {
             found if differ && found != after => Err(format!("{told}: first it was after: {after}, then: {found}")),
             _ => Ok(()),
@@ -41,13 +42,13 @@ pub(super) fn recover_twice(
     Ok(after)
 }
 
-/// Calls `look` with what each crash leaves, and where that was.
-fn each_crash(
+/// Calls `look` with what makes what each crash leaves, and where that was.
+pub(super) fn each_crash(
     discipline: Discipline,
     depth: Depth,
     base: &[u8],
     events: &[Event],
-    mut look: impl FnMut(Mapping, &str) -> Result<(), String>,
+    mut look: impl FnMut(&dyn Fn() -> Mapping, &str) -> Result<(), String>,
 ) -> Result<(), String> {
     let (mut medium, mut applied) = (Medium::new(discipline, base), 0);
     for point in points(events, CUTS) {
@@ -57,8 +58,7 @@ fn each_crash(
             medium.apply(&events[point.events], Some(point.cut));
         }
         for choice in choices(&medium, discipline, depth) {
-            let told = format!("recovery was cut at {}:{}", name_of(point), name_of_choice(choice));
-            look(medium.crash(choice), &told)?;
+            look(&|| medium.crash(choice), &format!("{}:{}", name_of(point), name_of_choice(choice)))?;
         }
     }
     Ok(())

@@ -1,6 +1,7 @@
 //! The explorer: runs a scenario, judges every crash state.
 
 mod again;
+mod repair;
 
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use pram::{Mapping, Medium as _, Region, Session};
 use rustix::io::Errno;
 
 use again::recover_twice;
+pub use repair::{explore_repair, Damaged};
 
 use crate::crash::{mapping, points, Choice, Medium, Point};
 use crate::medium::{CrashMedium, DelayStore, Discipline, DropFlush};
@@ -605,8 +607,13 @@ pub fn costs(size: u64, ops: &[Op]) -> Result<Vec<usize>, String> {
 /// A file system with something of everything, and where its metadata lies: the used objects but those
 /// with the tags `without`, and the segment table. For tests that damage it.
 pub fn damaged_base(without: &[pram::Tag]) -> (Vec<u8>, Vec<(u64, u64)>) {
+    damaged_base_on(Discipline::Battery, without)
+}
+
+/// The same on a medium with this discipline.
+pub fn damaged_base_on(discipline: Discipline, without: &[pram::Tag]) -> (Vec<u8>, Vec<(u64, u64)>) {
     let recorder = Arc::<Recorder>::default();
-    let session = format(4 << 20, Discipline::Battery, Sabotage::Nothing, &recorder).expect("formats");
+    let session = format(4 << 20, discipline, Sabotage::Nothing, &recorder).expect("formats");
     let fs = Fs::over(session, Policy::default()).expect("opens");
     let mut runner = Runner::new(&fs);
     for op in crate::scenario::something_of_everything() {
