@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::thread::Builder;
 use std::time::Duration;
 
-use fs::patience::eventually;
+use fs::poll::poll_until;
 use fs::Pool;
 use fuse::killed::is_ending;
 use rustix::io::Errno;
@@ -28,11 +28,11 @@ pub fn wait(pool: &Path, dir: Option<&Path>) -> Result<()> {
     for mounted in mounts::conquest()?.into_iter().filter(ours) {
         stopped::refuse(&mounted)?;
         let has_died = || !is_dying(&mounted);
-        if eventually(LENIENCE, has_died) {
+        if poll_until(LENIENCE, has_died) {
             continue;
         }
         let helped = help(&mounted);
-        if !eventually(PATIENCE - LENIENCE, has_died) {
+        if !poll_until(PATIENCE - LENIENCE, has_died) {
             let (dir, seconds) = (mounted.dir.display(), PATIENCE.as_secs());
             let what_to_do =
                 helped.map_or_else(|e| format!("{e}; `umount -f {dir}` may"), |()| "try again later".into());

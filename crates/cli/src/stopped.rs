@@ -7,7 +7,7 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::Builder;
 use std::time::Duration;
 
-use fs::patience::eventually;
+use fs::poll::poll_until;
 use fs::Pool;
 
 use crate::failure::{Failure, Result};
@@ -62,7 +62,7 @@ impl Stopped {
                 threads.retain(|thread| is_stopped(thread));
                 threads.is_empty()
             };
-            let stays = !eventually(LENIENCE, goes_on);
+            let stays = !poll_until(LENIENCE, goes_on);
             stays.then(|| Stopped { pid: *pid, debugger: threads.first().and_then(|thread| debugger_of(thread)) })
         })
     }
@@ -177,7 +177,7 @@ mod tests {
         let stopped = || Stopped::among(&pids).map(|stopped| stopped.pid);
         assert_eq!(stopped(), None);
         sleeper.signal(Signal::STOP);
-        assert!(eventually(Duration::from_secs(60), || stopped() == Some(sleeper.0.id())));
+        assert!(poll_until(Duration::from_secs(60), || stopped() == Some(sleeper.0.id())));
         sleeper.signal(Signal::CONT);
         assert_eq!(stopped(), None);
         sleeper.signal(Signal::STOP);

@@ -1,5 +1,7 @@
 //! What can fail, and the one table from failures to errno.
 
+use std::path::Path;
+
 use rustix::io::Errno;
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -26,6 +28,12 @@ pub enum Error {
 }
 
 impl Error {
+    /// That the host failed at `path`.
+    pub(crate) fn host(path: &Path, e: &std::io::Error) -> Error {
+        let errno = e.raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error);
+        Error::Host { what: path.display().to_string(), errno }
+    }
+
     /// The number a system call would report.
     pub fn errno(&self) -> Errno {
         match self {

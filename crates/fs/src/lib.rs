@@ -7,7 +7,7 @@
 //! | [`pool`] | a pool directory: format, open, `pool.toml`, status |
 //! | [`node`] | the API by inode number, which every front end uses |
 //! | [`path`] | the API by path with permission checks, for embedding programs |
-//! | [`patience`] | waiting for what others do and do not tell |
+//! | [`poll`] | waiting for what others do and do not tell |
 //! | [`layout`] | what lies in the region: superblock, inode, every size asserted |
 //! | `inode` | the inode table: two levels, blocks of sixteen |
 //! | `perm` | the shared table of (uid, gid, mode) triples |
@@ -35,8 +35,8 @@ mod inode;
 pub mod layout;
 pub mod node;
 pub mod path;
-pub mod patience;
 mod perm;
+pub mod poll;
 pub mod pool;
 mod recent;
 #[cfg(test)]

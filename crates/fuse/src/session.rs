@@ -7,7 +7,7 @@ use std::sync::{mpsc, Arc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use fs::patience::eventually;
+use fs::poll::poll_until;
 use fs::Pool;
 use rustix::event::{eventfd, poll, EventfdFlags, PollFd, PollFlags};
 use rustix::fd::OwnedFd;
@@ -231,7 +231,7 @@ impl Mount {
         self.promises.stop();
         self.threads.extend(self.watcher.take());
         self.threads.extend(self.keeper_of_promises.take());
-        let _ = eventually(PATIENCE, || self.threads.iter().all(JoinHandle::is_finished));
+        let _ = poll_until(PATIENCE, || self.threads.iter().all(JoinHandle::is_finished));
         for thread in self.threads.drain(..).filter(JoinHandle::is_finished) {
             if thread.join().is_err() {
                 tracing::error!("a thread of the mount has panicked");

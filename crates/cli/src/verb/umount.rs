@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use fs::patience::eventually;
+use fs::poll::poll_until;
 use fs::Pool;
 use rustix::event::{poll, PollFd, PollFlags};
 use rustix::fd::OwnedFd;
@@ -100,5 +100,5 @@ impl Server {
 fn wait_for_unlisted(pool: &Path) {
     let is_open = || Pool::users(pool).is_ok_and(|users| users.is_empty()) && Pool::is_in_use(pool).unwrap_or(false);
     // If it lives on, so be it: it is unmounted.
-    let _ = eventually(SHORT_PATIENCE, || !is_open());
+    let _ = poll_until(SHORT_PATIENCE, || !is_open());
 }

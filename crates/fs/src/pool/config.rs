@@ -5,16 +5,15 @@ use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use pram::session::Exclusive;
-use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use super::MediumKind;
+use super::medium::MediumKind;
+use super::paths::{self, DEFAULT_NVRAM, IMAGE};
+use super::region::shared;
 use crate::error::{Error, Result};
 
-pub const FILE: &str = "pool.toml";
-pub const DEFAULT_NVRAM: &str = "nvram";
 pub const VERSION: u32 = 1;
+
 /// The content of `pool.toml`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -140,7 +139,7 @@ impl Config {
 
     /// The pool's configuration, `None` if there is no pool at `dir`.
     pub fn read(dir: &Path) -> Result<Option<Config>> {
-        let path = dir.join(FILE);
+        let path = dir.join(paths::CONFIG);
         // A pipe would be waited for.
         if fs::metadata(&path).is_ok_and(|found| !found.is_file()) {
             return Err(damaged(&path, &"it is no file"));
@@ -149,7 +148,7 @@ impl Config {
             Ok(text) => text,
             Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(None),
             Err(e) if e.kind() == ErrorKind::InvalidData => return Err(damaged(&path, &"it is not text")),
-            Err(e) => return Err(host(&path, &e)),
+            Err(e) => return Err(Error::host(&path, &e)),
         };
         let config: Config = toml::from_str(&text).map_err(|e| damaged(&path, &e.message()))?;
         if config.version != VERSION {
@@ -163,29 +162,10 @@ impl Config {
         Ok(Some(config))
     }
 
-    /// The same for a pool that should be there.
-    pub fn load(dir: &Path) -> Result<Config> {
-        let shown = dir.display();
-        let memory = || match super::memory::lost(dir) {
-            Ok(lost) => lost.map(|_| super::memory::save_it(dir)),
-            Err(several) => Some(several.to_string()),
-        };
-        let how = || match (super::files::exist(dir), memory()) {
-            (true, memory) => {
-                let or = memory.map(|save_it| format!("; or {save_it}")).unwrap_or_default();
-                format!("what lies there is a pool's copy; make the pool of it with `conquest import {shown}`{or}")
-            }
-            (false, Some(save_it)) => format!("but there is memory of one that was: {save_it}"),
-            (false, None) => format!("make one with `conquest format {shown}`"),
-        };
-        let missing = || Error::Pool(format!("there is no pool at {shown}; {}", how()));
-        Config::read(dir)?.ok_or_else(missing)
-    }
-
     /// Replaces `pool.toml`, atomically and durably.
     pub fn write(&self, dir: &Path) -> Result<()> {
         let text = toml::to_string(self).map_err(|e| Error::Pool(e.to_string()))?;
-        let (path, new) = (dir.join(FILE), dir.join(".pool.toml.new"));
+        let (path, new) = (dir.join(paths::CONFIG), dir.join(".pool.toml.new"));
         let written = (|| {
             let mut file = fs::File::create(&new)?;
             file.write_all(b"# Conquest pool; see `conquest status`.\n")?;
@@ -194,20 +174,20 @@ impl Config {
             fs::rename(&new, &path)?;
             fs::File::open(dir)?.sync_all()
         })();
-        written.map_err(|e| host(&path, &e))
+        written.map_err(|e| Error::host(&path, &e))
     }
 
     /// From here on there is no pool.
     pub fn remove(dir: &Path) -> Result<()> {
-        match fs::remove_file(dir.join(FILE)) {
-            Err(e) if e.kind() != ErrorKind::NotFound => Err(host(&dir.join(FILE), &e)),
+        match fs::remove_file(dir.join(paths::CONFIG)) {
+            Err(e) if e.kind() != ErrorKind::NotFound => Err(Error::host(&dir.join(paths::CONFIG), &e)),
             _ => Ok(()),
         }
     }
 
     pub fn nvram_path(&self, dir: &Path) -> PathBuf {
         match (self.medium, self.uuid_bytes()) {
-            (MediumKind::Logged, Ok(uuid)) => super::logged::region_path(dir, &uuid),
+            (MediumKind::Logged, Ok(uuid)) => shared::region_path(dir, &uuid),
             _ => dir.join(self.nvram.as_deref().unwrap_or(DEFAULT_NVRAM.as_ref())),
         }
     }
@@ -215,7 +195,7 @@ impl Config {
     /// The file whose locks say who has the pool open.
     pub fn lock_path(&self, dir: &Path) -> PathBuf {
         match self.medium {
-            MediumKind::Logged => dir.join(super::files::IMAGE),
+            MediumKind::Logged => dir.join(IMAGE),
             _ => self.nvram_path(dir),
         }
     }
@@ -237,19 +217,6 @@ impl Config {
         })
     }
 
-    /// Fails if any process works on the pool.
-    pub fn refuse_in_use(&self, dir: &Path) -> Result<()> {
-        match self.medium {
-            MediumKind::Logged => super::logged::refuse_in_use(dir),
-            _ => super::media::refuse_in_use(&self.nvram_path(dir)),
-        }
-    }
-
-    /// Keeps all from coming to the pool; fails if any process works on it.
-    pub fn hold_unused(&self, dir: &Path) -> Result<Option<Exclusive>> {
-        super::media::hold_unused(&self.lock_path(dir))
-    }
-
     /// Is it the region of this pool?
     pub fn is_of(&self, region: &pram::Region) -> bool {
         self.uuid_bytes().is_ok_and(|uuid| uuid == region.info.uuid)
@@ -257,7 +224,7 @@ impl Config {
 
     pub fn uuid_bytes(&self) -> Result<[u8; 16]> {
         let digits: Vec<u8> = self.uuid.bytes().filter(|b| *b != b'-').collect();
-        let bad = || Error::Pool(format!("`{}` in {FILE} is not a UUID", self.uuid));
+        let bad = || Error::Pool(format!("`{}` in {} is not a UUID", self.uuid, paths::CONFIG));
         if digits.len() != 32 {
             return Err(bad());
         }
@@ -270,25 +237,15 @@ impl Config {
     }
 }
 
-/// A UUID as text.
-pub fn uuid_text(bytes: &[u8; 16]) -> String {
-    let hex: Vec<String> = bytes.iter().map(|b| format!("{b:02x}")).collect();
-    [&hex[0..4], &hex[4..6], &hex[6..8], &hex[8..10], &hex[10..16]].map(|part| part.concat()).join("-")
-}
-
 fn damaged(path: &Path, why: &dyn std::fmt::Display) -> Error {
-    let dir = path.parent().filter(|dir| super::files::exist(dir)).map(Path::display);
+    let dir = path.parent().filter(|dir| paths::has_copy_files(dir)).map(Path::display);
     let or = dir.map(|dir| {
         format!(
-            "; or, on `logged`, keep what its memory holds with `conquest save {dir} FILE`, move {FILE} away, and make it \
-             anew with `conquest import {dir}`"
+            "; or, on `logged`, keep what its memory holds with `conquest save {dir} FILE`, move {} away, and make it \
+             anew with `conquest import {dir}`",
+            paths::CONFIG
         )
     });
     let or = or.unwrap_or_default();
     Error::Pool(format!("{} is damaged: {why}; mend it by hand or restore the pool from an image{or}", path.display()))
-}
-
-pub(super) fn host(path: &Path, e: &std::io::Error) -> Error {
-    let errno = e.raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error);
-    Error::Host { what: path.display().to_string(), errno }
 }

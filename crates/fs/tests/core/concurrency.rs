@@ -238,7 +238,7 @@ fn processes_share_directories_and_die_in_them() {
         stop.store(true, Ordering::Relaxed);
         survivor.join().unwrap();
     });
-    eventually("the keeper ends what the dead had open, and sweeps", || {
+    eventually("maintenance ends what the dead had open, and sweeps", || {
         let report = pool.fsck(false, &mut |_, _| {}).unwrap();
         assert_eq!(report.problems, Vec::<String>::new());
         report.orphans == 0 && report.leaked_objects == 0
@@ -249,9 +249,9 @@ fn processes_share_directories_and_die_in_them() {
     assert_tidy(&pool);
 }
 
-/// The keeper dies; another process takes over and cleans up after it.
+/// The process with the role of maintenance dies; another takes over and cleans up after it.
 #[test]
-fn the_keepers_role_passes_on() {
+fn the_role_of_maintenance_passes_on() {
     if let Some((_, pool)) = part() {
         let v = root(&pool);
         let file = v.create(b"w0/ready", 0o644).unwrap();
@@ -266,7 +266,7 @@ fn the_keepers_role_passes_on() {
     let first = open(&dir);
     playground(&first);
     drop(first);
-    let mut player = Player::start("the_keepers_role_passes_on", 0, dir.path());
+    let mut player = Player::start("the_role_of_maintenance_passes_on", 0, dir.path());
     let started = Instant::now();
     let pool = loop {
         let pool = open(&dir);
@@ -277,7 +277,7 @@ fn the_keepers_role_passes_on() {
         std::thread::sleep(Duration::from_millis(50));
         assert!(started.elapsed() < Duration::from_secs(30));
     };
-    assert!(!pool.session().try_keeper(), "the other process keeps the pool");
+    assert!(!pool.session().try_maintenance(), "the other process has the role");
     player.kill();
     eventually("this process takes over", || {
         let report = assert_clean(&pool);

@@ -132,7 +132,7 @@ fn memory_comes_back_after_mass_deletion() {
     }
     assert!(inode_bytes(&pool) > before + 20_000 * 80);
     delete_all(&v, "");
-    eventually("the keeper gives inode blocks back", || inode_bytes(&pool) <= before + 3 * 1296);
+    eventually("maintenance gives inode blocks back", || inode_bytes(&pool) <= before + 3 * 1296);
     assert_tidy(&pool);
     // Their numbers can be used again, and are not taken for the same inodes.
     put(&v, "again", b"x").unwrap();

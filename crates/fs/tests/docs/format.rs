@@ -177,12 +177,12 @@ fn pool_toml_is_as_told() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("pool.toml");
     std::fs::write(&path, example).unwrap();
-    let config = fs::pool::config::Config::load(dir.path()).unwrap();
+    let config = fs::pool::config::Config::read(dir.path()).unwrap().unwrap();
     assert_eq!(u64::from(config.version), page.constant("POOL_VERSION"));
     assert_eq!(config.nvram.as_deref(), Some(std::path::Path::new("nvram")));
     config.write(dir.path()).unwrap();
     let written = std::fs::read_to_string(&path).unwrap();
     assert_eq!(written.trim(), example.trim(), "the program writes what the page shows");
     std::fs::write(&path, format!("{example}colour = \"blue\"\n")).unwrap();
-    assert!(fs::pool::config::Config::load(dir.path()).is_err(), "a key that is not there is an error");
+    assert!(fs::pool::config::Config::read(dir.path()).is_err(), "a key that is not there is an error");
 }

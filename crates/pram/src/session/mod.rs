@@ -388,7 +388,7 @@ impl Session {
 
     /// Takes the role of the one process that does background work; held until this process detaches or
     /// dies. False if another process has it.
-    pub fn try_keeper(&self) -> bool {
+    pub fn try_maintenance(&self) -> bool {
         match &self.shared {
             Some(shared) => byte_lock::acquire(&shared.file, SESSIONS).unwrap_or(false),
             None => true,

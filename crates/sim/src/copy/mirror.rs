@@ -8,7 +8,8 @@
 use std::path::{Path, PathBuf};
 
 use fs::node::Atime;
-use fs::pool::config::{uuid_text, Config};
+use fs::pool::config::Config;
+use fs::pool::uuid;
 use fs::{MediumKind, OpenOptions, Pool};
 use rng::Rng;
 
@@ -135,7 +136,7 @@ struct Home {
 impl Home {
     fn new() -> Result<Home, String> {
         let dir = tempfile::tempdir_in("/dev/shm").map_err(text)?;
-        let mut config = Config::new(MediumKind::Battery, uuid_text(&UUID));
+        let mut config = Config::new(MediumKind::Battery, uuid::text(&UUID));
         (config.copy, config.mirror) = (Some(MIRROR.into()), true);
         config.write(dir.path()).map_err(text)?;
         Ok(Home { dir })

@@ -87,7 +87,7 @@ pub enum Act {
     Checkpoint,
     /// So many bytes of the region count as changed.
     Swell(u64),
-    /// What the keeper does when somebody has died.
+    /// What maintenance does when somebody has died.
     Sweep,
     /// One more session, of a process that has one, attaches, waits, and detaches.
     Join,

@@ -2,16 +2,16 @@
 //! has changed; and what a log holds goes into the image.
 //!
 //! Every attached process has these threads, and any of them does what is due: there is no interval without
-//! commits when one dies. Checkpointing has a thread of its own, since a commit must not wait for it.
+//! commits when one dies. Checkpoints have a thread of its own, since a commit must not wait for it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::ticker::Ticker;
-use super::CommitInterval;
+use super::periodic::Periodic;
 use crate::error::Result;
 use crate::node::Fs;
+use crate::pool::config::CommitInterval;
 
 /// How often it is looked whether a commit is due, at most.
 const TICK: Duration = Duration::from_millis(100);
@@ -28,22 +28,22 @@ fn much(fs: &Fs, awaited: bool) -> u64 {
 }
 
 /// The threads; dropping it ends them.
-pub struct Copier {
+pub struct CommitTimer {
     fs: Arc<Fs>,
     interval: Arc<Interval>,
-    _commits: Ticker,
-    _folds: Ticker,
+    _commits: Periodic,
+    _checkpoints: Periodic,
 }
 
-impl Copier {
-    pub fn start(fs: &Arc<Fs>, interval: CommitInterval) -> Result<Copier> {
+impl CommitTimer {
+    pub fn start(fs: &Arc<Fs>, interval: CommitInterval) -> Result<CommitTimer> {
         let interval = Arc::new(Interval::new(interval));
         let (of, [now, then]) = (fs.clone(), [interval.clone(), interval.clone()]);
         let tick = move || TICK.min(now.get().into());
-        let commits = Ticker::start("copier", tick, move || commit(&of, then.get().into()))?;
+        let commits = Periodic::start("commits", tick, move || commit(&of, then.get().into()))?;
         let of = fs.clone();
-        let checkpoints = Ticker::start("checkpoint", || TICK, move || checkpoint(&of))?;
-        Ok(Copier { fs: fs.clone(), interval, _commits: commits, _folds: checkpoints })
+        let checkpoints = Periodic::start("checkpoints", || TICK, move || checkpoint(&of))?;
+        Ok(CommitTimer { fs: fs.clone(), interval, _commits: commits, _checkpoints: checkpoints })
     }
 
     /// Seconds from commit to commit where nobody waits for one.
@@ -75,7 +75,7 @@ impl Interval {
     }
 }
 
-impl Drop for Copier {
+impl Drop for CommitTimer {
     /// What they are at ends soon.
     fn drop(&mut self) {
         if let Some(copy) = self.fs.session().copy() {

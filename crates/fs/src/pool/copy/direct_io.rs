@@ -35,7 +35,7 @@ pub enum Writes {
 }
 
 /// A file, and another hold on it that passes the page cache.
-pub struct Direct {
+pub struct DirectFile {
     file: File,
     path: PathBuf,
     past: Option<File>,
@@ -45,12 +45,12 @@ pub struct Direct {
     buffer: Mutex<Aligned>,
 }
 
-impl Direct {
+impl DirectFile {
     /// `file` is what lies at `path`.
-    pub fn over(file: File, path: &Path, writes: Writes) -> Direct {
+    pub fn over(file: File, path: &Path, writes: Writes) -> DirectFile {
         let how = OFlags::DIRECT.bits() as i32;
         let past = OpenOptions::new().read(true).write(true).custom_flags(how).open(path).ok();
-        Direct {
+        DirectFile {
             file,
             path: path.into(),
             past,
@@ -104,7 +104,7 @@ fn unless_refused(done: io::Result<()>) -> io::Result<bool> {
     }
 }
 
-impl Disk for Direct {
+impl Disk for DirectFile {
     fn read_exact_at(&self, buf: &mut [u8], at: u64) -> io::Result<()> {
         match self.read_past(buf, at) {
             Ok(true) => Ok(()),
@@ -134,9 +134,9 @@ impl Disk for Direct {
 mod tests {
     use super::*;
 
-    fn make(path: &Path, writes: Writes) -> Direct {
+    fn make(path: &Path, writes: Writes) -> DirectFile {
         let file = OpenOptions::new().read(true).write(true).create_new(true).open(path).expect("a file");
-        Direct::over(file, path, writes)
+        DirectFile::over(file, path, writes)
     }
 
     /// What is in the cache, and what has been written past it; whole, and behind the end.

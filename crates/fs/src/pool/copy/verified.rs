@@ -17,7 +17,7 @@ use rustix::fs::{flock, statx, AtFlags, FlockOperation, Statx, StatxFlags};
 use rustix::io::Errno;
 
 /// A file of the copy, and what it was like.
-struct Part {
+struct VerifiedFile {
     file: File,
     path: PathBuf,
     /// It had a name. (Some file systems count none.)
@@ -26,16 +26,16 @@ struct Part {
     len: AtomicU64,
 }
 
-impl Part {
-    fn new(file: File, path: &Path) -> io::Result<Part> {
-        let found = look(&file)?;
-        Ok(Part { file, path: path.into(), named: found.stx_nlink > 0, len: found.stx_size.into() })
+impl VerifiedFile {
+    fn new(file: File, path: &Path) -> io::Result<VerifiedFile> {
+        let found = names_and_length(&file)?;
+        Ok(VerifiedFile { file, path: path.into(), named: found.stx_nlink > 0, len: found.stx_size.into() })
     }
 
     fn check(&self) -> io::Result<()> {
         // In this order: while we look, another thread may let it grow.
         let least = self.len.load(Ordering::Acquire);
-        let found = look(&self.file)?;
+        let found = names_and_length(&self.file)?;
         let what = match () {
             () if self.named && found.stx_nlink == 0 => "was deleted or replaced",
             () if found.stx_size < least => "was cut short",
@@ -50,19 +50,20 @@ impl Part {
 
 /// Names and length of a file, and nothing else: of a file whose times were asked for, Linux changes them with the next
 /// write, and the host's file system logs that (an `fsync` took 250 us instead of 165).
-fn look(file: &File) -> io::Result<Statx> {
+fn names_and_length(file: &File) -> io::Result<Statx> {
     Ok(statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::NLINK | StatxFlags::SIZE)?)
 }
 
 /// The files of one copy. While anybody works with them, the last one is locked; the one before it, while somebody takes
 /// that lock or looks who has it.
-pub struct Parts(Vec<Part>);
+pub struct VerifiedFiles(Vec<VerifiedFile>);
 
-impl Parts {
+impl VerifiedFiles {
     /// Of files and where they lie.
-    pub fn of(files: Vec<(File, PathBuf)>) -> io::Result<Arc<Parts>> {
-        let parts: io::Result<Vec<Part>> = files.into_iter().map(|(file, path)| Part::new(file, &path)).collect();
-        Ok(Arc::new(Parts(parts?)))
+    pub fn of(files: Vec<(File, PathBuf)>) -> io::Result<Arc<VerifiedFiles>> {
+        let parts: io::Result<Vec<VerifiedFile>> =
+            files.into_iter().map(|(file, path)| VerifiedFile::new(file, &path)).collect();
+        Ok(Arc::new(VerifiedFiles(parts?)))
     }
 
     /// From here on, until all of them are closed, somebody works with them. With `first` only if nobody did before;
@@ -79,17 +80,17 @@ impl Parts {
     }
 
     fn check(&self) -> io::Result<()> {
-        self.0.iter().try_for_each(Part::check)
+        self.0.iter().try_for_each(VerifiedFile::check)
     }
 
     /// `disk`, which is file `n` of them: its flush fails if any of them is not as it was.
-    pub fn hold(self: &Arc<Parts>, n: usize, disk: impl Disk + 'static) -> SharedDisk {
-        Arc::new(Held { disk, n, parts: self.clone() })
+    pub fn verify(self: &Arc<VerifiedFiles>, n: usize, disk: impl Disk + 'static) -> SharedDisk {
+        Arc::new(VerifiedDisk { disk, n, parts: self.clone() })
     }
 }
 
 /// Does anybody work with the copy whose last two files these are?
-pub fn is_held([gate, last]: [&File; 2]) -> bool {
+pub fn is_taken([gate, last]: [&File; 2]) -> bool {
     let _gate = Gate::enter(gate);
     let busy = is_busy(last);
     let _ = flock(last, FlockOperation::Unlock);
@@ -118,13 +119,13 @@ impl Drop for Gate<'_> {
     }
 }
 
-struct Held<D> {
+struct VerifiedDisk<D> {
     disk: D,
     n: usize,
-    parts: Arc<Parts>,
+    parts: Arc<VerifiedFiles>,
 }
 
-impl<D: Disk> Disk for Held<D> {
+impl<D: Disk> Disk for VerifiedDisk<D> {
     fn read_exact_at(&self, buf: &mut [u8], at: u64) -> io::Result<()> {
         self.disk.read_exact_at(buf, at)
     }
@@ -156,20 +157,20 @@ mod tests {
     use super::*;
 
     /// Two files, and the disk that the first one is.
-    fn held(dir: &Path) -> SharedDisk {
+    fn verified(dir: &Path) -> SharedDisk {
         let made = ["a", "b"].map(|name| {
             let path = dir.join(name);
             fs::write(&path, [1; 100]).expect("a file");
             (File::options().read(true).write(true).open(&path).expect("it is there"), path)
         });
         let disk = made[0].0.try_clone().expect("another hold");
-        Parts::of(made.into()).expect("they are there").hold(0, disk)
+        VerifiedFiles::of(made.into()).expect("they are there").verify(0, disk)
     }
 
     #[test]
     fn files_that_stay_can_be_moved_and_grow() {
         let dir = tempfile::tempdir_in(".").expect("a directory");
-        let disk = held(dir.path());
+        let disk = verified(dir.path());
         disk.write_all_at(&[2; 100], 100).expect("a write");
         fs::rename(dir.path().join("b"), dir.path().join("c")).expect("rename");
         disk.flush().expect("nothing is missing");
@@ -178,7 +179,7 @@ mod tests {
     #[test]
     fn a_file_that_grows_meanwhile_is_not_cut_short() {
         let dir = tempfile::tempdir_in(".").expect("a directory");
-        let disk = held(dir.path());
+        let disk = verified(dir.path());
         std::thread::scope(|s| {
             let growing = s.spawn(|| {
                 let end = std::time::Instant::now() + std::time::Duration::from_secs(20);
@@ -197,18 +198,19 @@ mod tests {
         let paths = ["a", "b"].map(|name| dir.path().join(name));
         paths.iter().for_each(|path| fs::write(path, [1; 100]).expect("a file"));
         let open = |path: &PathBuf| File::options().read(true).write(true).open(path).expect("it is there");
-        let parts =
-            || Parts::of(paths.iter().map(|path| (open(path), path.clone())).collect()).expect("they are there");
-        let is_held = || is_held([&open(&paths[0]), &open(&paths[1])]);
+        let parts = || {
+            VerifiedFiles::of(paths.iter().map(|path| (open(path), path.clone())).collect()).expect("they are there")
+        };
+        let is_taken = || is_taken([&open(&paths[0]), &open(&paths[1])]);
         for _ in 0..200 {
             let comers: Vec<_> = (0..8).map(|_| parts()).collect();
             let firsts = std::thread::scope(|s| {
                 let taken: Vec<_> = comers.iter().map(|parts| s.spawn(|| parts.take(true))).collect();
                 taken.into_iter().filter_map(|taken| taken.join().ok()).filter(|first| *first).count()
             });
-            assert!(firsts == 1 && is_held() && comers[0].take(false) && !comers[1].take(true));
+            assert!(firsts == 1 && is_taken() && comers[0].take(false) && !comers[1].take(true));
             drop(comers);
-            assert!(!is_held());
+            assert!(!is_taken());
         }
     }
 
@@ -223,7 +225,7 @@ mod tests {
         ];
         for (told, harm) in harms {
             let dir = tempfile::tempdir_in(".").expect("a directory");
-            let disk = held(dir.path());
+            let disk = verified(dir.path());
             disk.write_all_at(&[2; 100], 100).expect("a write");
             disk.flush().expect("they are there");
             harm(dir.path());

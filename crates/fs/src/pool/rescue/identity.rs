@@ -13,46 +13,44 @@ use std::path::{Path, PathBuf};
 use pram::copy::log;
 use pram::copy::marks::Marks;
 
-use super::config::{self, host};
-use super::files::{self, IMAGE};
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::pool::paths::{self, IMAGE, LOGS};
 
 /// Where the marks' notes hold the path of the copy, and its bytes, padded with zeros.
 const PATH_AT: u64 = 1024;
 const PATH: usize = 1024;
 /// Where they hold its lineage.
 const LINEAGE_AT: u64 = PATH_AT + PATH as u64;
-
 /// A copy: its region's UUID and its lineage.
 type Key = ([u8; 16], u32);
 
 /// What memory knows of where it comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Origin {
+pub struct MemoryIdentity {
     dir: Option<PathBuf>,
     key: Key,
 }
 
-impl Origin {
+impl MemoryIdentity {
     /// Of the memory of the pool `uuid` whose copy of that lineage lies in `dir`.
-    pub fn of(dir: &Path, uuid: [u8; 16], lineage: u32) -> Result<Origin> {
-        let dir = std::path::absolute(dir).map_err(|e| host(dir, &e))?;
+    pub fn of(dir: &Path, uuid: [u8; 16], lineage: u32) -> Result<MemoryIdentity> {
+        let dir = std::path::absolute(dir).map_err(|e| Error::host(dir, &e))?;
         // What is too long for a note is nowhere.
         let dir = Some(dir).filter(|dir| dir.as_os_str().len() < PATH);
-        Ok(Origin { dir, key: (uuid, lineage) })
+        Ok(MemoryIdentity { dir, key: (uuid, lineage) })
     }
 
     /// As the marks of memory of the pool `uuid` say.
-    pub fn read(marks: &Marks, uuid: [u8; 16]) -> Result<Origin> {
+    pub fn read(marks: &Marks, uuid: [u8; 16]) -> Result<MemoryIdentity> {
         let path: [u8; PATH] = marks.note(PATH_AT)?;
         let len = path.iter().position(|b| *b == 0).unwrap_or(0);
         let dir = (len > 0).then(|| Path::new(std::ffi::OsStr::from_bytes(&path[..len])).to_path_buf());
-        Ok(Origin { dir, key: (uuid, marks.note(LINEAGE_AT)?) })
+        Ok(MemoryIdentity { dir, key: (uuid, marks.note(LINEAGE_AT)?) })
     }
 
     /// Notes it.
     pub fn write(&self, marks: &Marks) -> Result<()> {
-        if Origin::read(marks, self.key.0)? == *self {
+        if MemoryIdentity::read(marks, self.key.0)? == *self {
             return Ok(());
         }
         let mut path = [0u8; PATH];
@@ -84,7 +82,9 @@ impl Origin {
             Ok(_) if !self.is_known() => true,
             Ok(_) => key_at(dir).is_some_and(|key| key != self.key),
             Err(e) => {
-                e.kind() == std::io::ErrorKind::NotFound && !dir.join(config::FILE).exists() && !files::exist(dir)
+                e.kind() == std::io::ErrorKind::NotFound
+                    && !dir.join(paths::CONFIG).exists()
+                    && !paths::has_copy_files(dir)
             }
         }
     }
@@ -111,7 +111,7 @@ impl Origin {
 
 /// Whose copy lies in `dir`, as long as one of its logs can be read.
 fn key_at(dir: &Path) -> Option<Key> {
-    files::LOGS.iter().find_map(|name| log::whose(&fs::File::open(dir.join(name)).ok()?).ok())
+    LOGS.iter().find_map(|name| log::whose(&fs::File::open(dir.join(name)).ok()?).ok())
 }
 
 /// Is memory that is called `name` that of this image?

@@ -11,47 +11,42 @@ use pram::region::HEADERS;
 use pram::session::shared_name;
 use pram::{Mapping, Region, Session};
 
-use super::config::{host, uuid_text, Config, DEFAULT_NVRAM};
-use super::files::{self, IMAGE};
-use super::{MediumKind, RUNTIME_DIR};
+use super::orphans;
 use crate::error::{Error, Result};
 use crate::inode::max_inodes;
+use crate::pool::config::Config;
+use crate::pool::medium::MediumKind;
+use crate::pool::paths::{DEFAULT_NVRAM, IMAGE, RUNTIME_DIR};
+use crate::pool::region::file::refuse_other_version;
+use crate::pool::region::marks;
+use crate::pool::region::shared::{made_by, open_plain, refuse_mapped};
+use crate::pool::uuid;
 
 /// Opens it, while nobody has the pool open.
 pub fn open(dir: &Path, config: &Config) -> Result<Session> {
     let missing = || Error::Pool(format!("there is no memory of the pool at {}", dir.display()));
     let path = find(dir, config)?.ok_or_else(missing)?;
-    refuse_in_use(&path)?;
+    refuse_mapped(&path)?;
     let memory = open_file(&path, dir)?;
     let mut header = [0; HEADERS];
-    memory.read_exact_at(&mut header, 0).map_err(|e| host(&path, &e))?;
+    memory.read_exact_at(&mut header, 0).map_err(|e| Error::host(&path, &e))?;
     let (size, _) = Region::probe(&header)?;
-    if memory.metadata().map_err(|e| host(&path, &e))?.len() != size {
+    if memory.metadata().map_err(|e| Error::host(&path, &e))?.len() != size {
         return Err(Error::Pool(format!("{} is not as long as it says", path.display())));
     }
-    let map = Mapping::file_private(&memory, size).map_err(|e| host(&path, &e.into()))?;
+    let map = Mapping::file_private(&memory, size).map_err(|e| Error::host(&path, &e.into()))?;
     let region = Region::open(map, Box::new(LOGGED))?;
     if !config.is_of(&region) {
         return Err(Error::Pool(format!("{} belongs to another pool", path.display())));
     }
-    super::refuse_other_version(&region)?;
+    refuse_other_version(&region)?;
     Ok(Session::private(region, max_inodes(size))?)
-}
-
-/// What `pool.toml` says of the pool at `dir`; where there is none that could be read, what memory says whose copy lay
-/// there.
-pub fn config(dir: &Path) -> Result<Config> {
-    let unread = match super::load(dir) {
-        Ok(config) => return Ok(config),
-        Err(e) => e,
-    };
-    lost(dir)?.ok_or(unread)
 }
 
 /// A pool whose copy lay in `dir`, as its memory says; or whose memory `dir` is, a file.
 pub fn lost(dir: &Path) -> Result<Option<Config>> {
-    let of = |uuid| Ok(Some(Config::new(MediumKind::Logged, uuid_text(uuid))));
-    if let Some(uuid) = files::memory_at(dir) {
+    let of = |uuid| Ok(Some(Config::new(MediumKind::Logged, uuid::text(uuid))));
+    if let Some(uuid) = orphans::memory_at(dir) {
         return of(&uuid);
     }
     match &lost_at(dir)?[..] {
@@ -72,16 +67,16 @@ fn lost_at(dir: &Path) -> Result<Vec<([u8; 16], PathBuf)>> {
 /// Memory that notes that its copy lay in `dir`, and the UUIDs that it is called by.
 fn noted_at(dir: &Path) -> Result<Vec<([u8; 16], PathBuf)>> {
     let is_ours = |(uuid, region): &([u8; 16], PathBuf)| {
-        files::origin_of(*uuid, region, dir).is_some_and(|origin| origin.is(dir))
+        orphans::origin_of(*uuid, region, dir).is_some_and(|origin| origin.is(dir))
     };
-    Ok(files::memories()?.into_iter().filter(is_ours).collect())
+    Ok(orphans::memories()?.into_iter().filter(is_ours).collect())
 }
 
 /// Where a pool is to be made at `dir`, nothing takes the place of memory that is all that is left of one that was there.
 pub fn set_aside(dir: &Path) -> Result<()> {
     // What somebody works with keeps its name: its `image` is held open, so that nothing else gets the number.
-    for (uuid, region) in lost_at(dir)?.into_iter().filter(|(_, region)| refuse_in_use(region).is_ok()) {
-        if let Some(kept) = files::set_aside(uuid, &region)? {
+    for (uuid, region) in lost_at(dir)?.into_iter().filter(|(_, region)| refuse_mapped(region).is_ok()) {
+        if let Some(kept) = orphans::rename_unless_copied(uuid, &region)? {
             let (dir, kept) = (dir.display(), kept.display());
             tracing::warn!(
                 "a pool that was at {dir} has left memory, with what its copy may have lacked: `conquest save {kept} FILE` writes \
@@ -102,18 +97,18 @@ fn which(one: &Path, other: &Path, dir: &Path) -> Error {
     ))
 }
 
-/// Where it is. It is named after the file `image`; where that is gone, it [says](super::origin) whose it is.
+/// Where it is. It is named after the file `image`; where that is gone, it [says](super::identity) whose it is.
 pub fn find(dir: &Path, config: &Config) -> Result<Option<PathBuf>> {
     if config.medium != MediumKind::Logged {
         return Ok(None);
     }
     let uuid = config.uuid_bytes()?;
-    if files::memory_at(dir) == Some(uuid) {
+    if orphans::memory_at(dir) == Some(uuid) {
         return Ok(Some(dir.into()));
     }
     if let Ok(stat) = rustix::fs::stat(dir.join(IMAGE)) {
         let path = Path::new(RUNTIME_DIR).join(format!("{}-region", shared_name(&uuid, &stat)));
-        return Ok(Some(path).filter(|path| path.exists() && !files::is_anothers(uuid, path, dir)));
+        return Ok(Some(path).filter(|path| path.exists() && !orphans::is_anothers(uuid, path, dir)));
     }
     let mut found = noted_at(dir)?;
     found.retain(|(of, _)| *of == uuid);
@@ -126,36 +121,7 @@ pub fn find(dir: &Path, config: &Config) -> Result<Option<PathBuf>> {
 
 /// Anybody may make files there: only those of the pool's owner count.
 fn open_file(path: &Path, dir: &Path) -> Result<fs::File> {
-    files::made_by(files::owner_of(dir), files::open_plain(path, false), path)
-}
-
-/// Fails if a process works on it, as far as we may know: without the copy there are no locks to tell.
-pub fn refuse_in_use(path: &Path) -> Result<()> {
-    let name = path.to_string_lossy();
-    let maps = |pid: &u32| fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
-    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let mut pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    match pids.find(|pid| maps(pid).contains(&*name)) {
-        Some(pid) => Err(Error::Pool(format!(
-            "process {pid} works on the pool's memory {name}; unmount the pool first: the memory stays"
-        ))),
-        None => Ok(()),
-    }
-}
-
-/// What can be done if the pool at `dir` cannot be opened, as its copy is not to be had.
-pub fn or_save(e: Error, dir: &Path, config: &Config) -> Error {
-    // Who may not open the copy may not save the memory either.
-    let is_refused =
-        || fs::File::open(dir.join(IMAGE)).is_err_and(|e| e.kind() == std::io::ErrorKind::PermissionDenied);
-    if files::open(dir).is_ok() || is_refused() {
-        return e;
-    }
-    match find(dir, config) {
-        Ok(Some(_)) => Error::Pool(format!("{e}; or {}", save_it(dir))),
-        Ok(None) => e,
-        Err(why) => Error::Pool(format!("{e}; or keep what the pool's memory holds: {why}")),
-    }
+    made_by(orphans::owner_of(dir), open_plain(path, false), path)
 }
 
 /// How what the memory of the pool at `dir` holds is kept.
@@ -169,6 +135,6 @@ pub fn save_it(dir: &Path) -> String {
 
 /// Gives it back, with its marks.
 pub fn remove(region: &Path) {
-    let marks = files::marks_beside(region);
+    let marks = marks::beside(region);
     [Some(region.to_path_buf()), marks].into_iter().flatten().for_each(|path| _ = fs::remove_file(path));
 }

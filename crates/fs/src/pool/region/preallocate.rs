@@ -1,22 +1,20 @@
 //! Room for a region in shared memory, made while the region is filled: clearing a gigabyte takes a third of a second,
 //! which then is spent while a disk is read.
 
+use crate::error::Result;
+use rustix::fs::{fallocate, fstatvfs, FallocateFlags};
+use rustix::io::Errno;
 use std::fs::File;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::thread::Builder;
-
-use rustix::fs::{fallocate, fstatvfs, FallocateFlags};
-use rustix::io::Errno;
-
-use crate::error::Result;
 
 /// Bytes that are made at a time.
 const STEP: u64 = 16 << 20;
 
 /// Room that is being made, from the beginning on.
 #[derive(Default)]
-pub struct Growing {
+pub struct Preallocation {
     /// Bytes for which there will be room.
     len: u64,
     /// Bytes for which there is.
@@ -28,7 +26,7 @@ pub struct Growing {
     in_vain: AtomicBool,
 }
 
-impl Growing {
+impl Preallocation {
     /// Waits until there is room for everything before byte `end`. For what is behind the end of the file there never is.
     pub fn wait(&self, end: u64) -> Result<(), Errno> {
         if end > self.len {
@@ -92,9 +90,9 @@ fn allocate(file: &File, at: u64, len: u64) -> Result<(), Errno> {
 
 /// Makes room for `len` bytes of a file while `fill` has it, and returns when there is all of it; an error is one of
 /// making room, whatever became of `fill`.
-pub fn make<R>(file: &File, len: u64, fill: impl FnOnce(&Growing) -> Result<R>) -> Result<Result<R>, Errno> {
+pub fn make<R>(file: &File, len: u64, fill: impl FnOnce(&Preallocation) -> Result<R>) -> Result<Result<R>, Errno> {
     refuse_too_much(file, len)?;
-    let room = Growing { len, ..Growing::default() };
+    let room = Preallocation { len, ..Preallocation::default() };
     std::thread::scope(|scope| {
         if Builder::new().name("making room".into()).spawn_scoped(scope, || room.grow(file)).is_err() {
             room.grow(file);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::error::{Error, Result};
 
 /// Dropping it ends the thread, after what it is doing.
-pub struct Ticker {
+pub struct Periodic {
     stop: Arc<Stop>,
     thread: Option<JoinHandle<()>>,
 }
@@ -18,13 +18,13 @@ struct Stop {
     bell: Condvar,
 }
 
-impl Ticker {
+impl Periodic {
     /// Does `work` every `tick`, as long as that is at the time.
     pub fn start(
         name: &str,
         tick: impl Fn() -> Duration + Send + 'static,
         mut work: impl FnMut() + Send + 'static,
-    ) -> Result<Ticker> {
+    ) -> Result<Periodic> {
         let stop = Arc::new(Stop::default());
         let told = stop.clone();
         let thread = std::thread::Builder::new()
@@ -35,7 +35,7 @@ impl Ticker {
                 }
             })
             .map_err(|e| Error::Pool(format!("starting the {name}: {e}")))?;
-        Ok(Ticker { stop, thread: Some(thread) })
+        Ok(Periodic { stop, thread: Some(thread) })
     }
 }
 
@@ -48,7 +48,7 @@ impl Stop {
     }
 }
 
-impl Drop for Ticker {
+impl Drop for Periodic {
     fn drop(&mut self) {
         *self.stop.now.lock().unwrap_or_else(|e| e.into_inner()) = true;
         self.stop.bell.notify_all();

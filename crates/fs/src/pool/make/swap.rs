@@ -1,7 +1,7 @@
 //! What was made beside a pool takes its place: all of it or nothing, wherever that is interrupted.
 //!
 //! What takes the place is whole and durable: in [`STAGING`] its `pool.toml` and, on `logged`, the files of its copy; on the
-//! other media [beside the region](beside) that it replaces the new one, since that may lie in another file system. Then, in
+//! other media [beside the region](beside_region) that it replaces the new one, since that may lie in another file system. Then, in
 //! this order:
 //!
 //! 1. `STAGING` is named [`DECIDED`], durably. Until then the pool is what was there, from then on what was made: whoever
@@ -15,69 +15,53 @@
 //!    too is durable before `DECIDED` goes.
 //! 6. `DECIDED` goes.
 
-use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use pram::copy;
 
-use super::config::{self, host, Config};
-use super::{files, logged, MediumKind};
 use crate::error::{Error, Result};
-
-pub const STAGING: &str = ".restored";
-const DECIDED: &str = ".restored-whole";
+use crate::pool::config::Config;
+use crate::pool::copy::{files, logged};
+use crate::pool::medium::MediumKind;
+use crate::pool::paths::{self, beside_region, COPY, DECIDED, IMAGE, STAGING};
+use crate::pool::region::marks;
 
 /// Called before each change; an error ends it there, as a power cut would.
-pub type Step<'a> = &'a mut dyn FnMut() -> Result<()>;
-
-/// Has something that was decided on not taken its place yet?
-pub fn is_due(dir: &Path) -> bool {
-    dir.join(DECIDED).exists()
-}
-
-/// Where the file is made that is to take the place of the region at `path`.
-pub fn beside(path: &Path) -> PathBuf {
-    // What a link leads to is replaced, not the link.
-    let real = path.canonicalize().unwrap_or_else(|_| path.into());
-    let mut hidden = OsString::from(".");
-    hidden.push(real.file_name().unwrap_or_default());
-    hidden.push(STAGING);
-    real.with_file_name(hidden)
-}
+pub type OnStep<'a> = &'a mut dyn FnMut() -> Result<()>;
 
 /// Puts what was made in `STAGING` in the place of what is in `dir`, where nobody is attached nor can be.
-pub fn replace(dir: &Path, step: Step) -> Result<()> {
+pub fn replace(dir: &Path, step: OnStep) -> Result<()> {
     step()?;
-    fs::rename(dir.join(STAGING), dir.join(DECIDED)).map_err(|e| host(&dir.join(DECIDED), &e))?;
-    sync(dir).map_err(|e| host(dir, &e))?;
+    fs::rename(dir.join(STAGING), dir.join(DECIDED)).map_err(|e| Error::host(&dir.join(DECIDED), &e))?;
+    sync(dir).map_err(|e| Error::host(dir, &e))?;
     finish(dir, step)
 }
 
 /// Does what is left to do, while nobody else makes a pool there.
-pub fn finish(dir: &Path, step: Step) -> Result<()> {
+pub fn finish(dir: &Path, step: OnStep) -> Result<()> {
     let from = dir.join(DECIDED);
     if let Some(new) = Config::read(&from)? {
         let old = Config::read(dir).ok().flatten();
-        let place = Place { dir, from: &from, old: old.as_ref(), new: &new };
-        place.make_way(step)?;
-        place.move_in(step)?;
+        let swap = Swap { dir, from: &from, old: old.as_ref(), new: &new };
+        swap.clear_way(step)?;
+        swap.move_in(step)?;
     }
     step()?;
     fs::remove_dir_all(&from).map_err(|e| unfinished(dir, &e))
 }
 
 /// Where one pool takes the place of another, or of none.
-struct Place<'a> {
+struct Swap<'a> {
     dir: &'a Path,
     from: &'a Path,
     old: Option<&'a Config>,
     new: &'a Config,
 }
 
-impl Place<'_> {
-    fn make_way(&self, step: Step) -> Result<()> {
+impl Swap<'_> {
+    fn clear_way(&self, step: OnStep) -> Result<()> {
         // Of a pool that this one was copied from, say.
         if let Some(copy) = self.old_copies().find(|copy| files::are_in_use(copy).unwrap_or(false)) {
             return Err(Error::Pool(format!(
@@ -88,7 +72,7 @@ impl Place<'_> {
             )));
         }
         // With its image, which comes last, the memory would be that of the new pool.
-        if self.is_region_new() || self.from.join(files::IMAGE).exists() {
+        if self.is_region_new() || self.from.join(IMAGE).exists() {
             step()?;
             self.forget_memory();
         }
@@ -104,15 +88,15 @@ impl Place<'_> {
         Ok(())
     }
 
-    fn move_in(&self, step: Step) -> Result<()> {
-        for name in files::NAMES.into_iter().filter(|name| self.from.join(name).exists()) {
+    fn move_in(&self, step: OnStep) -> Result<()> {
+        for name in COPY.into_iter().filter(|name| self.from.join(name).exists()) {
             step()?;
             self.move_file(name)?;
         }
-        sync(self.dir).map_err(|e| host(self.dir, &e))?;
+        sync(self.dir).map_err(|e| Error::host(self.dir, &e))?;
         step()?;
-        self.move_file(config::FILE)?;
-        sync(self.dir).map_err(|e| host(self.dir, &e))
+        self.move_file(paths::CONFIG)?;
+        sync(self.dir).map_err(|e| Error::host(self.dir, &e))
     }
 
     fn move_file(&self, name: &str) -> Result<()> {
@@ -134,15 +118,15 @@ impl Place<'_> {
             let uuids: Vec<_> = self.old.into_iter().chain([self.new]).flat_map(Config::uuid_bytes).collect();
             // Also those that were left of a region whose file had the number of the new one: they would say of the new one
             // that its copy holds it.
-            for lock in [&path, &beside(&path)].into_iter().flat_map(fs::File::open) {
-                uuids.iter().for_each(|uuid| files::forget_marks(&lock, uuid));
+            for lock in [&path, &beside_region(&path)].into_iter().flat_map(fs::File::open) {
+                uuids.iter().for_each(|uuid| marks::forget(&lock, uuid));
             }
         }
     }
 
     fn place_region(&self) -> std::io::Result<()> {
         let path = self.new.nvram_path(self.dir);
-        let (new, path) = (beside(&path), path.canonicalize().unwrap_or(path));
+        let (new, path) = (beside_region(&path), path.canonicalize().unwrap_or(path));
         if !new.exists() {
             return Ok(());
         }
@@ -159,7 +143,7 @@ impl Place<'_> {
     fn old_copies(&self) -> impl Iterator<Item = PathBuf> + '_ {
         let copies = self.old.into_iter().chain([self.new]).filter_map(|config| config.copy_dir(self.dir));
         let own = self.dir.canonicalize().ok().filter(|_| !self.is_region_new());
-        copies.filter(move |copy| files::exist(copy) && copy.canonicalize().ok() != own)
+        copies.filter(move |copy| paths::has_copy_files(copy) && copy.canonicalize().ok() != own)
     }
 }
 
@@ -167,7 +151,7 @@ impl Place<'_> {
 fn forget(dir: &Path, old: &Config) {
     match (old.medium, old.uuid_bytes(), fs::File::open(old.lock_path(dir))) {
         (MediumKind::Logged, Ok(uuid), _) => logged::forget(dir, &uuid),
-        (_, Ok(uuid), Ok(lock)) => files::forget_marks(&lock, &uuid),
+        (_, Ok(uuid), Ok(lock)) => marks::forget(&lock, &uuid),
         _ => {}
     }
 }
@@ -196,7 +180,8 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
 
-    use super::super::anew::{self, Over};
+    use super::super::format::format;
+    use super::super::restore::{self, Over};
     use super::*;
     use crate::path::View;
     use crate::{Caller, FormatOptions, OpenOptions, Pool};
@@ -257,12 +242,12 @@ mod tests {
         FormatOptions { copy: Some("mirror".into()), mirror: true, ..FormatOptions::sized(8 << 20) }
     }
 
-    type Make<'a> = &'a dyn Fn(&Path, Step) -> Result<()>;
+    type Make<'a> = &'a dyn Fn(&Path, OnStep) -> Result<()>;
 
     const OVER: Over = Over { medium: None, force: true };
 
-    fn restore(dir: &Path, image: &Path, step: Step) -> Result<()> {
-        anew::restore(dir, image, OVER, &mut |_, _| {}, step)
+    fn restore(dir: &Path, image: &Path, step: OnStep) -> Result<()> {
+        restore::restore(dir, image, OVER, &mut |_, _| {}, step)
     }
 
     /// Makes a pool in the place of another, interrupted before step `n`; false if it has fewer.
@@ -334,7 +319,7 @@ mod tests {
         let all = [logged(), battery(), mirrored()];
         for (old, new) in all.iter().flat_map(|old| all.iter().map(move |new| (old, new))) {
             let new = FormatOptions { force: true, ..new.clone() };
-            leaves_one(old, &|dir, step| anew::format(dir, &new, step), false);
+            leaves_one(old, &|dir, step| format(dir, &new, step), false);
         }
     }
 
@@ -372,11 +357,11 @@ mod tests {
         let made = other.path().join(DECIDED);
         fs::create_dir(&made).expect("a directory");
         for dir in [other.path(), made.as_path()] {
-            fs::copy(home.dir().join(config::FILE), dir.join(config::FILE)).expect("copied");
+            fs::copy(home.dir().join(paths::CONFIG), dir.join(paths::CONFIG)).expect("copied");
         }
         let told = finish(other.path(), &mut || Ok(())).expect_err("it is in use").to_string();
         assert!(told.contains("unmount that first"), "{told}");
-        assert!(files::exist(&away.path().join("copy")));
+        assert!(paths::has_copy_files(&away.path().join("copy")));
         drop(in_use);
         assert!(home.has("old"));
     }

@@ -11,7 +11,7 @@
 //! everything is, and work goes on at once. If only the marks are gone, region and copy are compared.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use pram::copy::log::{now, Identity};
 use pram::copy::{self, Copy, Disks};
@@ -21,29 +21,25 @@ use pram::save::{is_at, Progress, SaveInfo};
 use pram::session::{self, Exclusive};
 use pram::{MediumKind, Region, Session};
 
-use super::config::{host, uuid_text};
-use super::files::{self, make_region, map, open_shared, Making, Tracked, IMAGE};
-use super::media::{self, Opened};
-use super::memory;
-use super::replaced;
-use super::RUNTIME_DIR;
+use super::attach::Tracked;
+use super::files;
 use crate::error::{Error, Result};
 use crate::inode::max_inodes;
-
-/// Where the region of the pool in `dir` is.
-pub fn region_path(dir: &Path, uuid: &[u8; 16]) -> PathBuf {
-    let lock = files::open_file(dir, IMAGE);
-    lock.and_then(|lock| files::shared(&lock, uuid, "region")).unwrap_or_else(|_| RUNTIME_DIR.into())
-}
+use crate::pool::paths::{self, IMAGE};
+use crate::pool::region::file::Opened;
+use crate::pool::region::shared::{self, make_region, map, open_shared, NewRegion};
+use crate::pool::region::{locks, marks};
+use crate::pool::rescue::{orphans, salvage};
+use crate::pool::uuid;
 
 /// Makes an empty region of `size` bytes, and an empty copy in `dir`, for a pool that is being formatted, and whose `home` is
 /// where the copy will be.
 pub fn make(dir: &Path, home: &Path, uuid: [u8; 16], size: u64, version: u32) -> Result<(Region, Copy)> {
     let id = Identity { uuid, size: size / 4096 * 4096 };
-    files::sweep();
+    orphans::sweep();
     let disks = files::make(dir, copy::log_bytes(id.size))?;
     let lock = files::open_file(dir, IMAGE)?;
-    let made = make_region(&files::shared(&lock, &uuid, "region")?, &lock, id.size, |_, _| Ok(())).map_err(less)?;
+    let made = make_region(&shared::path(&lock, &uuid, "region")?, &lock, id.size, |_, _| Ok(())).map_err(less)?;
     let loaded = copy::create(&disks, id, copy::log_bytes(id.size))?;
     let (marks, copy) = Tracked { id, dir: home, disks: &disks, lock: &lock }.begin(&loaded)?;
     let mut region = Region::format(made.map, Box::new(LOGGED), uuid, version, now())?;
@@ -61,38 +57,30 @@ fn less(e: Error) -> Error {
     }
 }
 
-/// Fails if any process works on the pool in `dir`.
-pub fn refuse_in_use(dir: &Path) -> Result<()> {
-    match dir.join(IMAGE).exists() {
-        true => super::media::refuse_in_use(&dir.join(IMAGE)),
-        false => Ok(()),
-    }
-}
-
 /// Destroys what is in shared memory of the pool in `dir`, where nobody is attached: what counts is its copy.
 pub fn forget(dir: &Path, uuid: &[u8; 16]) {
     let Ok(lock) = files::open_file(dir, IMAGE) else { return };
-    let region = files::shared(&lock, uuid, "region");
-    if !region.as_ref().is_ok_and(|region| files::is_anothers(*uuid, region, dir)) {
+    let region = shared::path(&lock, uuid, "region");
+    if !region.as_ref().is_ok_and(|region| orphans::is_anothers(*uuid, region, dir)) {
         region.iter().for_each(|path| _ = fs::remove_file(path));
-        files::forget_marks(&lock, uuid);
+        marks::forget(&lock, uuid);
     }
 }
 
 /// Gives back the memory of the pool in `dir`, if nobody uses it and its copy holds everything.
 pub fn release(dir: &Path, uuid: &[u8; 16]) -> Result<()> {
     let lock = files::open_file(dir, IMAGE)?;
-    let exclusive = Exclusive::over(lock.try_clone().map_err(|e| host(dir, &e))?.into())?;
+    let exclusive = Exclusive::over(lock.try_clone().map_err(|e| Error::host(dir, &e))?.into())?;
     if session::in_use(&exclusive)? {
         return Err(Error::Pool(format!("{} is in use; its memory stays", dir.display())));
     }
-    if replaced::is_due(dir) || !is_at(&exclusive, &dir.join(IMAGE))? {
+    if paths::is_swap_due(dir) || !is_at(&exclusive, &dir.join(IMAGE))? {
         // Its memory went with it.
         return Ok(());
     }
-    let [region, marks] = [files::shared(&lock, uuid, "region")?, files::shared(&lock, uuid, "marks")?];
+    let [region, marks] = [shared::path(&lock, uuid, "region")?, shared::path(&lock, uuid, "marks")?];
     let Ok(found) = fs::metadata(&region) else { return Ok(()) };
-    if !files::is_copied(&marks, &lock, Identity { uuid: *uuid, size: found.len() })? {
+    if !marks::is_copied(&marks, &lock, Identity { uuid: *uuid, size: found.len() })? {
         return Err(Error::Pool(format!(
             "{} holds changes that its copy lacks; mount the pool and unmount it again",
             region.display()
@@ -110,11 +98,11 @@ pub fn restore(dir: &Path, home: &Path, image: &Path, progress: Progress) -> Res
     copy::create(&disks, id, copy::log_bytes(id.size))?;
     let lock = files::open_file(dir, IMAGE)?;
     // Of a pool of this UUID that is gone, and whose image had this number.
-    files::forget_marks(&lock, &id.uuid);
-    let path = files::shared(&lock, &id.uuid, "region")?;
+    marks::forget(&lock, &id.uuid);
+    let path = shared::path(&lock, &id.uuid, "region")?;
     pram::save::restore(image, &path, MediumKind::Logged, progress)?;
     // Compared with the empty copy, all of it is what the copy lacks.
-    let opened = open_as(dir, home, id.uuid, Marks::NotYet)?;
+    let opened = open_as(dir, home, id.uuid, ExpectMarks::NotYet)?;
     let opened = opened.ok_or_else(|| Error::Pool(format!("{} was removed; try again", dir.display())))?;
     let session = Session::private_with(opened.region, max_inodes(id.size), opened.copy)?;
     session.copy().map_or(Ok(()), |copy| copy.wait(&session))?;
@@ -124,21 +112,21 @@ pub fn restore(dir: &Path, home: &Path, image: &Path, progress: Progress) -> Res
 /// Opens the region of the pool in `dir`; makes it from the copy where it is not in memory any more. `None` if the pool was
 /// replaced before it could be locked: then another one is there.
 pub fn open(dir: &Path, uuid: [u8; 16]) -> Result<Option<Opened>> {
-    open_as(dir, dir, uuid, Marks::Expected)
+    open_as(dir, dir, uuid, ExpectMarks::Yes)
 }
 
 /// Should there be marks for a region that is there?
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Marks {
-    Expected,
+enum ExpectMarks {
+    Yes,
     /// It has just been made from an image.
     NotYet,
 }
 
-fn open_as(dir: &Path, home: &Path, uuid: [u8; 16], marks: Marks) -> Result<Option<Opened>> {
+fn open_as(dir: &Path, home: &Path, uuid: [u8; 16], marks: ExpectMarks) -> Result<Option<Opened>> {
     let (lock, path) = (files::open_file(dir, IMAGE)?, dir.join(IMAGE));
-    let exclusive = media::hold(lock.try_clone().map_err(|e| host(dir, &e))?, &path, || Ok(()))?;
-    if replaced::is_due(dir) || !is_at(&exclusive, &path)? {
+    let exclusive = locks::hold(lock.try_clone().map_err(|e| Error::host(dir, &e))?, &path, || Ok(()))?;
+    if paths::is_swap_due(dir) || !is_at(&exclusive, &path)? {
         return Ok(None);
     }
     let attached = session::in_use(&exclusive)?;
@@ -148,13 +136,13 @@ fn open_as(dir: &Path, home: &Path, uuid: [u8; 16], marks: Marks) -> Result<Opti
         return Err(Error::Pool(format!(
             "{} belongs to another pool ({}); put the right one back",
             dir.join(IMAGE).display(),
-            uuid_text(&id.uuid)
+            uuid::text(&id.uuid)
         )));
     }
-    let path = files::shared(&lock, &uuid, "region")?;
+    let path = shared::path(&lock, &uuid, "region")?;
     let memory = Memory { dir, home, path: &path, disks: &disks, lock: &lock, id, attached, marks };
     if !attached {
-        memory.tracked().make_way()?;
+        memory.tracked().rename_foreign_memory()?;
     }
     let mut found = open_shared(&path, &lock)?;
     if found.is_none() && !attached && memory.tracked().adopt()? {
@@ -189,7 +177,7 @@ struct Memory<'a> {
     id: Identity,
     /// Processes work on the pool.
     attached: bool,
-    marks: Marks,
+    marks: ExpectMarks,
 }
 
 impl Memory<'_> {
@@ -204,7 +192,7 @@ impl Memory<'_> {
             Some(found) => found,
             None if self.attached => return Err(self.gone(&self.tracked().path()?)),
             None => {
-                if self.marks == Marks::Expected {
+                if self.marks == ExpectMarks::Yes {
                     tracing::warn!("what has changed was lost; comparing the pool's memory with its copy");
                 }
                 self.tracked().compare_unless_clean(&region).map_err(|e| self.not_its_copy(&e))?
@@ -230,7 +218,7 @@ impl Memory<'_> {
         if self.attached {
             return Err(self.gone(self.path));
         }
-        files::sweep();
+        orphans::sweep();
         let new = self.path.with_extension("new");
         let making = make_region(&new, self.lock, self.id.size, |memory, room| {
             Ok(copy::load(self.disks, self.id, &mut |off, bytes| {
@@ -240,7 +228,7 @@ impl Memory<'_> {
                 memory.write(off, bytes)
             })?)
         })?;
-        let Making { map: memory, filled: loaded, locked: _locked } = making;
+        let NewRegion { map: memory, filled: loaded, locked: _locked } = making;
         let made = (|| {
             let (marks, copy) = self.tracked().begin(&loaded)?;
             copy::note_made(self.disks, self.id, &memory, loaded.as_of)?;
@@ -250,7 +238,7 @@ impl Memory<'_> {
             }
             let mut region = Region::open(memory, Box::new(LOGGED))?;
             // Complete from here on: a process that dies before leaves no memory.
-            fs::rename(&new, self.path).map_err(|e| host(self.path, &e))?;
+            fs::rename(&new, self.path).map_err(|e| Error::host(self.path, &e))?;
             tracing::info!("the pool's memory was made from its copy, as of {} ns after the epoch", loaded.as_of.time);
             region.track(marks);
             Ok((region, copy))
@@ -285,7 +273,7 @@ impl Memory<'_> {
              remove the memory to open the pool as the copy has it; to have both, first {}",
             self.path.display(),
             self.dir.display(),
-            memory::save_it(self.dir)
+            salvage::save_it(self.dir)
         );
         match e {
             Error::Outdated(_) => Error::Outdated(text),

@@ -2,19 +2,19 @@
 
 use std::time::{Duration, Instant};
 
-const GLANCE: Duration = Duration::from_millis(1);
+const PAUSE: Duration = Duration::from_millis(1);
 
-/// Waits until something is `done`, at most for `patience`, by looking every millisecond. Is it?
-pub fn eventually(patience: Duration, mut done: impl FnMut() -> bool) -> bool {
+/// Waits until something is `done`, at most for `limit`, by looking every millisecond. Is it?
+pub fn poll_until(limit: Duration, mut done: impl FnMut() -> bool) -> bool {
     let start = Instant::now();
     loop {
         if done() {
             return true;
         }
-        if start.elapsed() > patience {
+        if start.elapsed() > limit {
             return false;
         }
-        std::thread::sleep(GLANCE);
+        std::thread::sleep(PAUSE);
     }
 }
 
@@ -29,11 +29,11 @@ mod tests {
             looks += 1;
             looks == 3
         };
-        assert!(eventually(Duration::MAX, third));
+        assert!(poll_until(Duration::MAX, third));
         assert_eq!(looks, 3);
-        assert!(eventually(Duration::ZERO, || true), "it is looked at once at least");
+        assert!(poll_until(Duration::ZERO, || true), "it is looked at once at least");
         let start = Instant::now();
-        assert!(!eventually(Duration::from_millis(20), || false));
+        assert!(!poll_until(Duration::from_millis(20), || false));
         assert!(start.elapsed() > Duration::from_millis(20));
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::{CommitInterval, Pool};
 use crate::error::{Error, Result};
 use crate::node::Policy;
-use crate::patience::eventually;
+use crate::poll::poll_until;
 use crate::setting::Durability;
 
 /// How long a process has to do as it is asked.
@@ -48,7 +48,7 @@ impl Pool {
     /// What this process keeps to.
     pub fn terms(&self) -> Terms {
         let durability = if self.durable_at_return() { Durability::Strict } else { self.policy().durability };
-        let commit_interval = self.copier.as_ref().map(|copier| copier.interval());
+        let commit_interval = self.commits.as_ref().map(|commits| commits.interval());
         Terms { durability: Some(durability), commit_interval }
     }
 
@@ -57,8 +57,8 @@ impl Pool {
         if let Some(durability) = terms.durability.filter(|_| !self.mirrored) {
             self.set_policy(Policy { durability, ..self.policy() });
         }
-        if let (Some(copier), Some(interval)) = (&self.copier, terms.commit_interval) {
-            copier.set_interval(interval);
+        if let (Some(commits), Some(interval)) = (&self.commits, terms.commit_interval) {
+            commits.set_interval(interval);
         }
         self.tell();
     }
@@ -103,7 +103,7 @@ impl Asked<'_> {
     /// Waits until it is done.
     pub fn wait(&self) -> Result<()> {
         let runtime = self.pool.session().runtime();
-        if eventually(PATIENCE, || !runtime.is_asked(self.session, self.word)) {
+        if poll_until(PATIENCE, || !runtime.is_asked(self.session, self.word)) {
             return Ok(());
         }
         let seconds = PATIENCE.as_secs();

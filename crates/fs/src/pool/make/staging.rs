@@ -1,15 +1,17 @@
 //! Where a pool is made, beside what is there; what comes to nothing leaves nothing.
 
 use std::fs;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use super::config::{host, uuid_text, Config};
-use super::replaced::{self, Step, STAGING};
-use super::{files, MediumKind, RUNTIME_DIR};
+use super::swap::{self, OnStep};
 use crate::error::{Error, Result};
+use crate::pool::config::Config;
+use crate::pool::medium::MediumKind;
+use crate::pool::paths::{self, IMAGE, STAGING};
+use crate::pool::region::shared;
+use crate::pool::uuid;
 
-/// A pool in the making, by who has begun to [make](super::media::Making) one in its directory.
+/// A pool in the making, by who has begun to [make](super::Builder) one in its directory.
 pub struct Staged<'a> {
     home: &'a Path,
     dir: PathBuf,
@@ -20,9 +22,9 @@ impl Staged<'_> {
     pub fn begin<'a>(home: &'a Path, config: &Config) -> Result<Staged<'a>> {
         clear(home);
         let staged = Staged { home, dir: home.join(STAGING) };
-        fs::create_dir(&staged.dir).map_err(|e| host(&staged.dir, &e))?;
+        fs::create_dir(&staged.dir).map_err(|e| Error::host(&staged.dir, &e))?;
         // Whoever clears it away if we are killed learns where its region is.
-        let config = Config { uuid: uuid_text(&[0; 16]), ..config.clone() };
+        let config = Config { uuid: uuid::text(&[0; 16]), ..config.clone() };
         config.write(&staged.dir)?;
         Ok(staged)
     }
@@ -32,20 +34,20 @@ impl Staged<'_> {
     }
 
     /// Lets it, whole and durable by now, take its place.
-    pub fn place(self, config: &Config, step: Step) -> Result<()> {
+    pub fn place(self, config: &Config, step: OnStep) -> Result<()> {
         config.write(&self.dir)?;
         if config.medium != MediumKind::Logged {
-            let beside = replaced::beside(&config.nvram_path(self.home));
+            let beside = paths::beside_region(&config.nvram_path(self.home));
             let dir = beside.parent().unwrap_or(Path::new("/"));
-            fs::File::open(dir).and_then(|dir| dir.sync_all()).map_err(|e| host(dir, &e))?;
+            fs::File::open(dir).and_then(|dir| dir.sync_all()).map_err(|e| Error::host(dir, &e))?;
         }
-        replaced::replace(self.home, step)
+        swap::replace(self.home, step)
     }
 }
 
 impl Drop for Staged<'_> {
     fn drop(&mut self) {
-        if !replaced::is_due(self.home) {
+        if !paths::is_swap_due(self.home) {
             clear(self.home);
         }
     }
@@ -59,14 +61,14 @@ pub fn clear(home: &Path) {
     if plain(&dir).is_none() {
         return;
     }
-    if let Some(image) = plain(&dir.join(files::IMAGE)) {
-        forget_named_after(&image);
+    if let Some(image) = plain(&dir.join(IMAGE)) {
+        shared::remove_named_after(&image);
     }
     if let Ok(Some(config)) = Config::read(&dir) {
         if config.medium != MediumKind::Logged {
             let path = config.nvram_path(home);
             let writing = pram::save::written_at(&path.canonicalize().unwrap_or_else(|_| path.clone()));
-            let files = [Some(replaced::beside(&path)), writing];
+            let files = [Some(paths::beside_region(&path)), writing];
             files.iter().flatten().for_each(|path| _ = fs::remove_file(path));
         }
     }
@@ -75,40 +77,15 @@ pub fn clear(home: &Path) {
     }
 }
 
-/// Removes all in shared memory that is named after a file, of whatever pool.
-fn forget_named_after(file: &fs::Metadata) {
-    let number = format!("-{:x}-{:x}", file.dev(), file.ino());
-    let is_its = |path: &PathBuf| {
-        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        let name = name.strip_prefix('.').unwrap_or(name);
-        let rest = name.split_once(&number).map(|(_, rest)| rest);
-        name.starts_with("conquest-") && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
-    };
-    let entries = fs::read_dir(RUNTIME_DIR).into_iter().flatten().flatten();
-    entries.map(|entry| entry.path()).filter(is_its).for_each(|path| _ = fs::remove_file(path));
-}
-
-/// Makes the file that is to be the region at `path`, empty, which nobody else makes.
-pub fn make_beside(path: &Path) -> Result<fs::File> {
-    let beside = replaced::beside(path);
-    let _ = fs::remove_file(&beside);
-    let made = fs::OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&beside);
-    made.map_err(|e| match e.kind() {
-        std::io::ErrorKind::PermissionDenied => {
-            Error::Pool(format!("{}: not permitted to make a file in this directory", path.display()))
-        }
-        _ => host(path, &e),
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use std::mem::forget;
 
-    use super::super::media::Making;
-    use super::super::{logged, media};
+    use super::super::Builder;
     use super::*;
     use crate::layout::VERSION;
+    use crate::pool::copy::logged;
+    use crate::pool::region::file;
     use crate::{FormatOptions, Pool};
 
     fn names(dir: &str, what: &str) -> usize {
@@ -123,7 +100,7 @@ mod tests {
         let bytes = config.uuid_bytes().expect("one");
         match medium {
             MediumKind::Logged => forget(logged::make(staged.dir(), home, bytes, 8 << 20, VERSION).expect("made")),
-            medium => forget(media::make(&config.nvram_path(home), medium, 8 << 20).expect("made")),
+            medium => forget(file::make(&config.nvram_path(home), medium, 8 << 20).expect("made")),
         }
         forget(staged);
     }
@@ -132,14 +109,14 @@ mod tests {
     fn what_was_left_in_the_making_is_given_back() {
         let home = tempfile::tempdir_in("/dev/shm").expect("a directory");
         Pool::format(home.path(), &FormatOptions::sized(8 << 20)).expect("formatted");
-        let (dir, uuid) = (home.path().to_string_lossy().into_owned(), media::random_uuid().expect("one"));
+        let (dir, uuid) = (home.path().to_string_lossy().into_owned(), uuid::random().expect("one"));
         for (medium, shared) in [(MediumKind::Logged, 2), (MediumKind::Battery, 0)] {
             make_in_part(home.path(), medium, &uuid);
             let left = || names("/dev/shm", &uuid.replace('-', ""));
             // What `restore` writes.
             fs::write(home.path().join(".nvram.new"), "").expect("a file");
             assert_eq!((left(), names(&dir, STAGING)), (shared, 2 - shared / 2));
-            drop(Making::begin(home.path()).expect("another"));
+            drop(Builder::begin(home.path()).expect("another"));
             let writing = medium != MediumKind::Logged && home.path().join(".nvram.new").exists();
             assert_eq!((left(), names(&dir, STAGING), writing), (0, 0, false));
         }

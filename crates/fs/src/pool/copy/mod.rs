@@ -1,0 +1,17 @@
+//! The copy of a region on a disk: an image and two logs.
+//!
+//! | module | responsibility |
+//! | --- | --- |
+//! | [`logged`] | a pool on ordinary RAM, whose copy is its home: opening it, making its memory from the copy |
+//! | [`replica`] | the running copy of a pool whose memory survives a power cut |
+//! | [`attach`] | region, marks and copy taken up together: resumed, begun, compared |
+//! | [`files`] | the files of a copy: made, opened, replaced |
+//! | [`verified`] | those files, verified to be there while they are in use |
+//! | [`direct_io`] | a file read and written past the page cache |
+
+pub mod attach;
+mod direct_io;
+pub mod files;
+pub mod logged;
+pub mod replica;
+mod verified;

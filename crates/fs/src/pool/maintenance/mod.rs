@@ -1,0 +1,86 @@
+//! Background work (decision 17).
+//!
+//! | module | responsibility |
+//! | --- | --- |
+//! | this | the role that one attached process at a time has, another taking over when it detaches or dies; giving back the memory of freed inodes |
+//! | [`reaper`] | noticing processes that died, and sweeping what they left |
+//! | [`commits`] | commits in time, and checkpoints; by every process |
+//! | [`periodic`] | a thread that does something again and again |
+//!
+//! What a process alone knows of, the unused tails of files it appended to, each process's own thread sees to.
+
+pub mod commits;
+mod periodic;
+mod reaper;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::error::Result;
+use crate::node::Fs;
+use periodic::Periodic;
+use reaper::Reaper;
+
+/// How often it looks.
+const TICK: Duration = Duration::from_secs(1);
+/// Freed inodes after which empty inode blocks are looked for at once; fewer wait for a quiet tick.
+const MANY_FREED: u64 = 4096;
+
+/// The thread of background work; dropping it ends it.
+pub struct Maintenance {
+    _thread: Periodic,
+}
+
+impl Maintenance {
+    pub fn start(fs: &Arc<Fs>) -> Result<Maintenance> {
+        let fs = fs.clone();
+        let mut tasks = None;
+        let thread = Periodic::start(
+            "maintenance",
+            || TICK,
+            move || {
+                if let Err(e) = fs.trim_tails() {
+                    tracing::warn!("giving back unused tails: {e}");
+                }
+                if tasks.is_none() && fs.session().try_maintenance() {
+                    tasks = Some(Tasks::default());
+                }
+                if let Some(tasks) = &mut tasks {
+                    tasks.work(&fs);
+                }
+            },
+        )?;
+        Ok(Maintenance { _thread: thread })
+    }
+}
+
+/// What is remembered from tick to tick.
+#[derive(Default)]
+struct Tasks {
+    reaper: Reaper,
+    /// Inodes freed in the pool: when blocks were given back, and at the last tick.
+    given_at: u64,
+    freed: u64,
+}
+
+impl Tasks {
+    fn work(&mut self, fs: &Fs) {
+        self.reaper.work(fs);
+        self.give_back(fs);
+    }
+
+    /// Empty inode blocks go back after many files were deleted, or when nobody deletes any more.
+    fn give_back(&mut self, fs: &Fs) {
+        let freed = fs.session().runtime().counted();
+        let since = freed.wrapping_sub(self.given_at);
+        let quiet = freed == self.freed;
+        self.freed = freed;
+        if since == 0 || (since < MANY_FREED && !quiet) {
+            return;
+        }
+        self.given_at = freed;
+        if let Err(e) = fs.give_back() {
+            tracing::error!("giving back inode blocks: {e}");
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Making an empty pool. A DAX device stays what it is: there the pool is made in place.
+
+use std::path::Path;
+
+use pram::save::is_at;
+use pram::session::Exclusive;
+use pram::{Region, Session};
+
+use super::staging::Staged;
+use super::swap::OnStep;
+use super::{refuse_used_copies, Builder};
+use crate::error::{Error, Result};
+use crate::inode::max_inodes;
+use crate::layout;
+use crate::node::Fs;
+use crate::pool::config::Config;
+use crate::pool::copy::{files, logged};
+use crate::pool::medium::MediumKind;
+use crate::pool::options::FormatOptions;
+use crate::pool::paths;
+use crate::pool::region::map::holds_data;
+use crate::pool::region::{device, file, locks};
+use crate::pool::rescue::salvage;
+use crate::pool::uuid;
+
+/// Makes an empty pool at `dir`, in this order:
+/// 1. Whatever can be known to be wrong is refused. Later, something would have been lost for nothing.
+/// 2. Nobody comes to what is there, to the end: who comes meanwhile finds the new pool.
+/// 3. The new pool is made, with all its room.
+/// 4. It takes its place.
+pub fn format(dir: &Path, how: &FormatOptions, step: OnStep) -> Result<()> {
+    let _alone = Builder::begin(dir)?;
+    let config = wanted(how)?;
+    let old = there(dir, how.force)?;
+    match config.medium {
+        MediumKind::Logged => refuse_copy_alone(dir, how)?,
+        _ => refuse_region(dir, &config, how)?,
+    }
+    let _held = hold(dir, [old.as_ref(), Some(&config)])?;
+    refuse_used_copies(dir, [old.as_ref(), Some(&config)])?;
+    let path = config.nvram_path(dir);
+    if config.medium != MediumKind::Logged && device::is_device(&path, config.medium)? {
+        return format_device(dir, how, &config, old.as_ref());
+    }
+    if old.is_none() {
+        salvage::set_aside(dir)?;
+    }
+    let staged = Staged::begin(dir, &config)?;
+    if config.medium == MediumKind::Logged {
+        let (region, copy) = logged::make(staged.dir(), dir, config.uuid_bytes()?, how.size, layout::VERSION)?;
+        fill(region, Some(copy), how)?;
+    } else {
+        let made = file::make(&path, config.medium, how.size)?;
+        let (region, file) = file::format_region(made, config.uuid_bytes()?, layout::VERSION)?;
+        fill(region, None, how)?;
+        file.sync_all().map_err(|e| Error::host(&path, &e))?;
+    }
+    staged.place(&config, step)
+}
+
+/// What `how` asks for.
+fn wanted(how: &FormatOptions) -> Result<Config> {
+    let mut config = Config::new(how.medium, uuid::random()?);
+    (config.commit_interval, config.copy_rate) = (how.commit_interval, how.copy_rate);
+    if how.medium != MediumKind::Logged {
+        config.nvram = how.nvram.clone().or(config.nvram);
+        (config.copy, config.mirror) = (how.copy.clone(), how.mirror);
+        return Ok(config);
+    }
+    match &how.nvram {
+        Some(path) => Err(Error::Pool(format!(
+            "{}: the memory of the medium `logged` is made by the pool itself; give its size alone",
+            path.display()
+        ))),
+        None => Ok(config),
+    }
+}
+
+/// The pool that is there, which is only lost with `force`.
+fn there(dir: &Path, force: bool) -> Result<Option<Config>> {
+    match Config::read(dir) {
+        Ok(Some(_)) if !force => Err(Error::Pool(format!(
+            "{0} holds a pool already; mount it with `conquest mount {0} DIR`, or destroy it with `conquest format --force`",
+            dir.display()
+        ))),
+        Err(e) if !force => Err(e),
+        read => Ok(read.ok().flatten()),
+    }
+}
+
+/// On `logged`, what lies where the copy is to be is only lost with `force`.
+fn refuse_copy_alone(dir: &Path, how: &FormatOptions) -> Result<()> {
+    pram::region::Geometry::of(how.size / 4096 * 4096)?;
+    if how.force {
+        return Ok(());
+    }
+    if files::hold_copy(dir) {
+        return Err(Error::Pool(format!(
+            "{0} holds the copy of a pool; make the pool of it with `conquest import {0}`, or destroy it with `conquest \
+             format --force`",
+            dir.display()
+        )));
+    }
+    files::find_foreign(dir).map_or(Ok(()), |path| Err(holds_data(&path)))
+}
+
+/// The same on the other media, where region and copy are to be.
+fn refuse_region(dir: &Path, config: &Config, how: &FormatOptions) -> Result<()> {
+    if let Some(there) = config.copy_dir(dir).filter(|copy| !how.force && paths::has_copy_files(copy)) {
+        return Err(Error::Pool(format!(
+            "{} holds the copy of a pool; destroy it with `conquest format --force`",
+            there.display()
+        )));
+    }
+    file::refuse_target(&config.nvram_path(dir), how.size, how.force)
+}
+
+/// Keeps all from coming to any of these pools; fails if any process works on one.
+fn hold<'a>(dir: &Path, pools: impl IntoIterator<Item = Option<&'a Config>>) -> Result<Vec<Exclusive>> {
+    let mut held: Vec<Exclusive> = Vec::new();
+    for path in pools.into_iter().flatten().map(|config| config.lock_path(dir)) {
+        // By us, if both are one file.
+        if !held.iter().any(|held| is_at(held, &path).unwrap_or(false)) {
+            held.extend(locks::hold_unused(&path)?);
+        }
+    }
+    Ok(held)
+}
+
+/// Makes the file system in a region, and waits until the copy has it.
+fn fill(region: Region, copy: Option<pram::copy::Copy>, how: &FormatOptions) -> Result<()> {
+    let keys = max_inodes(region.geo.size);
+    let session = Session::private_with(region, keys, copy)?;
+    let (uid, gid) = how.root_owner;
+    Fs::format(&session, (uid, gid, how.root_mode), uuid::random_key()?)?;
+    session.copy().map_or(Ok(()), |copy| Ok(copy.wait(&session)?))
+}
+
+/// Makes the pool in a device, `pool.toml` last: until then there is none.
+fn format_device(dir: &Path, how: &FormatOptions, config: &Config, old: Option<&Config>) -> Result<()> {
+    let made = device::take(&config.nvram_path(dir), how.size, how.force)?;
+    Config::remove(dir)?;
+    for config in old.into_iter().chain([config]) {
+        config.copy_dir(dir).iter().for_each(|copy| files::remove(copy));
+    }
+    let (region, _) = file::format_region(made, config.uuid_bytes()?, layout::VERSION)?;
+    fill(region, None, how)?;
+    config.write(dir)
+}

@@ -1,0 +1,84 @@
+//! Builder a pool: beside what is there, whole, and then in its place in one step.
+//!
+//! | module | responsibility |
+//! | --- | --- |
+//! | this | one process at a time makes a pool in a directory |
+//! | [`format`] | an empty pool |
+//! | [`restore`] | a pool from a saved image |
+//! | [`import`] | a pool from its copy alone |
+//! | [`staging`] | where a pool is made, beside what is there |
+//! | [`swap`] | the atomic swap: what was made takes the place of what is there, all of it or nothing |
+
+pub mod format;
+pub mod import;
+pub mod restore;
+mod staging;
+mod swap;
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use crate::error::{Error, Result};
+use crate::pool::config::Config;
+use crate::pool::copy::files;
+use crate::pool::paths;
+
+/// One process at a time makes a pool in a directory, however it does; others wait. Goes with its process: the next one
+/// finishes what it has left. Directories that were made for it and stay empty go too.
+pub struct Builder {
+    _lock: Option<fs::File>,
+    /// The innermost first.
+    made: Vec<PathBuf>,
+}
+
+impl Builder {
+    pub fn begin(dir: &Path) -> Result<Builder> {
+        let builder = loop {
+            let made = dir.ancestors().take_while(|dir| !dir.exists()).map(Path::to_path_buf).collect();
+            paths::make_dir(dir)?;
+            let file = fs::File::open(dir).map_err(|e| Error::host(dir, &e))?;
+            // Where a file system has no such locks it goes without.
+            let locked = rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).is_ok();
+            let found = file.metadata().map_err(|e| Error::host(dir, &e))?;
+            // Whoever failed before us may have taken it away.
+            if fs::metadata(dir).is_ok_and(|there| (there.dev(), there.ino()) == (found.dev(), found.ino())) {
+                break Builder { _lock: locked.then_some(file), made };
+            }
+        };
+        if paths::is_swap_due(dir) {
+            tracing::warn!("{}: finishing what was interrupted", dir.display());
+            swap::finish(dir, &mut || Ok(()))?;
+        }
+        staging::clear(dir);
+        Ok(builder)
+    }
+
+    /// Finishes what was interrupted, if anything.
+    pub fn settle(dir: &Path) -> Result<()> {
+        match paths::is_swap_due(dir) {
+            true => Builder::begin(dir).map(drop),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Drop for Builder {
+    fn drop(&mut self) {
+        // What is not empty stays, and what it lies in.
+        let _ = self.made.iter().try_for_each(fs::remove_dir);
+    }
+}
+
+/// Fails if the copy of any of these pools would be lost to a process that writes to it: of another pool, or of a region that
+/// is gone.
+fn refuse_used_copies<'a>(dir: &Path, pools: impl IntoIterator<Item = Option<&'a Config>>) -> Result<()> {
+    let mut copies = pools.into_iter().flatten().filter_map(|config| config.copy_dir(dir));
+    match copies.find(|copy| files::are_in_use(copy).unwrap_or(false)) {
+        Some(copy) => Err(Error::Pool(format!(
+            "{} holds the copy of a pool that is in use; unmount that first, or choose another directory",
+            copy.display()
+        ))),
+        None => Ok(()),
+    }
+}

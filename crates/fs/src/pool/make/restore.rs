@@ -1,0 +1,105 @@
+//! Making a pool from a saved image, in the same order as [an empty one](super::format::format).
+
+use std::path::Path;
+
+use pram::save::Progress;
+
+use super::staging::Staged;
+use super::swap::OnStep;
+use super::{refuse_used_copies, Builder};
+use crate::error::{Error, Result};
+use crate::pool::config::Config;
+use crate::pool::copy::{files, logged};
+use crate::pool::medium::MediumKind;
+use crate::pool::paths::{self, IMAGE};
+use crate::pool::region::{device, file, locks, shared};
+use crate::pool::rescue::salvage;
+use crate::pool::uuid;
+
+/// What a restore may do to what is there.
+#[derive(Clone, Copy)]
+pub struct Over {
+    /// That of a pool that is there stays.
+    pub medium: Option<MediumKind>,
+    pub force: bool,
+}
+
+/// Makes the pool at `dir` from an image, in the same order.
+pub fn restore(dir: &Path, image: &Path, over: Over, progress: Progress, step: OnStep) -> Result<()> {
+    std::fs::metadata(image).map_err(|e| Error::host(image, &e))?;
+    let _alone = Builder::begin(dir)?;
+    let old = match Config::read(dir) {
+        Err(e) if !over.force => return Err(e),
+        read => read.ok().flatten(),
+    };
+    let config = like(old.as_ref(), over.medium)?;
+    refuse_there(dir, old.as_ref(), &config, over.force)?;
+    refuse_used_copies(dir, [Some(&config)])?;
+    let orphan = orphan(dir, old.as_ref(), over.force)?;
+    if old.is_none() {
+        salvage::set_aside(dir)?;
+    }
+    if device::is_device(&config.nvram_path(dir), config.medium)? {
+        return restore_device(dir, image, &config, progress);
+    }
+    let staged = Staged::begin(dir, &config)?;
+    let info = match config.medium {
+        MediumKind::Logged => logged::restore(staged.dir(), dir, image, progress)?,
+        medium => file::restore_region(image, &config.nvram_path(dir), medium, progress)?,
+    };
+    // Who comes meanwhile finds the new pool; whoever is there keeps the old one.
+    let _held = locks::hold_unused(&config.lock_path(dir))?;
+    refuse_used_copies(dir, [Some(&config)])?;
+    staged.place(&Config { uuid: uuid::text(&info.uuid), ..config }, step)?;
+    orphan.iter().for_each(|region| salvage::remove(region));
+    Ok(())
+}
+
+/// The pool that is to be made, but for its UUID.
+fn like(old: Option<&Config>, medium: Option<MediumKind>) -> Result<Config> {
+    match (old, medium) {
+        (Some(old), Some(medium)) if medium != old.medium => {
+            Err(Error::Pool(format!("the pool that is there is on `{}`, not on `{medium}`", old.medium)))
+        }
+        (Some(old), _) => Ok(old.clone()),
+        (None, medium) => Ok(Config::new(medium.unwrap_or(MediumKind::Logged), String::new())),
+    }
+}
+
+fn refuse_there(dir: &Path, old: Option<&Config>, config: &Config, force: bool) -> Result<()> {
+    let region = Some(config.nvram_path(dir)).filter(|path| config.medium != MediumKind::Logged && path.exists());
+    // A pool whose region is lost gets another, and another copy.
+    let is_lost = old.is_some() && config.medium != MediumKind::Logged;
+    let there = region.or_else(|| config.copy_dir(dir).filter(|copy| !is_lost && paths::has_copy_files(copy)));
+    match there {
+        Some(path) if !force => {
+            let path = path.display();
+            Err(Error::Pool(format!("{path} exists; overwrite it with `conquest restore --force`")))
+        }
+        Some(_) => locks::refuse_attached(&config.lock_path(dir)),
+        None => Ok(()),
+    }
+}
+
+/// Without the copy's files nothing but its name leads to the memory.
+fn orphan(dir: &Path, old: Option<&Config>, force: bool) -> Result<Option<std::path::PathBuf>> {
+    let orphan = old.filter(|_| !dir.join(IMAGE).exists()).map(|old| salvage::find(dir, old));
+    let Some(region) = orphan.transpose()?.flatten() else { return Ok(None) };
+    shared::refuse_mapped(&region)?;
+    match force {
+        true => Ok(Some(region)),
+        false => Err(Error::Pool(format!(
+            "{} is the memory of this pool, whose copy is gone: all that is left of it. Save it first with `conquest save`, \
+             or give it up with `conquest restore --force`",
+            region.display()
+        ))),
+    }
+}
+
+/// Overwrites the region, a device; nobody attaches until all is done.
+fn restore_device(dir: &Path, image: &Path, config: &Config, progress: Progress) -> Result<()> {
+    let (info, _held) = device::restore_device(image, &config.nvram_path(dir), config.uuid_bytes().ok(), progress)?;
+    // A running copy of what was there.
+    config.copy_dir(dir).iter().for_each(|copy| files::remove(copy));
+    Config { uuid: uuid::text(&info.uuid), ..config.clone() }.write(dir)
+}

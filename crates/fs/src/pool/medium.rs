@@ -1,0 +1,31 @@
+//! What keeps the persistent RAM of a pool.
+
+use serde::{Deserialize, Serialize};
+
+/// What keeps the persistent RAM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MediumKind {
+    /// RAM that the platform keeps: stores are durable when visible.
+    Battery,
+    /// Persistent memory behind the processor's caches: a DAX device, or a file on a DAX mount.
+    Dax,
+    /// Ordinary RAM with a copy on disk: durable after `fsync`, or with the next commit.
+    Logged,
+}
+
+impl From<MediumKind> for pram::MediumKind {
+    fn from(kind: MediumKind) -> Self {
+        match kind {
+            MediumKind::Battery => pram::MediumKind::Battery,
+            MediumKind::Dax => pram::MediumKind::Dax,
+            MediumKind::Logged => pram::MediumKind::Logged,
+        }
+    }
+}
+
+impl std::fmt::Display for MediumKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        f.write_str(pram::MediumKind::from(*self).name())
+    }
+}

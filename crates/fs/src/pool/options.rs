@@ -1,0 +1,76 @@
+//! How to make a pool, and how to open one.
+
+use std::path::PathBuf;
+
+use super::config::{CommitInterval, Rate};
+use super::medium::MediumKind;
+use crate::setting::Durability;
+
+/// How to make a pool.
+#[derive(Clone, Debug)]
+pub struct FormatOptions {
+    /// Bytes of persistent RAM; 0: the size of the file or device at `nvram`.
+    pub size: u64,
+    /// The region's file or device; `None`: `nvram` in the pool directory.
+    pub nvram: Option<PathBuf>,
+    pub medium: MediumKind,
+    /// On `battery` and `dax`: the directory of a running copy, relative to the pool directory; `None`: no copy.
+    pub copy: Option<PathBuf>,
+    /// The copy is a mirror: an operation returns when it is in both.
+    pub mirror: bool,
+    /// How often what has changed goes to the copy on disk, if not as usual for the medium.
+    pub commit_interval: Option<CommitInterval>,
+    /// How fast it goes there where nobody waits for it; `None`: as fast as the disk is.
+    pub copy_rate: Option<Rate>,
+    /// Destroy a pool that is there.
+    pub force: bool,
+    /// Mode, owner and group of the root directory.
+    pub root_mode: u32,
+    pub root_owner: (u32, u32),
+}
+
+impl FormatOptions {
+    /// A pool of `size` bytes in the pool directory, whose root belongs to the caller; never over another.
+    pub fn sized(size: u64) -> Self {
+        let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        FormatOptions {
+            size,
+            nvram: None,
+            medium: MediumKind::Battery,
+            copy: None,
+            mirror: false,
+            commit_interval: None,
+            copy_rate: None,
+            force: false,
+            root_mode: 0o755,
+            root_owner: owner,
+        }
+    }
+}
+
+/// How to open a pool.
+#[derive(Clone, Debug, Default)]
+pub struct OpenOptions {
+    pub read_only: bool,
+    /// Never update access times.
+    pub noatime: bool,
+    /// Update access times on every read.
+    pub strictatime: bool,
+    /// Never update those of directories.
+    pub nodiratime: bool,
+    /// `Strict`: whatever this process changes is durable when the call returns, on every medium.
+    pub durability: Durability,
+    /// Commit to the copy on disk this often, instead of what `pool.toml` says. Any process of the pool commits for
+    /// all.
+    pub commit_interval: Option<CommitInterval>,
+    /// This process is a mount: it caches, and is listed as one in the status.
+    pub mount: Option<MountInfo>,
+}
+
+/// What `status` says of a mount.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MountInfo {
+    /// True: io_uring, false: /dev/fuse.
+    pub uring: bool,
+    pub mountpoint: PathBuf,
+}

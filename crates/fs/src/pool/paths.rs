@@ -1,0 +1,57 @@
+//! What the files of a pool are called and where they lie, on disk and in shared memory.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::error::{Error, Result};
+
+/// What a pool says of itself, in its directory.
+pub const CONFIG: &str = "pool.toml";
+pub const DEFAULT_NVRAM: &str = "nvram";
+/// The log of a mount's server, in the pool directory.
+pub const LOG: &str = "server.log";
+pub const IMAGE: &str = "image";
+pub const LOGS: [&str; 2] = ["redo-0", "redo-1"];
+/// The files of a copy in the order in which they take their places: without the image, the last, there is none.
+pub const COPY: [&str; 3] = [LOGS[0], LOGS[1], IMAGE];
+/// Where runtime segments lie: memory that every process sees and no reboot keeps.
+pub const RUNTIME_DIR: &str = "/dev/shm";
+
+/// Where a pool is made, in its directory; and what that is called from when it is decided that it takes its place.
+pub const STAGING: &str = ".restored";
+pub const DECIDED: &str = ".restored-whole";
+
+/// The files of a copy in `dir`, whether or not they are there.
+pub fn copy_files(dir: &Path) -> [PathBuf; 3] {
+    [IMAGE, LOGS[0], LOGS[1]].map(|name| dir.join(name))
+}
+
+/// Does any file of a copy lie in `dir`?
+pub fn has_copy_files(dir: &Path) -> bool {
+    copy_files(dir).iter().any(|path| path.exists())
+}
+
+/// Has something that was decided on not taken its place yet?
+pub fn is_swap_due(dir: &Path) -> bool {
+    dir.join(DECIDED).exists()
+}
+
+/// Where the file is made that is to take the place of the region at `path`.
+pub fn beside_region(path: &Path) -> PathBuf {
+    // What a link leads to is replaced, not the link.
+    let real = path.canonicalize().unwrap_or_else(|_| path.into());
+    let mut hidden = OsString::from(".");
+    hidden.push(real.file_name().unwrap_or_default());
+    hidden.push(STAGING);
+    real.with_file_name(hidden)
+}
+
+pub fn make_dir(dir: &Path) -> Result<()> {
+    fs::create_dir_all(dir).map_err(|e| match e.kind() {
+        std::io::ErrorKind::PermissionDenied => {
+            Error::Pool(format!("{}: not permitted to make the pool directory", dir.display()))
+        }
+        _ => Error::host(dir, &e),
+    })
+}

@@ -1,0 +1,199 @@
+//! The region's file or device: making it, finding it, opening it.
+
+use std::fs;
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::path::Path;
+
+use pram::copy::log::{now, Identity};
+use pram::copy::{import, Copy, Disks};
+use pram::region::HEADERS;
+use pram::save::{is_at, Progress, SaveInfo};
+use pram::session::Exclusive;
+use pram::Region;
+
+use super::locks::{self, hold};
+use super::map::{device, holds_data, map_file, medium_of, named, open_both, open_failed, Made};
+use crate::error::{Error, Result};
+use crate::layout;
+use crate::pool::medium::MediumKind;
+use crate::pool::paths::{self, beside_region};
+
+/// Fails if nothing can be made at `path`, whatever is there, or what is there may not be lost.
+pub fn refuse_target(path: &Path, size: u64, force: bool) -> Result<()> {
+    if size > 0 {
+        pram::region::Geometry::of(size / 4096 * 4096)?;
+    }
+    let Ok(found) = fs::metadata(path) else { return Ok(()) };
+    if found.is_dir() {
+        return Err(Error::Pool(format!("{} is a directory; give a file or a device", path.display())));
+    }
+    if found.len() > 0 && !force {
+        return Err(holds_data(path));
+    }
+    Ok(())
+}
+
+/// Makes the file that is to be the region at `path`, beside what is there.
+pub fn make(path: &Path, medium: MediumKind, size: u64) -> Result<Made> {
+    let found = fs::metadata(path).ok();
+    if found.as_ref().is_some_and(|found| found.file_type().is_char_device()) {
+        return Err(Error::Pool(format!("{} is a device; a DAX device needs `--medium dax`", path.display())));
+    }
+    if found.as_ref().is_some_and(|found| !found.is_file()) {
+        return Err(Error::Pool(format!("{} is no regular file; give a file or a DAX device", path.display())));
+    }
+    let size = if size == 0 { found.map_or(0, |found| found.len()) } else { size } / 4096 * 4096;
+    pram::region::Geometry::of(size)?;
+    let file = make_beside(path)?;
+    pram::reserve::reserve(&file, size, medium.into()).map_err(|e| no_room(path, size, &e))?;
+    if medium == MediumKind::Dax {
+        // Its size too must be there after a power cut; its content is from here on ours to flush.
+        file.sync_all().map_err(|e| Error::host(path, &e))?;
+    }
+    Ok(Made { map: map_file(&file, path, medium, size)?, medium: medium_of(&file, path, medium)?, file })
+}
+
+/// Makes the file that is to be the region at `path`, empty, which nobody else makes.
+pub fn make_beside(path: &Path) -> Result<fs::File> {
+    let beside = beside_region(path);
+    let _ = fs::remove_file(&beside);
+    let made = fs::OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&beside);
+    made.map_err(|e| match e.kind() {
+        std::io::ErrorKind::PermissionDenied => {
+            Error::Pool(format!("{}: not permitted to make a file in this directory", path.display()))
+        }
+        _ => Error::host(path, &e),
+    })
+}
+
+fn no_room(path: &Path, size: u64, e: &std::io::Error) -> Error {
+    let beside = match path.exists() {
+        true => " beside what is there, which stays until all of the new one is: remove it first, or",
+        false => ";",
+    };
+    Error::Pool(format!(
+        "{}: no room for {} MiB of persistent RAM ({e}){beside} give a smaller --nvram SIZE",
+        path.display(),
+        size >> 20
+    ))
+}
+
+/// The region, and its file.
+pub fn format_region(made: Made, uuid: [u8; 16], version: u32) -> Result<(Region, fs::File)> {
+    let region = Region::format(made.map, made.medium, uuid, version, now())?;
+    pram::copy::note_new(&region)?;
+    Ok((region, made.file))
+}
+
+/// Makes the file that is to be the region at `path` from an image, beside what is there.
+pub fn restore_region(image: &Path, path: &Path, medium: MediumKind, progress: Progress) -> Result<SaveInfo> {
+    let beside = beside_region(path);
+    let info = pram::save::restore_beside(image, path, &beside, medium.into(), progress)?;
+    // What could not be opened afterwards is not made.
+    if medium == MediumKind::Dax {
+        let mapped = open_both(&beside).and_then(|file| map_file(&file, path, medium, info.size).map(drop));
+        mapped.inspect_err(|_| _ = fs::remove_file(&beside))?;
+    }
+    Ok(info)
+}
+
+/// Makes the region at `path` from a copy; the instant that it is of, nanoseconds since the epoch.
+pub fn import(disks: &Disks, id: Identity, path: &Path, medium: MediumKind, progress: Progress) -> Result<i64> {
+    let way = &mut locks::clear_for(path, None);
+    if medium == MediumKind::Dax && path.exists() {
+        let file = open_both(path)?;
+        if let Some(device) = device(&file, path, medium)? {
+            let map = map_file(&file, path, medium, device.size)?;
+            return Ok(import::device(disks, id, &map, &*medium_of(&file, path, medium)?, way, progress)?.time);
+        }
+    }
+    Ok(import::file(disks, id, path, medium.into(), way, progress)?.time)
+}
+
+/// Is there no region at `path`: no file, or a DAX device, which is always there, without a header?
+pub fn is_lost(path: &Path, medium: MediumKind) -> Result<bool> {
+    if !path.exists() {
+        return Ok(true);
+    }
+    let file = open_both(path)?;
+    match device(&file, path, medium)? {
+        Some(device) => Ok(map_file(&file, path, medium, device.size)?.is_zero(0, HEADERS as u64)?),
+        None => Ok(false),
+    }
+}
+
+/// A region that is to be attached to, while nobody else attaches.
+pub struct Opened {
+    pub region: Region,
+    pub exclusive: Exclusive,
+    pub copy: Option<Copy>,
+}
+
+/// Opens and maps the region at `path`, of the pool at `dir`; again if it was replaced before it could be locked. `None` if
+/// another pool takes the place of this one.
+pub fn open_region(path: &Path, dir: &Path, medium: MediumKind) -> Result<Option<Opened>> {
+    loop {
+        let file = open_file(path, dir)?;
+        let lock = file.try_clone().map_err(|e| Error::host(path, &e))?;
+        // Refused at once if it is none: it may be in the making, for minutes.
+        let exclusive = hold(lock, path, || map_region(&file, path, dir, medium).map(drop))?;
+        if paths::is_swap_due(dir) {
+            return Ok(None);
+        }
+        if is_at(&exclusive, path)? {
+            let region = map_region(&file, path, dir, medium)?;
+            return Ok(Some(Opened { region, exclusive, copy: None }));
+        }
+    }
+}
+
+fn open_file(path: &Path, dir: &Path) -> Result<fs::File> {
+    fs::OpenOptions::new().read(true).write(true).open(path).map_err(|e| match e.kind() {
+        std::io::ErrorKind::NotFound => Error::Pool(format!(
+            "the pool's persistent RAM {} is missing; put it back, make it from the pool's copy on disk with \
+             `conquest import {1}`, or from an image with `conquest restore {1} FILE`",
+            path.display(),
+            dir.display()
+        )),
+        _ => open_failed(path, &e),
+    })
+}
+
+fn map_region(file: &fs::File, path: &Path, dir: &Path, medium: MediumKind) -> Result<Region> {
+    let size = match device(file, path, medium)? {
+        Some(device) => device.size,
+        None => probe(file, path, dir, medium)?,
+    };
+    let map = map_file(file, path, medium, size)?;
+    map.advise_huge();
+    Region::open(map, medium_of(file, path, medium)?).map_err(named(path))
+}
+
+/// The size of the region in `file`, by its header.
+fn probe(file: &fs::File, path: &Path, dir: &Path, medium: MediumKind) -> Result<u64> {
+    let found = file.metadata().map_err(|e| Error::host(path, &e))?.len();
+    let mut header = vec![0; HEADERS.min(found as usize)];
+    file.read_exact_at(&mut header, 0).map_err(|e| Error::host(path, &e))?;
+    let (size, kind) = Region::probe(&header).map_err(named(path))?;
+    kind.expect(medium.into()).map_err(named(path))?;
+    if found < size {
+        return Err(Error::Pool(format!(
+            "{} is truncated: {found} of {size} bytes are there; restore it with `conquest restore {} FILE`",
+            path.display(),
+            dir.display()
+        )));
+    }
+    Ok(size)
+}
+
+pub fn refuse_other_version(region: &pram::Region) -> Result<()> {
+    if [layout::WITHOUT_SETTINGS, layout::VERSION].contains(&region.info.app_version) {
+        return Ok(());
+    }
+    Err(Error::Pool(format!(
+        "the pool has file system version {}, this program reads versions {} to {}",
+        region.info.app_version,
+        layout::WITHOUT_SETTINGS,
+        layout::VERSION
+    )))
+}

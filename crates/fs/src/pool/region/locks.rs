@@ -1,0 +1,78 @@
+//! The locks on a region's file, or the image's: who is attached, and nobody attaches while something takes its place.
+
+use std::fs;
+use std::os::fd::AsFd;
+use std::path::Path;
+
+use pram::save::is_at;
+use pram::session::Exclusive;
+
+use super::map::open_failed;
+use super::marks;
+use crate::error::{Error, Result};
+
+/// Keeps all from attaching to the region whose locks are at `path`, if there is one; fails if anybody has. Who comes
+/// meanwhile waits.
+pub fn hold_unused(path: &Path) -> Result<Option<Exclusive>> {
+    loop {
+        let file = match fs::OpenOptions::new().read(true).write(true).open(path) {
+            Ok(file) => file,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(open_failed(path, &e)),
+        };
+        let held = Exclusive::over(file.into())?;
+        if !is_at(&held, path)? {
+            continue;
+        }
+        return match pram::session::in_use(&held)? {
+            true => Err(in_use(path)),
+            false => Ok(Some(held)),
+        };
+    }
+}
+
+/// Waits for those who attach to a region or replace it, whose locks are in `file`, unless `check` says that it is no use.
+pub fn hold(file: fs::File, path: &Path, check: impl FnOnce() -> Result<()>) -> Result<Exclusive> {
+    let again = file.try_clone().map_err(|e| Error::host(path, &e))?;
+    if let Some(held) = Exclusive::try_over(file.into())? {
+        return Ok(held);
+    }
+    check()?;
+    tracing::info!("{}: waiting for another process that opens the pool or replaces it", path.display());
+    Ok(Exclusive::over(again.into())?)
+}
+
+/// What is done before the region at `path`, of the pool `old`, is lost, in order:
+/// 1. Nobody attaches any more: what they change in a region that is gone would vanish. Who comes later finds the new one.
+/// 2. The marks go, those of the old region and any that were left of one whose file had the new one's number: they would
+///    say of the new one that its copy holds it.
+pub fn clear_for<'a>(
+    path: &'a Path,
+    old: Option<[u8; 16]>,
+) -> impl FnMut(Option<&fs::File>, &[u8; 16]) -> pram::Result<Option<Exclusive>> + 'a {
+    move |file, uuid| {
+        let held = hold_unused(path).map_err(|e| pram::Error::Unusable(e.to_string()))?;
+        let locks = [held.as_ref().map(AsFd::as_fd), file.map(AsFd::as_fd)];
+        for lock in locks.into_iter().flatten() {
+            old.iter().chain([uuid]).for_each(|uuid| marks::forget(lock, uuid));
+        }
+        Ok(held)
+    }
+}
+
+/// Fails if any process works on the region at `path`.
+pub fn refuse_attached(path: &Path) -> Result<()> {
+    let file = match fs::OpenOptions::new().read(true).write(true).open(path) {
+        Ok(f) => f,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(e) => return Err(open_failed(path, &e)),
+    };
+    match pram::session::in_use(file)? {
+        true => Err(in_use(path)),
+        false => Ok(()),
+    }
+}
+
+fn in_use(path: &Path) -> Error {
+    Error::Pool(format!("{} is in use; unmount the pool first", path.display()))
+}

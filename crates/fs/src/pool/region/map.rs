@@ -1,0 +1,69 @@
+//! Opening and mapping a file or DAX device as its medium demands.
+
+use std::fs;
+use std::path::Path;
+
+use pram::dax::{self, Dax};
+use pram::medium::{BATTERY, LOGGED};
+use pram::{Mapping, Medium};
+use rustix::io::Errno;
+
+use crate::error::{Error, Result};
+use crate::pool::medium::MediumKind;
+
+/// A file or device that is to become a region: open, zeroed, of its size.
+pub struct Made {
+    pub map: Mapping,
+    pub medium: Box<dyn Medium>,
+    pub file: fs::File,
+}
+
+pub fn open_both(path: &Path) -> Result<fs::File> {
+    fs::OpenOptions::new().read(true).write(true).open(path).map_err(|e| open_failed(path, &e))
+}
+
+/// The DAX device that `file` is, if the medium is for such and it is no ordinary file.
+pub fn device(file: &fs::File, path: &Path, medium: MediumKind) -> Result<Option<dax::Device>> {
+    match medium {
+        MediumKind::Dax => dax::device(file).map_err(named(path)),
+        MediumKind::Battery | MediumKind::Logged => Ok(None),
+    }
+}
+
+pub fn map_file(file: &fs::File, path: &Path, medium: MediumKind, len: u64) -> Result<Mapping> {
+    match medium {
+        MediumKind::Battery | MediumKind::Logged => Mapping::file(file, len).map_err(mapping_failed),
+        MediumKind::Dax => dax::map(file, len).map_err(named(path)),
+    }
+}
+
+pub fn medium_of(file: &fs::File, path: &Path, medium: MediumKind) -> Result<Box<dyn Medium>> {
+    Ok(match medium {
+        MediumKind::Battery => Box::new(BATTERY),
+        MediumKind::Logged => Box::new(LOGGED),
+        MediumKind::Dax => Box::new(Dax::of(file).map_err(named(path))?),
+    })
+}
+
+/// An error of the layer below, with the region's path.
+pub fn named(path: &Path) -> impl Fn(pram::Error) -> Error + '_ {
+    move |e| Error::Pool(format!("{}: {e}", path.display()))
+}
+
+fn mapping_failed(errno: Errno) -> Error {
+    Error::Host { what: "mapping the region".into(), errno }
+}
+
+pub fn open_failed(path: &Path, e: &std::io::Error) -> Error {
+    match e.kind() {
+        std::io::ErrorKind::PermissionDenied => Error::Pool(format!(
+            "{}: permission denied; who may not open the region uses the pool through its mount",
+            path.display()
+        )),
+        _ => Error::host(path, e),
+    }
+}
+
+pub fn holds_data(path: &Path) -> Error {
+    Error::Pool(format!("{} holds data; destroy it with `conquest format --force`", path.display()))
+}

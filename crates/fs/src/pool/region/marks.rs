@@ -1,0 +1,53 @@
+//! The marks of a region in shared memory: what of it has changed since the last commit to its copy.
+
+use std::fs;
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use pram::copy::log::Identity;
+use pram::copy::marks::Marks;
+use pram::copy::Copy;
+
+use super::shared::{self, made_by, map, open_plain};
+use crate::error::{Error, Result};
+
+/// Where the marks of the region at `region` lie.
+pub fn beside(region: &Path) -> Option<PathBuf> {
+    let name = region.file_name()?.to_str()?.strip_suffix("-region")?;
+    Some(region.with_file_name(format!("{name}-marks")))
+}
+
+/// What the files of a pool in shared memory are called that has these marks.
+pub fn name_of(marks: &Path) -> Option<&str> {
+    marks.file_name()?.to_str()?.strip_suffix("-marks").filter(|name| name.starts_with("conquest-"))
+}
+
+/// The marks in shared memory of a region of `size` bytes, which this user or root must have made, and whether its copy
+/// holds everything.
+pub fn open(marks: &Path, size: u64, owner: u32) -> Result<(Marks, bool)> {
+    let file = made_by(owner, open_plain(marks, true), marks)?;
+    let marks = Marks::over(map(&file, marks, Marks::bytes(size))?, size)?;
+    let all_copied = holds_all(&marks)?;
+    Ok((marks, all_copied))
+}
+
+pub fn holds_all(marks: &Marks) -> Result<bool> {
+    Ok(marks.marked(0)? + marks.marked(1)? == 0)
+}
+
+/// Does the copy of the region whose processes lock `lock` hold everything, as its marks say?
+pub fn is_copied(marks: &Path, lock: &fs::File, id: Identity) -> Result<bool> {
+    let (marks, all_copied) = open(marks, id.size, lock.metadata().map_err(|e| Error::host(marks, &e))?.uid())?;
+    Ok(all_copied && Copy::is_known(&marks, id)?)
+}
+
+/// Removes the marks of the region of the pool whose processes would lock `lock`, where none is attached, and what killed
+/// ones have left.
+pub fn forget(lock: impl AsFd, uuid: &[u8; 16]) {
+    if let Ok(marks) = shared::path(lock, uuid, "marks") {
+        let _ = fs::remove_file(&marks);
+        let runtime = name_of(&marks).map(|name| marks.with_file_name(name));
+        runtime.iter().for_each(|path| _ = fs::remove_file(path));
+    }
+}

@@ -1,0 +1,19 @@
+//! The memory of a pool: a file, a DAX device, or shared memory.
+//!
+//! | module | responsibility |
+//! | --- | --- |
+//! | [`file`] | making, finding and opening the region's file, or a device in its place |
+//! | [`device`] | a DAX device, overwritten in place |
+//! | [`shared`] | files in shared memory: names, owners, making a region there |
+//! | [`marks`] | what of a region its copy lacks, in shared memory beside it |
+//! | [`preallocate`] | memory for a region in shared memory, taken while it is filled |
+//! | [`locks`] | who is attached, and that nobody attaches meanwhile |
+//! | [`map`] | opening and mapping as the medium demands |
+
+pub mod device;
+pub mod file;
+pub mod locks;
+pub mod map;
+pub mod marks;
+pub mod preallocate;
+pub mod shared;

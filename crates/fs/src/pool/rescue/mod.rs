@@ -1,0 +1,11 @@
+//! Memory that has lost its copy, its name or its pool.
+//!
+//! | module | responsibility |
+//! | --- | --- |
+//! | [`identity`] | which pool memory belongs to |
+//! | [`orphans`] | memory in shared memory, found by what it notes; giving back that of pools that are gone |
+//! | [`salvage`] | the memory of a pool alone, to look at and to save, where its copy cannot be used |
+
+pub mod identity;
+pub mod orphans;
+pub mod salvage;
