@@ -6,7 +6,7 @@ use std::path::{Component, Path, PathBuf};
 use fs::Pool;
 
 use crate::failure::{Context, Failure, Result};
-use crate::{mounts, stopped};
+use crate::{mounts, stopped_processes};
 
 /// Most symbolic links in a path, as in Linux. Beyond, they are left as they are.
 const LINKS_MAX: u32 = 40;
@@ -47,7 +47,7 @@ pub fn home() -> Result<PathBuf> {
 /// stopped: whoever asks that waits.
 pub fn absolute(path: &Path) -> Result<PathBuf> {
     let found = real(path)?;
-    mounts::conquest_at(&found)?.map_or(Ok(()), |mounted| stopped::refuse(&mounted))?;
+    mounts::conquest_at(&found)?.map_or(Ok(()), |mounted| stopped_processes::refuse(&mounted))?;
     Ok(found)
 }
 
@@ -89,7 +89,7 @@ fn real(path: &Path) -> Result<PathBuf> {
             found.pop();
             continue;
         }
-        mounted(&found).map_or(Ok(()), stopped::refuse)?;
+        mounted(&found).map_or(Ok(()), stopped_processes::refuse)?;
         let next = found.join(part);
         let link = if mounted(&next).is_some() || links == LINKS_MAX { None } else { next.read_link().ok() };
         match link {

@@ -8,16 +8,16 @@
 //! | [`options`] | what `-o` says |
 //! | [`outcome`] | how a server ended, for who unmounts |
 //! | [`remount`] | `mount -o remount`, and following it |
-//! | [`saved`] | the file of `-o save=`, as far as it can be judged before |
+//! | [`save_option`] | the file of `-o save=`, as far as it can be judged before |
 //! | [`background`] | leaving the server in the background, telling when it is ready |
 //! | [`guard`] | the second process of a mount, for notifications and the end of a killed server |
-//! | [`dying`] | waiting for servers that are being killed |
-//! | [`elsewhere`] | other mounts of a file system, in other mount namespaces too |
-//! | [`stopped`] | telling that a server is stopped, instead of waiting for it |
-//! | [`patient`] | work that may have to wait for others, but not for those who are stopped |
+//! | [`killed_servers`] | waiting for servers that are being killed |
+//! | [`other_mounts`] | other mounts of a file system, in other mount namespaces too |
+//! | [`stopped_processes`] | telling that a server is stopped, instead of waiting for it |
+//! | [`stall`] | work that may have to wait for others, but not for those who are stopped |
 //! | [`locate`] | default places, absolute paths, which pool a path belongs to |
 //! | [`log`] | the log, which a full disk beneath it does not hold up |
-//! | [`look`] | opening a pool to look at it, its memory alone if need be |
+//! | [`inspect`] | opening a pool to look at it, its memory alone if need be |
 //! | [`mounts`] | which pools are mounted where |
 //! | [`size`] | sizes as people write them, and default sizes |
 //! | [`progress`] | progress bars on a terminal |
@@ -28,24 +28,24 @@
 #![forbid(unsafe_code)]
 
 mod background;
-mod dying;
-mod elsewhere;
 mod failure;
 mod guard;
 mod helper;
+mod inspect;
+mod killed_servers;
 mod locate;
 mod log;
-mod look;
 mod mounts;
 mod options;
+mod other_mounts;
 mod outcome;
-mod patient;
 mod progress;
 mod remount;
-mod saved;
+mod save_option;
 mod serve;
 mod size;
-mod stopped;
+mod stall;
+mod stopped_processes;
 mod verb;
 
 use std::ffi::OsString;

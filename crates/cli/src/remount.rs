@@ -18,7 +18,7 @@ use rustix::time::Timespec;
 
 use crate::failure::{Context, Failure, Result};
 use crate::options::Options;
-use crate::{locate, mounts, saved};
+use crate::{locate, mounts, save_option};
 
 /// How often the server looks whether it is asked, should the mount table not tell: the mount may be in another
 /// namespace.
@@ -82,7 +82,7 @@ impl Remount {
             None if self.options.terms != Terms::default() => return Err(self.no_server()),
             None => {}
         }
-        self.options.save.iter().try_for_each(|file| saved::refuse_lost(file, &self.pool, &self.dir))?;
+        self.options.save.iter().try_for_each(|file| save_option::refuse_lost(file, &self.pool, &self.dir))?;
         if self.options.terms == Terms::default() {
             return flags();
         }

@@ -9,7 +9,7 @@ use fs::{OpenOptions, Pool};
 use serde::Serialize;
 
 use crate::failure::{Context, Result};
-use crate::{locate, look, patient, progress, say, size};
+use crate::{inspect, locate, progress, say, size, stall};
 
 /// Check a pool, mounted or not; with --repair, mend what is found.
 #[derive(clap::Args)]
@@ -59,12 +59,12 @@ fn check(args: &Args) -> Result<ExitCode> {
 
 fn examine(pool: &Path, repair: bool) -> Result<Report> {
     let path = pool.to_path_buf();
-    patient::work(pool, move |steps| {
+    stall::watched(pool, move |steps| {
         let shown = path.display();
         let cannot = || format!("cannot check {shown}");
         let open = match repair {
             true => Pool::open(&path, &OpenOptions::default()).context(cannot)?,
-            false => look::open(&path).context(cannot)?,
+            false => inspect::open(&path).context(cannot)?,
         };
         let mut bar = steps.count(progress::count("checking inodes"));
         open.fsck(repair, &mut bar).context(|| format!("could not finish the check of {shown}"))

@@ -7,7 +7,7 @@ use fs::Pool;
 use crate::failure::{Failure, Result};
 use crate::remount::Remount;
 use crate::serve::{self, Request};
-use crate::{background, dying, guard, locate, saved};
+use crate::{background, guard, killed_servers, locate, save_option};
 
 /// Mount a pool at a directory; returns once it can be used.
 #[derive(clap::Args)]
@@ -84,7 +84,7 @@ pub fn check(request: &Request) -> Result<()> {
             "the pool {pool} lies in {dir} and would disappear under the mount; choose another directory"
         )));
     }
-    request.options.save.iter().try_for_each(|file| saved::refuse(file, pool, dir))?;
+    request.options.save.iter().try_for_each(|file| save_option::refuse(file, pool, dir))?;
     // What is dead then is cleared away by the server.
-    dying::wait(pool, Some(dir))
+    killed_servers::wait(pool, Some(dir))
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use crate::failure::{Context, Result};
-use crate::{locate, look, patient, progress, say, size};
+use crate::{inspect, locate, progress, say, size, stall};
 
 /// Write an image of a pool to a file, also while it is in use.
 #[derive(clap::Args)]
@@ -20,9 +20,9 @@ pub fn run(args: &Args) -> Result<()> {
     let pool = locate::pool_or_memory(&args.pool)?;
     let file = locate::absolute(&args.file)?;
     let (path, image) = (pool.clone(), file.clone());
-    patient::work(&pool, move |steps| {
+    stall::watched(&pool, move |steps| {
         let (shown, to) = (path.display(), image.display());
-        let open = look::open(&path).context(|| format!("cannot open the pool at {shown}"))?;
+        let open = inspect::open(&path).context(|| format!("cannot open the pool at {shown}"))?;
         let mut bar = steps.alone(progress::bytes("saving"));
         open.save(&image, &mut bar).context(|| format!("cannot save {shown} to {to}"))
     })?;

@@ -7,8 +7,8 @@ use fs::pool::{CopyStatus, SessionStatus, Status};
 use serde::Serialize;
 
 use crate::failure::{Context, Result};
-use crate::stopped::Stopped;
-use crate::{locate, look, patient, say, size};
+use crate::stopped_processes::Stopped;
+use crate::{inspect, locate, say, size, stall};
 
 /// Show what a pool holds and which processes use it.
 #[derive(clap::Args)]
@@ -50,9 +50,9 @@ pub fn run(args: &Args) -> Result<()> {
 
 fn read(pool: &Path) -> Result<Status> {
     let path = pool.to_path_buf();
-    patient::work(pool, move |_| {
+    stall::watched(pool, move |_| {
         let cannot = || format!("cannot open the pool at {}", path.display());
-        look::open(&path).context(cannot)?.status().context(cannot)
+        inspect::open(&path).context(cannot)?.status().context(cannot)
     })
 }
 

@@ -10,12 +10,12 @@ use rustix::fd::OwnedFd;
 use rustix::process::{pidfd_open, Pid, PidfdFlags};
 use rustix::time::Timespec;
 
-use crate::elsewhere::Elsewhere;
 use crate::failure::{Context, Failure, Result};
 use crate::mounts::Mounted;
+use crate::other_mounts::OtherMount;
 use crate::outcome::Awaited;
-use crate::stopped::{self, Watch};
-use crate::{dying, locate, mounts, serve};
+use crate::stopped_processes::{self, Watch};
+use crate::{killed_servers, locate, mounts, serve};
 
 /// Unmount a pool. Returns when its server has closed the pool, or goes on since the pool is mounted elsewhere too.
 #[derive(clap::Args)]
@@ -46,7 +46,7 @@ pub fn run(args: &Args) -> Result<()> {
     };
     // It may be stopped at any time.
     let _watch = Watch::over(&mounted);
-    dying::wait(&mounted.source, Some(&dir))?;
+    killed_servers::wait(&mounted.source, Some(&dir))?;
     // Taken before unmounting: afterwards the server no longer counts as one.
     let server = Server::of(&mounted);
     serve::unmount(&dir)?;
@@ -69,7 +69,7 @@ struct Server {
 impl Server {
     /// If it still runs. Found without opening the pool, whose copy may be out of order.
     fn of(mounted: &Mounted) -> Option<Server> {
-        let pid = stopped::servers_of(mounted).into_iter().next()?;
+        let pid = stopped_processes::servers_of(mounted).into_iter().next()?;
         let process = pidfd_open(Pid::from_raw(pid as i32)?, PidfdFlags::empty()).ok()?;
         Some(Server { process, outcome: Awaited::of(pid) })
     }
@@ -82,9 +82,9 @@ impl Server {
                 let failed = self.outcome.and_then(Awaited::failure);
                 return failed.map_or(Ok(()), |why| Err(Failure::new(format!("unmounted, but {why}"))));
             }
-            if let Some(elsewhere) = Elsewhere::find(&mounted.number) {
+            if let Some(other) = OtherMount::find(&mounted.number) {
                 return Err(Failure::new(format!(
-                    "unmounted from {}, but its server goes on: the pool is mounted {elsewhere}",
+                    "unmounted from {}, but its server goes on: the pool is mounted {other}",
                     mounted.dir.display()
                 )));
             }

@@ -8,7 +8,7 @@ use crate::failure::{Context, Failure, Result};
 use crate::mounts::{self, Mounted};
 use crate::serve::Request;
 use crate::verb::{format, mount};
-use crate::{background, dying, locate, say, size};
+use crate::{background, killed_servers, locate, say, size};
 
 /// Make the default pool if there is none, and mount it.
 #[derive(clap::Args)]
@@ -32,7 +32,7 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<()> {
     let pool = locate::absolute(&args.pool.clone().map_or_else(locate::default_pool, Ok)?)?;
     let dir = args.dir.as_deref().map(locate::absolute).transpose()?;
-    dying::wait(&pool, dir.as_deref())?;
+    killed_servers::wait(&pool, dir.as_deref())?;
     if let Some(mounted) = find(&pool, dir.as_deref())? {
         return tell_of(&mounted);
     }

@@ -9,11 +9,11 @@ use std::thread::Builder;
 use fs::Pool;
 
 use crate::failure::{Context, Failure, Result};
-use crate::stopped::{Stopped, LENIENCE};
+use crate::stopped_processes::{Stopped, LENIENCE};
 
 /// Does `work` on `pool`. Gives up if it does not get on while a process that has the pool open is stopped: that has
 /// locked what it waits for, as it seems. [`Steps`] tell that it gets on.
-pub fn work<T: Send + 'static>(pool: &Path, work: impl FnOnce(&Steps) -> Result<T> + Send + 'static) -> Result<T> {
+pub fn watched<T: Send + 'static>(pool: &Path, work: impl FnOnce(&Steps) -> Result<T> + Send + 'static) -> Result<T> {
     work_beside(|| others(pool), pool, work)
 }
 

@@ -5,21 +5,21 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use crate::mounts::{self, Mounted};
-use crate::stopped::numbered;
+use crate::stopped_processes::numbered;
 
 /// A mount of a file system.
-pub struct Elsewhere {
+pub struct OtherMount {
     dir: PathBuf,
     /// Who sees it, in a mount namespace that is not ours.
     process: Option<(u32, String)>,
 }
 
-impl Elsewhere {
+impl OtherMount {
     /// A mount of the file system with this number (`major:minor`), if there is one that we may know of.
-    pub fn find(number: &str) -> Option<Elsewhere> {
+    pub fn find(number: &str) -> Option<OtherMount> {
         let dir_in = |mounts: Vec<Mounted>| Some(mounts.into_iter().find(|m| m.number == number)?.dir);
         if let Some(dir) = mounts::all().ok().and_then(dir_in) {
-            return Some(Elsewhere { dir, process: None });
+            return Some(OtherMount { dir, process: None });
         }
         let mut namespaces: HashSet<PathBuf> = namespace_of(Path::new("/proc/self")).into_iter().collect();
         let mut one_of_each = numbered("/proc").filter(|process| {
@@ -28,7 +28,7 @@ impl Elsewhere {
         });
         one_of_each.find_map(|process| {
             let pid = process.file_name()?.to_str()?.parse().ok()?;
-            Some(Elsewhere { dir: dir_in(mounts::seen_by(pid))?, process: Some((pid, name_of(pid))) })
+            Some(OtherMount { dir: dir_in(mounts::seen_by(pid))?, process: Some((pid, name_of(pid))) })
         })
     }
 }
@@ -38,7 +38,7 @@ fn namespace_of(process: &Path) -> Option<PathBuf> {
 }
 
 /// Where it is, and what unmounts it.
-impl fmt::Display for Elsewhere {
+impl fmt::Display for OtherMount {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         let dir = self.dir.display();
         match &self.process {

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 
 use crate::failure::{Failure, Result};
 use crate::mounts::{self, Mounted};
-use crate::stopped;
+use crate::stopped_processes;
 
 /// The end of a process takes as long as giving back its memory does.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -26,7 +26,7 @@ const LENIENCE: Duration = Duration::from_secs(1);
 pub fn wait(pool: &Path, dir: Option<&Path>) -> Result<()> {
     let ours = |m: &Mounted| m.source == pool && dir.is_none_or(|d| d == m.dir);
     for mounted in mounts::conquest()?.into_iter().filter(ours) {
-        stopped::refuse(&mounted)?;
+        stopped_processes::refuse(&mounted)?;
         let has_died = || !is_dying(&mounted);
         if poll_until(LENIENCE, has_died) {
             continue;
