@@ -52,7 +52,7 @@ const GAP: u64 = 32;
 
 /// Where an inode and its length byte lie.
 #[derive(Clone, Copy, Debug)]
-pub struct Place {
+pub struct InodePlace {
     pub inode: Off<RawInode>,
     pub length: Off<u8>,
 }
@@ -126,7 +126,7 @@ impl<'a> Table<'a> {
 
     /// Where `ino` lies, whether or not it is in use.
     #[inline(always)]
-    pub fn place(&self, ino: Ino) -> Result<Option<Place>> {
+    pub fn place(&self, ino: Ino) -> Result<Option<InodePlace>> {
         let block = self.block(ino / PER_BLOCK)?;
         if block == 0 {
             return Ok(None);
@@ -136,7 +136,7 @@ impl<'a> Table<'a> {
 
     /// The inode, if it is in use.
     #[inline(always)]
-    pub fn get(&self, ino: Ino) -> Result<Option<(Place, RawInode)>> {
+    pub fn get(&self, ino: Ino) -> Result<Option<(InodePlace, RawInode)>> {
         match self.used(ino)? {
             Some(place) => Ok(Some((place, self.region.read(place.inode)?))),
             None => Ok(None),
@@ -145,7 +145,7 @@ impl<'a> Table<'a> {
 
     /// Where `ino` lies, if it is in use.
     #[inline(always)]
-    pub fn used(&self, ino: Ino) -> Result<Option<Place>> {
+    pub fn used(&self, ino: Ino) -> Result<Option<InodePlace>> {
         let Some(place) = self.place(ino)? else { return Ok(None) };
         match self.region.read(place.length)? {
             n if u64::from(n) == INODE => Ok(Some(place)),
@@ -156,7 +156,7 @@ impl<'a> Table<'a> {
 
     /// Links, type and content of an inode.
     #[inline(always)]
-    pub fn summary(&self, place: Place) -> Result<(u32, u8, Content)> {
+    pub fn summary(&self, place: InodePlace) -> Result<(u32, u8, Content)> {
         let [root, size, pages]: [u64; 3] = self.region.read(place.inode.field(CONTENT))?;
         let nlink = self.region.read(place.inode.field(offset_of!(RawInode, nlink)))?;
         let kind = self.region.read(place.inode.field(offset_of!(RawInode, kind)))?;
@@ -165,7 +165,7 @@ impl<'a> Table<'a> {
 
     /// Generation and type of an inode.
     #[inline(always)]
-    pub fn identity(&self, place: Place) -> Result<(u32, u8)> {
+    pub fn identity(&self, place: InodePlace) -> Result<(u32, u8)> {
         let generation = self.region.read(place.inode.field(offset_of!(RawInode, generation)))?;
         Ok((generation, self.region.read(place.inode.field(offset_of!(RawInode, kind)))?))
     }
@@ -193,14 +193,14 @@ impl<'a> Table<'a> {
 
 #[cold]
 #[inline(never)]
-fn bad_length(place: Place) -> crate::Error {
+fn bad_length(place: InodePlace) -> crate::Error {
     Pram::BadAddress { off: place.length.raw(), len: 1 }.into()
 }
 
 /// The `n`th inode of the block at `off`.
 #[inline(always)]
-pub fn place_in(off: u64, n: u64) -> Place {
-    Place { inode: Off::new(off + PER_BLOCK + n * INODE), length: Off::new(off + n) }
+pub fn place_in(off: u64, n: u64) -> InodePlace {
+    InodePlace { inode: Off::new(off + PER_BLOCK + n * INODE), length: Off::new(off + n) }
 }
 
 /// Finds free inodes. Per process; per slot, so that threads keep out of each other's blocks.
@@ -272,7 +272,7 @@ impl Allocator {
     }
 
     /// Reserves a free inode; give it to a transaction or [`unreserve`](Self::unreserve) it.
-    pub fn reserve(&self, op: &mut Op, table: Table) -> Result<(Ino, Place)> {
+    pub fn reserve(&self, op: &mut Op, table: Table) -> Result<(Ino, InodePlace)> {
         let state = self.slot(op.slot());
         while let Some(ino) = state.pop() {
             if let Some(place) = try_reserve(table, ino, op.slot())? {
@@ -290,12 +290,12 @@ impl Allocator {
     }
 
     /// Gives back what was reserved and not used.
-    pub fn unreserve(&self, region: &Region, place: Place) -> Result<()> {
+    pub fn unreserve(&self, region: &Region, place: InodePlace) -> Result<()> {
         Ok(region.commit_byte(place.length, 0)?)
     }
 
     /// Frees the inode; with its lock held, after the commit (I1).
-    pub fn free(&self, op: &Op, ino: Ino, place: Place) -> Result<()> {
+    pub fn free(&self, op: &Op, ino: Ino, place: InodePlace) -> Result<()> {
         op.session().region().commit_byte(place.length, 0)?;
         op.session().runtime().count(op.slot());
         self.slot(op.slot()).push(ino);
@@ -368,13 +368,13 @@ fn any_free(table: Table) -> Result<u64> {
 }
 
 #[inline(always)]
-fn try_reserve(table: Table, ino: Ino, slot: u32) -> Result<Option<Place>> {
+fn try_reserve(table: Table, ino: Ino, slot: u32) -> Result<Option<InodePlace>> {
     let Some(place) = table.place(ino)? else { return Ok(None) };
     Ok(table.region.install_byte(place.length, 0, reserved_by(slot))?.then_some(place))
 }
 
 #[inline(always)]
-fn reserve_in(table: Table, block: u64, slot: u32) -> Result<Option<(Ino, Place)>> {
+fn reserve_in(table: Table, block: u64, slot: u32) -> Result<Option<(Ino, InodePlace)>> {
     let off = table.block(block)?;
     if off == 0 {
         return Ok(None);

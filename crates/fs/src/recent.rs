@@ -8,7 +8,7 @@
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use pram::Seen;
+use pram::Sequence;
 
 use crate::attr::{Caller, Ino};
 use crate::bytes;
@@ -34,7 +34,7 @@ impl Default for Serial {
 /// The directories that a walk has come through, each as it was before its name was looked up in it.
 #[derive(Clone, Copy)]
 pub struct Trail {
-    steps: [Option<(Ino, Seen)>; DEEPEST],
+    steps: [Option<(Ino, Sequence)>; DEEPEST],
     len: usize,
 }
 

@@ -57,6 +57,6 @@ pub use medium::{Medium, MediumKind, Needs};
 pub use mem::{Mapping, Pod};
 pub use off::Off;
 pub use region::{Region, SEGMENT};
-pub use runtime::Seen;
+pub use runtime::Sequence;
 pub use session::{Op, Session};
 pub use tx::Tx;

@@ -6,7 +6,7 @@ use super::bucket::{self, Bucket, HEADER, SIZES, SPLIT};
 use super::hash::NameHash;
 use super::image::Builder;
 use super::table::{Table, MAX_DEPTH};
-use super::{Dir, Place};
+use super::{BucketPlace, Dir};
 use crate::error::{Error, Result};
 use crate::layout::tag;
 use rustix::io::Errno;
@@ -14,7 +14,7 @@ use rustix::io::Errno;
 /// Brings the entry of `cost` bytes that the bucket has no room for nearer to having it. The caller looks
 /// again where the entry belongs.
 #[cold]
-pub fn make_room(tx: &mut Tx, h: &impl NameHash, d: &mut Dir, place: &Place, cost: u64) -> Result<()> {
+pub fn make_room(tx: &mut Tx, h: &impl NameHash, d: &mut Dir, place: &BucketPlace, cost: u64) -> Result<()> {
     let bucket = &place.bucket;
     let need = bucket.needed() + cost;
     // Rebuilding in the same size pays if it frees an eighth: each entry then is copied eight times at most
@@ -40,7 +40,7 @@ fn larger(cap: u64, need: u64) -> Option<u64> {
 }
 
 /// A copy of the bucket with `size` bytes takes its place.
-pub fn rebuild(tx: &mut Tx, d: &mut Dir, place: &Place, size: u64) -> Result<()> {
+pub fn rebuild(tx: &mut Tx, d: &mut Dir, place: &BucketPlace, size: u64) -> Result<()> {
     let image = place.bucket.image(tx.region())?;
     let table = match place.table {
         None => None,
@@ -61,7 +61,7 @@ pub fn rebuild(tx: &mut Tx, d: &mut Dir, place: &Place, size: u64) -> Result<()>
 
 /// Two buckets take the place of one, parted by the next bit of the hash. ENOSPC, and nothing changed, if
 /// that would take a table out of proportion or memory that is not there.
-fn split(tx: &mut Tx, h: &impl NameHash, d: &mut Dir, place: &Place) -> Result<()> {
+fn split(tx: &mut Tx, h: &impl NameHash, d: &mut Dir, place: &BucketPlace) -> Result<()> {
     let depth = place.bucket.head.depth;
     // An entry per bucket is reached only where hashes agree too far: then a larger bucket is better.
     let table_can_grow = |t: &Table| t.depth < MAX_DEPTH && d.entries >= t.len();
@@ -129,7 +129,7 @@ fn writable(tx: &mut Tx, table: &Table, depth: u8) -> Result<Table> {
 }
 
 /// Makes `table` the directory's, in place of the one it was reached by.
-fn adopt(tx: &mut Tx, d: &mut Dir, place: &Place, table: &Table) -> Result<()> {
+fn adopt(tx: &mut Tx, d: &mut Dir, place: &BucketPlace, table: &Table) -> Result<()> {
     if let Some((old, _)) = place.table {
         if old.off != table.off {
             tx.free(old.off, tag::BUCKET_TABLE)?;

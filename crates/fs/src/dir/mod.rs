@@ -111,12 +111,12 @@ pub(crate) fn lookup(r: &Region, key: u64, d: &Dir, name: &[u8]) -> Result<Optio
 
 /// Where a name is.
 #[derive(Clone, Copy)]
-pub(crate) struct Spot {
-    place: Place,
+pub(crate) struct EntryPlace {
+    place: BucketPlace,
     found: Found,
 }
 
-impl Spot {
+impl EntryPlace {
     #[inline(always)]
     pub fn entry(&self) -> Entry {
         self.found.entry()
@@ -125,15 +125,15 @@ impl Spot {
 
 /// Looks for the place of a name.
 #[inline]
-pub(crate) fn spot(r: &Region, key: u64, d: &Dir, name: &[u8]) -> Result<Option<Spot>> {
+pub(crate) fn spot(r: &Region, key: u64, d: &Dir, name: &[u8]) -> Result<Option<EntryPlace>> {
     spot_by(r, &Sip::new(key), d, name)
 }
 
 /// Removes the name there, with the directory as it was then; works on a full pool. The caller writes `d` back in
 /// the same transaction.
 #[inline]
-pub(crate) fn take(tx: &mut Tx, d: &mut Dir, spot: Spot) -> Result<()> {
-    let Spot { mut place, found } = spot;
+pub(crate) fn take(tx: &mut Tx, d: &mut Dir, spot: EntryPlace) -> Result<()> {
+    let EntryPlace { mut place, found } = spot;
     place.bucket.remove(tx, &found)?;
     d.entries = d.entries.saturating_sub(1);
     shrink::give_back(tx, d, place)
@@ -144,7 +144,7 @@ pub(crate) fn take(tx: &mut Tx, d: &mut Dir, spot: Spot) -> Result<()> {
 pub(crate) struct Vacancy {
     hash: u64,
     /// Its bucket, and whether no other entry there has its hash bits.
-    place: Option<(Place, bool)>,
+    place: Option<(BucketPlace, bool)>,
 }
 
 /// Looks for the place of a new name; `None` if it is there already.
@@ -216,7 +216,7 @@ pub(crate) fn allocated(r: &Region, d: &Dir) -> Result<u64> {
 
 /// A bucket and how it is reached.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct BucketPlace {
     bucket: Bucket,
     /// The table and the first of its entries that refer to the bucket; `None` for a lone bucket.
     table: Option<(Table, u64)>,
@@ -224,15 +224,15 @@ struct Place {
 
 /// The bucket where a hash belongs, if the directory has any.
 #[inline(always)]
-fn place_of(r: &Region, d: &Dir, hash: u64) -> Result<Option<Place>> {
+fn place_of(r: &Region, d: &Dir, hash: u64) -> Result<Option<BucketPlace>> {
     let root = Root::unpack(d.root);
     match root.form {
         form::EMPTY => Ok(None),
-        form::LONE => Ok(Some(Place { bucket: lone(r, root.off)?, table: None })),
+        form::LONE => Ok(Some(BucketPlace { bucket: lone(r, root.off)?, table: None })),
         form::TABLE => {
             let table = Table::open(r, root.off, root.depth)?;
             let (bucket, first) = table.bucket(r, table.index(hash))?;
-            Ok(Some(Place { bucket, table: Some((table, first)) }))
+            Ok(Some(BucketPlace { bucket, table: Some((table, first)) }))
         }
         _ => Err(unknown_form(&root)),
     }
@@ -254,13 +254,13 @@ fn unknown_form(root: &Root) -> Error {
 }
 
 #[inline(always)]
-fn spot_by(r: &Region, h: &impl NameHash, d: &Dir, name: &[u8]) -> Result<Option<Spot>> {
+fn spot_by(r: &Region, h: &impl NameHash, d: &Dir, name: &[u8]) -> Result<Option<EntryPlace>> {
     if name.len() > NAME_MAX {
         return Ok(None);
     }
     let hash = h.hash(name);
     let Some(place) = place_of(r, d, hash)? else { return Ok(None) };
-    Ok(place.bucket.find(r, hash, name)?.found().map(|found| Spot { place, found }))
+    Ok(place.bucket.find(r, hash, name)?.found().map(|found| EntryPlace { place, found }))
 }
 
 #[inline(always)]
@@ -329,7 +329,7 @@ fn remove_by(tx: &mut Tx, h: &impl NameHash, d: &mut Dir, name: &[u8]) -> Result
 }
 
 fn replace_by(tx: &mut Tx, h: &impl NameHash, d: &Dir, name: &[u8], e: Entry) -> Result<Option<Entry>> {
-    let Some(Spot { place, found }) = spot_by(tx.region(), h, d, name)? else { return Ok(None) };
+    let Some(EntryPlace { place, found }) = spot_by(tx.region(), h, d, name)? else { return Ok(None) };
     place.bucket.replace(tx, &found, e)?;
     Ok(Some(found.entry()))
 }

@@ -6,14 +6,14 @@ use smallvec::SmallVec;
 use super::bucket::{self, Bucket, HEADER, SIZES, SPLIT};
 use super::image::Builder;
 use super::table::Table;
-use super::{damaged, form, grow, Dir, Place};
+use super::{damaged, form, grow, BucketPlace, Dir};
 use crate::error::{Error, Result};
 use crate::layout::{tag, Root};
 use rustix::io::Errno;
 
 /// Looks whether the bucket, from which something was removed, can be made smaller, merged or freed.
 #[inline]
-pub fn give_back(tx: &mut Tx, d: &mut Dir, place: Place) -> Result<()> {
+pub fn give_back(tx: &mut Tx, d: &mut Dir, place: BucketPlace) -> Result<()> {
     if d.entries == 0 {
         return free(tx, d);
     }
@@ -35,7 +35,7 @@ pub fn give_back(tx: &mut Tx, d: &mut Dir, place: Place) -> Result<()> {
 }
 
 /// Rebuilds a lone bucket in half as much again as it needs.
-fn smaller(tx: &mut Tx, d: &mut Dir, place: &Place) -> Result<()> {
+fn smaller(tx: &mut Tx, d: &mut Dir, place: &BucketPlace) -> Result<()> {
     let needed = place.bucket.needed();
     match bucket::size_for(needed + needed / 2) {
         Some(size) if size < place.bucket.cap => if_space(grow::rebuild(tx, d, place, size)).map(|_| ()),
@@ -55,7 +55,7 @@ fn if_space<T>(result: Result<T>) -> Result<Option<T>> {
 /// Merges a bucket with its buddy, the one that a split would part it from, and what comes of it with its
 /// buddy, and so on, as long as the result is at most half full.
 #[cold]
-fn merge(tx: &mut Tx, d: &mut Dir, mut place: Place) -> Result<()> {
+fn merge(tx: &mut Tx, d: &mut Dir, mut place: BucketPlace) -> Result<()> {
     while let Some((table, first)) = place.table {
         let depth = place.bucket.head.depth;
         if depth == 0 {
@@ -79,7 +79,7 @@ fn merge(tx: &mut Tx, d: &mut Dir, mut place: Place) -> Result<()> {
                 tx.free(old, tag::BUCKET)?;
             }
         }
-        place = Place { bucket: merged, table: Some((table, first)) };
+        place = BucketPlace { bucket: merged, table: Some((table, first)) };
     }
     Ok(())
 }

@@ -332,7 +332,7 @@ impl<'a> Pass<'a> {
     }
 
     fn inode(&mut self, ino: Ino, names: bool) -> Result<()> {
-        let mut seen = Seen::default();
+        let mut seen = Findings::default();
         let (fs, marks) = (self.fs, &self.marks);
         let read = fs.session().read(ino, || -> Result<Option<RawInode>> {
             seen.clear();
@@ -376,7 +376,7 @@ impl<'a> Pass<'a> {
         Ok(())
     }
 
-    fn note(&mut self, ino: Ino, raw: &RawInode, seen: &Seen) {
+    fn note(&mut self, ino: Ino, raw: &RawInode, seen: &Findings) {
         let grow = |len: usize, at: u64| (at as usize >= len).then(|| (at as usize + 1).next_power_of_two());
         if let Some(n) = grow(self.inodes.len(), ino) {
             self.inodes.resize(n, Brief::default());
@@ -575,14 +575,14 @@ impl<'a> Pass<'a> {
 
 /// What one look at an inode finds; thrown away if the look was torn.
 #[derive(Default)]
-struct Seen {
+struct Findings {
     /// Offset, type, and bytes or what is wrong.
     objects: Vec<(u64, pram::Tag, Result<u64, String>)>,
     entries: Vec<(Ino, u8)>,
     problems: Vec<(Damage, String)>,
 }
 
-impl Seen {
+impl Findings {
     fn clear(&mut self) {
         self.objects.clear();
         self.entries.clear();

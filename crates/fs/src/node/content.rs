@@ -4,15 +4,12 @@ use rustix::io::Errno;
 
 use super::update::Update;
 use super::watch::Part;
-use super::{now, Atime, Fallocate, Fs, Node, Seek, WriteFlags};
+use super::{now, Fallocate, Fs, Node, Seek, WriteFlags};
 use crate::attr::{Attr, Ino, Kind, Time};
 use crate::error::{Error, Result};
 use crate::file;
 use crate::layout::RawInode;
 use crate::xattr;
-
-/// Access times older than this are updated by any read.
-const DAY: i64 = 24 * 3600 * 1_000_000_000;
 
 /// A file whose last change is older, in nanoseconds, is done growing for now.
 const QUIET: i64 = 2_000_000_000;
@@ -48,27 +45,6 @@ impl Fs {
             check_regular(&node.raw)?;
             file::read(self.region(), &node.content(), offset, buf)
         })
-    }
-
-    /// Updates the access time after a read, if the policy says so.
-    #[inline(always)]
-    pub(super) fn note_access(&self, ino: Ino, raw: &RawInode) -> Result<()> {
-        let policy = self.policy.get();
-        let due = match policy.atime {
-            Atime::Never => false,
-            Atime::Always => true,
-            Atime::Relative => {
-                raw.atime <= raw.mtime || raw.atime <= raw.ctime || now().0.saturating_sub(raw.atime) >= DAY
-            }
-        };
-        let kept = policy.read_only || policy.nodiratime && raw.kind == Kind::Directory as u8;
-        if due && !kept {
-            let time = now();
-            if time.0 != raw.atime {
-                self.store_atime(ino, time)?;
-            }
-        }
-        Ok(())
     }
 
     /// Writes all of `data`, atomically up to 1 MiB, in pieces of 1 MiB beyond; if space runs

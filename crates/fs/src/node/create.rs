@@ -9,7 +9,7 @@ use crate::attr::{Attr, Caller, Ino, Kind, LINK_MAX, SYMLINK_MAX};
 use crate::dir::{self, Entry, Vacancy};
 use crate::error::Result;
 use crate::file;
-use crate::inode::Place;
+use crate::inode::InodePlace;
 use crate::layout::{RawInode, RawPerm, INODE};
 use crate::xattr;
 
@@ -365,7 +365,7 @@ impl Fs {
     pub(super) fn init_whiteout(
         &self,
         tx: &mut pram::Tx,
-        (ino, place): (Ino, Place),
+        (ino, place): (Ino, InodePlace),
         perm: u32,
         dir: &Node,
     ) -> Result<Entry> {

@@ -9,14 +9,14 @@ use crate::attr::{Attr, Caller, Ino, Kind, Time};
 use crate::dir::{self, Dir};
 use crate::error::Result;
 use crate::file::{self, Content};
-use crate::inode::Place;
+use crate::inode::InodePlace;
 use crate::layout::{RawInode, INODE_HOT};
 
 /// An inode as an operation works on it: read once, under its lock, written back once.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Node {
     pub ino: Ino,
-    pub place: Place,
+    pub place: InodePlace,
     pub raw: RawInode,
 }
 
@@ -52,7 +52,7 @@ impl Node {
     /// A place for one that is yet to be read.
     #[inline(always)]
     pub fn blank() -> Node {
-        let nowhere = Place { inode: Off::new(0), length: Off::new(0) };
+        let nowhere = InodePlace { inode: Off::new(0), length: Off::new(0) };
         Node { ino: 0, place: nowhere, raw: RawInode::new_zeroed() }
     }
 

@@ -15,6 +15,7 @@
 //! | `rename` | rename, in its three ways |
 //! | `attrs` | setattr |
 //! | `content` | read, write, allocate, seek, copy |
+//! | `access_time` | when reading updates access times: relatime and the like |
 //! | `readdir` | reading directories |
 //! | `xattrs` | extended attributes and ACLs |
 //! | `sizes` | statfs |
@@ -22,6 +23,7 @@
 //! | `update` | what every change passes: telling others, waiting until it is durable |
 //! | `watch` | telling processes that cache |
 
+mod access_time;
 mod attrs;
 mod content;
 mod create;
@@ -47,6 +49,7 @@ use crate::layout::{root, tag, RawInode, RawPerm, Super, SUPER_MAGIC};
 use crate::perm::{self, Perms};
 use crate::setting::Durability;
 
+pub use access_time::Atime;
 pub(crate) use lookup::{At, Node};
 pub use sizes::StatFs;
 
@@ -110,17 +113,6 @@ impl PolicyCell {
     fn is_strict(&self) -> bool {
         self.strict.load(Ordering::Relaxed)
     }
-}
-
-/// When reading updates access times.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Atime {
-    /// If the old one is not younger than the last change, or a day old.
-    #[default]
-    Relative,
-    Never,
-    Always,
 }
 
 /// One entry of a directory, as [`Fs::readdir`] hands it out.

@@ -15,7 +15,7 @@ use super::update::Update;
 use super::watch::Part;
 use super::{check_name, now, want, At, Fs, Node};
 use crate::attr::{Caller, Ino, Kind};
-use crate::dir::{self, Spot};
+use crate::dir::{self, EntryPlace};
 use crate::error::Result;
 use crate::{file, xattr};
 
@@ -90,7 +90,7 @@ impl Fs {
         name: &[u8],
         caller: &Caller,
         (dir, node): (&mut Node, &mut Node),
-    ) -> Result<Spot> {
+    ) -> Result<EntryPlace> {
         loop {
             let mut found = Err(Errno::NOENT.into());
             let seen = op.look(parent.ino, || found = self.entry(parent, name, caller, dir))?;
@@ -115,7 +115,7 @@ impl Fs {
 
     /// Where `name` is in a directory that the caller may search, and which goes to `dir`.
     #[inline(always)]
-    fn entry(&self, parent: At, name: &[u8], caller: &Caller, dir: &mut Node) -> Result<Spot> {
+    fn entry(&self, parent: At, name: &[u8], caller: &Caller, dir: &mut Node) -> Result<EntryPlace> {
         self.read_dir_node(parent, dir)?;
         // Who may not search the directory does not learn what is in it.
         self.permit(&dir.raw, caller, want::EXEC)?;
@@ -123,7 +123,7 @@ impl Fs {
     }
 
     #[inline(always)]
-    fn spot(&self, dir: &Node, name: &[u8]) -> Result<Option<Spot>> {
+    fn spot(&self, dir: &Node, name: &[u8]) -> Result<Option<EntryPlace>> {
         dir::spot(self.region(), self.hash_key(), &dir.dir(), name)
     }
 

@@ -10,7 +10,7 @@ use super::{check_name, now, want, At, Fs, Node, Rename};
 use crate::attr::{Caller, Ino, LINK_MAX};
 use crate::dir::{self, Entry};
 use crate::error::Result;
-use crate::inode::Place;
+use crate::inode::InodePlace;
 use crate::layout::MAX_INODES;
 use crate::ROOT;
 
@@ -206,7 +206,7 @@ impl Fs {
         op: &mut Op,
         mut p: Parts,
         (old, new): (&[u8], &[u8]),
-        left: Option<((Ino, Place), u32)>,
+        left: Option<((Ino, InodePlace), u32)>,
     ) -> Result<Option<Node>> {
         let time = now();
         let key = self.hash_key();

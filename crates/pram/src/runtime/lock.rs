@@ -20,11 +20,11 @@ const WAITERS: u32 = 1 << 31;
 /// How long whoever waits without a bell sleeps before it looks again.
 const GLANCE: Duration = Duration::from_micros(20);
 
-/// One look at a key lock.
+/// A key lock as it was when it was looked at: its sequence counter, and its holder.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Seen(u64);
+pub struct Sequence(u64);
 
-impl Seen {
+impl Sequence {
     #[inline(always)]
     pub fn owner(self) -> Option<u32> {
         ((self.0 >> 32) as u32 & !WAITERS).checked_sub(1)
@@ -33,13 +33,13 @@ impl Seen {
 
 impl<'a> KeyLock<'a> {
     #[inline(always)]
-    pub fn look(&self) -> Seen {
-        Seen(self.word.load(Ordering::Acquire))
+    pub fn look(&self) -> Sequence {
+        Sequence(self.word.load(Ordering::Acquire))
     }
 
     /// After reading: was everything read of the state that `seen` looked at?
     #[inline(always)]
-    pub fn unchanged(&self, seen: Seen) -> bool {
+    pub fn unchanged(&self, seen: Sequence) -> bool {
         fence(Ordering::Acquire);
         let now = self.word.load(Ordering::Relaxed);
         now == seen.0
@@ -47,7 +47,7 @@ impl<'a> KeyLock<'a> {
 
     /// For the holder: was the lock free when it was `seen`, and taken by nobody else since?
     #[inline(always)]
-    pub fn follows(&self, seen: Seen) -> bool {
+    pub fn follows(&self, seen: Sequence) -> bool {
         self.word.load(Ordering::Relaxed) as u32 == (seen.0 as u32).wrapping_add(1)
     }
 

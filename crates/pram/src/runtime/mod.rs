@@ -23,7 +23,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 pub(crate) use lock::{pause, wait, wake};
-pub use lock::{KeyLock, Seen};
+pub use lock::{KeyLock, Sequence};
 pub use sessions::{SessionInfo, LABEL, SESSIONS};
 pub(crate) use sessions::{SESSION_REC, S_ACTING, S_CURSOR, S_CURSOR_BELL, S_LEFT, S_PUBLISHING};
 

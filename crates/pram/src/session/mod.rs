@@ -26,7 +26,7 @@ use crate::heap::Heap;
 use crate::mem::{byte_lock, thread_hint};
 use crate::off::Off;
 use crate::region::{Region, LINEAGE_ROOT, OPEN_ROOT};
-use crate::runtime::{self, Runtime, Seen, SESSIONS};
+use crate::runtime::{self, Runtime, Sequence, SESSIONS};
 use attach::{attach_locked, lock_file, try_lock_file, unlock_file};
 use recover::{reap_one, recover};
 
@@ -262,7 +262,7 @@ impl Session {
 
     /// The state of the lock of `key`, if nobody has it: as long as it is the same, nobody has had the lock.
     #[inline(always)]
-    pub fn seen(&self, key: u64) -> Option<Seen> {
+    pub fn seen(&self, key: u64) -> Option<Sequence> {
         let seen = self.rt.lock(Runtime::lock_number(key)).look();
         seen.owner().is_none().then_some(seen)
     }
@@ -270,7 +270,7 @@ impl Session {
     /// Calls `f` until nobody has changed what `key` protects meanwhile; the state of the key's lock at that time.
     /// `None` if somebody did again and again.
     #[inline(always)]
-    fn look(&self, key: u64, mut f: impl FnMut()) -> Result<Option<Seen>> {
+    fn look(&self, key: u64, mut f: impl FnMut()) -> Result<Option<Sequence>> {
         let lock = self.rt.lock(Runtime::lock_number(key));
         for _ in 0..OPTIMISTIC_TRIES {
             let seen = lock.look();

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::Session;
 use crate::error::{Error, Result};
-use crate::runtime::{self, Runtime, Seen};
+use crate::runtime::{self, Runtime, Sequence};
 use crate::tx::Tx;
 
 /// An operation under way: a transaction slot, and the locks it takes.
@@ -104,7 +104,7 @@ impl<'s> Op<'s> {
     /// Calls `f` until it has seen one state of what `key` protects. That state, if it can be told from later ones:
     /// see [`is_as_seen`](Self::is_as_seen).
     #[inline(always)]
-    pub fn look(&mut self, key: u64, mut f: impl FnMut()) -> Result<Option<Seen>> {
+    pub fn look(&mut self, key: u64, mut f: impl FnMut()) -> Result<Option<Sequence>> {
         let seen = self.session.look(key, &mut f)?;
         if seen.is_none() {
             self.lock(&[key])?;
@@ -116,7 +116,7 @@ impl<'s> Op<'s> {
 
     /// Has nobody had the lock of `key`, which the operation holds, since it was seen?
     #[inline(always)]
-    pub fn is_as_seen(&self, key: u64, seen: Option<Seen>) -> bool {
+    pub fn is_as_seen(&self, key: u64, seen: Option<Sequence>) -> bool {
         seen.is_some_and(|seen| self.session.rt.lock(Runtime::lock_number(key)).follows(seen))
     }
 
