@@ -67,7 +67,8 @@ pub struct Table<'a> {
     levels: &'a Levels,
 }
 
-/// Offsets of second levels, as far as this process has looked: once made they stay.
+/// Offsets of second levels that this process has found to be ones. One that the table does not refer to any more
+/// (after a repair) is looked at anew.
 pub struct Levels(Box<[AtomicU64]>);
 
 impl Default for Levels {
@@ -81,14 +82,13 @@ impl<'a> Table<'a> {
     #[inline(always)]
     pub fn block_word(&self, block: u64) -> Result<Option<Off<u64>>> {
         let Some(known) = self.levels.0.get((block / TABLE) as usize) else { return Ok(None) };
-        let mut level2 = known.load(Ordering::Acquire);
+        let level2 = self.region.load(self.top.index(block / TABLE))?;
         if level2 == 0 {
-            level2 = self.region.load(self.top.index(block / TABLE))?;
-            if level2 == 0 {
-                return Ok(None);
-            }
+            return Ok(None);
+        }
+        if level2 != known.load(Ordering::Relaxed) {
             self.region.resolve(level2, tag::INODE_TABLE)?;
-            known.store(level2, Ordering::Release);
+            known.store(level2, Ordering::Relaxed);
         }
         Ok(Some(Off::<u64>::new(level2).index(block % TABLE)))
     }
@@ -102,11 +102,6 @@ impl<'a> Table<'a> {
             self.region.resolve(off, tag::INODE_BLOCK)?;
         }
         Ok(off)
-    }
-
-    /// Forgets what this process knows of second levels, after repair has changed them.
-    pub fn look_again(&self) {
-        self.levels.0.iter().for_each(|l| l.store(0, Ordering::Release));
     }
 
     /// Takes a reference that leads to no block out of the table: the one to the block of `ino`, or to the

@@ -140,10 +140,15 @@ impl Fs {
         let frozen = self.session().freeze()?;
         marks.reset();
         let pass = self.check_pass(marks, progress)?;
-        if repair && !pass.report.problems.is_empty() {
-            return repair::repair(self, pass, &frozen);
+        if !repair || pass.report.problems.is_empty() {
+            return Ok(pass.report);
         }
-        Ok(pass.report)
+        let mut gone = Vec::new();
+        let repaired = repair::repair(self, pass, &frozen, &mut gone);
+        // Who watches may have to wait for operations before it can take notice.
+        drop(frozen);
+        self.tell_repaired(&gone);
+        repaired
     }
 
     /// Frees what crashes have left, beside everybody else (decision 5). Returns objects and bytes freed.

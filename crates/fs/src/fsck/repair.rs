@@ -3,6 +3,7 @@
 
 use std::collections::HashSet;
 
+use pram::runtime::LOCKS;
 use pram::session::Frozen;
 use pram::{Op, Tx};
 use rustix::io::Errno;
@@ -34,7 +35,10 @@ struct Told {
     named_in: Ino,
 }
 
-pub fn repair(fs: &Fs, first: Pass, frozen: &Frozen) -> Result<Report> {
+/// Names that are no more, or lead elsewhere.
+pub type Gone = Vec<(Ino, Vec<u8>)>;
+
+pub fn repair(fs: &Fs, first: Pass, frozen: &Frozen, gone: &mut Gone) -> Result<Report> {
     let mut repaired = Vec::new();
     let problems = first.report.problems.clone();
     let mut pass = first;
@@ -66,7 +70,9 @@ pub fn repair(fs: &Fs, first: Pass, frozen: &Frozen) -> Result<Report> {
         let pass_names = std::mem::take(&mut pass.names);
         let kinds = std::mem::take(&mut pass.named_kind);
         let briefs = std::mem::take(&mut pass.inodes);
-        repaired.extend(clear_dead(fs, std::mem::take(&mut pass.dead))?);
+        let cleared = clear_dead(fs, std::mem::take(&mut pass.dead))?;
+        let torn = !cleared.is_empty() || damaged.iter().any(|(_, d)| *d == Damage::Table);
+        repaired.extend(cleared);
         let mut marks = pass.marks;
         for (ino, damage) in damaged {
             let brief = briefs.get(ino as usize).copied().unwrap_or_default();
@@ -77,13 +83,16 @@ pub fn repair(fs: &Fs, first: Pass, frozen: &Frozen) -> Result<Report> {
                 named_in: u64::from(brief.named_in),
             };
             let mut op = frozen.begin()?;
-            match mend(fs, &mut op, ino, damage, told) {
+            match mend(fs, &mut op, ino, damage, told, gone) {
                 Ok(text) => repaired.push(text),
                 Err(e) => {
                     failed.insert((ino, damage));
                     repaired.push(format!("inode {ino}: could not be repaired: {e}"));
                 }
             }
+        }
+        if torn {
+            tear_looks(frozen)?;
         }
         marks.reset();
         pass = fs.check_pass(marks, &mut |_, _| {})?;
@@ -103,6 +112,17 @@ pub fn repair(fs: &Fs, first: Pass, frozen: &Frozen) -> Result<Report> {
     report.problems.extend(remaining.into_iter().map(|p| format!("still: {p}")));
     report.repaired = repaired;
     Ok(report)
+}
+
+/// Whoever reads without locks, and has found an inode before the table's reference to it was cleared, looks again: its
+/// memory may become something else. Whose they are nobody knows, so it is all of them.
+fn tear_looks(frozen: &Frozen) -> Result<()> {
+    let mut op = frozen.begin()?;
+    for key in 0..LOCKS {
+        op.lock(&[key])?;
+        op.unlock();
+    }
+    Ok(())
 }
 
 /// With everybody held up, no reservation is anybody's.
@@ -144,7 +164,7 @@ fn order(ino: Ino, damage: Damage) -> u8 {
     }
 }
 
-fn mend(fs: &Fs, op: &mut Op, ino: Ino, damage: Damage, told: Told) -> Result<String> {
+fn mend(fs: &Fs, op: &mut Op, ino: Ino, damage: Damage, told: Told, gone: &mut Gone) -> Result<String> {
     if damage == Damage::Table {
         fs.table().forget(ino)?;
         return Ok(format!("inodes {ino} to {}: could not be found, removed", ino + PER_BLOCK - 1));
@@ -178,9 +198,9 @@ fn mend(fs: &Fs, op: &mut Op, ino: Ino, damage: Damage, told: Told) -> Result<St
             Ok(format!("inode {ino}: settings were lost"))
         }
         Damage::Content => cut_content(fs, op, node),
-        Damage::Entries => drop_entries(fs, op, node),
-        Damage::Names => drop_names(fs, op, ino, Some(node.raw.extra).filter(|_| ino != ROOT)),
-        Damage::Cycle => drop_names(fs, op, ino, None),
+        Damage::Entries => drop_entries(fs, op, node, gone),
+        Damage::Names => drop_names(fs, op, ino, Some(node.raw.extra).filter(|_| ino != ROOT), gone),
+        Damage::Cycle => drop_names(fs, op, ino, None, gone),
         Damage::Unnamed => to_lost_found(fs, op, node, told),
         Damage::Parent => {
             node.raw.extra = if ino == ROOT { ROOT } else { told.named_in };
@@ -340,7 +360,7 @@ fn free_beside(fs: &Fs, op: &mut Op, fresh: Dir) -> Result<()> {
 }
 
 /// Removes entries of inodes that do not exist; corrects the type in others.
-fn drop_entries(fs: &Fs, op: &mut Op, mut node: Node) -> Result<String> {
+fn drop_entries(fs: &Fs, op: &mut Op, mut node: Node, gone: &mut Gone) -> Result<String> {
     let key = fs.super_block().hash_key;
     let mut all = Vec::new();
     dir::check(fs.region(), key, &node.dir(), &mut |_| {}, &mut |name, e| all.push((name.to_vec(), e)));
@@ -363,12 +383,13 @@ fn drop_entries(fs: &Fs, op: &mut Op, mut node: Node) -> Result<String> {
             }
         }
         tx.commit()?;
+        gone.push((node.ino, name));
     }
     Ok(format!("directory {}: {dropped} entries of lost inodes removed, {corrected} corrected", node.ino))
 }
 
 /// Removes the names of a directory, but one in `keep`. If none is left, the next round finds it unnamed.
-fn drop_names(fs: &Fs, op: &mut Op, ino: Ino, keep: Option<Ino>) -> Result<String> {
+fn drop_names(fs: &Fs, op: &mut Op, ino: Ino, keep: Option<Ino>, gone: &mut Gone) -> Result<String> {
     let key = fs.super_block().hash_key;
     let (mut kept, mut dropped) = (false, 0);
     for dir in 1..crate::inode::max_inodes(fs.region().geo.size) {
@@ -395,6 +416,7 @@ fn drop_names(fs: &Fs, op: &mut Op, ino: Ino, keep: Option<Ino>) -> Result<Strin
             node.set_dir(&d);
             node.save(&mut tx)?;
             tx.commit()?;
+            gone.push((dir, name));
             dropped += 1;
         }
         op.unlock();
@@ -412,9 +434,8 @@ fn clear_dead(fs: &Fs, dead: Vec<DeadWord>) -> Result<Vec<String>> {
             continue;
         }
         fs.region().commit_word(at, 0)?;
-        match perms {
-            true => fs.perms().forget(),
-            false => fs.table().look_again(),
+        if perms {
+            fs.perms().forget();
         }
         told.push(format!(
             "{}: a reference that led nowhere is cleared",

@@ -13,6 +13,11 @@ const ENTRY: u64 = 1;
 const ATTRIBUTES: u64 = Part::Attributes as u64;
 const CONTENT: u64 = Part::Content as u64;
 const GROWTH: u64 = Part::Growth as u64;
+/// Whatever a repair has changed.
+const REPAIR: u64 = 5;
+
+/// Names that a repair removed are told one by one up to so many: each waits for who watches.
+const REMOVED_TOLD: usize = 1024;
 
 /// What of an inode has changed.
 #[derive(Clone, Copy)]
@@ -56,6 +61,15 @@ impl Fs {
         }
     }
 
+    /// A repair has changed anything; these names are gone or lead elsewhere. Call it without locks.
+    pub(crate) fn tell_repaired(&self, gone: &[(Ino, Vec<u8>)]) {
+        if !self.session().is_watched() {
+            return;
+        }
+        gone.iter().take(REMOVED_TOLD).for_each(|(parent, name)| self.tell_entry(*parent, name));
+        self.tell(Event { kind: REPAIR, key: 0, payload: Vec::new() });
+    }
+
     /// Does another process change this inode's content, or another's, and has not told all who watch? What is seen of
     /// it meanwhile may be newer than what they know.
     pub fn is_changing(&self, ino: Ino) -> bool {
@@ -93,6 +107,7 @@ impl Fs {
                     ATTRIBUTES => f(Change::Inode { ino: e.key, attr_only: true, grown: false }),
                     CONTENT => f(Change::Inode { ino: e.key, attr_only: false, grown: false }),
                     GROWTH => f(Change::Inode { ino: e.key, attr_only: false, grown: true }),
+                    // A repair, or what this version does not know.
                     _ => f(Change::All),
                 },
             }

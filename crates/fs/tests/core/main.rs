@@ -9,6 +9,7 @@
 //! | `full` | no space at any point |
 //! | `damage` | flipped bytes anywhere |
 //! | `permissions` | callers that are not the superuser |
+//! | `repair` | repairs while others have the pool open |
 //! | `recent` | changes on the way to the directory that a thread found last |
 
 mod concurrency;
@@ -18,4 +19,5 @@ mod namespace;
 mod permissions;
 mod recent;
 mod references;
+mod repair;
 mod rig;
