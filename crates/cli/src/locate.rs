@@ -127,7 +127,7 @@ pub fn no_pool(path: &Path) -> Failure {
             "there is no pool at {shown}, but memory of one that was: `conquest save {shown} FILE` writes an image of it, and \
              `conquest restore NEW FILE` makes a pool of that"
         )),
-        _ => Failure::new(format!("there is no pool at {shown}; make one with `conquest format {shown}`")),
+        _ => Failure::new(format!("there is no pool at {shown}; `conquest list` shows those of this host")),
     }
 }
 

@@ -46,7 +46,7 @@ pub struct Args {
     /// is enough to open the pool
     #[arg(long, value_name = "DIR", conflicts_with = "copy")]
     mirror: Option<PathBuf>,
-    /// Destroy a pool that is there
+    /// Destroy a pool that is there, or make one in a directory with other files
     #[arg(long)]
     force: bool,
 }

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use fs::fsck::Report;
-use fs::{OpenOptions, Pool};
 use serde::Serialize;
 
 use crate::failure::{Context, Result};
@@ -63,7 +62,7 @@ fn examine(pool: &Path, repair: bool) -> Result<Report> {
         let shown = path.display();
         let cannot = || format!("cannot check {shown}");
         let open = match repair {
-            true => Pool::open(&path, &OpenOptions::default()).context(cannot)?,
+            true => inspect::open_whole(&path).context(cannot)?,
             false => inspect::open(&path).context(cannot)?,
         };
         let mut bar = steps.count(progress::count("checking inodes"));

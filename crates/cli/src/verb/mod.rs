@@ -2,12 +2,15 @@
 
 mod bench;
 mod completions;
+mod destroy;
 mod format;
 mod fsck;
 mod import;
 mod install;
+mod list;
 mod man;
 pub mod mount;
+mod release;
 mod restore;
 mod save;
 mod status;
@@ -27,6 +30,9 @@ pub enum Verb {
     Mount(mount::Args),
     Umount(umount::Args),
     Status(status::Args),
+    List(list::Args),
+    Release(release::Args),
+    Destroy(destroy::Args),
     Fsck(fsck::Args),
     Save(save::Args),
     Restore(restore::Args),
@@ -46,6 +52,9 @@ impl Verb {
             Verb::Mount(args) => mount::run(&args),
             Verb::Umount(args) => umount::run(&args),
             Verb::Status(args) => status::run(&args),
+            Verb::List(args) => list::run(&args),
+            Verb::Release(args) => release::run(&args),
+            Verb::Destroy(args) => destroy::run(&args),
             Verb::Save(args) => save::run(&args),
             Verb::Restore(args) => restore::run(&args),
             Verb::Import(args) => import::run(&args),

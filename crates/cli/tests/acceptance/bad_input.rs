@@ -106,7 +106,7 @@ fn no_pool() -> Outcome {
     let lab = Lab::new();
     let (nothing, mnt) = (lab.text("nothing"), lab.text("mnt"));
     for args in [&["status", &nothing][..], &["mount", &nothing, &mnt], &["save", &nothing, "/dev/null"]] {
-        lab.refused(1, args, &["no pool", &nothing, "conquest format"]);
+        lab.refused(1, args, &["no pool", &nothing, "conquest list"]);
     }
     lab.refused(2, &["fsck", &nothing], &["no pool", &nothing]);
     lab.refused(1, &["restore", &lab.pool(), &nothing], &[&nothing]);

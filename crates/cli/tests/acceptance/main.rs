@@ -43,6 +43,7 @@ mod kill9;
 mod lab;
 mod like_others;
 mod main_job;
+mod memory;
 mod mounting;
 mod page_cache;
 mod qemu;
@@ -78,6 +79,7 @@ fn main() -> ExitCode {
         bad_input::TESTS,
         fuzz::TESTS,
         mounting::TESTS,
+        memory::TESTS,
         durability::TESTS,
         two_mounts::TESTS,
         hanging::TESTS,

@@ -61,7 +61,7 @@ fn helpers() -> Outcome {
         lab.umount();
     }
     let ran = Command::new("mount").args(["-t", "conquest", "/no/such/pool", &mnt]).output().expect("mount");
-    lab::Ran::from(ran).is_refusal(1, &["no pool", "conquest format"], "mount -t conquest of nothing");
+    lab::Ran::from(ran).is_refusal(1, &["no pool", "conquest list"], "mount -t conquest of nothing");
     Ok(())
 }
 

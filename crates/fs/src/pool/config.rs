@@ -139,18 +139,22 @@ impl Config {
 
     /// The pool's configuration, `None` if there is no pool at `dir`.
     pub fn read(dir: &Path) -> Result<Option<Config>> {
-        let path = dir.join(paths::CONFIG);
+        Config::read_file(&dir.join(paths::CONFIG))
+    }
+
+    /// The same, by whatever name.
+    pub fn read_file(path: &Path) -> Result<Option<Config>> {
         // A pipe would be waited for.
-        if fs::metadata(&path).is_ok_and(|found| !found.is_file()) {
-            return Err(damaged(&path, &"it is no file"));
+        if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+            return Err(damaged(path, &"it is no file"));
         }
-        let text = match fs::read_to_string(&path) {
+        let text = match fs::read_to_string(path) {
             Ok(text) => text,
             Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(None),
-            Err(e) if e.kind() == ErrorKind::InvalidData => return Err(damaged(&path, &"it is not text")),
-            Err(e) => return Err(Error::host(&path, &e)),
+            Err(e) if e.kind() == ErrorKind::InvalidData => return Err(damaged(path, &"it is not text")),
+            Err(e) => return Err(Error::host(path, &e)),
         };
-        let config: Config = toml::from_str(&text).map_err(|e| damaged(&path, &e.message()))?;
+        let config: Config = toml::from_str(&text).map_err(|e| damaged(path, &e.message()))?;
         if config.version != VERSION {
             return Err(Error::Pool(format!(
                 "{} has version {}, this program reads version {VERSION}",

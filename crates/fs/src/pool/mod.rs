@@ -49,17 +49,18 @@ use config::Config;
 use copy::{files, logged, replica};
 use maintenance::commits::CommitTimer;
 use maintenance::Maintenance;
-use make::{format, import, restore, Builder};
+use make::{destroy, format, import, restore, Builder};
 use paths::RUNTIME_DIR;
 use region::file::{self, Opened};
 use region::{locks, shared};
-use rescue::salvage;
+use rescue::{inventory, orphans, salvage};
 
 pub use config::{CommitInterval, Rate};
 pub use medium::MediumKind;
 pub use options::{FormatOptions, MountInfo, OpenOptions};
 pub use paths::LOG;
 pub use remount::{Asked, Terms};
+pub use rescue::inventory::{Belongs, Memory, Summary};
 pub use status::{CopyStatus, HeapStatus, SessionStatus, Status};
 
 /// What a session says of itself: its role.
@@ -147,12 +148,7 @@ impl Pool {
 
     /// Has any process the pool at `dir` open? Tells so also where nothing says which.
     pub fn is_in_use(dir: &Path) -> Result<bool> {
-        let lock = load(dir)?.lock_path(dir);
-        match std::fs::OpenOptions::new().read(true).write(true).open(&lock) {
-            Ok(file) => Ok(pram::session::in_use(file)?),
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(false),
-            Err(e) => Err(Error::host(&lock, &e)),
-        }
+        locks::are_attached(&load(dir)?.lock_path(dir))
     }
 
     /// The pool directory.
@@ -199,13 +195,44 @@ impl Pool {
         restore::restore(dir, file, restore::Over { medium, force }, progress, &mut || Ok(()))
     }
 
-    /// Gives back the shared memory of a pool on `logged` that nobody uses: the next opening makes it from the copy.
+    /// Gives back the shared memory of a pool on `logged` that nobody uses: the next opening makes it from the copy. What
+    /// the copy lacks goes there first. Or, where `dir` is the file of such memory, that of a pool that is gone, if its copy
+    /// held everything.
     pub fn release(dir: &Path) -> Result<()> {
-        let config = load(dir)?;
-        match config.medium {
-            MediumKind::Logged => logged::release(dir, &config.uuid_bytes()?),
-            other => Err(Error::Pool(format!("the memory of a pool on `{other}` is its only home; it stays"))),
+        if let Some(uuid) = orphans::memory_at(dir) {
+            return inventory::release(uuid, dir).and_then(|pool| pool.map_or(Ok(()), |pool| Pool::release(&pool)));
         }
+        let config = load(dir)?;
+        if config.medium != MediumKind::Logged {
+            let medium = config.medium;
+            return Err(Error::Pool(format!("the memory of a pool on `{medium}` is its only home; it stays")));
+        }
+        let uuid = config.uuid_bytes()?;
+        if logged::release(dir, &uuid)? {
+            return Ok(());
+        }
+        Pool::open(dir, &OpenOptions::default())?.sync()?;
+        match logged::release(dir, &uuid)? {
+            true => Ok(()),
+            false => Err(Error::Pool(format!("{} has been changed meanwhile; its memory stays", dir.display()))),
+        }
+    }
+
+    /// Destroys the pool at `dir`, which nobody may use: memory, region, copy and `pool.toml`, and the directory if nothing
+    /// else is in it. Interrupted, it is finished by whoever makes or destroys a pool there next. Or what is left of a pool
+    /// there, or memory that belongs to no pool, whose file `dir` is.
+    pub fn destroy(dir: &Path) -> Result<()> {
+        destroy::destroy(dir, &mut || Ok(()))
+    }
+
+    /// All memory of pools on `logged` on this host.
+    pub fn all_memory() -> Result<Vec<Memory>> {
+        inventory::all()
+    }
+
+    /// The pool at `dir`, if there is one, without opening it.
+    pub fn summary(dir: &Path) -> Result<Option<Summary>> {
+        Ok(Config::read(dir)?.map(|config| inventory::summary(dir, &config)))
     }
 
     /// Makes the pool at `dir` from its copy alone: after the loss of its persistent RAM, or where the files of the
@@ -251,7 +278,7 @@ fn read_config(dir: &Path) -> Result<Config> {
             format!("what lies there is a pool's copy; make the pool of it with `conquest import {shown}`{or}")
         }
         (false, Some(save_it)) => format!("but there is memory of one that was: {save_it}"),
-        (false, None) => format!("make one with `conquest format {shown}`"),
+        (false, None) => "`conquest list` shows those of this host".into(),
     };
     let missing = || Error::Pool(format!("there is no pool at {shown}; {}", how()));
     Config::read(dir)?.ok_or_else(missing)

@@ -22,6 +22,9 @@ pub const RUNTIME_DIR: &str = "/dev/shm";
 pub const STAGING: &str = ".restored";
 pub const DECIDED: &str = ".restored-whole";
 
+/// What `pool.toml` is called once it is decided that its pool is destroyed.
+pub const DESTROYED: &str = "pool.toml.destroyed";
+
 /// The files of a copy in `dir`, whether or not they are there.
 pub fn copy_files(dir: &Path) -> [PathBuf; 3] {
     [IMAGE, LOGS[0], LOGS[1]].map(|name| dir.join(name))

@@ -91,11 +91,11 @@ pub struct HeapStatus {
 }
 
 /// A path may be any bytes, which JSON cannot hold.
-fn as_text<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
+pub(super) fn as_text<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
     to.collect_str(&path.display())
 }
 
-fn as_text_if_any<S: Serializer>(path: &Option<PathBuf>, to: S) -> Result<S::Ok, S::Error> {
+pub(super) fn as_text_if_any<S: Serializer>(path: &Option<PathBuf>, to: S) -> Result<S::Ok, S::Error> {
     path.as_ref().map(|path| path.display().to_string()).serialize(to)
 }
 

@@ -67,8 +67,8 @@ pub fn forget(dir: &Path, uuid: &[u8; 16]) {
     }
 }
 
-/// Gives back the memory of the pool in `dir`, if nobody uses it and its copy holds everything.
-pub fn release(dir: &Path, uuid: &[u8; 16]) -> Result<()> {
+/// Gives back the memory of the pool in `dir`, which nobody may use; false if it holds what its copy lacks.
+pub fn release(dir: &Path, uuid: &[u8; 16]) -> Result<bool> {
     let lock = files::open_file(dir, IMAGE)?;
     let exclusive = Exclusive::over(lock.try_clone().map_err(|e| Error::host(dir, &e))?.into())?;
     if session::in_use(&exclusive)? {
@@ -76,18 +76,15 @@ pub fn release(dir: &Path, uuid: &[u8; 16]) -> Result<()> {
     }
     if paths::is_swap_due(dir) || !is_at(&exclusive, &dir.join(IMAGE))? {
         // Its memory went with it.
-        return Ok(());
+        return Ok(true);
     }
     let [region, marks] = [shared::path(&lock, uuid, "region")?, shared::path(&lock, uuid, "marks")?];
-    let Ok(found) = fs::metadata(&region) else { return Ok(()) };
-    if !marks::is_copied(&marks, &lock, Identity { uuid: *uuid, size: found.len() })? {
-        return Err(Error::Pool(format!(
-            "{} holds changes that its copy lacks; mount the pool and unmount it again",
-            region.display()
-        )));
+    let Ok(found) = fs::metadata(&region) else { return Ok(true) };
+    let is_copied = marks::is_copied(&marks, &lock, Identity { uuid: *uuid, size: found.len() })?;
+    if is_copied {
+        forget(dir, uuid);
     }
-    forget(dir, uuid);
-    Ok(())
+    Ok(is_copied)
 }
 
 /// Makes a region, and its copy in `dir`, from an image, for a pool whose `home` is where the copy will be.

@@ -1,14 +1,13 @@
 //! Making an empty pool. A DAX device stays what it is: there the pool is made in place.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use pram::save::is_at;
 use pram::session::Exclusive;
 use pram::{Region, Session};
 
 use super::staging::Staged;
-use super::swap::OnStep;
-use super::{refuse_used_copies, Builder};
+use super::{refuse_used_copies, Builder, OnStep};
 use crate::error::{Error, Result};
 use crate::inode::max_inodes;
 use crate::layout;
@@ -17,11 +16,14 @@ use crate::pool::config::Config;
 use crate::pool::copy::{files, logged};
 use crate::pool::medium::MediumKind;
 use crate::pool::options::FormatOptions;
-use crate::pool::paths;
+use crate::pool::paths::{self, COPY, LOG};
 use crate::pool::region::map::holds_data;
 use crate::pool::region::{device, file, locks};
 use crate::pool::rescue::salvage;
 use crate::pool::uuid;
+
+/// What may lie in the directory of a pool to be: of one that was there, or of a file system's root.
+const EXPECTED: [&str; 2] = [LOG, "lost+found"];
 
 /// Makes an empty pool at `dir`, in this order:
 /// 1. Whatever can be known to be wrong is refused. Later, something would have been lost for nothing.
@@ -35,6 +37,9 @@ pub fn format(dir: &Path, how: &FormatOptions, step: OnStep) -> Result<()> {
     match config.medium {
         MediumKind::Logged => refuse_copy_alone(dir, how)?,
         _ => refuse_region(dir, &config, how)?,
+    }
+    if old.is_none() && !how.force {
+        refuse_other_files(dir, &config)?;
     }
     let _held = hold(dir, [old.as_ref(), Some(&config)])?;
     refuse_used_copies(dir, [old.as_ref(), Some(&config)])?;
@@ -102,6 +107,24 @@ fn refuse_copy_alone(dir: &Path, how: &FormatOptions) -> Result<()> {
         )));
     }
     files::find_foreign(dir).map_or(Ok(()), |path| Err(holds_data(&path)))
+}
+
+/// A pool has a directory of its own: who names another one by mistake would mix it with what is there.
+fn refuse_other_files(dir: &Path, config: &Config) -> Result<()> {
+    let parts: Vec<PathBuf> = config.copy_dir(dir).into_iter().chain([config.nvram_path(dir)]).collect();
+    let is_expected = |path: &Path| {
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        EXPECTED.contains(&name) || COPY.contains(&name) || parts.iter().any(|part| part.starts_with(path))
+    };
+    let entries = std::fs::read_dir(dir).map_err(|e| Error::host(dir, &e))?;
+    match entries.flatten().map(|entry| entry.path()).find(|path| !is_expected(path)) {
+        Some(other) => Err(Error::Pool(format!(
+            "{} has other files in it ({}): choose an empty directory, or use --force to make the pool beside them",
+            dir.display(),
+            other.file_name().unwrap_or_default().to_string_lossy()
+        ))),
+        None => Ok(()),
+    }
 }
 
 /// The same on the other media, where region and copy are to be.

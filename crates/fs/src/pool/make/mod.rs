@@ -6,9 +6,11 @@
 //! | [`format`] | an empty pool |
 //! | [`restore`] | a pool from a saved image |
 //! | [`import`] | a pool from its copy alone |
+//! | [`destroy`] | the opposite: all of a pool goes |
 //! | [`staging`] | where a pool is made, beside what is there |
 //! | [`swap`] | the atomic swap: what was made takes the place of what is there, all of it or nothing |
 
+pub mod destroy;
 pub mod format;
 pub mod import;
 pub mod restore;
@@ -23,6 +25,9 @@ use crate::error::{Error, Result};
 use crate::pool::config::Config;
 use crate::pool::copy::files;
 use crate::pool::paths;
+
+/// Called before each change; an error ends it there, as a power cut would.
+pub type OnStep<'a> = &'a mut dyn FnMut() -> Result<()>;
 
 /// One process at a time makes a pool in a directory, however it does; others wait. Goes with its process: the next one
 /// finishes what it has left. Directories that were made for it and stay empty go too.
@@ -49,6 +54,11 @@ impl Builder {
         if paths::is_swap_due(dir) {
             tracing::warn!("{}: finishing what was interrupted", dir.display());
             swap::finish(dir, &mut || Ok(()))?;
+        }
+        if destroy::is_due(dir) {
+            tracing::warn!("{}: a pool was not destroyed to the end; finishing that", dir.display());
+            destroy::finish(dir, &mut || Ok(()))?;
+            paths::make_dir(dir)?;
         }
         staging::clear(dir);
         Ok(builder)

@@ -5,8 +5,7 @@ use std::path::Path;
 use pram::save::Progress;
 
 use super::staging::Staged;
-use super::swap::OnStep;
-use super::{refuse_used_copies, Builder};
+use super::{refuse_used_copies, Builder, OnStep};
 use crate::error::{Error, Result};
 use crate::pool::config::Config;
 use crate::pool::copy::{files, logged};

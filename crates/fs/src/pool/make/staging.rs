@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::swap::{self, OnStep};
+use super::{swap, OnStep};
 use crate::error::{Error, Result};
 use crate::pool::config::Config;
 use crate::pool::medium::MediumKind;

@@ -21,15 +21,13 @@ use std::path::{Path, PathBuf};
 
 use pram::copy;
 
+use super::OnStep;
 use crate::error::{Error, Result};
 use crate::pool::config::Config;
 use crate::pool::copy::{files, logged};
 use crate::pool::medium::MediumKind;
 use crate::pool::paths::{self, beside_region, COPY, DECIDED, IMAGE, STAGING};
 use crate::pool::region::marks;
-
-/// Called before each change; an error ends it there, as a power cut would.
-pub type OnStep<'a> = &'a mut dyn FnMut() -> Result<()>;
 
 /// Puts what was made in `STAGING` in the place of what is in `dir`, where nobody is attached nor can be.
 pub fn replace(dir: &Path, step: OnStep) -> Result<()> {
@@ -148,7 +146,7 @@ impl Swap<'_> {
 }
 
 /// Gives up what shared memory holds of the pool that was in `dir`.
-fn forget(dir: &Path, old: &Config) {
+pub fn forget(dir: &Path, old: &Config) {
     match (old.medium, old.uuid_bytes(), fs::File::open(old.lock_path(dir))) {
         (MediumKind::Logged, Ok(uuid), _) => logged::forget(dir, &uuid),
         (_, Ok(uuid), Ok(lock)) => marks::forget(&lock, &uuid),
@@ -163,7 +161,7 @@ fn forget_orphan(dir: &Path) {
     }
 }
 
-fn sync(dir: &Path) -> std::io::Result<()> {
+pub fn sync(dir: &Path) -> std::io::Result<()> {
     fs::File::open(dir)?.sync_all()
 }
 

@@ -55,6 +55,18 @@ fn take_device(file: fs::File, path: &Path, device: dax::Device, size: u64, forc
     Ok(Made { map, medium, file })
 }
 
+/// From here on there is no region in the device at `path`.
+pub fn clear(path: &Path) -> Result<()> {
+    let file = open_both(path)?;
+    let Some(device) = device(&file, path, MediumKind::Dax)? else { return Ok(()) };
+    let map = map_file(&file, path, MediumKind::Dax, device.size)?;
+    let medium = medium_of(&file, path, MediumKind::Dax)?;
+    map.zero(0, HEADERS as u64)?;
+    medium.flush(&map, 0, HEADERS as u64);
+    medium.fence(&map);
+    Ok(())
+}
+
 /// Overwrites the device at `path`, the region of the pool `old`, from an image. Until what is returned too is dropped nobody
 /// attaches to it.
 pub fn restore_device(

@@ -122,6 +122,12 @@ pub fn is_lost(path: &Path, medium: MediumKind) -> Result<bool> {
     }
 }
 
+/// Of which pool the region at `path` is.
+pub fn uuid_at(path: &Path, medium: MediumKind) -> Result<[u8; 16]> {
+    let file = open_both(path)?;
+    Ok(map_region(&file, path, path, medium)?.info.uuid)
+}
+
 /// A region that is to be attached to, while nobody else attaches.
 pub struct Opened {
     pub region: Region,

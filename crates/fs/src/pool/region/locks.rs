@@ -60,16 +60,20 @@ pub fn clear_for<'a>(
     }
 }
 
-/// Fails if any process works on the region at `path`.
+/// Fails if any process works on the region whose locks are at `path`.
 pub fn refuse_attached(path: &Path) -> Result<()> {
-    let file = match fs::OpenOptions::new().read(true).write(true).open(path) {
-        Ok(f) => f,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        Err(e) => return Err(open_failed(path, &e)),
-    };
-    match pram::session::in_use(file)? {
+    match are_attached(path)? {
         true => Err(in_use(path)),
         false => Ok(()),
+    }
+}
+
+/// Does any process work on it?
+pub fn are_attached(path: &Path) -> Result<bool> {
+    match fs::OpenOptions::new().read(true).write(true).open(path) {
+        Ok(file) => Ok(pram::session::in_use(file)?),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        Err(e) => Err(open_failed(path, &e)),
     }
 }
 

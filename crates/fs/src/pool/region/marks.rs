@@ -2,15 +2,20 @@
 
 use std::fs;
 use std::os::fd::AsFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use pram::copy::log::Identity;
 use pram::copy::marks::Marks;
 use pram::copy::Copy;
+use pram::Mapping;
+use rustix::fs::SeekFrom;
 
 use super::shared::{self, made_by, map, open_plain};
 use crate::error::{Error, Result};
+
+/// Bytes of marks that are read at a time.
+const PIECE: usize = 64 << 10;
 
 /// Where the marks of the region at `region` lie.
 pub fn beside(region: &Path) -> Option<PathBuf> {
@@ -34,6 +39,34 @@ pub fn open(marks: &Path, size: u64, owner: u32) -> Result<(Marks, bool)> {
 
 pub fn holds_all(marks: &Marks) -> Result<bool> {
     Ok(marks.marked(0)? + marks.marked(1)? == 0)
+}
+
+/// The same marks as they are now, in memory of our own: their owner may cut them short meanwhile.
+pub fn read_out(marks: &Path, size: u64, owner: u32) -> Result<Marks> {
+    let file = made_by(owner, open_plain(marks, false), marks)?;
+    let len = Marks::bytes(size);
+    let memory = Mapping::anonymous(len).map_err(|errno| Error::Host { what: marks.display().to_string(), errno })?;
+    let failed = |e: std::io::Error| Error::host(marks, &e);
+    let (mut piece, mut at) = (vec![0; PIECE], 0);
+    // They are sparse.
+    while let Ok(data) = rustix::fs::seek(&file, SeekFrom::Data(at)) {
+        let end = rustix::fs::seek(&file, SeekFrom::Hole(data)).map_err(|errno| failed(errno.into()))?.min(len);
+        at = data;
+        while at < end {
+            let want = (end - at).min(PIECE as u64) as usize;
+            match file.read_at(&mut piece[..want], at).map_err(failed)? {
+                0 => return Err(Error::Pool(format!("{} was cut short", marks.display()))),
+                n => {
+                    memory.write(at, &piece[..n])?;
+                    at += n as u64;
+                }
+            }
+        }
+        if at >= len {
+            break;
+        }
+    }
+    Ok(Marks::over(memory, size)?)
 }
 
 /// Does the copy of the region whose processes lock `lock` hold everything, as its marks say?

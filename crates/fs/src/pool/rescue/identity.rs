@@ -60,6 +60,11 @@ impl MemoryIdentity {
         Ok(marks.set_note(LINEAGE_AT, &self.key.1)?)
     }
 
+    /// Where its copy lay last, if that is noted.
+    pub fn dir(&self) -> Option<&Path> {
+        self.dir.as_deref()
+    }
+
     /// Is it the memory of the pool at `dir`? Where a log is left there it says so; without one only the place does.
     pub fn is(&self, dir: &Path) -> bool {
         match key_at(dir).filter(|_| self.is_known()) {

@@ -1,0 +1,155 @@
+//! `conquest list`: the pools of this host, and memory that belongs to none.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+use fs::pool::{Belongs, Memory, Summary};
+use fs::Pool;
+use serde::Serialize;
+
+use crate::failure::{Context, Result};
+use crate::{locate, mounts, say, size};
+
+/// List the pools of this host, mounted or not, and memory that belongs to none.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Shown are the pools that are mounted, that have memory, that /etc/fstab names, and the default one. \
+    (One that is neither, and whose memory was given back, takes nothing but its directory.)\n\n\
+    Examples:\n  conquest list\n  conquest list --json | jq '.memory[].path'"
+)]
+pub struct Args {
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// A pool, and where it is mounted.
+#[derive(Serialize)]
+struct Listed {
+    #[serde(flatten)]
+    pool: Summary,
+    /// As text: a path may be any bytes.
+    mounts: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Answer {
+    version: &'static str,
+    pools: Vec<Listed>,
+    /// That of no pool that is there, as far as can be told.
+    memory: Vec<Memory>,
+}
+
+pub fn run(args: &Args) -> Result<()> {
+    let (owned, memory): (Vec<Memory>, Vec<Memory>) = Pool::all_memory()
+        .context(|| "cannot look for memory".into())?
+        .into_iter()
+        .partition(|memory| memory.belongs == Belongs::Pool);
+    let pools = pools(owned.into_iter().filter_map(|memory| memory.pool))?;
+    if args.json {
+        let answer = Answer { version: env!("CARGO_PKG_VERSION"), pools, memory };
+        return say(&serde_json::to_string_pretty(&answer).context(|| "cannot write JSON".into())?);
+    }
+    say(text(&pools, &memory).trim_end())
+}
+
+/// Those that can be found; `with_memory` have some.
+fn pools(with_memory: impl Iterator<Item = PathBuf>) -> Result<Vec<Listed>> {
+    let mut found: BTreeMap<PathBuf, Vec<String>> = with_memory.map(|pool| (pool, Vec::new())).collect();
+    for mounted in mounts::conquest()? {
+        found.entry(mounted.source).or_default().push(mounted.dir.display().to_string());
+    }
+    let table = std::fs::read_to_string(FSTAB).unwrap_or_default();
+    for pool in in_fstab(&table).chain(locate::default_pool()) {
+        found.entry(pool).or_default();
+    }
+    let listed = |(pool, mounts): (PathBuf, Vec<String>)| Some(Listed { pool: Pool::summary(&pool).ok()??, mounts });
+    Ok(found.into_iter().filter_map(listed).collect())
+}
+
+const FSTAB: &str = "/etc/fstab";
+
+/// The pools that it names. Spaces are told by their number, in octal.
+fn in_fstab(table: &str) -> impl Iterator<Item = PathBuf> + '_ {
+    table.lines().filter_map(|line| {
+        let mut fields = line.split_whitespace();
+        let (source, kind) = (fields.next().filter(|source| !source.starts_with('#'))?, fields.nth(1)?);
+        let is_ours = [mounts::TYPE, mounts::BLOCK_TYPE, "conquest"].contains(&kind);
+        is_ours.then(|| PathBuf::from(source.replace("\\040", " ").replace("\\011", "\t").replace("\\134", "\\")))
+    })
+}
+
+fn text(pools: &[Listed], memory: &[Memory]) -> String {
+    let mut out = String::new();
+    if pools.is_empty() {
+        out.push_str("no pools; `conquest up` makes one and mounts it\n");
+    }
+    for listed in pools {
+        let pool = &listed.pool;
+        let state = match (&listed.mounts[..], pool.in_use) {
+            ([], true) => "in use".into(),
+            ([], false) => "not mounted".into(),
+            (mounts, _) => format!("mounted at {}", mounts.join(", ")),
+        };
+        let _ =
+            writeln!(out, "{}  {}, {} of memory, {state}", pool.pool.display(), pool.medium, size::show(pool.taken));
+    }
+    for memory in memory {
+        let _ = writeln!(out, "{}", of_none(memory));
+    }
+    out
+}
+
+/// Memory that belongs to no pool, and what can be done about it.
+fn of_none(memory: &Memory) -> String {
+    let (path, taken) = (memory.path.display(), size::show(memory.taken));
+    let was = memory.pool.as_deref().map(Path::display);
+    let whose = match (memory.belongs, was) {
+        (Belongs::Gone, Some(dir)) => format!("its pool at {dir} is gone"),
+        (_, Some(dir)) => format!("of a pool that was at {dir}"),
+        (_, None) => format!("nothing says of which pool; made by user {}", memory.owner),
+    };
+    let remedy = match (memory.belongs, memory.copied) {
+        (Belongs::Gone, Some(true)) => format!("its copy held everything: `conquest release {path}` gives it back"),
+        _ => format!(
+            "it may hold what is nowhere else: `conquest save {path} FILE` writes an image, `conquest destroy {path}` gives it \
+             up"
+        ),
+    };
+    format!("{path}  {taken} of memory, {whose}; {remedy}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pools_are_found_in_fstab() {
+        let table = "# /srv/no /mnt conquest\nUUID=1 / ext4 defaults 0 1\n/srv/a\\040b /mnt/a conquest nofail 0 0\n\n\
+                     /srv/c  /mnt/c\tfuse.conquest ro\n/srv/d\n";
+        assert_eq!(in_fstab(table).collect::<Vec<_>>(), [Path::new("/srv/a b"), Path::new("/srv/c")]);
+    }
+
+    #[test]
+    fn memory_of_no_pool_is_told_with_what_to_do() {
+        let memory = Memory {
+            path: "/dev/shm/m".into(),
+            uuid: String::new(),
+            owner: 7,
+            size: 2 << 30,
+            taken: 1 << 30,
+            pool: Some("/srv/p".into()),
+            belongs: Belongs::Gone,
+            copied: Some(true),
+        };
+        let told = of_none(&memory);
+        assert!(
+            told.contains("1.0 GiB") && told.contains("/srv/p is gone") && told.contains("conquest release /dev/shm/m")
+        );
+        let told = of_none(&Memory { copied: None, ..memory.clone() });
+        assert!(told.contains("conquest save") && told.contains("conquest destroy /dev/shm/m"), "{told}");
+        let told = of_none(&Memory { belongs: Belongs::Unknown, pool: None, ..memory });
+        assert!(told.contains("user 7") && !told.contains("release"), "{told}");
+    }
+}

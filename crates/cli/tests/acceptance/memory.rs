@@ -1,0 +1,94 @@
+//! Memory that outlives processes and pools: seen, given back, destroyed.
+
+use std::path::Path;
+
+use crate::lab::{self, memory_of, Lab};
+use crate::{Outcome, Test};
+
+pub const TESTS: &[Test] = &[
+    ("memory::pools_and_memory_that_belongs_to_none_are_listed", listed),
+    ("memory::what_was_given_back_is_read_to_look_at_it_and_given_back_again", looked_at),
+    ("memory::a_pool_is_destroyed", destroyed),
+];
+
+fn list(lab: &Lab) -> serde_json::Value {
+    serde_json::from_str(&lab.ok(&["list", "--json"])).expect("JSON")
+}
+
+fn found<'a>(list: &'a serde_json::Value, kind: &str, key: &str, value: &str) -> Option<&'a serde_json::Value> {
+    list[kind].as_array().expect("a list").iter().find(|one| one[key] == value)
+}
+
+fn listed() -> Outcome {
+    let lab = Lab::mounted("16M");
+    let (pool, mnt) = (lab.pool(), lab.text("mnt"));
+    let all = list(&lab);
+    let ours = found(&all, "pools", "pool", &pool).expect("it is mounted");
+    assert_eq!(
+        (&ours["mounts"][0], &ours["medium"], &ours["in_use"]),
+        (&mnt.as_str().into(), &"logged".into(), &true.into())
+    );
+    assert!(ours["taken"].as_u64().is_some_and(|bytes| bytes > 1 << 20), "{ours}");
+    lab.refused(1, &["release", &pool], &["is mounted at", "conquest umount"]);
+    lab.refused(1, &["release", &mnt], &["is mounted at", "conquest umount"]);
+
+    // The copy lacks what a killed server did: it goes there first.
+    std::fs::write(lab.mnt().join("file"), b"only in memory").expect("write");
+    lab.kill9();
+    lab.ok(&["umount", &mnt]);
+    let all = list(&lab);
+    assert_eq!(found(&all, "pools", "pool", &pool).expect("it has memory")["in_use"], false);
+    assert!(lab.ok(&["list"]).contains("not mounted"));
+    lab.ok(&["release", &pool]);
+    assert_eq!(memory_of(Path::new(&pool)), Vec::<std::path::PathBuf>::new());
+    assert!(found(&list(&lab), "pools", "pool", &pool).is_none());
+    lab.mount();
+    assert_eq!(std::fs::read(lab.mnt().join("file")).expect("read"), b"only in memory");
+    lab.umount();
+
+    let memory =
+        memory_of(Path::new(&pool)).iter().map(|path| path.display().to_string()).find(|p| p.ends_with("-region"));
+    let memory = memory.expect("it stays");
+    std::fs::remove_dir_all(&pool).expect("remove");
+    let all = list(&lab);
+    assert_eq!(found(&all, "memory", "path", &memory).expect("listed")["belongs"], "gone");
+    assert!(lab.ok(&["list"]).contains(&format!("conquest release {memory}")));
+    lab.ok(&["release", &memory]);
+    assert!(!Path::new(&memory).exists() && found(&list(&lab), "memory", "path", &memory).is_none());
+    Ok(())
+}
+
+fn looked_at() -> Outcome {
+    let lab = Lab::mounted("16M");
+    let (pool, image) = (lab.pool(), lab.text("saved"));
+    lab.ok(&["umount", &lab.text("mnt"), "--release"]);
+    for args in [&["fsck", &pool][..], &["fsck", &pool, "--repair"], &["status", &pool], &["save", &pool, &image]] {
+        lab.ok(args);
+        assert_eq!(memory_of(Path::new(&pool)), Vec::<std::path::PathBuf>::new(), "{args:?}");
+    }
+    lab.mount();
+    lab.umount();
+    lab.ok(&["fsck", &pool]);
+    assert!(memory_of(Path::new(&pool)).iter().any(|path| path.exists()), "what was there stays");
+    Ok(())
+}
+
+fn destroyed() -> Outcome {
+    for lab in [Lab::with_pool("16M"), Lab::with_file("16M")] {
+        let pool = lab.pool();
+        lab.mount();
+        lab.refused(1, &["destroy", &pool], &["is mounted at"]);
+        lab.refused(1, &["destroy", &lab.text("mnt")], &["is no pool"]);
+        lab.umount();
+        let memory = memory_of(Path::new(&pool));
+        lab.ok(&["destroy", &pool]);
+        assert!(!Path::new(&pool).exists() && !memory.iter().any(|path| path.exists()));
+        lab.refused(1, &["destroy", &pool], &["no pool", "conquest list"]);
+    }
+    let lab = Lab::new();
+    let other = lab::directory();
+    std::fs::write(other.path().join("thesis"), b"text").expect("write");
+    let dir = other.path().to_string_lossy().into_owned();
+    lab.refused(1, &["format", &dir, "--nvram", "16M"], &["thesis", "--force"]);
+    Ok(())
+}
