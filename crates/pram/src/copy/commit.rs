@@ -32,7 +32,7 @@ use crate::copy::marks::{Extent, Marks};
 use crate::error::{Error, Result};
 use crate::region::{Region, Standing};
 use crate::runtime::{self, Runtime};
-use crate::session::Session;
+use crate::session::{assert_may_wait, Session};
 
 /// Bytes that are copied while everything stands still: some 30 us.
 const STILL: u64 = 256 << 10;
@@ -226,6 +226,7 @@ impl Copy {
 
     /// Waits until a commit is done; leads it if nobody else does.
     pub fn wait_for(&self, session: &Session, Ticket(need): Ticket) -> Result<()> {
+        assert_may_wait();
         let words = session.runtime().copy();
         loop {
             let (seen, done) = (words.bell.load(Ordering::SeqCst), words.done.load(Ordering::SeqCst));

@@ -46,6 +46,7 @@ use self::marks::Marks;
 use crate::error::{Error, Result};
 use crate::mem::Mapping;
 use crate::region::{self, Region, Standing};
+use crate::session::assert_may_wait;
 use rate::RateLimit;
 use state::State;
 
@@ -56,12 +57,15 @@ pub type SharedDisk = Arc<dyn Disk>;
 
 impl Disk for SharedDisk {
     fn read_exact_at(&self, buf: &mut [u8], at: u64) -> io::Result<()> {
+        assert_may_wait();
         (**self).read_exact_at(buf, at)
     }
     fn write_all_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
+        assert_may_wait();
         (**self).write_all_at(bytes, at)
     }
     fn flush(&self) -> io::Result<()> {
+        assert_may_wait();
         (**self).flush()
     }
     fn reads_at_once(&self) -> usize {

@@ -2,7 +2,7 @@
 //! from the region, is made by the first process that attaches and thrown away by the last.
 //!
 //! ```text
-//! header | sessions | slots | key locks | segment owners | free map | partial maps | new map
+//! header | sessions | slots | key locks | long locks | segment owners | free map | partial maps | new map
 //!        | events | references (per session, per key)
 //! ```
 //! It is sparse: most of it is never touched and takes no memory.
@@ -10,11 +10,13 @@
 //! | module | responsibility |
 //! | --- | --- |
 //! | `lock` | key locks, and how threads wait for each other across processes |
+//! | `long_locks` | locks that outlive operations |
 //! | `refs` | what each process holds open |
 //! | `segments` | who owns which segment of the heap, which are free, and which have room |
 //! | `sessions` | the attached processes |
 
 mod lock;
+mod long_locks;
 mod refs;
 mod segments;
 mod sessions;
@@ -35,7 +37,7 @@ use crate::region::{Geometry, Region};
 /// Key locks: a key is locked by the lock with its number modulo this.
 pub const LOCKS: u64 = 1 << 16;
 
-const MAGIC: u64 = u64::from_le_bytes(*b"CQ-RUN\x06\n");
+const MAGIC: u64 = u64::from_le_bytes(*b"CQ-RUN\x07\n");
 
 // Header words.
 const H_MAGIC: u64 = 0;
@@ -76,6 +78,7 @@ struct At {
     sessions: u64,
     slots: u64,
     locks: u64,
+    long_locks: u64,
     owners: u64,
     free: u64,
     partial: u64,
@@ -93,14 +96,15 @@ impl At {
         let sessions = HEADER;
         let slots = page(sessions + u64::from(SESSIONS) * SESSION_REC);
         let locks = page(slots + geo.slots * SLOT_REC);
-        let owners = page(locks + LOCKS * 8);
+        let long_locks = page(locks + LOCKS * 8);
+        let owners = page(long_locks + long_locks::BYTES);
         let free = page(owners + geo.segments * 4);
         let partial = free + map_bytes;
         let new = page(partial + map_bytes * CURRENTS);
         let events = page(new + geo.size / 16 / 8) + 4096;
         let refs = page(events + crate::events::RING * crate::events::EVENT);
         let end = refs + u64::from(SESSIONS) * page(keys * 4);
-        At { sessions, slots, locks, owners, free, partial, map_bytes, new, events, refs, end }
+        At { sessions, slots, locks, long_locks, owners, free, partial, map_bytes, new, events, refs, end }
     }
 }
 

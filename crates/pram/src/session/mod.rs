@@ -9,11 +9,15 @@
 //! | this | a session: beginning operations, reading without locks, references, freezing, leaving |
 //! | [`op`] | an operation |
 //! | [`attach`] | coming to a region, and the locks that say who is there |
+//! | [`long_lock`] | locks that outlive operations |
+//! | [`waiting`] | who may not wait for a device |
 //! | [`recover`] | putting in order what the dead have left |
 
 mod attach;
+mod long_lock;
 mod op;
 mod recover;
+mod waiting;
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -29,9 +33,12 @@ use crate::region::{Region, LINEAGE_ROOT, OPEN_ROOT};
 use crate::runtime::{self, Runtime, Sequence, SESSIONS};
 use attach::{attach_locked, lock_file, try_lock_file, unlock_file};
 use recover::{reap_one, recover};
+use waiting::Inside;
 
 pub use attach::{in_use, shared_name, shared_prefix, Exclusive};
+pub use long_lock::LongLock;
 pub use op::{Op, Outcome};
+pub use waiting::assert_may_wait;
 
 /// How many times a reader tries without a lock before it takes one.
 const OPTIMISTIC_TRIES: usize = 50;
@@ -141,14 +148,18 @@ impl Session {
     /// while the pool is frozen or all slots are busy.
     #[inline(always)]
     pub fn begin(&self) -> Result<Op<'_>> {
+        Ok(self.operation(self.take_slot()?))
+    }
+
+    #[inline(always)]
+    fn take_slot(&self) -> Result<u32> {
         let slots = self.rt.slots();
         let first = (thread_hint() as u32).wrapping_add(self.rt.me().wrapping_mul(17));
         let first = if first < slots { first } else { first % slots };
-        let slot = match self.enter(first) {
-            Entry::In => first,
-            _ => self.find_slot(first)?,
-        };
-        Ok(self.operation(slot))
+        match self.enter(first) {
+            Entry::In => Ok(first),
+            _ => self.find_slot(first),
+        }
     }
 
     /// Takes a slot if it is free and nothing is frozen.
@@ -279,7 +290,10 @@ impl Session {
                 self.wait_for(lock, slot, 20)?;
                 continue;
             }
-            f();
+            {
+                let _inside = Inside::enter();
+                f();
+            }
             if lock.unchanged(seen) {
                 return Ok(Some(seen));
             }

@@ -4,6 +4,7 @@ use std::cell::Cell;
 
 use smallvec::SmallVec;
 
+use super::waiting::Inside;
 use super::Session;
 use crate::error::{Error, Result};
 use crate::runtime::{self, Runtime, Sequence};
@@ -15,6 +16,8 @@ pub struct Op<'s> {
     slot: u32,
     held: SmallVec<[u32; 8]>,
     outcome: Outcome,
+    /// `None` between its end and its new beginning: it has no slot then.
+    inside: Option<Inside>,
 }
 
 /// What the committed transactions of an operation leave to whoever began it.
@@ -36,7 +39,28 @@ impl<'s> Op<'s> {
     /// In a slot that was taken for it.
     #[inline(always)]
     pub(super) fn in_slot(session: &'s Session, slot: u32) -> Op<'s> {
-        Op { session, slot, held: SmallVec::new(), outcome: Outcome::default() }
+        Op { session, slot, held: SmallVec::new(), outcome: Outcome::default(), inside: Some(Inside::enter()) }
+    }
+
+    /// Ends the operation and begins another in its place, whose outcome adds to this one's: what touches much gives
+    /// slot and locks back in between, so that nobody waits for either for long.
+    pub fn renew(&mut self) -> Result<()> {
+        self.end();
+        self.begin_anew()
+    }
+
+    #[inline(always)]
+    pub(super) fn end(&mut self) {
+        self.unlock();
+        if self.inside.take().is_some() {
+            self.session.rt.free_slot(self.slot);
+        }
+    }
+
+    pub(super) fn begin_anew(&mut self) -> Result<()> {
+        self.slot = self.session.take_slot()?;
+        self.inside = Some(Inside::enter());
+        Ok(())
     }
 
     /// Takes the locks of all `keys`, in an order that cannot deadlock. An operation takes all its locks in
@@ -158,7 +182,6 @@ impl<'s> Op<'s> {
 impl Drop for Op<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        self.unlock();
-        self.session.rt.free_slot(self.slot);
+        self.end();
     }
 }

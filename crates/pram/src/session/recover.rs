@@ -47,6 +47,8 @@ pub(super) fn reap_one(region: &Region, rt: &Runtime, n: u32) -> Result<()> {
     }
     rt.abandon_sweep(n);
     region.step();
+    rt.abandon_long_locks(n);
+    region.step();
     rt.abandon_copy(n);
     region.step();
     rt.clear_refs(n);

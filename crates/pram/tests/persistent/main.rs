@@ -6,6 +6,7 @@
 //! | [`header`] | damaged, foreign and truncated regions are refused or mended |
 //! | [`heap`] | the heap against a model, alone and from many threads |
 //! | [`crowded`] | segments of a full region go from hand to hand |
+//! | [`operations`] | operations that begin anew, long locks, and who may not wait for a device |
 //! | [`tx`] | commit and rollback of every size |
 //! | [`save`] | save, restore, and images that must be refused |
 //! | [`readahead`] | reading ahead gives the same bytes and errors |
@@ -25,6 +26,7 @@ mod heap;
 mod image;
 mod log;
 mod marks;
+mod operations;
 mod processes;
 mod readahead;
 mod rig;

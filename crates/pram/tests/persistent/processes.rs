@@ -181,6 +181,33 @@ fn a_reader_without_lock_gets_past_a_killed_holder() {
 }
 
 #[test]
+fn a_long_lock_goes_with_its_holder() {
+    const TEST: &str = "a_long_lock_goes_with_its_holder";
+    if let Some((_, path)) = part() {
+        let session = rig::attach(&path).unwrap();
+        let _lock = session.long_lock(5).unwrap();
+        say("locked");
+        sleep_until_killed();
+    }
+    let (_dir, path, session) = attached(MIB);
+    let mut victim = Player::start(TEST, "victim", &path);
+    victim.hear("locked");
+    let is_locked = |key| {
+        let mut op = session.begin().unwrap();
+        op.lock(&[key]).unwrap();
+        op.is_long_locked(key)
+    };
+    assert!(is_locked(5) && !is_locked(6));
+    // Other keys are free meanwhile, also by the same lock.
+    session.begin().unwrap().lock_apart(5 + pram::runtime::LOCKS).unwrap();
+    victim.kill();
+    let started = Instant::now();
+    session.begin().unwrap().lock_apart(5).unwrap();
+    assert!(started.elapsed() < Duration::from_secs(5));
+    assert!(!is_locked(5));
+}
+
+#[test]
 fn the_last_one_out_leaves_the_region_clean() {
     let (dir, path) = region_file(MIB);
     let first = rig::attach(&path).unwrap();

@@ -1,0 +1,84 @@
+//! Locks that outlive operations: for changes of more than one operation, which nobody else shall come between.
+//!
+//! A key's long lock is an entry of a small table in the runtime segment. Whoever takes one, or wants to know whether
+//! somebody has it, holds the key's lock in an operation; it is given up without. An operation does not wait for one: it
+//! ends first, and begins anew. A dead process's entries go with its session.
+
+use super::{Op, Session};
+use crate::error::Result;
+use crate::runtime;
+
+/// A long lock, given up when dropped.
+#[must_use = "it is given up when dropped"]
+pub struct LongLock<'s> {
+    session: &'s Session,
+    entry: u32,
+}
+
+impl Drop for LongLock<'_> {
+    fn drop(&mut self) {
+        self.session.runtime().give_up_long_lock(self.entry);
+    }
+}
+
+impl Session {
+    /// Takes the long lock of `key`; waits until nobody else has it. For a thread that is in no operation and has no
+    /// other long lock.
+    pub fn long_lock(&self, key: u64) -> Result<LongLock<'_>> {
+        let mut op = self.begin()?;
+        loop {
+            op.lock_apart(key)?;
+            match self.runtime().take_long_lock(key) {
+                Some(entry) => return Ok(LongLock { session: self, entry }),
+                // All are taken, by others for other keys.
+                None => op.sit_out(|| true)?,
+            }
+        }
+    }
+}
+
+impl Op<'_> {
+    /// Takes the lock of `key` when nobody has its long lock. Waits for that outside of the operation, which then begins
+    /// anew.
+    #[inline(always)]
+    pub fn lock_apart(&mut self, key: u64) -> Result<()> {
+        self.lock(&[key])?;
+        match self.session().runtime().any_long_lock() {
+            true => self.wait_apart(key),
+            false => Ok(()),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wait_apart(&mut self, key: u64) -> Result<()> {
+        let session = self.session();
+        while session.runtime().is_long_locked(key) {
+            self.sit_out(|| session.runtime().is_long_locked(key))?;
+            self.lock(&[key])?;
+        }
+        Ok(())
+    }
+
+    /// Has anybody the long lock of `key`, whose lock the operation holds?
+    pub fn is_long_locked(&self, key: u64) -> bool {
+        self.session().runtime().is_long_locked(key)
+    }
+
+    /// Ends the operation, and begins it anew when it is no longer so that `still`, or after some milliseconds.
+    fn sit_out(&mut self, still: impl Fn() -> bool) -> Result<()> {
+        const ROUNDS: u32 = 100;
+        self.end();
+        let session = self.session();
+        for round in 0..ROUNDS {
+            if !still() {
+                break;
+            }
+            session.region().wait_by(|| runtime::pause(round));
+        }
+        if still() {
+            session.reap()?;
+        }
+        self.begin_anew()
+    }
+}
