@@ -142,7 +142,7 @@ pub struct Root {
     pub off: u64,
     /// What lies there; the meaning belongs to `file` or `dir`. 0 with offset 0: nothing.
     pub form: u8,
-    /// Height of a page tree, or global depth of a bucket table.
+    /// Height of a page tree (and a bit, see `file`), or global depth of a bucket table.
     pub depth: u8,
 }
 
@@ -155,8 +155,8 @@ impl Root {
     }
 
     #[inline(always)]
-    pub fn pack(self) -> u64 {
-        self.off | u64::from(self.form) << 48 | u64::from(self.depth) << 56
+    pub const fn pack(self) -> u64 {
+        self.off | (self.form as u64) << 48 | (self.depth as u64) << 56
     }
 }
 

@@ -19,8 +19,10 @@ pub struct Scenario {
     pub modelled: bool,
     /// The region is full: afterwards, deleting is what must work.
     pub full: bool,
-    /// The operation changes a file page by page, from its start: any number of them may be there.
+    /// The operation changes a file in pieces, from its start: any number of its pages may be there.
     pub by_page: bool,
+    /// What a file loses may still be its memory.
+    pub frees_later: bool,
     pub atime: Atime,
 }
 
@@ -28,8 +30,17 @@ const MIB: u64 = 1 << 20;
 const SIZE: u64 = 4 * MIB;
 
 fn scenario(name: impl Into<String>, setup: impl Into<Vec<Op>>, op: Op) -> Scenario {
-    let (modelled, full, by_page, atime) = (true, false, false, Atime::Never);
-    Scenario { name: name.into(), size: SIZE, setup: setup.into(), op, modelled, full, by_page, atime }
+    Scenario {
+        name: name.into(),
+        size: SIZE,
+        setup: setup.into(),
+        op,
+        modelled: true,
+        full: false,
+        by_page: false,
+        frees_later: false,
+        atime: Atime::Never,
+    }
 }
 
 // Short forms.
@@ -267,6 +278,23 @@ fn contents() -> Vec<Scenario> {
     all.push(large("write-mebibyte", file(0), write("/f", 0, 1 << 20, 1)));
     all.push(large("overwrite-mebibyte", file(1 << 20), write("/f", 100, (1 << 20) - 200, 1)));
     all.push(large("unlink-mebibyte", file(1 << 20), unlink("/f")));
+    // Long ones, which end their operation piece by piece. What is freed so is one change nevertheless.
+    let len = 2500 << 10;
+    let cut = [
+        ("truncate-cut-to-0", with(len, &[]), truncate("/f", 0)),
+        ("truncate-cut-in-page", with(len, &[]), truncate("/f", 5000)),
+        ("truncate-cut-short", with(len, &[fallocate("/f", keep, 0, 3 * MIB)]), truncate("/f", len as u64)),
+        ("unlink-cut", with(len, &[]), unlink("/f")),
+        ("close-unlinked-cut", with(len, &[open("/f"), unlink("/f")]), close()),
+        ("rename-over-cut", with(len, &[create("/g")]), rename("/g", "/f", Rename::Replace)),
+    ];
+    all.extend(cut.map(|(name, setup, op)| Scenario { frees_later: true, ..large(name, setup, op) }));
+    let pieces = [
+        ("punch-pieces", fallocate("/f", punch, 5000, 2 * MIB + 300_000)),
+        ("zero-pieces", fallocate("/f", zero, 5000, 2 * MIB)),
+        ("overwrite-pieces", write("/f", 0, 2 * MIB as usize + 100, 1)),
+    ];
+    all.extend(pieces.map(|(name, op)| Scenario { by_page: true, ..large(name, with(len, &[]), op) }));
     all
 }
 

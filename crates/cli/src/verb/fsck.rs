@@ -87,14 +87,15 @@ fn text(r: &Report, pool: &std::path::Path, repair: bool) -> String {
         r.entries,
         size::show(r.bytes)
     );
-    if r.leaked_objects > 0 || r.orphans > 0 {
+    if r.leaked_objects > 0 || r.orphans > 0 || r.truncations > 0 {
         let advice = if repair { "" } else { " (harmless; --repair gives the space back)" };
         let _ = writeln!(
             out,
-            "left by a crash: {} unused objects of {}, {} unlinked inodes{advice}",
+            "left by a crash: {} unused objects of {}, {} unlinked inodes, {} truncated files{advice}",
             r.leaked_objects,
             size::show(r.leaked_bytes),
-            r.orphans
+            r.orphans,
+            r.truncations
         );
     }
     let _ = match (r.problems.len(), repair) {

@@ -5,7 +5,7 @@ use pram::tx::{LOG_CAPACITY, RECORD};
 use pram::{Region, Tx};
 
 use super::tree::{Budget, Node, BITS, FANOUT, MAX_HEIGHT};
-use super::{form, Content, Form, MAX_SIZE, PAGE, RESERVE, TREE};
+use super::{form, tree, Content, Form, FREED, MAX_SIZE, PAGE, RESERVE};
 use crate::error::Result;
 use crate::layout::{tag, Root};
 
@@ -56,6 +56,16 @@ pub(super) fn pages(tx: &mut Tx, c: &mut Content, first: u64, end: u64) -> Resul
     }
     c.pages = pages;
     lower(tx, c)
+}
+
+/// Where the first part of pages `first..end` ends that one transaction frees: no more than [`FREED`] are in it.
+pub(super) fn part(r: &Region, root: Node, first: u64, end: u64) -> Result<u64> {
+    const _: () = assert!(FREED == FANOUT);
+    Ok(match tree::next(r, root, first)? {
+        // The end of its leaf.
+        Some((page, _)) => ((page | (FANOUT - 1)) + 1).min(end),
+        None => end,
+    })
 }
 
 /// Bytes of undo log that [`pages`] takes.
@@ -163,10 +173,10 @@ fn lower(tx: &mut Tx, c: &mut Content) -> Result<()> {
                 return Ok(());
             }
         }
-        c.root = match root.get(r, 0)? {
-            0 => Root::EMPTY.pack(),
-            off => Root { off, form: TREE, depth: root.height - 1 }.pack(),
-        };
+        match root.get(r, 0)? {
+            0 => c.root = Root::EMPTY.pack(),
+            off => c.set_tree(Node::open(r, off, root.height - 1)?),
+        }
         tx.free(root.off, tag::INDEX)?;
     }
     Ok(())

@@ -5,7 +5,7 @@ use zerocopy::IntoBytes;
 
 use super::direct::Direct;
 use super::tree::{adjacent, check_page, Node, BATCH, BITS, FANOUT};
-use super::{form, has_room, Content, Form, PAGE, TREE};
+use super::{form, has_room, Content, Form, PAGE};
 use crate::error::{Error, Result};
 use crate::layout::{tag, Root};
 
@@ -140,7 +140,7 @@ impl<'a, 'o> Writer<'a, 'o> {
             let height = ((64 - last.leading_zeros()).div_ceil(BITS) as u8).max(1);
             let top = Node { off: 0, len: 0, height };
             let root = self.new_node(height, top.index(last), 0)?;
-            self.c.root = Root { off: root.off, form: TREE, depth: height }.pack();
+            self.c.set_tree(root);
             return Ok(true);
         };
         let mut raised = false;
@@ -154,7 +154,7 @@ impl<'a, 'o> Writer<'a, 'o> {
             raised = true;
         }
         if raised {
-            self.c.root = Root { off: root.off, form: TREE, depth: root.height }.pack();
+            self.c.set_tree(root);
         }
         Ok(raised)
     }
@@ -193,7 +193,7 @@ impl<'a, 'o> Writer<'a, 'o> {
         let new = self.new_node(old.height, i, old.len)?;
         self.tx.init_copy(old.off, new.off, old.len * 8)?;
         match link {
-            Link::Root => self.c.root = Root { off: new.off, form: TREE, depth: new.height }.pack(),
+            Link::Root => self.c.set_tree(new),
             Link::Entry { at, fresh } => self.set(*at, *fresh, new.off)?,
         }
         self.tx.free(old.off, tag::INDEX)?;

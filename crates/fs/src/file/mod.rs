@@ -15,7 +15,8 @@
 //!
 //! ```text
 //! Root.form  0 nothing (all holes)   1 direct   2 tree
-//! Root.depth direct: 1 if the tail is reserved, so that trimming leaves it; tree: height, 1 to 6
+//! Root.depth direct: 1 if the tail is reserved, so that trimming leaves it; tree: height, 1 to 6, and the
+//!            highest bit while what a truncation cut off is being freed
 //! ```
 //! A *direct* file may be longer than its block: the rest is a hole. A null entry of an index node is a
 //! hole too, and a node may be shorter than 512 entries: what it lacks is null.
@@ -68,11 +69,30 @@ pub(crate) struct Content {
 pub(crate) const PAGE: u64 = 4096;
 /// Most bytes that one transaction writes; callers cut longer writes.
 pub(crate) const ATOMIC: u64 = 1 << 20;
+/// Most pages that one transaction frees, where there may be more, and most that one takes and zeroes.
+pub(crate) const FREED: u64 = 512;
+pub(crate) const FILLED: u64 = 128;
 /// Largest size of a file.
 pub(crate) const MAX_SIZE: u64 = i64::MAX as u64;
 
 const DIRECT: u8 = 1;
 const TREE: u8 = 2;
+/// In `depth` of a tree: what is beyond the end of the file is being freed.
+const CUT: u8 = 1 << 7;
+const CUT_WORD: u64 = Root { off: 0, form: 0, depth: CUT }.pack();
+
+impl Content {
+    /// Has a truncation not yet freed all that it cut off? Then [`cut`] goes on with it, before anything else changes.
+    #[inline(always)]
+    pub fn is_cut(&self) -> bool {
+        self.root & CUT_WORD != 0
+    }
+
+    /// Makes the tree with root `node` the content.
+    fn set_tree(&mut self, node: Node) {
+        self.root = Root { off: node.off, form: TREE, depth: node.height }.pack() | self.root & CUT_WORD;
+    }
+}
 
 /// Undo log that is left to the caller, for the inode and what else it changes.
 const RESERVE: u64 = 2048;
@@ -98,8 +118,8 @@ fn form(r: &Region, c: &Content) -> Result<Form> {
 #[inline(never)]
 fn tree_of(r: &Region, root: Root) -> Result<Form> {
     match root {
-        Root { off, form: TREE, depth } if (1..=tree::MAX_HEIGHT).contains(&depth) => {
-            Ok(Form::Tree(Node::open(r, off, depth)?))
+        Root { off, form: TREE, depth } if (1..=tree::MAX_HEIGHT).contains(&(depth & !CUT)) => {
+            Ok(Form::Tree(Node::open(r, off, depth & !CUT)?))
         }
         root => Err(Error::Corrupt(format!("content of no known form: {root:?}"))),
     }
@@ -177,20 +197,36 @@ pub(crate) fn has_memory(r: &Region, c: &Content, off: u64, len: u64) -> Result<
     }
 }
 
-/// Sets the size. Shrinking never allocates; growing adds a hole.
+/// Sets the size. Shrinking never allocates; growing adds a hole. If there is much to free the file [is
+/// cut](Content::is_cut) then: the caller commits, and goes on with [`cut`].
 pub(crate) fn truncate(tx: &mut Tx, c: &mut Content, size: u64) -> Result<()> {
     end_of(size, 0)?;
-    if size == 0 {
-        return free(tx, c);
-    }
     expose(tx, c, size)?;
     // What is reserved beyond the end goes too, even where the size stays.
     match form(tx.region(), c)? {
+        Form::Tree(_) if size <= c.size && c.pages > FREED => c.root |= CUT_WORD,
+        _ if size == 0 => return free(tx, c),
         Form::Direct(d) if d.reserved => c.root = d.root(false),
         Form::Tree(_) if size <= c.size => clear::pages(tx, c, size.div_ceil(PAGE), u64::MAX)?,
         _ => {}
     }
     c.size = size;
+    Ok(())
+}
+
+/// Frees a part of what a truncation cut off: a transaction.
+pub(crate) fn cut(tx: &mut Tx, c: &mut Content) -> Result<()> {
+    let Form::Tree(root) = form(tx.region(), c)? else { return Err(Error::Corrupt("a page tree was expected".into())) };
+    let first = c.size.div_ceil(PAGE);
+    let end = clear::part(tx.region(), root, first, u64::MAX)?;
+    clear::pages(tx, c, first, end)?;
+    let done = match form(tx.region(), c)? {
+        Form::Tree(root) => tree::next(tx.region(), root, end)?.is_none(),
+        Form::Direct(_) => true,
+    };
+    if done {
+        c.root &= !CUT_WORD;
+    }
     Ok(())
 }
 

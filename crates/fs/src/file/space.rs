@@ -8,12 +8,9 @@ use rustix::io::Errno;
 use super::direct::{self, Direct, Patch};
 use super::grow::Writer;
 use super::tree::{self, Budget, Node};
-use super::{clear, end_of, expose, form, has_room, Content, Form, MAX_SIZE, PAGE};
+use super::{clear, end_of, expose, form, has_room, Content, Form, FILLED, FREED, MAX_SIZE, PAGE};
 use crate::error::{Error, Result};
 use crate::layout::{tag, Root};
-
-/// Pages that one transaction reserves at most.
-const STEP: u64 = 512;
 
 /// Gives the holes of `off..off + len` memory, and extends the file unless `keep_size`. One transaction does
 /// a part: returns the offset that it reached, from which the caller goes on until it is `off + len`.
@@ -31,7 +28,7 @@ pub(crate) fn allocate(tx: &mut Tx, c: &mut Content, off: u64, len: u64, keep_si
         Form::Tree(_) => {}
     }
     let first = off / PAGE;
-    let last = end.div_ceil(PAGE).min(first + STEP);
+    let last = end.div_ceil(PAGE).min(first + FILLED);
     let reached = end.min(last * PAGE);
     let size = if keep_size { c.size } else { c.size.max(reached) };
     expose(tx, c, size)?;
@@ -56,7 +53,8 @@ fn reserve(tx: &mut Tx, c: &mut Content, mut d: Direct, end: u64, keep_size: boo
 }
 
 /// Makes a hole: what was in `off..off + len` reads as zeros; whole pages are given back. One transaction does a part,
-/// as of [`allocate`]: all of it unless the undo log is too small. Needs no memory.
+/// as of [`allocate`]: all of it unless there may be more than [`FREED`] pages, or the undo log is too small. Needs no
+/// memory.
 pub(crate) fn punch(tx: &mut Tx, c: &mut Content, off: u64, len: u64) -> Result<u64> {
     if len == 0 {
         return Err(Errno::INVAL.into());
@@ -98,6 +96,12 @@ fn punch_tree(tx: &mut Tx, c: &mut Content, root: Node, off: u64, end: u64) -> R
         blank(tx, c, root, off, stop)?;
         return Ok(end);
     }
+    if c.pages > FREED && last - first > FREED {
+        let part = clear::part(tx.region(), root, first, last)?;
+        if part < last {
+            return punch_tree(tx, c, root, off, part * PAGE);
+        }
+    }
     let half = clear::half(first, last);
     let parts = (first * PAGE - off) + (stop - last * PAGE);
     let needed = clear::log_needed(tx.region(), c, first, last)? + parts + 2 * (RECORD + 8);
@@ -128,7 +132,7 @@ fn blank(tx: &mut Tx, c: &Content, root: Node, from: u64, to: u64) -> Result<()>
 /// Makes `off..off + len` read as zeros, with memory behind, and extends the file unless `keep_size`. One
 /// transaction does a part, as of [`allocate`].
 pub(crate) fn zero(tx: &mut Tx, c: &mut Content, off: u64, len: u64, keep_size: bool) -> Result<u64> {
-    let end = end_of(off, len)?.min((off / PAGE + STEP) * PAGE);
+    let end = end_of(off, len)?.min((off / PAGE + FILLED) * PAGE);
     let end = punch(tx, c, off, end - off)?;
     allocate(tx, c, off, end - off, keep_size)
 }

@@ -23,7 +23,7 @@ use crate::error::{Error, Result};
 use crate::file;
 use crate::inode::{self, reserver};
 use crate::layout::{tag, RawInode, INODE, MAX_INODES, PERM_CHUNKS, PER_BLOCK, TABLE};
-use crate::node::Fs;
+use crate::node::{content_of, Fs};
 use crate::{xattr, ROOT};
 use mark::Marks;
 
@@ -40,6 +40,8 @@ pub struct Report {
     pub leaked_bytes: u64,
     /// Inodes without a name or reference: what a crash leaves of open unlinked files.
     pub orphans: u64,
+    /// Truncations of large files whose memory is not all free yet: under way, or what a crash leaves.
+    pub truncations: u64,
     /// Damage: each a sentence with the inode or offset. Empty: the pool is clean.
     pub problems: Vec<String>,
     /// What `repair` did about them.
@@ -68,6 +70,7 @@ struct Pass<'a> {
     /// Segments whose entry makes no sense.
     lost_segments: Vec<u64>,
     orphans: Vec<Ino>,
+    truncated: Vec<Ino>,
     /// By slot: the inodes that an operation there has reserved.
     reserved: BTreeMap<u32, Vec<Ino>>,
     /// Words of tables that lead nowhere.
@@ -215,6 +218,7 @@ impl<'a> Pass<'a> {
             unallocated: Vec::new(),
             lost_segments: Vec::new(),
             orphans: Vec::new(),
+            truncated: Vec::new(),
             reserved: BTreeMap::new(),
             dead: Vec::new(),
         }
@@ -376,6 +380,9 @@ impl<'a> Pass<'a> {
         } else if raw.nlink == 0 && !fs.session().is_referenced(ino) {
             self.orphans.push(ino);
             self.report.orphans += 1;
+        } else if raw.kind == Kind::Regular as u8 && content_of(&raw).is_cut() {
+            self.truncated.push(ino);
+            self.report.truncations += 1;
         }
         self.note(ino, &raw, &seen);
         Ok(())
@@ -559,6 +566,13 @@ impl<'a> Pass<'a> {
                 }
             }
         }
+        for ino in std::mem::take(&mut self.truncated) {
+            let mut op = fs.session().begin()?;
+            op.lock(&[ino])?;
+            if let Some(mut node) = fs.node(ino).ok().filter(|n| n.raw.kind == Kind::Regular as u8) {
+                fs.cut_off(&mut op, &mut node)?;
+            }
+        }
         // Operations that were under way have ended: what they freed is free, what they reserved is used.
         fs.session().drain()?;
         for (slot, reserved) in std::mem::take(&mut self.reserved) {
@@ -613,7 +627,7 @@ impl Findings {
                 if kind == Kind::Symlink && raw.size > SYMLINK_MAX as u64 {
                     problems.push((Damage::Content, format!("its target has {} bytes", raw.size)));
                 }
-                let c = file::Content { root: raw.content, size: raw.size, pages: raw.extra };
+                let c = content_of(raw);
                 if names {
                     file::check(region, &c, &mut |p| problems.push((Damage::Content, p)));
                 }

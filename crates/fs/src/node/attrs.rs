@@ -2,6 +2,7 @@
 
 use rustix::io::Errno;
 
+use super::content::Writers;
 use super::update::Update;
 use super::watch::Part;
 use super::{now, want, At, Fs, Node};
@@ -46,10 +47,16 @@ impl Fs {
             Some(p) => self.perms().intern(op, p)?,
             None => seen.perm,
         };
-        op.lock(&[ino])?;
+        match set.size {
+            Some(_) => self.lock_content(op, ino, &mut Node::blank(), Writers::Others)?,
+            None => op.lock(&[ino])?,
+        }
         let Some(mut node) = self.node_as_seen(ino, seen)? else { return Ok(None) };
         self.apply(op, &mut node, perm, set)?;
         op.tell_inode(ino, set.size.map_or(Part::Attributes, |size| Part::of_content(seen.size, size)));
+        if set.size.is_some() {
+            self.free_cut(op, &mut node);
+        }
         Ok(Some(node.raw))
     }
 

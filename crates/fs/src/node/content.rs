@@ -1,10 +1,11 @@
 //! Read, write, allocate, seek, copy.
 
+use pram::Op;
 use rustix::io::Errno;
 
 use super::update::Update;
 use super::watch::Part;
-use super::{now, Fallocate, Fs, Node, Seek, WriteFlags};
+use super::{now, At, Fallocate, Fs, Node, Seek, WriteFlags};
 use crate::attr::{Attr, Ino, Kind, Time};
 use crate::error::{Error, Result};
 use crate::file;
@@ -21,6 +22,15 @@ const CAPABILITY: &[u8] = b"security.capability";
 
 /// Bytes copied at a time by [`Fs::copy_range`].
 const COPY: usize = 256 << 10;
+
+/// Who may write to a file while it is changed.
+#[derive(Clone, Copy)]
+pub(super) enum Writers {
+    /// Others: if one of them is in the midst of a change of several pieces it is waited for.
+    Others,
+    /// None: the caller has the file's long lock.
+    None,
+}
 
 impl Fs {
     /// Reads up to `buf.len()` bytes at `offset`; short only at the end of the file. Touches atime as the
@@ -47,10 +57,9 @@ impl Fs {
         })
     }
 
-    /// Writes all of `data`, atomically up to 1 MiB, in pieces of 1 MiB beyond; if space runs
-    /// out after the first piece, the pieces before stay and the error is ENOSPC. Where there is no room for a copy,
-    /// memory that the file has is written page by page. Returns the offset it went
-    /// to and the new attributes.
+    /// Writes all of `data`, atomically up to 1 MiB, in pieces of 1 MiB beyond, between which nobody else writes to the
+    /// file; if one fails, for want of space or otherwise, the pieces before stay. Where there is no room for a copy,
+    /// memory that the file has is written page by page. Returns the offset it went to and the new attributes.
     #[inline]
     pub fn write(&self, ino: Ino, offset: u64, data: &[u8], flags: WriteFlags) -> Result<(u64, Attr)> {
         let mut node = Node::blank();
@@ -71,15 +80,55 @@ impl Fs {
         if flags.kill_suidgid {
             self.kill_setid(ino)?;
         }
-        let start = self.update(|op| self.write_in(op, ino, offset, data, flags, node))?;
+        let start = match data.len() as u64 <= file::ATOMIC {
+            true => self.update(|op| self.write_in(op, ino, offset, data, flags, node, Writers::Others))?,
+            false => self.write_long(ino, offset, data, flags, node)?,
+        };
         if self.has_tail(node) {
             self.note_tail(ino);
         }
         Ok(start)
     }
 
+    /// Writes what takes several pieces.
+    #[cold]
+    #[inline(never)]
+    fn write_long(&self, ino: Ino, offset: u64, data: &[u8], flags: WriteFlags, node: &mut Node) -> Result<u64> {
+        let _lock = self.session().long_lock(ino)?;
+        self.update(|op| self.write_in(op, ino, offset, data, flags, node, Writers::None))
+    }
+
+    /// Locks a file whose content is to change, and reads it, when it is nobody's turn to: neither is anybody else in the
+    /// midst of a change of several pieces, if there may be `others`, nor is anything left of what was cut off.
+    #[inline(always)]
+    pub(super) fn lock_content(&self, op: &mut Op, ino: Ino, node: &mut Node, others: Writers) -> Result<()> {
+        loop {
+            match others {
+                Writers::Others => op.lock_apart(ino)?,
+                Writers::None => op.lock(&[ino])?,
+            }
+            self.read_node(ino, node)?;
+            if node.raw.kind != Kind::Regular as u8 || !node.content().is_cut() {
+                return Ok(());
+            }
+            self.cut_off(op, node)?;
+            op.unlock();
+        }
+    }
+
+    /// Ends the operation and begins it anew for the next piece of a change, as of now.
+    fn next_piece(&self, op: &mut Op, node: &mut Node) -> Result<()> {
+        let at = At::seen(node.ino, &node.raw);
+        op.renew()?;
+        op.lock(&[at.ino])?;
+        self.read_node(at, node)?;
+        node.touch(now());
+        Ok(())
+    }
+
     /// Writes `data`; the offset that it went to.
     #[inline(always)]
+    #[allow(clippy::too_many_arguments)]
     fn write_in(
         &self,
         op: &mut Update,
@@ -88,9 +137,9 @@ impl Fs {
         data: &[u8],
         flags: WriteFlags,
         node: &mut Node,
+        others: Writers,
     ) -> Result<u64> {
-        op.lock(&[ino])?;
-        self.read_node(ino, node)?;
+        self.lock_content(op, ino, node, others)?;
         check_regular(&node.raw)?;
         let start = if flags.append { node.raw.size } else { offset };
         let end = start.checked_add(data.len() as u64).ok_or(Errno::FBIG)?;
@@ -152,7 +201,8 @@ impl Fs {
         let mut op = self.aside()?;
         op.lock(&[ino])?;
         let Ok(mut node) = self.node(ino) else { return Ok(()) };
-        if node.kind()? != Kind::Regular {
+        // Who is in the midst of a change of several pieces, or of a truncation, may yet need it.
+        if node.kind()? != Kind::Regular || op.is_long_locked(ino) || node.content().is_cut() {
             return Ok(());
         }
         let mut tx = op.tx()?;
@@ -165,23 +215,20 @@ impl Fs {
         Ok(())
     }
 
-    /// Writes in more than one transaction, or nothing at all. False if only a part could be written, which stays.
+    /// Writes in more than one transaction, each in an operation of its own, or nothing at all. False if only a part
+    /// could be written for want of room; it stays.
     #[cold]
     #[inline(never)]
-    fn write_pieces(
-        &self,
-        op: &mut pram::Op,
-        node: &mut Node,
-        start: u64,
-        data: &[u8],
-        flags: WriteFlags,
-    ) -> Result<bool> {
+    fn write_pieces(&self, op: &mut Op, node: &mut Node, start: u64, data: &[u8], flags: WriteFlags) -> Result<bool> {
         let (mut at, mut all) = (start, true);
         for piece in data.chunks(file::ATOMIC as usize) {
+            if at > start {
+                self.next_piece(op, node)?;
+            }
             match self.write_or_over(op, node, at, piece, flags) {
                 Ok(whole) => all &= whole,
-                Err(e) if at == start => return Err(e),
-                Err(_) => return Ok(false),
+                Err(e) if at > start && e.errno() == Errno::NOSPC => return Ok(false),
+                Err(e) => return Err(e),
             }
             at += piece.len() as u64;
         }
@@ -190,14 +237,7 @@ impl Fs {
 
     /// Writes in one transaction if there is room for it. False if only a part could be written, which stays.
     #[inline(always)]
-    fn write_or_over(
-        &self,
-        op: &mut pram::Op,
-        node: &mut Node,
-        at: u64,
-        piece: &[u8],
-        flags: WriteFlags,
-    ) -> Result<bool> {
+    fn write_or_over(&self, op: &mut Op, node: &mut Node, at: u64, piece: &[u8], flags: WriteFlags) -> Result<bool> {
         match self.write_piece(op, node, at, piece) {
             Ok(()) => Ok(true),
             Err(e) => self.write_over(op, node, at, piece, flags, e),
@@ -210,7 +250,7 @@ impl Fs {
     #[inline(never)]
     fn write_over(
         &self,
-        op: &mut pram::Op,
+        op: &mut Op,
         node: &mut Node,
         start: u64,
         piece: &[u8],
@@ -252,7 +292,7 @@ impl Fs {
 
     /// Writes in one transaction. After an error what `node` says is worthless.
     #[inline(always)]
-    fn write_piece(&self, op: &mut pram::Op, node: &mut Node, at: u64, piece: &[u8]) -> Result<()> {
+    fn write_piece(&self, op: &mut Op, node: &mut Node, at: u64, piece: &[u8]) -> Result<()> {
         let mut tx = op.tx()?;
         let mut c = node.content();
         file::write(&mut tx, &mut c, at, piece)?;
@@ -279,7 +319,7 @@ impl Fs {
 
     /// Takes a program's capabilities.
     #[cold]
-    fn kill_capability(&self, op: &mut pram::Op, node: &mut Node) -> Result<()> {
+    fn kill_capability(&self, op: &mut Op, node: &mut Node) -> Result<()> {
         if self.xattr_of(&node.raw, CAPABILITY)?.is_none() {
             return Ok(());
         }
@@ -296,11 +336,24 @@ impl Fs {
         }
     }
 
+    /// `fallocate(2)`. Much is done in pieces, between which nobody else writes to the file; if one fails, those before
+    /// stay.
     pub fn fallocate(&self, ino: Ino, how: Fallocate, offset: u64, len: u64) -> Result<()> {
-        self.update(|op| self.fallocate_in(op, ino, how, offset, len))
+        if len <= file::ATOMIC {
+            return self.update(|op| self.fallocate_in(op, ino, how, (offset, len), Writers::Others));
+        }
+        let _lock = self.session().long_lock(ino)?;
+        self.update(|op| self.fallocate_in(op, ino, how, (offset, len), Writers::None))
     }
 
-    fn fallocate_in(&self, op: &mut Update, ino: Ino, how: Fallocate, offset: u64, len: u64) -> Result<()> {
+    fn fallocate_in(
+        &self,
+        op: &mut Update,
+        ino: Ino,
+        how: Fallocate,
+        (offset, len): (u64, u64),
+        others: Writers,
+    ) -> Result<()> {
         let end = offset.checked_add(len).ok_or(Errno::FBIG)?;
         if len == 0 {
             return Err(Errno::INVAL.into());
@@ -308,8 +361,8 @@ impl Fs {
         if end > file::MAX_SIZE {
             return Err(Errno::FBIG.into());
         }
-        op.lock(&[ino])?;
-        let mut node = self.node(ino)?;
+        let mut node = Node::blank();
+        self.lock_content(op, ino, &mut node, others)?;
         match node.kind()? {
             Kind::Regular => {}
             Kind::Directory => return Err(Errno::ISDIR.into()),
@@ -339,6 +392,9 @@ impl Fs {
                 return Ok(());
             }
             at = reached;
+            if matches!(others, Writers::None) {
+                self.next_piece(op, &mut node)?;
+            }
         }
     }
 

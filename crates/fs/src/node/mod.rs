@@ -12,6 +12,7 @@
 //! | `lookup` | names and attributes; reading without locks |
 //! | `create` | new inodes and further names |
 //! | `remove` | unlink, rmdir, references and the end of inodes |
+//! | `cut` | freeing what large files lose, piece by piece |
 //! | `rename` | rename, in its three ways |
 //! | `attrs` | setattr |
 //! | `content` | read, write, allocate, seek, copy |
@@ -27,6 +28,7 @@ mod access_time;
 mod attrs;
 mod content;
 mod create;
+mod cut;
 mod durable;
 mod lookup;
 mod readdir;
@@ -50,7 +52,7 @@ use crate::perm::{self, Perms};
 use crate::setting::Durability;
 
 pub use access_time::Atime;
-pub(crate) use lookup::{At, Node};
+pub(crate) use lookup::{content_of, At, Node};
 pub use sizes::StatFs;
 
 /// An attached pool: one per process and pool; share it by reference or `Arc`.

@@ -1,9 +1,11 @@
 //! Unlink, rmdir, references and the end of inodes.
 //!
 //! An inode ends when it has neither name nor reference. Who takes the last of either ends it:
-//! 1. With the inode's lock held, a transaction unlinks its content and sets `nlink` to 0.
-//! 2. After the commit its number becomes free (`inode`, I1). A crash in between leaves an inode without
-//!    name, which mark-and-sweep ends.
+//! 1. With the inode's lock held, a transaction unlinks its content and sets `nlink` to 0. Of a large file it only
+//!    sets the size to 0.
+//! 2. The content of a large file is freed piece by piece, each in an operation of its own ([`cut`](super::cut)).
+//! 3. After the last commit its number becomes free (`inode`, I1). A crash in between leaves an inode without
+//!    name, which mark-and-sweep ends: whoever comes first does the next piece.
 //!
 //! A process takes its reference first and looks at `nlink` second; who unlinks sets `nlink` under the lock
 //! first and looks for references second. So one of the two sees the other.
@@ -74,7 +76,7 @@ impl Fs {
         let ended = self.drop_name(&mut tx, &mut node)?;
         tx.commit()?;
         if ended {
-            self.inodes.free(op, node.ino, node.place)?;
+            self.end_rest(op, &node)?;
         }
         op.tell_entry(parent.ino, name);
         op.tell_inode(node.ino, Part::Attributes);
@@ -153,12 +155,13 @@ impl Fs {
         Ok(ended)
     }
 
-    /// Step 1: unlinks everything that the inode refers to.
+    /// Step 1: unlinks everything that the inode refers to, but much content, which [is cut
+    /// off](file::Content::is_cut).
     fn drop_content(&self, tx: &mut Tx, node: &mut Node) -> Result<()> {
         match node.kind()? {
             Kind::Regular | Kind::Symlink => {
                 let mut c = node.content();
-                file::free(tx, &mut c)?;
+                file::truncate(tx, &mut c, 0)?;
                 node.set_content(&c);
             }
             Kind::Directory => {
@@ -244,6 +247,15 @@ impl Fs {
         self.drop_content(&mut tx, &mut node)?;
         node.save(&mut tx)?;
         tx.commit()?;
-        self.inodes.free(op, node.ino, node.place)
+        self.end_rest(op, &node)
+    }
+
+    /// Steps 2 and 3, of an inode whose lock `op` holds.
+    #[inline(always)]
+    pub(super) fn end_rest(&self, op: &mut Op, node: &Node) -> Result<()> {
+        match node.raw.kind == Kind::Regular as u8 && node.content().is_cut() {
+            true => self.end_large(op, *node),
+            false => self.inodes.free(op, node.ino, node.place),
+        }
     }
 }

@@ -195,7 +195,7 @@ impl Fs {
             }
         };
         if let Some(dst) = ended {
-            self.inodes.free(op, dst.ino, dst.place)?;
+            self.end_rest(op, &dst)?;
         }
         Ok(())
     }

@@ -7,6 +7,7 @@
 //! | `references` | inodes without name, numbers used again, memory that comes back |
 //! | `concurrency` | threads and processes in the same places; sweeps beside them; kill -9 |
 //! | `full` | no space at any point |
+//! | `long` | long work, and others in between |
 //! | `damage` | flipped bytes anywhere |
 //! | `permissions` | callers that are not the superuser |
 //! | `repair` | repairs while others have the pool open |
@@ -15,6 +16,7 @@
 mod concurrency;
 mod damage;
 mod full;
+mod long;
 mod namespace;
 mod permissions;
 mod recent;

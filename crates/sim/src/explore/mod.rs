@@ -169,10 +169,12 @@ pub(crate) fn sweep(fs: &Fs) -> Result<[u64; TAGS], String> {
     let report = check(fs, false)?;
     let usage = fs.session().region().allocated().map_err(|e| e.to_string())?;
     let allocated: u64 = usage.iter().sum();
-    if report.leaked_objects > 0 || report.orphans > 0 || report.bytes != allocated {
-        let fsck::Report { leaked_objects, orphans, bytes, .. } = report;
+    let left = (report.leaked_objects, report.orphans, report.truncations);
+    if left != (0, 0, 0) || report.bytes != allocated {
+        let (bytes, (objects, orphans, truncations)) = (report.bytes, left);
         return Err(format!(
-            "after a sweep {leaked_objects} objects and {orphans} orphans are left; {bytes} of {allocated} bytes are in use"
+            "after a sweep {objects} objects, {orphans} orphans and {truncations} truncations are left; {bytes} of \
+             {allocated} bytes are in use"
         ));
     }
     Ok(usage)
@@ -260,12 +262,15 @@ impl Run {
         check(fs, false)?;
         let mut found = snapshot(fs)?;
         normalise(&mut found.tree);
+        if s.frees_later && found != self.before.snapshot {
+            self.free(&mut found);
+        }
         let is_after = match s.by_page && allowed == Allowed::Either && self.is_between(&found) {
             true => false,
             false => self.which(&found, allowed)?,
         };
         let usage = sweep(fs)?;
-        self.same_usage(&usage, if is_after { &self.after } else { &self.before })?;
+        self.same_usage(&usage, if is_after { &self.after } else { &self.before }, s.by_page)?;
         if work {
             if s.full {
                 empty_and_use(fs)?;
@@ -274,6 +279,19 @@ impl Run {
             }
         }
         Ok(is_after)
+    }
+
+    /// Takes memory of files that are as after the operation, which they may have had before it, for freed.
+    fn free(&self, found: &mut Snapshot) {
+        for (path, attr) in &mut found.attrs {
+            let (Some(old), Some(new)) = (self.before.snapshot.attrs.get(path), self.after.snapshot.attrs.get(path))
+            else {
+                continue;
+            };
+            if attr.mtime == new.mtime && (new.blocks..=old.blocks).contains(&attr.blocks) {
+                attr.blocks = new.blocks;
+            }
+        }
     }
 
     /// Are the first pages of a file as after the operation, and all else as before?
@@ -289,9 +307,14 @@ impl Run {
             let done = (PAGE..now.len()).step_by(PAGE).find(|done| now[*done..] == old[*done..]);
             if done.is_some_and(|done| now[..done] == new[..done]) {
                 seen.content = new.clone();
-                // The times are those of the last page that was written.
-                if let (Some(attr), Some(last)) = (whole.attrs.get_mut(path), after.attrs.get(path)) {
-                    (attr.mtime, attr.ctime) = (last.mtime, last.ctime);
+                // The times are those of the last page that was written, and memory goes with the pages.
+                if let (Some(attr), Some(first), Some(last)) =
+                    (whole.attrs.get_mut(path), before.attrs.get(path), after.attrs.get(path))
+                {
+                    if !(first.blocks.min(last.blocks)..=first.blocks.max(last.blocks)).contains(&attr.blocks) {
+                        return false;
+                    }
+                    (attr.mtime, attr.ctime, attr.blocks) = (last.mtime, last.ctime, last.blocks);
                 }
             }
         }
@@ -314,13 +337,14 @@ impl Run {
         })
     }
 
-    /// Tables that grow outside transactions may have grown already; all else is as if never crashed.
-    fn same_usage(&self, found: &[u64; TAGS], wanted: &Outcome) -> Result<(), String> {
+    /// Tables that grow outside transactions may have grown already, and what changes in pieces may have changed in part;
+    /// all else is as if never crashed.
+    fn same_usage(&self, found: &[u64; TAGS], wanted: &Outcome, in_pieces: bool) -> Result<(), String> {
         let tables = [tag::INODE_TABLE, tag::INODE_BLOCK, tag::PERM].map(|t| usize::from(t.0));
         for (t, bytes) in found.iter().enumerate() {
             let (low, high) =
                 (self.before.usage[t].min(self.after.usage[t]), self.before.usage[t].max(self.after.usage[t]));
-            let right = match tables.contains(&t) {
+            let right = match in_pieces || tables.contains(&t) {
                 true => (low..=high).contains(bytes),
                 false => *bytes == wanted.usage[t],
             };

@@ -151,13 +151,66 @@ fn truncation_to_the_same_size_gives_reserved_memory_back() {
     for size in [0, 1, 4096, 100_000] {
         let mut c = Content::default();
         put(&s, &mut c, 0, &vec![1; size as usize]).unwrap();
-        commit(&s, &mut c, |tx, c| allocate(tx, c, 0, 1 << 20, true).map(|_| ())).unwrap();
-        assert_eq!((c.size, allocated(s.region(), &c)), (size, 1 << 20));
+        let reserved = FILLED * PAGE;
+        commit(&s, &mut c, |tx, c| allocate(tx, c, 0, reserved, true).map(|_| ())).unwrap();
+        assert_eq!((c.size, allocated(s.region(), &c)), (size, reserved));
         commit(&s, &mut c, |tx, c| truncate(tx, c, size)).unwrap();
         assert_eq!((c.size, allocated(s.region(), &c)), (size, size.next_multiple_of(PAGE)));
         assert_eq!(whole(s.region(), &c), vec![1; size as usize]);
         commit(&s, &mut c, free).unwrap();
     }
+    assert!(heap_objects(s.region()).is_empty());
+}
+
+/// All pages beyond the size go, in transactions that each free at most so many; what is below stays.
+#[test]
+fn truncation_of_much_takes_several_transactions() {
+    let s = session(16 << 20);
+    for (size, left) in [(0, 0), (1, 1), (5000, 2), (3 << 20, 3 << 8)] {
+        let mut c = Content::default();
+        let bytes: Vec<u8> = (0..9u32 << 20).map(|i| (i / 7) as u8).collect();
+        bytes.chunks(1 << 20).zip(0..).for_each(|(part, i)| put(&s, &mut c, i << 20, part).unwrap());
+        commit(&s, &mut c, |tx, c| truncate(tx, c, size)).unwrap();
+        assert!(c.is_cut() && c.pages == 9 << 8, "at first only the size changes");
+        let mut pieces = 0;
+        while c.is_cut() {
+            assert_eq!(whole(s.region(), &c), bytes[..size as usize]);
+            let before = c.pages;
+            commit(&s, &mut c, cut).unwrap();
+            assert!((1..=FREED).contains(&(before - c.pages)), "{before} to {}", c.pages);
+            check(s.region(), &c, &mut |p| panic!("{p}"));
+            pieces += 1;
+        }
+        assert_eq!((c.pages, pieces), (left, (9u64 << 8).div_ceil(FREED) - left / FREED));
+        assert_eq!(whole(s.region(), &c), bytes[..size as usize]);
+        commit(&s, &mut c, |tx, c| truncate(tx, c, size + 10_000)).unwrap();
+        assert!(whole(s.region(), &c)[size as usize..].iter().all(|b| *b == 0));
+        while c.root != 0 {
+            match c.is_cut() {
+                true => commit(&s, &mut c, cut).unwrap(),
+                false => commit(&s, &mut c, |tx, c| truncate(tx, c, 0)).unwrap(),
+            }
+        }
+    }
+    assert!(heap_objects(s.region()).is_empty());
+}
+
+/// Of a file with few pages, however far apart, one transaction frees all.
+#[test]
+fn what_is_cut_and_sparse_is_freed_where_it_is() {
+    let s = session(16 << 20);
+    let mut c = Content::default();
+    for i in 0..FREED + 10 {
+        put(&s, &mut c, i << 30, b"x").unwrap();
+    }
+    commit(&s, &mut c, |tx, c| truncate(tx, c, 3 << 30)).unwrap();
+    while c.is_cut() {
+        commit(&s, &mut c, cut).unwrap();
+    }
+    assert_eq!(c.pages, 3);
+    put(&s, &mut c, 5 << 30, b"y").unwrap();
+    check(s.region(), &c, &mut |p| panic!("{p}"));
+    commit(&s, &mut c, |tx, c| truncate(tx, c, 0)).unwrap();
     assert!(heap_objects(s.region()).is_empty());
 }
 
@@ -171,7 +224,7 @@ fn large_reservations_take_several_transactions() {
         assert_eq!(c.size, at);
         steps += 1;
     }
-    assert_eq!((steps, c.pages), (5, 9 << 8));
+    assert_eq!((steps, c.pages), ((9 << 8) / FILLED, 9 << 8));
     assert!(whole(s.region(), &c).iter().all(|b| *b == 0));
     // Zeroing keeps the memory.
     put(&s, &mut c, 5 << 20, &[1; 1 << 20]).unwrap();

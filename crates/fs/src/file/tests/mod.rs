@@ -185,5 +185,6 @@ fn constants_are_as_told() {
     assert_eq!(told("FANOUT"), super::tree::FANOUT);
     assert_eq!(told("MAX_HEIGHT"), u64::from(super::tree::MAX_HEIGHT));
     assert_eq!(told("PAGE"), super::PAGE);
+    assert_eq!(told("FILE_CUT"), u64::from(super::CUT));
     assert_eq!(told("MAX_FILE"), super::MAX_SIZE);
 }
