@@ -16,6 +16,10 @@ pub enum Error {
     /// A reference in the region does not hold what its place promises.
     #[error("the pool is damaged: {0}; run `conquest fsck POOL`")]
     Corrupt(String),
+    /// Memory has to be taken first, after the operation, which then begins anew: see
+    /// [`update`](crate::node). Nobody outside sees it.
+    #[error("{}", Errno::NOSPC)]
+    MustGrow,
     /// The pool cannot be opened, formatted, saved or restored; the text says what to do.
     #[error("{0}")]
     Pool(String),
@@ -39,6 +43,7 @@ impl Error {
         match self {
             Error::Posix(e) => *e,
             Error::Corrupt(_) => Errno::UCLEAN,
+            Error::MustGrow => Errno::NOSPC,
             Error::Pool(_) | Error::Outdated(_) => Errno::INVAL,
             Error::Host { errno, .. } => *errno,
         }
@@ -56,6 +61,7 @@ impl From<pram::Error> for Error {
         use pram::Error as P;
         match e {
             P::NoSpace | P::LogFull => Error::Posix(Errno::NOSPC),
+            P::MustGrow => Error::MustGrow,
             P::Unusable(text) => Error::Pool(text),
             P::Outdated(text) => Error::Outdated(text),
             P::Host { what, errno } => Error::Host { what, errno },

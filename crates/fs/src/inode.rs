@@ -437,7 +437,7 @@ const LOW_BITS: u64 = 0x0101_0101_0101_0101;
 
 /// Blocks beyond this cannot all exist in a region of this size; inode numbers index runtime tables.
 fn region_blocks(region: &Region) -> u64 {
-    max_inodes(region.geo.size) / PER_BLOCK
+    max_inodes(region.size()) / PER_BLOCK
 }
 
 /// Inode numbers in a region of `size` bytes are below this.

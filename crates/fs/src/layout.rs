@@ -6,8 +6,6 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Version of this layout, in the region header.
 pub const VERSION: u32 = 2;
-/// The version before it, which had no settings: a region of it is read and written, and keeps none.
-pub const WITHOUT_SETTINGS: u32 = 1;
 
 /// Object types in the heap.
 pub mod tag {

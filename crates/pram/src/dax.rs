@@ -20,7 +20,8 @@ use rustix::io::Errno;
 
 use crate::error::{Error, Result};
 use crate::medium::{Medium, MediumKind, Needs};
-use crate::mem::{store_fence, Mapping, WriteBack};
+use crate::mem::{store_fence, Mapping, Sync, WriteBack};
+use crate::region::Region;
 
 const SYS: &str = "/sys";
 
@@ -106,12 +107,12 @@ pub fn device(file: impl AsFd) -> Result<Option<Device>> {
     }
 }
 
-/// Maps the first `len` bytes of a DAX device, or of a file on a DAX mount.
+/// Maps the first `len` bytes of a DAX device, or of a file on a DAX mount, for a region.
 pub fn map(file: impl AsFd, len: u64) -> Result<Mapping> {
     // A device has no file system whose records MAP_SYNC would make durable, and older ones refuse it.
     let mapped = match device(&file)? {
-        Some(_) => Mapping::file(file, len),
-        None => Mapping::file_sync(file, len),
+        Some(_) => Mapping::device(file, len, Region::told_len),
+        None => Mapping::growing(file, len, Sync::Dax, Region::told_len),
     };
     mapped.map_err(|errno| match errno {
         Errno::OPNOTSUPP => Error::Unusable(

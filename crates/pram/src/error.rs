@@ -19,6 +19,10 @@ pub enum Error {
     /// The region is full.
     #[error("persistent RAM is full")]
     NoSpace,
+    /// The region may become larger, but memory has to be taken for that, after the operation: see
+    /// [`Session::supply_needed`](crate::Session::supply_needed).
+    #[error("memory has to be taken first")]
+    MustGrow,
     /// One transaction changed more than a slot's undo log holds.
     #[error("the transaction is larger than the undo log")]
     LogFull,

@@ -96,6 +96,13 @@ pub trait Medium: Send + Sync {
 #[derive(Debug)]
 pub struct Ram(MediumKind);
 
+impl Ram {
+    /// For looking at a region of any kind, of which what is stored need not be durable.
+    pub(crate) fn like(kind: MediumKind) -> Ram {
+        Ram(kind)
+    }
+}
+
 pub const BATTERY: Ram = Ram(MediumKind::Battery);
 pub const LOGGED: Ram = Ram(MediumKind::Logged);
 

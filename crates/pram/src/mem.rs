@@ -1,7 +1,8 @@
 //! A mapping of shared memory, and every `unsafe` operation of this crate.
 //!
 //! Invariants that the SAFETY notes cite:
-//! 1. `base..base + len` is mapped readable and writable for as long as the `Mapping` lives.
+//! 1. `base..base + len` is mapped readable and writable for as long as the `Mapping` lives. (`len` may go up, and stays
+//!    below the address space that is mapped; what is beyond it has perhaps no memory, and a load there is a signal.)
 //! 2. Every access is checked against `len` (and its alignment) before it is made.
 //! 3. Other threads and processes may change the memory at any time. So no reference to it is ever made
 //!    except to atomics; words are loaded and stored as atomics, and bulk copies are raw copies whose
@@ -12,10 +13,11 @@
 
 use std::cell::Cell;
 use std::mem::MaybeUninit;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{compiler_fence, AtomicU32, AtomicU64, AtomicU8, AtomicUsize, Ordering};
 
+use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -28,12 +30,29 @@ impl<T: FromBytes + IntoBytes + Immutable + KnownLayout + Copy + 'static> Pod fo
 /// A piece of shared (or, for tests, private) memory.
 pub struct Mapping {
     base: NonNull<u8>,
-    len: u64,
+    /// Bytes of address space.
+    reserved: u64,
+    len: AtomicU64,
     /// Accesses of [`SHORT`] bytes that begin before this are inside: most need no other check.
-    short_end: u64,
-    /// Whole words that are mapped.
-    words: u64,
+    short_end: AtomicU64,
+    /// Whole words that are inside.
+    words: AtomicU64,
+    growth: Option<Growth>,
 }
+
+/// How a mapping gets longer that others make so.
+struct Growth {
+    file: OwnedFd,
+    /// Its memory is taken step by step; else it is there, as a device's.
+    is_taken: bool,
+    /// How long it is, as the memory itself says.
+    told: fn(&Mapping) -> u64,
+}
+
+/// Address space set aside for what a file may become: so many times its length, between two bounds.
+const AHEAD: u64 = 16;
+const LEAST_AHEAD: u64 = 256 << 30;
+const MOST_AHEAD: u64 = 16 << 40;
 
 /// Bytes that most accesses have at most.
 const SHORT: u64 = 256;
@@ -41,7 +60,16 @@ const SHORT: u64 = 256;
 // SAFETY: the memory is shared with other processes anyway; invariant 3 covers threads too.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
-unsafe impl Sync for Mapping {}
+unsafe impl std::marker::Sync for Mapping {}
+
+/// How a file is mapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sync {
+    No,
+    /// Where the file's blocks are the memory itself (DAX): the kernel has made the file system's own record of a block
+    /// durable before it can be stored to. EOPNOTSUPP where that is not so.
+    Dax,
+}
 
 impl Mapping {
     /// Maps the first `len` bytes of a file, shared.
@@ -54,10 +82,36 @@ impl Mapping {
         Mapping::file_by(fd, len, MapFlags::PRIVATE | MapFlags::NORESERVE)
     }
 
-    /// Maps it shared, where the file's blocks are the memory itself (DAX): the kernel has made the file system's own
-    /// record of a block durable before it can be stored to. EOPNOTSUPP where that is not so.
-    pub fn file_sync(fd: impl AsFd, len: u64) -> rustix::io::Result<Mapping> {
-        Mapping::file_by(fd, len, MapFlags::SHARED_VALIDATE | MapFlags::SYNC)
+    /// Maps the first `len` bytes of a file whose memory is yet to be taken, and sets address space aside for what it may
+    /// become. `told` says how much of it can be used, from words in the memory itself.
+    pub fn growing(fd: impl AsFd, len: u64, sync: Sync, told: fn(&Mapping) -> u64) -> rustix::io::Result<Mapping> {
+        let file = fd.as_fd().try_clone_to_owned().map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::MFILE))?;
+        let flags = match sync {
+            Sync::No => MapFlags::SHARED | MapFlags::NORESERVE,
+            Sync::Dax => MapFlags::SHARED_VALIDATE | MapFlags::SYNC,
+        };
+        let mut reserved = len.saturating_mul(AHEAD).clamp(LEAST_AHEAD, MOST_AHEAD).max(len);
+        loop {
+            match Mapping::file_by(&fd, reserved, flags) {
+                Ok(mut map) => {
+                    map.set_len(len);
+                    map.growth = Some(Growth { file, is_taken: true, told });
+                    return Ok(map);
+                }
+                // A limit of the process or machine.
+                Err(Errno::NOMEM) if reserved > len => reserved = (reserved / 2).max(len),
+                Err(errno) => return Err(errno),
+            }
+        }
+    }
+
+    /// Maps all `len` bytes of a device, of which others may use more than this process knows, see
+    /// [`growing`](Self::growing).
+    pub fn device(fd: impl AsFd, len: u64, told: fn(&Mapping) -> u64) -> rustix::io::Result<Mapping> {
+        let file = fd.as_fd().try_clone_to_owned().map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::MFILE))?;
+        let mut map = Mapping::file(fd, len)?;
+        map.growth = Some(Growth { file, is_taken: false, told });
+        Ok(map)
     }
 
     /// Maps a file as `flags` say, which do not fix the address.
@@ -84,30 +138,88 @@ impl Mapping {
 
     fn adopt(p: *mut std::ffi::c_void, len: u64) -> Mapping {
         let base = NonNull::new(p.cast()).expect("mmap never returns null");
-        Mapping { base, len, short_end: len.saturating_sub(SHORT - 1), words: len / 8 }
+        let [short_end, words] = [AtomicU64::new(0), AtomicU64::new(0)];
+        let mut map = Mapping { base, reserved: len, len: AtomicU64::new(0), short_end, words, growth: None };
+        map.set_len(len);
+        map
+    }
+
+    /// So many bytes are inside: those that have memory.
+    pub(crate) fn set_len(&mut self, len: u64) {
+        [&mut self.len, &mut self.short_end, &mut self.words].into_iter().for_each(|word| *word.get_mut() = 0);
+        self.extend(len);
+    }
+
+    /// At least so many bytes are inside now.
+    pub(crate) fn extend(&self, len: u64) {
+        let len = len.min(self.reserved);
+        self.len.fetch_max(len, Ordering::Release);
+        self.short_end.fetch_max(len.saturating_sub(SHORT - 1), Ordering::Release);
+        self.words.fetch_max(len / 8, Ordering::Release);
+    }
+
+    /// Takes in what others have added; true if there was anything.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn catch_up(&self) -> bool {
+        let Some(growth) = &self.growth else { return false };
+        let (now, told) = (self.len(), (growth.told)(self).min(self.reserved));
+        let is_there = || !growth.is_taken || rustix::fs::fstat(&growth.file).is_ok_and(|s| s.st_size as u64 >= told);
+        let more = told > now && is_there();
+        if more {
+            self.extend(told);
+        }
+        more
+    }
+
+    /// The file below, if its memory is taken step by step.
+    pub(crate) fn growing_file(&self) -> Option<BorrowedFd<'_>> {
+        self.growth.as_ref().filter(|growth| growth.is_taken).map(|growth| growth.file.as_fd())
+    }
+
+    /// Bytes of address space: the mapping cannot get longer.
+    pub fn reserved(&self) -> u64 {
+        self.reserved
     }
 
     /// Asks for huge pages, where the kernel gives them: fewer TLB misses over a large region.
     pub fn advise_huge(&self) {
-        // SAFETY: invariant 1; the advice changes no content.
-        let _ = unsafe { rustix::mm::madvise(self.base.as_ptr().cast(), self.len as usize, Advice::LinuxHugepage) };
+        // SAFETY: the advice changes no content, and the whole range is mapped.
+        let _ =
+            unsafe { rustix::mm::madvise(self.base.as_ptr().cast(), self.reserved as usize, Advice::LinuxHugepage) };
     }
 
-    /// Bytes mapped.
+    /// Bytes that can be used.
     pub fn len(&self) -> u64 {
-        self.len
+        self.len.load(Ordering::Acquire)
     }
 
     /// Never true: a mapping has at least a page.
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.len() == 0
     }
 
     #[inline(always)]
     fn at(&self, off: u64, len: u64) -> Result<*mut u8> {
-        let inside = len <= SHORT && off < self.short_end;
-        if inside || off.checked_add(len).is_some_and(|end| end <= self.len) {
+        let inside = len <= SHORT && off < self.short_end.load(Ordering::Relaxed);
+        if inside || self.holds(off, len) {
             // SAFETY: off < base + len (invariant 1), so the pointer stays inside the mapping.
+            return Ok(unsafe { self.base.as_ptr().add(off as usize) });
+        }
+        self.at_late(off, len)
+    }
+
+    #[inline(always)]
+    fn holds(&self, off: u64, len: u64) -> bool {
+        off.checked_add(len).is_some_and(|end| end <= self.len.load(Ordering::Relaxed))
+    }
+
+    /// [`at`](Self::at) of what is not inside yet.
+    #[cold]
+    #[inline(never)]
+    fn at_late(&self, off: u64, len: u64) -> Result<*mut u8> {
+        if self.catch_up() && self.holds(off, len) {
+            // SAFETY: as in `at`.
             return Ok(unsafe { self.base.as_ptr().add(off as usize) });
         }
         Err(bad_address(off, len))
@@ -135,13 +247,24 @@ impl Mapping {
     #[inline(always)]
     pub fn atomic64(&self, off: u64) -> Result<&AtomicU64> {
         // Whatever is not aligned becomes too large a number.
+        match self.word(off.rotate_right(3)) {
+            Some(word) => Ok(word),
+            None => self.word_late(off),
+        }
+    }
+
+    /// [`atomic64`](Self::atomic64) of what is not inside yet.
+    #[cold]
+    #[inline(never)]
+    fn word_late(&self, off: u64) -> Result<&AtomicU64> {
+        self.catch_up();
         self.word(off.rotate_right(3)).ok_or_else(|| bad_address(off, 8))
     }
 
     /// Word `n` of the mapping, `None` beyond its end: for those who ask often and can do without an answer.
     #[inline(always)]
     pub fn word(&self, n: u64) -> Option<&AtomicU64> {
-        if n >= self.words {
+        if n >= self.words.load(Ordering::Relaxed) {
             return None;
         }
         // SAFETY: in bounds (2), aligned since the base is a page, lives as long as the mapping (1), only ever
@@ -400,8 +523,8 @@ fn bad_address(off: u64, len: u64) -> Error {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: mapped by us with this length (1); nothing borrowed from `self` outlives it.
-        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len as usize) };
+        // SAFETY: mapped by us with this length; nothing borrowed from `self` outlives it.
+        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.reserved as usize) };
     }
 }
 

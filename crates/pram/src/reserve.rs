@@ -1,8 +1,7 @@
-//! Room for a region's file: all of it at once, since a store must never meet a full disk.
+//! Memory for a region's file, taken before anybody stores there: a store must never meet a full disk.
 
-use std::fs::File;
-use std::io;
-use std::os::unix::fs::FileExt;
+use std::ops::Range;
+use std::os::fd::AsFd;
 
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
@@ -12,28 +11,62 @@ use crate::medium::MediumKind;
 /// Bytes written at a time.
 const PIECE: u64 = 1 << 20;
 
-/// Gives an empty file its size and its blocks; all of it reads as zeros.
-pub fn reserve(file: &File, size: u64, medium: MediumKind) -> io::Result<()> {
-    file.set_len(size)?;
-    match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, size) {
-        Ok(()) | Err(Errno::OPNOTSUPP) => {}
-        Err(errno) => return Err(errno.into()),
+/// Makes sure that there are blocks for a range of `file`; what had none reads as zeros.
+pub fn take(file: impl AsFd, range: Range<u64>, medium: MediumKind) -> rustix::io::Result<()> {
+    let (at, len) = (range.start, range.end.saturating_sub(range.start));
+    if len == 0 {
+        return Ok(());
     }
-    if medium == MediumKind::Dax {
-        write_zeros(file, size)?;
+    let reserved = retry(|| rustix::fs::fallocate(&file, FallocateFlags::empty(), at, len));
+    match reserved {
+        // A reserved block that has never been written stands as such in the file system's records: under MAP_SYNC
+        // the first store to it waits for a commit of the journal. So they are written here, once.
+        Ok(()) if medium == MediumKind::Dax => write_zeros(&file, range),
+        Err(Errno::OPNOTSUPP) => write_zeros(&file, range),
+        done => done,
+    }
+}
+
+/// Makes sure that there are blocks for a range of `file` that is in use: where its holes were lost on the way, as by
+/// copying.
+pub fn keep(file: impl AsFd, range: Range<u64>) -> rustix::io::Result<()> {
+    let (at, len) = (range.start, range.end.saturating_sub(range.start));
+    if len == 0 {
+        return Ok(());
+    }
+    match retry(|| rustix::fs::fallocate(&file, FallocateFlags::empty(), at, len)) {
+        Err(Errno::OPNOTSUPP) => Ok(()),
+        done => done,
+    }
+}
+
+/// Gives the blocks of a range back; it reads as zeros, and nothing is lost if the file system cannot.
+pub fn give_back(file: impl AsFd, range: Range<u64>) -> rustix::io::Result<()> {
+    let (at, len) = (range.start, range.end.saturating_sub(range.start));
+    if len == 0 {
+        return Ok(());
+    }
+    match retry(|| rustix::fs::fallocate(&file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, at, len)) {
+        Err(Errno::OPNOTSUPP) => Ok(()),
+        done => done,
+    }
+}
+
+fn write_zeros(file: impl AsFd, range: Range<u64>) -> rustix::io::Result<()> {
+    let zeros = vec![0; PIECE as usize];
+    let mut at = range.start;
+    while at < range.end {
+        let len = PIECE.min(range.end - at) as usize;
+        at += retry(|| rustix::io::pwrite(&file, &zeros[..len], at))? as u64;
     }
     Ok(())
 }
 
-/// A reserved block that has never been written stands as such in the file system's records: under MAP_SYNC
-/// the first store to it waits for a commit of the journal. So they are written here, once.
-fn write_zeros(file: &File, size: u64) -> io::Result<()> {
-    let zeros = vec![0; PIECE as usize];
-    let mut at = 0;
-    while at < size {
-        let len = PIECE.min(size - at);
-        file.write_all_at(&zeros[..len as usize], at)?;
-        at += len;
+fn retry<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> rustix::io::Result<T> {
+    loop {
+        match call() {
+            Err(Errno::INTR) => {}
+            done => return done,
+        }
     }
-    Ok(())
 }

@@ -8,9 +8,10 @@
 //!          the CRC is of offset, length and bytes
 //! trailer  32 bytes, [`RawSaveEnd`]; nothing follows
 //! ```
-//! All numbers are little-endian. Chunks hold the header pages, the root words, the segment table and every
-//! segment that is not free, without the stretches of whole KiB that are all zero. Transaction slots are left
-//! out: no transaction is open when an image is made. What no chunk holds is zero.
+//! All numbers are little-endian. Chunks hold the header pages, the root words, the segment tables and every
+//! segment that is neither free nor absent, without the stretches of whole KiB that are all zero; free segments stand
+//! in the tables as absent. Transaction slots are left out: no transaction is open when an image is made. What no chunk
+//! holds is zero.
 //!
 //! The last root word is stored as 0 (closed properly) or, if the saved region had leaks or referenced
 //! objects, as 1: then whoever opens the restored region sweeps it.
@@ -19,8 +20,9 @@
 //! file is whole, and the next try begins afresh.
 
 use std::fs::File;
-use std::io::{BufReader, BufWriter, Read, Seek, SeekFrom, Write};
+use std::io::{BufReader, BufWriter, Read, Write};
 use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
@@ -29,16 +31,15 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use crate::copy::log::now;
 use crate::error::{Error, Result};
-use crate::heap::Meta;
+use crate::heap::{Meta, SegEntry};
 use crate::medium::{Medium, MediumKind};
 use crate::mem::Mapping;
-use crate::region::{self, fingerprint, Geometry, Region, HEADERS, OPEN_ROOT, SEGMENT};
-use crate::reserve::reserve;
+use crate::region::{self, fingerprint, Region, GROUP, HEADERS, OPEN_ROOT, SEGMENT, TABLE, TABLE_AT};
 use crate::session::{Exclusive, Session};
 
 const MAGIC: [u8; 8] = *b"CQ-IMAGE";
 const END_MAGIC: [u8; 8] = *b"CQ-IMEND";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Most bytes in a chunk.
 pub const CHUNK: u64 = 64 << 10;
 /// Zeros are left out in pieces of so many bytes.
@@ -150,14 +151,12 @@ pub fn restore_beside(
 fn restore_new(image: &Path, path: &Path, medium: MediumKind, progress: Progress) -> Result<(Target, SaveInfo)> {
     let mut reader = Reader::open(image)?;
     let target = Target::begin(path, "restoring")?;
-    reserve(&target.file, reader.info.size, medium).map_err(|e| target.no_room(reader.info.size, &e))?;
-    let mut file = &target.file;
     while let Some((offset, bytes)) = reader.next(progress)? {
-        let written = file.seek(SeekFrom::Start(offset)).and_then(|_| file.write_all(bytes));
-        written.map_err(|e| target.failed(Fail::Io(e)))?;
+        target.put(offset, bytes)?;
     }
-    let map = Mapping::file(&target.file, reader.info.size).map_err(Error::host("mapping the restored region"))?;
+    let map = target.complete()?;
     adopt_region(&map, &reader, medium)?;
+    region::settle_memory(map, medium)?;
     Ok((target, reader.info))
 }
 
@@ -224,13 +223,23 @@ impl From<Error> for Fail {
     }
 }
 
-/// The parts of a region that an image holds, ascending: offset and length.
-fn parts(region: &Region) -> Result<Vec<(u64, u64)>> {
-    let geo = &region.geo;
-    let mut parts = vec![(0, geo.slot(0)), (geo.table, geo.first - geo.table)];
-    for s in 0..geo.segments {
-        if region.meta(s)? != Meta::Free {
-            parts.push((geo.segment(s), SEGMENT));
+/// A part of a region that an image holds.
+struct Part {
+    at: u64,
+    len: u64,
+    /// It is a table, in which no segment that is free has memory.
+    is_table: bool,
+}
+
+/// The parts of a region that an image holds, ascending.
+fn parts(region: &Region) -> Result<Vec<Part>> {
+    let mut parts = vec![Part { at: 0, len: TABLE_AT, is_table: false }];
+    for group in 0..region.groups() {
+        parts.push(Part { at: group * GROUP + TABLE_AT, len: TABLE, is_table: true });
+        for n in region.segments_of(group) {
+            if !matches!(region.meta(n)?, Meta::Free | Meta::Absent) {
+                parts.push(Part { at: region.geo.segment(n), len: SEGMENT, is_table: false });
+            }
         }
     }
     Ok(parts)
@@ -239,16 +248,16 @@ fn parts(region: &Region) -> Result<Vec<(u64, u64)>> {
 fn write_image(session: &Session, out: &mut impl Write, progress: Progress) -> Result<SaveInfo, Fail> {
     let region = session.region();
     let parts = parts(region)?;
-    let total: u64 = parts.iter().map(|p| p.1).sum();
+    let total: u64 = parts.iter().map(|p| p.len).sum();
     let mut raw = RawSave {
         magic: MAGIC,
         version: VERSION,
         chunk: CHUNK as u32,
         uuid: region.info.uuid,
-        size: region.geo.size,
+        size: region.size(),
         fingerprint: fingerprint(),
         saved: now(),
-        chunks: parts.iter().map(|p| p.1.div_ceil(GRAIN as u64)).sum(),
+        chunks: parts.iter().map(|p| p.len.div_ceil(GRAIN as u64)).sum(),
         app_version: region.info.app_version,
         reserved: [0; 88],
         crc: 0,
@@ -261,10 +270,13 @@ fn write_image(session: &Session, out: &mut impl Write, progress: Progress) -> R
     let mut end = RawSaveEnd { magic: END_MAGIC, chunks: 0, bytes: 0, sum: 0, crc: 0 };
     let mut buf = vec![0; CHUNK as usize];
     let mut done = 0;
-    for (start, len) in parts {
-        for offset in (start..start + len).step_by(CHUNK as usize) {
-            let bytes = &mut buf[..CHUNK.min(start + len - offset) as usize];
+    for Part { at, len, is_table } in parts {
+        for offset in (at..at + len).step_by(CHUNK as usize) {
+            let bytes = &mut buf[..CHUNK.min(at + len - offset) as usize];
             region.read_bytes(offset, bytes)?;
+            if is_table {
+                forget_free(bytes);
+            }
             if let Some(word) = open_word.checked_sub(offset).and_then(|at| bytes.get_mut(at as usize..at as usize + 8))
             {
                 word.copy_from_slice(&mark.to_le_bytes());
@@ -278,6 +290,16 @@ fn write_image(session: &Session, out: &mut impl Write, progress: Progress) -> R
     out.write_all(end.as_bytes())?;
     let RawSave { uuid, size, app_version, saved, .. } = raw;
     Ok(SaveInfo { uuid, size, app_version, saved, chunks: end.chunks, bytes: end.bytes })
+}
+
+/// What is made of an image has memory for what is in use only.
+fn forget_free(table: &mut [u8]) {
+    for entry in table.chunks_exact_mut(size_of::<SegEntry>()) {
+        let word = u64::from_le_bytes(std::array::from_fn(|i| entry[i]));
+        if Meta::decode(word) == Meta::Free {
+            entry.fill(0);
+        }
+    }
 }
 
 /// Writes what is not zero of some bytes of the region, a chunk for each stretch.
@@ -375,7 +397,7 @@ impl Reader {
         if raw.fingerprint != fingerprint() || u64::from(raw.chunk) != CHUNK {
             return Err(self.bad("it was made by a build with another layout; use that build"));
         }
-        Geometry::of(raw.size)?;
+        region::check_size(raw.size)?;
         let RawSave { uuid, size, app_version, saved, .. } = *raw;
         self.info = SaveInfo { uuid, size, app_version, saved, chunks: 0, bytes: 0 };
         self.expected = raw.chunks;
@@ -432,7 +454,7 @@ impl Reader {
 /// Gives what has been restored its medium, if it is a region of the size and name that the image's header says.
 fn adopt_region(map: &Mapping, reader: &Reader, medium: MediumKind) -> Result<()> {
     let (info, _) = region::adopt(map, medium)?;
-    if (info.size, info.uuid) != (reader.info.size, reader.info.uuid) {
+    if (map.len() / SEGMENT, info.uuid) != (reader.info.size / SEGMENT, reader.info.uuid) {
         return Err(reader.bad("its header and its content are of different regions"));
     }
     Ok(())
@@ -495,11 +517,28 @@ impl Target {
         }
     }
 
-    pub fn no_room(&self, size: u64, e: &std::io::Error) -> Error {
-        let (path, mib) = (self.path.display(), size >> 20);
+    /// Writes a part of a region; where nothing is written there is no memory.
+    pub fn put(&self, at: u64, bytes: &[u8]) -> Result<()> {
+        self.file.write_all_at(bytes, at).map_err(|e| match Errno::from_io_error(&e) {
+            Some(Errno::NOSPC | Errno::DQUOT | Errno::NOMEM) => self.no_room(&e),
+            _ => self.failed(Fail::Io(e)),
+        })
+    }
+
+    /// The region that has been written, as long as its header says.
+    pub fn complete(&self) -> Result<Mapping> {
+        let mut head = vec![0; HEADERS];
+        let read = self.file.read_at(&mut head, 0).map_err(|e| self.failed(Fail::Io(e)))?;
+        let size = Region::probe(&head[..read])?.0;
+        self.file.set_len(size).map_err(|e| self.failed(Fail::Io(e)))?;
+        Mapping::growing(&self.file, size, crate::mem::Sync::No, Region::told_len)
+            .map_err(Error::host("mapping the region"))
+    }
+
+    fn no_room(&self, e: &std::io::Error) -> Error {
         Error::Unusable(format!(
-            "{path}: no room for {mib} MiB ({e}); what is there stays until all of the new one is: make room beside it, or \
-             remove it first"
+            "{}: no room ({e}); what is there stays until all of the new one is: make room beside it, or remove it first",
+            self.path.display()
         ))
     }
 

@@ -74,14 +74,34 @@ pub fn run(args: &Args) -> Result<()> {
     refuse_without_use(args, copy.is_some())?;
     let mirror = args.mirror.is_some();
     let how = FormatOptions { nvram, medium, copy, mirror, ..FormatOptions::sized(bytes) };
-    let how = FormatOptions { commit_interval: args.commit, copy_rate: args.rate, ..how };
-    make(&pool, FormatOptions { force: args.force, ..how })?;
+    let how = FormatOptions { commit_interval: args.commit, copy_rate: args.rate, force: args.force, ..how };
+    let takes = takes(&pool, &how);
+    make(&pool, how)?;
     let pool = pool.display();
-    say(&format!("{pool} is ready. Mount it with `conquest mount {pool} DIR`."))?;
+    say(&format!("{pool} is ready. {takes}. Mount it with `conquest mount {pool} DIR`."))?;
     match medium {
         MediumKind::Battery => say(CAUTION),
         MediumKind::Dax | MediumKind::Logged => Ok(()),
     }
+}
+
+/// What a pool will take where, at most.
+pub fn takes(pool: &Path, how: &FormatOptions) -> String {
+    let place = Pool::takes_memory_in(pool, how.medium, how.nvram.as_deref());
+    let of = match how.medium {
+        MediumKind::Logged => ", this machine's RAM",
+        MediumKind::Battery | MediumKind::Dax => "",
+    };
+    let most = match how.size {
+        0 => "its size".into(),
+        bytes => size::show(bytes),
+    };
+    let copy = match (how.medium, &how.copy) {
+        (MediumKind::Logged, _) => format!(", and about as much on disk in {}", pool.display()),
+        (_, Some(copy)) => format!(", and about as much for its copy in {}", pool.join(copy).display()),
+        (_, None) => String::new(),
+    };
+    format!("It takes memory as that is used, up to {most} in {}{of}{copy}", place.display())
 }
 
 impl From<Medium> for MediumKind {

@@ -11,6 +11,7 @@ mod list;
 mod man;
 pub mod mount;
 mod release;
+mod resize;
 mod restore;
 mod save;
 mod status;
@@ -33,6 +34,7 @@ pub enum Verb {
     List(list::Args),
     Release(release::Args),
     Destroy(destroy::Args),
+    Resize(resize::Args),
     Fsck(fsck::Args),
     Save(save::Args),
     Restore(restore::Args),
@@ -55,6 +57,7 @@ impl Verb {
             Verb::List(args) => list::run(&args),
             Verb::Release(args) => release::run(&args),
             Verb::Destroy(args) => destroy::run(&args),
+            Verb::Resize(args) => resize::run(&args),
             Verb::Save(args) => save::run(&args),
             Verb::Restore(args) => restore::run(&args),
             Verb::Import(args) => import::run(&args),

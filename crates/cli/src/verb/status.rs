@@ -66,6 +66,7 @@ fn text(s: &Status, stopped: &[Stopped]) -> String {
         ("write-back", s.write_back.unwrap_or("not needed").into()),
         ("size", size::show(s.size)),
         ("used", format!("{} ({percent:.1} %), {} free", size::show(s.used), size::show(s.free))),
+        ("memory", memory(s)),
         ("inodes", s.inodes.to_string()),
         ("fragmentation", format!("{:.1} %", s.fragmentation * 100.0)),
         ("sweep", if s.sweep_pending { "due: a process died without closing" } else { "not needed" }.into()),
@@ -86,6 +87,15 @@ fn text(s: &Status, stopped: &[Stopped]) -> String {
     }
     heap(&mut out, s);
     out
+}
+
+/// What it has of its size.
+fn memory(s: &Status) -> String {
+    let taken = size::show(s.taken);
+    match s.host_full {
+        false => format!("{taken} taken of the host"),
+        true => format!("{taken} taken of the host, which has NO MORE: the pool is full until it has"),
+    }
 }
 
 fn of_copy(copy: &CopyStatus) -> String {

@@ -62,13 +62,15 @@ fn find(pool: &Path, dir: Option<&Path>) -> Result<Option<Mounted>> {
 
 fn create(pool: &Path, size: Option<u64>) -> Result<()> {
     let bytes = size.map_or_else(|| size::default_for(pool, MediumKind::Logged), Ok)?;
-    let made = format::make(pool, FormatOptions { medium: MediumKind::Logged, ..FormatOptions::sized(bytes) });
+    let how = FormatOptions { medium: MediumKind::Logged, ..FormatOptions::sized(bytes) };
+    let takes = format::takes(pool, &how);
+    let made = format::make(pool, how);
     if Pool::exists(pool) && made.is_err() {
         // Another one was faster.
         return Ok(());
     }
     made?;
-    say(&format!("made a pool of {} at {}", size::show(bytes), pool.display()))
+    say(&format!("made a pool of {} at {}. {takes}", size::show(bytes), pool.display()))
 }
 
 /// The directory to mount at. One that another file system occupies is left alone.

@@ -236,7 +236,7 @@ pub(crate) fn trim(tx: &mut Tx, c: &mut Content) -> Result<bool> {
     };
     match done {
         Ok(()) => Ok(true),
-        Err(Error::Posix(Errno::NOSPC)) => Ok(false),
+        Err(Error::Posix(Errno::NOSPC) | Error::MustGrow) => Ok(false),
         Err(e) => Err(e),
     }
 }

@@ -174,7 +174,7 @@ pub(super) struct Budget(u64);
 
 impl Budget {
     pub fn of(r: &Region) -> Budget {
-        Budget(r.geo.size / 64)
+        Budget(r.size() / 64)
     }
 
     #[inline]
@@ -213,7 +213,7 @@ fn next_below(r: &Region, node: Node, base: u64, from: u64, budget: &mut Budget)
 
 /// The first page from `from` on, but before `end`, that is a hole; else `end`.
 pub(super) fn next_hole(r: &Region, root: Node, from: u64, end: u64) -> Result<u64> {
-    let mut budget = r.geo.size / PAGE / FANOUT + 2;
+    let mut budget = r.size() / PAGE / FANOUT + 2;
     let mut page = from;
     while page < end {
         let Spot::Leaf(leaf) = find(r, root, page)? else { return Ok(page) };

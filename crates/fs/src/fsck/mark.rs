@@ -9,6 +9,7 @@
 //! 4. What is then allocated, neither marked nor new, is a leak.
 
 use pram::heap::{Meta, CLASSES};
+use pram::region::PER_GROUP;
 use pram::{Op, Region, Session, Tag, SEGMENT};
 
 use crate::error::Result;
@@ -22,10 +23,9 @@ pub struct Marks<'a> {
 
 impl<'a> Marks<'a> {
     pub fn begin(session: &'a Session) -> Result<Marks<'a>> {
-        let geo = &session.region().geo;
         // One sweep at a time; who sweeps is done in a moment, or dead.
         for round in 1u32.. {
-            if session.runtime().start_sweep(geo) {
+            if session.runtime().start_sweep()? {
                 break;
             }
             std::thread::sleep(std::time::Duration::from_millis(2));
@@ -34,7 +34,7 @@ impl<'a> Marks<'a> {
             }
         }
         session.drain()?;
-        Ok(Marks { session, bits: vec![0; (geo.size / 16).div_ceil(64) as usize], bytes: 0 })
+        Ok(Marks { session, bits: Vec::new(), bytes: 0 })
     }
 
     /// Marks the object at `off`; says why it cannot be one.
@@ -56,6 +56,11 @@ impl<'a> Marks<'a> {
     /// Marks what [`check`](Self::check) has found to be an object; fails if it was marked before.
     pub fn set(&mut self, off: u64, cap: u64) -> Result<(), String> {
         let n = off / 16;
+        // The region may become larger meanwhile.
+        if self.bits.len() as u64 <= n / 64 {
+            let segments = self.session.region().segments_end();
+            self.bits.resize((segments * SEGMENT / 16 / 64).max(n / 64 + 1) as usize, 0);
+        }
         let word = &mut self.bits[(n / 64) as usize];
         if *word >> (n % 64) & 1 == 1 {
             if self.session.runtime().is_new(off) {
@@ -81,7 +86,7 @@ impl<'a> Marks<'a> {
 
     fn is_marked(&self, off: u64) -> bool {
         let n = off / 16;
-        self.bits[(n / 64) as usize] >> (n % 64) & 1 == 1
+        self.bits.get((n / 64) as usize).is_some_and(|word| word >> (n % 64) & 1 == 1)
     }
 
     /// Counts, or frees, the objects and bytes that are allocated, neither marked nor new: in operations that `begin`
@@ -115,7 +120,7 @@ impl Drop for Marks<'_> {
 /// Calls `f` with offset and capacity of every allocated object.
 fn for_each_object(region: &Region, f: &mut dyn FnMut(u64, u64) -> Result<()>) -> Result<()> {
     let geo = &region.geo;
-    for segment in 0..geo.segments {
+    for segment in region.segments() {
         match region.meta(segment)? {
             Meta::Small { class, .. } => {
                 let c = &CLASSES[usize::from(class)];
@@ -141,12 +146,12 @@ pub fn check_segments(region: &Region) -> Result<Vec<(Option<u64>, String)>> {
     let mut problems = Vec::new();
     let mut run_end = 0;
     let mut head = 0;
-    for segment in 0..region.geo.segments {
+    for segment in region.segments() {
         let meta = region.meta(segment)?;
         let lost = match meta {
             Meta::Bad => Some(format!("segment {segment} has an impossible entry")),
-            Meta::RunHead { len, .. } if segment + u64::from(len) > region.geo.segments => {
-                Some(format!("segment {segment} begins a run of {len} that leaves the region"))
+            Meta::RunHead { len, .. } if segment % PER_GROUP + u64::from(len) > PER_GROUP => {
+                Some(format!("segment {segment} begins a run of {len} that leaves its group"))
             }
             Meta::RunBody { .. } if segment >= run_end => {
                 Some(format!("segment {segment} continues a run that is not there"))

@@ -293,7 +293,7 @@ impl<'a> Pass<'a> {
     fn inodes(&mut self, progress: &mut dyn FnMut(u64, u64), names: bool) -> Result<()> {
         let region = self.fs.region();
         let table = self.fs.table();
-        let top = inode::max_inodes(region.geo.size);
+        let top = inode::max_inodes(region.size());
         for n in 0..top.div_ceil(TABLE * PER_BLOCK) {
             // What leads nowhere, `mark_tables` has told.
             if !matches!(table.block_word(n * TABLE), Ok(Some(_))) {

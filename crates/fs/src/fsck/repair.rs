@@ -392,7 +392,7 @@ fn drop_entries(fs: &Fs, op: &mut Op, mut node: Node, gone: &mut Gone) -> Result
 fn drop_names(fs: &Fs, op: &mut Op, ino: Ino, keep: Option<Ino>, gone: &mut Gone) -> Result<String> {
     let key = fs.super_block().hash_key;
     let (mut kept, mut dropped) = (false, 0);
-    for dir in 1..crate::inode::max_inodes(fs.region().geo.size) {
+    for dir in 1..crate::inode::max_inodes(fs.region().size()) {
         let Ok(mut node) = fs.node(dir) else { continue };
         if !node.is_dir() {
             continue;

@@ -118,8 +118,17 @@ impl Fs {
 
     /// Ends the operation and begins it anew for the next piece of a change, as of now.
     fn next_piece(&self, op: &mut Op, node: &mut Node) -> Result<()> {
+        self.go_on(op, node, |op| op.renew())
+    }
+
+    /// The same for a piece for which memory has to be taken.
+    fn piece_again(&self, op: &mut Op, node: &mut Node) -> Result<()> {
+        self.go_on(op, node, |op| op.renew_with_memory())
+    }
+
+    fn go_on(&self, op: &mut Op, node: &mut Node, renew: fn(&mut Op) -> pram::Result<()>) -> Result<()> {
         let at = At::seen(node.ino, &node.raw);
-        op.renew()?;
+        renew(op)?;
         op.lock(&[at.ino])?;
         self.read_node(at, node)?;
         node.touch(now());
@@ -225,7 +234,18 @@ impl Fs {
             if at > start {
                 self.next_piece(op, node)?;
             }
-            match self.write_or_over(op, node, at, piece, flags) {
+            let written = loop {
+                // What the inode was like the piece knows, also after it has failed.
+                let mut changed = *node;
+                match self.write_or_over(op, &mut changed, at, piece, flags) {
+                    Err(Error::MustGrow) => self.piece_again(op, node)?,
+                    done => {
+                        *node = changed;
+                        break done;
+                    }
+                }
+            };
+            match written {
                 Ok(whole) => all &= whole,
                 Err(e) if at > start && e.errno() == Errno::NOSPC => return Ok(false),
                 Err(e) => return Err(e),
@@ -240,6 +260,7 @@ impl Fs {
     fn write_or_over(&self, op: &mut Op, node: &mut Node, at: u64, piece: &[u8], flags: WriteFlags) -> Result<bool> {
         match self.write_piece(op, node, at, piece) {
             Ok(()) => Ok(true),
+            Err(Error::MustGrow) => Err(Error::MustGrow),
             Err(e) => self.write_over(op, node, at, piece, flags, e),
         }
     }
@@ -371,31 +392,44 @@ impl Fs {
         self.kill_capability(op, &mut node)?;
         // Before the first piece: those that are done stay if the next fails.
         op.tell_inode(ino, if how.may_grow() { Part::Growth } else { Part::Content });
-        let mut at = offset;
+        let (mut at, alone) = (offset, matches!(others, Writers::None));
         loop {
-            let mut changed = node;
-            changed.touch(now());
-            let mut tx = op.tx()?;
-            let mut c = changed.content();
-            let reached = match how {
-                Fallocate::Allocate { keep_size } => file::allocate(&mut tx, &mut c, at, end - at, keep_size)?,
-                Fallocate::PunchHole => file::punch(&mut tx, &mut c, at, end - at)?,
-                Fallocate::ZeroRange { keep_size } => file::zero(&mut tx, &mut c, at, end - at, keep_size)?,
-                Fallocate::CollapseRange => file::collapse(&mut tx, &mut c, at, len).map(|()| end)?,
-                Fallocate::InsertRange => file::insert(&mut tx, &mut c, at, len).map(|()| end)?,
+            let reached = match self.fallocate_piece(op, &mut node, how, at, end) {
+                Err(Error::MustGrow) if alone => {
+                    self.piece_again(op, &mut node)?;
+                    continue;
+                }
+                reached => reached?,
             };
-            changed.set_content(&c);
-            changed.save_hot(&mut tx)?;
-            tx.commit()?;
-            node = changed;
             if reached >= end {
                 return Ok(());
             }
             at = reached;
-            if matches!(others, Writers::None) {
+            if alone {
                 self.next_piece(op, &mut node)?;
             }
         }
+    }
+
+    /// One piece from `at` on; how far it came. After an error `node` is as it was.
+    fn fallocate_piece(&self, op: &mut Op, node: &mut Node, how: Fallocate, at: u64, end: u64) -> Result<u64> {
+        let mut changed = *node;
+        changed.touch(now());
+        let mut tx = op.tx()?;
+        let mut c = changed.content();
+        let len = end - at;
+        let reached = match how {
+            Fallocate::Allocate { keep_size } => file::allocate(&mut tx, &mut c, at, len, keep_size)?,
+            Fallocate::PunchHole => file::punch(&mut tx, &mut c, at, len)?,
+            Fallocate::ZeroRange { keep_size } => file::zero(&mut tx, &mut c, at, len, keep_size)?,
+            Fallocate::CollapseRange => file::collapse(&mut tx, &mut c, at, len).map(|()| end)?,
+            Fallocate::InsertRange => file::insert(&mut tx, &mut c, at, len).map(|()| end)?,
+        };
+        changed.set_content(&c);
+        changed.save_hot(&mut tx)?;
+        tx.commit()?;
+        *node = changed;
+        Ok(reached)
     }
 
     /// The next data or hole at or after `offset`; ENXIO beyond the end.

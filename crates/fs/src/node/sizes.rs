@@ -50,14 +50,15 @@ impl Count {
 }
 
 impl Fs {
-    /// Sizes of the pool. Free space is what whole free segments hold.
+    /// Sizes of the pool. Free space is what whole free segments hold, also those for which no memory has been taken
+    /// yet.
     pub fn statfs(&self) -> StatFs {
         let block_size = 4096;
-        let geo = &self.region().geo;
-        let bytes = geo.segments * pram::SEGMENT;
-        let free = self.session.runtime().free_segments() * pram::SEGMENT;
+        let (region, rt) = (self.region(), self.session.runtime());
+        let bytes = region.geo.heap_segments(region.size()) * pram::SEGMENT;
+        let free = (rt.free_segments() + rt.absent()) * pram::SEGMENT;
         let used = self.recent_count();
-        let free_inodes = (free / (INODE + 1)).min(inode::max_inodes(geo.size).saturating_sub(used));
+        let free_inodes = (free / (INODE + 1)).min(inode::max_inodes(region.size()).saturating_sub(used));
         StatFs {
             block_size,
             blocks: bytes / u64::from(block_size),

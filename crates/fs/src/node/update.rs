@@ -17,7 +17,7 @@ use smallvec::SmallVec;
 use super::watch::Part;
 use super::Fs;
 use crate::attr::Ino;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// An update under way: an operation, and what to tell others after it.
 pub(crate) struct Update<'u, 'f, 'n> {
@@ -79,9 +79,27 @@ impl<'n> Update<'_, '_, 'n> {
 }
 
 impl Fs {
-    /// Runs `work` as a change that a caller waits for; steps 1 to 5.
+    /// Runs `work` as a change that a caller waits for; steps 1 to 5. Where the region has to take memory for it, it begins
+    /// anew after that: it changes nothing before it knows that there is enough, or nothing that it would not repeat.
     #[inline(always)]
-    pub(super) fn update<'n, T>(&self, work: impl FnOnce(&mut Update<'_, '_, 'n>) -> Result<T>) -> Result<T> {
+    pub(super) fn update<'n, T>(&self, mut work: impl FnMut(&mut Update<'_, '_, 'n>) -> Result<T>) -> Result<T> {
+        loop {
+            match self.update_once(&mut work) {
+                Err(Error::MustGrow) => self.take_memory()?,
+                done => return done,
+            }
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn take_memory(&self) -> Result<()> {
+        self.session().supply_needed()?;
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn update_once<'n, T>(&self, work: impl FnOnce(&mut Update<'_, '_, 'n>) -> Result<T>) -> Result<T> {
         self.writable()?;
         let (done, changed, urgent);
         let mut tells = Tells { fs: self, list: SmallVec::new(), announced: SmallVec::new() };

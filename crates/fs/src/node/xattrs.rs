@@ -8,7 +8,7 @@ use super::{now, want, Fs, SetXattr};
 use crate::acl;
 use crate::attr::{Caller, Ino, Kind};
 use crate::error::Result;
-use crate::layout::{RawInode, RawPerm, WITHOUT_SETTINGS};
+use crate::layout::{RawInode, RawPerm};
 use crate::setting::{self, Durability};
 use crate::xattr;
 
@@ -95,9 +95,6 @@ impl Fs {
 
     /// Sets or unsets the durability of an inode.
     fn set_durability(&self, ino: Ino, durability: Option<Durability>, how: SetXattr) -> Result<()> {
-        if self.region().info.app_version == WITHOUT_SETTINGS {
-            return Err(Errno::OPNOTSUPP.into());
-        }
         self.change_node(ino, |tx, raw| {
             match how {
                 SetXattr::Create if raw.durability().is_some() => return Err(Errno::EXIST.into()),
@@ -113,11 +110,11 @@ impl Fs {
         })
     }
 
-    fn change_xattr(&self, ino: Ino, change: impl FnOnce(&mut pram::Tx, &mut u64) -> Result<()>) -> Result<()> {
+    fn change_xattr(&self, ino: Ino, mut change: impl FnMut(&mut pram::Tx, &mut u64) -> Result<()>) -> Result<()> {
         self.change_node(ino, |tx, raw| change(tx, &mut raw.xattr))
     }
 
-    fn change_node(&self, ino: Ino, change: impl FnOnce(&mut pram::Tx, &mut RawInode) -> Result<()>) -> Result<()> {
+    fn change_node(&self, ino: Ino, mut change: impl FnMut(&mut pram::Tx, &mut RawInode) -> Result<()>) -> Result<()> {
         self.update(|op| {
             op.lock(&[ino])?;
             let mut node = self.node(ino)?;

@@ -195,6 +195,29 @@ impl Pool {
         restore::restore(dir, file, restore::Over { medium, force }, progress, &mut || Ok(()))
     }
 
+    /// Makes the pool larger: it may take up to `size` bytes from now on, whoever works on it. Fails for fewer than it has.
+    /// It counts when it returns, also on disk.
+    pub fn resize(&self, size: u64) -> Result<()> {
+        let refused = |why| Error::Pool(format!("{}: {why}", self.dir.display()));
+        if let Some(total) = region::shared::total_at(&self.config.nvram_path(&self.dir)).filter(|total| size > *total)
+        {
+            return Err(refused(format!("its memory lies in a file system that has {} MiB in all", total >> 20)));
+        }
+        self.fs.session().resize(size).map_err(|e| match e {
+            pram::Error::Unusable(why) => refused(why),
+            e => e.into(),
+        })?;
+        self.fs.session().copy().map_or(Ok(()), |copy| Ok(copy.wait(self.fs.session())?))
+    }
+
+    /// Where the memory of a pool at `dir` on `medium` is taken from: the file or device, or where shared memory is.
+    pub fn takes_memory_in(dir: &Path, medium: MediumKind, nvram: Option<&Path>) -> PathBuf {
+        match medium {
+            MediumKind::Logged => RUNTIME_DIR.into(),
+            _ => dir.join(nvram.unwrap_or(paths::DEFAULT_NVRAM.as_ref())),
+        }
+    }
+
     /// Gives back the shared memory of a pool on `logged` that nobody uses: the next opening makes it from the copy. What
     /// the copy lacks goes there first. Or, where `dir` is the file of such memory, that of a pool that is gone, if its copy
     /// held everything.
@@ -344,7 +367,7 @@ fn attach(opened: Opened, how: &OpenOptions) -> Result<Fs> {
         None => (role::API, PathBuf::new()),
         Some(m) => (if m.uring { role::MOUNT_URING } else { role::MOUNT_DEV }, m.mountpoint.clone()),
     };
-    let keys = max_inodes(region.geo.size);
+    let keys = max_inodes(region.map().reserved());
     let mirrored = is_mirrored(&region, copy.as_ref());
     let label = std::os::unix::ffi::OsStrExt::as_bytes(label.as_os_str());
     let how_to = Attach { runtime_dir: RUNTIME_DIR.as_ref(), keys, role, label };

@@ -27,6 +27,10 @@ pub struct Status {
     pub size: u64,
     pub used: u64,
     pub free: u64,
+    /// Bytes of memory that it has: what is in use, and what has been taken ahead.
+    pub taken: u64,
+    /// The host has refused it more: it is full before it has the size that was said.
+    pub host_full: bool,
     pub inodes: u64,
     /// The attached processes.
     pub sessions: Vec<SessionStatus>,
@@ -146,17 +150,19 @@ impl Pool {
         let heap = self.heap_status()?;
         let objects: u64 = heap.iter().map(|h| h.size * h.objects).sum();
         let segments: u64 = heap.iter().map(|h| h.segments).sum();
-        let geo = &self.fs.session().region().geo;
-        let used = segments * SEGMENT;
+        let session = self.fs.session();
+        let (size, used) = (session.region().size(), segments * SEGMENT);
         let mut status = Status {
             pool: self.dir.clone(),
             uuid: self.config.uuid.clone(),
             medium: self.config.medium,
             nvram: self.config.nvram_path(&self.dir),
             write_back: self.fs.region().write_back(),
-            size: geo.size,
+            size,
             used,
-            free: geo.segments * SEGMENT - used,
+            free: (session.region().geo.heap_segments(size) * SEGMENT).saturating_sub(used),
+            taken: session.heap().taken(),
+            host_full: session.is_host_full(),
             inodes: self.fs.count_inodes()?,
             sessions: self.sessions().into_iter().map(|(_, session)| session).collect(),
             heap,
@@ -192,7 +198,7 @@ impl Pool {
     fn heap_status(&self) -> Result<Vec<HeapStatus>> {
         let region = self.fs.session().region();
         let mut found = std::collections::BTreeMap::<(u8, u64), (u64, u64)>::new();
-        for s in 0..region.geo.segments {
+        for s in region.segments() {
             let (tag, size, objects, segments) = match region.meta(s)? {
                 Meta::Small { tag, class } => {
                     let c = &CLASSES[usize::from(class)];

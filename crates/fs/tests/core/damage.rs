@@ -41,9 +41,9 @@ fn sample() -> tempfile::TempDir {
 fn places(dir: &tempfile::TempDir, bytes: &[u8]) -> [Vec<u64>; 2] {
     let pool = open(dir);
     let region = pool.session().region();
-    let is_content = |at: u64| match region.geo.segment_of(at).map(|s| region.meta(s).unwrap()) {
-        Some(Meta::Small { tag, .. } | Meta::RunHead { tag, .. }) => tag == fs::layout::tag::DATA,
-        Some(Meta::RunBody { .. }) => true,
+    let is_content = |at: u64| match region.meta(region.geo.segment_of(at)).unwrap() {
+        Meta::Small { tag, .. } | Meta::RunHead { tag, .. } => tag == fs::layout::tag::DATA,
+        Meta::RunBody { .. } => true,
         _ => false,
     };
     let used: Vec<u64> = (8192..bytes.len() as u64).filter(|at| bytes[*at as usize] != 0).collect();
@@ -197,7 +197,7 @@ fn a_sweep_frees_nothing_in_a_damaged_pool() {
 /// The offsets of all objects of a type.
 fn objects(pool: &Pool, tag: pram::Tag) -> Vec<u64> {
     let region = pool.session().region();
-    let all = (region.geo.first..region.geo.segment(region.geo.segments)).step_by(16);
+    let all = (region.geo.heap()..region.geo.segment(region.segments_end())).step_by(16);
     all.filter(|at| region.resolve(*at, tag).is_ok() && region.is_allocated(*at).unwrap()).collect()
 }
 

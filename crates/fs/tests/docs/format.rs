@@ -30,16 +30,16 @@ macro_rules! same_fields {
 #[test]
 fn structures_lie_as_told() {
     let page = Page::open("FORMAT.md");
-    same_fields!(page, RawHeader: magic version medium fingerprint uuid size slots segments created app_version crc);
+    same_fields!(page, RawHeader: magic version medium fingerprint uuid size slots created app_version crc);
     same_fields!(page, Super: magic inodes perms hash_key);
     same_fields!(page, RawInode: content size extra mtime ctime atime btime xattr perm nlink generation kind reserved settings);
     same_fields!(page, InodeBlock: lengths inodes);
     same_fields!(page, RawPerm: uid gid mode);
     same_fields!(page, RawSave: magic version chunk uuid size fingerprint saved chunks app_version reserved crc);
     same_fields!(page, RawSaveEnd: magic chunks bytes sum crc);
-    same_fields!(page, RawLog: magic version line uuid size fingerprint generation first capacity nonce lineage crc);
+    same_fields!(page, RawLog: magic version line uuid fingerprint generation first capacity nonce lineage crc);
     same_fields!(page, RawRecord: magic crc generation commit time len extents before part flags writer nonce);
-    same_fields!(page, RawImage: magic version page uuid size fingerprint generation commit time root last crc);
+    same_fields!(page, RawImage: magic version page uuid fingerprint generation commit time root last crc);
     same_fields!(page, RawEntry: slot crc);
     assert_eq!(page.structure("SegEntry").size, size_of::<SegEntry>() as u64);
     assert_eq!(page.structure("UndoRecord").size, pram::tx::RECORD);
@@ -85,11 +85,14 @@ fn constants_are_as_told() {
         ("ROOTS", pram::region::ROOTS),
         ("SLOT", pram::region::SLOT),
         ("SEGMENT", pram::SEGMENT),
+        ("GROUP", pram::region::GROUP),
+        ("TABLE_AT", pram::region::TABLE_AT),
         ("ROOT_SUPER", layout::root::SUPER),
-        ("ROOT_LINEAGE", pram::session::USER_ROOTS),
-        ("ROOT_BEGUN", pram::session::USER_ROOTS + 1),
-        ("ROOT_COPY", pram::session::USER_ROOTS + 2),
-        ("ROOT_OPEN", pram::session::USER_ROOTS + 3),
+        ("ROOT_GROUPS", pram::session::USER_ROOTS),
+        ("ROOT_LINEAGE", pram::session::USER_ROOTS + 1),
+        ("ROOT_BEGUN", pram::session::USER_ROOTS + 2),
+        ("ROOT_COPY", pram::session::USER_ROOTS + 3),
+        ("ROOT_OPEN", pram::session::USER_ROOTS + 4),
         ("LOG_CAPACITY", pram::tx::LOG_CAPACITY),
         ("RECORD", pram::tx::RECORD),
         ("TABLE", layout::TABLE),
@@ -135,16 +138,19 @@ fn tags_are_as_told() {
 #[test]
 fn geometry_is_as_told() {
     let page = Page::open("FORMAT.md");
-    for row in page.rows(&["size", "slots", "table", "first", "segments"]) {
+    for row in page.rows(&["size", "slots", "first", "segments with objects"]) {
         let told: Vec<u64> = row.iter().map(|c| number(c)).collect();
         let g = Geometry::of(told[0]).unwrap();
-        assert_eq!(told, [g.size, g.slots, g.table, g.first, g.segments]);
+        assert_eq!(told, [told[0], g.slots, g.first, g.heap_segments(told[0])]);
     }
     let reader = crate::reader::Reader { page: &page, bytes: &[] };
     for size in (1..200).map(|i| (1 << 20) + i * 733_184).chain([1 << 33, 1 << 40, 1 << 47]) {
-        let (ours, code) = (reader.geometry(size), Geometry::of(size).unwrap());
-        let ours = [ours.slots, ours.table, ours.first, ours.segments];
-        assert_eq!(ours, [code.slots, code.table, code.first, code.segments], "{size}");
+        let code = Geometry::of(size).unwrap();
+        assert_eq!(code.slots, (size / 524288).clamp(2, page.constant("MAX_SLOTS")));
+        assert_eq!(reader.first(code.slots), code.first);
+        for segment in [code.first, 1023, 1025, 5000] {
+            assert_eq!(reader.entry(segment), code.entry(segment).raw());
+        }
     }
 }
 
@@ -155,7 +161,9 @@ fn the_fingerprint_is_as_told() {
     let mut h = 0xcbf2_9ce4_8422_2325u64;
     let mut add = |n: u64| h = (h ^ n).wrapping_mul(0x100_0000_01b3).rotate_left(17);
     let sizes = ["RawHeader", "SegEntry"].map(|s| page.structure(s).size);
-    [c("SEGMENT"), c("SLOT"), c("ROOTS"), c("MAX_SLOTS"), sizes[0], sizes[1]].into_iter().for_each(&mut add);
+    [c("SEGMENT"), c("GROUP"), c("SLOT"), c("ROOTS"), c("MAX_SLOTS"), sizes[0], sizes[1]]
+        .into_iter()
+        .for_each(&mut add);
     for row in page.rows(&["class", "size", "count", "base"]) {
         add(number(&row[1]) << 32 | number(&row[3]));
     }

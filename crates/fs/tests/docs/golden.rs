@@ -1,14 +1,13 @@
 //! Images of released versions are read by this version.
 
-use fs::node::SetXattr;
-use fs::{Caller, OpenOptions, Pool};
+use fs::{OpenOptions, Pool};
 
 use crate::tables::Page;
 use crate::{content, region};
 
 /// Every version that was ever released, and its layout version. `cargo run -p conquest-fs --example golden -- FILE` makes the image
 /// of this one.
-const IMAGES: [(&str, u32); 2] = [("v1.image", 1), ("v2.image", 2)];
+const IMAGES: [(&str, u32); 1] = [("v2.image", 2)];
 
 #[test]
 fn images_of_all_versions_are_restored() {
@@ -21,20 +20,11 @@ fn images_of_all_versions_are_restored() {
         let pool = Pool::open(dir.path(), &OpenOptions { noatime: true, ..OpenOptions::default() }).unwrap();
         content::compare(&pool);
         assert_eq!(pool.session().region().info.app_version, version);
-        match version {
-            1 => refuses_settings(&pool),
-            _ => content::compare_settings(&pool),
-        }
+        content::compare_settings(&pool);
         region::compare_with(&pool, &region::region_bytes(dir.path()), &page);
         let report = pool.fsck(true, &mut |_, _| {}).unwrap();
         assert!(report.problems.is_empty(), "{:?}", report.problems);
         content::fill_more(&pool);
         assert!(pool.fsck(false, &mut |_, _| {}).unwrap().problems.is_empty());
     }
-}
-
-/// An older program, which may open the pool again, would take them for damage.
-fn refuses_settings(pool: &Pool) {
-    let set = pool.setxattr(fs::ROOT, b"user.conquest.durability", b"strict", SetXattr::Any, &Caller::root());
-    assert_eq!(set.unwrap_err().errno(), rustix::io::Errno::OPNOTSUPP);
 }

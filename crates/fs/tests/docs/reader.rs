@@ -28,14 +28,6 @@ impl Raw<'_> {
     }
 }
 
-/// What a header says and what follows from it.
-pub struct Geometry {
-    pub slots: u64,
-    pub table: u64,
-    pub first: u64,
-    pub segments: u64,
-}
-
 /// A name in a directory.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Name {
@@ -76,13 +68,22 @@ impl<'a> Reader<'a> {
         a
     }
 
-    pub fn geometry(&self, size: u64) -> Geometry {
-        let (segment, entry) = (self.c("SEGMENT"), self.page.structure("SegEntry").size);
-        let slots = (size / 524288).max(2).min(self.c("MAX_SLOTS"));
-        let table = self.c("SLOTS_AT") + slots * self.c("SLOT");
-        let room = (size - table) / (segment + entry);
-        let first = (table + room * entry).next_multiple_of(segment);
-        Geometry { slots, table, first, segments: ((size - first) / segment).min(room) }
+    /// The first segment with objects.
+    pub fn first(&self, slots: u64) -> u64 {
+        (self.c("SLOTS_AT") + slots * self.c("SLOT")).div_ceil(self.c("SEGMENT"))
+    }
+
+    /// Where the entry of a segment is.
+    pub fn entry(&self, segment: u64) -> u64 {
+        let size = self.page.structure("SegEntry").size;
+        segment / 1024 * self.c("GROUP") + self.c("TABLE_AT") + segment % 1024 * size
+    }
+
+    /// Groups that have been begun.
+    pub fn groups(&self) -> u64 {
+        let word = self.root_word("ROOT_GROUPS");
+        assert_eq!(word >> 32, !word & 0xffff_ffff);
+        word & 0xffff_ffff
     }
 
     pub fn root_word(&self, name: &str) -> u64 {
@@ -97,10 +98,11 @@ impl<'a> Reader<'a> {
 
     /// Makes sure that an object of this kind is at `off`; returns its capacity.
     pub fn object(&'a self, off: u64, kind: &str) -> u64 {
-        let geo = self.geometry(self.header().get("size"));
-        let segment = (off - geo.first) / self.c("SEGMENT");
-        let start = geo.first + segment * self.c("SEGMENT");
-        let entry = self.at("SegEntry", geo.table + segment * 16);
+        let segment = off / self.c("SEGMENT");
+        assert!(segment >= self.first(self.header().get("slots")) && segment % 1024 != 0);
+        assert!(segment / 1024 < self.groups());
+        let start = segment * self.c("SEGMENT");
+        let entry = self.at("SegEntry", self.entry(segment));
         let meta = self.page.structure("Meta");
         let word = entry.get("meta");
         assert_eq!(meta.bits(word, "tag"), self.tag(kind), "the tag of {off:#x}");

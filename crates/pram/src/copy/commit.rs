@@ -389,7 +389,7 @@ impl Copy {
         state.swapping = true;
         state.write(marks, self.id)?;
         // One that had to grow once is smaller again: a log is read whole after a power cut.
-        let capacity = state.logs[next].capacity.min(super::log_bytes(self.id.size));
+        let capacity = state.logs[next].capacity.min(super::log_bytes(session.region().size()));
         logs[next].restart(last, needed.max(capacity))?;
         state.logs[next] = logs[next].position();
         (state.active, state.swapping) = (next, false);

@@ -78,7 +78,7 @@ impl ControlBlock<'_> {
 }
 
 /// Nanoseconds of the clock that nobody sets.
-pub(super) fn monotonic() -> u64 {
+pub(crate) fn monotonic() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
@@ -155,7 +155,7 @@ impl Runtime {
     /// Takes back the roles of session `n`, which died.
     pub(crate) fn abandon_copy(&self, n: u32) {
         let words = self.copy();
-        for role in [words.committer, words.checkpointer] {
+        for role in [words.committer, words.checkpointer, self.supplier()] {
             let _ = role.compare_exchange(u64::from(n + 1), 0, Ordering::SeqCst, Ordering::SeqCst);
         }
     }

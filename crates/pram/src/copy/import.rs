@@ -8,8 +8,7 @@ use crate::copy::log::{Identity, Instant};
 use crate::error::{Error, Result};
 use crate::medium::{Medium, MediumKind};
 use crate::mem::Mapping;
-use crate::region::{self, HEADERS};
-use crate::reserve::reserve;
+use crate::region::{self, Region, HEADERS};
 use crate::save::{MakeWay, Progress, Target};
 
 /// Makes a region file for `medium` at `path`; what is there makes way when all of the copy has proved right.
@@ -23,12 +22,11 @@ pub fn file(
     progress: Progress,
 ) -> Result<Instant> {
     let target = Target::begin(path, "importing")?;
-    reserve(&target.file, id.size, medium).map_err(|e| target.no_room(id.size, &e))?;
-    let map = Mapping::file(&target.file, id.size).map_err(Error::host("mapping the imported region"))?;
-    let as_of = fill(disks, id, progress, &mut |off, bytes| map.write(off, bytes))?;
+    let as_of = fill(disks, id, progress, &mut |off, bytes| target.put(off, bytes))?;
+    let map = target.complete()?;
     region::adopt(&map, medium)?;
     note_made(disks, id, &map, as_of)?;
-    drop(map);
+    region::settle_memory(map, medium)?;
     let _held = make_way(Some(&target.file), &id.uuid)?;
     refuse_older(disks, id, &as_of)?;
     target.finish()?;
@@ -55,10 +53,18 @@ pub fn device(
     make_way: MakeWay,
     progress: Progress,
 ) -> Result<Instant> {
-    if map.len() < id.size {
-        return Err(Error::Unusable(format!("the region has {} bytes, the device only {}", id.size, map.len())));
+    let mut seen = Head::default();
+    refuse_empty(
+        &load(disks, id, &mut |off, bytes| {
+            seen.put(off, bytes);
+            Ok(())
+        })?
+        .as_of,
+    )?;
+    let size = Region::probe(&seen.0)?.0;
+    if map.len() < size {
+        return Err(Error::Unusable(format!("the region has {size} bytes, the device only {}", map.len())));
     }
-    refuse_empty(&load(disks, id, &mut |_, _| Ok(()))?.as_of)?;
     let _held = make_way(None, &id.uuid)?;
     let persist = |len| {
         medium.flush(map, 0, len);
@@ -66,18 +72,15 @@ pub fn device(
     };
     map.zero(0, HEADERS as u64)?;
     persist(HEADERS as u64);
-    map.zero(0, id.size)?;
-    let mut header = [0; HEADERS];
+    map.zero(0, size)?;
+    let mut header = Head::default();
     let as_of = fill(disks, id, progress, &mut |off, bytes| {
-        let within = HEADERS.saturating_sub(off as usize).min(bytes.len());
-        if within > 0 {
-            header[off as usize..off as usize + within].copy_from_slice(&bytes[..within]);
-        }
+        let within = header.put(off, bytes);
         map.write(off + within as u64, &bytes[within..])
     })?;
     note_made(disks, id, map, as_of)?;
-    persist(id.size);
-    map.write(0, &header)?;
+    persist(size);
+    map.write(0, &header.0)?;
     region::adopt(map, medium.kind())?;
     persist(HEADERS as u64);
     Ok(as_of)
@@ -89,14 +92,34 @@ fn fill(
     progress: Progress,
     put: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
 ) -> Result<Instant> {
-    let mut done = 0;
+    let (mut done, all) = (0, Image::extent(&disks.image)?);
     let loaded = load(disks, id, &mut |off, bytes| {
         done += bytes.len() as u64;
-        progress(done.min(id.size), id.size);
+        progress(done.min(all), all);
         put(off, bytes)
     })?;
     refuse_empty(&loaded.as_of)?;
     Ok(loaded.as_of)
+}
+
+/// The header of a region that is being made.
+struct Head([u8; HEADERS]);
+
+impl Default for Head {
+    fn default() -> Self {
+        Head([0; HEADERS])
+    }
+}
+
+impl Head {
+    /// Takes what of some bytes belongs to it: so many, the first ones.
+    fn put(&mut self, off: u64, bytes: &[u8]) -> usize {
+        let within = HEADERS.saturating_sub(off as usize).min(bytes.len());
+        if within > 0 {
+            self.0[off as usize..off as usize + within].copy_from_slice(&bytes[..within]);
+        }
+        within
+    }
 }
 
 fn refuse_empty(as_of: &Instant) -> Result<()> {

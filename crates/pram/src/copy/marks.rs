@@ -1,13 +1,14 @@
 //! Which lines of a region have changed since the last commit: two generations of bits in shared memory.
 //!
 //! ```text
-//! header, 4 KiB: which generation is marked now; from byte 1024 on, notes of whoever commits
-//! generation 0 | generation 1, each:
-//!     blocks  a bit per 2 MiB of the region: some page of it may be marked
-//!     pages   a bit per 4 KiB of the region: some line of it may be marked
-//!     lines   a word per 4 KiB of the region, a bit per line (64 bytes)
+//! header, 4 KiB: which generation is marked now, how many groups; from byte 1024 on, notes of whoever commits
+//! for each group of the region, 512 KiB apart:
+//!     blocks  4 KiB, in the first of every 64 groups: for each of the 64 a word of generation 0 and one of generation 1, a
+//!             bit per 2 MiB of the region: some page of it may be marked
+//!     pages   2 KiB of generation 0, 2 KiB of generation 1: a bit per 4 KiB: some line of it may be marked
+//!     lines   for each 4 KiB a word of generation 0 and one of generation 1: a bit per line (64 bytes)
 //! ```
-//! Whoever looks for marks reads the blocks, 64 bytes per GiB, and what they lead to: an `fsync` does not take longer
+//! Whoever looks for marks reads the blocks, 256 bytes per GiB, and what they lead to: an `fsync` does not take longer
 //! because the region is large.
 //!
 //! A store marks its lines first, so a line that is not marked has not changed. While no operation is under
@@ -18,13 +19,16 @@
 //! A mark is set from the blocks down and cleared from the lines up, so a line that is marked is found whenever its
 //! process dies.
 //!
-//! It is sparse: two bits for each line, in pages that are touched where the region is.
+//! Nothing lies where it does because of the region's size: a region that grows moves no marks. It is sparse; what
+//! belongs to a group takes memory when that is begun.
 
-use std::ops::Range;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 
 use crate::error::{Error, Result};
 use crate::mem::{Mapping, Pod, LINE};
+use crate::region::GROUP;
+use crate::reserve;
 
 /// Bytes of a region that one word of line bits stands for.
 const PAGE: u64 = 64 * LINE;
@@ -33,42 +37,86 @@ const BLOCK: u64 = 512;
 const HEADER: u64 = 4096;
 /// The word of the header that says which generation is marked.
 const ACTIVE: u64 = 0;
+/// The word of the header that says how many groups there are marks for.
+const GROUPS: u64 = 8;
 /// Where notes begin.
 const NOTES: u64 = 1024;
+
+/// Where the part of the first group begins, and the distance to the next.
+const PARTS: u64 = HEADER;
+const PART: u64 = 512 << 10;
+/// Groups whose blocks are in one page.
+const CHUNK: u64 = 64;
+/// Pages, and blocks, of a group.
+const GROUP_PAGES: u64 = GROUP / PAGE;
+const GROUP_BLOCKS: u64 = GROUP_PAGES / BLOCK;
+/// Where pages and lines begin in a part.
+const PAGES: u64 = 4096;
+const LINES: u64 = PAGES + 2 * GROUP_PAGES / 8;
+/// Bytes of a part that are used.
+const USED: u64 = LINES + GROUP_PAGES * 16;
+const _: () = assert!(USED <= PART && GROUP_BLOCKS <= 64 && CHUNK * 16 <= PAGES);
 
 /// The marks of a region.
 pub struct Marks {
     map: Mapping,
-    /// Bytes of the region.
-    size: u64,
-    /// Where the bits of the generations begin.
-    bases: [u64; 2],
-    /// Where the page bits and the lines of a generation begin in it.
-    pages_at: u64,
-    lines_at: u64,
-    /// Where the lines of the generations begin in the map, counted in words.
-    line_words: [u64; 2],
+    /// The file that they are in, whose memory is taken group by group.
+    file: Option<OwnedFd>,
 }
 
 /// Lines that follow one another: offset and length.
 pub type Extent = (u64, u64);
 
 impl Marks {
-    /// Bytes that the marks of a region of `size` bytes take.
+    /// Bytes that the marks of a region of `size` bytes take, of which most are holes.
     pub fn bytes(size: u64) -> u64 {
-        HEADER + 2 * generation_bytes(size)
+        PARTS + size / GROUP * PART + LINES + (size % GROUP).div_ceil(PAGE) * 16
     }
 
     /// The marks in `map`; zeroed memory marks nothing.
-    pub fn over(map: Mapping, size: u64) -> Result<Marks> {
-        if map.len() < Marks::bytes(size) {
-            return Err(Error::BadAddress { off: 0, len: Marks::bytes(size) });
+    pub fn over(map: Mapping) -> Result<Marks> {
+        Marks::new(map, None)
+    }
+
+    /// The marks in `map`, which is of `file`.
+    pub fn over_file(map: Mapping, file: OwnedFd) -> Result<Marks> {
+        Marks::new(map, Some(file))
+    }
+
+    fn new(map: Mapping, file: Option<OwnedFd>) -> Result<Marks> {
+        if map.len() < Marks::bytes(0) {
+            return Err(Error::BadAddress { off: 0, len: Marks::bytes(0) });
         }
-        let bases = [HEADER, HEADER + generation_bytes(size)];
-        let pages_at = block_bytes(size);
-        let lines_at = pages_at + page_bytes(size);
-        let line_words = bases.map(|base| (base + lines_at) / 8);
-        Ok(Marks { map, size, bases, pages_at, lines_at, line_words })
+        let marks = Marks { map, file };
+        // Where nothing has to be taken, all that there is room for.
+        let groups = if marks.file.is_some() { 1 } else { (marks.map.len() - PARTS).div_ceil(PART) };
+        marks.take_groups(groups)?;
+        Ok(marks)
+    }
+
+    /// Takes memory for the marks of the first `n` groups; from then on they are looked for.
+    pub fn take_groups(&self, n: u64) -> Result<()> {
+        let (old, word) = (self.groups()?, self.map.atomic64(GROUPS)?);
+        if n <= old {
+            return Ok(());
+        }
+        if let Some(file) = &self.file {
+            let len = self.map.len();
+            let kept = |from: u64, to: u64| {
+                reserve::keep(file, from..to.min(len)).map_err(Error::host("taking memory for what has changed"))
+            };
+            kept(0, HEADER)?;
+            for part in (old..n).map(|group| PARTS + group * PART) {
+                kept(part, part + USED)?;
+            }
+        }
+        word.fetch_max(n, Ordering::AcqRel);
+        Ok(())
+    }
+
+    fn groups(&self) -> Result<u64> {
+        let most = (self.map.len() - PARTS).div_ceil(PART);
+        Ok(self.map.atomic64(GROUPS)?.load(Ordering::Acquire).min(most))
     }
 
     /// Are the lines of `len` bytes at `off` marked already? They may be when it says no. Not for what lies outside of the
@@ -77,7 +125,7 @@ impl Marks {
     pub fn has(&self, off: u64, len: u64) -> bool {
         let end = off.wrapping_add(len).wrapping_sub(1);
         let word = |n| Some(self.map.word(n)?.load(Ordering::Acquire));
-        let lines = |active: u64| word(self.line_words[(active & 1) as usize] + off / PAGE);
+        let lines = |active: u64| word(line_word(active & 1, off / PAGE) / 8);
         let Some(lines) = word(ACTIVE / 8).and_then(lines).filter(|_| off / PAGE == end / PAGE) else { return false };
         let (first, last) = (off / LINE % 64, end / LINE % 64);
         match len <= LINE {
@@ -92,14 +140,15 @@ impl Marks {
         if len == 0 {
             return Ok(());
         }
-        off.checked_add(len).filter(|end| *end <= self.size).ok_or(Error::BadAddress { off, len })?;
+        let size = self.groups()? * GROUP;
+        off.checked_add(len).filter(|end| *end <= size).ok_or(Error::BadAddress { off, len })?;
         let active = self.active()?;
         by_page(off, len).try_for_each(|(page, bits)| self.mark_page(active, page, bits))
     }
 
     #[inline(always)]
     fn mark_page(&self, generation: u64, page: u64, bits: u64) -> Result<()> {
-        let word = self.map.atomic64(self.line_word(generation, page))?;
+        let word = self.map.atomic64(line_word(generation, page))?;
         if word.load(Ordering::Relaxed) & bits == bits {
             return Ok(());
         }
@@ -110,9 +159,9 @@ impl Marks {
     fn mark_anew(&self, generation: u64, page: u64, bits: u64) -> Result<()> {
         let block = page / BLOCK;
         // From above: marked lines in a page or block that is not would never be found, also if we die in between.
-        self.set(self.block_word(generation, block), 1 << (block % 64))?;
-        self.set(self.page_word(generation, page), 1 << (page % 64))?;
-        self.map.atomic64(self.line_word(generation, page))?.fetch_or(bits, Ordering::AcqRel);
+        self.set(block_word(generation, block), 1 << (block % GROUP_BLOCKS))?;
+        self.set(page_word(generation, page), 1 << (page % 64))?;
+        self.map.atomic64(line_word(generation, page))?.fetch_or(bits, Ordering::AcqRel);
         Ok(())
     }
 
@@ -136,7 +185,7 @@ impl Marks {
         let (active, other) = (self.active()?, 1 - self.active()?);
         // 1. Marked in both, 2. cleared in one: a death in between leaves too many marks, never too few.
         for page in self.pages(other)? {
-            let bits = self.map.atomic64(self.line_word(other, page))?.load(Ordering::Acquire);
+            let bits = self.map.atomic64(line_word(other, page))?.load(Ordering::Acquire);
             self.mark_page(active, page, bits)?;
         }
         self.clear(other)?;
@@ -148,7 +197,7 @@ impl Marks {
     pub fn extents(&self, generation: u64) -> Result<Vec<Extent>> {
         let mut extents: Vec<Extent> = Vec::new();
         for page in self.pages(generation)? {
-            let mut bits = self.map.atomic64(self.line_word(generation, page))?.load(Ordering::Acquire);
+            let mut bits = self.map.atomic64(line_word(generation, page))?.load(Ordering::Acquire);
             let mut line = page * 64;
             while bits != 0 {
                 let skip = u64::from(bits.trailing_zeros());
@@ -170,11 +219,13 @@ impl Marks {
         let blocks = self.blocks(generation)?;
         for page in self.pages_of(generation, &blocks)? {
             // From below, for the reason given above.
-            self.map.atomic64(self.line_word(generation, page))?.store(0, Ordering::Release);
-            self.map.atomic64(self.page_word(generation, page))?.fetch_and(!(1 << (page % 64)), Ordering::AcqRel);
+            self.map.atomic64(line_word(generation, page))?.store(0, Ordering::Release);
+            self.map.atomic64(page_word(generation, page))?.fetch_and(!(1 << (page % 64)), Ordering::AcqRel);
         }
         for block in blocks {
-            self.map.atomic64(self.block_word(generation, block))?.fetch_and(!(1 << (block % 64)), Ordering::AcqRel);
+            self.map
+                .atomic64(block_word(generation, block))?
+                .fetch_and(!(1 << (block % GROUP_BLOCKS)), Ordering::AcqRel);
         }
         Ok(())
     }
@@ -185,10 +236,10 @@ impl Marks {
     }
 
     fn pages_of(&self, generation: u64, blocks: &[u64]) -> Result<Vec<u64>> {
-        let (mut pages, count) = (Vec::new(), self.size.div_ceil(PAGE));
-        for block in blocks {
-            let (first, end) = (block * BLOCK, ((block + 1) * BLOCK).min(count));
-            self.bits_set(first..end, |page| self.page_word(generation, page), &mut pages)?;
+        let mut pages = Vec::new();
+        for first in blocks.iter().flat_map(|block| (block * BLOCK..(block + 1) * BLOCK).step_by(64)) {
+            let bits = self.map.atomic64(page_word(generation, first))?.load(Ordering::Acquire);
+            pages.extend(bits_of(bits).map(|bit| first + bit));
         }
         Ok(pages)
     }
@@ -196,21 +247,11 @@ impl Marks {
     /// The blocks of a generation that may have marks, ascending.
     fn blocks(&self, generation: u64) -> Result<Vec<u64>> {
         let mut blocks = Vec::new();
-        let all = 0..self.size.div_ceil(PAGE * BLOCK);
-        self.bits_set(all, |block| self.block_word(generation, block), &mut blocks)?;
-        Ok(blocks)
-    }
-
-    /// Which of the bits `range`, which begins with a word's first, are set; `word` says where a bit's word is.
-    fn bits_set(&self, range: Range<u64>, word: impl Fn(u64) -> u64, set: &mut Vec<u64>) -> Result<()> {
-        for first in range.step_by(64) {
-            let mut bits = self.map.atomic64(word(first))?.load(Ordering::Acquire);
-            while bits != 0 {
-                set.push(first + u64::from(bits.trailing_zeros()));
-                bits &= bits - 1;
-            }
+        for first in (0..self.groups()? * GROUP_BLOCKS).step_by(GROUP_BLOCKS as usize) {
+            let bits = self.map.atomic64(block_word(generation, first))?.load(Ordering::Acquire);
+            blocks.extend(bits_of(bits).map(|bit| first + bit));
         }
-        Ok(())
+        Ok(blocks)
     }
 
     /// A value among the notes, at most 3 KiB from their beginning.
@@ -225,29 +266,35 @@ impl Marks {
 
     /// Lines that are marked, in the generation.
     pub fn marked(&self, generation: u64) -> Result<u64> {
-        let words = self.pages(generation)?.into_iter().map(|page| self.map.atomic64(self.line_word(generation, page)));
+        let words = self.pages(generation)?.into_iter().map(|page| self.map.atomic64(line_word(generation, page)));
         words.map(|word| Ok(u64::from(word?.load(Ordering::Relaxed).count_ones()))).sum()
     }
+}
 
-    #[inline(always)]
-    fn base(&self, generation: u64) -> u64 {
-        self.bases[(generation & 1) as usize]
-    }
+/// The bits that are set.
+fn bits_of(mut bits: u64) -> impl Iterator<Item = u64> {
+    std::iter::from_fn(move || {
+        let bit = (bits != 0).then(|| u64::from(bits.trailing_zeros()));
+        bits &= bits.wrapping_sub(1);
+        bit
+    })
+}
 
-    #[inline]
-    fn block_word(&self, generation: u64, block: u64) -> u64 {
-        self.base(generation) + block / 64 * 8
-    }
+/// Where the word with a block's bits is.
+#[inline]
+fn block_word(generation: u64, block: u64) -> u64 {
+    let group = block / GROUP_BLOCKS;
+    PARTS + group / CHUNK * CHUNK * PART + group % CHUNK * 16 + generation * 8
+}
 
-    #[inline]
-    fn page_word(&self, generation: u64, page: u64) -> u64 {
-        self.base(generation) + self.pages_at + page / 64 * 8
-    }
+#[inline]
+fn page_word(generation: u64, page: u64) -> u64 {
+    PARTS + page / GROUP_PAGES * PART + PAGES + generation * (GROUP_PAGES / 8) + page % GROUP_PAGES / 64 * 8
+}
 
-    #[inline]
-    fn line_word(&self, generation: u64, page: u64) -> u64 {
-        self.base(generation) + self.lines_at + page * 8
-    }
+#[inline(always)]
+fn line_word(generation: u64, page: u64) -> u64 {
+    PARTS + page / GROUP_PAGES * PART + LINES + page % GROUP_PAGES * 16 + generation * 8
 }
 
 /// The pages of `len` bytes at `off`, of which there is at least one, and which of their lines they are.
@@ -258,20 +305,4 @@ pub(crate) fn by_page(off: u64, len: u64) -> impl Iterator<Item = (u64, u64)> {
         let last = end.min(page * PAGE + PAGE - 1) / LINE % 64;
         (page, (u64::MAX << first) & (u64::MAX >> (63 - last)))
     })
-}
-
-fn generation_bytes(size: u64) -> u64 {
-    block_bytes(size) + page_bytes(size) + line_bytes(size)
-}
-
-fn block_bytes(size: u64) -> u64 {
-    (size.div_ceil(PAGE * BLOCK).div_ceil(64) * 8).next_multiple_of(4096)
-}
-
-fn page_bytes(size: u64) -> u64 {
-    (size.div_ceil(PAGE).div_ceil(64) * 8).next_multiple_of(4096)
-}
-
-fn line_bytes(size: u64) -> u64 {
-    (size.div_ceil(PAGE) * 8).next_multiple_of(4096)
 }

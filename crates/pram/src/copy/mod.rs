@@ -27,7 +27,7 @@
 pub mod aligned;
 pub mod checkpoint;
 pub mod commit;
-mod control;
+pub(crate) mod control;
 pub mod image;
 pub mod import;
 pub mod log;
@@ -263,15 +263,14 @@ pub fn compare(disks: &Disks, id: Identity, region: &Region, marks: &Marks) -> R
         (loaded.state.active, loaded.state.logs[other]) = (other, next.position());
         checkpoint::checkpoint(&mut pages, &disks.logs[active], last, &mut RateLimit::free())?;
     }
-    let undo_logs = region.geo.slot(0)..region.geo.table;
-    for at in (0..region.geo.size).step_by(PAGE as usize).filter(|at| !undo_logs.contains(at)) {
-        let len = PAGE.min(region.geo.size - at);
+    marks.take_groups(region.groups())?;
+    for at in region.held()?.into_iter().flat_map(|held| held.step_by(PAGE as usize)) {
         let same = match pages.crc(at / PAGE) {
-            None => region.map().is_zero(at, len)?,
-            Some(crc) => len == PAGE && region.map().crc(0, at, len)? == crc,
+            None => region.map().is_zero(at, PAGE)?,
+            Some(crc) => region.map().crc(0, at, PAGE)? == crc,
         };
         if !same {
-            marks.mark(at, len)?;
+            marks.mark(at, PAGE)?;
         }
     }
     Ok(loaded)

@@ -9,7 +9,7 @@ use crate::copy::log::{Identity, Position};
 use crate::copy::marks::Marks;
 use crate::error::Result;
 
-const MAGIC: u64 = u64::from_le_bytes(*b"CQ-COPY\x03");
+const MAGIC: u64 = u64::from_le_bytes(*b"CQ-COPY\x04");
 /// Where the copies lie among the notes.
 const AT: [u64; 2] = [0, 512];
 
@@ -27,7 +27,6 @@ pub struct State {
 struct Raw {
     magic: u64,
     uuid: [u8; 16],
-    size: u64,
     /// Counts writes: the higher one of two is current.
     turn: u64,
     active: u64,
@@ -36,12 +35,12 @@ struct Raw {
     /// CRC-32C of the bytes before.
     crc: u32,
 }
-const _: () = assert!(size_of::<Raw>() == 184);
+const _: () = assert!(size_of::<Raw>() == 176);
 
 impl State {
     /// The state in the notes of `marks`, if there is one: else the marks mean nothing.
     pub fn read(marks: &Marks, id: Identity) -> Result<Option<State>> {
-        Ok(newest(marks)?.filter(|raw| (raw.uuid, raw.size) == (id.uuid, id.size) && raw.active < 2).map(|raw| State {
+        Ok(newest(marks)?.filter(|raw| raw.uuid == id.uuid && raw.active < 2).map(|raw| State {
             active: raw.active as usize,
             swapping: raw.swapping != 0,
             logs: raw.logs,
@@ -51,9 +50,9 @@ impl State {
     /// Replaces it.
     pub fn write(&self, marks: &Marks, id: Identity) -> Result<()> {
         let turn = newest(marks)?.map_or(1, |raw| raw.turn + 1);
-        let Identity { uuid, size } = id;
+        let Identity { uuid } = id;
         let (active, swapping) = (self.active as u64, u32::from(self.swapping));
-        let mut raw = Raw { magic: MAGIC, uuid, size, turn, active, logs: self.logs, swapping, crc: 0 };
+        let mut raw = Raw { magic: MAGIC, uuid, turn, active, logs: self.logs, swapping, crc: 0 };
         raw.crc = crc_of(&raw);
         marks.set_note(AT[(turn % 2) as usize], &raw)
     }

@@ -15,16 +15,26 @@
 //!   unlinks it. (Otherwise a second owner could be given it.)
 //! - H2. A segment's state changes only in the hands of its owner.
 //! - H3. A free segment's bit is set in the runtime's free map only after its entry says free.
+//! - H4. A segment's entry says that it is there only while it has memory.
 //!
-//! The allocator is here; how objects divide a segment in `class`, and what is in which segment in `segment`.
+//! | module | responsibility |
+//! | --- | --- |
+//! | this | the allocator |
+//! | `class` | how objects divide a segment |
+//! | `segment` | what is in which segment |
+//! | `supply` | memory for segments: taken ahead of use, given back |
 
 mod class;
 mod segment;
+mod supply;
 
 pub use class::{capacity_of, class_of, Class, CLASSES, MAX_SMALL};
 pub use segment::{Meta, SegEntry};
+pub use supply::Supply;
 
 use class::valid_bits;
+use std::sync::atomic::Ordering;
+
 use smallvec::SmallVec;
 
 use crate::error::{Error, Result};
@@ -90,6 +100,7 @@ impl Heap<'_> {
             }
             let segment = match self.find_segment(slot, tag, class)? {
                 Some(s) => s,
+                None if self.take_within(slot, 1)? => continue,
                 None => {
                     self.reclaim_idle(slot)?;
                     self.find_segment(slot, tag, class)?.ok_or(Error::NoSpace)?
@@ -138,7 +149,7 @@ impl Heap<'_> {
         let bit = free.trailing_zeros();
         let off = self.region.geo.segment(segment) + u64::from(c.base) + u64::from(w * 64 + bit) * u64::from(c.size);
         // Noted before it is taken: a sweep must never see it taken, unmarked and not new.
-        self.rt.note_new(&self.region.geo, off);
+        self.rt.note_new(off);
         self.region.fetch_or(at, 1 << bit)?;
         self.region.flush(at, 8);
         Ok(Some(off))
@@ -265,17 +276,23 @@ impl Heap<'_> {
     /// Makes this slot and all idle ones give up their segments, and frees the empty ones that nobody works
     /// with, so that a nearly full region can be used to the end.
     fn reclaim_idle(&self, mine: u32) -> Result<()> {
+        self.drop_idle(mine)?;
+        for segment in self.region.segments() {
+            if self.rt.own(segment, mine) {
+                self.settle(mine, segment)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes this slot and all idle ones give up their segments.
+    fn drop_idle(&self, mine: u32) -> Result<()> {
         self.drop_segments(mine)?;
         for slot in (0..self.region.geo.slots as u32).filter(|s| *s != mine) {
             if self.rt.try_slot(slot) {
                 let dropped = self.drop_segments(slot);
                 self.rt.free_slot(slot);
                 dropped?;
-            }
-        }
-        for segment in 0..self.region.geo.segments {
-            if self.rt.own(segment, mine) {
-                self.settle(mine, segment)?;
             }
         }
         Ok(())
@@ -303,7 +320,7 @@ impl Heap<'_> {
                 (0..CLASSES.len()).for_each(|class| self.rt.current(*slot, tag, class).set(None));
             }
         }
-        for segment in 0..self.region.geo.segments {
+        for segment in self.region.segments() {
             if let Some(slot) = self.rt.owner(segment).filter(|o| slots.contains(o)) {
                 self.settle(slot, segment)?;
             }
@@ -320,7 +337,7 @@ impl Heap<'_> {
                 self.region.set_meta(segment, Meta::Free)?;
                 self.rt.add_free(segment);
             }
-            Meta::RunBody { .. } | Meta::RunHead { .. } | Meta::Bad => {}
+            Meta::RunBody { .. } | Meta::RunHead { .. } | Meta::Absent | Meta::Bad => {}
         }
         self.rt.disown(segment);
         Ok(())
@@ -347,13 +364,25 @@ impl Heap<'_> {
         let len = size.div_ceil(SEGMENT);
         let first = match self.claim_run(slot, len)? {
             Some(s) => s,
+            None if self.take_within(slot, len)? => return self.alloc_run(slot, tag, size),
             None => {
                 self.reclaim_idle(slot)?;
-                self.claim_run(slot, len)?.ok_or(Error::NoSpace)?
+                match self.claim_run(slot, len)? {
+                    Some(s) => s,
+                    // What was given up may lie beside what has no memory.
+                    None if self.rt.window(len).is_some() => {
+                        self.rt.no_run().store(0, Ordering::SeqCst);
+                        match self.take_within(slot, len)? {
+                            true => return self.alloc_run(slot, tag, size),
+                            false => return Err(Error::NoSpace),
+                        }
+                    }
+                    None => return Err(Error::NoSpace),
+                }
             }
         };
         let off = self.region.geo.segment(first);
-        self.rt.note_new(&self.region.geo, off);
+        self.rt.note_new(off);
         // 1. Bodies, then the head: a crash in between leaves bodies without a head, which count as free.
         for i in 1..len {
             self.region.set_meta(first + i, Meta::RunBody { dist: i as u32 })?;
@@ -365,7 +394,7 @@ impl Heap<'_> {
 
     /// `len` neighbouring free segments, now owned by `slot`.
     fn claim_run(&self, slot: u32, len: u64) -> Result<Option<u64>> {
-        let mut end = self.region.geo.segments;
+        let mut end = self.region.segments_end();
         while let Some(first) = self.rt.free_window(len, end) {
             let mut claimed = 0;
             while claimed < len && self.claim(first + claimed, slot)? {
@@ -449,11 +478,14 @@ impl Heap<'_> {
     /// runs that a crash left without a head.
     pub(crate) fn index(&self) -> Result<()> {
         let geo = &self.region.geo;
-        let mut run_end = 0;
-        for s in 0..geo.segments {
-            match self.region.meta(s)? {
+        let (mut run_end, mut absent) = (0, geo.heap_segments(self.region.size()));
+        for s in self.region.segments() {
+            let meta = self.region.meta(s)?;
+            absent -= u64::from(meta != Meta::Absent);
+            match meta {
                 // Inside a run: damage. Never handed out, fsck reports it.
-                Meta::Free | Meta::Small { .. } if s < run_end => {}
+                Meta::Absent | Meta::Free | Meta::Small { .. } if s < run_end => {}
+                Meta::Absent => self.rt.add_absent(s),
                 Meta::Free => self.rt.add_free(s),
                 Meta::Small { tag, class } => {
                     let count = CLASSES[usize::from(class)].count;
@@ -473,6 +505,7 @@ impl Heap<'_> {
                 Meta::Bad => {}
             }
         }
+        self.rt.set_absent(absent);
         Ok(())
     }
 }

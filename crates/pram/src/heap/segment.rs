@@ -6,7 +6,7 @@ use super::class::{valid_bits, CLASSES};
 use super::{Tag, TAGS};
 use crate::error::{Error, Result};
 use crate::off::Off;
-use crate::region::{Region, SEGMENT};
+use crate::region::{Region, PER_GROUP, SEGMENT};
 
 /// An entry of the segment table.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -14,7 +14,7 @@ use crate::region::{Region, SEGMENT};
 pub struct SegEntry {
     /// State (8 bits), tag (8), class (16), length (32): see [`Meta`].
     meta: u64,
-    /// Taken objects, for classes with at most 64 objects to a segment.
+    /// Taken objects, for classes with at most 64 objects to a segment; else unused.
     bits: u64,
 }
 const _: () = assert!(size_of::<SegEntry>() == 16);
@@ -22,21 +22,16 @@ const _: () = assert!(size_of::<SegEntry>() == 16);
 /// The decoded `meta` word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meta {
+    /// No memory has been taken for it.
+    Absent,
+    /// It has memory, and nothing in it.
     Free,
     /// Objects of one class and tag.
-    Small {
-        tag: Tag,
-        class: u8,
-    },
+    Small { tag: Tag, class: u8 },
     /// First of `len` segments of one object.
-    RunHead {
-        tag: Tag,
-        len: u32,
-    },
+    RunHead { tag: Tag, len: u32 },
     /// Follows its head at `dist` segments' distance.
-    RunBody {
-        dist: u32,
-    },
+    RunBody { dist: u32 },
     /// Not a state this version writes: damage.
     Bad,
 }
@@ -50,17 +45,19 @@ impl Meta {
         let (state, tag, class, len) = (word as u8, (word >> 8) as u8, (word >> 16) as u16, (word >> 32) as u32);
         let tag_ok = tag > 0 && usize::from(tag) < TAGS;
         match state {
-            0 if word == 0 => Meta::Free,
+            0 if word == 0 => Meta::Absent,
             SMALL if tag_ok && usize::from(class) < CLASSES.len() => Meta::Small { tag: Tag(tag), class: class as u8 },
             2 if tag_ok && len > 0 => Meta::RunHead { tag: Tag(tag), len },
             3 if len > 0 => Meta::RunBody { dist: len },
+            4 if word == 4 => Meta::Free,
             _ => Meta::Bad,
         }
     }
 
-    fn encode(self) -> u64 {
+    pub(super) fn encode(self) -> u64 {
         match self {
-            Meta::Free => 0,
+            Meta::Absent => 0,
+            Meta::Free => 4,
             Meta::Small { tag, class } => 1 | u64::from(tag.0) << 8 | u64::from(class) << 16,
             Meta::RunHead { tag, len } => 2 | u64::from(tag.0) << 8 | u64::from(len) << 32,
             Meta::RunBody { dist } => 3 | u64::from(dist) << 32,
@@ -101,10 +98,11 @@ impl Region {
     #[inline(never)]
     fn run(&self, off: u64) -> Result<Place> {
         let bad = || Err(Error::BadAddress { off, len: 1 });
-        let Some(segment) = self.geo.segment_of(off) else { return bad() };
+        let segment = self.geo.segment_of(off);
         let within = off - self.geo.segment(segment);
+        let room = PER_GROUP - segment % PER_GROUP;
         match self.meta(segment)? {
-            Meta::RunHead { tag, len } if within == 0 && segment + u64::from(len) <= self.geo.segments => {
+            Meta::RunHead { tag, len } if within == 0 && u64::from(len) <= room => {
                 Ok(Place { segment, tag, slot: None, cap: u64::from(len) * SEGMENT })
             }
             _ => bad(),
@@ -124,8 +122,7 @@ impl Region {
     /// [`resolve`](Self::resolve) of what is right and shares its segment: nearly everything.
     #[inline(always)]
     fn resolve_small(&self, off: u64, tag: Tag) -> Option<u64> {
-        let segment = self.geo.segment_of(off)?;
-        let word = self.load(self.geo.entry(segment).field(0)).ok()?;
+        let word = self.load(self.geo.entry(self.geo.segment_of(off)).field(0)).ok()?;
         if word as u16 != u16::from_le_bytes([SMALL, tag.0]) {
             return None;
         }
@@ -136,7 +133,7 @@ impl Region {
     /// The place of an object that shares its segment: segment, tag, class and index.
     #[inline(always)]
     fn small(&self, off: u64) -> Option<(u64, Tag, u8, u32)> {
-        let segment = self.geo.segment_of(off)?;
+        let segment = self.geo.segment_of(off);
         match self.meta(segment).ok()? {
             Meta::Small { tag, class } => Some((segment, tag, class, CLASSES[usize::from(class)].index_of(off)?)),
             _ => None,
@@ -173,7 +170,7 @@ impl Region {
     /// Bytes in allocated objects by tag, leaked ones included. For checks, while nobody works.
     pub fn allocated(&self) -> Result<[u64; TAGS]> {
         let mut bytes = [0; TAGS];
-        for s in 0..self.geo.segments {
+        for s in self.segments() {
             match self.meta(s)? {
                 Meta::Small { tag, class } => {
                     let c = &CLASSES[usize::from(class)];

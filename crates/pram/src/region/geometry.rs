@@ -1,11 +1,18 @@
-//! Where the parts of a region lie: a function of its size alone.
+//! Where the parts of a region lie: nothing is where it is because of the region's size, so a region that grows moves
+//! nothing.
+
+use std::ops::Range;
 
 use crate::error::{Error, Result};
 use crate::heap::SegEntry;
 use crate::off::Off;
 
-/// Bytes per segment, the unit in which the heap takes memory.
+/// Bytes per segment, the unit in which the heap divides memory.
 pub const SEGMENT: u64 = 64 << 10;
+/// Bytes per group: segments and, in the first of them, their part of the segment table.
+pub const GROUP: u64 = 64 << 20;
+/// Segments of a group.
+pub const PER_GROUP: u64 = GROUP / SEGMENT;
 /// Smallest region.
 pub const MIN_SIZE: u64 = 1 << 20;
 /// Largest region: offsets have 47 bits, which leaves 17 for whoever packs them.
@@ -21,67 +28,132 @@ pub(crate) const COPY_ROOT: u64 = ROOTS - 2;
 pub(super) const BEGUN_ROOT: u64 = ROOTS - 3;
 /// The root word that says which copy that is, by its lineage, and in its upper half how its last record ends.
 pub(crate) const LINEAGE_ROOT: u64 = ROOTS - 4;
+/// The root word with the number of groups that have been begun, and in its upper half the complement of that.
+pub(crate) const GROUPS_ROOT: u64 = ROOTS - 5;
 
 const PAGE: u64 = 4096;
 pub(super) const HEADER_AT: [u64; 2] = [0, PAGE];
 /// Bytes that the two copies of the header take.
 pub const HEADERS: usize = 2 * PAGE as usize;
 pub(super) const ROOTS_AT: u64 = HEADERS as u64;
-pub(super) const SLOTS_AT: u64 = ROOTS_AT + ROOTS * 8;
+/// Where in each group its part of the segment table is.
+pub const TABLE_AT: u64 = ROOTS_AT + ROOTS * 8;
+/// Bytes of that.
+pub const TABLE: u64 = PER_GROUP * size_of::<SegEntry>() as u64;
+pub(super) const SLOTS_AT: u64 = TABLE_AT + TABLE;
 /// Bytes per transaction slot: header word and undo log.
 pub const SLOT: u64 = 32 << 10;
 pub(super) const MAX_SLOTS: u64 = 64;
+// Of a group that is not the first, only the first segment is not the heap's.
+const _: () = assert!(SLOTS_AT <= SEGMENT && GROUP % SEGMENT == 0);
 
-/// Where the parts of a region of some size lie.
+/// Where the parts of a region lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
-    pub size: u64,
+    /// Transaction slots: chosen when the region is made.
     pub slots: u64,
-    /// Offset of the segment table.
-    pub table: u64,
-    /// Offset of the first segment.
+    /// The first segment of the heap; in every other group it is the second one.
     pub first: u64,
-    pub segments: u64,
 }
 
 impl Geometry {
-    /// The geometry of a region of `size` bytes, rounded down to whole segments.
+    /// The geometry of a new region of `size` bytes.
     pub fn of(size: u64) -> Result<Geometry> {
-        if size < MIN_SIZE {
-            return Err(Error::Unusable(format!(
-                "{size} bytes are too few for persistent RAM: give at least {} KiB",
-                MIN_SIZE >> 10
-            )));
+        check_size(size)?;
+        Geometry::with((size / (512 << 10)).clamp(2, MAX_SLOTS))
+    }
+
+    /// The geometry of a region with so many slots.
+    pub(super) fn with(slots: u64) -> Result<Geometry> {
+        if !(1..=MAX_SLOTS).contains(&slots) {
+            return Err(Error::Unusable(format!("the region's header says that it has {slots} slots: it is damaged")));
         }
-        if size > MAX_SIZE {
-            return Err(Error::Unusable(format!("{size} bytes are more than the {} TiB supported", MAX_SIZE >> 40)));
-        }
-        let slots = (size / (512 << 10)).clamp(2, MAX_SLOTS);
-        let table = SLOTS_AT + slots * SLOT;
-        let room = (size - table) / (SEGMENT + size_of::<SegEntry>() as u64);
-        let first = (table + room * size_of::<SegEntry>() as u64).next_multiple_of(SEGMENT);
-        // Never more than the table has entries for, also where rounding left a segment over.
-        let segments = ((size - first) / SEGMENT).min(room);
-        Ok(Geometry { size, slots, table, first, segments })
+        Ok(Geometry { slots, first: (SLOTS_AT + slots * SLOT).div_ceil(SEGMENT) })
     }
 
     pub fn slot(&self, n: u32) -> u64 {
         SLOTS_AT + u64::from(n) * SLOT
     }
 
+    /// The slots: undo logs, which no copy holds.
+    pub fn undo_logs(&self) -> Range<u64> {
+        SLOTS_AT..SLOTS_AT + self.slots * SLOT
+    }
+
+    /// Offset of the heap's first segment.
+    pub fn heap(&self) -> u64 {
+        self.segment(self.first)
+    }
+
     /// Offset of segment `n`.
-    pub fn segment(&self, n: u64) -> u64 {
-        self.first + n * SEGMENT
-    }
-
-    /// The segment that holds `off`, if any does.
     #[inline(always)]
-    pub fn segment_of(&self, off: u64) -> Option<u64> {
-        let n = off.checked_sub(self.first)? / SEGMENT;
-        (n < self.segments).then_some(n)
+    pub fn segment(&self, n: u64) -> u64 {
+        n * SEGMENT
     }
 
-    pub fn entry(&self, segment: u64) -> Off<SegEntry> {
-        Off::<SegEntry>::new(self.table).index(segment)
+    /// The segment that holds `off`, if there is such a one.
+    #[inline(always)]
+    pub fn segment_of(&self, off: u64) -> u64 {
+        off / SEGMENT
     }
+
+    /// Where the entry of segment `n` is.
+    #[inline(always)]
+    pub fn entry(&self, n: u64) -> Off<SegEntry> {
+        Off::<SegEntry>::new(n / PER_GROUP * GROUP + TABLE_AT).index(n % PER_GROUP)
+    }
+
+    /// Is segment `n` the heap's, and not taken by headers, slots and tables?
+    #[inline]
+    pub fn is_heap(&self, n: u64) -> bool {
+        n >= self.first && n % PER_GROUP != 0
+    }
+
+    /// Segments of the heap in the first `size` bytes.
+    pub fn heap_segments(&self, size: u64) -> u64 {
+        let segments = size / SEGMENT;
+        // Of the first group too one is counted here.
+        segments.saturating_sub(segments.div_ceil(PER_GROUP)).saturating_sub(self.first - 1)
+    }
+
+    /// Groups that a region of `size` bytes can have: one that has room for its table and a segment.
+    pub fn groups(&self, size: u64) -> u64 {
+        match size % GROUP >= 2 * SEGMENT {
+            true => size / GROUP + 1,
+            false => size / GROUP,
+        }
+    }
+
+    /// What must have memory of group `n` before any of its segments is used.
+    pub fn head(&self, n: u64) -> Range<u64> {
+        match n {
+            0 => 0..self.heap(),
+            n => n * GROUP..n * GROUP + TABLE_AT + TABLE,
+        }
+    }
+}
+
+/// Fails unless a region can have `size` bytes.
+pub fn check_size(size: u64) -> Result<()> {
+    if size < MIN_SIZE {
+        return Err(Error::Unusable(format!(
+            "{size} bytes are too few for persistent RAM: give at least {} KiB",
+            MIN_SIZE >> 10
+        )));
+    }
+    if size > MAX_SIZE {
+        return Err(Error::Unusable(format!("{size} bytes are more than the {} TiB supported", MAX_SIZE >> 40)));
+    }
+    Ok(())
+}
+
+/// The word that says that `n` groups have been begun.
+pub(super) fn groups_word(n: u64) -> u64 {
+    n | (!n) << 32
+}
+
+/// The groups that such a word says have been begun, unless it is damaged.
+pub(super) fn groups_in(word: u64) -> Option<u64> {
+    let n = word & u64::from(u32::MAX);
+    (n > 0 && groups_word(n) == word).then_some(n)
 }

@@ -3,7 +3,8 @@
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use super::geometry::{
-    Geometry, BEGUN_ROOT, COPY_ROOT, HEADER_AT, LINEAGE_ROOT, MAX_SLOTS, ROOTS, ROOTS_AT, SEGMENT, SLOT,
+    check_size, Geometry, BEGUN_ROOT, COPY_ROOT, GROUP, HEADER_AT, LINEAGE_ROOT, MAX_SLOTS, ROOTS, ROOTS_AT, SEGMENT,
+    SLOT,
 };
 use crate::error::{Error, Result};
 use crate::heap::{SegEntry, CLASSES};
@@ -11,7 +12,7 @@ use crate::medium::MediumKind;
 use crate::mem::Mapping;
 
 pub(super) const MAGIC: [u8; 8] = *b"CQ-PRAM\n";
-pub(super) const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 2;
 
 /// What lies at offsets 0 and 4096.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -23,10 +24,9 @@ pub struct RawHeader {
     /// Of all constants that fix the layout: a build that would disagree is refused.
     pub fingerprint: u64,
     pub uuid: [u8; 16],
-    /// Bytes of the region.
+    /// Bytes of the region: what it may take at most. Changed when it grows, one copy after the other.
     pub size: u64,
     pub slots: u64,
-    pub segments: u64,
     /// Nanoseconds since the epoch.
     pub created: i64,
     /// Version of what the layer above keeps in the region.
@@ -34,13 +34,15 @@ pub struct RawHeader {
     /// CRC-32C of the bytes before.
     pub crc: u32,
 }
-const _: () = assert!(size_of::<RawHeader>() == 80);
+const _: () = assert!(size_of::<RawHeader>() == 72);
+/// Where the size is in a header.
+pub(super) const SIZE_AT: u64 = std::mem::offset_of!(RawHeader, size) as u64;
 
 /// A number that changes with every constant of this layout.
 pub(crate) fn fingerprint() -> u64 {
     let mut h = 0xcbf2_9ce4_8422_2325u64;
     let mut add = |n: u64| h = (h ^ n).wrapping_mul(0x0100_0000_01b3).rotate_left(17);
-    for n in [SEGMENT, SLOT, ROOTS, MAX_SLOTS, size_of::<RawHeader>() as u64, size_of::<SegEntry>() as u64] {
+    for n in [SEGMENT, GROUP, SLOT, ROOTS, MAX_SLOTS, size_of::<RawHeader>() as u64, size_of::<SegEntry>() as u64] {
         add(n);
     }
     CLASSES.iter().for_each(|c| add(u64::from(c.size) << 32 | u64::from(c.base)));
@@ -54,7 +56,6 @@ pub struct Info {
     pub medium: MediumKind,
     pub created: i64,
     pub app_version: u32,
-    pub size: u64,
 }
 
 pub(super) fn too_short() -> Error {
@@ -78,8 +79,9 @@ pub(super) fn find_header(map: &Mapping) -> Result<(RawHeader, Option<u64>)> {
 
 /// What a header says, checked against the memory that it heads.
 pub(super) fn examine(map: &Mapping, raw: &RawHeader) -> Result<(Geometry, Info)> {
-    let geo = Geometry::of(raw.size)?;
-    if geo.slots != raw.slots || geo.segments != raw.segments {
+    check_size(raw.size)?;
+    let geo = Geometry::with(raw.slots)?;
+    if geo.groups(raw.size) == 0 || geo.heap() > raw.size {
         return Err(Error::Unusable("the region's geometry is not one this program makes".into()));
     }
     if map.len() < raw.size {
@@ -89,8 +91,8 @@ pub(super) fn examine(map: &Mapping, raw: &RawHeader) -> Result<(Geometry, Info)
             raw.size
         )));
     }
-    let RawHeader { uuid, created, app_version, size, .. } = *raw;
-    Ok((geo, Info { uuid, medium: medium_of(raw)?, created, app_version, size }))
+    let RawHeader { uuid, created, app_version, .. } = *raw;
+    Ok((geo, Info { uuid, medium: medium_of(raw)?, created, app_version }))
 }
 
 /// Makes the closed region in `map` one for the medium `kind`: an image may come from another; was it? Not flushed.
@@ -119,6 +121,13 @@ pub(super) fn header_crc(raw: &RawHeader) -> u32 {
     crc32c::crc32c(&raw.as_bytes()[..std::mem::offset_of!(RawHeader, crc)])
 }
 
+fn other_version(found: u32) -> String {
+    format!(
+        "the region has format version {found}, this program reads version {VERSION}: copy its files elsewhere with the \
+         version that made it, and make the pool anew (`conquest format`)"
+    )
+}
+
 /// The gate where header bytes become trusted.
 pub(super) fn check_header(raw: RawHeader) -> Result<RawHeader> {
     let bad = |why: String| Err(Error::Unusable(why));
@@ -133,10 +142,7 @@ pub(super) fn check_header(raw: RawHeader) -> Result<RawHeader> {
         return bad("not a Conquest region (wrong magic number)".into());
     }
     if raw.crc != header_crc(&raw) && raw.version != VERSION {
-        return bad(format!(
-            "the region has format version {}, this program reads version {VERSION}; or its header is damaged",
-            raw.version
-        ));
+        return bad(format!("{}; or its header is damaged", other_version(raw.version)));
     }
     if raw.crc != header_crc(&raw) {
         return bad(
@@ -144,7 +150,7 @@ pub(super) fn check_header(raw: RawHeader) -> Result<RawHeader> {
         );
     }
     if raw.version != VERSION {
-        return bad(format!("the region has format version {}, this program reads version {VERSION}", raw.version));
+        return bad(other_version(raw.version));
     }
     if raw.fingerprint != fingerprint() {
         return bad(

@@ -1,36 +1,46 @@
 //! A region: geometry, header, typed access, and the one place that stores to persistent RAM.
 //!
 //! ```text
-//! 0          header, copy A            4 KiB, immutable after format
-//! 4096       header, copy B            4 KiB
-//! 8192       root words                8 KiB, 1024 words of the layer above
-//! 16384      slots                     `slots` × 32 KiB, undo logs
-//! ...        segment table             `segments` × 16 B
-//! ...        segments                  64 KiB each, aligned
+//! group 0            header, copy A            4 KiB
+//!   4096             header, copy B            4 KiB
+//!   8192             root words                8 KiB, 1024 words of the layer above
+//!   16384            segment table of group 0  1024 x 16 B
+//!   32768            slots                     `slots` x 32 KiB, undo logs
+//!   ...              segments                  64 KiB each, aligned
+//! group n            unused                    16 KiB
+//!   + 16384          segment table of group n  1024 x 16 B
+//!   + 65536          segments
 //! ```
-//! Geometry is a function of the size alone ([`Geometry::of`]); the header repeats it for recognition.
+//! A group has 64 MiB. The header says how large the region may become at most, and a root word how many groups have been
+//! *begun*: those have their table. Which of a group's segments have memory its table says (see [`heap`](crate::heap)).
+//! What is in groups that have not been begun is never touched: it has no memory.
 
 mod geometry;
 mod header;
 
-pub use geometry::{Geometry, HEADERS, MAX_SIZE, MIN_SIZE, ROOTS, SEGMENT, SLOT};
-pub(crate) use geometry::{COPY_ROOT, LINEAGE_ROOT, OPEN_ROOT};
+pub use geometry::{
+    check_size, Geometry, GROUP, HEADERS, MAX_SIZE, MIN_SIZE, PER_GROUP, ROOTS, SEGMENT, SLOT, TABLE, TABLE_AT,
+};
+pub(crate) use geometry::{COPY_ROOT, GROUPS_ROOT, LINEAGE_ROOT, OPEN_ROOT};
 pub use header::{adopt, Info, RawHeader};
 pub(crate) use header::{fingerprint, note_made};
 
-use geometry::{BEGUN_ROOT, HEADER_AT, ROOTS_AT, SLOTS_AT};
-use header::{check_header, examine, find_header, header_crc, medium_of, too_short, MAGIC, VERSION};
+use geometry::{groups_in, groups_word, BEGUN_ROOT, HEADER_AT, ROOTS_AT};
+use header::{check_header, examine, find_header, header_crc, medium_of, too_short, MAGIC, SIZE_AT, VERSION};
 
+use std::ops::Range;
 use std::sync::atomic::{compiler_fence, Ordering};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::copy::marks::Marks;
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::heap::Meta;
 use crate::medium::{Medium, MediumKind, Needs};
 use crate::mem::{Mapping, Pod};
 use crate::off::Off;
+use crate::reserve;
 
 /// How a region stands to the copy on disk that it was used with last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,6 +54,11 @@ pub(crate) struct Standing {
     pub lineage: u32,
     /// The checksum of the copy's last record when the region was closed.
     pub tail: u32,
+}
+
+/// Takes the memory that the region in `map` says it has, and no more.
+pub(crate) fn settle_memory(map: Mapping, kind: MediumKind) -> Result<()> {
+    Region::open(map, Box::new(crate::medium::Ram::like(kind)))?.settle_memory()
 }
 
 /// Bytes from which on stores go past the caches, where that makes them durable: a few lines are cheaper to write back.
@@ -68,27 +83,31 @@ impl Region {
         app_version: u32,
         created: i64,
     ) -> Result<Region> {
-        let geo = Geometry::of(map.len())?;
+        let size = map.len() / SEGMENT * SEGMENT;
+        let geo = Geometry::of(size)?;
         let mut raw = RawHeader {
             magic: MAGIC,
             version: VERSION,
             medium: medium.kind() as u32,
             fingerprint: fingerprint(),
             uuid,
-            size: geo.size,
+            size,
             slots: geo.slots,
-            segments: geo.segments,
             created,
             app_version,
             crc: 0,
         };
         raw.crc = header_crc(&raw);
-        let info = Info { uuid, medium: medium.kind(), created, app_version, size: geo.size };
-        let region = Region { map, needs: medium.needs(), medium, marks: None, geo, info };
+        let info = Info { uuid, medium: medium.kind(), created, app_version };
+        let mut region = Region { map, needs: medium.needs(), medium, marks: None, geo, info };
+        // 1. Memory for the head. 2. The first group. 3. The header. (Else a region could be opened that has none.)
+        region.take(geo.head(0))?;
+        region.commit_word(region.root(GROUPS_ROOT), groups_word(1))?;
         for at in HEADER_AT {
             region.store(at, raw.as_bytes())?;
             region.persist(at, size_of::<RawHeader>() as u64);
         }
+        region.map.set_len(size.min(GROUP));
         Ok(region)
     }
 
@@ -97,13 +116,130 @@ impl Region {
         let (good, bad) = find_header(&map)?;
         let (geo, info) = examine(&map, &good)?;
         info.medium.expect(medium.kind())?;
-        let region = Region { map, needs: medium.needs(), medium, marks: None, geo, info };
+        let mut region = Region { map, needs: medium.needs(), medium, marks: None, geo, info };
         if let Some(at) = bad {
             tracing::warn!("header copy at {at} was damaged; mended from the other");
             region.store(at, good.as_bytes())?;
             region.persist(at, size_of::<RawHeader>() as u64);
         }
+        let groups = region.mend_groups()?;
+        region.map.set_len(good.size.min(groups * GROUP));
         Ok(region)
+    }
+
+    /// How many groups have been begun. If the word is damaged, all up to the last one whose table says anything.
+    fn mend_groups(&self) -> Result<u64> {
+        let (word, most) = (self.root(GROUPS_ROOT), self.geo.groups(self.size()));
+        if let Some(groups) = groups_in(self.load(word)?).filter(|groups| *groups <= most) {
+            return Ok(groups);
+        }
+        let mut groups = 1;
+        for n in 1..most {
+            if !self.map.is_zero(n * GROUP + TABLE_AT, TABLE)? {
+                groups = n + 1;
+            }
+        }
+        tracing::warn!("the number of groups was damaged; {groups} are in use");
+        self.commit_word(word, groups_word(groups))?;
+        Ok(groups)
+    }
+
+    /// How long the region in `map` is that others may have added to; for [`Mapping::growing`].
+    pub fn told_len(map: &Mapping) -> u64 {
+        let word = |at| map.word(at / 8).map_or(0, |word| word.load(Ordering::Acquire));
+        let groups = groups_in(word(ROOTS_AT + GROUPS_ROOT * 8)).unwrap_or(0);
+        word(HEADER_AT[0] + SIZE_AT).min(groups * GROUP)
+    }
+
+    /// Bytes that the region may take at most: what was said when it was made, or grew.
+    pub fn size(&self) -> u64 {
+        self.map.atomic64(HEADER_AT[0] + SIZE_AT).map_or(0, |word| word.load(Ordering::Acquire))
+    }
+
+    /// Groups that have been begun.
+    pub fn groups(&self) -> u64 {
+        self.load(self.root(GROUPS_ROOT)).ok().and_then(groups_in).unwrap_or(1)
+    }
+
+    /// The heap's segments in the groups that have been begun, with memory or without.
+    pub fn segments(&self) -> impl Iterator<Item = u64> {
+        let (geo, end) = (self.geo, self.segments_end());
+        (geo.first..end).filter(move |n| geo.is_heap(*n))
+    }
+
+    /// Those of one group.
+    pub fn segments_of(&self, group: u64) -> impl Iterator<Item = u64> {
+        let (geo, end) = (self.geo, self.segments_end().min((group + 1) * PER_GROUP));
+        (group * PER_GROUP..end).filter(move |n| geo.is_heap(*n))
+    }
+
+    /// The segment behind the last one of those.
+    pub fn segments_end(&self) -> u64 {
+        self.size().min(self.groups() * GROUP) / SEGMENT
+    }
+
+    /// Where the region has anything that counts: all but undo logs, and segments that have no memory.
+    pub fn held(&self) -> Result<Vec<Range<u64>>> {
+        let (undo, geo) = (self.geo.undo_logs(), self.geo);
+        let mut held = vec![0..undo.start, undo.end..geo.heap()];
+        for group in 0..self.groups() {
+            if group > 0 {
+                held.push(group * GROUP + TABLE_AT..geo.head(group).end);
+            }
+            for n in self.segments_of(group) {
+                let at = n * SEGMENT..(n + 1) * SEGMENT;
+                match self.meta(n)? {
+                    Meta::Absent => {}
+                    _ => match held.last_mut().filter(|last| last.end == at.start) {
+                        Some(last) => last.end = at.end,
+                        None => held.push(at),
+                    },
+                }
+            }
+        }
+        Ok(held)
+    }
+
+    /// Makes sure that there is memory for a range, that nobody uses yet.
+    pub(crate) fn take(&self, range: Range<u64>) -> Result<()> {
+        match self.map.growing_file() {
+            Some(file) => reserve::take(file, range, self.info.medium).map_err(Error::host("taking memory")),
+            None => Ok(()),
+        }
+    }
+
+    /// Gives the memory of a range back, that nobody uses any more.
+    pub(crate) fn give_back(&self, range: Range<u64>) -> Result<()> {
+        match self.map.growing_file() {
+            Some(file) => reserve::give_back(file, range).map_err(Error::host("giving memory back")),
+            None => Ok(()),
+        }
+    }
+
+    /// Begins the next group, for which there is memory; by one at a time, in an operation.
+    /// 1. Its table is empty. 2. It counts. (Else whatever was there before would be taken for entries.)
+    pub(crate) fn begin_group(&self, n: u64) -> Result<()> {
+        let (table, end) = (n * GROUP + TABLE_AT, self.size().min((n + 1) * GROUP));
+        self.map.extend(end);
+        if !self.map.is_zero(table, TABLE)? {
+            self.zero(table, TABLE)?;
+            self.persist(table, TABLE);
+        }
+        self.commit_word(self.root(GROUPS_ROOT), groups_word(n + 1))
+    }
+
+    /// Changes the size in the header, first in one copy, then in the other. (Whatever interrupts it, one is whole, and says
+    /// the old size or the new one.) By one at a time, in an operation; the memory's file has that size already.
+    pub(crate) fn set_size(&self, size: u64) -> Result<()> {
+        let (mut raw, _) = find_header(&self.map)?;
+        raw.size = size;
+        raw.crc = header_crc(&raw);
+        for at in HEADER_AT {
+            self.store(at, raw.as_bytes())?;
+            self.persist(at, size_of::<RawHeader>() as u64);
+        }
+        self.map.extend(size.min(self.groups() * GROUP));
+        Ok(())
     }
 
     /// The size and medium that a region's header at the start of `bytes` ([`HEADERS`] are enough) claims, if it is one.
@@ -311,7 +447,7 @@ impl Region {
     /// Undo logs are left out: no transaction is open at the instants that a copy is of.
     #[inline(never)]
     fn mark_anew(&self, marks: &Marks, off: u64, len: u64) -> Result<()> {
-        if (SLOTS_AT..self.geo.table).contains(&off) {
+        if self.geo.undo_logs().contains(&off) {
             return Ok(());
         }
         if !marks.has(off, len) {

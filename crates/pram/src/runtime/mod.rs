@@ -2,17 +2,18 @@
 //! from the region, is made by the first process that attaches and thrown away by the last.
 //!
 //! ```text
-//! header | sessions | slots | key locks | long locks | segment owners | free map | partial maps | new map
-//!        | events | references (per session, per key)
+//! header | sessions | slots | key locks | long locks | events | for each group of the region: owners of segments, free, absent and
+//!        partial maps | new map | references (per session, per key)
 //! ```
-//! It is sparse: most of it is never touched and takes no memory.
+//! It is laid out for the largest region that its processes have address space for, and sparse: what belongs to a group
+//! takes memory when that is begun.
 //!
 //! | module | responsibility |
 //! | --- | --- |
 //! | `lock` | key locks, and how threads wait for each other across processes |
 //! | `long_locks` | locks that outlive operations |
 //! | `refs` | what each process holds open |
-//! | `segments` | who owns which segment of the heap, which are free, and which have room |
+//! | `segments` | who owns which segment of the heap, which are free, absent, and have room |
 //! | `sessions` | the attached processes |
 
 mod lock;
@@ -21,18 +22,20 @@ mod refs;
 mod segments;
 mod sessions;
 
-use std::os::fd::OwnedFd;
+use std::ops::Range;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 pub(crate) use lock::{pause, wait, wake};
 pub use lock::{KeyLock, Sequence};
+pub(crate) use segments::LOW;
 pub use sessions::{SessionInfo, LABEL, SESSIONS};
 pub(crate) use sessions::{SESSION_REC, S_ACTING, S_CURSOR, S_CURSOR_BELL, S_LEFT, S_PUBLISHING};
 
 use crate::error::{Error, Result};
 use crate::heap::{Tag, CLASSES, TAGS};
 use crate::mem::Mapping;
-use crate::region::{Geometry, Region};
+use crate::region::{Geometry, Region, GROUP};
 
 /// Key locks: a key is locked by the lock with its number modulo this.
 pub const LOCKS: u64 = 1 << 16;
@@ -41,19 +44,41 @@ const MAGIC: u64 = u64::from_le_bytes(*b"CQ-RUN\x07\n");
 
 // Header words.
 const H_MAGIC: u64 = 0;
-const H_SIZE: u64 = 8;
+/// Bytes of the largest region that it is laid out for.
+const H_LIMIT: u64 = 8;
 const H_KEYS: u64 = 16;
 const H_FROZEN: u64 = 24;
 const H_SWEEPING: u64 = 32;
 const H_LEAKS: u64 = 40;
-const H_FIRST_FREE: u64 = 48;
+/// Memory is to be taken before the next operation.
+const H_DEMAND: u64 = 48;
 /// One bit per session that watches. Bits, and no count: whoever dies half-way through cannot leave it wrong.
 const H_WATCHERS: u64 = 64;
 /// One bit per session that is taken.
 const H_LIVE: u64 = 72;
 pub(crate) const H_EVENT_HEAD: u64 = 128;
 pub(crate) const H_EVENT_BELL: u64 = 136;
-// From 192 on: what is agreed on about the copy on disk, see `copy::words`.
+// From 192 on: what is agreed on about the copy on disk, see `copy::control`.
+// From 384 on: what is agreed on about memory; changed often, so apart from what every operation reads.
+const H_FIRST_FREE: u64 = 384;
+/// Free segments, about.
+const H_SPARE: u64 = 392;
+/// Segments without memory, of the size that was said.
+const H_ABSENT: u64 = 400;
+/// Groups that there are parts for.
+const H_GROUPS: u64 = 408;
+/// The session that takes memory or gives it back, + 1.
+const H_SUPPLIER: u64 = 416;
+/// Segments in a row that somebody needs.
+const H_WANTED: u64 = 424;
+/// No run of so many segments can be had by taking memory; 0: nobody has found out.
+const H_NO_RUN: u64 = 432;
+/// The host has no memory: it is asked again from this instant of the monotonic clock on, nanoseconds.
+const H_HOST_FULL: u64 = 440;
+/// The maintenance thread is to take memory: changes when somebody has asked.
+const H_SUPPLY_BELL: u64 = 448;
+/// It is called when fewer segments are free than this; 0: it has been.
+const H_RING: u64 = 456;
 const HEADER: u64 = 4096;
 
 const CURRENTS: u64 = (TAGS * CLASSES.len()) as u64;
@@ -63,7 +88,8 @@ const SLOT_REC: u64 = 64 + CURRENTS * 8;
 /// The layout and mapping of a runtime segment.
 pub struct Runtime {
     map: Mapping,
-    segments: u64,
+    /// Bytes of the largest region that it is laid out for.
+    limit: u64,
     slots: u32,
     keys: u64,
     at: At,
@@ -79,32 +105,26 @@ struct At {
     slots: u64,
     locks: u64,
     long_locks: u64,
-    owners: u64,
-    free: u64,
-    partial: u64,
-    map_bytes: u64,
-    new: u64,
     events: u64,
+    groups: u64,
+    new: u64,
     refs: u64,
     end: u64,
 }
 
 impl At {
-    fn of(geo: &Geometry, keys: u64) -> At {
+    fn of(slots: u64, limit: u64, keys: u64) -> At {
         let page = |n: u64| n.next_multiple_of(4096);
-        let map_bytes = page(geo.segments.div_ceil(8));
         let sessions = HEADER;
-        let slots = page(sessions + u64::from(SESSIONS) * SESSION_REC);
-        let locks = page(slots + geo.slots * SLOT_REC);
+        let at_slots = page(sessions + u64::from(SESSIONS) * SESSION_REC);
+        let locks = page(at_slots + slots * SLOT_REC);
         let long_locks = page(locks + LOCKS * 8);
-        let owners = page(long_locks + long_locks::BYTES);
-        let free = page(owners + geo.segments * 4);
-        let partial = free + map_bytes;
-        let new = page(partial + map_bytes * CURRENTS);
-        let events = page(new + geo.size / 16 / 8) + 4096;
-        let refs = page(events + crate::events::RING * crate::events::EVENT);
+        let events = page(long_locks + long_locks::BYTES);
+        let groups = page(events + crate::events::RING * crate::events::EVENT);
+        let new = groups + limit.div_ceil(GROUP) * segments::PART;
+        let refs = page(new + limit / 16 / 8) + 4096;
         let end = refs + u64::from(SESSIONS) * page(keys * 4);
-        At { sessions, slots, locks, long_locks, owners, free, partial, map_bytes, new, events, refs, end }
+        At { sessions, slots: at_slots, locks, long_locks, events, groups, new, refs, end }
     }
 }
 
@@ -133,38 +153,59 @@ impl Current<'_> {
 
 /// In the word that says who sweeps: the map of what is new is being cleared.
 const PREPARING: u64 = 1 << 32;
+/// Bytes of the map of what is new for each group.
+const NEW: u64 = GROUP / 16 / 8;
 
 impl Runtime {
-    /// Bytes of a runtime segment for regions of this geometry and keys below `keys`.
-    pub fn size(geo: &Geometry, keys: u64) -> u64 {
-        At::of(geo, keys).end
+    /// Bytes of a runtime segment for regions of this geometry, at most `limit` bytes large, and keys below `keys`.
+    pub fn size(geo: &Geometry, limit: u64, keys: u64) -> u64 {
+        At::of(geo.slots, limit, keys).end
     }
 
     /// Makes zeroed memory into a runtime segment.
-    pub fn create(map: Mapping, file: Option<OwnedFd>, geo: &Geometry, keys: u64) -> Result<Runtime> {
-        let rt = Runtime::over(map, file, geo, keys);
-        rt.header(H_SIZE).store(geo.size, Ordering::Relaxed);
+    pub fn create(map: Mapping, file: Option<OwnedFd>, geo: &Geometry, limit: u64, keys: u64) -> Result<Runtime> {
+        let rt = Runtime::over(map, file, geo, limit, keys);
+        // What operations touch however small the pool is.
+        rt.take(0..rt.at.groups)?;
+        rt.header(H_LIMIT).store(limit, Ordering::Relaxed);
         rt.header(H_KEYS).store(keys, Ordering::Relaxed);
         rt.header(H_MAGIC).store(MAGIC, Ordering::Release);
         Ok(rt)
     }
 
-    /// Joins the runtime segment that another process has made.
-    pub fn join(map: Mapping, file: OwnedFd, geo: &Geometry, keys: u64) -> Result<Runtime> {
-        let rt = Runtime::over(map, Some(file), geo, keys);
-        let same = rt.header(H_MAGIC).load(Ordering::Acquire) == MAGIC
-            && rt.header(H_SIZE).load(Ordering::Relaxed) == geo.size
-            && rt.header(H_KEYS).load(Ordering::Relaxed) == keys;
-        if !same {
+    /// What the runtime segment in `file` is laid out for, which another process has made: bytes and keys.
+    pub fn laid_out_for(file: impl AsFd) -> Result<(u64, u64)> {
+        let mut head = [0; 24];
+        let read = rustix::io::pread(file, &mut head, 0).map_err(Error::host("reading the runtime segment"))?;
+        let word = |at: u64| u64::from_le_bytes(std::array::from_fn(|i| head[at as usize + i]));
+        if read < head.len() || word(H_MAGIC) != MAGIC {
             return Err(Error::Unusable("the pool is in use by another version of this program".into()));
         }
-        Ok(rt)
+        Ok((word(H_LIMIT), word(H_KEYS)))
     }
 
-    fn over(map: Mapping, file: Option<OwnedFd>, geo: &Geometry, keys: u64) -> Runtime {
-        let at = At::of(geo, keys);
+    /// Joins it.
+    pub fn join(map: Mapping, file: OwnedFd, geo: &Geometry, limit: u64, keys: u64) -> Runtime {
+        Runtime::over(map, Some(file), geo, limit, keys)
+    }
+
+    fn over(map: Mapping, file: Option<OwnedFd>, geo: &Geometry, limit: u64, keys: u64) -> Runtime {
+        let at = At::of(geo.slots, limit, keys);
         assert!(map.len() >= at.end, "a runtime segment is mapped whole");
-        Runtime { map, segments: geo.segments, slots: geo.slots as u32, keys, at, me: AtomicU32::new(0), file }
+        Runtime { map, limit, slots: geo.slots as u32, keys, at, me: AtomicU32::new(0), file }
+    }
+
+    /// Bytes of the largest region that it is laid out for.
+    pub fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// Makes sure that a range has memory.
+    fn take(&self, range: Range<u64>) -> Result<()> {
+        match &self.file {
+            Some(file) => crate::reserve::keep(file, range).map_err(Error::host("taking shared memory")),
+            None => Ok(()),
+        }
     }
 
     #[inline(always)]
@@ -244,15 +285,15 @@ impl Runtime {
     // Sweep.
 
     fn new_bit(&self, off: u64) -> (&AtomicU64, u64) {
-        let n = (off / 16).min((self.at.events - self.at.new) * 8 - 1);
-        self.map_bit(self.at.new, n)
+        let n = (off / 16).min(self.limit / 16 - 1);
+        (self.word(self.at.new + n / 64 * 8), 1 << (n % 64))
     }
 
     /// While a sweep runs, marks what is about to be allocated, so that the sweep leaves it alone.
     #[inline(always)]
-    pub fn note_new(&self, geo: &Geometry, off: u64) {
+    pub fn note_new(&self, off: u64) {
         if self.header(H_SWEEPING).load(Ordering::SeqCst) != 0 {
-            let (word, bit) = self.new_bit(off.min(geo.size));
+            let (word, bit) = self.new_bit(off);
             word.fetch_or(bit, Ordering::SeqCst);
         }
     }
@@ -266,14 +307,20 @@ impl Runtime {
     /// Begins to note what is allocated; false if another sweep is under way. Operations that began before
     /// may not have seen it: [`drain`](crate::Session::drain) before looking at what is allocated.
     #[must_use = "two sweeps at once would free each other's new objects"]
-    pub fn start_sweep(&self, geo: &Geometry) -> bool {
+    pub fn start_sweep(&self) -> Result<bool> {
         let me = u64::from(self.me() + 1);
         if self.header(H_SWEEPING).compare_exchange(0, PREPARING | me, Ordering::SeqCst, Ordering::SeqCst).is_err() {
-            return false;
+            return Ok(false);
         }
-        self.clear(self.at.new, (geo.size / 16 / 8).next_multiple_of(4096).min(self.at.events - self.at.new));
+        // Groups that are begun from now on get theirs from whoever begins them.
+        let groups = self.groups();
+        self.clear(self.at.new, groups * NEW);
+        if let Err(e) = self.take(self.at.new..self.at.new + groups * NEW) {
+            self.end_sweep();
+            return Err(e);
+        }
         self.header(H_SWEEPING).store(me, Ordering::SeqCst);
-        true
+        Ok(true)
     }
 
     pub fn end_sweep(&self) {
@@ -346,7 +393,8 @@ impl Runtime {
 
 /// The private runtime of a region that only this process has.
 pub fn private(region: &Region, keys: u64) -> Result<Runtime> {
-    let size = Runtime::size(&region.geo, keys);
+    let limit = if region.map().growing_file().is_some() { region.size() } else { region.map().reserved() };
+    let size = Runtime::size(&region.geo, limit, keys);
     let map = Mapping::anonymous(size).map_err(Error::host("mapping a runtime segment"))?;
-    Runtime::create(map, None, &region.geo, keys)
+    Runtime::create(map, None, &region.geo, limit, keys)
 }

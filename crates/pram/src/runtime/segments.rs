@@ -1,14 +1,37 @@
-//! Who owns which segment of the heap, which are free, and which have room.
+//! Who owns which segment of the heap, which are free, which have no memory, and which have room.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use super::{Runtime, H_FIRST_FREE};
+use super::{
+    wake, Runtime, CURRENTS, H_ABSENT, H_DEMAND, H_FIRST_FREE, H_GROUPS, H_HOST_FULL, H_NO_RUN, H_RING, H_SPARE,
+    H_SUPPLIER, H_SUPPLY_BELL, H_SWEEPING, H_WANTED, NEW,
+};
+use crate::error::Result;
 use crate::heap::{Tag, CLASSES, TAGS};
+use crate::region::PER_GROUP;
+
+/// Bytes of the bits of a group's segments.
+const BITS: u64 = PER_GROUP / 8;
+// Where the parts of a group are in its part.
+const FREE: u64 = PER_GROUP * 4;
+const ABSENT: u64 = FREE + BITS;
+const PARTIAL: u64 = ABSENT + BITS;
+/// Bytes for each group.
+pub(super) const PART: u64 = (PARTIAL + CURRENTS * BITS).next_multiple_of(4096);
+
+/// Free segments below which memory is taken before the next operation.
+pub(crate) const LOW: u64 = 32;
 
 impl Runtime {
+    /// Where what belongs to the group of a segment begins.
+    #[inline(always)]
+    fn part(&self, segment: u64) -> u64 {
+        self.at.groups + segment / PER_GROUP * PART
+    }
+
     #[inline(always)]
     fn owner_word(&self, segment: u64) -> &AtomicU32 {
-        self.half(self.at.owners + segment.min(self.segments - 1) * 4)
+        self.half(self.part(segment) + segment % PER_GROUP * 4)
     }
 
     #[inline(always)]
@@ -24,36 +47,39 @@ impl Runtime {
         self.owner_word(segment).swap(0, Ordering::SeqCst);
     }
 
+    /// The bit of a segment in the map that is at `within` in each group's part.
     #[inline(always)]
-    pub(super) fn map_bit(&self, base: u64, segment: u64) -> (&AtomicU64, u64) {
-        (self.word(base + segment / 64 * 8), 1 << (segment % 64))
+    fn map_bit(&self, within: u64, segment: u64) -> (&AtomicU64, u64) {
+        (self.word(self.part(segment) + within + segment % PER_GROUP / 64 * 8), 1 << (segment % 64))
     }
 
-    fn partial_base(&self, tag: Tag, class: usize) -> u64 {
-        self.at.partial + (usize::from(tag.0) % TAGS * CLASSES.len() + class) as u64 * self.at.map_bytes
+    fn partial(tag: Tag, class: usize) -> u64 {
+        PARTIAL + (usize::from(tag.0) % TAGS * CLASSES.len() + class) as u64 * BITS
     }
 
     #[inline(always)]
     pub fn add_partial(&self, tag: Tag, class: usize, segment: u64) {
-        let (word, bit) = self.map_bit(self.partial_base(tag, class), segment);
+        let (word, bit) = self.map_bit(Self::partial(tag, class), segment);
         if word.load(Ordering::Relaxed) & bit == 0 {
             word.fetch_or(bit, Ordering::AcqRel);
         }
     }
 
     pub fn drop_partial(&self, tag: Tag, class: usize, segment: u64) {
-        let (word, bit) = self.map_bit(self.partial_base(tag, class), segment);
+        let (word, bit) = self.map_bit(Self::partial(tag, class), segment);
         word.fetch_and(!bit, Ordering::AcqRel);
     }
 
     /// The first segment at or after `from` on the list of partly used ones.
     pub fn next_partial(&self, tag: Tag, class: usize, from: u64) -> Option<u64> {
-        self.next_bit(self.partial_base(tag, class), from)
+        self.next_bit(Self::partial(tag, class), from)
     }
 
     pub fn add_free(&self, segment: u64) {
-        let (word, bit) = self.map_bit(self.at.free, segment);
-        word.fetch_or(bit, Ordering::AcqRel);
+        let (word, bit) = self.map_bit(FREE, segment);
+        if word.fetch_or(bit, Ordering::AcqRel) & bit == 0 {
+            self.header(H_SPARE).fetch_add(1, Ordering::Relaxed);
+        }
         // Memory that has been touched is used again before fresh memory: a first touch costs the host
         // microseconds per page.
         self.header(H_FIRST_FREE).fetch_min(segment, Ordering::Relaxed);
@@ -61,13 +87,41 @@ impl Runtime {
 
     /// Takes a segment off the free list; false if it is not on it.
     pub fn drop_free(&self, segment: u64) -> bool {
-        let (word, bit) = self.map_bit(self.at.free, segment);
-        word.fetch_and(!bit, Ordering::AcqRel) & bit != 0
+        let (word, bit) = self.map_bit(FREE, segment);
+        let was = word.fetch_and(!bit, Ordering::AcqRel) & bit != 0;
+        if was {
+            let spare = self.header(H_SPARE).fetch_sub(1, Ordering::Relaxed);
+            if spare <= self.header(H_RING).load(Ordering::Relaxed).max(LOW) {
+                self.is_getting_short(spare);
+            }
+        }
+        was
+    }
+
+    /// Has memory taken: by the maintenance thread in time, by whoever begins the next operation if it is late.
+    #[cold]
+    #[inline(never)]
+    fn is_getting_short(&self, spare: u64) {
+        if self.absent() == 0 {
+            return;
+        }
+        if spare <= LOW {
+            self.header(H_DEMAND).store(1, Ordering::Relaxed);
+        }
+        if self.header(H_RING).swap(0, Ordering::Relaxed) != 0 {
+            self.supply_bell().fetch_add(1, Ordering::SeqCst);
+            wake(self.supply_bell());
+        }
+    }
+
+    /// The maintenance thread is called when fewer than so many segments are free.
+    pub(crate) fn ring_below(&self, spare: u64) {
+        self.header(H_RING).store(spare, Ordering::Relaxed);
     }
 
     /// The first free segment at or after `from`.
     pub fn next_free(&self, from: u64) -> Option<u64> {
-        self.next_bit(self.at.free, from)
+        self.next_bit(FREE, from)
     }
 
     /// Where to begin to look for a free segment: few or none are below. Low ones are used first, so that
@@ -80,24 +134,24 @@ impl Runtime {
         self.header(H_FIRST_FREE).store(segment, Ordering::Relaxed);
     }
 
-    fn next_bit(&self, base: u64, from: u64) -> Option<u64> {
-        let mut mask = u64::MAX << (from % 64);
-        for w in from / 64..self.segments.div_ceil(64) {
-            let bits = self.word(base + w * 8).load(Ordering::Relaxed) & mask;
+    fn next_bit(&self, within: u64, from: u64) -> Option<u64> {
+        let (mut mask, mut n, end) = (u64::MAX << (from % 64), from / 64 * 64, self.groups() * PER_GROUP);
+        while n < end {
+            let bits = self.map_bit(within, n).0.load(Ordering::Relaxed) & mask;
             if bits != 0 {
-                return Some(w * 64 + u64::from(bits.trailing_zeros())).filter(|s| *s < self.segments);
+                return Some(n + u64::from(bits.trailing_zeros()));
             }
-            mask = u64::MAX;
+            (mask, n) = (u64::MAX, n + 64);
         }
         None
     }
 
     /// The highest `len` neighbouring free segments before `end`.
     pub fn free_window(&self, len: u64, end: u64) -> Option<u64> {
-        let (mut at, mut found) = (end.min(self.segments), 0);
+        let (mut at, mut found) = (end.min(self.groups() * PER_GROUP), 0);
         while at > 0 && found < len {
             at -= 1;
-            let (word, bit) = self.map_bit(self.at.free, at);
+            let (word, bit) = self.map_bit(FREE, at);
             let bits = word.load(Ordering::Relaxed);
             found = if bits & bit != 0 { found + 1 } else { 0 };
             if bits == 0 {
@@ -109,7 +163,128 @@ impl Runtime {
 
     /// The number of free segments.
     pub fn free_segments(&self) -> u64 {
-        let words = (0..self.segments.div_ceil(64)).map(|w| self.word(self.at.free + w * 8).load(Ordering::Relaxed));
-        words.map(|bits| u64::from(bits.count_ones())).sum()
+        let words = (0..self.groups() * PER_GROUP).step_by(64);
+        words.map(|n| u64::from(self.map_bit(FREE, n).0.load(Ordering::Relaxed).count_ones())).sum()
+    }
+
+    // Memory.
+
+    /// Groups that there are parts for.
+    #[inline]
+    pub(crate) fn groups(&self) -> u64 {
+        self.header(H_GROUPS).load(Ordering::SeqCst)
+    }
+
+    /// Takes memory for what belongs to the first `n` groups.
+    pub(crate) fn take_groups(&self, n: u64) -> Result<()> {
+        let old = self.groups();
+        if n > old {
+            self.take(self.at.groups + old * PART..self.at.groups + n * PART)?;
+            self.header(H_GROUPS).store(n, Ordering::SeqCst);
+        }
+        // Who begins a sweep looks how many groups there are afterwards.
+        if self.header(H_SWEEPING).load(Ordering::SeqCst) != 0 {
+            self.take(self.at.new..self.at.new + n * NEW)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn add_absent(&self, segment: u64) {
+        let (word, bit) = self.map_bit(ABSENT, segment);
+        word.fetch_or(bit, Ordering::AcqRel);
+    }
+
+    /// Has it had no memory?
+    pub(crate) fn drop_absent(&self, segment: u64) -> bool {
+        let (word, bit) = self.map_bit(ABSENT, segment);
+        word.fetch_and(!bit, Ordering::AcqRel) & bit != 0
+    }
+
+    /// The first segments without memory at or after `from`: where they begin, and how many there are, at most `most`.
+    pub(crate) fn next_absent(&self, from: u64, most: u64) -> Option<(u64, u64)> {
+        let first = self.next_bit(ABSENT, from)?;
+        let is_absent = |n: &u64| {
+            let (word, bit) = self.map_bit(ABSENT, *n);
+            word.load(Ordering::Relaxed) & bit != 0
+        };
+        let end = (first + most).min((first / PER_GROUP + 1) * PER_GROUP);
+        Some((first, (first..end).take_while(is_absent).count() as u64))
+    }
+
+    /// The first `len` neighbouring segments that are free or have no memory.
+    pub(crate) fn window(&self, len: u64) -> Option<u64> {
+        let mut found = 0;
+        for first in (0..self.groups() * PER_GROUP).step_by(64) {
+            let bits = [FREE, ABSENT].map(|map| self.map_bit(map, first).0.load(Ordering::Relaxed));
+            for n in 0..64 {
+                found = if (bits[0] | bits[1]) >> n & 1 == 1 { found + 1 } else { 0 };
+                if found == len {
+                    return Some(first + n + 1 - len);
+                }
+            }
+        }
+        None
+    }
+
+    /// Segments without memory, of the size that was said.
+    pub fn absent(&self) -> u64 {
+        self.header(H_ABSENT).load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn set_absent(&self, n: u64) {
+        self.header(H_ABSENT).store(n, Ordering::SeqCst);
+        self.header(H_NO_RUN).store(0, Ordering::SeqCst);
+    }
+
+    /// So many more have none; or fewer.
+    pub(crate) fn count_absent(&self, more: i64) {
+        self.header(H_ABSENT).fetch_add(more as u64, Ordering::SeqCst);
+    }
+
+    /// Counts the free segments: who died while counting has left the number wrong.
+    pub(crate) fn count_spare(&self) -> u64 {
+        let n = self.free_segments();
+        self.header(H_SPARE).store(n, Ordering::Relaxed);
+        n
+    }
+
+    /// Free segments, about.
+    pub fn spare(&self) -> u64 {
+        self.header(H_SPARE).load(Ordering::Relaxed)
+    }
+
+    /// Is memory to be taken before the next operation?
+    #[inline(always)]
+    pub(crate) fn is_demanded(&self) -> bool {
+        self.header(H_DEMAND).load(Ordering::Relaxed) != 0
+    }
+
+    pub(crate) fn end_demand(&self) {
+        self.header(H_DEMAND).store(0, Ordering::Relaxed);
+    }
+
+    /// Who takes memory, or gives it back.
+    pub(crate) fn supplier(&self) -> &AtomicU64 {
+        self.header(H_SUPPLIER)
+    }
+
+    /// The longest run of segments that somebody needs.
+    pub(crate) fn wanted(&self) -> &AtomicU64 {
+        self.header(H_WANTED)
+    }
+
+    /// No run of so many segments can be had by taking memory; 0: nobody has found out.
+    pub(crate) fn no_run(&self) -> &AtomicU64 {
+        self.header(H_NO_RUN)
+    }
+
+    /// The host is asked for memory again from this instant of the monotonic clock on.
+    pub(crate) fn host_full(&self) -> &AtomicU64 {
+        self.header(H_HOST_FULL)
+    }
+
+    /// Rung when the maintenance thread is to take memory.
+    pub(crate) fn supply_bell(&self) -> &AtomicU32 {
+        self.half(H_SUPPLY_BELL)
     }
 }

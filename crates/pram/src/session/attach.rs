@@ -115,7 +115,7 @@ pub(super) fn attach_locked(
         .collect::<Result<Vec<bool>, _>>()
         .map_err(Error::host("looking for attached processes"))?;
     let rt = if alive.contains(&true) {
-        let rt = join_runtime(&region, path, how.keys)?;
+        let rt = join_runtime(&region, path)?;
         // Stores that are not marked would be missing in the copy for ever.
         if rt.is_tracked() && copy.is_none() {
             return Err(Error::Unusable("the pool is in use with a copy on disk, which cannot be opened here".into()));
@@ -145,6 +145,7 @@ pub(super) fn attach_locked(
     if !byte_lock::acquire(file, me).map_err(Error::host("locking the region"))? {
         return Err(Error::Unusable("the region's file does not support locks".into()));
     }
+    region.marks().map_or(Ok(()), |marks| marks.take_groups(region.groups()))?;
     region.step();
     rt.enter_session(me, how.role, how.label);
     region.step();
@@ -162,24 +163,32 @@ fn make_runtime(region: &Region, path: &Path, stat: &Stat, keys: u64) -> Result<
     let owner = (Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid));
     let _ = rustix::fs::fchown(&file, Some(owner.0), Some(owner.1));
     let _ = rustix::fs::fchmod(&file, Mode::from_raw_mode(stat.st_mode & 0o666));
-    let size = Runtime::size(&region.geo, keys);
+    let limit = region.map().reserved();
+    let size = Runtime::size(&region.geo, limit, keys);
     rustix::fs::ftruncate(&file, size).map_err(Error::host(&what))?;
     let map = Mapping::file(&file, size).map_err(Error::host(&what))?;
-    Runtime::create(map, Some(file), &region.geo, keys)
+    Runtime::create(map, Some(file), &region.geo, limit, keys)
 }
 
-fn join_runtime(region: &Region, path: &Path, keys: u64) -> Result<Runtime> {
+fn join_runtime(region: &Region, path: &Path) -> Result<Runtime> {
     let hint = "the pool is in use by a process whose shared memory is not visible here (another container?)";
     let file = match rustix::fs::open(path, OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()) {
         Ok(f) => f,
         Err(Errno::NOENT) => return Err(Error::Unusable(hint.into())),
         Err(errno) => return Err(Error::Host { what: format!("opening {}", path.display()), errno }),
     };
-    let size = Runtime::size(&region.geo, keys);
+    let (limit, keys) = Runtime::laid_out_for(&file)?;
+    if region.map().reserved() < limit {
+        return Err(Error::Unusable(
+            "this process may not set aside the address space that others of the pool have (a limit, `ulimit -v`?)"
+                .into(),
+        ));
+    }
+    let size = Runtime::size(&region.geo, limit, keys);
     let there = rustix::fs::fstat(&file).map_err(Error::host("runtime segment"))?.st_size as u64;
     if there != size {
         return Err(Error::Unusable("the pool is in use by another version of this program".into()));
     }
     let map = Mapping::file(&file, size).map_err(Error::host("mapping the runtime segment"))?;
-    Runtime::join(map, file, &region.geo, keys)
+    Ok(Runtime::join(map, file, &region.geo, limit, keys))
 }

@@ -29,7 +29,7 @@ use crate::error::{Error, Result};
 use crate::heap::Heap;
 use crate::mem::{byte_lock, thread_hint};
 use crate::off::Off;
-use crate::region::{Region, LINEAGE_ROOT, OPEN_ROOT};
+use crate::region::{Region, GROUPS_ROOT, OPEN_ROOT};
 use crate::runtime::{self, Runtime, Sequence, SESSIONS};
 use attach::{attach_locked, lock_file, try_lock_file, unlock_file};
 use recover::{reap_one, recover};
@@ -92,6 +92,7 @@ impl Session {
     /// The same for a region with a copy on disk.
     pub fn private_with(region: Region, keys: u64, copy: Option<Copy>) -> Result<Session> {
         let rt = runtime::private(&region, keys)?;
+        region.marks().map_or(Ok(()), |marks| marks.take_groups(region.groups()))?;
         if let Some(copy) = &copy {
             copy.enter(&rt);
         }
@@ -100,6 +101,7 @@ impl Session {
         session.rt.enter_session(0, 0, b"");
         session.region.forget_copy()?;
         session.set_open(1)?;
+        session.supply_first()?;
         Ok(session)
     }
 
@@ -114,7 +116,17 @@ impl Session {
             region.untrack();
         }
         let shared = Shared { file: file.release(), runtime: path, in_process: Mutex::new(()) };
-        Ok(Session { region, rt, shared: Some(shared), copy })
+        let session = Session { region, rt, shared: Some(shared), copy };
+        session.supply_first()?;
+        Ok(session)
+    }
+
+    /// Whoever begins finds memory.
+    fn supply_first(&self) -> Result<()> {
+        match self.region.map().growing_file() {
+            Some(_) => self.supply_soon().map(drop),
+            None => Ok(()),
+        }
     }
 
     pub fn region(&self) -> &Region {
@@ -148,6 +160,15 @@ impl Session {
     /// while the pool is frozen or all slots are busy.
     #[inline(always)]
     pub fn begin(&self) -> Result<Op<'_>> {
+        if self.rt.is_demanded() {
+            self.supply_ahead();
+        }
+        self.begin_unsupplied()
+    }
+
+    /// The same, also where little memory is left.
+    #[inline(always)]
+    pub(crate) fn begin_unsupplied(&self) -> Result<Op<'_>> {
         Ok(self.operation(self.take_slot()?))
     }
 
@@ -478,8 +499,11 @@ impl Drop for Frozen<'_> {
 }
 
 impl Session {
-    /// Marks the region as closed, and lets the copy know. With nobody else attached.
+    /// Gives back memory that nothing is in, marks the region as closed, and lets the copy know. With nobody else attached.
     fn close(&self) {
+        if let Err(e) = self.give_all_back() {
+            tracing::error!("giving back memory: {e}");
+        }
         if !self.rt.leaks_pending() {
             let _ = self.set_open(0);
         }
@@ -517,8 +541,8 @@ impl Drop for Session {
     }
 }
 
-/// The region's root words that the layer above may use: all but the last four.
-pub const USER_ROOTS: u64 = LINEAGE_ROOT;
+/// The region's root words that the layer above may use: all but the last five.
+pub const USER_ROOTS: u64 = GROUPS_ROOT;
 
 /// A user root word.
 pub fn user_root(region: &Region, n: u64) -> Off<u64> {

@@ -46,6 +46,16 @@ impl<'s> Op<'s> {
     /// slot and locks back in between, so that nobody waits for either for long.
     pub fn renew(&mut self) -> Result<()> {
         self.end();
+        if self.session.rt.is_demanded() {
+            self.session.supply_ahead();
+        }
+        self.begin_anew()
+    }
+
+    /// The same, after [`Error::MustGrow`]: memory is taken in between.
+    pub fn renew_with_memory(&mut self) -> Result<()> {
+        self.end();
+        self.session.supply_needed()?;
         self.begin_anew()
     }
 

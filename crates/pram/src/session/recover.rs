@@ -18,7 +18,9 @@ pub(super) fn recover(region: &Region, rt: &Runtime) -> Result<()> {
     }
     let was_open = region.load(region.root(OPEN_ROOT))? != 0;
     rt.set_leaks_pending(was_open);
-    Heap { region, rt }.index()
+    rt.take_groups(region.groups())?;
+    Heap { region, rt }.index()?;
+    region.settle_memory()
 }
 
 /// Cleans up after session `n`, whose process has died, while the region's file is locked.

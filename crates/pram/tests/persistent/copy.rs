@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use crate::rig::{MIB, UUID};
 use crate::tape::{Event, Tape};
 
-const ID: Identity = Identity { uuid: UUID, size: MIB };
+const ID: Identity = Identity { uuid: UUID };
 
 fn disks_of(tapes: &[Tape; 3]) -> Disks {
     let [image, first, second] = tapes.clone();
@@ -26,7 +26,7 @@ fn made() -> [Tape; 3] {
 }
 
 fn take_up(tapes: &[Tape; 3]) -> pram::Result<Copy> {
-    let marks = Marks::over(Mapping::anonymous(Marks::bytes(ID.size)).unwrap(), ID.size)?;
+    let marks = Marks::over(Mapping::anonymous(Marks::bytes(MIB)).unwrap())?;
     let loaded = load(&disks_of(tapes), ID, &mut |_, _| Ok(()))?;
     Copy::begin(disks_of(tapes), &marks, ID, &loaded)
 }

@@ -57,11 +57,11 @@ fn survive(bytes: &[u8], rng: &mut Rng) -> bool {
 fn flipped_metadata_is_never_fatal() {
     let good = victim();
     let mut rng = Rng::new(17);
-    let table = rig::reopen(&good).unwrap().region().geo;
+    let (table, end) = (rig::reopen(&good).unwrap().region().geo, rig::reopen(&good).unwrap().region().segments_end());
     let mut opened = 0;
     // Every byte of the segment table and of the log in use; both flipped and set to extremes.
     let slot = table.slot(0) as usize;
-    let places = (table.table as usize..table.entry(table.segments).raw() as usize).chain(slot..slot + 1600);
+    let places = (table.entry(0).raw() as usize..table.entry(end).raw() as usize).chain(slot..slot + 1600);
     for at in places {
         for value in [good[at] ^ 1 << rng.below(8), 0, 0xff] {
             let mut bytes = good.clone();
@@ -80,7 +80,7 @@ fn random_metadata_is_never_fatal() {
     for _ in 0..500 {
         let mut bytes = good.clone();
         for _ in 0..1 + rng.below(60) {
-            let at = 8192 + rng.below(geo.first + 4096 - 8192) as usize;
+            let at = 8192 + rng.below(geo.heap() + 4096 - 8192) as usize;
             let at = at & !7;
             let word = match rng.below(4) {
                 0 => rng.next(),

@@ -7,7 +7,7 @@ use rng::Rng;
 use crate::rig::{self, MIB};
 
 /// The bytes of one header copy that mean something, and where the second copy begins.
-const HEADER: usize = 80;
+const HEADER: usize = 72;
 const SECOND: usize = 4096;
 
 fn fresh() -> Vec<u8> {
@@ -27,7 +27,7 @@ fn refusal(bytes: &[u8]) -> String {
 fn a_fresh_region_opens_and_says_what_it_is() {
     let session = rig::reopen(&fresh()).unwrap();
     let info = session.region().info;
-    assert_eq!((info.uuid, info.app_version, info.created, info.size), (rig::UUID, 7, 42, MIB));
+    assert_eq!((info.uuid, info.app_version, info.created, session.region().size()), (rig::UUID, 7, 42, MIB));
 }
 
 #[test]
@@ -73,7 +73,9 @@ fn other_versions_layouts_and_media_are_named() {
     assert!(refusal(&reworked(12, &77u32.to_le_bytes())).contains("medium 77"));
     assert!(refusal(&reworked(16, &1u64.to_le_bytes())).contains("other constants"));
     assert!(refusal(&reworked(0, b"NOTPRAM\n")).contains("magic"));
-    assert!(refusal(&reworked(40, &(2 * MIB).to_le_bytes())).contains("geometry"));
+    assert!(refusal(&reworked(40, &(2 * MIB).to_le_bytes())).contains("truncated"));
+    assert!(refusal(&reworked(48, &65u64.to_le_bytes())).contains("65 slots"));
+    assert!(refusal(&reworked(48, &64u64.to_le_bytes())).contains("geometry"));
     assert!(refusal(&reworked(40, &u64::MAX.to_le_bytes())).contains("TiB"));
 }
 
@@ -94,14 +96,21 @@ fn truncated_empty_and_tiny_regions_are_refused() {
 
 #[test]
 fn every_size_has_a_geometry_whose_parts_do_not_overlap() {
-    use pram::region::Geometry;
+    use pram::region::{Geometry, PER_GROUP};
+    let heap_of = |g: &Geometry, group: u64, size: u64| {
+        let end = (size / pram::SEGMENT).min((group + 1) * PER_GROUP);
+        end.saturating_sub((group * PER_GROUP + 1).max(if group == 0 { g.first } else { 0 }))
+    };
     let mut rng = Rng::new(1);
     let sizes = (0..20_000).map(|i| MIB + i * 16).chain((0..20_000).map(|_| MIB + rng.below(1 << 40)));
     for size in sizes {
         let g = Geometry::of(size).unwrap();
-        assert!(g.slots >= 2 && g.table == g.slot(g.slots as u32));
-        assert!(g.entry(g.segments).raw() <= g.first, "table of {size}");
-        assert!(g.segments > 0 && g.segment(g.segments) <= size, "segments of {size}");
+        assert!(
+            g.slots >= 2 && g.undo_logs().end <= g.heap() && g.entry(PER_GROUP - 1).raw() + 16 <= g.undo_logs().start
+        );
+        assert!(g.groups(size) > 0 && g.heap_segments(size) > 0, "segments of {size}");
+        let ends = [g.heap_segments(size), (0..g.groups(size)).map(|n| heap_of(&g, n, size)).sum()];
+        assert_eq!(ends[0], ends[1], "segments of {size}");
     }
 }
 

@@ -53,7 +53,7 @@ fn a_size(rng: &mut Rng) -> u64 {
 /// All segments can be taken as one run again.
 fn assert_all_returned(session: &Session) {
     assert_eq!(session.region().allocated_bytes().unwrap(), 0);
-    let all = session.region().geo.segments;
+    let all = session.region().geo.heap_segments(session.region().size());
     let run = alloc(session, Tag(1), all * SEGMENT).expect("every segment came back");
     free(session, run.off, Tag(1));
     assert_eq!(session.runtime().free_segments(), all);
@@ -130,7 +130,7 @@ fn a_full_region_is_used_to_the_last_object() {
         };
         assert!(matches!(err, Error::NoSpace));
         let per_segment = if size >= SEGMENT { 1 } else { u64::from(CLASSES[pram::heap::class_of(size)].count) };
-        assert_eq!(offs.len() as u64, session.region().geo.segments * per_segment, "objects of {size}");
+        assert_eq!(offs.len() as u64, session.region().segments().count() as u64 * per_segment, "objects of {size}");
         // One freed object is one more allocation.
         free(&session, offs[offs.len() / 2], Tag(2));
         assert!(alloc(&session, Tag(2), size).is_ok());
@@ -209,15 +209,15 @@ fn threads_never_share_an_object() {
 fn a_sweep_spares_what_is_new() {
     let session = rig::private(4 * MIB);
     let leaked = alloc(&session, Tag(1), 100).unwrap().off;
-    let (rt, geo) = (session.runtime(), &session.region().geo);
-    assert!(rt.start_sweep(geo));
-    assert!(!rt.start_sweep(geo), "one sweep at a time");
+    let rt = session.runtime();
+    assert!(rt.start_sweep().unwrap());
+    assert!(!rt.start_sweep().unwrap(), "one sweep at a time");
     session.drain().unwrap();
     let new = [alloc(&session, Tag(1), 100).unwrap().off, alloc(&session, Tag(1), 100_000).unwrap().off];
     assert!(new.iter().all(|off| rt.is_new(*off)) && !rt.is_new(leaked) && !rt.is_new(u64::MAX));
     session.heap().sweep_object(&session.begin().unwrap(), leaked).unwrap();
     rt.end_sweep();
-    assert!(rt.start_sweep(geo) && !rt.is_new(new[0]), "the next sweep begins afresh");
+    assert!(rt.start_sweep().unwrap() && !rt.is_new(new[0]), "the next sweep begins afresh");
     rt.end_sweep();
     new.iter().for_each(|off| session.heap().sweep_object(&session.begin().unwrap(), *off).unwrap());
     assert_all_returned(&session);

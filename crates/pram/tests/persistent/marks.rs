@@ -13,7 +13,7 @@ use crate::rig::MIB;
 const SIZE: u64 = 8 * MIB + 4096;
 
 fn marks() -> Marks {
-    Marks::over(Mapping::anonymous(Marks::bytes(SIZE)).unwrap(), SIZE).unwrap()
+    Marks::over(Mapping::anonymous(Marks::bytes(SIZE)).unwrap()).unwrap()
 }
 
 fn lines(marks: &Marks, generation: u64) -> BTreeSet<u64> {

@@ -36,11 +36,11 @@ fn nobody_waits_for_a_device_in_a_section() {
 #[test]
 #[should_panic(expected = "a wait for a device inside an operation or a section")]
 fn nobody_waits_for_a_commit_in_an_operation() {
-    let id = Identity { uuid: UUID, size: MIB };
+    let id = Identity { uuid: UUID };
     let [image, first, second] = [0, MIN_CAPACITY, MIN_CAPACITY].map(|len| Tape::of(vec![0; len as usize]));
     let disks = Disks { image: Arc::new(image), logs: [Arc::new(first), Arc::new(second)] };
     let loaded = create(&disks, id, MIN_CAPACITY).unwrap();
-    let marks = Marks::over(Mapping::anonymous(Marks::bytes(MIB)).unwrap(), MIB).unwrap();
+    let marks = Marks::over(Mapping::anonymous(Marks::bytes(MIB)).unwrap()).unwrap();
     let copy = Copy::begin(disks, &marks, id, &loaded).unwrap();
     let region = rig::format(Mapping::anonymous(MIB).unwrap());
     let session = Session::private_with(region, KEYS, Some(copy)).unwrap();

@@ -257,7 +257,7 @@ fn a_killed_freezer_does_not_stop_the_pool() {
     if let Some((_, path)) = part() {
         let session = rig::attach(&path).unwrap();
         let _frozen = session.freeze().unwrap();
-        assert!(session.runtime().start_sweep(&session.region().geo));
+        assert!(session.runtime().start_sweep().unwrap());
         say("frozen");
         sleep_until_killed();
     }
@@ -268,7 +268,7 @@ fn a_killed_freezer_does_not_stop_the_pool() {
     victim.kill();
     drop(session.begin().unwrap());
     assert!(!session.runtime().frozen());
-    assert!(session.runtime().start_sweep(&session.region().geo), "nor does its sweep go on");
+    assert!(session.runtime().start_sweep().unwrap(), "nor does its sweep go on");
 }
 
 #[test]
@@ -570,7 +570,7 @@ fn nothing_is_torn_or_lost_while_processes_are_killed() {
 /// Frees what is referred to and sweeps the rest; then one run can have the whole region.
 fn every_segment_is_usable_again(session: &Session) {
     let region = session.region();
-    for off in (region.geo.first..region.geo.segment(region.geo.segments)).step_by(16) {
+    for off in (region.geo.heap()..region.geo.segment(region.segments_end())).step_by(16) {
         if region.is_allocated(off).unwrap_or(false) {
             session.heap().sweep_object(&session.begin().unwrap(), off).unwrap();
         }
@@ -578,7 +578,7 @@ fn every_segment_is_usable_again(session: &Session) {
     assert_eq!(region.allocated_bytes().unwrap(), 0);
     let mut op = session.begin().unwrap();
     let mut tx = op.tx().unwrap();
-    tx.alloc(Tag(1), region.geo.segments * pram::SEGMENT).expect("no segment was lost with the dead");
+    tx.alloc(Tag(1), region.segments().count() as u64 * pram::SEGMENT).expect("no segment was lost with the dead");
     drop(tx);
     for n in 0..PAIRS {
         set_word(&mut op, 200 + n, 0);

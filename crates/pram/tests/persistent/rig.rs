@@ -29,7 +29,7 @@ pub fn mapping_of(bytes: &[u8]) -> Mapping {
 
 /// All bytes of a session's region.
 pub fn bytes_of(session: &Session) -> Vec<u8> {
-    let mut bytes = vec![0; session.region().geo.size as usize];
+    let mut bytes = vec![0; session.region().size() as usize];
     session.region().read_bytes(0, &mut bytes).unwrap();
     bytes
 }

@@ -132,11 +132,11 @@ impl History {
 /// Where a region notes how it stands to its copy, of which that knows nothing.
 pub(super) fn notes() -> Range<usize> {
     let word = |n: u64| HEADERS + n as usize * 8;
-    word(USER_ROOTS)..word(USER_ROOTS + 3)
+    word(USER_ROOTS + 1)..word(USER_ROOTS + 4)
 }
 
 /// Where the undo logs of a region of `size` bytes lie.
 pub(super) fn undo_logs(size: u64) -> Range<usize> {
     let geo = Geometry::of(size).expect("a region was made with it");
-    geo.slot(0) as usize..geo.table as usize
+    geo.undo_logs().start as usize..geo.undo_logs().end as usize
 }

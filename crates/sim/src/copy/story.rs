@@ -190,7 +190,7 @@ fn lock(shared: &Mutex<Shared>) -> std::sync::MutexGuard<'_, Shared> {
 
 fn bytes_of(fs: &fs::Fs) -> Vec<u8> {
     let region = fs.session().region();
-    let mut bytes = vec![0; region.geo.size as usize];
+    let mut bytes = vec![0; region.size() as usize];
     region.read_bytes(0, &mut bytes).expect("inside the region");
     bytes
 }
@@ -283,9 +283,9 @@ impl<'w> Teller<'w> {
     /// Marks what has not changed, which is always allowed.
     fn swell(&self, bytes: u64) -> pram::Result<()> {
         let region = self.world.fs.session().region();
-        let at = region.geo.table;
+        let at = region.geo.heap();
         let marks = region.marks().ok_or(pram::Error::BadAddress { off: 0, len: 0 })?;
-        marks.mark(at, bytes.min(region.geo.size - at))
+        marks.mark(at, bytes.min(region.size() - at))
     }
 
     fn fill(&self, percent: u64) -> pram::Result<bool> {

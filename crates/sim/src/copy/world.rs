@@ -21,8 +21,8 @@ use crate::tree::{normalise, snapshot, Snapshot};
 
 pub const UUID: [u8; 16] = *b"crash explorer  ";
 
-pub fn identity(size: u64) -> Identity {
-    Identity { uuid: UUID, size }
+pub fn identity() -> Identity {
+    Identity { uuid: UUID }
 }
 
 pub struct World {
@@ -45,9 +45,9 @@ impl World {
         let disks = disks_of(faults.over(&tape));
         let marks = memory(size, &[])?;
         let made = || -> pram::Result<Session> {
-            let loaded = copy::create(&disks, identity(size), MIN_CAPACITY)?;
-            let changed = Marks::over(map(&marks, size)?, size)?;
-            let copy = Copy::begin(disks.clone(), &changed, identity(size), &loaded)?.awaited(true);
+            let loaded = copy::create(&disks, identity(), MIN_CAPACITY)?;
+            let changed = Marks::over(map(&marks, size)?)?;
+            let copy = Copy::begin(disks.clone(), &changed, identity(), &loaded)?.awaited(true);
             let memory = Mapping::anonymous(size).map_err(host)?;
             let medium = Box::new(TapeMedium(tape.clone(), kind));
             let mut region = Region::format(memory, medium, UUID, fs::layout::VERSION, 0)?;
@@ -80,8 +80,8 @@ impl World {
         let marks = memory(size, marks)?;
         tape.start(map(&marks, size).map_err(|e| e.to_string())?);
         let made = || -> pram::Result<Option<Session>> {
-            let changed = Marks::over(map(&marks, size)?, size)?;
-            let resumed = Copy::resume(disks_of(faults.over(&tape)), &changed, identity(size))?;
+            let changed = Marks::over(map(&marks, size)?)?;
+            let resumed = Copy::resume(disks_of(faults.over(&tape)), &changed, identity())?;
             let Some(copy) = resumed else { return Ok(None) };
             copy.keep_found(&changed)?;
             let mut region = Region::open(region, Box::new(TapeMedium(tape.clone(), MediumKind::Logged)))?;
@@ -103,13 +103,13 @@ impl World {
         tape.start(map(&marks, size).map_err(|e| e.to_string())?);
         let disks = disks_of(faults.over(&tape));
         let made = || -> pram::Result<Session> {
-            let changed = Marks::over(map(&marks, size)?, size)?;
+            let changed = Marks::over(map(&marks, size)?)?;
             let mut region = Region::open(region, Box::new(TapeMedium(tape.clone(), MediumKind::Logged)))?;
-            let loaded = match copy::clean(&disks, identity(size), &region)? {
+            let loaded = match copy::clean(&disks, identity(), &region)? {
                 Some(loaded) => loaded,
-                None => copy::compare(&disks, identity(size), &region, &changed)?,
+                None => copy::compare(&disks, identity(), &region, &changed)?,
             };
-            let copy = Copy::begin(disks.clone(), &changed, identity(size), &loaded)?.awaited(true);
+            let copy = Copy::begin(disks.clone(), &changed, identity(), &loaded)?.awaited(true);
             copy.note_in(&region)?;
             region.track(changed);
             Session::private_with(region, keys(size), Some(copy))
@@ -129,10 +129,10 @@ impl World {
         let disks = disks_of(faults.over(&tape));
         let made = || -> pram::Result<Session> {
             let memory = Mapping::anonymous(size).map_err(host)?;
-            let loaded = copy::load(&disks, identity(size), &mut |off, bytes| memory.write(off, bytes))?;
-            copy::note_made(&disks, identity(size), &memory, loaded.as_of)?;
-            let changed = Marks::over(map(&marks, size)?, size)?;
-            let copy = Copy::begin(disks.clone(), &changed, identity(size), &loaded)?.awaited(true);
+            let loaded = copy::load(&disks, identity(), &mut |off, bytes| memory.write(off, bytes))?;
+            copy::note_made(&disks, identity(), &memory, loaded.as_of)?;
+            let changed = Marks::over(map(&marks, size)?)?;
+            let copy = Copy::begin(disks.clone(), &changed, identity(), &loaded)?.awaited(true);
             let mut region = Region::open(memory, Box::new(LOGGED))?;
             region.track(changed);
             Session::private_with(region, keys(size), Some(copy))
@@ -151,13 +151,13 @@ impl World {
 
     /// Another view of the memory of the marks.
     pub fn marks(&self) -> Result<Mapping, String> {
-        map(&*self.marks, self.fs.session().region().geo.size).map_err(|e| e.to_string())
+        map(&*self.marks, self.fs.session().region().size()).map_err(|e| e.to_string())
     }
 
     /// The region's bytes.
     pub fn bytes(&self) -> Vec<u8> {
         let region = self.fs.session().region();
-        let mut bytes = vec![0; region.geo.size as usize];
+        let mut bytes = vec![0; region.size() as usize];
         region.read_bytes(0, &mut bytes).expect("inside the region");
         bytes
     }
@@ -186,12 +186,12 @@ fn map(file: impl std::os::fd::AsFd, size: u64) -> pram::Result<Mapping> {
 pub fn reload(files: &Files, size: u64) -> Result<Vec<u8>, String> {
     let disks = disks_of(Tape::over(files.clone()).disks());
     let mut bytes = vec![0; size as usize];
-    let loaded = copy_into(&disks, size, &mut bytes);
+    let loaded = copy_into(&disks, &mut bytes);
     loaded.map(|()| bytes).map_err(|e| format!("the copy does not load: {e}"))
 }
 
-fn copy_into(disks: &Disks, size: u64, bytes: &mut [u8]) -> pram::Result<()> {
-    copy::load(disks, identity(size), &mut |off, part| {
+fn copy_into(disks: &Disks, bytes: &mut [u8]) -> pram::Result<()> {
+    copy::load(disks, identity(), &mut |off, part| {
         let there = bytes.get_mut(off as usize..off as usize + part.len());
         there.ok_or(pram::Error::BadAddress { off, len: part.len() as u64 })?.copy_from_slice(part);
         Ok(())

@@ -116,10 +116,10 @@ fn medium(
 ) -> Result<Box<dyn pram::Medium>, String> {
     let inner = CrashMedium { discipline, recorder: recorder.clone() };
     let geo = pram::region::Geometry::of(size).map_err(|e| e.to_string())?;
-    let slots = geo.slot(0)..geo.table;
+    let slots = geo.undo_logs();
     Ok(match sabotage {
         Sabotage::Nothing => Box::new(inner),
-        Sabotage::DropDataFlush => Box::new(DropFlush { inner, keep: Box::new(move |off| off < geo.first) }),
+        Sabotage::DropDataFlush => Box::new(DropFlush { inner, keep: Box::new(move |off| off < geo.heap()) }),
         Sabotage::DropLogFlush => {
             Box::new(DropFlush { inner, keep: Box::new(move |off| !slots.contains(&off) || is_slot_word(&geo, off)) })
         }
@@ -141,7 +141,7 @@ fn open_recording(map: Mapping, discipline: Discipline, recorder: &Arc<Recorder>
     let quiet = CrashMedium { discipline, recorder: recorder.clone() };
     debug_assert!(quiet.needs().stores);
     let region = Region::open(map, Box::new(quiet)).map_err(|e| format!("the region does not open: {e}"))?;
-    let size = region.geo.size;
+    let size = region.size();
     let session = Session::private(region, keys(size)).map_err(|e| format!("recovery failed: {e}"))?;
     let policy = Policy { atime: Atime::Never, ..Policy::default() };
     Fs::over(session, policy).map_err(|e| format!("the file system does not open: {e}"))
@@ -149,7 +149,7 @@ fn open_recording(map: Mapping, discipline: Discipline, recorder: &Arc<Recorder>
 
 fn bytes_of(fs: &Fs) -> Vec<u8> {
     let region = fs.session().region();
-    let mut bytes = vec![0; region.geo.size as usize];
+    let mut bytes = vec![0; region.size() as usize];
     region.read_bytes(0, &mut bytes).expect("inside the region");
     bytes
 }
@@ -645,8 +645,9 @@ pub fn damaged_base_on(discipline: Discipline, without: &[pram::Tag]) -> (Vec<u8
         assert!(done.is_ok(), "{op:?}: {done:?}");
     }
     let region = fs.session().region();
-    let mut places = vec![(region.geo.table, region.geo.first - region.geo.table)];
-    for at in (region.geo.first..region.geo.segment(region.geo.segments)).step_by(16) {
+    let (geo, end) = (region.geo, region.segments_end());
+    let mut places = vec![(geo.entry(geo.first).raw(), (end - geo.first) * 16)];
+    for at in (geo.heap()..geo.segment(end)).step_by(16) {
         for tag in (1..TAGS as u8).map(pram::Tag).filter(|t| !without.contains(t)) {
             if let (Ok(cap), Ok(true)) = (region.resolve(at, tag), region.is_allocated(at)) {
                 places.push((at, cap));

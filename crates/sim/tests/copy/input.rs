@@ -117,8 +117,8 @@ fn parts_of_another_pool_are_refused() {
                 continue;
             }
             header[16..32].copy_from_slice(b"some other pool ");
-            let crc = crc32c::crc32c(&header[..84]);
-            header[84..88].copy_from_slice(&crc.to_le_bytes());
+            let crc = crc32c::crc32c(&header[..76]);
+            header[76..80].copy_from_slice(&crc.to_le_bytes());
             foreign.0[part].write(&header, at);
         }
         refused(&foreign, says[part.min(1)]);

@@ -86,8 +86,8 @@ struct Watched {
 impl Watched {
     fn new(place: &InProcess) -> Result<Watched, Error> {
         let status = place.pool.status()?;
-        let geo = &place.pool.session().region().geo;
-        let undo = geo.slot(0) as usize..geo.table as usize;
+        let undo = place.pool.session().region().geo.undo_logs();
+        let undo = undo.start as usize..undo.end as usize;
         let file = File::open(&status.nvram).map_err(Error::file(&status.nvram))?;
         let empty = vec![0; status.size as usize];
         let mut watched = Watched { file, was: empty.clone(), is: empty, undo };

@@ -15,7 +15,7 @@ use crate::rig::session;
 /// Every object that the heap holds allocated.
 fn heap_objects(r: &Region) -> BTreeSet<u64> {
     let mut found = BTreeSet::new();
-    for s in 0..r.geo.segments {
+    for s in r.segments() {
         match r.meta(s).unwrap() {
             Meta::Small { class, .. } => {
                 let c = &CLASSES[usize::from(class)];

@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use pram::copy::log::Identity;
 use pram::copy::marks::Marks;
 use pram::copy::{self, Copy, Disks, Loaded};
-use pram::{session, Region};
+use pram::{session, Mapping, Region};
 
 use crate::error::{Error, Result};
 use crate::pool::paths::RUNTIME_DIR;
-use crate::pool::region::marks::{holds_all, name_of};
-use crate::pool::region::shared::{self, has_len, make_shared, map, open_shared};
+use crate::pool::region::marks::{self, holds_all, name_of};
+use crate::pool::region::shared::{self, make_shared, open_shared};
 use crate::pool::rescue::identity::MemoryIdentity;
 use crate::pool::rescue::orphans;
 
@@ -30,8 +30,8 @@ impl Tracked<'_> {
     }
 
     /// Goes on where the last process left it; `None` if nobody knows where that was.
-    pub fn resume(&self, attached: bool) -> Result<Option<(Marks, Copy)>> {
-        let Some(marks) = self.marks()? else { return Ok(None) };
+    pub fn resume(&self, region: &Region, attached: bool) -> Result<Option<(Marks, Copy)>> {
+        let Some(marks) = self.marks(region.map().reserved())? else { return Ok(None) };
         let Some(copy) = Copy::resume(self.disks.clone(), &marks, self.id)? else { return Ok(None) };
         if !attached {
             copy.keep_found(&marks)?;
@@ -80,14 +80,12 @@ impl Tracked<'_> {
 
     /// Are these the marks of memory that is this pool's, goes on where the copy ends, and is not in use?
     fn is_own(&self, name: &str, marks: &Path) -> Result<bool> {
-        let (region, len) = (marks.with_file_name(format!("{name}-region")), Marks::bytes(self.id.size));
+        let region = marks.with_file_name(format!("{name}-region"));
         let [Some(file), Some(region)] = [open_shared(marks, self.lock)?, open_shared(&region, self.lock)?] else {
             return Ok(false);
         };
-        if !has_len(&file, len)? || !has_len(&region, self.id.size)? {
-            return Ok(false);
-        }
-        let noted = Marks::over(map(&file, marks, len)?, self.id.size)?;
+        shared::region_size(&region, marks)?;
+        let noted = marks::map(&file, marks)?;
         let is_here = MemoryIdentity::read(&noted, self.id.uuid)?.is(self.dir);
         let is_used = || shared::refuse_mapped(&marks.with_file_name(format!("{name}-region"))).is_err();
         Ok(is_here && !is_used() && Copy::resume(self.disks.clone(), &noted, self.id)?.is_some())
@@ -95,16 +93,21 @@ impl Tracked<'_> {
 
     /// Does the copy hold everything, as the marks say? `None` if there are none.
     pub fn is_copied(&self) -> Result<Option<bool>> {
-        self.marks()?.map(|marks| holds_all(&marks)).transpose()
+        self.marks(0)?.map(|marks| holds_all(&marks)).transpose()
     }
 
-    /// The marks, if they are there.
-    fn marks(&self) -> Result<Option<Marks>> {
-        let (path, len) = (self.path()?, Marks::bytes(self.id.size));
-        let marks = match open_shared(&path, self.lock)? {
-            Some(file) if has_len(&file, len)? => Marks::over(map(&file, &path, len)?, self.id.size)?,
-            _ => return Ok(None),
-        };
+    /// The marks, if they are there; with room for a region of `most` bytes.
+    fn marks(&self, most: u64) -> Result<Option<Marks>> {
+        let path = self.path()?;
+        let Some(file) = open_shared(&path, self.lock)? else { return Ok(None) };
+        let len = file.metadata().map_err(|e| Error::host(&path, &e))?.len();
+        if len < Marks::bytes(0) {
+            return Ok(None);
+        }
+        if len < Marks::bytes(most) {
+            file.set_len(Marks::bytes(most)).map_err(|e| Error::host(&path, &e))?;
+        }
+        let marks = marks::map(&file, &path)?;
         // Whoever made them may have been killed before they were set.
         Ok(Copy::is_known(&marks, self.id)?.then_some(marks))
     }
@@ -115,8 +118,8 @@ impl Tracked<'_> {
     }
 
     /// Takes up a copy that was made or read back.
-    pub fn begin(&self, loaded: &Loaded) -> Result<(Marks, Copy)> {
-        let marks = self.fresh()?;
+    pub fn begin(&self, map: &Mapping, loaded: &Loaded) -> Result<(Marks, Copy)> {
+        let marks = self.fresh(map)?;
         let copy = Copy::begin(self.disks.clone(), &marks, self.id, loaded)?;
         Ok((marks, copy))
     }
@@ -124,22 +127,23 @@ impl Tracked<'_> {
     /// The same, unless the region says that it was closed when the copy held all of it.
     pub fn compare_unless_clean(&self, region: &Region) -> Result<(Marks, Copy)> {
         match copy::clean(self.disks, self.id, region)? {
-            Some(loaded) => self.begin(&loaded),
+            Some(loaded) => self.begin(region.map(), &loaded),
             None => self.compare(region),
         }
     }
 
     /// Looks what of `region` the copy lacks: nobody knows.
     pub fn compare(&self, region: &Region) -> Result<(Marks, Copy)> {
-        let marks = self.fresh()?;
+        let marks = self.fresh(region.map())?;
         let loaded = copy::compare(self.disks, self.id, region, &marks)?;
         let copy = Copy::begin(self.disks.clone(), &marks, self.id, &loaded)?;
         Ok((marks, copy))
     }
 
-    fn fresh(&self) -> Result<Marks> {
-        let map = make_shared(&self.path()?, self.lock, Marks::bytes(self.id.size))?.1;
-        let marks = Marks::over(map, self.id.size)?;
+    /// New marks for the region in `map`.
+    fn fresh(&self, map: &Mapping) -> Result<Marks> {
+        let path = self.path()?;
+        let marks = marks::map(&make_shared(&path, self.lock, Marks::bytes(map.reserved()))?, &path)?;
         self.note_origin(&marks)?;
         Ok(marks)
     }

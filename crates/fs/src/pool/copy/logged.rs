@@ -11,15 +11,17 @@
 //! everything is, and work goes on at once. If only the marks are gone, region and copy are compared.
 
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use pram::copy::log::{now, Identity};
 use pram::copy::{self, Copy, Disks};
 use pram::medium::LOGGED;
-use pram::region::HEADERS;
+use pram::region::{HEADERS, TABLE_AT};
 use pram::save::{is_at, Progress, SaveInfo};
 use pram::session::{self, Exclusive};
-use pram::{MediumKind, Region, Session};
+use pram::{MediumKind, Region, Session, SEGMENT};
+use rustix::io::Errno;
 
 use super::attach::Tracked;
 use super::files;
@@ -27,7 +29,7 @@ use crate::error::{Error, Result};
 use crate::inode::max_inodes;
 use crate::pool::paths::{self, IMAGE};
 use crate::pool::region::file::Opened;
-use crate::pool::region::shared::{self, make_region, map, open_shared, NewRegion};
+use crate::pool::region::shared::{self, make_region, map_region, open_shared, NewRegion};
 use crate::pool::region::{locks, marks};
 use crate::pool::rescue::{orphans, salvage};
 use crate::pool::uuid;
@@ -35,15 +37,18 @@ use crate::pool::uuid;
 /// Makes an empty region of `size` bytes, and an empty copy in `dir`, for a pool that is being formatted, and whose `home` is
 /// where the copy will be.
 pub fn make(dir: &Path, home: &Path, uuid: [u8; 16], size: u64, version: u32) -> Result<(Region, Copy)> {
-    let id = Identity { uuid, size: size / 4096 * 4096 };
+    let (id, size) = (Identity { uuid }, size / SEGMENT * SEGMENT);
     orphans::sweep();
-    let disks = files::make(dir, copy::log_bytes(id.size))?;
+    let disks = files::make(dir, copy::log_bytes(size))?;
     let lock = files::open_file(dir, IMAGE)?;
-    let made = make_region(&shared::path(&lock, &uuid, "region")?, &lock, id.size, |_, _| Ok(())).map_err(less)?;
-    let loaded = copy::create(&disks, id, copy::log_bytes(id.size))?;
-    let (marks, copy) = Tracked { id, dir: home, disks: &disks, lock: &lock }.begin(&loaded)?;
-    let mut region = Region::format(made.map, Box::new(LOGGED), uuid, version, now())?;
-    marks.mark(0, HEADERS as u64)?;
+    let path = shared::path(&lock, &uuid, "region")?;
+    let made = make_region(&path, &lock, size, |_| Ok(())).map_err(less)?;
+    let loaded = copy::create(&disks, id, copy::log_bytes(size))?;
+    let map = map_region(&made.file, &path, size)?;
+    let (marks, copy) = Tracked { id, dir: home, disks: &disks, lock: &lock }.begin(&map, &loaded)?;
+    let mut region = Region::format(map, Box::new(LOGGED), uuid, version, now())?;
+    // Made before anything was marked: headers and root words.
+    marks.mark(0, TABLE_AT)?;
     copy.note_in(&region)?;
     region.track(marks);
     Ok((region, copy))
@@ -79,8 +84,10 @@ pub fn release(dir: &Path, uuid: &[u8; 16]) -> Result<bool> {
         return Ok(true);
     }
     let [region, marks] = [shared::path(&lock, uuid, "region")?, shared::path(&lock, uuid, "marks")?];
-    let Ok(found) = fs::metadata(&region) else { return Ok(true) };
-    let is_copied = marks::is_copied(&marks, &lock, Identity { uuid: *uuid, size: found.len() })?;
+    if !region.exists() {
+        return Ok(true);
+    }
+    let is_copied = marks::is_copied(&marks, &lock, Identity { uuid: *uuid })?;
     if is_copied {
         forget(dir, uuid);
     }
@@ -90,9 +97,9 @@ pub fn release(dir: &Path, uuid: &[u8; 16]) -> Result<bool> {
 /// Makes a region, and its copy in `dir`, from an image, for a pool whose `home` is where the copy will be.
 pub fn restore(dir: &Path, home: &Path, image: &Path, progress: Progress) -> Result<SaveInfo> {
     let info = pram::save::verify(image, &mut |_, _| {})?;
-    let id = Identity { uuid: info.uuid, size: info.size };
-    let disks = files::make(dir, copy::log_bytes(id.size))?;
-    copy::create(&disks, id, copy::log_bytes(id.size))?;
+    let id = Identity { uuid: info.uuid };
+    let disks = files::make(dir, copy::log_bytes(info.size))?;
+    copy::create(&disks, id, copy::log_bytes(info.size))?;
     let lock = files::open_file(dir, IMAGE)?;
     // Of a pool of this UUID that is gone, and whose image had this number.
     marks::forget(&lock, &id.uuid);
@@ -101,7 +108,7 @@ pub fn restore(dir: &Path, home: &Path, image: &Path, progress: Progress) -> Res
     // Compared with the empty copy, all of it is what the copy lacks.
     let opened = open_as(dir, home, id.uuid, ExpectMarks::NotYet)?;
     let opened = opened.ok_or_else(|| Error::Pool(format!("{} was removed; try again", dir.display())))?;
-    let session = Session::private_with(opened.region, max_inodes(id.size), opened.copy)?;
+    let session = Session::private_with(opened.region, max_inodes(info.size), opened.copy)?;
     session.copy().map_or(Ok(()), |copy| copy.wait(&session))?;
     Ok(info)
 }
@@ -185,7 +192,7 @@ impl Memory<'_> {
     /// The memory is there.
     fn join(&self, file: &fs::File) -> Result<(Region, Copy)> {
         let mut region = self.open(file)?;
-        let (marks, copy) = match self.tracked().resume(self.attached).map_err(|e| self.not_its_copy(&e))? {
+        let (marks, copy) = match self.tracked().resume(&region, self.attached).map_err(|e| self.not_its_copy(&e))? {
             Some(found) => found,
             None if self.attached => return Err(self.gone(&self.tracked().path()?)),
             None => {
@@ -217,17 +224,23 @@ impl Memory<'_> {
         }
         orphans::sweep();
         let new = self.path.with_extension("new");
-        let making = make_region(&new, self.lock, self.id.size, |memory, room| {
-            Ok(copy::load(self.disks, self.id, &mut |off, bytes| {
-                let end = off + bytes.len() as u64;
-                room.wait(end)
-                    .map_err(|errno| pram::Error::Host { what: "making room for the region".into(), errno })?;
-                memory.write(off, bytes)
-            })?)
+        let making = make_region(&new, self.lock, 0, |memory| {
+            let loaded = copy::load(self.disks, self.id, &mut |off, bytes| {
+                memory.write_all_at(bytes, off).map_err(|e| pram::Error::Host {
+                    what: "filling the region".into(),
+                    errno: Errno::from_io_error(&e).unwrap_or(Errno::IO),
+                })
+            })?;
+            let mut header = [0; HEADERS];
+            let read = memory.read_at(&mut header, 0).map_err(|e| Error::host(&new, &e))?;
+            let (size, _) = Region::probe(&header[..read])?;
+            memory.set_len(size).map_err(|e| Error::host(&new, &e))?;
+            Ok((loaded, size))
         })?;
-        let NewRegion { map: memory, filled: loaded, locked: _locked } = making;
+        let NewRegion { filled: (loaded, size), file: locked } = making;
         let made = (|| {
-            let (marks, copy) = self.tracked().begin(&loaded)?;
+            let memory = map_region(&locked, &new, size)?;
+            let (marks, copy) = self.tracked().begin(&memory, &loaded)?;
             copy::note_made(self.disks, self.id, &memory, loaded.as_of)?;
             // It may be the copy of a region on another medium.
             if pram::region::adopt(&memory, MediumKind::Logged)?.1 {
@@ -247,12 +260,13 @@ impl Memory<'_> {
     }
 
     fn open(&self, file: &fs::File) -> Result<Region> {
-        let map = map(file, self.path, self.id.size)?;
+        let size = shared::region_size(file, self.path).map_err(|e| self.lost(&e))?;
+        let map = map_region(file, self.path, size)?;
         map.advise_huge();
-        let region = Region::open(map, Box::new(LOGGED)).map_err(|e| self.lost(&e))?;
+        let region = Region::open(map, Box::new(LOGGED)).map_err(|e| self.lost(&e.into()))?;
         match region.info.uuid == self.id.uuid {
             true => Ok(region),
-            false => Err(self.lost(&pram::Error::Unusable("it belongs to another pool".into()))),
+            false => Err(self.lost(&Error::Pool("it belongs to another pool".into()))),
         }
     }
 
@@ -278,7 +292,7 @@ impl Memory<'_> {
         }
     }
 
-    fn lost(&self, e: &pram::Error) -> Error {
+    fn lost(&self, e: &Error) -> Error {
         Error::Pool(format!(
             "the pool's memory {} is damaged: {e}. Remove it to open the pool as its copy in {} has it",
             self.path.display(),

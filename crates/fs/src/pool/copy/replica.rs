@@ -55,7 +55,7 @@ fn or_import(e: Error, dir: &Path, config: &Config) -> Error {
 
 /// Begins or goes on with the copy of `region` in `dir`; the region's file says who is attached.
 fn attach(region: &mut Region, exclusive: &Exclusive, dir: &Path) -> Result<Copy> {
-    let id = Identity { uuid: region.info.uuid, size: region.geo.size };
+    let id = Identity { uuid: region.info.uuid };
     let lock = fs::File::from(exclusive.as_fd().try_clone_to_owned().map_err(|e| Error::host(dir, &e))?);
     let attached = session::in_use(exclusive)?;
     // The image is the last that comes when a copy is made: without it there is none.
@@ -64,7 +64,7 @@ fn attach(region: &mut Region, exclusive: &Exclusive, dir: &Path) -> Result<Copy
         return Err(Error::Pool(format!("the pool's copy in {} was deleted", dir.display())));
     }
     if !there {
-        make(dir, id, &lock)?;
+        make(dir, id, copy::log_bytes(region.size()), &lock)?;
     }
     let disks = files::take(dir, !attached)?;
     let found = copy::identify(&disks).map_err(|e| unusable(dir, &e.into()))?;
@@ -80,7 +80,7 @@ fn attach(region: &mut Region, exclusive: &Exclusive, dir: &Path) -> Result<Copy
         )),
         e => unusable(dir, &e),
     };
-    let (marks, copy) = match tracked.resume(attached).map_err(refused)? {
+    let (marks, copy) = match tracked.resume(region, attached).map_err(refused)? {
         Some(found) => found,
         None if attached => return Err(Error::Pool(format!("{} was deleted", tracked.path()?.display()))),
         None => tracked.compare_unless_clean(region).map_err(refused)?,
@@ -95,10 +95,9 @@ fn attach(region: &mut Region, exclusive: &Exclusive, dir: &Path) -> Result<Copy
 
 /// Makes an empty copy in `dir`, which nobody takes for the old one, wherever it is interrupted. In order: the copy is
 /// made beside its place; marks go that say how far the old one had come; the files are put in place, the image last.
-fn make(dir: &Path, id: Identity, lock: &fs::File) -> Result<()> {
+fn make(dir: &Path, id: Identity, bytes: u64, lock: &fs::File) -> Result<()> {
     let beside = dir.join(".made");
     let _ = fs::remove_dir_all(&beside);
-    let bytes = copy::log_bytes(id.size);
     let made = files::make(&beside, bytes).and_then(|disks| {
         copy::create(&disks, id, bytes)?;
         let _ = fs::remove_file(shared::path(lock, &id.uuid, "marks")?);

@@ -4,12 +4,14 @@
 //! | --- | --- |
 //! | this | the role that one attached process at a time has, another taking over when it detaches or dies; giving back the memory of freed inodes |
 //! | [`reaper`] | noticing processes that died, and sweeping what they left |
+//! | [`memory`] | memory ahead of need; by every process |
 //! | [`commits`] | commits in time, and checkpoints; by every process |
 //! | [`periodic`] | a thread that does something again and again |
 //!
 //! What a process alone knows of, the unused tails of files it appended to, each process's own thread sees to.
 
 pub mod commits;
+mod memory;
 mod periodic;
 mod reaper;
 
@@ -18,6 +20,7 @@ use std::time::Duration;
 
 use crate::error::Result;
 use crate::node::Fs;
+use memory::MemoryAhead;
 use periodic::Periodic;
 use reaper::Reaper;
 
@@ -25,14 +28,18 @@ use reaper::Reaper;
 const TICK: Duration = Duration::from_secs(1);
 /// Freed inodes after which empty inode blocks are looked for at once; fewer wait for a quiet tick.
 const MANY_FREED: u64 = 4096;
+/// Ticks from one look for memory that nobody needs to the next.
+const IDLE: u32 = 10;
 
 /// The thread of background work; dropping it ends it.
 pub struct Maintenance {
+    _memory: MemoryAhead,
     _thread: Periodic,
 }
 
 impl Maintenance {
     pub fn start(fs: &Arc<Fs>) -> Result<Maintenance> {
+        let memory = MemoryAhead::start(fs)?;
         let fs = fs.clone();
         let mut tasks = None;
         let thread = Periodic::start(
@@ -50,7 +57,7 @@ impl Maintenance {
                 }
             },
         )?;
-        Ok(Maintenance { _thread: thread })
+        Ok(Maintenance { _memory: memory, _thread: thread })
     }
 }
 
@@ -61,12 +68,25 @@ struct Tasks {
     /// Inodes freed in the pool: when blocks were given back, and at the last tick.
     given_at: u64,
     freed: u64,
+    /// Groups in which nothing was at the last look, and ticks since then.
+    idle: Vec<u64>,
+    ticks: u32,
 }
 
 impl Tasks {
     fn work(&mut self, fs: &Fs) {
         self.reaper.work(fs);
         self.give_back(fs);
+        self.give_memory_back(fs);
+    }
+
+    fn give_memory_back(&mut self, fs: &Fs) {
+        self.ticks += 1;
+        if self.ticks % IDLE == 0 {
+            if let Err(e) = fs.session().give_idle_back(&mut self.idle) {
+                tracing::error!("giving back memory: {e}");
+            }
+        }
     }
 
     /// Empty inode blocks go back after many files were deleted, or when nobody deletes any more.

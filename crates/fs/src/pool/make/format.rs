@@ -56,7 +56,7 @@ pub fn format(dir: &Path, how: &FormatOptions, step: OnStep) -> Result<()> {
         fill(region, Some(copy), how)?;
     } else {
         let made = file::make(&path, config.medium, how.size)?;
-        let (region, file) = file::format_region(made, config.uuid_bytes()?, layout::VERSION)?;
+        let (region, file) = file::format_region(made, &path, config.uuid_bytes()?, layout::VERSION)?;
         fill(region, None, how)?;
         file.sync_all().map_err(|e| Error::host(&path, &e))?;
     }
@@ -95,7 +95,7 @@ fn there(dir: &Path, force: bool) -> Result<Option<Config>> {
 
 /// On `logged`, what lies where the copy is to be is only lost with `force`.
 fn refuse_copy_alone(dir: &Path, how: &FormatOptions) -> Result<()> {
-    pram::region::Geometry::of(how.size / 4096 * 4096)?;
+    pram::region::Geometry::of(how.size / pram::SEGMENT * pram::SEGMENT)?;
     if how.force {
         return Ok(());
     }
@@ -152,7 +152,7 @@ fn hold<'a>(dir: &Path, pools: impl IntoIterator<Item = Option<&'a Config>>) -> 
 
 /// Makes the file system in a region, and waits until the copy has it.
 fn fill(region: Region, copy: Option<pram::copy::Copy>, how: &FormatOptions) -> Result<()> {
-    let keys = max_inodes(region.geo.size);
+    let keys = max_inodes(region.size());
     let session = Session::private_with(region, keys, copy)?;
     let (uid, gid) = how.root_owner;
     Fs::format(&session, (uid, gid, how.root_mode), uuid::random_key()?)?;
@@ -166,7 +166,7 @@ fn format_device(dir: &Path, how: &FormatOptions, config: &Config, old: Option<&
     for config in old.into_iter().chain([config]) {
         config.copy_dir(dir).iter().for_each(|copy| files::remove(copy));
     }
-    let (region, _) = file::format_region(made, config.uuid_bytes()?, layout::VERSION)?;
+    let (region, _) = file::format_region(made, &config.nvram_path(dir), config.uuid_bytes()?, layout::VERSION)?;
     fill(region, None, how)?;
     config.write(dir)
 }

@@ -13,6 +13,7 @@ use pram::Region;
 
 use super::locks::{self, hold};
 use super::map::{device, holds_data, map_file, medium_of, named, open_both, open_failed, Made};
+use super::shared;
 use crate::error::{Error, Result};
 use crate::layout;
 use crate::pool::medium::MediumKind;
@@ -21,7 +22,7 @@ use crate::pool::paths::{self, beside_region};
 /// Fails if nothing can be made at `path`, whatever is there, or what is there may not be lost.
 pub fn refuse_target(path: &Path, size: u64, force: bool) -> Result<()> {
     if size > 0 {
-        pram::region::Geometry::of(size / 4096 * 4096)?;
+        pram::region::Geometry::of(size / pram::SEGMENT * pram::SEGMENT)?;
     }
     let Ok(found) = fs::metadata(path) else { return Ok(()) };
     if found.is_dir() {
@@ -42,10 +43,11 @@ pub fn make(path: &Path, medium: MediumKind, size: u64) -> Result<Made> {
     if found.as_ref().is_some_and(|found| !found.is_file()) {
         return Err(Error::Pool(format!("{} is no regular file; give a file or a DAX device", path.display())));
     }
-    let size = if size == 0 { found.map_or(0, |found| found.len()) } else { size } / 4096 * 4096;
+    let size = if size == 0 { found.map_or(0, |found| found.len()) } else { size } / pram::SEGMENT * pram::SEGMENT;
     pram::region::Geometry::of(size)?;
     let file = make_beside(path)?;
-    pram::reserve::reserve(&file, size, medium.into()).map_err(|e| no_room(path, size, &e))?;
+    file.set_len(size).map_err(|e| no_room(path, size, &e))?;
+    refuse_too_much(&file, path, size)?;
     if medium == MediumKind::Dax {
         // Its size too must be there after a power cut; its content is from here on ours to flush.
         file.sync_all().map_err(|e| Error::host(path, &e))?;
@@ -66,6 +68,21 @@ pub fn make_beside(path: &Path) -> Result<fs::File> {
     })
 }
 
+/// Fails where the file system could never have so much, whatever else is in it.
+fn refuse_too_much(file: &fs::File, path: &Path, size: u64) -> Result<()> {
+    match shared::total(file) {
+        Some(total) if size > total => {
+            let _ = fs::remove_file(beside_region(path));
+            Err(Error::Pool(format!(
+                "{}: the file system has {} MiB in all; give --nvram SIZE no more than that",
+                path.display(),
+                total >> 20
+            )))
+        }
+        _ => Ok(()),
+    }
+}
+
 fn no_room(path: &Path, size: u64, e: &std::io::Error) -> Error {
     let beside = match path.exists() {
         true => " beside what is there, which stays until all of the new one is: remove it first, or",
@@ -79,8 +96,11 @@ fn no_room(path: &Path, size: u64, e: &std::io::Error) -> Error {
 }
 
 /// The region, and its file.
-pub fn format_region(made: Made, uuid: [u8; 16], version: u32) -> Result<(Region, fs::File)> {
-    let region = Region::format(made.map, made.medium, uuid, version, now())?;
+pub fn format_region(made: Made, path: &Path, uuid: [u8; 16], version: u32) -> Result<(Region, fs::File)> {
+    let region = Region::format(made.map, made.medium, uuid, version, now()).map_err(|e| match e {
+        pram::Error::Host { errno, .. } => no_room(path, 0, &errno.into()),
+        e => e.into(),
+    })?;
     pram::copy::note_new(&region)?;
     Ok((region, made.file))
 }
@@ -193,13 +213,12 @@ fn probe(file: &fs::File, path: &Path, dir: &Path, medium: MediumKind) -> Result
 }
 
 pub fn refuse_other_version(region: &pram::Region) -> Result<()> {
-    if [layout::WITHOUT_SETTINGS, layout::VERSION].contains(&region.info.app_version) {
+    if region.info.app_version == layout::VERSION {
         return Ok(());
     }
     Err(Error::Pool(format!(
-        "the pool has file system version {}, this program reads versions {} to {}",
+        "the pool has file system version {}, this program reads version {}",
         region.info.app_version,
-        layout::WITHOUT_SETTINGS,
         layout::VERSION
     )))
 }

@@ -5,13 +5,14 @@ use std::path::Path;
 
 use pram::dax::{self, Dax};
 use pram::medium::{BATTERY, LOGGED};
-use pram::{Mapping, Medium};
+use pram::mem::Sync;
+use pram::{Mapping, Medium, Region};
 use rustix::io::Errno;
 
 use crate::error::{Error, Result};
 use crate::pool::medium::MediumKind;
 
-/// A file or device that is to become a region: open, zeroed, of its size.
+/// A file or device that is to become a region: open, of its size; a file without memory yet.
 pub struct Made {
     pub map: Mapping,
     pub medium: Box<dyn Medium>,
@@ -32,7 +33,9 @@ pub fn device(file: &fs::File, path: &Path, medium: MediumKind) -> Result<Option
 
 pub fn map_file(file: &fs::File, path: &Path, medium: MediumKind, len: u64) -> Result<Mapping> {
     match medium {
-        MediumKind::Battery | MediumKind::Logged => Mapping::file(file, len).map_err(mapping_failed),
+        MediumKind::Battery | MediumKind::Logged => {
+            Mapping::growing(file, len, Sync::No, Region::told_len).map_err(mapping_failed)
+        }
         MediumKind::Dax => dax::map(file, len).map_err(named(path)),
     }
 }

@@ -11,7 +11,7 @@ use pram::copy::Copy;
 use pram::Mapping;
 use rustix::fs::SeekFrom;
 
-use super::shared::{self, made_by, map, open_plain};
+use super::shared::{self, made_by, open_plain};
 use crate::error::{Error, Result};
 
 /// Bytes of marks that are read at a time.
@@ -28,11 +28,21 @@ pub fn name_of(marks: &Path) -> Option<&str> {
     marks.file_name()?.to_str()?.strip_suffix("-marks").filter(|name| name.starts_with("conquest-"))
 }
 
-/// The marks in shared memory of a region of `size` bytes, which this user or root must have made, and whether its copy
-/// holds everything.
-pub fn open(marks: &Path, size: u64, owner: u32) -> Result<(Marks, bool)> {
+/// The marks in `file`, as far as that goes.
+pub fn map(file: &fs::File, path: &Path) -> Result<Marks> {
+    let len = file.metadata().map_err(|e| Error::host(path, &e))?.len();
+    if len < Marks::bytes(0) {
+        return Err(Error::Pool(format!("{} has {len} bytes, too few for what it should hold", path.display())));
+    }
+    let failed = |errno| Error::Host { what: format!("mapping {}", path.display()), errno };
+    let map = Mapping::file(file, len).map_err(failed)?;
+    Ok(Marks::over_file(map, file.as_fd().try_clone_to_owned().map_err(|e| Error::host(path, &e))?)?)
+}
+
+/// The marks in shared memory, which this user or root must have made, and whether its copy holds everything.
+pub fn open(marks: &Path, owner: u32) -> Result<(Marks, bool)> {
     let file = made_by(owner, open_plain(marks, true), marks)?;
-    let marks = Marks::over(map(&file, marks, Marks::bytes(size))?, size)?;
+    let marks = map(&file, marks)?;
     let all_copied = holds_all(&marks)?;
     Ok((marks, all_copied))
 }
@@ -42,9 +52,9 @@ pub fn holds_all(marks: &Marks) -> Result<bool> {
 }
 
 /// The same marks as they are now, in memory of our own: their owner may cut them short meanwhile.
-pub fn read_out(marks: &Path, size: u64, owner: u32) -> Result<Marks> {
+pub fn read_out(marks: &Path, owner: u32) -> Result<Marks> {
     let file = made_by(owner, open_plain(marks, false), marks)?;
-    let len = Marks::bytes(size);
+    let len = file.metadata().map_err(|e| Error::host(marks, &e))?.len();
     let memory = Mapping::anonymous(len).map_err(|errno| Error::Host { what: marks.display().to_string(), errno })?;
     let failed = |e: std::io::Error| Error::host(marks, &e);
     let (mut piece, mut at) = (vec![0; PIECE], 0);
@@ -66,12 +76,12 @@ pub fn read_out(marks: &Path, size: u64, owner: u32) -> Result<Marks> {
             break;
         }
     }
-    Ok(Marks::over(memory, size)?)
+    Ok(Marks::over(memory)?)
 }
 
 /// Does the copy of the region whose processes lock `lock` hold everything, as its marks say?
 pub fn is_copied(marks: &Path, lock: &fs::File, id: Identity) -> Result<bool> {
-    let (marks, all_copied) = open(marks, id.size, lock.metadata().map_err(|e| Error::host(marks, &e))?.uid())?;
+    let (marks, all_copied) = open(marks, lock.metadata().map_err(|e| Error::host(marks, &e))?.uid())?;
     Ok(all_copied && Copy::is_known(&marks, id)?)
 }
 

@@ -6,7 +6,6 @@
 //! | [`device`] | a DAX device, overwritten in place |
 //! | [`shared`] | files in shared memory: names, owners, making a region there |
 //! | [`marks`] | what of a region its copy lacks, in shared memory beside it |
-//! | [`preallocate`] | memory for a region in shared memory, taken while it is filled |
 //! | [`locks`] | who is attached, and that nobody attaches meanwhile |
 //! | [`map`] | opening and mapping as the medium demands |
 
@@ -15,5 +14,4 @@ pub mod file;
 pub mod locks;
 pub mod map;
 pub mod marks;
-pub mod preallocate;
 pub mod shared;

@@ -4,15 +4,16 @@
 
 use std::fs;
 use std::os::fd::AsFd;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use pram::mem::Sync;
+use pram::region::HEADERS;
 use pram::save::is_at;
-use pram::{session, Mapping};
+use pram::{session, Mapping, Region};
 use rustix::fs::{flock, FlockOperation, OFlags};
 use rustix::io::Errno;
 
-use super::preallocate::{self, Preallocation};
 use crate::error::{Error, Result};
 use crate::pool::paths::{IMAGE, RUNTIME_DIR};
 
@@ -33,21 +34,6 @@ pub fn region_path(dir: &Path, uuid: &[u8; 16]) -> PathBuf {
 pub fn uuid_of(name: &str) -> Option<[u8; 16]> {
     let digits = name.strip_prefix("conquest-")?.get(..32)?;
     u128::from_str_radix(digits, 16).ok().map(u128::to_be_bytes)
-}
-
-pub fn has_len(file: &fs::File, len: u64) -> Result<bool> {
-    Ok(file.metadata().map_err(|e| Error::host(RUNTIME_DIR.as_ref(), &e))?.len() == len)
-}
-
-pub fn map(file: &fs::File, path: &Path, len: u64) -> Result<Mapping> {
-    if !has_len(file, len)? {
-        let found = file.metadata().map_err(|e| Error::host(path, &e))?.len();
-        return Err(Error::Pool(format!(
-            "the pool's memory {} has {found} bytes, should have {len}: remove it to open the pool as its copy has it",
-            path.display()
-        )));
-    }
-    Mapping::file(file, len).map_err(|errno| Error::Host { what: format!("mapping {}", path.display()), errno })
 }
 
 /// A file in shared memory, if it is there. Anybody may make files there: only those of the pool's owner count.
@@ -83,15 +69,15 @@ pub fn own_uid() -> u32 {
 }
 
 /// Makes a file in shared memory, zeroed, for whoever may open the pool. Memory is taken when it is first touched.
-pub fn make_shared(path: &Path, lock: &fs::File, len: u64) -> Result<(fs::File, Mapping)> {
+pub fn make_shared(path: &Path, lock: &fs::File, len: u64) -> Result<fs::File> {
     let _ = fs::remove_file(path);
     let file = fs::OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path);
     let file = file.map_err(|e| Error::host(path, &e))?;
     let owner = lock.metadata().map_err(|e| Error::host(path, &e))?;
     let _ = std::os::unix::fs::fchown(&file, Some(owner.uid()), Some(owner.gid()));
     let _ = rustix::fs::fchmod(file.as_fd(), rustix::fs::Mode::from_raw_mode(owner.mode() & 0o666));
-    match rustix::fs::ftruncate(&file, len).and_then(|()| Mapping::file(&file, len)) {
-        Ok(map) => Ok((file, map)),
+    match rustix::fs::ftruncate(&file, len) {
+        Ok(()) => Ok(file),
         Err(errno) => {
             let _ = fs::remove_file(path);
             Err(no_room(path, len, errno))
@@ -101,35 +87,72 @@ pub fn make_shared(path: &Path, lock: &fs::File, len: u64) -> Result<(fs::File, 
 
 /// A region that is being made. While its maker has it, it counts as one that will be finished.
 pub struct NewRegion<R> {
-    pub map: Mapping,
     pub filled: R,
-    pub locked: fs::File,
+    pub file: fs::File,
 }
 
-/// The same for a region. All memory is taken at once, since a store must never meet a full disk, and while `fill` has it,
-/// which may store where it has [waited](Preallocation::wait) for room.
+/// The same for a region, which `fill` fills by writing: what finds no room there is told, and what is not written takes no
+/// memory.
 pub fn make_region<R>(
     path: &Path,
     lock: &fs::File,
     len: u64,
-    fill: impl FnOnce(&Mapping, &Preallocation) -> Result<R>,
+    fill: impl FnOnce(&fs::File) -> Result<R>,
 ) -> Result<NewRegion<R>> {
-    let (file, map) = make_locked(path, lock, len)?;
-    let filled = preallocate::make(&file, len, |room| fill(&map, room));
-    let filled = filled.unwrap_or_else(|errno| Err(no_room(path, len, errno)));
+    let file = make_locked(path, lock, len)?;
+    let filled = match total(&file) {
+        Some(total) if len > total => Err(no_room(path, len, Errno::NOSPC)),
+        _ => fill(&file).map_err(|e| match e {
+            Error::Host { errno: Errno::NOSPC | Errno::NOMEM, .. } => {
+                no_room(path, file.metadata().map_or(len, |found| found.len()), Errno::NOSPC)
+            }
+            e => e,
+        }),
+    };
     if filled.is_err() {
         let _ = fs::remove_file(path);
     }
-    filled.map(|filled| NewRegion { map, filled, locked: file })
+    filled.map(|filled| NewRegion { filled, file })
 }
 
-fn make_locked(path: &Path, lock: &fs::File, len: u64) -> Result<(fs::File, Mapping)> {
+/// Bytes that the file system of a file has in all; `None` if it has no limit.
+pub fn total(file: &fs::File) -> Option<u64> {
+    let found = rustix::fs::fstatvfs(file).ok().filter(|found| found.f_blocks > 0)?;
+    Some(found.f_blocks.saturating_mul(found.f_frsize))
+}
+
+/// The same of the file at `path`; `None` for a device.
+pub fn total_at(path: &Path) -> Option<u64> {
+    let file = fs::File::open(path).ok()?;
+    file.metadata().ok().filter(|found| found.is_file())?;
+    total(&file)
+}
+
+/// Maps a region in shared memory, which may become larger than the `len` bytes that it has.
+pub fn map_region(file: &fs::File, path: &Path, len: u64) -> Result<Mapping> {
+    let mapped = Mapping::growing(file, len, Sync::No, Region::told_len);
+    mapped.map_err(|errno| Error::Host { what: format!("mapping {}", path.display()), errno })
+}
+
+/// Bytes of the region in `file`, as its header says, if all of them are there.
+pub fn region_size(file: &fs::File, path: &Path) -> Result<u64> {
+    let mut header = [0; HEADERS];
+    let read = file.read_at(&mut header, 0).map_err(|e| Error::host(path, &e))?;
+    let (size, _) = Region::probe(&header[..read])?;
+    let found = file.metadata().map_err(|e| Error::host(path, &e))?.len();
+    match found < size {
+        true => Err(Error::Pool(format!("it has {found} bytes, should have {size}"))),
+        false => Ok(size),
+    }
+}
+
+fn make_locked(path: &Path, lock: &fs::File, len: u64) -> Result<fs::File> {
     loop {
-        let (file, map) = make_shared(path, lock, len)?;
+        let file = make_shared(path, lock, len)?;
         while flock(&file, FlockOperation::LockExclusive) == Err(Errno::INTR) {}
         // Until it was locked, whoever sweeps may have taken it for one that was left.
         if is_at(&file, path)? {
-            return Ok((file, map));
+            return Ok(file);
         }
     }
 }
@@ -181,7 +204,7 @@ mod tests {
     fn who_finds_no_room_learns_how_much_there_is() {
         let path = Path::new(RUNTIME_DIR).join(format!("conquest-test{}full-0-0-region", std::process::id()));
         let lock = tempfile::tempfile().expect("a file");
-        let told = make_region(&path, &lock, 1 << 50, |_, _| Ok(())).err().expect("too much").to_string();
+        let told = make_region(&path, &lock, 1 << 50, |_| Ok(())).err().expect("too much").to_string();
         assert!(told.contains("1073741824 MiB") && told.contains("MiB left; make room"), "{told}");
         assert!(!told.contains("--nvram") && !path.exists());
     }

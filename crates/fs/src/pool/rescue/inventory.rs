@@ -63,9 +63,9 @@ pub fn look_at(uuid: [u8; 16], region: &Path) -> Result<Memory> {
     }
     let marks_path = marks::beside(region);
     let marks_taken = marks_path.as_ref().and_then(|path| fs::symlink_metadata(path).ok()).map_or(0, |m| m.blocks());
-    let read = marks_path.and_then(|path| marks::read_out(&path, found.len(), found.uid()).ok());
+    let read = marks_path.and_then(|path| marks::read_out(&path, found.uid()).ok());
     let identity = read.as_ref().and_then(|marks| MemoryIdentity::read(marks, uuid).ok());
-    let id = Identity { uuid, size: found.len() };
+    let id = Identity { uuid };
     let copied = |marks| Some(marks::holds_all(marks).ok()? && Copy::is_known(marks, id).ok()?);
     Ok(Memory {
         path: region.into(),

@@ -60,12 +60,10 @@ fn unfinished(path: &Path) -> Result<Option<fs::File>> {
 }
 
 fn is_abandoned(name: &str, marks: &Path, region: &Path) -> Result<bool> {
-    let size = fs::metadata(region).map_err(|e| Error::host(region, &e))?.len();
+    fs::metadata(region).map_err(|e| Error::host(region, &e))?;
     let Some(uuid) = uuid_of(name) else { return Ok(false) };
-    let (found, all_copied) = marks::open(marks, size, own_uid())?;
-    Ok(all_copied
-        && Copy::is_known(&found, Identity { uuid, size })?
-        && MemoryIdentity::read(&found, uuid)?.is_gone(name))
+    let (found, all_copied) = marks::open(marks, own_uid())?;
+    Ok(all_copied && Copy::is_known(&found, Identity { uuid })? && MemoryIdentity::read(&found, uuid)?.is_gone(name))
 }
 
 /// The UUID of the pool whose memory this file is, if it is one.
@@ -94,8 +92,8 @@ pub fn memories() -> Result<Vec<([u8; 16], PathBuf)>> {
 /// Where the region of the pool `uuid` at `region` comes from, as its marks say, which the owner of the pool at `dir` made;
 /// `None` if there are none.
 pub fn origin_of(uuid: [u8; 16], region: &Path, dir: &Path) -> Option<MemoryIdentity> {
-    let size = fs::metadata(region).ok()?.len();
-    let (marks, _) = marks::open(&marks::beside(region)?, size, owner_of(dir)).ok()?;
+    fs::metadata(region).ok()?;
+    let (marks, _) = marks::open(&marks::beside(region)?, owner_of(dir)).ok()?;
     MemoryIdentity::read(&marks, uuid).ok()
 }
 
@@ -155,7 +153,7 @@ mod tests {
     #[test]
     fn what_is_being_made_is_not_taken_for_what_was_left() {
         let (path, lock) = (region("new"), tempfile::tempfile().expect("a file"));
-        let made = make_region(&path, &lock, 1 << 20, |_, _| {
+        let made = make_region(&path, &lock, 1 << 20, |_| {
             sweep();
             assert!(path.exists());
             Ok(())

@@ -3,11 +3,9 @@
 //! It is mapped privately: what a crash left open is undone for who looks, and not in the memory.
 
 use std::fs;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use pram::medium::LOGGED;
-use pram::region::HEADERS;
 use pram::session::shared_name;
 use pram::{Mapping, Region, Session};
 
@@ -19,7 +17,7 @@ use crate::pool::medium::MediumKind;
 use crate::pool::paths::{DEFAULT_NVRAM, IMAGE, RUNTIME_DIR};
 use crate::pool::region::file::refuse_other_version;
 use crate::pool::region::marks;
-use crate::pool::region::shared::{made_by, open_plain, refuse_mapped};
+use crate::pool::region::shared::{made_by, open_plain, refuse_mapped, region_size};
 use crate::pool::uuid;
 
 /// Opens it, while nobody has the pool open.
@@ -28,12 +26,7 @@ pub fn open(dir: &Path, config: &Config) -> Result<Session> {
     let path = find(dir, config)?.ok_or_else(missing)?;
     refuse_mapped(&path)?;
     let memory = open_file(&path, dir)?;
-    let mut header = [0; HEADERS];
-    memory.read_exact_at(&mut header, 0).map_err(|e| Error::host(&path, &e))?;
-    let (size, _) = Region::probe(&header)?;
-    if memory.metadata().map_err(|e| Error::host(&path, &e))?.len() != size {
-        return Err(Error::Pool(format!("{} is not as long as it says", path.display())));
-    }
+    let size = region_size(&memory, &path)?;
     let map = Mapping::file_private(&memory, size).map_err(|e| Error::host(&path, &e.into()))?;
     let region = Region::open(map, Box::new(LOGGED))?;
     if !config.is_of(&region) {

@@ -20,7 +20,7 @@
 //! header → table → … → table → page      tables have 512 entries, [`RawEntry`]
 //! ```
 //! A slot's number is its offset divided by 4096, so that 0 can say that nothing is stored: what is below is all
-//! zero. There are as many levels of tables as the region's size needs, 1 to 4.
+//! zero. There are 4 levels of tables, whatever the region's size.
 //!
 //! Ordered steps of an update:
 //! 1. Changed pages and the tables above them are written to slots that the image does not use. (Else a crash
@@ -67,7 +67,7 @@ const HEADER_AT: [u64; 2] = [0, PAGE];
 /// The first slot, behind the headers.
 const FIRST: u32 = 2;
 const MAGIC: [u8; 8] = *b"CQ-PAGES";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Most bytes of one read or write.
 const RUN: usize = 1 << 20;
 /// Pages that are put in the order of their slots at once when all are read: 16 bytes of memory each.
@@ -81,9 +81,8 @@ pub struct RawImage {
     pub version: u32,
     /// Bytes per page.
     pub page: u32,
-    /// Of the region, as are the next two.
+    /// Of the region, as is the next.
     pub uuid: [u8; 16],
-    pub size: u64,
     pub fingerprint: u64,
     /// Goes up by one with each update.
     pub generation: u64,
@@ -97,7 +96,7 @@ pub struct RawImage {
     /// CRC-32C of the bytes before.
     pub crc: u32,
 }
-const _: () = assert!(size_of::<RawImage>() == 88);
+const _: () = assert!(size_of::<RawImage>() == 80);
 
 /// Where a page or table is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -135,10 +134,7 @@ pub struct Image<D> {
 impl<D: Disk> Image<D> {
     /// Makes an image as of `at` whose pages are all zero.
     pub fn create(disk: D, id: Identity, at: Instant) -> Result<Image<D>> {
-        if id.size == 0 || id.size > MAX_SIZE {
-            return Err(Error::Unusable(format!("an image of a region of {} bytes cannot be made", id.size)));
-        }
-        let (tables, slots) = (Tables::empty(id.size, RawEntry::default()), Slots::new(0));
+        let (tables, slots) = (Tables::empty(RawEntry::default()), Slots::new(0));
         let mut pages = Image { disk, id, generation: 1, copy: 0, at, tables, slots, stored: 0, failed: false };
         // Both at once: whatever was there before must not look like the other copy.
         let header = pages.header(1, at, RawEntry::default());
@@ -150,7 +146,12 @@ impl<D: Disk> Image<D> {
     /// The region and the instant of the image, by its header alone.
     pub fn peek(disk: &D) -> Result<(Identity, Instant)> {
         let (raw, _) = read_header(disk, None)?;
-        Ok((Identity { uuid: raw.uuid, size: raw.size }, Instant { commit: raw.commit, time: raw.time }))
+        Ok((Identity { uuid: raw.uuid }, Instant { commit: raw.commit, time: raw.time }))
+    }
+
+    /// Bytes of the image's file that are, or were, used, by its header alone.
+    pub fn extent(disk: &D) -> Result<u64> {
+        Ok((u64::from(read_header(disk, None)?.0.last) + 1) * PAGE)
     }
 
     /// Opens the image that the newest whole header names, after checking its tables. It must be of the region
@@ -158,11 +159,11 @@ impl<D: Disk> Image<D> {
     pub fn open(disk: D, id: Option<Identity>) -> Result<Image<D>> {
         let (raw, copy) = read_header(&disk, id)?;
         let at = Instant { commit: raw.commit, time: raw.time };
-        let source = Source { disk: &disk, size: raw.size, at };
+        let source = Source { disk: &disk, at };
         source.check_length(raw.last)?;
         let (tables, slots) = load(&source, &raw)?;
         Ok(Image {
-            id: Identity { uuid: raw.uuid, size: raw.size },
+            id: Identity { uuid: raw.uuid },
             generation: raw.generation,
             copy,
             at,
@@ -243,12 +244,12 @@ impl<D: Disk> Image<D> {
     }
 
     fn source(&self) -> Source<'_, D> {
-        Source { disk: &self.disk, size: self.id.size, at: self.at }
+        Source { disk: &self.disk, at: self.at }
     }
 
     /// Is there such a page, and is this a buffer for it?
     fn check(&self, page: u64, len: usize) -> Result<()> {
-        match page < self.id.size.div_ceil(PAGE) && len as u64 == PAGE {
+        match page < MAX_SIZE / PAGE && len as u64 == PAGE {
             true => Ok(()),
             false => Err(Error::BadAddress { off: page.saturating_mul(PAGE), len: len as u64 }),
         }
@@ -260,7 +261,6 @@ impl<D: Disk> Image<D> {
             version: VERSION,
             page: PAGE as u32,
             uuid: self.id.uuid,
-            size: self.id.size,
             fingerprint: fingerprint(),
             generation,
             commit: at.commit,
@@ -313,20 +313,16 @@ fn read_header(disk: &impl Disk, id: Option<Identity>) -> Result<(RawImage, usiz
     if id.is_some_and(|id| id.uuid != raw.uuid) {
         return Err(bad("it belongs to another pool; put the pool's own image back"));
     }
-    let other_size = id.is_some_and(|id| id.size != raw.size);
-    if raw.fingerprint != fingerprint() || u64::from(raw.page) != PAGE || other_size {
-        return Err(bad("it was made by a build with another layout, or of a region of another size"));
-    }
-    if raw.size == 0 || raw.size > MAX_SIZE {
-        return Err(bad("its header makes no sense"));
+    if raw.fingerprint != fingerprint() || u64::from(raw.page) != PAGE {
+        return Err(bad("it was made by a build with another layout"));
     }
     Ok((*raw, copy))
 }
 
 /// The gate where tables become trusted: read level by level from the uppermost down, each slot named once.
 fn load<D: Disk>(source: &Source<D>, raw: &RawImage) -> Result<(Tables, Slots)> {
-    let (mut tables, mut slots) = (Tables::empty(raw.size, raw.root), Slots::new(raw.last));
-    let pages = raw.size.div_ceil(PAGE);
+    let (mut tables, mut slots) = (Tables::empty(raw.root), Slots::new(raw.last));
+    let pages = MAX_SIZE / PAGE;
     let mut claim = |found: &Wanted, level: u32| {
         let inside = found.key << (level * FANOUT.ilog2()) < pages;
         match inside && found.entry.slot <= raw.last && slots.claim(found.entry.slot) {

@@ -6,6 +6,8 @@ use crate::copy::log::{host, Disk, Instant};
 use crate::copy::readahead;
 use crate::error::{Error, Result};
 
+use crate::region::MAX_SIZE;
+
 use super::table::FANOUT;
 use super::{bad, RawEntry, PAGE, RUN};
 
@@ -22,8 +24,6 @@ pub struct Wanted {
 /// The file, and what it holds.
 pub struct Source<'d, D> {
     pub disk: &'d D,
-    /// Bytes of the region.
-    pub size: u64,
     pub at: Instant,
 }
 
@@ -90,7 +90,7 @@ impl<D: Disk> Source<'_, D> {
     /// What a slot is needed for.
     fn held(&self, found: &Wanted, level: u32) -> String {
         let span = PAGE << (level * FANOUT.ilog2());
-        let (first, end) = (found.key * span, ((found.key + 1) * span).min(self.size));
+        let (first, end) = (found.key * span, ((found.key + 1) * span).min(MAX_SIZE));
         let (what, Instant { commit, time }) = (if level == 0 { "" } else { "the table of " }, self.at);
         format!(
             "{what}bytes {first} to {end} of the region should be, as of commit {commit}, {time} ns after the epoch"

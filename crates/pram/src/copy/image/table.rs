@@ -9,10 +9,13 @@ use zerocopy::IntoBytes;
 
 use super::read::Wanted;
 use super::{RawEntry, PAGE};
+use crate::region::MAX_SIZE;
 
 /// Entries of a table.
 pub const FANOUT: u64 = 512;
 const BITS: u32 = FANOUT.ilog2();
+/// Levels: as many as the largest region needs, so that one that grows needs no other tables.
+const HEIGHT: u32 = (MAX_SIZE / PAGE).ilog2().div_ceil(BITS);
 
 pub type Block = Box<[RawEntry; FANOUT as usize]>;
 
@@ -34,13 +37,9 @@ pub struct Tables {
 }
 
 impl Tables {
-    /// For a region of `size` bytes. The tables below `root` are yet to be put.
-    pub fn empty(size: u64, root: RawEntry) -> Tables {
-        let (pages, mut height) = (size.div_ceil(PAGE), 1);
-        while pages.div_ceil(1 << (height * BITS)) > 1 {
-            height += 1;
-        }
-        Tables { levels: (0..height).map(|_| BTreeMap::new()).collect(), root }
+    /// The tables below `root` are yet to be put.
+    pub fn empty(root: RawEntry) -> Tables {
+        Tables { levels: (0..HEIGHT).map(|_| BTreeMap::new()).collect(), root }
     }
 
     /// The level of the root.

@@ -76,7 +76,7 @@ pub const FIRST: u64 = 1;
 const HEADER_AT: [u64; 2] = [0, 4096];
 const MAGIC: [u8; 8] = *b"CQ-RLOG\n";
 const RECORD_MAGIC: u32 = u32::from_le_bytes(*b"CQRL");
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 /// Most lines of an extent.
 const MAX_LINES: u64 = 1 << 16;
 
@@ -112,9 +112,8 @@ pub struct RawLog {
     pub version: u32,
     /// Bytes per line.
     pub line: u32,
-    /// Of the region, as are the next two.
+    /// Of the region, as is the next.
     pub uuid: [u8; 16],
-    pub size: u64,
     pub fingerprint: u64,
     pub generation: u64,
     /// The commit that the first record belongs to.
@@ -128,7 +127,7 @@ pub struct RawLog {
     /// CRC-32C of the bytes before.
     pub crc: u32,
 }
-const _: () = assert!(size_of::<RawLog>() == 88);
+const _: () = assert!(size_of::<RawLog>() == 80);
 
 /// The header of a record.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -161,12 +160,10 @@ const _: () = assert!(size_of::<RawRecord>() == 64);
 const HEAD: usize = size_of::<RawRecord>();
 const LAST: u32 = 1;
 
-/// The region that a log belongs to.
+/// The region that a log belongs to. Its size is nothing to go by: it may have grown since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
     pub uuid: [u8; 16],
-    /// Bytes of the region.
-    pub size: u64,
 }
 
 /// A commit, by number and instant.
@@ -488,7 +485,6 @@ impl<D: Disk> Log<D> {
             version: VERSION,
             line: LINE as u32,
             uuid: self.id.uuid,
-            size: self.id.size,
             fingerprint: fingerprint(),
             generation,
             first: last.commit + 1,

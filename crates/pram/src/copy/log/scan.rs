@@ -14,7 +14,7 @@ use super::{
 };
 use crate::copy::readahead::{self, Source};
 use crate::error::{Error, Result};
-use crate::region::fingerprint;
+use crate::region::{fingerprint, MAX_SIZE};
 
 /// Bytes of a commit that are held until its last record has come.
 const HELD: u64 = 64 << 20;
@@ -309,7 +309,7 @@ impl<'s> Scan<'s> {
         let Some(extents) = self.buf[HEAD..].get(..raw.extents as usize * 8) else { return false };
         let mut bytes = 0;
         for (first, lines) in decode(extents) {
-            if first + lines > self.header.size / LINE {
+            if first + lines > MAX_SIZE / LINE {
                 return false;
             }
             bytes += lines * LINE;
@@ -347,8 +347,8 @@ pub fn read_header(disk: &impl Disk, id: Identity) -> Result<RawLog> {
     if raw.uuid != id.uuid {
         return bad("it belongs to another pool; put the pool's own log back".into());
     }
-    if raw.fingerprint != fingerprint() || u64::from(raw.line) != LINE || raw.size != id.size {
-        return bad("it was made by a build with another layout, or for a region of another size".into());
+    if raw.fingerprint != fingerprint() || u64::from(raw.line) != LINE {
+        return bad("it was made by a build with another layout".into());
     }
     if raw.capacity < MIN_CAPACITY || raw.first == 0 {
         return bad("its header makes no sense".into());

@@ -117,8 +117,8 @@ fn refuses(fs: &Fs) -> Result<(), String> {
 fn swell(session: &Session, bytes: u64) -> pram::Result<Outcome> {
     let region = session.region();
     let marks = region.marks().ok_or(pram::Error::BadAddress { off: 0, len: 0 })?;
-    let at = region.geo.table;
-    marks.mark(at, bytes.min(region.geo.size - at)).map(|()| Outcome::Nothing)
+    let at = region.geo.heap();
+    marks.mark(at, bytes.min(region.size() - at)).map(|()| Outcome::Nothing)
 }
 
 impl House<'_> {

@@ -83,8 +83,8 @@ impl Pool {
     fn open(&self, process: usize, lock: OwnedFd, dir: &Path) -> pram::Result<Session> {
         let exclusive = Exclusive::over(lock)?;
         let map = |fd: &OwnedFd, len| Mapping::file(fd, len).map_err(|errno| errno_of(errno, "mapping"));
-        let marks = Marks::over(map(&self.marks, Marks::bytes(self.size))?, self.size)?;
-        let copy = Copy::resume(disks_of(self.disks(process)), &marks, identity(self.size))?;
+        let marks = Marks::over(map(&self.marks, Marks::bytes(self.size))?)?;
+        let copy = Copy::resume(disks_of(self.disks(process)), &marks, identity())?;
         let copy = copy.ok_or_else(|| pram::Error::Unusable("the marks mean nothing".into()))?;
         if !in_use(&exclusive)? {
             copy.keep_found(&marks)?;
@@ -111,7 +111,7 @@ impl Pool {
     pub fn undertaker(&self) -> Result<Undertaker, String> {
         let locks = self.locks.clone();
         let marks = Mapping::file(&self.marks, Marks::bytes(self.size)).map_err(|e| e.to_string())?;
-        let marks = Marks::over(marks, self.size).map_err(|e| e.to_string())?;
+        let marks = Marks::over(marks).map_err(|e| e.to_string())?;
         let region = Mapping::file(&self.region, self.size).map_err(|e| e.to_string())?;
         let geo = pram::region::Geometry::of(self.size).map_err(|e| e.to_string())?;
         let sabotage = self.sabotage;
