@@ -5,11 +5,13 @@ use std::path::PathBuf;
 use clap::{Subcommand, ValueEnum};
 
 const EXAMPLES: &str = "Examples:\n  \
-    conquest bench all --json figures.json         everything, some minutes\n  \
     conquest bench all --quick                     does everything work?\n  \
-    conquest bench smallfile --on tmpfs,inproc     Figure 5.1 on two file systems\n  \
+    conquest bench all --json all.json             everything, a quarter of an hour\n  \
+    conquest bench smallfile --on ext4,logged-uring    Figure 5.1 on two file systems\n  \
     conquest bench postmark --paper                as many sizes and transactions as there\n  \
-    conquest bench durable --dir /srv              what fsync costs on that disk";
+    conquest bench durable --dir /srv              what fsync costs on that disk\n  \
+    conquest bench publish --dir /srv              everything, into docs/figures\n  \
+    conquest bench figures --write README.md       the tables made of that";
 
 /// Measure Conquest against the file systems of this machine, side by side.
 ///
@@ -49,16 +51,30 @@ pub enum Kind {
     Ext4,
     Xfs,
     Btrfs,
-    /// Conquest in this process
-    Inproc,
-    /// Conquest mounted over io_uring
-    Uring,
-    /// Conquest mounted over /dev/fuse
-    Dev,
+    /// Conquest in this process, medium `logged`
+    LoggedInproc,
+    /// Conquest mounted over io_uring, medium `logged`
+    LoggedUring,
+    /// Conquest in this process, medium `battery`
+    BatteryInproc,
+    /// Conquest mounted over io_uring, medium `battery`
+    BatteryUring,
+    /// Conquest mounted over /dev/fuse, medium `battery`
+    BatteryDev,
 }
 
 impl Kind {
-    pub const ALL: [Kind; 7] = [Kind::Tmpfs, Kind::Ext4, Kind::Xfs, Kind::Btrfs, Kind::Inproc, Kind::Uring, Kind::Dev];
+    pub const ALL: [Kind; 9] = [
+        Kind::Tmpfs,
+        Kind::Ext4,
+        Kind::Xfs,
+        Kind::Btrfs,
+        Kind::LoggedInproc,
+        Kind::LoggedUring,
+        Kind::BatteryInproc,
+        Kind::BatteryUring,
+        Kind::BatteryDev,
+    ];
 
     /// How reports call it.
     pub fn name(self) -> &'static str {
@@ -67,10 +83,17 @@ impl Kind {
             Kind::Ext4 => "ext4",
             Kind::Xfs => "xfs",
             Kind::Btrfs => "btrfs",
-            Kind::Inproc => "conquest",
-            Kind::Uring => "conquest+uring",
-            Kind::Dev => "conquest+dev",
+            Kind::LoggedInproc => "conquest logged",
+            Kind::LoggedUring => "conquest logged+uring",
+            Kind::BatteryInproc => "conquest battery",
+            Kind::BatteryUring => "conquest battery+uring",
+            Kind::BatteryDev => "conquest battery+dev",
         }
+    }
+
+    /// How paths call it: a space would be written otherwise in the list of mounts.
+    pub fn file_name(self) -> String {
+        self.name().replace(' ', "-")
     }
 }
 
@@ -93,8 +116,14 @@ pub enum What {
     Memory(Memory),
     /// What durability costs on the machine's own disk: fsync, sqlite3, the log, opening after a power cut
     Durable(Durable),
+    /// Mounting a pool at a second directory
+    Places,
     /// Everything, with one table of the numbers to reach
     All,
+    /// Everything, each workload's rounds in a file of its own, of which `figures` makes tables
+    Publish(Publish),
+    /// The tables of README.md, made of what `publish` has written
+    Figures(Figures),
     #[command(hide = true)]
     Worker(Worker),
 }
@@ -187,6 +216,9 @@ pub struct Durable {
     /// Measure on an ext4 as mkfs.ext4 makes it, in a file there: for a disk whose own has no journal. Needs root
     #[arg(long)]
     pub journal: bool,
+    /// What to measure [default: all]
+    #[arg(long, value_name = "PART,...", value_delimiter = ',')]
+    pub only: Vec<Part>,
     /// Files per thread and round that are synced
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = at_least_one)]
     pub synced: usize,
@@ -202,21 +234,54 @@ pub struct Durable {
     pub content: usize,
 }
 
-impl Durable {
-    /// Where the disk is.
-    pub fn home(&self) -> PathBuf {
-        let named =
-            self.dir.clone().or_else(|| std::env::var_os("TMPDIR").filter(|d| !d.is_empty()).map(PathBuf::from));
-        named.unwrap_or_else(|| "/var/tmp".into())
-    }
+/// A part of `durable`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Part {
+    /// create + write + fsync, by one thread and by eight
+    Fsync,
+    /// create + write, while the copy follows in the background
+    Behind,
+    /// Transactions of sqlite3
+    Sqlite,
+    /// Bytes that the log takes
+    Volume,
+    /// Opening after a power cut, and after `kill -9`
+    Reopen,
+}
+
+/// Where the disk is: at `named`, or where temporary files go.
+fn disk(named: &Option<PathBuf>) -> PathBuf {
+    let temporary = || std::env::var_os("TMPDIR").filter(|d| !d.is_empty()).map(PathBuf::from);
+    named.clone().or_else(temporary).unwrap_or_else(|| "/var/tmp".into())
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub struct Publish {
+    /// The directory to write NAME.json to for each workload
+    #[arg(long, value_name = "DIR", default_value = "docs/figures")]
+    pub to: PathBuf,
+    /// A directory on the disk to measure [default: $TMPDIR, else /var/tmp]
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub struct Figures {
+    /// Where `publish` has written to
+    #[arg(value_name = "DIR", default_value = "docs/figures")]
+    pub from: PathBuf,
+    /// Put the tables into FILE, between the lines that mark their place, instead of printing them
+    #[arg(long, value_name = "FILE")]
+    pub write: Option<PathBuf>,
 }
 
 impl What {
     /// The disk that the workload writes to, if it writes to one.
     pub fn disk(&self) -> Option<PathBuf> {
         match self {
-            What::Durable(durable) => Some(durable.home()),
-            What::All => Some(defaults::<Durable>().home()),
+            What::Durable(durable) => Some(disk(&durable.dir)),
+            What::Publish(publish) => Some(disk(&publish.dir)),
+            What::All => Some(disk(&None)),
             _ => None,
         }
     }

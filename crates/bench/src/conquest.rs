@@ -74,13 +74,15 @@ pub struct Mount {
 }
 
 impl Mount {
-    /// Formats a pool below `base` and mounts it over the transport that `kind` names. A mount that came
+    /// Formats a pool below `base` on the medium that `kind` names, and mounts it over its transport. A mount that came
     /// up over another transport is refused: its figures would stand in the wrong row.
     pub fn make(kind: Kind, base: &Path, bytes: u64, program: &Path) -> Result<Mount, Error> {
-        let (transport, shown) = if kind == Kind::Uring { ("uring", "io_uring") } else { ("dev", "/dev/fuse") };
-        let pool = base.join(format!("{}.pool", kind.name()));
-        format(&pool, bytes)?;
-        let mount = Mount { dir: base.join(kind.name()), pool, program: program.to_owned(), owned: true };
+        let (transport, shown) = if kind == Kind::BatteryDev { ("dev", "/dev/fuse") } else { ("uring", "io_uring") };
+        let medium = if kind == Kind::LoggedUring { MediumKind::Logged } else { MediumKind::Battery };
+        let pool = base.join(kind.file_name() + ".pool");
+        // From here on dropping it cleans up.
+        let mount = Mount { dir: base.join(kind.file_name()), pool, program: program.to_owned(), owned: true };
+        format_as(&mount.pool, FormatOptions { medium, ..FormatOptions::sized(bytes) })?;
         mount.begin(&["-o", &format!("transport={transport}")])?;
         let used = mount.transport()?;
         if used != shown {
@@ -111,10 +113,16 @@ impl Mount {
         Ok(self.server()?.pid)
     }
 
+    /// All servers of the pool, also for other directories.
+    pub fn servers(&self) -> Result<Vec<SessionStatus>, Error> {
+        let mut sessions = Pool::open(&self.pool, &OpenOptions::default())?.status()?.sessions;
+        sessions.retain(|session| session.transport.is_some());
+        Ok(sessions)
+    }
+
     fn server(&self) -> Result<SessionStatus, Error> {
-        let sessions = Pool::open(&self.pool, &OpenOptions::default())?.status()?.sessions;
-        let server = sessions.into_iter().find(|s| s.transport.is_some());
-        server
+        self.servers()?
+            .pop()
             .ok_or_else(|| Error::Wrong(format!("{} is mounted, but its status shows no server", self.pool.display())))
     }
 }
@@ -125,8 +133,7 @@ impl Drop for Mount {
             hosts::unmount(&self.dir);
         }
         if self.owned {
-            // Lies on the tmpfs of the run, which goes away with it at the latest.
-            let _ = std::fs::remove_dir_all(&self.pool);
+            remove(&self.pool);
         }
     }
 }

@@ -86,6 +86,11 @@ impl Context {
         self.failures.borrow_mut().push(format!("{subject}: {error}"));
     }
 
+    /// How many have failed so far.
+    pub fn failures(&self) -> usize {
+        self.failures.borrow().len()
+    }
+
     pub fn into_failures(self) -> Vec<String> {
         self.progress.0.finish_and_clear();
         self.failures.into_inner()

@@ -1,9 +1,12 @@
 //! The numbers to reach, and the verdict on a measured one.
 
-use serde::Serialize;
+use std::borrow::Cow;
+
+use fs::MediumKind;
+use serde::{Deserialize, Serialize};
 
 /// Which side of a goal is the good one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Sense {
     AtLeast,
@@ -11,29 +14,29 @@ pub enum Sense {
 }
 
 /// A number to reach.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Goal {
     pub sense: Sense,
     pub required: f64,
     pub aim: f64,
     /// Behind the number: `x`, `s`, `B`.
-    pub unit: &'static str,
+    pub unit: Cow<'static, str>,
 }
 
 impl Goal {
     /// A factor to reach or exceed.
     pub const fn factor(required: f64, aim: f64) -> Goal {
-        Goal { sense: Sense::AtLeast, required, aim, unit: "x" }
+        Goal { sense: Sense::AtLeast, required, aim, unit: Cow::Borrowed("x") }
     }
 
     /// A factor not to exceed.
     pub const fn at_most(required: f64, aim: f64) -> Goal {
-        Goal { sense: Sense::AtMost, required, aim, unit: "x" }
+        Goal { sense: Sense::AtMost, required, aim, unit: Cow::Borrowed("x") }
     }
 
     /// A quantity not to exceed.
     pub const fn quantity(required: f64, aim: f64, unit: &'static str) -> Goal {
-        Goal { sense: Sense::AtMost, required, aim, unit }
+        Goal { sense: Sense::AtMost, required, aim, unit: Cow::Borrowed(unit) }
     }
 
     fn met(&self, value: f64, bound: f64) -> bool {
@@ -46,7 +49,7 @@ impl Goal {
     /// A bound as the table shows it.
     pub fn show(&self, bound: f64) -> String {
         let sign = if self.sense == Sense::AtLeast { ">=" } else { "<=" };
-        format!("{sign} {}", quantity(bound, self.unit))
+        format!("{sign} {}", quantity(bound, &self.unit))
     }
 }
 
@@ -59,7 +62,7 @@ pub fn quantity(value: f64, unit: &str) -> String {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// Better than the aim.
@@ -83,9 +86,11 @@ impl Verdict {
 }
 
 /// One row of the table of numbers to reach.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Finding {
     pub what: String,
+    /// Of the pool that is judged.
+    pub medium: MediumKind,
     /// The absolute figures, as a text.
     pub measured: String,
     pub value: Option<f64>,
@@ -97,7 +102,13 @@ pub struct Finding {
 
 impl Finding {
     /// Judges a value, or the reason for not having one.
-    pub fn judge(what: impl Into<String>, goal: Goal, measured: String, value: Result<f64, String>) -> Finding {
+    pub fn judge(
+        medium: MediumKind,
+        what: impl Into<String>,
+        goal: Goal,
+        measured: String,
+        value: Result<f64, String>,
+    ) -> Finding {
         let what = what.into();
         match value {
             Ok(v) => {
@@ -106,10 +117,10 @@ impl Finding {
                     (false, true) => Verdict::Reached,
                     (false, false) => Verdict::Missed,
                 };
-                Finding { what, measured, value: Some(v), goal, verdict, reason: None }
+                Finding { what, medium, measured, value: Some(v), goal, verdict, reason: None }
             }
             Err(reason) => {
-                Finding { what, measured, value: None, goal, verdict: Verdict::Skipped, reason: Some(reason) }
+                Finding { what, medium, measured, value: None, goal, verdict: Verdict::Skipped, reason: Some(reason) }
             }
         }
     }
@@ -119,27 +130,28 @@ impl Finding {
 mod tests {
     use super::*;
 
-    fn verdict(goal: Goal, value: f64) -> Verdict {
-        Finding::judge("x", goal, String::new(), Ok(value)).verdict
+    fn verdict(goal: &Goal, value: f64) -> Verdict {
+        Finding::judge(MediumKind::Logged, "x", goal.clone(), String::new(), Ok(value)).verdict
     }
 
     #[test]
     fn verdicts_respect_the_sense() {
         let faster = Goal::factor(8.0, 15.0);
-        assert_eq!(verdict(faster, 20.0), Verdict::Aim);
-        assert_eq!(verdict(faster, 8.0), Verdict::Reached);
-        assert_eq!(verdict(faster, 7.9), Verdict::Missed);
+        assert_eq!(verdict(&faster, 20.0), Verdict::Aim);
+        assert_eq!(verdict(&faster, 8.0), Verdict::Reached);
+        assert_eq!(verdict(&faster, 7.9), Verdict::Missed);
         let smaller = Goal::quantity(160.0, 110.0, "B");
-        assert_eq!(verdict(smaller, 90.0), Verdict::Aim);
-        assert_eq!(verdict(smaller, 150.0), Verdict::Reached);
-        assert_eq!(verdict(smaller, 170.0), Verdict::Missed);
+        assert_eq!(verdict(&smaller, 90.0), Verdict::Aim);
+        assert_eq!(verdict(&smaller, 150.0), Verdict::Reached);
+        assert_eq!(verdict(&smaller, 170.0), Verdict::Missed);
     }
 
     #[test]
     fn no_figure_is_never_a_success() {
-        assert_eq!(verdict(Goal::factor(1.0, 2.0), f64::NAN), Verdict::Missed);
-        assert_eq!(verdict(Goal::at_most(1.0, 2.0), f64::NAN), Verdict::Missed);
-        let none = Finding::judge("x", Goal::factor(1.0, 2.0), String::new(), Err("no root".into()));
+        assert_eq!(verdict(&Goal::factor(1.0, 2.0), f64::NAN), Verdict::Missed);
+        assert_eq!(verdict(&Goal::at_most(1.0, 2.0), f64::NAN), Verdict::Missed);
+        let none =
+            Finding::judge(MediumKind::Logged, "x", Goal::factor(1.0, 2.0), String::new(), Err("no root".into()));
         assert_eq!(none.verdict, Verdict::Skipped);
     }
 }

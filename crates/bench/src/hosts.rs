@@ -91,7 +91,7 @@ fn mkfs(kind: Kind) -> Option<(&'static str, &'static [&'static str])> {
         Kind::Ext4 => Some(("mkfs.ext4", &["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"])),
         Kind::Xfs => Some(("mkfs.xfs", &["-q", "-f"])),
         Kind::Btrfs => Some(("mkfs.btrfs", &["-q", "-f"])),
-        Kind::Tmpfs | Kind::Inproc | Kind::Uring | Kind::Dev => None,
+        _ => None,
     }
 }
 

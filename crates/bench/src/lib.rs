@@ -16,10 +16,11 @@
 //! | [`workload`] | one module per workload |
 //! | [`goals`] | the numbers to reach, and the verdict on a measured one |
 //! | [`report`], [`table`] | what was measured, as JSON and for a reader |
+//! | [`figures`] | what is published: the JSON of each workload, and README's tables made of them |
 //! | [`stats`], [`clock`], [`cpu`] | medians, time, pinning |
 //!
 //! Data flow: args → subjects → rounds of a workload → [`report::Section`] → [`goals::Finding`] → table and
-//! JSON.
+//! JSON → figures.
 
 #![forbid(unsafe_code)]
 
@@ -30,6 +31,7 @@ mod context;
 mod cpu;
 mod disk;
 mod error;
+mod figures;
 mod goals;
 mod hosts;
 mod place;
@@ -48,8 +50,10 @@ pub use error::Error;
 /// An error at the end also tells of single file systems that failed in the course of a workload; their
 /// rows are in the report as failed.
 pub fn run(args: Args) -> Result<(), Error> {
-    if let args::What::Worker(worker) = &args.what {
-        return workload::scale::work(worker);
+    match &args.what {
+        args::What::Worker(worker) => return workload::scale::work(worker),
+        args::What::Figures(figures) => return figures::run(figures),
+        _ => {}
     }
     if supervise::is_supervised() {
         workload::run(&args)

@@ -1,21 +1,28 @@
 //! What was measured: every round, for the JSON and for the tables.
 
-use serde::Serialize;
+use std::borrow::Cow;
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+use std::time::SystemTime;
 
+use serde::{Deserialize, Serialize};
+
+use crate::error::Error;
 use crate::goals::Finding;
 use crate::stats::{median, median_ratio};
 use crate::subject::Skipped;
 
 /// One workload's figures: subjects × measures, each with all its rounds.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Section {
-    pub id: &'static str,
+    pub id: Cow<'static, str>,
     pub title: String,
     /// Of the figures, such as `us/op`.
-    pub unit: &'static str,
+    pub unit: Cow<'static, str>,
     pub notes: Vec<String>,
     /// The subject that the table's ratios are against.
-    pub baseline: Option<&'static str>,
+    pub baseline: Option<Cow<'static, str>>,
     /// Is more better (a rate) or worse (a time)?
     pub more_is_better: bool,
     pub skipped: Vec<Skipped>,
@@ -23,7 +30,7 @@ pub struct Section {
 }
 
 /// The rounds of one measure on one subject.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Series {
     pub subject: String,
     pub measure: String,
@@ -35,9 +42,9 @@ impl Section {
     /// A section of times.
     pub fn times(id: &'static str, title: impl Into<String>, unit: &'static str) -> Section {
         Section {
-            id,
+            id: id.into(),
             title: title.into(),
-            unit,
+            unit: unit.into(),
             notes: Vec::new(),
             baseline: None,
             more_is_better: false,
@@ -70,17 +77,22 @@ impl Section {
 
     /// Says why a subject is not there.
     pub fn skip(&mut self, subject: &'static str, reason: impl Into<String>) {
-        self.skipped.push(Skipped { subject, reason: reason.into() });
+        self.skipped.push(Skipped { subject: subject.into(), reason: reason.into() });
     }
 
     /// Takes a subject out that failed: half its rounds would be compared with the wrong ones of others.
     pub fn fail(&mut self, subject: &'static str, reason: String) {
         self.series.retain(|s| s.subject != subject);
-        self.skipped.push(Skipped { subject, reason: format!("FAILED: {reason}") });
+        self.skipped.push(Skipped { subject: subject.into(), reason: format!("FAILED: {reason}") });
     }
 
     pub fn get(&self, subject: &str, measure: &str) -> Option<&Series> {
         self.series.iter().find(|s| s.subject == subject && s.measure == measure)
+    }
+
+    /// The median of a series, or why there is none.
+    pub fn median(&self, subject: &str, measure: &str) -> Result<f64, String> {
+        self.rounds_of((subject, measure)).map(median)
     }
 
     /// How many times the figure of `under` that of `over` is, for one measure; or why that is not known.
@@ -103,6 +115,12 @@ impl Section {
         let of_all = self.skipped.first().filter(|_| self.series.is_empty());
         let skipped = self.skipped.iter().find(|s| s.subject == subject).or(of_all);
         Err(skipped.map_or(format!("{subject} was not measured"), |s| format!("{}: {}", s.subject, s.reason)))
+    }
+
+    /// How many times as good as `base` a subject is: above 1 is better for times and for rates.
+    pub fn factor(&self, measure: &str, subject: &str, base: &str) -> Result<f64, String> {
+        let (over, under) = if self.more_is_better { (subject, base) } else { (base, subject) };
+        self.ratio(measure, over, under)
     }
 
     /// The median as a text with its unit, for the column of what was measured.
@@ -131,7 +149,7 @@ fn in_order<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
 }
 
 /// What one workload has to say.
-#[derive(Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Outcome {
     pub sections: Vec<Section>,
     pub findings: Vec<Finding>,
@@ -145,10 +163,12 @@ impl Outcome {
 }
 
 /// The whole run, as `--json` writes it.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Report {
-    pub program: &'static str,
-    pub version: &'static str,
+    pub program: Cow<'static, str>,
+    pub version: Cow<'static, str>,
+    /// When the run began, as RFC 3339 has it, in UTC.
+    pub date: String,
     pub quick: bool,
     pub machine: Machine,
     #[serde(flatten)]
@@ -156,12 +176,39 @@ pub struct Report {
     pub failures: Vec<String>,
 }
 
+impl Report {
+    /// Of a run that begins now.
+    pub fn begin(quick: bool) -> Report {
+        Report {
+            program: "conquest bench".into(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            date: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
+            quick,
+            machine: Machine::this(),
+            outcome: Outcome::default(),
+            failures: Vec::new(),
+        }
+    }
+
+    pub fn write(&self, mut file: File) -> Result<(), Error> {
+        let text = serde_json::to_string_pretty(self).map_err(|e| Error::io("the JSON report")(e.into()))?;
+        writeln!(file, "{text}").map_err(Error::io("the JSON report"))
+    }
+
+    pub fn read(path: &Path) -> Result<Report, Error> {
+        let text = std::fs::read(path).map_err(Error::file(path))?;
+        serde_json::from_slice(&text).map_err(|e| Error::file(path)(e.into()))
+    }
+}
+
 /// The machine, as far as it bears on the figures.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
     pub kernel: String,
     pub processor: String,
     pub processors: usize,
+    /// Bytes of RAM.
+    pub memory: u64,
     /// Processes that wanted a processor, averaged over the minute before the run.
     pub load: f64,
 }
@@ -172,12 +219,14 @@ const BUSY: f64 = 0.3;
 impl Machine {
     pub fn this() -> Machine {
         let kernel = rustix::system::uname().release().to_string_lossy().into_owned();
-        let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-        let model = info.lines().find_map(|l| l.strip_prefix("model name").and_then(|l| l.split_once(':')));
+        let info = rustix::system::sysinfo();
+        let processors = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let model = processors.lines().find_map(|l| l.strip_prefix("model name").and_then(|l| l.split_once(':')));
         let loads = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
         Machine {
             kernel,
             processor: model.map_or("unknown".into(), |(_, name)| name.trim().into()),
+            memory: info.totalram * u64::from(info.mem_unit),
             processors: std::thread::available_parallelism().map_or(1, usize::from),
             load: loads.split(' ').next().and_then(|l| l.parse().ok()).unwrap_or(0.0),
         }

@@ -1,7 +1,11 @@
 //! The list of file systems under test.
 
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
+
 use crate::args::Kind;
-use crate::conquest::{self, Mount};
+use crate::conquest::{self, Logged, Mount};
 use crate::context::Context;
 use crate::error::Error;
 use crate::hosts::Host;
@@ -24,13 +28,14 @@ pub enum AnyPlace {
 enum Keeper {
     Host(Host),
     Mount(Mount),
+    Pool { _pool: Logged },
     Nothing,
 }
 
 /// A file system that is not there, and why.
-#[derive(Clone, Debug, serde::Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Skipped {
-    pub subject: &'static str,
+    pub subject: Cow<'static, str>,
     pub reason: String,
 }
 
@@ -42,12 +47,16 @@ impl Subject {
                 let host = Host::make(kind, base, bytes)?;
                 (AnyPlace::Mounted(Mounted::new(&host.dir)?), Keeper::Host(host))
             }
-            Kind::Uring | Kind::Dev => {
+            Kind::LoggedUring | Kind::BatteryUring | Kind::BatteryDev => {
                 let mount = Mount::make(kind, base, bytes, &context.program)?;
                 (AnyPlace::Mounted(Mounted::new(&mount.dir)?), Keeper::Mount(mount))
             }
-            Kind::Inproc => {
-                let pool = base.join("conquest.pool");
+            Kind::LoggedInproc => {
+                let pool = Logged::make(base.join(kind.file_name() + ".pool"), bytes)?;
+                (AnyPlace::InProcess(Box::new(InProcess::open(&pool.dir)?)), Keeper::Pool { _pool: pool })
+            }
+            Kind::BatteryInproc => {
+                let pool = base.join(kind.file_name() + ".pool");
                 conquest::format(&pool, bytes)?;
                 (AnyPlace::InProcess(Box::new(InProcess::open(&pool)?)), Keeper::Nothing)
             }
@@ -64,7 +73,7 @@ impl Subject {
         match &self._keeper {
             Keeper::Host(host) => Some(&host.dir),
             Keeper::Mount(mount) => Some(&mount.dir),
-            Keeper::Nothing => None,
+            Keeper::Pool { .. } | Keeper::Nothing => None,
         }
     }
 }
@@ -74,13 +83,13 @@ pub fn make(kinds: &[Kind], context: &Context) -> (Vec<Subject>, Vec<Skipped>) {
     let (mut subjects, mut skipped) = (Vec::new(), Vec::new());
     for &kind in kinds {
         if !context.wants(kind) {
-            skipped.push(Skipped { subject: kind.name(), reason: "not asked for with --on".into() });
+            skipped.push(Skipped { subject: kind.name().into(), reason: "not asked for with --on".into() });
             continue;
         }
         context.progress.say(format!("making {}", kind.name()));
         match Subject::make(kind, context) {
             Ok(subject) => subjects.push(subject),
-            Err(e) => skipped.push(Skipped { subject: kind.name(), reason: e.to_string() }),
+            Err(e) => skipped.push(Skipped { subject: kind.name().into(), reason: e.to_string() }),
         }
     }
     (subjects, skipped)

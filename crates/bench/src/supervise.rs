@@ -59,10 +59,8 @@ pub fn run_supervised(disk: Option<PathBuf>) -> Result<(), Error> {
         command.env(DISK, disk.path());
     }
     let status = command.status_holding_stdin();
-    if let Some(disk) = &disk {
-        // It has done so itself, unless it was killed.
-        remove_pools(disk.path());
-    }
+    // It has done so itself, unless it was killed.
+    [Some(&base), disk.as_ref()].into_iter().flatten().for_each(|dir| remove_pools(dir.path()));
     let status = status?;
     if status == 0 {
         Ok(())
@@ -160,10 +158,9 @@ impl Directories {
                 let _ = Command::new("fusermount3").arg("-uz").arg(dir).status();
             }
         }
-        let _ = std::fs::remove_dir_all(&self.base);
-        if let Some(disk) = &self.disk {
-            remove_pools(disk);
-            let _ = std::fs::remove_dir_all(disk);
+        for dir in [Some(&self.base), self.disk.as_ref()].into_iter().flatten() {
+            remove_pools(dir);
+            let _ = std::fs::remove_dir_all(dir);
         }
     }
 }

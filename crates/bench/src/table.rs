@@ -13,16 +13,16 @@ pub fn section(section: &Section) -> String {
     for subject in section.subjects() {
         rows.push(row(subject, &measures, |m| section.get(subject, m).map(|s| number(s.median))));
     }
-    if let Some(base) = section.baseline.filter(|b| section.subjects().contains(b)) {
+    if let Some(base) = section.baseline.as_deref().filter(|b| section.subjects().contains(b)) {
         rows.push(Vec::new());
         rows.push(vec![format!("times as fast as {base}")]);
         for subject in section.subjects().into_iter().filter(|s| *s != base) {
-            rows.push(row(subject, &measures, |m| factor(section, m, subject, base)));
+            rows.push(row(subject, &measures, |m| section.factor(m, subject, base).ok().map(|r| format!("{r:.2} x"))));
         }
     }
     out.push_str(&align(&rows));
     for of_one_reason in section.skipped.chunk_by(|a, b| a.reason == b.reason) {
-        let names: Vec<&str> = of_one_reason.iter().map(|s| s.subject).collect();
+        let names: Vec<&str> = of_one_reason.iter().map(|s| &*s.subject).collect();
         let _ = writeln!(out, "  skipped {}: {}", names.join(", "), of_one_reason[0].reason);
     }
     for note in &section.notes {
@@ -31,20 +31,16 @@ pub fn section(section: &Section) -> String {
     out
 }
 
-/// How much better than the baseline: above 1 is better for times and for rates.
-fn factor(section: &Section, measure: &str, subject: &str, base: &str) -> Option<String> {
-    let (over, under) = if section.more_is_better { (subject, base) } else { (base, subject) };
-    section.ratio(measure, over, under).ok().map(|r| format!("{r:.2} x"))
-}
-
 /// The numbers to reach.
 pub fn findings(findings: &[Finding], quick: bool) -> String {
-    let mut rows = vec![["what", "measured", "result", "at least", "aim", "verdict"].map(String::from).to_vec()];
+    let mut rows =
+        vec![["what", "medium", "measured", "result", "at least", "aim", "verdict"].map(String::from).to_vec()];
     for f in findings {
-        let value = f.value.map_or("-".into(), |v| quantity(v, f.goal.unit));
+        let value = f.value.map_or("-".into(), |v| quantity(v, &f.goal.unit));
         let word = f.verdict.word().to_owned();
         rows.push(vec![
             f.what.clone(),
+            f.medium.to_string(),
             f.measured.clone(),
             value,
             f.goal.show(f.goal.required),
@@ -116,7 +112,7 @@ mod tests {
     #[test]
     fn a_section_shows_medians_factors_and_what_was_skipped() {
         let mut s = Section::times("t", "Small files", "us/op");
-        s.baseline = Some("tmpfs");
+        s.baseline = Some("tmpfs".into());
         s.add("tmpfs", "create", 8.0);
         s.add("conquest", "create", 0.5);
         s.fail("ext4", "no root".into());
@@ -127,7 +123,8 @@ mod tests {
 
     #[test]
     fn a_finding_shows_its_bounds() {
-        let f = Finding::judge("create", Goal::factor(8.0, 15.0), "0.5 / 8 us".into(), Ok(16.0));
+        let f =
+            Finding::judge(fs::MediumKind::Logged, "create", Goal::factor(8.0, 15.0), "0.5 / 8 us".into(), Ok(16.0));
         let text = findings(&[f], false);
         assert!(text.contains(">= 8 x") && text.contains(">= 15 x") && text.contains("aim reached"), "{text}");
     }

@@ -30,16 +30,39 @@ fn median(report: &Value, subject: &str, measure: &str) -> f64 {
 }
 
 #[test]
-fn memory_and_fsck_and_open_are_measured() {
-    assert!(median(&report("memory", &["memory"]), "conquest", "entry") > 0.0);
-    assert!(median(&report("fsck", &["fsck"]), "conquest", "whole pool") > 0.0);
-    assert!(median(&report("open", &["open"]), "full", "open") > 0.0);
+fn everything_is_published_each_in_a_file_of_its_own_and_nothing_is_left() {
+    let temporary = || tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on the disk");
+    let (disk, to) = (temporary(), temporary());
+    let [disk_dir, to_dir] = [&disk, &to].map(|dir| dir.path().to_str().expect("plain").to_owned());
+    let all = report("publish", &["publish", "--dir", &disk_dir, "--to", &to_dir, "--on", "tmpfs,battery-inproc"]);
+    let mut findings = 0;
+    let published = |name: &str| -> Value {
+        let text = std::fs::read_to_string(to.path().join(name).with_extension("json")).expect(name);
+        serde_json::from_str(&text).expect("JSON")
+    };
+    for name in
+        ["smallfile", "postmark", "durable", "durable-journal", "places", "scale", "open", "fsck", "memory", "bigdir"]
+    {
+        let report = published(name);
+        assert_eq!(report["machine"], all["machine"], "{name}");
+        findings += report["findings"].as_array().expect("findings").len();
+    }
+    assert_eq!(findings, all["findings"].as_array().expect("findings").len());
+    assert!(median(&published("memory"), "conquest", "entry") > 0.0);
+    assert!(median(&published("fsck"), "conquest", "whole pool") > 0.0);
+    assert!(median(&published("open"), "full", "open") > 0.0);
+    assert_eq!(std::fs::read_dir(disk.path()).expect("list").count(), 0);
+    // Of such a run no tables are made.
+    let output = bench(&["figures", &to_dir]);
+    assert!(!output.status.success());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("smallfile.json") && said.contains("--quick"), "{said}");
 }
 
 #[test]
 fn small_files_are_measured_and_what_was_left_out_is_said() {
-    let report = report("smallfile", &["smallfile", "--on", "tmpfs,inproc"]);
-    for subject in ["tmpfs", "conquest"] {
+    let report = report("smallfile", &["smallfile", "--on", "tmpfs,logged-inproc,battery-inproc"]);
+    for subject in ["tmpfs", "conquest logged", "conquest battery"] {
         for measure in ["create+write", "stat", "open+read", "unlink"] {
             assert!(median(&report, subject, measure) > 0.0);
         }

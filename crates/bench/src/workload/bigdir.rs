@@ -3,6 +3,8 @@
 //! Both sides hold the same number of files and are worked on in the same shuffled order, so that caches and
 //! TLBs see as much memory on either side: what differs is the size of the directories alone.
 
+use fs::MediumKind;
+
 use crate::args::Bigdir;
 use crate::clock::{now, us_per_op};
 use crate::conquest;
@@ -23,7 +25,7 @@ pub fn run(context: &Context, args: &Bigdir) -> Result<Outcome, Error> {
     let small = args.small.min(entries);
     let title = format!("One directory of {entries} entries against {} of {small}", entries.div_ceil(small));
     let mut section = Section::times("bigdir", title, "us/entry");
-    section.baseline = Some(SMALL);
+    section.baseline = Some(SMALL.into());
     let sides = [Side::new(context, BIG, entries, entries)?, Side::new(context, SMALL, entries, small)?];
     for round in 0..context.rounds(ROUNDS) {
         for side in &sides {
@@ -36,7 +38,7 @@ pub fn run(context: &Context, args: &Bigdir) -> Result<Outcome, Error> {
     let findings = MEASURES.map(|measure| {
         let measured = [BIG, SMALL].map(|s| section.text(s, measure)).join(" / ") + " us";
         let what = format!("directory of {entries}: {measure}, time of one of {small}");
-        Finding::judge(what, Goal::at_most(2.0, 1.2), measured, section.ratio(measure, BIG, SMALL))
+        Finding::judge(MediumKind::Battery, what, Goal::at_most(2.0, 1.2), measured, section.ratio(measure, BIG, SMALL))
     });
     Ok(Outcome { sections: vec![section], findings: findings.into() })
 }

@@ -1,5 +1,7 @@
 //! `fsck` of a pool with a million files, on one processor.
 
+use fs::MediumKind;
+
 use crate::args::Files;
 use crate::clock::now;
 use crate::context::Context;
@@ -30,9 +32,15 @@ pub fn run(context: &Context, args: &Files) -> Result<Outcome, Error> {
     }
     drop(place);
     std::fs::remove_dir_all(&dir).map_err(Error::file(&dir))?;
-    let value = section.get(SUBJECT, WHOLE).map(|s| s.median).ok_or("not measured".into());
+    let value = section.median(SUBJECT, WHOLE);
     let what = format!("fsck of {files} files, one processor");
-    let finding = Finding::judge(what, Goal::quantity(3.0, 1.0, "s"), section.text(SUBJECT, WHOLE) + " s", value);
+    let finding = Finding::judge(
+        MediumKind::Battery,
+        what,
+        Goal::quantity(3.0, 1.0, "s"),
+        section.text(SUBJECT, WHOLE) + " s",
+        value,
+    );
     Ok(Outcome { sections: vec![section], findings: vec![finding] })
 }
 

@@ -3,6 +3,8 @@
 //! The cost is taken at several sizes of the directory, evenly spread over a doubling: a hash table that has
 //! just split is emptier than one that is about to, and a single size would hit one or the other.
 
+use fs::MediumKind;
+
 use crate::args::Memory;
 use crate::conquest;
 use crate::context::Context;
@@ -66,8 +68,8 @@ fn grow(
 
 fn findings(section: &Section) -> Vec<Finding> {
     let row = |what: &str, measure: &str, goal: Goal| {
-        let value = section.get(SUBJECT, measure).map(|s| s.median).ok_or("not measured".into());
-        Finding::judge(what, goal, section.text(SUBJECT, measure) + " B", value)
+        let value = section.median(SUBJECT, measure);
+        Finding::judge(MediumKind::Battery, what, goal, section.text(SUBJECT, measure) + " B", value)
     };
     vec![
         row("persistent RAM per empty file, entry included, name not", FILE, Goal::quantity(160.0, 110.0, "B")),

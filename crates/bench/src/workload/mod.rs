@@ -1,12 +1,12 @@
 //! The workloads, and running the ones that are asked for.
 
 use std::fs::File;
-use std::io::Write;
 
-use crate::args::{defaults, Args, What};
+use crate::args::{Args, Publish, What};
 use crate::context::Context;
 use crate::error::Error;
-use crate::report::{Machine, Outcome, Report};
+use crate::figures;
+use crate::report::{Outcome, Report};
 use crate::supervise::Base;
 use crate::table;
 
@@ -15,11 +15,12 @@ mod check;
 mod durable;
 mod memory;
 mod open;
+mod places;
 mod plan;
 mod postmark;
 mod program;
 pub mod scale;
-mod smallfile;
+pub mod smallfile;
 mod tree;
 
 /// Runs what `args` asks for, prints it and writes the JSON.
@@ -29,25 +30,28 @@ pub fn run(args: &Args) -> Result<(), Error> {
     let json = args.json.as_ref().map(|file| File::create(file).map_err(Error::file(file))).transpose()?;
     let base = Base::take()?;
     let context = Context::new(args, &base)?;
-    let machine = Machine::this();
-    context.progress.print(&machine.describe());
-    let outcome = measure(&args.what, &context)?;
+    let blank = Report::begin(context.quick);
+    context.progress.print(&blank.machine.describe());
+    let outcome = match &args.what {
+        What::All => all(&context, |_, _| Ok(()))?,
+        What::Publish(publish) => published(&context, publish, &blank)?,
+        what => measure(what, &context)?,
+    };
     if !outcome.findings.is_empty() {
         context.progress.print(&table::findings(&outcome.findings, context.quick));
     }
-    let quick = context.quick;
-    let failures = context.into_failures();
+    let report = Report { outcome, failures: context.into_failures(), ..blank };
     if let Some(file) = json {
-        write_json(file, machine, outcome, quick, failures.clone())?;
+        report.write(file)?;
     }
-    if failures.is_empty() {
+    if report.failures.is_empty() {
         Ok(())
     } else {
-        Err(Error::Failed(failures))
+        Err(Error::Failed(report.failures))
     }
 }
 
-/// Runs one workload, or all, printing each one's tables as soon as they are known.
+/// Runs one workload and prints its tables.
 fn measure(what: &What, context: &Context) -> Result<Outcome, Error> {
     let outcome = match what {
         What::Smallfile(args) => smallfile::run(context, args)?,
@@ -58,9 +62,9 @@ fn measure(what: &What, context: &Context) -> Result<Outcome, Error> {
         What::Fsck(args) => check::run(context, args)?,
         What::Memory(args) => memory::run(context, args)?,
         What::Durable(args) => durable::run(context, args)?,
-        What::All => return all(context),
-        // Answered before a run is set up.
-        What::Worker(_) => Outcome::default(),
+        What::Places => places::run(context)?,
+        // Several, or answered before a run is set up.
+        What::All | What::Publish(_) | What::Figures(_) | What::Worker(_) => Outcome::default(),
     };
     for section in &outcome.sections {
         context.progress.print(&table::section(section));
@@ -68,37 +72,32 @@ fn measure(what: &What, context: &Context) -> Result<Outcome, Error> {
     Ok(outcome)
 }
 
-/// Everything. A workload that fails as a whole is told of at the end; the others go on.
-fn all(context: &Context) -> Result<Outcome, Error> {
-    let workloads = [
-        What::Smallfile(defaults()),
-        What::Scale(defaults()),
-        What::Open(defaults()),
-        What::Fsck(defaults()),
-        What::Memory(defaults()),
-        What::Bigdir(defaults()),
-        What::Postmark(defaults()),
-        What::Durable(defaults()),
-    ];
+/// Everything that is published. A workload that fails is told of at the end; the others go on. `done` is told the name
+/// and the outcome of each that has not failed even in part.
+fn all(context: &Context, done: impl Fn(&str, &Outcome) -> Result<(), Error>) -> Result<Outcome, Error> {
     let mut outcome = Outcome::default();
-    for what in &workloads {
-        match measure(what, context) {
-            Ok(one) => outcome.extend(one),
-            Err(e) => context.failed(&format!("{what:?}"), &e),
+    for (name, what) in figures::workloads() {
+        let failed = context.failures();
+        match measure(&what, context) {
+            Ok(one) => {
+                if context.failures() == failed {
+                    done(name, &one)?;
+                }
+                outcome.extend(one);
+            }
+            Err(e) => context.failed(name, &e),
         }
     }
     Ok(outcome)
 }
 
-fn write_json(
-    mut file: File,
-    machine: Machine,
-    outcome: Outcome,
-    quick: bool,
-    failures: Vec<String>,
-) -> Result<(), Error> {
-    let report =
-        Report { program: "conquest bench", version: env!("CARGO_PKG_VERSION"), quick, machine, outcome, failures };
-    let text = serde_json::to_string_pretty(&report).map_err(|e| Error::io("the JSON report")(e.into()))?;
-    writeln!(file, "{text}").map_err(Error::io("the JSON report"))
+/// The same, each written to a file of its own as soon as it is known.
+fn published(context: &Context, publish: &Publish, blank: &Report) -> Result<Outcome, Error> {
+    // As above: better known now than after the first workload.
+    tempfile::tempfile_in(&publish.to).map_err(Error::file(&publish.to))?;
+    all(context, |name, outcome| {
+        let path = figures::file(&publish.to, name);
+        let file = File::create(&path).map_err(Error::file(&path))?;
+        Report { outcome: outcome.clone(), ..blank.clone() }.write(file)
+    })
 }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use fs::{OpenOptions, Pool};
+use fs::{MediumKind, OpenOptions, Pool};
 
 use crate::args::Files;
 use crate::clock::{now, us_per_op};
@@ -27,7 +27,7 @@ pub fn run(context: &Context, args: &Files) -> Result<Outcome, Error> {
     let files = context.size(args.files, 20_000);
     let title = format!("Opening a pool with {files} files and an empty one of the same size");
     let mut section = Section::times("open", title, "us");
-    section.baseline = Some(EMPTY);
+    section.baseline = Some(EMPTY.into());
     section.notes.push("open ends when the root directory has been looked at".into());
     let pools = [(FULL, filled(context, "open-full", files)?), (EMPTY, filled(context, "open-empty", 0)?)];
     for round in 0..context.rounds(ROUNDS) {
@@ -44,7 +44,8 @@ pub fn run(context: &Context, args: &Files) -> Result<Outcome, Error> {
     let measured = [FULL, EMPTY].map(|s| section.text(s, OPEN)).join(" / ") + " us";
     let what = format!("opening a pool with {files} files, time of an empty one");
     // "Equal" is within the noise of the machine.
-    let finding = Finding::judge(what, Goal::at_most(2.0, 1.05), measured, section.ratio(OPEN, FULL, EMPTY));
+    let finding =
+        Finding::judge(MediumKind::Battery, what, Goal::at_most(2.0, 1.05), measured, section.ratio(OPEN, FULL, EMPTY));
     Ok(Outcome { sections: vec![section], findings: vec![finding] })
 }
 

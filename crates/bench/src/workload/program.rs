@@ -26,8 +26,8 @@ pub fn run(
     let mut wall = Section::times("postmark-program-time", title("whole run"), "s");
     let mut rate = Section::rates("postmark-program-rate", title("transaction rate as reported"), "1/s");
     rate.notes.push("postmark counts whole seconds: rates are rough unless there are many transactions".into());
-    wall.baseline = Some(Kind::Tmpfs.name());
-    rate.baseline = wall.baseline;
+    wall.baseline = Some(Kind::Tmpfs.name().into());
+    rate.baseline.clone_from(&wall.baseline);
     for round in 0..context.rounds(ROUNDS) {
         for &files in sizes {
             for subject in subjects {
@@ -39,7 +39,7 @@ pub fn run(
                         rate.add(subject.name(), &files.to_string(), reported);
                     }
                     Err(Error::Program { said, .. }) if said == NOT_INSTALLED => {
-                        let skipped = Skipped { subject: "postmark", reason: said };
+                        let skipped = Skipped { subject: "postmark".into(), reason: said };
                         wall.skipped.push(skipped.clone());
                         rate.skipped.push(skipped);
                         return Ok([wall, rate]);

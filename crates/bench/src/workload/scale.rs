@@ -5,7 +5,9 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use crate::args::{Kind, Scale, Worker};
+use fs::MediumKind;
+
+use crate::args::{Scale, Worker};
 use crate::clock::{now, spin_until, thread_time};
 use crate::conquest;
 use crate::context::Context;
@@ -35,20 +37,20 @@ pub fn run(context: &Context, args: &Scale) -> Result<Outcome, Error> {
     let files = context.size(args.files, 2_000);
     let title = format!("Scaling: {files} files of {FILE_SIZE} B per worker, in process, different directories");
     let mut section = Section::rates("scale", title, "1000 files/s");
-    section.baseline = Some(ONE);
+    section.baseline = Some(ONE.into());
     section.notes.push("by processor time: as if other programs had taken none, waiting not counted".into());
     let cpus = cpu::allowed()?;
     match cpus[..] {
         [first, second, ..] => rounds(context, files, args.dirs, [first, second], &mut section)?,
         _ => section.skipped.extend(
             [ONE, THREADS, PROCESS, PROCESSES]
-                .map(|subject| Skipped { subject, reason: "needs two processors".into() }),
+                .map(|subject| Skipped { subject: subject.into(), reason: "needs two processors".into() }),
         ),
     }
     let findings = [(THREADS, ONE), (PROCESSES, PROCESS)].map(|(workers, one)| {
         let measured = [workers, one].map(|w| section.text(w, ALL)).join(" / ") + " k/s";
         let what = format!("{workers} in different directories, against one");
-        Finding::judge(what, Goal::factor(1.7, 1.95), measured, section.ratio(ALL, workers, one))
+        Finding::judge(MediumKind::Battery, what, Goal::factor(1.7, 1.95), measured, section.ratio(ALL, workers, one))
     });
     Ok(Outcome { sections: vec![section], findings: findings.into() })
 }
@@ -244,7 +246,7 @@ pub fn work(worker: &Worker) -> Result<(), Error> {
     let pool: &PathBuf = &worker.pool;
     let place = InProcess::open(pool)?;
     let load = Load::new(worker.id, worker.files, worker.dirs);
-    println!("ready on {}", Kind::Inproc.name());
+    println!("ready");
     for line in std::io::stdin().lines() {
         let line = line.map_err(Error::io("the worker's orders"))?;
         let [phase, when] = numbers(&line).ok_or_else(|| Error::Usage(format!("not an order: {line}")))?;

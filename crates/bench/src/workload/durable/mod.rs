@@ -21,7 +21,9 @@ mod volume;
 
 use std::path::{Path, PathBuf};
 
-use crate::args::Durable;
+use clap::ValueEnum;
+
+use crate::args::{Durable, Part};
 use crate::conquest::{Logged, Mount};
 use crate::context::Context;
 use crate::disk::Disk;
@@ -47,8 +49,15 @@ pub fn run(context: &Context, args: &Durable) -> Result<Outcome, Error> {
     }
     let setup = Setup { context, args, disk };
     let mut outcome = Outcome::default();
-    for part in [synced::run, behind::run, sqlite::run, volume::run, reopen::run] {
-        outcome.extend(part(&setup));
+    let wanted = |part: &&Part| args.only.is_empty() || args.only.contains(part);
+    for part in Part::value_variants().iter().filter(wanted) {
+        outcome.extend(match part {
+            Part::Fsync => synced::run(&setup),
+            Part::Behind => behind::run(&setup),
+            Part::Sqlite => sqlite::run(&setup),
+            Part::Volume => volume::run(&setup),
+            Part::Reopen => reopen::run(&setup),
+        });
     }
     Ok(outcome)
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use fs::{OpenOptions, Pool};
+use fs::{MediumKind, OpenOptions, Pool};
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::process::{pidfd_open, pidfd_send_signal, Pid, PidfdFlags, Signal};
 
@@ -46,21 +46,17 @@ pub fn run(setup: &Setup) -> Outcome {
 }
 
 fn findings(section: &Section) -> Vec<Finding> {
-    let value = |measure| section.get(LOGGED, measure).map(|s| s.median).ok_or_else(|| why_not(section));
+    let value = |measure| section.median(LOGGED, measure);
     // What cannot be reached by any program is not asked for, nor less than is required.
     let once = value(READ).unwrap_or(2.0).min(2.0);
     let measured = format!("{} s; reading as much once {} s", section.text(LOGGED, CUT), section.text(LOGGED, READ));
-    let what = "logged: opening after a power cut";
-    let cut = Finding::judge(what, Goal::quantity(2.0, once, "s"), measured, value(CUT));
+    let what = "opening after a power cut";
+    let cut = Finding::judge(MediumKind::Logged, what, Goal::quantity(2.0, once, "s"), measured, value(CUT));
     let millis = value(KILLED).map(|s| s * 1e3);
     let measured = millis.as_ref().map_or("-".into(), |ms| format!("{ms:.1} ms"));
-    let what = "logged: opening after kill -9 of everything";
-    let killed = Finding::judge(what, Goal::quantity(50.0, 10.0, "ms"), measured, millis);
+    let what = "opening after kill -9 of everything";
+    let killed = Finding::judge(MediumKind::Logged, what, Goal::quantity(50.0, 10.0, "ms"), measured, millis);
     vec![cut, killed]
-}
-
-fn why_not(section: &Section) -> String {
-    section.skipped.first().map_or("not measured".into(), |s| format!("{}: {}", s.subject, s.reason))
 }
 
 fn content(setup: &Setup) -> u64 {
@@ -96,7 +92,7 @@ fn measure(setup: &Setup, disk: &Disk, section: &mut Section, bytes: u64) -> Res
         let mount = match Mount::of(&pool.dir, dir, &setup.context.program) {
             Ok(mount) => mount,
             Err(e) => {
-                section.skip("kill -9", e.to_string());
+                section.skip(LOGGED, format!("{KILLED}: {e}"));
                 break;
             }
         };

@@ -4,6 +4,8 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use fs::MediumKind;
+
 use super::limits::{self, Written};
 use super::{both, Beside, Setup, DISK, LOGGED};
 use crate::clock::{now, us_per_op};
@@ -30,12 +32,13 @@ pub fn run(setup: &Setup) -> Outcome {
     let disk = setup.name();
     let title = format!("sqlite3, synchronous=FULL, {count} transactions of one insert, mounted, and {disk} itself");
     let mut section = Section::times("durable-sqlite", title, "us/op");
-    section.baseline = Some(DISK);
+    section.baseline = Some(DISK.into());
     setup.attempt(&mut section, |disk, section| measure(setup, disk, section, count));
-    let what = "logged, mounted: sqlite3, one insert per transaction, faster than the disk's own";
+    let what = format!("mounted: sqlite3, one insert per transaction, faster than {}", setup.name());
     let measured = both(&section, [LOGGED, DISK], INSERT);
     let ratio = section.ratio(INSERT, DISK, LOGGED);
-    Outcome { findings: vec![Finding::judge(what, Goal::factor(1.5, 3.0), measured, ratio)], sections: vec![section] }
+    let finding = Finding::judge(MediumKind::Logged, what, Goal::factor(1.5, 3.0), measured, ratio);
+    Outcome { findings: vec![finding], sections: vec![section] }
 }
 
 fn measure(setup: &Setup, disk: &Disk, section: &mut Section, count: usize) -> Result<(), Error> {

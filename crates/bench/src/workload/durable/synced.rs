@@ -1,6 +1,8 @@
 //! Create, write 1 KB and fsync, through the mount and on the disk itself: by one thread, and by eight that can
 //! share commits.
 
+use fs::MediumKind;
+
 use super::limits::{self, Written};
 use super::{both, Beside, Setup, DISK, LOGGED};
 use crate::clock::{now, spin_until};
@@ -25,13 +27,19 @@ const LEAD_NS: u64 = 10_000_000;
 pub fn run(setup: &Setup) -> Outcome {
     let title = format!("Create + write 1 KB + fsync, mounted, and {} itself", setup.name());
     let mut section = Section::times("durable-fsync", title, "us/op");
-    section.baseline = Some(DISK);
+    section.baseline = Some(DISK.into());
     let title = format!("The same: flushes of the device of {} per operation", setup.name());
     let mut flushes = Section::times("durable-fsync-flushes", title, "flushes/op");
     setup.attempt(&mut section, |disk, section| measure(setup, disk, section, &mut flushes));
     let row = |what: &str, goal, measure| {
-        let what = format!("logged, mounted: create + write + fsync, {what}, faster than the disk's own");
-        Finding::judge(what, goal, both(&section, [LOGGED, DISK], measure), section.ratio(measure, DISK, LOGGED))
+        let what = format!("mounted: create + write + fsync, {what}, faster than {}", setup.name());
+        Finding::judge(
+            MediumKind::Logged,
+            what,
+            goal,
+            both(&section, [LOGGED, DISK], measure),
+            section.ratio(measure, DISK, LOGGED),
+        )
     };
     let findings = vec![row(ONE, Goal::factor(1.5, 2.5), ONE), row(EIGHT, Goal::factor(1.5, 4.0), EIGHT)];
     let sections = [section, flushes].into_iter().filter(|s| !s.series.is_empty() || !s.skipped.is_empty());

@@ -7,6 +7,8 @@ use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
+use fs::MediumKind;
+
 use super::{Setup, LOGGED};
 use crate::conquest::Logged;
 use crate::disk::Disk;
@@ -30,10 +32,11 @@ pub fn run(setup: &Setup) -> Outcome {
     let title = "Create + write 1 KB + fsync, in process: bytes changed, and bytes that the log took";
     let mut section = Section::times("durable-volume", title, "B/op");
     setup.attempt(&mut section, |disk, section| measure(setup, disk, section));
-    let what = "logged: bytes of the log per operation, times the bytes changed";
+    let what = "bytes of the log per operation, times the bytes changed";
     let measured = [LOG, CHANGED].map(|m| section.text(LOGGED, m)).join(" / ") + " B";
     let ratio = section.ratio_of((LOGGED, LOG), (LOGGED, CHANGED));
-    Outcome { findings: vec![Finding::judge(what, Goal::at_most(2.0, 1.3), measured, ratio)], sections: vec![section] }
+    let finding = Finding::judge(MediumKind::Logged, what, Goal::at_most(2.0, 1.3), measured, ratio);
+    Outcome { findings: vec![finding], sections: vec![section] }
 }
 
 fn measure(setup: &Setup, disk: &Disk, section: &mut Section) -> Result<(), Error> {
