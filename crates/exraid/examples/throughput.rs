@@ -1,0 +1,172 @@
+//! How fast a disk is through this crate: sequential writes and reads of 1 MiB, random reads of 4 KiB, 32 at a time.
+//!
+//! ```sh
+//! cargo run --release -p conquest-exraid --example throughput -- /var/tmp/disk 2048
+//! ```
+//!
+//! The second argument is the size in MiB. Where fio is installed it does the same to the same file, in turns, and the
+//! ratio of medians is told. The file is made anew, and removed in the end.
+
+use std::error::Error;
+use std::path::Path;
+use std::process::Command;
+use std::sync::mpsc::{channel, Receiver, Sender};
+use std::sync::Arc;
+use std::time::Instant;
+
+use exraid::{Aligned, Answer, Buffers, Device, Disk, Making, Request};
+
+const MIB: u64 = 1 << 20;
+const DEPTH: usize = 32;
+const ROUNDS: usize = 5;
+/// Random reads of a round.
+const READS: u64 = 100_000;
+
+/// What is measured.
+#[derive(Clone, Copy)]
+enum Load {
+    Write,
+    Read,
+    Random,
+}
+
+impl Load {
+    fn name(self) -> &'static str {
+        match self {
+            Load::Write => "write",
+            Load::Read => "read",
+            Load::Random => "randread",
+        }
+    }
+
+    fn len(self) -> u64 {
+        if matches!(self, Load::Random) {
+            4096
+        } else {
+            MIB
+        }
+    }
+
+    /// Requests at a time.
+    fn depth(self) -> usize {
+        if matches!(self, Load::Random) {
+            DEPTH
+        } else {
+            8
+        }
+    }
+
+    fn count(self, size: u64) -> u64 {
+        if matches!(self, Load::Random) {
+            READS
+        } else {
+            size / MIB
+        }
+    }
+
+    fn request(self, n: u64, size: u64, memory: Buffers) -> Request {
+        match self {
+            Load::Write => Request::write(n * MIB, memory),
+            Load::Read => Request::read(n * MIB, memory),
+            // A number that looks random and is not drawn while time is measured.
+            Load::Random => Request::read(n.wrapping_mul(0x9e37_79b9_7f4a_7c15) % (size / 4096) * 4096, memory),
+        }
+    }
+}
+
+/// One of the requests that are under way at a time: the answer to it submits the next one.
+struct Lane {
+    disk: Arc<Disk>,
+    load: Load,
+    size: u64,
+    ended: Sender<exraid::Result<()>>,
+}
+
+fn go_on(lane: Arc<Lane>, n: u64, memory: Buffers) {
+    if n >= lane.load.count(lane.size) {
+        let _ = lane.ended.send(Ok(()));
+        return;
+    }
+    let (next, request) = (lane.clone(), lane.load.request(n, lane.size, memory));
+    let done = move |Answer { result, buffers }: Answer| match (result, buffers) {
+        (Ok(()), Some(memory)) => {
+            let step = next.load.depth() as u64;
+            go_on(next, n + step, memory);
+        }
+        (result, _) => drop(next.ended.send(result)),
+    };
+    lane.disk.submit(request, Box::new(done));
+}
+
+/// Bytes in a second.
+fn ours(disk: &Arc<Disk>, load: Load, size: u64) -> Result<f64, Box<dyn Error>> {
+    let (ended, all): (_, Receiver<exraid::Result<()>>) = channel();
+    let lane = Arc::new(Lane { disk: disk.clone(), load, size, ended });
+    let start = Instant::now();
+    for n in 0..load.depth() as u64 {
+        go_on(lane.clone(), n, Buffers::whole(&Aligned::zeroed(load.len() as usize)));
+    }
+    drop(lane);
+    all.iter().collect::<exraid::Result<()>>()?;
+    if matches!(load, Load::Write) {
+        disk.flush()?;
+    }
+    Ok((load.count(size) * load.len()) as f64 / start.elapsed().as_secs_f64())
+}
+
+/// The same by fio; nothing where it is not installed.
+fn fio(path: &Path, load: Load, size: u64) -> Option<f64> {
+    let mut fio = Command::new("fio");
+    fio.arg("--name=x").arg(format!("--filename={}", path.display())).arg(format!("--rw={}", load.name()));
+    fio.arg(format!("--bs={}", load.len())).arg(format!("--iodepth={}", load.depth()));
+    fio.arg(format!("--size={size}")).arg(format!("--io_size={}", load.count(size) * load.len()));
+    fio.args([
+        "--ioengine=io_uring",
+        "--direct=1",
+        "--end_fsync=1",
+        "--overwrite=1",
+        "--norandommap",
+        "--output-format=terse",
+    ]);
+    let told = String::from_utf8(fio.output().ok()?.stdout).ok()?;
+    // Terse output, version 3: milliseconds and KiB of reads are fields 9 and 6, of writes 50 and 47.
+    let fields: Vec<&str> = told.lines().find(|line| line.starts_with("3;"))?.split(';').collect();
+    let first = if matches!(load, Load::Write) { 46 } else { 5 };
+    let (kib, millis): (f64, f64) = (fields.get(first)?.parse().ok()?, fields.get(first + 3)?.parse().ok()?);
+    (millis > 0.0).then(|| kib * 1024.0 / (millis / 1000.0))
+}
+
+fn median(mut numbers: Vec<f64>) -> f64 {
+    numbers.sort_by(f64::total_cmp);
+    numbers[numbers.len() / 2]
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut args = std::env::args().skip(1);
+    let (Some(path), mib) = (args.next(), args.next()) else { return Err("usage: throughput FILE [MIB]".into()) };
+    let size = mib.map_or(Ok(1024), |mib| mib.parse::<u64>())? * MIB;
+    let path = Path::new(&path);
+    let disk = Arc::new(Disk::make(path, &Making { size: Some(size), force: true, ..Making::default() })?);
+    let properties = disk.properties();
+    println!("{}: io_uring {}, past the page cache {}", disk.name(), disk.has_ring(), properties.direct);
+    disk.reserve(0..size)?;
+    ours(&disk, Load::Write, size)?;
+    for load in [Load::Write, Load::Read, Load::Random] {
+        let (mut here, mut there) = (Vec::new(), Vec::new());
+        for _ in 0..ROUNDS {
+            here.push(ours(&disk, load, size)?);
+            there.extend(fio(path, load, size));
+        }
+        let (here, name) = (median(here) / 1e6, load.name());
+        match there.is_empty() {
+            true => println!("{name:>8}: {here:7.0} MB/s"),
+            false => {
+                let there = median(there) / 1e6;
+                println!("{name:>8}: {here:7.0} MB/s, fio {there:7.0} MB/s: {:.2} of it", here / there);
+            }
+        }
+    }
+    drop(disk);
+    std::fs::remove_file(path)?;
+    Ok(())
+}

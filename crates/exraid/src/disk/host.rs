@@ -1,0 +1,229 @@
+//! A file or block device: what it is, how large, how aligned, and who has it.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::fs::{AtFlags, FlockOperation, OFlags, SeekFrom, StatxFlags};
+use rustix::io::Errno;
+
+use super::{Making, Options, MIN_SIZE};
+use crate::device::Properties;
+use crate::error::OpenError;
+
+/// Beyond this no host's files are sure to reach.
+const LARGEST_FILE: u64 = 8 << 40;
+/// What a transfer is aligned to where the host does not say.
+const UNTOLD: u32 = 4096;
+
+pub struct Kind {
+    pub is_block: bool,
+    pub identity: (u64, u64),
+}
+
+fn host(path: &Path, what: &'static str) -> impl Fn(Errno) -> OpenError {
+    let path = path.to_path_buf();
+    move |errno| OpenError::Host { path: path.clone(), what, errno }
+}
+
+fn refused(path: &Path, e: &io::Error) -> OpenError {
+    let path = path.to_path_buf();
+    match Errno::from_io_error(e).unwrap_or(Errno::IO) {
+        Errno::NOENT | Errno::NOTDIR | Errno::NODEV | Errno::NXIO | Errno::NOMEDIUM => OpenError::Missing(path),
+        Errno::ACCESS | Errno::PERM => OpenError::Permission(path),
+        Errno::ROFS => OpenError::ReadOnly(path),
+        Errno::BUSY => OpenError::Busy { holder: holder(&path), path },
+        Errno::ISDIR => OpenError::Unsuitable { path, what: "a directory" },
+        errno => OpenError::Host { path, what: "opening it", errno },
+    }
+}
+
+/// Opens what is there as far as its kind, with these flags besides.
+fn open_with(path: &Path, read_only: bool, flags: OFlags) -> io::Result<File> {
+    OpenOptions::new().read(true).write(!read_only).custom_flags(flags.bits() as i32).open(path)
+}
+
+/// Refuses what is neither a file nor a block device, without opening it: opening some things has effects.
+fn suitable(path: &Path) -> Result<std::fs::Metadata, OpenError> {
+    let found = std::fs::metadata(path).map_err(|e| refused(path, &e))?;
+    let kind = found.file_type();
+    let what = match () {
+        () if kind.is_file() || kind.is_block_device() => return Ok(found),
+        () if kind.is_dir() => "a directory",
+        () if kind.is_char_device() => "a character device",
+        () => "neither",
+    };
+    Err(OpenError::Unsuitable { path: path.into(), what })
+}
+
+/// Opens a disk for use, past the page cache where that can be done.
+pub fn open(path: &Path, options: &Options) -> Result<File, OpenError> {
+    let found = suitable(path)?;
+    let file = if found.file_type().is_block_device() && !options.read_only {
+        // The first process holds the device against mounting and formatting. Others of the pool come in beside it.
+        match open_past(path, options, OFlags::EXCL) {
+            Err(e) if e.raw_os_error() == Some(Errno::BUSY.raw_os_error()) => match holder(path) {
+                Some(holder) => return Err(OpenError::Busy { path: path.into(), holder: Some(holder) }),
+                None => open_past(path, options, OFlags::empty()),
+            },
+            opened => opened,
+        }
+    } else {
+        open_past(path, options, OFlags::empty())
+    };
+    file.map_err(|e| refused(path, &e))
+}
+
+fn open_past(path: &Path, options: &Options, flags: OFlags) -> io::Result<File> {
+    if !options.cached {
+        match open_with(path, options.read_only, flags | OFlags::DIRECT) {
+            Ok(file) if takes_direct(&file) => return Ok(file),
+            // It has no such thing as a way past its cache.
+            Err(e) if e.raw_os_error() != Some(Errno::INVAL.raw_os_error()) => return Err(e),
+            _ => {}
+        }
+    }
+    open_with(path, options.read_only, flags)
+}
+
+/// Some take the flag and read through their cache all the same.
+fn takes_direct(file: &File) -> bool {
+    match statx_of(file) {
+        Some(told) => told.stx_dio_offset_align != 0,
+        None => rustix::fs::fstatfs(file).is_ok_and(|host| host.f_type != 0x0102_1994),
+    }
+}
+
+/// Where the kernel tells how direct transfers are aligned (Linux 6.1).
+fn statx_of(file: &File) -> Option<rustix::fs::Statx> {
+    let told = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok()?;
+    (told.stx_mask & StatxFlags::DIOALIGN.bits() != 0).then_some(told)
+}
+
+/// Opens what a disk is to be made of; was it made just now?
+pub fn open_or_create(path: &Path, making: &Making) -> Result<(File, bool), OpenError> {
+    let mut new = OpenOptions::new();
+    new.read(true).write(true).create_new(true).mode(0o600);
+    match new.open(path) {
+        Ok(file) => {
+            // Opened again, past the cache.
+            drop(file);
+            let file = open_past(path, &making.options, OFlags::empty()).map_err(|e| refused(path, &e))?;
+            return Ok((file, true));
+        }
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(e) => return Err(refused(path, &e)),
+    }
+    let is_block = suitable(path)?.file_type().is_block_device();
+    let flags = if is_block { OFlags::EXCL } else { OFlags::empty() };
+    let file = open_past(path, &making.options, flags).map_err(|e| refused(path, &e))?;
+    Ok((file, false))
+}
+
+/// Takes it for this process alone. Who looks at new devices (udev) has it locked for a moment.
+pub fn lock_alone(path: &Path, file: &File) -> Result<(), OpenError> {
+    for pause in [1, 10, 100, 500, 0] {
+        match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(()),
+            Err(Errno::WOULDBLOCK) => std::thread::sleep(Duration::from_millis(pause)),
+            Err(errno) => return Err(host(path, "locking it")(errno)),
+        }
+    }
+    Err(OpenError::Busy { path: path.into(), holder: Some("a pool uses it".into()) })
+}
+
+/// Gives a file its length. Nothing is promised by that: it is sparse.
+pub fn size_for(path: &Path, file: &File, is_new: bool, making: &Making) -> Result<(), OpenError> {
+    let found = file.metadata().map_err(|e| refused(path, &e))?;
+    if found.file_type().is_block_device() {
+        let size = size_of_device(path, file)?;
+        return match making.size {
+            Some(needed) if needed > size => Err(OpenError::TooSmall { path: path.into(), found: size, needed }),
+            _ => Ok(()),
+        };
+    }
+    let size = match making.size {
+        Some(size) => size,
+        None if is_new || found.len() == 0 => all_of_host(path, file)?,
+        None => found.len(),
+    };
+    let size = super::whole(size).end;
+    if size < MIN_SIZE {
+        return Err(OpenError::TooSmall { path: path.into(), found: size, needed: MIN_SIZE });
+    }
+    rustix::fs::ftruncate(file, size).map_err(host(path, "making it as long as it is to be"))
+}
+
+/// All that a host could ever hold: how much of it there is at a time is another question.
+fn all_of_host(path: &Path, file: &File) -> Result<u64, OpenError> {
+    let told = rustix::fs::fstatvfs(file).map_err(host(path, "asking how large its host is"))?;
+    Ok(told.f_blocks.saturating_mul(told.f_frsize).clamp(MIN_SIZE, LARGEST_FILE))
+}
+
+fn size_of_device(path: &Path, file: &File) -> Result<u64, OpenError> {
+    rustix::fs::seek(file, SeekFrom::End(0)).map_err(host(path, "asking for its size"))
+}
+
+/// Was the device set to be read only? Some can be opened for writing all the same.
+fn is_read_only(rdev: u64) -> bool {
+    let told = format!("/sys/dev/block/{}:{}/ro", rustix::fs::major(rdev), rustix::fs::minor(rdev));
+    std::fs::read_to_string(told).is_ok_and(|told| told.trim() == "1")
+}
+
+/// A number that the kernel tells of a block device's queue; a partition has its disk's.
+fn queue(rdev: u64, name: &str) -> Option<u64> {
+    let device = format!("/sys/dev/block/{}:{}", rustix::fs::major(rdev), rustix::fs::minor(rdev));
+    let found =
+        ["queue", "../queue"].iter().find_map(|dir| std::fs::read_to_string(format!("{device}/{dir}/{name}")).ok());
+    found?.trim().parse().ok()
+}
+
+pub fn properties(path: &Path, file: &File, options: &Options) -> Result<(Properties, Kind), OpenError> {
+    let found = file.metadata().map_err(|e| refused(path, &e))?;
+    let is_block = found.file_type().is_block_device();
+    if is_block && !options.read_only && is_read_only(found.rdev()) {
+        return Err(OpenError::ReadOnly(path.into()));
+    }
+    let flags = rustix::fs::fcntl_getfl(file).map_err(host(path, "asking how it was opened"))?;
+    let direct = flags.contains(OFlags::DIRECT);
+    let aligned = statx_of(file).map(|told| (told.stx_dio_offset_align, told.stx_dio_mem_align));
+    let (block, memory) = match (direct, aligned) {
+        (true, Some((block, memory))) => (block.max(512), memory.clamp(1, UNTOLD)),
+        (true, None) => (UNTOLD, UNTOLD),
+        (false, _) => (512, 1),
+    };
+    let size = if is_block { size_of_device(path, file)? } else { found.len() };
+    // A file's own device answers for it where it can be asked.
+    let below = if is_block { found.rdev() } else { found.dev() };
+    let largest = queue(below, "max_sectors_kb").map_or(1 << 20, |kib| kib << 10);
+    let properties = Properties {
+        size: super::whole(size).end,
+        block,
+        memory,
+        preferred: largest.clamp(256 << 10, 4 << 20).next_power_of_two() as u32,
+        depth: queue(below, "nr_requests").map_or(32, |depth| depth.clamp(1, 256) as u32),
+        direct,
+        read_only: options.read_only,
+        discards: !options.read_only && (!is_block || queue(below, "discard_max_bytes").is_some_and(|most| most > 0)),
+        sparse: !is_block,
+        rotates: queue(below, "rotational") == Some(1),
+    };
+    let identity = if is_block { (u64::MAX, found.rdev()) } else { (found.dev(), found.ino()) };
+    Ok((properties, Kind { is_block, identity }))
+}
+
+/// Who has a block device, as far as the kernel tells.
+fn holder(path: &Path) -> Option<String> {
+    let rdev = std::fs::metadata(path).ok()?.rdev();
+    let number = format!("{}:{}", rustix::fs::major(rdev), rustix::fs::minor(rdev));
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let mount = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>()).find(|m| m.get(2) == Some(&&*number));
+    if let Some(mount) = mount {
+        return Some(format!("mounted at {}", mount.get(4).unwrap_or(&"?")));
+    }
+    let dir = std::fs::read_dir(format!("/sys/dev/block/{number}/holders")).ok()?;
+    let held = dir.flatten().next()?;
+    Some(format!("part of {}", held.file_name().to_string_lossy()))
+}

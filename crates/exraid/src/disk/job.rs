@@ -1,0 +1,163 @@
+//! One request on its way through a disk: the calls that it takes, and what came of them.
+
+use std::fs::File;
+use std::sync::Arc;
+
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
+
+use crate::device::{Answer, Op};
+use crate::error::{Class, Error, Result};
+use crate::flight::{Flights, Number};
+use crate::sys::calls::{self, MOST_PARTS};
+use crate::sys::memory::Buffers;
+use crate::sys::ring::Call;
+
+/// What the calls of a disk need.
+pub struct Shared {
+    pub name: Arc<str>,
+    pub file: Arc<File>,
+    pub flights: Flights,
+    /// A block device: it has a call of its own to discard.
+    pub is_block: bool,
+}
+
+/// How often a call that the host could not do just now is made again.
+const AGAIN: u32 = 8;
+
+/// A request, and how far it has come.
+pub struct Job {
+    number: Number,
+    op: Op,
+    /// Bytes that were moved.
+    moved: u64,
+    again: u32,
+}
+
+/// What is to be done next.
+pub enum Step {
+    Call(Job, Call),
+    Answer(Job, Result<()>),
+}
+
+/// What the host gives back of a range of a file, its length kept.
+pub const PUNCH: FallocateFlags = FallocateFlags::PUNCH_HOLE.union(FallocateFlags::KEEP_SIZE);
+
+impl Job {
+    pub fn new(number: Number, op: Op) -> Job {
+        Job { number, op, moved: 0, again: 0 }
+    }
+
+    pub fn number(&self) -> Number {
+        self.number
+    }
+
+    /// Must it be done by an ordinary call?
+    pub fn is_discard(&self) -> bool {
+        matches!(self.op, Op::Discard(_))
+    }
+
+    /// The next call.
+    pub fn step(self) -> Step {
+        let call = match &self.op {
+            Op::Read { at, into } => Call::Read { at: at + self.moved, into: rest(into, self.moved) },
+            Op::Write { at, from } => Call::Write { at: at + self.moved, from: rest(from, self.moved) },
+            Op::Flush => Call::Sync,
+            Op::Discard(range) => {
+                Call::Allocate { at: range.start, len: range.end - range.start, mode: PUNCH.bits() as i32 }
+            }
+            Op::Reserve(range) => Call::Allocate { at: range.start, len: range.end - range.start, mode: 0 },
+        };
+        match self.op.range().is_empty() && !matches!(self.op, Op::Flush) {
+            true => Step::Answer(self, Ok(())),
+            false => Step::Call(self, call),
+        }
+    }
+
+    /// The call has ended.
+    pub fn ended(mut self, device: &Arc<str>, came: Result<u32, Errno>) -> Step {
+        match came {
+            Ok(bytes) => match self.op.buffers() {
+                None => Step::Answer(self, Ok(())),
+                Some(_) if bytes == 0 => {
+                    let e = Error::new(Class::Media, device, format!("{}: it ends before that", self.op));
+                    Step::Answer(self, Err(e))
+                }
+                Some(memory) => {
+                    let len = memory.len();
+                    self.moved += u64::from(bytes);
+                    match self.moved < len {
+                        true => self.step(),
+                        false => Step::Answer(self, Ok(())),
+                    }
+                }
+            },
+            Err(errno) if Class::of(errno) == Class::Transient && self.again < AGAIN => {
+                self.again += 1;
+                self.step()
+            }
+            Err(errno) => {
+                let e = Error::host(device, &self.op, errno);
+                Step::Answer(self, Err(e))
+            }
+        }
+    }
+
+    /// Nobody waits for it any more, and the device has not been told of it: it never happens.
+    pub fn unwanted(self, shared: &Shared) {
+        self.answer(shared, Ok(()));
+    }
+
+    /// Does all of it here and now, and answers.
+    pub fn run(self, shared: &Shared) {
+        if !shared.flights.is_wanted(self.number) {
+            return self.unwanted(shared);
+        }
+        let mut step = self.step();
+        loop {
+            step = match step {
+                Step::Call(job, call) => {
+                    let came = perform(shared, &call);
+                    drop(call);
+                    job.ended(&shared.name, came)
+                }
+                Step::Answer(job, result) => return job.answer(shared, result),
+            }
+        }
+    }
+
+    pub fn answer(self, shared: &Shared, result: Result<()>) {
+        let answer = Answer { result, buffers: self.op.into_buffers() };
+        shared.flights.end(self.number, &shared.name, answer);
+    }
+}
+
+/// What is still to be moved, as much of it as one call takes.
+fn rest(memory: &Buffers, moved: u64) -> Buffers {
+    let parts = memory.layout().count();
+    if moved == 0 && parts <= MOST_PARTS {
+        return memory.clone();
+    }
+    let rest = memory.slice(moved..memory.len());
+    let end = rest.layout().take(MOST_PARTS).map(|(_, len)| len as u64).sum();
+    match rest.len() == end {
+        true => rest,
+        false => rest.slice(0..end),
+    }
+}
+
+fn perform(shared: &Shared, call: &Call) -> Result<u32, Errno> {
+    let file = &*shared.file;
+    match call {
+        Call::Read { at, into } => calls::read(file, *at, into),
+        Call::Write { at, from } => calls::write(file, *at, from),
+        Call::Sync => rustix::fs::fdatasync(file).map(|()| 0),
+        Call::Allocate { at, len, mode } if shared.is_block && *mode != 0 => {
+            calls::discard(file, *at, *len).map(|()| 0)
+        }
+        Call::Allocate { at, len, mode } => {
+            let mode = FallocateFlags::from_bits_retain(*mode as u32);
+            rustix::fs::fallocate(file, mode, *at, *len).map(|()| 0)
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! Files and block devices of the host as devices.
+//!
+//! | module | responsibility |
+//! | --- | --- |
+//! | [`host`] | opening: what it is, how large, how aligned; who has it |
+//! | [`found`] | what is on it: signatures of others |
+//! | [`job`] | one request: the calls that it takes |
+//! | [`uring`] | calls by io_uring |
+//! | [`threads`] | calls by threads |
+//!
+//! Transfers pass the host's page cache where the host allows that; [`Properties::direct`] tells. A disk that is a file
+//! is sparse and as long as its size from the beginning; room for a range is [reserved](Op::Reserve) before anything is
+//! promised to be there, and given back by a discard.
+//!
+//! A disk that is used carries a shared lock (`flock`), one that is being made an exclusive one, so that nobody makes a
+//! pool's disk anew while it is in use. A block device is also opened exclusively by the first process that uses it, so
+//! that it cannot be mounted or formatted by others.
+
+mod found;
+mod host;
+mod job;
+mod threads;
+mod uring;
+
+use std::fs::File;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
+
+use crate::device::{check, Answer, Device, Done, Op, Pending, Properties, Request};
+use crate::error::{Class, Error, OpenError, Result};
+use crate::flight::Flights;
+use crate::sys::ring::try_ring;
+
+pub use found::what_is_on;
+use job::{Job, Shared};
+use threads::Threads;
+use uring::Uring;
+
+/// Bytes of the smallest disk: labels, and room for some segments.
+pub const MIN_SIZE: u64 = 16 << 20;
+/// Threads for a disk without io_uring.
+const THREADS: usize = 8;
+
+/// How a disk is to be used.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    pub read_only: bool,
+    /// Through the host's page cache, even where it could be passed.
+    pub cached: bool,
+    /// By threads, even where there is io_uring.
+    pub threads: bool,
+}
+
+/// How a disk is to be made.
+#[derive(Clone, Debug, Default)]
+pub struct Making {
+    /// Bytes; for a file that is not there yet all that its host could ever hold, for others all that there is.
+    pub size: Option<u64>,
+    /// What is on it may go.
+    pub force: bool,
+    pub options: Options,
+}
+
+/// A file or block device; see the [module](self).
+pub struct Disk {
+    path: PathBuf,
+    shared: Arc<Shared>,
+    properties: Properties,
+    identity: (u64, u64),
+    engine: Engine,
+    /// Discards of a block device: an ordinary call, which may take long.
+    discards: OnceLock<Option<Threads>>,
+}
+
+enum Engine {
+    Uring(Uring),
+    Threads(Threads),
+}
+
+/// Room on the host of a disk that is a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// Bytes that are backed.
+    pub backed: u64,
+    /// Bytes that the host has left for this user.
+    pub free: u64,
+}
+
+impl Disk {
+    /// Opens a disk that is there, whatever is on it.
+    pub fn open(path: &Path, options: &Options) -> Result<Disk, OpenError> {
+        let file = host::open(path, options)?;
+        if rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK) {
+            return Err(OpenError::Busy { path: path.into(), holder: Some("a disk is being made of it".into()) });
+        }
+        Disk::over(path, file, options)
+    }
+
+    /// Makes a disk of what is there, or of a file that is not there yet. What was on it is gone afterwards, but where
+    /// that is something and `force` does not allow it. The disk is this process's alone until [`Disk::share`].
+    pub fn make(path: &Path, making: &Making) -> Result<Disk, OpenError> {
+        let (file, is_new) = host::open_or_create(path, making)?;
+        let made = Disk::make_of(path, file, is_new, making);
+        if made.is_err() && is_new {
+            let _ = std::fs::remove_file(path);
+        }
+        made
+    }
+
+    fn make_of(path: &Path, file: File, is_new: bool, making: &Making) -> Result<Disk, OpenError> {
+        host::lock_alone(path, &file)?;
+        if !is_new && !making.force {
+            if let Some(what) = what_is_on(path, &file)? {
+                return Err(OpenError::Foreign { path: path.into(), what });
+            }
+        }
+        host::size_for(path, &file, is_new, making)?;
+        let disk = Disk::over(path, file, &making.options)?;
+        disk.wipe()?;
+        Ok(disk)
+    }
+
+    fn over(path: &Path, file: File, options: &Options) -> Result<Disk, OpenError> {
+        let (properties, kind) = host::properties(path, &file, options)?;
+        if properties.size < MIN_SIZE {
+            return Err(OpenError::TooSmall { path: path.into(), found: properties.size, needed: MIN_SIZE });
+        }
+        let name = path.display().to_string().into();
+        let shared = Shared { name, file: Arc::new(file), flights: Flights::default(), is_block: kind.is_block };
+        let shared = Arc::new(shared);
+        let fail = |e: std::io::Error| OpenError::Host {
+            path: path.into(),
+            what: "starting its thread",
+            errno: Errno::from_io_error(&e).unwrap_or(Errno::IO),
+        };
+        let engine = match options.threads || try_ring().is_err() {
+            true => Engine::Threads(Threads::new(shared.clone(), THREADS, true).map_err(fail)?),
+            false => Engine::Uring(Uring::new(shared.clone()).map_err(fail)?),
+        };
+        let identity = kind.identity;
+        Ok(Disk { path: path.into(), shared, properties, identity, engine, discards: OnceLock::new() })
+    }
+
+    /// Overwrites both ends with zeros: signatures lie there, old labels too.
+    fn wipe(&self) -> Result<()> {
+        let (size, end) = (self.properties.size, crate::label::END);
+        for range in [0..end, size - end..size] {
+            self.reserve(range.clone())?;
+            self.write_at(&vec![0; (range.end - range.start) as usize], range.start)?;
+        }
+        self.flush()
+    }
+
+    /// A disk that was made may be used by others from now on.
+    pub fn share(&self) {
+        // The lock is held: it can be made weaker at any time.
+        let _ = rustix::fs::flock(&*self.shared.file, FlockOperation::NonBlockingLockShared);
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The same for all names of one file or device.
+    pub fn identity(&self) -> (u64, u64) {
+        self.identity
+    }
+
+    /// Are calls made by io_uring?
+    pub fn has_ring(&self) -> bool {
+        matches!(self.engine, Engine::Uring(_))
+    }
+
+    /// What its host has, where it is a file.
+    pub fn room(&self) -> Result<Option<Room>> {
+        if self.shared.is_block {
+            return Ok(None);
+        }
+        let fail = |errno| Error::host(&self.shared.name, "asking how much room its host has", errno);
+        let host = rustix::fs::fstatvfs(&*self.shared.file).map_err(fail)?;
+        let file = rustix::fs::fstat(&*self.shared.file).map_err(fail)?;
+        let (backed, free) = (file.st_blocks as u64 * 512, host.f_bavail.saturating_mul(host.f_frsize));
+        Ok(Some(Room { backed, free }))
+    }
+
+    fn discard_by_thread(&self, job: Job) {
+        let thread = self.discards.get_or_init(|| Threads::new(self.shared.clone(), 1, false).ok());
+        match thread {
+            Some(thread) => thread.submit(job),
+            None => {
+                let e = Error::new(Class::Transient, &self.shared.name, "discard: no thread for it");
+                job.answer(&self.shared, Err(e));
+            }
+        }
+    }
+}
+
+impl Device for Disk {
+    fn name(&self) -> &Arc<str> {
+        &self.shared.name
+    }
+
+    fn properties(&self) -> Properties {
+        self.properties.clone()
+    }
+
+    fn submit(&self, request: Request, done: Done) {
+        if let Err(e) = check(&self.shared.name, &self.properties, &request.op) {
+            return done(Answer { result: Err(e), buffers: request.op.into_buffers() });
+        }
+        let needless = match &request.op {
+            Op::Discard(_) => !self.properties.discards,
+            Op::Reserve(_) => !self.properties.sparse,
+            _ => false,
+        };
+        if needless {
+            return done(Answer { result: Ok(()), buffers: None });
+        }
+        let Request { op, tag, within } = request;
+        let job = Job::new(self.shared.flights.begin(&op, tag, within, done), op);
+        match &self.engine {
+            Engine::Threads(threads) => threads.submit(job),
+            Engine::Uring(_) if self.shared.is_block && job.is_discard() => self.discard_by_thread(job),
+            Engine::Uring(ring) => ring.submit(job),
+        }
+    }
+
+    fn pending(&self) -> Vec<Pending> {
+        self.shared.flights.pending()
+    }
+}
+
+/// What of a disk is used, at most: sizes are told in whole blocks of what any disk has.
+pub fn whole(size: u64) -> Range<u64> {
+    0..size / 4096 * 4096
+}

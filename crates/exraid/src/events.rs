@@ -1,0 +1,97 @@
+//! What happens to regions, for those who act on it.
+
+use std::sync::mpsc::{sync_channel, Receiver, SyncSender, TrySendError};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::error::Error;
+
+/// Something that happened.
+#[derive(Clone, Debug)]
+pub struct Event {
+    /// The number of the region.
+    pub region: u32,
+    pub what: What,
+}
+
+#[derive(Clone, Debug)]
+pub enum What {
+    /// A member failed a request. The region may have answered it all the same.
+    Failed { member: usize, error: Error },
+    /// A member is used no more. The region can do without so many further ones; `None`: it has lost content.
+    Out { member: usize, tolerated: Option<usize>, why: String },
+    /// A member is being put back, and so many bytes of it are left.
+    Rebuilding { member: usize, left: u64 },
+    /// A member is whole again. The region can do without so many further ones.
+    Whole { member: usize, tolerated: usize },
+    /// So many events were not told before this one, since they were not taken.
+    Missed(u64),
+}
+
+/// Events that wait for one listener; what is more is counted, not kept.
+const WAITING: usize = 1024;
+
+/// Those who listen.
+#[derive(Clone, Default)]
+pub struct Events(Arc<Mutex<Vec<Listener>>>);
+
+struct Listener {
+    send: SyncSender<Event>,
+    missed: u64,
+}
+
+impl Events {
+    /// What happens from now on.
+    pub fn listen(&self) -> Receiver<Event> {
+        let (send, receive) = sync_channel(WAITING);
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Listener { send, missed: 0 });
+        receive
+    }
+
+    /// Tells everybody. Never waits.
+    pub fn tell(&self, event: &Event) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain_mut(|listener| listener.tell(event));
+    }
+}
+
+impl Listener {
+    /// False: nobody listens any more.
+    fn tell(&mut self, event: &Event) -> bool {
+        if self.missed > 0 {
+            let missed = Event { region: event.region, what: What::Missed(self.missed) };
+            match self.send.try_send(missed) {
+                Ok(()) => self.missed = 0,
+                Err(TrySendError::Full(_)) => {
+                    self.missed += 1;
+                    return true;
+                }
+                Err(TrySendError::Disconnected(_)) => return false,
+            }
+        }
+        match self.send.try_send(event.clone()) {
+            Ok(()) => true,
+            Err(TrySendError::Full(_)) => {
+                self.missed += 1;
+                true
+            }
+            Err(TrySendError::Disconnected(_)) => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_does_not_listen_is_told_how_much_was_missed() {
+        let events = Events::default();
+        let listener = events.listen();
+        drop(events.listen());
+        let event = |left| Event { region: 1, what: What::Rebuilding { member: 0, left } };
+        (0..WAITING as u64 + 5).for_each(|left| events.tell(&event(left)));
+        assert_eq!(listener.try_iter().count(), WAITING);
+        events.tell(&event(7));
+        let told: Vec<What> = listener.try_iter().map(|event| event.what).collect();
+        assert!(matches!(told[..], [What::Missed(5), What::Rebuilding { left: 7, .. }]), "{told:?}");
+    }
+}

@@ -1,0 +1,77 @@
+//! What happens later: a thread that calls when it is time.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+type Later = Box<dyn FnOnce() + Send>;
+
+#[derive(Default)]
+struct State {
+    /// By time, and by turn where the times are the same.
+    later: BTreeMap<(Instant, u64), Later>,
+    turn: u64,
+    closing: bool,
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    sooner: Condvar,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn run(&self) {
+        let mut state = self.lock();
+        loop {
+            let now = Instant::now();
+            match state.later.first_key_value().map(|((at, _), _)| *at) {
+                Some(at) if at <= now => {
+                    let (_, call) = state.later.pop_first().expect("it was there");
+                    drop(state);
+                    call();
+                    state = self.lock();
+                }
+                // What was to happen later happens no more: nobody is there to see it.
+                _ if state.closing => return,
+                Some(at) => {
+                    state = self.sooner.wait_timeout(state, at - now).unwrap_or_else(PoisonError::into_inner).0;
+                }
+                None => state = self.sooner.wait(state).unwrap_or_else(PoisonError::into_inner),
+            }
+        }
+    }
+}
+
+/// The thread; it ends with this.
+pub struct Timer(Arc<Shared>);
+
+impl Default for Timer {
+    fn default() -> Timer {
+        let shared = Arc::<Shared>::default();
+        let theirs = shared.clone();
+        std::thread::spawn(move || theirs.run());
+        Timer(shared)
+    }
+}
+
+impl Timer {
+    pub fn at(&self, time: Instant, call: impl FnOnce() + Send + 'static) {
+        let mut state = self.0.lock();
+        state.turn += 1;
+        let turn = state.turn;
+        state.later.insert((time, turn), Box::new(call));
+        self.0.sooner.notify_one();
+    }
+}
+
+impl Drop for Timer {
+    fn drop(&mut self) {
+        self.0.lock().closing = true;
+        self.0.sooner.notify_one();
+    }
+}

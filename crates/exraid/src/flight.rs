@@ -1,0 +1,145 @@
+//! Requests under way on one device: who has them, since when, and until when there is patience.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::device::{Answer, Done, Kind, Op, Pending};
+use crate::error::{Class, Error, Result};
+
+/// All of them.
+#[derive(Default)]
+pub(crate) struct Flights {
+    table: Mutex<Table>,
+    /// A flush has failed (D4).
+    flush_failed: AtomicBool,
+}
+
+#[derive(Default)]
+struct Table {
+    flights: Vec<Option<Flight>>,
+    free: Vec<Number>,
+    /// No request's time is over before this.
+    next: Option<Instant>,
+}
+
+struct Flight {
+    kind: Kind,
+    range: Range<u64>,
+    tag: u64,
+    since: Instant,
+    until: Option<Instant>,
+    /// Gone once it was answered.
+    done: Option<Done>,
+}
+
+/// A place in the table.
+pub(crate) type Number = usize;
+
+fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
+    one.into_iter().chain(other).min()
+}
+
+impl Flights {
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn begin(&self, op: &Op, tag: u64, within: Option<Duration>, done: Done) -> Number {
+        let since = Instant::now();
+        let until = within.and_then(|time| since.checked_add(time));
+        let flight = Flight { kind: op.kind(), range: op.range(), tag, since, until, done: Some(done) };
+        let mut table = self.lock();
+        table.next = earlier(table.next, until);
+        match table.free.pop() {
+            Some(number) => {
+                table.flights[number] = Some(flight);
+                number
+            }
+            None => {
+                table.flights.push(Some(flight));
+                table.flights.len() - 1
+            }
+        }
+    }
+
+    /// The device is done with it: answers, unless that has happened.
+    pub fn end(&self, number: Number, device: &Arc<str>, mut answer: Answer) {
+        let mut table = self.lock();
+        let Some(flight) = table.flights.get_mut(number).and_then(Option::take) else { return };
+        table.free.push(number);
+        drop(table);
+        if flight.kind == Kind::Flush {
+            answer.result = self.flushed(device, answer.result);
+        }
+        if let Some(done) = flight.done {
+            done(answer);
+        }
+    }
+
+    /// D4. One that was answered by a timeout and ends well after all has lost nothing.
+    fn flushed(&self, device: &Arc<str>, result: Result<()>) -> Result<()> {
+        let failed = self.flush_failed.fetch_or(result.is_err(), Ordering::SeqCst);
+        match result {
+            Ok(()) if failed => Err(Error::new(
+                Class::Media,
+                device,
+                "flush: one before it failed, and what it was to keep may be lost",
+            )),
+            result => result,
+        }
+    }
+
+    /// Does anybody still wait for it?
+    pub fn is_wanted(&self, number: Number) -> bool {
+        self.lock().flights.get(number).and_then(Option::as_ref).is_some_and(|flight| flight.done.is_some())
+    }
+
+    /// Answers those whose time is over; when it is worth while to look again.
+    pub fn expire(&self, device: &Arc<str>) -> Option<Instant> {
+        let mut table = self.lock();
+        let next = table.next?;
+        let now = Instant::now();
+        if next > now {
+            return Some(next);
+        }
+        let (mut over, mut next) = (Vec::new(), None);
+        for flight in table.flights.iter_mut().flatten() {
+            let Some(until) = flight.until.filter(|_| flight.done.is_some()) else { continue };
+            if until > now {
+                next = earlier(next, Some(until));
+            } else if let Some(done) = flight.done.take() {
+                let what =
+                    format!("{} at {}: no answer after {:?}", flight.kind, flight.range.start, now - flight.since);
+                over.push((done, Error::new(Class::Timeout, device, what)));
+            }
+        }
+        table.next = next;
+        drop(table);
+        over.into_iter().for_each(|(done, e)| done(Answer { result: Err(e), buffers: None }));
+        next
+    }
+
+    /// No request's time is over before that.
+    pub fn next_timeout(&self) -> Option<Instant> {
+        self.lock().next
+    }
+
+    /// Answers all of them: nothing will come of them any more, or nobody will be told.
+    pub fn give_up(&self, error: &Error) {
+        let all: Vec<Done> = self.lock().flights.iter_mut().flatten().filter_map(|flight| flight.done.take()).collect();
+        all.into_iter().for_each(|done| done(Answer { result: Err(error.clone()), buffers: None }));
+    }
+
+    pub fn pending(&self) -> Vec<Pending> {
+        let tell = |flight: &Flight| Pending {
+            tag: flight.tag,
+            kind: flight.kind,
+            range: flight.range.clone(),
+            age: flight.since.elapsed(),
+            answered: flight.done.is_none(),
+        };
+        self.lock().flights.iter().flatten().map(tell).collect()
+    }
+}

@@ -1,0 +1,96 @@
+//! The epoch of a set of disks: how often its membership has changed, and which way.
+//!
+//! A number alone does not tell two halves apart that were used without each other: both have counted on. So each epoch
+//! has a stamp, drawn when it begins, and a label remembers the last ones. Then a disk that stayed behind is told from
+//! one that went another way.
+
+use super::raw::STAMPS;
+
+/// An epoch, and those before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Epoch {
+    pub(super) number: u64,
+    /// That of epoch `n` at place `n` modulo their number.
+    pub(super) stamps: [u64; STAMPS],
+}
+
+/// How one epoch stands to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Relation {
+    Same,
+    /// The other is one that this one has been through: the other disk stayed behind.
+    Ahead,
+    /// The other way round.
+    Behind,
+    /// Both went on from something, each its own way: one half was written while the other was too.
+    Split,
+    /// One is so much older that nobody remembers whether it belongs to the other's past.
+    Unknown,
+}
+
+impl Epoch {
+    /// The first of a new set of disks.
+    pub fn first(stamp: u64) -> Epoch {
+        Epoch { number: 0, stamps: [0; STAMPS] }.next(stamp)
+    }
+
+    /// The one after this; `stamp` is random.
+    #[must_use]
+    pub fn next(mut self, stamp: u64) -> Epoch {
+        self.number += 1;
+        self.stamps[self.number as usize % STAMPS] = stamp;
+        self
+    }
+
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    fn stamp(&self) -> u64 {
+        self.stamps[self.number as usize % STAMPS]
+    }
+
+    pub fn relation(&self, other: &Epoch) -> Relation {
+        if self.number < other.number {
+            return match other.relation(self) {
+                Relation::Ahead => Relation::Behind,
+                relation => relation,
+            };
+        }
+        if self.number - other.number >= STAMPS as u64 {
+            return Relation::Unknown;
+        }
+        match self.stamps[other.number as usize % STAMPS] == other.stamp() {
+            false => Relation::Split,
+            true if self.number == other.number => Relation::Same,
+            true => Relation::Ahead,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn halves_that_were_used_without_each_other_are_told_apart() {
+        let both = (2..40).fold(Epoch::first(1), Epoch::next);
+        let (one, other) = (both.next(1000), both.next(2000));
+        assert_eq!(one.relation(&one), Relation::Same);
+        assert_eq!(one.relation(&both), Relation::Ahead);
+        assert_eq!(both.relation(&one), Relation::Behind);
+        assert_eq!(one.relation(&other), Relation::Split, "both counted on once");
+        let further = other.next(2001).next(2002);
+        assert_eq!(further.relation(&one), Relation::Split, "one counted on more often");
+        assert_eq!(one.relation(&further), Relation::Split);
+    }
+
+    #[test]
+    fn what_nobody_remembers_is_not_guessed() {
+        let old = Epoch::first(5);
+        let new = (100..100 + STAMPS as u64 - 1).fold(old, Epoch::next);
+        assert_eq!(new.relation(&old), Relation::Ahead);
+        assert_eq!(new.next(7).relation(&old), Relation::Unknown);
+        assert_eq!(old.relation(&new.next(7)), Relation::Unknown);
+    }
+}

@@ -1,0 +1,425 @@
+//! Labels: what each disk says of itself.
+//!
+//! | module | responsibility |
+//! | --- | --- |
+//! | [`raw`] | bytes |
+//! | [`epoch`] | changes of membership, and halves that went their own ways |
+//!
+//! A disk keeps [`END`] bytes at either end; the label is the first 4096 of them, twice. Of the whole ones that of the
+//! higher generation holds. Content lies between.
+//!
+//! A label is updated in place, one copy after the other:
+//!
+//! | step | what | else, after a power cut |
+//! | --- | --- | --- |
+//! | 1 | both copies are read anew; the newer one is that which the caller knows | two processes undo each other's update |
+//! | 2 | a copy that is not whole, or older, is written from the newer one; durable | step 3 tears the only whole one |
+//! | 3 | the first copy is written; durable | step 4 may reach the disk before it, and both be torn |
+//! | 4 | the last copy is written; durable | there is one copy until somebody opens it |
+//!
+//! After step 3 the update holds. Before step 4 has returned it is not acknowledged, and can be there or not. Two
+//! processes must not update labels of one region at the same time: who uses them has a lock for that.
+
+pub mod epoch;
+pub mod raw;
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use zerocopy::IntoBytes;
+
+use crate::device::Device;
+use crate::error::{Class, Error, OpenError, Result};
+
+pub use epoch::{Epoch, Relation};
+pub use raw::{NoLabel, RawLabel, RawMember, MEMBERS, VERSION};
+
+/// Bytes at either end of a disk that hold no content.
+pub const END: u64 = 1 << 20;
+
+/// The name of a pool or of a disk, printed as others print UUIDs.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Uuid(pub [u8; 16]);
+
+impl std::fmt::Display for Uuid {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (n, byte) in self.0.iter().enumerate() {
+            let dash = if matches!(n, 4 | 6 | 8 | 10) { "-" } else { "" };
+            write!(f, "{dash}{byte:02x}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for Uuid {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(self, f)
+    }
+}
+
+impl Uuid {
+    /// One that nobody else has.
+    pub fn random() -> std::io::Result<Uuid> {
+        let mut bytes = random::<16>()?;
+        bytes[6] = bytes[6] & 0x0f | 0x40;
+        bytes[8] = bytes[8] & 0x3f | 0x80;
+        Ok(Uuid(bytes))
+    }
+}
+
+/// So many bytes of the kernel's.
+pub(crate) fn random<const N: usize>() -> std::io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())? {
+        n if n == N => Ok(bytes),
+        _ => Err(std::io::Error::other("no random numbers")),
+    }
+}
+
+/// A number that nobody can guess, for an epoch.
+pub fn stamp() -> std::io::Result<u64> {
+    random().map(u64::from_le_bytes)
+}
+
+/// What a region is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// One disk.
+    Single,
+    /// Content in turns on several, in chunks of so many bytes.
+    Stripe { chunk: u32 },
+    /// The same content on all.
+    Mirror,
+    /// Content in turns on all but one, which has the parity; in chunks of so many bytes.
+    Raid5 { chunk: u32 },
+}
+
+impl Layout {
+    fn from_raw(kind: u32, chunk: u32) -> Option<Layout> {
+        let is_chunk = chunk >= 4096 && chunk.is_power_of_two();
+        match kind {
+            1 => Some(Layout::Single),
+            2 if is_chunk => Some(Layout::Stripe { chunk }),
+            3 => Some(Layout::Mirror),
+            4 if is_chunk => Some(Layout::Raid5 { chunk }),
+            _ => None,
+        }
+    }
+
+    fn to_raw(self) -> (u32, u32) {
+        match self {
+            Layout::Single => (1, 0),
+            Layout::Stripe { chunk } => (2, chunk),
+            Layout::Mirror => (3, 0),
+            Layout::Raid5 { chunk } => (4, chunk),
+        }
+    }
+
+    /// Members that it takes.
+    pub fn members(self) -> std::ops::RangeInclusive<usize> {
+        match self {
+            Layout::Single => 1..=1,
+            Layout::Stripe { .. } | Layout::Mirror => 2..=MEMBERS,
+            Layout::Raid5 { .. } => 3..=MEMBERS,
+        }
+    }
+
+    /// Members of which it can do without.
+    pub fn tolerates(self, members: usize) -> usize {
+        match self {
+            Layout::Single | Layout::Stripe { .. } => 0,
+            Layout::Mirror => members - 1,
+            Layout::Raid5 { .. } => 1,
+        }
+    }
+}
+
+impl std::fmt::Display for Layout {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Layout::Single => "single",
+            Layout::Stripe { .. } => "stripe",
+            Layout::Mirror => "mirror",
+            Layout::Raid5 { .. } => "raid5",
+        })
+    }
+}
+
+/// How much of a region's content a member has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemberState {
+    /// All of its share.
+    Whole,
+    /// It missed something, and is neither read nor written.
+    Out,
+    /// It is written, and read below so many bytes of its share: the rest is being put back.
+    Rebuilding { rebuilt: u64 },
+}
+
+/// A member of a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Member {
+    pub device: Uuid,
+    pub state: MemberState,
+}
+
+impl Member {
+    fn from_raw(raw: &RawMember) -> Option<Member> {
+        let state = match raw.state {
+            1 => MemberState::Whole,
+            2 => MemberState::Out,
+            3 => MemberState::Rebuilding { rebuilt: raw.rebuilt },
+            _ => return None,
+        };
+        Some(Member { device: Uuid(raw.uuid), state })
+    }
+
+    fn to_raw(self) -> RawMember {
+        let (state, rebuilt) = match self.state {
+            MemberState::Whole => (1, 0),
+            MemberState::Out => (2, 0),
+            MemberState::Rebuilding { rebuilt } => (3, rebuilt),
+        };
+        RawMember { uuid: self.device.0, state, reserved: 0, rebuilt }
+    }
+}
+
+/// A label.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Label {
+    pub pool: Uuid,
+    pub device: Uuid,
+    /// The number of the region in its pool.
+    pub region: u32,
+    /// Which of the region's members it is.
+    pub role: usize,
+    pub layout: Layout,
+    /// All members, this one too.
+    pub members: Vec<Member>,
+    /// Bytes of the disk, both ends included.
+    pub size: u64,
+    /// Bytes of content, from [`END`] on.
+    pub data: u64,
+    /// Goes up with each update.
+    pub generation: u64,
+    pub epoch: Epoch,
+    /// No segment has a sequence number as high as this.
+    pub sequence: u64,
+    /// Nanoseconds since 1970.
+    pub created: u64,
+}
+
+/// The two copies of a disk.
+struct Copies {
+    first: Result<Label, NoLabel>,
+    last: Result<Label, NoLabel>,
+}
+
+impl Label {
+    /// Of a new disk of `size` bytes.
+    pub fn new(
+        pool: Uuid,
+        region: u32,
+        layout: Layout,
+        members: &[Uuid],
+        role: usize,
+        size: u64,
+        epoch: Epoch,
+    ) -> Label {
+        let whole = |device: &Uuid| Member { device: *device, state: MemberState::Whole };
+        Label {
+            pool,
+            device: members[role],
+            region,
+            role,
+            layout,
+            members: members.iter().map(whole).collect(),
+            size,
+            data: data_of(size),
+            generation: 0,
+            epoch,
+            sequence: 0,
+            created: now(),
+        }
+    }
+
+    /// Reads the label of a disk.
+    pub fn read(device: &dyn Device) -> Result<Label, OpenError> {
+        let copies = Copies::read(device)?;
+        copies.newest(device).cloned()
+    }
+
+    /// Writes the first label of a disk.
+    pub fn write(&mut self, device: &dyn Device) -> Result<()> {
+        self.generation += 1;
+        self.write_both(device)
+    }
+
+    /// Changes this label, which was read or written before, on its disk; see the [module](self) for the steps.
+    pub fn update(&mut self, device: &dyn Device, change: impl FnOnce(&mut Label)) -> Result<()> {
+        // 1.
+        let copies = Copies::read(device)?;
+        let fail = |what: String| Error::new(Class::Invalid, device.name(), what);
+        let newest = copies.newest(device).map_err(|e| fail(e.to_string()))?;
+        if newest != self {
+            return Err(fail(format!("its label is of generation {}, not {}", newest.generation, self.generation)));
+        }
+        // 2.
+        for (copy, place) in [(&copies.first, 0), (&copies.last, self.last_place())] {
+            if copy.as_ref() != Ok(newest) {
+                newest.write_at(device, place)?;
+                device.flush()?;
+            }
+        }
+        let mut next = self.clone();
+        change(&mut next);
+        next.generation += 1;
+        next.write_both(device)?;
+        *self = next;
+        Ok(())
+    }
+
+    fn write_both(&self, device: &dyn Device) -> Result<()> {
+        // 3., 4.
+        for place in [0, self.last_place()] {
+            device.reserve(place..place + size_of::<RawLabel>() as u64)?;
+            self.write_at(device, place)?;
+            device.flush()?;
+        }
+        Ok(())
+    }
+
+    fn write_at(&self, device: &dyn Device, place: u64) -> Result<()> {
+        device.write_at(self.to_raw(place).as_bytes(), place)
+    }
+
+    fn last_place(&self) -> u64 {
+        self.size - END
+    }
+
+    fn to_raw(&self, place: u64) -> RawLabel {
+        let (kind, chunk) = self.layout.to_raw();
+        let mut table = [RawMember::default(); MEMBERS];
+        for (raw, member) in table.iter_mut().zip(&self.members) {
+            *raw = member.to_raw();
+        }
+        let raw = RawLabel {
+            magic: raw::MAGIC,
+            version: VERSION,
+            kind,
+            pool: self.pool.0,
+            device: self.device.0,
+            region: self.region,
+            role: self.role as u32,
+            members: self.members.len() as u32,
+            chunk,
+            place,
+            size: self.size,
+            data: self.data,
+            generation: self.generation,
+            epoch: self.epoch.number,
+            sequence: self.sequence,
+            created: self.created,
+            written: now(),
+            stamps: self.epoch.stamps,
+            table,
+            reserved: [0; 2684],
+            crc: 0,
+        };
+        raw.sealed()
+    }
+
+    /// What a whole label says, if it makes sense, and lies where it says.
+    fn from_raw(raw: &RawLabel, place: u64) -> Result<Label, NoLabel> {
+        let decode = || {
+            let layout = Layout::from_raw(raw.kind, raw.chunk)?;
+            let (count, role) = (raw.members as usize, raw.role as usize);
+            let fits = layout.members().contains(&count)
+                && role < count
+                && raw.size >= crate::disk::MIN_SIZE
+                && raw.data <= data_of(raw.size)
+                && raw.place == place
+                && (place == 0 || place == raw.size - END);
+            let members: Vec<Member> = raw.table.get(..count)?.iter().map(Member::from_raw).collect::<Option<_>>()?;
+            let is_named = members.get(role).is_some_and(|member| member.device.0 == raw.device);
+            (fits && is_named).then_some((layout, members, role))
+        };
+        let (layout, members, role) = decode().ok_or(NoLabel::Damaged)?;
+        Ok(Label {
+            pool: Uuid(raw.pool),
+            device: Uuid(raw.device),
+            region: raw.region,
+            role,
+            layout,
+            members,
+            size: raw.size,
+            data: raw.data,
+            generation: raw.generation,
+            epoch: Epoch { number: raw.epoch, stamps: raw.stamps },
+            sequence: raw.sequence,
+            created: raw.created,
+        })
+    }
+}
+
+impl Copies {
+    fn read(device: &dyn Device) -> Result<Copies> {
+        let size = device.properties().size;
+        let first = read_copy(device, 0)?;
+        // A device that has become larger has its last copy where its end was.
+        let end = first.as_ref().map_or(size, |label| label.size);
+        let last = match end <= size && end >= 2 * END {
+            true => read_copy(device, end - END)?,
+            false => Err(NoLabel::Other),
+        };
+        Ok(Copies { first, last })
+    }
+
+    fn newest(&self, device: &dyn Device) -> Result<&Label, OpenError> {
+        let path = std::path::PathBuf::from(&**device.name());
+        let unusable = |what: String| OpenError::Unusable { path: path.clone(), what };
+        let newest = match (&self.first, &self.last) {
+            (Ok(first), Ok(last)) if (first.pool, first.device) != (last.pool, last.device) => {
+                return Err(unusable(
+                    "its two ends are of different disks; something was copied over one of them".into(),
+                ));
+            }
+            (Ok(first), Ok(last)) if first.generation == last.generation && first != last => {
+                return Err(unusable(format!("its two labels of generation {} differ", first.generation)));
+            }
+            (Ok(first), Ok(last)) if first.generation >= last.generation => first,
+            (_, Ok(label)) | (Ok(label), _) => label,
+            (Err(NoLabel::Version(version)), _) | (_, Err(NoLabel::Version(version))) => {
+                return Err(unusable(format!("its label is of version {version}; this program knows {VERSION}")));
+            }
+            (Err(NoLabel::Damaged), _) | (_, Err(NoLabel::Damaged)) => {
+                return Err(unusable("its label is damaged, in both copies".into()));
+            }
+            _ => return Err(OpenError::Unlabelled { path, found: None }),
+        };
+        match device.properties().size {
+            size if size < newest.size => {
+                Err(unusable(format!("it has {size} bytes, and had {} when its label was written", newest.size)))
+            }
+            _ => Ok(newest),
+        }
+    }
+}
+
+/// One copy. A place that cannot be read is like one that is damaged: that is what there are two for.
+fn read_copy(device: &dyn Device, place: u64) -> Result<Result<Label, NoLabel>> {
+    let mut bytes = [0; size_of::<RawLabel>()];
+    match device.read_at(&mut bytes, place) {
+        Ok(()) => Ok(RawLabel::read(&bytes).and_then(|raw| Label::from_raw(&raw, place))),
+        Err(e) if e.class == Class::Media => Ok(Err(NoLabel::Damaged)),
+        Err(e) => Err(e),
+    }
+}
+
+/// Bytes of content of a disk.
+pub fn data_of(size: u64) -> u64 {
+    crate::disk::whole(size.saturating_sub(2 * END)).end
+}
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64)
+}

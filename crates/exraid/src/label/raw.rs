@@ -1,0 +1,84 @@
+//! The label's bytes, and the one gate through which they become a [`Label`](super::Label).
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+pub const MAGIC: [u8; 8] = *b"CQ-LABEL";
+pub const VERSION: u32 = 1;
+/// Members of a region, at most.
+pub const MEMBERS: usize = 32;
+/// Epochs whose stamps a label remembers, its own included.
+pub const STAMPS: usize = 32;
+
+/// What a label says of a member of its region.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct RawMember {
+    pub uuid: [u8; 16],
+    pub state: u32,
+    pub reserved: u32,
+    pub rebuilt: u64,
+}
+
+/// A label, as docs/FORMAT.md tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct RawLabel {
+    pub magic: [u8; 8],
+    pub version: u32,
+    pub kind: u32,
+    pub pool: [u8; 16],
+    pub device: [u8; 16],
+    pub region: u32,
+    pub role: u32,
+    pub members: u32,
+    pub chunk: u32,
+    pub place: u64,
+    pub size: u64,
+    pub data: u64,
+    pub generation: u64,
+    pub epoch: u64,
+    pub sequence: u64,
+    pub created: u64,
+    pub written: u64,
+    pub stamps: [u64; STAMPS],
+    pub table: [RawMember; MEMBERS],
+    pub reserved: [u8; 2684],
+    pub crc: u32,
+}
+
+const _: () = assert!(size_of::<RawLabel>() == 4096);
+
+/// Why bytes are no label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoLabel {
+    /// Something else, or nothing.
+    Other,
+    /// A label that was damaged.
+    Damaged,
+    /// One of another version of this program.
+    Version(u32),
+}
+
+impl RawLabel {
+    /// Looks only at what tells a label from anything else; what it says is looked at by [`super::Label`].
+    pub fn read(bytes: &[u8]) -> Result<RawLabel, NoLabel> {
+        let raw = RawLabel::read_from_bytes(bytes).map_err(|_| NoLabel::Other)?;
+        match () {
+            () if raw.magic != MAGIC => Err(NoLabel::Other),
+            () if raw.crc != raw.sum() => Err(NoLabel::Damaged),
+            () if raw.version != VERSION => Err(NoLabel::Version(raw.version)),
+            () => Ok(raw),
+        }
+    }
+
+    /// With the checksum that belongs to it.
+    pub fn sealed(mut self) -> RawLabel {
+        self.crc = self.sum();
+        self
+    }
+
+    fn sum(&self) -> u32 {
+        let bytes = self.as_bytes();
+        crc32c::crc32c(&bytes[..bytes.len() - std::mem::size_of_val(&self.crc)])
+    }
+}

@@ -1,0 +1,177 @@
+//! From disks and their labels to a region.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::mirror::Mirror;
+use super::set::{Part, Set};
+use super::single::Single;
+use super::stripe::Stripe;
+use super::{Map, Region, Volume};
+use crate::device::Device;
+use crate::error::OpenError;
+use crate::label::{stamp, Epoch, Label, Layout, MemberState, Relation, Uuid};
+
+/// Disks of one region, with their labels, by role.
+type Labelled = BTreeMap<usize, (Arc<dyn Device>, Label)>;
+
+fn unusable(device: &dyn Device, what: impl Into<String>) -> OpenError {
+    OpenError::Unusable { path: PathBuf::from(&**device.name()), what: what.into() }
+}
+
+fn no_random(device: &dyn Device) -> impl Fn(std::io::Error) -> OpenError + '_ {
+    |e| unusable(device, format!("a random number: {e}"))
+}
+
+/// Makes a region of new disks: writes their labels.
+pub fn make(
+    pool: Uuid,
+    number: u32,
+    layout: Layout,
+    devices: Vec<Arc<dyn Device>>,
+) -> Result<Arc<dyn Region>, OpenError> {
+    let Some(first) = devices.first().cloned() else {
+        return Err(OpenError::Unusable { path: PathBuf::new(), what: "a region has a disk".into() });
+    };
+    if !layout.members().contains(&devices.len()) {
+        let (least, most) = layout.members().into_inner();
+        let what = format!("a {layout} has {least} to {most} disks, not {}", devices.len());
+        return Err(unusable(&*first, what));
+    }
+    map_for(layout, devices.len(), &*first)?;
+    let epoch = Epoch::first(stamp().map_err(no_random(&*first))?);
+    let uuids = devices.iter().map(|_| Uuid::random()).collect::<std::io::Result<Vec<_>>>();
+    let uuids = uuids.map_err(no_random(&*first))?;
+    for (role, device) in devices.iter().enumerate() {
+        Label::new(pool, number, layout, &uuids, role, device.properties().size, epoch).write(&**device)?;
+    }
+    open(devices)
+}
+
+/// Opens the region that these disks are of. Where it can do without those that are missing, or have missed something, it
+/// does, and says so; where the disks may be written, the others' labels say so too, before anything else is written.
+pub fn open(devices: Vec<Arc<dyn Device>>) -> Result<Arc<dyn Region>, OpenError> {
+    let labelled = by_role(devices)?;
+    let newest = newest(&labelled)?.clone();
+    let any = labelled.values().next().map(|(device, _)| device.clone()).expect("there is a newest one");
+    let count = newest.members.len();
+    let mut states: Vec<MemberState> = newest.members.iter().map(|member| member.state).collect();
+    let mut changed = false;
+    for (role, state) in states.iter_mut().enumerate() {
+        let known = labelled.get(&role).filter(|(_, label)| label.device == newest.members[role].device);
+        let now = known.map_or(MemberState::Out, |(_, label)| state_of(role, label, &newest));
+        changed |= now != *state && now == MemberState::Out;
+        *state = now;
+    }
+    let uuids: Vec<Uuid> = newest.members.iter().map(|member| member.device).collect();
+    let whole = states.iter().filter(|state| **state == MemberState::Whole).count();
+    if count - whole > newest.layout.tolerates(count) {
+        let missing = (0..count).filter(|role| states[*role] != MemberState::Whole);
+        let missing: Vec<String> = missing.map(|role| format!("{} ({})", role + 1, uuids[role])).collect();
+        let what = format!("region {} cannot do without its disk {}", newest.region, missing.join(" and "));
+        return Err(unusable(&*any, what));
+    }
+    let share = labelled.values().map(|(_, label)| label.data).min().unwrap_or(0);
+    let map = map_for(newest.layout, count, &*any)?;
+    let part = |role| labelled.get(&role).map(|(device, _): &(Arc<dyn Device>, Label)| Part::new(device.clone()));
+    let parts = (0..count).map(part).collect();
+    let is_writable = labelled.values().all(|(device, _)| !device.properties().read_only);
+    let lags = labelled.iter().any(|(role, (_, l))| states[*role] != MemberState::Out && l.epoch != newest.epoch);
+    let labels = labelled.into_iter().map(|(role, (_, label))| (role, label)).collect();
+    let set = Set::new(labels, parts, uuids, states, share);
+    if is_writable && (changed || lags) {
+        set.settle(&newest)?;
+    }
+    Ok(Arc::new(Volume::new(set, map)))
+}
+
+/// What a member's own label adds to what the newest one says of it.
+fn state_of(role: usize, label: &Label, newest: &Label) -> MemberState {
+    match newest.members[role].state {
+        MemberState::Out => MemberState::Out,
+        // How far it has been rebuilt is noted in one label after the other.
+        MemberState::Rebuilding { rebuilt } => match label.members[role].state {
+            MemberState::Rebuilding { rebuilt: own } => MemberState::Rebuilding { rebuilt: rebuilt.min(own) },
+            _ => MemberState::Rebuilding { rebuilt: 0 },
+        },
+        // Where it lags, the change that made the new epoch was cut short; nobody was told anything by then.
+        MemberState::Whole => match label.members[role].state {
+            MemberState::Whole => MemberState::Whole,
+            // It had been told that it was whole again last of all.
+            state => state,
+        },
+    }
+}
+
+fn by_role(devices: Vec<Arc<dyn Device>>) -> Result<Labelled, OpenError> {
+    let mut labelled: Labelled = BTreeMap::new();
+    for device in devices {
+        let label = Label::read(&*device)?;
+        if let Some((other, first)) = labelled.values().next() {
+            let same = (first.pool, first.region, first.layout) == (label.pool, label.region, label.layout);
+            if !same || first.members.len() != label.members.len() {
+                let of =
+                    |label: &Label| format!("of region {} ({}) of the pool {}", label.region, label.layout, label.pool);
+                let expected = format!("{} like {}", of(first), other.name());
+                let path = PathBuf::from(&**device.name());
+                return Err(OpenError::Mismatch { path, expected, found: of(&label) });
+            }
+        }
+        if let Some((other, first)) = labelled.get(&label.role) {
+            // One that another has taken the place of comes back.
+            match first.epoch.relation(&label.epoch) {
+                Relation::Ahead => continue,
+                Relation::Behind => {
+                    labelled.insert(label.role, (device, label));
+                    continue;
+                }
+                _ => {}
+            }
+            let which = if first.device == label.device { "the same disk as" } else { "in the same place as" };
+            return Err(unusable(&*device, format!("it is {which} {}: disk {}", other.name(), label.role + 1)));
+        }
+        labelled.insert(label.role, (device, label));
+    }
+    Ok(labelled)
+}
+
+/// The label that says how things stand: that of the last epoch, which the others must have been through or be in.
+fn newest(labelled: &Labelled) -> Result<&Label, OpenError> {
+    let newest = labelled.values().max_by_key(|(_, label)| (label.epoch.number(), label.generation));
+    let Some((best, newest)) = newest else {
+        return Err(OpenError::Unusable { path: PathBuf::new(), what: "a region has a disk".into() });
+    };
+    for (device, label) in labelled.values() {
+        // What the newest one has given up is not asked.
+        let is_replaced = newest.members.get(label.role).is_none_or(|member| member.device != label.device);
+        if is_replaced {
+            continue;
+        }
+        let epochs = || format!("epoch {} here, {} on {}", label.epoch.number(), newest.epoch.number(), best.name());
+        match newest.epoch.relation(&label.epoch) {
+            Relation::Same | Relation::Ahead => {}
+            Relation::Split | Relation::Behind => {
+                let what = format!("it was written while it was apart from {}: {}", best.name(), epochs());
+                return Err(unusable(
+                    &**device,
+                    format!("{what}; open the pool with one of them and make the other anew"),
+                ));
+            }
+            Relation::Unknown => {
+                let what = format!("it has been away too long to tell whether it still belongs here: {}", epochs());
+                return Err(unusable(&**device, format!("{what}; make it anew")));
+            }
+        }
+    }
+    Ok(newest)
+}
+
+fn map_for(layout: Layout, members: usize, device: &dyn Device) -> Result<Box<dyn Map>, OpenError> {
+    Ok(match layout {
+        Layout::Single => Box::new(Single),
+        Layout::Stripe { chunk } => Box::new(Stripe { members: members as u64, chunk: chunk.into() }),
+        Layout::Mirror => Box::new(Mirror::new().map_err(|e| unusable(device, format!("starting a thread: {e}")))?),
+        Layout::Raid5 { .. } => return Err(unusable(device, "this program does not know RAID-5 regions yet")),
+    })
+}

@@ -1,0 +1,293 @@
+//! Regions: a disk, or several that are one to the client.
+//!
+//! | module | responsibility |
+//! | --- | --- |
+//! | [`set`] | the disks of a region: their shares, speed, states, labels |
+//! | [`single`] | one disk |
+//! | [`stripe`] | content in turns on several |
+//! | [`mirror`] | the same content on several; exclusion, rebuilding |
+//! | [`join`] | one request that became several |
+//! | [`assemble`] | from disks and their labels to a region; what is missing, stale, or went another way |
+//!
+//! A region is a [`Device`] of its content, from 0 on, and tells more than a device does: its members, how many it can
+//! still lose ([`Region::tolerated`]), its speed and that of each member, and what happens to it as events. What it does
+//! by itself is what nobody above could do in time: an answer from another copy, the exclusion of a member that missed a
+//! write. Rebuilding and everything else is asked for by the client, which knows what is live.
+//!
+//! To what [`crate::device`] promises a region adds:
+//! - R1. A write that is answered without an error is on all members that are used; one that it missed is out, durably.
+//! - R2. A read that one copy does not answer goes to the next. Where the first still has the memory that was given
+//!   (a timeout), the content is in other memory: that which is given back with the answer.
+//! - R3. Copies of what was never written, or whose write failed, may differ.
+
+mod assemble;
+mod join;
+mod mirror;
+mod set;
+mod single;
+mod stripe;
+
+use std::ops::Range;
+use std::sync::mpsc::Receiver;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::device::{check, Answer, Device, Done, Op, Pending, Properties, Request};
+use crate::error::{Class, Error, Result};
+use crate::events::Event;
+use crate::flight::Flights;
+use crate::label::{Epoch, Layout, MemberState, Uuid, END};
+use crate::meter::{Meter, Performance};
+use set::{Manner, Set};
+
+pub use assemble::{make, open};
+
+/// How a member does.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MemberStatus {
+    pub device: Uuid,
+    /// `None`: it is missing.
+    pub name: Option<Arc<str>>,
+    pub state: MemberState,
+    pub performance: Performance,
+}
+
+/// What a log, or another client, uses.
+pub trait Region: Device {
+    /// Its number in the pool.
+    fn number(&self) -> u32;
+
+    fn layout(&self) -> Layout;
+
+    /// Bytes, and the alignment, of writes that the region does best with: a whole stripe.
+    fn stripe(&self) -> u64;
+
+    fn members(&self) -> Vec<MemberStatus>;
+
+    /// Members that it can still do without; `None`: it has lost content.
+    fn tolerated(&self) -> Option<usize>;
+
+    /// Of the region as a whole.
+    fn performance(&self) -> Performance;
+
+    /// What happens from now on.
+    fn events(&self) -> Receiver<Event>;
+
+    /// The epoch of its membership.
+    fn epoch(&self) -> Option<Epoch>;
+
+    /// No segment has a sequence number as high as this.
+    fn sequence(&self) -> u64;
+
+    /// Raises that mark; it is durable when this returns. Waits for disks.
+    fn raise_sequence(&self, to: u64) -> Result<()>;
+
+    /// Copies of all content that the region keeps, at most.
+    fn copies(&self) -> usize;
+
+    /// Reads from one copy alone: where the content of another has proved wrong.
+    fn read_copy(&self, copy: usize, request: Request, done: Done);
+
+    /// Puts a member back, or `spare` (a disk without a label, and the name that it gets) in its place: copies what
+    /// `live` says. `live` is asked when the member has begun to take part in writes, and names everything that was
+    /// written, or was being written, by then. `go_on` is told the bytes that are left, between pieces, and may sleep;
+    /// where it says no, this returns false and can be called again, also after the region was opened anew. Waits for
+    /// disks.
+    fn rebuild(
+        &self,
+        member: usize,
+        spare: Option<(Arc<dyn Device>, Uuid)>,
+        live: &mut dyn FnMut() -> Vec<Range<u64>>,
+        go_on: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<bool>;
+}
+
+/// Where content lies on the members.
+trait Map: Send + Sync {
+    fn size(&self, set: &Set) -> u64;
+
+    fn stripe(&self) -> u64 {
+        0
+    }
+
+    /// Where in the region a stretch of a member may belong.
+    fn origin(&self, range: Range<u64>) -> Range<u64> {
+        range
+    }
+
+    fn copies(&self, _: &Set) -> usize {
+        1
+    }
+
+    fn submit(&self, set: &Arc<Set>, op: Op, manner: Manner, done: Done);
+
+    fn submit_copy(&self, set: &Arc<Set>, _: usize, op: Op, manner: Manner, done: Done) {
+        self.submit(set, op, manner, done);
+    }
+
+    fn rebuild(
+        &self,
+        set: &Arc<Set>,
+        _: usize,
+        _: Option<(Arc<dyn Device>, Uuid)>,
+        _: &mut dyn FnMut() -> Vec<Range<u64>>,
+        _: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<bool> {
+        Err(Error::new(Class::Invalid, &set.name, format!("a {} has no copies to rebuild from", set.layout)))
+    }
+}
+
+/// A region of any kind.
+struct Volume {
+    set: Arc<Set>,
+    map: Box<dyn Map>,
+    properties: Properties,
+    meter: Arc<Meter>,
+    flights: Arc<Flights>,
+}
+
+impl Volume {
+    /// With what all members can do.
+    fn new(set: Set, map: Box<dyn Map>) -> Volume {
+        let parts: Vec<Properties> =
+            (0..set.len()).filter_map(|role| set.part(role)).map(|part| part.device.properties()).collect();
+        let most = |of: fn(&Properties) -> u32| parts.iter().map(of).max().unwrap_or(0);
+        let properties = Properties {
+            size: map.size(&set),
+            block: most(|part| part.block).max(512),
+            memory: most(|part| part.memory).max(1),
+            preferred: most(|part| part.preferred).max(map.stripe() as u32),
+            depth: parts.iter().map(|part| part.depth).sum(),
+            direct: parts.iter().all(|part| part.direct),
+            read_only: parts.iter().any(|part| part.read_only),
+            discards: parts.iter().any(|part| part.discards),
+            sparse: parts.iter().any(|part| part.sparse),
+            rotates: parts.iter().any(|part| part.rotates),
+        };
+        Volume { set: Arc::new(set), map, properties, meter: Arc::default(), flights: Arc::default() }
+    }
+
+    /// Refuses what cannot be, else notes that the request is under way; who is to be told when it ends.
+    fn begin(&self, request: Request, done: Done) -> Option<(Op, Manner, Done)> {
+        if let Err(e) = check(&self.set.name, &self.properties, &request.op) {
+            done(Answer { result: Err(e), buffers: request.op.into_buffers() });
+            return None;
+        }
+        let Request { ref op, tag, within } = request;
+        let range = op.range();
+        let begun = self.meter.begin(op.kind(), range.end - range.start);
+        // Members have the patience; the table of the region only tells what is under way.
+        let number = self.flights.begin(op, tag, None, done);
+        let (meter, flights, name) = (self.meter.clone(), self.flights.clone(), self.set.name.clone());
+        let done = move |answer: Answer| {
+            meter.end(begun, answer.result.as_ref().err().map(|e| e.class));
+            flights.end(number, &name, answer);
+        };
+        Some((request.op, Manner { tag, within }, Box::new(done)))
+    }
+}
+
+impl Device for Volume {
+    fn name(&self) -> &Arc<str> {
+        &self.set.name
+    }
+
+    fn properties(&self) -> Properties {
+        self.properties.clone()
+    }
+
+    fn submit(&self, request: Request, done: Done) {
+        if let Some((op, manner, done)) = self.begin(request, done) {
+            self.map.submit(&self.set, op, manner, done);
+        }
+    }
+
+    /// By the region's own addresses. Of a member's transfer that goes on after its request was answered, the least
+    /// stretch of the region that surely holds it.
+    fn pending(&self) -> Vec<Pending> {
+        let mut pending = self.flights.pending();
+        for role in 0..self.set.len() {
+            let Some(part) = self.set.part(role) else { continue };
+            let late =
+                part.device.pending().into_iter().filter(|pending| pending.answered && !pending.range.is_empty());
+            pending.extend(late.filter(|late| late.range.start >= END).map(|late| {
+                let range = self.map.origin(late.range.start - END..late.range.end - END);
+                Pending { range, ..late }
+            }));
+        }
+        pending
+    }
+}
+
+impl Region for Volume {
+    fn number(&self) -> u32 {
+        self.set.number
+    }
+
+    fn layout(&self) -> Layout {
+        self.set.layout
+    }
+
+    fn stripe(&self) -> u64 {
+        self.map.stripe().max(u64::from(self.properties.block))
+    }
+
+    fn members(&self) -> Vec<MemberStatus> {
+        let states = self.set.states().clone();
+        let tell = |(role, state)| {
+            let part = self.set.part(role);
+            MemberStatus {
+                device: self.set.uuid(role),
+                name: part.as_ref().map(|part| part.device.name().clone()),
+                state,
+                performance: part.map(|part| part.performance()).unwrap_or_default(),
+            }
+        };
+        states.into_iter().enumerate().map(tell).collect()
+    }
+
+    fn tolerated(&self) -> Option<usize> {
+        self.set.tolerated()
+    }
+
+    fn performance(&self) -> Performance {
+        let oldest: Duration = self.pending().iter().map(|pending| pending.age).max().unwrap_or_default();
+        self.meter.performance(oldest)
+    }
+
+    fn events(&self) -> Receiver<Event> {
+        self.set.events.listen()
+    }
+
+    fn epoch(&self) -> Option<Epoch> {
+        self.set.epoch()
+    }
+
+    fn sequence(&self) -> u64 {
+        self.set.sequence()
+    }
+
+    fn raise_sequence(&self, to: u64) -> Result<()> {
+        self.set.raise_sequence(to)
+    }
+
+    fn copies(&self) -> usize {
+        self.map.copies(&self.set)
+    }
+
+    fn read_copy(&self, copy: usize, request: Request, done: Done) {
+        if let Some((op, manner, done)) = self.begin(request, done) {
+            self.map.submit_copy(&self.set, copy, op, manner, done);
+        }
+    }
+
+    fn rebuild(
+        &self,
+        member: usize,
+        spare: Option<(Arc<dyn Device>, Uuid)>,
+        live: &mut dyn FnMut() -> Vec<Range<u64>>,
+        go_on: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<bool> {
+        self.map.rebuild(&self.set, member, spare, live, go_on)
+    }
+}

@@ -1,0 +1,254 @@
+//! The disks of a region: where their shares lie, how they do, and their labels.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
+
+use crate::device::{Answer, Device, Done, Op, Request};
+use crate::error::{Class, Error, Result};
+use crate::events::{Event, Events, What};
+use crate::label::{stamp, Epoch, Label, Layout, MemberState, Uuid, END};
+use crate::meter::{Meter, Performance};
+
+/// What a request carries beside its operation.
+#[derive(Clone, Copy)]
+pub struct Manner {
+    pub tag: u64,
+    pub within: Option<Duration>,
+}
+
+/// A member that is there.
+pub struct Part {
+    pub device: Arc<dyn Device>,
+    meter: Meter,
+}
+
+impl Part {
+    pub fn new(device: Arc<dyn Device>) -> Arc<Part> {
+        Arc::new(Part { device, meter: Meter::default() })
+    }
+
+    /// How long a read that comes now is likely to take.
+    pub fn expected_read(&self) -> Duration {
+        self.meter.expected_read()
+    }
+
+    pub fn performance(&self) -> Performance {
+        let oldest = self.device.pending().iter().map(|pending| pending.age).max().unwrap_or_default();
+        self.meter.performance(oldest)
+    }
+}
+
+/// How members stand, from now on.
+fn set_states(label: &mut Label, states: &[MemberState], stamp: u64) {
+    label.epoch = label.epoch.next(stamp);
+    for (member, state) in label.members.iter_mut().zip(states) {
+        member.state = *state;
+    }
+}
+
+/// The disks of a region, by role.
+pub struct Set {
+    pub name: Arc<str>,
+    pub number: u32,
+    pub layout: Layout,
+    /// Bytes of each member that count.
+    pub share: u64,
+    pub events: Events,
+    uuids: RwLock<Vec<Uuid>>,
+    parts: RwLock<Vec<Option<Arc<Part>>>>,
+    states: Mutex<Vec<MemberState>>,
+    /// Those of the members that are there. Held during an update.
+    labels: Mutex<BTreeMap<usize, Label>>,
+}
+
+impl Set {
+    pub fn new(
+        labels: BTreeMap<usize, Label>,
+        parts: Vec<Option<Arc<Part>>>,
+        uuids: Vec<Uuid>,
+        states: Vec<MemberState>,
+        share: u64,
+    ) -> Set {
+        let (number, layout) = labels.values().next().map_or((0, Layout::Single), |label| (label.region, label.layout));
+        let names: Vec<&str> = parts.iter().flatten().map(|part| &**part.device.name()).collect();
+        let name = match &names[..] {
+            [one] if parts.len() == 1 => (*one).into(),
+            names => format!("{layout}:{}", names.join(",")).into(),
+        };
+        Set {
+            name,
+            number,
+            layout,
+            share,
+            events: Events::default(),
+            uuids: RwLock::new(uuids),
+            parts: RwLock::new(parts),
+            states: Mutex::new(states),
+            labels: Mutex::new(labels),
+        }
+    }
+
+    pub fn part(&self, role: usize) -> Option<Arc<Part>> {
+        self.parts.read().unwrap_or_else(PoisonError::into_inner)[role].clone()
+    }
+
+    pub fn len(&self) -> usize {
+        self.parts.read().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    pub fn uuid(&self, role: usize) -> Uuid {
+        self.uuids.read().unwrap_or_else(PoisonError::into_inner)[role]
+    }
+
+    pub fn states(&self) -> MutexGuard<'_, Vec<MemberState>> {
+        self.states.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn labels(&self) -> MutexGuard<'_, BTreeMap<usize, Label>> {
+        self.labels.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Members that this region can still do without; `None`: it has lost content.
+    pub fn tolerated(&self) -> Option<usize> {
+        let states = self.states();
+        let missing = states.iter().filter(|state| **state != MemberState::Whole).count();
+        self.layout.tolerates(states.len()).checked_sub(missing)
+    }
+
+    pub fn tell(&self, what: What) {
+        self.events.tell(&Event { region: self.number, what });
+    }
+
+    /// Sends a request to a member; where it works counts from the start of the member's share.
+    pub fn send(self: &Arc<Set>, role: usize, op: Op, manner: Manner, done: Done) {
+        let Some(part) = self.part(role) else {
+            let e = Error::new(Class::Gone, &self.name, format!("{op}: disk {} is missing", role + 1));
+            return done(Answer { result: Err(e), buffers: op.into_buffers() });
+        };
+        let range = op.range();
+        let begun = part.meter.begin(op.kind(), range.end - range.start);
+        let (set, measured) = (self.clone(), part.clone());
+        let done = move |answer: Answer| {
+            measured.meter.end(begun, answer.result.as_ref().err().map(|e| e.class));
+            if let Err(error) = &answer.result {
+                set.tell(What::Failed { member: role, error: error.clone() });
+            }
+            done(answer);
+        };
+        let Manner { tag, within } = manner;
+        part.device.submit(Request { op: op.moved(END), tag, within }, Box::new(done));
+    }
+
+    /// The highest mark of sequence numbers that any label has.
+    pub fn sequence(&self) -> u64 {
+        self.labels().values().map(|label| label.sequence).max().unwrap_or(0)
+    }
+
+    /// Raises the mark in all labels; durable when it returns.
+    pub fn raise_sequence(&self, to: u64) -> Result<()> {
+        self.update(|label| label.sequence = label.sequence.max(to))
+    }
+
+    /// How members stand is changed in all labels, with an epoch of its own; durable when it returns. Those that are out
+    /// are not told: their epoch is what they are known by when they come back.
+    pub fn change(&self, role: usize, state: MemberState) -> Result<()> {
+        let stamp = self.stamp()?;
+        self.states()[role] = state;
+        let states = self.states().clone();
+        self.update(|label| set_states(label, &states, stamp))
+    }
+
+    /// How far a member has been put back, without an epoch of its own.
+    pub fn note_rebuilt(&self, role: usize, rebuilt: u64) -> Result<()> {
+        let state = MemberState::Rebuilding { rebuilt };
+        self.states()[role] = state;
+        self.update(|label| label.members[role].state = state)
+    }
+
+    /// What was found when the region was opened is made to be so in all labels, in an epoch of its own.
+    pub fn settle(&self, newest: &Label) -> Result<()> {
+        let (states, stamp) = (self.states().clone(), self.stamp()?);
+        self.update(|label| {
+            (label.epoch, label.members) = (newest.epoch, newest.members.clone());
+            label.sequence = label.sequence.max(newest.sequence);
+            set_states(label, &states, stamp);
+        })
+    }
+
+    fn stamp(&self) -> Result<u64> {
+        stamp().map_err(|e| Error::new(Class::Transient, &self.name, format!("a random number: {e}")))
+    }
+
+    /// Changes the labels of all members that are used. One that does not take it is out, where the region can do
+    /// without it: its label would be that of a member that has everything.
+    fn update(&self, change: impl Fn(&mut Label)) -> Result<()> {
+        let mut failed = self.update_each(&change);
+        while let Some((role, e)) = failed.pop() {
+            if !self.can_miss(role) {
+                return Err(e);
+            }
+            self.states()[role] = MemberState::Out;
+            let (states, stamp) = (self.states().clone(), self.stamp()?);
+            failed = self.update_each(&|label| set_states(label, &states, stamp));
+            self.tell(What::Out { member: role, tolerated: self.tolerated(), why: e.to_string() });
+        }
+        Ok(())
+    }
+
+    fn update_each(&self, change: &dyn Fn(&mut Label)) -> Vec<(usize, Error)> {
+        let mut labels = self.labels();
+        let states = self.states().clone();
+        let used = labels.iter_mut().filter(|(role, _)| states[**role] != MemberState::Out);
+        let update = |(role, label): (&usize, &mut Label)| {
+            let part = self.part(*role)?;
+            label.update(&*part.device, change).err().map(|e| (*role, e))
+        };
+        used.filter_map(update).collect()
+    }
+
+    fn can_miss(&self, role: usize) -> bool {
+        let mut states = self.states().clone();
+        states[role] = MemberState::Out;
+        let missing = states.iter().filter(|state| **state != MemberState::Whole).count();
+        missing <= self.layout.tolerates(states.len())
+    }
+
+    /// Puts another disk in a member's place, with a label that says that it has nothing yet.
+    pub fn replace(&self, role: usize, device: Arc<dyn Device>, uuid: Uuid) -> Result<()> {
+        let stamp = self.stamp()?;
+        let state = MemberState::Rebuilding { rebuilt: 0 };
+        let like = {
+            let labels = self.labels();
+            let states = self.states();
+            let whole = |(other, _): &(&usize, &Label)| states[**other] == MemberState::Whole && **other != role;
+            let like = labels.iter().find(whole).map(|(_, label)| label.clone());
+            like.ok_or_else(|| Error::new(Class::Gone, &self.name, "no member is whole"))?
+        };
+        let next = |label: &mut Label| {
+            label.epoch = label.epoch.next(stamp);
+            label.members[role].device = uuid;
+            label.members[role].state = state;
+        };
+        // First the others: they must not take it for whole, whatever its label says by then. Who has been in its place
+        // is told nothing: it stays behind, and is known by that.
+        self.states()[role] = MemberState::Out;
+        self.update(next)?;
+        let size = device.properties().size;
+        let mut label = Label { device: uuid, role, size, data: crate::label::data_of(size), generation: 0, ..like };
+        next(&mut label);
+        label.write(&*device)?;
+        self.labels().insert(role, label);
+        self.uuids.write().unwrap_or_else(PoisonError::into_inner)[role] = uuid;
+        self.parts.write().unwrap_or_else(PoisonError::into_inner)[role] = Some(Part::new(device));
+        self.states()[role] = state;
+        Ok(())
+    }
+
+    /// The epoch, as the labels of those that are used have it.
+    pub fn epoch(&self) -> Option<Epoch> {
+        let states = self.states().clone();
+        let used = |(role, _): &(&usize, &Label)| states[**role] != MemberState::Out;
+        self.labels().iter().filter(used).map(|(_, label)| label.epoch).max_by_key(Epoch::number)
+    }
+}

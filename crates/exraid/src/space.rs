@@ -1,0 +1,81 @@
+//! All regions of a pool as one address space, whose boundaries are known.
+//!
+//! Region n begins at address n × 2^[`SHIFT`]: a place that follows from its number, so that adding and removing regions
+//! moves no address, and nobody keeps a table of where they begin. Within a region addresses are contiguous.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use crate::device::{Answer, Done, Request};
+use crate::error::{Class, Error};
+use crate::region::Region;
+
+/// Each region has 2 to the power of this addresses: 64 TiB.
+pub const SHIFT: u32 = 46;
+
+/// The regions that are there.
+#[derive(Default)]
+pub struct Space(RwLock<BTreeMap<u32, Arc<dyn Region>>>);
+
+/// The addresses of a region, where it had so many bytes.
+pub fn addresses(number: u32, size: u64) -> Range<u64> {
+    let start = u64::from(number) << SHIFT;
+    start..start + size.min(1 << SHIFT)
+}
+
+impl Space {
+    fn read(&self) -> std::sync::RwLockReadGuard<'_, BTreeMap<u32, Arc<dyn Region>>> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a region; gives it back where its number is taken, or has no addresses.
+    pub fn add(&self, region: Arc<dyn Region>) -> Result<(), Arc<dyn Region>> {
+        let number = region.number();
+        let mut regions = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        if number >> (u64::BITS - SHIFT) != 0 || regions.contains_key(&number) {
+            return Err(region);
+        }
+        regions.insert(number, region);
+        Ok(())
+    }
+
+    /// Takes a region out. What is under way there goes on.
+    pub fn remove(&self, number: u32) -> Option<Arc<dyn Region>> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).remove(&number)
+    }
+
+    pub fn regions(&self) -> Vec<Arc<dyn Region>> {
+        self.read().values().cloned().collect()
+    }
+
+    /// Where each region begins and ends, in ascending order.
+    pub fn boundaries(&self) -> Vec<(u32, Range<u64>)> {
+        let tell = |(number, region): (&u32, &Arc<dyn Region>)| (*number, addresses(*number, region.properties().size));
+        self.read().iter().map(tell).collect()
+    }
+
+    /// The region in which an address lies, and where there.
+    pub fn find(&self, address: u64) -> Option<(Arc<dyn Region>, u64)> {
+        let region = self.read().get(&((address >> SHIFT) as u32))?.clone();
+        let at = address & ((1 << SHIFT) - 1);
+        (at < region.properties().size).then_some((region, at))
+    }
+
+    /// Takes a request by address. One that crosses a boundary is refused: it would be lost with either side. A flush is
+    /// a region's.
+    pub fn submit(&self, request: Request, done: Done) {
+        let range = request.op.range();
+        match self.find(range.start) {
+            Some((region, at)) => {
+                let op = request.op.at(at);
+                region.submit(Request { op, ..request }, done);
+            }
+            None => {
+                let what = format!("{}: no region is there", request.op);
+                let e = Error::new(Class::Invalid, &"address space".into(), what);
+                done(Answer { result: Err(e), buffers: request.op.into_buffers() });
+            }
+        }
+    }
+}

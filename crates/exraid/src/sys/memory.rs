@@ -1,0 +1,340 @@
+//! Memory that a device reads from or writes to.
+//!
+//! A transfer may take long, may outlive the patience of whoever asked for it, and writes to memory when it pleases. So a
+//! request *owns* what it needs: parts of memory, each with a share in what keeps it mapped. What others may write
+//! (memory of several processes) comes as a slice of atomics, a safe type that says just that: `Arc<impl
+//! AsRef<[AtomicU8]>>`. So nobody who hands memory to a device needs `unsafe`, and nobody can free it too early.
+
+use std::alloc::{alloc_zeroed, dealloc, handle_alloc_error, Layout};
+use std::any::Any;
+use std::ops::Range;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, AtomicU8, Ordering};
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+/// Where aligned memory begins: what any disk can take it from.
+pub const ALIGNED: usize = 4096;
+
+/// Memory of this process, aligned to [`ALIGNED`].
+///
+/// It is shared with a device as an `Arc`; whoever holds the only one has it for himself again, and can look at it.
+pub struct Aligned {
+    at: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: it owns its memory; shared access is atomic only (invariant 2).
+unsafe impl Send for Aligned {}
+// SAFETY: as above.
+unsafe impl Sync for Aligned {}
+
+impl Aligned {
+    /// So many bytes, all zero.
+    pub fn zeroed(len: usize) -> Arc<Aligned> {
+        let layout = Aligned::layout(len);
+        // SAFETY: the layout's size is not zero.
+        let at = unsafe { alloc_zeroed(layout) };
+        let Some(at) = NonNull::new(at) else { handle_alloc_error(layout) };
+        Arc::new(Aligned { at, len })
+    }
+
+    /// These bytes.
+    pub fn of(bytes: &[u8]) -> Arc<Aligned> {
+        let mut memory = Aligned::zeroed(bytes.len());
+        if let Some(memory) = Arc::get_mut(&mut memory) {
+            memory.bytes_mut().copy_from_slice(bytes);
+        }
+        memory
+    }
+
+    fn layout(len: usize) -> Layout {
+        Layout::from_size_align(len.max(1), ALIGNED).expect("no allocation is so large")
+    }
+
+    /// Its bytes: whoever can borrow it so shares it with nobody.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: allocated with this length, initialised, and ours alone: transfers hold an `Arc` (invariant 2).
+        unsafe { std::slice::from_raw_parts_mut(self.at.as_ptr(), self.len) }
+    }
+
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
+impl AsRef<[AtomicU8]> for Aligned {
+    fn as_ref(&self) -> &[AtomicU8] {
+        // SAFETY: allocated with this length; an `AtomicU8` is a byte; `&mut` to it excludes this borrow.
+        unsafe { std::slice::from_raw_parts(self.at.as_ptr().cast(), self.len) }
+    }
+}
+
+impl Drop for Aligned {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `zeroed` with this layout; the last owner drops it, hence no transfer has it.
+        unsafe { dealloc(self.at.as_ptr(), Aligned::layout(self.len)) };
+    }
+}
+
+/// A piece of memory (invariant 1).
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub(crate) struct Part(pub(crate) libc::iovec);
+
+// SAFETY: it is an address; what may be done there is invariant 2.
+unsafe impl Send for Part {}
+// SAFETY: as above.
+unsafe impl Sync for Part {}
+
+impl Part {
+    pub(crate) fn at(&self) -> usize {
+        self.0.iov_base as usize
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.iov_len
+    }
+
+    fn cut(&self, range: Range<usize>) -> Part {
+        assert!(range.start <= range.end && range.end <= self.len());
+        Part(libc::iovec { iov_base: self.0.iov_base.wrapping_byte_add(range.start), iov_len: range.end - range.start })
+    }
+}
+
+type Owner = Arc<dyn Any + Send + Sync>;
+
+/// The memory of a transfer: parts that are filled, or taken, one after the other.
+#[derive(Clone, Default)]
+pub struct Buffers {
+    parts: SmallVec<[Part; 2]>,
+    /// What keeps the parts mapped.
+    owners: SmallVec<[Owner; 1]>,
+    len: u64,
+}
+
+impl Buffers {
+    pub fn new() -> Buffers {
+        Buffers::default()
+    }
+
+    /// All of one piece of memory.
+    pub fn whole<M: AsRef<[AtomicU8]> + Send + Sync + 'static>(memory: &Arc<M>) -> Buffers {
+        let len = (**memory).as_ref().len();
+        Buffers::part(memory, 0..len)
+    }
+
+    /// A part of one piece of memory.
+    pub fn part<M: AsRef<[AtomicU8]> + Send + Sync + 'static>(memory: &Arc<M>, range: Range<usize>) -> Buffers {
+        let mut buffers = Buffers::new();
+        buffers.push(memory, range);
+        buffers
+    }
+
+    /// Adds a part, which is filled after those that are there.
+    ///
+    /// # Panics
+    /// Where `range` is not within the memory.
+    pub fn push<M: AsRef<[AtomicU8]> + Send + Sync + 'static>(&mut self, memory: &Arc<M>, range: Range<usize>) {
+        // The borrow that this pointer comes from is one of what the `Arc` keeps alive and in place: invariant 1 holds
+        // as long as the clone is held. The pointer may be stored through, since atomics may be.
+        let bytes = &(**memory).as_ref()[range];
+        self.append(Part(libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() }));
+        let is_last = |owner: &Owner| std::ptr::addr_eq(Arc::as_ptr(owner), Arc::as_ptr(memory));
+        if !self.owners.last().is_some_and(is_last) {
+            self.owners.push(memory.clone());
+        }
+    }
+
+    /// Adds what `other` has.
+    pub fn join(&mut self, other: Buffers) {
+        other.parts.into_iter().for_each(|part| self.append(part));
+        self.owners.extend(other.owners);
+    }
+
+    fn append(&mut self, part: Part) {
+        self.len += part.len() as u64;
+        match self.parts.last_mut() {
+            // One after the other in memory: one part.
+            Some(last) if last.at() + last.len() == part.at() => last.0.iov_len += part.len(),
+            _ if part.len() == 0 => {}
+            _ => self.parts.push(part),
+        }
+    }
+
+    /// A stretch of it, with shares in the same owners.
+    ///
+    /// # Panics
+    /// Where `range` is not within it.
+    pub fn slice(&self, range: Range<u64>) -> Buffers {
+        assert!(range.start <= range.end && range.end <= self.len, "{range:?} of {} bytes", self.len);
+        let mut cut = Buffers { owners: self.owners.clone(), ..Buffers::default() };
+        let mut from = 0;
+        for part in &self.parts {
+            let end = from + part.len() as u64;
+            let (low, high) = (range.start.max(from), range.end.min(end));
+            if low < high {
+                cut.append(part.cut((low - from) as usize..(high - from) as usize));
+            }
+            from = end;
+        }
+        cut
+    }
+
+    /// Bytes.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The parts: where each begins in memory, and its bytes.
+    pub fn layout(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
+        self.parts.iter().map(|part| (part.at(), part.len()))
+    }
+
+    pub(crate) fn parts(&self) -> &[Part] {
+        &self.parts
+    }
+
+    /// Copies all of it out, torn where somebody stores there meanwhile.
+    ///
+    /// # Panics
+    /// Where `to` has another length.
+    pub fn copy_to(&self, to: &mut [u8]) {
+        assert_eq!(to.len() as u64, self.len);
+        let mut rest = to;
+        for part in &self.parts {
+            let (now, later) = rest.split_at_mut(part.len());
+            load(part, now);
+            rest = later;
+        }
+    }
+
+    /// Copies all of it out.
+    pub fn to_vec(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.len as usize];
+        self.copy_to(&mut bytes);
+        bytes
+    }
+
+    /// Fills all of it.
+    ///
+    /// # Panics
+    /// Where `from` has another length.
+    pub fn copy_from(&self, from: &[u8]) {
+        assert_eq!(from.len() as u64, self.len);
+        let mut rest = from;
+        for part in &self.parts {
+            let (now, later) = rest.split_at(part.len());
+            store(part, now);
+            rest = later;
+        }
+    }
+}
+
+/// Whole words at once, where the part is aligned; a transfer's nearly always is.
+fn words(part: &Part) -> (&[AtomicU64], &[AtomicU8]) {
+    let words = if part.at() % 8 == 0 { part.len() / 8 } else { 0 };
+    // SAFETY: mapped (invariant 1) for the life of the borrow, since whoever has the part has its owner; aligned as
+    // checked; any bytes are valid, and all access is atomic (invariant 2).
+    unsafe {
+        let at: *const u8 = part.0.iov_base.cast();
+        let rest = std::slice::from_raw_parts(at.add(words * 8).cast(), part.len() - words * 8);
+        (std::slice::from_raw_parts(if words == 0 { NonNull::dangling().as_ptr() } else { at.cast() }, words), rest)
+    }
+}
+
+fn load(part: &Part, to: &mut [u8]) {
+    let (words, rest) = words(part);
+    let (to_words, to_rest) = to.split_at_mut(words.len() * 8);
+    for (word, to) in words.iter().zip(to_words.chunks_exact_mut(8)) {
+        to.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
+    }
+    for (byte, to) in rest.iter().zip(to_rest) {
+        *to = byte.load(Ordering::Relaxed);
+    }
+}
+
+fn store(part: &Part, from: &[u8]) {
+    let (words, rest) = words(part);
+    let (from_words, from_rest) = from.split_at(words.len() * 8);
+    for (word, from) in words.iter().zip(from_words.chunks_exact(8)) {
+        word.store(u64::from_ne_bytes(std::array::from_fn(|n| from[n])), Ordering::Relaxed);
+    }
+    for (byte, from) in rest.iter().zip(from_rest) {
+        byte.store(*from, Ordering::Relaxed);
+    }
+}
+
+impl std::fmt::Debug for Buffers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} bytes in {} parts", self.len, self.parts.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counted(len: usize) -> Arc<Aligned> {
+        Aligned::of(&(0..len).map(|n| n as u8).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn it_begins_where_it_should_and_is_one_s_own_again() {
+        for len in [0, 1, 512, 5000, 1 << 20] {
+            let mut memory = Aligned::zeroed(len);
+            assert_eq!((memory.len(), memory.at.as_ptr() as usize % ALIGNED), (len, 0));
+            let buffers = Buffers::whole(&memory);
+            assert!(Arc::get_mut(&mut memory).is_none(), "a transfer has a share");
+            buffers.copy_from(&vec![7; len]);
+            drop(buffers);
+            let bytes = Arc::get_mut(&mut memory).expect("ours alone").bytes_mut();
+            assert!(bytes.iter().all(|byte| *byte == 7));
+        }
+    }
+
+    #[test]
+    fn parts_that_follow_one_another_are_one() {
+        let memory = counted(4096);
+        let mut buffers = Buffers::part(&memory, 0..512);
+        buffers.push(&memory, 512..1024);
+        buffers.push(&memory, 2048..2560);
+        buffers.push(&memory, 3000..3000);
+        assert_eq!((buffers.len(), buffers.parts().len(), buffers.owners.len()), (1536, 2, 1));
+    }
+
+    #[test]
+    fn a_stretch_of_many_parts_is_what_lies_there() {
+        let (first, second) = (counted(100), counted(300));
+        let mut buffers = Buffers::part(&first, 10..90);
+        buffers.push(&second, 1..200);
+        buffers.push(&first, 0..7);
+        let all = buffers.to_vec();
+        assert_eq!(all.len(), 80 + 199 + 7);
+        for start in [0, 1, 79, 80, 81, 279, 286] {
+            for end in [start, start + 1, 80, 200, 286] {
+                if start <= end && end <= 286 {
+                    let cut = buffers.slice(start..end);
+                    assert_eq!(cut.to_vec(), all[start as usize..end as usize], "{start}..{end}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_stretch_keeps_the_memory_alive() {
+        let memory = counted(8192);
+        let cut = Buffers::whole(&memory).slice(4096..4100);
+        drop(memory);
+        assert_eq!(cut.to_vec(), [0, 1, 2, 3]);
+    }
+}

@@ -1,0 +1,170 @@
+//! io_uring: requests go out with the memory they name, and come back with it.
+
+use std::fs::File;
+use std::io;
+use std::marker::PhantomData;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use io_uring::types::{Fd, FsyncFlags, SubmitArgs, Timespec};
+use io_uring::{cqueue, opcode, squeue, IoUring};
+use rustix::io::Errno;
+
+use super::memory::Buffers;
+
+/// The user data of what is watched; entries have small numbers.
+const WATCH: u64 = u64::MAX;
+
+/// What the kernel is asked.
+pub enum Call {
+    Read { at: u64, into: Buffers },
+    Write { at: u64, from: Buffers },
+    Sync,
+    Allocate { at: u64, len: u64, mode: i32 },
+}
+
+/// What came back.
+pub enum Event<J> {
+    /// The call has ended with so many bytes.
+    Ended(J, Call, Result<u32, Errno>),
+    /// What is watched can be read.
+    Woken,
+}
+
+/// A ring, and what the kernel has been given through it (invariants 3, 4). `J` goes along with a call.
+pub struct Ring<J> {
+    io: IoUring,
+    /// A `Box` each: the kernel holds pointers into it.
+    sent: Vec<Option<Box<Sent<J>>>>,
+    free: Vec<usize>,
+    watched: Arc<OwnedFd>,
+    stays: PhantomData<*const ()>,
+}
+
+struct Sent<J> {
+    job: J,
+    call: Call,
+    /// Stays open as long as the kernel may need its number.
+    file: Arc<File>,
+}
+
+/// Can rings be made here? A container may forbid them.
+pub fn try_ring() -> io::Result<()> {
+    make(2).map(drop)
+}
+
+fn make(entries: u32) -> io::Result<IoUring> {
+    // Completions are run by the waiting thread itself, woken once. Before Linux 6.1 there is no such thing.
+    let mut builder = IoUring::builder();
+    builder.setup_single_issuer().setup_defer_taskrun().setup_submit_all().dontfork();
+    builder.build(entries).or_else(|_| IoUring::builder().dontfork().build(entries))
+}
+
+impl<J> Ring<J> {
+    /// Of so many calls at a time. `watched` is a descriptor that tells [`Event::Woken`] when it can be read.
+    pub fn new(calls: usize, watched: Arc<OwnedFd>) -> io::Result<Ring<J>> {
+        let io = make(calls as u32 + 1)?;
+        let sent = std::iter::repeat_with(|| None).take(calls).collect();
+        let mut ring = Ring { io, sent, free: (0..calls).rev().collect(), watched, stays: PhantomData };
+        ring.watch()?;
+        Ok(ring)
+    }
+
+    fn watch(&mut self) -> io::Result<()> {
+        let poll = opcode::PollAdd::new(Fd(self.watched.as_raw_fd()), libc::POLLIN as u32).build().user_data(WATCH);
+        // SAFETY: it names no memory; the descriptor is open as long as the ring.
+        unsafe { self.push(&poll) }
+    }
+
+    /// Puts an entry into the queue.
+    ///
+    /// # Safety
+    /// What it names stays valid until its completion (invariant 3).
+    unsafe fn push(&mut self, entry: &squeue::Entry) -> io::Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.io.submission().push(entry) }.map_err(|_| io::Error::other("the ring is full"))
+    }
+
+    /// Calls that may still be sent.
+    pub fn room(&self) -> usize {
+        self.free.len()
+    }
+
+    /// Does the kernel have anything?
+    pub fn is_empty(&self) -> bool {
+        self.free.len() == self.sent.len()
+    }
+
+    /// Gives the kernel a call, with the next [`wait`](Ring::wait).
+    ///
+    /// # Panics
+    /// Where there is no [room](Ring::room).
+    pub fn send(&mut self, file: &Arc<File>, call: Call, job: J) {
+        let number = self.free.pop().expect("the caller has looked for room");
+        let sent = Box::new(Sent { job, call, file: file.clone() });
+        let entry = sent.entry().user_data(number as u64);
+        self.sent[number] = Some(sent);
+        // SAFETY: the entry names memory that the buffers in `sent` keep, their list of parts, which lies in a `Box`,
+        // and a file that is open; all of it stays there until the completion is seen (invariant 3).
+        unsafe { self.push(&entry) }.expect("the queue has an entry for each call");
+    }
+
+    /// Sends what is new, and waits until something has come back, at most so long.
+    pub fn wait(&mut self, at_least: usize, time: Option<Duration>) -> io::Result<()> {
+        let told = match time {
+            None => self.io.submit_and_wait(at_least),
+            Some(time) => {
+                let time = Timespec::from(time);
+                self.io.submitter().submit_with_args(at_least, &SubmitArgs::new().timespec(&time))
+            }
+        };
+        match told.map_err(|e| e.raw_os_error()) {
+            Ok(_) | Err(Some(libc::ETIME | libc::EINTR | libc::EAGAIN | libc::EBUSY)) => Ok(()),
+            Err(errno) => Err(io::Error::from_raw_os_error(errno.unwrap_or(libc::EIO))),
+        }
+    }
+
+    /// The next that came back.
+    pub fn next(&mut self) -> Option<Event<J>> {
+        let completion: cqueue::Entry = self.io.completion().next()?;
+        if completion.user_data() == WATCH {
+            // Nobody would hear of what is new: it ends here, and with it the program that cannot be told.
+            self.watch().expect("the queue has an entry for what is watched");
+            return Some(Event::Woken);
+        }
+        let number = completion.user_data() as usize;
+        let sent = self.sent[number].take().expect("the kernel gives back what it was given, once");
+        self.free.push(number);
+        let Sent { job, call, .. } = *sent;
+        let result = u32::try_from(completion.result()).map_err(|_| Errno::from_raw_os_error(-completion.result()));
+        Some(Event::Ended(job, call, result))
+    }
+}
+
+impl<J> Sent<J> {
+    fn entry(&self) -> squeue::Entry {
+        let fd = Fd(self.file.as_raw_fd());
+        match &self.call {
+            Call::Read { at, into } => match into.parts() {
+                [one] => opcode::Read::new(fd, one.0.iov_base.cast(), one.len() as u32).offset(*at).build(),
+                parts => opcode::Readv::new(fd, parts.as_ptr().cast(), parts.len() as u32).offset(*at).build(),
+            },
+            Call::Write { at, from } => match from.parts() {
+                [one] => opcode::Write::new(fd, one.0.iov_base.cast(), one.len() as u32).offset(*at).build(),
+                parts => opcode::Writev::new(fd, parts.as_ptr().cast(), parts.len() as u32).offset(*at).build(),
+            },
+            Call::Sync => opcode::Fsync::new(fd).flags(FsyncFlags::DATASYNC).build(),
+            Call::Allocate { at, len, mode } => opcode::Fallocate::new(fd, *len).offset(*at).mode(*mode).build(),
+        }
+    }
+}
+
+impl<J> Drop for Ring<J> {
+    fn drop(&mut self) {
+        if !self.is_empty() {
+            // Invariant 3: the kernel may still use it after the ring is gone.
+            std::mem::forget(std::mem::take(&mut self.sent));
+        }
+    }
+}

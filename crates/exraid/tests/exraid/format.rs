@@ -1,0 +1,56 @@
+//! docs/FORMAT.md, "Labels", against the structures and constants of the code.
+
+use std::mem::{offset_of, size_of};
+
+use exraid::label::raw::{RawLabel, RawMember, MAGIC, MEMBERS, STAMPS, VERSION};
+use exraid::label::END;
+
+fn page() -> String {
+    let path = format!("{}/../../docs/FORMAT.md", env!("CARGO_MANIFEST_DIR"));
+    std::fs::read_to_string(path).expect("the page")
+}
+
+/// Offset, bytes and name of each row of the table with this caption.
+fn told(page: &str, name: &str) -> (usize, Vec<(usize, usize, String)>) {
+    let caption = format!("**`{name}`**, ");
+    let mut lines = page.lines().skip_while(|line| !line.starts_with(&caption));
+    let size = lines.next().and_then(|line| line[caption.len()..].split(' ').next()?.parse().ok()).expect("a caption");
+    let rows = lines.skip_while(|line| !line.starts_with("| ---")).skip(1).take_while(|line| line.starts_with('|'));
+    let cells = |row: &str| {
+        let cells: Vec<&str> = row.split('|').map(|cell| cell.trim().trim_matches('`')).collect();
+        (cells[1].parse().expect("an offset"), cells[2].parse().expect("a size"), cells[3].to_string())
+    };
+    (size, rows.map(cells).collect())
+}
+
+macro_rules! same {
+    ($type:ident: $($field:ident)+) => {{
+        let (size, rows) = told(&page(), stringify!($type));
+        assert_eq!(size, size_of::<$type>());
+        let code = [$((offset_of!($type, $field), stringify!($field))),+];
+        let mut ends = code.iter().map(|(offset, _)| *offset).skip(1).chain([size]);
+        let code: Vec<_> = code.iter().map(|(at, name)| (*at, ends.next().expect("one each") - at, name.to_string())).collect();
+        assert_eq!(rows, code);
+    }};
+}
+
+#[test]
+fn labels_lie_as_told() {
+    same!(RawLabel: magic version kind pool device region role members chunk place size data generation epoch sequence
+        created written stamps table reserved crc);
+    same!(RawMember: uuid state reserved rebuilt);
+}
+
+#[test]
+fn constants_are_as_told() {
+    let page = page();
+    for (name, value) in [
+        ("LABEL_VERSION", u64::from(VERSION)),
+        ("LABEL_END", END),
+        ("LABEL_STAMPS", STAMPS as u64),
+        ("LABEL_MEMBERS", MEMBERS as u64),
+    ] {
+        assert!(page.contains(&format!("| `{name}` | {value} |")), "{name} is {value}");
+    }
+    assert!(page.contains(&format!("`{}`", std::str::from_utf8(&MAGIC).expect("text"))));
+}

@@ -1,0 +1,17 @@
+//! Disks, labels and regions, against files, against disks in memory, and against disks that fail.
+//!
+//! | module | what it tries |
+//! | --- | --- |
+//! | `disks` | files of the host: what is written is read, also many at a time; what is refused |
+//! | `opening` | each reason not to open or make a disk, and its message |
+//! | `labels` | a power cut at each write and flush of an update; damage; halves that differ |
+//! | `failing` | the disks that fail, themselves |
+//! | `regions` | regions of each kind: whole, degraded, rebuilt, after power cuts |
+//! | `format` | docs/FORMAT.md against the structures |
+
+mod disks;
+mod failing;
+mod format;
+mod labels;
+mod opening;
+mod regions;
