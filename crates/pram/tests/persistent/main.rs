@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`rig`] | regions in memory and in files, seeded numbers |
 //! | [`header`] | damaged, foreign and truncated regions are refused or mended |
+//! | [`grow`] | a region that grows, cut at every store |
 //! | [`heap`] | the heap against a model, alone and from many threads |
 //! | [`crowded`] | segments of a full region go from hand to hand |
 //! | [`operations`] | operations that begin anew, long locks, and who may not wait for a device |
@@ -21,6 +22,7 @@
 mod copy;
 mod crowded;
 mod fuzz;
+mod grow;
 mod header;
 mod heap;
 mod image;
