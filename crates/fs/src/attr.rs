@@ -1,5 +1,7 @@
 //! What callers see of an inode, and who the caller is.
 
+use std::sync::Mutex;
+
 use serde::Serialize;
 
 /// An inode number: 1 is the root, 0 is never used. The location of the inode, hence unique.
@@ -147,15 +149,58 @@ impl Caller<'static> {
         Caller { uid: 0, gid: 0, groups: &[], umask: 0o022, checked: false, owns: &[] }
     }
 
-    /// The calling process.
+    /// The calling process, as it is now: with its supplementary groups and its umask.
     pub fn current() -> Self {
         Caller {
             uid: rustix::process::geteuid().as_raw(),
             gid: rustix::process::getegid().as_raw(),
-            groups: &[],
-            umask: 0o022,
+            groups: own_groups(),
+            umask: own_umask(),
             checked: false,
             owns: &[],
         }
+    }
+}
+
+/// The supplementary groups of this process. Each set that it ever has had is kept: callers are values without owner.
+fn own_groups() -> &'static [u32] {
+    static KNOWN: Mutex<Vec<&'static [u32]>> = Mutex::new(Vec::new());
+    let groups: Vec<u32> = rustix::process::getgroups().unwrap_or_default().iter().map(|g| g.as_raw()).collect();
+    let mut known = KNOWN.lock().unwrap_or_else(|e| e.into_inner());
+    match known.iter().find(|k| ***k == *groups) {
+        Some(same) => same,
+        None => {
+            let kept: &'static [u32] = groups.leak();
+            known.push(kept);
+            kept
+        }
+    }
+}
+
+/// The umask of this process, which the system tells without changing it only as text; 022 where it does not.
+fn own_umask() -> u32 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let told = status.lines().find_map(|l| l.strip_prefix("Umask:"));
+    told.and_then(|mask| u32::from_str_radix(mask.trim(), 8).ok()).unwrap_or(0o022)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_calling_process_is_told_as_the_system_knows_it() {
+        let told = |option: &str| {
+            let out = std::process::Command::new("id").arg(option).output().expect("coreutils are there").stdout;
+            let text = String::from_utf8(out).expect("numbers");
+            text.split_whitespace().map(|n| n.parse().expect("a number")).collect::<std::collections::BTreeSet<u32>>()
+        };
+        let caller = Caller::current();
+        let groups = caller.groups.iter().copied().chain([caller.gid]).collect();
+        assert_eq!((told("-u"), told("-G")), ([caller.uid].into(), groups));
+        let umask = std::process::Command::new("sh").args(["-c", "umask"]).output().expect("a shell").stdout;
+        let umask = String::from_utf8(umask).expect("a number");
+        assert_eq!(u32::from_str_radix(umask.trim(), 8), Ok(caller.umask));
+        assert!(std::ptr::eq(caller.groups, Caller::current().groups), "one set is kept once");
     }
 }

@@ -170,16 +170,15 @@ impl<'a> Table<'a> {
         Ok(self.block_word(block)?.is_none())
     }
 
-    /// Numbers of the blocks that exist, ascending, from `first` on.
+    /// Numbers of the blocks that exist, ascending, from `first` on. References that lead nowhere are passed over: checks
+    /// tell of them, and nobody else is to stop there for good.
     pub fn next_block(&self, first: u64) -> Result<Option<u64>> {
         let mut block = first;
         while block < MAX_INODES / PER_BLOCK {
-            if self.region.load(self.top.index(block / TABLE))? == 0 {
-                block = (block / TABLE + 1) * TABLE;
-            } else if self.block(block)? == 0 {
-                block += 1;
-            } else {
-                return Ok(Some(block));
+            match self.block_word(block) {
+                Ok(Some(_)) if self.block(block).is_ok_and(|off| off != 0) => return Ok(Some(block)),
+                Ok(Some(_)) => block += 1,
+                _ => block = (block / TABLE + 1) * TABLE,
             }
         }
         Ok(None)

@@ -181,7 +181,7 @@ impl Server {
         req.reply(&StatfsOut {
             blocks: st.blocks,
             bfree: st.free_blocks,
-            bavail: st.free_blocks,
+            bavail: st.available_blocks,
             files: st.inodes,
             ffree: st.free_inodes,
             bsize: st.block_size,

@@ -88,12 +88,12 @@ impl Walk<'_> {
         self.name(node.off, tag::INDEX)?;
         let mut empty = true;
         for i in 0..node.len {
-            let off = node.get(self.r, i)?;
-            if off == 0 {
+            let entry = node.get(self.r, i);
+            if matches!(entry, Ok(0)) {
                 continue;
             }
             empty = false;
-            if let Err(e) = self.entry(node, off) {
+            if let Err(e) = entry.and_then(|off| self.entry(node, off)) {
                 self.damage(e)?;
             }
         }

@@ -4,9 +4,9 @@
 use pram::tx::{LOG_CAPACITY, RECORD};
 use pram::{Region, Tx};
 
-use super::tree::{Budget, Node, BITS, FANOUT, MAX_HEIGHT};
+use super::tree::{check_page, Budget, Node, BITS, FANOUT, MAX_HEIGHT};
 use super::{form, tree, Content, Form, FREED, MAX_SIZE, PAGE, RESERVE};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::layout::{tag, Root};
 
 /// Frees all content; the file is empty then.
@@ -37,6 +37,11 @@ fn free_entry(tx: &mut Tx, node: Node, off: u64, budget: &mut Budget, pages: &mu
     if node.height > 1 {
         let child = budget.open(tx.region(), off, node.height - 1)?;
         return free_node(tx, child, budget, pages);
+    }
+    // Else a damaged entry could free a small file's block, or what is free already and somebody takes meanwhile.
+    check_page(tx.region(), off)?;
+    if !tx.region().is_allocated(off)? {
+        return Err(Error::Corrupt(format!("page {off:#x} belongs to a file but is free")));
     }
     *pages = pages.saturating_sub(1);
     Ok(tx.free(off, tag::DATA)?)

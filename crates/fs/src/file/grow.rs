@@ -174,7 +174,7 @@ impl<'a, 'o> Writer<'a, 'o> {
                 return Ok(place);
             }
             let at = node.at(node.index(page));
-            let child = self.tx.region().load(at)?;
+            let child = node.get(self.tx.region(), node.index(page))?;
             place = if child != 0 {
                 Place { node: Node::open(self.tx.region(), child, node.height - 1)?, fresh: self.fresh }
             } else {

@@ -245,6 +245,8 @@ fn expose(tx: &mut Tx, c: &Content, to: u64) -> Result<()> {
             while let Some((p, off)) = tree::next(tx.region(), root, page)?.filter(|(p, _)| *p < end) {
                 let from = c.size.saturating_sub(p * PAGE);
                 let until = (to - p * PAGE).min(PAGE);
+                // What is zeroed is not logged: it had better be a page.
+                tree::check_page(tx.region(), off)?;
                 tx.init_zero(off + from, until - from)?;
                 page = p + 1;
             }

@@ -52,12 +52,16 @@ struct Salvage<'a, 'o> {
 impl Salvage<'_, '_> {
     fn node(&mut self, node: Node, base: u64) -> Result<()> {
         for i in 0..node.len {
-            let off = node.get(self.tx.region(), i)?;
+            let entry = node.get(self.tx.region(), i);
             let page = base.saturating_add(i << node.shift());
             // Pages beyond the size hold nothing.
-            if off == 0 || page >= self.c.size.div_ceil(PAGE) {
+            if matches!(entry, Ok(0)) || page >= self.c.size.div_ceil(PAGE) {
                 continue;
             }
+            let Ok(off) = entry else {
+                self.lost = self.lost.saturating_add(PAGE << node.shift());
+                continue;
+            };
             let fresh = self.seen.insert(off);
             if node.height > 1 {
                 match Node::open(self.tx.region(), off, node.height - 1) {

@@ -19,6 +19,25 @@ const _: () = assert!((super::MAX_SIZE / PAGE) >> (BITS * MAX_HEIGHT as u32) == 
 /// Entries that are looked at together; a word has as many bits.
 pub(super) const BATCH: usize = 64;
 
+/// An entry of an index node, as it lies there: bits 0 to 46 are the offset of what it refers to, which no region goes
+/// beyond; the others, for the state of a block, are zero.
+#[derive(Clone, Copy)]
+pub(super) struct Entry(u64);
+
+impl Entry {
+    const OFFSET_BITS: u32 = 47;
+    const _REACHES: () = assert!(pram::region::MAX_SIZE == 1 << Entry::OFFSET_BITS);
+
+    /// Where it leads; 0: nowhere.
+    #[inline(always)]
+    pub fn off(self) -> Result<u64> {
+        match self.0 >> Entry::OFFSET_BITS {
+            0 => Ok(self.0),
+            state => Err(Error::Corrupt(format!("an index entry has a state that there is not: {state:#x}"))),
+        }
+    }
+}
+
 /// An index node, checked to be one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Node {
@@ -61,10 +80,9 @@ impl Node {
 
     #[inline(always)]
     pub fn get(&self, r: &Region, i: u64) -> Result<u64> {
-        if i < self.len {
-            Ok(r.load(self.at(i))?)
-        } else {
-            Ok(0)
+        match i < self.len {
+            true => Entry(r.load(self.at(i))?).off(),
+            false => Ok(0),
         }
     }
 
@@ -74,7 +92,7 @@ impl Node {
         let n = self.len.saturating_sub(i).min(entries.len() as u64) as usize;
         r.read_bytes(self.at(i).raw(), entries[..n].as_mut_bytes())?;
         entries[n..].fill(0);
-        Ok(())
+        Entry(entries.iter().fold(0, |all, e| all | e)).off().map(|_| ())
     }
 }
 

@@ -232,6 +232,7 @@ fn mend_root(fs: &Fs, op: &mut Op) -> Result<String> {
         raw.perm = fs.perms().intern(op, RawPerm { uid: 0, gid: 0, mode: kind | 0o755 })?;
     }
     (raw.kind, raw.extra, raw.nlink) = (Kind::Directory as u8, ROOT, raw.nlink.max(2));
+    op.lock(&[ROOT])?;
     let mut tx = op.tx()?;
     tx.set(place.inode, &raw)?;
     tx.set(place.length, &(INODE as u8))?;
@@ -249,6 +250,7 @@ fn mend_inode(fs: &Fs, op: &mut Op, ino: Ino, told: Told) -> Result<String> {
     if fs.region().read(place.length)? != INODE as u8 {
         let raw: RawInode = fs.region().read(place.inode)?;
         let known = told.names > 0 && told.kind == raw.kind;
+        op.lock(&[ino])?;
         fs.region().commit_byte(place.length, if known { INODE as u8 } else { 0 })?;
         let done = if known { "its length was lost, taken for an inode" } else { "could not be read, removed" };
         return Ok(format!("inode {ino}: {done}"));

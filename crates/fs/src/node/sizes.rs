@@ -25,6 +25,8 @@ pub struct StatFs {
     pub block_size: u32,
     pub blocks: u64,
     pub free_blocks: u64,
+    /// Those that one more file can have: the others are for its index.
+    pub available_blocks: u64,
     /// Inodes in use, and those that the free memory has room for.
     pub inodes: u64,
     pub free_inodes: u64,
@@ -49,6 +51,13 @@ impl Count {
     }
 }
 
+/// Segments, of so many free ones, that the index of a file in them takes at most: of each 512 pages a node of a page,
+/// and of each 512 nodes another; the first nodes are small ones of some size classes, and the inode takes a block.
+fn index_of(segments: u64) -> u64 {
+    const CLASSES: u64 = 10;
+    segments.div_ceil(512) + segments.div_ceil(512 * 512) + CLASSES
+}
+
 impl Fs {
     /// Sizes of the pool. Free space is what whole free segments hold, also those for which no memory has been taken
     /// yet.
@@ -56,13 +65,16 @@ impl Fs {
         let block_size = 4096;
         let (region, rt) = (self.region(), self.session.runtime());
         let bytes = region.geo.heap_segments(region.size()) * pram::SEGMENT;
-        let free = (rt.free_segments() + rt.absent()) * pram::SEGMENT;
+        let free_segments = rt.free_segments() + rt.absent();
+        let free = free_segments * pram::SEGMENT;
         let used = self.recent_count();
         let free_inodes = (free / (INODE + 1)).min(inode::max_inodes(region.size()).saturating_sub(used));
         StatFs {
             block_size,
             blocks: bytes / u64::from(block_size),
             free_blocks: free / u64::from(block_size),
+            available_blocks: free_segments.saturating_sub(index_of(free_segments)) * pram::SEGMENT
+                / u64::from(block_size),
             inodes: used + free_inodes,
             free_inodes,
             name_max: crate::attr::NAME_MAX as u32,

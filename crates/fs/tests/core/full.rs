@@ -242,3 +242,24 @@ fn a_hole_in_a_sparse_file_needs_no_more_log_than_there_is() {
     assert_eq!((attr.size, attr.blocks), (high * 4096 + 4000, 2 * 8));
     assert!(pool.fsck(false, &mut |_, _| {}).unwrap().problems.is_empty());
 }
+
+/// What statfs says is available, one file can have, in pools of any size and however full.
+#[test]
+fn a_file_of_the_size_that_is_available_fits() {
+    for size in [4, 16, 50, 200] {
+        let (_dir, pool) = pool(size * MIB);
+        let v = root(&pool);
+        for used in [0, 1, 300, 20_000] {
+            (0..used % 1000).for_each(|i| put(&v, &format!("f{used}-{i}"), &vec![1; used]).unwrap());
+            let file = v.create(b"large", 0o600).unwrap();
+            let len = pool.statfs().available_blocks * u64::from(pool.statfs().block_size);
+            assert!(len <= pool.statfs().free_blocks * 4096 && (len > 0 || size == 4), "{len} bytes of {size} MiB");
+            let how = fs::node::Fallocate::Allocate { keep_size: false };
+            if len > 0 {
+                pool.fallocate(file.ino(), how, 0, len).unwrap_or_else(|e| panic!("{len} bytes of {size} MiB: {e}"));
+            }
+            drop(file);
+            v.unlink(b"large").unwrap();
+        }
+    }
+}

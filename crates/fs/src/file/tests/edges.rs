@@ -598,3 +598,35 @@ fn readers_never_see_a_mixture() {
         assert_eq!(versions.len(), 100, "the reader has seen too few versions");
     });
 }
+
+/// An entry that leads to another file's block: neither is that zeroed where the size moves over it, nor freed.
+#[test]
+fn a_damaged_entry_harms_nobody_else() {
+    let s = session(4 << 20);
+    let (mut other, mut c) = (Content::default(), Content::default());
+    put(&s, &mut other, 0, &[7; 3000]).unwrap();
+    put(&s, &mut c, 0, &[1; 50_000]).unwrap();
+    commit(&s, &mut c, |tx, c| allocate(tx, c, 50_000, 50_000, true).map(|_| ())).unwrap();
+    let (leaf, block) = (Root::unpack(c.root).off, Root::unpack(other.root).off);
+    for page in [3, 20] {
+        let at = Off::new(leaf + page * 8);
+        let old: u64 = s.region().load(at).unwrap();
+        for word in [block, old | 1 << 50] {
+            commit(&s, &mut c, |tx, _| Ok(tx.set(at, &word)?)).unwrap();
+            if page == 20 {
+                assert!(commit(&s, &mut c, |tx, c| truncate(tx, c, 100_000)).is_err(), "the size moves over it");
+            }
+            assert!(commit(&s, &mut c, |tx, c| truncate(tx, c, 100)).is_err());
+            assert!(commit(&s, &mut c, |tx, c| punch(tx, c, 0, 100_000).map(|_| ())).is_err());
+            assert!(commit(&s, &mut c, free_all).is_err());
+            assert_eq!(whole(s.region(), &other), [7; 3000]);
+            assert!(s.region().is_allocated(block).unwrap());
+        }
+        commit(&s, &mut c, |tx, _| Ok(tx.set(at, &old)?)).unwrap();
+    }
+    commit(&s, &mut c, free_all).unwrap();
+}
+
+fn free_all(tx: &mut Tx, c: &mut Content) -> Result<()> {
+    free(tx, c)
+}
