@@ -41,11 +41,11 @@ impl Drop for Guard {
     }
 }
 
-/// The server that a guard with this command line guards, and where that is mounted. Arguments end with zeros.
+/// The server that a guard with this command line guards, and of which pool. Arguments end with zeros.
 pub fn charge(line: &[u8]) -> Option<(u32, PathBuf)> {
     match line.split(|b| *b == 0).collect::<Vec<_>>()[..] {
-        [_, b"mount", b"--guard", server, _, dir, _] => {
-            Some((std::str::from_utf8(server).ok()?.parse().ok()?, OsStr::from_bytes(dir).into()))
+        [_, b"mount", b"--guard", server, pool, _, _] => {
+            Some((std::str::from_utf8(server).ok()?.parse().ok()?, OsStr::from_bytes(pool).into()))
         }
         _ => None,
     }
@@ -63,8 +63,8 @@ mod tests {
 
     #[test]
     fn a_guard_is_known_by_its_command_line() {
-        let guard = b"conquest\0mount\0--guard\x0031\0/srv/p\0/mnt/a \xff\0";
-        assert_eq!(charge(guard), Some((31, OsStr::from_bytes(b"/mnt/a \xff").into())));
+        let guard = b"conquest\0mount\0--guard\x0031\0/srv/a \xff\0/mnt\0";
+        assert_eq!(charge(guard), Some((31, OsStr::from_bytes(b"/srv/a \xff").into())));
         assert_eq!(charge(b"conquest\0mount\0--detached\0-oro\0/srv/p\0/mnt\0"), None);
         assert_eq!(charge(b""), None);
     }

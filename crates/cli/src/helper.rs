@@ -14,7 +14,7 @@ use crate::failure::{Failure, Result};
 use crate::remount::Remount;
 use crate::serve::Request;
 use crate::verb::mount;
-use crate::{background, locate};
+use crate::{background, locate, places};
 
 /// The names under which we are a helper.
 pub const NAMES: [&str; 3] = ["mount.conquest", "mount.fuse.conquest", "mount.fuseblk.conquest"];
@@ -101,7 +101,7 @@ impl HelperRequest {
             let request = Request::new(locate::absolute(&self.source)?, dir, &self.options.join(","))?;
             mount::check(&request)?;
             if !self.fake {
-                background::start(&request)?;
+                mount::report(&places::mount(&request, background::start)?)?;
             }
         }
         Ok(ExitCode::SUCCESS)

@@ -1,31 +1,31 @@
 //! Servers that are being killed: between `kill -9` and the end of the process, its mount may still answer, or answer
 //! that a request was cancelled; then nobody could tell whether to leave it alone or to clear it away.
 
+use std::collections::HashSet;
 use std::path::Path;
 use std::sync::mpsc;
 use std::thread::Builder;
 use std::time::Duration;
 
 use fs::poll::poll_until;
-use fs::Pool;
 use fuse::killed::is_ending;
 use rustix::io::Errno;
 
 use crate::failure::{Failure, Result};
-use crate::mounts::{self, Mounted};
-use crate::stopped_processes;
+use crate::mounts::Mounted;
+use crate::{places, stopped_processes};
 
 /// The end of a process takes as long as giving back its memory does.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// What its guard does, if it lives, is done by then, and who lives answers.
 const LENIENCE: Duration = Duration::from_secs(1);
 
-/// Waits until no server of `pool` at `dir`, or anywhere, is in the middle of being killed: its process has let go of
-/// the pool, and its mount answers that it is dead. Does not wait for a server that is alive, nor for one that is dead.
-/// One that cannot end, as its mount hangs, is helped to. Fails if one is stopped.
-pub fn wait(pool: &Path, dir: Option<&Path>) -> Result<()> {
-    let ours = |m: &Mounted| m.source == pool && dir.is_none_or(|d| d == m.dir);
-    for mounted in mounts::conquest()?.into_iter().filter(ours) {
+/// Waits until no server of `pool` is in the middle of being killed: its process has let go of the pool, and its mount
+/// answers that it is dead. Does not wait for a server that is alive, nor for one that is dead. One that cannot end, as
+/// its mount hangs, is helped to. Fails if one is stopped.
+pub fn wait(pool: &Path) -> Result<()> {
+    let mut asked = HashSet::new();
+    for mounted in places::of(pool)?.into_iter().filter(|place| asked.insert(place.number.clone())) {
         stopped_processes::refuse(&mounted)?;
         let has_died = || !is_dying(&mounted);
         if poll_until(LENIENCE, has_died) {
@@ -77,6 +77,5 @@ fn answer_of(dir: &Path) -> Option<Result<(), Errno>> {
 
 /// The process that serves the mount, as long as it holds on to the pool.
 fn server_of(mounted: &Mounted) -> Option<u32> {
-    let users = Pool::users(&mounted.source).ok()?;
-    users.into_iter().find(|user| user.mountpoint.as_deref() == Some(&mounted.dir)).map(|user| user.pid)
+    places::server(&mounted.source).and_then(|_| places::servers_of(mounted).first().copied())
 }

@@ -12,6 +12,7 @@
 //! | [`background`] | leaving the server in the background, telling when it is ready |
 //! | [`guard`] | the second process of a mount, for notifications and the end of a killed server |
 //! | [`killed_servers`] | waiting for servers that are being killed |
+//! | [`places`] | the directories at which a pool's one mount is |
 //! | [`other_mounts`] | other mounts of a file system, in other mount namespaces too |
 //! | [`stopped_processes`] | telling that a server is stopped, instead of waiting for it |
 //! | [`stall`] | work that may have to wait for others, but not for those who are stopped |
@@ -39,6 +40,7 @@ mod mounts;
 mod options;
 mod other_mounts;
 mod outcome;
+mod places;
 mod progress;
 mod remount;
 mod save_option;

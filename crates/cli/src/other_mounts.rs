@@ -33,6 +33,12 @@ impl OtherMount {
     }
 }
 
+/// Does the process see the mounts that we see? `None` if that is not ours to know.
+pub fn shares_our_mounts(pid: u32) -> Option<bool> {
+    let namespace = |process: &str| namespace_of(Path::new(&format!("/proc/{process}")));
+    Some(namespace(&pid.to_string())? == namespace("self")?)
+}
+
 fn namespace_of(process: &Path) -> Option<PathBuf> {
     std::fs::read_link(process.join("ns/mnt")).ok()
 }

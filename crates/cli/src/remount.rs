@@ -2,7 +2,7 @@
 //!
 //! | what | who keeps it | how it changes |
 //! | --- | --- | --- |
-//! | `ro`, `nosuid`, `noatime` and the like | the kernel | by a system call, of which the server is not told; but it wakes those who poll the mount table |
+//! | `ro`, `nosuid`, `noatime` and the like | the kernel, for each place | by a system call, of which the server is not told; but it wakes those who poll the mount table |
 //! | `durability=`, `sync`, `dirsync`, `commit=` | the server | it is asked through the pool, and answers |
 //! | `transport=`, `save=` | the server | not while it is mounted: refused |
 
@@ -18,7 +18,7 @@ use rustix::time::Timespec;
 
 use crate::failure::{Context, Failure, Result};
 use crate::options::Options;
-use crate::{locate, mounts, save_option};
+use crate::{locate, mounts, places, save_option};
 
 /// How often the server looks whether it is asked, should the mount table not tell: the mount may be in another
 /// namespace.
@@ -76,9 +76,8 @@ impl Remount {
     pub fn run(&self) -> Result<()> {
         let what = || format!("cannot remount {}", self.dir.display());
         let flags = || fuse::remount(&self.dir, &self.options.mount).context(what);
-        let users = Pool::users(&self.pool).unwrap_or_default();
-        match users.iter().find(|user| user.mountpoint.as_deref() == Some(&self.dir)) {
-            Some(server) => self.refuse_fixed(server)?,
+        match places::server(&self.pool) {
+            Some(server) => self.refuse_fixed(&server)?,
             None if self.options.terms != Terms::default() => return Err(self.no_server()),
             None => {}
         }
@@ -87,7 +86,7 @@ impl Remount {
             return flags();
         }
         let pool = Pool::open(&self.pool, &OpenOptions::default()).context(what)?;
-        let asked = pool.ask(&self.dir, &self.options.terms).context(what)?;
+        let asked = pool.ask(&self.options.terms).context(what)?;
         if self.by_kernel {
             flags()?;
         }
@@ -127,13 +126,13 @@ fn is_known(word: &str) -> bool {
 }
 
 /// The words that stand for what the mount table shows; for `strictatime` it has none.
-fn stays(now: &str) -> String {
+pub fn stays(now: &str) -> String {
     let strict = Some("strictatime").filter(|_| atime_by(now, false) == Atime::Always);
     now.split(',').filter(|word| is_known(word)).chain(strict).collect::<Vec<_>>().join(",")
 }
 
 /// The file that the server saves to when it is unmounted, as its command line says; `None` if that cannot be told.
-fn save_of(pid: u32) -> Option<Option<PathBuf>> {
+pub fn save_of(pid: u32) -> Option<Option<PathBuf>> {
     let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
     match saved_by(&String::from_utf8(line).ok()?) {
         // It is relative to where that process was started.
@@ -158,13 +157,13 @@ fn saved_by(line: &str) -> Option<&str> {
     file
 }
 
-/// Lets the pool follow the flags of the mount at `dir`, and what the server is asked, in a thread that ends with the
-/// process. `strict`: each read is to count as an access, which `fusermount3` does not tell the kernel.
-pub fn follow(pool: &Arc<Pool>, dir: &Path, strict: bool) {
-    let (pool, dir) = (Arc::downgrade(pool), dir.to_path_buf());
+/// Lets the pool follow the flags of the mount with this number, wherever it is, and what the server is asked, in a thread
+/// that ends with the process. `strict`: each read is to count as an access, which `fusermount3` does not tell the kernel.
+pub fn follow(pool: &Arc<Pool>, number: &str, strict: bool) {
+    let (pool, number) = (Arc::downgrade(pool), number.to_string());
     let named = std::thread::Builder::new().name("remount".into());
     let started = named.spawn(move || {
-        if let Err(e) = watch(&pool, &dir, strict) {
+        if let Err(e) = watch(&pool, &number, strict) {
             tracing::warn!("remounting with other options will not change what the server does: {e}");
         }
     });
@@ -173,25 +172,32 @@ pub fn follow(pool: &Arc<Pool>, dir: &Path, strict: bool) {
     }
 }
 
-fn watch(pool: &Weak<Pool>, dir: &Path, strict: bool) -> std::io::Result<()> {
+fn watch(pool: &Weak<Pool>, number: &str, strict: bool) -> std::io::Result<()> {
     let table = File::open("/proc/self/mountinfo")?;
-    let (mut flags, mut changed) = (None, true);
-    let untold = flags_at(dir).filter(|flags| strict && has(flags, "relatime"));
+    let (mut places, mut changed) = (Vec::new(), true);
+    let first = fuse::mounts::of(number)?.into_iter().next();
+    let untold = first.map(|first| first.options).filter(|flags| strict && has(flags, "relatime"));
     loop {
-        let now = if changed { flags_at(dir) } else { flags.clone() };
-        if now.is_none() && flags.is_some() {
+        let now = if changed { fuse::mounts::of(number)? } else { places.clone() };
+        if now.is_empty() && !places.is_empty() {
             return Ok(());
         }
         // Not longer than it takes: whoever has the pool last closes it.
         let Some(pool) = pool.upgrade() else { return Ok(()) };
-        if let Some(words) = now.as_ref().filter(|_| now != flags) {
-            let strict = untold.as_ref() == Some(words);
-            let (atime, nodiratime) = (atime_by(words, strict), has(words, "nodiratime"));
+        if now != places {
+            // Nobody says through which place somebody reads: what any of them notes is noted.
+            let strict = |flags: &String| untold.as_ref() == Some(flags);
+            let atime = now.iter().map(|place| atime_by(&place.options, strict(&place.options))).max_by_key(rank);
+            let nodiratime = now.iter().all(|place| has(&place.options, "nodiratime"));
+            let atime = atime.unwrap_or(pool.policy().atime);
             pool.set_policy(Policy { atime, nodiratime, ..pool.policy() });
+            if let Some(oldest) = now.first() {
+                pool.set_mountpoint(&oldest.dir);
+            }
         }
         pool.heed();
         drop(pool);
-        flags = now;
+        places = now;
         changed = match poll(&mut [PollFd::new(&table, PollFlags::PRI)], Some(&GLANCE)) {
             Err(rustix::io::Errno::INTR) => true,
             polled => polled? > 0,
@@ -199,8 +205,13 @@ fn watch(pool: &Weak<Pool>, dir: &Path, strict: bool) -> std::io::Result<()> {
     }
 }
 
-fn flags_at(dir: &Path) -> Option<String> {
-    mounts::conquest_at(dir).ok().flatten().map(|m| m.options)
+/// How much is noted.
+fn rank(atime: &Atime) -> u8 {
+    match atime {
+        Atime::Never => 0,
+        Atime::Relative => 1,
+        Atime::Always => 2,
+    }
 }
 
 /// When accesses are noted, by the flags that the kernel shows. `strict`: whatever else they say.

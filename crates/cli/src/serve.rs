@@ -39,7 +39,8 @@ pub fn serve(request: &Request, ready: impl FnOnce()) -> Result<()> {
     let mount = fuse::mount(opened.clone(), &request.pool, &request.dir, &request.options.mount)
         .context(|| format!("cannot mount {pool} at {dir}"))?;
     tracing::info!("mounted {pool} at {dir}");
-    remount::follow(&opened, &request.dir, request.options.mount.strictatime);
+    opened.set_transport(mount.transport() == Transport::Uring);
+    remount::follow(&opened, mount.number(), request.options.mount.strictatime);
     let guard = guard::start(&mount, request);
     let served = mount.run(ready).context(|| format!("the mount of {pool} at {dir} ended"));
     drop(guard);

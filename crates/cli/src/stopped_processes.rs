@@ -8,11 +8,11 @@ use std::thread::Builder;
 use std::time::Duration;
 
 use fs::poll::poll_until;
-use fs::Pool;
 
 use crate::failure::{Failure, Result};
 use crate::guard;
-use crate::mounts::{self, Mounted};
+use crate::mounts::Mounted;
+use crate::places::servers_of;
 
 /// Who is stopped for so long is not merely traced, which stops a thread for a moment with each call.
 pub const LENIENCE: Duration = Duration::from_secs(1);
@@ -84,24 +84,13 @@ impl Stopped {
     }
 }
 
-/// The processes that serve a mount, wherever else it is mounted: as the pool tells, or else their guards.
-pub fn servers_of(mounted: &Mounted) -> Vec<u32> {
-    let same = |other: &Mounted| other.number == mounted.number;
-    let elsewhere = mounts::conquest().unwrap_or_default().into_iter().filter(same).map(|other| other.dir);
-    let dirs: Vec<PathBuf> = elsewhere.chain([mounted.dir.clone()]).collect();
-    let users = Pool::users(&mounted.source).unwrap_or_default();
-    let listed = users.into_iter().filter_map(|user| Some((user.pid, user.mountpoint?)));
-    let serving = |servers: &mut dyn Iterator<Item = (u32, PathBuf)>| -> Vec<u32> {
-        servers.filter(|(_, dir)| dirs.contains(dir)).map(|(pid, _)| pid).collect()
-    };
-    let found = serving(&mut listed.into_iter());
-    match found.is_empty() {
-        true => serving(&mut numbered("/proc").filter_map(|process| guarded_by(&process))),
-        false => found,
-    }
+/// The servers of a pool whose guards are there, though nothing else tells of them.
+pub fn guarded(pool: &Path) -> Vec<u32> {
+    let charges = numbered("/proc").filter_map(|process| guarded_by(&process));
+    charges.filter(|(_, guarded)| guarded == pool).map(|(server, _)| server).collect()
 }
 
-/// The server that a process guards, and where that is mounted.
+/// The server that a process guards, and of which pool.
 fn guarded_by(process: &Path) -> Option<(u32, PathBuf)> {
     let is_ours = std::fs::read(process.join("comm")).is_ok_and(|name| name.starts_with(b"conquest"));
     let line = std::fs::read(process.join("cmdline")).ok().filter(|_| is_ours)?;

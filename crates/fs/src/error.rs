@@ -1,6 +1,6 @@
 //! What can fail, and the one table from failures to errno.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 
@@ -26,6 +26,9 @@ pub enum Error {
     /// The pool's memory is older than its copy on disk; the text says what to do.
     #[error("{0}")]
     Outdated(String),
+    /// A mount was asked for, and process `pid` serves one already, of which this was the first place.
+    #[error("the pool is mounted already: process {pid} serves it, first at {}", .first.display())]
+    Served { pid: u32, first: PathBuf },
     /// The host's file system or memory failed underneath us.
     #[error("{what}: {errno}")]
     Host { what: String, errno: Errno },
@@ -45,6 +48,7 @@ impl Error {
             Error::Corrupt(_) => Errno::UCLEAN,
             Error::MustGrow => Errno::NOSPC,
             Error::Pool(_) | Error::Outdated(_) => Errno::INVAL,
+            Error::Served { .. } => Errno::BUSY,
             Error::Host { errno, .. } => *errno,
         }
     }

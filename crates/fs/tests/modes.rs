@@ -396,7 +396,7 @@ fn a_mount_changes_its_terms_while_it_is_used() {
     let create = |name: &str| _ = root(&server).create(name.as_bytes(), 0o600).unwrap();
     let ask = |durability, commit: Option<&str>| {
         let terms = Terms { durability, commit_interval: commit.map(|seconds| seconds.parse().unwrap()) };
-        asker.ask("/somewhere".as_ref(), &terms).unwrap()
+        asker.ask(&terms).unwrap()
     };
     create("before");
     let asked = ask(Some(Durability::Strict), None);
@@ -427,8 +427,32 @@ fn a_mount_changes_its_terms_while_it_is_used() {
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
     assert!(home.after_power_cut(|p| exists(p, "soon")));
-    let nobody = asker.ask("/elsewhere".as_ref(), &Terms::default()).err().unwrap().to_string();
-    assert!(nobody.contains("/elsewhere"), "{nobody}");
+    server.end_mount();
+    let nobody = asker.ask(&Terms::default()).err().unwrap().to_string();
+    assert!(nobody.contains("no process serves"), "{nobody}");
+}
+
+/// Two kernels that cache one pool would each have to wait for the other.
+#[test]
+fn a_pool_has_one_mount_at_a_time() {
+    let home = Home::new(MediumKind::Logged);
+    let mount = |dir: &str| {
+        let info = MountInfo { uring: false, mountpoint: dir.into() };
+        Pool::open(&home.pool(), &OpenOptions { mount: Some(info), ..OpenOptions::default() })
+    };
+    let first = mount("/first").unwrap();
+    let beside = home.open(Durability::Fsync);
+    let at_once = mount("/second").err().unwrap();
+    assert!(matches!(&at_once, fs::Error::Served { first, .. } if first.to_str() == Some("/first")), "{at_once}");
+    assert_eq!(at_once.errno(), rustix::io::Errno::BUSY);
+    // It may still have much to write when its kernel is gone.
+    first.end_mount();
+    let second = mount("/second").unwrap();
+    second.set_mountpoint("/third".as_ref());
+    let mounts = beside.status().unwrap().sessions.into_iter().filter_map(|s| s.mountpoint).collect::<Vec<_>>();
+    assert_eq!(mounts, [std::path::Path::new("/third")]);
+    drop((first, second));
+    mount("/fourth").unwrap();
 }
 
 /// Where there is nothing to wait for, or always something, nothing else is in effect.

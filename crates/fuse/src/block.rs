@@ -10,11 +10,11 @@ use std::io;
 use std::path::Path;
 
 use rustix::fs::{open, Mode, OFlags};
-use rustix::mount::{fsconfig_create, fsmount, fsopen, mount, FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags};
+use rustix::mount::{fsconfig_create, fsmount, fsopen, FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags};
 use rustix::process::{chroot, fchdir};
 
 use crate::sys::{unshare_root, LoopControl};
-use crate::{kernel, mounts};
+use crate::{detached, kernel};
 
 /// The first Linux that tells the servers of block devices.
 const SINCE: kernel::Version = (6, 18, 0);
@@ -24,16 +24,16 @@ pub fn is_told_of_sync() -> bool {
     kernel::version().is_some_and(|version| version >= SINCE)
 }
 
-/// Mounts on `dir`, as if `source` were a block device. `data`: the options of FUSE.
-pub fn mount_at(source: &Path, dir: &Path, flags: MountFlags, data: &str) -> io::Result<()> {
+/// Mounts on `dir`, as if `source` were a block device. `words`: the options of FUSE.
+pub fn mount_at(source: &Path, dir: &Path, flags: MountFlags, words: &[(&str, String)]) -> io::Result<()> {
     let made = std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new().spawn_scoped(scope, || in_own_root(source, dir, flags, data))?;
+        let thread = std::thread::Builder::new().spawn_scoped(scope, || in_own_root(source, dir, flags, words))?;
         Ok::<_, io::Error>(thread.join())
     })?;
     made.unwrap_or_else(|_| Err(io::Error::other("the thread that mounts has ended")))
 }
 
-fn in_own_root(source: &Path, dir: &Path, flags: MountFlags, data: &str) -> io::Result<()> {
+fn in_own_root(source: &Path, dir: &Path, flags: MountFlags, words: &[(&str, String)]) -> io::Result<()> {
     let directory = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let dir = open(dir, directory, Mode::empty())?;
     let devices = LoopControl::open()?;
@@ -48,7 +48,5 @@ fn in_own_root(source: &Path, dir: &Path, flags: MountFlags, data: &str) -> io::
     }
     // Ours until the mount has it too.
     let _device = devices.make(source)?;
-    fchdir(&dir)?;
-    mount(source, ".", mounts::BLOCK_TYPE, flags, std::ffi::CString::new(data)?.as_c_str())?;
-    Ok(())
+    detached::put(&detached::fresh("fuseblk", source, words, flags)?, dir)
 }

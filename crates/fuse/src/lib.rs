@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`options`] | what `-o` says, and which transport that means |
 //! | [`mount`](mod@mount) | attaching to a directory and letting go of it |
+//! | `detached` | mounts made with all their flags before they are put in place |
 //! | `helper` | the same by `fusermount3`, for those who may not mount |
 //! | `block` | the same as the file system of a block device, so that `sync` waits for us |
 //! | [`mounts`] | the kernel's mount table |
@@ -46,6 +47,7 @@ mod block;
 mod connection;
 mod convert;
 mod data;
+mod detached;
 mod dev;
 mod dirs;
 mod error;
@@ -79,6 +81,6 @@ mod uring;
 pub use connection::Connection;
 pub use error::{Error, Result};
 pub use guard::{guard, Duty};
-pub use mount::{mount, remount, umount};
+pub use mount::{mount, mount_again, remount, umount};
 pub use options::{choose_transport, MountOptions, Transport, TransportChoice};
 pub use session::Mount;

@@ -10,14 +10,15 @@ use fs::Pool;
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{flock, open, syncfs, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
-use rustix::mount::{unmount, UnmountFlags};
+use rustix::mount::{unmount, MountFlags, UnmountFlags};
 
 use crate::error::{Context, Error, Result};
 use crate::init::MAX_PAYLOAD;
+use crate::mounts::Mounted;
 use crate::options::{choose_transport, no_device, MountOptions, Transport, TransportChoice};
 use crate::session::Mount;
 use crate::sys::{in_child, Device};
-use crate::{block, helper, mounts};
+use crate::{block, detached, helper, mounts};
 
 pub(crate) const TABLE: &str = "read the mount table";
 
@@ -128,8 +129,7 @@ fn open_device() -> Result<Device> {
 fn mount_as_root(pool: &Pool, source: &Path, dir: &Path, options: &MountOptions) -> Result<Device> {
     if !pool.durable_at_return() && block::is_told_of_sync() {
         let device = open_device()?;
-        let data = format!("{},blksize={BLOCK_SIZE}", connection(&device));
-        match block::mount_at(source, dir, options.flags, &data) {
+        match block::mount_at(source, dir, options.flags, &words(&device, Some(BLOCK_SIZE))) {
             Ok(()) => return Ok(device),
             Err(e) => {
                 tracing::warn!("`sync` and `syncfs` will not wait, only `fsync`: no block device to mount as: {e}")
@@ -137,39 +137,74 @@ fn mount_as_root(pool: &Pool, source: &Path, dir: &Path, options: &MountOptions)
         }
     }
     let device = open_device()?;
-    let data =
-        CString::new(connection(&device)).map_err(|_| Error::Target("a zero byte in the mount options".into()))?;
-    rustix::mount::mount(source, dir, mounts::TYPE, options.flags, data.as_c_str()).map_err(|e| match e {
-        Errno::PERM => Error::Unavailable(
+    let fresh = detached::fresh("fuse", source, &words(&device, None), options.flags);
+    let mounted = fresh.and_then(|mount| detached::put(&mount, opened(dir)?));
+    mounted.map(|()| device).map_err(|e| cannot_mount(dir, e))
+}
+
+fn cannot_mount(dir: &Path, e: std::io::Error) -> Error {
+    match Errno::from_io_error(&e) {
+        Some(Errno::PERM) => Error::Unavailable(
             "not allowed to mount here, although root: CAP_SYS_ADMIN is missing (in a container: `--cap-add SYS_ADMIN`)".into(),
         ),
-        Errno::NODEV => Error::Unavailable("this kernel has no FUSE; load it with `modprobe fuse`".into()),
-        _ => Error::System { what: format!("mount on {}", dir.display()), source: e.into() },
-    })?;
-    Ok(device)
+        Some(Errno::NODEV) => Error::Unavailable("this kernel has no FUSE; load it with `modprobe fuse`".into()),
+        _ => Error::System { what: format!("mount on {}", dir.display()), source: e },
+    }
 }
 
 /// The options of a mount that `device` is to serve.
-fn connection(device: &Device) -> String {
+fn words(device: &Device, block_size: Option<u32>) -> Vec<(&'static str, String)> {
     let fd = rustix::fd::AsFd::as_fd(device).as_raw_fd();
-    format!("fd={fd},rootmode=40000,user_id=0,group_id=0,default_permissions,allow_other,max_read={MAX_PAYLOAD}")
+    let mut words = vec![
+        ("subtype", mounts::SUBTYPE.into()),
+        ("fd", fd.to_string()),
+        ("rootmode", "40000".into()),
+        ("user_id", "0".into()),
+        ("group_id", "0".into()),
+        ("default_permissions", String::new()),
+        ("allow_other", String::new()),
+        ("max_read", MAX_PAYLOAD.to_string()),
+    ];
+    words.extend(block_size.map(|size| ("blksize", size.to_string())));
+    words
 }
 
-/// Changes `ro`, `rw`, `noatime` and the like of a mount that is there.
+fn opened(dir: &Path) -> Result<OwnedFd, Errno> {
+    open(dir, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+}
+
+/// Makes `dir` a further place of the mount of `source` that is at `place`, with flags of its own. Its server is not asked.
+pub fn mount_again(source: &Path, place: &Path, dir: &Path, options: &MountOptions) -> Result<()> {
+    let dir = target(source, dir)?;
+    let _alone = alone_on(&dir);
+    refuse_twice(source, &dir)?;
+    let mounted = detached::copy_of(place, options.flags).and_then(|mount| detached::put(&mount, opened(&dir)?));
+    mounted.map_err(|e| cannot_mount(&dir, e))
+}
+
+/// Changes `ro`, `rw`, `noatime` and the like of the mount at `dir`, and `sync` of all places.
 pub fn remount(dir: &Path, options: &MountOptions) -> Result<()> {
     let real = real_path(dir);
-    find(&real, dir)?;
-    // The kernel takes the flags and no further words: those of the connection stay.
-    let data = c"";
-    rustix::mount::mount_remount(&real, options.flags, data).context(format!("remount {}", dir.display()))
+    let mounted = find(&real, dir)?;
+    let what = || format!("remount {}", dir.display());
+    let syncs = |flags: MountFlags| flags & (MountFlags::SYNCHRONOUS | MountFlags::DIRSYNC);
+    let now = MountOptions::parse(&mounted.options).map_or(MountFlags::empty(), |now| syncs(now.flags));
+    let is_read_only = mounted.read_only && !options.flags.contains(MountFlags::RDONLY);
+    if is_read_only || syncs(options.flags) != now {
+        detached::change_all(&real, options.flags).context(what())?;
+    }
+    c_path(&real).and_then(|path| detached::change(&path, options.flags)).context(what())
 }
 
 /// Unmounts a Conquest file system. Its server ends by itself.
 pub fn umount(dir: &Path) -> Result<()> {
     let flags = match probe(dir) {
         Err(e) if is_dead(&e) => UnmountFlags::DETACH,
-        Err(e) => return Err(Error::System { what: format!("{}", dir.display()), source: e }),
-        Ok(_) => UnmountFlags::empty(),
+        Err(e) if e.kind() != ErrorKind::PermissionDenied => {
+            return Err(Error::System { what: format!("{}", dir.display()), source: e })
+        }
+        // Root may unmount what its user shows to nobody else.
+        _ => UnmountFlags::empty(),
     };
     // A dead mount's own path cannot be resolved any more, the way to it can.
     let real = real_path(dir);
@@ -177,11 +212,11 @@ pub fn umount(dir: &Path) -> Result<()> {
     release(&real, flags)
 }
 
-/// Makes sure that a Conquest file system is mounted at `real`; `dir` is what the user calls it.
-fn find(real: &Path, dir: &Path) -> Result<()> {
+/// The Conquest file system that is mounted at `real`; `dir` is what the user calls it.
+fn find(real: &Path, dir: &Path) -> Result<Mounted> {
     let dir = dir.display();
     match mounts::at(real).context(TABLE)? {
-        Some(mount) if mount.is_conquest() => Ok(()),
+        Some(mount) if mount.is_conquest() => Ok(mount),
         Some(mount) => Err(Error::Target(format!("{dir}: mounted there is {}, not Conquest", mount.fs_type))),
         None => Err(Error::Target(format!("{dir}: nothing is mounted there"))),
     }
@@ -195,18 +230,25 @@ fn real_path(dir: &Path) -> PathBuf {
     })
 }
 
-/// Ends our own mount, also while it is in use: then what programs have mapped and changed is written
-/// first, and they see the end of the connection.
-pub(crate) fn detach(dir: &Path) -> Result<()> {
-    match release_own(dir, UnmountFlags::empty()) {
-        Ok(()) => Ok(()),
-        Err(e) => {
+/// Ends our own mount, the file system with this number, at all its places, also while it is in use: then what programs
+/// have mapped and changed is written first, and they see the end of the connection.
+pub(crate) fn detach(number: &str) -> Result<()> {
+    let places = || Ok::<_, Error>(mounts::of(number).context(TABLE)?.into_iter().rev().map(|place| place.dir));
+    let mut is_anywhere = false;
+    for dir in places()? {
+        is_anywhere = true;
+        if let Err(e) = release_own(&dir, UnmountFlags::empty()) {
             tracing::warn!("{e}; taking it away all the same");
-            write_back(dir);
-            // FORCE ends the connection, so that nobody waits for an answer that will not come.
-            release_own(dir, UnmountFlags::FORCE | UnmountFlags::DETACH)
         }
     }
+    if !is_anywhere {
+        return Err(Error::Target("it is in no table of mounts that we see".into()));
+    }
+    if let Some(dir) = places()?.next() {
+        write_back(&dir);
+    }
+    // FORCE ends the connection, so that nobody waits for an answer that will not come.
+    places()?.try_for_each(|dir| release_own(&dir, UnmountFlags::FORCE | UnmountFlags::DETACH))
 }
 
 fn write_back(dir: &Path) {

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 
+/// What the kernel appends to the type of a mount of ours.
+pub const SUBTYPE: &str = "conquest";
 /// The type of our mounts: `mount -t` takes it, and the table shows it.
 pub const TYPE: &str = "fuse.conquest";
 /// The type of those that the kernel takes for the file system of a block device.
@@ -18,14 +20,20 @@ pub struct Mounted {
     pub id: u32,
     /// `major:minor` of the file system, as long as it is there nobody else's.
     pub number: String,
+    /// What of the file system is there, from its root on: `/`, or a directory of it.
+    pub root: PathBuf,
     pub dir: PathBuf,
     /// For Conquest: the pool directory.
     pub source: PathBuf,
     pub fs_type: String,
     /// Options of the mount: `rw,nosuid,noatime`; and `sync` and `dirsync`, which are the file system's.
     pub options: String,
+    /// The whole file system is read-only, whatever the mount.
+    pub read_only: bool,
     /// For FUSE: who has mounted it.
     pub owner: Option<u32>,
+    /// For FUSE: others than its owner may use it.
+    pub allow_other: bool,
 }
 
 impl Mounted {
@@ -59,6 +67,11 @@ fn table(file: &str) -> std::io::Result<Vec<Mounted>> {
     Ok(std::fs::read(file)?.split(|b| *b == b'\n').filter_map(parse).collect())
 }
 
+/// The places of the file system with this number, the oldest first.
+pub fn of(number: &str) -> std::io::Result<Vec<Mounted>> {
+    Ok(all()?.into_iter().filter(|m| m.number == number).collect())
+}
+
 /// The mount on top at exactly `dir`, of whatever type.
 pub fn at(dir: &Path) -> std::io::Result<Option<Mounted>> {
     Ok(all()?.into_iter().rev().find(|m| m.dir == dir))
@@ -70,15 +83,19 @@ fn parse(line: &[u8]) -> Option<Mounted> {
     let dash = fields.iter().position(|field| *field == b"-")?;
     let text = |field: &[u8]| String::from_utf8_lossy(field).into_owned();
     let of_all = fields.get(dash + 3).map(|words| text(words)).unwrap_or_default();
+    let says = |word: &str| of_all.split(',').any(|said| said == word);
     let sync = of_all.split(',').filter(|word| ["sync", "dirsync"].contains(word)).map(|word| format!(",{word}"));
     Some(Mounted {
         id: text(fields.first()?).parse().ok()?,
         number: text(fields.get(2)?),
+        root: unescape(fields.get(3)?),
         dir: unescape(fields.get(4)?),
         options: text(fields.get(5)?) + &sync.collect::<String>(),
         fs_type: text(fields.get(dash + 1)?),
         source: unescape(fields.get(dash + 2)?),
+        read_only: says("ro"),
         owner: owner(&of_all),
+        allow_other: says("allow_other"),
     })
 }
 
@@ -113,11 +130,14 @@ mod tests {
         let mounted = Mounted {
             id: 98,
             number: "0:54".into(),
+            root: "/".into(),
             dir: "/mnt/my data".into(),
             source: r"/srv/a\b".into(),
             fs_type: TYPE.into(),
             options: "rw,nosuid".into(),
+            read_only: false,
             owner: Some(0),
+            allow_other: false,
         };
         assert!(mounted.is_conquest());
         assert_eq!(parse(line), Some(mounted));

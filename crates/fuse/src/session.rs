@@ -33,6 +33,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 #[must_use = "without `run` the mount ends with the process and not before"]
 pub struct Mount {
     dir: PathBuf,
+    /// What the mount table calls the file system; empty if it does not say.
+    number: String,
     /// Found while it is in the mount table.
     connection: Option<Connection>,
     transport: Transport,
@@ -62,9 +64,11 @@ impl Mount {
         let minor = init::negotiate(&device, transport)?;
         let device = Arc::new(device);
         let notifier = Notifier::new(device.clone(), minor);
-        let server = Arc::new(Server::new(pool.clone(), notifier.clone(), number_of(dir)));
+        let number = number_of(dir);
+        let server = Arc::new(Server::new(pool.clone(), notifier.clone(), number.clone()));
         let mut mount = Mount {
             dir: dir.into(),
+            number,
             connection: connection_of(dir),
             transport,
             read_only,
@@ -80,7 +84,7 @@ impl Mount {
         };
         mount.start_promises()?;
         // Before the first request: what the kernel is told of a name it keeps until it is told otherwise.
-        mount.pool.begin_watching();
+        mount.pool.begin_watching()?;
         match transport {
             Transport::Uring => mount.start_queues(&device, &server)?,
             Transport::Dev => mount.start_readers(&device, &server)?,
@@ -92,8 +96,9 @@ impl Mount {
         self.transport
     }
 
-    pub fn dir(&self) -> &Path {
-        &self.dir
+    /// The number by which the mount table calls the file system, wherever it is mounted; empty if that is not known.
+    pub fn number(&self) -> &str {
+        &self.number
     }
 
     /// From now on a [guard](crate::guard) sends notifications, which is to be started with what this returns.
@@ -189,7 +194,7 @@ impl Mount {
         if watching.is_err() || self.wait_for_end()? {
             tracing::info!(dir = %self.dir.display(), "asked to end, unmounting");
             // It may be out of the mount table, and live on for open files or in another mount namespace.
-            if let Err(e) = mount::detach(&self.dir) {
+            if let Err(e) = mount::detach(&self.number) {
                 tracing::warn!("{e}; ending its connection");
                 self.disconnect();
             }
@@ -228,6 +233,7 @@ impl Mount {
     /// Lets the threads end, so that the pool is closed in order.
     fn finish(mut self) {
         self.pool.stop_watching();
+        self.pool.end_mount();
         self.promises.stop();
         self.threads.extend(self.watcher.take());
         self.threads.extend(self.keeper_of_promises.take());

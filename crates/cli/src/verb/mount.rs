@@ -7,19 +7,22 @@ use fs::Pool;
 use crate::failure::{Failure, Result};
 use crate::remount::Remount;
 use crate::serve::{self, Request};
-use crate::{background, guard, killed_servers, locate, save_option};
+use crate::{background, guard, killed_servers, locate, places, save_option, say};
 
-/// Mount a pool at a directory; returns once it can be used.
+/// Mount a pool at a directory; returns once it can be used. One that is mounted already gets a further place.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
     conquest mount /srv/pool /mnt/fast\n  \
     conquest mount /srv/pool /mnt/fast -o ro,noatime\n  \
+    conquest mount /srv/pool /srv/www -o ro               (there, too: a further place of the same mount)\n  \
     conquest mount /srv/pool /mnt/fast -o durability=strict\n  \
     conquest mount /srv/pool /mnt/fast -o remount,commit=1    (while it is mounted)\n  \
     conquest mount /srv/pool /mnt/fast -o save=/var/backups/pool.img\n  \
     mount -t conquest /srv/pool /mnt/fast                 (after `conquest install`)\n  \
     /srv/pool /mnt/fast conquest defaults,nofail 0 0      (a line of /etc/fstab)\n\n\
-    The server stays in the background and writes its log to POOL/server.log.")]
+    The server stays in the background and writes its log to POOL/server.log. There is one for a pool: at a further \
+    directory ro, nosuid, nodev, noexec and nosymfollow hold for that directory, and durability, commit, transport and save \
+    are as they are. Places whose server was killed are mounted again.")]
 pub struct Args {
     /// The pool directory
     pool: PathBuf,
@@ -57,9 +60,32 @@ pub fn run(args: &Args) -> Result<()> {
     }
     check(&request)?;
     if args.foreground {
-        return serve::serve(&request, || {});
+        return stay(&request);
     }
-    background::start(&request)
+    report(&places::mount(&request, background::start)?)
+}
+
+/// Serves from this process, if nobody else does.
+fn stay(request: &Request) -> Result<()> {
+    if let (Some(server), Some(place)) = (places::server(&request.pool), places::alive(&request.pool)?.first()) {
+        let (pool, dir, at) = (request.pool.display(), request.dir.display(), place.dir.display());
+        return Err(Failure::new(format!(
+            "{pool} is mounted already, at {at}, by process {}; without --foreground {dir} becomes a further place of it",
+            server.pid
+        )));
+    }
+    let before = places::of(&request.pool)?;
+    serve::serve(request, || {
+        // Nobody else is there to do so. What it says it says to a terminal.
+        for note in places::revive(request, &before) {
+            let _ = say(&note);
+        }
+    })
+}
+
+/// Tells what there is to tell.
+pub fn report(notes: &[String]) -> Result<()> {
+    notes.iter().try_for_each(|note| say(note))
 }
 
 /// With `-o remount`: the mount that is there.
@@ -86,5 +112,5 @@ pub fn check(request: &Request) -> Result<()> {
     }
     request.options.save.iter().try_for_each(|file| save_option::refuse(file, pool, dir))?;
     // What is dead then is cleared away by the server.
-    killed_servers::wait(pool, Some(dir))
+    killed_servers::wait(pool)
 }

@@ -7,8 +7,9 @@ use fs::pool::{CopyStatus, SessionStatus, Status};
 use serde::Serialize;
 
 use crate::failure::{Context, Result};
+use crate::mounts::Mounted;
 use crate::stopped_processes::Stopped;
-use crate::{inspect, locate, say, size, stall};
+use crate::{inspect, locate, places, say, size, stall};
 
 /// Show what a pool holds and which processes use it.
 #[derive(clap::Args)]
@@ -30,8 +31,31 @@ struct Answer {
     version: &'static str,
     #[serde(flatten)]
     status: Status,
+    /// Where it is mounted, as far as this command sees.
+    places: Vec<Place>,
     /// The attached processes that are stopped.
     stopped: Vec<u32>,
+}
+
+/// A directory where the pool is mounted.
+#[derive(Serialize)]
+struct Place {
+    dir: String,
+    /// `rw,nosuid` and the like.
+    options: String,
+    /// False: its server is gone.
+    alive: bool,
+}
+
+fn places_of(pool: &Path, sessions: &[SessionStatus]) -> Result<Vec<Place>> {
+    // No mount is asked: its server may be stopped.
+    let served = sessions.iter().any(SessionStatus::is_mount);
+    let places = places::of(pool)?.into_iter();
+    let place = |m: Mounted| {
+        let alive = served && !places::servers_of(&m).is_empty();
+        Place { dir: m.dir.display().to_string(), options: m.options, alive }
+    };
+    Ok(places.map(place).collect())
 }
 
 pub fn run(args: &Args) -> Result<()> {
@@ -39,13 +63,14 @@ pub fn run(args: &Args) -> Result<()> {
     let status = read(&pool)?;
     // This command is attached itself while it asks.
     let status = status.without(std::process::id());
+    let places = places_of(&pool, &status.sessions)?;
     let stopped: Vec<Stopped> = status.sessions.iter().filter_map(|user| Stopped::among(&[user.pid])).collect();
     if args.json {
         let stopped = stopped.iter().map(|stopped| stopped.pid).collect();
-        let answer = Answer { version: env!("CARGO_PKG_VERSION"), status, stopped };
+        let answer = Answer { version: env!("CARGO_PKG_VERSION"), status, places, stopped };
         return say(&serde_json::to_string_pretty(&answer).context(|| "cannot write JSON".into())?);
     }
-    say(text(&status, &stopped).trim_end())
+    say(text(&status, &places, &stopped).trim_end())
 }
 
 fn read(pool: &Path) -> Result<Status> {
@@ -56,7 +81,7 @@ fn read(pool: &Path) -> Result<Status> {
     })
 }
 
-fn text(s: &Status, stopped: &[Stopped]) -> String {
+fn text(s: &Status, places: &[Place], stopped: &[Stopped]) -> String {
     let mut out = String::new();
     let percent = if s.size == 0 { 0.0 } else { s.used as f64 * 100.0 / s.size as f64 };
     let rows = [
@@ -80,6 +105,10 @@ fn text(s: &Status, stopped: &[Stopped]) -> String {
     match s.sessions.is_empty() {
         true => out.push_str("in use by      nobody\n"),
         false => s.sessions.iter().for_each(|session| describe(&mut out, session)),
+    }
+    for place in places {
+        let gone = if place.alive { "" } else { ": its server is gone; `conquest up` or `mount` mounts it again" };
+        let _ = writeln!(out, "mounted at     {} ({}){gone}", place.dir, place.options);
     }
     for process in stopped {
         let (waits, remedy) = (waits_for(process.pid, &s.sessions), process.remedy());

@@ -14,16 +14,18 @@ use crate::failure::{Context, Failure, Result};
 use crate::mounts::Mounted;
 use crate::other_mounts::OtherMount;
 use crate::outcome::Awaited;
-use crate::stopped_processes::{self, Watch};
-use crate::{killed_servers, locate, mounts, serve};
+use crate::stopped_processes::Watch;
+use crate::{killed_servers, locate, mounts, places, say, serve};
 
-/// Unmount a pool. Returns when its server has closed the pool, or goes on since the pool is mounted elsewhere too.
+/// Unmount a pool at a directory, or at all. When it was the last place this returns when the server has closed the pool.
 #[derive(clap::Args)]
-#[command(
-    after_help = "Examples:\n  conquest umount /mnt/fast\n  conquest umount          (the one that `conquest up` made)"
-)]
+#[command(after_help = "Examples:\n  \
+    conquest umount /mnt/fast     (other places of the pool stay)\n  \
+    conquest umount /srv/pool     (all places of the pool)\n  \
+    conquest umount               (all places of the pool of `conquest up`)")]
 pub struct Args {
-    /// Where it is mounted [default: where `conquest up` mounts]
+    /// Where it is mounted, or the pool directory: then all its places [default: the pool that is mounted where `conquest
+    /// up` mounts, or else the default pool]
     dir: Option<PathBuf>,
     /// On logged: give the pool's memory back; mounting it again reads it from the disk
     #[arg(long)]
@@ -38,26 +40,58 @@ const LOOK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 const SHORT_PATIENCE: Duration = Duration::from_secs(5);
 
 pub fn run(args: &Args) -> Result<()> {
-    let dir = locate::absolute(&args.dir.clone().map_or_else(locate::default_dir, Ok)?)?;
-    let Some(mounted) = mounts::conquest_at(&dir)? else {
-        let shown = dir.display();
-        let (one, other) = (mounts::TYPE, mounts::BLOCK_TYPE);
-        return Err(Failure::new(format!("no pool is mounted at {shown}; `findmnt -t {one},{other}` lists what is")));
-    };
+    let (pool, going) = named(args)?;
     // It may be stopped at any time.
-    let _watch = Watch::over(&mounted);
-    killed_servers::wait(&mounted.source, Some(&dir))?;
-    // Taken before unmounting: afterwards the server no longer counts as one.
-    let server = Server::of(&mounted);
-    serve::unmount(&dir)?;
-    match server {
-        Some(server) => server.wait(&mounted)?,
-        None => wait_for_unlisted(&mounted.source),
+    let _watches: Vec<Watch> = going.iter().map(Watch::over).collect();
+    killed_servers::wait(&pool)?;
+    let staying = |place: &Mounted| going.iter().all(|gone| gone.id != place.id);
+    let stay: Vec<Mounted> = places::of(&pool)?.into_iter().filter(staying).collect();
+    if args.release && !stay.is_empty() {
+        let (shown, at) = (pool.display(), places::list(&stay));
+        return Err(Failure::new(format!(
+            "--release: {shown} is also mounted at {at}; `conquest umount {shown} --release` unmounts it everywhere"
+        )));
+    }
+    // Taken before unmounting: afterwards it no longer counts as one.
+    let server = going.first().and_then(Server::of);
+    // The latest first: it may cover another one.
+    going.iter().rev().try_for_each(|place| serve::unmount(&place.dir))?;
+    let last = going.last().filter(|last| stay.iter().any(|place| place.number == last.number));
+    match (last, server) {
+        (Some(last), _) => {
+            let (dir, at) = (last.dir.display(), places::list(&stay));
+            return say(&format!("unmounted from {dir}; {} stays mounted at {at}", pool.display()));
+        }
+        (None, Some(server)) => server.wait(&going)?,
+        (None, None) => wait_for_unlisted(&pool),
     }
     match args.release {
-        true => Pool::release(&mounted.source).context(|| "unmounted, but the memory stays".into()),
+        true => Pool::release(&pool).context(|| "unmounted, but the memory stays".into()),
         false => Ok(()),
     }
+}
+
+/// The pool that is meant, and the places that are to go, the oldest first.
+fn named(args: &Args) -> Result<(PathBuf, Vec<Mounted>)> {
+    let (path, all) = match &args.dir {
+        Some(dir) => (locate::absolute(dir)?, false),
+        None => (locate::absolute(&locate::default_dir()?)?, true),
+    };
+    let pool = match mounts::conquest_at(&path)? {
+        Some(mounted) if !all => return Ok((mounted.source.clone(), vec![mounted])),
+        Some(mounted) => mounted.source,
+        None if all => locate::absolute(&locate::default_pool()?)?,
+        None => path,
+    };
+    let places = places::of(&pool)?;
+    if places.is_empty() {
+        let (shown, one, other) = (pool.display(), mounts::TYPE, mounts::BLOCK_TYPE);
+        return Err(Failure::new(match Pool::exists(&pool) {
+            true => format!("{shown} is not mounted; `findmnt -t {one},{other}` lists what is"),
+            false => format!("no pool is mounted at {shown}; `findmnt -t {one},{other}` lists what is"),
+        }));
+    }
+    Ok((pool, places))
 }
 
 /// The process that serves a mount, and how it ends.
@@ -69,30 +103,28 @@ struct Server {
 impl Server {
     /// If it still runs. Found without opening the pool, whose copy may be out of order.
     fn of(mounted: &Mounted) -> Option<Server> {
-        let pid = stopped_processes::servers_of(mounted).into_iter().next()?;
+        let pid = places::servers_of(mounted).into_iter().next()?;
         let process = pidfd_open(Pid::from_raw(pid as i32)?, PidfdFlags::empty()).ok()?;
         Some(Server { process, outcome: Awaited::of(pid) })
     }
 
-    /// Until it has ended, as it should.
-    fn wait(self, mounted: &Mounted) -> Result<()> {
+    /// Until it has ended, as it should. Not where it goes on for others, who see mounts that we do not.
+    fn wait(self, gone: &[Mounted]) -> Result<()> {
         let start = Instant::now();
         while start.elapsed() < PATIENCE {
             if matches!(poll(&mut [PollFd::new(&self.process, PollFlags::IN)], Some(&LOOK)), Ok(n) if n > 0) {
                 let failed = self.outcome.and_then(Awaited::failure);
                 return failed.map_or(Ok(()), |why| Err(Failure::new(format!("unmounted, but {why}"))));
             }
-            if let Some(other) = OtherMount::find(&mounted.number) {
+            if let Some(elsewhere) = gone.iter().find_map(|place| OtherMount::find(&place.number)) {
+                let dirs = places::list(gone);
                 return Err(Failure::new(format!(
-                    "unmounted from {}, but its server goes on: the pool is mounted {other}",
-                    mounted.dir.display()
+                    "unmounted from {dirs}, but its server goes on: the pool is mounted {elsewhere}"
                 )));
             }
         }
-        Err(Failure::new(format!(
-            "unmounted, but the server has not closed the pool yet; see {}",
-            mounted.source.join(fs::pool::LOG).display()
-        )))
+        let log = gone.first().map(|place| place.source.join(fs::pool::LOG)).unwrap_or_default();
+        Err(Failure::new(format!("unmounted, but the server has not closed the pool yet; see {}", log.display())))
     }
 }
 

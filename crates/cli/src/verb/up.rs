@@ -8,7 +8,7 @@ use crate::failure::{Context, Failure, Result};
 use crate::mounts::{self, Mounted};
 use crate::serve::Request;
 use crate::verb::{format, mount};
-use crate::{background, killed_servers, locate, say, size};
+use crate::{background, killed_servers, locate, places, remount, say, size};
 
 /// Make the default pool if there is none, and mount it.
 #[derive(clap::Args)]
@@ -32,21 +32,32 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<()> {
     let pool = locate::absolute(&args.pool.clone().map_or_else(locate::default_pool, Ok)?)?;
     let dir = args.dir.as_deref().map(locate::absolute).transpose()?;
-    killed_servers::wait(&pool, dir.as_deref())?;
+    killed_servers::wait(&pool)?;
     if let Some(mounted) = find(&pool, dir.as_deref())? {
         return tell_of(&mounted);
     }
-    let dir = dir.map_or_else(|| locate::absolute(&locate::default_dir()?), Ok)?;
+    // Where its server is gone it is mounted again as it was.
+    let gone = places::of(&pool)?.into_iter().find(|place| dir.as_ref().is_none_or(|dir| *dir == place.dir));
+    let was = gone.as_ref().filter(|_| args.options.is_empty()).map(|gone| remount::stays(&gone.options));
+    let dir = match (dir, gone) {
+        (Some(dir), _) => dir,
+        (None, Some(gone)) => gone.dir,
+        (None, None) => locate::absolute(&locate::default_dir()?)?,
+    };
     if !Pool::exists(&pool) {
         create(&pool, args.size)?;
     }
     prepare(&dir)?;
-    let request = Request::new(pool.clone(), dir.clone(), &args.options.join(","))?;
-    if let Err(e) = mount::check(&request).and_then(|()| background::start(&request)) {
+    let request = Request::new(pool.clone(), dir.clone(), &was.unwrap_or_else(|| args.options.join(",")))?;
+    match mount::check(&request).and_then(|()| places::mount(&request, background::start)) {
+        Ok(notes) => {
+            say(&format!("mounted: {} at {}", pool.display(), dir.display()))?;
+            mount::report(&notes)?;
+            say(&next(&pool, &dir))
+        }
         // Another one may have been faster.
-        return find(&pool, Some(&request.dir))?.map_or(Err(e), |mounted| tell_of(&mounted));
+        Err(e) => find(&pool, Some(&request.dir))?.map_or(Err(e), |mounted| tell_of(&mounted)),
     }
-    say(&format!("mounted: {} at {}\n{}", pool.display(), dir.display(), next(&pool, &dir)))
 }
 
 fn tell_of(mounted: &Mounted) -> Result<()> {
@@ -56,8 +67,7 @@ fn tell_of(mounted: &Mounted) -> Result<()> {
 
 /// The working mount of the pool: at `dir`, or anywhere if that does not matter.
 fn find(pool: &Path, dir: Option<&Path>) -> Result<Option<Mounted>> {
-    let fits = |m: &Mounted| m.source == pool && dir.is_none_or(|d| d == m.dir);
-    Ok(mounts::conquest()?.into_iter().rev().find(|m| fits(m) && m.is_alive()))
+    Ok(places::alive(pool)?.into_iter().find(|m| dir.is_none_or(|dir| dir == m.dir)))
 }
 
 fn create(pool: &Path, size: Option<u64>) -> Result<()> {

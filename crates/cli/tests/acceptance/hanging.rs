@@ -9,10 +9,13 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::mpsc;
+use std::sync::{mpsc, Arc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use fs::node::WriteFlags;
+use fs::path::View;
+use fs::{Caller, Ino, Pool};
 use nix::sys::ptrace;
 use nix::sys::signal::{kill, Signal};
 use nix::sys::wait::{waitpid, WaitPidFlag, WaitStatus};
@@ -32,52 +35,57 @@ pub const TESTS: &[Test] = &[
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn guard_helps() -> Outcome {
-    let lab = lab();
-    let hung = Hung::new(&lab);
+    let (lab, pool) = lab();
+    let hung = Hung::new(&lab, &pool);
     hung.kill_server();
     hung.end();
     let dead = rustix::fs::statvfs(lab.mnt()).map(drop).expect_err("the mount of a dead server");
     assert!(is_gone(&dead.into()), "{dead}");
     lab.umount();
-    close(lab);
+    close(lab, pool);
     Ok(())
 }
 
 fn umount_helps() -> Outcome {
-    let lab = lab();
-    let hung = Hung::new(&lab);
+    let (lab, pool) = lab();
+    let hung = Hung::new(&lab, &pool);
     hung.kill_all();
     lab.umount();
     hung.end();
-    close(lab);
+    close(lab, pool);
     Ok(())
 }
 
 fn mount_helps() -> Outcome {
-    let lab = lab();
-    let hung = Hung::new(&lab);
+    let (lab, pool) = lab();
+    let hung = Hung::new(&lab, &pool);
     hung.kill_all();
     lab.mount();
     hung.end();
-    assert_eq!(std::fs::read(lab.mnt().join("f")).expect("read")[..3], *b"new", "what the other mount wrote");
+    assert_eq!(std::fs::read(lab.mnt().join("f")).expect("read")[..3], *b"new", "what a program wrote");
     lab.umount();
-    close(lab);
+    close(lab, pool);
     Ok(())
 }
 
-/// A lab whose pool is mounted at `mnt` and at `other`, with a file.
-fn lab() -> Lab {
+/// A lab with a mounted pool and a file, opened by this process too.
+fn lab() -> (Lab, Arc<Pool>) {
     let lab = Lab::mounted("64M");
-    std::fs::create_dir(lab.path("other")).expect("mkdir");
-    lab.mount_at(&lab.text("other"), "");
     std::fs::write(lab.mnt().join("f"), [0; 8192]).expect("write");
-    lab
+    let pool = Arc::new(lab.open());
+    (lab, pool)
 }
 
-fn close(lab: Lab) {
-    assert_eq!(std::fs::read(lab.path("other/f")).expect("read")[..3], *b"new", "the other mount has it");
-    lab.ok(&["umount", &lab.text("other")]);
+fn close(lab: Lab, pool: Arc<Pool>) {
+    let mut text = [0; 3];
+    pool.read(file(&pool), 0, &mut text).expect("read");
+    assert_eq!(&text, b"new", "what was written is there");
+    drop(pool);
     lab.check();
+}
+
+fn file(pool: &Pool) -> Ino {
+    View::new(pool, Caller::root()).stat(b"f").expect("a file").ino
 }
 
 /// A server whose threads are stopped while its guard tells the kernel to forget a page that is being read.
@@ -86,15 +94,15 @@ struct Hung {
     guard: Pid,
     stopped: Vec<Pid>,
     reader: JoinHandle<io::Result<()>>,
-    writer: JoinHandle<io::Result<()>>,
+    writer: JoinHandle<fs::Result<()>>,
 }
 
 impl Hung {
-    fn new(lab: &Lab) -> Hung {
+    fn new(lab: &Lab, pool: &Arc<Pool>) -> Hung {
         let pid = lab.server().as_raw_nonzero().get();
         let is_child = |other: &i32| stat(*other, *other).and_then(|stat| stat.get(1)?.parse().ok()) == Some(pid);
         let guard = numbers("/proc").into_iter().find(is_child).expect("the guard of the server");
-        let (read, written) = (open(&lab.mnt().join("f")), open(&lab.path("other/f")));
+        let (read, pool) = (open(&lab.mnt().join("f")), pool.clone());
         rustix::fs::fadvise(&read, 0, None, Advice::DontNeed).expect("the page is not in the cache");
         let stopped = stop(pid, "fuse-uring").into_iter().chain(stop(pid, "fuse-dev")).collect();
         let (tell, reading) = mpsc::channel();
@@ -104,7 +112,7 @@ impl Hung {
         });
         let reading = reading.recv().expect("a reader").as_raw_nonzero().get();
         wait_until(PATIENCE, "the page is being read", || is_stuck(std::process::id() as i32, reading));
-        let writer = std::thread::spawn(move || written.write_all_at(b"new", 0));
+        let writer = std::thread::spawn(move || pool.write(file(&pool), 0, b"new", WriteFlags::default()).map(drop));
         let sends = |thread: &i32| is_stuck(guard, *thread);
         wait_until(PATIENCE, "the notification waits for the page", || threads(guard, "fuse-notify").iter().any(sends));
         Hung { server: Pid::from_raw(pid), guard: Pid::from_raw(guard), stopped, reader, writer }
@@ -129,7 +137,7 @@ impl Hung {
         }
         let read = self.reader.join().expect("the reader").expect_err("nobody has answered the reader");
         assert!(is_gone(&read), "{read}");
-        self.writer.join().expect("the writer").expect("the writer has another server");
+        self.writer.join().expect("the writer").expect("the writer needs no server");
     }
 }
 

@@ -188,6 +188,10 @@ impl Lab {
         self.ok(&["umount", &self.text("mnt")]);
     }
 
+    pub fn umount_at(&self, dir: &str) {
+        self.ok(&["umount", dir]);
+    }
+
     pub fn status(&self) -> serde_json::Value {
         serde_json::from_str(&self.ok(&["status", &self.pool(), "--json"])).expect("JSON")
     }
@@ -195,9 +199,12 @@ impl Lab {
     /// The process that serves `dir`.
     pub fn server_of(&self, dir: &Path) -> Option<Pid> {
         let status = self.status();
-        let sessions = status["sessions"].as_array().expect("sessions");
-        let serves = |s: &&serde_json::Value| s["mountpoint"].as_str().is_some_and(|d| Path::new(d) == dir);
-        let pid = sessions.iter().find(serves)?["pid"].as_i64()?;
+        let list = |what: &str| status[what].as_array().expect(what).clone();
+        let is_it = |place: &serde_json::Value| {
+            place["alive"] == true && place["dir"].as_str().is_some_and(|d| Path::new(d) == dir)
+        };
+        list("places").iter().any(is_it).then_some(())?;
+        let pid = list("sessions").iter().find(|session| session["role"] == "mount")?["pid"].as_i64()?;
         Pid::from_raw(pid as i32)
     }
 
@@ -207,7 +214,17 @@ impl Lab {
 
     /// Kills the server as the kernel's OOM killer would.
     pub fn kill9(&self) {
-        kill_and_wait(self.server(), Signal::KILL);
+        self.kill(&self.mnt());
+    }
+
+    /// The same of what is mounted at `dir`.
+    pub fn kill(&self, dir: &Path) {
+        kill_and_wait(self.server_of(dir).expect("a server"), Signal::KILL);
+    }
+
+    /// The pool, opened by this process.
+    pub fn open(&self) -> fs::Pool {
+        fs::Pool::open(Path::new(&self.pool()), &fs::OpenOptions::default()).expect("the pool can be opened")
     }
 
     /// The pool is free of problems; what a crash leaked is none.

@@ -12,7 +12,8 @@
 //! | [`qemu`] | a whole machine, with persistent memory or a disk, killed under load (`./test qemu`) |
 //! | [`page_cache`] | what the kernel keeps of files is never older than what was written |
 //! | [`like_others`] | what suites expect as it is on other file systems |
-//! | [`two_mounts`] | several processes on one pool see the same files |
+//! | [`places`] | the directories at which a pool's one mount is |
+//! | [`beside`] | a program that works on the pool directly, and the mount, see the same files |
 //! | [`hanging`] | a server that is killed while its kernel waits for it, and who helps it to end |
 //! | [`stopped`] | a server that is stopped: commands say so instead of waiting |
 //! | [`frozen`] | a disk that does not answer while a mount ends, and a server that is killed or stopped then |
@@ -35,6 +36,7 @@
 //! which a cut may leave the disk after each, default 60).
 
 mod bad_input;
+mod beside;
 mod durability;
 mod frozen;
 mod fuzz;
@@ -46,12 +48,12 @@ mod main_job;
 mod memory;
 mod mounting;
 mod page_cache;
+mod places;
 mod qemu;
 mod settings;
 mod stopped;
 mod suites;
 mod tree;
-mod two_mounts;
 mod watchdog;
 
 use std::panic::{catch_unwind, AssertUnwindSafe};
@@ -81,7 +83,8 @@ fn main() -> ExitCode {
         mounting::TESTS,
         memory::TESTS,
         durability::TESTS,
-        two_mounts::TESTS,
+        places::TESTS,
+        beside::TESTS,
         hanging::TESTS,
         stopped::TESTS,
         frozen::TESTS,

@@ -190,7 +190,7 @@ fn notes_all(file: &Path) -> bool {
 }
 
 /// Reading a file that was changed after its last access is noted.
-fn updates_atime(file: &Path) -> bool {
+pub fn updates_atime(file: &Path) -> bool {
     std::fs::write(file, "some text").expect("write");
     age(file);
     read_past_the_cache(file);
@@ -288,7 +288,7 @@ fn stays_mounted() -> Outcome {
     std::fs::create_dir(lab.path("second")).expect("mkdir");
     let (mnt, second) = (lab.text("mnt"), lab.text("second"));
     lab::ok(&mut program("mount", &["--bind", &mnt, &second]));
-    lab.refused(1, &["umount", &mnt], &["server goes on", &format!("`umount {second}`")]);
+    assert!(lab.ok(&["umount", &mnt]).contains(&format!("stays mounted at {second}")));
     lab::ok(&mut program("umount", &[&second]));
     wait_until_closed(&lab);
 

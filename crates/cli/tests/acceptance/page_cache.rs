@@ -237,34 +237,44 @@ fn read_whole_however_written() -> Outcome {
     Ok(())
 }
 
-/// Attributes that say how long a growing file was must not make the kernel cut off what it has of it since.
+/// Attributes that say how long a growing file was must not make the kernel cut off what it has of it since; whoever
+/// makes it longer, through the mount or beside it.
 fn who_looks_undoes_nothing() -> Outcome {
     let lab = Lab::mounted("256M");
-    std::fs::create_dir(lab.path("other")).expect("mkdir");
-    lab.mount_at(&lab.text("other"), "");
     let mut rng = rng::Rng::new(crate::settings::seed());
-    for (here, there) in [(lab.mnt(), lab.mnt()), (lab.mnt(), lab.path("other"))] {
-        let start = Instant::now();
-        while start.elapsed() < Duration::from_secs(6) {
-            append_watched(&here.join("log"), &there.join("log"), &mut rng);
-        }
-    }
+    let path = lab.mnt().join("log");
+    append_for_a_while("through the mount", &path, &mut rng, |at, piece| {
+        let file = OpenOptions::new().write(true).open(&path).expect("open");
+        file.write_all_at(piece, at).expect("write");
+    });
+    let pool = lab.open();
+    append_for_a_while("beside the mount", &path, &mut rng, |at, piece| {
+        let ino = pool.lookup(fs::ROOT, b"log", &fs::Caller::root()).expect("lookup").ino;
+        pool.write(ino, at, piece, fs::node::WriteFlags::default()).expect("write");
+    });
+    drop(pool);
     lab.umount();
-    lab.ok(&["umount", &lab.text("other")]);
     lab.check();
     Ok(())
 }
 
+fn append_for_a_while(how: &str, path: &Path, rng: &mut rng::Rng, append: impl Fn(u64, &[u8])) {
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(6) {
+        append_watched(how, path, rng, &append);
+    }
+}
+
 /// Makes a file and appends to it, while others look at it, by its attributes and whole. What was written is there.
-fn append_watched(here: &Path, there: &Path, rng: &mut rng::Rng) {
-    let file = OpenOptions::new().write(true).create_new(true).open(here).expect("create");
-    let (reads, ended) = (File::open(there).expect("open"), AtomicBool::new(false));
+fn append_watched(how: &str, path: &Path, rng: &mut rng::Rng, append: &dyn Fn(u64, &[u8])) {
+    drop(File::create_new(path).expect("create"));
+    let (reads, ended) = (File::open(path).expect("open"), AtomicBool::new(false));
     std::thread::scope(|scope| {
         let _end = End(&ended);
         for reader in [false, true, false, true] {
             let ended = &ended;
             scope.spawn(move || {
-                let reads = File::open(there).expect("open");
+                let reads = File::open(path).expect("open");
                 let mut all = vec![0; 2 << 20];
                 while !ended.load(SeqCst) {
                     match reader {
@@ -277,15 +287,15 @@ fn append_watched(here: &Path, there: &Path, rng: &mut rng::Rng) {
         let (mut model, mut found) = (Vec::new(), vec![0; 2 << 20]);
         for round in 0..300u32 {
             let piece = vec![round as u8 | 1; 1 + rng.below(6000) as usize];
-            file.write_all_at(&piece, model.len() as u64).expect("write");
+            append(model.len() as u64, &piece);
             model.extend(piece);
             let len = reads.read_at(&mut found, 0).expect("read");
-            assert_eq!(len, model.len(), "{}: round {round}", there.display());
-            assert!(found[..len] == model, "{}: round {round}", there.display());
+            assert_eq!(len, model.len(), "{how}: round {round}");
+            assert!(found[..len] == model, "{how}: round {round}");
         }
     });
-    drop((file, reads));
-    std::fs::remove_file(here).expect("unlink");
+    drop(reads);
+    std::fs::remove_file(path).expect("unlink");
 }
 
 /// Runs `act` while others do `aside` again and again, until it returns.

@@ -1,4 +1,4 @@
-//! Telling processes that cache: a mount's kernel keeps names, attributes and pages.
+//! Telling the process that caches, the mount: its kernel keeps names, attributes and pages.
 
 use std::sync::atomic::Ordering;
 
@@ -48,7 +48,7 @@ impl Part {
 impl Fs {
     /// The binding of `name` in `parent` has changed. Call it without locks.
     pub(super) fn tell_entry(&self, parent: Ino, name: &[u8]) {
-        if self.session().is_watched() && self.session().watchers_of(parent) {
+        if self.session().is_cached(parent) {
             self.tell(Event { kind: ENTRY, key: parent, payload: name.to_vec() });
             self.tell(Event { kind: ATTRIBUTES, key: parent, payload: Vec::new() });
         }
@@ -56,7 +56,7 @@ impl Fs {
 
     /// An inode has changed. Call it without locks.
     pub(super) fn tell_inode(&self, ino: Ino, part: Part) {
-        if self.session().is_watched() && self.session().watchers_of(ino) {
+        if self.session().is_cached(ino) {
             self.tell(Event { kind: part as u64, key: ino, payload: Vec::new() });
         }
     }
@@ -70,8 +70,8 @@ impl Fs {
         self.tell(Event { kind: REPAIR, key: 0, payload: Vec::new() });
     }
 
-    /// Does another process change this inode's content, or another's, and has not told all who watch? What is seen of
-    /// it meanwhile may be newer than what they know.
+    /// Does another process change this inode's content, or another's, and has not told the one that watches? What is
+    /// seen of it meanwhile may be newer than what that knows.
     pub fn is_changing(&self, ino: Ino) -> bool {
         self.session().is_changing(ino)
     }
@@ -79,14 +79,14 @@ impl Fs {
     #[cold]
     fn tell(&self, event: Event) {
         if let Err(e) = self.session().publish(&event) {
-            tracing::error!("telling other processes of a change: {e}");
+            tracing::error!("telling the mount of a change: {e}");
         }
     }
 
     /// Declares that this process caches what it looks up from now on: others wait until [`watch`](Self::watch), which is
-    /// to follow, has told of what they change.
-    pub fn begin_watching(&self) {
-        self.session().start_watching();
+    /// to follow, has told of what they change. Only one process of a pool at a time may.
+    pub fn begin_watching(&self) -> Result<()> {
+        Ok(self.session().start_watching()?)
     }
 
     /// Declares that this process caches what it looked up, and receives what others change: `f` is called
@@ -94,7 +94,7 @@ impl Fs {
     /// before the call that made the change returns to its caller. Returns when [`Fs::stop_watching`] is
     /// called; meant for a thread of its own.
     pub fn watch(&self, f: &mut dyn FnMut(Change)) -> Result<()> {
-        self.session().start_watching();
+        self.begin_watching()?;
         let mut acted = 0;
         while !self.stop_watching.load(Ordering::Acquire) {
             let seen = self.session().next_event(acted)?;
@@ -116,8 +116,9 @@ impl Fs {
         Ok(())
     }
 
-    /// Ends [`Fs::watch`].
+    /// Ends [`Fs::watch`]. From now on nobody waits for it, and another process may watch.
     pub fn stop_watching(&self) {
         self.stop_watching.store(true, Ordering::Release);
+        self.session().stop_watching();
     }
 }

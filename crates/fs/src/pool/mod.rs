@@ -38,7 +38,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use pram::copy::Copy;
-use pram::session::Attach;
+use pram::session::{Attach, Exclusive};
 use pram::Session;
 
 use crate::error::{Error, Result};
@@ -68,6 +68,14 @@ pub(crate) mod role {
     pub const API: u64 = 0;
     pub const MOUNT_DEV: u64 = 1;
     pub const MOUNT_URING: u64 = 2;
+
+    pub fn of_mount(uring: bool) -> u64 {
+        if uring {
+            MOUNT_URING
+        } else {
+            MOUNT_DEV
+        }
+    }
 }
 
 /// An open pool: derefs to [`Fs`]. Dropping it detaches this process.
@@ -365,10 +373,13 @@ fn attach(opened: Opened, how: &OpenOptions) -> Result<Fs> {
     let Opened { region, exclusive, copy } = opened;
     let (role, label) = match &how.mount {
         None => (role::API, PathBuf::new()),
-        Some(m) => (if m.uring { role::MOUNT_URING } else { role::MOUNT_DEV }, m.mountpoint.clone()),
+        Some(m) => (role::of_mount(m.uring), m.mountpoint.clone()),
     };
     let keys = max_inodes(region.map().reserved());
     let mirrored = is_mirrored(&region, copy.as_ref());
+    if how.mount.is_some() {
+        refuse_served(&region, &exclusive)?;
+    }
     let label = std::os::unix::ffi::OsStrExt::as_bytes(label.as_os_str());
     let how_to = Attach { runtime_dir: RUNTIME_DIR.as_ref(), keys, role, label };
     let session = Session::attach(region, exclusive, &how_to, copy)?;
@@ -379,6 +390,13 @@ fn attach(opened: Opened, how: &OpenOptions) -> Result<Fs> {
     };
     let durability = if mirrored { Durability::Strict } else { how.durability };
     Fs::over(session, Policy { read_only: how.read_only, atime, nodiratime: how.nodiratime, durability })
+}
+
+/// One kernel at a time caches the pool; nobody comes or goes while `exclusive` is held.
+fn refuse_served(region: &pram::Region, exclusive: &Exclusive) -> Result<()> {
+    let users = pram::attached::processes(exclusive, &region.info.uuid, RUNTIME_DIR.as_ref())?;
+    let served = users.into_iter().map(status::session_status).find(SessionStatus::is_mount);
+    served.map_or(Ok(()), |s| Err(Error::Served { pid: s.pid, first: s.mountpoint.unwrap_or_default() }))
 }
 
 impl Deref for Pool {

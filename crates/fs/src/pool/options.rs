@@ -63,14 +63,16 @@ pub struct OpenOptions {
     /// Commit to the copy on disk this often, instead of what `pool.toml` says. Any process of the pool commits for
     /// all.
     pub commit_interval: Option<CommitInterval>,
-    /// This process is a mount: it caches, and is listed as one in the status.
+    /// This process is the mount: it caches, and is listed as such in the status. Refused
+    /// ([`Error::Served`](crate::Error::Served)) while another process is.
     pub mount: Option<MountInfo>,
 }
 
-/// What `status` says of a mount.
+/// What `status` says of the mount.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MountInfo {
     /// True: io_uring, false: /dev/fuse.
     pub uring: bool,
+    /// One of the directories where it is mounted.
     pub mountpoint: PathBuf,
 }

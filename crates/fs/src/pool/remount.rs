@@ -4,10 +4,11 @@
 //! Both are words of the process's record in the runtime segment: one says what is in effect, for `status`; in the
 //! other somebody leaves what he wants, which the process takes when it [heeds](Pool::heed) it.
 
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Duration;
 
-use super::{CommitInterval, Pool};
+use super::{role, CommitInterval, Pool};
 use crate::error::{Error, Result};
 use crate::node::Policy;
 use crate::poll::poll_until;
@@ -79,11 +80,26 @@ impl Pool {
         }
     }
 
-    /// Asks the process that serves the mount at `mountpoint` to change its terms.
-    pub fn ask(&self, mountpoint: &Path, terms: &Terms) -> Result<Asked<'_>> {
-        let mount = self.sessions().into_iter().find(|(_, user)| user.mountpoint.as_deref() == Some(mountpoint));
+    /// This process, the mount, is mounted there, too; and where it was first, no more.
+    pub fn set_mountpoint(&self, dir: &Path) {
+        self.session().runtime().set_label(dir.as_os_str().as_bytes());
+    }
+
+    /// Over which transport this process, the mount, is served.
+    pub fn set_transport(&self, uring: bool) {
+        self.session().runtime().set_role(role::of_mount(uring));
+    }
+
+    /// This process is the mount no more, though it has the pool open: another one may be.
+    pub fn end_mount(&self) {
+        self.session().runtime().set_role(role::API);
+    }
+
+    /// Asks the process that serves the mount to change its terms.
+    pub fn ask(&self, terms: &Terms) -> Result<Asked<'_>> {
+        let mount = self.sessions().into_iter().find(|(_, user)| user.is_mount());
         let Some((session, _)) = mount else {
-            return Err(Error::Pool(format!("no process serves a mount at {}", mountpoint.display())));
+            return Err(Error::Pool("no process serves a mount of the pool".into()));
         };
         let asked = Asked { pool: self, session, word: terms.word() };
         self.session().runtime().ask(session, asked.word);

@@ -75,13 +75,20 @@ pub struct SessionStatus {
     pub role: String,
     /// `io_uring` or `/dev/fuse`, for mounts.
     pub transport: Option<String>,
-    /// For mounts: where.
+    /// For mounts: where, or one of the places.
     #[serde(serialize_with = "as_text_if_any")]
     pub mountpoint: Option<PathBuf>,
     /// When what it changes is durable: `strict`, at return; `fsync`, after that.
     pub durability: Option<&'static str>,
     /// Seconds from commit to commit where nobody waits for one, if the pool has a copy.
     pub commit: Option<f64>,
+}
+
+impl SessionStatus {
+    /// Is it the mount of the pool?
+    pub fn is_mount(&self) -> bool {
+        self.transport.is_some()
+    }
 }
 
 /// One kind and size class of objects.

@@ -37,7 +37,7 @@ fn changes_before_the_first_look_are_told() {
     let (dir, pool) = pool(8 * MIB);
     let other = open(&dir);
     let seen = root(&pool).mkdir(b"dir", 0o755).unwrap().ino;
-    other.begin_watching();
+    other.begin_watching().unwrap();
     other.retain(seen, 1);
     let (mut told, done) = (Vec::new(), std::sync::atomic::AtomicBool::new(false));
     std::thread::scope(|s| {
@@ -61,7 +61,7 @@ fn what_a_failed_allocation_did_is_told() {
     let (dir, pool) = pool(8 * MIB);
     let other = open(&dir);
     let ino = root(&pool).create(b"file", 0o600).unwrap().ino();
-    other.begin_watching();
+    other.begin_watching().unwrap();
     other.retain(ino, 1);
     let mut told = Vec::new();
     std::thread::scope(|s| {

@@ -48,7 +48,7 @@ fn a_repair_is_told_to_who_watches() {
     let other = open(&dir);
     put(&root(&pool), "lost", b"x").unwrap();
     let ino = root(&pool).stat(b"lost").unwrap().ino;
-    other.begin_watching();
+    other.begin_watching().unwrap();
     other.retain(ROOT, 1);
     let [_, word] = words(&pool, ino);
     let block = pool.session().region().load(word).unwrap();

@@ -7,6 +7,7 @@
 //! | [`loop_device`] | a block device to mount as |
 //! | [`priority`] | how a thread is scheduled |
 //! | [`ring`] | a queue of FUSE over io_uring: commands and the buffers the kernel fills |
+//! | [`setattr`] | the flags of one mount |
 //! | [`signals`] | signals as a file descriptor |
 
 mod child;
@@ -14,6 +15,7 @@ mod device;
 mod loop_device;
 mod priority;
 mod ring;
+mod setattr;
 mod signals;
 
 pub use child::{in_child, in_child_within};
@@ -21,4 +23,5 @@ pub use device::{Device, DEVICE};
 pub use loop_device::{unshare_root, LoopControl};
 pub use priority::{may_come_last, set_priority, Priority};
 pub use ring::{try_ring, Event, Queue};
+pub use setattr::mount_setattr;
 pub use signals::Signals;

@@ -30,7 +30,7 @@ pub(crate) use lock::{pause, wait, wake};
 pub use lock::{KeyLock, Sequence};
 pub(crate) use segments::LOW;
 pub use sessions::{SessionInfo, LABEL, SESSIONS};
-pub(crate) use sessions::{SESSION_REC, S_ACTING, S_CURSOR, S_CURSOR_BELL, S_LEFT, S_PUBLISHING};
+pub(crate) use sessions::{SESSION_REC, S_CURSOR, S_CURSOR_BELL, S_LEFT};
 
 use crate::error::{Error, Result};
 use crate::heap::{Tag, CLASSES, TAGS};
@@ -40,7 +40,7 @@ use crate::region::{Geometry, Region, GROUP};
 /// Key locks: a key is locked by the lock with its number modulo this.
 pub const LOCKS: u64 = 1 << 16;
 
-const MAGIC: u64 = u64::from_le_bytes(*b"CQ-RUN\x07\n");
+const MAGIC: u64 = u64::from_le_bytes(*b"CQ-RUN\x08\n");
 
 // Header words.
 const H_MAGIC: u64 = 0;
@@ -52,8 +52,8 @@ const H_SWEEPING: u64 = 32;
 const H_LEAKS: u64 = 40;
 /// Memory is to be taken before the next operation.
 const H_DEMAND: u64 = 48;
-/// One bit per session that watches. Bits, and no count: whoever dies half-way through cannot leave it wrong.
-const H_WATCHERS: u64 = 64;
+/// The session that watches, + 1.
+const H_WATCHER: u64 = 64;
 /// One bit per session that is taken.
 const H_LIVE: u64 = 72;
 pub(crate) const H_EVENT_HEAD: u64 = 128;

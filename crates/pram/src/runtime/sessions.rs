@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use super::{Runtime, HEADER, H_LIVE, H_WATCHERS};
+use super::{Runtime, HEADER, H_LIVE, H_WATCHER};
 
 /// Most processes attached at a time.
 pub const SESSIONS: u32 = 64;
@@ -13,17 +13,13 @@ const S_PID: u64 = 8;
 const S_ROLE: u64 = 16;
 pub(crate) const S_CURSOR: u64 = 32;
 pub(crate) const S_CURSOR_BELL: u64 = 40;
-/// Threads that wait for watchers.
-pub(crate) const S_PUBLISHING: u64 = 48;
 /// What the layer above says that the process keeps to, and what it is asked to.
-const S_TERMS: u64 = 56;
-const S_ASKED: u64 = 64;
+const S_TERMS: u64 = 48;
+const S_ASKED: u64 = 56;
 /// Where others have stopped waiting for this watcher: its cursor then, + 1.
-pub(crate) const S_LEFT: u64 = 72;
-/// The event that the watcher acts on: its key + 1.
-pub(crate) const S_ACTING: u64 = 80;
-/// How many changes are under way that watchers have not been told of, by key modulo [`CHANGING`]: 4 bytes each.
-const S_CHANGING: u64 = 88;
+pub(crate) const S_LEFT: u64 = 64;
+/// How many changes are under way that the watcher has not been told of, by key modulo [`CHANGING`]: 4 bytes each.
+const S_CHANGING: u64 = 72;
 const CHANGING: u64 = 256;
 const S_LABEL: u64 = S_CHANGING + CHANGING * 4;
 pub const LABEL: usize = (SESSION_REC - S_LABEL) as usize;
@@ -72,28 +68,38 @@ impl Runtime {
     }
 
     pub(crate) fn enter_session(&self, n: u32, role: u64, label: &[u8]) {
-        let base = self.at.sessions + u64::from(n) * SESSION_REC;
-        let mut text = [0u8; LABEL];
-        let len = label.len().min(LABEL);
-        text[..len].copy_from_slice(&label[..len]);
-        self.map.write(base + S_LABEL, &text).expect("in bounds");
+        self.label_session(n, label);
         self.session(n, S_PID).store(u64::from(std::process::id()), Ordering::Relaxed);
         self.session(n, S_ROLE).store(role, Ordering::Relaxed);
-        self.session(n, S_PUBLISHING).store(0, Ordering::Relaxed);
         self.session(n, S_TERMS).store(0, Ordering::Relaxed);
         self.session(n, S_ASKED).store(0, Ordering::Relaxed);
         self.session(n, S_LEFT).store(0, Ordering::Relaxed);
-        self.session(n, S_ACTING).store(0, Ordering::Relaxed);
         self.clear_changing(n);
         self.session(n, S_STATE).store(1, Ordering::Release);
         self.header(H_LIVE).fetch_or(1 << n, Ordering::SeqCst);
         self.me.store(n, Ordering::Relaxed);
     }
 
+    fn label_session(&self, n: u32, label: &[u8]) {
+        let mut text = [0u8; LABEL];
+        let len = label.len().min(LABEL);
+        text[..len].copy_from_slice(&label[..len]);
+        let at = self.at.sessions + u64::from(n) * SESSION_REC + S_LABEL;
+        self.map.write(at, &text).expect("in bounds");
+    }
+
+    /// Says something else of this process than when it attached.
+    pub fn set_label(&self, label: &[u8]) {
+        self.label_session(self.me(), label);
+    }
+
+    pub fn set_role(&self, role: u64) {
+        self.session(self.me(), S_ROLE).store(role, Ordering::Release);
+    }
+
     pub(crate) fn leave_session(&self, n: u32) {
         // It may have died watching.
-        self.watchers().fetch_and(!(1 << n), Ordering::SeqCst);
-        self.session(n, S_PUBLISHING).store(0, Ordering::Relaxed);
+        self.end_watch(n);
         self.clear_changing(n);
         self.session(n, S_STATE).store(0, Ordering::Release);
         self.header(H_LIVE).fetch_and(!(1 << n), Ordering::SeqCst);
@@ -150,10 +156,21 @@ impl Runtime {
         self.withdraw(self.me(), terms);
     }
 
-    /// The sessions that watch, a bit for each.
+    /// The session that watches.
     #[inline(always)]
-    pub(crate) fn watchers(&self) -> &AtomicU64 {
-        self.header(H_WATCHERS)
+    pub fn watcher(&self) -> Option<u32> {
+        (self.header(H_WATCHER).load(Ordering::Acquire) as u32).checked_sub(1)
+    }
+
+    /// Session `n` watches from now on; false if another one does.
+    pub(crate) fn begin_watch(&self, n: u32) -> bool {
+        let word = self.header(H_WATCHER);
+        word.compare_exchange(0, u64::from(n) + 1, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+    }
+
+    pub(crate) fn end_watch(&self, n: u32) {
+        let word = self.header(H_WATCHER);
+        let _ = word.compare_exchange(u64::from(n) + 1, 0, Ordering::SeqCst, Ordering::Relaxed);
     }
 
     /// The attached processes.

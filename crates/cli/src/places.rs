@@ -1,0 +1,199 @@
+//! The places of a pool: one server serves it to the kernel, and further directories are further mounts of the same
+//! file system, each with flags of its own.
+//!
+//! | there is | what mounting at a directory does |
+//! | --- | --- |
+//! | no server | starts one |
+//! | a server, and a place of it that we see | makes the directory a further place; the server is not asked |
+//! | a server that starts or ends | waits for that, a little |
+//! | a server whose places we do not see | refuses: they are in another mount namespace, or taken away while in use |
+//! | places whose server is gone | starts one, and mounts them again, as they were |
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use fs::pool::config::Config;
+use fs::pool::SessionStatus;
+use fs::{Durability, MediumKind, Pool};
+use fuse::{MountOptions, Transport, TransportChoice};
+
+use crate::failure::{Context, Failure, Result};
+use crate::mounts::{self, Mounted};
+use crate::serve::Request;
+use crate::{locate, other_mounts, remount, stopped_processes};
+
+/// How long a server that starts or ends is waited for.
+const PATIENCE: Duration = Duration::from_secs(5);
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// Where the pool is mounted as far as we see, the oldest place first; also where its server is gone.
+pub fn of(pool: &Path) -> Result<Vec<Mounted>> {
+    Ok(mounts::conquest()?.into_iter().filter(|m| m.source == pool).collect())
+}
+
+/// Those that answer.
+pub fn alive(pool: &Path) -> Result<Vec<Mounted>> {
+    Ok(of(pool)?.into_iter().filter(Mounted::is_alive).collect())
+}
+
+/// The process that serves the pool to a kernel.
+pub fn server(pool: &Path) -> Option<SessionStatus> {
+    Pool::users(pool).ok()?.into_iter().find(SessionStatus::is_mount)
+}
+
+/// Directories as people read them.
+pub fn list(places: &[Mounted]) -> String {
+    places.iter().map(|place| place.dir.display().to_string()).collect::<Vec<_>>().join(", ")
+}
+
+/// Mounts a pool as asked; `start` starts a server. Returns what else there is to say.
+pub fn mount(request: &Request, start: impl Fn(&Request) -> Result<()>) -> Result<Vec<String>> {
+    let begun = Instant::now();
+    loop {
+        let (server, places) = (server(&request.pool), of(&request.pool)?);
+        let place = places.iter().find(|place| is_whole(place) && place.is_alive());
+        match (server, place) {
+            (Some(server), Some(place)) => return further(request, &server, place),
+            (None, _) => match start(request) {
+                Ok(()) => return Ok(revive(request, &places)),
+                // Another one was faster.
+                Err(e) => _ = self::server(&request.pool).ok_or(e)?,
+            },
+            (Some(server), None) if begun.elapsed() > PATIENCE => return Err(unseen(request, &server)),
+            (Some(_), None) => std::thread::sleep(PAUSE),
+        }
+    }
+}
+
+/// Is it all of the file system, and not covered by another mount?
+fn is_whole(place: &Mounted) -> bool {
+    place.root == Path::new("/") && is_on_top(place)
+}
+
+fn is_on_top(place: &Mounted) -> bool {
+    mounts::at(&place.dir).is_ok_and(|top| top.is_some_and(|top| top.id == place.id))
+}
+
+fn further(request: &Request, server: &SessionStatus, place: &Mounted) -> Result<Vec<String>> {
+    let (pool, dir) = (request.pool.display(), request.dir.display());
+    refuse_others(request, server, place)?;
+    if !locate::is_root() {
+        let places = list(&of(&request.pool)?);
+        return Err(Failure::new(format!(
+            "{pool} is mounted already, at {places}, by process {}; only root can mount it at a further directory: `sudo \
+             conquest mount {pool} {dir}`",
+            server.pid
+        )));
+    }
+    fuse::mount_again(&request.pool, &place.dir, &request.dir, &request.options.mount)
+        .context(|| format!("cannot mount {pool} at {dir}"))?;
+    Ok(Vec::new())
+}
+
+/// Refuses options of the server that are not as they are in effect: they are the same for all places.
+fn refuse_others(request: &Request, server: &SessionStatus, place: &Mounted) -> Result<()> {
+    let (pool, at) = (request.pool.display(), place.dir.display());
+    let differs = |what: String, now: String, remedy: String| {
+        Err(Failure::new(format!(
+            "{what}: {pool} is mounted at {at} with {now}, which holds for all its places; {remedy}"
+        )))
+    };
+    let remount = |what: &str| format!("`conquest mount {pool} {at} -o remount,{what}` changes it");
+    let fixed = || format!("to change it, unmount all: `conquest umount {pool}`");
+    let options = &request.options;
+    let is_logged = || {
+        Config::read(&request.pool).is_ok_and(|config| config.is_some_and(|config| config.medium == MediumKind::Logged))
+    };
+    if let (Some(asked), Some(now)) = (options.terms.durability, server.durability) {
+        // On other media nothing is less than strict.
+        if asked.name() != now && (asked == Durability::Strict || is_logged()) {
+            let what = format!("durability={}", asked.name());
+            return differs(what.clone(), format!("durability={now}"), remount(&what));
+        }
+    }
+    if let (Some(asked), Some(now)) = (options.terms.commit_interval.map(f64::from), server.commit) {
+        if asked != now {
+            let what = format!("commit={asked}");
+            return differs(what.clone(), format!("commit={now}"), remount(&what));
+        }
+    }
+    if let (TransportChoice::Only(asked), Some(now)) = (options.mount.transport, &server.transport) {
+        if asked.to_string() != *now {
+            let word = if asked == Transport::Uring { "uring" } else { "dev" };
+            return differs(format!("transport={word}"), format!("requests over {now}"), fixed());
+        }
+    }
+    if let (Some(asked), Some(now)) = (&options.save, remount::save_of(server.pid)) {
+        if now.as_ref() != Some(asked) {
+            let now = now.map_or("no save=".into(), |file| format!("save={}", file.display()));
+            return differs(format!("save={}", asked.display()), now, fixed());
+        }
+    }
+    if options.mount.allow_other && !place.allow_other {
+        return differs("allow_other".into(), "access for its owner alone".into(), fixed());
+    }
+    Ok(())
+}
+
+/// There is a server, but no place that could be had in a second directory.
+fn unseen(request: &Request, server: &SessionStatus) -> Failure {
+    let (pool, pid) = (request.pool.display(), server.pid);
+    let part = of(&request.pool).unwrap_or_default().into_iter().find(|place| !is_whole(place) && place.is_alive());
+    if let Some(part) = part {
+        let dir = part.dir.display();
+        return Failure::new(format!(
+            "{pool} is mounted by process {pid}, but of its places only {dir} is to be seen, which is a part of it or covered \
+             by another mount; `umount {dir}`, or uncover it"
+        ));
+    }
+    let first = server.mountpoint.as_ref().map(|dir| format!(" at {}", dir.display())).unwrap_or_default();
+    match other_mounts::shares_our_mounts(pid) {
+        Some(false) => Failure::new(format!(
+            "{pool} is mounted{first} by process {pid} in another mount namespace (a container?), from where it cannot be \
+             taken over; `nsenter --mount --target {pid} conquest umount {pool}` unmounts it there"
+        )),
+        _ => Failure::new(format!(
+            "{pool} is served by process {pid}, which was mounted{first} and is nowhere in our mount table: it was taken away \
+             while it was in use (`umount -l`), or is about to start or to end; `kill {pid}` ends it"
+        )),
+    }
+}
+
+/// Mounts again, as they were, the places whose server was gone. What could be done, and what not.
+pub fn revive(request: &Request, before: &[Mounted]) -> Vec<String> {
+    let others = before.iter().filter(|place| place.dir != request.dir);
+    let gone = others.filter(|place| is_on_top(place) && !place.is_alive());
+    let (mut again, mut notes) = (Vec::new(), Vec::new());
+    for place in gone {
+        match revive_one(request, place) {
+            Ok(()) => again.push(place.clone()),
+            Err(e) => notes.push(format!("not mounted again, as its server was gone: {}: {e}", place.dir.display())),
+        }
+    }
+    if !again.is_empty() {
+        notes.insert(0, format!("mounted again: {}", list(&again)));
+    }
+    notes
+}
+
+fn revive_one(request: &Request, place: &Mounted) -> Result<()> {
+    fuse::umount(&place.dir).context(|| "clearing it away".into())?;
+    if !locate::is_root() {
+        return Err(Failure::new("only root can mount it at a further directory; it was cleared away"));
+    }
+    let options = MountOptions::parse(&remount::stays(&place.options)).context(|| "the mount table".into())?;
+    let part = request.dir.join(place.root.strip_prefix("/").unwrap_or(&place.root));
+    fuse::mount_again(&request.pool, &part, &place.dir, &options).context(|| "cleared away".into())
+}
+
+/// The servers of the mount that is there, wherever else it is mounted: as the pool tells, or else their guards.
+pub fn servers_of(mounted: &Mounted) -> Vec<u32> {
+    let places = of(&mounted.source).unwrap_or_default();
+    let number = |dir: &Path| places.iter().rev().find(|place| place.dir == dir).map(|place| &place.number);
+    let is_its = |dir: &Path| number(dir).is_none_or(|number| *number == mounted.number);
+    match server(&mounted.source) {
+        Some(server) if server.mountpoint.as_deref().is_none_or(is_its) => vec![server.pid],
+        Some(_) => Vec::new(),
+        None => stopped_processes::guarded(&mounted.source),
+    }
+}

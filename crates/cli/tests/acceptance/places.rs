@@ -1,0 +1,409 @@
+//! A pool has one mount, which may be at several places: what is the same for all of them and what is each one's own, and
+//! what becomes of them when their server ends, is killed, or is not theirs to have.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::lab::{self, kill_and_wait, program, wait_until, Lab, Process};
+use crate::{Outcome, Test};
+
+pub const TESTS: &[Test] = &[
+    ("places::a_second_place_is_the_same_mount_with_flags_of_its_own", second_place),
+    ("places::what_is_the_servers_is_changed_by_a_remount_only", servers_options),
+    ("places::umount_takes_one_place_or_all_and_the_last_ends_the_server", umount),
+    ("places::those_of_a_killed_server_are_all_mounted_again", killed),
+    ("places::up_mounts_again_what_a_killed_server_left", up_again),
+    ("places::a_part_that_was_bound_is_mounted_again_too", part),
+    ("places::several_that_mount_at_once_get_one_server", at_once),
+    ("places::who_is_not_root_is_told_where_it_is", unprivileged),
+    ("places::what_is_in_another_namespace_is_refused", other_namespace),
+    ("places::what_was_taken_away_in_use_is_refused", taken_away),
+    ("places::a_signal_ends_all_of_them", sigterm),
+    ("places::a_place_is_remounted_alone", remount),
+    ("places::access_times_are_noted_as_most_as_a_place_wants", access_times),
+];
+
+/// A lab with a pool that is mounted at `mnt`, and directories to mount it at too.
+fn lab(others: &[&str]) -> Lab {
+    let lab = Lab::mounted("64M");
+    others.iter().for_each(|name| std::fs::create_dir(lab.path(name)).expect("mkdir"));
+    lab
+}
+
+/// Where status says that it is mounted, with the flags.
+fn places(lab: &Lab) -> Vec<(String, String)> {
+    let status = lab.status();
+    let text = |place: &serde_json::Value, key: &str| place[key].as_str().expect(key).to_string();
+    let places = status["places"].as_array().expect("places").iter();
+    places.map(|place| (text(place, "dir"), text(place, "options"))).collect()
+}
+
+fn dirs(lab: &Lab) -> Vec<String> {
+    places(lab).into_iter().map(|(dir, _)| dir).collect()
+}
+
+fn flags_at(lab: &Lab, name: &str) -> String {
+    let dir = lab.text(name);
+    places(lab).into_iter().find(|(at, _)| *at == dir).expect("a place").1
+}
+
+fn servers(lab: &Lab) -> usize {
+    let status = lab.status();
+    let sessions = status["sessions"].as_array().expect("sessions");
+    sessions.iter().filter(|session| session["role"] == "mount").count()
+}
+
+fn second_place() -> Outcome {
+    let lab = lab(&["second", "third"]);
+    let (pool, mnt, second) = (lab.pool(), lab.text("mnt"), lab.text("second"));
+    std::fs::write(lab.mnt().join("f"), "here").expect("write");
+    let server = lab.server();
+    let times = (0..5).map(|_| {
+        let start = Instant::now();
+        lab.ok(&["mount", &pool, &second, "-o", "ro,nosuid,noexec"]);
+        let took = start.elapsed();
+        lab.ok(&["umount", &second]);
+        took
+    });
+    println!("note: a second place took {:?} at best", times.min().expect("some"));
+    lab.ok(&["mount", &pool, &second, "-o", "ro,nosuid,noexec"]);
+    assert_eq!((lab.server(), servers(&lab)), (server, 1), "no server was started");
+    assert_eq!(dirs(&lab), [mnt.clone(), second.clone()]);
+    let said = lab.ok(&["status", &second]);
+    assert!(said.contains(&mnt) && said.contains(&format!("{second} (ro,nosuid,noexec,")), "{said}");
+    assert!(flags_at(&lab, "mnt").starts_with("rw,") && !flags_at(&lab, "mnt").contains("nosuid"));
+    assert_eq!(std::fs::read(lab.path("second/f")).expect("read"), b"here");
+    let refused = std::fs::write(lab.path("second/f"), "no").expect_err("a read-only place");
+    assert_eq!(refused.raw_os_error(), Some(libc::EROFS));
+    std::fs::write(lab.mnt().join("f"), "there").expect("the first is writable");
+    assert_eq!(std::fs::read(lab.path("second/f")).expect("read"), b"there");
+    // One kernel: what two had each for itself they share.
+    let locked = File::open(lab.mnt().join("f")).expect("open");
+    rustix::fs::flock(&locked, rustix::fs::FlockOperation::LockExclusive).expect("lock");
+    let other = File::open(lab.path("second/f")).expect("open");
+    let taken = rustix::fs::flock(&other, rustix::fs::FlockOperation::NonBlockingLockExclusive);
+    assert_eq!(taken, Err(rustix::io::Errno::WOULDBLOCK));
+    drop((locked, other));
+    lab.refused(1, &["mount", &pool, &second], &["already mounted", "conquest umount"]);
+    lab.refused(1, &["mount", "--foreground", &pool, &lab.text("third")], &["already", &mnt, "--foreground"]);
+    lab.refused(1, &["mount", &pool, &lab.text("nowhere")], &["no such directory"]);
+    // `up` knows them, and makes them.
+    assert!(lab.ok(&["up", "--pool", &pool]).contains(&format!("at {mnt}\n")));
+    assert!(lab.ok(&["up", "--pool", &pool, &lab.text("third")]).starts_with("mounted"));
+    assert_eq!((dirs(&lab).len(), servers(&lab)), (3, 1));
+    // What was read-only first does not make others so.
+    lab.ok(&["umount", &pool]);
+    lab.mount_with("ro");
+    lab.ok(&["mount", &pool, &second]);
+    std::fs::write(lab.path("second/f"), "again").expect("a writable place");
+    assert!(std::fs::write(lab.mnt().join("f"), "no").is_err());
+    lab.ok(&["umount", &pool]);
+    lab.check();
+    Ok(())
+}
+
+fn servers_options() -> Outcome {
+    let lab = lab(&["second"]);
+    let (pool, mnt, second) = (lab.pool(), lab.text("mnt"), lab.text("second"));
+    let remount = |what: &str| format!("conquest mount {pool} {mnt} -o remount,{what}`");
+    for (option, remedy) in [
+        ("durability=strict", remount("durability=strict")),
+        ("sync", remount("durability=strict")),
+        ("commit=1", remount("commit=1")),
+        ("save=/var/tmp/image", format!("conquest umount {pool}`")),
+    ] {
+        lab.refused(1, &["mount", &pool, &second, "-o", option], &[&mnt, "all its places", &remedy]);
+    }
+    let other = if lab.status()["sessions"][0]["transport"] == "io_uring" { "dev" } else { "uring" };
+    let option = format!("transport={other}");
+    lab.refused(1, &["mount", &pool, &second, "-o", &option], &[&option, "all its places"]);
+    assert_eq!(dirs(&lab).len(), 1, "nothing was mounted");
+    // What is as it is in effect may be said.
+    lab.ok(&["mount", &pool, &second, "-o", "durability=fsync,commit=5,allow_other"]);
+    lab.ok(&["mount", &pool, &second, "-o", "remount,durability=strict"]);
+    assert_eq!(lab.status()["sessions"][0]["durability"], "strict");
+    lab.ok(&["umount", &pool]);
+    Ok(())
+}
+
+fn umount() -> Outcome {
+    let lab = lab(&["second", "third"]);
+    let (pool, mnt, second, third) = (lab.pool(), lab.text("mnt"), lab.text("second"), lab.text("third"));
+    let mount = |dir: &str| drop(lab.ok(&["mount", &pool, dir]));
+    mount(&second);
+    mount(&third);
+    let server = Process::open(lab.server());
+    // The first, by which it was begun, is one of them.
+    let said = lab.ok(&["umount", &mnt]);
+    assert!(said.contains("stays mounted") && said.contains(&second) && said.contains(&third), "{said}");
+    assert!(!server.has_ended() && dirs(&lab) == [second.clone(), third.clone()]);
+    std::fs::write(lab.path("second/f"), "goes on").expect("write");
+    wait_until(Duration::from_secs(5), "status names a place", || lab.server_of(&lab.path("second")).is_some());
+    lab.refused(1, &["save", &second, &lab.text("third/image")], &["in the pool itself"]);
+    lab.refused(1, &["umount", &second, "--release"], &["also mounted", &third, "--release`"]);
+    let busy = File::open(lab.path("third/f")).expect("open");
+    lab.refused(1, &["umount", &third], &["in use"]);
+    drop(busy);
+    assert!(lab.ok(&["umount", &second]).contains(&third));
+    lab.umount_at(&third);
+    assert!(server.has_ended(), "the last place ends the server");
+    lab.refused(1, &["umount", &third], &["no pool is mounted"]);
+    lab.refused(1, &["umount", &pool], &["not mounted"]);
+    for release in [false, true] {
+        lab.mount();
+        mount(&second);
+        let server = Process::open(lab.server());
+        match release {
+            false => drop(lab.ok(&["umount", &pool])),
+            true => drop(lab.ok(&["umount", "--release", &pool])),
+        }
+        assert!(server.has_ended() && dirs(&lab).is_empty());
+    }
+    lab.check();
+    Ok(())
+}
+
+fn killed() -> Outcome {
+    let lab = lab(&["second", "third"]);
+    let (pool, second, third) = (lab.pool(), lab.text("second"), lab.text("third"));
+    lab.ok(&["mount", &pool, &second, "-o", "ro,nodev"]);
+    std::fs::write(lab.mnt().join("f"), "kept").expect("write");
+    for (round, dir) in [&third, &second, &third].into_iter().enumerate() {
+        if round > 0 {
+            lab.ok(&["umount", &third]);
+        }
+        lab.kill9();
+        for place in ["mnt", "second"] {
+            let gone = rustix::fs::statfs(lab.path(place)).map(drop).expect_err("no server");
+            assert!(lab::is_gone(&gone.into()), "{place}: {gone}");
+        }
+        let before = dirs(&lab).len();
+        let said = lab.ok(&["mount", &pool, dir, "-o", if *dir == second { "ro,nodev" } else { "rw" }]);
+        assert!(said.starts_with("mounted again: "), "{said}");
+        assert_eq!((dirs(&lab).len(), servers(&lab)), (before + usize::from(*dir == third), 1), "round {round}");
+        for place in ["mnt", "second"] {
+            assert_eq!(std::fs::read(lab.path(place).join("f")).expect("read"), b"kept", "round {round}");
+        }
+        let flags = flags_at(&lab, "second");
+        assert!(flags.starts_with("ro,") && flags.contains("nodev"), "{flags}");
+        assert!(flags_at(&lab, "mnt").starts_with("rw,"));
+        if *dir == second {
+            lab.ok(&["mount", &pool, &third]);
+        }
+    }
+    // One after another they can be unmounted without a server, too.
+    lab.kill9();
+    for place in ["second", "mnt", "third"] {
+        lab.umount_at(&lab.text(place));
+    }
+    lab.mount();
+    assert_eq!(std::fs::read(lab.mnt().join("f")).expect("read"), b"kept");
+    lab.umount();
+    lab.check();
+    Ok(())
+}
+
+fn up_again() -> Outcome {
+    let lab = lab(&["second"]);
+    let (pool, mnt, second) = (lab.pool(), lab.text("mnt"), lab.text("second"));
+    lab.umount();
+    lab.mount_with("nosuid");
+    lab.ok(&["mount", &pool, &second, "-o", "ro"]);
+    lab.kill9();
+    let said = lab.ok(&["status", &pool]);
+    assert_eq!(said.matches("its server is gone").count(), 2, "{said}");
+    let said = lab.ok(&["up", "--pool", &pool]);
+    assert!(said.contains(&format!("at {mnt}")) && said.contains(&format!("mounted again: {second}")), "{said}");
+    assert!(flags_at(&lab, "mnt").contains("nosuid") && flags_at(&lab, "second").starts_with("ro"));
+    assert!(lab.ok(&["up", "--pool", &pool]).contains("already mounted"));
+    lab.ok(&["umount", &pool]);
+    lab.check();
+    Ok(())
+}
+
+/// `mount --bind` of a directory of a mount keeps its server, and answers ENOTCONN when that is gone.
+fn part() -> Outcome {
+    let lab = lab(&["part"]);
+    let (pool, part) = (lab.pool(), lab.text("part"));
+    std::fs::create_dir(lab.mnt().join("dir")).expect("mkdir");
+    std::fs::write(lab.mnt().join("dir/f"), "in it").expect("write");
+    lab::ok(&mut program("mount", &["--bind", &lab.text("mnt/dir"), &part]));
+    lab.kill9();
+    lab.mount();
+    assert_eq!(std::fs::read(lab.path("part/f")).expect("read"), b"in it");
+    assert!(lab.ok(&["umount", &lab.text("mnt")]).contains(&part));
+    lab.refused(1, &["mount", &pool, &lab.text("mnt")], &[&part, "part"]);
+    lab.umount_at(&part);
+    lab.mount();
+    lab.umount();
+    lab.check();
+    Ok(())
+}
+
+fn at_once() -> Outcome {
+    let lab = Lab::with_pool("64M");
+    let pool = lab.pool();
+    let names = ["a", "b", "c", "d"];
+    names.iter().for_each(|name| std::fs::create_dir(lab.path(name)).expect("mkdir"));
+    for round in 0..5 {
+        let dirs: Vec<String> = names.iter().chain(["d"].iter()).map(|name| lab.text(name)).collect();
+        let codes: Vec<i32> = std::thread::scope(|scope| {
+            let runs: Vec<_> = dirs.iter().map(|dir| scope.spawn(|| lab.run(&["mount", &pool, dir]).code)).collect();
+            runs.into_iter().map(|run| run.join().expect("no panic")).collect()
+        });
+        assert_eq!(codes[..3], [0; 3], "round {round}");
+        assert_eq!(codes[3] + codes[4], 1, "round {round}: one place, once");
+        assert_eq!((servers(&lab), self::dirs(&lab).len()), (1, 4), "round {round}");
+        std::fs::write(lab.path("a/f"), round.to_string()).expect("write");
+        assert_eq!(std::fs::read_to_string(lab.path("d/f")).expect("read"), round.to_string());
+        match round % 2 {
+            0 => drop(lab.ok(&["umount", &pool])),
+            _ => {
+                lab.kill(&lab.path("a"));
+                names.iter().for_each(|name| lab.umount_at(&lab.text(name)));
+            }
+        }
+    }
+    lab.check();
+    Ok(())
+}
+
+const USER: [&str; 4] = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
+
+fn unprivileged() -> Outcome {
+    lab::require("fusermount3")?;
+    lab::require("setpriv")?;
+    let lab = Lab::new();
+    let home = lab.path("home");
+    std::fs::create_dir(&home).expect("mkdir");
+    std::os::unix::fs::chown(&home, Some(65534), Some(65534)).expect("chown");
+    let (pool, first, second) = (lab.text("home/pool"), lab.text("home/first"), lab.text("home/second"));
+    let run = |args: &[&str]| lab.run_as(&USER, args);
+    assert_eq!(run(&["format", &pool, "--nvram", "16M"]).code, 0);
+    for dir in [&first, &second] {
+        std::fs::create_dir(dir).expect("mkdir");
+        std::os::unix::fs::chown(dir, Some(65534), Some(65534)).expect("chown");
+    }
+    // A device that everybody may open, as udev makes it; containers often have one for root alone.
+    let device = Path::new("/dev/fuse");
+    let before = device.metadata().expect("stat").permissions();
+    std::fs::set_permissions(device, std::fs::Permissions::from_mode(0o666)).expect("chmod");
+    let mounted = run(&["mount", &pool, &first]);
+    std::fs::set_permissions(device, before).expect("chmod");
+    assert_eq!(mounted.code, 0, "{}", mounted.err);
+    let again = run(&["mount", &pool, &second]);
+    again.is_refusal(1, &["mounted already", &first, "only root", "`sudo conquest mount"], "a user's second place");
+    // Root may, even where it cannot look into it.
+    lab.ok(&["mount", &pool, &second, "-o", "ro"]);
+    lab.umount_at(&second);
+    lab.refused(1, &["mount", &pool, &second, "-o", "allow_other"], &["allow_other", "owner"]);
+    assert_eq!(run(&["umount", &first]).code, 0);
+    Ok(())
+}
+
+/// A process that has its own mounts from now on.
+fn container() -> std::process::Child {
+    let sleep = ["--mount", "--propagation", "private", "sh", "-c", "echo; exec sleep 1000"];
+    let mut container = Command::new("unshare").args(sleep).stdout(Stdio::piped()).spawn().expect("unshare");
+    container.stdout.as_mut().expect("a pipe").read_exact(&mut [0]).expect("it has its own mounts");
+    container
+}
+
+fn other_namespace() -> Outcome {
+    let lab = Lab::with_pool("64M");
+    let (pool, mnt) = (lab.pool(), lab.text("mnt"));
+    let mut container = container();
+    let pid = container.id().to_string();
+    let inside = ["nsenter", "--mount", "--target", &pid];
+    assert_eq!(lab.run_as(&inside, &["mount", &pool, &mnt]).code, 0);
+    let server = lab.status()["sessions"][0]["pid"].to_string();
+    let words = [format!("process {server}"), "another mount namespace".into(), format!("--target {server}")];
+    lab.refused(1, &["mount", &pool, &mnt], &words.each_ref().map(String::as_str));
+    assert_eq!(lab.run_as(&inside, &["umount", &mnt]).code, 0);
+    container.kill().and_then(|()| container.wait()).expect("the end of the container");
+    lab.mount();
+    lab.umount();
+    lab.check();
+    Ok(())
+}
+
+/// `umount -l` of the last place while a file is open: the server goes on, and there is nothing to bind.
+fn taken_away() -> Outcome {
+    let lab = lab(&[]);
+    let (pool, mnt) = (lab.pool(), lab.text("mnt"));
+    let open = File::create(lab.mnt().join("open")).expect("create");
+    let server = lab.server();
+    lab::ok(&mut program("umount", &["-l", &mnt]));
+    let pid = server.as_raw_nonzero().to_string();
+    lab.refused(1, &["mount", &pool, &mnt], &[&format!("process {pid}"), "umount -l", &format!("`kill {pid}`")]);
+    drop(open);
+    // The server ends now, which the next one waits for.
+    lab.mount();
+    assert_ne!(lab.server(), server);
+    lab.umount();
+    lab.check();
+    Ok(())
+}
+
+fn sigterm() -> Outcome {
+    let lab = lab(&["second"]);
+    lab.ok(&["mount", &lab.pool(), &lab.text("second")]);
+    let mut busy = File::create(lab.path("second/busy")).expect("create");
+    std::io::Write::write_all(&mut busy, b"in use").expect("write");
+    kill_and_wait(lab.server(), Signal::TERM);
+    assert!(dirs(&lab).is_empty() && !lab.path("second/busy").exists());
+    drop(busy);
+    lab.mount();
+    assert_eq!(std::fs::read(lab.mnt().join("busy")).expect("read"), b"in use");
+    lab.umount();
+    lab.check();
+    Ok(())
+}
+
+fn remount() -> Outcome {
+    let lab = lab(&["second"]);
+    let (pool, mnt, second) = (lab.pool(), lab.text("mnt"), lab.text("second"));
+    lab.ok(&["mount", &pool, &second]);
+    let remount = |dir: &str, words: &str| drop(lab.ok(&["mount", &pool, dir, "-o", &format!("remount,{words}")]));
+    remount(&second, "ro,nosuid");
+    assert!(flags_at(&lab, "second").starts_with("ro,nosuid"));
+    assert!(flags_at(&lab, "mnt").starts_with("rw,relatime"));
+    std::fs::write(lab.mnt().join("f"), "writable").expect("write");
+    assert!(std::fs::write(lab.path("second/f"), "no").is_err());
+    // By mount(8) alone the whole file system becomes read-only; a place that is made writable makes it so again.
+    lab::ok(&mut program("mount", &["-i", "-o", "remount,ro", &mnt]));
+    remount(&second, "rw");
+    std::fs::write(lab.path("second/f"), "now").expect("write");
+    assert!(std::fs::write(lab.mnt().join("f"), "no").is_err());
+    remount(&mnt, "rw,sync");
+    assert!(flags_at(&lab, "second").contains("sync"), "that is the file system's");
+    assert_eq!(lab.status()["sessions"][0]["durability"], "strict");
+    lab.ok(&["umount", &pool]);
+    lab.check();
+    Ok(())
+}
+
+fn access_times() -> Outcome {
+    let lab = Lab::with_pool("16M");
+    std::fs::create_dir(lab.path("second")).expect("mkdir");
+    let (pool, second, file) = (lab.pool(), lab.text("second"), lab.mnt().join("f"));
+    lab.mount_with("noatime");
+    std::fs::write(&file, "text").expect("write");
+    let follows = |notes: bool| {
+        let what = if notes { "accesses are noted" } else { "no accesses are noted" };
+        wait_until(Duration::from_secs(5), what, || crate::mounting::updates_atime(&file) == notes);
+    };
+    follows(false);
+    lab.ok(&["mount", &pool, &second]);
+    follows(true);
+    lab.ok(&["mount", &pool, &second, "-o", "remount,noatime"]);
+    follows(false);
+    lab.ok(&["umount", &pool]);
+    Ok(())
+}

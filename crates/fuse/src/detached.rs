@@ -1,0 +1,105 @@
+//! Mounts that are nowhere yet: made, or copied from one that is there, with all their flags, and then put in place in one
+//! step. So no place that is to be read-only was ever writable.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::CWD;
+use rustix::io::Errno;
+use rustix::mount::{
+    fsconfig_create, fsconfig_reconfigure, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, fspick, move_mount,
+    open_tree, FsMountFlags, FsOpenFlags, FsPickFlags, MountAttrFlags as Attr, MountFlags, MoveMountFlags,
+    OpenTreeFlags,
+};
+
+use crate::sys::mount_setattr;
+
+/// The flags of a mount; the others are the file system's, and so of all places.
+const OF_PLACE: [(MountFlags, Attr); 8] = [
+    (MountFlags::RDONLY, Attr::MOUNT_ATTR_RDONLY),
+    (MountFlags::NOSUID, Attr::MOUNT_ATTR_NOSUID),
+    (MountFlags::NODEV, Attr::MOUNT_ATTR_NODEV),
+    (MountFlags::NOEXEC, Attr::MOUNT_ATTR_NOEXEC),
+    (MountFlags::NOSYMFOLLOW, Attr::MOUNT_ATTR_NOSYMFOLLOW),
+    (MountFlags::NODIRATIME, Attr::MOUNT_ATTR_NODIRATIME),
+    (MountFlags::NOATIME, Attr::MOUNT_ATTR_NOATIME),
+    (MountFlags::STRICTATIME, Attr::MOUNT_ATTR_STRICTATIME),
+];
+const ATIMES: Attr = Attr::MOUNT_ATTR__ATIME.union(Attr::MOUNT_ATTR_NODIRATIME);
+const OF_ALL: [(MountFlags, &str); 2] = [(MountFlags::SYNCHRONOUS, "sync"), (MountFlags::DIRSYNC, "dirsync")];
+
+/// A mount of a new file system. `words`: its options, as the file system takes them.
+pub fn fresh(kind: &str, source: &Path, words: &[(&str, String)], flags: MountFlags) -> io::Result<OwnedFd> {
+    let made = fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
+    fsconfig_set_string(&made, "source", source)?;
+    for (word, value) in words {
+        match value.is_empty() {
+            true => fsconfig_set_flag(&made, *word)?,
+            false => fsconfig_set_string(&made, *word, value.as_str())?,
+        }
+    }
+    for (_, word) in OF_ALL.iter().filter(|(flag, _)| flags.contains(*flag)) {
+        fsconfig_set_flag(&made, *word)?;
+    }
+    fsconfig_create(&made)?;
+    Ok(fsmount(&made, FsMountFlags::FSMOUNT_CLOEXEC, of_place(flags))?)
+}
+
+/// Another mount of what is at `place`.
+pub fn copy_of(place: &Path, flags: MountFlags) -> io::Result<OwnedFd> {
+    let copy = open_tree(CWD, place, OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC)?;
+    set_flags(&copy, c"", flags, false)?;
+    Ok(copy)
+}
+
+pub fn put(mount: &OwnedFd, dir: impl AsFd) -> io::Result<()> {
+    let both_open = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+    Ok(move_mount(mount, "", dir, "", both_open)?)
+}
+
+/// Changes the flags of a mount that is there. Access times stay as they are where nothing is said of them.
+pub fn change(place: &std::ffi::CStr, flags: MountFlags) -> Result<(), Errno> {
+    let atimes = MountFlags::NOATIME | MountFlags::NODIRATIME | MountFlags::RELATIME | MountFlags::STRICTATIME;
+    set_flags(CWD, place, flags, !flags.intersects(atimes))
+}
+
+/// Changes those of the file system that is mounted there. It is only ever made writable, as each place may be read-only.
+pub fn change_all(place: &Path, flags: MountFlags) -> Result<(), Errno> {
+    let picked = fspick(CWD, place, FsPickFlags::FSPICK_CLOEXEC | FsPickFlags::FSPICK_NO_AUTOMOUNT)?;
+    if !flags.contains(MountFlags::RDONLY) {
+        fsconfig_set_flag(&picked, "rw")?;
+    }
+    // Nothing ends `dirsync`.
+    fsconfig_set_flag(&picked, if flags.contains(MountFlags::SYNCHRONOUS) { "sync" } else { "async" })?;
+    if flags.contains(MountFlags::DIRSYNC) {
+        fsconfig_set_flag(&picked, "dirsync")?;
+    }
+    fsconfig_reconfigure(&picked)
+}
+
+fn set_flags(at: impl AsFd, path: &std::ffi::CStr, flags: MountFlags, keep_atimes: bool) -> Result<(), Errno> {
+    let all = OF_PLACE.iter().fold(Attr::empty(), |all, (_, attr)| all | *attr);
+    let (set, clear) = match keep_atimes {
+        true => (of_place(flags).difference(ATIMES), all.difference(ATIMES)),
+        false => (of_place(flags), all | ATIMES),
+    };
+    mount_setattr(at, path, set.bits(), clear.bits())
+}
+
+/// Access times are noted by `relatime` unless something else is said.
+fn of_place(flags: MountFlags) -> Attr {
+    OF_PLACE.iter().filter(|(flag, _)| flags.contains(*flag)).fold(Attr::empty(), |all, (_, attr)| all | *attr)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_are_the_mounts_or_the_file_systems() {
+        let all = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::SYNCHRONOUS | MountFlags::RELATIME;
+        assert_eq!(of_place(all), Attr::MOUNT_ATTR_RDONLY | Attr::MOUNT_ATTR_NOSUID);
+        assert!(ATIMES.contains(Attr::MOUNT_ATTR_NOATIME | Attr::MOUNT_ATTR_STRICTATIME));
+    }
+}
