@@ -64,7 +64,7 @@ impl From<pram::Error> for Error {
     fn from(e: pram::Error) -> Self {
         use pram::Error as P;
         match e {
-            P::NoSpace | P::LogFull => Error::Posix(Errno::NOSPC),
+            P::NoSpace | P::LogFull | P::DiskFull(_) => Error::Posix(Errno::NOSPC),
             P::MustGrow => Error::MustGrow,
             P::Unusable(text) => Error::Pool(text),
             P::Outdated(text) => Error::Outdated(text),

@@ -29,6 +29,9 @@ pub enum Error {
     /// A commit is larger than the room that its redo log has.
     #[error("the redo log is full")]
     RedoFull,
+    /// The disk of the copy is full; it can be tried again.
+    #[error("{0}: the disk of the pool's copy is full")]
+    DiskFull(String),
     /// The region cannot be used as it is; the text says why and what to do.
     #[error("{0}")]
     Unusable(String),

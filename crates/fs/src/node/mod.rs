@@ -319,9 +319,18 @@ impl Fs {
     fn writable(&self) -> Result<()> {
         // Where the copy is what counts, what cannot reach it must not be done.
         if self.policy.get().read_only || (self.session.runtime().copy_failed() && !self.durable_at_return()) {
-            return Err(rustix::io::Errno::ROFS.into());
+            return Err(self.why_not_writable().into());
         }
         Ok(())
+    }
+
+    /// A full disk gets room again.
+    #[cold]
+    fn why_not_writable(&self) -> rustix::io::Errno {
+        match !self.policy.get().read_only && self.session.runtime().copy_full() {
+            true => rustix::io::Errno::NOSPC,
+            false => rustix::io::Errno::ROFS,
+        }
     }
 }
 

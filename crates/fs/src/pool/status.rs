@@ -43,6 +43,8 @@ pub struct Status {
     pub copy: Option<CopyStatus>,
 }
 
+const FULL: &str = "its disk is full, and nothing can be changed; it goes on by itself when there is room there";
+
 /// How the copy on disk stands.
 #[derive(Clone, Debug, Serialize)]
 pub struct CopyStatus {
@@ -63,7 +65,7 @@ pub struct CopyStatus {
     /// Commits, and the bytes that they wrote to the logs, since the first process attached.
     pub commits: u64,
     pub logged: u64,
-    /// Why nothing more goes to it; on `logged` the pool is read-only then.
+    /// Why nothing more goes to it; on `logged` nothing can be changed then.
     pub failure: Option<String>,
 }
 
@@ -198,7 +200,7 @@ impl Pool {
             rate,
             commits,
             logged,
-            failure: session.runtime().copy_failure(),
+            failure: session.runtime().copy_failure().or_else(|| session.runtime().copy_full().then(|| FULL.into())),
         }))
     }
 

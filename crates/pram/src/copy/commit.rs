@@ -13,7 +13,8 @@
 //! 5. The marks are cleared.
 //! 6. The number of commits done goes up, waiters wake.
 //!
-//! A failure in 2 to 4 is final: the pool turns read-only for all processes, and says why.
+//! A failure in 2 to 4 is final: the pool turns read-only for all processes, and says why. But where a disk is full, which
+//! is known before anything leads to what was to be written, changes fail until a later commit has found room.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -306,7 +307,8 @@ impl Copy {
         step();
         let number = words.begun.fetch_add(1, Ordering::SeqCst) + 1;
         step();
-        let time = self.write(session, logs, &mut pace).inspect_err(|e| session.runtime().fail_copy(&e.to_string()))?;
+        let time = self.write(session, logs, &mut pace).inspect_err(|e| told(session, e))?;
+        session.runtime().unfill_copy();
         step();
         words.note_time(time, start.elapsed().as_nanos() as u64);
         words.done.store(number, Ordering::SeqCst);
@@ -325,6 +327,11 @@ impl Copy {
         let mut state = State::read(marks, self.id)?
             .ok_or_else(|| Error::Unusable("the memory that says what has changed is damaged".into()))?;
         logs.iter_mut().zip(state.logs).for_each(|(log, at)| log.catch_up(at));
+        if session.runtime().copy_full() {
+            // What was begun of a commit that found no room goes: the next one has its number.
+            let end = state.logs[state.active].end;
+            Log::settle(&self.disks.logs[state.active], self.id, end..end)?;
+        }
         session.region().note_begun(state.logs[state.active].last.commit + 1)?;
         // In the time that a rate takes more changes.
         let rounds = if pace.is_lifted() { 1 } else { 2 };
@@ -455,6 +462,8 @@ impl Copy {
         session.region().step();
         match &checkpointed {
             Ok(()) => _ = words.checkpointed.fetch_max(last.commit, Ordering::SeqCst),
+            // Whoever commits may have room in the logs for long; who has not will say so.
+            Err(Error::DiskFull(_)) => {}
             Err(e) => session.runtime().fail_copy(&e.to_string()),
         }
         session.region().step();
@@ -583,10 +592,18 @@ fn resign(role: &AtomicU64) {
     role.store(0, Ordering::SeqCst);
 }
 
+/// Tells every process why a commit has failed.
+fn told(session: &Session, e: &Error) {
+    match e {
+        Error::DiskFull(_) => session.runtime().fill_copy(&e.to_string()),
+        e => session.runtime().fail_copy(&e.to_string()),
+    }
+}
+
 fn refuse_failed(words: &ControlBlock) -> Result<()> {
-    match words.failed.load(Ordering::SeqCst) {
-        0 => Ok(()),
-        _ => Err(Error::Host {
+    match words.is_usable() {
+        true => Ok(()),
+        false => Err(Error::Host {
             what: "what the pool's memory holds could not be written to disk".into(),
             errno: Errno::IO,
         }),

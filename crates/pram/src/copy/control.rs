@@ -60,7 +60,15 @@ pub(crate) struct ControlBlock<'a> {
     pub hasten: &'a AtomicU64,
 }
 
+/// What the word for a failed copy holds while its disk is full. (1: it has failed; 2: why is being written down.)
+const FULL: u64 = 3;
+
 impl ControlBlock<'_> {
+    /// May a commit be tried? Also where the disk was full.
+    pub fn is_usable(&self) -> bool {
+        [0, FULL].contains(&self.failed.load(Ordering::SeqCst))
+    }
+
     /// A commit is of the instant `time`, nanoseconds since the epoch, at most `most` ago.
     pub fn note_time(&self, time: i64, most: u64) {
         let ago = u64::try_from(now().saturating_sub(time)).unwrap_or(most).min(most);
@@ -109,11 +117,34 @@ impl Runtime {
         let mut text = [0u8; WHY];
         let len = why.len().min(WHY);
         text[..len].copy_from_slice(&why.as_bytes()[..len]);
-        if self.header(H_FAILED).compare_exchange(0, 2, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+        if self.header(H_FAILED).compare_exchange(0, 2, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+            || self.header(H_FAILED).compare_exchange(FULL, 2, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+        {
             self.map().write(H_WHY, &text).expect("in bounds");
             self.header(H_FAILED).store(1, Ordering::SeqCst);
             tracing::error!("{why}; nothing more goes to the copy on disk");
         }
+    }
+
+    /// A commit found the disk of the copy full: nothing is changed until one has found room.
+    pub(crate) fn fill_copy(&self, why: &str) {
+        if self.header(H_FAILED).compare_exchange(0, FULL, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+            tracing::error!("{why}; nothing can be changed until there is room there, then it goes on by itself");
+        }
+    }
+
+    /// A commit has found room.
+    pub(crate) fn unfill_copy(&self) {
+        if self.copy_full()
+            && self.header(H_FAILED).compare_exchange(FULL, 0, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+        {
+            tracing::warn!("the disk of the pool's copy has room again; the pool goes on");
+        }
+    }
+
+    /// Is the disk of the copy full? Then changes fail, until there is room.
+    pub fn copy_full(&self) -> bool {
+        self.header(H_FAILED).load(Ordering::Relaxed) == FULL
     }
 
     /// Do all processes mark what they store?
@@ -125,7 +156,7 @@ impl Runtime {
         self.header(H_TRACKED).store(u64::from(tracked), Ordering::SeqCst);
     }
 
-    /// Has the copy on disk failed, so that nothing more can be made durable?
+    /// Has the copy on disk failed, or is its disk full, so that nothing more can be made durable?
     #[inline(always)]
     pub fn copy_failed(&self) -> bool {
         self.header(H_FAILED).load(Ordering::Relaxed) != 0

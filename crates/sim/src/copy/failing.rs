@@ -76,11 +76,18 @@ fn run(faults: &Arc<Faults>) -> Result<(End, Calls), String> {
     let fs = world.fs.clone();
     let mut teller = Teller::new(&world, &fs);
     teller.remember(vec![Boundary::new(0, world.bytes())], 0);
-    let failed = || fs.session().runtime().copy_failed();
+    let failed = || fs.session().runtime().copy_failure().is_some();
+    let full = || fs.session().runtime().copy_full();
+    let mut was_full = false;
     for step in &steps() {
         let before = failed();
         let calls: u64 = faults.calls().values().sum();
         match (step, before) {
+            // Nobody has found room yet.
+            (Step::Op(op), false) if full() => match teller.op(op)? {
+                Err(Errno::NOSPC) => {}
+                done => return Err(format!("on a full disk {op:?} gives {done:?}")),
+            },
             (Step::Op(op), false) => {
                 teller.op(op)?.map_err(|e| format!("{op:?}: {e:?}"))?;
             }
@@ -90,7 +97,9 @@ fn run(faults: &Arc<Faults>) -> Result<(End, Calls), String> {
             },
             (step, false) => {
                 let done = teller.step(step);
-                if done.is_err() != failed() {
+                let found_none = done.is_err() && !failed() && faults.is_no_room();
+                was_full |= found_none || full();
+                if !found_none && done.is_err() != failed() {
                     return Err(format!("{step:?} gives {done:?}, but failed is {}", failed()));
                 }
             }
@@ -105,8 +114,8 @@ fn run(faults: &Arc<Faults>) -> Result<(End, Calls), String> {
             return Err(format!("{step:?}: something is written after a failure"));
         }
     }
-    let whole = !failed();
-    if !whole && fs.session().runtime().copy_failure().is_none() {
+    let whole = !failed() && !was_full;
+    if fs.session().runtime().copy_failed() && !full() && !failed() {
         return Err("nobody says why it failed".into());
     }
     let (boundaries, acknowledged) = teller.end()?;

@@ -38,6 +38,11 @@ pub struct Faults {
 }
 
 impl Faults {
+    /// Is what fails a write for which there is no room?
+    pub fn is_no_room(&self) -> bool {
+        self.fault.as_ref().is_some_and(|fault| fault.call == Call::Write && fault.errno == Errno::NOSPC)
+    }
+
     pub fn with(fault: Option<Fault>) -> Arc<Faults> {
         Arc::new(Faults { fault, ..Faults::default() })
     }

@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::periodic::Periodic;
 use crate::error::Result;
@@ -17,6 +17,9 @@ use crate::pool::config::CommitInterval;
 const TICK: Duration = Duration::from_millis(100);
 /// Commits that only volume makes due take one part in so many of the time.
 const SHARE: u32 = 10;
+
+/// How often a full disk is tried again.
+const RETRY: Duration = Duration::from_secs(1);
 
 /// Bytes changed after which a commit is due before its time, where somebody may come to wait for it: the more there is to
 /// write, the longer. Where nobody will, what changes again within the interval need not be written twice.
@@ -40,9 +43,10 @@ impl CommitTimer {
         let interval = Arc::new(Interval::new(interval));
         let (of, [now, then]) = (fs.clone(), [interval.clone(), interval.clone()]);
         let tick = move || TICK.min(now.get().into());
-        let commits = Periodic::start("commits", tick, move || commit(&of, then.get().into()))?;
+        let commits =
+            Periodic::start("commits", tick, unless_full(of.clone(), move || commit(&of, then.get().into())))?;
         let of = fs.clone();
-        let checkpoints = Periodic::start("checkpoints", || TICK, move || checkpoint(&of))?;
+        let checkpoints = Periodic::start("checkpoints", || TICK, unless_full(of.clone(), move || checkpoint(&of)))?;
         Ok(CommitTimer { fs: fs.clone(), interval, _commits: commits, _checkpoints: checkpoints })
     }
 
@@ -84,8 +88,23 @@ impl Drop for CommitTimer {
     }
 }
 
+/// Does `work`, while the disk of the copy is full only every [`RETRY`].
+fn unless_full(fs: Arc<Fs>, mut work: impl FnMut() + Send + 'static) -> impl FnMut() + Send + 'static {
+    let mut tried: Option<Instant> = None;
+    move || {
+        if !fs.session().runtime().copy_full() {
+            tried = None;
+        } else if tried.is_some_and(|tried| tried.elapsed() < RETRY) {
+            return;
+        } else {
+            tried = Some(Instant::now());
+        }
+        work();
+    }
+}
+
 fn commit(fs: &Fs, interval: Duration) {
-    let Some(copy) = fs.session().copy().filter(|_| !fs.session().runtime().copy_failed()) else { return };
+    let Some(copy) = fs.session().copy().filter(|_| fs.session().runtime().copy_failure().is_none()) else { return };
     let pending = copy.pending(fs.session()).unwrap_or(u64::MAX);
     let wait = match pending {
         0 => return,

@@ -50,7 +50,7 @@ use std::io;
 
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
-use crate::copy::log::{host, Disk, Identity, Instant};
+use crate::copy::log::{host, is_full, Disk, Identity, Instant};
 use crate::error::{Error, Result};
 use crate::region::{fingerprint, MAX_SIZE};
 
@@ -281,6 +281,14 @@ impl<D: Disk> Image<D> {
                 Err(Error::Unusable("the image could not be written earlier; it cannot be changed any more".into()))
             }
             false => Ok(()),
+        }
+    }
+
+    /// Writes what nothing leads to yet; where the disk is full, it can be tried again.
+    fn attempt_new(&mut self, what: &str, write: impl FnOnce(&D) -> io::Result<()>) -> Result<()> {
+        match write(&self.disk) {
+            Err(e) if is_full(&e) => Err(Error::DiskFull(what.into())),
+            done => self.attempt(what, |_| done),
         }
     }
 

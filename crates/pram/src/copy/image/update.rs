@@ -137,7 +137,7 @@ impl<'p, D: Disk> Update<'p, D> {
     fn write_run(&mut self) -> Result<()> {
         if !self.run.is_empty() {
             let (run, at) = (&self.run, u64::from(self.run_at) * PAGE);
-            self.pages.attempt("writing the image", |disk| disk.write_all_at(run, at))?;
+            self.pages.attempt_new("writing the image", |disk| disk.write_all_at(run, at))?;
             self.run.clear();
         }
         Ok(())

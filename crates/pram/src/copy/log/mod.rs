@@ -477,7 +477,8 @@ impl<D: Disk> Log<D> {
         self.refuse_failed()?;
         if capacity > self.at.capacity {
             let last = |disk: &D| disk.write_all_at(&[0; SECTOR as usize], capacity - SECTOR);
-            self.attempt("growing the log", |disk| last(disk).and_then(|()| disk.flush()))?;
+            self.attempt_new("growing the log", last)?;
+            self.attempt("growing the log", |disk| disk.flush())?;
         }
         let (generation, nonce) = (self.at.generation + 1, u64::from_le_bytes(random::bytes()?));
         let mut raw = RawLog {
@@ -512,6 +513,14 @@ impl<D: Disk> Log<D> {
                 Err(Error::Unusable("the log could not be written earlier; nothing more can be made durable".into()))
             }
             false => Ok(()),
+        }
+    }
+
+    /// Writes what nothing leads to yet; where the disk is full, it can be tried again.
+    fn attempt_new(&mut self, what: &str, write: impl FnOnce(&D) -> io::Result<()>) -> Result<()> {
+        match write(&self.disk) {
+            Err(e) if is_full(&e) => Err(Error::DiskFull(what.into())),
+            done => self.attempt(what, |_| done),
         }
     }
 
@@ -599,7 +608,7 @@ impl<D: Disk> Commit<'_, D> {
         if at + record.len() as u64 > self.log.at.capacity {
             return Err(Error::RedoFull);
         }
-        self.log.attempt("writing the log", |disk| disk.write_all_at(&record, at))?;
+        self.log.attempt_new("writing the log", |disk| disk.write_all_at(&record, at))?;
         (self.log.at.end, self.log.at.tail, self.log.at.before) = (at + record.len() as u64, at, raw.crc);
         self.part += 1;
         Ok(())
@@ -620,6 +629,11 @@ fn header_crc(raw: &RawLog) -> u32 {
 
 fn record_crc(record: &[u8]) -> u32 {
     crc32c::crc32c(&record[std::mem::offset_of!(RawRecord, generation)..])
+}
+
+/// Did a write fail because there was no room?
+pub(crate) fn is_full(e: &io::Error) -> bool {
+    matches!(Errno::from_io_error(e), Some(Errno::NOSPC | Errno::DQUOT))
 }
 
 pub(crate) fn host(what: &str, e: &io::Error) -> Error {
