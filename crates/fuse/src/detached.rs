@@ -70,11 +70,8 @@ pub fn change_all(place: &Path, flags: MountFlags) -> Result<(), Errno> {
     if !flags.contains(MountFlags::RDONLY) {
         fsconfig_set_flag(&picked, "rw")?;
     }
-    // Nothing ends `dirsync`.
+    // `dirsync` is not among what Linux changes of a file system that is there (MS_RMT_MASK): what it means, the server does.
     fsconfig_set_flag(&picked, if flags.contains(MountFlags::SYNCHRONOUS) { "sync" } else { "async" })?;
-    if flags.contains(MountFlags::DIRSYNC) {
-        fsconfig_set_flag(&picked, "dirsync")?;
-    }
     fsconfig_reconfigure(&picked)
 }
 

@@ -187,8 +187,8 @@ pub fn remount(dir: &Path, options: &MountOptions) -> Result<()> {
     let real = real_path(dir);
     let mounted = find(&real, dir)?;
     let what = || format!("remount {}", dir.display());
-    let syncs = |flags: MountFlags| flags & (MountFlags::SYNCHRONOUS | MountFlags::DIRSYNC);
-    let now = MountOptions::parse(&mounted.options).map_or(MountFlags::empty(), |now| syncs(now.flags));
+    let syncs = |flags: MountFlags| flags.contains(MountFlags::SYNCHRONOUS);
+    let now = MountOptions::parse(&mounted.options).is_ok_and(|now| syncs(now.flags));
     let is_read_only = mounted.read_only && !options.flags.contains(MountFlags::RDONLY);
     if is_read_only || syncs(options.flags) != now {
         detached::change_all(&real, options.flags).context(what())?;

@@ -145,7 +145,7 @@ mod tests {
         };
         let told = of_none(&memory);
         assert!(
-            told.contains("1.0 GiB") && told.contains("/srv/p is gone") && told.contains("conquest release /dev/shm/m")
+            told.contains("1 GiB") && told.contains("/srv/p is gone") && told.contains("conquest release /dev/shm/m")
         );
         let told = of_none(&Memory { copied: None, ..memory.clone() });
         assert!(told.contains("conquest save") && told.contains("conquest destroy /dev/shm/m"), "{told}");

@@ -189,8 +189,8 @@ fn foreign() -> Outcome {
 /// Fields of the header, as FORMAT.md has them.
 const VERSION_AT: usize = 8;
 const FINGERPRINT_AT: usize = 16;
-const APP_VERSION_AT: usize = 72;
-const CRC_AT: usize = 76;
+const APP_VERSION_AT: usize = 64;
+const CRC_AT: usize = 68;
 const COPIES: [usize; 2] = [0, 4096];
 
 fn other_version() -> Outcome {

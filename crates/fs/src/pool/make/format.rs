@@ -95,7 +95,7 @@ fn there(dir: &Path, force: bool) -> Result<Option<Config>> {
 
 /// On `logged`, what lies where the copy is to be is only lost with `force`.
 fn refuse_copy_alone(dir: &Path, how: &FormatOptions) -> Result<()> {
-    pram::region::Geometry::of(how.size / pram::SEGMENT * pram::SEGMENT)?;
+    pram::region::Geometry::of(how.size)?;
     if how.force {
         return Ok(());
     }

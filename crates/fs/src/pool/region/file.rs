@@ -22,7 +22,7 @@ use crate::pool::paths::{self, beside_region};
 /// Fails if nothing can be made at `path`, whatever is there, or what is there may not be lost.
 pub fn refuse_target(path: &Path, size: u64, force: bool) -> Result<()> {
     if size > 0 {
-        pram::region::Geometry::of(size / pram::SEGMENT * pram::SEGMENT)?;
+        pram::region::Geometry::of(size)?;
     }
     let Ok(found) = fs::metadata(path) else { return Ok(()) };
     if found.is_dir() {
