@@ -266,7 +266,6 @@ pub const NOTIFY_INC_EPOCH: i32 = 8;
 pub const INC_EPOCH_MINOR: u32 = 44;
 
 /// Flags of [`OpenOut`].
-pub const FOPEN_DIRECT_IO: u32 = 1 << 0;
 pub const FOPEN_KEEP_CACHE: u32 = 1 << 1;
 pub const FOPEN_NOFLUSH: u32 = 1 << 5;
 /// The write comes from the page cache: its handle and flags are guesses.

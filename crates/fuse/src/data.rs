@@ -12,7 +12,6 @@ use crate::abi::{
 use crate::attrs::may_keep_setid;
 use crate::request::{Answer, Request};
 use crate::server::{errno, Server};
-use crate::uncached;
 
 /// Most bytes copied for one request, so that others in its queue need not wait long; the caller asks again
 /// for the rest.
@@ -30,20 +29,17 @@ impl Server {
         let size = (args.size as usize).min(req.data.len());
         let (ino, buf) = (req.head.nodeid, &mut req.data[..size]);
         let unnoted = OFlags::from_bits_retain(args.flags).contains(OFlags::NOATIME);
-        let mut read = || match unnoted {
-            true => self.fs().read_unnoted(ino, args.offset, buf).map_err(errno),
-            false => self.fs().read(ino, args.offset, buf).map_err(errno),
+        let read = match unnoted {
+            true => self.fs().read_unnoted(ino, args.offset, buf),
+            false => self.fs().read(ino, args.offset, buf),
         };
-        match &self.uncached {
-            Some(uncached) => uncached.read(ino, range(args.offset, size), read),
-            None => read(),
-        }
+        read.map_err(errno)
     }
 
     pub(crate) fn write(&self, req: &mut Request) -> Answer {
         let args: WriteIn = req.args()?;
         let (ino, thread) = (req.head.nodeid, req.head.pid);
-        let direct = is_past_cache(&args) || open_flags(&args).contains(OFlags::DIRECT) && !is_from_cache(&args);
+        let direct = open_flags(&args).contains(OFlags::DIRECT) && !is_from_cache(&args);
         if direct {
             self.notifier.growth.begin(ino, thread);
         }
@@ -68,36 +64,15 @@ impl Server {
         if args.write_flags & WRITE_KILL_SUIDGID != 0 {
             self.clear_setid(req, ino, |_| false)?;
         }
-        let write = || self.write_content(ino, args.offset, data, flags);
-        match &self.uncached {
-            Some(uncached) if from_cache => {
-                uncached.write_back(ino, range(args.offset, data.len()), |part| {
-                    let place = (part.start - args.offset) as usize..(part.end - args.offset) as usize;
-                    self.write_content(ino, part.start, &data[place], flags)
-                })?;
-            }
-            Some(uncached) if is_past_cache(args) => uncached.write(ino, data.len() as u64, write)?,
-            uncached => {
-                if let Some(uncached) = uncached {
-                    uncached.note_written(ino);
-                }
-                write()?;
-            }
+        let (offset, _) = self.fs().write(ino, args.offset, data, flags).map_err(errno)?;
+        if flags.append && offset != args.offset {
+            // The file had grown without the kernel's knowledge: its pages show the data elsewhere.
+            self.notifier.content_moved(ino);
         }
         if !self.durable() && open.intersects(OFlags::DSYNC | OFlags::SYNC) {
             self.fs().fsync(ino, !open.contains(OFlags::SYNC)).map_err(errno)?;
         }
         Ok(())
-    }
-
-    /// Writes `data`; the offset that it went to.
-    fn write_content(&self, ino: Ino, at: u64, data: &[u8], flags: WriteFlags) -> Result<u64, Errno> {
-        let (offset, _) = self.fs().write(ino, at, data, flags).map_err(errno)?;
-        if flags.append && offset != at {
-            // The file had grown without the kernel's knowledge: its pages show the data elsewhere.
-            self.notifier.content_moved(ino);
-        }
-        Ok(offset)
     }
 
     pub(crate) fn fallocate(&self, req: &Request) -> Answer {
@@ -208,14 +183,6 @@ fn open_flags(args: &WriteIn) -> OFlags {
 /// Is it what somebody has stored through a mapping?
 fn is_from_cache(args: &WriteIn) -> bool {
     args.write_flags & WRITE_CACHE != 0
-}
-
-fn is_past_cache(args: &WriteIn) -> bool {
-    args.fh == uncached::HANDLE && !is_from_cache(args)
-}
-
-fn range(offset: u64, len: usize) -> std::ops::Range<u64> {
-    offset..offset.saturating_add(len as u64)
 }
 
 #[cfg(test)]

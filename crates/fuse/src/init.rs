@@ -23,8 +23,8 @@ const CONGESTED: u16 = 48;
 /// - AUTO_INVAL_DATA: pages stay until `notify` says otherwise.
 /// - EXPLICIT_INVAL_DATA: the kernel would not drop pages after it has cut them off at a size that is not true any more, see
 ///   `growth`.
-/// - ASYNC_DIO: the kernel would drop pages before a write past them has been done and not after, see `uncached`; direct
-///   reads and writes in batches are a tenth slower without.
+/// - ASYNC_DIO: the kernel would drop pages before a write past them (O_DIRECT, by io_submit) has been done and not after;
+///   direct reads and writes in batches are a tenth slower without.
 /// - Locks: the kernel's own are enough, every user of a lock is on this machine's mount.
 const WANTED: u64 = init::ASYNC_READ
     | init::EXPORT_SUPPORT

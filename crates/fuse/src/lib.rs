@@ -20,7 +20,6 @@
 //! | `dev` | transport: /dev/fuse; with io_uring it still carries FORGET and the like |
 //! | `room` | on a full pool: what removed files held, and those who wait for it |
 //! | `server` | opcode → operation, and the answers that save messages |
-//! | `uncached` | files written past the page cache, and old pages that are written back |
 //! | `growth` | attributes that the kernel must not believe |
 //! | `promises` | replies that wait until what they acknowledge is durable |
 //! | `names` `attrs` `data` `dirs` | the operations, by subject |
@@ -36,8 +35,7 @@
 //! allocation of ours or a lock that many share; the reply goes back the same way.
 //!
 //! Caching: the kernel may keep names, attributes and pages until told otherwise; `notify` tells it. There
-//! is no write-back cache: what `write(2)` returned for is in the pool. What a program creates to write it only goes
-//! past the cache (`uncached`).
+//! is no write-back cache: what `write(2)` returned for is in the pool.
 
 #![deny(unsafe_code)]
 
@@ -75,7 +73,6 @@ mod session;
 mod sys;
 #[cfg(test)]
 mod tests;
-mod uncached;
 mod uring;
 
 pub use connection::Connection;

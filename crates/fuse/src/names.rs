@@ -9,22 +9,19 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::abi::{
     BatchForgetIn, CreateIn, EntryOut, ForgetIn, ForgetOne, LinkIn, MkdirIn, MknodIn, OpenOut, Rename2In, RenameIn,
-    FOPEN_DIRECT_IO, FOPEN_KEEP_CACHE, FOPEN_NOFLUSH, ROOT_ID,
+    FOPEN_KEEP_CACHE, FOPEN_NOFLUSH, ROOT_ID,
 };
 use crate::convert::{decode_dev, entry_out, kind_and_perm, FOREVER};
 use crate::request::{Answer, Request};
 use crate::server::{caller, creator, errno, Server};
-use crate::uncached;
 
 /// How often a name is looked up again when another process removes what it led to meanwhile.
 const LOOKUP_TRIES: usize = 8;
 
 const WHITEOUT_NOREPLACE: RenameFlags = RenameFlags::WHITEOUT.union(RenameFlags::NOREPLACE);
 
-/// How files are opened that are read and written through the page cache, and how others.
-const CACHED: OpenOut = OpenOut { fh: 0, open_flags: FOPEN_KEEP_CACHE | FOPEN_NOFLUSH, backing_id: 0 };
-const UNCACHED: OpenOut =
-    OpenOut { fh: uncached::HANDLE, open_flags: FOPEN_DIRECT_IO | CACHED.open_flags, backing_id: 0 };
+/// How files are opened: as those are of whose opening the kernel sends no message.
+const OPENED: OpenOut = OpenOut { fh: 0, open_flags: FOPEN_KEEP_CACHE | FOPEN_NOFLUSH, backing_id: 0 };
 
 impl Server {
     pub(crate) fn lookup(&self, req: &mut Request) -> Answer {
@@ -124,18 +121,12 @@ impl Server {
         }
     }
 
-    /// Makes a file and opens it, past the page cache if it cannot be read by this handle.
+    /// Makes a file and opens it.
     pub(crate) fn create(&self, req: &mut Request) -> Answer {
         let args: CreateIn = req.args()?;
         let made = self.make(req, fs::Kind::Regular, args.mode & 0o7777, 0, args.umask)?;
         let entry = self.reply_entry(req, &made)?;
-        match &self.uncached {
-            Some(uncached) if args.flags as i32 & libc::O_ACCMODE == libc::O_WRONLY => {
-                uncached.forget(made.ino);
-                reply_open(req, entry, UNCACHED)
-            }
-            _ => reply_open(req, entry, CACHED),
-        }
+        reply_open(req, entry)
     }
 
     pub(crate) fn mkdir(&self, req: &mut Request) -> Answer {
@@ -167,7 +158,7 @@ impl Server {
         let caller = creator(req, &groups, args.umask);
         let attr = self.fs().tmpfile(req.head.nodeid, args.mode & 0o7777, &caller).map_err(errno)?;
         let entry = req.reply(&entry_out(&attr, self.made_valid()))?;
-        reply_open(req, entry, CACHED)
+        reply_open(req, entry)
     }
 
     pub(crate) fn unlink(&self, req: &Request) -> Answer {
@@ -241,9 +232,9 @@ fn has_links(attr: &Attr) -> bool {
 }
 
 /// Puts a handle after the entry that is the reply so far.
-fn reply_open(req: &mut Request, entry: usize, open: OpenOut) -> Answer {
-    let size = std::mem::size_of_val(&open);
+fn reply_open(req: &mut Request, entry: usize) -> Answer {
+    let size = std::mem::size_of_val(&OPENED);
     let place = req.data.get_mut(entry..entry + size).ok_or(Errno::NOBUFS)?;
-    place.copy_from_slice(open.as_bytes());
+    place.copy_from_slice(OPENED.as_bytes());
     Ok(entry + size)
 }

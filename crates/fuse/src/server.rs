@@ -12,7 +12,6 @@ use crate::notify::Notifier;
 use crate::process::{self, Process};
 use crate::request::{Answer, Groups, Request};
 use crate::room::Room;
-use crate::uncached::Uncached;
 
 /// What serves requests; shared by all threads, changed by none.
 pub struct Server {
@@ -21,8 +20,6 @@ pub struct Server {
     durable: bool,
     pub(crate) notifier: Notifier,
     pub(crate) room: Room,
-    /// What is written past the page cache, where the kernel is up to it.
-    pub(crate) uncached: Option<Uncached>,
     /// What the kernel's mount table calls the file system; empty if that is not known.
     file_system: String,
 }
@@ -31,8 +28,7 @@ impl Server {
     pub fn new(pool: Arc<Pool>, notifier: Notifier, file_system: String) -> Server {
         // The kernel has the root without ever looking it up.
         pool.retain(fs::ROOT, 1);
-        let uncached = Uncached::works().then(Uncached::default);
-        Server { durable: pool.durable_at_return(), pool, notifier, room: Room::default(), uncached, file_system }
+        Server { durable: pool.durable_at_return(), pool, notifier, room: Room::default(), file_system }
     }
 
     pub(crate) fn fs(&self) -> &Fs {

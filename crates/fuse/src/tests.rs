@@ -55,12 +55,6 @@ impl Lab {
         self.reply::<EntryOut>().nodeid
     }
 
-    fn create(&mut self, name: &[u8], flags: i32) -> (OpenOut, u64) {
-        let args = CreateIn { flags: (flags | libc::O_CREAT) as u32, mode: 0o100644, ..Default::default() };
-        assert_eq!(self.ask(Opcode::Create, ROOT_ID, args.as_bytes(), name), Ok(144));
-        (OpenOut::read_from_prefix(&self.data[128..]).map_err(|_| "size").unwrap().0, self.reply::<EntryOut>().nodeid)
-    }
-
     fn write(&mut self, node: u64, args: WriteIn, content: &[u8]) -> Answer {
         self.ask(Opcode::Write, node, WriteIn { size: content.len() as u32, ..args }.as_bytes(), content)
     }
@@ -97,31 +91,6 @@ fn absent_names_are_remembered_and_made_ones_found() {
     // Another process was first: the kernel shall look again.
     let args = MknodIn { mode: 0o100600, ..Default::default() };
     assert_eq!(lab.ask(Opcode::Mknod, ROOT_ID, args.as_bytes(), b"f\0"), Err(Errno::STALE));
-}
-
-#[test]
-fn what_is_made_to_be_written_only_is_written_past_the_page_cache() {
-    let mut lab = Lab::new();
-    lab.server.uncached = Some(Default::default());
-    let (reads, _) = lab.create(b"read too\0", libc::O_RDWR);
-    assert_eq!((reads.fh, reads.open_flags & FOPEN_DIRECT_IO), (0, 0));
-    let (open, node) = lab.create(b"f\0", libc::O_WRONLY);
-    assert_eq!(open.open_flags & FOPEN_DIRECT_IO, FOPEN_DIRECT_IO);
-    let args = CreateIn { flags: libc::O_WRONLY as u32, ..Default::default() };
-    assert_eq!(lab.ask(Opcode::Create, ROOT_ID, args.as_bytes(), b"f\0"), Err(Errno::STALE), "another was first");
-
-    let by_handle = WriteIn { fh: open.fh, ..Default::default() };
-    lab.write(node, by_handle, b"before").unwrap();
-    assert_eq!(lab.read(node), b"before");
-    lab.write(node, by_handle, b"after").unwrap();
-    // A page that was read before it, mapped and stored to, whatever handle the kernel takes for it.
-    lab.write(node, WriteIn { write_flags: WRITE_CACHE, ..by_handle }, b"beforE").unwrap();
-    assert_eq!(lab.read(node), b"afterE");
-    lab.write(node, WriteIn { write_flags: WRITE_CACHE, ..by_handle }, b"stored").unwrap();
-    assert_eq!(lab.read(node), b"stored", "to a page that was read after the write");
-    lab.server.uncached = None;
-    let (open, _) = lab.create(b"g\0", libc::O_WRONLY);
-    assert_eq!(open.open_flags & FOPEN_DIRECT_IO, 0, "a kernel that keeps old pages");
 }
 
 #[test]
@@ -206,8 +175,7 @@ fn directories_are_read_in_pieces_of_any_size() {
 #[test]
 fn a_file_that_is_written_past_the_page_cache_is_listed_without_attributes() {
     let mut lab = Lab::new();
-    lab.server.uncached = Some(Default::default());
-    let (open, node) = lab.create(b"f\0", libc::O_WRONLY);
+    let node = lab.make(b"f\0");
     let listed = |lab: &mut Lab| {
         let args = ReadIn { size: 4096, ..Default::default() };
         let len = lab.ask(Opcode::Readdirplus, ROOT_ID, args.as_bytes(), &[]).unwrap();
@@ -215,7 +183,8 @@ fn a_file_that_is_written_past_the_page_cache_is_listed_without_attributes() {
         found.collect::<Vec<u64>>()
     };
     assert_eq!(listed(&mut lab).last(), Some(&node));
-    lab.write(node, WriteIn { fh: open.fh, ..Default::default() }, b"more").unwrap();
+    let direct = WriteIn { flags: libc::O_DIRECT as u32, ..Default::default() };
+    lab.write(node, direct, b"more").unwrap();
     assert_eq!(listed(&mut lab).last(), Some(&0));
 }
 

@@ -1,5 +1,4 @@
-//! What the kernel keeps of files is never older than what was written, also by those who write past it: a file that
-//! was made to be written only is (`crates/fuse/src/uncached.rs`).
+//! What the kernel keeps of files is never older than what was written, also by those who write past it (O_DIRECT).
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -14,8 +13,7 @@ use crate::lab::{self, program, Lab};
 use crate::{Outcome, Test};
 
 pub const TESTS: &[Test] = &[
-    ("page_cache::readers_see_what_was_written_past_it", readers_see_what_was_written_past_it),
-    ("page_cache::a_long_write_is_not_undone", a_long_write_is_not_undone),
+    ("page_cache::readers_see_what_was_written", readers_see_what_was_written),
     ("page_cache::a_file_is_read_whole_however_it_was_written", read_whole_however_written),
     ("page_cache::who_looks_does_not_undo_what_is_appended", who_looks_undoes_nothing),
     ("page_cache::what_is_stored_beside_a_copy_stays", stored_beside_copy),
@@ -29,9 +27,9 @@ const PAGES: usize = 4;
 /// What the second half of each page is for.
 const HALF: usize = PAGE / 2;
 
-/// Through a handle made for writing only, by one; others read it, by read and by mapping, and change the other half of
+/// By one; others read it, by read and by mapping, and change the other half of
 /// the same pages.
-fn readers_see_what_was_written_past_it() -> Outcome {
+fn readers_see_what_was_written() -> Outcome {
     for transport in ["uring", "dev"] {
         let lab = Lab::with_pool("64M");
         lab.mount_with(&format!("transport={transport}"));
@@ -125,20 +123,6 @@ fn store(path: &Path, ended: &AtomicBool) -> u64 {
     unreachable!("numbers do not end")
 }
 
-/// Stores to the second half of any pages.
-fn store_anywhere(path: &Path, len: usize, ended: &AtomicBool) {
-    let file = OpenOptions::new().read(true).write(true).open(path).expect("open");
-    let pages = Mapping::of(&file, len, ProtFlags::READ | ProtFlags::WRITE);
-    let mut rng = rng::Rng::new(crate::settings::seed());
-    while !ended.load(SeqCst) {
-        for _ in 0..4 {
-            let page = rng.below((len / PAGE) as u64) as usize;
-            pages.word(page * PAGE + HALF).store(rng.next(), SeqCst);
-        }
-        std::thread::sleep(Duration::from_micros(50));
-    }
-}
-
 fn number(path: &Path, at: usize) -> u64 {
     let mut bytes = [0; 8];
     File::open(path).and_then(|file| file.read_exact_at(&mut bytes, at as u64)).expect("read");
@@ -170,40 +154,6 @@ impl Drop for Mapping {
         // SAFETY: mapped by `of`, and nothing of it is borrowed any more.
         unsafe { munmap(self.start, self.len) }.expect("munmap");
     }
-}
-
-/// The same for a write that takes several requests, and of which each page has another half.
-fn a_long_write_is_not_undone() -> Outcome {
-    const LONG: usize = 4 << 20;
-    let lab = Lab::mounted("64M");
-    let path = lab.mnt().join("long");
-    let file = File::create(&path).expect("create");
-    file.set_len(LONG as u64).expect("truncate");
-    // What the pool has, whatever is cached.
-    let direct = OpenOptions::new().read(true).custom_flags(OFlags::DIRECT.bits() as i32).open(&path).expect("open");
-    let ended = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let _end = End(&ended);
-        scope.spawn(|| store_anywhere(&path, LONG, &ended));
-        let until = Instant::now() + Duration::from_secs(3);
-        let mut seen = vec![0; LONG + PAGE];
-        let start = seen.as_ptr().align_offset(PAGE);
-        let seen = &mut seen[start..start + LONG];
-        for n in 1u64.. {
-            file.write_all_at(&n.to_ne_bytes().repeat(LONG / 8), 0).expect("write");
-            direct.read_exact_at(seen, 0).expect("read");
-            for (page, bytes) in seen.chunks(PAGE).enumerate() {
-                assert_eq!(bytes[..8], n.to_ne_bytes(), "write {n}, page {page}");
-            }
-            if Instant::now() > until {
-                break;
-            }
-        }
-    });
-    drop((file, direct));
-    lab.umount();
-    lab.check();
-    Ok(())
 }
 
 /// In pieces of any size, at the end and in the middle, through the handle that made it and through others.
@@ -243,10 +193,12 @@ fn who_looks_undoes_nothing() -> Outcome {
     let lab = Lab::mounted("256M");
     let mut rng = rng::Rng::new(crate::settings::seed());
     let path = lab.mnt().join("log");
-    append_for_a_while("through the mount", &path, &mut rng, |at, piece| {
-        let file = OpenOptions::new().write(true).open(&path).expect("open");
-        file.write_all_at(piece, at).expect("write");
-    });
+    for (how, flags) in [("through the page cache", OFlags::empty()), ("past the page cache", OFlags::DIRECT)] {
+        append_for_a_while(how, &path, &mut rng, |at, piece| {
+            let file = OpenOptions::new().write(true).custom_flags(flags.bits() as i32).open(&path).expect("open");
+            file.write_all_at(piece, at).expect("write");
+        });
+    }
     let pool = lab.open();
     append_for_a_while("beside the mount", &path, &mut rng, |at, piece| {
         let ino = pool.lookup(fs::ROOT, b"log", &fs::Caller::root()).expect("lookup").ino;
