@@ -155,6 +155,7 @@ fn restore_new(image: &Path, path: &Path, medium: MediumKind, progress: Progress
         target.put(offset, bytes)?;
     }
     let map = target.complete()?;
+    region::begin_life(&map)?;
     adopt_region(&map, &reader, medium)?;
     region::settle_memory(map, medium)?;
     Ok((target, reader.info))
@@ -191,6 +192,7 @@ pub fn restore_into(
         }
         map.write(offset + within as u64, &bytes[within..])?;
     }
+    region::begin_life(map)?;
     persist(size);
     map.write(0, &header)?;
     adopt_region(map, &reader, medium.kind())?;

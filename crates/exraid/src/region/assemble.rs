@@ -43,10 +43,8 @@ pub fn make(
     let epoch = Epoch::first(stamp().map_err(no_random(&*first))?);
     let uuids = devices.iter().map(|_| Uuid::random()).collect::<std::io::Result<Vec<_>>>();
     let uuids = uuids.map_err(no_random(&*first))?;
-    let secret = stamp().map_err(no_random(&*first))?;
     for (role, device) in devices.iter().enumerate() {
-        let label = Label::new(pool, number, layout, &uuids, role, device.properties().size, epoch);
-        Label { secret, ..label }.write(&**device)?;
+        Label::new(pool, number, layout, &uuids, role, device.properties().size, epoch).write(&**device)?;
     }
     open(devices)
 }

@@ -30,7 +30,7 @@
 mod bucket;
 mod check;
 mod grow;
-pub(crate) mod hash;
+mod hash;
 mod image;
 mod readout;
 mod shrink;

@@ -112,8 +112,8 @@ impl Pool {
         file::refuse_other_version(region)?;
         opened.copy = opened.copy.map(|copy| copy.limited(config.copy_rate.map(u64::from)));
         let fs = Arc::new(attach(opened, how)?);
-        let maintenance = if how.read_only { None } else { Some(Maintenance::start(&fs)?) };
         let interval = how.commit_interval.unwrap_or_else(|| config.interval());
+        let maintenance = if how.read_only { None } else { Some(Maintenance::start(&fs, interval.into())?) };
         let commits = match fs.session().copy() {
             Some(_) => Some(CommitTimer::start(&fs, interval)?),
             None => None,

@@ -39,6 +39,12 @@ pub struct Status {
     pub fragmentation: f64,
     /// A process left without closing; a sweep is due or under way.
     pub sweep_pending: bool,
+    /// The longest time, in seconds, that no operation could go on, since the first process attached: for a commit, a save or a
+    /// repair.
+    pub longest_standstill: f64,
+    /// The running epoch, and the first that is not durable. Each commit moves it on.
+    pub epoch: u64,
+    pub durable_epoch: u64,
     /// The copy on disk, if the pool has one.
     pub copy: Option<CopyStatus>,
 }
@@ -161,6 +167,7 @@ impl Pool {
         let segments: u64 = heap.iter().map(|h| h.segments).sum();
         let session = self.fs.session();
         let (size, used) = (session.region().size(), segments * SEGMENT);
+        let epochs = session.epochs()?;
         let mut status = Status {
             pool: self.dir.clone(),
             uuid: self.config.uuid.clone(),
@@ -177,6 +184,9 @@ impl Pool {
             heap,
             fragmentation: if used == 0 { 0.0 } else { 1.0 - objects as f64 / used as f64 },
             sweep_pending: self.fs.session().runtime().leaks_pending(),
+            longest_standstill: self.fs.session().runtime().longest_standstill().as_secs_f64(),
+            epoch: epochs.running,
+            durable_epoch: epochs.durable,
             copy: self.copy_status()?,
         };
         status.settle_interval();

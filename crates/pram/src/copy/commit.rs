@@ -6,11 +6,11 @@
 //!
 //! Ordered steps of a commit:
 //! 1. The number of commits begun goes up. (Whoever looks later must not take it for one that holds his work.)
-//! 2. Everything stands still, the other generation of marks takes over, the lines are copied. (See [`crate::copy::marks`];
-//!    if they are many, they go to the log while operations go on, and what changed meanwhile follows.)
-//! 3. Records, flush: durable.
+//! 2. The lines that have changed go to the log, until little is left, and that as everything stands still. (See
+//!    [`rounds`].) There the epoch ends. (See [`crate::session::epoch`].)
+//! 3. What participants have to write. The last record, flush: durable.
 //! 4. The logs' state in memory. (Before 5: else the next commit would overwrite this one and not hold its lines.)
-//! 5. The marks are cleared.
+//! 5. The marks are cleared, participants are told.
 //! 6. The number of commits done goes up, waiters wake.
 //!
 //! A failure in 2 to 4 is final: the pool turns read-only for all processes, and says why. But where a disk is full, which
@@ -26,24 +26,15 @@ use rustix::io::Errno;
 use super::control::ControlBlock;
 use super::rate::RateLimit;
 use super::state::State;
-use super::{checkpoint, Disks, Loaded, SharedDisk};
+use super::{checkpoint, rounds, Disks, Loaded, SharedDisk};
 use crate::copy::image::Image;
 use crate::copy::log::{self, now, Identity, Log, Position, MIN_CAPACITY, RECORDS};
-use crate::copy::marks::{Extent, Marks};
+use crate::copy::marks::Marks;
 use crate::error::{Error, Result};
-use crate::region::{Region, Standing};
+use crate::region::{Region, Standing, EPOCH_ROOT};
 use crate::runtime::{self, Runtime};
-use crate::session::{assert_may_wait, Session};
+use crate::session::{assert_may_wait, Frozen, Session};
 
-/// Bytes that are copied while everything stands still: some 30 us.
-const STILL: u64 = 256 << 10;
-/// Rounds after which everything stands still however much there is to copy.
-const ROUNDS: u32 = 8;
-/// Rounds that are held to the rate. Who changes as much as it allows, or more, would never leave little enough to copy
-/// with everything standing still; so the rounds after them are not.
-const PACED: u32 = 4;
-/// Bytes read at a time from a region that is at work.
-const PIECE: u64 = 64 << 10;
 /// Longest wait for more who want a commit.
 const GATHER: Duration = Duration::from_millis(2);
 /// How often whoever gathers looks who has come.
@@ -66,6 +57,8 @@ pub struct Copy {
     logs: Mutex<[Log<SharedDisk>; 2]>,
     /// The image as this process last left it.
     pages: Mutex<Option<Image<SharedDisk>>>,
+    /// Epochs before this one were durable when it was taken up; none: all of the region was.
+    durable: Option<u64>,
     /// Operations wait for it.
     awaited: bool,
     /// Bytes in a second that what nobody waits for may write.
@@ -81,7 +74,8 @@ impl Copy {
     pub fn begin(disks: Disks, marks: &Marks, id: Identity, loaded: &Loaded) -> Result<Copy> {
         loaded.settle(&disks, id)?;
         loaded.state.write(marks, id)?;
-        Ok(Copy::over(disks, id, loaded.state))
+        let durable = if loaded.whole { None } else { Some(0) };
+        Ok(Copy { durable, ..Copy::over(disks, id, loaded.state) })
     }
 
     /// Goes on with a copy where the last process left it; `None` if the marks do not say where that was. Looks
@@ -138,7 +132,8 @@ impl Copy {
     fn over(disks: Disks, id: Identity, state: State) -> Copy {
         let log = |n: usize| Log::resume(disks.logs[n].clone(), id, state.logs[n]);
         let (logs, pages) = (Mutex::new([log(0), log(1)]), Mutex::new(None));
-        Copy { logs, pages, disks, id, awaited: false, rate: None, hurried: AtomicBool::new(false), marks: None }
+        let (durable, hurried) = (Some(state.durable), AtomicBool::new(false));
+        Copy { disks, id, logs, pages, durable, awaited: false, rate: None, hurried, marks: None }
     }
 
     /// At most `rate` bytes in a second are written where nobody waits for it: by commits in time, and where changes
@@ -206,9 +201,11 @@ impl Copy {
 
     /// Tells the runtime segment, which is new, what this process found. What the image holds is left at nothing:
     /// nobody knows yet whether it is durable, see [`checkpoint_image`](Self::checkpoint_image).
-    pub(crate) fn enter(&self, rt: &Runtime) {
+    pub(crate) fn enter(&self, region: &Region, rt: &Runtime) -> Result<()> {
         let words = rt.copy();
         words.note_time(self.last().time, u64::MAX);
+        rt.note_durable(self.durable.map_or_else(|| region.load(region.root(EPOCH_ROOT)), Ok)?);
+        Ok(())
     }
 
     /// The commit that will hold everything that was done before.
@@ -241,7 +238,7 @@ impl Copy {
                     gather(session.region(), &words);
                     self.commit(session, &mut lead, RateLimit::free())?;
                 }
-                None => _ = session.region().wait_by(|| runtime::wait(words.bell, seen, PATIENCE)),
+                None => _ = session.region().wait_by(|| _ = runtime::wait(words.bell, seen, PATIENCE)),
             }
         }
     }
@@ -269,8 +266,7 @@ impl Copy {
 
     /// Bytes that a commit now would hold.
     pub fn pending(&self, session: &Session) -> Result<u64> {
-        let marks = marks_of(session.region())?;
-        Ok((marks.marked(0)? + marks.marked(1)?) * log::LINE)
+        Ok(marks_of(session.region())?.marked()? * log::LINE)
     }
 
     /// The right to commit, unless somebody else has it.
@@ -335,14 +331,14 @@ impl Copy {
         session.region().note_begun(state.logs[state.active].last.commit + 1)?;
         // In the time that a rate takes more changes.
         let rounds = if pace.is_lifted() { 1 } else { 2 };
-        let mut room = (marks.marked(0)? + marks.marked(1)?) * rounds;
+        let mut room = marks.marked()? * rounds;
         loop {
             // Whoever began to swap has died; nothing has been written to either log since.
             if state.swapping || !logs[state.active].has_room(room) {
                 self.swap(session, logs, &mut state, room, pace)?;
             }
             let start = logs[state.active].used();
-            let (generation, time) = match append(session, marks, &mut logs[state.active], pace) {
+            let (ended, time) = match append(session, marks, &mut logs[state.active], pace) {
                 // More changed while it was written than there was room for.
                 Err(Error::RedoFull) => {
                     room = room.max(MIN_CAPACITY / log::LINE) * 2;
@@ -350,13 +346,18 @@ impl Copy {
                 }
                 done => done?,
             };
+            let Some(epoch) = ended else {
+                break self.swap_if_due(session, logs, &mut state, pace).map(|()| time);
+            };
             let logged = logs[state.active].used() - start;
             session.runtime().copy().logged.fetch_add(logged, Ordering::Relaxed);
             state.logs[state.active] = logs[state.active].position();
+            state.durable = epoch + 1;
             session.region().step();
             state.write(marks, self.id)?;
             session.region().step();
-            marks.clear(generation)?;
+            marks.clear_written()?;
+            session.note_durable(epoch);
             break self.swap_if_due(session, logs, &mut state, pace).map(|()| time);
         }
     }
@@ -491,56 +492,22 @@ impl Copy {
     }
 }
 
-/// Step 2 and 3: the marked lines go to `log`; which generation they were, and when.
-fn append(session: &Session, marks: &Marks, log: &mut Log<SharedDisk>, pace: &mut RateLimit) -> Result<(u64, i64)> {
-    let region = session.region();
-    let mut commit = log.begin()?;
-    // A commit that never ended has left marks in the generation that is not marked now.
-    let left = marks.marked(1 - marks.active()?)? > 0;
-    for round in 0.. {
-        let still = session.freeze()?;
-        let mut fresh = marks.extents(marks.active()?)?;
-        let generation = marks.switch()?;
-        if round == 0 && left {
-            fresh = marks.extents(generation)?;
-        }
-        if round == 0 && fresh.is_empty() {
-            return Ok((generation, now()));
-        }
-        if round == PACED {
-            pace.lift();
-        }
-        if bytes_in(&fresh) <= STILL || round == ROUNDS {
-            let time = now();
-            let lines = fresh.iter().map(|extent| read(region, *extent)).collect::<Result<Vec<_>>>()?;
-            drop(still);
-            for ((off, len), bytes) in fresh.iter().zip(lines) {
-                pace.spend(*len);
-                commit.push(*off, &bytes)?;
-            }
-            commit.finish(time)?;
-            return Ok((generation, time));
-        }
-        drop(still);
-        for (off, len) in fresh {
-            for at in (off..off + len).step_by(PIECE as usize) {
-                let len = PIECE.min(off + len - at);
-                pace.spend(len);
-                commit.push(at, &read(region, (at, len))?)?;
-            }
-        }
-    }
-    unreachable!("the last round returns")
-}
-
-fn read(region: &Region, (off, len): Extent) -> Result<Vec<u8>> {
-    let mut bytes = vec![0; len as usize];
-    region.read_bytes(off, &mut bytes)?;
-    Ok(bytes)
-}
-
-fn bytes_in(extents: &[Extent]) -> u64 {
-    extents.iter().map(|e| e.1).sum()
+/// Step 2 and 3: the marked lines go to `log`; which epoch has ended, if anything was to be written, and when.
+fn append(
+    session: &Session,
+    marks: &Marks,
+    log: &mut Log<SharedDisk>,
+    pace: &mut RateLimit,
+) -> Result<(Option<u64>, i64)> {
+    let (looked, mut commit) = (now(), log.begin()?);
+    let put = &mut |off: u64, bytes: &[u8]| commit.push(off, bytes);
+    let at_rest = |still: &Frozen| Ok((session.end_epoch(still)?, now()));
+    let Some((epoch, time)) = rounds::write(session, marks, session.is_due(), pace, put, at_rest)? else {
+        return Ok((None, looked));
+    };
+    session.write_epoch(epoch)?;
+    commit.finish(time)?;
+    Ok((Some(epoch), time))
 }
 
 fn marks_of(region: &Region) -> Result<&Marks> {
@@ -593,14 +560,14 @@ fn resign(role: &AtomicU64) {
 }
 
 /// Tells every process why a commit has failed.
-fn told(session: &Session, e: &Error) {
+pub(crate) fn told(session: &Session, e: &Error) {
     match e {
         Error::DiskFull(_) => session.runtime().fill_copy(&e.to_string()),
         e => session.runtime().fail_copy(&e.to_string()),
     }
 }
 
-fn refuse_failed(words: &ControlBlock) -> Result<()> {
+pub(crate) fn refuse_failed(words: &ControlBlock) -> Result<()> {
     match words.is_usable() {
         true => Ok(()),
         false => Err(Error::Host {

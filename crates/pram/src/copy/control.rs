@@ -1,6 +1,7 @@
 //! What attached processes agree on about the copy: words in the header of the runtime segment.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
 use rustix::time::{clock_gettime, ClockId};
 
@@ -24,6 +25,9 @@ const H_PAID: u64 = 288;
 const H_HASTEN: u64 = 296;
 const H_SINCE: u64 = 304;
 const H_TRACKED: u64 = 320;
+const H_STANDSTILL: u64 = 328;
+const H_DURABLE: u64 = 336;
+const H_USES: u64 = 344;
 /// Why it failed: text, padded with zeros.
 const H_WHY: u64 = 1024;
 const WHY: usize = 512;
@@ -181,6 +185,30 @@ impl Runtime {
     pub fn copy_commits(&self) -> (u64, u64) {
         let words = self.copy();
         (words.done.load(Ordering::Relaxed), words.logged.load(Ordering::Relaxed))
+    }
+
+    /// Epochs before this one are durable.
+    pub(crate) fn durable(&self) -> u64 {
+        self.header(H_DURABLE).load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn note_durable(&self, before: u64) {
+        self.header(H_DURABLE).fetch_max(before, Ordering::SeqCst);
+    }
+
+    /// How often slots had been used when the epoch was last moved on without a copy.
+    pub(crate) fn uses_at_move(&self) -> &AtomicU64 {
+        self.header(H_USES)
+    }
+
+    /// Everything stood still for so long.
+    pub(crate) fn note_standstill(&self, time: Duration) {
+        self.header(H_STANDSTILL).fetch_max(time.as_nanos() as u64, Ordering::Relaxed);
+    }
+
+    /// The longest time that everything stood still since the segment was made: for a commit, a save or a repair.
+    pub fn longest_standstill(&self) -> Duration {
+        Duration::from_nanos(self.header(H_STANDSTILL).load(Ordering::Relaxed))
     }
 
     /// Takes back the roles of session `n`, which died.

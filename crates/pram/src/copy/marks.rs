@@ -1,20 +1,21 @@
-//! Which lines of a region have changed since the last commit: two generations of bits in shared memory.
+//! Which lines of a region have changed since the last commit: three sets of bits in shared memory.
 //!
 //! ```text
-//! header, 4 KiB: which generation is marked now, how many groups; from byte 1024 on, notes of whoever commits
+//! header, 4 KiB: which set is marked now, how many groups; from byte 1024 on, notes of whoever commits
 //! for each group of the region, 512 KiB apart:
-//!     blocks  4 KiB, in the first of every 64 groups: for each of the 64 a word of generation 0 and one of generation 1, a
-//!             bit per 2 MiB of the region: some page of it may be marked
-//!     pages   2 KiB of generation 0, 2 KiB of generation 1: a bit per 4 KiB: some line of it may be marked
-//!     lines   for each 4 KiB a word of generation 0 and one of generation 1: a bit per line (64 bytes)
+//!     blocks  4 KiB, in the first of every 64 groups: for each of the 64 a word of each set, a bit per 2 MiB of the
+//!             region: some page of it may be marked
+//!     pages   2 KiB of each set: a bit per 4 KiB: some line of it may be marked
+//!     lines   for each 4 KiB a word of each set: a bit per line (64 bytes)
 //! ```
-//! Whoever looks for marks reads the blocks, 256 bytes per GiB, and what they lead to: an `fsync` does not take longer
+//! Whoever looks for marks reads the blocks, 384 bytes per GiB, and what they lead to: an `fsync` does not take longer
 //! because the region is large.
 //!
-//! A store marks its lines first, so a line that is not marked has not changed. While no operation is under
-//! way a commit *switches*: stores then mark the other generation, and the lines of the first can be copied with
-//! operations running, since whatever of them changes meanwhile is marked again. Only when its lines are
-//! durable is the first generation cleared; a process that dies while it commits loses no mark.
+//! A store marks its lines first, so a line that is not marked has not changed. One set is *active*: stores mark it. A
+//! commit *switches* to another one, which is empty, by one store, and copies the lines of the first when every
+//! operation has ended that may still mark that; whatever of them changes meanwhile is marked again. Until the commit is
+//! durable what it has copied stays marked in the third set, where all of it is gathered with operations running. Only
+//! then is it cleared: a process that dies while it commits loses no mark, and the next one takes them in.
 //!
 //! A mark is set from the blocks down and cleared from the lines up, so a line that is marked is found whenever its
 //! process dies.
@@ -34,8 +35,10 @@ use crate::reserve;
 const PAGE: u64 = 64 * LINE;
 /// Pages that one bit of the blocks stands for: a cache line of page bits.
 const BLOCK: u64 = 512;
+/// The active one, what a commit is writing, and what it has written.
+pub const SETS: u64 = 3;
 const HEADER: u64 = 4096;
-/// The word of the header that says which generation is marked.
+/// The word of the header that says which set is active.
 const ACTIVE: u64 = 0;
 /// The word of the header that says how many groups there are marks for.
 const GROUPS: u64 = 8;
@@ -52,10 +55,12 @@ const GROUP_PAGES: u64 = GROUP / PAGE;
 const GROUP_BLOCKS: u64 = GROUP_PAGES / BLOCK;
 /// Where pages and lines begin in a part.
 const PAGES: u64 = 4096;
-const LINES: u64 = PAGES + 2 * GROUP_PAGES / 8;
+const LINES: u64 = PAGES + SETS * GROUP_PAGES / 8;
+/// Bytes of the words with the lines of a page, one for each set.
+const LINE_WORDS: u64 = SETS * 8;
 /// Bytes of a part that are used.
-const USED: u64 = LINES + GROUP_PAGES * 16;
-const _: () = assert!(USED <= PART && GROUP_BLOCKS <= 64 && CHUNK * 16 <= PAGES);
+const USED: u64 = LINES + GROUP_PAGES * LINE_WORDS;
+const _: () = assert!(USED <= PART && GROUP_BLOCKS <= 64 && CHUNK * SETS * 8 <= PAGES);
 
 /// The marks of a region.
 pub struct Marks {
@@ -70,7 +75,7 @@ pub type Extent = (u64, u64);
 impl Marks {
     /// Bytes that the marks of a region of `size` bytes take, of which most are holes.
     pub fn bytes(size: u64) -> u64 {
-        PARTS + size / GROUP * PART + LINES + (size % GROUP).div_ceil(PAGE) * 16
+        PARTS + size / GROUP * PART + LINES + (size % GROUP).div_ceil(PAGE) * LINE_WORDS
     }
 
     /// The marks in `map`; zeroed memory marks nothing.
@@ -125,7 +130,7 @@ impl Marks {
     pub fn has(&self, off: u64, len: u64) -> bool {
         let end = off.wrapping_add(len).wrapping_sub(1);
         let word = |n| Some(self.map.word(n)?.load(Ordering::Acquire));
-        let lines = |active: u64| word(line_word(active & 1, off / PAGE) / 8);
+        let lines = |active: u64| word(line_word(active & 3, off / PAGE) / 8);
         let Some(lines) = word(ACTIVE / 8).and_then(lines).filter(|_| off / PAGE == end / PAGE) else { return false };
         let (first, last) = (off / LINE % 64, end / LINE % 64);
         match len <= LINE {
@@ -147,21 +152,21 @@ impl Marks {
     }
 
     #[inline(always)]
-    fn mark_page(&self, generation: u64, page: u64, bits: u64) -> Result<()> {
-        let word = self.map.atomic64(line_word(generation, page))?;
+    fn mark_page(&self, set: u64, page: u64, bits: u64) -> Result<()> {
+        let word = self.map.atomic64(line_word(set, page))?;
         if word.load(Ordering::Relaxed) & bits == bits {
             return Ok(());
         }
-        self.mark_anew(generation, page, bits)
+        self.mark_anew(set, page, bits)
     }
 
     #[inline(never)]
-    fn mark_anew(&self, generation: u64, page: u64, bits: u64) -> Result<()> {
+    fn mark_anew(&self, set: u64, page: u64, bits: u64) -> Result<()> {
         let block = page / BLOCK;
         // From above: marked lines in a page or block that is not would never be found, also if we die in between.
-        self.set(block_word(generation, block), 1 << (block % GROUP_BLOCKS))?;
-        self.set(page_word(generation, page), 1 << (page % 64))?;
-        self.map.atomic64(line_word(generation, page))?.fetch_or(bits, Ordering::AcqRel);
+        self.set(block_word(set, block), 1 << (block % GROUP_BLOCKS))?;
+        self.set(page_word(set, page), 1 << (page % 64))?;
+        self.map.atomic64(line_word(set, page))?.fetch_or(bits, Ordering::AcqRel);
         Ok(())
     }
 
@@ -173,82 +178,129 @@ impl Marks {
         Ok(())
     }
 
-    /// The generation that is marked now: 0 or 1.
+    /// The set that stores mark now.
     #[inline]
     pub fn active(&self) -> Result<u64> {
-        Ok(self.map.atomic64(ACTIVE)?.load(Ordering::Acquire) & 1)
+        Ok((self.map.atomic64(ACTIVE)?.load(Ordering::SeqCst) & 3) % SETS)
     }
 
-    /// From now on the other generation is marked; returns the one that was. While no operation is under way.
-    /// What a commit that never ended had switched away from is taken in.
-    pub fn switch(&self) -> Result<u64> {
-        let (active, other) = (self.active()?, 1 - self.active()?);
-        // 1. Marked in both, 2. cleared in one: a death in between leaves too many marks, never too few.
-        for page in self.pages(other)? {
-            let bits = self.map.atomic64(line_word(other, page))?.load(Ordering::Acquire);
-            self.mark_page(active, page, bits)?;
-        }
-        self.clear(other)?;
-        self.map.atomic64(ACTIVE)?.store(other, Ordering::Release);
+    /// From now on `set`, an empty one, is the active one; returns the one that was. Operations that began before may mark
+    /// that until they end.
+    pub fn switch(&self, set: u64) -> Result<u64> {
+        let active = self.active()?;
+        self.map.atomic64(ACTIVE)?.store(set % SETS, Ordering::SeqCst);
         Ok(active)
     }
 
-    /// The marked lines of a generation, ascending, neighbours together.
-    pub fn extents(&self, generation: u64) -> Result<Vec<Extent>> {
-        let mut extents: Vec<Extent> = Vec::new();
-        for page in self.pages(generation)? {
-            let mut bits = self.map.atomic64(line_word(generation, page))?.load(Ordering::Acquire);
+    /// The two sets that are not active. What was marked in either is marked in the first afterwards, and nothing in the
+    /// second.
+    pub fn gather(&self) -> Result<[u64; 2]> {
+        let [one, other] = self.others()?;
+        let blocks = [self.blocks(one)?.len(), self.blocks(other)?.len()];
+        let [kept, spare] = if blocks[0] < blocks[1] { [other, one] } else { [one, other] };
+        // 1. Marked in both, 2. cleared in one: a death in between leaves too many marks, never too few.
+        self.each_page(spare, &mut |page, bits| self.mark_page(kept, page, bits).map(|()| true))?;
+        self.clear(spare)?;
+        Ok([kept, spare])
+    }
+
+    /// Clears what is not marked now: with the lines durable that a commit has written.
+    pub fn clear_written(&self) -> Result<()> {
+        self.others()?.into_iter().try_for_each(|set| self.clear(set))
+    }
+
+    fn others(&self) -> Result<[u64; 2]> {
+        let active = self.active()?;
+        Ok([(active + 1) % SETS, (active + 2) % SETS])
+    }
+
+    /// The marked lines of a set, ascending, neighbours together.
+    pub fn extents(&self, set: u64, see: &mut dyn FnMut(Extent) -> Result<()>) -> Result<()> {
+        let mut last: Extent = (0, 0);
+        self.each_page(set, &mut |page, mut bits| {
             let mut line = page * 64;
             while bits != 0 {
                 let skip = u64::from(bits.trailing_zeros());
                 let run = u64::from((!(bits >> skip)).trailing_zeros()).min(64 - skip);
                 let (off, len) = ((line + skip) * LINE, run * LINE);
-                match extents.last_mut().filter(|last| last.0 + last.1 == off) {
-                    Some(last) => last.1 += len,
-                    None => extents.push((off, len)),
+                match last {
+                    (_, 0) => last = (off, len),
+                    (start, before) if start + before == off => last.1 += len,
+                    done => {
+                        see(done)?;
+                        last = (off, len);
+                    }
                 }
                 bits = bits.checked_shr((skip + run) as u32).unwrap_or(0);
                 line += skip + run;
             }
-        }
-        Ok(extents)
-    }
-
-    /// Clears the marks of a generation: of the active one only while no operation is under way.
-    pub fn clear(&self, generation: u64) -> Result<()> {
-        let blocks = self.blocks(generation)?;
-        for page in self.pages_of(generation, &blocks)? {
-            // From below, for the reason given above.
-            self.map.atomic64(line_word(generation, page))?.store(0, Ordering::Release);
-            self.map.atomic64(page_word(generation, page))?.fetch_and(!(1 << (page % 64)), Ordering::AcqRel);
-        }
-        for block in blocks {
-            self.map
-                .atomic64(block_word(generation, block))?
-                .fetch_and(!(1 << (block % GROUP_BLOCKS)), Ordering::AcqRel);
+            Ok(true)
+        })?;
+        if last.1 > 0 {
+            see(last)?;
         }
         Ok(())
     }
 
-    /// The pages of a generation that may have marks, ascending.
-    fn pages(&self, generation: u64) -> Result<Vec<u64>> {
-        self.pages_of(generation, &self.blocks(generation)?)
+    /// The marked lines of a set, if there are at most `lines` in at most `pages` pages. It does not look further.
+    pub fn few(&self, set: u64, lines: u32, pages: u32) -> Result<Option<Vec<Extent>>> {
+        let (mut left, mut extents) = ((lines, pages), Vec::new());
+        let few = self.each_page(set, &mut |_, bits| {
+            let more = left.0.checked_sub(bits.count_ones()).zip(left.1.checked_sub(1));
+            left = more.unwrap_or(left);
+            Ok(more.is_some())
+        })?;
+        if !few {
+            return Ok(None);
+        }
+        self.extents(set, &mut |extent| {
+            extents.push(extent);
+            Ok(())
+        })?;
+        Ok(Some(extents))
     }
 
-    fn pages_of(&self, generation: u64, blocks: &[u64]) -> Result<Vec<u64>> {
+    /// Clears the marks of a set: of the active one only while no operation is under way.
+    pub fn clear(&self, set: u64) -> Result<()> {
+        for block in self.blocks(set)? {
+            for page in self.pages(set, block)? {
+                // From below, for the reason given above.
+                self.map.atomic64(line_word(set, page))?.store(0, Ordering::Release);
+                self.map.atomic64(page_word(set, page))?.fetch_and(!(1 << (page % 64)), Ordering::AcqRel);
+            }
+            self.map.atomic64(block_word(set, block))?.fetch_and(!(1 << (block % GROUP_BLOCKS)), Ordering::AcqRel);
+        }
+        Ok(())
+    }
+
+    /// Calls `see` for each page of a set that may have marks, ascending, with those, until it says that this is enough; has
+    /// it seen all?
+    fn each_page(&self, set: u64, see: &mut dyn FnMut(u64, u64) -> Result<bool>) -> Result<bool> {
+        for block in self.blocks(set)? {
+            for page in self.pages(set, block)? {
+                if !see(page, self.map.atomic64(line_word(set, page))?.load(Ordering::Acquire))? {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// The pages of a block that may have marks in a set, ascending.
+    fn pages(&self, set: u64, block: u64) -> Result<Vec<u64>> {
         let mut pages = Vec::new();
-        for first in blocks.iter().flat_map(|block| (block * BLOCK..(block + 1) * BLOCK).step_by(64)) {
-            let bits = self.map.atomic64(page_word(generation, first))?.load(Ordering::Acquire);
+        for first in (block * BLOCK..(block + 1) * BLOCK).step_by(64) {
+            let bits = self.map.atomic64(page_word(set, first))?.load(Ordering::Acquire);
             pages.extend(bits_of(bits).map(|bit| first + bit));
         }
         Ok(pages)
     }
 
-    /// The blocks of a generation that may have marks, ascending.
-    fn blocks(&self, generation: u64) -> Result<Vec<u64>> {
+    /// The blocks of a set that may have marks, ascending.
+    fn blocks(&self, set: u64) -> Result<Vec<u64>> {
         let mut blocks = Vec::new();
         for first in (0..self.groups()? * GROUP_BLOCKS).step_by(GROUP_BLOCKS as usize) {
-            let bits = self.map.atomic64(block_word(generation, first))?.load(Ordering::Acquire);
+            let bits = self.map.atomic64(block_word(set, first))?.load(Ordering::Acquire);
             blocks.extend(bits_of(bits).map(|bit| first + bit));
         }
         Ok(blocks)
@@ -264,10 +316,16 @@ impl Marks {
         self.map.write(NOTES + at, value.as_bytes())
     }
 
-    /// Lines that are marked, in the generation.
-    pub fn marked(&self, generation: u64) -> Result<u64> {
-        let words = self.pages(generation)?.into_iter().map(|page| self.map.atomic64(line_word(generation, page)));
-        words.map(|word| Ok(u64::from(word?.load(Ordering::Relaxed).count_ones()))).sum()
+    /// Lines that are marked, each as often as it is.
+    pub fn marked(&self) -> Result<u64> {
+        let mut lines = 0;
+        for set in 0..SETS {
+            self.each_page(set, &mut |_, bits| {
+                lines += u64::from(bits.count_ones());
+                Ok(true)
+            })?;
+        }
+        Ok(lines)
     }
 }
 
@@ -282,19 +340,19 @@ fn bits_of(mut bits: u64) -> impl Iterator<Item = u64> {
 
 /// Where the word with a block's bits is.
 #[inline]
-fn block_word(generation: u64, block: u64) -> u64 {
+fn block_word(set: u64, block: u64) -> u64 {
     let group = block / GROUP_BLOCKS;
-    PARTS + group / CHUNK * CHUNK * PART + group % CHUNK * 16 + generation * 8
+    PARTS + group / CHUNK * CHUNK * PART + (group % CHUNK * SETS + set) * 8
 }
 
 #[inline]
-fn page_word(generation: u64, page: u64) -> u64 {
-    PARTS + page / GROUP_PAGES * PART + PAGES + generation * (GROUP_PAGES / 8) + page % GROUP_PAGES / 64 * 8
+fn page_word(set: u64, page: u64) -> u64 {
+    PARTS + page / GROUP_PAGES * PART + PAGES + set * (GROUP_PAGES / 8) + page % GROUP_PAGES / 64 * 8
 }
 
 #[inline(always)]
-fn line_word(generation: u64, page: u64) -> u64 {
-    PARTS + page / GROUP_PAGES * PART + LINES + page % GROUP_PAGES * 16 + generation * 8
+fn line_word(set: u64, page: u64) -> u64 {
+    PARTS + page / GROUP_PAGES * PART + LINES + page % GROUP_PAGES * LINE_WORDS + set * 8
 }
 
 /// The pages of `len` bytes at `off`, of which there is at least one, and which of their lines they are.

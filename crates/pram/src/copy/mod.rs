@@ -5,6 +5,7 @@
 //! | this | making a copy, reading it back, comparing memory with it |
 //! | [`marks`] | which lines of a region have changed since the last commit |
 //! | [`commit`] | one commit for all who wait; when the other log takes over |
+//! | [`rounds`] | what has changed, handed out while operations go on, as of one instant |
 //! | [`log`] | the redo log: changed lines, commit by commit |
 //! | [`image`] | the incremental image: the pages of a region as of one commit |
 //! | [`checkpoint`] | what a log holds goes into the image |
@@ -34,6 +35,7 @@ pub mod log;
 pub mod marks;
 mod rate;
 pub mod readahead;
+pub(crate) mod rounds;
 mod state;
 
 use std::io;
@@ -50,6 +52,7 @@ use crate::session::assert_may_wait;
 use rate::RateLimit;
 use state::State;
 
+pub(crate) use commit::{refuse_failed, told};
 pub use commit::{Copy, Ticket};
 
 /// A disk that several parts of a process write to.
@@ -92,6 +95,8 @@ pub struct Loaded {
     /// The instant that it is of.
     pub as_of: Instant,
     state: State,
+    /// It holds all of the region.
+    whole: bool,
     /// The last commit that was found in the active log.
     found: Range<u64>,
 }
@@ -117,7 +122,12 @@ pub fn create(disks: &Disks, id: Identity, capacity: u64) -> Result<Loaded> {
     for (at, disk) in at.iter_mut().zip(&disks.logs) {
         *at = Log::create(disk.clone(), id, capacity, start, lineage)?.position();
     }
-    Ok(Loaded { as_of: start, state: State { active: 0, swapping: false, logs: at }, found: 0..0 })
+    Ok(Loaded {
+        as_of: start,
+        state: State { active: 0, swapping: false, logs: at, durable: 0 },
+        whole: false,
+        found: 0..0,
+    })
 }
 
 /// The region that a copy is of.
@@ -168,7 +178,12 @@ fn replay(
     let new = Log::open(disks.logs[active].clone(), id, from, |_, off, bytes| put(off, bytes))?;
     let mut logs = [old.position(); 2];
     logs[active] = new.position();
-    Ok(Loaded { as_of: new.last(), state: State { active, swapping: false, logs }, found: new.found() })
+    Ok(Loaded {
+        as_of: new.last(),
+        state: State { active, swapping: false, logs, durable: 0 },
+        whole: true,
+        found: new.found(),
+    })
 }
 
 /// The log that commits go to, and the commit that it begins with. The logs take turns, the second one first, so a
@@ -252,7 +267,7 @@ pub fn compare(disks: &Disks, id: Identity, region: &Region, marks: &Marks) -> R
     pages.settle()?;
     let mut loaded = replay(disks, id, pages.instant(), &mut |_, _| Ok(()))?;
     loaded.settle(disks, id)?;
-    loaded.found = 0..0;
+    (loaded.whole, loaded.found) = (false, 0..0);
     let active = loaded.state.active;
     let (other, last) = (1 - active, loaded.as_of);
     checkpoint::checkpoint(&mut pages, &disks.logs[other], loaded.state.logs[other].last, &mut RateLimit::free())?;

@@ -9,7 +9,7 @@ use crate::copy::log::{Identity, Position};
 use crate::copy::marks::Marks;
 use crate::error::Result;
 
-const MAGIC: u64 = u64::from_le_bytes(*b"CQ-COPY\x04");
+const MAGIC: u64 = u64::from_le_bytes(*b"CQ-COPY\x05");
 /// Where the copies lie among the notes.
 const AT: [u64; 2] = [0, 512];
 
@@ -20,6 +20,8 @@ pub struct State {
     /// The other log is being begun anew, to take over: on disk it may be the old one or the new one.
     pub swapping: bool,
     pub logs: [Position; 2],
+    /// Epochs before this one are durable, see [`crate::session::epoch`].
+    pub durable: u64,
 }
 
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -31,11 +33,12 @@ struct Raw {
     turn: u64,
     active: u64,
     logs: [Position; 2],
+    durable: u64,
     swapping: u32,
     /// CRC-32C of the bytes before.
     crc: u32,
 }
-const _: () = assert!(size_of::<Raw>() == 176);
+const _: () = assert!(size_of::<Raw>() == 184);
 
 impl State {
     /// The state in the notes of `marks`, if there is one: else the marks mean nothing.
@@ -44,6 +47,7 @@ impl State {
             active: raw.active as usize,
             swapping: raw.swapping != 0,
             logs: raw.logs,
+            durable: raw.durable,
         }))
     }
 
@@ -52,7 +56,8 @@ impl State {
         let turn = newest(marks)?.map_or(1, |raw| raw.turn + 1);
         let Identity { uuid } = id;
         let (active, swapping) = (self.active as u64, u32::from(self.swapping));
-        let mut raw = Raw { magic: MAGIC, uuid, turn, active, logs: self.logs, swapping, crc: 0 };
+        let mut raw =
+            Raw { magic: MAGIC, uuid, turn, active, logs: self.logs, durable: self.durable, swapping, crc: 0 };
         raw.crc = crc_of(&raw);
         marks.set_note(AT[(turn % 2) as usize], &raw)
     }

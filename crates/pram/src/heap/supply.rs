@@ -30,7 +30,7 @@ use crate::copy::control::monotonic;
 use crate::error::{Error, Result};
 use crate::region::{Region, PER_GROUP, SEGMENT};
 use crate::reserve;
-use crate::runtime::{pause, LOW};
+use crate::runtime::{pause, Hold, LOW};
 use crate::session::{Op, Session};
 
 /// Segments taken at a time by who waits for them: 4 MiB.
@@ -94,7 +94,7 @@ impl Heap<'_> {
             return Ok(false);
         }
         // Who holds everybody up cannot end its operation for others to take memory.
-        let alone = self.rt.frozen_by() == Some(self.rt.me());
+        let alone = self.rt.hold() == Hold::Frozen(self.rt.me());
         if self.region.map().growing_file().is_some() && !alone {
             return Err(Error::MustGrow);
         }

@@ -28,8 +28,12 @@ pub(crate) const COPY_ROOT: u64 = ROOTS - 2;
 pub(super) const BEGUN_ROOT: u64 = ROOTS - 3;
 /// The root word that says which copy that is, by its lineage, and in its upper half how its last record ends.
 pub(crate) const LINEAGE_ROOT: u64 = ROOTS - 4;
+/// The root word with the running epoch.
+pub(crate) const EPOCH_ROOT: u64 = ROOTS - 5;
+/// The root word with the epoch that was running in what the region was made from, when its memory was lost; 0: never.
+pub(crate) const RECOVERED_ROOT: u64 = ROOTS - 6;
 /// The root word with the number of groups that have been begun, and in its upper half the complement of that.
-pub(crate) const GROUPS_ROOT: u64 = ROOTS - 5;
+pub(crate) const GROUPS_ROOT: u64 = ROOTS - 7;
 
 const PAGE: u64 = 4096;
 pub(super) const HEADER_AT: [u64; 2] = [0, PAGE];

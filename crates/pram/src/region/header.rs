@@ -3,16 +3,17 @@
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use super::geometry::{
-    check_size, Geometry, BEGUN_ROOT, COPY_ROOT, GROUP, HEADER_AT, LINEAGE_ROOT, MAX_SLOTS, ROOTS, ROOTS_AT, SEGMENT,
-    SLOT,
+    check_size, Geometry, BEGUN_ROOT, COPY_ROOT, EPOCH_ROOT, GROUP, HEADER_AT, LINEAGE_ROOT, MAX_SLOTS, RECOVERED_ROOT,
+    ROOTS, ROOTS_AT, SEGMENT, SLOT,
 };
 use crate::error::{Error, Result};
 use crate::heap::{SegEntry, CLASSES};
 use crate::medium::MediumKind;
 use crate::mem::Mapping;
+use crate::random;
 
 pub(super) const MAGIC: [u8; 8] = *b"CQ-PRAM\n";
-pub(super) const VERSION: u32 = 2;
+pub(super) const VERSION: u32 = 3;
 
 /// What lies at offsets 0 and 4096.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -109,12 +110,26 @@ pub fn adopt(map: &Mapping, kind: MediumKind) -> Result<(Info, bool)> {
     Ok((examine(map, &raw)?.1, other))
 }
 
+/// Notes in a region that has been made from what an earlier one left, whose memory may have gone on since, which epoch was
+/// running there, and begins far beyond. Not flushed.
+pub(crate) fn begin_life(map: &Mapping) -> Result<()> {
+    let at = |root: u64| ROOTS_AT + root * 8;
+    let recovered: u64 = map.read(at(EPOCH_ROOT))?;
+    let far = FAR + u64::from_le_bytes(random::bytes()?) % FAR;
+    map.write(at(RECOVERED_ROOT), &recovered.max(1).to_le_bytes())?;
+    map.write(at(EPOCH_ROOT), &(recovered + far).to_le_bytes())
+}
+
+/// Least distance from the epochs of one life to those of the next, and what is drawn in addition, at most: more than any life
+/// has, and seldom the same twice.
+const FAR: u64 = 1 << 40;
+
 /// Notes in a region that has been made from a copy how it stands to that.
 pub(crate) fn note_made(map: &Mapping, lineage: u32, commit: u64) -> Result<()> {
     for (root, value) in [(LINEAGE_ROOT, u64::from(lineage)), (BEGUN_ROOT, commit), (COPY_ROOT, 0)] {
         map.write(ROOTS_AT + root * 8, &value.to_le_bytes())?;
     }
-    Ok(())
+    begin_life(map)
 }
 
 pub(super) fn header_crc(raw: &RawHeader) -> u32 {

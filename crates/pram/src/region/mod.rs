@@ -21,9 +21,9 @@ mod header;
 pub use geometry::{
     check_size, Geometry, GROUP, HEADERS, MAX_SIZE, MIN_SIZE, PER_GROUP, ROOTS, SEGMENT, SLOT, TABLE, TABLE_AT,
 };
-pub(crate) use geometry::{COPY_ROOT, GROUPS_ROOT, LINEAGE_ROOT, OPEN_ROOT};
+pub(crate) use geometry::{COPY_ROOT, EPOCH_ROOT, GROUPS_ROOT, LINEAGE_ROOT, OPEN_ROOT, RECOVERED_ROOT};
 pub use header::{adopt, Info, RawHeader};
-pub(crate) use header::{fingerprint, note_made};
+pub(crate) use header::{begin_life, fingerprint, note_made};
 
 use geometry::{groups_in, groups_word, BEGUN_ROOT, HEADER_AT, ROOTS_AT};
 use header::{check_header, examine, find_header, header_crc, medium_of, too_short, MAGIC, SIZE_AT, VERSION};
@@ -351,6 +351,11 @@ impl Region {
         if !self.needs.flush {
             self.map.expect_store(off, len);
         }
+    }
+
+    /// Has the processor map and fetch what is about to be read.
+    pub(crate) fn touch(&self, off: u64) -> Result<()> {
+        self.map.atomic64(off).map(|word| _ = word.load(Ordering::Relaxed))
     }
 
     /// One word, atomically.

@@ -3,6 +3,7 @@
 use std::sync::atomic::{fence, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+use rustix::io::Errno;
 use rustix::thread::futex;
 use rustix::time::Timespec;
 
@@ -96,14 +97,14 @@ impl<'a> KeyLock<'a> {
         {
             return;
         }
-        wait(self.half(), marked, 10_000_000);
+        let _ = wait(self.half(), marked, 10_000_000);
     }
 }
 
-/// Sleeps while `word` is `value`, at most `nanos`.
-pub(crate) fn wait(word: &AtomicU32, value: u32, nanos: i64) {
+/// Sleeps while `word` is `value`, at most `nanos`; true if it slept so long.
+pub(crate) fn wait(word: &AtomicU32, value: u32, nanos: i64) -> bool {
     let timeout = Timespec { tv_sec: nanos / 1_000_000_000, tv_nsec: nanos % 1_000_000_000 };
-    let _ = futex::wait(word, futex::Flags::empty(), value, Some(&timeout));
+    futex::wait(word, futex::Flags::empty(), value, Some(&timeout)) == Err(Errno::TIMEDOUT)
 }
 
 /// Gives way to whoever is waited for without a bell: for a moment awake, then asleep, since a thread of high priority

@@ -25,6 +25,7 @@ mod sessions;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
 pub(crate) use lock::{pause, wait, wake};
 pub use lock::{KeyLock, Sequence};
@@ -40,7 +41,7 @@ use crate::region::{Geometry, Region, GROUP};
 /// Key locks: a key is locked by the lock with its number modulo this.
 pub const LOCKS: u64 = 1 << 16;
 
-const MAGIC: u64 = u64::from_le_bytes(*b"CQ-RUN\x08\n");
+const MAGIC: u64 = u64::from_le_bytes(*b"CQ-RUN\x09\n");
 
 // Header words.
 const H_MAGIC: u64 = 0;
@@ -150,6 +151,19 @@ impl Current<'_> {
         self.0.store(segment.map_or(0, |s| s + 1), Ordering::Relaxed);
     }
 }
+
+/// What keeps operations from beginning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hold {
+    Nothing,
+    /// This session froze the pool.
+    Frozen(u32),
+    /// For so long, from when somebody first waits.
+    Paused(Duration),
+}
+
+/// In the place of a session in the word that says who froze the pool: nobody did, it ends by itself.
+const PAUSED: u32 = u32::MAX;
 
 /// In the word that says who sweeps: the map of what is new is being cleared.
 const PREPARING: u64 = 1 << 32;
@@ -264,6 +278,11 @@ impl Runtime {
         (word, (word as u32).checked_sub(1))
     }
 
+    /// How often slots have been used, by all processes.
+    pub(crate) fn uses(&self) -> u64 {
+        (0..self.slots).map(|slot| self.slot_state(slot).0 >> 32).sum()
+    }
+
     /// Counts something of the layer above's, without contention: by the holder of the slot.
     #[inline(always)]
     pub fn count(&self, slot: u32) {
@@ -343,19 +362,24 @@ impl Runtime {
         self.header(H_LEAKS).store(u64::from(yes), Ordering::Release);
     }
 
-    // Freeze.
+    // What holds operations up: one word, whose lower half says who or what, and whose upper half how long, in microseconds.
 
+    /// Has whoever begins an operation to look closer?
     #[inline(always)]
-    pub fn frozen(&self) -> bool {
+    pub fn held(&self) -> bool {
         self.header(H_FROZEN).load(Ordering::SeqCst) != 0
     }
 
-    /// The session that froze the pool, if any.
-    pub(crate) fn frozen_by(&self) -> Option<u32> {
-        (self.header(H_FROZEN).load(Ordering::SeqCst) as u32).checked_sub(1)
+    pub(crate) fn hold(&self) -> Hold {
+        let word = self.header(H_FROZEN).load(Ordering::SeqCst);
+        match word as u32 {
+            0 => Hold::Nothing,
+            PAUSED => Hold::Paused(Duration::from_micros(word >> 32)),
+            session => Hold::Frozen(session - 1),
+        }
     }
 
-    /// Freezes the pool; false if it is frozen already.
+    /// Freezes the pool; false if something else holds it.
     pub(crate) fn try_freeze(&self) -> bool {
         let me = u64::from(self.me() + 1);
         self.header(H_FROZEN).compare_exchange(0, me, Ordering::SeqCst, Ordering::SeqCst).is_ok()
@@ -366,12 +390,26 @@ impl Runtime {
         wake(self.half(H_FROZEN));
     }
 
-    pub(crate) fn wait_frozen(&self) {
+    /// Keeps new operations waiting for so long, whatever becomes of this process; unless something else does already.
+    pub(crate) fn pause(&self, time: Duration) {
+        let word = (time.as_micros() as u64) << 32 | u64::from(PAUSED);
+        let _ = self.header(H_FROZEN).compare_exchange(0, word, Ordering::SeqCst, Ordering::SeqCst);
+    }
+
+    /// Ends a pause, if there is one.
+    pub(crate) fn end_pause(&self) {
+        let word = self.header(H_FROZEN).load(Ordering::SeqCst);
+        let paused = word as u32 == PAUSED;
+        if paused && self.header(H_FROZEN).compare_exchange(word, 0, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+            wake(self.half(H_FROZEN));
+        }
+    }
+
+    /// Waits until nothing is held up any more, at most `time`; true if that has passed.
+    pub(crate) fn wait_held(&self, time: Duration) -> bool {
         let half = self.half(H_FROZEN);
         let value = half.load(Ordering::Acquire);
-        if value != 0 {
-            wait(half, value, 10_000_000);
-        }
+        value != 0 && wait(half, value, time.as_nanos() as i64)
     }
 
     /// Zeroes a range and gives its memory back.

@@ -11,7 +11,7 @@ use super::Attach;
 use crate::copy::Copy;
 use crate::error::{Error, Result};
 use crate::mem::{byte_lock, Mapping};
-use crate::region::{Region, OPEN_ROOT};
+use crate::region::{Region, EPOCH_ROOT, OPEN_ROOT};
 use crate::runtime::{Runtime, SESSIONS};
 
 /// The file whose locks say who is attached to a region, while nobody else attaches or detaches.
@@ -125,9 +125,12 @@ pub(super) fn attach_locked(
         let made = make_runtime(&region, path, stat, how.keys).and_then(|rt| {
             rt.set_tracked(copy.is_some());
             match copy {
-                Some(copy) => copy.enter(&rt),
+                Some(copy) => copy.enter(&region, &rt)?,
                 // Whatever they say will not be true any more.
-                None => _ = std::fs::remove_file(marks_beside(path)),
+                None => {
+                    let _ = std::fs::remove_file(marks_beside(path));
+                    rt.note_durable(region.load(region.root(EPOCH_ROOT))?);
+                }
             }
             recover(&region, &rt).map(|()| rt)
         });

@@ -8,12 +8,14 @@
 //! | --- | --- |
 //! | this | a session: beginning operations, reading without locks, references, freezing, leaving |
 //! | [`op`] | an operation |
+//! | [`epoch`] | how changes are divided by the instants of commits, and who has a part in those |
 //! | [`attach`] | coming to a region, and the locks that say who is there |
 //! | [`long_lock`] | locks that outlive operations |
 //! | [`waiting`] | who may not wait for a device |
 //! | [`recover`] | putting in order what the dead have left |
 
 mod attach;
+pub mod epoch;
 mod long_lock;
 mod op;
 mod recover;
@@ -23,23 +25,28 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
 use crate::copy::Copy;
 use crate::error::{Error, Result};
 use crate::heap::Heap;
 use crate::mem::{byte_lock, thread_hint};
 use crate::off::Off;
-use crate::region::{Region, GROUPS_ROOT, OPEN_ROOT};
-use crate::runtime::{self, Runtime, Sequence, SESSIONS};
+use crate::region::{Region, EPOCH_ROOT, GROUPS_ROOT, OPEN_ROOT};
+use crate::runtime::{self, Hold, Runtime, Sequence, SESSIONS};
 use attach::{attach_locked, lock_file, try_lock_file, unlock_file};
+use epoch::Participants;
 use recover::{reap_one, recover};
 use waiting::Inside;
 
 pub use attach::{in_use, shared_name, shared_prefix, Exclusive};
+pub use epoch::{Epochs, Participant};
 pub use long_lock::LongLock;
 pub use op::{Op, Outcome};
 pub use waiting::assert_may_wait;
 
+/// How long whoever waits for a thaw sleeps before it looks again.
+const GLANCE: Duration = Duration::from_millis(10);
 /// How many times a reader tries without a lock before it takes one.
 const OPTIMISTIC_TRIES: usize = 50;
 
@@ -50,6 +57,7 @@ pub struct Session {
     shared: Option<Shared>,
     /// The copy of the region on disk, if it has one.
     copy: Option<Copy>,
+    participants: Participants,
 }
 
 /// What came of the wish for a slot.
@@ -93,10 +101,11 @@ impl Session {
     pub fn private_with(region: Region, keys: u64, copy: Option<Copy>) -> Result<Session> {
         let rt = runtime::private(&region, keys)?;
         region.marks().map_or(Ok(()), |marks| marks.take_groups(region.groups()))?;
-        if let Some(copy) = &copy {
-            copy.enter(&rt);
+        match &copy {
+            Some(copy) => copy.enter(&region, &rt)?,
+            None => rt.note_durable(region.load(region.root(EPOCH_ROOT))?),
         }
-        let session = Session { region, rt, shared: None, copy };
+        let session = Session { region, rt, shared: None, copy, participants: Participants::default() };
         session.recover_all()?;
         session.rt.enter_session(0, 0, b"");
         session.region.forget_copy()?;
@@ -116,7 +125,7 @@ impl Session {
             region.untrack();
         }
         let shared = Shared { file: file.release(), runtime: path, in_process: Mutex::new(()) };
-        let session = Session { region, rt, shared: Some(shared), copy };
+        let session = Session { region, rt, shared: Some(shared), copy, participants: Participants::default() };
         session.supply_first()?;
         Ok(session)
     }
@@ -186,7 +195,7 @@ impl Session {
     /// Takes a slot if it is free and nothing is frozen.
     #[inline(always)]
     fn enter(&self, slot: u32) -> Entry {
-        if self.rt.frozen() {
+        if self.rt.held() {
             return Entry::Frozen;
         }
         if !self.rt.try_slot(slot) {
@@ -194,7 +203,7 @@ impl Session {
         }
         // Freezers set their mark first and look at slots second; we take the slot first. All four are
         // sequentially consistent, so one of us sees the other.
-        if self.rt.frozen() {
+        if self.rt.held() {
             self.rt.free_slot(slot);
             return Entry::Frozen;
         }
@@ -207,7 +216,7 @@ impl Session {
     fn find_slot(&self, first: u32) -> Result<u32> {
         let slots = self.rt.slots();
         for round in 0u32.. {
-            if self.rt.frozen() {
+            if self.rt.held() {
                 self.wait_thaw()?;
             }
             for i in 0..slots {
@@ -234,7 +243,7 @@ impl Session {
     /// Begins an operation in this very slot. While it lasts no other operation is under way there.
     pub fn begin_in(&self, slot: u32) -> Result<Op<'_>> {
         for round in 0u32.. {
-            if self.rt.frozen() {
+            if self.rt.held() {
                 self.wait_thaw()?;
             }
             if let Entry::In = self.enter(slot) {
@@ -250,14 +259,24 @@ impl Session {
 
     fn wait_thaw(&self) -> Result<()> {
         let mut waits = 0;
-        while let Some(by) = self.rt.frozen_by() {
-            self.region.wait_by(|| self.rt.wait_frozen());
-            waits += 1;
-            if waits % 10 == 0 && !self.is_alive(by) {
-                self.reap()?;
+        loop {
+            match self.rt.hold() {
+                Hold::Nothing => return Ok(()),
+                Hold::Frozen(by) => {
+                    self.region.wait_by(|| _ = self.rt.wait_held(GLANCE));
+                    waits += 1;
+                    if waits % 10 == 0 && !self.is_alive(by) {
+                        self.reap()?;
+                    }
+                }
+                Hold::Paused(time) => {
+                    let mut over = false;
+                    if self.region.wait_by(|| over = self.rt.wait_held(time)) || over {
+                        self.rt.end_pause();
+                    }
+                }
             }
         }
-        Ok(())
     }
 
     /// Reads without a lock: runs `f` until nobody changed what `key` protects meanwhile. What `f` sees may
@@ -451,7 +470,7 @@ impl Session {
         while !self.rt.try_freeze() {
             self.wait_thaw()?;
         }
-        let frozen = Frozen(self);
+        let frozen = Frozen { session: self, since: Instant::now() };
         std::sync::atomic::fence(Ordering::SeqCst);
         self.region.step();
         self.drain()?;
@@ -479,12 +498,20 @@ impl Session {
 }
 
 /// The pool stands still while this lives.
-pub struct Frozen<'a>(&'a Session);
+pub struct Frozen<'a> {
+    session: &'a Session,
+    since: Instant,
+}
 
 impl<'a> Frozen<'a> {
+    /// Of which process.
+    pub fn session(&self) -> &'a Session {
+        self.session
+    }
+
     /// Begins an operation in spite of the freeze: for whoever froze the pool.
     pub fn begin(&self) -> Result<Op<'a>> {
-        let session = self.0;
+        let session = self.session;
         (0..session.rt.slots())
             .find(|slot| session.rt.try_slot(*slot))
             .map(|slot| session.operation(slot))
@@ -494,7 +521,8 @@ impl<'a> Frozen<'a> {
 
 impl Drop for Frozen<'_> {
     fn drop(&mut self) {
-        self.0.rt.thaw();
+        self.session.rt.thaw();
+        self.session.rt.note_standstill(self.since.elapsed());
     }
 }
 
@@ -541,7 +569,7 @@ impl Drop for Session {
     }
 }
 
-/// The region's root words that the layer above may use: all but the last five.
+/// The region's root words that the layer above may use: all but the last seven.
 pub const USER_ROOTS: u64 = GROUPS_ROOT;
 
 /// A user root word.

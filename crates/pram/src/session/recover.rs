@@ -3,7 +3,7 @@
 use crate::error::Result;
 use crate::heap::Heap;
 use crate::region::{Region, OPEN_ROOT};
-use crate::runtime::{self, Runtime};
+use crate::runtime::{self, Hold, Runtime};
 use crate::tx;
 
 /// Undoes what was open, finds the free segments. With nobody else attached.
@@ -44,7 +44,7 @@ pub(super) fn reap_one(region: &Region, rt: &Runtime, n: u32) -> Result<()> {
     Heap { region, rt }.salvage(&mine)?;
     mine.iter().for_each(|slot| rt.free_slot(*slot));
     region.step();
-    if rt.frozen_by() == Some(n) {
+    if rt.hold() == Hold::Frozen(n) {
         rt.thaw();
     }
     rt.abandon_sweep(n);

@@ -13,6 +13,7 @@
 //! | [`readahead`] | reading ahead gives the same bytes and errors |
 //! | [`log`] | the redo log: every crash, damage, and logs that must be refused |
 //! | [`copy`] | what is read back is made durable before anything follows it |
+//! | [`epoch`] | epochs, who has a part in their end, and commits that end |
 //! | [`image`] | the incremental image: every crash, damage, and images that must be refused |
 //! | [`tape`] | a disk that remembers what it was told, loses power, and fails |
 //! | [`marks`] | marks of changed lines, against a model |
@@ -21,6 +22,7 @@
 
 mod copy;
 mod crowded;
+mod epoch;
 mod fuzz;
 mod grow;
 mod header;

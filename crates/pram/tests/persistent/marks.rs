@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use pram::copy::log::LINE;
-use pram::copy::marks::Marks;
+use pram::copy::marks::{Extent, Marks, SETS};
 use pram::Mapping;
 use rng::Rng;
 
@@ -16,8 +16,24 @@ fn marks() -> Marks {
     Marks::over(Mapping::anonymous(Marks::bytes(SIZE)).unwrap()).unwrap()
 }
 
-fn lines(marks: &Marks, generation: u64) -> BTreeSet<u64> {
-    let extents = marks.extents(generation).unwrap();
+fn extents(marks: &Marks, set: u64) -> Vec<Extent> {
+    let mut found = Vec::new();
+    let see = &mut |extent| {
+        found.push(extent);
+        Ok(())
+    };
+    marks.extents(set, see).unwrap();
+    found
+}
+
+/// The active set becomes the spare one's place: which it was.
+fn switch(marks: &Marks) -> u64 {
+    let [_, spare] = marks.gather().unwrap();
+    marks.switch(spare).unwrap()
+}
+
+fn lines(marks: &Marks, set: u64) -> BTreeSet<u64> {
+    let extents = extents(marks, set);
     assert!(extents.windows(2).all(|w| w[0].0 + w[0].1 < w[1].0), "ascending, and neighbours are one");
     extents.iter().flat_map(|(off, len)| off / LINE..(off + len) / LINE).collect()
 }
@@ -35,11 +51,11 @@ fn marks_are_the_lines_that_were_touched() {
             model.extend(off / LINE..=(off + len - 1) / LINE);
         }
         if round % 50 == 49 {
-            let generation = marks.active().unwrap();
-            assert_eq!(lines(&marks, generation), model);
-            assert_eq!(marks.switch().unwrap(), generation);
-            marks.clear(generation).unwrap();
-            assert!(lines(&marks, generation).is_empty());
+            let set = marks.active().unwrap();
+            assert_eq!(lines(&marks, set), model);
+            assert_eq!(switch(&marks), set);
+            marks.clear(set).unwrap();
+            assert!(lines(&marks, set).is_empty());
             model.clear();
         }
     }
@@ -68,9 +84,9 @@ fn lines_are_said_to_be_marked_only_if_all_are() {
         yes += usize::from(marks.has(off, len));
         assert_eq!(marks.has(off, 1), model.contains(&(off / LINE)));
         if round % 1000 == 999 {
-            let generation = marks.switch().unwrap();
-            assert!(model.iter().all(|line| !marks.has(line * LINE, LINE)), "of the other generation");
-            marks.clear(generation).unwrap();
+            let set = switch(&marks);
+            assert!(model.iter().all(|line| !marks.has(line * LINE, LINE)), "of another set");
+            marks.clear(set).unwrap();
             model.clear();
         }
     }
@@ -84,10 +100,10 @@ fn lines_are_said_to_be_marked_only_if_all_are() {
 fn the_ends_of_a_region_can_be_marked_and_nothing_beyond() {
     let marks = marks();
     marks.mark(0, SIZE).unwrap();
-    assert_eq!(marks.extents(0).unwrap(), [(0, SIZE)]);
+    assert_eq!(extents(&marks, 0), [(0, SIZE)]);
     marks.clear(0).unwrap();
     marks.mark(SIZE - 1, 1).unwrap();
-    assert_eq!(marks.extents(0).unwrap(), [(SIZE - LINE, LINE)]);
+    assert_eq!(extents(&marks, 0), [(SIZE - LINE, LINE)]);
     for (off, len) in [(SIZE, 1), (SIZE - 1, 2), (u64::MAX, 1), (0, u64::MAX)] {
         assert!(marks.mark(off, len).is_err(), "{off} {len}");
     }
@@ -96,13 +112,33 @@ fn the_ends_of_a_region_can_be_marked_and_nothing_beyond() {
 #[test]
 fn what_a_commit_left_that_never_ended_is_taken_in() {
     let marks = marks();
+    let mut all = BTreeSet::new();
+    // It died after each of its rounds in turn, and nothing was cleared.
+    for round in 0..6 {
+        marks.mark(round * 640, 64).unwrap();
+        all.insert(round * 10);
+        let written = switch(&marks);
+        assert_eq!(lines(&marks, written), BTreeSet::from([round * 10]), "what has changed since");
+        let [kept, spare] = marks.gather().unwrap();
+        assert_eq!(lines(&marks, kept), all, "and what was written before");
+        assert!(lines(&marks, spare).is_empty() && lines(&marks, marks.active().unwrap()).is_empty());
+    }
     marks.mark(0, 64).unwrap();
-    assert_eq!(marks.switch().unwrap(), 0);
-    marks.mark(640, 64).unwrap();
-    // The commit of generation 0 died. The next one has its lines too.
-    assert_eq!(marks.switch().unwrap(), 1);
-    assert_eq!(marks.extents(1).unwrap(), [(0, 64), (640, 64)]);
-    assert!(marks.extents(0).unwrap().is_empty());
+    marks.clear_written().unwrap();
+    assert_eq!(marks.marked().unwrap(), 1, "what was marked since stays");
+}
+
+/// Where marks stop being few, nobody looks further.
+#[test]
+fn few_are_counted_as_far_as_they_are_few() {
+    let marks = marks();
+    for page in 0..100 {
+        marks.mark(page * 8192, 3 * LINE).unwrap();
+    }
+    assert_eq!(marks.few(0, 300, 100).unwrap().map(|few| few.len()), Some(100));
+    assert_eq!(marks.few(0, 299, 100).unwrap(), None);
+    assert_eq!(marks.few(0, 300, 99).unwrap(), None);
+    assert_eq!((0..SETS).map(|set| marks.few(set, 0, 0).unwrap().is_some()).collect::<Vec<_>>(), [false, true, true]);
 }
 
 /// Threads that mark while another copies: nothing that changed after it was copied goes unmarked.
@@ -124,18 +160,18 @@ fn no_change_is_lost_while_lines_are_copied() {
                 }
             });
         }
-        let copy_out = |generation: u64, copy: &mut [u8]| {
-            for (off, len) in marks.extents(generation).unwrap() {
+        let copy_out = |set: u64, copy: &mut [u8]| {
+            for (off, len) in extents(&marks, set) {
                 memory.copy_out(off, &mut copy[off as usize..(off + len) as usize]).unwrap();
             }
-            marks.clear(generation).unwrap();
+            marks.clear(set).unwrap();
         };
         for _ in 0..200 {
-            let generation = {
+            let set = {
                 let _nobody = still.write().unwrap();
-                marks.switch().unwrap()
+                switch(&marks)
             };
-            copy_out(generation, &mut copy);
+            copy_out(set, &mut copy);
             let _nobody = still.write().unwrap();
             copy_out(marks.active().unwrap(), &mut copy);
             let mut now = vec![0; SIZE as usize];

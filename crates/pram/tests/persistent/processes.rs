@@ -264,10 +264,10 @@ fn a_killed_freezer_does_not_stop_the_pool() {
     let (_dir, path, session) = attached(MIB);
     let mut victim = Player::start("a_killed_freezer_does_not_stop_the_pool", "victim", &path);
     victim.hear("frozen");
-    assert!(session.runtime().frozen());
+    assert!(session.runtime().held());
     victim.kill();
     drop(session.begin().unwrap());
-    assert!(!session.runtime().frozen());
+    assert!(!session.runtime().held());
     assert!(session.runtime().start_sweep().unwrap(), "nor does its sweep go on");
 }
 

@@ -17,9 +17,12 @@ use rng::Rng;
 use super::tape::Event;
 use crate::crash::Choice;
 
-/// The files of a copy: the image, then the two redo logs.
-pub const FILES: usize = 3;
-pub const NAMES: [&str; FILES] = ["image", "redo-0", "redo-1"];
+/// The files of a copy: the image, then the two redo logs; and what a participant writes.
+pub const FILES: usize = 4;
+pub const NAMES: [&str; FILES] = ["image", "redo-0", "redo-1", "ledger"];
+/// Of the copy alone.
+pub const PARTS: usize = 3;
+pub const LEDGER: usize = 3;
 
 const CHUNK: usize = 64 << 10;
 type Sector = [u8; SECTOR as usize];

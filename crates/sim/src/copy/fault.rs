@@ -5,11 +5,11 @@ use std::io;
 use std::sync::{Arc, Mutex};
 
 use pram::copy::log::Disk;
-use pram::copy::SharedDisk;
+use pram::copy::{Disks, SharedDisk};
 use rustix::io::Errno;
 
-use super::disk::FILES;
-use super::tape::Tape;
+use super::disk::{FILES, LEDGER};
+use super::tape::{disks_of, Tape};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Call {
@@ -68,6 +68,15 @@ impl Faults {
             file += 1;
             Arc::new(disk) as SharedDisk
         })
+    }
+}
+
+impl Faults {
+    /// The same: of a copy, and of the participant.
+    pub fn parts(self: &Arc<Self>, tape: &Arc<Tape>) -> (Disks, SharedDisk) {
+        let all = self.over(tape);
+        let ledger = all[LEDGER].clone();
+        (disks_of(all), ledger)
     }
 }
 

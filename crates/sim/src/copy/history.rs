@@ -129,10 +129,10 @@ impl History {
     }
 }
 
-/// Where a region notes how it stands to its copy, of which that knows nothing.
+/// Where a region notes how it stands to its copy, of which that knows nothing, and its epochs, which commits move on.
 pub(super) fn notes() -> Range<usize> {
     let word = |n: u64| HEADERS + n as usize * 8;
-    word(USER_ROOTS + 1)..word(USER_ROOTS + 4)
+    word(USER_ROOTS + 1)..word(USER_ROOTS + 6)
 }
 
 /// Where the undo logs of a region of `size` bytes lie.

@@ -14,7 +14,7 @@ use fs::{MediumKind, OpenOptions, Pool};
 use rng::Rng;
 
 use super::cut::choices;
-use super::disk::{Files, FILES, NAMES};
+use super::disk::{Files, NAMES, PARTS};
 use super::fault::Faults;
 use super::history::{History, Still};
 use super::story::{Step, Teller};
@@ -166,7 +166,7 @@ impl Home {
 
     fn put_mirror(&self, files: &Files) -> Result<(), String> {
         std::fs::create_dir(self.mirror()).map_err(text)?;
-        (0..FILES).try_for_each(|n| files.0[n].save(&self.mirror().join(NAMES[n]))).map_err(text)
+        (0..PARTS).try_for_each(|n| files.0[n].save(&self.mirror().join(NAMES[n]))).map_err(text)
     }
 
     fn marks(&self) -> Result<Vec<PathBuf>, String> {
@@ -184,7 +184,7 @@ impl Home {
     fn mirror_alone(&self) -> Result<Home, String> {
         let other = Home::new()?;
         std::fs::create_dir(other.mirror()).map_err(text)?;
-        for name in NAMES {
+        for name in &NAMES[..PARTS] {
             std::fs::copy(self.mirror().join(name), other.mirror().join(name)).map_err(text)?;
         }
         Ok(other)

@@ -16,6 +16,7 @@
 //! | [`death`] | deaths of all processes, and power cuts afterwards |
 //! | `later` | the life after a crash, and power cuts in it |
 //! | [`away`] | memory that its copy leaves behind, and that is taken up again |
+//! | [`ledger`] | a participant in commits, and what it must have written |
 //! | [`failing`] | a disk that fails at any call |
 //! | [`mirror`] | memory that survives on its own, with a mirror: either is lost |
 //! | [`several`] | several processes and threads at once, of which some die and the others go on |
@@ -30,6 +31,7 @@ pub mod failing;
 pub mod fault;
 pub mod history;
 mod later;
+pub mod ledger;
 pub mod mirror;
 pub mod several;
 pub mod story;

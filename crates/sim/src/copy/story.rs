@@ -4,9 +4,11 @@ use std::sync::{Arc, Mutex};
 
 use fs::node::Atime;
 use pram::copy::log::MIN_CAPACITY;
+use pram::copy::marks::SETS;
 
 use super::fault::Faults;
 use super::history::{Boundary, History, Promise, Still};
+use super::ledger::Sabotage;
 use super::tape::words_of;
 use super::world::World;
 use crate::op::{Done, Op, Runner};
@@ -28,6 +30,8 @@ pub enum Step {
     Fill(u64),
     /// Sabotage: what has changed is not marked.
     Forget,
+    /// Sabotage: the participant leaves out a step.
+    Botch(Sabotage),
 }
 
 /// How commits and checkpoints fall between operations.
@@ -251,6 +255,10 @@ impl<'w> Teller<'w> {
             Step::Swell(bytes) => self.swell(*bytes).map(|()| false),
             Step::Fill(percent) => self.fill(*percent),
             Step::Forget => self.forget(),
+            Step::Botch(sabotage) => {
+                self.world.ledger.sabotage(*sabotage);
+                Ok(false)
+            }
         };
         if done.map_err(|e| format!("{step:?}: {e}"))? {
             self.acknowledged.push((self.world.tape.len(), before));
@@ -304,8 +312,7 @@ impl<'w> Teller<'w> {
     /// Clears all marks.
     fn forget(&self) -> pram::Result<bool> {
         let marks = self.world.fs.session().region().marks().ok_or(pram::Error::BadAddress { off: 0, len: 0 })?;
-        marks.clear(0)?;
-        marks.clear(1)?;
+        (0..SETS).try_for_each(|set| marks.clear(set))?;
         Ok(false)
     }
 }

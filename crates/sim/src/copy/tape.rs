@@ -137,8 +137,8 @@ impl Tape {
     }
 }
 
-/// Three disks as a copy wants them.
-pub fn disks_of([image, first, second]: [SharedDisk; FILES]) -> Disks {
+/// Disks as a copy wants them.
+pub fn disks_of([image, first, second, _]: [SharedDisk; FILES]) -> Disks {
     Disks { image, logs: [first, second] }
 }
 
@@ -179,7 +179,7 @@ impl Disk for TapeDisk {
         let mut state = self.tape.lock();
         state.note(Event::Write { file: self.file, at, bytes: bytes.to_vec() });
         state.files.0[self.file].write(bytes, at);
-        if self.file > 0 {
+        if [1, 2].contains(&self.file) {
             state.log_end = at + bytes.len() as u64;
         }
         let during = state.during.take();

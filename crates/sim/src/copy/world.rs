@@ -6,7 +6,7 @@ use fs::node::{Atime, Policy};
 use fs::{Durability, Fs};
 use pram::copy::log::{Identity, MIN_CAPACITY};
 use pram::copy::marks::Marks;
-use pram::copy::{self, Copy, Disks};
+use pram::copy::{self, Copy, Disks, SharedDisk};
 use pram::medium::{BATTERY, LOGGED};
 use pram::region::HEADERS;
 use pram::{Mapping, MediumKind, Region, Session};
@@ -14,6 +14,7 @@ use rustix::fs::{memfd_create, MemfdFlags};
 
 use super::disk::{Files, Platter};
 use super::fault::Faults;
+use super::ledger::{self, Ledger};
 use super::tape::{disks_of, Tape, TapeMedium};
 use crate::crash::mapping;
 use crate::explore::{keys, HASH_KEY};
@@ -28,6 +29,7 @@ pub fn identity() -> Identity {
 pub struct World {
     pub tape: Arc<Tape>,
     pub fs: Arc<Fs>,
+    pub ledger: Arc<Ledger>,
     /// The memory of the marks.
     marks: Arc<std::os::fd::OwnedFd>,
 }
@@ -41,8 +43,8 @@ impl World {
     /// The same on a medium: on others than `logged` with its copy as a mirror, for which each operation waits.
     pub fn format_on(kind: MediumKind, size: u64, atime: Atime, faults: &Arc<Faults>) -> Result<World, String> {
         let logs = || Platter::zeros(MIN_CAPACITY);
-        let tape = Tape::over(Files([Platter::default(), logs(), logs()]));
-        let disks = disks_of(faults.over(&tape));
+        let tape = Tape::over(Files([Platter::default(), logs(), logs(), Platter::zeros(ledger::BYTES)]));
+        let (disks, ledger) = faults.parts(&tape);
         let marks = memory(size, &[])?;
         let made = || -> pram::Result<Session> {
             let loaded = copy::create(&disks, identity(), MIN_CAPACITY)?;
@@ -58,16 +60,24 @@ impl World {
         };
         let session = made().map_err(|e| e.to_string())?;
         Fs::format(&session, (0, 0, 0o755), HASH_KEY).map_err(|e| e.to_string())?;
-        let world = World::over(session, tape, marks, atime)?;
+        let world = World::over(session, ledger, tape, marks, atime)?;
         let durability = if kind == MediumKind::Logged { Durability::Fsync } else { Durability::Strict };
         world.fs.set_policy(Policy { durability, ..world.fs.policy() });
         Ok(world)
     }
 
-    fn over(session: Session, tape: Arc<Tape>, marks: std::os::fd::OwnedFd, atime: Atime) -> Result<World, String> {
+    fn over(
+        session: Session,
+        ledger: SharedDisk,
+        tape: Arc<Tape>,
+        marks: std::os::fd::OwnedFd,
+        atime: Atime,
+    ) -> Result<World, String> {
+        let ledger = Ledger::over(ledger);
+        session.enlist(ledger.clone());
         let fs = Fs::over(session, Policy { atime, ..Policy::default() })
             .map_err(|e| format!("the file system does not open: {e}"))?;
-        Ok(World { tape, fs: Arc::new(fs), marks: Arc::new(marks) })
+        Ok(World { tape, fs: Arc::new(fs), ledger, marks: Arc::new(marks) })
     }
 
     /// After all processes have died: memory, marks and disks are as they were. Recording from the start.
@@ -79,9 +89,10 @@ impl World {
         let (tape, size) = (tape.clone(), region.len());
         let marks = memory(size, marks)?;
         tape.start(map(&marks, size).map_err(|e| e.to_string())?);
+        let (disks, ledger) = faults.parts(&tape);
         let made = || -> pram::Result<Option<Session>> {
             let changed = Marks::over(map(&marks, size)?)?;
-            let resumed = Copy::resume(disks_of(faults.over(&tape)), &changed, identity())?;
+            let resumed = Copy::resume(disks, &changed, identity())?;
             let Some(copy) = resumed else { return Ok(None) };
             copy.keep_found(&changed)?;
             let mut region = Region::open(region, Box::new(TapeMedium(tape.clone(), MediumKind::Logged)))?;
@@ -89,7 +100,7 @@ impl World {
             Session::private_with(region, keys(size), Some(copy.awaited(true))).map(Some)
         };
         let session = made().map_err(|e| format!("memory and copy are not taken up: {e}"))?;
-        World::over(session.ok_or("the marks mean nothing")?, tape, marks, Atime::Never)
+        World::over(session.ok_or("the marks mean nothing")?, ledger, tape, marks, Atime::Never)
     }
 
     /// After all processes have died, and the memory of the marks was lost.
@@ -101,7 +112,7 @@ impl World {
         let (tape, size) = (tape.clone(), region.len());
         let marks = memory(size, &[])?;
         tape.start(map(&marks, size).map_err(|e| e.to_string())?);
-        let disks = disks_of(faults.over(&tape));
+        let (disks, ledger) = faults.parts(&tape);
         let made = || -> pram::Result<Session> {
             let changed = Marks::over(map(&marks, size)?)?;
             let mut region = Region::open(region, Box::new(TapeMedium(tape.clone(), MediumKind::Logged)))?;
@@ -115,7 +126,7 @@ impl World {
             Session::private_with(region, keys(size), Some(copy))
         };
         let session = made().map_err(|e| format!("memory and copy cannot be compared: {e}"))?;
-        World::over(session, tape, marks, Atime::Never)
+        World::over(session, ledger, tape, marks, Atime::Never)
     }
 
     /// After a power cut. Recording from the start, all but stores.
@@ -126,7 +137,7 @@ impl World {
     pub fn load_on(size: u64, tape: &Arc<Tape>, faults: &Arc<Faults>) -> Result<World, String> {
         let (tape, marks) = (tape.clone(), memory(size, &[])?);
         tape.start(map(&marks, size).map_err(|e| e.to_string())?);
-        let disks = disks_of(faults.over(&tape));
+        let (disks, ledger) = faults.parts(&tape);
         let made = || -> pram::Result<Session> {
             let memory = Mapping::anonymous(size).map_err(host)?;
             let loaded = copy::load(&disks, identity(), &mut |off, bytes| memory.write(off, bytes))?;
@@ -137,7 +148,8 @@ impl World {
             region.track(changed);
             Session::private_with(region, keys(size), Some(copy))
         };
-        World::over(made().map_err(|e| format!("the copy does not open: {e}"))?, tape, marks, Atime::Never)
+        let session = made().map_err(|e| format!("the copy does not open: {e}"))?;
+        World::over(session, ledger, tape, marks, Atime::Never)
     }
 
     pub fn copy(&self) -> &Copy {
@@ -186,8 +198,9 @@ fn map(file: impl std::os::fd::AsFd, size: u64) -> pram::Result<Mapping> {
 pub fn reload(files: &Files, size: u64) -> Result<Vec<u8>, String> {
     let disks = disks_of(Tape::over(files.clone()).disks());
     let mut bytes = vec![0; size as usize];
-    let loaded = copy_into(&disks, &mut bytes);
-    loaded.map(|()| bytes).map_err(|e| format!("the copy does not load: {e}"))
+    copy_into(&disks, &mut bytes).map_err(|e| format!("the copy does not load: {e}"))?;
+    ledger::check(files, &bytes)?;
+    Ok(bytes)
 }
 
 fn copy_into(disks: &Disks, bytes: &mut [u8]) -> pram::Result<()> {

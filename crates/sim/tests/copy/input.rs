@@ -1,7 +1,7 @@
 //! Copies whose parts do not belong together: an error that says so, and nothing is written.
 
 use fs::node::Atime;
-use sim::copy::disk::{Files, FILES};
+use sim::copy::disk::{Files, PARTS};
 use sim::copy::fault::Faults;
 use sim::copy::story::{Step, Teller};
 use sim::copy::world::{reload, World};
@@ -57,7 +57,7 @@ fn a_part_of_another_age_is_refused_or_gives_what_once_was() {
     let right: Vec<Vec<u8>> = ages.iter().map(|files| reload(files, SIZE).unwrap()).collect();
     let (mut refused, mut same, mut other) = (0, 0, 0);
     for (new, files) in ages.iter().enumerate() {
-        for (old, part) in (0..ages.len()).flat_map(|old| (0..FILES).map(move |part| (old, part))) {
+        for (old, part) in (0..ages.len()).flat_map(|old| (0..PARTS).map(move |part| (old, part))) {
             let mut mixed = files.clone();
             mixed.0[part] = ages[old].0[part].clone();
             match reload(&mixed, SIZE) {
@@ -107,7 +107,7 @@ fn parts_of_another_pool_are_refused() {
     let files = ages().pop().unwrap();
     let says =
         ["the image cannot be used: it belongs to another pool", "the log cannot be used: it belongs to another pool"];
-    for part in 0..FILES {
+    for part in 0..PARTS {
         let mut foreign = files.clone();
         // The UUID, in both copies of a header, with their checksums made right.
         for at in [0, 4096] {
@@ -151,7 +151,7 @@ fn a_damaged_header_does_no_harm() {
     let ages = with_teller(|world, teller| turns(world, teller, steps, None));
     for (age, files) in ages.iter().enumerate() {
         let right = reload(files, SIZE).unwrap();
-        for (part, at) in (0..FILES).flat_map(|part| [(part, 0), (part, 4096)]) {
+        for (part, at) in (0..PARTS).flat_map(|part| [(part, 0), (part, 4096)]) {
             let mut harmed = files.clone();
             let mut sector = [0; 512];
             harmed.0[part].read(&mut sector, at).unwrap();

@@ -60,7 +60,7 @@ fn an_operation_of_the_dead_that_is_not_undone_is_found() {
 
 #[test]
 fn changes_of_the_dead_that_are_not_marked_are_found() {
-    assert_found(&Play::of(Scene::Plain), Sabotage::Unmarked, "lines differ");
+    assert_found(&Play::of(Scene::Plain), Sabotage::Unmarked, "has another region");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Tests of the tester: planted faults must be found, by an id that finds them again.
 
+use sim::copy::ledger::Sabotage;
 use sim::copy::story::{Plot, Step, Story, Weave};
 use sim::copy::{explore, parse, Depth, Filter, Verdicts};
 use sim::explore::Failure;
@@ -43,6 +44,24 @@ fn a_store_that_is_not_marked_is_found() {
     let right = story(Plot::Plain);
     let mut wrong = right.clone();
     wrong.steps.insert(1, Step::Forget);
+    assert_found(&wrong, &right);
+}
+
+/// Found where the commit is durable, and what it names is not.
+#[test]
+fn a_participant_that_writes_too_late_is_found() {
+    let right = story(Plot::Plain);
+    let mut wrong = right.clone();
+    wrong.steps.insert(0, Step::Botch(Sabotage::Late));
+    assert_found(&wrong, &right);
+}
+
+/// Found where something changes between the beginning of a commit and the instant that it is of.
+#[test]
+fn a_participant_that_looks_too_early_is_found() {
+    let right = story(Plot::Rounds);
+    let mut wrong = right.clone();
+    wrong.steps.insert(0, Step::Botch(Sabotage::Early));
     assert_found(&wrong, &right);
 }
 

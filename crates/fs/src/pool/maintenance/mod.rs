@@ -2,7 +2,7 @@
 //!
 //! | module | responsibility |
 //! | --- | --- |
-//! | this | the role that one attached process at a time has, another taking over when it detaches or dies; giving back the memory of freed inodes |
+//! | this | the role that one attached process at a time has, another taking over when it detaches or dies; giving back the memory of freed inodes; moving the epoch on where no commits do |
 //! | [`reaper`] | noticing processes that died, and sweeping what they left |
 //! | [`memory`] | memory ahead of need; by every process |
 //! | [`commits`] | commits in time, and checkpoints; by every process |
@@ -38,7 +38,8 @@ pub struct Maintenance {
 }
 
 impl Maintenance {
-    pub fn start(fs: &Arc<Fs>) -> Result<Maintenance> {
+    /// `interval`: from epoch to epoch, where no commits to a copy move it on.
+    pub fn start(fs: &Arc<Fs>, interval: Duration) -> Result<Maintenance> {
         let memory = MemoryAhead::start(fs)?;
         let fs = fs.clone();
         let mut tasks = None;
@@ -54,6 +55,8 @@ impl Maintenance {
                 }
                 if let Some(tasks) = &mut tasks {
                     tasks.work(&fs);
+                    // Whoever fails tells every process and the log.
+                    let _ = fs.session().move_on_if_due(interval);
                 }
             },
         )?;

@@ -48,7 +48,7 @@ pub fn open(marks: &Path, owner: u32) -> Result<(Marks, bool)> {
 }
 
 pub fn holds_all(marks: &Marks) -> Result<bool> {
-    Ok(marks.marked(0)? + marks.marked(1)? == 0)
+    Ok(marks.marked()? == 0)
 }
 
 /// The same marks as they are now, in memory of our own: their owner may cut them short meanwhile.

@@ -12,7 +12,7 @@ use super::super::history::{notes, undo_logs, Still};
 use super::super::tape::{Event, Moment};
 use super::stage::Use;
 
-/// Events before a wait returned, and before it was called.
+/// Events before a wait returned, and before it was called: what was done by then.
 pub type Promise = (usize, usize);
 
 /// A recording of several processes, with what was promised to any of them when.
@@ -21,7 +21,8 @@ pub struct Timeline {
     pub moments: Vec<Moment>,
     /// By state: is it between operations?
     between: Vec<bool>,
-    pub promises: Vec<Promise>,
+    /// Events before a wait returned, and the first state with all that was promised.
+    promises: Vec<(usize, usize)>,
 }
 
 const LINE: usize = 64;
@@ -40,12 +41,15 @@ impl Timeline {
         }
         let mut between = vec![true; moments.len() + 1];
         spans.values().for_each(|span| between[span.start + 1..=span.end].fill(false));
+        // Not the state at the call: somebody may have been in the middle of an operation, which was promised to nobody.
+        let done = |called| spans.values().map(|span| span.end + 1).filter(|end| *end <= called).max().unwrap_or(0);
+        let promises = promises.into_iter().map(|(returned, called)| (returned, done(called))).collect();
         Timeline { start, moments, between, promises }
     }
 
     /// States that a cut after `at` events may leave.
     fn allowed(&self, at: usize) -> Range<usize> {
-        let promised = self.promises.iter().filter(|(returned, _)| *returned <= at).map(|(_, called)| *called);
+        let promised = self.promises.iter().filter(|(returned, _)| *returned <= at).map(|(_, first)| *first);
         promised.max().unwrap_or(0)..at + 1
     }
 

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use fs::node::{Atime, Policy};
 use fs::Fs;
 use pram::copy::log::Disk;
-use pram::copy::marks::Marks;
+use pram::copy::marks::{Marks, SETS};
 use pram::copy::{Copy, SharedDisk};
 use pram::mem::byte_lock;
 use pram::runtime::SESSIONS;
@@ -18,8 +18,9 @@ use pram::{Mapping, Medium, MediumKind, Needs, Region, Session};
 use rustix::fs::{flock, fstat, memfd_create, stat, FlockOperation, MemfdFlags};
 use rustix::io::Errno;
 
-use super::super::disk::FILES;
+use super::super::disk::{FILES, LEDGER};
 use super::super::history::Still;
+use super::super::ledger::Ledger;
 use super::super::tape::{disks_of, Tape, TapeMedium};
 use super::super::world::{identity, UUID};
 use super::stage::{player, How, Stage, Undertaker};
@@ -84,7 +85,9 @@ impl Pool {
         let exclusive = Exclusive::over(lock)?;
         let map = |fd: &OwnedFd, len| Mapping::file(fd, len).map_err(|errno| errno_of(errno, "mapping"));
         let marks = Marks::over(map(&self.marks, Marks::bytes(self.size))?)?;
-        let copy = Copy::resume(disks_of(self.disks(process)), &marks, identity())?;
+        let disks = self.disks(process);
+        let ledger = Ledger::over(disks[LEDGER].clone());
+        let copy = Copy::resume(disks_of(disks), &marks, identity())?;
         let copy = copy.ok_or_else(|| pram::Error::Unusable("the marks mean nothing".into()))?;
         if !in_use(&exclusive)? {
             copy.keep_found(&marks)?;
@@ -94,7 +97,9 @@ impl Pool {
         let mut region = Region::open(map(&self.region, self.size)?, Box::new(medium))?;
         region.track(marks);
         let how = Attach { runtime_dir: dir, keys: keys(self.size), role: 0, label: b"" };
-        Session::attach(region, exclusive, &how, Some(copy.awaited(true)))
+        let session = Session::attach(region, exclusive, &how, Some(copy.awaited(true)))?;
+        session.enlist(ledger);
+        Ok(session)
     }
 
     fn disks(&self, process: usize) -> [SharedDisk; FILES] {
@@ -118,9 +123,7 @@ impl Pool {
         Ok(Box::new(move |process| {
             match sabotage {
                 Sabotage::Unnoticed => return,
-                Sabotage::Unmarked => {
-                    (0..2).for_each(|generation| marks.clear(generation).expect("marks can be cleared"))
-                }
+                Sabotage::Unmarked => (0..SETS).for_each(|set| marks.clear(set).expect("marks can be cleared")),
                 Sabotage::NotUndone => {
                     for slot in 0..geo.slots as u32 {
                         let word = region.atomic64(geo.slot(slot)).expect("a slot");
@@ -267,7 +270,7 @@ impl Disk for PlayerDisk {
 
     fn flush(&self) -> io::Result<()> {
         // Of a log, not of the image: nothing is promised that only the image holds.
-        let lies = self.sabotage == Sabotage::NoFlush && self.file > 0 && player() == Some(0);
+        let lies = self.sabotage == Sabotage::NoFlush && [1, 2].contains(&self.file) && player() == Some(0);
         let whole = || if lies { Ok(()) } else { self.inner.flush() };
         self.call(whole, || Ok(()), || self.tape.fail_flush(self.file))
     }

@@ -1,0 +1,169 @@
+//! Epochs: how the changes of all operations are divided by the instants that commits are of.
+//!
+//! The *epoch* is one number of the region's state. It is moved on while everything stands still, so an operation is in one
+//! epoch from its beginning to its end, and what is stamped with the number of an earlier one is older than the last such instant.
+//! With a copy each commit moves it on: what the copy then holds are the epochs before. Without one, where whatever is visible is
+//! durable, whoever does background work moves it on from time to time.
+//!
+//! | | |
+//! | --- | --- |
+//! | running | the epoch that operations are in |
+//! | durable | all before this one are durable; it is the running one or an earlier one |
+//! | recovered | the one that was running in the state which the region was made from, when its memory was lost |
+//!
+//! Numbers are never used again: where a region is made from a copy or a saved one, the life that was lost may have gone on for
+//! some epochs. So the new one begins far beyond, at a distance that is drawn: two lives from one copy have no numbers in
+//! common. Numbers from `recovered` on and below where it began are of what was lost.
+//!
+//! *Participants* have a part in commits: they keep something whose state an epoch decides. Any process may lead a commit, so each has
+//! them, and what they work on is shared.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use super::{Frozen, Session};
+use crate::copy::log::now;
+use crate::copy::{refuse_failed, told};
+use crate::error::Result;
+use crate::region::{EPOCH_ROOT, RECOVERED_ROOT};
+
+/// Something that commits hold beside the region. A failure of any of these is one of the commit: nothing can be
+/// made durable any more; after [`DiskFull`](crate::Error::DiskFull) once a later commit has found room.
+///
+/// Ordered steps of the end of epoch E:
+/// 1. [`at_rest`](Self::at_rest): everything stands still. (Else what it looks at would be of no instant.)
+/// 2. The epoch is E + 1. Operations go on.
+/// 3. [`write`](Self::write): what belongs to E goes to its device. (Before 4: else the commit names what is not there.)
+/// 4. The commit is durable, and so is E, which is noted.
+/// 5. [`durable`](Self::durable). (After 4: what E has freed may be used again from here on.)
+///
+/// Whoever dies, or finds no room, between 2 and 5 leaves E to the next commit, whose epochs are then E and those since.
+pub trait Participant: Send + Sync {
+    /// Is there anything to commit, although nothing in the region has changed?
+    fn is_due(&self, _session: &Session) -> bool {
+        false
+    }
+
+    /// Everything stands still at the end of `epoch`: bounded work, no device. What it stores to the region is part of the commit.
+    fn at_rest(&self, _still: &Frozen, _epoch: u64) -> Result<()> {
+        Ok(())
+    }
+
+    /// Makes durable what belongs to `epoch` and to those before that are not durable yet, while operations go on. It may
+    /// wait for devices; it must not begin an operation that waits for this commit.
+    fn write(&self, _session: &Session, _epoch: u64) -> Result<()> {
+        Ok(())
+    }
+
+    /// `epoch` and all before are durable. Not called for those whose commit's leader died: whoever needs them looks at
+    /// [`Epochs::durable`].
+    fn durable(&self, _session: &Session, _epoch: u64) {}
+}
+
+/// How far epochs have come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Epochs {
+    pub running: u64,
+    /// All before this one are durable. 0 until the first commit, where nobody knows.
+    pub durable: u64,
+    /// 0: the region was never made from a copy or a saved one.
+    pub recovered: u64,
+}
+
+/// The participants of a process.
+#[derive(Default)]
+pub(crate) struct Participants(RwLock<Vec<Arc<dyn Participant>>>);
+
+impl Participants {
+    fn all(&self) -> Vec<Arc<dyn Participant>> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Session {
+    /// From the next commit on `participant` has a part in those that this process leads. Before anything needs it.
+    pub fn enlist(&self, participant: Arc<dyn Participant>) {
+        self.participants.0.write().unwrap_or_else(PoisonError::into_inner).push(participant);
+    }
+
+    /// The running epoch. The same as long as an operation lasts.
+    #[inline(always)]
+    pub fn epoch(&self) -> Result<u64> {
+        self.region.load(self.region.root(EPOCH_ROOT))
+    }
+
+    pub fn epochs(&self) -> Result<Epochs> {
+        let recovered = self.region.load(self.region.root(RECOVERED_ROOT))?;
+        // In this order: else one could be durable that has not ended.
+        let durable = self.rt.durable();
+        Ok(Epochs { running: self.epoch()?, durable, recovered })
+    }
+
+    /// Has any participant something to commit?
+    pub(crate) fn is_due(&self) -> bool {
+        self.participants.all().iter().any(|p| p.is_due(self))
+    }
+
+    /// Steps 1 and 2; the epoch that has ended.
+    pub(crate) fn end_epoch(&self, still: &Frozen) -> Result<u64> {
+        let epoch = self.epoch()?;
+        self.participants.all().iter().try_for_each(|p| p.at_rest(still, epoch))?;
+        self.region.commit_word(self.region.root(EPOCH_ROOT), epoch + 1)?;
+        Ok(epoch)
+    }
+
+    /// Step 3.
+    pub(crate) fn write_epoch(&self, epoch: u64) -> Result<()> {
+        self.participants.all().iter().try_for_each(|p| p.write(self, epoch))
+    }
+
+    /// Step 5, and what all processes know.
+    pub(crate) fn note_durable(&self, epoch: u64) {
+        self.rt.note_durable(epoch + 1);
+        self.participants.all().iter().for_each(|p| p.durable(self, epoch));
+    }
+
+    /// [`move_on`](Self::move_on), if the epoch has been running for so long, and any operation was under way meanwhile.
+    pub fn move_on_if_due(&self, interval: Duration) -> Result<bool> {
+        let (words, uses) = (self.rt.copy(), self.rt.uses());
+        let idle = || self.rt.uses_at_move().load(Ordering::Relaxed) == uses && !self.is_due();
+        if self.copy.is_some() || !words.is_due(interval.as_nanos() as u64) || idle() || !self.move_on()? {
+            return Ok(false);
+        }
+        words.note_time(now(), 0);
+        self.rt.uses_at_move().store(uses, Ordering::Relaxed);
+        Ok(true)
+    }
+
+    /// Ends the running epoch where no copy has commits that do; false if it has one, or another process is at it.
+    pub fn move_on(&self) -> Result<bool> {
+        let words = self.rt.copy();
+        if self.copy.is_some() || !self.take_role(words.committer)? {
+            return Ok(false);
+        }
+        let role = Mover(self);
+        refuse_failed(&words)?;
+        let moved = || -> Result<u64> {
+            let still = self.freeze()?;
+            let epoch = self.end_epoch(&still)?;
+            drop(still);
+            self.region.step();
+            self.write_epoch(epoch).map(|()| epoch)
+        };
+        let epoch = moved().inspect_err(|e| told(self, e))?;
+        self.region.step();
+        self.note_durable(epoch);
+        drop(role);
+        Ok(true)
+    }
+}
+
+/// The right to move the epoch on, given up also by a panic.
+struct Mover<'a>(&'a Session);
+
+impl Drop for Mover<'_> {
+    fn drop(&mut self) {
+        self.0.rt.copy().committer.store(0, Ordering::SeqCst);
+    }
+}

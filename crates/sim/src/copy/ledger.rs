@@ -1,0 +1,156 @@
+//! A participant in commits, in the place of whatever keeps content beside the log: at each end of an epoch it takes a sum of the
+//! region, and writes it to a file of its own before the commit counts. What a power cut leaves must have the sum of the
+//! epoch that it ended with.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+
+use pram::copy::log::SECTOR;
+use pram::copy::SharedDisk;
+use pram::region::HEADERS;
+use pram::session::{Frozen, Participant, USER_ROOTS};
+use pram::{Error, Result, Session};
+
+use super::disk::{Files, LEDGER};
+use super::history::{notes, undo_logs};
+
+/// Sums that are kept: more than commits are ever open, or parts of a copy apart.
+const SLOTS: u64 = 256;
+pub const BYTES: u64 = SLOTS * SECTOR;
+
+/// A step that is left out, for tests of the tester.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sabotage {
+    #[default]
+    Nothing,
+    /// It is written when the commit is durable.
+    Late,
+    /// The sum is taken when the commit begins.
+    Early,
+}
+
+pub struct Ledger {
+    disk: SharedDisk,
+    sabotage: Mutex<Sabotage>,
+    /// By epoch, what is to be written.
+    sums: Mutex<BTreeMap<u64, u32>>,
+}
+
+impl Ledger {
+    pub fn over(disk: SharedDisk) -> Arc<Ledger> {
+        Arc::new(Ledger { disk, sabotage: Mutex::default(), sums: Mutex::default() })
+    }
+
+    /// From now on a step is left out.
+    pub fn sabotage(&self, sabotage: Sabotage) {
+        *self.sabotage.lock().unwrap_or_else(|e| e.into_inner()) = sabotage;
+    }
+
+    fn is(&self, sabotage: Sabotage) -> bool {
+        *self.sabotage.lock().unwrap_or_else(|e| e.into_inner()) == sabotage
+    }
+
+    fn note(&self, session: &Session, epoch: u64) -> Result<()> {
+        let mut bytes = vec![0; session.region().size() as usize];
+        session.region().read_bytes(0, &mut bytes)?;
+        self.sums.lock().unwrap_or_else(|e| e.into_inner()).insert(epoch, sum(&bytes));
+        Ok(())
+    }
+
+    /// Writes the sum of an epoch, in the place of the record that was written first.
+    fn put(&self, epoch: u64) -> Result<()> {
+        let Some(sum) = self.sums.lock().unwrap_or_else(|e| e.into_inner()).remove(&epoch) else { return Ok(()) };
+        let mut all = vec![0; BYTES as usize];
+        let mut written = || -> std::io::Result<()> {
+            self.disk.read_exact_at(&mut all, 0)?;
+            // Not by epochs: memory that was left behind goes on with lower ones than another has used meanwhile.
+            let turn = all.chunks(SECTOR as usize).filter_map(parse).map(|record| record.turn + 1).max().unwrap_or(0);
+            self.disk.write_all_at(&Record { turn, epoch, sum }.bytes(), turn % SLOTS * SECTOR)?;
+            self.disk.flush()
+        };
+        written().map_err(|e| Error::Unusable(format!("the ledger: {e}")))
+    }
+}
+
+impl Participant for Ledger {
+    fn is_due(&self, session: &Session) -> bool {
+        if self.is(Sabotage::Early) {
+            let _ = session.epoch().and_then(|epoch| self.note(session, epoch));
+        }
+        false
+    }
+
+    fn at_rest(&self, still: &Frozen, epoch: u64) -> Result<()> {
+        match self.is(Sabotage::Early) {
+            true => Ok(()),
+            false => self.note(still.session(), epoch),
+        }
+    }
+
+    fn write(&self, _: &Session, epoch: u64) -> Result<()> {
+        match self.is(Sabotage::Late) {
+            true => Ok(()),
+            false => self.put(epoch),
+        }
+    }
+
+    fn durable(&self, session: &Session, epoch: u64) {
+        assert!(session.epochs().is_ok_and(|epochs| epochs.durable > epoch), "told too early");
+        if self.is(Sabotage::Late) {
+            let _ = self.put(epoch);
+        }
+    }
+}
+
+/// Is the region in `bytes`, which the copy in `files` gave, the one that the ledger has for its last epoch?
+pub fn check(files: &Files, bytes: &[u8]) -> std::result::Result<(), String> {
+    let Some(last) = epoch_of(bytes).checked_sub(1) else { return Ok(()) };
+    let mut all = vec![0; BYTES as usize];
+    files.0[LEDGER].read(&mut all, 0).map_err(|e| format!("the ledger: {e}"))?;
+    let records = all.chunks(SECTOR as usize).filter_map(parse);
+    let found: Vec<u32> = records.filter(|record| record.epoch == last).map(|record| record.sum).collect();
+    match found[..] {
+        [there] if there == sum(bytes) => Ok(()),
+        [_] => Err(format!("the ledger has another region for epoch {last}")),
+        _ => Err(format!("the ledger has {} sums for epoch {last}", found.len())),
+    }
+}
+
+/// The running epoch of the region in `bytes`.
+fn epoch_of(bytes: &[u8]) -> u64 {
+    let at = HEADERS + (USER_ROOTS as usize + 2) * 8;
+    bytes[at..at + 8].try_into().map_or(0, u64::from_le_bytes)
+}
+
+/// Of all that a copy holds but the epoch.
+fn sum(bytes: &[u8]) -> u32 {
+    let Range { start, end } = undo_logs(bytes.len() as u64);
+    [0..notes().start, notes().end..start, end..bytes.len()]
+        .into_iter()
+        .fold(0, |sum, part| crc32c::crc32c_append(sum, &bytes[part]))
+}
+
+/// A sector of the ledger.
+struct Record {
+    /// How many were written before.
+    turn: u64,
+    epoch: u64,
+    sum: u32,
+}
+
+impl Record {
+    fn bytes(&self) -> Vec<u8> {
+        let mut bytes = [&self.turn.to_le_bytes()[..], &self.epoch.to_le_bytes(), &self.sum.to_le_bytes()].concat();
+        bytes.extend(crc32c::crc32c(&bytes).to_le_bytes());
+        bytes.resize(SECTOR as usize, 0);
+        bytes
+    }
+}
+
+fn parse(sector: &[u8]) -> Option<Record> {
+    let long = |at: usize| sector[at..at + 8].try_into().map_or(0, u64::from_le_bytes);
+    let word = |at: usize| sector[at..at + 4].try_into().map_or(0, u32::from_le_bytes);
+    let whole = word(20) == crc32c::crc32c(&sector[..20]) && word(20) != 0;
+    whole.then(|| Record { turn: long(0), epoch: long(8), sum: word(16) })
+}
