@@ -27,9 +27,11 @@ pub mod tag {
     pub const XATTR: Tag = Tag(8);
     /// Permission triples.
     pub const PERM: Tag = Tag(9);
+    /// The log of segments: its head, and the table of segments.
+    pub const LOG: Tag = Tag(10);
 
     /// Names, by number, for reports.
-    pub const NAMES: [&str; 10] = [
+    pub const NAMES: [&str; 11] = [
         "none",
         "superblock",
         "inode table",
@@ -40,6 +42,7 @@ pub mod tag {
         "index node",
         "xattr",
         "permissions",
+        "segment table",
     ];
 }
 
@@ -47,6 +50,8 @@ pub mod tag {
 pub mod root {
     /// Offset of the superblock.
     pub const SUPER: u64 = 0;
+    /// Offset of the head of the log of segments, or 0.
+    pub const LOG: u64 = 1;
 }
 
 /// Entries of each inode table level.

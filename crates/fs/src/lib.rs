@@ -13,6 +13,7 @@
 //! | `perm` | the shared table of (uid, gid, mode) triples |
 //! | `dir` | directories: extendible hash tables of buckets |
 //! | `file` | content of memory files: one contiguous block, or a tree of pages |
+//! | [`ilfs`] | the log of segments: content on disks |
 //! | `xattr` | extended attributes and POSIX ACLs |
 //! | [`fsck`] | the check of everything, and mark-and-sweep |
 //!
@@ -31,6 +32,7 @@ mod dir;
 pub mod error;
 mod file;
 pub mod fsck;
+pub mod ilfs;
 mod inode;
 pub mod layout;
 pub mod node;

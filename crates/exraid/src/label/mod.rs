@@ -206,6 +206,9 @@ pub struct Label {
     pub sequence: u64,
     /// Nanoseconds since 1970.
     pub created: u64,
+    /// A random number of the region, for its client: content that programs write is told by it from what the client
+    /// writes.
+    pub secret: u64,
 }
 
 /// The two copies of a disk.
@@ -239,6 +242,7 @@ impl Label {
             epoch,
             sequence: 0,
             created: now(),
+            secret: 0,
         }
     }
 
@@ -252,6 +256,21 @@ impl Label {
     pub fn write(&mut self, device: &dyn Device) -> Result<()> {
         self.generation += 1;
         self.write_both(device)
+    }
+
+    /// Takes over what another process has made of this label, where that changes nothing but its mark of sequence
+    /// numbers: whoever raises that has a lock which other users of the region share.
+    pub fn catch_up(&mut self, device: &dyn Device) -> Result<()> {
+        let copies = Copies::read(device)?;
+        // What is wrong with a label that is not whole the update says.
+        let Ok(newest) = copies.newest(device) else { return Ok(()) };
+        let (generation, sequence) = (newest.generation, newest.sequence);
+        if (Label { generation, sequence, ..self.clone() }) != *newest || generation < self.generation {
+            let what = "its label was changed by another process; open the pool anew";
+            return Err(Error::new(Class::Invalid, device.name(), what));
+        }
+        (self.generation, self.sequence) = (generation, sequence);
+        Ok(())
     }
 
     /// Changes this label, which was read or written before, on its disk; see the [module](self) for the steps.
@@ -322,7 +341,8 @@ impl Label {
             written: now(),
             stamps: self.epoch.stamps,
             table,
-            reserved: [0; 2684],
+            secret: self.secret,
+            reserved: [0; 2676],
             crc: 0,
         };
         raw.sealed()
@@ -357,6 +377,7 @@ impl Label {
             epoch: Epoch { number: raw.epoch, stamps: raw.stamps },
             sequence: raw.sequence,
             created: raw.created,
+            secret: raw.secret,
         })
     }
 }

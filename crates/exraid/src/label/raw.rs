@@ -3,7 +3,7 @@
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 pub const MAGIC: [u8; 8] = *b"CQ-LABEL";
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Members of a region, at most.
 pub const MEMBERS: usize = 32;
 /// Epochs whose stamps a label remembers, its own included.
@@ -42,7 +42,8 @@ pub struct RawLabel {
     pub written: u64,
     pub stamps: [u64; STAMPS],
     pub table: [RawMember; MEMBERS],
-    pub reserved: [u8; 2684],
+    pub secret: u64,
+    pub reserved: [u8; 2676],
     pub crc: u32,
 }
 

@@ -43,8 +43,10 @@ pub fn make(
     let epoch = Epoch::first(stamp().map_err(no_random(&*first))?);
     let uuids = devices.iter().map(|_| Uuid::random()).collect::<std::io::Result<Vec<_>>>();
     let uuids = uuids.map_err(no_random(&*first))?;
+    let secret = stamp().map_err(no_random(&*first))?;
     for (role, device) in devices.iter().enumerate() {
-        Label::new(pool, number, layout, &uuids, role, device.properties().size, epoch).write(&**device)?;
+        let label = Label::new(pool, number, layout, &uuids, role, device.properties().size, epoch);
+        Label { secret, ..label }.write(&**device)?;
     }
     open(devices)
 }

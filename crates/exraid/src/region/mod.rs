@@ -79,8 +79,12 @@ pub trait Region: Device {
     /// No segment has a sequence number as high as this.
     fn sequence(&self) -> u64;
 
-    /// Raises that mark; it is durable when this returns. Waits for disks.
+    /// Raises that mark; it is durable when this returns. Waits for disks. Processes that share the region do this one
+    /// after the other, and may have raised it before: [`sequence`](Self::sequence) then tells.
     fn raise_sequence(&self, to: u64) -> Result<()>;
+
+    /// A random number, drawn when the region was made.
+    fn secret(&self) -> u64;
 
     /// Copies of all content that the region keeps, at most.
     fn copies(&self) -> usize;
@@ -269,6 +273,10 @@ impl Region for Volume {
 
     fn raise_sequence(&self, to: u64) -> Result<()> {
         self.set.raise_sequence(to)
+    }
+
+    fn secret(&self) -> u64 {
+        self.set.secret()
     }
 
     fn copies(&self) -> usize {

@@ -145,8 +145,25 @@ impl Set {
         self.labels().values().map(|label| label.sequence).max().unwrap_or(0)
     }
 
-    /// Raises the mark in all labels; durable when it returns.
+    /// The random number that all labels have.
+    pub fn secret(&self) -> u64 {
+        self.labels().values().next().map_or(0, |label| label.secret)
+    }
+
+    /// Raises the mark in all labels; durable when it returns. Other processes may have raised it.
     pub fn raise_sequence(&self, to: u64) -> Result<()> {
+        {
+            let mut labels = self.labels();
+            let states = self.states().clone();
+            for (role, label) in labels.iter_mut().filter(|(role, _)| states[**role] != MemberState::Out) {
+                // One that cannot be read is excluded by the update, or fails it.
+                let Some(part) = self.part(*role) else { continue };
+                match label.catch_up(&*part.device) {
+                    Err(e) if e.class == Class::Invalid => return Err(e),
+                    _ => {}
+                }
+            }
+        }
         self.update(|label| label.sequence = label.sequence.max(to))
     }
 

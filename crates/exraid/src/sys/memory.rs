@@ -225,6 +225,26 @@ impl Buffers {
         bytes
     }
 
+    /// Copies it out piece by piece, `len` bytes at a time and the rest last, and shows each to `see`.
+    pub fn pieces(&self, len: usize, mut see: impl FnMut(&[u8])) {
+        let (mut piece, mut filled) = (vec![0; len], 0);
+        for part in &self.parts {
+            let mut rest = part.cut(0..part.len());
+            while rest.len() > 0 {
+                let now = rest.len().min(len - filled);
+                load(&rest.cut(0..now), &mut piece[filled..filled + now]);
+                (rest, filled) = (rest.cut(now..rest.len()), filled + now);
+                if filled == len {
+                    see(&piece);
+                    filled = 0;
+                }
+            }
+        }
+        if filled > 0 {
+            see(&piece[..filled]);
+        }
+    }
+
     /// Fills all of it.
     ///
     /// # Panics
@@ -327,6 +347,19 @@ mod tests {
                     assert_eq!(cut.to_vec(), all[start as usize..end as usize], "{start}..{end}");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn pieces_are_as_long_as_asked_whatever_the_parts() {
+        let (first, second) = (counted(100), counted(300));
+        let mut buffers = Buffers::part(&first, 10..90);
+        buffers.push(&second, 1..200);
+        for len in [1, 7, 80, 279, 300] {
+            let mut pieces = Vec::new();
+            buffers.pieces(len, |piece| pieces.push(piece.to_vec()));
+            assert!(pieces.iter().rev().skip(1).all(|piece| piece.len() == len), "{len}");
+            assert_eq!(pieces.concat(), buffers.to_vec(), "{len}");
         }
     }
 

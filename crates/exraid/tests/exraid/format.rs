@@ -37,7 +37,7 @@ macro_rules! same {
 #[test]
 fn labels_lie_as_told() {
     same!(RawLabel: magic version kind pool device region role members chunk place size data generation epoch sequence
-        created written stamps table reserved crc);
+        created written stamps table secret reserved crc);
     same!(RawMember: uuid state reserved rebuilt);
 }
 

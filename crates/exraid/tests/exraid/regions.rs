@@ -88,6 +88,30 @@ fn each_kind_keeps_what_is_written() {
     }
 }
 
+/// Each has labels of its own in memory, which the other one leaves behind.
+#[test]
+fn processes_raise_the_mark_of_sequence_numbers_one_after_the_other() {
+    let disks = disks(2);
+    let one = make(POOL, 1, Layout::Mirror, devices(&disks)).expect("a region");
+    let other = open(devices(&disks)).expect("a region");
+    assert_ne!(one.secret(), 0);
+    for n in 1..5 {
+        one.raise_sequence(n * 100).expect("it is raised");
+        assert_eq!(one.sequence(), n * 100);
+        other.raise_sequence(n * 100 + 50).expect("it is raised");
+        assert_eq!(other.sequence(), n * 100 + 50);
+    }
+    one.raise_sequence(7).expect("it stays");
+    let third = open(devices(&disks)).expect("a region");
+    assert_eq!((one.sequence(), third.sequence(), third.secret()), (450, 450, one.secret()));
+    // But not what the membership has become meanwhile.
+    let spare = RamDisk::new("spare", SIZE);
+    let live = &mut Vec::new;
+    assert!(one.rebuild(1, Some((spare, Uuid([9; 16]))), live, &mut |_| true).expect("it is put back"));
+    let e = other.raise_sequence(1000).expect_err("it knows another membership");
+    assert!(e.to_string().contains("changed by another process"), "{e}");
+}
+
 #[test]
 fn a_stripe_uses_all_disks_at_once() {
     let slow = |disk| FaultDisk::over(disk, 1, Faults { rate: Some(40 * MIB), ..Faults::default() }) as Arc<dyn Device>;
@@ -500,11 +524,17 @@ fn nothing_acknowledged_is_lost_that_copies_cover() {
         });
         mirror.region.flush().unwrap_or_else(|e| panic!("seed {seed}: {e}"));
         let out = mirror.states()[victim] == MemberState::Out;
-        assert!(out || seed % 4 == 3, "seed {seed}: a slow disk alone is kept");
+        // The load may be over before anything happens to it.
+        let struck = !mirror.disks[victim].injected().is_empty();
+        assert!(out || !struck || seed % 4 == 3, "seed {seed}: a slow disk alone is kept");
         mirror.disks.iter().for_each(|disk| disk.release());
         // Opened alone, each goes its own way: on a copy, so that the next one is as it was.
         let copy = |n: usize| RamDisk::with("alone", mirror.ram[n].content());
-        let left: Vec<Arc<RamDisk>> = (0..3).filter(|n| *n != victim).map(copy).collect();
+        // On a busy machine a disk that is well may be too late as well.
+        let states = mirror.states();
+        let is_left = |n: &usize| *n != victim && states[*n] == MemberState::Whole;
+        let left: Vec<Arc<RamDisk>> = (0..3).filter(is_left).map(copy).collect();
+        assert!(!left.is_empty(), "seed {seed}: {states:?}");
         drop(mirror);
         for one in left {
             let region = open(vec![one as Arc<dyn Device>]).expect("one is enough");

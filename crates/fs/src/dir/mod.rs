@@ -30,7 +30,7 @@
 mod bucket;
 mod check;
 mod grow;
-mod hash;
+pub(crate) mod hash;
 mod image;
 mod readout;
 mod shrink;

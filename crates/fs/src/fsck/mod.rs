@@ -271,6 +271,12 @@ impl<'a> Pass<'a> {
                 }
             }
         }
+        match crate::ilfs::Log::objects(self.fs.session()) {
+            Ok(objects) => objects.into_iter().for_each(|off| {
+                self.mark(off, tag::LOG, &|| "segment table".into());
+            }),
+            Err(e) => self.problem(format!("segment table: {e}")),
+        }
         let perms = self.fs.super_block().perms;
         self.mark(perms.raw(), tag::PERM, &|| "permission table".into());
         for n in 0..PERM_CHUNKS {

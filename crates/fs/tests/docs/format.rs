@@ -2,6 +2,8 @@
 
 use std::mem::{offset_of, size_of};
 
+use fs::ilfs::part::{RawOwner, RawPart};
+use fs::ilfs::table::{RawSegment, RawTable, RawTableRegion};
 use fs::layout::{self, InodeBlock, RawInode, RawPerm, Super};
 use pram::copy::image::{RawEntry, RawImage};
 use pram::copy::log::{RawLog, RawRecord};
@@ -41,6 +43,12 @@ fn structures_lie_as_told() {
     same_fields!(page, RawRecord: magic crc generation commit time len extents before part flags writer nonce);
     same_fields!(page, RawImage: magic version page uuid fingerprint generation commit time root last crc);
     same_fields!(page, RawEntry: slot crc);
+    same_fields!(page, RawTable: magic directory blocks slots sequence limit clock version free fresh freed last_freed
+        spare waiting heads regions reserved);
+    same_fields!(page, RawTableRegion: number slots);
+    same_fields!(page, RawSegment: state stamp link bucket);
+    same_fields!(page, RawPart: magic version crc pool nonce sequence written block number entries segment head reserved);
+    same_fields!(page, RawOwner: ino page version generation crc);
     assert_eq!(page.structure("SegEntry").size, size_of::<SegEntry>() as u64);
     assert_eq!(page.structure("UndoRecord").size, pram::tx::RECORD);
 }
@@ -88,6 +96,14 @@ fn constants_are_as_told() {
         ("GROUP", pram::region::GROUP),
         ("TABLE_AT", pram::region::TABLE_AT),
         ("ROOT_SUPER", layout::root::SUPER),
+        ("ROOT_LOG", layout::root::LOG),
+        ("CHUNK", fs::ilfs::table::CHUNK),
+        ("HEADS", fs::ilfs::table::HEADS as u64),
+        ("LOG_REGIONS", fs::ilfs::table::REGIONS as u64),
+        ("BLOCK", fs::ilfs::place::BLOCK),
+        ("BLOCK_BITS", fs::ilfs::place::BLOCK_BITS.into()),
+        ("SEQUENCE_BITS", fs::ilfs::place::SEQUENCE_BITS.into()),
+        ("PART_VERSION", fs::ilfs::part::VERSION.into()),
         ("ROOT_GROUPS", pram::session::USER_ROOTS),
         ("ROOT_RECOVERED", pram::session::USER_ROOTS + 1),
         ("ROOT_EPOCH", pram::session::USER_ROOTS + 2),
@@ -114,6 +130,56 @@ fn constants_are_as_told() {
     assert_eq!(page.constant("ROOT_INODE"), fs::ROOT);
     assert_eq!(page.constant("LOG_AT") + page.constant("LOG_CAPACITY"), page.constant("SLOT"));
     assert_eq!(page.constant("MAX_FILE"), i64::MAX as u64);
+}
+
+/// The words of a segment's entry, and a summary, from the page's tables alone.
+#[test]
+fn segments_are_as_told() {
+    use fs::ilfs::part::{Entry, Found, Identity, Owner, Part};
+    use fs::ilfs::table::{Segment, State};
+    let page = Page::open("FORMAT.md");
+    let segment = Segment {
+        sequence: 0x9_8765_4321,
+        live: 1017,
+        state: State::Cleaning,
+        failed: true,
+        head: 1,
+        stamp: 77,
+        next: Some(12344),
+        used: 2048,
+        parts: 9,
+    };
+    let [state, stamp, link] = segment.to_raw();
+    let (s, l) = (page.structure("SegmentState"), page.structure("SegmentLink"));
+    let told = ["sequence", "live", "state", "failed", "head", "spare"].map(|field| s.bits(state, field));
+    assert_eq!((told, stamp), ([0x9_8765_4321, 1017, 3, 1, 1, 0], 77));
+    assert_eq!(["next", "used", "parts"].map(|field| l.bits(link, field)), [12345, 2048, 9]);
+
+    let entry = |page| Entry { owner: Owner { ino: 5, generation: 2, page }, version: 40 + page, crc: 0xabcd };
+    let part = Part {
+        sequence: 3,
+        block: 7,
+        number: 1,
+        segment: 256,
+        head: 0,
+        written: 123,
+        entries: (0..130).map(entry).collect(),
+    };
+    let identity = Identity { pool: [8; 16], secret: 0x0706_0504_0302_0100 };
+    let mut bytes = vec![0; 2 * page.constant("BLOCK") as usize];
+    part.write(&identity, &mut bytes);
+    assert_eq!(Part::read(&identity, 7, &bytes), Found::Part(part));
+    let reader = crate::reader::Reader { page: &page, bytes: &bytes };
+    let raw = reader.at("RawPart", 0);
+    assert_eq!((raw.bytes("magic"), raw.bytes("pool")), (&b"CQ-PART\n"[..], &[8; 16][..]));
+    let told = ["version", "sequence", "written", "block", "number", "entries", "segment", "head"].map(|f| raw.get(f));
+    assert_eq!(told, [1, 3, 123, 7, 1, 130, 256, 0]);
+    assert_eq!(raw.get("nonce"), name_hash(identity.secret, &(3u64 << 16 | 7).to_le_bytes()));
+    let (head, each) = (page.structure("RawPart").size, page.structure("RawOwner").size);
+    let summed = reader.slice(16, head + 130 * each - 16);
+    assert_eq!(raw.get("crc"), u64::from(crate::reader::crc32c(summed)));
+    let last = reader.at("RawOwner", head + 129 * each);
+    assert_eq!(["ino", "page", "version", "generation", "crc"].map(|f| last.get(f)), [5, 129, 169, 2, 0xabcd]);
 }
 
 #[test]

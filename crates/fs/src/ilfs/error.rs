@@ -1,0 +1,81 @@
+//! What can fail in the log.
+
+use std::sync::Arc;
+
+use rustix::io::Errno;
+
+use super::place::Place;
+
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The segment of the place was given up, and perhaps used again. Whoever found the place in a mapping looks there
+    /// again: it is no longer what the mapping says, or the memory that the mapping lies in is older than the disk.
+    #[error("{0}: the segment was used again")]
+    Lost(Place),
+    /// What lies there is not what was written, in no copy.
+    #[error("{place} ({device}, byte {at}): {what}")]
+    Damaged { place: Place, device: Arc<str>, at: u64, what: &'static str },
+    /// The disk failed.
+    #[error(transparent)]
+    Device(#[from] exraid::Error),
+    /// No disk has the region with this number.
+    #[error("region {0} is not there")]
+    Missing(u32),
+    /// No segment is free, but for those that are kept for the cleaner.
+    #[error("no segment is free")]
+    NoSpace,
+    /// A flush failed: what was written since the one before may be lost. The pool must be opened anew.
+    #[error("{0}; the pool must be opened anew")]
+    Failed(exraid::Error),
+    /// All sequence numbers have been issued.
+    #[error("the log has used up its sequence numbers")]
+    Exhausted,
+    /// The log cannot be used as it is; the text says why.
+    #[error("{0}")]
+    Unusable(String),
+    /// Persistent RAM failed.
+    #[error("{0}")]
+    Ram(Arc<crate::Error>),
+}
+
+impl Error {
+    pub(super) fn must_grow(&self) -> bool {
+        matches!(self, Error::Ram(e) if matches!(**e, crate::Error::MustGrow))
+    }
+
+    /// The number that a system call would report.
+    pub fn errno(&self) -> Errno {
+        match self {
+            Error::NoSpace => Errno::NOSPC,
+            Error::Device(e) | Error::Failed(e) if e.class == exraid::Class::NoSpace => Errno::NOSPC,
+            Error::Ram(e) => e.errno(),
+            Error::Unusable(_) => Errno::INVAL,
+            _ => Errno::IO,
+        }
+    }
+}
+
+impl From<crate::Error> for Error {
+    fn from(e: crate::Error) -> Error {
+        Error::Ram(Arc::new(e))
+    }
+}
+
+impl From<pram::Error> for Error {
+    fn from(e: pram::Error) -> Error {
+        crate::Error::from(e).into()
+    }
+}
+
+impl From<Error> for crate::Error {
+    fn from(e: Error) -> crate::Error {
+        match &e {
+            Error::Ram(inner) if matches!(**inner, crate::Error::MustGrow) => crate::Error::MustGrow,
+            Error::NoSpace => crate::Error::Posix(Errno::NOSPC),
+            _ => crate::Error::Host { errno: e.errno(), what: e.to_string() },
+        }
+    }
+}

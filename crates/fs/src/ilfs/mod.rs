@@ -1,0 +1,237 @@
+//! The log of segments: content on disks.
+//!
+//! A disk is divided into *slots* of the size of a *segment*, 1 to 8 MiB. A segment is filled by *parts*, one behind the
+//! other and none of its sectors twice; a part is a summary and blocks of content. Which segments there are, and how many
+//! of their blocks are live, persistent RAM tells; whose each block is, and its checksum, the summaries. A block is named
+//! by its [`Place`]: its segment's sequence number, which is issued once, and which block of it. So a mapping that names a
+//! segment that was used again finds that out, and never reads what is another's.
+//!
+//! | module | responsibility |
+//! | --- | --- |
+//! | [`place`] | places, and runs of them |
+//! | [`part`] | the bytes of parts |
+//! | [`table`] | the segment table in persistent RAM; its invariants |
+//! | `room` | room for parts: sequence numbers, opening and filling segments, giving up blocks |
+//! | [`write`] | gathering blocks into parts, and writing those |
+//! | [`read`] | reading runs of blocks, verified |
+//! | `sums` | the checksums that were read, in this process's memory |
+//! | [`ahead`] | what a reader will want next |
+//! | [`error`] | what can fail |
+//!
+//! ```text
+//! block --push--> part --write, flush--> place --link--> the file's mapping
+//! the file's mapping --place--> segment table --slot--> disk --verified--> block
+//! ```
+//!
+//! Everything here that takes a [`Session`] waits for devices, and is called outside of operations; what takes a
+//! transaction does not, and is called with the lock of [`KEY`].
+//!
+//! Several processes work on one log: all that they share is in persistent RAM. They fill the same segments, each part in
+//! room that one of them has taken.
+
+pub mod ahead;
+pub mod error;
+pub mod part;
+pub mod place;
+pub mod read;
+mod room;
+mod sums;
+pub mod table;
+#[cfg(test)]
+mod tests;
+mod walk;
+pub mod write;
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use exraid::Region;
+use pram::session::assert_may_wait;
+use pram::{Session, Tx};
+
+use part::Identity;
+use place::{BLOCK, MOST_BLOCKS};
+use sums::Sums;
+use table::{Change, RawTableRegion, Where, REGIONS};
+
+pub use error::{Error, Result};
+pub use part::Owner;
+pub use place::{Place, Run};
+pub use table::KEY;
+
+/// Bytes of a segment where nothing else is said. A disk that turns, at 200 MB/s, loses a third of its speed to the way
+/// between segments of 4 MiB at worst, a flash disk nothing; the cleaner's work hardly depends on the size; and the smaller
+/// it is, the sooner a segment is empty by itself, and the less is under way at a time.
+pub const SEGMENT: u64 = 4 << 20;
+/// Bytes that a segment can have: powers of two.
+pub const SEGMENTS: std::ops::RangeInclusive<u64> = 1 << 20..=8 << 20;
+/// Segments of the smallest log.
+pub const LEAST: u64 = 8;
+
+const _: () = assert!(MOST_BLOCKS as u64 * BLOCK == *SEGMENTS.end());
+
+/// Where a part goes. What is written at one time tends to die at one time; what has lived through a cleaning lives on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Head {
+    /// What was just written.
+    Hot,
+    /// What the cleaner moves.
+    Cold,
+}
+
+/// How a log is used by this process.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// After which time a transfer counts as failed.
+    pub patience: Duration,
+    /// Bytes of writes under way at a time, for each writer.
+    pub window: u64,
+    /// Segments whose checksums are kept in memory.
+    pub checksums: usize,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { patience: Duration::from_secs(30), window: 16 << 20, checksums: 4096 }
+    }
+}
+
+/// The log of a pool, as one process uses it.
+pub struct Log {
+    at: Where,
+    /// Blocks of a segment.
+    blocks: u32,
+    areas: Vec<Area>,
+    options: Options,
+    sums: Mutex<Sums>,
+    /// This process has sequence numbers, and has closed the segments of those before.
+    ready: Mutex<bool>,
+    failed: Mutex<Option<exraid::Error>>,
+}
+
+/// The slots of a region.
+struct Area {
+    number: u32,
+    slots: Range<u32>,
+    region: Option<Arc<dyn Region>>,
+    identity: Identity,
+}
+
+/// Where a slot lies.
+struct Lies<'l> {
+    region: &'l Arc<dyn Region>,
+    identity: Identity,
+    /// Bytes from the start of the region.
+    at: u64,
+}
+
+/// Segments by state, and what is in them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Segments in all, those that can be used, and those that wait for a commit.
+    pub segments: u64,
+    pub free: u64,
+    pub freed: u64,
+    /// Blocks of a segment.
+    pub blocks: u32,
+    /// Blocks that were written since the log was made, summaries left out.
+    pub written: u64,
+}
+
+impl Log {
+    /// Gives a pool a log on these regions, with segments of `segment` bytes.
+    pub fn format(session: &Session, regions: &[Arc<dyn Region>], segment: u64) -> Result<()> {
+        assert_may_wait();
+        let unusable = |what: &str| Err(Error::Unusable(what.into()));
+        if !SEGMENTS.contains(&segment) || !segment.is_power_of_two() {
+            return unusable("a segment has 1, 2, 4 or 8 MiB");
+        }
+        if regions.is_empty() || regions.len() > REGIONS {
+            return unusable("a log has 1 to 32 regions");
+        }
+        let slots = |region: &Arc<dyn Region>| region.properties().size / segment;
+        let all: u64 = regions.iter().map(slots).sum();
+        if all < LEAST || all > u64::from(u32::MAX) / 2 {
+            return unusable("the disks of the log are too small for so large segments");
+        }
+        let raw: Vec<RawTableRegion> =
+            regions.iter().map(|r| RawTableRegion { number: r.number(), slots: slots(r) as u32 }).collect();
+        let sequence = regions.iter().map(|region| region.sequence()).max().unwrap_or(0).max(1);
+        room::in_operation(session, |tx| match Where::find(tx.region())? {
+            Some(_) => unusable("the pool has a log"),
+            None => Where::make(tx, (segment / BLOCK) as u32, &raw, sequence),
+        })
+    }
+
+    /// Opens the log of a pool, if it has one. A region of it that is not given is missing: what lies there fails.
+    pub fn open(session: &Session, regions: &[Arc<dyn Region>], options: Options) -> Result<Option<Log>> {
+        let Some((at, raw)) = session.read(KEY, || Where::find(session.region()))? else { return Ok(None) };
+        let mut next = 0;
+        let areas = raw.regions.iter().filter(|raw| raw.slots > 0).map(|raw| {
+            let slots = next..next + raw.slots;
+            next = slots.end;
+            let region = regions.iter().find(|region| region.number() == raw.number).cloned();
+            let secret = region.as_ref().map_or(0, |region| region.secret());
+            let identity = Identity { pool: session.region().info.uuid, secret };
+            Area { number: raw.number, slots, region, identity }
+        });
+        let areas = areas.collect();
+        let sums = Mutex::new(Sums::new(options.checksums));
+        let (ready, failed) = (Mutex::new(false), Mutex::default());
+        Ok(Some(Log { at, blocks: raw.blocks as u32, areas, options, sums, ready, failed }))
+    }
+
+    /// Bytes of a segment.
+    pub fn segment(&self) -> u64 {
+        u64::from(self.blocks) * BLOCK
+    }
+
+    pub fn counts(&self, session: &Session) -> Result<Counts> {
+        let raw = session.read(KEY, || self.at.table(session.region()).head())?;
+        Ok(Counts { segments: raw.slots, free: raw.spare, freed: raw.waiting, blocks: self.blocks, written: raw.clock })
+    }
+
+    /// Is what lies in this segment still what it was? For whoever is about to let a mapping lead there, in whose
+    /// transaction this is: where it says no, the block has to be written again.
+    pub fn can_link(&self, tx: &mut Tx<'_>, place: Place) -> Result<bool> {
+        let found = self.at.table(tx.region()).find(place.sequence())?;
+        Ok(found.is_some_and(|(_, segment)| {
+            matches!(segment.state, table::State::Open | table::State::Full) && place.block() < segment.used
+        }))
+    }
+
+    /// Nothing leads to these blocks any more from this transaction on, which belongs to the commit of `epoch`.
+    pub fn unlink(&self, tx: &mut Tx<'_>, places: &[Place], epoch: u64) -> Result<()> {
+        self.release(&mut Change::new(tx, self.at), places, Some(epoch))
+    }
+
+    /// Every object of the segment table: for marking.
+    pub(crate) fn objects(session: &Session) -> Result<Vec<u64>> {
+        let region = session.region();
+        match Where::find(region)? {
+            Some((at, _)) => at.objects(region),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    fn lies(&self, slot: u32) -> Result<Lies<'_>> {
+        let area = self.areas.iter().find(|area| area.slots.contains(&slot));
+        let area = area.ok_or_else(|| Error::Unusable(format!("slot {slot} is in no region")))?;
+        let region = area.region.as_ref().ok_or(Error::Missing(area.number))?;
+        let at = u64::from(slot - area.slots.start) * self.segment();
+        Ok(Lies { region, identity: area.identity, at })
+    }
+
+    /// Refuses to go on after a failed flush.
+    fn check_failed(&self) -> Result<()> {
+        match &*self.failed.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(e) => Err(Error::Failed(e.clone())),
+            None => Ok(()),
+        }
+    }
+
+    fn sums(&self) -> std::sync::MutexGuard<'_, Sums> {
+        self.sums.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

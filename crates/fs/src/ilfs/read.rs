@@ -1,0 +1,165 @@
+//! Reading runs of blocks, verified.
+//!
+//! | step | what | else |
+//! | --- | --- | --- |
+//! | 1 | the segment table leads from the place to the disk | |
+//! | 2 | the blocks are read | |
+//! | 3 | each one's checksum is that of its summary, whose sequence number is the place's | damage is taken for content; or what was written there after the segment was used again |
+//! | 4 | the table still leads there | what was torn by a new use is taken for damage |
+//!
+//! Step 3 reads summaries that this process does not know.
+
+use exraid::{Buffers, Request, Ticket};
+use pram::session::assert_may_wait;
+use pram::Session;
+
+use super::error::{Error, Result};
+use super::place::{Place, Run, BLOCK};
+use super::table::{Segment, KEY};
+use super::walk::Walk;
+use super::{Lies, Log};
+
+/// A read under way.
+#[must_use = "what was read is not verified before it is waited for"]
+pub struct Reading<'l> {
+    log: &'l Log,
+    session: &'l Session,
+    run: Run,
+    slot: u32,
+    into: Buffers,
+    ticket: Ticket,
+}
+
+impl Log {
+    /// Begins to read a run into memory of as many blocks. Several can be under way.
+    ///
+    /// # Panics
+    /// Where the memory has another length.
+    pub fn read<'l>(&'l self, session: &'l Session, run: Run, into: Buffers) -> Result<Reading<'l>> {
+        assert_eq!(into.len(), u64::from(run.blocks) * BLOCK);
+        // 1.
+        let (slot, segment) = self.find(session, run.first)?;
+        if run.first.block() + run.blocks > segment.used {
+            // Parts that this memory knows nothing of: they were written by one that was lost.
+            return Err(Error::Lost(run.place(segment.used.saturating_sub(run.first.block()).min(run.blocks - 1))));
+        }
+        let lies = self.lies(slot)?;
+        // 2.
+        let at = lies.at + u64::from(run.first.block()) * BLOCK;
+        let request = Request::read(at, into.clone()).within(self.options.patience).tagged(run.first.sequence());
+        let ticket = lies.region.start(request);
+        Ok(Reading { log: self, session, run, slot, into, ticket })
+    }
+
+    /// Where the segment of a place is.
+    pub(super) fn find(&self, session: &Session, place: Place) -> Result<(u32, Segment)> {
+        let found = session.read(KEY, || self.at.table(session.region()).find(place.sequence()))?;
+        found.ok_or(Error::Lost(place))
+    }
+
+    /// The checksums of a run.
+    fn checksums(&self, session: &Session, run: Run, slot: u32) -> Result<Vec<u32>> {
+        if let Some(known) = self.sums().of(run) {
+            return Ok(known);
+        }
+        let (lies, sequence) = (self.lies(slot)?, run.first.sequence());
+        let (_, segment) = self.find(session, run.first)?;
+        let mut walk = Walk::new(&**lies.region, lies.identity, lies.at, segment.used);
+        let mut at = self.sums().walked(sequence);
+        while let Some(part) = walk.next_of(sequence, at) {
+            at = part.end();
+            let mut sums = self.sums();
+            sums.add(&part);
+            if let Some(known) = sums.of(run) {
+                return Ok(known);
+            }
+        }
+        match walk.failed.take() {
+            Some(e) => Err(e.into()),
+            None => Err(self.damaged(&lies, run.first, "no summary tells its checksum")),
+        }
+    }
+
+    fn damaged(&self, lies: &Lies<'_>, place: Place, what: &'static str) -> Error {
+        let at = lies.at + u64::from(place.block()) * BLOCK;
+        Error::Damaged { place, device: lies.region.name().clone(), at, what }
+    }
+}
+
+impl Reading<'_> {
+    /// Waits until all of the run is in the memory that was given, and right. After [`exraid::Class::Timeout`] the disk may
+    /// still write there.
+    pub fn wait(self) -> Result<()> {
+        assert_may_wait();
+        let Reading { log, session, run, slot, into, ticket } = self;
+        let done = (|| {
+            let answer = ticket.wait();
+            answer.result?;
+            take(&into, answer.buffers);
+            // 3.
+            let sums = log.checksums(session, run, slot)?;
+            match first_wrong(&into, &sums) {
+                None => Ok(()),
+                Some(wrong) => log.read_copies(run, slot, &into, &sums, wrong),
+            }
+        })();
+        // 4.
+        let (now, _) = log.find(session, run.first)?;
+        if now != slot {
+            return Err(Error::Lost(run.first));
+        }
+        done.map_err(|e| match e {
+            // In memory that is older than the disk, a segment that was used again looks like one that is not.
+            Error::Damaged { .. } if log.is_anothers(run.first, slot) => Error::Lost(run.first),
+            e => e,
+        })
+    }
+}
+
+impl Log {
+    /// What one copy has wrong another may have right.
+    fn read_copies(&self, run: Run, slot: u32, into: &Buffers, sums: &[u32], wrong: u32) -> Result<()> {
+        let lies = self.lies(slot)?;
+        let at = lies.at + u64::from(run.first.block()) * BLOCK;
+        let copies = lies.region.copies();
+        for copy in (0..copies).filter(|_| copies > 1) {
+            let (done, ticket) = Ticket::new();
+            lies.region.read_copy(copy, Request::read(at, into.clone()).within(self.options.patience), done);
+            let answer = ticket.wait();
+            if answer.result.is_ok() {
+                take(into, answer.buffers);
+                if first_wrong(into, sums).is_none() {
+                    tracing::warn!("{}: {} differs in another copy", lies.region.name(), run.place(wrong));
+                    return Ok(());
+                }
+            }
+        }
+        Err(self.damaged(&lies, run.place(wrong), "its checksum is wrong"))
+    }
+
+    /// Is what lies there a segment of another number?
+    fn is_anothers(&self, place: Place, slot: u32) -> bool {
+        let Ok(lies) = self.lies(slot) else { return false };
+        let mut walk = Walk::new(&**lies.region, lies.identity, lies.at, self.blocks);
+        walk.part_at(0).is_some_and(|part| part.sequence != place.sequence())
+    }
+}
+
+/// A region that has read another copy may give it back in memory of its own.
+fn take(into: &Buffers, came: Option<Buffers>) {
+    if let Some(came) = came.filter(|came| !came.layout().eq(into.layout())) {
+        into.copy_from(&came.to_vec());
+    }
+}
+
+/// The first block whose checksum is not the one that is told.
+fn first_wrong(memory: &Buffers, sums: &[u32]) -> Option<u32> {
+    let (mut n, mut wrong) = (0, None);
+    memory.pieces(BLOCK as usize, |block| {
+        if wrong.is_none() && sums.get(n) != Some(&crc32c::crc32c(block)) {
+            wrong = Some(n as u32);
+        }
+        n += 1;
+    });
+    wrong
+}

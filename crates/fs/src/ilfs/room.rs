@@ -1,0 +1,272 @@
+//! Room for parts: sequence numbers, segments that are opened and filled, blocks that are given up.
+
+use std::sync::PoisonError;
+
+use exraid::Op as Transfer;
+use pram::{Session, Tx};
+
+use super::error::{Error, Result};
+use super::part::{content_of, summary_blocks};
+use super::place::{Place, BLOCK_BITS, SEQUENCES};
+use super::table::{Change, Segment, State, KEY};
+use super::{Head, Log};
+
+/// Sequence numbers that are reserved at a time, by an update of the disks' labels: 16 GiB of segments of 4 MiB.
+const BATCH: u64 = 4096;
+/// Free segments that are left to the cleaner.
+pub(super) const RESERVE: u64 = 2;
+
+/// Room for a part.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Room {
+    pub slot: u32,
+    pub sequence: u64,
+    /// Where the summary begins.
+    pub block: u32,
+    pub number: u32,
+    /// Blocks of content.
+    pub content: u32,
+    /// The version of the first of them.
+    pub version: u64,
+}
+
+impl Room {
+    pub fn place(&self, n: u32) -> Place {
+        Place::new(self.sequence, self.block + summary_blocks(self.content) + n)
+    }
+
+    pub fn places(&self) -> Vec<Place> {
+        (0..self.content).map(|n| self.place(n)).collect()
+    }
+}
+
+/// What came of the wish for room.
+enum Wish {
+    Room(Room),
+    /// There are no sequence numbers.
+    Numbers,
+    /// Another segment is needed, and this slot would be the next: it must have room on its host first.
+    Slot(u32),
+}
+
+/// A transaction with the lock of the table. Begins anew where the region takes memory for it.
+pub(super) fn in_operation<R>(session: &Session, mut work: impl FnMut(&mut Tx<'_>) -> Result<R>) -> Result<R> {
+    let mut op = session.begin()?;
+    loop {
+        op.lock(&[KEY])?;
+        let done = {
+            let mut tx = op.tx()?;
+            match work(&mut tx) {
+                Ok(done) => return Ok(tx.commit().map(|()| done)?),
+                Err(e) => e,
+            }
+        };
+        match done.must_grow() {
+            true => op.renew_with_memory()?,
+            false => return Err(done),
+        }
+    }
+}
+
+impl Log {
+    pub(super) fn change<R>(
+        &self,
+        session: &Session,
+        mut work: impl FnMut(&mut Change<'_, '_>) -> Result<R>,
+    ) -> Result<R> {
+        in_operation(session, |tx| work(&mut Change::new(tx, self.at)))
+    }
+
+    /// Room for up to `content` blocks. `stamp`: when they were written, by the clock; else now.
+    pub(super) fn take_room(&self, session: &Session, head: Head, content: u32, stamp: Option<u64>) -> Result<Room> {
+        self.get_ready(session)?;
+        let mut prepared = None;
+        loop {
+            match self.change(session, |change| self.wish(change, head, content, stamp, prepared))? {
+                Wish::Room(room) => return Ok(room),
+                Wish::Numbers => self.reserve_numbers(session)?,
+                Wish::Slot(slot) => {
+                    self.prepare(slot)?;
+                    prepared = Some(slot);
+                }
+            }
+        }
+    }
+
+    /// Has the host keep room for a segment: a write must not find it full.
+    fn prepare(&self, slot: u32) -> Result<()> {
+        let lies = self.lies(slot)?;
+        let range = lies.at..lies.at + self.segment();
+        match lies.region.run(Transfer::Reserve(range).into()).result {
+            Err(e) if e.class == exraid::Class::NoSpace => Err(Error::NoSpace),
+            done => Ok(done?),
+        }
+    }
+
+    fn wish(
+        &self,
+        change: &mut Change<'_, '_>,
+        head: Head,
+        content: u32,
+        stamp: Option<u64>,
+        prepared: Option<u32>,
+    ) -> Result<Wish> {
+        let all = change.head()?;
+        if let Some(slot) = (all.heads[head as usize] as u32).checked_sub(1) {
+            let segment = change.table().get(slot)?;
+            let fits = content_of(self.blocks.saturating_sub(segment.used)).min(content);
+            if fits > 0 {
+                return self.take(change, slot, segment, fits, stamp).map(Wish::Room);
+            }
+            self.close(change, slot, segment)?;
+        }
+        if all.sequence >= all.limit {
+            return Ok(Wish::Numbers);
+        }
+        let kept = if head == Head::Cold { 0 } else { RESERVE };
+        let slot = change.next_free()?.filter(|_| all.spare > kept).ok_or(Error::NoSpace)?;
+        if prepared != Some(slot) {
+            return Ok(Wish::Slot(slot));
+        }
+        change.set_sequence(all.sequence + 1, all.limit)?;
+        let segment = change.open(slot, all.sequence, head as usize)?;
+        self.take(change, slot, segment, content_of(self.blocks).min(content), stamp).map(Wish::Room)
+    }
+
+    /// Takes room in a segment that is open and has it. Its blocks count as live from now on (T1).
+    fn take(
+        &self,
+        change: &mut Change<'_, '_>,
+        slot: u32,
+        segment: Segment,
+        content: u32,
+        stamp: Option<u64>,
+    ) -> Result<Room> {
+        let all = change.head()?;
+        let (before, count) = (u128::from(segment.used), u128::from(content));
+        let stamp = u128::from(stamp.unwrap_or(all.clock));
+        let taken = Segment {
+            used: segment.used + summary_blocks(content) + content,
+            live: segment.live + content,
+            parts: segment.parts + 1,
+            stamp: ((u128::from(segment.stamp) * before + stamp * count) / (before + count)) as u64,
+            ..segment
+        };
+        change.put(slot, &taken)?;
+        change.set_clock(all.clock + u64::from(content), all.version + u64::from(content))?;
+        let (block, number, version) = (segment.used, segment.parts, all.version);
+        Ok(Room { slot, sequence: segment.sequence, block, number, content, version })
+    }
+
+    /// A segment takes no more parts.
+    fn close(&self, change: &mut Change<'_, '_>, slot: u32, segment: Segment) -> Result<()> {
+        change.put(slot, &Segment { state: State::Full, ..segment })?;
+        let heads = change.head()?.heads;
+        for (n, head) in heads.iter().enumerate() {
+            if (*head as u32).checked_sub(1) == Some(slot) {
+                change.set_head(n, None)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Something could not be written to the segment: it takes no more, and is used no more when nothing in it is live.
+    pub(super) fn set_failed(&self, session: &Session, sequence: u64) -> Result<()> {
+        self.change(session, |change| {
+            let Some((slot, segment)) = change.table().find(sequence)? else { return Ok(()) };
+            change.put(slot, &Segment { failed: true, ..segment })?;
+            match segment.state {
+                State::Open => self.close(change, slot, Segment { failed: true, ..segment }),
+                _ => Ok(()),
+            }
+        })
+    }
+
+    /// These blocks are live no more. With an epoch, a segment without live blocks is freed; without one it waits for the
+    /// cleaner, which knows the epoch.
+    pub(super) fn release(&self, change: &mut Change<'_, '_>, places: &[Place], epoch: Option<u64>) -> Result<()> {
+        for group in places.chunk_by(|a, b| a.sequence() == b.sequence()) {
+            // What was used again has been released before.
+            let Some((slot, segment)) = change.table().find(group[0].sequence())? else { continue };
+            let live = segment.live.checked_sub(group.len() as u32).ok_or_else(|| {
+                let what = format!("{}: more blocks are given up than are live", group[0]);
+                crate::Error::Corrupt(what)
+            })?;
+            let left = Segment { live, ..segment };
+            change.put(slot, &left)?;
+            if let (0, State::Full, Some(epoch)) = (live, segment.state, epoch) {
+                change.free(slot, &left, epoch)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What was written is not going to be linked.
+    pub(super) fn give_up(&self, session: &Session, places: &[Place]) -> Result<()> {
+        // As many as a transaction's log holds, whatever their order.
+        places.chunks(256).try_for_each(|some| self.change(session, |change| self.release(change, some, None)))
+    }
+
+    /// Before this process writes anything: memory may have been lost, or put back, since somebody wrote last. So numbers
+    /// begin where nobody has issued any, and segments that are open take no more, since they may have more than this
+    /// memory knows of.
+    fn get_ready(&self, session: &Session) -> Result<()> {
+        let mut ready = session.region().lock_by(&self.ready);
+        if !*ready {
+            let _alone = session.long_lock(KEY)?;
+            self.reserve(session)?;
+            self.change(session, |change| {
+                for head in change.head()?.heads {
+                    if let Some(slot) = (head as u32).checked_sub(1) {
+                        let segment = change.table().get(slot)?;
+                        self.close(change, slot, segment)?;
+                    }
+                }
+                Ok(())
+            })?;
+            *ready = true;
+        }
+        Ok(())
+    }
+
+    /// More sequence numbers, if there are none.
+    fn reserve_numbers(&self, session: &Session) -> Result<()> {
+        let _alone = session.long_lock(KEY)?;
+        let all = session.read(KEY, || self.at.table(session.region()).head())?;
+        match all.sequence >= all.limit {
+            true => self.reserve(session),
+            false => Ok(()),
+        }
+    }
+
+    /// Ordered steps:
+    /// 1. All labels have the new mark; durable. (Else: after memory was lost, whoever goes on from the labels issues
+    ///    numbers again.)
+    /// 2. Numbers below it are issued.
+    fn reserve(&self, session: &Session) -> Result<()> {
+        let regions = || self.areas.iter().filter_map(|area| area.region.as_ref());
+        let all = session.read(KEY, || self.at.table(session.region()).head())?;
+        let from = regions().map(|region| region.sequence()).max().unwrap_or(0).max(all.limit);
+        let to = (from + BATCH).min(SEQUENCES);
+        if from >= to {
+            return Err(Error::Exhausted);
+        }
+        // 1.
+        for region in regions() {
+            region.raise_sequence(to)?;
+        }
+        // 2.
+        self.change(session, |change| {
+            let all = change.head()?;
+            change.set_sequence(from, to)?;
+            // Versions too are never drawn twice: a segment draws fewer than it could have blocks.
+            change.set_clock(all.clock, all.version.max(from << BLOCK_BITS))
+        })
+    }
+
+    /// Nothing more is written after a flush that failed.
+    pub(super) fn fail(&self, e: exraid::Error) -> Error {
+        *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(e.clone());
+        Error::Failed(e)
+    }
+}

@@ -1,0 +1,92 @@
+//! From part to part through a segment.
+
+use exraid::{Aligned, Buffers, Region, Request};
+
+use super::part::{Found, Identity, Part};
+use super::place::BLOCK;
+
+/// Blocks that are read at a time: the summary of a segment of one part, or many small parts.
+const AHEAD: u32 = 8;
+
+/// A segment whose summaries are read.
+pub struct Walk<'r> {
+    region: &'r dyn Region,
+    identity: Identity,
+    /// Where the segment lies in the region.
+    at: u64,
+    /// Blocks that may hold parts.
+    blocks: u32,
+    /// The first block that was read, and what was read there.
+    from: u32,
+    bytes: Vec<u8>,
+    /// The last failure of the disk.
+    pub failed: Option<exraid::Error>,
+}
+
+impl<'r> Walk<'r> {
+    pub fn new(region: &'r dyn Region, identity: Identity, at: u64, blocks: u32) -> Walk<'r> {
+        Walk { region, identity, at, blocks, from: 0, bytes: Vec::new(), failed: None }
+    }
+
+    /// The part whose summary begins at `block`. None where none does, in any copy that can be read.
+    pub fn part_at(&mut self, block: u32) -> Option<Part> {
+        if let Some(part) = self.part_in(block, None) {
+            return Some(part);
+        }
+        // The other copies, one by one.
+        let copies = self.region.copies();
+        (0..copies).filter(|_| copies > 1).find_map(|copy| self.part_in(block, Some(copy)))
+    }
+
+    /// The next part of the segment with this number, from `block` on: behind what is torn too.
+    pub fn next_of(&mut self, sequence: u64, block: u32) -> Option<Part> {
+        (block..self.blocks).find_map(|block| self.part_at(block).filter(|part| part.sequence == sequence))
+    }
+
+    fn part_in(&mut self, block: u32, copy: Option<usize>) -> Option<Part> {
+        let mut needed = BLOCK as usize;
+        loop {
+            let from = self.have(block, needed, copy)?;
+            match Part::read(&self.identity, block, &self.bytes[from..]) {
+                Found::Part(part) => return Some(part),
+                Found::More(bytes) if bytes > needed => needed = bytes,
+                _ => return None,
+            }
+        }
+    }
+
+    /// Reads so many bytes from `block` on, where they are not there; where they begin.
+    fn have(&mut self, block: u32, needed: usize, copy: Option<usize>) -> Option<usize> {
+        let within = (block >= self.from).then(|| (block - self.from) as usize * BLOCK as usize);
+        if let Some(from) = within.filter(|from| copy.is_none() && from + needed <= self.bytes.len()) {
+            return Some(from);
+        }
+        let least = needed.div_ceil(BLOCK as usize) as u32;
+        let most = self.blocks.saturating_sub(block);
+        if least > most {
+            return None;
+        }
+        // Where something further on cannot be read, what is needed alone.
+        for count in [least.max(AHEAD).min(most), least] {
+            let memory = Buffers::whole(&Aligned::zeroed(count as usize * BLOCK as usize));
+            let request = Request::read(self.at + u64::from(block) * BLOCK, memory);
+            let answer = match copy {
+                None => self.region.run(request),
+                Some(copy) => {
+                    let (done, ticket) = exraid::Ticket::new();
+                    self.region.read_copy(copy, request, done);
+                    ticket.wait()
+                }
+            };
+            match (answer.result, answer.buffers) {
+                (Ok(()), Some(memory)) => {
+                    (self.from, self.bytes) = (block, memory.to_vec());
+                    return Some(0);
+                }
+                (Err(e), _) => self.failed = Some(e),
+                (Ok(()), None) => {}
+            }
+        }
+        None
+    }
+}

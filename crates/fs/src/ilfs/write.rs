@@ -1,0 +1,297 @@
+//! Gathering blocks into parts, and writing those.
+//!
+//! | step | what | else, after a crash |
+//! | --- | --- | --- |
+//! | 1 | room is taken for a part, by a transaction: its blocks count as live | another part is written there; or the segment is given up meanwhile |
+//! | 2 | summary and content are written, by requests in any order | |
+//! | 3 | all of them are complete; what failed is written elsewhere, and its segment used no more | a flush does not cover what is not complete |
+//! | 4 | a flush: durable | a mapping leads to what is not there |
+//! | 5 | the places are told, and linked by their owners | |
+//!
+//! What is written must not change until it has been written: content and checksum would not agree.
+//!
+//! Versions of one page are ordered by when room was taken for them. So whoever writes a page again waits until the
+//! version before has been written.
+
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+
+use exraid::{Aligned, Answer, Buffers, Class, Region, Request};
+use pram::session::assert_may_wait;
+use pram::Session;
+
+use super::error::{Error, Result};
+use super::part::{content_of, summary_blocks, Entry, Owner, Part};
+use super::place::{Place, BLOCK};
+use super::room::Room;
+use super::{Head, Log};
+
+/// How often a part is written elsewhere before the disk is given up.
+const AGAIN: u32 = 3;
+
+/// A block to be written.
+#[derive(Clone, Debug)]
+pub struct Block {
+    pub owner: Owner,
+    /// As many bytes as a block has.
+    pub content: Buffers,
+    /// Of content that is moved, and was verified: its checksum and version.
+    pub moved: Option<(u32, u64)>,
+}
+
+/// Blocks on their way to segments.
+#[must_use = "what is not finished is given up"]
+pub struct Writer<'l> {
+    log: &'l Log,
+    session: &'l Session,
+    head: Head,
+    /// When the content was written, by the log's clock; else now.
+    stamp: Option<u64>,
+    /// Which block of the writer, and the block.
+    waiting: Vec<(usize, Block)>,
+    flights: Vec<Flight>,
+    count: usize,
+    again: u32,
+    window: Arc<Window>,
+}
+
+/// A part under way.
+struct Flight {
+    room: Room,
+    region: Arc<dyn Region>,
+    part: Part,
+    blocks: Vec<(usize, Block)>,
+    numbers: Vec<usize>,
+    progress: Arc<Mutex<Progress>>,
+}
+
+/// Requests of a part that were not answered, and the first failure.
+#[derive(Default)]
+struct Progress {
+    left: usize,
+    failed: Option<exraid::Error>,
+}
+
+/// Bytes under way.
+#[derive(Default)]
+struct Window {
+    bytes: Mutex<u64>,
+    less: Condvar,
+}
+
+impl Window {
+    fn wait_below(&self, most: u64) {
+        let mut bytes = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        while *bytes > most {
+            bytes = self.less.wait(bytes).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn add(&self, more: u64) {
+        *self.bytes.lock().unwrap_or_else(PoisonError::into_inner) += more;
+    }
+
+    fn sub(&self, less: u64) {
+        *self.bytes.lock().unwrap_or_else(PoisonError::into_inner) -= less;
+        self.less.notify_all();
+    }
+}
+
+impl Log {
+    /// Begins to write blocks to a head. `stamp`: when their content was written, by the clock of
+    /// [`counts`](Log::counts), where that is not now.
+    pub fn writer<'l>(&'l self, session: &'l Session, head: Head, stamp: Option<u64>) -> Writer<'l> {
+        let (waiting, flights) = (Vec::new(), Vec::new());
+        Writer { log: self, session, head, stamp, waiting, flights, count: 0, again: 0, window: Arc::default() }
+    }
+}
+
+impl Writer<'_> {
+    /// Adds a block. Where a part is full it is written; waits where too much is under way.
+    ///
+    /// # Panics
+    /// Where the content has another length than a block.
+    pub fn push(&mut self, block: Block) -> Result<()> {
+        assert_eq!(block.content.len(), BLOCK);
+        self.waiting.push((self.count, block));
+        self.count += 1;
+        match self.waiting.len() as u32 >= content_of(self.log.blocks) {
+            true => self.start(),
+            false => Ok(()),
+        }
+    }
+
+    /// Writes what is left and waits until all of it is durable; the places, in the order of the blocks. Where it fails,
+    /// nothing was written as far as anybody can tell.
+    pub fn finish(mut self) -> Result<Vec<Place>> {
+        assert_may_wait();
+        while !self.waiting.is_empty() {
+            while !self.waiting.is_empty() {
+                self.start()?;
+            }
+            self.settle()?;
+        }
+        self.settle()?;
+        self.flush()?;
+        let flights = std::mem::take(&mut self.flights);
+        let mut places: Vec<(usize, Place)> = Vec::with_capacity(self.count);
+        let mut sums = self.log.sums();
+        for flight in &flights {
+            sums.add(&flight.part);
+            places.extend(flight.numbers.iter().copied().zip(flight.room.places()));
+        }
+        places.sort_unstable_by_key(|(number, _)| *number);
+        Ok(places.into_iter().map(|(_, place)| place).collect())
+    }
+
+    /// Starts a part of what waits, as much of it as there is room for in one segment.
+    fn start(&mut self) -> Result<()> {
+        assert_may_wait();
+        self.log.check_failed()?;
+        self.window.wait_below(self.log.options.window);
+        self.flights.iter_mut().for_each(Flight::let_go);
+        // 1.
+        let most = content_of(self.log.blocks).min(self.waiting.len() as u32);
+        let room = self.log.take_room(self.session, self.head, most, self.stamp)?;
+        let blocks: Vec<_> = self.waiting.drain(..room.content as usize).collect();
+        let lies = match self.log.lies(room.slot) {
+            Ok(lies) => lies,
+            Err(e) => {
+                self.log.give_up(self.session, &room.places())?;
+                return Err(e);
+            }
+        };
+        let part = self.part(&room, &blocks);
+        let mut summary = Aligned::zeroed((summary_blocks(room.content) as u64 * BLOCK) as usize);
+        if let Some(memory) = Arc::get_mut(&mut summary) {
+            part.write(&lies.identity, memory.bytes_mut());
+        }
+        // 2.
+        let pieces = pieces(Buffers::whole(&summary), &blocks, lies.region.properties().preferred.into());
+        let progress = Arc::new(Mutex::new(Progress { left: pieces.len(), failed: None }));
+        let mut at = lies.at + u64::from(room.block) * BLOCK;
+        for piece in pieces {
+            let (len, progress, window) = (piece.len(), progress.clone(), self.window.clone());
+            self.window.add(len);
+            let done = move |answer: Answer| {
+                {
+                    let mut progress = progress.lock().unwrap_or_else(PoisonError::into_inner);
+                    progress.left -= 1;
+                    progress.failed = progress.failed.take().or(answer.result.err());
+                }
+                window.sub(len);
+            };
+            let request = Request::write(at, piece).within(self.log.options.patience).tagged(room.sequence);
+            lies.region.submit(request, Box::new(done));
+            at += len;
+        }
+        let numbers = blocks.iter().map(|(number, _)| *number).collect();
+        self.flights.push(Flight { room, region: lies.region.clone(), part, blocks, numbers, progress });
+        Ok(())
+    }
+
+    /// The summary of a part.
+    fn part(&self, room: &Room, blocks: &[(usize, Block)]) -> Part {
+        let entry = |((_, block), version): (&(usize, Block), u64)| {
+            let (crc, version) = block.moved.unwrap_or_else(|| (checksum(&block.content), version));
+            Entry { owner: block.owner, version, crc }
+        };
+        Part {
+            sequence: room.sequence,
+            block: room.block,
+            number: room.number,
+            segment: self.log.blocks,
+            head: self.head as u32,
+            written: crate::node::now().0,
+            entries: blocks.iter().zip(room.version..).map(entry).collect(),
+        }
+    }
+
+    /// 3. Waits for all that is under way. What failed waits to be written elsewhere.
+    fn settle(&mut self) -> Result<()> {
+        self.window.wait_below(0);
+        let (good, bad): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.flights).into_iter().partition(|flight| flight.failure().is_none());
+        self.flights = good;
+        let mut last = None;
+        for flight in bad {
+            let Some(e) = flight.failure() else { continue };
+            self.log.give_up(self.session, &flight.room.places())?;
+            if !matches!(e.class, Class::NoSpace | Class::Gone | Class::ReadOnly) {
+                tracing::warn!("segment {}: {e}; it is used no more", flight.room.sequence);
+                self.log.set_failed(self.session, flight.room.sequence)?;
+            }
+            last = Some(e);
+            self.waiting.extend(flight.blocks);
+        }
+        match last {
+            Some(e) if e.class == Class::NoSpace => Err(Error::NoSpace),
+            Some(e) if self.again >= AGAIN || matches!(e.class, Class::Gone | Class::ReadOnly) => Err(e.into()),
+            Some(_) => {
+                self.again += 1;
+                self.waiting.sort_unstable_by_key(|(number, _)| *number);
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// 4.
+    fn flush(&self) -> Result<()> {
+        let mut regions: Vec<&Arc<dyn Region>> = Vec::new();
+        for flight in &self.flights {
+            if !regions.iter().any(|region| region.number() == flight.region.number()) {
+                regions.push(&flight.region);
+            }
+        }
+        let tickets: Vec<_> =
+            regions.iter().map(|r| r.start(Request::flush().within(self.log.options.patience))).collect();
+        for ticket in tickets {
+            ticket.wait().result.map_err(|e| self.log.fail(e))?;
+        }
+        self.log.check_failed()
+    }
+}
+
+impl Flight {
+    fn failure(&self) -> Option<exraid::Error> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner).failed.clone()
+    }
+
+    /// What was written is needed no more.
+    fn let_go(&mut self) {
+        let progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
+        if progress.left == 0 && progress.failed.is_none() {
+            self.blocks = Vec::new();
+        }
+    }
+}
+
+impl Drop for Writer<'_> {
+    /// Gives up what was not finished: not before the disk is done with it, since others may get its room.
+    fn drop(&mut self) {
+        self.window.wait_below(0);
+        for flight in &self.flights {
+            if let Err(e) = self.log.give_up(self.session, &flight.room.places()) {
+                tracing::error!("giving up room in the log: {e}");
+            }
+        }
+    }
+}
+
+/// Summary and content in requests of about `most` bytes.
+fn pieces(summary: Buffers, blocks: &[(usize, Block)], most: u64) -> Vec<Buffers> {
+    let mut pieces = vec![summary];
+    for (_, block) in blocks {
+        match pieces.last_mut() {
+            Some(piece) if piece.len() + BLOCK <= most => piece.join(block.content.clone()),
+            _ => pieces.push(block.content.clone()),
+        }
+    }
+    pieces
+}
+
+fn checksum(content: &Buffers) -> u32 {
+    let mut crc = 0;
+    content.pieces(BLOCK as usize, |block| crc = crc32c::crc32c_append(crc, block));
+    crc
+}
