@@ -20,6 +20,10 @@ pub enum Error {
     /// [`update`](crate::node). Nobody outside sees it.
     #[error("{}", Errno::NOSPC)]
     MustGrow,
+    /// The table of permission triples is full; unused ones may be freed after the operation, which then begins anew. Nobody
+    /// outside sees it.
+    #[error("{}", Errno::NOSPC)]
+    NoTriple,
     /// The pool cannot be opened, formatted, saved or restored; the text says what to do.
     #[error("{0}")]
     Pool(String),
@@ -46,7 +50,7 @@ impl Error {
         match self {
             Error::Posix(e) => *e,
             Error::Corrupt(_) => Errno::UCLEAN,
-            Error::MustGrow => Errno::NOSPC,
+            Error::MustGrow | Error::NoTriple => Errno::NOSPC,
             Error::Pool(_) | Error::Outdated(_) => Errno::INVAL,
             Error::Served { .. } => Errno::BUSY,
             Error::Host { errno, .. } => *errno,

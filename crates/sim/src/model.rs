@@ -305,6 +305,7 @@ impl Model {
                 Ok(())
             }
             Op::Close(handle) => self.open.remove(handle).map(|_| ()).ok_or(Errno::BADF),
+            Op::FreeTriples => Ok(()),
         }
     }
 

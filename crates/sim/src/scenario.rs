@@ -322,6 +322,7 @@ fn growth() -> Vec<Scenario> {
     let owners: Vec<Op> = (0..300).map(|i| Op::Chown("/f".into(), 1000 + i, 7)).collect();
     let perms = [&file(1)[..], &modes, &owners].concat();
     all.extend(costly("permission-chunk", &perms, 303..perms.len(), 2));
+    all.push(scenario("free-triples", [&file(1)[..], &modes[..80]].concat(), Op::FreeTriples));
     let appends: Vec<Op> = (0..130).map(|i| append("/f", 900, i)).collect();
     let appends = [&file(0)[..], &appends].concat();
     all.extend(costly("file-grow", &appends, 1..appends.len(), 6));

@@ -10,7 +10,7 @@
 //! under way, so if it finds anything it holds everybody up and looks again: a second or so for a million
 //! files.
 
-mod mark;
+pub(crate) mod mark;
 mod repair;
 
 use std::collections::BTreeMap;
@@ -675,7 +675,7 @@ impl Findings {
                 problems.push((Damage::Xattr, e.to_string()));
             }
         }
-        match fs.perms().get(region, raw.perm) {
+        match fs.perms().get(fs.session(), raw.perm) {
             Err(e) => problems.push((Damage::Permissions, e.to_string())),
             Ok(perm) if !perm.has_owner() => problems.push((Damage::Permissions, "it has no owner".into())),
             Ok(perm) if perm.mode >> 12 != u32::from(raw.kind) => {

@@ -227,7 +227,7 @@ fn mend_root(fs: &Fs, op: &mut Op) -> Result<String> {
         raw = RawInode { generation: raw.generation, ..RawInode::new_zeroed() };
     }
     let kind = (Kind::Directory as u32) << 12;
-    let perm = fs.perms().get(fs.region(), raw.perm).ok().filter(|p| p.mode >> 12 == kind >> 12 && !lost);
+    let perm = fs.perms().get(fs.session(), raw.perm).ok().filter(|p| p.mode >> 12 == kind >> 12 && !lost);
     if perm.is_none() {
         raw.perm = fs.perms().intern(op, RawPerm { uid: 0, gid: 0, mode: kind | 0o755 })?;
     }
@@ -256,7 +256,7 @@ fn mend_inode(fs: &Fs, op: &mut Op, ino: Ino, told: Told) -> Result<String> {
         return Ok(format!("inode {ino}: {done}"));
     }
     let mut node = fs.node(ino)?;
-    let perm = fs.perms().get(fs.region(), node.raw.perm).ok();
+    let perm = fs.perms().get(fs.session(), node.raw.perm).ok();
     let kind = most_likely([node.raw.kind, told.kind, perm.map_or(0, |p| (p.mode >> 12) as u8)]);
     node.raw.kind = kind as u8;
     match perm.filter(|p| p.mode >> 12 != kind as u32) {
@@ -428,16 +428,11 @@ fn drop_names(fs: &Fs, op: &mut Op, ino: Ino, keep: Option<Ino>, gone: &mut Gone
 
 /// Clears words of tables that lead nowhere; what they led to is lost.
 fn clear_dead(fs: &Fs, dead: Vec<DeadWord>) -> Result<Vec<String>> {
-    let alone = fs.session().runtime().sessions().len() == 1;
     let mut told = Vec::new();
     for DeadWord { at, perms } in dead {
-        if perms && !alone {
-            told.push("permission table: can be repaired only while no other process uses the pool".into());
-            continue;
-        }
         fs.region().commit_word(at, 0)?;
         if perms {
-            fs.perms().forget();
+            fs.session().runtime().renumber();
         }
         told.push(format!(
             "{}: a reference that led nowhere is cleared",

@@ -27,7 +27,7 @@ impl Fs {
             // The new triple is looked up before the locks are taken, for the state seen then.
             let seen = self.snapshot(at)?;
             self.permit_setattr(at.ino, &seen, set, caller)?;
-            let new = self.new_perm(&seen, set, caller)?;
+            let new = self.new_perm(at.ino, &seen, set, caller)?;
             if let Some(raw) = self.update(|op| self.setattr_in(op, at.ino, &seen, new, set))? {
                 return self.attr(at.ino, &raw);
             }
@@ -43,6 +43,7 @@ impl Fs {
         new: Option<RawPerm>,
         set: &SetAttr,
     ) -> Result<Option<RawInode>> {
+        let numbering = self.session().runtime().numbering();
         let perm = match new {
             Some(p) => self.perms().intern(op, p)?,
             None => seen.perm,
@@ -50,6 +51,10 @@ impl Fs {
         match set.size {
             Some(_) => self.lock_content(op, ino, &mut Node::blank(), Writers::Others)?,
             None => op.lock(&[ino])?,
+        }
+        // Freeing what was cut off gives the slot back in between, and a sweep then waits for nobody here.
+        if self.session().runtime().numbering() != numbering {
+            return Ok(None);
         }
         let Some(mut node) = self.node_as_seen(ino, seen)? else { return Ok(None) };
         self.apply(op, &mut node, perm, set)?;
@@ -102,8 +107,8 @@ impl Fs {
     }
 
     /// The triple that `set` leads to, if it changes it.
-    fn new_perm(&self, raw: &RawInode, set: &SetAttr, caller: &Caller) -> Result<Option<RawPerm>> {
-        let old = self.perms().get(self.region(), raw.perm)?;
+    fn new_perm(&self, ino: Ino, raw: &RawInode, set: &SetAttr, caller: &Caller) -> Result<Option<RawPerm>> {
+        let old = self.seen_perm(ino, raw)?;
         let mut new = old;
         if let Some(mode) = set.mode {
             new.mode = old.mode & !0o7777 | mode & 0o7777;
@@ -126,7 +131,7 @@ impl Fs {
         if caller.uid == 0 {
             return Ok(());
         }
-        let old = self.perms().get(self.region(), raw.perm)?;
+        let old = self.seen_perm(ino, raw)?;
         let (owner, privileged) = (caller.acts_for(old.uid), caller.owns.contains(&old.uid));
         let gid_ok = |gid: u32| privileged || owner && (gid == old.gid || caller.in_group(gid));
         let exact_time = |t: Option<SetTime>| matches!(t, Some(SetTime::At(_)));
@@ -153,7 +158,7 @@ impl Fs {
 
     /// Who does not own a file takes its set-id bits by writing to it only.
     fn permit_kill(&self, ino: Ino, raw: &RawInode, caller: &Caller) -> Result<()> {
-        let old = self.perms().get(self.region(), raw.perm)?;
+        let old = self.seen_perm(ino, raw)?;
         if raw.kind == Kind::Directory as u8 || without_setid(old.mode, caller.in_group(old.gid)) == old.mode {
             return Ok(());
         }
@@ -164,8 +169,8 @@ impl Fs {
     }
 
     /// The triple without set-id bits, if the inode has any that any write clears.
-    pub(super) fn without_setid(&self, raw: &RawInode) -> Result<Option<RawPerm>> {
-        let old = self.perms().get(self.region(), raw.perm)?;
+    pub(super) fn without_setid(&self, ino: Ino, raw: &RawInode) -> Result<Option<RawPerm>> {
+        let old = self.seen_perm(ino, raw)?;
         let mode = without_setid(old.mode, true);
         Ok((mode != old.mode).then_some(RawPerm { mode, ..old }))
     }

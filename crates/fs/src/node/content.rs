@@ -325,13 +325,13 @@ impl Fs {
     /// Has the file bits that make who runs it somebody else?
     pub fn has_setid(&self, ino: Ino) -> Result<bool> {
         let raw = self.snapshot(ino)?;
-        let mode = self.perms().get(self.region(), raw.perm)?.mode;
+        let mode = self.seen_perm(ino, &raw)?.mode;
         Ok(mode & 0o6000 != 0 && raw.kind != Kind::Directory as u8)
     }
 
     /// Clears set-id bits, as a write by an unprivileged caller does.
     fn kill_setid(&self, ino: Ino) -> Result<()> {
-        if self.without_setid(&self.snapshot(ino)?)?.is_some() {
+        if self.without_setid(ino, &self.snapshot(ino)?)?.is_some() {
             let set = crate::SetAttr { kill_suidgid: true, ..Default::default() };
             self.setattr(ino, &set, &crate::Caller { checked: true, ..crate::Caller::root() })?;
         }

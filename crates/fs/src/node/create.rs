@@ -129,7 +129,7 @@ impl Fs {
         let mut dir = Node::blank();
         self.read_dir_node(parent, &mut dir)?;
         let mut inherited = self.inherit(&dir.raw, self.default_acl(&dir.raw)?, new, caller)?;
-        let perm = match self.perms().known(inherited.perm) {
+        let perm = match self.perms().known(op.session().runtime(), inherited.perm) {
             Some(perm) => perm,
             None => self.intern_unlocked(op, (parent, &mut dir), &mut inherited, new, caller)?,
         };
@@ -259,7 +259,7 @@ impl Fs {
     /// Owner, group, mode, ACLs and settings of a new inode in `dir`, which has this default ACL.
     #[inline(always)]
     fn inherit(&self, dir: &RawInode, default_acl: Option<Vec<u8>>, new: &New, caller: &Caller) -> Result<Inherited> {
-        let above = self.perms().get(self.region(), dir.perm)?;
+        let above = self.perms().get(self.session(), dir.perm)?;
         let is_dir = new.kind == Kind::Directory;
         let gid = if above.mode & SETGID != 0 { above.gid } else { caller.gid };
         let mut mode = new.mode & 0o7777;
@@ -327,12 +327,11 @@ impl Fs {
 
     fn tmpfile_in(&self, op: &mut pram::Op, parent: Ino, mode: u32, caller: &Caller) -> Result<Node> {
         let new = New { kind: Kind::Regular, mode, rdev: 0, target: b"" };
-        let (dir, default_acl) = op.read(parent, || {
+        let inherited = op.read(parent, || {
             let dir = self.dir_node(parent)?;
             self.permit_entry(&dir, caller)?;
-            Ok::<_, crate::Error>((dir.raw, self.default_acl(&dir.raw)?))
+            self.inherit(&dir.raw, self.default_acl(&dir.raw)?, &new, caller)
         })?;
-        let inherited = self.inherit(&dir, default_acl, &new, caller)?;
         let perm = self.perms().intern(op, inherited.perm)?;
         let mut made = Node::blank();
         (made.ino, made.place) = self.inodes.reserve(op, self.table())?;
@@ -355,8 +354,9 @@ impl Fs {
     /// The permissions of a whiteout in `dir`. In an operation that holds no locks yet.
     #[cold]
     pub(super) fn whiteout_perm(&self, op: &mut pram::Op, dir: At, caller: &Caller) -> Result<u32> {
-        let above = op.read(dir.ino, || self.raw_dir(dir))?;
-        let perm = self.inherit(&above, None, &WHITEOUT, caller)?.perm;
+        let perm = op.read(dir.ino, || {
+            Ok::<_, crate::Error>(self.inherit(&self.raw_dir(dir)?, None, &WHITEOUT, caller)?.perm)
+        })?;
         self.perms().intern(op, perm)
     }
 
@@ -369,7 +369,7 @@ impl Fs {
         perm: u32,
         dir: &Node,
     ) -> Result<Entry> {
-        let perm_of = self.perms().get(self.region(), perm)?;
+        let perm_of = self.perms().get(self.session(), perm)?;
         let inherited = Inherited { perm: perm_of, access: None, default: None, settings: dir.raw.settings };
         let mut made = Node { ino, place, ..Node::blank() };
         self.init_inode(tx, &mut made, perm, &inherited, &WHITEOUT, dir.ino)?;

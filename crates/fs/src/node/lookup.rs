@@ -10,7 +10,7 @@ use crate::dir::{self, Dir};
 use crate::error::Result;
 use crate::file::{self, Content};
 use crate::inode::InodePlace;
-use crate::layout::{RawInode, INODE_HOT};
+use crate::layout::{RawInode, RawPerm, INODE_HOT};
 
 /// An inode as an operation works on it: read once, under its lock, written back once.
 #[derive(Clone, Copy, Debug)]
@@ -226,10 +226,14 @@ impl Fs {
         dir::lookup(self.region(), self.hash_key(), &d, name)
     }
 
-    /// What the public attributes of an inode are.
+    /// What the public attributes are of an inode that was seen, is not locked and not being read.
     #[inline(always)]
     pub(crate) fn attr(&self, ino: Ino, raw: &RawInode) -> Result<Attr> {
-        let perm = self.perms().get(self.region(), raw.perm)?;
+        self.attr_with(ino, raw, self.seen_perm(ino, raw)?)
+    }
+
+    #[inline(always)]
+    fn attr_with(&self, ino: Ino, raw: &RawInode, perm: RawPerm) -> Result<Attr> {
         let kind = raw.file_kind()?;
         let blocks = match kind {
             Kind::Regular | Kind::Symlink => file::allocated(self.region(), &content_of(raw)).div_ceil(512),
@@ -403,7 +407,10 @@ impl Fs {
     /// Attributes. Works for unlinked inodes that are still referenced.
     #[inline]
     pub fn getattr(&self, ino: Ino) -> Result<Attr> {
-        self.session().read(ino, || self.attr(ino, &self.raw(ino)?))
+        self.session().read(ino, || {
+            let raw = self.raw(ino)?;
+            self.attr_with(ino, &raw, self.perms().get(self.session(), raw.perm)?)
+        })
     }
 
     /// Fails with EACCES unless `caller` may do `wanted` (rwx bits) to the inode; for whoever holds its lock
@@ -419,7 +426,7 @@ impl Fs {
 
     #[inline(never)]
     fn permit_slow(&self, raw: &RawInode, caller: &Caller, wanted: u32) -> Result<()> {
-        let perm = self.perms().get(self.region(), raw.perm)?;
+        let perm = self.perms().get(self.session(), raw.perm)?;
         if caller.uid == 0 {
             let any_exec = perm.mode & 0o111 != 0 || raw.kind == Kind::Directory as u8;
             return if wanted & want::EXEC == 0 || any_exec { Ok(()) } else { Err(Errno::ACCESS.into()) };
@@ -468,10 +475,13 @@ impl Fs {
     /// [`permit`](Self::permit) for an inode that was seen, is not locked and not being read.
     #[inline(always)]
     pub(crate) fn permit_seen(&self, ino: Ino, raw: &RawInode, caller: &Caller, wanted: u32) -> Result<()> {
-        if caller.checked || raw.xattr == 0 {
-            return self.permit(raw, caller, wanted);
+        if caller.checked || raw.xattr == 0 && self.session().runtime().numbering() == 0 {
+            let permitted = self.permit(raw, caller, wanted);
+            if caller.checked || self.session().runtime().numbering() == 0 {
+                return permitted;
+            }
         }
-        // The ACL may have been replaced, and its memory be another's, since.
+        // The ACL may have been replaced, and its memory be another's, since; or the triple be another.
         let at = At::seen(ino, raw);
         self.session().read(ino, || self.permit(&self.raw(at)?, caller, wanted))
     }

@@ -60,6 +60,7 @@ pub struct Fs {
     session: Session,
     sup: Super,
     perms: Perms,
+    pub(crate) vain: perm::Vain,
     inodes: Allocator,
     levels: Levels,
     policy: PolicyCell,
@@ -264,6 +265,7 @@ impl Fs {
         let stop_watching = std::sync::atomic::AtomicBool::new(false);
         let fs = Fs {
             perms: Perms::new(sup.perms),
+            vain: Default::default(),
             sup,
             inodes,
             levels: Levels::default(),

@@ -132,11 +132,11 @@ impl Fs {
     /// May `caller` remove the name of `node` from `dir`? The sticky bit reserves that to the owners.
     pub(super) fn permit_removal(&self, dir: &Node, node: &Node, caller: &Caller) -> Result<()> {
         self.permit_entry(dir, caller)?;
-        let above = self.perms().get(self.region(), dir.raw.perm)?;
+        let above = self.perms().get(self.session(), dir.raw.perm)?;
         if above.mode & STICKY == 0 || caller.acts_for(above.uid) {
             return Ok(());
         }
-        let own = self.perms().get(self.region(), node.raw.perm)?;
+        let own = self.perms().get(self.session(), node.raw.perm)?;
         match caller.acts_for(own.uid) {
             true => Ok(()),
             false => Err(Errno::PERM.into()),

@@ -159,8 +159,8 @@ impl Fs {
     fn set_access_acl(&self, ino: Ino, value: &[u8], caller: &Caller) -> Result<()> {
         loop {
             let seen = self.snapshot(ino)?;
-            self.permit_acl(&seen, caller)?;
-            let old = self.perms().get(self.region(), seen.perm)?;
+            self.permit_acl(ino, &seen, caller)?;
+            let old = self.seen_perm(ino, &seen)?;
             let folded = acl::fold(value, old.mode & 0o7777)?;
             let member = caller.checked || caller.uid == 0 || caller.in_group(old.gid);
             let bits = if member { folded.mode } else { folded.mode & !0o2000 };
@@ -216,7 +216,7 @@ impl Fs {
             return self.permit_seen(ino, &raw, caller, want::WRITE);
         }
         if name == acl::ACCESS || name == acl::DEFAULT {
-            return self.permit_acl(&raw, caller);
+            return self.permit_acl(ino, &raw, caller);
         }
         match caller.checked {
             true => Ok(()),
@@ -224,8 +224,8 @@ impl Fs {
         }
     }
 
-    fn permit_acl(&self, raw: &RawInode, caller: &Caller) -> Result<()> {
-        match caller.acts_for(self.perms().get(self.region(), raw.perm)?.uid) {
+    fn permit_acl(&self, ino: Ino, raw: &RawInode, caller: &Caller) -> Result<()> {
+        match caller.acts_for(self.seen_perm(ino, raw)?.uid) {
             true => Ok(()),
             false => Err(Errno::PERM.into()),
         }

@@ -11,6 +11,7 @@
 //! | `damage` | flipped bytes anywhere |
 //! | `permissions` | callers that are not the superuser |
 //! | `repair` | repairs while others have the pool open |
+//! | `triples` | users that make ever new owners and modes |
 //! | `recent` | changes on the way to the directory that a thread found last |
 
 mod concurrency;
@@ -23,3 +24,4 @@ mod recent;
 mod references;
 mod repair;
 mod rig;
+mod triples;

@@ -2,7 +2,7 @@
 //! from the region, is made by the first process that attaches and thrown away by the last.
 //!
 //! ```text
-//! header | sessions | slots | key locks | long locks | events | for each group of the region: owners of segments, free, absent and
+//! header | sessions | slots | key locks | long locks | events | noted numbers | for each group of the region: owners of segments, free, absent and
 //!        partial maps | new map | references (per session, per key)
 //! ```
 //! It is laid out for the largest region that its processes have address space for, and sparse: what belongs to a group
@@ -12,12 +12,14 @@
 //! | --- | --- |
 //! | `lock` | key locks, and how threads wait for each other across processes |
 //! | `long_locks` | locks that outlive operations |
+//! | `numbering` | numbers that processes remember, and that a sweep frees |
 //! | `refs` | what each process holds open |
 //! | `segments` | who owns which segment of the heap, which are free, absent, and have room |
 //! | `sessions` | the attached processes |
 
 mod lock;
 mod long_locks;
+mod numbering;
 mod refs;
 mod segments;
 mod sessions;
@@ -29,6 +31,7 @@ use std::time::Duration;
 
 pub(crate) use lock::{pause, wait, wake};
 pub use lock::{KeyLock, Sequence};
+pub use numbering::NUMBERS;
 pub(crate) use segments::LOW;
 pub use sessions::{SessionInfo, LABEL, SESSIONS};
 pub(crate) use sessions::{SESSION_REC, S_CURSOR, S_CURSOR_BELL, S_LEFT};
@@ -53,10 +56,14 @@ const H_SWEEPING: u64 = 32;
 const H_LEAKS: u64 = 40;
 /// Memory is to be taken before the next operation.
 const H_DEMAND: u64 = 48;
+/// Which numbering counts: see `numbering`.
+const H_NUMBERING: u64 = 56;
 /// The session that watches, + 1.
 const H_WATCHER: u64 = 64;
 /// One bit per session that is taken.
 const H_LIVE: u64 = 72;
+/// Numbers are running out.
+const H_CROWDED: u64 = 80;
 pub(crate) const H_EVENT_HEAD: u64 = 128;
 pub(crate) const H_EVENT_BELL: u64 = 136;
 // From 192 on: what is agreed on about the copy on disk, see `copy::control`.
@@ -107,6 +114,7 @@ struct At {
     locks: u64,
     long_locks: u64,
     events: u64,
+    noted: u64,
     groups: u64,
     new: u64,
     refs: u64,
@@ -121,11 +129,12 @@ impl At {
         let locks = page(at_slots + slots * SLOT_REC);
         let long_locks = page(locks + LOCKS * 8);
         let events = page(long_locks + long_locks::BYTES);
-        let groups = page(events + crate::events::RING * crate::events::EVENT);
+        let noted = page(events + crate::events::RING * crate::events::EVENT);
+        let groups = page(noted + NUMBERS / 8);
         let new = groups + limit.div_ceil(GROUP) * segments::PART;
         let refs = page(new + limit / 16 / 8) + 4096;
         let end = refs + u64::from(SESSIONS) * page(keys * 4);
-        At { sessions, slots: at_slots, locks, long_locks, events, groups, new, refs, end }
+        At { sessions, slots: at_slots, locks, long_locks, events, noted, groups, new, refs, end }
     }
 }
 
@@ -349,6 +358,9 @@ impl Runtime {
     /// Ends the sweep of session `n`, which died.
     pub(crate) fn abandon_sweep(&self, n: u32) {
         if self.header(H_SWEEPING).load(Ordering::SeqCst) as u32 == n + 1 {
+            if self.numbering() % 2 == 1 {
+                self.end_numbering();
+            }
             self.end_sweep();
         }
     }

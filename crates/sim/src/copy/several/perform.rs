@@ -215,7 +215,13 @@ impl House<'_> {
                 false => Outcome::Nothing,
             }),
             Act::Checkpoint => copy.checkpoint_if_due(session).map(|_| Outcome::Nothing),
-            Act::Sweep => return fs.sweep().map(|_| Outcome::Nothing).map_err(|e| e.to_string()),
+            Act::Sweep => {
+                return fs
+                    .sweep()
+                    .and_then(|_| fs.free_unused_triples())
+                    .map(|_| Outcome::Nothing)
+                    .map_err(|e| e.to_string())
+            }
             Act::Swell(bytes) => swell(session, *bytes),
             Act::Come | Act::Go | Act::Join => Ok(Outcome::Nothing),
         };

@@ -1,0 +1,146 @@
+//! Freeing triples that no inode names: else whoever may change modes could fill the table for good.
+//!
+//! Beside others at work, this is exact. Ordered steps:
+//! 1. A new numbering begins: what processes remember of the table does not count any more, and whoever takes a triple
+//!    up notes it, under the table's lock.
+//! 2. Operations under way are waited for. (Else one that found its triple before 1 would name it in an inode that has been
+//!    looked at.)
+//! 3. The triples that inodes name are marked, each inode under its sequence counter: it names one that is marked, or was
+//!    taken up since 1 and is noted.
+//! 4. Those neither marked nor noted are freed, under the table's lock, some at a time. A crash leaves the rest, and the
+//!    next sweep finds them.
+//!
+//! Who reads an inode without its lock, and its triple afterwards, looks again: [`Fs::seen_perm`].
+//! Other sweeps, and those who give inode blocks back, are kept out.
+
+use std::mem::offset_of;
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+
+use super::{Perms, LIMIT, PERM_KEY};
+use crate::attr::Ino;
+use crate::error::{Error, Result};
+use crate::fsck::mark::Marks;
+use crate::layout::{RawInode, RawPerm, PER_BLOCK};
+use crate::node::{At, Fs};
+
+/// Triples freed in one transaction.
+const BATCH: u64 = 64;
+/// After a sweep that found nothing, nobody tries again so soon.
+const REST: Duration = Duration::from_secs(1);
+
+/// When the last sweep of this process found nothing.
+pub type Vain = std::sync::Mutex<Option<Instant>>;
+
+/// The triples that inodes name: a bit each.
+struct Named(Vec<u64>);
+
+impl Named {
+    fn mark(&mut self, id: u32) -> Result<()> {
+        let word = self.0.get_mut(id as usize / 64);
+        let word = word.ok_or_else(|| Error::Corrupt(format!("permission triple {id} cannot be")))?;
+        *word |= 1 << (id % 64);
+        Ok(())
+    }
+
+    fn is_marked(&self, id: u64) -> bool {
+        self.0[id as usize / 64] >> (id % 64) & 1 == 1
+    }
+}
+
+/// Ends the numbering of a sweep.
+struct Numbering<'a>(&'a Fs);
+
+impl Drop for Numbering<'_> {
+    fn drop(&mut self) {
+        self.0.session().runtime().end_numbering();
+    }
+}
+
+impl Fs {
+    /// Frees triples that no inode names, beside everybody else; returns how many. Fails where an inode cannot be read: it
+    /// may name any.
+    pub fn free_unused_triples(&self) -> Result<u64> {
+        let _others = Marks::begin(self.session())?;
+        self.session().runtime().begin_numbering();
+        let _numbering = Numbering(self);
+        self.session().drain()?;
+        let mut named = Named(vec![0; LIMIT as usize / 64]);
+        let mut from = 0;
+        while let Some(block) = self.table().next_block(from)? {
+            (block * PER_BLOCK..(block + 1) * PER_BLOCK).try_for_each(|ino| self.mark_named(ino, &mut named))?;
+            from = block + 1;
+        }
+        let mut freed = 0;
+        for first in (0..LIMIT).step_by(BATCH as usize) {
+            freed += self.perms().free(self, first, &named)?;
+        }
+        Ok(freed)
+    }
+
+    fn mark_named(&self, ino: Ino, named: &mut Named) -> Result<()> {
+        let perm = self.session().read(ino, || -> Result<Option<u32>> {
+            let Some(place) = self.table().used(ino)? else { return Ok(None) };
+            Ok(Some(self.region().read(place.inode.field(offset_of!(RawInode, perm)))?))
+        })?;
+        perm.map_or(Ok(()), |id| named.mark(id))
+    }
+
+    /// For whoever has found the table full: ENOSPC if nothing can be freed.
+    #[cold]
+    pub(crate) fn make_triples(&self) -> Result<()> {
+        let mut vain = self.vain.lock().unwrap_or_else(|e| e.into_inner());
+        if vain.is_some_and(|since| since.elapsed() < REST) {
+            return Err(Errno::NOSPC.into());
+        }
+        let freed = self.free_unused_triples()?;
+        *vain = (freed == 0).then(Instant::now);
+        match freed {
+            0 => Err(Errno::NOSPC.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// The triple of an inode that was seen, is not locked and not being read. It may be another's since, if any was ever
+    /// freed: then it is the one that the inode has now.
+    #[inline(always)]
+    pub(crate) fn seen_perm(&self, ino: Ino, raw: &RawInode) -> Result<RawPerm> {
+        let perm = self.perms().get(self.session(), raw.perm);
+        match self.session().runtime().numbering() {
+            0 => perm,
+            _ => self.perm_now(At::seen(ino, raw)).or(perm),
+        }
+    }
+
+    #[cold]
+    fn perm_now(&self, at: At) -> Result<RawPerm> {
+        self.session().read(at.ino, || self.perms().get(self.session(), self.node(at)?.raw.perm))
+    }
+}
+
+impl Perms {
+    /// Step 4 for the triples from `first` on.
+    fn free(&self, fs: &Fs, first: u64, named: &Named) -> Result<u64> {
+        let (region, rt) = (fs.region(), fs.session().runtime());
+        if self.at(region, first)?.is_none() {
+            return Ok(0);
+        }
+        let mut op = fs.session().begin()?;
+        op.lock(&[PERM_KEY])?;
+        let mut tx = op.tx()?;
+        let mut freed = 0;
+        for id in (first..first + BATCH).filter(|id| !named.is_marked(*id) && !rt.is_number_noted(*id)) {
+            let Some(off) = self.at(region, id)? else { break };
+            let mode = off.field::<u32>(offset_of!(RawPerm, mode));
+            if region.read(mode)? != 0 {
+                tx.set(mode, &0)?;
+                freed += 1;
+            }
+        }
+        if freed > 0 {
+            tx.commit()?;
+        }
+        Ok(freed)
+    }
+}
