@@ -160,17 +160,19 @@ impl Fs {
     /// saves what can be read first.
     pub fn sweep(&self) -> Result<(u64, u64)> {
         let rt = self.session().runtime();
-        // Before looking: who dies meanwhile leaves what we may have passed already.
+        // 1. Its death from now on is followed by a sweep.
+        let mut pass = Pass::begin(self, Marks::begin(self.session())?);
+        // 2. Before looking: who dies meanwhile leaves what we may have passed already.
         rt.set_leaks_pending(false);
-        let swept = self.try_sweep();
+        let swept = self.try_sweep(&mut pass);
+        // 3. Before the marks end, and with them 1.
         if swept.is_err() {
             rt.set_leaks_pending(true);
         }
         swept
     }
 
-    fn try_sweep(&self) -> Result<(u64, u64)> {
-        let mut pass = Pass::begin(self, Marks::begin(self.session())?);
+    fn try_sweep(&self, pass: &mut Pass) -> Result<(u64, u64)> {
         pass.mark_tables()?;
         pass.inodes(&mut |_, _| {}, false)?;
         if let Some(first) = pass.report.problems.first() {

@@ -336,6 +336,7 @@ impl Fs {
         let mut made = Node::blank();
         (made.ino, made.place) = self.inodes.reserve(op, self.table())?;
         self.retain(made.ino, 1);
+        self.session().keeps_alone();
         op.lock(&[made.ino])?;
         let done = (|| -> Result<_> {
             let mut tx = op.tx()?;

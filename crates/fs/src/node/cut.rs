@@ -4,7 +4,7 @@
 //! end is being freed ([`Content::is_cut`](file::Content::is_cut)). Nobody sees the pages there any more. They are freed
 //! in transactions of some 2 MiB, each in an operation of its own, so that nobody waits long for a slot, a lock or a
 //! commit; whoever truncated does it before the call returns. If he dies, whoever changes the content next goes on with
-//! it first, or else the sweep that follows each death.
+//! it first, or else the sweep that follows the death of a process with [unfinished](pram::Session::unfinished) work.
 
 use pram::Op;
 
@@ -18,6 +18,7 @@ impl Fs {
     #[cold]
     #[inline(never)]
     pub(crate) fn cut_off(&self, op: &mut Op, node: &mut Node) -> Result<()> {
+        let _unfinished = self.session().unfinished();
         while self.next_to_cut(op, node)? {
             self.cut_piece(op, node)?;
         }
@@ -28,6 +29,7 @@ impl Fs {
     #[inline(always)]
     pub(super) fn free_cut(&self, op: &mut Op, node: &mut Node) {
         if node.content().is_cut() {
+            let _unfinished = self.session().unfinished();
             if let Err(e) = self.cut_off(op, node) {
                 self.leave_to_sweep(node, &e);
             }
@@ -38,6 +40,7 @@ impl Fs {
     #[cold]
     #[inline(never)]
     pub(super) fn end_large(&self, op: &mut Op, mut node: Node) -> Result<()> {
+        let _unfinished = self.session().unfinished();
         let done = loop {
             match self.next_to_cut(op, &mut node) {
                 // Others have ended it, or refer to it: then they will.

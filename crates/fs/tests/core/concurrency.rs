@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use fs::node::Rename;
 use fs::path::{Open, View};
-use fs::Pool;
+use fs::{OpenOptions, Pool};
 use rng::Rng;
 
 use crate::rig::*;
@@ -44,7 +44,7 @@ impl Drop for Player {
 fn part() -> Option<(u64, Pool)> {
     let part = std::env::var(PART).ok()?.parse().unwrap();
     let dir = std::env::var_os(POOL).unwrap();
-    Some((part, Pool::open(dir.as_ref(), &fs::OpenOptions::default()).unwrap()))
+    Some((part, Pool::open(dir.as_ref(), &OpenOptions::default()).unwrap()))
 }
 
 /// Creates, replaces, renames, reads and removes files of its own beside others'; each holds its name.
@@ -283,4 +283,114 @@ fn the_role_of_maintenance_passes_on() {
         let report = assert_clean(&pool);
         report.orphans == 0 && report.leaked_objects == 0 && pool.session().runtime().sessions().len() == 1
     });
+}
+
+/// Waits until the child has made the file `name`.
+fn wait_for(v: &View, name: &str) {
+    eventually(name, || v.stat(name.as_bytes()).is_ok());
+}
+
+/// Each death was followed by a sweep of the whole pool, also of a process that had only looked.
+#[test]
+fn who_dies_with_nothing_in_hand_leaves_nothing_to_sweep() {
+    const TEST: &str = "who_dies_with_nothing_in_hand_leaves_nothing_to_sweep";
+    if let Some((_, pool)) = part() {
+        let v = root(&pool);
+        (0..200).for_each(|n| put(&v, &format!("f{n}"), &[1; 3000]).unwrap());
+        let _open = v.open(b"f1", Open { read: true, ..Open::default() }).unwrap();
+        v.unlink(b"f2").unwrap();
+        put(&v, "ready", b"").unwrap();
+        std::thread::sleep(Duration::from_secs(60));
+    }
+    let (dir, pool) = pool(8 * MIB);
+    let mut player = Player::start(TEST, 0, dir.path());
+    wait_for(&root(&pool), "ready");
+    player.kill();
+    eventually("it is noticed", || pool.session().reap().is_ok() && pool.session().runtime().sessions().len() == 1);
+    assert!(!pool.session().runtime().leaks_pending());
+    assert_tidy(&pool);
+}
+
+#[test]
+fn who_dies_with_the_last_reference_is_followed_by_a_sweep() {
+    const TEST: &str = "who_dies_with_the_last_reference_is_followed_by_a_sweep";
+    if let Some((part, pool)) = part() {
+        let v = root(&pool);
+        put(&v, "file", &[1; 3000]).unwrap();
+        let ino = v.stat(b"file").unwrap().ino;
+        pool.retain(ino, 1);
+        if part == 1 {
+            v.unlink(b"file").unwrap();
+        }
+        let _nameless = (part == 2).then(|| pool.tmpfile(fs::ROOT, 0o600, &fs::Caller::root()).unwrap());
+        put(&v, "ready", b"").unwrap();
+        std::thread::sleep(Duration::from_secs(60));
+    }
+    for part in 0..3 {
+        let (dir, pool) = pool(8 * MIB);
+        let v = root(&pool);
+        let mut player = Player::start(TEST, part, dir.path());
+        wait_for(&v, "ready");
+        if part == 0 {
+            v.unlink(b"file").unwrap();
+        }
+        assert_eq!(assert_clean(&pool).orphans, 0, "it is referred to");
+        player.kill();
+        eventually("what it left is swept", || {
+            assert_clean(&pool).orphans == 0 && pool.session().reap().is_ok() && {
+                pool.session().runtime().sessions().len() == 1 && !pool.session().runtime().leaks_pending()
+            }
+        });
+        assert_tidy(&pool);
+    }
+}
+
+/// Killed at any moment: either a sweep is due, or nothing is left for one.
+#[test]
+fn no_death_leaves_what_nobody_sweeps() {
+    const TEST: &str = "no_death_leaves_what_nobody_sweeps";
+    if let Some((me, pool)) = part() {
+        let v = root(&pool);
+        put(&v, &format!("ready{me}"), b"").unwrap();
+        let big = vec![7; 24 << 20];
+        loop {
+            put(&v, "large", &big).unwrap();
+            let open = v.open(b"large", Open { read: true, ..Open::default() }).unwrap();
+            match me % 2 {
+                0 => v.unlink(b"large").unwrap(),
+                _ => _ = v.setattr(b"large", &fs::SetAttr { size: Some(5), ..Default::default() }).unwrap(),
+            }
+            drop(open);
+            (0..20).for_each(|n| put(&v, &format!("small{n}"), &[1; 300]).unwrap());
+            (0..20).for_each(|n| v.unlink(format!("small{n}").as_bytes()).unwrap());
+        }
+    }
+    let dir = format(64 * MIB);
+    let watching = OpenOptions { read_only: true, ..OpenOptions::default() };
+    let (mut due, mut tidy) = (0, 0);
+    for me in 0..24 {
+        // It has no maintenance that would sweep in between.
+        let pool = Pool::open(dir.path(), &watching).unwrap();
+        let mut player = Player::start(TEST, me, dir.path());
+        wait_for(&root(&pool), &format!("ready{me}"));
+        std::thread::sleep(Duration::from_micros(7919 * (me + 1) % 60_000));
+        player.kill();
+        eventually("it is noticed", || pool.session().reap().is_ok() && pool.session().runtime().sessions().len() == 1);
+        match pool.session().runtime().leaks_pending() {
+            true => due += 1,
+            false => {
+                assert_tidy(&pool);
+                tidy += 1;
+            }
+        }
+        pool.sweep().unwrap();
+        assert_tidy(&pool);
+        let made: Vec<_> = root(&pool).read_dir(b"").unwrap();
+        drop(pool);
+        let pool = open(&dir);
+        for (name, _) in made {
+            root(&pool).unlink(&name).unwrap();
+        }
+    }
+    assert!(due > 0, "{due} due, {tidy} tidy");
 }

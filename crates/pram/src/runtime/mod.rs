@@ -365,7 +365,14 @@ impl Runtime {
         }
     }
 
-    /// Has somebody died since the last sweep?
+    /// Does session `n`, which has died, leave anything that only a sweep ends, beside what its slots tell? When its
+    /// references [are gone](Self::clear_refs).
+    pub(crate) fn leaves_leaks(&self, n: u32) -> bool {
+        let sweeps = self.header(H_SWEEPING).load(Ordering::SeqCst) as u32 == n + 1;
+        sweeps || self.hold() == Hold::Frozen(n) || self.is_unfinished(n) || self.keeps(n)
+    }
+
+    /// Has somebody died since the last sweep who may have left what it ends?
     pub fn leaks_pending(&self) -> bool {
         self.header(H_LEAKS).load(Ordering::Acquire) != 0
     }

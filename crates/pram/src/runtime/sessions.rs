@@ -11,6 +11,10 @@ pub(crate) const SESSION_REC: u64 = 1536;
 const S_STATE: u64 = 0;
 const S_PID: u64 = 8;
 const S_ROLE: u64 = 16;
+/// What its death would leave beside its slots: how much it is in the middle of (4 bytes), and whether anything is kept by
+/// its references alone (4 bytes).
+const S_UNFINISHED: u64 = 24;
+const S_KEEPS: u64 = 28;
 pub(crate) const S_CURSOR: u64 = 32;
 pub(crate) const S_CURSOR_BELL: u64 = 40;
 /// What the layer above says that the process keeps to, and what it is asked to.
@@ -74,6 +78,8 @@ impl Runtime {
         self.session(n, S_TERMS).store(0, Ordering::Relaxed);
         self.session(n, S_ASKED).store(0, Ordering::Relaxed);
         self.session(n, S_LEFT).store(0, Ordering::Relaxed);
+        self.session_half(n, S_UNFINISHED).store(0, Ordering::Relaxed);
+        self.session_half(n, S_KEEPS).store(0, Ordering::Relaxed);
         self.clear_changing(n);
         self.session(n, S_STATE).store(1, Ordering::Release);
         self.header(H_LIVE).fetch_or(1 << n, Ordering::SeqCst);
@@ -103,6 +109,28 @@ impl Runtime {
         self.clear_changing(n);
         self.session(n, S_STATE).store(0, Ordering::Release);
         self.header(H_LIVE).fetch_and(!(1 << n), Ordering::SeqCst);
+    }
+
+    /// This process is in the middle of what a sweep would have to end, also between operations.
+    pub(crate) fn begin_unfinished(&self) {
+        self.session_half(self.me(), S_UNFINISHED).fetch_add(1, Ordering::SeqCst);
+    }
+
+    pub(crate) fn end_unfinished(&self) {
+        self.session_half(self.me(), S_UNFINISHED).fetch_sub(1, Ordering::SeqCst);
+    }
+
+    pub(super) fn is_unfinished(&self, n: u32) -> bool {
+        self.session_half(n, S_UNFINISHED).load(Ordering::SeqCst) > 0
+    }
+
+    /// The references of session `n` alone keep something.
+    pub(crate) fn set_keeps(&self, n: u32) {
+        self.session_half(n, S_KEEPS).store(1, Ordering::SeqCst);
+    }
+
+    pub(super) fn keeps(&self, n: u32) -> bool {
+        self.session_half(n, S_KEEPS).load(Ordering::SeqCst) != 0
     }
 
     /// Changes of what has this key, or one like it, that session `n` makes and has not told of yet.

@@ -390,9 +390,28 @@ impl Session {
         }
     }
 
-    /// Does any attached process hold a reference to `key`?
+    /// Does any attached process hold a reference to `key`, which nothing else keeps? Its death is then followed by a sweep.
     pub fn is_referenced(&self, key: u64) -> bool {
-        self.rt.live().any(|s| self.rt.refs(s, key).load(Ordering::SeqCst) > 0)
+        let holds = |s: u32| self.rt.refs(s, key).load(Ordering::SeqCst) > 0;
+        let mut referenced = false;
+        for s in self.rt.live().filter(|s| holds(*s)) {
+            self.rt.set_keeps(s);
+            // It may be dead, and whoever cleans up after it have looked already: then its references are gone by now.
+            referenced |= holds(s);
+        }
+        referenced
+    }
+
+    /// This process holds a reference that alone keeps something, or is about to.
+    pub fn keeps_alone(&self) {
+        self.rt.set_keeps(self.rt.me());
+    }
+
+    /// Until it is dropped, the death of this process is followed by a sweep: for what is ended piece by piece, each in
+    /// an operation of its own.
+    pub fn unfinished(&self) -> Unfinished<'_> {
+        self.rt.begin_unfinished();
+        Unfinished(&self.rt)
     }
 
     // The death of others.
@@ -494,6 +513,15 @@ impl Session {
             }
         }
         Ok(())
+    }
+}
+
+/// What a sweep would have to end is under way.
+pub struct Unfinished<'a>(&'a Runtime);
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        self.0.end_unfinished();
     }
 }
 

@@ -44,6 +44,13 @@ pub(super) fn reap_one(region: &Region, rt: &Runtime, n: u32) -> Result<()> {
     Heap { region, rt }.salvage(&mine)?;
     mine.iter().for_each(|slot| rt.free_slot(*slot));
     region.step();
+    // 4. A sweep is due if it may have left anything else. (References first: who takes a name away and finds one says so,
+    // and looks again.)
+    rt.clear_refs(n);
+    if !mine.is_empty() || rt.leaves_leaks(n) {
+        rt.set_leaks_pending(true);
+    }
+    region.step();
     if rt.hold() == Hold::Frozen(n) {
         rt.thaw();
     }
@@ -52,9 +59,6 @@ pub(super) fn reap_one(region: &Region, rt: &Runtime, n: u32) -> Result<()> {
     rt.abandon_long_locks(n);
     region.step();
     rt.abandon_copy(n);
-    region.step();
-    rt.clear_refs(n);
-    rt.set_leaks_pending(true);
     region.step();
     rt.leave_session(n);
     tracing::info!("cleaned up after a process that died (session {n})");
