@@ -6,8 +6,8 @@ use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
 
 use crate::abi::{
-    CopyFileRangeIn, CopyFileRangeOut, FallocateIn, FsyncIn, LseekIn, LseekOut, Opcode, ReadIn, StatfsOut, WriteIn,
-    WriteOut, FSYNC_FDATASYNC, WRITE_CACHE, WRITE_KILL_SUIDGID,
+    fattr, CopyFileRangeIn, CopyFileRangeOut, FallocateIn, FsyncIn, LseekIn, LseekOut, Opcode, ReadIn, SetattrIn,
+    StatfsOut, WriteIn, WriteOut, FSYNC_FDATASYNC, WRITE_CACHE, WRITE_KILL_SUIDGID,
 };
 use crate::attrs::may_keep_setid;
 use crate::request::{Answer, Request};
@@ -20,10 +20,35 @@ const COPY_MAX: u64 = 16 << 20;
 /// What the kernel keeps of files is in pages of so many bytes.
 const PAGE: u64 = 4096;
 
+/// More than so many bytes of a file are not allocated, copied or cut off while others wait.
+const LONG: u64 = 1 << 20;
+
 const SEEK_DATA: u32 = 3;
 const SEEK_HOLE: u32 = 4;
 
 impl Server {
+    /// May it take long to serve this? Work on much content, and on a file on which somebody does such work.
+    pub(crate) fn is_long(&self, req: &Request) -> bool {
+        let busy = |ino| self.fs().session().has_long_lock(ino);
+        let ino = req.head.nodeid;
+        match Opcode::from_code(req.head.opcode) {
+            Some(Opcode::Write) => busy(ino),
+            Some(Opcode::Fallocate) => busy(ino) || req.args::<FallocateIn>().is_ok_and(|args| args.length > LONG),
+            Some(Opcode::CopyFileRange | Opcode::CopyFileRange64) => {
+                req.args::<CopyFileRangeIn>().is_ok_and(|args| busy(args.nodeid_out) || args.len > LONG)
+            }
+            Some(Opcode::Setattr) => req.args::<SetattrIn>().is_ok_and(|args| {
+                args.valid & fattr::SIZE != 0 && (busy(ino) || self.has_beyond(ino, args.size) > LONG)
+            }),
+            _ => false,
+        }
+    }
+
+    /// Bytes of memory that a file may have beyond `size`.
+    fn has_beyond(&self, ino: Ino, size: u64) -> u64 {
+        self.fs().getattr(ino).map_or(0, |attr| (attr.blocks * 512).min(attr.size.saturating_sub(size)))
+    }
+
     pub(crate) fn read(&self, req: &mut Request) -> Answer {
         let args: ReadIn = req.args()?;
         let size = (args.size as usize).min(req.data.len());

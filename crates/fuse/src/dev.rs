@@ -1,7 +1,7 @@
 //! Transport /dev/fuse: several threads, each with a clone of the device, that read requests and write
 //! replies. One such thread also stays beside io_uring, for what the kernel never sends there.
 
-use std::io::{IoSlice, IoSliceMut};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,82 +10,95 @@ use zerocopy::IntoBytes;
 
 use crate::abi::{InHeader, Opcode, OutHeader};
 use crate::init;
-use crate::promises::Promises;
+use crate::parked::{Carrier, Parked};
 use crate::request::{Answer, Request};
 use crate::rhythm::Standing;
-use crate::server::Server;
+use crate::server::{Served, Server};
 use crate::sys::Device;
-
-/// Longest fixed argument of any opcode.
-const ARGS_MAX: usize = 128;
 
 /// How long the thread beside io_uring rests after each message, so that FORGETs gather and one waking
 /// handles many. What a removed file occupied is free that much later.
 pub const PAUSE: Duration = Duration::from_millis(2);
 
 /// Serves the few messages that io_uring does not carry.
-pub fn serve_beside(device: &Arc<Device>, server: &Server, promises: &Promises) {
-    serve_paced(device, server, promises, PAUSE)
+pub fn serve_beside(device: &Arc<Device>, server: &Server) -> io::Result<()> {
+    serve_paced(device, server, PAUSE)
 }
 
 /// Serves requests until the connection ends.
-pub fn serve(device: &Arc<Device>, server: &Server, promises: &Promises) {
-    serve_paced(device, server, promises, Duration::ZERO)
+pub fn serve(device: &Arc<Device>, server: &Server) -> io::Result<()> {
+    serve_paced(device, server, Duration::ZERO)
 }
 
-fn serve_paced(device: &Arc<Device>, server: &Server, promises: &Promises, pause: Duration) {
-    let mut reader = Reader { head: InHeader::default(), body: vec![0; init::buffer_len()] };
+fn serve_paced(device: &Arc<Device>, server: &Server, pause: Duration) -> io::Result<()> {
+    let mut message = Message::new(device);
     let mut standing = Standing::default();
     loop {
         // Callers do not wait for what is served at a pace.
         if pause.is_zero() {
             standing.review();
         }
-        let len = match reader.read(device) {
-            Ok(len) => len,
+        match message.read() {
+            Ok(()) => {}
             // Interrupted, or the request was withdrawn while being read.
             Err(Errno::INTR | Errno::AGAIN | Errno::NOENT) => continue,
-            Err(Errno::NODEV | Errno::NOTCONN | Errno::CONNABORTED) => return,
-            Err(e) => return tracing::error!("reading /dev/fuse: {e}"),
-        };
-        reader.serve(device, server, promises, len);
+            Err(Errno::NODEV | Errno::NOTCONN | Errno::CONNABORTED) => return Ok(()),
+            Err(e) => return Err(e.into()),
+        }
+        match server.serve(&mut message.request()) {
+            Served::Now(None) => {}
+            Served::Now(Some(answer)) => message.answer(answer),
+            Served::Later(why) => {
+                let parked = std::mem::replace(&mut message, Message::new(device));
+                server.park(Parked::new(parked), why);
+            }
+        }
         if !pause.is_zero() {
             std::thread::sleep(pause);
         }
     }
 }
 
-struct Reader {
+/// A message of the device, and room for its answer.
+struct Message {
+    device: Arc<Device>,
     head: InHeader,
     body: Vec<u8>,
+    /// Bytes of `body` that came with it.
+    len: usize,
 }
 
-impl Reader {
-    /// Bytes that came after the header.
-    fn read(&mut self, device: &Device) -> Result<usize, Errno> {
-        let mut parts = [IoSliceMut::new(self.head.as_mut_bytes()), IoSliceMut::new(&mut self.body)];
-        let len = rustix::io::readv(device, &mut parts)?;
-        len.checked_sub(std::mem::size_of::<InHeader>()).ok_or(Errno::INVAL)
+impl Message {
+    fn new(device: &Arc<Device>) -> Message {
+        Message { device: device.clone(), head: InHeader::default(), body: vec![0; init::buffer_len()], len: 0 }
     }
 
-    fn serve(&mut self, device: &Arc<Device>, server: &Server, promises: &Promises, len: usize) {
-        let size = Opcode::from_code(self.head.opcode).map_or(0, Opcode::args_size).min(len);
-        let mut args = [0; ARGS_MAX];
-        args[..size].copy_from_slice(&self.body[..size]);
-        let (args, data) = (&args[..size], &mut self.body[size..]);
-        let mut req = Request { head: self.head, args, data, len: len - size };
-        let unique = self.head.unique;
-        match server.serve(&mut req) {
-            None => {}
-            Some((answer, None)) => reply(device, unique, answer, &self.body[size..]),
-            Some((answer, Some(ticket))) => {
-                let (device, data) = (device.clone(), answer.map(|len| self.body[size..size + len].to_vec()));
-                promises.add(ticket, move |kept| match kept.and(data) {
-                    Ok(data) => reply(&device, unique, Ok(data.len()), &data),
-                    Err(e) => reply(&device, unique, Err(e), &[]),
-                });
-            }
-        }
+    fn read(&mut self) -> Result<(), Errno> {
+        let mut parts = [IoSliceMut::new(self.head.as_mut_bytes()), IoSliceMut::new(&mut self.body)];
+        let len = rustix::io::readv(&self.device, &mut parts)?;
+        self.len = len.checked_sub(std::mem::size_of::<InHeader>()).ok_or(Errno::INVAL)?;
+        Ok(())
+    }
+
+    /// Bytes of the fixed argument.
+    fn args_size(&self) -> usize {
+        Opcode::from_code(self.head.opcode).map_or(0, Opcode::args_size).min(self.len)
+    }
+
+    fn answer(&self, answer: Answer) {
+        reply(&self.device, self.head.unique, answer, &self.body[self.args_size()..]);
+    }
+}
+
+impl Carrier for Message {
+    fn request(&mut self) -> Request<'_> {
+        let size = self.args_size();
+        let (args, data) = self.body.split_at_mut(size);
+        Request { head: self.head, args, data, len: self.len - size }
+    }
+
+    fn send(self: Box<Self>, answer: Answer) {
+        self.answer(answer);
     }
 }
 

@@ -21,7 +21,9 @@
 //! | `room` | on a full pool: what removed files held, and those who wait for it |
 //! | `server` | opcode → operation, and the answers that save messages |
 //! | `growth` | attributes that the kernel must not believe |
-//! | `promises` | replies that wait until what they acknowledge is durable |
+//! | `parked` | requests that are answered later, by whatever thread |
+//! | `workers` | the threads for requests that take long, or wait for room |
+//! | `deferred` | replies that wait until what they acknowledge is durable |
 //! | `names` `attrs` `data` `dirs` | the operations, by subject |
 //! | `process` | what the process behind a request may do beyond what its numbers say |
 //! | `request` | one request: header, argument, payload, reply in place |
@@ -32,7 +34,8 @@
 //! | `sys` | the one module with `unsafe`: io_uring commands, device clones, loop devices, signals |
 //!
 //! The way of a request: kernel → (`uring` | `dev`) → `server` → `fs`, in one thread, without an
-//! allocation of ours or a lock that many share; the reply goes back the same way.
+//! allocation of ours or a lock that many share; the reply goes back the same way. What takes long or has to wait is
+//! `parked`, and served or answered by other threads: those of the transports never wait.
 //!
 //! Caching: the kernel may keep names, attributes and pages until told otherwise; `notify` tells it. There
 //! is no write-back cache: what `write(2)` returned for is in the pool.
@@ -45,6 +48,7 @@ mod block;
 mod connection;
 mod convert;
 mod data;
+mod deferred;
 mod detached;
 mod dev;
 mod dirs;
@@ -62,8 +66,8 @@ pub mod mounts;
 mod names;
 mod notify;
 pub mod options;
+mod parked;
 mod process;
-mod promises;
 mod request;
 mod rhythm;
 mod room;
@@ -74,6 +78,7 @@ mod sys;
 #[cfg(test)]
 mod tests;
 mod uring;
+mod workers;
 
 pub use connection::Connection;
 pub use error::{Error, Result};

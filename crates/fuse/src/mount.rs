@@ -251,6 +251,12 @@ pub(crate) fn detach(number: &str) -> Result<()> {
     places()?.try_for_each(|dir| release_own(&dir, UnmountFlags::FORCE | UnmountFlags::DETACH))
 }
 
+/// The same of one that does not answer any more: nothing is written, and nobody is waited for.
+pub(crate) fn abandon(number: &str) -> Result<()> {
+    let places = mounts::of(number).context(TABLE)?.into_iter().rev();
+    places.map(|place| release_own(&place.dir, UnmountFlags::FORCE | UnmountFlags::DETACH)).fold(Ok(()), Result::and)
+}
+
 fn write_back(dir: &Path) {
     let sync =
         |dir: &CStr| open(dir, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).and_then(syncfs);

@@ -4,9 +4,10 @@
 //! so it is never sent from a thread that serves requests; nor, where there is a [guard](crate::guard), from this
 //! process, since not even SIGKILL ends that wait.
 
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use fs::node::Change;
@@ -36,18 +37,27 @@ pub struct Notifier {
     minor: u32,
     /// To the process that sends those which may wait.
     guard: Arc<Mutex<Option<UnixStream>>>,
+    moved: Arc<Mutex<Moved>>,
     /// Files whose attributes the kernel is not to believe.
     pub growth: Arc<Growth>,
 }
 
+/// Files whose content is not where the kernel believes, and of which it is yet to be told.
+#[derive(Default)]
+struct Moved {
+    files: BTreeSet<Ino>,
+    /// A thread tells it.
+    is_told: bool,
+}
+
 impl Notifier {
     pub fn new(device: Arc<Device>, minor: u32) -> Notifier {
-        Notifier { device, minor, guard: Arc::default(), growth: Arc::default() }
+        Notifier { device, minor, guard: Arc::default(), moved: Arc::default(), growth: Arc::default() }
     }
 
     /// From now on a process at the other end sends what may wait.
     pub fn delegate(&self, guard: UnixStream) {
-        *self.guard.lock().unwrap_or_else(|e| e.into_inner()) = Some(guard);
+        *lock(&self.guard) = Some(guard);
     }
 
     /// Can the kernel be told to look all names up again?
@@ -77,13 +87,31 @@ impl Notifier {
         }
     }
 
-    /// A request changed a file's content otherwise than the kernel believes. Rare, hence a thread for each: the
+    /// A request changed a file's content otherwise than the kernel believes. Rare, hence a thread that comes and goes: the
     /// request's own must not wait for what the request holds.
     pub fn content_moved(&self, ino: Ino) {
+        let mut moved = lock(&self.moved);
+        moved.files.insert(ino);
+        if moved.is_told {
+            return;
+        }
         let this = self.clone();
-        let spawned = std::thread::Builder::new().name("fuse-moved".into()).spawn(move || this.inode(ino, false));
-        if let Err(e) = spawned {
-            tracing::warn!(ino, "the kernel may show what the file held before: {e}");
+        match std::thread::Builder::new().name("fuse-moved".into()).spawn(move || this.tell_moved()) {
+            Ok(_) => moved.is_told = true,
+            Err(e) => tracing::warn!(ino, "the kernel may show what the file held before: {e}"),
+        }
+    }
+
+    /// Tells of all files whose content has moved, until there are no more.
+    fn tell_moved(&self) {
+        loop {
+            let mut moved = lock(&self.moved);
+            let Some(ino) = moved.files.pop_first() else {
+                moved.is_told = false;
+                return;
+            };
+            drop(moved);
+            self.inode(ino, false);
         }
     }
 
@@ -174,7 +202,7 @@ impl Notifier {
 
     /// Has the guard send it, and waits until it is sent. `None`: there is no guard.
     fn hand_over(&self, message: &[u8]) -> Option<Result<(), Errno>> {
-        let mut guard = self.guard.lock().unwrap_or_else(|e| e.into_inner());
+        let mut guard = lock(&self.guard);
         let stream = guard.as_mut()?;
         let mut answer = [0; 4];
         if let Err(e) = stream.write_all(message).and_then(|()| stream.read_exact(&mut answer)) {
@@ -187,6 +215,10 @@ impl Notifier {
             code => Some(Err(Errno::from_raw_os_error(code))),
         }
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|e| e.into_inner())
 }
 
 /// Where a file's last byte is, and what it is. `None`: it has none, or it is no file, or nobody's any more.
@@ -230,5 +262,38 @@ pub fn relay(device: &Device, server: &mut UnixStream) -> std::io::Result<()> {
         server.read_exact(&mut message[size..len])?;
         let code = write(device, &message[..len]).map_or_else(Errno::raw_os_error, |()| 0);
         server.write_all(&code.to_ne_bytes())?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each started a thread, which may wait in the kernel as long as a request takes.
+    #[test]
+    fn one_thread_tells_of_all_files_whose_content_moved() {
+        let (device, mut kernel) = UnixStream::pair().unwrap();
+        // Nobody reads: whoever writes waits.
+        device.set_nonblocking(true).unwrap();
+        while (&device).write(&[0; 4096]).is_ok() {}
+        device.set_nonblocking(false).unwrap();
+        let notifier = Notifier::new(Arc::new(Device::from(std::os::fd::OwnedFd::from(device))), 0);
+        (1..=200).for_each(|ino| notifier.content_moved(ino));
+        let name = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("comm")).unwrap_or_default();
+        let tasks = || std::fs::read_dir("/proc/self/task").unwrap().flatten().map(name);
+        let count = || tasks().filter(|name| name.trim() == "fuse-moved").count();
+        // A thread names itself when it runs.
+        while count() == 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+        assert_eq!(count(), 1);
+        let reads = std::thread::spawn(move || std::io::copy(&mut kernel, &mut std::io::sink()));
+        while lock(&notifier.moved).is_told {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(lock(&notifier.moved).files.is_empty());
+        drop(notifier);
+        reads.join().unwrap().unwrap();
     }
 }

@@ -2,16 +2,20 @@
 
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::Arc;
+use std::time::Duration;
 
 use fs::{Caller, Fs, Pool, Ticket};
 use rustix::io::Errno;
 
 use crate::abi::Opcode;
 use crate::convert::FOREVER;
+use crate::deferred::Deferred;
 use crate::notify::Notifier;
+use crate::parked::Parked;
 use crate::process::{self, Process};
 use crate::request::{Answer, Groups, Request};
-use crate::room::Room;
+use crate::room::{Room, Wait};
+use crate::workers::Workers;
 
 /// What serves requests; shared by all threads, changed by none.
 pub struct Server {
@@ -20,15 +24,37 @@ pub struct Server {
     durable: bool,
     pub(crate) notifier: Notifier,
     pub(crate) room: Room,
+    pub(crate) deferred: Deferred,
+    pub(crate) workers: Workers,
     /// What the kernel's mount table calls the file system; empty if that is not known.
     file_system: String,
+}
+
+/// What has become of a request.
+pub enum Served {
+    /// It is done: the answer, if it wants one.
+    Now(Option<Answer>),
+    /// It is to be [parked](Server::park).
+    Later(Later),
+}
+
+/// Why a request is answered later.
+pub enum Later {
+    /// It is done, and the answer must wait until that is durable.
+    Durable(Answer, Ticket),
+    /// It would take long, and has not been begun.
+    Long,
+    /// It found no room, and is to be served again after a pause. It is as it was.
+    NoRoom(Wait, Duration),
 }
 
 impl Server {
     pub fn new(pool: Arc<Pool>, notifier: Notifier, file_system: String) -> Server {
         // The kernel has the root without ever looking it up.
         pool.retain(fs::ROOT, 1);
-        Server { durable: pool.durable_at_return(), pool, notifier, room: Room::default(), file_system }
+        let (durable, room) = (pool.durable_at_return(), Room::default());
+        let (deferred, workers) = (Deferred::default(), Workers::default());
+        Server { pool, durable, notifier, room, deferred, workers, file_system }
     }
 
     pub(crate) fn fs(&self) -> &Fs {
@@ -43,34 +69,59 @@ impl Server {
         self.durable
     }
 
-    /// Serves one request. `None`: it wants no reply. With a ticket the reply must wait until that is durable; who
-    /// has nobody else to serve may wait here instead.
-    ///
-    /// Without room for it, the answer is ENOSPC at once: the request is still whole then, and may be served again.
-    pub fn try_serve(&self, req: &mut Request, wait: bool) -> Option<(Answer, Option<Ticket>)> {
-        self.serve_by(req, wait, Server::attempt)
+    /// Serves one request, for a thread that may not wait: what takes long, or has to wait, is for later.
+    pub fn serve(&self, req: &mut Request) -> Served {
+        match self.is_long(req) {
+            true => Served::Later(Later::Long),
+            false => self.serve_whole(req, None),
+        }
     }
 
-    /// The same for who has time to wait until there is room.
-    pub fn serve(&self, req: &mut Request) -> Option<(Answer, Option<Ticket>)> {
-        self.serve_by(req, false, Server::handle)
+    /// Serves one that was parked, and may have waited for room.
+    pub fn serve_parked(&self, req: &mut Request, wait: Option<Wait>) -> Served {
+        self.serve_whole(req, wait)
     }
 
     #[inline(always)]
-    fn serve_by(
-        &self,
-        req: &mut Request,
-        wait: bool,
-        handle: impl Fn(&Server, &mut Request) -> Option<Answer>,
-    ) -> Option<(Answer, Option<Ticket>)> {
-        if self.durable || wait {
-            return handle(self, req).map(|answer| (answer, None));
+    fn serve_whole(&self, req: &mut Request, wait: Option<Wait>) -> Served {
+        let (answer, ticket) = match self.durable {
+            true => (self.attempt(req), None),
+            false => self.fs().deferring(|| self.attempt(req)),
+        };
+        match (answer, ticket) {
+            (Some(answer), Some(ticket)) => {
+                if req.head.opcode == Opcode::Write as u32 {
+                    self.notifier.growth.prolong(req.head.nodeid, req.head.pid);
+                }
+                Served::Later(Later::Durable(answer, ticket))
+            }
+            (Some(Err(Errno::NOSPC)), None) => self.wait_for_room(wait),
+            (answer, _) => Served::Now(answer),
         }
-        let (answer, ticket) = self.fs().deferring(|| handle(self, req));
-        if ticket.is_some() && req.head.opcode == Opcode::Write as u32 {
-            self.notifier.growth.prolong(req.head.nodeid, req.head.pid);
+    }
+
+    #[cold]
+    fn wait_for_room(&self, wait: Option<Wait>) -> Served {
+        let mut wait = wait.unwrap_or_else(|| self.room.wait(self.is_alone()));
+        match self.room.next_pause(&mut wait) {
+            Some(pause) => Served::Later(Later::NoRoom(wait, pause)),
+            None => Served::Now(Some(Err(Errno::NOSPC))),
         }
-        answer.map(|answer| (answer, ticket))
+    }
+
+    /// Sees to it that a request is answered later.
+    pub fn park(&self, request: Parked, why: Later) {
+        match why {
+            Later::Durable(answer, ticket) => self.deferred.add(ticket, answer, request),
+            Later::Long => self.workers.add(request),
+            Later::NoRoom(wait, pause) => self.workers.add_after(pause, wait, request),
+        }
+    }
+
+    /// No more requests come: the threads that serve those that were parked may end.
+    pub fn stop(&self) {
+        self.deferred.stop();
+        self.workers.stop();
     }
 
     /// How many seconds the kernel may keep attributes that come with an entry that was looked up. What another process
@@ -99,13 +150,6 @@ impl Server {
         self.fs().session().runtime().live().count() < 2
     }
 
-    pub(crate) fn handle(&self, req: &mut Request) -> Option<Answer> {
-        match self.attempt(req) {
-            Some(Err(Errno::NOSPC)) => self.room.retry(Some(Err(Errno::NOSPC)), self.is_alone(), || self.attempt(req)),
-            answer => answer,
-        }
-    }
-
     /// Does what is for owners to do. Who the kernel took for one, and is none, is refused, unless it has the capability to
     /// act for `owners`: their numbers, and their groups' where these count.
     pub(crate) fn as_owners(
@@ -125,7 +169,8 @@ impl Server {
         act(&Caller { owns: &owns, ..caller }).map_err(errno)
     }
 
-    fn attempt(&self, req: &mut Request) -> Option<Answer> {
+    /// `None`: it wants no reply.
+    pub(crate) fn attempt(&self, req: &mut Request) -> Option<Answer> {
         let Some(opcode) = Opcode::from_code(req.head.opcode) else { return Some(Err(Errno::NOSYS)) };
         tracing::trace!(?opcode, node = req.head.nodeid, len = req.len, "request");
         self.guarded(opcode, req)

@@ -1,8 +1,10 @@
 //! The life of a mount: its threads, signals, the end.
 
+use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{mpsc, Arc};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -18,11 +20,10 @@ use crate::error::{Context, Error, Result};
 use crate::guard::Duty;
 use crate::notify::Notifier;
 use crate::options::Transport;
-use crate::promises::Promises;
 use crate::rhythm::Rhythm;
 use crate::server::Server;
 use crate::sys::{Device, Signals};
-use crate::{dev, init, lesson, mount, mounts, rhythm, uring};
+use crate::{dev, init, lesson, mount, mounts, rhythm, uring, workers};
 
 /// Fewest and most threads that read /dev/fuse.
 const READERS: (usize, usize) = (2, 16);
@@ -41,13 +42,77 @@ pub struct Mount {
     read_only: bool,
     pool: Arc<Pool>,
     signals: Signals,
-    ended: Arc<OwnedFd>,
-    threads: Vec<JoinHandle<()>>,
-    watcher: Option<JoinHandle<()>>,
+    threads: Threads,
     device: Arc<Device>,
     notifier: Notifier,
-    promises: Arc<Promises>,
-    keeper_of_promises: Option<JoinHandle<()>>,
+    server: Arc<Server>,
+}
+
+/// The threads of a mount. Each is needed: when one has ended the mount ends.
+struct Threads {
+    ended: Arc<Ended>,
+    all: Vec<JoinHandle<()>>,
+}
+
+/// Whether a thread has ended, and how.
+struct Ended {
+    bell: OwnedFd,
+    /// One that was not to: by an error or a panic.
+    failed: AtomicBool,
+}
+
+/// Tells that its thread has ended, when it is dropped.
+struct Tells(Arc<Ended>);
+
+impl Drop for Tells {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.failed.store(true, Ordering::SeqCst);
+        }
+        // Fails only if the counter is full: then it is readable anyhow.
+        let _ = rustix::io::write(&self.0.bell, &1u64.to_ne_bytes());
+    }
+}
+
+impl Threads {
+    fn new() -> Result<Threads> {
+        let bell = eventfd(0, EventfdFlags::CLOEXEC).context("make an eventfd")?;
+        Ok(Threads { ended: Arc::new(Ended { bell, failed: AtomicBool::new(false) }), all: Vec::new() })
+    }
+
+    fn spawn(&mut self, name: &str, serve: impl FnOnce() -> io::Result<()> + Send + 'static) -> Result<()> {
+        let (thread, tells) = (name.to_string(), Tells(self.ended.clone()));
+        let body = move || {
+            if let Err(e) = serve() {
+                tracing::error!(thread, "a thread of the mount has failed: {e}");
+                tells.0.failed.store(true, Ordering::SeqCst);
+            }
+            drop(tells);
+        };
+        let builder = std::thread::Builder::new().name(name.into());
+        self.all.push(builder.spawn(body).context("start a thread")?);
+        Ok(())
+    }
+
+    /// Waits for their ends for a while. What still runs then ends with the process.
+    fn join(&mut self) {
+        let _ = poll_until(PATIENCE, || self.all.iter().all(JoinHandle::is_finished));
+        for thread in self.all.drain(..).filter(JoinHandle::is_finished) {
+            if thread.join().is_err() {
+                tracing::error!("a thread of the mount has panicked");
+            }
+        }
+    }
+}
+
+/// Why a mount ends.
+enum End {
+    /// A signal asks for it.
+    Asked,
+    /// The kernel has ended it.
+    Unmounted,
+    /// A thread that it needs has failed.
+    Failed,
 }
 
 impl Mount {
@@ -60,7 +125,7 @@ impl Mount {
         read_only: bool,
     ) -> Result<Mount> {
         let signals = Signals::catch().context("receive signals")?;
-        let ended = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).context("make an eventfd")?);
+        let threads = Threads::new()?;
         let minor = init::negotiate(&device, transport)?;
         let device = Arc::new(device);
         let notifier = Notifier::new(device.clone(), minor);
@@ -74,22 +139,42 @@ impl Mount {
             read_only,
             pool,
             signals,
-            ended,
-            threads: Vec::new(),
-            watcher: None,
-            device: device.clone(),
+            threads,
+            device,
             notifier,
-            promises: Arc::default(),
-            keeper_of_promises: None,
+            server,
         };
-        mount.start_promises()?;
-        // Before the first request: what the kernel is told of a name it keeps until it is told otherwise.
-        mount.pool.begin_watching()?;
-        match transport {
-            Transport::Uring => mount.start_queues(&device, &server)?,
-            Transport::Dev => mount.start_readers(&device, &server)?,
+        match mount.start_threads() {
+            Ok(()) => Ok(mount),
+            // The others end with the connection, which whoever made it ends now.
+            Err(e) => {
+                mount.server.stop();
+                Err(e)
+            }
         }
-        Ok(mount)
+    }
+
+    fn start_threads(&mut self) -> Result<()> {
+        for worker in 0..workers::WORKERS {
+            let server = self.server.clone();
+            self.threads.spawn(&format!("fuse-worker-{worker}"), move || {
+                workers::run(&server);
+                Ok(())
+            })?;
+        }
+        if !self.pool.durable_at_return() {
+            let server = self.server.clone();
+            self.threads.spawn("fuse-deferred", move || {
+                server.deferred.send_all(server.fs());
+                Ok(())
+            })?;
+        }
+        // Before the first request: what the kernel is told of a name it keeps until it is told otherwise.
+        self.pool.begin_watching()?;
+        match self.transport {
+            Transport::Uring => self.start_queues(),
+            Transport::Dev => self.start_readers(),
+        }
     }
 
     pub fn transport(&self) -> Transport {
@@ -109,48 +194,38 @@ impl Mount {
         Ok(Duty { device, server: theirs.into() })
     }
 
-    fn start_queues(&mut self, device: &Arc<Device>, server: &Arc<Server>) -> Result<()> {
+    fn start_queues(&mut self) -> Result<()> {
         let (ready, registered) = mpsc::channel();
         let queues = uring::queues().context("count the CPUs")?;
         let rhythm = Arc::new(Rhythm::default());
         for queue in 0..queues {
-            let (device, server, ready) = (device.clone(), server.clone(), ready.clone());
-            let (promises, rhythm) = (self.promises.clone(), rhythm.clone());
-            let serve = move || uring::serve(&device, queue, &server, &promises, &rhythm, ready);
-            self.spawn(format!("fuse-uring-{queue}"), serve)?;
+            let (device, server, ready) = (self.device.clone(), self.server.clone(), ready.clone());
+            let rhythm = rhythm.clone();
+            let serve = move || uring::serve(&device, queue, &server, &rhythm, ready);
+            self.threads.spawn(&format!("fuse-uring-{queue}"), serve)?;
         }
         drop(ready);
         for _ in 0..queues {
-            let lost = |_| Err(std::io::Error::other("a queue thread has ended"));
+            let lost = |_| Err(io::Error::other("a queue thread has ended"));
             registered
                 .recv()
                 .unwrap_or_else(lost)
                 .map_err(|e| Error::Unavailable(format!("the kernel refused a queue of FUSE over io_uring: {e}")))?;
         }
-        let (device, server, promises) = (device.clone(), server.clone(), self.promises.clone());
-        self.spawn("fuse-dev".into(), move || dev::serve_beside(&device, &server, &promises))
+        let (device, server) = (self.device.clone(), self.server.clone());
+        self.threads.spawn("fuse-dev", move || dev::serve_beside(&device, &server))
     }
 
-    fn start_readers(&mut self, device: &Arc<Device>, server: &Arc<Server>) -> Result<()> {
+    fn start_readers(&mut self) -> Result<()> {
         let cpus = std::thread::available_parallelism().map_or(READERS.0, usize::from);
         for reader in 0..cpus.clamp(READERS.0, READERS.1) {
             let device = match reader {
-                0 => device.clone(),
-                _ => Arc::new(device.clone_queue().context("clone /dev/fuse")?),
+                0 => self.device.clone(),
+                _ => Arc::new(self.device.clone_queue().context("clone /dev/fuse")?),
             };
-            let (server, promises) = (server.clone(), self.promises.clone());
-            self.spawn(format!("fuse-dev-{reader}"), move || dev::serve(&device, &server, &promises))?;
+            let server = self.server.clone();
+            self.threads.spawn(&format!("fuse-dev-{reader}"), move || dev::serve(&device, &server))?;
         }
-        Ok(())
-    }
-
-    fn start_promises(&mut self) -> Result<()> {
-        if self.pool.durable_at_return() {
-            return Ok(());
-        }
-        let (pool, promises) = (self.pool.clone(), self.promises.clone());
-        let builder = std::thread::Builder::new().name("fuse-promises".into());
-        self.keeper_of_promises = Some(builder.spawn(move || promises.keep(&pool)).context("start a thread")?);
         Ok(())
     }
 
@@ -159,26 +234,11 @@ impl Mount {
         let (pool, notifier) = (self.pool.clone(), self.notifier.clone());
         let watch = move || {
             rhythm::come_first();
-            if let Err(e) = pool.watch(&mut |change| notifier.tell(&pool, change)) {
-                tracing::error!("changes by other processes are no longer seen: {e}");
-            }
+            // Without it the kernel would believe for ever what it has cached.
+            let watched = pool.watch(&mut |change| notifier.tell(&pool, change));
+            watched.map_err(|e| io::Error::other(format!("changes by other processes are no longer seen: {e}")))
         };
-        let builder = std::thread::Builder::new().name("fuse-watch".into());
-        self.watcher = Some(builder.spawn(watch).context("start a thread")?);
-        Ok(())
-    }
-
-    /// Starts a thread whose end is the mount's.
-    fn spawn(&mut self, name: String, serve: impl FnOnce() + Send + 'static) -> Result<()> {
-        let ended = self.ended.clone();
-        let body = move || {
-            serve();
-            // Fails only if the counter is full: then it is readable anyhow.
-            let _ = rustix::io::write(&*ended, &1u64.to_ne_bytes());
-        };
-        let builder = std::thread::Builder::new().name(name);
-        self.threads.push(builder.spawn(body).context("start a thread")?);
-        Ok(())
+        self.threads.spawn("fuse-watch", watch)
     }
 
     /// Calls `ready` once the kernel knows all of us that it is to know. Serves until somebody unmounts it, or SIGINT,
@@ -191,16 +251,33 @@ impl Mount {
             }
             ready();
         }
-        if watching.is_err() || self.wait_for_end()? {
-            tracing::info!(dir = %self.dir.display(), "asked to end, unmounting");
-            // It may be out of the mount table, and live on for open files or in another mount namespace.
-            if let Err(e) = mount::detach(&self.number) {
-                tracing::warn!("{e}; ending its connection");
-                self.disconnect();
+        let end = match watching {
+            Ok(()) => self.wait_for_end()?,
+            Err(_) => End::Asked,
+        };
+        match end {
+            End::Asked => {
+                tracing::info!(dir = %self.dir.display(), "asked to end, unmounting");
+                // It may be out of the mount table, and live on for open files or in another mount namespace.
+                if let Err(e) = mount::detach(&self.number) {
+                    tracing::warn!("{e}; ending its connection");
+                    self.disconnect();
+                }
             }
+            // Not all that is asked is answered any more, so nothing may be waited for.
+            End::Failed => {
+                self.disconnect();
+                if let Err(e) = mount::abandon(&self.number) {
+                    tracing::error!("{e}");
+                }
+            }
+            End::Unmounted => {}
         }
         self.finish();
-        watching
+        match end {
+            End::Failed => Err(Error::Unavailable("a thread that it needs has failed; the log says why".into())),
+            _ => watching,
+        }
     }
 
     fn disconnect(&self) {
@@ -210,22 +287,20 @@ impl Mount {
         }
     }
 
-    /// True: a signal asks for the end. False: the kernel has ended it.
-    fn wait_for_end(&self) -> Result<bool> {
-        let mut fds = [
-            PollFd::new(&self.signals, PollFlags::IN),
-            PollFd::from_borrowed_fd(rustix::fd::AsFd::as_fd(&*self.ended), PollFlags::IN),
-        ];
+    fn wait_for_end(&self) -> Result<End> {
+        let ended = &self.threads.ended;
+        let mut fds =
+            [PollFd::new(&self.signals, PollFlags::IN), PollFd::from_borrowed_fd(ended.bell.as_fd(), PollFlags::IN)];
         loop {
             match poll(&mut fds, None) {
                 Err(Errno::INTR) => continue,
                 polled => polled.context("wait for the end")?,
             };
             if !fds[1].revents().is_empty() {
-                return Ok(false);
+                return Ok(if ended.failed.load(Ordering::SeqCst) { End::Failed } else { End::Unmounted });
             }
             if !fds[0].revents().is_empty() {
-                return Ok(true);
+                return Ok(End::Asked);
             }
         }
     }
@@ -234,15 +309,8 @@ impl Mount {
     fn finish(mut self) {
         self.pool.stop_watching();
         self.pool.end_mount();
-        self.promises.stop();
-        self.threads.extend(self.watcher.take());
-        self.threads.extend(self.keeper_of_promises.take());
-        let _ = poll_until(PATIENCE, || self.threads.iter().all(JoinHandle::is_finished));
-        for thread in self.threads.drain(..).filter(JoinHandle::is_finished) {
-            if thread.join().is_err() {
-                tracing::error!("a thread of the mount has panicked");
-            }
-        }
+        self.server.stop();
+        self.threads.join();
     }
 }
 
@@ -254,4 +322,25 @@ fn number_of(dir: &Path) -> String {
 fn connection_of(dir: &Path) -> Option<Connection> {
     let found = Connection::at(dir);
     found.inspect_err(|e| tracing::debug!("where it is mounted no more, it cannot be ended: {e}")).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_fails_is_told_from_one_that_ends() {
+        for (how, fails) in [("ends", false), ("has an error", true), ("panics", true)] {
+            let serve = move || match how {
+                "ends" => Ok(()),
+                "panics" => panic!("a defect"),
+                error => Err(io::Error::other(error)),
+            };
+            let mut threads = Threads::new().unwrap();
+            threads.spawn("fuse-test", serve).unwrap();
+            rustix::io::read(&threads.ended.bell, &mut [0; 8]).unwrap();
+            assert_eq!(threads.ended.failed.load(Ordering::SeqCst), fails, "one that {how}");
+            threads.join();
+        }
+    }
 }

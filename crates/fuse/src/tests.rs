@@ -2,22 +2,27 @@
 
 use std::fs::File;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use fs::pool::FormatOptions;
 use fs::{OpenOptions, Pool};
 use rng::Rng;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
+use rustix::net::{socketpair, AddressFamily, SocketFlags, SocketType};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::abi::*;
 use crate::notify::Notifier;
+use crate::options::Transport;
 use crate::request::{Answer, Request};
 use crate::server::Server;
+use crate::session::Mount;
 use crate::sys::Device;
+use crate::{dev, workers};
 
 struct Lab {
-    server: Server,
+    server: Arc<Server>,
     data: Vec<u8>,
     _dir: tempfile::TempDir,
 }
@@ -32,13 +37,14 @@ impl Lab {
         // Notifications go nowhere.
         let null = File::options().read(true).write(true).open("/dev/null").unwrap();
         let notifier = Notifier::new(Arc::new(Device::from(OwnedFd::from(null))), VERSION.1);
-        Lab { server: Server::new(pool, notifier, String::new()), data: vec![0; 1 << 20], _dir: dir }
+        let server = Arc::new(Server::new(pool, notifier, String::new()));
+        Lab { server, data: vec![0; 1 << 20], _dir: dir }
     }
 
     fn send(&mut self, opcode: u32, nodeid: u64, args: &[u8], payload: &[u8], extlen: u16) -> Option<Answer> {
         self.data[..payload.len()].copy_from_slice(payload);
         let head = InHeader { opcode, nodeid, unique: 1, total_extlen: extlen, ..Default::default() };
-        self.server.handle(&mut Request { head, args, data: &mut self.data, len: payload.len() })
+        self.server.attempt(&mut Request { head, args, data: &mut self.data, len: payload.len() })
     }
 
     fn ask(&mut self, opcode: Opcode, nodeid: u64, args: &[u8], payload: &[u8]) -> Answer {
@@ -226,4 +232,85 @@ fn senseless_requests_get_an_error_and_break_nothing() {
         }
     }
     assert_eq!(lab.ask(Opcode::Getattr, ROOT_ID, &[0; 16], &[]), Ok(104));
+}
+
+/// The other end of what a transport takes for /dev/fuse.
+struct Kernel(OwnedFd);
+
+impl Kernel {
+    fn new() -> (Kernel, Device) {
+        let (ours, theirs) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).expect("sockets");
+        (Kernel(ours), Device::from(theirs))
+    }
+
+    fn ask(&self, opcode: Opcode, nodeid: u64, unique: u64, parts: &[&[u8]]) {
+        let body = parts.concat();
+        let len = (std::mem::size_of::<InHeader>() + body.len()) as u32;
+        let head = InHeader { len, opcode: opcode as u32, nodeid, unique, ..Default::default() };
+        rustix::io::write(&self.0, &[head.as_bytes(), &body].concat()).expect("write");
+    }
+
+    /// The next answer.
+    fn answer(&self) -> OutHeader {
+        let mut answer = [0; 4096];
+        rustix::io::read(&self.0, &mut answer).expect("read");
+        OutHeader::read_from_prefix(&answer).map_err(|_| "size").unwrap().0
+    }
+}
+
+/// A reader that waited itself had no time for the FORGETs that would have given room.
+#[test]
+fn who_waits_for_room_does_not_keep_it_from_coming() {
+    let mut lab = Lab::new();
+    let [gone, grows] = [b"gone\0", b"more\0"].map(|name| lab.make(name));
+    let content = vec![7; 64 << 10];
+    let mut at = 0;
+    while lab.write(gone, WriteIn { offset: at, ..Default::default() }, &content).is_ok() {
+        at += content.len() as u64;
+    }
+    let (kernel, device) = Kernel::new();
+    let (device, server) = (Arc::new(device), lab.server.clone());
+    let works = std::thread::spawn({
+        let server = server.clone();
+        move || workers::run(&server)
+    });
+    let reads = std::thread::spawn({
+        let server = server.clone();
+        move || dev::serve(&device, &server)
+    });
+    kernel.ask(Opcode::Unlink, ROOT_ID, 1, &[b"gone\0"]);
+    assert_eq!(kernel.answer().unique, 1);
+    let write = WriteIn { size: content.len() as u32, ..Default::default() };
+    kernel.ask(Opcode::Write, grows, 2, &[write.as_bytes(), &content]);
+    kernel.ask(Opcode::Forget, gone, 3, &[ForgetIn { nlookup: 1 }.as_bytes()]);
+    let answer = kernel.answer();
+    assert_eq!((answer.unique, answer.error), (2, 0));
+    drop(kernel);
+    reads.join().unwrap().expect_err("the end of the socket is none that it knows");
+    server.stop();
+    works.join().unwrap();
+}
+
+/// A transport that is refused and replaced by another left a thread behind, and with it the pool.
+#[test]
+fn a_mount_that_cannot_start_keeps_nothing() {
+    let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+    let at = dir.path().join("pool");
+    let how = FormatOptions { copy: Some(".".into()), ..FormatOptions::sized(8 << 20) };
+    Pool::format(&at, &how).unwrap();
+    let pool = Arc::new(Pool::open(&at, &OpenOptions::default()).unwrap());
+    let (kernel, device) = Kernel::new();
+    let init = InitIn { major: 7, minor: VERSION.1, flags: u32::MAX, flags2: u32::MAX, ..Default::default() };
+    kernel.ask(Opcode::Init, 0, 1, &[init.as_bytes()]);
+    // What is asked of the ring no socket understands.
+    let refused = Mount::start(pool.clone(), device, dir.path(), Transport::Uring, false);
+    let error = refused.err().expect("a refusal").to_string();
+    assert!(error.contains("io_uring"), "{error}");
+    assert_eq!(kernel.answer().error, 0);
+    let until = Instant::now() + Duration::from_secs(20);
+    while Arc::strong_count(&pool) > 1 {
+        assert!(Instant::now() < until, "somebody has the pool still");
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }

@@ -171,12 +171,12 @@ fn connection(lab: &Lab) -> Result<File, Skip> {
 
 /// A file system that stands still: whoever writes to it waits. It goes on when this is dropped, if this process ends,
 /// and in any case after a while.
-struct Frozen {
+pub struct Frozen {
     thaw: Child,
 }
 
 impl Frozen {
-    fn new(dir: &Path) -> Frozen {
+    pub fn new(dir: &Path) -> Frozen {
         // Waits for the end of its input. In a group of its own: what ends us is not to end it.
         let script = format!("timeout {LONGEST} cat; fsfreeze -u \"$0\"");
         let mut command = Command::new("sh");

@@ -167,7 +167,7 @@ fn bury(thread: Pid) {
     while let Ok(WaitStatus::Stopped(..) | WaitStatus::PtraceEvent(..)) = waitpid(thread, Some(WaitPidFlag::__WALL)) {}
 }
 
-fn threads(pid: i32, name: &str) -> Vec<i32> {
+pub fn threads(pid: i32, name: &str) -> Vec<i32> {
     let named = |thread: &i32| {
         std::fs::read_to_string(format!("/proc/{pid}/task/{thread}/comm")).is_ok_and(|comm| comm.starts_with(name))
     };

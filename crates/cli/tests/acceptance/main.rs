@@ -11,6 +11,8 @@
 //! | [`durability`] | what is durable when: strict and not, fsync, O_SYNC, per tree |
 //! | [`qemu`] | a whole machine, with persistent memory or a disk, killed under load (`./test qemu`) |
 //! | [`page_cache`] | what the kernel keeps of files is never older than what was written |
+//! | [`parked`] | who waits for a disk, or works long, keeps nobody else from working |
+//! | `ring_errors` | what passes is waited out, and after any other error the mount ends |
 //! | [`like_others`] | what suites expect as it is on other file systems |
 //! | [`places`] | the directories at which a pool's one mount is |
 //! | [`beside`] | a program that works on the pool directly, and the mount, see the same files |
@@ -48,8 +50,11 @@ mod main_job;
 mod memory;
 mod mounting;
 mod page_cache;
+mod parked;
 mod places;
 mod qemu;
+#[cfg(target_arch = "x86_64")]
+mod ring_errors;
 mod settings;
 mod stopped;
 mod suites;
@@ -89,6 +94,9 @@ fn main() -> ExitCode {
         stopped::TESTS,
         frozen::TESTS,
         page_cache::TESTS,
+        parked::TESTS,
+        #[cfg(target_arch = "x86_64")]
+        ring_errors::TESTS,
         like_others::TESTS,
         suites::TESTS,
         kill9::TESTS,

@@ -22,6 +22,6 @@ pub use child::{in_child, in_child_within};
 pub use device::{Device, DEVICE};
 pub use loop_device::{unshare_root, LoopControl};
 pub use priority::{may_come_last, set_priority, Priority};
-pub use ring::{try_ring, Event, Queue};
+pub use ring::{is_passing, try_ring, Entry, Event, Queue};
 pub use setattr::mount_setattr;
 pub use signals::Signals;

@@ -1,16 +1,19 @@
 //! A queue of FUSE over io_uring: its commands, and the buffers that the kernel fills.
 //!
 //! Invariants:
-//! 1. `memory` maps `entries` strides of a header page and a payload, private to this queue.
-//! 2. An entry is the kernel's from REGISTER or COMMIT until its completion is seen, ours from then until
-//!    the next COMMIT; `ours[i]` says which. Only what is ours is ever turned into references.
+//! 1. `Memory` maps `entries` strides of a header page and a payload, private to this queue.
+//! 2. An entry is the kernel's from REGISTER or COMMIT until its completion is seen, ours from then until the next COMMIT.
+//!    While it is ours there is one [`Entry`] of it, and no other way to its memory; while it is the kernel's there is none.
 //! 3. The kernel copies into entries in the context of the thread that owns the ring, hence only inside
 //!    its calls to io_uring_enter.
-//! 4. `memory` is unmapped only when no entry is the kernel's (`live` is 0); otherwise it is leaked.
+//! 4. `Memory` is unmapped only when the queue and all its `Entry`s are gone, and no entry is the kernel's (`live` is 0);
+//!    otherwise it is leaked.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use io_uring::{cqueue, opcode, squeue, types, IoUring};
@@ -35,34 +38,45 @@ const _: () = assert!(std::mem::size_of::<UringHeader>() <= HEADER_SPACE);
 /// What a completion means.
 pub enum Event {
     /// This entry holds a request, and is ours until it is committed.
-    Request(usize),
+    Request(Entry),
     /// What is [watched](Queue::watch) can be read.
     Woken,
-    /// An entry has ended, as a rule since the connection is closing.
-    Ended(io::Error),
+    /// The kernel has not taken the reply in this entry, as a rule since the connection is closing.
+    Refused(Entry, io::Error),
 }
 
 /// One queue: its ring, and the memory of its entries. To be used by the thread that made it.
 pub struct Queue {
     ring: Ring,
     queue: u16,
-    memory: NonNull<u8>,
-    stride: usize,
-    ours: Vec<bool>,
-    live: usize,
+    memory: Arc<Memory>,
+    /// Those that are the kernel's are here, as nobody else is to have them.
+    kernels: Vec<Option<Entry>>,
     /// Something is watched.
     watching: bool,
     /// Requests that came while the queue was being registered.
-    early: Vec<usize>,
-    /// The last caller, and how many requests in a row were its.
-    caller: u32,
-    in_a_row: u32,
+    early: Vec<Entry>,
+}
+
+/// A request, and room for its reply: ours alone until it is committed, and any thread's to fill.
+pub struct Entry {
+    memory: Arc<Memory>,
+    index: usize,
+}
+
+/// The memory of a queue's entries.
+struct Memory {
+    at: NonNull<u8>,
+    stride: usize,
+    entries: usize,
+    /// Entries that are the kernel's.
+    live: AtomicUsize,
 }
 
 /// How long a queue that waits awake gives way to others before it sleeps all the same.
 const AWAKE: Duration = Duration::from_micros(100);
-/// Requests in a row after which a queue counts as having one caller.
-const ALONE: u32 = 64;
+/// How long a queue rests when the kernel lacks memory or room for what it is asked.
+const SHORT_OF_MEMORY: Duration = Duration::from_millis(1);
 
 /// `IORING_ENTER_GETEVENTS`: run what completions wait for.
 const ENTER_GETEVENTS: u32 = 1;
@@ -86,32 +100,21 @@ impl Queue {
         // One more than entries: for what is watched.
         let ring = ring(entries as u32 + 1)?;
         ring.submitter().register_files(&[device.as_fd().as_raw_fd()])?;
-        let stride = HEADER_SPACE + payload;
-        let ours = vec![true; entries];
-        let memory = map(entries * stride)?;
-        Ok(Queue {
-            ring,
-            queue,
-            memory,
-            stride,
-            ours,
-            live: 0,
-            watching: false,
-            early: Vec::new(),
-            caller: 0,
-            in_a_row: 0,
-        })
+        let memory = Arc::new(Memory::map(entries, HEADER_SPACE + payload)?);
+        let kernels = (0..entries).map(|_| None).collect();
+        Ok(Queue { ring, queue, memory, kernels, watching: false, early: Vec::new() })
     }
 
     /// Hands all entries to the kernel. A refusal is told here.
     pub fn register(&mut self) -> io::Result<()> {
-        for entry in 0..self.ours.len() {
-            let (header, payload) = self.pointers(entry);
+        for index in 0..self.kernels.len() {
+            let entry = Entry { memory: self.memory.clone(), index };
+            let (header, payload) = self.memory.pointers(index);
             let parts = [
                 libc::iovec { iov_base: header.as_ptr().cast(), iov_len: std::mem::size_of::<UringHeader>() },
-                libc::iovec { iov_base: payload.as_ptr().cast(), iov_len: self.stride - HEADER_SPACE },
+                libc::iovec { iov_base: payload.as_ptr().cast(), iov_len: self.memory.stride - HEADER_SPACE },
             ];
-            let mut command = self.command(entry, URING_REGISTER, 0, Some(parts.as_ptr() as u64));
+            let mut command = self.command(index, URING_REGISTER, 0, Some(parts.as_ptr() as u64));
             // SAFETY: `Entry128` is `repr(C)` over the kernel's 128-byte submission entry (asserted above),
             // whose u32 `len` lies at this offset, aligned.
             unsafe { std::ptr::from_mut(&mut command).byte_add(SQE_LEN_OFFSET).cast::<u32>().write(2) };
@@ -123,7 +126,7 @@ impl Queue {
             match event {
                 Event::Request(entry) => self.early.push(entry),
                 Event::Woken => {}
-                Event::Ended(error) => return Err(error),
+                Event::Refused(_, error) => return Err(error),
             }
         }
         Ok(())
@@ -158,10 +161,8 @@ impl Queue {
 
     /// Sends what was committed, and sleeps until as many completions are there.
     fn enter(&mut self, want: usize) -> io::Result<()> {
-        match self.ring.submit_and_wait(want) {
-            Err(e) if e.kind() != io::ErrorKind::Interrupted => Err(e),
-            _ => Ok(()),
-        }
+        let sent = self.ring.submit_and_wait(want);
+        go_on(sent)
     }
 
     /// Sends what was committed, and runs what completions wait for.
@@ -170,10 +171,7 @@ impl Queue {
         // SAFETY: every entry in the queue is valid for as long as the kernel has it (`push`), and no further
         // argument is passed.
         let sent = unsafe { self.ring.submitter().enter::<libc::sigset_t>(to_submit, 0, ENTER_GETEVENTS, None) };
-        match sent {
-            Err(e) if e.kind() != io::ErrorKind::Interrupted => Err(e),
-            _ => Ok(()),
-        }
+        go_on(sent)
     }
 
     /// The next completion that is there.
@@ -182,18 +180,22 @@ impl Queue {
     }
 
     fn completed(&mut self) -> Option<Event> {
-        let completion = self.ring.completion().next()?;
-        if completion.user_data() == WATCH {
-            self.watching = false;
-            return Some(Event::Woken);
+        loop {
+            let completion = self.ring.completion().next()?;
+            if completion.user_data() == WATCH {
+                self.watching = false;
+                return Some(Event::Woken);
+            }
+            // One that the kernel did not have has no completion.
+            let Some(entry) = self.kernels.get_mut(completion.user_data() as usize).and_then(Option::take) else {
+                continue;
+            };
+            self.memory.live.fetch_sub(1, Ordering::Relaxed);
+            return Some(match completion.result() {
+                error if error < 0 => Event::Refused(entry, io::Error::from_raw_os_error(-error)),
+                _ => Event::Request(entry),
+            });
         }
-        let entry = completion.user_data() as usize;
-        self.ours[entry] = true;
-        self.live -= 1;
-        Some(match completion.result() {
-            error if error < 0 => Event::Ended(io::Error::from_raw_os_error(-error)),
-            _ => Event::Request(entry),
-        })
     }
 
     /// Tells by [`Event::Woken`], once, when `what` can be read. It must stay open as long as the queue.
@@ -207,39 +209,23 @@ impl Queue {
             .map_err(|_| io::Error::other("the ring is full"))
     }
 
-    /// Notes whose request is being served (a thread's number).
-    pub fn note_caller(&mut self, caller: u32) {
-        self.in_a_row = if caller == self.caller { self.in_a_row.saturating_add(1) } else { 0 };
-        self.caller = caller;
-    }
-
-    /// Have the last requests all been one caller's?
-    pub fn has_one_caller(&self) -> bool {
-        self.in_a_row >= ALONE
-    }
-
     /// Are any entries still with the kernel?
     pub fn is_live(&self) -> bool {
-        self.live > 0
-    }
-
-    /// Header and payload of an entry that is ours.
-    pub fn entry(&mut self, entry: usize) -> (&mut UringHeader, &mut [u8]) {
-        assert!(self.ours[entry], "an entry that is the kernel's");
-        let (header, payload) = self.pointers(entry);
-        // SAFETY: by invariants 1 and 2 the memory is mapped, disjoint and ours alone as long as `self` is
-        // borrowed, since `commit` needs `self` too; any bytes are a valid `UringHeader`; pages are aligned.
-        unsafe {
-            (header.cast().as_mut(), std::slice::from_raw_parts_mut(payload.as_ptr(), self.stride - HEADER_SPACE))
-        }
+        self.memory.live.load(Ordering::Relaxed) > 0
     }
 
     /// Queues the reply in this entry, to be sent by the next [`wait`](Self::wait); its header's `entry`
     /// still names the request.
-    pub fn commit(&mut self, entry: usize) -> io::Result<()> {
-        let id = self.entry(entry).0.entry.commit_id;
-        let command = self.command(entry, URING_COMMIT_AND_FETCH, id, None);
+    pub fn commit(&mut self, mut entry: Entry) -> io::Result<()> {
+        let id = entry.parts().0.entry.commit_id;
+        let command = self.command(entry.index, URING_COMMIT_AND_FETCH, id, None);
         self.push(entry, &command)
+    }
+
+    /// The same after it was refused for want of memory.
+    pub fn commit_again(&mut self, entry: Entry) -> io::Result<()> {
+        std::thread::sleep(SHORT_OF_MEMORY);
+        self.commit(entry)
     }
 
     fn command(&self, entry: usize, op: u32, commit_id: u64, addr: Option<u64>) -> squeue::Entry128 {
@@ -249,42 +235,83 @@ impl Queue {
         opcode::UringCmd80::new(DEVICE, op).cmd(cmd).addr(addr).build().user_data(entry as u64)
     }
 
-    fn push(&mut self, entry: usize, command: &squeue::Entry128) -> io::Result<()> {
+    /// The entry is the kernel's from here on.
+    fn push(&mut self, entry: Entry, command: &squeue::Entry128) -> io::Result<()> {
         // SAFETY: the buffers the command names stay mapped while the kernel has them (invariant 4).
         unsafe { self.ring.submission().push(command) }.map_err(|_| io::Error::other("the ring is full"))?;
-        self.ours[entry] = false;
-        self.live += 1;
+        self.memory.live.fetch_add(1, Ordering::Relaxed);
+        let index = entry.index;
+        self.kernels[index] = Some(entry);
         Ok(())
+    }
+}
+
+/// Is that something that passes by itself? The kernel lacks memory, or wants completions to be taken first.
+pub fn is_passing(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EBUSY | libc::ENOMEM))
+}
+
+/// What was not sent is sent by the next call.
+fn go_on(sent: io::Result<usize>) -> io::Result<()> {
+    match sent {
+        Err(e) if is_passing(&e) => std::thread::sleep(SHORT_OF_MEMORY),
+        Err(e) if e.kind() != io::ErrorKind::Interrupted => return Err(e),
+        _ => {}
+    }
+    Ok(())
+}
+
+impl Entry {
+    /// Header and payload.
+    pub fn parts(&mut self) -> (&mut UringHeader, &mut [u8]) {
+        let (header, payload) = self.memory.pointers(self.index);
+        // SAFETY: by invariants 1, 2 and 4 the memory is mapped, disjoint and this entry's alone as long as `self` is
+        // borrowed: the kernel's it is only while `Queue` has the entry, in `kernels`, where nobody calls this; any bytes are
+        // a valid `UringHeader`; pages are aligned.
+        unsafe {
+            let payload = std::slice::from_raw_parts_mut(payload.as_ptr(), self.memory.stride - HEADER_SPACE);
+            (header.cast().as_mut(), payload)
+        }
+    }
+}
+
+// SAFETY: the pointer is to a mapping of this process that lives as long as the value; it is read and written only by who
+// has an `Entry`, of which there is one at most for each part of it (invariant 2).
+unsafe impl Send for Memory {}
+// SAFETY: as above; what is shared of it is not changed but for an atomic counter.
+unsafe impl Sync for Memory {}
+
+impl Memory {
+    /// Zeroed private memory, page-aligned; pages take up room when first used.
+    fn map(entries: usize, stride: usize) -> io::Result<Memory> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        let (len, how) = (entries * stride, libc::PROT_READ | libc::PROT_WRITE);
+        // SAFETY: a new anonymous mapping at an address of the kernel's choice touches nothing that exists.
+        let at = unsafe { libc::mmap(std::ptr::null_mut(), len, how, flags, -1, 0) };
+        if at == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let at = NonNull::new(at.cast()).ok_or_else(|| io::Error::other("mapped at address zero"))?;
+        Ok(Memory { at, stride, entries, live: AtomicUsize::new(0) })
     }
 
     /// Where header and payload of an entry lie.
-    fn pointers(&self, entry: usize) -> (NonNull<u8>, NonNull<u8>) {
-        assert!(entry < self.ours.len());
+    fn pointers(&self, index: usize) -> (NonNull<u8>, NonNull<u8>) {
+        assert!(index < self.entries);
         // SAFETY: inside the mapping (invariant 1).
         unsafe {
-            let header = self.memory.byte_add(entry * self.stride);
+            let header = self.at.byte_add(index * self.stride);
             (header, header.byte_add(HEADER_SPACE))
         }
     }
 }
 
-impl Drop for Queue {
+impl Drop for Memory {
     fn drop(&mut self) {
-        if self.live == 0 {
+        if *self.live.get_mut() == 0 {
             // SAFETY: mapped by `map` with this length; the kernel has no entry (invariant 4), and references
-            // from `entry` cannot outlive `self`.
-            unsafe { libc::munmap(self.memory.as_ptr().cast(), self.ours.len() * self.stride) };
+            // from an `Entry` cannot outlive it, which keeps this.
+            unsafe { libc::munmap(self.at.as_ptr().cast(), self.entries * self.stride) };
         }
     }
-}
-
-/// Zeroed private memory, page-aligned; pages take up room when first used.
-fn map(len: usize) -> io::Result<NonNull<u8>> {
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-    // SAFETY: a new anonymous mapping at an address of the kernel's choice touches nothing that exists.
-    let at = unsafe { libc::mmap(std::ptr::null_mut(), len, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
-    if at == libc::MAP_FAILED {
-        return Err(io::Error::last_os_error());
-    }
-    NonNull::new(at.cast()).ok_or_else(|| io::Error::other("mapped at address zero"))
 }

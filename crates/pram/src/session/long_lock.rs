@@ -37,6 +37,14 @@ impl Session {
     }
 }
 
+impl Session {
+    /// Has anybody the long lock of `key`, so that who wants to change what it is of may have to wait?
+    #[inline(always)]
+    pub fn has_long_lock(&self, key: u64) -> bool {
+        self.runtime().any_long_lock() && self.runtime().is_long_locked(key)
+    }
+}
+
 impl Op<'_> {
     /// Takes the lock of `key` when nobody has its long lock. Waits for that outside of the operation, which then begins
     /// anew.

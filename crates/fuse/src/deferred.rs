@@ -1,5 +1,5 @@
 //! Replies that wait until what they acknowledge is durable: made by the threads that serve requests, which go on
-//! with others, and kept by a thread that waits for commits.
+//! with others, and sent by a thread that waits for commits.
 //!
 //! All who are served while one commit is under way are answered by the next: that is the group commit of the
 //! mount.
@@ -10,28 +10,34 @@ use std::sync::{Condvar, Mutex, MutexGuard};
 use fs::{Fs, Ticket};
 use rustix::io::Errno;
 
+use crate::parked::Parked;
+use crate::request::Answer;
 use crate::rhythm::Standing;
 use crate::server::errno;
 
-type Reply = Box<dyn FnOnce(Result<(), Errno>) + Send>;
-
 /// Replies that wait.
 #[derive(Default)]
-pub struct Promises {
+pub struct Deferred {
     waiting: Mutex<Waiting>,
     bell: Condvar,
 }
 
 #[derive(Default)]
 struct Waiting {
-    replies: Vec<(Ticket, Reply)>,
+    replies: Vec<Reply>,
     stopped: bool,
 }
 
-impl Promises {
-    /// `reply` is called when what `ticket` stands for is durable, or can never be.
-    pub fn add(&self, ticket: Ticket, reply: impl FnOnce(Result<(), Errno>) + Send + 'static) {
-        self.lock().replies.push((ticket, Box::new(reply)));
+struct Reply {
+    ticket: Ticket,
+    answer: Answer,
+    request: Parked,
+}
+
+impl Deferred {
+    /// `request` is answered so when what `ticket` stands for is durable; with an error if it can never be.
+    pub fn add(&self, ticket: Ticket, answer: Answer, request: Parked) {
+        self.lock().replies.push(Reply { ticket, answer, request });
         self.bell.notify_one();
     }
 
@@ -41,29 +47,29 @@ impl Promises {
         self.bell.notify_one();
     }
 
-    /// Keeps promises until there are no more.
-    pub fn keep(&self, fs: &Fs) {
+    /// Sends replies until there are no more.
+    pub fn send_all(&self, fs: &Fs) {
         let mut standing = Standing::default();
-        self.keep_by(|ticket| {
+        self.send_by(|ticket| {
             standing.review();
             fs.wait_for(ticket).map_err(errno)
         });
     }
 
     /// A panic below is a defect; it fails those who wait, and does not leave them waiting.
-    fn keep_by(&self, mut wait_for: impl FnMut(Ticket) -> Result<(), Errno>) {
+    fn send_by(&self, mut wait_for: impl FnMut(Ticket) -> Result<(), Errno>) {
         while let Some(ticket) = self.next() {
             let outcome = catch_unwind(AssertUnwindSafe(|| wait_for(ticket))).unwrap_or(Err(Errno::IO));
-            for (_, reply) in self.take(ticket) {
-                let _ = catch_unwind(AssertUnwindSafe(|| reply(outcome)));
+            for reply in self.take(ticket) {
+                reply.request.reply(outcome.and(reply.answer));
             }
         }
     }
 
     /// Those that a commit serves.
-    fn take(&self, done: Ticket) -> Vec<(Ticket, Reply)> {
+    fn take(&self, done: Ticket) -> Vec<Reply> {
         let mut waiting = self.lock();
-        let (now, later) = std::mem::take(&mut waiting.replies).into_iter().partition(|(ticket, _)| *ticket <= done);
+        let (now, later) = std::mem::take(&mut waiting.replies).into_iter().partition(|reply| reply.ticket <= done);
         waiting.replies = later;
         now
     }
@@ -72,7 +78,7 @@ impl Promises {
     fn next(&self) -> Option<Ticket> {
         let until = |w: &mut Waiting| w.replies.is_empty() && !w.stopped;
         let waiting = self.bell.wait_while(self.lock(), until).unwrap_or_else(|e| e.into_inner());
-        waiting.replies.iter().map(|(ticket, _)| *ticket).min()
+        waiting.replies.iter().map(|reply| reply.ticket).min()
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiting> {
@@ -82,12 +88,13 @@ impl Promises {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{mpsc, Arc};
+    use std::sync::mpsc;
 
     use fs::pool::FormatOptions;
     use fs::{OpenOptions, Pool};
 
     use super::*;
+    use crate::parked::tests::Told;
 
     /// Whoever waited for the thread that had panicked waited for ever.
     #[test]
@@ -97,16 +104,14 @@ mod tests {
         Pool::format(dir.path(), &how).unwrap();
         let pool = Pool::open(dir.path(), &OpenOptions::default()).unwrap();
         let ticket = pool.session().copy().unwrap().ticket(pool.session());
-        let promises = Arc::new(Promises::default());
+        let deferred = Deferred::default();
         let (told, answers) = mpsc::channel();
         let mut rounds = 0;
         for _ in 0..2 {
-            promises.add(ticket, |_| panic!("a reply that fails"));
-            let told = told.clone();
-            promises.add(ticket, move |outcome| told.send(outcome).unwrap());
+            deferred.add(ticket, Ok(0), Parked::new(Told { data: Vec::new(), told: told.clone() }));
         }
-        promises.stop();
-        promises.keep_by(|_| {
+        deferred.stop();
+        deferred.send_by(|_| {
             rounds += 1;
             panic!("a commit that fails")
         });

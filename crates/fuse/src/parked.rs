@@ -1,0 +1,76 @@
+//! Requests that are answered later, by whatever thread. The thread that took one goes on with others.
+
+use crate::request::{Answer, Request};
+
+/// What a transport keeps of a request until it is answered.
+pub trait Carrier: Send {
+    fn request(&mut self) -> Request<'_>;
+
+    /// Sends the reply: so many bytes of the request's payload buffer, or an error.
+    fn send(self: Box<Self>, answer: Answer);
+}
+
+/// A request that is answered later. One that is dropped before is answered with EIO: nobody waits for ever.
+pub struct Parked(Option<Box<dyn Carrier>>);
+
+impl Parked {
+    pub fn new(carrier: impl Carrier + 'static) -> Parked {
+        Parked(Some(Box::new(carrier)))
+    }
+
+    pub fn request(&mut self) -> Request<'_> {
+        self.0.as_mut().expect("taken by `reply` only, which ends it").request()
+    }
+
+    pub fn reply(mut self, answer: Answer) {
+        self.send(answer);
+    }
+
+    fn send(&mut self, answer: Answer) {
+        if let Some(carrier) = self.0.take() {
+            carrier.send(answer);
+        }
+    }
+}
+
+impl Drop for Parked {
+    fn drop(&mut self) {
+        self.send(Err(rustix::io::Errno::IO));
+    }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+    use crate::abi::InHeader;
+
+    /// One whose answer is told.
+    pub struct Told {
+        pub data: Vec<u8>,
+        pub told: mpsc::Sender<Answer>,
+    }
+
+    impl Carrier for Told {
+        fn request(&mut self) -> Request<'_> {
+            let len = self.data.len();
+            Request { head: InHeader::default(), args: &[], data: &mut self.data, len }
+        }
+
+        fn send(self: Box<Self>, answer: Answer) {
+            self.told.send(answer).expect("somebody listens");
+        }
+    }
+
+    #[test]
+    fn a_request_is_answered_once_and_in_any_case() {
+        let (told, answers) = mpsc::channel();
+        let park = || Parked::new(Told { data: vec![7], told: told.clone() });
+        assert_eq!(park().request().data, [7]);
+        park().reply(Ok(1));
+        drop(park());
+        let eio = Err(rustix::io::Errno::IO);
+        assert_eq!(answers.try_iter().collect::<Vec<_>>(), [eio, Ok(1), eio]);
+    }
+}

@@ -1,0 +1,188 @@
+//! Threads for requests that take long, or found no room and are to be tried again: the threads that take requests from
+//! the kernel never wait, so that nobody waits for another's.
+//!
+//! They are few. What is more than they can do at a time waits parked, and keeps nobody from anything but its own
+//! callers; all of it is answered, as none of it waits for another.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::{Condvar, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+
+use crate::parked::Parked;
+use crate::room::Wait;
+use crate::server::{Served, Server};
+
+/// So many.
+pub const WORKERS: usize = 4;
+
+/// Requests that may wait for room at a time; those beyond are refused at once.
+const WAIT_FOR_ROOM: usize = 192;
+
+/// What there is to do.
+#[derive(Default)]
+pub struct Workers {
+    todo: Mutex<Todo>,
+    bell: Condvar,
+}
+
+#[derive(Default)]
+struct Todo {
+    jobs: BinaryHeap<Reverse<Job>>,
+    /// Jobs that wait for room.
+    for_room: usize,
+    added: u64,
+    stopped: bool,
+}
+
+struct Job {
+    due: Instant,
+    /// The order of those that are due at the same time.
+    number: u64,
+    /// It has found no room, and has waited so long.
+    wait: Option<Wait>,
+    request: Parked,
+}
+
+impl PartialEq for Job {
+    fn eq(&self, other: &Job) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Job {}
+
+impl PartialOrd for Job {
+    fn partial_cmp(&self, other: &Job) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Job {
+    fn cmp(&self, other: &Job) -> std::cmp::Ordering {
+        (self.due, self.number).cmp(&(other.due, other.number))
+    }
+}
+
+impl Workers {
+    /// To be served as soon as there is a thread for it.
+    pub fn add(&self, request: Parked) {
+        self.push(Duration::ZERO, None, request);
+    }
+
+    /// To be served again after a pause.
+    pub fn add_after(&self, pause: Duration, wait: Wait, request: Parked) {
+        if self.lock().for_room >= WAIT_FOR_ROOM {
+            return request.reply(Err(Errno::NOSPC));
+        }
+        self.push(pause, Some(wait), request);
+    }
+
+    fn push(&self, pause: Duration, wait: Option<Wait>, request: Parked) {
+        let mut todo = self.lock();
+        // Whoever comes when all is over is answered by being dropped, outside of the lock.
+        if todo.stopped {
+            return drop(todo);
+        }
+        todo.added += 1;
+        todo.for_room += usize::from(wait.is_some());
+        let number = todo.added;
+        todo.jobs.push(Reverse(Job { due: Instant::now() + pause, number, wait, request }));
+        self.bell.notify_one();
+    }
+
+    /// Lets the threads end. What has not been begun fails.
+    pub fn stop(&self) {
+        let mut todo = self.lock();
+        todo.stopped = true;
+        let left = std::mem::take(&mut todo.jobs);
+        drop(todo);
+        self.bell.notify_all();
+        drop(left);
+    }
+
+    /// The next job that is due; waits for one. `None`: no more.
+    fn next(&self) -> Option<Job> {
+        let mut todo = self.lock();
+        loop {
+            if todo.stopped {
+                return None;
+            }
+            let now = Instant::now();
+            let due = todo.jobs.peek().map(|Reverse(job)| job.due);
+            todo = match due {
+                Some(due) if due <= now => break,
+                Some(due) => self.bell.wait_timeout(todo, due - now).unwrap_or_else(|e| e.into_inner()).0,
+                None => self.bell.wait(todo).unwrap_or_else(|e| e.into_inner()),
+            };
+        }
+        let Reverse(job) = todo.jobs.pop()?;
+        todo.for_room -= usize::from(job.wait.is_some());
+        if !todo.jobs.is_empty() {
+            // Who waits for this one to be due shall look at the next.
+            self.bell.notify_one();
+        }
+        Some(job)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Todo> {
+        self.todo.lock().unwrap_or_else(|e| e.into_inner())
+    }
+}
+
+/// Serves requests that were parked, until they are stopped. One thread's part.
+pub fn run(server: &Server) {
+    while let Some(mut job) = server.workers.next() {
+        match server.serve_parked(&mut job.request.request(), job.wait) {
+            Served::Now(answer) => job.request.reply(answer.unwrap_or(Ok(0))),
+            Served::Later(later) => server.park(job.request, later),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+    use crate::parked::tests::Told;
+    use crate::request::Answer;
+    use crate::room::Room;
+
+    fn parked(told: &mpsc::Sender<Answer>) -> Parked {
+        Parked::new(Told { data: Vec::new(), told: told.clone() })
+    }
+
+    #[test]
+    fn jobs_come_in_the_order_in_which_they_are_due() {
+        let (told, _answers) = mpsc::channel();
+        let (workers, room, start) = (Workers::default(), Room::default(), Instant::now());
+        for pause in [40, 15].map(Duration::from_millis) {
+            workers.add_after(pause, room.wait(false), parked(&told));
+        }
+        workers.add(parked(&told));
+        workers.add(parked(&told));
+        let pauses = [0, 0, 15, 40];
+        for pause in pauses {
+            let job = workers.next().expect("a job");
+            assert!(start.elapsed() >= Duration::from_millis(pause));
+            assert_eq!(job.wait.is_some(), pause > 0);
+        }
+    }
+
+    #[test]
+    fn what_is_too_much_or_too_late_is_answered_at_once() {
+        let (told, answers) = mpsc::channel();
+        let (workers, room) = (Workers::default(), Room::default());
+        for _ in 0..=WAIT_FOR_ROOM {
+            workers.add_after(Duration::from_secs(60), room.wait(false), parked(&told));
+        }
+        assert_eq!(answers.try_iter().collect::<Vec<_>>(), [Err(Errno::NOSPC)]);
+        workers.stop();
+        workers.add(parked(&told));
+        assert!(workers.next().is_none());
+        assert_eq!(answers.try_iter().filter(|answer| *answer == Err(Errno::IO)).count(), WAIT_FOR_ROOM + 1);
+    }
+}
