@@ -30,9 +30,9 @@ pub mod tag {
     /// The log of segments: its head, and the table of segments.
     pub const LOG: Tag = Tag(10);
 
-    /// Names, by number, for reports.
-    pub const NAMES: [&str; 11] = [
-        "none",
+    /// Names, by number, for reports. 0 stands for blocks, which are no objects; those without a name are not used.
+    pub const NAMES: [&str; pram::heap::TAGS] = [
+        "block",
         "superblock",
         "inode table",
         "inode block",
@@ -43,6 +43,11 @@ pub mod tag {
         "xattr",
         "permissions",
         "segment table",
+        "",
+        "",
+        "",
+        "",
+        "block table",
     ];
 }
 

@@ -11,6 +11,7 @@
 //! | [`dax`] | the medium for persistent memory behind the processor's caches |
 //! | [`region`] | geometry, header, typed access; the one place that stores to persistent RAM |
 //! | [`heap`] | 64 KiB segments, size classes, whole-segment runs; typed objects |
+//! | [`blocks`] | blocks of 4 KiB beside the objects, whose content no copy holds; transfers between them and devices |
 //! | [`tx`] | transactions: undo log in persistent slots |
 //! | [`runtime`] | the shared segment that does not persist: sessions, slots, locks, references |
 //! | [`reserve`] | room for a region's file, all of it at once |
@@ -35,6 +36,7 @@
 compile_error!("regions are little-endian and used in place");
 
 pub mod attached;
+pub mod blocks;
 pub mod copy;
 pub mod dax;
 pub mod error;

@@ -1,8 +1,9 @@
 //! A mapping of shared memory, and every `unsafe` operation of this crate.
 //!
 //! Invariants that the SAFETY notes cite:
-//! 1. `base..base + len` is mapped readable and writable for as long as the `Mapping` lives. (`len` may go up, and stays
-//!    below the address space that is mapped; what is beyond it has perhaps no memory, and a load there is a signal.)
+//! 1. `base..base + len` is mapped readable and writable for as long as the `Mapping` or a [`Stretch`] of it lives. (`len` may
+//!    go up, and stays below the address space that is mapped; what is beyond it has perhaps no memory, and a load there is a
+//!    signal.)
 //! 2. Every access is checked against `len` (and its alignment) before it is made.
 //! 3. Other threads and processes may change the memory at any time. So no reference to it is ever made
 //!    except to atomics; words are loaded and stored as atomics, and bulk copies are raw copies whose
@@ -16,6 +17,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{compiler_fence, AtomicU32, AtomicU64, AtomicU8, AtomicUsize, Ordering};
+use std::sync::Arc;
 
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
@@ -38,6 +40,45 @@ pub struct Mapping {
     /// Whole words that are inside.
     words: AtomicU64,
     growth: Option<Growth>,
+    mapped: Arc<Mapped>,
+}
+
+/// Address space that is unmapped when the last share goes.
+struct Mapped {
+    base: NonNull<u8>,
+    bytes: u64,
+}
+
+// SAFETY: it is an address, of which nothing is done but to unmap it.
+unsafe impl Send for Mapped {}
+// SAFETY: as above.
+unsafe impl std::marker::Sync for Mapped {}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        // SAFETY: mapped by us with this length; whatever borrows from it has a share.
+        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes as usize) };
+    }
+}
+
+/// A stretch of a mapping that stays mapped while it lives, whatever becomes of the mapping: for those who hand memory to
+/// a device, which may be at it for longer than they are there.
+pub struct Stretch {
+    at: NonNull<u8>,
+    len: usize,
+    _mapped: Arc<Mapped>,
+}
+
+// SAFETY: as of a `Mapping`.
+unsafe impl Send for Stretch {}
+// SAFETY: as above.
+unsafe impl std::marker::Sync for Stretch {}
+
+impl AsRef<[AtomicU8]> for Stretch {
+    fn as_ref(&self) -> &[AtomicU8] {
+        // SAFETY: checked when it was made (2), mapped as long as it lives (1), atomics only (3).
+        unsafe { std::slice::from_raw_parts(self.at.as_ptr().cast::<AtomicU8>().cast_const(), self.len) }
+    }
 }
 
 /// How a mapping gets longer that others make so.
@@ -139,7 +180,8 @@ impl Mapping {
     fn adopt(p: *mut std::ffi::c_void, len: u64) -> Mapping {
         let base = NonNull::new(p.cast()).expect("mmap never returns null");
         let [short_end, words] = [AtomicU64::new(0), AtomicU64::new(0)];
-        let mut map = Mapping { base, reserved: len, len: AtomicU64::new(0), short_end, words, growth: None };
+        let mapped = Arc::new(Mapped { base, bytes: len });
+        let mut map = Mapping { base, reserved: len, len: AtomicU64::new(0), short_end, words, growth: None, mapped };
         map.set_len(len);
         map
     }
@@ -282,6 +324,12 @@ impl Mapping {
     pub fn atomic8(&self, off: u64) -> Result<&AtomicU8> {
         // SAFETY: as in `word`.
         Ok(unsafe { AtomicU8::from_ptr(self.at(off, 1)?) })
+    }
+
+    /// A stretch of it, which stays mapped for as long as it is held.
+    pub fn stretch(&self, off: u64, len: u64) -> Result<Stretch> {
+        let at = NonNull::new(self.at(off, len)?).ok_or_else(|| bad_address(off, len))?;
+        Ok(Stretch { at, len: len as usize, _mapped: self.mapped.clone() })
     }
 
     /// Copies a value out. Words are loaded atomically; a value of several words may be torn.
@@ -519,13 +567,6 @@ impl Mapping {
 #[inline(never)]
 fn bad_address(off: u64, len: u64) -> Error {
     Error::BadAddress { off, len }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: mapped by us with this length; nothing borrowed from `self` outlives it.
-        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.reserved as usize) };
-    }
 }
 
 /// Bytes per cache line.

@@ -10,7 +10,8 @@
 //! ```
 //! All numbers are little-endian. Chunks hold the header pages, the root words, the segment tables and every
 //! segment that is neither free nor absent, without the stretches of whole KiB that are all zero; free segments stand
-//! in the tables as absent. Transaction slots are left out: no transaction is open when an image is made. What no chunk
+//! in the tables as absent. Of segments of blocks they hold the blocks whose content is nowhere else: all that are in use, but on
+//! `logged` those that have no place. Transaction slots are left out: no transaction is open when an image is made. What no chunk
 //! holds is zero.
 //!
 //! The last root word is stored as 0 (closed properly) or, if the saved region had leaks or referenced
@@ -29,6 +30,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
+use crate::blocks::BLOCK;
 use crate::copy::log::now;
 use crate::error::{Error, Result};
 use crate::heap::{Meta, SegEntry};
@@ -239,12 +241,27 @@ fn parts(region: &Region) -> Result<Vec<Part>> {
     for group in 0..region.groups() {
         parts.push(Part { at: group * GROUP + TABLE_AT, len: TABLE, is_table: true });
         for n in region.segments_of(group) {
-            if !matches!(region.meta(n)?, Meta::Free | Meta::Absent) {
-                parts.push(Part { at: region.geo.segment(n), len: SEGMENT, is_table: false });
+            match region.meta(n)? {
+                Meta::Free | Meta::Absent => {}
+                Meta::Blocks => parts.extend(kept_blocks(region, n)?),
+                _ => parts.push(Part { at: region.geo.segment(n), len: SEGMENT, is_table: false }),
             }
         }
     }
     Ok(parts)
+}
+
+/// The blocks of a segment whose content an image holds.
+fn kept_blocks(region: &Region, segment: u64) -> Result<Vec<Part>> {
+    let mut kept = Vec::new();
+    // Damage, if it fails: nobody finds content there without its descriptor.
+    let Ok(blocks) = region.blocks_of(segment) else { return Ok(kept) };
+    for (at, descriptor) in blocks {
+        if region.info.medium != MediumKind::Logged || descriptor.place == 0 {
+            kept.push(Part { at, len: BLOCK, is_table: false });
+        }
+    }
+    Ok(kept)
 }
 
 fn write_image(session: &Session, out: &mut impl Write, progress: Progress) -> Result<SaveInfo, Fail> {

@@ -26,12 +26,13 @@
 
 use smallvec::SmallVec;
 
+use crate::blocks::{Descriptor, BLOCK};
 use crate::error::{Error, Result};
-use crate::heap::{Block, Heap, Tag};
+use crate::heap::{Block, Heap, Tag, BLOCKS};
 use crate::mem::Pod;
 use crate::off::Off;
 use crate::random;
-use crate::region::{Region, SLOT};
+use crate::region::{Region, SEGMENT, SLOT};
 use crate::runtime::Runtime;
 use crate::session::Outcome;
 
@@ -64,6 +65,8 @@ pub struct Tx<'o> {
     dirty: SmallVec<[(u64, u64); 8]>,
     outcome: &'o Outcome,
     urgent: bool,
+    /// It has noted places of blocks.
+    placed: bool,
     done: bool,
 }
 
@@ -83,6 +86,7 @@ impl<'o> Tx<'o> {
             dirty: SmallVec::new(),
             outcome,
             urgent: false,
+            placed: false,
             done: false,
         })
     }
@@ -206,6 +210,90 @@ impl<'o> Tx<'o> {
         Ok(())
     }
 
+    // Blocks: see [`blocks`](crate::blocks).
+
+    /// Allocates a block of [`BLOCK`] bytes for `owner`, without a place, as written in `epoch`; returns its offset. Its content
+    /// is undefined. Undone with the transaction.
+    ///
+    /// # Errors
+    /// As of [`alloc`](Self::alloc).
+    pub fn alloc_block(&mut self, epoch: u64, owner: [u64; 2]) -> Result<u64> {
+        let block = self.heap().alloc(self.slot, BLOCKS, BLOCK)?.off;
+        self.allocated.push(block);
+        self.rt.count_blocks(self.slot, 1);
+        self.init(self.region.block(block)?, &Descriptor { place: 0, epoch, owner })?;
+        self.rt.add_unplaced(block / SEGMENT);
+        Ok(block)
+    }
+
+    /// Frees the block at `block` when the transaction commits. One under transfer is free when that has ended.
+    ///
+    /// # Errors
+    /// [`Error::BadAddress`] or [`Error::WrongType`] where no block can be. One that is not allocated is noticed at the commit,
+    /// which does not fail for that.
+    pub fn free_block(&mut self, block: u64) -> Result<()> {
+        self.region.block(block)?;
+        self.freed.push(block);
+        Ok(())
+    }
+
+    /// Notes where the content of a block also is, or 0: nowhere. Logged.
+    pub fn set_place(&mut self, block: u64, place: u64) -> Result<()> {
+        let at = self.region.block(block)?;
+        self.set(Descriptor::place_at(at), &place)?;
+        self.placed = true;
+        if place == 0 {
+            self.rt.add_unplaced(block / SEGMENT);
+        }
+        Ok(())
+    }
+
+    /// Notes whose a block is. Logged.
+    pub fn set_owner(&mut self, block: u64, owner: [u64; 2]) -> Result<()> {
+        let at = self.region.block(block)?;
+        self.set(Descriptor::owner_at(at), &owner)
+    }
+
+    /// Before the content of a block that something leads to changes in place: from here on it has no place, and is of
+    /// `epoch`. Durable when it returns, and not undone with the transaction. (Else, after a crash, content that has changed
+    /// would count as what is at its place, and go with its memory.) Not for a [void](Descriptor::is_void) block, which is
+    /// not void any more afterwards: that is replaced.
+    pub fn begin_change(&mut self, block: u64, epoch: u64) -> Result<()> {
+        let at = self.region.block(block)?;
+        let Descriptor { place, epoch: before, .. } = self.region.read(at)?;
+        if place == 0 && before == epoch {
+            return Ok(());
+        }
+        self.region.store_word(Descriptor::place_at(at).raw(), 0)?;
+        self.region.store_word(Descriptor::epoch_at(at).raw(), epoch)?;
+        self.region.persist(at.raw(), size_of::<Descriptor>() as u64);
+        self.rt.add_unplaced(block / SEGMENT);
+        Ok(())
+    }
+
+    /// Stores to the content of a block, at most up to its end: not logged, durable before the commit, and there also if the
+    /// transaction is undone. Where something leads to the block, after [`begin_change`](Self::begin_change).
+    pub fn store_content(&mut self, at: u64, bytes: &[u8]) -> Result<()> {
+        if !self.region.store_content(at, bytes)? {
+            self.touch(at, bytes.len() as u64);
+        }
+        Ok(())
+    }
+
+    /// Fills content with zeros, under the same rules.
+    pub fn zero_content(&mut self, at: u64, len: u64) -> Result<()> {
+        self.region.zero_content(at, len)?;
+        self.touch(at, len);
+        Ok(())
+    }
+
+    /// Copies `len` bytes at `src`, anywhere in the region, to the content of a block, under the same rules.
+    pub fn copy_content(&mut self, src: u64, at: u64, len: u64) -> Result<()> {
+        self.region.copy_content(src, at, len)?;
+        self.touch(at, len);
+        Ok(())
+    }
+
     #[inline(always)]
     fn touch(&mut self, off: u64, len: u64) {
         if self.region.needs_flush() {
@@ -314,6 +402,10 @@ impl<'o> Tx<'o> {
     fn undo(&mut self) -> Result<()> {
         if self.used > 0 {
             roll_back(self.region, self.slot)?;
+        }
+        if self.placed {
+            // Who has looked in between has seen places that are gone again.
+            self.rt.doubt_unplaced();
         }
         for off in std::mem::take(&mut self.allocated) {
             self.heap().free(self.slot, off)?;

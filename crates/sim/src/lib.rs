@@ -13,6 +13,7 @@
 //! | [`model`] | the same operations on a plain model |
 //! | [`tree`] | everything that can be seen of a file system |
 //! | [`explore`] | the explorer: runs a scenario, judges every crash state |
+//! | [`blocks`] | the explorer for blocks beside the heap |
 //! | [`scenario`] | the scenarios |
 //! | [`copy`] | the explorer for `logged`: memory, marks, redo logs and image together |
 //!
@@ -29,6 +30,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod blocks;
 pub mod copy;
 pub mod crash;
 pub mod explore;

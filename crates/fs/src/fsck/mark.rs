@@ -8,6 +8,7 @@
 //! 3. Before sweeping, operations under way are waited for again: what they unlinked they have freed.
 //! 4. What is then allocated, neither marked nor new, is a leak.
 
+use pram::blocks::{BLOCK, TABLE};
 use pram::heap::{Meta, CLASSES};
 use pram::region::PER_GROUP;
 use pram::{Op, Region, Session, Tag, SEGMENT};
@@ -41,6 +42,34 @@ impl<'a> Marks<'a> {
     pub fn mark(&mut self, off: u64, tag: Tag) -> Result<(), String> {
         let cap = self.check(off, tag)?;
         self.set(off, cap)
+    }
+
+    /// Marks the block at `block`, which something leads to; says why it cannot be one.
+    #[allow(dead_code, reason = "no file has blocks yet")]
+    pub fn mark_block(&mut self, block: u64) -> Result<(), String> {
+        let region = self.session.region();
+        region.block(block).map_err(|e| e.to_string())?;
+        if !region.is_allocated(block).map_err(|e| e.to_string())? && !self.session.runtime().is_new(block) {
+            return Err(format!("block {block:#x} is in use but not allocated"));
+        }
+        self.set(block, BLOCK)
+    }
+
+    /// Marks the tables of segments of blocks; what is wrong with one of them.
+    pub fn mark_block_tables(&mut self) -> Result<Vec<String>> {
+        let (session, mut problems) = (self.session, Vec::new());
+        let region = session.region();
+        for segment in region.segments() {
+            // What is no table, `check_segments` tells.
+            let Ok(table) = region.block_table(segment) else { continue };
+            if let Err(why) = self.mark(table, TABLE) {
+                // Others may have emptied the segment meanwhile.
+                if region.block_table(segment).is_ok_and(|now| now == table) {
+                    problems.push(format!("segment {segment} of blocks: {why}"));
+                }
+            }
+        }
+        Ok(problems)
     }
 
     /// The bytes of the object at `off`, or why it cannot be one.
@@ -89,7 +118,7 @@ impl<'a> Marks<'a> {
         self.bits.get((n / 64) as usize).is_some_and(|word| word >> (n % 64) & 1 == 1)
     }
 
-    /// Counts, or frees, the objects and bytes that are allocated, neither marked nor new: in operations that `begin`
+    /// Counts, or frees, the objects, blocks and bytes that are allocated, neither marked nor new: in operations that `begin`
     /// gives, which whoever froze the pool begins in another way than others.
     pub fn unmarked(&self, begin: Option<&dyn Fn() -> pram::Result<Op<'a>>>) -> Result<(u64, u64)> {
         let (mut objects, mut bytes) = (0, 0);
@@ -98,6 +127,9 @@ impl<'a> Marks<'a> {
             // Others may have given the segment another class since its entry was read. So: is there an object
             // now? Only then whether it is new; in this order a new one cannot be missed.
             if self.is_marked(off) || !region.is_allocated(off).unwrap_or(false) || self.session.runtime().is_new(off) {
+                return Ok(());
+            }
+            if self.session.heap().is_put_off(off) {
                 return Ok(());
             }
             objects += 1;
@@ -117,25 +149,24 @@ impl Drop for Marks<'_> {
     }
 }
 
-/// Calls `f` with offset and capacity of every allocated object.
+/// Calls `f` with offset and capacity of every allocated object and block.
 fn for_each_object(region: &Region, f: &mut dyn FnMut(u64, u64) -> Result<()>) -> Result<()> {
     let geo = &region.geo;
     for segment in region.segments() {
-        match region.meta(segment)? {
-            Meta::Small { class, .. } => {
-                let c = &CLASSES[usize::from(class)];
-                for w in 0..c.count.div_ceil(64) {
-                    let mut bits = region.taken(segment, class, w)?;
-                    while bits != 0 {
-                        let index = w * 64 + bits.trailing_zeros();
-                        bits &= bits - 1;
-                        let within = u64::from(c.base) + u64::from(index) * u64::from(c.size);
-                        f(geo.segment(segment) + within, u64::from(c.size))?;
-                    }
+        let meta = region.meta(segment)?;
+        if let Some((_, class)) = meta.sharers() {
+            let c = &CLASSES[usize::from(class)];
+            for w in 0..c.count.div_ceil(64) {
+                let mut bits = region.taken(segment, class, w)?;
+                while bits != 0 {
+                    let index = w * 64 + bits.trailing_zeros();
+                    bits &= bits - 1;
+                    let within = u64::from(c.base) + u64::from(index) * u64::from(c.size);
+                    f(geo.segment(segment) + within, u64::from(c.size))?;
                 }
             }
-            Meta::RunHead { len, .. } => f(geo.segment(segment), u64::from(len) * SEGMENT)?,
-            _ => {}
+        } else if let Meta::RunHead { len, .. } = meta {
+            f(geo.segment(segment), u64::from(len) * SEGMENT)?;
         }
     }
     Ok(())
@@ -152,6 +183,9 @@ pub fn check_segments(region: &Region) -> Result<Vec<(Option<u64>, String)>> {
             Meta::Bad => Some(format!("segment {segment} has an impossible entry")),
             Meta::RunHead { len, .. } if segment % PER_GROUP + u64::from(len) > PER_GROUP => {
                 Some(format!("segment {segment} begins a run of {len} that leaves its group"))
+            }
+            Meta::Blocks if is_lost(region, segment)? => {
+                Some(format!("segment {segment} of blocks leads to no table of theirs"))
             }
             Meta::RunBody { .. } if segment >= run_end => {
                 Some(format!("segment {segment} continues a run that is not there"))
@@ -170,4 +204,93 @@ pub fn check_segments(region: &Region) -> Result<Vec<(Option<u64>, String)>> {
         }
     }
     Ok(problems)
+}
+
+/// Has a segment of blocks no table? Others may be emptying it.
+fn is_lost(region: &Region, segment: u64) -> Result<bool> {
+    Ok(region.block_table(segment).is_err() && region.meta(segment)? == Meta::Blocks)
+}
+
+#[cfg(test)]
+mod tests {
+    use pram::medium::BATTERY;
+    use pram::Mapping;
+
+    use super::*;
+
+    fn session() -> Session {
+        let map = Mapping::anonymous(4 << 20).unwrap();
+        Session::private(Region::format(map, Box::new(BATTERY), [7; 16], 1, 0).unwrap(), 64).unwrap()
+    }
+
+    fn alloc(session: &Session) -> u64 {
+        let mut op = session.begin().unwrap();
+        let mut tx = op.tx().unwrap();
+        let block = tx.alloc_block(1, [1, 2]).unwrap();
+        tx.commit().unwrap();
+        block
+    }
+
+    /// Counts what nothing has marked, and frees it.
+    fn sweep(session: &Session, marks: &Marks) -> (u64, u64) {
+        marks.unmarked(Some(&|| session.begin())).unwrap()
+    }
+
+    #[test]
+    fn a_block_that_was_reached_stays_and_its_table_with_it() {
+        let session = session();
+        let blocks: Vec<u64> = (0..20).map(|_| alloc(&session)).collect();
+        let under_transfer = session.transfer(blocks[5], 1).unwrap().unwrap();
+        let mut op = session.begin().unwrap();
+        let mut tx = op.tx().unwrap();
+        tx.free_block(blocks[5]).unwrap();
+        tx.commit().unwrap();
+        drop(op);
+
+        let mut marks = Marks::begin(&session).unwrap();
+        assert_eq!(marks.mark_block_tables().unwrap(), [""; 0]);
+        for block in [blocks[3], blocks[17]] {
+            marks.mark_block(block).unwrap();
+            assert!(marks.mark_block(block).unwrap_err().contains("in use twice"));
+        }
+        for wrong in [blocks[3] + 8, 0, session.region().block_table(blocks[0] / SEGMENT).unwrap()] {
+            assert!(marks.mark_block(wrong).is_err());
+        }
+        assert_eq!(marks.bytes(), 2 * BLOCK + 2 * 512);
+        let new = alloc(&session);
+        assert_eq!(sweep(&session, &marks), (17, 17 * BLOCK));
+        assert_eq!(sweep(&session, &marks), (0, 0), "what is under transfer, and new, is left alone");
+        assert!(marks.mark_block(blocks[4]).unwrap_err().contains("not allocated"));
+        drop(under_transfer);
+        assert_eq!(session.free_ended().unwrap(), 1);
+        assert_eq!(session.region().allocated().unwrap()[0], 3 * BLOCK);
+        marks.mark_block(new).unwrap();
+    }
+
+    #[test]
+    fn segments_without_their_table_are_told_and_given_up() {
+        let session = session();
+        let block = alloc(&session);
+        let (region, segment) = (session.region(), block / SEGMENT);
+        assert!(check_segments(region).unwrap().is_empty());
+        let table = region.block_table(segment).unwrap();
+        region.commit_word(region.geo.entry(segment).field(8), 1).unwrap();
+        let told = check_segments(region).unwrap();
+        assert!(told.len() == 1 && told[0].0 == Some(segment) && told[0].1.contains("no table"), "{told:?}");
+        session.heap().reset_segment(segment).unwrap();
+        assert!(check_segments(region).unwrap().is_empty());
+        let mut marks = Marks::begin(&session).unwrap();
+        assert_eq!(marks.mark_block_tables().unwrap(), [""; 0]);
+        assert_eq!(sweep(&session, &marks), (1, 512), "the table is a leak");
+        drop(marks);
+        assert!(!region.is_allocated(table).unwrap_or(false));
+
+        // Two segments that lead to one table.
+        let [first, second] = [alloc(&session), (0..16).map(|_| alloc(&session)).last().unwrap()].map(|b| b / SEGMENT);
+        assert_ne!(first, second);
+        let word = region.load(region.geo.entry(first).field(8)).unwrap();
+        region.commit_word(region.geo.entry(second).field(8), word).unwrap();
+        let problems = Marks::begin(&session).unwrap().mark_block_tables().unwrap();
+        assert!(problems.len() == 1 && problems[0].contains("in use twice"), "{problems:?}");
+    }
 }

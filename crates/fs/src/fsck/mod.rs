@@ -279,6 +279,9 @@ impl<'a> Pass<'a> {
             }),
             Err(e) => self.problem(format!("segment table: {e}")),
         }
+        for text in self.marks.mark_block_tables()? {
+            self.problem(text);
+        }
         let perms = self.fs.super_block().perms;
         self.mark(perms.raw(), tag::PERM, &|| "permission table".into());
         for n in 0..PERM_CHUNKS {

@@ -218,8 +218,9 @@ impl Pool {
         let region = self.fs.session().region();
         let mut found = std::collections::BTreeMap::<(u8, u64), (u64, u64)>::new();
         for s in region.segments() {
-            let (tag, size, objects, segments) = match region.meta(s)? {
-                Meta::Small { tag, class } => {
+            let meta = region.meta(s)?;
+            let (tag, size, objects, segments) = match (meta.sharers(), meta) {
+                (Some((tag, class)), _) => {
                     let c = &CLASSES[usize::from(class)];
                     let mut objects = 0;
                     for w in 0..c.count.div_ceil(64) {
@@ -227,7 +228,7 @@ impl Pool {
                     }
                     (tag, u64::from(c.size), objects, 1)
                 }
-                Meta::RunHead { tag, len } => (tag, u64::from(len) * SEGMENT, 1, u64::from(len)),
+                (_, Meta::RunHead { tag, len }) => (tag, u64::from(len) * SEGMENT, 1, u64::from(len)),
                 _ => continue,
             };
             let sum = found.entry((tag.0, size)).or_default();

@@ -279,7 +279,7 @@ pub fn compare(disks: &Disks, id: Identity, region: &Region, marks: &Marks) -> R
         checkpoint::checkpoint(&mut pages, &disks.logs[active], last, &mut RateLimit::free())?;
     }
     marks.take_groups(region.groups())?;
-    for at in region.held()?.into_iter().flat_map(|held| held.step_by(PAGE as usize)) {
+    for at in region.copied()?.into_iter().flat_map(|held| held.step_by(PAGE as usize)) {
         let same = match pages.crc(at / PAGE) {
             None => region.map().is_zero(at, PAGE)?,
             Some(crc) => region.map().crc(0, at, PAGE)? == crc,

@@ -85,8 +85,9 @@ const CLASS_OF: [u8; MAX_SMALL as usize / 16 + 1] = {
 
 /// The class of objects of `size` bytes, up to [`MAX_SMALL`].
 #[inline(always)]
-pub fn class_of(size: u64) -> usize {
-    usize::from(CLASS_OF[(size.min(MAX_SMALL) as usize).div_ceil(16)])
+pub const fn class_of(size: u64) -> usize {
+    let size = if size < MAX_SMALL { size } else { MAX_SMALL };
+    CLASS_OF[(size as usize).div_ceil(16)] as usize
 }
 
 /// The bytes that an allocation of `size` bytes occupies.

@@ -2,7 +2,8 @@
 //!
 //! Each segment holds objects of one class and one type ([`Tag`]), so a reference can be checked for its
 //! type before it is followed (Conquest, 3.5: typed memory). A bitmap says which slots are taken: in the
-//! segment table for classes of 1 KiB and more, at the start of the segment for smaller ones.
+//! segment table for classes of 1 KiB and more, at the start of the segment for smaller ones. Segments of
+//! [`blocks`](crate::blocks) are handed out the same way.
 //!
 //! A segment is owned by one transaction slot at a time (in the runtime segment); only the owner sets
 //! bits, anybody clears them. So the fast path takes no lock.
@@ -37,6 +38,7 @@ use std::sync::atomic::Ordering;
 
 use smallvec::SmallVec;
 
+use crate::blocks::{BLOCK, PER_SEGMENT};
 use crate::error::{Error, Result};
 use crate::off::Off;
 use crate::region::{Region, SEGMENT};
@@ -47,8 +49,16 @@ use crate::session::Op;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Tag(pub u8);
 
-/// Number of tags, the unused 0 included.
+/// Number of tags, 0 included, which objects do not have.
 pub const TAGS: usize = 16;
+
+/// In the place of a tag: blocks, which take memory as objects of [`BLOCK_CLASS`] do.
+pub(crate) const BLOCKS: Tag = Tag(0);
+pub(crate) const BLOCK_CLASS: usize = class_of(BLOCK);
+const _: () = {
+    let class = &CLASSES[BLOCK_CLASS];
+    assert!(class.size as u64 == BLOCK && class.count as u64 == PER_SEGMENT && class.base == 0);
+};
 
 /// An allocated object: where it is and how many bytes it may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,8 +170,28 @@ impl Heap<'_> {
     /// Segments are owned first and then taken off their list, so that one whose taker dies in between is
     /// found by its owner (see [`salvage`](Self::salvage)).
     fn find_segment(&self, slot: u32, tag: Tag, class: usize) -> Result<Option<u64>> {
-        let wanted = Meta::Small { tag, class: class as u8 };
-        let mut from = 0;
+        if tag == BLOCKS {
+            return self.find_block_segment(slot);
+        }
+        if let Some(segment) = self.find_partial(slot, tag, class, 0)? {
+            return Ok(Some(segment));
+        }
+        let Some(segment) = self.claim_free(slot)? else { return Ok(None) };
+        // 1. The bitmap is empty before the entry gives the segment its class: a crash in between
+        //    leaves a free segment, not one with arbitrary objects taken.
+        let c = &CLASSES[class];
+        let bitmap = self.region.bitmap(segment, class as u8);
+        self.region.zero(bitmap, u64::from(c.count.div_ceil(64)) * 8)?;
+        self.region.persist(bitmap, u64::from(c.count.div_ceil(64)) * 8);
+        // 2. The entry, one word.
+        self.region.set_meta(segment, Meta::shared(tag, class))?;
+        Ok(Some(segment))
+    }
+
+    /// A partly used segment at or after `from`, now owned by `slot`.
+    pub(crate) fn find_partial(&self, slot: u32, tag: Tag, class: usize, from: u64) -> Result<Option<u64>> {
+        let wanted = Meta::shared(tag, class);
+        let mut from = from;
         while let Some(segment) = self.rt.next_partial(tag, class, from) {
             from = segment + 1;
             if !self.rt.own(segment, slot) {
@@ -176,20 +206,11 @@ impl Heap<'_> {
                 self.give_up(slot, segment, tag, class)?;
             }
         }
-        let Some(segment) = self.claim_free(slot)? else { return Ok(None) };
-        // 1. The bitmap is empty before the entry gives the segment its class: a crash in between
-        //    leaves a free segment, not one with arbitrary objects taken.
-        let c = &CLASSES[class];
-        let bitmap = self.region.bitmap(segment, class as u8);
-        self.region.zero(bitmap, u64::from(c.count.div_ceil(64)) * 8)?;
-        self.region.persist(bitmap, u64::from(c.count.div_ceil(64)) * 8);
-        // 2. The entry, one word.
-        self.region.set_meta(segment, wanted)?;
-        Ok(Some(segment))
+        Ok(None)
     }
 
     /// Any free segment, now owned by `slot` and off the free list.
-    fn claim_free(&self, slot: u32) -> Result<Option<u64>> {
+    pub(crate) fn claim_free(&self, slot: u32) -> Result<Option<u64>> {
         let start = self.rt.first_free_hint();
         for (mut from, end) in [(start, u64::MAX), (0, start)] {
             while let Some(segment) = self.rt.next_free(from).filter(|s| *s < end) {
@@ -258,18 +279,25 @@ impl Heap<'_> {
             if !self.is_empty(segment, class)? || !self.rt.own(segment, slot) {
                 return Ok(());
             }
-            let still = self.region.meta(segment)? == (Meta::Small { tag, class: class as u8 });
+            let still = self.region.meta(segment)? == Meta::shared(tag, class);
             if !still || self.is_empty(segment, class)? {
                 self.rt.drop_partial(tag, class, segment);
-                if still {
-                    self.region.set_meta(segment, Meta::Free)?;
-                    self.rt.add_free(segment);
-                }
+                let freed = if still { self.free_shared(slot, segment, tag) } else { Ok(()) };
                 self.rt.disown(segment);
-                return Ok(());
+                return freed;
             }
             self.rt.disown(segment);
         }
+        Ok(())
+    }
+
+    /// Frees a segment in which nothing is, that `slot` owns.
+    fn free_shared(&self, slot: u32, segment: u64, tag: Tag) -> Result<()> {
+        if tag == BLOCKS {
+            return self.free_block_segment(slot, segment);
+        }
+        self.region.set_meta(segment, Meta::Free)?;
+        self.rt.add_free(segment);
         Ok(())
     }
 
@@ -277,6 +305,8 @@ impl Heap<'_> {
     /// with, so that a nearly full region can be used to the end.
     fn reclaim_idle(&self, mine: u32) -> Result<()> {
         self.drop_idle(mine)?;
+        self.free_ended(mine)?;
+        self.rt.set_block_hint(0);
         for segment in self.region.segments() {
             if self.rt.own(segment, mine) {
                 self.settle(mine, segment)?;
@@ -300,7 +330,7 @@ impl Heap<'_> {
 
     /// Gives up all segments that `slot`, in the caller's hands, allocates from.
     fn drop_segments(&self, slot: u32) -> Result<()> {
-        for tag in (1..TAGS).map(|t| Tag(t as u8)) {
+        for tag in (0..TAGS).map(|t| Tag(t as u8)) {
             for class in 0..CLASSES.len() {
                 let current = self.rt.current(slot, tag, class);
                 if let Some(segment) = current.segment() {
@@ -316,7 +346,7 @@ impl Heap<'_> {
     /// state it left them.
     pub(crate) fn salvage(&self, slots: &[u32]) -> Result<()> {
         for slot in slots {
-            for tag in (1..TAGS).map(|t| Tag(t as u8)) {
+            for tag in (0..TAGS).map(|t| Tag(t as u8)) {
                 (0..CLASSES.len()).for_each(|class| self.rt.current(*slot, tag, class).set(None));
             }
         }
@@ -330,14 +360,17 @@ impl Heap<'_> {
 
     /// Lists a segment that `slot` owns according to its state, and gives it up.
     fn settle(&self, slot: u32, segment: u64) -> Result<()> {
-        match self.region.meta(segment)? {
-            Meta::Small { tag, class } => return self.give_up(slot, segment, tag, usize::from(class)),
+        let meta = self.region.meta(segment)?;
+        if let Some((tag, class)) = meta.sharers() {
+            return self.give_up(slot, segment, tag, usize::from(class));
+        }
+        match meta {
             Meta::Free => self.rt.add_free(segment),
             Meta::RunBody { dist } if !self.has_head(segment, dist)? => {
                 self.region.set_meta(segment, Meta::Free)?;
                 self.rt.add_free(segment);
             }
-            Meta::RunBody { .. } | Meta::RunHead { .. } | Meta::Absent | Meta::Bad => {}
+            _ => {}
         }
         self.rt.disown(segment);
         Ok(())
@@ -412,12 +445,16 @@ impl Heap<'_> {
         Ok(None)
     }
 
-    /// Frees the object at `off`. Only for what nothing refers to any more, durably (H1).
+    /// Frees the object or block at `off`. Only for what nothing refers to any more, durably (H1). A block under transfer is
+    /// free when that has ended.
     pub(crate) fn free(&self, slot: u32, off: u64) -> Result<()> {
         let place = self.region.place(off)?;
         let Some((class, index)) = place.slot else {
             return self.free_run(slot, place.segment, place.cap / SEGMENT);
         };
+        if place.tag == BLOCKS && self.rt.put_off(off)? {
+            return Ok(());
+        }
         let at = self.region.bitmap(place.segment, class) + u64::from(index / 64) * 8;
         let bit = 1 << (index % 64);
         let old = self.region.fetch_clear(at, bit)?;
@@ -425,10 +462,13 @@ impl Heap<'_> {
         if old & bit == 0 {
             return Err(Error::NotAllocated { off });
         }
+        if place.tag == BLOCKS {
+            self.rt.count_blocks(slot, -1);
+        }
         if self.rt.owner(place.segment).is_none() {
             let class = usize::from(class);
             self.rt.add_partial(place.tag, class, place.segment);
-            if old == bit {
+            if old & valid_bits(CLASSES[class].count, index / 64) == bit {
                 self.list(slot, place.segment, place.tag, class)?;
             }
         }
@@ -484,9 +524,10 @@ impl Heap<'_> {
             absent -= u64::from(meta != Meta::Absent);
             match meta {
                 // Inside a run: damage. Never handed out, fsck reports it.
-                Meta::Absent | Meta::Free | Meta::Small { .. } if s < run_end => {}
+                Meta::Absent | Meta::Free | Meta::Small { .. } | Meta::Blocks if s < run_end => {}
                 Meta::Absent => self.rt.add_absent(s),
                 Meta::Free => self.rt.add_free(s),
+                Meta::Blocks => self.index_blocks(s)?,
                 Meta::Small { tag, class } => {
                     let count = CLASSES[usize::from(class)].count;
                     let full = CLASSES[usize::from(class)].base == 0

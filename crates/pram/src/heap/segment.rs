@@ -3,7 +3,7 @@
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::class::{valid_bits, CLASSES};
-use super::{Tag, TAGS};
+use super::{Tag, BLOCKS, BLOCK_CLASS, TAGS};
 use crate::error::{Error, Result};
 use crate::off::Off;
 use crate::region::{Region, PER_GROUP, SEGMENT};
@@ -14,7 +14,8 @@ use crate::region::{Region, PER_GROUP, SEGMENT};
 pub struct SegEntry {
     /// State (8 bits), tag (8), class (16), length (32): see [`Meta`].
     meta: u64,
-    /// Taken objects, for classes with at most 64 objects to a segment; else unused.
+    /// Taken objects, for classes with at most 64 objects to a segment. Of blocks: which are taken, and where their table
+    /// is, see [`blocks`](crate::blocks). Else unused.
     bits: u64,
 }
 const _: () = assert!(size_of::<SegEntry>() == 16);
@@ -32,6 +33,8 @@ pub enum Meta {
     RunHead { tag: Tag, len: u32 },
     /// Follows its head at `dist` segments' distance.
     RunBody { dist: u32 },
+    /// Sixteen blocks, see [`blocks`](crate::blocks).
+    Blocks,
     /// Not a state this version writes: damage.
     Bad,
 }
@@ -50,6 +53,7 @@ impl Meta {
             2 if tag_ok && len > 0 => Meta::RunHead { tag: Tag(tag), len },
             3 if len > 0 => Meta::RunBody { dist: len },
             4 if word == 4 => Meta::Free,
+            5 if word == 5 => Meta::Blocks,
             _ => Meta::Bad,
         }
     }
@@ -61,7 +65,26 @@ impl Meta {
             Meta::Small { tag, class } => 1 | u64::from(tag.0) << 8 | u64::from(class) << 16,
             Meta::RunHead { tag, len } => 2 | u64::from(tag.0) << 8 | u64::from(len) << 32,
             Meta::RunBody { dist } => 3 | u64::from(dist) << 32,
+            Meta::Blocks => 5,
             Meta::Bad => 0xff,
+        }
+    }
+
+    /// The state of a segment that is shared by objects of this tag and class, or by [`BLOCKS`].
+    pub(super) fn shared(tag: Tag, class: usize) -> Meta {
+        match tag {
+            BLOCKS => Meta::Blocks,
+            tag => Meta::Small { tag, class: class as u8 },
+        }
+    }
+
+    /// Tag and class of what shares a segment. The tag of blocks is 0.
+    #[inline(always)]
+    pub fn sharers(self) -> Option<(Tag, u8)> {
+        match self {
+            Meta::Small { tag, class } => Some((tag, class)),
+            Meta::Blocks => Some((BLOCKS, BLOCK_CLASS as u8)),
+            _ => None,
         }
     }
 }
@@ -134,10 +157,8 @@ impl Region {
     #[inline(always)]
     fn small(&self, off: u64) -> Option<(u64, Tag, u8, u32)> {
         let segment = self.geo.segment_of(off);
-        match self.meta(segment).ok()? {
-            Meta::Small { tag, class } => Some((segment, tag, class, CLASSES[usize::from(class)].index_of(off)?)),
-            _ => None,
-        }
+        let (tag, class) = self.meta(segment).ok()?.sharers()?;
+        Some((segment, tag, class, CLASSES[usize::from(class)].index_of(off)?))
     }
 
     #[cold]
@@ -167,27 +188,26 @@ impl Region {
         Ok(word & valid_bits(CLASSES[usize::from(class)].count, w))
     }
 
-    /// Bytes in allocated objects by tag, leaked ones included. For checks, while nobody works.
+    /// Bytes in allocated objects by tag, and as number 0 in blocks, leaked ones included. For checks, while nobody works.
     pub fn allocated(&self) -> Result<[u64; TAGS]> {
         let mut bytes = [0; TAGS];
         for s in self.segments() {
-            match self.meta(s)? {
-                Meta::Small { tag, class } => {
-                    let c = &CLASSES[usize::from(class)];
-                    let mut objects = 0;
-                    for w in 0..c.count.div_ceil(64) {
-                        objects += self.taken(s, class, w)?.count_ones();
-                    }
-                    bytes[usize::from(tag.0)] += u64::from(objects) * u64::from(c.size);
+            let meta = self.meta(s)?;
+            if let Some((tag, class)) = meta.sharers() {
+                let c = &CLASSES[usize::from(class)];
+                let mut objects = 0;
+                for w in 0..c.count.div_ceil(64) {
+                    objects += self.taken(s, class, w)?.count_ones();
                 }
-                Meta::RunHead { tag, len } => bytes[usize::from(tag.0)] += u64::from(len) * SEGMENT,
-                _ => {}
+                bytes[usize::from(tag.0)] += u64::from(objects) * u64::from(c.size);
+            } else if let Meta::RunHead { tag, len } = meta {
+                bytes[usize::from(tag.0)] += u64::from(len) * SEGMENT;
             }
         }
         Ok(bytes)
     }
 
-    /// Bytes in allocated objects.
+    /// Bytes in allocated objects and blocks.
     pub fn allocated_bytes(&self) -> Result<u64> {
         Ok(self.allocated()?.iter().sum())
     }
@@ -202,7 +222,7 @@ impl Region {
         }
     }
 
-    pub(super) fn set_meta(&self, segment: u64, meta: Meta) -> Result<()> {
+    pub(crate) fn set_meta(&self, segment: u64, meta: Meta) -> Result<()> {
         let at = self.geo.entry(segment).raw();
         self.store_word(at, meta.encode())?;
         self.persist(at, 8);

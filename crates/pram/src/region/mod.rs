@@ -34,6 +34,7 @@ use std::sync::{Mutex, MutexGuard, TryLockError};
 
 use zerocopy::{FromBytes, IntoBytes};
 
+use crate::blocks::BLOCK;
 use crate::copy::marks::Marks;
 use crate::error::{Error, Result};
 use crate::heap::Meta;
@@ -180,6 +181,16 @@ impl Region {
 
     /// Where the region has anything that counts: all but undo logs, and segments that have no memory.
     pub fn held(&self) -> Result<Vec<Range<u64>>> {
+        self.held_but(&[Meta::Absent])
+    }
+
+    /// Of that what a copy has too: all but the content of blocks.
+    pub(crate) fn copied(&self) -> Result<Vec<Range<u64>>> {
+        self.held_but(&[Meta::Absent, Meta::Blocks])
+    }
+
+    /// All but undo logs, and segments of these states.
+    fn held_but(&self, states: &[Meta]) -> Result<Vec<Range<u64>>> {
         let (undo, geo) = (self.geo.undo_logs(), self.geo);
         let mut held = vec![0..undo.start, undo.end..geo.heap()];
         for group in 0..self.groups() {
@@ -189,7 +200,7 @@ impl Region {
             for n in self.segments_of(group) {
                 let at = n * SEGMENT..(n + 1) * SEGMENT;
                 match self.meta(n)? {
-                    Meta::Absent => {}
+                    meta if states.contains(&meta) => {}
                     _ => match held.last_mut().filter(|last| last.end == at.start) {
                         Some(last) => last.end = at.end,
                         None => held.push(at),
@@ -399,6 +410,49 @@ impl Region {
     fn stream(&self, off: u64, bytes: &[u8]) -> Result<bool> {
         self.mark(off, bytes.len() as u64)?;
         self.medium.stream(&self.map, off, bytes)
+    }
+
+    // Content of blocks: neither marked nor logged, whatever the medium.
+
+    /// Fails unless all of a range is in one block.
+    #[inline(always)]
+    fn check_content(&self, off: u64, len: u64) -> Result<()> {
+        let inside = len <= BLOCK - off % BLOCK;
+        match self.meta(self.geo.segment_of(off))? {
+            Meta::Blocks if inside => Ok(()),
+            _ => Err(Error::BadAddress { off, len }),
+        }
+    }
+
+    /// Stores to a block; true if that wants no flush but a fence.
+    #[inline(always)]
+    pub(crate) fn store_content(&self, off: u64, bytes: &[u8]) -> Result<bool> {
+        self.check_content(off, bytes.len() as u64)?;
+        if self.needs.flush && bytes.len() >= MUCH && self.medium.stream(&self.map, off, bytes)? {
+            return Ok(true);
+        }
+        self.map.write(off, bytes)?;
+        self.tell(off, bytes);
+        Ok(false)
+    }
+
+    pub(crate) fn zero_content(&self, off: u64, len: u64) -> Result<()> {
+        self.check_content(off, len)?;
+        self.map.zero(off, len)?;
+        self.tell_range(off, len)
+    }
+
+    pub(crate) fn copy_content(&self, src: u64, off: u64, len: u64) -> Result<()> {
+        self.check_content(off, len)?;
+        self.copy_to_log(src, off, len)
+    }
+
+    /// A device has stored to a block: makes it durable. In or outside an operation, before anything leads there.
+    pub fn keep_content(&self, off: u64, len: u64) -> Result<()> {
+        self.check_content(off, len)?;
+        self.tell_range(off, len)?;
+        self.persist(off, len);
+        Ok(())
     }
 
     /// From here on the region is not what a copy holds.

@@ -3,13 +3,14 @@
 //!
 //! ```text
 //! header | sessions | slots | key locks | long locks | events | noted numbers | for each group of the region: owners of segments, free, absent and
-//!        partial maps | new map | references (per session, per key)
+//!        partial maps, maps of blocks, blocks under transfer | new map | references (per session, per key)
 //! ```
 //! It is laid out for the largest region that its processes have address space for, and sparse: what belongs to a group
 //! takes memory when that is begun.
 //!
 //! | module | responsibility |
 //! | --- | --- |
+//! | `blocks` | segments of blocks: which, how many, what is under transfer there |
 //! | `lock` | key locks, and how threads wait for each other across processes |
 //! | `long_locks` | locks that outlive operations |
 //! | `numbering` | numbers that processes remember, and that a sweep frees |
@@ -17,6 +18,7 @@
 //! | `segments` | who owns which segment of the heap, which are free, absent, and have room |
 //! | `sessions` | the attached processes |
 
+mod blocks;
 mod lock;
 mod long_locks;
 mod numbering;
@@ -29,6 +31,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+pub(crate) use blocks::FREED;
 pub(crate) use lock::{pause, wait, wake};
 pub use lock::{KeyLock, Sequence};
 pub use numbering::NUMBERS;
@@ -44,7 +47,7 @@ use crate::region::{Geometry, Region, GROUP};
 /// Key locks: a key is locked by the lock with its number modulo this.
 pub const LOCKS: u64 = 1 << 16;
 
-const MAGIC: u64 = u64::from_le_bytes(*b"CQ-RUN\x09\n");
+const MAGIC: u64 = u64::from_le_bytes(*b"CQ-RUN\x0a\n");
 
 // Header words.
 const H_MAGIC: u64 = 0;
@@ -87,10 +90,17 @@ const H_HOST_FULL: u64 = 440;
 const H_SUPPLY_BELL: u64 = 448;
 /// It is called when fewer segments are free than this; 0: it has been.
 const H_RING: u64 = 456;
+// From 512 on: blocks.
+/// Where to begin to look for a segment that has room for a block.
+const H_BLOCK_HINT: u64 = 512;
+/// Segments of blocks.
+const H_BLOCK_SEGMENTS: u64 = 520;
+/// Blocks that were in use when the segment was made.
+const H_BLOCKS: u64 = 528;
 const HEADER: u64 = 4096;
 
 const CURRENTS: u64 = (TAGS * CLASSES.len()) as u64;
-/// Bytes per slot: its word, its tally, zeros, then the current segment of each (tag, class).
+/// Bytes per slot: its word, its tally, its blocks, zeros, then the current segment of each (tag, class).
 const SLOT_REC: u64 = 64 + CURRENTS * 8;
 
 /// The layout and mapping of a runtime segment.
@@ -132,7 +142,7 @@ impl At {
         let noted = page(events + crate::events::RING * crate::events::EVENT);
         let groups = page(noted + NUMBERS / 8);
         let new = groups + limit.div_ceil(GROUP) * segments::PART;
-        let refs = page(new + limit / 16 / 8) + 4096;
+        let refs = page(new + limit.div_ceil(GROUP) * NEW) + 4096;
         let end = refs + u64::from(SESSIONS) * page(keys * 4);
         At { sessions, slots: at_slots, locks, long_locks, events, noted, groups, new, refs, end }
     }

@@ -7,17 +7,18 @@ use super::{
     H_SUPPLIER, H_SUPPLY_BELL, H_SWEEPING, H_WANTED, NEW,
 };
 use crate::error::Result;
-use crate::heap::{Tag, CLASSES, TAGS};
+use crate::heap::{Tag, BLOCKS, CLASSES, TAGS};
 use crate::region::PER_GROUP;
 
 /// Bytes of the bits of a group's segments.
-const BITS: u64 = PER_GROUP / 8;
+pub(super) const BITS: u64 = PER_GROUP / 8;
 // Where the parts of a group are in its part.
 const FREE: u64 = PER_GROUP * 4;
 const ABSENT: u64 = FREE + BITS;
 const PARTIAL: u64 = ABSENT + BITS;
+pub(super) const BLOCK_MAPS: u64 = PARTIAL + CURRENTS * BITS;
 /// Bytes for each group.
-pub(super) const PART: u64 = (PARTIAL + CURRENTS * BITS).next_multiple_of(4096);
+pub(super) const PART: u64 = (BLOCK_MAPS + super::blocks::MAPS * BITS + super::blocks::PINS).next_multiple_of(4096);
 
 /// Free segments below which memory is taken before the next operation.
 pub(crate) const LOW: u64 = 32;
@@ -25,7 +26,7 @@ pub(crate) const LOW: u64 = 32;
 impl Runtime {
     /// Where what belongs to the group of a segment begins.
     #[inline(always)]
-    fn part(&self, segment: u64) -> u64 {
+    pub(super) fn part(&self, segment: u64) -> u64 {
         self.at.groups + segment / PER_GROUP * PART
     }
 
@@ -49,7 +50,7 @@ impl Runtime {
 
     /// The bit of a segment in the map that is at `within` in each group's part.
     #[inline(always)]
-    fn map_bit(&self, within: u64, segment: u64) -> (&AtomicU64, u64) {
+    pub(super) fn map_bit(&self, within: u64, segment: u64) -> (&AtomicU64, u64) {
         (self.word(self.part(segment) + within + segment % PER_GROUP / 64 * 8), 1 << (segment % 64))
     }
 
@@ -62,6 +63,9 @@ impl Runtime {
         let (word, bit) = self.map_bit(Self::partial(tag, class), segment);
         if word.load(Ordering::Relaxed) & bit == 0 {
             word.fetch_or(bit, Ordering::AcqRel);
+            if tag == BLOCKS {
+                self.lower_block_hint(segment);
+            }
         }
     }
 
@@ -134,7 +138,7 @@ impl Runtime {
         self.header(H_FIRST_FREE).store(segment, Ordering::Relaxed);
     }
 
-    fn next_bit(&self, within: u64, from: u64) -> Option<u64> {
+    pub(super) fn next_bit(&self, within: u64, from: u64) -> Option<u64> {
         let (mut mask, mut n, end) = (u64::MAX << (from % 64), from / 64 * 64, self.groups() * PER_GROUP);
         while n < end {
             let bits = self.map_bit(within, n).0.load(Ordering::Relaxed) & mask;

@@ -22,8 +22,10 @@ const S_TERMS: u64 = 48;
 const S_ASKED: u64 = 56;
 /// Where others have stopped waiting for this watcher: its cursor then, + 1.
 pub(crate) const S_LEFT: u64 = 64;
+/// It has begun transfers; perhaps some are still under way.
+const S_PINNED: u64 = 72;
 /// How many changes are under way that the watcher has not been told of, by key modulo [`CHANGING`]: 4 bytes each.
-const S_CHANGING: u64 = 72;
+const S_CHANGING: u64 = 80;
 const CHANGING: u64 = 256;
 const S_LABEL: u64 = S_CHANGING + CHANGING * 4;
 pub const LABEL: usize = (SESSION_REC - S_LABEL) as usize;
@@ -131,6 +133,11 @@ impl Runtime {
 
     pub(super) fn keeps(&self, n: u32) -> bool {
         self.session_half(n, S_KEEPS).load(Ordering::SeqCst) != 0
+    }
+
+    /// Has session `n` begun transfers? Stays so when it has left, until they are known to have ended.
+    pub(crate) fn pinned(&self, n: u32) -> &AtomicU64 {
+        self.session(n, S_PINNED)
     }
 
     /// Changes of what has this key, or one like it, that session `n` makes and has not told of yet.

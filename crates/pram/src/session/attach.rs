@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, Gid, Mode, OFlags, Stat, Uid};
 use rustix::io::Errno;
 
-use super::recover::{reap_one, recover};
+use super::recover::{end_transfers, reap_one, recover};
 use super::Attach;
+use crate::blocks::transfer;
 use crate::copy::Copy;
 use crate::error::{Error, Result};
 use crate::mem::{byte_lock, Mapping};
@@ -122,6 +123,7 @@ pub(super) fn attach_locked(
         }
         rt
     } else {
+        transfer::wait_for_all(file)?;
         let made = make_runtime(&region, path, stat, how.keys).and_then(|rt| {
             rt.set_tracked(copy.is_some());
             match copy {
@@ -139,12 +141,18 @@ pub(super) fn attach_locked(
         }
         made?
     };
-    let me = (0..SESSIONS)
-        .find(|n| !alive[*n as usize])
-        .ok_or_else(|| Error::Unusable(format!("{SESSIONS} processes are attached already; end one")))?;
+    let mut me = None;
+    for n in (0..SESSIONS).filter(|n| !alive[*n as usize]) {
+        // Blocks that its last process has begun to transfer say its number.
+        if me.is_none() && !transfer::is_under_way(file, n)? {
+            me = Some(n);
+        }
+    }
+    let me = me.ok_or_else(|| Error::Unusable(format!("{SESSIONS} processes are attached already; end one")))?;
     if rt.session_taken(me) {
         reap_one(&region, &rt, me)?;
     }
+    end_transfers(&rt, file)?;
     if !byte_lock::acquire(file, me).map_err(Error::host("locking the region"))? {
         return Err(Error::Unusable("the region's file does not support locks".into()));
     }

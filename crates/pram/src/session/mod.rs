@@ -24,7 +24,7 @@ mod waiting;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::copy::Copy;
@@ -36,7 +36,7 @@ use crate::region::{Region, EPOCH_ROOT, GROUPS_ROOT, OPEN_ROOT};
 use crate::runtime::{self, Hold, Runtime, Sequence, SESSIONS};
 use attach::{attach_locked, lock_file, try_lock_file, unlock_file};
 use epoch::Participants;
-use recover::{reap_one, recover};
+use recover::{end_transfers, reap_one, recover};
 use waiting::Inside;
 
 pub use attach::{in_use, shared_name, shared_prefix, Exclusive};
@@ -77,6 +77,8 @@ struct Shared {
     runtime: PathBuf,
     /// `flock` does not exclude threads of one process.
     in_process: Mutex<()>,
+    /// What is locked as long as a transfer may be under way, once there has been one.
+    transfers: Mutex<Option<Arc<OwnedFd>>>,
 }
 
 /// How to attach.
@@ -124,7 +126,8 @@ impl Session {
         if copy.is_none() {
             region.untrack();
         }
-        let shared = Shared { file: file.release(), runtime: path, in_process: Mutex::new(()) };
+        let shared =
+            Shared { file: file.release(), runtime: path, in_process: Mutex::new(()), transfers: Mutex::default() };
         let session = Session { region, rt, shared: Some(shared), copy, participants: Participants::default() };
         session.supply_first()?;
         Ok(session)
@@ -149,6 +152,11 @@ impl Session {
     /// The copy of the region on disk, if it has one.
     pub fn copy(&self) -> Option<&Copy> {
         self.copy.as_ref()
+    }
+
+    /// The region's file, and the place for what is locked while transfers are under way.
+    pub(crate) fn lock_files(&self) -> Option<(&OwnedFd, &Mutex<Option<Arc<OwnedFd>>>)> {
+        self.shared.as_ref().map(|shared| (&shared.file, &shared.transfers))
     }
 
     pub fn heap(&self) -> Heap<'_> {
@@ -456,6 +464,9 @@ impl Session {
                 reaped += 1;
             }
         }
+        if let Some(shared) = &self.shared {
+            end_transfers(&self.rt, &shared.file)?;
+        }
         Ok(reaped)
     }
 
@@ -557,6 +568,13 @@ impl Drop for Frozen<'_> {
 impl Session {
     /// Gives back memory that nothing is in, marks the region as closed, and lets the copy know. With nobody else attached.
     fn close(&self) {
+        if let Err(e) = self.free_ended() {
+            tracing::error!("freeing blocks: {e}");
+        }
+        // What is not free yet never will be: nobody is left to do it.
+        if self.rt.any_put_off() {
+            self.rt.set_leaks_pending(true);
+        }
         if let Err(e) = self.give_all_back() {
             tracing::error!("giving back memory: {e}");
         }

@@ -1,9 +1,12 @@
 //! What processes that died have left, and how it is put in order.
 
+use std::os::fd::AsFd;
+
+use crate::blocks::transfer;
 use crate::error::Result;
 use crate::heap::Heap;
 use crate::region::{Region, OPEN_ROOT};
-use crate::runtime::{self, Hold, Runtime};
+use crate::runtime::{self, Hold, Runtime, SESSIONS};
 use crate::tx;
 
 /// Undoes what was open, finds the free segments. With nobody else attached.
@@ -21,6 +24,17 @@ pub(super) fn recover(region: &Region, rt: &Runtime) -> Result<()> {
     rt.take_groups(region.groups())?;
     Heap { region, rt }.index()?;
     region.settle_memory()
+}
+
+/// Ends the transfers of processes that died, where the kernel has: see [`blocks::transfer`](crate::blocks::transfer). While
+/// the region's file is locked.
+pub(super) fn end_transfers(rt: &Runtime, file: impl AsFd) -> Result<()> {
+    for n in (0..SESSIONS).filter(|n| !rt.session_taken(*n) && rt.has_pinned(*n)) {
+        if !transfer::is_under_way(&file, n)? {
+            rt.end_transfers_of(n);
+        }
+    }
+    Ok(())
 }
 
 /// Cleans up after session `n`, whose process has died, while the region's file is locked.
@@ -54,6 +68,7 @@ pub(super) fn reap_one(region: &Region, rt: &Runtime, n: u32) -> Result<()> {
     if rt.hold() == Hold::Frozen(n) {
         rt.thaw();
     }
+    rt.doubt_unplaced();
     rt.abandon_sweep(n);
     region.step();
     rt.abandon_long_locks(n);

@@ -6,6 +6,7 @@
 //! | [`header`] | damaged, foreign and truncated regions are refused or mended |
 //! | [`grow`] | a region that grows, cut at every store |
 //! | [`heap`] | the heap against a model, alone and from many threads |
+//! | [`blocks`] | blocks beside the objects, and transfers between them and devices |
 //! | [`crowded`] | segments of a full region go from hand to hand |
 //! | [`operations`] | operations that begin anew, long locks, and who may not wait for a device |
 //! | [`tx`] | commit and rollback of every size |
@@ -18,8 +19,10 @@
 //! | [`tape`] | a disk that remembers what it was told, loses power, and fails |
 //! | [`marks`] | marks of changed lines, against a model |
 //! | [`fuzz`] | arbitrary bytes in a region: errors, never panics |
+//! | [`speed`] | what blocks cost; run by hand |
 //! | [`processes`] | several processes, some of them killed |
 
+mod blocks;
 mod copy;
 mod crowded;
 mod epoch;
@@ -35,5 +38,6 @@ mod processes;
 mod readahead;
 mod rig;
 mod save;
+mod speed;
 mod tape;
 mod tx;

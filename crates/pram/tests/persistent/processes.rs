@@ -516,6 +516,124 @@ fn nothing_is_torn_or_lost_while_processes_are_killed() {
     every_segment_is_usable_again(&session);
 }
 
+/// A process that begins a transfer and is killed, and what goes on with it: as the kernel does with a ring, another one
+/// keeps the lock, on its standard input. Returns that, and the block.
+fn killed_in_a_transfer(test: &str, path: &Path) -> (Player, u64) {
+    let mut victim = Player::start(test, "victim", path);
+    let block = victim.hear("block ").parse().unwrap();
+    let mut goes_on = Player::start(test, "goes on", path);
+    goes_on.hear("goes on");
+    assert!(victim.hear("handed ").is_empty());
+    victim.kill();
+    (goes_on, block)
+}
+
+/// The part of the victim of `test`, and of what goes on.
+fn be_killed_in_a_transfer(part: &str, path: &Path) -> ! {
+    use std::os::unix::net::{UnixListener, UnixStream};
+    let socket = path.with_extension("socket");
+    if part == "goes on" {
+        let mut stream = UnixStream::connect(&socket).unwrap();
+        let _lock = receive(&mut stream);
+        say("goes on");
+        sleep_until_killed();
+    }
+    let listener = UnixListener::bind(&socket).unwrap();
+    let session = rig::attach(path).unwrap();
+    let mut op = session.begin().unwrap();
+    let mut tx = op.tx().unwrap();
+    let block = tx.alloc_block(1, [2, 3]).unwrap();
+    tx.commit().unwrap();
+    drop(op);
+    let _transfer = session.transfer(block, 1).unwrap().unwrap();
+    say(&format!("block {block}"));
+    let (mut stream, _) = listener.accept().unwrap();
+    send(&mut stream, &session.transfer_lock().unwrap().unwrap());
+    say("handed ");
+    sleep_until_killed();
+}
+
+/// Sends an open file.
+fn send(stream: &mut std::os::unix::net::UnixStream, file: &std::os::fd::OwnedFd) {
+    use rustix::net::{sendmsg, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+    use std::os::fd::AsFd;
+    let files = [file.as_fd()];
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    assert!(control.push(SendAncillaryMessage::ScmRights(&files)));
+    sendmsg(stream, &[std::io::IoSlice::new(b"x")], &mut control, SendFlags::empty()).unwrap();
+}
+
+fn receive(stream: &mut std::os::unix::net::UnixStream) -> std::os::fd::OwnedFd {
+    use rustix::net::{recvmsg, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    recvmsg(stream, &mut [std::io::IoSliceMut::new(&mut [0])], &mut control, RecvFlags::empty()).unwrap();
+    let mut files = control.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut files) => files.next(),
+        _ => None,
+    });
+    files.next().expect("a file was sent")
+}
+
+#[test]
+fn blocks_under_transfer_of_the_dead_are_in_quarantine() {
+    const TEST: &str = "blocks_under_transfer_of_the_dead_are_in_quarantine";
+    if let Some((part, path)) = part() {
+        be_killed_in_a_transfer(&part, &path);
+    }
+    let (_dir, path, session) = attached(MIB);
+    let (goes_on, block) = killed_in_a_transfer(TEST, &path);
+    while session.runtime().sessions().len() > 1 {
+        session.reap().unwrap();
+    }
+    // Swept, and nobody is given it, nor the number of the dead.
+    session.heap().sweep_object(&session.begin().unwrap(), block).unwrap();
+    assert_eq!(session.free_ended().unwrap(), 0);
+    let alloc = |session: &Session| -> pram::Result<u64> {
+        let mut op = session.begin()?;
+        let mut tx = op.tx()?;
+        let block = tx.alloc_block(1, [2, 3])?;
+        tx.commit()?;
+        Ok(block)
+    };
+    let taken: Vec<u64> = std::iter::from_fn(|| alloc(&session).ok()).collect();
+    assert!(!taken.is_empty() && !taken.contains(&block));
+    let another = rig::attach(&path).unwrap();
+    let numbers: Vec<u32> = session.runtime().sessions().iter().map(|s| s.index).collect();
+    assert_eq!(numbers, [0, 2]);
+    drop(another);
+
+    goes_on.kill();
+    assert_eq!(session.free_ended().unwrap(), 1);
+    assert_eq!(alloc(&session).unwrap(), block);
+    let another = rig::attach(&path).unwrap();
+    assert_eq!(session.runtime().sessions()[1].index, 1);
+    drop(another);
+}
+
+#[test]
+fn who_comes_when_all_have_died_waits_for_their_transfers() {
+    const TEST: &str = "who_comes_when_all_have_died_waits_for_their_transfers";
+    if let Some((part, path)) = part() {
+        be_killed_in_a_transfer(&part, &path);
+    }
+    let (_dir, path) = region_file(MIB);
+    let (goes_on, block) = killed_in_a_transfer(TEST, &path);
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(300));
+            ended.store(true, Ordering::SeqCst);
+            goes_on.kill();
+        });
+        let session = rig::attach(&path).unwrap();
+        assert!(ended.load(Ordering::SeqCst), "it has not waited");
+        session.heap().sweep_object(&session.begin().unwrap(), block).unwrap();
+        assert!(!session.region().is_allocated(block).unwrap_or(false));
+    });
+}
+
 /// Frees what is referred to and sweeps the rest; then one run can have the whole region.
 fn every_segment_is_usable_again(session: &Session) {
     let region = session.region();

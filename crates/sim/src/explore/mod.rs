@@ -437,7 +437,7 @@ pub(crate) fn name_of_choice(choice: Choice) -> String {
 }
 
 /// The choices at a point.
-fn choices(medium: &Medium, discipline: Discipline, depth: Depth) -> Vec<Choice> {
+pub(crate) fn choices(medium: &Medium, discipline: Discipline, depth: Depth) -> Vec<Choice> {
     if discipline == Discipline::Battery {
         return vec![Choice::All];
     }

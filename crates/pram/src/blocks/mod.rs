@@ -1,0 +1,186 @@
+//! Blocks: 4 KiB of memory each, aligned, for content that is too large to be copied twice.
+//!
+//! What the heap holds is marked when it is stored to, goes to the redo log of a region with a copy, and lies in its
+//! image. The content of a block is left out of all three: it is only stored. On `battery` and `dax` that is enough, since it
+//! is memory like any other there. With a copy on disk whoever uses blocks writes their content elsewhere himself, once, before
+//! a commit counts (a [participant](crate::session)), and the block's *descriptor*, which is part of the heap, says where.
+//!
+//! ```text
+//! segment's entry: Blocks, which of the 16 are taken, table → table: 16 descriptors, one for each block
+//! ```
+//! A segment of the heap becomes one of blocks, and is free again when its last block is: memory goes to whom it is needed
+//! by. Blocks are handed out as objects are: each transaction slot has a segment of its own, so that neither allocating nor freeing
+//! takes a lock or searches.
+//!
+//! | part | responsibility |
+//! | --- | --- |
+//! | this | descriptors, segments of blocks |
+//! | [`walk`] | going over descriptors, piece by piece; how many blocks there are |
+//! | [`transfer`] | what a device reads or writes |
+//!
+//! Changes are methods of [`Tx`](crate::Tx) (`alloc_block`, `free_block`, `set_place`, `set_owner`, `begin_change`, `store_content`,
+//! `zero_content`, `copy_content`). Content is read with [`Region::read_bytes`].
+//!
+//! A descriptor has 32 bytes: four words, each changed by one store. Its fields have some 47 (place), 64 (epoch), 28 and 51
+//! bits (inode and page) in use, too many for 16; and two descriptors to a cache line, which is what a redo log holds, are
+//! not worth packing them into 24. It is 0.8 % of the content.
+//!
+//! Ordered steps of a segment's life:
+//! 1. A table is allocated, and zeroed. 2. The entry leads to it, durably. 3. The entry says that the segment is of blocks.
+//!    (Else a block could be without a descriptor. A crash before 3 leaves a table that nothing leads to: a leak.)
+//! 4. It is empty: the entry says that it is free, durably. 5. The table is freed. (Else the table would be another's.)
+//!
+//! On `logged` a region made anew from its copy has descriptors, and not what they describe: such blocks are *void*. Nobody
+//! has to go over them; who meets one sees it by its epoch ([`Descriptor::is_void`]).
+
+pub mod transfer;
+pub mod walk;
+
+use smallvec::SmallVec;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::error::{Error, Result};
+use crate::heap::{Heap, Meta, Tag, BLOCKS, BLOCK_CLASS};
+use crate::off::Off;
+use crate::region::{Region, SEGMENT};
+
+pub(crate) use transfer::Pinned;
+pub use transfer::Transfer;
+pub use walk::{Cursor, Usage, Which};
+
+/// Bytes of a block.
+pub const BLOCK: u64 = 4096;
+/// Blocks of a segment.
+pub const PER_SEGMENT: u64 = SEGMENT / BLOCK;
+/// The tag of tables of descriptors: no other object has it.
+pub const TABLE: Tag = Tag(15);
+/// Bytes of a table.
+pub const TABLE_BYTES: u64 = PER_SEGMENT * size_of::<Descriptor>() as u64;
+/// In a segment's entry, the bits of the second word that say which blocks are taken; the rest of it is the table's offset.
+const TAKEN_BITS: u32 = PER_SEGMENT as u32;
+
+/// What is known of a block.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Descriptor {
+    /// Where its content also is, as the layer above says; 0: nowhere.
+    pub place: u64,
+    /// The epoch in which its content was stored here last, by whomever.
+    pub epoch: u64,
+    /// Whose it is, as the layer above says.
+    pub owner: [u64; 2],
+}
+const _: () = assert!(size_of::<Descriptor>() == 32);
+
+impl Descriptor {
+    /// Has its memory been lost since its content was stored? `recovered` is the epoch from which on stores are to the memory
+    /// that the region has now; 0 where none was ever lost. The content is then what is at its place.
+    pub fn is_void(&self, recovered: u64) -> bool {
+        self.epoch < recovered
+    }
+
+    pub(crate) fn place_at(at: Off<Descriptor>) -> Off<u64> {
+        at.field(std::mem::offset_of!(Descriptor, place))
+    }
+
+    pub(crate) fn epoch_at(at: Off<Descriptor>) -> Off<u64> {
+        at.field(std::mem::offset_of!(Descriptor, epoch))
+    }
+
+    pub(crate) fn owner_at(at: Off<Descriptor>) -> Off<[u64; 2]> {
+        at.field(std::mem::offset_of!(Descriptor, owner))
+    }
+}
+
+impl Region {
+    /// Where the descriptor is of the block at `block`, allocated or not, before the reference is followed.
+    ///
+    /// # Errors
+    /// [`Error::BadAddress`] or [`Error::WrongType`] where no block can be: damage.
+    #[inline]
+    pub fn block(&self, block: u64) -> Result<Off<Descriptor>> {
+        if block % BLOCK != 0 {
+            return Err(Error::BadAddress { off: block, len: BLOCK });
+        }
+        let table = self.block_table(self.geo.segment_of(block))?;
+        Ok(Off::<Descriptor>::new(table).index(block % SEGMENT / BLOCK))
+    }
+
+    /// What is known of a block: consistent only under its owner's lock or a sequence counter.
+    #[inline]
+    pub fn descriptor(&self, block: u64) -> Result<Descriptor> {
+        self.read(self.block(block)?)
+    }
+
+    /// The table of a segment of blocks.
+    pub fn block_table(&self, segment: u64) -> Result<u64> {
+        if self.meta(segment)? != Meta::Blocks {
+            return Err(Error::BadAddress { off: self.geo.segment(segment), len: BLOCK });
+        }
+        let table = self.table_word(segment)? >> TAKEN_BITS;
+        self.resolve(table, TABLE).map(|_| table)
+    }
+
+    /// The blocks of a segment of them that are in use, with what is known of each.
+    pub fn blocks_of(&self, segment: u64) -> Result<SmallVec<[(u64, Descriptor); PER_SEGMENT as usize]>> {
+        let table = Off::<Descriptor>::new(self.block_table(segment)?);
+        let taken = self.table_word(segment)?;
+        let in_use = (0..PER_SEGMENT).filter(|n| taken >> n & 1 == 1);
+        in_use.map(|n| Ok((self.geo.segment(segment) + n * BLOCK, self.read(table.index(n))?))).collect()
+    }
+
+    #[inline]
+    fn table_word(&self, segment: u64) -> Result<u64> {
+        self.load(self.geo.entry(segment).field(8))
+    }
+}
+
+impl Heap<'_> {
+    /// A segment with room for a block, now owned by `slot`: a partly used one, or a free one.
+    pub(crate) fn find_block_segment(&self, slot: u32) -> Result<Option<u64>> {
+        let hint = self.rt.block_hint();
+        let partial = self.find_partial(slot, BLOCKS, BLOCK_CLASS, hint)?;
+        self.rt.raise_block_hint(hint, partial.unwrap_or(u64::MAX));
+        if partial.is_some() {
+            return Ok(partial);
+        }
+        // 1.
+        let table = self.alloc(slot, TABLE, TABLE_BYTES)?.off;
+        let Some(segment) = self.claim_free(slot)? else { return self.free(slot, table).map(|()| None) };
+        self.region.zero(table, TABLE_BYTES)?;
+        self.region.flush(table, TABLE_BYTES);
+        // 2.
+        let word = self.region.geo.entry(segment).field::<u64>(8).raw();
+        self.region.store_word(word, table << TAKEN_BITS)?;
+        self.region.persist(word, 8);
+        self.rt.add_block_segment(segment);
+        // 3.
+        self.region.set_meta(segment, Meta::Blocks)?;
+        Ok(Some(segment))
+    }
+
+    /// Steps 4 and 5, of a segment that `slot` owns.
+    pub(crate) fn free_block_segment(&self, slot: u32, segment: u64) -> Result<()> {
+        let table = self.region.table_word(segment)? >> TAKEN_BITS;
+        self.region.set_meta(segment, Meta::Free)?;
+        self.rt.drop_block_segment(segment);
+        self.rt.add_free(segment);
+        self.free(slot, table)
+    }
+
+    /// Fills the runtime's maps from a segment of blocks; with nobody else attached.
+    pub(crate) fn index_blocks(&self, segment: u64) -> Result<()> {
+        // Never handed out from; fsck reports it.
+        if self.region.block_table(segment).is_err() {
+            return Ok(());
+        }
+        let taken = u64::from(self.region.taken(segment, BLOCK_CLASS as u8, 0)?.count_ones());
+        self.rt.add_block_segment(segment);
+        self.rt.add_unplaced(segment);
+        self.rt.found_blocks(taken);
+        if taken < PER_SEGMENT {
+            self.rt.add_partial(BLOCKS, BLOCK_CLASS, segment);
+        }
+        Ok(())
+    }
+}

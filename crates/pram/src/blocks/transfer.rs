@@ -1,0 +1,184 @@
+//! Transfers between blocks and a device, with nothing in between: the device reads or writes the memory itself.
+//!
+//! A [`Transfer`] is that memory, as a slice of atomics that whoever drives the device keeps for as long as the device is at
+//! it. It may live longer than the session that began it, and keeps the region mapped. While it lives its blocks are *pinned*:
+//! who frees one has it free when the transfer has ended, and nobody is given it before.
+//!
+//! A process that is killed ends at once; what it has asked of a disk does not. Its pins stay, in the runtime segment, and
+//! its blocks are in quarantine until the transfers have ended provably. That the process is gone proves nothing. The kernel
+//! closes what a dying process has open (`exit_files`) when it has waited only for those requests to io_uring that are about
+//! rings themselves (`io_uring_files_cancel`, `tctx_inflight` of io_uring/cancel.c), and takes a ring down later, from a
+//! workqueue (`io_ring_exit_work` of io_uring/io_uring.c). So the lock on the region's file that says who is alive may be gone
+//! while a disk still writes to memory that the process had mapped.
+//!
+//! What does prove it is a lock that the ring holds. A file that is registered with a ring (`IORING_REGISTER_FILES`) is put when
+//! the ring is freed (`io_ring_ctx_free`, `io_sqe_files_unregister`), and that is after the last request has given up its reference to
+//! it (`ref_comp`), direct I/O being over by then; a lock of an open file (`F_OFD_SETLK`) goes with the last reference to that
+//! (`__fput`, `locks_remove_file` of fs/locks.c). So [`Session::transfer_lock`] gives an open file of its own, with such a lock on
+//! a byte of the region's file: *each ring that transfers blocks must have it registered*. For threads that call read(2) or
+//! write(2) it is enough that it is open: a thread inside of such a call keeps the process's table of open files alive. As long
+//! as anybody holds the lock, nobody else is given the number of that session, and who comes to a region of which all
+//! processes have died waits for it. A child of `fork` that keeps the file open holds it too: that makes the quarantine
+//! longer, and is not wrong.
+
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{Mode, OFlags};
+
+use super::{BLOCK, PER_SEGMENT};
+use crate::error::{Error, Result};
+use crate::heap::Heap;
+use crate::mem::{byte_lock, Stretch};
+use crate::region::SEGMENT;
+use crate::runtime::{FREED, SESSIONS};
+use crate::session::Session;
+
+/// The byte of the region's file that says that the first session has transfers under way; after those of the sessions
+/// themselves and of the one with the background work.
+const FIRST: u32 = SESSIONS + 1;
+/// How long whoever comes to a region waits for transfers of processes that died.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How often it looks.
+const GLANCE: Duration = Duration::from_millis(10);
+
+/// What says that blocks are under transfer.
+pub(crate) struct Pinned {
+    pub pins: Stretch,
+    /// The byte of the map that says that blocks of this segment were freed meanwhile, and its bit.
+    pub ended: Stretch,
+    pub bit: u8,
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        let freed = |pin: &AtomicU8| pin.fetch_and(FREED, Ordering::SeqCst) & FREED != 0;
+        // All of them: no `any`, which would stop.
+        if self.pins.as_ref().iter().filter(|pin| freed(pin)).count() > 0 {
+            self.ended.as_ref().iter().for_each(|byte| _ = byte.fetch_or(self.bit, Ordering::SeqCst));
+        }
+    }
+}
+
+/// The memory of blocks that lie one behind the other, for a device to read or write. It has ended when this is dropped.
+pub struct Transfer {
+    memory: Stretch,
+    // Dropped after the memory, and the lock last.
+    _pinned: Pinned,
+    _lock: Option<Arc<OwnedFd>>,
+}
+
+impl AsRef<[AtomicU8]> for Transfer {
+    fn as_ref(&self) -> &[AtomicU8] {
+        self.memory.as_ref()
+    }
+}
+
+impl Session {
+    /// Begins a transfer of `count` blocks from `block` on, all of one segment; `None` where one of them is under transfer
+    /// already. The caller has the lock of their owner, in an operation, or has just allocated them and told nobody; the device
+    /// is called when the operation has ended. Who allocates a block in one operation and links it in a later one, as for a
+    /// fetch, is [`unfinished`](Session::unfinished) in between. What a device has stored counts on `dax` after
+    /// [`Region::keep_content`](crate::Region::keep_content).
+    ///
+    /// # Errors
+    /// [`Error::NotAllocated`] for a block that is free; [`Error::BadAddress`] where they are not in one segment of blocks;
+    /// [`Error::Host`] where the region's file cannot be locked.
+    pub fn transfer(&self, block: u64, count: u64) -> Result<Option<Arc<Transfer>>> {
+        let region = self.region();
+        if count == 0 || count > PER_SEGMENT - block % SEGMENT / BLOCK {
+            return Err(Error::BadAddress { off: block, len: count.saturating_mul(BLOCK) });
+        }
+        region.block(block)?;
+        for at in (0..count).map(|n| block + n * BLOCK) {
+            if !region.is_allocated(at)? {
+                return Err(Error::NotAllocated { off: at });
+            }
+        }
+        let memory = region.map().stretch(block, count * BLOCK)?;
+        let _lock = self.transfer_lock()?;
+        let pinned = self.runtime().pin_blocks(block, count)?;
+        Ok(pinned.map(|_pinned| Arc::new(Transfer { memory, _pinned, _lock })))
+    }
+
+    /// The open file that each ring has registered through which blocks are transferred (see the [module](self)); none where
+    /// the region is this process's alone. The same each time.
+    ///
+    /// # Errors
+    /// [`Error::Host`] where the region's file cannot be opened anew, by /proc, or locked.
+    pub fn transfer_lock(&self) -> Result<Option<Arc<OwnedFd>>> {
+        let Some((file, made)) = self.lock_files() else { return Ok(None) };
+        let mut made = self.region().lock_by(made);
+        if made.is_none() {
+            let what = "locking the region's file for transfers";
+            let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+            let flags = OFlags::RDWR | OFlags::CLOEXEC;
+            let lock = rustix::fs::open(path, flags, Mode::empty()).map_err(Error::host(what))?;
+            if !byte_lock::acquire(&lock, FIRST + self.runtime().me()).map_err(Error::host(what))? {
+                return Err(Error::Unusable(
+                    "the number of this process has transfers of another one under way".into(),
+                ));
+            }
+            *made = Some(Arc::new(lock));
+        }
+        Ok(made.clone())
+    }
+
+    /// Frees blocks that were freed while under transfer, of which that has ended since, also by the death of who began it; returns
+    /// how many. For whoever does background work, outside an operation.
+    pub fn free_ended(&self) -> Result<u64> {
+        let rt = self.runtime();
+        if (0..SESSIONS).any(|n| !rt.session_taken(n) && rt.has_pinned(n)) {
+            self.reap()?;
+        }
+        let op = self.begin_unsupplied()?;
+        self.heap().free_ended(op.slot())
+    }
+}
+
+impl Heap<'_> {
+    /// In an operation in `slot`.
+    pub(crate) fn free_ended(&self, slot: u32) -> Result<u64> {
+        let mut freed = 0;
+        while let Some(segment) = self.rt.take_ended() {
+            for block in (0..PER_SEGMENT).map(|n| segment * SEGMENT + n * BLOCK) {
+                let pin = self.rt.pin(block);
+                if pin.compare_exchange(FREED, 0, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+                    self.free(slot, block)?;
+                    freed += 1;
+                }
+            }
+        }
+        Ok(freed)
+    }
+
+    /// Has the block been freed while under transfer, and is not free yet?
+    pub fn is_put_off(&self, block: u64) -> bool {
+        self.rt.pin(block).load(Ordering::SeqCst) & FREED != 0
+    }
+}
+
+/// May transfers be under way that a process with this session number began?
+pub(crate) fn is_under_way(file: impl AsFd, session: u32) -> Result<bool> {
+    byte_lock::is_held(file, FIRST + session).map_err(Error::host("looking for transfers under way"))
+}
+
+/// Waits until no transfer is under way, of whomever: with nobody attached, who could have begun one since.
+pub(crate) fn wait_for_all(file: impl AsFd) -> Result<()> {
+    let start = Instant::now();
+    for n in 0..SESSIONS {
+        while is_under_way(&file, n)? {
+            if start.elapsed() > PATIENCE {
+                return Err(Error::Unusable(
+                    "a process that died has asked a disk for something, and the disk has not answered yet: it may still \
+                     write to the pool's memory. Try again when the disk works, or start the machine anew"
+                        .into(),
+                ));
+            }
+            std::thread::sleep(GLANCE);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,97 @@
+//! Going over the descriptors of all blocks, piece by piece, for those who write content elsewhere and for those who make
+//! room: the hand of a clock.
+
+use super::{Descriptor, PER_SEGMENT};
+use crate::error::Result;
+use crate::heap::Heap;
+
+/// Where a walk goes on. The default begins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cursor(u64);
+
+/// Which blocks are looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Which {
+    All,
+    /// Those without a place. Segments in which there are none are passed over, whatever they have.
+    Unplaced,
+}
+
+/// How much memory blocks take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Blocks in use.
+    pub used: u64,
+    /// Free ones in segments of blocks.
+    pub free: u64,
+    /// Segments of blocks, each of 16.
+    pub segments: u64,
+}
+
+impl Heap<'_> {
+    /// How much memory blocks take, about: an operation whose process died may have left `used` wrong by what it was at, until
+    /// all processes have left. Takes some hundred loads, however many blocks there are.
+    pub fn block_usage(&self) -> Usage {
+        let (used, segments) = self.rt.blocks();
+        Usage { used, free: segments * PER_SEGMENT - used, segments }
+    }
+
+    /// Calls `f` with offset and descriptor of each block that is looked for, in at most `most` segments from the cursor on,
+    /// and moves that on; false at the end, where it begins anew.
+    ///
+    /// What is seen is a hint: another one may free or change the block meanwhile, and of a descriptor that changes parts may be
+    /// old and parts new. Whoever wants to do anything about it looks again in an operation, under the lock of the block's
+    /// owner: does what the descriptor names lead to this block? In or outside an operation; takes no lock and waits for nobody.
+    pub fn walk_blocks(
+        &self,
+        which: Which,
+        cursor: &mut Cursor,
+        most: usize,
+        f: &mut dyn FnMut(u64, Descriptor),
+    ) -> Result<bool> {
+        for _ in 0..most {
+            let next = match which {
+                Which::All => self.rt.next_block_segment(cursor.0),
+                Which::Unplaced => self.rt.next_unplaced(cursor.0),
+            };
+            let Some(segment) = next else {
+                *cursor = Cursor::default();
+                return Ok(false);
+            };
+            cursor.0 = segment + 1;
+            match which {
+                Which::All => self.look_at(segment, f)?,
+                Which::Unplaced => self.look_for_unplaced(segment, f)?,
+            }
+        }
+        Ok(true)
+    }
+
+    /// 1. The segment counts as having none. 2. Its descriptors are looked at. 3. It counts again, if there is any. (Whoever
+    ///    takes the place away from a block stores that first and makes the segment count second, so one of us sees the other.)
+    fn look_for_unplaced(&self, segment: u64, f: &mut dyn FnMut(u64, Descriptor)) -> Result<()> {
+        self.rt.drop_unplaced(segment);
+        let mut any = false;
+        let looked = self.look_at(segment, &mut |block, descriptor| {
+            if descriptor.place == 0 {
+                any = true;
+                f(block, descriptor);
+            }
+        });
+        if any || looked.is_err() {
+            self.rt.add_unplaced(segment);
+        }
+        looked
+    }
+
+    fn look_at(&self, segment: u64, f: &mut dyn FnMut(u64, Descriptor)) -> Result<()> {
+        let table = || self.region.block_table(segment).ok();
+        let before = table();
+        let (Some(_), Ok(seen)) = (before, self.region.blocks_of(segment)) else { return Ok(()) };
+        // Else the table may have been another's by then.
+        if table() == before {
+            seen.into_iter().for_each(|(block, descriptor)| f(block, descriptor));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,218 @@
+//! Segments of blocks: which they are, how much is in them, what is under transfer there.
+//!
+//! Three maps have a bit for each segment. The first, of the segments that are of blocks, may have some that are no more;
+//! so may the second, of those that perhaps have blocks without a place: whoever looks there takes its bit away, looks, and
+//! sets it again if there was any.
+//!
+//! A block under transfer is *pinned*: its byte has the number of the session that began the transfer + 1. [`FREED`] is
+//! added when it is freed meanwhile, and left when the transfer has ended; the bit in the third map says that there is such
+//! a block.
+
+use std::sync::atomic::{AtomicU64, AtomicU8, Ordering};
+
+use super::segments::{BITS, BLOCK_MAPS};
+use super::{Runtime, H_BLOCKS, H_BLOCK_HINT, H_BLOCK_SEGMENTS};
+use crate::blocks::{Pinned, BLOCK, PER_SEGMENT};
+use crate::error::{Error, Result};
+use crate::region::{PER_GROUP, SEGMENT};
+
+// Where the maps and pins are in a group's part.
+const OF_BLOCKS: u64 = BLOCK_MAPS;
+const UNPLACED: u64 = OF_BLOCKS + BITS;
+const ENDED: u64 = UNPLACED + BITS;
+const PINS_AT: u64 = ENDED + BITS;
+pub(super) const MAPS: u64 = 3;
+/// Bytes of a group's pins.
+pub(super) const PINS: u64 = PER_GROUP * PER_SEGMENT;
+
+/// In a block's pin: it is to be free.
+pub(crate) const FREED: u8 = 0x80;
+const _: () = assert!(super::SESSIONS < FREED as u32);
+
+impl Runtime {
+    // Which segments.
+
+    /// The segment is of blocks from now on.
+    pub(crate) fn add_block_segment(&self, segment: u64) {
+        let (word, bit) = self.map_bit(OF_BLOCKS, segment);
+        word.fetch_or(bit, Ordering::AcqRel);
+        self.header(H_BLOCK_SEGMENTS).fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn drop_block_segment(&self, segment: u64) {
+        for map in [OF_BLOCKS, UNPLACED] {
+            let (word, bit) = self.map_bit(map, segment);
+            word.fetch_and(!bit, Ordering::AcqRel);
+        }
+        self.header(H_BLOCK_SEGMENTS).fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// The first segment of blocks at or after `from`.
+    pub(crate) fn next_block_segment(&self, from: u64) -> Option<u64> {
+        self.next_bit(OF_BLOCKS, from)
+    }
+
+    /// A block of the segment has no place, or perhaps none.
+    pub(crate) fn add_unplaced(&self, segment: u64) {
+        let (word, bit) = self.map_bit(UNPLACED, segment);
+        word.fetch_or(bit, Ordering::SeqCst);
+    }
+
+    /// Whoever takes the bit away looks at the segment afterwards.
+    pub(crate) fn drop_unplaced(&self, segment: u64) {
+        let (word, bit) = self.map_bit(UNPLACED, segment);
+        word.fetch_and(!bit, Ordering::SeqCst);
+    }
+
+    pub(crate) fn next_unplaced(&self, from: u64) -> Option<u64> {
+        self.next_bit(UNPLACED, from)
+    }
+
+    /// Somebody died who may have taken bits away and not looked.
+    pub(crate) fn doubt_unplaced(&self) {
+        for first in (0..self.groups() * PER_GROUP).step_by(64) {
+            let of_blocks = self.map_bit(OF_BLOCKS, first).0.load(Ordering::Acquire);
+            if of_blocks != 0 {
+                self.map_bit(UNPLACED, first).0.fetch_or(of_blocks, Ordering::SeqCst);
+            }
+        }
+    }
+
+    /// Where to begin to look for a segment with room: most below have none.
+    pub(crate) fn block_hint(&self) -> u64 {
+        self.header(H_BLOCK_HINT).load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_block_hint(&self, segment: u64) {
+        self.header(H_BLOCK_HINT).store(segment, Ordering::Relaxed);
+    }
+
+    /// There was none between the two, unless somebody has lowered it since.
+    pub(crate) fn raise_block_hint(&self, seen: u64, segment: u64) {
+        let hint = self.header(H_BLOCK_HINT);
+        let _ = hint.compare_exchange(seen, segment, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    pub(super) fn lower_block_hint(&self, segment: u64) {
+        self.header(H_BLOCK_HINT).fetch_min(segment, Ordering::Relaxed);
+    }
+
+    // How much.
+
+    fn slot_blocks(&self, slot: u32) -> &AtomicU64 {
+        self.word(self.slot_at(slot) + 16)
+    }
+
+    /// So many blocks more are in use, or fewer: by the holder of the slot.
+    #[inline(always)]
+    pub(crate) fn count_blocks(&self, slot: u32, more: i64) {
+        let blocks = self.slot_blocks(slot);
+        blocks.store(blocks.load(Ordering::Relaxed).wrapping_add(more as u64), Ordering::Relaxed);
+    }
+
+    /// So many are found in use by whoever makes the runtime segment.
+    pub(crate) fn found_blocks(&self, n: u64) {
+        self.header(H_BLOCKS).fetch_add(n, Ordering::Relaxed);
+    }
+
+    /// Blocks in use, and segments that they are in. Each death may leave the first wrong by as many blocks as its operations
+    /// had under way, until all processes have left.
+    pub(crate) fn blocks(&self) -> (u64, u64) {
+        let found = self.header(H_BLOCKS).load(Ordering::Relaxed);
+        let since = (0..self.slots()).map(|slot| self.slot_blocks(slot).load(Ordering::Relaxed));
+        let segments = self.header(H_BLOCK_SEGMENTS).load(Ordering::Relaxed);
+        (since.fold(found, u64::wrapping_add).min(segments * PER_SEGMENT), segments)
+    }
+
+    // Transfers.
+
+    fn pin_at(&self, block: u64) -> u64 {
+        let segment = block / SEGMENT;
+        self.part(segment) + PINS_AT + segment % PER_GROUP * PER_SEGMENT + block % SEGMENT / BLOCK
+    }
+
+    pub(crate) fn pin(&self, block: u64) -> &AtomicU8 {
+        self.map.atomic8(self.pin_at(block)).expect("runtime offsets are computed within its size")
+    }
+
+    /// Pins `count` blocks of one segment for this process; `None` if any is pinned already.
+    pub(crate) fn pin_blocks(&self, block: u64, count: u64) -> Result<Option<Pinned>> {
+        let blocks = || (0..count).map(|n| block + n * BLOCK);
+        let mine = self.me() as u8 + 1;
+        // First: who looks whether there is anything to end after a death must not miss it.
+        self.pinned(self.me()).store(1, Ordering::SeqCst);
+        let taken = |at: &u64| self.pin(*at).compare_exchange(0, mine, Ordering::SeqCst, Ordering::SeqCst).is_ok();
+        let done = blocks().take_while(taken).count() as u64;
+        if done < count {
+            blocks().take(done as usize).for_each(|at| self.pin(at).store(0, Ordering::SeqCst));
+            return Ok(None);
+        }
+        let segment = block / SEGMENT;
+        let bit = segment % PER_GROUP;
+        let pins = self.map.stretch(self.pin_at(block), count)?;
+        let ended = self.map.stretch(self.part(segment) + ENDED + bit / 8, 1)?;
+        Ok(Some(Pinned { pins, ended, bit: 1 << (bit % 8) }))
+    }
+
+    /// Is the block under transfer? Then whoever began it frees it later. Fails where that is so already.
+    pub(crate) fn put_off(&self, block: u64) -> Result<bool> {
+        let pin = self.pin(block);
+        let mut seen = pin.load(Ordering::SeqCst);
+        loop {
+            if seen == 0 {
+                return Ok(false);
+            }
+            if seen & FREED != 0 {
+                return Err(Error::NotAllocated { off: block });
+            }
+            match pin.compare_exchange(seen, seen | FREED, Ordering::SeqCst, Ordering::SeqCst) {
+                Ok(_) => return Ok(true),
+                Err(now) => seen = now,
+            }
+        }
+    }
+
+    /// Has session `n`, dead or alive, begun transfers that are not known to have ended?
+    pub(crate) fn has_pinned(&self, n: u32) -> bool {
+        self.pinned(n).load(Ordering::SeqCst) != 0
+    }
+
+    /// Ends the transfers of session `n`, which will never touch memory again.
+    pub(crate) fn end_transfers_of(&self, n: u32) {
+        let mut segment = 0;
+        while let Some(next) = self.next_block_segment(segment) {
+            for block in (next * SEGMENT..(next + 1) * SEGMENT).step_by(BLOCK as usize) {
+                let pin = self.pin(block);
+                if pin.load(Ordering::SeqCst) & !FREED == n as u8 + 1
+                    && pin.fetch_and(FREED, Ordering::SeqCst) & FREED != 0
+                {
+                    let (word, bit) = self.map_bit(ENDED, next);
+                    word.fetch_or(bit, Ordering::SeqCst);
+                }
+            }
+            segment = next + 1;
+        }
+        self.pinned(n).store(0, Ordering::SeqCst);
+    }
+
+    /// A segment with blocks that were freed while under transfer, which has ended.
+    pub(crate) fn take_ended(&self) -> Option<u64> {
+        let segment = self.next_bit(ENDED, 0)?;
+        let (word, bit) = self.map_bit(ENDED, segment);
+        word.fetch_and(!bit, Ordering::SeqCst);
+        Some(segment)
+    }
+
+    /// Is there a block that was freed and is not free yet?
+    pub(crate) fn any_put_off(&self) -> bool {
+        (0..super::SESSIONS).any(|n| self.has_pinned(n)) && {
+            let mut from = 0;
+            std::iter::from_fn(|| {
+                let segment = self.next_block_segment(from)?;
+                from = segment + 1;
+                Some(segment * SEGMENT)
+            })
+            .any(|at| (0..PER_SEGMENT).any(|n| self.pin(at + n * BLOCK).load(Ordering::SeqCst) & FREED != 0))
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! The explorer for blocks beside the heap: a root word leads to a block, which is written, replaced, changed in place, and
+//! freed. A crash at each store leaves the word before or after, what it leads to whole, and nothing lost but leaks.
+
+use std::sync::Arc;
+
+use pram::blocks::{Descriptor, BLOCK, TABLE};
+use pram::heap::CLASSES;
+use pram::{Mapping, Medium as PramMedium, Region, Session};
+
+use crate::crash::{points, Choice, Medium};
+use crate::explore::{choices, Depth};
+use crate::medium::{CrashMedium, Discipline};
+use crate::trace::Recorder;
+
+const SIZE: u64 = 1 << 20;
+const KEYS: u64 = 64;
+/// The root word that leads to the block.
+const ROOT: u64 = 1;
+/// Where its content is said to be too.
+const PLACE: u64 = 42;
+/// Bytes that a step changes in place.
+const PART: u64 = 1000;
+
+/// One operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// A block is allocated, filled with this byte, and linked.
+    Link(u8),
+    /// It is replaced by a copy, of which the first part is of this byte.
+    Replace(u8),
+    /// It is said to have a place.
+    Place,
+    /// Its first part is overwritten in place, in an epoch of its own.
+    Change(u8),
+    /// A block is allocated and filled, and the transaction undone.
+    Undo,
+    /// It is unlinked and freed.
+    Free,
+}
+
+/// Each kind of step, after each that it makes a difference for.
+pub const STORY: [Step; 10] = [
+    Step::Link(1),
+    Step::Replace(2),
+    Step::Place,
+    Step::Replace(3),
+    Step::Place,
+    Step::Change(4),
+    Step::Undo,
+    Step::Change(5),
+    Step::Free,
+    Step::Link(6),
+];
+
+/// What the root word leads to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct State(Option<(Vec<u8>, Descriptor)>);
+
+impl State {
+    fn of(session: &Session) -> Result<State, String> {
+        let region = session.region();
+        let block = region.load(region.root(ROOT)).map_err(text)?;
+        if block == 0 {
+            return Ok(State(None));
+        }
+        let descriptor = region.descriptor(block).map_err(text)?;
+        if !region.is_allocated(block).map_err(text)? {
+            return Err(format!("block {block:#x} is linked and free"));
+        }
+        let mut bytes = vec![0; BLOCK as usize];
+        region.read_bytes(block, &mut bytes).map_err(text)?;
+        Ok(State(Some((bytes, descriptor))))
+    }
+
+    /// May a crash within a change in place have left this? Each word is from before or after, and says that it is where its
+    /// place is only as long as that is so.
+    fn is_between(&self, before: &State, after: &State) -> bool {
+        let (State(Some((now, d))), State(Some((old, was))), State(Some((new, is)))) = (self, before, after) else {
+            return false;
+        };
+        let mixed = now.iter().zip(old.iter().zip(new)).all(|(now, (old, new))| now == old || now == new);
+        let told = d.place == 0 || now == old && d.place == was.place;
+        mixed && told && (d.epoch == was.epoch || d.epoch == is.epoch) && d.owner == was.owner
+    }
+}
+
+fn text(e: pram::Error) -> String {
+    e.to_string()
+}
+
+fn play(session: &Session, n: usize, step: Step) -> pram::Result<()> {
+    let region = session.region();
+    let (root, epoch) = (region.root(ROOT), n as u64 + 1);
+    let old = region.load(root)?;
+    let mut op = session.begin_in(0)?;
+    let mut tx = op.tx()?;
+    match step {
+        Step::Link(byte) => {
+            let block = tx.alloc_block(epoch, [1, epoch])?;
+            tx.store_content(block, &[byte; BLOCK as usize])?;
+            tx.set(root, &block)?;
+        }
+        Step::Replace(byte) => {
+            let block = tx.alloc_block(epoch, [1, epoch])?;
+            tx.copy_content(old + PART, block + PART, BLOCK - PART)?;
+            tx.store_content(block, &[byte; PART as usize])?;
+            tx.set(root, &block)?;
+            tx.free_block(old)?;
+        }
+        Step::Place => tx.set_place(old, PLACE)?,
+        Step::Change(byte) => {
+            tx.begin_change(old, epoch)?;
+            tx.store_content(old, &[byte; PART as usize])?;
+        }
+        Step::Undo => {
+            let block = tx.alloc_block(epoch, [1, epoch])?;
+            tx.zero_content(block, BLOCK)?;
+            tx.set(root, &block)?;
+            return Ok(());
+        }
+        Step::Free => {
+            tx.set(root, &0)?;
+            tx.free_block(old)?;
+        }
+    }
+    tx.commit()
+}
+
+/// Frees what nothing leads to, and shows that the rest is in use rightly.
+fn sweep(session: &Session) -> Result<(), String> {
+    let region = session.region();
+    let linked = region.load(region.root(ROOT)).map_err(text)?;
+    let tables = || region.segments().filter_map(|n| region.block_table(n).ok()).collect::<Vec<u64>>();
+    let (in_use, mut expected) = (tables(), 0);
+    for segment in region.segments() {
+        let Some((_, class)) = region.meta(segment).map_err(text)?.sharers() else { continue };
+        let c = &CLASSES[usize::from(class)];
+        for off in (0..c.count).map(|n| region.geo.segment(segment) + u64::from(c.base + n * c.size)) {
+            // Its segment may have gone with the last one.
+            if !region.is_allocated(off).unwrap_or(false) {
+                continue;
+            }
+            if off != linked && !in_use.contains(&off) {
+                let op = session.begin_in(0).map_err(text)?;
+                session.heap().sweep_object(&op, off).map_err(text)?;
+            }
+        }
+    }
+    for table in tables() {
+        if !region.resolve(table, TABLE).is_ok_and(|cap| cap == 512) || !region.is_allocated(table).map_err(text)? {
+            return Err(format!("table {table:#x} is free, or none"));
+        }
+        expected += 512;
+    }
+    expected += u64::from(linked != 0) * BLOCK;
+    match region.allocated_bytes().map_err(text)? {
+        found if found == expected => Ok(()),
+        found => Err(format!("{found} bytes are allocated, {expected} in use")),
+    }
+}
+
+/// All memory can be used, without touching what is in use.
+fn fill(session: &Session, state: &State) -> Result<(), String> {
+    let region = session.region();
+    let linked = region.load(region.root(ROOT)).map_err(text)?;
+    let mut blocks = Vec::new();
+    loop {
+        let mut op = session.begin_in(0).map_err(text)?;
+        let mut tx = op.tx().map_err(text)?;
+        let block = match tx.alloc_block(99, [9, 9]) {
+            Ok(block) => block,
+            Err(pram::Error::NoSpace) => break,
+            Err(e) => return Err(text(e)),
+        };
+        tx.store_content(block, &[0xee; BLOCK as usize]).and_then(|()| tx.commit()).map_err(text)?;
+        if block == linked || blocks.contains(&block) {
+            return Err(format!("block {block:#x} is given twice"));
+        }
+        blocks.push(block);
+    }
+    let usage = session.heap().block_usage();
+    if usage.used != blocks.len() as u64 + u64::from(linked != 0) || usage.free != 0 {
+        return Err(format!("{} blocks are in use: {usage:?}", blocks.len()));
+    }
+    match &State::of(session)? {
+        found if found == state => Ok(()),
+        found => Err(format!("{found:?} after others were written")),
+    }
+}
+
+fn open(map: Mapping, discipline: Discipline) -> Result<Session, String> {
+    let medium = CrashMedium { discipline, recorder: Arc::default() };
+    Session::private(Region::open(map, Box::new(medium)).map_err(text)?, KEYS).map_err(text)
+}
+
+/// Explores each step of the story; how many states were looked at. `below` is put between the region and the medium.
+pub fn explore(
+    discipline: Discipline,
+    depth: Depth,
+    below: &dyn Fn(CrashMedium) -> Box<dyn PramMedium>,
+) -> Result<u64, String> {
+    let recorder = Arc::<Recorder>::default();
+    let medium = below(CrashMedium { discipline, recorder: recorder.clone() });
+    let map = Mapping::anonymous(SIZE).map_err(|e| e.to_string())?;
+    let region = Region::format(map, medium, *b"crash explorer  ", 1, 0).map_err(text)?;
+    let session = Session::private(region, KEYS).map_err(text)?;
+    let mut states = 0;
+    for (n, step) in STORY.into_iter().enumerate() {
+        let mut base = vec![0; SIZE as usize];
+        session.region().read_bytes(0, &mut base).map_err(text)?;
+        let before = State::of(&session)?;
+        recorder.start();
+        let done = play(&session, n, step);
+        let events = recorder.stop();
+        done.map_err(|e| format!("{step:?}: {e}"))?;
+        let after = State::of(&session)?;
+        let mut medium = Medium::new(discipline, &base);
+        let mut applied = 0;
+        for point in points(&events, depth.cuts) {
+            events[applied..point.events].iter().for_each(|event| medium.apply(event, None));
+            applied = point.events;
+            if point.cut > 0 {
+                medium.apply(&events[point.events], Some(point.cut));
+            }
+            let end = point.events == events.len();
+            for choice in choices(&medium, discipline, depth) {
+                states += 1;
+                judge(medium.crash(choice), discipline, step, &before, &after, end)
+                    .map_err(|e| format!("{n} {step:?} at {}.{} {choice:?}: {e}", point.events, point.cut))?;
+            }
+        }
+        // When the call has returned its effect is durable, whatever is lost.
+        events[applied..].iter().for_each(|event| medium.apply(event, None));
+        let left = open(medium.crash(Choice::None), discipline)?;
+        if State::of(&left)? != after {
+            return Err(format!("{n} {step:?}: what was acknowledged is lost"));
+        }
+    }
+    Ok(states)
+}
+
+fn judge(
+    left: Mapping,
+    discipline: Discipline,
+    step: Step,
+    before: &State,
+    after: &State,
+    end: bool,
+) -> Result<(), String> {
+    let session = open(left, discipline)?;
+    let found = State::of(&session)?;
+    let in_place = matches!(step, Step::Change(_)) && found.is_between(before, after);
+    if found != *after && (end || found != *before && !in_place) {
+        return Err(format!("it leads to {found:?}, not to {before:?} or {after:?}"));
+    }
+    sweep(&session)?;
+    fill(&session, &found)
+}
