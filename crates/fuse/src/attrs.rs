@@ -37,7 +37,7 @@ impl Server {
 
     /// Might the file's size be one that the kernel does not know, but will? Ask when you have seen the size.
     pub(crate) fn is_growing(&self, ino: Ino, thread: u32) -> bool {
-        self.notifier.growth.is_under_way(ino, thread) || self.fs().is_changing(ino)
+        self.notifier.stale.is_under_way(ino, thread) || self.fs().is_changing(ino)
     }
 
     pub(crate) fn setattr(&self, req: &mut Request) -> Answer {

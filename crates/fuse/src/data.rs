@@ -66,11 +66,11 @@ impl Server {
         let (ino, thread) = (req.head.nodeid, req.head.pid);
         let direct = open_flags(&args).contains(OFlags::DIRECT) && !is_from_cache(&args);
         if direct {
-            self.notifier.growth.begin(ino, thread);
+            self.notifier.stale.begin(ino, thread);
         }
         let done = self.write_asked(req, &args);
         if direct {
-            self.notifier.growth.end(ino, thread);
+            self.notifier.stale.end(ino, thread);
         }
         done?;
         req.reply(&WriteOut { size: args.size, padding: 0 })

@@ -12,8 +12,8 @@ use rustix::io::Errno;
 
 use crate::parked::Parked;
 use crate::request::Answer;
-use crate::rhythm::Standing;
 use crate::server::errno;
+use crate::wait_policy::ThreadPriority;
 
 /// Replies that wait.
 #[derive(Default)]
@@ -49,9 +49,9 @@ impl Deferred {
 
     /// Sends replies until there are no more.
     pub fn send_all(&self, fs: &Fs) {
-        let mut standing = Standing::default();
+        let mut priority = ThreadPriority::default();
         self.send_by(|ticket| {
-            standing.review();
+            priority.review();
             fs.wait_for(ticket).map_err(errno)
         });
     }

@@ -12,9 +12,9 @@ use crate::abi::{InHeader, Opcode, OutHeader};
 use crate::init;
 use crate::parked::{Carrier, Parked};
 use crate::request::{Answer, Request};
-use crate::rhythm::Standing;
 use crate::server::{Served, Server};
 use crate::sys::Device;
+use crate::wait_policy::ThreadPriority;
 
 /// How long the thread beside io_uring rests after each message, so that FORGETs gather and one waking
 /// handles many. What a removed file occupied is free that much later.
@@ -32,11 +32,11 @@ pub fn serve(device: &Arc<Device>, server: &Server) -> io::Result<()> {
 
 fn serve_paced(device: &Arc<Device>, server: &Server, pause: Duration) -> io::Result<()> {
     let mut message = Message::new(device);
-    let mut standing = Standing::default();
+    let mut priority = ThreadPriority::default();
     loop {
         // Callers do not wait for what is served at a pace.
         if pause.is_zero() {
-            standing.review();
+            priority.review();
         }
         match message.read() {
             Ok(()) => {}

@@ -17,8 +17,8 @@ use rustix::process::{getppid, pidfd_open, Pid, PidfdFlags};
 use crate::connection::Connection;
 use crate::error::{Context, Result};
 use crate::notify;
-use crate::rhythm;
 use crate::sys::{Device, Signals};
+use crate::wait_policy;
 
 /// What a guard is given by [`Mount::guarded`](crate::Mount::guarded).
 pub struct Duty {
@@ -59,7 +59,7 @@ pub fn guard(server: u32, dir: &Path, duty: Duty) -> Result<()> {
 }
 
 fn relay_all(duty: Duty) {
-    rhythm::come_first();
+    wait_policy::come_first();
     let (device, mut server) = (Device::from(duty.device), UnixStream::from(duty.server));
     if let Err(e) = notify::relay(&device, &mut server) {
         tracing::debug!("no more notifications: {e}");

@@ -22,7 +22,7 @@ const CONGESTED: u16 = 48;
 /// - NO_OPENDIR_SUPPORT: the kernel would keep listings, see `dirs`.
 /// - AUTO_INVAL_DATA: pages stay until `notify` says otherwise.
 /// - EXPLICIT_INVAL_DATA: the kernel would not drop pages after it has cut them off at a size that is not true any more, see
-///   `growth`.
+///   `stale_attrs`.
 /// - ASYNC_DIO: the kernel would drop pages before a write past them (O_DIRECT, by io_submit) has been done and not after;
 ///   direct reads and writes in batches are a tenth slower without.
 /// - Locks: the kernel's own are enough, every user of a lock is on this machine's mount.

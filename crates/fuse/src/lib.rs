@@ -8,21 +8,21 @@
 //! | `helper` | the same by `fusermount3`, for those who may not mount |
 //! | `block` | the same as the file system of a block device, so that `sync` waits for us |
 //! | [`mounts`] | the kernel's mount table |
-//! | `lesson` | what the kernel learns by the first calls |
+//! | `prime` | what the kernel learns by the first calls |
 //! | `session` | the threads of a mount, signals, the end |
 //! | `guard` | the process that sends notifications, and ends the connection of a killed server |
 //! | `killed` | whether a process is being killed |
 //! | `connection` | ending a connection from outside |
 //! | `init` | the negotiation of capabilities |
 //! | `uring` | transport: FUSE over io_uring, one queue and pinned thread per CPU |
-//! | `rhythm` | how queues wait for requests, on quiet and on busy machines |
+//! | `wait_policy` | how queues wait for requests, on quiet and on busy machines |
 //! | `host` | how many threads run, and how long one has waited for a processor |
 //! | `dev` | transport: /dev/fuse; with io_uring it still carries FORGET and the like |
-//! | `room` | on a full pool: what removed files held, and those who wait for it |
+//! | `enospc` | on a full pool: when a request that found no space is tried again |
 //! | `server` | opcode → operation, and the answers that save messages |
-//! | `growth` | attributes that the kernel must not believe |
+//! | `stale_attrs` | attributes that the kernel must not believe |
 //! | `parked` | requests that are answered later, by whatever thread |
-//! | `workers` | the threads for requests that take long, or wait for room |
+//! | `workers` | the threads for requests that take long, or wait for space |
 //! | `deferred` | replies that wait until what they acknowledge is durable |
 //! | `names` `attrs` `data` `dirs` | the operations, by subject |
 //! | `process` | what the process behind a request may do beyond what its numbers say |
@@ -52,32 +52,32 @@ mod deferred;
 mod detached;
 mod dev;
 mod dirs;
+mod enospc;
 mod error;
-mod growth;
 mod guard;
 mod helper;
 mod host;
 mod init;
 mod kernel;
 pub mod killed;
-mod lesson;
 pub mod mount;
 pub mod mounts;
 mod names;
 mod notify;
 pub mod options;
 mod parked;
+mod prime;
 mod process;
 mod request;
-mod rhythm;
-mod room;
 mod server;
 mod session;
+mod stale_attrs;
 #[allow(unsafe_code)]
 mod sys;
 #[cfg(test)]
 mod tests;
 mod uring;
+mod wait_policy;
 mod workers;
 
 pub use connection::Connection;

@@ -164,14 +164,14 @@ impl Server {
     pub(crate) fn unlink(&self, req: &Request) -> Answer {
         let entry = (req.head.nodeid, req.name()?);
         self.removing(req, &[entry], |caller| self.fs().unlink(entry.0, entry.1, caller))?;
-        self.room.note();
+        self.removals.note();
         Ok(0)
     }
 
     pub(crate) fn rmdir(&self, req: &Request) -> Answer {
         let entry = (req.head.nodeid, req.name()?);
         self.removing(req, &[entry], |caller| self.fs().rmdir(entry.0, entry.1, caller))?;
-        self.room.note();
+        self.removals.note();
         Ok(0)
     }
 
@@ -197,7 +197,7 @@ impl Server {
         let (old, new) = req.names()?;
         let (from, to) = ((req.head.nodeid, old), (newdir, new));
         self.removing(req, &[from, to], |caller| self.fs().rename(from, to, how, caller))?;
-        self.room.note();
+        self.removals.note();
         Ok(0)
     }
 
@@ -212,11 +212,11 @@ impl Server {
         let thread = req.head.pid;
         // The kernel counts links down when this returns, also those of attributes that came meanwhile.
         let linked: SmallVec<[Ino; 2]> = entries.iter().filter_map(lookup).filter(has_links).map(|a| a.ino).collect();
-        linked.iter().for_each(|ino| self.notifier.growth.begin(*ino, thread));
+        linked.iter().for_each(|ino| self.notifier.stale.begin(*ino, thread));
         let done = self.as_owners(req, remove, || {
             entries.iter().filter_map(lookup).map(|attr| (attr.uid, Some(attr.gid))).collect()
         });
-        linked.iter().for_each(|ino| self.notifier.growth.end(*ino, thread));
+        linked.iter().for_each(|ino| self.notifier.stale.end(*ino, thread));
         done
     }
 

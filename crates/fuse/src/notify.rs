@@ -19,9 +19,9 @@ use crate::abi::{
     NotifyInvalEntry, NotifyInvalInode, NotifyStore, OutHeader, INC_EPOCH_MINOR, NOTIFY_INC_EPOCH, NOTIFY_INVAL_ENTRY,
     NOTIFY_INVAL_INODE, NOTIFY_STORE,
 };
-use crate::growth::Growth;
-use crate::rhythm;
+use crate::stale_attrs::StaleAttrs;
 use crate::sys::Device;
+use crate::wait_policy;
 
 /// How long, and how often, the kernel is told of a change again that does not have the inode and is about to: what it asked
 /// for is done at once, as a rule, or waits for a commit.
@@ -39,7 +39,7 @@ pub struct Notifier {
     guard: Arc<Mutex<Option<UnixStream>>>,
     moved: Arc<Mutex<Moved>>,
     /// Files whose attributes the kernel is not to believe.
-    pub growth: Arc<Growth>,
+    pub stale: Arc<StaleAttrs>,
 }
 
 /// Files whose content is not where the kernel believes, and of which it is yet to be told.
@@ -52,7 +52,7 @@ struct Moved {
 
 impl Notifier {
     pub fn new(device: Arc<Device>, minor: u32) -> Notifier {
-        Notifier { device, minor, guard: Arc::default(), moved: Arc::default(), growth: Arc::default() }
+        Notifier { device, minor, guard: Arc::default(), moved: Arc::default(), stale: Arc::default() }
     }
 
     /// From now on a process at the other end sends what may wait.
@@ -71,7 +71,7 @@ impl Notifier {
         match change {
             Change::Inode { ino, attr_only, grown } => {
                 if !attr_only {
-                    self.growth.forget(ino);
+                    self.stale.forget(ino);
                 }
                 self.known_inode(fs, ino, attr_only);
                 if grown {
@@ -80,9 +80,9 @@ impl Notifier {
             }
             Change::Entry { parent, name } => self.entry(parent, &name),
             Change::All => {
-                rhythm::come_among_others();
+                wait_policy::come_among_others();
                 self.all(fs);
-                rhythm::come_first();
+                wait_policy::come_first();
             }
         }
     }
@@ -160,7 +160,7 @@ impl Notifier {
 
     /// Everything: names by a new epoch, the rest one by one.
     fn all(&self, fs: &Fs) {
-        self.growth.forget_all();
+        self.stale.forget_all();
         if self.knows_epochs() {
             self.send(NOTIFY_INC_EPOCH, &(), &[]);
         }

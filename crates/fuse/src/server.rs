@@ -10,11 +10,11 @@ use rustix::io::Errno;
 use crate::abi::Opcode;
 use crate::convert::FOREVER;
 use crate::deferred::Deferred;
+use crate::enospc::{Removals, Retry};
 use crate::notify::Notifier;
 use crate::parked::Parked;
 use crate::process::{self, Process};
 use crate::request::{Answer, Groups, Request};
-use crate::room::{Room, Wait};
 use crate::workers::Workers;
 
 /// What serves requests; shared by all threads, changed by none.
@@ -23,7 +23,7 @@ pub struct Server {
     /// What has returned is durable: the kernel need not ask for more.
     durable: bool,
     pub(crate) notifier: Notifier,
-    pub(crate) room: Room,
+    pub(crate) removals: Removals,
     pub(crate) deferred: Deferred,
     pub(crate) workers: Workers,
     /// What the kernel's mount table calls the file system; empty if that is not known.
@@ -44,17 +44,17 @@ pub enum Later {
     Durable(Answer, Ticket),
     /// It would take long, and has not been begun.
     Long,
-    /// It found no room, and is to be served again after a pause. It is as it was.
-    NoRoom(Wait, Duration),
+    /// It found no space, and is to be served again after a pause. It is as it was.
+    NoSpace(Retry, Duration),
 }
 
 impl Server {
     pub fn new(pool: Arc<Pool>, notifier: Notifier, file_system: String) -> Server {
         // The kernel has the root without ever looking it up.
         pool.retain(fs::ROOT, 1);
-        let (durable, room) = (pool.durable_at_return(), Room::default());
+        let (durable, removals) = (pool.durable_at_return(), Removals::default());
         let (deferred, workers) = (Deferred::default(), Workers::default());
-        Server { pool, durable, notifier, room, deferred, workers, file_system }
+        Server { pool, durable, notifier, removals, deferred, workers, file_system }
     }
 
     pub(crate) fn fs(&self) -> &Fs {
@@ -77,13 +77,13 @@ impl Server {
         }
     }
 
-    /// Serves one that was parked, and may have waited for room.
-    pub fn serve_parked(&self, req: &mut Request, wait: Option<Wait>) -> Served {
-        self.serve_whole(req, wait)
+    /// Serves one that was parked, and may have found no space.
+    pub fn serve_parked(&self, req: &mut Request, retry: Option<Retry>) -> Served {
+        self.serve_whole(req, retry)
     }
 
     #[inline(always)]
-    fn serve_whole(&self, req: &mut Request, wait: Option<Wait>) -> Served {
+    fn serve_whole(&self, req: &mut Request, retry: Option<Retry>) -> Served {
         let (answer, ticket) = match self.durable {
             true => (self.attempt(req), None),
             false => self.fs().deferring(|| self.attempt(req)),
@@ -91,20 +91,20 @@ impl Server {
         match (answer, ticket) {
             (Some(answer), Some(ticket)) => {
                 if req.head.opcode == Opcode::Write as u32 {
-                    self.notifier.growth.prolong(req.head.nodeid, req.head.pid);
+                    self.notifier.stale.prolong(req.head.nodeid, req.head.pid);
                 }
                 Served::Later(Later::Durable(answer, ticket))
             }
-            (Some(Err(Errno::NOSPC)), None) => self.wait_for_room(wait),
+            (Some(Err(Errno::NOSPC)), None) => self.retry_later(retry),
             (answer, _) => Served::Now(answer),
         }
     }
 
     #[cold]
-    fn wait_for_room(&self, wait: Option<Wait>) -> Served {
-        let mut wait = wait.unwrap_or_else(|| self.room.wait(self.is_alone()));
-        match self.room.next_pause(&mut wait) {
-            Some(pause) => Served::Later(Later::NoRoom(wait, pause)),
+    fn retry_later(&self, retry: Option<Retry>) -> Served {
+        let mut retry = retry.unwrap_or_else(|| self.removals.retry(self.is_alone()));
+        match self.removals.next_pause(&mut retry) {
+            Some(pause) => Served::Later(Later::NoSpace(retry, pause)),
             None => Served::Now(Some(Err(Errno::NOSPC))),
         }
     }
@@ -114,7 +114,7 @@ impl Server {
         match why {
             Later::Durable(answer, ticket) => self.deferred.add(ticket, answer, request),
             Later::Long => self.workers.add(request),
-            Later::NoRoom(wait, pause) => self.workers.add_after(pause, wait, request),
+            Later::NoSpace(retry, pause) => self.workers.add_after(pause, retry, request),
         }
     }
 

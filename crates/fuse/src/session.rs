@@ -20,10 +20,10 @@ use crate::error::{Context, Error, Result};
 use crate::guard::Duty;
 use crate::notify::Notifier;
 use crate::options::Transport;
-use crate::rhythm::Rhythm;
 use crate::server::Server;
 use crate::sys::{Device, Signals};
-use crate::{dev, init, lesson, mount, mounts, rhythm, uring, workers};
+use crate::wait_policy::WaitPolicy;
+use crate::{dev, init, mount, mounts, prime, uring, wait_policy, workers};
 
 /// Fewest and most threads that read /dev/fuse.
 const READERS: (usize, usize) = (2, 16);
@@ -197,11 +197,11 @@ impl Mount {
     fn start_queues(&mut self) -> Result<()> {
         let (ready, registered) = mpsc::channel();
         let queues = uring::queues().context("count the CPUs")?;
-        let rhythm = Arc::new(Rhythm::default());
+        let policy = Arc::new(WaitPolicy::default());
         for queue in 0..queues {
             let (device, server, ready) = (self.device.clone(), self.server.clone(), ready.clone());
-            let rhythm = rhythm.clone();
-            let serve = move || uring::serve(&device, queue, &server, &rhythm, ready);
+            let policy = policy.clone();
+            let serve = move || uring::serve(&device, queue, &server, &policy, ready);
             self.threads.spawn(&format!("fuse-uring-{queue}"), serve)?;
         }
         drop(ready);
@@ -233,7 +233,7 @@ impl Mount {
     fn start_watcher(&mut self) -> Result<()> {
         let (pool, notifier) = (self.pool.clone(), self.notifier.clone());
         let watch = move || {
-            rhythm::come_first();
+            wait_policy::come_first();
             // Without it the kernel would believe for ever what it has cached.
             let watched = pool.watch(&mut |change| notifier.tell(&pool, change));
             watched.map_err(|e| io::Error::other(format!("changes by other processes are no longer seen: {e}")))
@@ -247,7 +247,7 @@ impl Mount {
         let watching = self.start_watcher();
         if watching.is_ok() {
             if !self.read_only {
-                lesson::teach(&self.dir);
+                prime::prime(&self.dir);
             }
             ready();
         }

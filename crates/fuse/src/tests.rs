@@ -177,7 +177,7 @@ fn directories_are_read_in_pieces_of_any_size() {
     }
 }
 
-/// Its size is not for the kernel to believe, see `growth`.
+/// Its size is not for the kernel to believe, see `stale_attrs`.
 #[test]
 fn a_file_that_is_written_past_the_page_cache_is_listed_without_attributes() {
     let mut lab = Lab::new();

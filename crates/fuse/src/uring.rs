@@ -15,9 +15,9 @@ use crate::abi::{InHeader, OutHeader};
 use crate::init;
 use crate::parked::{Carrier, Parked};
 use crate::request::{Answer, Request};
-use crate::rhythm::Rhythm;
 use crate::server::{Served, Server};
 use crate::sys::{is_passing, Device, Entry, Event, Queue};
+use crate::wait_policy::WaitPolicy;
 
 /// Requests that a queue holds at once: one in service, and those that are answered later, which may be 200 that wait for a
 /// disk; whoever comes when all are taken waits in the kernel until one is answered. The kernel uses what was used last
@@ -39,7 +39,7 @@ pub fn serve(
     device: &Device,
     number: u16,
     server: &Server,
-    rhythm: &Rhythm,
+    policy: &WaitPolicy,
     ready: mpsc::Sender<io::Result<()>>,
 ) -> io::Result<()> {
     pin(number);
@@ -59,7 +59,7 @@ pub fn serve(
     };
     let _ = ready.send(Ok(()));
     drop(ready);
-    run(queue, &Arc::new(answered), server, rhythm)
+    run(queue, &Arc::new(answered), server, policy)
 }
 
 fn pin(cpu: u16) {
@@ -73,13 +73,13 @@ fn pin(cpu: u16) {
     }
 }
 
-fn run(mut queue: Queue, answered: &Arc<Answered>, server: &Server, rhythm: &Rhythm) -> io::Result<()> {
-    let mut beat = rhythm.beat();
+fn run(mut queue: Queue, answered: &Arc<Answered>, server: &Server, policy: &WaitPolicy) -> io::Result<()> {
+    let mut wait = policy.of_queue();
     // All entries may be parked, and then none is with the kernel.
     let mut parked = 0;
     while queue.is_live() || parked > 0 {
-        queue.wait(beat.prepare())?;
-        beat.note();
+        queue.wait(wait.prepare())?;
+        wait.note();
         while let Some(event) = queue.next() {
             match event {
                 Event::Request(mut entry) => match server.serve(&mut request_in(&mut entry)) {

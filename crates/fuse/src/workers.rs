@@ -1,4 +1,4 @@
-//! Threads for requests that take long, or found no room and are to be tried again: the threads that take requests from
+//! Threads for requests that take long, or found no space and are to be tried again: the threads that take requests from
 //! the kernel never wait, so that nobody waits for another's.
 //!
 //! They are few. What is more than they can do at a time waits parked, and keeps nobody from anything but its own
@@ -11,15 +11,15 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
+use crate::enospc::Retry;
 use crate::parked::Parked;
-use crate::room::Wait;
 use crate::server::{Served, Server};
 
 /// So many.
 pub const WORKERS: usize = 4;
 
-/// Requests that may wait for room at a time; those beyond are refused at once.
-const WAIT_FOR_ROOM: usize = 192;
+/// Requests that may wait for space at a time; those beyond are refused at once.
+const RETRIES: usize = 192;
 
 /// What there is to do.
 #[derive(Default)]
@@ -31,8 +31,8 @@ pub struct Workers {
 #[derive(Default)]
 struct Todo {
     jobs: BinaryHeap<Reverse<Job>>,
-    /// Jobs that wait for room.
-    for_room: usize,
+    /// Jobs that wait for space.
+    retries: usize,
     added: u64,
     stopped: bool,
 }
@@ -41,8 +41,8 @@ struct Job {
     due: Instant,
     /// The order of those that are due at the same time.
     number: u64,
-    /// It has found no room, and has waited so long.
-    wait: Option<Wait>,
+    /// It has found no space, and has waited so long.
+    retry: Option<Retry>,
     request: Parked,
 }
 
@@ -73,23 +73,23 @@ impl Workers {
     }
 
     /// To be served again after a pause.
-    pub fn add_after(&self, pause: Duration, wait: Wait, request: Parked) {
-        if self.lock().for_room >= WAIT_FOR_ROOM {
+    pub fn add_after(&self, pause: Duration, retry: Retry, request: Parked) {
+        if self.lock().retries >= RETRIES {
             return request.reply(Err(Errno::NOSPC));
         }
-        self.push(pause, Some(wait), request);
+        self.push(pause, Some(retry), request);
     }
 
-    fn push(&self, pause: Duration, wait: Option<Wait>, request: Parked) {
+    fn push(&self, pause: Duration, retry: Option<Retry>, request: Parked) {
         let mut todo = self.lock();
         // Whoever comes when all is over is answered by being dropped, outside of the lock.
         if todo.stopped {
             return drop(todo);
         }
         todo.added += 1;
-        todo.for_room += usize::from(wait.is_some());
+        todo.retries += usize::from(retry.is_some());
         let number = todo.added;
-        todo.jobs.push(Reverse(Job { due: Instant::now() + pause, number, wait, request }));
+        todo.jobs.push(Reverse(Job { due: Instant::now() + pause, number, retry, request }));
         self.bell.notify_one();
     }
 
@@ -119,7 +119,7 @@ impl Workers {
             };
         }
         let Reverse(job) = todo.jobs.pop()?;
-        todo.for_room -= usize::from(job.wait.is_some());
+        todo.retries -= usize::from(job.retry.is_some());
         if !todo.jobs.is_empty() {
             // Who waits for this one to be due shall look at the next.
             self.bell.notify_one();
@@ -135,7 +135,7 @@ impl Workers {
 /// Serves requests that were parked, until they are stopped. One thread's part.
 pub fn run(server: &Server) {
     while let Some(mut job) = server.workers.next() {
-        match server.serve_parked(&mut job.request.request(), job.wait) {
+        match server.serve_parked(&mut job.request.request(), job.retry) {
             Served::Now(answer) => job.request.reply(answer.unwrap_or(Ok(0))),
             Served::Later(later) => server.park(job.request, later),
         }
@@ -147,9 +147,9 @@ mod tests {
     use std::sync::mpsc;
 
     use super::*;
+    use crate::enospc::Removals;
     use crate::parked::tests::Told;
     use crate::request::Answer;
-    use crate::room::Room;
 
     fn parked(told: &mpsc::Sender<Answer>) -> Parked {
         Parked::new(Told { data: Vec::new(), told: told.clone() })
@@ -158,9 +158,9 @@ mod tests {
     #[test]
     fn jobs_come_in_the_order_in_which_they_are_due() {
         let (told, _answers) = mpsc::channel();
-        let (workers, room, start) = (Workers::default(), Room::default(), Instant::now());
+        let (workers, removals, start) = (Workers::default(), Removals::default(), Instant::now());
         for pause in [40, 15].map(Duration::from_millis) {
-            workers.add_after(pause, room.wait(false), parked(&told));
+            workers.add_after(pause, removals.retry(false), parked(&told));
         }
         workers.add(parked(&told));
         workers.add(parked(&told));
@@ -168,21 +168,21 @@ mod tests {
         for pause in pauses {
             let job = workers.next().expect("a job");
             assert!(start.elapsed() >= Duration::from_millis(pause));
-            assert_eq!(job.wait.is_some(), pause > 0);
+            assert_eq!(job.retry.is_some(), pause > 0);
         }
     }
 
     #[test]
     fn what_is_too_much_or_too_late_is_answered_at_once() {
         let (told, answers) = mpsc::channel();
-        let (workers, room) = (Workers::default(), Room::default());
-        for _ in 0..=WAIT_FOR_ROOM {
-            workers.add_after(Duration::from_secs(60), room.wait(false), parked(&told));
+        let (workers, removals) = (Workers::default(), Removals::default());
+        for _ in 0..=RETRIES {
+            workers.add_after(Duration::from_secs(60), removals.retry(false), parked(&told));
         }
         assert_eq!(answers.try_iter().collect::<Vec<_>>(), [Err(Errno::NOSPC)]);
         workers.stop();
         workers.add(parked(&told));
         assert!(workers.next().is_none());
-        assert_eq!(answers.try_iter().filter(|answer| *answer == Err(Errno::IO)).count(), WAIT_FOR_ROOM + 1);
+        assert_eq!(answers.try_iter().filter(|answer| *answer == Err(Errno::IO)).count(), RETRIES + 1);
     }
 }

@@ -28,15 +28,15 @@ const RETURNS_DURABLE: u64 = 30_000;
 
 /// Files that were written past the page cache, or had a link removed: the thread that did so last, and until when its call
 /// may not have returned: the low 32 bits of a time in milliseconds.
-pub struct Growth(Box<[AtomicU64]>);
+pub struct StaleAttrs(Box<[AtomicU64]>);
 
-impl Default for Growth {
-    fn default() -> Growth {
-        Growth((0..SLOTS).map(|_| AtomicU64::new(0)).collect())
+impl Default for StaleAttrs {
+    fn default() -> StaleAttrs {
+        StaleAttrs((0..SLOTS).map(|_| AtomicU64::new(0)).collect())
     }
 }
 
-impl Growth {
+impl StaleAttrs {
     /// `thread` is about to write past the page cache, or to remove a link.
     #[inline(always)]
     pub fn begin(&self, ino: Ino, thread: u32) {
@@ -105,21 +105,21 @@ mod tests {
 
     #[test]
     fn a_write_is_under_way_until_its_thread_asks_or_time_has_passed() {
-        let growth = Growth::default();
-        assert!(!growth.is_under_way(7, 1));
-        growth.end(7, 1);
-        assert!(growth.is_under_way(7, 2), "another thread may ask before it has returned");
-        assert!(!growth.is_under_way(7, 1), "who writes does not ask");
-        assert!(!growth.is_under_way(8, 2), "another file");
-        growth.end(7, 0);
-        assert!(growth.is_under_way(7, 0), "threads that the kernel does not name");
+        let stale = StaleAttrs::default();
+        assert!(!stale.is_under_way(7, 1));
+        stale.end(7, 1);
+        assert!(stale.is_under_way(7, 2), "another thread may ask before it has returned");
+        assert!(!stale.is_under_way(7, 1), "who writes does not ask");
+        assert!(!stale.is_under_way(8, 2), "another file");
+        stale.end(7, 0);
+        assert!(stale.is_under_way(7, 0), "threads that the kernel does not name");
         for past in [1, 1 << 31, 1 << 30, 3 << 30] {
             let past = (now() as u32).wrapping_sub(past);
-            growth.slot(7).store(1 << 32 | u64::from(past), Ordering::SeqCst);
-            assert!(!growth.is_under_way(7, 2), "long ago");
+            stale.slot(7).store(1 << 32 | u64::from(past), Ordering::SeqCst);
+            assert!(!stale.is_under_way(7, 2), "long ago");
         }
-        growth.end(7, 1);
-        growth.forget(7);
-        assert!(!growth.is_under_way(7, 2), "another process has changed it since");
+        stale.end(7, 1);
+        stale.forget(7);
+        assert!(!stale.is_under_way(7, 2), "another process has changed it since");
     }
 }

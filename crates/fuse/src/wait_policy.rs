@@ -35,7 +35,7 @@ const HELD: Duration = Duration::from_millis(1);
 const TRIALS: (u32, u32) = (8, 1024);
 /// Of the last 8 looks at the host, this many that saw no processor idle count as busy.
 const MANY: u32 = 4;
-/// Calls of [`Standing::review`] from one look to the next.
+/// Calls of [`ThreadPriority::review`] from one look to the next.
 const CALLS: u32 = 4;
 
 /// The ways between which a queue chooses.
@@ -56,7 +56,7 @@ impl Way {
 }
 
 /// What the queues of a mount have found out.
-pub struct Rhythm {
+pub struct WaitPolicy {
     host: Host,
     /// Queues that yield come last; else they stay awake.
     last: bool,
@@ -77,21 +77,21 @@ struct Found {
     pause: u32,
 }
 
-impl Default for Rhythm {
-    fn default() -> Rhythm {
+impl Default for WaitPolicy {
+    fn default() -> WaitPolicy {
         let host = Host::default();
         let found =
             Found { looks: Looks::default(), best: Way::First, median: 0, trying: false, left: 1, pause: TRIALS.0 };
-        Rhythm { host, last: may_come_last(), now: AtomicU32::new(1), found: Mutex::new(found) }
+        WaitPolicy { host, last: may_come_last(), now: AtomicU32::new(1), found: Mutex::new(found) }
     }
 }
 
-impl Rhythm {
+impl WaitPolicy {
     /// A queue's part in it.
-    pub fn beat(&self) -> Beat<'_> {
+    pub fn of_queue(&self) -> QueueWait<'_> {
         let delay = Delay::of_this_thread();
         let periods = [0; EPOCH];
-        Beat { rhythm: self, delay, now: None, last: Instant::now(), periods, count: 0 }
+        QueueWait { policy: self, delay, now: None, last: Instant::now(), periods, count: 0 }
     }
 
     fn change(&self, way: Way, trial: bool) {
@@ -188,14 +188,14 @@ impl Looks {
 /// How a thread that sleeps until there is something to do stands among others: before them where all processors are
 /// busy. Elsewhere such a thread would be sent from one to the other (a request over /dev/fuse took twice as long).
 #[derive(Default)]
-pub struct Standing {
+pub struct ThreadPriority {
     host: Host,
     looks: Looks,
     calls: u32,
     now: Option<Priority>,
 }
 
-impl Standing {
+impl ThreadPriority {
     /// To be called now and then by the thread that it is of.
     pub fn review(&mut self) {
         self.calls = self.calls.wrapping_add(1);
@@ -226,7 +226,7 @@ fn set(priority: Priority) {
     }
 }
 
-/// The way that the word of a rhythm says.
+/// The way that the word of a policy says.
 fn way_of(word: u32) -> Way {
     match word & 1 {
         1 => Way::First,
@@ -242,11 +242,11 @@ fn epoch_of(word: u32) -> usize {
     }
 }
 
-/// One queue's part in the rhythm of its mount.
-pub struct Beat<'a> {
-    rhythm: &'a Rhythm,
+/// One queue's part in the policy of its mount.
+pub struct QueueWait<'a> {
+    policy: &'a WaitPolicy,
     delay: Delay,
-    /// The word of the rhythm that this thread is set up for.
+    /// The word of the policy that this thread is set up for.
     now: Option<u32>,
     last: Instant,
     /// Nanoseconds from one request to the next.
@@ -254,21 +254,21 @@ pub struct Beat<'a> {
     count: usize,
 }
 
-impl Beat<'_> {
+impl QueueWait<'_> {
     /// Sets up the calling thread for its wait for the next request; is it to stay awake?
     pub fn prepare(&mut self) -> bool {
-        let now = self.rhythm.now.load(Ordering::Relaxed);
+        let now = self.policy.now.load(Ordering::Relaxed);
         let way = way_of(now);
         if self.now != Some(now) {
             (self.now, self.count) = (Some(now), 0);
             set(match way {
                 Way::First => Priority::First,
-                Way::Yielding if self.rhythm.last => Priority::Last,
+                Way::Yielding if self.policy.last => Priority::Last,
                 // Whoever comes first and gives way gives way to nobody.
                 Way::Yielding => Priority::Shared,
             });
         }
-        way == Way::Yielding && !self.rhythm.last
+        way == Way::Yielding && !self.policy.last
     }
 
     /// A request came, or another completion.
@@ -277,7 +277,7 @@ impl Beat<'_> {
         let period = now - std::mem::replace(&mut self.last, now);
         if period >= HELD && self.delay.grew_by() >= HELD {
             if let Some(now) = self.now.filter(|now| way_of(*now) == Way::Yielding) {
-                self.rhythm.note_held(now);
+                self.policy.note_held(now);
             }
         }
         self.periods[self.count] = u32::try_from(period.as_nanos()).unwrap_or(u32::MAX);
@@ -291,7 +291,7 @@ impl Beat<'_> {
         self.delay.grew_by();
         let (_, median, _) = self.periods[..epoch].select_nth_unstable(epoch / 2);
         if let Some(now) = self.now {
-            self.rhythm.note(now, *median);
+            self.policy.note(now, *median);
         }
     }
 }
@@ -313,8 +313,8 @@ mod tests {
 
     #[test]
     fn the_better_way_is_found_and_kept_until_the_other_is_better() {
-        let rhythm = Rhythm::default();
-        let mut found = rhythm.found.lock().expect("nobody else has it");
+        let policy = WaitPolicy::default();
+        let mut found = policy.found.lock().expect("nobody else has it");
         let mut way = Way::First;
         let quiet = [5_000, 25_000];
         let pinned = [110_000, 12_000];
@@ -328,31 +328,31 @@ mod tests {
 
     #[test]
     fn a_trial_that_succeeds_is_none_any_more() {
-        let rhythm = Rhythm { host: Host::unknown(), ..Rhythm::default() };
-        let word = || rhythm.now.load(Ordering::Relaxed);
-        rhythm.note(word(), 30_000);
+        let policy = WaitPolicy { host: Host::unknown(), ..WaitPolicy::default() };
+        let word = || policy.now.load(Ordering::Relaxed);
+        policy.note(word(), 30_000);
         assert_eq!((way_of(word()), epoch_of(word())), (Way::Yielding, TRIAL));
-        rhythm.note(word(), 10_000);
+        policy.note(word(), 10_000);
         assert_eq!((way_of(word()), epoch_of(word())), (Way::Yielding, EPOCH));
     }
 
     #[test]
     fn who_is_held_up_comes_first_and_tries_less_and_less_often() {
-        let rhythm = Rhythm::default();
+        let policy = WaitPolicy::default();
         let mut pauses = Vec::new();
         for _ in 0..4 {
-            let mut found = rhythm.found.lock().expect("nobody else has it");
+            let mut found = policy.found.lock().expect("nobody else has it");
             let epochs = (1..).find(|_| found.after(false, 10_000) == Some(Way::Yielding));
-            rhythm.change(Way::Yielding, true);
+            policy.change(Way::Yielding, true);
             drop(found);
-            rhythm.note_held(rhythm.now.load(Ordering::Relaxed));
-            assert_eq!(way_of(rhythm.now.load(Ordering::Relaxed)), Way::First);
+            policy.note_held(policy.now.load(Ordering::Relaxed));
+            assert_eq!(way_of(policy.now.load(Ordering::Relaxed)), Way::First);
             pauses.extend(epochs);
         }
         assert_eq!(pauses, [1, 16, 32, 64]);
-        let old = rhythm.now.load(Ordering::Relaxed);
-        rhythm.change(Way::Yielding, true);
-        rhythm.note_held(old);
-        assert_eq!(way_of(rhythm.now.load(Ordering::Relaxed)), Way::Yielding, "that was before the change");
+        let old = policy.now.load(Ordering::Relaxed);
+        policy.change(Way::Yielding, true);
+        policy.note_held(old);
+        assert_eq!(way_of(policy.now.load(Ordering::Relaxed)), Way::Yielding, "that was before the change");
     }
 }

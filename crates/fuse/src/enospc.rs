@@ -14,14 +14,14 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(2), Duration::from_m
 
 /// What the mount has removed.
 #[derive(Default)]
-pub struct Room {
+pub struct Removals {
     removals: AtomicU64,
     /// Removals after which somebody has waited in vain: no more comes of them.
     spent: AtomicU64,
 }
 
 /// One request's wait.
-pub struct Wait {
+pub struct Retry {
     start: Instant,
     /// Removals before it.
     removals: u64,
@@ -29,31 +29,31 @@ pub struct Wait {
     pause: Duration,
 }
 
-impl Room {
+impl Removals {
     /// A name was removed.
     pub fn note(&self) {
         self.removals.fetch_add(1, Ordering::Relaxed);
     }
 
     /// A wait for room begins. `alone`: no other process removes files.
-    pub fn wait(&self, alone: bool) -> Wait {
+    pub fn retry(&self, alone: bool) -> Retry {
         let removals = self.removals.load(Ordering::Relaxed);
         let patience = match self.spent.load(Ordering::Relaxed) == removals {
             true if alone => Duration::ZERO,
             true => dev::PAUSE * 2,
             false => PATIENCE,
         };
-        Wait { start: Instant::now(), removals, patience, pause: PAUSES.0 }
+        Retry { start: Instant::now(), removals, patience, pause: PAUSES.0 }
     }
 
     /// Another attempt is due after this pause. `None`: no more can be hoped for.
-    pub fn next_pause(&self, wait: &mut Wait) -> Option<Duration> {
-        if wait.start.elapsed() >= wait.patience {
-            self.spent.store(wait.removals, Ordering::Relaxed);
+    pub fn next_pause(&self, retry: &mut Retry) -> Option<Duration> {
+        if retry.start.elapsed() >= retry.patience {
+            self.spent.store(retry.removals, Ordering::Relaxed);
             return None;
         }
-        let pause = wait.pause;
-        wait.pause = (pause * 2).min(PAUSES.1);
+        let pause = retry.pause;
+        retry.pause = (pause * 2).min(PAUSES.1);
         Some(pause)
     }
 }
@@ -64,15 +64,15 @@ mod tests {
 
     #[test]
     fn room_is_waited_for_after_a_removal_only() {
-        let room = Room::default();
+        let removals = Removals::default();
         let pauses = |most: usize, alone: bool| {
-            let mut wait = room.wait(alone);
-            let next = || room.next_pause(&mut wait).map(std::thread::sleep);
+            let mut retry = removals.retry(alone);
+            let next = || removals.next_pause(&mut retry).map(std::thread::sleep);
             std::iter::from_fn(next).take(most).count()
         };
         assert_eq!(pauses(1000, true), 0, "nothing was removed");
         assert!((1..=4).contains(&pauses(1000, false)), "nothing was removed here");
-        room.note();
+        removals.note();
         assert_eq!(pauses(11, true), 11);
         assert!(pauses(1000, true) > 10);
         assert_eq!(pauses(1000, true), 0, "once in vain is enough");

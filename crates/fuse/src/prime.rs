@@ -20,8 +20,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// The first descriptor of a child that has none.
 const FIRST: &CStr = c"/proc/self/fd/0";
 
-/// Teaches it to the kernel, of the mount at `dir` that this process serves.
-pub fn teach(dir: &Path) {
+/// Has the kernel learn it, of the mount at `dir` that this process serves.
+pub fn prime(dir: &Path) {
     if let Err(e) = c_path(dir).and_then(|dir| in_child_within(PATIENCE, || open_once(&dir))) {
         tracing::debug!("the kernel will send a message for each file that is made and closed: {e}");
     }
