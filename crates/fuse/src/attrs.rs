@@ -6,10 +6,10 @@ use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 
 use crate::abi::{GetxattrIn, GetxattrOut, InHeader, SetattrIn, SetxattrIn, SETXATTR_ACL_KILL_SGID};
-use crate::convert::{attr_out, is_bare, set_attr, statx_out, FOREVER};
+use crate::convert::{attr_out, errno, is_bare, set_attr, statx_out, FOREVER};
 use crate::process::{self, Process};
 use crate::request::{Answer, Request};
-use crate::server::{caller, errno, is_refused, Server};
+use crate::server::{caller, is_refused, Server};
 
 const SUID: u32 = 0o4000;
 const SGID: u32 = 0o2000;

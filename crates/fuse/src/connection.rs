@@ -8,8 +8,7 @@ use rustix::fs::{openat, Mode, OFlags};
 use rustix::mount::{fsconfig_create, fsmount, fsopen, FsMountFlags, FsOpenFlags, MountAttrFlags};
 
 use crate::error::{Context, Error, Result};
-use crate::mount::TABLE;
-use crate::mounts;
+use crate::mounts::{self, TABLE};
 
 /// Where the kernel shows connections, if that is mounted: to root, and to the user who mounted.
 const SHOWN: &str = "/sys/fs/fuse/connections";

@@ -1,7 +1,8 @@
-//! Between the attributes of `fs` and those of the protocol.
+//! Between the attributes and errors of `fs` and those of the protocol.
 
 use fs::{Attr, Kind, SetAttr, SetTime, Time};
 use rustix::fs::{major, makedev, minor};
+use rustix::io::Errno;
 
 use crate::abi::{fattr, AttrOut, EntryOut, SetattrIn, StatxOut, SxTime, WireAttr, WireStatx};
 
@@ -132,6 +133,14 @@ pub fn set_attr(args: &SetattrIn) -> SetAttr {
         kill_suidgid: has(fattr::KILL_SUIDGID) || chown || is_bare(args),
         by_handle: has(fattr::FH),
     }
+}
+
+/// The errno of a failure; those that are nobody's doing are logged too.
+pub fn errno(error: fs::Error) -> Errno {
+    if !matches!(error, fs::Error::Posix(_)) {
+        tracing::error!("{error}");
+    }
+    error.errno()
 }
 
 #[cfg(test)]

@@ -10,8 +10,9 @@ use crate::abi::{
     StatfsOut, WriteIn, WriteOut, FSYNC_FDATASYNC, WRITE_CACHE, WRITE_KILL_SUIDGID,
 };
 use crate::attrs::may_keep_setid;
+use crate::convert::errno;
 use crate::request::{Answer, Request};
-use crate::server::{errno, Server};
+use crate::server::Server;
 
 /// Most bytes copied for one request, so that others in its queue need not wait long; the caller asks again
 /// for the rest.

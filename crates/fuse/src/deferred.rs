@@ -10,9 +10,9 @@ use std::sync::{Condvar, Mutex, MutexGuard};
 use fs::{Fs, Ticket};
 use rustix::io::Errno;
 
+use crate::convert::errno;
 use crate::parked::Parked;
 use crate::request::Answer;
-use crate::server::errno;
 use crate::wait_policy::ThreadPriority;
 
 /// Replies that wait.

@@ -9,6 +9,7 @@ use rustix::io::Errno;
 use zerocopy::IntoBytes;
 
 use crate::abi::{InHeader, Opcode, OutHeader};
+use crate::enospc::FORGETS_GATHER;
 use crate::init;
 use crate::parked::{Carrier, Parked};
 use crate::request::{Answer, Request};
@@ -16,13 +17,9 @@ use crate::server::{Served, Server};
 use crate::sys::Device;
 use crate::wait_policy::ThreadPriority;
 
-/// How long the thread beside io_uring rests after each message, so that FORGETs gather and one waking
-/// handles many. What a removed file occupied is free that much later.
-pub const PAUSE: Duration = Duration::from_millis(2);
-
 /// Serves the few messages that io_uring does not carry.
 pub fn serve_beside(device: &Arc<Device>, server: &Server) -> io::Result<()> {
-    serve_paced(device, server, PAUSE)
+    serve_paced(device, server, FORGETS_GATHER)
 }
 
 /// Serves requests until the connection ends.

@@ -10,9 +10,9 @@ use rustix::io::Errno;
 use zerocopy::IntoBytes;
 
 use crate::abi::{Dirent, EntryOut, OpenOut, ReadIn};
-use crate::convert::entry_out;
+use crate::convert::{entry_out, errno};
 use crate::request::{Answer, Request};
-use crate::server::{errno, Server};
+use crate::server::Server;
 
 /// Fills a reply with records, each padded to 8 bytes.
 struct Records<'a> {

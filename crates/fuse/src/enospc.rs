@@ -5,8 +5,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::dev;
-
+/// How long the thread beside io_uring rests after each message, so that FORGETs gather and one waking
+/// handles many. What a removed file occupied is free that much later.
+pub const FORGETS_GATHER: Duration = Duration::from_millis(2);
 /// Longest wait after a removal. The kernel gives up a large file's pages first, and is busy.
 const PATIENCE: Duration = Duration::from_millis(500);
 /// From one attempt to the next.
@@ -40,7 +41,7 @@ impl Removals {
         let removals = self.removals.load(Ordering::Relaxed);
         let patience = match self.spent.load(Ordering::Relaxed) == removals {
             true if alone => Duration::ZERO,
-            true => dev::PAUSE * 2,
+            true => FORGETS_GATHER * 2,
             false => PATIENCE,
         };
         Retry { start: Instant::now(), removals, patience, pause: PAUSES.0 }

@@ -14,8 +14,7 @@ use rustix::net::{
 
 use crate::error::{Context, Error, Result};
 use crate::init::MAX_PAYLOAD;
-use crate::mount::TABLE;
-use crate::mounts;
+use crate::mounts::{self, TABLE};
 use crate::options::MountOptions;
 use crate::sys::Device;
 

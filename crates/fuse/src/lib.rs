@@ -3,7 +3,8 @@
 //! | module | responsibility |
 //! | --- | --- |
 //! | [`options`] | what `-o` says, and which transport that means |
-//! | [`mount`](mod@mount) | attaching to a directory and letting go of it |
+//! | [`mount`](mod@mount) | attaching to a directory |
+//! | `unmount` | letting go of it |
 //! | `detached` | mounts made with all their flags before they are put in place |
 //! | `helper` | the same by `fusermount3`, for those who may not mount |
 //! | `block` | the same as the file system of a block device, so that `sync` waits for us |
@@ -76,6 +77,7 @@ mod stale_attrs;
 mod sys;
 #[cfg(test)]
 mod tests;
+mod unmount;
 mod uring;
 mod wait_policy;
 mod workers;
@@ -83,6 +85,7 @@ mod workers;
 pub use connection::Connection;
 pub use error::{Error, Result};
 pub use guard::{guard, Duty};
-pub use mount::{mount, mount_again, remount, umount};
+pub use mount::{mount, mount_again, remount};
 pub use options::{choose_transport, MountOptions, Transport, TransportChoice};
 pub use session::Mount;
+pub use unmount::umount;

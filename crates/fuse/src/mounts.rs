@@ -6,6 +6,9 @@ use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 
+/// What fails where they cannot be read.
+pub(crate) const TABLE: &str = "read the mount table";
+
 /// What the kernel appends to the type of a mount of ours.
 pub const SUBTYPE: &str = "conquest";
 /// The type of our mounts: `mount -t` takes it, and the table shows it.

@@ -11,9 +11,9 @@ use crate::abi::{
     BatchForgetIn, CreateIn, EntryOut, ForgetIn, ForgetOne, LinkIn, MkdirIn, MknodIn, OpenOut, Rename2In, RenameIn,
     FOPEN_KEEP_CACHE, FOPEN_NOFLUSH, ROOT_ID,
 };
-use crate::convert::{decode_dev, entry_out, kind_and_perm, FOREVER};
+use crate::convert::{decode_dev, entry_out, errno, kind_and_perm, FOREVER};
 use crate::request::{Answer, Request};
-use crate::server::{caller, creator, errno, Server};
+use crate::server::{caller, creator, Server};
 
 /// How often a name is looked up again when another process removes what it led to meanwhile.
 const LOOKUP_TRIES: usize = 8;

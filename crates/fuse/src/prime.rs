@@ -11,8 +11,8 @@ use std::time::Duration;
 use rustix::fs::{open, Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::mount::c_path;
 use crate::sys::in_child_within;
+use crate::unmount::c_path;
 
 /// The mount works without; a frozen disk must not keep it from being used.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -8,7 +8,7 @@ use fs::{Caller, Fs, Pool, Ticket};
 use rustix::io::Errno;
 
 use crate::abi::Opcode;
-use crate::convert::FOREVER;
+use crate::convert::{errno, FOREVER};
 use crate::deferred::Deferred;
 use crate::enospc::{Removals, Retry};
 use crate::notify::Notifier;
@@ -77,11 +77,7 @@ impl Server {
         }
     }
 
-    /// Serves one that was parked, and may have found no space.
-    pub fn serve_parked(&self, req: &mut Request, retry: Option<Retry>) -> Served {
-        self.serve_whole(req, retry)
-    }
-
+    /// The same of one that may have found no space before.
     #[inline(always)]
     fn serve_whole(&self, req: &mut Request, retry: Option<Retry>) -> Served {
         let (answer, ticket) = match self.durable {
@@ -115,6 +111,16 @@ impl Server {
             Later::Durable(answer, ticket) => self.deferred.add(ticket, answer, request),
             Later::Long => self.workers.add(request),
             Later::NoSpace(retry, pause) => self.workers.add_after(pause, retry, request),
+        }
+    }
+
+    /// Serves requests that were parked, until there are no more. One worker's part.
+    pub fn work(&self) {
+        while let Some(mut job) = self.workers.next() {
+            match self.serve_whole(&mut job.request.request(), job.retry) {
+                Served::Now(answer) => job.request.reply(answer.unwrap_or(Ok(0))),
+                Served::Later(why) => self.park(job.request, why),
+            }
         }
     }
 
@@ -251,12 +257,4 @@ pub(crate) fn caller(req: &Request) -> Caller<'static> {
 /// Is that what who is not the owner is told?
 pub(crate) fn is_refused(e: Errno) -> bool {
     matches!(e, Errno::PERM | Errno::ACCESS)
-}
-
-/// The errno of a failure; those that are nobody's doing are logged too.
-pub(crate) fn errno(error: fs::Error) -> Errno {
-    if !matches!(error, fs::Error::Posix(_)) {
-        tracing::error!("{error}");
-    }
-    error.errno()
 }

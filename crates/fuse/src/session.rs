@@ -23,7 +23,7 @@ use crate::options::Transport;
 use crate::server::Server;
 use crate::sys::{Device, Signals};
 use crate::wait_policy::WaitPolicy;
-use crate::{dev, init, mount, mounts, prime, uring, wait_policy, workers};
+use crate::{dev, init, mounts, prime, unmount, uring, wait_policy, workers};
 
 /// Fewest and most threads that read /dev/fuse.
 const READERS: (usize, usize) = (2, 16);
@@ -158,7 +158,7 @@ impl Mount {
         for worker in 0..workers::WORKERS {
             let server = self.server.clone();
             self.threads.spawn(&format!("fuse-worker-{worker}"), move || {
-                workers::run(&server);
+                server.work();
                 Ok(())
             })?;
         }
@@ -259,7 +259,7 @@ impl Mount {
             End::Asked => {
                 tracing::info!(dir = %self.dir.display(), "asked to end, unmounting");
                 // It may be out of the mount table, and live on for open files or in another mount namespace.
-                if let Err(e) = mount::detach(&self.number) {
+                if let Err(e) = unmount::detach(&self.number) {
                     tracing::warn!("{e}; ending its connection");
                     self.disconnect();
                 }
@@ -267,7 +267,7 @@ impl Mount {
             // Not all that is asked is answered any more, so nothing may be waited for.
             End::Failed => {
                 self.disconnect();
-                if let Err(e) = mount::abandon(&self.number) {
+                if let Err(e) = unmount::abandon(&self.number) {
                     tracing::error!("{e}");
                 }
             }

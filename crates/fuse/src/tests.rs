@@ -13,13 +13,13 @@ use rustix::net::{socketpair, AddressFamily, SocketFlags, SocketType};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::abi::*;
+use crate::dev;
 use crate::notify::Notifier;
 use crate::options::Transport;
 use crate::request::{Answer, Request};
 use crate::server::Server;
 use crate::session::Mount;
 use crate::sys::Device;
-use crate::{dev, workers};
 
 struct Lab {
     server: Arc<Server>,
@@ -273,7 +273,7 @@ fn who_waits_for_room_does_not_keep_it_from_coming() {
     let (device, server) = (Arc::new(device), lab.server.clone());
     let works = std::thread::spawn({
         let server = server.clone();
-        move || workers::run(&server)
+        move || server.work()
     });
     let reads = std::thread::spawn({
         let server = server.clone();

@@ -13,7 +13,6 @@ use rustix::io::Errno;
 
 use crate::enospc::Retry;
 use crate::parked::Parked;
-use crate::server::{Served, Server};
 
 /// So many.
 pub const WORKERS: usize = 4;
@@ -37,13 +36,13 @@ struct Todo {
     stopped: bool,
 }
 
-struct Job {
+pub struct Job {
     due: Instant,
     /// The order of those that are due at the same time.
     number: u64,
     /// It has found no space, and has waited so long.
-    retry: Option<Retry>,
-    request: Parked,
+    pub retry: Option<Retry>,
+    pub request: Parked,
 }
 
 impl PartialEq for Job {
@@ -104,7 +103,7 @@ impl Workers {
     }
 
     /// The next job that is due; waits for one. `None`: no more.
-    fn next(&self) -> Option<Job> {
+    pub fn next(&self) -> Option<Job> {
         let mut todo = self.lock();
         loop {
             if todo.stopped {
@@ -129,16 +128,6 @@ impl Workers {
 
     fn lock(&self) -> MutexGuard<'_, Todo> {
         self.todo.lock().unwrap_or_else(|e| e.into_inner())
-    }
-}
-
-/// Serves requests that were parked, until they are stopped. One thread's part.
-pub fn run(server: &Server) {
-    while let Some(mut job) = server.workers.next() {
-        match server.serve_parked(&mut job.request.request(), job.retry) {
-            Served::Now(answer) => job.request.reply(answer.unwrap_or(Ok(0))),
-            Served::Later(later) => server.park(job.request, later),
-        }
     }
 }
 
