@@ -118,6 +118,8 @@ pub enum What {
     Durable(Durable),
     /// Mounting a pool at a second directory
     Places,
+    /// Making a file through the mount while others have gigabytes reserved, committed and saved
+    Stalls,
     /// Everything, with one table of the numbers to reach
     All,
     /// Everything, each workload's rounds in a file of its own, of which `figures` makes tables

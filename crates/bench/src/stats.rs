@@ -11,6 +11,12 @@ pub fn median(values: &[f64]) -> f64 {
     }
 }
 
+/// What so great a part of the `sorted` values does not exceed; NaN if there is none.
+pub fn percentile(sorted: &[f64], part: f64) -> f64 {
+    let last = sorted.len().saturating_sub(1);
+    sorted.get((sorted.len() as f64 * part) as usize).or(sorted.get(last)).copied().unwrap_or(f64::NAN)
+}
+
 /// The median of the ratios of single rounds: each round compares neighbours in time, so that what slows
 /// the machine down for some rounds slows down both sides of them.
 pub fn median_ratio(over: &[f64], under: &[f64]) -> f64 {
@@ -27,6 +33,14 @@ mod tests {
         assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
         assert!(median(&[]).is_nan());
+    }
+
+    #[test]
+    fn percentiles_are_of_what_is_there() {
+        let sorted: Vec<f64> = (0..1000).map(f64::from).collect();
+        assert_eq!([0.5, 0.99, 0.999, 1.0].map(|part| percentile(&sorted, part)), [500.0, 990.0, 999.0, 999.0]);
+        assert_eq!(percentile(&[3.0], 0.999), 3.0);
+        assert!(percentile(&[], 0.5).is_nan());
     }
 
     #[test]

@@ -21,6 +21,7 @@ mod postmark;
 mod program;
 pub mod scale;
 pub mod smallfile;
+mod stalls;
 mod tree;
 
 /// Runs what `args` asks for, prints it and writes the JSON.
@@ -63,6 +64,7 @@ fn measure(what: &What, context: &Context) -> Result<Outcome, Error> {
         What::Memory(args) => memory::run(context, args)?,
         What::Durable(args) => durable::run(context, args)?,
         What::Places => places::run(context)?,
+        What::Stalls => stalls::run(context)?,
         // Several, or answered before a run is set up.
         What::All | What::Publish(_) | What::Figures(_) | What::Worker(_) => Outcome::default(),
     };

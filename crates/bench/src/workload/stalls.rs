@@ -1,0 +1,130 @@
+//! How long making a file takes, mounted, while somebody else has much done: gigabytes are reserved and given back, a commit
+//! of gigabytes, the saving of a pool that is full of them.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::ScopedJoinHandle;
+use std::time::Duration;
+
+use fs::pool::CommitInterval;
+use fs::MediumKind;
+use rustix::fs::{fallocate, FallocateFlags};
+
+use crate::clock::now;
+use crate::conquest::{Logged, Mount};
+use crate::context::Context;
+use crate::error::Error;
+use crate::goals::{Finding, Goal};
+use crate::hosts;
+use crate::report::{Outcome, Section};
+use crate::stats::percentile;
+
+const ROUNDS: usize = 1;
+const PIECE: usize = 1 << 20;
+
+/// What others do meanwhile, as the report calls it.
+const QUIET: &str = "nothing";
+const RESERVED: &str = "3 GiB are allocated";
+const GIVEN_BACK: &str = "3 GiB are cut off";
+const COMMITTED: &str = "4 GiB are committed";
+const SAVED: &str = "a pool with 3 GiB is saved";
+
+/// The measures, and which part of all times is not longer.
+const PARTS: [(&str, f64); 4] = [("p50", 0.5), ("p99", 0.99), (LATE, 0.999), ("max", 1.0)];
+const LATE: &str = "p99.9";
+
+pub fn run(context: &Context) -> Result<Outcome, Error> {
+    let title = "Making a file through the mount, while elsewhere ... goes on";
+    let mut section = Section::times("stalls", title, "ms");
+    if context.quick {
+        section.notes.push("a 32nd of the gigabytes".into());
+    }
+    for round in 0..context.rounds(ROUNDS) {
+        context.say_round("stalls", round, ROUNDS, "");
+        let pool = context.base.join("stalls.pool");
+        // Longer than it all takes: commits are asked for.
+        let every = CommitInterval::try_from(CommitInterval::MAX).map_err(Error::Usage)?;
+        let pool = Logged::make_committing(pool, gib(context, 6), Some(every))?;
+        let mount = match Mount::of(&pool.dir, context.base.join("stalls"), &context.program) {
+            Ok(mount) => mount,
+            Err(e) => {
+                section.skip(QUIET, e.to_string());
+                break;
+            }
+        };
+        once(context, &pool.dir, &mount.dir, &mut section)?;
+    }
+    let findings = [RESERVED, COMMITTED, SAVED].map(|while_| finding(&section, while_));
+    Ok(Outcome { sections: vec![section], findings: findings.into() })
+}
+
+/// So much of it as the run takes.
+fn gib(context: &Context, n: u64) -> u64 {
+    (n << 30) / if context.quick { 32 } else { 1 }
+}
+
+fn once(context: &Context, pool: &Path, dir: &Path, section: &mut Section) -> Result<(), Error> {
+    let path = dir.join("large");
+    let file = File::create(&path).map_err(Error::file(&path))?;
+    let (three, four) = (gib(context, 3), gib(context, 4));
+    let of_file = |done: std::io::Result<()>| done.map_err(Error::file(&path));
+    let mut measure = |while_: &'static str, act: &(dyn Fn() -> Result<(), Error> + Sync)| {
+        let times = beside(dir, act)?;
+        for (measure, part) in PARTS {
+            section.add(while_, measure, percentile(&times, part));
+        }
+        Ok::<(), Error>(())
+    };
+    measure(QUIET, &|| {
+        std::thread::sleep(Duration::from_secs(1));
+        Ok(())
+    })?;
+    measure(RESERVED, &|| {
+        let reserved = fallocate(&file, FallocateFlags::empty(), 0, three);
+        of_file(reserved.map_err(Into::into))
+    })?;
+    measure(GIVEN_BACK, &|| of_file(file.set_len(0)))?;
+    let piece = vec![7; PIECE];
+    let write = |bytes: u64| (0..bytes / PIECE as u64).try_for_each(|_| of_file((&file).write_all(&piece)));
+    write(three)?;
+    let (image, program) = (context.base.join("stalls.image"), context.program.as_path());
+    measure(SAVED, &|| hosts::run(Command::new(program).arg("save").arg(pool).arg(&image)))?;
+    std::fs::remove_file(&image).map_err(Error::file(&image))?;
+    write(four - three)?;
+    measure(COMMITTED, &|| of_file(file.sync_all()))
+}
+
+/// Milliseconds that making a file took, each time, sorted, as long as `act` took on another thread.
+fn beside(dir: &Path, act: &(dyn Fn() -> Result<(), Error> + Sync)) -> Result<Vec<f64>, Error> {
+    let path = dir.join("small");
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let acts: ScopedJoinHandle<Result<(), Error>> = scope.spawn(|| {
+            let done = act();
+            ended.store(true, Ordering::Relaxed);
+            done
+        });
+        let mut times = Vec::new();
+        // At least once.
+        while times.is_empty() || !ended.load(Ordering::Relaxed) {
+            let start = now();
+            let made = File::create(&path).map_err(Error::file(&path))?;
+            times.push((now() - start) as f64 / 1e6);
+            drop(made);
+            std::fs::remove_file(&path).map_err(Error::file(&path))?;
+        }
+        times.sort_by(f64::total_cmp);
+        acts.join().unwrap_or_else(|_| Err(Error::Wrong("a thread has panicked".into())))?;
+        Ok(times)
+    })
+}
+
+fn finding(section: &Section, while_: &'static str) -> Finding {
+    let text = |measure| section.text(while_, measure);
+    let measured = format!("p50 {}, p99.9 {}, longest {} ms", text("p50"), text(LATE), text("max"));
+    let what = format!("mounted: create while {while_}, p99.9");
+    Finding::judge(MediumKind::Logged, what, Goal::quantity(10.0, 1.0, "ms"), measured, section.median(while_, LATE))
+}
