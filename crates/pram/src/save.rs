@@ -30,7 +30,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
-use crate::blocks::BLOCK;
+use crate::blocks::{self, is_saved, BLOCK};
 use crate::copy::log::now;
 use crate::error::{Error, Result};
 use crate::heap::{Meta, SegEntry};
@@ -158,6 +158,9 @@ fn restore_new(image: &Path, path: &Path, medium: MediumKind, progress: Progress
     }
     let map = target.complete()?;
     region::begin_life(&map)?;
+    let mut header = [0; HEADERS];
+    map.copy_out(0, &mut header)?;
+    blocks::note_restored(&map, &region::header_in(&header)?)?;
     adopt_region(&map, &reader, medium)?;
     region::settle_memory(map, medium)?;
     Ok((target, reader.info))
@@ -195,6 +198,7 @@ pub fn restore_into(
         map.write(offset + within as u64, &bytes[within..])?;
     }
     region::begin_life(map)?;
+    blocks::note_restored(map, &region::header_in(&header)?)?;
     persist(size);
     map.write(0, &header)?;
     adopt_region(map, &reader, medium.kind())?;
@@ -257,7 +261,7 @@ fn kept_blocks(region: &Region, segment: u64) -> Result<Vec<Part>> {
     // Damage, if it fails: nobody finds content there without its descriptor.
     let Ok(blocks) = region.blocks_of(segment) else { return Ok(kept) };
     for (at, descriptor) in blocks {
-        if region.info.medium != MediumKind::Logged || descriptor.place == 0 {
+        if is_saved(region.info.medium as u32, &descriptor) {
             kept.push(Part { at, len: BLOCK, is_table: false });
         }
     }

@@ -24,6 +24,7 @@ mod uring;
 
 use std::fs::File;
 use std::ops::Range;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
@@ -53,6 +54,9 @@ pub struct Options {
     pub cached: bool,
     /// By threads, even where there is io_uring.
     pub threads: bool,
+    /// Stays open until the kernel is done with all that this process has asked of the disk, also when the process has died:
+    /// a lock on it tells others that the memory of its requests may still be written to.
+    pub held: Option<Arc<OwnedFd>>,
 }
 
 /// How a disk is to be made.
@@ -74,6 +78,8 @@ pub struct Disk {
     engine: Engine,
     /// Discards of a block device: an ordinary call, which may take long.
     discards: OnceLock<Option<Threads>>,
+    /// For the threads: a call keeps what the process has open.
+    _held: Option<Arc<OwnedFd>>,
 }
 
 enum Engine {
@@ -139,10 +145,11 @@ impl Disk {
         };
         let engine = match options.threads || try_ring().is_err() {
             true => Engine::Threads(Threads::new(shared.clone(), THREADS, true).map_err(fail)?),
-            false => Engine::Uring(Uring::new(shared.clone()).map_err(fail)?),
+            false => Engine::Uring(Uring::new(shared.clone(), options.held.clone()).map_err(fail)?),
         };
         let identity = kind.identity;
-        Ok(Disk { path: path.into(), shared, properties, identity, engine, discards: OnceLock::new() })
+        let held = options.held.clone().filter(|_| matches!(engine, Engine::Threads(_)));
+        Ok(Disk { path: path.into(), shared, properties, identity, engine, discards: OnceLock::new(), _held: held })
     }
 
     /// Overwrites both ends with zeros: signatures lie there, old labels too.

@@ -1,14 +1,16 @@
 //! Files of the host as disks.
 
+use std::fs::File;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use exraid::{Aligned, Buffers, Class, Device, Disk, Making, Op, Options, Request};
 use rng::Rng;
+use rustix::fs::{flock, FlockOperation};
 
 const MIB: u64 = 1 << 20;
 
@@ -55,6 +57,30 @@ fn where_there_is_no_way_past_the_cache_the_cache_is_used() {
     let mut found = [0; 4096];
     disk.read_at(&mut found, MIB).expect("a read");
     assert_eq!(found, [5; 4096]);
+}
+
+/// With io_uring the ring alone holds it, which the kernel takes down when it is done with it.
+#[test]
+fn what_is_held_stays_open_as_long_as_the_disk_is_used() {
+    let dir = tempfile::tempdir_in(".").expect("a directory");
+    for (n, way) in ways().into_iter().enumerate() {
+        let path = dir.path().join(format!("lock {n}"));
+        let open = || File::options().create(true).truncate(false).write(true).open(&path).expect("a file");
+        let take = |file: &File| flock(file, FlockOperation::NonBlockingLockExclusive).is_ok();
+        let lock = open();
+        assert!(take(&lock));
+        let options = Options { held: Some(Arc::new(lock.into())), ..way };
+        let disk = make(&dir.path().join(n.to_string()), 16 * MIB, &options);
+        drop(options);
+        disk.write_at(&[5; 4096], MIB).expect("a write");
+        assert!(!take(&open()), "way {n}");
+        drop(disk);
+        let start = Instant::now();
+        while !take(&open()) {
+            assert!(start.elapsed() < Duration::from_secs(20), "way {n}: it is open for ever");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
 }
 
 /// Random requests, many at a time, against a copy in memory. Overlapping ones are not under way together.

@@ -41,8 +41,10 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::error::{Error, Result};
 use crate::heap::{Heap, Meta, Tag, BLOCKS, BLOCK_CLASS};
+use crate::medium::MediumKind;
+use crate::mem::Mapping;
 use crate::off::Off;
-use crate::region::{Region, SEGMENT};
+use crate::region::{self, RawHeader, Region, SEGMENT};
 
 pub(crate) use transfer::Pinned;
 pub use transfer::Transfer;
@@ -73,8 +75,9 @@ pub struct Descriptor {
 const _: () = assert!(size_of::<Descriptor>() == 32);
 
 impl Descriptor {
-    /// Has its memory been lost since its content was stored? `recovered` is the epoch from which on stores are to the memory
-    /// that the region has now; 0 where none was ever lost. The content is then what is at its place.
+    /// Has its memory been lost since its content was stored? `recovered` is what [`epochs`](crate::Session::epochs) says: the
+    /// epoch that was running in what the region was made from; 0 where its memory was never lost. The content is then what is at
+    /// its place.
     pub fn is_void(&self, recovered: u64) -> bool {
         self.epoch < recovered
     }
@@ -133,6 +136,32 @@ impl Region {
     fn table_word(&self, segment: u64) -> Result<u64> {
         self.load(self.geo.entry(segment).field(8))
     }
+}
+
+/// Of a region in `map` that was made from an image: the blocks whose content that held are of the epoch that runs now, all
+/// others are void. Not flushed.
+pub(crate) fn note_restored(map: &Mapping, raw: &RawHeader) -> Result<()> {
+    let (geo, end, epoch) = region::survey(map, raw)?;
+    for segment in (0..end).filter(|n| geo.is_heap(*n)) {
+        let [meta, bits] = map.read::<[u64; 2]>(geo.entry(segment).raw())?;
+        if Meta::decode(meta) != Meta::Blocks {
+            continue;
+        }
+        for n in (0..PER_SEGMENT).filter(|n| bits >> n & 1 == 1) {
+            let at = Off::<Descriptor>::new(bits >> TAKEN_BITS).index(n);
+            // Damage, if there is no such place: fsck reports it.
+            let Ok(descriptor) = map.read::<Descriptor>(at.raw()) else { continue };
+            let epoch = if is_saved(raw.medium, &descriptor) { epoch } else { 0 };
+            map.write(Descriptor::epoch_at(at).raw(), &epoch.to_le_bytes())?;
+        }
+    }
+    Ok(())
+}
+
+/// Does an image of a region of this medium hold the content of a block? Unless that is elsewhere, and the memory of the
+/// region is not what it is kept in.
+pub(crate) fn is_saved(medium: u32, descriptor: &Descriptor) -> bool {
+    medium != MediumKind::Logged as u32 || descriptor.place == 0
 }
 
 impl Heap<'_> {

@@ -3,8 +3,8 @@
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use super::geometry::{
-    check_size, Geometry, BEGUN_ROOT, COPY_ROOT, EPOCH_ROOT, GROUP, HEADER_AT, LINEAGE_ROOT, MAX_SLOTS, RECOVERED_ROOT,
-    ROOTS, ROOTS_AT, SEGMENT, SLOT,
+    check_size, groups_in, Geometry, BEGUN_ROOT, COPY_ROOT, EPOCH_ROOT, GROUP, GROUPS_ROOT, HEADER_AT, LINEAGE_ROOT,
+    MAX_SLOTS, RECOVERED_ROOT, ROOTS, ROOTS_AT, SEGMENT, SLOT,
 };
 use crate::error::{Error, Result};
 use crate::heap::{SegEntry, CLASSES};
@@ -78,6 +78,22 @@ pub(super) fn find_header(map: &Mapping) -> Result<(RawHeader, Option<u64>)> {
     }
 }
 
+/// The header at the start of `bytes`, of which [`HEADERS`](super::HEADERS) are enough: the first of its two copies that is right.
+pub(crate) fn header_in(bytes: &[u8]) -> Result<RawHeader> {
+    let mut last = too_short();
+    for at in HEADER_AT {
+        let Some((raw, _)) = bytes.get(at as usize..).and_then(|b| RawHeader::read_from_prefix(b).ok()) else {
+            continue;
+        };
+        match check_header(raw) {
+            Ok(raw) => return Ok(raw),
+            Err(e) if at == 0 => last = e,
+            Err(_) => {}
+        }
+    }
+    Err(last)
+}
+
 /// What a header says, checked against the memory that it heads.
 pub(super) fn examine(map: &Mapping, raw: &RawHeader) -> Result<(Geometry, Info)> {
     check_size(raw.size)?;
@@ -118,6 +134,13 @@ pub(crate) fn begin_life(map: &Mapping) -> Result<()> {
     let far = FAR + u64::from_le_bytes(random::bytes()?) % FAR;
     map.write(at(RECOVERED_ROOT), &recovered.max(1).to_le_bytes())?;
     map.write(at(EPOCH_ROOT), &(recovered + far).to_le_bytes())
+}
+
+/// Of the region in `map`, whose header is `raw`: the geometry, the segment behind the last one, and the running epoch.
+pub(crate) fn survey(map: &Mapping, raw: &RawHeader) -> Result<(Geometry, u64, u64)> {
+    let word = |root: u64| map.read::<u64>(ROOTS_AT + root * 8);
+    let groups = groups_in(word(GROUPS_ROOT)?).unwrap_or(0);
+    Ok((Geometry::with(raw.slots)?, raw.size.min(groups * GROUP) / SEGMENT, word(EPOCH_ROOT)?))
 }
 
 /// Least distance from the epochs of one life to those of the next, and what is drawn in addition, at most: more than any life

@@ -23,16 +23,16 @@ pub use geometry::{
 };
 pub(crate) use geometry::{COPY_ROOT, EPOCH_ROOT, GROUPS_ROOT, LINEAGE_ROOT, OPEN_ROOT, RECOVERED_ROOT};
 pub use header::{adopt, Info, RawHeader};
-pub(crate) use header::{begin_life, fingerprint, note_made};
+pub(crate) use header::{begin_life, fingerprint, header_in, note_made, survey};
 
 use geometry::{groups_in, groups_word, BEGUN_ROOT, HEADER_AT, ROOTS_AT};
-use header::{check_header, examine, find_header, header_crc, medium_of, too_short, MAGIC, SIZE_AT, VERSION};
+use header::{examine, find_header, header_crc, medium_of, MAGIC, SIZE_AT, VERSION};
 
 use std::ops::Range;
 use std::sync::atomic::{compiler_fence, Ordering};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::IntoBytes;
 
 use crate::blocks::BLOCK;
 use crate::copy::marks::Marks;
@@ -255,18 +255,8 @@ impl Region {
 
     /// The size and medium that a region's header at the start of `bytes` ([`HEADERS`] are enough) claims, if it is one.
     pub fn probe(bytes: &[u8]) -> Result<(u64, MediumKind)> {
-        let mut last = too_short();
-        for at in HEADER_AT {
-            match bytes.get(at as usize..).and_then(|b| RawHeader::read_from_prefix(b).ok()) {
-                Some((raw, _)) => match check_header(raw) {
-                    Ok(h) => return Ok((h.size, medium_of(&h)?)),
-                    Err(e) if at == 0 => last = e,
-                    Err(_) => {}
-                },
-                None => continue,
-            }
-        }
-        Err(last)
+        let raw = header_in(bytes)?;
+        Ok((raw.size, medium_of(&raw)?))
     }
 
     /// From now on stores are marked. Before anybody works with the region.

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use pram::blocks::{Cursor, Descriptor, Usage, Which, BLOCK, PER_SEGMENT, TABLE, TABLE_BYTES};
 use pram::copy::marks::Marks;
 use pram::heap::Meta;
-use pram::medium::{Medium, MediumKind, Needs, LOGGED};
-use pram::save::{restore, save};
+use pram::medium::{Medium, MediumKind, Needs, BATTERY, LOGGED};
+use pram::save::{restore, restore_into, save};
 use pram::{Error, Mapping, Region, Session, Tag, SEGMENT};
 use rng::Rng;
 
@@ -406,7 +406,7 @@ fn an_image_has_content_that_is_nowhere_else() {
     let (image, copy) = (dir.path().join("image"), dir.path().join("copy"));
     for kind in [MediumKind::Battery, MediumKind::Logged] {
         let map = Mapping::anonymous(8 * MIB).unwrap();
-        let medium = if kind == MediumKind::Logged { LOGGED } else { pram::medium::BATTERY };
+        let medium = if kind == MediumKind::Logged { LOGGED } else { BATTERY };
         let session = Session::private(Region::format(map, Box::new(medium), UUID, 7, 42).unwrap(), KEYS).unwrap();
         let [placed, unplaced, gone] = [1, 2, 3].map(|byte| filled(&session, byte));
         let mut op = session.begin().unwrap();
@@ -420,9 +420,22 @@ fn an_image_has_content_that_is_nowhere_else() {
         let restored = rig::attach(&copy).unwrap();
         let held = |block| content(&restored, block) == content(&session, block);
         assert_eq!((held(placed), held(unplaced), held(gone)), (kind == MediumKind::Battery, true, false), "{kind:?}");
-        for block in [placed, unplaced] {
-            assert_eq!(restored.region().descriptor(block).unwrap(), session.region().descriptor(block).unwrap());
+        // What the image holds is of the epoch that runs now; what it does not hold is void.
+        let epochs = restored.epochs().unwrap();
+        assert!(epochs.recovered > 0);
+        for (block, held) in [(placed, kind == MediumKind::Battery), (unplaced, true)] {
+            let was = session.region().descriptor(block).unwrap();
+            let epoch = if held { epochs.running } else { 0 };
+            let is = restored.region().descriptor(block).unwrap();
+            assert_eq!((is, is.is_void(epochs.recovered)), (Descriptor { epoch, ..was }, !held), "{kind:?}");
+            assert!(!was.is_void(session.epochs().unwrap().recovered));
         }
+        let in_place = rig::mapping_of(&vec![9; 8 * MIB as usize]);
+        restore_into(&image, &in_place, &BATTERY, &mut |_, _| Ok(None), &mut |_, _| {}).unwrap();
+        let again = Session::private(Region::open(in_place, Box::new(BATTERY)).unwrap(), KEYS).unwrap();
+        let epochs = again.epochs().unwrap();
+        let is_void = |block| again.region().descriptor(block).unwrap().is_void(epochs.recovered);
+        assert_eq!((is_void(placed), is_void(unplaced)), (kind == MediumKind::Logged, false));
         assert_eq!(restored.heap().block_usage().used, 2);
     }
 }
