@@ -151,11 +151,11 @@ impl<'a> Table<'a> {
 
     /// Links, type and content of an inode.
     #[inline(always)]
-    pub fn summary(&self, place: InodePlace) -> Result<(u32, u8, Content)> {
+    pub fn summary(&self, ino: Ino, place: InodePlace) -> Result<(u32, u8, Content)> {
         let [root, size, pages]: [u64; 3] = self.region.read(place.inode.field(CONTENT))?;
         let nlink = self.region.read(place.inode.field(offset_of!(RawInode, nlink)))?;
         let kind = self.region.read(place.inode.field(offset_of!(RawInode, kind)))?;
-        Ok((nlink, kind, Content { root, size, pages }))
+        Ok((nlink, kind, Content { root, size, pages, owner: ino }))
     }
 
     /// Generation and type of an inode.

@@ -5,7 +5,7 @@ use pram::{Off, Tag};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Version of this layout, in the region header.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// Object types in the heap.
 pub mod tag {
@@ -22,7 +22,7 @@ pub mod tag {
     pub const BUCKET_TABLE: Tag = Tag(5);
     /// File content and symlink targets.
     pub const DATA: Tag = Tag(6);
-    /// Offsets of pages or of further index nodes.
+    /// Entries that lead to pages or to further index nodes.
     pub const INDEX: Tag = Tag(7);
     pub const XATTR: Tag = Tag(8);
     /// Permission triples.

@@ -3,6 +3,7 @@
 use pram::heap::MAX_SMALL;
 use pram::{Region, Tag};
 
+use super::entry::Entry;
 use super::tree::{check_page, Budget, Node};
 use super::{form, Content, Form, MAX_SIZE};
 use crate::error::{Error, Result};
@@ -88,12 +89,11 @@ impl Walk<'_> {
         self.name(node.off, tag::INDEX)?;
         let mut empty = true;
         for i in 0..node.len {
-            let entry = node.get(self.r, i);
-            if matches!(entry, Ok(0)) {
+            if node.is_null(self.r, i)? {
                 continue;
             }
             empty = false;
-            if let Err(e) = entry.and_then(|off| self.entry(node, off)) {
+            if let Err(e) = self.entry(node, i) {
                 self.damage(e)?;
             }
         }
@@ -103,14 +103,21 @@ impl Walk<'_> {
         Ok(())
     }
 
-    fn entry(&mut self, node: Node, off: u64) -> Result<()> {
+    fn entry(&mut self, node: Node, i: u64) -> Result<()> {
         if node.height > 1 {
-            let child = self.budget.open(self.r, off, node.height - 1)?;
-            return self.node(child);
+            return match self.budget.child(self.r, node, i)? {
+                Some(child) => self.node(child),
+                None => Ok(()),
+            };
         }
-        check_page(self.r, off)?;
-        self.pages += 1;
-        self.name(off, tag::DATA)
+        match node.get(self.r, i)? {
+            Entry::Hole => Ok(()),
+            Entry::Page(off) => {
+                check_page(self.r, off)?;
+                self.pages += 1;
+                self.name(off, tag::DATA)
+            }
+        }
     }
 
     fn name(&mut self, off: u64, tag: Tag) -> Result<()> {

@@ -4,6 +4,7 @@
 use pram::tx::{LOG_CAPACITY, RECORD};
 use pram::{Region, Tx};
 
+use super::entry::Entry;
 use super::tree::{check_page, Budget, Node, BITS, FANOUT, MAX_HEIGHT};
 use super::{form, tree, Content, Form, FREED, MAX_SIZE, PAGE, RESERVE};
 use crate::error::{Error, Result};
@@ -16,34 +17,41 @@ pub(crate) fn free(tx: &mut Tx, c: &mut Content) -> Result<()> {
         Form::Direct(d) => tx.free(d.off, tag::DATA)?,
         Form::Tree(root) => free_node(tx, root, &mut Budget::of(tx.region()), &mut c.pages)?,
     }
-    *c = Content::default();
+    *c = Content { owner: c.owner, ..Content::default() };
     Ok(())
 }
 
 /// Frees a node with all below it.
 fn free_node(tx: &mut Tx, node: Node, budget: &mut Budget, pages: &mut u64) -> Result<()> {
-    let r: &Region = tx.region();
     for i in 0..node.len {
-        match node.get(r, i)? {
-            0 => {}
-            off => free_entry(tx, node, off, budget, pages)?,
-        }
+        free_entry(tx, node, i, budget, pages)?;
     }
     Ok(tx.free(node.off, tag::INDEX)?)
 }
 
-/// Frees what an entry of `node` refers to.
-fn free_entry(tx: &mut Tx, node: Node, off: u64, budget: &mut Budget, pages: &mut u64) -> Result<()> {
+/// Frees what entry `i` of `node` refers to.
+fn free_entry(tx: &mut Tx, node: Node, i: u64, budget: &mut Budget, pages: &mut u64) -> Result<()> {
     if node.height > 1 {
-        let child = budget.open(tx.region(), off, node.height - 1)?;
-        return free_node(tx, child, budget, pages);
+        return match budget.child(tx.region(), node, i)? {
+            Some(child) => free_node(tx, child, budget, pages),
+            None => Ok(()),
+        };
     }
-    // Else a damaged entry could free a small file's block, or what is free already and somebody takes meanwhile.
+    match node.get(tx.region(), i)? {
+        Entry::Hole => Ok(()),
+        Entry::Page(off) => {
+            *pages = pages.saturating_sub(1);
+            free_page(tx, off)
+        }
+    }
+}
+
+/// Frees a page. Not whatever else a damaged entry leads to: what is free already somebody may take meanwhile.
+pub(super) fn free_page(tx: &mut Tx, off: u64) -> Result<()> {
     check_page(tx.region(), off)?;
     if !tx.region().is_allocated(off)? {
         return Err(Error::Corrupt(format!("page {off:#x} belongs to a file but is free")));
     }
-    *pages = pages.saturating_sub(1);
     Ok(tx.free(off, tag::DATA)?)
 }
 
@@ -52,7 +60,7 @@ pub(super) fn pages(tx: &mut Tx, c: &mut Content, first: u64, end: u64) -> Resul
     let r = tx.region();
     let (mut budget, mut pages) = (Budget::of(r), c.pages);
     let emptied = walk(r, c, first, end, |step| match step {
-        Step::Free { node, off } => free_entry(tx, node, off, &mut budget, &mut pages),
+        Step::Free { node, i } => free_entry(tx, node, i, &mut budget, &mut pages),
         Step::Drop(node) => Ok(tx.free(node.off, tag::INDEX)?),
         Step::Clear { at, len } => Ok(tx.set_zero(at, len)?),
     })?;
@@ -68,7 +76,7 @@ pub(super) fn part(r: &Region, root: Node, first: u64, end: u64) -> Result<u64> 
     const _: () = assert!(FREED == FANOUT);
     Ok(match tree::next(r, root, first)? {
         // The end of its leaf.
-        Some((page, _)) => ((page | (FANOUT - 1)) + 1).min(end),
+        Some(page) => ((page | (FANOUT - 1)) + 1).min(end),
         None => end,
     })
 }
@@ -102,8 +110,8 @@ const _: () = assert!(ONE_END + 2 * (PAGE + RECORD) + RECORD + RESERVE <= LOG_CA
 
 /// What taking pages out of a tree comes to.
 enum Step {
-    /// What an entry of `node` refers to goes, with all below it.
-    Free { node: Node, off: u64 },
+    /// What entry `i` of `node` refers to goes, with all below it.
+    Free { node: Node, i: u64 },
     /// Nothing is left of a node: it goes, unchanged.
     Drop(Node),
     /// Entries of a node become null.
@@ -113,7 +121,7 @@ enum Step {
 /// Tells what makes pages `first..end` of a tree holes. True if nothing is left of it.
 fn walk(r: &Region, c: &Content, first: u64, end: u64, step: impl FnMut(Step) -> Result<()>) -> Result<bool> {
     match form(r, c)? {
-        Form::Tree(root) if first < end => Cut { r, budget: Budget::of(r), first, end, step }.node(root, 0),
+        Form::Tree(root) if first < end => Cut { r, budget: Budget::of(r), first, end, step }.node(root),
         _ => Ok(false),
     }
 }
@@ -127,17 +135,16 @@ struct Cut<'r, F> {
 }
 
 impl<F: FnMut(Step) -> Result<()>> Cut<'_, F> {
-    /// Clears what of the range is below `node`, which begins at page `base`. True if nothing is left.
-    fn node(&mut self, node: Node, base: u64) -> Result<bool> {
+    /// Clears what of the range is below `node`. True if nothing is left.
+    fn node(&mut self, node: Node) -> Result<bool> {
         let mut left = false;
         // First and last entry that goes; those between are null or go too.
         let mut gone: Option<(u64, u64)> = None;
         for i in 0..node.len {
-            let off = node.get(self.r, i)?;
-            if off == 0 {
+            if node.is_null(self.r, i)? {
                 continue;
             }
-            if self.entry(node, off, base + (i << node.shift()))? {
+            if self.entry(node, i)? {
                 gone = Some((gone.map_or(i, |g| g.0), i));
             } else {
                 left = true;
@@ -151,18 +158,20 @@ impl<F: FnMut(Step) -> Result<()>> Cut<'_, F> {
         Ok(!left)
     }
 
-    /// The same for what an entry of `node` refers to, which begins at page `from`.
-    fn entry(&mut self, node: Node, off: u64, from: u64) -> Result<bool> {
-        let to = from + (1 << node.shift());
+    /// The same for what entry `i` of `node` refers to.
+    fn entry(&mut self, node: Node, i: u64) -> Result<bool> {
+        let (from, to) = (node.page(i), node.page(i + 1));
         if to <= self.first || self.end <= from {
             return Ok(false);
         }
         if self.first <= from && to <= self.end {
-            (self.step)(Step::Free { node, off })?;
+            (self.step)(Step::Free { node, i })?;
             return Ok(true);
         }
-        let child = self.budget.open(self.r, off, node.height - 1)?;
-        self.node(child, from)
+        match self.budget.child(self.r, node, i)? {
+            Some(child) => self.node(child),
+            None => Ok(true),
+        }
     }
 }
 
@@ -174,13 +183,13 @@ fn lower(tx: &mut Tx, c: &mut Content) -> Result<()> {
             break;
         }
         for i in 1..root.len {
-            if root.get(r, i)? != 0 {
+            if !root.is_null(r, i)? {
                 return Ok(());
             }
         }
-        match root.get(r, 0)? {
-            0 => c.root = Root::EMPTY.pack(),
-            off => c.set_tree(Node::open(r, off, root.height - 1)?),
+        match root.child(r, 0)? {
+            None => c.root = Root::EMPTY.pack(),
+            Some(child) => c.set_tree(child),
         }
         tx.free(root.off, tag::INDEX)?;
     }

@@ -4,6 +4,7 @@ use pram::{Off, Tx};
 use zerocopy::IntoBytes;
 
 use super::direct::Direct;
+use super::entry::Entry;
 use super::tree::{adjacent, check_page, Node, BATCH, BITS, FANOUT};
 use super::{form, has_room, Content, Form, PAGE};
 use crate::error::{Error, Result};
@@ -22,20 +23,24 @@ pub(super) struct Writer<'a, 'o> {
 
 /// An index node, and whether nothing that is linked leads to it yet.
 #[derive(Clone, Copy)]
-struct Place {
+struct Grown {
     node: Node,
     fresh: bool,
 }
 
-/// Where the reference of a node is kept.
+/// What leads to a node.
 enum Link {
     Root,
-    Entry { at: Off<u64>, fresh: bool },
+    /// An entry of a higher one.
+    Entry {
+        above: Grown,
+        i: u64,
+    },
 }
 
 /// A write to consecutive pages of one leaf.
 struct Span<'d> {
-    leaf: Place,
+    leaf: Grown,
     /// First page, and how many.
     page: u64,
     count: usize,
@@ -81,7 +86,7 @@ impl<'a, 'o> Writer<'a, 'o> {
             let new = w.tx.alloc(tag::DATA, PAGE)?.off;
             w.tx.init_copy(d.off + start, new, n)?;
             w.tx.init_zero(new + n, PAGE - n)?;
-            w.link(page, new, expect.max(pages))?;
+            w.link(page, Entry::Page(new), expect.max(pages))?;
         }
         if d.off != 0 {
             w.tx.free(d.off, tag::DATA)?;
@@ -89,30 +94,35 @@ impl<'a, 'o> Writer<'a, 'o> {
         Ok(())
     }
 
-    /// Enters the page at `off` as page `page` of a tree that has none there; `expect` pages are to come.
-    pub fn link(&mut self, page: u64, off: u64, expect: u64) -> Result<()> {
+    /// Enters what `entry` stands for as page `page` of a tree that has a hole there; `expect` pages are to come.
+    pub fn link(&mut self, page: u64, entry: Entry, expect: u64) -> Result<()> {
         let last = page.max((page | (FANOUT - 1)).min(expect.saturating_sub(1)));
         let raised = self.raise(page)?;
         let leaf = self.leaf(page, last, raised)?;
         self.c.pages += 1;
-        self.set(leaf.node.at(leaf.node.index(page)), leaf.fresh, off)
+        self.set_entries(&leaf, leaf.node.index(page), &[entry])
     }
 
-    /// Stores an entry, unlogged if its node is fresh.
-    fn set(&mut self, at: Off<u64>, fresh: bool, word: u64) -> Result<()> {
-        match fresh {
-            true => self.tx.init(at, &word)?,
-            false => self.tx.set(at, &word)?,
+    /// Makes entry `i` of a higher node lead to the node at `off`.
+    fn set_link(&mut self, above: &Grown, i: u64, off: u64) -> Result<()> {
+        self.store(above.fresh, above.node.at(i), &[above.node.link_word(i, off)])
+    }
+
+    /// Stores entries of a leaf, from the `first`th on.
+    fn set_entries(&mut self, leaf: &Grown, first: u64, entries: &[Entry]) -> Result<()> {
+        let mut words = [0u64; BATCH];
+        let words = &mut words[..entries.len()];
+        for (i, (word, entry)) in words.iter_mut().zip(entries).enumerate() {
+            *word = leaf.node.entry_word(first + i as u64, *entry);
         }
-        Ok(())
+        self.store(leaf.fresh, leaf.node.at(first), words)
     }
 
-    /// The same for entries of a leaf, from the `first`th on.
-    fn set_entries(&mut self, leaf: &Place, first: u64, entries: &[u64]) -> Result<()> {
-        let at = leaf.node.at(first).raw();
-        match leaf.fresh {
-            true => self.tx.init_bytes(at, entries.as_bytes())?,
-            false => self.tx.set_bytes(at, entries.as_bytes())?,
+    /// Stores words of a node, unlogged if it is fresh.
+    fn store(&mut self, fresh: bool, at: Off<u64>, words: &[u64]) -> Result<()> {
+        match fresh {
+            true => self.tx.init_bytes(at.raw(), words.as_bytes())?,
+            false => self.tx.set_bytes(at.raw(), words.as_bytes())?,
         }
         Ok(())
     }
@@ -125,11 +135,11 @@ impl<'a, 'o> Writer<'a, 'o> {
         }
     }
 
-    /// Makes an empty node with room for entry `i`, and for as many as `like` has twice.
-    fn new_node(&mut self, height: u8, i: u64, like: u64) -> Result<Node> {
-        let entries = (i + 1).max(2 * like).max(MIN_NODE).next_power_of_two().min(FANOUT);
+    /// Makes an empty node of the kind of `like`, with room for entry `i` and for twice as many as that has.
+    fn new_node(&mut self, like: Node, i: u64) -> Result<Node> {
+        let entries = (i + 1).max(2 * like.len).max(MIN_NODE).next_power_of_two().min(FANOUT);
         let block = self.tx.alloc(tag::INDEX, entries * 8)?;
-        let node = Node { off: block.off, len: (block.cap / 8).min(FANOUT), height };
+        let node = Node { off: block.off, len: (block.cap / 8).min(FANOUT), ..like };
         self.tx.init_zero(node.off, node.len * 8)?;
         Ok(node)
     }
@@ -137,20 +147,18 @@ impl<'a, 'o> Writer<'a, 'o> {
     /// Makes the tree high enough for page `last`; true if it has a new root.
     fn raise(&mut self, last: u64) -> Result<bool> {
         let Some(mut root) = self.root()? else {
-            let height = ((64 - last.leading_zeros()).div_ceil(BITS) as u8).max(1);
-            let top = Node { off: 0, len: 0, height };
-            let root = self.new_node(height, top.index(last), 0)?;
+            let top = Node::root(self.c.owner, ((64 - last.leading_zeros()).div_ceil(BITS) as u8).max(1));
+            let root = self.new_node(top, top.index(last))?;
             self.c.set_tree(root);
             return Ok(true);
         };
         let mut raised = false;
         while root.beyond(last) {
-            let height = root.height + 1;
-            let top = Node { off: 0, len: 0, height };
+            let top = Node::root(self.c.owner, root.height + 1);
             let i = if top.beyond(last) { 0 } else { top.index(last) };
-            let above = self.new_node(height, i, 0)?;
-            self.tx.init(above.at(0), &root.off)?;
-            root = above;
+            let above = Grown { node: self.new_node(top, i)?, fresh: true };
+            self.set_link(&above, 0, root.off)?;
+            root = above.node;
             raised = true;
         }
         if raised {
@@ -160,44 +168,42 @@ impl<'a, 'o> Writer<'a, 'o> {
     }
 
     /// The leaf of page `page`, made if there is none, with room up to page `last` of the same leaf.
-    fn leaf(&mut self, page: u64, last: u64, fresh_root: bool) -> Result<Place> {
+    fn leaf(&mut self, page: u64, last: u64, fresh_root: bool) -> Result<Grown> {
         let Some(root) = self.root()? else { return Err(Error::Corrupt("a page tree without root".into())) };
-        let mut place = Place { node: root, fresh: fresh_root || self.fresh };
+        let mut at = Grown { node: root, fresh: fresh_root || self.fresh };
         let mut link = Link::Root;
         loop {
-            let need = place.node.index(if place.node.height == 1 { last } else { page });
-            if need >= place.node.len {
-                place = self.enlarge(place.node, need, &link)?;
+            let need = at.node.index(if at.node.height == 1 { last } else { page });
+            if need >= at.node.len {
+                at = self.enlarge(at.node, need, &link)?;
             }
-            let Place { node, fresh } = place;
-            if node.height == 1 {
-                return Ok(place);
+            if at.node.height == 1 {
+                return Ok(at);
             }
-            let at = node.at(node.index(page));
-            let child = node.get(self.tx.region(), node.index(page))?;
-            place = if child != 0 {
-                Place { node: Node::open(self.tx.region(), child, node.height - 1)?, fresh: self.fresh }
-            } else {
-                let below = Node { off: 0, len: 0, height: node.height - 1 };
-                let i = below.index(if below.height == 1 { last } else { page });
-                let new = self.new_node(below.height, i, 0)?;
-                self.set(at, fresh, new.off)?;
-                Place { node: new, fresh: true }
+            let (above, i) = (at, at.node.index(page));
+            at = match above.node.child(self.tx.region(), i)? {
+                Some(child) => Grown { node: child, fresh: self.fresh },
+                None => {
+                    let below = above.node.below(i);
+                    let new = self.new_node(below, below.index(if below.height == 1 { last } else { page }))?;
+                    self.set_link(&above, i, new.off)?;
+                    Grown { node: new, fresh: true }
+                }
             };
-            link = Link::Entry { at, fresh };
+            link = Link::Entry { above, i };
         }
     }
 
     /// Replaces a short node by one with room for entry `i`.
-    fn enlarge(&mut self, old: Node, i: u64, link: &Link) -> Result<Place> {
-        let new = self.new_node(old.height, i, old.len)?;
+    fn enlarge(&mut self, old: Node, i: u64, link: &Link) -> Result<Grown> {
+        let new = self.new_node(old, i)?;
         self.tx.init_copy(old.off, new.off, old.len * 8)?;
         match link {
             Link::Root => self.c.set_tree(new),
-            Link::Entry { at, fresh } => self.set(*at, *fresh, new.off)?,
+            Link::Entry { above, i } => self.set_link(above, *i, new.off)?,
         }
         self.tx.free(old.off, tag::INDEX)?;
-        Ok(Place { node: new, fresh: true })
+        Ok(Grown { node: new, fresh: true })
     }
 
     /// Writes `data` at `off`. What was allocated between the size and `off` has been zeroed.
@@ -213,7 +219,7 @@ impl<'a, 'o> Writer<'a, 'o> {
         &mut self,
         mut page: u64,
         last: u64,
-        mut each: impl FnMut(&mut Self, Place, u64, usize) -> Result<()>,
+        mut each: impl FnMut(&mut Self, Grown, u64, usize) -> Result<()>,
     ) -> Result<()> {
         let mut raised = self.raise(last)?;
         while page <= last {
@@ -231,26 +237,29 @@ impl<'a, 'o> Writer<'a, 'o> {
 
     fn write_span(&mut self, s: &Span) -> Result<()> {
         let first = s.leaf.node.index(s.page);
-        let mut entries = [0u64; BATCH];
+        let mut entries = [Entry::Hole; BATCH];
         let entries = &mut entries[..s.count];
         s.leaf.node.load(self.tx.region(), first, entries)?;
-        // Bit j: page j has been written; its reference has changed.
+        let mut pages = [0u64; BATCH];
+        // Bit j: page j has been written; its entry has changed.
         let (mut written, mut changed) = (0u64, 0u64);
         for (j, entry) in entries.iter_mut().enumerate() {
             let new = match *entry {
-                0 => Some(self.new_page(s, j)?),
-                old => self.overwrite(s, j, old)?,
+                Entry::Hole => Some(self.new_page(s, j)?),
+                Entry::Page(old) => self.overwrite(s, j, old)?,
             };
             match new {
-                Some(page) if page != *entry => {
-                    *entry = page;
-                    changed |= 1 << j;
-                }
-                Some(_) => {}
                 None => written |= 1 << j,
+                Some(page) => {
+                    pages[j] = page;
+                    if *entry != Entry::Page(page) {
+                        *entry = Entry::Page(page);
+                        changed |= 1 << j;
+                    }
+                }
             }
         }
-        self.store_runs(s, entries, written)?;
+        self.store_runs(s, &pages, written)?;
         if changed != 0 {
             let (lo, hi) = (changed.trailing_zeros() as usize, BATCH - changed.leading_zeros() as usize);
             self.set_entries(&s.leaf, first + lo as u64, &entries[lo..hi])?;
@@ -307,7 +316,7 @@ impl<'a, 'o> Writer<'a, 'o> {
 
     /// Stores the bytes of all pages that are not `written` yet, neighbouring pages in one go.
     #[inline]
-    fn store_runs(&mut self, s: &Span, entries: &[u64], written: u64) -> Result<()> {
+    fn store_runs(&mut self, s: &Span, pages: &[u64], written: u64) -> Result<()> {
         let mut j = 0;
         while j < s.count {
             if written >> j & 1 == 1 {
@@ -315,12 +324,12 @@ impl<'a, 'o> Writer<'a, 'o> {
                 continue;
             }
             let mut end = j + 1;
-            while end < s.count && written >> end & 1 == 0 && adjacent(entries[end - 1], entries[end]) {
+            while end < s.count && written >> end & 1 == 0 && adjacent(pages[end - 1], pages[end]) {
                 end += 1;
             }
             let (a, _) = s.part(j);
             let (_, b) = s.part(end - 1);
-            self.tx.init_bytes(entries[j] + a, s.bytes(j, a, (end - 1 - j) as u64 * PAGE + b))?;
+            self.tx.init_bytes(pages[j] + a, s.bytes(j, a, (end - 1 - j) as u64 * PAGE + b))?;
             j = end;
         }
         Ok(())
@@ -331,16 +340,17 @@ impl<'a, 'o> Writer<'a, 'o> {
         self.each_batch(first, end - 1, |w, leaf, page, count| w.fill_span(leaf, page, count, size))
     }
 
-    fn fill_span(&mut self, leaf: Place, page: u64, count: usize, size: u64) -> Result<()> {
+    fn fill_span(&mut self, leaf: Grown, page: u64, count: usize, size: u64) -> Result<()> {
         let first = leaf.node.index(page);
-        let mut entries = [0u64; BATCH];
+        let mut entries = [Entry::Hole; BATCH];
         let entries = &mut entries[..count];
         leaf.node.load(self.tx.region(), first, entries)?;
         let mut changed = false;
-        for (j, entry) in entries.iter_mut().enumerate().filter(|(_, e)| **e == 0) {
-            *entry = self.tx.alloc(tag::DATA, PAGE)?.off;
+        for (j, entry) in entries.iter_mut().enumerate().filter(|(_, e)| **e == Entry::Hole) {
+            let new = self.tx.alloc(tag::DATA, PAGE)?.off;
             self.c.pages += 1;
-            self.tx.init_zero(*entry, size.saturating_sub((page + j as u64) * PAGE).min(PAGE))?;
+            self.tx.init_zero(new, size.saturating_sub((page + j as u64) * PAGE).min(PAGE))?;
+            *entry = Entry::Page(new);
             changed = true;
         }
         if changed {

@@ -3,8 +3,10 @@
 //! | module | responsibility |
 //! | --- | --- |
 //! | `mod` | the interface; which form serves what |
+//! | [`map`](mod@map) | where which bytes are: reading and searching |
 //! | [`direct`] | small files: one heap block holds the file from its first byte |
-//! | [`tree`] | larger and sparse files: 4 KiB pages under index nodes; reading and searching |
+//! | [`tree`] | larger and sparse files: 4 KiB pages under index nodes; finding them |
+//! | [`entry`] | what a word of an index node says |
 //! | [`grow`] | adding pages to a tree and writing to them |
 //! | [`clear`] | taking pages away: truncation, holes, the whole file |
 //! | [`space`] | `fallocate`: reserve, punch, zero, collapse, insert; unused tails given back |
@@ -19,7 +21,8 @@
 //!            highest bit while what a truncation cut off is being freed
 //! ```
 //! A *direct* file may be longer than its block: the rest is a hole. A null entry of an index node is a
-//! hole too, and a node may be shorter than 512 entries: what it lacks is null.
+//! hole too, and a node may be shorter than 512 entries: what it lacks is null. Other entries are of the kinds that
+//! [`entry`] names.
 //!
 //! Invariants:
 //! - F1. Bytes below the size are defined; allocated bytes beyond it are not. Who moves the size over them
@@ -33,7 +36,9 @@
 mod check;
 mod clear;
 mod direct;
+mod entry;
 mod grow;
+mod map;
 mod salvage;
 mod space;
 #[cfg(test)]
@@ -47,10 +52,12 @@ use crate::error::{Error, Result};
 use crate::layout::{tag, Root};
 use direct::{Direct, Patch};
 use grow::Writer;
+use map::{Runs, Where};
 use tree::Node;
 
 pub(crate) use check::{check, visit};
 pub(crate) use clear::free;
+pub(crate) use map::{has_memory, read, seek_data, seek_hole, Sought};
 pub(crate) use salvage::salvage;
 pub(crate) use space::{allocate, collapse, has_slack, insert, punch, trim, zero};
 
@@ -63,6 +70,8 @@ pub(crate) struct Content {
     pub size: u64,
     /// Pages of a tree.
     pub pages: u64,
+    /// The inode that it belongs to: check codes of entries know it.
+    pub owner: u64,
 }
 
 /// Bytes of a page.
@@ -111,15 +120,15 @@ fn form(r: &Region, c: &Content) -> Result<Form> {
         Root { off, form: DIRECT, depth } => {
             Ok(Form::Direct(Direct { off, cap: r.resolve(off, tag::DATA)?, reserved: depth == 1 }))
         }
-        root => tree_of(r, root),
+        root => tree_of(r, root, c.owner),
     }
 }
 
 #[inline(never)]
-fn tree_of(r: &Region, root: Root) -> Result<Form> {
+fn tree_of(r: &Region, root: Root, owner: u64) -> Result<Form> {
     match root {
         Root { off, form: TREE, depth } if (1..=tree::MAX_HEIGHT).contains(&(depth & !CUT)) => {
-            Ok(Form::Tree(Node::open(r, off, depth & !CUT)?))
+            Ok(Form::Tree(Node::open(r, off, Node::root(owner, depth & !CUT))?))
         }
         root => Err(Error::Corrupt(format!("content of no known form: {root:?}"))),
     }
@@ -136,21 +145,6 @@ fn end_of(off: u64, len: u64) -> Result<u64> {
 /// Can the undo log take `len` bytes in one record and leave the reserve?
 fn has_room(tx: &Tx, len: u64) -> bool {
     len.next_multiple_of(8) + pram::tx::RECORD + RESERVE <= tx.room()
-}
-
-/// Reads at `off`; returns the bytes read, fewer than asked for at the end of the file. Needs no lock: what
-/// it returns may be torn then, and the caller must see from its sequence counter that it is.
-#[inline]
-pub(crate) fn read(r: &Region, c: &Content, off: u64, buf: &mut [u8]) -> Result<usize> {
-    let n = c.size.saturating_sub(off).min(buf.len() as u64) as usize;
-    if n == 0 {
-        return Ok(0);
-    }
-    match form(r, c)? {
-        Form::Direct(d) => d.read(r, off, &mut buf[..n])?,
-        Form::Tree(root) => tree::read(r, root, off, &mut buf[..n])?,
-    }
-    Ok(n)
 }
 
 /// Writes at most [`ATOMIC`] bytes at `off` and extends the file as far as they reach.
@@ -182,19 +176,6 @@ fn write_to(tx: &mut Tx, c: &mut Content, off: u64, data: &[u8]) -> Result<()> {
     }
     c.size = c.size.max(end);
     Ok(())
-}
-
-/// Has the file memory for all of `off..off + len`?
-#[cold]
-pub(crate) fn has_memory(r: &Region, c: &Content, off: u64, len: u64) -> Result<bool> {
-    let end = end_of(off, len)?;
-    match form(r, c)? {
-        Form::Direct(d) => Ok(end <= d.cap),
-        Form::Tree(root) => {
-            let pages = end.div_ceil(PAGE);
-            Ok(tree::next_hole(r, root, off / PAGE, pages)? >= pages)
-        }
-    }
 }
 
 /// Sets the size. Shrinking never allocates; growing adds a hole. If there is much to free the file [is
@@ -241,39 +222,16 @@ fn expose(tx: &mut Tx, c: &Content, to: u64) -> Result<()> {
             Ok(tx.init_zero(d.off + from, to.min(d.cap) - from)?)
         }
         Form::Tree(root) => {
-            let (mut page, end) = (c.size / PAGE, to.div_ceil(PAGE));
-            while let Some((p, off)) = tree::next(tx.region(), root, page)?.filter(|(p, _)| *p < end) {
-                let from = c.size.saturating_sub(p * PAGE);
-                let until = (to - p * PAGE).min(PAGE);
-                // What is zeroed is not logged: it had better be a page.
-                tree::check_page(tx.region(), off)?;
-                tx.init_zero(off + from, until - from)?;
-                page = p + 1;
+            // What is zeroed is not logged; that a page lies there has been looked at.
+            let mut runs = Runs::of(tx.region(), Form::Tree(root), c.size, to);
+            while let Some(run) = runs.step()? {
+                if let Where::Memory(at) = run.at {
+                    tx.init_zero(at, run.len)?;
+                }
             }
             Ok(())
         }
     }
-}
-
-/// The first byte at or after `off` that is not in a hole.
-pub(crate) fn seek_data(r: &Region, c: &Content, off: u64) -> Result<Option<u64>> {
-    let found = match form(r, c)? {
-        Form::Direct(d) => (off < d.cap).then_some(off),
-        Form::Tree(root) => tree::next(r, root, off / PAGE)?.map(|(page, _)| off.max(page * PAGE)),
-    };
-    Ok(found.filter(|at| *at < c.size))
-}
-
-/// The first byte at or after `off` that is in a hole; the end of the file counts as one.
-pub(crate) fn seek_hole(r: &Region, c: &Content, off: u64) -> Result<Option<u64>> {
-    if off >= c.size {
-        return Ok(None);
-    }
-    let found = match form(r, c)? {
-        Form::Direct(d) => off.max(d.cap),
-        Form::Tree(root) => off.max(tree::next_hole(r, root, off / PAGE, c.size.div_ceil(PAGE))? * PAGE),
-    };
-    Ok(Some(found.min(c.size)))
 }
 
 /// Bytes that the content occupies, index nodes apart.

@@ -6,6 +6,7 @@ use pram::heap::MAX_SMALL;
 use pram::Tx;
 
 use super::direct::Direct;
+use super::entry::Entry;
 use super::grow::Writer;
 use super::tree::{check_page, Node};
 use super::{form, Content, Form, MAX_SIZE, PAGE};
@@ -17,13 +18,13 @@ use crate::layout::tag;
 /// others too; that is left for mark-and-sweep.
 pub(crate) fn salvage(tx: &mut Tx, c: &mut Content) -> Result<u64> {
     let old = *c;
-    *c = Content { size: old.size.min(MAX_SIZE), ..Content::default() };
+    *c = Content { size: old.size.min(MAX_SIZE), owner: old.owner, ..Content::default() };
     match form(tx.region(), &old) {
         Err(_) => Ok(c.size),
         Ok(Form::Direct(d)) => salvage_direct(tx, c, d),
         Ok(Form::Tree(root)) => {
             let mut s = Salvage { tx, c, seen: HashSet::from([root.off]), lost: 0 };
-            s.node(root, 0)?;
+            s.node(root)?;
             Ok(s.lost.min(c.size))
         }
     }
@@ -50,32 +51,42 @@ struct Salvage<'a, 'o> {
 }
 
 impl Salvage<'_, '_> {
-    fn node(&mut self, node: Node, base: u64) -> Result<()> {
+    fn node(&mut self, node: Node) -> Result<()> {
         for i in 0..node.len {
-            let entry = node.get(self.tx.region(), i);
-            let page = base.saturating_add(i << node.shift());
             // Pages beyond the size hold nothing.
-            if matches!(entry, Ok(0)) || page >= self.c.size.div_ceil(PAGE) {
+            if node.page(i) >= self.c.size.div_ceil(PAGE) || node.is_null(self.tx.region(), i)? {
                 continue;
             }
-            let Ok(off) = entry else {
-                self.lost = self.lost.saturating_add(PAGE << node.shift());
-                continue;
+            let kept = match node.height {
+                1 => self.leaf_entry(node, i)?,
+                _ => self.child(node, i)?,
             };
-            let fresh = self.seen.insert(off);
-            if node.height > 1 {
-                match Node::open(self.tx.region(), off, node.height - 1) {
-                    Ok(child) if fresh => self.node(child, page)?,
-                    _ => self.lost = self.lost.saturating_add(PAGE << node.shift()),
-                }
-            } else if fresh && check_page(self.tx.region(), off).is_ok() {
-                let new = self.tx.alloc(tag::DATA, PAGE)?.off;
-                self.tx.init_copy(off, new, PAGE)?;
-                Writer { tx: self.tx, c: self.c, fresh: true }.link(page, new, 0)?;
-            } else {
-                self.lost = self.lost.saturating_add(PAGE);
+            if !kept {
+                self.lost = self.lost.saturating_add(PAGE << node.shift());
             }
         }
         Ok(())
+    }
+
+    /// Keeps what is below entry `i`; false if nothing can be known of it.
+    fn child(&mut self, node: Node, i: u64) -> Result<bool> {
+        match node.child(self.tx.region(), i) {
+            Ok(Some(child)) if self.seen.insert(child.off) => self.node(child).map(|()| true),
+            _ => Ok(false),
+        }
+    }
+
+    fn leaf_entry(&mut self, node: Node, i: u64) -> Result<bool> {
+        let r = self.tx.region();
+        match node.get(r, i) {
+            Ok(Entry::Page(off)) if self.seen.insert(off) && check_page(r, off).is_ok() => {
+                let new = self.tx.alloc(tag::DATA, PAGE)?.off;
+                self.tx.init_copy(off, new, PAGE)?;
+                Writer { tx: self.tx, c: self.c, fresh: true }.link(node.page(i), Entry::Page(new), 0)?;
+                Ok(true)
+            }
+            Ok(Entry::Hole) => Ok(true),
+            _ => Ok(false),
+        }
     }
 }

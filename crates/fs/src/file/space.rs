@@ -6,9 +6,11 @@ use pram::{Region, Tx};
 use rustix::io::Errno;
 
 use super::direct::{self, Direct, Patch};
+use super::entry::Entry;
 use super::grow::Writer;
+use super::map::{Runs, Where};
 use super::tree::{self, Budget, Node};
-use super::{clear, end_of, expose, form, has_room, Content, Form, FILLED, FREED, MAX_SIZE, PAGE};
+use super::{clear, end_of, expose, form, has_memory, has_room, Content, Form, FILLED, FREED, MAX_SIZE, PAGE};
 use crate::error::{Error, Result};
 use crate::layout::{tag, Root};
 
@@ -120,12 +122,12 @@ fn blank(tx: &mut Tx, c: &Content, root: Node, from: u64, to: u64) -> Result<()>
     if from >= to {
         return Ok(());
     }
-    match tree::next(tx.region(), root, from / PAGE)? {
-        Some((page, off)) if page == from / PAGE => {
+    match tree::get(tx.region(), root, from / PAGE)? {
+        Entry::Hole => Ok(()),
+        Entry::Page(off) => {
             tree::check_page(tx.region(), off)?;
             Ok(tx.set_zero(off + from % PAGE, to - from)?)
         }
-        _ => Ok(()),
     }
 }
 
@@ -178,7 +180,7 @@ fn renumber(tx: &mut Tx, c: &mut Content, place: impl Fn(u64) -> Option<u64>) ->
     }
     let Form::Tree(root) = form(tx.region(), c)? else { return Ok(()) };
     let mut new = Content { root: Root::EMPTY.pack(), pages: 0, ..*c };
-    move_node(tx, &mut new, root, 0, &place, &mut Budget::of(tx.region()))?;
+    move_node(tx, &mut new, root, &place, &mut Budget::of(tx.region()))?;
     *c = new;
     Ok(())
 }
@@ -187,25 +189,21 @@ fn move_node(
     tx: &mut Tx,
     new: &mut Content,
     node: Node,
-    base: u64,
     place: &impl Fn(u64) -> Option<u64>,
     budget: &mut Budget,
 ) -> Result<()> {
     for i in 0..node.len {
-        let off = node.get(tx.region(), i)?;
-        let page = base + (i << node.shift());
-        if off == 0 {
-            continue;
-        }
         if node.height > 1 {
-            let child = budget.open(tx.region(), off, node.height - 1)?;
-            move_node(tx, new, child, page, place, budget)?;
+            if let Some(child) = budget.child(tx.region(), node, i)? {
+                move_node(tx, new, child, place, budget)?;
+            }
             continue;
         }
-        match place(page) {
-            Some(p) if p > MAX_SIZE / PAGE => return Err(Errno::FBIG.into()),
-            Some(p) => Writer { tx, c: new, fresh: true }.link(p, off, 0)?,
-            None => tx.free(off, tag::DATA)?,
+        match (node.get(tx.region(), i)?, place(node.page(i))) {
+            (Entry::Hole, _) => {}
+            (_, Some(p)) if p > MAX_SIZE / PAGE => return Err(Errno::FBIG.into()),
+            (entry, Some(p)) => Writer { tx, c: new, fresh: true }.link(p, entry, 0)?,
+            (Entry::Page(off), None) => clear::free_page(tx, off)?,
         }
     }
     Ok(tx.free(node.off, tag::INDEX)?)
@@ -231,7 +229,7 @@ pub(crate) fn trim(tx: &mut Tx, c: &mut Content) -> Result<bool> {
     }
     let done = match form(tx.region(), c)? {
         Form::Direct(d) => direct::refit(tx, c, d, c.size.min(d.cap)),
-        Form::Tree(root) if tree::next_hole(tx.region(), root, 0, c.pages)? < c.pages => return Ok(false),
+        Form::Tree(_) if !has_memory(tx.region(), c, 0, c.pages * PAGE)? => return Ok(false),
         Form::Tree(root) => flatten(tx, c, root),
     };
     match done {
@@ -244,15 +242,16 @@ pub(crate) fn trim(tx: &mut Tx, c: &mut Content) -> Result<bool> {
 /// Makes a small tree without holes direct.
 fn flatten(tx: &mut Tx, c: &mut Content, root: Node) -> Result<()> {
     let block = tx.alloc(tag::DATA, c.size)?;
-    let mut page = 0;
-    while let Some((p, off)) = tree::next(tx.region(), root, page)? {
-        tree::check_page(tx.region(), off)?;
-        let start = p * PAGE;
-        tx.init_copy(off, block.off + start, c.size.saturating_sub(start).min(PAGE))?;
-        page = p + 1;
+    let mut runs = Runs::of(tx.region(), Form::Tree(root), 0, c.size);
+    while let Some(run) = runs.step()? {
+        match run.at {
+            Where::Hole => tx.init_zero(block.off + run.off, run.len)?,
+            Where::Memory(at) => tx.init_copy(at, block.off + run.off, run.len)?,
+        }
     }
     let size = c.size;
     clear::free(tx, c)?;
-    *c = Content { root: Direct { off: block.off, cap: block.cap, reserved: false }.root(false), size, pages: 0 };
+    c.root = Direct { off: block.off, cap: block.cap, reserved: false }.root(false);
+    c.size = size;
     Ok(())
 }

@@ -1,11 +1,12 @@
-//! Larger and sparse files: 4 KiB pages under a radix tree of index nodes; reading and searching.
+//! Larger and sparse files: 4 KiB pages under a radix tree of index nodes; finding pages.
 //!
-//! An index node is a heap object of up to 512 words: references of pages (height 1) or of nodes one
-//! lower. How many it has, its size class says. Every loop here is bounded whatever the words say.
+//! An index node is a heap object of up to 512 [entries](super::entry): of pages (height 1) or of nodes one lower. How
+//! many it has, its size class says. Every loop here is bounded whatever the words say.
 
 use pram::{Off, Region, SEGMENT};
 use zerocopy::IntoBytes;
 
+use super::entry::{self, Entry, Spot};
 use super::PAGE;
 use crate::error::{Error, Result};
 use crate::layout::tag;
@@ -19,25 +20,6 @@ const _: () = assert!((super::MAX_SIZE / PAGE) >> (BITS * MAX_HEIGHT as u32) == 
 /// Entries that are looked at together; a word has as many bits.
 pub(super) const BATCH: usize = 64;
 
-/// An entry of an index node, as it lies there: bits 0 to 46 are the offset of what it refers to, which no region goes
-/// beyond; the others, for the state of a block, are zero.
-#[derive(Clone, Copy)]
-pub(super) struct Entry(u64);
-
-impl Entry {
-    const OFFSET_BITS: u32 = 47;
-    const _REACHES: () = assert!(pram::region::MAX_SIZE == 1 << Entry::OFFSET_BITS);
-
-    /// Where it leads; 0: nowhere.
-    #[inline(always)]
-    pub fn off(self) -> Result<u64> {
-        match self.0 >> Entry::OFFSET_BITS {
-            0 => Ok(self.0),
-            state => Err(Error::Corrupt(format!("an index entry has a state that there is not: {state:#x}"))),
-        }
-    }
-}
-
 /// An index node, checked to be one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Node {
@@ -46,13 +28,30 @@ pub(super) struct Node {
     pub len: u64,
     /// 1: its entries are pages.
     pub height: u8,
+    /// The first page that it leads to.
+    pub base: u64,
+    /// The inode whose file it belongs to.
+    pub owner: u64,
 }
 
 impl Node {
+    /// The node at `off`, which is what `like` says otherwise.
     #[inline]
-    pub fn open(r: &Region, off: u64, height: u8) -> Result<Node> {
+    pub fn open(r: &Region, off: u64, like: Node) -> Result<Node> {
         let cap = r.resolve(off, tag::INDEX)?;
-        Ok(Node { off, len: (cap / 8).min(FANOUT), height })
+        Ok(Node { off, len: (cap / 8).min(FANOUT), ..like })
+    }
+
+    /// The root of a tree, which is nowhere yet.
+    #[inline(always)]
+    pub fn root(owner: u64, height: u8) -> Node {
+        Node { off: 0, len: 0, height, base: 0, owner }
+    }
+
+    /// The node that entry `i` leads to, wherever it is.
+    #[inline(always)]
+    pub fn below(&self, i: u64) -> Node {
+        Node { off: 0, len: 0, height: self.height - 1, base: self.page(i), owner: self.owner }
     }
 
     /// Bits of a page number that the levels below decide.
@@ -73,26 +72,81 @@ impl Node {
         page >> self.shift() & (FANOUT - 1)
     }
 
+    /// The first page that entry `i` leads to.
+    #[inline(always)]
+    pub fn page(&self, i: u64) -> u64 {
+        self.base + (i << self.shift())
+    }
+
     #[inline(always)]
     pub fn at(&self, i: u64) -> Off<u64> {
         Off::<u64>::new(self.off).index(i)
     }
 
     #[inline(always)]
-    pub fn get(&self, r: &Region, i: u64) -> Result<u64> {
+    fn spot(&self, i: u64) -> Spot {
+        Spot::new(self.owner, self.height, self.page(i))
+    }
+
+    /// The word of entry `i`, 0 if there is no room for it.
+    #[inline(always)]
+    fn word(&self, r: &Region, i: u64) -> Result<u64> {
         match i < self.len {
-            true => Entry(r.load(self.at(i))?).off(),
+            true => Ok(r.load(self.at(i))?),
             false => Ok(0),
         }
     }
 
-    /// The entries from `i` on.
+    /// Does entry `i` lead nowhere?
+    #[inline(always)]
+    pub fn is_null(&self, r: &Region, i: u64) -> Result<bool> {
+        Ok(self.word(r, i)? == 0)
+    }
+
+    /// Entry `i` of a leaf.
+    #[inline(always)]
+    pub fn get(&self, r: &Region, i: u64) -> Result<Entry> {
+        Entry::decode(self.word(r, i)?, self.spot(i))
+    }
+
+    /// Where the node that entry `i` leads to is, or 0.
+    #[inline(always)]
+    fn link(&self, r: &Region, i: u64) -> Result<u64> {
+        entry::decode_node(self.word(r, i)?, self.spot(i))
+    }
+
+    /// The node that entry `i` leads to.
+    #[inline(always)]
+    pub fn child(&self, r: &Region, i: u64) -> Result<Option<Node>> {
+        match self.link(r, i)? {
+            0 => Ok(None),
+            off => Node::open(r, off, self.below(i)).map(Some),
+        }
+    }
+
+    /// The word by which entry `i` leads to a node at `off`.
+    #[inline(always)]
+    pub fn link_word(&self, i: u64, off: u64) -> u64 {
+        entry::encode_node(off, self.spot(i))
+    }
+
+    /// The word of entry `i` of a leaf.
+    #[inline(always)]
+    pub fn entry_word(&self, i: u64, entry: Entry) -> u64 {
+        entry.encode(self.spot(i))
+    }
+
+    /// `entries.len()` entries of a leaf, from the `first`th on.
     #[inline]
-    pub fn load(&self, r: &Region, i: u64, entries: &mut [u64]) -> Result<()> {
-        let n = self.len.saturating_sub(i).min(entries.len() as u64) as usize;
-        r.read_bytes(self.at(i).raw(), entries[..n].as_mut_bytes())?;
-        entries[n..].fill(0);
-        Entry(entries.iter().fold(0, |all, e| all | e)).off().map(|_| ())
+    pub fn load(&self, r: &Region, first: u64, entries: &mut [Entry]) -> Result<()> {
+        let mut words = [0u64; BATCH];
+        let words = &mut words[..entries.len()];
+        let n = self.len.saturating_sub(first).min(words.len() as u64) as usize;
+        r.read_bytes(self.at(first).raw(), words[..n].as_mut_bytes())?;
+        for (i, (entry, word)) in entries.iter_mut().zip(words).enumerate() {
+            *entry = Entry::decode(*word, self.spot(first + i as u64))?;
+        }
+        Ok(())
     }
 }
 
@@ -111,80 +165,35 @@ pub(super) fn adjacent(a: u64, b: u64) -> bool {
     b == a + PAGE && b % SEGMENT != 0
 }
 
-/// Where a page's reference is.
-enum Spot {
+/// Where a page's entry is.
+pub(super) enum Found {
     Leaf(Node),
     /// In no node: there is nothing before this page.
     Hole(u64),
 }
 
 #[inline]
-fn find(r: &Region, root: Node, page: u64) -> Result<Spot> {
+pub(super) fn find(r: &Region, root: Node, page: u64) -> Result<Found> {
     if root.beyond(page) {
-        return Ok(Spot::Hole(u64::MAX));
+        return Ok(Found::Hole(u64::MAX));
     }
     let mut node = root;
     while node.height > 1 {
-        let child = node.get(r, node.index(page))?;
-        if child == 0 {
-            return Ok(Spot::Hole(((page >> node.shift()) + 1) << node.shift()));
+        let i = node.index(page);
+        match node.child(r, i)? {
+            Some(child) => node = child,
+            None => return Ok(Found::Hole(node.page(i + 1))),
         }
-        node = Node::open(r, child, node.height - 1)?;
     }
-    Ok(Spot::Leaf(node))
+    Ok(Found::Leaf(node))
 }
 
-/// Fills `buf` with what is at `off`; all of it is below the size.
-pub(super) fn read(r: &Region, root: Node, off: u64, mut buf: &mut [u8]) -> Result<()> {
-    let mut pos = off;
-    while !buf.is_empty() {
-        let page = pos / PAGE;
-        let n = match find(r, root, page)? {
-            Spot::Leaf(leaf) => read_leaf(r, leaf, pos, buf)?,
-            Spot::Hole(next) => {
-                let n = (next - page).saturating_mul(PAGE).saturating_sub(pos % PAGE).min(buf.len() as u64) as usize;
-                buf[..n].fill(0);
-                n
-            }
-        };
-        pos += n as u64;
-        buf = &mut buf[n..];
+/// What lies at `page`.
+pub(super) fn get(r: &Region, root: Node, page: u64) -> Result<Entry> {
+    match find(r, root, page)? {
+        Found::Leaf(leaf) => leaf.get(r, leaf.index(page)),
+        Found::Hole(_) => Ok(Entry::Hole),
     }
-    Ok(())
-}
-
-/// Reads as much as one batch of a leaf's entries gives; neighbouring pages in one go.
-#[inline]
-fn read_leaf(r: &Region, leaf: Node, pos: u64, buf: &mut [u8]) -> Result<usize> {
-    let mut entries = [0u64; BATCH];
-    let first = leaf.index(pos / PAGE);
-    let skip = pos % PAGE;
-    let n = (skip + buf.len() as u64).div_ceil(PAGE).min(FANOUT - first).min(BATCH as u64) as usize;
-    let entries = &mut entries[..n];
-    leaf.load(r, first, entries)?;
-    let total = (n as u64 * PAGE - skip).min(buf.len() as u64) as usize;
-    let (mut i, mut done, mut skip) = (0, 0, skip);
-    while i < n {
-        let start = entries[i];
-        let mut k = 1;
-        if start != 0 {
-            check_page(r, start)?;
-            while i + k < n && adjacent(entries[i + k - 1], entries[i + k]) {
-                k += 1;
-            }
-        }
-        let bytes = (k as u64 * PAGE - skip).min((total - done) as u64) as usize;
-        let part = &mut buf[done..done + bytes];
-        if start == 0 {
-            part.fill(0);
-        } else {
-            r.read_bytes(start + skip, part)?;
-        }
-        done += bytes;
-        i += k;
-        skip = 0;
-    }
-    Ok(total)
 }
 
 /// How many nodes a walk may open: no region has more. Ends walks of damaged trees.
@@ -195,54 +204,37 @@ impl Budget {
         Budget(r.size() / 64)
     }
 
+    /// The node that entry `i` of `node` leads to.
     #[inline]
-    pub fn open(&mut self, r: &Region, off: u64, height: u8) -> Result<Node> {
-        self.0 = self.0.checked_sub(1).ok_or_else(|| Error::Corrupt(format!("index node {off:#x} is in a cycle")))?;
-        Node::open(r, off, height)
+    pub fn child(&mut self, r: &Region, node: Node, i: u64) -> Result<Option<Node>> {
+        let Some(child) = node.child(r, i)? else { return Ok(None) };
+        self.0 = self
+            .0
+            .checked_sub(1)
+            .ok_or_else(|| Error::Corrupt(format!("index node {:#x} is in a cycle", child.off)))?;
+        Ok(Some(child))
     }
 }
 
-/// The first allocated page from `from` on: its number and where it is.
-pub(super) fn next(r: &Region, root: Node, from: u64) -> Result<Option<(u64, u64)>> {
+/// The first page from `from` on that is no hole.
+pub(super) fn next(r: &Region, root: Node, from: u64) -> Result<Option<u64>> {
     if root.beyond(from) {
         return Ok(None);
     }
-    next_below(r, root, 0, from, &mut Budget::of(r))
+    next_below(r, root, from, &mut Budget::of(r))
 }
 
-fn next_below(r: &Region, node: Node, base: u64, from: u64, budget: &mut Budget) -> Result<Option<(u64, u64)>> {
-    let shift = node.shift();
-    for i in from.saturating_sub(base) >> shift..node.len {
-        let off = node.get(r, i)?;
-        if off == 0 {
-            continue;
-        }
-        let page = base + (i << shift);
+fn next_below(r: &Region, node: Node, from: u64, budget: &mut Budget) -> Result<Option<u64>> {
+    for i in from.saturating_sub(node.base) >> node.shift()..node.len {
         if node.height == 1 {
-            return Ok(Some((page, off)));
-        }
-        let child = budget.open(r, off, node.height - 1)?;
-        if let Some(found) = next_below(r, child, page, from, budget)? {
-            return Ok(Some(found));
+            if !node.is_null(r, i)? {
+                return Ok(Some(node.page(i)));
+            }
+        } else if let Some(child) = budget.child(r, node, i)? {
+            if let Some(found) = next_below(r, child, from, budget)? {
+                return Ok(Some(found));
+            }
         }
     }
     Ok(None)
-}
-
-/// The first page from `from` on, but before `end`, that is a hole; else `end`.
-pub(super) fn next_hole(r: &Region, root: Node, from: u64, end: u64) -> Result<u64> {
-    let mut budget = r.size() / PAGE / FANOUT + 2;
-    let mut page = from;
-    while page < end {
-        let Spot::Leaf(leaf) = find(r, root, page)? else { return Ok(page) };
-        for i in leaf.index(page)..FANOUT {
-            if leaf.get(r, i)? == 0 {
-                return Ok((page - leaf.index(page) + i).min(end));
-            }
-        }
-        page = (page | (FANOUT - 1)) + 1;
-        budget =
-            budget.checked_sub(1).ok_or_else(|| Error::Corrupt(format!("index node {:#x} is in a cycle", leaf.off)))?;
-    }
-    Ok(end)
 }

@@ -357,7 +357,7 @@ impl<'a> Pass<'a> {
         let read = fs.session().read(ino, || -> Result<Option<RawInode>> {
             seen.clear();
             let Some((_, raw)) = fs.table().get(ino)? else { return Ok(None) };
-            seen.look(fs, &raw, names);
+            seen.look(fs, ino, &raw, names);
             // Inside the section too: an instant later somebody may have freed them.
             seen.check_objects(|off, tag| marks.check(off, tag));
             Ok(Some(raw))
@@ -391,7 +391,7 @@ impl<'a> Pass<'a> {
         } else if raw.nlink == 0 && !fs.session().is_referenced(ino) {
             self.orphans.push(ino);
             self.report.orphans += 1;
-        } else if raw.kind == Kind::Regular as u8 && content_of(&raw).is_cut() {
+        } else if raw.kind == Kind::Regular as u8 && content_of(ino, &raw).is_cut() {
             self.truncated.push(ino);
             self.report.truncations += 1;
         }
@@ -625,7 +625,7 @@ impl Findings {
         }
     }
 
-    fn look(&mut self, fs: &Fs, raw: &RawInode, names: bool) {
+    fn look(&mut self, fs: &Fs, ino: Ino, raw: &RawInode, names: bool) {
         let region = fs.region();
         let objects = &mut self.objects;
         let problems = &mut self.problems;
@@ -638,7 +638,7 @@ impl Findings {
                 if kind == Kind::Symlink && raw.size > SYMLINK_MAX as u64 {
                     problems.push((Damage::Content, format!("its target has {} bytes", raw.size)));
                 }
-                let c = content_of(raw);
+                let c = content_of(ino, raw);
                 if names {
                     file::check(region, &c, &mut |p| problems.push((Damage::Content, p)));
                 }

@@ -8,7 +8,7 @@ use super::watch::Part;
 use super::{now, At, Fallocate, Fs, Node, Seek, WriteFlags};
 use crate::attr::{Attr, Ino, Kind, Time};
 use crate::error::{Error, Result};
-use crate::file;
+use crate::file::{self, Sought};
 use crate::layout::RawInode;
 use crate::xattr;
 
@@ -434,16 +434,25 @@ impl Fs {
 
     /// The next data or hole at or after `offset`; ENXIO beyond the end.
     pub fn seek(&self, ino: Ino, offset: u64, what: Seek) -> Result<u64> {
-        self.session().read(ino, || {
-            let raw = self.raw(ino)?;
-            check_regular(&raw)?;
-            let c = super::lookup::content_of(&raw);
-            let found = match what {
-                Seek::Data => file::seek_data(self.region(), &c, offset)?,
-                Seek::Hole => file::seek_hole(self.region(), &c, offset)?,
-            };
-            Ok(found.ok_or(Errno::NXIO)?)
-        })
+        let mut from = offset;
+        loop {
+            let sought = self.session().read(ino, || {
+                let raw = self.raw(ino)?;
+                check_regular(&raw)?;
+                let c = super::lookup::content_of(ino, &raw);
+                match what {
+                    Seek::Data => file::seek_data(self.region(), &c, from),
+                    Seek::Hole => file::seek_hole(self.region(), &c, from),
+                }
+            })?;
+            match sought {
+                Sought::At(at) => return Ok(at),
+                Sought::After(at) => from = at,
+                // It has become shorter between two looks.
+                Sought::Nowhere if what == Seek::Hole && from > offset => from = offset,
+                Sought::Nowhere => return Err(Errno::NXIO.into()),
+            }
+        }
     }
 
     /// Copies within the pool, in pieces of 256 KiB; returns the bytes copied, short at the end of the source

@@ -216,7 +216,7 @@ impl Fs {
     fn init_inode(
         &self,
         tx: &mut pram::Tx,
-        Node { place, raw, .. }: &mut Node,
+        Node { ino, place, raw }: &mut Node,
         perm: u32,
         inherited: &Inherited,
         new: &New,
@@ -234,7 +234,7 @@ impl Fs {
             _ => {}
         }
         if !new.target.is_empty() || inherited.access.is_some() || inherited.default.is_some() {
-            self.init_objects(tx, raw, inherited, new)?;
+            self.init_objects(tx, *ino, raw, inherited, new)?;
         }
         tx.init(place.inode, raw)?;
         Ok(tx.set(place.length, &(INODE as u8))?)
@@ -242,9 +242,16 @@ impl Fs {
 
     /// Target and ACLs of a new inode.
     #[inline(never)]
-    fn init_objects(&self, tx: &mut pram::Tx, raw: &mut RawInode, inherited: &Inherited, new: &New) -> Result<()> {
+    fn init_objects(
+        &self,
+        tx: &mut pram::Tx,
+        ino: Ino,
+        raw: &mut RawInode,
+        inherited: &Inherited,
+        new: &New,
+    ) -> Result<()> {
         if !new.target.is_empty() {
-            let mut c = super::lookup::content_of(raw);
+            let mut c = super::lookup::content_of(ino, raw);
             file::write(tx, &mut c, 0, new.target)?;
             (raw.content, raw.size, raw.extra) = (c.root, c.size, c.pages);
         }

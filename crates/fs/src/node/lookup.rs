@@ -80,7 +80,7 @@ impl Node {
     /// What `file` works on; put it back with [`set_content`](Self::set_content).
     #[inline(always)]
     pub fn content(&self) -> Content {
-        content_of(&self.raw)
+        content_of(self.ino, &self.raw)
     }
 
     #[inline(always)]
@@ -121,8 +121,8 @@ impl Node {
 }
 
 #[inline(always)]
-pub(crate) fn content_of(raw: &RawInode) -> Content {
-    Content { root: raw.content, size: raw.size, pages: raw.extra }
+pub(crate) fn content_of(ino: Ino, raw: &RawInode) -> Content {
+    Content { root: raw.content, size: raw.size, pages: raw.extra, owner: ino }
 }
 
 /// A new inode, now.
@@ -236,7 +236,7 @@ impl Fs {
     fn attr_with(&self, ino: Ino, raw: &RawInode, perm: RawPerm) -> Result<Attr> {
         let kind = raw.file_kind()?;
         let blocks = match kind {
-            Kind::Regular | Kind::Symlink => file::allocated(self.region(), &content_of(raw)).div_ceil(512),
+            Kind::Regular | Kind::Symlink => file::allocated(self.region(), &content_of(ino, raw)).div_ceil(512),
             // Outside a section the bucket that `raw` knows may be gone: no reason to fail.
             Kind::Directory => {
                 dir::allocated(self.region(), &Dir { root: raw.content, entries: raw.size }).unwrap_or(0).div_ceil(512)
@@ -460,7 +460,7 @@ impl Fs {
                 return Err(Errno::INVAL.into());
             }
             let mut target = vec![0; raw.size.min(crate::attr::SYMLINK_MAX as u64) as usize];
-            let n = file::read(self.region(), &content_of(&raw), 0, &mut target)?;
+            let n = file::read(self.region(), &content_of(at.ino, &raw), 0, &mut target)?;
             target.truncate(n);
             Ok(target)
         })

@@ -197,7 +197,7 @@ impl Fs {
         }
         let idle = self.session().read(ino, || {
             let Some(place) = self.table().used(ino)? else { return Ok(true) };
-            let (nlink, kind, content) = self.table().summary(place)?;
+            let (nlink, kind, content) = self.table().summary(ino, place)?;
             let slack = kind == Kind::Regular as u8 && file::has_slack(self.region(), &content);
             Ok::<_, crate::Error>(nlink > 0 && !slack)
         });
@@ -211,7 +211,8 @@ impl Fs {
     #[inline(never)]
     fn finish(&self, ino: Ino) {
         let Ok(raw) = self.snapshot(ino) else { return };
-        let slack = raw.kind == Kind::Regular as u8 && file::has_slack(self.region(), &super::lookup::content_of(&raw));
+        let slack =
+            raw.kind == Kind::Regular as u8 && file::has_slack(self.region(), &super::lookup::content_of(ino, &raw));
         let done = match raw.nlink {
             0 => self.end_unreferenced(At::seen(ino, &raw)),
             _ if slack && !self.policy.get().read_only => self.trim(ino),

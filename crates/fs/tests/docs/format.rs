@@ -56,7 +56,7 @@ fn structures_lie_as_told() {
 }
 
 /// Constants that other tests here hold: by reading regions, or by trying.
-const TRIED: [&str; 26] = [
+const TRIED: [&str; 30] = [
     "REGION_VERSION",
     "SAVE_VERSION",
     "POOL_VERSION",
@@ -75,6 +75,10 @@ const TRIED: [&str; 26] = [
     "FANOUT",
     "MAX_HEIGHT",
     "MAX_FILE",
+    "ENTRY_KIND_AT",
+    "ENTRY_CODE_AT",
+    "ENTRY_NODE",
+    "ENTRY_PAGE",
     "DIR_LONE",
     "DIR_TABLE",
     "MAX_DEPTH",

@@ -159,7 +159,7 @@ impl<'a> Reader<'a> {
     }
 
     /// What is not a hole of a file or link: offset and bytes.
-    pub fn extents(&'a self, inode: &Raw) -> Vec<(u64, Vec<u8>)> {
+    pub fn extents(&'a self, ino: u64, inode: &Raw) -> Vec<(u64, Vec<u8>)> {
         let size = inode.get("size");
         let (off, form, depth) = self.root(inode);
         let mut extents = Vec::new();
@@ -173,25 +173,39 @@ impl<'a> Reader<'a> {
             assert_eq!(form, self.c("FILE_TREE"));
             let depth = depth & !self.c("FILE_CUT");
             assert!((1..=self.c("MAX_HEIGHT")).contains(&depth));
-            self.node(off, depth, 0, size, &mut extents);
+            self.node(ino, off, depth, 0, size, &mut extents);
             assert_eq!(extents.len() as u64, inode.get("extra"), "pages");
         }
         extents
     }
 
-    fn node(&'a self, off: u64, height: u64, base: u64, size: u64, extents: &mut Vec<(u64, Vec<u8>)>) {
+    /// What an entry of a node of this height says, for what begins at page `page`: kind and offset, or nothing.
+    fn page_entry(&self, ino: u64, height: u64, page: u64, word: u64) -> Option<(u64, u64)> {
+        let code_at = self.c("ENTRY_CODE_AT");
+        let (bits, kind_at) = (word & ((1 << code_at) - 1), self.c("ENTRY_KIND_AT"));
+        let spot = ino
+            .wrapping_mul(0x8cb9_2ba7_2f3d_8dd7)
+            .wrapping_add(page.wrapping_mul(0xd1b5_4a32_d192_ed03))
+            .wrapping_add(height);
+        let code = (bits ^ spot).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> code_at;
+        assert!(word == 0 || word >> code_at == code, "check code of {word:#x}");
+        (word != 0).then_some((bits >> kind_at, bits & ((1 << kind_at) - 1)))
+    }
+
+    fn node(&'a self, ino: u64, off: u64, height: u64, base: u64, size: u64, extents: &mut Vec<(u64, Vec<u8>)>) {
         let (page, fanout) = (self.c("PAGE"), self.c("FANOUT"));
         let entries = self.object(off, "index node") / 8;
         assert!(entries.is_power_of_two() && (8..=fanout).contains(&entries), "{entries} entries");
         let span = fanout.pow(height as u32 - 1);
         let before = extents.len();
         for i in 0..entries {
-            let child = self.uint(off + i * 8, 8);
             let at = base + i * span;
-            if child != 0 && height > 1 {
-                self.node(child, height - 1, at, size, extents);
-            } else if child != 0 {
-                assert_eq!(self.object(child, "data"), page);
+            let Some((kind, child)) = self.page_entry(ino, height, at, self.uint(off + i * 8, 8)) else { continue };
+            if height > 1 {
+                assert_eq!(kind, self.c("ENTRY_NODE"));
+                self.node(ino, child, height - 1, at, size, extents);
+            } else {
+                assert_eq!((kind, self.object(child, "data")), (self.c("ENTRY_PAGE"), page));
                 extents.push((at * page, self.slice(child, page.min(size.saturating_sub(at * page))).to_vec()));
             }
         }

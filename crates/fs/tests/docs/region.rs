@@ -61,7 +61,7 @@ fn compare_inode(pool: &Pool, reader: &Reader, ino: u64, kinds: &mut BTreeMap<u6
         Kind::Directory => compare_directory(pool, reader, ino, &raw, kinds),
         Kind::Regular | Kind::Symlink => {
             assert_eq!(raw.get("size"), attr.size);
-            compare_content(pool, ino, attr.kind, &reader.extents(&raw));
+            compare_content(pool, ino, attr.kind, &reader.extents(ino, &raw));
         }
         _ => assert_eq!((raw.get("extra"), raw.get("content")), (attr.rdev, 0)),
     }

@@ -250,8 +250,8 @@ fn the_largest_file_and_no_larger() {
     let mut buf = [9; 10];
     assert_eq!(read(s.region(), &c, MAX_SIZE - 5, &mut buf).unwrap(), 5);
     assert_eq!(&buf[..5], b"\0\0end");
-    assert_eq!(seek_data(s.region(), &c, 0).unwrap(), Some((MAX_SIZE - 3) / PAGE * PAGE));
-    assert_eq!(seek_hole(s.region(), &c, MAX_SIZE - 1).unwrap(), Some(MAX_SIZE));
+    assert_eq!(data_at(s.region(), &c, 0), Some((MAX_SIZE - 3) / PAGE * PAGE));
+    assert_eq!(hole_at(s.region(), &c, MAX_SIZE - 1), Some(MAX_SIZE));
 }
 
 /// Would take years if it looked at every offset.
@@ -270,7 +270,7 @@ fn huge_sparse_files_are_cut_and_freed_at_once() {
     assert_eq!(buf, [31, 0]);
     read(s.region(), &c, 1 << 61, &mut buf).unwrap();
     assert_eq!(buf, [0, 62]);
-    assert_eq!(seek_data(s.region(), &c, (1 << 30) + PAGE).unwrap(), Some(1 << 61));
+    assert_eq!(data_at(s.region(), &c, (1 << 30) + PAGE), Some(1 << 61));
     commit(&s, &mut c, |tx, c| truncate(tx, c, 1 << 40)).unwrap();
     assert_eq!(Root::unpack(c.root).depth, 3, "the tree is as high as its last page wants");
     assert_eq!(heap_objects(s.region()), file_objects(s.region(), &c));
@@ -478,7 +478,9 @@ fn damaged_content_is_reported_and_never_followed_astray() {
     put(&s, &mut large, 5 << 20, &[1; 5000]).unwrap();
     let root = Root::unpack(large.root);
     assert_eq!((root.form, root.depth), (TREE, 2));
-    let leaf = s.region().load(Off::new(root.off)).unwrap();
+    let Ok(Form::Tree(top)) = form(s.region(), &large) else { panic!("a tree") };
+    let node = top.child(s.region(), 0).unwrap().unwrap();
+    let leaf = node.off;
     // Root words.
     for depth in [0, 1, 3, 6, 7, 255] {
         let c = Content { root: Root { depth, ..root }.pack(), ..large };
@@ -491,10 +493,17 @@ fn damaged_content_is_reported_and_never_followed_astray() {
     use_damaged(&s, &Content { pages: 3, ..large }, "pages");
     use_damaged(&s, &Content { pages: 3, ..small }, "pages of a direct file");
     use_damaged(&s, &Content { size: MAX_SIZE + 1, ..small }, "size");
-    // Entries: nowhere, a node where a page should be, the node itself, a cycle.
-    for (at, word) in
-        [(leaf, 12345), (leaf + 8, root.off), (root.off, root.off), (root.off + 16, leaf + 8), (leaf, u64::MAX)]
-    {
+    // Entries: without a code, and with the right one: nowhere, a node where a page should be, the node itself, a cycle.
+    let page = |off| Entry::Page(off);
+    for (at, word) in [
+        (leaf, 12345),
+        (leaf, u64::MAX),
+        (leaf, top.link_word(0, leaf)),
+        (leaf, node.entry_word(0, page(12352))),
+        (leaf + 8, node.entry_word(1, page(root.off))),
+        (root.off, top.link_word(0, root.off)),
+        (root.off + 16, top.link_word(2, leaf + 8)),
+    ] {
         let old: u64 = s.region().load(Off::new(at)).unwrap();
         commit(&s, &mut large, |tx, _| Ok(tx.set(Off::new(at), &word)?)).unwrap();
         use_damaged(&s, &large, &format!("entry {at:#x} is {word:#x}"));
@@ -509,9 +518,10 @@ fn a_cycle_ends() {
     let mut c = Content::default();
     put(&s, &mut c, (1 << 57) - 1, b"x").unwrap();
     let root = Root::unpack(c.root);
-    // All entries of the root refer to itself: 512 to the fifth paths.
-    for i in 0..s.region().resolve(root.off, tag::INDEX).unwrap() / 8 {
-        commit(&s, &mut c, |tx, _| Ok(tx.set(Off::new(root.off + i * 8), &root.off)?)).unwrap();
+    // All entries of the root refer to a node of which all do: 512 to the fifth paths, were it not for their codes.
+    let Ok(Form::Tree(top)) = form(s.region(), &c) else { panic!("a tree") };
+    for i in 0..top.len {
+        commit(&s, &mut c, |tx, _| Ok(tx.set(top.at(i), &top.link_word(i, root.off))?)).unwrap();
     }
     use_damaged(&s, &c, "cycle");
 }
@@ -523,11 +533,11 @@ fn salvage_keeps_what_is_whole() {
     put(&s, &mut c, 0, &[1; 200_000]).unwrap();
     put(&s, &mut c, 1 << 45, &[2; 3]).unwrap();
     punch_all(&s, &mut c, 40_960, 45_056);
-    let mut node = Root::unpack(c.root).off;
-    for _ in 1..Root::unpack(c.root).depth {
-        node = s.region().load(Off::new(node)).unwrap();
+    let Ok(Form::Tree(mut node)) = form(s.region(), &c) else { panic!("a tree") };
+    while let Some(child) = (node.height > 1).then(|| node.child(s.region(), 0).unwrap().unwrap()) {
+        node = child;
     }
-    commit(&s, &mut c, |tx, _| Ok(tx.set(Off::new(node + 3 * 8), &7u64)?)).unwrap();
+    commit(&s, &mut c, |tx, _| Ok(tx.set(node.at(3), &7u64)?)).unwrap();
     let mut saved = c;
     commit(&s, &mut saved, |tx, c| salvage(tx, c).map(|lost| assert_eq!(lost, PAGE))).unwrap();
     assert_eq!((saved.size, saved.pages), (c.size, 49 - 2 + 1));
@@ -557,7 +567,7 @@ fn readers_never_see_a_mixture() {
     let at = Off::<[u64; 3]>::new(inode);
     let load = || -> Result<Content> {
         let [root, size, pages] = s.region().read(at)?;
-        Ok(Content { root, size, pages })
+        Ok(Content { root, size, pages, owner: 0 })
     };
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -607,11 +617,12 @@ fn a_damaged_entry_harms_nobody_else() {
     put(&s, &mut other, 0, &[7; 3000]).unwrap();
     put(&s, &mut c, 0, &[1; 50_000]).unwrap();
     commit(&s, &mut c, |tx, c| allocate(tx, c, 50_000, 50_000, true).map(|_| ())).unwrap();
-    let (leaf, block) = (Root::unpack(c.root).off, Root::unpack(other.root).off);
+    let block = Root::unpack(other.root).off;
+    let Ok(Form::Tree(leaf)) = form(s.region(), &c) else { panic!("a tree") };
     for page in [3, 20] {
-        let at = Off::new(leaf + page * 8);
+        let at = leaf.at(page);
         let old: u64 = s.region().load(at).unwrap();
-        for word in [block, old | 1 << 50] {
+        for word in [block, old ^ 1 << 50, leaf.entry_word(page, Entry::Page(block))] {
             commit(&s, &mut c, |tx, _| Ok(tx.set(at, &word)?)).unwrap();
             if page == 20 {
                 assert!(commit(&s, &mut c, |tx, c| truncate(tx, c, 100_000)).is_err(), "the size moves over it");
@@ -629,4 +640,61 @@ fn a_damaged_entry_harms_nobody_else() {
 
 fn free_all(tx: &mut Tx, c: &mut Content) -> Result<()> {
     free(tx, c)
+}
+
+/// A bit flips, and an entry leads to another file's page, or the root to another file's tree: of the right types, so that
+/// only the codes tell.
+#[test]
+fn another_files_pages_are_not_followed() {
+    let s = session(4 << 20);
+    let make = |owner| {
+        let mut c = Content { owner, ..Content::default() };
+        put(&s, &mut c, 0, &[owner as u8; 50_000]).unwrap();
+        c
+    };
+    let (mut c, other) = (make(1), make(2));
+    let [leaf, others] = [&c, &other].map(|c| match form(s.region(), c) {
+        Ok(Form::Tree(leaf)) => leaf,
+        _ => panic!("a tree"),
+    });
+    let refused = |c: &Content, what: &str| {
+        let e = read(s.region(), c, 3 * PAGE, &mut [0; 10]).expect_err(what);
+        assert!(e.to_string().contains("check code") && e.errno() == Errno::UCLEAN, "{what}: {e}");
+        assert!(commit(&s, &mut c.clone(), |tx, c| write(tx, c, 3 * PAGE, &[9; 10])).is_err(), "{what}");
+        assert!(commit(&s, &mut c.clone(), free).is_err(), "{what}");
+        let mut problems = 0;
+        check(s.region(), c, &mut |_| problems += 1);
+        assert!(problems > 0, "{what}");
+    };
+    refused(&Content { root: other.root, ..c }, "the root of another file");
+    // The word of another file's entry; the same, and only the offset; that of another page of this file.
+    let word = |node: Node, i: u64| s.region().load(node.at(i)).unwrap();
+    let (old, theirs) = (word(leaf, 3), word(others, 3));
+    let offset = (1 << 47) - 1;
+    for (what, new) in
+        [("an entry", theirs), ("an offset", old & !offset | theirs & offset), ("a neighbour", word(leaf, 4))]
+    {
+        commit(&s, &mut c, |tx, _| Ok(tx.set(leaf.at(3), &new)?)).unwrap();
+        refused(&c, what);
+    }
+    commit(&s, &mut c, |tx, _| Ok(tx.set(leaf.at(3), &old)?)).unwrap();
+    assert_eq!(whole(s.region(), &c), [1; 50_000]);
+    assert_eq!(whole(s.region(), &other), [2; 50_000]);
+}
+
+/// A search goes on later, where there is much to pass over.
+#[test]
+fn a_search_is_cut() {
+    let s = session(4 << 20);
+    let mut c = Content::default();
+    for i in 0..300u64 {
+        put(&s, &mut c, i << 21, b"x").unwrap();
+    }
+    assert!(matches!(seek_hole(s.region(), &c, 0), Ok(Sought::At(PAGE))));
+    commit(&s, &mut c, |tx, c| truncate(tx, c, MAX_SIZE)).unwrap();
+    let from = (299 << 21) + PAGE;
+    assert_eq!(seek_data(s.region(), &c, from).unwrap(), Sought::Nowhere);
+    put(&s, &mut c, MAX_SIZE - 1, b"y").unwrap();
+    assert!(matches!(seek_data(s.region(), &c, from), Ok(Sought::After(at)) if at > from));
+    assert_eq!(data_at(s.region(), &c, from), Some(MAX_SIZE / PAGE * PAGE));
 }

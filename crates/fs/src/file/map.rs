@@ -1,0 +1,186 @@
+//! Where the bytes of a file are, apart from moving them: everything that looks at content does it by its runs.
+//!
+//! Runs are found inside of the section that watches the file, or under its lock, and mean nothing after it. Finding them
+//! takes no memory of its own and waits for nobody; who must not look for long takes some, and goes on later.
+
+use pram::Region;
+
+use super::entry::Entry;
+use super::tree::{adjacent, check_page, find, Found, Node, BATCH, FANOUT};
+use super::{end_of, form, Content, Form, PAGE};
+use crate::error::Result;
+
+/// A stretch of a file that lies in one place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Run {
+    /// Where it begins in the file, and how many bytes it has.
+    pub off: u64,
+    pub len: u64,
+    pub at: Where,
+}
+
+/// Where a run is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Where {
+    /// Nowhere: it reads as zeros.
+    Hole,
+    /// In the region, from this offset on.
+    Memory(u64),
+}
+
+/// The runs of a range, in order and without gaps. Neighbours may be of one kind.
+pub(crate) struct Runs<'r> {
+    r: &'r Region,
+    form: Form,
+    pos: u64,
+    end: u64,
+    /// Of a tree: `count` entries, from that of page `first` on.
+    entries: [Entry; BATCH],
+    first: u64,
+    count: usize,
+}
+
+/// The runs of bytes `off..end`, whatever the size says.
+#[inline]
+pub(crate) fn map<'r>(r: &'r Region, c: &Content, off: u64, end: u64) -> Result<Runs<'r>> {
+    Ok(Runs::of(r, form(r, c)?, off, end))
+}
+
+impl<'r> Runs<'r> {
+    #[inline(always)]
+    pub(super) fn of(r: &'r Region, form: Form, off: u64, end: u64) -> Runs<'r> {
+        Runs { r, form, pos: off, end, entries: [Entry::Hole; BATCH], first: 0, count: 0 }
+    }
+
+    /// The next run; `None` at the end of the range.
+    #[inline]
+    pub fn step(&mut self) -> Result<Option<Run>> {
+        if self.pos >= self.end {
+            return Ok(None);
+        }
+        let (at, end) = match self.form {
+            Form::Direct(d) if self.pos < d.cap => (Where::Memory(d.off + self.pos), d.cap),
+            Form::Direct(_) => (Where::Hole, u64::MAX),
+            Form::Tree(root) => self.step_in(root)?,
+        };
+        let off = self.pos;
+        self.pos = end.min(self.end);
+        Ok(Some(Run { off, len: self.pos - off, at }))
+    }
+
+    /// Where the next run of a tree is, and where it ends unless the range ends before.
+    #[inline(always)]
+    fn step_in(&mut self, root: Node) -> Result<(Where, u64)> {
+        let page = self.pos / PAGE;
+        if page.wrapping_sub(self.first) >= self.count as u64 {
+            let leaf = match find(self.r, root, page)? {
+                Found::Leaf(leaf) => leaf,
+                Found::Hole(next) => return Ok((Where::Hole, next.saturating_mul(PAGE))),
+            };
+            let i = leaf.index(page);
+            self.first = page;
+            self.count = (self.end.div_ceil(PAGE) - page).min(FANOUT - i).min(BATCH as u64) as usize;
+            leaf.load(self.r, i, &mut self.entries[..self.count])?;
+        }
+        let (at, n) = first_run(self.r, &self.entries[(page - self.first) as usize..self.count])?;
+        let at = match at {
+            Where::Memory(off) => Where::Memory(off + self.pos % PAGE),
+            at => at,
+        };
+        Ok((at, (page + n).saturating_mul(PAGE)))
+    }
+}
+
+/// What the first of some entries stands for, and how many go on with it.
+#[inline(always)]
+fn first_run(r: &Region, entries: &[Entry]) -> Result<(Where, u64)> {
+    match entries[0] {
+        Entry::Hole => Ok((Where::Hole, entries.iter().take_while(|e| **e == Entry::Hole).count() as u64)),
+        Entry::Page(off) => {
+            check_page(r, off)?;
+            let goes_on = |pair: &&[Entry]| match **pair {
+                [Entry::Page(a), Entry::Page(b)] => adjacent(a, b),
+                _ => false,
+            };
+            Ok((Where::Memory(off), 1 + entries.windows(2).take_while(goes_on).count() as u64))
+        }
+    }
+}
+
+/// Reads at `off`; returns the bytes read, fewer than asked for at the end of the file. Needs no lock: what
+/// it returns may be torn then, and the caller must see from its sequence counter that it is.
+#[inline]
+pub(crate) fn read(r: &Region, c: &Content, off: u64, buf: &mut [u8]) -> Result<usize> {
+    let n = c.size.saturating_sub(off).min(buf.len() as u64) as usize;
+    if n == 0 {
+        return Ok(0);
+    }
+    match form(r, c)? {
+        Form::Direct(d) => d.read(r, off, &mut buf[..n])?,
+        tree => read_runs(r, Runs::of(r, tree, off, off + n as u64), &mut buf[..n])?,
+    }
+    Ok(n)
+}
+
+/// Fills `buf` with what is in the runs of a range as long.
+fn read_runs(r: &Region, mut runs: Runs, mut buf: &mut [u8]) -> Result<()> {
+    while let Some(run) = runs.step()? {
+        let (part, rest) = buf.split_at_mut(run.len as usize);
+        match run.at {
+            Where::Hole => part.fill(0),
+            Where::Memory(at) => r.read_bytes(at, part)?,
+        }
+        buf = rest;
+    }
+    Ok(())
+}
+
+/// Has the file memory for all of `off..off + len`?
+#[cold]
+pub(crate) fn has_memory(r: &Region, c: &Content, off: u64, len: u64) -> Result<bool> {
+    let mut runs = map(r, c, off, end_of(off, len)?)?;
+    while let Some(run) = runs.step()? {
+        if run.at == Where::Hole {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// What a search for data or a hole came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sought {
+    At(u64),
+    /// Not before here; it takes another look, from here on.
+    After(u64),
+    /// Nowhere in the file.
+    Nowhere,
+}
+
+/// Runs that one search looks at.
+const SEARCHED: u32 = 1024;
+
+/// The first byte at or after `off` that is not in a hole.
+pub(crate) fn seek_data(r: &Region, c: &Content, off: u64) -> Result<Sought> {
+    seek(r, c, off, |at| at != Where::Hole)
+}
+
+/// The first byte at or after `off` that is in a hole; the end of the file counts as one.
+pub(crate) fn seek_hole(r: &Region, c: &Content, off: u64) -> Result<Sought> {
+    match seek(r, c, off, |at| at == Where::Hole)? {
+        Sought::Nowhere if off < c.size => Ok(Sought::At(c.size)),
+        sought => Ok(sought),
+    }
+}
+
+fn seek(r: &Region, c: &Content, off: u64, is: impl Fn(Where) -> bool) -> Result<Sought> {
+    let mut runs = map(r, c, off, c.size)?;
+    for _ in 0..SEARCHED {
+        match runs.step()? {
+            None => return Ok(Sought::Nowhere),
+            Some(run) if is(run.at) => return Ok(Sought::At(run.off)),
+            Some(_) => {}
+        }
+    }
+    Ok(Sought::After(runs.pos))
+}
