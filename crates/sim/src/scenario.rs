@@ -273,6 +273,27 @@ fn contents() -> Vec<Scenario> {
         scenario("collapse-sparse", sparse(), fallocate("/f", collapse, 8192, 1 << 20)),
         scenario("insert-sparse", sparse(), fallocate("/f", insert, 0, 1 << 20)),
     ]);
+    // What is reserved, beyond the end and in holes, where earlier content lay.
+    let garbage = [create("/g"), write("/g", 0, 600_000, 3), unlink("/g")];
+    let reserved = |more: &[Op]| {
+        let f = [create("/f"), write("/f", 0, 50_000, 42), fallocate("/f", keep, 0, 400_000)];
+        [&garbage[..], &f, more].concat()
+    };
+    let grown = || reserved(&[truncate("/f", 300_000)]);
+    all.extend([
+        scenario("truncate-up-over-reserved", reserved(&[]), truncate("/f", 350_000)),
+        scenario("write-beyond-reserved", reserved(&[]), write("/f", 390_000, 30_000, 1)),
+        scenario("append-into-reserved", reserved(&[]), append("/f", 20_000, 1)),
+        scenario("append-byte-into-reserved", reserved(&[append("/f", 3248, 1)]), append("/f", 1, 1)),
+        scenario("overwrite-reserved", grown(), write("/f", 100_000, 150_000, 1)),
+        scenario("overwrite-reserved-byte", grown(), write("/f", 200_000, 1, 1)),
+        scenario("punch-reserved", grown(), fallocate("/f", punch, 40_000, 200_000)),
+        scenario("zero-reserved", grown(), fallocate("/f", zero, 40_000, 50_000)),
+        scenario("collapse-reserved", grown(), fallocate("/f", collapse, 40_960, 40_960)),
+        scenario("insert-reserved", grown(), fallocate("/f", insert, 8192, 40_960)),
+        scenario("truncate-reserved", grown(), truncate("/f", 60_000)),
+        scenario("allocate-in-holes", [&garbage[..], &sparse()].concat(), fallocate("/f", extend, 290_000, 100_000)),
+    ]);
     // Atomic up to a mebibyte.
     let large = |name: &str, setup: Vec<Op>, op: Op| Scenario { size: 8 * MIB, ..scenario(name, setup, op) };
     all.push(large("write-mebibyte", file(0), write("/f", 0, 1 << 20, 1)));
@@ -295,6 +316,10 @@ fn contents() -> Vec<Scenario> {
         ("overwrite-pieces", write("/f", 0, 2 * MIB as usize + 100, 1)),
     ];
     all.extend(pieces.map(|(name, op)| Scenario { by_page: true, ..large(name, with(len, &[]), op) }));
+    // The size moves over any amount of what is reserved at once.
+    let much = || [&file(100_000)[..], &[fallocate("/f", keep, 0, 3 * MIB)]].concat();
+    all.push(large("truncate-up-over-much-reserved", much(), truncate("/f", 3 * MIB - 1)));
+    all.push(large("write-beyond-much-reserved", much(), write("/f", 3 * MIB - 10, 100, 1)));
     all
 }
 

@@ -5,7 +5,7 @@ use pram::{Region, Tag};
 
 use super::entry::Entry;
 use super::tree::{check_page, Budget, Node};
-use super::{form, Content, Form, MAX_SIZE};
+use super::{form, Content, Form, MAX_SIZE, PAGE};
 use crate::error::{Error, Result};
 use crate::layout::{tag, Root};
 
@@ -19,7 +19,7 @@ pub(crate) fn visit(r: &Region, c: &Content, object: &mut dyn FnMut(u64, Tag)) -
             Ok(())
         }
         Form::Tree(root) => {
-            let mut walk = Walk { r, object, problem: None, budget: Budget::of(r), pages: 0, patience: 0 };
+            let mut walk = Walk { r, object, problem: None, budget: Budget::of(r), pages: 0, end: 0, patience: 0 };
             walk.node(root)
         }
     }
@@ -48,8 +48,10 @@ pub(crate) fn check(r: &Region, c: &Content, problem: &mut dyn FnMut(String)) {
         }
         Ok(Form::Tree(root)) => {
             let budget = Budget::of(r);
+            // What a truncation cut off is still there for a while.
+            let end = if c.is_cut() { u64::MAX } else { c.size.div_ceil(PAGE) };
             let mut walk =
-                Walk { r, object: &mut |_, _| {}, problem: Some(problem), budget, pages: 0, patience: PATIENCE };
+                Walk { r, object: &mut |_, _| {}, problem: Some(problem), budget, pages: 0, end, patience: PATIENCE };
             let result = walk.node(root);
             let pages = walk.pages;
             match result {
@@ -81,6 +83,8 @@ struct Walk<'a> {
     problem: Option<&'a mut dyn FnMut(String)>,
     budget: Budget,
     pages: u64,
+    /// Pages from here on are beyond the end.
+    end: u64,
     patience: u32,
 }
 
@@ -110,14 +114,24 @@ impl Walk<'_> {
                 None => Ok(()),
             };
         }
-        match node.get(self.r, i)? {
+        let entry = node.get(self.r, i)?;
+        match entry {
             Entry::Hole => Ok(()),
-            Entry::Page(off) => {
+            Entry::Page(off) | Entry::Reserved(off) => {
                 check_page(self.r, off)?;
                 self.pages += 1;
-                self.name(off, tag::DATA)
+                self.name(off, tag::DATA)?;
+                self.place(node.page(i), entry)
             }
         }
+    }
+
+    /// F5.
+    fn place(&mut self, page: u64, entry: Entry) -> Result<()> {
+        if self.problem.is_some() && page >= self.end && !matches!(entry, Entry::Reserved(_)) {
+            self.damage(Error::Corrupt(format!("its page {page} is beyond its end and not reserved")))?;
+        }
+        Ok(())
     }
 
     fn name(&mut self, off: u64, tag: Tag) -> Result<()> {

@@ -39,7 +39,7 @@ fn free_entry(tx: &mut Tx, node: Node, i: u64, budget: &mut Budget, pages: &mut 
     }
     match node.get(tx.region(), i)? {
         Entry::Hole => Ok(()),
-        Entry::Page(off) => {
+        Entry::Page(off) | Entry::Reserved(off) => {
             *pages = pages.saturating_sub(1);
             free_page(tx, off)
         }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! bits 0–46    where: an offset in the region
-//! bits 47–49   of what kind   1 index node   2 page
+//! bits 47–49   of what kind   1 index node   2 page   3 reserved page
 //! bits 50–63   a check code of the bits below, the file, the place in it and the height of the node
 //! ```
 //! A word of 0 is a hole. The code tells a word that has been damaged from one that was stored there: also one that
@@ -17,10 +17,13 @@ pub(super) enum Entry {
     Hole,
     /// A heap object of [`PAGE`](super::PAGE) bytes.
     Page(u64),
+    /// The same, and nothing has been written to it yet: zeros, whatever its bytes are.
+    Reserved(u64),
 }
 
 const NODE: u64 = 1;
 const PAGE: u64 = 2;
+const RESERVED: u64 = 3;
 
 const OFFSET_BITS: u32 = 47;
 const KIND_BITS: u32 = 3;
@@ -80,6 +83,7 @@ impl Entry {
         }
         match spot.unseal(word)? {
             (PAGE, off) => Ok(Entry::Page(off)),
+            (RESERVED, off) => Ok(Entry::Reserved(off)),
             (kind, _) => Err(unknown(word, kind)),
         }
     }
@@ -90,6 +94,7 @@ impl Entry {
         match self {
             Entry::Hole => 0,
             Entry::Page(off) => spot.seal(off | PAGE << OFFSET_BITS),
+            Entry::Reserved(off) => spot.seal(off | RESERVED << OFFSET_BITS),
         }
     }
 }
@@ -149,7 +154,7 @@ mod tests {
     #[test]
     fn entries_are_as_told() {
         use crate::layout::told;
-        assert_eq!((told("ENTRY_NODE"), told("ENTRY_PAGE")), (NODE, PAGE));
+        assert_eq!((told("ENTRY_NODE"), told("ENTRY_PAGE"), told("ENTRY_RESERVED")), (NODE, PAGE, RESERVED));
         assert_eq!((told("ENTRY_KIND_AT"), told("ENTRY_CODE_AT")), (OFFSET_BITS.into(), CODE_AT.into()));
     }
 }

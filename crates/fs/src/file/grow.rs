@@ -246,6 +246,7 @@ impl<'a, 'o> Writer<'a, 'o> {
         for (j, entry) in entries.iter_mut().enumerate() {
             let new = match *entry {
                 Entry::Hole => Some(self.new_page(s, j)?),
+                Entry::Reserved(page) => Some(self.begin_page(s, j, page)?),
                 Entry::Page(old) => self.overwrite(s, j, old)?,
             };
             match new {
@@ -267,12 +268,18 @@ impl<'a, 'o> Writer<'a, 'o> {
         Ok(())
     }
 
-    /// A page for a hole; what of it is below the size and not written is zeroed.
+    /// A page for a hole.
     #[inline]
     fn new_page(&mut self, s: &Span, j: usize) -> Result<u64> {
-        let (a, b) = s.part(j);
         let page = self.tx.alloc(tag::DATA, PAGE)?.off;
         self.c.pages += 1;
+        self.begin_page(s, j, page)
+    }
+
+    /// Zeroes what is below the size and not written of the page at `page`, in which nothing is yet.
+    #[inline]
+    fn begin_page(&mut self, s: &Span, j: usize, page: u64) -> Result<u64> {
+        let (a, b) = s.part(j);
         if b - a < PAGE {
             let valid = self.c.size.saturating_sub((s.page + j as u64) * PAGE).min(PAGE);
             self.tx.init_zero(page, a)?;
@@ -335,22 +342,20 @@ impl<'a, 'o> Writer<'a, 'o> {
         Ok(())
     }
 
-    /// Gives every hole of pages `first..end` a page, zeroed as far as it is below `size`.
-    pub fn fill(&mut self, first: u64, end: u64, size: u64) -> Result<()> {
-        self.each_batch(first, end - 1, |w, leaf, page, count| w.fill_span(leaf, page, count, size))
+    /// Reserves a page for every hole of pages `first..end`.
+    pub fn fill(&mut self, first: u64, end: u64) -> Result<()> {
+        self.each_batch(first, end - 1, |w, leaf, page, count| w.fill_span(leaf, page, count))
     }
 
-    fn fill_span(&mut self, leaf: Grown, page: u64, count: usize, size: u64) -> Result<()> {
+    fn fill_span(&mut self, leaf: Grown, page: u64, count: usize) -> Result<()> {
         let first = leaf.node.index(page);
         let mut entries = [Entry::Hole; BATCH];
         let entries = &mut entries[..count];
         leaf.node.load(self.tx.region(), first, entries)?;
         let mut changed = false;
-        for (j, entry) in entries.iter_mut().enumerate().filter(|(_, e)| **e == Entry::Hole) {
-            let new = self.tx.alloc(tag::DATA, PAGE)?.off;
+        for entry in entries.iter_mut().filter(|e| **e == Entry::Hole) {
+            *entry = Entry::Reserved(self.tx.alloc(tag::DATA, PAGE)?.off);
             self.c.pages += 1;
-            self.tx.init_zero(new, size.saturating_sub((page + j as u64) * PAGE).min(PAGE))?;
-            *entry = Entry::Page(new);
             changed = true;
         }
         if changed {

@@ -24,8 +24,16 @@ pub(crate) struct Run {
 pub(crate) enum Where {
     /// Nowhere: it reads as zeros.
     Hole,
+    /// Nowhere yet, but it has memory.
+    Reserved,
     /// In the region, from this offset on.
     Memory(u64),
+}
+
+impl Where {
+    fn is_hole(self) -> bool {
+        matches!(self, Where::Hole | Where::Reserved)
+    }
 }
 
 /// The runs of a range, in order and without gaps. Neighbours may be of one kind.
@@ -94,8 +102,10 @@ impl<'r> Runs<'r> {
 /// What the first of some entries stands for, and how many go on with it.
 #[inline(always)]
 fn first_run(r: &Region, entries: &[Entry]) -> Result<(Where, u64)> {
+    let alike = |is: fn(&Entry) -> bool| entries.iter().take_while(|e| is(e)).count() as u64;
     match entries[0] {
-        Entry::Hole => Ok((Where::Hole, entries.iter().take_while(|e| **e == Entry::Hole).count() as u64)),
+        Entry::Hole => Ok((Where::Hole, alike(|e| *e == Entry::Hole))),
+        Entry::Reserved(_) => Ok((Where::Reserved, alike(|e| matches!(e, Entry::Reserved(_))))),
         Entry::Page(off) => {
             check_page(r, off)?;
             let goes_on = |pair: &&[Entry]| match **pair {
@@ -127,7 +137,7 @@ fn read_runs(r: &Region, mut runs: Runs, mut buf: &mut [u8]) -> Result<()> {
     while let Some(run) = runs.step()? {
         let (part, rest) = buf.split_at_mut(run.len as usize);
         match run.at {
-            Where::Hole => part.fill(0),
+            Where::Hole | Where::Reserved => part.fill(0),
             Where::Memory(at) => r.read_bytes(at, part)?,
         }
         buf = rest;
@@ -160,14 +170,14 @@ pub(crate) enum Sought {
 /// Runs that one search looks at.
 const SEARCHED: u32 = 1024;
 
-/// The first byte at or after `off` that is not in a hole.
+/// The first byte at or after `off` that is not in a hole. What is reserved is one.
 pub(crate) fn seek_data(r: &Region, c: &Content, off: u64) -> Result<Sought> {
-    seek(r, c, off, |at| at != Where::Hole)
+    seek(r, c, off, |at| !at.is_hole())
 }
 
 /// The first byte at or after `off` that is in a hole; the end of the file counts as one.
 pub(crate) fn seek_hole(r: &Region, c: &Content, off: u64) -> Result<Sought> {
-    match seek(r, c, off, |at| at == Where::Hole)? {
+    match seek(r, c, off, Where::is_hole)? {
         Sought::Nowhere if off < c.size => Ok(Sought::At(c.size)),
         sought => Ok(sought),
     }

@@ -30,6 +30,7 @@
 //! - F2. Therefore a transaction that shrinks a file must not grow it again.
 //! - F3. Bytes below the size change only with the old ones in the undo log, or by switching to a copy.
 //! - F4. No index node is empty; an empty file has no root.
+//! - F5. Pages beyond that with the end of the file are reserved: they read as zeros once the size moves over them.
 //!
 //! After an error the [`Content`] is worthless and the transaction must be dropped.
 
@@ -52,7 +53,7 @@ use crate::error::{Error, Result};
 use crate::layout::{tag, Root};
 use direct::{Direct, Patch};
 use grow::Writer;
-use map::{Runs, Where};
+use map::{Run, Runs, Where};
 use tree::Node;
 
 pub(crate) use check::{check, visit};
@@ -78,7 +79,7 @@ pub(crate) struct Content {
 pub(crate) const PAGE: u64 = 4096;
 /// Most bytes that one transaction writes; callers cut longer writes.
 pub(crate) const ATOMIC: u64 = 1 << 20;
-/// Most pages that one transaction frees, where there may be more, and most that one takes and zeroes.
+/// Most pages that one transaction frees, where there may be more, and most that one takes.
 pub(crate) const FREED: u64 = 512;
 pub(crate) const FILLED: u64 = 128;
 /// Largest size of a file.
@@ -211,7 +212,8 @@ pub(crate) fn cut(tx: &mut Tx, c: &mut Content) -> Result<()> {
     Ok(())
 }
 
-/// Zeroes what is allocated between the size and `to`, so that the size can move there (F1).
+/// Zeroes what is not defined between the size and `to`, so that the size can move there: of the block, or of the page
+/// with the end of the file (F1, F5).
 fn expose(tx: &mut Tx, c: &Content, to: u64) -> Result<()> {
     if to <= c.size {
         return Ok(());
@@ -222,14 +224,11 @@ fn expose(tx: &mut Tx, c: &Content, to: u64) -> Result<()> {
             Ok(tx.init_zero(d.off + from, to.min(d.cap) - from)?)
         }
         Form::Tree(root) => {
-            // What is zeroed is not logged; that a page lies there has been looked at.
-            let mut runs = Runs::of(tx.region(), Form::Tree(root), c.size, to);
-            while let Some(run) = runs.step()? {
-                if let Where::Memory(at) = run.at {
-                    tx.init_zero(at, run.len)?;
-                }
+            let mut runs = Runs::of(tx.region(), Form::Tree(root), c.size, to.min(c.size.next_multiple_of(PAGE)));
+            match runs.step()? {
+                Some(Run { at: Where::Memory(at), len, .. }) => Ok(tx.init_zero(at, len)?),
+                _ => Ok(()),
             }
-            Ok(())
         }
     }
 }

@@ -85,7 +85,7 @@ impl Salvage<'_, '_> {
                 Writer { tx: self.tx, c: self.c, fresh: true }.link(node.page(i), Entry::Page(new), 0)?;
                 Ok(true)
             }
-            Ok(Entry::Hole) => Ok(true),
+            Ok(Entry::Hole | Entry::Reserved(_)) => Ok(true),
             _ => Ok(false),
         }
     }

@@ -34,7 +34,7 @@ pub(crate) fn allocate(tx: &mut Tx, c: &mut Content, off: u64, len: u64, keep_si
     let reached = end.min(last * PAGE);
     let size = if keep_size { c.size } else { c.size.max(reached) };
     expose(tx, c, size)?;
-    Writer { tx, c, fresh: false }.fill(first, last, size)?;
+    Writer { tx, c, fresh: false }.fill(first, last)?;
     c.size = size;
     Ok(reached)
 }
@@ -123,7 +123,7 @@ fn blank(tx: &mut Tx, c: &Content, root: Node, from: u64, to: u64) -> Result<()>
         return Ok(());
     }
     match tree::get(tx.region(), root, from / PAGE)? {
-        Entry::Hole => Ok(()),
+        Entry::Hole | Entry::Reserved(_) => Ok(()),
         Entry::Page(off) => {
             tree::check_page(tx.region(), off)?;
             Ok(tx.set_zero(off + from % PAGE, to - from)?)
@@ -203,7 +203,7 @@ fn move_node(
             (Entry::Hole, _) => {}
             (_, Some(p)) if p > MAX_SIZE / PAGE => return Err(Errno::FBIG.into()),
             (entry, Some(p)) => Writer { tx, c: new, fresh: true }.link(p, entry, 0)?,
-            (Entry::Page(off), None) => clear::free_page(tx, off)?,
+            (Entry::Page(off) | Entry::Reserved(off), None) => clear::free_page(tx, off)?,
         }
     }
     Ok(tx.free(node.off, tag::INDEX)?)
@@ -245,7 +245,7 @@ fn flatten(tx: &mut Tx, c: &mut Content, root: Node) -> Result<()> {
     let mut runs = Runs::of(tx.region(), Form::Tree(root), 0, c.size);
     while let Some(run) = runs.step()? {
         match run.at {
-            Where::Hole => tx.init_zero(block.off + run.off, run.len)?,
+            Where::Hole | Where::Reserved => tx.init_zero(block.off + run.off, run.len)?,
             Where::Memory(at) => tx.init_copy(at, block.off + run.off, run.len)?,
         }
     }

@@ -205,8 +205,14 @@ impl<'a> Reader<'a> {
                 assert_eq!(kind, self.c("ENTRY_NODE"));
                 self.node(ino, child, height - 1, at, size, extents);
             } else {
-                assert_eq!((kind, self.object(child, "data")), (self.c("ENTRY_PAGE"), page));
-                extents.push((at * page, self.slice(child, page.min(size.saturating_sub(at * page))).to_vec()));
+                assert_eq!(self.object(child, "data"), page);
+                let len = page.min(size.saturating_sub(at * page));
+                let bytes = match kind == self.c("ENTRY_RESERVED") {
+                    true => vec![0; len as usize],
+                    false => self.slice(child, len).to_vec(),
+                };
+                assert!(kind == self.c("ENTRY_PAGE") && len > 0 || kind == self.c("ENTRY_RESERVED"));
+                extents.push((at * page, bytes));
             }
         }
         assert!(extents.len() > before, "no node is all holes");

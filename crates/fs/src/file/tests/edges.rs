@@ -625,7 +625,8 @@ fn a_damaged_entry_harms_nobody_else() {
         for word in [block, old ^ 1 << 50, leaf.entry_word(page, Entry::Page(block))] {
             commit(&s, &mut c, |tx, _| Ok(tx.set(at, &word)?)).unwrap();
             if page == 20 {
-                assert!(commit(&s, &mut c, |tx, c| truncate(tx, c, 100_000)).is_err(), "the size moves over it");
+                commit(&s, &mut c, |tx, c| truncate(tx, c, 100_000)).expect("the size moves over it");
+                assert!(commit(&s, &mut c, |tx, c| write(tx, c, 20 * PAGE, &[3; 9000])).is_err());
             }
             assert!(commit(&s, &mut c, |tx, c| truncate(tx, c, 100)).is_err());
             assert!(commit(&s, &mut c, |tx, c| punch(tx, c, 0, 100_000).map(|_| ())).is_err());
@@ -635,6 +636,7 @@ fn a_damaged_entry_harms_nobody_else() {
         }
         commit(&s, &mut c, |tx, _| Ok(tx.set(at, &old)?)).unwrap();
     }
+    check(s.region(), &c, &mut |p| panic!("{p}"));
     commit(&s, &mut c, free_all).unwrap();
 }
 
@@ -697,4 +699,52 @@ fn a_search_is_cut() {
     put(&s, &mut c, MAX_SIZE - 1, b"y").unwrap();
     assert!(matches!(seek_data(s.region(), &c, from), Ok(Sought::After(at)) if at > from));
     assert_eq!(data_at(s.region(), &c, from), Some(MAX_SIZE / PAGE * PAGE));
+}
+
+/// What is reserved is a hole with memory: it reads as zeros though nobody has zeroed it, the size moves over any amount of
+/// it at once, and writing there takes no further memory.
+#[test]
+fn reserved_pages_are_zeros_with_memory() {
+    let s = session(8 << 20);
+    // Garbage, in what is free then.
+    let mut other = Content::default();
+    for i in 0..6 {
+        put(&s, &mut other, i << 20, &vec![0xee; 1 << 20]).unwrap();
+    }
+    commit(&s, &mut other, free_all).unwrap();
+    let (mut c, mut m) = (Content::default(), Model::default());
+    put(&s, &mut c, 0, &[1; 50_000]).unwrap();
+    m.put(0, &[1; 50_000]);
+    let mut at = 0;
+    while at < 4 << 20 {
+        commit(&s, &mut c, |tx, c| allocate(tx, c, at, (4 << 20) - at, true).map(|to| at = to)).unwrap();
+    }
+    assert_eq!((c.size, c.pages), (50_000, 1024));
+    assert_eq!(data_at(s.region(), &c, 50_000), None);
+    // Undone, it leaves bytes beyond the end.
+    let mut op = s.begin().unwrap();
+    let mut tx = op.tx().unwrap();
+    write(&mut tx, &mut c.clone(), 60_000, &[0xdd; 200_000]).unwrap();
+    drop(tx);
+    drop(op);
+    let before = heap_objects(s.region());
+    commit(&s, &mut c, |tx, c| truncate(tx, c, 3 << 20)).unwrap();
+    m.truncate(3 << 20);
+    consistent(&s, &c, &m, "grown");
+    assert!(whole(s.region(), &c)[50_000..].iter().all(|b| *b == 0));
+    assert_eq!((hole_at(s.region(), &c, 0), data_at(s.region(), &c, 53_248)), (Some(53_248), None));
+    assert!(has_memory(s.region(), &c, 0, 4 << 20).unwrap());
+    for (off, len) in [(1 << 20, 5), ((1 << 20) + 9000, 10_000), ((4 << 20) - 5000, 4000), (2 << 20, 1 << 20)] {
+        put(&s, &mut c, off, &vec![7; len]).unwrap();
+        m.put(off, &vec![7; len]);
+        consistent(&s, &c, &m, &format!("written at {off}"));
+    }
+    assert_eq!(heap_objects(s.region()), before, "in its own memory");
+    assert_eq!(data_at(s.region(), &c, 53_248), Some(1 << 20));
+    commit(&s, &mut c, |tx, c| collapse(tx, c, 0, 2 << 20)).unwrap();
+    commit(&s, &mut c, |tx, c| insert(tx, c, 4096, 8192)).unwrap();
+    check(s.region(), &c, &mut |p| panic!("{p}"));
+    // Shrinking gives back what is beyond the end, reserved or not.
+    commit(&s, &mut c, |tx, c| truncate(tx, c, 4097)).unwrap();
+    assert_eq!(c.pages, 1);
 }
