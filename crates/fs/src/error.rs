@@ -24,6 +24,10 @@ pub enum Error {
     /// outside sees it.
     #[error("{}", Errno::NOSPC)]
     NoTriple,
+    /// Content lies on disk and has to be fetched first, outside of the operation or section, which then begins anew.
+    /// Nobody outside sees it.
+    #[error("{}", Errno::IO)]
+    Elsewhere,
     /// The pool cannot be opened, formatted, saved or restored; the text says what to do.
     #[error("{0}")]
     Pool(String),
@@ -51,6 +55,7 @@ impl Error {
             Error::Posix(e) => *e,
             Error::Corrupt(_) => Errno::UCLEAN,
             Error::MustGrow | Error::NoTriple => Errno::NOSPC,
+            Error::Elsewhere => Errno::IO,
             Error::Pool(_) | Error::Outdated(_) => Errno::INVAL,
             Error::Served { .. } => Errno::BUSY,
             Error::Host { errno, .. } => *errno,

@@ -123,6 +123,10 @@ impl Walk<'_> {
                 self.name(off, tag::DATA)?;
                 self.place(node.page(i), entry)
             }
+            Entry::Disk(_) => {
+                self.pages += 1;
+                self.place(node.page(i), entry)
+            }
         }
     }
 

@@ -43,6 +43,10 @@ fn free_entry(tx: &mut Tx, node: Node, i: u64, budget: &mut Budget, pages: &mut 
             *pages = pages.saturating_sub(1);
             free_page(tx, off)
         }
+        Entry::Disk(_) => {
+            *pages = pages.saturating_sub(1);
+            Ok(())
+        }
     }
 }
 

@@ -8,6 +8,7 @@
 //! A word of 0 is a hole. The code tells a word that has been damaged from one that was stored there: also one that
 //! leads to an object of the right type which is another file's.
 
+use super::place::Place;
 use crate::error::{Error, Result};
 
 /// What an entry of a leaf stands for.
@@ -19,6 +20,8 @@ pub(super) enum Entry {
     Page(u64),
     /// The same, and nothing has been written to it yet: zeros, whatever its bytes are.
     Reserved(u64),
+    /// A page that is not in memory.
+    Disk(Place),
 }
 
 const NODE: u64 = 1;
@@ -84,7 +87,7 @@ impl Entry {
         match spot.unseal(word)? {
             (PAGE, off) => Ok(Entry::Page(off)),
             (RESERVED, off) => Ok(Entry::Reserved(off)),
-            (kind, _) => Err(unknown(word, kind)),
+            (kind, bits) => Place::of(kind, bits).map(Entry::Disk).ok_or_else(|| unknown(word, kind)),
         }
     }
 
@@ -95,6 +98,10 @@ impl Entry {
             Entry::Hole => 0,
             Entry::Page(off) => spot.seal(off | PAGE << OFFSET_BITS),
             Entry::Reserved(off) => spot.seal(off | RESERVED << OFFSET_BITS),
+            Entry::Disk(place) => {
+                let (kind, bits) = place.bits();
+                spot.seal(bits | kind << OFFSET_BITS)
+            }
         }
     }
 }

@@ -248,6 +248,7 @@ impl<'a, 'o> Writer<'a, 'o> {
                 Entry::Hole => Some(self.new_page(s, j)?),
                 Entry::Reserved(page) => Some(self.begin_page(s, j, page)?),
                 Entry::Page(old) => self.overwrite(s, j, old)?,
+                Entry::Disk(_) => Some(self.replace(s, j)?),
             };
             match new {
                 None => written |= 1 << j,
@@ -281,11 +282,26 @@ impl<'a, 'o> Writer<'a, 'o> {
     fn begin_page(&mut self, s: &Span, j: usize, page: u64) -> Result<u64> {
         let (a, b) = s.part(j);
         if b - a < PAGE {
-            let valid = self.c.size.saturating_sub((s.page + j as u64) * PAGE).min(PAGE);
             self.tx.init_zero(page, a)?;
-            self.tx.init_zero(page + b, valid.saturating_sub(b))?;
+            self.tx.init_zero(page + b, self.valid(s, j).saturating_sub(b))?;
         }
         Ok(page)
+    }
+
+    /// A page for one that lies on disk, if it is written wholly.
+    #[cold]
+    fn replace(&mut self, s: &Span, j: usize) -> Result<u64> {
+        let (a, b) = s.part(j);
+        match a == 0 && b >= self.valid(s, j) {
+            true => Ok(self.tx.alloc(tag::DATA, PAGE)?.off),
+            false => Err(Error::Elsewhere),
+        }
+    }
+
+    /// How much of page `j` is below the size.
+    #[inline(always)]
+    fn valid(&self, s: &Span, j: usize) -> u64 {
+        self.c.size.saturating_sub((s.page + j as u64) * PAGE).min(PAGE)
     }
 
     /// Prepares to write page `j`, which is at `old`: returns the page that is to take the bytes unlogged, or
@@ -294,7 +310,7 @@ impl<'a, 'o> Writer<'a, 'o> {
     fn overwrite(&mut self, s: &Span, j: usize, old: u64) -> Result<Option<u64>> {
         check_page(self.tx.region(), old)?;
         let (a, b) = s.part(j);
-        let valid = self.c.size.saturating_sub((s.page + j as u64) * PAGE).min(PAGE);
+        let valid = self.valid(s, j);
         let lost = valid.min(b).saturating_sub(a);
         if lost == 0 {
             return Ok(Some(old));

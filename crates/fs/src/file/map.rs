@@ -6,9 +6,11 @@
 use pram::Region;
 
 use super::entry::Entry;
+use super::fetched::{Fetched, Missing, NOTED};
+use super::place::Place;
 use super::tree::{adjacent, check_page, find, Found, Node, BATCH, FANOUT};
 use super::{end_of, form, Content, Form, PAGE};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// A stretch of a file that lies in one place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +30,8 @@ pub(crate) enum Where {
     Reserved,
     /// In the region, from this offset on.
     Memory(u64),
+    /// In a page at this place.
+    Disk(Place),
 }
 
 impl Where {
@@ -105,6 +109,7 @@ fn first_run(r: &Region, entries: &[Entry]) -> Result<(Where, u64)> {
     let alike = |is: fn(&Entry) -> bool| entries.iter().take_while(|e| is(e)).count() as u64;
     match entries[0] {
         Entry::Hole => Ok((Where::Hole, alike(|e| *e == Entry::Hole))),
+        Entry::Disk(place) => Ok((Where::Disk(place), 1)),
         Entry::Reserved(_) => Ok((Where::Reserved, alike(|e| matches!(e, Entry::Reserved(_))))),
         Entry::Page(off) => {
             check_page(r, off)?;
@@ -118,7 +123,8 @@ fn first_run(r: &Region, entries: &[Entry]) -> Result<(Where, u64)> {
 }
 
 /// Reads at `off`; returns the bytes read, fewer than asked for at the end of the file. Needs no lock: what
-/// it returns may be torn then, and the caller must see from its sequence counter that it is.
+/// it returns may be torn then, and the caller must see from its sequence counter that it is. Fails with
+/// [`Error::Elsewhere`] if a part lies on disk.
 #[inline]
 pub(crate) fn read(r: &Region, c: &Content, off: u64, buf: &mut [u8]) -> Result<usize> {
     let n = c.size.saturating_sub(off).min(buf.len() as u64) as usize;
@@ -127,18 +133,53 @@ pub(crate) fn read(r: &Region, c: &Content, off: u64, buf: &mut [u8]) -> Result<
     }
     match form(r, c)? {
         Form::Direct(d) => d.read(r, off, &mut buf[..n])?,
-        tree => read_runs(r, Runs::of(r, tree, off, off + n as u64), &mut buf[..n])?,
+        tree => {
+            let elsewhere = |_, _: &mut [u8], _| Err(Error::Elsewhere);
+            read_runs(r, Runs::of(r, tree, off, off + n as u64), &mut buf[..n], elsewhere)?;
+        }
     }
     Ok(n)
 }
 
-/// Fills `buf` with what is in the runs of a range as long.
-fn read_runs(r: &Region, mut runs: Runs, mut buf: &mut [u8]) -> Result<()> {
+/// The same, with what has been fetched of it. What has not been is noted in `missing`, as far as there is room.
+pub(crate) fn read_with(
+    r: &Region,
+    c: &Content,
+    off: u64,
+    buf: &mut [u8],
+    fetched: &Fetched,
+    missing: &mut Missing,
+) -> Result<usize> {
+    let n = c.size.saturating_sub(off).min(buf.len() as u64) as usize;
+    read_runs(r, map(r, c, off, off + n as u64)?, &mut buf[..n], |place, part, skip| {
+        match fetched.get(place) {
+            Some(bytes) => part.copy_from_slice(&bytes?[skip..skip + part.len()]),
+            None if missing.len() < NOTED => missing.push(place),
+            None => {}
+        }
+        Ok(())
+    })?;
+    match missing.is_empty() {
+        true => Ok(n),
+        false => Err(Error::Elsewhere),
+    }
+}
+
+/// Fills `buf` with what is in the runs of a range as long; parts that lie on disk, from some byte of their page on, by
+/// `disk`.
+#[inline(always)]
+fn read_runs(
+    r: &Region,
+    mut runs: Runs,
+    mut buf: &mut [u8],
+    mut disk: impl FnMut(Place, &mut [u8], usize) -> Result<()>,
+) -> Result<()> {
     while let Some(run) = runs.step()? {
         let (part, rest) = buf.split_at_mut(run.len as usize);
         match run.at {
             Where::Hole | Where::Reserved => part.fill(0),
             Where::Memory(at) => r.read_bytes(at, part)?,
+            Where::Disk(place) => disk(place, part, (run.off % PAGE) as usize)?,
         }
         buf = rest;
     }
@@ -150,7 +191,7 @@ fn read_runs(r: &Region, mut runs: Runs, mut buf: &mut [u8]) -> Result<()> {
 pub(crate) fn has_memory(r: &Region, c: &Content, off: u64, len: u64) -> Result<bool> {
     let mut runs = map(r, c, off, end_of(off, len)?)?;
     while let Some(run) = runs.step()? {
-        if run.at == Where::Hole {
+        if !matches!(run.at, Where::Memory(_) | Where::Reserved) {
             return Ok(false);
         }
     }

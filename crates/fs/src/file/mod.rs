@@ -7,6 +7,8 @@
 //! | [`direct`] | small files: one heap block holds the file from its first byte |
 //! | [`tree`] | larger and sparse files: 4 KiB pages under index nodes; finding them |
 //! | [`entry`] | what a word of an index node says |
+//! | [`place`] | places on disk, of which there are none yet |
+//! | [`fetched`] | what has been fetched from there, for a reader or a change |
 //! | [`grow`] | adding pages to a tree and writing to them |
 //! | [`clear`] | taking pages away: truncation, holes, the whole file |
 //! | [`space`] | `fallocate`: reserve, punch, zero, collapse, insert; unused tails given back |
@@ -32,18 +34,23 @@
 //! - F4. No index node is empty; an empty file has no root.
 //! - F5. Pages beyond that with the end of the file are reserved: they read as zeros once the size moves over them.
 //!
-//! After an error the [`Content`] is worthless and the transaction must be dropped.
+//! After an error the [`Content`] is worthless and the transaction must be dropped. [`Error::Elsewhere`]: a part lies on
+//! disk; of a change, [`needed`] says which pages have to be [entered](enter) first.
 
 mod check;
 mod clear;
 mod direct;
 mod entry;
+mod fetched;
 mod grow;
 mod map;
+mod place;
 mod salvage;
 mod space;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+pub(crate) use tests::disk as testing;
 mod tree;
 
 use pram::{Region, Tx};
@@ -58,7 +65,8 @@ use tree::Node;
 
 pub(crate) use check::{check, visit};
 pub(crate) use clear::free;
-pub(crate) use map::{has_memory, read, seek_data, seek_hole, Sought};
+pub(crate) use fetched::{enter, needed, Fetched, Missing, Needed};
+pub(crate) use map::{has_memory, read, read_with, seek_data, seek_hole, Sought};
 pub(crate) use salvage::salvage;
 pub(crate) use space::{allocate, collapse, has_slack, insert, punch, trim, zero};
 
@@ -227,6 +235,7 @@ fn expose(tx: &mut Tx, c: &Content, to: u64) -> Result<()> {
             let mut runs = Runs::of(tx.region(), Form::Tree(root), c.size, to.min(c.size.next_multiple_of(PAGE)));
             match runs.step()? {
                 Some(Run { at: Where::Memory(at), len, .. }) => Ok(tx.init_zero(at, len)?),
+                Some(Run { at: Where::Disk(_), .. }) => Err(Error::Elsewhere),
                 _ => Ok(()),
             }
         }

@@ -86,6 +86,10 @@ impl Salvage<'_, '_> {
                 Ok(true)
             }
             Ok(Entry::Hole | Entry::Reserved(_)) => Ok(true),
+            Ok(entry @ Entry::Disk(_)) => {
+                Writer { tx: self.tx, c: self.c, fresh: true }.link(node.page(i), entry, 0)?;
+                Ok(true)
+            }
             _ => Ok(false),
         }
     }

@@ -124,6 +124,7 @@ fn blank(tx: &mut Tx, c: &Content, root: Node, from: u64, to: u64) -> Result<()>
     }
     match tree::get(tx.region(), root, from / PAGE)? {
         Entry::Hole | Entry::Reserved(_) => Ok(()),
+        Entry::Disk(_) => Err(Error::Elsewhere),
         Entry::Page(off) => {
             tree::check_page(tx.region(), off)?;
             Ok(tx.set_zero(off + from % PAGE, to - from)?)
@@ -203,6 +204,7 @@ fn move_node(
             (Entry::Hole, _) => {}
             (_, Some(p)) if p > MAX_SIZE / PAGE => return Err(Errno::FBIG.into()),
             (entry, Some(p)) => Writer { tx, c: new, fresh: true }.link(p, entry, 0)?,
+            (Entry::Disk(_), None) => {}
             (Entry::Page(off) | Entry::Reserved(off), None) => clear::free_page(tx, off)?,
         }
     }
@@ -222,7 +224,7 @@ pub(crate) fn has_slack(r: &Region, c: &Content) -> bool {
 }
 
 /// Gives back the slack behind the end of the file, and makes a tree that has become small direct. True if
-/// something changed; a full region is no error.
+/// something changed; a full region is no error, nor is content that would have to be fetched.
 pub(crate) fn trim(tx: &mut Tx, c: &mut Content) -> Result<bool> {
     if !has_slack(tx.region(), c) {
         return Ok(false);
@@ -234,7 +236,7 @@ pub(crate) fn trim(tx: &mut Tx, c: &mut Content) -> Result<bool> {
     };
     match done {
         Ok(()) => Ok(true),
-        Err(Error::Posix(Errno::NOSPC) | Error::MustGrow) => Ok(false),
+        Err(Error::Posix(Errno::NOSPC) | Error::MustGrow | Error::Elsewhere) => Ok(false),
         Err(e) => Err(e),
     }
 }
@@ -245,6 +247,7 @@ fn flatten(tx: &mut Tx, c: &mut Content, root: Node) -> Result<()> {
     let mut runs = Runs::of(tx.region(), Form::Tree(root), 0, c.size);
     while let Some(run) = runs.step()? {
         match run.at {
+            Where::Disk(_) => return Err(Error::Elsewhere),
             Where::Hole | Where::Reserved => tx.init_zero(block.off + run.off, run.len)?,
             Where::Memory(at) => tx.init_copy(at, block.off + run.off, run.len)?,
         }

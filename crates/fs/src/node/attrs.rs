@@ -3,12 +3,13 @@
 use rustix::io::Errno;
 
 use super::content::Writers;
+use super::prepare::Prepared;
 use super::update::Update;
 use super::watch::Part;
 use super::{now, want, At, Fs, Node};
 use crate::acl;
 use crate::attr::{Attr, Caller, Ino, Kind, SetAttr, SetTime, Time};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::file;
 use crate::layout::{RawInode, RawPerm};
 use crate::xattr;
@@ -52,12 +53,20 @@ impl Fs {
             Some(_) => self.lock_content(op, ino, &mut Node::blank(), Writers::Others)?,
             None => op.lock(&[ino])?,
         }
-        // Freeing what was cut off gives the slot back in between, and a sweep then waits for nobody here.
-        if self.session().runtime().numbering() != numbering {
-            return Ok(None);
-        }
-        let Some(mut node) = self.node_as_seen(ino, seen)? else { return Ok(None) };
-        self.apply(op, &mut node, perm, set)?;
+        let mut prepared = Prepared::default();
+        let mut node = loop {
+            // Freeing what was cut off, or fetching, gives the slot back in between, and a sweep then waits for nobody here.
+            if self.session().runtime().numbering() != numbering {
+                return Ok(None);
+            }
+            let Some(mut node) = self.node_as_seen(ino, seen)? else { return Ok(None) };
+            match (self.apply(op, &mut node, perm, set), set.size) {
+                (Err(Error::Elsewhere), Some(size)) => {
+                    self.prepare(op, &mut node, Writers::Others, |_| (size, size), &mut prepared)?
+                }
+                (done, _) => break done.map(|()| node)?,
+            }
+        };
         op.tell_inode(ino, set.size.map_or(Part::Attributes, |size| Part::of_content(seen.size, size)));
         if set.size.is_some() {
             self.free_cut(op, &mut node);

@@ -3,6 +3,7 @@
 use pram::Op;
 use rustix::io::Errno;
 
+use super::prepare::Prepared;
 use super::update::Update;
 use super::watch::Part;
 use super::{now, At, Fallocate, Fs, Node, Seek, WriteFlags};
@@ -50,11 +51,20 @@ impl Fs {
 
     #[inline(always)]
     fn read_content(&self, ino: Ino, offset: u64, buf: &mut [u8], node: &mut Node) -> Result<usize> {
-        self.session().read(ino, || {
-            self.read_node(ino, node)?;
-            check_regular(&node.raw)?;
+        let done = self.session().read(ino, || {
+            self.read_regular(ino, node)?;
             file::read(self.region(), &node.content(), offset, buf)
-        })
+        });
+        match done {
+            Err(Error::Elsewhere) => self.read_fetched(ino, offset, buf, node),
+            done => done,
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn read_regular(&self, ino: Ino, node: &mut Node) -> Result<()> {
+        self.read_node(ino, node)?;
+        check_regular(&node.raw)
     }
 
     /// Writes all of `data`, atomically up to 1 MiB, in pieces of 1 MiB beyond, between which nobody else writes to the
@@ -149,6 +159,29 @@ impl Fs {
         others: Writers,
     ) -> Result<u64> {
         self.lock_content(op, ino, node, others)?;
+        match self.write_locked(op, ino, offset, data, flags, node) {
+            Err(Error::Elsewhere) => {
+                let range = |node: &Node| {
+                    let start = if flags.append { node.raw.size } else { offset };
+                    (start, start.saturating_add(data.len() as u64))
+                };
+                let write = |op: &mut Update, node: &mut Node| self.write_locked(op, ino, offset, data, flags, node);
+                self.prepared(op, node, others, range, write)
+            }
+            done => done,
+        }
+    }
+
+    #[inline(always)]
+    fn write_locked(
+        &self,
+        op: &mut Update,
+        ino: Ino,
+        offset: u64,
+        data: &[u8],
+        flags: WriteFlags,
+        node: &mut Node,
+    ) -> Result<u64> {
         check_regular(&node.raw)?;
         let start = if flags.append { node.raw.size } else { offset };
         let end = start.checked_add(data.len() as u64).ok_or(Errno::FBIG)?;
@@ -237,7 +270,17 @@ impl Fs {
             let written = loop {
                 // What the inode was like the piece knows, also after it has failed.
                 let mut changed = *node;
-                match self.write_or_over(op, &mut changed, at, piece, flags) {
+                let written = match self.write_or_over(op, &mut changed, at, piece, flags) {
+                    Err(Error::Elsewhere) => {
+                        let range = |_: &Node| (at, at + piece.len() as u64);
+                        changed = *node;
+                        self.prepared(&mut &mut *op, &mut changed, Writers::None, range, |op, node| {
+                            self.write_or_over(op, node, at, piece, flags)
+                        })
+                    }
+                    written => written,
+                };
+                match written {
                     Err(Error::MustGrow) => self.piece_again(op, node)?,
                     done => {
                         *node = changed;
@@ -392,9 +435,13 @@ impl Fs {
         self.kill_capability(op, &mut node)?;
         // Before the first piece: those that are done stay if the next fails.
         op.tell_inode(ino, if how.may_grow() { Part::Growth } else { Part::Content });
-        let (mut at, alone) = (offset, matches!(others, Writers::None));
+        let (mut at, alone, mut prepared) = (offset, matches!(others, Writers::None), Prepared::default());
         loop {
             let reached = match self.fallocate_piece(op, &mut node, how, at, end) {
+                Err(Error::Elsewhere) => {
+                    self.prepare(op, &mut node, others, |_| (at, end), &mut prepared)?;
+                    continue;
+                }
                 Err(Error::MustGrow) if alone => {
                     self.piece_again(op, &mut node)?;
                     continue;

@@ -16,6 +16,7 @@
 //! | `rename` | rename, in its three ways |
 //! | `attrs` | setattr |
 //! | `content` | read, write, allocate, seek, copy |
+//! | `prepare` | fetching what lies on disk, for readers and for changes of a part of it |
 //! | `access_time` | when reading updates access times: relatime and the like |
 //! | `readdir` | reading directories |
 //! | `xattrs` | extended attributes and ACLs |
@@ -31,6 +32,7 @@ mod create;
 mod cut;
 mod durable;
 mod lookup;
+mod prepare;
 mod readdir;
 mod remove;
 mod rename;

@@ -45,11 +45,18 @@ impl<'s> Op<'s> {
     /// Ends the operation and begins another in its place, whose outcome adds to this one's: what touches much gives
     /// slot and locks back in between, so that nobody waits for either for long.
     pub fn renew(&mut self) -> Result<()> {
+        self.outside(|| ())
+    }
+
+    /// The same, and calls `f` in between, which may wait for whatever it likes.
+    pub fn outside<R>(&mut self, f: impl FnOnce() -> R) -> Result<R> {
         self.end();
+        let result = f();
         if self.session.rt.is_demanded() {
             self.session.supply_ahead();
         }
-        self.begin_anew()
+        self.begin_anew()?;
+        Ok(result)
     }
 
     /// The same, after [`Error::MustGrow`]: memory is taken in between.

@@ -1,5 +1,6 @@
 //! Tests on real regions, beside a model of what a file is.
 
+pub(crate) mod disk;
 mod edges;
 mod random;
 
@@ -136,7 +137,7 @@ impl Model {
         for start in starts {
             let want = self.get(start, 4400);
             let mut got = vec![0xee; 4400];
-            let n = read(r, c, start, &mut got).unwrap();
+            let n = disk::read_all(r, c, start, &mut got).unwrap();
             assert_eq!(n, want.len(), "length at {start} after {what}");
             if got[..n] != want[..] {
                 let i = (0..n).find(|i| got[*i] != want[*i]).unwrap_or(0);

@@ -89,6 +89,16 @@ impl Op {
         Ok(())
     }
 
+    /// The range that it changes.
+    fn range(&self) -> (u64, u64) {
+        match self {
+            Op::Write(off, data) => (*off, off + data.len() as u64),
+            Op::Truncate(size) => (*size, *size),
+            Op::Punch(off, len) | Op::Zero(off, len, _) | Op::Allocate(off, len, _) => (*off, off + len),
+            Op::Collapse(..) | Op::Insert(..) | Op::Trim => (0, 0),
+        }
+    }
+
     fn short(&self) -> String {
         match self {
             Op::Write(off, data) => format!("Write({off}, {} bytes)", data.len()),
@@ -97,7 +107,33 @@ impl Op {
     }
 }
 
+/// Runs `op`; if it comes upon what lies on disk, with what it says that it needs.
+fn run_prepared(s: &Session, c: &mut Content, op: &Op) -> Result<()> {
+    let (off, end) = op.range();
+    let before = *c;
+    match commit(s, c, |tx, c| op.run(tx, c)) {
+        Err(Error::Elsewhere) => {}
+        done => return done,
+    }
+    assert_eq!(*c, before);
+    let (needed, mut fetched) = (needed(s.region(), c, off, end)?, Fetched::default());
+    fetched.fetch(&needed.iter().map(|(_, place)| *place).collect::<Missing>());
+    commit(s, c, |tx, c| enter(tx, c, &needed, &fetched))?;
+    commit(s, c, |tx, c| op.run(tx, c))
+}
+
+fn evict_some(s: &Session, c: &mut Content, d: &mut Dice) {
+    for _ in 0..d.below(20) {
+        let page = d.offset(c.size, false) / PAGE;
+        commit(s, c, |tx, c| disk::evict(tx, c, page).map(|_| ())).unwrap();
+    }
+}
+
 fn random_run(seed: u64, steps: u32, far: bool, region: u64) {
+    random_run_with(seed, steps, far, region, false);
+}
+
+fn random_run_with(seed: u64, steps: u32, far: bool, region: u64, evicting: bool) {
     let s = session(region);
     let r = s.region();
     let mut d = Dice(Rng::new(seed));
@@ -118,7 +154,7 @@ fn random_run(seed: u64, steps: u32, far: bool, region: u64) {
             m.compare(r, &c, &format!("undone {what}"));
             assert_eq!(heap_objects(r), file_objects(r, &c), "objects after undone {what}");
         }
-        let done = commit(&s, &mut c, |tx, c| op.run(tx, c));
+        let done = run_prepared(&s, &mut c, &op);
         match (done, expected) {
             (Ok(()), Ok(())) => m = after,
             (Err(e), Err(want)) => assert_eq!(e.errno(), want, "{what}"),
@@ -127,6 +163,10 @@ fn random_run(seed: u64, steps: u32, far: bool, region: u64) {
             (got, want) => panic!("{what}: {got:?}, should be {want:?}"),
         }
         m.compare(r, &c, &what);
+        if evicting {
+            evict_some(&s, &mut c, &mut d);
+            m.compare(r, &c, &format!("evictions after {what}"));
+        }
         let from = d.offset(c.size, far);
         m.compare_seek(r, &c, from, &what);
         assert_eq!(heap_objects(r), file_objects(r, &c), "objects after {what}");
@@ -155,5 +195,12 @@ fn random_sparse_operations_match_the_model() {
 fn random_operations_in_a_region_that_fills_up() {
     for seed in 2000..2040 {
         random_run(seed, 200, seed % 2 == 0, 1 << 20);
+    }
+}
+
+#[test]
+fn random_operations_on_files_that_lie_on_disk() {
+    for seed in 3000..3060 {
+        random_run_with(seed, 120, seed % 2 == 0, if seed % 3 == 0 { 1 << 20 } else { 8 << 20 }, true);
     }
 }

@@ -1,0 +1,101 @@
+//! A map that stands in for disks: what it costs to have content there that must be fetched.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Mutex;
+
+use super::*;
+use crate::file::place::Bytes;
+use crate::file::tree::{find, Found};
+
+/// The kind of an entry for a place of these tests.
+const KIND: u64 = 7;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Place(u64);
+
+impl Place {
+    pub fn of(kind: u64, bits: u64) -> Option<Place> {
+        (kind == KIND).then_some(Place(bits))
+    }
+
+    pub fn bits(self) -> (u64, u64) {
+        (KIND, self.0)
+    }
+}
+
+static DISK: Mutex<BTreeMap<Place, Bytes>> = Mutex::new(BTreeMap::new());
+static NEXT: AtomicU64 = AtomicU64::new(1);
+
+thread_local! {
+    /// Called before each page that this thread fetches.
+    static BEFORE: RefCell<Option<Box<dyn FnMut()>>> = const { RefCell::new(None) };
+}
+
+/// Calls `f` before each page that this thread fetches from now on.
+pub(crate) fn before_each_fetch(f: impl FnMut() + 'static) {
+    BEFORE.set(Some(Box::new(f)));
+}
+
+pub(crate) fn fetch(place: Place) -> Bytes {
+    if let Some(mut f) = BEFORE.take() {
+        f();
+        BEFORE.set(Some(f));
+    }
+    DISK.lock().unwrap().get(&place).expect("what an entry leads to is there").clone()
+}
+
+/// What lies at this place cannot be read any more.
+pub(crate) fn spoil(place: Place) {
+    DISK.lock().unwrap().insert(place, Err(Errno::IO));
+}
+
+/// Moves a page from memory to a new place on disk, if it is there.
+pub(crate) fn evict(tx: &mut Tx, c: &Content, page: u64) -> Result<Option<Place>> {
+    let r = tx.region();
+    let Form::Tree(root) = form(r, c)? else { return Ok(None) };
+    let Found::Leaf(leaf) = find(r, root, page)? else { return Ok(None) };
+    let i = leaf.index(page);
+    let Entry::Page(off) = leaf.get(r, i)? else { return Ok(None) };
+    let place = Place(NEXT.fetch_add(1, Ordering::Relaxed));
+    let mut bytes = vec![0; PAGE as usize];
+    r.read_bytes(off, &mut bytes)?;
+    DISK.lock().unwrap().insert(place, Ok(bytes.into()));
+    tx.set(leaf.at(i), &leaf.entry_word(i, Entry::Disk(place)))?;
+    tx.free(off, tag::DATA)?;
+    Ok(Some(place))
+}
+
+/// Where a page lies on disk, if it does.
+pub(crate) fn place_of(r: &Region, c: &Content, page: u64) -> Option<Place> {
+    let Form::Tree(root) = form(r, c).unwrap() else { return None };
+    match crate::file::tree::get(r, root, page).unwrap() {
+        Entry::Disk(place) => Some(place),
+        _ => None,
+    }
+}
+
+/// [`read`], with whatever has to be fetched.
+pub(crate) fn read_all(r: &Region, c: &Content, off: u64, buf: &mut [u8]) -> Result<usize> {
+    let (mut fetched, mut missing) = (Fetched::default(), Missing::new());
+    loop {
+        missing.clear();
+        match read_with(r, c, off, buf, &fetched, &mut missing) {
+            Err(Error::Elsewhere) => fetched.fetch(&missing),
+            done => return done,
+        }
+    }
+}
+
+/// Moves a page from disk to memory.
+pub(crate) fn bring(tx: &mut Tx, c: &Content, page: u64) -> Result<()> {
+    let Some(place) = place_of(tx.region(), c, page) else { return Ok(()) };
+    let bytes = DISK.lock().unwrap()[&place].clone().unwrap();
+    let Form::Tree(root) = form(tx.region(), c)? else { return Ok(()) };
+    let Found::Leaf(leaf) = find(tx.region(), root, page)? else { return Ok(()) };
+    let new = tx.alloc(tag::DATA, PAGE)?.off;
+    tx.init_bytes(new, &bytes)?;
+    let i = leaf.index(page);
+    Ok(tx.set(leaf.at(i), &leaf.entry_word(i, Entry::Page(new)))?)
+}

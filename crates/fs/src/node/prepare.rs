@@ -1,0 +1,123 @@
+//! Changes of content that lies on disk: what they need of it is fetched first.
+//!
+//! Nobody waits for a device inside an operation. A change takes its lock and sets out as if all content were in memory,
+//! which costs nothing where it is. If it comes upon a page of which it changes a part, and which lies on disk, its
+//! transaction is undone, and:
+//! 1. Under the lock, it lists all pages that it needs, three at most.
+//! 2. The operation ends, and they are fetched into memory of this thread. (Entered into the file one by one, the first
+//!    could be evicted again before the last is there.)
+//! 3. The operation begins anew and takes its lock. Everything is looked at again: the file may have changed.
+//! 4. Under the same lock, what still lies where it did is entered into the file, and the change sets out again. (Nobody
+//!    evicts pages of a file that is locked.)
+//!
+//! If it lies elsewhere by then, all this repeats; after some times with the file's long lock, which who evicts respects as
+//! who writes does. If it cannot be fetched, the call fails and nothing has changed.
+
+#[cfg(test)]
+mod tests;
+
+use std::ops::DerefMut;
+
+use pram::session::LongLock;
+use pram::Op;
+use rustix::io::Errno;
+
+use super::content::Writers;
+use super::{now, Fs, Node};
+use crate::attr::Ino;
+use crate::error::{Error, Result};
+use crate::file::{self, Fetched, Missing, Needed};
+
+/// How many times a change fetches what it needs without a long lock.
+const TRIES: u32 = 3;
+
+/// What a change has fetched.
+#[derive(Default)]
+pub(super) struct Prepared<'s> {
+    needed: Needed,
+    fetched: Fetched,
+    tries: u32,
+    lock: Option<LongLock<'s>>,
+}
+
+impl Fs {
+    /// Runs `change`, of a range of bytes that may depend on the inode, once it has failed with [`Error::Elsewhere`] under
+    /// the lock of `node`, until it does not. It runs under that lock, with `node` read.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn prepared<'f, O: DerefMut<Target = Op<'f>>, T>(
+        &self,
+        op: &mut O,
+        node: &mut Node,
+        others: Writers,
+        range: impl Fn(&Node) -> (u64, u64),
+        mut change: impl FnMut(&mut O, &mut Node) -> Result<T>,
+    ) -> Result<T> {
+        let mut prepared = Prepared::default();
+        loop {
+            self.prepare(op, node, others, &range, &mut prepared)?;
+            match change(op, node) {
+                Err(Error::Elsewhere) => {}
+                done => return done,
+            }
+        }
+    }
+
+    /// One round of it: steps 1 to 4.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn prepare<'s>(
+        &'s self,
+        op: &mut Op,
+        node: &mut Node,
+        others: Writers,
+        range: impl Fn(&Node) -> (u64, u64),
+        prepared: &mut Prepared<'s>,
+    ) -> Result<()> {
+        let Prepared { needed, fetched, tries, lock } = prepared;
+        // 1. What the failed change has made of `node` is worthless.
+        self.read_node(node.ino, node)?;
+        let (ino, generation) = (node.ino, node.raw.generation);
+        let (off, end) = range(node);
+        *needed = file::needed(self.region(), &node.content(), off, end)?;
+        // 2.
+        *tries += 1;
+        let places: Missing = needed.iter().map(|(_, place)| *place).collect();
+        op.outside(|| -> Result<()> {
+            if *tries > TRIES && lock.is_none() && matches!(others, Writers::Others) {
+                *lock = Some(self.session().long_lock(ino)?);
+            }
+            fetched.fetch(&places);
+            Ok(())
+        })??;
+        // 3.
+        self.lock_content(op, ino, node, if lock.is_some() { Writers::None } else { others })?;
+        if node.raw.generation != generation {
+            return Err(Errno::STALE.into());
+        }
+        node.touch(now());
+        // 4.
+        let mut tx = op.tx()?;
+        file::enter(&mut tx, &node.content(), needed, fetched)?;
+        Ok(tx.commit()?)
+    }
+
+    /// Reads a file of which something lies on disk: fetches it, outside of the section, and looks again, until one look
+    /// finds all of it.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn read_fetched(&self, ino: Ino, offset: u64, buf: &mut [u8], node: &mut Node) -> Result<usize> {
+        let (mut fetched, mut missing) = (Fetched::default(), Missing::new());
+        loop {
+            let done = self.session().read(ino, || {
+                missing.clear();
+                self.read_regular(ino, node)?;
+                file::read_with(self.region(), &node.content(), offset, buf, &fetched, &mut missing)
+            });
+            match done {
+                Err(Error::Elsewhere) => fetched.fetch(&missing),
+                done => return done,
+            }
+        }
+    }
+}
