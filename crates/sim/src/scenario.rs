@@ -316,6 +316,14 @@ fn contents() -> Vec<Scenario> {
         ("overwrite-pieces", write("/f", 0, 2 * MIB as usize + 100, 1)),
     ];
     all.extend(pieces.map(|(name, op)| Scenario { by_page: true, ..large(name, with(len, &[]), op) }));
+    // Numbers of many pages, by an index that is built beside.
+    let shift = [
+        ("collapse-many", fallocate("/f", collapse, 1 << 20, 300 << 10)),
+        ("collapse-many-from-start", fallocate("/f", collapse, 0, 2 * MIB)),
+        ("insert-many", fallocate("/f", insert, 4096, 64 << 10)),
+    ];
+    let long = || with(len, &[fallocate("/f", keep, 0, 3 * MIB)]);
+    all.extend(shift.map(|(name, op)| large(name, long(), op)));
     // The size moves over any amount of what is reserved at once.
     let much = || [&file(100_000)[..], &[fallocate("/f", keep, 0, 3 * MIB)]].concat();
     all.push(large("truncate-up-over-much-reserved", much(), truncate("/f", 3 * MIB - 1)));

@@ -103,6 +103,15 @@ impl<'a, 'o> Writer<'a, 'o> {
         self.set_entries(&leaf, leaf.node.index(page), &[entry])
     }
 
+    /// Enters these, the first and the last of which are no holes, from page `first` on of a tree that has holes there.
+    pub fn link_all(&mut self, first: u64, entries: &[Entry]) -> Result<()> {
+        self.each_batch(first, first + entries.len() as u64 - 1, |w, leaf, page, count| {
+            let part = &entries[(page - first) as usize..][..count];
+            w.c.pages += part.iter().filter(|e| **e != Entry::Hole).count() as u64;
+            w.set_entries(&leaf, leaf.node.index(page), part)
+        })
+    }
+
     /// Makes entry `i` of a higher node lead to the node at `off`.
     fn set_link(&mut self, above: &Grown, i: u64, off: u64) -> Result<()> {
         self.store(above.fresh, above.node.at(i), &[above.node.link_word(i, off)])

@@ -11,7 +11,8 @@
 //! | [`fetched`] | what has been fetched from there, for a reader or a change |
 //! | [`grow`] | adding pages to a tree and writing to them |
 //! | [`clear`] | taking pages away: truncation, holes, the whole file |
-//! | [`space`] | `fallocate`: reserve, punch, zero, collapse, insert; unused tails given back |
+//! | [`space`] | `fallocate`: reserve, punch, zero; unused tails given back |
+//! | [`shift`] | `fallocate`: collapse, insert |
 //! | [`check`] | every heap object of a file, and what is wrong with it |
 //! | [`salvage`](mod@salvage) | what can still be read of a damaged file |
 //!
@@ -46,6 +47,7 @@ mod grow;
 mod map;
 mod place;
 mod salvage;
+mod shift;
 mod space;
 #[cfg(test)]
 mod tests;
@@ -68,7 +70,8 @@ pub(crate) use clear::free;
 pub(crate) use fetched::{enter, needed, Fetched, Missing, Needed};
 pub(crate) use map::{has_memory, read, read_with, seek_data, seek_hole, Sought};
 pub(crate) use salvage::salvage;
-pub(crate) use space::{allocate, collapse, has_slack, insert, punch, trim, zero};
+pub(crate) use shift::{collapse, insert, is_long, Leftover, Shift};
+pub(crate) use space::{allocate, has_slack, punch, trim, zero};
 
 /// What the inode keeps of a file's content.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! `fallocate`: reserve, punch, zero, collapse, insert; and unused tails given back.
+//! `fallocate`: reserve, punch, zero; and unused tails given back.
 
 use pram::heap::{capacity_of, MAX_SMALL};
 use pram::tx::RECORD;
@@ -9,10 +9,10 @@ use super::direct::{self, Direct, Patch};
 use super::entry::Entry;
 use super::grow::Writer;
 use super::map::{Runs, Where};
-use super::tree::{self, Budget, Node};
-use super::{clear, end_of, expose, form, has_memory, has_room, Content, Form, FILLED, FREED, MAX_SIZE, PAGE};
+use super::tree::{self, Node};
+use super::{clear, end_of, expose, form, has_memory, has_room, Content, Form, FILLED, FREED, PAGE};
 use crate::error::{Error, Result};
-use crate::layout::{tag, Root};
+use crate::layout::tag;
 
 /// Gives the holes of `off..off + len` memory, and extends the file unless `keep_size`. One transaction does
 /// a part: returns the offset that it reached, from which the caller goes on until it is `off + len`.
@@ -138,77 +138,6 @@ pub(crate) fn zero(tx: &mut Tx, c: &mut Content, off: u64, len: u64, keep_size: 
     let end = end_of(off, len)?.min((off / PAGE + FILLED) * PAGE);
     let end = punch(tx, c, off, end - off)?;
     allocate(tx, c, off, end - off, keep_size)
-}
-
-/// Removes `off..off + len` and moves what follows there. Whole pages, not up to the end of the file.
-pub(crate) fn collapse(tx: &mut Tx, c: &mut Content, off: u64, len: u64) -> Result<()> {
-    let end = end_of(off, len)?;
-    if off % PAGE != 0 || len % PAGE != 0 || len == 0 || end >= c.size {
-        return Err(Errno::INVAL.into());
-    }
-    let (first, last, gap) = (off / PAGE, end / PAGE, len / PAGE);
-    renumber(tx, c, |page| match page {
-        p if p < first => Some(p),
-        p if p < last => None,
-        p => Some(p - gap),
-    })?;
-    c.size -= len;
-    Ok(())
-}
-
-/// Inserts a hole of `len` bytes at `off` and moves what follows behind it. Whole pages, inside the file.
-pub(crate) fn insert(tx: &mut Tx, c: &mut Content, off: u64, len: u64) -> Result<()> {
-    if off % PAGE != 0 || len % PAGE != 0 || len == 0 || off >= c.size {
-        return Err(Errno::INVAL.into());
-    }
-    let size = end_of(c.size, len)?;
-    let (first, gap) = (off / PAGE, len / PAGE);
-    renumber(tx, c, |page| match page {
-        p if p < first => Some(p),
-        p => Some(p + gap),
-    })?;
-    c.size = size;
-    Ok(())
-}
-
-/// Gives every page a new number, or none. The index is built anew; the pages stay where they are.
-fn renumber(tx: &mut Tx, c: &mut Content, place: impl Fn(u64) -> Option<u64>) -> Result<()> {
-    if let Form::Direct(d) = form(tx.region(), c)? {
-        if d.off == 0 {
-            return Ok(());
-        }
-        Writer::from_direct(tx, c, d, 0, 0)?;
-    }
-    let Form::Tree(root) = form(tx.region(), c)? else { return Ok(()) };
-    let mut new = Content { root: Root::EMPTY.pack(), pages: 0, ..*c };
-    move_node(tx, &mut new, root, &place, &mut Budget::of(tx.region()))?;
-    *c = new;
-    Ok(())
-}
-
-fn move_node(
-    tx: &mut Tx,
-    new: &mut Content,
-    node: Node,
-    place: &impl Fn(u64) -> Option<u64>,
-    budget: &mut Budget,
-) -> Result<()> {
-    for i in 0..node.len {
-        if node.height > 1 {
-            if let Some(child) = budget.child(tx.region(), node, i)? {
-                move_node(tx, new, child, place, budget)?;
-            }
-            continue;
-        }
-        match (node.get(tx.region(), i)?, place(node.page(i))) {
-            (Entry::Hole, _) => {}
-            (_, Some(p)) if p > MAX_SIZE / PAGE => return Err(Errno::FBIG.into()),
-            (entry, Some(p)) => Writer { tx, c: new, fresh: true }.link(p, entry, 0)?,
-            (Entry::Disk(_), None) => {}
-            (Entry::Page(off) | Entry::Reserved(off), None) => clear::free_page(tx, off)?,
-        }
-    }
-    Ok(tx.free(node.off, tag::INDEX)?)
 }
 
 /// Would [`trim`] give anything back?

@@ -127,12 +127,12 @@ impl Fs {
     }
 
     /// Ends the operation and begins it anew for the next piece of a change, as of now.
-    fn next_piece(&self, op: &mut Op, node: &mut Node) -> Result<()> {
+    pub(super) fn next_piece(&self, op: &mut Op, node: &mut Node) -> Result<()> {
         self.go_on(op, node, |op| op.renew())
     }
 
     /// The same for a piece for which memory has to be taken.
-    fn piece_again(&self, op: &mut Op, node: &mut Node) -> Result<()> {
+    pub(super) fn piece_again(&self, op: &mut Op, node: &mut Node) -> Result<()> {
         self.go_on(op, node, |op| op.renew_with_memory())
     }
 
@@ -403,11 +403,13 @@ impl Fs {
     /// `fallocate(2)`. Much is done in pieces, between which nobody else writes to the file; if one fails, those before
     /// stay.
     pub fn fallocate(&self, ino: Ino, how: Fallocate, offset: u64, len: u64) -> Result<()> {
-        if len <= file::ATOMIC {
-            return self.update(|op| self.fallocate_in(op, ino, how, (offset, len), Writers::Others));
+        let shift = self.is_long_shift(ino, how)?;
+        if len <= file::ATOMIC && !shift {
+            return self.update(|op| self.fallocate_in(op, ino, how, (offset, len), Writers::Others, false));
         }
         let _lock = self.session().long_lock(ino)?;
-        self.update(|op| self.fallocate_in(op, ino, how, (offset, len), Writers::None))
+        let _no_sweep = if shift { Some(self.session().without_sweeps()?) } else { None };
+        self.update(|op| self.fallocate_in(op, ino, how, (offset, len), Writers::None, shift))
     }
 
     fn fallocate_in(
@@ -417,6 +419,7 @@ impl Fs {
         how: Fallocate,
         (offset, len): (u64, u64),
         others: Writers,
+        shift: bool,
     ) -> Result<()> {
         let end = offset.checked_add(len).ok_or(Errno::FBIG)?;
         if len == 0 {
@@ -435,6 +438,9 @@ impl Fs {
         self.kill_capability(op, &mut node)?;
         // Before the first piece: those that are done stay if the next fails.
         op.tell_inode(ino, if how.may_grow() { Part::Growth } else { Part::Content });
+        if shift && file::is_long(&node.content()) {
+            return self.shift(op, &mut node, how, offset, len);
+        }
         let (mut at, alone, mut prepared) = (offset, matches!(others, Writers::None), Prepared::default());
         loop {
             let reached = match self.fallocate_piece(op, &mut node, how, at, end) {

@@ -17,6 +17,7 @@
 //! | `attrs` | setattr |
 //! | `content` | read, write, allocate, seek, copy |
 //! | `prepare` | fetching what lies on disk, for readers and for changes of a part of it |
+//! | `shift` | collapse and insert in large files, piece by piece |
 //! | `access_time` | when reading updates access times: relatime and the like |
 //! | `readdir` | reading directories |
 //! | `xattrs` | extended attributes and ACLs |
@@ -36,6 +37,7 @@ mod prepare;
 mod readdir;
 mod remove;
 mod rename;
+mod shift;
 mod sizes;
 mod update;
 mod watch;

@@ -38,6 +38,9 @@ fn long_work_ends_its_operation_piece_by_piece() {
     file.write_at(0, &bytes).unwrap();
     whole("zero", MIB / 2, operations(&pool, || allocate(keep, 100, LEN)));
     file.write_at(0, &bytes).unwrap();
+    whole("insert", 2 * MIB, operations(&pool, || allocate(Fallocate::InsertRange, 4096, 8192)));
+    whole("collapse", 2 * MIB, operations(&pool, || allocate(Fallocate::CollapseRange, 4096, 8192)));
+    assert_eq!(file.attr().unwrap().size, LEN);
     whole("truncate", 2 * MIB, operations(&pool, || file.truncate(1000).unwrap()));
     assert_eq!(file.attr().unwrap().blocks, 8);
     file.write_at(0, &bytes).unwrap();

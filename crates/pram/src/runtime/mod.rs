@@ -186,6 +186,8 @@ const PAUSED: u32 = u32::MAX;
 
 /// In the word that says who sweeps: the map of what is new is being cleared.
 const PREPARING: u64 = 1 << 32;
+/// In its place: nobody sweeps, and nobody shall.
+const EXCLUDED: u64 = 1 << 33;
 /// Bytes of the map of what is new for each group.
 const NEW: u64 = GROUP / 16 / 8;
 
@@ -330,7 +332,8 @@ impl Runtime {
     /// While a sweep runs, marks what is about to be allocated, so that the sweep leaves it alone.
     #[inline(always)]
     pub fn note_new(&self, off: u64) {
-        if self.header(H_SWEEPING).load(Ordering::SeqCst) != 0 {
+        let sweeping = self.header(H_SWEEPING).load(Ordering::SeqCst);
+        if sweeping != 0 && sweeping & EXCLUDED == 0 {
             let (word, bit) = self.new_bit(off);
             word.fetch_or(bit, Ordering::SeqCst);
         }
@@ -359,6 +362,13 @@ impl Runtime {
         }
         self.header(H_SWEEPING).store(me, Ordering::SeqCst);
         Ok(true)
+    }
+
+    /// Keeps others from sweeping until [`end_sweep`](Self::end_sweep); false if somebody sweeps, or does the same.
+    #[must_use = "a sweep under way takes what nothing leads to"]
+    pub fn exclude_sweeps(&self) -> bool {
+        let me = u64::from(self.me() + 1);
+        self.header(H_SWEEPING).compare_exchange(0, EXCLUDED | me, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
     pub fn end_sweep(&self) {

@@ -11,12 +11,14 @@
 //! | [`epoch`] | how changes are divided by the instants of commits, and who has a part in those |
 //! | [`attach`] | coming to a region, and the locks that say who is there |
 //! | [`long_lock`] | locks that outlive operations |
+//! | [`no_sweep`] | keeping what is built beside the old from sweeps |
 //! | [`waiting`] | who may not wait for a device |
 //! | [`recover`] | putting in order what the dead have left |
 
 mod attach;
 pub mod epoch;
 mod long_lock;
+mod no_sweep;
 mod op;
 mod recover;
 mod waiting;
@@ -42,6 +44,7 @@ use waiting::Inside;
 pub use attach::{in_use, shared_name, shared_prefix, Exclusive};
 pub use epoch::{Epochs, Participant};
 pub use long_lock::LongLock;
+pub use no_sweep::NoSweep;
 pub use op::{Op, Outcome};
 pub use waiting::assert_may_wait;
 

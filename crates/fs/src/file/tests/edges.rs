@@ -748,3 +748,68 @@ fn reserved_pages_are_zeros_with_memory() {
     commit(&s, &mut c, |tx, c| truncate(tx, c, 4097)).unwrap();
     assert_eq!(c.pages, 1);
 }
+
+/// The new index of a large file is built beside the old, and given up at any point or switched to.
+#[test]
+fn a_long_shift_is_made_in_pieces() {
+    let s = session(32 << 20);
+    type Begin = fn(&Content) -> Result<Shift>;
+    type Change = fn(&mut Vec<u8>);
+    let shifts: [(&str, Begin, Change); 4] = [
+        ("collapse", |c| Shift::collapse(c, 300 * PAGE, 700 * PAGE), |m| drop(m.drain(300 << 12..1000 << 12))),
+        ("collapse from the start", |c| Shift::collapse(c, 0, PAGE), |m| drop(m.drain(..4096))),
+        ("insert", |c| Shift::insert(c, 700 * PAGE, 3 * PAGE), |m| drop(m.splice(700 << 12..700 << 12, [0; 3 << 12]))),
+        ("insert much", |c| Shift::insert(c, 0, 600 * PAGE), |m| drop(m.splice(..0, vec![0; 600 << 12]))),
+    ];
+    for (what, begin, change) in shifts {
+        let mut c = Content { owner: 5, ..Content::default() };
+        let mut model: Vec<u8> = (0..5u32 << 20).map(|i| (i / 11) as u8).collect();
+        model.chunks(1 << 20).zip(0..).for_each(|(part, i)| put(&s, &mut c, i << 20, part).unwrap());
+        punch_all(&s, &mut c, 900 << 12, 950 << 12);
+        model[900 << 12..950 << 12].fill(0);
+        commit(&s, &mut c, |tx, c| allocate(tx, c, 5 << 20, 100_000, true).map(|_| ())).unwrap();
+        assert!(is_long(&c));
+        let (before, objects) = (c, heap_objects(s.region()));
+        let free_all = |mut left: Leftover| {
+            let mut done = false;
+            while !done {
+                commit(&s, &mut Content::default(), |tx, _| left.free(tx).map(|last| done = last)).unwrap();
+            }
+        };
+        let build = |most: u32| {
+            let (mut shift, mut pieces, mut done) = (begin(&c).unwrap(), 0, false);
+            while !done && pieces < most {
+                // Undone, and again.
+                let mut op = s.begin().unwrap();
+                let mut tx = op.tx().unwrap();
+                shift.clone().build(&mut tx, &c).unwrap();
+                drop(tx);
+                drop(op);
+                commit(&s, &mut c.clone(), |tx, c| shift.build(tx, c).map(|last| done = last)).unwrap();
+                pieces += 1;
+            }
+            (shift, pieces)
+        };
+        for most in [1, 2, 3] {
+            free_all(build(most).0.give_up(s.region()).unwrap());
+            assert_eq!((c, heap_objects(s.region())), (before, objects.clone()), "{what}: given up");
+        }
+        let (shift, pieces) = build(u32::MAX);
+        assert!(pieces >= 3, "{what}: {pieces} pieces");
+        assert!(whole(s.region(), &c) == model, "{what}: nothing is seen of it");
+        let (new, left) = shift.switch(s.region(), &c).unwrap();
+        free_all(left);
+        c = new;
+        change(&mut model);
+        assert!(whole(s.region(), &c) == model, "{what}");
+        check(s.region(), &c, &mut |p| panic!("{what}: {p}"));
+        assert_eq!(heap_objects(s.region()), file_objects(s.region(), &c), "{what}");
+        while c.root != 0 {
+            match c.is_cut() {
+                true => commit(&s, &mut c, cut).unwrap(),
+                false => commit(&s, &mut c, |tx, c| truncate(tx, c, 0)).unwrap(),
+            }
+        }
+    }
+    assert!(heap_objects(s.region()).is_empty());
+}

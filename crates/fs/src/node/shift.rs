@@ -1,0 +1,88 @@
+//! Collapse and insert in large files, piece by piece: see [`file::Shift`].
+//!
+//! 1. With the file's long lock, so that nobody else changes it, and while nobody sweeps, so that what nothing leads to
+//!    stays, the new index is built beside the old one, in operations of their own. (A crash leaves leaks.)
+//! 2. One transaction makes it the file's: the change, for all who look.
+//! 3. What only the old one had is freed, in operations of their own. (A crash leaves leaks.)
+
+use pram::Op;
+
+use super::update::Update;
+use super::{now, Fallocate, Fs, Node};
+use crate::attr::Ino;
+use crate::error::{Error, Result};
+use crate::file::{self, Leftover, Shift};
+
+impl Fs {
+    /// Is this a change of a file that one operation would take long for?
+    pub(super) fn is_long_shift(&self, ino: Ino, how: Fallocate) -> Result<bool> {
+        Ok(matches!(how, Fallocate::CollapseRange | Fallocate::InsertRange)
+            && file::is_long(&super::content_of(ino, &self.snapshot(ino)?)))
+    }
+
+    /// Collapses or inserts, for a caller with the file's long lock.
+    pub(super) fn shift(&self, op: &mut Update, node: &mut Node, how: Fallocate, off: u64, len: u64) -> Result<()> {
+        let _unfinished = self.session().unfinished();
+        let c = node.content();
+        let mut shift = match how {
+            Fallocate::InsertRange => Shift::insert(&c, off, len)?,
+            _ => Shift::collapse(&c, off, len)?,
+        };
+        let done = self.build(op, node, &mut shift);
+        let done = done.and_then(|()| self.switch(op, node, shift));
+        let (done, leftover) = match done {
+            Ok(leftover) => (Ok(()), Ok(leftover)),
+            Err(e) => (Err(e), shift.give_up(self.region())),
+        };
+        if let Err(e) = leftover.and_then(|left| self.free_leftover(op, left)) {
+            tracing::warn!("inode {}: freeing an index: {e}", node.ino);
+            self.session().runtime().set_leaks_pending(true);
+        }
+        done
+    }
+
+    fn build(&self, op: &mut Op, node: &mut Node, shift: &mut Shift) -> Result<()> {
+        loop {
+            match self.build_piece(op, node, shift) {
+                Ok(true) => return Ok(()),
+                Ok(false) => self.next_piece(op, node)?,
+                Err(Error::MustGrow) => self.piece_again(op, node)?,
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    fn build_piece(&self, op: &mut Op, node: &Node, shift: &mut Shift) -> Result<bool> {
+        let mut next = *shift;
+        let mut tx = op.tx()?;
+        let done = next.build(&mut tx, &node.content())?;
+        tx.commit()?;
+        *shift = next;
+        Ok(done)
+    }
+
+    /// Step 2.
+    fn switch(&self, op: &mut Op, node: &mut Node, shift: Shift) -> Result<Leftover> {
+        let (new, leftover) = shift.switch(self.region(), &node.content())?;
+        let mut changed = *node;
+        changed.touch(now());
+        changed.set_content(&new);
+        let mut tx = op.tx()?;
+        changed.save_hot(&mut tx)?;
+        tx.commit()?;
+        *node = changed;
+        Ok(leftover)
+    }
+
+    fn free_leftover(&self, op: &mut Op, mut leftover: Leftover) -> Result<()> {
+        loop {
+            op.renew()?;
+            let mut tx = op.tx()?;
+            let done = leftover.free(&mut tx)?;
+            tx.commit()?;
+            if done {
+                return Ok(());
+            }
+        }
+    }
+}

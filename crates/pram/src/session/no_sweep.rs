@@ -1,0 +1,33 @@
+//! Keeping sweeps away from objects that nothing leads to yet: what a change builds beside the old, over several
+//! operations. If its process dies, they are leaks.
+
+use std::time::Duration;
+
+use super::Session;
+use crate::error::Result;
+
+/// While this lives nobody sweeps.
+#[must_use = "sweeps go on when it is dropped"]
+pub struct NoSweep<'s>(&'s Session);
+
+impl Drop for NoSweep<'_> {
+    fn drop(&mut self) {
+        self.0.runtime().end_sweep();
+    }
+}
+
+impl Session {
+    /// Keeps everybody from sweeping. Waits for a sweep that is under way. For a thread that is in no operation.
+    pub fn without_sweeps(&self) -> Result<NoSweep<'_>> {
+        for round in 1u32.. {
+            if self.runtime().exclude_sweeps() {
+                break;
+            }
+            self.region().wait_by(|| std::thread::sleep(Duration::from_millis(2)));
+            if round % 100 == 0 {
+                self.reap()?;
+            }
+        }
+        Ok(NoSweep(self))
+    }
+}
