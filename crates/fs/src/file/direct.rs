@@ -5,9 +5,11 @@
 
 use pram::heap::MAX_SMALL;
 use pram::{Region, Tx};
+use rustix::io::Errno;
 
-use super::{has_room, Content, DIRECT, PAGE};
-use crate::error::Result;
+use super::map::Where;
+use super::{form, has_room, Content, Form, DIRECT, PAGE};
+use crate::error::{Error, Result};
 use crate::layout::{tag, Root};
 
 /// Bytes of old content that are saved in the undo log rather than by switching to a copy.
@@ -69,6 +71,15 @@ impl Direct {
     #[inline]
     pub fn serves(&self, off: u64, end: u64) -> bool {
         end <= MAX_SMALL && off <= self.cap + REACH
+    }
+
+    /// Where byte `pos` is, and where what begins with it ends.
+    #[inline(always)]
+    pub fn at(&self, pos: u64) -> (Where, u64) {
+        match pos < self.cap {
+            true => (Where::Memory(self.off + pos), self.cap),
+            false => (Where::Hole, u64::MAX),
+        }
     }
 
     #[inline(always)]
@@ -169,4 +180,83 @@ fn switch(tx: &mut Tx, c: &mut Content, d: Direct, new: pram::Block, off: u64, p
 pub(super) fn refit(tx: &mut Tx, c: &mut Content, d: Direct, need: u64) -> Result<()> {
     let new = tx.alloc(tag::DATA, need)?;
     switch(tx, c, d, new, 0, Patch::Zeros(0))
+}
+
+/// Zeroes what is not defined between the size and `to`.
+pub(super) fn expose(tx: &mut Tx, c: &Content, d: Direct, to: u64) -> Result<()> {
+    let from = c.size.min(d.cap);
+    Ok(tx.init_zero(d.off + from, to.min(d.cap) - from)?)
+}
+
+/// Gives all up to `end`, which the form [serves](Direct::serves), memory.
+pub(super) fn allocate(tx: &mut Tx, c: &mut Content, mut d: Direct, end: u64, keep_size: bool) -> Result<()> {
+    if end > d.cap {
+        refit(tx, c, d, end)?;
+        let Form::Direct(new) = form(tx.region(), c)? else { return Ok(()) };
+        d = new;
+    }
+    if keep_size {
+        c.root = d.root(d.reserved || end > c.size);
+        return Ok(());
+    }
+    super::expose(tx, c, end)?;
+    c.size = c.size.max(end);
+    Ok(())
+}
+
+/// Makes `off..end` a hole, or a part of it; the offset that it reached.
+pub(super) fn punch(tx: &mut Tx, c: &mut Content, d: Direct, off: u64, end: u64) -> Result<u64> {
+    if off == 0 && end >= c.size.min(d.cap) {
+        let size = c.size;
+        super::free(tx, c)?;
+        c.size = size;
+        return Ok(end);
+    }
+    let n = end.min(c.size.min(d.cap)).saturating_sub(off);
+    if n == 0 {
+        return Ok(end);
+    }
+    match write(tx, c, d, off, Patch::Zeros(n)) {
+        Ok(()) => Ok(end),
+        // No memory for a copy: the undo log takes half.
+        Err(Error::Posix(Errno::NOSPC)) => {
+            write(tx, c, d, off, Patch::Zeros(n / 2))?;
+            Ok(off + n / 2)
+        }
+        Err(e) => Err(e),
+    }
+}
+
+/// Calls `problem` with what is wrong.
+pub(super) fn check(r: &Region, c: &Content, d: Direct, problem: &mut dyn FnMut(String)) {
+    if d.cap > MAX_SMALL {
+        problem(format!("its data block {:#x} has {} bytes", d.off, d.cap));
+    }
+    if d.off != 0 {
+        check_allocated(r, d.off, problem);
+    }
+    if c.pages != 0 {
+        problem(format!("it says that it has {} pages, and has none", c.pages));
+    }
+}
+
+fn check_allocated(r: &Region, off: u64, problem: &mut dyn FnMut(String)) {
+    match r.is_allocated(off) {
+        Ok(true) => {}
+        Ok(false) => problem(format!("object {off:#x} belongs to it but is free")),
+        Err(e) => problem(e.to_string()),
+    }
+}
+
+/// Copies to `c`, which is empty, what of the block can be read; the bytes that cannot.
+pub(super) fn salvage(tx: &mut Tx, c: &mut Content, d: Direct) -> Result<u64> {
+    let used = c.size.min(d.cap);
+    let n = used.min(MAX_SMALL);
+    if n > 0 {
+        let new = tx.alloc(tag::DATA, n)?;
+        tx.init_copy(d.off, new.off, n)?;
+        tx.init_zero(new.off + n, c.size.min(new.cap) - n)?;
+        c.root = Direct { off: new.off, cap: new.cap, reserved: false }.root(false);
+    }
+    Ok(used - n)
 }

@@ -6,8 +6,8 @@ use pram::{Region, Tx};
 use rustix::io::Errno;
 use smallvec::SmallVec;
 
-use super::entry::Entry;
 use super::place::{self, Bytes, Place};
+use super::tree::entry::Entry;
 use super::tree::{self, find, Found};
 use super::{form, Content, Form, PAGE};
 use crate::error::Result;

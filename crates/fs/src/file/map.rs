@@ -5,9 +5,9 @@
 
 use pram::Region;
 
-use super::entry::Entry;
 use super::fetched::{Fetched, Missing, NOTED};
 use super::place::Place;
+use super::tree::entry::Entry;
 use super::tree::{adjacent, check_page, find, Found, Node, BATCH, FANOUT};
 use super::{end_of, form, Content, Form, PAGE};
 use crate::error::{Error, Result};
@@ -71,8 +71,7 @@ impl<'r> Runs<'r> {
             return Ok(None);
         }
         let (at, end) = match self.form {
-            Form::Direct(d) if self.pos < d.cap => (Where::Memory(d.off + self.pos), d.cap),
-            Form::Direct(_) => (Where::Hole, u64::MAX),
+            Form::Direct(d) => d.at(self.pos),
             Form::Tree(root) => self.step_in(root)?,
         };
         let off = self.pos;

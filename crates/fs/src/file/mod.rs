@@ -2,19 +2,12 @@
 //!
 //! | module | responsibility |
 //! | --- | --- |
-//! | `mod` | the interface; which form serves what |
-//! | [`map`](mod@map) | where which bytes are: reading and searching |
+//! | `mod` | the interface: each function goes to the form that the root word names |
 //! | [`direct`] | small files: one heap block holds the file from its first byte |
-//! | [`tree`] | larger and sparse files: 4 KiB pages under index nodes; finding them |
-//! | [`entry`] | what a word of an index node says |
+//! | [`tree`] | larger and sparse files: 4 KiB pages under index nodes |
+//! | [`map`](mod@map) | where which bytes are: reading and searching, whatever the form |
 //! | [`place`] | places on disk, of which there are none yet |
 //! | [`fetched`] | what has been fetched from there, for a reader or a change |
-//! | [`grow`] | adding pages to a tree and writing to them |
-//! | [`clear`] | taking pages away: truncation, holes, the whole file |
-//! | [`space`] | `fallocate`: reserve, punch, zero; unused tails given back |
-//! | [`shift`] | `fallocate`: collapse, insert |
-//! | [`check`] | every heap object of a file, and what is wrong with it |
-//! | [`salvage`](mod@salvage) | what can still be read of a damaged file |
 //!
 //! Data model: root word → data block | index node → … → index node → page.
 //!
@@ -25,7 +18,7 @@
 //! ```
 //! A *direct* file may be longer than its block: the rest is a hole. A null entry of an index node is a
 //! hole too, and a node may be shorter than 512 entries: what it lacks is null. Other entries are of the kinds that
-//! [`entry`] names.
+//! [`entry`](tree::entry) names.
 //!
 //! Invariants:
 //! - F1. Bytes below the size are defined; allocated bytes beyond it are not. Who moves the size over them
@@ -38,40 +31,28 @@
 //! After an error the [`Content`] is worthless and the transaction must be dropped. [`Error::Elsewhere`]: a part lies on
 //! disk; of a change, [`needed`] says which pages have to be [entered](enter) first.
 
-mod check;
-mod clear;
 mod direct;
-mod entry;
 mod fetched;
-mod grow;
 mod map;
 mod place;
-mod salvage;
-mod shift;
-mod space;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
 pub(crate) use tests::disk as testing;
 mod tree;
 
-use pram::{Region, Tx};
+use pram::heap::{capacity_of, MAX_SMALL};
+use pram::{Region, Tag, Tx};
 use rustix::io::Errno;
 
 use crate::error::{Error, Result};
 use crate::layout::{tag, Root};
 use direct::{Direct, Patch};
-use grow::Writer;
-use map::{Run, Runs, Where};
-use tree::Node;
+use tree::{Node, Writer};
 
-pub(crate) use check::{check, visit};
-pub(crate) use clear::free;
 pub(crate) use fetched::{enter, needed, Fetched, Missing, Needed};
 pub(crate) use map::{has_memory, read, read_with, seek_data, seek_hole, Sought};
-pub(crate) use salvage::salvage;
-pub(crate) use shift::{collapse, insert, is_long, Leftover, Shift};
-pub(crate) use space::{allocate, has_slack, punch, trim, zero};
+pub(crate) use tree::{collapse, insert, is_long, Leftover, Shift};
 
 /// What the inode keeps of a file's content.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -197,10 +178,10 @@ pub(crate) fn truncate(tx: &mut Tx, c: &mut Content, size: u64) -> Result<()> {
     expose(tx, c, size)?;
     // What is reserved beyond the end goes too, even where the size stays.
     match form(tx.region(), c)? {
-        Form::Tree(_) if size <= c.size && c.pages > FREED => c.root |= CUT_WORD,
-        _ if size == 0 => return free(tx, c),
+        Form::Tree(_) if size == 0 && c.pages <= FREED => return free(tx, c),
+        Form::Tree(_) if size <= c.size => tree::truncate(tx, c, size)?,
+        Form::Direct(_) if size == 0 => return free(tx, c),
         Form::Direct(d) if d.reserved => c.root = d.root(false),
-        Form::Tree(_) if size <= c.size => clear::pages(tx, c, size.div_ceil(PAGE), u64::MAX)?,
         _ => {}
     }
     c.size = size;
@@ -209,39 +190,17 @@ pub(crate) fn truncate(tx: &mut Tx, c: &mut Content, size: u64) -> Result<()> {
 
 /// Frees a part of what a truncation cut off: a transaction.
 pub(crate) fn cut(tx: &mut Tx, c: &mut Content) -> Result<()> {
-    let Form::Tree(root) = form(tx.region(), c)? else { return Err(Error::Corrupt("a page tree was expected".into())) };
-    let first = c.size.div_ceil(PAGE);
-    let end = clear::part(tx.region(), root, first, u64::MAX)?;
-    clear::pages(tx, c, first, end)?;
-    let done = match form(tx.region(), c)? {
-        Form::Tree(root) => tree::next(tx.region(), root, end)?.is_none(),
-        Form::Direct(_) => true,
-    };
-    if done {
-        c.root &= !CUT_WORD;
-    }
-    Ok(())
+    tree::cut(tx, c)
 }
 
-/// Zeroes what is not defined between the size and `to`, so that the size can move there: of the block, or of the page
-/// with the end of the file (F1, F5).
+/// Zeroes what is not defined between the size and `to`, so that the size can move there (F1).
 fn expose(tx: &mut Tx, c: &Content, to: u64) -> Result<()> {
     if to <= c.size {
         return Ok(());
     }
     match form(tx.region(), c)? {
-        Form::Direct(d) => {
-            let from = c.size.min(d.cap);
-            Ok(tx.init_zero(d.off + from, to.min(d.cap) - from)?)
-        }
-        Form::Tree(root) => {
-            let mut runs = Runs::of(tx.region(), Form::Tree(root), c.size, to.min(c.size.next_multiple_of(PAGE)));
-            match runs.step()? {
-                Some(Run { at: Where::Memory(at), len, .. }) => Ok(tx.init_zero(at, len)?),
-                Some(Run { at: Where::Disk(_), .. }) => Err(Error::Elsewhere),
-                _ => Ok(()),
-            }
-        }
+        Form::Direct(d) => direct::expose(tx, c, d, to),
+        Form::Tree(root) => tree::expose(tx, c, root, to),
     }
 }
 
@@ -251,5 +210,125 @@ pub(crate) fn allocated(r: &Region, c: &Content) -> u64 {
     match form(r, c) {
         Ok(Form::Direct(d)) => d.cap,
         _ => c.pages.saturating_mul(PAGE),
+    }
+}
+
+/// Gives the holes of `off..off + len` memory, and extends the file unless `keep_size`. One transaction does
+/// a part: returns the offset that it reached, from which the caller goes on until it is `off + len`.
+pub(crate) fn allocate(tx: &mut Tx, c: &mut Content, off: u64, len: u64, keep_size: bool) -> Result<u64> {
+    let end = end_of(off, len)?;
+    if len == 0 {
+        return Err(Errno::INVAL.into());
+    }
+    match form(tx.region(), c)? {
+        Form::Direct(d) if d.serves(off, end) => {
+            direct::allocate(tx, c, d, end, keep_size)?;
+            return Ok(end);
+        }
+        Form::Direct(d) => Writer::from_direct(tx, c, d, 0, 0)?,
+        Form::Tree(_) => {}
+    }
+    tree::allocate(tx, c, off, end, keep_size)
+}
+
+/// Makes a hole: what was in `off..off + len` reads as zeros; whole pages are given back. One transaction does a part,
+/// as of [`allocate`]: all of it unless there may be more than [`FREED`] pages, or the undo log is too small. Needs no
+/// memory.
+pub(crate) fn punch(tx: &mut Tx, c: &mut Content, off: u64, len: u64) -> Result<u64> {
+    if len == 0 {
+        return Err(Errno::INVAL.into());
+    }
+    let end = off.saturating_add(len);
+    match form(tx.region(), c)? {
+        Form::Direct(d) => direct::punch(tx, c, d, off, end),
+        Form::Tree(root) => tree::punch(tx, c, root, off, end),
+    }
+}
+
+/// Makes `off..off + len` read as zeros, with memory behind, and extends the file unless `keep_size`. One
+/// transaction does a part, as of [`allocate`].
+pub(crate) fn zero(tx: &mut Tx, c: &mut Content, off: u64, len: u64, keep_size: bool) -> Result<u64> {
+    let end = end_of(off, len)?.min((off / PAGE + FILLED) * PAGE);
+    let end = punch(tx, c, off, end - off)?;
+    allocate(tx, c, off, end - off, keep_size)
+}
+
+/// Would [`trim`] give anything back?
+#[inline(always)]
+pub(crate) fn has_slack(r: &Region, c: &Content) -> bool {
+    let fit = capacity_of(c.size.max(1));
+    match form(r, c) {
+        Ok(Form::Direct(d)) => !d.reserved && fit < d.cap,
+        // Pages beyond the end have been reserved; with fewer there are holes.
+        Ok(Form::Tree(_)) => c.size <= MAX_SMALL && c.pages == c.size.div_ceil(PAGE) && fit < c.pages * PAGE,
+        Err(_) => false,
+    }
+}
+
+/// Gives back the slack behind the end of the file, and makes a tree that has become small direct. True if
+/// something changed; a full region is no error, nor is content that would have to be fetched.
+pub(crate) fn trim(tx: &mut Tx, c: &mut Content) -> Result<bool> {
+    if !has_slack(tx.region(), c) {
+        return Ok(false);
+    }
+    let done = match form(tx.region(), c)? {
+        Form::Direct(d) => direct::refit(tx, c, d, c.size.min(d.cap)),
+        Form::Tree(_) if !has_memory(tx.region(), c, 0, c.pages * PAGE)? => return Ok(false),
+        Form::Tree(root) => tree::flatten(tx, c, root),
+    };
+    match done {
+        Ok(()) => Ok(true),
+        Err(Error::Posix(Errno::NOSPC) | Error::MustGrow | Error::Elsewhere) => Ok(false),
+        Err(e) => Err(e),
+    }
+}
+
+/// Frees all content; the file is empty then.
+pub(crate) fn free(tx: &mut Tx, c: &mut Content) -> Result<()> {
+    match form(tx.region(), c)? {
+        Form::Direct(d) if d.off == 0 => {}
+        Form::Direct(d) => tx.free(d.off, tag::DATA)?,
+        Form::Tree(root) => tree::free(tx, root, &mut c.pages)?,
+    }
+    *c = Content { owner: c.owner, ..Content::default() };
+    Ok(())
+}
+
+/// Calls `object` with every heap object of the file, for mark-and-sweep. Fails at the first reference that is damaged:
+/// then not all objects have been named.
+pub(crate) fn visit(r: &Region, c: &Content, object: &mut dyn FnMut(u64, Tag)) -> Result<()> {
+    match form(r, c)? {
+        Form::Direct(d) if d.off == 0 => {}
+        Form::Direct(d) => object(d.off, tag::DATA),
+        Form::Tree(root) => tree::visit(r, root, object)?,
+    }
+    Ok(())
+}
+
+/// Calls `problem` with a sentence for everything that is wrong with the content.
+pub(crate) fn check(r: &Region, c: &Content, problem: &mut dyn FnMut(String)) {
+    if c.size > MAX_SIZE {
+        problem(format!("its size {} is beyond {MAX_SIZE}", c.size));
+    }
+    if Root::unpack(c.root).off == 0 && c.root != 0 {
+        problem(format!("its root {:#x} makes no sense", c.root));
+    }
+    match form(r, c) {
+        Err(e) => problem(e.to_string()),
+        Ok(Form::Direct(d)) => direct::check(r, c, d, problem),
+        Ok(Form::Tree(root)) => tree::check(r, c, root, problem),
+    }
+}
+
+/// Rebuilds damaged content from what can be read; the rest becomes a hole. Returns the bytes that were
+/// lost, as far as they can be told. Everything is copied, since what the old form refers to may belong to
+/// others too; that is left for mark-and-sweep.
+pub(crate) fn salvage(tx: &mut Tx, c: &mut Content) -> Result<u64> {
+    let old = *c;
+    *c = Content { size: old.size.min(MAX_SIZE), owner: old.owner, ..Content::default() };
+    match form(tx.region(), &old) {
+        Err(_) => Ok(c.size),
+        Ok(Form::Direct(d)) => direct::salvage(tx, c, d),
+        Ok(Form::Tree(root)) => tree::salvage(tx, c, root),
     }
 }

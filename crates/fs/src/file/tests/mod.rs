@@ -10,7 +10,7 @@ use pram::heap::{Meta, CLASSES};
 use pram::{Region, Session, Tx};
 use rng::Rng;
 
-use super::entry::Entry;
+use super::tree::entry::Entry;
 use super::*;
 use crate::rig::session;
 

@@ -8,15 +8,15 @@
 //! A word of 0 is a hole. The code tells a word that has been damaged from one that was stored there: also one that
 //! leads to an object of the right type which is another file's.
 
-use super::place::Place;
 use crate::error::{Error, Result};
+use crate::file::place::Place;
 
 /// What an entry of a leaf stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Entry {
+pub(in crate::file) enum Entry {
     /// Zeros, without memory.
     Hole,
-    /// A heap object of [`PAGE`](super::PAGE) bytes.
+    /// A heap object of [`PAGE`](crate::file::PAGE) bytes.
     Page(u64),
     /// The same, and nothing has been written to it yet: zeros, whatever its bytes are.
     Reserved(u64),
@@ -40,7 +40,7 @@ const OF_WORD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Where an entry belongs, as its check code knows it.
 #[derive(Clone, Copy)]
-pub(super) struct Spot(u64);
+pub(in crate::file) struct Spot(u64);
 
 impl Spot {
     /// In a node of this height in the file of inode `owner`, for what begins at page `page`.
@@ -108,7 +108,7 @@ impl Entry {
 
 /// The index node that the word of a higher node at `spot` leads to, or 0.
 #[inline(always)]
-pub(super) fn decode_node(word: u64, spot: Spot) -> Result<u64> {
+pub(in crate::file) fn decode_node(word: u64, spot: Spot) -> Result<u64> {
     if word == 0 {
         return Ok(0);
     }
@@ -120,7 +120,7 @@ pub(super) fn decode_node(word: u64, spot: Spot) -> Result<u64> {
 
 /// The word that leads from a higher node at `spot` to the index node at `off`.
 #[inline(always)]
-pub(super) fn encode_node(off: u64, spot: Spot) -> u64 {
+pub(in crate::file) fn encode_node(off: u64, spot: Spot) -> u64 {
     spot.seal(off | NODE << OFFSET_BITS)
 }
 

@@ -2,14 +2,40 @@
 //!
 //! An index node is a heap object of up to 512 [entries](super::entry): of pages (height 1) or of nodes one lower. How
 //! many it has, its size class says. Every loop here is bounded whatever the words say.
+//!
+//! | module | responsibility |
+//! | --- | --- |
+//! | [`entry`] | what a word of an index node says |
+//! | [`grow`] | adding pages and writing to them |
+//! | [`clear`] | taking pages away: truncation, holes, the whole file |
+//! | [`space`] | `fallocate`: reserve, punch; a small tree made direct |
+//! | [`shift`] | `fallocate`: collapse, insert |
+//! | [`check`](mod@check) | every heap object, and what is wrong |
+//! | [`salvage`](mod@salvage) | what can still be read |
+
+mod check;
+mod clear;
+pub(super) mod entry;
+mod grow;
+mod salvage;
+mod shift;
+mod space;
 
 use pram::{Off, Region, SEGMENT};
 use zerocopy::IntoBytes;
 
-use super::entry::{self, Entry, Spot};
+use entry::{Entry, Spot};
+
 use super::PAGE;
 use crate::error::{Error, Result};
 use crate::layout::tag;
+
+pub(super) use check::{check, visit};
+pub(super) use clear::{cut, free, truncate};
+pub(super) use grow::Writer;
+pub(super) use salvage::salvage;
+pub(crate) use shift::{collapse, insert, is_long, Leftover, Shift};
+pub(super) use space::{allocate, expose, flatten, punch};
 
 /// Most entries of an index node, and the bits of a page number that one level decides.
 pub(super) const FANOUT: u64 = 512;

@@ -10,9 +10,9 @@ use rustix::io::Errno;
 
 use super::entry::Entry;
 use super::grow::Writer;
-use super::tree::{self, find, Budget, Found, Node, BATCH, FANOUT};
-use super::{clear, end_of, form, Content, Form, FREED, MAX_SIZE, PAGE};
+use super::{clear, find, get, next, Budget, Found, Node, BATCH, FANOUT};
 use crate::error::{Error, Result};
+use crate::file::{end_of, form, Content, Form, FREED, MAX_SIZE, PAGE};
 use crate::layout::{tag, Root};
 
 /// Batches of entries that one piece of a long shift enters: as many as the undo log takes with ease.
@@ -145,9 +145,9 @@ impl Shift {
     /// Enters some pages of `old` into the new index: a transaction. True if those were the last. After an error this is
     /// as before.
     pub fn build(&mut self, tx: &mut Tx, old: &Content) -> Result<bool> {
-        let mut next = *self;
-        let done = next.build_part(tx, old)?;
-        *self = next;
+        let mut later = *self;
+        let done = later.build_part(tx, old)?;
+        *self = later;
         Ok(done)
     }
 
@@ -156,7 +156,7 @@ impl Shift {
         let Form::Tree(root) = form(r, old)? else { return Err(Error::Corrupt("a page tree was expected".into())) };
         let mut entries = [Entry::Hole; BATCH];
         for _ in 0..BATCHES {
-            let Some(page) = tree::next(r, root, self.at)? else { return Ok(true) };
+            let Some(page) = next(r, root, self.at)? else { return Ok(true) };
             let Found::Leaf(leaf) = find(r, root, page)? else { return Ok(true) };
             let i = leaf.index(page);
             let mut n = (FANOUT - i).min(BATCH as u64);
@@ -212,8 +212,8 @@ impl Leftover {
         if let (true, Form::Tree(root)) = (at < end, form(r, &self.c)?) {
             let stop = clear::part(r, root, at, end)?;
             let mut page = at;
-            while let Some(p) = tree::next(r, root, page)?.filter(|p| *p < stop) {
-                if let Entry::Page(off) | Entry::Reserved(off) = tree::get(r, root, p)? {
+            while let Some(p) = next(r, root, page)?.filter(|p| *p < stop) {
+                if let Entry::Page(off) | Entry::Reserved(off) = get(r, root, p)? {
                     clear::free_page(tx, off)?;
                 }
                 page = p + 1;

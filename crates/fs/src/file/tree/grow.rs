@@ -3,18 +3,18 @@
 use pram::{Off, Tx};
 use zerocopy::IntoBytes;
 
-use super::direct::Direct;
 use super::entry::Entry;
-use super::tree::{adjacent, check_page, Node, BATCH, BITS, FANOUT};
-use super::{form, has_room, Content, Form, PAGE};
+use super::{adjacent, check_page, Node, BATCH, BITS, FANOUT};
 use crate::error::{Error, Result};
+use crate::file::direct::Direct;
+use crate::file::{form, has_room, Content, Form, PAGE};
 use crate::layout::{tag, Root};
 
 /// Fewest entries of an index node.
 const MIN_NODE: u64 = 8;
 
 /// Changes a tree.
-pub(super) struct Writer<'a, 'o> {
+pub(in crate::file) struct Writer<'a, 'o> {
     pub tx: &'a mut Tx<'o>,
     pub c: &'a mut Content,
     /// Nothing that is linked leads to this tree yet: its nodes need no log.

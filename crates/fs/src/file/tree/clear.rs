@@ -5,20 +5,14 @@ use pram::tx::{LOG_CAPACITY, RECORD};
 use pram::{Region, Tx};
 
 use super::entry::Entry;
-use super::tree::{check_page, Budget, Node, BITS, FANOUT, MAX_HEIGHT};
-use super::{form, tree, Content, Form, FREED, MAX_SIZE, PAGE, RESERVE};
+use super::{check_page, next, Budget, Node, BITS, FANOUT, MAX_HEIGHT};
 use crate::error::{Error, Result};
+use crate::file::{form, Content, Form, CUT_WORD, FREED, MAX_SIZE, PAGE, RESERVE};
 use crate::layout::{tag, Root};
 
-/// Frees all content; the file is empty then.
-pub(crate) fn free(tx: &mut Tx, c: &mut Content) -> Result<()> {
-    match form(tx.region(), c)? {
-        Form::Direct(d) if d.off == 0 => {}
-        Form::Direct(d) => tx.free(d.off, tag::DATA)?,
-        Form::Tree(root) => free_node(tx, root, &mut Budget::of(tx.region()), &mut c.pages)?,
-    }
-    *c = Content { owner: c.owner, ..Content::default() };
-    Ok(())
+/// Frees all of a tree.
+pub(in crate::file) fn free(tx: &mut Tx, root: Node, pages: &mut u64) -> Result<()> {
+    free_node(tx, root, &mut Budget::of(tx.region()), pages)
 }
 
 /// Frees a node with all below it.
@@ -51,7 +45,7 @@ fn free_entry(tx: &mut Tx, node: Node, i: u64, budget: &mut Budget, pages: &mut 
 }
 
 /// Frees a page. Not whatever else a damaged entry leads to: what is free already somebody may take meanwhile.
-pub(super) fn free_page(tx: &mut Tx, off: u64) -> Result<()> {
+pub(in crate::file) fn free_page(tx: &mut Tx, off: u64) -> Result<()> {
     check_page(tx.region(), off)?;
     if !tx.region().is_allocated(off)? {
         return Err(Error::Corrupt(format!("page {off:#x} belongs to a file but is free")));
@@ -59,8 +53,33 @@ pub(super) fn free_page(tx: &mut Tx, off: u64) -> Result<()> {
     Ok(tx.free(off, tag::DATA)?)
 }
 
+/// Frees all from `size` on, which is no more than the size of the file; much of it only [later](cut).
+pub(in crate::file) fn truncate(tx: &mut Tx, c: &mut Content, size: u64) -> Result<()> {
+    if c.pages > FREED {
+        c.root |= CUT_WORD;
+        return Ok(());
+    }
+    pages(tx, c, size.div_ceil(PAGE), u64::MAX)
+}
+
+/// Frees a part of what a truncation cut off: a transaction.
+pub(in crate::file) fn cut(tx: &mut Tx, c: &mut Content) -> Result<()> {
+    let Form::Tree(root) = form(tx.region(), c)? else { return Err(Error::Corrupt("a page tree was expected".into())) };
+    let first = c.size.div_ceil(PAGE);
+    let end = part(tx.region(), root, first, u64::MAX)?;
+    pages(tx, c, first, end)?;
+    let done = match form(tx.region(), c)? {
+        Form::Tree(root) => next(tx.region(), root, end)?.is_none(),
+        Form::Direct(_) => true,
+    };
+    if done {
+        c.root &= !CUT_WORD;
+    }
+    Ok(())
+}
+
 /// Makes pages `first..end` of a tree holes. The undo log takes the entries of nodes at the two ends only.
-pub(super) fn pages(tx: &mut Tx, c: &mut Content, first: u64, end: u64) -> Result<()> {
+pub(in crate::file) fn pages(tx: &mut Tx, c: &mut Content, first: u64, end: u64) -> Result<()> {
     let r = tx.region();
     let (mut budget, mut pages) = (Budget::of(r), c.pages);
     let emptied = walk(r, c, first, end, |step| match step {
@@ -76,9 +95,9 @@ pub(super) fn pages(tx: &mut Tx, c: &mut Content, first: u64, end: u64) -> Resul
 }
 
 /// Where the first part of pages `first..end` ends that one transaction frees: no more than [`FREED`] are in it.
-pub(super) fn part(r: &Region, root: Node, first: u64, end: u64) -> Result<u64> {
+pub(in crate::file) fn part(r: &Region, root: Node, first: u64, end: u64) -> Result<u64> {
     const _: () = assert!(FREED == FANOUT);
-    Ok(match tree::next(r, root, first)? {
+    Ok(match next(r, root, first)? {
         // The end of its leaf.
         Some(page) => ((page | (FANOUT - 1)) + 1).min(end),
         None => end,
@@ -86,7 +105,7 @@ pub(super) fn part(r: &Region, root: Node, first: u64, end: u64) -> Result<u64> 
 }
 
 /// Bytes of undo log that [`pages`] takes.
-pub(super) fn log_needed(r: &Region, c: &Content, first: u64, end: u64) -> Result<u64> {
+pub(in crate::file) fn log_needed(r: &Region, c: &Content, first: u64, end: u64) -> Result<u64> {
     let mut sum = 0;
     walk(r, c, first, end, |step| {
         if let Step::Clear { len, .. } = step {
@@ -99,7 +118,7 @@ pub(super) fn log_needed(r: &Region, c: &Content, first: u64, end: u64) -> Resul
 
 /// Where to part pages `first..end` if the undo log cannot take both ends: a page from which on there is only one.
 /// That is `end` if there is but one anyway.
-pub(super) fn half(first: u64, end: u64) -> u64 {
+pub(in crate::file) fn half(first: u64, end: u64) -> u64 {
     match (first ^ end).checked_ilog2() {
         Some(bit) => end & u64::MAX << (bit / BITS * BITS),
         None => end,

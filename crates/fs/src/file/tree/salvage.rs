@@ -1,45 +1,21 @@
-//! What can still be read of a damaged file, made whole.
+//! What can still be read of a damaged tree, made whole.
 
 use std::collections::HashSet;
 
-use pram::heap::MAX_SMALL;
 use pram::Tx;
 
-use super::direct::Direct;
 use super::entry::Entry;
 use super::grow::Writer;
-use super::tree::{check_page, Node};
-use super::{form, Content, Form, MAX_SIZE, PAGE};
+use super::{check_page, Node};
 use crate::error::Result;
+use crate::file::{Content, PAGE};
 use crate::layout::tag;
 
-/// Rebuilds damaged content from what can be read; the rest becomes a hole. Returns the bytes that were
-/// lost, as far as they can be told. Everything is copied, since what the old form refers to may belong to
-/// others too; that is left for mark-and-sweep.
-pub(crate) fn salvage(tx: &mut Tx, c: &mut Content) -> Result<u64> {
-    let old = *c;
-    *c = Content { size: old.size.min(MAX_SIZE), owner: old.owner, ..Content::default() };
-    match form(tx.region(), &old) {
-        Err(_) => Ok(c.size),
-        Ok(Form::Direct(d)) => salvage_direct(tx, c, d),
-        Ok(Form::Tree(root)) => {
-            let mut s = Salvage { tx, c, seen: HashSet::from([root.off]), lost: 0 };
-            s.node(root)?;
-            Ok(s.lost.min(c.size))
-        }
-    }
-}
-
-fn salvage_direct(tx: &mut Tx, c: &mut Content, d: Direct) -> Result<u64> {
-    let used = c.size.min(d.cap);
-    let n = used.min(MAX_SMALL);
-    if n > 0 {
-        let new = tx.alloc(tag::DATA, n)?;
-        tx.init_copy(d.off, new.off, n)?;
-        tx.init_zero(new.off + n, c.size.min(new.cap) - n)?;
-        c.root = Direct { off: new.off, cap: new.cap, reserved: false }.root(false);
-    }
-    Ok(used - n)
+/// Copies to `c`, which is empty, what of the tree below `root` can be read; the bytes that cannot.
+pub(in crate::file) fn salvage(tx: &mut Tx, c: &mut Content, root: Node) -> Result<u64> {
+    let mut s = Salvage { tx, c, seen: HashSet::from([root.off]), lost: 0 };
+    s.node(root)?;
+    Ok(s.lost.min(c.size))
 }
 
 struct Salvage<'a, 'o> {

@@ -1,75 +1,32 @@
-//! Every heap object of a file, for mark-and-sweep; and what is wrong with a file.
+//! Every heap object of a tree, and what is wrong with it.
 
-use pram::heap::MAX_SMALL;
 use pram::{Region, Tag};
 
 use super::entry::Entry;
-use super::tree::{check_page, Budget, Node};
-use super::{form, Content, Form, MAX_SIZE, PAGE};
+use super::{check_page, Budget, Node};
 use crate::error::{Error, Result};
-use crate::layout::{tag, Root};
+use crate::file::{Content, PAGE};
+use crate::layout::tag;
 
-/// Calls `object` with every heap object of the file. Fails at the first reference that is damaged: then
-/// not all objects have been named.
-pub(crate) fn visit(r: &Region, c: &Content, object: &mut dyn FnMut(u64, Tag)) -> Result<()> {
-    match form(r, c)? {
-        Form::Direct(d) if d.off == 0 => Ok(()),
-        Form::Direct(d) => {
-            object(d.off, tag::DATA);
-            Ok(())
-        }
-        Form::Tree(root) => {
-            let mut walk = Walk { r, object, problem: None, budget: Budget::of(r), pages: 0, end: 0, patience: 0 };
-            walk.node(root)
-        }
-    }
+/// Calls `object` with every heap object.
+pub(in crate::file) fn visit(r: &Region, root: Node, object: &mut dyn FnMut(u64, Tag)) -> Result<()> {
+    let mut walk = Walk { r, object, problem: None, budget: Budget::of(r), pages: 0, end: 0, patience: 0 };
+    walk.node(root)
 }
 
-/// Calls `problem` with a sentence for everything that is wrong with the content.
-pub(crate) fn check(r: &Region, c: &Content, problem: &mut dyn FnMut(String)) {
-    if c.size > MAX_SIZE {
-        problem(format!("its size {} is beyond {MAX_SIZE}", c.size));
-    }
-    if Root::unpack(c.root).off == 0 && c.root != 0 {
-        problem(format!("its root {:#x} makes no sense", c.root));
-    }
-    match form(r, c) {
+/// Calls `problem` with what is wrong.
+pub(in crate::file) fn check(r: &Region, c: &Content, root: Node, problem: &mut dyn FnMut(String)) {
+    let budget = Budget::of(r);
+    // What a truncation cut off is still there for a while.
+    let end = if c.is_cut() { u64::MAX } else { c.size.div_ceil(PAGE) };
+    let mut walk =
+        Walk { r, object: &mut |_, _| {}, problem: Some(problem), budget, pages: 0, end, patience: PATIENCE };
+    let result = walk.node(root);
+    let pages = walk.pages;
+    match result {
         Err(e) => problem(e.to_string()),
-        Ok(Form::Direct(d)) => {
-            if d.cap > MAX_SMALL {
-                problem(format!("its data block {:#x} has {} bytes", d.off, d.cap));
-            }
-            if d.off != 0 {
-                check_allocated(r, d.off, problem);
-            }
-            if c.pages != 0 {
-                problem(format!("it says that it has {} pages, and has none", c.pages));
-            }
-        }
-        Ok(Form::Tree(root)) => {
-            let budget = Budget::of(r);
-            // What a truncation cut off is still there for a while.
-            let end = if c.is_cut() { u64::MAX } else { c.size.div_ceil(PAGE) };
-            let mut walk =
-                Walk { r, object: &mut |_, _| {}, problem: Some(problem), budget, pages: 0, end, patience: PATIENCE };
-            let result = walk.node(root);
-            let pages = walk.pages;
-            match result {
-                Err(e) => problem(e.to_string()),
-                Ok(()) if pages != c.pages => {
-                    problem(format!("it says that it has {} pages, and has {pages}", c.pages))
-                }
-                Ok(()) => {}
-            }
-        }
-    }
-}
-
-fn check_allocated(r: &Region, off: u64, problem: &mut dyn FnMut(String)) {
-    match r.is_allocated(off) {
-        Ok(true) => {}
-        Ok(false) => problem(format!("object {off:#x} belongs to it but is free")),
-        Err(e) => problem(e.to_string()),
+        Ok(()) if pages != c.pages => problem(format!("it says that it has {} pages, and has {pages}", c.pages)),
+        Ok(()) => {}
     }
 }
 

@@ -1,0 +1,95 @@
+//! Memory for what has none, and holes for what has; unused tails given back.
+
+use pram::tx::RECORD;
+use pram::Tx;
+
+use super::entry::Entry;
+use super::grow::Writer;
+use super::{check_page, clear, get, Node};
+use crate::error::{Error, Result};
+use crate::file::direct::Direct;
+use crate::file::map::{Run, Runs, Where};
+use crate::file::{has_room, Content, Form, FILLED, FREED, PAGE};
+use crate::layout::tag;
+
+/// Zeroes what is not defined between the size and `to`: of the page with the end of the file (F5).
+pub(in crate::file) fn expose(tx: &mut Tx, c: &Content, root: Node, to: u64) -> Result<()> {
+    let mut runs = Runs::of(tx.region(), Form::Tree(root), c.size, to.min(c.size.next_multiple_of(PAGE)));
+    match runs.step()? {
+        Some(Run { at: Where::Memory(at), len, .. }) => Ok(tx.init_zero(at, len)?),
+        Some(Run { at: Where::Disk(_), .. }) => Err(Error::Elsewhere),
+        _ => Ok(()),
+    }
+}
+
+/// Gives holes from `off` on memory, as many as one transaction does; the offset that it reached, at most `end`.
+pub(in crate::file) fn allocate(tx: &mut Tx, c: &mut Content, off: u64, end: u64, keep_size: bool) -> Result<u64> {
+    let first = off / PAGE;
+    let last = end.div_ceil(PAGE).min(first + FILLED);
+    let reached = end.min(last * PAGE);
+    let size = if keep_size { c.size } else { c.size.max(reached) };
+    crate::file::expose(tx, c, size)?;
+    Writer { tx, c, fresh: false }.fill(first, last)?;
+    c.size = size;
+    Ok(reached)
+}
+
+pub(in crate::file) fn punch(tx: &mut Tx, c: &mut Content, root: Node, off: u64, end: u64) -> Result<u64> {
+    // The page that holds the end of the file is given back whole: what is cut off has no content.
+    let stop = if end >= c.size { end.max(c.size.next_multiple_of(PAGE)) } else { end };
+    let (first, last) = (off.div_ceil(PAGE), stop / PAGE);
+    if first > last {
+        blank(tx, c, root, off, stop)?;
+        return Ok(end);
+    }
+    if c.pages > FREED && last - first > FREED {
+        let part = clear::part(tx.region(), root, first, last)?;
+        if part < last {
+            return punch(tx, c, root, off, part * PAGE);
+        }
+    }
+    let half = clear::half(first, last);
+    let parts = (first * PAGE - off) + (stop - last * PAGE);
+    let needed = clear::log_needed(tx.region(), c, first, last)? + parts + 2 * (RECORD + 8);
+    if half < last && !has_room(tx, needed) {
+        return punch(tx, c, root, off, half * PAGE);
+    }
+    blank(tx, c, root, off, first * PAGE)?;
+    blank(tx, c, root, last * PAGE, stop)?;
+    clear::pages(tx, c, first, last)?;
+    Ok(end)
+}
+
+/// Zeroes a part of one page.
+fn blank(tx: &mut Tx, c: &Content, root: Node, from: u64, to: u64) -> Result<()> {
+    let to = to.min(c.size);
+    if from >= to {
+        return Ok(());
+    }
+    match get(tx.region(), root, from / PAGE)? {
+        Entry::Hole | Entry::Reserved(_) => Ok(()),
+        Entry::Disk(_) => Err(Error::Elsewhere),
+        Entry::Page(off) => {
+            check_page(tx.region(), off)?;
+            Ok(tx.set_zero(off + from % PAGE, to - from)?)
+        }
+    }
+}
+
+/// Makes a small tree without holes direct.
+pub(in crate::file) fn flatten(tx: &mut Tx, c: &mut Content, root: Node) -> Result<()> {
+    let block = tx.alloc(tag::DATA, c.size)?;
+    let mut runs = Runs::of(tx.region(), Form::Tree(root), 0, c.size);
+    while let Some(run) = runs.step()? {
+        match run.at {
+            Where::Disk(_) => return Err(Error::Elsewhere),
+            Where::Hole | Where::Reserved => tx.init_zero(block.off + run.off, run.len)?,
+            Where::Memory(at) => tx.init_copy(at, block.off + run.off, run.len)?,
+        }
+    }
+    let size = c.size;
+    crate::file::free(tx, c)?;
+    c.root = Direct { off: block.off, cap: block.cap, reserved: false }.root(false);
+    c.size = size;
+    Ok(())
+}
