@@ -16,6 +16,10 @@
 //! | [`read`] | reading runs of blocks, verified |
 //! | `sums` | the checksums that were read, in this process's memory |
 //! | [`ahead`] | what a reader will want next |
+//! | [`clean`] | the cleaner; making freed segments free |
+//! | [`salvage`] | what the disks tell without the memory |
+//! | [`recover`] | the table after a crash, and after the memory was lost |
+//! | `walk` | from part to part through a segment |
 //! | [`error`] | what can fail |
 //!
 //! ```text
@@ -30,11 +34,14 @@
 //! room that one of them has taken.
 
 pub mod ahead;
+pub mod clean;
 pub mod error;
 pub mod part;
 pub mod place;
 pub mod read;
+pub mod recover;
 mod room;
+pub mod salvage;
 mod sums;
 pub mod table;
 #[cfg(test)]
@@ -108,6 +115,7 @@ pub struct Log {
     /// This process has sequence numbers, and has closed the segments of those before.
     ready: Mutex<bool>,
     failed: Mutex<Option<exraid::Error>>,
+    cleaner: Mutex<clean::Memory>,
 }
 
 /// The slots of a region.
@@ -179,7 +187,8 @@ impl Log {
         let areas = areas.collect();
         let sums = Mutex::new(Sums::new(options.checksums));
         let (ready, failed) = (Mutex::new(false), Mutex::default());
-        Ok(Some(Log { at, blocks: raw.blocks as u32, areas, options, sums, ready, failed }))
+        let cleaner = Mutex::default();
+        Ok(Some(Log { at, blocks: raw.blocks as u32, areas, options, sums, ready, failed, cleaner }))
     }
 
     /// Bytes of a segment.

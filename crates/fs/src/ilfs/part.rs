@@ -53,7 +53,7 @@ const ENTRY: usize = size_of::<RawOwner>();
 /// What the checksum of a summary does not cover.
 const UNSUMMED: usize = 16;
 
-/// Whose a block is.
+/// Whose a block is. In order, the pages of an inode follow one another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Owner {
     pub ino: u64,

@@ -210,7 +210,7 @@ impl Log {
     /// Before this process writes anything: memory may have been lost, or put back, since somebody wrote last. So numbers
     /// begin where nobody has issued any, and segments that are open take no more, since they may have more than this
     /// memory knows of.
-    fn get_ready(&self, session: &Session) -> Result<()> {
+    pub(super) fn get_ready(&self, session: &Session) -> Result<()> {
         let mut ready = session.region().lock_by(&self.ready);
         if !*ready {
             let _alone = session.long_lock(KEY)?;

@@ -463,12 +463,13 @@ impl<'t, 'o> Change<'t, 'o> {
         Ok(self.tx.set(field!(self, waiting), &(head.waiting + 1))?)
     }
 
-    /// The first of the freed slots, if the commit of its epoch is durable, is one no more: it is being discarded, or bad.
-    pub fn take_freed(&mut self, durable: u64) -> Result<Option<u32>> {
+    /// The first of the freed slots, if it was freed in an epoch before `durable`, is one no more: it is being discarded, or
+    /// bad.
+    pub fn take_freed(&mut self, durable: u64) -> Result<Option<(u32, State)>> {
         let head = self.head()?;
         let Some(slot) = slot_in(head.freed) else { return Ok(None) };
         let segment = self.table().get(slot)?;
-        if segment.stamp > durable {
+        if segment.stamp >= durable {
             return Ok(None);
         }
         self.tx.set(field!(self, freed), &slot_word(segment.next))?;
@@ -478,14 +479,42 @@ impl<'t, 'o> Change<'t, 'o> {
         self.tx.set(field!(self, waiting), &head.waiting.saturating_sub(1))?;
         let state = if segment.failed { State::Bad } else { State::Discarding };
         self.put(slot, &Segment { state, ..Segment::FREE })?;
-        Ok(Some(slot))
+        Ok(Some((slot, state)))
+    }
+
+    /// A segment that was found on a disk is in use.
+    pub fn adopt(&mut self, slot: u32, segment: Segment) -> Result<()> {
+        let next = self.table().chain(segment.sequence)?;
+        self.put(slot, &Segment { next, ..segment })?;
+        self.set_chain(segment.sequence, Some(slot))?;
+        let head = self.head()?;
+        Ok(self.tx.set(field!(self, fresh), &head.fresh.max(u64::from(slot) + 1))?)
+    }
+
+    /// Nothing is in the list of the free slots any more, and nothing in that of the freed ones, if they may be used. The
+    /// first slot that was never used.
+    pub fn forget_free(&mut self, freed_too: bool) -> Result<u32> {
+        let head = self.head()?;
+        self.tx.set(field!(self, free), &0)?;
+        self.tx.set(field!(self, spare), &(head.slots - head.fresh))?;
+        if freed_too {
+            self.tx.set(field!(self, freed), &0)?;
+            self.tx.set(field!(self, last_freed), &0)?;
+            self.tx.set(field!(self, waiting), &0)?;
+        }
+        Ok(head.fresh as u32)
     }
 
     /// A slot that was being discarded is free.
     pub fn discarded(&mut self, slot: u32) -> Result<()> {
-        if self.table().get(slot)?.state != State::Discarding {
-            return Ok(());
+        match self.table().get(slot)?.state {
+            State::Discarding => self.push_free(slot),
+            _ => Ok(()),
         }
+    }
+
+    /// A slot that is in no list is free.
+    pub fn push_free(&mut self, slot: u32) -> Result<()> {
         let head = self.head()?;
         self.put(slot, &Segment { next: slot_in(head.free), ..Segment::FREE })?;
         self.tx.set(field!(self, free), &slot_word(Some(slot)))?;

@@ -14,6 +14,7 @@
 //! version before has been written.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
 
 use exraid::{Aligned, Answer, Buffers, Class, Region, Request};
 use pram::session::assert_may_wait;
@@ -23,10 +24,13 @@ use super::error::{Error, Result};
 use super::part::{content_of, summary_blocks, Entry, Owner, Part};
 use super::place::{Place, BLOCK};
 use super::room::Room;
+use super::walk::Walk;
 use super::{Head, Log};
 
 /// How often a part is written elsewhere before the disk is given up.
 const AGAIN: u32 = 3;
+/// How long another writer's first part is waited for.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A block to be written.
 #[derive(Clone, Debug)]
@@ -148,7 +152,11 @@ impl Writer<'_> {
         assert_may_wait();
         self.log.check_failed()?;
         self.window.wait_below(self.log.options.window);
-        self.flights.iter_mut().for_each(Flight::let_go);
+        let sums = self.log.sums();
+        // What may yet have to be written elsewhere is kept: see `expect_first`.
+        let counts = |flight: &&mut Flight| flight.room.number == 0 || sums.walked(flight.room.sequence) > 0;
+        self.flights.iter_mut().filter(counts).for_each(Flight::let_go);
+        drop(sums);
         // 1.
         let most = content_of(self.log.blocks).min(self.waiting.len() as u32);
         let room = self.log.take_room(self.session, self.head, most, self.stamp)?;
@@ -209,6 +217,7 @@ impl Writer<'_> {
     /// 3. Waits for all that is under way. What failed waits to be written elsewhere.
     fn settle(&mut self) -> Result<()> {
         self.window.wait_below(0);
+        self.flights.iter().for_each(|flight| self.expect_first(flight));
         let (good, bad): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.flights).into_iter().partition(|flight| flight.failure().is_none());
         self.flights = good;
@@ -235,6 +244,31 @@ impl Writer<'_> {
         }
     }
 
+    /// A segment whose first part is not there is not found where memory was lost. So a part behind one of another writer
+    /// counts when that is written; where it is not, its writer is gone, and this part has failed too.
+    fn expect_first(&self, flight: &Flight) {
+        let sequence = flight.room.sequence;
+        if self.log.sums().walked(sequence) > 0 {
+            return;
+        }
+        let own = self.flights.iter().find(|other| other.room.sequence == sequence && other.room.number == 0);
+        match own.map(Flight::failure) {
+            Some(None) => return,
+            Some(Some(e)) => return flight.set_failure(e),
+            None => {}
+        }
+        let Ok(lies) = self.log.lies(flight.room.slot) else { return };
+        for _ in 0..PATIENCE.as_millis() {
+            let first = Walk::new(&**lies.region, lies.identity, lies.at, self.log.blocks).part_at(0);
+            if let Some(first) = first.filter(|first| first.sequence == sequence) {
+                return self.log.sums().add(&first);
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let e = exraid::Error::new(Class::Timeout, lies.region.name(), "the first part of a segment was not written");
+        flight.set_failure(e);
+    }
+
     /// 4.
     fn flush(&self) -> Result<()> {
         let mut regions: Vec<&Arc<dyn Region>> = Vec::new();
@@ -255,6 +289,10 @@ impl Writer<'_> {
 impl Flight {
     fn failure(&self) -> Option<exraid::Error> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner).failed.clone()
+    }
+
+    fn set_failure(&self, e: exraid::Error) {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner).failed.get_or_insert(e);
     }
 
     /// What was written is needed no more.

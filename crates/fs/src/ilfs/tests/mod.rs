@@ -1,4 +1,17 @@
 //! The log over persistent RAM and disks of the test's own.
+//!
+//! | module | what it tries |
+//! | --- | --- |
+//! | `rig` | a log on a disk in memory |
+//! | `world` | files of a test: which page has what content, and where; what the cleaner asks |
+//! | `writing` | writing and reading, also where the disk fails |
+//! | `cleaning` | the cleaner, and what the disk tells alone |
+//! | `crash` | a power cut at each write and flush, with the memory kept or lost |
+//! | `model` | any operations, against what should be there |
 
+mod cleaning;
+mod crash;
+mod model;
 mod rig;
+mod world;
 mod writing;

@@ -17,9 +17,12 @@ pub const MIB: u64 = 1 << 20;
 /// Segments of the tests: small, so that there are many.
 pub const SEGMENT: u64 = MIB;
 
+/// The pool, whose UUID the rig's regions of persistent RAM have.
+pub const POOL: Uuid = Uuid([7; 16]);
+
 /// A log on one disk.
 pub struct Rig {
-    pub session: Session,
+    pub session: Arc<Session>,
     pub disk: Arc<RamDisk>,
     pub faults: Arc<FaultDisk>,
     pub log: Log,
@@ -30,13 +33,20 @@ pub fn region_of(device: Arc<dyn Device>) -> Arc<dyn Region> {
 }
 
 impl Rig {
-    /// With so many segments.
+    /// With so many segments, 14 at least.
     pub fn new(segments: u64) -> Rig {
-        let disk = RamDisk::new("disk", 2 * MIB + segments.max(14) * SEGMENT);
-        let faults = FaultDisk::over(disk.clone(), 1, Faults::default());
-        let region = make(Uuid([7; 16]), 0, Layout::Single, vec![faults.clone()]).expect("a region");
-        let session = crate::rig::session(8 * MIB);
+        let disk = RamDisk::new("disk", 2 * MIB + segments * SEGMENT);
+        let faults = FaultDisk::over(disk.clone(), segments, Faults::default());
+        let region = make(POOL, 0, Layout::Single, vec![faults.clone()]).expect("a region");
+        let session = Arc::new(crate::rig::session(MIB));
         Log::format(&session, std::slice::from_ref(&region), SEGMENT).expect("a log");
+        let log = Log::open(&session, &[region], options()).expect("the log").expect("there is one");
+        Rig { session, disk, faults, log }
+    }
+
+    /// A disk and a memory that are there.
+    pub fn of(session: Arc<Session>, disk: Arc<RamDisk>, faults: Arc<FaultDisk>) -> Rig {
+        let region = region_of(faults.clone());
         let log = Log::open(&session, &[region], options()).expect("the log").expect("there is one");
         Rig { session, disk, faults, log }
     }
@@ -45,9 +55,7 @@ impl Rig {
     pub fn reopened(self) -> Rig {
         let Rig { session, disk, faults, log } = self;
         drop(log);
-        let region = region_of(faults.clone());
-        let log = Log::open(&session, &[region], options()).expect("the log").expect("there is one");
-        Rig { session, disk, faults, log }
+        Rig::of(session, disk, faults)
     }
 
     pub fn write(&self, head: Head, blocks: &[Block]) -> Result<Vec<Place>> {
@@ -77,7 +85,7 @@ impl Rig {
 }
 
 pub fn options() -> Options {
-    Options { checksums: 4, ..Options::default() }
+    Options { checksums: 10, ..Options::default() }
 }
 
 /// A block of any content.

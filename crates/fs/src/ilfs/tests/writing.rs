@@ -262,6 +262,19 @@ fn two_processes_share_a_head() {
     }
 }
 
+/// Its writer died before it was written: what others wrote behind it would not be found where memory was lost.
+#[test]
+fn no_part_counts_behind_a_first_one_that_was_never_written() {
+    let rig = Rig::new(20);
+    let room = rig.log.take_room(&rig.session, Head::Hot, 5, None).expect("there is room");
+    let places = rig.write(Head::Hot, &[block(5, 0, 1)]).expect("it is written elsewhere");
+    assert_ne!(places[0].sequence(), room.sequence);
+    assert!(rig.read(Run::one(places[0])).expect("it is read") == content(1));
+    let (_, segment) = rig.log.find(&rig.session, room.place(0)).expect("it is kept for whoever took it");
+    assert_eq!((segment.live, segment.failed), (5, true));
+    rig.check();
+}
+
 #[test]
 fn a_disk_that_does_not_answer_is_an_error_in_time() {
     let rig = Rig::new(20);

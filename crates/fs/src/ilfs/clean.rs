@@ -1,0 +1,383 @@
+//! The cleaner: makes segments free of what is dead in them, by moving what is live elsewhere.
+//!
+//! Which segment: that with the greatest `dead ÷ live × √age`. A young segment is likely to lose more by itself; an old one
+//! that is half dead will hardly, and moving its rest costs little for what it gains for long. Age is counted in blocks
+//! written, not in seconds: a pool that rests does not age.
+//!
+//! | step | what | else |
+//! | --- | --- | --- |
+//! | 1 | the segment takes no links any more | a block that is linked after 3 has asked for it goes with the segment |
+//! | 2 | its summaries tell what is in it | |
+//! | 3 | of each block its owner tells what became of it: dead, live, or live with a newer version that is in memory alone | |
+//! | 4 | live blocks are read and verified; they, or the newer versions, are written to the cold head; durable | |
+//! | 5 | what still leads to the old place leads to the new one, by transactions of the owner | what was written meanwhile is undone |
+//! | 6 | nothing leads there: the segment is freed, in the running epoch | |
+//!
+//! Steps 3 to 5 are done for some blocks at a time, and can end after any of them: whoever goes on finds the segment marked,
+//! and what was moved dead. One process does this at a time.
+
+use std::collections::HashMap;
+use std::sync::PoisonError;
+
+use exraid::{Aligned, Buffers};
+use pram::session::assert_may_wait;
+use pram::Session;
+
+use super::error::{Error, Result};
+use super::part::{summary_blocks, Entry, Owner};
+use super::place::{Place, Run, BLOCK};
+use super::table::{Segment, State, KEY};
+use super::walk::Walk;
+use super::write::Block;
+use super::{Head, Log};
+
+/// Blocks that are moved at a time.
+const BATCH: usize = 256;
+/// A segment of which less than one part in so many would be gained is left as it is.
+const GAIN: u32 = 32;
+
+/// What has become of a block.
+#[derive(Clone, Debug)]
+pub enum Fate {
+    /// Nothing leads to this place.
+    Dead,
+    Live,
+    /// Something does, and memory has a newer version that is committed and has no place yet: that is written instead. The
+    /// number is told again when it has been, so that what was written since is told from it.
+    Newer(Buffers, u64),
+}
+
+/// A block that has a new place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Move {
+    pub owner: Owner,
+    pub from: Place,
+    pub to: Place,
+    /// The number that was told with a newer version; none: what lies at `from`.
+    pub newer: Option<u64>,
+}
+
+/// What the cleaner has to know of files. It waits for nothing when it asks.
+pub trait Files {
+    /// What has become of the block that was written for this owner, and lies here.
+    fn fate(&self, owner: Owner, place: Place) -> Result<Fate>;
+
+    /// Lets what leads to the old places, where it still does, lead to the new ones, and unlinks the old ones
+    /// ([`Log::unlink`]) in the same transactions; which of them it did.
+    fn relocate(&self, moves: &[Move]) -> Result<Vec<bool>>;
+
+    /// The running epoch: what is changed now belongs to its commit. Called within an operation.
+    fn epoch(&self) -> u64;
+}
+
+/// What came of a wish to clean.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cleaned {
+    /// A segment was freed: it had so many blocks that were moved, and so many of which a newer version was written.
+    Freed { sequence: u64, moved: u32, newer: u32 },
+    /// It was interrupted, and goes on with the same segment.
+    Interrupted,
+    /// A segment could not be freed, and is left alone from now on.
+    Kept { sequence: u64, why: Kept },
+    /// There is nothing to do.
+    Asleep(Reason),
+}
+
+/// Why the cleaner does nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// As many segments are free as were asked for.
+    Enough,
+    /// They will be when what was freed is committed.
+    AwaitingCommit,
+    /// What is dead lies so scattered that cleaning would gain next to nothing; or there is nothing dead.
+    NothingToGain,
+    /// No segment is free to move anything to.
+    NoRoom,
+}
+
+/// Why a segment is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kept {
+    /// So many blocks of it are live and cannot be read.
+    Unreadable(u32),
+    /// A summary in it is torn or damaged, and what it would tell of may be live.
+    Unknown,
+}
+
+/// What the cleaner remembers.
+#[derive(Default)]
+pub struct Memory {
+    kept: HashMap<u64, Kept>,
+}
+
+impl Log {
+    /// Segments that the cleaner leaves alone, and why: since this process opened the log.
+    pub fn kept(&self) -> Vec<(u64, Kept)> {
+        self.cleaner().kept.iter().map(|(sequence, why)| (*sequence, *why)).collect()
+    }
+
+    fn cleaner(&self) -> std::sync::MutexGuard<'_, Memory> {
+        self.cleaner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Frees a segment, if fewer than `wanted` are free; does nothing else. `go_on` is asked between pieces of a MiB, and
+    /// may sleep.
+    pub fn clean(
+        &self,
+        session: &Session,
+        files: &dyn Files,
+        wanted: u64,
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<Cleaned> {
+        assert_may_wait();
+        self.check_failed()?;
+        let counts = self.counts(session)?;
+        let best = self.choose(session)?;
+        // What is empty costs nothing.
+        if let Some((slot, segment)) = best.filter(|(_, segment)| segment.live == 0) {
+            return self.end(session, files, slot, segment, (0, 0), None);
+        }
+        match best {
+            _ if counts.free >= wanted => Ok(Cleaned::Asleep(Reason::Enough)),
+            _ if counts.free + counts.freed >= wanted => Ok(Cleaned::Asleep(Reason::AwaitingCommit)),
+            None => Ok(Cleaned::Asleep(Reason::NothingToGain)),
+            Some((slot, segment)) => match self.clean_one(session, files, slot, segment, go_on) {
+                Err(Error::NoSpace) if counts.freed > 0 => Ok(Cleaned::Asleep(Reason::AwaitingCommit)),
+                Err(Error::NoSpace) => Ok(Cleaned::Asleep(Reason::NoRoom)),
+                done => done,
+            },
+        }
+    }
+
+    /// The segment that is best cleaned next.
+    fn choose(&self, session: &Session) -> Result<Option<(u32, Segment)>> {
+        let table = self.at.table(session.region());
+        let clock = session.read(KEY, || table.head())?.clock;
+        let mut best: Option<(f64, u32, Segment)> = None;
+        for slot in 0..self.at.slots {
+            // Each by itself: a choice that is a moment old is as good.
+            let segment = session.read(KEY, || table.get(slot))?;
+            let Some(score) = self.score(&segment, clock) else { continue };
+            if best.is_none_or(|(most, ..)| score > most) && !self.cleaner().kept.contains_key(&segment.sequence) {
+                best = Some((score, slot, segment));
+            }
+        }
+        Ok(best.map(|(_, slot, segment)| (slot, segment)))
+    }
+
+    /// None where nothing is to be gained.
+    fn score(&self, segment: &Segment, clock: u64) -> Option<f64> {
+        let gain = self.blocks.checked_sub(segment.live + summary_blocks(segment.live)).filter(|_| segment.live > 0);
+        match segment.state {
+            State::Full if segment.live == 0 => Some(f64::INFINITY),
+            // Somebody has begun it; or it is to be used no more.
+            State::Cleaning => Some(f64::MAX),
+            State::Full if segment.failed => Some(f64::MAX),
+            State::Full if gain? * GAIN >= self.blocks => {
+                let dead = f64::from(self.blocks - segment.live);
+                Some(dead / f64::from(segment.live) * (clock.saturating_sub(segment.stamp) as f64 + 1.0).sqrt())
+            }
+            _ => None,
+        }
+    }
+
+    fn clean_one(
+        &self,
+        session: &Session,
+        files: &dyn Files,
+        slot: u32,
+        segment: Segment,
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<Cleaned> {
+        let sequence = segment.sequence;
+        // 1.
+        self.change(session, |change| match change.table().find(sequence)? {
+            Some((slot, now)) if now.state == State::Full => {
+                change.put(slot, &Segment { state: State::Cleaning, ..now })
+            }
+            _ => Ok(()),
+        })?;
+        // 2.
+        let (blocks, is_whole) = self.contents(slot, &segment)?;
+        let (mut moved, mut newer, mut unreadable) = (0, 0, 0);
+        for some in blocks.chunks(BATCH) {
+            let batch = self.gather(session, files, some)?;
+            unreadable += batch.unreadable;
+            let (old, new) = self.move_some(session, files, batch, segment.stamp)?;
+            (moved, newer) = (moved + old, newer + new);
+            if !go_on() {
+                return Ok(Cleaned::Interrupted);
+            }
+        }
+        let why = match () {
+            () if unreadable > 0 => Some(Kept::Unreadable(unreadable)),
+            () if !is_whole => Some(Kept::Unknown),
+            () => None,
+        };
+        self.end(session, files, slot, segment, (moved, newer), why)
+    }
+
+    /// What the summaries of a segment tell; and whether that is all that was ever put there.
+    fn contents(&self, slot: u32, segment: &Segment) -> Result<(Vec<(Place, Entry)>, bool)> {
+        let lies = self.lies(slot)?;
+        let mut walk = Walk::new(&**lies.region, lies.identity, lies.at, segment.used);
+        let (mut blocks, mut at, mut is_whole) = (Vec::new(), 0, true);
+        while at < segment.used {
+            let Some(part) = walk.next_of(segment.sequence, at) else { break };
+            is_whole &= part.block == at;
+            at = part.end();
+            self.sums().add(&part);
+            blocks.extend(part.blocks().map(|(place, entry)| (place, *entry)));
+        }
+        if let Some(e) = walk.failed.filter(|e| e.class.is_final()) {
+            return Err(e.into());
+        }
+        Ok((blocks, is_whole && at == segment.used))
+    }
+
+    /// 3. and the first half of 4.
+    fn gather(&self, session: &Session, files: &dyn Files, blocks: &[(Place, Entry)]) -> Result<Batch> {
+        let (mut batch, mut live) = (Batch::default(), Vec::new());
+        for (place, entry) in blocks {
+            match files.fate(entry.owner, *place)? {
+                Fate::Dead => {}
+                Fate::Live => live.push((*place, *entry)),
+                Fate::Newer(content, number) => {
+                    batch.add(*place, Block { owner: entry.owner, content, moved: None }, Some(number));
+                }
+            }
+        }
+        let mut rest = &live[..];
+        for run in Run::of(live.iter().map(|(place, _)| *place), BATCH as u32) {
+            let (these, later) = rest.split_at(run.blocks as usize);
+            rest = later;
+            self.read_live(session, run, these, &mut batch)?;
+        }
+        Ok(batch)
+    }
+
+    fn read_live(&self, session: &Session, run: Run, blocks: &[(Place, Entry)], batch: &mut Batch) -> Result<()> {
+        let memory = Buffers::whole(&Aligned::zeroed(run.blocks as usize * BLOCK as usize));
+        match self.read(session, run, memory.clone()).and_then(|reading| reading.wait()) {
+            Ok(()) => {
+                for (n, (place, entry)) in (0u64..).zip(blocks) {
+                    let content = memory.slice(n * BLOCK..(n + 1) * BLOCK);
+                    let moved = Some((entry.crc, entry.version));
+                    batch.add(*place, Block { owner: entry.owner, content, moved }, None);
+                }
+                Ok(())
+            }
+            // One by one: what cannot be read stays where it is.
+            Err(Error::Damaged { .. } | Error::Device(_)) if run.blocks > 1 => {
+                blocks.iter().try_for_each(|one| self.read_live(session, Run::one(one.0), &[*one], batch))
+            }
+            Err(Error::Device(e)) if e.class.is_final() => Err(e.into()),
+            Err(e @ (Error::Damaged { .. } | Error::Device(_))) => {
+                tracing::error!("cleaning: {e}");
+                batch.unreadable += 1;
+                Ok(())
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    /// The second half of 4., and 5.; how many were moved, and how many written anew.
+    fn move_some(&self, session: &Session, files: &dyn Files, batch: Batch, stamp: u64) -> Result<(u32, u32)> {
+        if batch.blocks.is_empty() {
+            return Ok((0, 0));
+        }
+        let mut writer = self.writer(session, Head::Cold, Some(stamp));
+        batch.blocks.into_iter().try_for_each(|block| writer.push(block))?;
+        let places = writer.finish()?;
+        let to =
+            |((owner, from, newer), to): ((Owner, Place, Option<u64>), &Place)| Move { owner, from, to: *to, newer };
+        let moves: Vec<Move> = batch.moves.into_iter().zip(&places).map(to).collect();
+        let done = files.relocate(&moves);
+        let is_done = |n: usize| done.as_ref().is_ok_and(|done| done.get(n) == Some(&true));
+        let (kept, undone): (Vec<_>, Vec<_>) = moves.iter().enumerate().partition(|(n, _)| is_done(*n));
+        // Where it failed nobody knows which: all of them count, and the cleaner of that segment finds out.
+        if done.is_ok() {
+            let undone: Vec<Place> = undone.into_iter().map(|(_, undone)| undone.to).collect();
+            self.give_up(session, &undone)?;
+        }
+        done?;
+        let newer = kept.iter().filter(|(_, moved)| moved.newer.is_some()).count();
+        Ok(((kept.len() - newer) as u32, newer as u32))
+    }
+
+    /// 6.
+    fn end(
+        &self,
+        session: &Session,
+        files: &dyn Files,
+        slot: u32,
+        segment: Segment,
+        (moved, newer): (u32, u32),
+        why: Option<Kept>,
+    ) -> Result<Cleaned> {
+        let sequence = segment.sequence;
+        let freed = self.change(session, |change| {
+            let now = change.table().get(slot)?;
+            if now.sequence != sequence || !matches!(now.state, State::Full | State::Cleaning) {
+                return Ok(true);
+            }
+            if now.live > 0 && (why.is_some() || now.state == State::Full) {
+                change.put(slot, &Segment { state: State::Full, ..now })?;
+                return Ok(false);
+            }
+            // What still counts was never linked: whoever wrote it is gone, or will be told to write it again.
+            change.free(slot, &Segment { live: 0, ..now }, files.epoch())?;
+            Ok(true)
+        })?;
+        match why {
+            Some(why) if !freed => {
+                self.cleaner().kept.insert(sequence, why);
+                Ok(Cleaned::Kept { sequence, why })
+            }
+            _ => Ok(Cleaned::Freed { sequence, moved, newer }),
+        }
+    }
+
+    /// Makes segments free that were freed in epochs before `durable`: whose commits are durable ([`pram::session`]), and
+    /// that no copy of persistent RAM names any more that may yet be put back. At most so many. The disk gets their room
+    /// back. How many.
+    pub fn reclaim(&self, session: &Session, durable: u64, most: u64) -> Result<u64> {
+        assert_may_wait();
+        self.check_failed()?;
+        for done in 0..most {
+            // Nobody else has the slot between the two. Writes that were given up by time are in segments that failed.
+            let Some((slot, state)) = self.change(session, |change| change.take_freed(durable))? else {
+                return Ok(done);
+            };
+            if state == State::Discarding {
+                self.discard(slot);
+                self.change(session, |change| change.discarded(slot))?;
+            }
+        }
+        Ok(most)
+    }
+
+    /// What is not given back costs room, and nothing else.
+    fn discard(&self, slot: u32) {
+        let Ok(lies) = self.lies(slot) else { return };
+        if let Err(e) = lies.region.discard(lies.at..lies.at + self.segment()) {
+            tracing::warn!("giving back a segment: {e}");
+        }
+    }
+}
+
+/// Blocks to be written, and where each comes from.
+#[derive(Default)]
+struct Batch {
+    blocks: Vec<Block>,
+    moves: Vec<(Owner, Place, Option<u64>)>,
+    unreadable: u32,
+}
+
+impl Batch {
+    fn add(&mut self, place: Place, block: Block, newer: Option<u64>) {
+        self.moves.push((block.owner, place, newer));
+        self.blocks.push(block);
+    }
+}

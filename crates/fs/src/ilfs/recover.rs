@@ -1,0 +1,122 @@
+//! Putting the table in order, by whoever recovers a pool and before anybody uses the log.
+//!
+//! After the memory was lost and made anew as of a commit, disks have parts that this memory knows nothing of, and what is
+//! recovered beside it may lead there: what a commit writes to segments is written after the instant that its memory is
+//! of. So they are looked for: behind what is known in the segments that are open, and in all slots that are not in use, by
+//! their first summary, whose number tells what came later. A block that is found counts as live, like one that was
+//! written and not linked yet; the cleaner finds out.
+
+use pram::session::assert_may_wait;
+use pram::Session;
+
+use super::error::Result;
+use super::part::Part;
+use super::table::{Change, Segment, State, KEY};
+use super::walk::Walk;
+use super::Log;
+
+/// What was put in order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Recovered {
+    /// Segments, and parts of segments that were known, that were found on the disks.
+    pub segments: u64,
+    pub parts: u64,
+}
+
+/// Slots that are put in order in one transaction.
+const SOME: usize = 32;
+
+impl Log {
+    /// Puts the table in order. With `lost`: the memory is that of a commit, made anew; what was freed before that may be
+    /// used. It then reads the first summary of each slot that is not in use.
+    pub fn recover(&self, session: &Session, lost: bool) -> Result<Recovered> {
+        assert_may_wait();
+        let mut found = Recovered::default();
+        if lost {
+            let known = session.read(KEY, || self.at.table(session.region()).head())?;
+            for slot in known.heads.iter().filter_map(|head| (*head as u32).checked_sub(1)) {
+                found.parts += self.extend(session, slot)?;
+            }
+            for slot in 0..self.at.slots {
+                found.segments += u64::from(self.adopt(session, slot, known.sequence)?);
+            }
+        }
+        self.link_free(session, lost)?;
+        if lost {
+            // Beyond all that was found.
+            self.get_ready(session)?;
+        }
+        Ok(found)
+    }
+
+    /// Parts of a segment that is open, behind those that are known.
+    fn extend(&self, session: &Session, slot: u32) -> Result<u64> {
+        let segment = self.at.table(session.region()).get(slot)?;
+        let parts = self.parts_of(slot, segment.sequence, segment.used)?;
+        let Some(last) = parts.last() else { return Ok(0) };
+        self.change(session, |change| change.put(slot, &with(segment, &parts, last)))?;
+        Ok(parts.len() as u64)
+    }
+
+    /// The segment in a slot that is not in use, if its number is not below `from`.
+    fn adopt(&self, session: &Session, slot: u32, from: u64) -> Result<bool> {
+        let now = self.at.table(session.region()).get(slot)?;
+        if now.state.is_used() || now.state == State::Bad {
+            return Ok(false);
+        }
+        let Ok(lies) = self.lies(slot) else { return Ok(false) };
+        let first = Walk::new(&**lies.region, lies.identity, lies.at, self.blocks).part_at(0);
+        let Some(sequence) = first.map(|part| part.sequence).filter(|sequence| *sequence >= from) else {
+            return Ok(false);
+        };
+        let parts = self.parts_of(slot, sequence, 0)?;
+        let Some(last) = parts.last() else { return Ok(false) };
+        self.change(session, |change| {
+            let (head, stamp) = (last.head.min(1) as u8, change.head()?.clock);
+            let segment = Segment { sequence, state: State::Full, head, stamp, ..Segment::FREE };
+            change.adopt(slot, with(segment, &parts, last))
+        })?;
+        Ok(true)
+    }
+
+    fn parts_of(&self, slot: u32, sequence: u64, from: u32) -> Result<Vec<Part>> {
+        let lies = self.lies(slot)?;
+        let mut walk = Walk::new(&**lies.region, lies.identity, lies.at, self.blocks);
+        let mut parts: Vec<Part> = Vec::new();
+        while let Some(part) = walk.next_of(sequence, parts.last().map_or(from, Part::end)) {
+            parts.push(part);
+        }
+        Ok(parts)
+    }
+
+    /// Makes the list of the free slots anew, of all that are not in use and were used before. What was freed stays in its
+    /// queue, unless the commit of that was durable: the memory is of one that came later.
+    fn link_free(&self, session: &Session, lost: bool) -> Result<()> {
+        let fresh = self.change(session, |change| change.forget_free(lost))?;
+        let slots: Vec<u32> = (0..fresh).rev().collect();
+        for some in slots.chunks(SOME) {
+            self.change(session, |change| some.iter().try_for_each(|slot| set_free(change, *slot, lost)))?;
+        }
+        Ok(())
+    }
+}
+
+fn with(segment: Segment, parts: &[Part], last: &Part) -> Segment {
+    let blocks: usize = parts.iter().map(|part| part.entries.len()).sum();
+    Segment {
+        live: segment.live + blocks as u32,
+        used: last.end(),
+        parts: segment.parts + parts.len() as u32,
+        ..segment
+    }
+}
+
+fn set_free(change: &mut Change<'_, '_>, slot: u32, lost: bool) -> Result<()> {
+    let segment = change.table().get(slot)?;
+    match segment.state {
+        State::Freed if lost && segment.failed => change.put(slot, &Segment { state: State::Bad, ..Segment::FREE }),
+        State::Freed if !lost => Ok(()),
+        State::Free | State::Freed | State::Discarding => change.push_free(slot),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,155 @@
+//! What is on the disks, as they tell by themselves: without the memory that knew.
+//!
+//! Of each page of each inode the newest version that a summary names. What was removed, or cut off, before the memory was
+//! lost is among it: disks are told of no removal.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use exraid::{Region, Uuid};
+use pram::session::assert_may_wait;
+
+use super::error::{Error, Result};
+use super::part::{Identity, Owner, Part};
+use super::place::{Place, BLOCK};
+use super::walk::Walk;
+use super::SEGMENTS;
+
+/// What was found.
+#[derive(Default)]
+pub struct Salvage {
+    regions: Vec<Arc<dyn Region>>,
+    pages: BTreeMap<Owner, Page>,
+    /// Segments, and parts of them.
+    pub segments: u64,
+    pub parts: u64,
+    /// Segments whose disk failed while they were looked at, and the failure.
+    pub failed: Vec<(u64, exraid::Error)>,
+}
+
+/// The newest version of a page.
+struct Page {
+    version: u64,
+    place: Place,
+    crc: u32,
+    written: i64,
+    region: usize,
+    at: u64,
+}
+
+/// An inode of which there is content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Inode {
+    pub ino: u64,
+    pub generation: u32,
+    pub pages: u64,
+    /// The page behind the last one: files end within the one before, or later in a hole.
+    pub end: u64,
+    /// When its newest part was written, nanoseconds since 1970.
+    pub written: i64,
+}
+
+impl Salvage {
+    /// Looks at all segments of these regions. `progress`: bytes that were looked at, and of how many.
+    pub fn scan(regions: &[Arc<dyn Region>], pool: Uuid, progress: &mut dyn FnMut(u64, u64)) -> Result<Salvage> {
+        assert_may_wait();
+        let all: u64 = regions.iter().map(|region| region.properties().size).sum();
+        let mut found = Salvage { regions: regions.to_vec(), ..Salvage::default() };
+        let mut seen = 0;
+        for (n, region) in regions.iter().enumerate() {
+            let (identity, size) = (Identity { pool: pool.0, secret: region.secret() }, region.properties().size);
+            let Some(segment) = segment_size(&**region, identity) else { continue };
+            for slot in 0..size / segment {
+                found.scan_one(n, identity, slot * segment, (segment / BLOCK) as u32);
+                progress(seen + (slot + 1) * segment, all);
+            }
+            seen += size;
+        }
+        progress(all, all);
+        Ok(found)
+    }
+
+    fn scan_one(&mut self, n: usize, identity: Identity, at: u64, blocks: u32) {
+        let region = self.regions[n].clone();
+        let mut walk = Walk::new(&*region, identity, at, blocks);
+        let (mut parts, mut block) = (Vec::<Part>::new(), 0);
+        while block < blocks {
+            match walk.part_at(block) {
+                Some(part) => {
+                    block = part.end();
+                    parts.push(part);
+                }
+                None => block += 1,
+            }
+        }
+        self.failed.extend(walk.failed.map(|e| (at, e)));
+        // Behind the last part may lie some of what was there before.
+        let Some(sequence) = parts.iter().map(|part| part.sequence).max() else { return };
+        self.segments += 1;
+        for part in parts.iter().filter(|part| part.sequence == sequence) {
+            self.parts += 1;
+            for (place, entry) in part.blocks() {
+                let page = Page {
+                    version: entry.version,
+                    place,
+                    crc: entry.crc,
+                    written: part.written,
+                    region: n,
+                    at: at + u64::from(place.block()) * BLOCK,
+                };
+                match self.pages.get(&entry.owner) {
+                    Some(known) if (known.version, known.place) >= (page.version, page.place) => {}
+                    _ => drop(self.pages.insert(entry.owner, page)),
+                }
+            }
+        }
+    }
+
+    /// Everything of which there is content, by number and generation.
+    pub fn inodes(&self) -> Vec<Inode> {
+        let mut inodes: Vec<Inode> = Vec::new();
+        for (owner, page) in &self.pages {
+            match inodes.last_mut().filter(|last| (last.ino, last.generation) == (owner.ino, owner.generation)) {
+                Some(last) => {
+                    (last.pages, last.end) = (last.pages + 1, owner.page + 1);
+                    last.written = last.written.max(page.written);
+                }
+                None => inodes.push(Inode {
+                    ino: owner.ino,
+                    generation: owner.generation,
+                    pages: 1,
+                    end: owner.page + 1,
+                    written: page.written,
+                }),
+            }
+        }
+        inodes
+    }
+
+    /// The pages of an inode, in ascending order: its number, and the content, verified, or why there is none.
+    pub fn recover(&self, ino: u64, generation: u32, each: &mut dyn FnMut(u64, Result<&[u8]>)) {
+        let owner = |page| Owner { ino, generation, page };
+        for (owner, page) in self.pages.range(owner(0)..=owner(u64::MAX)) {
+            let mut content = vec![0; BLOCK as usize];
+            let read = self.regions[page.region].read_at(&mut content, page.at).map_err(Error::from);
+            let device = self.regions[page.region].name().clone();
+            let wrong = Error::Damaged { place: page.place, device, at: page.at, what: "its checksum is wrong" };
+            match read {
+                Ok(()) if crc32c::crc32c(&content) == page.crc => each(owner.page, Ok(&content)),
+                Ok(()) => each(owner.page, Err(wrong)),
+                Err(e) => each(owner.page, Err(e)),
+            }
+        }
+    }
+}
+
+/// The size of the region's segments, as the first summary that is found tells.
+fn segment_size(region: &dyn Region, identity: Identity) -> Option<u64> {
+    let (least, size) = (*SEGMENTS.start(), region.properties().size);
+    (0..size / least).find_map(|n| {
+        let blocks = ((size - n * least).min(*SEGMENTS.end()) / BLOCK) as u32;
+        let part = Walk::new(region, identity, n * least, blocks).part_at(0)?;
+        let segment = u64::from(part.segment) * BLOCK;
+        (SEGMENTS.contains(&segment) && n * least % segment == 0).then_some(segment)
+    })
+}

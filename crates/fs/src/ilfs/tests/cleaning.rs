@@ -1,0 +1,223 @@
+//! The cleaner, and what the disk tells alone.
+
+use std::collections::BTreeMap;
+
+use exraid::Region;
+use rng::Rng;
+
+use super::super::clean::{Cleaned, Kept, Reason};
+use super::super::error::Error;
+use super::super::place::{Run, BLOCK};
+use super::super::salvage::Salvage;
+use super::super::table::State;
+use super::rig::{content, region_of, Rig, MIB, POOL, SEGMENT};
+use super::world::World;
+
+/// Blocks of content of a segment of 1 MiB that is one part.
+const MOST: u64 = 253;
+
+fn file(ino: u64, pages: std::ops::Range<u64>) -> Vec<(u64, u64)> {
+    pages.map(|page| (ino, page)).collect()
+}
+
+#[test]
+fn it_moves_what_is_live_and_frees_the_rest() {
+    let world = World::new(Rig::new(20));
+    for ino in 1..=8 {
+        world.write(&file(ino, 0..MOST)).expect("there is room");
+    }
+    // One that is nearly dead, and one that is half.
+    world.remove(&file(3, 0..MOST - 10));
+    world.remove(&file(5, 0..MOST / 2));
+    let free = world.rig.log.counts(&world.rig.session).expect("counts").free;
+    assert_eq!(world.clean(free).expect("it works"), Cleaned::Asleep(Reason::Enough));
+    // The younger one has lost so much more that it is first.
+    let sequence_of = |ino| world.pages.lock().expect("not poisoned")[&(ino, MOST - 1)].0.sequence();
+    let (third, fifth) = (sequence_of(3), sequence_of(5));
+    assert_eq!(world.clean(free + 9).expect("it works"), Cleaned::Freed { sequence: third, moved: 10, newer: 0 });
+    assert_eq!(
+        world.clean(free + 9).expect("it works"),
+        Cleaned::Freed { sequence: fifth, moved: (MOST - MOST / 2) as u32, newer: 0 }
+    );
+    assert_eq!(world.clean(free + 9).expect("it works"), Cleaned::Asleep(Reason::NothingToGain));
+    assert_eq!(world.verify(), 0);
+    world.rig.check();
+    // They are used again when the commit is durable, and the disk has got their room back.
+    assert_eq!(world.reclaim().expect("it works"), 0);
+    world.rig.disk.record();
+    world.commit();
+    assert_eq!(world.reclaim().expect("it works"), 2);
+    let discards = world.rig.disk.tape();
+    assert!(
+        matches!(discards[..], [exraid::fault::Event::Discard(_), exraid::fault::Event::Discard(_)]),
+        "{discards:?}"
+    );
+    world.rig.check();
+    // One more went to the cold head.
+    assert_eq!(world.rig.log.counts(&world.rig.session).expect("counts").free, free + 1);
+}
+
+#[test]
+fn a_newer_version_in_memory_is_written_instead() {
+    let world = World::new(Rig::new(20));
+    world.write(&file(1, 0..MOST)).expect("there is room");
+    world.write(&file(2, 0..MOST)).expect("there is room");
+    world.remove(&file(1, 0..200));
+    for page in 200..210 {
+        world.newer.lock().expect("not poisoned").insert((1, page), 5000 + page);
+    }
+    let done = world.clean(100).expect("it works");
+    assert!(matches!(done, Cleaned::Freed { moved: 43, newer: 10, .. }), "{done:?}");
+    assert!(world.newer.lock().expect("not poisoned").is_empty(), "they have places now");
+    assert_eq!(world.pages.lock().expect("not poisoned")[&(1, 205)].1, 5205);
+    assert_eq!(world.verify(), 0);
+}
+
+#[test]
+fn it_gives_way_and_goes_on() {
+    let world = World::new(Rig::new(20));
+    world.write(&file(1, 0..2 * MOST)).expect("there is room");
+    world.remove(&file(1, 0..100));
+    let stop = |world: &World| world.rig.log.clean(&world.rig.session, world, 100, &mut || false).expect("it works");
+    assert_eq!(stop(&world), Cleaned::Interrupted);
+    let first = world.pages.lock().expect("not poisoned")[&(1, 2 * MOST - 1)].0;
+    assert!(world.rig.log.find(&world.rig.session, first).is_ok());
+    // All of it had been moved: what is left is to free it; also in another process.
+    let world = World::with(world.rig.reopened(), world.pages.lock().expect("not poisoned").clone(), 10_000, 0);
+    assert!(matches!(world.clean(100).expect("it works"), Cleaned::Freed { moved: 0, .. }));
+    assert_eq!(world.verify(), 0);
+    world.rig.check();
+}
+
+#[test]
+fn what_was_written_and_not_yet_linked_is_told_to_be_written_again() {
+    let world = World::new(Rig::new(20));
+    let blocks: Vec<_> = (0..MOST).map(|page| super::rig::block(1, page, page)).collect();
+    let places = world.rig.write(super::super::Head::Hot, &blocks).expect("there is room");
+    world.write(&file(2, 0..10)).expect("there is room");
+    let can_link = |place| world.rig.log.change(&world.rig.session, |change| world.rig.log.can_link(change.tx, place));
+    assert!(can_link(places[3]).expect("the table"));
+    // Nothing is to be gained from a segment that is all live, as far as anybody knows.
+    assert_eq!(world.clean(100).expect("it works"), Cleaned::Asleep(Reason::NothingToGain));
+    world.rig.unlink(&places[100..], 1);
+    assert!(matches!(world.clean(100).expect("it works"), Cleaned::Freed { moved: 0, newer: 0, .. }));
+    assert!(!can_link(places[3]).expect("the table"));
+    world.rig.unlink(&places[..100], 1);
+    world.rig.check();
+}
+
+/// A block that is live and cannot be read keeps its segment, and nothing else is harmed.
+#[test]
+fn what_cannot_be_read_is_kept_and_told() {
+    for in_summary in [false, true] {
+        let world = World::new(Rig::new(20));
+        world.write(&file(1, 0..MOST)).expect("there is room");
+        world.write(&file(2, 0..10)).expect("there is room");
+        world.remove(&file(1, 0..200));
+        let place = world.pages.lock().expect("not poisoned")[&(1, 220)].0;
+        let at = MIB + if in_summary { 4096 } else { u64::from(place.block()) * BLOCK };
+        world.rig.disk.overwrite(at + 50, &[0xff; 3]);
+        let world = World::with(world.rig.reopened(), world.pages.lock().expect("not poisoned").clone(), 10_000, 0);
+        let why = if in_summary { Kept::Unknown } else { Kept::Unreadable(1) };
+        assert_eq!(world.clean(100).expect("it works"), Cleaned::Kept { sequence: place.sequence(), why });
+        // Others are cleaned all the same.
+        loop {
+            match world.clean(100).expect("it works") {
+                Cleaned::Freed { sequence, .. } => assert_ne!(sequence, place.sequence()),
+                Cleaned::Asleep(reason) => break assert_eq!(reason, Reason::NothingToGain),
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(world.rig.log.kept(), [(place.sequence(), why)]);
+        assert_eq!(world.verify(), if in_summary { MOST - 200 } else { 1 });
+        world.rig.check();
+    }
+}
+
+#[test]
+fn a_segment_that_could_not_be_written_is_emptied_and_not_used_again() {
+    let world = World::new(Rig::new(14));
+    world.write(&file(1, 0..50)).expect("there is room");
+    let sequence = world.pages.lock().expect("not poisoned")[&(1, 0)].0.sequence();
+    world.rig.log.set_failed(&world.rig.session, sequence).expect("the table");
+    world.rig.check();
+    assert!(matches!(world.clean(100).expect("it works"), Cleaned::Freed { moved: 50, .. }));
+    world.commit();
+    world.reclaim().expect("it works");
+    let table = world.rig.log.at.table(world.rig.session.region());
+    let bad = (0..14).filter(|slot| table.get(*slot).expect("a slot").state == State::Bad).count();
+    assert_eq!((bad, world.verify()), (1, 0));
+    world.rig.check();
+}
+
+/// Overwritten all over again and again, four fifths full, it never ends: what is freed is enough for what is moved.
+#[test]
+fn it_makes_room_for_ever() {
+    let world = World::new(Rig::new(24));
+    let mut rng = Rng::new(4);
+    let pages = 18 * MOST;
+    for page in 0..pages {
+        if page % 100 == 0 {
+            world.write(&file(1, page..(page + 100).min(pages))).expect("there is room");
+        }
+    }
+    for round in 0..300 {
+        let some: Vec<_> =
+            (0..60).map(|_| (1, rng.below(pages))).collect::<std::collections::BTreeSet<_>>().into_iter().collect();
+        loop {
+            match world.write(&some) {
+                Ok(()) => break,
+                Err(Error::NoSpace) => assert_eq!(world.make_room(4).expect("it works"), Reason::Enough, "{round}"),
+                Err(e) => panic!("{e}"),
+            }
+        }
+    }
+    world.rig.check();
+    assert_eq!(world.verify(), 0);
+}
+
+fn found(region: std::sync::Arc<dyn Region>) -> (Salvage, BTreeMap<(u64, u64), Vec<u8>>) {
+    let salvage = Salvage::scan(&[region], POOL, &mut |_, _| ()).expect("it is read");
+    let mut pages = BTreeMap::new();
+    for inode in salvage.inodes() {
+        salvage.recover(inode.ino, inode.generation, &mut |page, content| {
+            pages.insert((inode.ino, page), content.expect("it is whole").to_vec());
+        });
+    }
+    (salvage, pages)
+}
+
+/// From the disk alone, after overwriting and cleaning, also where the cleaner has moved what was no longer the newest.
+#[test]
+fn the_disk_alone_tells_the_newest_version_of_each_page() {
+    let world = World::new(Rig::new(24));
+    let mut rng = Rng::new(9);
+    for ino in 1..5 {
+        world.write(&file(ino, 0..2 * MOST)).expect("there is room");
+    }
+    for _ in 0..30 {
+        let some: Vec<_> = (0..40).map(|n| (1 + n % 4, rng.below(2 * MOST))).collect();
+        world
+            .write(&some.into_iter().collect::<std::collections::BTreeSet<_>>().into_iter().collect::<Vec<_>>())
+            .expect("room");
+        world.race.set(rng.below(2) == 0);
+        world.clean(100).expect("it works");
+        world.race.set(false);
+        world.make_room(8).expect("it works");
+    }
+    let (salvage, pages) = found(region_of(world.rig.faults.clone()));
+    assert_eq!(salvage.inodes().len(), 4);
+    assert!(salvage.inodes().iter().all(|inode| (inode.pages, inode.end) == (2 * MOST, 2 * MOST) && inode.written > 0));
+    for (page, (_, seed)) in world.pages.lock().expect("not poisoned").iter() {
+        assert!(pages[page] == content(*seed), "page {page:?}");
+    }
+    // Damage is told, of that page alone.
+    let place = world.pages.lock().expect("not poisoned")[&(2, 7)].0;
+    let slot = world.rig.log.find(&world.rig.session, place).expect("it is there").0;
+    world.rig.disk.overwrite(MIB + u64::from(slot) * SEGMENT + u64::from(place.block()) * BLOCK, &[1; 64]);
+    let mut bad = Vec::new();
+    salvage.recover(2, 1, &mut |page, content| bad.extend(content.err().map(|e| (page, e.to_string()))));
+    assert_eq!((bad.len(), bad[0].0), (1, 7));
+    assert!(bad[0].1.contains("checksum"), "{bad:?}");
+    let _ = world.rig.read(Run::one(place)).expect_err("the log says so too");
+}
