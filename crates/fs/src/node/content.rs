@@ -511,8 +511,15 @@ impl Fs {
     /// Copies within the pool, in pieces of 256 KiB; returns the bytes copied, short at the end of the source
     /// or where memory ran out. Holes are copied as zeros.
     pub fn copy_range(&self, from: (Ino, u64), to: (Ino, u64), len: u64) -> Result<u64> {
-        let overlap = from.0 == to.0 && from.1 < to.1.saturating_add(len) && to.1 < from.1.saturating_add(len);
-        if overlap && len > 0 {
+        let (source, target) = (self.snapshot(from.0)?, self.snapshot(to.0)?);
+        if source.kind == Kind::Directory as u8 {
+            return Err(Errno::ISDIR.into());
+        }
+        check_regular(&target)?;
+        check_regular(&source)?;
+        // What lies beyond the end is not copied, and overlaps nothing.
+        let len = len.min(source.size.saturating_sub(from.1));
+        if from.0 == to.0 && from.1.abs_diff(to.1) < len {
             return Err(Errno::INVAL.into());
         }
         let mut buf = vec![0; (len as usize).clamp(1, COPY)];

@@ -404,6 +404,7 @@ impl Fs {
         op.lock(&[at.ino, parent.ino])?;
         let mut dir = self.dir_node(parent)?;
         let mut node = self.node(at)?;
+        let vacancy = self.permit_new_entry(&dir, name, caller)?;
         if node.is_dir() {
             return Err(Errno::PERM.into());
         }
@@ -411,7 +412,6 @@ impl Fs {
         if node.raw.nlink == 0 && at.generation.is_some() {
             return Err(Errno::NOENT.into());
         }
-        let vacancy = self.permit_new_entry(&dir, name, caller)?;
         if node.raw.nlink >= LINK_MAX {
             return Err(Errno::MLINK.into());
         }

@@ -63,6 +63,7 @@ impl Fs {
             (_, Some(dst)) if dst.ino == parts.src.ino => return Ok(()),
             _ => {}
         }
+        self.refuse_circle(&parts, how)?;
         self.permit_rename(&parts, how, caller)?;
         match how {
             Rename::Exchange => self.exchange(op, parts, from.1, to.1)?,
@@ -87,8 +88,8 @@ impl Fs {
                     Ok(self.find(&raw, name)?.map(|e| e.ino))
                 })
             };
-            let src = peek(op, from)?.ok_or(Errno::NOENT)?;
-            let dst = peek(op, to)?;
+            let (src, dst) = (peek(op, from)?, peek(op, to)?);
+            let src = src.ok_or(Errno::NOENT)?;
             let is_dir = |op: &mut Op, ino: Ino| op.read(ino, || self.raw(ino)).map_or(true, |raw| is_dir(&raw));
             let moves_dir = from.0.ino != to.0.ino && (is_dir(op, src) || dst.is_some_and(|d| is_dir(op, d)));
             let mut keys: smallvec::SmallVec<[u64; 8]> = smallvec::smallvec![from.0.ino, to.0.ino, src];
@@ -125,6 +126,22 @@ impl Fs {
         Ok((moves_dir || !crosses).then_some(parts))
     }
 
+    /// Nothing comes below itself, nor does what is below come over what is above. In one directory neither can be;
+    /// between two, [`MOVE_KEY`] keeps the parents as they are.
+    fn refuse_circle(&self, p: &Parts, how: Rename) -> Result<()> {
+        let Some(to) = &p.to else { return Ok(()) };
+        if p.src.is_dir() && self.is_below(to.ino, p.src.ino)? {
+            return Err(Errno::INVAL.into());
+        }
+        match &p.dst {
+            Some(dst) if dst.is_dir() && self.is_below(p.from.ino, dst.ino)? => match how {
+                Rename::Exchange => Err(Errno::INVAL.into()),
+                _ => Err(Errno::NOTEMPTY.into()),
+            },
+            _ => Ok(()),
+        }
+    }
+
     fn permit_rename(&self, p: &Parts, how: Rename, caller: &Caller) -> Result<()> {
         let to = p.to.as_ref().unwrap_or(&p.from);
         self.permit_removal(&p.from, &p.src, caller)?;
@@ -140,24 +157,15 @@ impl Fs {
                 }
             }
         }
-        // In one directory nothing can come below itself; between two, [`MOVE_KEY`] keeps the parents as they are.
-        if p.to.is_some() && p.src.is_dir() && self.is_below(to.ino, p.src.ino)? {
-            return Err(Errno::INVAL.into());
-        }
         match &p.dst {
-            Some(dst) if how == Rename::Exchange => {
-                let below = p.to.is_some() && dst.is_dir() && self.is_below(p.from.ino, dst.ino)?;
-                return if below { Err(Errno::INVAL.into()) } else { Ok(()) };
-            }
-            Some(dst) => match (p.src.is_dir(), dst.is_dir()) {
-                (true, false) => return Err(Errno::NOTDIR.into()),
-                (false, true) => return Err(Errno::ISDIR.into()),
-                (true, true) if dst.raw.size > 0 => return Err(Errno::NOTEMPTY.into()),
-                _ => {}
+            Some(dst) if how != Rename::Exchange => match (p.src.is_dir(), dst.is_dir()) {
+                (true, false) => Err(Errno::NOTDIR.into()),
+                (false, true) => Err(Errno::ISDIR.into()),
+                (true, true) if dst.raw.size > 0 => Err(Errno::NOTEMPTY.into()),
+                _ => Ok(()),
             },
-            None => {}
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// Is `ino` the directory `above`, or below it? With [`MOVE_KEY`] held.

@@ -119,6 +119,30 @@ fn directories_moved_into_each_other_tie_no_cycle() {
     assert_eq!(reached, 5, "all directories hang below the root");
 }
 
+/// What is wrong in several ways fails with what Linux looks at first; what lies beyond a file's end overlaps nothing.
+/// (The model of the crash explorer, compared with Linux, found these.)
+#[test]
+fn the_first_of_several_errors_is_told() {
+    let (_dir, pool) = pool(8 * MIB);
+    let v = root(&pool);
+    v.mkdir(b"d", 0o755).unwrap();
+    v.mkdir(b"e", 0o755).unwrap();
+    put(&v, "d/f", &[7; 10_000]).unwrap();
+    assert_errno(v.link(b"e", b"d/f"), Errno::EXIST);
+    assert_errno(v.rename(b"d/f", b"d", Rename::Replace), Errno::NOTEMPTY);
+    assert_errno(v.rename(b"d", b"d/none", Rename::Exchange), Errno::NOENT);
+    assert_errno(v.rename(b"d", b"d/f", Rename::NoReplace), Errno::EXIST);
+    let ino = |path: &str| v.stat(path.as_bytes()).unwrap().ino;
+    let (d, f) = (ino("d"), ino("d/f"));
+    assert_errno(pool.rename((d, b"none"), (f, b"x"), Rename::Replace, &Caller::root()), Errno::NOTDIR);
+    assert_errno(pool.copy_range((d, 0), (d, 1), 10), Errno::ISDIR);
+    assert_errno(pool.copy_range((f, 9990), (f, 9996), 1000), Errno::INVAL);
+    assert_eq!(pool.copy_range((f, 20_000), (f, 20_005), 10).unwrap(), 0);
+    assert_eq!(pool.copy_range((f, 9995), (f, 10_001), 10).unwrap(), 5);
+    assert_eq!(v.stat(b"d/f").unwrap().size, 10_006);
+    assert_tidy(&pool);
+}
+
 #[test]
 fn links_are_counted_through_all_ways_to_rename() {
     let (_dir, pool) = pool(8 * MIB);
