@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use pram::Mapping;
 
 use crate::medium::Discipline;
-use crate::trace::Event;
+use crate::trace::{Event, Thread};
 use rng::Rng;
 
 const WORD: u64 = 8;
@@ -31,6 +31,8 @@ pub enum Choice {
     None,
     /// All kept.
     All,
+    /// The one with this number of all that can become of them, from [`Medium::subsets`].
+    Subset(u64),
     /// Each one by this seed.
     Seed(u64),
 }
@@ -38,10 +40,17 @@ pub enum Choice {
 /// A word that has been stored since it was last durable.
 #[derive(Debug)]
 struct Doubt {
-    /// The durable value, then all since.
-    values: Vec<[u8; 8]>,
-    /// How many of them the last flush took in.
-    flushed: usize,
+    /// The durable value, then all since, each with the number of its store.
+    values: Vec<(u64, [u8; 8])>,
+}
+
+/// A word that a thread has flushed, and not waited for.
+#[derive(Debug)]
+struct Pending {
+    by: Thread,
+    word: u64,
+    /// The last store that the flush took in.
+    stores: u64,
 }
 
 /// The medium as the trace goes by.
@@ -54,7 +63,9 @@ pub struct Medium {
     /// Pages that are not all zero, or were not once.
     touched: Vec<bool>,
     doubts: BTreeMap<u64, Doubt>,
-    pending: Vec<u64>,
+    pending: Vec<Pending>,
+    /// So far.
+    stores: u64,
 }
 
 impl Medium {
@@ -66,6 +77,7 @@ impl Medium {
             touched: base.chunks(PAGE).map(|p| p.iter().any(|b| *b != 0)).collect(),
             doubts: BTreeMap::new(),
             pending: Vec::new(),
+            stores: 0,
         }
     }
 
@@ -73,8 +85,8 @@ impl Medium {
     pub fn apply(&mut self, event: &Event, cut: Option<u64>) {
         match event {
             Event::Store { off, bytes } => self.store(*off, &bytes[..cut.map_or(bytes.len(), |c| c as usize)]),
-            Event::Flush { off, len } => self.flush(*off, *len),
-            Event::Fence => self.fence(),
+            Event::Flush { off, len, by } => self.flush(*off, *len, *by),
+            Event::Fence { by } => self.fence(*by),
         }
     }
 
@@ -89,39 +101,42 @@ impl Medium {
             self.durable[start..end].copy_from_slice(bytes);
             return;
         }
+        self.stores += 1;
         for word in (off / WORD)..=((end as u64 - 1) / WORD) {
             let value = word_of(&self.visible, word);
             let durable = word_of(&self.durable, word);
-            let doubt = self.doubts.entry(word).or_insert_with(|| Doubt { values: vec![durable], flushed: 0 });
-            doubt.values.push(value);
+            let doubt = self.doubts.entry(word).or_insert_with(|| Doubt { values: vec![(0, durable)] });
+            if doubt.values.last().is_some_and(|(_, last)| *last != value) {
+                doubt.values.push((self.stores, value));
+            }
         }
     }
 
-    /// Every line is written back as it is now, by the next fence.
-    fn flush(&mut self, off: u64, len: u64) {
+    /// Every line is written back as it is now, by the thread's next fence.
+    fn flush(&mut self, off: u64, len: u64, by: Thread) {
         let lines = off / LINE * LINE..(off + len.max(1)).next_multiple_of(LINE);
-        for (word, doubt) in self.doubts.range_mut(lines.start / WORD..lines.end / WORD) {
-            doubt.flushed = doubt.values.len() - 1;
-            self.pending.push(*word);
-        }
+        let words = self.doubts.range(lines.start / WORD..lines.end / WORD).map(|(word, _)| *word);
+        self.pending.extend(words.map(|word| Pending { by, word, stores: self.stores }));
     }
 
-    fn fence(&mut self) {
-        for word in std::mem::take(&mut self.pending) {
+    fn fence(&mut self, by: Thread) {
+        let (mine, others): (Vec<_>, Vec<_>) = self.pending.drain(..).partition(|pending| pending.by == by);
+        self.pending = others;
+        for Pending { word, stores, .. } in mine {
             let Some(doubt) = self.doubts.get_mut(&word) else { continue };
+            let kept = doubt.values.partition_point(|(number, _)| *number <= stores).max(1) - 1;
+            doubt.values.drain(..kept);
             let at = (word * WORD) as usize;
-            self.durable[at..at + 8].copy_from_slice(&doubt.values[doubt.flushed]);
-            doubt.values.drain(..doubt.flushed);
-            doubt.flushed = 0;
+            self.durable[at..at + 8].copy_from_slice(&doubt.values[0].1);
             if doubt.values.len() == 1 {
                 self.doubts.remove(&word);
             }
         }
     }
 
-    /// Is there anything to choose?
-    pub fn in_doubt(&self) -> usize {
-        self.doubts.len()
+    /// How many things can become of the words in doubt.
+    pub fn subsets(&self) -> u64 {
+        self.doubts.values().fold(1, |n, doubt| n.saturating_mul(doubt.values.len() as u64))
     }
 
     /// Everything that is visible: a crash in which nothing is lost.
@@ -136,6 +151,13 @@ impl Medium {
             _ => &self.durable,
         };
         let map = mapping_of(source, &self.touched);
+        if let Choice::Subset(mut n) = choice {
+            for (word, doubt) in &self.doubts {
+                let count = doubt.values.len() as u64;
+                map.write(word * WORD, &doubt.values[(n % count) as usize].1).expect("inside the region");
+                n /= count;
+            }
+        }
         if let Choice::Seed(seed) = choice {
             // One seed in two keeps most, or loses most: failures often need just one word to differ.
             let mut rng = Rng::new(seed);
@@ -147,7 +169,7 @@ impl Medium {
                     (1, 1..) => 0,
                     _ => rng.below(last + 1),
                 };
-                map.write(word * WORD, &doubt.values[pick as usize]).expect("inside the region");
+                map.write(word * WORD, &doubt.values[pick as usize].1).expect("inside the region");
             }
         }
         map

@@ -18,11 +18,11 @@
 //! | [`copy`] | the explorer for `logged`: memory, marks, redo logs and image together |
 //!
 //! Two disciplines of persistence: on *battery*, stores are durable in program order; on *dax*, every
-//! 8-byte word stored since it was last flushed and fenced holds any of the values it has had since, or
+//! 8-byte word stored since one thread last flushed it and fenced holds any of the values it has had since, or
 //! the one from before, independently of all others. (Hardware is kinder: it keeps the order within a
-//! cache line.)
+//! cache line.) Several threads take turns: see `explore::together`.
 //!
-//! A failure prints an id, `scenario:discipline:point:seed`. `CONQUEST_SIM_REPLAY=id` explores that state
+//! A failure prints an id, `scenario:discipline:point:choice`. `CONQUEST_SIM_REPLAY=id` explores that state
 //! alone; `CONQUEST_SIM=full` takes more cuts, more seeds, and looks at every state in full; `CONQUEST_SIM_SEED=n` draws another
 //! sample where one is drawn.
 //!

@@ -146,17 +146,20 @@ impl Model {
         let ((a, from), (b, to)) = (self.place(from)?, self.place(to)?);
         let src = *self.nodes[a].entries.get(from).ok_or(Errno::NOENT)?;
         let dst = self.nodes[b].entries.get(to).copied();
-        let cycle = |top: Id, id: Id| self.is_dir(top) && self.below(top, id);
-        if cycle(src, b) {
-            return Err(Errno::INVAL);
-        }
         match (how, dst) {
             (Rename::NoReplace | Rename::Whiteout { replace: false }, Some(_)) => return Err(Errno::EXIST),
             (Rename::Exchange, None) => return Err(Errno::NOENT),
+            _ => {}
+        }
+        // Nothing comes below itself, nor does what is below come over what is above.
+        if self.is_dir(src) && self.below(src, b) {
+            return Err(Errno::INVAL);
+        }
+        if dst.is_some_and(|dst| self.is_dir(dst) && self.below(dst, a)) {
+            return Err(if how == Rename::Exchange { Errno::INVAL } else { Errno::NOTEMPTY });
+        }
+        match (how, dst) {
             (Rename::Exchange, Some(dst)) => {
-                if cycle(dst, a) {
-                    return Err(Errno::INVAL);
-                }
                 self.nodes[a].entries.insert(from.into(), dst);
                 self.nodes[b].entries.insert(to.into(), src);
                 self.move_parent(src, a, b);
@@ -190,16 +193,23 @@ impl Model {
         }
     }
 
-    /// Applies an operation that the file system says has done `done`.
+    /// Applies an operation that the file system says has done `done`, with room for everything.
     pub fn apply(&mut self, op: &Op, done: &Done) -> Result<(), String> {
-        // A full region is the one failure that the model cannot foresee.
-        if matches!(done, Err(Errno::NOSPC)) {
+        self.apply_in(op, done, false)
+    }
+
+    /// The same where the region may be `full`: the one failure that the model cannot foresee.
+    pub fn apply_in(&mut self, op: &Op, done: &Done, full: bool) -> Result<(), String> {
+        if full && matches!(done, Err(Errno::NOSPC)) {
             return Ok(());
         }
         let mut next = self.clone();
         match (next.call(op, done), done) {
             (Ok(()), Ok(_)) => *self = next,
-            (Err(_), Err(_)) => {}
+            (Err(wanted), Err(found)) if wanted == *found => {}
+            (Err(wanted), Err(found)) => {
+                return Err(format!("{op:?} failed with {found:?} and should fail with {wanted:?}"))
+            }
             (Ok(()), Err(e)) => return Err(format!("{op:?} failed with {e:?} and should not")),
             (Err(e), Ok(_)) => return Err(format!("{op:?} succeeded and should fail with {e:?}")),
         }
@@ -225,11 +235,11 @@ impl Model {
             Op::Link(old, new) => {
                 let id = self.id(old)?;
                 let (dir, name) = self.place(new)?;
-                if self.is_dir(id) {
-                    return Err(Errno::PERM);
-                }
                 if self.nodes[dir].entries.contains_key(name) {
                     return Err(Errno::EXIST);
+                }
+                if self.is_dir(id) {
+                    return Err(Errno::PERM);
                 }
                 self.nodes[dir].entries.insert(name.into(), id);
                 self.nodes[id].nlink += 1;
@@ -256,15 +266,24 @@ impl Model {
                 self.file(path)?.content.resize(*size as usize, 0);
                 Ok(())
             }
-            Op::Fallocate(path, how, off, len) => fallocate(self.file(path)?, *how, *off as usize, *len as usize),
+            Op::Fallocate(path, how, off, len) => {
+                // As fallocate(2) tells.
+                let file = self.file(path).map_err(|e| if e == Errno::INVAL { Errno::NODEV } else { e })?;
+                fallocate(file, *how, *off as usize, *len as usize)
+            }
             Op::Copy { from, to, len } => {
-                let source = &self.file(&from.0)?.content;
-                let start = source.len().min(from.1 as usize);
-                let bytes = source[start..source.len().min(start + *len as usize)].to_vec();
-                self.id(&to.0)?;
-                if !bytes.is_empty() {
-                    write(&mut self.file(&to.0)?.content, to.1 as usize, &bytes);
+                let (source, target) = (self.id(&from.0)?, self.id(&to.0)?);
+                if self.is_dir(source) || self.is_dir(target) {
+                    return Err(Errno::ISDIR);
                 }
+                self.file(&to.0)?;
+                let content = &self.file(&from.0)?.content;
+                let start = content.len().min(from.1 as usize);
+                let bytes = content[start..content.len().min(start + *len as usize)].to_vec();
+                if source == target && from.1.abs_diff(to.1) < bytes.len() as u64 {
+                    return Err(Errno::INVAL);
+                }
+                write(&mut self.nodes[target].content, to.1 as usize, &bytes);
                 Ok(())
             }
             Op::SetXattr(path, name, value) => {
@@ -278,6 +297,9 @@ impl Model {
             }
             Op::RemoveXattr(path, name) => {
                 let id = self.id(path)?;
+                if name.starts_with("user.") && !matches!(self.nodes[id].kind, Kind::Regular | Kind::Directory) {
+                    return Err(Errno::PERM);
+                }
                 self.nodes[id].xattrs.remove(name.as_bytes()).map(|_| ()).ok_or(Errno::NODATA)
             }
             Op::Chmod(path, mode) => {
@@ -331,10 +353,10 @@ impl Model {
 }
 
 fn write(content: &mut Vec<u8>, off: usize, bytes: &[u8]) {
-    if content.len() < off + bytes.len() {
-        content.resize(off + bytes.len(), 0);
-    }
-    content[off..off + bytes.len()].copy_from_slice(bytes);
+    // What is empty does not even grow the file.
+    let end = if bytes.is_empty() { 0 } else { off + bytes.len() };
+    content.resize(content.len().max(end), 0);
+    content[end - bytes.len()..end].copy_from_slice(bytes);
 }
 
 fn fallocate(node: &mut Node, how: Fallocate, off: usize, len: usize) -> Result<(), Errno> {

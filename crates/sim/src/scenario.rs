@@ -1,4 +1,4 @@
-//! The scenarios: every operation on the states that matter to it, and every pair of operations on names.
+//! The scenarios: every operation on the states that matter to it, and pairs of operations, on names and on content.
 
 use fs::node::{Atime, Fallocate, Rename};
 use fs::Kind;
@@ -440,6 +440,40 @@ pub fn pairs() -> Vec<Scenario> {
             let setup = [&tree[..], std::slice::from_ref(first)].concat();
             let pair = scenario(format!("{first_name}+{second_name}"), setup, second.clone());
             all.push(Scenario { size: 3 * MIB, ..pair });
+        }
+    }
+    all
+}
+
+/// Every pair of operations on content, over a file in one block and over one in a tree.
+pub fn content_pairs() -> Vec<Scenario> {
+    let mut all = Vec::new();
+    for (form, len) in [("direct", 10_000), ("tree", 120_000)] {
+        let size = len as u64;
+        let allocate = Fallocate::Allocate { keep_size: true };
+        let zero = Fallocate::ZeroRange { keep_size: false };
+        let ops = [
+            ("write", write("/f", 100, 3000, 1)),
+            ("write-page", write("/f", 4096, 4096, 2)),
+            ("write-over-end", write("/f", size - 50, 9000, 3)),
+            ("write-far", write("/f", 4 * size, 100, 4)),
+            ("append", append("/f", 5000, 5)),
+            ("truncate-to-0", truncate("/f", 0)),
+            ("truncate-down", truncate("/f", size / 3)),
+            ("truncate-up", truncate("/f", 2 * size)),
+            ("punch", fallocate("/f", Fallocate::PunchHole, 3000, 6000)),
+            ("zero", fallocate("/f", zero, 300, 5000)),
+            ("allocate", fallocate("/f", allocate, 0, 3 * size)),
+            ("collapse", fallocate("/f", Fallocate::CollapseRange, 4096, 4096)),
+            ("insert", fallocate("/f", Fallocate::InsertRange, 4096, 8192)),
+            ("copy", copy(("/f", 100), ("/f", 8000), 1500)),
+            ("unlink", unlink("/f")),
+        ];
+        for (first_name, first) in &ops {
+            for (second_name, second) in &ops {
+                let setup = [&file(len)[..], std::slice::from_ref(first)].concat();
+                all.push(scenario(format!("{form}-{first_name}+{second_name}"), setup, second.clone()));
+            }
         }
     }
     all

@@ -2,12 +2,25 @@
 
 use std::sync::{Mutex, MutexGuard};
 
+use crate::copy::several::stage::player;
+
 /// One thing that the medium was told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     Store { off: u64, bytes: Vec<u8> },
-    Flush { off: u64, len: u64 },
-    Fence,
+    Flush { off: u64, len: u64, by: Thread },
+    Fence { by: Thread },
+}
+
+/// Whose flush or fence it is: a processor waits for its own flushes only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Thread(pub Option<usize>);
+
+impl Thread {
+    /// The calling one.
+    pub fn current() -> Thread {
+        Thread(player())
+    }
 }
 
 impl Event {
@@ -16,7 +29,7 @@ impl Event {
         match self {
             Event::Store { bytes, .. } => (0, bytes.len() as u64),
             Event::Flush { len, .. } => (1, *len),
-            Event::Fence => (2, 0),
+            Event::Fence { .. } => (2, 0),
         }
     }
 }
@@ -43,6 +56,15 @@ impl Recorder {
     /// Ends the recording; what was recorded.
     pub fn stop(&self) -> Vec<Event> {
         std::mem::take(&mut *self.lock()).events
+    }
+
+    /// Events so far.
+    pub fn len(&self) -> usize {
+        self.lock().events.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 
     pub fn note(&self, event: impl FnOnce() -> Event) {

@@ -3,7 +3,7 @@
 use pram::Medium;
 use sim::blocks::explore;
 use sim::explore::Depth;
-use sim::medium::{CrashMedium, Discipline, DropFlush};
+use sim::medium::{CrashMedium, Discipline, Fault, Faulty};
 
 #[test]
 fn every_crash_leaves_a_block_that_is_whole() {
@@ -22,8 +22,8 @@ const BLOCKS: u64 = 3 * pram::SEGMENT;
 fn a_missing_flush_is_found() {
     for of_content in [true, false] {
         let below = |inner: CrashMedium| -> Box<dyn Medium> {
-            let keep = Box::new(move |off| off < 2 * pram::SEGMENT || (off >= BLOCKS) != of_content);
-            Box::new(DropFlush { inner, keep })
+            let lost = Box::new(move |off| off >= 2 * pram::SEGMENT && (off >= BLOCKS) == of_content);
+            Box::new(Faulty::new(inner, Fault::DropFlush(lost)))
         };
         let found = explore(Discipline::Dax, Depth::from_env(), &below).expect_err("a fault was planted");
         eprintln!("{found}");

@@ -1,8 +1,13 @@
 //! Tests of the tester: planted faults must be found, and what is found must be found again.
 
-use sim::explore::{explore, replay, trace, Depth, Failure, Sabotage, Stats};
+use rustix::io::Errno;
+use sim::crash::Medium;
+use sim::explore::{explore, explore_together, replay, trace, Depth, Failure, Sabotage, Stats, Together};
 use sim::medium::Discipline;
+use sim::model::Model;
+use sim::op::Op;
 use sim::scenario::{singles, Scenario};
+use sim::trace::{Event, Thread};
 
 /// A few scenarios that change much, in different ways.
 fn some() -> Vec<Scenario> {
@@ -14,7 +19,7 @@ fn some() -> Vec<Scenario> {
 
 /// What the explorer finds with a fault planted.
 fn findings(discipline: Discipline, sabotage: Sabotage) -> Vec<(Scenario, Failure)> {
-    let depth = Depth { cuts: 6, seeds: 4, aftermath: 1000, again: 1000 };
+    let depth = Depth { cuts: 6, subsets: 16, seeds: 4, aftermath: 1000, again: 1000 };
     let mut found = Vec::new();
     for s in some() {
         if let Err(failures) = explore(&s, discipline, sabotage, depth, &mut Stats::default()) {
@@ -51,6 +56,21 @@ fn a_missing_flush_of_what_changed_is_found() {
 }
 
 #[test]
+fn a_missing_fence_after_undo_records_is_found() {
+    assert_found(Discipline::Dax, Sabotage::DropLogFence);
+}
+
+#[test]
+fn a_missing_fence_after_the_commit_is_found() {
+    assert_found(Discipline::Dax, Sabotage::DropCommitFence);
+}
+
+#[test]
+fn a_missing_fence_after_what_changed_is_found() {
+    assert_found(Discipline::Dax, Sabotage::DropDataFence);
+}
+
+#[test]
 fn an_undo_record_that_comes_late_is_found_in_program_order() {
     assert_found(Discipline::Battery, Sabotage::DelayLog);
 }
@@ -68,10 +88,51 @@ fn without_a_fault_nothing_is_found() {
     }
 }
 
-/// Missing flushes do not matter where visible is durable: the two disciplines are really two.
+/// Faults are found beside other operations too.
+#[test]
+fn a_fault_among_several_operations_is_found() {
+    let depth = Depth { cuts: 2, subsets: 16, seeds: 4, aftermath: 1000, again: 1000 };
+    for sabotage in [Sabotage::DropLogFence, Sabotage::DropCommitFlush, Sabotage::DelayLog] {
+        let found = (0..4).any(|seed| explore_together(&Together::of(seed), sabotage, depth, 200).is_err());
+        assert!(found, "{sabotage:?} goes unnoticed");
+    }
+}
+
+/// A fence waits for what its own thread flushed, as a processor's does.
+#[test]
+fn a_fence_of_another_thread_does_not_count() {
+    let [one, other] = [Thread(Some(1)), Thread(Some(2))];
+    let mut medium = Medium::new(Discipline::Dax, &[0; 4096]);
+    let mut ways = |event: Event| {
+        medium.apply(&event, None);
+        medium.subsets()
+    };
+    assert_eq!(ways(Event::Store { off: 8, bytes: vec![1; 8] }), 2);
+    assert_eq!(ways(Event::Flush { off: 8, len: 8, by: one }), 2);
+    assert_eq!(ways(Event::Fence { by: other }), 2, "nothing is durable yet");
+    assert_eq!(ways(Event::Store { off: 8, bytes: vec![2; 8] }), 3);
+    assert_eq!(ways(Event::Flush { off: 8, len: 8, by: other }), 3);
+    assert_eq!(ways(Event::Fence { by: one }), 2, "the first store is durable, not the second");
+    assert_eq!(ways(Event::Fence { by: other }), 1, "all are");
+}
+
+/// The model expects one error and takes no other for it.
+#[test]
+fn another_error_than_the_right_one_is_found() {
+    let mut model = Model::default();
+    let missing = Op::Unlink("/missing".into());
+    assert!(model.apply(&missing, &Err(Errno::NOENT)).is_ok());
+    assert!(model.apply(&missing, &Err(Errno::ACCESS)).is_err());
+    let create = Op::Create("/new".into(), 0o644);
+    assert!(model.apply(&create, &Err(Errno::NOSPC)).is_err());
+    assert!(model.apply_in(&create, &Err(Errno::NOSPC), true).is_ok());
+}
+
+/// Missing flushes and fences do not matter where visible is durable: the two disciplines are really two.
 #[test]
 fn program_order_needs_no_flush() {
-    for sabotage in [Sabotage::DropLogFlush, Sabotage::DropCommitFlush, Sabotage::DropDataFlush] {
+    use Sabotage::{DropCommitFence, DropCommitFlush, DropDataFence, DropDataFlush, DropLogFence, DropLogFlush};
+    for sabotage in [DropLogFlush, DropCommitFlush, DropDataFlush, DropLogFence, DropCommitFence, DropDataFence] {
         assert!(findings(Discipline::Battery, sabotage).is_empty(), "{sabotage:?}");
     }
 }

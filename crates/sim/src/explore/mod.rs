@@ -2,6 +2,7 @@
 
 mod again;
 mod repair;
+mod together;
 
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::Arc;
@@ -16,9 +17,10 @@ use rustix::io::Errno;
 
 use again::recover_twice;
 pub use repair::{explore_repair, Damaged};
+pub use together::{explore_together, explore_togethers, Together};
 
 use crate::crash::{mapping, points, Choice, Medium, Point};
-use crate::medium::{CrashMedium, DelayStore, Discipline, DropFlush};
+use crate::medium::{CrashMedium, Discipline, Fault, Faulty};
 use crate::model::Model;
 use crate::op::{Op, Runner};
 use crate::scenario::Scenario;
@@ -38,6 +40,12 @@ pub enum Sabotage {
     DropCommitFlush,
     /// What transactions change, or fill in, is not flushed.
     DropDataFlush,
+    /// Undo records are flushed, and not waited for.
+    DropLogFence,
+    /// The words that commit are flushed, and not waited for.
+    DropCommitFence,
+    /// What transactions change, or fill in, is flushed, and not waited for.
+    DropDataFence,
     /// Undo records become valid after the change that they undo.
     DelayLog,
 }
@@ -47,7 +55,9 @@ pub enum Sabotage {
 pub struct Depth {
     /// Most cuts inside one long store.
     pub cuts: u64,
-    /// Seeds per point on dax, beside none and all.
+    /// On dax all that can become of the words in doubt is looked at if it is no more than this.
+    pub subsets: u64,
+    /// Else so many seeds per point, beside none and all.
     pub seeds: u64,
     /// One state in so many is also worked with after recovery.
     pub aftermath: usize,
@@ -59,8 +69,8 @@ impl Depth {
     /// What the environment asks for.
     pub fn from_env() -> Depth {
         match std::env::var("CONQUEST_SIM").as_deref() {
-            Ok("full") => Depth { cuts: 64, seeds: 16, aftermath: 1, again: 7 },
-            _ => Depth { cuts: 6, seeds: 2, aftermath: 5, again: 101 },
+            Ok("full") => Depth { cuts: 64, subsets: 256, seeds: 16, aftermath: 1, again: 7 },
+            _ => Depth { cuts: 6, subsets: 4, seeds: 2, aftermath: 5, again: 101 },
         }
     }
 }
@@ -81,7 +91,7 @@ pub struct Stats {
 /// A state that is not what was promised.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// `scenario:discipline:point:seed`
+    /// `scenario:discipline:point:choice`
     pub id: String,
     pub text: String,
 }
@@ -94,8 +104,11 @@ impl std::fmt::Display for Failure {
 
 /// A file system on a recording medium.
 fn format(size: u64, discipline: Discipline, sabotage: Sabotage, recorder: &Arc<Recorder>) -> Result<Session, String> {
+    format_on(size, medium(size, discipline, sabotage, recorder)?)
+}
+
+fn format_on(size: u64, medium: Box<dyn pram::Medium>) -> Result<Session, String> {
     let map = Mapping::anonymous(size).map_err(|e| e.to_string())?;
-    let medium = medium(size, discipline, sabotage, recorder)?;
     let region =
         Region::format(map, medium, *b"crash explorer  ", fs::layout::VERSION, 0).map_err(|e| e.to_string())?;
     let session = Session::private(region, keys(size)).map_err(|e| e.to_string())?;
@@ -117,15 +130,21 @@ fn medium(
     let inner = CrashMedium { discipline, recorder: recorder.clone() };
     let geo = pram::region::Geometry::of(size).map_err(|e| e.to_string())?;
     let slots = geo.undo_logs();
-    Ok(match sabotage {
-        Sabotage::Nothing => Box::new(inner),
-        Sabotage::DropDataFlush => Box::new(DropFlush { inner, keep: Box::new(move |off| off < geo.heap()) }),
-        Sabotage::DropLogFlush => {
-            Box::new(DropFlush { inner, keep: Box::new(move |off| !slots.contains(&off) || is_slot_word(&geo, off)) })
-        }
-        Sabotage::DropCommitFlush => Box::new(DropFlush { inner, keep: Box::new(move |off| !is_slot_word(&geo, off)) }),
-        Sabotage::DelayLog => Box::new(DelayStore::new(inner, slots)),
-    })
+    let is_data = move |off: u64| off >= geo.heap();
+    let is_commit = move |off: u64| is_slot_word(&geo, off);
+    let of_log = slots.clone();
+    let is_log = move |off: u64| of_log.contains(&off) && !is_slot_word(&geo, off);
+    let fault = match sabotage {
+        Sabotage::Nothing => return Ok(Box::new(inner)),
+        Sabotage::DropDataFlush => Fault::DropFlush(Box::new(is_data)),
+        Sabotage::DropLogFlush => Fault::DropFlush(Box::new(is_log)),
+        Sabotage::DropCommitFlush => Fault::DropFlush(Box::new(is_commit)),
+        Sabotage::DropDataFence => Fault::DropFence(Box::new(is_data)),
+        Sabotage::DropLogFence => Fault::DropFence(Box::new(is_log)),
+        Sabotage::DropCommitFence => Fault::DropFence(Box::new(is_commit)),
+        Sabotage::DelayLog => Fault::DelayStore(slots),
+    };
+    Ok(Box::new(Faulty::new(inner, fault)))
 }
 
 fn is_slot_word(geo: &pram::region::Geometry, off: u64) -> bool {
@@ -214,7 +233,7 @@ fn run(s: &Scenario, discipline: Discipline, sabotage: Sabotage) -> Result<Run, 
     for op in &s.setup {
         let done = runner.run(op)?;
         if s.modelled {
-            model.apply(op, &done)?;
+            model.apply_in(op, &done, s.full)?;
         }
     }
     let base = bytes_of(&fs);
@@ -225,7 +244,7 @@ fn run(s: &Scenario, discipline: Discipline, sabotage: Sabotage) -> Result<Run, 
     let events = recorder.stop();
     let done = done?;
     if s.modelled {
-        model.apply(&s.op, &done)?;
+        model.apply_in(&s.op, &done, s.full)?;
     }
     let after = Outcome::of(&bytes_of(&fs), discipline)?;
     agree(s, &after, &model, "after")?;
@@ -418,10 +437,34 @@ fn empty_and_use(fs: &Fs) -> Result<(), String> {
 }
 
 /// What to look at of a scenario: everything, or the one state that an id names.
+#[derive(Clone, Copy, Default, PartialEq)]
+struct Filter {
+    at: Option<At>,
+    choice: Option<Choice>,
+}
+
 #[derive(Clone, Copy, PartialEq)]
-struct Filter<'a> {
-    point: Option<&'a str>,
-    seed: Option<&'a str>,
+enum At {
+    Point(Point),
+    /// When the call has returned.
+    End,
+}
+
+impl Filter {
+    // What an id names does not depend on how much is looked at.
+
+    fn points(&self, events: &[Event], depth: Depth) -> Vec<Point> {
+        match self.at {
+            None => points(events, depth.cuts),
+            Some(At::Point(point)) => vec![point],
+            Some(At::End) => Vec::new(),
+        }
+    }
+
+    /// What to make of the words in doubt.
+    fn choices(&self, medium: &Medium, discipline: Discipline, depth: Depth) -> Vec<Choice> {
+        self.choice.map_or_else(|| choices(medium, discipline, depth), |named| vec![named])
+    }
 }
 
 fn name_of(point: Point) -> String {
@@ -432,18 +475,37 @@ pub(crate) fn name_of_choice(choice: Choice) -> String {
     match choice {
         Choice::None => "none".into(),
         Choice::All => "all".into(),
+        Choice::Subset(n) => format!("of{n}"),
         Choice::Seed(n) => n.to_string(),
     }
 }
 
-/// The choices at a point.
+fn at_of(name: &str) -> Option<At> {
+    if name == END {
+        return Some(At::End);
+    }
+    let (events, cut) = name.split_once('.')?;
+    Some(At::Point(Point { events: events.parse().ok()?, cut: cut.parse().ok()? }))
+}
+
+fn choice_of(name: &str) -> Option<Choice> {
+    Some(match name {
+        "none" => Choice::None,
+        "all" => Choice::All,
+        name => match name.strip_prefix("of") {
+            Some(n) => Choice::Subset(n.parse().ok()?),
+            None => Choice::Seed(name.parse().ok()?),
+        },
+    })
+}
+
+/// The choices at a point: all that there are if they are few, else nothing, everything, and some drawn by seeds.
 pub(crate) fn choices(medium: &Medium, discipline: Discipline, depth: Depth) -> Vec<Choice> {
     if discipline == Discipline::Battery {
         return vec![Choice::All];
     }
-    match medium.in_doubt() {
-        0 => vec![Choice::None],
-        1 => vec![Choice::None, Choice::All],
+    match medium.subsets() {
+        few if few <= depth.subsets => (0..few).map(Choice::Subset).collect(),
         _ => [Choice::None, Choice::All].into_iter().chain((1..=depth.seeds).map(Choice::Seed)).collect(),
     }
 }
@@ -456,17 +518,20 @@ pub fn explore(
     depth: Depth,
     stats: &mut Stats,
 ) -> Result<(), Vec<Failure>> {
-    explore_filtered(s, discipline, sabotage, depth, stats, &Filter { point: None, seed: None })
+    explore_filtered(s, discipline, sabotage, depth, stats, &Filter::default())
 }
 
 /// An id in its parts: scenario, discipline, and what to look at of it.
-fn parse(id: &str) -> Option<(&str, Discipline, Filter<'_>)> {
+fn parse(id: &str) -> Option<(&str, Discipline, Filter)> {
     let parts: Vec<&str> = id.rsplitn(4, ':').collect();
-    let [seed, point, discipline, name] = parts[..] else { return None };
+    let [choice, point, discipline, name] = parts[..] else { return None };
     let discipline = Discipline::ALL.into_iter().find(|d| d.name() == discipline)?;
     // A failure of the run itself has no point: the whole scenario is explored again.
-    let one = point.contains('.') || point == END;
-    Some((name, discipline, Filter { point: one.then_some(point), seed: one.then_some(seed) }))
+    let filter = match at_of(point) {
+        None => Filter::default(),
+        at => Filter { at, choice: Some(choice_of(choice)?) },
+    };
+    Some((name, discipline, filter))
 }
 
 /// The point of an id that stands for what is there when the call has returned.
@@ -474,7 +539,7 @@ const END: &str = "end";
 
 /// Explores the one state that an id names.
 pub fn replay(s: &Scenario, id: &str, sabotage: Sabotage) -> Result<(), Vec<Failure>> {
-    let (name, discipline, filter) = parse(id).expect("scenario:discipline:point:seed");
+    let (name, discipline, filter) = parse(id).expect("scenario:discipline:point:choice");
     assert_eq!(name, s.name);
     explore_filtered(s, discipline, sabotage, Depth::from_env(), &mut Stats::default(), &filter)
 }
@@ -495,7 +560,7 @@ fn explore_filtered(
     let mut failures = Vec::new();
     let mut medium = Medium::new(discipline, &run.base);
     let (mut applied, mut count, mut committed) = (0, 0usize, false);
-    for point in points(&run.events, depth.cuts) {
+    for point in filter.points(&run.events, depth) {
         while applied < point.events {
             medium.apply(&run.events[applied], None);
             applied += 1;
@@ -503,21 +568,15 @@ fn explore_filtered(
         if point.cut > 0 {
             medium.apply(&run.events[point.events], Some(point.cut));
         }
-        if filter.point.is_some_and(|p| p != name_of(point)) {
-            continue;
-        }
-        for choice in choices(&medium, discipline, depth) {
-            if filter.seed.is_some_and(|seed| seed != name_of_choice(choice)) {
-                continue;
-            }
+        for choice in filter.choices(&medium, discipline, depth) {
             let allowed = match point {
                 _ if committed || point.events == run.events.len() => Allowed::After,
                 Point { events: 0, cut: 0 } => Allowed::Before,
                 _ => Allowed::Either,
             };
             count += 1;
-            let work = count % depth.aftermath == 0 || filter.point.is_some();
-            let again = count % depth.again == 0 || filter.point.is_some();
+            let work = count % depth.aftermath == 0 || filter.at.is_some();
+            let again = count % depth.again == 0 || filter.at.is_some();
             let judged = catch_unwind(AssertUnwindSafe(|| {
                 let left = medium.crash(choice);
                 if again {
@@ -543,7 +602,7 @@ fn explore_filtered(
             }
         }
     }
-    if filter.point.is_none_or(|point| point == END) {
+    if filter.at.is_none_or(|at| at == At::End) {
         let failed = final_state(&run, discipline).map(|text| Failure { id: id(format!("{END}:none")), text });
         failures.extend(failed);
     }
@@ -567,6 +626,11 @@ fn final_state(run: &Run, discipline: Discipline) -> Option<String> {
     judged.unwrap_or_else(|p| Err(panic_text(p))).err()
 }
 
+/// What `f` comes to, a panic being one of its errors.
+fn guarded<T>(f: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|p| Err(panic_text(p)))
+}
+
 pub(crate) fn panic_text(payload: Box<dyn std::any::Any + Send>) -> String {
     let text = payload.downcast_ref::<String>().map(String::as_str).or(payload.downcast_ref::<&str>().copied());
     format!("panicked: {}", text.unwrap_or("?"))
@@ -575,33 +639,46 @@ pub(crate) fn panic_text(payload: Box<dyn std::any::Any + Send>) -> String {
 /// Explores scenarios under both disciplines, or the one state that `CONQUEST_SIM_REPLAY` names. Panics
 /// with the ids of what failed.
 pub fn explore_all(scenarios: &[Scenario]) -> Stats {
-    let (depth, mut stats, mut failures) = (Depth::from_env(), Stats::default(), Vec::new());
+    let (depth, mut stats) = (Depth::from_env(), Stats::default());
+    let failures = explore_each(
+        scenarios,
+        |s| &s.name,
+        |s, discipline, filter| explore_filtered(s, discipline, Sabotage::Nothing, depth, &mut stats, filter),
+    );
+    eprintln!("{stats:?}");
+    assert_none(&failures);
+    stats
+}
+
+/// Calls `explore` for all under both disciplines, or for what `CONQUEST_SIM_REPLAY` names.
+fn explore_each<T>(
+    all: &[T],
+    name: fn(&T) -> &str,
+    mut explore: impl FnMut(&T, Discipline, &Filter) -> Result<(), Vec<Failure>>,
+) -> Vec<Failure> {
     let replay = std::env::var("CONQUEST_SIM_REPLAY").ok();
     let wanted = replay.as_deref().map(parse);
-    // The id of another explorer.
-    if wanted == Some(None) {
-        return stats;
-    }
-    let wanted = wanted.flatten();
-    for s in scenarios {
+    let mut failures = Vec::new();
+    for one in all {
         for discipline in Discipline::ALL {
             let filter = match &wanted {
-                Some((name, d, filter)) if *name == s.name && *d == discipline => *filter,
+                Some(Some((named, d, filter))) if *named == name(one) && *d == discipline => *filter,
+                // Another one, or the id of another explorer.
                 Some(_) => continue,
-                None => Filter { point: None, seed: None },
+                None => Filter::default(),
             };
-            if let Err(f) = explore_filtered(s, discipline, Sabotage::Nothing, depth, &mut stats, &filter) {
-                failures.extend(f);
-            }
+            failures.extend(explore(one, discipline, &filter).err().into_iter().flatten());
         }
         if failures.len() > 20 {
             break;
         }
     }
-    eprintln!("{stats:?}");
+    failures
+}
+
+fn assert_none(failures: &[Failure]) {
     let told: Vec<String> = failures.iter().map(Failure::to_string).collect();
     assert!(failures.is_empty(), "{} crash states are wrong:\n{}", failures.len(), told.join("\n"));
-    stats
 }
 
 /// The events of a scenario's last operation.

@@ -1,12 +1,11 @@
 //! A crash during a repair: the next repair finds what the first one would have.
 
-use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::Arc;
 
 use fs::Fs;
 
 use super::again::each_crash;
-use super::{open_recording, panic_text, sweep, Depth, Failure};
+use super::{guarded, open_recording, sweep, Depth, Failure};
 use crate::crash::mapping;
 use crate::medium::Discipline;
 use crate::trace::{Event, Recorder};
@@ -45,10 +44,6 @@ pub fn explore_repair(damaged: &Damaged, depth: Depth, most: usize) -> Result<u6
     });
     looked.map_err(|text| failure("cut:", text))?;
     Ok(states)
-}
-
-fn guarded<T>(f: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
-    catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|p| Err(panic_text(p)))
 }
 
 /// The stores of a whole repair, and what it leaves. `None`: nothing is to be repaired.

@@ -18,7 +18,7 @@ mod oracle;
 mod perform;
 mod play;
 mod pool;
-mod stage;
+pub(crate) mod stage;
 
 use std::collections::BTreeMap;
 use std::path::Path;
