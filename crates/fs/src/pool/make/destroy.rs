@@ -157,6 +157,7 @@ fn destroy_memory(uuid: [u8; 16], region: &Path) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::cut_before;
     use super::*;
     use crate::path::View;
     use crate::pool::paths;
@@ -197,15 +198,7 @@ mod tests {
             for n in 1.. {
                 let home = tempfile::tempdir_in(paths::RUNTIME_DIR).expect("a directory");
                 let (dir, uuid) = made(home.path(), &how);
-                let mut steps = 0;
-                let stopped = destroy(&dir, &mut || {
-                    steps += 1;
-                    if steps == n {
-                        Err(Error::Pool("power cut".into()))
-                    } else {
-                        Ok(())
-                    }
-                });
+                let stopped = cut_before(n, |step| destroy(&dir, step));
                 assert_eq!(Pool::exists(&dir), n == 1);
                 if n == 1 {
                     let pool = Pool::open(&dir, &OpenOptions::default()).expect("as it was");
@@ -229,15 +222,7 @@ mod tests {
         for (how, n) in kinds().iter().flat_map(|how| (2..5).map(move |n| (how, n))) {
             let home = tempfile::tempdir_in(paths::RUNTIME_DIR).expect("a directory");
             let (dir, uuid) = made(home.path(), how);
-            let mut steps = 0;
-            let stopped = destroy(&dir, &mut || {
-                steps += 1;
-                if steps == n {
-                    Err(Error::Pool("power cut".into()))
-                } else {
-                    Ok(())
-                }
-            });
+            let stopped = cut_before(n, |step| destroy(&dir, step));
             assert!(stopped.is_err());
             Pool::format(&dir, &FormatOptions::sized(8 << 20)).expect("made anew");
             assert!(Pool::open(&dir, &OpenOptions::default()).is_ok() && !is_due(&dir));

@@ -1,4 +1,4 @@
-//! Builder a pool: beside what is there, whole, and then in its place in one step.
+//! Making a pool: beside what is there, whole, and then in its place in one step.
 //!
 //! | module | responsibility |
 //! | --- | --- |
@@ -28,6 +28,19 @@ use crate::pool::paths;
 
 /// Called before each change; an error ends it there, as a power cut would.
 pub type OnStep<'a> = &'a mut dyn FnMut() -> Result<()>;
+
+/// Does `work`, with a power cut before step `n` if it has so many.
+#[cfg(test)]
+fn cut_before(n: usize, work: impl FnOnce(OnStep) -> Result<()>) -> Result<()> {
+    let mut steps = 0;
+    work(&mut || {
+        steps += 1;
+        match steps == n {
+            true => Err(Error::Pool("power cut".into())),
+            false => Ok(()),
+        }
+    })
+}
 
 /// One process at a time makes a pool in a directory, however it does; others wait. Goes with its process: the next one
 /// finishes what it has left. Directories that were made for it and stay empty go too.

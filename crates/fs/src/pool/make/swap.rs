@@ -178,6 +178,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
 
+    use super::super::cut_before;
     use super::super::format::format;
     use super::super::restore::{self, Over};
     use super::*;
@@ -250,15 +251,7 @@ mod tests {
 
     /// Makes a pool in the place of another, interrupted before step `n`; false if it has fewer.
     fn interrupted(home: &Home, make: Make, n: usize) -> bool {
-        let mut steps = 0;
-        let stopped = make(&home.dir(), &mut || {
-            steps += 1;
-            match steps {
-                step if step == n => Err(Error::Pool("power cut".into())),
-                _ => Ok(()),
-            }
-        });
-        stopped.is_err()
+        cut_before(n, |step| make(&home.dir(), step)).is_err()
     }
 
     /// With a pool like `how` that has the file "old" and is [`interrupted`] again and again, `check` after each, told
