@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use rustix::mm::ProtFlags;
 use rustix::thread::{sched_setaffinity, CpuSet};
 
-use crate::lab::{self, program, write_seeded, Lab};
+use crate::lab::{self, program, write_seeded, Lab, NOBODY};
 use crate::page_cache::Mapping;
 use crate::{tree, Outcome, Skip, Test};
 
@@ -310,8 +310,6 @@ fn no_text() -> Outcome {
     }
     Ok(())
 }
-
-const NOBODY: [&str; 4] = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
 
 fn permission() -> Outcome {
     lab::require("setpriv")?;

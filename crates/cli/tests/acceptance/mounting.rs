@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use rustix::process::Signal;
 
-use crate::lab::{self, kill_and_wait, program, wait_until, Lab, Process};
+use crate::lab::{self, kill_and_wait, program, wait_until, Lab, Process, NOBODY};
 use crate::{tree, Outcome, Skip, Test};
 
 pub const TESTS: &[Test] = &[
@@ -519,8 +519,6 @@ fn transports() -> Outcome {
     lab.check();
     Ok(())
 }
-
-const NOBODY: [&str; 4] = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
 
 fn unprivileged() -> Outcome {
     lab::require("fusermount3")?;

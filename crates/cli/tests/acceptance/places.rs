@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::lab::{self, kill_and_wait, program, wait_until, Lab, Process};
+use crate::lab::{self, kill_and_wait, program, wait_until, Lab, Process, NOBODY};
 use crate::{Outcome, Test};
 
 pub const TESTS: &[Test] = &[
@@ -274,8 +274,6 @@ fn at_once() -> Outcome {
     Ok(())
 }
 
-const USER: [&str; 4] = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
-
 fn unprivileged() -> Outcome {
     lab::require("fusermount3")?;
     lab::require("setpriv")?;
@@ -284,7 +282,7 @@ fn unprivileged() -> Outcome {
     std::fs::create_dir(&home).expect("mkdir");
     std::os::unix::fs::chown(&home, Some(65534), Some(65534)).expect("chown");
     let (pool, first, second) = (lab.text("home/pool"), lab.text("home/first"), lab.text("home/second"));
-    let run = |args: &[&str]| lab.run_as(&USER, args);
+    let run = |args: &[&str]| lab.run_as(&NOBODY, args);
     assert_eq!(run(&["format", &pool, "--nvram", "16M"]).code, 0);
     for dir in [&first, &second] {
         std::fs::create_dir(dir).expect("mkdir");
