@@ -394,6 +394,28 @@ fn a_log_that_does_not_belong_is_refused() {
     refused(replay(Tape::of(vec![0; 100]), START, &mut vec![0; MIB as usize]), "reading the log");
 }
 
+/// A header is there twice, and one that could not be read, or with another version in it, hid the other one.
+#[test]
+fn either_header_will_do() {
+    let headers = [0, 4096u64];
+    for at in headers {
+        let (tape, _) = five();
+        tape.with(|s| s.bad_sector = Some(at));
+        assert_eq!(replay(tape, START, &mut vec![0; MIB as usize]).unwrap().last().commit, 5);
+        for byte in 0..80 {
+            let (tape, _) = five();
+            tape.with(|s| s.bytes[(at + byte) as usize] ^= 0x10);
+            assert_eq!(replay(tape, START, &mut vec![0; MIB as usize]).unwrap().last().commit, 5, "byte {byte}");
+        }
+    }
+    let (tape, _) = five();
+    headers.iter().for_each(|at| tape.with(|s| s.bytes[*at as usize + 8] ^= 0x10));
+    refused(replay(tape.copy(), START, &mut vec![0; MIB as usize]), "format version");
+    let (tape, _) = five();
+    tape.with(|s| (s.bytes[0], s.bad_sector) = (0, Some(4096)));
+    refused(replay(tape, START, &mut vec![0; MIB as usize]), "reading the log's header");
+}
+
 #[test]
 fn after_a_failure_nothing_is_acknowledged_any_more() {
     for calls in 0..6 {

@@ -359,18 +359,23 @@ pub fn read_header(disk: &impl Disk, id: Identity) -> Result<RawLog> {
 /// The newer of two copies, of whatever pool.
 pub fn newer_header(disk: &impl Disk) -> Result<RawLog> {
     let mut copies = [RawLog::new_zeroed(); 2];
+    let mut unread = None;
     for (raw, at) in copies.iter_mut().zip(HEADER_AT) {
-        disk.read_exact_at(raw.as_mut_bytes(), at).map_err(|e| host("reading the log's header", &e))?;
+        // One suffices.
+        if let Err(e) = disk.read_exact_at(raw.as_mut_bytes(), at) {
+            (*raw, unread) = (RawLog::new_zeroed(), Some(host("reading the log's header", &e)));
+        }
     }
-    let whole = |raw: &&RawLog| raw.magic == MAGIC && raw.crc == header_crc(raw);
+    let whole = |raw: &&RawLog| raw.magic == MAGIC && raw.version == VERSION && raw.crc == header_crc(raw);
+    if let Some(raw) = copies.iter().filter(whole).max_by_key(|raw| raw.generation) {
+        return Ok(*raw);
+    }
     // Where the checksum lies is a matter of the version.
-    if let Some(raw) = copies.iter().find(|raw| raw.magic == MAGIC && raw.version != VERSION) {
-        return bad(format!("it has format version {}, this program reads version {VERSION}", raw.version));
+    match (copies.iter().find(|raw| raw.magic == MAGIC && raw.version != VERSION), unread) {
+        (Some(raw), _) => bad(format!("it has format version {}, this program reads version {VERSION}", raw.version)),
+        (None, Some(e)) => Err(e),
+        (None, None) => bad("it has no header; put the pool's own log back".into()),
     }
-    let Some(raw) = copies.iter().filter(whole).max_by_key(|raw| raw.generation) else {
-        return bad("it has no header; put the pool's own log back".into());
-    };
-    Ok(*raw)
 }
 
 fn bad(why: String) -> Result<RawLog> {
