@@ -35,7 +35,7 @@ pub struct Status {
     /// The attached processes.
     pub sessions: Vec<SessionStatus>,
     pub heap: Vec<HeapStatus>,
-    /// Bytes in segments in use that no object occupies, over bytes in such segments.
+    /// The part of the segments in use that would be free if the objects of each kind and size lay close together.
     pub fragmentation: f64,
     /// A process left without closing; a sweep is due or under way.
     pub sweep_pending: bool,
@@ -109,6 +109,16 @@ pub struct HeapStatus {
     pub segments: u64,
 }
 
+impl HeapStatus {
+    /// Segments that the objects fill.
+    fn needs(&self) -> u64 {
+        match CLASSES.iter().find(|class| u64::from(class.size) == self.size) {
+            Some(class) => self.objects.div_ceil(class.count.into()),
+            None => self.segments,
+        }
+    }
+}
+
 /// A path may be any bytes, which JSON cannot hold.
 pub(super) fn as_text<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
     to.collect_str(&path.display())
@@ -163,7 +173,7 @@ impl Pool {
 
     pub fn status(&self) -> Result<Status> {
         let heap = self.heap_status()?;
-        let objects: u64 = heap.iter().map(|h| h.size * h.objects).sum();
+        let close: u64 = heap.iter().map(HeapStatus::needs).sum();
         let segments: u64 = heap.iter().map(|h| h.segments).sum();
         let session = self.fs.session();
         let (size, used) = (session.region().size(), segments * SEGMENT);
@@ -182,7 +192,7 @@ impl Pool {
             inodes: self.fs.count_inodes()?,
             sessions: self.sessions().into_iter().map(|(_, session)| session).collect(),
             heap,
-            fragmentation: if used == 0 { 0.0 } else { 1.0 - objects as f64 / used as f64 },
+            fragmentation: if used == 0 { 0.0 } else { 1.0 - close as f64 / segments as f64 },
             sweep_pending: self.fs.session().runtime().leaks_pending(),
             longest_standstill: self.fs.session().runtime().longest_standstill().as_secs_f64(),
             epoch: epochs.running,

@@ -315,7 +315,7 @@ impl Heap<'_> {
         Ok(())
     }
 
-    /// Makes this slot and all idle ones give up their segments.
+    /// Makes this slot and all idle ones give up their segments; empty ones are free then.
     fn drop_idle(&self, mine: u32) -> Result<()> {
         self.drop_segments(mine)?;
         for slot in (0..self.region.geo.slots as u32).filter(|s| *s != mine) {

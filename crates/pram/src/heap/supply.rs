@@ -359,16 +359,15 @@ impl Session {
     /// Gives back the memory of groups in which nothing is now, nor was when they were put into `idle`. For the maintenance
     /// thread, seldom: whoever still reads there what was removed long ago would take memory that nobody counts.
     pub fn give_idle_back(&self, idle: &mut Vec<u64>) -> Result<()> {
+        // Else what slots allocated from last, of each kind and size, would stay for good, and hold up its group.
+        let op = self.begin_unsupplied()?;
+        self.heap().drop_idle(op.slot())?;
+        drop(op);
         if self.region().map().growing_file().is_none() {
             return Ok(());
         }
         let Some(_role) = self.supplier(false)? else { return Ok(()) };
         let before = std::mem::take(idle);
-        if self.runtime().spare() > PER_GROUP + AHEAD.start {
-            // An empty segment of a slot's holds up its group.
-            let op = self.begin_unsupplied()?;
-            self.heap().drop_idle(op.slot())?;
-        }
         for group in 0..self.region().groups() {
             if !self.is_idle(group)? {
                 continue;
