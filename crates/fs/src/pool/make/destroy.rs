@@ -261,8 +261,14 @@ mod tests {
         assert!(there.taken >= 1 << 20 && there.size == 8 << 20);
         assert!(Pool::destroy(&region).is_err_and(|e| e.to_string().contains("conquest release")));
         fs::remove_dir_all(&dir).expect("removed");
-        assert_eq!(found().map(|memory| memory.belongs), Some(Belongs::Gone));
-        Pool::release(&region).expect("its copy held everything");
+        // Whoever makes another pool meanwhile, as other tests do, gives it back too.
+        match found().map(|memory| memory.belongs) {
+            None => {}
+            belongs => {
+                assert_eq!(belongs, Some(Belongs::Gone));
+                Pool::release(&region).or_else(|e| if region.exists() { Err(e) } else { Ok(()) }).expect("released");
+            }
+        }
         assert_eq!((found().is_none(), in_shared_memory(&uuid)), (true, 0));
     }
 
