@@ -2,17 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
 use pram::blocks::{Cursor, Descriptor, Usage, Which, BLOCK, PER_SEGMENT, TABLE, TABLE_BYTES};
 use pram::copy::marks::Marks;
 use pram::heap::Meta;
-use pram::medium::{Medium, MediumKind, Needs, BATTERY, LOGGED};
+use pram::medium::{MediumKind, BATTERY, LOGGED};
 use pram::save::{restore, restore_into, save};
 use pram::{Error, Mapping, Region, Session, Tag, SEGMENT};
 use rng::Rng;
 
-use crate::rig::{self, KEYS, MIB, UUID};
+use crate::rig::{self, Lossy, KEYS, MIB, UUID};
 
 const OWNER: [u64; 2] = [7, 70];
 
@@ -322,34 +322,6 @@ fn content_is_not_marked() {
         assert!(marks.has(region.block(block).unwrap().raw(), 32));
         assert!(marks.has(region.geo.entry(block / SEGMENT).raw(), 16));
     }
-}
-
-/// Memory of which nothing survives but what has been flushed and fenced.
-#[derive(Clone, Default)]
-struct Lossy(Arc<Mutex<Durable>>);
-
-/// The bytes, and what has been flushed and not fenced.
-type Durable = (Vec<u8>, Vec<(u64, u64)>);
-
-impl Medium for Lossy {
-    fn kind(&self) -> MediumKind {
-        MediumKind::Dax
-    }
-    fn needs(&self) -> Needs {
-        Needs { flush: true, stores: false }
-    }
-    fn flush(&self, _: &Mapping, off: u64, len: u64) {
-        self.0.lock().unwrap().1.push((off, len));
-    }
-    fn fence(&self, map: &Mapping) {
-        let (durable, pending) = &mut *self.0.lock().unwrap();
-        durable.resize(map.len() as usize, 0);
-        for (off, len) in pending.drain(..) {
-            let (start, end) = (off / 64 * 64, (off + len).next_multiple_of(64));
-            map.copy_out(start, &mut durable[start as usize..end as usize]).unwrap();
-        }
-    }
-    fn stored(&self, _: u64, _: &[u8]) {}
 }
 
 #[test]

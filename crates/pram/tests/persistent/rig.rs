@@ -2,8 +2,9 @@
 
 use std::fs::{File, OpenOptions};
 use std::path::Path;
+use std::sync::{Arc, Mutex};
 
-use pram::medium::BATTERY;
+use pram::medium::{Medium, MediumKind, Needs, BATTERY};
 use pram::session::{Attach, Exclusive};
 use pram::{Mapping, Region, Session};
 
@@ -56,4 +57,32 @@ pub fn attach(path: &Path) -> pram::Result<Session> {
 
 fn map(file: &File) -> Mapping {
     Mapping::file(file, file.metadata().unwrap().len()).unwrap()
+}
+
+/// Memory of which nothing survives but what has been flushed and fenced.
+#[derive(Clone, Default)]
+pub struct Lossy(pub Arc<Mutex<Durable>>);
+
+/// The bytes, and what has been flushed and not fenced.
+pub type Durable = (Vec<u8>, Vec<(u64, u64)>);
+
+impl Medium for Lossy {
+    fn kind(&self) -> MediumKind {
+        MediumKind::Dax
+    }
+    fn needs(&self) -> Needs {
+        Needs { flush: true, stores: false }
+    }
+    fn flush(&self, _: &Mapping, off: u64, len: u64) {
+        self.0.lock().unwrap().1.push((off, len));
+    }
+    fn fence(&self, map: &Mapping) {
+        let (durable, pending) = &mut *self.0.lock().unwrap();
+        durable.resize(map.len() as usize, 0);
+        for (off, len) in pending.drain(..) {
+            let (start, end) = (off / 64 * 64, (off + len).next_multiple_of(64));
+            map.copy_out(start, &mut durable[start as usize..end as usize]).unwrap();
+        }
+    }
+    fn stored(&self, _: u64, _: &[u8]) {}
 }

@@ -1,13 +1,10 @@
 //! Commit and rollback of every size.
 
-use std::sync::{Arc, Mutex};
-
-use pram::medium::{Medium, MediumKind, Needs};
 use pram::tx::{LOG_CAPACITY, RECORD};
 use pram::{Error, Mapping, Off, Region, Session, Tag};
 use rng::Rng;
 
-use crate::rig::{self, KEYS, MIB, UUID};
+use crate::rig::{self, Lossy, KEYS, MIB, UUID};
 
 const TAG: Tag = Tag(3);
 
@@ -144,34 +141,6 @@ fn old_bytes_are_never_taken_for_records() {
             assert_eq!(content(&recovered, victim, 8), [0; 8], "ahead {ahead}, length {len}");
         }
     }
-}
-
-/// Memory of which nothing survives but what has been flushed and fenced.
-#[derive(Clone, Default)]
-struct Lossy(Arc<Mutex<Durable>>);
-
-/// The bytes, and what has been flushed and not fenced.
-type Durable = (Vec<u8>, Vec<(u64, u64)>);
-
-impl Medium for Lossy {
-    fn kind(&self) -> MediumKind {
-        MediumKind::Dax
-    }
-    fn needs(&self) -> Needs {
-        Needs { flush: true, stores: false }
-    }
-    fn flush(&self, _: &Mapping, off: u64, len: u64) {
-        self.0.lock().unwrap().1.push((off, len));
-    }
-    fn fence(&self, map: &Mapping) {
-        let (durable, pending) = &mut *self.0.lock().unwrap();
-        durable.resize(map.len() as usize, 0);
-        for (off, len) in pending.drain(..) {
-            let (start, end) = (off / 64 * 64, (off + len).next_multiple_of(64));
-            map.copy_out(start, &mut durable[start as usize..end as usize]).unwrap();
-        }
-    }
-    fn stored(&self, _: u64, _: &[u8]) {}
 }
 
 /// A program has written to a file what would be a record of the next transaction, and overwritten it, so that it lies in

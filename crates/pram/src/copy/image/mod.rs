@@ -48,9 +48,9 @@ mod update;
 
 use std::io;
 
-use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::copy::log::{host, is_full, Disk, Identity, Instant};
+use crate::copy::log::{host, is_full, read_both, Disk, Identity, Instant};
 use crate::error::{Error, Result};
 use crate::region::{fingerprint, MAX_SIZE};
 
@@ -303,14 +303,7 @@ impl<D: Disk> Image<D> {
 
 /// The gate where the header becomes trusted: the newer of two copies, and which one it is.
 fn read_header(disk: &impl Disk, id: Option<Identity>) -> Result<(RawImage, usize)> {
-    let mut copies = [RawImage::new_zeroed(); 2];
-    let mut unread = None;
-    for (raw, at) in copies.iter_mut().zip(HEADER_AT) {
-        // One suffices.
-        if let Err(e) = disk.read_exact_at(raw.as_mut_bytes(), at) {
-            (*raw, unread) = (RawImage::new_zeroed(), Some(host("reading the image's header", &e)));
-        }
-    }
+    let (copies, unread) = read_both::<RawImage>(disk, HEADER_AT, "reading the image's header");
     let whole = |(_, raw): &(usize, &RawImage)| raw.magic == MAGIC && raw.crc == header_crc(raw);
     let Some((copy, raw)) = copies.iter().enumerate().filter(whole).max_by_key(|(_, raw)| raw.generation) else {
         return Err(unread.unwrap_or_else(|| bad("it has no header; put the pool's own image back")));

@@ -636,6 +636,23 @@ pub(crate) fn is_full(e: &io::Error) -> bool {
     matches!(Errno::from_io_error(e), Some(Errno::NOSPC | Errno::DQUOT))
 }
 
+/// The two copies of a header, of which one suffices: what cannot be read of them is zeros, and told.
+pub(crate) fn read_both<H: FromBytes + IntoBytes>(
+    disk: &impl Disk,
+    at: [u64; 2],
+    what: &str,
+) -> ([H; 2], Option<Error>) {
+    let mut unread = None;
+    let copies = at.map(|at| {
+        let mut raw = H::new_zeroed();
+        if let Err(e) = disk.read_exact_at(raw.as_mut_bytes(), at) {
+            (raw, unread) = (H::new_zeroed(), Some(host(what, &e)));
+        }
+        raw
+    });
+    (copies, unread)
+}
+
 pub(crate) fn host(what: &str, e: &io::Error) -> Error {
     match Errno::from_io_error(e) {
         Some(errno) => Error::Host { what: what.into(), errno },

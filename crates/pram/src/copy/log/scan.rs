@@ -6,11 +6,11 @@
 use std::io;
 use std::ops::Range;
 
-use zerocopy::{FromBytes, FromZeros, IntoBytes};
+use zerocopy::FromBytes;
 
 use super::{
-    header_crc, host, record_crc, Disk, Identity, Instant, Position, RawLog, RawRecord, HEAD, HEADER_AT, LAST, LINE,
-    MAGIC, MAX_RECORD, MIN_CAPACITY, RECORDS, RECORD_MAGIC, SECTOR, VERSION,
+    header_crc, host, read_both, record_crc, Disk, Identity, Instant, Position, RawLog, RawRecord, HEAD, HEADER_AT,
+    LAST, LINE, MAGIC, MAX_RECORD, MIN_CAPACITY, RECORDS, RECORD_MAGIC, SECTOR, VERSION,
 };
 use crate::copy::readahead::{self, Source};
 use crate::error::{Error, Result};
@@ -358,14 +358,7 @@ pub fn read_header(disk: &impl Disk, id: Identity) -> Result<RawLog> {
 
 /// The newer of two copies, of whatever pool.
 pub fn newer_header(disk: &impl Disk) -> Result<RawLog> {
-    let mut copies = [RawLog::new_zeroed(); 2];
-    let mut unread = None;
-    for (raw, at) in copies.iter_mut().zip(HEADER_AT) {
-        // One suffices.
-        if let Err(e) = disk.read_exact_at(raw.as_mut_bytes(), at) {
-            (*raw, unread) = (RawLog::new_zeroed(), Some(host("reading the log's header", &e)));
-        }
-    }
+    let (copies, unread) = read_both::<RawLog>(disk, HEADER_AT, "reading the log's header");
     let whole = |raw: &&RawLog| raw.magic == MAGIC && raw.version == VERSION && raw.crc == header_crc(raw);
     if let Some(raw) = copies.iter().filter(whole).max_by_key(|raw| raw.generation) {
         return Ok(*raw);
