@@ -162,7 +162,7 @@ impl Fs {
         match self.write_locked(op, ino, offset, data, flags, node) {
             Err(Error::Elsewhere) => {
                 let range = |node: &Node| {
-                    let start = if flags.append { node.raw.size } else { offset };
+                    let start = flags.start(offset, node.raw.size);
                     (start, start.saturating_add(data.len() as u64))
                 };
                 let write = |op: &mut Update, node: &mut Node| self.write_locked(op, ino, offset, data, flags, node);
@@ -183,7 +183,7 @@ impl Fs {
         node: &mut Node,
     ) -> Result<u64> {
         check_regular(&node.raw)?;
-        let start = if flags.append { node.raw.size } else { offset };
+        let start = flags.start(offset, node.raw.size);
         let end = start.checked_add(data.len() as u64).ok_or(Errno::FBIG)?;
         if end > file::MAX_SIZE {
             return Err(Errno::FBIG.into());

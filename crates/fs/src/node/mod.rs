@@ -160,6 +160,17 @@ pub struct WriteFlags {
     pub write_back: bool,
 }
 
+impl WriteFlags {
+    /// Where a write at `offset` goes in a file of `size` bytes.
+    #[inline(always)]
+    fn start(self, offset: u64, size: u64) -> u64 {
+        match self.append {
+            true => size,
+            false => offset,
+        }
+    }
+}
+
 /// The modes of `fallocate(2)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fallocate {

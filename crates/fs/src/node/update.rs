@@ -80,7 +80,8 @@ impl<'n> Update<'_, '_, 'n> {
 
 impl Fs {
     /// Runs `work` as a change that a caller waits for; steps 1 to 5. Where the region has to take memory for it, or unused
-    /// triples have to be freed, it begins anew after that: it changes nothing before it knows that there is enough, or nothing that it would not repeat.
+    /// triples have to be freed, it begins anew after that: it changes nothing before it knows that there is enough, or
+    /// nothing that it would not repeat.
     #[inline(always)]
     pub(super) fn update<'n, T>(&self, mut work: impl FnMut(&mut Update<'_, '_, 'n>) -> Result<T>) -> Result<T> {
         loop {
