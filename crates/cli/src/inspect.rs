@@ -21,8 +21,17 @@ struct Loaded(Option<PathBuf>);
 
 /// Opens it.
 pub fn open(path: &Path) -> Result<Inspected> {
+    open_with(path, &OpenOptions::default())
+}
+
+/// The same, without disks that cannot be opened, where what they hold is not asked for.
+pub fn open_to_tell(path: &Path) -> Result<Inspected> {
+    open_with(path, &OpenOptions { without_disks: true, ..OpenOptions::default() })
+}
+
+fn open_with(path: &Path, how: &OpenOptions) -> Result<Inspected> {
     let loaded = Loaded::before_opening(path);
-    let why = match Pool::open(path, &OpenOptions::default()) {
+    let why = match Pool::open(path, how) {
         Ok(pool) => return Ok(Inspected { pool, _loaded: loaded }),
         Err(e) => e,
     };

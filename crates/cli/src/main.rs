@@ -20,6 +20,7 @@
 //! | [`log`] | the log, which a full disk beneath it does not hold up |
 //! | [`inspect`] | opening a pool to look at it, its memory alone if need be |
 //! | [`mounts`] | which pools are mounted where |
+//! | [`disks`] | disks as people name them, and as they are shown |
 //! | [`size`] | sizes as people write them, and default sizes |
 //! | [`progress`] | progress bars on a terminal |
 //! | [`failure`] | one error type: the text, and the exit status |
@@ -29,6 +30,7 @@
 #![forbid(unsafe_code)]
 
 mod background;
+mod disks;
 mod failure;
 mod guard;
 mod helper;

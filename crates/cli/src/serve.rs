@@ -109,6 +109,7 @@ fn open(request: &Request, transport: Transport) -> fs::Result<Arc<Pool>> {
         nodiratime: request.options.mount.nodiratime(),
         durability: request.options.terms.durability.unwrap_or_default(),
         commit_interval: request.options.terms.commit_interval,
+        without_disks: false,
         mount: Some(MountInfo { uring: transport == Transport::Uring, mountpoint: request.dir.clone() }),
     };
     Pool::open(&request.pool, &how).map(Arc::new)

@@ -42,7 +42,7 @@ pub mod space;
 mod sys;
 
 pub use device::{Answer, Device, Done, Kind, Op, Pending, Properties, Request, Ticket};
-pub use disk::{Disk, Making, Options};
+pub use disk::{Claim, Disk, Making, Options};
 pub use error::{Class, Error, OpenError, Result};
 pub use label::{Label, Layout, Uuid};
 pub use meter::Performance;

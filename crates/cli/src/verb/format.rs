@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use fs::pool::{CommitInterval, Rate};
+use fs::pool::{CommitInterval, NewDisk, Rate};
 use fs::{FormatOptions, MediumKind, Pool};
 
 use crate::failure::{Context, Failure, Result};
-use crate::{locate, mounts, say, size};
+use crate::{disks, locate, mounts, say, size};
 
 /// Make a pool: a directory with the persistent RAM that holds a file system.
 #[derive(clap::Args)]
@@ -15,6 +15,8 @@ use crate::{locate, mounts, say, size};
     conquest format /srv/pool --nvram 2G            2 GiB, in /srv/pool/nvram\n  \
     conquest format /srv/pool --nvram /dev/shm/p --size 2G\n  \
                                                     2 GiB in a file elsewhere\n  \
+    conquest format /srv/pool --disk /dev/sdb       a disk of its own for content
+    conquest format /srv/pool --disk /data/d:100G   a file of at most 100 GiB, made for it
     conquest format /srv/pool --medium dax --nvram /dev/dax0.0\n  \
                                                     a persistent-memory device\n  \
     conquest format /srv/pool --force               destroy the pool that is there")]
@@ -46,7 +48,12 @@ pub struct Args {
     /// is enough to open the pool
     #[arg(long, value_name = "DIR", conflicts_with = "copy")]
     mirror: Option<PathBuf>,
-    /// Destroy a pool that is there, or make one in a directory with other files
+    /// A disk for content: a file, made if it does not exist, or a whole block device; may be given several times. `none`:
+    /// all content stays in persistent RAM [default: a file in the pool directory that may grow to what its file system has
+    /// free, less a reserve]
+    #[arg(long, value_name = "PATH[:SIZE]|none")]
+    disk: Vec<String>,
+    /// Destroy a pool that is there and what is on the disks, or make one in a directory with other files
     #[arg(long)]
     force: bool,
 }
@@ -75,6 +82,7 @@ pub fn run(args: &Args) -> Result<()> {
     let mirror = args.mirror.is_some();
     let how = FormatOptions { nvram, medium, copy, mirror, ..FormatOptions::sized(bytes) };
     let how = FormatOptions { commit_interval: args.commit, copy_rate: args.rate, force: args.force, ..how };
+    let how = FormatOptions { disks: disks(args, &pool, &how)?, ..how };
     let takes = takes(&pool, &how);
     make(&pool, how)?;
     let pool = pool.display();
@@ -101,7 +109,34 @@ pub fn takes(pool: &Path, how: &FormatOptions) -> String {
         (_, Some(copy)) => format!(", and about as much for its copy in {}", pool.join(copy).display()),
         (_, None) => String::new(),
     };
-    format!("It takes memory as that is used, up to {most} in {}{of}{copy}", place.display())
+    let disks = match &how.disks[..] {
+        [] => ". It has no disk".into(),
+        disks => disks.iter().map(|disk| takes_of_disk(pool, disk)).collect::<String>(),
+    };
+    format!("It takes memory as that is used, up to {most} in {}{of}{copy}{disks}", place.display())
+}
+
+fn takes_of_disk(pool: &Path, disk: &NewDisk) -> String {
+    let most = disk.size.map(|bytes| format!(", up to {}", size::show(bytes))).unwrap_or_default();
+    format!(". Its disk is {}{most}", pool.join(&disk.path).display())
+}
+
+/// The disks that are asked for, or the usual one, if there is room for that.
+fn disks(args: &Args, pool: &Path, how: &FormatOptions) -> Result<Vec<NewDisk>> {
+    match &args.disk[..] {
+        [] => usual_disk(pool, how),
+        [none] if none == disks::NONE => Ok(Vec::new()),
+        all if all.iter().any(|disk| disk == disks::NONE) => {
+            Err(Failure::new("--disk none says that there is no disk; leave it or the others out").with_status(2))
+        }
+        all => all.iter().map(|disk| disks::parse(disk)).collect(),
+    }
+}
+
+/// The disk that a pool has where nobody says which.
+pub fn usual_disk(pool: &Path, how: &FormatOptions) -> Result<Vec<NewDisk>> {
+    let disk = Pool::usual_disk(pool, how).context(|| format!("cannot make a pool at {}", pool.display()))?;
+    Ok(disk.into_iter().collect())
 }
 
 impl From<Medium> for MediumKind {

@@ -10,6 +10,7 @@ mod install;
 mod list;
 mod man;
 pub mod mount;
+mod region;
 mod release;
 mod resize;
 mod restore;
@@ -35,6 +36,7 @@ pub enum Verb {
     Release(release::Args),
     Destroy(destroy::Args),
     Resize(resize::Args),
+    Region(region::Args),
     Fsck(fsck::Args),
     Save(save::Args),
     Restore(restore::Args),
@@ -58,6 +60,7 @@ impl Verb {
             Verb::Release(args) => release::run(&args),
             Verb::Destroy(args) => destroy::run(&args),
             Verb::Resize(args) => resize::run(&args),
+            Verb::Region(args) => region::run(&args),
             Verb::Save(args) => save::run(&args),
             Verb::Restore(args) => restore::run(&args),
             Verb::Import(args) => import::run(&args),

@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::failure::{Context, Result};
 use crate::mounts::Mounted;
 use crate::stopped_processes::Stopped;
-use crate::{inspect, locate, places, say, size, stall};
+use crate::{disks, inspect, locate, places, say, size, stall};
 
 /// Show what a pool holds and which processes use it.
 #[derive(clap::Args)]
@@ -77,7 +77,7 @@ fn read(pool: &Path) -> Result<Status> {
     let path = pool.to_path_buf();
     stall::watched(pool, move |_| {
         let cannot = || format!("cannot open the pool at {}", path.display());
-        inspect::open(&path).context(cannot)?.status().context(cannot)
+        inspect::open_to_tell(&path).context(cannot)?.status().context(cannot)
     })
 }
 
@@ -101,6 +101,12 @@ fn text(s: &Status, places: &[Place], stopped: &[Stopped]) -> String {
     }
     if let Some(copy) = &s.copy {
         let _ = writeln!(out, "{:14} {}", "copy on disk", of_copy(copy));
+    }
+    for disk in &s.disks {
+        let _ = writeln!(out, "{:14} {}", "disk", disks::describe(disk));
+    }
+    if let Some(segments) = &s.segments {
+        let _ = writeln!(out, "{:14} {}", "on disk", disks::describe_segments(segments));
     }
     match s.sessions.is_empty() {
         true => out.push_str("in use by      nobody\n"),

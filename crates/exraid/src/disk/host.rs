@@ -116,10 +116,14 @@ pub fn open_or_create(path: &Path, making: &Making) -> Result<(File, bool), Open
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
         Err(e) => return Err(refused(path, &e)),
     }
+    Ok((open_alone(path, &making.options)?, false))
+}
+
+/// Opens what is there; a block device so that nobody mounts it.
+pub fn open_alone(path: &Path, options: &Options) -> Result<File, OpenError> {
     let is_block = suitable(path)?.file_type().is_block_device();
     let flags = if is_block { OFlags::EXCL } else { OFlags::empty() };
-    let file = open_past(path, &making.options, flags).map_err(|e| refused(path, &e))?;
-    Ok((file, false))
+    open_past(path, options, flags).map_err(|e| refused(path, &e))
 }
 
 /// Takes it for this process alone. Who looks at new devices (udev) has it locked for a moment.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 
+use super::reserve;
 use crate::device::{Answer, Op};
 use crate::error::{Class, Error, Result};
 use crate::flight::{Flights, Number};
@@ -20,6 +21,19 @@ pub struct Shared {
     pub flights: Flights,
     /// A block device: it has a call of its own to discard.
     pub is_block: bool,
+    /// What stays free on the host of a file; see [`Options::reserve`](super::Options::reserve).
+    pub reserve: Option<u64>,
+}
+
+impl Shared {
+    /// Is it for a thread, since io_uring cannot do it, or since the host has to be asked first?
+    pub fn is_slow(&self, job: &Job) -> bool {
+        match &job.op {
+            Op::Discard(_) => self.is_block,
+            Op::Reserve(range) => reserve::check(&self.file, range.end - range.start, self.reserve).is_err(),
+            _ => false,
+        }
+    }
 }
 
 /// How often a call that the host could not do just now is made again.
@@ -50,11 +64,6 @@ impl Job {
 
     pub fn number(&self) -> Number {
         self.number
-    }
-
-    /// Must it be done by an ordinary call?
-    pub fn is_discard(&self) -> bool {
-        matches!(self.op, Op::Discard(_))
     }
 
     /// The next call.
@@ -156,6 +165,9 @@ fn perform(shared: &Shared, call: &Call) -> Result<u32, Errno> {
             calls::discard(file, *at, *len).map(|()| 0)
         }
         Call::Allocate { at, len, mode } => {
+            if *mode == 0 {
+                reserve::check_holes(file, *at, *len, shared.reserve)?;
+            }
             let mode = FallocateFlags::from_bits_retain(*mode as u32);
             rustix::fs::fallocate(file, mode, *at, *len).map(|()| 0)
         }

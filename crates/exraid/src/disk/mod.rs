@@ -4,6 +4,8 @@
 //! | --- | --- |
 //! | [`host`] | opening: what it is, how large, how aligned; who has it |
 //! | [`found`] | what is on it: signatures of others |
+//! | [`claim`] | keeping it from others until it becomes a disk |
+//! | [`reserve`] | what stays free on the host of a file |
 //! | [`job`] | one request: the calls that it takes |
 //! | [`uring`] | calls by io_uring |
 //! | [`threads`] | calls by threads |
@@ -16,9 +18,11 @@
 //! pool's disk anew while it is in use. A block device is also opened exclusively by the first process that uses it, so
 //! that it cannot be mounted or formatted by others.
 
+mod claim;
 mod found;
 mod host;
 mod job;
+mod reserve;
 mod threads;
 mod uring;
 
@@ -34,10 +38,13 @@ use rustix::io::Errno;
 use crate::device::{check, Answer, Device, Done, Op, Pending, Properties, Request};
 use crate::error::{Class, Error, OpenError, Result};
 use crate::flight::Flights;
+use crate::label::{Label, Uuid};
 use crate::sys::ring::try_ring;
 
+pub use claim::Claim;
 pub use found::what_is_on;
 use job::{Job, Shared};
+pub use reserve::usual as usual_reserve;
 use threads::Threads;
 use uring::Uring;
 
@@ -57,6 +64,9 @@ pub struct Options {
     /// Stays open until the kernel is done with all that this process has asked of the disk, also when the process has died:
     /// a lock on it tells others that the memory of its requests may still be written to.
     pub held: Option<Arc<OwnedFd>>,
+    /// Bytes that a disk that is a file leaves free on its host: a [reservation](Op::Reserve) that would leave less finds
+    /// no room. `None`: a twentieth of the host's file system, at most 4 GiB.
+    pub reserve: Option<u64>,
 }
 
 /// How a disk is to be made.
@@ -76,8 +86,9 @@ pub struct Disk {
     properties: Properties,
     identity: (u64, u64),
     engine: Engine,
-    /// Discards of a block device: an ordinary call, which may take long.
-    discards: OnceLock<Option<Threads>>,
+    /// For what io_uring does not do and may take long: discards of a block device, and finding out what of a range is
+    /// backed where its host is nearly full.
+    slow: OnceLock<Option<Threads>>,
     /// For the threads: a call keeps what the process has open.
     _held: Option<Arc<OwnedFd>>,
 }
@@ -92,7 +103,7 @@ enum Engine {
 pub struct Room {
     /// Bytes that are backed.
     pub backed: u64,
-    /// Bytes that the host has left for this user.
+    /// Bytes that the host has left for this user, beyond what is to stay free.
     pub free: u64,
 }
 
@@ -136,8 +147,13 @@ impl Disk {
             return Err(OpenError::TooSmall { path: path.into(), found: properties.size, needed: MIN_SIZE });
         }
         let name = path.display().to_string().into();
-        let shared = Shared { name, file: Arc::new(file), flights: Flights::default(), is_block: kind.is_block };
-        let shared = Arc::new(shared);
+        let shared = Arc::new(Shared {
+            name,
+            file: Arc::new(file),
+            flights: Flights::default(),
+            is_block: kind.is_block,
+            reserve: options.reserve,
+        });
         let fail = |e: std::io::Error| OpenError::Host {
             path: path.into(),
             what: "starting its thread",
@@ -149,7 +165,7 @@ impl Disk {
         };
         let identity = kind.identity;
         let held = options.held.clone().filter(|_| matches!(engine, Engine::Threads(_)));
-        Ok(Disk { path: path.into(), shared, properties, identity, engine, discards: OnceLock::new(), _held: held })
+        Ok(Disk { path: path.into(), shared, properties, identity, engine, slow: OnceLock::new(), _held: held })
     }
 
     /// Overwrites both ends with zeros: signatures lie there, old labels too.
@@ -182,6 +198,20 @@ impl Disk {
         matches!(self.engine, Engine::Uring(_))
     }
 
+    /// Its label says no more that it is a disk of `pool`; what it held stays where it was. Where it is none, nothing
+    /// happens.
+    pub fn unlabel(&self, pool: Uuid) -> Result<(), OpenError> {
+        let label = match Label::read(self) {
+            Ok(label) => label,
+            Err(OpenError::Unlabelled { .. }) => return Ok(()),
+            Err(e) => return Err(e),
+        };
+        if label.pool == pool {
+            label.erase(self)?;
+        }
+        Ok(())
+    }
+
     /// What its host has, where it is a file.
     pub fn room(&self) -> Result<Option<Room>> {
         if self.shared.is_block {
@@ -190,16 +220,18 @@ impl Disk {
         let fail = |errno| Error::host(&self.shared.name, "asking how much room its host has", errno);
         let host = rustix::fs::fstatvfs(&*self.shared.file).map_err(fail)?;
         let file = rustix::fs::fstat(&*self.shared.file).map_err(fail)?;
-        let (backed, free) = (file.st_blocks as u64 * 512, host.f_bavail.saturating_mul(host.f_frsize));
+        let bytes = |blocks: u64| blocks.saturating_mul(host.f_frsize);
+        let reserve = self.shared.reserve.unwrap_or_else(|| usual_reserve(bytes(host.f_blocks)));
+        let (backed, free) = (file.st_blocks as u64 * 512, bytes(host.f_bavail).saturating_sub(reserve));
         Ok(Some(Room { backed, free }))
     }
 
-    fn discard_by_thread(&self, job: Job) {
-        let thread = self.discards.get_or_init(|| Threads::new(self.shared.clone(), 1, false).ok());
+    fn run_by_thread(&self, job: Job) {
+        let thread = self.slow.get_or_init(|| Threads::new(self.shared.clone(), 1, false).ok());
         match thread {
             Some(thread) => thread.submit(job),
             None => {
-                let e = Error::new(Class::Transient, &self.shared.name, "discard: no thread for it");
+                let e = Error::new(Class::Transient, &self.shared.name, "no thread for it");
                 job.answer(&self.shared, Err(e));
             }
         }
@@ -231,7 +263,7 @@ impl Device for Disk {
         let job = Job::new(self.shared.flights.begin(&op, tag, within, done), op);
         match &self.engine {
             Engine::Threads(threads) => threads.submit(job),
-            Engine::Uring(_) if self.shared.is_block && job.is_discard() => self.discard_by_thread(job),
+            Engine::Uring(_) if self.shared.is_slow(&job) => self.run_by_thread(job),
             Engine::Uring(ring) => ring.submit(job),
         }
     }

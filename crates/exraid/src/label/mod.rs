@@ -307,6 +307,14 @@ impl Label {
         Ok(())
     }
 
+    /// Overwrites both copies with zeros, durably.
+    pub fn erase(&self, device: &dyn Device) -> Result<()> {
+        for place in [0, self.last_place()] {
+            device.write_at(&[0; size_of::<RawLabel>()], place)?;
+        }
+        device.flush()
+    }
+
     fn write_at(&self, device: &dyn Device, place: u64) -> Result<()> {
         device.write_at(self.to_raw(place).as_bytes(), place)
     }

@@ -40,6 +40,30 @@ pub struct Config {
     /// Bytes in a second that go there at most where nobody waits for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copy_rate: Option<Rate>,
+    /// Its disks. None: all content is in persistent RAM.
+    #[serde(default, rename = "disk", skip_serializing_if = "Vec::is_empty")]
+    pub disks: Vec<DiskEntry>,
+}
+
+/// A disk of the pool, as `pool.toml` names it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DiskEntry {
+    /// The file or block device, relative to the pool directory or absolute.
+    pub path: PathBuf,
+    /// Bytes of a file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<u64>,
+    /// It was there before the pool, a device or a file outside of the pool directory: it outlives the pool.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub given: bool,
+}
+
+impl DiskEntry {
+    /// Where it is.
+    pub fn at(&self, dir: &Path) -> PathBuf {
+        dir.join(&self.path)
+    }
 }
 
 /// Seconds from commit to commit where nobody waits for one, between [`MIN`](CommitInterval::MIN) and
@@ -134,6 +158,7 @@ impl Config {
             mirror: false,
             commit_interval: None,
             copy_rate: None,
+            disks: Vec::new(),
         }
     }
 

@@ -9,6 +9,7 @@
 //! | [`paths`] | what the files of a pool are called and where they lie |
 //! | [`region`] | the memory: a file, a DAX device, shared memory |
 //! | [`rescue`] | memory that has lost its copy, its name or its pool |
+//! | [`disks`] | the disks, for content that is not in memory |
 //! | [`copy`] | the copy on a disk: of a pool on ordinary RAM, and the running one of others |
 //! | [`make`] | making a pool: format, restore, import, and the atomic swap |
 //! | [`maintenance`] | background work: deaths, sweeping, commits in time, checkpoints |
@@ -17,10 +18,11 @@
 //! | [`status`] | the facts that `conquest status` prints |
 //! | [`uuid`] | UUIDs |
 //!
-//! Who uses whom: this → `make` → `copy` → `rescue` → `region`, and all of them `config`, `medium` and `paths`.
+//! Who uses whom: this → `make` → `copy`, `disks` → `rescue` → `region`, and all of them `config`, `medium` and `paths`.
 
 pub mod config;
 mod copy;
+mod disks;
 mod maintenance;
 mod make;
 mod medium;
@@ -47,6 +49,7 @@ use crate::node::{Atime, Fs, Policy};
 use crate::setting::Durability;
 use config::Config;
 use copy::{files, logged, replica};
+use disks::Disks;
 use maintenance::commits::CommitTimer;
 use maintenance::Maintenance;
 use make::{destroy, format, import, restore, Builder};
@@ -55,9 +58,10 @@ use region::file::{self, Opened};
 use region::{locks, shared};
 use rescue::{inventory, orphans, salvage};
 
-pub use config::{CommitInterval, Rate};
+pub use config::{CommitInterval, DiskEntry, Rate};
+pub use disks::look::{DiskStatus, FlowStatus, SegmentStatus};
 pub use medium::MediumKind;
-pub use options::{FormatOptions, MountInfo, OpenOptions};
+pub use options::{FormatOptions, MountInfo, NewDisk, OpenOptions};
 pub use paths::LOG;
 pub use remount::{Asked, Terms};
 pub use rescue::inventory::{Belongs, Memory, Summary};
@@ -84,6 +88,7 @@ pub struct Pool {
     _maintenance: Option<Maintenance>,
     commits: Option<CommitTimer>,
     fs: Arc<Fs>,
+    disks: Disks,
     /// Whatever it is asked, each change waits for the copy.
     mirrored: bool,
     dir: PathBuf,
@@ -111,7 +116,9 @@ impl Pool {
         }
         file::refuse_other_version(region)?;
         opened.copy = opened.copy.map(|copy| copy.limited(config.copy_rate.map(u64::from)));
-        let fs = Arc::new(attach(opened, how)?);
+        let fs = attach(opened, how)?;
+        let disks = open_disks(dir, &config, &fs, how)?;
+        let fs = Arc::new(fs);
         let interval = how.commit_interval.unwrap_or_else(|| config.interval());
         let maintenance = if how.read_only { None } else { Some(Maintenance::start(&fs, interval.into())?) };
         let commits = match fs.session().copy() {
@@ -119,7 +126,7 @@ impl Pool {
             None => None,
         };
         let mirrored = is_mirrored(fs.session().region(), fs.session().copy());
-        let pool = Pool { _maintenance: maintenance, commits, fs, mirrored, dir: dir.into(), config };
+        let pool = Pool { _maintenance: maintenance, commits, fs, disks, mirrored, dir: dir.into(), config };
         pool.tell();
         Ok(pool)
     }
@@ -179,7 +186,8 @@ impl Pool {
         let config = load_or_lost(dir)?;
         let policy = Policy { read_only: true, atime: Atime::Never, ..Policy::default() };
         let fs = Arc::new(Fs::over(salvage::open(dir, &config)?, policy)?);
-        Ok(Pool { _maintenance: None, commits: None, fs, mirrored: false, dir: dir.into(), config })
+        let disks = Disks::default();
+        Ok(Pool { _maintenance: None, commits: None, fs, disks, mirrored: false, dir: dir.into(), config })
     }
 
     /// The file that such memory is in, if there is any; also of a pool of which nothing else is left.
@@ -216,6 +224,24 @@ impl Pool {
             e => e.into(),
         })?;
         self.fs.session().copy().map_or(Ok(()), |copy| Ok(copy.wait(self.fs.session())?))
+    }
+
+    /// The disk that a pool like `how` at `dir` gets where nobody says which: a file in its directory, as large as what the
+    /// host has free less a reserve. None where that is next to nothing.
+    pub fn usual_disk(dir: &Path, how: &FormatOptions) -> Result<Option<NewDisk>> {
+        disks::plan::usual(dir, how)
+    }
+
+    /// Gives the pool at `dir`, which nobody may use and which has none, its first disk. What is on that is only lost with
+    /// `force`. Interrupted, it can be repeated.
+    pub fn add_disk(dir: &Path, disk: &NewDisk, force: bool) -> Result<()> {
+        disks::add::first(dir, disk, force)
+    }
+
+    /// The disks of the pool at `dir`, and what is wrong with them, without opening the pool.
+    pub fn disks(dir: &Path) -> Result<Vec<DiskStatus>> {
+        let config = load(dir)?;
+        disks::look::of_closed(dir, &config)
     }
 
     /// Where the memory of a pool at `dir` on `medium` is taken from: the file or device, or where shared memory is.
@@ -390,6 +416,23 @@ fn attach(opened: Opened, how: &OpenOptions) -> Result<Fs> {
     };
     let durability = if mirrored { Durability::Strict } else { how.durability };
     Fs::over(session, Policy { read_only: how.read_only, atime, nodiratime: how.nodiratime, durability })
+}
+
+/// Opens the disks of the pool that is attached to, and what works on them: that has to be in `fs` before others share it.
+fn open_disks(dir: &Path, config: &Config, fs: &Fs, how: &OpenOptions) -> Result<Disks> {
+    let disks = Disks::open(dir, config, fs.session(), how.without_disks)?;
+    if config.disks.is_empty() && disks::has_log(fs.session())? {
+        tracing::warn!(
+            "{}: the pool has content on disks that {} does not name: it cannot be read until their [[disk]] is put there",
+            dir.display(),
+            paths::CONFIG
+        );
+    }
+    if disks.missing.is_empty() && !how.read_only {
+        disks::make_log_if_none(fs.session(), &disks.regions)?;
+    }
+    // The union cache begins here: `Union::open(fs.session(), &disks.regions)`.
+    Ok(disks)
 }
 
 /// One kernel at a time caches the pool; nobody comes or goes while `exclusive` is held.

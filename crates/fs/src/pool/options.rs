@@ -22,11 +22,23 @@ pub struct FormatOptions {
     pub commit_interval: Option<CommitInterval>,
     /// How fast it goes there where nobody waits for it; `None`: as fast as the disk is.
     pub copy_rate: Option<Rate>,
-    /// Destroy a pool that is there.
+    /// The disks; none: all content is in persistent RAM.
+    pub disks: Vec<NewDisk>,
+    /// Destroy a pool that is there, and what is on the disks.
     pub force: bool,
     /// Mode, owner and group of the root directory.
     pub root_mode: u32,
     pub root_owner: (u32, u32),
+}
+
+/// A disk that a pool is to have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewDisk {
+    /// A file or block device, relative to the pool directory or absolute. A file that is not there is made.
+    pub path: PathBuf,
+    /// Bytes of a file, which is sparse; `None`: those that it has, or, of one that is made, what its host has free, less a
+    /// reserve. A device is used whole.
+    pub size: Option<u64>,
 }
 
 impl FormatOptions {
@@ -41,6 +53,7 @@ impl FormatOptions {
             mirror: false,
             commit_interval: None,
             copy_rate: None,
+            disks: Vec::new(),
             force: false,
             root_mode: 0o755,
             root_owner: owner,
@@ -63,6 +76,8 @@ pub struct OpenOptions {
     /// Commit to the copy on disk this often, instead of what `pool.toml` says. Any process of the pool commits for
     /// all.
     pub commit_interval: Option<CommitInterval>,
+    /// Go on without disks that cannot be opened: what lies there cannot be read. For who looks at the pool.
+    pub without_disks: bool,
     /// This process is the mount: it caches, and is listed as such in the status. Refused
     /// ([`Error::Served`](crate::Error::Served)) while another process is.
     pub mount: Option<MountInfo>,

@@ -9,6 +9,8 @@ use crate::error::{Error, Result};
 /// What a pool says of itself, in its directory.
 pub const CONFIG: &str = "pool.toml";
 pub const DEFAULT_NVRAM: &str = "nvram";
+/// The disk of a pool where nobody says which.
+pub const DISK: &str = "disk";
 /// The log of a mount's server, in the pool directory.
 pub const LOG: &str = "server.log";
 pub const IMAGE: &str = "image";

@@ -72,6 +72,7 @@ fn pool_files(dir: &Path, config: &Config) -> Vec<PathBuf> {
     if config.medium != MediumKind::Logged {
         parts.push(config.nvram_path(dir));
     }
+    parts.extend(config.disks.iter().map(|entry| entry.at(dir)));
     parts.extend(config.copy_dir(dir).iter().flat_map(|copy| paths::copy_files(copy)));
     parts
 }

@@ -8,6 +8,7 @@ use pram::heap::{Meta, CLASSES};
 use pram::SEGMENT;
 use serde::{Serialize, Serializer};
 
+use super::disks::look::{self, DiskStatus, SegmentStatus};
 use super::{role, MediumKind, Pool, Terms};
 use crate::error::Result;
 use crate::layout::tag;
@@ -47,6 +48,9 @@ pub struct Status {
     pub durable_epoch: u64,
     /// The copy on disk, if the pool has one.
     pub copy: Option<CopyStatus>,
+    /// The disks, and the segments that they are divided into.
+    pub disks: Vec<DiskStatus>,
+    pub segments: Option<SegmentStatus>,
 }
 
 const FULL: &str = "its disk is full, and nothing can be changed; it goes on by itself when there is room there";
@@ -198,6 +202,8 @@ impl Pool {
             epoch: epochs.running,
             durable_epoch: epochs.durable,
             copy: self.copy_status()?,
+            disks: look::of_open(&self.dir, &self.config, &self.disks),
+            segments: look::segments(session)?,
         };
         status.settle_interval();
         Ok(status)

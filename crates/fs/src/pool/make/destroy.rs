@@ -5,7 +5,8 @@
 //! 2. Memory and marks go. Later, the file that they are named after would not lead to them any more.
 //! 3. The region goes: its file, or the header of a device.
 //! 4. The copy goes, and the log of the server.
-//! 5. `DESTROYED` goes, and the directory if nothing else is in it.
+//! 5. The disks go: files of its own; of those that were given, the labels.
+//! 6. `DESTROYED` goes, and the directory if nothing else is in it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,6 +18,7 @@ use super::{refuse_used_copies, swap, Builder, OnStep};
 use crate::error::{Error, Result};
 use crate::pool::config::Config;
 use crate::pool::copy::files;
+use crate::pool::disks;
 use crate::pool::medium::MediumKind;
 use crate::pool::paths::{CONFIG, DESTROYED, LOG};
 use crate::pool::region::{device, file, locks, shared};
@@ -40,7 +42,11 @@ pub fn destroy(dir: &Path, step: OnStep) -> Result<()> {
     let _alone = Builder::begin(dir)?;
     let config = match Config::read(dir)? {
         Some(config) => config,
-        None => remains(dir)?.ok_or_else(|| none(dir))?,
+        None => {
+            let mut config = remains(dir)?.ok_or_else(|| none(dir))?;
+            config.disks = disks::adopted(dir, config.uuid_bytes()?);
+            config
+        }
     };
     let _held = hold(dir, &config)?;
     step()?;
@@ -106,6 +112,10 @@ pub fn finish(dir: &Path, step: OnStep) -> Result<()> {
         _ = fs::remove_dir(copy);
     }
     _ = fs::remove_file(dir.join(LOG));
+    for entry in &config.disks {
+        step()?;
+        disks::place::remove(dir, entry, config.uuid_bytes()?)?;
+    }
     step()?;
     fs::remove_file(&decided).map_err(|e| Error::host(&decided, &e))?;
     // What is not empty stays.

@@ -1,6 +1,7 @@
 //! Making an empty pool. A DAX device stays what it is: there the pool is made in place.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use pram::save::is_at;
 use pram::session::Exclusive;
@@ -14,6 +15,8 @@ use crate::layout;
 use crate::node::Fs;
 use crate::pool::config::Config;
 use crate::pool::copy::{files, logged};
+use crate::pool::disks::plan::Plan;
+use crate::pool::disks::{make_log, place};
 use crate::pool::medium::MediumKind;
 use crate::pool::options::FormatOptions;
 use crate::pool::paths::{self, COPY, LOG};
@@ -32,12 +35,17 @@ const EXPECTED: [&str; 2] = [LOG, "lost+found"];
 /// 4. It takes its place.
 pub fn format(dir: &Path, how: &FormatOptions, step: OnStep) -> Result<()> {
     let _alone = Builder::begin(dir)?;
-    let config = wanted(how)?;
+    let mut config = wanted(how)?;
     let old = there(dir, how.force)?;
     match config.medium {
         MediumKind::Logged => refuse_copy_alone(dir, how)?,
         _ => refuse_region(dir, &config, how)?,
     }
+    for pool in old.iter().chain([&config]) {
+        locks::refuse_attached(&pool.lock_path(dir))?;
+    }
+    let plan = Plan::of(dir, how, &config, old.as_ref())?;
+    config.disks = plan.entries();
     if old.is_none() && !how.force {
         refuse_other_files(dir, &config)?;
     }
@@ -45,21 +53,23 @@ pub fn format(dir: &Path, how: &FormatOptions, step: OnStep) -> Result<()> {
     refuse_used_copies(dir, [old.as_ref(), Some(&config)])?;
     let path = config.nvram_path(dir);
     if config.medium != MediumKind::Logged && device::is_device(&path, config.medium)? {
-        return format_device(dir, how, &config, old.as_ref());
+        return format_device(dir, how, &config, old.as_ref(), &plan);
     }
     if old.is_none() {
         salvage::set_aside(dir)?;
     }
     let staged = Staged::begin(dir, &config)?;
+    let disks = place::make(dir, staged.dir(), &plan, config.uuid_bytes()?)?;
     if config.medium == MediumKind::Logged {
         let (region, copy) = logged::make(staged.dir(), dir, config.uuid_bytes()?, how.size, layout::VERSION)?;
-        fill(region, Some(copy), how)?;
+        fill(region, Some(copy), how, &disks)?;
     } else {
         let made = file::make(&path, config.medium, how.size)?;
         let (region, file) = file::format_region(made, &path, config.uuid_bytes()?, layout::VERSION)?;
-        fill(region, None, how)?;
+        fill(region, None, how, &disks)?;
         file.sync_all().map_err(|e| Error::host(&path, &e))?;
     }
+    drop(disks);
     staged.place(&config, step)
 }
 
@@ -111,7 +121,8 @@ fn refuse_copy_alone(dir: &Path, how: &FormatOptions) -> Result<()> {
 
 /// A pool has a directory of its own: who names another one by mistake would mix it with what is there.
 fn refuse_other_files(dir: &Path, config: &Config) -> Result<()> {
-    let parts: Vec<PathBuf> = config.copy_dir(dir).into_iter().chain([config.nvram_path(dir)]).collect();
+    let disks = config.disks.iter().map(|entry| entry.at(dir));
+    let parts: Vec<PathBuf> = config.copy_dir(dir).into_iter().chain([config.nvram_path(dir)]).chain(disks).collect();
     let is_expected = |path: &Path| {
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         EXPECTED.contains(&name) || COPY.contains(&name) || parts.iter().any(|part| part.starts_with(path))
@@ -150,23 +161,39 @@ fn hold<'a>(dir: &Path, pools: impl IntoIterator<Item = Option<&'a Config>>) -> 
     Ok(held)
 }
 
-/// Makes the file system in a region, and waits until the copy has it.
-fn fill(region: Region, copy: Option<pram::copy::Copy>, how: &FormatOptions) -> Result<()> {
+/// Makes the file system in a region, and the log on its disks, and waits until the copy has it.
+fn fill(
+    region: Region,
+    copy: Option<pram::copy::Copy>,
+    how: &FormatOptions,
+    disks: &[Arc<dyn exraid::Region>],
+) -> Result<()> {
     let keys = max_inodes(region.size());
     let session = Session::private_with(region, keys, copy)?;
     let (uid, gid) = how.root_owner;
     Fs::format(&session, (uid, gid, how.root_mode), uuid::random_key()?)?;
+    make_log(&session, disks)?;
     session.copy().map_or(Ok(()), |copy| Ok(copy.wait(&session)?))
 }
 
 /// Makes the pool in a device, `pool.toml` last: until then there is none.
-fn format_device(dir: &Path, how: &FormatOptions, config: &Config, old: Option<&Config>) -> Result<()> {
+fn format_device(dir: &Path, how: &FormatOptions, config: &Config, old: Option<&Config>, plan: &Plan) -> Result<()> {
     let made = device::take(&config.nvram_path(dir), how.size, how.force)?;
     Config::remove(dir)?;
     for config in old.into_iter().chain([config]) {
         config.copy_dir(dir).iter().for_each(|copy| files::remove(copy));
     }
+    let staged = Staged::begin(dir, config)?;
+    let disks = place::make(dir, staged.dir(), plan, config.uuid_bytes()?)?;
     let (region, _) = file::format_region(made, &config.nvram_path(dir), config.uuid_bytes()?, layout::VERSION)?;
-    fill(region, None, how)?;
+    fill(region, None, how, &disks)?;
+    drop(disks);
+    if let Some(old) = old {
+        let uuid = old.uuid_bytes()?;
+        place::left_behind(dir, Some(old), config).try_for_each(|entry| place::remove(dir, entry, uuid))?;
+    }
+    for (n, entry) in place::waiting(dir, staged.dir(), config) {
+        place::take_place(dir, staged.dir(), n, entry)?;
+    }
     config.write(dir)
 }

@@ -9,6 +9,7 @@ use super::Builder;
 use crate::error::{Error, Result};
 use crate::pool::config::Config;
 use crate::pool::copy::{files, logged};
+use crate::pool::disks;
 use crate::pool::medium::MediumKind;
 use crate::pool::paths::{self, IMAGE};
 use crate::pool::region::{file, locks, marks, shared};
@@ -99,7 +100,8 @@ pub fn found(dir: &Path, force: bool) -> Result<i64> {
         )));
     }
     let id = copy::identify(&files::open(dir)?).map_err(|e| broken(dir, &e.into()))?;
-    let config = Config::new(MediumKind::Logged, uuid::text(&id.uuid));
+    let mut config = Config::new(MediumKind::Logged, uuid::text(&id.uuid));
+    config.disks = disks::adopted(dir, id.uuid);
     if let Some(memory) = newer_memory(dir, &id)?.filter(|_| !force) {
         return Err(Error::Pool(format!(
             "the pool's memory {} is there, and newer than its copy: to keep it, put {1} back and mount {2}; to lose it, \

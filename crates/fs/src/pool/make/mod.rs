@@ -95,7 +95,7 @@ impl Drop for Builder {
 
 /// Fails if the copy of any of these pools would be lost to a process that writes to it: of another pool, or of a region that
 /// is gone.
-fn refuse_used_copies<'a>(dir: &Path, pools: impl IntoIterator<Item = Option<&'a Config>>) -> Result<()> {
+pub fn refuse_used_copies<'a>(dir: &Path, pools: impl IntoIterator<Item = Option<&'a Config>>) -> Result<()> {
     let mut copies = pools.into_iter().flatten().filter_map(|config| config.copy_dir(dir));
     match copies.find(|copy| files::are_in_use(copy).unwrap_or(false)) {
         Some(copy) => Err(Error::Pool(format!(

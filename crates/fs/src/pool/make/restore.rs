@@ -7,8 +7,9 @@ use pram::save::Progress;
 use super::staging::Staged;
 use super::{refuse_used_copies, Builder, OnStep};
 use crate::error::{Error, Result};
-use crate::pool::config::Config;
+use crate::pool::config::{Config, DiskEntry};
 use crate::pool::copy::{files, logged};
+use crate::pool::disks::{self, place};
 use crate::pool::medium::MediumKind;
 use crate::pool::paths::{self, IMAGE};
 use crate::pool::region::{device, file, locks, shared};
@@ -49,7 +50,8 @@ pub fn restore(dir: &Path, image: &Path, over: Over, progress: Progress, step: O
     // Who comes meanwhile finds the new pool; whoever is there keeps the old one.
     let _held = locks::hold_unused(&config.lock_path(dir))?;
     refuse_used_copies(dir, [Some(&config)])?;
-    staged.place(&Config { uuid: uuid::text(&info.uuid), ..config }, step)?;
+    let disks = disks(dir, old.as_ref(), info.uuid, over.force)?;
+    staged.place(&Config { uuid: uuid::text(&info.uuid), disks, ..config }, step)?;
     orphan.iter().for_each(|region| salvage::remove(region));
     Ok(())
 }
@@ -62,6 +64,22 @@ fn like(old: Option<&Config>, medium: Option<MediumKind>) -> Result<Config> {
         }
         (Some(old), _) => Ok(old.clone()),
         (None, medium) => Ok(Config::new(medium.unwrap_or(MediumKind::Logged), String::new())),
+    }
+}
+
+/// The disks of the pool with this UUID that is made in the place of `old`: it keeps those that carry it.
+fn disks(dir: &Path, old: Option<&Config>, uuid: [u8; 16], force: bool) -> Result<Vec<DiskEntry>> {
+    let Some(old) = old else { return Ok(disks::adopted(dir, uuid)) };
+    match old.disks.first() {
+        _ if old.uuid_bytes().is_ok_and(|old| old == uuid) => Ok(old.disks.clone()),
+        Some(disk) if !force => Err(Error::Pool(format!(
+            "the image is of another pool ({}) than {} is, whose disks would be given up ({}): restore it to another \
+             directory, or use --force",
+            uuid::text(&uuid),
+            dir.display(),
+            disk.at(dir).display()
+        ))),
+        _ => Ok(Vec::new()),
     }
 }
 
@@ -100,5 +118,9 @@ fn restore_device(dir: &Path, image: &Path, config: &Config, progress: Progress)
     let (info, _held) = device::restore_device(image, &config.nvram_path(dir), config.uuid_bytes().ok(), progress)?;
     // A running copy of what was there.
     config.copy_dir(dir).iter().for_each(|copy| files::remove(copy));
-    Config { uuid: uuid::text(&info.uuid), ..config.clone() }.write(dir)
+    let disks = disks(dir, Some(config), info.uuid, true)?;
+    let new = Config { uuid: uuid::text(&info.uuid), disks, ..config.clone() };
+    let uuid = config.uuid_bytes().unwrap_or(info.uuid);
+    place::left_behind(dir, Some(config), &new).try_for_each(|entry| place::remove(dir, entry, uuid))?;
+    new.write(dir)
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use super::{swap, OnStep};
 use crate::error::{Error, Result};
 use crate::pool::config::Config;
+use crate::pool::disks::place;
 use crate::pool::medium::MediumKind;
 use crate::pool::paths::{self, IMAGE, STAGING};
 use crate::pool::region::shared;
@@ -36,6 +37,7 @@ impl Staged<'_> {
     /// Lets it, whole and durable by now, take its place.
     pub fn place(self, config: &Config, step: OnStep) -> Result<()> {
         config.write(&self.dir)?;
+        place::sync(self.home, config)?;
         if config.medium != MediumKind::Logged {
             let beside = paths::beside_region(&config.nvram_path(self.home));
             let dir = beside.parent().unwrap_or(Path::new("/"));
@@ -65,6 +67,7 @@ pub fn clear(home: &Path) {
         shared::remove_named_after(&image);
     }
     if let Ok(Some(config)) = Config::read(&dir) {
+        place::clear(home, &config);
         if config.medium != MediumKind::Logged {
             let path = config.nvram_path(home);
             let writing = pram::save::written_at(&path.canonicalize().unwrap_or_else(|_| path.clone()));

@@ -11,9 +11,11 @@
 //! 3. The region takes its place.
 //! 4. The copy of what was there goes, durably: a new one is made when the pool is opened. Earlier, an old region that was
 //!    lost by then could not be made from it.
-//! 5. The files take their places, durably; then `pool.toml` does, by which it is known that anything is left to do; and that
+//! 5. The disks of what was there go that are not those of the new pool, whose own take their places: they are durable
+//!    one by one. Earlier, an old pool would have lost its content; later, its memory would lead to disks that are gone.
+//! 6. The files take their places, durably; then `pool.toml` does, by which it is known that anything is left to do; and that
 //!    too is durable before `DECIDED` goes.
-//! 6. `DECIDED` goes.
+//! 7. `DECIDED` goes.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -25,6 +27,7 @@ use super::OnStep;
 use crate::error::{Error, Result};
 use crate::pool::config::Config;
 use crate::pool::copy::{files, logged};
+use crate::pool::disks::place;
 use crate::pool::medium::MediumKind;
 use crate::pool::paths::{self, beside_region, COPY, DECIDED, IMAGE, STAGING};
 use crate::pool::region::marks;
@@ -82,6 +85,19 @@ impl Swap<'_> {
             step()?;
             files::remove(&copy);
             sync(&copy).map_err(|e| unfinished(self.dir, &e))?;
+        }
+        self.change_disks(step)
+    }
+
+    fn change_disks(&self, step: OnStep) -> Result<()> {
+        let uuid = self.old.map(Config::uuid_bytes).transpose()?.unwrap_or_default();
+        for entry in place::left_behind(self.dir, self.old, self.new) {
+            step()?;
+            place::remove(self.dir, entry, uuid)?;
+        }
+        for (n, entry) in place::waiting(self.dir, self.from, self.new) {
+            step()?;
+            place::take_place(self.dir, self.from, n, entry)?;
         }
         Ok(())
     }

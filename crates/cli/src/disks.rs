@@ -1,0 +1,106 @@
+//! Disks as people name them, and as they are shown.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use fs::pool::{DiskStatus, FlowStatus, NewDisk, SegmentStatus};
+
+use crate::failure::{Failure, Result};
+use crate::{locate, size};
+
+/// What is said instead of a path where a pool is to have no disk.
+pub const NONE: &str = "none";
+
+/// Reads `PATH` or `PATH:SIZE`.
+pub fn parse(text: &str) -> Result<NewDisk> {
+    let Some((path, after)) = text.rsplit_once(':').filter(|(path, _)| !path.is_empty()) else {
+        return whole(text);
+    };
+    match size::parse(after) {
+        Ok(bytes) => Ok(NewDisk { path: locate::absolute(Path::new(path))?, size: Some(bytes) }),
+        Err(_) if after.contains('/') || Path::new(text).exists() => whole(text),
+        Err(why) => Err(Failure::new(format!("--disk {text}: {why}")).with_status(2)),
+    }
+}
+
+fn whole(path: &str) -> Result<NewDisk> {
+    Ok(NewDisk { path: locate::absolute(Path::new(path))?, size: None })
+}
+
+/// A line for a disk.
+pub fn describe(disk: &DiskStatus) -> String {
+    let path = disk.path.display();
+    if let Some(problem) = &disk.problem {
+        return format!("{path}: NOT USED: {problem}");
+    }
+    let mut out = format!("{path}, {}", size::show(disk.size));
+    if let Some(backed) = disk.backed {
+        let _ = write!(out, ", {} of its host", size::show(backed));
+    }
+    if let Some(free) = disk.host_free.filter(|free| disk.size > free.saturating_add(disk.backed.unwrap_or(0))) {
+        let _ = write!(out, ", which has {} more for it", size::show(free));
+    }
+    for (name, flow) in [("read", &disk.read), ("write", &disk.write)] {
+        if flow.requests > 0 {
+            let _ = write!(out, "; {name} {}", speed(flow));
+        }
+    }
+    if disk.flush_median > 0.0 {
+        let _ = write!(out, "; flush in {}", time(disk.flush_median));
+    }
+    for (kind, count) in &disk.errors {
+        let _ = write!(out, "; {count} FAILED ({kind})");
+    }
+    out
+}
+
+fn speed(flow: &FlowStatus) -> String {
+    format!("{}/s in {} (99 %: {})", size::show(flow.speed as u64), time(flow.median), time(flow.p99))
+}
+
+fn time(seconds: f64) -> String {
+    match seconds {
+        s if s >= 1.0 => format!("{s:.1} s"),
+        s if s >= 1e-3 => format!("{:.1} ms", s * 1e3),
+        s => format!("{:.0} µs", s * 1e6),
+    }
+}
+
+/// How the disks' segments are used.
+pub fn describe_segments(s: &SegmentStatus) -> String {
+    let freed = match s.freed {
+        0 => String::new(),
+        freed => format!(", {freed} when the next commit is durable"),
+    };
+    let bytes = |segments: u64| size::show(segments * s.size);
+    format!("{} used in {} segments of {}, {} free{freed}", bytes(s.used), s.used, size::show(s.size), bytes(s.free))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> Option<(String, Option<u64>)> {
+        parse(text).ok().map(|disk| (disk.path.display().to_string(), disk.size))
+    }
+
+    #[test]
+    fn a_disk_is_a_path_and_perhaps_a_size() {
+        assert_eq!(parsed("/data/disk"), Some(("/data/disk".into(), None)));
+        assert_eq!(parsed("/data/disk:10G"), Some(("/data/disk".into(), Some(10 << 30))));
+        assert_eq!(parsed("/dev/disk/by-path/pci-0000:00:1f.2"), None, "a size that is none");
+        assert_eq!(
+            parsed("/dev/disk/by-path/pci-0000:00:1f.2/part"),
+            Some(("/dev/disk/by-path/pci-0000:00:1f.2/part".into(), None))
+        );
+        assert_eq!(parsed("/a:b/c:64M"), Some(("/a:b/c".into(), Some(64 << 20))));
+        assert_eq!(parsed("/data/disk:10Q"), None);
+    }
+
+    #[test]
+    fn times_are_shown_for_people() {
+        assert_eq!(time(2.0), "2.0 s");
+        assert_eq!(time(0.0123), "12.3 ms");
+        assert_eq!(time(85e-6), "85 µs");
+    }
+}

@@ -1,0 +1,85 @@
+//! What a disk that is a file leaves free on its host: for the host itself, and for what else a pool keeps there.
+
+use std::fs::File;
+
+use rustix::fs::SeekFrom;
+use rustix::io::Errno;
+
+/// Of the host's file system, in percent.
+const PERCENT: u64 = 5;
+/// No host needs more bytes than this.
+const MOST: u64 = 4 << 30;
+
+/// Bytes that stay free of a host's file system of `total` bytes, where nothing else is said.
+pub fn usual(total: u64) -> u64 {
+    (total / 100 * PERCENT).min(MOST)
+}
+
+/// Does the host have `len` more bytes for this file, with `reserve` left over? [`Errno::NOSPC`] if not, whatever of them is
+/// backed already.
+pub fn check(file: &File, len: u64, reserve: Option<u64>) -> Result<(), Errno> {
+    let host = rustix::fs::fstatvfs(file)?;
+    let bytes = |blocks: u64| blocks.saturating_mul(host.f_frsize);
+    let kept = reserve.unwrap_or_else(|| usual(bytes(host.f_blocks)));
+    match bytes(host.f_bavail) >= kept.saturating_add(len) {
+        true => Ok(()),
+        false => Err(Errno::NOSPC),
+    }
+}
+
+/// The same, where only what holds nothing yet counts. This may wait for the host's own disk.
+pub fn check_holes(file: &File, at: u64, len: u64, reserve: Option<u64>) -> Result<(), Errno> {
+    match holes(file, at, len)? {
+        0 => Ok(()),
+        holes => check(file, holes, reserve),
+    }
+}
+
+/// Bytes of a range that nothing was ever written to. Also such as were reserved and not written count: the host does
+/// not tell.
+fn holes(file: &File, at: u64, len: u64) -> Result<u64, Errno> {
+    let (mut next, end, mut holes) = (at, at + len, 0);
+    while next < end {
+        let data = match rustix::fs::seek(file, SeekFrom::Data(next)) {
+            Ok(data) => data.min(end),
+            // From there on there is none.
+            Err(Errno::NXIO) => end,
+            Err(errno) => return Err(errno),
+        };
+        holes += data - next;
+        if data == end {
+            break;
+        }
+        next = rustix::fs::seek(file, SeekFrom::Hole(data))?.min(end);
+    }
+    Ok(holes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::FileExt;
+
+    use super::*;
+
+    #[test]
+    fn what_stays_free_is_a_part_of_a_small_host_and_little_of_a_large_one() {
+        assert_eq!(usual(100 << 20), 5 << 20);
+        assert_eq!(usual(10 << 40), 4 << 30);
+    }
+
+    #[test]
+    fn only_holes_need_room() {
+        let dir = tempfile::tempdir_in("/dev/shm").expect("a directory");
+        let path = dir.path().join("disk");
+        let file = File::options().read(true).write(true).create_new(true).open(path).expect("a file");
+        file.set_len(4 << 20).expect("long");
+        file.write_all_at(&[1; 1 << 20], 1 << 20).expect("written");
+        assert_eq!(holes(&file, 0, 4 << 20), Ok(3 << 20));
+        assert_eq!(holes(&file, 1 << 20, 1 << 20), Ok(0));
+        assert_eq!(holes(&file, 3 << 20, 1 << 20), Ok(1 << 20));
+        let all = Some(u64::MAX);
+        assert_eq!(check_holes(&file, 1 << 20, 1 << 20, all), Ok(()), "it is there already");
+        assert_eq!(check_holes(&file, 0, 2 << 20, all), Err(Errno::NOSPC));
+        assert_eq!(check_holes(&file, 0, 2 << 20, Some(0)), Ok(()));
+    }
+}

@@ -1,0 +1,60 @@
+//! The first disk of a pool that has none.
+//!
+//! 1. The disk is made, with its label. Nothing leads to it yet; an attempt that ended here is repeated over it.
+//! 2. `pool.toml` names it, durably.
+//! 3. The pool gets its log: whoever opens the pool does that, this one at once.
+//!
+//! Nobody uses the pool meanwhile: who has it open would not have the disk.
+
+use std::path::Path;
+
+use super::plan::Wanted;
+use super::{has_log, place};
+use crate::error::{Error, Result};
+use crate::pool::config::Config;
+use crate::pool::make::{refuse_used_copies, Builder};
+use crate::pool::options::{NewDisk, OpenOptions};
+use crate::pool::region::locks;
+use crate::pool::{read_config, Pool};
+
+/// Gives the pool at `dir` its first disk. What is on that is only lost with `force`.
+pub fn first(dir: &Path, new: &NewDisk, force: bool) -> Result<()> {
+    let pool = Pool::open(dir, &OpenOptions::default())?;
+    refuse_if_any(dir, &pool.config)?;
+    if has_log(pool.session())? {
+        return Err(Error::Pool(format!(
+            "{} had a disk already, which pool.toml does not name any more: put its [[disk]] back; with another one \
+             in its place the files that it holds would be lost for good",
+            dir.display()
+        )));
+    }
+    drop(pool);
+    {
+        let _alone = Builder::begin(dir)?;
+        let mut config = read_config(dir)?;
+        refuse_if_any(dir, &config)?;
+        let _held = locks::hold_unused(&config.lock_path(dir))?;
+        refuse_used_copies(dir, [Some(&config)])?;
+        let planned = Wanted { dir, config: &config, old: None, force, taken: Vec::new() }.plan(new)?;
+        let (path, size, entry) = planned.release();
+        // 1.
+        drop(place::make_one(&path, size, config.uuid_bytes()?, 0)?);
+        place::sync_parent(&path).map_err(|e| Error::host(&path, &e))?;
+        // 2.
+        config.disks = vec![entry];
+        config.write(dir)?;
+    }
+    // 3.
+    Pool::open(dir, &OpenOptions::default()).map(drop)
+}
+
+fn refuse_if_any(dir: &Path, config: &Config) -> Result<()> {
+    match config.disks.first() {
+        Some(disk) => Err(Error::Pool(format!(
+            "{} has a disk already, {}; more than one is given when the pool is made: `conquest format --disk ... --disk ...`",
+            dir.display(),
+            disk.at(dir).display()
+        ))),
+        None => Ok(()),
+    }
+}
