@@ -4,8 +4,9 @@ use std::fmt::Write;
 use std::path::Path;
 
 use fs::pool::{DiskStatus, FlowStatus, NewDisk, SegmentStatus};
+use fs::Pool;
 
-use crate::failure::{Failure, Result};
+use crate::failure::{Context, Failure, Result};
 use crate::{locate, size};
 
 /// What is said instead of a path where a pool is to have no disk.
@@ -64,6 +65,12 @@ fn time(seconds: f64) -> String {
         s if s >= 1e-3 => format!("{:.1} ms", s * 1e3),
         s => format!("{:.0} µs", s * 1e6),
     }
+}
+
+/// What is said of the disks of a pool that was made from an image or from its copy, a line each.
+pub fn kept(pool: &Path) -> Result<String> {
+    let found = Pool::disks(pool).context(|| format!("cannot tell the disks of {}", pool.display()))?;
+    Ok(found.iter().map(|disk| format!("\nIt keeps its disk {}", describe(disk))).collect())
 }
 
 /// How the disks' segments are used.

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use fs::Pool;
 
 use crate::failure::{Context, Result};
-use crate::{locate, mounts, progress, say};
+use crate::{disks, locate, mounts, progress, say};
 
 /// Make a pool from its copy on disk alone, after its persistent RAM was lost or on another machine.
 #[derive(clap::Args)]
@@ -31,8 +31,9 @@ pub fn run(args: &Args) -> Result<()> {
     let mut bar = progress::bytes("importing");
     let as_of = Pool::import(&pool, args.force, &mut bar).context(|| format!("cannot import {}", pool.display()))?;
     drop(bar);
+    let disks = disks::kept(&pool)?;
     let (pool, as_of) = (pool.display(), humantime::format_rfc3339_seconds(instant(as_of)));
-    say(&format!("{pool} is imported, as of {}. Mount it with `conquest mount {pool} DIR`.", as_of))
+    say(&format!("{pool} is imported, as of {}. Mount it with `conquest mount {pool} DIR`.{disks}", as_of))
 }
 
 fn instant(nanos: i64) -> SystemTime {

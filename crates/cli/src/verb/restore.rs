@@ -6,7 +6,7 @@ use fs::Pool;
 
 use crate::failure::{Context, Result};
 use crate::verb::format::Medium;
-use crate::{locate, mounts, progress, say};
+use crate::{disks, locate, mounts, progress, say};
 
 /// Make a pool from an image that `conquest save` wrote.
 #[derive(clap::Args)]
@@ -33,6 +33,7 @@ pub fn run(args: &Args) -> Result<()> {
     Pool::restore(&pool, &file, args.medium.map(Into::into), args.force, &mut bar)
         .context(|| format!("cannot restore {} from {}", pool.display(), file.display()))?;
     drop(bar);
+    let disks = disks::kept(&pool)?;
     let (pool, file) = (pool.display(), file.display());
-    say(&format!("{pool} is restored from {file}. Mount it with `conquest mount {pool} DIR`."))
+    say(&format!("{pool} is restored from {file}. Mount it with `conquest mount {pool} DIR`.{disks}"))
 }

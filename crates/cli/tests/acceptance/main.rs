@@ -6,6 +6,7 @@
 //! | [`kill9`] | `kill -9` at random moments under several writers, against an independent record |
 //! | [`suites`] | pjdfstest and fsx |
 //! | [`bad_input`] | what is damaged, missing, foreign or full gets a clear error and loses nothing |
+//! | [`disks`] | disks of pools: made, refused, missing, and what stays of them |
 //! | [`fuzz`] | flipped bytes anywhere: never a crash, a hang or a panic |
 //! | [`mounting`] | mount(8), fstab, remounting, options, images at unmount, users without privileges |
 //! | [`durability`] | what is durable when: strict and not, fsync, O_SYNC, per tree |
@@ -39,6 +40,7 @@
 
 mod bad_input;
 mod beside;
+mod disks;
 mod durability;
 mod frozen;
 mod fuzz;
@@ -84,6 +86,7 @@ fn main() -> ExitCode {
     let machines = if filters.is_empty() { &[] } else { qemu::TESTS };
     let all = [
         bad_input::TESTS,
+        disks::TESTS,
         fuzz::TESTS,
         mounting::TESTS,
         memory::TESTS,

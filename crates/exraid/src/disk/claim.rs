@@ -12,8 +12,6 @@ pub struct Claim {
     /// Bytes that it has now.
     pub size: u64,
     pub is_block: bool,
-    /// The same for all names of one file or device.
-    pub identity: (u64, u64),
 }
 
 impl Claim {
@@ -31,7 +29,7 @@ impl Claim {
             }
         }
         let (properties, kind) = host::properties(path, &file, &Options::default())?;
-        Ok(Claim { file, size: properties.size, is_block: kind.is_block, identity: kind.identity })
+        Ok(Claim { file, size: properties.size, is_block: kind.is_block })
     }
 
     /// Backs the room of labels in a file of `size` bytes, whatever its host has left later.

@@ -18,6 +18,9 @@ const LARGEST_FILE: u64 = 8 << 40;
 /// What a transfer is aligned to where the host does not say.
 const UNTOLD: u32 = 4096;
 
+/// Milliseconds after which a disk that somebody has is tried again.
+const PAUSES: [u64; 5] = [1, 10, 100, 500, 0];
+
 pub struct Kind {
     pub is_block: bool,
     pub identity: (u64, u64),
@@ -56,6 +59,19 @@ fn suitable(path: &Path) -> Result<std::fs::Metadata, OpenError> {
         () => "neither",
     };
     Err(OpenError::Unsuitable { path: path.into(), what })
+}
+
+/// Are both there, and one file or device?
+pub fn are_same(one: &Path, other: &Path) -> bool {
+    let identity = |path: &Path| std::fs::metadata(path).ok().map(|found| identity_of(&found));
+    identity(one).is_some() && identity(one) == identity(other)
+}
+
+fn identity_of(found: &std::fs::Metadata) -> (u64, u64) {
+    match found.file_type().is_block_device() {
+        true => (u64::MAX, found.rdev()),
+        false => (found.dev(), found.ino()),
+    }
 }
 
 /// Opens a disk for use, past the page cache where that can be done.
@@ -122,13 +138,24 @@ pub fn open_or_create(path: &Path, making: &Making) -> Result<(File, bool), Open
 /// Opens what is there; a block device so that nobody mounts it.
 pub fn open_alone(path: &Path, options: &Options) -> Result<File, OpenError> {
     let is_block = suitable(path)?.file_type().is_block_device();
-    let flags = if is_block { OFlags::EXCL } else { OFlags::empty() };
-    open_past(path, options, flags).map_err(|e| refused(path, &e))
+    if !is_block {
+        return open_past(path, options, OFlags::empty()).map_err(|e| refused(path, &e));
+    }
+    for pause in PAUSES {
+        match open_past(path, options, OFlags::EXCL) {
+            // Nobody: the kernel still takes down what a process had that has ended.
+            Err(e) if e.raw_os_error() == Some(Errno::BUSY.raw_os_error()) && holder(path).is_none() => {
+                std::thread::sleep(Duration::from_millis(pause));
+            }
+            opened => return opened.map_err(|e| refused(path, &e)),
+        }
+    }
+    Err(OpenError::Busy { path: path.into(), holder: None })
 }
 
 /// Takes it for this process alone. Who looks at new devices (udev) has it locked for a moment.
 pub fn lock_alone(path: &Path, file: &File) -> Result<(), OpenError> {
-    for pause in [1, 10, 100, 500, 0] {
+    for pause in PAUSES {
         match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => return Ok(()),
             Err(Errno::WOULDBLOCK) => std::thread::sleep(Duration::from_millis(pause)),
@@ -214,8 +241,7 @@ pub fn properties(path: &Path, file: &File, options: &Options) -> Result<(Proper
         sparse: !is_block,
         rotates: queue(below, "rotational") == Some(1),
     };
-    let identity = if is_block { (u64::MAX, found.rdev()) } else { (found.dev(), found.ino()) };
-    Ok((properties, Kind { is_block, identity }))
+    Ok((properties, Kind { is_block, identity: identity_of(&found) }))
 }
 
 /// Who has a block device, as far as the kernel tells.

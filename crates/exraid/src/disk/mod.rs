@@ -43,6 +43,7 @@ use crate::sys::ring::try_ring;
 
 pub use claim::Claim;
 pub use found::what_is_on;
+pub use host::are_same;
 use job::{Job, Shared};
 pub use reserve::usual as usual_reserve;
 use threads::Threads;

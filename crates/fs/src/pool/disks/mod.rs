@@ -22,6 +22,8 @@ pub mod add;
 pub mod look;
 pub mod place;
 pub mod plan;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::fs::File;

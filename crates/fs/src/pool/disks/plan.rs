@@ -17,8 +17,9 @@ use crate::pool::options::{FormatOptions, NewDisk};
 use crate::pool::paths::{self, DISK};
 use crate::pool::{save, uuid};
 
-/// Bytes of the smallest disk: its labels, and a log of the smallest segments.
-pub const SMALLEST: u64 = 2 * END + ilfs::LEAST * *ilfs::SEGMENTS.start();
+/// Bytes of the smallest disk. A log has room on it.
+pub const SMALLEST: u64 = exraid::disk::MIN_SIZE;
+const _: () = assert!(SMALLEST >= 2 * END + ilfs::LEAST * *ilfs::SEGMENTS.start());
 /// Sizes of files are multiples of this.
 const GRAIN: u64 = 1 << 20;
 /// Beyond this no host's files are sure to reach.
@@ -31,7 +32,7 @@ pub struct Planned {
     pub path: PathBuf,
     pub size: u64,
     /// Of what is there: nobody else takes it.
-    claim: Option<Claim>,
+    _claim: Option<Claim>,
 }
 
 impl Planned {
@@ -54,9 +55,8 @@ impl Plan {
         let mut plan = Plan::default();
         for new in &how.disks {
             let wanted = Wanted { dir, config, old, force: how.force, taken: taken(dir, config, how.size) };
-            let planned = wanted.plan(new)?;
-            plan.refuse_twice(&planned)?;
-            plan.0.push(planned);
+            plan.refuse_twice(&dir.join(&new.path))?;
+            plan.0.push(wanted.plan(new)?);
         }
         if plan.0.len() > ilfs::table::REGIONS {
             return Err(Error::Pool(format!("a pool has {} disks at most", ilfs::table::REGIONS)));
@@ -68,13 +68,12 @@ impl Plan {
         self.0.iter().map(|planned| planned.entry.clone()).collect()
     }
 
-    fn refuse_twice(&self, planned: &Planned) -> Result<()> {
-        let identity = |planned: &Planned| planned.claim.as_ref().map(|claim| claim.identity);
-        let is_same = |other: &&Planned| {
-            other.path == planned.path || identity(other).is_some() && identity(other) == identity(planned)
-        };
-        match self.0.iter().find(is_same) {
-            Some(other) => Err(refused(&planned.path, &format!("is the same disk as {}", other.path.display()))),
+    /// One disk, by whatever path.
+    fn refuse_twice(&self, path: &Path) -> Result<()> {
+        let real = path.canonicalize().unwrap_or_else(|_| path.into());
+        let same = |other: &&Planned| other.path == real || exraid::disk::are_same(&other.path, &real);
+        match self.0.iter().find(same) {
+            Some(other) => Err(refused(path, &format!("is the same disk as {}", other.path.display()))),
             None => Ok(()),
         }
     }
@@ -96,6 +95,9 @@ impl Wanted<'_> {
         let path = path.canonicalize().unwrap_or(path);
         save::refuse(self.dir, &Config { disks: Vec::new(), ..self.config.clone() }, &path)?;
         let there = fs::metadata(&path).ok();
+        if there.is_none() && !path.parent().is_some_and(Path::is_dir) {
+            return Err(refused(&path, "cannot be made: its directory is not there; make that first"));
+        }
         let is_given = there.is_some() && !self.is_own(&path);
         let claim = there.map(|_| self.claim(&path)).transpose()?;
         let size = match &claim {
@@ -114,7 +116,7 @@ impl Wanted<'_> {
         }
         let size_told = claim.as_ref().is_none_or(|claim| !claim.is_block).then_some(size);
         let entry = DiskEntry { path: self.relative(&path), size: size_told, given: is_given };
-        Ok(Planned { entry, path, size, claim })
+        Ok(Planned { entry, path, size, _claim: claim })
     }
 
     /// A file in the pool directory, or one that was made with the pool that is there.
@@ -236,7 +238,6 @@ pub fn cannot_make(e: &OpenError) -> Error {
         OpenError::Foreign { path, what } => {
             format!("{} holds {what}; to lose that, use --force", path.display())
         }
-        OpenError::Missing(path) => format!("{}: its directory is not there; make it first", path.display()),
         e => e.to_string(),
     })
 }

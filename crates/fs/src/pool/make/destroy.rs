@@ -171,13 +171,16 @@ mod tests {
     use super::*;
     use crate::path::View;
     use crate::pool::paths;
+    use crate::pool::NewDisk;
     use crate::{Caller, FormatOptions, OpenOptions, Pool};
 
-    fn kinds() -> [FormatOptions; 3] {
+    fn kinds() -> [FormatOptions; 4] {
         let sized = || FormatOptions::sized(8 << 20);
+        let disk = NewDisk { path: "disk".into(), size: Some(16 << 20) };
         [
             FormatOptions { medium: MediumKind::Logged, ..sized() },
             FormatOptions { copy: Some(".".into()), ..sized() },
+            FormatOptions { medium: MediumKind::Logged, disks: vec![disk], ..sized() },
             FormatOptions { copy: Some("mirror".into()), mirror: true, ..sized() },
         ]
     }

@@ -199,6 +199,7 @@ mod tests {
     use super::super::restore::{self, Over};
     use super::*;
     use crate::path::View;
+    use crate::pool::NewDisk;
     use crate::{Caller, FormatOptions, OpenOptions, Pool};
 
     struct Home(tempfile::TempDir);
@@ -207,6 +208,7 @@ mod tests {
         /// A pool that holds a file of this name.
         fn with(name: &str, how: &FormatOptions) -> Home {
             let home = Home(tempfile::tempdir_in("/dev/shm").expect("a directory"));
+            fs::File::create(given(&home.dir())).and_then(|file| file.set_len(20 << 20)).expect("a file");
             Pool::format(&home.dir(), how).expect("formatted");
             View::new(&home.open(), Caller::root()).create(name.as_bytes(), 0o600).expect("made");
             home
@@ -241,7 +243,7 @@ mod tests {
 
     impl Drop for Home {
         fn drop(&mut self) {
-            self.memory().iter().for_each(|path| _ = fs::remove_file(path));
+            Pool::memory(&self.dir()).iter().flatten().for_each(|path| _ = fs::remove_file(path));
         }
     }
 
@@ -255,6 +257,17 @@ mod tests {
 
     fn mirrored() -> FormatOptions {
         FormatOptions { copy: Some("mirror".into()), mirror: true, ..FormatOptions::sized(8 << 20) }
+    }
+
+    /// With a disk of its own and one that was there before.
+    fn on_disks(how: FormatOptions) -> FormatOptions {
+        let disk = |path: &str, size| NewDisk { path: path.into(), size };
+        let disks = vec![disk("disk", Some(16 << 20)), disk("../given", None)];
+        FormatOptions { disks, ..how }
+    }
+
+    fn given(dir: &Path) -> PathBuf {
+        dir.with_file_name("given")
     }
 
     type Make<'a> = &'a dyn Fn(&Path, OnStep) -> Result<()>;
@@ -328,6 +341,65 @@ mod tests {
             let new = FormatOptions { force: true, ..new.clone() };
             leaves_one(old, &|dir, step| format(dir, &new, step), false);
         }
+    }
+
+    /// Also where both have the same disks. Opening it tells whether a disk is another pool's.
+    #[test]
+    fn an_interrupted_format_leaves_a_pool_with_its_disks() {
+        let all = [logged(), on_disks(logged()), on_disks(battery())];
+        for (old, new) in all.iter().flat_map(|old| all.iter().map(move |new| (old, new))) {
+            let new = FormatOptions { force: true, ..new.clone() };
+            at_each_step(old, &|dir, step| format(dir, &new, step), |home, is_old| {
+                assert_eq!(home.has("old"), is_old);
+                let expected = if is_old { &old.disks } else { &new.disks };
+                assert_eq!(home.open().status().expect("facts").disks.len(), expected.len());
+                let dir = home.dir();
+                assert_eq!(dir.join("disk").exists(), !expected.is_empty());
+                assert!(!beside_region(&dir.join("disk")).exists());
+                assert_eq!(label_of(&given(&dir)).is_some(), !expected.is_empty(), "it has a label or lost it");
+            });
+        }
+    }
+
+    /// Whose disk it is.
+    fn label_of(path: &Path) -> Option<exraid::Uuid> {
+        let disk = exraid::Disk::open(path, &exraid::Options::default()).expect("a file");
+        exraid::Label::read(&disk).ok().map(|label| label.pool)
+    }
+
+    #[test]
+    fn an_interrupted_restore_keeps_disks_that_carry_the_uuid() {
+        for how in [on_disks(logged()), on_disks(battery())] {
+            let home = Home::with("new", &how);
+            let image = home.save();
+            View::new(&home.open(), Caller::root()).create(b"later", 0o600).expect("made");
+            for n in 1.. {
+                let stopped = interrupted(&home, &|dir, step| restore(dir, &image, step), n);
+                assert!(home.has("new"));
+                assert_eq!(home.open().status().expect("facts").disks.len(), 2);
+                if !stopped {
+                    break;
+                }
+            }
+            assert!(!home.has("later"));
+        }
+    }
+
+    #[test]
+    fn a_restore_of_another_pool_gives_up_disks_only_when_told_to() {
+        let away = Home::with("new", &logged());
+        let image = away.save();
+        let home = Home::with("old", &on_disks(battery()));
+        // Its region is lost: there is no other reason to refuse.
+        fs::remove_file(home.dir().join("nvram")).expect("removed");
+        let over = Over { medium: None, force: false };
+        let refused = restore::restore(&home.dir(), &image, over, &mut |_, _| {}, &mut || Ok(()));
+        let told = refused.expect_err("disks of another").to_string();
+        assert!(told.contains("another pool") && told.contains("--force") && told.contains("disk"), "{told}");
+        assert!(home.dir().join("disk").exists() && label_of(&given(&home.dir())).is_some());
+        restore(&home.dir(), &image, &mut || Ok(())).expect("forced");
+        assert!(home.has("new"));
+        assert!(!home.dir().join("disk").exists() && label_of(&given(&home.dir())).is_none());
     }
 
     #[test]

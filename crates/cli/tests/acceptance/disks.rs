@@ -1,0 +1,306 @@
+//! Disks of pools: making a pool with a file, a device, the usual one or none; what is refused, and what is said; what
+//! stays when the pool goes.
+
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use crate::lab::{self, program, require, Lab, NOBODY};
+use crate::{Outcome, Skip, Test};
+
+pub const TESTS: &[Test] = &[
+    ("disks::a_pool_has_the_usual_disk", usual),
+    ("disks::a_pool_without_a_disk_gets_one", none_and_add),
+    ("disks::files_that_are_made_go_with_the_pool", files),
+    ("disks::a_device_outlives_its_pool", device),
+    ("disks::a_device_that_is_mounted_or_holds_something_is_refused", taken_device),
+    ("disks::what_can_be_no_disk_is_refused", refused_inputs),
+    ("disks::a_disk_that_a_pool_uses_is_nobody_elses", used),
+    ("disks::a_disk_that_is_missing_is_told_and_the_pool_waits_for_it", missing),
+    ("disks::who_may_not_use_a_disk_is_told", not_permitted),
+    ("disks::an_image_finds_the_disks_of_its_pool", restored),
+];
+
+fn length(path: &Path) -> u64 {
+    fs::metadata(path).unwrap_or_else(|e| panic!("{}: {e}", path.display())).len()
+}
+
+fn sparse(path: &Path, size: u64) {
+    File::create(path).and_then(|file| file.set_len(size)).expect("a file");
+}
+
+/// What the pool's disks are, as `status --json` tells.
+fn disks(lab: &Lab) -> Vec<serde_json::Value> {
+    lab.status()["disks"].as_array().expect("disks").clone()
+}
+
+/// Mounts the pool, writes, and finds that again.
+fn works(lab: &Lab) {
+    lab.mount();
+    fs::write(lab.mnt().join("file"), "text").expect("written");
+    lab.umount();
+    lab.mount();
+    assert_eq!(fs::read(lab.mnt().join("file")).expect("read"), b"text");
+    lab.umount();
+    lab.check();
+}
+
+fn usual() -> Outcome {
+    let lab = Lab::new();
+    let said = lab.ok(&["format", &lab.pool(), "--nvram", "64M"]);
+    let disk = lab.path("pool/disk");
+    assert!(said.contains(&lab.text("pool/disk")), "{said}");
+    let host = rustix::fs::statvfs(&lab.path("pool")).expect("a file system");
+    let free = host.f_bavail * host.f_frsize;
+    assert!(length(&disk) > free / 2 && length(&disk) < free, "{} of {free}", length(&disk));
+    let found = fs::metadata(&disk).expect("a disk");
+    assert!(found.blocks() * 512 < 8 << 20, "it is sparse");
+    assert_eq!(found.mode() & 0o777, 0o600);
+    works(&lab);
+    let status = lab.status();
+    assert_eq!(status["disks"][0]["path"], lab.text("pool/disk"));
+    assert_eq!(status["disks"][0]["given"], false);
+    assert_eq!(status["segments"]["size"], 4 << 20);
+    assert!(lab.ok(&["status", &lab.pool()]).contains("disk "));
+    // Made anew it has as much again, not what the one before has left.
+    lab.ok(&["format", &lab.pool(), "--nvram", "64M", "--force"]);
+    works(&lab);
+    lab.ok(&["destroy", &lab.pool()]);
+    assert!(!lab.path("pool").exists());
+
+    let (pool, mnt) = (lab.pool(), lab.text("mnt"));
+    lab.ok(&["up", "--pool", &pool, "--size", "64M", &mnt]);
+    assert!(length(&disk) > 1 << 20);
+    lab.umount();
+    Ok(())
+}
+
+fn none_and_add() -> Outcome {
+    let lab = Lab::new();
+    let said = lab.ok(&["format", &lab.pool(), "--nvram", "64M", "--disk", "none"]);
+    assert!(said.contains("no disk"), "{said}");
+    assert!(!lab.path("pool/disk").exists() && disks(&lab).is_empty());
+    assert!(lab.ok(&["region", "list", &lab.pool()]).contains("conquest region add"));
+    works(&lab);
+    let disk = lab.text("elsewhere");
+    lab.mount();
+    lab.refused(1, &["region", "add", &lab.pool(), &format!("{disk}:64M")], &["mount"]);
+    lab.umount();
+    fs::write(&disk, "a thesis").expect("written");
+    lab.refused(1, &["region", "add", &lab.pool(), &format!("{disk}:64M")], &["with content", "--force"]);
+    assert_eq!(fs::read(&disk).expect("read"), b"a thesis");
+    fs::remove_file(&disk).expect("removed");
+    let said = lab.ok(&["region", "add", &lab.pool(), &format!("{disk}:64M")]);
+    assert!(said.contains(&disk) && said.contains("64 MiB"), "{said}");
+    works(&lab);
+    assert_eq!(lab.status()["segments"]["segments"], 62);
+    lab.refused(1, &["region", "add", &lab.pool(), &format!("{disk}2:64M")], &["has a disk already"]);
+    Ok(())
+}
+
+fn files() -> Outcome {
+    let lab = Lab::new();
+    let (made, given) = (lab.path("made"), lab.path("given"));
+    sparse(&given, 100 << 20);
+    let number = fs::metadata(&given).expect("a file").ino();
+    let (made_arg, given_arg) = (format!("{}:64M", made.display()), given.display().to_string());
+    lab.ok(&["format", &lab.pool(), "--nvram", "64M", "--disk", &made_arg, "--disk", &given_arg]);
+    works(&lab);
+    let listed = lab.ok(&["region", "list", &lab.pool()]);
+    assert!(listed.contains("region 0 (single)") && listed.contains("region 1 (single)"), "{listed}");
+    assert_eq!(length(&made), 64 << 20);
+    assert_eq!(disks(&lab).len(), 2);
+    // In another pool's place it is replaced; what was given is the same file.
+    lab.ok(&["format", &lab.pool(), "--nvram", "64M", "--force", "--disk", &given_arg]);
+    assert!(!made.exists(), "it went with its pool");
+    works(&lab);
+    lab.ok(&["destroy", &lab.pool()]);
+    assert_eq!((length(&given), fs::metadata(&given).expect("a file").ino()), (100 << 20, number));
+    // It says no more that it is anybody's.
+    lab.ok(&["format", &lab.pool(), "--nvram", "64M", "--disk", &given_arg]);
+    Ok(())
+}
+
+/// A loop device over a file of the lab.
+struct Loop(PathBuf);
+
+impl Loop {
+    fn new(lab: &Lab, name: &str, size: u64) -> Result<Loop, Skip> {
+        require("losetup")?;
+        let file = lab.path(name);
+        sparse(&file, size);
+        let output = program("losetup", &["--find", "--show"]).arg(&file).output();
+        let device = output.ok().filter(|output| output.status.success());
+        let device = device.ok_or_else(|| Skip("needs a loop device".into()))?;
+        Ok(Loop(String::from_utf8_lossy(&device.stdout).trim().into()))
+    }
+
+    fn text(&self) -> String {
+        self.0.display().to_string()
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = program("losetup", &["--detach"]).arg(&self.0).status();
+    }
+}
+
+fn device() -> Outcome {
+    let lab = Lab::new();
+    let device = Loop::new(&lab, "backing", 96 << 20)?;
+    let name = device.text();
+    lab.refused(1, &["format", &lab.pool(), "--nvram", "64M", "--disk", &format!("{name}:64M")], &["used whole"]);
+    lab.ok(&["format", &lab.pool(), "--nvram", "64M", "--disk", &name]);
+    works(&lab);
+    let told = &disks(&lab)[0];
+    assert_eq!(
+        (&told["path"], &told["given"], told["size"].as_u64()),
+        (&name.clone().into(), &true.into(), Some(96 << 20))
+    );
+    let other = lab.text("other");
+    let make =
+        |pool: &str, more: &[&str]| lab.run(&[&["format", pool, "--nvram", "64M", "--disk", &name], more].concat());
+    make(&other, &[]).is_refusal(1, &["disk 1 of region 0 of the pool", "--force"], "another pool's disk");
+    lab.mount();
+    make(&other, &["--force"]).is_refusal(1, &["in use"], "one in use");
+    lab.umount();
+    assert_eq!(make(&lab.pool(), &["--force"]).code, 0);
+    works(&lab);
+    lab.ok(&["destroy", &lab.pool()]);
+    assert!(device.0.exists());
+    assert_eq!(make(&lab.pool(), &[]).code, 0, "its label is gone");
+    works(&lab);
+    lab.ok(&["destroy", &lab.pool()]);
+    Ok(())
+}
+
+fn taken_device() -> Outcome {
+    require("mkfs.ext4")?;
+    let lab = Lab::new();
+    let device = Loop::new(&lab, "backing", 96 << 20)?;
+    let (name, ext4) = (device.text(), lab.path("ext4"));
+    fs::create_dir(&ext4).expect("mkdir");
+    lab::ok(&mut program("mkfs.ext4", &["-q", &name]));
+    lab::ok(program("mount", &[&name]).arg(&ext4));
+    let make = |more: &[&str]| lab.run(&[&["format", &lab.pool(), "--nvram", "64M", "--disk", &name], more].concat());
+    let place = format!("mounted at {}", ext4.display());
+    make(&[]).is_refusal(1, &["in use", &place], "a mounted device");
+    make(&["--force"]).is_refusal(1, &["in use", &place], "a mounted device");
+    fs::write(ext4.join("file"), "text").expect("written");
+    lab::ok(program("umount", &[]).arg(&ext4));
+    make(&[]).is_refusal(1, &["an ext file system", "--force"], "a file system");
+    lab::ok(program("mount", &[&name]).arg(&ext4));
+    assert_eq!(fs::read(ext4.join("file")).expect("read"), b"text", "nothing was written to it");
+    lab::ok(program("umount", &[]).arg(&ext4));
+    assert_eq!(make(&["--force"]).code, 0);
+    works(&lab);
+    lab.ok(&["destroy", &lab.pool()]);
+    Ok(())
+}
+
+fn refused_inputs() -> Outcome {
+    let lab = Lab::new();
+    sparse(&lab.path("small"), 1 << 20);
+    fs::write(lab.path("text"), "a thesis").expect("written");
+    let disk = |text: &str| lab.text(text);
+    let asked: [(i32, &[String], &[&str]); 8] = [
+        (2, &[disk("d:10Q")], &["`10Q` is not a size"]),
+        (2, &["none".into(), disk("d:64M")], &["none"]),
+        (1, &[disk("small")], &["1 MiB", "16 MiB at least"]),
+        (1, &[disk("d:1M")], &["16 MiB at least"]),
+        (1, &[disk("text")], &["with content", "--force"]),
+        (1, &[disk("mnt")], &["a directory"]),
+        (1, &[disk("no/such/disk:64M")], &["directory is not there"]),
+        (1, &[disk("d:64M"), disk("d:64M")], &["the same disk"]),
+    ];
+    for (code, given, words) in asked {
+        let pool = lab.pool();
+        let mut args = vec!["format", &pool, "--nvram", "64M"];
+        given.iter().for_each(|disk| args.extend(["--disk", disk]));
+        lab.refused(code, &args, words);
+        assert!(!lab.path("pool").exists() && !lab.path("d").exists(), "{given:?}");
+    }
+    assert_eq!(fs::read(lab.path("text")).expect("read"), b"a thesis");
+    Ok(())
+}
+
+fn used() -> Outcome {
+    let lab = Lab::with_pool("64M");
+    lab.mount();
+    let (other, disk) = (lab.text("other"), lab.text("pool/disk"));
+    let args = ["format", &other, "--nvram", "64M", "--disk", &disk];
+    lab.refused(1, &args, &["in use"]);
+    lab.refused(1, &[&args[..], &["--force"]].concat(), &["in use"]);
+    lab.refused(1, &["save", &lab.pool(), &disk], &["a part of the pool itself"]);
+    lab.umount();
+    works(&lab);
+    Ok(())
+}
+
+fn missing() -> Outcome {
+    let lab = Lab::with_pool("64M");
+    works(&lab);
+    let (disk, away) = (lab.path("pool/disk"), lab.path("away"));
+    fs::rename(&disk, &away).expect("away");
+    let words = ["pool/disk is not there", "[[disk]]", "pool.toml"];
+    lab.refused(1, &["mount", &lab.pool(), &lab.text("mnt")], &words);
+    let told = lab.ok(&["status", &lab.pool()]);
+    assert!(told.contains("NOT USED") && told.contains("is not there"), "{told}");
+    assert!(lab.ok(&["region", "list", &lab.pool()]).contains("NOT USED"));
+    fs::rename(&away, &disk).expect("back");
+    works(&lab);
+    let whole = length(&disk);
+    File::options().write(true).open(&disk).and_then(|file| file.set_len(whole / 2)).expect("cut");
+    lab.refused(1, &["mount", &lab.pool(), &lab.text("mnt")], &["when its label was written", "whole"]);
+    let other = lab.text("other");
+    lab.ok(&["format", &other, "--nvram", "64M", "--disk", &format!("{}:64M", lab.text("foreign"))]);
+    fs::rename(&disk, &away).expect("away");
+    fs::rename(lab.path("foreign"), &disk).expect("another's");
+    lab.refused(1, &["mount", &lab.pool(), &lab.text("mnt")], &["is a disk of the pool", "pool.toml"]);
+    // It is given up.
+    let toml = lab.path("pool/pool.toml");
+    let text = fs::read_to_string(&toml).expect("read");
+    let (without, _) = text.split_once("[[disk]]").expect("a disk");
+    fs::write(&toml, without).expect("written");
+    fs::remove_file(&disk).expect("removed");
+    works(&lab);
+    Ok(())
+}
+
+fn not_permitted() -> Outcome {
+    let lab = Lab::new();
+    sparse(&lab.path("roots"), 64 << 20);
+    let home = lab.path("home");
+    fs::create_dir(&home).and_then(|()| std::os::unix::fs::chown(&home, Some(65534), Some(65534))).expect("a home");
+    let pool = lab.text("home/pool");
+    let args = ["format", &pool, "--nvram", "16M", "--disk", &lab.text("roots")];
+    lab.run_as(&NOBODY, &args).is_refusal(1, &["may not be read and written by this user"], "another's file");
+    let disk = lab.text("home/disk:64M");
+    let made = lab.run_as(&NOBODY, &["format", &pool, "--nvram", "16M", "--disk", &disk]);
+    assert_eq!(made.code, 0, "{}", made.err);
+    std::os::unix::fs::chown(lab.path("home/disk"), Some(0), Some(0)).expect("chown");
+    let told = lab.run_as(&NOBODY, &["resize", &pool, "--nvram", "32M"]);
+    told.is_refusal(1, &["may not be read and written", "owner"], "a disk of root's");
+    std::os::unix::fs::chown(lab.path("home/disk"), Some(65534), Some(65534)).expect("chown");
+    let destroyed = lab.run_as(&NOBODY, &["destroy", &pool]);
+    assert_eq!(destroyed.code, 0, "{}", destroyed.err);
+    assert!(!lab.path("home/disk").exists());
+    Ok(())
+}
+
+fn restored() -> Outcome {
+    let lab = Lab::with_pool("64M");
+    works(&lab);
+    let (image, away) = (lab.text("image"), lab.text("away"));
+    lab.ok(&["save", &lab.pool(), &image]);
+    let said = lab.ok(&["restore", &lab.pool(), &image, "--force"]);
+    assert!(said.contains("pool/disk"), "{said}");
+    works(&lab);
+    // Away from its disks it works without them, and that is told.
+    lab.ok(&["restore", &away, &image]);
+    let checked = lab.run(&["fsck", &away]);
+    assert!(checked.code == 0 && checked.err.contains("[[disk]]"), "{}{}", checked.out, checked.err);
+    lab.ok(&["destroy", &away]);
+    Ok(())
+}

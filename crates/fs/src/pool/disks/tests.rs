@@ -1,0 +1,302 @@
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use exraid::{Disk, Label, Options};
+
+use crate::path::View;
+use crate::pool::config::Config;
+use crate::pool::{DiskEntry, NewDisk};
+use crate::{Caller, FormatOptions, MediumKind, OpenOptions, Pool};
+
+const MIB: u64 = 1 << 20;
+
+/// A directory for pools and disks; what shared memory has of its pools goes with it.
+struct Home(tempfile::TempDir);
+
+impl Home {
+    fn new() -> Home {
+        Home(tempfile::tempdir_in("/dev/shm").expect("a directory"))
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// Makes the pool `name`, or says why not.
+    fn try_format(&self, name: &str, disks: &[(&str, Option<u64>)], force: bool) -> Result<PathBuf, String> {
+        let disk = |(path, size): &(&str, Option<u64>)| NewDisk { path: path.into(), size: *size };
+        let disks = disks.iter().map(disk).collect();
+        let how = FormatOptions { medium: MediumKind::Logged, disks, force, ..FormatOptions::sized(8 * MIB) };
+        Pool::format(&self.path(name), &how).map(|()| self.path(name)).map_err(|e| e.to_string())
+    }
+
+    fn format(&self, name: &str, disks: &[(&str, Option<u64>)]) -> PathBuf {
+        self.try_format(name, disks, false).expect("formatted")
+    }
+
+    fn file(&self, name: &str, size: u64) -> PathBuf {
+        let path = self.path(name);
+        fs::File::create(&path).and_then(|file| file.set_len(size)).expect("a file");
+        path
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        for entry in fs::read_dir(self.0.path()).expect("a directory").flatten() {
+            Pool::memory(&entry.path()).into_iter().flatten().for_each(|path| _ = fs::remove_file(path));
+        }
+    }
+}
+
+fn open(dir: &Path) -> Result<Pool, String> {
+    Pool::open(dir, &OpenOptions::default()).map_err(|e| e.to_string())
+}
+
+#[track_caller]
+fn refused<T>(result: Result<T, String>, words: &[&str]) {
+    let told = result.err().expect("it is refused");
+    for word in words {
+        assert!(told.contains(word), "it should say `{word}`: {told}");
+    }
+}
+
+fn label(path: &Path) -> Option<Label> {
+    Disk::open(path, &Options::default()).ok().and_then(|disk| Label::read(&disk).ok())
+}
+
+fn entries(dir: &Path) -> Vec<DiskEntry> {
+    Config::read(dir).expect("read").expect("there").disks
+}
+
+#[test]
+fn a_pool_has_the_disks_that_it_was_made_with() {
+    let home = Home::new();
+    home.file("given", 20 * MIB);
+    let dir = home.format("pool", &[("disk", Some(16 * MIB)), ("../given", None), ("../made", Some(20 * MIB))]);
+    let told: Vec<_> = entries(&dir).into_iter().map(|disk| (disk.size, disk.given)).collect();
+    assert_eq!(told, [(Some(16 * MIB), false), (Some(20 * MIB), true), (Some(20 * MIB), false)]);
+    assert_eq!(entries(&dir)[0].path, Path::new("disk"));
+    let pool = open(&dir).expect("a pool");
+    let status = pool.status().expect("facts");
+    let numbers: Vec<_> = status.disks.iter().map(|disk| disk.region).collect();
+    assert_eq!(numbers, [Some(0), Some(1), Some(2)]);
+    // Labels at both ends of each take 2 MiB.
+    let segments = status.segments.expect("a log");
+    assert_eq!((segments.size, segments.segments, segments.used), (MIB, 14 + 18 + 18, 0));
+    assert_eq!(pool.fsck(false, &mut |_, _| {}).expect("checked").problems, Vec::<String>::new());
+    drop(pool);
+    Pool::destroy(&dir).expect("destroyed");
+    assert!(!dir.exists() && !home.path("made").exists());
+    assert!(home.path("given").exists() && label(&home.path("given")).is_none());
+}
+
+#[test]
+fn a_large_disk_has_large_segments() {
+    let home = Home::new();
+    let dir = home.format("pool", &[("disk", Some(1 << 30))]);
+    let segments = open(&dir).expect("a pool").status().expect("facts").segments.expect("a log");
+    assert_eq!((segments.size, segments.segments), (4 * MIB, 255));
+}
+
+#[test]
+fn what_is_on_a_disk_is_only_lost_with_force() {
+    let home = Home::new();
+    let other = home.format("other", &[("../shared", Some(16 * MIB))]);
+    let shared = Some(("../shared", None));
+    refused(home.try_format("pool", shared.as_slice(), false), &["disk 1 of region 0 of the pool", "--force"]);
+    let file = home.file("text", 16 * MIB);
+    fs::write(&file, "a thesis").expect("written");
+    fs::File::options().write(true).open(&file).and_then(|file| file.set_len(16 * MIB)).expect("longer");
+    refused(home.try_format("pool", &[("../text", None)], false), &["with content", "--force"]);
+    assert_eq!(fs::read(&file).expect("a file")[..8], *b"a thesis");
+    assert!(open(&other).is_ok(), "it was not touched");
+    let pool = home.try_format("pool", &[("../text", None), ("../shared", None)], true).expect("forced");
+    assert!(open(&pool).is_ok());
+    refused(open(&other), &["shared", "is a disk of the pool", "pool.toml"]);
+    // What was taken from it is not its to remove.
+    Pool::destroy(&other).expect("destroyed");
+    assert!(open(&pool).is_ok());
+}
+
+#[test]
+fn what_can_be_no_disk_is_refused_and_nothing_is_left() {
+    let home = Home::new();
+    fs::create_dir(home.path("dir")).expect("a directory");
+    home.file("small", MIB);
+    let asked: [(&[(&str, Option<u64>)], &[&str]); 9] = [
+        (&[("../dir", None)], &["a directory"]),
+        (&[("../small", None)], &["1 MiB", "at least"]),
+        (&[("disk", Some(9 * MIB))], &["9 MiB", "too little", "16 MiB at least"]),
+        (&[("disk", Some(1 << 50))], &["its file system has"]),
+        (&[("../no/such", Some(16 * MIB))], &["no/such"]),
+        (&[("/dev/null", None)], &["a character device"]),
+        (&[("disk", Some(16 * MIB)), ("disk", Some(20 * MIB))], &["the same disk"]),
+        (&[("image", Some(16 * MIB))], &["part of the pool itself"]),
+        (&[("pool.toml", Some(16 * MIB))], &["part of the pool itself"]),
+    ];
+    for (disks, words) in asked {
+        refused(home.try_format("pool", disks, false), words);
+        assert!(!home.path("pool").exists(), "{disks:?}");
+    }
+    let (link, given) = (home.path("link"), home.file("given", 16 * MIB));
+    std::os::unix::fs::symlink(&given, link).expect("a link");
+    refused(home.try_format("pool", &[("../given", None), ("../link", None)], false), &["the same disk"]);
+}
+
+#[test]
+fn a_disk_that_is_not_what_it_was_is_told_with_what_to_do() {
+    let home = Home::new();
+    let dir = home.format("pool", &[("disk", Some(20 * MIB))]);
+    View::new(&open(&dir).expect("a pool"), Caller::root()).create(b"file", 0o600).expect("made");
+    let (disk, away) = (dir.join("disk"), home.path("away"));
+    let cut = |size| fs::File::options().write(true).open(&disk).and_then(|file| file.set_len(size)).expect("cut");
+    fs::rename(&disk, &away).expect("away");
+    refused(open(&dir), &["disk is not there", "attach it", "[[disk]]", "pool.toml"]);
+    let looked = Pool::open(&dir, &OpenOptions { without_disks: true, ..Default::default() }).expect("to look");
+    let told = looked.status().expect("facts").disks[0].problem.clone().expect("a problem");
+    assert!(told.contains("is not there"), "{told}");
+    drop(looked);
+    home.file("pool/disk", 16 * MIB);
+    refused(open(&dir), &["has no label", "[[disk]]"]);
+    fs::write(&disk, "something else").expect("written");
+    refused(open(&dir), &["needed", "[[disk]]"]);
+    cut(16 * MIB);
+    refused(open(&dir), &["has no label", "it holds a file of", "with content"]);
+    fs::remove_file(&disk).expect("removed");
+    fs::create_dir(&disk).expect("a directory");
+    refused(open(&dir), &["a directory"]);
+    fs::remove_dir(&disk).expect("removed");
+    fs::copy(&away, &disk).expect("back");
+    assert!(open(&dir).is_ok());
+    cut(17 * MIB);
+    refused(open(&dir), &["has 17825792 bytes, and had 20971520", "whole"]);
+    // Given up.
+    let config = Config::read(&dir).expect("read").expect("there");
+    Config { disks: Vec::new(), ..config }.write(&dir).expect("written");
+    let pool = open(&dir).expect("without it");
+    assert!(View::new(&pool, Caller::root()).stat(b"file").is_ok());
+    drop(pool);
+    // With another one in its place, what is on the first would be lost.
+    let new = NewDisk { path: home.path("new"), size: Some(16 * MIB) };
+    refused(Pool::add_disk(&dir, &new, false).map_err(|e| e.to_string()), &["had a disk already"]);
+}
+
+#[test]
+fn a_label_of_another_version_is_refused() {
+    let home = Home::new();
+    let dir = home.format("pool", &[("disk", Some(16 * MIB))]);
+    let file = fs::File::options().read(true).write(true).open(dir.join("disk")).expect("a file");
+    for at in [0, 15 * MIB] {
+        use std::os::unix::fs::FileExt;
+        let mut bytes = [0; 4096];
+        file.read_exact_at(&mut bytes, at).expect("read");
+        bytes[8] = 77;
+        let crc = crc32c::crc32c(&bytes[..4092]);
+        bytes[4092..].copy_from_slice(&crc.to_le_bytes());
+        file.write_all_at(&bytes, at).expect("written");
+    }
+    refused(open(&dir), &["its label is of version 77"]);
+}
+
+#[test]
+fn a_pool_without_a_disk_gets_its_first_one() {
+    let home = Home::new();
+    let dir = home.format("pool", &[]);
+    View::new(&open(&dir).expect("a pool"), Caller::root()).create(b"file", 0o600).expect("made");
+    let add = |path: &str, force| {
+        let new = NewDisk { path: home.path(path), size: Some(16 * MIB) };
+        Pool::add_disk(&dir, &new, force).map_err(|e| e.to_string())
+    };
+    let used = open(&dir).expect("a pool");
+    refused(add("pool/disk", false), &["in use", "unmount"]);
+    drop(used);
+    fs::write(home.path("text"), "a thesis").expect("written");
+    refused(add("text", false), &["with content", "--force"]);
+    assert!(entries(&dir).is_empty());
+    add("pool/disk", false).expect("added");
+    let pool = open(&dir).expect("a pool");
+    assert!(View::new(&pool, Caller::root()).stat(b"file").is_ok());
+    let status = pool.status().expect("facts");
+    assert_eq!((status.disks.len(), status.segments.expect("a log").segments), (1, 14));
+    drop(pool);
+    refused(add("pool/disk", false), &["has a disk already"]);
+    refused(add("other", false), &["has a disk already"]);
+}
+
+/// By a power cut before `pool.toml` named the disk, and before the log was made.
+#[test]
+fn adding_a_disk_can_be_repeated_and_is_finished_by_who_opens_the_pool() {
+    let home = Home::new();
+    let dir = home.format("pool", &[]);
+    let new = NewDisk { path: "disk".into(), size: Some(16 * MIB) };
+    let config = Config::read(&dir).expect("read").expect("there");
+    let uuid = config.uuid_bytes().expect("one");
+    drop(super::place::make_one(&dir.join("disk"), 16 * MIB, uuid, 0).expect("a region"));
+    Pool::add_disk(&dir, &new, false).expect("repeated over what is its own");
+    assert_eq!(entries(&dir).len(), 1);
+
+    let dir = home.format("second", &[]);
+    let config = Config::read(&dir).expect("read").expect("there");
+    let uuid = config.uuid_bytes().expect("one");
+    drop(super::place::make_one(&dir.join("disk"), 16 * MIB, uuid, 0).expect("a region"));
+    let entry = DiskEntry { path: "disk".into(), size: Some(16 * MIB), given: false };
+    Config { disks: vec![entry], ..config }.write(&dir).expect("written");
+    assert!(open(&dir).expect("a pool").status().expect("facts").segments.is_some());
+}
+
+#[test]
+fn a_copy_alone_finds_its_disk_again() {
+    let home = Home::new();
+    let dir = home.format("pool", &[("disk", Some(16 * MIB))]);
+    let config = Config::read(&dir).expect("read").expect("there");
+    Pool::release(&dir).expect("released");
+    fs::remove_file(dir.join("pool.toml")).expect("removed");
+    Pool::import(&dir, false, &mut |_, _| {}).expect("imported");
+    assert_eq!(entries(&dir), config.disks);
+    assert!(open(&dir).is_ok());
+    // One of another pool is not taken.
+    let other = home.format("other", &[("disk", Some(16 * MIB))]);
+    Pool::release(&dir).expect("released");
+    fs::remove_file(dir.join("pool.toml")).expect("removed");
+    fs::copy(other.join("disk"), dir.join("disk")).expect("another's");
+    Pool::import(&dir, false, &mut |_, _| {}).expect("imported");
+    assert!(entries(&dir).is_empty());
+}
+
+#[test]
+fn what_is_left_of_a_pool_is_destroyed_with_its_disk() {
+    let home = Home::new();
+    let dir = home.format("pool", &[("disk", Some(16 * MIB))]);
+    fs::remove_file(dir.join("pool.toml")).expect("removed");
+    Pool::destroy(&dir).expect("destroyed");
+    assert!(!dir.exists());
+}
+
+#[test]
+fn the_usual_disk_is_as_large_as_what_its_host_has_free() {
+    let home = Home::new();
+    let how = FormatOptions { medium: MediumKind::Logged, ..FormatOptions::sized(8 * MIB) };
+    let disk = Pool::usual_disk(&home.path("pool"), &how).expect("asked").expect("room");
+    let host = rustix::fs::statvfs(home.0.path()).expect("a file system");
+    let (total, free) = (host.f_blocks * host.f_frsize, host.f_bavail * host.f_frsize);
+    let size = disk.size.expect("a size");
+    let expected = free - exraid::disk::usual_reserve(total) - 16 * MIB;
+    assert!(size <= expected + 64 * MIB && size + 64 * MIB >= expected, "{size} of {free}, not {expected}");
+}
+
+#[test]
+fn an_old_pool_toml_has_no_disks() {
+    let home = Home::new();
+    let dir = home.path("pool");
+    fs::create_dir(&dir).expect("a directory");
+    let old = "version = 1\nuuid = \"6f1d2c3b-4a59-4687-9abc-def012345678\"\nmedium = \"logged\"\n";
+    fs::write(dir.join("pool.toml"), old).expect("written");
+    assert!(entries(&dir).is_empty());
+    let with = |disk: &str| fs::write(dir.join("pool.toml"), format!("{old}[[disk]]\n{disk}\n")).expect("written");
+    with("path = \"/dev/sdb\"\ngiven = true");
+    assert_eq!(entries(&dir), [DiskEntry { path: "/dev/sdb".into(), size: None, given: true }]);
+    with("path = \"disk\"\nspeed = 3");
+    assert!(Config::read(&dir).is_err_and(|e| e.to_string().contains("speed")));
+    fs::remove_file(dir.join("pool.toml")).expect("removed");
+}
