@@ -47,6 +47,27 @@ fn the_ways_differ_where_the_host_allows_it() {
     assert_eq!(properties.size, 16 * MIB);
 }
 
+/// What is backed already can be reserved all the same.
+#[test]
+fn a_file_leaves_its_host_a_reserve() {
+    let dir = tempfile::tempdir_in(".").expect("a directory");
+    for (n, way) in ways().into_iter().enumerate() {
+        let path = dir.path().join(n.to_string());
+        let disk = make(&path, 64 * MIB, &way);
+        disk.reserve(4 * MIB..8 * MIB).expect("room");
+        disk.write_at(&vec![7; MIB as usize], 4 * MIB).expect("a write");
+        disk.flush().expect("a flush");
+        disk.share();
+        let greedy = Disk::open(&path, &Options { reserve: Some(u64::MAX / 2), ..way.clone() }).expect("opened");
+        assert_eq!(greedy.room().expect("told").expect("of a file").free, 0);
+        assert_eq!(greedy.reserve(32 * MIB..33 * MIB).map_err(|e| e.class), Err(Class::NoSpace));
+        assert_eq!(greedy.reserve(4 * MIB..6 * MIB).map_err(|e| e.class), Err(Class::NoSpace), "a part is not there");
+        greedy.reserve(4 * MIB..5 * MIB).expect("it is there");
+        let modest = Disk::open(&path, &Options { reserve: Some(0), ..way }).expect("opened");
+        modest.reserve(32 * MIB..33 * MIB).expect("room");
+    }
+}
+
 #[test]
 fn where_there_is_no_way_past_the_cache_the_cache_is_used() {
     let Ok(dir) = tempfile::tempdir_in("/dev/shm") else { return };

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use exraid::label::{stamp, Epoch};
-use exraid::{Device, Disk, Label, Layout, Making, OpenError, Options, Uuid};
+use exraid::{Claim, Device, Disk, Label, Layout, Making, OpenError, Options, Uuid};
 
 const MIB: u64 = 1 << 20;
 
@@ -200,6 +200,20 @@ mod block {
         fn drop(&mut self) {
             let _ = Command::new("losetup").arg("-d").arg(&self.0).status();
         }
+    }
+
+    #[test]
+    fn what_is_claimed_is_nobody_elses_and_as_it_was() {
+        let dir = Dir::new();
+        let file = dir.file("backing", 64 * MIB, 0, b"");
+        let Some(device) = Loop::over(&file, &[]) else { return eprintln!("no loop devices here") };
+        let claim = Claim::take(&device.0, false).expect("claimed");
+        assert_eq!((claim.size, claim.is_block), (64 * MIB, true));
+        assert!(matches!(Claim::take(&device.0, true), Err(OpenError::Busy { .. })));
+        assert!(matches!(Disk::make(&device.0, &Making::default()), Err(OpenError::Busy { .. })));
+        assert!(matches!(Disk::open(&device.0, &Options::default()), Err(OpenError::Busy { .. })));
+        drop(claim);
+        Disk::make(&device.0, &Making::default()).expect("nobody has it");
     }
 
     #[test]

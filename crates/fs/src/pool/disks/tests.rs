@@ -124,7 +124,8 @@ fn what_can_be_no_disk_is_refused_and_nothing_is_left() {
     let home = Home::new();
     fs::create_dir(home.path("dir")).expect("a directory");
     home.file("small", MIB);
-    let asked: [(&[(&str, Option<u64>)], &[&str]); 9] = [
+    type Case<'a> = (&'a [(&'a str, Option<u64>)], &'a [&'a str]);
+    let asked: [Case; 9] = [
         (&[("../dir", None)], &["a directory"]),
         (&[("../small", None)], &["1 MiB", "at least"]),
         (&[("disk", Some(9 * MIB))], &["9 MiB", "too little", "16 MiB at least"]),
