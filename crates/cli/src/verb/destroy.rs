@@ -7,7 +7,8 @@ use fs::Pool;
 use crate::failure::{Context, Result};
 use crate::{locate, mounts, say};
 
-/// Destroy a pool that nobody uses, with all that is in it: its memory, its copy on disk and its directory.
+/// Destroy a pool that nobody uses, with all that is in it: its memory, its copy on disk, its disks and its
+/// directory. A disk that was there before the pool loses its label only.
 #[derive(clap::Args)]
 #[command(
     after_help = "Other files in the directory stay, and it with them. Nothing brings the pool back but an image \

@@ -50,7 +50,7 @@ fn usual() -> Outcome {
     let said = lab.ok(&["format", &lab.pool(), "--nvram", "64M"]);
     let disk = lab.path("pool/disk");
     assert!(said.contains(&lab.text("pool/disk")), "{said}");
-    let host = rustix::fs::statvfs(&lab.path("pool")).expect("a file system");
+    let host = rustix::fs::statvfs(lab.path("pool")).expect("a file system");
     let free = host.f_bavail * host.f_frsize;
     assert!(length(&disk) > free / 2 && length(&disk) < free, "{} of {free}", length(&disk));
     let found = fs::metadata(&disk).expect("a disk");

@@ -62,6 +62,8 @@ impl Pool {
         for name in ["image", "redo-0", "redo-1", "pool.toml"] {
             std::fs::copy(self.lab.path("pool").join(name), Path::new(&pool).join(name)).expect("copy");
         }
+        // It is sparse; nothing of it is overwritten that the others name.
+        lab::ok(&mut program("cp", &["--sparse=always", &self.lab.text("pool/disk"), &pool]));
         let dir = mnt.to_string_lossy();
         self.lab.ok(&["mount", &pool, &dir]);
         let seen = look(&mnt);

@@ -117,6 +117,7 @@ impl Pool {
         file::refuse_other_version(region)?;
         opened.copy = opened.copy.map(|copy| copy.limited(config.copy_rate.map(u64::from)));
         let fs = attach(opened, how)?;
+        // What works on the disks (`disks.regions`) is given to `fs` here, before others share it.
         let disks = open_disks(dir, &config, &fs, how)?;
         let fs = Arc::new(fs);
         let interval = how.commit_interval.unwrap_or_else(|| config.interval());
@@ -418,7 +419,7 @@ fn attach(opened: Opened, how: &OpenOptions) -> Result<Fs> {
     Fs::over(session, Policy { read_only: how.read_only, atime, nodiratime: how.nodiratime, durability })
 }
 
-/// Opens the disks of the pool that is attached to, and what works on them: that has to be in `fs` before others share it.
+/// Opens the disks of the pool that is attached to, which has a log on them then.
 fn open_disks(dir: &Path, config: &Config, fs: &Fs, how: &OpenOptions) -> Result<Disks> {
     let disks = Disks::open(dir, config, fs.session(), how.without_disks)?;
     if config.disks.is_empty() && disks::has_log(fs.session())? {
@@ -431,7 +432,6 @@ fn open_disks(dir: &Path, config: &Config, fs: &Fs, how: &OpenOptions) -> Result
     if disks.missing.is_empty() && !how.read_only {
         disks::make_log_if_none(fs.session(), &disks.regions)?;
     }
-    // The union cache begins here: `Union::open(fs.session(), &disks.regions)`.
     Ok(disks)
 }
 

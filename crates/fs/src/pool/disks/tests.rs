@@ -265,6 +265,23 @@ fn a_copy_alone_finds_its_disk_again() {
     assert!(entries(&dir).is_empty());
 }
 
+/// By somebody who is killed.
+#[test]
+fn what_was_left_in_the_making_is_given_back() {
+    let home = Home::new();
+    let dir = home.format("pool", &[]);
+    let config = Config::read(&dir).expect("read").expect("there");
+    let disk = |path: PathBuf| DiskEntry { path, size: Some(16 * MIB), given: false };
+    let disks = vec![disk("disk".into()), disk(home.path("made"))];
+    let made = [home.path("pool/.disk.restored"), home.path(".made.restored"), home.path("pool/.restored/disk-2")];
+    fs::create_dir(dir.join(".restored")).expect("a directory");
+    Config { disks, ..config }.write(&dir.join(".restored")).expect("written");
+    made.iter().for_each(|path| drop(super::place::make_one(path, 16 * MIB, [3; 16], 0).expect("made")));
+    drop(crate::pool::make::Builder::begin(&dir).expect("another"));
+    assert!(made.iter().all(|path| !path.exists()));
+    assert!(open(&dir).is_ok());
+}
+
 #[test]
 fn what_is_left_of_a_pool_is_destroyed_with_its_disk() {
     let home = Home::new();
