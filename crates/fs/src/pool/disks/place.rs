@@ -83,7 +83,14 @@ pub fn take_place(dir: &Path, from: &Path, n: usize, entry: &DiskEntry) -> Resul
         true => copy_labels(&labels_of(from, n), &path),
         false => fs::rename(made_at(dir, from, n, entry), &path).and_then(|()| sync_parent(&path)),
     };
-    placed.map_err(|e| Error::host(&path, &e))
+    placed.map_err(|e| {
+        Error::Pool(format!(
+            "{}: making the pool is not finished, since its disk {} cannot be written: {e}; see that it is there, and open the \
+             pool again as its owner",
+            dir.display(),
+            path.display()
+        ))
+    })
 }
 
 /// Both ends, which hold the labels and nothing else.
