@@ -24,6 +24,9 @@ pub enum Error {
     /// outside sees it.
     #[error("{}", Errno::NOSPC)]
     NoTriple,
+    /// Memory or room on disk has to be made first, after the operation, which then begins anew. Nobody outside sees it.
+    #[error("{}", Errno::NOSPC)]
+    MustMakeRoom,
     /// Content lies on disk and has to be fetched first, outside of the operation or section, which then begins anew.
     /// Nobody outside sees it.
     #[error("{}", Errno::IO)]
@@ -54,7 +57,7 @@ impl Error {
         match self {
             Error::Posix(e) => *e,
             Error::Corrupt(_) => Errno::UCLEAN,
-            Error::MustGrow | Error::NoTriple => Errno::NOSPC,
+            Error::MustGrow | Error::NoTriple | Error::MustMakeRoom => Errno::NOSPC,
             Error::Elsewhere => Errno::IO,
             Error::Pool(_) | Error::Outdated(_) => Errno::INVAL,
             Error::Served { .. } => Errno::BUSY,

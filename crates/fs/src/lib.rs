@@ -44,6 +44,7 @@ mod recent;
 #[cfg(test)]
 mod rig;
 pub mod setting;
+pub mod ubj;
 mod xattr;
 
 /// The examples of `docs/SEMANTICS.md`, run as tests.

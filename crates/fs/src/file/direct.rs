@@ -7,6 +7,7 @@ use pram::heap::MAX_SMALL;
 use pram::{Region, Tx};
 use rustix::io::Errno;
 
+use super::edit::Edit;
 use super::map::Where;
 use super::{form, has_room, Content, Form, DIRECT, PAGE};
 use crate::error::{Error, Result};
@@ -199,7 +200,7 @@ pub(super) fn allocate(tx: &mut Tx, c: &mut Content, mut d: Direct, end: u64, ke
         c.root = d.root(d.reserved || end > c.size);
         return Ok(());
     }
-    super::expose(tx, c, end)?;
+    super::expose(&mut Edit::in_memory(tx), c, end)?;
     c.size = c.size.max(end);
     Ok(())
 }
@@ -208,7 +209,7 @@ pub(super) fn allocate(tx: &mut Tx, c: &mut Content, mut d: Direct, end: u64, ke
 pub(super) fn punch(tx: &mut Tx, c: &mut Content, d: Direct, off: u64, end: u64) -> Result<u64> {
     if off == 0 && end >= c.size.min(d.cap) {
         let size = c.size;
-        super::free(tx, c)?;
+        super::free(&mut Edit::in_memory(tx), c)?;
         c.size = size;
         return Ok(end);
     }

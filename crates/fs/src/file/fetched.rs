@@ -1,46 +1,74 @@
 //! Content that lies on disk: fetched outside of operations and sections, for one reader or one change, into memory of its
 //! own.
 
+use std::collections::HashMap;
+
 use pram::session::assert_may_wait;
-use pram::{Region, Tx};
+use pram::Region;
 use rustix::io::Errno;
 use smallvec::SmallVec;
 
-use super::place::{self, Bytes, Place};
+use super::edit::Edit;
 use super::tree::entry::Entry;
 use super::tree::{self, find, Found};
 use super::{form, Content, Form, PAGE};
 use crate::error::Result;
+use crate::ilfs::Place;
 use crate::layout::tag;
 
 /// Places that one look at a file notes.
-pub(super) const NOTED: usize = 64;
+pub(super) const NOTED: usize = 256;
 
 /// Places whose content is wanted.
-pub(crate) type Missing = SmallVec<[Place; NOTED]>;
+pub(crate) type Missing = SmallVec<[Place; 16]>;
 
 /// Pages that a change needs in memory and that lie on disk, by number.
 pub(crate) type Needed = SmallVec<[(u64, Place); 3]>;
 
+/// The content of a page that was fetched.
+pub(crate) trait FetchedPage {
+    /// Copies bytes from `skip` on to `to`; what follows the page it does not have.
+    fn copy_to(&self, skip: usize, to: &mut [u8]) -> Result<(), Errno>;
+}
+
+/// Whoever fetches.
+pub(crate) trait Fetching {
+    /// Fetches what lies at each of `places`; outside of operations and sections.
+    fn fetch(&self, places: &[Place]) -> Vec<Box<dyn FetchedPage>>;
+}
+
+/// What could not be fetched.
+pub(crate) struct Unfetched(pub Errno);
+
+impl FetchedPage for Unfetched {
+    fn copy_to(&self, _skip: usize, _to: &mut [u8]) -> Result<(), Errno> {
+        Err(self.0)
+    }
+}
+
+/// What a pool without disks fetches: nothing leads there. In tests of this crate a map stands in for disks.
+pub(crate) fn fetch_without(places: &[Place]) -> Vec<Box<dyn FetchedPage>> {
+    #[cfg(test)]
+    return super::tests::disk::fetch(places);
+    #[cfg(not(test))]
+    places.iter().map(|_| -> Box<dyn FetchedPage> { Box::new(Unfetched(Errno::IO)) }).collect()
+}
+
 /// What has been fetched, by the place where it lies: there it does not change.
 #[derive(Default)]
-pub(crate) struct Fetched(Vec<(Place, Bytes)>);
+pub(crate) struct Fetched(HashMap<Place, Box<dyn FetchedPage>>);
 
 impl Fetched {
     /// Fetches what lies at `places`, unless it has been. Not inside an operation or a section.
-    pub fn fetch(&mut self, places: &[Place]) {
+    pub fn fetch(&mut self, from: &dyn Fetching, places: &[Place]) {
         assert_may_wait();
-        for place in places {
-            if self.get(*place).is_none() {
-                self.0.push((*place, place::fetch(*place)));
-            }
-        }
+        let new: Missing = places.iter().copied().filter(|place| !self.0.contains_key(place)).collect();
+        self.0.extend(new.iter().copied().zip(from.fetch(&new)));
     }
 
     /// What was fetched from `place`.
-    pub fn get(&self, place: Place) -> Option<Result<&[u8], Errno>> {
-        let (_, bytes) = self.0.iter().find(|(p, _)| *p == place)?;
-        Some(bytes.as_deref().map_err(|e| *e))
+    pub fn get(&self, place: Place) -> Option<&dyn FetchedPage> {
+        self.0.get(&place).map(|page| &**page)
     }
 }
 
@@ -51,7 +79,7 @@ pub(crate) fn needed(r: &Region, c: &Content, off: u64, end: u64) -> Result<Need
     if let Form::Tree(root) = form(r, c)? {
         for at in [off, end, c.size.min(end)].into_iter().filter(|at| at % PAGE != 0) {
             let page = at / PAGE;
-            match tree::get(r, root, page)? {
+            match tree::get(r, root, page)?.as_it_is(r)? {
                 Entry::Disk(place) if needed.iter().all(|(p, _)| *p != page) => needed.push((page, place)),
                 _ => {}
             }
@@ -61,18 +89,44 @@ pub(crate) fn needed(r: &Region, c: &Content, off: u64, end: u64) -> Result<Need
 }
 
 /// Puts pages that have been fetched into memory, where they still lie on disk in the same place.
-pub(crate) fn enter(tx: &mut Tx, c: &Content, needed: &Needed, fetched: &Fetched) -> Result<()> {
-    let r = tx.region();
+pub(crate) fn enter(tx: &mut Edit, c: &Content, needed: &Needed, fetched: &Fetched) -> Result<()> {
     for (page, place) in needed {
-        let Form::Tree(root) = form(r, c)? else { return Ok(()) };
-        let Found::Leaf(leaf) = find(r, root, *page)? else { continue };
-        let i = leaf.index(*page);
-        let Some(bytes) = fetched.get(*place).filter(|_| leaf.get(r, i).is_ok_and(|e| e == Entry::Disk(*place))) else {
-            continue;
-        };
-        let new = tx.alloc(tag::DATA, PAGE)?.off;
-        tx.init_bytes(new, bytes?)?;
-        tx.set(leaf.at(i), &leaf.entry_word(i, Entry::Page(new)))?;
+        if let Some(bytes) = fetched.get(*place) {
+            enter_page(tx, c, *page, *place, bytes)?;
+        }
     }
     Ok(())
+}
+
+/// The same for one page; true if it did.
+fn enter_page(tx: &mut Edit, c: &Content, page: u64, place: Place, content: &dyn FetchedPage) -> Result<bool> {
+    let r = tx.region();
+    let Form::Tree(root) = form(r, c)? else { return Ok(false) };
+    let Found::Leaf(leaf) = find(r, root, page)? else { return Ok(false) };
+    let i = leaf.index(page);
+    let entry = leaf.get(r, i)?;
+    if entry.as_it_is(r)? != Entry::Disk(place) {
+        return Ok(false);
+    }
+    let mut bytes = [0; PAGE as usize];
+    content.copy_to(0, &mut bytes)?;
+    let new = match c.is_large() {
+        true => {
+            let block = tx.new_block(c.owner, page)?;
+            tx.store_content(block, &bytes)?;
+            tx.set_place(block, place.word())?;
+            Entry::Block(block)
+        }
+        false => {
+            let new = tx.alloc(tag::DATA, PAGE)?.off;
+            tx.init_bytes(new, &bytes)?;
+            Entry::Page(new)
+        }
+    };
+    if let Entry::Block(void) = entry {
+        // Its place is the new one's.
+        tx.free_block(void)?;
+    }
+    tx.set(leaf.at(i), &leaf.entry_word(i, new))?;
+    Ok(true)
 }

@@ -3,14 +3,16 @@
 //! Runs are found inside of the section that watches the file, or under its lock, and mean nothing after it. Finding them
 //! takes no memory of its own and waits for nobody; who must not look for long takes some, and goes on later.
 
+use std::ops::Range;
+
 use pram::Region;
 
 use super::fetched::{Fetched, Missing, NOTED};
-use super::place::Place;
 use super::tree::entry::Entry;
-use super::tree::{adjacent, check_page, find, Found, Node, BATCH, FANOUT};
+use super::tree::{adjacent, check_block, check_page, find, Found, Node, BATCH, FANOUT};
 use super::{end_of, form, Content, Form, PAGE};
 use crate::error::{Error, Result};
+use crate::ilfs::Place;
 
 /// A stretch of a file that lies in one place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,6 +112,19 @@ fn first_run(r: &Region, entries: &[Entry]) -> Result<(Where, u64)> {
         Entry::Hole => Ok((Where::Hole, alike(|e| *e == Entry::Hole))),
         Entry::Disk(place) => Ok((Where::Disk(place), 1)),
         Entry::Reserved(_) => Ok((Where::Reserved, alike(|e| matches!(e, Entry::Reserved(_))))),
+        entry @ Entry::Block(block) => match entry.as_it_is(r)? {
+            Entry::Disk(place) => Ok((Where::Disk(place), 1)),
+            _ => {
+                check_block(r, block)?;
+                let goes_on = |pair: &&[Entry]| match **pair {
+                    [Entry::Block(a), Entry::Block(b)] => {
+                        adjacent(a, b) && entries_are_there(r, pair[1])
+                    }
+                    _ => false,
+                };
+                Ok((Where::Memory(block), 1 + entries.windows(2).take_while(goes_on).count() as u64))
+            }
+        },
         Entry::Page(off) => {
             check_page(r, off)?;
             let goes_on = |pair: &&[Entry]| match **pair {
@@ -119,6 +134,11 @@ fn first_run(r: &Region, entries: &[Entry]) -> Result<(Where, u64)> {
             Ok((Where::Memory(off), 1 + entries.windows(2).take_while(goes_on).count() as u64))
         }
     }
+}
+
+/// Is what a block had in memory?
+fn entries_are_there(r: &Region, entry: Entry) -> bool {
+    entry.as_it_is(r).is_ok_and(|is| is == entry)
 }
 
 /// Reads at `off`; returns the bytes read, fewer than asked for at the end of the file. Needs no lock: what
@@ -152,7 +172,7 @@ pub(crate) fn read_with(
     let n = c.size.saturating_sub(off).min(buf.len() as u64) as usize;
     read_runs(r, map(r, c, off, off + n as u64)?, &mut buf[..n], |place, part, skip| {
         match fetched.get(place) {
-            Some(bytes) => part.copy_from_slice(&bytes?[skip..skip + part.len()]),
+            Some(page) => page.copy_to(skip, part)?,
             None if missing.len() < NOTED => missing.push(place),
             None => {}
         }
@@ -162,6 +182,21 @@ pub(crate) fn read_with(
         true => Ok(n),
         false => Err(Error::Elsewhere),
     }
+}
+
+/// Which of some pages, below the end of the file, lie on disk alone: their places, 1024 at most.
+pub(crate) fn on_disk(r: &Region, c: &Content, pages: Range<u64>, places: &mut Missing) -> Result<()> {
+    const MOST: usize = 1024;
+    let (from, to) = (pages.start.saturating_mul(PAGE), pages.end.saturating_mul(PAGE).min(c.size));
+    let mut runs = map(r, c, from, to)?;
+    while let Some(run) = runs.step()? {
+        match run.at {
+            Where::Disk(_) if places.len() >= MOST => break,
+            Where::Disk(place) => places.push(place),
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// Fills `buf` with what is in the runs of a range as long; parts that lie on disk, from some byte of their page on, by

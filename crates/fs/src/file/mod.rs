@@ -6,16 +6,20 @@
 //! | [`direct`] | small files: one heap block holds the file from its first byte |
 //! | [`tree`] | larger and sparse files: 4 KiB pages under index nodes |
 //! | [`map`](mod@map) | where which bytes are: reading and searching, whatever the form |
-//! | [`place`] | places on disk, of which there are none yet |
-//! | [`fetched`] | what has been fetched from there, for a reader or a change |
+//! | [`edit`] | a change: its transaction, and what it takes from the log of segments and gives back |
+//! | [`large`] | files whose content goes to disk: becoming one, and what the union cache does with their pages |
+//! | [`fetched`] | what has been fetched from disk, for a reader or a change |
 //!
-//! Data model: root word → data block | index node → … → index node → page.
+//! Data model: root word → data block | index node → … → index node → page | block | place on disk.
 //!
 //! ```text
 //! Root.form  0 nothing (all holes)   1 direct   2 tree
-//! Root.depth direct: 1 if the tail is reserved, so that trimming leaves it; tree: height, 1 to 6, and the
-//!            highest bit while what a truncation cut off is being freed
+//! Root.depth direct: 1 if the tail is reserved, so that trimming leaves it; tree: height, 1 to 6, and the bits
+//!            7 what a truncation cut off is being freed   6 large   5 of a large file: its pages have moved
 //! ```
+//! The content of a *large* file goes to disk: what is written to it are blocks of the [union cache](crate::ubj), and these go to
+//! segments. It has pages only as long as nobody has moved those that it had when it became one.
+//!
 //! A *direct* file may be longer than its block: the rest is a hole. A null entry of an index node is a
 //! hole too, and a node may be shorter than 512 entries: what it lacks is null. Other entries are of the kinds that
 //! [`entry`](tree::entry) names.
@@ -27,14 +31,19 @@
 //! - F3. Bytes below the size change only with the old ones in the undo log, or by switching to a copy.
 //! - F4. No index node is empty; an empty file has no root.
 //! - F5. Pages beyond that with the end of the file are reserved: they read as zeros once the size moves over them.
+//! - F6. A block changes in place only behind the end of the file, and only if it has no place and is not under transfer. All other
+//!   changes go to another block. So what is written to a segment from a block, and what a commit has, does not change.
+//! - F7. The owner of a block is the inode and the page whose entry leads to it; of a place the summary of its part says the same,
+//!   unless pages of the file have moved since.
 //!
 //! After an error the [`Content`] is worthless and the transaction must be dropped. [`Error::Elsewhere`]: a part lies on
 //! disk; of a change, [`needed`] says which pages have to be [entered](enter) first.
 
 mod direct;
+mod edit;
 mod fetched;
+mod large;
 mod map;
-mod place;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
@@ -50,8 +59,12 @@ use crate::layout::{tag, Root};
 use direct::{Direct, Patch};
 use tree::{Node, Writer};
 
-pub(crate) use fetched::{enter, needed, Fetched, Missing, Needed};
-pub(crate) use map::{has_memory, read, read_with, seek_data, seek_hole, Sought};
+pub(crate) use edit::{Disks, Edit};
+pub(crate) use fetched::{
+    enter, fetch_without, needed, Fetched, FetchedPage, Fetching, Missing, Needed, Unfetched,
+};
+pub(crate) use large::{evict, is_at, leads_to, places, relocate};
+pub(crate) use map::{has_memory, on_disk, read, read_with, seek_data, seek_hole, Sought};
 pub(crate) use tree::{collapse, insert, is_long, Leftover, Shift};
 
 /// What the inode keeps of a file's content.
@@ -82,8 +95,27 @@ const TREE: u8 = 2;
 /// In `depth` of a tree: what is beyond the end of the file is being freed.
 const CUT: u8 = 1 << 7;
 const CUT_WORD: u64 = Root { off: 0, form: 0, depth: CUT }.pack();
+/// In `depth` of a tree: its content goes to disk.
+const LARGE: u8 = 1 << 6;
+const LARGE_WORD: u64 = Root { off: 0, form: 0, depth: LARGE }.pack();
+/// In `depth` of a tree: entries lead to places that were written for other pages of the file.
+const MOVED: u8 = 1 << 5;
+const MOVED_WORD: u64 = Root { off: 0, form: 0, depth: MOVED }.pack();
+const FLAGS: u8 = CUT | LARGE | MOVED;
+const FLAG_WORDS: u64 = CUT_WORD | LARGE_WORD | MOVED_WORD;
 
 impl Content {
+    /// Does it go to disk? Whoever changes it has the lock of the log's table too.
+    #[inline(always)]
+    pub fn is_large(&self) -> bool {
+        self.root & LARGE_WORD != 0
+    }
+
+    /// May places have been written for other pages than lead there now?
+    pub fn has_moved(&self) -> bool {
+        self.root & MOVED_WORD != 0
+    }
+
     /// Has a truncation not yet freed all that it cut off? Then [`cut`] goes on with it, before anything else changes.
     #[inline(always)]
     pub fn is_cut(&self) -> bool {
@@ -92,7 +124,7 @@ impl Content {
 
     /// Makes the tree with root `node` the content.
     fn set_tree(&mut self, node: Node) {
-        self.root = Root { off: node.off, form: TREE, depth: node.height }.pack() | self.root & CUT_WORD;
+        self.root = Root { off: node.off, form: TREE, depth: node.height }.pack() | self.root & FLAG_WORDS;
     }
 }
 
@@ -120,8 +152,8 @@ fn form(r: &Region, c: &Content) -> Result<Form> {
 #[inline(never)]
 fn tree_of(r: &Region, root: Root, owner: u64) -> Result<Form> {
     match root {
-        Root { off, form: TREE, depth } if (1..=tree::MAX_HEIGHT).contains(&(depth & !CUT)) => {
-            Ok(Form::Tree(Node::open(r, off, Node::root(owner, depth & !CUT))?))
+        Root { off, form: TREE, depth } if (1..=tree::MAX_HEIGHT).contains(&(depth & !FLAGS)) => {
+            Ok(Form::Tree(Node::open(r, off, Node::root(owner, depth & !FLAGS))?))
         }
         root => Err(Error::Corrupt(format!("content of no known form: {root:?}"))),
     }
@@ -142,7 +174,7 @@ fn has_room(tx: &Tx, len: u64) -> bool {
 
 /// Writes at most [`ATOMIC`] bytes at `off` and extends the file as far as they reach.
 #[inline(always)]
-pub(crate) fn write(tx: &mut Tx, c: &mut Content, off: u64, data: &[u8]) -> Result<()> {
+pub(crate) fn write(tx: &mut Edit, c: &mut Content, off: u64, data: &[u8]) -> Result<()> {
     if direct::is_first(c, off, data) {
         return direct::first(tx, c, data);
     }
@@ -151,20 +183,23 @@ pub(crate) fn write(tx: &mut Tx, c: &mut Content, off: u64, data: &[u8]) -> Resu
 
 /// [`write`] to a file of any form.
 #[inline(never)]
-fn write_to(tx: &mut Tx, c: &mut Content, off: u64, data: &[u8]) -> Result<()> {
+fn write_to(tx: &mut Edit, c: &mut Content, off: u64, data: &[u8]) -> Result<()> {
     let end = end_of(off, data.len() as u64)?;
     if data.is_empty() {
         return Ok(());
     }
+    let large = large::becomes(tx, c, end);
     match form(tx.region(), c)? {
-        Form::Direct(d) if d.serves(off, end) => direct::write(tx, c, d, off, Patch::Bytes(data))?,
+        Form::Direct(d) if d.serves(off, end) && !large => direct::write(tx, c, d, off, Patch::Bytes(data))?,
         Form::Direct(d) => {
             Writer::from_direct(tx, c, d, off, end)?;
-            Writer { tx, c, fresh: true }.write(off, data)?;
+            large::make(tx, c, large)?;
+            Writer { tx, c, fresh: true, large }.write(off, data)?;
         }
         Form::Tree(_) => {
+            large::make(tx, c, large)?;
             expose(tx, c, off)?;
-            Writer { tx, c, fresh: false }.write(off, data)?;
+            Writer { tx, c, fresh: false, large }.write(off, data)?;
         }
     }
     c.size = c.size.max(end);
@@ -173,12 +208,12 @@ fn write_to(tx: &mut Tx, c: &mut Content, off: u64, data: &[u8]) -> Result<()> {
 
 /// Sets the size. Shrinking never allocates; growing adds a hole. If there is much to free the file [is
 /// cut](Content::is_cut) then: the caller commits, and goes on with [`cut`].
-pub(crate) fn truncate(tx: &mut Tx, c: &mut Content, size: u64) -> Result<()> {
+pub(crate) fn truncate(tx: &mut Edit, c: &mut Content, size: u64) -> Result<()> {
     end_of(size, 0)?;
     expose(tx, c, size)?;
     // What is reserved beyond the end goes too, even where the size stays.
     match form(tx.region(), c)? {
-        Form::Tree(_) if size == 0 && c.pages <= FREED => return free(tx, c),
+        Form::Tree(_) if size == 0 && c.pages <= FREED && !c.is_large() => return free(tx, c),
         Form::Tree(_) if size <= c.size => tree::truncate(tx, c, size)?,
         Form::Direct(_) if size == 0 => return free(tx, c),
         Form::Direct(d) if d.reserved => c.root = d.root(false),
@@ -189,12 +224,12 @@ pub(crate) fn truncate(tx: &mut Tx, c: &mut Content, size: u64) -> Result<()> {
 }
 
 /// Frees a part of what a truncation cut off: a transaction.
-pub(crate) fn cut(tx: &mut Tx, c: &mut Content) -> Result<()> {
+pub(crate) fn cut(tx: &mut Edit, c: &mut Content) -> Result<()> {
     tree::cut(tx, c)
 }
 
 /// Zeroes what is not defined between the size and `to`, so that the size can move there (F1).
-fn expose(tx: &mut Tx, c: &Content, to: u64) -> Result<()> {
+fn expose(tx: &mut Edit, c: &mut Content, to: u64) -> Result<()> {
     if to <= c.size {
         return Ok(());
     }
@@ -215,26 +250,28 @@ pub(crate) fn allocated(r: &Region, c: &Content) -> u64 {
 
 /// Gives the holes of `off..off + len` memory, and extends the file unless `keep_size`. One transaction does
 /// a part: returns the offset that it reached, from which the caller goes on until it is `off + len`.
-pub(crate) fn allocate(tx: &mut Tx, c: &mut Content, off: u64, len: u64, keep_size: bool) -> Result<u64> {
+pub(crate) fn allocate(tx: &mut Edit, c: &mut Content, off: u64, len: u64, keep_size: bool) -> Result<u64> {
     let end = end_of(off, len)?;
     if len == 0 {
         return Err(Errno::INVAL.into());
     }
+    let large = large::becomes(tx, c, end);
     match form(tx.region(), c)? {
-        Form::Direct(d) if d.serves(off, end) => {
+        Form::Direct(d) if d.serves(off, end) && !large => {
             direct::allocate(tx, c, d, end, keep_size)?;
             return Ok(end);
         }
         Form::Direct(d) => Writer::from_direct(tx, c, d, 0, 0)?,
         Form::Tree(_) => {}
     }
-    tree::allocate(tx, c, off, end, keep_size)
+    large::make(tx, c, large)?;
+    tree::allocate(tx, c, off, end, keep_size, large)
 }
 
 /// Makes a hole: what was in `off..off + len` reads as zeros; whole pages are given back. One transaction does a part,
 /// as of [`allocate`]: all of it unless there may be more than [`FREED`] pages, or the undo log is too small. Needs no
 /// memory.
-pub(crate) fn punch(tx: &mut Tx, c: &mut Content, off: u64, len: u64) -> Result<u64> {
+pub(crate) fn punch(tx: &mut Edit, c: &mut Content, off: u64, len: u64) -> Result<u64> {
     if len == 0 {
         return Err(Errno::INVAL.into());
     }
@@ -247,7 +284,7 @@ pub(crate) fn punch(tx: &mut Tx, c: &mut Content, off: u64, len: u64) -> Result<
 
 /// Makes `off..off + len` read as zeros, with memory behind, and extends the file unless `keep_size`. One
 /// transaction does a part, as of [`allocate`].
-pub(crate) fn zero(tx: &mut Tx, c: &mut Content, off: u64, len: u64, keep_size: bool) -> Result<u64> {
+pub(crate) fn zero(tx: &mut Edit, c: &mut Content, off: u64, len: u64, keep_size: bool) -> Result<u64> {
     let end = end_of(off, len)?.min((off / PAGE + FILLED) * PAGE);
     let end = punch(tx, c, off, end - off)?;
     allocate(tx, c, off, end - off, keep_size)
@@ -260,6 +297,7 @@ pub(crate) fn has_slack(r: &Region, c: &Content) -> bool {
     match form(r, c) {
         Ok(Form::Direct(d)) => !d.reserved && fit < d.cap,
         // Pages beyond the end have been reserved; with fewer there are holes.
+        Ok(Form::Tree(_)) if c.is_large() => false,
         Ok(Form::Tree(_)) => c.size <= MAX_SMALL && c.pages == c.size.div_ceil(PAGE) && fit < c.pages * PAGE,
         Err(_) => false,
     }
@@ -267,7 +305,7 @@ pub(crate) fn has_slack(r: &Region, c: &Content) -> bool {
 
 /// Gives back the slack behind the end of the file, and makes a tree that has become small direct. True if
 /// something changed; a full region is no error, nor is content that would have to be fetched.
-pub(crate) fn trim(tx: &mut Tx, c: &mut Content) -> Result<bool> {
+pub(crate) fn trim(tx: &mut Edit, c: &mut Content) -> Result<bool> {
     if !has_slack(tx.region(), c) {
         return Ok(false);
     }
@@ -284,7 +322,7 @@ pub(crate) fn trim(tx: &mut Tx, c: &mut Content) -> Result<bool> {
 }
 
 /// Frees all content; the file is empty then.
-pub(crate) fn free(tx: &mut Tx, c: &mut Content) -> Result<()> {
+pub(crate) fn free(tx: &mut Edit, c: &mut Content) -> Result<()> {
     match form(tx.region(), c)? {
         Form::Direct(d) if d.off == 0 => {}
         Form::Direct(d) => tx.free(d.off, tag::DATA)?,
@@ -294,8 +332,8 @@ pub(crate) fn free(tx: &mut Tx, c: &mut Content) -> Result<()> {
     Ok(())
 }
 
-/// Calls `object` with every heap object of the file, for mark-and-sweep. Fails at the first reference that is damaged:
-/// then not all objects have been named.
+/// Calls `object` with every heap object of the file, for mark-and-sweep; blocks have the tag [`BLOCKS`](pram::heap::BLOCKS). Fails
+/// at the first reference that is damaged: then not all objects have been named.
 pub(crate) fn visit(r: &Region, c: &Content, object: &mut dyn FnMut(u64, Tag)) -> Result<()> {
     match form(r, c)? {
         Form::Direct(d) if d.off == 0 => {}
@@ -323,12 +361,12 @@ pub(crate) fn check(r: &Region, c: &Content, problem: &mut dyn FnMut(String)) {
 /// Rebuilds damaged content from what can be read; the rest becomes a hole. Returns the bytes that were
 /// lost, as far as they can be told. Everything is copied, since what the old form refers to may belong to
 /// others too; that is left for mark-and-sweep.
-pub(crate) fn salvage(tx: &mut Tx, c: &mut Content) -> Result<u64> {
+pub(crate) fn salvage(tx: &mut Edit, c: &mut Content) -> Result<u64> {
     let old = *c;
     *c = Content { size: old.size.min(MAX_SIZE), owner: old.owner, ..Content::default() };
     match form(tx.region(), &old) {
         Err(_) => Ok(c.size),
         Ok(Form::Direct(d)) => direct::salvage(tx, c, d),
-        Ok(Form::Tree(root)) => tree::salvage(tx, c, root),
+        Ok(Form::Tree(root)) => tree::salvage(tx, c, root, old.is_large()),
     }
 }

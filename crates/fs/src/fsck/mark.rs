@@ -9,7 +9,7 @@
 //! 4. What is then allocated, neither marked nor new, is a leak.
 
 use pram::blocks::{BLOCK, TABLE};
-use pram::heap::{Meta, CLASSES};
+use pram::heap::{Meta, BLOCKS, CLASSES};
 use pram::region::PER_GROUP;
 use pram::{Op, Region, Session, Tag, SEGMENT};
 
@@ -44,17 +44,6 @@ impl<'a> Marks<'a> {
         self.set(off, cap)
     }
 
-    /// Marks the block at `block`, which something leads to; says why it cannot be one.
-    #[allow(dead_code, reason = "no file has blocks yet")]
-    pub fn mark_block(&mut self, block: u64) -> Result<(), String> {
-        let region = self.session.region();
-        region.block(block).map_err(|e| e.to_string())?;
-        if !region.is_allocated(block).map_err(|e| e.to_string())? && !self.session.runtime().is_new(block) {
-            return Err(format!("block {block:#x} is in use but not allocated"));
-        }
-        self.set(block, BLOCK)
-    }
-
     /// Marks the tables of segments of blocks; what is wrong with one of them.
     pub fn mark_block_tables(&mut self) -> Result<Vec<String>> {
         let (session, mut problems) = (self.session, Vec::new());
@@ -72,10 +61,14 @@ impl<'a> Marks<'a> {
         Ok(problems)
     }
 
-    /// The bytes of the object at `off`, or why it cannot be one.
+    /// The bytes of the object at `off`, or of the block, or why it cannot be one.
     pub fn check(&self, off: u64, tag: Tag) -> Result<u64, String> {
         let region = self.session.region();
-        let cap = region.resolve(off, tag).map_err(|e| e.to_string())?;
+        let cap = match tag {
+            BLOCKS => region.block(off).map(|_| BLOCK),
+            tag => region.resolve(off, tag),
+        };
+        let cap = cap.map_err(|e| e.to_string())?;
         if !region.is_allocated(off).map_err(|e| e.to_string())? && !self.session.runtime().is_new(off) {
             return Err(format!("object {off:#x} is in use but not allocated"));
         }
@@ -250,21 +243,21 @@ mod tests {
         let mut marks = Marks::begin(&session).unwrap();
         assert_eq!(marks.mark_block_tables().unwrap(), [""; 0]);
         for block in [blocks[3], blocks[17]] {
-            marks.mark_block(block).unwrap();
-            assert!(marks.mark_block(block).unwrap_err().contains("in use twice"));
+            marks.mark(block, BLOCKS).unwrap();
+            assert!(marks.mark(block, BLOCKS).unwrap_err().contains("in use twice"));
         }
         for wrong in [blocks[3] + 8, 0, session.region().block_table(blocks[0] / SEGMENT).unwrap()] {
-            assert!(marks.mark_block(wrong).is_err());
+            assert!(marks.mark(wrong, BLOCKS).is_err());
         }
         assert_eq!(marks.bytes(), 2 * BLOCK + 2 * 512);
         let new = alloc(&session);
         assert_eq!(sweep(&session, &marks), (17, 17 * BLOCK));
         assert_eq!(sweep(&session, &marks), (0, 0), "what is under transfer, and new, is left alone");
-        assert!(marks.mark_block(blocks[4]).unwrap_err().contains("not allocated"));
+        assert!(marks.mark(blocks[4], BLOCKS).unwrap_err().contains("not allocated"));
         drop(under_transfer);
         assert_eq!(session.free_ended().unwrap(), 1);
         assert_eq!(session.region().allocated().unwrap()[0], 3 * BLOCK);
-        marks.mark_block(new).unwrap();
+        marks.mark(new, BLOCKS).unwrap();
     }
 
     #[test]

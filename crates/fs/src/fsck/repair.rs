@@ -309,7 +309,9 @@ fn cut_content(fs: &Fs, op: &mut Op, mut node: Node) -> Result<String> {
     }
     let mut c = node.content();
     let mut tx = op.tx()?;
-    let cut = file::salvage(&mut tx, &mut c)?;
+    let mut edit = fs.edit(&mut tx);
+    let cut = file::salvage(&mut edit, &mut c)?;
+    edit.finish()?;
     node.set_content(&c);
     node.save(&mut tx)?;
     tx.commit()?;

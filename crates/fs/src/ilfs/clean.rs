@@ -259,7 +259,7 @@ impl Log {
 
     fn read_live(&self, session: &Session, run: Run, blocks: &[(Place, Entry)], batch: &mut Batch) -> Result<()> {
         let memory = Buffers::whole(&Aligned::zeroed(run.blocks as usize * BLOCK as usize));
-        match self.read(session, run, memory.clone()).and_then(|reading| reading.wait()) {
+        match self.read(session, run, memory.clone()).and_then(|reading| reading.wait(self, session)) {
             Ok(()) => {
                 for (n, (place, entry)) in (0u64..).zip(blocks) {
                     let content = memory.slice(n * BLOCK..(n + 1) * BLOCK);
@@ -327,7 +327,7 @@ impl Log {
                 return Ok(false);
             }
             // What still counts was never linked: whoever wrote it is gone, or will be told to write it again.
-            change.free(slot, &Segment { live: 0, ..now }, files.epoch())?;
+            change.free(slot, &now, files.epoch())?;
             Ok(true)
         })?;
         match why {

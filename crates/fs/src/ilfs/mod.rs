@@ -60,7 +60,7 @@ use pram::{Session, Tx};
 use part::Identity;
 use place::{BLOCK, MOST_BLOCKS};
 use sums::Sums;
-use table::{Change, RawTableRegion, Where, REGIONS};
+use table::{Change, RawTable, RawTableRegion, Where, REGIONS};
 
 pub use error::{Error, Result};
 pub use part::Owner;
@@ -75,6 +75,9 @@ pub const SEGMENT: u64 = 4 << 20;
 pub const SEGMENTS: std::ops::RangeInclusive<u64> = 1 << 20..=8 << 20;
 /// Segments of the smallest log.
 pub const LEAST: u64 = 8;
+/// Of so many segments one is never filled with content that is live, and so many at least.
+const SPARE: u64 = 20;
+const LEAST_SPARE: u64 = 4;
 
 const _: () = assert!(MOST_BLOCKS as u64 * BLOCK == *SEGMENTS.end());
 
@@ -145,6 +148,11 @@ pub struct Counts {
     pub blocks: u32,
     /// Blocks that were written since the log was made, summaries left out.
     pub written: u64,
+    /// Blocks that something leads to or may lead to yet, and those that are promised.
+    pub live: u64,
+    pub promised: u64,
+    /// Blocks of content that it takes in all.
+    pub capacity: u64,
 }
 
 impl Log {
@@ -196,9 +204,23 @@ impl Log {
         u64::from(self.blocks) * BLOCK
     }
 
+    /// Is every region there?
+    pub fn is_whole(&self) -> bool {
+        self.areas.iter().all(|area| area.region.is_some())
+    }
+
     pub fn counts(&self, session: &Session) -> Result<Counts> {
         let raw = session.read(KEY, || self.at.table(session.region()).head())?;
-        Ok(Counts { segments: raw.slots, free: raw.spare, freed: raw.waiting, blocks: self.blocks, written: raw.clock })
+        Ok(Counts {
+            segments: raw.slots,
+            free: raw.spare,
+            freed: raw.waiting,
+            blocks: self.blocks,
+            written: raw.clock,
+            live: raw.live,
+            promised: raw.promised,
+            capacity: self.capacity_of(&raw),
+        })
     }
 
     /// Is what lies in this segment still what it was? For whoever is about to let a mapping lead there, in whose
@@ -210,9 +232,48 @@ impl Log {
         }))
     }
 
-    /// Nothing leads to these blocks any more from this transaction on, which belongs to the commit of `epoch`.
-    pub fn unlink(&self, tx: &mut Tx<'_>, places: &[Place], epoch: u64) -> Result<()> {
-        self.release(&mut Change::new(tx, self.at), places, Some(epoch))
+    /// Nothing leads to these blocks any more from this transaction on: places in their order. Segments in which nothing is live
+    /// then the cleaner frees, in an epoch that is not before the one of this transaction.
+    pub fn unlink(&self, tx: &mut Tx<'_>, places: &[Place]) -> Result<()> {
+        self.release(&mut Change::new(tx, self.at), places)
+    }
+
+    /// Room for so many blocks more, or fewer, is promised to what has no content yet.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] where there is not so much.
+    pub fn promise(&self, tx: &mut Tx<'_>, more: i64) -> Result<()> {
+        if more == 0 {
+            return Ok(());
+        }
+        let mut change = Change::new(tx, self.at);
+        let all = change.head()?;
+        if more > 0 && self.available_of(&all) < more as u64 {
+            return Err(Error::NoSpace);
+        }
+        change.set_promised(all.promised.saturating_add_signed(more))
+    }
+
+    /// Blocks that can be written, less what is live or promised; those that wait in memory for a segment are not taken off.
+    pub fn available(&self, session: &Session) -> Result<u64> {
+        let all = session.read(KEY, || self.at.table(session.region()).head())?;
+        Ok(self.available_of(&all))
+    }
+
+    /// The same, about: for whoever may have the lock of the table.
+    pub fn available_about(&self, session: &Session) -> Result<u64> {
+        Ok(self.available_of(&self.at.table(session.region()).head()?))
+    }
+
+    fn available_of(&self, all: &RawTable) -> u64 {
+        self.capacity_of(all).saturating_sub(all.live).saturating_sub(all.promised)
+    }
+
+    /// Blocks of content that the log takes: a part of it is left to the cleaner, which would else move nearly all of what is live
+    /// again and again.
+    fn capacity_of(&self, all: &RawTable) -> u64 {
+        let usable = all.slots.saturating_sub(all.bad + (all.slots / SPARE).max(LEAST_SPARE));
+        usable * u64::from(part::content_of(self.blocks))
     }
 
     /// Every object of the segment table: for marking.

@@ -21,9 +21,7 @@ use super::{Lies, Log};
 
 /// A read under way.
 #[must_use = "what was read is not verified before it is waited for"]
-pub struct Reading<'l> {
-    log: &'l Log,
-    session: &'l Session,
+pub struct Reading {
     run: Run,
     slot: u32,
     into: Buffers,
@@ -35,7 +33,7 @@ impl Log {
     ///
     /// # Panics
     /// Where the memory has another length.
-    pub fn read<'l>(&'l self, session: &'l Session, run: Run, into: Buffers) -> Result<Reading<'l>> {
+    pub fn read(&self, session: &Session, run: Run, into: Buffers) -> Result<Reading> {
         assert_eq!(into.len(), u64::from(run.blocks) * BLOCK);
         // 1.
         let (slot, segment) = self.find(session, run.first)?;
@@ -48,7 +46,7 @@ impl Log {
         let at = lies.at + u64::from(run.first.block()) * BLOCK;
         let request = Request::read(at, into.clone()).within(self.options.patience).tagged(run.first.sequence());
         let ticket = lies.region.start(request);
-        Ok(Reading { log: self, session, run, slot, into, ticket })
+        Ok(Reading { run, slot, into, ticket })
     }
 
     /// Where the segment of a place is.
@@ -86,12 +84,12 @@ impl Log {
     }
 }
 
-impl Reading<'_> {
+impl Reading {
     /// Waits until all of the run is in the memory that was given, and right. After [`exraid::Class::Timeout`] the disk may
-    /// still write there.
-    pub fn wait(self) -> Result<()> {
+    /// still write there. By the log that began it.
+    pub fn wait(self, log: &Log, session: &Session) -> Result<()> {
         assert_may_wait();
-        let Reading { log, session, run, slot, into, ticket } = self;
+        let Reading { run, slot, into, ticket } = self;
         let done = (|| {
             let answer = ticket.wait();
             answer.result?;

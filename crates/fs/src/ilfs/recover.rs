@@ -9,9 +9,9 @@
 use pram::session::assert_may_wait;
 use pram::Session;
 
-use super::error::Result;
+use super::error::{Error, Result};
 use super::part::Part;
-use super::table::{Change, Segment, State, KEY};
+use super::table::{Change, Segment, State, KEY, SETTLING};
 use super::walk::Walk;
 use super::Log;
 
@@ -27,6 +27,22 @@ pub struct Recovered {
 const SOME: usize = 32;
 
 impl Log {
+    /// Puts the table in order if the memory was lost since that was done last: by whoever attaches, before anything else.
+    pub fn settle(&self, session: &Session) -> Result<Option<Recovered>> {
+        let recovered = session.epochs()?.recovered;
+        let is_settled = || Ok::<_, Error>(session.read(KEY, || self.at.table(session.region()).head())?.recovered == recovered);
+        if is_settled()? {
+            return Ok(None);
+        }
+        let _alone = session.long_lock(SETTLING)?;
+        if is_settled()? {
+            return Ok(None);
+        }
+        let found = self.recover(session, true)?;
+        self.change(session, |change| change.set_recovered(recovered))?;
+        Ok(Some(found))
+    }
+
     /// Puts the table in order. With `lost`: the memory is that of a commit, made anew; what was freed before that may be
     /// used. It then reads the first summary of each slot that is not in use.
     pub fn recover(&self, session: &Session, lost: bool) -> Result<Recovered> {
@@ -54,7 +70,11 @@ impl Log {
         let segment = self.at.table(session.region()).get(slot)?;
         let parts = self.parts_of(slot, segment.sequence, segment.used)?;
         let Some(last) = parts.last() else { return Ok(0) };
-        self.change(session, |change| change.put(slot, &with(segment, &parts, last)))?;
+        self.change(session, |change| {
+            let extended = with(segment, &parts, last);
+            change.count_live(i64::from(extended.live - segment.live))?;
+            change.put(slot, &extended)
+        })?;
         Ok(parts.len() as u64)
     }
 
@@ -114,7 +134,7 @@ fn with(segment: Segment, parts: &[Part], last: &Part) -> Segment {
 fn set_free(change: &mut Change<'_, '_>, slot: u32, lost: bool) -> Result<()> {
     let segment = change.table().get(slot)?;
     match segment.state {
-        State::Freed if lost && segment.failed => change.put(slot, &Segment { state: State::Bad, ..Segment::FREE }),
+        State::Freed if lost && segment.failed => change.set_bad(slot),
         State::Freed if !lost => Ok(()),
         State::Free | State::Freed | State::Discarding => change.push_free(slot),
         _ => Ok(()),

@@ -153,6 +153,7 @@ impl Log {
             ..segment
         };
         change.put(slot, &taken)?;
+        change.count_live(i64::from(content))?;
         change.set_clock(all.clock + u64::from(content), all.version + u64::from(content))?;
         let (block, number, version) = (segment.used, segment.parts, all.version);
         Ok(Room { slot, sequence: segment.sequence, block, number, content, version })
@@ -182,9 +183,9 @@ impl Log {
         })
     }
 
-    /// These blocks are live no more. With an epoch, a segment without live blocks is freed; without one it waits for the
-    /// cleaner, which knows the epoch.
-    pub(super) fn release(&self, change: &mut Change<'_, '_>, places: &[Place], epoch: Option<u64>) -> Result<()> {
+    /// These blocks are live no more: places in their order.
+    pub(super) fn release(&self, change: &mut Change<'_, '_>, places: &[Place]) -> Result<()> {
+        let mut released = 0;
         for group in places.chunk_by(|a, b| a.sequence() == b.sequence()) {
             // What was used again has been released before.
             let Some((slot, segment)) = change.table().find(group[0].sequence())? else { continue };
@@ -192,19 +193,19 @@ impl Log {
                 let what = format!("{}: more blocks are given up than are live", group[0]);
                 crate::Error::Corrupt(what)
             })?;
-            let left = Segment { live, ..segment };
-            change.put(slot, &left)?;
-            if let (0, State::Full, Some(epoch)) = (live, segment.state, epoch) {
-                change.free(slot, &left, epoch)?;
-            }
+            change.set_live(slot, &Segment { live, ..segment })?;
+            released += group.len() as i64;
         }
-        Ok(())
+        match released {
+            0 => Ok(()),
+            n => change.count_live(-n),
+        }
     }
 
     /// What was written is not going to be linked.
-    pub(super) fn give_up(&self, session: &Session, places: &[Place]) -> Result<()> {
+    pub fn give_up(&self, session: &Session, places: &[Place]) -> Result<()> {
         // As many as a transaction's log holds, whatever their order.
-        places.chunks(256).try_for_each(|some| self.change(session, |change| self.release(change, some, None)))
+        places.chunks(256).try_for_each(|some| self.change(session, |change| self.release(change, some)))
     }
 
     /// Before this process writes anything: memory may have been lost, or put back, since somebody wrote last. So numbers

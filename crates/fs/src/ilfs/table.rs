@@ -28,6 +28,8 @@ use crate::layout::{root, tag};
 
 /// The key whose lock protects the table: no inode has this number.
 pub const KEY: u64 = 0;
+/// The key whose long lock whoever puts the table in order has, or moves pages of a file to other numbers.
+pub const SETTLING: u64 = u64::MAX;
 /// Slots of a chunk.
 pub const CHUNK: u64 = 1024;
 /// Regions of a log, at most.
@@ -73,7 +75,13 @@ pub struct RawTable {
     /// The slots that are written to.
     pub heads: [u64; HEADS],
     pub regions: [RawTableRegion; REGIONS],
-    pub reserved: [u64; 2],
+    /// Blocks that are live, in all segments, and those that are promised.
+    pub live: u64,
+    pub promised: u64,
+    /// Slots that are not used again.
+    pub bad: u64,
+    /// The epoch that persistent RAM was last recovered to when this table was put in order after it.
+    pub recovered: u64,
 }
 
 /// A slot.
@@ -90,7 +98,7 @@ pub struct RawSegment {
     pub bucket: u64,
 }
 
-const _: () = assert!(size_of::<RawTable>() == 400 && size_of::<RawSegment>() == 32);
+const _: () = assert!(size_of::<RawTable>() == 416 && size_of::<RawSegment>() == 32);
 /// Bytes of a chunk.
 pub const CHUNK_BYTES: u64 = CHUNK * size_of::<RawSegment>() as u64;
 
@@ -269,7 +277,10 @@ impl Where {
             waiting: 0,
             heads: [0; HEADS],
             regions: [RawTableRegion::default(); REGIONS],
-            reserved: [0; 2],
+            live: 0,
+            promised: 0,
+            bad: 0,
+            recovered: 0,
         };
         raw.regions[..regions.len()].copy_from_slice(regions);
         tx.init(Off::new(log.off), &raw)?;
@@ -376,6 +387,26 @@ impl<'t, 'o> Change<'t, 'o> {
         Ok(self.tx.set(field!(self, version), &version)?)
     }
 
+    pub fn set_promised(&mut self, promised: u64) -> Result<()> {
+        Ok(self.tx.set(field!(self, promised), &promised)?)
+    }
+
+    pub fn set_recovered(&mut self, recovered: u64) -> Result<()> {
+        Ok(self.tx.set(field!(self, recovered), &recovered)?)
+    }
+
+    /// So many blocks more are live, or fewer, in all.
+    pub fn count_live(&mut self, more: i64) -> Result<()> {
+        let live = self.head()?.live.saturating_add_signed(more);
+        Ok(self.tx.set(field!(self, live), &live)?)
+    }
+
+    /// Of a slot in use, how many blocks are live: a word of undo log.
+    pub fn set_live(&mut self, slot: u32, segment: &Segment) -> Result<()> {
+        let entry = self.entry(slot)?;
+        Ok(self.tx.set(entry.cast(), &segment.to_raw()[0])?)
+    }
+
     pub fn set_head(&mut self, head: usize, slot: Option<u32>) -> Result<()> {
         Ok(self.tx.set(field!(self, heads).index(head as u64), &slot_word(slot))?)
     }
@@ -446,8 +477,9 @@ impl<'t, 'o> Change<'t, 'o> {
         Err(damaged(format!("segment {} is not where its number leads", segment.sequence)))
     }
 
-    /// Gives up a segment in which nothing is live, in this epoch.
+    /// Gives up a segment in this epoch, to which nothing leads, whatever counts as live there.
     pub fn free(&mut self, slot: u32, segment: &Segment, epoch: u64) -> Result<()> {
+        self.count_live(-i64::from(segment.live))?;
         self.unchain(slot, segment)?;
         let freed = Segment { state: State::Freed, stamp: epoch, failed: segment.failed, ..Segment::FREE };
         self.put(slot, &freed)?;
@@ -478,6 +510,9 @@ impl<'t, 'o> Change<'t, 'o> {
         }
         self.tx.set(field!(self, waiting), &head.waiting.saturating_sub(1))?;
         let state = if segment.failed { State::Bad } else { State::Discarding };
+        if segment.failed {
+            self.tx.set(field!(self, bad), &(head.bad + 1))?;
+        }
         self.put(slot, &Segment { state, ..Segment::FREE })?;
         Ok(Some((slot, state)))
     }
@@ -485,6 +520,7 @@ impl<'t, 'o> Change<'t, 'o> {
     /// A segment that was found on a disk is in use.
     pub fn adopt(&mut self, slot: u32, segment: Segment) -> Result<()> {
         let next = self.table().chain(segment.sequence)?;
+        self.count_live(i64::from(segment.live))?;
         self.put(slot, &Segment { next, ..segment })?;
         self.set_chain(segment.sequence, Some(slot))?;
         let head = self.head()?;
@@ -511,6 +547,13 @@ impl<'t, 'o> Change<'t, 'o> {
             State::Discarding => self.push_free(slot),
             _ => Ok(()),
         }
+    }
+
+    /// A slot that is in no list is not used again.
+    pub fn set_bad(&mut self, slot: u32) -> Result<()> {
+        let bad = self.head()?.bad + 1;
+        self.tx.set(field!(self, bad), &bad)?;
+        self.put(slot, &Segment { state: State::Bad, ..Segment::FREE })
     }
 
     /// A slot that is in no list is free.
@@ -545,6 +588,7 @@ pub fn check(region: &Region) -> Result<Vec<String>> {
     freed += walk(raw.freed, State::Freed, &mut |segment| {
         waiting_for = segment.stamp.max(waiting_for);
     })?;
+    let mut live = 0;
     if (spare, freed) != (raw.spare, raw.waiting) {
         problems.push(format!("{spare} slots are free and {freed} wait, not {} and {}", raw.spare, raw.waiting));
     }
@@ -555,6 +599,7 @@ pub fn check(region: &Region) -> Result<Vec<String>> {
             State::Free | State::Freed if !in_list => problems.push(format!("slot {slot} is free in no list")),
             state if state.is_used() && in_list => problems.push(format!("slot {slot} is in use and in a list")),
             state if state.is_used() => {
+                live += u64::from(segment.live);
                 let found = table.find(segment.sequence)?.map(|(slot, _)| slot);
                 if found != Some(slot) {
                     problems.push(format!("segment {} leads to {found:?}, not {slot}", segment.sequence));
@@ -567,6 +612,9 @@ pub fn check(region: &Region) -> Result<Vec<String>> {
             }
             _ => {}
         }
+    }
+    if live != raw.live {
+        problems.push(format!("{live} blocks are live, not {}", raw.live));
     }
     Ok(problems)
 }

@@ -88,7 +88,9 @@ impl Fs {
                 _ => return Err(Errno::INVAL.into()),
             }
             let mut c = node.content();
-            file::truncate(&mut tx, &mut c, size)?;
+            let mut edit = self.edit(&mut tx);
+            file::truncate(&mut edit, &mut c, size)?;
+            edit.finish()?;
             node.set_content(&c);
             node.raw.mtime = time.0;
             self.remove_capability(&mut tx, node)?;

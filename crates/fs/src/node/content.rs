@@ -9,7 +9,8 @@ use super::watch::Part;
 use super::{now, At, Fallocate, Fs, Node, Seek, WriteFlags};
 use crate::attr::{Attr, Ino, Kind, Time};
 use crate::error::{Error, Result};
-use crate::file::{self, Sought};
+use crate::file::{self, Edit, Sought};
+use crate::ilfs;
 use crate::layout::RawInode;
 use crate::xattr;
 
@@ -97,6 +98,9 @@ impl Fs {
         if self.has_tail(node) {
             self.note_tail(ino);
         }
+        if let Some(union) = self.union().filter(|_| node.content().is_large()) {
+            union.note_written(self, data.len() as u64)?;
+        }
         Ok(start)
     }
 
@@ -118,12 +122,51 @@ impl Fs {
                 Writers::None => op.lock(&[ino])?,
             }
             self.read_node(ino, node)?;
-            if node.raw.kind != Kind::Regular as u8 || !node.content().is_cut() {
+            if node.raw.kind != Kind::Regular as u8 {
+                return Ok(());
+            }
+            if node.content().is_large() && !self.lock_large(op, node, others)? {
+                continue;
+            }
+            if !node.content().is_cut() {
                 return Ok(());
             }
             self.cut_off(op, node)?;
             op.unlock();
         }
+    }
+
+    /// Locks a large file, of which `op` has the lock, together with the log's table; false if it is somebody else's turn.
+    #[cold]
+    #[inline(never)]
+    fn lock_large(&self, op: &mut Op, node: &mut Node, others: Writers) -> Result<bool> {
+        op.unlock();
+        op.lock(&[node.ino, ilfs::KEY])?;
+        self.read_node(node.ino, node)?;
+        let theirs = matches!(others, Writers::Others) && op.is_long_locked(node.ino);
+        if theirs || !node.content().is_large() {
+            op.unlock();
+            return Ok(false);
+        }
+        Ok(true)
+    }
+
+    /// Locks a file of which nothing else is known, and reads it; with the log's table if it is large.
+    pub(crate) fn lock_node(&self, op: &mut Op, at: At, node: &mut Node) -> Result<()> {
+        op.lock(&[at.ino])?;
+        self.read_node(at, node)?;
+        while node.raw.kind == Kind::Regular as u8 && node.content().is_large() {
+            op.unlock();
+            op.lock(&[at.ino, ilfs::KEY])?;
+            self.read_node(at, node)?;
+            if node.content().is_large() {
+                break;
+            }
+            op.unlock();
+            op.lock(&[at.ino])?;
+            self.read_node(at, node)?;
+        }
+        Ok(())
     }
 
     /// Ends the operation and begins it anew for the next piece of a change, as of now.
@@ -136,11 +179,17 @@ impl Fs {
         self.go_on(op, node, |op| op.renew_with_memory())
     }
 
-    fn go_on(&self, op: &mut Op, node: &mut Node, renew: fn(&mut Op) -> pram::Result<()>) -> Result<()> {
+    /// The same for a piece for which room has to be made.
+    fn piece_with_room(&self, op: &mut Op, node: &mut Node) -> Result<()> {
+        let mut made = Ok(());
+        self.go_on(op, node, |op| op.outside(|| made = self.make_room()))?;
+        made
+    }
+
+    fn go_on(&self, op: &mut Op, node: &mut Node, renew: impl FnOnce(&mut Op) -> pram::Result<()>) -> Result<()> {
         let at = At::seen(node.ino, &node.raw);
         renew(op)?;
-        op.lock(&[at.ino])?;
-        self.read_node(at, node)?;
+        self.lock_node(op, at, node)?;
         node.touch(now());
         Ok(())
     }
@@ -249,7 +298,7 @@ impl Fs {
         }
         let mut tx = op.tx()?;
         let mut c = node.content();
-        if file::trim(&mut tx, &mut c)? {
+        if file::trim(&mut Edit::in_memory(&mut tx), &mut c)? {
             node.set_content(&c);
             node.save_hot(&mut tx)?;
             tx.commit()?;
@@ -282,6 +331,7 @@ impl Fs {
                 };
                 match written {
                     Err(Error::MustGrow) => self.piece_again(op, node)?,
+                    Err(Error::MustMakeRoom) => self.piece_with_room(op, node)?,
                     done => {
                         *node = changed;
                         break done;
@@ -304,6 +354,7 @@ impl Fs {
         match self.write_piece(op, node, at, piece) {
             Ok(()) => Ok(true),
             Err(Error::MustGrow) => Err(Error::MustGrow),
+            Err(e) if e.errno() == Errno::NOSPC && self.may_make_room() => Err(Error::MustMakeRoom),
             Err(e) => self.write_over(op, node, at, piece, flags, e),
         }
     }
@@ -359,10 +410,23 @@ impl Fs {
     fn write_piece(&self, op: &mut Op, node: &mut Node, at: u64, piece: &[u8]) -> Result<()> {
         let mut tx = op.tx()?;
         let mut c = node.content();
-        file::write(&mut tx, &mut c, at, piece)?;
+        let mut edit = self.edit(&mut tx);
+        if c.is_large() || edit.is_beyond_threshold(at + piece.len() as u64) {
+            self.admit(piece.len() as u64)?;
+        }
+        file::write(&mut edit, &mut c, at, piece)?;
+        edit.finish()?;
         node.set_content(&c);
         node.save_hot(&mut tx)?;
         Ok(tx.commit()?)
+    }
+
+    /// Is there room on disk for so many bytes more of a large file?
+    fn admit(&self, bytes: u64) -> Result<()> {
+        match self.union() {
+            Some(union) if !union.admits(self.session(), bytes)? => Err(Errno::NOSPC.into()),
+            _ => Ok(()),
+        }
     }
 
     /// Has the file bits that make who runs it somebody else?
@@ -408,6 +472,13 @@ impl Fs {
             return self.update(|op| self.fallocate_in(op, ino, how, (offset, len), Writers::Others, false));
         }
         let _lock = self.session().long_lock(ino)?;
+        if shift {
+            self.move_to_disk(ino)?;
+        }
+        let _still = match self.union() {
+            Some(_) if shift => Some(self.session().long_lock(ilfs::table::SETTLING)?),
+            _ => None,
+        };
         let _no_sweep = if shift { Some(self.session().without_sweeps()?) } else { None };
         self.update(|op| self.fallocate_in(op, ino, how, (offset, len), Writers::None, shift))
     }
@@ -452,6 +523,10 @@ impl Fs {
                     self.piece_again(op, &mut node)?;
                     continue;
                 }
+                Err(e) if alone && e.errno() == Errno::NOSPC && self.may_make_room() => {
+                    self.piece_with_room(op, &mut node)?;
+                    continue;
+                }
                 reached => reached?,
             };
             if reached >= end {
@@ -471,13 +546,15 @@ impl Fs {
         let mut tx = op.tx()?;
         let mut c = changed.content();
         let len = end - at;
+        let mut edit = self.edit(&mut tx);
         let reached = match how {
-            Fallocate::Allocate { keep_size } => file::allocate(&mut tx, &mut c, at, len, keep_size)?,
-            Fallocate::PunchHole => file::punch(&mut tx, &mut c, at, len)?,
-            Fallocate::ZeroRange { keep_size } => file::zero(&mut tx, &mut c, at, len, keep_size)?,
-            Fallocate::CollapseRange => file::collapse(&mut tx, &mut c, at, len).map(|()| end)?,
-            Fallocate::InsertRange => file::insert(&mut tx, &mut c, at, len).map(|()| end)?,
+            Fallocate::Allocate { keep_size } => file::allocate(&mut edit, &mut c, at, len, keep_size)?,
+            Fallocate::PunchHole => file::punch(&mut edit, &mut c, at, len)?,
+            Fallocate::ZeroRange { keep_size } => file::zero(&mut edit, &mut c, at, len, keep_size)?,
+            Fallocate::CollapseRange => file::collapse(&mut edit, &mut c, at, len).map(|()| end)?,
+            Fallocate::InsertRange => file::insert(&mut edit, &mut c, at, len).map(|()| end)?,
         };
+        edit.finish()?;
         changed.set_content(&c);
         changed.save_hot(&mut tx)?;
         tx.commit()?;

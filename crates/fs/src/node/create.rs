@@ -8,7 +8,7 @@ use crate::acl;
 use crate::attr::{Attr, Caller, Ino, Kind, LINK_MAX, SYMLINK_MAX};
 use crate::dir::{self, Entry, Vacancy};
 use crate::error::Result;
-use crate::file;
+use crate::file::{self, Edit};
 use crate::inode::InodePlace;
 use crate::layout::{RawInode, RawPerm, INODE};
 use crate::xattr;
@@ -252,7 +252,7 @@ impl Fs {
     ) -> Result<()> {
         if !new.target.is_empty() {
             let mut c = super::lookup::content_of(ino, raw);
-            file::write(tx, &mut c, 0, new.target)?;
+            file::write(&mut Edit::in_memory(tx), &mut c, 0, new.target)?;
             (raw.content, raw.size, raw.extra) = (c.root, c.size, c.pages);
         }
         for (name, value) in [(acl::ACCESS, &inherited.access), (acl::DEFAULT, &inherited.default)] {

@@ -70,15 +70,16 @@ impl Fs {
     fn next_to_cut(&self, op: &mut Op, node: &mut Node) -> Result<bool> {
         let at = At::seen(node.ino, &node.raw);
         op.renew()?;
-        op.lock(&[at.ino])?;
-        self.read_node(at, node)?;
+        self.lock_node(op, at, node)?;
         Ok(node.content().is_cut())
     }
 
     fn cut_piece(&self, op: &mut Op, node: &mut Node) -> Result<()> {
         let mut tx = op.tx()?;
         let mut c = node.content();
-        file::cut(&mut tx, &mut c)?;
+        let mut edit = self.edit(&mut tx);
+        file::cut(&mut edit, &mut c)?;
+        edit.finish()?;
         node.set_content(&c);
         node.save_hot(&mut tx)?;
         Ok(tx.commit()?)

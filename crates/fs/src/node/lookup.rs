@@ -157,7 +157,7 @@ impl Fs {
 
     /// The inode, for whoever holds its lock or reads optimistically.
     #[inline(always)]
-    pub(super) fn raw(&self, ino: impl Into<At>) -> Result<RawInode> {
+    pub(crate) fn raw(&self, ino: impl Into<At>) -> Result<RawInode> {
         Ok(self.node(ino)?.raw)
     }
 

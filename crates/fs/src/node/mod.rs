@@ -44,16 +44,19 @@ mod watch;
 mod xattrs;
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::Arc;
 
 use pram::{Off, Session};
 
 use crate::attr::{Caller, Ino, Kind, Time};
 use crate::bytes;
 use crate::error::{Error, Result};
+use crate::file::{Disks, Edit};
 use crate::inode::{self, Allocator, Levels, Table};
 use crate::layout::{root, tag, RawInode, RawPerm, Super, SUPER_MAGIC};
 use crate::perm::{self, Perms};
 use crate::setting::Durability;
+use crate::ubj::Union;
 
 pub use access_time::Atime;
 pub(crate) use lookup::{content_of, At, Node};
@@ -72,6 +75,8 @@ pub struct Fs {
     /// Files that this process has appended to and that may have unused tails.
     tails: std::sync::Mutex<Vec<Ino>>,
     census: sizes::Census,
+    /// Content on disks, if the pool has any.
+    union: Option<Arc<Union>>,
     /// What [`recent`](crate::recent) knows this pool by.
     pub(crate) serial: crate::recent::Serial,
 }
@@ -289,10 +294,33 @@ impl Fs {
             stop_watching,
             tails: Default::default(),
             census: sizes::Census::default(),
+            union: None,
             serial: Default::default(),
         };
         fs.set_policy(policy);
         Ok(fs)
+    }
+
+    /// The same, whose large files have their content on disks: before anybody uses it.
+    pub fn with_union(mut self, union: Option<Arc<Union>>) -> Fs {
+        self.union = union;
+        self
+    }
+
+    /// The union cache, if the pool has disks.
+    pub fn union(&self) -> Option<&Arc<Union>> {
+        self.union.as_ref()
+    }
+
+    /// A change of content by this transaction.
+    #[inline(always)]
+    pub(crate) fn edit<'a, 'o>(&'a self, tx: &'a mut pram::Tx<'o>) -> Edit<'a, 'o> {
+        let disks = |union: &'a Arc<Union>| Disks {
+            log: union.log(),
+            session: &self.session,
+            threshold: union.threshold(),
+        };
+        Edit::new(tx, self.union.as_ref().map(disks))
     }
 
     /// How this process uses the pool from now on.

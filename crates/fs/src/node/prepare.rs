@@ -87,7 +87,7 @@ impl Fs {
             if *tries > TRIES && lock.is_none() && matches!(others, Writers::Others) {
                 *lock = Some(self.session().long_lock(ino)?);
             }
-            fetched.fetch(&places);
+            fetched.fetch(self, &places);
             Ok(())
         })??;
         // 3.
@@ -98,7 +98,9 @@ impl Fs {
         node.touch(now());
         // 4.
         let mut tx = op.tx()?;
-        file::enter(&mut tx, &node.content(), needed, fetched)?;
+        let mut edit = self.edit(&mut tx);
+        file::enter(&mut edit, &node.content(), needed, fetched)?;
+        edit.finish()?;
         Ok(tx.commit()?)
     }
 
@@ -108,6 +110,7 @@ impl Fs {
     #[inline(never)]
     pub(super) fn read_fetched(&self, ino: Ino, offset: u64, buf: &mut [u8], node: &mut Node) -> Result<usize> {
         let (mut fetched, mut missing) = (Fetched::default(), Missing::new());
+        self.read_ahead(ino, offset, buf.len() as u64, node)?;
         loop {
             let done = self.session().read(ino, || {
                 missing.clear();
@@ -115,9 +118,24 @@ impl Fs {
                 file::read_with(self.region(), &node.content(), offset, buf, &fetched, &mut missing)
             });
             match done {
-                Err(Error::Elsewhere) => fetched.fetch(&missing),
+                Err(Error::Elsewhere) => fetched.fetch(self, &missing),
                 done => return done,
             }
         }
+    }
+
+    /// Begins to fetch what somebody who reads these bytes will want next.
+    fn read_ahead(&self, ino: Ino, offset: u64, len: u64, node: &mut Node) -> Result<()> {
+        let Some(union) = self.union() else { return Ok(()) };
+        for pages in union.note_read(ino, offset / file::PAGE..(offset + len).div_ceil(file::PAGE)) {
+            let mut places = Missing::new();
+            self.session().read(ino, || {
+                places.clear();
+                self.read_regular(ino, node)?;
+                file::on_disk(self.region(), &node.content(), pages.clone(), &mut places)
+            })?;
+            union.read_ahead(self.session(), &places);
+        }
+        Ok(())
     }
 }

@@ -12,12 +12,21 @@ use super::{now, Fallocate, Fs, Node};
 use crate::attr::Ino;
 use crate::error::{Error, Result};
 use crate::file::{self, Leftover, Shift};
+use crate::ilfs;
 
 impl Fs {
     /// Is this a change of a file that one operation would take long for?
     pub(super) fn is_long_shift(&self, ino: Ino, how: Fallocate) -> Result<bool> {
         Ok(matches!(how, Fallocate::CollapseRange | Fallocate::InsertRange)
             && file::is_long(&super::content_of(ino, &self.snapshot(ino)?)))
+    }
+
+    /// Has no page of a large file in a block: before its pages get other numbers, by a caller with its long lock.
+    pub(super) fn move_to_disk(&self, ino: Ino) -> Result<()> {
+        match self.union() {
+            Some(union) => union.move_to_disk(self, ino),
+            None => Ok(()),
+        }
     }
 
     /// Collapses or inserts, for a caller with the file's long lock.
@@ -55,7 +64,9 @@ impl Fs {
     fn build_piece(&self, op: &mut Op, node: &Node, shift: &mut Shift) -> Result<bool> {
         let mut next = *shift;
         let mut tx = op.tx()?;
-        let done = next.build(&mut tx, &node.content())?;
+        let mut edit = self.edit(&mut tx);
+        let done = next.build(&mut edit, &node.content())?;
+        edit.finish()?;
         tx.commit()?;
         *shift = next;
         Ok(done)
@@ -77,8 +88,11 @@ impl Fs {
     fn free_leftover(&self, op: &mut Op, mut leftover: Leftover) -> Result<()> {
         loop {
             op.renew()?;
+            op.lock(&[ilfs::KEY])?;
             let mut tx = op.tx()?;
-            let done = leftover.free(&mut tx)?;
+            let mut edit = self.edit(&mut tx);
+            let done = leftover.free(&mut edit)?;
+            edit.finish()?;
             tx.commit()?;
             if done {
                 return Ok(());

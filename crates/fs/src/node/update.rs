@@ -12,6 +12,7 @@
 //! with each inode that changes, or the policy of the process.
 
 use pram::Op;
+use rustix::io::Errno;
 use smallvec::SmallVec;
 
 use super::watch::Part;
@@ -85,11 +86,29 @@ impl Fs {
     #[inline(always)]
     pub(super) fn update<'n, T>(&self, mut work: impl FnMut(&mut Update<'_, '_, 'n>) -> Result<T>) -> Result<T> {
         loop {
-            match self.update_once(&mut work) {
+            let mut changed = false;
+            match self.update_once(&mut work, &mut changed) {
                 Err(Error::MustGrow) => self.take_memory()?,
                 Err(Error::NoTriple) => self.make_triples()?,
+                Err(Error::MustMakeRoom) => self.make_room()?,
+                Err(Error::Posix(Errno::NOSPC)) if !changed && self.may_make_room() => self.make_room()?,
                 done => return done,
             }
+        }
+    }
+
+    /// May there be room for what found none, of memory or on disk, after [`make_room`](Self::make_room)?
+    pub(super) fn may_make_room(&self) -> bool {
+        self.union().is_some_and(|union| union.may_make_room())
+    }
+
+    /// Makes room, outside of operations.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn make_room(&self) -> Result<()> {
+        match self.union() {
+            Some(union) => union.make_room(self),
+            None => Ok(()),
         }
     }
 
@@ -101,20 +120,24 @@ impl Fs {
     }
 
     #[inline(always)]
-    fn update_once<'n, T>(&self, work: impl FnOnce(&mut Update<'_, '_, 'n>) -> Result<T>) -> Result<T> {
+    fn update_once<'n, T>(
+        &self,
+        work: impl FnOnce(&mut Update<'_, '_, 'n>) -> Result<T>,
+        changed: &mut bool,
+    ) -> Result<T> {
         self.writable()?;
-        let (done, changed, urgent);
+        let (done, urgent);
         let mut tells = Tells { fs: self, list: SmallVec::new(), announced: SmallVec::new() };
         {
             let mut op = self.session().begin()?;
             done = work(&mut Update { op: &mut op, tells: &mut tells });
-            (changed, urgent) = (op.has_changed(), op.is_urgent());
+            (*changed, urgent) = (op.has_changed(), op.is_urgent());
         }
         if self.session().is_watched() {
             self.tell_all(&tells.list);
         }
         drop(tells);
-        if urgent || (changed && self.policy.is_strict()) {
+        if urgent || (*changed && self.policy.is_strict()) {
             return self.after_commit(done);
         }
         done

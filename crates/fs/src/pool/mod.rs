@@ -47,10 +47,12 @@ use crate::error::{Error, Result};
 use crate::inode::max_inodes;
 use crate::node::{Atime, Fs, Policy};
 use crate::setting::Durability;
+use crate::ubj::{self, Commits, Union};
 use config::Config;
 use copy::{files, logged, replica};
 use disks::Disks;
 use maintenance::commits::CommitTimer;
+use maintenance::segments::Segments;
 use maintenance::Maintenance;
 use make::{destroy, format, import, restore, Builder};
 use paths::RUNTIME_DIR;
@@ -84,7 +86,8 @@ pub(crate) mod role {
 
 /// An open pool: derefs to [`Fs`]. Dropping it detaches this process.
 pub struct Pool {
-    // Declared first: it stops before the process detaches.
+    // Declared first: they stop before the process detaches.
+    segments: Option<Segments>,
     _maintenance: Option<Maintenance>,
     commits: Option<CommitTimer>,
     fs: Arc<Fs>,
@@ -119,7 +122,11 @@ impl Pool {
         let fs = attach(opened, how)?;
         // What works on the disks (`disks.regions`) is given to `fs` here, before others share it.
         let disks = open_disks(dir, &config, &fs, how)?;
-        let fs = Arc::new(fs);
+        let union = Union::open(fs.session(), &disks.regions, ubj::Options::default())?;
+        let fs = Arc::new(fs.with_union(union));
+        if fs.union().is_some() {
+            fs.session().enlist(Arc::new(Commits(Arc::downgrade(&fs))));
+        }
         let interval = how.commit_interval.unwrap_or_else(|| config.interval());
         let maintenance = if how.read_only { None } else { Some(Maintenance::start(&fs, interval.into())?) };
         let commits = match fs.session().copy() {
@@ -127,7 +134,9 @@ impl Pool {
             None => None,
         };
         let mirrored = is_mirrored(fs.session().region(), fs.session().copy());
-        let pool = Pool { _maintenance: maintenance, commits, fs, disks, mirrored, dir: dir.into(), config };
+        let segments = if how.read_only { None } else { Segments::start(&fs)? };
+        let pool =
+            Pool { segments, _maintenance: maintenance, commits, fs, disks, mirrored, dir: dir.into(), config };
         pool.tell();
         Ok(pool)
     }
@@ -188,7 +197,9 @@ impl Pool {
         let policy = Policy { read_only: true, atime: Atime::Never, ..Policy::default() };
         let fs = Arc::new(Fs::over(salvage::open(dir, &config)?, policy)?);
         let disks = Disks::default();
-        Ok(Pool { _maintenance: None, commits: None, fs, disks, mirrored: false, dir: dir.into(), config })
+        let (maintenance, commits, segments) = (None, None, None);
+        let dir = dir.into();
+        Ok(Pool { segments, _maintenance: maintenance, commits, fs, disks, mirrored: false, dir, config })
     }
 
     /// The file that such memory is in, if there is any; also of a pool of which nothing else is left.
@@ -440,6 +451,17 @@ fn refuse_served(region: &pram::Region, exclusive: &Exclusive) -> Result<()> {
     let users = pram::attached::processes(exclusive, &region.info.uuid, RUNTIME_DIR.as_ref())?;
     let served = users.into_iter().map(status::session_status).find(SessionStatus::is_mount);
     served.map_or(Ok(()), |s| Err(Error::Served { pid: s.pid, first: s.mountpoint.unwrap_or_default() }))
+}
+
+impl Drop for Pool {
+    /// What the copy would have to hold goes to segments first.
+    fn drop(&mut self) {
+        if let (Some(_), Some(union), true) = (self.segments.take(), self.fs.union(), self.fs.session().copy().is_some()) {
+            if let Err(e) = union.write_all(&self.fs) {
+                tracing::warn!("writing content to segments at the end: {e}");
+            }
+        }
+    }
 }
 
 impl Deref for Pool {

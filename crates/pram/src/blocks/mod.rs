@@ -30,8 +30,9 @@
 //!    (Else a block could be without a descriptor. A crash before 3 leaves a table that nothing leads to: a leak.)
 //! 4. It is empty: the entry says that it is free, durably. 5. The table is freed. (Else the table would be another's.)
 //!
-//! On `logged` a region made anew from its copy has descriptors, and not what they describe: such blocks are *void*. Nobody
-//! has to go over them; who meets one sees it by its epoch ([`Descriptor::is_void`]).
+//! A region made anew from its copy has descriptors, and of what they describe only the content of blocks without a place, which
+//! goes with a commit where it was not written elsewhere before ([`Frozen::mark_block`](crate::session::Frozen::mark_block)). The
+//! others are *void*. Nobody has to go over them; who meets one sees it by its epoch ([`Descriptor::is_void`]).
 
 pub mod transfer;
 pub mod walk;
@@ -44,7 +45,7 @@ use crate::heap::{Heap, Meta, Tag, BLOCKS, BLOCK_CLASS};
 use crate::medium::MediumKind;
 use crate::mem::Mapping;
 use crate::off::Off;
-use crate::region::{self, RawHeader, Region, SEGMENT};
+use crate::region::{self, RawHeader, Region, RECOVERED_ROOT, SEGMENT};
 
 pub(crate) use transfer::Pinned;
 pub use transfer::Transfer;
@@ -77,9 +78,12 @@ const _: () = assert!(size_of::<Descriptor>() == 32);
 impl Descriptor {
     /// Has its memory been lost since its content was stored? `recovered` is what [`epochs`](crate::Session::epochs) says: the
     /// epoch that was running in what the region was made from; 0 where its memory was never lost. The content is then what is at
-    /// its place.
+    /// its place. (What has no place went to the copy with the commit of its epoch: see [`Frozen::mark_block`].)
+    ///
+    /// [`Frozen::mark_block`]: crate::session::Frozen::mark_block
+    #[inline(always)]
     pub fn is_void(&self, recovered: u64) -> bool {
-        self.epoch < recovered
+        self.place != 0 && self.epoch < recovered
     }
 
     pub(crate) fn place_at(at: Off<Descriptor>) -> Off<u64> {
@@ -124,6 +128,12 @@ impl Region {
         self.resolve(table, TABLE).map(|_| table)
     }
 
+    /// The epoch that was running in what the region was made from; 0: its memory was never lost.
+    #[inline(always)]
+    pub fn recovered(&self) -> Result<u64> {
+        self.load(self.root(RECOVERED_ROOT))
+    }
+
     /// The blocks of a segment of them that are in use, with what is known of each.
     pub fn blocks_of(&self, segment: u64) -> Result<SmallVec<[(u64, Descriptor); PER_SEGMENT as usize]>> {
         let table = Off::<Descriptor>::new(self.block_table(segment)?);
@@ -165,6 +175,22 @@ pub(crate) fn is_saved(medium: u32, descriptor: &Descriptor) -> bool {
 }
 
 impl Heap<'_> {
+    /// Is the block under transfer? Whoever holds its owner's lock is told right: nobody else begins one.
+    pub fn is_under_transfer(&self, block: u64) -> bool {
+        self.rt.pin(block).load(std::sync::atomic::Ordering::SeqCst) != 0
+    }
+
+    /// Notes that the block is of use: whoever makes room passes it by once. Costs a load where that is noted already.
+    #[inline]
+    pub fn note_use(&self, block: u64) {
+        self.rt.note_block_use(block);
+    }
+
+    /// Was its use noted since this was asked last?
+    pub fn take_use(&self, block: u64) -> bool {
+        self.rt.take_block_use(block)
+    }
+
     /// A segment with room for a block, now owned by `slot`: a partly used one, or a free one.
     pub(crate) fn find_block_segment(&self, slot: u32) -> Result<Option<u64>> {
         let hint = self.rt.block_hint();

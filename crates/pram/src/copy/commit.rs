@@ -5,7 +5,8 @@
 //! whoever cleans up after the dead gives back, and inside a process by a mutex.
 //!
 //! Ordered steps of a commit:
-//! 1. The number of commits begun goes up. (Whoever looks later must not take it for one that holds his work.)
+//! 1. Participants prepare. The number of commits begun goes up. (Whoever looks later must not take it for one that holds his
+//!    work.)
 //! 2. The lines that have changed go to the log, until little is left, and that as everything stands still. (See
 //!    [`rounds`].) There the epoch ends. (See [`crate::session::epoch`].)
 //! 3. What participants have to write. The last record, flush: durable.
@@ -303,6 +304,7 @@ impl Copy {
         step();
         let number = words.begun.fetch_add(1, Ordering::SeqCst) + 1;
         step();
+        session.prepare_epoch(served > 0);
         let time = self.write(session, logs, &mut pace).inspect_err(|e| told(session, e))?;
         session.runtime().unfill_copy();
         step();

@@ -53,7 +53,7 @@ pub struct Tag(pub u8);
 pub const TAGS: usize = 16;
 
 /// In the place of a tag: blocks, which take memory as objects of [`BLOCK_CLASS`] do.
-pub(crate) const BLOCKS: Tag = Tag(0);
+pub const BLOCKS: Tag = Tag(0);
 pub(crate) const BLOCK_CLASS: usize = class_of(BLOCK);
 const _: () = {
     let class = &CLASSES[BLOCK_CLASS];

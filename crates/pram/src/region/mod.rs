@@ -184,9 +184,16 @@ impl Region {
         self.held_but(&[Meta::Absent])
     }
 
-    /// Of that what a copy has too: all but the content of blocks.
+    /// Of that what a copy has too: of the content of blocks only that of those without a place.
     pub(crate) fn copied(&self) -> Result<Vec<Range<u64>>> {
-        self.held_but(&[Meta::Absent, Meta::Blocks])
+        let mut copied = self.held_but(&[Meta::Absent, Meta::Blocks])?;
+        for segment in self.segments() {
+            // What is damaged fsck reports.
+            let Ok(blocks) = self.blocks_of(segment) else { continue };
+            let unplaced = blocks.iter().filter(|(_, descriptor)| descriptor.place == 0);
+            copied.extend(unplaced.map(|(block, _)| *block..*block + BLOCK));
+        }
+        Ok(copied)
     }
 
     /// All but undo logs, and segments of these states.

@@ -4,6 +4,8 @@
 //! so may the second, of those that perhaps have blocks without a place: whoever looks there takes its bit away, looks, and
 //! sets it again if there was any.
 //!
+//! A block's *use* is a byte that whoever reads it sets, and whoever makes room takes away.
+//!
 //! A block under transfer is *pinned*: its byte has the number of the session that began the transfer + 1. [`FREED`] is
 //! added when it is freed meanwhile, and left when the transfer has ended; the bit in the third map says that there is such
 //! a block.
@@ -21,8 +23,9 @@ const OF_BLOCKS: u64 = BLOCK_MAPS;
 const UNPLACED: u64 = OF_BLOCKS + BITS;
 const ENDED: u64 = UNPLACED + BITS;
 const PINS_AT: u64 = ENDED + BITS;
+const USES_AT: u64 = PINS_AT + PINS;
 pub(super) const MAPS: u64 = 3;
-/// Bytes of a group's pins.
+/// Bytes of a group's pins, and as many of its blocks' uses.
 pub(super) const PINS: u64 = PER_GROUP * PER_SEGMENT;
 
 /// In a block's pin: it is to be free.
@@ -133,6 +136,23 @@ impl Runtime {
 
     pub(crate) fn pin(&self, block: u64) -> &AtomicU8 {
         self.map.atomic8(self.pin_at(block)).expect("runtime offsets are computed within its size")
+    }
+
+    fn use_of(&self, block: u64) -> &AtomicU8 {
+        let at = self.pin_at(block) - PINS_AT + USES_AT;
+        self.map.atomic8(at).expect("runtime offsets are computed within its size")
+    }
+
+    #[inline]
+    pub(crate) fn note_block_use(&self, block: u64) {
+        let of = self.use_of(block);
+        if of.load(Ordering::Relaxed) == 0 {
+            of.store(1, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn take_block_use(&self, block: u64) -> bool {
+        self.use_of(block).swap(0, Ordering::Relaxed) != 0
     }
 
     /// Pins `count` blocks of one segment for this process; `None` if any is pinned already.

@@ -18,7 +18,7 @@ const ABSENT: u64 = FREE + BITS;
 const PARTIAL: u64 = ABSENT + BITS;
 pub(super) const BLOCK_MAPS: u64 = PARTIAL + CURRENTS * BITS;
 /// Bytes for each group.
-pub(super) const PART: u64 = (BLOCK_MAPS + super::blocks::MAPS * BITS + super::blocks::PINS).next_multiple_of(4096);
+pub(super) const PART: u64 = (BLOCK_MAPS + super::blocks::MAPS * BITS + 2 * super::blocks::PINS).next_multiple_of(4096);
 
 /// Free segments below which memory is taken before the next operation.
 pub(crate) const LOW: u64 = 32;

@@ -32,6 +32,8 @@ use crate::region::{EPOCH_ROOT, RECOVERED_ROOT};
 /// made durable any more; after [`DiskFull`](crate::Error::DiskFull) once a later commit has found room.
 ///
 /// Ordered steps of the end of epoch E:
+/// 0. [`prepare`](Self::prepare), with a copy alone: what need not wait for the instant is done before it. (Else step 1 or 3 would
+///    take long.)
 /// 1. [`at_rest`](Self::at_rest): everything stands still. (Else what it looks at would be of no instant.)
 /// 2. The epoch is E + 1. Operations go on.
 /// 3. [`write`](Self::write): what belongs to E goes to its device. (Before 4: else the commit names what is not there.)
@@ -44,6 +46,10 @@ pub trait Participant: Send + Sync {
     fn is_due(&self, _session: &Session) -> bool {
         false
     }
+
+    /// A commit begins, which somebody waits for or not, while operations go on. It may wait for devices, in operations of its own; it
+    /// must not wait for a commit. What it cannot do is left to the steps that follow.
+    fn prepare(&self, _session: &Session, _awaited: bool) {}
 
     /// Everything stands still at the end of `epoch`: bounded work, no device. What it stores to the region is part of the commit.
     fn at_rest(&self, _still: &Frozen, _epoch: u64) -> Result<()> {
@@ -103,6 +109,11 @@ impl Session {
     /// Has any participant something to commit?
     pub(crate) fn is_due(&self) -> bool {
         self.participants.all().iter().any(|p| p.is_due(self))
+    }
+
+    /// Step 0.
+    pub(crate) fn prepare_epoch(&self, awaited: bool) {
+        self.participants.all().iter().for_each(|p| p.prepare(self, awaited));
     }
 
     /// Steps 1 and 2; the epoch that has ended.

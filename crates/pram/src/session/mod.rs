@@ -29,6 +29,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use crate::blocks::BLOCK;
 use crate::copy::Copy;
 use crate::error::{Error, Result};
 use crate::heap::Heap;
@@ -558,6 +559,17 @@ impl<'a> Frozen<'a> {
             .find(|slot| session.rt.try_slot(*slot))
             .map(|slot| session.operation(slot))
             .ok_or_else(|| Error::Unusable("all transaction slots are taken while the pool is frozen".into()))
+    }
+}
+
+impl Frozen<'_> {
+    /// The content of the block at `block` goes with the commit whose instant this is, and lies in the copy as an object does: for
+    /// content that has no place at the end of its epoch. Does nothing where there is no copy.
+    pub fn mark_block(&self, block: u64) -> Result<()> {
+        match self.session.region.marks() {
+            Some(marks) => marks.mark(block, BLOCK),
+            None => Ok(()),
+        }
     }
 }
 

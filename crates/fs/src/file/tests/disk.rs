@@ -6,22 +6,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Mutex;
 
 use super::*;
-use crate::file::place::Bytes;
+use crate::ilfs::Place;
 use crate::file::tree::{find, Found};
 
-/// The kind of an entry for a place of these tests.
-const KIND: u64 = 7;
+/// What has been fetched from a place, or why it could not be.
+type Bytes = Result<Box<[u8]>, Errno>;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Place(u64);
-
-impl Place {
-    pub fn of(kind: u64, bits: u64) -> Option<Place> {
-        (kind == KIND).then_some(Place(bits))
-    }
-
-    pub fn bits(self) -> (u64, u64) {
-        (KIND, self.0)
+impl FetchedPage for Bytes {
+    fn copy_to(&self, skip: usize, to: &mut [u8]) -> Result<(), Errno> {
+        to.copy_from_slice(&self.as_ref().map_err(|e| *e)?[skip..skip + to.len()]);
+        Ok(())
     }
 }
 
@@ -38,12 +32,24 @@ pub(crate) fn before_each_fetch(f: impl FnMut() + 'static) {
     BEFORE.set(Some(Box::new(f)));
 }
 
-pub(crate) fn fetch(place: Place) -> Bytes {
-    if let Some(mut f) = BEFORE.take() {
-        f();
-        BEFORE.set(Some(f));
+/// The map, as what fetches.
+pub(crate) struct Map;
+
+impl Fetching for Map {
+    fn fetch(&self, places: &[Place]) -> Vec<Box<dyn FetchedPage>> {
+        fetch(places)
     }
-    DISK.lock().unwrap().get(&place).expect("what an entry leads to is there").clone()
+}
+
+pub(crate) fn fetch(places: &[Place]) -> Vec<Box<dyn FetchedPage>> {
+    let one = |place: &Place| -> Box<dyn FetchedPage> {
+        if let Some(mut f) = BEFORE.take() {
+            f();
+            BEFORE.set(Some(f));
+        }
+        Box::new(DISK.lock().unwrap().get(place).expect("what an entry leads to is there").clone())
+    };
+    places.iter().map(one).collect()
 }
 
 /// What lies at this place cannot be read any more.
@@ -58,7 +64,7 @@ pub(crate) fn evict(tx: &mut Tx, c: &Content, page: u64) -> Result<Option<Place>
     let Found::Leaf(leaf) = find(r, root, page)? else { return Ok(None) };
     let i = leaf.index(page);
     let Entry::Page(off) = leaf.get(r, i)? else { return Ok(None) };
-    let place = Place(NEXT.fetch_add(1, Ordering::Relaxed));
+    let place = Place::new(NEXT.fetch_add(1, Ordering::Relaxed), 7);
     let mut bytes = vec![0; PAGE as usize];
     r.read_bytes(off, &mut bytes)?;
     DISK.lock().unwrap().insert(place, Ok(bytes.into()));
@@ -82,7 +88,7 @@ pub(crate) fn read_all(r: &Region, c: &Content, off: u64, buf: &mut [u8]) -> Res
     loop {
         missing.clear();
         match read_with(r, c, off, buf, &fetched, &mut missing) {
-            Err(Error::Elsewhere) => fetched.fetch(&missing),
+            Err(Error::Elsewhere) => fetched.fetch(&Map, &missing),
             done => return done,
         }
     }

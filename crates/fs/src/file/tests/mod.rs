@@ -7,7 +7,7 @@ mod random;
 use std::collections::{BTreeMap, BTreeSet};
 
 use pram::heap::{Meta, CLASSES};
-use pram::{Region, Session, Tx};
+use pram::{Region, Session};
 use rng::Rng;
 
 use super::tree::entry::Entry;
@@ -43,11 +43,13 @@ fn file_objects(r: &Region, c: &Content) -> BTreeSet<u64> {
     found
 }
 
-fn commit(s: &Session, c: &mut Content, f: impl FnOnce(&mut Tx, &mut Content) -> Result<()>) -> Result<()> {
+fn commit(s: &Session, c: &mut Content, f: impl FnOnce(&mut Edit, &mut Content) -> Result<()>) -> Result<()> {
     let mut op = s.begin()?;
     let mut tx = op.tx()?;
     let mut new = *c;
-    f(&mut tx, &mut new)?;
+    let mut edit = Edit::in_memory(&mut tx);
+    f(&mut edit, &mut new)?;
+    edit.finish()?;
     tx.commit()?;
     *c = new;
     Ok(())

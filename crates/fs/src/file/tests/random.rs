@@ -117,7 +117,7 @@ fn run_prepared(s: &Session, c: &mut Content, op: &Op) -> Result<()> {
     }
     assert_eq!(*c, before);
     let (needed, mut fetched) = (needed(s.region(), c, off, end)?, Fetched::default());
-    fetched.fetch(&needed.iter().map(|(_, place)| *place).collect::<Missing>());
+    fetched.fetch(&disk::Map, &needed.iter().map(|(_, place)| *place).collect::<Missing>());
     commit(s, c, |tx, c| enter(tx, c, &needed, &fetched))?;
     commit(s, c, |tx, c| op.run(tx, c))
 }

@@ -1,26 +1,31 @@
 //! Every heap object of a tree, and what is wrong with it.
 
+use pram::heap::BLOCKS;
 use pram::{Region, Tag};
 
 use super::entry::Entry;
-use super::{check_page, Budget, Node};
+use super::{check_block, check_page, Budget, Node};
 use crate::error::{Error, Result};
 use crate::file::{Content, PAGE};
+use crate::ilfs::Place;
 use crate::layout::tag;
 
 /// Calls `object` with every heap object.
 pub(in crate::file) fn visit(r: &Region, root: Node, object: &mut dyn FnMut(u64, Tag)) -> Result<()> {
-    let mut walk = Walk { r, object, problem: None, budget: Budget::of(r), pages: 0, end: 0, patience: 0 };
-    walk.node(root)
+    Walk { object, ..Walk::of(r, &mut |_, _| {}) }.node(root)
+}
+
+/// Calls `see` with every place that something leads to, and the page that does.
+pub(in crate::file) fn places(r: &Region, root: Node, see: &mut dyn FnMut(u64, Place)) -> Result<()> {
+    Walk { places: Some(see), ..Walk::of(r, &mut |_, _| {}) }.node(root)
 }
 
 /// Calls `problem` with what is wrong.
 pub(in crate::file) fn check(r: &Region, c: &Content, root: Node, problem: &mut dyn FnMut(String)) {
-    let budget = Budget::of(r);
     // What a truncation cut off is still there for a while.
     let end = if c.is_cut() { u64::MAX } else { c.size.div_ceil(PAGE) };
-    let mut walk =
-        Walk { r, object: &mut |_, _| {}, problem: Some(problem), budget, pages: 0, end, patience: PATIENCE };
+    let mut nothing = |_, _| {};
+    let mut walk = Walk { problem: Some(problem), end, patience: PATIENCE, ..Walk::of(r, &mut nothing) };
     let result = walk.node(root);
     let pages = walk.pages;
     match result {
@@ -38,6 +43,7 @@ struct Walk<'a> {
     r: &'a Region,
     object: &'a mut dyn FnMut(u64, Tag),
     problem: Option<&'a mut dyn FnMut(String)>,
+    places: Option<&'a mut dyn FnMut(u64, Place)>,
     budget: Budget,
     pages: u64,
     /// Pages from here on are beyond the end.
@@ -45,7 +51,11 @@ struct Walk<'a> {
     patience: u32,
 }
 
-impl Walk<'_> {
+impl<'a> Walk<'a> {
+    fn of(r: &'a Region, object: &'a mut dyn FnMut(u64, Tag)) -> Walk<'a> {
+        Walk { r, object, problem: None, places: None, budget: Budget::of(r), pages: 0, end: 0, patience: 0 }
+    }
+
     fn node(&mut self, node: Node) -> Result<()> {
         self.name(node.off, tag::INDEX)?;
         let mut empty = true;
@@ -74,14 +84,35 @@ impl Walk<'_> {
         let entry = node.get(self.r, i)?;
         match entry {
             Entry::Hole => Ok(()),
+            Entry::Reserved(0) => {
+                self.pages += 1;
+                Ok(())
+            }
             Entry::Page(off) | Entry::Reserved(off) => {
                 check_page(self.r, off)?;
                 self.pages += 1;
                 self.name(off, tag::DATA)?;
                 self.place(node.page(i), entry)
             }
-            Entry::Disk(_) => {
+            Entry::Block(block) => {
+                check_block(self.r, block)?;
                 self.pages += 1;
+                self.name(block, BLOCKS)?;
+                let descriptor = self.r.descriptor(block)?;
+                if descriptor.owner != [node.owner, node.page(i)] {
+                    let (page, is) = (node.page(i), descriptor.owner);
+                    return Err(Error::Corrupt(format!("block {block:#x} lies at page {page} and is of {is:?}")));
+                }
+                if let (Some(see), Some(place)) = (&mut self.places, Place::from_word(descriptor.place)) {
+                    see(node.page(i), place);
+                }
+                self.place(node.page(i), entry)
+            }
+            Entry::Disk(place) => {
+                self.pages += 1;
+                if let Some(see) = &mut self.places {
+                    see(node.page(i), place);
+                }
                 self.place(node.page(i), entry)
             }
         }

@@ -2,21 +2,22 @@
 //! full region; the time is that of the nodes that are there, not of the offsets.
 
 use pram::tx::{LOG_CAPACITY, RECORD};
-use pram::{Region, Tx};
+use pram::Region;
 
 use super::entry::Entry;
 use super::{check_page, next, Budget, Node, BITS, FANOUT, MAX_HEIGHT};
 use crate::error::{Error, Result};
+use crate::file::edit::Edit;
 use crate::file::{form, Content, Form, CUT_WORD, FREED, MAX_SIZE, PAGE, RESERVE};
 use crate::layout::{tag, Root};
 
 /// Frees all of a tree.
-pub(in crate::file) fn free(tx: &mut Tx, root: Node, pages: &mut u64) -> Result<()> {
+pub(in crate::file) fn free(tx: &mut Edit, root: Node, pages: &mut u64) -> Result<()> {
     free_node(tx, root, &mut Budget::of(tx.region()), pages)
 }
 
 /// Frees a node with all below it.
-fn free_node(tx: &mut Tx, node: Node, budget: &mut Budget, pages: &mut u64) -> Result<()> {
+fn free_node(tx: &mut Edit, node: Node, budget: &mut Budget, pages: &mut u64) -> Result<()> {
     for i in 0..node.len {
         free_entry(tx, node, i, budget, pages)?;
     }
@@ -24,38 +25,42 @@ fn free_node(tx: &mut Tx, node: Node, budget: &mut Budget, pages: &mut u64) -> R
 }
 
 /// Frees what entry `i` of `node` refers to.
-fn free_entry(tx: &mut Tx, node: Node, i: u64, budget: &mut Budget, pages: &mut u64) -> Result<()> {
+fn free_entry(tx: &mut Edit, node: Node, i: u64, budget: &mut Budget, pages: &mut u64) -> Result<()> {
     if node.height > 1 {
         return match budget.child(tx.region(), node, i)? {
             Some(child) => free_node(tx, child, budget, pages),
             None => Ok(()),
         };
     }
-    match node.get(tx.region(), i)? {
-        Entry::Hole => Ok(()),
-        Entry::Page(off) | Entry::Reserved(off) => {
-            *pages = pages.saturating_sub(1);
-            free_page(tx, off)
-        }
-        Entry::Disk(_) => {
-            *pages = pages.saturating_sub(1);
-            Ok(())
-        }
-    }
+    let entry = node.get(tx.region(), i)?;
+    free_page(tx, node.owner, node.page(i), entry, pages)
 }
 
-/// Frees a page. Not whatever else a damaged entry leads to: what is free already somebody may take meanwhile.
-pub(in crate::file) fn free_page(tx: &mut Tx, off: u64) -> Result<()> {
-    check_page(tx.region(), off)?;
-    if !tx.region().is_allocated(off)? {
-        return Err(Error::Corrupt(format!("page {off:#x} belongs to a file but is free")));
+/// Frees what page `page` of the file of inode `owner` lies in, or is promised. Not whatever else a damaged entry leads to: what is
+/// free already somebody may take meanwhile.
+pub(in crate::file) fn free_page(tx: &mut Edit, owner: u64, page: u64, entry: Entry, pages: &mut u64) -> Result<()> {
+    if entry != Entry::Hole {
+        *pages = pages.saturating_sub(1);
     }
-    Ok(tx.free(off, tag::DATA)?)
+    match entry {
+        Entry::Hole => {}
+        Entry::Reserved(0) => tx.promise(-1),
+        Entry::Page(off) | Entry::Reserved(off) => {
+            check_page(tx.region(), off)?;
+            if !tx.region().is_allocated(off)? {
+                return Err(Error::Corrupt(format!("page {off:#x} belongs to a file but is free")));
+            }
+            tx.free(off, tag::DATA)?;
+        }
+        Entry::Block(block) => tx.free_block_of(owner, page, block)?,
+        Entry::Disk(place) => tx.unlink(place),
+    }
+    Ok(())
 }
 
 /// Frees all from `size` on, which is no more than the size of the file; much of it only [later](cut).
-pub(in crate::file) fn truncate(tx: &mut Tx, c: &mut Content, size: u64) -> Result<()> {
-    if c.pages > FREED {
+pub(in crate::file) fn truncate(tx: &mut Edit, c: &mut Content, size: u64) -> Result<()> {
+    if c.pages > FREED || c.is_large() {
         c.root |= CUT_WORD;
         return Ok(());
     }
@@ -63,7 +68,7 @@ pub(in crate::file) fn truncate(tx: &mut Tx, c: &mut Content, size: u64) -> Resu
 }
 
 /// Frees a part of what a truncation cut off: a transaction.
-pub(in crate::file) fn cut(tx: &mut Tx, c: &mut Content) -> Result<()> {
+pub(in crate::file) fn cut(tx: &mut Edit, c: &mut Content) -> Result<()> {
     let Form::Tree(root) = form(tx.region(), c)? else { return Err(Error::Corrupt("a page tree was expected".into())) };
     let first = c.size.div_ceil(PAGE);
     let end = part(tx.region(), root, first, u64::MAX)?;
@@ -79,7 +84,7 @@ pub(in crate::file) fn cut(tx: &mut Tx, c: &mut Content) -> Result<()> {
 }
 
 /// Makes pages `first..end` of a tree holes. The undo log takes the entries of nodes at the two ends only.
-pub(in crate::file) fn pages(tx: &mut Tx, c: &mut Content, first: u64, end: u64) -> Result<()> {
+pub(in crate::file) fn pages(tx: &mut Edit, c: &mut Content, first: u64, end: u64) -> Result<()> {
     let r = tx.region();
     let (mut budget, mut pages) = (Budget::of(r), c.pages);
     let emptied = walk(r, c, first, end, |step| match step {
@@ -199,7 +204,7 @@ impl<F: FnMut(Step) -> Result<()>> Cut<'_, F> {
 }
 
 /// Removes root nodes that only lead to their first child.
-fn lower(tx: &mut Tx, c: &mut Content) -> Result<()> {
+fn lower(tx: &mut Edit, c: &mut Content) -> Result<()> {
     let r: &Region = tx.region();
     while let Form::Tree(root) = form(r, c)? {
         if root.height == 1 {

@@ -2,14 +2,18 @@
 //!
 //! ```text
 //! bits 0–46    where: an offset in the region
-//! bits 47–49   of what kind   1 index node   2 page   3 reserved page
+//! bits 47–49   of what kind   1 index node   2 page   3 reserved page   4 block   5 place on disk
 //! bits 50–63   a check code of the bits below, the file, the place in it and the height of the node
 //! ```
-//! A word of 0 is a hole. The code tells a word that has been damaged from one that was stored there: also one that
+//! Where a reserved page is at 0 it has no memory, and its room is promised by the log of segments. A place is a number of
+//! 47 bits ([`Place::word`]). A word of 0 is a hole. The code tells a word that has been damaged from one that was stored there: also one that
 //! leads to an object of the right type which is another file's.
 
+use pram::Region;
+
 use crate::error::{Error, Result};
-use crate::file::place::Place;
+use crate::ilfs::place::PLACE_BITS;
+use crate::ilfs::Place;
 
 /// What an entry of a leaf stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,8 +22,11 @@ pub(in crate::file) enum Entry {
     Hole,
     /// A heap object of [`PAGE`](crate::file::PAGE) bytes.
     Page(u64),
-    /// The same, and nothing has been written to it yet: zeros, whatever its bytes are.
+    /// The same, and nothing has been written to it yet: zeros, whatever its bytes are. At 0: without memory, of a file whose
+    /// content goes to disk.
     Reserved(u64),
+    /// A block of the union cache; where its [descriptor](pram::blocks::Descriptor) is void, content that is at its place alone.
+    Block(u64),
     /// A page that is not in memory.
     Disk(Place),
 }
@@ -27,11 +34,13 @@ pub(in crate::file) enum Entry {
 const NODE: u64 = 1;
 const PAGE: u64 = 2;
 const RESERVED: u64 = 3;
+const BLOCK: u64 = 4;
+const DISK: u64 = 5;
 
 const OFFSET_BITS: u32 = 47;
 const KIND_BITS: u32 = 3;
 const CODE_AT: u32 = OFFSET_BITS + KIND_BITS;
-const _REACHES: () = assert!(pram::region::MAX_SIZE == 1 << OFFSET_BITS);
+const _REACHES: () = assert!(pram::region::MAX_SIZE == 1 << OFFSET_BITS && PLACE_BITS <= OFFSET_BITS);
 
 /// What check codes are made with: odd, and no bits shifted out of it leave a row of 14 that are equal.
 const OF_OWNER: u64 = 0x8cb9_2ba7_2f3d_8dd7;
@@ -65,6 +74,17 @@ impl Spot {
     }
 }
 
+/// After memory was lost.
+fn block_as_it_is(r: &Region, block: u64) -> Result<Entry> {
+    let descriptor = r.descriptor(block)?;
+    match descriptor.is_void(r.recovered()?) {
+        false => Ok(Entry::Block(block)),
+        true => Place::from_word(descriptor.place)
+            .map(Entry::Disk)
+            .ok_or_else(|| Error::Corrupt(format!("block {block:#x} has the place {:#x}", descriptor.place))),
+    }
+}
+
 #[cold]
 #[inline(never)]
 fn damaged(word: u64) -> Error {
@@ -78,6 +98,15 @@ fn unknown(word: u64, kind: u64) -> Error {
 }
 
 impl Entry {
+    /// The same, but that what was lost of a block with its memory is at its place.
+    #[inline]
+    pub fn as_it_is(self, r: &Region) -> Result<Entry> {
+        match self {
+            Entry::Block(block) if r.recovered()? != 0 => block_as_it_is(r, block),
+            entry => Ok(entry),
+        }
+    }
+
     /// What the word of a leaf at `spot` says.
     #[inline(always)]
     pub fn decode(word: u64, spot: Spot) -> Result<Entry> {
@@ -87,7 +116,9 @@ impl Entry {
         match spot.unseal(word)? {
             (PAGE, off) => Ok(Entry::Page(off)),
             (RESERVED, off) => Ok(Entry::Reserved(off)),
-            (kind, bits) => Place::of(kind, bits).map(Entry::Disk).ok_or_else(|| unknown(word, kind)),
+            (BLOCK, off) => Ok(Entry::Block(off)),
+            (DISK, bits) => Place::from_word(bits).map(Entry::Disk).ok_or_else(|| damaged(word)),
+            (kind, _) => Err(unknown(word, kind)),
         }
     }
 
@@ -98,10 +129,8 @@ impl Entry {
             Entry::Hole => 0,
             Entry::Page(off) => spot.seal(off | PAGE << OFFSET_BITS),
             Entry::Reserved(off) => spot.seal(off | RESERVED << OFFSET_BITS),
-            Entry::Disk(place) => {
-                let (kind, bits) = place.bits();
-                spot.seal(bits | kind << OFFSET_BITS)
-            }
+            Entry::Block(off) => spot.seal(off | BLOCK << OFFSET_BITS),
+            Entry::Disk(place) => spot.seal(place.word() | DISK << OFFSET_BITS),
         }
     }
 }
@@ -162,6 +191,7 @@ mod tests {
     fn entries_are_as_told() {
         use crate::layout::told;
         assert_eq!((told("ENTRY_NODE"), told("ENTRY_PAGE"), told("ENTRY_RESERVED")), (NODE, PAGE, RESERVED));
+        assert_eq!((told("ENTRY_BLOCK"), told("ENTRY_DISK")), (BLOCK, DISK));
         assert_eq!((told("ENTRY_KIND_AT"), told("ENTRY_CODE_AT")), (OFFSET_BITS.into(), CODE_AT.into()));
     }
 }

@@ -1,24 +1,27 @@
 //! Adding pages to a tree and writing to them.
 
-use pram::{Off, Tx};
+use pram::Off;
 use zerocopy::IntoBytes;
 
 use super::entry::Entry;
-use super::{adjacent, check_page, Node, BATCH, BITS, FANOUT};
+use super::{adjacent, check_page, clear, find, next, Found, Node, BATCH, BITS, FANOUT};
 use crate::error::{Error, Result};
 use crate::file::direct::Direct;
-use crate::file::{form, has_room, Content, Form, PAGE};
+use crate::file::edit::Edit;
+use crate::file::{form, has_room, Content, Form, LARGE_WORD, PAGE};
 use crate::layout::{tag, Root};
 
 /// Fewest entries of an index node.
 const MIN_NODE: u64 = 8;
 
 /// Changes a tree.
-pub(in crate::file) struct Writer<'a, 'o> {
-    pub tx: &'a mut Tx<'o>,
+pub(in crate::file) struct Writer<'a, 'e, 'o> {
+    pub tx: &'a mut Edit<'e, 'o>,
     pub c: &'a mut Content,
     /// Nothing that is linked leads to this tree yet: its nodes need no log.
     pub fresh: bool,
+    /// Pages are blocks.
+    pub large: bool,
 }
 
 /// An index node, and whether nothing that is linked leads to it yet.
@@ -66,17 +69,17 @@ impl Span<'_> {
     }
 }
 
-impl<'a, 'o> Writer<'a, 'o> {
+impl<'a, 'e, 'o> Writer<'a, 'e, 'o> {
     /// Turns the direct file `c` into a tree that can take bytes `off..end`. Pages that they cover wholly are
     /// not copied: the caller writes them.
-    pub fn from_direct(tx: &'a mut Tx<'o>, c: &'a mut Content, d: Direct, off: u64, end: u64) -> Result<()> {
+    pub fn from_direct(tx: &'a mut Edit<'e, 'o>, c: &'a mut Content, d: Direct, off: u64, end: u64) -> Result<()> {
         let used = c.size.min(d.cap);
         let pages = used.div_ceil(PAGE);
         // The first leaf gets its final size at once, unless the write is far away.
         let expect = Some(end.div_ceil(PAGE)).filter(|n| *n <= FANOUT).unwrap_or(0);
         c.root = Root::EMPTY.pack();
         c.pages = 0;
-        let mut w = Writer { tx, c, fresh: true };
+        let mut w = Writer { tx, c, fresh: true, large: false };
         for page in 0..pages {
             let start = page * PAGE;
             if off <= start && start + PAGE <= end {
@@ -159,6 +162,9 @@ impl<'a, 'o> Writer<'a, 'o> {
             let top = Node::root(self.c.owner, ((64 - last.leading_zeros()).div_ceil(BITS) as u8).max(1));
             let root = self.new_node(top, top.index(last))?;
             self.c.set_tree(root);
+            if self.large {
+                self.c.root |= LARGE_WORD;
+            }
             return Ok(true);
         };
         let mut raised = false;
@@ -253,27 +259,115 @@ impl<'a, 'o> Writer<'a, 'o> {
         // Bit j: page j has been written; its entry has changed.
         let (mut written, mut changed) = (0u64, 0u64);
         for (j, entry) in entries.iter_mut().enumerate() {
-            let new = match *entry {
-                Entry::Hole => Some(self.new_page(s, j)?),
-                Entry::Reserved(page) => Some(self.begin_page(s, j, page)?),
-                Entry::Page(old) => self.overwrite(s, j, old)?,
-                Entry::Disk(_) => Some(self.replace(s, j)?),
+            let new = match self.large {
+                true => Some(self.write_large(s, j, *entry)?),
+                false => self.write_page(s, j, *entry)?,
             };
             match new {
                 None => written |= 1 << j,
                 Some(page) => {
                     pages[j] = page;
-                    if *entry != Entry::Page(page) {
-                        *entry = Entry::Page(page);
+                    let new = if self.large { Entry::Block(page) } else { Entry::Page(page) };
+                    if *entry != new {
+                        *entry = new;
                         changed |= 1 << j;
                     }
                 }
             }
         }
-        self.store_runs(s, &pages, written)?;
+        match self.large {
+            true => self.store_blocks(s, &pages)?,
+            false => self.store_runs(s, &pages, written)?,
+        }
         if changed != 0 {
             let (lo, hi) = (changed.trailing_zeros() as usize, BATCH - changed.leading_zeros() as usize);
             self.set_entries(&s.leaf, first + lo as u64, &entries[lo..hi])?;
+        }
+        Ok(())
+    }
+
+    /// The page that is to take the bytes of page `j` unlogged, or `None` if they have been stored already.
+    #[inline(always)]
+    fn write_page(&mut self, s: &Span, j: usize, entry: Entry) -> Result<Option<u64>> {
+        match entry {
+            Entry::Hole => self.new_page(s, j).map(Some),
+            Entry::Reserved(page) => self.begin_page(s, j, page).map(Some),
+            Entry::Page(old) => self.overwrite(s, j, old),
+            Entry::Disk(_) => self.replace(s, j).map(Some),
+            Entry::Block(block) => Err(misplaced(block)),
+        }
+    }
+
+    /// The block that is to take the bytes of page `j`: all else of it that is below the size is there.
+    fn write_large(&mut self, s: &Span, j: usize, entry: Entry) -> Result<u64> {
+        let (page, valid) = (s.page + j as u64, self.valid(s, j));
+        let (a, b) = s.part(j);
+        let whole = a == 0 && b >= valid;
+        let is = entry.as_it_is(self.tx.region())?;
+        if let Entry::Block(old) = is {
+            let descriptor = self.tx.block_of(self.c.owner, page, old)?;
+            if a >= valid && self.tx.is_open(old, &descriptor)? {
+                self.tx.extend_block(old)?;
+                self.tx.zero_block(old + valid, a - valid)?;
+                return Ok(old);
+            }
+        }
+        if matches!(is, Entry::Disk(_)) && !whole {
+            return Err(Error::Elsewhere);
+        }
+        let new = self.tx.new_block(self.c.owner, page)?;
+        match is {
+            Entry::Block(old) | Entry::Page(old) if !whole => {
+                let end = valid.min(a);
+                self.tx.copy_to_block(old, new, end)?;
+                self.tx.zero_block(new + end, a - end)?;
+                if b < valid {
+                    self.tx.copy_to_block(old + b, new + b, valid - b)?;
+                }
+            }
+            _ => {
+                self.tx.zero_block(new, a)?;
+                self.tx.zero_block(new + b, valid.saturating_sub(b))?;
+            }
+        }
+        self.free_entry(page, entry)?;
+        self.c.pages += 1;
+        Ok(new)
+    }
+
+    /// Frees what page `page` lies in, or is promised.
+    fn free_entry(&mut self, page: u64, entry: Entry) -> Result<()> {
+        clear::free_page(self.tx, self.c.owner, page, entry, &mut self.c.pages)
+    }
+
+    /// Makes blocks of those of pages `first..end` that are none.
+    pub fn convert(&mut self, first: u64, end: u64) -> Result<()> {
+        let mut at = first;
+        while let (Some(root), true) = (self.root()?, at < end) {
+            let Some(page) = next(self.tx.region(), root, at)?.filter(|page| *page < end) else { break };
+            let Found::Leaf(leaf) = find(self.tx.region(), root, page)? else { break };
+            let i = leaf.index(page);
+            let entry = leaf.get(self.tx.region(), i)?;
+            if let Entry::Page(old) | Entry::Reserved(old) = entry {
+                let new = match entry {
+                    Entry::Page(_) => {
+                        check_page(self.tx.region(), old)?;
+                        let new = self.tx.new_block(self.c.owner, page)?;
+                        self.tx.copy_to_block(old, new, PAGE)?;
+                        Entry::Block(new)
+                    }
+                    _ => Entry::Reserved(0),
+                };
+                if entry != new {
+                    self.free_entry(page, entry)?;
+                    self.c.pages += 1;
+                    if new == Entry::Reserved(0) {
+                        self.tx.promise(1);
+                    }
+                    self.set_entries(&Grown { node: leaf, fresh: self.fresh }, i, &[new])?;
+                }
+            }
+            at = page + 1;
         }
         Ok(())
     }
@@ -292,7 +386,8 @@ impl<'a, 'o> Writer<'a, 'o> {
         let (a, b) = s.part(j);
         if b - a < PAGE {
             self.tx.init_zero(page, a)?;
-            self.tx.init_zero(page + b, self.valid(s, j).saturating_sub(b))?;
+            let valid = self.valid(s, j);
+            self.tx.init_zero(page + b, valid.saturating_sub(b))?;
         }
         Ok(page)
     }
@@ -367,6 +462,15 @@ impl<'a, 'o> Writer<'a, 'o> {
         Ok(())
     }
 
+    /// Stores the bytes of all pages to their blocks.
+    fn store_blocks(&mut self, s: &Span, blocks: &[u64]) -> Result<()> {
+        for (j, block) in blocks[..s.count].iter().enumerate() {
+            let (a, b) = s.part(j);
+            self.tx.store_content(block + a, s.bytes(j, a, b))?;
+        }
+        Ok(())
+    }
+
     /// Reserves a page for every hole of pages `first..end`.
     pub fn fill(&mut self, first: u64, end: u64) -> Result<()> {
         self.each_batch(first, end - 1, |w, leaf, page, count| w.fill_span(leaf, page, count))
@@ -379,7 +483,13 @@ impl<'a, 'o> Writer<'a, 'o> {
         leaf.node.load(self.tx.region(), first, entries)?;
         let mut changed = false;
         for entry in entries.iter_mut().filter(|e| **e == Entry::Hole) {
-            *entry = Entry::Reserved(self.tx.alloc(tag::DATA, PAGE)?.off);
+            *entry = match self.large {
+                true => {
+                    self.tx.promise(1);
+                    Entry::Reserved(0)
+                }
+                false => Entry::Reserved(self.tx.alloc(tag::DATA, PAGE)?.off),
+            };
             self.c.pages += 1;
             changed = true;
         }
@@ -388,4 +498,9 @@ impl<'a, 'o> Writer<'a, 'o> {
         }
         Ok(())
     }
+}
+
+#[cold]
+fn misplaced(block: u64) -> Error {
+    Error::Corrupt(format!("block {block:#x} belongs to a file whose content is in memory"))
 }

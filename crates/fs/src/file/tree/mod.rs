@@ -30,7 +30,7 @@ use super::PAGE;
 use crate::error::{Error, Result};
 use crate::layout::tag;
 
-pub(super) use check::{check, visit};
+pub(super) use check::{check, places, visit};
 pub(super) use clear::{cut, free, truncate};
 pub(super) use grow::Writer;
 pub(super) use salvage::salvage;
@@ -182,6 +182,15 @@ pub(super) fn check_page(r: &Region, off: u64) -> Result<()> {
     match r.resolve(off, tag::DATA)? {
         PAGE => Ok(()),
         cap => Err(Error::Corrupt(format!("page {off:#x} has {cap} bytes"))),
+    }
+}
+
+/// Checks that a block lies at `off`, and is allocated.
+pub(super) fn check_block(r: &Region, off: u64) -> Result<()> {
+    r.block(off)?;
+    match r.is_allocated(off)? {
+        true => Ok(()),
+        false => Err(Error::Corrupt(format!("block {off:#x} belongs to a file but is free"))),
     }
 }
 

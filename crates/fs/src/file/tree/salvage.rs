@@ -2,31 +2,32 @@
 
 use std::collections::HashSet;
 
-use pram::Tx;
-
 use super::entry::Entry;
 use super::grow::Writer;
 use super::{check_page, Node};
 use crate::error::Result;
+use crate::file::edit::Edit;
 use crate::file::{Content, PAGE};
 use crate::layout::tag;
 
 /// Copies to `c`, which is empty, what of the tree below `root` can be read; the bytes that cannot.
-pub(in crate::file) fn salvage(tx: &mut Tx, c: &mut Content, root: Node) -> Result<u64> {
-    let mut s = Salvage { tx, c, seen: HashSet::from([root.off]), lost: 0 };
+pub(in crate::file) fn salvage(tx: &mut Edit, c: &mut Content, root: Node, large: bool) -> Result<u64> {
+    let mut s = Salvage { tx, large, c, seen: HashSet::from([root.off]), lost: 0 };
     s.node(root)?;
     Ok(s.lost.min(c.size))
 }
 
-struct Salvage<'a, 'o> {
-    tx: &'a mut Tx<'o>,
+struct Salvage<'a, 'e, 'o> {
+    tx: &'a mut Edit<'e, 'o>,
+    /// The file is large.
+    large: bool,
     c: &'a mut Content,
     /// Nodes and pages met so far; met again, they are damage.
     seen: HashSet<u64>,
     lost: u64,
 }
 
-impl Salvage<'_, '_> {
+impl Salvage<'_, '_, '_> {
     fn node(&mut self, node: Node) -> Result<()> {
         for i in 0..node.len {
             // Pages beyond the size hold nothing.
@@ -58,15 +59,20 @@ impl Salvage<'_, '_> {
             Ok(Entry::Page(off)) if self.seen.insert(off) && check_page(r, off).is_ok() => {
                 let new = self.tx.alloc(tag::DATA, PAGE)?.off;
                 self.tx.init_copy(off, new, PAGE)?;
-                Writer { tx: self.tx, c: self.c, fresh: true }.link(node.page(i), Entry::Page(new), 0)?;
-                Ok(true)
+                self.link(node.page(i), Entry::Page(new))
             }
             Ok(Entry::Hole | Entry::Reserved(_)) => Ok(true),
-            Ok(entry @ Entry::Disk(_)) => {
-                Writer { tx: self.tx, c: self.c, fresh: true }.link(node.page(i), entry, 0)?;
-                Ok(true)
+            // Its descriptor says whose it is: nobody else's.
+            Ok(entry @ Entry::Block(block)) if self.tx.block_of(node.owner, node.page(i), block).is_ok() => {
+                self.link(node.page(i), entry)
             }
+            Ok(entry @ Entry::Disk(_)) => self.link(node.page(i), entry),
             _ => Ok(false),
         }
+    }
+
+    fn link(&mut self, page: u64, entry: Entry) -> Result<bool> {
+        Writer { tx: self.tx, c: self.c, fresh: true, large: self.large }.link(page, entry, 0)?;
+        Ok(true)
     }
 }

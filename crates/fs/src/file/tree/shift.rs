@@ -5,14 +5,15 @@
 //! more than leaks. Then one transaction makes it the file's, and what only the old one had is freed, piece by piece too.
 //! Whoever does that has seen to it that nobody changes the file meanwhile, and that nobody sweeps.
 
-use pram::{Region, Tx};
+use pram::Region;
 use rustix::io::Errno;
 
 use super::entry::Entry;
 use super::grow::Writer;
 use super::{clear, find, get, next, Budget, Found, Node, BATCH, FANOUT};
 use crate::error::{Error, Result};
-use crate::file::{end_of, form, Content, Form, FREED, MAX_SIZE, PAGE};
+use crate::file::edit::Edit;
+use crate::file::{end_of, form, Content, Form, FREED, MAX_SIZE, MOVED_WORD, PAGE};
 use crate::layout::{tag, Root};
 
 /// Batches of entries that one piece of a long shift enters: as many as the undo log takes with ease.
@@ -63,19 +64,19 @@ impl Move {
 }
 
 /// Removes `off..off + len` and moves what follows there. Whole pages, not up to the end of the file.
-pub(crate) fn collapse(tx: &mut Tx, c: &mut Content, off: u64, len: u64) -> Result<()> {
+pub(crate) fn collapse(tx: &mut Edit, c: &mut Content, off: u64, len: u64) -> Result<()> {
     let how = Move::collapse(c, off, len)?;
     renumber(tx, c, how)
 }
 
 /// Inserts a hole of `len` bytes at `off` and moves what follows behind it. Whole pages, inside the file.
-pub(crate) fn insert(tx: &mut Tx, c: &mut Content, off: u64, len: u64) -> Result<()> {
+pub(crate) fn insert(tx: &mut Edit, c: &mut Content, off: u64, len: u64) -> Result<()> {
     let how = Move::insert(c, off, len)?;
     renumber(tx, c, how)
 }
 
 /// All in one transaction.
-fn renumber(tx: &mut Tx, c: &mut Content, how: Move) -> Result<()> {
+fn renumber(tx: &mut Edit, c: &mut Content, how: Move) -> Result<()> {
     if let Form::Direct(d) = form(tx.region(), c)? {
         if d.off == 0 {
             c.size = how.size;
@@ -88,30 +89,54 @@ fn renumber(tx: &mut Tx, c: &mut Content, how: Move) -> Result<()> {
         return Ok(());
     };
     let mut new = Content { root: Root::EMPTY.pack(), pages: 0, size: how.size, ..*c };
-    move_node(tx, &mut new, root, &how, &mut Budget::of(tx.region()))?;
-    *c = new;
+    move_node(tx, c, &mut new, root, &how, &mut Budget::of(tx.region()))?;
+    *c = moved(new);
     Ok(())
 }
 
-fn move_node(tx: &mut Tx, new: &mut Content, node: Node, how: &Move, budget: &mut Budget) -> Result<()> {
+/// Of a large file: pages are elsewhere than their places were written for.
+fn moved(new: Content) -> Content {
+    let flag = if new.is_large() { MOVED_WORD } else { 0 };
+    Content { root: new.root | flag, ..new }
+}
+
+fn move_node(
+    tx: &mut Edit,
+    old: &Content,
+    new: &mut Content,
+    node: Node,
+    how: &Move,
+    budget: &mut Budget,
+) -> Result<()> {
     for i in 0..node.len {
         if node.height > 1 {
             if let Some(child) = budget.child(tx.region(), node, i)? {
-                move_node(tx, new, child, how, budget)?;
+                move_node(tx, old, new, child, how, budget)?;
             }
             continue;
         }
         let entry = node.get(tx.region(), i)?;
-        if entry == Entry::Hole {
-            continue;
-        }
-        match (how.place(node.page(i))?, entry) {
-            (Some(p), entry) => Writer { tx, c: new, fresh: true }.link(p, entry, 0)?,
-            (None, Entry::Page(off) | Entry::Reserved(off)) => clear::free_page(tx, off)?,
-            (None, Entry::Disk(_) | Entry::Hole) => {}
+        match how.place(node.page(i))? {
+            _ if entry == Entry::Hole => {}
+            Some(p) => {
+                set_page(tx, node.owner, node.page(i), p, entry)?;
+                Writer { tx, c: new, fresh: true, large: old.is_large() }.link(p, entry, 0)?;
+            }
+            None => clear::free_page(tx, node.owner, node.page(i), entry, &mut 0)?,
         }
     }
     Ok(tx.free(node.off, tag::INDEX)?)
+}
+
+/// What `entry` stands for becomes page `to` of the file of inode `owner`, instead of `from`.
+fn set_page(tx: &mut Edit, owner: u64, from: u64, to: u64, entry: Entry) -> Result<()> {
+    match entry {
+        Entry::Block(block) if from != to => {
+            tx.block_of(owner, from, block)?;
+            Ok(tx.set_owner(block, [owner, to])?)
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Has a file so many pages that one transaction would take long to collapse it, or to insert something?
@@ -143,15 +168,15 @@ impl Shift {
     }
 
     /// Enters some pages of `old` into the new index: a transaction. True if those were the last. After an error this is
-    /// as before.
-    pub fn build(&mut self, tx: &mut Tx, old: &Content) -> Result<bool> {
+    /// as before. [`Error::Elsewhere`]: a page lies in a block, which belongs to that page; it has to go to disk first.
+    pub fn build(&mut self, tx: &mut Edit, old: &Content) -> Result<bool> {
         let mut later = *self;
         let done = later.build_part(tx, old)?;
         *self = later;
         Ok(done)
     }
 
-    fn build_part(&mut self, tx: &mut Tx, old: &Content) -> Result<bool> {
+    fn build_part(&mut self, tx: &mut Edit, old: &Content) -> Result<bool> {
         let r = tx.region();
         let Form::Tree(root) = form(r, old)? else { return Err(Error::Corrupt("a page tree was expected".into())) };
         let mut entries = [Entry::Hole; BATCH];
@@ -167,10 +192,14 @@ impl Shift {
             }
             let entries = &mut entries[..n as usize];
             leaf.load(r, i, entries)?;
+            if entries.iter().any(|entry| matches!(entry, Entry::Block(_))) {
+                return Err(Error::Elsewhere);
+            }
             if let Some(to) = self.how.place(page)? {
                 let used = entries.iter().rposition(|e| *e != Entry::Hole).map_or(0, |last| last + 1);
                 self.how.place(page + used as u64 - 1)?;
-                Writer { tx, c: &mut self.new, fresh: false }.link_all(to, &entries[..used])?;
+                let large = old.is_large();
+                Writer { tx, c: &mut self.new, fresh: false, large }.link_all(to, &entries[..used])?;
             }
             self.at = page + n;
         }
@@ -180,7 +209,7 @@ impl Shift {
     /// The content once the new index is the file's, and what is then to be freed.
     pub fn switch(self, r: &Region, old: &Content) -> Result<(Content, Leftover)> {
         let removed = (self.how.first, if self.how.down { self.how.last } else { self.how.first });
-        Ok((self.new, Leftover::of(r, *old, removed)?))
+        Ok((moved(self.new), Leftover::of(r, *old, removed)?))
     }
 
     /// What is to be freed if this is given up.
@@ -206,16 +235,15 @@ impl Leftover {
     }
 
     /// Frees a part: a transaction. True if that was the last. Not again after a commit that has failed.
-    pub fn free(&mut self, tx: &mut Tx) -> Result<bool> {
+    pub fn free(&mut self, tx: &mut Edit) -> Result<bool> {
         let r = tx.region();
         let (at, end) = self.pages;
         if let (true, Form::Tree(root)) = (at < end, form(r, &self.c)?) {
             let stop = clear::part(r, root, at, end)?;
             let mut page = at;
             while let Some(p) = next(r, root, page)?.filter(|p| *p < stop) {
-                if let Entry::Page(off) | Entry::Reserved(off) = get(r, root, p)? {
-                    clear::free_page(tx, off)?;
-                }
+                let entry = get(r, root, p)?;
+                clear::free_page(tx, self.c.owner, p, entry, &mut 0)?;
                 page = p + 1;
             }
             self.pages.0 = stop;

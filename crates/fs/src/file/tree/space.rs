@@ -1,7 +1,6 @@
 //! Memory for what has none, and holes for what has; unused tails given back.
 
 use pram::tx::RECORD;
-use pram::Tx;
 
 use super::entry::Entry;
 use super::grow::Writer;
@@ -9,32 +8,43 @@ use super::{check_page, clear, get, Node};
 use crate::error::{Error, Result};
 use crate::file::direct::Direct;
 use crate::file::map::{Run, Runs, Where};
-use crate::file::{has_room, Content, Form, FILLED, FREED, PAGE};
+use crate::file::edit::Edit;
+use crate::file::{form, has_room, Content, Form, FILLED, FREED, PAGE};
 use crate::layout::tag;
 
 /// Zeroes what is not defined between the size and `to`: of the page with the end of the file (F5).
-pub(in crate::file) fn expose(tx: &mut Tx, c: &Content, root: Node, to: u64) -> Result<()> {
-    let mut runs = Runs::of(tx.region(), Form::Tree(root), c.size, to.min(c.size.next_multiple_of(PAGE)));
-    match runs.step()? {
-        Some(Run { at: Where::Memory(at), len, .. }) => Ok(tx.init_zero(at, len)?),
+pub(in crate::file) fn expose(tx: &mut Edit, c: &mut Content, root: Node, to: u64) -> Result<()> {
+    let to = to.min(c.size.next_multiple_of(PAGE));
+    match Runs::of(tx.region(), Form::Tree(root), c.size, to).step()? {
+        Some(Run { at: Where::Memory(at), len, .. }) if !c.is_large() => Ok(tx.init_zero(at, len)?),
+        Some(Run { at: Where::Memory(_), off, len }) => {
+            Writer { tx, c, fresh: false, large: true }.write(off, &[0; PAGE as usize][..len as usize])
+        }
         Some(Run { at: Where::Disk(_), .. }) => Err(Error::Elsewhere),
         _ => Ok(()),
     }
 }
 
-/// Gives holes from `off` on memory, as many as one transaction does; the offset that it reached, at most `end`.
-pub(in crate::file) fn allocate(tx: &mut Tx, c: &mut Content, off: u64, end: u64, keep_size: bool) -> Result<u64> {
+/// Gives holes from `off` on memory, or room on disk, as many as one transaction does; the offset that it reached, at most `end`.
+pub(in crate::file) fn allocate(
+    tx: &mut Edit,
+    c: &mut Content,
+    off: u64,
+    end: u64,
+    keep_size: bool,
+    large: bool,
+) -> Result<u64> {
     let first = off / PAGE;
     let last = end.div_ceil(PAGE).min(first + FILLED);
     let reached = end.min(last * PAGE);
     let size = if keep_size { c.size } else { c.size.max(reached) };
     crate::file::expose(tx, c, size)?;
-    Writer { tx, c, fresh: false }.fill(first, last)?;
+    Writer { tx, c, fresh: false, large }.fill(first, last)?;
     c.size = size;
     Ok(reached)
 }
 
-pub(in crate::file) fn punch(tx: &mut Tx, c: &mut Content, root: Node, off: u64, end: u64) -> Result<u64> {
+pub(in crate::file) fn punch(tx: &mut Edit, c: &mut Content, root: Node, off: u64, end: u64) -> Result<u64> {
     // The page that holds the end of the file is given back whole: what is cut off has no content.
     let stop = if end >= c.size { end.max(c.size.next_multiple_of(PAGE)) } else { end };
     let (first, last) = (off.div_ceil(PAGE), stop / PAGE);
@@ -55,19 +65,25 @@ pub(in crate::file) fn punch(tx: &mut Tx, c: &mut Content, root: Node, off: u64,
         return punch(tx, c, root, off, half * PAGE);
     }
     blank(tx, c, root, off, first * PAGE)?;
+    let Form::Tree(root) = form(tx.region(), c)? else { return Ok(end) };
     blank(tx, c, root, last * PAGE, stop)?;
     clear::pages(tx, c, first, last)?;
     Ok(end)
 }
 
 /// Zeroes a part of one page.
-fn blank(tx: &mut Tx, c: &Content, root: Node, from: u64, to: u64) -> Result<()> {
+fn blank(tx: &mut Edit, c: &mut Content, root: Node, from: u64, to: u64) -> Result<()> {
     let to = to.min(c.size);
     if from >= to {
         return Ok(());
     }
-    match get(tx.region(), root, from / PAGE)? {
+    match get(tx.region(), root, from / PAGE)?.as_it_is(tx.region())? {
         Entry::Hole | Entry::Reserved(_) => Ok(()),
+        Entry::Page(_) | Entry::Block(_) if c.is_large() => {
+            let zeros = &[0; PAGE as usize][..(to - from) as usize];
+            Writer { tx, c, fresh: false, large: true }.write(from, zeros)
+        }
+        Entry::Block(_) => Err(Error::Corrupt("a file whose content is in memory has a block".into())),
         Entry::Disk(_) => Err(Error::Elsewhere),
         Entry::Page(off) => {
             check_page(tx.region(), off)?;
@@ -77,7 +93,7 @@ fn blank(tx: &mut Tx, c: &Content, root: Node, from: u64, to: u64) -> Result<()>
 }
 
 /// Makes a small tree without holes direct.
-pub(in crate::file) fn flatten(tx: &mut Tx, c: &mut Content, root: Node) -> Result<()> {
+pub(in crate::file) fn flatten(tx: &mut Edit, c: &mut Content, root: Node) -> Result<()> {
     let block = tx.alloc(tag::DATA, c.size)?;
     let mut runs = Runs::of(tx.region(), Form::Tree(root), 0, c.size);
     while let Some(run) = runs.step()? {

@@ -99,10 +99,10 @@ fn what_was_written_and_not_yet_linked_is_told_to_be_written_again() {
     assert!(can_link(places[3]).expect("the table"));
     // Nothing is to be gained from a segment that is all live, as far as anybody knows.
     assert_eq!(world.clean(100).expect("it works"), Cleaned::Asleep(Reason::NothingToGain));
-    world.rig.unlink(&places[100..], 1);
+    world.rig.unlink(&places[100..]);
     assert!(matches!(world.clean(100).expect("it works"), Cleaned::Freed { moved: 0, newer: 0, .. }));
     assert!(!can_link(places[3]).expect("the table"));
-    world.rig.unlink(&places[..100], 1);
+    world.rig.unlink(&places[..100]);
     world.rig.check();
 }
 

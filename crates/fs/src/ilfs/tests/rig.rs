@@ -68,12 +68,12 @@ impl Rig {
 
     pub fn read(&self, run: Run) -> Result<Vec<u8>> {
         let memory = Buffers::whole(&Aligned::zeroed(run.blocks as usize * BLOCK as usize));
-        self.log.read(&self.session, run, memory.clone())?.wait()?;
+        self.log.read(&self.session, run, memory.clone())?.wait(&self.log, &self.session)?;
         Ok(memory.to_vec())
     }
 
-    pub fn unlink(&self, places: &[Place], epoch: u64) {
-        let done = self.log.change(&self.session, |change| self.log.unlink(change.tx, places, epoch));
+    pub fn unlink(&self, places: &[Place]) {
+        let done = self.log.change(&self.session, |change| self.log.unlink(change.tx, places));
         done.expect("they are live");
     }
 

@@ -62,7 +62,7 @@ impl World {
                 for (page, place) in some {
                     assert!(log.can_link(change.tx, **place)?, "{place}");
                     if let Some((old, _)) = map.get(page) {
-                        log.unlink(change.tx, &[*old], self.epoch.get())?;
+                        log.unlink(change.tx, &[*old])?;
                     }
                 }
                 Ok(())
@@ -75,7 +75,7 @@ impl World {
     pub fn remove(&self, pages: &[(u64, u64)]) {
         for page in pages {
             if let Some((place, _)) = self.pages.lock().expect("not poisoned").remove(page) {
-                self.rig.unlink(&[place], self.epoch.get());
+                self.rig.unlink(&[place]);
             }
             self.newer.lock().expect("not poisoned").remove(page);
         }
@@ -143,7 +143,7 @@ impl Files for World {
             };
             log.change(&self.rig.session, |change| {
                 assert!(log.can_link(change.tx, moved.to)?);
-                log.unlink(change.tx, &[now], self.epoch.get())
+                log.unlink(change.tx, &[now])
             })?;
             let mut newer = self.newer.lock().expect("not poisoned");
             if moved.newer.is_some() && newer.get(&page) == moved.newer.as_ref() {

@@ -106,7 +106,7 @@ fn what_was_given_up_and_used_again_is_lost_and_never_anothers() {
     let places = rig.write(Head::Hot, &blocks).expect("it is written");
     // The segment is full with the next one's begin.
     rig.write(Head::Hot, &[block(6, 0, 0)]).expect("it is written");
-    rig.unlink(&places, 3);
+    rig.unlink(&places);
     rig.check();
     assert_eq!(rig.log.counts(&rig.session).expect("counts").freed, 1);
     let e = rig.read(Run::one(places[7])).expect_err("it is gone");

@@ -6,6 +6,7 @@
 //! | [`reaper`] | noticing processes that died, and sweeping what they left |
 //! | [`memory`] | memory ahead of need; by every process |
 //! | [`commits`] | commits in time, and checkpoints; by every process |
+//! | [`segments`] | content of large files: write-back, eviction, cleaning; by every process |
 //! | [`periodic`] | a thread that does something again and again |
 //!
 //! What a process alone knows of, the unused tails of files it appended to, each process's own thread sees to.
@@ -13,6 +14,7 @@
 pub mod commits;
 mod memory;
 mod periodic;
+pub mod segments;
 mod reaper;
 
 use std::sync::Arc;

@@ -1,0 +1,169 @@
+//! A change of content: a transaction, and what it has to do with the log of segments.
+//!
+//! What a change takes from the log, or gives back to it, is gathered here and stored at its end, in the same transaction: the table
+//! of segments is changed once, and an undone change has changed nothing of it.
+
+use std::ops::{Deref, DerefMut};
+
+use pram::blocks::Descriptor;
+use pram::{Session, Tx};
+use smallvec::SmallVec;
+
+use super::PAGE;
+use crate::error::{Error, Result};
+use crate::ilfs::{Log, Place};
+
+/// What files have to know of the disks of their pool.
+#[derive(Clone, Copy)]
+pub(crate) struct Disks<'a> {
+    pub log: &'a Log,
+    pub session: &'a Session,
+    /// Files that reach beyond so many bytes have their content on disk.
+    pub threshold: u64,
+}
+
+/// A change under way. Whoever changes a [large](super::Content::is_large) file has the lock of the log's table too
+/// ([`KEY`](crate::ilfs::KEY)), and calls [`finish`](Edit::finish) before the transaction commits.
+pub(crate) struct Edit<'a, 'o> {
+    tx: &'a mut Tx<'o>,
+    disks: Option<Disks<'a>>,
+    /// Places to which nothing leads any more.
+    unlinked: SmallVec<[Place; 8]>,
+    /// Blocks promised to what was reserved, and given back.
+    promised: i64,
+}
+
+impl<'o> Deref for Edit<'_, 'o> {
+    type Target = Tx<'o>;
+    #[inline(always)]
+    fn deref(&self) -> &Tx<'o> {
+        self.tx
+    }
+}
+
+impl DerefMut for Edit<'_, '_> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        self.tx
+    }
+}
+
+impl<'a, 'o> Edit<'a, 'o> {
+    /// Where `disks` are none no file becomes large.
+    #[inline(always)]
+    pub fn new(tx: &'a mut Tx<'o>, disks: Option<Disks<'a>>) -> Edit<'a, 'o> {
+        Edit { tx, disks, unlinked: SmallVec::new(), promised: 0 }
+    }
+
+    /// Of content that stays in memory.
+    #[inline(always)]
+    pub fn in_memory(tx: &'a mut Tx<'o>) -> Edit<'a, 'o> {
+        Edit::new(tx, None)
+    }
+
+    /// Does a file that reaches to `end` have its content on disk?
+    #[inline(always)]
+    pub fn is_beyond_threshold(&self, end: u64) -> bool {
+        self.disks.is_some_and(|disks| end > disks.threshold)
+    }
+
+    /// A block for a page of the file of inode `owner`, its content undefined.
+    pub fn new_block(&mut self, owner: u64, page: u64) -> Result<u64> {
+        let epoch = self.epoch()?;
+        Ok(self.tx.alloc_block(epoch, [owner, page])?)
+    }
+
+    /// What is known of a block, if it is this page's.
+    pub fn block_of(&self, owner: u64, page: u64, block: u64) -> Result<Descriptor> {
+        let descriptor = self.tx.region().descriptor(block)?;
+        match descriptor.owner == [owner, page] && self.tx.region().is_allocated(block)? {
+            true => Ok(descriptor),
+            false => Err(Error::Corrupt(format!("block {block:#x} is not of page {page} of inode {owner}"))),
+        }
+    }
+
+    /// May the bytes behind the end of the file be stored to this block as it is?
+    pub fn is_open(&self, block: u64, descriptor: &Descriptor) -> Result<bool> {
+        Ok(descriptor.place == 0 && !self.disks()?.session.heap().is_under_transfer(block))
+    }
+
+    /// Before bytes behind the end of the file are stored to a block that is [open](Self::is_open).
+    pub fn extend_block(&mut self, block: u64) -> Result<()> {
+        let epoch = self.epoch()?;
+        Ok(self.tx.begin_change(block, epoch)?)
+    }
+
+    /// Fills bytes of a block with zeros, if there are any.
+    pub fn zero_block(&mut self, at: u64, len: u64) -> Result<()> {
+        match len {
+            0 => Ok(()),
+            len => Ok(self.tx.zero_content(at, len)?),
+        }
+    }
+
+    /// Copies bytes to a block, if there are any.
+    pub fn copy_to_block(&mut self, from: u64, at: u64, len: u64) -> Result<()> {
+        match len {
+            0 => Ok(()),
+            len => Ok(self.tx.copy_content(from, at, len)?),
+        }
+    }
+
+    /// Frees a block that is this page's, and gives up its place.
+    pub fn free_block_of(&mut self, owner: u64, page: u64, block: u64) -> Result<()> {
+        let descriptor = self.block_of(owner, page, block)?;
+        self.unlinked.extend(Place::from_word(descriptor.place));
+        Ok(self.tx.free_block(block)?)
+    }
+
+    /// Nothing leads to this place any more.
+    pub fn unlink(&mut self, place: Place) {
+        self.unlinked.push(place);
+    }
+
+    /// So many pages more, or fewer, are reserved without memory.
+    pub fn promise(&mut self, more: i64) {
+        self.promised += more;
+    }
+
+    /// Stores what the log has to know. Not called by who failed: that transaction is undone.
+    #[inline(always)]
+    pub fn finish(self) -> Result<()> {
+        match self.unlinked.is_empty() && self.promised == 0 {
+            true => Ok(()),
+            false => self.tell_log(),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn tell_log(mut self) -> Result<()> {
+        let Some(Disks { log, .. }) = self.disks else {
+            // In tests of this crate a map stands in for a log, and needs not be told.
+            return if cfg!(test) { Ok(()) } else { Err(no_log()) };
+        };
+        self.unlinked.sort_unstable();
+        log.unlink(self.tx, &self.unlinked)?;
+        log.promise(self.tx, self.promised)?;
+        Ok(())
+    }
+
+    fn disks(&self) -> Result<Disks<'a>> {
+        self.disks.ok_or_else(no_log)
+    }
+
+    fn epoch(&self) -> Result<u64> {
+        match self.disks {
+            Some(disks) => Ok(disks.session.epoch()?),
+            None if cfg!(test) => Ok(1),
+            None => Err(no_log()),
+        }
+    }
+}
+
+fn no_log() -> Error {
+    Error::Corrupt("a file has content on disks, and the pool has none".into())
+}
+
+/// Bytes of a block are those of a page.
+const _: () = assert!(pram::blocks::BLOCK == PAGE && crate::ilfs::place::BLOCK == PAGE);

@@ -1,0 +1,105 @@
+//! Large files: becoming one, and what the union cache and the cleaner do with their pages.
+
+use pram::Region;
+
+use super::edit::Edit;
+use super::tree::entry::Entry;
+use super::tree::{self, find, Found, Node, Writer};
+use super::{form, Content, Form, FREED, LARGE_WORD};
+use crate::error::Result;
+use crate::ilfs::Place;
+
+/// Is a file that gets bytes up to `end` large, or to become so?
+#[inline(always)]
+pub(super) fn becomes(tx: &Edit, c: &Content, end: u64) -> bool {
+    c.is_large() || tx.is_beyond_threshold(end)
+}
+
+/// Makes a tree that is to be `large` so, if it is not. Of the pages that it has those become blocks that one transaction takes.
+#[inline(always)]
+pub(super) fn make(tx: &mut Edit, c: &mut Content, large: bool) -> Result<()> {
+    match large && !c.is_large() && c.root != 0 {
+        true => become_large(tx, c),
+        false => Ok(()),
+    }
+}
+
+#[cold]
+fn become_large(tx: &mut Edit, c: &mut Content) -> Result<()> {
+    c.root |= LARGE_WORD;
+    match c.pages <= FREED {
+        true => Writer { tx, c, fresh: false, large: true }.convert(0, u64::MAX),
+        false => Ok(()),
+    }
+}
+
+/// Where the entry of a page is, and what it says.
+fn entry_of(r: &Region, c: &Content, page: u64) -> Result<Option<(Node, Entry)>> {
+    let Form::Tree(root) = form(r, c)? else { return Ok(None) };
+    match find(r, root, page)? {
+        Found::Leaf(leaf) => Ok(Some((leaf, leaf.get(r, leaf.index(page))?))),
+        Found::Hole(_) => Ok(None),
+    }
+}
+
+/// Does `page` lie in this block?
+pub(crate) fn is_at(r: &Region, c: &Content, page: u64, block: u64) -> Result<bool> {
+    Ok(c.is_large() && entry_of(r, c, page)?.is_some_and(|(_, entry)| entry == Entry::Block(block)))
+}
+
+/// What leads to a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Leads {
+    /// The page's entry.
+    Entry,
+    /// A block, whose content is there too.
+    Block(u64),
+}
+
+/// Does `page` lead to `place`, and how?
+pub(crate) fn leads_to(r: &Region, c: &Content, page: u64, place: Place) -> Result<Option<Leads>> {
+    Ok(match entry_of(r, c, page)? {
+        Some((_, Entry::Disk(there))) if there == place => Some(Leads::Entry),
+        Some((_, Entry::Block(block))) if r.descriptor(block)?.place == place.word() => Some(Leads::Block(block)),
+        _ => None,
+    })
+}
+
+/// Frees a block whose content is also on disk, from where it is read next time; false if it is not the page's, has no place, or is
+/// under transfer.
+pub(crate) fn evict(tx: &mut Edit, c: &Content, page: u64, block: u64) -> Result<bool> {
+    let r = tx.region();
+    let Some((leaf, Entry::Block(there))) = entry_of(r, c, page)? else { return Ok(false) };
+    let Some(place) = Place::from_word(tx.block_of(c.owner, page, there)?.place) else { return Ok(false) };
+    if there != block {
+        return Ok(false);
+    }
+    let i = leaf.index(page);
+    tx.set(leaf.at(i), &leaf.entry_word(i, Entry::Disk(place)))?;
+    tx.free_block(block)?;
+    Ok(true)
+}
+
+/// Lets what leads from `page` to `from` lead to `to`; false if nothing does.
+pub(crate) fn relocate(tx: &mut Edit, c: &Content, page: u64, from: Place, to: Place) -> Result<bool> {
+    let r = tx.region();
+    match leads_to(r, c, page, from)? {
+        None => return Ok(false),
+        Some(Leads::Block(block)) => tx.set_place(block, to.word())?,
+        Some(Leads::Entry) => {
+            let Some((leaf, _)) = entry_of(r, c, page)? else { return Ok(false) };
+            let i = leaf.index(page);
+            tx.set(leaf.at(i), &leaf.entry_word(i, Entry::Disk(to)))?;
+        }
+    }
+    tx.unlink(from);
+    Ok(true)
+}
+
+/// Calls `see` with each place of a file, and the page that leads there.
+pub(crate) fn places(r: &Region, c: &Content, see: &mut dyn FnMut(u64, Place)) -> Result<()> {
+    match form(r, c)? {
+        Form::Tree(root) => tree::places(r, root, see),
+        Form::Direct(_) => Ok(()),
+    }
+}

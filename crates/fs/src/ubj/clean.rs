@@ -1,0 +1,175 @@
+//! What the cleaner has to know of files, and when it has to free segments.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+
+use pram::Session;
+
+use super::write_back::regular;
+use super::Union;
+use crate::attr::Kind;
+use crate::error::Error;
+use crate::file::{self, Content};
+use crate::ilfs::clean::{Cleaned, Fate, Files, Move, Reason};
+use crate::ilfs::part::Owner;
+use crate::ilfs::table::SETTLING;
+use crate::ilfs::{self, Place};
+use crate::node::{At, Fs};
+
+/// The key whose long lock whoever cleans has: one process at a time.
+const CLEANING: u64 = u64::MAX - 1;
+/// Pages that one transaction relocates.
+const PIECE: usize = 128;
+/// Segments that are made free at a time.
+const RECLAIMED: u64 = 64;
+
+/// Files, as the cleaner of one segment sees them.
+struct Cleaning<'f> {
+    fs: &'f Fs,
+    union: &'f Union,
+    /// Of files whose pages have moved: the page that leads to each place.
+    moved: RefCell<HashMap<u64, HashMap<Place, u64>>>,
+}
+
+impl Cleaning<'_> {
+    /// The page of a file that may lead to a place that was written for `page`.
+    fn page_of(&self, owner: Owner, place: Place, content: &Content) -> crate::Result<Option<u64>> {
+        if !content.has_moved() {
+            return Ok(Some(owner.page));
+        }
+        let mut moved = self.moved.borrow_mut();
+        let pages = match moved.entry(owner.ino) {
+            std::collections::hash_map::Entry::Occupied(known) => known.into_mut(),
+            std::collections::hash_map::Entry::Vacant(new) => {
+                let mut pages = HashMap::new();
+                file::places(self.fs.region(), content, &mut |page, place| _ = pages.insert(place, page))?;
+                new.insert(pages)
+            }
+        };
+        Ok(pages.get(&place).copied())
+    }
+
+    /// Does anything lead from that file to the place?
+    fn leads(&self, owner: Owner, place: Place) -> crate::Result<bool> {
+        let look = || {
+            let raw = match self.fs.raw(At::from(owner.ino)) {
+                Ok(raw) => raw,
+                Err(e) if matches!(e.errno(), rustix::io::Errno::STALE | rustix::io::Errno::NOENT) => return Ok(false),
+                Err(e) => return Err(e),
+            };
+            if raw.kind != Kind::Regular as u8 || raw.generation != owner.generation {
+                return Ok(false);
+            }
+            let content = crate::node::content_of(owner.ino, &raw);
+            // In a torn look the map would be wrong too, and is made anew.
+            self.moved.borrow_mut().clear();
+            match self.page_of(owner, place, &content)? {
+                Some(page) => Ok(file::leads_to(self.fs.region(), &content, page, place)?.is_some()),
+                None => Ok(false),
+            }
+        };
+        self.fs.session().read(owner.ino, look)
+    }
+
+    fn relocate_some(&self, moves: &[Move]) -> crate::Result<Vec<bool>> {
+        let mut op = self.fs.session().begin()?;
+        let owner = moves[0].owner;
+        op.lock(&[owner.ino, ilfs::KEY])?;
+        if op.is_long_locked(SETTLING) {
+            return Err(Error::Host { what: "cleaning".into(), errno: rustix::io::Errno::AGAIN });
+        }
+        let Some(node) = regular(self.fs, owner.ino)?.filter(|node| node.raw.generation == owner.generation) else {
+            return Ok(vec![false; moves.len()]);
+        };
+        let content = node.content();
+        self.moved.borrow_mut().clear();
+        let mut tx = op.tx()?;
+        let mut edit = self.fs.edit(&mut tx);
+        let mut done = Vec::with_capacity(moves.len());
+        for one in moves {
+            let can = self.union.log().can_link(&mut edit, one.to)?;
+            done.push(match self.page_of(one.owner, one.from, &content)?.filter(|_| can) {
+                Some(page) => file::relocate(&mut edit, &content, page, one.from, one.to)?,
+                None => false,
+            });
+        }
+        edit.finish()?;
+        tx.commit()?;
+        Ok(done)
+    }
+}
+
+impl Files for Cleaning<'_> {
+    /// Newer versions that have no place have none of their page's places either: what was there is dead.
+    fn fate(&self, owner: Owner, place: Place) -> ilfs::Result<Fate> {
+        Ok(if self.leads(owner, place)? { Fate::Live } else { Fate::Dead })
+    }
+
+    fn relocate(&self, moves: &[Move]) -> ilfs::Result<Vec<bool>> {
+        let mut done = Vec::with_capacity(moves.len());
+        let of_one_file = moves.chunk_by(|a, b| (a.owner.ino, a.owner.generation) == (b.owner.ino, b.owner.generation));
+        for some in of_one_file.flat_map(|of_one| of_one.chunks(PIECE)) {
+            loop {
+                match self.relocate_some(some) {
+                    Err(Error::MustGrow) => _ = self.fs.session().supply_needed()?,
+                    other => break done.extend(other?),
+                }
+            }
+        }
+        Ok(done)
+    }
+
+    fn epoch(&self) -> u64 {
+        // What cannot be read now cannot be written either.
+        self.fs.session().epoch().unwrap_or(u64::MAX)
+    }
+}
+
+impl Union {
+    /// Makes segments free until `wanted` are, as far as that can be; why it ended. `commits`: may it wait for a commit?
+    pub(crate) fn free_segments(
+        &self,
+        fs: &Fs,
+        wanted: u64,
+        commits: bool,
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> ilfs::Result<Reason> {
+        let session = fs.session();
+        let _alone = session.long_lock(CLEANING)?;
+        let (log, mut vain) = (self.log(), 0);
+        loop {
+            let reclaimed = log.reclaim(session, session.epochs()?.durable, RECLAIMED)?;
+            if reclaimed == RECLAIMED {
+                continue;
+            }
+            let files = Cleaning { fs, union: self, moved: RefCell::default() };
+            match log.clean(session, &files, wanted, go_on)? {
+                Cleaned::Freed { moved, newer, .. } => {
+                    self.counters.moved.fetch_add(u64::from(moved + newer), Ordering::Relaxed);
+                    self.counters.freed.fetch_add(1, Ordering::Relaxed);
+                }
+                Cleaned::Kept { sequence, why } => tracing::error!("segment {sequence} cannot be freed: {why:?}"),
+                Cleaned::Asleep(Reason::AwaitingCommit) if commits && vain < 2 => {
+                    end_epoch(session)?;
+                    let made = log.reclaim(session, session.epochs()?.durable, u64::MAX)?;
+                    vain = if made > 0 { 0 } else { vain + 1 };
+                }
+                Cleaned::Asleep(reason) => return Ok(reason),
+                Cleaned::Interrupted => return Ok(Reason::Enough),
+            }
+            if !go_on() {
+                return Ok(Reason::Enough);
+            }
+        }
+    }
+}
+
+/// Ends the running epoch, and waits until it is durable, so that what it freed can be used.
+fn end_epoch(session: &Session) -> crate::Result<()> {
+    match session.copy() {
+        Some(copy) => copy.wait(session)?,
+        None => _ = session.move_on()?,
+    }
+    Ok(())
+}

@@ -1,0 +1,88 @@
+//! Eviction: clean blocks give their memory back; their pages are read from disk next time.
+//!
+//! The hand of a clock goes over all blocks. It passes by those that have no place, and once by those whose use was noted since it
+//! was there. What is fetched comes into memory only if it was wanted more than once lately ([`super::reads`]), so that who reads
+//! much once evicts nothing.
+
+use std::sync::atomic::Ordering;
+use std::sync::PoisonError;
+
+use pram::blocks::{Cursor, Which};
+
+use super::write_back::regular;
+use super::Union;
+use crate::error::{Error, Result};
+use crate::file;
+use crate::ilfs::table::SETTLING;
+use crate::node::Fs;
+
+/// Blocks that one transaction frees.
+const PIECE: usize = 256;
+/// Segments whose descriptors are looked at in one step.
+const STEP: usize = 64;
+
+impl Union {
+    /// Takes `wanted` clean blocks out of memory, as far as there are so many; how many. `only`: of this inode, whether in use or
+    /// not.
+    pub(crate) fn evict(&self, fs: &Fs, wanted: u64, only: Option<u64>) -> Result<u64> {
+        let heap = fs.session().heap();
+        let (mut own, mut rounds, mut evicted) = (Cursor::default(), 0, 0);
+        while evicted < wanted && rounds < 2 {
+            let mut found: Vec<(u64, u64, u64)> = Vec::new();
+            let mut see = |block, descriptor: pram::blocks::Descriptor| {
+                let [ino, page] = descriptor.owner;
+                let is_wanted = match only {
+                    Some(only) => only == ino,
+                    None => !heap.take_use(block),
+                };
+                if descriptor.place != 0 && is_wanted {
+                    found.push((ino, page, block));
+                }
+            };
+            let more = match only {
+                Some(_) => heap.walk_blocks(Which::All, &mut own, STEP, &mut see)?,
+                None => {
+                    let mut cursor = self.to_evict.lock().unwrap_or_else(PoisonError::into_inner);
+                    heap.walk_blocks(Which::All, &mut cursor, STEP, &mut see)?
+                }
+            };
+            rounds += u32::from(!more) * if only.is_some() { 2 } else { 1 };
+            found.sort_unstable();
+            for some in found.chunk_by(|a, b| a.0 == b.0).flat_map(|of_one| of_one.chunks(PIECE)) {
+                evicted += evict_some(fs, some)?;
+            }
+        }
+        self.counters.evicted.fetch_add(evicted, Ordering::Relaxed);
+        Ok(evicted)
+    }
+}
+
+/// Blocks of one file.
+fn evict_some(fs: &Fs, some: &[(u64, u64, u64)]) -> Result<u64> {
+    loop {
+        match try_evict(fs, some) {
+            Err(Error::MustGrow) => _ = fs.session().supply_needed()?,
+            done => return done,
+        }
+    }
+}
+
+fn try_evict(fs: &Fs, some: &[(u64, u64, u64)]) -> Result<u64> {
+    let mut op = fs.session().begin()?;
+    let ino = some[0].0;
+    op.lock(&[ino])?;
+    // Somebody is giving pages of a file other numbers, and looks at their entries.
+    if op.is_long_locked(SETTLING) {
+        return Ok(0);
+    }
+    let Some(node) = regular(fs, ino)? else { return Ok(0) };
+    let (content, mut evicted) = (node.content(), 0);
+    let mut tx = op.tx()?;
+    let mut edit = fs.edit(&mut tx);
+    for (_, page, block) in some {
+        evicted += u64::from(file::evict(&mut edit, &content, *page, *block)?);
+    }
+    edit.finish()?;
+    tx.commit()?;
+    Ok(evicted)
+}

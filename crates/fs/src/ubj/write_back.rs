@@ -1,0 +1,169 @@
+//! Write-back: what UBJ calls a checkpoint. Dirty blocks go to segments, from where they lie, and stay as clean ones.
+//!
+//! | step | what | else |
+//! | --- | --- | --- |
+//! | 1 | dirty blocks are looked for, and put in the order of their files | |
+//! | 2 | each that its page still leads to is pinned, under the lock of its file | it is freed and becomes another's while a disk reads it |
+//! | 3 | they are written; durable | a place is told where nothing is |
+//! | 4 | under the locks of file and log each gets its place, if its page still leads to it and the segment takes links | what was given up meanwhile would count as live, or what is being cleaned as linked |
+//! | 5 | places that nothing got are given up | they count as live until their segment is cleaned |
+//!
+//! A block that has been pinned or has a place does not change (F6 of [`crate::file`]): so what was written in 3 is what is there
+//! in 4.
+
+use std::sync::atomic::Ordering;
+use std::sync::PoisonError;
+
+use exraid::Buffers;
+use pram::blocks::{Cursor, Which};
+use pram::session::assert_may_wait;
+
+use super::Union;
+use crate::attr::Kind;
+use crate::error::{Error, Result};
+use crate::file;
+use crate::ilfs::part::Owner;
+use crate::ilfs::write::Block;
+use crate::ilfs::{self, Head, Place};
+use crate::node::{At, Fs, Node};
+
+/// Blocks that one transaction pins or gives places to.
+const PIECE: usize = 256;
+/// Segments whose descriptors are looked at in one step.
+const STEP: usize = 64;
+/// Blocks that are written at a time where there are so many: one flush for some segments.
+pub(super) const MUCH: usize = 8192;
+
+/// A dirty block, and whose it was when that was seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Found {
+    ino: u64,
+    page: u64,
+    block: u64,
+}
+
+impl Union {
+    /// Writes up to `most` dirty blocks, as many of a segment's worth at a time as there are; how many got a place. `only`: of
+    /// this inode.
+    pub(crate) fn write_back(&self, fs: &Fs, most: usize, only: Option<u64>) -> Result<u64> {
+        assert_may_wait();
+        // 1.
+        let mut found = self.find_dirty(fs, most, only)?;
+        found.sort_unstable();
+        let mut writer = self.log().writer(fs.session(), Head::Hot, None);
+        let mut written = Vec::with_capacity(found.len());
+        // 2 and 3.
+        for some in found.chunk_by(|a, b| a.ino == b.ino).flat_map(|of_one| of_one.chunks(PIECE)) {
+            for (found, block) in pin(fs, some)? {
+                writer.push(block)?;
+                written.push(found);
+            }
+        }
+        if written.is_empty() {
+            return Ok(0);
+        }
+        let places = writer.finish()?;
+        // 4 and 5.
+        let written: Vec<(Found, Place)> = written.into_iter().zip(places).collect();
+        let (mut placed, mut rest) = (0, Vec::new());
+        for some in written.chunk_by(|a, b| a.0.ino == b.0.ino).flat_map(|of_one| of_one.chunks(PIECE)) {
+            placed += self.set_places(fs, some, &mut rest)?;
+        }
+        self.log().give_up(fs.session(), &rest)?;
+        self.counters.written.fetch_add(placed, Ordering::Relaxed);
+        Ok(placed)
+    }
+
+    fn find_dirty(&self, fs: &Fs, most: usize, only: Option<u64>) -> Result<Vec<Found>> {
+        let (heap, mut found) = (fs.session().heap(), Vec::new());
+        let step = |cursor: &mut Cursor, found: &mut Vec<Found>| {
+            heap.walk_blocks(Which::Unplaced, cursor, STEP, &mut |block, descriptor| {
+                let [ino, page] = descriptor.owner;
+                if only.is_none_or(|only| only == ino) {
+                    found.push(Found { ino, page, block });
+                }
+            })
+        };
+        if only.is_some() {
+            let mut cursor = Cursor::default();
+            while step(&mut cursor, &mut found)? {}
+            return Ok(found);
+        }
+        // On from where the last one stopped, and round once.
+        let mut cursor = self.to_write.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ends = 0;
+        while found.len() < most && ends < 2 {
+            ends += u32::from(!step(&mut cursor, &mut found)?);
+        }
+        found.sort_unstable();
+        found.dedup();
+        found.truncate(most);
+        Ok(found)
+    }
+
+    /// Step 4, for blocks of one file; places that nothing got go to `rest`.
+    fn set_places(&self, fs: &Fs, some: &[(Found, Place)], rest: &mut Vec<Place>) -> Result<u64> {
+        loop {
+            match self.try_set_places(fs, some, rest) {
+                Err(Error::MustGrow) => _ = fs.session().supply_needed()?,
+                done => return done,
+            }
+        }
+    }
+
+    fn try_set_places(&self, fs: &Fs, some: &[(Found, Place)], rest: &mut Vec<Place>) -> Result<u64> {
+        let mut op = fs.session().begin()?;
+        op.lock(&[some[0].0.ino, ilfs::KEY])?;
+        let Some(node) = regular(fs, some[0].0.ino)? else {
+            rest.extend(some.iter().map(|(_, place)| *place));
+            return Ok(0);
+        };
+        let (content, mut left, mut placed) = (node.content(), Vec::new(), 0);
+        let mut tx = op.tx()?;
+        for (found, place) in some {
+            let is_there = file::is_at(fs.region(), &content, found.page, found.block)?
+                && fs.region().descriptor(found.block)?.place == 0;
+            match is_there && self.log().can_link(&mut tx, *place)? {
+                true => {
+                    tx.set_place(found.block, place.word())?;
+                    placed += 1;
+                }
+                false => left.push(*place),
+            }
+        }
+        tx.commit()?;
+        rest.extend(left);
+        Ok(placed)
+    }
+}
+
+/// Step 2, for blocks of one file.
+fn pin(fs: &Fs, some: &[Found]) -> Result<Vec<(Found, Block)>> {
+    let mut op = fs.session().begin()?;
+    op.lock(&[some[0].ino])?;
+    let Some(node) = regular(fs, some[0].ino)? else { return Ok(Vec::new()) };
+    let (content, mut pinned) = (node.content(), Vec::with_capacity(some.len()));
+    for found in some {
+        let is_there = file::is_at(fs.region(), &content, found.page, found.block)?
+            && fs.region().descriptor(found.block)?.place == 0;
+        if !is_there {
+            continue;
+        }
+        // One that is pinned somebody else is writing.
+        if let Some(transfer) = fs.session().transfer(found.block, 1)? {
+            let owner = Owner { ino: found.ino, generation: node.raw.generation, page: found.page };
+            pinned.push((*found, Block { owner, content: Buffers::whole(&transfer), moved: None }));
+        }
+    }
+    Ok(pinned)
+}
+
+/// The file with this number, if there is one, for whoever holds its lock.
+pub(super) fn regular(fs: &Fs, ino: u64) -> Result<Option<Node>> {
+    match fs.node(At::from(ino)) {
+        Ok(node) if node.raw.kind == Kind::Regular as u8 => Ok(Some(node)),
+        Ok(_) => Ok(None),
+        Err(e) if matches!(e.errno(), rustix::io::Errno::STALE | rustix::io::Errno::NOENT) => Ok(None),
+        Err(e) => Err(e),
+    }
+}
