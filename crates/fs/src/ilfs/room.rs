@@ -77,6 +77,20 @@ impl Log {
         in_operation(session, |tx| work(&mut Change::new(tx, self.at)))
     }
 
+    /// Blocks that can be written to the hot head now, about.
+    pub fn room(&self, session: &Session) -> Result<u64> {
+        let (all, open) = session.read(KEY, || {
+            let table = self.at.table(session.region());
+            let all = table.head()?;
+            let open = match (all.heads[Head::Hot as usize] as u32).checked_sub(1) {
+                Some(slot) => content_of(self.blocks.saturating_sub(table.get(slot)?.used)),
+                None => 0,
+            };
+            Ok::<_, Error>((all, open))
+        })?;
+        Ok(u64::from(open) + all.spare.saturating_sub(RESERVE) * u64::from(content_of(self.blocks)))
+    }
+
     /// Room for up to `content` blocks. `stamp`: when they were written, by the clock; else now.
     pub(super) fn take_room(&self, session: &Session, head: Head, content: u32, stamp: Option<u64>) -> Result<Room> {
         self.get_ready(session)?;

@@ -167,23 +167,23 @@ impl Union {
     pub(crate) fn work(&self, fs: &Fs, written: &mut Instant, cleans: bool, stopped: &dyn Fn() -> bool) -> Result<bool> {
         let session = fs.session();
         session.free_ended()?;
-        let mut more = false;
-        if self.is_write_due(session, *written)? {
-            *written = Instant::now();
-            more = self.write_back(fs, super::write_back::MUCH, None)? > 0;
-        }
-        let (free, all) = (free_memory(session), all_memory(session));
-        if free < all / LOW {
-            let wanted = (all / HIGH - free) / BLOCK;
-            if self.evict(fs, wanted, None)? < wanted / 2 && !more {
-                more = self.write_back(fs, super::write_back::MUCH, None)? > 0;
-            }
-        }
         if cleans {
             // A commit is worth it only where few segments are free.
             let (counts, wanted) = (self.log.counts(session)?, self.wanted(session)?);
             let commits = counts.free < wanted / 2;
             self.free_segments(fs, wanted, commits, &mut || !stopped())?;
+        }
+        let mut more = false;
+        if self.is_write_due(session, *written)? {
+            *written = Instant::now();
+            more = self.write_out(fs, super::write_back::MUCH as u64)? > 0;
+        }
+        let (free, all) = (free_memory(session), all_memory(session));
+        if free < all / LOW {
+            let wanted = (all / HIGH - free) / BLOCK;
+            if self.evict(fs, wanted, None)? < wanted / 2 && !more {
+                more = self.write_out(fs, super::write_back::MUCH as u64)? > 0;
+            }
         }
         Ok(more)
     }

@@ -47,8 +47,13 @@ impl Union {
     /// this inode.
     pub(crate) fn write_back(&self, fs: &Fs, most: usize, only: Option<u64>) -> Result<u64> {
         assert_may_wait();
+        // What finds no room is written in vain, with all that was written before it.
+        let room = self.log().room(fs.session())?;
+        if room == 0 {
+            return Err(ilfs::Error::NoSpace.into());
+        }
         // 1.
-        let mut found = self.find_dirty(fs, most, only)?;
+        let mut found = self.find_dirty(fs, most.min(room as usize), only)?;
         found.sort_unstable();
         let mut writer = self.log().writer(fs.session(), Head::Hot, None);
         let mut written = Vec::with_capacity(found.len());

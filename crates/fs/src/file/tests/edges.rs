@@ -323,7 +323,7 @@ fn a_hole_in_a_high_tree_takes_two_transactions_where_the_log_cannot_take_both_e
             let mut undone = c;
             let mut op = s.begin().unwrap();
             let mut tx = op.tx().unwrap();
-            let reached = punch(&mut tx, &mut undone, at, end - at).unwrap();
+            let reached = punch(&mut Edit::in_memory(&mut tx), &mut undone, at, end - at).unwrap();
             assert!(tx.room() >= RESERVE, "{what}");
             drop(tx);
             drop(op);
@@ -422,7 +422,7 @@ fn one_megabyte_is_overwritten_in_one_transaction_or_not_at_all() {
     let mut op = s.begin().unwrap();
     let mut tx = op.tx().unwrap();
     let mut new = c;
-    write(&mut tx, &mut new, 1_000_001, &[2; 1 << 20]).unwrap();
+    write(&mut Edit::in_memory(&mut tx), &mut new, 1_000_001, &[2; 1 << 20]).unwrap();
     assert!(tx.room() > RESERVE);
     drop(tx);
     drop(op);
@@ -445,7 +445,7 @@ fn use_damaged(s: &Session, c: &Content, what: &str) {
     let _ = read(r, c, 0, &mut buf);
     let _ = (seek_data(r, c, 0), seek_hole(r, c, 0));
     let _ = visit(r, c, &mut |_, _| {});
-    type Call = fn(&mut Tx, &mut Content) -> Result<()>;
+    type Call = fn(&mut Edit, &mut Content) -> Result<()>;
     let calls: [Call; 7] = [
         |tx, c| write(tx, c, 5000, &[1; 9000]),
         |tx, c| truncate(tx, c, 6000),
@@ -458,13 +458,13 @@ fn use_damaged(s: &Session, c: &Content, what: &str) {
     for call in calls {
         let mut op = s.begin().unwrap();
         let mut tx = op.tx().unwrap();
-        let _ = call(&mut tx, &mut c.clone());
+        let _ = call(&mut Edit::in_memory(&mut tx), &mut c.clone());
     }
     // What can be read is saved.
     let mut op = s.begin().unwrap();
     let mut tx = op.tx().unwrap();
     let mut saved = *c;
-    salvage(&mut tx, &mut saved).unwrap();
+    salvage(&mut Edit::in_memory(&mut tx), &mut saved).unwrap();
     assert_eq!(saved.size, c.size.min(MAX_SIZE));
     check(r, &saved, &mut |p| panic!("{what}, salvaged: {p}"));
 }
@@ -581,10 +581,10 @@ fn readers_never_see_a_mixture() {
                 let mut c = load().unwrap();
                 let mut tx = op.tx().unwrap();
                 match round % 4 {
-                    3 => truncate(&mut tx, &mut c, 0).unwrap(),
+                    3 => truncate(&mut Edit::in_memory(&mut tx), &mut c, 0).unwrap(),
                     n => {
                         let len = [700, 20_000, 150_000][n as usize].max(c.size);
-                        write(&mut tx, &mut c, 0, &vec![round as u8; len as usize]).unwrap();
+                        write(&mut Edit::in_memory(&mut tx), &mut c, 0, &vec![round as u8; len as usize]).unwrap();
                     }
                 }
                 tx.set(at, &[c.root, c.size, c.pages]).unwrap();
@@ -640,7 +640,7 @@ fn a_damaged_entry_harms_nobody_else() {
     commit(&s, &mut c, free_all).unwrap();
 }
 
-fn free_all(tx: &mut Tx, c: &mut Content) -> Result<()> {
+fn free_all(tx: &mut Edit, c: &mut Content) -> Result<()> {
     free(tx, c)
 }
 
@@ -724,7 +724,7 @@ fn reserved_pages_are_zeros_with_memory() {
     // Undone, it leaves bytes beyond the end.
     let mut op = s.begin().unwrap();
     let mut tx = op.tx().unwrap();
-    write(&mut tx, &mut c.clone(), 60_000, &[0xdd; 200_000]).unwrap();
+    write(&mut Edit::in_memory(&mut tx), &mut c.clone(), 60_000, &[0xdd; 200_000]).unwrap();
     drop(tx);
     drop(op);
     let before = heap_objects(s.region());
@@ -782,7 +782,7 @@ fn a_long_shift_is_made_in_pieces() {
                 // Undone, and again.
                 let mut op = s.begin().unwrap();
                 let mut tx = op.tx().unwrap();
-                shift.clone().build(&mut tx, &c).unwrap();
+                shift.clone().build(&mut Edit::in_memory(&mut tx), &c).unwrap();
                 drop(tx);
                 drop(op);
                 commit(&s, &mut c.clone(), |tx, c| shift.build(tx, c).map(|last| done = last)).unwrap();

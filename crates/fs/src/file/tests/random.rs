@@ -34,7 +34,7 @@ impl Op {
         }
     }
 
-    fn run(&self, tx: &mut Tx, c: &mut Content) -> Result<()> {
+    fn run(&self, tx: &mut Edit, c: &mut Content) -> Result<()> {
         match self {
             Op::Write(off, data) => write(tx, c, *off, data),
             Op::Truncate(size) => truncate(tx, c, *size),
@@ -148,7 +148,7 @@ fn random_run_with(seed: u64, steps: u32, far: bool, region: u64, evicting: bool
             let mut holder = s.begin().unwrap();
             let mut tx = holder.tx().unwrap();
             let mut dropped = c;
-            let _ = op.run(&mut tx, &mut dropped);
+            let _ = op.run(&mut Edit::in_memory(&mut tx), &mut dropped);
             drop(tx);
             drop(holder);
             m.compare(r, &c, &format!("undone {what}"));

@@ -238,7 +238,7 @@ fn memory_that_was_put_back_issues_new_numbers() {
     // What only the lost memory knew is lost, not anything else.
     for place in lost {
         let memory = exraid::Buffers::whole(&exraid::Aligned::zeroed(BLOCK as usize));
-        let read = log.read(&session, Run::one(place), memory).and_then(super::super::read::Reading::wait);
+        let read = log.read(&session, Run::one(place), memory).and_then(|reading| reading.wait(&log, &session));
         assert!(matches!(read, Err(Error::Lost(_))), "{place}: {read:?}");
     }
 }
@@ -284,7 +284,7 @@ fn a_disk_that_does_not_answer_is_an_error_in_time() {
     let log = super::super::Log::open(&rig.session, &[region], options).expect("the log").expect("one");
     rig.faults.set(|faults| faults.hang = 1);
     let memory = exraid::Buffers::whole(&exraid::Aligned::zeroed(BLOCK as usize));
-    let e = log.read(&rig.session, Run::one(places[0]), memory).and_then(super::super::read::Reading::wait);
+    let e = log.read(&rig.session, Run::one(places[0]), memory).and_then(|reading| reading.wait(&log, &rig.session));
     assert!(matches!(&e, Err(Error::Device(e)) if e.class == Class::Timeout), "{e:?}");
     rig.faults.set(|faults| faults.hang = 0);
     rig.faults.release();
