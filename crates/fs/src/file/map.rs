@@ -117,9 +117,7 @@ fn first_run(r: &Region, entries: &[Entry]) -> Result<(Where, u64)> {
             _ => {
                 check_block(r, block)?;
                 let goes_on = |pair: &&[Entry]| match **pair {
-                    [Entry::Block(a), Entry::Block(b)] => {
-                        adjacent(a, b) && entries_are_there(r, pair[1])
-                    }
+                    [Entry::Block(a), Entry::Block(b)] => adjacent(a, b) && entries_are_there(r, pair[1]),
                     _ => false,
                 };
                 Ok((Where::Memory(block), 1 + entries.windows(2).take_while(goes_on).count() as u64))

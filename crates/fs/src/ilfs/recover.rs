@@ -30,7 +30,8 @@ impl Log {
     /// Puts the table in order if the memory was lost since that was done last: by whoever attaches, before anything else.
     pub fn settle(&self, session: &Session) -> Result<Option<Recovered>> {
         let recovered = session.epochs()?.recovered;
-        let is_settled = || Ok::<_, Error>(session.read(KEY, || self.at.table(session.region()).head())?.recovered == recovered);
+        let is_settled =
+            || Ok::<_, Error>(session.read(KEY, || self.at.table(session.region()).head())?.recovered == recovered);
         if is_settled()? {
             return Ok(None);
         }

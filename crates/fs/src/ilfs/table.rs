@@ -29,7 +29,9 @@ use crate::layout::{root, tag};
 /// The key whose lock protects the table: no inode has this number.
 pub const KEY: u64 = 0;
 /// The key whose long lock whoever puts the table in order has, or moves pages of a file to other numbers.
-pub const SETTLING: u64 = u64::MAX;
+pub const SETTLING: u64 = (1 << 48) - 1;
+/// The key whose long lock whoever cleans has: one at a time.
+pub const CLEANING: u64 = (1 << 48) - 2;
 /// Slots of a chunk.
 pub const CHUNK: u64 = 1024;
 /// Regions of a log, at most.

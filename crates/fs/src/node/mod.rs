@@ -315,11 +315,8 @@ impl Fs {
     /// A change of content by this transaction.
     #[inline(always)]
     pub(crate) fn edit<'a, 'o>(&'a self, tx: &'a mut pram::Tx<'o>) -> Edit<'a, 'o> {
-        let disks = |union: &'a Arc<Union>| Disks {
-            log: union.log(),
-            session: &self.session,
-            threshold: union.threshold(),
-        };
+        let disks =
+            |union: &'a Arc<Union>| Disks { log: union.log(), session: &self.session, threshold: union.threshold() };
         Edit::new(tx, self.union.as_ref().map(disks))
     }
 

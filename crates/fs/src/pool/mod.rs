@@ -135,8 +135,7 @@ impl Pool {
         };
         let mirrored = is_mirrored(fs.session().region(), fs.session().copy());
         let segments = if how.read_only { None } else { Segments::start(&fs)? };
-        let pool =
-            Pool { segments, _maintenance: maintenance, commits, fs, disks, mirrored, dir: dir.into(), config };
+        let pool = Pool { segments, _maintenance: maintenance, commits, fs, disks, mirrored, dir: dir.into(), config };
         pool.tell();
         Ok(pool)
     }
@@ -456,7 +455,9 @@ fn refuse_served(region: &pram::Region, exclusive: &Exclusive) -> Result<()> {
 impl Drop for Pool {
     /// What the copy would have to hold goes to segments first.
     fn drop(&mut self) {
-        if let (Some(_), Some(union), true) = (self.segments.take(), self.fs.union(), self.fs.session().copy().is_some()) {
+        if let (Some(_), Some(union), true) =
+            (self.segments.take(), self.fs.union(), self.fs.session().copy().is_some())
+        {
             if let Err(e) = union.write_all(&self.fs) {
                 tracing::warn!("writing content to segments at the end: {e}");
             }

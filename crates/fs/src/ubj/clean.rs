@@ -13,12 +13,10 @@ use crate::error::Error;
 use crate::file::{self, Content};
 use crate::ilfs::clean::{Cleaned, Fate, Files, Move, Reason};
 use crate::ilfs::part::Owner;
-use crate::ilfs::table::SETTLING;
+use crate::ilfs::table::{CLEANING, SETTLING};
 use crate::ilfs::{self, Place};
 use crate::node::{At, Fs};
 
-/// The key whose long lock whoever cleans has: one process at a time.
-const CLEANING: u64 = u64::MAX - 1;
 /// Pages that one transaction relocates.
 const PIECE: usize = 128;
 /// Segments that are made free at a time.

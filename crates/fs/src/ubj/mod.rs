@@ -181,8 +181,7 @@ impl Union {
     pub(crate) fn wait(&self, most: Duration) {
         let (rung, bell) = &self.bell;
         let rung = rung.lock().unwrap_or_else(PoisonError::into_inner);
-        let (mut rung, _) =
-            bell.wait_timeout_while(rung, most, |rung| !*rung).unwrap_or_else(PoisonError::into_inner);
+        let (mut rung, _) = bell.wait_timeout_while(rung, most, |rung| !*rung).unwrap_or_else(PoisonError::into_inner);
         *rung = false;
     }
 }

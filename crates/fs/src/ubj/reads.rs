@@ -66,7 +66,8 @@ impl Chunk {
 
     fn has(&self, place: Place) -> bool {
         let (first, place) = (self.run.first, place);
-        place.sequence() == first.sequence() && (first.block()..first.block() + self.run.blocks).contains(&place.block())
+        place.sequence() == first.sequence()
+            && (first.block()..first.block() + self.run.blocks).contains(&place.block())
     }
 
     /// Waits until it was read.

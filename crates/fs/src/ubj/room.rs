@@ -164,7 +164,13 @@ impl Union {
     }
 
     /// The thread's work: writes what has to be written, keeps memory and segments free. True if there is more to do at once.
-    pub(crate) fn work(&self, fs: &Fs, written: &mut Instant, cleans: bool, stopped: &dyn Fn() -> bool) -> Result<bool> {
+    pub(crate) fn work(
+        &self,
+        fs: &Fs,
+        written: &mut Instant,
+        cleans: bool,
+        stopped: &dyn Fn() -> bool,
+    ) -> Result<bool> {
         let session = fs.session();
         session.free_ended()?;
         if cleans {

@@ -44,6 +44,7 @@ impl Runtime {
 
     /// An entry for `key`, whose lock the caller holds and which nobody has; `None` if there is none.
     pub(crate) fn take_long_lock(&self, key: u64) -> Option<u32> {
+        debug_assert!(key >> KEY_BITS == 0, "keys of long locks have 48 bits");
         let word = u64::from(self.me() + 1) << KEY_BITS | key;
         let claim = |n: &u32| self.long_lock(*n).compare_exchange(0, word, Ordering::AcqRel, Ordering::Relaxed).is_ok();
         let entry = (0..ENTRIES).find(claim)?;

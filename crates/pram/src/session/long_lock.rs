@@ -22,7 +22,7 @@ impl Drop for LongLock<'_> {
 }
 
 impl Session {
-    /// Takes the long lock of `key`; waits until nobody else has it. For a thread that is in no operation and has no
+    /// Takes the long lock of `key`, of 48 bits at most; waits until nobody else has it. For a thread that is in no operation and has no
     /// other long lock.
     pub fn long_lock(&self, key: u64) -> Result<LongLock<'_>> {
         let mut op = self.begin()?;

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Mutex;
 
 use super::*;
-use crate::ilfs::Place;
 use crate::file::tree::{find, Found};
+use crate::ilfs::Place;
 
 /// What has been fetched from a place, or why it could not be.
 type Bytes = Result<Box<[u8]>, Errno>;

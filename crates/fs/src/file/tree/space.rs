@@ -7,8 +7,8 @@ use super::grow::Writer;
 use super::{check_page, clear, get, Node};
 use crate::error::{Error, Result};
 use crate::file::direct::Direct;
-use crate::file::map::{Run, Runs, Where};
 use crate::file::edit::Edit;
+use crate::file::map::{Run, Runs, Where};
 use crate::file::{form, has_room, Content, Form, FILLED, FREED, PAGE};
 use crate::layout::tag;
 

@@ -14,8 +14,8 @@
 pub mod commits;
 mod memory;
 mod periodic;
-pub mod segments;
 mod reaper;
+pub mod segments;
 
 use std::sync::Arc;
 use std::time::Duration;
