@@ -96,8 +96,8 @@ pub(crate) fn relocate(tx: &mut Edit, c: &Content, page: u64, from: Place, to: P
     Ok(true)
 }
 
-/// Calls `see` with each place of a file, and the page that leads there.
-pub(crate) fn places(r: &Region, c: &Content, see: &mut dyn FnMut(u64, Place)) -> Result<()> {
+/// Calls `see` with each page of a file that has a place on disk, or none yet and is promised one.
+pub(crate) fn places(r: &Region, c: &Content, see: &mut dyn FnMut(u64, Option<Place>)) -> Result<()> {
     match form(r, c)? {
         Form::Tree(root) => tree::places(r, root, see),
         Form::Direct(_) => Ok(()),

@@ -21,6 +21,8 @@ use crate::attr::{Ino, Kind, SYMLINK_MAX};
 use crate::dir::{self, Dir};
 use crate::error::{Error, Result};
 use crate::file;
+use crate::ilfs;
+use crate::ilfs::table::{self, Needs};
 use crate::inode::{self, reserver};
 use crate::layout::{tag, RawInode, INODE, MAX_INODES, PERM_CHUNKS, PER_BLOCK, TABLE};
 use crate::node::{content_of, Fs};
@@ -75,6 +77,8 @@ struct Pass<'a> {
     reserved: BTreeMap<u32, Vec<Ino>>,
     /// Words of tables that lead nowhere.
     dead: Vec<DeadWord>,
+    /// What files need of the disks.
+    needs: Needs,
 }
 
 /// A word of a table that leads to no object, or to somebody else's.
@@ -200,6 +204,7 @@ impl Fs {
         pass.inodes(progress, true)?;
         pass.compare();
         pass.segments()?;
+        pass.log()?;
         pass.settle()?;
         Ok(pass)
     }
@@ -223,6 +228,7 @@ impl<'a> Pass<'a> {
             truncated: Vec::new(),
             reserved: BTreeMap::new(),
             dead: Vec::new(),
+            needs: Needs::default(),
         }
     }
 
@@ -395,6 +401,7 @@ impl<'a> Pass<'a> {
             self.truncated.push(ino);
             self.report.truncations += 1;
         }
+        self.needs.add_all(&seen.needs);
         self.note(ino, &raw, &seen);
         Ok(())
     }
@@ -551,6 +558,18 @@ impl<'a> Pass<'a> {
         Ok(())
     }
 
+    /// The log of segments against what files need of it.
+    fn log(&mut self) -> Result<()> {
+        let session = self.fs.session();
+        let found = session.read(ilfs::KEY, || {
+            let mut found = table::check(session.region())?;
+            found.extend(table::compare(session.region(), &self.needs)?);
+            Ok::<_, ilfs::Error>(found)
+        })?;
+        found.into_iter().for_each(|text| self.problem(text));
+        Ok(())
+    }
+
     /// Counts what nothing refers to.
     fn settle(&mut self) -> Result<()> {
         self.fs.session().drain()?;
@@ -610,6 +629,7 @@ struct Findings {
     objects: Vec<(u64, pram::Tag, Result<u64, String>)>,
     entries: Vec<(Ino, u8)>,
     problems: Vec<(Damage, String)>,
+    needs: Needs,
 }
 
 impl Findings {
@@ -617,6 +637,7 @@ impl Findings {
         self.objects.clear();
         self.entries.clear();
         self.problems.clear();
+        self.needs = Needs::default();
     }
 
     fn check_objects(&mut self, check: impl Fn(u64, pram::Tag) -> Result<u64, String>) {
@@ -641,6 +662,10 @@ impl Findings {
                 let c = content_of(ino, raw);
                 if names {
                     file::check(region, &c, &mut |p| problems.push((Damage::Content, p)));
+                    if c.is_large() {
+                        // What cannot be read has been told.
+                        let _ = file::places(region, &c, &mut |_, place| self.needs.add(place));
+                    }
                 }
                 file::visit(region, &c, &mut visit)
             }

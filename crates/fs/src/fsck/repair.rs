@@ -14,10 +14,11 @@ use crate::attr::{Ino, Kind, SYMLINK_MAX};
 use crate::dir::{self, Dir, Entry};
 use crate::error::Result;
 use crate::file;
-use crate::inode;
+use crate::ilfs::table::{self, Needs};
 use crate::layout::{RawInode, RawPerm, INODE, PER_BLOCK};
 use crate::node::{Fs, Node};
 use crate::ROOT;
+use crate::{ilfs, inode};
 
 const LOST_FOUND: &str = "lost+found";
 
@@ -94,6 +95,10 @@ pub fn repair(fs: &Fs, first: Pass, frozen: &Frozen, gone: &mut Gone) -> Result<
         if torn {
             tear_looks(frozen)?;
         }
+        // Counts of the disks mean nothing before the files are what they are.
+        if next.is_none() {
+            repaired.extend(mend_log(&pass.needs, frozen)?);
+        }
         marks.reset();
         pass = fs.check_pass(marks, &mut |_, _| {})?;
         if pass.report.problems.is_empty() {
@@ -112,6 +117,18 @@ pub fn repair(fs: &Fs, first: Pass, frozen: &Frozen, gone: &mut Gone) -> Result<
     report.problems.extend(remaining.into_iter().map(|p| format!("still: {p}")));
     report.repaired = repaired;
     Ok(report)
+}
+
+/// Makes the log count what files need of it.
+fn mend_log(needs: &Needs, frozen: &Frozen) -> Result<Vec<String>> {
+    let mut change = |work: &mut dyn FnMut(&mut Tx<'_>) -> ilfs::Result<()>| {
+        let mut op = frozen.begin()?;
+        op.lock(&[ilfs::KEY])?;
+        let mut tx = op.tx()?;
+        work(&mut tx)?;
+        Ok(tx.commit()?)
+    };
+    Ok(table::mend(needs, &mut change)?)
 }
 
 /// Whoever reads without locks, and has found an inode before the table's reference to it was cleared, looks again: its

@@ -20,10 +20,13 @@
 //! - T3. A slot is used again only when the commit that freed it is durable.
 //! - T4. No block of a segment is taken twice.
 
+use std::collections::HashMap;
+
 use pram::{Off, Region, Tx};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::error::{Error, Result};
+use super::place::Place;
 use crate::layout::{root, tag};
 
 /// The key whose lock protects the table: no inode has this number.
@@ -565,6 +568,110 @@ impl<'t, 'o> Change<'t, 'o> {
         self.tx.set(field!(self, free), &slot_word(Some(slot)))?;
         Ok(self.tx.set(field!(self, spare), &(head.spare + 1))?)
     }
+}
+
+/// What files were found to need of a log, counted one by one.
+#[derive(Clone, Debug, Default)]
+pub struct Needs {
+    /// By sequence number: blocks to which something leads, and the highest of them plus 1.
+    pub segments: HashMap<u64, (u32, u32)>,
+    /// Pages that are promised room.
+    pub promised: u64,
+}
+
+impl Needs {
+    pub fn add(&mut self, place: Option<Place>) {
+        match place {
+            Some(place) => {
+                let (blocks, end) = self.segments.entry(place.sequence()).or_default();
+                (*blocks, *end) = (*blocks + 1, place.block().max(*end - (*end).min(1)) + 1);
+            }
+            None => self.promised += 1,
+        }
+    }
+
+    pub fn add_all(&mut self, other: &Needs) {
+        for (sequence, (more, reach)) in &other.segments {
+            let (blocks, end) = self.segments.entry(*sequence).or_default();
+            (*blocks, *end) = (*blocks + more, *reach.max(end));
+        }
+        self.promised += other.promised;
+    }
+}
+
+/// What of these needs a table does not have, or has too low: in words.
+pub fn compare(region: &Region, needs: &Needs) -> Result<Vec<String>> {
+    let mut problems = Vec::new();
+    let Some((at, raw)) = Where::find(region)? else {
+        return Ok(match needs.segments.is_empty() {
+            true => problems,
+            false => vec!["files have content on disks, and the pool has no log".into()],
+        });
+    };
+    let table = at.table(region);
+    let mut sorted: Vec<_> = needs.segments.iter().collect();
+    sorted.sort_unstable();
+    for (sequence, (blocks, end)) in sorted {
+        match table.find(*sequence)? {
+            None => problems
+                .push(format!("{blocks} pages of files lie in segment {sequence}, which is gone: they are lost")),
+            Some((_, segment)) if *end > segment.used => problems.push(format!(
+                "pages of files lie in block {} of segment {sequence}, of which {} are in use: they are lost",
+                end - 1,
+                segment.used
+            )),
+            Some((_, segment)) if *blocks > segment.live => problems.push(format!(
+                "segment {sequence} says that {} blocks are live, and {blocks} are in use",
+                segment.live
+            )),
+            _ => {}
+        }
+    }
+    if needs.promised > raw.promised {
+        problems.push(format!("{} blocks are promised, and {} are reserved", raw.promised, needs.promised));
+    }
+    Ok(problems)
+}
+
+/// Makes the counts of a table those of these needs: nobody is at work. In pieces, each a transaction that `change` runs; what was
+/// mended, in words.
+pub fn mend(
+    needs: &Needs,
+    change: &mut dyn FnMut(&mut dyn FnMut(&mut Tx<'_>) -> Result<()>) -> Result<()>,
+) -> Result<Vec<String>> {
+    const SOME: u32 = 64;
+    let (mut mended, mut live, mut from, mut slots) = (Vec::new(), 0u64, 0, 1);
+    while from < slots {
+        let mut told = Vec::new();
+        let mut sum = 0;
+        change(&mut |tx| {
+            (told, sum) = (Vec::new(), 0);
+            let Some((at, _)) = Where::find(tx.region())? else { return Ok(()) };
+            slots = at.slots;
+            for slot in from..slots.min(from + SOME) {
+                let segment = at.table(tx.region()).get(slot)?;
+                if !segment.state.is_used() {
+                    continue;
+                }
+                let counted = needs.segments.get(&segment.sequence).map_or(0, |(blocks, _)| *blocks).min(segment.used);
+                sum += u64::from(counted);
+                if counted != segment.live {
+                    told.push(format!("segment {}: {} live blocks become {counted}", segment.sequence, segment.live));
+                    Change::new(tx, at).set_live(slot, &Segment { live: counted, ..segment })?;
+                }
+            }
+            Ok(())
+        })?;
+        mended.extend(told);
+        (live, from) = (live + sum, from + SOME);
+    }
+    change(&mut |tx| {
+        let Some((at, raw)) = Where::find(tx.region())? else { return Ok(()) };
+        let mut change = Change::new(tx, at);
+        change.count_live(live as i64 - raw.live as i64)?;
+        change.set_promised(needs.promised)
+    })?;
+    Ok(mended)
 }
 
 /// What is wrong with a table: all invariants that can be seen in it. For tests and fsck; nobody may change it meanwhile.

@@ -59,22 +59,25 @@ fn index_of(segments: u64) -> u64 {
 }
 
 impl Fs {
-    /// Sizes of the pool. Free space is what whole free segments hold, also those for which no memory has been taken
-    /// yet.
+    /// Sizes of the pool: of its memory, which small files and everything else take, and of its disks, which the content of large
+    /// files takes, together. Free memory is what whole free segments hold, also those for which no memory has been taken
+    /// yet, and what is also on disk.
     pub fn statfs(&self) -> StatFs {
         let block_size = 4096;
         let (region, rt) = (self.region(), self.session.runtime());
         let bytes = region.geo.heap_segments(region.size()) * pram::SEGMENT;
         let free_segments = rt.free_segments() + rt.absent();
-        let free = free_segments * pram::SEGMENT;
+        let disks = self.union().map(|union| union.sizes(&self.session)).unwrap_or_default();
+        // What is in memory only as long as nobody wants it for something else.
+        let free = free_segments * pram::SEGMENT + disks.clean * u64::from(block_size);
         let used = self.recent_count();
         let free_inodes = (free / (INODE + 1)).min(inode::max_inodes(region.size()).saturating_sub(used));
+        let index = index_of(free.div_ceil(pram::SEGMENT)) * pram::SEGMENT;
         StatFs {
             block_size,
-            blocks: bytes / u64::from(block_size),
-            free_blocks: free / u64::from(block_size),
-            available_blocks: free_segments.saturating_sub(index_of(free_segments)) * pram::SEGMENT
-                / u64::from(block_size),
+            blocks: bytes / u64::from(block_size) + disks.capacity,
+            free_blocks: free / u64::from(block_size) + disks.free,
+            available_blocks: free.saturating_sub(index) / u64::from(block_size) + disks.free,
             inodes: used + free_inodes,
             free_inodes,
             name_max: crate::attr::NAME_MAX as u32,

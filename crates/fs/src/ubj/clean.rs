@@ -41,7 +41,11 @@ impl Cleaning<'_> {
             std::collections::hash_map::Entry::Occupied(known) => known.into_mut(),
             std::collections::hash_map::Entry::Vacant(new) => {
                 let mut pages = HashMap::new();
-                file::places(self.fs.region(), content, &mut |page, place| _ = pages.insert(place, page))?;
+                file::places(self.fs.region(), content, &mut |page, place| {
+                    if let Some(place) = place {
+                        pages.insert(place, page);
+                    }
+                })?;
                 new.insert(pages)
             }
         };

@@ -102,6 +102,17 @@ pub struct Status {
     pub threshold: u64,
 }
 
+/// What large files have and can have, in blocks.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Sizes {
+    /// Of content, on all disks.
+    pub capacity: u64,
+    /// Of that neither written nor promised nor dirty.
+    pub free: u64,
+    /// In memory, and also on disk.
+    pub clean: u64,
+}
+
 /// What a process has of the union cache.
 pub struct Union {
     log: Log,
@@ -168,6 +179,16 @@ impl Union {
             freed: of(&counters.freed),
             threshold: self.options.threshold,
         })
+    }
+
+    /// Capacity and room. What cannot be read counts as nothing: fsck tells why.
+    pub(crate) fn sizes(&self, session: &Session) -> Sizes {
+        let (Ok(counts), Ok(dirty)) = (self.log.counts(session), dirty(session)) else { return Sizes::default() };
+        Sizes {
+            capacity: counts.capacity,
+            free: counts.capacity.saturating_sub(counts.live + counts.promised + dirty.blocks),
+            clean: usage(session).used.saturating_sub(dirty.blocks),
+        }
     }
 
     /// There is something to write, or room to make.

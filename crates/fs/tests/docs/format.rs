@@ -45,7 +45,7 @@ fn structures_lie_as_told() {
     same_fields!(page, RawImage: magic version page uuid fingerprint generation commit time root last crc);
     same_fields!(page, RawEntry: slot crc);
     same_fields!(page, RawTable: magic directory blocks slots sequence limit clock version free fresh freed last_freed
-        spare waiting heads regions reserved);
+        spare waiting heads regions live promised bad recovered);
     same_fields!(page, RawTableRegion: number slots);
     same_fields!(page, RawSegment: state stamp link bucket);
     same_fields!(page, RawPart: magic version crc pool nonce sequence written block number entries segment head reserved);
@@ -56,7 +56,7 @@ fn structures_lie_as_told() {
 }
 
 /// Constants that other tests here hold: by reading regions, or by trying.
-const TRIED: [&str; 31] = [
+const TRIED: [&str; 35] = [
     "REGION_VERSION",
     "SAVE_VERSION",
     "POOL_VERSION",
@@ -70,6 +70,10 @@ const TRIED: [&str; 31] = [
     "RESERVED_INODE",
     "FILE_DIRECT",
     "FILE_TREE",
+    "FILE_LARGE",
+    "FILE_MOVED",
+    "ENTRY_BLOCK",
+    "ENTRY_DISK",
     "FILE_CUT",
     "PAGE",
     "FANOUT",

@@ -171,7 +171,7 @@ impl<'a> Reader<'a> {
             extents.push((0, self.slice(off, size.min(capacity)).to_vec()));
         } else {
             assert_eq!(form, self.c("FILE_TREE"));
-            let depth = depth & !self.c("FILE_CUT");
+            let depth = depth & !(self.c("FILE_CUT") | self.c("FILE_LARGE") | self.c("FILE_MOVED"));
             assert!((1..=self.c("MAX_HEIGHT")).contains(&depth));
             self.node(ino, off, depth, 0, size, &mut extents);
             assert_eq!(extents.len() as u64, inode.get("extra"), "pages");

@@ -209,5 +209,6 @@ fn constants_are_as_told() {
     assert_eq!(told("MAX_HEIGHT"), u64::from(super::tree::MAX_HEIGHT));
     assert_eq!(told("PAGE"), super::PAGE);
     assert_eq!(told("FILE_CUT"), u64::from(super::CUT));
+    assert_eq!((told("FILE_LARGE"), told("FILE_MOVED")), (u64::from(super::LARGE), u64::from(super::MOVED)));
     assert_eq!(told("MAX_FILE"), super::MAX_SIZE);
 }

@@ -15,8 +15,8 @@ pub(in crate::file) fn visit(r: &Region, root: Node, object: &mut dyn FnMut(u64,
     Walk { object, ..Walk::of(r, &mut |_, _| {}) }.node(root)
 }
 
-/// Calls `see` with every place that something leads to, and the page that does.
-pub(in crate::file) fn places(r: &Region, root: Node, see: &mut dyn FnMut(u64, Place)) -> Result<()> {
+/// Calls `see` with every page that has a place, or none yet and is promised one.
+pub(in crate::file) fn places(r: &Region, root: Node, see: &mut dyn FnMut(u64, Option<Place>)) -> Result<()> {
     Walk { places: Some(see), ..Walk::of(r, &mut |_, _| {}) }.node(root)
 }
 
@@ -43,7 +43,7 @@ struct Walk<'a> {
     r: &'a Region,
     object: &'a mut dyn FnMut(u64, Tag),
     problem: Option<&'a mut dyn FnMut(String)>,
-    places: Option<&'a mut dyn FnMut(u64, Place)>,
+    places: Option<&'a mut dyn FnMut(u64, Option<Place>)>,
     budget: Budget,
     pages: u64,
     /// Pages from here on are beyond the end.
@@ -86,6 +86,9 @@ impl<'a> Walk<'a> {
             Entry::Hole => Ok(()),
             Entry::Reserved(0) => {
                 self.pages += 1;
+                if let Some(see) = &mut self.places {
+                    see(node.page(i), None);
+                }
                 Ok(())
             }
             Entry::Page(off) | Entry::Reserved(off) => {
@@ -104,14 +107,14 @@ impl<'a> Walk<'a> {
                     return Err(Error::Corrupt(format!("block {block:#x} lies at page {page} and is of {is:?}")));
                 }
                 if let (Some(see), Some(place)) = (&mut self.places, Place::from_word(descriptor.place)) {
-                    see(node.page(i), place);
+                    see(node.page(i), Some(place));
                 }
                 self.place(node.page(i), entry)
             }
             Entry::Disk(place) => {
                 self.pages += 1;
                 if let Some(see) = &mut self.places {
-                    see(node.page(i), place);
+                    see(node.page(i), Some(place));
                 }
                 self.place(node.page(i), entry)
             }
