@@ -16,6 +16,7 @@ use std::time::Instant;
 
 use exraid::region::make;
 use exraid::{Aligned, Buffers, Device, Disk, Layout, Making, Uuid};
+use fs::ilfs::clean::{Cleaned, Fate, Files, Move};
 use fs::ilfs::place::BLOCK;
 use fs::ilfs::write::Block;
 use fs::ilfs::{Head, Log, Options, Owner, Place, Run, KEY, SEGMENT};
@@ -29,6 +30,23 @@ const BATCH: u64 = 64 * MIB;
 const READ: u64 = MIB;
 /// Reads under way.
 const DEPTH: usize = 8;
+
+/// Files of which nothing is left, in an epoch.
+struct Nothing(u64);
+
+impl Files for Nothing {
+    fn fate(&self, _: Owner, _: Place) -> fs::ilfs::Result<Fate> {
+        Ok(Fate::Dead)
+    }
+
+    fn relocate(&self, moves: &[Move]) -> fs::ilfs::Result<Vec<bool>> {
+        Ok(vec![false; moves.len()])
+    }
+
+    fn epoch(&self) -> u64 {
+        self.0
+    }
+}
 
 /// Bytes in a second.
 fn rate(bytes: u64, start: Instant) -> f64 {
@@ -60,12 +78,12 @@ fn read(log: &Log, session: &Session, places: &[Place]) -> Result<f64, Box<dyn E
     let (start, mut under_way) = (Instant::now(), std::collections::VecDeque::new());
     for (n, run) in runs.iter().enumerate() {
         if under_way.len() == DEPTH {
-            under_way.pop_front().map(fs::ilfs::read::Reading::wait).transpose()?;
+            under_way.pop_front().map(|reading| reading.wait(log, session)).transpose()?;
         }
         let into = memory[n % DEPTH].slice(0..u64::from(run.blocks) * BLOCK);
         under_way.push_back(log.read(session, *run, into)?);
     }
-    under_way.into_iter().try_for_each(fs::ilfs::read::Reading::wait)?;
+    under_way.into_iter().try_for_each(|reading| reading.wait(log, session))?;
     Ok(rate(places.len() as u64 * BLOCK, start))
 }
 
@@ -113,11 +131,12 @@ fn main() -> Result<(), Box<dyn Error>> {
         for some in places.chunks(512) {
             op.lock(&[KEY])?;
             let mut tx = op.tx()?;
-            log.unlink(&mut tx, some, round as u64)?;
+            log.unlink(&mut tx, some)?;
             tx.commit()?;
             op.unlock();
         }
         drop(op);
+        while let Cleaned::Freed { .. } = log.clean(&session, &Nothing(round as u64), 0, &mut || true)? {}
         let (write, read) = (fio(path, "write", bytes), fio(path, "read", bytes));
         // fio has overwritten segments: those of this round are free now. The first round is for the host's blocks.
         log.reclaim(&session, round as u64 + 1, u64::MAX)?;

@@ -6,11 +6,13 @@ use exraid::fault::{Event, Faults};
 use exraid::Class;
 use rng::Rng;
 
+use super::super::clean::Cleaned;
 use super::super::error::Error;
 use super::super::place::{Place, Run, BLOCK};
 use super::super::table::State;
 use super::super::{Head, LEAST};
 use super::rig::{block, content, options, region_of, Rig, MIB, SEGMENT};
+use super::world::{Pages, World};
 
 /// Blocks of content of a segment of 1 MiB that is one part: 96 bytes and 32 for each fit in two blocks of summary.
 const MOST: u64 = 253;
@@ -108,6 +110,9 @@ fn what_was_given_up_and_used_again_is_lost_and_never_anothers() {
     rig.write(Head::Hot, &[block(6, 0, 0)]).expect("it is written");
     rig.unlink(&places);
     rig.check();
+    let nobody = World::with(rig, Pages::new(), 1, 3);
+    assert!(matches!(nobody.clean(0).expect("it works"), Cleaned::Freed { moved: 0, newer: 0, .. }));
+    let rig = nobody.rig;
     assert_eq!(rig.log.counts(&rig.session).expect("counts").freed, 1);
     let e = rig.read(Run::one(places[7])).expect_err("it is gone");
     assert!(matches!(e, Error::Lost(place) if place == places[7]), "{e}");
