@@ -13,6 +13,8 @@ use crate::table;
 mod bigdir;
 mod check;
 mod durable;
+mod filebench;
+mod large;
 mod memory;
 mod open;
 mod places;
@@ -63,6 +65,8 @@ fn measure(what: &What, context: &Context) -> Result<Outcome, Error> {
         What::Fsck(args) => check::run(context, args)?,
         What::Memory(args) => memory::run(context, args)?,
         What::Durable(args) => durable::run(context, args)?,
+        What::Large(args) => large::run(context, args)?,
+        What::Filebench(args) => filebench::run(context, args)?,
         What::Places => places::run(context)?,
         What::Stalls => stalls::run(context)?,
         // Several, or answered before a run is set up.
