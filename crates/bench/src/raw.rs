@@ -1,80 +1,85 @@
-//! A disk by itself: a file past the page cache, with as many requests under way as make it fast. What is possible on a
-//! disk at all is measured with it, by the same device layer that pools use.
+//! A disk by itself: what fio reads and writes of a file past the page cache, with as many requests under way as make it
+//! fast. That is what is possible on a disk at all.
 
-use std::collections::VecDeque;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
 
-use exraid::disk::Making;
-use exraid::{Aligned, Buffers, Device, Disk, Op, Request, Ticket};
-use rng::Rng;
+use serde_json::Value;
 
 use crate::clock::now;
 use crate::error::Error;
 
+/// How the tables call it.
+pub const RAW: &str = "raw disk";
+const PROGRAM: &str = "fio";
+const NOT_INSTALLED: &str = "not installed (Debian package: fio)";
 /// Bytes of a request where the order is that of the disk, and how many are under way.
-const PIECE: u64 = 1 << 20;
+const PIECE: &str = "1m";
 const PIECES: usize = 16;
-/// Bytes of a random read.
-pub const BLOCK: u64 = 4096;
 
-/// A file on a disk, all of it written; dropping it removes it.
+/// A file on a disk; dropping it removes it.
 pub struct Raw {
-    disk: Disk,
     path: PathBuf,
     bytes: u64,
 }
 
 impl Raw {
-    /// Makes one of `bytes`, a multiple of a MiB, at a path where there is nothing.
-    pub fn make(path: &Path, bytes: u64) -> Result<Raw, Error> {
-        let making = Making { size: Some(bytes), ..Making::default() };
-        let disk = Disk::make(path, &making).map_err(failed)?;
-        let raw = Raw { disk, path: path.to_owned(), bytes };
-        raw.disk.run(Op::Reserve(0..bytes).into()).result.map_err(failed)?;
-        raw.write()?;
-        Ok(raw)
+    /// One of `bytes`, a multiple of a MiB, at a path where there is nothing. It is not written yet.
+    pub fn at(path: PathBuf, bytes: u64) -> Result<Raw, Error> {
+        let raw = Raw { path, bytes };
+        let found = Command::new(PROGRAM).arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).status();
+        match found {
+            Ok(status) if status.success() => Ok(raw),
+            _ => Err(Error::Program { program: PROGRAM.into(), said: NOT_INSTALLED.into() }),
+        }
     }
 
-    /// Do transfers pass the page cache?
-    pub fn is_direct(&self) -> bool {
-        self.disk.properties().direct
-    }
-
-    /// Writes all of it in order, and flushes; bytes per second.
+    /// Makes it anew, writes all of it in order, and syncs it; bytes per second. Anew, as content finds room on a disk.
     pub fn write(&self) -> Result<f64, Error> {
-        let data = Aligned::of(&Rng::new(7).bytes(PIECE as usize));
-        let (start, mut flight) = (now(), Flight::new(&self.disk, PIECES));
-        for at in (0..self.bytes).step_by(PIECE as usize) {
-            flight.start(Request::write(at, Buffers::whole(&data)))?;
+        if self.path.exists() {
+            std::fs::remove_file(&self.path).map_err(Error::file(&self.path))?;
         }
-        flight.end()?;
-        self.disk.flush().map_err(failed)?;
-        Ok(per_second(self.bytes, start))
+        self.fio("write", PIECE, PIECES, &["--end_fsync=1"], ["write", "bw_bytes"])
     }
 
-    /// Reads all of it in order; bytes per second.
+    /// Reads all of it in order, once it is written; bytes per second.
     pub fn read(&self) -> Result<f64, Error> {
-        let memory = memory(PIECES, PIECE);
-        let (start, mut flight) = (now(), Flight::new(&self.disk, PIECES));
-        for (n, at) in (0..self.bytes).step_by(PIECE as usize).enumerate() {
-            flight.start(Request::read(at, Buffers::whole(&memory[n % PIECES])))?;
-        }
-        flight.end()?;
-        Ok(per_second(self.bytes, start))
+        self.fio("read", PIECE, PIECES, &[], ["read", "bw_bytes"])
     }
 
-    /// Reads `count` blocks at random, `depth` at a time; reads per second.
+    /// Reads `count` blocks of 4 KiB at random, `depth` at a time, once it is written; reads per second.
     pub fn read_at_random(&self, count: usize, depth: usize) -> Result<f64, Error> {
-        let memory = memory(depth, BLOCK);
-        let mut random = Rng::new(8);
-        let (start, mut flight) = (now(), Flight::new(&self.disk, depth));
-        for n in 0..count {
-            let at = random.below(self.bytes / BLOCK) * BLOCK;
-            flight.start(Request::read(at, Buffers::whole(&memory[n % depth])))?;
+        let count = format!("--number_ios={count}");
+        // It ends at the size of the file as well.
+        let (repeat, many) = (["--norandommap", "--io_size=1024g"], count.as_str());
+        self.fio("randread", "4k", depth, &[repeat[0], repeat[1], many], ["read", "iops"])
+    }
+
+    fn fio(
+        &self,
+        how: &str,
+        piece: &str,
+        depth: usize,
+        more: &[&str],
+        [kind, figure]: [&str; 2],
+    ) -> Result<f64, Error> {
+        let mut fio = Command::new(PROGRAM);
+        fio.args(["--name=raw", "--direct=1", "--ioengine=io_uring", "--thread", "--output-format=json"]);
+        fio.arg(format!("--filename={}", self.path.display())).arg(format!("--size={}", self.bytes));
+        fio.args([format!("--rw={how}"), format!("--bs={piece}"), format!("--iodepth={depth}")]).args(more);
+        let output = fio.stdin(Stdio::null()).output().map_err(Error::io(PROGRAM))?;
+        let failed = |said: &[u8]| {
+            let said = String::from_utf8_lossy(said).trim().replace('\n', "; ");
+            Error::Program { program: PROGRAM.into(), said }
+        };
+        if !output.status.success() {
+            return Err(failed(&output.stderr));
         }
-        flight.end()?;
-        Ok(per_second(count as u64, start))
+        // Before the report there may be a remark.
+        let report = output.stdout.iter().position(|&byte| byte == b'{').map_or(&[][..], |at| &output.stdout[at..]);
+        let report: Value = serde_json::from_slice(report).map_err(|_| failed(&output.stdout))?;
+        let found = report["jobs"][0][kind][figure].as_f64().filter(|&found| found > 0.0);
+        found.ok_or_else(|| failed(b"no figures in the report"))
     }
 }
 
@@ -85,45 +90,9 @@ impl Drop for Raw {
     }
 }
 
-/// Requests under way, the oldest of which is waited for first.
-struct Flight<'a> {
-    disk: &'a Disk,
-    most: usize,
-    tickets: VecDeque<Ticket>,
-}
-
-impl Flight<'_> {
-    fn new(disk: &Disk, most: usize) -> Flight<'_> {
-        Flight { disk, most, tickets: VecDeque::with_capacity(most) }
-    }
-
-    /// Takes a request, once there is room for one more: then the memory of the one `most` before it is free.
-    fn start(&mut self, request: Request) -> Result<(), Error> {
-        if self.tickets.len() == self.most {
-            self.wait()?;
-        }
-        self.tickets.push_back(self.disk.start(request));
-        Ok(())
-    }
-
-    fn end(mut self) -> Result<(), Error> {
-        while !self.tickets.is_empty() {
-            self.wait()?;
-        }
-        Ok(())
-    }
-
-    fn wait(&mut self) -> Result<(), Error> {
-        self.tickets.pop_front().map_or(Ok(()), |ticket| ticket.wait().result.map_err(failed))
-    }
-}
-
-fn memory(count: usize, bytes: u64) -> Vec<Arc<Aligned>> {
-    (0..count).map(|_| Aligned::zeroed(bytes as usize)).collect()
-}
-
-fn failed(e: impl std::fmt::Display) -> Error {
-    Error::Wrong(format!("the raw disk: {e}"))
+/// The raw disk as the table calls it where it was measured beside one of several, in the same rounds.
+pub fn beside(name: &str) -> String {
+    format!("{RAW}, beside {name}")
 }
 
 /// How many of `count` there were in a second since `start`.
@@ -138,10 +107,15 @@ mod tests {
     #[test]
     fn a_disk_is_written_and_read_and_gone() {
         let dir = tempfile::tempdir().expect("a directory");
-        let raw = Raw::make(&dir.path().join("raw"), 32 << 20).expect("a disk");
-        assert!(raw.write().expect("written") > 0.0);
+        let raw = match Raw::at(dir.path().join("raw"), 8 << 20) {
+            Ok(raw) => raw,
+            Err(e) => return eprintln!("skipped: {e}"),
+        };
+        for _ in 0..2 {
+            assert!(raw.write().expect("written") > 0.0);
+        }
         assert!(raw.read().expect("read") > 0.0);
-        assert!(raw.read_at_random(100, 32).expect("read") > 0.0);
+        assert!(raw.read_at_random(5_000, 32).expect("read") > 0.0);
         drop(raw);
         assert_eq!(std::fs::read_dir(dir.path()).expect("it is there").count(), 0);
     }

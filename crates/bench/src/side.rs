@@ -116,7 +116,11 @@ impl Side {
             Who::Ext4(journal) => return Side::ext4(setting, journal, sizes.disk),
             Who::InProcess(medium) | Who::Mounted(medium) => medium,
         };
-        let beneath = setting.ext4(&who.file_name(), Journal::Ordered, sizes.disk + 2 * sizes.ram + SPARE)?;
+        let beneath = setting.ext4(
+            &format!("below-{}", who.file_name()),
+            Journal::Ordered,
+            sizes.disk + 2 * sizes.ram + SPARE,
+        )?;
         let counted = beneath.dir.clone();
         let pool = setting.pool_in(&counted, &format!("{}.of", who.file_name()), medium, sizes.ram, sizes.disk)?;
         let side = Side::over(setting, who, pool)?;

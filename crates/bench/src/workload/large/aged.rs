@@ -3,11 +3,11 @@
 
 use std::time::{Duration, Instant};
 
-use super::{content, faster, Bench, MIB, RAW};
+use super::{cold, content, faster, Bench, MIB};
 use crate::error::Error;
 use crate::goals::Goal;
 use crate::place::{name, on_place, Place};
-use crate::raw::Raw;
+use crate::raw::{beside, Raw, RAW};
 use crate::report::{Outcome, Section};
 use crate::side::{rounds, Side, Sizes, Who, BATTERY, LOGGED};
 
@@ -19,27 +19,30 @@ const QUIET: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(20);
 
 pub fn run(bench: &Bench<'_>) -> Outcome {
-    let title = format!("Cold read in order of a file of {} MiB after all was overwritten at random", bench.file() / MIB);
-    let mut section = bench.rates("large-aged", title, "MiB/s");
-    section.baseline = Some(RAW.into());
-    let mut sections = [section];
+    let title =
+        format!("Cold read in order of a file of {} MiB after all was overwritten at random", bench.file() / MIB);
+    let speed = bench.rates("large-aged", title, "MiB/s");
+    let title = "The same: bytes that the process had read of the disk, per byte of the file";
+    let mut sections = [speed, bench.times("large-aged-transferred", title, "B/B")];
     if let Err(e) = measure(bench, &mut sections) {
         bench.setting.context.failed("large: aged", &e);
         sections[0].fail(RAW, e.to_string());
     }
     let row = |&own: &Who| {
         let what = "cold read in order after random overwrites";
-        faster(&sections[0], what, Goal::factor(0.3, 0.6), READ, own, RAW)
+        let speed = faster(&sections[0], what, Goal::factor(0.3, 0.6), READ, own, &beside(own.name()));
+        cold(&sections[1], READ, own, speed)
     };
     Outcome { findings: WHOS.iter().map(row).collect(), sections: sections.into() }
 }
 
-fn measure(bench: &Bench<'_>, sections: &mut [Section; 1]) -> Result<(), Error> {
+fn measure(bench: &Bench<'_>, sections: &mut [Section; 2]) -> Result<(), Error> {
     let setting = &bench.setting;
     let bytes = bench.file();
     let sizes = Sizes { disk: Bench::room(2 * bytes), ram: bench.little(bytes) };
     setting.require(bytes)?;
-    let raw = Raw::make(&setting.file("raw"), bytes)?;
+    let raw = Raw::at(setting.file("raw"), bytes)?;
+    raw.write()?;
     let path = name("large".into());
     let mut sides = bench.made(&WHOS, &mut sections[..], |who| Side::make(setting, who, sizes));
     rounds(setting, "large: aged", ROUNDS, &mut sides, &mut sections[..], |side, round, sections| {
@@ -56,10 +59,13 @@ fn measure(bench: &Bench<'_>, sections: &mut [Section; 1]) -> Result<(), Error> 
             let late = format!("{}, round {}: still writing after {} s", side.name(), round + 1, PATIENCE.as_secs());
             sections[0].notes.push(late);
         }
+        let before = side.transferred()?;
         let speed = on_place!(&side.place, place => content::read(place, &path, bytes))?;
         sections[0].add(side.name(), READ, speed / MIB as f64);
-        let alone = raw.read()?;
-        sections[0].add(RAW, READ, alone / MIB as f64);
+        if let (Some(before), Some(after)) = (before, side.transferred()?) {
+            sections[1].add(side.name(), READ, after.since(before).read as f64 / bytes as f64);
+        }
+        sections[0].add(&beside(side.name()), READ, raw.read()? / MIB as f64);
         Ok(())
     });
     Ok(())

@@ -3,14 +3,12 @@
 //!
 //! In process, 32 threads read: a read is a call that returns when it is done.
 
-use fs::MediumKind;
-
-use super::{content, faster, Bench, MIB, RAW};
+use super::{cold, content, faster, Bench, MIB};
 use crate::clock::now;
 use crate::error::Error;
 use crate::goals::{Finding, Goal};
 use crate::place::{name, on_place, Name, Place};
-use crate::raw::{per_second, Raw};
+use crate::raw::{beside, per_second, Raw, RAW};
 use crate::report::{Outcome, Section};
 use crate::side::{rounds, Side, Sizes, Who, BATTERY, BATTERY_MOUNTED, LOGGED, LOGGED_MOUNTED};
 use rng::Rng;
@@ -24,8 +22,7 @@ const WHOS: [Who; 4] = [BATTERY, BATTERY_MOUNTED, LOGGED, LOGGED_MOUNTED];
 pub fn run(bench: &Bench<'_>) -> Outcome {
     let mib = bench.size() / MIB;
     let title = format!("Random 4 KiB reads of a cold file of {mib} MiB, {DEPTH} at a time");
-    let mut speed = bench.rates("large-cold", title, "1/s");
-    speed.baseline = Some(RAW.into());
+    let speed = bench.rates("large-cold", title, "1/s");
     let title = "The same: blocks of 4 KiB read from the disk for each";
     let mut sections = [speed, bench.times("large-cold-blocks", title, "blocks")];
     if let Err(e) = measure(bench, &mut sections) {
@@ -40,7 +37,8 @@ fn measure(bench: &Bench<'_>, sections: &mut [Section; 2]) -> Result<(), Error> 
     let (bytes, count) = (bench.size(), setting.context.size(bench.args.reads, 1_000));
     let sizes = Sizes { disk: Bench::room(bytes), ram: bench.little(bytes) };
     setting.require(bytes)?;
-    let raw = Raw::make(&setting.file("raw"), bytes)?;
+    let raw = Raw::at(setting.file("raw"), bytes)?;
+    raw.write()?;
     let path = name("large".into());
     for who in WHOS {
         // One after the other, each with rounds of the raw disk between its own: together they would take several times
@@ -55,21 +53,14 @@ fn measure(bench: &Bench<'_>, sections: &mut [Section; 2]) -> Result<(), Error> 
             }
             once(side, &path, bytes, count, round as u64, sections)?;
             let alone = raw.read_at_random(count, DEPTH)?;
-            sections[0].add(RAW, READ, alone);
+            sections[0].add(&beside(side.name()), READ, alone);
             Ok(())
         });
     }
     Ok(())
 }
 
-fn once(
-    side: &Side,
-    path: &Name,
-    bytes: u64,
-    count: usize,
-    round: u64,
-    sections: &mut [Section],
-) -> Result<(), Error> {
+fn once(side: &Side, path: &Name, bytes: u64, count: usize, round: u64, sections: &mut [Section]) -> Result<(), Error> {
     on_place!(&side.place, place => place.forget(&place.open_read(path)?))?;
     let before = side.transferred()?;
     let speed = on_place!(&side.place, place => read(place, path, bytes, count, round))?;
@@ -104,22 +95,17 @@ fn read(place: &(impl Place + Sync), path: &Name, bytes: u64, count: usize, roun
 }
 
 fn findings(sections: &[Section]) -> Vec<Finding> {
-    let row = |own| {
-        let goal = Goal::factor(0.8, 0.95);
-        faster(&sections[0], &format!("cold random 4 KiB reads, {DEPTH} at a time"), goal, READ, own, RAW)
+    let speed = |own: Who| {
+        let (what, goal) = (format!("cold random 4 KiB reads, {DEPTH} at a time"), Goal::factor(0.8, 0.95));
+        cold(&sections[1], BLOCKS, own, faster(&sections[0], &what, goal, READ, own, &beside(own.name())))
     };
     let blocks = |own: Who| {
         let what = "in process: blocks read from the disk for a cold random read";
-        let measured = sections[1].text(own.name(), BLOCKS);
-        // What is not read at all was not cold.
-        let value = sections[1].median(own.name(), BLOCKS).and_then(|blocks| match blocks {
-            blocks if blocks < 0.5 => Err(format!("{}: only {blocks:.2} were: it was not cold", own.name())),
-            blocks => Ok(blocks),
-        });
-        let medium: MediumKind = own.medium();
-        Finding::judge(medium, what, Goal::quantity(1.1, 1.0, "blocks"), measured, value)
+        let (measured, value) = (sections[1].text(own.name(), BLOCKS), sections[1].median(own.name(), BLOCKS));
+        let goal = Goal::quantity(1.1, 1.0, "blocks");
+        cold(&sections[1], BLOCKS, own, Finding::judge(own.medium(), what, goal, measured, value))
     };
-    vec![row(BATTERY), row(LOGGED), blocks(BATTERY), blocks(LOGGED)]
+    vec![speed(BATTERY), speed(LOGGED), blocks(BATTERY), blocks(LOGGED)]
 }
 
 #[cfg(test)]

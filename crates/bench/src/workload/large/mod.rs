@@ -31,12 +31,11 @@ use crate::conquest::has_disks;
 use crate::context::Context;
 use crate::error::Error;
 use crate::goals::{Finding, Goal};
+use crate::raw::RAW;
 use crate::report::{Outcome, Section};
 use crate::setting::{self, Setting};
 use crate::side::{Side, Sizes, Who};
 
-/// The raw disk, as the tables call it.
-const RAW: &str = "raw disk";
 const MIB: u64 = 1 << 20;
 /// Bytes that are written or read at a time where the order is that of the file.
 const PIECE: usize = 1 << 20;
@@ -113,12 +112,7 @@ impl Bench<'_> {
         self.made(whos, sections, |who| Side::make(&self.setting, who, sizes))
     }
 
-    fn made(
-        &self,
-        whos: &[Who],
-        sections: &mut [Section],
-        make: impl Fn(Who) -> Result<Side, Error>,
-    ) -> Vec<Side> {
+    fn made(&self, whos: &[Who], sections: &mut [Section], make: impl Fn(Who) -> Result<Side, Error>) -> Vec<Side> {
         let (sides, skipped) = crate::side::make(&self.setting, whos, make);
         sections.iter_mut().for_each(|section| section.skipped.extend(skipped.iter().cloned()));
         sides
@@ -132,6 +126,22 @@ impl Bench<'_> {
 
     fn rates(&self, id: &'static str, title: impl std::fmt::Display, unit: &'static str) -> Section {
         Section { more_is_better: true, ..self.times(id, title, unit) }
+    }
+}
+
+/// What must have been read of the disk, of what was read, for a read to count as cold.
+const COLD: f64 = 0.7;
+
+/// The same for what should have been read of the disk, of which the series of `measure` in `shares` tells the part that
+/// was: what comes from memory says nothing about the disk.
+fn cold(shares: &Section, measure: &str, own: Who, finding: Finding) -> Finding {
+    match shares.median(own.name(), measure) {
+        Ok(share) if share < COLD && finding.value.is_some() => {
+            let Finding { medium, what, goal, measured, .. } = finding;
+            let reason = format!("{}: {share:.2} of it came from the disk: it was not cold", own.name());
+            Finding::judge(medium, what, goal, measured, Err(reason))
+        }
+        _ => finding,
     }
 }
 

@@ -3,11 +3,11 @@
 //! A pool is made anew for each round. What it still has in its cache when the write ends is told as the share that had
 //! reached the disk; before the file is read, another one goes through the cache that is as large as that.
 
-use super::{content, faster, Bench, MIB, PIECE, RAW};
+use super::{cold, content, faster, Bench, MIB, PIECE};
 use crate::error::Error;
 use crate::goals::Goal;
 use crate::place::{name, on_place, Place};
-use crate::raw::Raw;
+use crate::raw::{Raw, RAW};
 use crate::report::{Outcome, Section};
 use crate::side::{fail, Side, Sizes, Who, BATTERY, BATTERY_MOUNTED, LOGGED, LOGGED_MOUNTED};
 
@@ -38,7 +38,8 @@ pub fn run(bench: &Bench<'_>) -> Outcome {
         };
         faster(&sections[0], &format!("{measure} of {mib} MiB in order"), goal, measure, own, RAW)
     };
-    let findings = WHOS.iter().flat_map(|&own| [row(own, WRITE), row(own, READ)]).collect();
+    let findings =
+        WHOS.iter().flat_map(|&own| [row(own, WRITE), cold(&sections[1], WAS_READ, own, row(own, READ))]).collect();
     Outcome { sections: sections.into(), findings }
 }
 
@@ -47,10 +48,7 @@ fn measure(bench: &Bench<'_>, sections: &mut [Section; 2]) -> Result<(), Error> 
     let context = setting.context;
     let (bytes, cache) = (bench.size(), bench.cache());
     setting.require(bytes + Bench::room(bytes + cache))?;
-    let raw = Raw::make(&setting.file("raw"), bytes)?;
-    if !raw.is_direct() {
-        sections[0].notes.push("the raw disk's page cache cannot be passed here".into());
-    }
+    let raw = Raw::at(setting.file("raw"), bytes)?;
     let mut whos = WHOS.to_vec();
     for round in 0..context.rounds(ROUNDS) {
         context.say_round("large files in order", round, ROUNDS, RAW);

@@ -22,8 +22,7 @@ pub fn run(bench: &Bench<'_>) -> Outcome {
     let title = "The same: bytes written to disk, per byte of the file, until nothing is under way";
     let mut sections = [speed, bench.times("large-stream-written", title, "B/B")];
     let sizes = Sizes { disk: Bench::room(bytes), ram: bench.cache() };
-    let mut sides =
-        bench.made(&WHOS, &mut sections, |who| Side::make_counted(&bench.setting, who, sizes));
+    let mut sides = bench.made(&WHOS, &mut sections, |who| Side::make_counted(&bench.setting, who, sizes));
     let path = name("large".into());
     rounds(&bench.setting, "large: stream", ROUNDS, &mut sides, &mut sections, |side, _, sections| {
         let before = side.written()?;

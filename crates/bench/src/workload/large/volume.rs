@@ -27,8 +27,7 @@ pub fn run(bench: &Bench<'_>) -> Outcome {
     section.baseline = Some(BARE.name().into());
     let mut sections = [section];
     let sizes = Sizes { disk: Bench::room(bytes), ram: (bytes / 2).max(64 * MIB) };
-    let mut sides =
-        bench.made(&WHOS, &mut sections, |who| Side::make_counted(&bench.setting, who, sizes));
+    let mut sides = bench.made(&WHOS, &mut sections, |who| Side::make_counted(&bench.setting, who, sizes));
     let path = name("large".into());
     rounds(&bench.setting, "large: volume", ROUNDS, &mut sides, &mut sections, |side, round, sections| {
         if round == 0 {
@@ -65,8 +64,5 @@ fn findings(section: &Section) -> Vec<Finding> {
         let what = format!("overwrites, fsync every {SYNCED}: bytes written to disk, times those of {}", base.name());
         Finding::judge(own.medium(), what, goal, measured, section.ratio(WRITTEN, own.name(), base.name()))
     };
-    vec![
-        row(BATTERY_MOUNTED, BARE, Goal::at_most(1.0, 0.5)),
-        row(LOGGED_MOUNTED, ORDERED, Goal::at_most(1.3, 1.0)),
-    ]
+    vec![row(BATTERY_MOUNTED, BARE, Goal::at_most(1.0, 0.5)), row(LOGGED_MOUNTED, ORDERED, Goal::at_most(1.3, 1.0))]
 }
