@@ -122,6 +122,8 @@ pub enum What {
     Large(Large),
     /// Filebench's varmail, fileserver, webserver and webproxy against ext4
     Filebench(Filebench),
+    /// PostgreSQL, sqlite3 and redis with large files, against ext4
+    Databases(Databases),
     /// Mounting a pool at a second directory
     Places,
     /// Making a file through the mount while others have gigabytes reserved, committed and saved
@@ -367,6 +369,44 @@ pub enum Personality {
     Webproxy,
 }
 
+#[derive(Clone, Debug, clap::Args)]
+pub struct Databases {
+    #[command(flatten)]
+    pub grounds: Grounds,
+    /// Which of them [default: all]
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    pub only: Vec<Database>,
+    /// The scale of pgbench; 50 is a base of 750 MB
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = at_least_one)]
+    pub scale: usize,
+    /// Seconds of a round of pgbench
+    #[arg(long, value_name = "SECONDS", default_value_t = 8, value_parser = at_least_one)]
+    pub seconds: usize,
+    /// MiB of the base of sqlite3
+    #[arg(long, value_name = "MIB", default_value_t = 500, value_parser = at_least_one)]
+    pub base: usize,
+    /// Transactions of sqlite3 per round
+    #[arg(long, value_name = "N", default_value_t = 2_000, value_parser = at_least_one)]
+    pub transactions: usize,
+    /// Requests to redis per round
+    #[arg(long, value_name = "N", default_value_t = 50_000, value_parser = at_least_one)]
+    pub requests: usize,
+    /// MiB of persistent RAM of pools that have a disk
+    #[arg(long, value_name = "MIB", default_value_t = 1024, value_parser = at_least_one)]
+    pub cache: usize,
+}
+
+/// A database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Database {
+    /// pgbench with 4 clients
+    Postgres,
+    /// Transactions of one update, with the journal modes WAL and DELETE
+    Sqlite,
+    /// SET by 20 clients with appendfsync always
+    Redis,
+}
+
 /// Where the disk is: at `named`, or where temporary files go.
 fn disk(named: &Option<PathBuf>) -> PathBuf {
     let temporary = || std::env::var_os("TMPDIR").filter(|d| !d.is_empty()).map(PathBuf::from);
@@ -399,6 +439,7 @@ impl What {
         match self {
             What::Durable(durable) => Some(disk(&durable.dir)),
             What::Large(large) => large.grounds.disk(),
+            What::Databases(databases) => databases.grounds.disk(),
             What::Filebench(filebench) => filebench.grounds.disk(),
             What::Publish(publish) => Some(disk(&publish.dir)),
             What::All => Some(disk(&None)),
@@ -447,6 +488,7 @@ mod tests {
         assert_eq!(defaults::<Memory>().files, 1_000_000);
         assert_eq!(defaults::<Durable>().transactions, 2_000);
         assert_eq!(defaults::<Large>().size, 4096);
+        assert_eq!(defaults::<Databases>().scale, 50);
         assert_eq!(defaults::<Filebench>().grounds.setting, [Setting::OwnDisk]);
     }
 

@@ -14,6 +14,7 @@ use crate::conquest::{has_disks, Making, WithDisk};
 use crate::context::Context;
 use crate::disk::{require_room, Disk};
 use crate::error::Error;
+use crate::goals::Finding;
 use crate::hosts::{Host, Journal};
 
 /// One of the settings, ready to be worked in.
@@ -50,6 +51,13 @@ impl<'a> Setting<'a> {
     /// The name of a section in this setting.
     pub fn id(&self, section: &str) -> String {
         id(section, self.which)
+    }
+
+    /// Has findings say what they are of, where that is not the machine's own disk.
+    pub fn tell(&self, findings: &mut [Finding]) {
+        if self.which == args::Setting::RamBacked {
+            findings.iter_mut().for_each(|finding| finding.what.insert_str(0, "RAM-backed, "));
+        }
     }
 
     /// A path for a file that a workload makes and removes.

@@ -12,6 +12,7 @@ use crate::table;
 
 mod bigdir;
 mod check;
+mod databases;
 mod durable;
 mod filebench;
 mod large;
@@ -67,6 +68,7 @@ fn measure(what: &What, context: &Context) -> Result<Outcome, Error> {
         What::Durable(args) => durable::run(context, args)?,
         What::Large(args) => large::run(context, args)?,
         What::Filebench(args) => filebench::run(context, args)?,
+        What::Databases(args) => databases::run(context, args)?,
         What::Places => places::run(context)?,
         What::Stalls => stalls::run(context)?,
         // Several, or answered before a run is set up.

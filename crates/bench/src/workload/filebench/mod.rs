@@ -71,7 +71,9 @@ fn in_setting(setting: &Setting<'_>, args: &Filebench) -> Outcome {
         let stock = Stock::of(which).times(args.scale, context.quick);
         measure(setting, &stock, seconds, &mut sides, &mut sections);
     }
-    Outcome { findings: findings(setting.which, &sections[0]), sections: sections.into() }
+    let mut findings = findings(setting.which, &sections[0]);
+    setting.tell(&mut findings);
+    Outcome { findings, sections: sections.into() }
 }
 
 /// The rounds of one workload. Its files are made before the first, and removed after the last.

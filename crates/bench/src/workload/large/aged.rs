@@ -31,7 +31,7 @@ pub fn run(bench: &Bench<'_>) -> Outcome {
     let row = |&own: &Who| {
         let what = "cold read in order after random overwrites";
         let speed = faster(&sections[0], what, Goal::factor(0.3, 0.6), READ, own, &beside(own.name()));
-        cold(&sections[1], READ, own, speed)
+        cold(&bench.setting, &sections[1], READ, own, speed)
     };
     Outcome { findings: WHOS.iter().map(row).collect(), sections: sections.into() }
 }

@@ -29,7 +29,7 @@ pub fn run(bench: &Bench<'_>) -> Outcome {
         bench.setting.context.failed("large: cold", &e);
         sections.iter_mut().for_each(|section| section.fail(RAW, e.to_string()));
     }
-    Outcome { findings: findings(&sections), sections: sections.into() }
+    Outcome { findings: findings(bench, &sections), sections: sections.into() }
 }
 
 fn measure(bench: &Bench<'_>, sections: &mut [Section; 2]) -> Result<(), Error> {
@@ -94,16 +94,22 @@ fn read(place: &(impl Place + Sync), path: &Name, bytes: u64, count: usize, roun
     Ok(per_second((each * DEPTH) as u64, start))
 }
 
-fn findings(sections: &[Section]) -> Vec<Finding> {
+fn findings(bench: &Bench<'_>, sections: &[Section]) -> Vec<Finding> {
     let speed = |own: Who| {
         let (what, goal) = (format!("cold random 4 KiB reads, {DEPTH} at a time"), Goal::factor(0.8, 0.95));
-        cold(&sections[1], BLOCKS, own, faster(&sections[0], &what, goal, READ, own, &beside(own.name())))
+        cold(
+            &bench.setting,
+            &sections[1],
+            BLOCKS,
+            own,
+            faster(&sections[0], &what, goal, READ, own, &beside(own.name())),
+        )
     };
     let blocks = |own: Who| {
         let what = "in process: blocks read from the disk for a cold random read";
         let (measured, value) = (sections[1].text(own.name(), BLOCKS), sections[1].median(own.name(), BLOCKS));
         let goal = Goal::quantity(1.1, 1.0, "blocks");
-        cold(&sections[1], BLOCKS, own, Finding::judge(own.medium(), what, goal, measured, value))
+        cold(&bench.setting, &sections[1], BLOCKS, own, Finding::judge(own.medium(), what, goal, measured, value))
     };
     vec![speed(BATTERY), speed(LOGGED), blocks(BATTERY), blocks(LOGGED)]
 }

@@ -26,7 +26,7 @@ mod volume;
 
 use clap::ValueEnum;
 
-use crate::args::{Large, LargePart};
+use crate::args::{self, Large, LargePart};
 use crate::conquest::has_disks;
 use crate::context::Context;
 use crate::error::Error;
@@ -56,7 +56,7 @@ pub fn run(context: &Context, args: &Large) -> Result<Outcome, Error> {
         let wanted = |part: &&LargePart| args.only.is_empty() || args.only.contains(part);
         let bench = Bench { args, setting };
         for part in LargePart::value_variants().iter().filter(wanted) {
-            outcome.extend(match part {
+            let mut one = match part {
                 LargePart::Sequential => sequential::run(&bench),
                 LargePart::Synced => synced::run(&bench),
                 LargePart::Volume => volume::run(&bench),
@@ -65,7 +65,9 @@ pub fn run(context: &Context, args: &Large) -> Result<Outcome, Error> {
                 LargePart::Cold => cold::run(&bench),
                 LargePart::Aged => aged::run(&bench),
                 LargePart::Mapped => mapped::run(&bench),
-            });
+            };
+            bench.setting.tell(&mut one.findings);
+            outcome.extend(one);
         }
     }
     if let (false, Some(section)) = (has_disks(&context.program), outcome.sections.first_mut()) {
@@ -132,11 +134,11 @@ impl Bench<'_> {
 /// What must have been read of the disk, of what was read, for a read to count as cold.
 const COLD: f64 = 0.7;
 
-/// The same for what should have been read of the disk, of which the series of `measure` in `shares` tells the part that
-/// was: what comes from memory says nothing about the disk.
-fn cold(shares: &Section, measure: &str, own: Who, finding: Finding) -> Finding {
+/// The finding of a cold read, if it was one: what comes from memory says nothing about a disk. The series of `measure` in
+/// `shares` tells which part came from the disk. On tmpfs nobody counts that.
+fn cold(setting: &Setting<'_>, shares: &Section, measure: &str, own: Who, finding: Finding) -> Finding {
     match shares.median(own.name(), measure) {
-        Ok(share) if share < COLD && finding.value.is_some() => {
+        Ok(share) if share < COLD && finding.value.is_some() && setting.which == args::Setting::OwnDisk => {
             let Finding { medium, what, goal, measured, .. } = finding;
             let reason = format!("{}: {share:.2} of it came from the disk: it was not cold", own.name());
             Finding::judge(medium, what, goal, measured, Err(reason))

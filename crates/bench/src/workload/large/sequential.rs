@@ -38,8 +38,10 @@ pub fn run(bench: &Bench<'_>) -> Outcome {
         };
         faster(&sections[0], &format!("{measure} of {mib} MiB in order"), goal, measure, own, RAW)
     };
-    let findings =
-        WHOS.iter().flat_map(|&own| [row(own, WRITE), cold(&sections[1], WAS_READ, own, row(own, READ))]).collect();
+    let findings = WHOS
+        .iter()
+        .flat_map(|&own| [row(own, WRITE), cold(&bench.setting, &sections[1], WAS_READ, own, row(own, READ))])
+        .collect();
     Outcome { sections: sections.into(), findings }
 }
 
