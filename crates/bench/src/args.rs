@@ -122,6 +122,12 @@ pub enum What {
     Large(Large),
     /// Filebench's varmail, fileserver, webserver and webproxy against ext4
     Filebench(Filebench),
+    /// Sprite LFS large files (Figure 5.2 of the Conquest paper)
+    Largefile(Largefile),
+    /// PostMark with large files among the small ones (Figure 5.6 of the Conquest paper)
+    PostmarkLarge(PostmarkLarge),
+    /// Overwrites of a disk that is nearly full: what the cleaner costs
+    Sustained(Sustained),
     /// PostgreSQL, sqlite3 and redis with large files, against ext4
     Databases(Databases),
     /// Mounting a pool at a second directory
@@ -370,6 +376,67 @@ pub enum Personality {
 }
 
 #[derive(Clone, Debug, clap::Args)]
+pub struct Largefile {
+    #[command(flatten)]
+    pub grounds: Grounds,
+    /// Files of 100 MB; the paper has 40
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = at_least_one)]
+    pub files: usize,
+    /// Files of 1 MB and of 1.01 MB, as many as the paper has
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = at_least_one)]
+    pub small: usize,
+    /// Bytes per read or write call
+    #[arg(long, value_name = "BYTES", default_value_t = 8192, value_parser = at_least_one)]
+    pub block: usize,
+    /// MiB of persistent RAM of pools that have a disk
+    #[arg(long, value_name = "MIB", default_value_t = 1024, value_parser = at_least_one)]
+    pub cache: usize,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub struct PostmarkLarge {
+    #[command(flatten)]
+    pub grounds: Grounds,
+    /// Files; the paper has 10000
+    #[arg(long, value_name = "N", default_value_t = 2_000, value_parser = at_least_one)]
+    pub files: usize,
+    /// Transactions per run
+    #[arg(long, value_name = "N", default_value_t = 2_000, value_parser = at_least_one)]
+    pub transactions: usize,
+    /// Percent of the files that have 2 to 5 MB
+    #[arg(long, value_name = "N,...", value_delimiter = ',', default_values_t = [0.0, 1.0, 2.0, 5.0, 10.0])]
+    pub percent: Vec<f64>,
+    /// Bytes per read or write call
+    #[arg(long, value_name = "BYTES", default_value_t = 4096, value_parser = at_least_one)]
+    pub block: usize,
+    /// MiB of persistent RAM of pools that have a disk
+    #[arg(long, value_name = "MIB", default_value_t = 512, value_parser = at_least_one)]
+    pub cache: usize,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub struct Sustained {
+    /// A directory on the disk to measure [default: $TMPDIR, else /var/tmp]
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// MiB of the pool's disk
+    #[arg(long, value_name = "MIB", default_value_t = 1024, value_parser = at_least_one)]
+    pub size: usize,
+    /// Percent of what the disk holds that are filled
+    #[arg(long, value_name = "N", default_value_t = 90, value_parser = clap::value_parser!(u32).range(1..100))]
+    pub full: u32,
+    /// How often as many blocks are overwritten as there are, before what is measured
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = at_least_one)]
+    pub before: usize,
+    /// Percent of the content that may be dirty in the cache, in the second part
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..50))]
+    pub dirty: u32,
+    /// MiB of persistent RAM in the first part, as little as possible
+    #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = at_least_one)]
+    pub cache: usize,
+}
+
+#[derive(Clone, Debug, clap::Args)]
 pub struct Databases {
     #[command(flatten)]
     pub grounds: Grounds,
@@ -439,6 +506,9 @@ impl What {
         match self {
             What::Durable(durable) => Some(disk(&durable.dir)),
             What::Large(large) => large.grounds.disk(),
+            What::Largefile(largefile) => largefile.grounds.disk(),
+            What::PostmarkLarge(postmark) => postmark.grounds.disk(),
+            What::Sustained(sustained) => Some(disk(&sustained.dir)),
             What::Databases(databases) => databases.grounds.disk(),
             What::Filebench(filebench) => filebench.grounds.disk(),
             What::Publish(publish) => Some(disk(&publish.dir)),
@@ -488,6 +558,9 @@ mod tests {
         assert_eq!(defaults::<Memory>().files, 1_000_000);
         assert_eq!(defaults::<Durable>().transactions, 2_000);
         assert_eq!(defaults::<Large>().size, 4096);
+        assert_eq!(defaults::<Largefile>().files, 8);
+        assert_eq!(defaults::<PostmarkLarge>().percent.len(), 5);
+        assert_eq!(defaults::<Sustained>().full, 90);
         assert_eq!(defaults::<Databases>().scale, 50);
         assert_eq!(defaults::<Filebench>().grounds.setting, [Setting::OwnDisk]);
     }

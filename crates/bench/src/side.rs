@@ -17,6 +17,8 @@ use crate::subject::{AnyPlace, Skipped};
 /// Who is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Who {
+    /// A file system in memory, whatever the setting.
+    Tmpfs,
     Ext4(Journal),
     InProcess(MediumKind),
     Mounted(MediumKind),
@@ -34,6 +36,7 @@ impl Who {
     /// How reports call it.
     pub fn name(self) -> &'static str {
         match self {
+            Who::Tmpfs => "tmpfs",
             Who::Ext4(Journal::None) => "ext4 without a journal",
             Who::Ext4(Journal::Ordered) => "ext4 data=ordered",
             Who::Ext4(Journal::Data) => "ext4 data=journal",
@@ -44,6 +47,7 @@ impl Who {
     /// As `--on` names it.
     pub fn kind(self) -> Kind {
         match self {
+            Who::Tmpfs => Kind::Tmpfs,
             Who::Ext4(_) => Kind::Ext4,
             Who::InProcess(MediumKind::Logged) => Kind::LoggedInproc,
             Who::InProcess(_) => Kind::BatteryInproc,
@@ -55,7 +59,7 @@ impl Who {
     /// Of a pool.
     pub fn medium(self) -> MediumKind {
         match self {
-            Who::Ext4(_) => MediumKind::Logged,
+            Who::Tmpfs | Who::Ext4(_) => MediumKind::Logged,
             Who::InProcess(medium) | Who::Mounted(medium) => medium,
         }
     }
@@ -64,7 +68,7 @@ impl Who {
     pub fn how(self) -> &'static str {
         match self {
             Who::InProcess(_) => "in process",
-            Who::Mounted(_) | Who::Ext4(_) => "mounted",
+            Who::Mounted(_) | Who::Tmpfs | Who::Ext4(_) => "mounted",
         }
     }
 
@@ -101,6 +105,10 @@ pub struct Side {
 impl Side {
     pub fn make(setting: &Setting<'_>, who: Who, sizes: Sizes) -> Result<Side, Error> {
         match who {
+            Who::Tmpfs => {
+                let host = Host::make(Kind::Tmpfs, &setting.context.base, sizes.disk)?;
+                Side::of_host(who, host)
+            }
             Who::Ext4(journal) => Side::ext4(setting, journal, sizes.disk),
             Who::InProcess(medium) | Who::Mounted(medium) => {
                 let pool = setting.pool(&who.file_name(), medium, sizes.ram, sizes.disk)?;
@@ -113,7 +121,7 @@ impl Side {
     /// usual kind, with room for its disk, and for a log and an image of its memory.
     pub fn make_counted(setting: &Setting<'_>, who: Who, sizes: Sizes) -> Result<Side, Error> {
         let medium = match who {
-            Who::Ext4(journal) => return Side::ext4(setting, journal, sizes.disk),
+            Who::Tmpfs | Who::Ext4(_) => return Side::make(setting, who, sizes),
             Who::InProcess(medium) | Who::Mounted(medium) => medium,
         };
         let beneath = setting.ext4(
@@ -130,8 +138,13 @@ impl Side {
     fn ext4(setting: &Setting<'_>, journal: Journal, bytes: u64) -> Result<Side, Error> {
         let who = Who::Ext4(journal);
         let host = setting.ext4(&who.file_name(), journal, bytes)?;
+        Side::of_host(who, host)
+    }
+
+    fn of_host(who: Who, host: Host) -> Result<Side, Error> {
         let place = AnyPlace::Mounted(Mounted::new(&host.dir)?);
-        Ok(Side { who, place, mount: None, counted: Some(host.dir.clone()), host: Some(host), _pool: None })
+        let counted = matches!(who, Who::Ext4(_)).then(|| host.dir.clone());
+        Ok(Side { who, place, mount: None, counted, host: Some(host), _pool: None })
     }
 
     fn over(setting: &Setting<'_>, who: Who, pool: WithDisk) -> Result<Side, Error> {
@@ -162,7 +175,11 @@ impl Side {
     /// Where it is mounted, if it is.
     pub fn dir(&self) -> Option<&Path> {
         let own = self.mount.as_ref().map(|mount| mount.dir.as_path());
-        own.or(self.host.as_ref().filter(|_| matches!(self.who, Who::Ext4(_))).map(|host| host.dir.as_path()))
+        own.or(self
+            .host
+            .as_ref()
+            .filter(|_| matches!(self.who, Who::Tmpfs | Who::Ext4(_)))
+            .map(|host| host.dir.as_path()))
     }
 
     /// What a pool's process has had transferred so far; nothing is known of an ext4.

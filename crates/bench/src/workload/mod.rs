@@ -16,7 +16,9 @@ mod databases;
 mod durable;
 mod filebench;
 mod large;
+mod largefile;
 mod memory;
+mod mixed;
 mod open;
 mod places;
 mod plan;
@@ -25,6 +27,7 @@ mod program;
 pub mod scale;
 pub mod smallfile;
 mod stalls;
+mod sustained;
 mod tree;
 
 /// Runs what `args` asks for, prints it and writes the JSON.
@@ -68,6 +71,9 @@ fn measure(what: &What, context: &Context) -> Result<Outcome, Error> {
         What::Durable(args) => durable::run(context, args)?,
         What::Large(args) => large::run(context, args)?,
         What::Filebench(args) => filebench::run(context, args)?,
+        What::Largefile(args) => largefile::run(context, args)?,
+        What::PostmarkLarge(args) => mixed::run(context, args)?,
+        What::Sustained(args) => sustained::run(context, args)?,
         What::Databases(args) => databases::run(context, args)?,
         What::Places => places::run(context)?,
         What::Stalls => stalls::run(context)?,

@@ -73,10 +73,11 @@ impl Load for Sqlite {
         let database = dir.join("x.db");
         let mode = if measure == WAL { "WAL" } else { "DELETE" };
         sqlite(&database, format!("PRAGMA journal_mode={mode};\n"))?;
-        let mut random = Rng::new(round);
+        // Other values than those that are there: what is overwritten by the same is not written.
+        let mut random = Rng::new(2 * round + u64::from(measure == WAL));
         let update = |_| {
-            let (row, value) = (random.within(1, self.rows), random.next());
-            format!("UPDATE t SET v = zeroblob({ROW} - 20) || '{value:020}' WHERE k = {row};\n")
+            let (row, value) = (random.within(1, self.rows), random.next() >> 1);
+            format!("UPDATE t SET v = printf('%0{ROW}d', {value}) WHERE k = {row};\n")
         };
         let script: String = (0..self.count).map(update).collect();
         let start = now();

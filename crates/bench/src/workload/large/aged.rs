@@ -16,7 +16,7 @@ const READ: &str = "read";
 const WHOS: [Who; 2] = [BATTERY, LOGGED];
 /// How long nothing must have been written for a side to be at rest, and how long that is waited for.
 const QUIET: Duration = Duration::from_secs(1);
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(10);
 
 pub fn run(bench: &Bench<'_>) -> Outcome {
     let title =

@@ -20,7 +20,7 @@ const BLOCKS: &str = "blocks";
 const WHOS: [Who; 4] = [BATTERY, BATTERY_MOUNTED, LOGGED, LOGGED_MOUNTED];
 
 pub fn run(bench: &Bench<'_>) -> Outcome {
-    let mib = bench.size() / MIB;
+    let mib = bench.cold_size() / MIB;
     let title = format!("Random 4 KiB reads of a cold file of {mib} MiB, {DEPTH} at a time");
     let speed = bench.rates("large-cold", title, "1/s");
     let title = "The same: blocks of 4 KiB read from the disk for each";
@@ -34,7 +34,7 @@ pub fn run(bench: &Bench<'_>) -> Outcome {
 
 fn measure(bench: &Bench<'_>, sections: &mut [Section; 2]) -> Result<(), Error> {
     let setting = &bench.setting;
-    let (bytes, count) = (bench.size(), setting.context.size(bench.args.reads, 1_000));
+    let (bytes, count) = (bench.cold_size(), setting.context.size(bench.args.reads, 1_000));
     let sizes = Sizes { disk: Bench::room(bytes), ram: bench.little(bytes) };
     setting.require(bytes)?;
     let raw = Raw::at(setting.file("raw"), bytes)?;

@@ -13,7 +13,7 @@ use crate::report::Outcome;
 use crate::side::{rounds, Who, BATTERY_MOUNTED, LOGGED_MOUNTED, ORDERED};
 use rng::Rng;
 
-const ROUNDS: usize = 3;
+const ROUNDS: usize = 2;
 const STORE: &str = "store";
 const SYNCED: &str = "with the sync at the end";
 const WHOS: [Who; 3] = [ORDERED, BATTERY_MOUNTED, LOGGED_MOUNTED];

@@ -11,7 +11,7 @@ use crate::raw::{Raw, RAW};
 use crate::report::{Outcome, Section};
 use crate::side::{fail, Side, Sizes, Who, BATTERY, BATTERY_MOUNTED, LOGGED, LOGGED_MOUNTED};
 
-const ROUNDS: usize = 3;
+const ROUNDS: usize = 2;
 const WRITE: &str = "write";
 const READ: &str = "cold read";
 /// Of the second section: bytes transferred by the end, for each byte of the file.
