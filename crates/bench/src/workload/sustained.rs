@@ -1,9 +1,11 @@
 //! Overwrites of single blocks of a file that nearly fills a pool's disk, in process, on `battery`: blocks written to the disk
 //! for each, in the long run. It is what the cleaner costs.
 //!
-//! Full is what the disk takes before it says that it is full: the reserve of the cleaner is no part of it. Half of the parts
-//! have hardly any cache, half one in which a given part of the content may be dirty: a quarter of the persistent RAM.
+//! Full is what the disk takes before it says that it is full: the reserve of the cleaner is no part of it. First there is
+//! hardly any cache, then one in which a given part of the content may be dirty, which is a quarter of the persistent RAM.
 //! Written is what the process has had written past the page cache, summaries and commits included.
+
+use std::time::{Duration, Instant};
 
 use fs::MediumKind;
 use rustix::io::Errno;
@@ -25,6 +27,10 @@ const BLOCK: u64 = 4096;
 const DIRTY: u64 = 4;
 /// The exponent of the distribution of which few blocks are hot.
 const EXPONENT: f64 = 0.99;
+
+/// How long room is waited for that is on its way back.
+const PATIENCE: Duration = Duration::from_secs(20);
+const PAUSE: Duration = Duration::from_millis(20);
 
 const UNIFORM: &str = "uniform";
 const ZIPF: &str = "zipf 0.99";
@@ -126,9 +132,16 @@ fn filled(place: &impl Place, path: &Name, percent: u32) -> Result<u64, Error> {
     place.unlink(path)?;
     place.settle()?;
     let (file, blocks) = (place.create(path)?, end * u64::from(percent) / 100 / BLOCK);
+    let begun = Instant::now();
     for at in (0..blocks * BLOCK).step_by(MIB as usize) {
         let len = (blocks * BLOCK - at).min(MIB) as usize;
-        place.write(&file, at, &data[..len])?;
+        loop {
+            match place.write(&file, at, &data[..len]) {
+                // What the file before has taken comes back in the background.
+                Err(e) if is_full(&e) && begun.elapsed() < PATIENCE => std::thread::sleep(PAUSE),
+                done => break done?,
+            }
+        }
     }
     place.fsync(&file)?;
     Ok(blocks)
