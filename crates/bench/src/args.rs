@@ -10,6 +10,8 @@ const EXAMPLES: &str = "Examples:\n  \
     conquest bench smallfile --on ext4,logged-uring    Figure 5.1 on two file systems\n  \
     conquest bench postmark --paper                as many sizes and transactions as there\n  \
     conquest bench durable --dir /srv              what fsync costs on that disk\n  \
+    conquest bench large --only synced --dir /srv  one part of what large files cost\n  \
+    conquest bench filebench --setting ram-backed  mail, file, web and proxy servers, all in RAM\n  \
     conquest bench publish --dir /srv              everything, into docs/figures\n  \
     conquest bench figures --write README.md       the tables made of that";
 
@@ -116,6 +118,18 @@ pub enum What {
     Memory(Memory),
     /// What durability costs on the machine's own disk: fsync, sqlite3, the log, opening after a power cut
     Durable(Durable),
+    /// Large files: written and read in order and at random, against ext4 and the raw disk
+    Large(Large),
+    /// Filebench's varmail, fileserver, webserver and webproxy against ext4
+    Filebench(Filebench),
+    /// Sprite LFS large files (Figure 5.2 of the Conquest paper)
+    Largefile(Largefile),
+    /// PostMark with large files among the small ones (Figure 5.6 of the Conquest paper)
+    PostmarkLarge(PostmarkLarge),
+    /// Overwrites of a disk that is nearly full: what the cleaner costs
+    Sustained(Sustained),
+    /// PostgreSQL, sqlite3 and redis with large files, against ext4
+    Databases(Databases),
     /// Mounting a pool at a second directory
     Places,
     /// Making a file through the mount while others have gigabytes reserved, committed and saved
@@ -251,6 +265,215 @@ pub enum Part {
     Reopen,
 }
 
+/// Where pools keep large files, and the file systems that they are compared with everything.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Grounds {
+    /// Where large files lie, and all files of those that are compared with
+    #[arg(long, value_name = "SETTING,...", value_delimiter = ',', default_values_t = [Setting::OwnDisk])]
+    pub setting: Vec<Setting>,
+    /// A directory on the disk to measure [default: $TMPDIR, else /var/tmp]
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+}
+
+impl Grounds {
+    fn disk(&self) -> Option<PathBuf> {
+        self.setting.contains(&Setting::OwnDisk).then(|| disk(&self.dir))
+    }
+}
+
+/// What is under the file systems of a workload of large files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Setting {
+    /// The machine's own disk: ours are files there, ext4 on loop devices past the page cache over files there
+    OwnDisk,
+    /// tmpfs, where a flush costs nothing
+    RamBacked,
+}
+
+impl std::fmt::Display for Setting {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Setting::OwnDisk => "own-disk",
+            Setting::RamBacked => "ram-backed",
+        })
+    }
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub struct Large {
+    #[command(flatten)]
+    pub grounds: Grounds,
+    /// What to measure [default: all]
+    #[arg(long, value_name = "PART,...", value_delimiter = ',')]
+    pub only: Vec<LargePart>,
+    /// MiB of the file that is written in order and read cold
+    #[arg(long, value_name = "MIB", default_value_t = 4096, value_parser = at_least_one)]
+    pub size: usize,
+    /// MiB of the file of the other parts
+    #[arg(long, value_name = "MIB", default_value_t = 1024, value_parser = at_least_one)]
+    pub file: usize,
+    /// MiB of persistent RAM of pools that have a disk
+    #[arg(long, value_name = "MIB", default_value_t = 1024, value_parser = at_least_one)]
+    pub cache: usize,
+    /// Overwrites per round that are synced one by one
+    #[arg(long, value_name = "N", default_value_t = 2_000, value_parser = at_least_one)]
+    pub synced: usize,
+    /// MiB of the file of which the bytes written to disk are counted, once over and over again
+    #[arg(long, value_name = "MIB", default_value_t = 300, value_parser = at_least_one)]
+    pub counted: usize,
+    /// Random reads per round
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = at_least_one)]
+    pub reads: usize,
+}
+
+/// A part of `large`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LargePart {
+    /// A file written in order until it is durable, and read cold, against the raw disk
+    Sequential,
+    /// Random overwrites of 4 KiB, each synced
+    Synced,
+    /// Bytes written to disk for random overwrites of 4 KiB, synced every hundred
+    Volume,
+    /// 1 MiB writes and one sync; bytes written to disk
+    Stream,
+    /// Random reads of 4 KiB from the cache
+    Cached,
+    /// Random reads of 4 KiB from the disk, 32 at a time, against the raw disk
+    Cold,
+    /// Reading in order what was overwritten at random, against the raw disk
+    Aged,
+    /// Random stores to a mapped file
+    Mapped,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub struct Filebench {
+    #[command(flatten)]
+    pub grounds: Grounds,
+    /// Which of them [default: all]
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    pub only: Vec<Personality>,
+    /// Seconds of a round
+    #[arg(long, value_name = "SECONDS", default_value_t = 3.0)]
+    pub seconds: f64,
+    /// Files, times as many as in the stock file sets
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = at_least_one)]
+    pub scale: usize,
+    /// MiB of persistent RAM of pools that have a disk
+    #[arg(long, value_name = "MIB", default_value_t = 2048, value_parser = at_least_one)]
+    pub cache: usize,
+}
+
+/// A workload of Filebench.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Personality {
+    Varmail,
+    Fileserver,
+    Webserver,
+    Webproxy,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub struct Largefile {
+    #[command(flatten)]
+    pub grounds: Grounds,
+    /// Files of 100 MB; the paper has 40
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = at_least_one)]
+    pub files: usize,
+    /// Files of 1 MB and of 1.01 MB, as many as the paper has
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = at_least_one)]
+    pub small: usize,
+    /// Bytes per read or write call
+    #[arg(long, value_name = "BYTES", default_value_t = 8192, value_parser = at_least_one)]
+    pub block: usize,
+    /// MiB of persistent RAM of pools that have a disk
+    #[arg(long, value_name = "MIB", default_value_t = 1024, value_parser = at_least_one)]
+    pub cache: usize,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub struct PostmarkLarge {
+    #[command(flatten)]
+    pub grounds: Grounds,
+    /// Files; the paper has 10000
+    #[arg(long, value_name = "N", default_value_t = 2_000, value_parser = at_least_one)]
+    pub files: usize,
+    /// Transactions per run
+    #[arg(long, value_name = "N", default_value_t = 2_000, value_parser = at_least_one)]
+    pub transactions: usize,
+    /// Percent of the files that have 2 to 5 MB
+    #[arg(long, value_name = "N,...", value_delimiter = ',', default_values_t = [0.0, 1.0, 2.0, 5.0, 10.0])]
+    pub percent: Vec<f64>,
+    /// Bytes per read or write call
+    #[arg(long, value_name = "BYTES", default_value_t = 4096, value_parser = at_least_one)]
+    pub block: usize,
+    /// MiB of persistent RAM of pools that have a disk
+    #[arg(long, value_name = "MIB", default_value_t = 512, value_parser = at_least_one)]
+    pub cache: usize,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub struct Sustained {
+    /// A directory on the disk to measure [default: $TMPDIR, else /var/tmp]
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// MiB of the pool's disk
+    #[arg(long, value_name = "MIB", default_value_t = 1024, value_parser = at_least_one)]
+    pub size: usize,
+    /// Percent of what the disk holds that are filled
+    #[arg(long, value_name = "N", default_value_t = 90, value_parser = clap::value_parser!(u32).range(1..100))]
+    pub full: u32,
+    /// How often as many blocks are overwritten as there are, before what is measured
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = at_least_one)]
+    pub before: usize,
+    /// Percent of the content that may be dirty in the cache, in the second part
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..50))]
+    pub dirty: u32,
+    /// MiB of persistent RAM in the first part, as little as possible
+    #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = at_least_one)]
+    pub cache: usize,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub struct Databases {
+    #[command(flatten)]
+    pub grounds: Grounds,
+    /// Which of them [default: all]
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    pub only: Vec<Database>,
+    /// The scale of pgbench; 50 is a base of 750 MB
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = at_least_one)]
+    pub scale: usize,
+    /// Seconds of a round of pgbench
+    #[arg(long, value_name = "SECONDS", default_value_t = 8, value_parser = at_least_one)]
+    pub seconds: usize,
+    /// MiB of the base of sqlite3
+    #[arg(long, value_name = "MIB", default_value_t = 500, value_parser = at_least_one)]
+    pub base: usize,
+    /// Transactions of sqlite3 per round
+    #[arg(long, value_name = "N", default_value_t = 2_000, value_parser = at_least_one)]
+    pub transactions: usize,
+    /// Requests to redis per round
+    #[arg(long, value_name = "N", default_value_t = 50_000, value_parser = at_least_one)]
+    pub requests: usize,
+    /// MiB of persistent RAM of pools that have a disk
+    #[arg(long, value_name = "MIB", default_value_t = 1024, value_parser = at_least_one)]
+    pub cache: usize,
+}
+
+/// A database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Database {
+    /// pgbench with 4 clients
+    Postgres,
+    /// Transactions of one update, with the journal modes WAL and DELETE
+    Sqlite,
+    /// SET by 20 clients with appendfsync always
+    Redis,
+}
+
 /// Where the disk is: at `named`, or where temporary files go.
 fn disk(named: &Option<PathBuf>) -> PathBuf {
     let temporary = || std::env::var_os("TMPDIR").filter(|d| !d.is_empty()).map(PathBuf::from);
@@ -282,6 +505,12 @@ impl What {
     pub fn disk(&self) -> Option<PathBuf> {
         match self {
             What::Durable(durable) => Some(disk(&durable.dir)),
+            What::Large(large) => large.grounds.disk(),
+            What::Largefile(largefile) => largefile.grounds.disk(),
+            What::PostmarkLarge(postmark) => postmark.grounds.disk(),
+            What::Sustained(sustained) => Some(disk(&sustained.dir)),
+            What::Databases(databases) => databases.grounds.disk(),
+            What::Filebench(filebench) => filebench.grounds.disk(),
             What::Publish(publish) => Some(disk(&publish.dir)),
             What::All => Some(disk(&None)),
             _ => None,
@@ -328,6 +557,12 @@ mod tests {
         assert_eq!(defaults::<Files>().files, 1_000_000);
         assert_eq!(defaults::<Memory>().files, 1_000_000);
         assert_eq!(defaults::<Durable>().transactions, 2_000);
+        assert_eq!(defaults::<Large>().size, 4096);
+        assert_eq!(defaults::<Largefile>().files, 8);
+        assert_eq!(defaults::<PostmarkLarge>().percent.len(), 5);
+        assert_eq!(defaults::<Sustained>().full, 90);
+        assert_eq!(defaults::<Databases>().scale, 50);
+        assert_eq!(defaults::<Filebench>().grounds.setting, [Setting::OwnDisk]);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Pools of the run, and mounts of them through the `conquest` program.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use fs::pool::{CommitInterval, SessionStatus};
 use fs::{FormatOptions, MediumKind, OpenOptions, Pool};
@@ -49,6 +49,60 @@ impl Drop for Logged {
     fn drop(&mut self) {
         remove(&self.dir);
     }
+}
+
+/// A pool that keeps large files on a disk; dropping it removes both.
+pub struct WithDisk {
+    pub dir: PathBuf,
+    disk: PathBuf,
+}
+
+/// What such a pool is made of.
+pub struct Making<'a> {
+    pub dir: &'a Path,
+    pub medium: MediumKind,
+    /// Bytes of persistent RAM.
+    pub ram: u64,
+    /// The disk's file, which is not there yet, and its bytes.
+    pub disk: &'a Path,
+    pub bytes: u64,
+}
+
+impl WithDisk {
+    /// Makes one with the program `program`. One that knows no disks makes a pool that holds in its persistent RAM what
+    /// the disk would have held: [`has_disks`] tells.
+    pub fn make(program: &Path, how: &Making<'_>) -> Result<WithDisk, Error> {
+        let pool = WithDisk { dir: how.dir.to_owned(), disk: how.disk.to_owned() };
+        let (medium, copy) = match how.medium {
+            MediumKind::Logged => ("logged", None),
+            MediumKind::Battery => ("battery", Some(["--copy", "none"])),
+            MediumKind::Dax => ("dax", Some(["--copy", "none"])),
+        };
+        let disk = has_disks(program);
+        let ram = if disk { how.ram } else { how.ram + how.bytes };
+        let mut format = Command::new(program);
+        format.arg("format").arg(how.dir).args(["--force", "--medium", medium, "--nvram", &ram.to_string()]);
+        format.args(copy.into_iter().flatten());
+        if disk {
+            format.arg("--disk").arg(format!("{}:{}", how.disk.display(), how.bytes));
+        }
+        hosts::run(&mut format).map_err(|e| e.at("format"))?;
+        Ok(pool)
+    }
+}
+
+impl Drop for WithDisk {
+    fn drop(&mut self) {
+        remove(&self.dir);
+        // There is none where pools have none.
+        let _ = std::fs::remove_file(&self.disk);
+    }
+}
+
+/// Does a program make pools with disks?
+pub fn has_disks(program: &Path) -> bool {
+    let help = Command::new(program).args(["format", "--help"]).stdin(Stdio::null()).output();
+    help.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains("--disk"))
 }
 
 /// Removes a pool, with what is in shared memory of it. Without a word: it may be half made, or gone.

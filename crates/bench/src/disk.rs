@@ -27,11 +27,52 @@ pub struct Disk {
     stat: Option<PathBuf>,
 }
 
-/// What the kernel has counted of a device: `read` is in bytes.
+/// What the kernel has counted of a device: `read` and `written` are in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counted {
     pub flushes: u64,
     pub read: u64,
+    pub written: u64,
+}
+
+/// Bytes that a process has had transferred from and to disks. What goes through a page cache counts as written when it
+/// becomes dirty.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Transferred {
+    pub read: u64,
+    pub written: u64,
+}
+
+impl Transferred {
+    /// What process `pid`, or this one, has had transferred so far.
+    pub fn by(pid: Option<u32>) -> Result<Transferred, Error> {
+        let who = pid.map_or("self".into(), |pid| pid.to_string());
+        let path = PathBuf::from(format!("/proc/{who}/io"));
+        let text = std::fs::read_to_string(&path).map_err(Error::file(&path))?;
+        let of = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+        let found = of("read_bytes:").zip(of("write_bytes:")).map(|(read, written)| Transferred { read, written });
+        found.ok_or_else(|| Error::Wrong(format!("{}: no counts of bytes", path.display())))
+    }
+
+    /// What has been added since `before`.
+    pub fn since(self, before: Transferred) -> Transferred {
+        Transferred { read: self.read - before.read, written: self.written - before.written }
+    }
+}
+
+/// Left on a host besides what is asked for, so that others find room too.
+const SPARE: u64 = 512 << 20;
+
+/// An error that says what to do where `dir` has no room for `bytes`.
+pub fn require_room(dir: &Path, bytes: u64) -> Result<(), Error> {
+    let stat = rustix::fs::statvfs(dir)?;
+    let free = stat.f_bavail * stat.f_frsize;
+    if free >= bytes + SPARE {
+        return Ok(());
+    }
+    let mib = |bytes: u64| bytes.div_ceil(1 << 20);
+    let (needed, dir) = (mib(bytes + SPARE), dir.display());
+    Err(Error::Usage(format!("{dir} has {} MiB free, {needed} are needed: give smaller sizes", mib(free))))
 }
 
 impl Disk {
@@ -108,7 +149,7 @@ fn has_no_journal(number: &str) -> bool {
 /// From /sys/block/DEVICE/stat; kernels before 5.5 do not count flushes.
 fn parse(stat: &str) -> Option<Counted> {
     let fields: Vec<u64> = stat.split_whitespace().map_while(|f| f.parse().ok()).collect();
-    Some(Counted { flushes: *fields.get(15)?, read: fields.get(2)? * SECTOR })
+    Some(Counted { flushes: *fields.get(15)?, read: fields.get(2)? * SECTOR, written: fields.get(6)? * SECTOR })
 }
 
 /// Takes the files of a directory out of the page cache, so that they are read from the disk next.
@@ -163,8 +204,24 @@ mod tests {
     #[test]
     fn the_statistics_are_read() {
         let stat = "  10 1 80 5 20 2 160 7 0 9 12 0 0 0 0 33 4\n";
-        assert_eq!(parse(stat), Some(Counted { flushes: 33, read: 80 * 512 }));
+        assert_eq!(parse(stat), Some(Counted { flushes: 33, read: 80 * 512, written: 160 * 512 }));
         assert_eq!(parse("1 2 3\n"), None);
+    }
+
+    #[test]
+    fn room_is_required_and_its_lack_told_with_what_to_do() {
+        let dir = tempfile::tempdir().expect("a directory");
+        require_room(dir.path(), 0).expect("half a gigabyte");
+        let refused = require_room(dir.path(), 1 << 60).expect_err("an exabyte");
+        assert!(refused.to_string().contains("smaller sizes"), "{refused}");
+    }
+
+    #[test]
+    fn a_process_tells_what_it_has_transferred() {
+        let before = Transferred::by(None).expect("of this process");
+        let after = Transferred::by(Some(std::process::id())).expect("of the same");
+        assert!(after.since(before).read < 1 << 40);
+        assert!(Transferred::by(Some(0)).is_err());
     }
 
     #[test]

@@ -124,6 +124,11 @@ impl Finding {
             }
         }
     }
+
+    /// The same, which for this reason says nothing after all.
+    pub fn skipped(self, reason: impl Into<String>) -> Finding {
+        Finding { value: None, verdict: Verdict::Skipped, reason: Some(reason.into()), ..self }
+    }
 }
 
 #[cfg(test)]
@@ -153,5 +158,7 @@ mod tests {
         let none =
             Finding::judge(MediumKind::Logged, "x", Goal::factor(1.0, 2.0), String::new(), Err("no root".into()));
         assert_eq!(none.verdict, Verdict::Skipped);
+        let found = Finding::judge(MediumKind::Logged, "x", Goal::factor(1.0, 2.0), String::new(), Ok(3.0));
+        assert_eq!(found.skipped("not cold").verdict, Verdict::Skipped);
     }
 }

@@ -16,6 +16,17 @@ use crate::error::Error;
 /// Bytes that are written at a time.
 const PIECE: usize = 1 << 20;
 
+/// How an ext4 keeps its journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Journal {
+    /// There is none.
+    None,
+    /// Of metadata, as mkfs.ext4 and mount have it by themselves.
+    Ordered,
+    /// Of everything.
+    Data,
+}
+
 /// A mounted file system of the host; dropping it unmounts it and removes its image.
 pub struct Host {
     pub dir: PathBuf,
@@ -53,18 +64,73 @@ impl Host {
     pub fn ext4_in(home: &Path, dir: PathBuf, bytes: u64) -> Result<Host, Error> {
         refuse_others()?;
         let image = home.join("ext4.img");
-        let mut file = File::create(&image).map_err(Error::file(&image))?;
         let host = Host { dir, image: Some(image.clone()) };
         std::fs::create_dir_all(&host.dir).map_err(Error::file(&host.dir))?;
-        let zeros = std::io::repeat(0).take(bytes);
-        std::io::copy(&mut BufReader::with_capacity(PIECE, zeros), &mut file).map_err(Error::file(&image))?;
-        file.sync_all().map_err(Error::file(&image))?;
+        write_all(&image, bytes)?;
         // What is discarded would have to be given blocks again.
         let options = ["-q", "-F", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0"];
         run(Command::new("mkfs.ext4").args(options).arg(&image))?;
         mount(&["-t", "ext4", "-o", "loop", &image.display().to_string()], &host.dir)?;
         Ok(host)
     }
+
+    /// An ext4 of `bytes` on a loop device over the file `image`, all of which is written, mounted at `dir`. The loop
+    /// device passes the page cache beneath where that can be passed, so that a block is in memory once, and a flush is one
+    /// of the disk.
+    pub fn ext4_direct(image: PathBuf, dir: PathBuf, bytes: u64, journal: Journal) -> Result<Host, Error> {
+        refuse_others()?;
+        let host = Host { dir, image: Some(image.clone()) };
+        std::fs::create_dir_all(&host.dir).map_err(Error::file(&host.dir))?;
+        write_all(&image, bytes)?;
+        let mut mkfs = Command::new("mkfs.ext4");
+        mkfs.args(["-q", "-F", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0"]);
+        if journal == Journal::None {
+            mkfs.args(["-O", "^has_journal"]);
+        }
+        run(mkfs.arg(&image))?;
+        let device = Loop::over(&image)?;
+        let how = if journal == Journal::Data { "data=journal" } else { "defaults" };
+        mount(&["-t", "ext4", "-o", how, &device.path.display().to_string()], &host.dir)?;
+        Ok(host)
+    }
+}
+
+/// A loop device; dropping it gives it back, once nothing on it is mounted any more.
+struct Loop {
+    path: PathBuf,
+}
+
+impl Loop {
+    fn over(image: &Path) -> Result<Loop, Error> {
+        // The file may lie where its page cache cannot be passed.
+        Loop::attach(image, "on").or_else(|_| Loop::attach(image, "off"))
+    }
+
+    fn attach(image: &Path, direct: &str) -> Result<Loop, Error> {
+        let mut losetup = Command::new("losetup");
+        losetup.args(["--find", "--show", &format!("--direct-io={direct}")]).arg(image).stdin(Stdio::null());
+        let output = losetup.output().map_err(Error::io("losetup"))?;
+        let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+        match (output.status.success(), said(&output.stdout)) {
+            (true, device) if !device.is_empty() => Ok(Loop { path: device.into() }),
+            _ => Err(Error::Program { program: "losetup".into(), said: said(&output.stderr) }),
+        }
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        // While it is mounted, the kernel remembers to do so afterwards.
+        let _ = run(Command::new("losetup").arg("--detach").arg(&self.path));
+    }
+}
+
+/// Makes a file of zeros that the file system beneath has given all its blocks.
+fn write_all(path: &Path, bytes: u64) -> Result<(), Error> {
+    let mut file = File::create(path).map_err(Error::file(path))?;
+    let zeros = std::io::repeat(0).take(bytes);
+    std::io::copy(&mut BufReader::with_capacity(PIECE, zeros), &mut file).map_err(Error::file(path))?;
+    file.sync_all().map_err(Error::file(path))
 }
 
 fn refuse_others() -> Result<(), Error> {

@@ -12,6 +12,9 @@
 //! | [`conquest`] | pools, and mounts of them through the `conquest` program |
 //! | [`disk`] | the machine's own disk, for what must be durable |
 //! | [`subject`] | the list of file systems under test |
+//! | [`setting`] | what lies where in workloads of large files: on the machine's own disk, or in RAM |
+//! | [`side`] | a file system in such a setting, and what it has transferred |
+//! | [`raw`] | a disk by itself, as the measure of what is possible |
 //! | [`supervise`] | a private namespace, and cleaning up however the run ends |
 //! | [`workload`] | one module per workload |
 //! | [`goals`] | the numbers to reach, and the verdict on a measured one |
@@ -35,7 +38,10 @@ mod figures;
 mod goals;
 mod hosts;
 mod place;
+mod raw;
 mod report;
+mod setting;
+mod side;
 mod stats;
 mod subject;
 mod supervise;

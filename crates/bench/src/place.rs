@@ -11,7 +11,7 @@ use std::path::Path;
 use fs::path::{File, Open, View};
 use fs::{Caller, OpenOptions, Pool};
 use rustix::fd::OwnedFd;
-use rustix::fs::{AtFlags, Mode, OFlags, RawDir};
+use rustix::fs::{Advice, AtFlags, Mode, OFlags, RawDir, SeekFrom};
 
 use crate::error::Error;
 
@@ -28,8 +28,12 @@ pub trait Place {
     fn create(&self, path: &CStr) -> Result<Self::Handle<'_>, Error>;
     fn open_read(&self, path: &CStr) -> Result<Self::Handle<'_>, Error>;
     fn open_append(&self, path: &CStr) -> Result<Self::Handle<'_>, Error>;
+    /// For reading and writing.
+    fn open_update(&self, path: &CStr) -> Result<Self::Handle<'_>, Error>;
     fn write(&self, file: &Self::Handle<'_>, offset: u64, data: &[u8]) -> Result<(), Error>;
     fn append(&self, file: &Self::Handle<'_>, data: &[u8]) -> Result<(), Error>;
+    /// Writes behind the end of a file that was not opened for appending, as one who looks where that is.
+    fn write_behind(&self, file: &Self::Handle<'_>, data: &[u8]) -> Result<(), Error>;
     fn read(&self, file: &Self::Handle<'_>, offset: u64, buf: &mut [u8]) -> Result<usize, Error>;
     fn fsync(&self, file: &Self::Handle<'_>) -> Result<(), Error>;
     /// The size of the file.
@@ -41,6 +45,8 @@ pub trait Place {
     fn list(&self, path: &CStr) -> Result<usize, Error>;
     /// Writes back what is dirty, so that it does not disturb who comes next.
     fn settle(&self) -> Result<(), Error>;
+    /// Takes a file that was synced out of the caches of this host's kernel.
+    fn forget(&self, file: &Self::Handle<'_>) -> Result<(), Error>;
 }
 
 /// A directory on a mounted file system.
@@ -88,6 +94,11 @@ impl Place for Mounted {
     }
 
     #[inline]
+    fn open_update(&self, path: &CStr) -> Result<OwnedFd, Error> {
+        self.open(path, OFlags::RDWR)
+    }
+
+    #[inline]
     fn write(&self, file: &OwnedFd, offset: u64, data: &[u8]) -> Result<(), Error> {
         whole(rustix::io::pwrite(file, data, offset)?, data.len())
     }
@@ -95,6 +106,12 @@ impl Place for Mounted {
     #[inline]
     fn append(&self, file: &OwnedFd, data: &[u8]) -> Result<(), Error> {
         whole(rustix::io::write(file, data)?, data.len())
+    }
+
+    #[inline]
+    fn write_behind(&self, file: &OwnedFd, data: &[u8]) -> Result<(), Error> {
+        rustix::fs::seek(file, SeekFrom::End(0))?;
+        self.append(file, data)
     }
 
     #[inline]
@@ -140,6 +157,10 @@ impl Place for Mounted {
     fn settle(&self) -> Result<(), Error> {
         Ok(rustix::fs::syncfs(&self.root)?)
     }
+
+    fn forget(&self, file: &OwnedFd) -> Result<(), Error> {
+        Ok(rustix::fs::fadvise(file, 0, None, Advice::DontNeed)?)
+    }
 }
 
 /// A pool that this process works on directly, as the superuser.
@@ -177,6 +198,11 @@ impl Place for InProcess {
     }
 
     #[inline]
+    fn open_update(&self, path: &CStr) -> Result<File<'_>, Error> {
+        Ok(self.view().open(path.to_bytes(), Open { read: true, write: true, ..Open::default() })?)
+    }
+
+    #[inline]
     fn write(&self, file: &File<'_>, offset: u64, data: &[u8]) -> Result<(), Error> {
         Ok(file.write_at(offset, data)?)
     }
@@ -185,6 +211,11 @@ impl Place for InProcess {
     fn append(&self, file: &File<'_>, data: &[u8]) -> Result<(), Error> {
         file.append(data)?;
         Ok(())
+    }
+
+    #[inline]
+    fn write_behind(&self, file: &File<'_>, data: &[u8]) -> Result<(), Error> {
+        self.append(file, data)
     }
 
     #[inline]
@@ -229,7 +260,25 @@ impl Place for InProcess {
     fn settle(&self) -> Result<(), Error> {
         Ok(self.pool.sync()?)
     }
+
+    fn forget(&self, _: &File<'_>) -> Result<(), Error> {
+        Ok(())
+    }
 }
+
+/// Works on whichever it is, with code of its own for each.
+macro_rules! on_place {
+    ($any:expr, $place:ident => $work:expr) => {
+        match $any {
+            $crate::subject::AnyPlace::Mounted($place) => $work,
+            $crate::subject::AnyPlace::InProcess(place) => {
+                let $place = &**place;
+                $work
+            }
+        }
+    };
+}
+pub(crate) use on_place;
 
 /// A prepared path. The text must hold no zero byte, which generated names never do.
 pub fn name(text: String) -> Name {
@@ -254,7 +303,13 @@ mod tests {
         let mut buf = [0; 16];
         let n = place.read(&place.open_read(&f).expect("open"), 0, &mut buf).expect("read");
         assert_eq!(&buf[..n], b"hello you");
-        assert_eq!(place.stat(&f).expect("stat"), 9);
+        let both = place.open_update(&f).expect("open");
+        place.write_behind(&both, b"!").expect("write");
+        place.write(&both, 0, b"H").expect("write");
+        place.fsync(&both).and_then(|()| place.forget(&both)).expect("synced and out of the cache");
+        let n = place.read(&both, 0, &mut buf).expect("read");
+        assert_eq!(&buf[..n], b"Hello you!");
+        assert_eq!(place.stat(&f).expect("stat"), 10);
         assert_eq!(place.list(&d).expect("list"), 1);
         assert!(place.rmdir(&d).is_err());
         place.unlink(&f).expect("unlink");

@@ -108,6 +108,78 @@ fn a_disk_that_is_memory_is_told_and_nothing_is_measured() {
     }
 }
 
+/// Runs a benchmark of large files on the disk, with as little as possible, and checks that nothing is left there.
+fn on_disk(name: &str, arguments: &[&str]) -> Value {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on the disk");
+    let path = dir.path().display().to_string();
+    let report = report(name, &[arguments, &["--dir", &path, "--rounds", "1"]].concat());
+    assert_eq!(std::fs::read_dir(dir.path()).expect("list").count(), 0);
+    report
+}
+
+/// Whoever is in a section is measured with each of its measures, or skipped with a reason.
+fn is_complete(report: &Value, subjects: &[&str]) {
+    let sections = report["sections"].as_array().expect("sections");
+    assert!(!sections.is_empty());
+    for section in sections {
+        let named = |part: &str, subject: &str| {
+            let found = section[part].as_array().expect("a list");
+            found.iter().any(|s| s["subject"] == subject)
+        };
+        for subject in subjects {
+            assert!(named("series", subject) || named("skipped", subject), "{subject}: {section}");
+        }
+        for series in section["series"].as_array().expect("series") {
+            assert!(series["median"].as_f64().is_some_and(|median| median >= 0.0), "{series}");
+        }
+    }
+}
+
+#[test]
+fn large_files_are_measured_in_both_settings_and_nothing_is_left() {
+    let parts = ["large", "--only", "synced,cached", "--setting", "own-disk,ram-backed"];
+    let report = on_disk("large", &parts);
+    is_complete(&report, &["ext4 data=ordered", "conquest battery+uring", "conquest logged+uring"]);
+    let ids = report["sections"].as_array().expect("sections").iter().map(|s| s["id"].as_str().expect("a name"));
+    let wanted = ["large-synced", "large-cached", "large-synced-ram", "large-cached-ram"];
+    assert_eq!(ids.collect::<Vec<_>>(), wanted);
+}
+
+#[test]
+fn written_bytes_are_counted_and_nothing_is_left() {
+    let report = on_disk("volume", &["large", "--only", "volume", "--on", "ext4"]);
+    is_complete(&report, &["ext4 without a journal", "ext4 data=journal"]);
+    let series = report["sections"][0]["series"].as_array().expect("series");
+    let written = |subject| series.iter().find(|s| s["subject"] == subject).and_then(|s| s["median"].as_f64());
+    // Where they could be made: a journal of content writes all of it twice.
+    if let (Some(bare), Some(journal)) = (written("ext4 without a journal"), written("ext4 data=journal")) {
+        assert!(bare > 0.5 && journal > 1.5 * bare, "{bare}, {journal}");
+    }
+}
+
+#[test]
+fn servers_of_filebench_are_measured_and_nothing_is_left() {
+    let report = on_disk("filebench", &["filebench", "--only", "varmail,webserver", "--seconds", "0.1"]);
+    is_complete(&report, &["ext4 data=journal", "conquest battery", "conquest battery+uring"]);
+    assert!(median(&report, "conquest battery", "varmail") > 0.0);
+}
+
+#[test]
+fn the_papers_large_files_are_measured_and_nothing_is_left() {
+    let report = on_disk("largefile", &["largefile", "--on", "tmpfs,battery-inproc"]);
+    is_complete(&report, &["tmpfs", "ext4 data=ordered", "conquest battery"]);
+    assert!(median(&report, "conquest battery", "random write") > 0.0);
+    let report = on_disk("postmark-large", &["postmark-large", "--on", "battery-inproc", "--percent", "0,10"]);
+    assert!(median(&report, "conquest battery", "10 %") > 0.0);
+}
+
+#[test]
+fn databases_are_measured_where_they_are_installed() {
+    let arguments = ["databases", "--only", "sqlite,redis", "--on", "ext4,logged-uring"];
+    let report = on_disk("databases", &arguments);
+    is_complete(&report, &["ext4 data=ordered"]);
+}
+
 #[test]
 fn a_report_that_cannot_be_written_is_known_before_the_run() {
     let output = bench(&["memory", "--quick", "--json", "/nonexistent/report.json"]);

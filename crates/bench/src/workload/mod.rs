@@ -12,8 +12,13 @@ use crate::table;
 
 mod bigdir;
 mod check;
+mod databases;
 mod durable;
+mod filebench;
+mod large;
+mod largefile;
 mod memory;
+mod mixed;
 mod open;
 mod places;
 mod plan;
@@ -22,6 +27,7 @@ mod program;
 pub mod scale;
 pub mod smallfile;
 mod stalls;
+mod sustained;
 mod tree;
 
 /// Runs what `args` asks for, prints it and writes the JSON.
@@ -63,6 +69,12 @@ fn measure(what: &What, context: &Context) -> Result<Outcome, Error> {
         What::Fsck(args) => check::run(context, args)?,
         What::Memory(args) => memory::run(context, args)?,
         What::Durable(args) => durable::run(context, args)?,
+        What::Large(args) => large::run(context, args)?,
+        What::Filebench(args) => filebench::run(context, args)?,
+        What::Largefile(args) => largefile::run(context, args)?,
+        What::PostmarkLarge(args) => mixed::run(context, args)?,
+        What::Sustained(args) => sustained::run(context, args)?,
+        What::Databases(args) => databases::run(context, args)?,
         What::Places => places::run(context)?,
         What::Stalls => stalls::run(context)?,
         // Several, or answered before a run is set up.

@@ -10,10 +10,15 @@ use rng::Rng;
 
 /// Sizes of files, bytes.
 pub const SIZES: RangeInclusive<u64> = 512..=16_384;
+/// Of large files, where there are some.
+pub const LARGE: RangeInclusive<u64> = 2_000_000..=5_000_000;
 /// Of ten draws between reading and appending, those for reading: four times the other.
 const READS_IN_TEN: u64 = 8;
 /// Of ten draws between creating and deleting, those for creating.
 const CREATES_IN_TEN: u64 = 5;
+
+/// What the part of large files is counted in.
+const PARTS: u64 = 1 << 20;
 
 /// One half of a transaction. Files are numbers into [`Plan::files`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,9 +56,21 @@ pub struct Plan {
 
 impl Plan {
     pub fn new(files: usize, transactions: usize, seed: u64) -> Plan {
+        Plan::with_large(files, transactions, seed, 0.0)
+    }
+
+    /// The same with so many percent of the files being large ones.
+    pub fn with_large(files: usize, transactions: usize, seed: u64, percent: f64) -> Plan {
         // "One subdirectory level … the number of directories equal to the square root of the file set size."
         let dirs = (files as f64).sqrt().round().max(1.0) as usize;
-        let mut draw = Draw { rng: Rng::new(seed), dirs, files: Vec::new(), sizes: Vec::new(), live: Vec::new() };
+        let mut draw = Draw {
+            rng: Rng::new(seed),
+            dirs,
+            large: (percent * PARTS as f64 / 100.0) as u64,
+            files: Vec::new(),
+            sizes: Vec::new(),
+            live: Vec::new(),
+        };
         let create = (0..files).map(|_| draw.create()).collect();
         let mut ops = Vec::with_capacity(2 * transactions);
         for _ in 0..transactions {
@@ -81,6 +98,8 @@ impl Plan {
 struct Draw {
     rng: Rng,
     dirs: usize,
+    /// Of so many [`PARTS`] of the files.
+    large: u64,
     files: Vec<Name>,
     sizes: Vec<u64>,
     live: Vec<usize>,
@@ -89,7 +108,8 @@ struct Draw {
 impl Draw {
     fn create(&mut self) -> Op {
         let file = self.files.len();
-        let size = self.rng.within(*SIZES.start(), *SIZES.end());
+        let sizes = if self.large > 0 && self.rng.below(PARTS) < self.large { LARGE } else { SIZES };
+        let size = self.rng.within(*sizes.start(), *sizes.end());
         self.files.push(name(format!("s{}/{file}", self.rng.below(self.dirs as u64))));
         self.sizes.push(size);
         self.live.push(file);
@@ -117,7 +137,8 @@ impl Draw {
         if self.rng.below(10) < READS_IN_TEN {
             return Some(Op::Read { file, size: size as usize });
         }
-        let room = SIZES.end() - size;
+        let most = if size > *SIZES.end() { *LARGE.end() } else { *SIZES.end() };
+        let room = most - size;
         let len = (room > 0).then(|| self.rng.within(1, room))?;
         self.sizes[file] += len;
         Some(Op::Append { file, len: len as usize })
@@ -156,6 +177,18 @@ mod tests {
         apply(&plan.delete, &mut model);
         assert!(model.is_empty());
         assert_eq!(plan.dirs.len(), 20);
+    }
+
+    #[test]
+    fn so_many_percent_are_large() {
+        let plan = Plan::with_large(20_000, 5_000, 42, 5.0);
+        let is_large = |op: &&Op| matches!(op, Op::Create { size, .. } if LARGE.contains(&(*size as u64)));
+        let large = plan.create.iter().filter(is_large).count() as f64;
+        assert!((large / 20_000.0 - 0.05).abs() < 0.01, "{large} large files");
+        let mut model = HashMap::new();
+        apply(&plan.create, &mut model);
+        apply(&plan.transactions, &mut model);
+        assert!(model.values().all(|&size| SIZES.contains(&(size as u64)) || LARGE.contains(&(size as u64))));
     }
 
     #[test]

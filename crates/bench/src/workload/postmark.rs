@@ -14,7 +14,7 @@ use crate::goals::{Finding, Goal};
 use crate::place::Place;
 use crate::report::{Outcome, Section};
 use crate::subject::{self, AnyPlace, Subject};
-use crate::workload::plan::{Op, Plan, SIZES};
+use crate::workload::plan::{Op, Plan, LARGE, SIZES};
 use crate::workload::program;
 use rng::Rng;
 
@@ -102,7 +102,7 @@ fn figures(transactions: usize, block: usize) -> [Section; 3] {
 }
 
 /// One plan and its data.
-struct Run {
+pub struct Run {
     plan: Plan,
     block: usize,
     data: Vec<u8>,
@@ -113,6 +113,12 @@ impl Run {
         Run { plan: Plan::new(files, transactions, SEED), block, data: Rng::new(SEED).bytes(*SIZES.end() as usize) }
     }
 
+    /// One with so many percent of large files.
+    pub fn with_large(files: usize, transactions: usize, block: usize, percent: f64) -> Run {
+        let plan = Plan::with_large(files, transactions, SEED, percent);
+        Run { plan, block, data: Rng::new(SEED).bytes(*LARGE.end() as usize) }
+    }
+
     fn on(&self, subject: &Subject) -> Result<[f64; 3], Error> {
         match &subject.place {
             AnyPlace::Mounted(place) => self.round(place),
@@ -121,7 +127,7 @@ impl Run {
     }
 
     /// Transactions per second, creations per second alone, and mixed with transactions.
-    fn round(&self, place: &impl Place) -> Result<[f64; 3], Error> {
+    pub fn round(&self, place: &impl Place) -> Result<[f64; 3], Error> {
         let plan = &self.plan;
         plan.dirs.iter().try_for_each(|d| place.mkdir(d))?;
         let creation = self.seconds(place, &plan.create)?;

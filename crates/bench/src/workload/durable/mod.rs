@@ -15,7 +15,7 @@
 mod behind;
 mod limits;
 mod reopen;
-mod sqlite;
+pub mod sqlite;
 mod synced;
 mod volume;
 

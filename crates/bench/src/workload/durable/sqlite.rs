@@ -25,9 +25,9 @@ const ALONE: &str = "its three flushed writes alone";
 /// sqlite3 without any of that: on tmpfs, whose flush does nothing.
 const MEMORY: &str = "sqlite3 alone, on tmpfs";
 const PROGRAM: &str = "sqlite3";
-const NOT_INSTALLED: &str = "sqlite3 is not installed (Debian package: sqlite3)";
+pub const NOT_INSTALLED: &str = "sqlite3 is not installed (Debian package: sqlite3)";
 
-pub fn run(setup: &Setup) -> Outcome {
+pub(super) fn run(setup: &Setup) -> Outcome {
     let count = setup.context.size(setup.args.transactions, 50);
     let disk = setup.name();
     let title = format!("sqlite3, synchronous=FULL, {count} transactions of one insert, mounted, and {disk} itself");
@@ -77,7 +77,8 @@ fn measure(setup: &Setup, disk: &Disk, section: &mut Section, count: usize) -> R
     Ok(())
 }
 
-fn is_installed() -> bool {
+/// Is the program there?
+pub fn is_installed() -> bool {
     let mut program = Command::new(PROGRAM);
     program.arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     program.status().is_ok_and(|s| s.success())
@@ -102,7 +103,7 @@ fn once(database: &Path, script: &str, count: usize) -> Result<f64, Error> {
 }
 
 /// Feeds a script to the program, which ends at the first error; what it prints.
-fn sqlite(database: &Path, script: String) -> Result<String, Error> {
+pub fn sqlite(database: &Path, script: String) -> Result<String, Error> {
     use std::io::Write;
     let mut program = Command::new(PROGRAM);
     program.args(["-batch", "-bail", "-init", "/dev/null"]).arg(database);

@@ -1,0 +1,122 @@
+//! A disk by itself: what fio reads and writes of a file past the page cache, with as many requests under way as make it
+//! fast. That is what is possible on a disk at all.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use crate::clock::now;
+use crate::error::Error;
+
+/// How the tables call it.
+pub const RAW: &str = "raw disk";
+const PROGRAM: &str = "fio";
+const NOT_INSTALLED: &str = "not installed (Debian package: fio)";
+/// Bytes of a request where the order is that of the disk, and how many are under way.
+const PIECE: &str = "1m";
+const PIECES: usize = 16;
+
+/// A file on a disk; dropping it removes it.
+pub struct Raw {
+    path: PathBuf,
+    bytes: u64,
+}
+
+impl Raw {
+    /// One of `bytes`, a multiple of a MiB, at a path where there is nothing. It is not written yet.
+    pub fn at(path: PathBuf, bytes: u64) -> Result<Raw, Error> {
+        let raw = Raw { path, bytes };
+        let found = Command::new(PROGRAM).arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).status();
+        match found {
+            Ok(status) if status.success() => Ok(raw),
+            _ => Err(Error::Program { program: PROGRAM.into(), said: NOT_INSTALLED.into() }),
+        }
+    }
+
+    /// Makes it anew, writes all of it in order, and syncs it; bytes per second. Anew, as content finds room on a disk.
+    pub fn write(&self) -> Result<f64, Error> {
+        if self.path.exists() {
+            std::fs::remove_file(&self.path).map_err(Error::file(&self.path))?;
+        }
+        self.fio("write", PIECE, PIECES, &["--end_fsync=1"], ["write", "bw_bytes"])
+    }
+
+    /// Reads all of it in order, once it is written; bytes per second.
+    pub fn read(&self) -> Result<f64, Error> {
+        self.fio("read", PIECE, PIECES, &[], ["read", "bw_bytes"])
+    }
+
+    /// Reads `count` blocks of 4 KiB at random, `depth` at a time, once it is written; reads per second.
+    pub fn read_at_random(&self, count: usize, depth: usize) -> Result<f64, Error> {
+        let count = format!("--number_ios={count}");
+        // It ends at the size of the file as well.
+        let (repeat, many) = (["--norandommap", "--io_size=1024g"], count.as_str());
+        self.fio("randread", "4k", depth, &[repeat[0], repeat[1], many], ["read", "iops"])
+    }
+
+    fn fio(
+        &self,
+        how: &str,
+        piece: &str,
+        depth: usize,
+        more: &[&str],
+        [kind, figure]: [&str; 2],
+    ) -> Result<f64, Error> {
+        let mut fio = Command::new(PROGRAM);
+        fio.args(["--name=raw", "--direct=1", "--ioengine=io_uring", "--thread", "--output-format=json"]);
+        fio.arg(format!("--filename={}", self.path.display())).arg(format!("--size={}", self.bytes));
+        fio.args([format!("--rw={how}"), format!("--bs={piece}"), format!("--iodepth={depth}")]).args(more);
+        let output = fio.stdin(Stdio::null()).output().map_err(Error::io(PROGRAM))?;
+        let failed = |said: &[u8]| {
+            let said = String::from_utf8_lossy(said).trim().replace('\n', "; ");
+            Error::Program { program: PROGRAM.into(), said }
+        };
+        if !output.status.success() {
+            return Err(failed(&output.stderr));
+        }
+        // Before the report there may be a remark.
+        let report = output.stdout.iter().position(|&byte| byte == b'{').map_or(&[][..], |at| &output.stdout[at..]);
+        let report: Value = serde_json::from_slice(report).map_err(|_| failed(&output.stdout))?;
+        let found = report["jobs"][0][kind][figure].as_f64().filter(|&found| found > 0.0);
+        found.ok_or_else(|| failed(b"no figures in the report"))
+    }
+}
+
+impl Drop for Raw {
+    fn drop(&mut self) {
+        // The run removes what is above it at the latest.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// The raw disk as the table calls it where it was measured beside one of several, in the same rounds.
+pub fn beside(name: &str) -> String {
+    format!("{RAW}, beside {name}")
+}
+
+/// How many of `count` there were in a second since `start`.
+pub fn per_second(count: u64, start: u64) -> f64 {
+    count as f64 * 1e9 / (now() - start).max(1) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_is_written_and_read_and_gone() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let raw = match Raw::at(dir.path().join("raw"), 8 << 20) {
+            Ok(raw) => raw,
+            Err(e) => return eprintln!("skipped: {e}"),
+        };
+        for _ in 0..2 {
+            assert!(raw.write().expect("written") > 0.0);
+        }
+        assert!(raw.read().expect("read") > 0.0);
+        assert!(raw.read_at_random(5_000, 32).expect("read") > 0.0);
+        drop(raw);
+        assert_eq!(std::fs::read_dir(dir.path()).expect("it is there").count(), 0);
+    }
+}

@@ -1,0 +1,109 @@
+//! SET by 20 clients to a redis that answers once its append-only file is synced. The file has tens of megabytes before the
+//! first round.
+
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use fs::MediumKind;
+use rustix::process::Signal;
+
+use super::server::{is_there, output, Server};
+use super::{Load, MIB};
+use crate::args::Databases;
+use crate::context::Context;
+use crate::error::Error;
+use crate::goals::Goal;
+
+pub const ID: &str = "databases-redis";
+const NOT_INSTALLED: &str = "redis is not installed (Debian package: redis-server)";
+const SET: &str = "redis SET, 20 clients";
+/// Requests before the first round, many of which share a sync.
+const BEFORE: usize = 200_000;
+
+/// redis, or why it cannot be measured.
+pub fn load(context: &Context, args: &Databases) -> Result<Box<dyn Load>, String> {
+    if !is_there("redis-server") || !is_there("redis-benchmark") {
+        return Err(NOT_INSTALLED.into());
+    }
+    let (requests, before) = (context.size(args.requests, 1_000), context.size(BEFORE, 20_000));
+    Ok(Box::new(Redis { requests, before, socket: context.base.join("redis.sock") }))
+}
+
+struct Redis {
+    requests: usize,
+    before: usize,
+    socket: PathBuf,
+}
+
+impl Redis {
+    fn start(&self, dir: &Path) -> Result<Server, Error> {
+        let mut server = Command::new("redis-server");
+        server.args(["--port", "0", "--save", "", "--appendonly", "yes", "--appendfsync", "always", "--dir"]).arg(dir);
+        // Rewriting the file would fall into one round, and not into another.
+        server.args(["--auto-aof-rewrite-percentage", "0", "--unixsocket"]).arg(&self.socket);
+        let answers = || UnixStream::connect(&self.socket).is_ok() && self.benchmark(&["-n", "1", "-c", "1"]).is_ok();
+        Server::start(&mut server, &self.socket.with_extension("said"), Signal::TERM, answers)
+    }
+
+    /// Requests per second.
+    fn benchmark(&self, how: &[&str]) -> Result<f64, Error> {
+        let mut benchmark = Command::new("redis-benchmark");
+        benchmark.arg("-s").arg(&self.socket).args(["-t", "set", "-d", "100", "-r", "100000", "--csv"]).args(how);
+        let said = output(&mut benchmark)?;
+        rate(&said).ok_or_else(|| Error::Program { program: "redis-benchmark".into(), said: said.trim().into() })
+    }
+}
+
+impl Load for Redis {
+    fn id(&self) -> &'static str {
+        ID
+    }
+
+    fn title(&self) -> String {
+        format!("redis, appendfsync always: {} SET of 100 bytes by 20 clients: requests", self.requests)
+    }
+
+    fn measures(&self) -> &'static [&'static str] {
+        &[SET]
+    }
+
+    fn goal(&self, medium: MediumKind) -> Goal {
+        match medium {
+            MediumKind::Logged => Goal::factor(1.0, 1.3),
+            _ => Goal::factor(4.0, 8.0),
+        }
+    }
+
+    fn bytes(&self) -> u64 {
+        1024 * MIB
+    }
+
+    fn prepare(&self, dir: &Path) -> Result<(), Error> {
+        let _server = self.start(dir)?;
+        self.benchmark(&["-n", &self.before.to_string(), "-c", "20", "-P", "50"]).map(drop)
+    }
+
+    fn measure(&self, dir: &Path, _: &str, _: u64) -> Result<f64, Error> {
+        let _server = self.start(dir)?;
+        self.benchmark(&["-n", &self.requests.to_string(), "-c", "20"])
+    }
+}
+
+/// From the line `"SET","1234.5",...`.
+fn rate(report: &str) -> Option<f64> {
+    let line = report.lines().find_map(|line| line.strip_prefix("\"SET\",\""))?;
+    line.split('"').next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_report_is_read() {
+        let report = "\"test\",\"rps\",\"avg_latency_ms\"\n\"SET\",\"1234.5\",\"0.1\"\n";
+        assert_eq!(rate(report), Some(1234.5));
+        assert_eq!(rate("Could not connect"), None);
+    }
+}

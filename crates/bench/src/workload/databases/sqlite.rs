@@ -1,0 +1,111 @@
+//! Transactions of one update each of sqlite3 with `synchronous=FULL`, on a large base, in both of its journal modes.
+
+use std::path::Path;
+
+use fs::MediumKind;
+
+use super::{Load, MIB};
+use crate::args::Databases;
+use crate::clock::now;
+use crate::context::Context;
+use crate::error::Error;
+use crate::goals::Goal;
+use crate::raw::per_second;
+use crate::workload::durable::sqlite::{is_installed, sqlite, NOT_INSTALLED};
+use rng::Rng;
+
+pub const ID: &str = "databases-sqlite";
+const WAL: &str = "sqlite3, WAL";
+const DELETE: &str = "sqlite3, DELETE";
+/// Bytes of a row in the base, a little less than what it takes there.
+const ROW: u64 = 400;
+
+/// sqlite3, or why it cannot be measured.
+pub fn load(context: &Context, args: &Databases) -> Result<Box<dyn Load>, String> {
+    if !is_installed() {
+        return Err(NOT_INSTALLED.into());
+    }
+    let base = context.size(args.base, 8) as u64 * MIB;
+    Ok(Box::new(Sqlite { base, rows: base / ROW, count: context.size(args.transactions, 50) }))
+}
+
+struct Sqlite {
+    base: u64,
+    rows: u64,
+    count: usize,
+}
+
+impl Load for Sqlite {
+    fn id(&self) -> &'static str {
+        ID
+    }
+
+    fn title(&self) -> String {
+        let mib = self.base / MIB;
+        format!("sqlite3, synchronous=FULL: {} updates of a row each on a base of {mib} MiB: transactions", self.count)
+    }
+
+    fn measures(&self) -> &'static [&'static str] {
+        &[WAL, DELETE]
+    }
+
+    fn goal(&self, medium: MediumKind) -> Goal {
+        match medium {
+            MediumKind::Logged => Goal::factor(1.0, 1.3),
+            _ => Goal::factor(4.0, 8.0),
+        }
+    }
+
+    fn bytes(&self) -> u64 {
+        2 * self.base + 512 * MIB
+    }
+
+    fn prepare(&self, dir: &Path) -> Result<(), Error> {
+        let script = format!(
+            "PRAGMA synchronous=OFF;\nCREATE TABLE t(k INTEGER PRIMARY KEY, v BLOB);\n\
+             INSERT INTO t SELECT value, randomblob({ROW}) FROM generate_series(1, {});\n",
+            self.rows
+        );
+        sqlite(&dir.join("x.db"), script).map(drop)
+    }
+
+    fn measure(&self, dir: &Path, measure: &str, round: u64) -> Result<f64, Error> {
+        let database = dir.join("x.db");
+        let mode = if measure == WAL { "WAL" } else { "DELETE" };
+        sqlite(&database, format!("PRAGMA journal_mode={mode};\n"))?;
+        // Other values than those that are there: what is overwritten by the same is not written.
+        let mut random = Rng::new(2 * round + u64::from(measure == WAL));
+        let update = |_| {
+            let (row, value) = (random.within(1, self.rows), random.next() >> 1);
+            format!("UPDATE t SET v = printf('%0{ROW}d', {value}) WHERE k = {row};\n")
+        };
+        let script: String = (0..self.count).map(update).collect();
+        let start = now();
+        let said = sqlite(&database, format!("PRAGMA synchronous=FULL;\n{script}SELECT total_changes();\n"))?;
+        let rate = per_second(self.count as u64, start);
+        match said.trim() == self.count.to_string() {
+            true => Ok(rate),
+            false => Err(Error::Wrong(format!("sqlite3 changed {} rows of {}", said.trim(), self.count))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_base_is_made_and_updated_in_both_modes() {
+        if !is_installed() {
+            eprintln!("skipped: {NOT_INSTALLED}");
+            return;
+        }
+        let dir = tempfile::tempdir().expect("a directory");
+        let load = Sqlite { base: MIB, rows: MIB / ROW, count: 10 };
+        load.prepare(dir.path()).expect("a base");
+        assert!(std::fs::metadata(dir.path().join("x.db")).expect("it is there").len() >= MIB);
+        for measure in load.measures() {
+            assert!(load.measure(dir.path(), measure, 0).expect(measure) > 0.0);
+        }
+    }
+}
