@@ -78,7 +78,7 @@ fn read(log: &Log, session: &Session, places: &[Place]) -> Result<f64, Box<dyn E
     let (start, mut under_way) = (Instant::now(), std::collections::VecDeque::new());
     for (n, run) in runs.iter().enumerate() {
         if under_way.len() == DEPTH {
-            under_way.pop_front().map(|reading| reading.wait(log, session)).transpose()?;
+            under_way.pop_front().map(|reading: fs::ilfs::read::Reading| reading.wait(log, session)).transpose()?;
         }
         let into = memory[n % DEPTH].slice(0..u64::from(run.blocks) * BLOCK);
         under_way.push_back(log.read(session, *run, into)?);

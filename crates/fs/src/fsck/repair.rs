@@ -121,7 +121,7 @@ pub fn repair(fs: &Fs, first: Pass, frozen: &Frozen, gone: &mut Gone) -> Result<
 
 /// Makes the log count what files need of it.
 fn mend_log(needs: &Needs, frozen: &Frozen) -> Result<Vec<String>> {
-    let mut change = |work: &mut dyn FnMut(&mut Tx<'_>) -> ilfs::Result<()>| {
+    let mut change = |work: table::Work<'_>| {
         let mut op = frozen.begin()?;
         op.lock(&[ilfs::KEY])?;
         let mut tx = op.tx()?;

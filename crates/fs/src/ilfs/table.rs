@@ -633,12 +633,12 @@ pub fn compare(region: &Region, needs: &Needs) -> Result<Vec<String>> {
     Ok(problems)
 }
 
+/// What a transaction is to do.
+pub type Work<'w> = &'w mut dyn FnMut(&mut Tx<'_>) -> Result<()>;
+
 /// Makes the counts of a table those of these needs: nobody is at work. In pieces, each a transaction that `change` runs; what was
 /// mended, in words.
-pub fn mend(
-    needs: &Needs,
-    change: &mut dyn FnMut(&mut dyn FnMut(&mut Tx<'_>) -> Result<()>) -> Result<()>,
-) -> Result<Vec<String>> {
+pub fn mend(needs: &Needs, change: &mut dyn FnMut(Work<'_>) -> Result<()>) -> Result<Vec<String>> {
     const SOME: u32 = 64;
     let (mut mended, mut live, mut from, mut slots) = (Vec::new(), 0u64, 0, 1);
     while from < slots {
