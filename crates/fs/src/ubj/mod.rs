@@ -32,6 +32,8 @@ mod commit;
 mod evict;
 mod reads;
 mod room;
+#[cfg(test)]
+mod tests;
 mod write_back;
 
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -5,7 +5,7 @@
 //! | 1 | dirty blocks are looked for, and put in the order of their files | |
 //! | 2 | each that its page still leads to is pinned, under the lock of its file | it is freed and becomes another's while a disk reads it |
 //! | 3 | they are written; durable | a place is told where nothing is |
-//! | 4 | under the locks of file and log each gets its place, if its page still leads to it and the segment takes links | what was given up meanwhile would count as live, or what is being cleaned as linked |
+//! | 4 | under the locks of file and log each gets its place, if its page still leads to it and the segment takes links; until then it is pinned | what was given up meanwhile would count as live, or what is being cleaned as linked; what was appended to it since, or another version of the page in the same block, as what was written |
 //! | 5 | places that nothing got are given up | they count as live until their segment is cleaned |
 //!
 //! A block that has been pinned or has a place does not change (F6 of [`crate::file`]): so what was written in 3 is what is there
@@ -56,10 +56,12 @@ impl Union {
         let mut found = self.find_dirty(fs, most.min(room as usize), only)?;
         found.sort_unstable();
         let mut writer = self.log().writer(fs.session(), Head::Hot, None);
-        let mut written = Vec::with_capacity(found.len());
+        let (mut written, mut pins) = (Vec::with_capacity(found.len()), Vec::with_capacity(found.len()));
         // 2 and 3.
         for some in found.chunk_by(|a, b| a.ino == b.ino).flat_map(|of_one| of_one.chunks(PIECE)) {
             for (found, block) in pin(fs, some)? {
+                // The writer lets go of what is on disk.
+                pins.push(block.content.clone());
                 writer.push(block)?;
                 written.push(found);
             }
@@ -74,6 +76,7 @@ impl Union {
         for some in written.chunk_by(|a, b| a.0.ino == b.0.ino).flat_map(|of_one| of_one.chunks(PIECE)) {
             placed += self.set_places(fs, some, &mut rest)?;
         }
+        drop(pins);
         self.log().give_up(fs.session(), &rest)?;
         self.counters.written.fetch_add(placed, Ordering::Relaxed);
         Ok(placed)

@@ -1,0 +1,73 @@
+//! Changes while a disk is told to write: between what was written and what is then said to be there.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+
+use exraid::Op;
+use rng::Rng;
+
+use super::rig::Rig;
+use crate::node::WriteFlags;
+
+const PAGE: usize = 4096;
+
+/// Two files: the first small enough for one part, the second for several, so that the first part has been written, and is needed no
+/// more, long before the flush.
+fn two_files() -> (Rig, u64, Vec<u8>) {
+    let rig = Rig::new(32 << 20, 64, 8 << 10);
+    let (first, second, third) = (rig.create("first"), rig.create("second"), rig.create("third"));
+    // What the first write of a process does to the labels is done.
+    rig.write(third, 0, &[1; 20 * PAGE]);
+    assert!(rig.union().write_back(&rig.fs, usize::MAX, None).expect("there is room") > 0);
+    let bytes = Rng::new(1).bytes(25 * PAGE + 1000);
+    rig.write(first, 0, &bytes);
+    rig.write(second, 0, &Rng::new(2).bytes(900 * PAGE));
+    (rig, first, bytes)
+}
+
+/// Calls `change` when the disk is told to flush what a write-back has written, before anything leads there; then nothing is in
+/// memory that need not be.
+fn during_write_back(rig: &Rig, change: impl Fn(&crate::Fs) + Send + 'static) {
+    let (fs, done) = (Arc::downgrade(&rig.fs), Arc::new(AtomicBool::new(false)));
+    let was_called = done.clone();
+    rig.told.before(move |op| {
+        if matches!(op, Op::Flush) && !done.swap(true, Ordering::SeqCst) {
+            change(&fs.upgrade().expect("it is alive"));
+        }
+    });
+    assert!(rig.union().write_back(&rig.fs, usize::MAX, None).expect("there is room") > 0);
+    assert!(was_called.load(Ordering::SeqCst));
+    rig.evict_all();
+}
+
+/// Found by reading: the blocks of a part were under transfer no more once it had been written, though their places were not set
+/// before all parts were, and flushed. What was appended meanwhile went to the block as it lay there, which then counted as what
+/// is on disk, and was lost with it.
+#[test]
+fn what_is_appended_while_its_block_is_written_is_there() {
+    let (rig, file, mut bytes) = two_files();
+    let (at, more) = (bytes.len() as u64, Rng::new(3).bytes(1000));
+    let appended = more.clone();
+    during_write_back(&rig, move |fs| {
+        fs.write(file, at, &appended, WriteFlags::default()).expect("there is room");
+    });
+    bytes.extend(more);
+    assert!(rig.read(file) == bytes, "what was appended is lost");
+    rig.check(&[file, file + 1, file + 2], true, "appended");
+}
+
+/// The same block was freed and given to the same page again: it counted as what had been written of the one before.
+#[test]
+fn what_is_written_over_twice_while_it_is_written_is_there() {
+    for last in 11..19 {
+        let (rig, file, mut bytes) = two_files();
+        during_write_back(&rig, move |fs| {
+            for seed in 10..=last {
+                fs.write(file, PAGE as u64, &Rng::new(seed).bytes(PAGE), WriteFlags::default()).expect("there is room");
+            }
+        });
+        bytes[PAGE..2 * PAGE].copy_from_slice(&Rng::new(last).bytes(PAGE));
+        assert!(rig.read(file) == bytes, "an older version is there after {}", last - 9);
+        rig.check(&[file, file + 1, file + 2], true, "written over");
+    }
+}

@@ -1,0 +1,148 @@
+//! A file system whose large files go to a disk in memory.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use exraid::fault::RamDisk;
+use exraid::region::{make, open};
+use exraid::{Device, Done, Layout, Op, Pending, Properties, Request, Uuid};
+use pram::Session;
+
+use super::super::{Options, Union};
+use crate::attr::{Caller, Ino, Kind};
+use crate::file::{self, Content};
+use crate::ilfs::{table, Log, Place};
+use crate::node::{Fs, Policy, WriteFlags};
+
+const MIB: u64 = 1 << 20;
+const SEGMENT: u64 = MIB;
+/// The pool, whose UUID the rig's regions of persistent RAM have.
+const POOL: Uuid = Uuid([7; 16]);
+
+type Before = Box<dyn FnMut(&Op) + Send>;
+
+/// A disk that says when it is about to be told something. What it says that to may use the disk.
+pub struct Told {
+    disk: Arc<RamDisk>,
+    before: Mutex<Option<Before>>,
+}
+
+impl Told {
+    pub fn before(&self, each: impl FnMut(&Op) + Send + 'static) {
+        *self.before.lock().expect("not poisoned") = Some(Box::new(each));
+    }
+}
+
+impl Device for Told {
+    fn name(&self) -> &Arc<str> {
+        self.disk.name()
+    }
+
+    fn properties(&self) -> Properties {
+        self.disk.properties()
+    }
+
+    fn submit(&self, request: Request, done: Done) {
+        let before = self.before.lock().expect("not poisoned").take();
+        if let Some(mut before) = before {
+            before(&request.op);
+            self.before.lock().expect("not poisoned").get_or_insert(before);
+        }
+        self.disk.submit(request, done);
+    }
+
+    fn pending(&self) -> Vec<Pending> {
+        self.disk.pending()
+    }
+}
+
+pub struct Rig {
+    pub fs: Arc<Fs>,
+    pub told: Arc<Told>,
+}
+
+impl Rig {
+    /// With so many bytes of memory, and segments of a MiB.
+    pub fn new(memory: u64, segments: u64, threshold: u64) -> Rig {
+        let disk = RamDisk::new("disk", 2 * MIB + segments * SEGMENT);
+        let region = make(POOL, 0, Layout::Single, vec![disk.clone()]).expect("a region");
+        let session = crate::rig::session(memory);
+        Fs::format(&session, (0, 0, 0o755), 1).expect("a file system");
+        Log::format(&session, &[region], SEGMENT).expect("a log");
+        Rig::over(session, disk, threshold)
+    }
+
+    /// As somebody who comes to this memory and this disk has it.
+    pub fn over(session: Session, disk: Arc<RamDisk>, threshold: u64) -> Rig {
+        let told = Arc::new(Told { disk: disk.clone(), before: Mutex::default() });
+        let region = open(vec![told.clone()]).expect("the disk is opened");
+        let options = Options { threshold, ..Options::default() };
+        let union = Union::open(&session, &[region], options).expect("the log is opened");
+        assert!(union.is_some(), "there is a log");
+        let fs = Fs::over(session, Policy::default()).expect("a file system").with_union(union);
+        Rig { fs: Arc::new(fs), told }
+    }
+
+    pub fn union(&self) -> &Arc<Union> {
+        self.fs.union().expect("it has one")
+    }
+
+    pub fn create(&self, name: &str) -> Ino {
+        self.fs.create(crate::ROOT, name.as_bytes(), Kind::Regular, 0o644, 0, &Caller::root()).expect("a file").ino
+    }
+
+    pub fn write(&self, ino: Ino, at: u64, bytes: &[u8]) {
+        self.fs.write(ino, at, bytes, WriteFlags::default()).expect("there is room");
+    }
+
+    pub fn content(&self, ino: Ino) -> Content {
+        self.fs.node(ino).expect("it is there").content()
+    }
+
+    pub fn read(&self, ino: Ino) -> Vec<u8> {
+        let mut bytes = vec![0xee; self.content(ino).size as usize];
+        assert_eq!(self.fs.read(ino, 0, &mut bytes).expect("it can be read"), bytes.len());
+        bytes
+    }
+
+    /// What memory need not hold it does not hold any more.
+    pub fn evict_all(&self) {
+        self.union().evict(&self.fs, u64::MAX, None).expect("it works");
+        self.union().evict(&self.fs, u64::MAX, None).expect("it works");
+    }
+
+    /// The invariants: of the files, of the table of segments, and that each place is live exactly as often as something leads
+    /// there, which is once. (`exactly`: at most so often, where memory was lost, or somebody died who wrote.)
+    pub fn check(&self, inodes: &[Ino], exactly: bool, what: &str) {
+        let region = self.fs.session().region();
+        let mut places: BTreeMap<Place, (Ino, u64)> = BTreeMap::new();
+        let mut reserved = 0;
+        for ino in inodes {
+            let content = self.content(*ino);
+            file::check(region, &content, &mut |p| panic!("{what}: inode {ino}: {p}"));
+            let mut see = |page, place| {
+                let before = places.insert(place, (*ino, page));
+                assert!(before.is_none(), "{what}: {before:?} and page {page} of {ino} lead to {place}");
+            };
+            file::places(region, &content, &mut see).expect("it can be read");
+            reserved += file::testing::promised(region, &content);
+        }
+        let problems = table::check(region).expect("the table can be read");
+        assert!(problems.is_empty(), "{what}: {problems:#?}");
+        let mut counted: BTreeMap<u64, u32> = BTreeMap::new();
+        places.keys().for_each(|place| *counted.entry(place.sequence()).or_default() += 1);
+        let (at, _) = table::Where::find(region).expect("it can be read").expect("there is one");
+        let segments = (0..at.slots).map(|slot| at.table(region).get(slot).expect("it can be read"));
+        for segment in segments.filter(|segment| segment.state.is_used()) {
+            let (sequence, live) = (segment.sequence, segment.live);
+            let found = counted.remove(&sequence).unwrap_or(0);
+            let right = if exactly { found == live } else { found <= live };
+            assert!(right, "{what}: {live} blocks of segment {sequence} count as live, to {found} something leads");
+        }
+        assert!(counted.is_empty(), "{what}: what segments are not in use something leads to: {counted:?}");
+        let counts = self.union().log().counts(self.fs.session()).expect("the table can be read");
+        assert_eq!(counts.promised, reserved, "{what}: promised");
+        let report = self.fs.fsck(false, &mut |_, _| {}).expect("it runs");
+        assert!(report.problems.is_empty(), "{what}: {:#?}", report.problems);
+    }
+}
