@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 
 use super::edit::Edit;
 use super::tree::entry::Entry;
-use super::tree::{self, find, Found};
+use super::tree::{self, find, Found, Writer};
 use super::{form, Content, Form, PAGE};
 use crate::error::Result;
 use crate::ilfs::Place;
@@ -127,6 +127,6 @@ fn enter_page(tx: &mut Edit, c: &Content, page: u64, place: Place, content: &dyn
         // Its place is the new one's.
         tx.free_block(void)?;
     }
-    tx.set(leaf.at(i), &leaf.entry_word(i, new))?;
+    Writer { tx, c: &mut c.clone(), fresh: false, large: c.is_large() }.set(page, new)?;
     Ok(true)
 }

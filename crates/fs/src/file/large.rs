@@ -1,12 +1,13 @@
 //! Large files: becoming one, and what the union cache and the cleaner do with their pages.
 
 use pram::Region;
+use rustix::io::Errno;
 
 use super::edit::Edit;
 use super::tree::entry::Entry;
-use super::tree::{self, find, Found, Node, Writer};
+use super::tree::{self, find, Found, Node, Writer, FANOUT};
 use super::{form, Content, Form, FREED, LARGE_WORD};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::ilfs::Place;
 
 /// Is a file that gets bytes up to `end` large, or to become so?
@@ -69,15 +70,36 @@ pub(crate) fn leads_to(r: &Region, c: &Content, page: u64, place: Place) -> Resu
 /// under transfer.
 pub(crate) fn evict(tx: &mut Edit, c: &Content, page: u64, block: u64) -> Result<bool> {
     let r = tx.region();
-    let Some((leaf, Entry::Block(there))) = entry_of(r, c, page)? else { return Ok(false) };
+    let Some((_, Entry::Block(there))) = entry_of(r, c, page)? else { return Ok(false) };
     let Some(place) = Place::from_word(tx.block_of(c.owner, page, there)?.place) else { return Ok(false) };
     if there != block {
         return Ok(false);
     }
-    let i = leaf.index(page);
-    tx.set(leaf.at(i), &leaf.entry_word(i, Entry::Disk(place)))?;
+    set(tx, c, page, Entry::Disk(place))?;
     tx.free_block(block)?;
     Ok(true)
+}
+
+/// Sets the entry of a page that has one; the root stays what it is.
+fn set(tx: &mut Edit, c: &Content, page: u64, entry: Entry) -> Result<()> {
+    Writer { tx, c: &mut c.clone(), fresh: false, large: true }.set(page, entry)
+}
+
+/// Where the content of whole leaves of a file lies on disk alone, in order, they become small: of those of these pages, in order.
+/// Does nothing where there is no memory for it.
+pub(crate) fn compact(tx: &mut Edit, c: &Content, pages: impl Iterator<Item = u64>) -> Result<()> {
+    let mut last = None;
+    for page in pages {
+        if last.replace(page / FANOUT) == Some(page / FANOUT) {
+            continue;
+        }
+        match (Writer { tx, c: &mut c.clone(), fresh: false, large: true }).compact(page) {
+            Ok(_) => {}
+            Err(Error::MustGrow | Error::Posix(Errno::NOSPC)) => return Ok(()),
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
 }
 
 /// Lets what leads from `page` to `from` lead to `to`; false if nothing does.
@@ -86,11 +108,7 @@ pub(crate) fn relocate(tx: &mut Edit, c: &Content, page: u64, from: Place, to: P
     match leads_to(r, c, page, from)? {
         None => return Ok(false),
         Some(Leads::Block(block)) => tx.set_place(block, to.word())?,
-        Some(Leads::Entry) => {
-            let Some((leaf, _)) = entry_of(r, c, page)? else { return Ok(false) };
-            let i = leaf.index(page);
-            tx.set(leaf.at(i), &leaf.entry_word(i, Entry::Disk(to)))?;
-        }
+        Some(Leads::Entry) => set(tx, c, page, Entry::Disk(to))?,
     }
     tx.unlink(from);
     Ok(true)

@@ -61,7 +61,7 @@ use tree::{Node, Writer};
 
 pub(crate) use edit::{Disks, Edit};
 pub(crate) use fetched::{enter, fetch_without, needed, Fetched, FetchedPage, Fetching, Missing, Needed, Unfetched};
-pub(crate) use large::{evict, is_at, leads_to, places, relocate};
+pub(crate) use large::{compact, evict, is_at, leads_to, places, relocate};
 pub(crate) use map::{has_memory, on_disk, read, read_with, seek_data, seek_hole, Sought};
 pub(crate) use tree::{collapse, insert, is_long, Leftover, Shift};
 

@@ -96,6 +96,9 @@ impl Cleaning<'_> {
                 None => false,
             });
         }
+        if !content.has_moved() {
+            file::compact(&mut edit, &content, moves.iter().map(|one| one.owner.page))?;
+        }
         edit.finish()?;
         tx.commit()?;
         Ok(done)

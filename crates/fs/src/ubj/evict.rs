@@ -82,6 +82,7 @@ fn try_evict(fs: &Fs, some: &[(u64, u64, u64)]) -> Result<u64> {
     for (_, page, block) in some {
         evicted += u64::from(file::evict(&mut edit, &content, *page, *block)?);
     }
+    file::compact(&mut edit, &content, some.iter().map(|(_, page, _)| *page))?;
     edit.finish()?;
     tx.commit()?;
     Ok(evicted)

@@ -105,14 +105,3 @@ pub(crate) fn bring(tx: &mut Tx, c: &Content, page: u64) -> Result<()> {
     let i = leaf.index(page);
     Ok(tx.set(leaf.at(i), &leaf.entry_word(i, Entry::Page(new)))?)
 }
-
-/// Pages that are reserved and have no memory: what is promised to the file on disk.
-pub(crate) fn promised(r: &Region, c: &Content) -> u64 {
-    let Form::Tree(root) = form(r, c).unwrap() else { return 0 };
-    let (mut promised, mut from) = (0, 0);
-    while let Some(page) = crate::file::tree::next(r, root, from).unwrap() {
-        promised += u64::from(crate::file::tree::get(r, root, page).unwrap() == Entry::Reserved(0));
-        from = page + 1;
-    }
-    promised
-}

@@ -5,7 +5,8 @@ use pram::tx::{LOG_CAPACITY, RECORD};
 use pram::Region;
 
 use super::entry::Entry;
-use super::{check_page, next, Budget, Node, BITS, FANOUT, MAX_HEIGHT};
+use super::grow::Writer;
+use super::{check_page, find, next, runs, Budget, Found, Node, BITS, FANOUT, MAX_HEIGHT};
 use crate::error::{Error, Result};
 use crate::file::edit::Edit;
 use crate::file::{form, Content, Form, CUT_WORD, FREED, MAX_SIZE, PAGE, RESERVE};
@@ -85,6 +86,9 @@ pub(in crate::file) fn cut(tx: &mut Edit, c: &mut Content) -> Result<()> {
 
 /// Makes pages `first..end` of a tree holes. The undo log takes the entries of nodes at the two ends only.
 pub(in crate::file) fn pages(tx: &mut Edit, c: &mut Content, first: u64, end: u64) -> Result<()> {
+    for border in [first, end] {
+        cut_compact(tx, c, first, end, border)?;
+    }
     let r = tx.region();
     let (mut budget, mut pages) = (Budget::of(r), c.pages);
     let emptied = walk(r, c, first, end, |step| match step {
@@ -97,6 +101,29 @@ pub(in crate::file) fn pages(tx: &mut Edit, c: &mut Content, first: u64, end: u6
     }
     c.pages = pages;
     lower(tx, c)
+}
+
+/// Makes holes of pages `first..end` in the compact leaf, if it is one, that has pages before and behind `border`.
+fn cut_compact(tx: &mut Edit, c: &mut Content, first: u64, end: u64, border: u64) -> Result<()> {
+    let Form::Tree(root) = form(tx.region(), c)? else { return Ok(()) };
+    if border % FANOUT == 0 {
+        return Ok(());
+    }
+    let Found::Leaf(leaf) = find(tx.region(), root, border)? else { return Ok(()) };
+    if !leaf.is_compact() {
+        return Ok(());
+    }
+    let (from, to) = (first.max(leaf.base) - leaf.base, end.min(leaf.base + FANOUT) - leaf.base);
+    let mut entries = [Entry::Hole; FANOUT as usize];
+    leaf.load(tx.region(), 0, &mut entries)?;
+    if !runs::clear(tx, &leaf, from, to)? {
+        // An ordinary leaf takes them.
+        return Writer { tx, c, fresh: false, large: true }.set(border, entries[(border - leaf.base) as usize]);
+    }
+    for i in from..to {
+        free_page(tx, leaf.owner, leaf.page(i), entries[i as usize], &mut c.pages)?;
+    }
+    Ok(())
 }
 
 /// Where the first part of pages `first..end` ends that one transaction frees: no more than [`FREED`] are in it.

@@ -3,6 +3,7 @@
 //! ```text
 //! bits 0–46    where: an offset in the region
 //! bits 47–49   of what kind   1 index node   2 page   3 reserved page   4 block   5 place on disk
+//!                             6 compact leaf
 //! bits 50–63   a check code of the bits below, the file, the place in it and the height of the node
 //! ```
 //! Where a reserved page is at 0 it has no memory, and its room is promised by the log of segments. A place is a number of
@@ -36,6 +37,7 @@ const PAGE: u64 = 2;
 const RESERVED: u64 = 3;
 const BLOCK: u64 = 4;
 const DISK: u64 = 5;
+const COMPACT: u64 = 6;
 
 const OFFSET_BITS: u32 = 47;
 const KIND_BITS: u32 = 3;
@@ -59,8 +61,13 @@ impl Spot {
     }
 
     #[inline(always)]
+    pub fn mix(self, bits: u64) -> u64 {
+        (bits ^ self.0).wrapping_mul(OF_WORD)
+    }
+
+    #[inline(always)]
     fn seal(self, bits: u64) -> u64 {
-        bits | (bits ^ self.0).wrapping_mul(OF_WORD) >> CODE_AT << CODE_AT
+        bits | self.mix(bits) >> CODE_AT << CODE_AT
     }
 
     /// Kind and offset of a word that is not 0.
@@ -135,16 +142,32 @@ impl Entry {
     }
 }
 
-/// The index node that the word of a higher node at `spot` leads to, or 0.
+/// What the word of a higher node leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::file) enum Below {
+    Nothing,
+    /// An index node.
+    Node(u64),
+    /// A compact leaf.
+    Compact(u64),
+}
+
+/// What the word of a higher node at `spot` leads to.
 #[inline(always)]
-pub(in crate::file) fn decode_node(word: u64, spot: Spot) -> Result<u64> {
+pub(in crate::file) fn decode_node(word: u64, spot: Spot) -> Result<Below> {
     if word == 0 {
-        return Ok(0);
+        return Ok(Below::Nothing);
     }
     match spot.unseal(word)? {
-        (NODE, off) => Ok(off),
+        (NODE, off) => Ok(Below::Node(off)),
+        (COMPACT, off) => Ok(Below::Compact(off)),
         (kind, _) => Err(unknown(word, kind)),
     }
+}
+
+/// The word that leads from a higher node at `spot` to the compact leaf at `off`.
+pub(in crate::file) fn encode_compact(off: u64, spot: Spot) -> u64 {
+    spot.seal(off | COMPACT << OFFSET_BITS)
 }
 
 /// The word that leads from a higher node at `spot` to the index node at `off`.
@@ -171,7 +194,7 @@ mod tests {
                     assert!(Entry::decode(word ^ 1 << bit, spot).is_err(), "bit {bit} of {word:#x}");
                 }
                 let link = encode_node(off, spot);
-                assert_eq!(decode_node(link, spot).unwrap(), off);
+                assert_eq!(decode_node(link, spot).unwrap(), Below::Node(off));
                 assert!(decode_node(word, spot).is_err() && Entry::decode(link, spot).is_err());
             }
         }
@@ -191,7 +214,7 @@ mod tests {
     fn entries_are_as_told() {
         use crate::layout::told;
         assert_eq!((told("ENTRY_NODE"), told("ENTRY_PAGE"), told("ENTRY_RESERVED")), (NODE, PAGE, RESERVED));
-        assert_eq!((told("ENTRY_BLOCK"), told("ENTRY_DISK")), (BLOCK, DISK));
+        assert_eq!((told("ENTRY_BLOCK"), told("ENTRY_DISK"), told("ENTRY_COMPACT")), (BLOCK, DISK, COMPACT));
         assert_eq!((told("ENTRY_KIND_AT"), told("ENTRY_CODE_AT")), (OFFSET_BITS.into(), CODE_AT.into()));
     }
 }

@@ -197,6 +197,7 @@ impl<'a, 'e, 'o> Writer<'a, 'e, 'o> {
             }
             let (above, i) = (at, at.node.index(page));
             at = match above.node.child(self.tx.region(), i)? {
+                Some(child) if child.is_compact() => self.expand(child, &above, i)?,
                 Some(child) => Grown { node: child, fresh: self.fresh },
                 None => {
                     let below = above.node.below(i);
@@ -206,6 +207,44 @@ impl<'a, 'e, 'o> Writer<'a, 'e, 'o> {
                 }
             };
             link = Link::Entry { above, i };
+        }
+    }
+
+    /// Makes an ordinary leaf of a compact one, to which entry `i` of `above` leads.
+    fn expand(&mut self, old: Node, above: &Grown, i: u64) -> Result<Grown> {
+        let plain = Node { words: 0, len: 0, ..old };
+        let new = Grown { node: self.new_node(plain, FANOUT - 1)?, fresh: true };
+        let mut entries = [Entry::Hole; BATCH];
+        for first in (0..FANOUT).step_by(BATCH) {
+            old.load(self.tx.region(), first, &mut entries)?;
+            self.set_entries(&new, first, &entries)?;
+        }
+        self.set_link(above, i, new.node.off)?;
+        self.tx.free(old.off, tag::INDEX)?;
+        Ok(new)
+    }
+
+    /// Sets the entry of a page that has one.
+    pub fn set(&mut self, page: u64, entry: Entry) -> Result<()> {
+        let leaf = self.leaf(page, page, false)?;
+        self.set_entries(&leaf, leaf.node.index(page), &[entry])
+    }
+
+    /// Makes the leaf of a page compact, if all that is in it lies on disk, in few runs.
+    pub fn compact(&mut self, page: u64) -> Result<bool> {
+        let Some(mut node) = self.root()? else { return Ok(false) };
+        if node.beyond(page) {
+            return Ok(false);
+        }
+        while node.height > 2 {
+            match node.child(self.tx.region(), node.index(page))? {
+                Some(child) => node = child,
+                None => return Ok(false),
+            }
+        }
+        match node.height {
+            2 => super::runs::compact(self.tx, node, node.index(page)),
+            _ => Ok(false),
         }
     }
 

@@ -10,6 +10,7 @@
 //! | [`clear`] | taking pages away: truncation, holes, the whole file |
 //! | [`space`] | `fallocate`: reserve, punch; a small tree made direct |
 //! | [`shift`] | `fallocate`: collapse, insert |
+//! | [`runs`] | compact leaves: a word for each run of places |
 //! | [`check`](mod@check) | every heap object, and what is wrong |
 //! | [`salvage`](mod@salvage) | what can still be read |
 
@@ -17,6 +18,7 @@ mod check;
 mod clear;
 pub(super) mod entry;
 mod grow;
+mod runs;
 mod salvage;
 mod shift;
 mod space;
@@ -24,7 +26,7 @@ mod space;
 use pram::{Off, Region, SEGMENT};
 use zerocopy::IntoBytes;
 
-use entry::{Entry, Spot};
+use entry::{Below, Entry, Spot};
 
 use super::PAGE;
 use crate::error::{Error, Result};
@@ -58,6 +60,8 @@ pub(super) struct Node {
     pub base: u64,
     /// The inode whose file it belongs to.
     pub owner: u64,
+    /// Words of a compact leaf; 0: it is none.
+    pub words: u8,
 }
 
 impl Node {
@@ -71,13 +75,13 @@ impl Node {
     /// The root of a tree, which is nowhere yet.
     #[inline(always)]
     pub fn root(owner: u64, height: u8) -> Node {
-        Node { off: 0, len: 0, height, base: 0, owner }
+        Node { off: 0, len: 0, height, base: 0, owner, words: 0 }
     }
 
     /// The node that entry `i` leads to, wherever it is.
     #[inline(always)]
     pub fn below(&self, i: u64) -> Node {
-        Node { off: 0, len: 0, height: self.height - 1, base: self.page(i), owner: self.owner }
+        Node { off: 0, len: 0, height: self.height - 1, base: self.page(i), owner: self.owner, words: 0 }
     }
 
     /// Bits of a page number that the levels below decide.
@@ -126,27 +130,28 @@ impl Node {
     /// Does entry `i` lead nowhere?
     #[inline(always)]
     pub fn is_null(&self, r: &Region, i: u64) -> Result<bool> {
-        Ok(self.word(r, i)? == 0)
+        match self.is_compact() {
+            false => Ok(self.word(r, i)? == 0),
+            true => Ok(runs::get(r, self, i)? == Entry::Hole),
+        }
     }
 
     /// Entry `i` of a leaf.
     #[inline(always)]
     pub fn get(&self, r: &Region, i: u64) -> Result<Entry> {
-        Entry::decode(self.word(r, i)?, self.spot(i))
-    }
-
-    /// Where the node that entry `i` leads to is, or 0.
-    #[inline(always)]
-    fn link(&self, r: &Region, i: u64) -> Result<u64> {
-        entry::decode_node(self.word(r, i)?, self.spot(i))
+        match self.is_compact() {
+            false => Entry::decode(self.word(r, i)?, self.spot(i)),
+            true => runs::get(r, self, i),
+        }
     }
 
     /// The node that entry `i` leads to.
     #[inline(always)]
     pub fn child(&self, r: &Region, i: u64) -> Result<Option<Node>> {
-        match self.link(r, i)? {
-            0 => Ok(None),
-            off => Node::open(r, off, self.below(i)).map(Some),
+        match entry::decode_node(self.word(r, i)?, self.spot(i))? {
+            Below::Nothing => Ok(None),
+            Below::Node(off) => Node::open(r, off, self.below(i)).map(Some),
+            Below::Compact(off) => runs::open(r, off, self.below(i)).map(Some),
         }
     }
 
@@ -165,6 +170,9 @@ impl Node {
     /// `entries.len()` entries of a leaf, from the `first`th on.
     #[inline]
     pub fn load(&self, r: &Region, first: u64, entries: &mut [Entry]) -> Result<()> {
+        if self.is_compact() {
+            return runs::load(r, self, first, entries);
+        }
         let mut words = [0u64; BATCH];
         let words = &mut words[..entries.len()];
         let n = self.len.saturating_sub(first).min(words.len() as u64) as usize;

@@ -3,7 +3,9 @@
 //! | module | what it tries |
 //! | --- | --- |
 //! | `rig` | a file system whose large files go to a disk in memory; what leads where, against what is counted |
+//! | `leaves` | what is written in order, and takes little memory |
 //! | `races` | changes at the instants of a write-back at which somebody else may come |
 
+mod leaves;
 mod races;
 mod rig;
