@@ -38,8 +38,11 @@ pub(super) struct Room {
     /// When there was no room to be made, in nanoseconds since `since`, plus 1.
     vain: AtomicU64,
     since: std::sync::OnceLock<Instant>,
-    /// Bytes written to large files.
+    /// Bytes written to large files, by this process.
     written: AtomicU64,
+    /// Dirty blocks when they were counted last, and how many bytes had been written then.
+    counted: AtomicU64,
+    counted_at: AtomicU64,
 }
 
 impl Room {
@@ -78,8 +81,11 @@ impl Union {
         }
         self.ring();
         let session = fs.session();
-        if session.copy().is_some() && dirty(session)?.blocks > SLOWED * self.dirty_most(session) {
+        let since_counted = (before + bytes).saturating_sub(self.room.counted_at.load(Ordering::Relaxed)) / BLOCK;
+        let dirty = self.room.counted.load(Ordering::Relaxed) + since_counted;
+        if session.copy().is_some() && dirty > SLOWED * self.dirty_most(session) {
             self.write_out(fs, SOME)?;
+            self.count_dirty(session)?;
         }
         Ok(())
     }
@@ -157,9 +163,17 @@ impl Union {
         }
     }
 
+    /// Counts what is dirty: the time is that of those that there are, so not for each write.
+    fn count_dirty(&self, session: &Session) -> Result<u64> {
+        let (dirty, written) = (dirty(session)?.blocks, self.room.written.load(Ordering::Relaxed));
+        self.room.counted.store(dirty, Ordering::Relaxed);
+        self.room.counted_at.store(written, Ordering::Relaxed);
+        Ok(dirty)
+    }
+
     /// Is so much dirty that writing has to begin?
     pub(crate) fn is_write_due(&self, session: &Session, since: Instant) -> Result<bool> {
-        let dirty = dirty(session)?.blocks;
+        let dirty = self.count_dirty(session)?;
         Ok(dirty > self.dirty_most(session) || (dirty > 0 && since.elapsed() > self.options.age))
     }
 
