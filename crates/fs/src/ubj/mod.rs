@@ -33,7 +33,7 @@ mod evict;
 mod reads;
 mod room;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod write_back;
 
 use std::sync::atomic::{AtomicU64, Ordering};

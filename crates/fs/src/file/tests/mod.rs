@@ -3,6 +3,7 @@
 pub(crate) mod disk;
 mod edges;
 mod random;
+mod union;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -133,13 +134,17 @@ impl Model {
 
     /// The file reads as the model says: around every page that has content, and at the end.
     fn compare(&self, r: &Region, c: &Content, what: &str) {
+        self.compare_by(c, what, |start, buf| disk::read_all(r, c, start, buf).unwrap());
+    }
+
+    fn compare_by(&self, c: &Content, what: &str, mut read: impl FnMut(u64, &mut [u8]) -> usize) {
         assert_eq!(self.size, c.size, "size after {what}");
         let mut starts: BTreeSet<u64> = [0, self.size.saturating_sub(5000)].into();
         starts.extend(self.pages.keys().map(|p| (p * PAGE).saturating_sub(100)));
         for start in starts {
             let want = self.get(start, 4400);
             let mut got = vec![0xee; 4400];
-            let n = disk::read_all(r, c, start, &mut got).unwrap();
+            let n = read(start, &mut got);
             assert_eq!(n, want.len(), "length at {start} after {what}");
             if got[..n] != want[..] {
                 let i = (0..n).find(|i| got[*i] != want[*i]).unwrap_or(0);

@@ -3,7 +3,7 @@
 use super::*;
 
 #[derive(Clone, Debug)]
-enum Op {
+pub(super) enum Op {
     Write(u64, Vec<u8>),
     Truncate(u64),
     Punch(u64, u64),
@@ -15,7 +15,7 @@ enum Op {
 }
 
 impl Op {
-    fn random(d: &mut Dice, size: u64, far: bool) -> Op {
+    pub fn random(d: &mut Dice, size: u64, far: bool) -> Op {
         let off = d.offset(size, far);
         match d.below(20) {
             0..=9 => {
@@ -56,7 +56,7 @@ impl Op {
     }
 
     /// What the operation does to the model; the errors that fallocate(2) demands.
-    fn model(&self, m: &mut Model) -> std::result::Result<(), Errno> {
+    pub fn model(&self, m: &mut Model) -> std::result::Result<(), Errno> {
         match self {
             Op::Write(off, data) => m.put(*off, data),
             Op::Truncate(size) => m.truncate(*size),
@@ -99,7 +99,7 @@ impl Op {
         }
     }
 
-    fn short(&self) -> String {
+    pub fn short(&self) -> String {
         match self {
             Op::Write(off, data) => format!("Write({off}, {} bytes)", data.len()),
             other => format!("{other:?}"),

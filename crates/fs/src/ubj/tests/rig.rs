@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use exraid::fault::RamDisk;
+use exraid::fault::{Content as Bytes, Cut, RamDisk};
 use exraid::region::{make, open};
 use exraid::{Device, Done, Layout, Op, Pending, Properties, Request, Uuid};
+use pram::blocks::{Cursor, Which, BLOCK};
+use pram::session::USER_ROOTS;
 use pram::Session;
 
 use super::super::{Options, Union};
@@ -59,6 +61,13 @@ impl Device for Told {
 pub struct Rig {
     pub fs: Arc<Fs>,
     pub told: Arc<Told>,
+    threshold: u64,
+}
+
+/// What a commit to a copy holds.
+pub struct Copy {
+    memory: Vec<u8>,
+    epoch: u64,
 }
 
 impl Rig {
@@ -80,7 +89,62 @@ impl Rig {
         let union = Union::open(&session, &[region], options).expect("the log is opened");
         assert!(union.is_some(), "there is a log");
         let fs = Fs::over(session, Policy::default()).expect("a file system").with_union(union);
-        Rig { fs: Arc::new(fs), told }
+        disk.record();
+        Rig { fs: Arc::new(fs), told, threshold }
+    }
+
+    /// All processes have gone, and left memory and disk.
+    pub fn reopened(self) -> Rig {
+        let (bytes, disk) = (self.memory(), self.told.disk.content());
+        self.again(&bytes, disk)
+    }
+
+    /// The power was cut, the disk has what it was told to keep and some of the rest, and the memory is made of a copy: the content
+    /// of blocks with a place was not in that.
+    pub fn lost(self, copy: &Copy, seed: u64) -> Rig {
+        let epochs = self.fs.session().epochs().expect("it is mapped");
+        assert!(epochs.durable <= copy.epoch, "nothing after the last commit is durable");
+        let disk = self.told.disk.after(Cut { event: self.told.disk.tape().len(), seed });
+        let mut rig = self.again(&copy.memory, disk.clone());
+        let (heap, mut placed) = (rig.fs.session().heap(), Vec::new());
+        let mut cursor = Cursor::default();
+        let mut see =
+            |block, descriptor: pram::blocks::Descriptor| placed.extend((descriptor.place != 0).then_some(block));
+        while heap.walk_blocks(Which::All, &mut cursor, 64, &mut see).expect("it is mapped") {}
+        let mut memory = copy.memory.clone();
+        placed.iter().for_each(|block| memory[*block as usize..][..BLOCK as usize].fill(0xbd));
+        let region = rig.fs.session().region();
+        // The epochs of the life that was lost are not used again.
+        let (recovered, running) = (copy.epoch, epochs.running + 1000);
+        for (n, word) in [(1u64, recovered), (2, running)] {
+            memory[region.root(USER_ROOTS + n).raw() as usize..][..8].copy_from_slice(&word.to_le_bytes());
+        }
+        rig = rig.again(&memory, disk);
+        let now = rig.fs.session().epochs().expect("it is mapped");
+        assert_eq!((now.recovered, now.running), (recovered, running));
+        rig
+    }
+
+    fn again(self, memory: &[u8], disk: Bytes) -> Rig {
+        let map = pram::Mapping::anonymous(memory.len() as u64).expect("memory");
+        map.write(0, memory).expect("it is mapped");
+        let region = pram::Region::open(map, Box::new(pram::medium::BATTERY)).expect("a region");
+        let session = Session::private(region, 64).expect("a session");
+        Rig::over(session, RamDisk::with("disk", disk), self.threshold)
+    }
+
+    /// A commit to a copy: what is there when all epochs before the running one have ended.
+    pub fn commit(&self) -> Copy {
+        let session = self.fs.session();
+        assert!(session.move_on().expect("it works"));
+        Copy { memory: self.memory(), epoch: session.epoch().expect("it is mapped") }
+    }
+
+    fn memory(&self) -> Vec<u8> {
+        let region = self.fs.session().region();
+        let mut bytes = vec![0; region.map().len() as usize];
+        region.read_bytes(0, &mut bytes).expect("it is mapped");
+        bytes
     }
 
     pub fn union(&self) -> &Arc<Union> {
