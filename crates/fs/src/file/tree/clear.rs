@@ -244,6 +244,8 @@ fn lower(tx: &mut Edit, c: &mut Content) -> Result<()> {
         }
         match root.child(r, 0)? {
             None => c.root = Root::EMPTY.pack(),
+            // The root word says what is there of ordinary nodes.
+            Some(child) if child.is_compact() => return Ok(()),
             Some(child) => c.set_tree(child),
         }
         tx.free(root.off, tag::INDEX)?;
