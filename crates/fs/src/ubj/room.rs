@@ -83,7 +83,7 @@ impl Union {
         let session = fs.session();
         let since_counted = (before + bytes).saturating_sub(self.room.counted_at.load(Ordering::Relaxed)) / BLOCK;
         let dirty = self.room.counted.load(Ordering::Relaxed) + since_counted;
-        if session.copy().is_some() && dirty > SLOWED * self.dirty_most(session) {
+        if is_waited_for(session) && dirty > SLOWED * self.dirty_most(session) {
             self.write_out(fs, SOME)?;
             self.count_dirty(session)?;
         }
@@ -157,9 +157,9 @@ impl Union {
     /// Dirty blocks beyond which they are written.
     fn dirty_most(&self, session: &Session) -> u64 {
         let share = all_memory(session) / BLOCK / self.options.dirty_share.max(1);
-        match session.copy() {
-            Some(_) => share.min(self.options.behind / BLOCK),
-            None => share,
+        match is_waited_for(session) {
+            true => share.min(self.options.behind / BLOCK),
+            false => share,
         }
     }
 
@@ -207,4 +207,9 @@ impl Union {
         }
         Ok(more)
     }
+}
+
+/// Does anybody wait for commits to a copy, which then should not have to wait for much?
+fn is_waited_for(session: &Session) -> bool {
+    session.copy().is_some_and(|copy| copy.is_awaited())
 }
