@@ -16,6 +16,7 @@
 //! | [`blocks`] | the explorer for blocks beside the heap |
 //! | [`scenario`] | the scenarios |
 //! | [`copy`] | the explorer for `logged`: memory, marks, redo logs and image together |
+//! | [`large`] | the explorer for large files: memory, copy, and the disk with their content |
 //!
 //! Two disciplines of persistence: on *battery*, stores are durable in program order; on *dax*, every
 //! 8-byte word stored since one thread last flushed it and fenced holds any of the values it has had since, or
@@ -34,6 +35,7 @@ pub mod blocks;
 pub mod copy;
 pub mod crash;
 pub mod explore;
+pub mod large;
 pub mod medium;
 pub mod model;
 pub mod op;

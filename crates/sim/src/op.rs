@@ -72,6 +72,11 @@ impl<'a> Runner<'a> {
         Runner { fs, open: BTreeMap::new() }
     }
 
+    /// The inode that a path leads to.
+    pub fn find(&self, path: &str) -> fs::Result<Ino> {
+        self.ino(path)
+    }
+
     fn ino(&self, path: &str) -> fs::Result<Ino> {
         if path.starts_with('@') {
             return self.open.get(path).copied().ok_or(Errno::BADF.into());

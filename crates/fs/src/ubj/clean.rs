@@ -133,7 +133,7 @@ impl Files for Cleaning<'_> {
 
 impl Union {
     /// Makes segments free until `wanted` are, as far as that can be; why it ended. `commits`: may it wait for a commit?
-    pub(crate) fn free_segments(
+    pub fn free_segments(
         &self,
         fs: &Fs,
         wanted: u64,

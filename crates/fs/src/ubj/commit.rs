@@ -21,7 +21,7 @@ const ROUNDS: u32 = 4;
 const STEP: usize = 1024;
 
 /// The union cache of a pool, as a participant.
-pub(crate) struct Commits(pub Weak<Fs>);
+pub struct Commits(pub Weak<Fs>);
 
 /// Calls `see` with each block that no commit has yet.
 fn each_new(session: &Session, see: &mut dyn FnMut(u64)) -> pram::Result<()> {

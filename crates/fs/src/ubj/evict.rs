@@ -24,7 +24,7 @@ const STEP: usize = 64;
 impl Union {
     /// Takes `wanted` clean blocks out of memory, as far as there are so many; how many. `only`: of this inode, whether in use or
     /// not.
-    pub(crate) fn evict(&self, fs: &Fs, wanted: u64, only: Option<u64>) -> Result<u64> {
+    pub fn evict(&self, fs: &Fs, wanted: u64, only: Option<u64>) -> Result<u64> {
         let heap = fs.session().heap();
         let (mut own, mut rounds, mut evicted) = (Cursor::default(), 0, 0);
         while evicted < wanted && rounds < 2 {

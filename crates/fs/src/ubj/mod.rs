@@ -47,7 +47,7 @@ use pram::Session;
 use crate::error::Result;
 use crate::ilfs::{self, Log};
 
-pub(crate) use commit::Commits;
+pub use commit::Commits;
 
 /// Files that reach beyond so many bytes have their content on disk, where nothing else is said (Conquest 3.2).
 pub const THRESHOLD: u64 = 1 << 20;

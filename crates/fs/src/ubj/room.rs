@@ -91,7 +91,7 @@ impl Union {
     }
 
     /// Has no page of a file in a block.
-    pub(crate) fn move_to_disk(&self, fs: &Fs, ino: u64) -> Result<()> {
+    pub fn move_to_disk(&self, fs: &Fs, ino: u64) -> Result<()> {
         assert_may_wait();
         loop {
             let written = self.write_back(fs, usize::MAX, Some(ino))?;
@@ -103,7 +103,7 @@ impl Union {
     }
 
     /// Makes room, of memory or on disk, for whoever found too little of either.
-    pub(crate) fn make_room(&self, fs: &Fs) -> Result<()> {
+    pub fn make_room(&self, fs: &Fs) -> Result<()> {
         assert_may_wait();
         let session = fs.session();
         let mut made = 0;
@@ -140,7 +140,7 @@ impl Union {
     }
 
     /// Writes all that is dirty, as far as there is room.
-    pub(crate) fn write_all(&self, fs: &Fs) -> Result<()> {
+    pub fn write_all(&self, fs: &Fs) -> Result<()> {
         while self.write_out(fs, super::write_back::MUCH as u64)? > 0 {}
         Ok(())
     }

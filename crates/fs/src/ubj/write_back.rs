@@ -45,7 +45,7 @@ struct Found {
 impl Union {
     /// Writes up to `most` dirty blocks, as many of a segment's worth at a time as there are; how many got a place. `only`: of
     /// this inode.
-    pub(crate) fn write_back(&self, fs: &Fs, most: usize, only: Option<u64>) -> Result<u64> {
+    pub fn write_back(&self, fs: &Fs, most: usize, only: Option<u64>) -> Result<u64> {
         assert_may_wait();
         // What finds no room is written in vain, with all that was written before it.
         let room = self.log().room(fs.session())?;

@@ -196,7 +196,7 @@ fn each(stories: &[Story], mut explore: impl FnMut(&Story, &Filter, &mut Verdict
     verdicts.stats
 }
 
-fn caught<T>(f: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+pub(crate) fn caught<T>(f: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|p| Err(panic_text(p)))
 }
 
@@ -217,6 +217,6 @@ pub fn sample<T>(mut all: Vec<T>, part: usize) -> Vec<T> {
 }
 
 /// A seed that a name stands for.
-fn seed_of(name: &str) -> u64 {
+pub(crate) fn seed_of(name: &str) -> u64 {
     name.bytes().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3))
 }

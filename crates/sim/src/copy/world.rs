@@ -176,7 +176,7 @@ impl World {
 }
 
 /// Shared memory for the marks of a region of `size` bytes.
-fn memory(size: u64, words: &[u64]) -> Result<std::os::fd::OwnedFd, String> {
+pub(crate) fn memory(size: u64, words: &[u64]) -> Result<std::os::fd::OwnedFd, String> {
     let made = || -> pram::Result<std::os::fd::OwnedFd> {
         let file = memfd_create(c"marks", MemfdFlags::CLOEXEC).map_err(host)?;
         rustix::fs::ftruncate(&file, Marks::bytes(size)).map_err(host)?;
@@ -190,7 +190,7 @@ fn memory(size: u64, words: &[u64]) -> Result<std::os::fd::OwnedFd, String> {
     made().map_err(|e| e.to_string())
 }
 
-fn map(file: impl std::os::fd::AsFd, size: u64) -> pram::Result<Mapping> {
+pub(crate) fn map(file: impl std::os::fd::AsFd, size: u64) -> pram::Result<Mapping> {
     Mapping::file(file, Marks::bytes(size)).map_err(host)
 }
 
@@ -229,6 +229,6 @@ pub fn look(fs: &Fs) -> Result<Snapshot, String> {
     Ok(found)
 }
 
-fn host(errno: rustix::io::Errno) -> pram::Error {
+pub(crate) fn host(errno: rustix::io::Errno) -> pram::Error {
     pram::Error::Host { what: "memory for the explorer".into(), errno }
 }
