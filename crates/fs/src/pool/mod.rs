@@ -67,7 +67,7 @@ pub use options::{FormatOptions, MountInfo, NewDisk, OpenOptions};
 pub use paths::LOG;
 pub use remount::{Asked, Terms};
 pub use rescue::inventory::{Belongs, Memory, Summary};
-pub use status::{CopyStatus, HeapStatus, SessionStatus, Status};
+pub use status::{CacheStatus, CopyStatus, HeapStatus, SessionStatus, Status};
 
 /// What a session says of itself: its role.
 pub(crate) mod role {
