@@ -19,6 +19,7 @@ pub const TESTS: &[Test] = &[
     ("disks::a_disk_that_is_missing_is_told_and_the_pool_waits_for_it", missing),
     ("disks::who_may_not_use_a_disk_is_told", not_permitted),
     ("disks::status_tells_what_is_in_memory_and_on_disk", told),
+    ("disks::thresholds_say_what_goes_to_disk", thresholds),
     ("disks::an_image_finds_the_disks_of_its_pool", restored),
 ];
 
@@ -121,6 +122,33 @@ fn told() -> Outcome {
     assert_eq!(status["segments"]["live"], 8 << 20, "a pool with a copy writes everything when it is closed");
     assert_eq!((&status["cache"]["dirty"], &status["segments"]["promised"]), (&0.into(), &0.into()));
     assert!(lab.ok(&["status", &lab.pool()]).contains("on disk        8 MiB of "));
+    Ok(())
+}
+
+fn thresholds() -> Outcome {
+    require("setfattr")?;
+    let lab = Lab::new();
+    let disk = format!("{}:256M", lab.text("disk"));
+    lab.refused(2, &["format", &lab.pool(), "--threshold", "1K"], &["64 KiB to 1 TiB"]);
+    lab.ok(&["format", &lab.pool(), "--nvram", "64M", "--disk", &disk, "--threshold", "256K"]);
+    assert!(lab.ok(&["status", &lab.pool()]).contains("files beyond 256 KiB go to disk"));
+    lab.mount();
+    let dir = lab.mnt().join("dir");
+    fs::create_dir(&dir).expect("a directory");
+    let set = |value: &str| program("setfattr", &["-n", "user.conquest.threshold", "-v", value]).arg(&dir).status();
+    assert!(!set("3M").expect("setfattr").success(), "no power of two");
+    assert!(set("none").expect("setfattr").success());
+    fs::write(dir.join("kept"), vec![1; 2 << 20]).expect("written");
+
+    fs::write(lab.mnt().join("usual"), vec![2; 512 << 10]).expect("written");
+    let status = |what: &str| lab.status()[what].clone();
+    lab.umount();
+    lab.mount();
+    assert_eq!(fs::read(dir.join("kept")).expect("read"), vec![1; 2 << 20]);
+    lab.umount();
+    assert_eq!(status("segments")["live"], 512 << 10);
+    assert_eq!(status("cache")["threshold"], 256 << 10);
+    lab.check();
     Ok(())
 }
 

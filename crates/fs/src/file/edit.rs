@@ -18,7 +18,7 @@ use crate::ilfs::{Log, Place};
 pub(crate) struct Disks<'a> {
     pub log: &'a Log,
     pub session: &'a Session,
-    /// Files that reach beyond so many bytes have their content on disk.
+    /// The file has its content on disk if it reaches beyond so many bytes.
     pub threshold: u64,
 }
 

@@ -5,7 +5,9 @@
 //! | `rig` | a file system whose large files go to a disk in memory; what leads where, against what is counted |
 //! | `leaves` | what is written in order, and takes little memory |
 //! | `races` | changes at the instants of a write-back at which somebody else may come |
+//! | `thresholds` | beyond which size a file's content goes to disk |
 
 mod leaves;
 mod races;
 mod rig;
+mod thresholds;
