@@ -411,7 +411,7 @@ impl Fs {
         let mut tx = op.tx()?;
         let mut c = node.content();
         let mut edit = self.edit_of(&mut tx, &node.raw);
-        if c.is_large() || edit.is_beyond_threshold(at + piece.len() as u64) {
+        if file::becomes(&edit, &c, at + piece.len() as u64, at, piece) {
             self.admit(piece.len() as u64)?;
         }
         file::write(&mut edit, &mut c, at, piece)?;

@@ -326,8 +326,12 @@ impl Fs {
 
     #[inline(always)]
     fn edit_up_to<'a, 'o>(&'a self, tx: &'a mut pram::Tx<'o>, threshold: impl Fn(&Union) -> u64) -> Edit<'a, 'o> {
-        let disks =
-            |union: &'a Arc<Union>| Disks { log: union.log(), session: &self.session, threshold: threshold(union) };
+        let disks = |union: &'a Arc<Union>| Disks {
+            log: union.log(),
+            session: &self.session,
+            threshold: threshold(union),
+            executables: union.executables(),
+        };
         Edit::new(tx, self.union.as_ref().map(disks))
     }
 

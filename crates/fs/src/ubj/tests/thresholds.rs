@@ -101,3 +101,55 @@ fn a_threshold_is_inherited() {
     rig.fs.removexattr(below, b"user.conquest.durability", &Caller::root()).expect("it is set");
     assert_eq!(told(&rig, below, SET).as_deref(), Some("none"), "each by itself");
 }
+
+/// The same bytes, as a program begins.
+fn program(end: u64) -> Vec<u8> {
+    let mut bytes = pattern(0, end);
+    bytes[..4].copy_from_slice(b"\x7fELF");
+    bytes
+}
+
+fn is_large_with(rig: &Rig, name: &str, bytes: &[u8], piece: usize) -> bool {
+    let ino = rig.create(name);
+    for (n, piece_of) in bytes.chunks(piece).enumerate() {
+        rig.write(ino, (n * piece) as u64, piece_of);
+    }
+    assert_eq!(rig.read(ino), bytes, "{name}");
+    rig.check(&[ino], false, name);
+    rig.content(ino).is_large()
+}
+
+#[test]
+fn programs_stay_in_memory_by_how_they_begin() {
+    let rig = Rig::new(64 * MIB, 64, 128 << 10);
+    let size = 3 * MIB;
+    for piece in [4096, 100_000, 1 << 20, 4 << 20] {
+        assert!(!is_large_with(&rig, &format!("in pieces of {piece}"), &program(size), piece));
+    }
+    assert!(is_large_with(&rig, "other content", &pattern(0, size), 1 << 20));
+    let mut almost = program(size);
+    almost[3] = b'G';
+    assert!(is_large_with(&rig, "almost", &almost, 1 << 20));
+    // It begins so byte by byte, and what is written beyond the threshold first is a hole away.
+    let slow = rig.create("slow");
+    for (at, byte) in (0u64..).zip(b"\x7fELF") {
+        rig.write(slow, at, &[*byte]);
+    }
+    rig.write(slow, 2 * MIB, b"far away");
+    assert!(!rig.content(slow).is_large());
+    // One that is none any more goes with the next write, and one that only becomes one later stays where it is.
+    rig.write(slow, 0, b"\0");
+    rig.write(slow, 2 * MIB, b"far away");
+    assert!(rig.content(slow).is_large());
+    rig.write(slow, 0, &program(4096));
+    assert!(rig.content(slow).is_large());
+    rig.check(&[slow], false, "slow");
+}
+
+#[test]
+fn programs_stay_in_memory_as_long_as_there_is_room() {
+    let rig = Rig::new(32 * MIB, 128, 128 << 10);
+    // Twice what memory holds, all of which is accepted.
+    let large = (0..32).filter(|n| is_large_with(&rig, &format!("program {n}"), &program(2 * MIB), 1 << 20)).count();
+    assert!((16..28).contains(&large), "{large} of 32 went to disk");
+}
