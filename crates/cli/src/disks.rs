@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use fs::pool::{DiskStatus, FlowStatus, NewDisk, SegmentStatus};
+use fs::pool::{CacheStatus, DiskStatus, FlowStatus, NewDisk, SegmentStatus};
 use fs::Pool;
 
 use crate::failure::{Context, Failure, Result};
@@ -79,8 +79,35 @@ pub fn describe_segments(s: &SegmentStatus) -> String {
         0 => String::new(),
         freed => format!(", {freed} when the next commit is durable"),
     };
-    let bytes = |segments: u64| size::show(segments * s.size);
-    format!("{} used in {} segments of {}, {} free{freed}", bytes(s.used), s.used, size::show(s.size), bytes(s.free))
+    let promised = match s.promised {
+        0 => String::new(),
+        promised => format!(", {} more promised", size::show(promised)),
+    };
+    format!(
+        "{} of {}{promised}; {} of {} segments of {} in use, {} free{freed}",
+        size::show(s.live),
+        size::show(s.capacity),
+        s.used,
+        s.segments,
+        size::show(s.size),
+        s.free
+    )
+}
+
+/// What of large files is in memory.
+pub fn describe_cache(c: &CacheStatus) -> String {
+    let held = match (c.dirty, c.clean) {
+        (0, 0) => "nothing".into(),
+        (0, clean) => format!("{}, all on disk too", size::show(clean)),
+        (dirty, clean) => format!(
+            "{}: {} not written yet ({} committed), {} on disk too",
+            size::show(c.memory),
+            size::show(dirty),
+            size::show(c.frozen),
+            size::show(clean)
+        ),
+    };
+    format!("{held}; files beyond {} go to disk", size::show(c.threshold))
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use fs::pool::Rate;
+use fs::pool::{Rate, Threshold};
 use fs::MediumKind;
 
 use crate::failure::{Context, Failure, Result};
@@ -39,6 +39,11 @@ pub fn parse(text: &str) -> Result<u64, String> {
 /// Reads `100M`, `100M/s`: bytes in a second.
 pub fn parse_rate(text: &str) -> Result<Rate, String> {
     parse(text.strip_suffix("/s").unwrap_or(text))?.try_into()
+}
+
+/// Reads beyond what size content goes to disk.
+pub fn parse_threshold(text: &str) -> Result<Threshold, String> {
+    parse(text)?.try_into()
 }
 
 /// Writes a size for people: `1.5 GiB`.
@@ -119,6 +124,16 @@ mod tests {
         }
         for (text, named) in [("0", "64 KiB to 1 TiB"), ("63K", "64 KiB"), ("2T", "1 TiB"), ("fast", "`fast`")] {
             assert!(parse_rate(text).unwrap_err().contains(named), "{text}");
+        }
+    }
+
+    #[test]
+    fn thresholds_have_bounds() {
+        for (text, bytes) in [("64K", 64 << 10), ("1.5M", 3 << 19), ("1T", 1 << 40)] {
+            assert_eq!(parse_threshold(text).map(u64::from), Ok(bytes), "{text}");
+        }
+        for (text, named) in [("0", "64 KiB to 1 TiB"), ("63K", "64 KiB"), ("2T", "--disk none"), ("big", "`big`")] {
+            assert!(parse_threshold(text).unwrap_err().contains(named), "{text}");
         }
     }
 

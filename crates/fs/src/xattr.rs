@@ -22,7 +22,7 @@ pub(crate) const NAME_MAX: usize = 255;
 /// Longest value, in bytes (XATTR_SIZE_MAX).
 pub(crate) const VALUE_MAX: usize = 65536;
 /// Most bytes of all names, each with its zero byte (XATTR_LIST_MAX), but for that of the setting, which is not here.
-const LIST_MAX: u64 = 65536 - (setting::DURABILITY.len() as u64 + 1);
+const LIST_MAX: u64 = 65536 - setting::LISTED;
 /// Most bytes of all records of an inode.
 const TOTAL_MAX: u64 = 128 << 10;
 

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use fs::pool::{CommitInterval, NewDisk, Rate};
+use fs::pool::{CommitInterval, NewDisk, Rate, Threshold};
 use fs::{FormatOptions, MediumKind, Pool};
 
 use crate::failure::{Context, Failure, Result};
@@ -53,6 +53,9 @@ pub struct Args {
     /// free, less a reserve]
     #[arg(long, value_name = "PATH[:SIZE]|none")]
     disk: Vec<String>,
+    /// Files that reach beyond this have their content on disk; 64K to 1T [default: 1M]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse_threshold)]
+    threshold: Option<Threshold>,
     /// Destroy a pool that is there and what is on the disks, or make one in a directory with other files
     #[arg(long)]
     force: bool,
@@ -82,6 +85,7 @@ pub fn run(args: &Args) -> Result<()> {
     let mirror = args.mirror.is_some();
     let how = FormatOptions { nvram, medium, copy, mirror, ..FormatOptions::sized(bytes) };
     let how = FormatOptions { commit_interval: args.commit, copy_rate: args.rate, force: args.force, ..how };
+    let how = FormatOptions { threshold: args.threshold, ..how };
     let how = FormatOptions { disks: disks(args, &pool, &how)?, ..how };
     let takes = takes(&pool, &how);
     make(&pool, how)?;

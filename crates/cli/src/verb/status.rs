@@ -15,12 +15,16 @@ use crate::{disks, inspect, locate, places, say, size, stall};
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  conquest status /srv/pool\n  conquest status /mnt/fast          (where it is mounted)\n  \
+    conquest status /srv/pool --heap           (what the memory is used for)\n  \
     conquest status /srv/pool --json | jq .sessions"
 )]
 pub struct Args {
     /// The pool directory, or where it is mounted [default: the pool of `conquest up`]
     pool: Option<PathBuf>,
-    /// Print JSON
+    /// Show also what the memory is used for, by kind and size of objects
+    #[arg(long)]
+    heap: bool,
+    /// Print JSON: everything
     #[arg(long)]
     json: bool,
 }
@@ -70,7 +74,11 @@ pub fn run(args: &Args) -> Result<()> {
         let answer = Answer { version: env!("CARGO_PKG_VERSION"), status, places, stopped };
         return say(&serde_json::to_string_pretty(&answer).context(|| "cannot write JSON".into())?);
     }
-    say(text(&status, &places, &stopped).trim_end())
+    let mut told = text(&status, &places, &stopped);
+    if args.heap {
+        heap(&mut told, &status);
+    }
+    say(told.trim_end())
 }
 
 fn read(pool: &Path) -> Result<Status> {
@@ -108,6 +116,9 @@ fn text(s: &Status, places: &[Place], stopped: &[Stopped]) -> String {
     if let Some(segments) = &s.segments {
         let _ = writeln!(out, "{:14} {}", "on disk", disks::describe_segments(segments));
     }
+    if let Some(cache) = &s.cache {
+        let _ = writeln!(out, "{:14} {}", "union cache", disks::describe_cache(cache));
+    }
     match s.sessions.is_empty() {
         true => out.push_str("in use by      nobody\n"),
         false => s.sessions.iter().for_each(|session| describe(&mut out, session)),
@@ -120,7 +131,6 @@ fn text(s: &Status, places: &[Place], stopped: &[Stopped]) -> String {
         let (waits, remedy) = (waits_for(process.pid, &s.sessions), process.remedy());
         let _ = writeln!(out, "STOPPED        pid {}, and {waits}: {remedy}", process.pid);
     }
-    heap(&mut out, s);
     out
 }
 

@@ -18,6 +18,8 @@ pub const TESTS: &[Test] = &[
     ("disks::a_disk_that_a_pool_uses_is_nobody_elses", used),
     ("disks::a_disk_that_is_missing_is_told_and_the_pool_waits_for_it", missing),
     ("disks::who_may_not_use_a_disk_is_told", not_permitted),
+    ("disks::status_tells_what_is_in_memory_and_on_disk", told),
+    ("disks::thresholds_say_what_goes_to_disk", thresholds),
     ("disks::an_image_finds_the_disks_of_its_pool", restored),
 ];
 
@@ -95,6 +97,58 @@ fn none_and_add() -> Outcome {
     works(&lab);
     assert_eq!(lab.status()["segments"]["segments"], 62);
     lab.refused(1, &["region", "add", &lab.pool(), &format!("{disk}2:64M")], &["has a disk already"]);
+    Ok(())
+}
+
+fn told() -> Outcome {
+    let lab = Lab::new();
+    lab.ok(&["format", &lab.pool(), "--nvram", "64M", "--disk", &format!("{}:256M", lab.text("disk"))]);
+    let empty = lab.ok(&["status", &lab.pool()]);
+    assert!(empty.contains("nothing; files beyond 1 MiB go to disk") && !empty.contains("objects"), "{empty}");
+    let heap = lab.ok(&["status", &lab.pool(), "--heap"]);
+    assert!(heap.contains("\nobjects"), "{heap}");
+    lab.mount();
+    fs::write(lab.mnt().join("file"), vec![1; 8 << 20]).expect("written");
+    File::open(lab.mnt().join("file")).and_then(|file| file.sync_all()).expect("durable");
+    let status = lab.status();
+    let cache = |what: &str| status["cache"][what].as_u64().expect("a number");
+    assert_eq!(cache("memory"), 8 << 20);
+    assert_eq!(cache("dirty") + cache("clean"), 8 << 20, "{status}");
+    assert!(cache("frozen") <= cache("dirty"));
+    assert!(!status["heap"].as_array().expect("classes").is_empty());
+    assert!(lab.ok(&["status", &lab.pool()]).contains("union cache    8 MiB"));
+    lab.umount();
+    let status = lab.status();
+    assert_eq!(status["segments"]["live"], 8 << 20, "a pool with a copy writes everything when it is closed");
+    assert_eq!((&status["cache"]["dirty"], &status["segments"]["promised"]), (&0.into(), &0.into()));
+    assert!(lab.ok(&["status", &lab.pool()]).contains("on disk        8 MiB of "));
+    Ok(())
+}
+
+fn thresholds() -> Outcome {
+    require("setfattr")?;
+    let lab = Lab::new();
+    let disk = format!("{}:256M", lab.text("disk"));
+    lab.refused(2, &["format", &lab.pool(), "--threshold", "1K"], &["64 KiB to 1 TiB"]);
+    lab.ok(&["format", &lab.pool(), "--nvram", "64M", "--disk", &disk, "--threshold", "256K"]);
+    assert!(lab.ok(&["status", &lab.pool()]).contains("files beyond 256 KiB go to disk"));
+    lab.mount();
+    let dir = lab.mnt().join("dir");
+    fs::create_dir(&dir).expect("a directory");
+    let set = |value: &str| program("setfattr", &["-n", "user.conquest.threshold", "-v", value]).arg(&dir).status();
+    assert!(!set("3M").expect("setfattr").success(), "no power of two");
+    assert!(set("none").expect("setfattr").success());
+    fs::write(dir.join("kept"), vec![1; 2 << 20]).expect("written");
+
+    fs::write(lab.mnt().join("usual"), vec![2; 512 << 10]).expect("written");
+    let status = |what: &str| lab.status()[what].clone();
+    lab.umount();
+    lab.mount();
+    assert_eq!(fs::read(dir.join("kept")).expect("read"), vec![1; 2 << 20]);
+    lab.umount();
+    assert_eq!(status("segments")["live"], 512 << 10);
+    assert_eq!(status("cache")["threshold"], 256 << 10);
+    lab.check();
     Ok(())
 }
 

@@ -18,9 +18,14 @@ use crate::ilfs::{Log, Place};
 pub(crate) struct Disks<'a> {
     pub log: &'a Log,
     pub session: &'a Session,
-    /// Files that reach beyond so many bytes have their content on disk.
+    /// The file has its content on disk if it reaches beyond so many bytes.
     pub threshold: u64,
+    /// If it is an executable or a shared library, and memory is not short, it does not up to so many bytes.
+    pub executables: u64,
 }
+
+/// Of the memory executables beyond their threshold leave one part in so many to the union cache.
+const LEFT: u64 = 4;
 
 /// A change under way. Whoever changes a [large](super::Content::is_large) file has the lock of the log's table too
 /// ([`KEY`](crate::ilfs::KEY)), and calls [`finish`](Edit::finish) before the transaction commits.
@@ -65,6 +70,15 @@ impl<'a, 'o> Edit<'a, 'o> {
     #[inline(always)]
     pub fn is_beyond_threshold(&self, end: u64) -> bool {
         self.disks.is_some_and(|disks| end > disks.threshold)
+    }
+
+    /// Does an executable that reaches to `end` stay in memory all the same? Only while the union cache has room enough beside
+    /// small files, so that nothing is refused for it.
+    pub fn keeps_executable(&self, end: u64) -> bool {
+        let Some(disks) = self.disks.filter(|disks| end <= disks.executables) else { return false };
+        let (region, rt) = (disks.session.region(), disks.session.runtime());
+        let left = rt.free_segments() + rt.absent() + disks.session.heap().block_usage().segments;
+        left >= region.geo.heap_segments(region.size()) / LEFT
     }
 
     /// A block for a page of the file of inode `owner`, its content undefined.

@@ -6,14 +6,36 @@ use rustix::io::Errno;
 use super::edit::Edit;
 use super::tree::entry::Entry;
 use super::tree::{self, find, Found, Node, Writer, FANOUT};
-use super::{form, Content, Form, FREED, LARGE_WORD};
+use super::{form, read, Content, Form, FREED, LARGE_WORD};
 use crate::error::{Error, Result};
 use crate::ilfs::Place;
 
-/// Is a file that gets bytes up to `end` large, or to become so?
+/// How executables and shared libraries begin.
+const EXECUTABLE: [u8; 4] = *b"\x7fELF";
+
+/// Is a file that gets bytes up to `end`, among them `data` at `off`, large, or to become so?
 #[inline(always)]
-pub(super) fn becomes(tx: &Edit, c: &Content, end: u64) -> bool {
-    c.is_large() || tx.is_beyond_threshold(end)
+pub(crate) fn becomes(tx: &Edit, c: &Content, end: u64, off: u64, data: &[u8]) -> bool {
+    c.is_large() || tx.is_beyond_threshold(end) && !stays(tx, c, end, off, data)
+}
+
+/// Does a file beyond its threshold stay in memory, as programs do as long as there is room?
+#[cold]
+#[inline(never)]
+fn stays(tx: &Edit, c: &Content, end: u64, off: u64, data: &[u8]) -> bool {
+    is_executable(tx.region(), c, off, data) && tx.keeps_executable(end)
+}
+
+/// Is it a program by how it begins, once `data` is written at `off`?
+fn is_executable(r: &Region, c: &Content, off: u64, data: &[u8]) -> bool {
+    let mut first = [0; EXECUTABLE.len()];
+    // What is wrong with the content the change itself finds.
+    if read(r, c, 0, &mut first).is_err() {
+        return false;
+    }
+    let skipped = off.min(first.len() as u64) as usize;
+    first[skipped..].iter_mut().zip(data).for_each(|(old, new)| *old = *new);
+    first == EXECUTABLE
 }
 
 /// Makes a tree that is to be `large` so, if it is not. Of the pages that it has those become blocks that one transaction takes.

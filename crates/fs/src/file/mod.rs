@@ -61,7 +61,7 @@ use tree::{Node, Writer};
 
 pub(crate) use edit::{Disks, Edit};
 pub(crate) use fetched::{enter, fetch_without, needed, Fetched, FetchedPage, Fetching, Missing, Needed, Unfetched};
-pub(crate) use large::{compact, evict, is_at, leads_to, places, relocate};
+pub(crate) use large::{becomes, compact, evict, is_at, leads_to, places, relocate};
 pub(crate) use map::{has_memory, on_disk, read, read_with, seek_data, seek_hole, Sought};
 pub(crate) use tree::{collapse, insert, is_long, Leftover, Shift};
 
@@ -186,7 +186,7 @@ fn write_to(tx: &mut Edit, c: &mut Content, off: u64, data: &[u8]) -> Result<()>
     if data.is_empty() {
         return Ok(());
     }
-    let large = large::becomes(tx, c, end);
+    let large = large::becomes(tx, c, end, off, data);
     match form(tx.region(), c)? {
         Form::Direct(d) if d.serves(off, end) && !large => direct::write(tx, c, d, off, Patch::Bytes(data))?,
         Form::Direct(d) => {
@@ -253,7 +253,7 @@ pub(crate) fn allocate(tx: &mut Edit, c: &mut Content, off: u64, len: u64, keep_
     if len == 0 {
         return Err(Errno::INVAL.into());
     }
-    let large = large::becomes(tx, c, end);
+    let large = large::becomes(tx, c, end, off, &[]);
     match form(tx.region(), c)? {
         Form::Direct(d) if d.serves(off, end) && !large => {
             direct::allocate(tx, c, d, end, keep_size)?;

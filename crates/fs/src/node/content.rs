@@ -410,8 +410,8 @@ impl Fs {
     fn write_piece(&self, op: &mut Op, node: &mut Node, at: u64, piece: &[u8]) -> Result<()> {
         let mut tx = op.tx()?;
         let mut c = node.content();
-        let mut edit = self.edit(&mut tx);
-        if c.is_large() || edit.is_beyond_threshold(at + piece.len() as u64) {
+        let mut edit = self.edit_of(&mut tx, &node.raw);
+        if file::becomes(&edit, &c, at + piece.len() as u64, at, piece) {
             self.admit(piece.len() as u64)?;
         }
         file::write(&mut edit, &mut c, at, piece)?;
@@ -546,7 +546,7 @@ impl Fs {
         let mut tx = op.tx()?;
         let mut c = changed.content();
         let len = end - at;
-        let mut edit = self.edit(&mut tx);
+        let mut edit = self.edit_of(&mut tx, &node.raw);
         let reached = match how {
             Fallocate::Allocate { keep_size } => file::allocate(&mut edit, &mut c, at, len, keep_size)?,
             Fallocate::PunchHole => file::punch(&mut edit, &mut c, at, len)?,

@@ -312,11 +312,26 @@ impl Fs {
         self.union.as_ref()
     }
 
-    /// A change of content by this transaction.
+    /// A change of content by this transaction, by which no file becomes large.
     #[inline(always)]
     pub(crate) fn edit<'a, 'o>(&'a self, tx: &'a mut pram::Tx<'o>) -> Edit<'a, 'o> {
-        let disks =
-            |union: &'a Arc<Union>| Disks { log: union.log(), session: &self.session, threshold: union.threshold() };
+        self.edit_up_to(tx, |_| u64::MAX)
+    }
+
+    /// A change of content of this inode by this transaction. The file becomes large where it reaches beyond its threshold.
+    #[inline(always)]
+    pub(crate) fn edit_of<'a, 'o>(&'a self, tx: &'a mut pram::Tx<'o>, raw: &RawInode) -> Edit<'a, 'o> {
+        self.edit_up_to(tx, |union| raw.threshold_or(union.threshold()))
+    }
+
+    #[inline(always)]
+    fn edit_up_to<'a, 'o>(&'a self, tx: &'a mut pram::Tx<'o>, threshold: impl Fn(&Union) -> u64) -> Edit<'a, 'o> {
+        let disks = |union: &'a Arc<Union>| Disks {
+            log: union.log(),
+            session: &self.session,
+            threshold: threshold(union),
+            executables: union.executables(),
+        };
         Edit::new(tx, self.union.as_ref().map(disks))
     }
 

@@ -9,7 +9,7 @@ use crate::acl;
 use crate::attr::{Caller, Ino, Kind};
 use crate::error::Result;
 use crate::layout::{RawInode, RawPerm};
-use crate::setting::{self, Durability};
+use crate::setting::{self, Durability, Setting};
 use crate::xattr;
 
 impl Fs {
@@ -18,9 +18,9 @@ impl Fs {
     pub fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
         self.session().read(ino, || {
             let raw = self.raw(ino)?;
-            let value = match name {
-                setting::DURABILITY => raw.durability().map(named),
-                setting::EFFECTIVE_DURABILITY => Some(named(self.durability(&raw))),
+            let value = match (Setting::set_by(name), Setting::told_by(name)) {
+                (Some(setting), _) => setting.value(&raw),
+                (_, Some(setting)) => Some(self.in_effect(setting, &raw)),
                 _ => self.xattr_of(&raw, name)?,
             };
             match value {
@@ -28,6 +28,15 @@ impl Fs {
                 None => check_namespace(name).and(Err(Errno::NODATA.into())),
             }
         })
+    }
+
+    /// What a setting comes to for this inode, in this process.
+    fn in_effect(&self, setting: Setting, raw: &RawInode) -> Vec<u8> {
+        match (setting, self.union()) {
+            (Setting::Durability, _) => self.durability(raw).name().into(),
+            (Setting::Threshold, Some(union)) => setting::threshold_text(raw.threshold_or(union.threshold())),
+            (Setting::Threshold, None) => setting::threshold_text(u64::MAX),
+        }
     }
 
     /// When changes of this inode by this process are durable: what its setting, the process's policy and the
@@ -62,8 +71,10 @@ impl Fs {
         self.writable()?;
         check_namespace(name)?;
         self.permit_xattr(ino, name, caller)?;
+        if let Some(setting) = Setting::set_by(name) {
+            return self.change_setting(ino, setting, setting.parse(value)?, how);
+        }
         match name {
-            setting::DURABILITY => self.set_durability(ino, Some(setting::durability_of(value)?), how),
             n if n == acl::ACCESS || n == acl::DEFAULT => self.set_acl(ino, name, value, how, caller),
             _ => self.change_xattr(ino, |tx, off| xattr::set(tx, off, name, value, how)),
         }
@@ -73,8 +84,10 @@ impl Fs {
         self.writable()?;
         check_namespace(name)?;
         self.permit_xattr(ino, name, caller)?;
+        if let Some(setting) = Setting::set_by(name) {
+            return self.change_setting(ino, setting, 0, SetXattr::Replace);
+        }
         match name {
-            setting::DURABILITY => self.set_durability(ino, None, SetXattr::Replace),
             n if n == acl::ACCESS || n == acl::DEFAULT => self.remove_acl(ino, name),
             _ => self.change_xattr(ino, |tx, off| xattr::remove(tx, off, name)),
         }
@@ -85,27 +98,29 @@ impl Fs {
         self.session().read(ino, || {
             let (_, raw) = self.table().get(ino)?.ok_or(Errno::STALE)?;
             let mut names = xattr::list(self.region(), raw.xattr)?;
-            if raw.durability().is_some() && setting::has_names(&raw) {
-                names.extend_from_slice(setting::DURABILITY);
-                names.push(0);
+            if setting::has_names(&raw) {
+                for setting in Setting::ALL.into_iter().filter(|setting| setting.is_set(&raw)) {
+                    names.extend_from_slice(setting.attribute());
+                    names.push(0);
+                }
             }
             Ok(names)
         })
     }
 
-    /// Sets or unsets the durability of an inode.
-    fn set_durability(&self, ino: Ino, durability: Option<Durability>, how: SetXattr) -> Result<()> {
+    /// Sets a setting of an inode to what `bits` say; 0 unsets it.
+    fn change_setting(&self, ino: Ino, setting: Setting, bits: u16, how: SetXattr) -> Result<()> {
         self.change_node(ino, |tx, raw| {
             match how {
-                SetXattr::Create if raw.durability().is_some() => return Err(Errno::EXIST.into()),
-                SetXattr::Replace if raw.durability().is_none() => return Err(Errno::NODATA.into()),
+                SetXattr::Create if setting.is_set(raw) => return Err(Errno::EXIST.into()),
+                SetXattr::Replace if !setting.is_set(raw) => return Err(Errno::NODATA.into()),
                 _ => {}
             }
-            // Unsetting it is the last change that it holds for.
+            // Unsetting that it is strict is the last change that this holds for.
             if raw.is_strict() {
                 tx.urge();
             }
-            raw.set_durability(durability);
+            setting.set(raw, bits);
             Ok(())
         })
     }
@@ -243,9 +258,4 @@ fn check_namespace(name: &[u8]) -> Result<()> {
         Some(b"") => Err(Errno::INVAL.into()),
         Some(_) => Ok(()),
     }
-}
-
-/// The value of the attribute that tells of it.
-fn named(durability: Durability) -> Vec<u8> {
-    durability.name().into()
 }

@@ -11,6 +11,7 @@ use super::medium::MediumKind;
 use super::paths::{self, DEFAULT_NVRAM, IMAGE};
 use super::region::shared;
 use crate::error::{Error, Result};
+use crate::ubj;
 
 pub const VERSION: u32 = 1;
 
@@ -40,6 +41,9 @@ pub struct Config {
     /// Bytes in a second that go there at most where nobody waits for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copy_rate: Option<Rate>,
+    /// Bytes beyond which a file's content goes to disk, where nothing else is set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub threshold: Option<Threshold>,
     /// Its disks. None: all content is in persistent RAM.
     #[serde(default, rename = "disk", skip_serializing_if = "Vec::is_empty")]
     pub disks: Vec<DiskEntry>,
@@ -145,6 +149,36 @@ impl From<Rate> for u64 {
     }
 }
 
+/// Bytes beyond which a file's content goes to disk, between [`MIN`](Threshold::MIN) and [`MAX`](Threshold::MAX).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "u64", into = "u64")]
+pub struct Threshold(u64);
+
+impl Threshold {
+    pub const MIN: u64 = 64 << 10;
+    pub const MAX: u64 = 1 << 40;
+}
+
+impl TryFrom<u64> for Threshold {
+    type Error = String;
+
+    fn try_from(bytes: u64) -> std::result::Result<Self, String> {
+        match (Self::MIN..=Self::MAX).contains(&bytes) {
+            true => Ok(Threshold(bytes)),
+            false => Err(format!(
+                "a threshold of {bytes} bytes: give 64 KiB to 1 TiB; where all content shall stay in memory, choose \
+                 `--disk none`"
+            )),
+        }
+    }
+}
+
+impl From<Threshold> for u64 {
+    fn from(threshold: Threshold) -> u64 {
+        threshold.0
+    }
+}
+
 impl Config {
     /// A pool as it is made when nothing else is asked for.
     pub fn new(medium: MediumKind, uuid: String) -> Config {
@@ -158,6 +192,7 @@ impl Config {
             mirror: false,
             commit_interval: None,
             copy_rate: None,
+            threshold: None,
             disks: Vec::new(),
         }
     }
@@ -244,6 +279,11 @@ impl Config {
             // The memory survives a power cut itself.
             MediumKind::Battery | MediumKind::Dax => CommitInterval(30.0),
         })
+    }
+
+    /// Bytes beyond which a file's content goes to disk, where nothing else is set.
+    pub fn threshold(&self) -> u64 {
+        self.threshold.map_or(ubj::THRESHOLD, u64::from)
     }
 
     /// Is it the region of this pool?

@@ -60,14 +60,14 @@ use region::file::{self, Opened};
 use region::{locks, shared};
 use rescue::{inventory, orphans, salvage};
 
-pub use config::{CommitInterval, DiskEntry, Rate};
+pub use config::{CommitInterval, DiskEntry, Rate, Threshold};
 pub use disks::look::{DiskStatus, FlowStatus, SegmentStatus};
 pub use medium::MediumKind;
 pub use options::{FormatOptions, MountInfo, NewDisk, OpenOptions};
 pub use paths::LOG;
 pub use remount::{Asked, Terms};
 pub use rescue::inventory::{Belongs, Memory, Summary};
-pub use status::{CopyStatus, HeapStatus, SessionStatus, Status};
+pub use status::{CacheStatus, CopyStatus, HeapStatus, SessionStatus, Status};
 
 /// What a session says of itself: its role.
 pub(crate) mod role {
@@ -122,7 +122,8 @@ impl Pool {
         let fs = attach(opened, how)?;
         // What works on the disks (`disks.regions`) is given to `fs` here, before others share it.
         let disks = open_disks(dir, &config, &fs, how)?;
-        let union = Union::open(fs.session(), &disks.regions, ubj::Options::default())?;
+        let options = ubj::Options { threshold: config.threshold(), ..ubj::Options::default() };
+        let union = Union::open(fs.session(), &disks.regions, options)?;
         let fs = Arc::new(fs.with_union(union));
         if fs.union().is_some() {
             fs.session().enlist(Arc::new(Commits(Arc::downgrade(&fs))));

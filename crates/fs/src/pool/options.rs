@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::config::{CommitInterval, Rate};
+use super::config::{CommitInterval, Rate, Threshold};
 use super::medium::MediumKind;
 use crate::setting::Durability;
 
@@ -22,6 +22,8 @@ pub struct FormatOptions {
     pub commit_interval: Option<CommitInterval>,
     /// How fast it goes there where nobody waits for it; `None`: as fast as the disk is.
     pub copy_rate: Option<Rate>,
+    /// Beyond what size a file's content goes to disk, if not beyond 1 MiB.
+    pub threshold: Option<Threshold>,
     /// The disks; none: all content is in persistent RAM.
     pub disks: Vec<NewDisk>,
     /// Destroy a pool that is there, and what is on the disks.
@@ -53,6 +55,7 @@ impl FormatOptions {
             mirror: false,
             commit_interval: None,
             copy_rate: None,
+            threshold: None,
             disks: Vec::new(),
             force: false,
             root_mode: 0o755,

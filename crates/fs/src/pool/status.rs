@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use pram::blocks::BLOCK;
 use pram::heap::{Meta, CLASSES};
 use pram::SEGMENT;
 use serde::{Serialize, Serializer};
@@ -12,6 +13,7 @@ use super::disks::look::{self, DiskStatus, SegmentStatus};
 use super::{role, MediumKind, Pool, Terms};
 use crate::error::Result;
 use crate::layout::tag;
+use crate::ubj;
 
 /// The facts that `conquest status` prints.
 #[derive(Clone, Debug, Serialize)]
@@ -51,6 +53,34 @@ pub struct Status {
     /// The disks, and the segments that they are divided into.
     pub disks: Vec<DiskStatus>,
     pub segments: Option<SegmentStatus>,
+    /// What of large files is in memory, if the pool has disks and they are there.
+    pub cache: Option<CacheStatus>,
+}
+
+/// The union cache: what of large files is in memory. In bytes.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct CacheStatus {
+    pub memory: u64,
+    /// Of that what has not been written to a disk yet, and of this what has been committed.
+    pub dirty: u64,
+    pub frozen: u64,
+    /// What is on disk too, and goes when the memory is wanted.
+    pub clean: u64,
+    /// Files that reach beyond so many bytes have their content on disk, where nothing else is set.
+    pub threshold: u64,
+}
+
+impl From<ubj::Status> for CacheStatus {
+    fn from(found: ubj::Status) -> CacheStatus {
+        CacheStatus {
+            memory: found.blocks * BLOCK,
+            dirty: found.dirty * BLOCK,
+            frozen: found.frozen * BLOCK,
+            // They are counted one after the other, with others at work.
+            clean: found.blocks.saturating_sub(found.dirty) * BLOCK,
+            threshold: found.threshold,
+        }
+    }
 }
 
 const FULL: &str = "its disk is full, and nothing can be changed; it goes on by itself when there is room there";
@@ -204,6 +234,7 @@ impl Pool {
             copy: self.copy_status()?,
             disks: look::of_open(&self.dir, &self.config, &self.disks),
             segments: look::segments(session)?,
+            cache: self.fs.union().map(|union| union.status(session)).transpose()?.map(CacheStatus::from),
         };
         status.settle_interval();
         Ok(status)

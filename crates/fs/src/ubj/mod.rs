@@ -52,11 +52,16 @@ pub use commit::Commits;
 /// Files that reach beyond so many bytes have their content on disk, where nothing else is said (Conquest 3.2).
 pub const THRESHOLD: u64 = 1 << 20;
 
+/// Bytes that executables and shared libraries have at most if they stay in memory beyond their threshold.
+const EXECUTABLES: u64 = 64 << 20;
+
 /// How a process uses the union cache.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Files that reach beyond so many bytes become large.
     pub threshold: u64,
+    /// Executables and shared libraries stay in memory up to so many bytes each, as long as there is room for other files.
+    pub executables: u64,
     /// Dirty blocks are written once they take one part in so many of the memory (UBJ 3.4: a quarter) ...
     pub dirty_share: u64,
     /// ... or so many bytes where commits to a copy have to wait for them, so that none waits long ...
@@ -69,7 +74,8 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Options {
         let (behind, age) = (8 << 20, Duration::from_secs(300));
-        Options { threshold: THRESHOLD, dirty_share: 4, behind, age, log: ilfs::Options::default() }
+        let executables = EXECUTABLES;
+        Options { threshold: THRESHOLD, executables, dirty_share: 4, behind, age, log: ilfs::Options::default() }
     }
 }
 
@@ -161,6 +167,11 @@ impl Union {
     /// Bytes beyond which a file becomes large.
     pub fn threshold(&self) -> u64 {
         self.options.threshold
+    }
+
+    /// Bytes up to which executables and shared libraries stay in memory beyond it.
+    pub fn executables(&self) -> u64 {
+        self.options.executables
     }
 
     /// States and counts.

@@ -111,6 +111,21 @@ pub fn compare_settings(pool: &Pool) {
     }
 }
 
+/// Thresholds: name, what is set.
+#[allow(dead_code)]
+pub const THRESHOLDS: [(&str, &str); 3] = [("hello", "none"), ("tail", "64K"), ("void", "1T")];
+
+/// What golden images do not have.
+#[allow(dead_code)]
+pub fn fill_thresholds(pool: &Pool) -> fs::Result<()> {
+    let root = View::new(pool, Caller::root());
+    for (name, value) in THRESHOLDS {
+        let ino = root.stat(name.as_bytes())?.ino;
+        pool.setxattr(ino, b"user.conquest.threshold", value.as_bytes(), SetXattr::Any, &root.caller)?;
+    }
+    Ok(())
+}
+
 /// Compares a pool with what [`fill`] makes.
 #[allow(dead_code)] // The example that writes images only fills.
 pub fn compare(pool: &Pool) {

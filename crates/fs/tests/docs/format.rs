@@ -131,6 +131,9 @@ fn constants_are_as_told() {
         ("MAX_INODES", layout::MAX_INODES),
         ("PERM_CHUNK", layout::PERM_CHUNK),
         ("PERM_CHUNKS", layout::PERM_CHUNKS),
+        ("THRESHOLD_AT", fs::setting::THRESHOLD_AT.into()),
+        ("THRESHOLD_LEAST", fs::setting::THRESHOLD_LEAST.into()),
+        ("THRESHOLD_NONE", fs::setting::THRESHOLD_NONE.into()),
         ("NAME_MAX", fs::attr::NAME_MAX as u64),
     ];
     for (name, value) in code {

@@ -21,6 +21,7 @@ pub fn made() -> Made {
     let pool = Pool::open(dir.path(), &OpenOptions { noatime: true, ..OpenOptions::default() }).unwrap();
     content::fill(&pool).unwrap();
     content::fill_settings(&pool).unwrap();
+    content::fill_thresholds(&pool).unwrap();
     content::compare(&pool);
     content::compare_settings(&pool);
     Made { dir, pool }
@@ -55,7 +56,7 @@ fn compare_inode(pool: &Pool, reader: &Reader, ino: u64, kinds: &mut BTreeMap<u6
     for (field, time) in [("mtime", attr.mtime), ("ctime", attr.ctime), ("atime", attr.atime), ("btime", attr.btime)] {
         assert_eq!(raw.get(field) as i64, time.0, "inode {ino}, {field}");
     }
-    compare_settings(pool, ino, &raw);
+    compare_settings(pool, reader, ino, &raw);
     compare_xattrs(pool, reader, ino, &raw);
     match attr.kind {
         Kind::Directory => compare_directory(pool, reader, ino, &raw, kinds),
@@ -67,10 +68,17 @@ fn compare_inode(pool: &Pool, reader: &Reader, ino: u64, kinds: &mut BTreeMap<u6
     }
 }
 
-fn compare_settings(pool: &Pool, ino: u64, raw: &Raw) {
-    let durability = ["", "fsync", "strict"][raw.get("settings") as usize];
-    let told = pool.getxattr(ino, b"user.conquest.durability").unwrap_or_default();
-    assert_eq!(told, durability.as_bytes(), "inode {ino}");
+fn compare_settings(pool: &Pool, reader: &Reader, ino: u64, raw: &Raw) {
+    let durability = ["", "fsync", "strict"][raw.get("settings") as usize & 3];
+    let told = |name: &str| String::from_utf8(pool.getxattr(ino, name.as_bytes()).unwrap_or_default()).unwrap();
+    assert_eq!(told("user.conquest.durability"), durability, "inode {ino}");
+    let c = |name| reader.page.constant(name);
+    let threshold = match raw.get("settings") >> c("THRESHOLD_AT") {
+        0 => String::new(),
+        none if none == c("THRESHOLD_NONE") => "none".into(),
+        code => (1u64 << (code - 1 + c("THRESHOLD_LEAST"))).to_string(),
+    };
+    assert_eq!(told("user.conquest.threshold"), threshold, "inode {ino}");
     assert_eq!(raw.get("reserved"), 0, "inode {ino}");
 }
 
@@ -107,8 +115,10 @@ fn compare_directory(pool: &Pool, reader: &Reader, ino: u64, raw: &Raw, kinds: &
 fn compare_xattrs(pool: &Pool, reader: &Reader, ino: u64, raw: &Raw) {
     let found = reader.xattrs(raw);
     let mut names: Vec<u8> = found.iter().flat_map(|(name, _)| [name.as_slice(), b"\0"].concat()).collect();
-    if raw.get("settings") != 0 && matches!(raw.get("kind"), 4 | 8) {
-        names.extend_from_slice(b"user.conquest.durability\0");
+    if matches!(raw.get("kind"), 4 | 8) {
+        let settings = raw.get("settings");
+        names.extend_from_slice(if settings & 3 != 0 { b"user.conquest.durability\0" } else { b"" });
+        names.extend_from_slice(if settings & !3 != 0 { b"user.conquest.threshold\0" } else { b"" });
     }
     assert_eq!(names, pool.listxattr(ino).unwrap());
     for (name, value) in found {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use exraid::meter::Flow;
 use exraid::{Class, Disk, Label, MemberStatus, Options, Performance, Region};
+use pram::blocks::BLOCK;
 use pram::Session;
 use serde::Serialize;
 
@@ -64,6 +65,10 @@ pub struct SegmentStatus {
     pub used: u64,
     pub free: u64,
     pub freed: u64,
+    /// Bytes of content: what files have there, what is promised to them beyond it, and all that there is room for.
+    pub live: u64,
+    pub promised: u64,
+    pub capacity: u64,
 }
 
 impl From<Flow> for FlowStatus {
@@ -160,5 +165,8 @@ pub fn segments(session: &Session) -> Result<Option<SegmentStatus>> {
         used: counts.segments.saturating_sub(counts.free + counts.freed),
         free: counts.free,
         freed: counts.freed,
+        live: counts.live * BLOCK,
+        promised: counts.promised * BLOCK,
+        capacity: counts.capacity * BLOCK,
     }))
 }

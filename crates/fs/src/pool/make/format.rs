@@ -77,6 +77,7 @@ pub fn format(dir: &Path, how: &FormatOptions, step: OnStep) -> Result<()> {
 fn wanted(how: &FormatOptions) -> Result<Config> {
     let mut config = Config::new(how.medium, uuid::random()?);
     (config.commit_interval, config.copy_rate) = (how.commit_interval, how.copy_rate);
+    config.threshold = how.threshold;
     if how.medium != MediumKind::Logged {
         config.nvram = how.nvram.clone().or(config.nvram);
         (config.copy, config.mirror) = (how.copy.clone(), how.mirror);
