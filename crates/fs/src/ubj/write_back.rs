@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 use std::sync::PoisonError;
 
 use exraid::Buffers;
-use pram::blocks::{Cursor, Which};
+use pram::blocks::Cursor;
 use pram::session::assert_may_wait;
 
 use super::Union;
@@ -85,7 +85,8 @@ impl Union {
     fn find_dirty(&self, fs: &Fs, most: usize, only: Option<u64>) -> Result<Vec<Found>> {
         let (heap, mut found) = (fs.session().heap(), Vec::new());
         let step = |cursor: &mut Cursor, found: &mut Vec<Found>| {
-            heap.walk_blocks(Which::Unplaced, cursor, STEP, &mut |block, descriptor| {
+            let op = fs.session().begin()?;
+            heap.walk_unplaced(&op, cursor, STEP, &mut |block, descriptor| {
                 let [ino, page] = descriptor.owner;
                 if only.is_none_or(|only| only == ino) {
                     found.push(Found { ino, page, block });

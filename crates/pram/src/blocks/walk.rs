@@ -4,6 +4,7 @@
 use super::{Descriptor, PER_SEGMENT};
 use crate::error::Result;
 use crate::heap::Heap;
+use crate::session::Op;
 
 /// Where a walk goes on. The default begins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -13,7 +14,8 @@ pub struct Cursor(u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which {
     All,
-    /// Those without a place. Segments in which there are none are passed over, whatever they have.
+    /// Those without a place. Segments in which there were none when [`Heap::walk_unplaced`] came by are passed over, whatever they
+    /// have.
     Unplaced,
 }
 
@@ -59,10 +61,32 @@ impl Heap<'_> {
                 return Ok(false);
             };
             cursor.0 = segment + 1;
-            match which {
-                Which::All => self.look_at(segment, f)?,
-                Which::Unplaced => self.look_for_unplaced(segment, f)?,
-            }
+            self.look_at(segment, &mut |block, descriptor| {
+                if which == Which::All || descriptor.place == 0 {
+                    f(block, descriptor);
+                }
+            })?;
+        }
+        Ok(true)
+    }
+
+    /// The same for blocks without a place, by whoever gives them one: segments in which there are none are passed over from then on.
+    /// In an operation, so that nobody who holds everything up ([`Session::freeze`](crate::Session::freeze)) comes between its steps, and
+    /// misses a segment.
+    pub fn walk_unplaced(
+        &self,
+        _op: &Op,
+        cursor: &mut Cursor,
+        most: usize,
+        f: &mut dyn FnMut(u64, Descriptor),
+    ) -> Result<bool> {
+        for _ in 0..most {
+            let Some(segment) = self.rt.next_unplaced(cursor.0) else {
+                *cursor = Cursor::default();
+                return Ok(false);
+            };
+            cursor.0 = segment + 1;
+            self.look_for_unplaced(segment, f)?;
         }
         Ok(true)
     }
