@@ -14,6 +14,7 @@ mod region;
 mod release;
 mod resize;
 mod restore;
+mod salvage;
 mod save;
 mod status;
 mod umount;
@@ -41,6 +42,7 @@ pub enum Verb {
     Save(save::Args),
     Restore(restore::Args),
     Import(import::Args),
+    Salvage(salvage::Args),
     Bench(bench::Args),
     Install(install::Args),
     Completions(completions::Args),
@@ -64,6 +66,7 @@ impl Verb {
             Verb::Save(args) => save::run(&args),
             Verb::Restore(args) => restore::run(&args),
             Verb::Import(args) => import::run(&args),
+            Verb::Salvage(args) => salvage::run(&args),
             Verb::Bench(args) => bench::run(args),
             Verb::Install(args) => install::run(&args),
             Verb::Completions(args) => completions::run(&args),

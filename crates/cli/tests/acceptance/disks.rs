@@ -2,7 +2,7 @@
 //! stays when the pool goes.
 
 use std::fs::{self, File};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use crate::lab::{self, program, require, Lab, NOBODY};
@@ -20,6 +20,7 @@ pub const TESTS: &[Test] = &[
     ("disks::who_may_not_use_a_disk_is_told", not_permitted),
     ("disks::status_tells_what_is_in_memory_and_on_disk", told),
     ("disks::thresholds_say_what_goes_to_disk", thresholds),
+    ("disks::content_is_recovered_from_disks_alone", salvaged),
     ("disks::an_image_finds_the_disks_of_its_pool", restored),
 ];
 
@@ -149,6 +150,63 @@ fn thresholds() -> Outcome {
     assert_eq!(status("segments")["live"], 512 << 10);
     assert_eq!(status("cache")["threshold"], 256 << 10);
     lab.check();
+    Ok(())
+}
+
+/// A pool of which nothing is left but its disk.
+fn salvaged() -> Outcome {
+    let lab = Lab::new();
+    let (disk, to) = (lab.text("disk"), lab.path("found"));
+    lab.ok(&["format", &lab.pool(), "--nvram", "64M", "--disk", &format!("{disk}:256M")]);
+    lab.mount();
+    let mut rng = rng::Rng::new(crate::settings::seed());
+    let content: Vec<u8> = (0..(5 << 20) + 777).map(|_| rng.below(256) as u8).collect();
+    let (whole, sparse) = (lab.mnt().join("whole"), lab.mnt().join("sparse"));
+    fs::write(&whole, &content).expect("written");
+    fs::write(lab.mnt().join("small"), "in memory").expect("written");
+    let file = File::create(&sparse).expect("a file");
+    file.write_all_at(&content[..2 << 20], 0).and_then(|()| file.write_all_at(b"far", 8 << 20)).expect("written");
+    drop(file);
+    // The newest version counts.
+    let file = File::options().write(true).open(&whole).expect("a file");
+    file.sync_all().and_then(|()| file.write_all_at(&content[100..5000], 4096)).expect("written");
+    drop(file);
+    let content = fs::read(&whole).expect("read");
+    let number = |path: &Path| fs::metadata(path).expect("there").ino();
+    let (whole, sparse) = (format!("inode-{}", number(&whole)), format!("inode-{}", number(&sparse)));
+    lab.umount();
+    lab.ok(&["release", &lab.pool()]);
+    fs::remove_dir_all(lab.pool()).expect("the pool is gone");
+
+    let listed = lab.ok(&["salvage", &disk]);
+    assert!(
+        listed.contains("content of 2 inodes") && listed.contains(&format!("{whole}: 5 MiB in 1281 pages")),
+        "{listed}"
+    );
+    let said = lab.ok(&["salvage", &disk, "--to", &to.display().to_string()]);
+    assert!(said.contains("missing: bytes 2097152 to 8388608: not on these disks"), "{said}");
+    let found = fs::read(to.join(&whole)).expect("recovered");
+    assert!(found[..content.len()] == content && found.len() == content.len().next_multiple_of(4096));
+    assert!(!to.join(format!("{whole}.missing")).exists());
+    let found = fs::read(to.join(&sparse)).expect("recovered");
+    assert_eq!((found.len(), &found[8 << 20..][..3]), ((8 << 20) + 4096, &b"far"[..]));
+    let missing = fs::read_to_string(to.join(format!("{sparse}.missing"))).expect("a list");
+    assert_eq!(missing, "2097152 8388608 not on these disks\n");
+    lab.refused(1, &["salvage", &disk, "--to", &to.display().to_string()], &["inode-", "exists"]);
+
+    // A page that is damaged is named, and all others are there.
+    let raw = fs::read(&disk).expect("read");
+    let at =
+        raw.windows(4096).step_by(4096).position(|page| *page == content[8192..12288]).expect("it is there") * 4096;
+    let file = File::options().write(true).open(&disk).expect("a file");
+    file.write_all_at(b"damage", at as u64 + 50).expect("written");
+    let again = lab.text("again");
+    lab.refused(1, &["salvage", &disk, "--to", &again], &["1 ranges of files"]);
+    let found = fs::read(lab.path("again").join(&whole)).expect("recovered");
+    assert!(found[..8192] == content[..8192] && found[12288..content.len()] == content[12288..]);
+    let missing = fs::read_to_string(lab.path("again").join(format!("{whole}.missing"))).expect("a list");
+    assert!(missing.starts_with("8192 12288 ") && missing.contains("checksum"), "{missing}");
+    lab.refused(1, &["salvage", &lab.text("nowhere")], &["nowhere"]);
     Ok(())
 }
 

@@ -15,6 +15,9 @@ use super::place::{Place, BLOCK};
 use super::walk::Walk;
 use super::SEGMENTS;
 
+/// Pages that are read at once.
+const RUN: usize = 256;
+
 /// What was found.
 #[derive(Default)]
 pub struct Salvage {
@@ -129,16 +132,31 @@ impl Salvage {
     /// The pages of an inode, in ascending order: its number, and the content, verified, or why there is none.
     pub fn recover(&self, ino: u64, generation: u32, each: &mut dyn FnMut(u64, Result<&[u8]>)) {
         let owner = |page| Owner { ino, generation, page };
+        let mut run: Vec<(u64, &Page)> = Vec::new();
         for (owner, page) in self.pages.range(owner(0)..=owner(u64::MAX)) {
-            let mut content = vec![0; BLOCK as usize];
-            let read = self.regions[page.region].read_at(&mut content, page.at).map_err(Error::from);
+            let follows = |last: &(u64, &Page)| page.region == last.1.region && page.at == last.1.at + BLOCK;
+            if run.len() == RUN || !run.last().is_none_or(follows) {
+                self.recover_run(&run, each);
+                run.clear();
+            }
+            run.push((owner.page, page));
+        }
+        self.recover_run(&run, each);
+    }
+
+    /// Pages that lie one behind the other: at once, or one by one where the disk fails.
+    fn recover_run(&self, run: &[(u64, &Page)], each: &mut dyn FnMut(u64, Result<&[u8]>)) {
+        let Some((number, first)) = run.first() else { return };
+        let mut content = vec![0; run.len() * BLOCK as usize];
+        match self.regions[first.region].read_at(&mut content, first.at) {
+            Ok(()) => {}
+            Err(e) if run.len() == 1 => return each(*number, Err(e.into())),
+            Err(_) => return run.chunks(1).for_each(|one| self.recover_run(one, each)),
+        }
+        for ((number, page), bytes) in run.iter().zip(content.chunks_exact(BLOCK as usize)) {
             let device = self.regions[page.region].name().clone();
             let wrong = Error::Damaged { place: page.place, device, at: page.at, what: "its checksum is wrong" };
-            match read {
-                Ok(()) if crc32c::crc32c(&content) == page.crc => each(owner.page, Ok(&content)),
-                Ok(()) => each(owner.page, Err(wrong)),
-                Err(e) => each(owner.page, Err(e)),
-            }
+            each(*number, if crc32c::crc32c(bytes) == page.crc { Ok(bytes) } else { Err(wrong) });
         }
     }
 }

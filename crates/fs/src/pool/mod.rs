@@ -62,6 +62,7 @@ use rescue::{inventory, orphans, salvage};
 
 pub use config::{CommitInterval, DiskEntry, Rate, Threshold};
 pub use disks::look::{DiskStatus, FlowStatus, SegmentStatus};
+pub use disks::remains::{Gap, Inode as SalvagedInode, Remains};
 pub use medium::MediumKind;
 pub use options::{FormatOptions, MountInfo, NewDisk, OpenOptions};
 pub use paths::LOG;

@@ -6,6 +6,7 @@
 //! | [`plan`] | what is to become a disk: whether it can, how large it will be |
 //! | [`place`] | making them beside what is there; taking their places; removing them |
 //! | [`add`] | the first disk of a pool that has none |
+//! | [`remains`] | content from the disks alone, where the memory is lost |
 //! | [`look`] | what `status` and `region list` tell of them |
 //!
 //! `pool.toml` names them, and each carries in its label the pool's UUID, by which it is known. A disk is either the
@@ -22,6 +23,7 @@ pub mod add;
 pub mod look;
 pub mod place;
 pub mod plan;
+pub mod remains;
 #[cfg(test)]
 mod tests;
 
