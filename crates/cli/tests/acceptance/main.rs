@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`main_job`] | copy, compare, build, git, sqlite, run; `kill -9` in the middle; nothing lost |
 //! | [`kill9`] | `kill -9` at random moments under several writers, against an independent record |
+//! | [`large`] | files larger than memory: fsx, and kills and power cuts under sqlite3 and one who appends |
 //! | [`suites`] | pjdfstest and fsx |
 //! | [`bad_input`] | what is damaged, missing, foreign or full gets a clear error and loses nothing |
 //! | [`disks`] | disks of pools: made, refused, missing, and what stays of them |
@@ -47,6 +48,7 @@ mod fuzz;
 mod hanging;
 mod kill9;
 mod lab;
+mod large;
 mod like_others;
 mod main_job;
 mod memory;
@@ -103,6 +105,7 @@ fn main() -> ExitCode {
         like_others::TESTS,
         suites::TESTS,
         kill9::TESTS,
+        large::TESTS,
         main_job::TESTS,
         machines,
     ];

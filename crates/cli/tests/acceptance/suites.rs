@@ -12,7 +12,7 @@ pub const TESTS: &[Test] =
     &[("suites::pjdfstest_passes_and_skips_no_more_than_on_ext4", pjdfstest), ("suites::fsx_finds_nothing", fsx)];
 
 /// Where `./test` installs the suites.
-fn tool(name: &str) -> Result<PathBuf, Skip> {
+pub fn tool(name: &str) -> Result<PathBuf, Skip> {
     let default = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/bin");
     let dir = std::env::var_os("CONQUEST_TOOLS").map_or(default, PathBuf::from);
     let path = dir.join(name);

@@ -1,0 +1,239 @@
+//! Files that are larger than their pool's memory: servers killed, and memory lost, under a database and under one who appends.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rng::Rng;
+
+use crate::lab::{self, memory_of, wait_until, Lab};
+use crate::settings::{number, seed};
+use crate::suites::tool;
+use crate::{Outcome, Test};
+
+pub const TESTS: &[Test] = &[
+    ("large::fsx_finds_nothing", fsx),
+    ("large::a_database_is_whole_after_kills_and_power_cuts", database),
+    ("large::what_was_appended_is_there_after_kills_and_power_cuts", appended),
+];
+
+/// A mounted pool with so much memory, and a disk.
+fn lab(memory: &str, medium: &str) -> Lab {
+    let lab = Lab::new();
+    let disk = format!("{}:400M", lab.text("disk"));
+    lab.ok(&["format", &lab.pool(), "--nvram", memory, "--medium", medium, "--disk", &disk]);
+    lab.mount();
+    lab
+}
+
+/// The server has been killed: what is there when it is mounted again, after a power cut if that is to be one.
+fn come_back(lab: &Lab, power_cut: bool) {
+    lab.umount();
+    if power_cut {
+        // A reboot leaves the disk alone.
+        let memory = memory_of(Path::new(&lab.pool()));
+        assert!(!memory.is_empty());
+        memory.iter().for_each(|file| std::fs::remove_file(file).expect("it is there"));
+    }
+    lab.check();
+    lab.mount();
+}
+
+/// Every medium, and whether power cuts lose its memory.
+const MEDIA: [(&str, bool); 2] = [("logged", true), ("battery", false)];
+
+/// Bytes `at..at + len` of what is appended.
+fn stream(at: u64, len: usize) -> Vec<u8> {
+    (at..at + len as u64).map(|n| ((n / 8).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (8 * (n % 8))) as u8).collect()
+}
+
+/// Appends pieces of any length until the server is gone; of some it waits until they are durable, and says so.
+fn append(path: PathBuf, seed: u64, durable: Arc<AtomicU64>) -> std::io::Result<()> {
+    let mut rng = Rng::new(seed);
+    let mut file = OpenOptions::new().append(true).create(true).open(path)?;
+    let mut at = file.metadata()?.len();
+    loop {
+        let most = if rng.below(4) == 0 { 300_000 } else { 5000 };
+        let len = 1 + rng.below(most) as usize;
+        file.write_all(&stream(at, len))?;
+        at += len as u64;
+        if rng.below(3) == 0 {
+            file.sync_data()?;
+            durable.store(at, Ordering::SeqCst);
+        }
+    }
+}
+
+fn appended() -> Outcome {
+    let rounds = number("CONQUEST_ROUNDS", 8);
+    for (medium, loses) in MEDIA {
+        let lab = lab("24M", medium);
+        let mut rng = Rng::new(seed());
+        let (path, mut whole) = (lab.mnt().join("video"), 0);
+        for round in 0..rounds {
+            let durable = Arc::new(AtomicU64::new(0));
+            let writer = {
+                let (path, durable, seed) = (path.clone(), durable.clone(), rng.next());
+                std::thread::spawn(move || append(path, seed, durable))
+            };
+            wait_until(Duration::from_secs(30), "something is durable", || durable.load(Ordering::SeqCst) > 0);
+            std::thread::sleep(Duration::from_millis(rng.below(1500)));
+            lab.kill9();
+            let ended = writer.join().expect("it does not panic").expect_err("the server is gone");
+            assert!(lab::is_gone(&ended), "{medium}, round {round}: {ended}");
+            come_back(&lab, loses && round % 2 == 0);
+            let mut bytes = Vec::new();
+            File::open(&path).and_then(|mut file| file.read_to_end(&mut bytes)).expect("it can be read");
+            let promised = durable.load(Ordering::SeqCst);
+            assert!(bytes.len() as u64 >= promised, "{medium}, round {round}: {} of {promised} bytes", bytes.len());
+            let wrong = bytes.iter().zip(stream(0, bytes.len())).position(|(is, should)| *is != should);
+            assert_eq!(wrong, None, "{medium}, round {round}: of {} bytes, {promised} promised", bytes.len());
+            whole = whole.max(bytes.len());
+            if bytes.len() > 120 << 20 {
+                std::fs::remove_file(&path).expect("it can be removed");
+            }
+        }
+        assert!(whole > 4 << 20, "{medium}: {whole} bytes");
+        lab.umount();
+        lab.check();
+    }
+    Ok(())
+}
+
+/// A database with pages that are written at random. Each transaction adds 1 to what is in `done`, and says so when it is durable.
+struct Database {
+    sqlite: Child,
+    acknowledged: PathBuf,
+}
+
+/// Rows of 1 KB: 8 MiB.
+const ROWS: u64 = 8000;
+
+impl Database {
+    fn make(path: &Path, mode: &str) {
+        let script = format!(
+            "pragma journal_mode={mode}; create table done(n); insert into done values(0);
+             create table data(id integer primary key, n, body);
+             with recursive c(i) as (select 1 union all select i + 1 from c where i < {ROWS})
+             insert into data select i, 0, randomblob(1000) from c;"
+        );
+        lab::ok(Command::new("sqlite3").arg(path).arg(script));
+    }
+
+    fn work(path: &Path, acknowledged: PathBuf, rng: &mut Rng) -> Database {
+        let out = File::create(&acknowledged).expect("a file");
+        let mut command = Command::new("sqlite3");
+        command.arg("-bail").arg(path).stdin(Stdio::piped()).stdout(out).stderr(Stdio::null());
+        let mut sqlite = command.spawn().expect("sqlite3");
+        let mut script = String::from("pragma synchronous=extra; pragma wal_autocheckpoint=200;\n");
+        for _ in 0..3000 {
+            let ids = |rng: &mut Rng| (0..4).map(|_| (1 + rng.below(ROWS)).to_string()).collect::<Vec<_>>().join(",");
+            script += &format!(
+                "begin; update done set n = n + 1; update data set n = (select n from done), body = randomblob(1000) \
+                 where id in ({}); commit; select n from done;\n",
+                ids(rng)
+            );
+        }
+        let mut stdin = sqlite.stdin.take().expect("a pipe");
+        std::thread::spawn(move || _ = stdin.write_all(script.as_bytes()));
+        Database { sqlite, acknowledged }
+    }
+
+    /// The number of the last transaction that was acknowledged.
+    fn last(&self) -> u64 {
+        let text = std::fs::read_to_string(&self.acknowledged).unwrap_or_default();
+        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+        whole.lines().filter_map(|line| line.parse().ok()).max().unwrap_or(0)
+    }
+}
+
+fn database() -> Outcome {
+    lab::require("sqlite3")?;
+    let rounds = number("CONQUEST_ROUNDS", 8);
+    for (medium, loses) in MEDIA {
+        let lab = lab("24M", medium);
+        let mut rng = Rng::new(seed());
+        for mode in ["wal", "delete"] {
+            let path = lab.mnt().join(format!("{mode}.db"));
+            Database::make(&path, mode);
+            for round in 0..rounds.div_ceil(2) {
+                let mut database = Database::work(&path, lab.path("acknowledged"), &mut rng);
+                let before = database.last();
+                wait_until(Duration::from_secs(60), "transactions", || database.last() > before);
+                std::thread::sleep(Duration::from_millis(rng.below(1500)));
+                lab.kill9();
+                let _ = database.sqlite.wait();
+                let last = database.last();
+                come_back(&lab, loses && round % 2 == 0);
+                let ask = "pragma integrity_check; select max(n) from done; select max(n) from data;";
+                let said = lab::ok(Command::new("sqlite3").arg(&path).arg(ask));
+                let lines: Vec<&str> = said.lines().collect();
+                let what = format!("{medium}, {mode}, round {round}: {last} acknowledged: {said}");
+                assert_eq!(lines[0], "ok", "{what}");
+                let is = |n: usize| lines[n].parse::<u64>().expect("a number");
+                assert!(is(1) >= last && is(1) == is(2), "{what}");
+            }
+        }
+        lab.umount();
+        lab.check();
+    }
+    Ok(())
+}
+
+/// A file of several times the threshold, and of most of the memory.
+const FSX_CONFIG: &str = "
+flen = 12582912
+[opsize]
+min = 1
+max = 262144
+[weights]
+close_open = 1
+read = 10
+write = 10
+mapread = 10
+mapwrite = 10
+invalidate = 1
+truncate = 3
+fsync = 1
+fdatasync = 1
+posix_fallocate = 2
+punch_hole = 3
+sendfile = 2
+posix_fadvise = 1
+copy_file_range = 3
+";
+
+fn fsx() -> Outcome {
+    let suite = tool("fsx")?;
+    let (seeds, ops) = (number("CONQUEST_FSX_SEEDS", 1), number("CONQUEST_FSX_OPS", 4000));
+    for (medium, _) in MEDIA {
+        let lab = lab("16M", medium);
+        let config = lab.path("fsx.toml");
+        std::fs::write(&config, FSX_CONFIG).expect("a configuration");
+        for n in 0..seeds {
+            let seed = (seed() + n).to_string();
+            let file = lab.mnt().join(format!("fsx-{seed}"));
+            // What is in memory of it need not be.
+            let filler = lab.mnt().join("filler");
+            let mut other = File::create(&filler).expect("a file");
+            other.write_all(&stream(0, 20 << 20)).expect("there is room");
+            let mut command = Command::new(&suite);
+            command.args(["-q", "-q", "-S", &seed, "-N", &ops.to_string(), "-f"]).arg(&config);
+            command.arg("-P").arg(lab.path("")).arg(&file);
+            println!("fsx: {medium}, seed {seed}, {ops} operations");
+            lab::ok(&mut command);
+            let mut bytes = vec![0; 1 << 20];
+            let mut other = File::open(&filler).expect("it is there");
+            other.seek(SeekFrom::Start(7 << 20)).and_then(|_| other.read_exact(&mut bytes)).expect("it can be read");
+            assert!(bytes == stream(7 << 20, 1 << 20));
+            std::fs::remove_file(file).expect("the file that fsx left");
+        }
+        lab.umount();
+        lab.check();
+    }
+    Ok(())
+}
