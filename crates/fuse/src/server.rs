@@ -42,7 +42,7 @@ pub enum Served {
 pub enum Later {
     /// It is done, and the answer must wait until that is durable.
     Durable(Answer, Ticket),
-    /// It would take long, and has not been begun.
+    /// It would take long, or wait for a disk, and is to be served by a thread that may; what it has done is done again.
     Long,
     /// It found no space, and is to be served again after a pause. It is as it was.
     NoSpace(Retry, Duration),
@@ -71,9 +71,12 @@ impl Server {
 
     /// Serves one request, for a thread that may not wait: what takes long, or has to wait, is for later.
     pub fn serve(&self, req: &mut Request) -> Served {
-        match self.is_long(req) {
-            true => Served::Later(Later::Long),
-            false => self.serve_whole(req, None),
+        if self.is_long(req) {
+            return Served::Later(Later::Long);
+        }
+        match self.fs().without_waiting(|| self.serve_whole(req, None)) {
+            (_, true) => Served::Later(Later::Long),
+            (served, false) => served,
         }
     }
 

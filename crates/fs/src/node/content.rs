@@ -91,6 +91,12 @@ impl Fs {
         if flags.kill_suidgid {
             self.kill_setid(ino)?;
         }
+        if let Some(union) = self.union().filter(|union| offset.saturating_add(data.len() as u64) > union.threshold()) {
+            // Whoever writes then waits for the disk, once he has written.
+            if union.is_behind(self.session()) {
+                self.before_waiting()?;
+            }
+        }
         let start = match data.len() as u64 <= file::ATOMIC {
             true => self.update(|op| self.write_in(op, ino, offset, data, flags, node, Writers::Others))?,
             false => self.write_long(ino, offset, data, flags, node)?,

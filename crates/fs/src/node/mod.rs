@@ -25,6 +25,7 @@
 //! | `durable` | what waits for a commit |
 //! | `update` | what every change passes: telling others, waiting until it is durable |
 //! | `watch` | telling processes that cache |
+//! | `waits` | who may wait for a disk, and who may not |
 
 mod access_time;
 mod attrs;
@@ -40,6 +41,7 @@ mod rename;
 mod shift;
 mod sizes;
 mod update;
+pub(crate) mod waits;
 mod watch;
 mod xattrs;
 

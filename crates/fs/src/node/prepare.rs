@@ -74,6 +74,7 @@ impl Fs {
         range: impl Fn(&Node) -> (u64, u64),
         prepared: &mut Prepared<'s>,
     ) -> Result<()> {
+        self.before_waiting()?;
         let Prepared { needed, fetched, tries, lock } = prepared;
         // 1. What the failed change has made of `node` is worthless.
         self.read_node(node.ino, node)?;
@@ -109,6 +110,7 @@ impl Fs {
     #[cold]
     #[inline(never)]
     pub(super) fn read_fetched(&self, ino: Ino, offset: u64, buf: &mut [u8], node: &mut Node) -> Result<usize> {
+        self.before_waiting()?;
         let (mut fetched, mut missing) = (Fetched::default(), Missing::new());
         self.read_ahead(ino, offset, buf.len() as u64, node)?;
         loop {

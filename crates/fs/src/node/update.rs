@@ -106,6 +106,7 @@ impl Fs {
     #[cold]
     #[inline(never)]
     pub(super) fn make_room(&self) -> Result<()> {
+        self.before_waiting()?;
         match self.union() {
             Some(union) => union.make_room(self),
             None => Ok(()),

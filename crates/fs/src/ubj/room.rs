@@ -15,6 +15,7 @@ use pram::Session;
 use super::{all_memory, dirty, free_memory, usage, Union};
 use crate::error::Result;
 use crate::ilfs::clean::Reason;
+use crate::node::waits::is_hurried;
 use crate::node::Fs;
 
 /// Of memory one part in so many is kept free: below the first clean blocks go ahead of need, until the second is free.
@@ -81,13 +82,19 @@ impl Union {
         }
         self.ring();
         let session = fs.session();
-        let since_counted = (before + bytes).saturating_sub(self.room.counted_at.load(Ordering::Relaxed)) / BLOCK;
-        let dirty = self.room.counted.load(Ordering::Relaxed) + since_counted;
-        if is_waited_for(session) && dirty > SLOWED * self.dirty_most(session) {
+        if self.is_behind(session) && !is_hurried() {
             self.write_out(fs, SOME)?;
             self.count_dirty(session)?;
         }
         Ok(())
+    }
+
+    /// Is the disk so far behind that writers write to it themselves?
+    pub(crate) fn is_behind(&self, session: &Session) -> bool {
+        let written = self.room.written.load(Ordering::Relaxed);
+        let since_counted = written.saturating_sub(self.room.counted_at.load(Ordering::Relaxed)) / BLOCK;
+        let dirty = self.room.counted.load(Ordering::Relaxed) + since_counted;
+        is_waited_for(session) && dirty > SLOWED * self.dirty_most(session)
     }
 
     /// Has no page of a file in a block.
