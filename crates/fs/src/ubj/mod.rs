@@ -83,6 +83,8 @@ impl Default for Options {
 #[derive(Debug, Default)]
 struct Counters {
     written: AtomicU64,
+    /// Dirty blocks that were left to others, who are writing them.
+    elsewhere: AtomicU64,
     evicted: AtomicU64,
     fetched: AtomicU64,
     ahead: AtomicU64,

@@ -14,6 +14,7 @@ use pram::Session;
 
 use super::{all_memory, dirty, free_memory, usage, Union};
 use crate::error::Result;
+use crate::file::ATOMIC;
 use crate::ilfs::clean::Reason;
 use crate::node::waits::is_hurried;
 use crate::node::Fs;
@@ -29,6 +30,8 @@ const BEHIND: u64 = 1 << 20;
 const SLOWED: u64 = 4;
 /// How long it counts that there is no room to be made.
 const VAIN: Duration = Duration::from_millis(50);
+/// How long others are left alone who are making it.
+const MOMENT: Duration = Duration::from_millis(1);
 /// Segments that the thread keeps free: one part in so many, and so many at least.
 const FREE_SHARE: u64 = 50;
 const FREE_LEAST: u64 = 4;
@@ -113,8 +116,9 @@ impl Union {
     pub fn make_room(&self, fs: &Fs) -> Result<()> {
         assert_may_wait();
         let session = fs.session();
-        let mut made = 0;
-        if free_memory(session) < all_memory(session) / LOW {
+        let elsewhere = || self.counters.elsewhere.load(Ordering::Relaxed);
+        let (mut made, others, free) = (0, elsewhere(), free_memory(session));
+        if free_memory(session) < all_memory(session) / LOW || self.admits(session, 2 * ATOMIC)? {
             made += self.evict(fs, SOME, None)?;
             if made == 0 {
                 made += self.write_out(fs, SOME)?;
@@ -126,8 +130,12 @@ impl Union {
             self.free(fs, true)?;
             made += u64::from(self.log.available(session)? > before);
         }
-        if made == 0 {
-            self.room.vain.store(self.room.now(), Ordering::Relaxed);
+        match made {
+            0 if elsewhere() > others => std::thread::sleep(MOMENT),
+            // Others have made some.
+            0 if free_memory(session) > free => {}
+            0 => self.room.vain.store(self.room.now(), Ordering::Relaxed),
+            _ => {}
         }
         Ok(())
     }

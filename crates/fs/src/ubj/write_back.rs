@@ -59,7 +59,7 @@ impl Union {
         let (mut written, mut pins) = (Vec::with_capacity(found.len()), Vec::with_capacity(found.len()));
         // 2 and 3.
         for some in found.chunk_by(|a, b| a.ino == b.ino).flat_map(|of_one| of_one.chunks(PIECE)) {
-            for (found, block) in pin(fs, some)? {
+            for (found, block) in self.pin(fs, some)? {
                 // The writer lets go of what is on disk.
                 pins.push(block.content.clone());
                 writer.push(block)?;
@@ -144,27 +144,30 @@ impl Union {
         rest.extend(left);
         Ok(placed)
     }
-}
 
-/// Step 2, for blocks of one file.
-fn pin(fs: &Fs, some: &[Found]) -> Result<Vec<(Found, Block)>> {
-    let mut op = fs.session().begin()?;
-    op.lock(&[some[0].ino])?;
-    let Some(node) = regular(fs, some[0].ino)? else { return Ok(Vec::new()) };
-    let (content, mut pinned) = (node.content(), Vec::with_capacity(some.len()));
-    for found in some {
-        let is_there = file::is_at(fs.region(), &content, found.page, found.block)?
-            && fs.region().descriptor(found.block)?.place == 0;
-        if !is_there {
-            continue;
+    /// Step 2, for blocks of one file.
+    fn pin(&self, fs: &Fs, some: &[Found]) -> Result<Vec<(Found, Block)>> {
+        let mut op = fs.session().begin()?;
+        op.lock(&[some[0].ino])?;
+        let Some(node) = regular(fs, some[0].ino)? else { return Ok(Vec::new()) };
+        let (content, mut pinned) = (node.content(), Vec::with_capacity(some.len()));
+        for found in some {
+            let is_there = file::is_at(fs.region(), &content, found.page, found.block)?
+                && fs.region().descriptor(found.block)?.place == 0;
+            if !is_there {
+                continue;
+            }
+            match fs.session().transfer(found.block, 1)? {
+                Some(transfer) => {
+                    let owner = Owner { ino: found.ino, generation: node.raw.generation, page: found.page };
+                    pinned.push((*found, Block { owner, content: Buffers::whole(&transfer), moved: None }));
+                }
+                // Somebody else is writing it.
+                None => _ = self.counters.elsewhere.fetch_add(1, Ordering::Relaxed),
+            }
         }
-        // One that is pinned somebody else is writing.
-        if let Some(transfer) = fs.session().transfer(found.block, 1)? {
-            let owner = Owner { ino: found.ino, generation: node.raw.generation, page: found.page };
-            pinned.push((*found, Block { owner, content: Buffers::whole(&transfer), moved: None }));
-        }
+        Ok(pinned)
     }
-    Ok(pinned)
 }
 
 /// The file with this number, if there is one, for whoever holds its lock.

@@ -71,3 +71,40 @@ fn what_is_written_over_twice_while_it_is_written_is_there() {
         rig.check(&[file, file + 1, file + 2], true, "written over");
     }
 }
+
+/// Found with fsx on a mount with 16 MiB: who found no memory while all that was dirty was being written by others was told that the
+/// disk is full, and so was everybody for a moment.
+#[test]
+fn who_finds_no_memory_waits_for_others_who_are_making_some() {
+    const FILES: u64 = 3;
+    let rig = Rig::new(6 << 20, 120, 64 << 10);
+    let files: Vec<u64> = (0..FILES).map(|n| rig.create(&n.to_string())).collect();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // As the thread of a pool does.
+        let writer = scope.spawn(|| {
+            while !done.load(Ordering::SeqCst) {
+                rig.union().write_out(&rig.fs, 8192).expect("there is room");
+            }
+        });
+        let all: Vec<_> = files
+            .iter()
+            .map(|file| {
+                let rig = &rig;
+                scope.spawn(move || {
+                    for n in 0..24 {
+                        rig.write(*file, n << 20, &Rng::new(*file * 100 + n).bytes(1 << 20));
+                    }
+                })
+            })
+            .collect();
+        let ended: Vec<bool> = all.into_iter().map(|one| one.join().is_ok()).collect();
+        done.store(true, Ordering::SeqCst);
+        writer.join().expect("it does not panic");
+        assert_eq!(ended, [true; FILES as usize]);
+    });
+    for file in files {
+        let bytes: Vec<u8> = (0..24).flat_map(|n| Rng::new(file * 100 + n).bytes(1 << 20)).collect();
+        assert!(rig.read(file) == bytes);
+    }
+}
