@@ -17,7 +17,7 @@ fn large_files_are_kept_as_promised() {
 
 #[test]
 fn random_operations_on_large_files_are_kept_as_promised() {
-    let seeds = if full() || replays() { 300 } else { 6 };
+    let seeds = if full() || replays() { 60 } else { 6 };
     explore_all(&random(0..seeds), Depth::from_env());
 }
 
