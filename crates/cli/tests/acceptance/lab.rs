@@ -78,17 +78,17 @@ impl Lab {
         Lab { dir, program }
     }
 
-    /// A lab with a pool of `size`.
+    /// A lab with a pool of `size`, without a disk: what fills it fills its memory.
     pub fn with_pool(size: &str) -> Self {
         let lab = Lab::new();
-        lab.ok(&["format", &lab.pool(), "--nvram", size]);
+        lab.ok(&["format", &lab.pool(), "--nvram", size, "--disk", "none"]);
         lab
     }
 
     /// A lab with a pool of `size` whose region is a file, `nvram` in the pool directory.
     pub fn with_file(size: &str) -> Self {
         let lab = Lab::new();
-        lab.ok(&["format", &lab.pool(), "--nvram", size, "--medium", "battery"]);
+        lab.ok(&["format", &lab.pool(), "--nvram", size, "--medium", "battery", "--disk", "none"]);
         lab
     }
 
@@ -101,7 +101,7 @@ impl Lab {
         if !mounted.is_ok_and(|s| s.success()) {
             return Err(Skip("needs to mount a small tmpfs".into()));
         }
-        lab.ok(&["format", &lab.pool(), "--nvram", size]);
+        lab.ok(&["format", &lab.pool(), "--nvram", size, "--disk", "none"]);
         Ok(lab)
     }
 
