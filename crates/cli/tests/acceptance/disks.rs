@@ -48,6 +48,13 @@ fn works(lab: &Lab) {
     lab.check();
 }
 
+/// A lab with a pool that has the disk that a newcomer's has.
+fn with_usual_disk() -> Lab {
+    let lab = Lab::new();
+    lab.ok(&["format", &lab.pool(), "--nvram", "64M"]);
+    lab
+}
+
 fn usual() -> Outcome {
     let lab = Lab::new();
     let said = lab.ok(&["format", &lab.pool(), "--nvram", "64M"]);
@@ -338,7 +345,7 @@ fn refused_inputs() -> Outcome {
 }
 
 fn used() -> Outcome {
-    let lab = Lab::with_pool("64M");
+    let lab = with_usual_disk();
     lab.mount();
     let (other, disk) = (lab.text("other"), lab.text("pool/disk"));
     let args = ["format", &other, "--nvram", "64M", "--disk", &disk];
@@ -351,7 +358,7 @@ fn used() -> Outcome {
 }
 
 fn missing() -> Outcome {
-    let lab = Lab::with_pool("64M");
+    let lab = with_usual_disk();
     works(&lab);
     let (disk, away) = (lab.path("pool/disk"), lab.path("away"));
     fs::rename(&disk, &away).expect("away");
@@ -402,7 +409,7 @@ fn not_permitted() -> Outcome {
 }
 
 fn restored() -> Outcome {
-    let lab = Lab::with_pool("64M");
+    let lab = with_usual_disk();
     works(&lab);
     let (image, away) = (lab.text("image"), lab.text("away"));
     lab.ok(&["save", &lab.pool(), &image]);
