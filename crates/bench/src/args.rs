@@ -6,12 +6,13 @@ use clap::{Subcommand, ValueEnum};
 
 const EXAMPLES: &str = "Examples:\n  \
     conquest bench all --quick                     does everything work?\n  \
-    conquest bench all --json all.json             everything, a quarter of an hour\n  \
+    conquest bench all --json all.json             everything, three quarters of an hour\n  \
     conquest bench smallfile --on ext4,logged-uring    Figure 5.1 on two file systems\n  \
     conquest bench postmark --paper                as many sizes and transactions as there\n  \
     conquest bench durable --dir /srv              what fsync costs on that disk\n  \
     conquest bench large --only synced --dir /srv  one part of what large files cost\n  \
     conquest bench filebench --setting ram-backed  mail, file, web and proxy servers, all in RAM\n  \
+    conquest bench ubj --only replay               the caches of UBJ's Figures 6 to 9, one trace through each\n  \
     conquest bench publish --dir /srv              everything, into docs/figures\n  \
     conquest bench figures --write README.md       the tables made of that";
 
@@ -28,6 +29,10 @@ pub struct Args {
     /// Write all rounds and medians to FILE as JSON
     #[arg(long, global = true, value_name = "FILE")]
     pub json: Option<PathBuf>,
+
+    /// Draw what has a plot into DIR, as SVG
+    #[arg(long, global = true, value_name = "DIR")]
+    pub plots: Option<PathBuf>,
 
     /// Much smaller sizes, to see that everything works; the figures mean little
     #[arg(long, global = true)]
@@ -130,6 +135,8 @@ pub enum What {
     Sustained(Sustained),
     /// PostgreSQL, sqlite3 and redis with large files, against ext4
     Databases(Databases),
+    /// The figures of the paper on the union of buffer cache and journal (UBJ, Figures 2 and 6 to 13)
+    Ubj(Ubj),
     /// Mounting a pool at a second directory
     Places,
     /// Making a file through the mount while others have gigabytes reserved, committed and saved
@@ -474,6 +481,69 @@ pub enum Database {
     Redis,
 }
 
+#[derive(Clone, Debug, clap::Args)]
+pub struct Ubj {
+    #[command(flatten)]
+    pub grounds: Grounds,
+    /// What to measure [default: all]
+    #[arg(long, value_name = "PART,...", value_delimiter = ',')]
+    pub only: Vec<UbjPart>,
+    /// MiB that a trace goes over
+    #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = at_least_one)]
+    pub footprint: usize,
+    /// Blocks that a trace reads and writes, one after the other
+    #[arg(long, value_name = "N", default_value_t = 200_000, value_parser = at_least_one)]
+    pub references: usize,
+    /// Sizes of caches, times what a trace goes over
+    #[arg(long, value_name = "PART,...", value_delimiter = ',',
+          default_values_t = [0.1, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0])]
+    pub sizes: Vec<f64>,
+    /// A directory for the traces: those that are there are replayed, the others recorded there
+    #[arg(long, value_name = "DIR")]
+    pub traces: Option<PathBuf>,
+    /// Seconds of a round of Filebench
+    #[arg(long, value_name = "SECONDS", default_value_t = 4.0)]
+    pub seconds: f64,
+    /// Seconds of a round where commits have a period, of which there are to be some
+    #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
+    pub long: f64,
+    /// MiB of the files that are written in order and at random
+    #[arg(long, value_name = "MIB,...", value_delimiter = ',', value_parser = at_least_one,
+          default_values_t = [100, 200, 300])]
+    pub filesets: Vec<usize>,
+    /// Transactions of PostMark
+    #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = at_least_one,
+          default_values_t = [2_000, 6_000, 10_000])]
+    pub transactions: Vec<usize>,
+    /// Files of PostMark, 500 KB on average
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = at_least_one)]
+    pub files: usize,
+    /// Seconds from commit to commit
+    #[arg(long, value_name = "SECONDS,...", value_delimiter = ',', value_parser = at_least_one,
+          default_values_t = [1, 3, 5])]
+    pub periods: Vec<usize>,
+    /// MiB of persistent RAM of pools that are mounted
+    #[arg(long, value_name = "MIB", default_value_t = 1024, value_parser = at_least_one)]
+    pub cache: usize,
+}
+
+/// Figures of the paper on UBJ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum UbjPart {
+    /// Bytes written to disk, against no journal (Figure 2)
+    Traffic,
+    /// Traces through caches with the journal beside them, within them, and with none (Figures 6 to 9)
+    Replay,
+    /// Filebench (Figure 10)
+    Filebench,
+    /// One file written in order and at random (Figure 11)
+    Iozone,
+    /// PostMark (Figure 12)
+    Postmark,
+    /// Latency of varmail by the period of commits (Figure 13)
+    Period,
+}
+
 /// Where the disk is: at `named`, or where temporary files go.
 fn disk(named: &Option<PathBuf>) -> PathBuf {
     let temporary = || std::env::var_os("TMPDIR").filter(|d| !d.is_empty()).map(PathBuf::from);
@@ -482,7 +552,7 @@ fn disk(named: &Option<PathBuf>) -> PathBuf {
 
 #[derive(Clone, Debug, clap::Args)]
 pub struct Publish {
-    /// The directory to write NAME.json to for each workload
+    /// The directory to write NAME.json to for each workload, and plots
     #[arg(long, value_name = "DIR", default_value = "docs/figures")]
     pub to: PathBuf,
     /// A directory on the disk to measure [default: $TMPDIR, else /var/tmp]
@@ -510,6 +580,7 @@ impl What {
             What::PostmarkLarge(postmark) => postmark.grounds.disk(),
             What::Sustained(sustained) => Some(disk(&sustained.dir)),
             What::Databases(databases) => databases.grounds.disk(),
+            What::Ubj(ubj) => ubj.grounds.disk(),
             What::Filebench(filebench) => filebench.grounds.disk(),
             What::Publish(publish) => Some(disk(&publish.dir)),
             What::All => Some(disk(&None)),
@@ -562,6 +633,7 @@ mod tests {
         assert_eq!(defaults::<PostmarkLarge>().percent.len(), 5);
         assert_eq!(defaults::<Sustained>().full, 90);
         assert_eq!(defaults::<Databases>().scale, 50);
+        assert_eq!(defaults::<Ubj>().sizes.len(), 7);
         assert_eq!(defaults::<Filebench>().grounds.setting, [Setting::OwnDisk]);
     }
 

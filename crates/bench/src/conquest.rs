@@ -66,6 +66,8 @@ pub struct Making<'a> {
     /// The disk's file, which is not there yet, and its bytes.
     pub disk: &'a Path,
     pub bytes: u64,
+    /// Beyond what size a file's content goes there, if not as usual.
+    pub threshold: Option<u64>,
 }
 
 impl WithDisk {
@@ -85,6 +87,7 @@ impl WithDisk {
         format.args(copy.into_iter().flatten());
         if disk {
             format.arg("--disk").arg(format!("{}:{}", how.disk.display(), how.bytes));
+            format.args(how.threshold.iter().flat_map(|bytes| ["--threshold".into(), bytes.to_string()]));
         }
         hosts::run(&mut format).map_err(|e| e.at("format"))?;
         Ok(pool)

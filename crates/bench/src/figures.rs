@@ -1,16 +1,17 @@
 //! The tables of figures in README.md, made of what `conquest bench publish` has written.
 //!
 //! No figure is typed: [`tables`] reads the reports of the [`workloads`], one file each, and takes from them ratios of
-//! small files against the host's file systems, the numbers to reach of all other workloads, and what machine they are
-//! from. A figure that is not there is an error, not a gap.
+//! small files against the host's file systems, the numbers to reach of all other workloads, what machine they are from, and
+//! which plots there are. A figure that is not there is an error, not a gap; a workload that was never published has no rows.
 
 use std::path::{Path, PathBuf};
 
 use fs::MediumKind;
 
-use crate::args::{defaults, Durable, Figures, Kind, Part, What};
+use crate::args::{defaults, Durable, Figures, Filebench, Kind, Large, Largefile, Part, PostmarkLarge, Ubj, What};
 use crate::error::Error;
 use crate::goals::{quantity, Finding};
+use crate::plot;
 use crate::report::{Report, Section};
 use crate::workload::smallfile::{CACHED, CREATE, READ, STAT, SYNC, UNLINK};
 
@@ -34,9 +35,14 @@ const OPERATIONS: [(&str, &str); 6] = [
 /// Operations that depend on the medium; of others one row is enough.
 const WRITING: usize = 2;
 
-/// What is published, by the names of the files.
+/// What is published, by the names of the files: in sizes that make it some forty minutes in all.
 pub fn workloads() -> Vec<(&'static str, What)> {
     let journal = Durable { journal: true, only: vec![Part::Fsync, Part::Sqlite], ..defaults() };
+    let large = Large { size: 2048, ..defaults() };
+    let filebench = Filebench { seconds: 2.0, ..defaults() };
+    let largefile = Largefile { files: 4, ..defaults() };
+    let postmark_large = PostmarkLarge { files: 1_000, transactions: 1_000, ..defaults() };
+    let ubj = Ubj { seconds: 2.0, long: 5.0, ..defaults() };
     vec![
         (SMALL_FILES, What::Smallfile(defaults())),
         ("postmark", What::Postmark(defaults())),
@@ -48,6 +54,13 @@ pub fn workloads() -> Vec<(&'static str, What)> {
         ("fsck", What::Fsck(defaults())),
         ("memory", What::Memory(defaults())),
         ("bigdir", What::Bigdir(defaults())),
+        ("large", What::Large(large)),
+        ("filebench", What::Filebench(filebench)),
+        ("databases", What::Databases(defaults())),
+        ("sustained", What::Sustained(defaults())),
+        ("largefile", What::Largefile(largefile)),
+        ("postmark-large", What::PostmarkLarge(postmark_large)),
+        ("ubj", What::Ubj(ubj)),
     ]
 }
 
@@ -78,7 +91,9 @@ fn replace(page: &str, tables: &str) -> Result<String, Error> {
 
 /// All tables, of the reports in `dir`.
 fn tables(dir: &Path) -> Result<String, Error> {
-    let reports = workloads().into_iter().map(|(name, _)| Ok((name, published(&file(dir, name))?)));
+    let is_there = |name: &str| name == SMALL_FILES || file(dir, name).exists();
+    let known = workloads().into_iter().filter(|(name, _)| is_there(name));
+    let reports = known.map(|(name, _)| Ok((name, published(&file(dir, name))?)));
     let reports: Vec<(&str, Report)> = reports.collect::<Result<_, Error>>()?;
     let (of_small_files, others): (Vec<_>, Vec<_>) = reports.iter().partition(|(name, _)| *name == SMALL_FILES);
     let mut out = String::new();
@@ -86,7 +101,7 @@ fn tables(dir: &Path) -> Result<String, Error> {
         out += &small_files(report).map_err(|e| e.at(file(dir, name).display().to_string()))?;
     }
     out += &numbers(others.into_iter().flat_map(|(_, report)| &report.outcome.findings));
-    Ok(out + &origins(&reports))
+    Ok(out + &origins(&reports) + &plots(&reports))
 }
 
 /// A report that may be shown: of a whole run, in which nothing failed.
@@ -155,6 +170,17 @@ fn origins(reports: &[(&str, Report)]) -> String {
     table(["figures", "date", "kernel", "machine", "RAM", "load before"], rows)
 }
 
+/// Where what is drawn lies.
+fn plots(reports: &[(&str, Report)]) -> String {
+    let of_one =
+        |report| plot::of(report).map(|(file, ..)| format!("[{}](docs/figures/{file})", file.trim_end_matches(".svg")));
+    let links: Vec<String> = reports.iter().flat_map(|(_, report)| of_one(&report.outcome)).collect();
+    match links.is_empty() {
+        true => String::new(),
+        false => format!("Plots: {}\n\n", links.join(", ")),
+    }
+}
+
 fn code(medium: MediumKind) -> String {
     format!("`{medium}`")
 }
@@ -217,6 +243,23 @@ mod tests {
     fn a_figure_that_is_not_there_is_an_error() {
         let e = small_files(&report(Kind::Xfs)).expect_err("no XFS");
         assert!(e.to_string().contains("xfs was not measured"), "{e}");
+    }
+
+    #[test]
+    fn what_was_never_published_has_no_rows_and_what_is_drawn_has_a_link() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let written = |name: &str, report: &Report| {
+            report.write(std::fs::File::create(file(dir.path(), name)).expect("a file")).expect("written");
+        };
+        assert!(tables(dir.path()).expect_err("small files").to_string().contains("smallfile.json"));
+        written(SMALL_FILES, &report(Kind::Btrfs));
+        assert!(!tables(dir.path()).expect("one is enough").contains("ubj"));
+        let mut section = Section { plot: plot::Plot::bars(), ..Section::rates("ubj-2", "t", "B") };
+        section.add("a", "x", 1.0);
+        let outcome = Outcome { sections: vec![section], findings: Vec::new() };
+        written("ubj", &Report { outcome, ..Report::begin(false) });
+        let text = tables(dir.path()).expect("both");
+        assert!(text.ends_with("Plots: [ubj-2](docs/figures/ubj-2.svg)\n\n"), "{text}");
     }
 
     #[test]

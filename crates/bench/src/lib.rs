@@ -19,11 +19,12 @@
 //! | [`workload`] | one module per workload |
 //! | [`goals`] | the numbers to reach, and the verdict on a measured one |
 //! | [`report`], [`table`] | what was measured, as JSON and for a reader |
+//! | [`plot`] | sections as SVG |
 //! | [`figures`] | what is published: the JSON of each workload, and README's tables made of them |
 //! | [`stats`], [`clock`], [`cpu`] | medians, time, pinning |
 //!
 //! Data flow: args → subjects → rounds of a workload → [`report::Section`] → [`goals::Finding`] → table and
-//! JSON → figures.
+//! JSON → plots and figures.
 
 #![forbid(unsafe_code)]
 
@@ -38,6 +39,7 @@ mod figures;
 mod goals;
 mod hosts;
 mod place;
+mod plot;
 mod raw;
 mod report;
 mod setting;

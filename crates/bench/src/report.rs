@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 use crate::goals::Finding;
+use crate::plot::Plot;
 use crate::stats::{median, median_ratio};
 use crate::subject::Skipped;
 
@@ -27,6 +28,9 @@ pub struct Section {
     pub more_is_better: bool,
     pub skipped: Vec<Skipped>,
     pub series: Vec<Series>,
+    /// How it is drawn, if it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plot: Option<Plot>,
 }
 
 /// The rounds of one measure on one subject.
@@ -50,6 +54,7 @@ impl Section {
             more_is_better: false,
             skipped: Vec::new(),
             series: Vec::new(),
+            plot: None,
         }
     }
 

@@ -25,6 +25,8 @@ pub struct Setting<'a> {
     pub name: String,
     /// Where disks and images lie.
     home: PathBuf,
+    /// Beyond what size pools have content on disk, if not as usual.
+    threshold: Option<u64>,
 }
 
 impl<'a> Setting<'a> {
@@ -45,7 +47,12 @@ impl<'a> Setting<'a> {
             }
             args::Setting::RamBacked => (context.base.clone(), "tmpfs".into()),
         };
-        Ok(Setting { context, which, name, home })
+        Ok(Setting { context, which, name, home, threshold: None })
+    }
+
+    /// The same, whose pools have the content of files beyond so many bytes on disk.
+    pub fn with_threshold(self, bytes: u64) -> Setting<'a> {
+        Setting { threshold: Some(bytes), ..self }
     }
 
     /// The name of a section in this setting.
@@ -96,7 +103,7 @@ impl<'a> Setting<'a> {
         require_room(&self.context.base, if has_disks(program) { ram } else { ram + bytes })?;
         let place = if medium == MediumKind::Logged { home } else { &self.context.base };
         let (dir, disk) = (place.join(format!("{label}.pool")), home.join(format!("{label}.disk")));
-        WithDisk::make(program, &Making { dir: &dir, medium, ram, disk: &disk, bytes })
+        WithDisk::make(program, &Making { dir: &dir, medium, ram, disk: &disk, bytes, threshold: self.threshold })
     }
 }
 

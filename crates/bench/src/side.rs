@@ -96,7 +96,7 @@ pub struct Side {
     pub place: AnyPlace,
     mount: Option<Mount>,
     // Before the file system that it may lie on.
-    _pool: Option<WithDisk>,
+    pool: Option<WithDisk>,
     host: Option<Host>,
     /// Below which everything of it lies that is not memory, where nobody else writes there.
     counted: Option<PathBuf>,
@@ -144,7 +144,7 @@ impl Side {
     fn of_host(who: Who, host: Host) -> Result<Side, Error> {
         let place = AnyPlace::Mounted(Mounted::new(&host.dir)?);
         let counted = matches!(who, Who::Ext4(_)).then(|| host.dir.clone());
-        Ok(Side { who, place, mount: None, counted, host: Some(host), _pool: None })
+        Ok(Side { who, place, mount: None, counted, host: Some(host), pool: None })
     }
 
     fn over(setting: &Setting<'_>, who: Who, pool: WithDisk) -> Result<Side, Error> {
@@ -165,7 +165,7 @@ impl Side {
             Some(mount) => AnyPlace::Mounted(Mounted::new(&mount.dir)?),
             None => AnyPlace::InProcess(Box::new(InProcess::open(&pool.dir)?)),
         };
-        Ok(Side { who, place, mount, host: None, _pool: Some(pool), counted: None })
+        Ok(Side { who, place, mount, host: None, pool: Some(pool), counted: None })
     }
 
     pub fn name(&self) -> &'static str {
@@ -180,6 +180,11 @@ impl Side {
             .as_ref()
             .filter(|_| matches!(self.who, Who::Tmpfs | Who::Ext4(_)))
             .map(|host| host.dir.as_path()))
+    }
+
+    /// The directory of the pool, if it is one.
+    pub fn pool(&self) -> Option<&Path> {
+        self.pool.as_ref().map(|pool| pool.dir.as_path())
     }
 
     /// What a pool's process has had transferred so far; nothing is known of an ext4.

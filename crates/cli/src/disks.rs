@@ -107,7 +107,39 @@ pub fn describe_cache(c: &CacheStatus) -> String {
             size::show(clean)
         ),
     };
-    format!("{held}; files beyond {} go to disk", size::show(c.threshold))
+    let mut told = format!("{held}; files beyond {} go to disk", size::show(c.threshold));
+    if c.demoted_files > 0 {
+        let (files, bytes) = (c.demoted_files, size::show(c.demoted));
+        let _ = write!(told, "; {files} smaller ones with {bytes} did, since memory was short");
+    }
+    if c.left > 0 {
+        let _ = write!(told, "; {} have to follow a change of threshold or memory yet", size::show(c.left));
+    }
+    told
+}
+
+/// What was read and written through it, if anything was.
+pub fn describe_work(c: &CacheStatus) -> Option<String> {
+    let (hits, mut parts) = (&c.hits, Vec::new());
+    let found = hits.running + hits.frozen + hits.clean + hits.kept;
+    if found + hits.missed > 0 {
+        let percent = |blocks: u64| blocks as f64 * 100.0 / (found + hits.missed) as f64;
+        let (dirty, clean, kept) = (hits.running + hits.frozen, hits.clean, hits.kept);
+        parts.push(format!(
+            "{:.1} % of what was read was in memory ({:.1} % not on disk yet, {:.1} % clean, {:.1} % read ahead or just before)",
+            percent(found),
+            percent(dirty),
+            percent(clean),
+            percent(kept)
+        ));
+    }
+    if let Some(each) = c.written_per_stored {
+        parts.push(format!("{each:.2} bytes written to disks for each of {}", size::show(c.stored)));
+    }
+    if let Some(each) = c.moved_per_freed {
+        parts.push(format!("cleaning moved {each:.2} blocks for each that it freed"));
+    }
+    (!parts.is_empty()).then(|| parts.join("; "))
 }
 
 #[cfg(test)]

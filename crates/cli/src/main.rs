@@ -21,6 +21,7 @@
 //! | [`inspect`] | opening a pool to look at it, its memory alone if need be |
 //! | [`mounts`] | which pools are mounted where |
 //! | [`disks`] | disks as people name them, and as they are shown |
+//! | [`lost`] | content that is lost, as it is told; and going on without it |
 //! | [`size`] | sizes as people write them, and default sizes |
 //! | [`progress`] | progress bars on a terminal |
 //! | [`failure`] | one error type: the text, and the exit status |
@@ -38,6 +39,7 @@ mod inspect;
 mod killed_servers;
 mod locate;
 mod log;
+mod lost;
 mod mounts;
 mod options;
 mod other_mounts;

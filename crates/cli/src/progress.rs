@@ -4,9 +4,28 @@ use std::io::IsTerminal;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
+const BYTES: &str = "{msg} [{bar:40}] {bytes}/{total_bytes} {bytes_per_sec} {eta}";
+
 /// A bar that counts bytes.
 pub fn bytes(label: &'static str) -> impl FnMut(u64, u64) {
-    follow(bar(label, "{msg} [{bar:40}] {bytes}/{total_bytes} {bytes_per_sec} {eta}"))
+    follow(bar(label, BYTES))
+}
+
+/// A bar that counts bytes, and the means to show something beside it.
+pub fn bytes_beside(label: &'static str) -> (impl FnMut(u64, u64), Beside) {
+    let bar = bar(label, BYTES);
+    let again = bar.clone();
+    (follow(bar), Beside(again))
+}
+
+/// Where a bar may be shown.
+pub struct Beside(ProgressBar);
+
+impl Beside {
+    /// Lets `print` have the terminal meanwhile.
+    pub fn show(&self, print: impl FnOnce()) {
+        self.0.suspend(print);
+    }
 }
 
 /// A bar that counts things.

@@ -46,6 +46,14 @@ pub fn parse_threshold(text: &str) -> Result<Threshold, String> {
     parse(text)?.try_into()
 }
 
+/// Reads `NAME=VALUE`, whose value is a number or a size.
+pub fn parse_setting(text: &str) -> Result<(String, u64), String> {
+    match text.split_once('=') {
+        Some((name, value)) => Ok((name.into(), value.parse().or_else(|_| parse(value))?)),
+        None => Err("give NAME=VALUE, as in `ceiling=50`".into()),
+    }
+}
+
 /// Writes a size for people: `1.5 GiB`.
 pub fn show(bytes: u64) -> String {
     let (name, factor) = match bytes {
@@ -135,6 +143,14 @@ mod tests {
         for (text, named) in [("0", "64 KiB to 1 TiB"), ("63K", "64 KiB"), ("2T", "--disk none"), ("big", "`big`")] {
             assert!(parse_threshold(text).unwrap_err().contains(named), "{text}");
         }
+    }
+
+    #[test]
+    fn settings_are_a_name_and_a_number() {
+        assert_eq!(parse_setting("ceiling=50"), Ok(("ceiling".into(), 50)));
+        assert_eq!(parse_setting("behind=8M"), Ok(("behind".into(), 8 << 20)));
+        assert!(parse_setting("ceiling").unwrap_err().contains("NAME=VALUE"));
+        assert!(parse_setting("age=soon").unwrap_err().contains("`soon`"));
     }
 
     #[test]

@@ -40,9 +40,10 @@ fn everything_is_published_each_in_a_file_of_its_own_and_nothing_is_left() {
         let text = std::fs::read_to_string(to.path().join(name).with_extension("json")).expect(name);
         serde_json::from_str(&text).expect("JSON")
     };
-    for name in
-        ["smallfile", "postmark", "durable", "durable-journal", "places", "scale", "open", "fsck", "memory", "bigdir"]
-    {
+    let small =
+        ["smallfile", "postmark", "durable", "durable-journal", "places", "scale", "open", "fsck", "memory", "bigdir"];
+    let large = ["large", "filebench", "databases", "sustained", "largefile", "postmark-large", "ubj"];
+    for name in small.into_iter().chain(large) {
         let report = published(name);
         assert_eq!(report["machine"], all["machine"], "{name}");
         findings += report["findings"].as_array().expect("findings").len();
@@ -51,6 +52,10 @@ fn everything_is_published_each_in_a_file_of_its_own_and_nothing_is_left() {
     assert!(median(&published("memory"), "conquest", "entry") > 0.0);
     assert!(median(&published("fsck"), "conquest", "whole pool") > 0.0);
     assert!(median(&published("open"), "full", "open") > 0.0);
+    for plot in ["largefile-5.2a", "largefile-5.2c", "postmark-5.6", "ubj-6-varmail", "ubj-8", "ubj-9", "ubj-10"] {
+        let text = std::fs::read_to_string(to.path().join(format!("{plot}.svg"))).expect(plot);
+        assert!(text.starts_with("<svg"), "{plot}");
+    }
     assert_eq!(std::fs::read_dir(disk.path()).expect("list").count(), 0);
     // Of such a run no tables are made.
     let output = bench(&["figures", &to_dir]);
@@ -171,6 +176,51 @@ fn the_papers_large_files_are_measured_and_nothing_is_left() {
     assert!(median(&report, "conquest battery", "random write") > 0.0);
     let report = on_disk("postmark-large", &["postmark-large", "--on", "battery-inproc", "--percent", "0,10"]);
     assert!(median(&report, "conquest battery", "10 %") > 0.0);
+}
+
+#[test]
+fn one_trace_goes_through_three_caches_and_stays_where_that_is_wanted() {
+    let traces = tempfile::tempdir().expect("a directory");
+    let dir = traces.path().display().to_string();
+    let arguments = ["ubj", "--only", "replay", "--traces", &dir, "--plots", &dir];
+    let first = on_disk("replay", &arguments);
+    for cache in ["BF-no", "BF-Jm", "UBJ"] {
+        let [small, large] = ["0.7", "2"].map(|size| median(&first, cache, size));
+        assert!((0.0..=1.0).contains(&large) && large <= small && small <= 1.0, "{cache}: {small}, {large}");
+    }
+    let hits = first["findings"]
+        .as_array()
+        .expect("findings")
+        .iter()
+        .find(|r| r["what"].as_str().expect("text").contains("most"));
+    assert!(hits.expect("a row")["value"].as_f64().is_some_and(|percent| percent > 0.0));
+    let text = std::fs::read_to_string(traces.path().join("varmail.trace")).expect("a trace");
+    let is_trace = text.starts_with("conquest trace 1\n");
+    assert!(is_trace && traces.path().join("ubj-6-varmail.svg").exists());
+    // The one that is kept is replayed: what is none is refused.
+    std::fs::write(traces.path().join("varmail.trace"), "x").expect("written");
+    let output = bench(&["ubj", "--quick", "--only", "replay", "--traces", &dir]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("varmail.trace"), "{said}");
+}
+
+#[test]
+fn the_figures_of_the_union_are_measured_and_nothing_is_left() {
+    let parts = ["ubj", "--only", "traffic,filebench,iozone,postmark,period"];
+    let report = on_disk("ubj", &parts);
+    is_complete(&report, &["ext4 data=journal", "conquest battery+uring"]);
+    let ids = report["sections"].as_array().expect("sections").iter().map(|s| s["id"].as_str().expect("a name"));
+    let wanted = [
+        "ubj-2",
+        "ubj-10-time",
+        "ubj-10",
+        "ubj-11-random",
+        "ubj-11-sequential",
+        "ubj-12-read",
+        "ubj-12-write",
+        "ubj-13",
+    ];
+    assert_eq!(ids.collect::<Vec<_>>(), wanted);
 }
 
 #[test]

@@ -232,6 +232,11 @@ pub trait Device: Send + Sync {
     /// in its own time.
     fn pending(&self) -> Vec<Pending>;
 
+    /// Bytes that a sparse one can have from its host yet, beyond what is to stay free there; `None`: all of it is there.
+    fn left(&self) -> Option<u64> {
+        None
+    }
+
     /// Takes a request; the answer can be waited for.
     fn start(&self, request: Request) -> Ticket {
         let (done, ticket) = Ticket::new();

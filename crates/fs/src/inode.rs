@@ -170,6 +170,24 @@ impl<'a> Table<'a> {
         Ok(self.block_word(block)?.is_none())
     }
 
+    /// The first inode from `first` on that is in use.
+    pub fn next_used(&self, first: Ino) -> Result<Option<Ino>> {
+        let mut from = first;
+        while let Some(block) = self.next_block(from / PER_BLOCK)? {
+            from = from.max(block * PER_BLOCK);
+            let off = self.block(block)?;
+            // 0: given back since.
+            let lengths =
+                if off == 0 { [0; PER_BLOCK as usize] } else { self.region.read::<[u8; 16]>(Off::new(off))? };
+            let used = lengths[(from % PER_BLOCK) as usize..].iter().position(|length| u64::from(*length) == INODE);
+            if let Some(n) = used {
+                return Ok(Some(from + n as u64));
+            }
+            from = (block + 1) * PER_BLOCK;
+        }
+        Ok(None)
+    }
+
     /// Numbers of the blocks that exist, ascending, from `first` on. References that lead nowhere are passed over: checks
     /// tell of them, and nobody else is to stop there for good.
     pub fn next_block(&self, first: u64) -> Result<Option<u64>> {

@@ -57,6 +57,10 @@ pub mod root {
     pub const SUPER: u64 = 0;
     /// Offset of the head of the log of segments, or 0.
     pub const LOG: u64 = 1;
+    /// The threshold that all files have followed, in bytes; or 0: some may have to; or 1: somebody sees to it.
+    pub const FOLLOWED: u64 = 2;
+    /// The size of the region when they had.
+    pub const FOLLOWED_SIZE: u64 = 3;
 }
 
 /// Entries of each inode table level.

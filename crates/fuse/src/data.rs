@@ -1,6 +1,6 @@
 //! Requests about content: read, write, allocate, seek, copy, sync; and the sizes of the pool.
 
-use fs::node::{Fallocate, Seek, WriteFlags};
+use fs::node::{Fallocate, ReadFlags, Seek, WriteFlags};
 use fs::Ino;
 use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
@@ -54,12 +54,10 @@ impl Server {
         let args: ReadIn = req.args()?;
         let size = (args.size as usize).min(req.data.len());
         let (ino, buf) = (req.head.nodeid, &mut req.data[..size]);
-        let unnoted = OFlags::from_bits_retain(args.flags).contains(OFlags::NOATIME);
-        let read = match unnoted {
-            true => self.fs().read_unnoted(ino, args.offset, buf),
-            false => self.fs().read(ino, args.offset, buf),
-        };
-        read.map_err(errno)
+        let open = OFlags::from_bits_retain(args.flags);
+        // What does not go past its page cache the kernel keeps.
+        let flags = ReadFlags { unnoted: open.contains(OFlags::NOATIME), kept: !open.contains(OFlags::DIRECT) };
+        self.fs().read_as(ino, args.offset, buf, flags).map_err(errno)
     }
 
     pub(crate) fn write(&self, req: &mut Request) -> Answer {

@@ -10,7 +10,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use fs::node::Change;
+use fs::node::{Change, ReadFlags};
 use fs::{Fs, Ino, Kind, ROOT};
 use rustix::io::Errno;
 use zerocopy::{Immutable, IntoBytes};
@@ -226,7 +226,7 @@ fn last_byte(fs: &Fs, ino: Ino) -> Option<(u64, u8)> {
     let attr = fs.getattr(ino).ok().filter(|attr| attr.kind == Kind::Regular)?;
     let (offset, mut last) = (attr.size.checked_sub(1)?, [0]);
     // Cut off meanwhile, what is to be told of next.
-    let read = fs.read_unnoted(ino, offset, &mut last).ok()?;
+    let read = fs.read_as(ino, offset, &mut last, ReadFlags { unnoted: true, kept: true }).ok()?;
     (read == 1).then_some((offset, last[0]))
 }
 

@@ -98,7 +98,7 @@ pub struct Ram(MediumKind);
 
 impl Ram {
     /// For looking at a region of any kind, of which what is stored need not be durable.
-    pub(crate) fn like(kind: MediumKind) -> Ram {
+    pub fn like(kind: MediumKind) -> Ram {
         Ram(kind)
     }
 }

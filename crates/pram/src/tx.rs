@@ -67,6 +67,8 @@ pub struct Tx<'o> {
     urgent: bool,
     /// It has noted places of blocks.
     placed: bool,
+    /// So many more have none, if it is committed.
+    unplaced: i64,
     done: bool,
 }
 
@@ -87,6 +89,7 @@ impl<'o> Tx<'o> {
             outcome,
             urgent: false,
             placed: false,
+            unplaced: 0,
             done: false,
         })
     }
@@ -109,8 +112,9 @@ impl<'o> Tx<'o> {
         self.slot
     }
 
+    /// The heap that it changes.
     #[inline(always)]
-    fn heap(&self) -> Heap<'o> {
+    pub fn heap(&self) -> Heap<'o> {
         Heap { region: self.region, rt: self.rt }
     }
 
@@ -222,6 +226,7 @@ impl<'o> Tx<'o> {
         self.allocated.push(block);
         self.rt.count_blocks(self.slot, 1);
         self.init(self.region.block(block)?, &Descriptor { place: 0, epoch, owner })?;
+        self.rt.count_unplaced(1);
         self.rt.add_unplaced(block / SEGMENT);
         Ok(block)
     }
@@ -239,9 +244,11 @@ impl<'o> Tx<'o> {
 
     /// Notes where the content of a block also is, or 0: nowhere. Logged.
     pub fn set_place(&mut self, block: u64, place: u64) -> Result<()> {
-        let at = self.region.block(block)?;
-        self.set(Descriptor::place_at(at), &place)?;
+        let at = Descriptor::place_at(self.region.block(block)?);
+        let before = self.region.load(at)?;
+        self.set(at, &place)?;
         self.placed = true;
+        self.unplaced += i64::from(place == 0) - i64::from(before == 0);
         if place == 0 {
             self.rt.add_unplaced(block / SEGMENT);
         }
@@ -267,6 +274,7 @@ impl<'o> Tx<'o> {
         self.region.store_word(Descriptor::place_at(at).raw(), 0)?;
         self.region.store_word(Descriptor::epoch_at(at).raw(), epoch)?;
         self.region.persist(at.raw(), size_of::<Descriptor>() as u64);
+        self.rt.count_unplaced(i64::from(place != 0));
         self.rt.add_unplaced(block / SEGMENT);
         Ok(())
     }
@@ -364,6 +372,9 @@ impl<'o> Tx<'o> {
         if self.used > 0 {
             advance(region, self.log - LOG, self.number)?;
             self.outcome.note(self.urgent);
+        }
+        if self.unplaced != 0 {
+            self.rt.count_unplaced(self.unplaced);
         }
         if !self.freed.is_empty() {
             self.free_now();

@@ -12,6 +12,7 @@ use crate::context::Context;
 use crate::error::Error;
 use crate::goals::{Finding, Goal};
 use crate::place::{name, on_place, Name, Place};
+use crate::plot::Plot;
 use crate::raw::per_second;
 use crate::report::{Outcome, Section};
 use crate::setting::{self, Setting};
@@ -73,6 +74,7 @@ fn in_setting(setting: &Setting<'_>, args: &Largefile, figures: &[Figure]) -> Ou
         let mut section = Section::rates(id, title, "MiB/s");
         section.id = setting.id(id).into();
         section.baseline = Some(ORDERED.name().into());
+        section.plot = Plot::bars();
         section.skipped.clone_from(&skipped);
         let mut sections = [section];
         let load = Load::new(*bytes, *count, args.block);

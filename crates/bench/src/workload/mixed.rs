@@ -8,6 +8,7 @@ use crate::context::Context;
 use crate::error::Error;
 use crate::goals::{Finding, Goal};
 use crate::place::on_place;
+use crate::plot::Plot;
 use crate::report::{Outcome, Section};
 use crate::setting::{self, Setting};
 use crate::side::{self, rounds, Side, Sizes, Who, BATTERY, BATTERY_MOUNTED, LOGGED, LOGGED_MOUNTED, ORDERED};
@@ -49,6 +50,7 @@ fn in_setting(setting: &Setting<'_>, args: &PostmarkLarge) -> Outcome {
     let mut section = Section::rates(ID, title, "1/s");
     section.id = setting.id(ID).into();
     section.baseline = Some(ORDERED.name().into());
+    section.plot = Plot::lines("percent of the files are large");
     let most = args.percent.iter().copied().fold(0.0, f64::max);
     let sizes =
         Sizes { disk: bytes(files + transactions, most) + 512 * MIB, ram: context.size(args.cache, 128) as u64 * MIB };

@@ -1,11 +1,13 @@
 //! The workloads, and running the ones that are asked for.
 
 use std::fs::File;
+use std::path::Path;
 
 use crate::args::{Args, Publish, What};
 use crate::context::Context;
 use crate::error::Error;
 use crate::figures;
+use crate::plot;
 use crate::report::{Outcome, Report};
 use crate::supervise::Base;
 use crate::table;
@@ -29,12 +31,15 @@ pub mod smallfile;
 mod stalls;
 mod sustained;
 mod tree;
+mod ubj;
 
 /// Runs what `args` asks for, prints it and writes the JSON.
 pub fn run(args: &Args) -> Result<(), Error> {
     // First of all: a file that cannot be written is better known now than after the run, and the run may
     // cover the place where it lies.
     let json = args.json.as_ref().map(|file| File::create(file).map_err(Error::file(file))).transpose()?;
+    let plots = args.plots.as_deref();
+    plots.map_or(Ok(()), writable)?;
     let base = Base::take()?;
     let context = Context::new(args, &base)?;
     let blank = Report::begin(context.quick);
@@ -46,6 +51,9 @@ pub fn run(args: &Args) -> Result<(), Error> {
     };
     if !outcome.findings.is_empty() {
         context.progress.print(&table::findings(&outcome.findings, context.quick));
+    }
+    if let Some(dir) = plots {
+        plot::write(dir, &outcome)?;
     }
     let report = Report { outcome, failures: context.into_failures(), ..blank };
     if let Some(file) = json {
@@ -75,6 +83,7 @@ fn measure(what: &What, context: &Context) -> Result<Outcome, Error> {
         What::PostmarkLarge(args) => mixed::run(context, args)?,
         What::Sustained(args) => sustained::run(context, args)?,
         What::Databases(args) => databases::run(context, args)?,
+        What::Ubj(args) => ubj::run(context, args)?,
         What::Places => places::run(context)?,
         What::Stalls => stalls::run(context)?,
         // Several, or answered before a run is set up.
@@ -105,13 +114,18 @@ fn all(context: &Context, done: impl Fn(&str, &Outcome) -> Result<(), Error>) ->
     Ok(outcome)
 }
 
-/// The same, each written to a file of its own as soon as it is known.
+/// The same, each written to a file of its own as soon as it is known, and drawn.
 fn published(context: &Context, publish: &Publish, blank: &Report) -> Result<Outcome, Error> {
-    // As above: better known now than after the first workload.
-    tempfile::tempfile_in(&publish.to).map_err(Error::file(&publish.to))?;
+    writable(&publish.to)?;
     all(context, |name, outcome| {
         let path = figures::file(&publish.to, name);
         let file = File::create(&path).map_err(Error::file(&path))?;
-        Report { outcome: outcome.clone(), ..blank.clone() }.write(file)
+        Report { outcome: outcome.clone(), ..blank.clone() }.write(file)?;
+        plot::write(&publish.to, outcome)
     })
+}
+
+/// Can a file be made in `dir`? That is better known now than after the first workload.
+fn writable(dir: &Path) -> Result<(), Error> {
+    tempfile::tempfile_in(dir).map(drop).map_err(Error::file(dir))
 }

@@ -61,12 +61,29 @@ impl Plan {
 
     /// The same with so many percent of the files being large ones.
     pub fn with_large(files: usize, transactions: usize, seed: u64, percent: f64) -> Plan {
+        Plan::draw(files, transactions, seed, percent, (SIZES, READS_IN_TEN))
+    }
+
+    /// The same with files of other sizes, as many of which are read as appended to.
+    pub fn with_sizes(files: usize, transactions: usize, seed: u64, sizes: RangeInclusive<u64>) -> Plan {
+        Plan::draw(files, transactions, seed, 0.0, (sizes, 5))
+    }
+
+    fn draw(
+        files: usize,
+        transactions: usize,
+        seed: u64,
+        percent: f64,
+        (small, reads_in_ten): (RangeInclusive<u64>, u64),
+    ) -> Plan {
         // "One subdirectory level … the number of directories equal to the square root of the file set size."
         let dirs = (files as f64).sqrt().round().max(1.0) as usize;
         let mut draw = Draw {
             rng: Rng::new(seed),
             dirs,
             large: (percent * PARTS as f64 / 100.0) as u64,
+            small,
+            reads_in_ten,
             files: Vec::new(),
             sizes: Vec::new(),
             live: Vec::new(),
@@ -94,12 +111,26 @@ impl Plan {
     }
 }
 
+impl Op {
+    /// Bytes that it reads and writes.
+    pub fn bytes(&self) -> [usize; 2] {
+        match *self {
+            Op::Create { size, .. } => [0, size],
+            Op::Read { size, .. } => [size, 0],
+            Op::Append { len, .. } => [0, len],
+            Op::Delete { .. } => [0, 0],
+        }
+    }
+}
+
 /// The state of the file set while the plan is drawn.
 struct Draw {
     rng: Rng,
     dirs: usize,
     /// Of so many [`PARTS`] of the files.
     large: u64,
+    small: RangeInclusive<u64>,
+    reads_in_ten: u64,
     files: Vec<Name>,
     sizes: Vec<u64>,
     live: Vec<usize>,
@@ -108,7 +139,8 @@ struct Draw {
 impl Draw {
     fn create(&mut self) -> Op {
         let file = self.files.len();
-        let sizes = if self.large > 0 && self.rng.below(PARTS) < self.large { LARGE } else { SIZES };
+        let is_large = self.large > 0 && self.rng.below(PARTS) < self.large;
+        let sizes = if is_large { &LARGE } else { &self.small };
         let size = self.rng.within(*sizes.start(), *sizes.end());
         self.files.push(name(format!("s{}/{file}", self.rng.below(self.dirs as u64))));
         self.sizes.push(size);
@@ -134,10 +166,10 @@ impl Draw {
         let at = self.any()?;
         let file = self.live[at];
         let size = self.sizes[file];
-        if self.rng.below(10) < READS_IN_TEN {
+        if self.rng.below(10) < self.reads_in_ten {
             return Some(Op::Read { file, size: size as usize });
         }
-        let most = if size > *SIZES.end() { *LARGE.end() } else { *SIZES.end() };
+        let most = if size > *self.small.end() { *LARGE.end() } else { *self.small.end() };
         let room = most - size;
         let len = (room > 0).then(|| self.rng.within(1, room))?;
         self.sizes[file] += len;

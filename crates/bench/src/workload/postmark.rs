@@ -4,6 +4,8 @@
 //! By default it is half of the sizes and a twentieth of the paper's transactions, so that it takes minutes and not an
 //! hour; the rates are per second either way.
 
+use std::ops::RangeInclusive;
+
 use fs::MediumKind;
 
 use crate::args::{Kind, Postmark};
@@ -117,6 +119,19 @@ impl Run {
     pub fn with_large(files: usize, transactions: usize, block: usize, percent: f64) -> Run {
         let plan = Plan::with_large(files, transactions, SEED, percent);
         Run { plan, block, data: Rng::new(SEED).bytes(*LARGE.end() as usize) }
+    }
+
+    /// One with files of other sizes, as many of which are read as appended to.
+    pub fn with_sizes(files: usize, transactions: usize, block: usize, sizes: RangeInclusive<u64>) -> Run {
+        let data = Rng::new(SEED).bytes(*sizes.end() as usize);
+        Run { plan: Plan::with_sizes(files, transactions, SEED, sizes), block, data }
+    }
+
+    /// Bytes that the transactions read and write, each on average.
+    pub fn bytes(&self) -> [f64; 2] {
+        let each = self.plan.transactions.iter().map(Op::bytes);
+        let [read, written] = each.fold([0, 0], |[read, written], [r, w]| [read + r, written + w]);
+        [read, written].map(|bytes| bytes as f64 / self.plan.transaction_count.max(1) as f64)
     }
 
     fn on(&self, subject: &Subject) -> Result<[f64; 3], Error> {

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use fs::pool::{CommitInterval, NewDisk, Rate, Threshold};
+use fs::pool::{CacheConfig, CommitInterval, NewDisk, Rate, Threshold};
 use fs::{FormatOptions, MediumKind, Pool};
 
 use crate::failure::{Context, Failure, Result};
@@ -56,6 +56,11 @@ pub struct Args {
     /// Files that reach beyond this have their content on disk; 64K to 1T [default: 1M]
     #[arg(long, value_name = "SIZE", value_parser = size::parse_threshold)]
     threshold: Option<Threshold>,
+    /// A setting of the cache of what is on disks; may be given several times. `floor`, `ceiling`: percent of the memory that it keeps,
+    /// and has at most [default: 0, 100]; `dirty`, `age`, `behind`: percent, seconds, and bytes where fsync waits, after which content
+    /// is written to disks [default: 25, 300, 16M]; `segment`: bytes that are written as one, 1M to 8M [default: 4M]
+    #[arg(long, value_name = "NAME=VALUE", value_parser = size::parse_setting)]
+    cache: Vec<(String, u64)>,
     /// Destroy a pool that is there and what is on the disks, or make one in a directory with other files
     #[arg(long)]
     force: bool,
@@ -85,7 +90,8 @@ pub fn run(args: &Args) -> Result<()> {
     let mirror = args.mirror.is_some();
     let how = FormatOptions { nvram, medium, copy, mirror, ..FormatOptions::sized(bytes) };
     let how = FormatOptions { commit_interval: args.commit, copy_rate: args.rate, force: args.force, ..how };
-    let how = FormatOptions { threshold: args.threshold, ..how };
+    let cache = CacheConfig::of(&args.cache).map_err(|why| Failure::new(format!("--{why}")).with_status(2))?;
+    let how = FormatOptions { threshold: args.threshold, cache, ..how };
     let how = FormatOptions { disks: disks(args, &pool, &how)?, ..how };
     let takes = takes(&pool, &how);
     make(&pool, how)?;

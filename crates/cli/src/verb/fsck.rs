@@ -8,7 +8,7 @@ use fs::fsck::Report;
 use serde::Serialize;
 
 use crate::failure::{Context, Result};
-use crate::{inspect, locate, progress, say, size, stall};
+use crate::{inspect, locate, lost, progress, say, size, stall};
 
 /// Check a pool, mounted or not; with --repair, mend what is found.
 #[derive(clap::Args)]
@@ -45,7 +45,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 fn check(args: &Args) -> Result<ExitCode> {
     let pool = locate::pool_or_memory(&args.pool)?;
     let report = examine(&pool, args.repair)?;
-    let clean = report.problems.is_empty();
+    let clean = report.problems.is_empty() && report.lost.is_empty();
     if args.json {
         let pool = pool.display().to_string();
         let answer = Answer { version: env!("CARGO_PKG_VERSION"), pool, clean, report: &report };
@@ -75,6 +75,9 @@ fn text(r: &Report, pool: &std::path::Path, repair: bool) -> String {
     for problem in &r.problems {
         let _ = writeln!(out, "problem: {problem}");
     }
+    for lost in &r.lost {
+        let _ = writeln!(out, "{}", lost::describe(lost));
+    }
     for repaired in &r.repaired {
         let _ = writeln!(out, "repaired: {repaired}");
     }
@@ -99,6 +102,10 @@ fn text(r: &Report, pool: &std::path::Path, repair: bool) -> String {
         );
     }
     let _ = match (r.problems.len(), repair) {
+        (0, _) if !r.lost.is_empty() => writeln!(
+            out,
+            "content was lost, and what holds it can only be overwritten, cut or removed, or put back with its disk"
+        ),
         (0, _) => writeln!(out, "clean"),
         (n, false) => writeln!(out, "{n} problems, none repaired; run `conquest fsck {} --repair`", pool.display()),
         (n, true) => writeln!(out, "{n} problems, {} repairs; run it again to see what is left", r.repaired.len()),
@@ -116,6 +123,16 @@ mod tests {
         let clean = Report { leaked_objects: 2, ..Report::default() };
         assert!(text(&clean, pool, false).ends_with("clean\n"));
         assert!(text(&clean, pool, false).contains("--repair gives the space back"));
+        let lost = fs::fsck::Lost {
+            ino: 9,
+            path: Some("/films/one".into()),
+            first: 4096,
+            last: 12_287,
+            why: "its segment was used again".into(),
+        };
+        let told = text(&Report { lost: vec![lost], ..Report::default() }, pool, false);
+        assert!(told.contains("lost: /films/one: bytes 4096..12287: its segment was used again\n"), "{told}");
+        assert!(!told.contains("clean"), "{told}");
         let damaged = Report { problems: vec!["inode 7: bad".into()], ..Report::default() };
         assert!(text(&damaged, pool, false).contains("1 problems, none repaired"));
         assert!(text(&damaged, pool, true).contains("1 problems, 0 repairs"));

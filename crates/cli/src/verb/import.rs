@@ -3,16 +3,19 @@
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use fs::pool::Incomplete;
 use fs::Pool;
 
 use crate::failure::{Context, Result};
-use crate::{disks, locate, mounts, progress, say};
+use crate::{disks, locate, lost, mounts, progress, say};
 
 /// Make a pool from its copy on disk alone, after its persistent RAM was lost or on another machine.
 #[derive(clap::Args)]
 #[command(
     after_help = "The copy is the files image, redo-0 and redo-1, which can be brought to another machine. With pool.toml \
-    beside them the pool keeps its medium; without it becomes one on ordinary RAM, whose copy they are.\n\n\
+    beside them the pool keeps its medium; without it becomes one on ordinary RAM, whose copy they are. Where the copy leads to content of \
+    large files that was overwritten on the pool's disks since, import lists the files and bytes, as `conquest fsck` does, and \
+    stops before anything is replaced.\n\n\
     Examples:\n  conquest import /srv/pool\n  \
     conquest import /mnt/disk2/mirror     (all that is left)\n  \
     conquest import /srv/pool --force     (go back to the copy although the persistent RAM is there)"
@@ -23,13 +26,18 @@ pub struct Args {
     /// Lose the persistent RAM that is there
     #[arg(long)]
     force: bool,
+    /// Go on although the pool's disks lack content that the copy leads to, which is listed
+    #[arg(long)]
+    accept_lost: bool,
 }
 
 pub fn run(args: &Args) -> Result<()> {
     let pool = locate::absolute(&args.pool)?;
     mounts::refuse_mounted(&pool)?;
-    let mut bar = progress::bytes("importing");
-    let as_of = Pool::import(&pool, args.force, &mut bar).context(|| format!("cannot import {}", pool.display()))?;
+    let (mut bar, beside) = progress::bytes_beside("importing");
+    let mut ask = |found: &Incomplete| lost::judge(found, args.accept_lost, &beside);
+    let imported = Pool::import_asking(&pool, args.force, &mut bar, &mut ask);
+    let as_of = imported.context(|| format!("cannot import {}", pool.display()))?;
     drop(bar);
     let disks = disks::kept(&pool)?;
     let (pool, as_of) = (pool.display(), humantime::format_rfc3339_seconds(instant(as_of)));

@@ -118,6 +118,9 @@ fn text(s: &Status, places: &[Place], stopped: &[Stopped]) -> String {
     }
     if let Some(cache) = &s.cache {
         let _ = writeln!(out, "{:14} {}", "union cache", disks::describe_cache(cache));
+        if let Some(work) = disks::describe_work(cache) {
+            let _ = writeln!(out, "{:14} {work}", "");
+        }
     }
     match s.sessions.is_empty() {
         true => out.push_str("in use by      nobody\n"),

@@ -19,6 +19,9 @@ pub const TESTS: &[Test] = &[
     ("large::fsx_finds_nothing", fsx),
     ("large::a_database_is_whole_after_kills_and_power_cuts", database),
     ("large::what_was_appended_is_there_after_kills_and_power_cuts", appended),
+    ("large::a_file_that_is_cut_becomes_small_while_it_is_read", downward),
+    ("large::files_follow_a_threshold_that_was_changed", followed),
+    ("large::more_small_files_than_memory_holds_go_to_disk", demoted),
 ];
 
 /// A mounted pool with so much memory, and a disk.
@@ -28,6 +31,11 @@ fn lab(memory: &str, medium: &str) -> Lab {
     lab.ok(&["format", &lab.pool(), "--nvram", memory, "--medium", medium, "--disk", &disk]);
     lab.mount();
     lab
+}
+
+/// A number that `status` tells.
+fn told(lab: &Lab, of: &str, what: &str) -> u64 {
+    lab.status()[of][what].as_u64().unwrap_or_else(|| panic!("no {what} of {of}"))
 }
 
 /// The server has been killed: what is there when it is mounted again, after a power cut if that is to be one.
@@ -183,6 +191,122 @@ fn database() -> Outcome {
         lab.umount();
         lab.check();
     }
+    Ok(())
+}
+
+/// On disk as long as it is large; its memory is its own once it is not.
+fn downward() -> Outcome {
+    for (medium, loses) in MEDIA {
+        let lab = lab("64M", medium);
+        let path = lab.mnt().join("file");
+        std::fs::write(&path, stream(0, 12 << 20)).and_then(|()| File::open(&path)?.sync_all()).expect("there is room");
+        let stop = Arc::new(AtomicU64::new(0));
+        let reader = {
+            let (mut file, stop) = (File::open(&path).expect("it is there"), stop.clone());
+            std::thread::spawn(move || {
+                let (mut bytes, wanted) = (vec![0; 500_000], stream(0, 500_000));
+                while stop.load(Ordering::SeqCst) == 0 {
+                    file.seek(SeekFrom::Start(0)).and_then(|_| file.read_exact(&mut bytes)).expect("it can be read");
+                    assert!(bytes == wanted);
+                }
+            })
+        };
+        let writer = OpenOptions::new().write(true).open(&path).expect("it is there");
+        for round in 0..3u64 {
+            writer.set_len(500_000).expect("it is cut");
+            wait_until(Duration::from_secs(30), "it is small", || told(&lab, "segments", "live") == 0);
+            let mut grown = &writer;
+            grown.seek(SeekFrom::Start(500_000)).expect("it works");
+            grown.write_all(&stream(500_000, 3 << 20)).and_then(|()| grown.sync_all()).expect("there is room");
+            assert!(
+                std::fs::read(&path).expect("it can be read") == stream(0, 500_000 + (3 << 20)),
+                "{medium}, {round}"
+            );
+        }
+        writer.set_len(500_000).expect("it is cut");
+        stop.store(1, Ordering::SeqCst);
+        reader.join().expect("all that was read was right");
+        // In the midst of that, or after it.
+        lab.kill9();
+        come_back(&lab, loses);
+        let bytes = std::fs::read(&path).expect("it can be read");
+        assert!(bytes == stream(0, bytes.len()) && bytes.len() >= 500_000, "{medium}: {} bytes", bytes.len());
+        lab.umount();
+        lab.check();
+    }
+    Ok(())
+}
+
+fn followed() -> Outcome {
+    let lab = lab("64M", "battery");
+    let files: Vec<(PathBuf, usize)> =
+        (0..40).map(|n| (lab.mnt().join(format!("file-{n}")), 50_000 + n * 23_456)).collect();
+    for (path, len) in &files {
+        std::fs::write(path, stream(0, *len)).expect("there is room");
+    }
+    let config = lab.path("pool").join("pool.toml");
+    let text = std::fs::read_to_string(&config).expect("a configuration");
+    let right = || {
+        wait_until(Duration::from_secs(60), "files have followed", || told(&lab, "cache", "left") == 0);
+        for (path, len) in &files {
+            assert!(std::fs::read(path).expect("it can be read") == stream(0, *len), "{}", path.display());
+        }
+        told(&lab, "segments", "live")
+    };
+    assert_eq!(right(), 0);
+    let mut on_disk = Vec::new();
+    for threshold in ["threshold = 65536\n", "threshold = 524288\n", ""] {
+        lab.umount();
+        let kept: String =
+            text.lines().filter(|line| !line.starts_with("threshold")).map(|line| format!("{line}\n")).collect();
+        // Before the first table.
+        std::fs::write(&config, format!("{threshold}{kept}")).expect("it can be written");
+        lab.mount();
+        on_disk.push(right());
+        lab.check();
+    }
+    assert!(on_disk[0] > on_disk[1] && on_disk[1] > 0 && on_disk[2] == 0, "{on_disk:?}");
+    lab.umount();
+    Ok(())
+}
+
+fn demoted() -> Outcome {
+    const LEN: usize = 64 << 10;
+    let count = number("CONQUEST_SMALL_MIB", 1024) * (1 << 20) / LEN as u64;
+    let lab = Lab::new();
+    let disk = format!("{}:4G", lab.text("disk"));
+    lab.ok(&["format", &lab.pool(), "--nvram", "256M", "--medium", "battery", "--disk", &disk]);
+    lab.mount();
+    let path = |n: u64| lab.mnt().join(format!("dir-{}", n / 256)).join(format!("file-{n}"));
+    for n in 0..count {
+        if n % 256 == 0 {
+            std::fs::create_dir(path(n).parent().expect("a directory")).expect("there is room");
+        }
+        std::fs::write(path(n), stream(n * 8, LEN)).unwrap_or_else(|e| panic!("file {n} of {count}: {e}"));
+    }
+    let all_right = || {
+        for n in 0..count {
+            assert!(std::fs::read(path(n)).expect("it can be read") == stream(n * 8, LEN), "file {n}");
+        }
+    };
+    all_right();
+    assert!(told(&lab, "cache", "demoted_files") > count / 2, "{:?}", lab.status()["cache"]);
+    lab.kill9();
+    come_back(&lab, false);
+    all_right();
+    // What is left has room in memory, and comes back when it is used.
+    for n in count / 16..count {
+        std::fs::remove_file(path(n)).expect("it is there");
+    }
+    (0..count / 16).for_each(|n| assert!(std::fs::read(path(n)).expect("it can be read") == stream(n * 8, LEN)));
+    lab.umount();
+    lab.mount();
+    wait_until(Duration::from_secs(60), "they are back", || {
+        (0..count / 16).for_each(|n| assert!(std::fs::read(path(n)).is_ok()));
+        told(&lab, "cache", "demoted_files") == 0
+    });
+    lab.umount();
+    lab.check();
     Ok(())
 }
 

@@ -8,6 +8,7 @@
 //! | [`suites`] | pjdfstest and fsx |
 //! | [`bad_input`] | what is damaged, missing, foreign or full gets a clear error and loses nothing |
 //! | [`disks`] | disks of pools: made, refused, missing, and what stays of them |
+//! | [`older`] | images and copies that are older than the pool's disks |
 //! | [`fuzz`] | flipped bytes anywhere: never a crash, a hang or a panic |
 //! | [`mounting`] | mount(8), fstab, remounting, options, images at unmount, users without privileges |
 //! | [`durability`] | what is durable when: strict and not, fsync, O_SYNC, per tree |
@@ -53,6 +54,7 @@ mod like_others;
 mod main_job;
 mod memory;
 mod mounting;
+mod older;
 mod page_cache;
 mod parked;
 mod places;
@@ -89,6 +91,7 @@ fn main() -> ExitCode {
     let all = [
         bad_input::TESTS,
         disks::TESTS,
+        older::TESTS,
         fuzz::TESTS,
         mounting::TESTS,
         memory::TESTS,

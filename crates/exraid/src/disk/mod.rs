@@ -269,6 +269,10 @@ impl Device for Disk {
         }
     }
 
+    fn left(&self) -> Option<u64> {
+        self.room().ok().flatten().filter(|_| self.properties.sparse).map(|room| room.free)
+    }
+
     fn pending(&self) -> Vec<Pending> {
         self.shared.flights.pending()
     }

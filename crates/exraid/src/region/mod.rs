@@ -208,6 +208,14 @@ impl Device for Volume {
 
     /// By the region's own addresses. Of a member's transfer that goes on after its request was answered, the least
     /// stretch of the region that surely holds it.
+    /// As much as its fullest host has for its member.
+    fn left(&self) -> Option<u64> {
+        let members = (0..self.set.states().len()).filter_map(|role| self.set.part(role));
+        let least = members.filter_map(|part| part.device.left()).min()?;
+        let (size, share) = (u128::from(self.properties.size), u128::from(self.set.share.max(1)));
+        Some((u128::from(least) * size / share) as u64)
+    }
+
     fn pending(&self) -> Vec<Pending> {
         let mut pending = self.flights.pending();
         for role in 0..self.set.len() {

@@ -22,6 +22,8 @@ pub(crate) struct Disks<'a> {
     pub threshold: u64,
     /// If it is an executable or a shared library, and memory is not short, it does not up to so many bytes.
     pub executables: u64,
+    /// Blocks that are [open](Edit::is_open) change where they are: for [measurements](crate::ubj::policy).
+    pub in_place: bool,
 }
 
 /// Of the memory executables beyond their threshold leave one part in so many to the union cache.
@@ -99,6 +101,11 @@ impl<'a, 'o> Edit<'a, 'o> {
     /// May the bytes behind the end of the file be stored to this block as it is?
     pub fn is_open(&self, block: u64, descriptor: &Descriptor) -> Result<bool> {
         Ok(descriptor.place == 0 && !self.disks()?.session.heap().is_under_transfer(block))
+    }
+
+    /// May also bytes below the end of the file be stored there?
+    pub fn changes_in_place(&self) -> bool {
+        self.disks.is_some_and(|disks| disks.in_place)
     }
 
     /// Before bytes behind the end of the file are stored to a block that is [open](Self::is_open).

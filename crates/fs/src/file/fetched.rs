@@ -2,6 +2,7 @@
 //! own.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use pram::session::assert_may_wait;
 use pram::Region;
@@ -13,7 +14,7 @@ use super::tree::entry::Entry;
 use super::tree::{self, find, Found, Writer};
 use super::{form, Content, Form, PAGE};
 use crate::error::Result;
-use crate::ilfs::Place;
+use crate::ilfs::{self, Place};
 use crate::layout::tag;
 
 /// Places that one look at a file notes.
@@ -29,6 +30,16 @@ pub(crate) type Needed = SmallVec<[(u64, Place); 3]>;
 pub(crate) trait FetchedPage {
     /// Copies bytes from `skip` on to `to`; what follows the page it does not have.
     fn copy_to(&self, skip: usize, to: &mut [u8]) -> Result<(), Errno>;
+
+    /// Was the page read before, lately, and what has been copied now does not just go on with that?
+    fn is_read_again(&self) -> bool {
+        false
+    }
+
+    /// Why it could not be fetched, where that is known.
+    fn failure(&self) -> Option<&ilfs::Error> {
+        None
+    }
 }
 
 /// Whoever fetches.
@@ -66,6 +77,16 @@ impl Fetched {
         self.0.extend(new.iter().copied().zip(from.fetch(&new)));
     }
 
+    /// How many pages were read before, lately, and are again.
+    pub fn read_again(&self) -> u64 {
+        self.0.values().filter(|page| page.is_read_again()).count() as u64
+    }
+
+    /// Why what lies at `place` could not be fetched, if that is known.
+    pub fn failure(&self, place: Place) -> Option<&ilfs::Error> {
+        self.get(place)?.failure()
+    }
+
     /// What was fetched from `place`.
     pub fn get(&self, place: Place) -> Option<&dyn FetchedPage> {
         self.0.get(&place).map(|page| &**page)
@@ -98,7 +119,21 @@ pub(crate) fn enter(tx: &mut Edit, c: &Content, needed: &Needed, fetched: &Fetch
     Ok(())
 }
 
-/// The same for one page; true if it did.
+/// Puts those of these pages of a large file into memory that were read again, where they still lie on disk in the same place; how
+/// many.
+pub(crate) fn admit(tx: &mut Edit, c: &Content, pages: Range<u64>, fetched: &Fetched) -> Result<u64> {
+    let (r, mut entered) = (tx.region(), 0);
+    let Form::Tree(root) = form(r, c)? else { return Ok(0) };
+    for page in pages.start..pages.end.min(c.size.div_ceil(PAGE)) {
+        let Entry::Disk(place) = tree::get(r, root, page)?.as_it_is(r)? else { continue };
+        if let Some(content) = fetched.get(place).filter(|content| content.is_read_again()) {
+            entered += u64::from(enter_page(tx, c, page, place, content)?);
+        }
+    }
+    Ok(entered)
+}
+
+/// The same as [`enter`] for one page; true if it did.
 fn enter_page(tx: &mut Edit, c: &Content, page: u64, place: Place, content: &dyn FetchedPage) -> Result<bool> {
     let r = tx.region();
     let Form::Tree(root) = form(r, c)? else { return Ok(false) };

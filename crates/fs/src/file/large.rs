@@ -27,10 +27,10 @@ fn stays(tx: &Edit, c: &Content, end: u64, off: u64, data: &[u8]) -> bool {
 }
 
 /// Is it a program by how it begins, once `data` is written at `off`?
-fn is_executable(r: &Region, c: &Content, off: u64, data: &[u8]) -> bool {
+pub(super) fn is_executable(r: &Region, c: &Content, off: u64, data: &[u8]) -> bool {
     let mut first = [0; EXECUTABLE.len()];
     // What is wrong with the content the change itself finds.
-    if read(r, c, 0, &mut first).is_err() {
+    if read(r, c, 0, &mut first, |_, _| {}).is_err() {
         return false;
     }
     let skipped = off.min(first.len() as u64) as usize;
@@ -68,6 +68,15 @@ fn entry_of(r: &Region, c: &Content, page: u64) -> Result<Option<(Node, Entry)>>
 /// Does `page` lie in this block?
 pub(crate) fn is_at(r: &Region, c: &Content, page: u64, block: u64) -> Result<bool> {
     Ok(c.is_large() && entry_of(r, c, page)?.is_some_and(|(_, entry)| entry == Entry::Block(block)))
+}
+
+/// The block in which `page` lies, if it is in memory.
+pub(crate) fn block_of(r: &Region, c: &Content, page: u64) -> Result<Option<u64>> {
+    let Some((_, entry)) = entry_of(r, c, page)? else { return Ok(None) };
+    Ok(match entry.as_it_is(r)? {
+        Entry::Block(block) if c.is_large() => Some(block),
+        _ => None,
+    })
 }
 
 /// What leads to a place.

@@ -139,11 +139,22 @@ fn entries_are_there(r: &Region, entry: Entry) -> bool {
     entry.as_it_is(r).is_ok_and(|is| is == entry)
 }
 
+/// Calls `see` with each page in a range of bytes that lies on disk alone, and where its part of the range begins in the file.
+pub(crate) fn pages_on_disk(r: &Region, c: &Content, range: Range<u64>, see: &mut dyn FnMut(u64, Place)) -> Result<()> {
+    let mut runs = map(r, c, range.start, range.end.min(c.size))?;
+    while let Some(run) = runs.step()? {
+        if let Where::Disk(place) = run.at {
+            see(run.off, place);
+        }
+    }
+    Ok(())
+}
+
 /// Reads at `off`; returns the bytes read, fewer than asked for at the end of the file. Needs no lock: what
 /// it returns may be torn then, and the caller must see from its sequence counter that it is. Fails with
-/// [`Error::Elsewhere`] if a part lies on disk.
+/// [`Error::Elsewhere`] if a part lies on disk. Calls `found` with what it has copied of a large file, by offset in the region and length.
 #[inline]
-pub(crate) fn read(r: &Region, c: &Content, off: u64, buf: &mut [u8]) -> Result<usize> {
+pub(crate) fn read(r: &Region, c: &Content, off: u64, buf: &mut [u8], found: impl FnMut(u64, u64)) -> Result<usize> {
     let n = c.size.saturating_sub(off).min(buf.len() as u64) as usize;
     if n == 0 {
         return Ok(0);
@@ -152,7 +163,11 @@ pub(crate) fn read(r: &Region, c: &Content, off: u64, buf: &mut [u8]) -> Result<
         Form::Direct(d) => d.read(r, off, &mut buf[..n])?,
         tree => {
             let elsewhere = |_, _: &mut [u8], _| Err(Error::Elsewhere);
-            read_runs(r, Runs::of(r, tree, off, off + n as u64), &mut buf[..n], elsewhere)?;
+            let runs = Runs::of(r, tree, off, off + n as u64);
+            match c.is_large() {
+                true => read_runs(r, runs, &mut buf[..n], elsewhere, found)?,
+                false => read_runs(r, runs, &mut buf[..n], elsewhere, |_, _| {})?,
+            }
         }
     }
     Ok(n)
@@ -164,22 +179,34 @@ pub(crate) fn read_with(
     c: &Content,
     off: u64,
     buf: &mut [u8],
-    fetched: &Fetched,
-    missing: &mut Missing,
+    (fetched, missing): (&Fetched, &mut Missing),
+    found: impl FnMut(u64, u64),
 ) -> Result<usize> {
     let n = c.size.saturating_sub(off).min(buf.len() as u64) as usize;
-    read_runs(r, map(r, c, off, off + n as u64)?, &mut buf[..n], |place, part, skip| {
+    let on_disk = |place, part: &mut [u8], skip| {
         match fetched.get(place) {
             Some(page) => page.copy_to(skip, part)?,
             None if missing.len() < NOTED => missing.push(place),
             None => {}
         }
         Ok(())
-    })?;
+    };
+    read_runs(r, map(r, c, off, off + n as u64)?, &mut buf[..n], on_disk, found)?;
     match missing.is_empty() {
         true => Ok(n),
         false => Err(Error::Elsewhere),
     }
+}
+
+/// Which bytes of a range lie on disk alone and could not be fetched: where they begin, and their place.
+pub(crate) fn unfetched(r: &Region, c: &Content, off: u64, len: u64, fetched: &Fetched) -> Result<Vec<(u64, Place)>> {
+    let mut found = Vec::new();
+    pages_on_disk(r, c, off..off.saturating_add(len), &mut |at, place| {
+        if fetched.failure(place).is_some() {
+            found.push((at, place));
+        }
+    })?;
+    Ok(found)
 }
 
 /// Which of some pages, below the end of the file, lie on disk alone: their places, 1024 at most.
@@ -198,19 +225,23 @@ pub(crate) fn on_disk(r: &Region, c: &Content, pages: Range<u64>, places: &mut M
 }
 
 /// Fills `buf` with what is in the runs of a range as long; parts that lie on disk, from some byte of their page on, by
-/// `disk`.
+/// `disk`. Calls `found` with each part that lay in memory.
 #[inline(always)]
 fn read_runs(
     r: &Region,
     mut runs: Runs,
     mut buf: &mut [u8],
     mut disk: impl FnMut(Place, &mut [u8], usize) -> Result<()>,
+    mut found: impl FnMut(u64, u64),
 ) -> Result<()> {
     while let Some(run) = runs.step()? {
         let (part, rest) = buf.split_at_mut(run.len as usize);
         match run.at {
             Where::Hole | Where::Reserved => part.fill(0),
-            Where::Memory(at) => r.read_bytes(at, part)?,
+            Where::Memory(at) => {
+                r.read_bytes(at, part)?;
+                found(at, run.len);
+            }
             Where::Disk(place) => disk(place, part, (run.off % PAGE) as usize)?,
         }
         buf = rest;

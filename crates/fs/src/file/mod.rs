@@ -8,6 +8,7 @@
 //! | [`map`](mod@map) | where which bytes are: reading and searching, whatever the form |
 //! | [`edit`] | a change: its transaction, and what it takes from the log of segments and gives back |
 //! | [`large`] | files whose content goes to disk: becoming one, and what the union cache does with their pages |
+//! | [`residence`] | moving content between memory pages and disk |
 //! | [`fetched`] | what has been fetched from disk, for a reader or a change |
 //!
 //! Data model: root word → data block | index node → … → index node → page | block | place on disk.
@@ -18,7 +19,7 @@
 //!            7 what a truncation cut off is being freed   6 large   5 of a large file: its pages have moved
 //! ```
 //! The content of a *large* file goes to disk: what is written to it are blocks of the [union cache](crate::ubj), and these go to
-//! segments. It has pages only as long as nobody has moved those that it had when it became one.
+//! segments. It has pages only as long as nobody has moved those that it had when it became one, or while it is on its way back.
 //!
 //! A *direct* file may be longer than its block: the rest is a hole. A null entry of an index node is a
 //! hole too, and a node may be shorter than 512 entries: what it lacks is null. Other entries are of the kinds that
@@ -33,6 +34,7 @@
 //! - F5. Pages beyond that with the end of the file are reserved: they read as zeros once the size moves over them.
 //! - F6. A block changes in place only behind the end of the file, and only if it has no place and is not under transfer. All other
 //!   changes go to another block. So what is written to a segment from a block, and what a commit has, does not change.
+//!   (Not so where a process measures a [cache without a journal](crate::ubj::policy).)
 //! - F7. The owner of a block is the inode and the page whose entry leads to it; of a place the summary of its part says the same,
 //!   unless pages of the file have moved since.
 //!
@@ -44,6 +46,7 @@ mod edit;
 mod fetched;
 mod large;
 mod map;
+mod residence;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
@@ -60,9 +63,12 @@ use direct::{Direct, Patch};
 use tree::{Node, Writer};
 
 pub(crate) use edit::{Disks, Edit};
-pub(crate) use fetched::{enter, fetch_without, needed, Fetched, FetchedPage, Fetching, Missing, Needed, Unfetched};
-pub(crate) use large::{becomes, compact, evict, is_at, leads_to, places, relocate};
-pub(crate) use map::{has_memory, on_disk, read, read_with, seek_data, seek_hole, Sought};
+pub(crate) use fetched::{
+    admit, enter, fetch_without, needed, Fetched, FetchedPage, Fetching, Missing, Needed, Unfetched,
+};
+pub(crate) use large::{becomes, block_of, compact, evict, is_at, leads_to, places, relocate};
+pub(crate) use map::{has_memory, on_disk, pages_on_disk, read, read_with, seek_data, seek_hole, unfetched, Sought};
+pub(crate) use residence::{bring, elsewhere, is_program, resident, send, Fate, Sent};
 pub(crate) use tree::{collapse, insert, is_long, Leftover, Shift};
 
 /// What the inode keeps of a file's content.

@@ -3,6 +3,7 @@
 //! | module | responsibility |
 //! | --- | --- |
 //! | this | the passes, the report |
+//! | [`lost`] | which bytes of which files lie on disks no more |
 //! | [`mark`] | which objects something refers to; the sweep of those that nothing does |
 //! | [`repair`] | mending what the check found |
 //!
@@ -10,6 +11,7 @@
 //! under way, so if it finds anything it holds everybody up and looks again: a second or so for a million
 //! files.
 
+mod lost;
 pub(crate) mod mark;
 mod repair;
 
@@ -27,6 +29,7 @@ use crate::inode::{self, reserver};
 use crate::layout::{tag, RawInode, INODE, MAX_INODES, PERM_CHUNKS, PER_BLOCK, TABLE};
 use crate::node::{content_of, Fs};
 use crate::{xattr, ROOT};
+pub use lost::Lost;
 use mark::Marks;
 
 /// What a check found.
@@ -46,6 +49,8 @@ pub struct Report {
     pub truncations: u64,
     /// Damage: each a sentence with the inode or offset. Empty: the pool is clean.
     pub problems: Vec<String>,
+    /// Content that cannot be read any more, as its place on disk is gone: the segment was used again, or the disk is not there.
+    pub lost: Vec<Lost>,
     /// What `repair` did about them.
     pub repaired: Vec<String>,
 }
@@ -134,6 +139,12 @@ impl Fs {
     /// Checks everything; with `repair`, mends what it finds and sweeps leaks. Others may be working on
     /// the pool meanwhile. `progress(done, total)` in inodes.
     pub fn fsck(&self, repair: bool, progress: &mut dyn FnMut(u64, u64)) -> Result<Report> {
+        let mut report = self.check_and_repair(repair, progress)?;
+        report.lost = self.lost()?;
+        Ok(report)
+    }
+
+    fn check_and_repair(&self, repair: bool, progress: &mut dyn FnMut(u64, u64)) -> Result<Report> {
         let mut pass = self.check_pass(Marks::begin(self.session())?, progress)?;
         if pass.report.problems.is_empty() {
             if repair {

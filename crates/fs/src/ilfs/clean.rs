@@ -13,8 +13,8 @@
 //! | 5 | what still leads to the old place leads to the new one, by transactions of the owner | what was written meanwhile is undone |
 //! | 6 | nothing leads there: the segment is freed, in the running epoch | |
 //!
-//! Steps 3 to 5 are done for some blocks at a time, and can end after any of them: whoever goes on finds the segment marked,
-//! and what was moved dead. One process does this at a time.
+//! Blocks are looked at and read some at a time, and written all at once, for one flush. It can end after any step: whoever goes on
+//! finds the segment marked, and what was moved dead. One process does this at a time.
 
 use std::collections::HashMap;
 use std::sync::PoisonError;
@@ -26,12 +26,13 @@ use pram::Session;
 use super::error::{Error, Result};
 use super::part::{summary_blocks, Entry, Owner};
 use super::place::{Place, Run, BLOCK};
+use super::read::Reading;
 use super::table::{Segment, State, KEY};
 use super::walk::Walk;
 use super::write::Block;
 use super::{Head, Log};
 
-/// Blocks that are moved at a time.
+/// Blocks that are looked at and read at a time: between them `go_on` is asked.
 const BATCH: usize = 256;
 /// A segment of which less than one part in so many would be gained is left as it is.
 const GAIN: u32 = 32;
@@ -200,22 +201,20 @@ impl Log {
         })?;
         // 2.
         let (blocks, is_whole) = self.contents(slot, &segment)?;
-        let (mut moved, mut newer, mut unreadable) = (0, 0, 0);
+        let mut batch = Batch::default();
         for some in blocks.chunks(BATCH) {
-            let batch = self.gather(session, files, some)?;
-            unreadable += batch.unreadable;
-            let (old, new) = self.move_some(session, files, batch, segment.stamp)?;
-            (moved, newer) = (moved + old, newer + new);
+            self.gather(session, files, some, &mut batch)?;
             if !go_on() {
                 return Ok(Cleaned::Interrupted);
             }
         }
-        let why = match () {
-            () if unreadable > 0 => Some(Kept::Unreadable(unreadable)),
-            () if !is_whole => Some(Kept::Unknown),
-            () => None,
+        let why = match batch.unreadable {
+            0 if is_whole => None,
+            0 => Some(Kept::Unknown),
+            unreadable => Some(Kept::Unreadable(unreadable)),
         };
-        self.end(session, files, slot, segment, (moved, newer), why)
+        let moved = self.move_all(session, files, batch, segment.stamp)?;
+        self.end(session, files, slot, segment, moved, why)
     }
 
     /// What the summaries of a segment tell; and whether that is all that was ever put there.
@@ -237,8 +236,8 @@ impl Log {
     }
 
     /// 3. and the first half of 4.
-    fn gather(&self, session: &Session, files: &dyn Files, blocks: &[(Place, Entry)]) -> Result<Batch> {
-        let (mut batch, mut live) = (Batch::default(), Vec::new());
+    fn gather(&self, session: &Session, files: &dyn Files, blocks: &[(Place, Entry)], batch: &mut Batch) -> Result<()> {
+        let mut live = Vec::new();
         for (place, entry) in blocks {
             match files.fate(entry.owner, *place)? {
                 Fate::Dead => {}
@@ -248,18 +247,26 @@ impl Log {
                 }
             }
         }
+        // All are under way before the first is waited for.
+        let runs = Run::of(live.iter().map(|(place, _)| *place), BATCH as u32);
+        let begun: Vec<_> = runs.into_iter().map(|run| self.begin_read(session, run)).collect();
         let mut rest = &live[..];
-        for run in Run::of(live.iter().map(|(place, _)| *place), BATCH as u32) {
-            let (these, later) = rest.split_at(run.blocks as usize);
+        for one in begun {
+            let (these, later) = rest.split_at(one.run.blocks as usize);
             rest = later;
-            self.read_live(session, run, these, &mut batch)?;
+            self.end_read(session, one, these, batch)?;
         }
-        Ok(batch)
+        Ok(())
     }
 
-    fn read_live(&self, session: &Session, run: Run, blocks: &[(Place, Entry)], batch: &mut Batch) -> Result<()> {
+    fn begin_read(&self, session: &Session, run: Run) -> Live {
         let memory = Buffers::whole(&Aligned::zeroed(run.blocks as usize * BLOCK as usize));
-        match self.read(session, run, memory.clone()).and_then(|reading| reading.wait(self, session)) {
+        Live { run, reading: self.read(session, run, memory.clone()), memory }
+    }
+
+    fn end_read(&self, session: &Session, live: Live, blocks: &[(Place, Entry)], batch: &mut Batch) -> Result<()> {
+        let Live { run, memory, reading } = live;
+        match reading.and_then(|reading| reading.wait(self, session)) {
             Ok(()) => {
                 for (n, (place, entry)) in (0u64..).zip(blocks) {
                     let content = memory.slice(n * BLOCK..(n + 1) * BLOCK);
@@ -269,9 +276,10 @@ impl Log {
                 Ok(())
             }
             // One by one: what cannot be read stays where it is.
-            Err(Error::Damaged { .. } | Error::Device(_)) if run.blocks > 1 => {
-                blocks.iter().try_for_each(|one| self.read_live(session, Run::one(one.0), &[*one], batch))
-            }
+            Err(Error::Damaged { .. } | Error::Device(_)) if run.blocks > 1 => blocks.iter().try_for_each(|one| {
+                let alone = self.begin_read(session, Run::one(one.0));
+                self.end_read(session, alone, &[*one], batch)
+            }),
             Err(Error::Device(e)) if e.class.is_final() => Err(e.into()),
             Err(e @ (Error::Damaged { .. } | Error::Device(_))) => {
                 tracing::error!("cleaning: {e}");
@@ -283,7 +291,7 @@ impl Log {
     }
 
     /// The second half of 4., and 5.; how many were moved, and how many written anew.
-    fn move_some(&self, session: &Session, files: &dyn Files, batch: Batch, stamp: u64) -> Result<(u32, u32)> {
+    fn move_all(&self, session: &Session, files: &dyn Files, batch: Batch, stamp: u64) -> Result<(u32, u32)> {
         if batch.blocks.is_empty() {
             return Ok((0, 0));
         }
@@ -351,11 +359,20 @@ impl Log {
                 return Ok(done);
             };
             if state == State::Discarding {
-                self.discard(slot);
-                self.change(session, |change| change.discarded(slot))?;
+                let is_kept = self.is_wanted(session)?;
+                if !is_kept {
+                    self.discard(slot);
+                }
+                self.change(session, |change| change.discarded(slot, is_kept))?;
             }
         }
         Ok(most)
+    }
+
+    /// Is a segment that becomes free needed for what is dirty or promised, so that its host keeps its room?
+    fn is_wanted(&self, session: &Session) -> Result<bool> {
+        let promised = self.at.table(session.region()).head()?.promised;
+        Ok(self.grows() && self.held(session)? < promised + session.heap().unplaced())
     }
 
     /// What is not given back costs room, and nothing else.
@@ -365,6 +382,13 @@ impl Log {
             tracing::warn!("giving back a segment: {e}");
         }
     }
+}
+
+/// A run of live blocks that is being read.
+struct Live {
+    run: Run,
+    memory: Buffers,
+    reading: Result<Reading>,
 }
 
 /// Blocks to be written, and where each comes from.

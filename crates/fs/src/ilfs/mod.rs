@@ -51,7 +51,7 @@ pub mod write;
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use exraid::Region;
 use pram::session::assert_may_wait;
@@ -75,6 +75,8 @@ pub const SEGMENT: u64 = 4 << 20;
 pub const SEGMENTS: std::ops::RangeInclusive<u64> = 1 << 20..=8 << 20;
 /// Segments of the smallest log.
 pub const LEAST: u64 = 8;
+/// How long it counts what hosts have left.
+const GLANCE: Duration = Duration::from_millis(500);
 /// Of so many segments one is never filled with content that is live, and so many at least.
 const SPARE: u64 = 20;
 const LEAST_SPARE: u64 = 4;
@@ -119,6 +121,12 @@ pub struct Log {
     ready: Mutex<bool>,
     failed: Mutex<Option<exraid::Error>>,
     cleaner: Mutex<clean::Memory>,
+    /// A disk is a file that takes room of its host as it is used.
+    grows: bool,
+    /// Slots that were never used, for which hosts keep room since this process asked them.
+    backed: Mutex<Range<u32>>,
+    /// What hosts had left when they were asked last, in segments.
+    left: Mutex<Option<(Instant, u64)>>,
 }
 
 /// The slots of a region.
@@ -144,6 +152,10 @@ pub struct Counts {
     pub segments: u64,
     pub free: u64,
     pub freed: u64,
+    /// Of those that can be used, the ones for which hosts keep room.
+    pub held: u64,
+    /// Segments that are not used again.
+    pub bad: u64,
     /// Blocks of a segment.
     pub blocks: u32,
     /// Blocks that were written since the log was made, summaries left out.
@@ -155,6 +167,13 @@ pub struct Counts {
     pub capacity: u64,
 }
 
+impl Counts {
+    /// Segments in which something is, or may be yet.
+    pub fn used(&self) -> u64 {
+        self.segments.saturating_sub(self.free + self.freed + self.bad)
+    }
+}
+
 impl Log {
     /// Gives a pool a log on these regions, with segments of `segment` bytes.
     pub fn format(session: &Session, regions: &[Arc<dyn Region>], segment: u64) -> Result<()> {
@@ -164,7 +183,7 @@ impl Log {
             return unusable("a segment has 1, 2, 4 or 8 MiB");
         }
         if regions.is_empty() || regions.len() > REGIONS {
-            return unusable("a log has 1 to 32 regions");
+            return unusable("a log has 1 to 30 regions");
         }
         let slots = |region: &Arc<dyn Region>| region.properties().size / segment;
         let all: u64 = regions.iter().map(slots).sum();
@@ -192,11 +211,14 @@ impl Log {
             let identity = Identity { pool: session.region().info.uuid, secret };
             Area { number: raw.number, slots, region, identity }
         });
-        let areas = areas.collect();
+        let areas: Vec<Area> = areas.collect();
+        let grows = areas.iter().filter_map(|area| area.region.as_ref()).any(|region| region.properties().sparse);
         let sums = Mutex::new(Sums::new(options.checksums));
         let (ready, failed) = (Mutex::new(false), Mutex::default());
         let cleaner = Mutex::default();
-        Ok(Some(Log { at, blocks: raw.blocks as u32, areas, options, sums, ready, failed, cleaner }))
+        let (left, blocks) = (Mutex::default(), raw.blocks as u32);
+        let backed = Mutex::new(0..0);
+        Ok(Some(Log { at, blocks, areas, options, sums, ready, failed, cleaner, grows, backed, left }))
     }
 
     /// Bytes of a segment.
@@ -215,6 +237,8 @@ impl Log {
             segments: raw.slots,
             free: raw.spare,
             freed: raw.waiting,
+            held: raw.held,
+            bad: raw.bad,
             blocks: self.blocks,
             written: raw.clock,
             live: raw.live,
@@ -251,18 +275,40 @@ impl Log {
         if more > 0 && self.available_of(&all) < more as u64 {
             return Err(Error::NoSpace);
         }
+        let taken = all.promised + change.unplaced();
+        if more > 0 && self.grows && self.held_of(&all, &change.table())?.saturating_sub(taken) < more as u64 {
+            return Err(Error::NoSpace);
+        }
         change.set_promised(all.promised.saturating_add_signed(more))
     }
 
-    /// Blocks that can be written, less what is live or promised; those that wait in memory for a segment are not taken off.
-    pub fn available(&self, session: &Session) -> Result<u64> {
-        let all = session.read(KEY, || self.at.table(session.region()).head())?;
-        Ok(self.available_of(&all))
+    /// Blocks that can be written, less what is live or promised, about, and of these only what hosts keep room for: for whoever may
+    /// have the lock of the table. Those that wait in memory for a segment are not taken off.
+    pub fn available_about(&self, session: &Session) -> Result<u64> {
+        let table = self.at.table(session.region());
+        let all = table.head()?;
+        match self.grows {
+            true => Ok(self.available_of(&all).min(self.held_of(&all, &table)?.saturating_sub(all.promised))),
+            false => Ok(self.available_of(&all)),
+        }
     }
 
-    /// The same, about: for whoever may have the lock of the table.
-    pub fn available_about(&self, session: &Session) -> Result<u64> {
-        Ok(self.available_of(&self.at.table(session.region()).head()?))
+    /// Segments for which hosts have room beyond those that have it, as they said a moment ago; none: as many as there are.
+    pub fn left_on_hosts(&self) -> Option<u64> {
+        if !self.grows {
+            return None;
+        }
+        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, segments)) = left.filter(|(at, _)| at.elapsed() < GLANCE) {
+            return Some(segments);
+        }
+        let segments = self.areas.iter().filter_map(|area| area.region.as_ref()).map(|region| match region.left() {
+            Some(bytes) => bytes / self.segment(),
+            None => region.properties().size / self.segment(),
+        });
+        let segments = segments.sum::<u64>() + self.backed().len() as u64;
+        *left = Some((Instant::now(), segments));
+        Some(segments)
     }
 
     fn available_of(&self, all: &RawTable) -> u64 {
@@ -285,9 +331,13 @@ impl Log {
         }
     }
 
-    fn lies(&self, slot: u32) -> Result<Lies<'_>> {
+    fn area_of(&self, slot: u32) -> Result<&Area> {
         let area = self.areas.iter().find(|area| area.slots.contains(&slot));
-        let area = area.ok_or_else(|| Error::Unusable(format!("slot {slot} is in no region")))?;
+        area.ok_or_else(|| Error::Unusable(format!("slot {slot} is in no region")))
+    }
+
+    fn lies(&self, slot: u32) -> Result<Lies<'_>> {
+        let area = self.area_of(slot)?;
         let region = area.region.as_ref().ok_or(Error::Missing(area.number))?;
         let at = u64::from(slot - area.slots.start) * self.segment();
         Ok(Lies { region, identity: area.identity, at })
@@ -299,6 +349,10 @@ impl Log {
             Some(e) => Err(Error::Failed(e.clone())),
             None => Ok(()),
         }
+    }
+
+    fn backed(&self) -> std::sync::MutexGuard<'_, Range<u32>> {
+        self.backed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn sums(&self) -> std::sync::MutexGuard<'_, Sums> {

@@ -9,6 +9,8 @@
 //!
 //! Step 3 reads summaries that this process does not know.
 
+use std::ops::Range;
+
 use exraid::{Buffers, Request, Ticket};
 use pram::session::assert_may_wait;
 use pram::Session;
@@ -26,6 +28,20 @@ pub struct Reading {
     slot: u32,
     into: Buffers,
     ticket: Ticket,
+}
+
+/// What of a segment can be read, as far as is known without its content.
+pub(crate) struct Reach {
+    /// Blocks, in ascending order.
+    whole: Vec<Range<u32>>,
+    /// Why the others cannot.
+    pub why: String,
+}
+
+impl Reach {
+    pub fn holds(&self, block: u32) -> bool {
+        self.whole.iter().any(|part| part.contains(&block))
+    }
 }
 
 impl Log {
@@ -133,6 +149,32 @@ impl Log {
             }
         }
         Err(self.damaged(&lies, run.place(wrong), "its checksum is wrong"))
+    }
+
+    /// Which blocks of the segment with this number content can be in, as far as the table and the summaries tell. Where its first
+    /// summary is there no other is read.
+    pub(crate) fn reach(&self, session: &Session, sequence: u64) -> Result<Reach> {
+        let none = |why: String| Reach { whole: Vec::new(), why };
+        let again = || "its segment was used again".to_string();
+        let (slot, segment) = match self.find(session, Place::new(sequence, 0)) {
+            Err(Error::Lost(_)) => return Ok(none(again())),
+            found => found?,
+        };
+        let lies = match self.lies(slot) {
+            Err(Error::Missing(region)) => return Ok(none(format!("no disk has region {region}"))),
+            lies => lies?,
+        };
+        let mut walk = Walk::new(&**lies.region, lies.identity, lies.at, segment.used);
+        if walk.part_at(0).is_some_and(|part| part.sequence == sequence) {
+            let why = "the memory is older than the disk".to_string();
+            return Ok(Reach { whole: std::iter::once(0..segment.used).collect(), why });
+        }
+        // It was used again, or given back to the disk for that: perhaps not to its end yet.
+        let mut whole = Vec::new();
+        while let Some(part) = walk.next_of(sequence, whole.last().map_or(0, |part: &Range<u32>| part.end)) {
+            whole.push(part.first()..part.end());
+        }
+        Ok(Reach { whole, why: walk.failed.take().map_or_else(again, |e| e.to_string()) })
     }
 
     /// Is what lies there a segment of another number?

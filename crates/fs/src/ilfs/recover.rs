@@ -47,21 +47,25 @@ impl Log {
     /// Puts the table in order. With `lost`: the memory is that of a commit, made anew; what was freed before that may be
     /// used. It then reads the first summary of each slot that is not in use.
     pub fn recover(&self, session: &Session, lost: bool) -> Result<Recovered> {
-        assert_may_wait();
-        let mut found = Recovered::default();
-        if lost {
-            let known = session.read(KEY, || self.at.table(session.region()).head())?;
-            for slot in known.heads.iter().filter_map(|head| (*head as u32).checked_sub(1)) {
-                found.parts += self.extend(session, slot)?;
-            }
-            for slot in 0..self.at.slots {
-                found.segments += u64::from(self.adopt(session, slot, known.sequence)?);
-            }
-        }
+        let found = if lost { self.find_parts(session)? } else { Recovered::default() };
         self.link_free(session, lost)?;
         if lost {
             // Beyond all that was found.
             self.get_ready(session)?;
+        }
+        Ok(found)
+    }
+
+    /// Notes in the table what is on the disks and not in there. To the disks nothing is written.
+    pub(crate) fn find_parts(&self, session: &Session) -> Result<Recovered> {
+        assert_may_wait();
+        let mut found = Recovered::default();
+        let known = session.read(KEY, || self.at.table(session.region()).head())?;
+        for slot in known.heads.iter().filter_map(|head| (*head as u32).checked_sub(1)) {
+            found.parts += self.extend(session, slot)?;
+        }
+        for slot in 0..self.at.slots {
+            found.segments += u64::from(self.adopt(session, slot, known.sequence)?);
         }
         Ok(found)
     }

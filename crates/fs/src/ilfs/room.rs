@@ -1,20 +1,26 @@
 //! Room for parts: sequence numbers, segments that are opened and filled, blocks that are given up.
 
+use std::ops::Range;
 use std::sync::PoisonError;
 
 use exraid::Op as Transfer;
+use pram::session::assert_may_wait;
 use pram::{Session, Tx};
 
 use super::error::{Error, Result};
 use super::part::{content_of, summary_blocks};
 use super::place::{Place, BLOCK_BITS, SEQUENCES};
-use super::table::{Change, Segment, State, KEY};
+use super::table::{Change, RawTable, Segment, State, Table, KEY};
 use super::{Head, Log};
 
 /// Sequence numbers that are reserved at a time, by an update of the disks' labels: 16 GiB of segments of 4 MiB.
 const BATCH: u64 = 4096;
 /// Free segments that are left to the cleaner.
 pub(super) const RESERVE: u64 = 2;
+/// Bytes for which a host is asked to keep room at a time, where so much was never used: being asked, it ends first all that it is
+/// writing. And one part of a disk in so many, at most.
+const AHEAD: u64 = 256 << 20;
+const AHEAD_SHARE: u32 = 16;
 
 /// Room for a part.
 #[derive(Clone, Copy, Debug)]
@@ -47,6 +53,14 @@ enum Wish {
     Numbers,
     /// Another segment is needed, and this slot would be the next: it must have room on its host first.
     Slot(u32),
+}
+
+/// Whose host keeps room for a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Prepared {
+    Slot(u32),
+    /// No more than is reserved.
+    None,
 }
 
 /// A transaction with the lock of the table. Begins anew where the region takes memory for it.
@@ -99,22 +113,97 @@ impl Log {
             match self.change(session, |change| self.wish(change, head, content, stamp, prepared))? {
                 Wish::Room(room) => return Ok(room),
                 Wish::Numbers => self.reserve_numbers(session)?,
-                Wish::Slot(slot) => {
-                    self.prepare(slot)?;
-                    prepared = Some(slot);
-                }
+                Wish::Slot(slot) => match self.prepare(session, slot) {
+                    // The cleaner may take what is reserved for writing: it gives back more.
+                    Err(Error::NoSpace) if head == Head::Cold && prepared.is_none() => prepared = Some(Prepared::None),
+                    done => prepared = done.map(|()| Some(Prepared::Slot(slot)))?,
+                },
             }
         }
     }
 
-    /// Has the host keep room for a segment: a write must not find it full.
-    fn prepare(&self, slot: u32) -> Result<()> {
-        let lies = self.lies(slot)?;
-        let range = lies.at..lies.at + self.segment();
+    /// Has the host keep room for a segment: a write must not find it full. If it is the first that was never used, for the next
+    /// ones too.
+    fn prepare(&self, session: &Session, slot: u32) -> Result<()> {
+        let fresh = session.read(KEY, || self.at.table(session.region()).head())?.fresh;
+        let is_fresh = u64::from(slot) == fresh;
+        if is_fresh && self.take_backed(slot) {
+            return Ok(());
+        }
+        let area = self.area_of(slot)?;
+        let most = ((AHEAD / self.segment()) as u32).min((area.slots.end - area.slots.start) / AHEAD_SHARE);
+        let ahead = if is_fresh { slot..area.slots.end.min(slot + most.max(1)) } else { slot..slot + 1 };
+        match self.keep_room_for(ahead.clone()) {
+            Err(Error::NoSpace) if ahead.len() > 1 => self.keep_room_for(slot..slot + 1),
+            Ok(()) if is_fresh => {
+                *self.backed() = slot + 1..ahead.end;
+                Ok(())
+            }
+            done => done,
+        }
+    }
+
+    /// Does the host keep room for this slot, as this process asked before? Once: what is used and freed gives it back.
+    fn take_backed(&self, slot: u32) -> bool {
+        let mut backed = self.backed();
+        let is_backed = backed.contains(&slot);
+        if is_backed {
+            backed.start = slot + 1;
+        }
+        is_backed
+    }
+
+    fn keep_room_for(&self, slots: Range<u32>) -> Result<()> {
+        let lies = self.lies(slots.start)?;
+        let range = lies.at..lies.at + slots.len() as u64 * self.segment();
         match lies.region.run(Transfer::Reserve(range).into()).result {
             Err(e) if e.class == exraid::Class::NoSpace => Err(Error::NoSpace),
             done => Ok(done?),
         }
+    }
+
+    /// Can the disks' hosts refuse room?
+    pub fn grows(&self) -> bool {
+        self.grows
+    }
+
+    /// Blocks that can be written by whoever is no cleaner, whatever hosts have left: where they keep room for what is free.
+    pub fn held(&self, session: &Session) -> Result<u64> {
+        let table = self.at.table(session.region());
+        self.held_of(&table.head()?, &table)
+    }
+
+    pub(super) fn held_of(&self, all: &RawTable, table: &Table<'_>) -> Result<u64> {
+        let open = match (all.heads[Head::Hot as usize] as u32).checked_sub(1) {
+            Some(slot) => content_of(self.blocks.saturating_sub(table.get(slot)?.used)),
+            None => 0,
+        };
+        Ok(u64::from(open) + all.held.saturating_sub(RESERVE) * u64::from(content_of(self.blocks)))
+    }
+
+    /// Has hosts keep room until so many blocks can be written, or there is no more; can they?
+    ///
+    /// Ordered steps for each segment:
+    /// 1. The host keeps its room. (Else: what counts on it finds the host full.)
+    /// 2. It is among the reserved ones. A crash before costs the room until the segment is used.
+    pub fn reserve_room(&self, session: &Session, blocks: u64) -> Result<bool> {
+        assert_may_wait();
+        while self.held(session)? < blocks {
+            let next = session.read(KEY, || self.at.table(session.region()).next_free())?;
+            let Some(slot) = next else { return Ok(false) };
+            // 1.
+            match self.prepare(session, slot) {
+                Err(Error::NoSpace) => return Ok(false),
+                done => done?,
+            }
+            // 2.
+            self.change(session, |change| match change.table().next_free()? {
+                Some(next) if next == slot => change.reserve(slot),
+                // Somebody else has it.
+                _ => Ok(()),
+            })?;
+        }
+        Ok(true)
     }
 
     fn wish(
@@ -123,7 +212,7 @@ impl Log {
         head: Head,
         content: u32,
         stamp: Option<u64>,
-        prepared: Option<u32>,
+        prepared: Option<Prepared>,
     ) -> Result<Wish> {
         let all = change.head()?;
         if let Some(slot) = (all.heads[head as usize] as u32).checked_sub(1) {
@@ -138,10 +227,17 @@ impl Log {
             return Ok(Wish::Numbers);
         }
         let kept = if head == Head::Cold { 0 } else { RESERVE };
-        let slot = change.next_free()?.filter(|_| all.spare > kept).ok_or(Error::NoSpace)?;
-        if prepared != Some(slot) {
-            return Ok(Wish::Slot(slot));
+        if all.spare <= kept {
+            return Err(Error::NoSpace);
         }
+        // What is moved leaves to others what was reserved for them.
+        let reserved = change.next_reserved()?.filter(|_| head == Head::Hot || prepared == Some(Prepared::None));
+        let slot = match (reserved, change.table().next_free()?) {
+            (Some(slot), _) => slot,
+            (None, Some(slot)) if prepared == Some(Prepared::Slot(slot)) => slot,
+            (None, Some(slot)) if prepared != Some(Prepared::None) => return Ok(Wish::Slot(slot)),
+            (None, _) => change.next_reserved()?.ok_or(Error::NoSpace)?,
+        };
         change.set_sequence(all.sequence + 1, all.limit)?;
         let segment = change.open(slot, all.sequence, head as usize)?;
         self.take(change, slot, segment, content_of(self.blocks).min(content), stamp).map(Wish::Room)

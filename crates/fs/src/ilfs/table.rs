@@ -7,6 +7,7 @@
 //! their slots, or buckets, is needed.
 //!
 //! Each slot is in one list, linked by `next`:
+//! - reserved: free, and its disk's host keeps the room for it;
 //! - free: never used since it was last given up; or behind `fresh`, never used at all;
 //! - freed: given up, in the order of their epochs, and not to be used before the commit of that is durable;
 //! - in use: in the chain of the bucket (sequence number modulo slots) that leads from sequence numbers to slots.
@@ -38,7 +39,7 @@ pub const CLEANING: u64 = (1 << 48) - 2;
 /// Slots of a chunk.
 pub const CHUNK: u64 = 1024;
 /// Regions of a log, at most.
-pub const REGIONS: usize = 32;
+pub const REGIONS: usize = 30;
 /// Segments that are written to at a time.
 pub const HEADS: usize = 2;
 /// The first word of a [`RawTable`].
@@ -80,6 +81,9 @@ pub struct RawTable {
     /// The slots that are written to.
     pub heads: [u64; HEADS],
     pub regions: [RawTableRegion; REGIONS],
+    /// The first of the free slots for which hosts keep room, and how many these are: `spare` counts them too.
+    pub reserved: u64,
+    pub held: u64,
     /// Blocks that are live, in all segments, and those that are promised.
     pub live: u64,
     pub promised: u64,
@@ -282,6 +286,8 @@ impl Where {
             waiting: 0,
             heads: [0; HEADS],
             regions: [RawTableRegion::default(); REGIONS],
+            reserved: 0,
+            held: 0,
             live: 0,
             promised: 0,
             bad: 0,
@@ -311,6 +317,13 @@ impl Where {
 }
 
 impl Table<'_> {
+    /// The free slot that is used next, of those for which no host keeps room.
+    pub fn next_free(&self) -> Result<Option<u32>> {
+        let head = self.head()?;
+        let fresh = (head.fresh < head.slots).then_some(head.fresh as u32);
+        Ok(slot_in(head.free).or(fresh))
+    }
+
     pub fn head(&self) -> Result<RawTable> {
         Ok(self.region.read(self.at.log)?)
     }
@@ -381,6 +394,11 @@ impl<'t, 'o> Change<'t, 'o> {
         self.table().head()
     }
 
+    /// Blocks that wait in memory for a place.
+    pub fn unplaced(&self) -> u64 {
+        self.tx.heap().unplaced()
+    }
+
     /// Sets words of the head.
     pub fn set_sequence(&mut self, sequence: u64, limit: u64) -> Result<()> {
         self.tx.set(field!(self, sequence), &sequence)?;
@@ -438,24 +456,46 @@ impl<'t, 'o> Change<'t, 'o> {
         Ok(self.tx.set(entry.field(std::mem::offset_of!(RawSegment, bucket)), &slot_word(first))?)
     }
 
-    /// The free slot that is used next.
-    pub fn next_free(&self) -> Result<Option<u32>> {
+    /// The free slot that is used next, of those for which hosts keep room.
+    pub fn next_reserved(&self) -> Result<Option<u32>> {
+        Ok(slot_in(self.head()?.reserved))
+    }
+
+    /// Takes a slot that is next out of the list that it is in.
+    fn take_next(&mut self, slot: u32) -> Result<()> {
+        let all = self.head()?;
+        if slot_in(all.reserved) == Some(slot) {
+            let next = self.table().get(slot)?.next;
+            self.tx.set(field!(self, reserved), &slot_word(next))?;
+            self.tx.set(field!(self, held), &all.held.saturating_sub(1))?;
+        } else if slot_in(all.free) == Some(slot) {
+            let next = self.table().get(slot)?.next;
+            self.tx.set(field!(self, free), &slot_word(next))?;
+        } else {
+            self.tx.set(field!(self, fresh), &(u64::from(slot) + 1))?;
+        }
+        let spare = self.head()?.spare.saturating_sub(1);
+        Ok(self.tx.set(field!(self, spare), &spare)?)
+    }
+
+    /// The host keeps room for a slot that is next of the others.
+    pub fn reserve(&mut self, slot: u32) -> Result<()> {
+        self.take_next(slot)?;
+        self.push_reserved(slot)
+    }
+
+    /// A slot that is in no list is free, and the host keeps room for it.
+    pub fn push_reserved(&mut self, slot: u32) -> Result<()> {
         let head = self.head()?;
-        let fresh = (head.fresh < head.slots).then_some(head.fresh as u32);
-        Ok(slot_in(head.free).or(fresh))
+        self.put(slot, &Segment { next: slot_in(head.reserved), ..Segment::FREE })?;
+        self.tx.set(field!(self, reserved), &slot_word(Some(slot)))?;
+        self.tx.set(field!(self, held), &(head.held + 1))?;
+        Ok(self.tx.set(field!(self, spare), &(head.spare + 1))?)
     }
 
     /// Takes that slot out of the free ones and makes it the segment that `head` writes to.
     pub fn open(&mut self, slot: u32, sequence: u64, head: usize) -> Result<Segment> {
-        let all = self.head()?;
-        match slot_in(all.free) == Some(slot) {
-            true => {
-                let next = self.table().get(slot)?.next;
-                self.tx.set(field!(self, free), &slot_word(next))?;
-            }
-            false => self.tx.set(field!(self, fresh), &(u64::from(slot) + 1))?,
-        }
-        self.tx.set(field!(self, spare), &all.spare.saturating_sub(1))?;
+        self.take_next(slot)?;
         let next = self.table().chain(sequence)?;
         let segment = Segment { sequence, state: State::Open, head: head as u8, next, ..Segment::FREE };
         self.put(slot, &segment)?;
@@ -537,6 +577,8 @@ impl<'t, 'o> Change<'t, 'o> {
     pub fn forget_free(&mut self, freed_too: bool) -> Result<u32> {
         let head = self.head()?;
         self.tx.set(field!(self, free), &0)?;
+        self.tx.set(field!(self, reserved), &0)?;
+        self.tx.set(field!(self, held), &0)?;
         self.tx.set(field!(self, spare), &(head.slots - head.fresh))?;
         if freed_too {
             self.tx.set(field!(self, freed), &0)?;
@@ -546,9 +588,10 @@ impl<'t, 'o> Change<'t, 'o> {
         Ok(head.fresh as u32)
     }
 
-    /// A slot that was being discarded is free.
-    pub fn discarded(&mut self, slot: u32) -> Result<()> {
+    /// A slot that was being discarded is free; its host has the room back, or keeps it.
+    pub fn discarded(&mut self, slot: u32, is_kept: bool) -> Result<()> {
         match self.table().get(slot)?.state {
+            State::Discarding if is_kept => self.push_reserved(slot),
             State::Discarding => self.push_free(slot),
             _ => Ok(()),
         }
@@ -693,13 +736,17 @@ pub fn check(region: &Region) -> Result<Vec<String>> {
         }
         Ok(count)
     };
-    let spare = walk(raw.free, State::Free, &mut |_| ())? + (raw.slots - raw.fresh.min(raw.slots));
+    let held = walk(raw.reserved, State::Free, &mut |_| ())?;
+    let spare = held + walk(raw.free, State::Free, &mut |_| ())? + (raw.slots - raw.fresh.min(raw.slots));
     freed += walk(raw.freed, State::Freed, &mut |segment| {
         waiting_for = segment.stamp.max(waiting_for);
     })?;
     let mut live = 0;
     if (spare, freed) != (raw.spare, raw.waiting) {
         problems.push(format!("{spare} slots are free and {freed} wait, not {} and {}", raw.spare, raw.waiting));
+    }
+    if held != raw.held {
+        problems.push(format!("hosts keep room for {held} free slots, not {}", raw.held));
     }
     for slot in 0..at.slots {
         let segment = table.get(slot)?;

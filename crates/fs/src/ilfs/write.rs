@@ -96,7 +96,7 @@ impl Window {
 
     fn sub(&self, less: u64) {
         *self.bytes.lock().unwrap_or_else(PoisonError::into_inner) -= less;
-        self.less.notify_all();
+        self.less.notify_one();
     }
 }
 
@@ -199,8 +199,12 @@ impl Writer<'_> {
 
     /// The summary of a part.
     fn part(&self, room: &Room, blocks: &[(usize, Block)]) -> Part {
+        let mut copy = [0; BLOCK as usize];
         let entry = |((_, block), version): (&(usize, Block), u64)| {
-            let (crc, version) = block.moved.unwrap_or_else(|| (checksum(&block.content), version));
+            let (crc, version) = block.moved.unwrap_or_else(|| {
+                block.content.copy_to(&mut copy);
+                (crc32c::crc32c(&copy), version)
+            });
             Entry { owner: block.owner, version, crc }
         };
         Part {
@@ -230,7 +234,11 @@ impl Writer<'_> {
                 self.log.set_failed(self.session, flight.room.sequence)?;
             }
             last = Some(e);
-            self.waiting.extend(flight.blocks);
+            // Their versions stay: others of the same pages may have been written since.
+            let version_of = |((n, block), entry): ((usize, Block), &Entry)| {
+                (n, Block { moved: Some((entry.crc, entry.version)), ..block })
+            };
+            self.waiting.extend(flight.blocks.into_iter().zip(&flight.part.entries).map(version_of));
         }
         match last {
             Some(e) if e.class == Class::NoSpace => Err(Error::NoSpace),
@@ -326,10 +334,4 @@ fn pieces(summary: Buffers, blocks: &[(usize, Block)], most: u64) -> Vec<Buffers
         }
     }
     pieces
-}
-
-fn checksum(content: &Buffers) -> u32 {
-    let mut crc = 0;
-    content.pieces(BLOCK as usize, |block| crc = crc32c::crc32c_append(crc, block));
-    crc
 }

@@ -30,6 +30,9 @@ impl Fs {
             self.permit_setattr(at.ino, &seen, set, caller)?;
             let new = self.new_perm(at.ino, &seen, set, caller)?;
             if let Some(raw) = self.update(|op| self.setattr_in(op, at.ino, &seen, new, set))? {
+                if let Some(union) = self.union().filter(|_| set.size.is_some()) {
+                    union.note_use(at.ino, &raw);
+                }
                 return self.attr(at.ino, &raw);
             }
         }

@@ -6,12 +6,13 @@ use rustix::io::Errno;
 use super::prepare::Prepared;
 use super::update::Update;
 use super::watch::Part;
-use super::{now, At, Fallocate, Fs, Node, Seek, WriteFlags};
+use super::{now, At, Fallocate, Fs, Node, ReadFlags, Seek, WriteFlags};
 use crate::attr::{Attr, Ino, Kind, Time};
 use crate::error::{Error, Result};
 use crate::file::{self, Edit, Sought};
 use crate::ilfs;
 use crate::layout::RawInode;
+use crate::ubj;
 use crate::xattr;
 
 /// A file whose last change is older, in nanoseconds, is done growing for now.
@@ -39,25 +40,29 @@ impl Fs {
     /// pool's policy (relatime by default) says.
     #[inline]
     pub fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        self.read_as(ino, offset, buf, ReadFlags::default())
+    }
+
+    /// [`read`](Self::read) for who wants it otherwise.
+    #[inline]
+    pub fn read_as(&self, ino: Ino, offset: u64, buf: &mut [u8], flags: ReadFlags) -> Result<usize> {
         let mut node = Node::blank();
-        let n = self.read_content(ino, offset, buf, &mut node)?;
-        self.note_access(ino, &node.raw)?;
+        let n = self.read_content(ino, offset, buf, flags, &mut node)?;
+        if !flags.unnoted {
+            self.note_access(ino, &node.raw)?;
+        }
         Ok(n)
     }
 
-    /// [`read`](Self::read) that leaves the access time (O_NOATIME).
-    pub fn read_unnoted(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        self.read_content(ino, offset, buf, &mut Node::blank())
-    }
-
     #[inline(always)]
-    fn read_content(&self, ino: Ino, offset: u64, buf: &mut [u8], node: &mut Node) -> Result<usize> {
+    fn read_content(&self, ino: Ino, offset: u64, buf: &mut [u8], flags: ReadFlags, node: &mut Node) -> Result<usize> {
         let done = self.session().read(ino, || {
             self.read_regular(ino, node)?;
-            file::read(self.region(), &node.content(), offset, buf)
+            let found = |at, len| ubj::note_hit(self.session(), at, len, flags.kept);
+            file::read(self.region(), &node.content(), offset, buf, found)
         });
         match done {
-            Err(Error::Elsewhere) => self.read_fetched(ino, offset, buf, node),
+            Err(Error::Elsewhere) => self.read_fetched(ino, offset, buf, flags, node),
             done => done,
         }
     }
@@ -106,6 +111,7 @@ impl Fs {
         }
         if let Some(union) = self.union().filter(|_| node.content().is_large()) {
             union.note_written(self, data.len() as u64)?;
+            union.note_use(node.ino, &node.raw);
         }
         Ok(start)
     }
@@ -267,6 +273,20 @@ impl Fs {
         file::has_slack(self.region(), &node.content())
     }
 
+    /// [`note_tail`](Self::note_tail) of a file that has one.
+    pub(crate) fn note_tail_of(&self, node: &Node) {
+        if self.has_tail(node) {
+            self.note_tail(node.ino);
+        }
+    }
+
+    /// A file was cut, or something of it was: it may be a small one again.
+    pub(super) fn note_cut(&self, ino: Ino) {
+        if let (Some(union), Ok(raw)) = (self.union(), self.snapshot(ino)) {
+            union.note_use(ino, &raw);
+        }
+    }
+
     /// Remembers a file that grew into more memory than it needs yet, for [`trim_tails`](Self::trim_tails).
     #[cold]
     #[inline(never)]
@@ -357,12 +377,22 @@ impl Fs {
     /// Writes in one transaction if there is room for it. False if only a part could be written, which stays.
     #[inline(always)]
     fn write_or_over(&self, op: &mut Op, node: &mut Node, at: u64, piece: &[u8], flags: WriteFlags) -> Result<bool> {
+        if self.has_to_leave(node, piece) {
+            return Err(Error::MustMakeRoom);
+        }
         match self.write_piece(op, node, at, piece) {
             Ok(()) => Ok(true),
             Err(Error::MustGrow) => Err(Error::MustGrow),
             Err(e) if e.errno() == Errno::NOSPC && self.may_make_room() => Err(Error::MustMakeRoom),
             Err(e) => self.write_over(op, node, at, piece, flags, e),
         }
+    }
+
+    /// Has memory to be left to others, rather than taken for this piece?
+    #[inline(always)]
+    fn has_to_leave(&self, node: &Node, piece: &[u8]) -> bool {
+        let is_small = piece.len() as u64 >= file::PAGE && !node.content().is_large();
+        self.union().filter(|_| is_small).is_some_and(|union| union.is_tight(self.session(), piece.len() as u64))
     }
 
     /// Writes what has failed with `full`, for want of memory for a copy, over the memory that the file has: the undo log
@@ -422,9 +452,22 @@ impl Fs {
         }
         file::write(&mut edit, &mut c, at, piece)?;
         edit.finish()?;
+        let became = c.is_large() && !node.content().is_large();
         node.set_content(&c);
         node.save_hot(&mut tx)?;
-        Ok(tx.commit()?)
+        tx.commit()?;
+        if became {
+            self.note_large(node);
+        }
+        Ok(())
+    }
+
+    /// A file has become a large one: pages that it has left in memory follow.
+    #[cold]
+    fn note_large(&self, node: &Node) {
+        if let Some(union) = self.union().filter(|_| node.content().pages > file::FREED) {
+            union.note(node.ino);
+        }
     }
 
     /// Is there room on disk for so many bytes more of a large file?
@@ -475,7 +518,9 @@ impl Fs {
     pub fn fallocate(&self, ino: Ino, how: Fallocate, offset: u64, len: u64) -> Result<()> {
         let shift = self.is_long_shift(ino, how)?;
         if len <= file::ATOMIC && !shift {
-            return self.update(|op| self.fallocate_in(op, ino, how, (offset, len), Writers::Others, false));
+            self.update(|op| self.fallocate_in(op, ino, how, (offset, len), Writers::Others, false))?;
+            self.note_cut(ino);
+            return Ok(());
         }
         let _lock = self.session().long_lock(ino)?;
         if shift {
@@ -486,7 +531,9 @@ impl Fs {
             _ => None,
         };
         let _no_sweep = if shift { Some(self.session().without_sweeps()?) } else { None };
-        self.update(|op| self.fallocate_in(op, ino, how, (offset, len), Writers::None, shift))
+        self.update(|op| self.fallocate_in(op, ino, how, (offset, len), Writers::None, shift))?;
+        self.note_cut(ino);
+        Ok(())
     }
 
     fn fallocate_in(
@@ -564,6 +611,9 @@ impl Fs {
         changed.set_content(&c);
         changed.save_hot(&mut tx)?;
         tx.commit()?;
+        if c.is_large() && !node.content().is_large() {
+            self.note_large(&changed);
+        }
         *node = changed;
         Ok(reached)
     }

@@ -177,7 +177,7 @@ impl Fs {
 
     /// The same, put where it is wanted: a processor waits for what it copies right after it was stored.
     #[inline(always)]
-    pub(super) fn read_node(&self, ino: impl Into<At>, node: &mut Node) -> Result<()> {
+    pub(crate) fn read_node(&self, ino: impl Into<At>, node: &mut Node) -> Result<()> {
         let at = ino.into();
         if let Some(place) = self.table().used(at.ino)? {
             (node.ino, node.place) = (at.ino, place);
@@ -460,7 +460,7 @@ impl Fs {
                 return Err(Errno::INVAL.into());
             }
             let mut target = vec![0; raw.size.min(crate::attr::SYMLINK_MAX as u64) as usize];
-            let n = file::read(self.region(), &content_of(at.ino, &raw), 0, &mut target)?;
+            let n = file::read(self.region(), &content_of(at.ino, &raw), 0, &mut target, |_, _| {})?;
             target.truncate(n);
             Ok(target)
         })

@@ -153,6 +153,15 @@ pub enum Rename {
     Whiteout { replace: bool },
 }
 
+/// What else [`Fs::read_as`] does, or does not.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ReadFlags {
+    /// Leave the access time (O_NOATIME).
+    pub unnoted: bool,
+    /// The caller keeps what he reads, as a kernel does in its page cache: it is of no more use in the cache for that.
+    pub kept: bool,
+}
+
 /// Where [`Fs::write`] writes and what else it does.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WriteFlags {
@@ -333,6 +342,7 @@ impl Fs {
             session: &self.session,
             threshold: threshold(union),
             executables: union.executables(),
+            in_place: union.changes_in_place(),
         };
         Edit::new(tx, self.union.as_ref().map(disks))
     }
@@ -375,7 +385,7 @@ impl Fs {
     }
 
     #[inline(always)]
-    fn writable(&self) -> Result<()> {
+    pub(crate) fn writable(&self) -> Result<()> {
         // Where the copy is what counts, what cannot reach it must not be done.
         if self.policy.get().read_only || (self.session.runtime().copy_failed() && !self.durable_at_return()) {
             return Err(self.why_not_writable().into());

@@ -16,17 +16,19 @@
 #[cfg(test)]
 mod tests;
 
-use std::ops::DerefMut;
+use std::ops::{DerefMut, Range};
 
 use pram::session::LongLock;
 use pram::Op;
 use rustix::io::Errno;
 
 use super::content::Writers;
-use super::{now, Fs, Node};
+use super::{now, Fs, Node, ReadFlags};
 use crate::attr::Ino;
 use crate::error::{Error, Result};
-use crate::file::{self, Fetched, Missing, Needed};
+use crate::file::{self, Content, Fetched, Missing, Needed};
+use crate::ilfs::Place;
+use crate::ubj;
 
 /// How many times a change fetches what it needs without a long lock.
 const TRIES: u32 = 3;
@@ -100,7 +102,12 @@ impl Fs {
         // 4.
         let mut tx = op.tx()?;
         let mut edit = self.edit(&mut tx);
-        file::enter(&mut edit, &node.content(), needed, fetched)?;
+        if let Err(e) = file::enter(&mut edit, &node.content(), needed, fetched) {
+            for (page, place) in needed.iter() {
+                self.tell_unfetched(ino, page * file::PAGE, *place, fetched);
+            }
+            return Err(e);
+        }
         edit.finish()?;
         Ok(tx.commit()?)
     }
@@ -109,7 +116,14 @@ impl Fs {
     /// finds all of it.
     #[cold]
     #[inline(never)]
-    pub(super) fn read_fetched(&self, ino: Ino, offset: u64, buf: &mut [u8], node: &mut Node) -> Result<usize> {
+    pub(super) fn read_fetched(
+        &self,
+        ino: Ino,
+        offset: u64,
+        buf: &mut [u8],
+        flags: ReadFlags,
+        node: &mut Node,
+    ) -> Result<usize> {
         self.before_waiting()?;
         let (mut fetched, mut missing) = (Fetched::default(), Missing::new());
         self.read_ahead(ino, offset, buf.len() as u64, node)?;
@@ -117,19 +131,47 @@ impl Fs {
             let done = self.session().read(ino, || {
                 missing.clear();
                 self.read_regular(ino, node)?;
-                file::read_with(self.region(), &node.content(), offset, buf, &fetched, &mut missing)
+                let found = |at, len| ubj::note_hit(self.session(), at, len, flags.kept);
+                file::read_with(self.region(), &node.content(), offset, buf, (&fetched, &mut missing), found)
             });
             match done {
                 Err(Error::Elsewhere) => fetched.fetch(self, &missing),
-                done => return done,
+                Ok(n) => {
+                    if let Some(union) = self.union() {
+                        union.note_use(ino, &node.raw);
+                        if !flags.kept {
+                            union.admit(self, ino, pages(offset, n as u64), &fetched);
+                        }
+                    }
+                    return Ok(n);
+                }
+                Err(e) => {
+                    self.tell_unreadable(ino, (offset, buf.len() as u64), &node.content(), &fetched);
+                    return Err(e);
+                }
             }
+        }
+    }
+
+    /// Says which bytes of a range could not be read, if disks are why.
+    fn tell_unreadable(&self, ino: Ino, (offset, len): (u64, u64), content: &Content, fetched: &Fetched) {
+        // What has changed meanwhile needs not be told.
+        let look = || file::unfetched(self.region(), content, offset, len, fetched);
+        for (at, place) in self.session().read(ino, look).unwrap_or_default() {
+            self.tell_unfetched(ino, at, place, fetched);
+        }
+    }
+
+    fn tell_unfetched(&self, ino: Ino, at: u64, place: Place, fetched: &Fetched) {
+        if let (Some(union), Some(e)) = (self.union(), fetched.failure(place)) {
+            union.tell_unreadable(ino, at, place, e);
         }
     }
 
     /// Begins to fetch what somebody who reads these bytes will want next.
     fn read_ahead(&self, ino: Ino, offset: u64, len: u64, node: &mut Node) -> Result<()> {
         let Some(union) = self.union() else { return Ok(()) };
-        for pages in union.note_read(ino, offset / file::PAGE..(offset + len).div_ceil(file::PAGE)) {
+        for pages in union.note_read(ino, pages(offset, len)) {
             let mut places = Missing::new();
             self.session().read(ino, || {
                 places.clear();
@@ -140,4 +182,9 @@ impl Fs {
         }
         Ok(())
     }
+}
+
+/// The pages that have bytes of a range.
+fn pages(offset: u64, len: u64) -> Range<u64> {
+    offset / file::PAGE..(offset + len).div_ceil(file::PAGE)
 }

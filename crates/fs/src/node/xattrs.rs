@@ -110,6 +110,12 @@ impl Fs {
 
     /// Sets a setting of an inode to what `bits` say; 0 unsets it.
     fn change_setting(&self, ino: Ino, setting: Setting, bits: u16, how: SetXattr) -> Result<()> {
+        // A directory's is only for what will be made in it. Before the change: after a crash nobody else would know of it.
+        let is_followed = setting == Setting::Threshold && self.snapshot(ino)?.kind == Kind::Regular as u8;
+        let union = self.union().filter(|_| is_followed);
+        if let Some(union) = union {
+            union.note_setting(self.session(), ino)?;
+        }
         self.change_node(ino, |tx, raw| {
             match how {
                 SetXattr::Create if setting.is_set(raw) => return Err(Errno::EXIST.into()),
@@ -122,7 +128,11 @@ impl Fs {
             }
             setting.set(raw, bits);
             Ok(())
-        })
+        })?;
+        match union {
+            Some(union) => union.note_setting(self.session(), ino),
+            None => Ok(()),
+        }
     }
 
     fn change_xattr(&self, ino: Ino, mut change: impl FnMut(&mut pram::Tx, &mut u64) -> Result<()>) -> Result<()> {

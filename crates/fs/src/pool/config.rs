@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::cache_config::CacheConfig;
 use super::medium::MediumKind;
 use super::paths::{self, DEFAULT_NVRAM, IMAGE};
 use super::region::shared;
@@ -44,6 +45,9 @@ pub struct Config {
     /// Bytes beyond which a file's content goes to disk, where nothing else is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub threshold: Option<Threshold>,
+    /// What memory the union cache has, and when it writes.
+    #[serde(default, skip_serializing_if = "CacheConfig::is_usual")]
+    pub cache: CacheConfig,
     /// Its disks. None: all content is in persistent RAM.
     #[serde(default, rename = "disk", skip_serializing_if = "Vec::is_empty")]
     pub disks: Vec<DiskEntry>,
@@ -193,6 +197,7 @@ impl Config {
             commit_interval: None,
             copy_rate: None,
             threshold: None,
+            cache: CacheConfig::default(),
             disks: Vec::new(),
         }
     }

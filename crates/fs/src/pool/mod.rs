@@ -20,6 +20,7 @@
 //!
 //! Who uses whom: this → `make` → `copy`, `disks` → `rescue` → `region`, and all of them `config`, `medium` and `paths`.
 
+mod cache_config;
 pub mod config;
 mod copy;
 mod disks;
@@ -47,28 +48,31 @@ use crate::error::{Error, Result};
 use crate::inode::max_inodes;
 use crate::node::{Atime, Fs, Policy};
 use crate::setting::Durability;
-use crate::ubj::{self, Commits, Union};
+use crate::ubj::{Commits, Union};
 use config::Config;
 use copy::{files, logged, replica};
 use disks::Disks;
 use maintenance::commits::CommitTimer;
 use maintenance::segments::Segments;
 use maintenance::Maintenance;
-use make::{destroy, format, import, restore, Builder};
+use make::lost::Ask;
+use make::{destroy, format, import, lost, restore, Builder};
 use paths::RUNTIME_DIR;
 use region::file::{self, Opened};
 use region::{locks, shared};
 use rescue::{inventory, orphans, salvage};
 
+pub use cache_config::CacheConfig;
 pub use config::{CommitInterval, DiskEntry, Rate, Threshold};
 pub use disks::look::{DiskStatus, FlowStatus, SegmentStatus};
 pub use disks::remains::{Gap, Inode as SalvagedInode, Remains};
+pub use make::lost::Incomplete;
 pub use medium::MediumKind;
 pub use options::{FormatOptions, MountInfo, NewDisk, OpenOptions};
 pub use paths::LOG;
 pub use remount::{Asked, Terms};
 pub use rescue::inventory::{Belongs, Memory, Summary};
-pub use status::{CacheStatus, CopyStatus, HeapStatus, SessionStatus, Status};
+pub use status::{CacheStatus, CopyStatus, HeapStatus, HitStatus, SessionStatus, Status};
 
 /// What a session says of itself: its role.
 pub(crate) mod role {
@@ -123,7 +127,7 @@ impl Pool {
         let fs = attach(opened, how)?;
         // What works on the disks (`disks.regions`) is given to `fs` here, before others share it.
         let disks = open_disks(dir, &config, &fs, how)?;
-        let options = ubj::Options { threshold: config.threshold(), ..ubj::Options::default() };
+        let options = config.cache.options(config.threshold());
         let union = Union::open(fs.session(), &disks.regions, options)?;
         let fs = Arc::new(fs.with_union(union));
         if fs.union().is_some() {
@@ -213,7 +217,8 @@ impl Pool {
 
     /// Makes the pool at `dir` from an image; refuses to overwrite one without `force`. It keeps the medium of the pool
     /// that is there; a new one is made on `medium`, or on `logged`. An interrupted restore leaves what was there
-    /// (on a DAX device: a pool that is refused) and can be repeated.
+    /// (on a DAX device: a pool that is refused) and can be repeated. Fails if the pool's disks lack content that the image leads
+    /// to.
     pub fn restore(
         dir: &Path,
         file: &Path,
@@ -221,7 +226,20 @@ impl Pool {
         force: bool,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<()> {
-        restore::restore(dir, file, restore::Over { medium, force }, progress, &mut || Ok(()))
+        Pool::restore_asking(dir, file, medium, force, progress, &mut lost::refuse)
+    }
+
+    /// The same, but asks about what the disks lack: it goes on if the answer is no error.
+    pub fn restore_asking(
+        dir: &Path,
+        file: &Path,
+        medium: Option<MediumKind>,
+        force: bool,
+        progress: &mut dyn FnMut(u64, u64),
+        ask: Ask,
+    ) -> Result<()> {
+        restore::restore(dir, file, restore::Over { medium, force }, progress, ask, &mut || Ok(()))?;
+        lost::ask_afterwards(dir, &read_config(dir)?, ask)
     }
 
     /// Makes the pool larger: it may take up to `size` bytes from now on, whoever works on it. Fails for fewer than it has.
@@ -308,15 +326,21 @@ impl Pool {
     /// Makes the pool at `dir` from its copy alone: after the loss of its persistent RAM, or where the files of the
     /// copy and `pool.toml` were brought from another machine. A region that is there is only replaced with `force`.
     /// Where the copy is all that is left, without `pool.toml`, it becomes that of a pool on `logged`.
-    /// Returns the instant that the pool is as of, nanoseconds since the epoch.
+    /// Returns the instant that the pool is as of, nanoseconds since the epoch. Fails if its disks lack content that the copy
+    /// leads to.
     pub fn import(dir: &Path, force: bool, progress: &mut dyn FnMut(u64, u64)) -> Result<i64> {
+        Pool::import_asking(dir, force, progress, &mut lost::refuse)
+    }
+
+    /// The same, but asks about what the disks lack: it goes on if the answer is no error.
+    pub fn import_asking(dir: &Path, force: bool, progress: &mut dyn FnMut(u64, u64), ask: Ask) -> Result<i64> {
         Builder::settle(dir)?;
         if Config::read(dir)?.is_none() && paths::has_copy_files(dir) {
             let _alone = Builder::begin(dir)?;
-            return import::found(dir, force);
+            return import::found(dir, force, ask);
         }
         let config = read_config(dir)?;
-        let _alone = Builder::begin(dir)?;
+        let alone = Builder::begin(dir)?;
         if config.medium == MediumKind::Logged {
             files::open(dir).map_err(|e| or_save(e, dir, &config))?;
         }
@@ -325,7 +349,10 @@ impl Pool {
         if !force && !file::is_lost(&config.nvram_path(dir), config.medium)? {
             return Err(import::kept(dir, &config));
         }
-        import::import(dir, &config, progress)
+        let as_of = import::import(dir, &config, progress, ask)?;
+        drop(alone);
+        lost::ask_afterwards(dir, &config, ask)?;
+        Ok(as_of)
     }
 }
 
@@ -442,7 +469,7 @@ fn open_disks(dir: &Path, config: &Config, fs: &Fs, how: &OpenOptions) -> Result
         );
     }
     if disks.missing.is_empty() && !how.read_only {
-        disks::make_log_if_none(fs.session(), &disks.regions)?;
+        disks::make_log_if_none(fs.session(), &disks.regions, config.cache.segment())?;
     }
     Ok(disks)
 }

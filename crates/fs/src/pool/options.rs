@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use super::cache_config::CacheConfig;
 use super::config::{CommitInterval, Rate, Threshold};
 use super::medium::MediumKind;
 use crate::setting::Durability;
@@ -24,6 +25,8 @@ pub struct FormatOptions {
     pub copy_rate: Option<Rate>,
     /// Beyond what size a file's content goes to disk, if not beyond 1 MiB.
     pub threshold: Option<Threshold>,
+    /// What memory the union cache has, when it writes, and how large segments are, if not as usual.
+    pub cache: CacheConfig,
     /// The disks; none: all content is in persistent RAM.
     pub disks: Vec<NewDisk>,
     /// Destroy a pool that is there, and what is on the disks.
@@ -56,6 +59,7 @@ impl FormatOptions {
             commit_interval: None,
             copy_rate: None,
             threshold: None,
+            cache: CacheConfig::default(),
             disks: Vec::new(),
             force: false,
             root_mode: 0o755,

@@ -66,19 +66,89 @@ pub struct CacheStatus {
     pub frozen: u64,
     /// What is on disk too, and goes when the memory is wanted.
     pub clean: u64,
+    /// By the settings: what it keeps while memory is made free ahead of need, has at most, and may have dirty before that is written;
+    /// seconds after which that is in any case, and what begins to be written where somebody waits for commits.
+    pub floor: u64,
+    pub ceiling: u64,
+    pub dirty_most: u64,
+    pub dirty_age: u64,
+    pub behind: u64,
+    /// Of what is dirty, what no commit has yet.
+    pub running: u64,
+    /// Bytes that were written to large files, and that were written to segments for them, by write-back and by the cleaner, since the
+    /// attached processes opened the pool; and the second for each of the first, if there were any.
+    pub stored: u64,
+    pub written: u64,
+    pub written_per_stored: Option<f64>,
+    /// Blocks of 4096 bytes that were taken out of memory, and that were let in because they were read again.
+    pub evicted: u64,
+    pub admitted: u64,
+    /// Blocks that were read, by where they were found.
+    pub hits: HitStatus,
+    /// Blocks that were moved, and segments that were freed, by cleaning; and the first for each block of the second, if there were any.
+    pub moved: u64,
+    pub freed: u64,
+    pub moved_per_freed: Option<f64>,
     /// Files that reach beyond so many bytes have their content on disk, where nothing else is set.
     pub threshold: u64,
+    /// Files within their threshold whose content is on disks, since memory was short, and its bytes.
+    pub demoted_files: u64,
+    pub demoted: u64,
+    /// Bytes of files that have to move yet, between memory and disks, since a threshold or the memory's size was changed.
+    pub left: u64,
 }
 
-impl From<ubj::Status> for CacheStatus {
-    fn from(found: ubj::Status) -> CacheStatus {
+/// Blocks of 4096 bytes that readers found, by where, about.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct HitStatus {
+    /// In memory: not committed; committed and not on disk; on disk too.
+    pub running: u64,
+    pub frozen: u64,
+    pub clean: u64,
+    /// In what the process has read a moment ago.
+    pub kept: u64,
+    /// Nowhere: they were read from a disk.
+    pub missed: u64,
+}
+
+impl From<ubj::Hits> for HitStatus {
+    fn from(hits: ubj::Hits) -> HitStatus {
+        let ubj::Hits { running, frozen, clean, kept, missed } = hits;
+        HitStatus { running, frozen, clean, kept, missed }
+    }
+}
+
+fn ratio(of: u64, to: u64) -> Option<f64> {
+    (to > 0).then(|| of as f64 / to as f64)
+}
+
+impl CacheStatus {
+    fn of(found: ubj::Status, survey: ubj::Survey) -> CacheStatus {
         CacheStatus {
             memory: found.blocks * BLOCK,
             dirty: found.dirty * BLOCK,
             frozen: found.frozen * BLOCK,
             // They are counted one after the other, with others at work.
             clean: found.blocks.saturating_sub(found.dirty) * BLOCK,
+            floor: found.floor * BLOCK,
+            ceiling: found.ceiling * BLOCK,
+            dirty_most: found.dirty_most * BLOCK,
+            dirty_age: found.age.as_secs(),
+            behind: found.behind,
+            running: found.dirty.saturating_sub(found.frozen) * BLOCK,
+            stored: found.stored,
+            written: (found.written + found.moved) * BLOCK,
+            written_per_stored: ratio((found.written + found.moved) * BLOCK, found.stored),
+            evicted: found.evicted,
+            admitted: found.admitted,
+            hits: found.hits.into(),
+            moved: found.moved,
+            freed: found.freed,
+            moved_per_freed: ratio(found.moved, found.freed * u64::from(found.log.blocks)),
             threshold: found.threshold,
+            demoted_files: survey.demoted_files,
+            demoted: survey.demoted_bytes,
+            left: survey.left,
         }
     }
 }
@@ -234,10 +304,15 @@ impl Pool {
             copy: self.copy_status()?,
             disks: look::of_open(&self.dir, &self.config, &self.disks),
             segments: look::segments(session)?,
-            cache: self.fs.union().map(|union| union.status(session)).transpose()?.map(CacheStatus::from),
+            cache: self.cache_status()?,
         };
         status.settle_interval();
         Ok(status)
+    }
+
+    fn cache_status(&self) -> Result<Option<CacheStatus>> {
+        let Some(union) = self.fs.union() else { return Ok(None) };
+        Ok(Some(CacheStatus::of(union.status(self.fs.session())?, union.survey(&self.fs)?)))
     }
 
     fn copy_status(&self) -> Result<Option<CopyStatus>> {

@@ -2,12 +2,12 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use pram::Session;
 
 use super::write_back::regular;
-use super::Union;
+use super::{count, Count, Union};
 use crate::attr::Kind;
 use crate::error::Error;
 use crate::file::{self, Content};
@@ -21,6 +21,9 @@ use crate::node::{At, Fs};
 const PIECE: usize = 128;
 /// Segments that are made free at a time.
 const RECLAIMED: u64 = 64;
+/// How often it is looked whether an epoch has ended that somebody else is about to end.
+const LOOKS: u32 = 1000;
+const GLANCE: Duration = Duration::from_millis(1);
 
 /// Files, as the cleaner of one segment sees them.
 struct Cleaning<'f> {
@@ -145,14 +148,17 @@ impl Union {
         let (log, mut vain) = (self.log(), 0);
         loop {
             let reclaimed = log.reclaim(session, session.epochs()?.durable, RECLAIMED)?;
+            if reclaimed > 0 {
+                self.room.note_progress();
+            }
             if reclaimed == RECLAIMED {
                 continue;
             }
             let files = Cleaning { fs, union: self, moved: RefCell::default() };
             match log.clean(session, &files, wanted, go_on)? {
                 Cleaned::Freed { moved, newer, .. } => {
-                    self.counters.moved.fetch_add(u64::from(moved + newer), Ordering::Relaxed);
-                    self.counters.freed.fetch_add(1, Ordering::Relaxed);
+                    count(session, Count::Moved, u64::from(moved + newer));
+                    count(session, Count::Freed, 1);
                 }
                 Cleaned::Kept { sequence, why } => tracing::error!("segment {sequence} cannot be freed: {why:?}"),
                 Cleaned::Asleep(Reason::AwaitingCommit) if commits && vain < 2 => {
@@ -174,7 +180,16 @@ impl Union {
 fn end_epoch(session: &Session) -> crate::Result<()> {
     match session.copy() {
         Some(copy) => copy.wait(session)?,
-        None => _ = session.move_on()?,
+        None => {
+            let epoch = session.epoch()?;
+            // Somebody else may be about to end it.
+            for _ in 0..LOOKS {
+                if session.move_on()? || session.epochs()?.durable > epoch {
+                    break;
+                }
+                std::thread::sleep(GLANCE);
+            }
+        }
     }
     Ok(())
 }

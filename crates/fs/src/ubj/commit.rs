@@ -6,7 +6,7 @@
 
 use std::sync::Weak;
 
-use pram::blocks::{Cursor, Descriptor, Which};
+use pram::blocks::{Cursor, Which};
 use pram::session::{Frozen, Participant};
 use pram::Session;
 
@@ -23,22 +23,11 @@ const STEP: usize = 1024;
 /// The union cache of a pool, as a participant.
 pub struct Commits(pub Weak<Fs>);
 
-/// Calls `see` with each block that no commit has yet.
-fn each_new(session: &Session, see: &mut dyn FnMut(u64)) -> pram::Result<()> {
-    let (durable, mut cursor) = (session.epochs()?.durable, Cursor::default());
-    let mut is_new = |block, descriptor: Descriptor| {
-        if descriptor.epoch >= durable {
-            see(block);
-        }
-    };
-    while session.heap().walk_blocks(Which::Unplaced, &mut cursor, STEP, &mut is_new)? {}
-    Ok(())
-}
-
+/// Blocks that no commit has yet.
 fn new_blocks(session: &Session) -> u64 {
-    let mut count = 0;
+    let (mut count, mut cursor) = (0, Cursor::default());
     // What cannot be read now fails at the instant.
-    let _ = each_new(session, &mut |_| count += 1);
+    while session.heap().walk_blocks(Which::Fresh, &mut cursor, STEP, &mut |_, _| count += 1).unwrap_or(false) {}
     count
 }
 
@@ -65,18 +54,14 @@ impl Participant for Commits {
     }
 
     fn at_rest(&self, still: &Frozen, _epoch: u64) -> pram::Result<()> {
-        let mut marked = Ok(());
-        each_new(still.session(), &mut |block| {
-            if marked.is_ok() {
-                marked = still.mark_block(block);
-            }
-        })?;
-        marked
+        still.mark_fresh()
     }
 
-    fn durable(&self, _session: &Session, _epoch: u64) {
+    fn durable(&self, session: &Session, _epoch: u64) {
+        let Some(fs) = self.0.upgrade() else { return };
+        let Some(union) = fs.union() else { return };
         // Freed segments may be used again.
-        if let Some(union) = self.0.upgrade().as_ref().and_then(|fs| fs.union()) {
+        if union.log().counts(session).map_or(true, |counts| counts.freed > 0) {
             union.ring();
         }
     }

@@ -1,16 +1,15 @@
 //! Eviction: clean blocks give their memory back; their pages are read from disk next time.
 //!
 //! The hand of a clock goes over all blocks. It passes by those that have no place, and once by those whose use was noted since it
-//! was there. What is fetched comes into memory only if it was wanted more than once lately ([`super::reads`]), so that who reads
-//! much once evicts nothing.
+//! was there: readers note it, by a byte beside the heap, which they store to only where it is not set. What is fetched comes into
+//! memory only if it was read more than once lately ([`super::admit`]), so that who reads much once evicts nothing.
 
-use std::sync::atomic::Ordering;
 use std::sync::PoisonError;
 
-use pram::blocks::{Cursor, Which};
+use pram::blocks::{Cursor, Which, PER_SEGMENT};
 
 use super::write_back::regular;
-use super::Union;
+use super::{count, Count, Union};
 use crate::error::{Error, Result};
 use crate::file;
 use crate::ilfs::table::SETTLING;
@@ -20,40 +19,67 @@ use crate::node::Fs;
 const PIECE: usize = 256;
 /// Segments whose descriptors are looked at in one step.
 const STEP: usize = 64;
+/// Times as many blocks as are wanted that the hand passes by for who does not need them.
+const PASSED: u64 = 4;
 
 impl Union {
     /// Takes `wanted` clean blocks out of memory, as far as there are so many; how many. `only`: of this inode, whether in use or
     /// not.
     pub fn evict(&self, fs: &Fs, wanted: u64, only: Option<u64>) -> Result<u64> {
-        let heap = fs.session().heap();
         let (mut own, mut rounds, mut evicted) = (Cursor::default(), 0, 0);
         while evicted < wanted && rounds < 2 {
-            let mut found: Vec<(u64, u64, u64)> = Vec::new();
-            let mut see = |block, descriptor: pram::blocks::Descriptor| {
-                let [ino, page] = descriptor.owner;
-                let is_wanted = match only {
-                    Some(only) => only == ino,
-                    None => !heap.take_use(block),
-                };
-                if descriptor.place != 0 && is_wanted {
-                    found.push((ino, page, block));
-                }
-            };
-            let more = match only {
-                Some(_) => heap.walk_blocks(Which::All, &mut own, STEP, &mut see)?,
-                None => {
-                    let mut cursor = self.to_evict.lock().unwrap_or_else(PoisonError::into_inner);
-                    heap.walk_blocks(Which::All, &mut cursor, STEP, &mut see)?
-                }
-            };
+            let (some, more) = self.evict_next(fs, only, &mut own)?;
+            evicted += some;
             rounds += u32::from(!more) * if only.is_some() { 2 } else { 1 };
-            found.sort_unstable();
-            for some in found.chunk_by(|a, b| a.0 == b.0).flat_map(|of_one| of_one.chunks(PIECE)) {
-                evicted += evict_some(fs, some)?;
-            }
         }
-        self.counters.evicted.fetch_add(evicted, Ordering::Relaxed);
         Ok(evicted)
+    }
+
+    /// The same as far as the hand comes while it passes by a few times as many blocks: for whom it is not worth more.
+    pub(super) fn evict_passed(&self, fs: &Fs, wanted: u64) -> Result<u64> {
+        let steps = (PASSED * wanted).div_ceil(STEP as u64 * PER_SEGMENT);
+        let mut evicted = 0;
+        for _ in 0..steps {
+            if evicted >= wanted {
+                break;
+            }
+            evicted += self.evict_next(fs, None, &mut Cursor::default())?.0;
+        }
+        Ok(evicted)
+    }
+
+    /// One step of the hand, or of a walk of one's `own` for the blocks of one inode: blocks that were taken out, and whether there are more
+    /// to come in this round.
+    fn evict_next(&self, fs: &Fs, only: Option<u64>, own: &mut Cursor) -> Result<(u64, bool)> {
+        let heap = fs.session().heap();
+        let mut found: Vec<(u64, u64, u64)> = Vec::new();
+        let mut see = |block, descriptor: pram::blocks::Descriptor| {
+            let [ino, page] = descriptor.owner;
+            let is_wanted = match only {
+                Some(only) => only == ino,
+                None => !heap.take_use(block),
+            };
+            if descriptor.place != 0 && is_wanted {
+                found.push((ino, page, block));
+            }
+        };
+        let more = match only {
+            Some(_) => heap.walk_blocks(Which::All, own, STEP, &mut see)?,
+            None => {
+                let mut cursor = self.to_evict.lock().unwrap_or_else(PoisonError::into_inner);
+                heap.walk_blocks(Which::All, &mut cursor, STEP, &mut see)?
+            }
+        };
+        found.sort_unstable();
+        let mut evicted = 0;
+        for some in found.chunk_by(|a, b| a.0 == b.0).flat_map(|of_one| of_one.chunks(PIECE)) {
+            evicted += evict_some(fs, some)?;
+        }
+        count(fs.session(), Count::Evicted, evicted);
+        if evicted > 0 {
+            self.room.note_progress();
+        }
+        Ok((evicted, more))
     }
 }
 

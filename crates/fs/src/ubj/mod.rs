@@ -20,23 +20,38 @@
 //! | [`write_back`] | the checkpoint: dirty blocks go to segments |
 //! | [`evict`] | clean blocks give their memory back |
 //! | [`reads`] | what lies on disk alone: fetching it, ahead too |
+//! | [`ghosts`] | which places were read lately |
+//! | [`admit`] | what was read again comes into memory |
+//! | [`hits`] | what readers find in memory: its use, for the clock, and counts |
 //! | [`clean`] | what the cleaner asks of files; freeing segments |
 //! | [`commit`] | the part in commits of a copy |
+//! | [`residence`] | files move between memory and disk |
+//! | [`demote`] | where memory is short, cold small files go to disk |
+//! | [`follow`] | files whose threshold says that they lie on the wrong side |
 //! | [`room`] | memory and disk for what is about to be written |
+//! | [`policy`] | for comparisons with other caches: states of pages, and a cache that is no journal |
 //!
 //! All of it works by operations of its own, each short, beside others at work in whatever process; nothing here is called within
 //! one.
 
+mod admit;
 mod clean;
 mod commit;
+mod demote;
 mod evict;
+pub(crate) mod follow;
+mod ghosts;
+mod hits;
+pub mod policy;
 mod reads;
+mod residence;
 mod room;
 #[cfg(test)]
 pub(crate) mod tests;
 mod write_back;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::HashSet;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -44,10 +59,13 @@ use exraid::Region;
 use pram::blocks::{Cursor, Usage, Which, BLOCK};
 use pram::Session;
 
+use crate::attr::Ino;
 use crate::error::Result;
 use crate::ilfs::{self, Log};
 
 pub use commit::Commits;
+pub use follow::Survey;
+pub(crate) use hits::note_hit;
 
 /// Files that reach beyond so many bytes have their content on disk, where nothing else is said (Conquest 3.2).
 pub const THRESHOLD: u64 = 1 << 20;
@@ -62,8 +80,12 @@ pub struct Options {
     pub threshold: u64,
     /// Executables and shared libraries stay in memory up to so many bytes each, as long as there is room for other files.
     pub executables: u64,
-    /// Dirty blocks are written once they take one part in so many of the memory (UBJ 3.4: a quarter) ...
-    pub dirty_share: u64,
+    /// So many percent of the memory the cache keeps while some is made free ahead of need: who finds none takes it from there too.
+    pub floor: u64,
+    /// So many percent it has at most.
+    pub ceiling: u64,
+    /// Dirty blocks are written once they take so many percent of the memory (UBJ 3.4: a quarter) ...
+    pub dirty: u64,
     /// ... or so many bytes where commits to a copy have to wait for them, so that none waits long ...
     pub behind: u64,
     /// ... or are so old (UBJ 3.4: 5 minutes).
@@ -73,26 +95,63 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Options {
-        let (behind, age) = (8 << 20, Duration::from_secs(300));
+        let (behind, age) = (16 << 20, Duration::from_secs(300));
         let executables = EXECUTABLES;
-        Options { threshold: THRESHOLD, executables, dirty_share: 4, behind, age, log: ilfs::Options::default() }
+        let (floor, ceiling, dirty) = (0, 100, 25);
+        Options { threshold: THRESHOLD, executables, floor, ceiling, dirty, behind, age, log: ilfs::Options::default() }
     }
 }
 
-/// What was done since this process opened the pool.
-#[derive(Debug, Default)]
-struct Counters {
-    written: AtomicU64,
-    /// Dirty blocks that were left to others, who are writing them.
-    elsewhere: AtomicU64,
-    evicted: AtomicU64,
-    fetched: AtomicU64,
-    ahead: AtomicU64,
-    moved: AtomicU64,
-    freed: AtomicU64,
+/// What each process counts since it opened the pool: a word of its session for each, which others read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+enum Count {
+    /// Bytes written to large files.
+    Stored,
+    /// Dirty blocks that were written to segments, and those that were left to others, who are writing them.
+    Written,
+    Elsewhere,
+    Evicted,
+    /// Blocks read from a disk for somebody who waits, and ahead of who reads in order; those that came into the cache.
+    Fetched,
+    Ahead,
+    Admitted,
+    /// Blocks that the cleaner moved, and segments that it freed.
+    Moved,
+    Freed,
+    /// Blocks that were read where they lie: running, frozen and clean ones, about; and in what was fetched before.
+    FromRunning,
+    FromFrozen,
+    FromClean,
+    FromKept,
+    /// Pages of files that went from memory to disk, and from there into memory.
+    Sent,
+    Brought,
 }
 
-/// The union cache as it is, in blocks and segments.
+/// Adds to what this process has counted.
+fn count(session: &Session, what: Count, more: u64) {
+    session.runtime().session_count(what as usize).fetch_add(more, Ordering::Relaxed);
+}
+
+fn counted(session: &Session, what: Count) -> u64 {
+    session.runtime().session_count(what as usize).load(Ordering::Relaxed)
+}
+
+/// Blocks that readers found, by where: about, as one reading in some is looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Hits {
+    /// In memory: not committed; committed and not on disk; on disk too.
+    pub running: u64,
+    pub frozen: u64,
+    pub clean: u64,
+    /// In what the process has fetched for others, and keeps for a while.
+    pub kept: u64,
+    /// Nowhere: they were read from a disk.
+    pub missed: u64,
+}
+
+/// The union cache as it is, in blocks and segments. Counts are of all processes that have the pool open.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Status {
     /// Blocks in memory: all, and those that have not been written to a segment yet; of these the ones of epochs that have ended.
@@ -100,14 +159,28 @@ pub struct Status {
     pub dirty: u64,
     pub frozen: u64,
     pub log: ilfs::Counts,
-    /// Blocks that this process wrote to segments, took out of memory, fetched for readers, and fetched ahead of them.
+    /// Bytes that were written to large files.
+    pub stored: u64,
+    /// Blocks that were written to segments, taken out of memory, let in, fetched for readers, and fetched ahead of them.
     pub written: u64,
     pub evicted: u64,
+    pub admitted: u64,
     pub fetched: u64,
     pub ahead: u64,
-    /// Blocks that this process moved in cleaning, and segments that it freed.
+    /// Blocks that were moved in cleaning, and segments that were freed.
     pub moved: u64,
     pub freed: u64,
+    /// Pages of files that went from memory to disk, and from there into memory.
+    pub sent: u64,
+    pub brought: u64,
+    pub hits: Hits,
+    /// Blocks that the cache keeps, has at most, and that may be dirty, by the settings; how old these may be, and bytes of them where
+    /// somebody waits for commits.
+    pub floor: u64,
+    pub ceiling: u64,
+    pub dirty_most: u64,
+    pub age: Duration,
+    pub behind: u64,
     /// Bytes beyond which a file's content goes to disk.
     pub threshold: u64,
 }
@@ -128,11 +201,17 @@ pub struct Union {
     log: Log,
     options: Options,
     reads: reads::Reads,
-    counters: Counters,
     /// Where write-back and eviction go on.
     to_write: Mutex<Cursor>,
     to_evict: Mutex<Cursor>,
     room: room::Room,
+    chosen: policy::Chosen,
+    /// Files whose content is being sent to disk by this process.
+    sending: Mutex<HashSet<Ino>>,
+    /// Where the clock of small files goes on.
+    hand: Mutex<Ino>,
+    follow: follow::Follow,
+    ahead: demote::Ahead,
     /// Work for the thread that writes and cleans: rung when there is some.
     bell: (Mutex<bool>, Condvar),
 }
@@ -140,26 +219,40 @@ pub struct Union {
 impl Union {
     /// The union cache of a pool with these disks; none where the pool has no log. Puts the log in order where memory was lost.
     pub fn open(session: &Session, regions: &[Arc<dyn Region>], options: Options) -> Result<Option<Arc<Union>>> {
-        let Some(log) = Log::open(session, regions, options.log.clone())? else { return Ok(None) };
-        if !log.is_whole() {
+        let Some(union) = Union::open_as_it_is(session, regions, options)? else { return Ok(None) };
+        if !union.log.is_whole() {
             tracing::warn!("disks are missing: what lies there cannot be read, and no content can be written to disks");
-        } else if let Some(found) = log.settle(session)? {
+        } else if let Some(found) = union.log.settle(session)? {
             tracing::info!(
                 "the log was put in order after the loss of memory: {} segments and {} parts were found",
                 found.segments,
                 found.parts
             );
         }
-        Ok(Some(Arc::new(Union {
+        Ok(Some(Arc::new(union)))
+    }
+
+    /// The same, with the log in no order yet: for looking at what is there.
+    pub(crate) fn open_as_it_is(
+        session: &Session,
+        regions: &[Arc<dyn Region>],
+        options: Options,
+    ) -> Result<Option<Union>> {
+        let Some(log) = Log::open(session, regions, options.log.clone())? else { return Ok(None) };
+        Ok(Some(Union {
             log,
             options,
-            reads: reads::Reads::default(),
-            counters: Counters::default(),
+            reads: reads::Reads::new(all_memory(session) / BLOCK),
             to_write: Mutex::default(),
             to_evict: Mutex::default(),
             room: room::Room::default(),
+            chosen: policy::Chosen::default(),
+            sending: Mutex::default(),
+            hand: Mutex::new(0),
+            follow: follow::Follow::default(),
+            ahead: demote::Ahead::default(),
             bell: (Mutex::new(false), Condvar::new()),
-        })))
+        }))
     }
 
     pub(crate) fn log(&self) -> &Log {
@@ -176,34 +269,58 @@ impl Union {
         self.options.executables
     }
 
+    /// Blocks up to which the cache lets in what is read.
+    fn most(&self, session: &Session) -> u64 {
+        part(session, self.options.ceiling)
+    }
+
     /// States and counts.
     pub fn status(&self, session: &Session) -> Result<Status> {
-        let Dirty { blocks: dirty, frozen } = dirty(session)?;
-        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let counters = &self.counters;
+        let Dirty { blocks: dirty, frozen } = count_dirty(session)?;
+        let sessions = session.runtime().sessions();
+        let of = |what: Count| sessions.iter().map(|session| session.counts[what as usize]).sum();
         Ok(Status {
             blocks: usage(session).used,
             dirty,
             frozen,
             log: self.log.counts(session)?,
-            written: of(&counters.written),
-            evicted: of(&counters.evicted),
-            fetched: of(&counters.fetched),
-            ahead: of(&counters.ahead),
-            moved: of(&counters.moved),
-            freed: of(&counters.freed),
+            stored: of(Count::Stored),
+            written: of(Count::Written),
+            evicted: of(Count::Evicted),
+            admitted: of(Count::Admitted),
+            fetched: of(Count::Fetched),
+            ahead: of(Count::Ahead),
+            moved: of(Count::Moved),
+            freed: of(Count::Freed),
+            sent: of(Count::Sent),
+            brought: of(Count::Brought),
+            hits: Hits {
+                running: of(Count::FromRunning),
+                frozen: of(Count::FromFrozen),
+                clean: of(Count::FromClean),
+                kept: of(Count::FromKept),
+                missed: of(Count::Fetched),
+            },
             threshold: self.options.threshold,
+            floor: part(session, self.options.floor),
+            ceiling: part(session, self.options.ceiling),
+            dirty_most: part(session, self.options.dirty),
+            age: self.options.age,
+            behind: self.options.behind,
         })
     }
 
     /// Capacity and room. What cannot be read counts as nothing: fsck tells why.
     pub(crate) fn sizes(&self, session: &Session) -> Sizes {
-        let (Ok(counts), Ok(dirty)) = (self.log.counts(session), dirty(session)) else { return Sizes::default() };
-        Sizes {
-            capacity: counts.capacity,
-            free: counts.capacity.saturating_sub(counts.live + counts.promised + dirty.blocks),
-            clean: usage(session).used.saturating_sub(dirty.blocks),
-        }
+        let Ok(counts) = self.log.counts(session) else { return Sizes::default() };
+        let usage = usage(session);
+        let waiting = counts.promised + usage.unplaced;
+        let free = counts.capacity.saturating_sub(counts.live + waiting);
+        // Hosts may have less than the disks that lie on them have in name.
+        let host =
+            |left: u64| (left * u64::from(counts.blocks) + self.log.held(session).unwrap_or(0)).saturating_sub(waiting);
+        let given = self.log.left_on_hosts().map_or(free, |left| free.min(host(left)));
+        Sizes { capacity: counts.capacity - (free - given), free: given, clean: usage.placed() }
     }
 
     /// There is something to write, or room to make.
@@ -230,7 +347,7 @@ struct Dirty {
 }
 
 /// Counted one by one: the time is that of those that there are.
-fn dirty(session: &Session) -> Result<Dirty> {
+fn count_dirty(session: &Session) -> Result<Dirty> {
     let (epoch, mut count, mut cursor) = (session.epoch()?, Dirty::default(), Cursor::default());
     let mut see = |_, descriptor: pram::blocks::Descriptor| {
         count.blocks += 1;
@@ -238,6 +355,11 @@ fn dirty(session: &Session) -> Result<Dirty> {
     };
     while session.heap().walk_blocks(Which::Unplaced, &mut cursor, 1024, &mut see)? {}
     Ok(count)
+}
+
+/// Dirty blocks, as exact as [`usage`].
+fn dirty(session: &Session) -> u64 {
+    session.heap().unplaced()
 }
 
 fn usage(session: &Session) -> Usage {
@@ -248,6 +370,11 @@ fn usage(session: &Session) -> Usage {
 fn free_memory(session: &Session) -> u64 {
     let rt = session.runtime();
     (rt.free_segments() + rt.absent()) * pram::SEGMENT + usage(session).free * BLOCK
+}
+
+/// Blocks that so many percent of the memory are.
+fn part(session: &Session, percent: u64) -> u64 {
+    all_memory(session) / BLOCK / 100 * percent
 }
 
 /// Bytes of memory for objects and blocks in all.

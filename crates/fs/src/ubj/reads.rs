@@ -1,19 +1,25 @@
 //! What lies on disk alone: fetching it for readers and changes, and ahead of who reads in order.
 //!
 //! Fetched content is kept for a while in memory of this process, by its place, where it does not change: so it needs to be told of
-//! nothing. It is little, and goes in the order in which it came.
+//! nothing. It is little, and goes in the order in which it came. What was read of it is remembered for longer ([`super::ghosts`]), so
+//! that what is read again is told from what a scan reads, and comes into the union cache ([`super::admit`]).
+//!
+//! What could not be read is not kept: whoever wants it next tries again.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Range;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use exraid::{Aligned, Buffers};
 use pram::Session;
 use rustix::io::Errno;
 
-use super::Union;
-use crate::file::{FetchedPage, Fetching};
+use super::ghosts::Ghosts;
+use super::{count, Count, Union};
+use crate::file::{self, FetchedPage, Fetching};
 use crate::ilfs::ahead::Ahead;
 use crate::ilfs::place::BLOCK;
 use crate::ilfs::read::Reading;
@@ -27,11 +33,17 @@ const MOST: u32 = 256;
 /// Files whose readers are watched.
 const STREAMS: usize = 256;
 
+/// How long it is not told again that a place cannot be read, and of how many places that is known.
+const SILENCE: Duration = Duration::from_secs(60);
+const TOLD: usize = 1024;
+
 /// What was fetched lately, and who reads in order.
 #[derive(Default)]
 pub(super) struct Reads {
     kept: Mutex<Kept>,
     streams: Mutex<HashMap<u64, Ahead>>,
+    /// When it was told last that a place cannot be read.
+    told: Mutex<HashMap<Place, Instant>>,
 }
 
 #[derive(Default)]
@@ -40,6 +52,7 @@ struct Kept {
     chunks: BTreeMap<Place, Arc<Chunk>>,
     order: VecDeque<Place>,
     bytes: u64,
+    ghosts: Ghosts,
 }
 
 /// A run that is being read, or was.
@@ -47,21 +60,28 @@ struct Chunk {
     run: Run,
     memory: Buffers,
     state: Mutex<State>,
+    /// Of each page, where the last reading of it ended; 0: nobody has read it; [`AGAIN`].
+    ends: Vec<AtomicU16>,
 }
+
+/// In place of an end: it was read lately, before it was fetched this time.
+const AGAIN: u16 = u16::MAX;
 
 enum State {
     Reading(Reading),
-    Done(Result<(), Errno>),
+    Done(Result<(), Error>),
 }
 
 impl Chunk {
-    fn begin(log: &Log, session: &Session, run: Run) -> Arc<Chunk> {
+    fn begin(log: &Log, session: &Session, run: Run, again: impl FnMut(Place) -> bool) -> Arc<Chunk> {
         let memory = Buffers::whole(&Aligned::zeroed(run.blocks as usize * BLOCK as usize));
         let state = match log.read(session, run, memory.clone()) {
             Ok(reading) => State::Reading(reading),
-            Err(e) => State::Done(Err(told(run, &e))),
+            Err(e) => State::Done(Err(e)),
         };
-        Arc::new(Chunk { run, memory, state: Mutex::new(state) })
+        let again = (0..run.blocks).map(|n| run.place(n)).map(again);
+        let ends = again.map(|again| AtomicU16::new(if again { AGAIN } else { 0 })).collect();
+        Arc::new(Chunk { run, memory, state: Mutex::new(state), ends })
     }
 
     fn has(&self, place: Place) -> bool {
@@ -71,28 +91,22 @@ impl Chunk {
     }
 
     /// Waits until it was read.
-    fn wait(&self, log: &Log, session: &Session) -> Result<(), Errno> {
+    fn wait(&self, log: &Log, session: &Session) -> Result<(), Error> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if let State::Reading(_) = *state {
-            if let State::Reading(reading) = std::mem::replace(&mut *state, State::Done(Err(Errno::IO))) {
-                *state = State::Done(reading.wait(log, session).map_err(|e| told(self.run, &e)));
-            }
-        }
-        match *state {
-            State::Done(done) => done,
-            State::Reading(_) => Err(Errno::IO),
-        }
+        let done =
+            match std::mem::replace(&mut *state, State::Done(Err(Error::Unusable("reading it was given up".into())))) {
+                State::Reading(reading) => reading.wait(log, session),
+                State::Done(done) => done,
+            };
+        *state = State::Done(done.clone());
+        done
     }
-}
 
-/// What cannot be read is told once, where it lies; who wanted it gets the number.
-fn told(run: Run, e: &Error) -> Errno {
-    match e {
-        // Whoever looks again finds another place, or that it is so.
-        Error::Lost(_) => tracing::debug!("reading {} blocks from {}: {e}", run.blocks, run.first),
-        e => tracing::error!("reading {} blocks from {}: {e}", run.blocks, run.first),
+    /// The places of it that were read.
+    fn were_read(&self) -> impl Iterator<Item = Place> + '_ {
+        let ends = (0..).zip(&self.ends).filter(|(_, end)| end.load(Ordering::Relaxed) != 0);
+        ends.map(|(n, _)| self.run.place(n))
     }
-    e.errno()
 }
 
 impl Kept {
@@ -113,7 +127,18 @@ impl Kept {
             let Some(oldest) = self.order.pop_front() else { break };
             if let Some(gone) = self.chunks.remove(&oldest) {
                 self.bytes -= gone.memory.len();
+                gone.were_read().for_each(|place| self.ghosts.add(place));
             }
+        }
+    }
+
+    /// It could not be read.
+    fn forget(&mut self, chunk: &Arc<Chunk>) {
+        let first = chunk.run.first;
+        if self.chunks.get(&first).is_some_and(|kept| Arc::ptr_eq(kept, chunk)) {
+            self.chunks.remove(&first);
+            self.order.retain(|other| *other != first);
+            self.bytes -= chunk.memory.len();
         }
     }
 }
@@ -121,47 +146,98 @@ impl Kept {
 /// A page in a chunk.
 struct Page {
     chunk: Arc<Chunk>,
-    at: u64,
-    result: Result<(), Errno>,
+    /// Which of it.
+    n: u32,
+    result: Result<(), Error>,
+    /// Where the reading before this one ended, and where this one begins.
+    before: u16,
+    begins: Cell<Option<u16>>,
+}
+
+impl Page {
+    fn of(chunk: Arc<Chunk>, place: Place, result: Result<(), Error>) -> Page {
+        let n = place.block() - chunk.run.first.block();
+        let before = chunk.ends[n as usize].load(Ordering::Relaxed);
+        Page { chunk, n, result, before, begins: Cell::new(None) }
+    }
 }
 
 impl FetchedPage for Page {
     fn copy_to(&self, skip: usize, to: &mut [u8]) -> Result<(), Errno> {
-        self.result?;
-        let from = self.at + skip as u64;
+        self.result.as_ref().map_err(Error::errno)?;
+        let from = u64::from(self.n) * BLOCK + skip as u64;
         self.chunk.memory.slice(from..from + to.len() as u64).copy_to(to);
+        self.begins.set(Some(skip as u16));
+        self.chunk.ends[self.n as usize].store((skip + to.len()) as u16, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Who goes on where the last one has ended reads the page for the first time yet.
+    fn is_read_again(&self) -> bool {
+        self.before != 0 && self.begins.get().is_some_and(|begins| begins != self.before)
+    }
+
+    fn failure(&self) -> Option<&Error> {
+        self.result.as_ref().err()
+    }
+}
+
+impl Reads {
+    /// Remembers about so many places that were read, and are kept no more.
+    pub fn new(ghosts: u64) -> Reads {
+        let kept = Kept { ghosts: Ghosts::new(ghosts), ..Kept::default() };
+        Reads { kept: Mutex::new(kept), ..Reads::default() }
+    }
+
+    /// Was it not told for a while that this place cannot be read? It is from now on.
+    fn is_to_be_told(&self, place: Place, now: Instant) -> bool {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.get(&place).is_some_and(|last| now.saturating_duration_since(*last) < SILENCE) {
+            return false;
+        }
+        if told.len() >= TOLD {
+            told.clear();
+        }
+        told.insert(place, now);
+        true
+    }
+
+    fn kept(&self) -> std::sync::MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Union {
     fn fetch(&self, session: &Session, places: &[Place]) -> Vec<Box<dyn FetchedPage>> {
-        let chunks = self.begin_reads(session, places);
+        let (chunks, begun) = self.begin_reads(session, places);
         let mut fetched: Vec<Box<dyn FetchedPage>> = Vec::with_capacity(places.len());
         for place in places {
             let Some(chunk) = chunks.iter().find(|chunk| chunk.has(*place)) else {
-                fetched.push(Box::new(crate::file::Unfetched(Errno::IO)));
+                fetched.push(Box::new(file::Unfetched(Errno::IO)));
                 continue;
             };
-            let mut page = Page { chunk: chunk.clone(), at: 0, result: chunk.wait(&self.log, session) };
-            if page.result.is_err() && chunk.run.blocks > 1 {
-                // Others of the run can be read, perhaps.
-                page.chunk = Chunk::begin(&self.log, session, Run::one(*place));
-                page.result = page.chunk.wait(&self.log, session);
+            let mut page = Page::of(chunk.clone(), *place, chunk.wait(&self.log, session));
+            if page.result.is_err() {
+                self.reads.kept().forget(chunk);
+                // Others of the run can be read, perhaps, or it can be read by now.
+                let alone = Chunk::begin(&self.log, session, Run::one(*place), |_| false);
+                let result = alone.wait(&self.log, session);
+                page = Page::of(alone, *place, result);
             }
-            page.at = u64::from(place.block() - page.chunk.run.first.block()) * BLOCK;
             fetched.push(Box::new(page));
         }
-        self.counters.fetched.fetch_add(places.len() as u64, Ordering::Relaxed);
+        let (all, missed) = (places.len() as u64, begun.min(places.len() as u64));
+        count(session, Count::Fetched, missed);
+        count(session, Count::FromKept, all - missed);
         fetched
     }
 
-    /// Begins to read what is not being read or kept; the chunks in which these places are.
-    fn begin_reads(&self, session: &Session, places: &[Place]) -> Vec<Arc<Chunk>> {
+    /// Begins to read what is not being read or kept; the chunks in which these places are, and how many blocks are read anew.
+    fn begin_reads(&self, session: &Session, places: &[Place]) -> (Vec<Arc<Chunk>>, u64) {
         let mut sorted = places.to_vec();
         sorted.sort_unstable();
         sorted.dedup();
-        let mut kept = self.reads.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.reads.kept();
         let mut chunks: Vec<Arc<Chunk>> = Vec::new();
         sorted.retain(|place| {
             if chunks.last().is_some_and(|chunk| chunk.has(*place)) {
@@ -175,12 +251,20 @@ impl Union {
                 None => true,
             }
         });
+        let begun = sorted.len() as u64;
         for run in Run::of(sorted, MOST) {
-            let chunk = Chunk::begin(&self.log, session, run);
+            let chunk = Chunk::begin(&self.log, session, run, |place| kept.ghosts.take(place));
             kept.keep(&chunk);
             chunks.push(chunk);
         }
-        chunks
+        (chunks, begun)
+    }
+
+    /// These bytes of a file could not be read: said once, and not again for a minute.
+    pub(crate) fn tell_unreadable(&self, ino: u64, at: u64, place: Place, e: &Error) {
+        if self.reads.is_to_be_told(place, Instant::now()) {
+            tracing::error!("inode {ino}: the page with byte {at} cannot be read: {e}");
+        }
     }
 
     /// A file is being read: these pages. Which to fetch besides.
@@ -194,7 +278,7 @@ impl Union {
 
     /// Begins to read what somebody will want, and waits for nothing.
     pub(crate) fn read_ahead(&self, session: &Session, places: &[Place]) {
-        self.counters.ahead.fetch_add(places.len() as u64, Ordering::Relaxed);
+        count(session, Count::Ahead, places.len() as u64);
         self.begin_reads(session, places);
     }
 }
@@ -205,5 +289,22 @@ impl Fetching for Fs {
             Some(union) => union.fetch(self.session(), places),
             None => crate::file::fetch_without(places),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_that_cannot_be_read_is_told_once_a_minute() {
+        let (reads, now) = (Reads::default(), Instant::now());
+        let (one, other) = (Place::new(1, 1), Place::new(1, 2));
+        let told = |place, seconds| reads.is_to_be_told(place, now + Duration::from_secs(seconds));
+        assert!(told(one, 0) && told(other, 1));
+        assert!(!told(one, 59) && !told(other, 60));
+        assert!(told(one, 60) && !told(one, 119) && told(other, 119));
+        (0..2 * TOLD as u64).for_each(|n| _ = told(Place::new(2 + n, 0), 120));
+        assert!(reads.told.lock().unwrap().len() <= TOLD);
     }
 }

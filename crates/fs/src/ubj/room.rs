@@ -5,14 +5,16 @@
 //! A thread sees to both ahead of need; who finds too little all the same waits for it here, outside of his operation, and begins
 //! anew.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use pram::blocks::BLOCK;
 use pram::session::assert_may_wait;
 use pram::Session;
 
-use super::{all_memory, dirty, free_memory, usage, Union};
+use super::write_back::MUCH;
+use super::{all_memory, count, counted, dirty, free_memory, part, usage, Count, Union};
 use crate::error::Result;
 use crate::file::ATOMIC;
 use crate::ilfs::clean::Reason;
@@ -20,14 +22,20 @@ use crate::node::waits::is_hurried;
 use crate::node::Fs;
 
 /// Of memory one part in so many is kept free: below the first clean blocks go ahead of need, until the second is free.
-const LOW: u64 = 16;
-const HIGH: u64 = 12;
+pub(super) const LOW: u64 = 16;
+pub(super) const HIGH: u64 = 12;
 /// Blocks that are written, or go, at a time, where somebody waits.
 const SOME: u64 = 2048;
-/// Bytes after which it is looked how much is dirty.
+/// Bytes after which it is looked whether too much is dirty.
 const BEHIND: u64 = 1 << 20;
 /// So many times as much as begins to be written makes writers wait.
-const SLOWED: u64 = 4;
+const SLOWED: u64 = 2;
+/// Blocks that are written at a time where commits wait: two such batches are under way.
+const BATCH: usize = 4096;
+/// And at most where nobody waits: a flush takes its time, and a file on a host has its extents noted at each.
+const MOST: usize = 32768;
+/// How long who needs room leaves it to the thread, at most, as long as that is at work.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// How long it counts that there is no room to be made.
 const VAIN: Duration = Duration::from_millis(50);
 /// How long others are left alone who are making it.
@@ -35,6 +43,9 @@ const MOMENT: Duration = Duration::from_millis(1);
 /// Segments that the thread keeps free: one part in so many, and so many at least.
 const FREE_SHARE: u64 = 50;
 const FREE_LEAST: u64 = 4;
+/// Segments for which hosts keep room ahead of need: one part in so many, and so many at most.
+const RESERVED_SHARE: u64 = 32;
+const RESERVED_MOST: u64 = 32;
 
 /// What this process knows of room.
 #[derive(Debug, Default)]
@@ -44,9 +55,20 @@ pub(super) struct Room {
     since: std::sync::OnceLock<Instant>,
     /// Bytes written to large files, by this process.
     written: AtomicU64,
-    /// Dirty blocks when they were counted last, and how many bytes had been written then.
-    counted: AtomicU64,
-    counted_at: AtomicU64,
+    /// Does a thread of this process see to room?
+    has_thread: AtomicBool,
+    progress: Mutex<Progress>,
+    progressed: Condvar,
+}
+
+/// What is done for room.
+#[derive(Clone, Copy, Debug, Default)]
+struct Progress {
+    /// How often this process has written or evicted blocks, or made segments free.
+    made: u64,
+    /// How often the thread has done all that it found to be done; is it at it?
+    rounds: u64,
+    is_working: bool,
 }
 
 impl Room {
@@ -54,9 +76,49 @@ impl Room {
         self.since.get_or_init(Instant::now).elapsed().as_nanos() as u64 + 1
     }
 
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Blocks were written, or evicted, or segments are free.
+    pub(super) fn note_progress(&self) {
+        self.progress().made += 1;
+        self.progressed.notify_all();
+    }
+
+    /// Waits until there is progress, after the thread was rung; false if it found nothing to do, or there is none.
+    fn wait_for_progress(&self) -> bool {
+        if !self.has_thread.load(Ordering::Relaxed) {
+            return false;
+        }
+        let progress = self.progress();
+        let before = *progress;
+        // What it is at may have begun before it was rung.
+        let rounds = before.rounds + 1 + u64::from(before.is_working);
+        let waits = |now: &mut Progress| now.made == before.made && now.rounds < rounds;
+        let waited = self.progressed.wait_timeout_while(progress, PATIENCE, waits);
+        waited.unwrap_or_else(PoisonError::into_inner).0.made != before.made
+    }
+
+    /// The thread is at it until this is dropped.
+    fn begin_round(&self) -> Round<'_> {
+        self.progress().is_working = true;
+        Round(self)
+    }
+
     fn is_exhausted(&self) -> bool {
         let vain = self.vain.load(Ordering::Relaxed);
         vain != 0 && self.now() - vain < VAIN.as_nanos() as u64
+    }
+}
+
+struct Round<'r>(&'r Room);
+
+impl Drop for Round<'_> {
+    fn drop(&mut self) {
+        let mut progress = self.0.progress();
+        (progress.rounds, progress.is_working) = (progress.rounds + 1, false);
+        self.0.progressed.notify_all();
     }
 }
 
@@ -68,36 +130,48 @@ impl Union {
 
     /// Has the log room for so many bytes more of a large file, beside all that is dirty?
     pub(crate) fn admits(&self, session: &Session, bytes: u64) -> Result<bool> {
-        let (wanted, available) = (bytes.div_ceil(BLOCK) + 1, self.log.available_about(session)?);
-        // More than are dirty; counting those takes longer.
-        if usage(session).used + wanted <= available {
+        Ok(dirty(session) + bytes.div_ceil(BLOCK) < self.log.available_about(session)?)
+    }
+
+    /// Has hosts of disks keep room for what is dirty or promised, and for some more to come; can they?
+    fn reserve_ahead(&self, session: &Session) -> Result<bool> {
+        if !self.log.grows() {
             return Ok(true);
         }
-        Ok(dirty(session)?.blocks + wanted <= available)
+        let counts = self.log.counts(session)?;
+        let ahead = (counts.segments / RESERVED_SHARE).clamp(1, RESERVED_MOST) * u64::from(counts.blocks);
+        let (needed, ahead, held) =
+            (dirty(session) + counts.promised, ahead.max(2 * ATOMIC / BLOCK + 2), self.log.held(session)?);
+        // More is asked for at a time.
+        if held >= needed + ahead / 2 {
+            return Ok(true);
+        }
+        let reserved = self.log.reserve_room(session, needed + ahead)?;
+        if self.log.held(session)? > held {
+            self.room.note_progress();
+        }
+        Ok(reserved)
     }
 
     /// Bytes were written to a large file: begins to write when there are enough, and has the writer do it himself where a disk is so
     /// far behind that a commit would have to wait for it.
     pub(crate) fn note_written(&self, fs: &Fs, bytes: u64) -> Result<()> {
+        let session = fs.session();
+        count(session, Count::Stored, bytes);
         let before = self.room.written.fetch_add(bytes, Ordering::Relaxed);
         if before / BEHIND == (before + bytes) / BEHIND {
             return Ok(());
         }
         self.ring();
-        let session = fs.session();
-        if self.is_behind(session) && !is_hurried() {
+        if self.is_behind(session) && !is_hurried() && !self.room.wait_for_progress() {
             self.write_out(fs, SOME)?;
-            self.count_dirty(session)?;
         }
         Ok(())
     }
 
-    /// Is the disk so far behind that writers write to it themselves?
+    /// Is the disk so far behind that writers wait for it?
     pub(crate) fn is_behind(&self, session: &Session) -> bool {
-        let written = self.room.written.load(Ordering::Relaxed);
-        let since_counted = written.saturating_sub(self.room.counted_at.load(Ordering::Relaxed)) / BLOCK;
-        let dirty = self.room.counted.load(Ordering::Relaxed) + since_counted;
-        is_waited_for(session) && dirty > SLOWED * self.dirty_most(session)
+        dirty(session) > SLOWED * self.dirty_most(session)
     }
 
     /// Has no page of a file in a block.
@@ -115,27 +189,35 @@ impl Union {
     /// Makes room, of memory or on disk, for whoever found too little of either.
     pub fn make_room(&self, fs: &Fs) -> Result<()> {
         assert_may_wait();
+        self.ring();
+        if self.room.wait_for_progress() {
+            return Ok(());
+        }
         let session = fs.session();
-        let elsewhere = || self.counters.elsewhere.load(Ordering::Relaxed);
-        let (mut made, others, free) = (0, elsewhere(), free_memory(session));
+        let elsewhere = || counted(session, Count::Elsewhere);
+        let (others, free, made) = (elsewhere(), free_memory(session), || self.room.progress().made);
+        let before = made();
         if free_memory(session) < all_memory(session) / LOW || self.admits(session, 2 * ATOMIC)? {
-            made += self.evict(fs, SOME, None)?;
-            if made == 0 {
-                made += self.write_out(fs, SOME)?;
-                made += self.evict(fs, SOME, None)?;
+            if self.evict_clean(fs, SOME)? == 0 {
+                self.write_out(fs, SOME)?;
+                self.evict_clean(fs, SOME)?;
+            }
+            if made() == before {
+                self.demote(fs, SOME)?;
             }
         } else {
-            let before = self.log.available(session)?;
-            made += self.write_out(fs, SOME)?;
-            self.free(fs, true)?;
-            made += u64::from(self.log.available(session)? > before);
+            self.reserve_ahead(session)?;
+            if made() == before {
+                self.write_out(fs, SOME)?;
+                self.free(fs, true)?;
+                self.reserve_ahead(session)?;
+            }
         }
-        match made {
-            0 if elsewhere() > others => std::thread::sleep(MOMENT),
+        match () {
             // Others have made some.
-            0 if free_memory(session) > free => {}
-            0 => self.room.vain.store(self.room.now(), Ordering::Relaxed),
-            _ => {}
+            () if made() > before || free_memory(session) > free => {}
+            () if elsewhere() > others => std::thread::sleep(MOMENT),
+            () => self.room.vain.store(self.room.now(), Ordering::Relaxed),
         }
         Ok(())
     }
@@ -156,11 +238,18 @@ impl Union {
 
     /// Writes all that is dirty, as far as there is room.
     pub fn write_all(&self, fs: &Fs) -> Result<()> {
-        while self.write_out(fs, super::write_back::MUCH as u64)? > 0 {}
-        Ok(())
+        loop {
+            match self.write_on(fs, MUCH, &mut || Ok(true)) {
+                Err(e) if e.errno() == rustix::io::Errno::NOSPC => {}
+                written => _ = written?,
+            }
+            if self.write_out(fs, MUCH as u64)? == 0 {
+                return Ok(());
+            }
+        }
     }
 
-    fn free(&self, fs: &Fs, commits: bool) -> Result<Reason> {
+    pub(super) fn free(&self, fs: &Fs, commits: bool) -> Result<Reason> {
         Ok(self.free_segments(fs, self.wanted(fs.session())?, commits, &mut || true)?)
     }
 
@@ -171,25 +260,18 @@ impl Union {
 
     /// Dirty blocks beyond which they are written.
     fn dirty_most(&self, session: &Session) -> u64 {
-        let share = all_memory(session) / BLOCK / self.options.dirty_share.max(1);
+        let share = part(session, self.options.dirty);
         match is_waited_for(session) {
             true => share.min(self.options.behind / BLOCK),
             false => share,
         }
     }
 
-    /// Counts what is dirty: the time is that of those that there are, so not for each write.
-    fn count_dirty(&self, session: &Session) -> Result<u64> {
-        let (dirty, written) = (dirty(session)?.blocks, self.room.written.load(Ordering::Relaxed));
-        self.room.counted.store(dirty, Ordering::Relaxed);
-        self.room.counted_at.store(written, Ordering::Relaxed);
-        Ok(dirty)
-    }
-
-    /// Is so much dirty that writing has to begin?
-    pub(crate) fn is_write_due(&self, session: &Session, since: Instant) -> Result<bool> {
-        let dirty = self.count_dirty(session)?;
-        Ok(dirty > self.dirty_most(session) || (dirty > 0 && since.elapsed() > self.options.age))
+    /// Is so much dirty that writing has to begin, or that the log would hardly admit more?
+    fn is_write_due(&self, session: &Session, since: Instant) -> Result<bool> {
+        let dirty = dirty(session);
+        let is_old = || since.elapsed() > self.options.age;
+        Ok(dirty > 0 && (dirty > self.dirty_most(session) || is_old() || !self.admits(session, 2 * ATOMIC)?))
     }
 
     /// The thread's work: writes what has to be written, keeps memory and segments free. True if there is more to do at once.
@@ -200,7 +282,7 @@ impl Union {
         cleans: bool,
         stopped: &dyn Fn() -> bool,
     ) -> Result<bool> {
-        let session = fs.session();
+        let (session, _round) = (fs.session(), self.room.begin_round());
         session.free_ended()?;
         if cleans {
             // A commit is worth it only where few segments are free.
@@ -208,19 +290,57 @@ impl Union {
             let commits = counts.free < wanted / 2;
             self.free_segments(fs, wanted, commits, &mut || !stopped())?;
         }
-        let mut more = false;
-        if self.is_write_due(session, *written)? {
-            *written = Instant::now();
-            more = self.write_out(fs, super::write_back::MUCH as u64)? > 0;
+        // Beside what is being written.
+        let mut go_on = || {
+            self.keep_memory_free(fs)?;
+            self.reserve_ahead(session)?;
+            let is_due = self.is_write_due(session, *written)? && !stopped();
+            if is_due {
+                *written = Instant::now();
+            }
+            Ok(is_due)
+        };
+        let batch = match is_waited_for(session) {
+            true => BATCH,
+            false => (self.dirty_most(session) as usize / 2).clamp(MUCH, MOST),
+        };
+        let mut more = match self.write_on(fs, batch, &mut go_on) {
+            Err(e) if e.errno() == rustix::io::Errno::NOSPC => self.write_out(fs, MUCH as u64)? > 0,
+            placed => placed? > 0,
+        };
+        if !self.keep_memory_free(fs)? && !more {
+            more = self.write_out(fs, MUCH as u64)? > 0;
         }
         let (free, all) = (free_memory(session), all_memory(session));
-        if free < all / LOW {
-            let wanted = (all / HIGH - free) / BLOCK;
-            if self.evict(fs, wanted, None)? < wanted / 2 && !more {
-                more = self.write_out(fs, super::write_back::MUCH as u64)? > 0;
-            }
+        if !more && free < all / LOW {
+            more = self.demote(fs, (all / HIGH - free) / BLOCK)? > 0;
         }
-        Ok(more)
+        Ok(self.follow(fs, cleans, stopped)? || more)
+    }
+
+    /// Evicts where memory is short, or the cache has more than it may; false if that was not enough.
+    fn keep_memory_free(&self, fs: &Fs) -> Result<bool> {
+        let session = fs.session();
+        let (free, all, used) = (free_memory(session), all_memory(session), usage(session).used);
+        let for_others = if free < all / LOW { (all / HIGH - free) / BLOCK } else { 0 };
+        let for_others = for_others.min(used.saturating_sub(part(session, self.options.floor)));
+        match for_others.max(used.saturating_sub(self.most(session))) {
+            0 => Ok(true),
+            wanted => Ok(self.evict_clean(fs, wanted)? >= wanted / 2),
+        }
+    }
+
+    /// Evicts up to `wanted` blocks of those that are clean: where none is, none is looked for.
+    fn evict_clean(&self, fs: &Fs, wanted: u64) -> Result<u64> {
+        match wanted.min(usage(fs.session()).placed()) {
+            0 => Ok(0),
+            wanted => self.evict(fs, wanted, None),
+        }
+    }
+
+    /// A thread of this process calls [`work`](Self::work) from now on, or does no more.
+    pub(crate) fn set_thread(&self, there: bool) {
+        self.room.has_thread.store(there, Ordering::Relaxed);
     }
 }
 

@@ -11,19 +11,19 @@
 //! A block that has been pinned or has a place does not change (F6 of [`crate::file`]): so what was written in 3 is what is there
 //! in 4.
 
-use std::sync::atomic::Ordering;
 use std::sync::PoisonError;
 
 use exraid::Buffers;
-use pram::blocks::Cursor;
+use pram::blocks::{Cursor, BLOCK};
 use pram::session::assert_may_wait;
+use pram::SEGMENT;
 
-use super::Union;
+use super::{count, Count, Union};
 use crate::attr::Kind;
 use crate::error::{Error, Result};
 use crate::file;
 use crate::ilfs::part::Owner;
-use crate::ilfs::write::Block;
+use crate::ilfs::write::{Block, Writer};
 use crate::ilfs::{self, Head, Place};
 use crate::node::{At, Fs, Node};
 
@@ -42,10 +42,48 @@ struct Found {
     block: u64,
 }
 
+/// Blocks on their way to segments: steps 2 and 3.
+pub(super) struct Batch<'l> {
+    writer: Writer<'l>,
+    written: Vec<Found>,
+    /// The writer lets go of what is on disk; these do not.
+    pins: Vec<Buffers>,
+}
+
 impl Union {
     /// Writes up to `most` dirty blocks, as many of a segment's worth at a time as there are; how many got a place. `only`: of
     /// this inode.
     pub fn write_back(&self, fs: &Fs, most: usize, only: Option<u64>) -> Result<u64> {
+        match self.begin_batch(fs, most, only)? {
+            Some(batch) => self.end_batch(fs, batch),
+            None => Ok(0),
+        }
+    }
+
+    /// Writes dirty blocks, `most` at a time, as long as `go_on` says so and there are any; how many got a place. While disks have
+    /// one batch, the next is made ready.
+    pub(super) fn write_on(&self, fs: &Fs, most: usize, go_on: &mut dyn FnMut() -> Result<bool>) -> Result<u64> {
+        let (mut placed, mut under_way) = (0, None);
+        loop {
+            // What fails concerns the next one only.
+            let next = match go_on() {
+                Ok(true) => self.begin_batch(fs, most, None),
+                Ok(false) => Ok(None),
+                Err(e) => Err(e),
+            };
+            if let Some(batch) = under_way.take() {
+                placed += self.end_batch(fs, batch)?;
+            }
+            under_way = match next {
+                Ok(None) => return Ok(placed),
+                Err(e) if placed > 0 && e.errno() == rustix::io::Errno::NOSPC => return Ok(placed),
+                next => next?,
+            };
+        }
+    }
+
+    /// Steps 1 and 2, and 3 as far as requests are under way. None where nothing is dirty.
+    fn begin_batch<'l>(&'l self, fs: &'l Fs, most: usize, only: Option<u64>) -> Result<Option<Batch<'l>>> {
         assert_may_wait();
         // What finds no room is written in vain, with all that was written before it.
         let room = self.log().room(fs.session())?;
@@ -55,20 +93,23 @@ impl Union {
         // 1.
         let mut found = self.find_dirty(fs, most.min(room as usize), only)?;
         found.sort_unstable();
-        let mut writer = self.log().writer(fs.session(), Head::Hot, None);
-        let (mut written, mut pins) = (Vec::with_capacity(found.len()), Vec::with_capacity(found.len()));
+        let writer = self.log().writer(fs.session(), Head::Hot, None);
+        let (written, pins) = (Vec::with_capacity(found.len()), Vec::with_capacity(found.len()));
+        let mut batch = Batch { writer, written, pins };
         // 2 and 3.
         for some in found.chunk_by(|a, b| a.ino == b.ino).flat_map(|of_one| of_one.chunks(PIECE)) {
             for (found, block) in self.pin(fs, some)? {
-                // The writer lets go of what is on disk.
-                pins.push(block.content.clone());
-                writer.push(block)?;
-                written.push(found);
+                batch.pins.push(block.content.clone());
+                batch.writer.push(block)?;
+                batch.written.push(found);
             }
         }
-        if written.is_empty() {
-            return Ok(0);
-        }
+        Ok(Some(batch).filter(|batch| !batch.written.is_empty()))
+    }
+
+    /// The rest of step 3, 4 and 5; how many got a place.
+    fn end_batch(&self, fs: &Fs, batch: Batch<'_>) -> Result<u64> {
+        let Batch { writer, written, pins } = batch;
         let places = writer.finish()?;
         // 4 and 5.
         let written: Vec<(Found, Place)> = written.into_iter().zip(places).collect();
@@ -78,7 +119,8 @@ impl Union {
         }
         drop(pins);
         self.log().give_up(fs.session(), &rest)?;
-        self.counters.written.fetch_add(placed, Ordering::Relaxed);
+        count(fs.session(), Count::Written, placed);
+        self.room.note_progress();
         Ok(placed)
     }
 
@@ -150,24 +192,36 @@ impl Union {
         let mut op = fs.session().begin()?;
         op.lock(&[some[0].ino])?;
         let Some(node) = regular(fs, some[0].ino)? else { return Ok(Vec::new()) };
-        let (content, mut pinned) = (node.content(), Vec::with_capacity(some.len()));
+        let (content, mut there) = (node.content(), Vec::with_capacity(some.len()));
         for found in some {
-            let is_there = file::is_at(fs.region(), &content, found.page, found.block)?
-                && fs.region().descriptor(found.block)?.place == 0;
-            if !is_there {
-                continue;
+            if file::is_at(fs.region(), &content, found.page, found.block)?
+                && fs.region().descriptor(found.block)?.place == 0
+            {
+                there.push(*found);
             }
-            match fs.session().transfer(found.block, 1)? {
-                Some(transfer) => {
-                    let owner = Owner { ino: found.ino, generation: node.raw.generation, page: found.page };
-                    pinned.push((*found, Block { owner, content: Buffers::whole(&transfer), moved: None }));
+        }
+        let mut pinned = Vec::with_capacity(there.len());
+        for run in there.chunk_by(|a, b| a.block + BLOCK == b.block && a.block / SEGMENT == b.block / SEGMENT) {
+            if !pin_run(fs, run, &node, &mut pinned)? {
+                // Somebody else is writing some of them.
+                for one in run.chunks(1) {
+                    let is_elsewhere = !pin_run(fs, one, &node, &mut pinned)?;
+                    count(fs.session(), Count::Elsewhere, u64::from(is_elsewhere));
                 }
-                // Somebody else is writing it.
-                None => _ = self.counters.elsewhere.fetch_add(1, Ordering::Relaxed),
             }
         }
         Ok(pinned)
     }
+}
+
+/// Pins blocks that lie one behind the other, all or none.
+fn pin_run(fs: &Fs, run: &[Found], node: &Node, pinned: &mut Vec<(Found, Block)>) -> Result<bool> {
+    let Some(transfer) = fs.session().transfer(run[0].block, run.len() as u64)? else { return Ok(false) };
+    pinned.extend(run.iter().zip((0..).step_by(BLOCK as usize)).map(|(found, at)| {
+        let owner = Owner { ino: found.ino, generation: node.raw.generation, page: found.page };
+        (*found, Block { owner, content: Buffers::part(&transfer, at..at + BLOCK as usize), moved: None })
+    }));
+    Ok(true)
 }
 
 /// The file with this number, if there is one, for whoever holds its lock.

@@ -45,7 +45,7 @@ fn structures_lie_as_told() {
     same_fields!(page, RawImage: magic version page uuid fingerprint generation commit time root last crc);
     same_fields!(page, RawEntry: slot crc);
     same_fields!(page, RawTable: magic directory blocks slots sequence limit clock version free fresh freed last_freed
-        spare waiting heads regions live promised bad recovered);
+        spare waiting heads regions reserved held live promised bad recovered);
     same_fields!(page, RawTableRegion: number slots);
     same_fields!(page, RawSegment: state stamp link bucket);
     same_fields!(page, RawPart: magic version crc pool nonce sequence written block number entries segment head reserved);
@@ -110,6 +110,8 @@ fn constants_are_as_told() {
         ("TABLE_AT", pram::region::TABLE_AT),
         ("ROOT_SUPER", layout::root::SUPER),
         ("ROOT_LOG", layout::root::LOG),
+        ("ROOT_FOLLOWED", layout::root::FOLLOWED),
+        ("ROOT_FOLLOWED_SIZE", layout::root::FOLLOWED_SIZE),
         ("CHUNK", fs::ilfs::table::CHUNK),
         ("HEADS", fs::ilfs::table::HEADS as u64),
         ("LOG_REGIONS", fs::ilfs::table::REGIONS as u64),

@@ -31,7 +31,7 @@
 //! 4. It is empty: the entry says that it is free, durably. 5. The table is freed. (Else the table would be another's.)
 //!
 //! A region made anew from its copy has descriptors, and of what they describe only the content of blocks without a place, which
-//! goes with a commit where it was not written elsewhere before ([`Frozen::mark_block`](crate::session::Frozen::mark_block)). The
+//! goes with a commit where it was not written elsewhere before ([`Frozen::mark_fresh`](crate::session::Frozen::mark_fresh)). The
 //! others are *void*. Nobody has to go over them; who meets one sees it by its epoch ([`Descriptor::is_void`]).
 
 pub mod transfer;
@@ -78,12 +78,17 @@ const _: () = assert!(size_of::<Descriptor>() == 32);
 impl Descriptor {
     /// Has its memory been lost since its content was stored? `recovered` is what [`epochs`](crate::Session::epochs) says: the
     /// epoch that was running in what the region was made from; 0 where its memory was never lost. The content is then what is at
-    /// its place. (What has no place went to the copy with the commit of its epoch: see [`Frozen::mark_block`].)
+    /// its place. (What has no place went to the copy with the commit of its epoch: see [`Frozen::mark_fresh`].)
     ///
-    /// [`Frozen::mark_block`]: crate::session::Frozen::mark_block
+    /// [`Frozen::mark_fresh`]: crate::session::Frozen::mark_fresh
     #[inline(always)]
     pub fn is_void(&self, recovered: u64) -> bool {
         self.place != 0 && self.epoch < recovered
+    }
+
+    /// Has it no place, and is of none of the epochs before `durable`, which commits hold?
+    pub(crate) fn is_fresh(&self, durable: u64) -> bool {
+        self.place == 0 && self.epoch >= durable
     }
 
     pub(crate) fn place_at(at: Off<Descriptor>) -> Off<u64> {
@@ -138,8 +143,11 @@ impl Region {
     pub fn blocks_of(&self, segment: u64) -> Result<SmallVec<[(u64, Descriptor); PER_SEGMENT as usize]>> {
         let table = Off::<Descriptor>::new(self.block_table(segment)?);
         let taken = self.table_word(segment)?;
-        let in_use = (0..PER_SEGMENT).filter(|n| taken >> n & 1 == 1);
-        in_use.map(|n| Ok((self.geo.segment(segment) + n * BLOCK, self.read(table.index(n))?))).collect()
+        let mut blocks = SmallVec::new();
+        for n in (0..PER_SEGMENT).filter(|n| taken >> n & 1 == 1) {
+            blocks.push((self.geo.segment(segment) + n * BLOCK, self.read(table.index(n))?));
+        }
+        Ok(blocks)
     }
 
     #[inline]
@@ -233,6 +241,8 @@ impl Heap<'_> {
         self.rt.add_block_segment(segment);
         self.rt.add_unplaced(segment);
         self.rt.found_blocks(taken);
+        let unplaced = self.region.blocks_of(segment)?.iter().filter(|(_, descriptor)| descriptor.place == 0).count();
+        self.rt.count_unplaced(unplaced as i64);
         if taken < PER_SEGMENT {
             self.rt.add_partial(BLOCKS, BLOCK_CLASS, segment);
         }

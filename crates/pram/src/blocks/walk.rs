@@ -17,6 +17,8 @@ pub enum Which {
     /// Those without a place. Segments in which there were none when [`Heap::walk_unplaced`] came by are passed over, whatever they
     /// have.
     Unplaced,
+    /// Those without a place that no commit to the copy holds yet.
+    Fresh,
 }
 
 /// How much memory blocks take.
@@ -28,6 +30,15 @@ pub struct Usage {
     pub free: u64,
     /// Segments of blocks, each of 16.
     pub segments: u64,
+    /// Blocks in use that have no place.
+    pub unplaced: u64,
+}
+
+impl Usage {
+    /// Blocks in use that have a place.
+    pub fn placed(&self) -> u64 {
+        self.used - self.unplaced
+    }
 }
 
 impl Heap<'_> {
@@ -35,7 +46,12 @@ impl Heap<'_> {
     /// all processes have left. Takes some hundred loads, however many blocks there are.
     pub fn block_usage(&self) -> Usage {
         let (used, segments) = self.rt.blocks();
-        Usage { used, free: segments * PER_SEGMENT - used, segments }
+        Usage { used, free: segments * PER_SEGMENT - used, segments, unplaced: self.unplaced().min(used) }
+    }
+
+    /// Blocks without a place, as exact, in one load.
+    pub fn unplaced(&self) -> u64 {
+        self.rt.unplaced()
     }
 
     /// Calls `f` with offset and descriptor of each block that is looked for, in at most `most` segments from the cursor on,
@@ -51,10 +67,17 @@ impl Heap<'_> {
         most: usize,
         f: &mut dyn FnMut(u64, Descriptor),
     ) -> Result<bool> {
+        let durable = self.rt.durable();
+        let is_looked_for = |descriptor: &Descriptor| match which {
+            Which::All => true,
+            Which::Unplaced => descriptor.place == 0,
+            Which::Fresh => descriptor.is_fresh(durable),
+        };
         for _ in 0..most {
             let next = match which {
                 Which::All => self.rt.next_block_segment(cursor.0),
                 Which::Unplaced => self.rt.next_unplaced(cursor.0),
+                Which::Fresh => self.rt.next_fresh(cursor.0),
             };
             let Some(segment) = next else {
                 *cursor = Cursor::default();
@@ -62,7 +85,7 @@ impl Heap<'_> {
             };
             cursor.0 = segment + 1;
             self.look_at(segment, &mut |block, descriptor| {
-                if which == Which::All || descriptor.place == 0 {
+                if is_looked_for(&descriptor) {
                     f(block, descriptor);
                 }
             })?;
@@ -91,21 +114,32 @@ impl Heap<'_> {
         Ok(true)
     }
 
-    /// 1. The segment counts as having none. 2. Its descriptors are looked at. 3. It counts again, if there is any. (Whoever
-    ///    takes the place away from a block stores that first and makes the segment count second, so one of us sees the other.)
+    /// 1. Its descriptors are looked at; if there is any, that is all. 2. The segment counts as having none. 3. They are looked at
+    ///    again. 4. It counts again, if there is any. (Whoever takes the place away from a block stores that first and makes the
+    ///    segment count second, so one of us sees the other.)
     fn look_for_unplaced(&self, segment: u64, f: &mut dyn FnMut(u64, Descriptor)) -> Result<()> {
+        let mut look = || {
+            let mut any = false;
+            self.look_at(segment, &mut |block, descriptor| {
+                if descriptor.place == 0 {
+                    any = true;
+                    f(block, descriptor);
+                }
+            })?;
+            Ok(any)
+        };
+        // 1.
+        if look()? {
+            return Ok(());
+        }
+        // 2.
         self.rt.drop_unplaced(segment);
-        let mut any = false;
-        let looked = self.look_at(segment, &mut |block, descriptor| {
-            if descriptor.place == 0 {
-                any = true;
-                f(block, descriptor);
-            }
-        });
-        if any || looked.is_err() {
+        // 3 and 4.
+        let any = look();
+        if !matches!(any, Ok(false)) {
             self.rt.add_unplaced(segment);
         }
-        looked
+        any.map(drop)
     }
 
     fn look_at(&self, segment: u64, f: &mut dyn FnMut(u64, Descriptor)) -> Result<()> {

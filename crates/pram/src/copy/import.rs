@@ -1,6 +1,10 @@
 //! Import: a region from its copy alone, after the memory was lost, or on another machine.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
+
+use rustix::io::Errno;
 
 use super::{load, note_made, replay, Disks};
 use crate::copy::image::Image;
@@ -31,6 +35,24 @@ pub fn file(
     refuse_older(disks, id, &as_of)?;
     target.finish()?;
     Ok(as_of)
+}
+
+/// Fills `file`, which is empty, with the region of a copy, and maps that for this process alone: to look at it.
+pub fn look(disks: &Disks, id: Identity, medium: MediumKind, file: &File) -> Result<Mapping> {
+    let failed = |e: std::io::Error| Error::Host {
+        what: "making a region to look at".into(),
+        errno: Errno::from_io_error(&e).unwrap_or(Errno::IO),
+    };
+    let loaded = load(disks, id, &mut |off, bytes| file.write_all_at(bytes, off).map_err(failed))?;
+    refuse_empty(&loaded.as_of)?;
+    let mut head = [0; HEADERS];
+    let read = file.read_at(&mut head, 0).map_err(failed)?;
+    let size = Region::probe(&head[..read])?.0;
+    file.set_len(size).map_err(failed)?;
+    let map = Mapping::file_private(file, size).map_err(Error::host("mapping the region"))?;
+    region::adopt(&map, medium)?;
+    note_made(disks, id, &map, loaded.as_of)?;
+    Ok(map)
 }
 
 /// Fails if the copy has gone on since: whoever had the pool open meanwhile would lose what was promised.

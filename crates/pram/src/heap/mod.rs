@@ -457,6 +457,7 @@ impl Heap<'_> {
         }
         let at = self.region.bitmap(place.segment, class) + u64::from(index / 64) * 8;
         let bit = 1 << (index % 64);
+        let is_unplaced = place.tag == BLOCKS && self.region.descriptor(off).is_ok_and(|it| it.place == 0);
         let old = self.region.fetch_clear(at, bit)?;
         self.region.flush(at, 8);
         if old & bit == 0 {
@@ -464,6 +465,7 @@ impl Heap<'_> {
         }
         if place.tag == BLOCKS {
             self.rt.count_blocks(slot, -1);
+            self.rt.count_unplaced(-i64::from(is_unplaced));
         }
         if self.rt.owner(place.segment).is_none() {
             let class = usize::from(class);

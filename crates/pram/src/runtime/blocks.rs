@@ -1,19 +1,19 @@
 //! Segments of blocks: which they are, how much is in them, what is under transfer there.
 //!
-//! Three maps have a bit for each segment. The first, of the segments that are of blocks, may have some that are no more;
+//! Four maps have a bit for each segment. The first, of the segments that are of blocks, may have some that are no more;
 //! so may the second, of those that perhaps have blocks without a place: whoever looks there takes its bit away, looks, and
-//! sets it again if there was any.
+//! sets it again if there was any. The third is of those in which there perhaps is one that no commit has looked at.
 //!
 //! A block's *use* is a byte that whoever reads it sets, and whoever makes room takes away.
 //!
 //! A block under transfer is *pinned*: its byte has the number of the session that began the transfer + 1. [`FREED`] is
-//! added when it is freed meanwhile, and left when the transfer has ended; the bit in the third map says that there is such
+//! added when it is freed meanwhile, and left when the transfer has ended; the bit in the fourth map says that there is such
 //! a block.
 
 use std::sync::atomic::{AtomicU64, AtomicU8, Ordering};
 
 use super::segments::{BITS, BLOCK_MAPS};
-use super::{Runtime, H_BLOCKS, H_BLOCK_HINT, H_BLOCK_SEGMENTS};
+use super::{Runtime, H_BLOCKS, H_BLOCK_HINT, H_BLOCK_SEGMENTS, H_UNPLACED};
 use crate::blocks::{Pinned, BLOCK, PER_SEGMENT};
 use crate::error::{Error, Result};
 use crate::region::{PER_GROUP, SEGMENT};
@@ -21,10 +21,11 @@ use crate::region::{PER_GROUP, SEGMENT};
 // Where the maps and pins are in a group's part.
 const OF_BLOCKS: u64 = BLOCK_MAPS;
 const UNPLACED: u64 = OF_BLOCKS + BITS;
-const ENDED: u64 = UNPLACED + BITS;
+const FRESH: u64 = UNPLACED + BITS;
+const ENDED: u64 = FRESH + BITS;
 const PINS_AT: u64 = ENDED + BITS;
 const USES_AT: u64 = PINS_AT + PINS;
-pub(super) const MAPS: u64 = 3;
+pub(super) const MAPS: u64 = 4;
 /// Bytes of a group's pins, and as many of its blocks' uses.
 pub(super) const PINS: u64 = PER_GROUP * PER_SEGMENT;
 
@@ -43,7 +44,7 @@ impl Runtime {
     }
 
     pub(crate) fn drop_block_segment(&self, segment: u64) {
-        for map in [OF_BLOCKS, UNPLACED] {
+        for map in [OF_BLOCKS, UNPLACED, FRESH] {
             let (word, bit) = self.map_bit(map, segment);
             word.fetch_and(!bit, Ordering::AcqRel);
         }
@@ -55,10 +56,15 @@ impl Runtime {
         self.next_bit(OF_BLOCKS, from)
     }
 
-    /// A block of the segment has no place, or perhaps none.
+    /// A block of the segment has no place, or perhaps none, and no commit has looked at it since.
     pub(crate) fn add_unplaced(&self, segment: u64) {
         let (word, bit) = self.map_bit(UNPLACED, segment);
         word.fetch_or(bit, Ordering::SeqCst);
+        // Taken away only while nobody is here.
+        let (word, bit) = self.map_bit(FRESH, segment);
+        if word.load(Ordering::Relaxed) & bit == 0 {
+            word.fetch_or(bit, Ordering::Relaxed);
+        }
     }
 
     /// Whoever takes the bit away looks at the segment afterwards.
@@ -71,12 +77,23 @@ impl Runtime {
         self.next_bit(UNPLACED, from)
     }
 
+    /// A commit has looked at what has no place in the segment: while everything stands still.
+    pub(crate) fn drop_fresh(&self, segment: u64) {
+        let (word, bit) = self.map_bit(FRESH, segment);
+        word.fetch_and(!bit, Ordering::SeqCst);
+    }
+
+    pub(crate) fn next_fresh(&self, from: u64) -> Option<u64> {
+        self.next_bit(FRESH, from)
+    }
+
     /// Somebody died who may have taken bits away and not looked.
     pub(crate) fn doubt_unplaced(&self) {
         for first in (0..self.groups() * PER_GROUP).step_by(64) {
             let of_blocks = self.map_bit(OF_BLOCKS, first).0.load(Ordering::Acquire);
             if of_blocks != 0 {
                 self.map_bit(UNPLACED, first).0.fetch_or(of_blocks, Ordering::SeqCst);
+                self.map_bit(FRESH, first).0.fetch_or(of_blocks, Ordering::SeqCst);
             }
         }
     }
@@ -125,6 +142,17 @@ impl Runtime {
         let since = (0..self.slots()).map(|slot| self.slot_blocks(slot).load(Ordering::Relaxed));
         let segments = self.header(H_BLOCK_SEGMENTS).load(Ordering::Relaxed);
         (since.fold(found, u64::wrapping_add).min(segments * PER_SEGMENT), segments)
+    }
+
+    /// So many blocks more have no place, or fewer.
+    #[inline(always)]
+    pub(crate) fn count_unplaced(&self, more: i64) {
+        self.header(H_UNPLACED).fetch_add(more as u64, Ordering::Relaxed);
+    }
+
+    /// Blocks without a place, as exact as [`blocks`](Self::blocks).
+    pub(crate) fn unplaced(&self) -> u64 {
+        (self.header(H_UNPLACED).load(Ordering::Relaxed) as i64).max(0) as u64
     }
 
     // Transfers.

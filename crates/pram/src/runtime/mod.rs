@@ -36,7 +36,7 @@ pub(crate) use lock::{pause, wait, wake};
 pub use lock::{KeyLock, Sequence};
 pub use numbering::NUMBERS;
 pub(crate) use segments::LOW;
-pub use sessions::{SessionInfo, LABEL, SESSIONS};
+pub use sessions::{SessionInfo, COUNTS, LABEL, SESSIONS};
 pub(crate) use sessions::{SESSION_REC, S_CURSOR, S_CURSOR_BELL, S_LEFT};
 
 use crate::error::{Error, Result};
@@ -47,7 +47,7 @@ use crate::region::{Geometry, Region, GROUP};
 /// Key locks: a key is locked by the lock with its number modulo this.
 pub const LOCKS: u64 = 1 << 16;
 
-const MAGIC: u64 = u64::from_le_bytes(*b"CQ-RUN\x0a\n");
+const MAGIC: u64 = u64::from_le_bytes(*b"CQ-RUN\x0c\n");
 
 // Header words.
 const H_MAGIC: u64 = 0;
@@ -97,6 +97,8 @@ const H_BLOCK_HINT: u64 = 512;
 const H_BLOCK_SEGMENTS: u64 = 520;
 /// Blocks that were in use when the segment was made.
 const H_BLOCKS: u64 = 528;
+/// Blocks without a place.
+const H_UNPLACED: u64 = 536;
 const HEADER: u64 = 4096;
 
 const CURRENTS: u64 = (TAGS * CLASSES.len()) as u64;

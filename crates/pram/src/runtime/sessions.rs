@@ -6,8 +6,8 @@ use super::{Runtime, HEADER, H_LIVE, H_WATCHER};
 
 /// Most processes attached at a time.
 pub const SESSIONS: u32 = 64;
-/// Bytes per session record: state, pid, role and other words, then a label.
-pub(crate) const SESSION_REC: u64 = 1536;
+/// Bytes per session record: state, pid, role and other words, counts, then a label.
+pub(crate) const SESSION_REC: u64 = 1792;
 const S_STATE: u64 = 0;
 const S_PID: u64 = 8;
 const S_ROLE: u64 = 16;
@@ -27,7 +27,11 @@ const S_PINNED: u64 = 72;
 /// How many changes are under way that the watcher has not been told of, by key modulo [`CHANGING`]: 4 bytes each.
 const S_CHANGING: u64 = 80;
 const CHANGING: u64 = 256;
-const S_LABEL: u64 = S_CHANGING + CHANGING * 4;
+/// What the process counts for whoever asks: the layer above says what each word is.
+const S_COUNTS: u64 = S_CHANGING + CHANGING * 4;
+/// Words that a process counts with.
+pub const COUNTS: usize = 32;
+const S_LABEL: u64 = S_COUNTS + COUNTS as u64 * 8;
 pub const LABEL: usize = (SESSION_REC - S_LABEL) as usize;
 
 /// What the runtime knows of an attached process.
@@ -38,6 +42,8 @@ pub struct SessionInfo {
     pub role: u64,
     /// What the layer above says that it keeps to; 0: nothing yet.
     pub terms: u64,
+    /// What it has counted since it attached.
+    pub counts: [u64; COUNTS],
     pub label: Vec<u8>,
 }
 
@@ -55,6 +61,7 @@ impl SessionInfo {
             pid: word(S_PID)? as u32,
             role: word(S_ROLE)?,
             terms: word(S_TERMS)?,
+            counts: std::array::from_fn(|n| word(S_COUNTS + n as u64 * 8).unwrap_or(0)),
             label: label.into(),
         })
     }
@@ -83,6 +90,7 @@ impl Runtime {
         self.session_half(n, S_UNFINISHED).store(0, Ordering::Relaxed);
         self.session_half(n, S_KEEPS).store(0, Ordering::Relaxed);
         self.clear_changing(n);
+        (0..COUNTS).for_each(|count| self.session(n, S_COUNTS + count as u64 * 8).store(0, Ordering::Relaxed));
         self.session(n, S_STATE).store(1, Ordering::Release);
         self.header(H_LIVE).fetch_or(1 << n, Ordering::SeqCst);
         self.me.store(n, Ordering::Relaxed);
@@ -148,6 +156,16 @@ impl Runtime {
 
     fn clear_changing(&self, n: u32) {
         (0..CHANGING).for_each(|key| self.changing(n, key).store(0, Ordering::Relaxed));
+    }
+
+    /// One of the words that this process counts with, and others read: to be changed without order.
+    ///
+    /// # Panics
+    /// Where there is none with this number.
+    #[inline]
+    pub fn session_count(&self, n: usize) -> &AtomicU64 {
+        assert!(n < COUNTS);
+        self.session(self.me(), S_COUNTS + n as u64 * 8)
     }
 
     /// Numbers of the sessions that are taken.

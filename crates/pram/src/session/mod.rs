@@ -563,13 +563,27 @@ impl<'a> Frozen<'a> {
 }
 
 impl Frozen<'_> {
-    /// The content of the block at `block` goes with the commit whose instant this is, and lies in the copy as an object does: for
-    /// content that has no place at the end of its epoch. Does nothing where there is no copy.
-    pub fn mark_block(&self, block: u64) -> Result<()> {
-        match self.session.region.marks() {
-            Some(marks) => marks.mark(block, BLOCK),
-            None => Ok(()),
+    /// The content of blocks that have no place, and that no commit holds, goes with the commit whose instant this is, and lies in the
+    /// copy as an object does. Does nothing where there is no copy.
+    ///
+    /// Ordered steps for each segment that may have any: 1. They are marked. 2. It is looked at no more. (Else whoever leads the next
+    /// commit, after a death in between, would leave them out.)
+    pub fn mark_fresh(&self) -> Result<()> {
+        let Session { region, rt, .. } = self.session;
+        let (Some(marks), durable) = (region.marks(), rt.durable()) else { return Ok(()) };
+        let mut from = 0;
+        while let Some(segment) = rt.next_fresh(from) {
+            // Damage, if it fails: fsck reports it.
+            let blocks = region.blocks_of(segment).unwrap_or_default();
+            // 1.
+            for (block, _) in blocks.iter().filter(|(_, descriptor)| descriptor.is_fresh(durable)) {
+                marks.mark(*block, BLOCK)?;
+            }
+            // 2.
+            rt.drop_fresh(segment);
+            from = segment + 1;
         }
+        Ok(())
     }
 }
 

@@ -40,10 +40,11 @@ pub(super) fn end_transfers(rt: &Runtime, file: impl AsFd) -> Result<()> {
 /// Cleans up after session `n`, whose process has died, while the region's file is locked.
 pub(super) fn reap_one(region: &Region, rt: &Runtime, n: u32) -> Result<()> {
     let mine: Vec<u32> = (0..rt.slots()).filter(|s| rt.slot_state(*s).1 == Some(n)).collect();
-    // 1. Undo, under the dead process's locks.
+    // 1. Undo, under the dead process's locks; all segments of blocks are looked at again before an instant can come.
     for slot in &mine {
         tx::roll_back(region, *slot)?;
     }
+    rt.doubt_unplaced();
     // 2. Release its locks: their takers find a consistent state.
     if !mine.is_empty() {
         for number in 0..runtime::LOCKS as u32 {
@@ -68,7 +69,6 @@ pub(super) fn reap_one(region: &Region, rt: &Runtime, n: u32) -> Result<()> {
     if rt.hold() == Hold::Frozen(n) {
         rt.thaw();
     }
-    rt.doubt_unplaced();
     rt.abandon_sweep(n);
     region.step();
     rt.abandon_long_locks(n);

@@ -159,7 +159,7 @@ fn a_region_can_be_filled_with_blocks_and_memory_goes_back_and_forth() {
         let segments = session.region().segments().count() as u64 - 1;
         assert_eq!(blocks.len() as u64, segments * PER_SEGMENT);
         let usage = session.heap().block_usage();
-        assert_eq!(usage, Usage { used: segments * PER_SEGMENT, free: 0, segments });
+        assert_eq!(usage, Usage { used: segments * PER_SEGMENT, free: 0, segments, unplaced: segments * PER_SEGMENT });
         // One that is freed is one more.
         free(&session, blocks[blocks.len() / 2]);
         assert_eq!(session.heap().block_usage().free, 1);
@@ -262,6 +262,7 @@ fn a_walk_finds_every_block_and_those_without_a_place() {
     assert!(left.values().all(|d| d.owner == [d.epoch, d.epoch + 1]));
     assert_eq!(walk(&session, Which::All, 7), left);
     assert_eq!(walk(&session, Which::Unplaced, 5), left);
+    assert_eq!(session.heap().unplaced(), 600);
 
     let place = |block, place| {
         let mut op = session.begin().unwrap();
@@ -280,7 +281,12 @@ fn a_walk_finds_every_block_and_those_without_a_place() {
     op.tx().unwrap().begin_change(b, 7000).unwrap();
     drop(op);
     let fresh = alloc(&session, 1, OWNER).unwrap();
-    let found = |session: &Session| walk(session, Which::Unplaced, 100).into_keys().collect::<Vec<_>>();
+    let walked = |session: &Session| walk(session, Which::Unplaced, 100).into_keys().collect::<Vec<_>>();
+    let found = |session: &Session| {
+        let found = walked(session);
+        assert_eq!(session.heap().unplaced(), found.len() as u64, "they are counted");
+        found
+    };
     let mut expected = vec![a, b, fresh];
     expected.sort_unstable();
     assert_eq!(found(&session), expected);
@@ -292,12 +298,14 @@ fn a_walk_finds_every_block_and_those_without_a_place() {
     let mut op = session.begin().unwrap();
     let mut tx = op.tx().unwrap();
     tx.set_place(c, 8).unwrap();
-    assert_eq!(found(&session), [0; 0], "it has one now");
+    assert_eq!(walked(&session), [0; 0], "it has one now");
     drop(tx);
     drop(op);
     assert_eq!(found(&session), [c], "and has not");
     // Whoever comes later does not know, and looks.
     assert_eq!(found(&rig::reopen(&rig::bytes_of(&session)).unwrap()), [c]);
+    free(&session, c);
+    assert_eq!(found(&session), [0; 0]);
 }
 
 /// Neither the store to content nor anything else marks its lines; descriptors and entries are marked.

@@ -306,6 +306,10 @@ fn live_on(world: World, found: Tree, kind: MediumKind) -> Result<(), String> {
     same(&world, &now, "all written back")?;
     union.evict(&world.fs, u64::MAX, None).map_err(text)?;
     same(&world, &now, "all evicted")?;
+    while union.demote(&world.fs, 1000).map_err(text)? > 0 {}
+    same(&world, &now, "small files demoted")?;
+    while union.follow(&world.fs, true, &|| false).map_err(text)? {}
+    same(&world, &now, "files have followed")?;
     for _ in 0..4 {
         union.free_segments(&world.fs, 100, true, &mut || true).map_err(|e| e.to_string())?;
     }

@@ -26,6 +26,10 @@ pub enum Step {
     WriteBack(usize),
     /// So many clean ones leave the memory.
     Evict(u64),
+    /// So many pages of small files go to disk.
+    Demote(u64),
+    /// Files follow their threshold, as far as they can.
+    Follow,
     /// So many segments more are made free; the cleaner is interrupted after so many pieces.
     Clean(u64, u32),
 }
@@ -132,6 +136,14 @@ impl Teller<'_> {
             }
             Step::WriteBack(most) => _ = union.write_back(fs, *most, None).map_err(|e| told(e.to_string()))?,
             Step::Evict(most) => _ = union.evict(fs, *most, None).map_err(|e| told(e.to_string()))?,
+            Step::Demote(pages) => _ = union.demote(fs, *pages).map_err(|e| told(e.to_string()))?,
+            Step::Follow => {
+                // Reading has those noted that have come to be on the wrong side.
+                for ino in NAMES.iter().filter_map(|name| self.runner.find(name).ok()) {
+                    fs.read(ino, 0, &mut vec![0; WHOLE]).map_err(|e| told(e.to_string()))?;
+                }
+                while union.follow(fs, true, &|| false).map_err(|e| told(e.to_string()))? {}
+            }
             Step::Clean(more, pieces) => {
                 let (mut left, free) = (*pieces, union.status(session).map_err(|e| told(e.to_string()))?.log.free);
                 let mut go_on = || {
@@ -197,12 +209,20 @@ fn fallocate(path: &str, how: Fallocate, off: u64, len: u64) -> Op {
     Op::Fallocate(path.into(), how, off, len)
 }
 
+fn set_threshold(path: &str, value: &str) -> Op {
+    Op::SetXattr(path.into(), "user.conquest.threshold".into(), value.into())
+}
+
 const ALL: usize = usize::MAX;
+/// More than any file of a story has.
+const WHOLE: usize = 4 << 20;
+/// Files of stories.
+const NAMES: [&str; 3] = ["/a", "/b", "/c"];
 const PAGE: u64 = 4096;
 
 /// What the issue asks for by name.
 pub fn named() -> Vec<Story> {
-    use Step::{Checkpoint, Clean, Commit, During, Evict, Op as Do, Wait, WriteBack};
+    use Step::{Checkpoint, Clean, Commit, Demote, During, Evict, Follow, Op as Do, Wait, WriteBack};
     let file = |len| vec![create("/a"), Do(write("/a", 0, len, 1))];
     let story =
         |name: &str, prologue: Vec<Step>, steps: Vec<Step>| Story { name: name.into(), prologue, steps, lie: false };
@@ -321,6 +341,81 @@ pub fn named() -> Vec<Story> {
                 Do(truncate("/a", 0)),
                 Wait,
                 Do(write("/a", 0, 100_000, 4)),
+                Wait,
+            ],
+        ),
+        // Small ones of either form, also written while they go; and on their way back.
+        story(
+            "demote",
+            vec![
+                create("/a"),
+                Do(write("/a", 0, 20_000, 1)),
+                create("/b"),
+                Do(write("/b", 0, 39_000, 2)),
+                create("/c"),
+                Do(write("/c", 0, 35_000, 3)),
+            ],
+            vec![
+                During(0, write("/b", 4000, 5000, 4)),
+                Demote(10),
+                Wait,
+                Demote(100),
+                Do(write("/a", 100, 100, 5)),
+                Demote(100),
+                Commit,
+                Do(append("/c", 300, 6)),
+                Follow,
+                Do(write("/a", 5000, 9000, 7)),
+                Wait,
+                Demote(100),
+                Do(truncate("/b", 10_000)),
+                WriteBack(ALL),
+                Clean(100, 100),
+                Wait,
+                Follow,
+                Wait,
+            ],
+        ),
+        story(
+            "downward",
+            [file(900_000), vec![WriteBack(ALL), Evict(100), create("/b"), Do(write("/b", 0, 200_000, 2))]].concat(),
+            vec![
+                Do(truncate("/a", 38_000)),
+                Do(truncate("/b", 30_000)),
+                Do(write("/a", 100, 100, 3)),
+                Follow,
+                Wait,
+                Do(write("/a", 200, 5000, 4)),
+                Do(append("/b", 50_000, 5)),
+                Commit,
+                Clean(100, 100),
+                Wait,
+                Do(truncate("/b", 20_000)),
+                WriteBack(ALL),
+                Evict(u64::MAX),
+                Follow,
+                Checkpoint,
+                Wait,
+            ],
+        ),
+        // More pages than one transaction takes, in both directions.
+        story(
+            "follow",
+            vec![create("/a"), Do(set_threshold("/a", "none")), Do(write("/a", 0, 1_700_000, 1))],
+            vec![
+                Do(set_threshold("/a", "65536")),
+                During(1, write("/a", 800_000, 9000, 2)),
+                Follow,
+                Wait,
+                Do(write("/a", 5000, 5000, 3)),
+                Do(set_threshold("/a", "none")),
+                Follow,
+                Do(write("/a", 1_000_000, 7000, 4)),
+                Wait,
+                Do(set_threshold("/a", "65536")),
+                Commit,
+                Follow,
+                Clean(100, 100),
                 Wait,
             ],
         ),
@@ -452,9 +547,8 @@ pub fn random(seeds: std::ops::Range<u64>) -> Vec<Story> {
     seeds
         .map(|seed| {
             let mut rng = Rng::new(seed);
-            let names = ["/a", "/b", "/c"];
             let mut prologue: Vec<Step> = Vec::new();
-            for name in names {
+            for name in NAMES {
                 prologue.extend([create(name), Step::Op(write(name, 0, 30_000 + rng.below(500_000) as usize, seed))]);
             }
             prologue.extend((0..rng.below(15)).map(|_| draw(&mut rng)));
@@ -465,18 +559,19 @@ pub fn random(seeds: std::ops::Range<u64>) -> Vec<Story> {
 }
 
 fn draw(rng: &mut Rng) -> Step {
-    let name = ["/a", "/b", "/c"][rng.below(3) as usize];
+    let name = NAMES[rng.below(3) as usize];
     let (off, seed) = (rng.below(400_000), rng.next());
     let pages = PAGE * (1 + rng.below(4));
     let op = match rng.below(9) {
         0..=2 => write(name, off, 1 + rng.below(60_000) as usize, seed),
         3 | 4 => append(name, 1 + rng.below(9000) as usize, seed),
+        5 if rng.below(3) == 0 => truncate(name, 20_000 + off / 20),
         5 => truncate(name, 50_000 + off),
         6 => fallocate(name, Fallocate::PunchHole, off, 1 + rng.below(50_000)),
         7 => fallocate(name, Fallocate::InsertRange, PAGE, pages),
         _ => write(name, off / PAGE * PAGE, pages as usize, seed),
     };
-    match rng.below(16) {
+    match rng.below(19) {
         0..=5 => Step::Op(op),
         // Not what may fail: the model is that of now.
         6 | 7 => match op {
@@ -487,6 +582,8 @@ fn draw(rng: &mut Rng) -> Step {
         10 => Step::Commit,
         11 | 12 => Step::WriteBack(1 + rng.below(300) as usize),
         13 => Step::Evict(1 + rng.below(300)),
+        16 | 17 => Step::Demote(1 + rng.below(40)),
+        18 => Step::Follow,
         14 => Step::Clean(1 + rng.below(4), 1 + rng.below(6) as u32),
         _ => Step::Checkpoint,
     }

@@ -8,7 +8,7 @@
 //! | [`fileset`] | the files: names, sizes, and who has which at the moment |
 
 mod fileset;
-mod personality;
+pub mod personality;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -77,7 +77,7 @@ fn in_setting(setting: &Setting<'_>, args: &Filebench) -> Outcome {
 }
 
 /// The rounds of one workload. Its files are made before the first, and removed after the last.
-fn measure(setting: &Setting<'_>, stock: &Stock, seconds: f64, sides: &mut Vec<Side>, sections: &mut [Section; 1]) {
+pub fn measure(setting: &Setting<'_>, stock: &Stock, seconds: f64, sides: &mut Vec<Side>, sections: &mut [Section; 1]) {
     let label = format!("filebench: {}", stock.name);
     let flow = Flow::new(stock);
     rounds(setting, &label, ROUNDS, sides, &mut sections[..], |side, round, sections| {
@@ -101,7 +101,13 @@ fn measure(setting: &Setting<'_>, stock: &Stock, seconds: f64, sides: &mut Vec<S
 }
 
 /// Lets all threads work for so many seconds; operations per second.
-fn once(place: &(impl Place + Sync), flow: &Flow, seconds: f64, round: u64) -> Result<f64, Error> {
+pub fn once(place: &(impl Place + Sync), flow: &Flow, seconds: f64, round: u64) -> Result<f64, Error> {
+    let start = now();
+    Ok(per_second(turns(place, flow, seconds, round)?, start))
+}
+
+/// The same; operations.
+pub fn turns(place: &(impl Place + Sync), flow: &Flow, seconds: f64, round: u64) -> Result<u64, Error> {
     let (stop, operations) = (AtomicBool::new(false), AtomicU64::new(0));
     let (files, threads) = (flow.files(place)?, flow.threads() as u64);
     let start = now();
@@ -135,7 +141,7 @@ fn once(place: &(impl Place + Sync), flow: &Flow, seconds: f64, round: u64) -> R
         ended.into_iter().collect::<Result<(), Error>>()
     });
     done?;
-    Ok(per_second(operations.load(Ordering::Relaxed), start))
+    Ok(operations.load(Ordering::Relaxed))
 }
 
 /// What must be reached mounted, and in process, of each of them.

@@ -52,6 +52,20 @@ impl Stock {
         }
     }
 
+    /// As the paper on UBJ has them: with fewer files of a file server, and 16 KB of each of the others.
+    pub fn of_ubj(which: Personality) -> Stock {
+        match which {
+            Personality::Fileserver => Stock { files: 1_000, ..Stock::of(which) },
+            _ => Stock::of(which),
+        }
+    }
+
+    /// With as many files as have so many bytes together, on average.
+    pub fn sized(self, bytes: u64) -> Stock {
+        let files = bytes * 100 / (self.mean as u64 * self.percent as u64);
+        Stock { files: (files as usize).max(2 * self.threads), ..self }
+    }
+
     /// With so many times the files, or with few when quick.
     pub fn times(self, scale: usize, quick: bool) -> Stock {
         match quick {

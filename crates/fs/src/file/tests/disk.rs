@@ -87,7 +87,7 @@ pub(crate) fn read_all(r: &Region, c: &Content, off: u64, buf: &mut [u8]) -> Res
     let (mut fetched, mut missing) = (Fetched::default(), Missing::new());
     loop {
         missing.clear();
-        match read_with(r, c, off, buf, &fetched, &mut missing) {
+        match read_with(r, c, off, buf, (&fetched, &mut missing), |_, _| {}) {
             Err(Error::Elsewhere) => fetched.fetch(&Map, &missing),
             done => return done,
         }

@@ -28,6 +28,8 @@ struct Done {
     evicted: u64,
     moved: u64,
     freed: u64,
+    sent: u64,
+    brought: u64,
     cuts: u64,
     /// Operations on large files, and on others.
     large: u64,
@@ -75,6 +77,8 @@ impl World {
         self.done.evicted += status.evicted;
         self.done.moved += status.moved;
         self.done.freed += status.freed;
+        self.done.sent += status.sent;
+        self.done.brought += status.brought;
     }
 
     fn verify(&self, what: &str) {
@@ -95,7 +99,7 @@ impl World {
         let (fs, union) = (self.rig.fs.clone(), self.rig.union().clone());
         let one = self.files[d.below(FILES) as usize].0;
         let only = [None, None, Some(one)][d.below(3) as usize];
-        match d.below(12) {
+        match d.below(14) {
             0..=3 => match union.write_back(&fs, 1 + d.below(600) as usize, only) {
                 Ok(placed) => format!("{placed} blocks were written"),
                 Err(e) if e.errno() == Errno::NOSPC => "no room for write-back".into(),
@@ -118,7 +122,17 @@ impl World {
                 self.kept = Some((self.rig.commit(), self.files.clone()));
                 "a commit".into()
             }
-            10 => {
+            // What the threads of processes do; what has become cold is what is at hand.
+            10 => match union.demote(&fs, 1 + d.below(100)) {
+                Ok(pages) => format!("{pages} pages were demoted"),
+                Err(e) => panic!("demotion: {e}"),
+            },
+            11 => {
+                self.files.iter().for_each(|(ino, _)| union.note_use(*ino, &fs.snapshot(*ino).unwrap()));
+                let more = union.follow(&fs, d.below(4) == 0, &|| false).unwrap();
+                format!("files followed, and {}", if more { "more are to" } else { "that is all" })
+            }
+            12 => {
                 union.move_to_disk(&fs, one).unwrap();
                 format!("{one} went to disk")
             }
@@ -196,6 +210,8 @@ fn run_all(seeds: std::ops::Range<u64>, far: impl Fn(u64) -> bool, memory: u64, 
         all.evicted += done.evicted;
         all.moved += done.moved;
         all.freed += done.freed;
+        all.sent += done.sent;
+        all.brought += done.brought;
         all.cuts += done.cuts;
         all.large += done.large;
         all.small += done.small;
@@ -203,6 +219,7 @@ fn run_all(seeds: std::ops::Range<u64>, far: impl Fn(u64) -> bool, memory: u64, 
     eprintln!("{all:?}");
     assert!(all.large > all.small, "most of it is tried on large files");
     assert!(all.written > 1000 && all.evicted > 1000 && all.moved > 1000 && all.freed > 10, "{all:?}");
+    assert!(all.sent > 30 && all.brought > 15, "{all:?}");
     assert!(all.cuts > 10 || medium == Medium::Battery);
 }
 

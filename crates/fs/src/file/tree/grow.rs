@@ -345,9 +345,9 @@ impl<'a, 'e, 'o> Writer<'a, 'e, 'o> {
         let is = entry.as_it_is(self.tx.region())?;
         if let Entry::Block(old) = is {
             let descriptor = self.tx.block_of(self.c.owner, page, old)?;
-            if a >= valid && self.tx.is_open(old, &descriptor)? {
+            if (a >= valid || self.tx.changes_in_place()) && self.tx.is_open(old, &descriptor)? {
                 self.tx.extend_block(old)?;
-                self.tx.zero_block(old + valid, a - valid)?;
+                self.tx.zero_block(old + valid, a.saturating_sub(valid))?;
                 return Ok(old);
             }
         }
@@ -377,6 +377,16 @@ impl<'a, 'e, 'o> Writer<'a, 'e, 'o> {
     /// Frees what page `page` lies in, or is promised.
     fn free_entry(&mut self, page: u64, entry: Entry) -> Result<()> {
         clear::free_page(self.tx, self.c.owner, page, entry, &mut self.c.pages)
+    }
+
+    /// Lets page `page`, whose entry is `old`, lead to `new`, and frees what it led to.
+    pub fn exchange(&mut self, page: u64, old: Entry, new: Entry) -> Result<()> {
+        self.free_entry(page, old)?;
+        self.c.pages += 1;
+        if new == Entry::Reserved(0) {
+            self.tx.promise(1);
+        }
+        self.set(page, new)
     }
 
     /// Makes blocks of those of pages `first..end` that are none.

@@ -259,6 +259,59 @@ impl Budget {
     }
 }
 
+/// Of which leaves entries are looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Leaves {
+    All,
+    /// Not of compact ones, in which all is on disk.
+    Plain,
+}
+
+/// Adds to `found` the first `most` pages of those from `first` on whose entries are `wanted`.
+pub(super) fn select(
+    r: &Region,
+    root: Node,
+    first: u64,
+    most: usize,
+    leaves: Leaves,
+    wanted: impl Fn(&Entry) -> bool,
+    found: &mut Vec<(u64, Entry)>,
+) -> Result<()> {
+    Select { r, first, most, leaves, wanted, found, budget: Budget::of(r) }.node(root)
+}
+
+struct Select<'a, F> {
+    r: &'a Region,
+    first: u64,
+    most: usize,
+    leaves: Leaves,
+    wanted: F,
+    found: &'a mut Vec<(u64, Entry)>,
+    budget: Budget,
+}
+
+impl<F: Fn(&Entry) -> bool> Select<'_, F> {
+    fn node(&mut self, node: Node) -> Result<()> {
+        if node.is_compact() && self.leaves == Leaves::Plain {
+            return Ok(());
+        }
+        for i in self.first.saturating_sub(node.base) >> node.shift()..node.len {
+            if self.found.len() >= self.most {
+                break;
+            }
+            if node.height == 1 {
+                let entry = node.get(self.r, i)?;
+                if (self.wanted)(&entry) {
+                    self.found.push((node.page(i), entry));
+                }
+            } else if let Some(child) = self.budget.child(self.r, node, i)? {
+                self.node(child)?;
+            }
+        }
+        Ok(())
+    }
+}
+
 /// The first page from `from` on that is no hole.
 pub(super) fn next(r: &Region, root: Node, from: u64) -> Result<Option<u64>> {
     if root.beyond(from) {

@@ -65,6 +65,9 @@ pub struct SegmentStatus {
     pub used: u64,
     pub free: u64,
     pub freed: u64,
+    /// Of the free ones, those for which hosts of disks keep room; and segments that are not used again.
+    pub held: u64,
+    pub bad: u64,
     /// Bytes of content: what files have there, what is promised to them beyond it, and all that there is room for.
     pub live: u64,
     pub promised: u64,
@@ -162,9 +165,11 @@ pub fn segments(session: &Session) -> Result<Option<SegmentStatus>> {
     Ok(Some(SegmentStatus {
         size: log.segment(),
         segments: counts.segments,
-        used: counts.segments.saturating_sub(counts.free + counts.freed),
+        used: counts.used(),
         free: counts.free,
         freed: counts.freed,
+        held: counts.held,
+        bad: counts.bad,
         live: counts.live * BLOCK,
         promised: counts.promised * BLOCK,
         capacity: counts.capacity * BLOCK,

@@ -64,12 +64,22 @@ impl Disks {
             return Ok(Disks::default());
         }
         let (uuid, held) = (config.uuid_bytes()?, session.transfer_lock()?);
-        if !tolerant {
-            return Ok(Disks { regions: open(dir, config, uuid, held)?, missing: Vec::new() });
+        match tolerant {
+            true => Ok(Disks::open_some(dir, config, uuid, &Options { held, ..Options::default() })),
+            false => Ok(Disks { regions: open(dir, config, uuid, held)?, missing: Vec::new() }),
         }
+    }
+
+    /// Opens those that can be opened, to look at them.
+    pub fn open_to_look(dir: &Path, config: &Config) -> Result<Disks> {
+        let options = Options { read_only: true, ..Options::default() };
+        Ok(Disks::open_some(dir, config, config.uuid_bytes()?, &options))
+    }
+
+    fn open_some(dir: &Path, config: &Config, uuid: [u8; 16], options: &Options) -> Disks {
         let mut missing = Vec::new();
         let mut found = Vec::new();
-        for (entry, opened) in open_each(dir, config, uuid, held) {
+        for (entry, opened) in open_each(dir, config, uuid, options) {
             match opened {
                 Ok(disk) => found.push(disk),
                 Err(e) => missing.push((entry.at(dir), e.to_string())),
@@ -82,7 +92,7 @@ impl Disks {
                 Err(e) => missing.push((path, e.to_string())),
             }
         }
-        Ok(Disks { regions, missing })
+        Disks { regions, missing }
     }
 }
 
@@ -97,8 +107,10 @@ pub(crate) fn open(
     uuid: [u8; 16],
     held: Option<Arc<OwnedFd>>,
 ) -> Result<Vec<Arc<dyn Region>>> {
-    let found: Vec<Opened> =
-        open_each(dir, config, uuid, held).into_iter().map(|(_, opened)| opened).collect::<Result<_>>()?;
+    let found: Vec<Opened> = open_each(dir, config, uuid, &Options { held, ..Options::default() })
+        .into_iter()
+        .map(|(_, opened)| opened)
+        .collect::<Result<_>>()?;
     assemble(dir, found).into_iter().map(|(_, region)| region).collect()
 }
 
@@ -109,10 +121,9 @@ fn open_each<'c>(
     dir: &Path,
     config: &'c Config,
     uuid: [u8; 16],
-    held: Option<Arc<OwnedFd>>,
+    options: &Options,
 ) -> Vec<(&'c DiskEntry, Result<Opened>)> {
-    let options = Options { held, ..Options::default() };
-    let open = |entry| (entry, open_one(dir, entry, uuid, &options));
+    let open = |entry| (entry, open_one(dir, entry, uuid, options));
     config.disks.iter().map(open).collect()
 }
 
@@ -168,20 +179,20 @@ fn cannot_use(dir: &Path, e: &OpenError) -> Error {
     Error::Pool(format!("the pool's disk cannot be used: {e}: {what_to_do}"))
 }
 
-/// Gives a pool its log on these regions, its first disks.
-pub fn make_log(session: &Session, regions: &[Arc<dyn Region>]) -> Result<()> {
+/// Gives a pool its log on these regions, its first disks; with segments of so many bytes, if not the usual.
+pub fn make_log(session: &Session, regions: &[Arc<dyn Region>], segment: Option<u64>) -> Result<()> {
     match regions.is_empty() {
         true => Ok(()),
-        false => Ok(Log::format(session, regions, segment_for(regions))?),
+        false => Ok(Log::format(session, regions, segment.unwrap_or_else(|| segment_for(regions)))?),
     }
 }
 
 /// Gives a pool its log where making it was interrupted before that.
-pub fn make_log_if_none(session: &Session, regions: &[Arc<dyn Region>]) -> Result<()> {
+pub fn make_log_if_none(session: &Session, regions: &[Arc<dyn Region>], segment: Option<u64>) -> Result<()> {
     if regions.is_empty() || has_log(session)? {
         return Ok(());
     }
-    match make_log(session, regions) {
+    match make_log(session, regions, segment) {
         // Another one was faster.
         Err(_) if has_log(session)? => {}
         made => made?,

@@ -53,6 +53,7 @@ impl Drop for Segments {
 fn run(fs: &Fs, union: &Union, stop: &AtomicBool) {
     let stopped = || stop.load(Ordering::SeqCst);
     let mut written = Instant::now();
+    union.set_thread(true);
     while !stopped() {
         let cleans = fs.session().try_maintenance();
         let rest = match union.work(fs, &mut written, cleans, &stopped) {
@@ -65,4 +66,5 @@ fn run(fs: &Fs, union: &Union, stop: &AtomicBool) {
         };
         union.wait(rest);
     }
+    union.set_thread(false);
 }

@@ -77,7 +77,7 @@ pub fn format(dir: &Path, how: &FormatOptions, step: OnStep) -> Result<()> {
 fn wanted(how: &FormatOptions) -> Result<Config> {
     let mut config = Config::new(how.medium, uuid::random()?);
     (config.commit_interval, config.copy_rate) = (how.commit_interval, how.copy_rate);
-    config.threshold = how.threshold;
+    (config.threshold, config.cache) = (how.threshold, how.cache);
     if how.medium != MediumKind::Logged {
         config.nvram = how.nvram.clone().or(config.nvram);
         (config.copy, config.mirror) = (how.copy.clone(), how.mirror);
@@ -173,7 +173,7 @@ fn fill(
     let session = Session::private_with(region, keys, copy)?;
     let (uid, gid) = how.root_owner;
     Fs::format(&session, (uid, gid, how.root_mode), uuid::random_key()?)?;
-    make_log(&session, disks)?;
+    make_log(&session, disks, how.cache.segment())?;
     session.copy().map_or(Ok(()), |copy| Ok(copy.wait(&session)?))
 }
 

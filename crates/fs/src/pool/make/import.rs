@@ -1,10 +1,12 @@
 //! Making a pool from its copy on disk alone.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use pram::copy;
 use pram::copy::log::Identity;
 
+use super::lost::{self, Ask};
 use super::Builder;
 use crate::error::{Error, Result};
 use crate::pool::config::Config;
@@ -12,6 +14,7 @@ use crate::pool::copy::{files, logged};
 use crate::pool::disks;
 use crate::pool::medium::MediumKind;
 use crate::pool::paths::{self, IMAGE};
+use crate::pool::region::map::map_private;
 use crate::pool::region::{file, locks, marks, shared};
 use crate::pool::uuid;
 
@@ -23,7 +26,11 @@ pub fn from_mirror(dir: &Path, config: &Config, path: &Path) -> Result<()> {
     }
     refuse_used_copy(dir, config)?;
     tracing::warn!("{} is lost; making it from its mirror", path.display());
-    import(dir, config, &mut |_, _| {}).map(drop)
+    let warn: Ask = &mut |found| {
+        tracing::warn!("{}: {found}; `conquest fsck` lists it", dir.display());
+        Ok(())
+    };
+    import(dir, config, &mut |_, _| {}, warn).map(drop)
 }
 
 /// Fails if any process writes to the copy of the pool at `dir`: its region may have been deleted or replaced meanwhile.
@@ -71,8 +78,9 @@ fn compare(dir: &Path, config: &Config, path: &Path) -> Result<bool> {
     }
 }
 
-/// Makes the region of the pool at `dir` from its copy; the instant that it is of, nanoseconds since the epoch.
-pub fn import(dir: &Path, config: &Config, progress: &mut dyn FnMut(u64, u64)) -> Result<i64> {
+/// Makes the region of the pool at `dir` from its copy; the instant that it is of, nanoseconds since the epoch. What its disks lack
+/// is asked about before anything is given up.
+pub fn import(dir: &Path, config: &Config, progress: &mut dyn FnMut(u64, u64), ask: Ask) -> Result<i64> {
     let copy_dir = config.copy_dir(dir).unwrap_or_else(|| dir.into());
     let disks = files::open(&copy_dir)?;
     let id = copy::identify(&disks).map_err(|e| broken(&copy_dir, &e.into()))?;
@@ -83,16 +91,24 @@ pub fn import(dir: &Path, config: &Config, progress: &mut dyn FnMut(u64, u64)) -
         // Made from the copy when the pool is opened; given up when all of that can be read.
         let loaded = copy::load(&disks, id, &mut |_, _| Ok(())).map_err(|e| broken(&copy_dir, &e.into()))?;
         let _held = locks::hold_unused(&config.lock_path(dir))?;
+        lost::ask_of(|| lost::memory_of(&disks, id, dir), dir, config, ask)?;
         logged::forget(dir, &id.uuid);
         return Ok(loaded.as_of.time);
     }
     let path = config.nvram_path(dir);
-    file::import(&disks, id, &path, config.medium, progress).map_err(|e| broken(&copy_dir, &e))
+    let mut refused = None;
+    let mut check = |file: &fs::File| {
+        let asked = lost::ask_of(|| map_private(file, &path), dir, config, ask);
+        asked.map_err(|e| Error::Pool(refused.insert(e).to_string()))
+    };
+    let made = file::import(&disks, id, &path, config.medium, &mut check, progress);
+    // What was refused is no fault of the copy.
+    made.map_err(|e| refused.unwrap_or_else(|| broken(&copy_dir, &e)))
 }
 
 /// Makes a pool on `logged` of a copy that is all there is in `dir`, `pool.toml` last; the instant that it is of.
 /// Memory that holds more than the copy is only lost with `force`.
-pub fn found(dir: &Path, force: bool) -> Result<i64> {
+pub fn found(dir: &Path, force: bool, ask: Ask) -> Result<i64> {
     if files::are_in_use(dir)? {
         return Err(Error::Pool(format!(
             "a pool is open whose copy lies in {}; unmount it first, or import another copy of these files",
@@ -111,7 +127,7 @@ pub fn found(dir: &Path, force: bool) -> Result<i64> {
             dir.display()
         )));
     }
-    let as_of = import(dir, &config, &mut |_, _| {})?;
+    let as_of = import(dir, &config, &mut |_, _| {}, ask)?;
     config.write(dir)?;
     Ok(as_of)
 }

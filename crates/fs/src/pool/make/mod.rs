@@ -6,6 +6,7 @@
 //! | [`format`] | an empty pool |
 //! | [`restore`] | a pool from a saved image |
 //! | [`import`] | a pool from its copy alone |
+//! | [`lost`] | what a pool in the making lacks of its large files |
 //! | [`destroy`] | the opposite: all of a pool goes |
 //! | [`staging`] | where a pool is made, beside what is there |
 //! | [`swap`] | the atomic swap: what was made takes the place of what is there, all of it or nothing |
@@ -13,6 +14,7 @@
 pub mod destroy;
 pub mod format;
 pub mod import;
+pub mod lost;
 pub mod restore;
 mod staging;
 mod swap;

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use pram::save::Progress;
 
+use super::lost::{self, Ask};
 use super::staging::Staged;
 use super::{refuse_used_copies, Builder, OnStep};
 use crate::error::{Error, Result};
@@ -12,6 +13,7 @@ use crate::pool::copy::{files, logged};
 use crate::pool::disks::{self, place};
 use crate::pool::medium::MediumKind;
 use crate::pool::paths::{self, IMAGE};
+use crate::pool::region::map::map_private;
 use crate::pool::region::{device, file, locks, shared};
 use crate::pool::rescue::salvage;
 use crate::pool::uuid;
@@ -24,8 +26,8 @@ pub struct Over {
     pub force: bool,
 }
 
-/// Makes the pool at `dir` from an image, in the same order.
-pub fn restore(dir: &Path, image: &Path, over: Over, progress: Progress, step: OnStep) -> Result<()> {
+/// Makes the pool at `dir` from an image, in the same order. What its disks lack is asked about before it takes its place.
+pub fn restore(dir: &Path, image: &Path, over: Over, progress: Progress, ask: Ask, step: OnStep) -> Result<()> {
     std::fs::metadata(image).map_err(|e| Error::host(image, &e))?;
     let _alone = Builder::begin(dir)?;
     let old = match Config::read(dir) {
@@ -51,9 +53,19 @@ pub fn restore(dir: &Path, image: &Path, over: Over, progress: Progress, step: O
     let _held = locks::hold_unused(&config.lock_path(dir))?;
     refuse_used_copies(dir, [Some(&config)])?;
     let disks = disks(dir, old.as_ref(), info.uuid, over.force)?;
-    staged.place(&Config { uuid: uuid::text(&info.uuid), disks, ..config }, step)?;
+    let config = Config { uuid: uuid::text(&info.uuid), disks, ..config };
+    let region = match config.medium {
+        MediumKind::Logged => shared::region_path(staged.dir(), &info.uuid),
+        _ => paths::beside_region(&config.nvram_path(dir)),
+    };
+    lost::ask_of(|| map_private(&open_region(&region)?, &region), dir, &config, ask)?;
+    staged.place(&config, step)?;
     orphan.iter().for_each(|region| salvage::remove(region));
     Ok(())
+}
+
+fn open_region(path: &Path) -> Result<std::fs::File> {
+    std::fs::File::open(path).map_err(|e| Error::host(path, &e))
 }
 
 /// The pool that is to be made, but for its UUID.

@@ -196,6 +196,7 @@ mod tests {
 
     use super::super::cut_before;
     use super::super::format::format;
+    use super::super::lost;
     use super::super::restore::{self, Over};
     use super::*;
     use crate::path::View;
@@ -275,7 +276,7 @@ mod tests {
     const OVER: Over = Over { medium: None, force: true };
 
     fn restore(dir: &Path, image: &Path, step: OnStep) -> Result<()> {
-        restore::restore(dir, image, OVER, &mut |_, _| {}, step)
+        restore::restore(dir, image, OVER, &mut |_, _| {}, &mut lost::refuse, step)
     }
 
     /// Makes a pool in the place of another, interrupted before step `n`; false if it has fewer.
@@ -393,7 +394,7 @@ mod tests {
         // Its region is lost: there is no other reason to refuse.
         fs::remove_file(home.dir().join("nvram")).expect("removed");
         let over = Over { medium: None, force: false };
-        let refused = restore::restore(&home.dir(), &image, over, &mut |_, _| {}, &mut || Ok(()));
+        let refused = restore::restore(&home.dir(), &image, over, &mut |_, _| {}, &mut lost::refuse, &mut || Ok(()));
         let told = refused.expect_err("disks of another").to_string();
         assert!(told.contains("another pool") && told.contains("--force") && told.contains("disk"), "{told}");
         assert!(home.dir().join("disk").exists() && label_of(&given(&home.dir())).is_some());

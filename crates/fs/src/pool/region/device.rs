@@ -80,7 +80,8 @@ pub fn restore_device(
         return Err(Error::Pool(format!("{} is no device any more; try again", path.display())));
     };
     let map = map_file(&file, path, MediumKind::Dax, device.size)?;
-    let (mut way, mut held) = (locks::clear_for(path, old), None);
+    let mut check = |_: &fs::File| Ok(());
+    let (mut way, mut held) = (locks::clear_for(path, old, &mut check), None);
     let mut hold = |file: Option<&fs::File>, uuid: &[u8; 16]| {
         held = way(file, uuid)?;
         Ok(None)

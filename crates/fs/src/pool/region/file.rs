@@ -11,7 +11,7 @@ use pram::save::{is_at, Progress, SaveInfo};
 use pram::session::Exclusive;
 use pram::Region;
 
-use super::locks::{self, hold};
+use super::locks::{self, hold, Check};
 use super::map::{device, holds_data, map_file, medium_of, named, open_both, open_failed, Made};
 use super::shared;
 use crate::error::{Error, Result};
@@ -117,9 +117,17 @@ pub fn restore_region(image: &Path, path: &Path, medium: MediumKind, progress: P
     Ok(info)
 }
 
-/// Makes the region at `path` from a copy; the instant that it is of, nanoseconds since the epoch.
-pub fn import(disks: &Disks, id: Identity, path: &Path, medium: MediumKind, progress: Progress) -> Result<i64> {
-    let way = &mut locks::clear_for(path, None);
+/// Makes the region at `path` from a copy; the instant that it is of, nanoseconds since the epoch. Where `check` refuses the file
+/// that is to be the region, what is there stays.
+pub fn import(
+    disks: &Disks,
+    id: Identity,
+    path: &Path,
+    medium: MediumKind,
+    check: Check,
+    progress: Progress,
+) -> Result<i64> {
+    let way = &mut locks::clear_for(path, None, check);
     if medium == MediumKind::Dax && path.exists() {
         let file = open_both(path)?;
         if let Some(device) = device(&file, path, medium)? {

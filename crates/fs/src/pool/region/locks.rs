@@ -42,16 +42,23 @@ pub fn hold(file: fs::File, path: &Path, check: impl FnOnce() -> Result<()>) -> 
     Ok(Exclusive::over(again.into())?)
 }
 
+/// May the region in a file, all of which is right, take the place of what is there?
+pub type Check<'a> = &'a mut dyn FnMut(&fs::File) -> Result<()>;
+
 /// What is done before the region at `path`, of the pool `old`, is lost, in order:
 /// 1. Nobody attaches any more: what they change in a region that is gone would vanish. Who comes later finds the new one.
-/// 2. The marks go, those of the old region and any that were left of one whose file had the new one's number: they would
+/// 2. The new one is looked at, if it is a file.
+/// 3. The marks go, those of the old region and any that were left of one whose file had the new one's number: they would
 ///    say of the new one that its copy holds it.
 pub fn clear_for<'a>(
     path: &'a Path,
     old: Option<[u8; 16]>,
+    check: Check<'a>,
 ) -> impl FnMut(Option<&fs::File>, &[u8; 16]) -> pram::Result<Option<Exclusive>> + 'a {
     move |file, uuid| {
-        let held = hold_unused(path).map_err(|e| pram::Error::Unusable(e.to_string()))?;
+        let refused = |e: Error| pram::Error::Unusable(e.to_string());
+        let held = hold_unused(path).map_err(refused)?;
+        file.map_or(Ok(()), &mut *check).map_err(refused)?;
         let locks = [held.as_ref().map(AsFd::as_fd), file.map(AsFd::as_fd)];
         for lock in locks.into_iter().flatten() {
             old.iter().chain([uuid]).for_each(|uuid| marks::forget(lock, uuid));

@@ -9,6 +9,7 @@ use pram::mem::Sync;
 use pram::{Mapping, Medium, Region};
 use rustix::io::Errno;
 
+use super::shared::region_size;
 use crate::error::{Error, Result};
 use crate::pool::medium::MediumKind;
 
@@ -38,6 +39,12 @@ pub fn map_file(file: &fs::File, path: &Path, medium: MediumKind, len: u64) -> R
         }
         MediumKind::Dax => dax::map(file, len).map_err(named(path)),
     }
+}
+
+/// Maps the region in a file that is there for this process alone: what is stored there stays with it.
+pub fn map_private(file: &fs::File, path: &Path) -> Result<Mapping> {
+    let size = region_size(file, path)?;
+    Mapping::file_private(file, size).map_err(|e| Error::host(path, &e.into()))
 }
 
 pub fn medium_of(file: &fs::File, path: &Path, medium: MediumKind) -> Result<Box<dyn Medium>> {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use pram::medium::LOGGED;
 use pram::session::shared_name;
-use pram::{Mapping, Region, Session};
+use pram::{Region, Session};
 
 use super::orphans;
 use crate::error::{Error, Result};
@@ -16,8 +16,9 @@ use crate::pool::config::Config;
 use crate::pool::medium::MediumKind;
 use crate::pool::paths::{DEFAULT_NVRAM, IMAGE, RUNTIME_DIR};
 use crate::pool::region::file::refuse_other_version;
+use crate::pool::region::map::map_private;
 use crate::pool::region::marks;
-use crate::pool::region::shared::{made_by, open_plain, refuse_mapped, region_size};
+use crate::pool::region::shared::{made_by, open_plain, refuse_mapped};
 use crate::pool::uuid;
 
 /// Opens it, while nobody has the pool open.
@@ -26,8 +27,8 @@ pub fn open(dir: &Path, config: &Config) -> Result<Session> {
     let path = find(dir, config)?.ok_or_else(missing)?;
     refuse_mapped(&path)?;
     let memory = open_file(&path, dir)?;
-    let size = region_size(&memory, &path)?;
-    let map = Mapping::file_private(&memory, size).map_err(|e| Error::host(&path, &e.into()))?;
+    let map = map_private(&memory, &path)?;
+    let size = map.len();
     let region = Region::open(map, Box::new(LOGGED))?;
     if !config.is_of(&region) {
         return Err(Error::Pool(format!("{} belongs to another pool", path.display())));

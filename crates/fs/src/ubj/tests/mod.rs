@@ -3,13 +3,21 @@
 //! | module | what it tries |
 //! | --- | --- |
 //! | `rig` | a file system whose large files go to a disk in memory; what leads where, against what is counted |
+//! | `follow` | files between memory and disk: demoted, and on the side of their threshold |
 //! | `leaves` | what is written in order, and takes little memory |
+//! | `lost` | what is told of content whose place is gone |
+//! | `policies` | what comparisons with other caches see and set |
 //! | `races` | changes at the instants of a write-back at which somebody else may come |
+//! | `reads` | what is read again comes into memory, and what fails is tried again |
 //! | `thresholds` | beyond which size a file's content goes to disk |
 //!
 //! Random operations are among the tests of [`file`](crate::file), where the model of a file is.
 
+mod follow;
 mod leaves;
+mod lost;
+mod policies;
 mod races;
+mod reads;
 pub(crate) mod rig;
 mod thresholds;

@@ -1,11 +1,12 @@
 //! A file system whose large files go to a disk in memory.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use exraid::fault::{Content as Bytes, Cut, RamDisk};
 use exraid::region::{make, open};
-use exraid::{Device, Done, Layout, Op, Pending, Properties, Request, Uuid};
+use exraid::{Answer, Device, Done, Layout, Op, Pending, Properties, Request, Uuid};
 use pram::blocks::{Cursor, Which, BLOCK};
 use pram::session::USER_ROOTS;
 use pram::Session;
@@ -25,13 +26,20 @@ type Before = Box<dyn FnMut(&Op) + Send>;
 
 /// A disk that says when it is about to be told something. What it says that to may use the disk.
 pub struct Told {
-    disk: Arc<RamDisk>,
+    pub disk: Arc<RamDisk>,
     before: Mutex<Option<Before>>,
+    /// It gives nothing back: what is discarded stays.
+    pub keeps: AtomicBool,
 }
 
 impl Told {
     pub fn before(&self, each: impl FnMut(&Op) + Send + 'static) {
         *self.before.lock().expect("not poisoned") = Some(Box::new(each));
+    }
+
+    /// Puts other bytes where segments begin.
+    pub fn spoil(&self, len: u64) {
+        self.disk.overwrite(MIB + MIB / 2, &vec![0xd5; len as usize]);
     }
 }
 
@@ -49,6 +57,9 @@ impl Device for Told {
         if let Some(mut before) = before {
             before(&request.op);
             self.before.lock().expect("not poisoned").get_or_insert(before);
+        }
+        if matches!(request.op, Op::Discard(_)) && self.keeps.load(Ordering::Relaxed) {
+            return done(Answer { result: Ok(()), buffers: None });
         }
         self.disk.submit(request, done);
     }
@@ -83,7 +94,7 @@ impl Rig {
 
     /// As somebody who comes to this memory and this disk has it.
     pub fn over(session: Session, disk: Arc<RamDisk>, threshold: u64) -> Rig {
-        let told = Arc::new(Told { disk: disk.clone(), before: Mutex::default() });
+        let told = Arc::new(Told { disk: disk.clone(), before: Mutex::default(), keeps: AtomicBool::default() });
         let region = open(vec![told.clone()]).expect("the disk is opened");
         let options = Options { threshold, ..Options::default() };
         let union = Union::open(&session, &[region], options).expect("the log is opened");
@@ -97,6 +108,12 @@ impl Rig {
     pub fn reopened(self) -> Rig {
         let (bytes, disk) = (self.memory(), self.told.disk.content());
         self.again(&bytes, disk)
+    }
+
+    /// The same, and who comes has another threshold.
+    pub fn with_threshold(mut self, threshold: u64) -> Rig {
+        self.threshold = threshold;
+        self.reopened()
     }
 
     /// The power was cut, the disk has what it was told to keep and some of the rest, and the memory is made of a copy: the content
@@ -123,6 +140,12 @@ impl Rig {
         let now = rig.fs.session().epochs().expect("it is mapped");
         assert_eq!((now.recovered, now.running), (recovered, running));
         rig
+    }
+
+    /// Somebody puts older memory back over the disk as it is.
+    pub fn put_back(self, copy: &Copy) -> Rig {
+        let disk = self.told.disk.content();
+        self.again(&copy.memory, disk)
     }
 
     fn again(self, memory: &[u8], disk: Bytes) -> Rig {
@@ -167,6 +190,14 @@ impl Rig {
         let mut bytes = vec![0xee; self.content(ino).size as usize];
         assert_eq!(self.fs.read(ino, 0, &mut bytes).expect("it can be read"), bytes.len());
         bytes
+    }
+
+    /// Pages of a file that are in blocks.
+    pub fn blocks_of(&self, ino: Ino) -> u64 {
+        let (mut count, mut cursor) = (0, Cursor::default());
+        let mut see = |_, descriptor: pram::blocks::Descriptor| count += u64::from(descriptor.owner[0] == ino);
+        while self.fs.session().heap().walk_blocks(Which::All, &mut cursor, 64, &mut see).expect("it is mapped") {}
+        count
     }
 
     /// What memory need not hold it does not hold any more.

@@ -1,0 +1,68 @@
+//! Content that is lost, as it is told; and going on without it.
+
+use std::io::Write;
+
+use fs::fsck::Lost;
+use fs::pool::Incomplete;
+use fs::Error;
+
+use crate::progress::Beside;
+
+/// A line for a range of a file.
+pub fn describe(lost: &Lost) -> String {
+    let name = lost.path.clone().unwrap_or_else(|| format!("inode {}, which has no name", lost.ino));
+    format!("lost: {name}: bytes {}..{}: {}", lost.first, lost.last, lost.why)
+}
+
+/// The same on stderr, for commands that do something else.
+pub fn warn(lost: &[Lost]) {
+    let mut err = std::io::stderr().lock();
+    lost.iter().for_each(|lost| _ = writeln!(err, "{}", describe(lost)));
+}
+
+/// What a pool lacks that is to take the place of another is told, and is a reason not to go on unless that is `accepted`.
+pub fn judge(found: &Incomplete, accepted: bool, beside: &Beside) -> fs::Result<()> {
+    beside.show(|| {
+        warn(&found.lost);
+        if accepted || found.is_done {
+            let _ = writeln!(std::io::stderr(), "conquest: {found}; the pool is made without it");
+        }
+    });
+    match accepted || found.is_done {
+        true => Ok(()),
+        false => Err(Error::Pool(format!("{found}. Nothing was changed; to go on all the same, use --accept-lost"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::progress::bytes_beside;
+
+    fn lost(ino: u64, path: Option<&str>) -> Lost {
+        let path = path.map(Into::into);
+        Lost { ino, path, first: 4096, last: 12_287, why: "its segment was used again".into() }
+    }
+
+    #[test]
+    fn a_file_without_a_name_is_told_by_its_number() {
+        assert_eq!(
+            describe(&lost(9, Some("/films/one"))),
+            "lost: /films/one: bytes 4096..12287: its segment was used again"
+        );
+        assert!(describe(&lost(9, None)).starts_with("lost: inode 9, which has no name: bytes 4096..12287"));
+    }
+
+    #[test]
+    fn what_is_lost_is_a_reason_not_to_go_on_unless_it_is_accepted_or_done() {
+        let (_, beside) = bytes_beside("making");
+        let found = |is_done| Incomplete { lost: vec![lost(9, None), lost(9, None)], unknown: None, is_done };
+        let told = judge(&found(false), false, &beside).expect_err("it is refused").to_string();
+        assert!(told.contains("content of 1 file.") && told.contains("--accept-lost"), "{told}");
+        assert!(judge(&found(false), true, &beside).is_ok());
+        assert!(judge(&found(true), false, &beside).is_ok());
+        let unknown = Incomplete { lost: Vec::new(), unknown: Some("no room".into()), is_done: false };
+        let told = judge(&unknown, false, &beside).expect_err("it is refused").to_string();
+        assert!(told.contains("cannot be told") && told.contains("no room. Nothing was changed"), "{told}");
+    }
+}

@@ -1,0 +1,114 @@
+//! Which bytes of which files cannot be read any more, as their place on disk is gone: by path and range.
+//!
+//! Segments are looked at first, and their content is not read: a segment that was used again since, or whose disk is not there,
+//! tells so by what the table, or its first summary, says. Files are gone through only if something is missing.
+
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
+
+use serde::Serialize;
+
+use crate::attr::{Ino, Kind};
+use crate::error::Result;
+use crate::file;
+use crate::ilfs::read::Reach;
+use crate::ilfs::{Log, Place};
+use crate::node::{content_of, Fs};
+
+/// Bytes of a file that are lost, as far as disks are as they are now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Lost {
+    pub ino: Ino,
+    /// A name that leads to the file; none: it has none. A name may be any bytes: others than text are replaced.
+    pub path: Option<String>,
+    /// The first and the last byte.
+    pub first: u64,
+    pub last: u64,
+    pub why: String,
+}
+
+/// Segments that were asked for, by number.
+type Asked = HashMap<u64, Reach>;
+
+impl Fs {
+    /// The content that is lost, in the order of inodes and bytes. Others may be at work: what changes meanwhile may be told, or not.
+    pub fn lost(&self) -> Result<Vec<Lost>> {
+        self.lost_telling(&mut |_, _| {})
+    }
+
+    /// The same. `progress`: segments that were looked at, and how many have content.
+    pub fn lost_telling(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<Vec<Lost>> {
+        let Some(union) = self.union() else { return Ok(Vec::new()) };
+        let used = union.log().counts(self.session())?.used();
+        let (mut asked, mut lost) = (Asked::new(), Vec::new());
+        let mut from = 0;
+        while let Some(block) = self.table().next_block(from)? {
+            from = block + 1;
+            for ino in block * crate::layout::PER_BLOCK..from * crate::layout::PER_BLOCK {
+                self.lost_of(union.log(), ino, &mut asked, &mut lost)?;
+            }
+            progress(asked.len() as u64, used.max(asked.len() as u64));
+        }
+        if !lost.is_empty() {
+            self.find_paths(&mut lost);
+        }
+        Ok(lost)
+    }
+
+    fn lost_of(&self, log: &Log, ino: Ino, asked: &mut Asked, lost: &mut Vec<Lost>) -> Result<()> {
+        let mut pages: Vec<(u64, Place)> = Vec::new();
+        let mut size = 0;
+        let look = || -> Result<()> {
+            pages.clear();
+            let Some((_, raw)) = self.table().get(ino)? else { return Ok(()) };
+            let content = content_of(ino, &raw);
+            if raw.kind == Kind::Regular as u8 && content.is_large() {
+                size = content.size;
+                file::pages_on_disk(self.region(), &content, 0..u64::MAX, &mut |off, place| pages.push((off, place)))?;
+            }
+            Ok(())
+        };
+        // What cannot be read at all is told as damage.
+        if self.session().read(ino, look).is_err() {
+            return Ok(());
+        }
+        let mut ranges: Vec<Lost> = Vec::new();
+        for (off, place) in pages {
+            let sequence = place.sequence();
+            let reach = match asked.entry(sequence) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(new) => new.insert(log.reach(self.session(), sequence)?),
+            };
+            if reach.holds(place.block()) {
+                continue;
+            }
+            let last = (off + file::PAGE).min(size) - 1;
+            match ranges.last_mut() {
+                Some(range) if range.last + 1 == off && range.why == reach.why => range.last = last,
+                _ => ranges.push(Lost { ino, path: None, first: off, last, why: reach.why.clone() }),
+            }
+        }
+        lost.append(&mut ranges);
+        Ok(())
+    }
+
+    /// Gives each its path, going down from the root until all are found.
+    fn find_paths(&self, lost: &mut [Lost]) {
+        let mut wanted: HashSet<Ino> = lost.iter().map(|lost| lost.ino).collect();
+        let (mut paths, mut below) = (HashMap::new(), vec![(crate::ROOT, String::new())]);
+        let mut seen = HashSet::from([crate::ROOT]);
+        while let Some((dir, path)) = below.pop().filter(|_| !wanted.is_empty()) {
+            // What cannot be read is told as damage.
+            let _ = self.readdir(dir, 2, &mut |entry| {
+                let path = format!("{path}/{}", String::from_utf8_lossy(entry.name));
+                if wanted.remove(&entry.ino) {
+                    paths.insert(entry.ino, path);
+                } else if entry.kind == Kind::Directory && seen.insert(entry.ino) {
+                    below.push((entry.ino, path));
+                }
+                true
+            });
+        }
+        lost.iter_mut().for_each(|lost| lost.path = paths.get(&lost.ino).cloned());
+    }
+}

@@ -1,0 +1,95 @@
+//! Admission: what lies on disk alone, and was read again, comes into a block of the union cache.
+//!
+//! What is read the first time is kept for a while by the process that reads ([`super::reads`]); when bytes of a page are read a second time
+//! while it is kept, or lately after it left, it is worth memory that others see too. So a scan, however long, brings nothing in. And only free
+//! memory is taken, or what the hand of the clock takes away from others that were not used since it was there: a page that waits for
+//! that finds it at its next reading, or not.
+
+use std::ops::Range;
+
+use pram::blocks::BLOCK;
+use pram::Session;
+
+use super::room::HIGH;
+use super::write_back::regular;
+use super::{all_memory, count, free_memory, usage, Count, Union};
+use crate::error::{Error, Result};
+use crate::file::{self, Fetched};
+use crate::ilfs::table::SETTLING;
+use crate::node::Fs;
+
+/// Pages that one transaction lets in.
+const PIECE: u64 = 256;
+
+impl Union {
+    /// Lets in what was `fetched` for a reader of these pages of a file and read again, as far as there is memory. What it fails with, the
+    /// reader has nothing to do with.
+    pub(crate) fn admit(&self, fs: &Fs, ino: u64, pages: Range<u64>, fetched: &Fetched) {
+        let wanted = fetched.read_again();
+        if wanted == 0 {
+            return;
+        }
+        let mut from = pages.start;
+        while from < pages.end {
+            let piece = from..pages.end.min(from + PIECE);
+            from = piece.end;
+            match self.admit_some(fs, ino, piece.clone(), fetched, wanted.min(piece.end - piece.start)) {
+                Ok(admitted) => count(fs.session(), Count::Admitted, admitted),
+                Err(e) => return tracing::debug!("pages of inode {ino} are not let into the cache: {e}"),
+            }
+        }
+    }
+
+    fn admit_some(&self, fs: &Fs, ino: u64, pages: Range<u64>, fetched: &Fetched, wanted: u64) -> Result<u64> {
+        if !self.has_memory_for(fs, wanted)? {
+            return Ok(0);
+        }
+        loop {
+            match try_admit(fs, ino, pages.clone(), fetched) {
+                Err(Error::MustGrow) => _ = fs.session().supply_needed()?,
+                done => return done,
+            }
+        }
+    }
+
+    /// Is there memory for so many pages more that nobody wants for something else, also by what the clock takes away now?
+    fn has_memory_for(&self, fs: &Fs, pages: u64) -> Result<bool> {
+        let session = fs.session();
+        let lacks = || self.lacks(session, pages);
+        match lacks() {
+            0 => Ok(true),
+            some => {
+                self.evict_passed(fs, some)?;
+                Ok(lacks() == 0)
+            }
+        }
+    }
+
+    /// Blocks that have to go before so many come in.
+    fn lacks(&self, session: &Session, pages: u64) -> u64 {
+        let beyond = (usage(session).used + pages).saturating_sub(self.most(session));
+        let kept = all_memory(session) / HIGH / BLOCK;
+        beyond.max((kept + pages).saturating_sub(free_memory(session) / BLOCK))
+    }
+}
+
+fn try_admit(fs: &Fs, ino: u64, pages: Range<u64>, fetched: &Fetched) -> Result<u64> {
+    fs.writable()?;
+    let mut op = fs.session().begin()?;
+    op.lock(&[ino])?;
+    // Somebody is in the midst of a change of the file, or gives its pages other numbers.
+    if op.is_long_locked(ino) || op.is_long_locked(SETTLING) {
+        return Ok(0);
+    }
+    let Some(node) = regular(fs, ino)? else { return Ok(0) };
+    let content = node.content();
+    if !content.is_large() || content.is_cut() {
+        return Ok(0);
+    }
+    let mut tx = op.tx()?;
+    let mut edit = fs.edit(&mut tx);
+    let admitted = file::admit(&mut edit, &content, pages, fetched)?;
+    edit.finish()?;
+    tx.commit()?;
+    Ok(admitted)
+}

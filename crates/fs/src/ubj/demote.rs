@@ -1,0 +1,128 @@
+//! Demotion: where memory is short for objects, and clean blocks have gone, the content of the coldest small files goes to disk.
+//!
+//! The hand of a clock goes over the inode table. Of some thousand files that it passes, the colder half is what may go, the coldest
+//! first: cold is a file whose last access, change, or change of attributes is long ago. Not those of less than a page, which give
+//! nothing back; programs that are to stay in memory; or files whose threshold is `none`.
+//!
+//! A file that lay in one block needs an index, which takes memory. So writers of small files leave some, and wait rather than take it,
+//! unless there is nothing that could go.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::PoisonError;
+
+use pram::{Session, SEGMENT};
+
+use super::room::LOW;
+use super::{all_memory, Union};
+use crate::attr::{Ino, Kind};
+use crate::error::{Error, Result};
+use crate::file::{self, PAGE};
+use crate::layout::RawInode;
+use crate::node::{content_of, Fs};
+
+/// Files among which the coldest are looked for.
+const AMONG: usize = 8192;
+/// Of memory writers of small files leave one part in so many for the index of what has to go, and so many segments at least ...
+const LEFT: u64 = 64;
+const LEFT_LEAST: u64 = 8;
+/// ... and look how much there is after one part in so many was written, and so many bytes at most.
+const LOOKS: u64 = 256;
+const LOOKED: u64 = 4 << 20;
+
+/// What this process knows of memory for small files.
+#[derive(Debug, Default)]
+pub(super) struct Ahead {
+    /// Bytes that it wrote to small files.
+    written: AtomicU64,
+    /// There was no more than has to be left.
+    tight: AtomicBool,
+}
+
+/// A small file that may go to disk.
+struct Cold {
+    /// When it was used last.
+    used: i64,
+    ino: Ino,
+    pages: u64,
+}
+
+impl Union {
+    /// So many bytes are about to be written to a small file: is only memory left that others need to make room?
+    pub(crate) fn is_tight(&self, session: &Session, bytes: u64) -> bool {
+        let all = all_memory(session);
+        let step = (all / LOOKS).clamp(SEGMENT, LOOKED);
+        let before = self.ahead.written.fetch_add(bytes, Ordering::Relaxed);
+        if !self.ahead.tight.load(Ordering::Relaxed) && before / step == (before + bytes) / step {
+            return false;
+        }
+        let rt = session.runtime();
+        let free = (rt.free_segments() + rt.absent()) * SEGMENT;
+        if free < all / LOW {
+            self.ring();
+        }
+        let tight = free < (all / LEFT).max(LEFT_LEAST * SEGMENT);
+        self.ahead.tight.store(tight, Ordering::Relaxed);
+        tight && self.may_make_room()
+    }
+
+    /// Has about so many pages of cold files on disk rather than in memory, as far as there are some; how many went.
+    pub fn demote(&self, fs: &Fs, wanted: u64) -> Result<u64> {
+        let mut found = self.pass(fs)?;
+        found.sort_unstable_by_key(|cold| cold.used);
+        found.truncate(found.len().div_ceil(2));
+        let (mut chosen, mut pages) = (Vec::new(), 0);
+        for cold in found {
+            if pages >= wanted {
+                break;
+            }
+            pages += cold.pages;
+            chosen.push(cold.ino);
+        }
+        match chosen.is_empty() {
+            true => Ok(0),
+            false => self.send(fs, &chosen, pages as usize),
+        }
+    }
+
+    /// The hand goes on, round once at most.
+    fn pass(&self, fs: &Fs) -> Result<Vec<Cold>> {
+        let mut hand = self.hand.lock().unwrap_or_else(PoisonError::into_inner);
+        let (begun, mut found, mut ends) = (*hand, Vec::new(), 0);
+        while found.len() < AMONG {
+            let next = fs.table().next_used(*hand)?;
+            match next {
+                Some(ino) if ends == 0 || ino < begun => {
+                    *hand = ino + 1;
+                    found.extend(self.cold(fs, ino));
+                }
+                None if ends == 0 => (*hand, ends) = (0, 1),
+                _ => break,
+            }
+        }
+        Ok(found)
+    }
+
+    fn cold(&self, fs: &Fs, ino: Ino) -> Option<Cold> {
+        let look = || {
+            let raw = fs.raw(ino)?;
+            let pages = self.demotable(fs, ino, &raw);
+            Ok::<_, Error>(pages.map(|pages| Cold { used: raw.atime.max(raw.mtime).max(raw.ctime), ino, pages }))
+        };
+        // What cannot be read is nobody's to move.
+        fs.session().read(ino, look).ok().flatten()
+    }
+
+    /// Pages of a file that may go to disk though it is small.
+    fn demotable(&self, fs: &Fs, ino: Ino, raw: &RawInode) -> Option<u64> {
+        let (c, region) = (content_of(ino, raw), fs.region());
+        if raw.kind != Kind::Regular as u8 || raw.size < PAGE || c.is_large() || c.is_cut() {
+            return None;
+        }
+        let bytes = file::allocated(region, &c);
+        let is_kept = || raw.size <= self.options.executables && file::is_program(region, &c);
+        match bytes < PAGE || raw.threshold_or(self.threshold()) == u64::MAX || is_kept() {
+            true => None,
+            false => Some(bytes.div_ceil(PAGE)),
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! For comparisons with other caches (UBJ 4): in what state a page is, how much memory there is, and a cache that is no journal.
+//!
+//! Only measurements use it. It is of this process, and the pool knows nothing of it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use pram::blocks::BLOCK;
+use pram::Session;
+
+use super::{all_memory, free_memory, Union};
+use crate::attr::Ino;
+use crate::error::Result;
+use crate::file;
+use crate::node::{Fs, Node};
+
+/// What becomes of a dirty block that is written to again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scheme {
+    /// It stays as it was committed, and another takes its place.
+    Union,
+    /// It changes where it is, as in a buffer cache without a journal (BF-no): a crash leaves part of the old and part of the new.
+    Buffer,
+}
+
+/// A page that is in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It is also on disk.
+    Clean,
+    /// Of the running transaction.
+    Running,
+    /// Of a transaction that is committed, and not on disk yet.
+    Frozen,
+}
+
+/// Which scheme this process keeps to.
+#[derive(Debug, Default)]
+pub(super) struct Chosen {
+    buffer: AtomicBool,
+}
+
+impl Union {
+    /// From now on. Commits of what changes under [`Scheme::Buffer`] are not atomic.
+    pub fn choose(&self, scheme: Scheme) {
+        self.chosen.buffer.store(scheme == Scheme::Buffer, Ordering::Relaxed);
+    }
+
+    /// Do dirty blocks change where they are?
+    #[inline]
+    pub(crate) fn changes_in_place(&self) -> bool {
+        self.chosen.buffer.load(Ordering::Relaxed)
+    }
+
+    /// In what state a page of a large file is; none: it is not in memory.
+    pub fn state(&self, fs: &Fs, ino: Ino, page: u64) -> Result<Option<State>> {
+        let session = fs.session();
+        let (epoch, commits) = (session.epoch()?, session.copy().is_some());
+        session.read(ino, || {
+            let mut node = Node::blank();
+            fs.read_node(ino, &mut node)?;
+            let Some(block) = file::block_of(fs.region(), &node.content(), page)? else { return Ok(None) };
+            let descriptor = fs.region().descriptor(block)?;
+            Ok(Some(match descriptor.place {
+                0 if commits && descriptor.epoch >= epoch => State::Running,
+                0 => State::Frozen,
+                _ => State::Clean,
+            }))
+        })
+    }
+
+    /// How many blocks memory has room for beside all else that is in it, those that it has included.
+    pub fn capacity(&self, session: &Session) -> u64 {
+        free_memory(session).min(all_memory(session)) / BLOCK + super::usage(session).used
+    }
+}

@@ -1,0 +1,332 @@
+//! Files move between memory and disk, piece by piece, while others use them.
+//!
+//! To disk, some files at a time:
+//!
+//! | step | what | else |
+//! | --- | --- | --- |
+//! | 1 | pages are copied to memory of this process | a disk would read what others change |
+//! | 2 | the copies are written to segments; durable | a page would lead to where nothing is |
+//! | 3 | under the locks of file and log, each page that still has the content of its copy leads to it, and gives its memory back | what was written since would be lost |
+//! | 4 | places to which nothing leads are given up | they count as live until their segment is cleaned |
+//!
+//! It takes no memory of the pool but for the index of a file that had none, so that it works where there is next to nothing left.
+//!
+//! Into memory, one file at a time:
+//!
+//! | step | what | else |
+//! | --- | --- | --- |
+//! | 1 | some pages that lie elsewhere are listed, and those on disk fetched | a thread would wait for a disk with locks held |
+//! | 2 | under the locks of file and log, those that still lie there become memory pages; what they had is given up | a page that was written since would be as it was before |
+//! | 3 | where none lies elsewhere any more, the same transaction makes the file a small one | what is written in place would not be on its disk |
+//!
+//! What is written to a file meanwhile goes to blocks, as it is large before its first piece towards disk is there and until after its
+//! last one towards memory. A copy that cannot be read leaves the file as it is.
+
+use std::sync::PoisonError;
+
+use exraid::{Aligned, Buffers};
+use pram::blocks::BLOCK;
+use pram::session::assert_may_wait;
+use pram::Session;
+use rustix::io::Errno;
+
+use super::follow::Side;
+use super::room::HIGH;
+use super::write_back::regular;
+use super::{all_memory, count, free_memory, usage, Count, Union};
+use crate::attr::{Ino, Kind};
+use crate::error::{Error, Result};
+use crate::file::{self, Fate, Fetched, Missing, Sent, PAGE};
+use crate::ilfs::part::Owner;
+use crate::ilfs::table::SETTLING;
+use crate::ilfs::write::Block;
+use crate::ilfs::{self, Head, Place};
+use crate::node::{content_of, Fs};
+
+/// Pages that one transaction lets lead to disk.
+const SENT: usize = 256;
+/// Pages that one transaction brings into memory.
+const BROUGHT: usize = file::FILLED as usize;
+/// Of memory one part in so many is to be free, or clean, when files come from disk: more than when they go there, so that none comes
+/// and goes.
+const PLENTY: u64 = 8;
+/// Pieces that are brought of a file before others have their turn.
+const PIECES: u32 = 64;
+
+/// A page, and what it had when it was copied; none: it is reserved.
+struct Copied {
+    owner: Owner,
+    content: Option<Buffers>,
+}
+
+/// What bringing a file into memory came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Brought {
+    /// It is a small one, or is no more.
+    All,
+    /// There is more of it, and room.
+    Part,
+    /// There is no room for more of it, or somebody else is at it.
+    Stopped,
+}
+
+/// The files that this thread is sending.
+struct Claim<'u> {
+    union: &'u Union,
+    files: Vec<Ino>,
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        let mut sending = self.union.sending.lock().unwrap_or_else(PoisonError::into_inner);
+        self.files.iter().for_each(|ino| _ = sending.remove(ino));
+    }
+}
+
+impl Union {
+    /// Claims those of these files that no other thread of this process is sending.
+    fn claim(&self, fs: &Fs, files: &[Ino]) -> Claim<'_> {
+        let mut sending = self.sending.lock().unwrap_or_else(PoisonError::into_inner);
+        let claimed: Vec<Ino> = files.iter().copied().filter(|ino| sending.insert(*ino)).collect();
+        if claimed.len() < files.len() {
+            count(fs.session(), Count::Elsewhere, 1);
+        }
+        Claim { union: self, files: claimed }
+    }
+
+    /// Moves up to `most` pages of these files from memory to disk, as far as there is room; how many.
+    pub(super) fn send(&self, fs: &Fs, files: &[Ino], most: usize) -> Result<u64> {
+        assert_may_wait();
+        let claim = self.claim(fs, files);
+        let is_full = |e: &Error| e.errno() == Errno::NOSPC;
+        match self.send_some(fs, &claim.files, most) {
+            Err(e) if is_full(&e) => {
+                self.free(fs, true)?;
+                self.send_some(fs, &claim.files, most).or_else(|e| if is_full(&e) { Ok(0) } else { Err(e) })
+            }
+            done => done,
+        }
+    }
+
+    fn send_some(&self, fs: &Fs, files: &[Ino], most: usize) -> Result<u64> {
+        let session = fs.session();
+        let most = most.min(self.log().room(session)? as usize);
+        // What is dirty has been promised its room.
+        if most == 0 || !self.admits(session, most as u64 * BLOCK)? {
+            return Err(ilfs::Error::NoSpace.into());
+        }
+        // 1.
+        let mut copied = Vec::new();
+        for ino in files {
+            if copied.len() < most {
+                copy(fs, *ino, most - copied.len(), &mut copied);
+            }
+        }
+        // 2.
+        let mut writer = self.log().writer(session, Head::Hot, None);
+        for one in &copied {
+            if let Some(content) = &one.content {
+                writer.push(Block { owner: one.owner, content: content.clone(), moved: None })?;
+            }
+        }
+        let mut places = writer.finish()?.into_iter();
+        let placed: Vec<(Copied, Option<Place>)> = copied
+            .into_iter()
+            .map(|one| (one.content.is_some(), one))
+            .map(|(is, one)| (one, if is { places.next() } else { None }))
+            .collect();
+        // 3 and 4.
+        let (mut moved, mut rest) = (0, Vec::new());
+        for some in placed.chunk_by(|a, b| a.0.owner.ino == b.0.owner.ino).flat_map(|of_one| of_one.chunks(SENT)) {
+            moved += self.lead_to_copies(fs, some, &mut rest)?;
+        }
+        self.log().give_up(session, &rest)?;
+        count(session, Count::Sent, moved);
+        if moved > 0 {
+            self.room.note_progress();
+        }
+        Ok(moved)
+    }
+
+    /// Step 3, for pages of one file; places that nothing leads to go to `rest`.
+    fn lead_to_copies(&self, fs: &Fs, some: &[(Copied, Option<Place>)], rest: &mut Vec<Place>) -> Result<u64> {
+        let fates = loop {
+            match self.try_lead(fs, some) {
+                Err(Error::MustGrow) => _ = fs.session().supply_needed()?,
+                // No memory for an index, or no room that could be promised.
+                Err(e) if e.errno() == Errno::NOSPC => break vec![Fate::Changed; some.len()],
+                done => break done?,
+            }
+        };
+        if fates.contains(&Fate::Gone) {
+            count(fs.session(), Count::Elsewhere, 1);
+        }
+        let unused = some.iter().zip(&fates).filter(|(_, fate)| **fate != Fate::Moved);
+        rest.extend(unused.filter_map(|((_, place), _)| *place));
+        Ok(fates.iter().filter(|fate| **fate == Fate::Moved).count() as u64)
+    }
+
+    fn try_lead(&self, fs: &Fs, some: &[(Copied, Option<Place>)]) -> Result<Vec<Fate>> {
+        let owner = some[0].0.owner;
+        let mut op = fs.session().begin()?;
+        op.lock(&[owner.ino, ilfs::KEY])?;
+        let node = regular(fs, owner.ino)?.filter(|node| node.raw.generation == owner.generation);
+        let Some(mut node) = node.filter(|node| !node.content().is_cut()) else {
+            return Ok(vec![Fate::Gone; some.len()]);
+        };
+        // Somebody is in the midst of a change of it, or gives pages of a file other numbers.
+        if op.is_long_locked(owner.ino) || op.is_long_locked(SETTLING) {
+            return Ok(vec![Fate::Changed; some.len()]);
+        }
+        let (mut c, mut tx) = (node.content(), op.tx()?);
+        let mut sent = Vec::with_capacity(some.len());
+        for (copied, place) in some {
+            // Else its segment is being cleaned.
+            if let Some(place) = place {
+                if !self.log().can_link(&mut tx, *place)? {
+                    return Ok(vec![Fate::Changed; some.len()]);
+                }
+            }
+            sent.push(Sent { page: copied.owner.page, copy: copied.content.clone().zip(*place) });
+        }
+        let mut edit = fs.edit(&mut tx);
+        let fates = file::send(&mut edit, &mut c, &sent)?;
+        if !fates.contains(&Fate::Moved) {
+            return Ok(fates);
+        }
+        file::compact(&mut edit, &c, sent.iter().map(|one| one.page))?;
+        edit.finish()?;
+        node.set_content(&c);
+        node.save_hot(&mut tx)?;
+        tx.commit()?;
+        Ok(fates)
+    }
+
+    /// Brings a large file into memory, or a part of it.
+    pub(super) fn bring(&self, fs: &Fs, ino: Ino, go_on: &dyn Fn() -> bool) -> Result<Brought> {
+        assert_may_wait();
+        for _ in 0..PIECES {
+            if !go_on() {
+                break;
+            }
+            if !self.make_room_to_bring(fs, BROUGHT as u64)? {
+                return Ok(Brought::Stopped);
+            }
+            // 1.
+            let Some((generation, pages)) = list(fs, ino)? else { return Ok(Brought::All) };
+            let (mut fetched, mut places) = (Fetched::default(), Missing::new());
+            places.extend(pages.iter().filter_map(|(_, place)| *place));
+            fetched.fetch(fs, &places);
+            // 2 and 3.
+            let pages: Vec<u64> = pages.into_iter().map(|(page, _)| page).collect();
+            let brought = loop {
+                match self.try_bring(fs, ino, generation, &pages, &fetched) {
+                    Err(Error::MustGrow) => _ = fs.session().supply_needed()?,
+                    Err(e) if e.errno() == Errno::NOSPC => return Ok(Brought::Stopped),
+                    done => break done?,
+                }
+            };
+            if brought != Brought::Part {
+                return Ok(brought);
+            }
+            count(fs.session(), Count::Brought, pages.len() as u64);
+        }
+        Ok(Brought::Part)
+    }
+
+    fn try_bring(&self, fs: &Fs, ino: Ino, generation: u32, pages: &[u64], fetched: &Fetched) -> Result<Brought> {
+        let mut op = fs.session().begin()?;
+        op.lock(&[ino, ilfs::KEY])?;
+        let node = regular(fs, ino)?.filter(|node| node.raw.generation == generation && node.content().is_large());
+        let Some(mut node) = node else { return Ok(Brought::All) };
+        let in_use = node.content().is_cut() || op.is_long_locked(ino) || op.is_long_locked(SETTLING);
+        if in_use || self.side_of(&node.raw, &node.content()) != Side::Memory {
+            return Ok(Brought::Stopped);
+        }
+        let (mut c, mut tx) = (node.content(), op.tx()?);
+        let mut edit = fs.edit(&mut tx);
+        let all = file::bring(&mut edit, &mut c, pages, fetched)?;
+        edit.finish()?;
+        node.set_content(&c);
+        node.save_hot(&mut tx)?;
+        tx.commit()?;
+        drop(op);
+        if all {
+            count(fs.session(), Count::Brought, pages.len() as u64);
+            fs.note_tail_of(&node);
+        }
+        Ok(if all { Brought::All } else { Brought::Part })
+    }
+
+    /// Is there memory for so many pages of small files, beside what is kept free, once clean blocks have gone for them?
+    fn make_room_to_bring(&self, fs: &Fs, pages: u64) -> Result<bool> {
+        if !self.has_plenty(fs.session(), pages * PAGE)? {
+            return Ok(false);
+        }
+        if free_memory(fs.session()) < all_memory(fs.session()) / HIGH + pages * PAGE {
+            self.evict(fs, pages, None)?;
+        }
+        Ok(free_memory(fs.session()) > pages * PAGE)
+    }
+
+    /// Is so much memory free, or clean, that small files have room for so many bytes more?
+    pub(super) fn has_plenty(&self, session: &Session, bytes: u64) -> Result<bool> {
+        let (free, least) = (free_memory(session), all_memory(session) / PLENTY + bytes);
+        if free >= least {
+            return Ok(true);
+        }
+        Ok(free + usage(session).placed() * BLOCK >= least)
+    }
+}
+
+/// Step 1 of sending: adds up to `most` pages of a file. What cannot be read stays, and is for fsck to tell.
+fn copy(fs: &Fs, ino: Ino, most: usize, copied: &mut Vec<Copied>) {
+    let (mut found, mut bytes, mut generation) = (Vec::new(), Vec::new(), 0);
+    let look = || {
+        found.clear();
+        bytes.clear();
+        let raw = fs.raw(ino)?;
+        let c = content_of(ino, &raw);
+        generation = raw.generation;
+        if raw.kind != Kind::Regular as u8 || c.is_cut() {
+            return Ok(());
+        }
+        file::resident(fs.region(), &c, 0, most, &mut found)?;
+        bytes.resize(found.len() * PAGE as usize, 0);
+        for (is, to) in found.iter().zip(bytes.chunks_mut(PAGE as usize)) {
+            if let Some((at, len)) = is.bytes {
+                fs.region().read_bytes(at, &mut to[..len as usize])?;
+            }
+        }
+        Ok(())
+    };
+    if let Err::<(), Error>(e) = fs.session().read(ino, look) {
+        return tracing::debug!("inode {ino}: copying its content: {e}");
+    }
+    let memory = Aligned::of(&bytes);
+    for (n, is) in found.iter().enumerate() {
+        let range = n * PAGE as usize..(n + 1) * PAGE as usize;
+        let content = is.bytes.map(|_| Buffers::part(&memory, range));
+        copied.push(Copied { owner: Owner { ino, generation, page: is.page }, content });
+    }
+}
+
+/// The generation of a large file, and some of its pages that do not lie in memory pages; none: it is no large file.
+#[allow(clippy::type_complexity)]
+fn list(fs: &Fs, ino: Ino) -> Result<Option<(u32, Vec<(u64, Option<Place>)>)>> {
+    let mut pages = Vec::new();
+    let found = fs.session().read(ino, || {
+        pages.clear();
+        let raw = fs.raw(ino)?;
+        let c = content_of(ino, &raw);
+        if raw.kind != Kind::Regular as u8 || !c.is_large() {
+            return Ok(None);
+        }
+        file::elsewhere(fs.region(), &c, BROUGHT, &mut pages)?;
+        Ok(Some(raw.generation))
+    });
+    match found {
+        Err::<_, Error>(e) if matches!(e.errno(), Errno::STALE | Errno::NOENT) => Ok(None),
+        found => Ok(found?.map(|generation| (generation, pages))),
+    }
+}

@@ -1,0 +1,79 @@
+//! What is told of content whose place on disk is gone.
+
+use std::sync::atomic::Ordering;
+
+use rng::Rng;
+
+use super::rig::Rig;
+use crate::attr::{Caller, Ino, Kind, SetAttr};
+use crate::fsck::Lost;
+
+const MIB: u64 = 1 << 20;
+const PAGE: u64 = 4096;
+const LEN: u64 = 4 * MIB + 100;
+
+/// A pool with a file of 4 MiB and 100 bytes, `/dir/file`, on segments that were used again since, and that file.
+fn with_older_memory(keeps: bool, others: u64) -> (Rig, Ino) {
+    let rig = Rig::new(64 * MIB, 24, MIB);
+    rig.told.keeps.store(keeps, Ordering::Relaxed);
+    let caller = Caller::root();
+    let dir = rig.fs.create(crate::ROOT, b"dir", Kind::Directory, 0o755, 0, &caller).expect("a directory").ino;
+    let file = rig.fs.create(dir, b"file", Kind::Regular, 0o644, 0, &caller).expect("a file").ino;
+    // In many parts.
+    let content = Rng::new(1).bytes(LEN as usize);
+    for (n, some) in content.chunks(100 * PAGE as usize).enumerate() {
+        rig.write(file, n as u64 * 100 * PAGE, some);
+        rig.union().write_all(&rig.fs).expect("there is room");
+    }
+    rig.union().move_to_disk(&rig.fs, file).expect("there is room");
+    assert_eq!(rig.fs.lost().expect("it runs"), []);
+    let older = rig.commit();
+    // The file goes, and its segments are used for others.
+    let forget = |ino| {
+        rig.fs.setattr(ino, &SetAttr { size: Some(0), ..SetAttr::default() }, &caller).expect("it is cut");
+        rig.commit();
+        rig.union().free_segments(&rig.fs, 20, true, &mut || true).expect("it works");
+    };
+    forget(file);
+    for n in 0..others {
+        let other = rig.create(&format!("other {n}"));
+        rig.write(other, 0, &Rng::new(2 + n).bytes((MIB + MIB / 2) as usize));
+        rig.union().move_to_disk(&rig.fs, other).expect("there is room");
+        rig.commit();
+        forget(other);
+    }
+    (rig.put_back(&older), file)
+}
+
+/// What is told of the file is what of it cannot be read.
+fn is_told_rightly(rig: &Rig, file: Ino) -> Vec<Lost> {
+    let lost = rig.fs.lost().expect("it runs");
+    assert!(!lost.is_empty());
+    let mut buf = [0; PAGE as usize];
+    let is_lost = |at: u64| lost.iter().any(|lost| (lost.first..=lost.last).contains(&at));
+    for at in (0..LEN).step_by(PAGE as usize) {
+        assert_eq!(rig.fs.read(file, at, &mut buf).is_err(), is_lost(at), "byte {at}");
+    }
+    for lost in &lost {
+        assert_eq!((lost.ino, lost.path.as_deref()), (file, Some("/dir/file")), "{lost:?}");
+        assert!(lost.first % PAGE == 0 && lost.last < LEN && lost.why.contains("used again"), "{lost:?}");
+    }
+    assert_eq!(rig.fs.fsck(false, &mut |_, _| {}).expect("it runs").lost, lost);
+    lost
+}
+
+/// Memory that is put back leads to segments that were used again since.
+#[test]
+fn what_older_memory_leads_to_is_told_by_path_and_range() {
+    let (rig, file) = with_older_memory(false, 9);
+    is_told_rightly(&rig, file);
+}
+
+/// On a disk that gives nothing back, behind what was written to a segment since lies what was there before.
+#[test]
+fn what_was_not_overwritten_yet_is_not_told_as_lost() {
+    let (rig, file) = with_older_memory(true, 1);
+    let lost = is_told_rightly(&rig, file);
+    let ends_within = |lost: &Lost| lost.last + 1 < LEN;
+    assert!(lost.iter().any(ends_within), "something is there yet: {lost:?}");
+}
