@@ -95,6 +95,12 @@ fn steps() -> Vec<Step> {
     steps
 }
 
+/// How long the clock of files' times stands still.
+fn tick() -> std::time::Duration {
+    let resolution = rustix::time::clock_getres(rustix::time::ClockId::RealtimeCoarse);
+    std::time::Duration::new(resolution.tv_sec as u64, resolution.tv_nsec as u32)
+}
+
 /// What happened, and what was promised when: everything that has returned.
 pub fn tell(sabotage: Sabotage) -> Result<History, String> {
     let world = World::format_on(pram::MediumKind::Battery, SIZE, Atime::Never, &Faults::with(None))?;
@@ -120,6 +126,9 @@ pub fn tell(sabotage: Sabotage) -> Result<History, String> {
     teller.forget_the_past();
     world.tape.start(marks);
     for step in steps() {
+        // In the same tick as the one before, it would change a time to what it was, and a point in the middle of that
+        // would be none.
+        std::thread::sleep(tick());
         teller.step(&step)?;
         teller.promise();
     }
