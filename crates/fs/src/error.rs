@@ -26,7 +26,10 @@ pub enum Error {
     NoTriple,
     /// Memory or room on disk has to be made first, after the operation, which then begins anew. Nobody outside sees it.
     #[error("{}", Errno::NOSPC)]
-    MustMakeRoom,
+    MustMakeRoom(Lack),
+    /// The disks have no room for more content of large files.
+    #[error("{}", Errno::NOSPC)]
+    DisksFull,
     /// Content lies on disk and has to be fetched first, outside of the operation or section, which then begins anew.
     /// Nobody outside sees it.
     #[error("{}", Errno::IO)]
@@ -57,11 +60,30 @@ impl Error {
         match self {
             Error::Posix(e) => *e,
             Error::Corrupt(_) => Errno::UCLEAN,
-            Error::MustGrow | Error::NoTriple | Error::MustMakeRoom => Errno::NOSPC,
+            Error::MustGrow | Error::NoTriple | Error::MustMakeRoom(_) | Error::DisksFull => Errno::NOSPC,
             Error::Elsewhere => Errno::IO,
             Error::Pool(_) | Error::Outdated(_) => Errno::INVAL,
             Error::Served { .. } => Errno::BUSY,
             Error::Host { errno, .. } => *errno,
+        }
+    }
+}
+
+/// What there is too little of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lack {
+    Memory,
+    /// Room on disks for what is new.
+    Disk,
+}
+
+impl Error {
+    /// Of what there is too little, where that is what failed.
+    pub(crate) fn lack(&self) -> Option<Lack> {
+        match self {
+            Error::DisksFull => Some(Lack::Disk),
+            e if e.errno() == Errno::NOSPC => Some(Lack::Memory),
+            _ => None,
         }
     }
 }

@@ -53,7 +53,7 @@ mod xattr;
 struct Semantics;
 
 pub use attr::{Attr, Caller, Ino, Kind, SetAttr, SetTime, Time, ROOT};
-pub use error::{Error, Result};
+pub use error::{Error, Lack, Result};
 pub use node::{Atime, Fs, Policy};
 pub use pool::{FormatOptions, MediumKind, OpenOptions, Pool};
 pub use pram::copy::Ticket;

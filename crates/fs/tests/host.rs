@@ -85,7 +85,7 @@ fn what_was_acknowledged_is_written_although_the_host_is_full() {
     let dir = tempfile::tempdir_in("/dev/shm").expect("a directory");
     let pool = pool_on(&host, dir.path());
     let view = View::new(&pool, Caller::root());
-    let content = Rng::new(1).bytes(160 * MIB as usize);
+    let mut content = Rng::new(1).bytes(160 * MIB as usize);
     let (file, other) = (view.create(b"file", 0o644).expect("room"), view.create(b"other", 0o644).expect("room"));
     let (ino, other) = (file.attr().expect("there").ino, other.attr().expect("there").ino);
     let union = pool.union().expect("there is a disk").clone();
@@ -109,6 +109,14 @@ fn what_was_acknowledged_is_written_although_the_host_is_full() {
     union.write_all(&pool).expect("what was acknowledged has room");
     let status = union.status(pool.session()).expect("it is mapped");
     assert_eq!(status.dirty, 0, "{status:?}");
+    union.move_to_disk(&pool, ino).expect("it is on disk");
+    // What is there can be overwritten all over.
+    let mut rng = Rng::new(2);
+    for n in 0..2 * end / 4096 {
+        let (at, page) = (rng.below(end / 4096) * 4096, rng.bytes(4096));
+        pool.write(ino, at, &page, WriteFlags::default()).unwrap_or_else(|e| panic!("the {n}th page: {e}"));
+        content[at as usize..][..4096].copy_from_slice(&page);
+    }
     union.move_to_disk(&pool, ino).expect("it is on disk");
     let mut back = vec![0; end as usize];
     assert_eq!(pool.read(ino, 0, &mut back).expect("it can be read"), back.len());

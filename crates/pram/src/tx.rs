@@ -67,8 +67,10 @@ pub struct Tx<'o> {
     urgent: bool,
     /// It has noted places of blocks.
     placed: bool,
-    /// So many more have none, if it is committed.
+    /// So many more have none, if it is committed; of those that are counted already, and of those that it frees.
     unplaced: i64,
+    noted: i64,
+    dropped: i64,
     done: bool,
 }
 
@@ -90,6 +92,8 @@ impl<'o> Tx<'o> {
             urgent: false,
             placed: false,
             unplaced: 0,
+            noted: 0,
+            dropped: 0,
             done: false,
         })
     }
@@ -228,6 +232,7 @@ impl<'o> Tx<'o> {
         self.init(self.region.block(block)?, &Descriptor { place: 0, epoch, owner })?;
         self.rt.count_unplaced(1);
         self.rt.add_unplaced(block / SEGMENT);
+        self.noted += 1;
         Ok(block)
     }
 
@@ -237,7 +242,8 @@ impl<'o> Tx<'o> {
     /// [`Error::BadAddress`] or [`Error::WrongType`] where no block can be. One that is not allocated is noticed at the commit,
     /// which does not fail for that.
     pub fn free_block(&mut self, block: u64) -> Result<()> {
-        self.region.block(block)?;
+        let at = Descriptor::place_at(self.region.block(block)?);
+        self.dropped += i64::from(self.region.load(at)? == 0);
         self.freed.push(block);
         Ok(())
     }
@@ -253,6 +259,17 @@ impl<'o> Tx<'o> {
             self.rt.add_unplaced(block / SEGMENT);
         }
         Ok(())
+    }
+
+    /// How many blocks more, or fewer, have no place by this transaction.
+    #[inline(always)]
+    pub fn more_unplaced(&self) -> i64 {
+        self.noted + self.unplaced - self.dropped
+    }
+
+    /// Blocks that have no place once this transaction is committed.
+    pub fn unplaced(&self) -> u64 {
+        self.rt.unplaced().saturating_add_signed(self.unplaced - self.dropped)
     }
 
     /// Notes whose a block is. Logged.
@@ -275,6 +292,7 @@ impl<'o> Tx<'o> {
         self.region.store_word(Descriptor::epoch_at(at).raw(), epoch)?;
         self.region.persist(at.raw(), size_of::<Descriptor>() as u64);
         self.rt.count_unplaced(i64::from(place != 0));
+        self.noted += i64::from(place != 0);
         self.rt.add_unplaced(block / SEGMENT);
         Ok(())
     }

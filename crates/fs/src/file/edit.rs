@@ -150,7 +150,7 @@ impl<'a, 'o> Edit<'a, 'o> {
     /// Stores what the log has to know. Not called by who failed: that transaction is undone.
     #[inline(always)]
     pub fn finish(self) -> Result<()> {
-        match self.unlinked.is_empty() && self.promised == 0 {
+        match self.unlinked.is_empty() && self.promised == 0 && self.tx.more_unplaced() <= 0 {
             true => Ok(()),
             false => self.tell_log(),
         }
@@ -166,6 +166,10 @@ impl<'a, 'o> Edit<'a, 'o> {
         self.unlinked.sort_unstable();
         log.unlink(self.tx, &self.unlinked)?;
         log.promise(self.tx, self.promised)?;
+        // What replaces what it had needs no more room than that.
+        if self.tx.more_unplaced() + self.promised > self.unlinked.len() as i64 {
+            log.admit(self.tx)?;
+        }
         Ok(())
     }
 

@@ -15,7 +15,7 @@ const EXECUTABLE: [u8; 4] = *b"\x7fELF";
 
 /// Is a file that gets bytes up to `end`, among them `data` at `off`, large, or to become so?
 #[inline(always)]
-pub(crate) fn becomes(tx: &Edit, c: &Content, end: u64, off: u64, data: &[u8]) -> bool {
+pub(super) fn becomes(tx: &Edit, c: &Content, end: u64, off: u64, data: &[u8]) -> bool {
     c.is_large() || tx.is_beyond_threshold(end) && !stays(tx, c, end, off, data)
 }
 

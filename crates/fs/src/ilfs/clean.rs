@@ -140,8 +140,8 @@ impl Log {
             return self.end(session, files, slot, segment, (0, 0), None);
         }
         match best {
-            _ if counts.free >= wanted => Ok(Cleaned::Asleep(Reason::Enough)),
-            _ if counts.free + counts.freed >= wanted => Ok(Cleaned::Asleep(Reason::AwaitingCommit)),
+            _ if counts.ready >= wanted => Ok(Cleaned::Asleep(Reason::Enough)),
+            _ if counts.ready + counts.freed >= wanted => Ok(Cleaned::Asleep(Reason::AwaitingCommit)),
             None => Ok(Cleaned::Asleep(Reason::NothingToGain)),
             Some((slot, segment)) => match self.clean_one(session, files, slot, segment, go_on) {
                 Err(Error::NoSpace) if counts.freed > 0 => Ok(Cleaned::Asleep(Reason::AwaitingCommit)),
@@ -369,10 +369,12 @@ impl Log {
         Ok(most)
     }
 
-    /// Is a segment that becomes free needed for what is dirty or promised, so that its host keeps its room?
+    /// Is a segment that becomes free needed for what is dirty or promised, or about to be written, so that its host keeps its room?
     fn is_wanted(&self, session: &Session) -> Result<bool> {
-        let promised = self.at.table(session.region()).head()?.promised;
-        Ok(self.grows() && self.held(session)? < promised + session.heap().unplaced())
+        let all = session.read(KEY, || self.at.table(session.region()).head())?;
+        let (needed, ahead) = (all.live + all.promised + session.heap().unplaced(), self.ahead());
+        let without = self.content_of(self.backed_of(&all).saturating_sub(1));
+        Ok(self.grows() && (without < needed + ahead || self.held(session)? < ahead))
     }
 
     /// What is not given back costs room, and nothing else.

@@ -74,7 +74,7 @@ impl From<Error> for crate::Error {
     fn from(e: Error) -> crate::Error {
         match &e {
             Error::Ram(inner) if matches!(**inner, crate::Error::MustGrow) => crate::Error::MustGrow,
-            Error::NoSpace => crate::Error::Posix(Errno::NOSPC),
+            Error::NoSpace => crate::Error::DisksFull,
             _ => crate::Error::Host { errno: e.errno(), what: e.to_string() },
         }
     }

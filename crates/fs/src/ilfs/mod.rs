@@ -77,8 +77,10 @@ pub const SEGMENTS: std::ops::RangeInclusive<u64> = 1 << 20..=8 << 20;
 pub const LEAST: u64 = 8;
 /// How long it counts what hosts have left.
 const GLANCE: Duration = Duration::from_millis(500);
-/// Of so many segments one is never filled with content that is live, and so many at least.
+/// Segments that are never filled with content that is live: one of so many, beside those that the cleaner needs for what it moves,
+/// so that what is dead never lies so scattered that nothing is gained by cleaning. And so many at least.
 const SPARE: u64 = 20;
+const BESIDE: u64 = 3;
 const LEAST_SPARE: u64 = 4;
 
 const _: () = assert!(MOST_BLOCKS as u64 * BLOCK == *SEGMENTS.end());
@@ -152,8 +154,10 @@ pub struct Counts {
     pub segments: u64,
     pub free: u64,
     pub freed: u64,
-    /// Of those that can be used, the ones for which hosts keep room.
+    /// Of those that can be used, the ones for which hosts keep room; and those for which they keep or have room, as they said a
+    /// moment ago.
     pub held: u64,
+    pub ready: u64,
     /// Segments that are not used again.
     pub bad: u64,
     /// Blocks of a segment.
@@ -238,12 +242,13 @@ impl Log {
             free: raw.spare,
             freed: raw.waiting,
             held: raw.held,
+            ready: self.ready(&raw),
             bad: raw.bad,
             blocks: self.blocks,
             written: raw.clock,
             live: raw.live,
             promised: raw.promised,
-            capacity: self.capacity_of(&raw),
+            capacity: self.content_of(raw.slots.saturating_sub(raw.bad)),
         })
     }
 
@@ -262,35 +267,43 @@ impl Log {
         self.release(&mut Change::new(tx, self.at), places)
     }
 
-    /// Room for so many blocks more, or fewer, is promised to what has no content yet.
-    ///
-    /// # Errors
-    /// [`Error::NoSpace`] where there is not so much.
+    /// Room for so many blocks more, or fewer, is promised to what has no content yet: [`admit`](Self::admit) tells whether it is there.
     pub fn promise(&self, tx: &mut Tx<'_>, more: i64) -> Result<()> {
         if more == 0 {
             return Ok(());
         }
         let mut change = Change::new(tx, self.at);
-        let all = change.head()?;
-        if more > 0 && self.available_of(&all) < more as u64 {
-            return Err(Error::NoSpace);
-        }
-        let taken = all.promised + change.unplaced();
-        if more > 0 && self.grows && self.held_of(&all, &change.table())?.saturating_sub(taken) < more as u64 {
-            return Err(Error::NoSpace);
-        }
-        change.set_promised(all.promised.saturating_add_signed(more))
+        let promised = change.head()?.promised;
+        change.set_promised(promised.saturating_add_signed(more))
     }
 
-    /// Blocks that can be written, less what is live or promised, about, and of these only what hosts keep room for: for whoever may
-    /// have the lock of the table. Those that wait in memory for a segment are not taken off.
-    pub fn available_about(&self, session: &Session) -> Result<u64> {
-        let table = self.at.table(session.region());
-        let all = table.head()?;
-        match self.grows {
-            true => Ok(self.available_of(&all).min(self.held_of(&all, &table)?.saturating_sub(all.promised))),
-            false => Ok(self.available_of(&all)),
+    /// Is there room for all that is live, promised, or waits in memory for a place once this transaction is committed? For one after
+    /// which it is more than before: what is in segments whose room hosts keep can be written, whatever else happens, because the cleaner
+    /// makes room of what is dead in them.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] where there is not.
+    pub fn admit(&self, tx: &mut Tx<'_>) -> Result<()> {
+        let unplaced = tx.unplaced();
+        let all = Change::new(tx, self.at).head()?;
+        match all.live + all.promised + unplaced <= self.content_of(self.backed_of(&all)) {
+            true => Ok(()),
+            false => Err(Error::NoSpace),
         }
+    }
+
+    /// Blocks that can be written beside what is live or promised, about, and of these only what hosts keep room for. Those that wait in
+    /// memory for a segment are not taken off.
+    pub fn available_about(&self, session: &Session) -> Result<u64> {
+        let all = self.at.table(session.region()).head()?;
+        Ok(self.content_of(self.backed_of(&all)).saturating_sub(all.live + all.promised))
+    }
+
+    /// The same where hosts give all that they have left.
+    pub fn available_with_hosts(&self, session: &Session) -> Result<u64> {
+        let all = session.read(KEY, || self.at.table(session.region()).head())?;
+        let backed = all.slots.saturating_sub(all.bad + all.spare) + self.ready(&all);
+        Ok(self.content_of(backed).saturating_sub(all.live + all.promised))
     }
 
     /// Segments for which hosts have room beyond those that have it, as they said a moment ago; none: as many as there are.
@@ -311,15 +324,22 @@ impl Log {
         Some(segments)
     }
 
-    fn available_of(&self, all: &RawTable) -> u64 {
-        self.capacity_of(all).saturating_sub(all.live).saturating_sub(all.promised)
+    /// Segments that are used or can be, and for which hosts keep room.
+    fn backed_of(&self, all: &RawTable) -> u64 {
+        let without = if self.grows { all.spare.saturating_sub(all.held) } else { 0 };
+        all.slots.saturating_sub(all.bad + without)
     }
 
-    /// Blocks of content that the log takes: a part of it is left to the cleaner, which would else move nearly all of what is live
-    /// again and again.
-    fn capacity_of(&self, all: &RawTable) -> u64 {
-        let usable = all.slots.saturating_sub(all.bad + (all.slots / SPARE).max(LEAST_SPARE));
-        usable * u64::from(part::content_of(self.blocks))
+    /// Segments that can be used, about: hosts keep room for them, or have it.
+    fn ready(&self, all: &RawTable) -> u64 {
+        self.left_on_hosts().map_or(all.spare, |left| all.spare.min(all.held + left))
+    }
+
+    /// Blocks of content that so many segments take: a part of them is left to the cleaner, which would else move nearly all of what is
+    /// live again and again.
+    fn content_of(&self, segments: u64) -> u64 {
+        let spare = (segments / SPARE + BESIDE).max(LEAST_SPARE);
+        segments.saturating_sub(spare) * u64::from(part::content_of(self.blocks))
     }
 
     /// Every object of the segment table: for marking.

@@ -9,8 +9,8 @@ use pram::{Session, Tx};
 
 use super::error::{Error, Result};
 use super::part::{content_of, summary_blocks};
-use super::place::{Place, BLOCK_BITS, SEQUENCES};
-use super::table::{Change, RawTable, Segment, State, Table, KEY};
+use super::place::{Place, BLOCK, BLOCK_BITS, SEQUENCES};
+use super::table::{Change, Segment, State, KEY};
 use super::{Head, Log};
 
 /// Sequence numbers that are reserved at a time, by an update of the disks' labels: 16 GiB of segments of 4 MiB.
@@ -21,6 +21,11 @@ pub(super) const RESERVE: u64 = 2;
 /// writing. And one part of a disk in so many, at most.
 const AHEAD: u64 = 256 << 20;
 const AHEAD_SHARE: u32 = 16;
+
+/// Segments for which hosts keep room ahead of need: one part in so many, and so many at most; and twice what an operation writes.
+const RESERVED_SHARE: u64 = 32;
+const RESERVED_MOST: u64 = 32;
+const LONGEST: u64 = crate::file::ATOMIC / BLOCK;
 
 /// Room for a part.
 #[derive(Clone, Copy, Debug)]
@@ -102,7 +107,7 @@ impl Log {
             };
             Ok::<_, Error>((all, open))
         })?;
-        Ok(u64::from(open) + all.spare.saturating_sub(RESERVE) * u64::from(content_of(self.blocks)))
+        Ok(u64::from(open) + self.ready(&all).saturating_sub(RESERVE) * u64::from(content_of(self.blocks)))
     }
 
     /// Room for up to `content` blocks. `stamp`: when they were written, by the clock; else now.
@@ -167,13 +172,10 @@ impl Log {
         self.grows
     }
 
-    /// Blocks that can be written by whoever is no cleaner, whatever hosts have left: where they keep room for what is free.
-    pub fn held(&self, session: &Session) -> Result<u64> {
+    /// Blocks that can be written now by whoever is no cleaner, whatever hosts have left: where they keep room for what is free.
+    pub(super) fn held(&self, session: &Session) -> Result<u64> {
         let table = self.at.table(session.region());
-        self.held_of(&table.head()?, &table)
-    }
-
-    pub(super) fn held_of(&self, all: &RawTable, table: &Table<'_>) -> Result<u64> {
+        let all = table.head()?;
         let open = match (all.heads[Head::Hot as usize] as u32).checked_sub(1) {
             Some(slot) => content_of(self.blocks.saturating_sub(table.get(slot)?.used)),
             None => 0,
@@ -181,14 +183,35 @@ impl Log {
         Ok(u64::from(open) + all.held.saturating_sub(RESERVE) * u64::from(content_of(self.blocks)))
     }
 
-    /// Has hosts keep room until so many blocks can be written, or there is no more; can they?
+    /// Blocks for which hosts keep room ahead of need.
+    pub(super) fn ahead(&self) -> u64 {
+        let segments = u64::from(self.at.slots) / RESERVED_SHARE;
+        let ahead = segments.clamp(1, RESERVED_MOST) * u64::from(self.blocks);
+        ahead.max(2 * LONGEST + 2)
+    }
+
+    /// Has hosts keep room for all that is live, promised or waits in memory for a place, and for some more to come, also at once; can
+    /// they?
+    pub fn reserve_ahead(&self, session: &Session) -> Result<bool> {
+        let has = |ahead: u64| -> Result<bool> {
+            let available = self.available_about(session)?;
+            Ok(available >= session.heap().unplaced() + ahead && self.held(session)? >= ahead)
+        };
+        // More is asked for at a time.
+        match !self.grows || has(self.ahead() / 2)? {
+            true => Ok(true),
+            false => self.reserve_room(session, &|| has(self.ahead())),
+        }
+    }
+
+    /// Has hosts keep room until there is enough, or there is no more; can they?
     ///
     /// Ordered steps for each segment:
     /// 1. The host keeps its room. (Else: what counts on it finds the host full.)
     /// 2. It is among the reserved ones. A crash before costs the room until the segment is used.
-    pub fn reserve_room(&self, session: &Session, blocks: u64) -> Result<bool> {
+    fn reserve_room(&self, session: &Session, is_enough: &dyn Fn() -> Result<bool>) -> Result<bool> {
         assert_may_wait();
-        while self.held(session)? < blocks {
+        while !is_enough()? {
             let next = session.read(KEY, || self.at.table(session.region()).next_free())?;
             let Some(slot) = next else { return Ok(false) };
             // 1.
@@ -230,8 +253,9 @@ impl Log {
         if all.spare <= kept {
             return Err(Error::NoSpace);
         }
-        // What is moved leaves to others what was reserved for them.
-        let reserved = change.next_reserved()?.filter(|_| head == Head::Hot || prepared == Some(Prepared::None));
+        // What is moved leaves to others what was reserved for them; and they leave to the cleaner what it needs.
+        let is_theirs = head == Head::Hot && all.held > RESERVE;
+        let reserved = change.next_reserved()?.filter(|_| is_theirs || prepared == Some(Prepared::None));
         let slot = match (reserved, change.table().next_free()?) {
             (Some(slot), _) => slot,
             (None, Some(slot)) if prepared == Some(Prepared::Slot(slot)) => slot,

@@ -394,11 +394,6 @@ impl<'t, 'o> Change<'t, 'o> {
         self.table().head()
     }
 
-    /// Blocks that wait in memory for a place.
-    pub fn unplaced(&self) -> u64 {
-        self.tx.heap().unplaced()
-    }
-
     /// Sets words of the head.
     pub fn set_sequence(&mut self, sequence: u64, limit: u64) -> Result<()> {
         self.tx.set(field!(self, sequence), &sequence)?;

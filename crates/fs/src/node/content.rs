@@ -8,7 +8,7 @@ use super::update::Update;
 use super::watch::Part;
 use super::{now, At, Fallocate, Fs, Node, ReadFlags, Seek, WriteFlags};
 use crate::attr::{Attr, Ino, Kind, Time};
-use crate::error::{Error, Result};
+use crate::error::{Error, Lack, Result};
 use crate::file::{self, Edit, Sought};
 use crate::ilfs;
 use crate::layout::RawInode;
@@ -192,9 +192,9 @@ impl Fs {
     }
 
     /// The same for a piece for which room has to be made.
-    fn piece_with_room(&self, op: &mut Op, node: &mut Node) -> Result<()> {
+    fn piece_with_room(&self, op: &mut Op, node: &mut Node, lack: Lack) -> Result<()> {
         let mut made = Ok(());
-        self.go_on(op, node, |op| op.outside(|| made = self.make_room()))?;
+        self.go_on(op, node, |op| op.outside(|| made = self.make_room(lack)))?;
         made
     }
 
@@ -357,7 +357,7 @@ impl Fs {
                 };
                 match written {
                     Err(Error::MustGrow) => self.piece_again(op, node)?,
-                    Err(Error::MustMakeRoom) => self.piece_with_room(op, node)?,
+                    Err(Error::MustMakeRoom(lack)) => self.piece_with_room(op, node, lack)?,
                     done => {
                         *node = changed;
                         break done;
@@ -378,13 +378,15 @@ impl Fs {
     #[inline(always)]
     fn write_or_over(&self, op: &mut Op, node: &mut Node, at: u64, piece: &[u8], flags: WriteFlags) -> Result<bool> {
         if self.has_to_leave(node, piece) {
-            return Err(Error::MustMakeRoom);
+            return Err(Error::MustMakeRoom(Lack::Memory));
         }
         match self.write_piece(op, node, at, piece) {
             Ok(()) => Ok(true),
             Err(Error::MustGrow) => Err(Error::MustGrow),
-            Err(e) if e.errno() == Errno::NOSPC && self.may_make_room() => Err(Error::MustMakeRoom),
-            Err(e) => self.write_over(op, node, at, piece, flags, e),
+            Err(e) => match self.lack(&e) {
+                Some(lack) => Err(Error::MustMakeRoom(lack)),
+                None => self.write_over(op, node, at, piece, flags, e),
+            },
         }
     }
 
@@ -447,9 +449,6 @@ impl Fs {
         let mut tx = op.tx()?;
         let mut c = node.content();
         let mut edit = self.edit_of(&mut tx, &node.raw);
-        if file::becomes(&edit, &c, at + piece.len() as u64, at, piece) {
-            self.admit(piece.len() as u64)?;
-        }
         file::write(&mut edit, &mut c, at, piece)?;
         edit.finish()?;
         let became = c.is_large() && !node.content().is_large();
@@ -467,14 +466,6 @@ impl Fs {
     fn note_large(&self, node: &Node) {
         if let Some(union) = self.union().filter(|_| node.content().pages > file::FREED) {
             union.note(node.ino);
-        }
-    }
-
-    /// Is there room on disk for so many bytes more of a large file?
-    fn admit(&self, bytes: u64) -> Result<()> {
-        match self.union() {
-            Some(union) if !union.admits(self.session(), bytes)? => Err(Errno::NOSPC.into()),
-            _ => Ok(()),
         }
     }
 
@@ -576,11 +567,14 @@ impl Fs {
                     self.piece_again(op, &mut node)?;
                     continue;
                 }
-                Err(e) if alone && e.errno() == Errno::NOSPC && self.may_make_room() => {
-                    self.piece_with_room(op, &mut node)?;
-                    continue;
-                }
-                reached => reached?,
+                Err(e) => match self.lack(&e).filter(|_| alone) {
+                    Some(lack) => {
+                        self.piece_with_room(op, &mut node, lack)?;
+                        continue;
+                    }
+                    None => return Err(e),
+                },
+                Ok(reached) => reached,
             };
             if reached >= end {
                 return Ok(());

@@ -18,7 +18,7 @@ use smallvec::SmallVec;
 use super::watch::Part;
 use super::Fs;
 use crate::attr::Ino;
-use crate::error::{Error, Result};
+use crate::error::{Error, Lack, Result};
 
 /// An update under way: an operation, and what to tell others after it.
 pub(crate) struct Update<'u, 'f, 'n> {
@@ -90,25 +90,29 @@ impl Fs {
             match self.update_once(&mut work, &mut changed) {
                 Err(Error::MustGrow) => self.take_memory()?,
                 Err(Error::NoTriple) => self.make_triples()?,
-                Err(Error::MustMakeRoom) => self.make_room()?,
-                Err(Error::Posix(Errno::NOSPC)) if !changed && self.may_make_room() => self.make_room()?,
+                Err(Error::MustMakeRoom(lack)) => self.make_room(lack)?,
+                Err(e @ (Error::Posix(Errno::NOSPC) | Error::DisksFull)) if !changed => match self.lack(&e) {
+                    Some(lack) => self.make_room(lack)?,
+                    None => return Err(e),
+                },
                 done => return done,
             }
         }
     }
 
-    /// May there be room for what found none, of memory or on disk, after [`make_room`](Self::make_room)?
-    pub(super) fn may_make_room(&self) -> bool {
-        self.union().is_some_and(|union| union.may_make_room())
+    /// What there is too little of for what has failed, if there may be enough after [`make_room`](Self::make_room).
+    pub(super) fn lack(&self, e: &Error) -> Option<Lack> {
+        let lack = e.lack()?;
+        self.union().is_some_and(|union| union.may_make_room(lack)).then_some(lack)
     }
 
     /// Makes room, outside of operations.
     #[cold]
     #[inline(never)]
-    pub(super) fn make_room(&self) -> Result<()> {
+    pub(super) fn make_room(&self, lack: Lack) -> Result<()> {
         self.before_waiting()?;
         match self.union() {
-            Some(union) => union.make_room(self),
+            Some(union) => union.make_room(self, lack),
             None => Ok(()),
         }
     }

@@ -15,7 +15,7 @@ use pram::{Session, SEGMENT};
 use super::room::LOW;
 use super::{all_memory, Union};
 use crate::attr::{Ino, Kind};
-use crate::error::{Error, Result};
+use crate::error::{Error, Lack, Result};
 use crate::file::{self, PAGE};
 use crate::layout::RawInode;
 use crate::node::{content_of, Fs};
@@ -62,7 +62,7 @@ impl Union {
         }
         let tight = free < (all / LEFT).max(LEFT_LEAST * SEGMENT);
         self.ahead.tight.store(tight, Ordering::Relaxed);
-        tight && self.may_make_room()
+        tight && self.may_make_room(Lack::Memory)
     }
 
     /// Has about so many pages of cold files on disk rather than in memory, as far as there are some; how many went.

@@ -51,7 +51,7 @@ pub(crate) mod tests;
 mod write_back;
 
 use std::collections::HashSet;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -205,6 +205,8 @@ pub struct Union {
     to_write: Mutex<Cursor>,
     to_evict: Mutex<Cursor>,
     room: room::Room,
+    /// Blocks that this process is writing: the log counts them as live, and memory as without a place.
+    under_way: AtomicU64,
     chosen: policy::Chosen,
     /// Files whose content is being sent to disk by this process.
     sending: Mutex<HashSet<Ino>>,
@@ -246,6 +248,7 @@ impl Union {
             to_write: Mutex::default(),
             to_evict: Mutex::default(),
             room: room::Room::default(),
+            under_way: AtomicU64::new(0),
             chosen: policy::Chosen::default(),
             sending: Mutex::default(),
             hand: Mutex::new(0),
@@ -314,12 +317,9 @@ impl Union {
     pub(crate) fn sizes(&self, session: &Session) -> Sizes {
         let Ok(counts) = self.log.counts(session) else { return Sizes::default() };
         let usage = usage(session);
-        let waiting = counts.promised + usage.unplaced;
-        let free = counts.capacity.saturating_sub(counts.live + waiting);
+        let free = counts.capacity.saturating_sub(counts.live + counts.promised + usage.unplaced);
         // Hosts may have less than the disks that lie on them have in name.
-        let host =
-            |left: u64| (left * u64::from(counts.blocks) + self.log.held(session).unwrap_or(0)).saturating_sub(waiting);
-        let given = self.log.left_on_hosts().map_or(free, |left| free.min(host(left)));
+        let given = self.log.available_with_hosts(session).unwrap_or(0).saturating_sub(usage.unplaced).min(free);
         Sizes { capacity: counts.capacity - (free - given), free: given, clean: usage.placed() }
     }
 

@@ -15,7 +15,7 @@ use pram::Session;
 
 use super::write_back::MUCH;
 use super::{all_memory, count, counted, dirty, free_memory, part, usage, Count, Union};
-use crate::error::Result;
+use crate::error::{Lack, Result};
 use crate::file::ATOMIC;
 use crate::ilfs::clean::Reason;
 use crate::node::waits::is_hurried;
@@ -38,20 +38,19 @@ const MOST: usize = 32768;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long it counts that there is no room to be made.
 const VAIN: Duration = Duration::from_millis(50);
+/// Room that is enough for whoever found too little.
+const ENOUGH: u64 = 2 * ATOMIC / BLOCK;
 /// How long others are left alone who are making it.
 const MOMENT: Duration = Duration::from_millis(1);
 /// Segments that the thread keeps free: one part in so many, and so many at least.
 const FREE_SHARE: u64 = 50;
 const FREE_LEAST: u64 = 4;
-/// Segments for which hosts keep room ahead of need: one part in so many, and so many at most.
-const RESERVED_SHARE: u64 = 32;
-const RESERVED_MOST: u64 = 32;
 
 /// What this process knows of room.
 #[derive(Debug, Default)]
 pub(super) struct Room {
-    /// When there was no room to be made, in nanoseconds since `since`, plus 1.
-    vain: AtomicU64,
+    /// When there was no memory, and when no room on disk, to be made, in nanoseconds since `since`, plus 1.
+    vain: [AtomicU64; 2],
     since: std::sync::OnceLock<Instant>,
     /// Bytes written to large files, by this process.
     written: AtomicU64,
@@ -106,9 +105,13 @@ impl Room {
         Round(self)
     }
 
-    fn is_exhausted(&self) -> bool {
-        let vain = self.vain.load(Ordering::Relaxed);
+    fn is_exhausted(&self, lack: Lack) -> bool {
+        let vain = self.vain[lack as usize].load(Ordering::Relaxed);
         vain != 0 && self.now() - vain < VAIN.as_nanos() as u64
+    }
+
+    fn set_exhausted(&self, lack: Lack) {
+        self.vain[lack as usize].store(self.now(), Ordering::Relaxed);
     }
 }
 
@@ -123,31 +126,21 @@ impl Drop for Round<'_> {
 }
 
 impl Union {
-    /// May room be made, as far as anybody knows?
-    pub(crate) fn may_make_room(&self) -> bool {
-        !self.room.is_exhausted()
+    /// May there be more of it, as far as anybody knows?
+    pub(crate) fn may_make_room(&self, lack: Lack) -> bool {
+        !self.room.is_exhausted(lack)
     }
 
-    /// Has the log room for so many bytes more of a large file, beside all that is dirty?
+    /// Has the log room for so many bytes more of large files, beside all that is dirty?
     pub(crate) fn admits(&self, session: &Session, bytes: u64) -> Result<bool> {
-        Ok(dirty(session) + bytes.div_ceil(BLOCK) < self.log.available_about(session)?)
+        Ok(dirty(session) + bytes.div_ceil(BLOCK) <= self.log.available_about(session)?)
     }
 
     /// Has hosts of disks keep room for what is dirty or promised, and for some more to come; can they?
     fn reserve_ahead(&self, session: &Session) -> Result<bool> {
-        if !self.log.grows() {
-            return Ok(true);
-        }
-        let counts = self.log.counts(session)?;
-        let ahead = (counts.segments / RESERVED_SHARE).clamp(1, RESERVED_MOST) * u64::from(counts.blocks);
-        let (needed, ahead, held) =
-            (dirty(session) + counts.promised, ahead.max(2 * ATOMIC / BLOCK + 2), self.log.held(session)?);
-        // More is asked for at a time.
-        if held >= needed + ahead / 2 {
-            return Ok(true);
-        }
-        let reserved = self.log.reserve_room(session, needed + ahead)?;
-        if self.log.held(session)? > held {
+        let before = self.log.available_about(session)?;
+        let reserved = self.log.reserve_ahead(session)?;
+        if self.log.available_about(session)? > before {
             self.room.note_progress();
         }
         Ok(reserved)
@@ -178,7 +171,7 @@ impl Union {
     pub fn move_to_disk(&self, fs: &Fs, ino: u64) -> Result<()> {
         assert_may_wait();
         loop {
-            let written = self.write_back(fs, usize::MAX, Some(ino))?;
+            let written = self.write_with_room(fs, usize::MAX, Some(ino))?;
             let evicted = self.evict(fs, u64::MAX, Some(ino))?;
             if written + evicted == 0 {
                 return Ok(());
@@ -186,10 +179,32 @@ impl Union {
         }
     }
 
-    /// Makes room, of memory or on disk, for whoever found too little of either.
-    pub fn make_room(&self, fs: &Fs) -> Result<()> {
+    /// Makes room, of memory or on disk, for whoever found too little.
+    pub fn make_room(&self, fs: &Fs, lack: Lack) -> Result<()> {
         assert_may_wait();
         self.ring();
+        match lack {
+            Lack::Memory => self.make_memory(fs),
+            Lack::Disk => self.make_disk(fs.session()),
+        }
+    }
+
+    /// Has hosts keep more room. What is dead counts as room already, wherever it lies; what is being written counts twice.
+    fn make_disk(&self, session: &Session) -> Result<()> {
+        let before = self.log.available_about(session)?;
+        self.reserve_ahead(session)?;
+        let (available, under_way) = (self.log.available_about(session)?, self.under_way.load(Ordering::Relaxed));
+        let needed = dirty(session) + ENOUGH;
+        match () {
+            // Others have made some, perhaps before it was looked for the first time.
+            () if available > before || available >= needed => {}
+            () if under_way > 0 && available + under_way >= needed => _ = self.room.wait_for_progress(),
+            () => self.room.set_exhausted(Lack::Disk),
+        }
+        Ok(())
+    }
+
+    fn make_memory(&self, fs: &Fs) -> Result<()> {
         if self.room.wait_for_progress() {
             return Ok(());
         }
@@ -197,40 +212,35 @@ impl Union {
         let elsewhere = || counted(session, Count::Elsewhere);
         let (others, free, made) = (elsewhere(), free_memory(session), || self.room.progress().made);
         let before = made();
-        if free_memory(session) < all_memory(session) / LOW || self.admits(session, 2 * ATOMIC)? {
-            if self.evict_clean(fs, SOME)? == 0 {
-                self.write_out(fs, SOME)?;
-                self.evict_clean(fs, SOME)?;
-            }
-            if made() == before {
-                self.demote(fs, SOME)?;
-            }
-        } else {
-            self.reserve_ahead(session)?;
-            if made() == before {
-                self.write_out(fs, SOME)?;
-                self.free(fs, true)?;
-                self.reserve_ahead(session)?;
-            }
+        if self.evict_clean(fs, SOME)? == 0 {
+            self.write_out(fs, SOME)?;
+            self.evict_clean(fs, SOME)?;
+        }
+        if made() == before {
+            self.demote(fs, SOME)?;
         }
         match () {
             // Others have made some.
             () if made() > before || free_memory(session) > free => {}
             () if elsewhere() > others => std::thread::sleep(MOMENT),
-            () => self.room.vain.store(self.room.now(), Ordering::Relaxed),
+            () => self.room.set_exhausted(Lack::Memory),
         }
         Ok(())
     }
 
     /// Writes dirty blocks; where no segment is free, these are made first.
     pub(crate) fn write_out(&self, fs: &Fs, most: u64) -> Result<u64> {
-        match self.write_back(fs, most as usize, None) {
+        match self.write_with_room(fs, most as usize, None) {
+            Err(e) if e.errno() == rustix::io::Errno::NOSPC => Ok(0),
+            done => done,
+        }
+    }
+
+    fn write_with_room(&self, fs: &Fs, most: usize, only: Option<u64>) -> Result<u64> {
+        match self.write_back(fs, most, only) {
             Err(e) if e.errno() == rustix::io::Errno::NOSPC => {
                 self.free(fs, true)?;
-                match self.write_back(fs, most as usize, None) {
-                    Err(e) if e.errno() == rustix::io::Errno::NOSPC => Ok(0),
-                    done => done,
-                }
+                self.write_back(fs, most, only)
             }
             done => done,
         }
@@ -267,11 +277,10 @@ impl Union {
         }
     }
 
-    /// Is so much dirty that writing has to begin, or that the log would hardly admit more?
-    fn is_write_due(&self, session: &Session, since: Instant) -> Result<bool> {
+    /// Is so much dirty, or for so long, that writing has to begin?
+    fn is_write_due(&self, session: &Session, since: Instant) -> bool {
         let dirty = dirty(session);
-        let is_old = || since.elapsed() > self.options.age;
-        Ok(dirty > 0 && (dirty > self.dirty_most(session) || is_old() || !self.admits(session, 2 * ATOMIC)?))
+        dirty > self.dirty_most(session) || (dirty > 0 && since.elapsed() > self.options.age)
     }
 
     /// The thread's work: writes what has to be written, keeps memory and segments free. True if there is more to do at once.
@@ -287,14 +296,14 @@ impl Union {
         if cleans {
             // A commit is worth it only where few segments are free.
             let (counts, wanted) = (self.log.counts(session)?, self.wanted(session)?);
-            let commits = counts.free < wanted / 2;
+            let commits = counts.ready < wanted / 2;
             self.free_segments(fs, wanted, commits, &mut || !stopped())?;
         }
         // Beside what is being written.
         let mut go_on = || {
             self.keep_memory_free(fs)?;
             self.reserve_ahead(session)?;
-            let is_due = self.is_write_due(session, *written)? && !stopped();
+            let is_due = self.is_write_due(session, *written) && !stopped();
             if is_due {
                 *written = Instant::now();
             }

@@ -11,6 +11,7 @@
 //! A block that has been pinned or has a place does not change (F6 of [`crate::file`]): so what was written in 3 is what is there
 //! in 4.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::PoisonError;
 
 use exraid::Buffers;
@@ -48,6 +49,23 @@ pub(super) struct Batch<'l> {
     written: Vec<Found>,
     /// The writer lets go of what is on disk; these do not.
     pins: Vec<Buffers>,
+    _under_way: UnderWay<'l>,
+}
+
+/// So many blocks are being written.
+struct UnderWay<'l>(&'l AtomicU64, u64);
+
+impl UnderWay<'_> {
+    fn of(all: &AtomicU64, blocks: u64) -> UnderWay<'_> {
+        all.fetch_add(blocks, Ordering::Relaxed);
+        UnderWay(all, blocks)
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(self.1, Ordering::Relaxed);
+    }
 }
 
 impl Union {
@@ -95,7 +113,8 @@ impl Union {
         found.sort_unstable();
         let writer = self.log().writer(fs.session(), Head::Hot, None);
         let (written, pins) = (Vec::with_capacity(found.len()), Vec::with_capacity(found.len()));
-        let mut batch = Batch { writer, written, pins };
+        let under_way = UnderWay::of(&self.under_way, found.len() as u64);
+        let mut batch = Batch { writer, written, pins, _under_way: under_way };
         // 2 and 3.
         for some in found.chunk_by(|a, b| a.ino == b.ino).flat_map(|of_one| of_one.chunks(PIECE)) {
             for (found, block) in self.pin(fs, some)? {
@@ -109,7 +128,7 @@ impl Union {
 
     /// The rest of step 3, 4 and 5; how many got a place.
     fn end_batch(&self, fs: &Fs, batch: Batch<'_>) -> Result<u64> {
-        let Batch { writer, written, pins } = batch;
+        let Batch { writer, written, pins, _under_way } = batch;
         let places = writer.finish()?;
         // 4 and 5.
         let written: Vec<(Found, Place)> = written.into_iter().zip(places).collect();

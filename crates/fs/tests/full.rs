@@ -1,0 +1,70 @@
+//! Disks that are full: what is there can be overwritten, and nothing new is taken.
+
+use fs::node::WriteFlags;
+use fs::path::View;
+use fs::pool::NewDisk;
+use fs::{Caller, FormatOptions, Ino, MediumKind, OpenOptions, Pool};
+use rng::Rng;
+use rustix::io::Errno;
+
+const MIB: u64 = 1 << 20;
+const PAGE: u64 = 4096;
+
+/// Writes pages at the end of a file until there is no room; how many it has.
+fn fill(pool: &Pool, ino: Ino) -> u64 {
+    let mut pages = 0;
+    loop {
+        match pool.write(ino, pages * PAGE, &page(pages, 0), WriteFlags::default()) {
+            Ok(_) => pages += 1,
+            Err(e) if e.errno() == Errno::NOSPC => return pages,
+            Err(e) => panic!("page {pages}: {e}"),
+        }
+    }
+}
+
+/// What a page holds after so many changes.
+fn page(n: u64, changes: u64) -> Vec<u8> {
+    Rng::new(n << 32 | changes).bytes(PAGE as usize)
+}
+
+fn a_full_disk_takes_what_is_overwritten(medium: MediumKind) {
+    let dir = tempfile::tempdir_in("/dev/shm").expect("a directory");
+    let disks = vec![NewDisk { path: dir.path().join("disk"), size: Some(96 * MIB) }];
+    let how = FormatOptions { medium, root_owner: (0, 0), disks, ..FormatOptions::sized(32 * MIB) };
+    let at = dir.path().join("pool");
+    Pool::format(&at, &how).expect("there is room");
+    let pool = Pool::open(&at, &OpenOptions::default()).expect("it is opened");
+    let ino = View::new(&pool, Caller::root()).create(b"file", 0o644).and_then(|file| file.attr()).expect("room").ino;
+    let pages = fill(&pool, ino);
+    assert!(pages * PAGE > 80 * MIB, "{} MiB of 96", pages * PAGE / MIB);
+
+    let (mut changes, mut rng) = (vec![0; pages as usize], Rng::new(7));
+    for n in 1..=3 * pages {
+        let one = rng.below(pages);
+        pool.write(ino, one * PAGE, &page(one, n), WriteFlags::default())
+            .unwrap_or_else(|e| panic!("the {n}th change: {e}"));
+        changes[one as usize] = n;
+    }
+    let refused = pool.write(ino, (pages + 1000) * PAGE, &page(0, 0), WriteFlags::default()).expect_err("no room");
+    assert_eq!(refused.errno(), Errno::NOSPC);
+    let mut back = vec![0; PAGE as usize];
+    for (one, changes) in (0..).zip(changes) {
+        pool.read(ino, one * PAGE, &mut back).expect("it can be read");
+        assert!(back == page(one, changes), "page {one}");
+    }
+    let report = pool.fsck(false, &mut |_, _| {}).expect("it runs");
+    assert!(report.problems.is_empty(), "{:#?}", report.problems);
+    for path in Pool::memory(&at).expect("it is a pool") {
+        let _ = std::fs::remove_file(path);
+    }
+}
+
+#[test]
+fn a_full_disk_takes_what_is_overwritten_on_battery() {
+    a_full_disk_takes_what_is_overwritten(MediumKind::Battery);
+}
+
+#[test]
+fn a_full_disk_takes_what_is_overwritten_on_logged() {
+    a_full_disk_takes_what_is_overwritten(MediumKind::Logged);
+}
