@@ -125,8 +125,6 @@ pub struct Log {
     cleaner: Mutex<clean::Memory>,
     /// A disk is a file that takes room of its host as it is used.
     grows: bool,
-    /// Slots that were never used, for which hosts keep room since this process asked them.
-    backed: Mutex<Range<u32>>,
     /// What hosts had left when they were asked last, in segments.
     left: Mutex<Option<(Instant, u64)>>,
 }
@@ -221,8 +219,7 @@ impl Log {
         let (ready, failed) = (Mutex::new(false), Mutex::default());
         let cleaner = Mutex::default();
         let (left, blocks) = (Mutex::default(), raw.blocks as u32);
-        let backed = Mutex::new(0..0);
-        Ok(Some(Log { at, blocks, areas, options, sums, ready, failed, cleaner, grows, backed, left }))
+        Ok(Some(Log { at, blocks, areas, options, sums, ready, failed, cleaner, grows, left }))
     }
 
     /// Bytes of a segment.
@@ -319,7 +316,7 @@ impl Log {
             Some(bytes) => bytes / self.segment(),
             None => region.properties().size / self.segment(),
         });
-        let segments = segments.sum::<u64>() + self.backed().len() as u64;
+        let segments = segments.sum();
         *left = Some((Instant::now(), segments));
         Some(segments)
     }
@@ -369,10 +366,6 @@ impl Log {
             Some(e) => Err(Error::Failed(e.clone())),
             None => Ok(()),
         }
-    }
-
-    fn backed(&self) -> std::sync::MutexGuard<'_, Range<u32>> {
-        self.backed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn sums(&self) -> std::sync::MutexGuard<'_, Sums> {

@@ -60,14 +60,6 @@ enum Wish {
     Slot(u32),
 }
 
-/// Whose host keeps room for a segment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Prepared {
-    Slot(u32),
-    /// No more than is reserved.
-    None,
-}
-
 /// A transaction with the lock of the table. Begins anew where the region takes memory for it.
 pub(super) fn in_operation<R>(session: &Session, mut work: impl FnMut(&mut Tx<'_>) -> Result<R>) -> Result<R> {
     let mut op = session.begin()?;
@@ -113,49 +105,56 @@ impl Log {
     /// Room for up to `content` blocks. `stamp`: when they were written, by the clock; else now.
     pub(super) fn take_room(&self, session: &Session, head: Head, content: u32, stamp: Option<u64>) -> Result<Room> {
         self.get_ready(session)?;
-        let mut prepared = None;
+        let mut is_short = false;
         loop {
-            match self.change(session, |change| self.wish(change, head, content, stamp, prepared))? {
+            match self.change(session, |change| self.wish(change, head, content, stamp, is_short))? {
                 Wish::Room(room) => return Ok(room),
                 Wish::Numbers => self.reserve_numbers(session)?,
                 Wish::Slot(slot) => match self.prepare(session, slot) {
                     // The cleaner may take what is reserved for writing: it gives back more.
-                    Err(Error::NoSpace) if head == Head::Cold && prepared.is_none() => prepared = Some(Prepared::None),
-                    done => prepared = done.map(|()| Some(Prepared::Slot(slot)))?,
+                    Err(Error::NoSpace) if head == Head::Cold && !is_short => is_short = true,
+                    done => {
+                        done?;
+                        is_short |= head == Head::Cold;
+                    }
                 },
             }
         }
     }
 
-    /// Has the host keep room for a segment: a write must not find it full. If it is the first that was never used, for the next
-    /// ones too.
+    /// Has the host keep room for the slot that is next: a write must not find it full. If it is the first that was never used, for
+    /// the next ones too.
+    ///
+    /// Ordered steps:
+    /// 1. The host keeps their room. (Else: what counts on it finds the host full.)
+    /// 2. They are among the reserved ones. A crash before costs the room until they are used.
     fn prepare(&self, session: &Session, slot: u32) -> Result<()> {
+        assert_may_wait();
         let fresh = session.read(KEY, || self.at.table(session.region()).head())?.fresh;
-        let is_fresh = u64::from(slot) == fresh;
-        if is_fresh && self.take_backed(slot) {
-            return Ok(());
-        }
         let area = self.area_of(slot)?;
         let most = ((AHEAD / self.segment()) as u32).min((area.slots.end - area.slots.start) / AHEAD_SHARE);
-        let ahead = if is_fresh { slot..area.slots.end.min(slot + most.max(1)) } else { slot..slot + 1 };
-        match self.keep_room_for(ahead.clone()) {
-            Err(Error::NoSpace) if ahead.len() > 1 => self.keep_room_for(slot..slot + 1),
-            Ok(()) if is_fresh => {
-                *self.backed() = slot + 1..ahead.end;
-                Ok(())
+        let most = if u64::from(slot) == fresh { most.max(1) } else { 1 };
+        let mut slots = slot..area.slots.end.min(slot + most);
+        // 1.
+        match self.keep_room_for(slots.clone()) {
+            Err(Error::NoSpace) if slots.len() > 1 => {
+                slots.end = slot + 1;
+                self.keep_room_for(slots.clone())?;
             }
-            done => done,
+            done => done?,
         }
-    }
-
-    /// Does the host keep room for this slot, as this process asked before? Once: what is used and freed gives it back.
-    fn take_backed(&self, slot: u32) -> bool {
-        let mut backed = self.backed();
-        let is_backed = backed.contains(&slot);
-        if is_backed {
-            backed.start = slot + 1;
-        }
-        is_backed
+        *self.left.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        // 2.
+        slots.into_iter().try_for_each(|slot| {
+            self.change(session, |change| {
+                let all = change.head()?;
+                match change.table().next_free()? == Some(slot) || all.fresh == u64::from(slot) {
+                    true => change.reserve(slot),
+                    // Somebody else has it.
+                    false => Ok(()),
+                }
+            })
+        })
     }
 
     fn keep_room_for(&self, slots: Range<u32>) -> Result<()> {
@@ -205,26 +204,14 @@ impl Log {
     }
 
     /// Has hosts keep room until there is enough, or there is no more; can they?
-    ///
-    /// Ordered steps for each segment:
-    /// 1. The host keeps its room. (Else: what counts on it finds the host full.)
-    /// 2. It is among the reserved ones. A crash before costs the room until the segment is used.
     fn reserve_room(&self, session: &Session, is_enough: &dyn Fn() -> Result<bool>) -> Result<bool> {
-        assert_may_wait();
         while !is_enough()? {
             let next = session.read(KEY, || self.at.table(session.region()).next_free())?;
             let Some(slot) = next else { return Ok(false) };
-            // 1.
             match self.prepare(session, slot) {
                 Err(Error::NoSpace) => return Ok(false),
                 done => done?,
             }
-            // 2.
-            self.change(session, |change| match change.table().next_free()? {
-                Some(next) if next == slot => change.reserve(slot),
-                // Somebody else has it.
-                _ => Ok(()),
-            })?;
         }
         Ok(true)
     }
@@ -235,7 +222,7 @@ impl Log {
         head: Head,
         content: u32,
         stamp: Option<u64>,
-        prepared: Option<Prepared>,
+        is_short: bool,
     ) -> Result<Wish> {
         let all = change.head()?;
         if let Some(slot) = (all.heads[head as usize] as u32).checked_sub(1) {
@@ -254,13 +241,15 @@ impl Log {
             return Err(Error::NoSpace);
         }
         // What is moved leaves to others what was reserved for them; and they leave to the cleaner what it needs.
-        let is_theirs = head == Head::Hot && all.held > RESERVE;
-        let reserved = change.next_reserved()?.filter(|_| is_theirs || prepared == Some(Prepared::None));
-        let slot = match (reserved, change.table().next_free()?) {
-            (Some(slot), _) => slot,
-            (None, Some(slot)) if prepared == Some(Prepared::Slot(slot)) => slot,
-            (None, Some(slot)) if prepared != Some(Prepared::None) => return Ok(Wish::Slot(slot)),
-            (None, _) => change.next_reserved()?.ok_or(Error::NoSpace)?,
+        let may_take = match head {
+            Head::Hot => all.held > RESERVE,
+            Head::Cold => is_short,
+        };
+        let slot = match (change.next_reserved()?, change.table().next_free()?) {
+            (Some(slot), _) if may_take || !self.grows => slot,
+            (_, Some(slot)) if self.grows => return Ok(Wish::Slot(slot)),
+            (_, Some(slot)) | (Some(slot), _) => slot,
+            (None, None) => return Err(Error::NoSpace),
         };
         change.set_sequence(all.sequence + 1, all.limit)?;
         let segment = change.open(slot, all.sequence, head as usize)?;

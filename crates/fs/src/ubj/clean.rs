@@ -147,10 +147,7 @@ impl Union {
         let _alone = session.long_lock(CLEANING)?;
         let (log, mut vain) = (self.log(), 0);
         loop {
-            let reclaimed = log.reclaim(session, session.epochs()?.durable, RECLAIMED)?;
-            if reclaimed > 0 {
-                self.room.note_progress();
-            }
+            let reclaimed = self.reclaim(session, RECLAIMED)?;
             if reclaimed == RECLAIMED {
                 continue;
             }
@@ -163,7 +160,7 @@ impl Union {
                 Cleaned::Kept { sequence, why } => tracing::error!("segment {sequence} cannot be freed: {why:?}"),
                 Cleaned::Asleep(Reason::AwaitingCommit) if commits && vain < 2 => {
                     end_epoch(session)?;
-                    let made = log.reclaim(session, session.epochs()?.durable, u64::MAX)?;
+                    let made = self.reclaim(session, u64::MAX)?;
                     vain = if made > 0 { 0 } else { vain + 1 };
                 }
                 Cleaned::Asleep(reason) => return Ok(reason),
@@ -173,6 +170,15 @@ impl Union {
                 return Ok(Reason::Enough);
             }
         }
+    }
+
+    /// Makes up to so many segments free that were freed and can be; how many.
+    fn reclaim(&self, session: &Session, most: u64) -> ilfs::Result<u64> {
+        let reclaimed = self.log().reclaim(session, session.epochs()?.durable, most)?;
+        if reclaimed > 0 {
+            self.room.note_progress();
+        }
+        Ok(reclaimed)
     }
 }
 

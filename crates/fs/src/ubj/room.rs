@@ -237,12 +237,19 @@ impl Union {
     }
 
     fn write_with_room(&self, fs: &Fs, most: usize, only: Option<u64>) -> Result<u64> {
-        match self.write_back(fs, most, only) {
-            Err(e) if e.errno() == rustix::io::Errno::NOSPC => {
-                self.free(fs, true)?;
-                self.write_back(fs, most, only)
+        let made = || self.room.progress().made;
+        loop {
+            let before = made();
+            match self.write_back(fs, most, only) {
+                Err(e) if e.errno() == rustix::io::Errno::NOSPC => {
+                    self.free(fs, true)?;
+                    // Others may have taken what was there, and what is free now.
+                    if made() == before {
+                        return Err(e);
+                    }
+                }
+                done => return done,
             }
-            done => done,
         }
     }
 
