@@ -156,7 +156,7 @@ impl Log {
         let table = self.at.table(session.region());
         let clock = session.read(KEY, || table.head())?.clock;
         let mut best: Option<(f64, u32, Segment)> = None;
-        for slot in 0..self.at.slots {
+        for slot in session.read(KEY, || table.used_slots())? {
             // Each by itself: a choice that is a moment old is as good.
             let segment = session.read(KEY, || table.get(slot))?;
             let Some(score) = self.score(&segment, clock) else { continue };
@@ -200,7 +200,7 @@ impl Log {
             _ => Ok(()),
         })?;
         // 2.
-        let (blocks, is_whole) = self.contents(slot, &segment)?;
+        let (blocks, is_whole) = self.contents(session, slot, &segment)?;
         let mut batch = Batch::default();
         for some in blocks.chunks(BATCH) {
             self.gather(session, files, some, &mut batch)?;
@@ -218,9 +218,9 @@ impl Log {
     }
 
     /// What the summaries of a segment tell; and whether that is all that was ever put there.
-    fn contents(&self, slot: u32, segment: &Segment) -> Result<(Vec<(Place, Entry)>, bool)> {
-        let lies = self.lies(slot)?;
-        let mut walk = Walk::new(&**lies.region, lies.identity, lies.at, segment.used);
+    fn contents(&self, session: &Session, slot: u32, segment: &Segment) -> Result<(Vec<(Place, Entry)>, bool)> {
+        let lies = self.lies(session, slot)?;
+        let mut walk = Walk::new(&*lies.region, lies.identity, lies.at, segment.used);
         let (mut blocks, mut at, mut is_whole) = (Vec::new(), 0, true);
         while at < segment.used {
             let Some(part) = walk.next_of(segment.sequence, at) else { break };
@@ -359,9 +359,9 @@ impl Log {
                 return Ok(done);
             };
             if state == State::Discarding {
-                let is_kept = self.is_wanted(session)?;
+                let is_kept = self.is_wanted(session, slot)?;
                 if !is_kept {
-                    self.discard(slot);
+                    self.discard(session, slot);
                 }
                 self.change(session, |change| change.discarded(slot, is_kept))?;
             }
@@ -370,16 +370,21 @@ impl Log {
     }
 
     /// Is a segment that becomes free needed for what is dirty or promised, or about to be written, so that its host keeps its room?
-    fn is_wanted(&self, session: &Session) -> Result<bool> {
-        let all = session.read(KEY, || self.at.table(session.region()).head())?;
+    fn is_wanted(&self, session: &Session, slot: u32) -> Result<bool> {
+        let area = self.area_of(session, slot)?;
+        if !area.grows || !area.is_taking {
+            return Ok(false);
+        }
+        let table = self.at.table(session.region());
+        let all = self.head(session)?;
         let (needed, ahead) = (all.live + all.promised + session.heap().unplaced(), self.ahead());
-        let without = self.content_of(self.backed_of(&all).saturating_sub(1));
-        Ok(self.grows() && (without < needed + ahead || self.held(session)? < ahead))
+        let without = self.content_of(self.backed_of(&table, &all)?.saturating_sub(1));
+        Ok(without < needed + ahead || self.held(session)? < ahead)
     }
 
     /// What is not given back costs room, and nothing else.
-    fn discard(&self, slot: u32) {
-        let Ok(lies) = self.lies(slot) else { return };
+    fn discard(&self, session: &Session, slot: u32) {
+        let Ok(lies) = self.lies(session, slot) else { return };
         if let Err(e) = lies.region.discard(lies.at..lies.at + self.segment()) {
             tracing::warn!("giving back a segment: {e}");
         }

@@ -11,6 +11,8 @@
 //! | [`place`] | places, and runs of them |
 //! | [`part`] | the bytes of parts |
 //! | [`table`] | the segment table in persistent RAM; its invariants |
+//! | `areas` | the regions, as this process has them open |
+//! | `placement` | which region the next segment goes to |
 //! | `room` | room for parts: sequence numbers, opening and filling segments, giving up blocks |
 //! | [`write`] | gathering blocks into parts, and writing those |
 //! | [`read`] | reading runs of blocks, verified |
@@ -34,10 +36,12 @@
 //! room that one of them has taken.
 
 pub mod ahead;
+pub(crate) mod areas;
 pub mod clean;
 pub mod error;
 pub mod part;
 pub mod place;
+mod placement;
 pub mod read;
 pub mod recover;
 mod room;
@@ -49,18 +53,17 @@ mod tests;
 mod walk;
 pub mod write;
 
-use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use exraid::Region;
 use pram::session::assert_may_wait;
 use pram::{Session, Tx};
 
-use part::Identity;
+use areas::{Areas, Opener};
 use place::{BLOCK, MOST_BLOCKS};
 use sums::Sums;
-use table::{Change, RawTable, RawTableRegion, Where, REGIONS};
+use table::{Change, RawTable, Standing, Table, Where};
 
 pub use error::{Error, Result};
 pub use part::Owner;
@@ -116,33 +119,16 @@ pub struct Log {
     at: Where,
     /// Blocks of a segment.
     blocks: u32,
-    areas: Vec<Area>,
+    areas: RwLock<Arc<Areas>>,
+    opener: Mutex<Option<Opener>>,
     options: Options,
     sums: Mutex<Sums>,
     /// This process has sequence numbers, and has closed the segments of those before.
     ready: Mutex<bool>,
     failed: Mutex<Option<exraid::Error>>,
     cleaner: Mutex<clean::Memory>,
-    /// A disk is a file that takes room of its host as it is used.
-    grows: bool,
     /// What hosts had left when they were asked last, in segments.
     left: Mutex<Option<(Instant, u64)>>,
-}
-
-/// The slots of a region.
-struct Area {
-    number: u32,
-    slots: Range<u32>,
-    region: Option<Arc<dyn Region>>,
-    identity: Identity,
-}
-
-/// Where a slot lies.
-struct Lies<'l> {
-    region: &'l Arc<dyn Region>,
-    identity: Identity,
-    /// Bytes from the start of the region.
-    at: u64,
 }
 
 /// Segments by state, and what is in them.
@@ -184,42 +170,44 @@ impl Log {
         if !SEGMENTS.contains(&segment) || !segment.is_power_of_two() {
             return unusable("a segment has 1, 2, 4 or 8 MiB");
         }
-        if regions.is_empty() || regions.len() > REGIONS {
-            return unusable("a log has 1 to 30 regions");
-        }
-        let slots = |region: &Arc<dyn Region>| region.properties().size / segment;
-        let all: u64 = regions.iter().map(slots).sum();
+        let slots: Vec<u64> = regions.iter().map(|region| region.properties().size / segment).collect();
+        let all: u64 = slots.iter().sum();
         if all < LEAST || all > u64::from(u32::MAX) / 2 {
             return unusable("the disks of the log are too small for so large segments");
         }
-        let raw: Vec<RawTableRegion> =
-            regions.iter().map(|r| RawTableRegion { number: r.number(), slots: slots(r) as u32 }).collect();
         let sequence = regions.iter().map(|region| region.sequence()).max().unwrap_or(0).max(1);
         room::in_operation(session, |tx| match Where::find(tx.region())? {
             Some(_) => unusable("the pool has a log"),
-            None => Where::make(tx, (segment / BLOCK) as u32, &raw, sequence),
+            None => {
+                let at = Where::make(tx, (segment / BLOCK) as u32, all, sequence)?;
+                let mut change = Change::new(tx, at);
+                regions
+                    .iter()
+                    .zip(&slots)
+                    .try_for_each(|(region, slots)| change.add_region(region.number(), *slots as u32).map(drop))
+            }
         })
     }
 
     /// Opens the log of a pool, if it has one. A region of it that is not given is missing: what lies there fails.
     pub fn open(session: &Session, regions: &[Arc<dyn Region>], options: Options) -> Result<Option<Log>> {
         let Some((at, raw)) = session.read(KEY, || Where::find(session.region()))? else { return Ok(None) };
-        let mut next = 0;
-        let areas = raw.regions.iter().filter(|raw| raw.slots > 0).map(|raw| {
-            let slots = next..next + raw.slots;
-            next = slots.end;
-            let region = regions.iter().find(|region| region.number() == raw.number).cloned();
-            let secret = region.as_ref().map_or(0, |region| region.secret());
-            let identity = Identity { pool: session.region().info.uuid, secret };
-            Area { number: raw.number, slots, region, identity }
-        });
-        let areas: Vec<Area> = areas.collect();
-        let grows = areas.iter().filter_map(|area| area.region.as_ref()).any(|region| region.properties().sparse);
-        let sums = Mutex::new(Sums::new(options.checksums));
-        let (ready, failed) = (Mutex::new(false), Mutex::default());
-        let cleaner = Mutex::default();
-        let (left, blocks) = (Mutex::default(), raw.blocks as u32);
-        Ok(Some(Log { at, blocks, areas, options, sums, ready, failed, cleaner, grows, left }))
+        let regions: Vec<Arc<dyn Region>> = regions.to_vec();
+        let given: Opener = Box::new(move |number| regions.iter().find(|region| region.number() == number).cloned());
+        let log = Log {
+            at,
+            blocks: raw.blocks as u32,
+            areas: RwLock::default(),
+            opener: Mutex::new(Some(given)),
+            sums: Mutex::new(Sums::new(options.checksums)),
+            options,
+            ready: Mutex::new(false),
+            failed: Mutex::default(),
+            cleaner: Mutex::default(),
+            left: Mutex::default(),
+        };
+        log.refresh(session)?;
+        Ok(Some(log))
     }
 
     /// Bytes of a segment.
@@ -229,11 +217,11 @@ impl Log {
 
     /// Is every region there?
     pub fn is_whole(&self) -> bool {
-        self.areas.iter().all(|area| area.region.is_some())
+        self.areas().list.iter().all(|area| area.region.is_some())
     }
 
     pub fn counts(&self, session: &Session) -> Result<Counts> {
-        let raw = session.read(KEY, || self.at.table(session.region()).head())?;
+        let raw = self.head(session)?;
         Ok(Counts {
             segments: raw.slots,
             free: raw.spare,
@@ -282,8 +270,9 @@ impl Log {
     /// [`Error::NoSpace`] where there is not.
     pub fn admit(&self, tx: &mut Tx<'_>) -> Result<()> {
         let unplaced = tx.unplaced();
-        let all = Change::new(tx, self.at).head()?;
-        match all.live + all.promised + unplaced <= self.content_of(self.backed_of(&all)) {
+        let table = self.at.table(tx.region());
+        let all = table.head()?;
+        match all.live + all.promised + unplaced <= self.content_of(self.backed_of(&table, &all)?) {
             true => Ok(()),
             false => Err(Error::NoSpace),
         }
@@ -292,27 +281,29 @@ impl Log {
     /// Blocks that can be written beside what is live or promised, about, and of these only what hosts keep room for. Those that wait in
     /// memory for a segment are not taken off.
     pub fn available_about(&self, session: &Session) -> Result<u64> {
-        let all = self.at.table(session.region()).head()?;
-        Ok(self.content_of(self.backed_of(&all)).saturating_sub(all.live + all.promised))
+        let table = self.at.table(session.region());
+        let all = table.head()?;
+        Ok(self.content_of(self.backed_of(&table, &all)?).saturating_sub(all.live + all.promised))
     }
 
     /// The same where hosts give all that they have left.
     pub fn available_with_hosts(&self, session: &Session) -> Result<u64> {
-        let all = session.read(KEY, || self.at.table(session.region()).head())?;
+        let all = self.head(session)?;
         let backed = all.slots.saturating_sub(all.bad + all.spare) + self.ready(&all);
         Ok(self.content_of(backed).saturating_sub(all.live + all.promised))
     }
 
     /// Segments for which hosts have room beyond those that have it, as they said a moment ago; none: as many as there are.
     pub fn left_on_hosts(&self) -> Option<u64> {
-        if !self.grows {
+        let areas = self.areas();
+        if !areas.grow() {
             return None;
         }
         let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, segments)) = left.filter(|(at, _)| at.elapsed() < GLANCE) {
             return Some(segments);
         }
-        let segments = self.areas.iter().filter_map(|area| area.region.as_ref()).map(|region| match region.left() {
+        let segments = areas.taking().map(|(_, region)| match region.left() {
             Some(bytes) => bytes / self.segment(),
             None => region.properties().size / self.segment(),
         });
@@ -322,9 +313,20 @@ impl Log {
     }
 
     /// Segments that are used or can be, and for which hosts keep room.
-    fn backed_of(&self, all: &RawTable) -> u64 {
-        let without = if self.grows { all.spare.saturating_sub(all.held) } else { 0 };
-        all.slots.saturating_sub(all.bad + without)
+    fn backed_of(&self, table: &Table<'_>, all: &RawTable) -> Result<u64> {
+        let (areas, mut backed) = (self.areas(), all.slots.saturating_sub(all.bad));
+        if !areas.grow() && self.knows(all.changes) {
+            return Ok(backed);
+        }
+        for n in 0..all.count as usize {
+            let region = table.region(n)?;
+            // Of a region that this process has not opened yet nothing is known.
+            let is_whole = areas.list.iter().any(|area| area.number == region.number && !area.grows);
+            if region.standing() == Standing::Taking && !is_whole {
+                backed = backed.saturating_sub(region.spare.saturating_sub(region.held));
+            }
+        }
+        Ok(backed)
     }
 
     /// Segments that can be used, about: hosts keep room for them, or have it.
@@ -348,16 +350,8 @@ impl Log {
         }
     }
 
-    fn area_of(&self, slot: u32) -> Result<&Area> {
-        let area = self.areas.iter().find(|area| area.slots.contains(&slot));
-        area.ok_or_else(|| Error::Unusable(format!("slot {slot} is in no region")))
-    }
-
-    fn lies(&self, slot: u32) -> Result<Lies<'_>> {
-        let area = self.area_of(slot)?;
-        let region = area.region.as_ref().ok_or(Error::Missing(area.number))?;
-        let at = u64::from(slot - area.slots.start) * self.segment();
-        Ok(Lies { region, identity: area.identity, at })
+    fn head(&self, session: &Session) -> Result<RawTable> {
+        session.read(KEY, || self.at.table(session.region()).head())
     }
 
     /// Refuses to go on after a failed flush.

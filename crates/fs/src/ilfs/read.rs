@@ -15,11 +15,12 @@ use exraid::{Buffers, Request, Ticket};
 use pram::session::assert_may_wait;
 use pram::Session;
 
+use super::areas::Lies;
 use super::error::{Error, Result};
 use super::place::{Place, Run, BLOCK};
 use super::table::{Segment, KEY};
 use super::walk::Walk;
-use super::{Lies, Log};
+use super::Log;
 
 /// A read under way.
 #[must_use = "what was read is not verified before it is waited for"]
@@ -57,7 +58,7 @@ impl Log {
             // Parts that this memory knows nothing of: they were written by one that was lost.
             return Err(Error::Lost(run.place(segment.used.saturating_sub(run.first.block()).min(run.blocks - 1))));
         }
-        let lies = self.lies(slot)?;
+        let lies = self.lies(session, slot)?;
         // 2.
         let at = lies.at + u64::from(run.first.block()) * BLOCK;
         let request = Request::read(at, into.clone()).within(self.options.patience).tagged(run.first.sequence());
@@ -76,9 +77,9 @@ impl Log {
         if let Some(known) = self.sums().of(run) {
             return Ok(known);
         }
-        let (lies, sequence) = (self.lies(slot)?, run.first.sequence());
+        let (lies, sequence) = (self.lies(session, slot)?, run.first.sequence());
         let (_, segment) = self.find(session, run.first)?;
-        let mut walk = Walk::new(&**lies.region, lies.identity, lies.at, segment.used);
+        let mut walk = Walk::new(&*lies.region, lies.identity, lies.at, segment.used);
         let mut at = self.sums().walked(sequence);
         while let Some(part) = walk.next_of(sequence, at) {
             at = part.end();
@@ -94,7 +95,7 @@ impl Log {
         }
     }
 
-    fn damaged(&self, lies: &Lies<'_>, place: Place, what: &'static str) -> Error {
+    fn damaged(&self, lies: &Lies, place: Place, what: &'static str) -> Error {
         let at = lies.at + u64::from(place.block()) * BLOCK;
         Error::Damaged { place, device: lies.region.name().clone(), at, what }
     }
@@ -114,7 +115,7 @@ impl Reading {
             let sums = log.checksums(session, run, slot)?;
             match first_wrong(&into, &sums) {
                 None => Ok(()),
-                Some(wrong) => log.read_copies(run, slot, &into, &sums, wrong),
+                Some(wrong) => log.read_copies(session, run, slot, &into, &sums, wrong),
             }
         })();
         // 4.
@@ -124,7 +125,7 @@ impl Reading {
         }
         done.map_err(|e| match e {
             // In memory that is older than the disk, a segment that was used again looks like one that is not.
-            Error::Damaged { .. } if log.is_anothers(run.first, slot) => Error::Lost(run.first),
+            Error::Damaged { .. } if log.is_anothers(session, run.first, slot) => Error::Lost(run.first),
             e => e,
         })
     }
@@ -132,8 +133,16 @@ impl Reading {
 
 impl Log {
     /// What one copy has wrong another may have right.
-    fn read_copies(&self, run: Run, slot: u32, into: &Buffers, sums: &[u32], wrong: u32) -> Result<()> {
-        let lies = self.lies(slot)?;
+    fn read_copies(
+        &self,
+        session: &Session,
+        run: Run,
+        slot: u32,
+        into: &Buffers,
+        sums: &[u32],
+        wrong: u32,
+    ) -> Result<()> {
+        let lies = self.lies(session, slot)?;
         let at = lies.at + u64::from(run.first.block()) * BLOCK;
         let copies = lies.region.copies();
         for copy in (0..copies).filter(|_| copies > 1) {
@@ -160,11 +169,11 @@ impl Log {
             Err(Error::Lost(_)) => return Ok(none(again())),
             found => found?,
         };
-        let lies = match self.lies(slot) {
+        let lies = match self.lies(session, slot) {
             Err(Error::Missing(region)) => return Ok(none(format!("no disk has region {region}"))),
             lies => lies?,
         };
-        let mut walk = Walk::new(&**lies.region, lies.identity, lies.at, segment.used);
+        let mut walk = Walk::new(&*lies.region, lies.identity, lies.at, segment.used);
         if walk.part_at(0).is_some_and(|part| part.sequence == sequence) {
             let why = "the memory is older than the disk".to_string();
             return Ok(Reach { whole: std::iter::once(0..segment.used).collect(), why });
@@ -178,9 +187,9 @@ impl Log {
     }
 
     /// Is what lies there a segment of another number?
-    fn is_anothers(&self, place: Place, slot: u32) -> bool {
-        let Ok(lies) = self.lies(slot) else { return false };
-        let mut walk = Walk::new(&**lies.region, lies.identity, lies.at, self.blocks);
+    fn is_anothers(&self, session: &Session, place: Place, slot: u32) -> bool {
+        let Ok(lies) = self.lies(session, slot) else { return false };
+        let mut walk = Walk::new(&*lies.region, lies.identity, lies.at, self.blocks);
         walk.part_at(0).is_some_and(|part| part.sequence != place.sequence())
     }
 }

@@ -60,11 +60,12 @@ impl Log {
     pub(crate) fn find_parts(&self, session: &Session) -> Result<Recovered> {
         assert_may_wait();
         let mut found = Recovered::default();
-        let known = session.read(KEY, || self.at.table(session.region()).head())?;
+        let known = self.head(session)?;
         for slot in known.heads.iter().filter_map(|head| (*head as u32).checked_sub(1)) {
             found.parts += self.extend(session, slot)?;
         }
-        for slot in 0..self.at.slots {
+        let table = self.at.table(session.region());
+        for slot in session.read(KEY, || table.slots())? {
             found.segments += u64::from(self.adopt(session, slot, known.sequence)?);
         }
         Ok(found)
@@ -73,7 +74,7 @@ impl Log {
     /// Parts of a segment that is open, behind those that are known.
     fn extend(&self, session: &Session, slot: u32) -> Result<u64> {
         let segment = self.at.table(session.region()).get(slot)?;
-        let parts = self.parts_of(slot, segment.sequence, segment.used)?;
+        let parts = self.parts_of(session, slot, segment.sequence, segment.used)?;
         let Some(last) = parts.last() else { return Ok(0) };
         self.change(session, |change| {
             let extended = with(segment, &parts, last);
@@ -89,12 +90,12 @@ impl Log {
         if now.state.is_used() || now.state == State::Bad {
             return Ok(false);
         }
-        let Ok(lies) = self.lies(slot) else { return Ok(false) };
-        let first = Walk::new(&**lies.region, lies.identity, lies.at, self.blocks).part_at(0);
+        let Ok(lies) = self.lies(session, slot) else { return Ok(false) };
+        let first = Walk::new(&*lies.region, lies.identity, lies.at, self.blocks).part_at(0);
         let Some(sequence) = first.map(|part| part.sequence).filter(|sequence| *sequence >= from) else {
             return Ok(false);
         };
-        let parts = self.parts_of(slot, sequence, 0)?;
+        let parts = self.parts_of(session, slot, sequence, 0)?;
         let Some(last) = parts.last() else { return Ok(false) };
         self.change(session, |change| {
             let (head, stamp) = (last.head.min(1) as u8, change.head()?.clock);
@@ -104,9 +105,9 @@ impl Log {
         Ok(true)
     }
 
-    fn parts_of(&self, slot: u32, sequence: u64, from: u32) -> Result<Vec<Part>> {
-        let lies = self.lies(slot)?;
-        let mut walk = Walk::new(&**lies.region, lies.identity, lies.at, self.blocks);
+    fn parts_of(&self, session: &Session, slot: u32, sequence: u64, from: u32) -> Result<Vec<Part>> {
+        let lies = self.lies(session, slot)?;
+        let mut walk = Walk::new(&*lies.region, lies.identity, lies.at, self.blocks);
         let mut parts: Vec<Part> = Vec::new();
         while let Some(part) = walk.next_of(sequence, parts.last().map_or(from, Part::end)) {
             parts.push(part);
@@ -117,8 +118,10 @@ impl Log {
     /// Makes the list of the free slots anew, of all that are not in use and were used before. What was freed stays in its
     /// queue, unless the commit of that was durable: the memory is of one that came later.
     fn link_free(&self, session: &Session, lost: bool) -> Result<()> {
-        let fresh = self.change(session, |change| change.forget_free(lost))?;
-        let slots: Vec<u32> = (0..fresh).rev().collect();
+        self.change(session, |change| change.forget_free(lost))?;
+        let table = self.at.table(session.region());
+        let mut slots: Vec<u32> = session.read(KEY, || table.used_slots())?.collect();
+        slots.reverse();
         for some in slots.chunks(SOME) {
             self.change(session, |change| some.iter().try_for_each(|slot| set_free(change, *slot, lost)))?;
         }

@@ -7,9 +7,11 @@ use exraid::Op as Transfer;
 use pram::session::assert_may_wait;
 use pram::{Session, Tx};
 
+use super::areas::Area;
 use super::error::{Error, Result};
 use super::part::{content_of, summary_blocks};
 use super::place::{Place, BLOCK, BLOCK_BITS, SEQUENCES};
+use super::placement::Choice;
 use super::table::{Change, Segment, State, KEY};
 use super::{Head, Log};
 
@@ -56,6 +58,8 @@ enum Wish {
     Room(Room),
     /// There are no sequence numbers.
     Numbers,
+    /// There are other regions than this process knows.
+    Regions,
     /// Another segment is needed, and this slot would be the next: it must have room on its host first.
     Slot(u32),
 }
@@ -105,14 +109,23 @@ impl Log {
     /// Room for up to `content` blocks. `stamp`: when they were written, by the clock; else now.
     pub(super) fn take_room(&self, session: &Session, head: Head, content: u32, stamp: Option<u64>) -> Result<Room> {
         self.get_ready(session)?;
-        let mut is_short = false;
+        let (mut choices, mut is_short) = (self.by_preference(), false);
         loop {
-            match self.change(session, |change| self.wish(change, head, content, stamp, is_short))? {
+            match self.change(session, |change| self.wish(change, head, content, stamp, &choices, is_short))? {
                 Wish::Room(room) => return Ok(room),
                 Wish::Numbers => self.reserve_numbers(session)?,
+                Wish::Regions => {
+                    self.refresh(session)?;
+                    choices = self.by_preference();
+                }
                 Wish::Slot(slot) => match self.prepare(session, slot) {
-                    // The cleaner may take what is reserved for writing: it gives back more.
-                    Err(Error::NoSpace) if head == Head::Cold && !is_short => is_short = true,
+                    Err(Error::NoSpace) => {
+                        choices.retain(|choice| !choice.area.slots.contains(&slot));
+                        // The cleaner may take what is reserved for writing: it gives back more.
+                        if choices.is_empty() && head == Head::Cold && !is_short {
+                            (choices, is_short) = (self.by_preference(), true);
+                        }
+                    }
                     done => {
                         done?;
                         is_short |= head == Head::Cold;
@@ -130,16 +143,17 @@ impl Log {
     /// 2. They are among the reserved ones. A crash before costs the room until they are used.
     fn prepare(&self, session: &Session, slot: u32) -> Result<()> {
         assert_may_wait();
-        let fresh = session.read(KEY, || self.at.table(session.region()).head())?.fresh;
-        let area = self.area_of(slot)?;
+        let area = self.area_of(session, slot)?;
+        let table = self.at.table(session.region());
+        let fresh = session.read(KEY, || table.region(area.n))?.fresh;
         let most = ((AHEAD / self.segment()) as u32).min((area.slots.end - area.slots.start) / AHEAD_SHARE);
         let most = if u64::from(slot) == fresh { most.max(1) } else { 1 };
         let mut slots = slot..area.slots.end.min(slot + most);
         // 1.
-        match self.keep_room_for(slots.clone()) {
+        match self.keep_room_for(session, slots.clone()) {
             Err(Error::NoSpace) if slots.len() > 1 => {
                 slots.end = slot + 1;
-                self.keep_room_for(slots.clone())?;
+                self.keep_room_for(session, slots.clone())?;
             }
             done => done?,
         }
@@ -147,8 +161,9 @@ impl Log {
         // 2.
         slots.into_iter().try_for_each(|slot| {
             self.change(session, |change| {
-                let all = change.head()?;
-                match change.table().next_free()? == Some(slot) || all.fresh == u64::from(slot) {
+                let region = change.table().region(area.n)?;
+                let is_its = region.range().contains(&slot);
+                match is_its && (region.next_free() == Some(slot) || region.fresh == u64::from(slot)) {
                     true => change.reserve(slot),
                     // Somebody else has it.
                     false => Ok(()),
@@ -157,8 +172,8 @@ impl Log {
         })
     }
 
-    fn keep_room_for(&self, slots: Range<u32>) -> Result<()> {
-        let lies = self.lies(slots.start)?;
+    fn keep_room_for(&self, session: &Session, slots: Range<u32>) -> Result<()> {
+        let lies = self.lies(session, slots.start)?;
         let range = lies.at..lies.at + slots.len() as u64 * self.segment();
         match lies.region.run(Transfer::Reserve(range).into()).result {
             Err(e) if e.class == exraid::Class::NoSpace => Err(Error::NoSpace),
@@ -168,7 +183,7 @@ impl Log {
 
     /// Can the disks' hosts refuse room?
     pub fn grows(&self) -> bool {
-        self.grows
+        self.areas().grow()
     }
 
     /// Blocks that can be written now by whoever is no cleaner, whatever hosts have left: where they keep room for what is free.
@@ -184,7 +199,8 @@ impl Log {
 
     /// Blocks for which hosts keep room ahead of need.
     pub(super) fn ahead(&self) -> u64 {
-        let segments = u64::from(self.at.slots) / RESERVED_SHARE;
+        let slots = |area: &Area| u64::from(area.slots.end - area.slots.start);
+        let segments = self.areas().list.iter().map(|area| slots(area)).sum::<u64>() / RESERVED_SHARE;
         let ahead = segments.clamp(1, RESERVED_MOST) * u64::from(self.blocks);
         ahead.max(2 * LONGEST + 2)
     }
@@ -197,7 +213,7 @@ impl Log {
             Ok(available >= session.heap().unplaced() + ahead && self.held(session)? >= ahead)
         };
         // More is asked for at a time.
-        match !self.grows || has(self.ahead() / 2)? {
+        match !self.grows() || has(self.ahead() / 2)? {
             true => Ok(true),
             false => self.reserve_room(session, &|| has(self.ahead())),
         }
@@ -205,11 +221,15 @@ impl Log {
 
     /// Has hosts keep room until there is enough, or there is no more; can they?
     fn reserve_room(&self, session: &Session, is_enough: &dyn Fn() -> Result<bool>) -> Result<bool> {
+        self.refresh(session)?;
+        let mut choices = self.by_preference();
+        choices.retain(|choice| choice.area.grows);
         while !is_enough()? {
-            let next = session.read(KEY, || self.at.table(session.region()).next_free())?;
-            let Some(slot) = next else { return Ok(false) };
-            match self.prepare(session, slot) {
-                Err(Error::NoSpace) => return Ok(false),
+            let table = self.at.table(session.region());
+            let Some(choice) = choices.first() else { return Ok(false) };
+            let next = session.read(KEY, || table.region(choice.area.n))?.next_free();
+            match next.map_or(Err(Error::NoSpace), |slot| self.prepare(session, slot)) {
+                Err(Error::NoSpace) => _ = choices.remove(0),
                 done => done?,
             }
         }
@@ -222,9 +242,13 @@ impl Log {
         head: Head,
         content: u32,
         stamp: Option<u64>,
+        choices: &[Choice],
         is_short: bool,
     ) -> Result<Wish> {
         let all = change.head()?;
+        if !self.knows(all.changes) {
+            return Ok(Wish::Regions);
+        }
         if let Some(slot) = (all.heads[head as usize] as u32).checked_sub(1) {
             let segment = change.table().get(slot)?;
             let fits = content_of(self.blocks.saturating_sub(segment.used)).min(content);
@@ -245,12 +269,19 @@ impl Log {
             Head::Hot => all.held > RESERVE,
             Head::Cold => is_short,
         };
-        let slot = match (change.next_reserved()?, change.table().next_free()?) {
-            (Some(slot), _) if may_take || !self.grows => slot,
-            (_, Some(slot)) if self.grows => return Ok(Wish::Slot(slot)),
-            (_, Some(slot)) | (Some(slot), _) => slot,
-            (None, None) => return Err(Error::NoSpace),
-        };
+        let mut chosen = None;
+        for choice in choices {
+            let region = change.table().region(choice.area.n)?;
+            chosen = match (region.next_reserved(), region.next_free()) {
+                (Some(slot), _) if may_take || !choice.area.grows => Some(slot),
+                (_, Some(slot)) if choice.area.grows => return Ok(Wish::Slot(slot)),
+                (_, Some(slot)) | (Some(slot), _) => Some(slot),
+                (None, None) => continue,
+            };
+            choice.take();
+            break;
+        }
+        let slot = chosen.ok_or(Error::NoSpace)?;
         change.set_sequence(all.sequence + 1, all.limit)?;
         let segment = change.open(slot, all.sequence, head as usize)?;
         self.take(change, slot, segment, content_of(self.blocks).min(content), stamp).map(Wish::Room)
@@ -356,7 +387,7 @@ impl Log {
     /// More sequence numbers, if there are none.
     fn reserve_numbers(&self, session: &Session) -> Result<()> {
         let _alone = session.long_lock(KEY)?;
-        let all = session.read(KEY, || self.at.table(session.region()).head())?;
+        let all = self.head(session)?;
         match all.sequence >= all.limit {
             true => self.reserve(session),
             false => Ok(()),
@@ -368,15 +399,16 @@ impl Log {
     ///    numbers again.)
     /// 2. Numbers below it are issued.
     fn reserve(&self, session: &Session) -> Result<()> {
-        let regions = || self.areas.iter().filter_map(|area| area.region.as_ref());
-        let all = session.read(KEY, || self.at.table(session.region()).head())?;
-        let from = regions().map(|region| region.sequence()).max().unwrap_or(0).max(all.limit);
+        self.refresh(session)?;
+        let regions = self.regions();
+        let all = self.head(session)?;
+        let from = regions.iter().map(|region| region.sequence()).max().unwrap_or(0).max(all.limit);
         let to = (from + BATCH).min(SEQUENCES);
         if from >= to {
             return Err(Error::Exhausted);
         }
         // 1.
-        for region in regions() {
+        for region in &regions {
             region.raise_sequence(to)?;
         }
         // 2.

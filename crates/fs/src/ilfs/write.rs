@@ -151,7 +151,8 @@ impl Writer<'_> {
     fn start(&mut self) -> Result<()> {
         assert_may_wait();
         self.log.check_failed()?;
-        self.window.wait_below(self.log.options.window);
+        // As much for each region.
+        self.window.wait_below(self.log.options.window * self.log.areas().taking().count().max(1) as u64);
         let sums = self.log.sums();
         // What may yet have to be written elsewhere is kept: see `expect_first`.
         let counts = |flight: &&mut Flight| flight.room.number == 0 || sums.walked(flight.room.sequence) > 0;
@@ -161,7 +162,7 @@ impl Writer<'_> {
         let most = content_of(self.log.blocks).min(self.waiting.len() as u32);
         let room = self.log.take_room(self.session, self.head, most, self.stamp)?;
         let blocks: Vec<_> = self.waiting.drain(..room.content as usize).collect();
-        let lies = match self.log.lies(room.slot) {
+        let lies = match self.log.lies(self.session, room.slot) {
             Ok(lies) => lies,
             Err(e) => {
                 self.log.give_up(self.session, &room.places())?;
@@ -265,9 +266,9 @@ impl Writer<'_> {
             Some(Some(e)) => return flight.set_failure(e),
             None => {}
         }
-        let Ok(lies) = self.log.lies(flight.room.slot) else { return };
+        let Ok(lies) = self.log.lies(self.session, flight.room.slot) else { return };
         for _ in 0..PATIENCE.as_millis() {
-            let first = Walk::new(&**lies.region, lies.identity, lies.at, self.log.blocks).part_at(0);
+            let first = Walk::new(&*lies.region, lies.identity, lies.at, self.log.blocks).part_at(0);
             if let Some(first) = first.filter(|first| first.sequence == sequence) {
                 return self.log.sums().add(&first);
             }

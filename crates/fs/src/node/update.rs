@@ -103,7 +103,7 @@ impl Fs {
     /// What there is too little of for what has failed, if there may be enough after [`make_room`](Self::make_room).
     pub(super) fn lack(&self, e: &Error) -> Option<Lack> {
         let lack = e.lack()?;
-        self.union().is_some_and(|union| union.may_make_room(lack)).then_some(lack)
+        self.union().is_some_and(|union| union.may_make_room(self.session(), lack)).then_some(lack)
     }
 
     /// Makes room, outside of operations.

@@ -129,6 +129,10 @@ impl Pool {
         let disks = open_disks(dir, &config, &fs, how)?;
         let options = config.cache.options(config.threshold());
         let union = Union::open(fs.session(), &disks.regions, options)?;
+        if let Some(union) = &union {
+            let held = fs.session().transfer_lock()?;
+            union.set_opener(disks::grow::opener(dir.into(), config.uuid_bytes()?, held));
+        }
         let fs = Arc::new(fs.with_union(union));
         if fs.union().is_some() {
             fs.session().enlist(Arc::new(Commits(Arc::downgrade(&fs))));
@@ -263,10 +267,13 @@ impl Pool {
         disks::plan::usual(dir, how)
     }
 
-    /// Gives the pool at `dir`, which nobody may use and which has none, its first disk. What is on that is only lost with
-    /// `force`. Interrupted, it can be repeated.
+    /// Gives the pool at `dir` a disk, its first one while nobody uses it. What is on that is only lost with `force`. Interrupted, it can
+    /// be repeated.
     pub fn add_disk(dir: &Path, disk: &NewDisk, force: bool) -> Result<()> {
-        disks::add::first(dir, disk, force)
+        match load(dir)?.disks.is_empty() {
+            true => disks::add::first(dir, disk, force),
+            false => disks::grow::add(dir, disk, force),
+        }
     }
 
     /// The disks of the pool at `dir`, and what is wrong with them, without opening the pool.
@@ -470,6 +477,7 @@ fn open_disks(dir: &Path, config: &Config, fs: &Fs, how: &OpenOptions) -> Result
     }
     if disks.missing.is_empty() && !how.read_only {
         disks::make_log_if_none(fs.session(), &disks.regions, config.cache.segment())?;
+        disks::grow::complete(fs.session(), &disks.regions)?;
     }
     Ok(disks)
 }

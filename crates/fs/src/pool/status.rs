@@ -10,7 +10,7 @@ use pram::SEGMENT;
 use serde::{Serialize, Serializer};
 
 use super::disks::look::{self, DiskStatus, SegmentStatus};
-use super::{role, MediumKind, Pool, Terms};
+use super::{read_config, role, MediumKind, Pool, Terms};
 use crate::error::Result;
 use crate::layout::tag;
 use crate::ubj;
@@ -302,12 +302,21 @@ impl Pool {
             epoch: epochs.running,
             durable_epoch: epochs.durable,
             copy: self.copy_status()?,
-            disks: look::of_open(&self.dir, &self.config, &self.disks),
+            disks: self.disks_status(),
             segments: look::segments(session)?,
             cache: self.cache_status()?,
         };
         status.settle_interval();
         Ok(status)
+    }
+
+    fn disks_status(&self) -> Vec<DiskStatus> {
+        // Other disks may have come since the pool was opened.
+        let config = read_config(&self.dir).unwrap_or_else(|_| self.config.clone());
+        let known = |number| self.disks.regions.iter().any(|region| region.number() == number);
+        let mut later = self.fs.union().map_or(Vec::new(), |union| union.regions());
+        later.retain(|region| !known(region.number()));
+        look::of_open(&self.dir, &config, &self.disks, &later)
     }
 
     fn cache_status(&self) -> Result<Option<CacheStatus>> {

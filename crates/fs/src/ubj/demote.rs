@@ -62,7 +62,7 @@ impl Union {
         }
         let tight = free < (all / LEFT).max(LEFT_LEAST * SEGMENT);
         self.ahead.tight.store(tight, Ordering::Relaxed);
-        tight && self.may_make_room(Lack::Memory)
+        tight && self.may_make_room(session, Lack::Memory)
     }
 
     /// Has about so many pages of cold files on disk rather than in memory, as far as there are some; how many went.

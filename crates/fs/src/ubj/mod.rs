@@ -258,6 +258,16 @@ impl Union {
         }))
     }
 
+    /// How regions are opened that come later.
+    pub(crate) fn set_opener(&self, opener: crate::ilfs::areas::Opener) {
+        self.log.set_opener(opener);
+    }
+
+    /// The regions of the log that are there.
+    pub(crate) fn regions(&self) -> Vec<Arc<dyn Region>> {
+        self.log.regions()
+    }
+
     pub(crate) fn log(&self) -> &Log {
         &self.log
     }

@@ -38,8 +38,8 @@ const MOST: usize = 32768;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long it counts that there is no room to be made.
 const VAIN: Duration = Duration::from_millis(50);
-/// Room that is enough for whoever found too little.
-const ENOUGH: u64 = 2 * ATOMIC / BLOCK;
+/// Room that is enough for whoever found too little: no transaction adds more, and hosts are asked for more ahead of that.
+const ENOUGH: u64 = ATOMIC / BLOCK + 1;
 /// How long others are left alone who are making it.
 const MOMENT: Duration = Duration::from_millis(1);
 /// Segments that the thread keeps free: one part in so many, and so many at least.
@@ -127,8 +127,9 @@ impl Drop for Round<'_> {
 
 impl Union {
     /// May there be more of it, as far as anybody knows?
-    pub(crate) fn may_make_room(&self, lack: Lack) -> bool {
-        !self.room.is_exhausted(lack)
+    pub(crate) fn may_make_room(&self, session: &Session, lack: Lack) -> bool {
+        // A region that has just been added has room.
+        !self.room.is_exhausted(lack) || (lack == Lack::Disk && !self.log.is_up_to_date(session).unwrap_or(true))
     }
 
     /// Has the log room for so many bytes more of large files, beside all that is dirty?

@@ -44,10 +44,10 @@ fn structures_lie_as_told() {
     same_fields!(page, RawRecord: magic crc generation commit time len extents before part flags writer nonce);
     same_fields!(page, RawImage: magic version page uuid fingerprint generation commit time root last crc);
     same_fields!(page, RawEntry: slot crc);
-    same_fields!(page, RawTable: magic directory blocks slots sequence limit clock version free fresh freed last_freed
-        spare waiting heads regions reserved held live promised bad recovered);
-    same_fields!(page, RawTableRegion: number slots);
-    same_fields!(page, RawSegment: state stamp link bucket);
+    same_fields!(page, RawTable: magic directory regions chains count changes buckets blocks end slots sequence limit clock
+        version freed last_freed waiting spare held bad live promised recovered heads);
+    same_fields!(page, RawTableRegion: number standing first slots free fresh reserved spare held bad);
+    same_fields!(page, RawSegment: state stamp link reserved);
     same_fields!(page, RawPart: magic version crc pool nonce sequence written block number entries segment head reserved);
     same_fields!(page, RawOwner: ino page version generation crc);
     same_fields!(page, Descriptor: place epoch owner);
@@ -114,7 +114,7 @@ fn constants_are_as_told() {
         ("ROOT_FOLLOWED_SIZE", layout::root::FOLLOWED_SIZE),
         ("CHUNK", fs::ilfs::table::CHUNK),
         ("HEADS", fs::ilfs::table::HEADS as u64),
-        ("LOG_REGIONS", fs::ilfs::table::REGIONS as u64),
+        ("BUCKETS", fs::ilfs::table::BUCKETS),
         ("BLOCK", fs::ilfs::place::BLOCK),
         ("BLOCK_BITS", fs::ilfs::place::BLOCK_BITS.into()),
         ("SEQUENCE_BITS", fs::ilfs::place::SEQUENCE_BITS.into()),

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use exraid::meter::Flow;
@@ -129,9 +130,9 @@ impl DiskStatus {
     }
 }
 
-/// The disks of the pool at `dir`, as one process has them open.
-pub fn of_open(dir: &Path, config: &Config, disks: &Disks) -> Vec<DiskStatus> {
-    let members = disks.regions.iter().flat_map(|region: &std::sync::Arc<dyn Region>| region.members());
+/// The disks of the pool at `dir`, as one process has them open: `later` are the regions that came later.
+pub fn of_open(dir: &Path, config: &Config, disks: &Disks, later: &[Arc<dyn Region>]) -> Vec<DiskStatus> {
+    let members = disks.regions.iter().chain(later).flat_map(|region| region.members());
     let named = |member: MemberStatus| Some((member.name?.to_string(), member.performance));
     let measured: HashMap<String, Performance> = members.filter_map(named).collect();
     let missing: HashMap<&Path, &String> = disks.missing.iter().map(|(path, why)| (&**path, why)).collect();

@@ -6,6 +6,7 @@
 //! | [`plan`] | what is to become a disk: whether it can, how large it will be |
 //! | [`place`] | making them beside what is there; taking their places; removing them |
 //! | [`add`] | the first disk of a pool that has none |
+//! | [`grow`] | a further one, for a pool in use |
 //! | [`remains`] | content from the disks alone, where the memory is lost |
 //! | [`look`] | what `status` and `region list` tell of them |
 //!
@@ -20,6 +21,9 @@
 //! For now each disk is a region of its own; what is here takes regions of any layout.
 
 pub mod add;
+pub mod grow;
+#[cfg(test)]
+mod growing;
 pub mod look;
 pub mod place;
 pub mod plan;

@@ -58,9 +58,6 @@ impl Plan {
             plan.refuse_twice(&dir.join(&new.path))?;
             plan.0.push(wanted.plan(new)?);
         }
-        if plan.0.len() > ilfs::table::REGIONS {
-            return Err(Error::Pool(format!("a pool has {} disks at most", ilfs::table::REGIONS)));
-        }
         Ok(plan)
     }
 

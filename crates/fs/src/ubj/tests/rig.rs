@@ -227,7 +227,8 @@ impl Rig {
         let mut counted: BTreeMap<u64, u32> = BTreeMap::new();
         places.keys().for_each(|place| *counted.entry(place.sequence()).or_default() += 1);
         let (at, _) = table::Where::find(region).expect("it can be read").expect("there is one");
-        let segments = (0..at.slots).map(|slot| at.table(region).get(slot).expect("it can be read"));
+        let slots = at.table(region).slots().expect("it can be read");
+        let segments = slots.map(|slot| at.table(region).get(slot).expect("it can be read"));
         for segment in segments.filter(|segment| segment.state.is_used()) {
             let (sequence, live) = (segment.sequence, segment.live);
             let found = counted.remove(&sequence).unwrap_or(0);

@@ -1,0 +1,180 @@
+//! The regions of the log, as this process has them open.
+//!
+//! The table says which regions there are and counts how often that has changed. A process that finds another count opens what it does
+//! not have: another process may have added a region, or taken one away.
+
+use std::ops::Range;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, PoisonError};
+
+use exraid::Region;
+use pram::Session;
+
+use super::error::{Error, Result};
+use super::part::Identity;
+use super::table::{Standing, KEY};
+use super::Log;
+
+/// Chains that are split in one transaction.
+const SPLIT: u32 = 8;
+
+/// Opens the region with a number; none where no disk has it.
+pub type Opener = Box<dyn Fn(u32) -> Option<Arc<dyn Region>> + Send + Sync>;
+
+/// The slots of a region.
+pub(super) struct Area {
+    /// Its place in the table.
+    pub n: usize,
+    pub number: u32,
+    pub slots: Range<u32>,
+    pub region: Option<Arc<dyn Region>>,
+    pub identity: Identity,
+    /// Its disks are files that take room of their hosts as they are used.
+    pub grows: bool,
+    pub is_taking: bool,
+    /// Until when it is busy with segments that it was chosen for: see [`placement`](super::placement).
+    pub until: AtomicU64,
+}
+
+#[derive(Default)]
+pub(super) struct Areas {
+    changes: u64,
+    pub list: Vec<Arc<Area>>,
+}
+
+impl Areas {
+    fn of(&self, slot: u32) -> Option<&Arc<Area>> {
+        self.list.iter().find(|area| area.slots.contains(&slot))
+    }
+
+    pub fn grow(&self) -> bool {
+        self.list.iter().any(|area| area.grows)
+    }
+
+    /// Those that take content and are there.
+    pub fn taking(&self) -> impl Iterator<Item = (&Arc<Area>, &Arc<dyn Region>)> {
+        self.list.iter().filter(|area| area.is_taking).filter_map(|area| Some((area, area.region.as_ref()?)))
+    }
+}
+
+/// Where a slot lies.
+pub(super) struct Lies {
+    pub region: Arc<dyn Region>,
+    pub identity: Identity,
+    /// Bytes from the start of the region.
+    pub at: u64,
+}
+
+impl Log {
+    pub(super) fn areas(&self) -> Arc<Areas> {
+        self.areas.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The regions that are there.
+    pub fn regions(&self) -> Vec<Arc<dyn Region>> {
+        self.areas().list.iter().filter_map(|area| area.region.clone()).collect()
+    }
+
+    /// How regions are opened that come later.
+    pub fn set_opener(&self, opener: Opener) {
+        *self.opener.lock().unwrap_or_else(PoisonError::into_inner) = Some(opener);
+    }
+
+    /// Opens the regions that the table has by now, if others than before. Waits for disks.
+    pub(super) fn refresh(&self, session: &Session) -> Result<()> {
+        let table = self.at.table(session.region());
+        let (changes, regions) = session.read(KEY, || Ok::<_, Error>((table.head()?.changes, table.regions()?)))?;
+        let before = self.areas();
+        if before.changes == changes && before.list.iter().all(|area| area.region.is_some()) {
+            return Ok(());
+        }
+        let opener = self.opener.lock().unwrap_or_else(PoisonError::into_inner);
+        let open =
+            |number| match before.list.iter().find(|area| area.number == number).and_then(|area| area.region.clone()) {
+                None => opener.as_ref().and_then(|open| open(number)),
+                known => known,
+            };
+        let list = regions.into_iter().map(|(n, raw)| {
+            let region = open(raw.number);
+            let secret = region.as_ref().map_or(0, |region| region.secret());
+            let known = before.list.iter().find(|area| area.number == raw.number);
+            let until = known.map_or(0, |area| area.until.load(std::sync::atomic::Ordering::Relaxed));
+            Arc::new(Area {
+                n,
+                number: raw.number,
+                slots: raw.range(),
+                grows: region.as_ref().is_some_and(|region| region.properties().sparse),
+                region,
+                identity: Identity { pool: session.region().info.uuid, secret },
+                is_taking: raw.standing() == Standing::Taking,
+                until: AtomicU64::new(until),
+            })
+        });
+        let areas = Areas { changes, list: list.collect() };
+        *self.areas.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(areas);
+        Ok(())
+    }
+
+    /// A number that no region has, and none had that the table or this process knows of.
+    pub fn free_number(&self, session: &Session) -> Result<u32> {
+        let table = self.at.table(session.region());
+        let numbers = session.read(KEY, || table.numbers())?;
+        Ok(numbers.into_iter().max().map_or(0, |last| last + 1))
+    }
+
+    /// The log has a region more, which takes content from now on. Nothing happens where it has it.
+    ///
+    /// Ordered steps:
+    /// 1. The label of the region has the mark of sequence numbers that the others have; durable. (Else: after the memory was lost,
+    ///    whoever goes on from that label alone issues numbers again.)
+    /// 2. The table has the region.
+    /// 3. There are as many chains as segments; who is interrupted leaves longer ones, until the next region comes.
+    pub fn add_region(&self, session: &Session, region: &Arc<dyn Region>) -> Result<()> {
+        let slots = region.properties().size / self.segment();
+        // 1.
+        region.raise_sequence(self.head(session)?.limit)?;
+        // 2.
+        self.change(session, |change| {
+            let is_there = change.table().regions()?.iter().any(|(_, raw)| raw.number == region.number());
+            match is_there {
+                true => Ok(()),
+                false => change.add_region(region.number(), slots as u32).map(drop),
+            }
+        })?;
+        // 3.
+        while self.change(session, |change| {
+            let mut more = true;
+            for _ in 0..SPLIT {
+                more = more && change.split_chain()?;
+            }
+            Ok(more)
+        })? {}
+        self.refresh(session)
+    }
+
+    /// Is what this process knows of the regions what the table says?
+    pub(super) fn knows(&self, changes: u64) -> bool {
+        self.areas().changes == changes
+    }
+
+    /// The same, as the table says now: for whoever may have the lock of the table.
+    pub fn is_up_to_date(&self, session: &Session) -> Result<bool> {
+        Ok(self.knows(self.at.table(session.region()).head()?.changes))
+    }
+
+    pub(super) fn area_of(&self, session: &Session, slot: u32) -> Result<Arc<Area>> {
+        if let Some(area) = self.areas().of(slot).filter(|area| area.region.is_some()) {
+            return Ok(area.clone());
+        }
+        self.refresh(session)?;
+        let found = self.areas().of(slot).cloned();
+        found.ok_or_else(|| Error::Unusable(format!("slot {slot} is in no region")))
+    }
+
+    pub(super) fn lies(&self, session: &Session, slot: u32) -> Result<Lies> {
+        let area = self.area_of(session, slot)?;
+        let region = area.region.clone().ok_or(Error::Missing(area.number))?;
+        let at = u64::from(slot - area.slots.start) * self.segment();
+        Ok(Lies { region, identity: area.identity, at })
+    }
+}

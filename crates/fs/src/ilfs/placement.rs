@@ -1,0 +1,119 @@
+//! Placement: which region the next segment goes to.
+//!
+//! Each region gets segments in proportion to what it delivers (E×RAID, section 5.2): every segment that a region is given makes it busy
+//! for as long as it takes at the speed that was measured lately, beside what waits in its queue already, and the next one goes where it
+//! would be done first. Regions that are equally fast take turns. One that slows down is left out as soon as that shows in its speed, or in
+//! what waits there; and one of which nothing is known yet counts as fast as the fastest.
+
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+
+use exraid::Region;
+
+use super::areas::Area;
+use super::Log;
+
+/// Bytes in a second of a disk of which nothing is known, where nothing is known of any.
+const UNKNOWN: f64 = 1e9;
+/// Seconds of work for which one that got less than its share makes up later, at most; and for which one that was slow is left out: then it
+/// is seen whether it is well again.
+const MEMORY: f64 = 1.0;
+/// A region is not taken for slower than the fastest by more than this.
+const SLOWEST: f64 = 1e-3;
+
+/// What a choice depends on, in bytes and seconds.
+#[derive(Clone, Copy, Debug)]
+struct Speed {
+    /// What it delivers in a second; 0 where nothing is known.
+    delivers: f64,
+    queued: f64,
+}
+
+fn speed(region: &dyn Region) -> Speed {
+    let write = region.performance().write;
+    Speed {
+        delivers: if write.speed > 0.0 { write.speed } else { write.usual_speed },
+        queued: write.queued_bytes as f64,
+    }
+}
+
+/// Until when each would be busy with a segment of so many bytes more, in seconds, where they are busy until `until`.
+fn finish(speeds: &[Speed], until: &[f64], bytes: f64) -> Vec<(f64, f64)> {
+    let known = speeds.iter().map(|speed| speed.delivers).fold(0.0, f64::max);
+    let fastest = if known > 0.0 { known } else { UNKNOWN };
+    let floor = until.iter().copied().fold(0.0, f64::max) - MEMORY;
+    let one = |(speed, until): (&Speed, &f64)| {
+        let delivers = if speed.delivers > 0.0 { speed.delivers.max(fastest * SLOWEST) } else { fastest };
+        let busy = until.max(floor) + bytes / delivers;
+        (busy, busy + speed.queued / delivers)
+    };
+    speeds.iter().zip(until).map(one).collect()
+}
+
+impl Log {
+    /// The regions that take content, the one that a segment goes to best before the others.
+    pub(super) fn by_preference(&self) -> Vec<Choice> {
+        let areas = self.areas();
+        let taking: Vec<(Arc<Area>, Arc<dyn Region>)> = areas.taking().map(|(a, r)| (a.clone(), r.clone())).collect();
+        if let [(area, _)] = &taking[..] {
+            return vec![Choice { area: area.clone(), busy: 0.0 }];
+        }
+        let speeds: Vec<Speed> = taking.iter().map(|(_, region)| speed(&**region)).collect();
+        let until: Vec<f64> =
+            taking.iter().map(|(area, _)| f64::from_bits(area.until.load(Ordering::Relaxed))).collect();
+        let finish = finish(&speeds, &until, self.segment() as f64);
+        let mut choices: Vec<(f64, Choice)> =
+            taking.into_iter().zip(finish).map(|((area, _), (busy, done))| (done, Choice { area, busy })).collect();
+        choices.sort_by(|a, b| a.0.total_cmp(&b.0));
+        choices.into_iter().map(|(_, choice)| choice).collect()
+    }
+}
+
+/// A region that a segment may go to.
+#[derive(Clone)]
+pub(super) struct Choice {
+    pub area: Arc<Area>,
+    /// Until when it is busy then.
+    busy: f64,
+}
+
+impl Choice {
+    /// It goes there.
+    pub fn take(&self) {
+        self.area.until.store(self.busy.to_bits(), Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How many of so many segments each region gets.
+    fn shares(speeds: &[f64], segments: usize) -> Vec<usize> {
+        let speeds: Vec<Speed> = speeds.iter().map(|delivers| Speed { delivers: *delivers, queued: 0.0 }).collect();
+        let (mut until, mut shares) = (vec![0.0; speeds.len()], vec![0; speeds.len()]);
+        for _ in 0..segments {
+            let finish = finish(&speeds, &until, 4e6);
+            let best = (0..speeds.len()).min_by(|a, b| finish[*a].1.total_cmp(&finish[*b].1)).expect("there is one");
+            until[best] = finish[best].0;
+            shares[best] += 1;
+        }
+        shares
+    }
+
+    #[test]
+    fn segments_go_where_they_are_done_first() {
+        assert_eq!(shares(&[1e9, 1e9, 1e9, 1e9], 400), [100; 4], "equal ones take turns");
+        let unequal = shares(&[3e8, 3e8, 1e8, 1e8], 800);
+        assert!(unequal.iter().zip([300, 300, 100, 100]).all(|(got, fair)| got.abs_diff(fair) <= 8), "{unequal:?}");
+        let unknown = shares(&[1e8, 0.0], 200);
+        assert!(unknown[1].abs_diff(100) <= 2, "{unknown:?}: one that is new gets its share");
+    }
+
+    #[test]
+    fn what_waits_in_a_queue_counts() {
+        let speeds = [Speed { delivers: 1e8, queued: 64e6 }, Speed { delivers: 1e8, queued: 0.0 }];
+        let finish = finish(&speeds, &[0.0, 0.0], 4e6);
+        assert!(finish[0].1 > finish[1].1);
+    }
+}

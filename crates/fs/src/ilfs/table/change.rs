@@ -1,0 +1,311 @@
+//! Changes of the table.
+
+use pram::{Off, Tx};
+
+use super::{
+    field, slot_in, slot_word, RawSegment, RawTable, RawTableRegion, Result, Segment, Standing, State, Table, Where,
+    CHUNK, CHUNK_BYTES,
+};
+use crate::layout::tag;
+
+/// The table, in a transaction under the lock of [`KEY`].
+pub struct Change<'t, 'o> {
+    pub tx: &'t mut Tx<'o>,
+    pub(super) at: Where,
+}
+
+impl<'t, 'o> Change<'t, 'o> {
+    pub fn new(tx: &'t mut Tx<'o>, at: Where) -> Change<'t, 'o> {
+        Change { tx, at }
+    }
+
+    pub fn table(&self) -> Table<'o> {
+        self.at.table(self.tx.region())
+    }
+
+    pub fn head(&self) -> Result<RawTable> {
+        self.table().head()
+    }
+
+    /// Sets words of the head.
+    pub fn set_sequence(&mut self, sequence: u64, limit: u64) -> Result<()> {
+        self.tx.set(field!(self, sequence), &sequence)?;
+        Ok(self.tx.set(field!(self, limit), &limit)?)
+    }
+
+    pub fn set_clock(&mut self, clock: u64, version: u64) -> Result<()> {
+        self.tx.set(field!(self, clock), &clock)?;
+        Ok(self.tx.set(field!(self, version), &version)?)
+    }
+
+    pub fn set_promised(&mut self, promised: u64) -> Result<()> {
+        Ok(self.tx.set(field!(self, promised), &promised)?)
+    }
+
+    pub fn set_recovered(&mut self, recovered: u64) -> Result<()> {
+        Ok(self.tx.set(field!(self, recovered), &recovered)?)
+    }
+
+    /// So many blocks more are live, or fewer, in all.
+    pub fn count_live(&mut self, more: i64) -> Result<()> {
+        let live = self.head()?.live.saturating_add_signed(more);
+        Ok(self.tx.set(field!(self, live), &live)?)
+    }
+
+    /// Of a slot in use, how many blocks are live: a word of undo log.
+    pub fn set_live(&mut self, slot: u32, segment: &Segment) -> Result<()> {
+        let entry = self.entry(slot)?;
+        Ok(self.tx.set(entry.cast(), &segment.to_raw()[0])?)
+    }
+
+    pub fn set_head(&mut self, head: usize, slot: Option<u32>) -> Result<()> {
+        Ok(self.tx.set(field!(self, heads).index(head as u64), &slot_word(slot))?)
+    }
+
+    /// The slot's entry, whose chunk is made if it is not there.
+    fn entry(&mut self, slot: u32) -> Result<Off<RawSegment>> {
+        if let Some(entry) = self.table().entry(slot)? {
+            return Ok(entry);
+        }
+        let chunk = self.tx.alloc(tag::LOG, CHUNK_BYTES)?.off;
+        self.tx.init_zero(chunk, CHUNK_BYTES)?;
+        let directory = Off::<u64>::new(self.head()?.directory);
+        self.tx.set(directory.index(u64::from(slot) / CHUNK), &chunk)?;
+        Ok(Off::<RawSegment>::new(chunk).index(u64::from(slot) % CHUNK))
+    }
+
+    pub fn put(&mut self, slot: u32, segment: &Segment) -> Result<()> {
+        let entry = self.entry(slot)?;
+        Ok(self.tx.set(entry.cast(), &segment.to_raw())?)
+    }
+
+    fn set_region(&mut self, n: usize, region: &RawTableRegion) -> Result<()> {
+        let at = self.table().region_at(n)?;
+        Ok(self.tx.set(at, region)?)
+    }
+
+    /// So many more, or fewer, free slots, reserved ones among them, and slots that are not used again, in a region and in all that
+    /// take content.
+    fn count(&mut self, region: &mut RawTableRegion, spare: i64, held: i64, bad: i64) -> Result<()> {
+        let all = self.head()?;
+        for (own, word, at, more) in [
+            (&mut region.spare, all.spare, field!(self, spare), spare),
+            (&mut region.held, all.held, field!(self, held), held),
+            (&mut region.bad, all.bad, field!(self, bad), bad),
+        ] {
+            *own = own.saturating_add_signed(more);
+            if more != 0 && region.standing == Standing::Taking as u32 {
+                self.tx.set(at, &word.saturating_add_signed(more))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a slot that is next out of the list that it is in.
+    fn take_next(&mut self, slot: u32) -> Result<()> {
+        let (n, mut region) = self.table().region_of(slot)?;
+        let mut held = 0;
+        if region.next_reserved() == Some(slot) {
+            region.reserved = slot_word(self.table().get(slot)?.next);
+            held = -1;
+        } else if slot_in(region.free) == Some(slot) {
+            region.free = slot_word(self.table().get(slot)?.next);
+        } else {
+            region.fresh = u64::from(slot) + 1;
+        }
+        self.count(&mut region, -1, held, 0)?;
+        self.set_region(n, &region)
+    }
+
+    /// The host keeps room for a slot that is next of the others.
+    pub fn reserve(&mut self, slot: u32) -> Result<()> {
+        self.take_next(slot)?;
+        self.push_reserved(slot)
+    }
+
+    /// A slot that is in no list is free, and the host keeps room for it.
+    pub fn push_reserved(&mut self, slot: u32) -> Result<()> {
+        let (n, mut region) = self.table().region_of(slot)?;
+        self.put(slot, &Segment { next: region.next_reserved(), ..Segment::FREE })?;
+        region.reserved = slot_word(Some(slot));
+        self.count(&mut region, 1, 1, 0)?;
+        self.set_region(n, &region)
+    }
+
+    /// A slot that is in no list is free.
+    pub fn push_free(&mut self, slot: u32) -> Result<()> {
+        let (n, mut region) = self.table().region_of(slot)?;
+        self.put(slot, &Segment { next: slot_in(region.free), ..Segment::FREE })?;
+        region.free = slot_word(Some(slot));
+        self.count(&mut region, 1, 0, 0)?;
+        self.set_region(n, &region)
+    }
+
+    /// A slot that is in no list is not used again.
+    pub fn set_bad(&mut self, slot: u32) -> Result<()> {
+        let (n, mut region) = self.table().region_of(slot)?;
+        self.count(&mut region, 0, 0, 1)?;
+        self.set_region(n, &region)?;
+        self.put(slot, &Segment { state: State::Bad, ..Segment::FREE })
+    }
+
+    /// Takes that slot out of the free ones and makes it the segment that `head` writes to.
+    pub fn open(&mut self, slot: u32, sequence: u64, head: usize) -> Result<Segment> {
+        self.take_next(slot)?;
+        let next = self.chain_in(slot, sequence)?;
+        let segment = Segment { sequence, state: State::Open, head: head as u8, next, ..Segment::FREE };
+        self.put(slot, &segment)?;
+        self.set_head(head, Some(slot))?;
+        Ok(segment)
+    }
+
+    /// Gives up a segment in this epoch, to which nothing leads, whatever counts as live there.
+    pub fn free(&mut self, slot: u32, segment: &Segment, epoch: u64) -> Result<()> {
+        self.count_live(-i64::from(segment.live))?;
+        self.unchain(slot, segment)?;
+        let freed = Segment { state: State::Freed, stamp: epoch, failed: segment.failed, ..Segment::FREE };
+        self.put(slot, &freed)?;
+        let head = self.head()?;
+        match slot_in(head.last_freed) {
+            Some(last) => {
+                let last_one = self.table().get(last)?;
+                self.put(last, &Segment { next: Some(slot), ..last_one })?;
+            }
+            None => self.tx.set(field!(self, freed), &slot_word(Some(slot)))?,
+        }
+        self.tx.set(field!(self, last_freed), &slot_word(Some(slot)))?;
+        Ok(self.tx.set(field!(self, waiting), &(head.waiting + 1))?)
+    }
+
+    /// The first of the freed slots, if it was freed in an epoch before `durable`, is one no more: it is being discarded, or
+    /// bad.
+    pub fn take_freed(&mut self, durable: u64) -> Result<Option<(u32, State)>> {
+        let head = self.head()?;
+        let Some(slot) = slot_in(head.freed) else { return Ok(None) };
+        let segment = self.table().get(slot)?;
+        if segment.stamp >= durable {
+            return Ok(None);
+        }
+        self.tx.set(field!(self, freed), &slot_word(segment.next))?;
+        if segment.next.is_none() {
+            self.tx.set(field!(self, last_freed), &0)?;
+        }
+        self.tx.set(field!(self, waiting), &head.waiting.saturating_sub(1))?;
+        if segment.failed {
+            self.set_bad(slot)?;
+            return Ok(Some((slot, State::Bad)));
+        }
+        self.put(slot, &Segment { state: State::Discarding, ..Segment::FREE })?;
+        Ok(Some((slot, State::Discarding)))
+    }
+
+    /// A segment that was found on a disk is in use.
+    pub fn adopt(&mut self, slot: u32, segment: Segment) -> Result<()> {
+        let next = self.chain_in(slot, segment.sequence)?;
+        self.count_live(i64::from(segment.live))?;
+        self.put(slot, &Segment { next, ..segment })?;
+        let (n, mut region) = self.table().region_of(slot)?;
+        region.fresh = region.fresh.max(u64::from(slot) + 1);
+        self.set_region(n, &region)
+    }
+
+    /// Nothing is in the lists of the free slots any more, and nothing in that of the freed ones, if they may be used.
+    pub fn forget_free(&mut self, freed_too: bool) -> Result<()> {
+        for (n, mut region) in self.table().regions()? {
+            (region.free, region.reserved) = (0, 0);
+            let unused = u64::from(region.range().end).saturating_sub(region.fresh);
+            let (spare, held) = (unused as i64 - region.spare as i64, -(region.held as i64));
+            self.count(&mut region, spare, held, 0)?;
+            self.set_region(n, &region)?;
+        }
+        if freed_too {
+            self.tx.set(field!(self, freed), &0)?;
+            self.tx.set(field!(self, last_freed), &0)?;
+            self.tx.set(field!(self, waiting), &0)?;
+        }
+        Ok(())
+    }
+
+    /// A slot that was being discarded is free; its host has the room back, or keeps it.
+    pub fn discarded(&mut self, slot: u32, is_kept: bool) -> Result<()> {
+        match self.table().get(slot)?.state {
+            State::Discarding if is_kept => self.push_reserved(slot),
+            State::Discarding => self.push_free(slot),
+            _ => Ok(()),
+        }
+    }
+
+    /// An object of entries of `bytes` each that has room for `more` of them, where it is in use up to `entries`: it, or a larger one
+    /// with the same content in its place.
+    pub(super) fn grown(&mut self, object: u64, entries: u64, more: u64, bytes: u64) -> Result<u64> {
+        let region = self.tx.region();
+        let has = region.resolve(object, tag::LOG)?;
+        if more * bytes <= has {
+            return Ok(object);
+        }
+        let size = (more * bytes).max(2 * has);
+        let grown = self.tx.alloc(tag::LOG, size)?.off;
+        self.tx.init_zero(grown, size)?;
+        for word in 0..entries * bytes / 8 {
+            let value = region.load(Off::<u64>::new(object).index(word))?;
+            self.tx.init(Off::<u64>::new(grown).index(word), &value)?;
+        }
+        self.tx.free(object, tag::LOG)?;
+        Ok(grown)
+    }
+
+    /// The log has a region more, of so many slots; its place in the table.
+    pub fn add_region(&mut self, number: u32, slots: u32) -> Result<usize> {
+        let all = self.head()?;
+        let bytes = size_of::<RawTableRegion>() as u64;
+        let first = all.end.next_multiple_of(CHUNK);
+        let end = first + u64::from(slots);
+        if end >= u64::from(u32::MAX) {
+            return Err(super::Error::Unusable("the log cannot have so many segments".into()));
+        }
+        let gone =
+            (0..all.count as usize).find(|n| self.table().region(*n).is_ok_and(|r| r.standing() == Standing::None));
+        let n = gone.unwrap_or(all.count as usize);
+        if gone.is_none() {
+            let regions = self.grown(all.regions, all.count, all.count + 1, bytes)?;
+            self.tx.set(field!(self, regions), &regions)?;
+            self.tx.set(field!(self, count), &(all.count + 1))?;
+        }
+        let directory = self.grown(all.directory, all.end.div_ceil(CHUNK), end.div_ceil(CHUNK), 8)?;
+        self.tx.set(field!(self, directory), &directory)?;
+        self.tx.set(field!(self, end), &end)?;
+        let mut region = RawTableRegion {
+            number,
+            standing: Standing::Taking as u32,
+            first: first as u32,
+            slots,
+            fresh: first,
+            ..RawTableRegion::default()
+        };
+        self.count(&mut region, i64::from(slots), 0, 0)?;
+        self.set_region(n, &region)?;
+        self.tx.set(field!(self, slots), &(all.slots + u64::from(slots)))?;
+        self.tx.set(field!(self, changes), &(all.changes + 1))?;
+        Ok(n)
+    }
+
+    /// What becomes of region `n` from now on: one that takes content leaves, or the other way round; or, with nothing in it, there is none.
+    pub fn set_standing(&mut self, n: usize, standing: Standing) -> Result<()> {
+        let all = self.head()?;
+        let mut region = self.table().region(n)?;
+        let before = region.standing();
+        if before == standing {
+            return Ok(());
+        }
+        let sign = |standing| if standing == Standing::Taking { 1 } else { 0 };
+        let more = sign(standing) - sign(before);
+        let changed = |word: u64, of: u64| word.saturating_add_signed(more * of as i64);
+        self.tx.set(field!(self, spare), &changed(all.spare, region.spare))?;
+        self.tx.set(field!(self, held), &changed(all.held, region.held))?;
+        self.tx.set(field!(self, bad), &changed(all.bad, region.bad))?;
+        self.tx.set(field!(self, slots), &changed(all.slots, region.slots.into()))?;
+        self.tx.set(field!(self, changes), &(all.changes + 1))?;
+        region.standing = standing as u32;
+        self.set_region(n, &region)
+    }
+}

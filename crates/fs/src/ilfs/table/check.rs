@@ -1,0 +1,190 @@
+//! What files need of a table, and what is wrong with one.
+
+use std::collections::HashMap;
+
+use pram::{Region, Tx};
+
+use super::{slot_in, Change, Result, Segment, Standing, State, Where};
+use crate::ilfs::Place;
+
+/// What files were found to need of a log, counted one by one.
+#[derive(Clone, Debug, Default)]
+pub struct Needs {
+    /// By sequence number: blocks to which something leads, and the highest of them plus 1.
+    pub segments: HashMap<u64, (u32, u32)>,
+    /// Pages that are promised room.
+    pub promised: u64,
+}
+
+impl Needs {
+    pub fn add(&mut self, place: Option<Place>) {
+        match place {
+            Some(place) => {
+                let (blocks, end) = self.segments.entry(place.sequence()).or_default();
+                (*blocks, *end) = (*blocks + 1, place.block().max(*end - (*end).min(1)) + 1);
+            }
+            None => self.promised += 1,
+        }
+    }
+
+    pub fn add_all(&mut self, other: &Needs) {
+        for (sequence, (more, reach)) in &other.segments {
+            let (blocks, end) = self.segments.entry(*sequence).or_default();
+            (*blocks, *end) = (*blocks + more, *reach.max(end));
+        }
+        self.promised += other.promised;
+    }
+}
+
+/// What of these needs a table does not have, or has too low: in words.
+pub fn compare(region: &Region, needs: &Needs) -> Result<Vec<String>> {
+    let mut problems = Vec::new();
+    let Some((at, raw)) = Where::find(region)? else {
+        return Ok(match needs.segments.is_empty() {
+            true => problems,
+            false => vec!["files have content on disks, and the pool has no log".into()],
+        });
+    };
+    let table = at.table(region);
+    let mut sorted: Vec<_> = needs.segments.iter().collect();
+    sorted.sort_unstable();
+    for (sequence, (blocks, end)) in sorted {
+        match table.find(*sequence)? {
+            None => problems
+                .push(format!("{blocks} pages of files lie in segment {sequence}, which is gone: they are lost")),
+            Some((_, segment)) if *end > segment.used => problems.push(format!(
+                "pages of files lie in block {} of segment {sequence}, of which {} are in use: they are lost",
+                end - 1,
+                segment.used
+            )),
+            Some((_, segment)) if *blocks > segment.live => problems.push(format!(
+                "segment {sequence} says that {} blocks are live, and {blocks} are in use",
+                segment.live
+            )),
+            _ => {}
+        }
+    }
+    if needs.promised > raw.promised {
+        problems.push(format!("{} blocks are promised, and {} are reserved", raw.promised, needs.promised));
+    }
+    Ok(problems)
+}
+
+/// What a transaction is to do.
+pub type Work<'w> = &'w mut dyn FnMut(&mut Tx<'_>) -> Result<()>;
+
+/// Makes the counts of a table those of these needs: nobody is at work. In pieces, each a transaction that `change` runs; what was
+/// mended, in words.
+pub fn mend(needs: &Needs, change: &mut dyn FnMut(Work<'_>) -> Result<()>) -> Result<Vec<String>> {
+    const SOME: usize = 64;
+    let (mut mended, mut live, mut from) = (Vec::new(), 0u64, 0);
+    let mut slots: Vec<u32> = Vec::new();
+    change(&mut |tx| {
+        if let Some((at, _)) = Where::find(tx.region())? {
+            slots = at.table(tx.region()).used_slots()?.collect();
+        }
+        Ok(())
+    })?;
+    while from < slots.len() {
+        let mut told = Vec::new();
+        let mut sum = 0;
+        change(&mut |tx| {
+            (told, sum) = (Vec::new(), 0);
+            let Some((at, _)) = Where::find(tx.region())? else { return Ok(()) };
+            for slot in slots[from..].iter().copied().take(SOME) {
+                let segment = at.table(tx.region()).get(slot)?;
+                if !segment.state.is_used() {
+                    continue;
+                }
+                let counted = needs.segments.get(&segment.sequence).map_or(0, |(blocks, _)| *blocks).min(segment.used);
+                sum += u64::from(counted);
+                if counted != segment.live {
+                    told.push(format!("segment {}: {} live blocks become {counted}", segment.sequence, segment.live));
+                    Change::new(tx, at).set_live(slot, &Segment { live: counted, ..segment })?;
+                }
+            }
+            Ok(())
+        })?;
+        mended.extend(told);
+        (live, from) = (live + sum, from + SOME);
+    }
+    change(&mut |tx| {
+        let Some((at, raw)) = Where::find(tx.region())? else { return Ok(()) };
+        let mut change = Change::new(tx, at);
+        change.count_live(live as i64 - raw.live as i64)?;
+        change.set_promised(needs.promised)
+    })?;
+    Ok(mended)
+}
+
+/// What is wrong with a table: all invariants that can be seen in it. For tests and fsck; nobody may change it meanwhile.
+pub fn check(region: &Region) -> Result<Vec<String>> {
+    let Some((at, raw)) = Where::find(region)? else { return Ok(Vec::new()) };
+    let table = at.table(region);
+    let (mut problems, mut miscounted) = (Vec::new(), Vec::new());
+    let (mut free, mut freed, mut waiting_for) = (vec![false; raw.end as usize], 0, 0);
+    let mut walk = |first: u64, state: State, each: &mut dyn FnMut(&Segment)| -> Result<u64> {
+        let (mut next, mut count) = (slot_in(first), 0);
+        while let Some(slot) = next {
+            let segment = table.get(slot)?;
+            if segment.state != state || std::mem::replace(&mut free[slot as usize], true) {
+                problems.push(format!("slot {slot} is {:?} in the list of the {state:?}", segment.state));
+                break;
+            }
+            each(&segment);
+            (next, count) = (segment.next, count + 1);
+        }
+        Ok(count)
+    };
+    let (mut spare, mut held, mut bad, mut slots) = (0, 0, 0, 0);
+    let regions = table.regions()?;
+    for (n, region) in &regions {
+        let reserved = walk(region.reserved, State::Free, &mut |_| ())?;
+        let unused = u64::from(region.range().end).saturating_sub(region.fresh);
+        let free = reserved + walk(region.free, State::Free, &mut |_| ())? + unused;
+        if (free, reserved) != (region.spare, region.held) {
+            let told = (region.spare, region.held);
+            miscounted.push(format!("region {n} of the log: {free} slots are free, {reserved} reserved, not {told:?}"));
+        }
+        if region.standing() == Standing::Taking {
+            (spare, held, bad, slots) =
+                (spare + free, held + reserved, bad + region.bad, slots + u64::from(region.slots));
+        }
+    }
+    freed += walk(raw.freed, State::Freed, &mut |segment| {
+        waiting_for = segment.stamp.max(waiting_for);
+    })?;
+    problems.append(&mut miscounted);
+    let mut live = 0;
+    let (counted, told) = ((spare, freed, held, bad, slots), (raw.spare, raw.waiting, raw.held, raw.bad, raw.slots));
+    if counted != told {
+        problems.push(format!("(free, waiting, reserved, bad, all) slots are {counted:?}, not {told:?}"));
+    }
+    for slot in table.slots()? {
+        let segment = table.get(slot)?;
+        let is_unused =
+            |region: &super::RawTableRegion| region.range().contains(&slot) && u64::from(slot) >= region.fresh;
+        let in_list = free[slot as usize] || regions.iter().any(|(_, region)| is_unused(region));
+        match segment.state {
+            State::Free | State::Freed if !in_list => problems.push(format!("slot {slot} is free in no list")),
+            state if state.is_used() && in_list => problems.push(format!("slot {slot} is in use and in a list")),
+            state if state.is_used() => {
+                live += u64::from(segment.live);
+                let found = table.find(segment.sequence)?.map(|(slot, _)| slot);
+                if found != Some(slot) {
+                    problems.push(format!("segment {} leads to {found:?}, not {slot}", segment.sequence));
+                }
+                let is_head = raw.heads.iter().any(|head| slot_in(*head) == Some(slot));
+                let fits = segment.live <= segment.used && u64::from(segment.used) <= raw.blocks;
+                if !fits || segment.sequence >= raw.sequence || is_head != (state == State::Open) {
+                    problems.push(format!("slot {slot}: {segment:?}, next number {}", raw.sequence));
+                }
+            }
+            _ => {}
+        }
+    }
+    if live != raw.live {
+        problems.push(format!("{live} blocks are live, not {}", raw.live));
+    }
+    Ok(problems)
+}

@@ -1,0 +1,510 @@
+//! The segment table: what is known of each segment, in persistent RAM.
+//!
+//! ```text
+//! root word LOG -> RawTable -> regions: RawTableRegion for each region
+//!                           -> directory: offsets of chunks -> chunk: RawSegment for each of CHUNK slots
+//!                           -> chains: offsets of chain chunks -> the first slot of each of BUCKETS chains
+//! ```
+//! A *slot* is the room of a segment on a disk; a region has a stretch of numbers of them, which begins where a chunk does. Chunks are made
+//! when the first of their slots, or chains, is needed.
+//!
+//! Each slot is in one list, linked by `next`:
+//! - reserved, of its region: free, and the host of the disk keeps the room for it;
+//! - free, of its region: never used since it was last given up; or behind the region's `fresh`, never used at all;
+//! - freed, one for all: given up, in the order of their epochs, and not to be used before the commit of that is durable;
+//! - in use: in the chain that leads from sequence numbers to slots ([`chains`]).
+//!
+//! All changes are transactions under the lock of [`KEY`]; who reads without it does so in a section of that key.
+//!
+//! Invariants:
+//! - T1. A block counts as live from the transaction in which its room is taken until the one that unlinks it, or that
+//!   gives the room up. So a segment whose count is 0, and that takes no more, has nothing that anybody refers to.
+//! - T2. A sequence number is in one slot at most, and below the mark in the labels.
+//! - T3. A slot is used again only when the commit that freed it is durable.
+//! - T4. No block of a segment is taken twice.
+
+mod chains;
+mod change;
+mod check;
+
+use std::ops::Range;
+
+use pram::{Off, Region, Tx};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use super::error::{Error, Result};
+use crate::layout::{root, tag};
+
+pub use change::Change;
+pub use check::{check, compare, mend, Needs, Work};
+
+/// The key whose lock protects the table: no inode has this number.
+pub const KEY: u64 = 0;
+/// The key whose long lock whoever puts the table in order has, or moves pages of a file to other numbers.
+pub const SETTLING: u64 = (1 << 48) - 1;
+/// The key whose long lock whoever cleans has: one at a time.
+pub const CLEANING: u64 = (1 << 48) - 2;
+/// The key whose long lock whoever adds or removes a region has.
+pub const GROWING: u64 = (1 << 48) - 3;
+/// Slots of a chunk.
+pub const CHUNK: u64 = 1024;
+/// Chains of a chain chunk.
+pub const BUCKETS: u64 = 512;
+/// Segments that are written to at a time.
+pub const HEADS: usize = 2;
+/// The first word of a [`RawTable`].
+pub const TABLE_MAGIC: u64 = u64::from_le_bytes(*b"CQ-TABLE");
+
+/// A region of the log, its slots, and which of them are free. Slots are kept as their number plus 1, so that 0 is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct RawTableRegion {
+    pub number: u32,
+    /// What becomes of it: see [`Standing`].
+    pub standing: u32,
+    /// Its slots: the first, and how many.
+    pub first: u32,
+    pub slots: u32,
+    /// The first of the free slots for which no host keeps room, and the first slot that was never used.
+    pub free: u64,
+    pub fresh: u64,
+    /// The first of the free slots for which its host keeps room.
+    pub reserved: u64,
+    /// Slots that are free or were never used, of these the reserved ones, and slots that are not used again.
+    pub spare: u64,
+    pub held: u64,
+    pub bad: u64,
+}
+
+/// What becomes of a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// There is none: what is here is of one that was removed.
+    None,
+    /// It takes content.
+    Taking,
+    /// It takes none, and what it has is moved.
+    Leaving,
+}
+
+impl RawTableRegion {
+    pub fn standing(&self) -> Standing {
+        match self.standing {
+            1 => Standing::Taking,
+            2 => Standing::Leaving,
+            _ => Standing::None,
+        }
+    }
+
+    pub fn range(&self) -> Range<u32> {
+        self.first..self.first.saturating_add(self.slots)
+    }
+
+    /// The free slot that is used next, of those for which no host keeps room.
+    pub fn next_free(&self) -> Option<u32> {
+        let fresh = u64::from(self.range().end).gt(&self.fresh).then_some(self.fresh as u32);
+        slot_in(self.free).or(fresh)
+    }
+
+    /// The free slot that is used next, of those for which the host keeps room.
+    pub fn next_reserved(&self) -> Option<u32> {
+        slot_in(self.reserved)
+    }
+}
+
+/// What is known of the log as a whole: counts are of regions that take content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct RawTable {
+    pub magic: u64,
+    /// Offsets: of chunks, of the regions, of chain chunks.
+    pub directory: u64,
+    pub regions: u64,
+    pub chains: u64,
+    /// How many regions, also those that were removed; and how often that has changed.
+    pub count: u64,
+    pub changes: u64,
+    /// How many chains.
+    pub buckets: u64,
+    /// Blocks of a segment.
+    pub blocks: u64,
+    /// All slots have lower numbers.
+    pub end: u64,
+    /// Slots of regions that take content.
+    pub slots: u64,
+    /// The sequence number that is issued next, and that below which the labels allow it.
+    pub sequence: u64,
+    pub limit: u64,
+    /// Blocks written: the clock by which segments age.
+    pub clock: u64,
+    /// What orders the versions of a page: drawn for each block.
+    pub version: u64,
+    /// The freed slots, first and last, and how many.
+    pub freed: u64,
+    pub last_freed: u64,
+    pub waiting: u64,
+    /// How many slots are free or were never used; for how many of these hosts keep room; and slots that are not used again.
+    pub spare: u64,
+    pub held: u64,
+    pub bad: u64,
+    /// Blocks that are live, in all segments, and those that are promised.
+    pub live: u64,
+    pub promised: u64,
+    /// The epoch that persistent RAM was last recovered to when this table was put in order after it.
+    pub recovered: u64,
+    /// The slots that are written to, plus 1.
+    pub heads: [u64; HEADS],
+}
+
+/// A slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct RawSegment {
+    /// Sequence number (36 bits), live blocks (12), state (4), flags (12).
+    pub state: u64,
+    /// In use: when its content was written, by the clock, on average. Freed: in which epoch.
+    pub stamp: u64,
+    /// The next slot of its list, plus 1 (32 bits), blocks that are taken (16), parts (16).
+    pub link: u64,
+    pub reserved: u64,
+}
+
+const _: () = assert!(size_of::<RawTable>() == 200 && size_of::<RawSegment>() == 32);
+const _: () = assert!(size_of::<RawTableRegion>() == 64);
+/// Bytes of a chunk, and of a chain chunk.
+pub const CHUNK_BYTES: u64 = CHUNK * size_of::<RawSegment>() as u64;
+const CHAINS_BYTES: u64 = BUCKETS * 8;
+
+/// What a slot is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It can be used.
+    Free,
+    /// It takes parts.
+    Open,
+    /// It takes no more.
+    Full,
+    /// Its live blocks are being moved: nothing that is not linked yet may be.
+    Cleaning,
+    /// Nothing in it is live; it waits for a commit.
+    Freed,
+    /// Its content is being given back to the disk.
+    Discarding,
+    /// Something could not be written there: it is not used again.
+    Bad,
+}
+
+impl State {
+    const ALL: [State; 7] =
+        [State::Free, State::Open, State::Full, State::Cleaning, State::Freed, State::Discarding, State::Bad];
+
+    fn from_raw(raw: u64) -> Option<State> {
+        State::ALL.get(raw as usize).copied()
+    }
+
+    /// Has it a sequence number?
+    pub fn is_used(self) -> bool {
+        matches!(self, State::Open | State::Full | State::Cleaning)
+    }
+}
+
+/// A slot, decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    pub sequence: u64,
+    pub live: u32,
+    pub state: State,
+    /// A write to it failed: it is given up once nothing in it is live.
+    pub failed: bool,
+    /// Which head filled it.
+    pub head: u8,
+    pub stamp: u64,
+    pub next: Option<u32>,
+    /// Blocks that are taken.
+    pub used: u32,
+    pub parts: u32,
+}
+
+const LIVE_AT: u32 = 36;
+const STATE_AT: u32 = 48;
+const FAILED_AT: u32 = 52;
+const HEAD_AT: u32 = 53;
+
+fn bits(word: u64, at: u32, bits: u32) -> u64 {
+    word >> at & ((1 << bits) - 1)
+}
+
+fn slot_in(word: u64) -> Option<u32> {
+    (word as u32).checked_sub(1)
+}
+
+fn slot_word(slot: Option<u32>) -> u64 {
+    slot.map_or(0, |slot| u64::from(slot) + 1)
+}
+
+impl Segment {
+    pub const FREE: Segment = Segment {
+        sequence: 0,
+        live: 0,
+        state: State::Free,
+        failed: false,
+        head: 0,
+        stamp: 0,
+        next: None,
+        used: 0,
+        parts: 0,
+    };
+
+    fn from_raw(words: [u64; 3]) -> Result<Segment> {
+        let [state, stamp, link] = words;
+        let damaged = || crate::Error::Corrupt(format!("a segment of the log has the state {state:#x}"));
+        Ok(Segment {
+            sequence: bits(state, 0, LIVE_AT),
+            live: bits(state, LIVE_AT, STATE_AT - LIVE_AT) as u32,
+            state: State::from_raw(bits(state, STATE_AT, 4)).ok_or_else(damaged)?,
+            failed: bits(state, FAILED_AT, 1) == 1,
+            head: bits(state, HEAD_AT, 2) as u8,
+            stamp,
+            next: slot_in(link & u64::from(u32::MAX)),
+            used: bits(link, 32, 16) as u32,
+            parts: bits(link, 48, 16) as u32,
+        })
+    }
+
+    /// As it is kept: `state`, `stamp` and `link`.
+    pub fn to_raw(self) -> [u64; 3] {
+        let state = State::ALL.iter().position(|state| *state == self.state).unwrap_or(0) as u64;
+        let flags = u64::from(self.failed) << FAILED_AT | u64::from(self.head) << HEAD_AT;
+        let word = self.sequence | u64::from(self.live) << LIVE_AT | state << STATE_AT | flags;
+        [word, self.stamp, slot_word(self.next) | u64::from(self.used) << 32 | u64::from(self.parts) << 48]
+    }
+}
+
+/// Where the table of a region of persistent RAM is.
+#[derive(Clone, Copy, Debug)]
+pub struct Where {
+    log: Off<RawTable>,
+}
+
+/// Where fields lie in [`RawTable`].
+macro_rules! field {
+    ($table:expr, $field:ident) => {
+        $table.at.log.field::<u64>(std::mem::offset_of!(RawTable, $field))
+    };
+}
+use field;
+
+/// The table, read.
+#[derive(Clone, Copy)]
+pub struct Table<'r> {
+    region: &'r Region,
+    at: Where,
+}
+
+fn damaged(what: impl Into<String>) -> Error {
+    crate::Error::Corrupt(what.into()).into()
+}
+
+impl Where {
+    /// The table of a pool, and what its head says; none where the pool has no log.
+    pub fn find(region: &Region) -> Result<Option<(Where, RawTable)>> {
+        let log = region.load(region.root(root::LOG))?;
+        if log == 0 {
+            return Ok(None);
+        }
+        region.resolve(log, tag::LOG)?;
+        let log = Off::<RawTable>::new(log);
+        let raw = region.read(log)?;
+        if raw.magic != TABLE_MAGIC || raw.slots > raw.end || raw.end > u64::from(u32::MAX - 1) || raw.buckets == 0 {
+            return Err(damaged("the head of the segment table"));
+        }
+        let holds = |object: u64, bytes: u64| Ok::<_, Error>(region.resolve(object, tag::LOG)? >= bytes);
+        let is_whole = holds(raw.directory, raw.end.div_ceil(CHUNK) * 8)?
+            && holds(raw.regions, raw.count.saturating_mul(size_of::<RawTableRegion>() as u64))?
+            && holds(raw.chains, raw.buckets.div_ceil(BUCKETS) * 8)?;
+        match is_whole {
+            true => Ok(Some((Where { log }, raw))),
+            false => Err(damaged("a directory of the segment table")),
+        }
+    }
+
+    /// Makes a table without regions; `chains`: how many slots it is going to have.
+    pub fn make(tx: &mut Tx<'_>, blocks: u32, chains: u64, sequence: u64) -> Result<Where> {
+        let buckets = chains.max(1);
+        let mut zeros = |bytes: u64| -> Result<u64> {
+            let object = tx.alloc(tag::LOG, bytes)?.off;
+            tx.init_zero(object, bytes)?;
+            Ok(object)
+        };
+        let (directory, regions) = (zeros(8)?, zeros(size_of::<RawTableRegion>() as u64)?);
+        let chains = zeros(buckets.div_ceil(BUCKETS) * 8)?;
+        let log = tx.alloc(tag::LOG, size_of::<RawTable>() as u64)?;
+        let raw = RawTable {
+            magic: TABLE_MAGIC,
+            directory,
+            regions,
+            chains,
+            count: 0,
+            changes: 0,
+            buckets,
+            blocks: blocks.into(),
+            end: 0,
+            slots: 0,
+            sequence,
+            limit: sequence,
+            clock: 0,
+            version: 0,
+            freed: 0,
+            last_freed: 0,
+            waiting: 0,
+            spare: 0,
+            held: 0,
+            bad: 0,
+            live: 0,
+            promised: 0,
+            recovered: 0,
+            heads: [0; HEADS],
+        };
+        tx.init(Off::new(log.off), &raw)?;
+        let root = tx.region().root(root::LOG);
+        tx.set(root, &log.off)?;
+        Ok(Where { log: Off::new(log.off) })
+    }
+
+    pub fn table<'r>(&self, region: &'r Region) -> Table<'r> {
+        Table { region, at: *self }
+    }
+
+    /// Every object of the table.
+    pub fn objects(&self, region: &Region) -> Result<Vec<u64>> {
+        let all = self.table(region).head()?;
+        let mut objects = vec![self.log.raw(), all.directory, all.regions, all.chains];
+        for (directory, entries) in
+            [(all.directory, all.end.div_ceil(CHUNK)), (all.chains, all.buckets.div_ceil(BUCKETS))]
+        {
+            for n in 0..entries {
+                let chunk = region.load(Off::<u64>::new(directory).index(n))?;
+                objects.extend((chunk != 0).then_some(chunk));
+            }
+        }
+        Ok(objects)
+    }
+}
+
+impl<'r> Table<'r> {
+    pub fn head(&self) -> Result<RawTable> {
+        Ok(self.region.read(self.at.log)?)
+    }
+
+    fn word(&self, at: Off<u64>) -> Result<u64> {
+        Ok(self.region.load(at)?)
+    }
+
+    /// Where region `n` of the table is.
+    fn region_at(&self, n: usize) -> Result<Off<RawTableRegion>> {
+        let (regions, count) = (self.word(field!(self, regions))?, self.word(field!(self, count))?);
+        if n as u64 >= count {
+            return Err(damaged(format!("region {n} of {count} of the log")));
+        }
+        self.region.resolve(regions, tag::LOG)?;
+        Ok(Off::<RawTableRegion>::new(regions).index(n as u64))
+    }
+
+    pub fn region(&self, n: usize) -> Result<RawTableRegion> {
+        Ok(self.region.read(self.region_at(n)?)?)
+    }
+
+    /// All regions that are there, each with its place in the table.
+    pub fn regions(&self) -> Result<Vec<(usize, RawTableRegion)>> {
+        let count = self.word(field!(self, count))? as usize;
+        let mut regions = Vec::with_capacity(count);
+        for n in 0..count {
+            let region = self.region(n)?;
+            regions.extend((region.standing() != Standing::None).then_some((n, region)));
+        }
+        Ok(regions)
+    }
+
+    /// Of all regions, also those that were removed.
+    pub fn numbers(&self) -> Result<Vec<u32>> {
+        let count = self.word(field!(self, count))? as usize;
+        (0..count).map(|n| Ok(self.region(n)?.number)).collect()
+    }
+
+    /// The region that a slot is of, and its place in the table.
+    pub fn region_of(&self, slot: u32) -> Result<(usize, RawTableRegion)> {
+        let regions = self.regions()?;
+        let found = regions.into_iter().find(|(_, region)| region.range().contains(&slot));
+        found.ok_or_else(|| damaged(format!("slot {slot} of the log is in no region")))
+    }
+
+    /// The slots of all regions.
+    pub fn slots(&self) -> Result<impl Iterator<Item = u32>> {
+        Ok(self.regions()?.into_iter().flat_map(|(_, region)| region.range()))
+    }
+
+    /// Those of them that were ever used.
+    pub fn used_slots(&self) -> Result<impl Iterator<Item = u32>> {
+        let used = |(_, region): (usize, RawTableRegion)| region.first..region.range().end.min(region.fresh as u32);
+        Ok(self.regions()?.into_iter().flat_map(used))
+    }
+
+    /// Where the slot's entry is; `None`: its chunk was not made, and all in it are free.
+    fn entry(&self, slot: u32) -> Result<Option<Off<RawSegment>>> {
+        let (directory, end) = (self.word(field!(self, directory))?, self.word(field!(self, end))?);
+        if u64::from(slot) >= end {
+            return Err(damaged(format!("slot {slot} of the log")));
+        }
+        self.region.resolve(directory, tag::LOG)?;
+        let chunk = self.word(Off::<u64>::new(directory).index(u64::from(slot) / CHUNK))?;
+        if chunk == 0 {
+            return Ok(None);
+        }
+        self.region.resolve(chunk, tag::LOG)?;
+        Ok(Some(Off::<RawSegment>::new(chunk).index(u64::from(slot) % CHUNK)))
+    }
+
+    pub fn get(&self, slot: u32) -> Result<Segment> {
+        match self.entry(slot)? {
+            Some(entry) => Segment::from_raw(self.region.read(entry.cast())?),
+            None => Ok(Segment::FREE),
+        }
+    }
+
+    /// The segment with this sequence number.
+    pub fn find(&self, sequence: u64) -> Result<Option<(u32, Segment)>> {
+        let mut next = self.chain(sequence)?;
+        for _ in 0..=self.word(field!(self, end))? {
+            let Some(slot) = next else { return Ok(None) };
+            let segment = self.get(slot)?;
+            if segment.sequence == sequence && segment.state.is_used() {
+                return Ok(Some((slot, segment)));
+            }
+            next = segment.next;
+        }
+        Err(damaged(format!("the chain of segment {sequence} has no end")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_segment_is_three_words() {
+        let segment = Segment {
+            sequence: (1 << 36) - 1,
+            live: 2048,
+            state: State::Bad,
+            failed: true,
+            head: 1,
+            stamp: u64::MAX,
+            next: Some(u32::MAX - 2),
+            used: 2048,
+            parts: 1024,
+        };
+        assert_eq!(Segment::from_raw(segment.to_raw()).expect("it is whole"), segment);
+        assert_eq!(Segment::from_raw([0; 3]).expect("zeros are free"), Segment::FREE);
+        assert!(Segment::from_raw([9 << 48, 0, 0]).is_err());
+    }
+}

@@ -1,0 +1,114 @@
+//! A further disk, for a pool that is in use.
+//!
+//! | step | what | else, after a crash |
+//! | --- | --- | --- |
+//! | 1 | the disk is made, with its label | the pool names a disk that is none |
+//! | 2 | `pool.toml` names it; durable | content goes to a disk that nobody finds again |
+//! | 3 | its label has the log's mark of sequence numbers | a number is issued again after the memory was lost |
+//! | 4 | the table of segments has the region: it takes content from now on | |
+//!
+//! Whoever opens a pool that names a disk which the table does not have takes steps 3 and 4. Processes that have the pool open find
+//! in the table that there is another region, and open it then ([`opener`]).
+
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use exraid::{Device, Disk, Label, Options, Region, Uuid};
+use pram::Session;
+
+use super::plan::Wanted;
+use super::{assemble, open_one, place, Opened};
+use crate::error::{Error, Result};
+use crate::ilfs::areas::Opener;
+use crate::ilfs::{self, Log};
+use crate::pool::config::{Config, DiskEntry};
+use crate::pool::options::{NewDisk, OpenOptions};
+use crate::pool::{read_config, Pool};
+
+/// How long it counts that a region could not be opened.
+const VAIN: Duration = Duration::from_secs(1);
+
+/// Gives the pool at `dir`, which has disks and may be in use, another one. What is on that is only lost with `force`.
+pub fn add(dir: &Path, new: &NewDisk, force: bool) -> Result<()> {
+    let pool = Pool::open(dir, &OpenOptions::default())?;
+    let session = pool.session();
+    let _alone = session.long_lock(ilfs::table::GROWING)?;
+    let mut config = read_config(dir)?;
+    refuse_known(dir, &config, new)?;
+    let union = pool.union().ok_or_else(|| Error::Pool("the pool has no log of segments".into()))?;
+    let number = union.log().free_number(session)?;
+    // 1.
+    let planned = Wanted { dir, config: &config, old: None, force, taken: Vec::new() }.plan(new)?;
+    let (path, size, entry) = planned.release();
+    let region = place::make_one(&path, size, config.uuid_bytes()?, number)?;
+    place::sync_parent(&path).map_err(|e| Error::host(&path, &e))?;
+    // 2.
+    config.disks.push(entry);
+    config.write(dir)?;
+    // 3 and 4.
+    union.log().add_region(session, &region)?;
+    Ok(session.copy().map_or(Ok(()), |copy| copy.wait(session))?)
+}
+
+/// One that the pool has, by whatever path.
+fn refuse_known(dir: &Path, config: &Config, new: &NewDisk) -> Result<()> {
+    let path = dir.join(&new.path);
+    let real = path.canonicalize().unwrap_or(path);
+    let is_it = |entry: &&DiskEntry| {
+        let other = entry.at(dir);
+        other.canonicalize().is_ok_and(|other| other == real) || exraid::disk::are_same(&other, &real)
+    };
+    match config.disks.iter().find(is_it) {
+        Some(entry) => Err(Error::Pool(format!(
+            "{} is a disk of the pool already, as {}: `conquest region list {}` shows its disks",
+            real.display(),
+            entry.path.display(),
+            dir.display()
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// Steps 3 and 4 for regions that the table does not have, of an addition that was cut short.
+pub fn complete(session: &Session, regions: &[Arc<dyn Region>]) -> Result<()> {
+    let Some(log) = Log::open(session, regions, ilfs::Options::default())? else { return Ok(()) };
+    let missing = |region: &&Arc<dyn Region>| log.regions().iter().all(|known| known.number() != region.number());
+    if regions.iter().any(|region| missing(&region)) {
+        let _alone = session.long_lock(ilfs::table::GROWING)?;
+        regions.iter().filter(missing).try_for_each(|region| log.add_region(session, region))?;
+    }
+    Ok(())
+}
+
+/// Opens regions that come later, by what `pool.toml` then says.
+pub fn opener(dir: PathBuf, uuid: [u8; 16], held: Option<Arc<OwnedFd>>) -> Opener {
+    let vain = Mutex::new(None::<Instant>);
+    Box::new(move |number| {
+        let mut vain = vain.lock().unwrap_or_else(PoisonError::into_inner);
+        if vain.is_some_and(|since| since.elapsed() < VAIN) {
+            return None;
+        }
+        let opened = open_region(&dir, uuid, held.clone(), number);
+        if let Err(e) = &opened {
+            tracing::warn!("region {number} cannot be opened: {e}");
+        }
+        let region = opened.ok().flatten();
+        *vain = region.is_none().then(Instant::now);
+        region
+    })
+}
+
+fn open_region(dir: &Path, uuid: [u8; 16], held: Option<Arc<OwnedFd>>, number: u32) -> Result<Option<Arc<dyn Region>>> {
+    let config = read_config(dir)?;
+    let looking = Options { read_only: true, ..Options::default() };
+    let is_of = |entry: &&DiskEntry| {
+        let label = Disk::open(&entry.at(dir), &looking).and_then(|disk| Label::read(&disk as &dyn Device));
+        label.is_ok_and(|label| label.pool == Uuid(uuid) && label.region == number)
+    };
+    let options = Options { held, ..Options::default() };
+    let disks: Vec<Opened> =
+        config.disks.iter().filter(is_of).map(|entry| open_one(dir, entry, uuid, &options)).collect::<Result<_>>()?;
+    assemble(dir, disks).into_iter().map(|(_, region)| region).next().transpose()
+}

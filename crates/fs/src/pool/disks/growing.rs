@@ -1,0 +1,134 @@
+//! Pools that get further disks while they are in use.
+
+use std::path::{Path, PathBuf};
+
+use crate::ilfs::table;
+use crate::node::WriteFlags;
+use crate::path::{Open, View};
+use crate::pool::config::Config;
+use crate::pool::NewDisk;
+use crate::{Caller, FormatOptions, Ino, MediumKind, OpenOptions, Pool};
+
+const MIB: u64 = 1 << 20;
+
+struct Home(tempfile::TempDir);
+
+impl Home {
+    fn format(medium: MediumKind) -> Home {
+        let home = Home(tempfile::tempdir_in("/dev/shm").expect("a directory"));
+        let disks = vec![NewDisk { path: "../first".into(), size: Some(32 * MIB) }];
+        let how = FormatOptions { medium, disks, ..FormatOptions::sized(24 * MIB) };
+        Pool::format(&home.pool(), &how).expect("there is room");
+        home
+    }
+
+    fn pool(&self) -> PathBuf {
+        self.0.path().join("pool")
+    }
+
+    fn open(&self) -> Pool {
+        Pool::open(&self.pool(), &OpenOptions::default()).expect("it is opened")
+    }
+
+    fn add(&self, name: &str, size: u64) -> Result<(), String> {
+        let disk = NewDisk { path: Path::new("..").join(name), size: Some(size) };
+        Pool::add_disk(&self.pool(), &disk, false).map_err(|e| e.to_string())
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        Pool::memory(&self.pool()).into_iter().flatten().for_each(|path| _ = std::fs::remove_file(path));
+    }
+}
+
+fn content(n: u64) -> Vec<u8> {
+    rng::Rng::new(n).bytes(MIB as usize)
+}
+
+fn file(pool: &Pool) -> Ino {
+    let how = Open { read: true, write: true, create: true, mode: 0o644, ..Open::default() };
+    View::new(pool, Caller::root()).open(b"file", how).and_then(|file| file.attr()).expect("there is room").ino
+}
+
+/// Writes MiB after MiB of a file, from that one on; how many were written before there was no room.
+fn write(pool: &Pool, from: u64, most: u64) -> u64 {
+    let ino = file(pool);
+    (from..from + most).take_while(|n| pool.write(ino, n * MIB, &content(*n), WriteFlags::default()).is_ok()).count()
+        as u64
+}
+
+fn holds(pool: &Pool, mib: u64) {
+    let ino = file(pool);
+    let mut back = vec![0; MIB as usize];
+    for n in 0..mib {
+        assert_eq!(pool.read(ino, n * MIB, &mut back).expect("it is read"), back.len());
+        assert!(back == content(n), "MiB {n}");
+    }
+    let report = pool.fsck(false, &mut |_, _| {}).expect("it runs");
+    assert!(report.problems.is_empty(), "{:#?}", report.problems);
+}
+
+fn grows(medium: MediumKind) {
+    let home = Home::format(medium);
+    let pool = home.open();
+    let first = write(&pool, 0, 200);
+    assert!((16..32).contains(&first), "{first} MiB on a disk of 32");
+
+    home.add("second", 96 * MIB).expect("it is added");
+    let second = write(&pool, first, 40);
+    assert_eq!(second, 40, "who has the pool open uses it at once");
+    home.add("third", 64 * MIB).expect("it is added");
+    let all = first + second + write(&pool, first + second, 30);
+    assert_eq!(all, first + 70);
+    pool.union().expect("there are disks").write_all(&pool).expect("there is room");
+    let status = pool.status().expect("facts");
+    let written: Vec<u64> = status.disks.iter().map(|disk| disk.write.bytes).collect();
+    assert!(written.len() == 3 && written.iter().all(|bytes| *bytes > 4 * MIB), "{written:?}");
+    holds(&pool, all);
+    drop(pool);
+    holds(&home.open(), all);
+}
+
+#[test]
+fn a_pool_on_battery_grows_while_it_is_written_to() {
+    grows(MediumKind::Battery);
+}
+
+#[test]
+fn a_pool_on_logged_grows_while_it_is_written_to() {
+    grows(MediumKind::Logged);
+}
+
+#[test]
+fn a_disk_that_cannot_be_added_is_refused_and_nothing_changes() {
+    let home = Home::format(MediumKind::Battery);
+    let told = home.add("first", 32 * MIB).expect_err("the pool has it");
+    assert!(told.contains("a disk of the pool already") && told.contains("region list"), "{told}");
+    let told = home.add("small", MIB).expect_err("it is too small");
+    assert!(told.contains("too little"), "{told}");
+    let other = Home::format(MediumKind::Battery);
+    let theirs = other.0.path().join("first");
+    let disk = NewDisk { path: theirs, size: None };
+    let told = Pool::add_disk(&home.pool(), &disk, false).expect_err("another pool has it").to_string();
+    assert!(told.contains("of the pool") && told.contains("--force"), "{told}");
+    assert_eq!(Config::read(&home.pool()).expect("read").expect("there").disks.len(), 1);
+    assert_eq!(write(&home.open(), 0, 4), 4);
+}
+
+/// After step 2 nothing was done any more.
+#[test]
+fn an_addition_that_was_cut_short_is_completed() {
+    let home = Home::format(MediumKind::Battery);
+    let first = write(&home.open(), 0, 200);
+    let mut config = Config::read(&home.pool()).expect("read").expect("there");
+    let uuid = config.uuid_bytes().expect("one");
+    drop(super::place::make_one(&home.0.path().join("second"), 64 * MIB, uuid, 1).expect("made"));
+    config.disks.push(crate::pool::DiskEntry { path: "../second".into(), size: Some(64 * MIB), given: false });
+    config.write(&home.pool()).expect("written");
+    let pool = home.open();
+    assert_eq!(write(&pool, first, 30), 30);
+    holds(&pool, first + 30);
+    let (at, _) = table::Where::find(pool.session().region()).expect("read").expect("there");
+    assert_eq!(at.table(pool.session().region()).regions().expect("read").len(), 2);
+}
