@@ -20,7 +20,7 @@ pub struct Args {
 
 #[derive(Subcommand)]
 enum What {
-    /// Give a pool that has no disk its first one; nobody may use the pool meanwhile
+    /// Give a pool disks, which take content at once; for its first one nobody may use the pool
     Add(Add),
     /// Show the disks of a pool
     List(List),
@@ -28,12 +28,12 @@ enum What {
 
 #[derive(clap::Args)]
 struct Add {
-    /// The pool directory
+    /// The pool directory, or where it is mounted
     pool: PathBuf,
     /// A file or block device; a file that does not exist is made [default size of a file: what its host has free, less a
     /// reserve]
-    #[arg(value_name = "PATH[:SIZE]")]
-    disk: String,
+    #[arg(value_name = "PATH[:SIZE]", required = true)]
+    disks: Vec<String>,
     /// Lose what is on it
     #[arg(long)]
     force: bool,
@@ -53,11 +53,16 @@ pub fn run(args: &Args) -> Result<()> {
 }
 
 fn add(args: &Add) -> Result<()> {
-    let pool = locate::absolute(&args.pool)?;
-    mounts::refuse_mounted(&pool)?;
-    let disk = disks::parse(&args.disk)?;
-    Pool::add_disk(&pool, &disk, args.force).context(|| format!("cannot give {} a disk", pool.display()))?;
-    say(&format!("{} has a disk now", pool.display()))?;
+    let pool = locate::pool(&args.pool)?;
+    let disks = args.disks.iter().map(|disk| disks::parse(disk)).collect::<Result<Vec<_>>>()?;
+    for disk in &disks {
+        if Pool::disks(&pool).is_ok_and(|disks| disks.is_empty()) {
+            mounts::refuse_mounted(&pool)?;
+        }
+        let what = || format!("cannot give {} the disk {}", pool.display(), disk.path.display());
+        Pool::add_disk(&pool, disk, args.force).context(what)?;
+        say(&format!("{} has the disk {} now", pool.display(), disk.path.display()))?;
+    }
     show(&pool)
 }
 

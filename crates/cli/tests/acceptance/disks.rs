@@ -11,6 +11,7 @@ use crate::{Outcome, Skip, Test};
 pub const TESTS: &[Test] = &[
     ("disks::a_pool_has_the_usual_disk", usual),
     ("disks::a_pool_without_a_disk_gets_one", none_and_add),
+    ("disks::a_mounted_pool_gets_further_disks", grows),
     ("disks::files_that_are_made_go_with_the_pool", files),
     ("disks::a_device_outlives_its_pool", device),
     ("disks::a_device_that_is_mounted_or_holds_something_is_refused", taken_device),
@@ -104,7 +105,49 @@ fn none_and_add() -> Outcome {
     assert!(said.contains(&disk) && said.contains("64 MiB"), "{said}");
     works(&lab);
     assert_eq!(lab.status()["segments"]["segments"], 62);
-    lab.refused(1, &["region", "add", &lab.pool(), &format!("{disk}2:64M")], &["has a disk already"]);
+    lab.refused(
+        1,
+        &["region", "add", &lab.pool(), &format!("{disk}:64M")],
+        &["a disk of the pool already", "region list"],
+    );
+    Ok(())
+}
+
+fn grows() -> Outcome {
+    let lab = Lab::new();
+    lab.ok(&["format", &lab.pool(), "--nvram", "32M", "--disk", &format!("{}:64M", lab.text("first"))]);
+    lab.mount();
+    let content = rng::Rng::new(3).bytes(16 << 20);
+    let write = |n: u32| fs::write(lab.mnt().join(n.to_string()), &content);
+    let fit = (0..20).take_while(|n| write(*n).is_ok()).count() as u32;
+    assert!((2..4).contains(&fit), "{fit} files of 16 MiB on a disk of 64");
+    let _ = fs::remove_file(lab.mnt().join(fit.to_string()));
+
+    let (second, third) = (lab.text("second"), lab.text("third"));
+    let size = || rustix::fs::statvfs(lab.mnt()).map(|found| found.f_blocks * found.f_frsize).expect("mounted");
+    let before = size();
+    let said = lab.ok(&["region", "add", &lab.pool(), &format!("{second}:128M"), &format!("{third}:128M")]);
+    assert!(said.contains(&second) && said.contains(&third), "{said}");
+    assert!(size() > before + (200 << 20), "df tells of it at once: {before}, {}", size());
+    for n in fit..fit + 10 {
+        write(n).unwrap_or_else(|e| panic!("file {n}: {e}"));
+    }
+    rustix::fs::syncfs(File::open(lab.mnt()).expect("there")).expect("written");
+    for file in [&second, &third] {
+        let backed = fs::metadata(file).expect("there").blocks() * 512;
+        assert!(backed > 16 << 20, "{file} has {backed} bytes of its host");
+    }
+    // Without an orderly end.
+    lab.kill9();
+    lab.mount();
+    for n in 0..fit + 10 {
+        assert!(fs::read(lab.mnt().join(n.to_string())).expect("read") == content, "file {n}");
+    }
+    lab.umount();
+    lab.check();
+    assert_eq!(disks(&lab).len(), 3);
+    lab.ok(&["destroy", &lab.pool()]);
+    assert!(!Path::new(&second).exists());
     Ok(())
 }
 
