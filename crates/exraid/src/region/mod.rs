@@ -5,7 +5,9 @@
 //! | [`set`] | the disks of a region: their shares, speed, states, labels |
 //! | [`single`] | one disk |
 //! | [`stripe`] | content in turns on several |
-//! | [`mirror`] | the same content on several; exclusion, rebuilding |
+//! | [`mirror`] | the same content on several |
+//! | [`keeper`] | the exclusion of members that missed something |
+//! | [`rebuild`] | putting a member back |
 //! | [`join`] | one request that became several |
 //! | [`assemble`] | from disks and their labels to a region; what is missing, stale, or went another way |
 //!
@@ -22,7 +24,9 @@
 
 mod assemble;
 mod join;
+mod keeper;
 mod mirror;
+mod rebuild;
 mod set;
 mod single;
 mod stripe;
@@ -33,7 +37,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::device::{check, Answer, Device, Done, Op, Pending, Properties, Request};
-use crate::error::{Class, Error, Result};
+use crate::error::{Class, Error, OpenError, Result};
 use crate::events::Event;
 use crate::flight::Flights;
 use crate::label::{Epoch, Layout, MemberState, Uuid, END};
@@ -124,6 +128,12 @@ trait Map: Send + Sync {
     }
 
     fn submit(&self, set: &Arc<Set>, op: Op, manner: Manner, done: Done);
+
+    /// Before anything else is asked of it: what the members have to do before they can be used. `is_new`: the region
+    /// has just been made. Waits for disks.
+    fn start(&self, _: &Arc<Set>, _is_new: bool) -> Result<(), OpenError> {
+        Ok(())
+    }
 
     fn submit_copy(&self, set: &Arc<Set>, _: usize, op: Op, manner: Manner, done: Done) {
         self.submit(set, op, manner, done);
@@ -251,7 +261,7 @@ impl Region for Volume {
             MemberStatus {
                 device: self.set.uuid(role),
                 name: part.as_ref().map(|part| part.device.name().clone()),
-                state,
+                state: if self.set.is_lost(role) { MemberState::Out } else { state },
                 performance: part.map(|part| part.performance()).unwrap_or_default(),
             }
         };

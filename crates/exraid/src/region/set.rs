@@ -1,6 +1,7 @@
 //! The disks of a region: where their shares lie, how they do, and their labels.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -58,6 +59,8 @@ pub struct Set {
     uuids: RwLock<Vec<Uuid>>,
     parts: RwLock<Vec<Option<Arc<Part>>>>,
     states: Mutex<Vec<MemberState>>,
+    /// A bit for each member, by role: see [`Set::lose`].
+    lost: AtomicU32,
     /// Those of the members that are there. Held during an update.
     labels: Mutex<BTreeMap<usize, Label>>,
 }
@@ -85,6 +88,7 @@ impl Set {
             uuids: RwLock::new(uuids),
             parts: RwLock::new(parts),
             states: Mutex::new(states),
+            lost: AtomicU32::new(0),
             labels: Mutex::new(labels),
         }
     }
@@ -111,9 +115,22 @@ impl Set {
 
     /// Members that this region can still do without; `None`: it has lost content.
     pub fn tolerated(&self) -> Option<usize> {
+        if self.lost.load(Ordering::SeqCst) != 0 {
+            return None;
+        }
         let states = self.states();
         let missing = states.iter().filter(|state| **state != MemberState::Whole).count();
         self.layout.tolerates(states.len()).checked_sub(missing)
+    }
+
+    /// A member that the region cannot do without is gone. No label is told: with it, the region could be opened again.
+    pub fn lose(&self, role: usize) {
+        self.lost.fetch_or(1 << role, Ordering::SeqCst);
+    }
+
+    /// Is it gone, though no label says so?
+    pub fn is_lost(&self, role: usize) -> bool {
+        self.lost.load(Ordering::SeqCst) & 1 << role != 0
     }
 
     pub fn tell(&self, what: What) {
@@ -202,7 +219,7 @@ impl Set {
     fn update(&self, change: impl Fn(&mut Label)) -> Result<()> {
         let mut failed = self.update_each(&change);
         while let Some((role, e)) = failed.pop() {
-            if !self.can_miss(role) {
+            if !self.can_miss(&self.states(), &[role]) {
                 return Err(e);
             }
             self.states()[role] = MemberState::Out;
@@ -224,11 +241,10 @@ impl Set {
         used.filter_map(update).collect()
     }
 
-    fn can_miss(&self, role: usize) -> bool {
-        let mut states = self.states().clone();
-        states[role] = MemberState::Out;
-        let missing = states.iter().filter(|state| **state != MemberState::Whole).count();
-        missing <= self.layout.tolerates(states.len())
+    /// Can it do without these members too, where the others stand so?
+    pub fn can_miss(&self, states: &[MemberState], roles: &[usize]) -> bool {
+        let is_missing = |role: &usize| states[*role] != MemberState::Whole || roles.contains(role);
+        (0..states.len()).filter(is_missing).count() <= self.layout.tolerates(states.len())
     }
 
     /// Puts another disk in a member's place, with a label that says that it has nothing yet.

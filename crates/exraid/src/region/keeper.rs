@@ -1,0 +1,142 @@
+//! The exclusion of members that missed something, and those who wait for it.
+//!
+//! A write counts when it is on all members that are used. One that misses it is excluded: it is out from that moment, for
+//! reads too. The write is answered only when the labels of the others say so, durably:
+//!
+//! | step | what | else |
+//! | --- | --- | --- |
+//! | 1 | the member that failed is out, here: nothing reads or writes it | a read gives what was there before the write |
+//! | 2 | the labels of the others say that it is out, in a new epoch; durable | after a power cut it looks like the others, and an acknowledged write is there or not |
+//! | 3 | the write is answered | |
+//!
+//! Step 2 waits for disks, so a thread of the region does it, and does what waits for it in order.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{channel, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::Builder;
+
+use super::join::Failures;
+use super::set::Set;
+use crate::error::{Class, Error, Result};
+use crate::events::What;
+use crate::label::MemberState;
+
+type Then = Box<dyn FnOnce(Result<()>) + Send>;
+
+enum Task {
+    Exclude { set: Arc<Set>, role: usize, why: String },
+    Then { set: Arc<Set>, result: Result<()>, then: Then },
+}
+
+/// The thread. It ends when the region does: nobody can send it anything then.
+pub struct Keeper {
+    tasks: Mutex<Sender<Task>>,
+    /// Members that are out here, and not yet in the labels. Goes up while the states are locked.
+    leaving: Arc<AtomicUsize>,
+}
+
+/// How members stand at an instant.
+pub struct View {
+    pub states: Vec<MemberState>,
+    /// One that is out here is not yet so in the labels: what it misses is answered when it is.
+    pub misses: bool,
+}
+
+impl View {
+    /// Members that are written.
+    pub fn used(&self) -> Vec<usize> {
+        (0..self.states.len()).filter(|role| self.states[*role] != MemberState::Out).collect()
+    }
+}
+
+impl Keeper {
+    /// `name` is that of the thread.
+    pub fn new(name: &str) -> std::io::Result<Keeper> {
+        let (send, tasks) = channel::<Task>();
+        let leaving = Arc::<AtomicUsize>::default();
+        let theirs = leaving.clone();
+        let keep = move || {
+            let mut lost = None;
+            for task in tasks {
+                match task {
+                    Task::Exclude { set, role, why } => {
+                        lost = exclude(&set, role, why).err().or(lost);
+                        theirs.fetch_sub(1, Ordering::SeqCst);
+                    }
+                    Task::Then { set, result, then } => then(result.and_then(|()| match &lost {
+                        None => Ok(()),
+                        Some(e) => {
+                            let what = format!("a member was lost, and the labels cannot say so: {e}");
+                            Err(Error::new(Class::Media, &set.name, what))
+                        }
+                    })),
+                }
+            }
+        };
+        Builder::new().name(name.into()).spawn(keep)?;
+        Ok(Keeper { tasks: Mutex::new(send), leaving })
+    }
+
+    fn task(&self, task: Task) {
+        // The keeper is there as long as anybody can ask it.
+        let _ = self.tasks.lock().unwrap_or_else(PoisonError::into_inner).send(task);
+    }
+
+    pub fn view(&self, set: &Set) -> View {
+        let states = set.states();
+        View { misses: self.leaving.load(Ordering::SeqCst) > 0, states: states.clone() }
+    }
+
+    /// Step 1; the thread does the others. False: it was out, or the region cannot do without it.
+    pub fn out(&self, set: &Arc<Set>, role: usize, why: &str) -> bool {
+        let mut states = set.states();
+        if states[role] == MemberState::Out || !set.can_miss(&states, &[role]) {
+            return false;
+        }
+        states[role] = MemberState::Out;
+        self.leaving.fetch_add(1, Ordering::SeqCst);
+        // Before anybody sees it and waits for it: tasks are done in order.
+        self.task(Task::Exclude { set: set.clone(), role, why: why.into() });
+        true
+    }
+
+    /// All members have answered something that each of them had to do, and these have failed: excludes them, and goes on
+    /// when that is durable. Where they cannot all be done without, or it was not their fault, nobody is excluded and
+    /// the failure is the result. `misses` is that of the [`View`] by which the members were chosen.
+    pub fn settle(
+        &self,
+        set: &Arc<Set>,
+        misses: bool,
+        failures: Failures,
+        then: impl FnOnce(Result<()>) + Send + 'static,
+    ) {
+        let is_ours = |e: &Error| matches!(e.class, Class::Invalid | Class::NoSpace);
+        let roles: Vec<usize> = failures.iter().map(|(role, _)| *role).collect();
+        let blamed = failures.iter().find(|(_, e)| is_ours(e)).or_else(|| {
+            // No copy is better than another.
+            failures.first().filter(|_| !set.can_miss(&set.states(), &roles))
+        });
+        if let Some((_, e)) = blamed {
+            return then(Err(e.clone()));
+        }
+        let mut result = Ok(());
+        for (role, e) in &failures {
+            let is_out = self.out(set, *role, &e.to_string()) || set.states()[*role] == MemberState::Out;
+            if !is_out {
+                result = Err(e.clone());
+            }
+        }
+        match misses || !failures.is_empty() {
+            true => self.task(Task::Then { set: set.clone(), result, then: Box::new(then) }),
+            false => then(result),
+        }
+    }
+}
+
+/// Step 2.
+fn exclude(set: &Set, role: usize, why: String) -> Result<()> {
+    let changed = set.change(role, MemberState::Out);
+    set.tell(What::Out { member: role, tolerated: set.tolerated(), why });
+    changed
+}

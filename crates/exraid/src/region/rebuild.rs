@@ -1,0 +1,86 @@
+//! What rebuilding a member takes, whatever the others have of its content.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::set::{Manner, Set};
+use crate::device::{Answer, Device, Op, Ticket};
+use crate::error::{Class, Error, Result};
+use crate::events::What;
+use crate::label::{MemberState, Uuid};
+
+/// Bytes of a member that are put back at a time.
+pub const PIECE: u64 = 1 << 20;
+/// Bytes of a rebuild after which labels say how far it is.
+pub const NOTED: u64 = 1 << 30;
+/// A member that takes so long for a piece of a rebuild is not rebuilt.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+/// How requests of the region's own are made.
+pub const OWN: Manner = Manner { tag: 0, within: Some(PATIENCE) };
+
+/// From now on the member is written. Bytes of its share that it has, from the first on; `None`: it is whole.
+pub fn begin(set: &Arc<Set>, role: usize, spare: Option<(Arc<dyn Device>, Uuid)>) -> Result<Option<u64>> {
+    join_in(set, role, spare)?;
+    match set.states()[role] {
+        MemberState::Rebuilding { rebuilt } => Ok(Some(rebuilt)),
+        MemberState::Whole => Ok(None),
+        MemberState::Out => Err(is_out(set, role)),
+    }
+}
+
+fn join_in(set: &Arc<Set>, role: usize, spare: Option<(Arc<dyn Device>, Uuid)>) -> Result<()> {
+    if spare.is_none() && set.states()[role] != MemberState::Out {
+        return Ok(());
+    }
+    let (device, uuid) = match spare {
+        Some(spare) => spare,
+        None => match set.part(role) {
+            Some(part) => (part.device.clone(), set.uuid(role)),
+            None => return Err(Error::new(Class::Gone, &set.name, format!("disk {} is missing", role + 1))),
+        },
+    };
+    if crate::label::data_of(device.properties().size) < set.share {
+        let what = format!("{} is smaller than what it is to hold, {} bytes", device.name(), set.share);
+        return Err(Error::new(Class::NoSpace, &set.name, what));
+    }
+    // Writes that began before are not on it; they lie where it has not been rebuilt yet.
+    set.replace(role, device, uuid)
+}
+
+/// How far it is, durably.
+pub fn note(set: &Arc<Set>, role: usize, rebuilt: u64) -> Result<()> {
+    run(set, role, Op::Flush).result?;
+    set.note_rebuilt(role, rebuilt)?;
+    set.tell(What::Rebuilding { member: role, left: set.share - rebuilt });
+    Ok(())
+}
+
+/// So much of it can be read there, unless a write has failed there meanwhile.
+pub fn reached(set: &Set, role: usize, end: u64) -> Result<()> {
+    match &mut set.states()[role] {
+        MemberState::Rebuilding { rebuilt } => {
+            *rebuilt = end;
+            Ok(())
+        }
+        _ => Err(is_out(set, role)),
+    }
+}
+
+/// It has everything: durable before anybody is told.
+pub fn finish(set: &Arc<Set>, role: usize) -> Result<()> {
+    run(set, role, Op::Flush).result?;
+    set.change(role, MemberState::Whole)?;
+    set.tell(What::Whole { member: role, tolerated: set.tolerated().unwrap_or(0) });
+    Ok(())
+}
+
+/// Sends a request to a member and waits for the answer.
+pub fn run(set: &Arc<Set>, role: usize, op: Op) -> Answer {
+    let (done, ticket) = Ticket::new();
+    set.send(role, op, OWN, done);
+    ticket.wait()
+}
+
+fn is_out(set: &Set, role: usize) -> Error {
+    Error::new(Class::Gone, &set.name, format!("disk {} is out", role + 1))
+}
