@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::mirror::Mirror;
+use super::raid5::{Raid5, MOST_CHUNK};
 use super::set::{Part, Set};
 use super::single::Single;
 use super::stripe::Stripe;
@@ -48,12 +49,16 @@ pub fn make(
         let label = Label::new(pool, number, layout, &uuids, role, device.properties().size, epoch);
         Label { secret, ..label }.write(&**device)?;
     }
-    open(devices)
+    open_or_begin(devices, true)
 }
 
 /// Opens the region that these disks are of. Where it can do without those that are missing, or have missed something, it
 /// does, and says so; where the disks may be written, the others' labels say so too, before anything else is written.
 pub fn open(devices: Vec<Arc<dyn Device>>) -> Result<Arc<dyn Region>, OpenError> {
+    open_or_begin(devices, false)
+}
+
+fn open_or_begin(devices: Vec<Arc<dyn Device>>, is_new: bool) -> Result<Arc<dyn Region>, OpenError> {
     let labelled = by_role(devices)?;
     let newest = newest(&labelled)?.clone();
     let any = labelled.values().next().map(|(device, _)| device.clone()).expect("there is a newest one");
@@ -85,7 +90,9 @@ pub fn open(devices: Vec<Arc<dyn Device>>) -> Result<Arc<dyn Region>, OpenError>
     if is_writable && (changed || lags) {
         set.settle(&newest)?;
     }
-    Ok(Arc::new(Volume::new(set, map)))
+    let volume = Volume::new(set, map);
+    volume.map.start(&volume.set, is_new)?;
+    Ok(Arc::new(volume))
 }
 
 /// What a member's own label adds to what the newest one says of it.
@@ -174,6 +181,12 @@ fn map_for(layout: Layout, members: usize, device: &dyn Device) -> Result<Box<dy
         Layout::Single => Box::new(Single),
         Layout::Stripe { chunk } => Box::new(Stripe { members: members as u64, chunk: chunk.into() }),
         Layout::Mirror => Box::new(Mirror::new().map_err(|e| unusable(device, format!("starting a thread: {e}")))?),
-        Layout::Raid5 { .. } => return Err(unusable(device, "this program does not know RAID-5 regions yet")),
+        Layout::Raid5 { chunk } if u64::from(chunk) > MOST_CHUNK => {
+            return Err(unusable(device, format!("a chunk of a {layout} has at most {MOST_CHUNK} bytes, not {chunk}")));
+        }
+        Layout::Raid5 { chunk } => {
+            let raid5 = Raid5::new(members, chunk);
+            Box::new(raid5.map_err(|e| unusable(device, format!("starting a thread: {e}")))?)
+        }
     })
 }

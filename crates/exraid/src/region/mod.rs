@@ -6,6 +6,7 @@
 //! | [`single`] | one disk |
 //! | [`stripe`] | content in turns on several |
 //! | [`mirror`] | the same content on several |
+//! | [`raid5`] | content in turns on several, with parity: one of them can be done without |
 //! | [`keeper`] | the exclusion of members that missed something |
 //! | [`rebuild`] | putting a member back |
 //! | [`join`] | one request that became several |
@@ -26,6 +27,7 @@ mod assemble;
 mod join;
 mod keeper;
 mod mirror;
+pub mod raid5;
 mod rebuild;
 mod set;
 mod single;

@@ -7,6 +7,7 @@
 //! | `labels` | a power cut at each write and flush of an update; damage; halves that differ |
 //! | `failing` | the disks that fail, themselves |
 //! | `regions` | regions of each kind: whole, degraded, rebuilt, after power cuts |
+//! | `raid5` | RAID-5 regions: degraded, rebuilt, cut short, written by many |
 //! | `format` | docs/FORMAT.md against the structures |
 
 mod disks;
@@ -14,4 +15,5 @@ mod failing;
 mod format;
 mod labels;
 mod opening;
+mod raid5;
 mod regions;

@@ -51,13 +51,21 @@ fn each_kind_keeps_what_is_written() {
         (Layout::Stripe { chunk: 65536 }, 3),
         (Layout::Mirror, 2),
         (Layout::Mirror, 3),
+        (Layout::Raid5 { chunk: 4096 }, 3),
+        (Layout::Raid5 { chunk: 65536 }, 5),
     ] {
         let disks = disks(count);
         let region = make(POOL, 7, layout, devices(&disks)).expect("a region");
         let size = region.properties().size;
         let data = SIZE - 2 * END;
-        let expected = if matches!(layout, Layout::Stripe { .. }) { data * count as u64 } else { data };
-        assert_eq!((region.number(), region.layout(), size), (7, layout, expected));
+        let expected = match layout {
+            Layout::Single | Layout::Mirror => data..data + 1,
+            Layout::Stripe { .. } => data * count as u64..data * count as u64 + 1,
+            // The log of intents takes some of it.
+            Layout::Raid5 { .. } => (data - 5 * MIB) * (count as u64 - 1)..data * (count as u64 - 1),
+        };
+        assert_eq!((region.number(), region.layout()), (7, layout));
+        assert!(expected.contains(&size) && size % region.stripe() == 0, "{layout}: {size}");
         let mut rng = Rng::new(count as u64);
         let mut model = vec![0u8; size as usize];
         for _ in 0..300 {

@@ -1,0 +1,280 @@
+//! A region whose content lies in turns on several disks, with parity: it can do without any one of them.
+//!
+//! | module | responsibility |
+//! | --- | --- |
+//! | [`layout`] | where content and parity lie |
+//! | [`turns`] | who may change which stripes |
+//! | [`read`] | from who has it, or from all the others |
+//! | [`write`] | whole stripes; flush, discard, reserve |
+//! | [`partial`] | parts of a stripe |
+//! | [`log`] | intents: what is about to be written to parts of stripes, durably |
+//! | [`retire`] | intents that are needed no more |
+//! | [`replay`] | intents that were found when the region was opened |
+//! | [`restore`] | putting a member back |
+//! | [`xor`] | parity |
+//! | [`raw`] | the bytes of the log of intents |
+//!
+//! A *column* is what lies at one place of all chunks of a stripe: one byte of it is the parity of the others. It is
+//! *even* if that is so. Without one member, its byte is what makes the column even.
+//!
+//! - P1. What was written, and is not being written, lies in even columns: at once, and after a power cut when the region
+//!   has been opened. The others may be anything.
+//! - P2. So a write makes every column even that it touches, from content alone and never from the parity that was
+//!   there: where all members are there, that may be wrong where nothing was written yet, or a write was torn.
+//! - P3. A write of whole stripes changes nothing but what is being written, so it goes straight to the members, and may be
+//!   torn. A write of a part of a stripe is durable as an [intent](log) before the first member is touched: torn, and
+//!   with a disk lost by then, it would take with it what it does not write.
+//! - P4. Whatever changes a stripe, or computes what one member has from the others, has a [turn](turns) for it.
+//! - P5. Before a stripe is written as a whole its intents are [retired](retire), durably: replayed later, they would put
+//!   back what was there before.
+//!
+//! A member that is being rebuilt is written like the others and read where it has been rebuilt. A write of a part of a
+//! stripe that has not been rebuilt there writes all its columns to it, so that they are even with what it has.
+//!
+//! One process at a time may write to such a region: turns and intents are that process's own.
+
+mod layout;
+mod log;
+mod partial;
+pub mod raw;
+mod read;
+mod replay;
+mod restore;
+mod retire;
+mod turns;
+mod write;
+mod xor;
+
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::join::{Failures, Join};
+use super::keeper::Keeper;
+use super::set::{Manner, Set};
+use super::Map;
+use crate::device::{Answer, Device, Done, Kind, Op};
+use crate::error::{Class, Error, OpenError, Result};
+use crate::label::{MemberState, Uuid};
+use crate::sys::memory::{Aligned, Buffers};
+use layout::Geometry;
+use log::Log;
+use turns::{Turn, Turns};
+
+pub use layout::MOST_CHUNK;
+
+pub struct Raid5 {
+    core: Arc<Core>,
+}
+
+struct Core {
+    geometry: Geometry,
+    turns: Arc<Turns>,
+    log: Log,
+    keeper: Keeper,
+}
+
+/// The region as its requests know it.
+#[derive(Clone)]
+struct Array {
+    set: Arc<Set>,
+    core: Arc<Core>,
+}
+
+impl Raid5 {
+    pub fn new(members: usize, chunk: u32) -> std::io::Result<Raid5> {
+        let geometry = Geometry { members: members as u64, chunk: chunk.into() };
+        let (turns, log, keeper) = (Arc::default(), Log::new(geometry.slots()), Keeper::new("raid5")?);
+        Ok(Raid5 { core: Arc::new(Core { geometry, turns, log, keeper }) })
+    }
+
+    fn array(&self, set: &Arc<Set>) -> Array {
+        Array { set: set.clone(), core: self.core.clone() }
+    }
+}
+
+impl Map for Raid5 {
+    fn size(&self, set: &Set) -> u64 {
+        let geometry = &self.core.geometry;
+        geometry.stripes(set.share) * geometry.stripe()
+    }
+
+    fn stripe(&self) -> u64 {
+        self.core.geometry.stripe()
+    }
+
+    fn origin(&self, range: Range<u64>) -> Range<u64> {
+        let geometry = &self.core.geometry;
+        if range.end <= geometry.data_at() {
+            return 0..0;
+        }
+        let stripes = geometry.stripes_of(&(range.start.max(geometry.data_at())..range.end));
+        stripes.start * geometry.stripe()..stripes.end * geometry.stripe()
+    }
+
+    fn copies(&self, _: &Set) -> usize {
+        2
+    }
+
+    fn start(&self, set: &Arc<Set>, is_new: bool) -> Result<(), OpenError> {
+        if self.size(set) == 0 {
+            let what = format!("its disks have no room for a stripe of {} bytes", self.stripe());
+            return Err(OpenError::Unusable { path: PathBuf::from(&*set.name), what });
+        }
+        let array = self.array(set);
+        if is_new {
+            (0..set.len()).try_for_each(|role| array.reserve_log(role))?;
+        }
+        Ok(array.replay()?)
+    }
+
+    fn submit(&self, set: &Arc<Set>, op: Op, manner: Manner, done: Done) {
+        let array = self.array(set);
+        match op.kind() {
+            Kind::Read => array.read(op, manner, done),
+            _ if set.tolerated().is_none() => {
+                let e = array.gone(&op.to_string());
+                done(Answer { result: Err(e), buffers: op.into_buffers() });
+            }
+            _ => array.write(op, manner, done),
+        }
+    }
+
+    fn submit_copy(&self, set: &Arc<Set>, copy: usize, op: Op, manner: Manner, done: Done) {
+        let array = self.array(set);
+        match copy {
+            0 => array.read_straight(op, manner, done),
+            1 => array.read_computed(op, manner, done),
+            _ => {
+                let e = Error::new(Class::Gone, &set.name, format!("{op}: there is no copy {copy}"));
+                done(Answer { result: Err(e), buffers: op.into_buffers() });
+            }
+        }
+    }
+
+    fn rebuild(
+        &self,
+        set: &Arc<Set>,
+        role: usize,
+        spare: Option<(Arc<dyn Device>, Uuid)>,
+        live: &mut dyn FnMut() -> Vec<Range<u64>>,
+        go_on: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<bool> {
+        self.array(set).restore(role, spare, live, go_on)
+    }
+}
+
+/// Memory that several members have filled, by role.
+type Filled = Vec<(usize, Arc<Aligned>)>;
+
+impl Array {
+    fn geometry(&self) -> &Geometry {
+        &self.core.geometry
+    }
+
+    /// So much is missing that `what` cannot be done.
+    fn gone(&self, what: &str) -> Error {
+        let states = self.set.states().clone();
+        let is_gone = |role: &usize| states[*role] == MemberState::Out || self.set.is_lost(*role);
+        let gone: Vec<String> = (0..states.len()).filter(is_gone).map(|role| (role + 1).to_string()).collect();
+        let what = match &gone[..] {
+            [] => format!("{what}: a disk is being rebuilt and has not got it yet"),
+            gone => format!("{what}: disk {} is out, and the others do not have it", gone.join(" and ")),
+        };
+        Error::new(Class::Gone, &self.set.name, what)
+    }
+
+    /// Does a member have what belongs there?
+    fn has(states: &[MemberState], role: usize, range: &Range<u64>) -> bool {
+        match states[role] {
+            MemberState::Whole => true,
+            MemberState::Out => false,
+            MemberState::Rebuilding { rebuilt } => range.end <= rebuilt,
+        }
+    }
+
+    /// A member has failed something that others can do for it.
+    fn blame(&self, role: usize, e: &Error) {
+        if e.class == Class::Gone && !self.core.keeper.out(&self.set, role, &e.to_string()) {
+            self.lose(role);
+        }
+    }
+
+    fn lose(&self, role: usize) {
+        if self.set.states()[role] != MemberState::Out {
+            self.set.lose(role);
+        }
+    }
+
+    /// Excludes those that have failed what all had to do; see [`Keeper::settle`].
+    fn settle(&self, misses: bool, failures: Failures, then: impl FnOnce(Result<()>) + Send + 'static) {
+        let (array, gone) = (self.clone(), |e: &Error| e.class == Class::Gone);
+        let gone: Vec<usize> = failures.iter().filter(|(_, e)| gone(e)).map(|(role, _)| *role).collect();
+        self.core.keeper.settle(&self.set, misses, failures, move |result| {
+            if result.is_err() {
+                gone.into_iter().for_each(|role| array.lose(role));
+            }
+            then(result);
+        });
+    }
+
+    /// Requests to several members at a time, of memory that is not the client's. All of them are sent before any is
+    /// waited for; `then` gets what failed, by role.
+    fn send_all(&self, ops: Vec<(usize, Op)>, manner: Manner, then: impl FnOnce(Failures) + Send + 'static) {
+        if ops.is_empty() {
+            return then(Vec::new());
+        }
+        let join = Join::new(ops.len(), None, move |failures, _| then(failures));
+        for (role, op) in ops {
+            self.set.send(role, op, manner, join.part(role, false));
+        }
+    }
+
+    /// Reads the same stretch of several members.
+    fn gather(
+        &self,
+        roles: &[usize],
+        range: Range<u64>,
+        manner: Manner,
+        then: impl FnOnce(Result<Filled, Failures>) + Send + 'static,
+    ) {
+        let len = (range.end - range.start) as usize;
+        let filled: Filled = roles.iter().map(|role| (*role, Aligned::zeroed(len))).collect();
+        let read = |memory: &Arc<Aligned>| Op::Read { at: range.start, into: Buffers::whole(memory) };
+        let ops = filled.iter().map(|(role, memory)| (*role, read(memory))).collect();
+        self.send_all(ops, manner, move |failures| match failures.is_empty() {
+            true => then(Ok(filled)),
+            false => then(Err(failures)),
+        });
+    }
+
+    /// What a member should have there, from all the others. Whoever asks has a turn for these stripes.
+    fn compute(
+        &self,
+        role: usize,
+        range: Range<u64>,
+        manner: Manner,
+        then: impl FnOnce(Result<Vec<u8>>) + Send + 'static,
+    ) {
+        let states = self.set.states().clone();
+        let others: Vec<usize> = (0..states.len()).filter(|other| *other != role).collect();
+        if !others.iter().all(|other| Array::has(&states, *other, &range)) {
+            return then(Err(self.gone(&format!("{} bytes of disk {}", range.end - range.start, role + 1))));
+        }
+        let (array, len) = (self.clone(), (range.end - range.start) as usize);
+        self.gather(&others, range, manner, move |filled| match filled {
+            Ok(filled) => {
+                let mut found = vec![0; len];
+                let all: Vec<Buffers> = filled.iter().map(|(_, memory)| Buffers::whole(memory)).collect();
+                xor::sum(&all, &mut found);
+                then(Ok(found));
+            }
+            Err(failures) => {
+                failures.iter().for_each(|(role, e)| array.blame(*role, e));
+                // There is one, or nobody had failed.
+                let first = failures.into_iter().next().map(|(_, e)| e);
+                then(Err(first.unwrap_or_else(|| array.gone("a read"))));
+            }
+        });
+    }
+}

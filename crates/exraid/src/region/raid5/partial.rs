@@ -1,0 +1,165 @@
+//! Writes of a part of a stripe.
+//!
+//! | step | what |
+//! | --- | --- |
+//! | 1 | a turn for the stripe |
+//! | 2 | what the columns that are touched hold besides is read: from the others and the parity where a member does not have it |
+//! | 3 | the parity of these columns is computed from all content (P2) |
+//! | 4 | what is to be written is durable as an [intent](super::log) |
+//! | 5 | the members are written; one that fails is out, durably |
+//! | 6 | the turn ends, the write is answered |
+//!
+//! The content is copied when it is asked for: parity and content are of the same bytes, whoever stores to the client's
+//! memory meanwhile, and no member has that memory afterwards.
+
+use std::ops::Range;
+
+use super::log::{Change, Intent};
+use super::{xor, Array, Filled, Turn};
+use crate::device::{Answer, Done, Op};
+use crate::error::{Class, Result};
+use crate::label::MemberState;
+use crate::region::join::Failures;
+use crate::region::set::Manner;
+use crate::sys::memory::Buffers;
+
+/// A write under way.
+struct Partial {
+    array: Array,
+    stripe: u64,
+    /// Of the stripe's content.
+    within: Range<u64>,
+    content: Vec<u8>,
+    manner: Manner,
+    turn: Turn,
+    done: Box<dyn FnOnce(Result<()>) + Send>,
+}
+
+impl Array {
+    /// Writes a part of the content of a stripe.
+    pub fn write_part(&self, stripe: u64, within: Range<u64>, from: Buffers, manner: Manner, done: Done) {
+        let (array, content) = (self.clone(), from.to_vec());
+        let done = Box::new(move |result| done(Answer { result, buffers: Some(from) }));
+        self.core.turns.ask(stripe..stripe + 1, false, move |turn| {
+            Partial { array, stripe, within, content, manner, turn, done }.read(None);
+        });
+    }
+}
+
+impl Partial {
+    /// Step 2. `failed`: this member could not be read.
+    fn read(self, failed: Option<usize>) {
+        let geometry = *self.array.geometry();
+        let hull = geometry.hull(&self.within);
+        let range = geometry.columns(self.stripe, &hull);
+        let states = self.array.set.states().clone();
+        let has = |role: &usize| Some(*role) != failed && Array::has(&states, *role, &range);
+        let is_kept = |chunk: &u64| geometry.touched(&self.within, *chunk) != hull;
+        let kept = (0..geometry.width()).filter(is_kept).map(|chunk| geometry.role(self.stripe, chunk));
+        let (mut roles, lacking): (Vec<usize>, Vec<usize>) = kept.partition(has);
+        let lacks = lacking.first().copied();
+        if let Some(lacks) = lacks {
+            roles = (0..states.len()).filter(|role| *role != lacks).collect();
+            if !roles.iter().all(has) {
+                let e = self.array.gone("a write of a part of a stripe");
+                return self.end(Err(e));
+            }
+        }
+        let (array, manner) = (self.array.clone(), self.manner);
+        array.gather(&roles, range, manner, move |filled| match filled {
+            Ok(filled) => self.compute(&hull, lacks, &filled),
+            Err(failures) => self.read_without(failed, failures),
+        });
+    }
+
+    /// One that cannot be read there is done without, once.
+    fn read_without(self, failed: Option<usize>, failures: Failures) {
+        failures.iter().for_each(|(role, e)| self.array.blame(*role, e));
+        match (&failures[..], failed) {
+            ([(role, e)], None) if e.class != Class::Invalid => self.read(Some(*role)),
+            _ => {
+                let first = failures.into_iter().next().map_or(Ok(()), |(_, e)| Err(e));
+                self.end(first);
+            }
+        }
+    }
+
+    /// Step 3.
+    fn compute(self, hull: &Range<u64>, lacks: Option<usize>, filled: &Filled) {
+        let geometry = *self.array.geometry();
+        let len = (hull.end - hull.start) as usize;
+        let states = self.array.set.states().clone();
+        let range = geometry.columns(self.stripe, hull);
+        // What is still to be rebuilt here is to be even with what it has.
+        let takes_all =
+            |role: usize| matches!(states[role], MemberState::Rebuilding { .. }) && !Array::has(&states, role, &range);
+        let mut parity = vec![0; len];
+        let mut changes = Vec::new();
+        for chunk in 0..geometry.width() {
+            let role = geometry.role(self.stripe, chunk);
+            let mut content = vec![0; len];
+            match filled.iter().find(|(other, _)| *other == role) {
+                Some((_, memory)) => Buffers::whole(memory).copy_to(&mut content),
+                None if lacks == Some(role) => {
+                    let all: Vec<Buffers> = filled.iter().map(|(_, memory)| Buffers::whole(memory)).collect();
+                    xor::sum(&all, &mut content);
+                }
+                // All of it is written.
+                None => {}
+            }
+            let touched = geometry.touched(&self.within, chunk);
+            if !touched.is_empty() {
+                let from = (chunk * geometry.chunk + touched.start - self.within.start) as usize;
+                let to = (touched.start - hull.start) as usize;
+                let count = (touched.end - touched.start) as usize;
+                content[to..to + count].copy_from_slice(&self.content[from..from + count]);
+            }
+            xor::add(&mut parity, &content);
+            let columns = if takes_all(role) { hull.clone() } else { touched };
+            if !columns.is_empty() {
+                let of = (columns.start - hull.start) as usize..(columns.end - hull.start) as usize;
+                changes.push(Change::new(role, columns, &content[of]));
+            }
+        }
+        changes.push(Change::new(geometry.parity(self.stripe), hull.clone(), &parity));
+        self.log(changes);
+    }
+
+    /// Step 4.
+    fn log(self, changes: Vec<Change>) {
+        let array = self.array.clone();
+        let (stripe, within, manner) = (self.stripe, self.within.clone(), self.manner);
+        let then = Box::new(move |slot: Result<usize>, changes| match slot {
+            Ok(slot) => self.write(slot, changes),
+            Err(e) => self.end(Err(e)),
+        });
+        array.log(Intent { stripe, within, changes, manner, then });
+    }
+
+    /// Step 5.
+    fn write(self, slot: usize, changes: Vec<Change>) {
+        let array = self.array.clone();
+        let view = array.core.keeper.view(&array.set);
+        let op = |change: &Change| {
+            let at = array.geometry().columns(self.stripe, &change.columns).start;
+            (change.role, Op::Write { at, from: change.content() })
+        };
+        let is_used = |change: &&Change| view.states[change.role] != MemberState::Out;
+        let ops = changes.iter().filter(is_used).map(op).collect();
+        let (next, manner) = (array.clone(), self.manner);
+        array.send_all(ops, manner, move |failures| {
+            let last = next.clone();
+            next.settle(view.misses, failures, move |result| {
+                last.logged(slot);
+                self.end(result);
+            });
+        });
+    }
+
+    /// Step 6: first the turn, so that whoever is answered does not wait behind himself.
+    fn end(self, result: Result<()>) {
+        let Partial { turn, done, .. } = self;
+        drop(turn);
+        done(result);
+    }
+}

@@ -1,0 +1,89 @@
+//! The bytes of the log of intents, as docs/FORMAT.md tells them, and the gate through which they are trusted.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+pub const INTENT_MAGIC: [u8; 8] = *b"CQ-INTNT";
+pub const FLOORS_MAGIC: [u8; 8] = *b"CQ-FLOOR";
+pub const VERSION: u32 = 1;
+/// Bytes of a copy of the head.
+pub const HEAD: u64 = 4096;
+/// Bytes of the header of an intent.
+pub const HEADER: u64 = 4096;
+/// Slots that a head has room to tell of.
+pub const SLOTS: usize = 256;
+
+/// What comes first in a slot; what is to be written to the member follows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct RawIntent {
+    pub magic: [u8; 8],
+    pub version: u32,
+    pub crc: u32,
+    pub secret: u64,
+    pub sequence: u64,
+    pub stripe: u64,
+    pub start: u64,
+    pub end: u64,
+    pub at: u64,
+    pub len: u64,
+    pub role: u32,
+    pub roles: u32,
+    pub reserved: [u8; 4016],
+}
+
+/// A copy of the head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct RawFloors {
+    pub magic: [u8; 8],
+    pub version: u32,
+    pub crc: u32,
+    pub secret: u64,
+    pub floors: [u64; SLOTS],
+    pub reserved: [u8; 2024],
+}
+
+const _: () = assert!(size_of::<RawIntent>() as u64 == HEADER && size_of::<RawFloors>() as u64 == HEAD);
+
+/// Where what the checksum covers begins.
+const SUMMED: usize = 16;
+
+impl RawIntent {
+    /// With the checksum that belongs to it and to what is to be written.
+    #[must_use]
+    pub fn sealed(mut self, content: &[u8]) -> RawIntent {
+        self.crc = self.sum(content);
+        self
+    }
+
+    /// An intent of the region with this secret, if the header is one; its checksum is not looked at.
+    pub fn read(bytes: &[u8], secret: u64) -> Option<RawIntent> {
+        let raw = RawIntent::read_from_bytes(bytes).ok()?;
+        (raw.magic == INTENT_MAGIC && raw.version == VERSION && raw.secret == secret).then_some(raw)
+    }
+
+    pub fn sum(&self, content: &[u8]) -> u32 {
+        crc32c::crc32c_append(crc32c::crc32c(&self.as_bytes()[SUMMED..]), content)
+    }
+}
+
+impl RawFloors {
+    pub fn new(secret: u64, of: &[u64]) -> RawFloors {
+        let mut floors = [0; SLOTS];
+        floors[..of.len()].copy_from_slice(of);
+        let mut raw = RawFloors { magic: FLOORS_MAGIC, version: VERSION, crc: 0, secret, floors, reserved: [0; 2024] };
+        raw.crc = raw.sum();
+        raw
+    }
+
+    /// A whole head of the region with this secret.
+    pub fn read(bytes: &[u8], secret: u64) -> Option<RawFloors> {
+        let raw = RawFloors::read_from_bytes(bytes).ok()?;
+        let is_ours = raw.magic == FLOORS_MAGIC && raw.version == VERSION && raw.secret == secret;
+        (is_ours && raw.crc == raw.sum()).then_some(raw)
+    }
+
+    fn sum(&self) -> u32 {
+        crc32c::crc32c(&self.as_bytes()[SUMMED..])
+    }
+}

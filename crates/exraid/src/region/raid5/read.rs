@@ -1,0 +1,159 @@
+//! Reads: from who has it, and where that fails from all the others.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::layout::Piece;
+use super::{Array, Turn};
+use crate::device::{Answer, Done, Op};
+use crate::error::{Class, Error, Result};
+use crate::region::set::Manner;
+use crate::sys::memory::{Aligned, Buffers};
+
+/// Where a read is to get its content.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Source {
+    /// The member whose it is, else the others.
+    Any,
+    Straight,
+    Computed,
+}
+
+/// A read of several pieces.
+struct Reading {
+    array: Array,
+    into: Buffers,
+    pieces: Vec<Piece>,
+    manner: Manner,
+    from: Source,
+    state: Mutex<State>,
+}
+
+struct State {
+    left: usize,
+    /// What was computed, by piece.
+    computed: Vec<(usize, Vec<u8>)>,
+    /// A member still has memory of the read.
+    is_held: bool,
+    failed: Option<Error>,
+    done: Option<Done>,
+}
+
+impl Array {
+    pub fn read(&self, op: Op, manner: Manner, done: Done) {
+        self.read_from(Source::Any, op, manner, done);
+    }
+
+    /// From the members whose the content is, alone.
+    pub fn read_straight(&self, op: Op, manner: Manner, done: Done) {
+        self.read_from(Source::Straight, op, manner, done);
+    }
+
+    /// From the others alone, and the parity.
+    pub fn read_computed(&self, op: Op, manner: Manner, done: Done) {
+        self.read_from(Source::Computed, op, manner, done);
+    }
+
+    fn read_from(&self, from: Source, op: Op, manner: Manner, done: Done) {
+        let pieces = self.geometry().pieces(op.range());
+        let into = op.into_buffers().unwrap_or_default();
+        if pieces.is_empty() {
+            return done(Answer { result: Ok(()), buffers: Some(into) });
+        }
+        let (left, computed) = (pieces.len(), Vec::new());
+        let state = Mutex::new(State { left, computed, is_held: false, failed: None, done: Some(done) });
+        let reading = Arc::new(Reading { array: self.clone(), into, pieces, manner, from, state });
+        let states = self.set.states().clone();
+        for (number, piece) in reading.pieces.iter().enumerate() {
+            match from != Source::Computed && Array::has(&states, piece.role, &piece.range) {
+                true => reading.straight(number),
+                false if from == Source::Straight => {
+                    let e =
+                        self.gone(&format!("{} bytes of disk {}", piece.range.end - piece.range.start, piece.role + 1));
+                    reading.ended(Err(e));
+                }
+                false => reading.compute(number, None),
+            }
+        }
+    }
+}
+
+impl Reading {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn straight(self: &Arc<Reading>, number: usize) {
+        let (reading, piece) = (self.clone(), &self.pieces[number]);
+        let into = piece.memory(&self.into);
+        let done = move |answer: Answer| {
+            reading.lock().is_held |= answer.buffers.is_none();
+            drop(answer.buffers);
+            match answer.result {
+                Err(e) if reading.from == Source::Any && e.class != Class::Invalid => {
+                    reading.array.blame(reading.pieces[number].role, &e);
+                    reading.compute(number, Some(e));
+                }
+                result => reading.ended(result),
+            }
+        };
+        self.array.set.send(piece.role, Op::Read { at: piece.range.start, into }, self.manner, Box::new(done));
+    }
+
+    /// `why`: what came of reading it straight. That is told if nothing else has it.
+    fn compute(self: &Arc<Reading>, number: usize, why: Option<Error>) {
+        let (reading, piece) = (self.clone(), &self.pieces[number]);
+        let stripes = self.array.geometry().stripes_of(&piece.range);
+        self.array.core.turns.ask(stripes, true, move |turn: Turn| {
+            let (array, manner) = (reading.array.clone(), reading.manner);
+            let Piece { role, range, .. } = reading.pieces[number].clone();
+            array.compute(role, range, manner, move |computed| {
+                drop(turn);
+                match computed {
+                    Ok(bytes) => {
+                        reading.lock().computed.push((number, bytes));
+                        reading.ended(Ok(()));
+                    }
+                    Err(e) => reading.ended(Err(why.unwrap_or(e))),
+                }
+            });
+        });
+    }
+
+    fn ended(&self, result: Result<()>) {
+        let mut state = self.lock();
+        state.left -= 1;
+        state.failed = state.failed.take().or(result.err());
+        if state.left > 0 {
+            return;
+        }
+        let (computed, is_held) = (std::mem::take(&mut state.computed), state.is_held);
+        let (failed, done) = (state.failed.take(), state.done.take());
+        drop(state);
+        let Some(done) = done else { return };
+        let answer = match failed {
+            Some(e) => Answer { result: Err(e), buffers: (!is_held).then(|| self.into.clone()) },
+            None => Answer { result: Ok(()), buffers: Some(self.filled(&computed, is_held)) },
+        };
+        done(answer);
+    }
+
+    /// The memory of the read with what was computed. Where a member still has some of it, other memory: what comes late
+    /// would be written over what came.
+    fn filled(&self, computed: &[(usize, Vec<u8>)], is_held: bool) -> Buffers {
+        let memory = match is_held {
+            true => Buffers::whole(&Aligned::of(&self.into.to_vec())),
+            false => self.into.clone(),
+        };
+        computed.iter().for_each(|(number, bytes)| self.pieces[*number].memory(&memory).copy_from(bytes));
+        memory
+    }
+}
+
+impl Piece {
+    /// What of the memory of the whole is this piece's.
+    fn memory(&self, all: &Buffers) -> Buffers {
+        let mut memory = Buffers::new();
+        self.of.iter().for_each(|range| memory.join(all.slice(range.clone())));
+        memory
+    }
+}

@@ -1,0 +1,106 @@
+//! Putting a member back: what it has is computed from all the others, stripe by stripe.
+//!
+//! Content or parity, it is the same sum. Stripes that are put back are not written meanwhile; before the member counts
+//! as whole, nothing is, and all intents are retired: it has no records of those that began before, and may have old
+//! ones of its own.
+
+use std::ops::Range;
+use std::sync::mpsc::channel;
+use std::sync::Arc;
+
+use super::turns::Turn;
+use super::Array;
+use crate::device::{Device, Op};
+use crate::error::Result;
+use crate::label::Uuid;
+use crate::region::rebuild::{begin, finish, note, reached, run, NOTED, PIECE};
+
+impl Array {
+    /// Room for the log of intents: a write must not find none for it.
+    pub fn reserve_log(&self, role: usize) -> Result<()> {
+        run(&self.set, role, Op::Reserve(0..self.geometry().data_at())).result
+    }
+
+    pub fn restore(
+        &self,
+        role: usize,
+        spare: Option<(Arc<dyn Device>, Uuid)>,
+        live: &mut dyn FnMut() -> Vec<Range<u64>>,
+        go_on: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<bool> {
+        let can_miss = self.set.can_miss(&self.set.states(), &[role]);
+        if !can_miss || self.set.tolerated().is_none() {
+            return Err(self.gone(&format!("rebuilding disk {}", role + 1)));
+        }
+        let Some(from) = begin(&self.set, role, spare)? else { return Ok(true) };
+        self.reserve_log(role)?;
+        let (geometry, stripes) = (*self.geometry(), self.stripes_of_live(&live(), from));
+        let mut left: u64 = stripes.iter().map(|range| (range.end - range.start) * geometry.chunk).sum();
+        let mut noted = from;
+        for range in stripes {
+            let mut at = range.start;
+            while at < range.end {
+                let reached = geometry.chunks(at..at).start;
+                if !go_on(left) {
+                    note(&self.set, role, reached)?;
+                    return Ok(false);
+                }
+                if reached.saturating_sub(noted) >= NOTED {
+                    note(&self.set, role, reached)?;
+                    noted = reached;
+                }
+                let end = range.end.min(at + (PIECE / geometry.chunk).max(1));
+                self.restore_stripes(role, at..end)?;
+                (left, at) = (left - (end - at) * geometry.chunk, end);
+            }
+        }
+        self.make_whole(role)?;
+        Ok(true)
+    }
+
+    /// The stripes of which something is live, and that a member does not have that has so many bytes of its share.
+    fn stripes_of_live(&self, live: &[Range<u64>], rebuilt: u64) -> Vec<Range<u64>> {
+        let geometry = self.geometry();
+        let from = rebuilt.saturating_sub(geometry.data_at()) / geometry.chunk;
+        let mut around: Vec<Range<u64>> =
+            live.iter().filter(|range| !range.is_empty()).map(|range| geometry.around(range)).collect();
+        around.sort_by_key(|range| range.start);
+        let mut next = from;
+        let mut stripes: Vec<Range<u64>> = Vec::new();
+        for range in around {
+            let rest = range.start.max(next)..range.end;
+            if rest.is_empty() {
+                continue;
+            }
+            next = rest.end;
+            match stripes.last_mut().filter(|last| last.end == rest.start) {
+                Some(last) => last.end = rest.end,
+                None => stripes.push(rest),
+            }
+        }
+        stripes
+    }
+
+    fn turn(&self, stripes: Range<u64>) -> Result<Turn> {
+        self.core.turns.wait(stripes).ok_or_else(|| self.gone("waiting for a turn"))
+    }
+
+    fn restore_stripes(&self, role: usize, stripes: Range<u64>) -> Result<()> {
+        let _turn = self.turn(stripes.clone())?;
+        let range = self.geometry().chunks(stripes);
+        run(&self.set, role, Op::Reserve(range.clone())).result?;
+        self.even(role, range.clone())?;
+        reached(&self.set, role, range.end)
+    }
+
+    fn make_whole(&self, role: usize) -> Result<()> {
+        let _turn = self.turn(0..self.geometry().stripes(self.set.share))?;
+        let (send, retired) = channel();
+        self.retire(Some(role), move |result| {
+            // Whoever asked waits for it.
+            let _ = send.send(result);
+        });
+        retired.recv().unwrap_or_else(|_| Err(self.gone("retiring intents")))?;
+        finish(&self.set, role)
+    }
+}

@@ -1,0 +1,147 @@
+//! The retirement of intents: what was written to the members is durable there, and is not done again.
+//!
+//! | step | what | else |
+//! | --- | --- | --- |
+//! | 1 | a flush of all members, after those of which there are intents were written | an intent is retired whose writes are lost |
+//! | 2 | the *floors*: the lowest sequence number that counts in each slot, on all members that are whole; durable | an old intent is found alone when the disks are lost that have newer ones in its slot, and is done again |
+//! | 3 | the slots are free; stripes may be written as wholes | |
+//!
+//! A head has two copies, which are written in turns: of what is found, the highest floors hold.
+
+use zerocopy::IntoBytes;
+
+use super::log::Slot;
+use super::raw::RawFloors;
+use super::Array;
+use crate::device::Op;
+use crate::error::Result;
+use crate::label::MemberState;
+use crate::region::rebuild::OWN;
+use crate::sys::memory::{Aligned, Buffers};
+
+type Then = Box<dyn FnOnce(Result<()>) + Send>;
+
+#[derive(Default)]
+pub struct Retirement {
+    is_running: bool,
+    waiting: Vec<Wanted>,
+    /// The copy of the head that is written next.
+    copy: usize,
+}
+
+/// Who waits for one.
+struct Wanted {
+    /// This member too is to know the floors, though it is not whole yet.
+    also: Option<usize>,
+    /// The floors are written in any case.
+    is_forced: bool,
+    then: Then,
+}
+
+impl Retirement {
+    pub fn is_running(&self) -> bool {
+        self.is_running
+    }
+}
+
+impl Array {
+    /// Retires all intents whose members have been written by now. With `also` the floors are written in any case, to
+    /// that member too.
+    pub fn retire(&self, also: Option<usize>, then: impl FnOnce(Result<()>) + Send + 'static) {
+        self.retire_for(Wanted { also, is_forced: also.is_some(), then: Box::new(then) });
+    }
+
+    /// The same for those that were found when the region was opened, which have no slots here.
+    pub fn retire_all(&self, then: impl FnOnce(Result<()>) + Send + 'static) {
+        self.retire_for(Wanted { also: None, is_forced: true, then: Box::new(then) });
+    }
+
+    fn retire_for(&self, wanted: Wanted) {
+        let mut state = self.core.log.lock();
+        state.retirement.waiting.push(wanted);
+        if !std::mem::replace(&mut state.retirement.is_running, true) {
+            drop(state);
+            self.retire_next();
+        }
+    }
+
+    /// For all who wait.
+    fn retire_next(&self) {
+        let mut state = self.core.log.lock();
+        let wanted = std::mem::take(&mut state.retirement.waiting);
+        let also: Vec<usize> = wanted.iter().filter_map(|one| one.also).collect();
+        let is_done = |slot: &usize| matches!(state.slots[*slot], Slot::Done { .. });
+        let done: Vec<usize> = (0..state.slots.len()).filter(is_done).collect();
+        let next = state.next;
+        let is_busy = |slot: usize| matches!(state.slots[slot], Slot::Busy { .. });
+        let floor = |slot: usize| if is_busy(slot) { state.floors[slot] } else { next };
+        let floors: Vec<u64> = (0..state.slots.len()).map(floor).collect();
+        drop(state);
+        let array = self.clone();
+        if done.is_empty() && !wanted.iter().any(|one| one.is_forced) {
+            return self.retired(wanted, Vec::new(), None, Ok(()));
+        }
+        self.tell_all(Op::Flush, OWN, move |result| match result {
+            Err(e) => array.retired(wanted, done, None, Err(e)),
+            Ok(()) => array.clone().write_floors(also, floors.clone(), move |result| {
+                array.retired(wanted, done, Some(floors), result);
+            }),
+        });
+    }
+
+    /// Step 2.
+    fn write_floors(&self, also: Vec<usize>, floors: Vec<u64>, then: impl FnOnce(Result<()>) + Send + 'static) {
+        let copy = {
+            let mut state = self.core.log.lock();
+            state.retirement.copy ^= 1;
+            state.retirement.copy
+        };
+        let view = self.core.keeper.view(&self.set);
+        let knows = |role: &usize| match view.states[*role] {
+            MemberState::Whole => true,
+            MemberState::Rebuilding { .. } => also.contains(role),
+            MemberState::Out => false,
+        };
+        let roles: Vec<usize> = (0..view.states.len()).filter(knows).collect();
+        let head = Aligned::of(RawFloors::new(self.set.secret(), &floors).as_bytes());
+        let write = || Op::Write { at: self.geometry().head_at(copy), from: Buffers::whole(&head) };
+        let ops = roles.iter().map(|role| (*role, write())).collect();
+        let array = self.clone();
+        self.send_all(ops, OWN, move |mut failures| {
+            let well = roles.into_iter().filter(|role| !failures.iter().any(|(failed, _)| failed == role));
+            let flushes = well.map(|role| (role, Op::Flush)).collect();
+            let next = array.clone();
+            array.send_all(flushes, OWN, move |unflushed| {
+                failures.extend(unflushed);
+                next.settle(view.misses, failures, then);
+            });
+        });
+    }
+
+    /// Step 3. Where it has failed, nobody gets a slot any more who waits for one.
+    fn retired(&self, wanted: Vec<Wanted>, done: Vec<usize>, floors: Option<Vec<u64>>, result: Result<()>) {
+        let mut state = self.core.log.lock();
+        let mut refused = Vec::new();
+        match &result {
+            Ok(()) => {
+                done.into_iter().for_each(|slot| state.slots[slot] = Slot::Free);
+                state.floors = floors.unwrap_or_else(|| state.floors.clone());
+            }
+            Err(_) => refused.extend(state.waiting.drain(..)),
+        }
+        state.retirement.is_running = !state.retirement.waiting.is_empty();
+        let goes_on = state.retirement.is_running;
+        drop(state);
+        for intent in refused {
+            let e = result.clone().map(|()| 0);
+            (intent.then)(e, intent.changes);
+        }
+        wanted.into_iter().for_each(|one| (one.then)(result.clone()));
+        if goes_on {
+            self.retire_next();
+        }
+        if result.is_ok() {
+            self.write_log();
+        }
+    }
+}

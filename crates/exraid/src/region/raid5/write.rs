@@ -1,0 +1,172 @@
+//! Writes of whole stripes, and what concerns stripes as wholes: flush, discard, reserve.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::{xor, Array, Turn};
+use crate::device::{Answer, Done, Kind, Op};
+use crate::error::Result;
+use crate::region::join::{Failures, Join};
+use crate::region::set::Manner;
+use crate::sys::memory::{Aligned, Buffers};
+
+impl Array {
+    pub fn write(&self, op: Op, manner: Manner, done: Done) {
+        match op {
+            Op::Write { at, from } => self.write_split(at, from, manner, done),
+            Op::Discard(range) => self.discard(self.geometry().within(&range), manner, done),
+            Op::Reserve(range) => {
+                let chunks = self.geometry().chunks(self.geometry().around(&range));
+                self.tell_all(Op::Reserve(chunks), manner, answer(done));
+            }
+            op => self.tell_all(op, manner, answer(done)),
+        }
+    }
+
+    /// A part of a stripe, whole ones, a part of one.
+    fn write_split(&self, at: u64, from: Buffers, manner: Manner, done: Done) {
+        let (stripe, range) = (self.geometry().stripe(), at..at + from.len());
+        let whole = self.geometry().within(&range);
+        let (first_whole, end_whole) = (whole.start * stripe, whole.end * stripe);
+        let mut parts: Vec<Range<u64>> = match whole.is_empty() {
+            // In one stripe, or across the border of two.
+            true => {
+                let border = range.end.min((range.start / stripe + 1) * stripe);
+                vec![range.start..border, border..range.end]
+            }
+            false => vec![range.start..first_whole, first_whole..end_whole, end_whole..range.end],
+        };
+        parts.retain(|part| !part.is_empty());
+        if parts.is_empty() {
+            return done(Answer { result: Ok(()), buffers: Some(from) });
+        }
+        let join = Join::new(parts.len(), Some(from.clone()), |failures, buffers| {
+            done(Answer { result: first(failures), buffers });
+        });
+        for (number, part) in parts.into_iter().enumerate() {
+            let (from, done) = (from.slice(part.start - at..part.end - at), join.part(number, true));
+            let stripes = self.geometry().around(&part);
+            match part.start % stripe == 0 && part.end % stripe == 0 {
+                true => self.write_whole(stripes, from, manner, done),
+                false => {
+                    let base = stripes.start * stripe;
+                    self.write_part(stripes.start, part.start - base..part.end - base, from, manner, done);
+                }
+            }
+        }
+    }
+
+    /// Parity is computed before anybody has to wait for it, by whoever asks.
+    fn write_whole(&self, stripes: Range<u64>, from: Buffers, manner: Manner, done: Done) {
+        let parity = self.parity_of(&stripes, &from);
+        let array = self.clone();
+        self.core.turns.ask(stripes.clone(), false, move |turn: Turn| {
+            // P5.
+            match array.core.log.has_intents_of(&stripes) {
+                false => array.write_members(&stripes, from, &parity, manner, turn, done),
+                true => array.clone().retire(None, move |retired| match retired {
+                    Ok(()) => array.write_members(&stripes, from, &parity, manner, turn, done),
+                    Err(e) => {
+                        drop(turn);
+                        done(Answer { result: Err(e), buffers: Some(from) });
+                    }
+                }),
+            }
+        });
+    }
+
+    /// The parity of stripes, one chunk after the other.
+    fn parity_of(&self, stripes: &Range<u64>, from: &Buffers) -> Arc<Aligned> {
+        let geometry = self.geometry();
+        let mut memory = Aligned::zeroed(((stripes.end - stripes.start) * geometry.chunk) as usize);
+        // It is not shared yet.
+        let Some(all) = Arc::get_mut(&mut memory) else { return memory };
+        for (n, parity) in all.bytes_mut().chunks_mut(geometry.chunk as usize).enumerate() {
+            let chunk = |chunk| self.chunk_of(n as u64, chunk, from);
+            xor::sum(&(0..geometry.width()).map(chunk).collect::<Vec<_>>(), parity);
+        }
+        memory
+    }
+
+    /// A chunk of the nth of several stripes.
+    fn chunk_of(&self, nth: u64, chunk: u64, from: &Buffers) -> Buffers {
+        let at = nth * self.geometry().stripe() + chunk * self.geometry().chunk;
+        from.slice(at..at + self.geometry().chunk)
+    }
+
+    /// One request for each member, whatever it has of each stripe.
+    fn write_members(
+        &self,
+        stripes: &Range<u64>,
+        from: Buffers,
+        parity: &Arc<Aligned>,
+        manner: Manner,
+        turn: Turn,
+        done: Done,
+    ) {
+        let view = self.core.keeper.view(&self.set);
+        let roles = view.used();
+        let memory = self.memory_by_role(stripes, &from, parity);
+        let (array, misses) = (self.clone(), view.misses);
+        let join = Join::new(roles.len(), Some(from), move |failures, buffers| {
+            array.settle(misses, failures, move |result| {
+                drop(turn);
+                done(Answer { result, buffers });
+            });
+        });
+        let at = self.geometry().chunks(stripes.clone()).start;
+        for role in roles {
+            let from = memory[role].clone();
+            self.set.send(role, Op::Write { at, from }, manner, join.part(role, true));
+        }
+    }
+
+    fn memory_by_role(&self, stripes: &Range<u64>, from: &Buffers, parity: &Arc<Aligned>) -> Vec<Buffers> {
+        let geometry = self.geometry();
+        let mut memory = vec![Buffers::new(); geometry.members as usize];
+        let size = geometry.chunk as usize;
+        for (nth, stripe) in stripes.clone().enumerate() {
+            memory[geometry.parity(stripe)].push(parity, nth * size..(nth + 1) * size);
+            for chunk in 0..geometry.width() {
+                memory[geometry.role(stripe, chunk)].join(self.chunk_of(nth as u64, chunk, from));
+            }
+        }
+        memory
+    }
+
+    /// Of parts of stripes the parity is still needed.
+    fn discard(&self, stripes: Range<u64>, manner: Manner, done: Done) {
+        if stripes.is_empty() {
+            return done(Answer { result: Ok(()), buffers: None });
+        }
+        let array = self.clone();
+        self.core.turns.ask(stripes.clone(), false, move |turn: Turn| {
+            let chunks = array.geometry().chunks(stripes);
+            array.tell_all(Op::Discard(chunks), manner, move |result| {
+                drop(turn);
+                answer(done)(result);
+            });
+        });
+    }
+
+    /// The same for all members, which has no memory.
+    pub fn tell_all(&self, op: Op, manner: Manner, then: impl FnOnce(Result<()>) + Send + 'static) {
+        let view = self.core.keeper.view(&self.set);
+        let ops: Vec<(usize, Op)> = view.used().into_iter().map(|role| (role, op.clone())).collect();
+        let (array, all) = (self.clone(), ops.len());
+        self.send_all(ops, manner, move |failures| match op.kind() {
+            // One that some have not done is done.
+            Kind::Discard if failures.len() < all => then(Ok(())),
+            Kind::Discard => then(first(failures)),
+            _ => array.settle(view.misses, failures, then),
+        });
+    }
+}
+
+fn answer(done: Done) -> impl FnOnce(Result<()>) + Send {
+    move |result| done(Answer { result, buffers: None })
+}
+
+fn first(failures: Failures) -> Result<()> {
+    failures.into_iter().next().map_or(Ok(()), |(_, e)| Err(e))
+}

@@ -1,0 +1,728 @@
+//! RAID-5 regions: what one disk less, a power cut, or both leave of them.
+//!
+//! Sectors say which write they are of and where they lie, so that what is found is told apart from anything else.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Receiver;
+use std::sync::Arc;
+use std::time::Duration;
+
+use exraid::events::{Event, What};
+use exraid::fault::{Content, Cut, FaultDisk, Faults, RamDisk};
+use exraid::label::{MemberState, END};
+use exraid::region::{make, open};
+use exraid::{Aligned, Buffers, Class, Device, Layout, Op, Region, Request, Ticket, Uuid};
+use rng::Rng;
+
+use crate::regions::{devices, disks};
+
+const MIB: u64 = 1 << 20;
+const SIZE: u64 = 16 * MIB;
+const POOL: Uuid = Uuid([3; 16]);
+const SECTOR: u64 = 512;
+
+/// What a write of this number writes to these bytes of the region.
+fn content(write: u32, range: &Range<u64>) -> Vec<u8> {
+    let sectors = range.start / SECTOR..range.end / SECTOR;
+    sectors.flat_map(|sector| (u64::from(write) << 32 | sector).to_le_bytes().repeat(64)).collect()
+}
+
+fn write(region: &dyn Region, number: u32, range: Range<u64>) -> exraid::Result<()> {
+    region.write_at(&content(number, &range), range.start)
+}
+
+/// Of which write each sector is; `None`: of none, or torn.
+fn read(region: &dyn Region, range: Range<u64>) -> exraid::Result<Vec<Option<u32>>> {
+    let mut bytes = vec![0; (range.end - range.start) as usize];
+    region.read_at(&mut bytes, range.start)?;
+    Ok(writes_of(&bytes, range.start))
+}
+
+fn writes_of(bytes: &[u8], at: u64) -> Vec<Option<u32>> {
+    let of = |(n, sector): (usize, &[u8])| {
+        let write = u32::from_le_bytes([sector[4], sector[5], sector[6], sector[7]]);
+        let at = at + n as u64 * SECTOR;
+        (sector == content(write, &(at..at + SECTOR))).then_some(write)
+    };
+    bytes.chunks(SECTOR as usize).enumerate().map(of).collect()
+}
+
+fn copies(disks: &[Arc<RamDisk>]) -> Vec<Arc<RamDisk>> {
+    disks.iter().map(|disk| RamDisk::with(disk.name(), disk.content())).collect()
+}
+
+/// The region without a disk, of copies: the disks stay as they are.
+fn without(disks: &[Arc<RamDisk>], lost: usize) -> Arc<dyn Region> {
+    let mut left = copies(disks);
+    left.remove(lost);
+    open(devices(&left)).expect("it can do without one")
+}
+
+/// A region over disks that fail as they are told.
+struct Faulty {
+    ram: Vec<Arc<RamDisk>>,
+    disks: Vec<Arc<FaultDisk>>,
+    region: Arc<dyn Region>,
+    events: Receiver<Event>,
+}
+
+impl Faulty {
+    fn new(count: usize, chunk: u32, seed: u64) -> Faulty {
+        let ram = disks(count);
+        drop(make(POOL, 1, Layout::Raid5 { chunk }, devices(&ram)).expect("a region"));
+        let over = |ram: &Arc<RamDisk>| FaultDisk::over(ram.clone(), seed, Faults::default());
+        let disks: Vec<_> = ram.iter().map(over).collect();
+        let region = open(disks.iter().map(|disk| disk.clone() as Arc<dyn Device>).collect()).expect("a region");
+        let events = region.events();
+        Faulty { ram, disks, region, events }
+    }
+
+    fn states(&self) -> Vec<MemberState> {
+        self.region.members().iter().map(|member| member.state).collect()
+    }
+}
+
+/// Any writes and reads, against a copy in memory; then with each disk lost in turn.
+#[test]
+fn any_one_disk_can_be_lost() {
+    for (count, chunk, seed) in [(3, 4096, 1), (4, 65536, 2), (5, 16384, 3), (8, 4096, 4)] {
+        let all = disks(count);
+        let mut rng = Rng::new(seed);
+        // What nobody has written is anything, also the parity.
+        for disk in &all {
+            disk.overwrite(0, &rng.bytes(SIZE as usize));
+            disk.overwrite(0, &[0; 4096]);
+            disk.overwrite(SIZE - END, &[0; 4096]);
+        }
+        let region = make(POOL, 1, Layout::Raid5 { chunk }, devices(&all)).expect("a region");
+        assert_eq!((region.stripe(), region.copies()), (u64::from(chunk) * (count as u64 - 1), 2));
+        let used = region.properties().size.min(4 * MIB);
+        let mut model = vec![None; (used / SECTOR) as usize];
+        for number in 1..400 {
+            let most = [8, 200, 2000][rng.below(3) as usize];
+            let len = rng.within(1, most) * SECTOR;
+            let at = rng.below((used - len) / SECTOR + 1) * SECTOR;
+            let sectors = (at / SECTOR) as usize..((at + len) / SECTOR) as usize;
+            if rng.below(3) > 0 {
+                write(&*region, number, at..at + len).expect("a write");
+                model[sectors].fill(Some(number));
+            } else {
+                let found = read(&*region, at..at + len).expect("a read");
+                let same = found.iter().zip(&model[sectors]).all(|(found, model)| model.is_none() || found == model);
+                assert!(same, "{count} disks, chunks of {chunk}, at {at}");
+            }
+        }
+        for lost in 0..count {
+            let region = without(&all, lost);
+            let found = read(&*region, 0..used).expect("a read");
+            let same = found.iter().zip(&model).all(|(found, model)| model.is_none() || found == model);
+            assert!(same, "{count} disks, chunks of {chunk}, without {lost}");
+        }
+    }
+}
+
+/// Each disk is lost, writes go on, it is put back; then each other one is lost.
+#[test]
+fn what_was_written_without_a_disk_is_on_it_in_the_end() {
+    for (count, chunk) in [(3, 4096u32), (4, 16384)] {
+        for lost in 0..count {
+            let it = Faulty::new(count, chunk, 1);
+            let mut rng = Rng::new(lost as u64);
+            let used = 2 * MIB / it.region.stripe() * it.region.stripe();
+            let mut model = vec![Some(1); (used / SECTOR) as usize];
+            write(&*it.region, 1, 0..used).expect("a write");
+            let mut any = |from: u32| {
+                for number in from..from + 60 {
+                    let len = rng.within(1, 300) * SECTOR;
+                    let at = rng.below((used - len) / SECTOR + 1) * SECTOR;
+                    write(&*it.region, number, at..at + len).expect("a write");
+                    model[(at / SECTOR) as usize..((at + len) / SECTOR) as usize].fill(Some(number));
+                    assert_eq!(
+                        read(&*it.region, at..at + len).expect("a read"),
+                        vec![Some(number); (len / SECTOR) as usize]
+                    );
+                }
+                assert_eq!(read(&*it.region, 0..used).expect("a read"), model);
+                model.clone()
+            };
+            any(10);
+            it.disks[lost].set(|faults| faults.gone = true);
+            any(100);
+            assert_eq!((it.states()[lost], it.region.tolerated()), (MemberState::Out, Some(0)));
+            it.disks[lost].set(|faults| faults.gone = false);
+            let mut pieces = 0;
+            let live = &mut || vec![0..used];
+            let done = it.region.rebuild(lost, None, live, &mut |left| {
+                pieces += 1;
+                assert!(left > 0 && left <= used);
+                true
+            });
+            assert!(done.expect("it is rebuilt") && pieces > 0);
+            assert_eq!((it.states()[lost], it.region.tolerated()), (MemberState::Whole, Some(1)));
+            let model = any(200);
+            for other in 0..count {
+                let found = read(&*without(&it.ram, other), 0..used).expect("a read");
+                assert_eq!(found, model, "{lost} was rebuilt, {other} is lost");
+            }
+        }
+    }
+}
+
+/// Writes of a sector's history: its number, and the instants at which it began and was durable.
+#[derive(Clone, Copy)]
+struct Written {
+    number: u32,
+    begun: u64,
+    durable: u64,
+    whole: bool,
+}
+
+/// What may be found in each sector at an instant; `None`: anything.
+fn allowed(history: &[Written], instant: u64) -> Option<Vec<u32>> {
+    let last = history.iter().rposition(|write| write.durable <= instant)?;
+    let later = history[last + 1..].iter().filter(|write| write.begun < instant);
+    // A stripe that is written as a whole holds nothing else that could be harmed.
+    if later.clone().any(|write| write.whole) {
+        return None;
+    }
+    Some(history[last..=last].iter().chain(later).map(|write| write.number).collect())
+}
+
+/// Parts of stripes and whole ones are written; the power is cut at every instant, and any disk is lost with it, or
+/// afterwards: what was acknowledged is there, and what was not being written is what it was.
+#[test]
+fn a_power_cut_together_with_a_lost_disk_harms_nothing() {
+    const CHUNK: u64 = 65536;
+    let count = 4;
+    let stripe = CHUNK * (count as u64 - 1);
+    let used = 2 * stripe;
+    let all = disks(count);
+    let region = make(POOL, 1, Layout::Raid5 { chunk: CHUNK as u32 }, devices(&all)).expect("a region");
+    write(&*region, 1, 0..used).expect("a write");
+    region.flush().expect("a flush");
+    all.iter().for_each(|disk| disk.record());
+    let begun = RamDisk::now();
+    let mut history = vec![vec![Written { number: 1, begun: 0, durable: 0, whole: false }]; (used / SECTOR) as usize];
+    let ranges = [
+        0..4096,                            // one block
+        2048..10240,                        // over it
+        CHUNK - 2048..CHUNK + 1024,         // two chunks
+        512..3 * CHUNK - 512,               // nearly all
+        stripe - 1024..stripe + 8192,       // two stripes
+        stripe..2 * stripe,                 // a whole one, over what was a part
+        stripe + CHUNK..stripe + 2 * CHUNK, // a chunk of it
+        2 * CHUNK..stripe + 512,
+    ];
+    for (n, range) in ranges.into_iter().enumerate() {
+        let (number, begun) = (n as u32 + 2, RamDisk::now());
+        write(&*region, number, range.clone()).expect("a write");
+        let whole = range.start % stripe == 0 && range.end % stripe == 0;
+        if whole {
+            region.flush().expect("a flush");
+        }
+        let durable = RamDisk::now();
+        for sector in range.start / SECTOR..range.end / SECTOR {
+            history[sector as usize].push(Written { number, begun, durable, whole });
+        }
+    }
+    let end = RamDisk::now();
+    drop(region);
+    let mut cuts: BTreeMap<Vec<usize>, u64> = BTreeMap::new();
+    for instant in begun..=end {
+        cuts.insert(all.iter().map(|disk| disk.at(instant)).collect(), instant);
+    }
+    assert!(cuts.len() > 80, "{}", cuts.len());
+    let (mut old, mut new) = (0, 0);
+    let mut check = |region: &dyn Region, instant: u64, what: &str| {
+        let found = read(region, 0..used).expect("a read");
+        for (sector, (found, history)) in found.iter().zip(&history).enumerate() {
+            let Some(allowed) = allowed(history, instant) else { continue };
+            let is_allowed = found.is_some_and(|found| allowed.contains(&found));
+            assert!(
+                is_allowed,
+                "{what}, cut at {instant} of {begun}..{end}, sector {sector}: {found:?}, not {allowed:?}"
+            );
+            if allowed.len() > 1 {
+                *(if *found == allowed.first().copied() { &mut old } else { &mut new }) += 1;
+            }
+        }
+    };
+    for (events, instant) in cuts {
+        for seed in 0..3 {
+            let left = |(n, disk): (usize, &Arc<RamDisk>)| {
+                RamDisk::with(disk.name(), disk.after(Cut { event: events[n], seed: seed * 10 + n as u64 }))
+            };
+            let left: Vec<Arc<RamDisk>> = all.iter().enumerate().map(left).collect();
+            for lost in 0..count {
+                let region = without(&left, lost);
+                check(&*region, instant, &format!("{lost} lost with it"));
+            }
+            let region = open(devices(&left)).expect("a region");
+            check(&*region, instant, "none lost");
+            drop(region);
+            for lost in 0..count {
+                check(&*without(&left, lost), instant, &format!("{lost} lost afterwards"));
+            }
+        }
+    }
+    assert!(old > 1000 && new > 1000, "{old}, {new}");
+}
+
+/// The power is cut again while what was cut short is finished, with another disk lost then.
+#[test]
+fn finishing_what_was_cut_short_can_be_cut_short() {
+    const CHUNK: u64 = 65536;
+    let stripe = 2 * CHUNK;
+    let all = disks(3);
+    let region = make(POOL, 1, Layout::Raid5 { chunk: CHUNK as u32 }, devices(&all)).expect("a region");
+    write(&*region, 1, 0..stripe).expect("a write");
+    region.flush().expect("a flush");
+    all.iter().for_each(|disk| disk.record());
+    write(&*region, 2, 4096..12288).expect("a write");
+    drop(region);
+    let end: Vec<usize> = all.iter().map(|disk| disk.tape().len()).collect();
+    for seed in 0..20 {
+        let left = |(n, disk): (usize, &Arc<RamDisk>)| {
+            RamDisk::with(disk.name(), disk.after(Cut { event: end[n], seed: seed * 3 + n as u64 }))
+        };
+        let once: Vec<Arc<RamDisk>> = all.iter().enumerate().map(left).collect();
+        once.iter().for_each(|disk| disk.record());
+        let begun = RamDisk::now();
+        drop(open(devices(&once)).expect("a region"));
+        for instant in begun..=RamDisk::now() {
+            let left = |(n, disk): (usize, &Arc<RamDisk>)| {
+                let cut = Cut { event: disk.at(instant), seed: seed * 7 + n as u64 };
+                RamDisk::with(disk.name(), disk.after(cut))
+            };
+            let twice: Vec<Arc<RamDisk>> = once.iter().enumerate().map(left).collect();
+            for lost in 0..3 {
+                let found = read(&*without(&twice, lost), 0..stripe).expect("a read");
+                let expected = |sector: u64| if (8..24).contains(&sector) { Some(2) } else { Some(1) };
+                assert!(found.iter().enumerate().all(|(n, found)| *found == expected(n as u64)), "{seed}, {lost} lost");
+            }
+        }
+    }
+}
+
+/// More parts are written than the log has slots for, one over the other, then whole stripes over them: nothing that
+/// was logged is done again over what came later, whichever disk is lost.
+#[test]
+fn what_is_retired_is_not_done_again() {
+    let all = disks(3);
+    let chunk = 1 << 20;
+    let region = make(POOL, 1, Layout::Raid5 { chunk: chunk as u32 }, devices(&all));
+    assert!(region.is_err(), "no room for the log");
+    let (all, chunk) = (disks(3), 131072u64);
+    let region = make(POOL, 1, Layout::Raid5 { chunk: chunk as u32 }, devices(&all)).expect("a region");
+    let stripe = 2 * chunk;
+    let mut rng = Rng::new(1);
+    let mut model = vec![Some(1); (8 * stripe / SECTOR) as usize];
+    write(&*region, 1, 0..8 * stripe).expect("a write");
+    for number in 2..300 {
+        let len = if rng.below(8) == 0 { stripe } else { rng.within(1, 20) * SECTOR };
+        let at = if len == stripe { rng.below(8) * stripe } else { rng.below((8 * stripe - len) / SECTOR) * SECTOR };
+        write(&*region, number, at..at + len).expect("a write");
+        model[(at / SECTOR) as usize..((at + len) / SECTOR) as usize].fill(Some(number));
+        if number % 10 == 0 {
+            for lost in 0..3 {
+                assert_eq!(read(&*without(&all, lost), 0..8 * stripe).expect("a read"), model, "{number}, {lost} lost");
+            }
+        }
+    }
+}
+
+/// Many threads write parts of the same stripes.
+#[test]
+fn parts_of_one_stripe_are_written_by_many() {
+    for (count, chunk, delay) in [(4, 65536u64, 0), (3, 16384, 200)] {
+        let it = Faulty::new(count, chunk as u32, 1);
+        it.disks.iter().for_each(|disk| disk.set(|faults| faults.delay = Duration::from_micros(delay)));
+        let stripe = chunk * (count as u64 - 1);
+        write(&*it.region, 1, 0..2 * stripe).expect("a write");
+        let threads = 6;
+        let share = 2 * stripe / threads / SECTOR * SECTOR;
+        let models: Vec<Vec<Option<u32>>> = std::thread::scope(|scope| {
+            let region = &it.region;
+            let load = move |thread: u64| {
+                let mut rng = Rng::new(thread);
+                let mut model = vec![Some(1); (share / SECTOR) as usize];
+                for n in 0..60 {
+                    let (number, len) = (thread as u32 * 1000 + n + 2, rng.within(1, 20) * SECTOR);
+                    let at = rng.below((share - len) / SECTOR + 1) * SECTOR;
+                    let place = thread * share + at;
+                    write(&**region, number, place..place + len).expect("a write");
+                    model[(at / SECTOR) as usize..((at + len) / SECTOR) as usize].fill(Some(number));
+                }
+                model
+            };
+            let threads: Vec<_> = (0..threads).map(|thread| scope.spawn(move || load(thread))).collect();
+            threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+        });
+        for lost in 0..count {
+            let region = without(&it.ram, lost);
+            for (thread, model) in models.iter().enumerate() {
+                let at = thread as u64 * share;
+                assert_eq!(read(&*region, at..at + share).expect("a read"), *model, "thread {thread}, {lost} lost");
+            }
+        }
+        assert!(it.region.pending().is_empty());
+    }
+}
+
+/// R1 at every instant: a write was acknowledged that a disk had missed; the power is cut; all disks come back.
+#[test]
+fn a_disk_that_fails_a_write_is_out_before_the_answer() {
+    let mut missed = 0;
+    for (failing, whole) in [(0, false), (1, false), (2, false), (0, true), (1, true), (2, true)] {
+        let it = Faulty::new(3, 65536, 1);
+        let stripe = 131072u64;
+        write(&*it.region, 1, 0..stripe).expect("a write");
+        it.region.flush().expect("a flush");
+        it.ram.iter().for_each(|disk| disk.record());
+        let range = if whole { 0..stripe } else { 65536 - 4096..65536 + 4096 };
+        it.disks[failing].set(|faults| (faults.torn, faults.error) = (1, 1));
+        write(&*it.region, 2, range.clone()).expect("the others have it");
+        assert_eq!(it.states()[failing], MemberState::Out);
+        it.disks[failing].set(|faults| *faults = Faults::default());
+        it.region.flush().expect("a flush");
+        let acknowledged = RamDisk::now();
+        write(&*it.region, 3, range.clone()).expect("a write");
+        for instant in [acknowledged, RamDisk::now()] {
+            for seed in 0..8 {
+                let left = |(n, disk): (usize, &Arc<RamDisk>)| {
+                    let cut = Cut { event: disk.at(instant), seed: seed * 3 + n as u64 };
+                    RamDisk::with(disk.name(), disk.after(cut))
+                };
+                let left: Vec<Arc<RamDisk>> = it.ram.iter().enumerate().map(left).collect();
+                let region = open(devices(&left)).expect("a region");
+                missed += usize::from(region.members()[failing].state == MemberState::Out);
+                let found = read(&*region, 0..stripe).expect("a read");
+                for (sector, found) in found.into_iter().enumerate() {
+                    let is_in = range.contains(&(sector as u64 * SECTOR));
+                    let is_right = match (is_in, instant == acknowledged) {
+                        (true, true) => found == Some(2),
+                        // The stripe as a whole was being written.
+                        (true, false) => whole || found == Some(3) || found == Some(2),
+                        (false, _) => found == Some(1),
+                    };
+                    assert!(is_right, "{failing} failed, {whole}, sector {sector}: {found:?}");
+                }
+            }
+        }
+        let told: Vec<What> = it.events.try_iter().map(|event| event.what).collect();
+        assert!(told
+            .iter()
+            .any(|what| matches!(what, What::Out { member, tolerated: Some(0), .. } if *member == failing)));
+    }
+    assert_eq!(missed, 6 * 16);
+}
+
+/// The power is cut at each instant of a write that one disk fails; another disk is lost with it, or none.
+#[test]
+fn a_failure_and_a_power_cut_harm_nothing_that_is_not_written() {
+    for failing in 0..3usize {
+        for delay in 0..2 {
+            let it = Faulty::new(3, 65536, 1);
+            let stripe = 131072u64;
+            write(&*it.region, 1, 0..stripe).expect("a write");
+            it.region.flush().expect("a flush");
+            it.ram.iter().for_each(|disk| disk.record());
+            let begun = RamDisk::now();
+            // All of its requests fail, or every second.
+            it.disks[failing].set(|faults| faults.error = 1 + delay);
+            let range = 0..8192;
+            let result = write(&*it.region, 2, range.clone());
+            let end = RamDisk::now();
+            assert!(result.is_ok());
+            for instant in begun..=end {
+                for seed in 0..4 {
+                    let left = |(n, disk): (usize, &Arc<RamDisk>)| {
+                        let cut = Cut { event: disk.at(instant), seed: seed * 3 + n as u64 };
+                        RamDisk::with(disk.name(), disk.after(cut))
+                    };
+                    let left: Vec<Arc<RamDisk>> = it.ram.iter().enumerate().map(left).collect();
+                    let mut regions = vec![without(&left, failing)];
+                    let whole = open(devices(&left)).expect("a region");
+                    if whole.tolerated() == Some(1) {
+                        drop(whole);
+                        regions.extend((0..3).map(|lost| without(&left, lost)));
+                    } else {
+                        regions.push(whole);
+                    }
+                    for region in regions {
+                        let found = read(&*region, 0..stripe).expect("a read");
+                        for (sector, found) in found.into_iter().enumerate() {
+                            let is_in = range.contains(&(sector as u64 * SECTOR));
+                            let is_right = found == Some(1) && (!is_in || instant < end) || is_in && found == Some(2);
+                            assert!(is_right, "{failing} failed, cut at {instant}, sector {sector}: {found:?}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn without_two_disks_some_is_still_read() {
+    let it = Faulty::new(4, 4096, 1);
+    let stripe = it.region.stripe();
+    write(&*it.region, 1, 0..20 * stripe).expect("a write");
+    it.disks[1].set(|faults| faults.gone = true);
+    write(&*it.region, 2, 0..4096).expect("one is not needed");
+    assert_eq!(it.region.tolerated(), Some(0));
+    it.disks[2].set(|faults| faults.gone = true);
+    let mut readable = 0;
+    for chunk in 0..60 {
+        match read(&*it.region, chunk * 4096..(chunk + 1) * 4096) {
+            Ok(found) => {
+                assert_eq!(found, [if chunk == 0 { Some(2) } else { Some(1) }; 8]);
+                readable += 1;
+            }
+            Err(e) => assert_eq!(e.class, Class::Gone, "{e}"),
+        }
+    }
+    assert_eq!(readable, 30, "half of it lies on the two that are left");
+    assert_eq!(it.region.tolerated(), None);
+    for range in [0..stripe, 0..4096, 5 * 4096..6 * 4096] {
+        let e = write(&*it.region, 3, range).expect_err("nothing keeps it");
+        assert_eq!(e.class, Class::Gone, "{e}");
+    }
+    let e = it.region.rebuild(1, None, &mut Vec::new, &mut |_| true).expect_err("from nothing");
+    assert!(e.to_string().contains("disk 2 and 3 is out"), "{e}");
+    assert_eq!(it.region.flush().expect_err("two are gone").class, Class::Gone);
+    // No label says that both are out: the last one may come back.
+    let (disks, ram) = (it.disks, it.ram);
+    drop(it.region);
+    drop(disks);
+    let region = open(devices(&ram)).expect("with the last one again");
+    assert_eq!(region.tolerated(), Some(0));
+    assert_eq!(read(&*region, 4096..20 * stripe).expect("a read"), vec![Some(1); (20 * stripe / SECTOR) as usize - 8]);
+}
+
+#[test]
+fn a_bad_place_is_computed_from_the_others() {
+    let it = Faulty::new(3, 4096, 1);
+    let size = 100 * it.region.stripe();
+    write(&*it.region, 1, 0..size).expect("a write");
+    for bad in 0..3 {
+        it.disks[bad].set(|faults| faults.bad.push(END + 3 * MIB..END + 3 * MIB + 20480));
+        // In the log no place is read.
+        assert_eq!(read(&*it.region, 0..size).expect("the others have it"), vec![Some(1); (size / SECTOR) as usize]);
+        let mut rng = Rng::new(bad as u64);
+        for _ in 0..50 {
+            let at = rng.below(size / 1024) * 1024;
+            write(&*it.region, 1, at..at + 1024).expect("a write");
+        }
+        it.disks[bad].set(|faults| faults.bad.clear());
+    }
+    assert_eq!(it.states(), [MemberState::Whole; 3]);
+    for lost in 0..3 {
+        assert_eq!(read(&*without(&it.ram, lost), 0..size).expect("a read"), vec![Some(1); (size / SECTOR) as usize]);
+    }
+}
+
+/// Content that a disk gives without an error and that is wrong: the other copy is asked for.
+#[test]
+fn a_second_copy_is_computed() {
+    let all = disks(3);
+    let region = make(POOL, 1, Layout::Raid5 { chunk: 4096 }, devices(&all)).expect("a region");
+    let size = 3000 * region.stripe();
+    write(&*region, 1, 0..size).expect("a write");
+    let before = all[1].content();
+    let place = 4 * MIB;
+    all[1].overwrite(place, &[9; 65536]);
+    let copy = |copy| {
+        let memory = Aligned::zeroed(size as usize);
+        let (done, ticket) = Ticket::new();
+        region.read_copy(copy, Request::read(0, Buffers::whole(&memory)), done);
+        let answer = ticket.wait();
+        answer.result.map(|()| writes_of(&answer.buffers.expect("memory").to_vec(), 0))
+    };
+    let (one, other) = (copy(0).expect("a read"), copy(1).expect("a read"));
+    assert!(one.contains(&None) && other.contains(&None), "what is wrong is wrong in both, elsewhere");
+    let whole = one.iter().zip(&other).all(|(one, other)| *one == Some(1) || *other == Some(1));
+    assert!(whole, "one of both is right");
+    assert_eq!(copy(2).expect_err("there is none").class, Class::Gone);
+    all[1].overwrite(0, &before.bytes(0..SIZE));
+    assert_eq!(copy(0).expect("a read"), copy(1).expect("a read"));
+}
+
+/// Writes go on while a spare takes a lost disk's place; then any other is taken away.
+#[test]
+fn a_spare_has_everything_in_the_end() {
+    for lost in 0..4usize {
+        let it = Faulty::new(4, 16384, lost as u64);
+        let stripe = it.region.stripe();
+        let used = it.region.properties().size / stripe * stripe;
+        write(&*it.region, 1, 0..used / 2).expect("a write");
+        it.disks[lost].set(|faults| faults.gone = true);
+        write(&*it.region, 1, 0..1024).expect("a write");
+        let spare = RamDisk::with("spare", {
+            let mut content = Content::zero(SIZE);
+            content.write(&Rng::new(9).bytes(SIZE as usize), 0);
+            content
+        });
+        let stop = AtomicBool::new(false);
+        let region = &it.region;
+        let sectors = (used / SECTOR) as usize;
+        let (model, written) = std::thread::scope(|scope| {
+            let load = || {
+                let mut rng = Rng::new(6);
+                let mut model: Vec<Option<u32>> = vec![None; sectors];
+                model[..sectors / 2].fill(Some(1));
+                let mut number = 10;
+                while !stop.load(Ordering::SeqCst) {
+                    let len = if rng.below(4) == 0 { 2 * stripe } else { rng.within(1, 40) * SECTOR };
+                    let at = rng.below((used - len) / SECTOR + 1) * SECTOR;
+                    write(&**region, number, at..at + len).expect("a write");
+                    let found = read(&**region, at..at + len).expect("a read");
+                    assert!(found.iter().all(|found| *found == Some(number)));
+                    model[(at / SECTOR) as usize..((at + len) / SECTOR) as usize].fill(Some(number));
+                    number += 1;
+                }
+                (model, number)
+            };
+            let writer = scope.spawn(load);
+            std::thread::sleep(Duration::from_millis(20));
+            let name = Uuid::random().expect("random");
+            // What is written from then on is not named, and is there all the same.
+            let live = &mut || std::iter::once(0..used).collect();
+            let done = region.rebuild(lost, Some((spare.clone(), name)), live, &mut |_| {
+                std::thread::sleep(Duration::from_millis(10));
+                true
+            });
+            std::thread::sleep(Duration::from_millis(20));
+            stop.store(true, Ordering::SeqCst);
+            assert!(done.expect("rebuilt"));
+            writer.join().expect("no panic")
+        });
+        assert!(written > 30, "{written}");
+        let mut ram = it.ram.clone();
+        ram[lost] = spare;
+        drop(it);
+        for gone in 0..4 {
+            let found = read(&*without(&ram, gone), 0..used).expect("a read");
+            let same = found.iter().zip(&model).all(|(found, model)| model.is_none() || found == model);
+            assert!(same, "{lost} was replaced, {gone} is lost");
+        }
+    }
+}
+
+/// In several goes, the region being opened anew in between, and only what is live; parts are written meanwhile to what
+/// was not live when it began.
+#[test]
+fn a_rebuild_goes_on_where_it_was() {
+    let all = disks(3);
+    let chunk = 65536u64;
+    let region = make(POOL, 1, Layout::Raid5 { chunk: chunk as u32 }, devices(&all)).expect("a region");
+    let stripe = region.stripe();
+    let size = region.properties().size;
+    let live = || vec![0..40 * stripe, 60 * stripe + 4096..80 * stripe];
+    live().into_iter().for_each(|range| write(&*region, 1, range).expect("a write"));
+    drop(region);
+    let region = open(devices(&all[1..])).expect("without the first");
+    write(&*region, 2, 0..8192).expect("a write");
+    drop(region);
+    let region = open(devices(&all)).expect("it is back");
+    assert_eq!(region.members()[0].state, MemberState::Out);
+    let mut calls = 0;
+    let done = region.rebuild(0, None, &mut { live }, &mut |left| {
+        calls += 1;
+        assert!(left <= 60 * chunk);
+        calls < 4
+    });
+    assert!(!done.expect("it was stopped"));
+    let later = [45 * stripe + 512..45 * stripe + 4096, 50 * stripe..51 * stripe, 90 * stripe..90 * stripe + 512];
+    later.iter().for_each(|range| write(&*region, 3, range.clone()).expect("a write"));
+    region.flush().expect("a flush");
+    drop(region);
+    let region = open(devices(&all)).expect("a region");
+    assert!(matches!(region.members()[0].state, MemberState::Rebuilding { rebuilt } if rebuilt > 40 * chunk));
+    let all_live = || live().into_iter().chain(later.clone()).collect::<Vec<_>>();
+    let mut left = Vec::new();
+    let done = region.rebuild(0, None, &mut { all_live }, &mut |bytes| {
+        left.push(bytes);
+        true
+    });
+    assert!(done.expect("it is rebuilt"));
+    assert!(left[0] <= 23 * chunk, "what was rebuilt is not done again: {left:?}");
+    assert_eq!(region.tolerated(), Some(1));
+    assert!(size > 91 * stripe);
+    write(&*region, 4, 45 * stripe..45 * stripe + 512).expect("a write");
+    drop(region);
+    for lost in 0..3 {
+        let region = without(&all, lost);
+        assert_eq!(read(&*region, 0..8192).expect("a read"), [Some(2); 16]);
+        for range in [8192..40 * stripe, 60 * stripe + 4096..80 * stripe] {
+            assert!(read(&*region, range).expect("a read").iter().all(|found| *found == Some(1)), "{lost} lost");
+        }
+        for range in &later {
+            assert!(
+                read(&*region, range.clone()).expect("a read").iter().all(|found| *found == Some(3)),
+                "{lost} lost"
+            );
+        }
+    }
+}
+
+#[test]
+fn discards_keep_what_they_do_not_name() {
+    let all = disks(3);
+    let region = make(POOL, 1, Layout::Raid5 { chunk: 4096 }, devices(&all)).expect("a region");
+    let stripe = region.stripe();
+    write(&*region, 1, 0..10 * stripe).expect("a write");
+    region.discard(2048..5 * stripe + 512).expect("a discard");
+    region.reserve(512..7 * stripe).expect("room");
+    write(&*region, 2, 3 * stripe + 512..3 * stripe + 1024).expect("a write");
+    for lost in 0..3 {
+        let region = without(&all, lost);
+        assert_eq!(read(&*region, 0..stripe).expect("a read"), [Some(1); 16], "in part only");
+        assert_eq!(read(&*region, 5 * stripe..10 * stripe).expect("a read"), [Some(1); 80]);
+        assert_eq!(read(&*region, stripe..2 * stripe).expect("a read"), [None; 16]);
+        assert_eq!(read(&*region, 3 * stripe + 512..3 * stripe + 1024).expect("a read"), [Some(2)]);
+    }
+}
+
+/// Each member gets one request for many stripes, and a write of whole stripes reads nothing.
+#[test]
+fn whole_stripes_are_written_at_once() {
+    let all = disks(4);
+    let region = make(POOL, 1, Layout::Raid5 { chunk: 65536 }, devices(&all)).expect("a region");
+    let stripe = region.stripe();
+    all.iter().for_each(|disk| disk.record());
+    write(&*region, 1, 0..8 * stripe).expect("a write");
+    assert!(all.iter().all(|disk| disk.tape().len() == 1));
+    assert!(region.members().iter().all(|member| member.performance.read.requests == 0));
+    let request = Op::Write { at: 0, from: Buffers::new() };
+    region.run(request.into()).result.expect("nothing");
+}
+
+/// A disk that hangs is excluded when patience ends, and its memory stays its own.
+#[test]
+fn a_disk_that_hangs_is_done_without() {
+    let it = Faulty::new(3, 4096, 1);
+    let stripe = it.region.stripe();
+    write(&*it.region, 1, 0..100 * stripe).expect("a write");
+    it.disks[0].set(|faults| faults.hang = 1);
+    let memory = Aligned::zeroed(stripe as usize * 3);
+    let answer = it.region.run(Request::read(0, Buffers::whole(&memory)).within(Duration::from_millis(40)));
+    answer.result.expect("the others have it");
+    let found = answer.buffers.expect("memory");
+    assert_eq!(writes_of(&found.to_vec(), 0), [Some(1); 48]);
+    assert_ne!(found.layout().next(), Buffers::whole(&memory).layout().next(), "the one that hangs still has it");
+    assert_eq!(it.states(), [MemberState::Whole; 3], "a read that hangs loses nothing");
+    let from = || Buffers::whole(&Aligned::of(&content(2, &(0..stripe))));
+    let request = Request::write(0, from()).within(Duration::from_millis(40)).tagged(6);
+    it.region.run(request).result.expect("the others have it");
+    assert_eq!(it.states()[0], MemberState::Out);
+    let pending = it.region.pending();
+    assert!(pending.iter().any(|p| p.answered && p.tag == 6 && p.range == (0..stripe)), "{pending:?}");
+    write(&*it.region, 3, 512..1024).expect("a write");
+    it.disks[0].release();
+    assert!(it.region.pending().is_empty());
+    let found = read(&*it.region, 0..stripe).expect("a read");
+    assert_eq!(found[0..3], [Some(2), Some(3), Some(2)]);
+}
