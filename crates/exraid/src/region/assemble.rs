@@ -12,7 +12,7 @@ use super::stripe::Stripe;
 use super::{Map, Region, Volume};
 use crate::device::Device;
 use crate::error::OpenError;
-use crate::label::{stamp, Epoch, Label, Layout, MemberState, Relation, Uuid};
+use crate::label::{data_of, stamp, Epoch, Label, Layout, MemberState, Relation, Uuid};
 
 /// Disks of one region, with their labels, by role.
 type Labelled = BTreeMap<usize, (Arc<dyn Device>, Label)>;
@@ -40,7 +40,10 @@ pub fn make(
         let what = format!("a {layout} has {least} to {most} disks, not {}", devices.len());
         return Err(unusable(&*first, what));
     }
-    map_for(layout, devices.len(), &*first)?;
+    let map = map_for(layout, devices.len(), &*first)?;
+    for device in &devices {
+        check_room(&*map, layout, &**device, data_of(device.properties().size))?;
+    }
     let epoch = Epoch::first(stamp().map_err(no_random(&*first))?);
     let uuids = devices.iter().map(|_| Uuid::random()).collect::<std::io::Result<Vec<_>>>();
     let uuids = uuids.map_err(no_random(&*first))?;
@@ -81,6 +84,7 @@ fn open_or_begin(devices: Vec<Arc<dyn Device>>, is_new: bool) -> Result<Arc<dyn 
     }
     let share = labelled.values().map(|(_, label)| label.data).min().unwrap_or(0);
     let map = map_for(newest.layout, count, &*any)?;
+    check_room(&*map, newest.layout, &*any, share)?;
     let part = |role| labelled.get(&role).map(|(device, _): &(Arc<dyn Device>, Label)| Part::new(device.clone()));
     let parts = (0..count).map(part).collect();
     let is_writable = labelled.values().all(|(device, _)| !device.properties().read_only);
@@ -174,6 +178,16 @@ fn newest(labelled: &Labelled) -> Result<&Label, OpenError> {
         }
     }
     Ok(newest)
+}
+
+fn check_room(map: &dyn Map, layout: Layout, device: &dyn Device, share: u64) -> Result<(), OpenError> {
+    match share >= map.least() {
+        true => Ok(()),
+        false => {
+            let what = format!("it has {share} bytes of content; this {layout} takes at least {}", map.least());
+            Err(unusable(device, what))
+        }
+    }
 }
 
 fn map_for(layout: Layout, members: usize, device: &dyn Device) -> Result<Box<dyn Map>, OpenError> {

@@ -120,6 +120,11 @@ trait Map: Send + Sync {
         0
     }
 
+    /// Bytes that each member must have.
+    fn least(&self) -> u64 {
+        0
+    }
+
     /// Where in the region a stretch of a member may belong.
     fn origin(&self, range: Range<u64>) -> Range<u64> {
         range

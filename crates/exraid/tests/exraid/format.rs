@@ -1,9 +1,10 @@
-//! docs/FORMAT.md, "Labels", against the structures and constants of the code.
+//! docs/FORMAT.md, "Labels" and "RAID-5", against the structures and constants of the code.
 
 use std::mem::{offset_of, size_of};
 
 use exraid::label::raw::{RawLabel, RawMember, MAGIC, MEMBERS, STAMPS, VERSION};
 use exraid::label::END;
+use exraid::region::raid5::raw::{self as intents, RawFloors, RawIntent};
 
 fn page() -> String {
     let path = format!("{}/../../docs/FORMAT.md", env!("CARGO_MANIFEST_DIR"));
@@ -42,6 +43,12 @@ fn labels_lie_as_told() {
 }
 
 #[test]
+fn intents_lie_as_told() {
+    same!(RawIntent: magic version crc secret sequence stripe start end at len role roles reserved);
+    same!(RawFloors: magic version crc secret floors reserved);
+}
+
+#[test]
 fn constants_are_as_told() {
     let page = page();
     for (name, value) in [
@@ -49,8 +56,17 @@ fn constants_are_as_told() {
         ("LABEL_END", END),
         ("LABEL_STAMPS", STAMPS as u64),
         ("LABEL_MEMBERS", MEMBERS as u64),
+        ("INTENT_VERSION", intents::VERSION.into()),
+        ("INTENT_HEAD", intents::HEAD),
+        ("INTENT_HEADER", intents::HEADER),
+        ("INTENT_LOG", intents::LOG),
+        ("INTENT_LEAST", intents::LEAST_SLOTS as u64),
+        ("INTENT_SLOTS", intents::SLOTS as u64),
+        ("RAID5_CHUNK", intents::MOST_CHUNK),
     ] {
         assert!(page.contains(&format!("| `{name}` | {value} |")), "{name} is {value}");
     }
-    assert!(page.contains(&format!("`{}`", std::str::from_utf8(&MAGIC).expect("text"))));
+    for magic in [MAGIC, intents::INTENT_MAGIC, intents::FLOORS_MAGIC] {
+        assert!(page.contains(&format!("`{}`", std::str::from_utf8(&magic).expect("text"))));
+    }
 }

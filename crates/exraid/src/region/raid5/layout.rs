@@ -10,20 +10,13 @@
 
 use std::ops::Range;
 
-use super::raw::{HEAD, HEADER, SLOTS};
-
-/// Bytes of the slots of the log of intents, unless chunks are so large that there would be too few.
-const LOG: u64 = 4 << 20;
-/// Intents that there is room for, at least.
-const LEAST_SLOTS: u64 = 16;
-/// Bytes of a chunk, at most: a stripe of all members is told in 32 bits.
-pub const MOST_CHUNK: u64 = 16 << 20;
+use super::raw::{HEAD, HEADER, LEAST_SLOTS, LOG, SLOTS};
 
 /// Of a region; all is computed from these two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     pub members: u64,
-    /// Bytes, a power of two from 4096 to [`MOST_CHUNK`].
+    /// Bytes, a power of two from 4096 to [`MOST_CHUNK`](super::raw::MOST_CHUNK).
     pub chunk: u64,
 }
 
@@ -50,7 +43,7 @@ impl Geometry {
 
     /// Intents that there is room for.
     pub fn slots(&self) -> usize {
-        (LOG / self.slot()).clamp(LEAST_SLOTS, SLOTS as u64) as usize
+        (LOG / self.slot()).clamp(LEAST_SLOTS as u64, SLOTS as u64) as usize
     }
 
     /// Bytes of a slot: a header, and what is to be written to one chunk.

@@ -241,8 +241,8 @@ impl Array {
 
     /// Steps 1 and 2 for all of them.
     fn write_batch(&self, batch: Vec<Record>, then: impl FnOnce() + Send + 'static) {
-        let within = batch.iter().map(|record| record.intent.manner.within).min_by_key(|time| time.unwrap_or_default());
-        let manner = Manner { tag: 0, within: within.flatten() };
+        let within = batch.iter().filter_map(|record| record.intent.manner.within).min();
+        let manner = Manner { tag: 0, within };
         let misses = batch.iter().any(|record| record.misses);
         let ops = batch.iter().flat_map(|record| self.ops_of(record)).collect();
         let mut roles: Vec<usize> = batch.iter().flat_map(|record| record.roles.clone()).collect();

@@ -46,7 +46,6 @@ mod write;
 mod xor;
 
 use std::ops::Range;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::join::{Failures, Join};
@@ -61,7 +60,7 @@ use layout::Geometry;
 use log::Log;
 use turns::{Turn, Turns};
 
-pub use layout::MOST_CHUNK;
+pub use raw::MOST_CHUNK;
 
 pub struct Raid5 {
     core: Arc<Core>,
@@ -103,6 +102,10 @@ impl Map for Raid5 {
         self.core.geometry.stripe()
     }
 
+    fn least(&self) -> u64 {
+        self.core.geometry.chunks(0..1).end
+    }
+
     fn origin(&self, range: Range<u64>) -> Range<u64> {
         let geometry = &self.core.geometry;
         if range.end <= geometry.data_at() {
@@ -117,10 +120,6 @@ impl Map for Raid5 {
     }
 
     fn start(&self, set: &Arc<Set>, is_new: bool) -> Result<(), OpenError> {
-        if self.size(set) == 0 {
-            let what = format!("its disks have no room for a stripe of {} bytes", self.stripe());
-            return Err(OpenError::Unusable { path: PathBuf::from(&*set.name), what });
-        }
         let array = self.array(set);
         if is_new {
             (0..set.len()).try_for_each(|role| array.reserve_log(role))?;

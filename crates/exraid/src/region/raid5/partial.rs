@@ -17,11 +17,12 @@ use std::ops::Range;
 use super::log::{Change, Intent};
 use super::{xor, Array, Filled, Turn};
 use crate::device::{Answer, Done, Op};
-use crate::error::{Class, Result};
+use crate::error::{Class, Error, Result};
 use crate::label::MemberState;
 use crate::region::join::Failures;
+use crate::region::rebuild::OWN;
 use crate::region::set::Manner;
-use crate::sys::memory::Buffers;
+use crate::sys::memory::{Aligned, Buffers};
 
 /// A write under way.
 struct Partial {
@@ -149,10 +150,40 @@ impl Partial {
         let (next, manner) = (array.clone(), self.manner);
         array.send_all(ops, manner, move |failures| {
             let last = next.clone();
-            next.settle(view.misses, failures, move |result| {
-                last.logged(slot);
-                self.end(result);
+            next.settle(view.misses, failures, move |result| match result {
+                Ok(()) => {
+                    last.logged(slot);
+                    self.end(Ok(()));
+                }
+                Err(e) => self.mend(slot, e),
             });
+        });
+    }
+
+    /// A member has not taken what the others have, and is used on: a host had no room. The parity is made to be that of
+    /// what is there, so that a disk that is lost later takes nothing with it that was not being written.
+    fn mend(self, slot: usize, e: Error) {
+        let (array, geometry, stripe) = (self.array.clone(), *self.array.geometry(), self.stripe);
+        let range = geometry.columns(stripe, &geometry.hull(&self.within));
+        let roles: Vec<usize> = (0..geometry.width()).map(|chunk| geometry.role(stripe, chunk)).collect();
+        let states = array.set.states().clone();
+        let end = move |array: &Array| {
+            array.logged(slot);
+            self.end(Err(e));
+        };
+        if !roles.iter().all(|role| Array::has(&states, *role, &range)) {
+            return end(&array);
+        }
+        let (next, at) = (array.clone(), range.start);
+        array.gather(&roles, range.clone(), OWN, move |filled| {
+            let Ok(filled) = filled else { return end(&next) };
+            let all: Vec<Buffers> = filled.iter().map(|(_, memory)| Buffers::whole(memory)).collect();
+            let mut parity = vec![0; (range.end - range.start) as usize];
+            xor::sum(&all, &mut parity);
+            let from = Buffers::whole(&Aligned::of(&parity));
+            let last = next.clone();
+            // The write has failed whatever comes of this.
+            next.send_all(vec![(geometry.parity(stripe), Op::Write { at, from })], OWN, move |_| end(&last));
         });
     }
 

@@ -9,8 +9,13 @@ pub const VERSION: u32 = 1;
 pub const HEAD: u64 = 4096;
 /// Bytes of the header of an intent.
 pub const HEADER: u64 = 4096;
-/// Slots that a head has room to tell of.
+/// Slots of a log, at least and at most.
+pub const LEAST_SLOTS: usize = 16;
 pub const SLOTS: usize = 256;
+/// Bytes that the slots of a log have together, where that is neither too few nor too many of them.
+pub const LOG: u64 = 4 << 20;
+/// Bytes of a chunk, at most: those of a stripe of all members are told in 32 bits.
+pub const MOST_CHUNK: u64 = 16 << 20;
 
 /// What comes first in a slot; what is to be written to the member follows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
