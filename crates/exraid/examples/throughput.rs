@@ -2,11 +2,16 @@
 //!
 //! ```sh
 //! cargo run --release -p conquest-exraid --example throughput -- /var/tmp/disk 2048
+//! cargo run --release -p conquest-exraid --example throughput -- --raid5 4 /dev/shm/disk 512
 //! ```
+//!
+//! The second form makes a RAID-5 of so many files: whole stripes, a part of one, and reads, beside the same by a stripe over the
+//! same files, which has no parity.
 //!
 //! The second argument is the size in MiB. Where fio is installed it does the same to the same file, in turns, and the
 //! ratio of medians is told. The file is made anew, and removed in the end.
 
+use std::collections::VecDeque;
 use std::error::Error;
 use std::path::Path;
 use std::process::Command;
@@ -14,7 +19,7 @@ use std::sync::mpsc::{channel, Receiver, Sender};
 use std::sync::Arc;
 use std::time::Instant;
 
-use exraid::{Aligned, Answer, Buffers, Device, Disk, Making, Request};
+use exraid::{Aligned, Answer, Buffers, Device, Disk, Layout, Making, Request, Ticket, Uuid};
 
 const MIB: u64 = 1 << 20;
 const DEPTH: usize = 32;
@@ -76,7 +81,7 @@ impl Load {
 
 /// One of the requests that are under way at a time: the answer to it submits the next one.
 struct Lane {
-    disk: Arc<Disk>,
+    disk: Arc<dyn Device>,
     load: Load,
     size: u64,
     ended: Sender<exraid::Result<()>>,
@@ -99,7 +104,7 @@ fn go_on(lane: Arc<Lane>, n: u64, memory: Buffers) {
 }
 
 /// Bytes in a second.
-fn ours(disk: &Arc<Disk>, load: Load, size: u64) -> Result<f64, Box<dyn Error>> {
+fn ours(disk: &Arc<dyn Device>, load: Load, size: u64) -> Result<f64, Box<dyn Error>> {
     let (ended, all): (_, Receiver<exraid::Result<()>>) = channel();
     let lane = Arc::new(Lane { disk: disk.clone(), load, size, ended });
     let start = Instant::now();
@@ -141,14 +146,72 @@ fn median(mut numbers: Vec<f64>) -> f64 {
     numbers[numbers.len() / 2]
 }
 
+/// Bytes of a chunk: four members' stripe is 192 KiB.
+const CHUNK: u32 = 65536;
+
+/// A RAID-5 over files, and a stripe over the same, in turns: the raw speed of all of them.
+fn raid5(count: usize, path: &str, size: u64) -> Result<(), Box<dyn Error>> {
+    let paths: Vec<String> = (0..count).map(|n| format!("{path}-{n}")).collect();
+    let region = |layout| -> Result<Arc<dyn Device>, Box<dyn Error>> {
+        let making = || Making { size: Some(size), force: true, ..Making::default() };
+        let disk = |path: &String| Disk::make(Path::new(path), &making()).map(|disk| Arc::new(disk) as Arc<dyn Device>);
+        let disks = paths.iter().map(disk).collect::<Result<Vec<_>, _>>()?;
+        disks.iter().try_for_each(|disk| disk.reserve(0..size))?;
+        Ok(exraid::region::make(Uuid::random()?, 1, layout, disks)?)
+    };
+    let (mut told, layouts) = (Vec::new(), [Layout::Stripe { chunk: CHUNK }, Layout::Raid5 { chunk: CHUNK }]);
+    for layout in layouts {
+        let region = region(layout)?;
+        let width = count as u64 - u64::from(layout != layouts[0]);
+        let stripe = width * u64::from(CHUNK);
+        let len = (4 * MIB).div_ceil(stripe) * stripe;
+        let round = |op: &dyn Fn(u64) -> Request, count: u64| -> Result<f64, Box<dyn Error>> {
+            let start = Instant::now();
+            let mut under_way: VecDeque<Ticket> = VecDeque::new();
+            for n in 0..count {
+                if under_way.len() == 4 {
+                    under_way.pop_front().map_or(Ok(()), |ticket| ticket.wait().result)?;
+                }
+                under_way.push_back(region.start(op(n)));
+            }
+            under_way.into_iter().try_for_each(|ticket| ticket.wait().result)?;
+            Ok(start.elapsed().as_secs_f64())
+        };
+        let (count, memory) = (region.properties().size / len, Aligned::zeroed(len as usize));
+        let write = |n| Request::write(n * len, Buffers::whole(&memory));
+        let read = |n| Request::read(n * len, Buffers::whole(&Aligned::zeroed(len as usize)));
+        let part = |n: u64| Request::write(n * 7 * 4096, Buffers::part(&memory, 0..4096));
+        round(&write, count)?;
+        let rate = |bytes: u64, op: &dyn Fn(u64) -> Request, count| -> Result<f64, Box<dyn Error>> {
+            let rounds = (0..ROUNDS).map(|_| round(op, count)).collect::<Result<Vec<_>, _>>()?;
+            Ok((count * bytes) as f64 / median(rounds) / 1e6)
+        };
+        told.push((rate(len, &write, count)?, rate(len, &read, count)?, rate(4096, &part, 2000)?));
+        region.flush()?;
+    }
+    paths.iter().try_for_each(std::fs::remove_file)?;
+    let share = (count as f64 - 1.0) / count as f64;
+    for (name, raw, ours) in [("write", told[0].0, told[1].0), ("read", told[0].1, told[1].1)] {
+        println!("{name:>8}: {ours:7.0} MB/s, striped {raw:7.0} MB/s: {:.2} of {share:.2} of it", ours / raw / share);
+    }
+    println!("{:>8}: {:7.0} MB/s, striped {:7.0} MB/s", "4 KiB", told[1].2, told[0].2);
+    Ok(())
+}
+
 fn main() -> Result<(), Box<dyn Error>> {
-    let mut args = std::env::args().skip(1);
+    let mut args = std::env::args().skip(1).peekable();
+    if args.next_if(|arg| arg == "--raid5").is_some() {
+        let (Some(count), Some(path), mib) = (args.next(), args.next(), args.next()) else {
+            return Err("usage: throughput --raid5 MEMBERS FILE [MIB]".into());
+        };
+        return raid5(count.parse()?, &path, mib.map_or(Ok(512), |mib| mib.parse::<u64>())? * MIB);
+    }
     let (Some(path), mib) = (args.next(), args.next()) else { return Err("usage: throughput FILE [MIB]".into()) };
     let size = mib.map_or(Ok(1024), |mib| mib.parse::<u64>())? * MIB;
     let path = Path::new(&path);
-    let disk = Arc::new(Disk::make(path, &Making { size: Some(size), force: true, ..Making::default() })?);
-    let properties = disk.properties();
-    println!("{}: io_uring {}, past the page cache {}", disk.name(), disk.has_ring(), properties.direct);
+    let disk = Disk::make(path, &Making { size: Some(size), force: true, ..Making::default() })?;
+    println!("{}: io_uring {}, past the page cache {}", disk.name(), disk.has_ring(), disk.properties().direct);
+    let disk: Arc<dyn Device> = Arc::new(disk);
     disk.reserve(0..size)?;
     ours(&disk, Load::Write, size)?;
     for load in [Load::Write, Load::Read, Load::Random] {
