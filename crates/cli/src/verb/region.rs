@@ -3,16 +3,18 @@
 use std::path::PathBuf;
 
 use clap::Subcommand;
+use fs::pool::{HowToLeave, Leaving, Left};
 use fs::Pool;
 
-use crate::failure::{Context, Result};
-use crate::{disks, locate, mounts, say};
+use crate::failure::{Context, Failure, Result};
+use crate::{disks, locate, mounts, progress, say, size};
 
-/// Show the disks of a pool, or give it one.
+/// Show the disks of a pool, give it further ones, or take one away.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  conquest region list /srv/pool\n  \
     conquest region add /srv/pool /data/disk:100G     (a file, sparse, made for it)\n  \
-    conquest region add /srv/pool /dev/sdb            (a whole device)")]
+    conquest region add /srv/pool /dev/sdb            (a whole device)\n  \
+    conquest region remove /srv/pool /dev/sdb         (moves what it holds to the others)")]
 pub struct Args {
     #[command(subcommand)]
     what: What,
@@ -24,6 +26,9 @@ enum What {
     Add(Add),
     /// Show the disks of a pool
     List(List),
+    /// Take a disk away: what it holds is moved to the others, with the pool in use
+    #[command(after_help = "Interrupted, it can be repeated and goes on; `--cancel` has the disk take content again.")]
+    Remove(Remove),
 }
 
 #[derive(clap::Args)]
@@ -40,6 +45,20 @@ struct Add {
 }
 
 #[derive(clap::Args)]
+struct Remove {
+    /// The pool directory, or where it is mounted
+    pool: PathBuf,
+    /// A file or block device that is a disk of the pool
+    disk: PathBuf,
+    /// Only tell what is moved, and whether it fits; exit status 1 if it does not
+    #[arg(long, conflicts_with = "cancel")]
+    dry_run: bool,
+    /// The disk stays: it takes content again
+    #[arg(long)]
+    cancel: bool,
+}
+
+#[derive(clap::Args)]
 struct List {
     /// The pool directory, or where it is mounted [default: the pool of `conquest up`]
     pool: Option<PathBuf>,
@@ -49,6 +68,7 @@ pub fn run(args: &Args) -> Result<()> {
     match &args.what {
         What::Add(args) => add(args),
         What::List(args) => list(args),
+        What::Remove(args) => remove(args),
     }
 }
 
@@ -64,6 +84,41 @@ fn add(args: &Add) -> Result<()> {
         say(&format!("{} has the disk {} now", pool.display(), disk.path.display()))?;
     }
     show(&pool)
+}
+
+fn remove(args: &Remove) -> Result<()> {
+    let (pool, disk) = (locate::pool(&args.pool)?, locate::absolute(&args.disk)?);
+    let how = match (args.dry_run, args.cancel) {
+        (true, _) => HowToLeave::Look,
+        (_, true) => HowToLeave::Cancel,
+        _ => HowToLeave::Leave,
+    };
+    let (mut show, mut all) = (progress::bytes("moving"), 0);
+    let mut go_on = |left: u64| {
+        all = all.max(left);
+        show(all - left, all);
+        true
+    };
+    let what = || format!("cannot take the disk {} from {}", disk.display(), pool.display());
+    let left = Pool::remove_disk(&pool, &disk, how, &mut go_on).context(what)?;
+    drop(show);
+    let (disk, pool) = (disk.display(), pool.display());
+    match left {
+        Left::Looked(told) if told.fits() => say(&format!("{}; they fit", described(&told))),
+        Left::Looked(told) => Err(Failure::new(format!("{}: they do not fit", described(&told)))),
+        Left::Gone => say(&format!("{disk} is empty, and no disk of {pool} any more: it may be unplugged")),
+        Left::Stays => say(&format!("{disk} stays: it takes content again")),
+        Left::Interrupted(told) => Err(Failure::new(format!(
+            "{disk} is not empty yet: {}, which cannot be moved now. `conquest fsck {pool}` tells of what cannot be read; when the cause is \
+             mended, the same command goes on, and `conquest region remove {pool} {disk} --cancel` has the disk stay",
+            described(&told)
+        ))),
+    }
+}
+
+fn described(told: &Leaving) -> String {
+    let (live, room) = (size::show(told.live), size::show(told.room));
+    format!("{live} in {} segments are moved, and the other disks have room for {room}", told.segments)
 }
 
 fn list(args: &List) -> Result<()> {

@@ -11,7 +11,7 @@ use crate::{Outcome, Skip, Test};
 pub const TESTS: &[Test] = &[
     ("disks::a_pool_has_the_usual_disk", usual),
     ("disks::a_pool_without_a_disk_gets_one", none_and_add),
-    ("disks::a_mounted_pool_gets_further_disks", grows),
+    ("disks::a_mounted_pool_gets_further_disks_and_gives_one_up", grows),
     ("disks::files_that_are_made_go_with_the_pool", files),
     ("disks::a_device_outlives_its_pool", device),
     ("disks::a_device_that_is_mounted_or_holds_something_is_refused", taken_device),
@@ -143,11 +143,27 @@ fn grows() -> Outcome {
     for n in 0..fit + 10 {
         assert!(fs::read(lab.mnt().join(n.to_string())).expect("read") == content, "file {n}");
     }
+    assert_eq!(disks(&lab).len(), 3);
+
+    // And gives them up: first what is too much for the others, then what is not.
+    lab.refused(1, &["region", "remove", &lab.pool(), &second], &["room for", "region add"]);
+    lab.refused(1, &["region", "remove", &lab.pool(), &second, "--dry-run"], &["do not fit"]);
+    lab.refused(1, &["region", "remove", &lab.pool(), "/nowhere"], &["no disk of the pool", "region list"]);
+    (fit..fit + 6).for_each(|n| fs::remove_file(lab.mnt().join(n.to_string())).expect("removed"));
+    let told = lab.ok(&["region", "remove", &lab.pool(), &second, "--dry-run"]);
+    assert!(told.contains("they fit"), "{told}");
+    let told = lab.ok(&["region", "remove", &lab.pool(), &second]);
+    assert!(told.contains("may be unplugged") && !Path::new(&second).exists(), "{told}");
+    lab.kill9();
+    lab.mount();
+    for n in (0..fit).chain(fit + 6..fit + 10) {
+        assert!(fs::read(lab.mnt().join(n.to_string())).expect("read") == content, "file {n}");
+    }
     lab.umount();
     lab.check();
-    assert_eq!(disks(&lab).len(), 3);
+    assert_eq!(disks(&lab).len(), 2);
     lab.ok(&["destroy", &lab.pool()]);
-    assert!(!Path::new(&second).exists());
+    assert!(!Path::new(&third).exists());
     Ok(())
 }
 

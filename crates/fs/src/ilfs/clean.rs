@@ -151,6 +151,25 @@ impl Log {
         }
     }
 
+    /// Frees a segment of a region that leaves, whatever is gained; does nothing else.
+    pub fn clean_leaving(
+        &self,
+        session: &Session,
+        files: &dyn Files,
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<Cleaned> {
+        assert_may_wait();
+        self.check_failed()?;
+        match self.next_to_leave(session)? {
+            Some((slot, segment)) if segment.live == 0 => self.end(session, files, slot, segment, (0, 0), None),
+            Some((slot, segment)) => match self.clean_one(session, files, slot, segment, go_on) {
+                Err(Error::NoSpace) => Ok(Cleaned::Asleep(Reason::NoRoom)),
+                done => done,
+            },
+            None => Ok(Cleaned::Asleep(Reason::NothingToGain)),
+        }
+    }
+
     /// The segment that is best cleaned next.
     fn choose(&self, session: &Session) -> Result<Option<(u32, Segment)>> {
         let table = self.at.table(session.region());

@@ -314,7 +314,7 @@ impl Log {
     }
 
     /// A segment takes no more parts.
-    fn close(&self, change: &mut Change<'_, '_>, slot: u32, segment: Segment) -> Result<()> {
+    pub(super) fn close(&self, change: &mut Change<'_, '_>, slot: u32, segment: Segment) -> Result<()> {
         change.put(slot, &Segment { state: State::Full, ..segment })?;
         let heads = change.head()?.heads;
         for (n, head) in heads.iter().enumerate() {

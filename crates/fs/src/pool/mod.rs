@@ -62,8 +62,10 @@ use region::file::{self, Opened};
 use region::{locks, shared};
 use rescue::{inventory, orphans, salvage};
 
+pub use crate::ilfs::leave::Leaving;
 pub use cache_config::CacheConfig;
 pub use config::{CommitInterval, DiskEntry, Rate, Threshold};
+pub use disks::leave::{How as HowToLeave, Left};
 pub use disks::look::{DiskStatus, FlowStatus, SegmentStatus};
 pub use disks::remains::{Gap, Inode as SalvagedInode, Remains};
 pub use make::lost::Incomplete;
@@ -276,6 +278,12 @@ impl Pool {
         }
     }
 
+    /// Takes the disk at `path` from the pool at `dir`, which may be in use: what it holds is moved to the others. `go_on` is told the
+    /// bytes that are left, about, after each segment; where it says no, that is all, and it goes on when it is asked for again.
+    pub fn remove_disk(dir: &Path, path: &Path, how: HowToLeave, go_on: &mut dyn FnMut(u64) -> bool) -> Result<Left> {
+        disks::leave::remove(dir, path, how, go_on)
+    }
+
     /// The disks of the pool at `dir`, and what is wrong with them, without opening the pool.
     pub fn disks(dir: &Path) -> Result<Vec<DiskStatus>> {
         let config = load(dir)?;
@@ -478,6 +486,7 @@ fn open_disks(dir: &Path, config: &Config, fs: &Fs, how: &OpenOptions) -> Result
     if disks.missing.is_empty() && !how.read_only {
         disks::make_log_if_none(fs.session(), &disks.regions, config.cache.segment())?;
         disks::grow::complete(fs.session(), &disks.regions)?;
+        disks::leave::complete(dir, config, fs.session())?;
     }
     Ok(disks)
 }

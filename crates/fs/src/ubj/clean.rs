@@ -172,6 +172,34 @@ impl Union {
         }
     }
 
+    /// Moves what is in regions that leave; false where `go_on`, which is asked after each segment and told how many were moved, said no,
+    /// or segments are left that cannot be moved: for want of room, or because they cannot be read.
+    pub fn move_leaving(&self, fs: &Fs, go_on: &mut dyn FnMut(u64) -> bool) -> crate::Result<bool> {
+        let (session, mut moved, mut vain) = (fs.session(), 0, 0);
+        loop {
+            let _alone = session.long_lock(CLEANING)?;
+            let files = Cleaning { fs, union: self, moved: RefCell::default() };
+            match self.log().clean_leaving(session, &files, &mut || true)? {
+                Cleaned::Freed { .. } => (moved, vain) = (moved + 1, 0),
+                Cleaned::Kept { sequence, why } => tracing::error!("segment {sequence} cannot be freed: {why:?}"),
+                Cleaned::Asleep(Reason::NoRoom) if vain < 2 => {
+                    end_epoch(session)?;
+                    vain = if self.reclaim(session, u64::MAX)? > 0 { 0 } else { vain + 1 };
+                }
+                Cleaned::Asleep(Reason::NothingToGain) => {
+                    end_epoch(session)?;
+                    self.reclaim(session, u64::MAX)?;
+                    return Ok(self.log().leaving(session, &self.log().leavers(session)?)?.segments == 0);
+                }
+                Cleaned::Asleep(_) | Cleaned::Interrupted => return Ok(false),
+            }
+            drop(_alone);
+            if !go_on(moved) {
+                return Ok(false);
+            }
+        }
+    }
+
     /// Makes up to so many segments free that were freed and can be; how many.
     fn reclaim(&self, session: &Session, most: u64) -> ilfs::Result<u64> {
         let reclaimed = self.log().reclaim(session, session.epochs()?.durable, most)?;

@@ -308,4 +308,21 @@ impl<'t, 'o> Change<'t, 'o> {
         region.standing = standing as u32;
         self.set_region(n, &region)
     }
+
+    /// There is no region `n` any more, in which nothing is: its chunks go. It keeps its number.
+    pub fn forget_region(&mut self, n: usize) -> Result<()> {
+        self.set_standing(n, Standing::None)?;
+        let region = self.table().region(n)?;
+        let directory = Off::<u64>::new(self.head()?.directory);
+        let chunks = u64::from(region.first) / CHUNK..u64::from(region.range().end).div_ceil(CHUNK);
+        for entry in chunks.map(|n| directory.index(n)) {
+            let chunk = self.tx.region().load(entry)?;
+            if chunk != 0 {
+                self.tx.free(chunk, tag::LOG)?;
+                self.tx.set(entry, &0)?;
+            }
+        }
+        let gone = RawTableRegion { number: region.number, first: region.first, ..RawTableRegion::default() };
+        self.set_region(n, &gone)
+    }
 }

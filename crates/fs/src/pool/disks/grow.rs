@@ -74,7 +74,9 @@ fn refuse_known(dir: &Path, config: &Config, new: &NewDisk) -> Result<()> {
 /// Steps 3 and 4 for regions that the table does not have, of an addition that was cut short.
 pub fn complete(session: &Session, regions: &[Arc<dyn Region>]) -> Result<()> {
     let Some(log) = Log::open(session, regions, ilfs::Options::default())? else { return Ok(()) };
-    let missing = |region: &&Arc<dyn Region>| log.regions().iter().all(|known| known.number() != region.number());
+    let gone = log.gone(session)?;
+    let is_known = |number| gone.contains(&number) || log.regions().iter().any(|known| known.number() == number);
+    let missing = |region: &&Arc<dyn Region>| !is_known(region.number());
     if regions.iter().any(|region| missing(&region)) {
         let _alone = session.long_lock(ilfs::table::GROWING)?;
         regions.iter().filter(missing).try_for_each(|region| log.add_region(session, region))?;

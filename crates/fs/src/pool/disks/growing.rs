@@ -1,4 +1,4 @@
-//! Pools that get further disks while they are in use.
+//! Pools that get further disks, and give them up, while they are in use.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +6,7 @@ use crate::ilfs::table;
 use crate::node::WriteFlags;
 use crate::path::{Open, View};
 use crate::pool::config::Config;
-use crate::pool::NewDisk;
+use crate::pool::{HowToLeave, Left, NewDisk};
 use crate::{Caller, FormatOptions, Ino, MediumKind, OpenOptions, Pool};
 
 const MIB: u64 = 1 << 20;
@@ -131,4 +131,102 @@ fn an_addition_that_was_cut_short_is_completed() {
     holds(&pool, first + 30);
     let (at, _) = table::Where::find(pool.session().region()).expect("read").expect("there");
     assert_eq!(at.table(pool.session().region()).regions().expect("read").len(), 2);
+}
+
+impl Home {
+    /// With two disks, and so many MiB on them.
+    fn with_two(medium: MediumKind, second: u64) -> (Home, Pool, u64) {
+        let home = Home::format(medium);
+        home.add("second", second).expect("it is added");
+        let pool = home.open();
+        let mib = write(&pool, 0, 20);
+        pool.union().expect("there are disks").write_all(&pool).expect("there is room");
+        (home, pool, mib)
+    }
+
+    fn remove(&self, name: &str, how: HowToLeave, segments: u64) -> Result<Left, String> {
+        let mut asked = 0;
+        let mut go_on = |_| {
+            asked += 1;
+            asked < segments
+        };
+        Pool::remove_disk(&self.pool(), &self.0.path().join(name), how, &mut go_on).map_err(|e| e.to_string())
+    }
+
+    fn disks(&self) -> usize {
+        Config::read(&self.pool()).expect("read").expect("there").disks.len()
+    }
+}
+
+fn leaves(medium: MediumKind) {
+    let (home, pool, mib) = Home::with_two(medium, 96 * MIB);
+    let Ok(Left::Looked(told)) = home.remove("first", HowToLeave::Look, u64::MAX) else { panic!("it is told") };
+    assert!(told.fits() && told.live > 0 && told.segments > 0, "{told:?}");
+    assert_eq!(home.remove("first", HowToLeave::Leave, u64::MAX), Ok(Left::Gone));
+    assert!(!home.0.path().join("first").exists() && home.disks() == 1);
+    // Who has the pool open reads everything, and writes more.
+    holds(&pool, mib);
+    let all = mib + write(&pool, mib, 10);
+    assert_eq!(all, mib + 10);
+    holds(&pool, all);
+    let told = home.remove("second", HowToLeave::Leave, u64::MAX).expect_err("it is the last");
+    assert!(told.contains("last disk") || told.contains("room for"), "{told}");
+    drop(pool);
+    home.add("third", 64 * MIB).expect("it is added");
+    let pool = home.open();
+    assert_eq!(write(&pool, all, 10), 10);
+    holds(&pool, all + 10);
+}
+
+#[test]
+fn a_disk_leaves_a_pool_on_battery_that_is_in_use() {
+    leaves(MediumKind::Battery);
+}
+
+#[test]
+fn a_disk_leaves_a_pool_on_logged_that_is_in_use() {
+    leaves(MediumKind::Logged);
+}
+
+#[test]
+fn what_does_not_fit_elsewhere_stays() {
+    let (home, pool, _) = Home::with_two(MediumKind::Battery, 96 * MIB);
+    let more = write(&pool, 20, 60);
+    assert!(more > 30, "{more} MiB more");
+    let Ok(Left::Looked(told)) = home.remove("second", HowToLeave::Look, u64::MAX) else { panic!("it is told") };
+    assert!(!told.fits(), "{told:?}");
+    let why = home.remove("second", HowToLeave::Leave, u64::MAX).expect_err("it does not fit");
+    assert!(why.contains("room for") && why.contains("region add"), "{why}");
+    assert_eq!(home.disks(), 2);
+    holds(&pool, 20 + more);
+}
+
+#[test]
+fn who_is_interrupted_goes_on_or_cancels() {
+    let (home, pool, mib) = Home::with_two(MediumKind::Battery, 96 * MIB);
+    assert!(matches!(home.remove("second", HowToLeave::Leave, 2), Ok(Left::Interrupted(_))));
+    let all = mib + write(&pool, mib, 2);
+    holds(&pool, all);
+    assert_eq!(home.remove("second", HowToLeave::Cancel, 0), Ok(Left::Stays));
+    assert_eq!(home.disks(), 2);
+    assert!(matches!(home.remove("first", HowToLeave::Leave, 2), Ok(Left::Interrupted(_))));
+    drop(pool);
+    let pool = home.open();
+    assert_eq!(home.remove("first", HowToLeave::Leave, u64::MAX), Ok(Left::Gone));
+    holds(&pool, all);
+}
+
+/// After step 3 nothing was done any more.
+#[test]
+fn a_removal_that_was_cut_short_is_completed() {
+    let (home, pool, mib) = Home::with_two(MediumKind::Battery, 96 * MIB);
+    let (union, session) = (pool.union().expect("there are disks"), pool.session());
+    union.log().set_leaving(session, 0, true).expect("it fits");
+    assert!(union.move_leaving(&pool, &mut |_| true).expect("moved"));
+    assert!(union.log().remove_region(session, 0).expect("empty"));
+    assert_eq!(home.disks(), 2);
+    drop(pool);
+    let pool = home.open();
+    assert!(home.disks() == 1 && !home.0.path().join("first").exists());
+    holds(&pool, mib);
 }

@@ -7,6 +7,7 @@
 //! | [`place`] | making them beside what is there; taking their places; removing them |
 //! | [`add`] | the first disk of a pool that has none |
 //! | [`grow`] | a further one, for a pool in use |
+//! | [`leave`] | taking one away, from a pool in use |
 //! | [`remains`] | content from the disks alone, where the memory is lost |
 //! | [`look`] | what `status` and `region list` tell of them |
 //!
@@ -24,6 +25,7 @@ pub mod add;
 pub mod grow;
 #[cfg(test)]
 mod growing;
+pub mod leave;
 pub mod look;
 pub mod place;
 pub mod plan;
