@@ -182,8 +182,14 @@ impl Partial {
             xor::sum(&all, &mut parity);
             let from = Buffers::whole(&Aligned::of(&parity));
             let last = next.clone();
-            // The write has failed whatever comes of this.
-            next.send_all(vec![(geometry.parity(stripe), Op::Write { at, from })], OWN, move |_| end(&last));
+            let parity = geometry.parity(stripe);
+            next.send_all(vec![(parity, Op::Write { at, from })], OWN, move |failures| {
+                // It has a parity that is wrong, and cannot be put right.
+                for (role, e) in failures {
+                    last.core.keeper.out(&last.set, role, &e.to_string());
+                }
+                end(&last);
+            });
         });
     }
 
