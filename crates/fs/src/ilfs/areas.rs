@@ -157,9 +157,9 @@ impl Log {
         self.areas().changes == changes
     }
 
-    /// The same, as the table says now: for whoever may have the lock of the table.
-    pub fn is_up_to_date(&self, session: &Session) -> Result<bool> {
-        Ok(self.knows(self.at.table(session.region()).head()?.changes))
+    /// How often the regions have changed: for whoever may have the lock of the table.
+    pub fn changes(&self, session: &Session) -> Result<u64> {
+        Ok(self.at.table(session.region()).head()?.changes)
     }
 
     pub(super) fn area_of(&self, session: &Session, slot: u32) -> Result<Arc<Area>> {

@@ -51,6 +51,8 @@ const FREE_LEAST: u64 = 4;
 pub(super) struct Room {
     /// When there was no memory, and when no room on disk, to be made, in nanoseconds since `since`, plus 1.
     vain: [AtomicU64; 2],
+    /// How often the regions had changed when there was no room on disk.
+    vain_changes: AtomicU64,
     since: std::sync::OnceLock<Instant>,
     /// Bytes written to large files, by this process.
     written: AtomicU64,
@@ -128,8 +130,10 @@ impl Drop for Round<'_> {
 impl Union {
     /// May there be more of it, as far as anybody knows?
     pub(crate) fn may_make_room(&self, session: &Session, lack: Lack) -> bool {
-        // A region that has just been added has room.
-        !self.room.is_exhausted(lack) || (lack == Lack::Disk && !self.log.is_up_to_date(session).unwrap_or(true))
+        // A region that has been added since has room.
+        let changes = || self.log.changes(session).unwrap_or(0);
+        !self.room.is_exhausted(lack)
+            || (lack == Lack::Disk && self.room.vain_changes.load(Ordering::Relaxed) != changes())
     }
 
     /// Has the log room for so many bytes more of large files, beside all that is dirty?
@@ -200,7 +204,10 @@ impl Union {
             // Others have made some, perhaps before it was looked for the first time.
             () if available > before || available >= needed => {}
             () if under_way > 0 && available + under_way >= needed => _ = self.room.wait_for_progress(),
-            () => self.room.set_exhausted(Lack::Disk),
+            () => {
+                self.room.vain_changes.store(self.log.changes(session)?, Ordering::Relaxed);
+                self.room.set_exhausted(Lack::Disk);
+            }
         }
         Ok(())
     }

@@ -28,7 +28,7 @@ use crate::pool::options::{NewDisk, OpenOptions};
 use crate::pool::{read_config, Pool};
 
 /// How long it counts that a region could not be opened.
-const VAIN: Duration = Duration::from_secs(1);
+const VAIN: Duration = Duration::from_millis(100);
 
 /// Gives the pool at `dir`, which has disks and may be in use, another one. What is on that is only lost with `force`.
 pub fn add(dir: &Path, new: &NewDisk, force: bool) -> Result<()> {
@@ -107,6 +107,9 @@ fn open_region(dir: &Path, uuid: [u8; 16], held: Option<Arc<OwnedFd>>, number: u
     let looking = Options { read_only: true, ..Options::default() };
     let is_of = |entry: &&DiskEntry| {
         let label = Disk::open(&entry.at(dir), &looking).and_then(|disk| Label::read(&disk as &dyn Device));
+        if let Err(e) = &label {
+            tracing::warn!("looking for region {number}: {e}");
+        }
         label.is_ok_and(|label| label.pool == Uuid(uuid) && label.region == number)
     };
     let options = Options { held, ..Options::default() };
