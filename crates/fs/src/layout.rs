@@ -111,8 +111,8 @@ pub struct RawInode {
     pub generation: u32,
     /// The type again (`S_IFMT >> 12`).
     pub kind: u8,
-    /// Zero.
-    pub reserved: u8,
+    /// A delay that belongs to `settings`.
+    pub delay: u8,
     /// Policy of the inode: see [`crate::setting`].
     pub settings: u16,
 }

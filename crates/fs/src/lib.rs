@@ -57,4 +57,4 @@ pub use error::{Error, Lack, Result};
 pub use node::{Atime, Fs, Policy};
 pub use pool::{FormatOptions, MediumKind, OpenOptions, Pool};
 pub use pram::copy::Ticket;
-pub use setting::Durability;
+pub use setting::{Durability, Priority, Redundancy};

@@ -9,6 +9,10 @@
 //! | --- | --- |
 //! | `durability` | `strict`, `fsync` |
 //! | `threshold` | bytes, a power of two from 64 KiB to 1 TiB, also like `4M`; `none` |
+//! | `redundancy` | `none`, `whole`, `mirror:N`, `lazy:DELAY`; see [`Redundancy`] |
+//! | `priority` | `low`, `normal`, `high` |
+
+mod redundancy;
 
 use rustix::io::Errno;
 
@@ -16,11 +20,15 @@ use crate::attr::Kind;
 use crate::error::Result;
 use crate::layout::RawInode;
 
+pub use redundancy::{Priority, Redundancy};
+
 /// The attributes that set what can be set.
 const DURABILITY: &[u8] = b"user.conquest.durability";
 const THRESHOLD: &[u8] = b"user.conquest.threshold";
+const REDUNDANCY: &[u8] = b"user.conquest.redundancy";
+const PRIORITY: &[u8] = b"user.conquest.priority";
 /// Bytes that all of them take in a list of names, each with the zero behind it.
-pub(crate) const LISTED: u64 = (DURABILITY.len() + THRESHOLD.len() + 2) as u64;
+pub(crate) const LISTED: u64 = (DURABILITY.len() + THRESHOLD.len() + REDUNDANCY.len() + PRIORITY.len() + 4) as u64;
 const EFFECTIVE: &[u8] = b"user.conquest.effective.";
 
 /// Bits of `RawInode::settings` that say a [`Durability`]; 0: not set.
@@ -35,6 +43,19 @@ pub const THRESHOLD_NONE: u16 = 31;
 pub const THRESHOLD_LEAST: u32 = 16;
 /// What they say at most of others.
 const THRESHOLD_MOST: u16 = 25;
+/// Those that say a [`Redundancy`], together with `RawInode::delay`; 0: not set.
+const REDUNDANCY_BITS: u16 = 0b111 << REDUNDANCY_AT;
+/// The first of them.
+pub const REDUNDANCY_AT: u32 = 7;
+/// The first delay that counts minutes, and the first that counts hours: 2 each.
+pub const DELAY_MINUTES: u8 = 61;
+pub const DELAY_HOURS: u8 = 120;
+/// The last one: a day.
+pub const DELAY_MOST: u8 = 142;
+/// Those that say a [`Priority`]; 0: not set.
+const PRIORITY_BITS: u16 = 0b11 << PRIORITY_AT;
+/// The first of them.
+pub const PRIORITY_AT: u32 = 10;
 
 /// When a change is durable on a medium where that takes waiting for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -117,16 +138,44 @@ pub(crate) fn threshold_text(bytes: u64) -> Vec<u8> {
 pub(crate) enum Setting {
     Durability,
     Threshold,
+    Redundancy,
+    Priority,
+}
+
+/// What an inode has of a setting that is set, or of all of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Set {
+    /// Bits of `RawInode::settings`.
+    pub bits: u16,
+    /// `RawInode::delay`.
+    pub delay: u8,
+}
+
+impl Set {
+    /// What unsets a setting.
+    pub const NOTHING: Set = Set { bits: 0, delay: 0 };
+
+    /// All that is set for an inode, which others made in it take over.
+    #[inline(always)]
+    pub fn of(raw: &RawInode) -> Set {
+        Set { bits: raw.settings, delay: raw.delay }
+    }
+
+    fn bits(bits: u16) -> Set {
+        Set { bits, delay: 0 }
+    }
 }
 
 impl Setting {
-    pub const ALL: [Setting; 2] = [Setting::Durability, Setting::Threshold];
+    pub const ALL: [Setting; 4] = [Setting::Durability, Setting::Threshold, Setting::Redundancy, Setting::Priority];
 
     /// The attribute that sets it.
     pub fn attribute(self) -> &'static [u8] {
         match self {
             Setting::Durability => DURABILITY,
             Setting::Threshold => THRESHOLD,
+            Setting::Redundancy => REDUNDANCY,
+            Setting::Priority => PRIORITY,
         }
     }
 
@@ -135,6 +184,8 @@ impl Setting {
         match self {
             Setting::Durability => b"user.conquest.effective.durability",
             Setting::Threshold => b"user.conquest.effective.threshold",
+            Setting::Redundancy => b"user.conquest.effective.redundancy",
+            Setting::Priority => b"user.conquest.effective.priority",
         }
     }
 
@@ -152,6 +203,8 @@ impl Setting {
         match self {
             Setting::Durability => DURABILITY_BITS,
             Setting::Threshold => THRESHOLD_BITS,
+            Setting::Redundancy => REDUNDANCY_BITS,
+            Setting::Priority => PRIORITY_BITS,
         }
     }
 
@@ -164,21 +217,30 @@ impl Setting {
         match self {
             Setting::Durability => raw.durability().map(|durability| durability.name().into()),
             Setting::Threshold => raw.set_threshold().map(|threshold| threshold_text(threshold.bytes())),
+            Setting::Redundancy => raw.set_redundancy().map(|redundancy| redundancy.to_string().into()),
+            Setting::Priority => raw.set_priority().map(|priority| priority.name().into()),
         }
     }
 
-    /// The bits of what it shall be set to: EINVAL for other values than it has.
-    pub fn parse(self, value: &[u8]) -> Result<u16> {
-        let bits = match self {
-            Setting::Durability => Durability::from_name(value).map(|durability| durability as u16),
-            Setting::Threshold => Threshold::from_text(value).map(|threshold| threshold.0 << THRESHOLD_AT),
+    /// What an inode has that it is set to this: EINVAL for other values than it has.
+    pub fn parse(self, value: &[u8]) -> Result<Set> {
+        let set = match self {
+            Setting::Durability => Durability::from_name(value).map(|durability| Set::bits(durability as u16)),
+            Setting::Threshold => Threshold::from_text(value).map(|threshold| Set::bits(threshold.0 << THRESHOLD_AT)),
+            Setting::Redundancy => Redundancy::from_text(value)
+                .and_then(Redundancy::codes)
+                .map(|(code, delay)| Set { bits: code << REDUNDANCY_AT, delay }),
+            Setting::Priority => Priority::from_name(value).map(|priority| Set::bits((priority as u16) << PRIORITY_AT)),
         };
-        bits.ok_or_else(|| Errno::INVAL.into())
+        set.ok_or_else(|| Errno::INVAL.into())
     }
 
-    /// Sets it to what these bits say; 0 unsets it.
-    pub fn set(self, raw: &mut RawInode, bits: u16) {
-        raw.settings = raw.settings & !self.bits() | bits;
+    /// Sets it to this; [`Set::NOTHING`] unsets it.
+    pub fn set(self, raw: &mut RawInode, set: Set) {
+        raw.settings = raw.settings & !self.bits() | set.bits;
+        if self == Setting::Redundancy {
+            raw.delay = set.delay;
+        }
     }
 }
 
@@ -224,14 +286,36 @@ impl RawInode {
         }
     }
 
+    fn set_redundancy(&self) -> Option<Redundancy> {
+        Redundancy::from_codes((self.settings & REDUNDANCY_BITS) >> REDUNDANCY_AT, self.delay)
+    }
+
+    /// How many copies of its content there are to be on disks.
+    pub(crate) fn redundancy(&self) -> Redundancy {
+        self.set_redundancy().unwrap_or_default()
+    }
+
+    fn set_priority(&self) -> Option<Priority> {
+        Priority::from_code((self.settings & PRIORITY_BITS) >> PRIORITY_AT)
+    }
+
+    /// When it is put right, compared with others.
+    pub(crate) fn priority(&self) -> Priority {
+        self.set_priority().unwrap_or_default()
+    }
+
     /// Is everything set to a value that exists?
     pub(crate) fn settings_are_known(&self) -> bool {
         let durability = self.settings & DURABILITY_BITS;
         let threshold = (self.settings & THRESHOLD_BITS) >> THRESHOLD_AT;
-        self.reserved == 0
-            && self.settings & !(DURABILITY_BITS | THRESHOLD_BITS) == 0
+        let is_redundancy = match self.settings & REDUNDANCY_BITS {
+            0 => self.delay == 0,
+            _ => self.set_redundancy().is_some(),
+        };
+        self.settings & !(DURABILITY_BITS | THRESHOLD_BITS | REDUNDANCY_BITS | PRIORITY_BITS) == 0
             && durability <= Durability::Strict as u16
             && Threshold::is_known(threshold)
+            && is_redundancy
     }
 }
 
@@ -280,23 +364,39 @@ mod tests {
         }
     }
 
+    /// For what each field can say, its values: those that are known, and whether they are.
     #[test]
     fn all_bits_are_told_apart() {
         use zerocopy::FromZeros;
         let mut raw = RawInode::new_zeroed();
-        for bits in 0..=u16::MAX {
-            raw.settings = bits;
-            let (durability, threshold) = (bits & 3, bits >> 2);
-            let known = durability < 3 && (threshold <= 25 || threshold == 31);
-            assert_eq!(raw.settings_are_known(), known, "{bits:#x}");
+        for (bits, delay) in
+            (0..=u16::MAX).flat_map(|bits| [0, 1, 60, 61, 120, 142, 143, 255].map(|delay| (bits, delay)))
+        {
+            (raw.settings, raw.delay) = (bits, delay);
+            let (durability, threshold, redundancy) = (bits & 3, bits >> 2 & 31, bits >> 7 & 7);
+            let is_redundancy = match redundancy {
+                0..=5 => delay == 0,
+                6 => (1..=142).contains(&delay),
+                _ => false,
+            };
+            let known = durability < 3 && (threshold <= 25 || threshold == 31) && is_redundancy && bits >> 12 == 0;
+            assert_eq!(raw.settings_are_known(), known, "{bits:#x}, {delay}");
             for setting in Setting::ALL.into_iter().filter(|_| known) {
                 let mut other = raw;
                 let value = setting.value(&raw).map(|value| setting.parse(&value).expect("what is told can be set"));
-                setting.set(&mut other, 0);
-                assert!(!setting.is_set(&other));
-                setting.set(&mut other, value.unwrap_or(0));
-                assert_eq!(other.settings, bits);
+                assert_eq!(value.is_some(), setting.is_set(&raw));
+                setting.set(&mut other, Set::NOTHING);
+                assert!(!setting.is_set(&other) && other.settings_are_known());
+                setting.set(&mut other, value.unwrap_or_default());
+                assert_eq!(Set::of(&other), Set::of(&raw));
             }
         }
+    }
+
+    #[test]
+    fn what_is_not_set_is_the_usual() {
+        use zerocopy::FromZeros;
+        let raw = RawInode::new_zeroed();
+        assert_eq!((raw.redundancy(), raw.priority()), (Redundancy::None, Priority::Normal));
     }
 }

@@ -180,7 +180,7 @@ const FIELDS: [(&str, usize, usize); 15] = [
     ("nlink", offset_of!(RawInode, nlink), 4),
     ("generation", offset_of!(RawInode, generation), 4),
     ("kind", offset_of!(RawInode, kind), 1),
-    ("reserved", offset_of!(RawInode, reserved), 1),
+    ("delay", offset_of!(RawInode, delay), 1),
     ("settings", offset_of!(RawInode, settings), 2),
     ("all", 0, INODE as usize),
 ];

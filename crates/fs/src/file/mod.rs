@@ -58,6 +58,7 @@ use pram::{Region, Tag, Tx};
 use rustix::io::Errno;
 
 use crate::error::{Error, Result};
+use crate::ilfs::Place;
 use crate::layout::{tag, Root};
 use direct::{Direct, Patch};
 use tree::{Node, Writer};
@@ -334,6 +335,35 @@ pub(crate) fn free(tx: &mut Edit, c: &mut Content) -> Result<()> {
     }
     *c = Content { owner: c.owner, ..Content::default() };
     Ok(())
+}
+
+/// Something that a file occupies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// An index node of so many bytes.
+    Index(u64),
+    /// So many bytes whose home is memory.
+    Memory(u64),
+    /// A page that is in memory until it has a place.
+    Waiting,
+    /// A page that has neither content nor memory, and room on disk.
+    Promised,
+    /// A page on disk; `cached`: in memory too.
+    Disk { place: Place, cached: bool },
+}
+
+/// Calls `see` with what the file occupies from page `from` on, some thousand pages at a time: the page with which to go on, if there
+/// is more.
+pub(crate) fn tally(r: &Region, c: &Content, from: u64, see: &mut dyn FnMut(Part)) -> Result<Option<u64>> {
+    match form(r, c)? {
+        Form::Direct(d) => {
+            if d.cap > 0 {
+                see(Part::Memory(d.cap));
+            }
+            Ok(None)
+        }
+        Form::Tree(root) => tree::tally(r, root, from, see),
+    }
 }
 
 /// Calls `object` with every heap object of the file, for mark-and-sweep; blocks have the tag [`BLOCKS`](pram::heap::BLOCKS). Fails

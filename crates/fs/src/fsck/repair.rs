@@ -210,7 +210,7 @@ fn mend(fs: &Fs, op: &mut Op, ino: Ino, damage: Damage, told: Told, gone: &mut G
             Ok(format!("inode {ino}: extended attributes were lost"))
         }
         Damage::Settings => {
-            (node.raw.reserved, node.raw.settings) = (0, 0);
+            (node.raw.delay, node.raw.settings) = (0, 0);
             save(op, &node)?;
             Ok(format!("inode {ino}: settings were lost"))
         }

@@ -19,6 +19,7 @@
 //! | `sums` | the checksums that were read, in this process's memory |
 //! | [`ahead`] | what a reader will want next |
 //! | [`clean`] | the cleaner; making freed segments free |
+//! | `copies` | how many copies of a block there are |
 //! | [`leave`] | regions that leave the log |
 //! | [`salvage`] | what the disks tell without the memory |
 //! | [`recover`] | the table after a crash, and after the memory was lost |
@@ -39,6 +40,7 @@
 pub mod ahead;
 pub(crate) mod areas;
 pub mod clean;
+mod copies;
 pub mod error;
 pub mod leave;
 pub mod part;

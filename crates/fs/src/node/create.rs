@@ -11,6 +11,7 @@ use crate::error::Result;
 use crate::file::{self, Edit};
 use crate::inode::InodePlace;
 use crate::layout::{RawInode, RawPerm, INODE};
+use crate::setting::Set;
 use crate::xattr;
 
 const SETGID: u32 = 0o2000;
@@ -32,7 +33,7 @@ struct Inherited {
     /// Values of `system.posix_acl_access` and `system.posix_acl_default`.
     access: Option<Vec<u8>>,
     default: Option<Vec<u8>>,
-    settings: u16,
+    settings: Set,
 }
 
 impl Fs {
@@ -224,7 +225,7 @@ impl Fs {
     ) -> Result<()> {
         let last = place.inode.field::<u32>(std::mem::offset_of!(RawInode, generation));
         *raw = fresh(new.kind, perm, next_generation(self.region().read(last)?));
-        raw.settings = inherited.settings;
+        (raw.settings, raw.delay) = (inherited.settings.bits, inherited.settings.delay);
         match new.kind {
             Kind::Directory => {
                 raw.nlink = 2;
@@ -290,7 +291,7 @@ impl Fs {
             }
         }
         let mode = (new.kind as u32) << 12 | mode;
-        Ok(Inherited { perm: RawPerm { uid: caller.uid, gid, mode }, access, default, settings: dir.settings })
+        Ok(Inherited { perm: RawPerm { uid: caller.uid, gid, mode }, access, default, settings: Set::of(dir) })
     }
 
     /// May `caller` add and remove entries of `dir`? With its lock held. A removed directory takes none.
@@ -378,7 +379,7 @@ impl Fs {
         dir: &Node,
     ) -> Result<Entry> {
         let perm_of = self.perms().get(self.session(), perm)?;
-        let inherited = Inherited { perm: perm_of, access: None, default: None, settings: dir.raw.settings };
+        let inherited = Inherited { perm: perm_of, access: None, default: None, settings: Set::of(&dir.raw) };
         let mut made = Node { ino, place, ..Node::blank() };
         self.init_inode(tx, &mut made, perm, &inherited, &WHITEOUT, dir.ino)?;
         Ok(Entry { ino, kind: WHITEOUT.kind as u8 })

@@ -141,7 +141,7 @@ pub(super) fn fresh(kind: Kind, perm: u32, generation: u32) -> RawInode {
         nlink: 1,
         generation,
         kind: kind as u8,
-        reserved: 0,
+        delay: 0,
         settings: 0,
     }
 }

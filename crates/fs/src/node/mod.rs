@@ -22,6 +22,7 @@
 //! | `readdir` | reading directories |
 //! | `xattrs` | extended attributes and ACLs |
 //! | `sizes` | statfs |
+//! | `usage` | what an inode occupies, and how many copies there are of what is on disks |
 //! | `durable` | what waits for a commit |
 //! | `update` | what every change passes: telling others, waiting until it is durable |
 //! | `watch` | telling processes that cache |
@@ -41,6 +42,7 @@ mod rename;
 mod shift;
 mod sizes;
 mod update;
+mod usage;
 pub(crate) mod waits;
 mod watch;
 mod xattrs;
@@ -63,6 +65,7 @@ use crate::ubj::Union;
 pub use access_time::Atime;
 pub(crate) use lookup::{content_of, At, Node};
 pub use sizes::StatFs;
+pub use usage::Usage;
 
 /// An attached pool: one per process and pool; share it by reference or `Arc`.
 pub struct Fs {

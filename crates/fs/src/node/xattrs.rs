@@ -9,19 +9,22 @@ use crate::acl;
 use crate::attr::{Caller, Ino, Kind};
 use crate::error::Result;
 use crate::layout::{RawInode, RawPerm};
-use crate::setting::{self, Durability, Setting};
+use crate::setting::{self, Durability, Set, Setting};
+use crate::ubj::Union;
 use crate::xattr;
 
 impl Fs {
     /// The value of an extended attribute, ENODATA if there is none. POSIX ACLs are
     /// `system.posix_acl_access` and `system.posix_acl_default` in the kernel's xattr encoding.
     pub fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
+        if let Some(setting) = Setting::told_by(name) {
+            return self.in_effect(ino, setting);
+        }
         self.session().read(ino, || {
             let raw = self.raw(ino)?;
-            let value = match (Setting::set_by(name), Setting::told_by(name)) {
-                (Some(setting), _) => setting.value(&raw),
-                (_, Some(setting)) => Some(self.in_effect(setting, &raw)),
-                _ => self.xattr_of(&raw, name)?,
+            let value = match Setting::set_by(name) {
+                Some(setting) => setting.value(&raw),
+                None => self.xattr_of(&raw, name)?,
             };
             match value {
                 Some(value) => Ok(value),
@@ -31,12 +34,15 @@ impl Fs {
     }
 
     /// What a setting comes to for this inode, in this process.
-    fn in_effect(&self, setting: Setting, raw: &RawInode) -> Vec<u8> {
-        match (setting, self.union()) {
-            (Setting::Durability, _) => self.durability(raw).name().into(),
+    fn in_effect(&self, ino: Ino, setting: Setting) -> Result<Vec<u8>> {
+        let raw = self.snapshot(ino)?;
+        Ok(match (setting, self.union()) {
+            (Setting::Durability, _) => self.durability(&raw).name().into(),
             (Setting::Threshold, Some(union)) => setting::threshold_text(raw.threshold_or(union.threshold())),
             (Setting::Threshold, None) => setting::threshold_text(u64::MAX),
-        }
+            (Setting::Redundancy, _) => self.effective_redundancy(ino, &raw)?.into(),
+            (Setting::Priority, _) => raw.priority().name().into(),
+        })
     }
 
     /// When changes of this inode by this process are durable: what its setting, the process's policy and the
@@ -85,7 +91,7 @@ impl Fs {
         check_namespace(name)?;
         self.permit_xattr(ino, name, caller)?;
         if let Some(setting) = Setting::set_by(name) {
-            return self.change_setting(ino, setting, 0, SetXattr::Replace);
+            return self.change_setting(ino, setting, Set::NOTHING, SetXattr::Replace);
         }
         match name {
             n if n == acl::ACCESS || n == acl::DEFAULT => self.remove_acl(ino, name),
@@ -108,14 +114,17 @@ impl Fs {
         })
     }
 
-    /// Sets a setting of an inode to what `bits` say; 0 unsets it.
-    fn change_setting(&self, ino: Ino, setting: Setting, bits: u16, how: SetXattr) -> Result<()> {
+    /// Sets a setting of an inode to `set`; [`Set::NOTHING`] unsets it.
+    fn change_setting(&self, ino: Ino, setting: Setting, set: Set, how: SetXattr) -> Result<()> {
         // A directory's is only for what will be made in it. Before the change: after a crash nobody else would know of it.
-        let is_followed = setting == Setting::Threshold && self.snapshot(ino)?.kind == Kind::Regular as u8;
-        let union = self.union().filter(|_| is_followed);
-        if let Some(union) = union {
-            union.note_setting(self.session(), ino)?;
-        }
+        let is_file = self.snapshot(ino)?.kind == Kind::Regular as u8;
+        let note = |union: &Union| match setting {
+            Setting::Threshold => union.note_setting(self.session(), ino),
+            Setting::Redundancy => union.follow_redundancy(self.session(), ino),
+            Setting::Durability | Setting::Priority => Ok(()),
+        };
+        let union = self.union().filter(|_| is_file).map(|union| &**union);
+        union.map_or(Ok(()), note)?;
         self.change_node(ino, |tx, raw| {
             match how {
                 SetXattr::Create if setting.is_set(raw) => return Err(Errno::EXIST.into()),
@@ -126,13 +135,10 @@ impl Fs {
             if raw.is_strict() {
                 tx.urge();
             }
-            setting.set(raw, bits);
+            setting.set(raw, set);
             Ok(())
         })?;
-        match union {
-            Some(union) => union.note_setting(self.session(), ino),
-            None => Ok(()),
-        }
+        union.map_or(Ok(()), note)
     }
 
     fn change_xattr(&self, ino: Ino, mut change: impl FnMut(&mut pram::Tx, &mut u64) -> Result<()>) -> Result<()> {

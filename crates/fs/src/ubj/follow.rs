@@ -115,6 +115,11 @@ impl Union {
         Ok(())
     }
 
+    /// The redundancy of a file was set, or is about to be: also after a crash its content has to follow.
+    pub(crate) fn follow_redundancy(&self, session: &Session, ino: Ino) -> Result<()> {
+        self.note_setting(session, ino)
+    }
+
     /// A part of what there is to move; true if there is more. `walks`: is this process the one that does?
     pub fn follow(&self, fs: &Fs, walks: bool, stopped: &dyn Fn() -> bool) -> Result<bool> {
         let noted = self.follow_noted(fs, stopped);

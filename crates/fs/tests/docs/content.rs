@@ -115,10 +115,31 @@ pub fn compare_settings(pool: &Pool) {
 #[allow(dead_code)]
 pub const THRESHOLDS: [(&str, &str); 3] = [("hello", "none"), ("tail", "64K"), ("void", "1T")];
 
+/// The same of redundancy and priority; an empty value is not set.
+#[allow(dead_code)]
+pub const REDUNDANCIES: [(&str, &str, &str); 7] = [
+    ("hello", "none", "low"),
+    ("tail", "mirror:3", "high"),
+    ("void", "lazy:7s", ""),
+    ("special", "lazy:60", "normal"),
+    ("empty", "lazy:17m", ""),
+    ("block", "lazy:24h", ""),
+    ("special/inherits", "whole", "high"),
+];
+
 /// What golden images do not have.
 #[allow(dead_code)]
 pub fn fill_thresholds(pool: &Pool) -> fs::Result<()> {
     let root = View::new(pool, Caller::root());
+    for (name, redundancy, priority) in REDUNDANCIES {
+        let ino = root.stat(name.as_bytes())?.ino;
+        for (setting, value) in
+            [("redundancy", redundancy), ("priority", priority)].into_iter().filter(|s| !s.1.is_empty())
+        {
+            let attribute = format!("user.conquest.{setting}");
+            pool.setxattr(ino, attribute.as_bytes(), value.as_bytes(), SetXattr::Any, &root.caller)?;
+        }
+    }
     for (name, value) in THRESHOLDS {
         let ino = root.stat(name.as_bytes())?.ino;
         pool.setxattr(ino, b"user.conquest.threshold", value.as_bytes(), SetXattr::Any, &root.caller)?;

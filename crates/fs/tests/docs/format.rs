@@ -35,7 +35,7 @@ fn structures_lie_as_told() {
     let page = Page::open("FORMAT.md");
     same_fields!(page, RawHeader: magic version medium fingerprint uuid size slots created app_version crc);
     same_fields!(page, Super: magic inodes perms hash_key);
-    same_fields!(page, RawInode: content size extra mtime ctime atime btime xattr perm nlink generation kind reserved settings);
+    same_fields!(page, RawInode: content size extra mtime ctime atime btime xattr perm nlink generation kind delay settings);
     same_fields!(page, InodeBlock: lengths inodes);
     same_fields!(page, RawPerm: uid gid mode);
     same_fields!(page, RawSave: magic version chunk uuid size fingerprint saved chunks app_version reserved crc);
@@ -136,6 +136,11 @@ fn constants_are_as_told() {
         ("THRESHOLD_AT", fs::setting::THRESHOLD_AT.into()),
         ("THRESHOLD_LEAST", fs::setting::THRESHOLD_LEAST.into()),
         ("THRESHOLD_NONE", fs::setting::THRESHOLD_NONE.into()),
+        ("REDUNDANCY_AT", fs::setting::REDUNDANCY_AT.into()),
+        ("PRIORITY_AT", fs::setting::PRIORITY_AT.into()),
+        ("DELAY_MINUTES", fs::setting::DELAY_MINUTES.into()),
+        ("DELAY_HOURS", fs::setting::DELAY_HOURS.into()),
+        ("DELAY_MOST", fs::setting::DELAY_MOST.into()),
         ("NAME_MAX", fs::attr::NAME_MAX as u64),
     ];
     for (name, value) in code {

@@ -73,13 +73,34 @@ fn compare_settings(pool: &Pool, reader: &Reader, ino: u64, raw: &Raw) {
     let told = |name: &str| String::from_utf8(pool.getxattr(ino, name.as_bytes()).unwrap_or_default()).unwrap();
     assert_eq!(told("user.conquest.durability"), durability, "inode {ino}");
     let c = |name| reader.page.constant(name);
-    let threshold = match raw.get("settings") >> c("THRESHOLD_AT") {
+    let threshold = match raw.get("settings") >> c("THRESHOLD_AT") & 31 {
         0 => String::new(),
         none if none == c("THRESHOLD_NONE") => "none".into(),
         code => (1u64 << (code - 1 + c("THRESHOLD_LEAST"))).to_string(),
     };
     assert_eq!(told("user.conquest.threshold"), threshold, "inode {ino}");
-    assert_eq!(raw.get("reserved"), 0, "inode {ino}");
+    let (minutes, hours) = (c("DELAY_MINUTES"), c("DELAY_HOURS"));
+    let delay = match raw.get("delay") {
+        0 => String::new(),
+        60 => "1m".into(),
+        seconds if seconds < minutes => format!("{seconds}s"),
+        code if code == hours - 1 => "1h".into(),
+        code if code < hours => format!("{}m", code - minutes + 2),
+        code if code <= c("DELAY_MOST") => format!("{}h", code - hours + 2),
+        code => panic!("inode {ino}: delay {code}"),
+    };
+    let redundancy = match raw.get("settings") >> c("REDUNDANCY_AT") & 7 {
+        0 => String::new(),
+        1 => "none".into(),
+        2 => "whole".into(),
+        n @ 3..=5 => format!("mirror:{}", n - 1),
+        6 => format!("lazy:{delay}"),
+        n => panic!("inode {ino}: redundancy {n}"),
+    };
+    assert_eq!(told("user.conquest.redundancy"), redundancy, "inode {ino}");
+    let priority = ["", "low", "normal", "high"][(raw.get("settings") >> c("PRIORITY_AT") & 3) as usize];
+    assert_eq!(told("user.conquest.priority"), priority, "inode {ino}");
+    assert_eq!(delay.is_empty(), !redundancy.starts_with("lazy"), "inode {ino}");
 }
 
 fn compare_content(pool: &Pool, ino: u64, kind: Kind, extents: &[(u64, Vec<u8>)]) {
@@ -118,7 +139,9 @@ fn compare_xattrs(pool: &Pool, reader: &Reader, ino: u64, raw: &Raw) {
     if matches!(raw.get("kind"), 4 | 8) {
         let settings = raw.get("settings");
         names.extend_from_slice(if settings & 3 != 0 { b"user.conquest.durability\0" } else { b"" });
-        names.extend_from_slice(if settings & !3 != 0 { b"user.conquest.threshold\0" } else { b"" });
+        names.extend_from_slice(if settings & 31 << 2 != 0 { b"user.conquest.threshold\0" } else { b"" });
+        names.extend_from_slice(if settings & 7 << 7 != 0 { b"user.conquest.redundancy\0" } else { b"" });
+        names.extend_from_slice(if settings & 3 << 10 != 0 { b"user.conquest.priority\0" } else { b"" });
     }
     assert_eq!(names, pool.listxattr(ino).unwrap());
     for (name, value) in found {

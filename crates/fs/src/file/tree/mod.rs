@@ -12,6 +12,7 @@
 //! | [`shift`] | `fallocate`: collapse, insert |
 //! | [`runs`] | compact leaves: a word for each run of places |
 //! | [`check`](mod@check) | every heap object, and what is wrong |
+//! | [`tally`](mod@tally) | what is where, a part at a time |
 //! | [`salvage`](mod@salvage) | what can still be read |
 
 mod check;
@@ -22,6 +23,7 @@ mod runs;
 mod salvage;
 mod shift;
 mod space;
+mod tally;
 
 use pram::{Off, Region, SEGMENT};
 use zerocopy::IntoBytes;
@@ -38,6 +40,7 @@ pub(super) use grow::Writer;
 pub(super) use salvage::salvage;
 pub(crate) use shift::{collapse, insert, is_long, Leftover, Shift};
 pub(super) use space::{allocate, expose, flatten, punch};
+pub(super) use tally::tally;
 
 /// Most entries of an index node, and the bits of a page number that one level decides.
 pub(super) const FANOUT: u64 = 512;

@@ -1,0 +1,197 @@
+//! What an inode occupies, and where; and how many copies there are of what is on disks.
+//!
+//! A file may have millions of pages. So they are looked at a few thousand at a time, with others at work between: what is told of a
+//! file that changes meanwhile is of no one instant.
+
+use std::collections::HashMap;
+
+use super::{content_of, Fs};
+use crate::attr::{Ino, Kind};
+use crate::dir;
+use crate::error::Result;
+use crate::file::{self, Part, PAGE};
+use crate::ilfs::Place;
+use crate::layout::{RawInode, INODE};
+use crate::setting::Redundancy;
+use crate::xattr;
+
+/// What an inode occupies, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Of memory: the inode itself, its attributes, names and index.
+    pub metadata: u64,
+    /// Content whose home is memory.
+    pub content: u64,
+    /// Content that waits in memory for its place on disk, and that has room there without content.
+    pub waiting: u64,
+    pub promised: u64,
+    /// Content in memory that is on disk too, and goes when the memory is wanted.
+    pub cached: u64,
+    /// Content that has a place on disk, counted once, and with every copy of it.
+    pub placed: u64,
+    pub disk: u64,
+    /// Of what has a place: the fewest copies of any of it, and the most; and how many regions have some.
+    pub copies_least: u32,
+    pub copies_most: u32,
+    pub regions: u32,
+}
+
+impl Usage {
+    /// Bytes of memory that are not given back when others want them.
+    pub fn memory(&self) -> u64 {
+        self.metadata + self.content + self.waiting
+    }
+}
+
+/// `key=bytes`, with a comma between; what reads it passes keys that it does not know.
+impl std::fmt::Display for Usage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Usage { metadata, content, waiting, promised, cached, placed, disk, .. } = self;
+        write!(
+            f,
+            "memory={},metadata={metadata},content={content},waiting={waiting},promised={promised},cached={cached},\
+             placed={placed},disk={disk},copies={},copies_most={},regions={}",
+            self.memory(),
+            self.copies_least,
+            self.copies_most,
+            self.regions
+        )
+    }
+}
+
+/// What is known of segments already: their copies, and the region of the first.
+#[derive(Default)]
+struct Segments(HashMap<u64, (u32, Option<u32>)>);
+
+impl Fs {
+    /// What an inode occupies. Of a directory: by itself, what is in it not counted.
+    pub fn usage(&self, ino: Ino) -> Result<Usage> {
+        let mut usage = Usage::default();
+        let raw = self.session().read(ino, || {
+            let (_, raw) = self.table().get(ino)?.ok_or(rustix::io::Errno::STALE)?;
+            usage = Usage { metadata: INODE + 1, ..Usage::default() };
+            let mut objects = Vec::new();
+            xattr::visit(self.region(), raw.xattr, &mut |off, tag| objects.push((off, tag)))?;
+            if raw.kind == Kind::Directory as u8 {
+                dir::visit(self.region(), &dir::Dir { root: raw.content, entries: raw.size }, &mut |off, tag| {
+                    objects.push((off, tag))
+                })?;
+            }
+            for (off, tag) in objects {
+                usage.metadata += self.region().resolve(off, tag)?;
+            }
+            Ok::<_, crate::Error>(raw)
+        })?;
+        if raw.kind == Kind::Regular as u8 || raw.kind == Kind::Symlink as u8 {
+            self.add_content(ino, &mut usage)?;
+        }
+        Ok(usage)
+    }
+
+    fn add_content(&self, ino: Ino, usage: &mut Usage) -> Result<()> {
+        let (mut segments, mut from) = (Segments::default(), 0);
+        loop {
+            let mut parts = Vec::new();
+            let next = self.session().read(ino, || {
+                parts.clear();
+                let c = content_of(ino, &self.raw(ino)?);
+                file::tally(self.region(), &c, from, &mut |part| parts.push(part))
+            })?;
+            for part in parts {
+                self.add_part(usage, &mut segments, part)?;
+            }
+            match next {
+                Some(next) if next > from => from = next,
+                _ => break,
+            }
+        }
+        let regions: std::collections::HashSet<_> = segments.0.values().filter_map(|(_, region)| *region).collect();
+        usage.regions = regions.len() as u32;
+        Ok(())
+    }
+
+    fn add_part(&self, usage: &mut Usage, segments: &mut Segments, part: Part) -> Result<()> {
+        match part {
+            Part::Index(bytes) => usage.metadata += bytes,
+            Part::Memory(bytes) => usage.content += bytes,
+            Part::Waiting => usage.waiting += PAGE,
+            Part::Promised => usage.promised += PAGE,
+            Part::Disk { place, cached } => {
+                let copies = self.copies(segments, place)?;
+                let is_first = usage.placed == 0;
+                usage.cached += if cached { PAGE } else { 0 };
+                usage.placed += PAGE;
+                usage.disk += PAGE * u64::from(copies);
+                usage.copies_least = if is_first { copies } else { usage.copies_least.min(copies) };
+                usage.copies_most = usage.copies_most.max(copies);
+            }
+        }
+        Ok(())
+    }
+
+    fn copies(&self, segments: &mut Segments, place: Place) -> Result<u32> {
+        if let Some((copies, _)) = segments.0.get(&place.sequence()) {
+            return Ok(*copies);
+        }
+        let Some(union) = self.union() else { return Ok(0) };
+        let copies = union.log().copies_of(self.session(), place)?;
+        let region = union.log().region_of(self.session(), place)?;
+        segments.0.insert(place.sequence(), (copies, region));
+        Ok(copies)
+    }
+
+    /// What `user.conquest.effective.redundancy` says: of a file what there is of it, of a directory what files made in it get.
+    pub(super) fn effective_redundancy(&self, ino: Ino, raw: &RawInode) -> Result<String> {
+        if raw.kind != Kind::Regular as u8 {
+            return Ok(raw.redundancy().to_string());
+        }
+        Ok(told(raw.redundancy(), &self.usage(ino)?))
+    }
+}
+
+/// What there is of a file that is to have `wanted`.
+fn told(wanted: Redundancy, usage: &Usage) -> String {
+    let placed = match (usage.placed, usage.copies_least) {
+        (0, _) => return "memory".into(),
+        (_, 0) => "missing".into(),
+        (_, 1) if wanted == Redundancy::Whole && usage.regions == 1 => Redundancy::Whole.to_string(),
+        (_, 1) => Redundancy::None.to_string(),
+        (_, copies) => Redundancy::Mirror(copies as u8).to_string(),
+    };
+    match usage.content + usage.waiting {
+        0 => placed,
+        bytes => format!("{placed}, {} in memory", bytes_told(bytes)),
+    }
+}
+
+/// Bytes, as somebody reads them.
+fn bytes_told(bytes: u64) -> String {
+    match bytes {
+        0..0x10_0000 => format!("{} KiB", bytes.div_ceil(1 << 10)),
+        0x10_0000..0x4000_0000 => format!("{} MiB", bytes.div_ceil(1 << 20)),
+        _ => format!("{} GiB", bytes.div_ceil(1 << 30)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_there_is_of_a_file_is_told() {
+        let on = |copies, regions| Usage { placed: 1 << 20, copies_least: copies, regions, ..Usage::default() };
+        for (wanted, usage, is) in [
+            (Redundancy::Mirror(2), Usage::default(), "memory"),
+            (Redundancy::Mirror(2), Usage { waiting: 4096, ..Usage::default() }, "memory"),
+            (Redundancy::None, on(1, 1), "none"),
+            (Redundancy::Mirror(2), on(1, 2), "none"),
+            (Redundancy::Whole, on(1, 1), "whole"),
+            (Redundancy::Whole, on(1, 2), "none"),
+            (Redundancy::None, on(3, 2), "mirror:3"),
+            (Redundancy::None, on(0, 1), "missing"),
+            (Redundancy::Lazy(1), Usage { waiting: 12 << 20, ..on(2, 2) }, "mirror:2, 12 MiB in memory"),
+        ] {
+            assert_eq!(told(wanted, &usage), is);
+        }
+    }
+}
