@@ -349,7 +349,7 @@ pub(crate) enum Part {
     /// A page that has neither content nor memory, and room on disk.
     Promised,
     /// A page on disk; `cached`: in memory too.
-    Disk { place: Place, cached: bool },
+    Disk { page: u64, place: Place, cached: bool },
 }
 
 /// Calls `see` with what the file occupies from page `from` on, some thousand pages at a time: the page with which to go on, if there

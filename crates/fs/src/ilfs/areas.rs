@@ -3,6 +3,7 @@
 //! The table says which regions there are and counts how often that has changed. A process that finds another count opens what it does
 //! not have: another process may have added a region, or taken one away.
 
+use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, PoisonError};
@@ -32,6 +33,8 @@ pub(super) struct Area {
     /// Its disks are files that take room of their hosts as they are used.
     pub grows: bool,
     pub is_taking: bool,
+    /// Copies are never in two regions of one domain.
+    pub domain: u64,
     /// Until when it is busy with segments that it was chosen for: see [`placement`](super::placement).
     pub until: AtomicU64,
 }
@@ -49,6 +52,11 @@ impl Areas {
 
     pub fn grow(&self) -> bool {
         self.list.iter().any(|area| area.grows)
+    }
+
+    /// How many domains take content: so many copies there can be.
+    pub fn domains(&self) -> u64 {
+        self.list.iter().filter(|area| area.is_taking).map(|area| area.domain).collect::<HashSet<_>>().len() as u64
     }
 
     /// Those that take content and are there.
@@ -73,6 +81,11 @@ impl Log {
     /// The regions that are there.
     pub fn regions(&self) -> Vec<Arc<dyn Region>> {
         self.areas().list.iter().filter_map(|area| area.region.clone()).collect()
+    }
+
+    /// The numbers of those that take content and are there.
+    pub fn taking(&self) -> Vec<u32> {
+        self.areas().taking().map(|(area, _)| area.number).collect()
     }
 
     /// How regions are opened that come later.
@@ -107,6 +120,7 @@ impl Log {
                 region,
                 identity: Identity { pool: session.region().info.uuid, secret },
                 is_taking: raw.standing() == Standing::Taking,
+                domain: raw.domain(),
                 until: AtomicU64::new(until),
             })
         });

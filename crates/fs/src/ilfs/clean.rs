@@ -16,7 +16,7 @@
 //! Blocks are looked at and read some at a time, and written all at once, for one flush. It can end after any step: whoever goes on
 //! finds the segment marked, and what was moved dead. One process does this at a time.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::PoisonError;
 
 use exraid::{Aligned, Buffers};
@@ -24,9 +24,10 @@ use pram::session::assert_may_wait;
 use pram::Session;
 
 use super::error::{Error, Result};
-use super::part::{summary_blocks, Entry, Owner};
+use super::part::{summary_blocks, Entry, Owner, Part};
 use super::place::{Place, Run, BLOCK};
 use super::read::Reading;
+use super::sorted::Kind;
 use super::table::{Segment, State, KEY};
 use super::walk::Walk;
 use super::write::Block;
@@ -66,6 +67,9 @@ pub trait Files {
     /// Lets what leads to the old places, where it still does, lead to the new ones, and unlinks the old ones
     /// ([`Log::unlink`]) in the same transactions; which of them it did.
     fn relocate(&self, moves: &[Move]) -> Result<Vec<bool>>;
+
+    /// How the file of this owner is to lie, of which a block lies here, and its priority.
+    fn kind(&self, owner: Owner, place: Place) -> Result<Kind>;
 
     /// The running epoch: what is changed now belongs to its commit. Called within an operation.
     fn epoch(&self) -> u64;
@@ -202,6 +206,27 @@ impl Log {
         }
     }
 
+    /// Moves these blocks, as the cleaner would, to where their files are to lie; how many. By whoever cleans.
+    pub fn rehome(&self, session: &Session, files: &dyn Files, blocks: &[(Owner, Place)]) -> Result<u32> {
+        assert_may_wait();
+        self.check_failed()?;
+        let mut of_segments = BTreeMap::<u64, Vec<Place>>::new();
+        for (_, place) in blocks {
+            of_segments.entry(place.sequence()).or_default().push(*place);
+        }
+        let (mut batch, mut stamp) = (Batch::default(), 0);
+        for (sequence, places) in of_segments {
+            let Ok((slot, segment)) = self.find(session, Place::new(sequence, 0)) else { continue };
+            let (mut entries, _) = self.contents(session, slot, &segment)?;
+            let wanted: std::collections::HashSet<Place> = places.into_iter().collect();
+            entries.retain(|(place, _)| wanted.contains(place));
+            self.gather(session, files, &entries, &mut batch)?;
+            stamp = segment.stamp.max(stamp);
+        }
+        let (moved, newer) = self.move_all(session, files, batch, stamp)?;
+        Ok(moved + newer)
+    }
+
     fn clean_one(
         &self,
         session: &Session,
@@ -238,20 +263,52 @@ impl Log {
 
     /// What the summaries of a segment tell; and whether that is all that was ever put there.
     fn contents(&self, session: &Session, slot: u32, segment: &Segment) -> Result<(Vec<(Place, Entry)>, bool)> {
+        let (parts, is_whole) = self.parts(session, slot, segment)?;
+        let blocks = parts.iter().flat_map(Part::blocks).map(|(place, entry)| (place, *entry)).collect();
+        Ok((blocks, is_whole))
+    }
+
+    /// The parts of a segment, by the copy that tells most of it; and whether they are all that was ever put there.
+    pub(super) fn parts(&self, session: &Session, slot: u32, segment: &Segment) -> Result<(Vec<Part>, bool)> {
+        let (mut best, mut failed) = (None::<Vec<Part>>, None);
+        let blocks_of = |parts: &[Part]| parts.iter().map(|part| part.entries.len()).sum::<usize>();
+        for copy in self.order(session, slot, segment, BLOCK)? {
+            let (parts, is_whole) = match self.parts_of_copy(session, copy.slot, segment) {
+                Ok(found) => found,
+                Err(e) => {
+                    failed = Some(e);
+                    continue;
+                }
+            };
+            if is_whole {
+                return Ok((parts, true));
+            }
+            if best.as_ref().is_none_or(|best| blocks_of(best) < blocks_of(&parts)) {
+                best = Some(parts);
+            }
+        }
+        match (best, failed) {
+            (Some(parts), _) => Ok((parts, false)),
+            (None, Some(e)) => Err(e),
+            (None, None) => Err(self.missing(session, slot)),
+        }
+    }
+
+    fn parts_of_copy(&self, session: &Session, slot: u32, segment: &Segment) -> Result<(Vec<Part>, bool)> {
         let lies = self.lies(session, slot)?;
         let mut walk = Walk::new(&*lies.region, lies.identity, lies.at, segment.used);
-        let (mut blocks, mut at, mut is_whole) = (Vec::new(), 0, true);
+        let (mut parts, mut at, mut is_whole) = (Vec::new(), 0, true);
         while at < segment.used {
             let Some(part) = walk.next_of(segment.sequence, at) else { break };
             is_whole &= part.block == at;
             at = part.end();
             self.sums().add(&part);
-            blocks.extend(part.blocks().map(|(place, entry)| (place, *entry)));
+            parts.push(part);
         }
         if let Some(e) = walk.failed.filter(|e| e.class.is_final()) {
             return Err(e.into());
         }
-        Ok((blocks, is_whole && at == segment.used))
+        Ok((parts, is_whole && at == segment.used))
     }
 
     /// 3. and the first half of 4.
@@ -280,13 +337,13 @@ impl Log {
 
     fn begin_read(&self, session: &Session, run: Run) -> Live {
         let memory = Buffers::whole(&Aligned::zeroed(run.blocks as usize * BLOCK as usize));
-        Live { run, reading: self.read(session, run, memory.clone()), memory }
+        Live { run, reading: self.read(session, run, memory) }
     }
 
     fn end_read(&self, session: &Session, live: Live, blocks: &[(Place, Entry)], batch: &mut Batch) -> Result<()> {
-        let Live { run, memory, reading } = live;
+        let Live { run, reading } = live;
         match reading.and_then(|reading| reading.wait(self, session)) {
-            Ok(()) => {
+            Ok(memory) => {
                 for (n, (place, entry)) in (0u64..).zip(blocks) {
                     let content = memory.slice(n * BLOCK..(n + 1) * BLOCK);
                     let moved = Some((entry.crc, entry.version));
@@ -314,8 +371,11 @@ impl Log {
         if batch.blocks.is_empty() {
             return Ok((0, 0));
         }
-        let mut writer = self.writer(session, Head::Cold, Some(stamp));
-        batch.blocks.into_iter().try_for_each(|block| writer.push(block))?;
+        // What is moved becomes what its file wants by now.
+        let mut writer = self.sorted(session, Head::Cold, Some(stamp));
+        for (block, (owner, from, _)) in batch.blocks.into_iter().zip(&batch.moves) {
+            writer.push(files.kind(*owner, *from)?, block)?;
+        }
         let places = writer.finish()?;
         let to =
             |((owner, from, newer), to): ((Owner, Place, Option<u64>), &Place)| Move { owner, from, to: *to, newer };
@@ -396,7 +456,7 @@ impl Log {
         }
         let table = self.at.table(session.region());
         let all = self.head(session)?;
-        let (needed, ahead) = (all.live + all.promised + session.heap().unplaced(), self.ahead());
+        let (needed, ahead) = (self.physical(&all) + all.promised + session.heap().unplaced(), self.ahead());
         let without = self.content_of(self.backed_of(&table, &all)?.saturating_sub(1));
         Ok(without < needed + ahead || self.held(session)? < ahead)
     }
@@ -413,7 +473,6 @@ impl Log {
 /// A run of live blocks that is being read.
 struct Live {
     run: Run,
-    memory: Buffers,
     reading: Result<Reading>,
 }
 

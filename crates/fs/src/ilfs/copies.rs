@@ -1,22 +1,424 @@
-//! How many copies of a block there are.
+//! Copies of segments: which of them is read, and making those that are lacking.
+//!
+//! A segment that is written to all its copies at once has them from the beginning. One gets a further copy here: a lazy one when it is
+//! due (I·LFS, section 5.4: what was deleted or overwritten by then is copied by nobody), and one that has lost some when it is found.
+//! Only what is live is copied (*intelligent reconstruction*, section 8), files of higher priority first.
+//!
+//! | step | what | else |
+//! | --- | --- | --- |
+//! | 1 | a free slot in another domain is the segment's, as a partial copy, by a transaction | it is used for something else meanwhile; after a crash nobody knows what it is |
+//! | 2 | the summaries tell what is in the segment, its owners what is live; where some may be on its way to a file, all of it is | a block that is linked after it was looked at is not in the copy |
+//! | 3 | live blocks are read, verified, and written where they lie in the segment, with its summaries; durable | the copy is believed before it is there |
+//! | 4 | the copy counts, if the segment is still that one | |
+//!
+//! Who is interrupted leaves a partial copy, which the next one makes anew. One process does this at a time. A segment that has more copies
+//! than it is to have, because a region came back, loses one.
 
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use exraid::{Aligned, Buffers, Op as Transfer, Request};
+use pram::session::assert_may_wait;
 use pram::Session;
 
-use super::table::KEY;
-use super::{Log, Place, Result};
+use super::clean::{Fate, Files};
+use super::error::{Error, Result};
+use super::part::Part;
+use super::place::{Place, Run, BLOCK};
+use super::placement::Choice;
+use super::room::seconds;
+use super::table::{Home, Segment, Standing, State, KEY};
+use super::{Class, Log};
+
+/// How long the copy that should answer first is waited for: so many times as long as it should take, within bounds.
+const HEDGE: u32 = 4;
+const HEDGE_LEAST: Duration = Duration::from_millis(50);
+const HEDGE_MOST: Duration = Duration::from_secs(5);
+/// Readings of which one goes to the second best copy: or nobody would see that it is well again.
+const TRIED: u64 = 64;
+/// Bytes that are copied at a time: between them `go_on` is asked.
+const PIECE: u32 = 256;
+
+/// A copy that may be read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Candidate {
+    pub slot: u32,
+    /// How long it is waited for.
+    pub patience: Duration,
+}
+
+/// Copies that are lacking.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lacking {
+    /// Segments that lack a copy, and bytes of live content in them.
+    pub segments: u64,
+    pub bytes: u64,
+    /// Of these, those whose time has not come yet: lazy ones.
+    pub lazy: u64,
+    /// Bytes of segments of which no copy is there.
+    pub lost: u64,
+}
+
+/// What came of the wish to make a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Copied {
+    /// A segment has a copy more; so many bytes of content were copied.
+    Made {
+        sequence: u64,
+        bytes: u64,
+    },
+    /// A segment has one less, of more than it is to have.
+    Dropped {
+        sequence: u64,
+    },
+    /// The time of some has not come, or there is nothing to do.
+    Nothing,
+    /// Nowhere is room for a copy.
+    NoRoom,
+    Interrupted,
+}
+
+/// What is to be done to a segment.
+#[derive(Clone, Copy)]
+enum Task {
+    Copy { slot: u32, segment: Segment },
+    Drop { sequence: u64, slot: u32 },
+}
 
 impl Log {
-    /// Copies of the segment in which a block lies, in regions that differ. 0: it is in none.
+    /// The copies of a segment that can be read, in the order in which they would answer `bytes`.
+    pub(super) fn order(&self, session: &Session, slot: u32, segment: &Segment, bytes: u64) -> Result<Vec<Candidate>> {
+        if segment.copy.is_none() {
+            let patience = self.options.patience;
+            let is_there = self.area_of(session, slot)?.region.is_some();
+            return Ok(is_there.then_some(Candidate { slot, patience }).into_iter().collect());
+        }
+        let table = self.at.table(session.region());
+        let homes = session.read(KEY, || table.homes(slot, segment))?;
+        let mut timed = Vec::with_capacity(homes.len());
+        for home in homes.iter().filter(|home| !home.partial) {
+            let area = self.area_of(session, home.slot)?;
+            let Some(region) = &area.region else { continue };
+            let told = region.performance();
+            let speed = if told.read.speed > 0.0 { told.read.speed } else { told.read.usual_speed.max(1e6) };
+            let takes = told.read.median.as_secs_f64() + (told.read.queued_bytes + bytes) as f64 / speed;
+            // One that does not answer is not asked while another does.
+            let stuck = if told.oldest > HEDGE_LEAST { told.oldest.as_secs_f64() } else { 0.0 };
+            timed.push((home.standing == Standing::Failed, takes + stuck, home.slot));
+        }
+        timed.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
+        if timed.len() > 1 && !timed[1].0 && self.readings.fetch_add(1, Ordering::Relaxed) % TRIED == 0 {
+            timed.swap(0, 1);
+        }
+        let alone = timed.len() == 1;
+        let candidate = |(_, takes, slot): (bool, f64, u32)| {
+            let hedge = Duration::from_secs_f64(takes * f64::from(HEDGE)).clamp(HEDGE_LEAST, HEDGE_MOST);
+            Candidate { slot, patience: if alone { self.options.patience } else { hedge } }
+        };
+        Ok(timed.into_iter().map(candidate).collect())
+    }
+
+    /// Why nothing of a segment in that slot can be read.
+    pub(super) fn missing(&self, session: &Session, slot: u32) -> Error {
+        match self.area_of(session, slot) {
+            Ok(area) => Error::Missing(area.number),
+            Err(e) => e,
+        }
+    }
+
+    /// Copies of the block that lies there, each whole and in a region that has not failed and does not leave. 0: it is in none.
     pub fn copies_of(&self, session: &Session, place: Place) -> Result<u32> {
-        session.read(KEY, || Ok(u32::from(self.at.table(session.region()).find(place.sequence())?.is_some())))
+        let table = self.at.table(session.region());
+        session.read(KEY, || match table.find(place.sequence())? {
+            Some((slot, segment)) => {
+                let homes = table.homes(slot, &segment)?;
+                Ok(homes.iter().filter(|home| counts(home)).count() as u32)
+            }
+            None => Ok(0),
+        })
     }
 
     /// The number of the region with the first copy of the segment in which a block lies.
     pub fn region_of(&self, session: &Session, place: Place) -> Result<Option<u32>> {
+        let table = self.at.table(session.region());
         session.read(KEY, || {
-            let table = self.at.table(session.region());
             let Some((slot, _)) = table.find(place.sequence())? else { return Ok(None) };
             Ok(Some(table.region_of(slot)?.1.number))
         })
     }
+
+    /// Does the segment of this place lie as content of a class is to?
+    pub fn lies_as(&self, session: &Session, place: Place, class: Class) -> Result<bool> {
+        let table = self.at.table(session.region());
+        session.read(KEY, || {
+            let Some((slot, segment)) = table.find(place.sequence())? else { return Ok(true) };
+            Ok(segment.class == class.code()
+                && match class {
+                    Class::Whole(number) => table.region_of(slot)?.1.number == number,
+                    _ => true,
+                })
+        })
+    }
+
+    /// What lacks copies.
+    pub fn lacking(&self, session: &Session) -> Result<Lacking> {
+        let (mut told, now) = (Lacking::default(), seconds());
+        let (table, areas) = (self.at.table(session.region()), self.areas());
+        let there: Vec<usize> = areas.list.iter().filter(|area| area.region.is_some()).map(|area| area.n).collect();
+        self.each_used(session, &mut |slot, segment| {
+            let Ok(homes) = session.read(KEY, || table.homes(slot, &segment)) else { return };
+            let bytes = u64::from(segment.live) * BLOCK;
+            if !homes.iter().any(|home| !home.partial && there.contains(&home.n)) {
+                told.lost += bytes;
+            }
+            if homes.iter().filter(|home| counts(home)).count() < segment.wanted() as usize && segment.live > 0 {
+                told.segments += 1;
+                told.bytes += bytes;
+                told.lazy += if segment.due > now { bytes } else { 0 };
+            }
+        })?;
+        Ok(told)
+    }
+
+    fn each_used(&self, session: &Session, each: &mut dyn FnMut(u32, Segment)) -> Result<()> {
+        let table = self.at.table(session.region());
+        for slot in session.read(KEY, || table.used_slots())? {
+            let segment = session.read(KEY, || table.get(slot))?;
+            if segment.state.is_used() {
+                each(slot, segment);
+            }
+        }
+        Ok(())
+    }
+
+    /// Has any content ever wanted copies? Else nobody need look for those that are lacking.
+    pub fn has_mirrored(&self, session: &Session) -> Result<bool> {
+        Ok(self.head(session)?.mirrored.iter().any(|live| *live > 0))
+    }
+
+    /// Makes one copy, of those that are lacking and can be made, the most urgent; or drops one that is too many. `go_on` is asked
+    /// between pieces, told the bytes that are next, and may sleep.
+    pub fn copy_next(
+        &self,
+        session: &Session,
+        files: &dyn Files,
+        go_on: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<Copied> {
+        assert_may_wait();
+        self.check_failed()?;
+        self.refresh(session)?;
+        match self.next_task(session)? {
+            None => Ok(Copied::Nothing),
+            Some(Task::Drop { sequence, slot }) => {
+                self.change(session, |change| change.drop_copy(sequence, slot, false, files.epoch()))?;
+                Ok(Copied::Dropped { sequence })
+            }
+            Some(Task::Copy { slot, segment }) => self.make_copy(session, files, slot, segment, go_on),
+        }
+    }
+
+    fn next_task(&self, session: &Session) -> Result<Option<Task>> {
+        let (now, domains) = (seconds(), self.areas().domains());
+        let table = self.at.table(session.region());
+        let (mut best, mut drops) = (None::<((u8, u32, u64), u32, Segment)>, None);
+        self.each_used(session, &mut |slot, segment| {
+            let is_plain = segment.class == 0 && segment.copy.is_none();
+            if is_plain || segment.live == 0 || segment.state == State::Cleaning {
+                return;
+            }
+            let Ok(homes) = session.read(KEY, || table.homes(slot, &segment)) else { return };
+            let whole = homes.iter().filter(|home| counts(home)).count() as u64;
+            let wanted = u64::from(segment.wanted()).min(domains);
+            if let Some(partial) = homes.iter().find(|home| home.partial) {
+                // Who was making it is gone.
+                drops = drops.or(Some(Task::Drop { sequence: segment.sequence, slot: partial.slot }));
+            } else if whole > wanted || (whole == wanted && homes.len() as u64 > whole && whole > 0) {
+                drops = drops.or_else(|| surplus(&homes, segment.sequence));
+            } else if whole < wanted && segment.due <= now {
+                let urgency = (2 - segment.priority.min(2), u32::from(whole > 0), segment.sequence);
+                if best.as_ref().is_none_or(|(least, ..)| urgency < *least) {
+                    best = Some((urgency, slot, segment));
+                }
+            }
+        })?;
+        Ok(drops.or(best.map(|(_, slot, segment)| Task::Copy { slot, segment })))
+    }
+
+    /// Steps 1 to 4.
+    fn make_copy(
+        &self,
+        session: &Session,
+        files: &dyn Files,
+        slot: u32,
+        segment: Segment,
+        go_on: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<Copied> {
+        let sequence = segment.sequence;
+        // It takes no more: what comes later would not be in the copy.
+        let Some((slot, segment)) = self.closed(session, slot, sequence)? else { return Ok(Copied::Nothing) };
+        // 1.
+        let target = match self.take_slot(session, slot, &segment) {
+            Err(Error::NoSpace) => return Ok(Copied::NoRoom),
+            target => target?,
+        };
+        let done = self.fill(session, files, (slot, &segment), target, go_on);
+        // 4.
+        let is_whole = matches!(done, Ok(Some(_)))
+            && self.change(session, |change| match change.table().find(sequence)? {
+                Some((_, now)) if now.used == segment.used => change.end_copy(sequence, target),
+                _ => Ok(false),
+            })?;
+        if !is_whole {
+            let failed = matches!(&done, Err(Error::Device(_)));
+            self.change(session, |change| change.drop_copy(sequence, target, failed, files.epoch()))?;
+        }
+        match done? {
+            Some(bytes) if is_whole => Ok(Copied::Made { sequence, bytes }),
+            Some(_) => Ok(Copied::Nothing),
+            None => Ok(Copied::Interrupted),
+        }
+    }
+
+    /// The segment as it is, full; none where it is gone, or being cleaned.
+    fn closed(&self, session: &Session, slot: u32, sequence: u64) -> Result<Option<(u32, Segment)>> {
+        self.change(session, |change| {
+            let Some((now, segment)) = change.table().find(sequence)?.filter(|(now, _)| *now == slot) else {
+                return Ok(None);
+            };
+            if segment.state == State::Open {
+                self.close(change, now, segment)?;
+            }
+            let segment = change.table().get(now)?;
+            Ok((segment.state == State::Full).then_some((now, segment)))
+        })
+    }
+
+    /// Step 1: a slot in a domain that has no copy yet.
+    fn take_slot(&self, session: &Session, of: u32, segment: &Segment) -> Result<u32> {
+        let table = self.at.table(session.region());
+        let homes = session.read(KEY, || table.homes(of, segment))?;
+        let has = |choice: &Choice| homes.iter().any(|home| home.domain == choice.area.domain && counts(home));
+        let mut choices = self.choices(Class::None);
+        choices.retain(|choice| !has(choice) && homes.iter().all(|home| home.n != choice.area.n));
+        while let Some(choice) = choices.first() {
+            enum Found {
+                Taken(u32),
+                Next(u32),
+                None,
+            }
+            let found = self.change(session, |change| {
+                let is_there = change.table().find(segment.sequence)?.is_some_and(|(slot, _)| slot == of);
+                let region = change.table().region(choice.area.n)?;
+                match (region.next_reserved(), region.next_free()) {
+                    _ if !is_there || region.standing() != Standing::Taking => Ok(Found::None),
+                    (Some(slot), _) if !choice.area.grows || region.held > super::room::RESERVE => {
+                        change.begin_copy(of, slot)?;
+                        Ok(Found::Taken(slot))
+                    }
+                    (_, Some(slot)) if choice.area.grows => Ok(Found::Next(slot)),
+                    (_, Some(slot)) => {
+                        change.begin_copy(of, slot)?;
+                        Ok(Found::Taken(slot))
+                    }
+                    _ => Ok(Found::None),
+                }
+            })?;
+            match found {
+                Found::Taken(slot) => {
+                    choice.take();
+                    return Ok(slot);
+                }
+                Found::Next(slot) => match self.prepare(session, slot) {
+                    Err(Error::NoSpace) => _ = choices.remove(0),
+                    done => done?,
+                },
+                Found::None => _ = choices.remove(0),
+            }
+        }
+        Err(Error::NoSpace)
+    }
+
+    /// Steps 2 and 3: bytes of content that were copied; none where it was interrupted.
+    fn fill(
+        &self,
+        session: &Session,
+        files: &dyn Files,
+        (slot, segment): (u32, &Segment),
+        target: u32,
+        go_on: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<Option<u64>> {
+        // 2.
+        let (parts, _) = self.parts(session, slot, segment)?;
+        let live = self.live_of(session, files, segment, &parts)?;
+        // 3.
+        let lies = self.lies(session, target)?;
+        let write = |block: u32, content: Buffers| {
+            let at = lies.at + u64::from(block) * BLOCK;
+            lies.region.run(Request::write(at, content).within(self.options.patience)).result
+        };
+        for part in &parts {
+            let mut summary = Aligned::zeroed(part.summary_blocks() as usize * BLOCK as usize);
+            if let Some(memory) = std::sync::Arc::get_mut(&mut summary) {
+                part.write(&lies.identity, memory.bytes_mut());
+            }
+            write(part.block, Buffers::whole(&summary))?;
+        }
+        let mut copied = 0;
+        for run in live {
+            if !go_on(u64::from(run.blocks) * BLOCK) {
+                return Ok(None);
+            }
+            for (run, content) in self.read_some(session, run)? {
+                write(run.first.block(), content)?;
+                copied += u64::from(run.blocks) * BLOCK;
+            }
+        }
+        lies.region.run(Transfer::Flush.into()).result?;
+        Ok(Some(copied))
+    }
+
+    /// What is to be copied of a segment: what is live, or everything where not all that counts as live was found.
+    fn live_of(&self, session: &Session, files: &dyn Files, segment: &Segment, parts: &[Part]) -> Result<Vec<Run>> {
+        let mut live = Vec::new();
+        for (place, entry) in parts.iter().flat_map(Part::blocks) {
+            if !matches!(files.fate(entry.owner, place)?, Fate::Dead) {
+                live.push(place);
+            }
+        }
+        let table = self.at.table(session.region());
+        let counted = session.read(KEY, || table.find(segment.sequence))?.map_or(0, |(_, now)| now.live);
+        if (live.len() as u32) < counted {
+            live = parts.iter().flat_map(Part::blocks).map(|(place, _)| place).collect();
+        }
+        live.sort_unstable();
+        Ok(Run::of(live, PIECE))
+    }
+
+    /// A run, verified, as far as it can be read.
+    fn read_some(&self, session: &Session, run: Run) -> Result<Vec<(Run, Buffers)>> {
+        let memory = Buffers::whole(&Aligned::zeroed(run.blocks as usize * BLOCK as usize));
+        match self.read(session, run, memory).and_then(|reading| reading.wait(self, session)) {
+            Ok(memory) => Ok(vec![(run, memory)]),
+            Err(Error::Damaged { .. } | Error::Device(_)) if run.blocks > 1 => {
+                let each = (0..run.blocks).map(|n| self.read_some(session, Run::one(run.place(n))));
+                Ok(each.collect::<Result<Vec<_>>>()?.concat())
+            }
+            Err(e @ Error::Damaged { .. }) => {
+                tracing::error!("copying a segment: {e}");
+                Ok(Vec::new())
+            }
+            Err(e) => Err(e),
+        }
+    }
+}
+
+/// Does it count as a copy: is it whole, and where nothing leaves and nothing has failed?
+fn counts(home: &Home) -> bool {
+    !home.partial && home.standing == Standing::Taking
+}
+
+/// The copy that is dropped where there are too many: one that has failed or leaves, else the last.
+fn surplus(homes: &[Home], sequence: u64) -> Option<Task> {
+    let odd = homes.iter().rev().find(|home| !counts(home) && !home.partial);
+    odd.or(homes.last()).map(|home| Task::Drop { sequence, slot: home.slot })
 }

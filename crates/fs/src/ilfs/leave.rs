@@ -58,7 +58,7 @@ impl Log {
         }
         // Hosts of the others may not have what these may yet take.
         let lacking = (spare - held).saturating_sub(self.left_on_hosts().unwrap_or(u64::MAX));
-        let needed = all.live + all.promised + session.heap().unplaced();
+        let needed = self.physical(&all) + all.promised + session.heap().unplaced();
         let elsewhere = needed.saturating_sub(told.live / BLOCK);
         told.room = self.content_of(slots - lacking).saturating_sub(elsewhere) * BLOCK;
         Ok(told)
@@ -81,12 +81,8 @@ impl Log {
             }
             let found = regions.iter().find(|(_, region)| region.number == number);
             let (n, region) = found.ok_or_else(|| Error::Unusable(format!("the log has no region {number}")))?;
-            // What is open there takes no more.
-            for slot in change.head()?.heads.iter().filter_map(|head| (*head as u32).checked_sub(1)) {
-                if leaves && region.range().contains(&slot) {
-                    let segment = change.table().get(slot)?;
-                    self.close(change, slot, segment)?;
-                }
+            if leaves {
+                self.close_in(change, region)?;
             }
             change.set_standing(*n, if leaves { Standing::Leaving } else { Standing::Taking })
         })?;

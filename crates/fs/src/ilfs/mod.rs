@@ -9,18 +9,21 @@
 //! | module | responsibility |
 //! | --- | --- |
 //! | [`place`] | places, and runs of them |
+//! | [`class`] | in how many copies content is to lie, and where |
 //! | [`part`] | the bytes of parts |
 //! | [`table`] | the segment table in persistent RAM; its invariants |
 //! | `areas` | the regions, as this process has them open |
 //! | `placement` | which region the next segment goes to |
 //! | `room` | room for parts: sequence numbers, opening and filling segments, giving up blocks |
 //! | [`write`] | gathering blocks into parts, and writing those |
+//! | [`sorted`] | the same, of several classes at once |
 //! | [`read`] | reading runs of blocks, verified |
 //! | `sums` | the checksums that were read, in this process's memory |
 //! | [`ahead`] | what a reader will want next |
 //! | [`clean`] | the cleaner; making freed segments free |
-//! | `copies` | how many copies of a block there are |
 //! | [`leave`] | regions that leave the log |
+//! | [`standing`] | regions that have failed, and those that come back |
+//! | [`copies`] | copies of segments: which to read, making those that are lacking |
 //! | [`salvage`] | what the disks tell without the memory |
 //! | [`recover`] | the table after a crash, and after the memory was lost |
 //! | `walk` | from part to part through a segment |
@@ -39,8 +42,9 @@
 
 pub mod ahead;
 pub(crate) mod areas;
+pub mod class;
 pub mod clean;
-mod copies;
+pub mod copies;
 pub mod error;
 pub mod leave;
 pub mod part;
@@ -50,6 +54,8 @@ pub mod read;
 pub mod recover;
 mod room;
 pub mod salvage;
+pub mod sorted;
+pub mod standing;
 mod sums;
 pub mod table;
 #[cfg(test)]
@@ -57,6 +63,7 @@ mod tests;
 mod walk;
 pub mod write;
 
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -69,6 +76,7 @@ use place::{BLOCK, MOST_BLOCKS};
 use sums::Sums;
 use table::{Change, RawTable, Standing, Table, Where};
 
+pub use class::Class;
 pub use error::{Error, Result};
 pub use part::Owner;
 pub use place::{Place, Run};
@@ -133,6 +141,8 @@ pub struct Log {
     cleaner: Mutex<clean::Memory>,
     /// What hosts had left when they were asked last, in segments.
     left: Mutex<Option<(Instant, u64)>>,
+    /// Readings of what has copies.
+    readings: AtomicU64,
 }
 
 /// Segments by state, and what is in them.
@@ -152,8 +162,10 @@ pub struct Counts {
     pub blocks: u32,
     /// Blocks that were written since the log was made, summaries left out.
     pub written: u64,
-    /// Blocks that something leads to or may lead to yet, and those that are promised.
+    /// Blocks that something leads to or may lead to yet, each once; the same with the copies that there are to be; and those that are
+    /// promised.
     pub live: u64,
+    pub physical: u64,
     pub promised: u64,
     /// Blocks of content that it takes in all.
     pub capacity: u64,
@@ -209,6 +221,7 @@ impl Log {
             failed: Mutex::default(),
             cleaner: Mutex::default(),
             left: Mutex::default(),
+            readings: AtomicU64::new(1),
         };
         log.refresh(session)?;
         Ok(Some(log))
@@ -236,6 +249,7 @@ impl Log {
             blocks: self.blocks,
             written: raw.clock,
             live: raw.live,
+            physical: self.physical(&raw),
             promised: raw.promised,
             capacity: self.content_of(raw.slots.saturating_sub(raw.bad)),
         })
@@ -276,7 +290,7 @@ impl Log {
         let unplaced = tx.unplaced();
         let table = self.at.table(tx.region());
         let all = table.head()?;
-        match all.live + all.promised + unplaced <= self.content_of(self.backed_of(&table, &all)?) {
+        match self.physical(&all) + all.promised + unplaced <= self.content_of(self.backed_of(&table, &all)?) {
             true => Ok(()),
             false => Err(Error::NoSpace),
         }
@@ -287,14 +301,14 @@ impl Log {
     pub fn available_about(&self, session: &Session) -> Result<u64> {
         let table = self.at.table(session.region());
         let all = table.head()?;
-        Ok(self.content_of(self.backed_of(&table, &all)?).saturating_sub(all.live + all.promised))
+        Ok(self.content_of(self.backed_of(&table, &all)?).saturating_sub(self.physical(&all) + all.promised))
     }
 
     /// The same where hosts give all that they have left.
     pub fn available_with_hosts(&self, session: &Session) -> Result<u64> {
         let all = self.head(session)?;
         let backed = all.slots.saturating_sub(all.bad + all.spare) + self.ready(&all);
-        Ok(self.content_of(backed).saturating_sub(all.live + all.promised))
+        Ok(self.content_of(backed).saturating_sub(self.physical(&all) + all.promised))
     }
 
     /// Segments for which hosts have room beyond those that have it, as they said a moment ago; none: as many as there are.
@@ -331,6 +345,16 @@ impl Log {
             }
         }
         Ok(backed)
+    }
+
+    /// Live blocks, each as often as there are to be copies of it: as many as there are domains to take them, at most.
+    fn physical(&self, all: &RawTable) -> u64 {
+        let domains = self.areas().domains().max(1);
+        let more = (1u8..).zip(all.mirrored).map(|(code, live)| {
+            let copies = u64::from(class::wanted_copies(code).unwrap_or(1)).min(domains);
+            live * (copies - 1)
+        });
+        all.live + more.sum::<u64>()
     }
 
     /// Segments that can be used, about: hosts keep room for them, or have it.

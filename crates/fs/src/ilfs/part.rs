@@ -10,6 +10,7 @@
 use pram::Pod;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use super::class::CODES;
 use super::place::{Place, BLOCK, MOST_BLOCKS, SEQUENCES};
 use crate::dir::hash::{NameHash, Sip};
 
@@ -32,7 +33,8 @@ pub struct RawPart {
     pub entries: u32,
     pub segment: u32,
     pub head: u32,
-    pub reserved: [u32; 5],
+    pub class: u32,
+    pub reserved: [u32; 4],
 }
 
 /// What a summary says of a block of content.
@@ -84,6 +86,8 @@ pub struct Part {
     /// Blocks of a segment.
     pub segment: u32,
     pub head: u32,
+    /// The code of the segment's class.
+    pub class: u32,
     /// Nanoseconds since 1970.
     pub written: i64,
     pub entries: Vec<Entry>,
@@ -151,7 +155,8 @@ impl Part {
             entries: self.entries.len() as u32,
             segment: self.segment,
             head: self.head,
-            reserved: [0; 5],
+            class: self.class,
+            reserved: [0; 4],
         };
         to[..HEAD].copy_from_slice(raw.as_bytes());
         for (entry, to) in self.entries.iter().zip(to[HEAD..].chunks_exact_mut(ENTRY)) {
@@ -171,6 +176,7 @@ impl Part {
             && raw.sequence != 0
             && raw.sequence < SEQUENCES
             && raw.segment <= MOST_BLOCKS
+            && raw.class < CODES
             && raw.entries <= content_of(raw.segment.saturating_sub(block));
         if !known || !fits || raw.nonce != identity.nonce(raw.sequence, block) {
             return Found::Nothing;
@@ -185,8 +191,8 @@ impl Part {
             version: raw.version,
             crc: raw.crc,
         });
-        let RawPart { sequence, block, number, segment, head, written, .. } = raw;
-        Found::Part(Part { sequence, block, number, segment, head, written, entries: entries.collect() })
+        let RawPart { sequence, block, number, segment, head, class, written, .. } = raw;
+        Found::Part(Part { sequence, block, number, segment, head, class, written, entries: entries.collect() })
     }
 }
 
@@ -221,6 +227,7 @@ mod tests {
             number: 2,
             segment: 1024,
             head: 1,
+            class: 4,
             written: -5,
             entries: (0..entries).map(entry).collect(),
         }

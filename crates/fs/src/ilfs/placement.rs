@@ -11,6 +11,7 @@ use std::sync::Arc;
 use exraid::Region;
 
 use super::areas::Area;
+use super::class::Class;
 use super::Log;
 
 /// Bytes in a second of a disk of which nothing is known, where nothing is known of any.
@@ -51,6 +52,16 @@ fn finish(speeds: &[Speed], until: &[f64], bytes: f64) -> Vec<(f64, f64)> {
 }
 
 impl Log {
+    /// The regions that segments of a class go to, the best before the others.
+    pub(super) fn choices(&self, class: Class) -> Vec<Choice> {
+        let mut choices = self.by_preference();
+        if let Class::Whole(number) = class {
+            // Where that has no room the file has to do with another.
+            choices.sort_by_key(|choice| choice.area.number != number);
+        }
+        choices
+    }
+
     /// The regions that take content, the one that a segment goes to best before the others.
     pub(super) fn by_preference(&self) -> Vec<Choice> {
         let areas = self.areas();

@@ -3,19 +3,21 @@
 //! | step | what | else |
 //! | --- | --- | --- |
 //! | 1 | the segment table leads from the place to the disk | |
-//! | 2 | the blocks are read | |
+//! | 2 | the blocks are read, from the copy that will answer first; where it does not answer in time, or not rightly, from the others | |
 //! | 3 | each one's checksum is that of its summary, whose sequence number is the place's | damage is taken for content; or what was written there after the segment was used again |
 //! | 4 | the table still leads there | what was torn by a new use is taken for damage |
 //!
 //! Step 3 reads summaries that this process does not know.
 
 use std::ops::Range;
+use std::time::Duration;
 
-use exraid::{Buffers, Request, Ticket};
+use exraid::{Aligned, Buffers, Class as Failure, Request, Ticket};
 use pram::session::assert_may_wait;
 use pram::Session;
 
 use super::areas::Lies;
+use super::copies::Candidate;
 use super::error::{Error, Result};
 use super::place::{Place, Run, BLOCK};
 use super::table::{Segment, KEY};
@@ -26,7 +28,9 @@ use super::Log;
 #[must_use = "what was read is not verified before it is waited for"]
 pub struct Reading {
     run: Run,
+    /// The slot that is read, and those that may be asked next.
     slot: u32,
+    others: Vec<u32>,
     into: Buffers,
     ticket: Ticket,
 }
@@ -58,12 +62,20 @@ impl Log {
             // Parts that this memory knows nothing of: they were written by one that was lost.
             return Err(Error::Lost(run.place(segment.used.saturating_sub(run.first.block()).min(run.blocks - 1))));
         }
-        let lies = self.lies(session, slot)?;
         // 2.
+        let mut order = self.order(session, slot, &segment, into.len())?.into_iter();
+        let Some(Candidate { slot, patience }) = order.next() else { return Err(self.missing(session, slot)) };
+        // Who did not answer in time is asked again when nobody else had it.
+        let others = order.map(|other| other.slot).chain([slot]).collect();
+        let ticket = self.start(session, run, slot, &into, patience)?;
+        Ok(Reading { run, slot, others, into, ticket })
+    }
+
+    fn start(&self, session: &Session, run: Run, slot: u32, into: &Buffers, patience: Duration) -> Result<Ticket> {
+        let lies = self.lies(session, slot)?;
         let at = lies.at + u64::from(run.first.block()) * BLOCK;
-        let request = Request::read(at, into.clone()).within(self.options.patience).tagged(run.first.sequence());
-        let ticket = lies.region.start(request);
-        Ok(Reading { run, slot, into, ticket })
+        let request = Request::read(at, into.clone()).within(patience).tagged(run.first.sequence());
+        Ok(lies.region.start(request))
     }
 
     /// Where the segment of a place is.
@@ -102,37 +114,75 @@ impl Log {
 }
 
 impl Reading {
-    /// Waits until all of the run is in the memory that was given, and right. After [`exraid::Class::Timeout`] the disk may
+    /// Waits until all of the run is in memory, and right: in that which was given, unless a disk that did not answer in time may
     /// still write there. By the log that began it.
-    pub fn wait(self, log: &Log, session: &Session) -> Result<()> {
+    pub fn wait(self, log: &Log, session: &Session) -> Result<Buffers> {
         assert_may_wait();
-        let Reading { run, slot, into, ticket } = self;
-        let done = (|| {
-            let answer = ticket.wait();
-            answer.result?;
-            take(&into, answer.buffers);
-            // 3.
-            let sums = log.checksums(session, run, slot)?;
-            match first_wrong(&into, &sums) {
-                None => Ok(()),
-                Some(wrong) => log.read_copies(session, run, slot, &into, &sums, wrong),
+        let Reading { run, mut slot, others, into, ticket } = self;
+        let (len, first) = (into.len(), slot);
+        let mut done = log.end_read_of(session, run, slot, into, ticket);
+        let mut timed_out = is_timeout(&done);
+        // 2, of the others.
+        for other in others {
+            // Alone, or asked in vain.
+            if done.is_ok() || (other == first && !timed_out) {
+                break;
             }
-        })();
-        // 4.
-        let (now, _) = log.find(session, run.first)?;
-        if now != slot {
-            return Err(Error::Lost(run.first));
+            let memory = Buffers::whole(&Aligned::zeroed(len as usize));
+            let again = log
+                .start(session, run, other, &memory, log.options.patience)
+                .and_then(|ticket| log.end_read_of(session, run, other, memory, ticket));
+            timed_out |= other == first && is_timeout(&again);
+            match again {
+                Ok(memory) => (slot, done) = (other, Ok(memory)),
+                // Of several failures damage tells most.
+                Err(e) if !matches!(done, Err(Error::Damaged { .. })) => done = Err(e),
+                Err(_) => {}
+            }
         }
-        done.map_err(|e| match e {
+        // 4.
+        let (now, segment) = log.find(session, run.first)?;
+        let has_it = |copies: Vec<(u32, Segment)>| copies.iter().any(|(copy, _)| *copy == slot);
+        let table = log.at.table(session.region());
+        let is_there = session.read(KEY, || table.copies(now, &segment)).is_ok_and(has_it);
+        match done {
+            Ok(memory) => Ok(memory),
             // In memory that is older than the disk, a segment that was used again looks like one that is not.
-            Error::Damaged { .. } if log.is_anothers(session, run.first, slot) => Error::Lost(run.first),
-            e => e,
-        })
+            Err(Error::Damaged { .. }) if is_there && log.is_anothers(session, run.first, slot) => {
+                Err(Error::Lost(run.first))
+            }
+            // It lies elsewhere by now.
+            Err(_) if !is_there => {
+                let memory = Buffers::whole(&Aligned::zeroed(len as usize));
+                log.read(session, run, memory)?.wait(log, session)
+            }
+            Err(e) => Err(e),
+        }
+    }
+}
+
+fn is_timeout(done: &Result<Buffers>) -> bool {
+    matches!(done, Err(Error::Device(e)) if e.class == Failure::Timeout)
+}
+
+impl Log {
+    /// Step 3, of one copy.
+    fn end_read_of(&self, session: &Session, run: Run, slot: u32, into: Buffers, ticket: Ticket) -> Result<Buffers> {
+        let answer = ticket.wait();
+        answer.result?;
+        take(&into, answer.buffers);
+        // 3.
+        let sums = self.checksums(session, run, slot)?;
+        match first_wrong(&into, &sums) {
+            None => {}
+            Some(wrong) => self.read_copies(session, run, slot, &into, &sums, wrong)?,
+        }
+        Ok(into)
     }
 }
 
 impl Log {
-    /// What one copy has wrong another may have right.
+    /// What one disk of a region has wrong another may have right.
     fn read_copies(
         &self,
         session: &Session,
@@ -169,10 +219,10 @@ impl Log {
             Err(Error::Lost(_)) => return Ok(none(again())),
             found => found?,
         };
-        let lies = match self.lies(session, slot) {
-            Err(Error::Missing(region)) => return Ok(none(format!("no disk has region {region}"))),
-            lies => lies?,
+        let Some(there) = self.order(session, slot, &segment, BLOCK)?.first().map(|first| first.slot) else {
+            return Ok(none(self.missing(session, slot).to_string()));
         };
+        let lies = self.lies(session, there)?;
         let mut walk = Walk::new(&*lies.region, lies.identity, lies.at, segment.used);
         if walk.part_at(0).is_some_and(|part| part.sequence == sequence) {
             let why = "the memory is older than the disk".to_string();

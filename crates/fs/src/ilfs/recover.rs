@@ -11,7 +11,8 @@ use pram::Session;
 
 use super::error::{Error, Result};
 use super::part::Part;
-use super::table::{Change, Segment, State, KEY, SETTLING};
+use super::room::seconds;
+use super::table::{slot_in, Change, Segment, State, KEY, SETTLING};
 use super::walk::Walk;
 use super::Log;
 
@@ -61,10 +62,11 @@ impl Log {
         assert_may_wait();
         let mut found = Recovered::default();
         let known = self.head(session)?;
-        for slot in known.heads.iter().filter_map(|head| (*head as u32).checked_sub(1)) {
+        let table = self.at.table(session.region());
+        let wholes = session.read(KEY, || table.regions())?.into_iter().map(|(_, region)| region.whole);
+        for slot in known.heads.into_iter().chain(wholes).filter_map(slot_in) {
             found.parts += self.extend(session, slot)?;
         }
-        let table = self.at.table(session.region());
         for slot in session.read(KEY, || table.slots())? {
             found.segments += u64::from(self.adopt(session, slot, known.sequence)?);
         }
@@ -73,12 +75,21 @@ impl Log {
 
     /// Parts of a segment that is open, behind those that are known.
     fn extend(&self, session: &Session, slot: u32) -> Result<u64> {
-        let segment = self.at.table(session.region()).get(slot)?;
-        let parts = self.parts_of(session, slot, segment.sequence, segment.used)?;
+        let table = self.at.table(session.region());
+        let segment = table.get(slot)?;
+        // What a write that was cut short has left in one copy, another may have whole.
+        let mut best = Vec::new();
+        for (copy, _) in session.read(KEY, || table.copies(slot, &segment))? {
+            let parts = self.parts_of(session, copy, segment.sequence, segment.used)?;
+            if parts.len() > best.len() {
+                best = parts;
+            }
+        }
+        let parts = best;
         let Some(last) = parts.last() else { return Ok(0) };
         self.change(session, |change| {
             let extended = with(segment, &parts, last);
-            change.count_live(i64::from(extended.live - segment.live))?;
+            change.count_live(segment.class, i64::from(extended.live - segment.live))?;
             change.put(slot, &extended)
         })?;
         Ok(parts.len() as u64)
@@ -87,7 +98,7 @@ impl Log {
     /// The segment in a slot that is not in use, if its number is not below `from`.
     fn adopt(&self, session: &Session, slot: u32, from: u64) -> Result<bool> {
         let now = self.at.table(session.region()).get(slot)?;
-        if now.state.is_used() || now.state == State::Bad {
+        if now.state.is_used() || matches!(now.state, State::Bad | State::Copy) {
             return Ok(false);
         }
         let Ok(lies) = self.lies(session, slot) else { return Ok(false) };
@@ -97,16 +108,49 @@ impl Log {
         };
         let parts = self.parts_of(session, slot, sequence, 0)?;
         let Some(last) = parts.last() else { return Ok(false) };
+        if let Some((other, known)) = session.read(KEY, || self.at.table(session.region()).find(sequence))? {
+            return self.adopt_copy(session, slot, (other, known), &parts, last);
+        }
         self.change(session, |change| {
             let (head, stamp) = (last.head.min(1) as u8, change.head()?.clock);
-            let segment = Segment { sequence, state: State::Full, head, stamp, ..Segment::FREE };
+            let (class, due) = (last.class as u8, seconds());
+            let segment = Segment { sequence, state: State::Full, head, class, due, stamp, ..Segment::FREE };
             change.adopt(slot, with(segment, &parts, last))
         })?;
         Ok(true)
     }
 
+    /// Another copy of a segment that was found before: the one that has more is what its number leads to, and the other a copy only if
+    /// it has as much. What files want by now is found out by whoever follows them; until then a copy more does no harm.
+    fn adopt_copy(
+        &self,
+        session: &Session,
+        slot: u32,
+        (other, known): (u32, Segment),
+        parts: &[Part],
+        last: &Part,
+    ) -> Result<bool> {
+        if known.used > last.end() || known.state != State::Full {
+            return Ok(false);
+        }
+        self.change(session, |change| {
+            let known = change.table().get(other)?;
+            let extended = with(Segment { live: 0, parts: 0, ..known }, parts, last);
+            if extended.used > known.used {
+                change.count_live(known.class, i64::from(extended.live) - i64::from(known.live))?;
+                change.put(
+                    other,
+                    &Segment { live: extended.live, used: extended.used, parts: extended.parts, ..known },
+                )?;
+            }
+            change.adopt_copy(other, slot, extended.used > known.used)
+        })?;
+        Ok(false)
+    }
+
     fn parts_of(&self, session: &Session, slot: u32, sequence: u64, from: u32) -> Result<Vec<Part>> {
-        let lies = self.lies(session, slot)?;
+        // A region that is missing has nothing to tell.
+        let Ok(lies) = self.lies(session, slot) else { return Ok(Vec::new()) };
         let mut walk = Walk::new(&*lies.region, lies.identity, lies.at, self.blocks);
         let mut parts: Vec<Part> = Vec::new();
         while let Some(part) = walk.next_of(sequence, parts.last().map_or(from, Part::end)) {

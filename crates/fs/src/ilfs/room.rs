@@ -1,5 +1,6 @@
 //! Room for parts: sequence numbers, segments that are opened and filled, blocks that are given up.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::PoisonError;
 
@@ -8,11 +9,12 @@ use pram::session::assert_may_wait;
 use pram::{Session, Tx};
 
 use super::areas::Area;
+use super::class::{self, Class};
 use super::error::{Error, Result};
 use super::part::{content_of, summary_blocks};
 use super::place::{Place, BLOCK, BLOCK_BITS, SEQUENCES};
 use super::placement::Choice;
-use super::table::{Change, Segment, State, KEY};
+use super::table::{slot_in, Change, RawTable, RawTableRegion, Segment, State, KEY};
 use super::{Head, Log};
 
 /// Sequence numbers that are reserved at a time, by an update of the disks' labels: 16 GiB of segments of 4 MiB.
@@ -29,10 +31,24 @@ const RESERVED_SHARE: u64 = 32;
 const RESERVED_MOST: u64 = 32;
 const LONGEST: u64 = crate::file::ATOMIC / BLOCK;
 
-/// Room for a part.
+/// What room is wanted for.
 #[derive(Clone, Copy, Debug)]
+pub(super) struct Want {
+    pub head: Head,
+    pub class: Class,
+    /// Blocks of content, at most.
+    pub content: u32,
+    /// When they were written, by the clock; else now.
+    pub stamp: Option<u64>,
+    /// The highest of their files'.
+    pub priority: u8,
+}
+
+/// Room for a part.
+#[derive(Clone, Debug)]
 pub(super) struct Room {
-    pub slot: u32,
+    /// The segment's slots: all are written.
+    pub slots: Vec<u32>,
     pub sequence: u64,
     /// Where the summary begins.
     pub block: u32,
@@ -62,6 +78,43 @@ enum Wish {
     Regions,
     /// Another segment is needed, and this slot would be the next: it must have room on its host first.
     Slot(u32),
+}
+
+/// The slot that is written to with what is wanted, if one is open.
+fn open_slot(change: &Change<'_, '_>, all: &RawTable, want: &Want, choices: &[Choice]) -> Result<Option<u32>> {
+    match want.class {
+        Class::Whole(_) => match choices.first() {
+            Some(choice) => Ok(slot_in(change.table().region(choice.area.n)?.whole)),
+            None => Ok(None),
+        },
+        class => Ok(slot_in(all.heads[head_of(want.head, class)])),
+    }
+}
+
+fn set_open(change: &mut Change<'_, '_>, want: &Want, slot: u32) -> Result<()> {
+    match want.class {
+        Class::Whole(_) => {
+            let (n, _) = change.table().region_of(slot)?;
+            change.set_whole(n, Some(slot))
+        }
+        class => change.set_head(head_of(want.head, class), Some(slot)),
+    }
+}
+
+/// The slots of all segments that are written to.
+fn open_slots(change: &Change<'_, '_>) -> Result<Vec<u32>> {
+    let wholes = change.table().regions()?.into_iter().map(|(_, region)| region.whole);
+    Ok(change.head()?.heads.into_iter().chain(wholes).filter_map(slot_in).collect())
+}
+
+/// Which of the table's heads.
+fn head_of(head: Head, class: Class) -> usize {
+    2 * usize::from(class.code()) + head as usize
+}
+
+/// Seconds since 1970.
+pub(super) fn seconds() -> u32 {
+    (crate::node::now().0 / 1_000_000_000).clamp(0, u32::MAX.into()) as u32
 }
 
 /// A transaction with the lock of the table. Begins anew where the region takes memory for it.
@@ -97,7 +150,7 @@ impl Log {
         let (all, open) = session.read(KEY, || {
             let table = self.at.table(session.region());
             let all = table.head()?;
-            let open = match (all.heads[Head::Hot as usize] as u32).checked_sub(1) {
+            let open = match slot_in(all.heads[Head::Hot as usize]) {
                 Some(slot) => content_of(self.blocks.saturating_sub(table.get(slot)?.used)),
                 None => 0,
             };
@@ -106,24 +159,25 @@ impl Log {
         Ok(u64::from(open) + self.ready(&all).saturating_sub(RESERVE) * u64::from(content_of(self.blocks)))
     }
 
-    /// Room for up to `content` blocks. `stamp`: when they were written, by the clock; else now.
-    pub(super) fn take_room(&self, session: &Session, head: Head, content: u32, stamp: Option<u64>) -> Result<Room> {
+    /// Room for what is wanted, or a part of it.
+    pub(super) fn take_room(&self, session: &Session, want: &Want) -> Result<Room> {
         self.get_ready(session)?;
-        let (mut choices, mut is_short) = (self.by_preference(), false);
+        let head = want.head;
+        let (mut choices, mut is_short) = (self.choices(want.class), false);
         loop {
-            match self.change(session, |change| self.wish(change, head, content, stamp, &choices, is_short))? {
+            match self.change(session, |change| self.wish(change, want, &choices, is_short))? {
                 Wish::Room(room) => return Ok(room),
                 Wish::Numbers => self.reserve_numbers(session)?,
                 Wish::Regions => {
                     self.refresh(session)?;
-                    choices = self.by_preference();
+                    choices = self.choices(want.class);
                 }
                 Wish::Slot(slot) => match self.prepare(session, slot) {
                     Err(Error::NoSpace) => {
                         choices.retain(|choice| !choice.area.slots.contains(&slot));
                         // The cleaner may take what is reserved for writing: it gives back more.
                         if choices.is_empty() && head == Head::Cold && !is_short {
-                            (choices, is_short) = (self.by_preference(), true);
+                            (choices, is_short) = (self.choices(want.class), true);
                         }
                     }
                     done => {
@@ -141,7 +195,7 @@ impl Log {
     /// Ordered steps:
     /// 1. The host keeps their room. (Else: what counts on it finds the host full.)
     /// 2. They are among the reserved ones. A crash before costs the room until they are used.
-    fn prepare(&self, session: &Session, slot: u32) -> Result<()> {
+    pub(super) fn prepare(&self, session: &Session, slot: u32) -> Result<()> {
         assert_may_wait();
         let area = self.area_of(session, slot)?;
         let table = self.at.table(session.region());
@@ -190,7 +244,7 @@ impl Log {
     pub(super) fn held(&self, session: &Session) -> Result<u64> {
         let table = self.at.table(session.region());
         let all = table.head()?;
-        let open = match (all.heads[Head::Hot as usize] as u32).checked_sub(1) {
+        let open = match slot_in(all.heads[Head::Hot as usize]) {
             Some(slot) => content_of(self.blocks.saturating_sub(table.get(slot)?.used)),
             None => 0,
         };
@@ -236,55 +290,66 @@ impl Log {
         Ok(true)
     }
 
-    fn wish(
-        &self,
-        change: &mut Change<'_, '_>,
-        head: Head,
-        content: u32,
-        stamp: Option<u64>,
-        choices: &[Choice],
-        is_short: bool,
-    ) -> Result<Wish> {
+    fn wish(&self, change: &mut Change<'_, '_>, want: &Want, choices: &[Choice], is_short: bool) -> Result<Wish> {
         let all = change.head()?;
         if !self.knows(all.changes) {
             return Ok(Wish::Regions);
         }
-        if let Some(slot) = (all.heads[head as usize] as u32).checked_sub(1) {
+        if let Some(slot) = open_slot(change, &all, want, choices)? {
             let segment = change.table().get(slot)?;
-            let fits = content_of(self.blocks.saturating_sub(segment.used)).min(content);
+            let fits = content_of(self.blocks.saturating_sub(segment.used)).min(want.content);
             if fits > 0 {
-                return self.take(change, slot, segment, fits, stamp).map(Wish::Room);
+                return self.take(change, slot, segment, fits, want).map(Wish::Room);
             }
             self.close(change, slot, segment)?;
         }
         if all.sequence >= all.limit {
             return Ok(Wish::Numbers);
         }
-        let kept = if head == Head::Cold { 0 } else { RESERVE };
+        let kept = if want.head == Head::Cold { 0 } else { RESERVE };
         if all.spare <= kept {
             return Err(Error::NoSpace);
         }
         // What is moved leaves to others what was reserved for them; and they leave to the cleaner what it needs.
-        let may_take = match head {
+        let may_take = match want.head {
             Head::Hot => all.held > RESERVE,
             Head::Cold => is_short,
         };
-        let mut chosen = None;
+        let copies = self.copies_now(change, &all, want)?.min(all.spare - kept);
+        let (mut slots, mut domains) = (Vec::new(), Vec::new());
         for choice in choices {
             let region = change.table().region(choice.area.n)?;
-            chosen = match (region.next_reserved(), region.next_free()) {
-                (Some(slot), _) if may_take || !choice.area.grows => Some(slot),
+            if domains.contains(&region.domain()) {
+                continue;
+            }
+            slots.push(match (region.next_reserved(), region.next_free()) {
+                (Some(slot), _) if may_take || !choice.area.grows => slot,
                 (_, Some(slot)) if choice.area.grows => return Ok(Wish::Slot(slot)),
-                (_, Some(slot)) | (Some(slot), _) => Some(slot),
+                (_, Some(slot)) | (Some(slot), _) => slot,
                 (None, None) => continue,
-            };
+            });
             choice.take();
-            break;
+            domains.push(region.domain());
+            if slots.len() as u64 == copies {
+                break;
+            }
         }
-        let slot = chosen.ok_or(Error::NoSpace)?;
+        let Some(first) = slots.first().copied() else { return Err(Error::NoSpace) };
         change.set_sequence(all.sequence + 1, all.limit)?;
-        let segment = change.open(slot, all.sequence, head as usize)?;
-        self.take(change, slot, segment, content_of(self.blocks).min(content), stamp).map(Wish::Room)
+        let segment = change.open(&slots, all.sequence, want.head as u8, want.class.code())?;
+        set_open(change, want, first)?;
+        self.take(change, first, segment, content_of(self.blocks).min(want.content), want).map(Wish::Room)
+    }
+
+    /// Copies that a segment gets when it is opened: all that are to be written at once, if what is in memory can still be written
+    /// then; the others are made later.
+    fn copies_now(&self, change: &mut Change<'_, '_>, all: &RawTable, want: &Want) -> Result<u64> {
+        if !class::is_mirrored(want.class.code()) {
+            return Ok(1);
+        }
+        let copies = u64::from(class::wanted_copies(want.class.code()).unwrap_or(1));
+        let needed = self.physical(all) + all.promised + change.tx.unplaced() + copies * u64::from(self.blocks);
+        Ok(if needed <= self.content_of(self.backed_of(&change.table(), all)?) { copies } else { 1 })
     }
 
     /// Takes room in a segment that is open and has it. Its blocks count as live from now on (T1).
@@ -294,23 +359,31 @@ impl Log {
         slot: u32,
         segment: Segment,
         content: u32,
-        stamp: Option<u64>,
+        want: &Want,
     ) -> Result<Room> {
         let all = change.head()?;
         let (before, count) = (u128::from(segment.used), u128::from(content));
-        let stamp = u128::from(stamp.unwrap_or(all.clock));
+        let stamp = u128::from(want.stamp.unwrap_or(all.clock));
+        let due = match want.class {
+            Class::Lazy(delay) => seconds().saturating_add(delay),
+            _ => 0,
+        };
         let taken = Segment {
             used: segment.used + summary_blocks(content) + content,
             live: segment.live + content,
             parts: segment.parts + 1,
             stamp: ((u128::from(segment.stamp) * before + stamp * count) / (before + count)) as u64,
+            due: if segment.parts == 0 { due } else { segment.due.min(due) },
+            priority: segment.priority.max(want.priority),
             ..segment
         };
         change.put(slot, &taken)?;
-        change.count_live(i64::from(content))?;
+        change.count_live(segment.class, i64::from(content))?;
         change.set_clock(all.clock + u64::from(content), all.version + u64::from(content))?;
         let (block, number, version) = (segment.used, segment.parts, all.version);
-        Ok(Room { slot, sequence: segment.sequence, block, number, content, version })
+        let slots = change.table().copies(slot, &taken)?.into_iter().filter(|(_, copy)| !copy.partial);
+        let slots = slots.map(|(slot, _)| slot).collect();
+        Ok(Room { slots, sequence: segment.sequence, block, number, content, version })
     }
 
     /// A segment takes no more parts.
@@ -318,9 +391,37 @@ impl Log {
         change.put(slot, &Segment { state: State::Full, ..segment })?;
         let heads = change.head()?.heads;
         for (n, head) in heads.iter().enumerate() {
-            if (*head as u32).checked_sub(1) == Some(slot) {
+            if slot_in(*head) == Some(slot) {
                 change.set_head(n, None)?;
             }
+        }
+        if !class::is_whole(segment.class) {
+            return Ok(());
+        }
+        let (n, region) = change.table().region_of(slot)?;
+        match slot_in(region.whole) == Some(slot) {
+            true => change.set_whole(n, None),
+            false => Ok(()),
+        }
+    }
+
+    /// No segment that has a copy in this region takes more parts.
+    pub(super) fn close_in(&self, change: &mut Change<'_, '_>, region: &RawTableRegion) -> Result<()> {
+        for slot in open_slots(change)? {
+            let segment = change.table().get(slot)?;
+            let copies = change.table().copies(slot, &segment)?;
+            if copies.iter().any(|(copy, _)| region.range().contains(copy)) {
+                self.close(change, slot, segment)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// No segment takes more parts.
+    fn close_all(&self, change: &mut Change<'_, '_>) -> Result<()> {
+        for slot in open_slots(change)? {
+            let segment = change.table().get(slot)?;
+            self.close(change, slot, segment)?;
         }
         Ok(())
     }
@@ -329,7 +430,9 @@ impl Log {
     pub(super) fn set_failed(&self, session: &Session, sequence: u64) -> Result<()> {
         self.change(session, |change| {
             let Some((slot, segment)) = change.table().find(sequence)? else { return Ok(()) };
-            change.put(slot, &Segment { failed: true, ..segment })?;
+            for (copy, entry) in change.table().copies(slot, &segment)? {
+                change.put(copy, &Segment { failed: true, ..entry })?;
+            }
             match segment.state {
                 State::Open => self.close(change, slot, Segment { failed: true, ..segment }),
                 _ => Ok(()),
@@ -339,7 +442,7 @@ impl Log {
 
     /// These blocks are live no more: places in their order.
     pub(super) fn release(&self, change: &mut Change<'_, '_>, places: &[Place]) -> Result<()> {
-        let mut released = 0;
+        let mut released = BTreeMap::<u8, i64>::new();
         for group in places.chunk_by(|a, b| a.sequence() == b.sequence()) {
             // What was used again has been released before.
             let Some((slot, segment)) = change.table().find(group[0].sequence())? else { continue };
@@ -348,12 +451,9 @@ impl Log {
                 crate::Error::Corrupt(what)
             })?;
             change.set_live(slot, &Segment { live, ..segment })?;
-            released += group.len() as i64;
+            *released.entry(segment.class).or_default() += group.len() as i64;
         }
-        match released {
-            0 => Ok(()),
-            n => change.count_live(-n),
-        }
+        released.into_iter().try_for_each(|(class, blocks)| change.count_live(class, -blocks))
     }
 
     /// What was written is not going to be linked.
@@ -370,15 +470,7 @@ impl Log {
         if !*ready {
             let _alone = session.long_lock(KEY)?;
             self.reserve(session)?;
-            self.change(session, |change| {
-                for head in change.head()?.heads {
-                    if let Some(slot) = (head as u32).checked_sub(1) {
-                        let segment = change.table().get(slot)?;
-                        self.close(change, slot, segment)?;
-                    }
-                }
-                Ok(())
-            })?;
+            self.change(session, |change| self.close_all(change))?;
             *ready = true;
         }
         Ok(())

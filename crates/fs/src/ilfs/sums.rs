@@ -71,7 +71,7 @@ mod tests {
     fn part(sequence: u64, block: u32, crcs: &[u32]) -> Part {
         let owner = Owner { ino: 1, generation: 1, page: 0 };
         let entries = crcs.iter().map(|crc| Entry { owner, version: 0, crc: *crc }).collect();
-        Part { sequence, block, number: 0, segment: 1024, head: 0, written: 0, entries }
+        Part { sequence, block, number: 0, segment: 1024, head: 0, class: 0, written: 0, entries }
     }
 
     fn run(sequence: u64, block: u32, blocks: u32) -> Run {

@@ -3,9 +3,9 @@
 //! | step | what | else, after a crash |
 //! | --- | --- | --- |
 //! | 1 | room is taken for a part, by a transaction: its blocks count as live | another part is written there; or the segment is given up meanwhile |
-//! | 2 | summary and content are written, by requests in any order | |
-//! | 3 | all of them are complete; what failed is written elsewhere, and its segment used no more | a flush does not cover what is not complete |
-//! | 4 | a flush: durable | a mapping leads to what is not there |
+//! | 2 | summary and content are written to all copies of the segment, by requests in any order | |
+//! | 3 | all of them are complete; a copy that failed is one no more, by a transaction; what failed in all is written elsewhere, and its segment used no more | a flush does not cover what is not complete; a copy is believed that lacks it |
+//! | 4 | a flush of each region: durable. A region whose flush failed takes nothing more, and what was written is written anew | a mapping leads to what is not there |
 //! | 5 | the places are told, and linked by their owners | |
 //!
 //! What is written must not change until it has been written: content and checksum would not agree.
@@ -16,14 +16,16 @@
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use exraid::{Aligned, Answer, Buffers, Class, Region, Request};
+use exraid::{Aligned, Answer, Buffers, Class as Failure, Region, Request};
 use pram::session::assert_may_wait;
 use pram::Session;
 
+use super::areas::Lies;
+use super::class::Class;
 use super::error::{Error, Result};
 use super::part::{content_of, summary_blocks, Entry, Owner, Part};
 use super::place::{Place, BLOCK};
-use super::room::Room;
+use super::room::{Room, Want};
 use super::walk::Walk;
 use super::{Head, Log};
 
@@ -48,6 +50,8 @@ pub struct Writer<'l> {
     log: &'l Log,
     session: &'l Session,
     head: Head,
+    class: Class,
+    priority: u8,
     /// When the content was written, by the log's clock; else now.
     stamp: Option<u64>,
     /// Which block of the writer, and the block.
@@ -61,14 +65,20 @@ pub struct Writer<'l> {
 /// A part under way.
 struct Flight {
     room: Room,
-    region: Arc<dyn Region>,
+    copies: Vec<Copy>,
     part: Part,
     blocks: Vec<(usize, Block)>,
     numbers: Vec<usize>,
+}
+
+/// What of a part goes to one of its segment's slots.
+struct Copy {
+    slot: u32,
+    region: Arc<dyn Region>,
     progress: Arc<Mutex<Progress>>,
 }
 
-/// Requests of a part that were not answered, and the first failure.
+/// Requests of a copy that were not answered, and the first failure.
 #[derive(Default)]
 struct Progress {
     left: usize,
@@ -104,12 +114,29 @@ impl Log {
     /// Begins to write blocks to a head. `stamp`: when their content was written, by the clock of
     /// [`counts`](Log::counts), where that is not now.
     pub fn writer<'l>(&'l self, session: &'l Session, head: Head, stamp: Option<u64>) -> Writer<'l> {
-        let (waiting, flights) = (Vec::new(), Vec::new());
-        Writer { log: self, session, head, stamp, waiting, flights, count: 0, again: 0, window: Arc::default() }
+        Writer {
+            log: self,
+            session,
+            head,
+            class: Class::None,
+            priority: 0,
+            stamp,
+            waiting: Vec::new(),
+            flights: Vec::new(),
+            count: 0,
+            again: 0,
+            window: Arc::default(),
+        }
     }
 }
 
-impl Writer<'_> {
+impl<'l> Writer<'l> {
+    /// What it writes is of this class and priority.
+    pub fn of(mut self, class: Class, priority: u8) -> Writer<'l> {
+        (self.class, self.priority) = (class, priority);
+        self
+    }
+
     /// Adds a block. Where a part is full it is written; waits where too much is under way.
     ///
     /// # Panics
@@ -128,14 +155,15 @@ impl Writer<'_> {
     /// nothing was written as far as anybody can tell.
     pub fn finish(mut self) -> Result<Vec<Place>> {
         assert_may_wait();
-        while !self.waiting.is_empty() {
+        loop {
             while !self.waiting.is_empty() {
                 self.start()?;
             }
             self.settle()?;
+            if self.waiting.is_empty() && self.flush()? {
+                break;
+            }
         }
-        self.settle()?;
-        self.flush()?;
         let flights = std::mem::take(&mut self.flights);
         let mut places: Vec<(usize, Place)> = Vec::with_capacity(self.count);
         let mut sums = self.log.sums();
@@ -153,29 +181,39 @@ impl Writer<'_> {
         self.log.check_failed()?;
         // As much for each region.
         self.window.wait_below(self.log.options.window * self.log.areas().taking().count().max(1) as u64);
-        let sums = self.log.sums();
-        // What may yet have to be written elsewhere is kept: see `expect_first`.
-        let counts = |flight: &&mut Flight| flight.room.number == 0 || sums.walked(flight.room.sequence) > 0;
-        self.flights.iter_mut().filter(counts).for_each(Flight::let_go);
-        drop(sums);
         // 1.
         let most = content_of(self.log.blocks).min(self.waiting.len() as u32);
-        let room = self.log.take_room(self.session, self.head, most, self.stamp)?;
+        let Writer { head, class, stamp, priority, .. } = *self;
+        let room = self.log.take_room(self.session, &Want { head, class, content: most, stamp, priority })?;
         let blocks: Vec<_> = self.waiting.drain(..room.content as usize).collect();
-        let lies = match self.log.lies(self.session, room.slot) {
-            Ok(lies) => lies,
-            Err(e) => {
-                self.log.give_up(self.session, &room.places())?;
-                return Err(e);
-            }
-        };
         let part = self.part(&room, &blocks);
+        // 2.
+        let (mut copies, mut missing) = (Vec::new(), None);
+        for slot in &room.slots {
+            match self.log.lies(self.session, *slot) {
+                Ok(lies) => copies.push(self.submit(&room, *slot, lies, &part, &blocks)),
+                Err(e) => missing = Some((*slot, e)),
+            }
+        }
+        let numbers = blocks.iter().map(|(number, _)| *number).collect();
+        let are_none = copies.is_empty();
+        self.flights.push(Flight { room, copies, part, blocks, numbers });
+        match missing {
+            Some((_, e)) if are_none => Err(e),
+            Some((slot, _)) => {
+                self.flights.last().map_or(Ok(()), |flight| self.drop_copy(flight, slot, false).map(drop))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Has one copy of a part written.
+    fn submit(&self, room: &Room, slot: u32, lies: Lies, part: &Part, blocks: &[(usize, Block)]) -> Copy {
         let mut summary = Aligned::zeroed((summary_blocks(room.content) as u64 * BLOCK) as usize);
         if let Some(memory) = Arc::get_mut(&mut summary) {
             part.write(&lies.identity, memory.bytes_mut());
         }
-        // 2.
-        let pieces = pieces(Buffers::whole(&summary), &blocks, lies.region.properties().preferred.into());
+        let pieces = pieces(Buffers::whole(&summary), blocks, lies.region.properties().preferred.into());
         let progress = Arc::new(Mutex::new(Progress { left: pieces.len(), failed: None }));
         let mut at = lies.at + u64::from(room.block) * BLOCK;
         for piece in pieces {
@@ -193,9 +231,7 @@ impl Writer<'_> {
             lies.region.submit(request, Box::new(done));
             at += len;
         }
-        let numbers = blocks.iter().map(|(number, _)| *number).collect();
-        self.flights.push(Flight { room, region: lies.region.clone(), part, blocks, numbers, progress });
-        Ok(())
+        Copy { slot, region: lies.region, progress }
     }
 
     /// The summary of a part.
@@ -214,23 +250,28 @@ impl Writer<'_> {
             number: room.number,
             segment: self.log.blocks,
             head: self.head as u32,
+            class: self.class.code().into(),
             written: crate::node::now().0,
             entries: blocks.iter().zip(room.version..).map(entry).collect(),
         }
     }
 
-    /// 3. Waits for all that is under way. What failed waits to be written elsewhere.
+    /// 3. Waits for all that is under way. What failed in all copies waits to be written elsewhere.
     fn settle(&mut self) -> Result<()> {
         self.window.wait_below(0);
         self.flights.iter().for_each(|flight| self.expect_first(flight));
-        let (good, bad): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.flights).into_iter().partition(|flight| flight.failure().is_none());
+        let mut flights = std::mem::take(&mut self.flights);
+        for flight in &mut flights {
+            self.fence_gone(flight)?;
+            self.drop_failed(flight)?;
+        }
+        let (good, bad): (Vec<_>, Vec<_>) = flights.into_iter().partition(|flight| flight.failure().is_none());
         self.flights = good;
         let mut last = None;
         for flight in bad {
             let Some(e) = flight.failure() else { continue };
             self.log.give_up(self.session, &flight.room.places())?;
-            if !matches!(e.class, Class::NoSpace | Class::Gone | Class::ReadOnly) {
+            if is_of_the_slot(&e) {
                 tracing::warn!("segment {}: {e}; it is used no more", flight.room.sequence);
                 self.log.set_failed(self.session, flight.room.sequence)?;
             }
@@ -242,8 +283,8 @@ impl Writer<'_> {
             self.waiting.extend(flight.blocks.into_iter().zip(&flight.part.entries).map(version_of));
         }
         match last {
-            Some(e) if e.class == Class::NoSpace => Err(Error::NoSpace),
-            Some(e) if self.again >= AGAIN || matches!(e.class, Class::Gone | Class::ReadOnly) => Err(e.into()),
+            Some(e) if e.class == Failure::NoSpace => Err(Error::NoSpace),
+            Some(e) if self.again >= AGAIN || self.is_hopeless(&e) => Err(e.into()),
             Some(_) => {
                 self.again += 1;
                 self.waiting.sort_unstable_by_key(|(number, _)| *number);
@@ -251,6 +292,44 @@ impl Writer<'_> {
             }
             None => Ok(()),
         }
+    }
+
+    /// A region that is gone takes nothing more, if there are others.
+    fn fence_gone(&self, flight: &Flight) -> Result<()> {
+        for copy in &flight.copies {
+            if let Some(e) = copy.failure().filter(|e| is_gone(e)) {
+                self.log.fence(self.session, copy.region.number(), &e)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Would it fail again in the same way?
+    fn is_hopeless(&self, e: &exraid::Error) -> bool {
+        is_gone(e) && self.log.areas().taking().all(|(_, region)| region.name() == &e.device)
+    }
+
+    /// What some copies have and others do not: these are no copies of the segment any more.
+    fn drop_failed(&self, flight: &mut Flight) -> Result<()> {
+        let failed: Vec<(u32, exraid::Error)> =
+            flight.copies.iter().filter_map(|copy| Some((copy.slot, copy.failure()?))).collect();
+        let are_all = failed.len() == flight.copies.len();
+        for (slot, e) in failed.into_iter().filter(|_| !are_all) {
+            tracing::warn!("segment {}: {e}; it has a copy less", flight.room.sequence);
+            // Its last copy, others having lost theirs: then the part is not there at all.
+            if !self.drop_copy(flight, slot, is_of_the_slot(&e))? {
+                flight.copies.iter().for_each(|copy| copy.set_failure(e.clone()));
+                return Ok(());
+            }
+            flight.copies.retain(|copy| copy.slot != slot);
+        }
+        Ok(())
+    }
+
+    /// False where that is the only copy.
+    fn drop_copy(&self, flight: &Flight, slot: u32, failed: bool) -> Result<bool> {
+        let epoch = self.session.epoch().map_err(crate::Error::from)?;
+        self.log.change(self.session, |change| change.drop_copy(flight.room.sequence, slot, failed, epoch))
     }
 
     /// A segment whose first part is not there is not found where memory was lost. So a part behind one of another writer
@@ -263,39 +342,65 @@ impl Writer<'_> {
         let own = self.flights.iter().find(|other| other.room.sequence == sequence && other.room.number == 0);
         match own.map(Flight::failure) {
             Some(None) => return,
-            Some(Some(e)) => return flight.set_failure(e),
+            Some(Some(e)) => return flight.set_failure(&e),
             None => {}
         }
-        let Ok(lies) = self.log.lies(self.session, flight.room.slot) else { return };
         for _ in 0..PATIENCE.as_millis() {
-            let first = Walk::new(&*lies.region, lies.identity, lies.at, self.log.blocks).part_at(0);
-            if let Some(first) = first.filter(|first| first.sequence == sequence) {
-                return self.log.sums().add(&first);
+            for copy in &flight.copies {
+                let Ok(lies) = self.log.lies(self.session, copy.slot) else { continue };
+                let first = Walk::new(&*lies.region, lies.identity, lies.at, self.log.blocks).part_at(0);
+                if let Some(first) = first.filter(|first| first.sequence == sequence) {
+                    return self.log.sums().add(&first);
+                }
             }
             std::thread::sleep(Duration::from_millis(1));
         }
-        let e = exraid::Error::new(Class::Timeout, lies.region.name(), "the first part of a segment was not written");
-        flight.set_failure(e);
+        let Some(copy) = flight.copies.first() else { return };
+        let e = exraid::Error::new(Failure::Timeout, copy.region.name(), "the first part of a segment was not written");
+        flight.set_failure(&e);
     }
 
-    /// 4.
-    fn flush(&self) -> Result<()> {
+    /// 4. False where a region takes nothing more: what this wrote there is to be written elsewhere. What others wrote there they find
+    /// out.
+    fn flush(&self) -> Result<bool> {
         let mut regions: Vec<&Arc<dyn Region>> = Vec::new();
-        for flight in &self.flights {
-            if !regions.iter().any(|region| region.number() == flight.region.number()) {
-                regions.push(&flight.region);
+        for copy in self.flights.iter().flat_map(|flight| &flight.copies) {
+            if !regions.iter().any(|region| region.number() == copy.region.number()) {
+                regions.push(&copy.region);
             }
         }
         let tickets: Vec<_> =
-            regions.iter().map(|r| r.start(Request::flush().within(self.log.options.patience))).collect();
-        for ticket in tickets {
-            ticket.wait().result.map_err(|e| self.log.fail(e))?;
+            regions.iter().map(|r| (r, r.start(Request::flush().within(self.log.options.patience)))).collect();
+        for (region, ticket) in tickets {
+            if let Err(e) = ticket.wait().result {
+                if !self.log.fence(self.session, region.number(), &e)? {
+                    return Err(self.log.fail(e));
+                }
+            }
         }
-        self.log.check_failed()
+        self.log.check_failed()?;
+        // After the flush, so that one that failed for somebody else meanwhile is not taken for a success here.
+        let fenced = self.log.fenced(self.session)?;
+        let is_fenced = |copy: &&Copy| fenced.contains(&copy.region.number());
+        let mut lost = self.flights.iter().flat_map(|flight| &flight.copies).filter(is_fenced).peekable();
+        let is_durable = lost.peek().is_none();
+        for copy in lost {
+            copy.set_failure(exraid::Error::new(Failure::Gone, copy.region.name(), "it was taken out of use"));
+        }
+        Ok(is_durable)
     }
 }
 
-impl Flight {
+fn is_gone(e: &exraid::Error) -> bool {
+    matches!(e.class, Failure::Gone | Failure::ReadOnly)
+}
+
+/// Is it a failure of what lies there, which is not used again then?
+fn is_of_the_slot(e: &exraid::Error) -> bool {
+    !matches!(e.class, Failure::NoSpace | Failure::Gone | Failure::ReadOnly)
+}
+
+impl Copy {
     fn failure(&self) -> Option<exraid::Error> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner).failed.clone()
     }
@@ -303,13 +408,17 @@ impl Flight {
     fn set_failure(&self, e: exraid::Error) {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner).failed.get_or_insert(e);
     }
+}
 
-    /// What was written is needed no more.
-    fn let_go(&mut self) {
-        let progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
-        if progress.left == 0 && progress.failed.is_none() {
-            self.blocks = Vec::new();
-        }
+impl Flight {
+    /// Why it is in no copy, if it is in none.
+    fn failure(&self) -> Option<exraid::Error> {
+        let failures: Vec<_> = self.copies.iter().map(Copy::failure).collect();
+        failures.iter().all(Option::is_some).then(|| failures.into_iter().flatten().next())?
+    }
+
+    fn set_failure(&self, e: &exraid::Error) {
+        self.copies.iter().for_each(|copy| copy.set_failure(e.clone()));
     }
 }
 

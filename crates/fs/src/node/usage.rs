@@ -116,7 +116,7 @@ impl Fs {
             Part::Memory(bytes) => usage.content += bytes,
             Part::Waiting => usage.waiting += PAGE,
             Part::Promised => usage.promised += PAGE,
-            Part::Disk { place, cached } => {
+            Part::Disk { place, cached, .. } => {
                 let copies = self.copies(segments, place)?;
                 let is_first = usage.placed == 0;
                 usage.cached += if cached { PAGE } else { 0 };

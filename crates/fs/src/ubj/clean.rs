@@ -1,6 +1,6 @@
 //! What the cleaner has to know of files, and when it has to free segments.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -8,11 +8,12 @@ use pram::Session;
 
 use super::write_back::regular;
 use super::{count, Count, Union};
-use crate::attr::Kind;
+use crate::attr::{Ino, Kind};
 use crate::error::Error;
 use crate::file::{self, Content};
 use crate::ilfs::clean::{Cleaned, Fate, Files, Move, Reason};
 use crate::ilfs::part::Owner;
+use crate::ilfs::sorted;
 use crate::ilfs::table::{CLEANING, SETTLING};
 use crate::ilfs::{self, Place};
 use crate::node::{At, Fs};
@@ -26,11 +27,19 @@ const LOOKS: u32 = 1000;
 const GLANCE: Duration = Duration::from_millis(1);
 
 /// Files, as the cleaner of one segment sees them.
-struct Cleaning<'f> {
+pub(super) struct Cleaning<'f> {
     fs: &'f Fs,
     union: &'f Union,
     /// Of files whose pages have moved: the page that leads to each place.
     moved: RefCell<HashMap<u64, HashMap<Place, u64>>>,
+    /// Of the file that was asked for last.
+    kind: Cell<Option<(Ino, sorted::Kind)>>,
+}
+
+impl<'f> Cleaning<'f> {
+    pub fn of(fs: &'f Fs, union: &'f Union) -> Cleaning<'f> {
+        Cleaning { fs, union, moved: RefCell::default(), kind: Cell::default() }
+    }
 }
 
 impl Cleaning<'_> {
@@ -128,6 +137,15 @@ impl Files for Cleaning<'_> {
         Ok(done)
     }
 
+    fn kind(&self, owner: Owner, _: Place) -> ilfs::Result<sorted::Kind> {
+        if let Some((_, kind)) = self.kind.get().filter(|(ino, _)| *ino == owner.ino) {
+            return Ok(kind);
+        }
+        let kind = self.union.kind_of(self.fs, owner.ino)?;
+        self.kind.set(Some((owner.ino, kind)));
+        Ok(kind)
+    }
+
     fn epoch(&self) -> u64 {
         // What cannot be read now cannot be written either.
         self.fs.session().epoch().unwrap_or(u64::MAX)
@@ -151,7 +169,7 @@ impl Union {
             if reclaimed == RECLAIMED {
                 continue;
             }
-            let files = Cleaning { fs, union: self, moved: RefCell::default() };
+            let files = Cleaning::of(fs, self);
             match log.clean(session, &files, wanted, go_on)? {
                 Cleaned::Freed { moved, newer, .. } => {
                     count(session, Count::Moved, u64::from(moved + newer));
@@ -178,7 +196,7 @@ impl Union {
         let (session, mut moved, mut vain) = (fs.session(), 0, 0);
         loop {
             let _alone = session.long_lock(CLEANING)?;
-            let files = Cleaning { fs, union: self, moved: RefCell::default() };
+            let files = Cleaning::of(fs, self);
             match self.log().clean_leaving(session, &files, &mut || true)? {
                 Cleaned::Freed { .. } => (moved, vain) = (moved + 1, 0),
                 Cleaned::Kept { sequence, why } => tracing::error!("segment {sequence} cannot be freed: {why:?}"),

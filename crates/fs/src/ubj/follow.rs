@@ -143,7 +143,7 @@ impl Union {
     /// Moves some of a file, if it is on the wrong side; true if there is more. What fails stays where it is.
     fn move_one(&self, fs: &Fs, ino: Ino, stopped: &dyn Fn() -> bool) -> bool {
         let moved = match self.side(fs, ino) {
-            Ok(Side::Right) => Ok(false),
+            Ok(Side::Right) => Ok(self.sort_some(fs, ino)),
             Ok(Side::Memory) => match self.bring(fs, ino, &|| !stopped()) {
                 // What came into memory and cannot stay there alone goes back.
                 Ok(Brought::Stopped) => self.send(fs, &[ino], SOME).map(|_| false),
@@ -227,6 +227,7 @@ impl Union {
                         .raw(ino)
                         .map_or(1, |raw| file::allocated(fs.region(), &content_of(ino, &raw)).div_ceil(PAGE));
                 }
+                Ok(Side::Right) if self.sort_some(fs, ino) => break,
                 // Damage is for fsck to tell.
                 _ => {}
             }

@@ -24,6 +24,7 @@
 //! | [`admit`] | what was read again comes into memory |
 //! | [`hits`] | what readers find in memory: its use, for the clock, and counts |
 //! | [`clean`] | what the cleaner asks of files; freeing segments |
+//! | [`class`] | how the content of files is to lie; files that do not yet |
 //! | [`commit`] | the part in commits of a copy |
 //! | [`residence`] | files move between memory and disk |
 //! | [`demote`] | where memory is short, cold small files go to disk |
@@ -35,6 +36,7 @@
 //! one.
 
 mod admit;
+mod class;
 mod clean;
 mod commit;
 mod demote;
@@ -327,7 +329,7 @@ impl Union {
     pub(crate) fn sizes(&self, session: &Session) -> Sizes {
         let Ok(counts) = self.log.counts(session) else { return Sizes::default() };
         let usage = usage(session);
-        let free = counts.capacity.saturating_sub(counts.live + counts.promised + usage.unplaced);
+        let free = counts.capacity.saturating_sub(counts.physical + counts.promised + usage.unplaced);
         // Hosts may have less than the disks that lie on them have in name.
         let given = self.log.available_with_hosts(session).unwrap_or(0).saturating_sub(usage.unplaced).min(free);
         Sizes { capacity: counts.capacity - (free - given), free: given, clean: usage.placed() }

@@ -58,7 +58,6 @@ struct Kept {
 /// A run that is being read, or was.
 struct Chunk {
     run: Run,
-    memory: Buffers,
     state: Mutex<State>,
     /// Of each page, where the last reading of it ended; 0: nobody has read it; [`AGAIN`].
     ends: Vec<AtomicU16>,
@@ -69,19 +68,20 @@ const AGAIN: u16 = u16::MAX;
 
 enum State {
     Reading(Reading),
-    Done(Result<(), Error>),
+    /// The memory in which it is.
+    Done(Result<Buffers, Error>),
 }
 
 impl Chunk {
     fn begin(log: &Log, session: &Session, run: Run, again: impl FnMut(Place) -> bool) -> Arc<Chunk> {
         let memory = Buffers::whole(&Aligned::zeroed(run.blocks as usize * BLOCK as usize));
-        let state = match log.read(session, run, memory.clone()) {
+        let state = match log.read(session, run, memory) {
             Ok(reading) => State::Reading(reading),
             Err(e) => State::Done(Err(e)),
         };
         let again = (0..run.blocks).map(|n| run.place(n)).map(again);
         let ends = again.map(|again| AtomicU16::new(if again { AGAIN } else { 0 })).collect();
-        Arc::new(Chunk { run, memory, state: Mutex::new(state), ends })
+        Arc::new(Chunk { run, state: Mutex::new(state), ends })
     }
 
     fn has(&self, place: Place) -> bool {
@@ -90,8 +90,12 @@ impl Chunk {
             && (first.block()..first.block() + self.run.blocks).contains(&place.block())
     }
 
+    fn bytes(&self) -> u64 {
+        u64::from(self.run.blocks) * BLOCK
+    }
+
     /// Waits until it was read.
-    fn wait(&self, log: &Log, session: &Session) -> Result<(), Error> {
+    fn wait(&self, log: &Log, session: &Session) -> Result<Buffers, Error> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let done =
             match std::mem::replace(&mut *state, State::Done(Err(Error::Unusable("reading it was given up".into())))) {
@@ -118,15 +122,15 @@ impl Kept {
     fn keep(&mut self, chunk: &Arc<Chunk>) {
         let first = chunk.run.first;
         if let Some(before) = self.chunks.insert(first, chunk.clone()) {
-            self.bytes -= before.memory.len();
+            self.bytes -= before.bytes();
         } else {
             self.order.push_back(first);
         }
-        self.bytes += chunk.memory.len();
+        self.bytes += chunk.bytes();
         while self.bytes > KEPT {
             let Some(oldest) = self.order.pop_front() else { break };
             if let Some(gone) = self.chunks.remove(&oldest) {
-                self.bytes -= gone.memory.len();
+                self.bytes -= gone.bytes();
                 gone.were_read().for_each(|place| self.ghosts.add(place));
             }
         }
@@ -138,7 +142,7 @@ impl Kept {
         if self.chunks.get(&first).is_some_and(|kept| Arc::ptr_eq(kept, chunk)) {
             self.chunks.remove(&first);
             self.order.retain(|other| *other != first);
-            self.bytes -= chunk.memory.len();
+            self.bytes -= chunk.bytes();
         }
     }
 }
@@ -148,25 +152,25 @@ struct Page {
     chunk: Arc<Chunk>,
     /// Which of it.
     n: u32,
-    result: Result<(), Error>,
+    memory: Result<Buffers, Error>,
     /// Where the reading before this one ended, and where this one begins.
     before: u16,
     begins: Cell<Option<u16>>,
 }
 
 impl Page {
-    fn of(chunk: Arc<Chunk>, place: Place, result: Result<(), Error>) -> Page {
+    fn of(chunk: Arc<Chunk>, place: Place, memory: Result<Buffers, Error>) -> Page {
         let n = place.block() - chunk.run.first.block();
         let before = chunk.ends[n as usize].load(Ordering::Relaxed);
-        Page { chunk, n, result, before, begins: Cell::new(None) }
+        Page { chunk, n, memory, before, begins: Cell::new(None) }
     }
 }
 
 impl FetchedPage for Page {
     fn copy_to(&self, skip: usize, to: &mut [u8]) -> Result<(), Errno> {
-        self.result.as_ref().map_err(Error::errno)?;
+        let memory = self.memory.as_ref().map_err(Error::errno)?;
         let from = u64::from(self.n) * BLOCK + skip as u64;
-        self.chunk.memory.slice(from..from + to.len() as u64).copy_to(to);
+        memory.slice(from..from + to.len() as u64).copy_to(to);
         self.begins.set(Some(skip as u16));
         self.chunk.ends[self.n as usize].store((skip + to.len()) as u16, Ordering::Relaxed);
         Ok(())
@@ -178,7 +182,7 @@ impl FetchedPage for Page {
     }
 
     fn failure(&self) -> Option<&Error> {
-        self.result.as_ref().err()
+        self.memory.as_ref().err()
     }
 }
 
@@ -217,12 +221,12 @@ impl Union {
                 continue;
             };
             let mut page = Page::of(chunk.clone(), *place, chunk.wait(&self.log, session));
-            if page.result.is_err() {
+            if page.memory.is_err() {
                 self.reads.kept().forget(chunk);
                 // Others of the run can be read, perhaps, or it can be read by now.
                 let alone = Chunk::begin(&self.log, session, Run::one(*place), |_| false);
-                let result = alone.wait(&self.log, session);
-                page = Page::of(alone, *place, result);
+                let memory = alone.wait(&self.log, session);
+                page = Page::of(alone, *place, memory);
             }
             fetched.push(Box::new(page));
         }

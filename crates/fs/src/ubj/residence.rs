@@ -123,10 +123,11 @@ impl Union {
             }
         }
         // 2.
-        let mut writer = self.log().writer(session, Head::Hot, None);
+        let mut writer = self.log().sorted(session, Head::Hot, None);
         for one in &copied {
             if let Some(content) = &one.content {
-                writer.push(Block { owner: one.owner, content: content.clone(), moved: None })?;
+                let kind = self.kind_of(fs, one.owner.ino)?;
+                writer.push(kind, Block { owner: one.owner, content: content.clone(), moved: None })?;
             }
         }
         let mut places = writer.finish()?.into_iter();

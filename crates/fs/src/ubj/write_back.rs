@@ -24,7 +24,8 @@ use crate::attr::Kind;
 use crate::error::{Error, Result};
 use crate::file;
 use crate::ilfs::part::Owner;
-use crate::ilfs::write::{Block, Writer};
+use crate::ilfs::sorted::Sorted;
+use crate::ilfs::write::Block;
 use crate::ilfs::{self, Head, Place};
 use crate::node::{At, Fs, Node};
 
@@ -45,7 +46,7 @@ struct Found {
 
 /// Blocks on their way to segments: steps 2 and 3.
 pub(super) struct Batch<'l> {
-    writer: Writer<'l>,
+    writer: Sorted<'l>,
     written: Vec<Found>,
     /// The writer lets go of what is on disk; these do not.
     pins: Vec<Buffers>,
@@ -111,16 +112,19 @@ impl Union {
         // 1.
         let mut found = self.find_dirty(fs, most.min(room as usize), only)?;
         found.sort_unstable();
-        let writer = self.log().writer(fs.session(), Head::Hot, None);
+        let writer = self.log().sorted(fs.session(), Head::Hot, None);
         let (written, pins) = (Vec::with_capacity(found.len()), Vec::with_capacity(found.len()));
         let under_way = UnderWay::of(&self.under_way, found.len() as u64);
         let mut batch = Batch { writer, written, pins, _under_way: under_way };
         // 2 and 3.
-        for some in found.chunk_by(|a, b| a.ino == b.ino).flat_map(|of_one| of_one.chunks(PIECE)) {
-            for (found, block) in self.pin(fs, some)? {
-                batch.pins.push(block.content.clone());
-                batch.writer.push(block)?;
-                batch.written.push(found);
+        for of_one in found.chunk_by(|a, b| a.ino == b.ino) {
+            let kind = self.kind_of(fs, of_one[0].ino)?;
+            for some in of_one.chunks(PIECE) {
+                for (found, block) in self.pin(fs, some)? {
+                    batch.pins.push(block.content.clone());
+                    batch.writer.push(kind, block)?;
+                    batch.written.push(found);
+                }
             }
         }
         Ok(Some(batch).filter(|batch| !batch.written.is_empty()))

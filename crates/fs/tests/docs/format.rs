@@ -45,10 +45,10 @@ fn structures_lie_as_told() {
     same_fields!(page, RawImage: magic version page uuid fingerprint generation commit time root last crc);
     same_fields!(page, RawEntry: slot crc);
     same_fields!(page, RawTable: magic directory regions chains count changes buckets blocks end slots sequence limit clock
-        version freed last_freed waiting spare held bad live promised recovered heads);
-    same_fields!(page, RawTableRegion: number standing first slots free fresh reserved spare held bad);
-    same_fields!(page, RawSegment: state stamp link reserved);
-    same_fields!(page, RawPart: magic version crc pool nonce sequence written block number entries segment head reserved);
+        version freed last_freed waiting spare held bad live promised recovered mirrored heads);
+    same_fields!(page, RawTableRegion: number standing first slots free fresh reserved spare held bad whole since domain unused);
+    same_fields!(page, RawSegment: state stamp link copies);
+    same_fields!(page, RawPart: magic version crc pool nonce sequence written block number entries segment head class reserved);
     same_fields!(page, RawOwner: ino page version generation crc);
     same_fields!(page, Descriptor: place epoch owner);
     assert_eq!(page.structure("SegEntry").size, size_of::<SegEntry>() as u64);
@@ -167,15 +167,22 @@ fn segments_are_as_told() {
         state: State::Cleaning,
         failed: true,
         head: 1,
+        class: 5,
+        partial: true,
+        priority: 2,
         stamp: 77,
         next: Some(12344),
         used: 2048,
         parts: 9,
+        copy: Some(4),
+        due: 99,
     };
-    let [state, stamp, link] = segment.to_raw();
-    let (s, l) = (page.structure("SegmentState"), page.structure("SegmentLink"));
-    let told = ["sequence", "live", "state", "failed", "head", "spare"].map(|field| s.bits(state, field));
-    assert_eq!((told, stamp), ([0x9_8765_4321, 1017, 3, 1, 1, 0], 77));
+    let [state, stamp, link, copies] = segment.to_raw();
+    let (s, l, c) = (page.structure("SegmentState"), page.structure("SegmentLink"), page.structure("SegmentCopies"));
+    let fields = ["sequence", "live", "state", "failed", "head", "class", "partial", "priority", "spare"];
+    let told = fields.map(|field| s.bits(state, field));
+    assert_eq!((told, stamp), ([0x9_8765_4321, 1017, 3, 1, 1, 5, 1, 2, 0], 77));
+    assert_eq!(["copy", "due"].map(|field| c.bits(copies, field)), [5, 99]);
     assert_eq!(["next", "used", "parts"].map(|field| l.bits(link, field)), [12345, 2048, 9]);
 
     let entry = |page| Entry { owner: Owner { ino: 5, generation: 2, page }, version: 40 + page, crc: 0xabcd };
@@ -185,6 +192,7 @@ fn segments_are_as_told() {
         number: 1,
         segment: 256,
         head: 0,
+        class: 2,
         written: 123,
         entries: (0..130).map(entry).collect(),
     };
@@ -195,8 +203,9 @@ fn segments_are_as_told() {
     let reader = crate::reader::Reader { page: &page, bytes: &bytes };
     let raw = reader.at("RawPart", 0);
     assert_eq!((raw.bytes("magic"), raw.bytes("pool")), (&b"CQ-PART\n"[..], &[8; 16][..]));
-    let told = ["version", "sequence", "written", "block", "number", "entries", "segment", "head"].map(|f| raw.get(f));
-    assert_eq!(told, [1, 3, 123, 7, 1, 130, 256, 0]);
+    let told = ["version", "sequence", "written", "block", "number", "entries", "segment", "head", "class"]
+        .map(|f| raw.get(f));
+    assert_eq!(told, [1, 3, 123, 7, 1, 130, 256, 0, 2]);
     assert_eq!(raw.get("nonce"), name_hash(identity.secret, &(3u64 << 16 | 7).to_le_bytes()));
     let (head, each) = (page.structure("RawPart").size, page.structure("RawOwner").size);
     let summed = reader.slice(16, head + 130 * each - 16);

@@ -62,8 +62,8 @@ impl Tally<'_> {
             }
             let count = (leaf.len - first).min(BATCH as u64) as usize;
             leaf.load(self.r, first, &mut entries[..count])?;
-            for entry in &entries[..count] {
-                if let Some(part) = self.part(*entry)? {
+            for (n, entry) in (first..).zip(&entries[..count]) {
+                if let Some(part) = self.part(leaf.page(n), *entry)? {
                     (self.see)(part);
                 }
             }
@@ -73,14 +73,14 @@ impl Tally<'_> {
         Ok(())
     }
 
-    fn part(&self, entry: Entry) -> Result<Option<Part>> {
+    fn part(&self, page: u64, entry: Entry) -> Result<Option<Part>> {
         Ok(match entry.as_it_is(self.r)? {
             Entry::Hole => None,
             Entry::Page(_) | Entry::Reserved(1..) => Some(Part::Memory(PAGE)),
             Entry::Reserved(_) => Some(Part::Promised),
-            Entry::Disk(place) => Some(Part::Disk { place, cached: false }),
+            Entry::Disk(place) => Some(Part::Disk { page, place, cached: false }),
             Entry::Block(block) => Some(match Place::from_word(self.r.descriptor(block)?.place) {
-                Some(place) => Part::Disk { place, cached: true },
+                Some(place) => Part::Disk { page, place, cached: true },
                 None => Part::Waiting,
             }),
         })

@@ -6,6 +6,7 @@ use super::{
     field, slot_in, slot_word, RawSegment, RawTable, RawTableRegion, Result, Segment, Standing, State, Table, Where,
     CHUNK, CHUNK_BYTES,
 };
+use crate::ilfs::class::CLASSES;
 use crate::layout::tag;
 
 /// The table, in a transaction under the lock of [`KEY`].
@@ -46,10 +47,24 @@ impl<'t, 'o> Change<'t, 'o> {
         Ok(self.tx.set(field!(self, recovered), &recovered)?)
     }
 
-    /// So many blocks more are live, or fewer, in all.
-    pub fn count_live(&mut self, more: i64) -> Result<()> {
-        let live = self.head()?.live.saturating_add_signed(more);
-        Ok(self.tx.set(field!(self, live), &live)?)
+    /// So many blocks more are live, or fewer, in segments of a class.
+    pub fn count_live(&mut self, class: u8, more: i64) -> Result<()> {
+        let all = self.head()?;
+        let live = all.live.saturating_add_signed(more);
+        self.tx.set(field!(self, live), &live)?;
+        match usize::from(class).checked_sub(1).filter(|n| *n < all.mirrored.len()) {
+            Some(n) => {
+                let counted = all.mirrored[n].saturating_add_signed(more);
+                Ok(self.tx.set(field!(self, mirrored).index(n as u64), &counted)?)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// How many blocks are live, in all and in segments of each class that wants copies.
+    pub fn set_counted(&mut self, live: u64, mirrored: &[u64; CLASSES - 1]) -> Result<()> {
+        self.tx.set(field!(self, live), &live)?;
+        Ok(self.tx.set(field!(self, mirrored).cast(), mirrored)?)
     }
 
     /// Of a slot in use, how many blocks are live: a word of undo log.
@@ -60,6 +75,12 @@ impl<'t, 'o> Change<'t, 'o> {
 
     pub fn set_head(&mut self, head: usize, slot: Option<u32>) -> Result<()> {
         Ok(self.tx.set(field!(self, heads).index(head as u64), &slot_word(slot))?)
+    }
+
+    /// The slot that is written to with files that lie in region `n` of the table as a whole.
+    pub fn set_whole(&mut self, n: usize, slot: Option<u32>) -> Result<()> {
+        let region = self.table().region(n)?;
+        self.set_region(n, &RawTableRegion { whole: slot_word(slot), ..region })
     }
 
     /// The slot's entry, whose chunk is made if it is not there.
@@ -79,14 +100,14 @@ impl<'t, 'o> Change<'t, 'o> {
         Ok(self.tx.set(entry.cast(), &segment.to_raw())?)
     }
 
-    fn set_region(&mut self, n: usize, region: &RawTableRegion) -> Result<()> {
+    pub(super) fn set_region(&mut self, n: usize, region: &RawTableRegion) -> Result<()> {
         let at = self.table().region_at(n)?;
         Ok(self.tx.set(at, region)?)
     }
 
     /// So many more, or fewer, free slots, reserved ones among them, and slots that are not used again, in a region and in all that
     /// take content.
-    fn count(&mut self, region: &mut RawTableRegion, spare: i64, held: i64, bad: i64) -> Result<()> {
+    pub(super) fn count(&mut self, region: &mut RawTableRegion, spare: i64, held: i64, bad: i64) -> Result<()> {
         let all = self.head()?;
         for (own, word, at, more) in [
             (&mut region.spare, all.spare, field!(self, spare), spare),
@@ -102,7 +123,7 @@ impl<'t, 'o> Change<'t, 'o> {
     }
 
     /// Takes a slot that is next out of the list that it is in.
-    fn take_next(&mut self, slot: u32) -> Result<()> {
+    pub(super) fn take_next(&mut self, slot: u32) -> Result<()> {
         let (n, mut region) = self.table().region_of(slot)?;
         let mut held = 0;
         if region.next_reserved() == Some(slot) {
@@ -149,21 +170,29 @@ impl<'t, 'o> Change<'t, 'o> {
         self.put(slot, &Segment { state: State::Bad, ..Segment::FREE })
     }
 
-    /// Takes that slot out of the free ones and makes it the segment that `head` writes to.
-    pub fn open(&mut self, slot: u32, sequence: u64, head: usize) -> Result<Segment> {
-        self.take_next(slot)?;
-        let next = self.chain_in(slot, sequence)?;
-        let segment = Segment { sequence, state: State::Open, head: head as u8, next, ..Segment::FREE };
-        self.put(slot, &segment)?;
-        self.set_head(head, Some(slot))?;
-        Ok(segment)
+    /// Takes these slots out of the free ones and makes them a segment that is written to: the first, and copies of it.
+    pub fn open(&mut self, slots: &[u32], sequence: u64, head: u8, class: u8) -> Result<Segment> {
+        slots.iter().try_for_each(|slot| self.take_next(*slot))?;
+        let next = self.chain_in(slots[0], sequence)?;
+        let segment = Segment { sequence, state: State::Open, head, class, next, ..Segment::FREE };
+        self.put(slots[0], &segment)?;
+        slots[1..].iter().try_for_each(|slot| self.link_copy(slots[0], *slot, false))?;
+        self.table().get(slots[0])
     }
 
-    /// Gives up a segment in this epoch, to which nothing leads, whatever counts as live there.
+    /// Gives up a segment in this epoch, with its copies, to which nothing leads, whatever counts as live there.
     pub fn free(&mut self, slot: u32, segment: &Segment, epoch: u64) -> Result<()> {
-        self.count_live(-i64::from(segment.live))?;
+        self.count_live(segment.class, -i64::from(segment.live))?;
         self.unchain(slot, segment)?;
-        let freed = Segment { state: State::Freed, stamp: epoch, failed: segment.failed, ..Segment::FREE };
+        for (copy, entry) in self.table().copies(slot, segment)? {
+            self.free_slot(copy, entry.failed, epoch)?;
+        }
+        Ok(())
+    }
+
+    /// Gives up a slot that nothing leads to any more.
+    pub(super) fn free_slot(&mut self, slot: u32, failed: bool, epoch: u64) -> Result<()> {
+        let freed = Segment { state: State::Freed, stamp: epoch, failed, ..Segment::FREE };
         self.put(slot, &freed)?;
         let head = self.head()?;
         match slot_in(head.last_freed) {
@@ -202,7 +231,7 @@ impl<'t, 'o> Change<'t, 'o> {
     /// A segment that was found on a disk is in use.
     pub fn adopt(&mut self, slot: u32, segment: Segment) -> Result<()> {
         let next = self.chain_in(slot, segment.sequence)?;
-        self.count_live(i64::from(segment.live))?;
+        self.count_live(segment.class, i64::from(segment.live))?;
         self.put(slot, &Segment { next, ..segment })?;
         let (n, mut region) = self.table().region_of(slot)?;
         region.fresh = region.fresh.max(u64::from(slot) + 1);
@@ -289,7 +318,8 @@ impl<'t, 'o> Change<'t, 'o> {
         Ok(n)
     }
 
-    /// What becomes of region `n` from now on: one that takes content leaves, or the other way round; or, with nothing in it, there is none.
+    /// What becomes of region `n` from now on: one that takes content leaves or has failed, or the other way round; or, with nothing in it,
+    /// there is none.
     pub fn set_standing(&mut self, n: usize, standing: Standing) -> Result<()> {
         let all = self.head()?;
         let mut region = self.table().region(n)?;
@@ -298,6 +328,7 @@ impl<'t, 'o> Change<'t, 'o> {
             return Ok(());
         }
         let sign = |standing| if standing == Standing::Taking { 1 } else { 0 };
+        region.since = crate::node::now().0.max(0) as u64 / 1_000_000_000;
         let more = sign(standing) - sign(before);
         let changed = |word: u64, of: u64| word.saturating_add_signed(more * of as i64);
         self.tx.set(field!(self, spare), &changed(all.spare, region.spare))?;

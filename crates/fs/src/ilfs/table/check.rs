@@ -1,10 +1,11 @@
 //! What files need of a table, and what is wrong with one.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use pram::{Region, Tx};
 
 use super::{slot_in, Change, Result, Segment, Standing, State, Where};
+use crate::ilfs::class::CLASSES;
 use crate::ilfs::Place;
 
 /// What files were found to need of a log, counted one by one.
@@ -70,6 +71,27 @@ pub fn compare(region: &Region, needs: &Needs) -> Result<Vec<String>> {
     Ok(problems)
 }
 
+/// Live blocks, in all and in segments of the classes that want copies.
+#[derive(Default)]
+struct Live {
+    all: u64,
+    mirrored: [u64; CLASSES - 1],
+}
+
+impl Live {
+    fn add(&mut self, class: u8, blocks: u32) {
+        self.all += u64::from(blocks);
+        if let Some(of) = usize::from(class).checked_sub(1).and_then(|n| self.mirrored.get_mut(n)) {
+            *of += u64::from(blocks);
+        }
+    }
+
+    fn add_all(&mut self, other: &Live) {
+        self.all += other.all;
+        self.mirrored.iter_mut().zip(other.mirrored).for_each(|(of, more)| *of += more);
+    }
+}
+
 /// What a transaction is to do.
 pub type Work<'w> = &'w mut dyn FnMut(&mut Tx<'_>) -> Result<()>;
 
@@ -77,7 +99,7 @@ pub type Work<'w> = &'w mut dyn FnMut(&mut Tx<'_>) -> Result<()>;
 /// mended, in words.
 pub fn mend(needs: &Needs, change: &mut dyn FnMut(Work<'_>) -> Result<()>) -> Result<Vec<String>> {
     const SOME: usize = 64;
-    let (mut mended, mut live, mut from) = (Vec::new(), 0u64, 0);
+    let (mut mended, mut live, mut from) = (Vec::new(), Live::default(), 0);
     let mut slots: Vec<u32> = Vec::new();
     change(&mut |tx| {
         if let Some((at, _)) = Where::find(tx.region())? {
@@ -87,9 +109,9 @@ pub fn mend(needs: &Needs, change: &mut dyn FnMut(Work<'_>) -> Result<()>) -> Re
     })?;
     while from < slots.len() {
         let mut told = Vec::new();
-        let mut sum = 0;
+        let mut sum = Live::default();
         change(&mut |tx| {
-            (told, sum) = (Vec::new(), 0);
+            (told, sum) = (Vec::new(), Live::default());
             let Some((at, _)) = Where::find(tx.region())? else { return Ok(()) };
             for slot in slots[from..].iter().copied().take(SOME) {
                 let segment = at.table(tx.region()).get(slot)?;
@@ -97,7 +119,7 @@ pub fn mend(needs: &Needs, change: &mut dyn FnMut(Work<'_>) -> Result<()>) -> Re
                     continue;
                 }
                 let counted = needs.segments.get(&segment.sequence).map_or(0, |(blocks, _)| *blocks).min(segment.used);
-                sum += u64::from(counted);
+                sum.add(segment.class, counted);
                 if counted != segment.live {
                     told.push(format!("segment {}: {} live blocks become {counted}", segment.sequence, segment.live));
                     Change::new(tx, at).set_live(slot, &Segment { live: counted, ..segment })?;
@@ -106,12 +128,13 @@ pub fn mend(needs: &Needs, change: &mut dyn FnMut(Work<'_>) -> Result<()>) -> Re
             Ok(())
         })?;
         mended.extend(told);
-        (live, from) = (live + sum, from + SOME);
+        live.add_all(&sum);
+        from += SOME;
     }
     change(&mut |tx| {
-        let Some((at, raw)) = Where::find(tx.region())? else { return Ok(()) };
+        let Some((at, _)) = Where::find(tx.region())? else { return Ok(()) };
         let mut change = Change::new(tx, at);
-        change.count_live(live as i64 - raw.live as i64)?;
+        change.set_counted(live.all, &live.mirrored)?;
         change.set_promised(needs.promised)
     })?;
     Ok(mended)
@@ -155,7 +178,7 @@ pub fn check(region: &Region) -> Result<Vec<String>> {
         waiting_for = segment.stamp.max(waiting_for);
     })?;
     problems.append(&mut miscounted);
-    let mut live = 0;
+    let (mut live, mut copies, mut linked) = (Live::default(), HashSet::new(), HashSet::new());
     let (counted, told) = ((spare, freed, held, bad, slots), (raw.spare, raw.waiting, raw.held, raw.bad, raw.slots));
     if counted != told {
         problems.push(format!("(free, waiting, reserved, bad, all) slots are {counted:?}, not {told:?}"));
@@ -169,22 +192,36 @@ pub fn check(region: &Region) -> Result<Vec<String>> {
             State::Free | State::Freed if !in_list => problems.push(format!("slot {slot} is free in no list")),
             state if state.is_used() && in_list => problems.push(format!("slot {slot} is in use and in a list")),
             state if state.is_used() => {
-                live += u64::from(segment.live);
+                live.add(segment.class, segment.live);
+                let homes = table.homes(slot, &segment)?;
+                linked.extend(homes[1..].iter().map(|home| home.slot));
+                let domains: HashSet<u64> = homes.iter().map(|home| home.domain).collect();
+                if domains.len() < homes.len() || homes.iter().all(|home| home.partial) {
+                    problems.push(format!("segment {}: its copies are {homes:?}", segment.sequence));
+                }
                 let found = table.find(segment.sequence)?.map(|(slot, _)| slot);
                 if found != Some(slot) {
                     problems.push(format!("segment {} leads to {found:?}, not {slot}", segment.sequence));
                 }
-                let is_head = raw.heads.iter().any(|head| slot_in(*head) == Some(slot));
+                let is_whole = regions.iter().any(|(_, region)| slot_in(region.whole) == Some(slot));
+                let is_head = is_whole || raw.heads.iter().any(|head| slot_in(*head) == Some(slot));
                 let fits = segment.live <= segment.used && u64::from(segment.used) <= raw.blocks;
                 if !fits || segment.sequence >= raw.sequence || is_head != (state == State::Open) {
                     problems.push(format!("slot {slot}: {segment:?}, next number {}", raw.sequence));
                 }
             }
+            State::Copy if in_list => problems.push(format!("slot {slot} is a copy and in a list")),
+            State::Copy => _ = copies.insert(slot),
             _ => {}
         }
     }
-    if live != raw.live {
-        problems.push(format!("{live} blocks are live, not {}", raw.live));
+    if copies != linked {
+        let odd: Vec<_> = copies.symmetric_difference(&linked).collect();
+        problems.push(format!("slots {odd:?} are copies of nothing, or no copies"));
+    }
+    if (live.all, live.mirrored) != (raw.live, raw.mirrored) {
+        let told = (raw.live, raw.mirrored);
+        problems.push(format!("{} blocks are live, of these by class {:?}, not {told:?}", live.all, live.mirrored));
     }
     Ok(problems)
 }

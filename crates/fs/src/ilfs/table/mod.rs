@@ -14,6 +14,9 @@
 //! - freed, one for all: given up, in the order of their epochs, and not to be used before the commit of that is durable;
 //! - in use: in the chain that leads from sequence numbers to slots ([`chains`]).
 //!
+//! A segment may have *copies*, slots with the same content in other regions ([`copies`]). The one in the chain says what is known of
+//! it, and leads to the others, linked by `copy`; it may be any of them.
+//!
 //! All changes are transactions under the lock of [`KEY`]; who reads without it does so in a section of that key.
 //!
 //! Invariants:
@@ -22,21 +25,25 @@
 //! - T2. A sequence number is in one slot at most, and below the mark in the labels.
 //! - T3. A slot is used again only when the commit that freed it is durable.
 //! - T4. No block of a segment is taken twice.
+//! - T5. A copy that is not partial has all that was acknowledged of its segment, but what was dead when it was made.
 
 mod chains;
 mod change;
 mod check;
+mod copies;
 
 use std::ops::Range;
 
 use pram::{Off, Region, Tx};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use super::class::{wanted_copies, CLASSES};
 use super::error::{Error, Result};
 use crate::layout::{root, tag};
 
 pub use change::Change;
 pub use check::{check, compare, mend, Needs, Work};
+pub use copies::Home;
 
 /// The key whose lock protects the table: no inode has this number.
 pub const KEY: u64 = 0;
@@ -50,8 +57,8 @@ pub const GROWING: u64 = (1 << 48) - 3;
 pub const CHUNK: u64 = 1024;
 /// Chains of a chain chunk.
 pub const BUCKETS: u64 = 512;
-/// Segments that are written to at a time.
-pub const HEADS: usize = 2;
+/// Segments that are written to at a time, beside those of regions: of each class one for each [`super::Head`].
+pub const HEADS: usize = 2 * CLASSES;
 /// The first word of a [`RawTable`].
 pub const TABLE_MAGIC: u64 = u64::from_le_bytes(*b"CQ-TABLE");
 
@@ -74,6 +81,13 @@ pub struct RawTableRegion {
     pub spare: u64,
     pub held: u64,
     pub bad: u64,
+    /// The slot that is written to with files that are to lie in this region as a whole.
+    pub whole: u64,
+    /// When it got this standing, in seconds since 1970.
+    pub since: u64,
+    /// Copies are never in two regions of one domain; 0: it is one of its own.
+    pub domain: u32,
+    pub unused: u32,
 }
 
 /// What becomes of a region.
@@ -85,6 +99,8 @@ pub enum Standing {
     Taking,
     /// It takes none, and what it has is moved.
     Leaving,
+    /// It takes none: it is missing, or has failed. What it has may yet be there.
+    Failed,
 }
 
 impl RawTableRegion {
@@ -92,6 +108,7 @@ impl RawTableRegion {
         match self.standing {
             1 => Standing::Taking,
             2 => Standing::Leaving,
+            3 => Standing::Failed,
             _ => Standing::None,
         }
     }
@@ -152,7 +169,9 @@ pub struct RawTable {
     pub promised: u64,
     /// The epoch that persistent RAM was last recovered to when this table was put in order after it.
     pub recovered: u64,
-    /// The slots that are written to, plus 1.
+    /// Of these live blocks, those in segments of each class that wants copies: two, three, four, lazily two.
+    pub mirrored: [u64; CLASSES - 1],
+    /// The slots that are written to, plus 1: by class, and of each by head.
     pub heads: [u64; HEADS],
 }
 
@@ -160,17 +179,18 @@ pub struct RawTable {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct RawSegment {
-    /// Sequence number (36 bits), live blocks (12), state (4), flags (12).
+    /// Sequence number (36 bits), live blocks (12), state (4), failed (1), head (2), class (4), partial (1), priority (2).
     pub state: u64,
     /// In use: when its content was written, by the clock, on average. Freed: in which epoch.
     pub stamp: u64,
     /// The next slot of its list, plus 1 (32 bits), blocks that are taken (16), parts (16).
     pub link: u64,
-    pub reserved: u64,
+    /// The next copy, plus 1 (32 bits), when its copies are due, in seconds since 1970 (32).
+    pub copies: u64,
 }
 
-const _: () = assert!(size_of::<RawTable>() == 200 && size_of::<RawSegment>() == 32);
-const _: () = assert!(size_of::<RawTableRegion>() == 64);
+const _: () = assert!(size_of::<RawTable>() == 296 && size_of::<RawSegment>() == 32);
+const _: () = assert!(size_of::<RawTableRegion>() == 88);
 /// Bytes of a chunk, and of a chain chunk.
 pub const CHUNK_BYTES: u64 = CHUNK * size_of::<RawSegment>() as u64;
 const CHAINS_BYTES: u64 = BUCKETS * 8;
@@ -192,17 +212,27 @@ pub enum State {
     Discarding,
     /// Something could not be written there: it is not used again.
     Bad,
+    /// It has the content of a segment that is in another slot.
+    Copy,
 }
 
 impl State {
-    const ALL: [State; 7] =
-        [State::Free, State::Open, State::Full, State::Cleaning, State::Freed, State::Discarding, State::Bad];
+    const ALL: [State; 8] = [
+        State::Free,
+        State::Open,
+        State::Full,
+        State::Cleaning,
+        State::Freed,
+        State::Discarding,
+        State::Bad,
+        State::Copy,
+    ];
 
     fn from_raw(raw: u64) -> Option<State> {
         State::ALL.get(raw as usize).copied()
     }
 
-    /// Has it a sequence number?
+    /// Is it what the sequence number of its segment leads to?
     pub fn is_used(self) -> bool {
         matches!(self, State::Open | State::Full | State::Cleaning)
     }
@@ -218,23 +248,36 @@ pub struct Segment {
     pub failed: bool,
     /// Which head filled it.
     pub head: u8,
+    /// The code of its [`Class`](super::class::Class).
+    pub class: u8,
+    /// Of a copy: it is being made, or was by one who died.
+    pub partial: bool,
+    /// The highest of the files' in it, when it was written: 0 low to 2 high.
+    pub priority: u8,
     pub stamp: u64,
     pub next: Option<u32>,
     /// Blocks that are taken.
     pub used: u32,
     pub parts: u32,
+    /// The next of its copies.
+    pub copy: Option<u32>,
+    /// Of a lazy one: when its copies are to be made, in seconds since 1970.
+    pub due: u32,
 }
 
 const LIVE_AT: u32 = 36;
 const STATE_AT: u32 = 48;
 const FAILED_AT: u32 = 52;
 const HEAD_AT: u32 = 53;
+const CLASS_AT: u32 = 55;
+const PARTIAL_AT: u32 = 59;
+const PRIORITY_AT: u32 = 60;
 
 fn bits(word: u64, at: u32, bits: u32) -> u64 {
     word >> at & ((1 << bits) - 1)
 }
 
-fn slot_in(word: u64) -> Option<u32> {
+pub(super) fn slot_in(word: u64) -> Option<u32> {
     (word as u32).checked_sub(1)
 }
 
@@ -249,34 +292,56 @@ impl Segment {
         state: State::Free,
         failed: false,
         head: 0,
+        class: 0,
+        partial: false,
+        priority: 0,
         stamp: 0,
         next: None,
         used: 0,
         parts: 0,
+        copy: None,
+        due: 0,
     };
 
-    fn from_raw(words: [u64; 3]) -> Result<Segment> {
-        let [state, stamp, link] = words;
+    fn from_raw(words: [u64; 4]) -> Result<Segment> {
+        let [state, stamp, link, copies] = words;
         let damaged = || crate::Error::Corrupt(format!("a segment of the log has the state {state:#x}"));
+        let class = bits(state, CLASS_AT, 4) as u8;
+        wanted_copies(class).ok_or_else(damaged)?;
         Ok(Segment {
             sequence: bits(state, 0, LIVE_AT),
             live: bits(state, LIVE_AT, STATE_AT - LIVE_AT) as u32,
             state: State::from_raw(bits(state, STATE_AT, 4)).ok_or_else(damaged)?,
             failed: bits(state, FAILED_AT, 1) == 1,
             head: bits(state, HEAD_AT, 2) as u8,
+            class,
+            partial: bits(state, PARTIAL_AT, 1) == 1,
+            priority: bits(state, PRIORITY_AT, 2) as u8,
             stamp,
             next: slot_in(link & u64::from(u32::MAX)),
             used: bits(link, 32, 16) as u32,
             parts: bits(link, 48, 16) as u32,
+            copy: slot_in(copies & u64::from(u32::MAX)),
+            due: bits(copies, 32, 32) as u32,
         })
     }
 
-    /// As it is kept: `state`, `stamp` and `link`.
-    pub fn to_raw(self) -> [u64; 3] {
+    /// As it is kept.
+    pub fn to_raw(self) -> [u64; 4] {
         let state = State::ALL.iter().position(|state| *state == self.state).unwrap_or(0) as u64;
-        let flags = u64::from(self.failed) << FAILED_AT | u64::from(self.head) << HEAD_AT;
+        let flags = u64::from(self.failed) << FAILED_AT
+            | u64::from(self.head) << HEAD_AT
+            | u64::from(self.class) << CLASS_AT
+            | u64::from(self.partial) << PARTIAL_AT
+            | u64::from(self.priority) << PRIORITY_AT;
         let word = self.sequence | u64::from(self.live) << LIVE_AT | state << STATE_AT | flags;
-        [word, self.stamp, slot_word(self.next) | u64::from(self.used) << 32 | u64::from(self.parts) << 48]
+        let link = slot_word(self.next) | u64::from(self.used) << 32 | u64::from(self.parts) << 48;
+        [word, self.stamp, link, slot_word(self.copy) | u64::from(self.due) << 32]
+    }
+
+    /// Copies that it is to have in the end.
+    pub fn wanted(&self) -> u32 {
+        wanted_copies(self.class).unwrap_or(1)
     }
 }
 
@@ -363,6 +428,7 @@ impl Where {
             live: 0,
             promised: 0,
             recovered: 0,
+            mirrored: [0; CLASSES - 1],
             heads: [0; HEADS],
         };
         tx.init(Off::new(log.off), &raw)?;
@@ -466,7 +532,7 @@ impl<'r> Table<'r> {
 
     pub fn get(&self, slot: u32) -> Result<Segment> {
         match self.entry(slot)? {
-            Some(entry) => Segment::from_raw(self.region.read(entry.cast())?),
+            Some(entry) => Segment::from_raw(self.region.read(entry.cast::<[u64; 4]>())?),
             None => Ok(Segment::FREE),
         }
     }
@@ -491,20 +557,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_segment_is_three_words() {
+    fn a_segment_is_four_words() {
         let segment = Segment {
             sequence: (1 << 36) - 1,
             live: 2048,
             state: State::Bad,
             failed: true,
             head: 1,
+            class: 5,
+            partial: true,
+            priority: 2,
             stamp: u64::MAX,
             next: Some(u32::MAX - 2),
             used: 2048,
             parts: 1024,
+            copy: Some(u32::MAX - 2),
+            due: u32::MAX,
         };
         assert_eq!(Segment::from_raw(segment.to_raw()).expect("it is whole"), segment);
-        assert_eq!(Segment::from_raw([0; 3]).expect("zeros are free"), Segment::FREE);
-        assert!(Segment::from_raw([9 << 48, 0, 0]).is_err());
+        assert_eq!(Segment::from_raw([0; 4]).expect("zeros are free"), Segment::FREE);
+        assert!(Segment::from_raw([9 << 48, 0, 0, 0]).is_err());
+        assert!(Segment::from_raw([6 << 55, 0, 0, 0]).is_err(), "there is no such class");
     }
 }

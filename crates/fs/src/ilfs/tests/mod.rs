@@ -6,10 +6,12 @@
 //! | `world` | files of a test: which page has what content, and where; what the cleaner asks |
 //! | `writing` | writing and reading, also where the disk fails |
 //! | `cleaning` | the cleaner, and what the disk tells alone |
+//! | `copies` | several disks: copies of segments, disks that fail or are missing |
 //! | `crash` | a power cut at each write and flush, with the memory kept or lost |
 //! | `model` | any operations, against what should be there |
 
 mod cleaning;
+mod copies;
 mod crash;
 mod model;
 mod rig;

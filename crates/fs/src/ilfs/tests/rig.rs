@@ -20,11 +20,13 @@ pub const SEGMENT: u64 = MIB;
 /// The pool, whose UUID the rig's regions of persistent RAM have.
 pub const POOL: Uuid = Uuid([7; 16]);
 
-/// A log on one disk.
+/// A log on a disk, or several: a region each.
 pub struct Rig {
     pub session: Arc<Session>,
     pub disk: Arc<RamDisk>,
     pub faults: Arc<FaultDisk>,
+    /// All disks but the first.
+    pub others: Vec<Arc<FaultDisk>>,
     pub log: Log,
 }
 
@@ -41,21 +43,49 @@ impl Rig {
         let session = Arc::new(crate::rig::session(MIB));
         Log::format(&session, std::slice::from_ref(&region), SEGMENT).expect("a log");
         let log = Log::open(&session, &[region], options()).expect("the log").expect("there is one");
-        Rig { session, disk, faults, log }
+        Rig { session, disk, faults, others: Vec::new(), log }
+    }
+
+    /// On so many disks, each with so many segments.
+    pub fn on(disks: u32, segments: u64) -> Rig {
+        let mut rams = Vec::new();
+        let mut faults = Vec::new();
+        for n in 0..disks {
+            let disk = RamDisk::new(&format!("disk{n}"), 2 * MIB + segments * SEGMENT);
+            faults.push(FaultDisk::over(disk.clone(), segments + u64::from(n), Faults::default()));
+            rams.push(disk);
+        }
+        let region = |(n, disk): (u32, &Arc<FaultDisk>)| make(POOL, n, Layout::Single, vec![disk.clone()]).expect("it");
+        let regions: Vec<Arc<dyn Region>> = (0..).zip(&faults).map(region).collect();
+        let session = Arc::new(crate::rig::session(MIB));
+        Log::format(&session, &regions, SEGMENT).expect("a log");
+        let log = Log::open(&session, &regions, options()).expect("the log").expect("there is one");
+        let (disk, first) = (rams.remove(0), faults.remove(0));
+        Rig { session, disk, faults: first, others: faults, log }
+    }
+
+    /// The regions of these disks, and others missing.
+    pub fn with_disks(self, disks: &[u32]) -> Rig {
+        let Rig { session, disk, faults, others, log } = self;
+        drop(log);
+        let all = std::iter::once(&faults).chain(&others);
+        let there = (0u32..).zip(all).filter(|(n, _)| disks.contains(n));
+        let regions: Vec<_> = there.map(|(_, disk)| region_of(disk.clone())).collect();
+        let log = Log::open(&session, &regions, options()).expect("the log").expect("there is one");
+        Rig { session, disk, faults, others, log }
     }
 
     /// A disk and a memory that are there.
     pub fn of(session: Arc<Session>, disk: Arc<RamDisk>, faults: Arc<FaultDisk>) -> Rig {
         let region = region_of(faults.clone());
         let log = Log::open(&session, &[region], options()).expect("the log").expect("there is one");
-        Rig { session, disk, faults, log }
+        Rig { session, disk, faults, others: Vec::new(), log }
     }
 
     /// As another process, or a later one, has it.
     pub fn reopened(self) -> Rig {
-        let Rig { session, disk, faults, log } = self;
-        drop(log);
-        Rig::of(session, disk, faults)
+        let disks: Vec<u32> = (0..=self.others.len() as u32).collect();
+        self.with_disks(&disks)
     }
 
     pub fn write(&self, head: Head, blocks: &[Block]) -> Result<Vec<Place>> {
@@ -68,8 +98,7 @@ impl Rig {
 
     pub fn read(&self, run: Run) -> Result<Vec<u8>> {
         let memory = Buffers::whole(&Aligned::zeroed(run.blocks as usize * BLOCK as usize));
-        self.log.read(&self.session, run, memory.clone())?.wait(&self.log, &self.session)?;
-        Ok(memory.to_vec())
+        Ok(self.log.read(&self.session, run, memory)?.wait(&self.log, &self.session)?.to_vec())
     }
 
     pub fn unlink(&self, places: &[Place]) {

@@ -10,7 +10,8 @@ use super::super::clean::{Cleaned, Fate, Files, Move, Reason};
 use super::super::error::{Error, Result};
 use super::super::part::Owner;
 use super::super::place::{Place, Run};
-use super::super::Head;
+use super::super::sorted::Kind;
+use super::super::{Class, Head};
 use super::rig::{block, content, Rig};
 
 /// An inode and a page of it: its place, and the seed of its content.
@@ -24,6 +25,8 @@ pub struct World {
     pub epoch: Cell<u64>,
     pub durable: Cell<u64>,
     seed: Cell<u64>,
+    /// Of inodes, where it is not the usual one.
+    pub classes: Mutex<BTreeMap<u64, Class>>,
     /// The next relocation finds that somebody was faster.
     pub race: Cell<bool>,
 }
@@ -41,6 +44,7 @@ impl World {
             epoch: Cell::new(durable.max(1)),
             durable: Cell::new(durable),
             seed: Cell::new(seed),
+            classes: Mutex::default(),
             race: Cell::new(false),
         }
     }
@@ -54,7 +58,11 @@ impl World {
     pub fn write(&self, pages: &[(u64, u64)]) -> Result<()> {
         let seeds: Vec<u64> = pages.iter().map(|_| self.next_seed()).collect();
         let blocks: Vec<_> = pages.iter().zip(&seeds).map(|((ino, page), seed)| block(*ino, *page, *seed)).collect();
-        let places = self.rig.write(Head::Hot, &blocks)?;
+        let mut writer = self.rig.log.sorted(&self.rig.session, Head::Hot, None);
+        for block in blocks {
+            writer.push(self.kind(block.owner, Place::new(1, 0))?, block)?;
+        }
+        let places = writer.finish()?;
         let log = &self.rig.log;
         for (some, seeds) in pages.iter().zip(&places).collect::<Vec<_>>().chunks(100).zip(seeds.chunks(100)) {
             let mut map = self.pages.lock().expect("not poisoned");
@@ -153,6 +161,10 @@ impl Files for World {
             Ok(true)
         };
         moves.iter().map(&mut one).collect()
+    }
+
+    fn kind(&self, owner: Owner, _: Place) -> Result<Kind> {
+        Ok((self.classes.lock().expect("not poisoned").get(&owner.ino).copied().unwrap_or_default(), 1))
     }
 
     fn epoch(&self) -> u64 {

@@ -9,6 +9,7 @@ use rng::Rng;
 use super::super::clean::Cleaned;
 use super::super::error::Error;
 use super::super::place::{Place, Run, BLOCK};
+use super::super::room::Want;
 use super::super::table::State;
 use super::super::{Head, LEAST};
 use super::rig::{block, content, options, region_of, Rig, MIB, SEGMENT};
@@ -271,7 +272,7 @@ fn two_processes_share_a_head() {
 #[test]
 fn no_part_counts_behind_a_first_one_that_was_never_written() {
     let rig = Rig::new(20);
-    let room = rig.log.take_room(&rig.session, Head::Hot, 5, None).expect("there is room");
+    let room = rig.log.take_room(&rig.session, &want(5)).expect("there is room");
     let places = rig.write(Head::Hot, &[block(5, 0, 1)]).expect("it is written elsewhere");
     assert_ne!(places[0].sequence(), room.sequence);
     assert!(rig.read(Run::one(places[0])).expect("it is read") == content(1));
@@ -293,4 +294,8 @@ fn a_disk_that_does_not_answer_is_an_error_in_time() {
     assert!(matches!(&e, Err(Error::Device(e)) if e.class == Class::Timeout), "{e:?}");
     rig.faults.set(|faults| faults.hang = 0);
     rig.faults.release();
+}
+
+fn want(content: u32) -> Want {
+    Want { head: Head::Hot, class: super::super::class::Class::None, content, stamp: None, priority: 1 }
 }

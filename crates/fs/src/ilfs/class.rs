@@ -1,0 +1,77 @@
+//! How content is to lie on disks: in how many copies, when these are made, and whether it stays in one region.
+//!
+//! A segment is of one class, so that all that is in it wants the same: each class has heads of its own. What a file wants its
+//! setting says ([`crate::setting`]); how many copies there are the segment table tells.
+
+/// The class of a segment, and of what is in it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Class {
+    /// One copy, wherever it is written first.
+    #[default]
+    None,
+    /// So many copies, 2 to 4, written at once.
+    Mirror(u8),
+    /// Two copies, the second so many seconds after the first (I·LFS, section 5.4).
+    Lazy(u32),
+    /// One copy, in the region with this number, which has all of the file.
+    Whole(u32),
+}
+
+/// Classes that have heads in the head of the table; those of [`Class::Whole`] are in their regions.
+pub const CLASSES: usize = 5;
+/// How the table names [`Class::Lazy`] and [`Class::Whole`].
+const LAZY: u8 = 4;
+const WHOLE: u8 = 5;
+/// Codes are less than this.
+pub const CODES: u32 = 6;
+/// Copies that there can be.
+pub const MOST_COPIES: u32 = 4;
+
+impl Class {
+    /// As the table has it: without the delay and the region, which are the segment's own.
+    pub fn code(self) -> u8 {
+        match self {
+            Class::None => 0,
+            Class::Mirror(copies) => copies.clamp(2, MOST_COPIES as u8) - 1,
+            Class::Lazy(_) => LAZY,
+            Class::Whole(_) => WHOLE,
+        }
+    }
+}
+
+/// Copies that segments of a class are to have in the end; none: there is no such class.
+pub fn wanted_copies(code: u8) -> Option<u32> {
+    match code {
+        0 | WHOLE => Some(1),
+        1..=3 => Some(u32::from(code) + 1),
+        LAZY => Some(2),
+        _ => None,
+    }
+}
+
+/// The copies of a segment of that class are written with it.
+pub fn is_mirrored(code: u8) -> bool {
+    (1..LAZY).contains(&code)
+}
+
+pub fn is_lazy(code: u8) -> bool {
+    code == LAZY
+}
+
+pub fn is_whole(code: u8) -> bool {
+    code == WHOLE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_class_has_a_code() {
+        let all = [Class::None, Class::Mirror(2), Class::Mirror(3), Class::Mirror(4), Class::Lazy(7), Class::Whole(3)];
+        let copies: Vec<_> = all.iter().map(|class| wanted_copies(class.code())).collect();
+        assert_eq!(copies, [1, 2, 3, 4, 2, 1].map(Some));
+        assert!((0..=5).eq(all.iter().map(|class| class.code())));
+        assert_eq!(wanted_copies(CODES as u8), None);
+    }
+}

@@ -1,0 +1,63 @@
+//! Writing blocks of several classes at once: each goes to a writer of its class.
+
+use std::collections::BTreeMap;
+
+use pram::Session;
+
+use super::class::Class;
+use super::error::Result;
+use super::place::Place;
+use super::write::{Block, Writer};
+use super::{Head, Log};
+
+/// Class, and priority.
+pub type Kind = (Class, u8);
+
+/// Blocks on their way to segments of their classes.
+#[must_use = "what is not finished is given up"]
+pub struct Sorted<'l> {
+    log: &'l Log,
+    session: &'l Session,
+    head: Head,
+    stamp: Option<u64>,
+    /// Each with the numbers of its blocks.
+    writers: BTreeMap<Kind, (Writer<'l>, Vec<usize>)>,
+    count: usize,
+}
+
+impl Log {
+    /// As [`Log::writer`], for blocks of any classes.
+    pub fn sorted<'l>(&'l self, session: &'l Session, head: Head, stamp: Option<u64>) -> Sorted<'l> {
+        Sorted { log: self, session, head, stamp, writers: BTreeMap::new(), count: 0 }
+    }
+}
+
+impl Sorted<'_> {
+    /// Adds a block: see [`Writer::push`].
+    pub fn push(&mut self, kind: Kind, block: Block) -> Result<()> {
+        let (log, session, head, stamp) = (self.log, self.session, self.head, self.stamp);
+        let new = || (log.writer(session, head, stamp).of(kind.0, kind.1), Vec::new());
+        let (writer, numbers) = self.writers.entry(kind).or_insert_with(new);
+        numbers.push(self.count);
+        self.count += 1;
+        writer.push(block)
+    }
+
+    /// Waits until all is durable; the places, in the order of the blocks. Where it fails, nothing was written as far as anybody can
+    /// tell.
+    pub fn finish(self) -> Result<Vec<Place>> {
+        let mut places: Vec<(usize, Place)> = Vec::with_capacity(self.count);
+        for (_, (writer, numbers)) in self.writers {
+            match writer.finish() {
+                Ok(of_one) => places.extend(numbers.into_iter().zip(of_one)),
+                Err(e) => {
+                    let done: Vec<Place> = places.into_iter().map(|(_, place)| place).collect();
+                    self.log.give_up(self.session, &done)?;
+                    return Err(e);
+                }
+            }
+        }
+        places.sort_unstable_by_key(|(number, _)| *number);
+        Ok(places.into_iter().map(|(_, place)| place).collect())
+    }
+}

@@ -1,0 +1,114 @@
+//! Regions that take nothing more because they have failed or are missing, and those that come back.
+//!
+//! A region is *fenced* when what was written there may be lost: its standing says so to every process, and after any crash. What it
+//! has is read as before, where it can be; what is written goes to the others, and what lacks a copy gets one there
+//! ([`super::copies`]). It takes content again when it is whole and open: its segments are those that the table knows, each verified
+//! when it is read, so nothing has to be compared; copies that it missed are no copies since then.
+
+use exraid::Region;
+use pram::Session;
+
+use super::error::{Error, Result};
+use super::table::{RawTableRegion, Standing, KEY};
+use super::Log;
+
+/// A region that takes nothing, and why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fenced {
+    pub number: u32,
+    /// Seconds since 1970.
+    pub since: u64,
+    /// This process has it open.
+    pub is_there: bool,
+}
+
+impl Log {
+    /// Region `number` takes nothing more from now on, durably as the table is; false, and nothing has changed, where it is the only one
+    /// that does.
+    pub(crate) fn fence(&self, session: &Session, number: u32, why: &dyn std::fmt::Display) -> Result<bool> {
+        let fenced = self.change(session, |change| {
+            let regions = change.table().regions()?;
+            let is_other = |r: &RawTableRegion| r.number != number && r.standing() == Standing::Taking;
+            let Some((n, region)) = regions.iter().find(|(_, region)| region.number == number) else {
+                return Ok(None);
+            };
+            match region.standing() {
+                Standing::Failed => Ok(Some(false)),
+                _ if !regions.iter().any(|(_, region)| is_other(region)) => Ok(None),
+                _ => {
+                    self.close_in(change, region)?;
+                    change.set_standing(*n, Standing::Failed)?;
+                    Ok(Some(true))
+                }
+            }
+        })?;
+        if fenced == Some(true) {
+            tracing::error!("region {number} takes no more content: {why}");
+            self.refresh(session)?;
+        }
+        Ok(fenced.is_some())
+    }
+
+    /// The numbers of those that are fenced.
+    pub(super) fn fenced(&self, session: &Session) -> Result<Vec<u32>> {
+        let table = self.at.table(session.region());
+        let regions = session.read(KEY, || table.regions())?;
+        let failed = regions.into_iter().filter(|(_, region)| region.standing() == Standing::Failed);
+        Ok(failed.map(|(_, region)| region.number).collect())
+    }
+
+    /// Regions that take nothing since they failed or were missed.
+    pub fn out_of_use(&self, session: &Session) -> Result<Vec<Fenced>> {
+        let table = self.at.table(session.region());
+        let regions = session.read(KEY, || table.regions())?;
+        let areas = self.areas();
+        let is_there = |number| areas.list.iter().any(|area| area.number == number && area.region.is_some());
+        let failed = regions.into_iter().filter(|(_, region)| region.standing() == Standing::Failed);
+        Ok(failed.map(|(_, r)| Fenced { number: r.number, since: r.since, is_there: is_there(r.number) }).collect())
+    }
+
+    /// Fences the regions that take content and are not there; which.
+    pub fn fence_missing(&self, session: &Session) -> Result<Vec<u32>> {
+        let areas = self.areas();
+        let missing = areas.list.iter().filter(|area| area.is_taking && area.region.is_none()).map(|area| area.number);
+        let mut fenced = Vec::new();
+        for number in missing {
+            if self.fence(session, number, &"it is missing")? {
+                fenced.push(number);
+            }
+        }
+        Ok(fenced)
+    }
+
+    /// Has a fenced region that is there take content again.
+    ///
+    /// Ordered steps:
+    /// 1. Its label has the mark of sequence numbers that the others have; durable. (Else: see [`Log::add_region`].)
+    /// 2. It takes content.
+    ///
+    /// # Errors
+    /// [`Error::Unusable`] where its label has a higher mark than the table: it was written with another memory since.
+    pub fn readmit(&self, session: &Session, region: &dyn Region) -> Result<()> {
+        let limit = self.head(session)?.limit;
+        if region.sequence() > limit {
+            return Err(Error::Unusable(format!(
+                "{} was written while it was away, with another memory: its segments are numbered up to {}, the pool's up to {limit}; \
+                 what was written there is not the pool's",
+                region.name(),
+                region.sequence()
+            )));
+        }
+        // 1.
+        region.raise_sequence(limit)?;
+        // 2.
+        self.change(session, |change| {
+            let regions = change.table().regions()?;
+            match regions.iter().find(|(_, raw)| raw.number == region.number()) {
+                Some((n, raw)) if raw.standing() == Standing::Failed => change.set_standing(*n, Standing::Taking),
+                _ => Ok(()),
+            }
+        })?;
+        tracing::info!("{} is there again and takes content", region.name());
+        self.refresh(session)
+    }
+}

@@ -1,0 +1,152 @@
+//! Copies of segments: slots in other regions with the same content.
+//!
+//! ```text
+//! chain of the sequence number -> slot (Open, Full, Cleaning) --copy--> slot (Copy) --copy--> slot (Copy)
+//! ```
+
+use super::change::Change;
+use super::{damaged, Result, Segment, Standing, State, Table};
+use crate::ilfs::class::MOST_COPIES;
+
+/// What a slot's region is to the copy that is in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Home {
+    pub slot: u32,
+    /// The region's place in the table, and its domain.
+    pub n: usize,
+    pub domain: u64,
+    pub standing: Standing,
+    pub partial: bool,
+}
+
+impl Table<'_> {
+    /// The slots of a segment, whose entry in the chain is given: that one first.
+    pub fn copies(&self, slot: u32, segment: &Segment) -> Result<Vec<(u32, Segment)>> {
+        let mut all = vec![(slot, *segment)];
+        let mut next = segment.copy;
+        while let Some(copy) = next {
+            let entry = self.get(copy)?;
+            if entry.state != State::Copy || entry.sequence != segment.sequence || all.len() > MOST_COPIES as usize + 1
+            {
+                return Err(damaged(format!("slot {copy} is no copy of segment {}", segment.sequence)));
+            }
+            all.push((copy, entry));
+            next = entry.copy;
+        }
+        Ok(all)
+    }
+
+    /// Where the copies of a segment are.
+    pub fn homes(&self, slot: u32, segment: &Segment) -> Result<Vec<Home>> {
+        let home = |(slot, entry): (u32, Segment)| {
+            let (n, region) = self.region_of(slot)?;
+            Ok(Home { slot, n, domain: region.domain(), standing: region.standing(), partial: entry.partial })
+        };
+        self.copies(slot, segment)?.into_iter().map(home).collect()
+    }
+}
+
+impl super::RawTableRegion {
+    /// What it shares its fate with, as a number: regions are of one of their own where nothing is said.
+    pub fn domain(&self) -> u64 {
+        match self.domain {
+            0 => u64::from(self.number),
+            domain => 1 << 32 | u64::from(domain),
+        }
+    }
+}
+
+impl Change<'_, '_> {
+    /// A slot that is in no list has, or is to have (`partial`), a copy of the segment in slot `of`.
+    pub(super) fn link_copy(&mut self, of: u32, slot: u32, partial: bool) -> Result<()> {
+        let segment = self.table().get(of)?;
+        let copy = Segment {
+            sequence: segment.sequence,
+            state: State::Copy,
+            class: segment.class,
+            partial,
+            copy: segment.copy,
+            ..Segment::FREE
+        };
+        self.put(slot, &copy)?;
+        self.put(of, &Segment { copy: Some(slot), ..segment })
+    }
+
+    /// Takes a free slot for a copy of the segment in slot `of`, which is to be made.
+    pub fn begin_copy(&mut self, of: u32, slot: u32) -> Result<()> {
+        self.take_next(slot)?;
+        self.link_copy(of, slot, true)
+    }
+
+    /// A slot that was found on a disk has a copy of the segment in slot `of`; with `alone` the only one that has all of it.
+    pub fn adopt_copy(&mut self, of: u32, slot: u32, alone: bool) -> Result<()> {
+        self.link_copy(of, slot, false)?;
+        let (n, mut region) = self.table().region_of(slot)?;
+        region.fresh = region.fresh.max(u64::from(slot) + 1);
+        self.set_region(n, &region)?;
+        if alone {
+            let segment = self.table().get(of)?;
+            self.promote(of, &segment, &[(slot, self.table().get(slot)?)])?;
+            // Nothing of it is lost: it is free, and put in its list with the others that are.
+            self.put(of, &Segment::FREE)?;
+        }
+        Ok(())
+    }
+
+    /// What a slot has is a whole copy, if it is one of that segment yet; is it?
+    pub fn end_copy(&mut self, sequence: u64, slot: u32) -> Result<bool> {
+        let copy = self.table().get(slot)?;
+        let is_its = copy.state == State::Copy && copy.sequence == sequence;
+        if is_its {
+            self.put(slot, &Segment { partial: false, ..copy })?;
+        }
+        Ok(is_its)
+    }
+
+    /// The segment with this number has no copy in `slot` any more; the slot is given up in this epoch, and not used again if it has
+    /// `failed`. False where that is its only whole one, and nothing was changed.
+    pub fn drop_copy(&mut self, sequence: u64, slot: u32, failed: bool, epoch: u64) -> Result<bool> {
+        let Some((first, segment)) = self.table().find(sequence)? else { return Ok(true) };
+        let all = self.table().copies(first, &segment)?;
+        let Some(at) = all.iter().position(|(copy, _)| *copy == slot) else { return Ok(true) };
+        let mut rest = all.clone();
+        let (_, gone) = rest.remove(at);
+        if !rest.iter().any(|(_, copy)| !copy.partial) {
+            return Ok(false);
+        }
+        match at {
+            0 => self.promote(slot, &segment, &rest)?,
+            _ => {
+                let (before, entry) = all[at - 1];
+                self.put(before, &Segment { copy: gone.copy, ..entry })?;
+            }
+        }
+        self.free_slot(slot, failed || gone.failed, epoch)?;
+        Ok(true)
+    }
+
+    /// What the sequence number leads to is the first whole one of `rest`, in place of `slot`.
+    fn promote(&mut self, slot: u32, segment: &Segment, rest: &[(u32, Segment)]) -> Result<()> {
+        let mut order: Vec<u32> = rest.iter().map(|(copy, _)| *copy).collect();
+        let whole = rest.iter().position(|(_, copy)| !copy.partial).unwrap_or(0);
+        order.swap(0, whole);
+        self.unchain(slot, segment)?;
+        let next = self.chain_in(order[0], segment.sequence)?;
+        self.put(order[0], &Segment { next, copy: order.get(1).copied(), failed: false, ..*segment })?;
+        for (n, copy) in order.iter().enumerate().skip(1) {
+            let entry = self.table().get(*copy)?;
+            self.put(*copy, &Segment { copy: order.get(n + 1).copied(), ..entry })?;
+        }
+        // Whoever writes to it goes on there.
+        for (n, head) in self.head()?.heads.iter().enumerate() {
+            if super::slot_in(*head) == Some(slot) {
+                self.set_head(n, Some(order[0]))?;
+            }
+        }
+        let (n, region) = self.table().region_of(slot)?;
+        match super::slot_in(region.whole) == Some(slot) {
+            true => self.set_whole(n, None),
+            false => Ok(()),
+        }
+    }
+}

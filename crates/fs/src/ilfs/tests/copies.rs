@@ -1,0 +1,142 @@
+//! Copies of segments in several regions: written, read, lost, made anew.
+
+use exraid::fault::Faults;
+
+use super::super::class::Class;
+use super::super::copies::Copied;
+use super::super::place::Place;
+use super::rig::Rig;
+use super::world::World;
+
+/// Blocks of content of a segment of 1 MiB that is one part.
+const MOST: u64 = 253;
+
+fn file(ino: u64, pages: std::ops::Range<u64>) -> Vec<(u64, u64)> {
+    pages.map(|page| (ino, page)).collect()
+}
+
+fn world(disks: u32, classes: &[(u64, Class)]) -> World {
+    let world = World::new(Rig::on(disks, 20));
+    *world.classes.lock().expect("not poisoned") = classes.iter().map(|(ino, class)| (*ino, *class)).collect();
+    world
+}
+
+/// The fewest copies of what an inode has.
+fn copies(world: &World, ino: u64) -> u32 {
+    let pages = world.pages.lock().expect("not poisoned");
+    let of = |place: Place| world.rig.log.copies_of(&world.rig.session, place).expect("copies");
+    pages.iter().filter(|((other, _), _)| *other == ino).map(|(_, (place, _))| of(*place)).min().unwrap_or(0)
+}
+
+fn regions(world: &World, ino: u64) -> std::collections::BTreeSet<u32> {
+    let pages = world.pages.lock().expect("not poisoned");
+    let of =
+        |place: Place| world.rig.log.region_of(&world.rig.session, place).expect("a region").expect("there is one");
+    pages.iter().filter(|((other, _), _)| *other == ino).map(|(_, (place, _))| of(*place)).collect()
+}
+
+/// Makes all copies that can be made; how many, and bytes.
+fn make_copies(world: &World) -> (u64, u64) {
+    let (mut made, mut copied) = (0, 0);
+    loop {
+        match world.rig.log.copy_next(&world.rig.session, world, &mut |_| true).expect("it works") {
+            Copied::Made { bytes, .. } => (made, copied) = (made + 1, copied + bytes),
+            Copied::Dropped { .. } => {}
+            _ => return (made, copied),
+        }
+    }
+}
+
+#[test]
+fn what_is_mirrored_outlives_any_disk() {
+    for lost in 0..3u32 {
+        let mut world = world(3, &[(1, Class::Mirror(2)), (2, Class::None), (3, Class::Mirror(3))]);
+        for ino in 1..=3 {
+            world.write(&file(ino, 0..2 * MOST)).expect("there is room");
+        }
+        assert_eq!([1, 2, 3].map(|ino| copies(&world, ino)), [2, 1, 3]);
+        world.rig.check();
+        let rest: Vec<u32> = (0..3).filter(|n| *n != lost).collect();
+        world.rig = world.rig.with_disks(&rest);
+        let failed = unreadable(&world);
+        assert!(failed.iter().all(|(ino, _)| *ino == 2), "{failed:?}");
+        // It takes content yet, and makes the copies that are lacking.
+        world.rig.log.fence_missing(&world.rig.session).expect("it is fenced");
+        world.write(&file(4, 0..MOST)).expect("there is room");
+        let (made, copied) = make_copies(&world);
+        assert!(made > 0 && copied <= made * MOST * 4096, "{made}");
+        assert_eq!([1, 3].map(|ino| copies(&world, ino)), [2, 2], "as many as there are disks");
+        world.rig.check();
+        // And when it is there again what is too many goes.
+        world.rig = world.rig.reopened();
+        for region in world.rig.log.regions() {
+            world.rig.log.readmit(&world.rig.session, &*region).expect("it is ours");
+        }
+        make_copies(&world);
+        assert_eq!([1, 2, 3, 4].map(|ino| copies(&world, ino)), [2, 1, 3, 1]);
+        assert_eq!(world.verify(), 0);
+        world.rig.check();
+    }
+}
+
+/// Pages that cannot be read; others have their content.
+fn unreadable(world: &World) -> Vec<(u64, u64)> {
+    let pages = world.pages.lock().expect("not poisoned").clone();
+    let read = |place: Place| world.rig.read(super::super::place::Run::one(place));
+    let mut failed = Vec::new();
+    for (page, (place, seed)) in pages {
+        match read(place) {
+            Ok(found) => assert!(found == super::rig::content(seed), "{page:?}"),
+            Err(_) => failed.push(page),
+        }
+    }
+    failed
+}
+
+#[test]
+fn a_lazy_copy_is_made_when_it_is_due_and_of_what_is_live() {
+    let world = world(2, &[(1, Class::Lazy(0)), (2, Class::Lazy(3600)), (3, Class::None)]);
+    for ino in 1..=3 {
+        world.write(&file(ino, 0..MOST)).expect("there is room");
+    }
+    assert_eq!([1, 2, 3].map(|ino| copies(&world, ino)), [1, 1, 1]);
+    world.remove(&file(1, 0..200));
+    let lacking = world.rig.log.lacking(&world.rig.session).expect("told");
+    assert_eq!((lacking.bytes, lacking.lost), ((53 + MOST) * 4096, 0));
+    // Two files of one class share a segment, which is due when the first of them is.
+    let (_, copied) = make_copies(&world);
+    assert!(copied >= 53 * 4096 && copied < (53 + MOST + 1) * 4096, "{copied}");
+    assert_eq!(copies(&world, 1), 2);
+    assert_eq!(world.verify(), 0);
+    world.rig.check();
+}
+
+#[test]
+fn a_file_that_lies_in_one_region_stays_there() {
+    let world = world(4, &[(1, Class::Whole(2)), (2, Class::Whole(0))]);
+    for _ in 0..3 {
+        world.write(&file(1, 0..MOST)).expect("there is room");
+        world.write(&file(2, 0..MOST)).expect("there is room");
+        world.write(&file(3, 0..MOST)).expect("there is room");
+    }
+    assert_eq!([1, 2].map(|ino| regions(&world, ino)), [[2].into(), [0].into()]);
+    assert_eq!(world.verify(), 0);
+    world.rig.check();
+}
+
+#[test]
+fn a_write_that_misses_a_copy_leaves_one_less() {
+    let world = world(2, &[(1, Class::Mirror(2))]);
+    world.write(&file(1, 0..MOST)).expect("there is room");
+    world.rig.others[0].set(|faults| *faults = Faults { gone: true, ..Faults::default() });
+    world.write(&file(1, 0..MOST)).expect("the other has it");
+    assert_eq!((copies(&world, 1), world.verify()), (1, 0));
+    world.rig.check();
+    world.rig.others[0].set(|faults| *faults = Faults::default());
+    for region in world.rig.log.regions() {
+        world.rig.log.readmit(&world.rig.session, &*region).expect("it is ours");
+    }
+    make_copies(&world);
+    assert_eq!((copies(&world, 1), world.verify()), (2, 0));
+    world.rig.check();
+}
