@@ -1,38 +1,55 @@
-//! Disks as people name them, and as they are shown.
+//! Disks and regions as they are shown.
 
 use std::fmt::Write;
 use std::path::Path;
 
-use fs::pool::{CacheStatus, DiskStatus, FlowStatus, NewDisk, SegmentStatus};
+use fs::pool::{CacheStatus, DiskStatus, FlowStatus, PerformanceStatus, RegionStatus, SegmentStatus};
 use fs::Pool;
 
-use crate::failure::{Context, Failure, Result};
-use crate::{locate, size};
+use crate::failure::{Context, Result};
+use crate::size;
 
-/// What is said instead of a path where a pool is to have no disk.
-pub const NONE: &str = "none";
-
-/// Reads `PATH` or `PATH:SIZE`.
-pub fn parse(text: &str) -> Result<NewDisk> {
-    let Some((path, after)) = text.rsplit_once(':').filter(|(path, _)| !path.is_empty()) else {
-        return whole(text);
-    };
-    match size::parse(after) {
-        Ok(bytes) => Ok(NewDisk { path: locate::absolute(Path::new(path))?, size: Some(bytes) }),
-        Err(_) if after.contains('/') || Path::new(text).exists() => whole(text),
-        Err(why) => Err(Failure::new(format!("--disk {text}: {why}")).with_status(2)),
+/// Regions, and the disks that they are, a line each. `row` is told what kind of line it is.
+pub fn describe_all(regions: &[RegionStatus], disks: &[DiskStatus], mut row: impl FnMut(&str, String)) {
+    for region in regions.iter().filter(|region| region.members.len() > 1) {
+        row("region", describe_region(region));
+        for (role, member) in region.members.iter().enumerate().filter(|(_, member)| member.path.is_none()) {
+            row("disk", format!("{} of region {} is MISSING: {}", role + 1, region.number, member.uuid));
+        }
     }
+    disks.iter().for_each(|disk| row("disk", describe(disk)));
 }
 
-fn whole(path: &str) -> Result<NewDisk> {
-    Ok(NewDisk { path: locate::absolute(Path::new(path))?, size: None })
+/// A line for a region of several disks.
+pub fn describe_region(region: &RegionStatus) -> String {
+    let whole = region.members.iter().filter(|member| member.is_whole()).count();
+    let chunk = region.chunk.map(|chunk| format!(", chunks of {}", size::show(chunk.into()))).unwrap_or_default();
+    let mut out = format!("{}, {} of {} disks{chunk}", region.number, region.layout, region.members.len());
+    if let Some(problem) = &region.problem {
+        let _ = write!(out, ": NOT USED: {problem}");
+        return out;
+    }
+    let _ = write!(out, ", {}", size::show(region.size));
+    if whole < region.members.len() {
+        let _ = write!(out, ", DEGRADED: {whole} whole");
+    }
+    let _ = match region.tolerated {
+        None => write!(out, ", content is LOST"),
+        Some(0) => write!(out, ", can lose none"),
+        Some(n) => write!(out, ", can lose {n}"),
+    };
+    out.push_str(&measured(&region.performance));
+    out
 }
 
 /// A line for a disk.
 pub fn describe(disk: &DiskStatus) -> String {
     let path = disk.path.display();
     if let Some(problem) = &disk.problem {
-        return format!("{path}: NOT USED: {problem}");
+        return match disk.state {
+            Some("rebuilding") => format!("{path}: NOT WHOLE: {problem}"),
+            _ => format!("{path}: NOT USED: {problem}"),
+        };
     }
     let mut out = format!("{path}, {}", size::show(disk.size));
     if let Some(backed) = disk.backed {
@@ -41,15 +58,22 @@ pub fn describe(disk: &DiskStatus) -> String {
     if let Some(free) = disk.host_free.filter(|free| disk.size > free.saturating_add(disk.backed.unwrap_or(0))) {
         let _ = write!(out, ", which has {} more for it", size::show(free));
     }
-    for (name, flow) in [("read", &disk.read), ("write", &disk.write)] {
+    out.push_str(&measured(&disk.performance));
+    out
+}
+
+/// What this process has measured.
+fn measured(found: &PerformanceStatus) -> String {
+    let mut out = String::new();
+    for (name, flow) in [("read", &found.read), ("write", &found.write)] {
         if flow.requests > 0 {
             let _ = write!(out, "; {name} {}", speed(flow));
         }
     }
-    if disk.flush_median > 0.0 {
-        let _ = write!(out, "; flush in {}", time(disk.flush_median));
+    if found.flush_median > 0.0 {
+        let _ = write!(out, "; flush in {}", time(found.flush_median));
     }
-    for (kind, count) in &disk.errors {
+    for (kind, count) in &found.errors {
         let _ = write!(out, "; {count} FAILED ({kind})");
     }
     out
@@ -69,7 +93,7 @@ fn time(seconds: f64) -> String {
 
 /// What is said of the disks of a pool that was made from an image or from its copy, a line each.
 pub fn kept(pool: &Path) -> Result<String> {
-    let found = Pool::disks(pool).context(|| format!("cannot tell the disks of {}", pool.display()))?;
+    let (_, found) = Pool::disks(pool).context(|| format!("cannot tell the disks of {}", pool.display()))?;
     Ok(found.iter().map(|disk| format!("\nIt keeps its disk {}", describe(disk))).collect())
 }
 
@@ -145,23 +169,6 @@ pub fn describe_work(c: &CacheStatus) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn parsed(text: &str) -> Option<(String, Option<u64>)> {
-        parse(text).ok().map(|disk| (disk.path.display().to_string(), disk.size))
-    }
-
-    #[test]
-    fn a_disk_is_a_path_and_perhaps_a_size() {
-        assert_eq!(parsed("/data/disk"), Some(("/data/disk".into(), None)));
-        assert_eq!(parsed("/data/disk:10G"), Some(("/data/disk".into(), Some(10 << 30))));
-        assert_eq!(parsed("/dev/disk/by-path/pci-0000:00:1f.2"), None, "a size that is none");
-        assert_eq!(
-            parsed("/dev/disk/by-path/pci-0000:00:1f.2/part"),
-            Some(("/dev/disk/by-path/pci-0000:00:1f.2/part".into(), None))
-        );
-        assert_eq!(parsed("/a:b/c:64M"), Some(("/a:b/c".into(), Some(64 << 20))));
-        assert_eq!(parsed("/data/disk:10Q"), None);
-    }
 
     #[test]
     fn times_are_shown_for_people() {

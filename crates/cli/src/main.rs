@@ -20,7 +20,8 @@
 //! | [`log`] | the log, which a full disk beneath it does not hold up |
 //! | [`inspect`] | opening a pool to look at it, its memory alone if need be |
 //! | [`mounts`] | which pools are mounted where |
-//! | [`disks`] | disks as people name them, and as they are shown |
+//! | [`disks`] | disks and regions as they are shown |
+//! | [`regions`] | regions as people name them |
 //! | [`lost`] | content that is lost, as it is told; and going on without it |
 //! | [`size`] | sizes as people write them, and default sizes |
 //! | [`progress`] | progress bars on a terminal |
@@ -46,6 +47,7 @@ mod other_mounts;
 mod outcome;
 mod places;
 mod progress;
+mod regions;
 mod remount;
 mod save_option;
 mod serve;

@@ -28,8 +28,8 @@ fn page(n: u64, changes: u64) -> Vec<u8> {
 
 fn a_full_disk_takes_what_is_overwritten(medium: MediumKind) {
     let dir = tempfile::tempdir_in("/dev/shm").expect("a directory");
-    let disks = vec![NewDisk { path: dir.path().join("disk"), size: Some(96 * MIB) }];
-    let how = FormatOptions { medium, root_owner: (0, 0), disks, ..FormatOptions::sized(32 * MIB) };
+    let regions = vec![NewDisk { path: dir.path().join("disk"), size: Some(96 * MIB) }.into()];
+    let how = FormatOptions { medium, root_owner: (0, 0), regions, ..FormatOptions::sized(32 * MIB) };
     let at = dir.path().join("pool");
     Pool::format(&at, &how).expect("there is room");
     let pool = Pool::open(&at, &OpenOptions::default()).expect("it is opened");

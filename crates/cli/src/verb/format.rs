@@ -2,11 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use fs::pool::{CacheConfig, CommitInterval, NewDisk, Rate, Threshold};
+use fs::pool::{CacheConfig, CommitInterval, NewRegion, Rate, Threshold};
 use fs::{FormatOptions, MediumKind, Pool};
 
 use crate::failure::{Context, Failure, Result};
-use crate::{disks, locate, mounts, say, size};
+use crate::regions::{self, Asked};
+use crate::{locate, mounts, say, size};
 
 /// Make a pool: a directory with the persistent RAM that holds a file system.
 #[derive(clap::Args)]
@@ -17,6 +18,10 @@ use crate::{disks, locate, mounts, say, size};
                                                     2 GiB in a file elsewhere\n  \
     conquest format /srv/pool --disk /dev/sdb       a disk of its own for content
     conquest format /srv/pool --disk /data/d:100G   a file of at most 100 GiB, made for it
+    conquest format /srv/pool --disk mirror:/dev/sdb,/dev/sdc
+                                                    two disks with the same content
+    conquest format /srv/pool --disk stripe=256K:/dev/sdb,/dev/sdc
+                                                    two disks in turns, 256 KiB at a time
     conquest format /srv/pool --medium dax --nvram /dev/dax0.0\n  \
                                                     a persistent-memory device\n  \
     conquest format /srv/pool --force               destroy the pool that is there")]
@@ -48,11 +53,13 @@ pub struct Args {
     /// is enough to open the pool
     #[arg(long, value_name = "DIR", conflicts_with = "copy")]
     mirror: Option<PathBuf>,
-    /// A disk for content: a file, made if it does not exist, or a whole block device; may be given several times. `none`:
-    /// all content stays in persistent RAM [default: a file in the pool directory that may grow to what its file system has
-    /// free, less a reserve]
-    #[arg(long, value_name = "PATH[:SIZE]|none")]
-    disk: Vec<String>,
+    /// A disk for content: a file, made if it does not exist, or a whole block device; may be given several times. Several that
+    /// are one: `stripe:`, as large and as fast as all, lost with any; `mirror:`, the same on each; `raid5:`, one can be
+    /// lost. In a list `\,` is a comma of a path; a path that begins with such a word is written ./mirror:... `none`: all content
+    /// stays in persistent RAM [default: a file in the pool directory that may grow to what its file system has free, less a
+    /// reserve]
+    #[arg(long, value_name = "PATH[:SIZE]|KIND:PATH[:SIZE],...|none", value_parser = regions::parse_or_none)]
+    disk: Vec<Asked>,
     /// Files that reach beyond this have their content on disk; 64K to 1T [default: 1M]
     #[arg(long, value_name = "SIZE", value_parser = size::parse_threshold)]
     threshold: Option<Threshold>,
@@ -92,7 +99,7 @@ pub fn run(args: &Args) -> Result<()> {
     let how = FormatOptions { commit_interval: args.commit, copy_rate: args.rate, force: args.force, ..how };
     let cache = CacheConfig::of(&args.cache).map_err(|why| Failure::new(format!("--{why}")).with_status(2))?;
     let how = FormatOptions { threshold: args.threshold, cache, ..how };
-    let how = FormatOptions { disks: disks(args, &pool, &how)?, ..how };
+    let how = FormatOptions { regions: regions(args, &pool, &how)?, ..how };
     let takes = takes(&pool, &how);
     make(&pool, how)?;
     let pool = pool.display();
@@ -119,34 +126,32 @@ pub fn takes(pool: &Path, how: &FormatOptions) -> String {
         (_, Some(copy)) => format!(", and about as much for its copy in {}", pool.join(copy).display()),
         (_, None) => String::new(),
     };
-    let disks = match &how.disks[..] {
+    let disks = match &how.regions[..] {
         [] => ". It has no disk".into(),
-        disks => disks.iter().map(|disk| takes_of_disk(pool, disk)).collect::<String>(),
+        all => all.iter().map(|region| format!(". {}", regions::describe(pool, region))).collect::<String>(),
     };
     format!("It takes memory as that is used, up to {most} in {}{of}{copy}{disks}", place.display())
 }
 
-fn takes_of_disk(pool: &Path, disk: &NewDisk) -> String {
-    let most = disk.size.map(|bytes| format!(", up to {}", size::show(bytes))).unwrap_or_default();
-    format!(". Its disk is {}{most}", pool.join(&disk.path).display())
-}
-
-/// The disks that are asked for, or the usual one, if there is room for that.
-fn disks(args: &Args, pool: &Path, how: &FormatOptions) -> Result<Vec<NewDisk>> {
-    match &args.disk[..] {
-        [] => usual_disk(pool, how),
-        [none] if none == disks::NONE => Ok(Vec::new()),
-        all if all.iter().any(|disk| disk == disks::NONE) => {
+/// The regions that are asked for, or the usual disk, if there is room for that.
+fn regions(args: &Args, pool: &Path, how: &FormatOptions) -> Result<Vec<NewRegion>> {
+    let asked = |asked: &Asked| match asked {
+        Asked::Region(region) => regions::absolute(region),
+        Asked::None => {
             Err(Failure::new("--disk none says that there is no disk; leave it or the others out").with_status(2))
         }
-        all => all.iter().map(|disk| disks::parse(disk)).collect(),
+    };
+    match &args.disk[..] {
+        [] => usual_disk(pool, how),
+        [Asked::None] => Ok(Vec::new()),
+        all => all.iter().map(asked).collect(),
     }
 }
 
 /// The disk that a pool has where nobody says which.
-pub fn usual_disk(pool: &Path, how: &FormatOptions) -> Result<Vec<NewDisk>> {
+pub fn usual_disk(pool: &Path, how: &FormatOptions) -> Result<Vec<NewRegion>> {
     let disk = Pool::usual_disk(pool, how).context(|| format!("cannot make a pool at {}", pool.display()))?;
-    Ok(disk.into_iter().collect())
+    Ok(disk.into_iter().map(NewRegion::from).collect())
 }
 
 impl From<Medium> for MediumKind {

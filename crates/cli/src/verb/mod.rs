@@ -62,7 +62,7 @@ impl Verb {
             Verb::Release(args) => release::run(&args),
             Verb::Destroy(args) => destroy::run(&args),
             Verb::Resize(args) => resize::run(&args),
-            Verb::Region(args) => region::run(&args),
+            Verb::Region(args) => return region::run(&args),
             Verb::Save(args) => save::run(&args),
             Verb::Restore(args) => restore::run(&args),
             Verb::Import(args) => import::run(&args),

@@ -1,6 +1,6 @@
 //! `conquest mount`: make a pool's files available at a directory.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use fs::Pool;
 
@@ -62,7 +62,8 @@ pub fn run(args: &Args) -> Result<()> {
     if args.foreground {
         return stay(&request);
     }
-    report(&places::mount(&request, background::start)?)
+    report(&places::mount(&request, background::start)?)?;
+    warn_of_missing(&request.pool)
 }
 
 /// Serves from this process, if nobody else does.
@@ -81,6 +82,13 @@ fn stay(request: &Request) -> Result<()> {
             let _ = say(&note);
         }
     })
+}
+
+/// Tells which disks its regions do without: the server says so to its log alone.
+pub fn warn_of_missing(pool: &Path) -> Result<()> {
+    // It is mounted: what cannot be told now is no failure.
+    let Ok((regions, _)) = Pool::disks(pool) else { return Ok(()) };
+    regions.iter().filter_map(|region| region.trouble(pool)).try_for_each(|trouble| say(&trouble))
 }
 
 /// Tells what there is to tell.

@@ -1,20 +1,29 @@
-//! `conquest region`: the disks of a pool.
+//! `conquest region`: the regions of a pool, and the disks that they are.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 use clap::Subcommand;
-use fs::pool::{HowToLeave, Leaving, Left};
+use fs::pool::{
+    DiskStatus, HowToLeave, Leaving, Left, NewDisk, NewRegion, RegionStatus, Replace, Replaced, Stop, Verdict,
+};
 use fs::Pool;
+use serde::Serialize;
 
 use crate::failure::{Context, Failure, Result};
-use crate::{disks, locate, mounts, progress, say, size};
+use crate::{disks, inspect, locate, mounts, progress, regions, say, size, stall};
 
-/// Show the disks of a pool, give it further ones, or take one away.
+/// Show the regions and disks of a pool, give it some, take one away, replace a disk.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  conquest region list /srv/pool\n  \
     conquest region add /srv/pool /data/disk:100G     (a file, sparse, made for it)\n  \
     conquest region add /srv/pool /dev/sdb            (a whole device)\n  \
-    conquest region remove /srv/pool /dev/sdb         (moves what it holds to the others)")]
+    conquest region remove /srv/pool /dev/sdb         (moves what it holds to the others)\n  \
+    conquest region add /srv/pool mirror:/dev/sdb,/dev/sdc\n  \
+    conquest region replace /srv/pool /dev/sdb /dev/sdd\n                                                    \
+    (another disk for one that is lost)\n  \
+    conquest region replace /srv/pool /dev/sdb        (a disk that was away is put back)\n  \
+    conquest region check /srv/pool /dev/sdb && ...   (may it be stopped?)")]
 pub struct Args {
     #[command(subcommand)]
     what: What,
@@ -24,21 +33,25 @@ pub struct Args {
 enum What {
     /// Give a pool disks, which take content at once; for its first one nobody may use the pool
     Add(Add),
-    /// Show the disks of a pool
+    /// Show the regions and disks of a pool
     List(List),
     /// Take a disk away: what it holds is moved to the others, with the pool in use
     #[command(after_help = "Interrupted, it can be repeated and goes on; `--cancel` has the disk take content again.")]
     Remove(Remove),
+    /// Put a disk of a mirror back, or another in its place, and copy what it is to hold; nobody may use the pool meanwhile
+    Replace(ReplaceArgs),
+    /// May a region, or one of its disks, be stopped or destroyed, with all content left? Exit status 0 yes, 1 no, 2 it cannot be told
+    Check(Check),
 }
 
 #[derive(clap::Args)]
 struct Add {
     /// The pool directory, or where it is mounted
     pool: PathBuf,
-    /// A file or block device; a file that does not exist is made [default size of a file: what its host has free, less a
-    /// reserve]
-    #[arg(value_name = "PATH[:SIZE]", required = true)]
-    disks: Vec<String>,
+    /// Files or block devices, or several as one region each; a file that does not exist is made [default size of a file: what
+    /// its host has free, less a reserve]
+    #[arg(value_name = "PATH[:SIZE]|KIND:PATH[:SIZE],...", required = true, value_parser = regions::parse)]
+    disks: Vec<NewRegion>,
     /// Lose what is on it
     #[arg(long)]
     force: bool,
@@ -62,26 +75,58 @@ struct Remove {
 struct List {
     /// The pool directory, or where it is mounted [default: the pool of `conquest up`]
     pool: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
 }
 
-pub fn run(args: &Args) -> Result<()> {
+#[derive(clap::Args)]
+struct ReplaceArgs {
+    /// The pool directory
+    pool: PathBuf,
+    /// The disk that is replaced, as `region list` tells it, there or not
+    old: PathBuf,
+    /// The file or block device that takes its place [default: what is there; default size of a file: as much as is needed]
+    #[arg(value_name = "PATH[:SIZE]", value_parser = regions::parse_disk)]
+    new: Option<NewDisk>,
+    /// Lose what is on the new one
+    #[arg(long)]
+    force: bool,
+    /// Only say what would be copied
+    #[arg(long)]
+    dry_run: bool,
+}
+
+#[derive(clap::Args)]
+struct Check {
+    /// The pool directory, or where it is mounted
+    pool: PathBuf,
+    /// The number of a region, or the path of a disk
+    #[arg(value_name = "REGION|PATH")]
+    what: String,
+}
+
+pub fn run(args: &Args) -> Result<ExitCode> {
     match &args.what {
-        What::Add(args) => add(args),
-        What::List(args) => list(args),
-        What::Remove(args) => remove(args),
+        What::Add(args) => add(args)?,
+        What::List(args) => list(args)?,
+        What::Remove(args) => remove(args)?,
+        What::Replace(args) => replace(args)?,
+        What::Check(args) => return check(args).map_err(|failure| failure.with_status(2)),
     }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn add(args: &Add) -> Result<()> {
     let pool = locate::pool(&args.pool)?;
-    let disks = args.disks.iter().map(|disk| disks::parse(disk)).collect::<Result<Vec<_>>>()?;
-    for disk in &disks {
-        if Pool::disks(&pool).is_ok_and(|disks| disks.is_empty()) {
+    let all = args.disks.iter().map(regions::absolute).collect::<Result<Vec<_>>>()?;
+    for region in &all {
+        if Pool::disks(&pool).is_ok_and(|(_, disks)| disks.is_empty()) {
             mounts::refuse_mounted(&pool)?;
         }
-        let what = || format!("cannot give {} the disk {}", pool.display(), disk.path.display());
-        Pool::add_disk(&pool, disk, args.force).context(what)?;
-        say(&format!("{} has the disk {} now", pool.display(), disk.path.display()))?;
+        let name = regions::name(region);
+        Pool::add_disk(&pool, region, args.force).context(|| format!("cannot give {} {name}", pool.display()))?;
+        say(&format!("{} has {name} now", pool.display()))?;
     }
     show(&pool)
 }
@@ -106,7 +151,7 @@ fn remove(args: &Remove) -> Result<()> {
     match left {
         Left::Looked(told) if told.fits() => say(&format!("{}; they fit", described(&told))),
         Left::Looked(told) => Err(Failure::new(format!("{}: they do not fit", described(&told)))),
-        Left::Gone => say(&format!("{disk} is empty, and no disk of {pool} any more: it may be unplugged")),
+        Left::Gone(paths) => say(&format!("{} empty, and no disk of {pool} any more: it may be unplugged", are(&paths))),
         Left::Stays => say(&format!("{disk} stays: it takes content again")),
         Left::Interrupted(told) => Err(Failure::new(format!(
             "{disk} is not empty yet: {}, which cannot be moved now. `conquest fsck {pool}` tells of what cannot be read; when the cause is \
@@ -116,27 +161,113 @@ fn remove(args: &Remove) -> Result<()> {
     }
 }
 
+/// Whoever has to be told of all disks of a region.
+fn are(paths: &[PathBuf]) -> String {
+    let shown: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
+    match &shown[..] {
+        [one] => format!("{one} is"),
+        all => format!("{}, the disks of one region, are", all.join(" and ")),
+    }
+}
+
 fn described(told: &Leaving) -> String {
     let (live, room) = (size::show(told.live), size::show(told.room));
     format!("{live} in {} segments are moved, and the other disks have room for {room}", told.segments)
 }
 
-fn list(args: &List) -> Result<()> {
-    show(&locate::pool(&args.pool.clone().map_or_else(locate::default_pool, Ok)?)?)
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Answer {
+    version: &'static str,
+    /// As text: a path may be any bytes.
+    pool: String,
+    regions: Vec<RegionStatus>,
+    disks: Vec<DiskStatus>,
 }
 
-fn show(pool: &std::path::Path) -> Result<()> {
-    let disks = Pool::disks(pool).context(|| format!("cannot tell the disks of {}", pool.display()))?;
+fn list(args: &List) -> Result<()> {
+    let pool = locate::pool(&args.pool.clone().map_or_else(locate::default_pool, Ok)?)?;
+    if !args.json {
+        return show(&pool);
+    }
+    let ((regions, disks), pool) = (disks_of(&pool)?, pool.display().to_string());
+    let answer = Answer { version: env!("CARGO_PKG_VERSION"), pool, regions, disks };
+    say(&serde_json::to_string_pretty(&answer).context(|| "cannot write JSON".into())?)
+}
+
+fn disks_of(pool: &Path) -> Result<(Vec<RegionStatus>, Vec<DiskStatus>)> {
+    Pool::disks(pool).context(|| format!("cannot tell the disks of {}", pool.display()))
+}
+
+fn show(pool: &Path) -> Result<()> {
+    let (regions, disks) = disks_of(pool)?;
     if disks.is_empty() {
         return say(&format!(
             "{0} has no disk: all content is in its memory; `conquest region add {0} PATH[:SIZE]` gives it one",
             pool.display()
         ));
     }
-    for disk in &disks {
-        let region = disk.region.map_or("?".into(), |number| number.to_string());
-        let layout = disk.layout.as_deref().unwrap_or("?");
-        say(&format!("region {region} ({layout}): {}", disks::describe(disk)))?;
+    let (several, single): (Vec<_>, Vec<_>) = regions.iter().partition(|region| region.members.len() > 1);
+    for region in several {
+        say(&format!("region {}", disks::describe_region(region)))?;
+        for (role, member) in region.members.iter().enumerate() {
+            let disk = disks.iter().find(|disk| Some(&disk.path) == member.path.as_ref());
+            let told = disk.map_or_else(|| format!("MISSING, {}", member.uuid), disks::describe);
+            say(&format!("  disk {}: {told}", role + 1))?;
+        }
+    }
+    let is_told = |disk: &&DiskStatus| !regions.iter().any(|region| is_of_several(region, disk));
+    for disk in disks.iter().filter(is_told) {
+        let region = single.iter().find(|region| Some(region.number) == disk.region);
+        let number = region.map_or("?".into(), |region| region.number.to_string());
+        let layout = region.map_or("?", |region| &region.layout);
+        say(&format!("region {number} ({layout}): {}", disks::describe(disk)))?;
     }
     Ok(())
+}
+
+fn is_of_several(region: &RegionStatus, disk: &DiskStatus) -> bool {
+    let is_it = |path: &Option<PathBuf>| path.as_ref() == Some(&disk.path);
+    region.members.len() > 1 && region.members.iter().any(|member| is_it(&member.path))
+}
+
+fn replace(args: &ReplaceArgs) -> Result<()> {
+    let pool = locate::pool(&args.pool)?;
+    let new = args.new.as_ref().map(regions::absolute_disk).transpose()?;
+    let how = Replace { old: locate::absolute(&args.old)?, new, force: args.force };
+    let cannot = || format!("cannot replace {}", how.old.display());
+    if args.dry_run {
+        let would = Pool::plan_replacement(&pool, &how).context(cannot)?;
+        return say(&format!("Nothing is done. {}", plan(&would)));
+    }
+    mounts::refuse_mounted(&pool)?;
+    let mut bar = progress::bytes("rebuilding");
+    let done = Pool::replace_disk(&pool, &how, &mut bar).context(cannot)?;
+    drop(bar);
+    say(&match done.left {
+        0 => format!("{} is whole", done.path.display()),
+        left => format!("{} has been rebuilt: {} were copied", done.path.display(), size::show(left)),
+    })?;
+    show(&pool)
+}
+
+fn plan(would: &Replaced) -> String {
+    let Replaced { region, layout, number, path, left } = would;
+    format!("{} would be copied to {}, disk {number} of region {region} ({layout})", size::show(*left), path.display())
+}
+
+fn check(args: &Check) -> Result<ExitCode> {
+    let pool = locate::pool(&args.pool)?;
+    let what = match args.what.parse() {
+        Ok(number) => Stop::Region(number),
+        Err(_) => Stop::Disk(locate::absolute(Path::new(&args.what))?),
+    };
+    let path = pool.clone();
+    let verdict: Verdict = stall::watched(&pool, move |_| {
+        let cannot = || format!("cannot check the disks of {}", path.display());
+        inspect::open_to_tell(&path)?.may_stop(&what).context(cannot)
+    })?;
+    let answer = if verdict.may_stop { "yes" } else { "NO" };
+    say(&format!("{answer}: {}", verdict.why))?;
+    Ok(if verdict.may_stop { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }

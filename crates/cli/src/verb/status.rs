@@ -110,9 +110,7 @@ fn text(s: &Status, places: &[Place], stopped: &[Stopped]) -> String {
     if let Some(copy) = &s.copy {
         let _ = writeln!(out, "{:14} {}", "copy on disk", of_copy(copy));
     }
-    for disk in &s.disks {
-        let _ = writeln!(out, "{:14} {}", "disk", disks::describe(disk));
-    }
+    disks::describe_all(&s.regions, &s.disks, |kind, line| _ = writeln!(out, "{kind:14} {line}"));
     if let Some(segments) = &s.segments {
         let _ = writeln!(out, "{:14} {}", "on disk", disks::describe_segments(segments));
     }

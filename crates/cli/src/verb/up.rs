@@ -53,6 +53,7 @@ pub fn run(args: &Args) -> Result<()> {
         Ok(notes) => {
             say(&format!("mounted: {} at {}", pool.display(), dir.display()))?;
             mount::report(&notes)?;
+            mount::warn_of_missing(&pool)?;
             say(&next(&pool, &dir))
         }
         // Another one may have been faster.
@@ -73,7 +74,7 @@ fn find(pool: &Path, dir: Option<&Path>) -> Result<Option<Mounted>> {
 fn create(pool: &Path, size: Option<u64>) -> Result<()> {
     let bytes = size.map_or_else(|| size::default_for(pool, MediumKind::Logged), Ok)?;
     let how = FormatOptions { medium: MediumKind::Logged, ..FormatOptions::sized(bytes) };
-    let how = FormatOptions { disks: format::usual_disk(pool, &how)?, ..how };
+    let how = FormatOptions { regions: format::usual_disk(pool, &how)?, ..how };
     let takes = format::takes(pool, &how);
     let made = format::make(pool, how);
     if Pool::exists(pool) && made.is_err() {

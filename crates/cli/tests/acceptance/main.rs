@@ -8,6 +8,7 @@
 //! | [`suites`] | pjdfstest and fsx |
 //! | [`bad_input`] | what is damaged, missing, foreign or full gets a clear error and loses nothing |
 //! | [`disks`] | disks of pools: made, refused, missing, and what stays of them |
+//! | [`regions`] | regions of several disks: lost, back, replaced |
 //! | [`older`] | images and copies that are older than the pool's disks |
 //! | [`fuzz`] | flipped bytes anywhere: never a crash, a hang or a panic |
 //! | [`mounting`] | mount(8), fstab, remounting, options, images at unmount, users without privileges |
@@ -59,6 +60,7 @@ mod page_cache;
 mod parked;
 mod places;
 mod qemu;
+mod regions;
 #[cfg(target_arch = "x86_64")]
 mod ring_errors;
 mod settings;
@@ -91,6 +93,7 @@ fn main() -> ExitCode {
     let all = [
         bad_input::TESTS,
         disks::TESTS,
+        regions::TESTS,
         older::TESTS,
         fuzz::TESTS,
         mounting::TESTS,

@@ -24,6 +24,7 @@
 //! | [`leave`] | regions that leave the log |
 //! | [`standing`] | regions that have failed, and those that come back |
 //! | [`copies`] | copies of segments: which to read, making those that are lacking |
+//! | [`live`] | where anything is |
 //! | [`salvage`] | what the disks tell without the memory |
 //! | [`recover`] | the table after a crash, and after the memory was lost |
 //! | `walk` | from part to part through a segment |
@@ -47,6 +48,7 @@ pub mod clean;
 pub mod copies;
 pub mod error;
 pub mod leave;
+pub mod live;
 pub mod part;
 pub mod place;
 mod placement;

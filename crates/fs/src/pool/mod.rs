@@ -66,11 +66,14 @@ pub use crate::ilfs::leave::Leaving;
 pub use cache_config::CacheConfig;
 pub use config::{CommitInterval, DiskEntry, Rate, Threshold};
 pub use disks::leave::{How as HowToLeave, Left};
-pub use disks::look::{DiskStatus, FlowStatus, SegmentStatus};
+pub use disks::look::{DiskStatus, FlowStatus, MemberStatus, PerformanceStatus, RegionStatus, SegmentStatus};
 pub use disks::remains::{Gap, Inode as SalvagedInode, Remains};
+pub use disks::replace::{Replace, Replaced};
+pub use disks::stop::{Stop, Verdict};
+pub use exraid::Layout;
 pub use make::lost::Incomplete;
 pub use medium::MediumKind;
-pub use options::{FormatOptions, MountInfo, NewDisk, OpenOptions};
+pub use options::{FormatOptions, MountInfo, NewDisk, NewRegion, OpenOptions};
 pub use paths::LOG;
 pub use remount::{Asked, Terms};
 pub use rescue::inventory::{Belongs, Memory, Summary};
@@ -130,8 +133,12 @@ impl Pool {
         // What works on the disks (`disks.regions`) is given to `fs` here, before others share it.
         let disks = open_disks(dir, &config, &fs, how)?;
         let options = config.cache.options(config.threshold());
-        let union = Union::open(fs.session(), &disks.regions, options)?;
-        if let Some(union) = &union {
+        let union = match disks.read_only {
+            // To put the log in order something may have to be written.
+            true => Union::open_as_it_is(fs.session(), &disks.regions, options)?.map(Arc::new),
+            false => Union::open(fs.session(), &disks.regions, options)?,
+        };
+        if let Some(union) = union.as_ref().filter(|_| !disks.read_only) {
             let held = fs.session().transfer_lock()?;
             union.set_opener(disks::grow::opener(dir.into(), config.uuid_bytes()?, held));
         }
@@ -146,7 +153,7 @@ impl Pool {
             None => None,
         };
         let mirrored = is_mirrored(fs.session().region(), fs.session().copy());
-        let segments = if how.read_only { None } else { Segments::start(&fs)? };
+        let segments = if how.read_only || disks.read_only { None } else { Segments::start(&fs)? };
         let pool = Pool { segments, _maintenance: maintenance, commits, fs, disks, mirrored, dir: dir.into(), config };
         pool.tell();
         Ok(pool)
@@ -269,25 +276,26 @@ impl Pool {
         disks::plan::usual(dir, how)
     }
 
-    /// Gives the pool at `dir` a disk, its first one while nobody uses it. What is on that is only lost with `force`. Interrupted, it can
-    /// be repeated.
-    pub fn add_disk(dir: &Path, disk: &NewDisk, force: bool) -> Result<()> {
+    /// Gives the pool at `dir` a region, its first one while nobody uses it. What is on its disks is only lost with `force`. Interrupted, it
+    /// can be repeated.
+    pub fn add_disk(dir: &Path, region: &NewRegion, force: bool) -> Result<()> {
         match load(dir)?.disks.is_empty() {
-            true => disks::add::first(dir, disk, force),
-            false => disks::grow::add(dir, disk, force),
+            true => disks::add::first(dir, region, force),
+            false => disks::grow::add(dir, region, force),
         }
     }
 
-    /// Takes the disk at `path` from the pool at `dir`, which may be in use: what it holds is moved to the others. `go_on` is told the
-    /// bytes that are left, about, after each segment; where it says no, that is all, and it goes on when it is asked for again.
+    /// Takes the region with the disk at `path` from the pool at `dir`, which may be in use: what it holds is moved to the others. `go_on`
+    /// is told the bytes that are left, about, after each segment; where it says no, that is all, and it goes on when it is asked for again.
     pub fn remove_disk(dir: &Path, path: &Path, how: HowToLeave, go_on: &mut dyn FnMut(u64) -> bool) -> Result<Left> {
         disks::leave::remove(dir, path, how, go_on)
     }
 
-    /// The disks of the pool at `dir`, and what is wrong with them, without opening the pool.
-    pub fn disks(dir: &Path) -> Result<Vec<DiskStatus>> {
+    /// The regions of the pool at `dir`, their disks, and what is wrong with them, without opening the pool.
+    pub fn disks(dir: &Path) -> Result<(Vec<RegionStatus>, Vec<DiskStatus>)> {
         let config = load(dir)?;
-        disks::look::of_closed(dir, &config)
+        let told = disks::look::of_closed(dir, &config)?;
+        Ok((told.regions, told.disks))
     }
 
     /// Where the memory of a pool at `dir` on `medium` is taken from: the file or device, or where shared memory is.
@@ -483,7 +491,7 @@ fn open_disks(dir: &Path, config: &Config, fs: &Fs, how: &OpenOptions) -> Result
             paths::CONFIG
         );
     }
-    if disks.missing.is_empty() && !how.read_only {
+    if disks.missing.is_empty() && !how.read_only && !disks.read_only {
         disks::make_log_if_none(fs.session(), &disks.regions, config.cache.segment())?;
         disks::grow::complete(fs.session(), &disks.regions)?;
         disks::leave::complete(dir, config, fs.session())?;

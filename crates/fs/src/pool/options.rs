@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use exraid::Layout;
+
 use super::cache_config::CacheConfig;
 use super::config::{CommitInterval, Rate, Threshold};
 use super::medium::MediumKind;
@@ -27,8 +29,8 @@ pub struct FormatOptions {
     pub threshold: Option<Threshold>,
     /// What memory the union cache has, when it writes, and how large segments are, if not as usual.
     pub cache: CacheConfig,
-    /// The disks; none: all content is in persistent RAM.
-    pub disks: Vec<NewDisk>,
+    /// The regions of its disks; none: all content is in persistent RAM.
+    pub regions: Vec<NewRegion>,
     /// Destroy a pool that is there, and what is on the disks.
     pub force: bool,
     /// Mode, owner and group of the root directory.
@@ -46,6 +48,19 @@ pub struct NewDisk {
     pub size: Option<u64>,
 }
 
+/// A region that a pool is to have: a disk, or several that are one to the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewRegion {
+    pub layout: Layout,
+    pub disks: Vec<NewDisk>,
+}
+
+impl From<NewDisk> for NewRegion {
+    fn from(disk: NewDisk) -> NewRegion {
+        NewRegion { layout: Layout::Single, disks: vec![disk] }
+    }
+}
+
 impl FormatOptions {
     /// A pool of `size` bytes in the pool directory, whose root belongs to the caller; never over another.
     pub fn sized(size: u64) -> Self {
@@ -60,7 +75,7 @@ impl FormatOptions {
             copy_rate: None,
             threshold: None,
             cache: CacheConfig::default(),
-            disks: Vec::new(),
+            regions: Vec::new(),
             force: false,
             root_mode: 0o755,
             root_owner: owner,

@@ -24,12 +24,21 @@ pub const RUNTIME_DIR: &str = "/dev/shm";
 pub const STAGING: &str = ".restored";
 pub const DECIDED: &str = ".restored-whole";
 
+/// Locked by who rebuilds a member of a region.
+pub const REBUILD: &str = ".rebuild";
+
 /// What `pool.toml` is called once it is decided that its pool is destroyed.
 pub const DESTROYED: &str = "pool.toml.destroyed";
 
 /// The files of a copy in `dir`, whether or not they are there.
 pub fn copy_files(dir: &Path) -> [PathBuf; 3] {
     [IMAGE, LOGS[0], LOGS[1]].map(|name| dir.join(name))
+}
+
+/// The path without symbolic links, also of a file that is not there.
+pub fn real(path: &Path) -> PathBuf {
+    let beside = || Some(path.parent()?.canonicalize().ok()?.join(path.file_name()?));
+    path.canonicalize().ok().or_else(beside).unwrap_or_else(|| path.into())
 }
 
 /// Does any file of a copy lie in `dir`?

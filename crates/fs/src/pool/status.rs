@@ -9,7 +9,7 @@ use pram::heap::{Meta, CLASSES};
 use pram::SEGMENT;
 use serde::{Serialize, Serializer};
 
-use super::disks::look::{self, DiskStatus, SegmentStatus};
+use super::disks::look::{self, DiskStatus, RegionStatus, SegmentStatus};
 use super::{read_config, role, MediumKind, Pool, Terms};
 use crate::error::Result;
 use crate::layout::tag;
@@ -50,7 +50,8 @@ pub struct Status {
     pub durable_epoch: u64,
     /// The copy on disk, if the pool has one.
     pub copy: Option<CopyStatus>,
-    /// The disks, and the segments that they are divided into.
+    /// The regions that the disks are, the disks, and the segments that they are divided into.
+    pub regions: Vec<RegionStatus>,
     pub disks: Vec<DiskStatus>,
     pub segments: Option<SegmentStatus>,
     /// What of large files is in memory, if the pool has disks and they are there.
@@ -282,6 +283,7 @@ impl Pool {
         let session = self.fs.session();
         let (size, used) = (session.region().size(), segments * SEGMENT);
         let epochs = session.epochs()?;
+        let look::Told { disks, regions } = self.disks_status();
         let mut status = Status {
             pool: self.dir.clone(),
             uuid: self.config.uuid.clone(),
@@ -302,7 +304,8 @@ impl Pool {
             epoch: epochs.running,
             durable_epoch: epochs.durable,
             copy: self.copy_status()?,
-            disks: self.disks_status(),
+            regions,
+            disks,
             segments: look::segments(session)?,
             cache: self.cache_status()?,
         };
@@ -310,13 +313,13 @@ impl Pool {
         Ok(status)
     }
 
-    fn disks_status(&self) -> Vec<DiskStatus> {
+    pub(super) fn disks_status(&self) -> look::Told {
         // Other disks may have come since the pool was opened.
         let config = read_config(&self.dir).unwrap_or_else(|_| self.config.clone());
         let known = |number| self.disks.regions.iter().any(|region| region.number() == number);
         let mut later = self.fs.union().map_or(Vec::new(), |union| union.regions());
         later.retain(|region| !known(region.number()));
-        look::of_open(&self.dir, &config, &self.disks, &later)
+        look::tell(&self.dir, &config, &self.disks, &later)
     }
 
     fn cache_status(&self) -> Result<Option<CacheStatus>> {

@@ -253,8 +253,11 @@ fn made(home: &Path, ram: u64, content: u64) -> Result<(Pool, Ino), Error> {
     conquest::remove(&dir);
     // The cleaner is to have little to do: it is not what is measured.
     let disk = NewDisk { path: "disk".into(), size: Some(3 * content + 256 * MIB) };
-    let how =
-        FormatOptions { disks: vec![disk], force: true, ..FormatOptions::sized(ram.next_multiple_of(pram::SEGMENT)) };
+    let how = FormatOptions {
+        regions: vec![disk.into()],
+        force: true,
+        ..FormatOptions::sized(ram.next_multiple_of(pram::SEGMENT))
+    };
     Pool::format(&dir, &how)?;
     let pool = Pool::open(&dir, &OpenOptions { noatime: true, ..OpenOptions::default() })?;
     let ino = pool.create(fs::ROOT, b"blocks", Kind::Regular, 0o600, 0, &Caller::root())?.ino;

@@ -1,24 +1,24 @@
-//! The first disk of a pool that has none.
+//! The first disk, or region of several, of a pool that has none.
 //!
-//! 1. The disk is made, with its label. Nothing leads to it yet; an attempt that ended here is repeated over it.
-//! 2. `pool.toml` names it, durably.
+//! 1. Its disks are made, with their labels. Nothing leads to them yet; an attempt that ended here is repeated over them.
+//! 2. `pool.toml` names them, durably.
 //! 3. The pool gets its log: whoever opens the pool does that, this one at once.
 //!
 //! Nobody uses the pool meanwhile: who has it open would not have the disk.
 
 use std::path::Path;
 
-use super::plan::Wanted;
+use super::plan::{Plan, Planned, Wanted};
 use super::{has_log, place};
 use crate::error::{Error, Result};
 use crate::pool::config::Config;
 use crate::pool::make::{refuse_used_copies, Builder};
-use crate::pool::options::{NewDisk, OpenOptions};
+use crate::pool::options::{NewRegion, OpenOptions};
 use crate::pool::region::locks;
 use crate::pool::{read_config, Pool};
 
-/// Gives the pool at `dir` its first disk. What is on that is only lost with `force`.
-pub fn first(dir: &Path, new: &NewDisk, force: bool) -> Result<()> {
+/// Gives the pool at `dir` its first region. What is on its disks is only lost with `force`.
+pub fn first(dir: &Path, new: &NewRegion, force: bool) -> Result<()> {
     let pool = Pool::open(dir, &OpenOptions::default())?;
     refuse_if_any(dir, &pool.config)?;
     if has_log(pool.session())? {
@@ -35,13 +35,17 @@ pub fn first(dir: &Path, new: &NewDisk, force: bool) -> Result<()> {
         refuse_if_any(dir, &config)?;
         let _held = locks::hold_unused(&config.lock_path(dir))?;
         refuse_used_copies(dir, [Some(&config)])?;
-        let planned = Wanted { dir, config: &config, old: None, force, taken: Vec::new() }.plan(new)?;
-        let (path, size, entry) = planned.release();
+        let mut plan = Plan::default();
+        plan.add(&Wanted { dir, config: &config, old: None, force, taken: Vec::new() }, new)?;
+        let disks: Vec<_> = plan.0.into_iter().flat_map(|region| region.disks).map(Planned::release).collect();
+        let at: Vec<_> = disks.iter().map(|(path, size, _)| (path.clone(), *size)).collect();
         // 1.
-        drop(place::make_one(&path, size, config.uuid_bytes()?, 0)?);
-        place::sync_parent(&path).map_err(|e| Error::host(&path, &e))?;
+        drop(place::make_region(&at, new.layout, config.uuid_bytes()?, 0)?);
+        for (path, _) in &at {
+            place::sync_parent(path).map_err(|e| Error::host(path, &e))?;
+        }
         // 2.
-        config.disks = vec![entry];
+        config.disks = disks.into_iter().map(|(_, _, entry)| entry).collect();
         config.write(dir)?;
     }
     // 3.

@@ -1,10 +1,10 @@
-//! A further disk, for a pool that is in use.
+//! A further region, of one disk or several, for a pool that is in use.
 //!
 //! | step | what | else, after a crash |
 //! | --- | --- | --- |
-//! | 1 | the disk is made, with its label | the pool names a disk that is none |
-//! | 2 | `pool.toml` names it; durable | content goes to a disk that nobody finds again |
-//! | 3 | its label has the log's mark of sequence numbers | a number is issued again after the memory was lost |
+//! | 1 | the disks are made, with their labels | the pool names disks that are none |
+//! | 2 | `pool.toml` names them; durable | content goes to disks that nobody finds again |
+//! | 3 | their labels have the log's mark of sequence numbers | a number is issued again after the memory was lost |
 //! | 4 | the table of segments has the region: it takes content from now on | |
 //!
 //! Whoever opens a pool that names a disk which the table does not have takes steps 3 and 4. Processes that have the pool open find
@@ -15,37 +15,42 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use exraid::{Device, Disk, Label, Options, Region, Uuid};
+use exraid::{Disk, Label, Options, Region, Uuid};
 use pram::Session;
 
-use super::plan::Wanted;
-use super::{assemble, open_one, place, Opened};
+use super::gather::Gathered;
+use super::place;
+use super::plan::{Plan, Planned, Wanted};
 use crate::error::{Error, Result};
 use crate::ilfs::areas::Opener;
 use crate::ilfs::{self, Log};
 use crate::pool::config::{Config, DiskEntry};
-use crate::pool::options::{NewDisk, OpenOptions};
+use crate::pool::options::{NewRegion, OpenOptions};
 use crate::pool::{read_config, Pool};
 
 /// How long it counts that a region could not be opened.
 const VAIN: Duration = Duration::from_millis(100);
 
-/// Gives the pool at `dir`, which has disks and may be in use, another one. What is on that is only lost with `force`.
-pub fn add(dir: &Path, new: &NewDisk, force: bool) -> Result<()> {
+/// Gives the pool at `dir`, which has disks and may be in use, another region. What is on its disks is only lost with `force`.
+pub fn add(dir: &Path, new: &NewRegion, force: bool) -> Result<()> {
     let pool = Pool::open(dir, &OpenOptions::default())?;
     let session = pool.session();
     let _alone = session.long_lock(ilfs::table::GROWING)?;
     let mut config = read_config(dir)?;
-    refuse_known(dir, &config, new)?;
+    new.disks.iter().try_for_each(|disk| refuse_known(dir, &config, &disk.path))?;
     let union = pool.union().ok_or_else(|| Error::Pool("the pool has no log of segments".into()))?;
     let number = union.log().free_number(session)?;
     // 1.
-    let planned = Wanted { dir, config: &config, old: None, force, taken: Vec::new() }.plan(new)?;
-    let (path, size, entry) = planned.release();
-    let region = place::make_one(&path, size, config.uuid_bytes()?, number)?;
-    place::sync_parent(&path).map_err(|e| Error::host(&path, &e))?;
+    let mut plan = Plan::default();
+    plan.add(&Wanted { dir, config: &config, old: None, force, taken: Vec::new() }, new)?;
+    let disks: Vec<_> = plan.0.into_iter().flat_map(|region| region.disks).map(Planned::release).collect();
+    let at: Vec<_> = disks.iter().map(|(path, size, _)| (path.clone(), *size)).collect();
+    let region = place::make_region(&at, new.layout, config.uuid_bytes()?, number)?;
+    for (path, _) in &at {
+        place::sync_parent(path).map_err(|e| Error::host(path, &e))?;
+    }
     // 2.
-    config.disks.push(entry);
+    config.disks.extend(disks.into_iter().map(|(_, _, entry)| entry));
     config.write(dir)?;
     // 3 and 4.
     union.log().add_region(session, &region)?;
@@ -53,8 +58,8 @@ pub fn add(dir: &Path, new: &NewDisk, force: bool) -> Result<()> {
 }
 
 /// One that the pool has, by whatever path.
-fn refuse_known(dir: &Path, config: &Config, new: &NewDisk) -> Result<()> {
-    let path = dir.join(&new.path);
+fn refuse_known(dir: &Path, config: &Config, path: &Path) -> Result<()> {
+    let path = dir.join(path);
     let real = path.canonicalize().unwrap_or(path);
     let is_it = |entry: &&DiskEntry| {
         let other = entry.at(dir);
@@ -103,17 +108,23 @@ pub fn opener(dir: PathBuf, uuid: [u8; 16], held: Option<Arc<OwnedFd>>) -> Opene
 }
 
 fn open_region(dir: &Path, uuid: [u8; 16], held: Option<Arc<OwnedFd>>, number: u32) -> Result<Option<Arc<dyn Region>>> {
-    let config = read_config(dir)?;
+    let mut config = read_config(dir)?;
     let looking = Options { read_only: true, ..Options::default() };
-    let is_of = |entry: &&DiskEntry| {
-        let label = Disk::open(&entry.at(dir), &looking).and_then(|disk| Label::read(&disk as &dyn Device));
+    let is_of = |entry: &DiskEntry| {
+        let label = Disk::open(&entry.at(dir), &looking).and_then(|disk| Label::read(&disk));
         if let Err(e) = &label {
             tracing::warn!("looking for region {number}: {e}");
         }
         label.is_ok_and(|label| label.pool == Uuid(uuid) && label.region == number)
     };
     let options = Options { held, ..Options::default() };
-    let disks: Vec<Opened> =
-        config.disks.iter().filter(is_of).map(|entry| open_one(dir, entry, uuid, &options)).collect::<Result<_>>()?;
-    assemble(dir, disks).into_iter().map(|(_, region)| region).next().transpose()
+    config.disks.retain(is_of);
+    let mut disks = Gathered::of(dir, &config, uuid, &options).assemble(dir, false);
+    if let Some(missing) = disks.missing.into_iter().find(|missing| !missing.is_lost) {
+        return Err(missing.error);
+    }
+    match disks.broken.pop() {
+        Some(broken) => Err(broken.error),
+        None => Ok(disks.regions.pop()),
+    }
 }

@@ -7,7 +7,7 @@ use crate::ilfs::table;
 use crate::node::WriteFlags;
 use crate::path::{Open, View};
 use crate::pool::config::Config;
-use crate::pool::{HowToLeave, Left, NewDisk};
+use crate::pool::{HowToLeave, Layout, Left, NewDisk};
 use crate::{Caller, FormatOptions, Ino, MediumKind, OpenOptions, Pool};
 
 const MIB: u64 = 1 << 20;
@@ -17,8 +17,8 @@ struct Home(tempfile::TempDir);
 impl Home {
     fn format(medium: MediumKind) -> Home {
         let home = Home(tempfile::tempdir_in("/dev/shm").expect("a directory"));
-        let disks = vec![NewDisk { path: "../first".into(), size: Some(32 * MIB) }];
-        let how = FormatOptions { medium, disks, ..FormatOptions::sized(24 * MIB) };
+        let regions = vec![NewDisk { path: "../first".into(), size: Some(32 * MIB) }.into()];
+        let how = FormatOptions { medium, regions, ..FormatOptions::sized(24 * MIB) };
         Pool::format(&home.pool(), &how).expect("there is room");
         home
     }
@@ -33,7 +33,7 @@ impl Home {
 
     fn add(&self, name: &str, size: u64) -> Result<(), String> {
         let disk = NewDisk { path: Path::new("..").join(name), size: Some(size) };
-        Pool::add_disk(&self.pool(), &disk, false).map_err(|e| e.to_string())
+        Pool::add_disk(&self.pool(), &disk.into(), false).map_err(|e| e.to_string())
     }
 }
 
@@ -85,7 +85,7 @@ fn grows(medium: MediumKind) {
         assert_eq!(write(&pool, first + second, 30), 30);
         pool.union().expect("there are disks").write_all(&pool).expect("there is room");
         let status = pool.status().expect("facts");
-        let written: Vec<u64> = status.disks.iter().map(|disk| disk.write.bytes).collect();
+        let written: Vec<u64> = status.disks.iter().map(|disk| disk.performance.write.bytes).collect();
         if written.len() == 3 && written.iter().all(|bytes| *bytes > 4 * MIB) {
             break;
         }
@@ -116,7 +116,7 @@ fn a_disk_that_cannot_be_added_is_refused_and_nothing_changes() {
     let other = Home::format(MediumKind::Battery);
     let theirs = other.0.path().join("first");
     let disk = NewDisk { path: theirs, size: None };
-    let told = Pool::add_disk(&home.pool(), &disk, false).expect_err("another pool has it").to_string();
+    let told = Pool::add_disk(&home.pool(), &disk.into(), false).expect_err("another pool has it").to_string();
     assert!(told.contains("of the pool") && told.contains("--force"), "{told}");
     assert_eq!(Config::read(&home.pool()).expect("read").expect("there").disks.len(), 1);
     assert_eq!(write(&home.open(), 0, 4), 4);
@@ -129,7 +129,9 @@ fn an_addition_that_was_cut_short_is_completed() {
     let first = write(&home.open(), 0, 200);
     let mut config = Config::read(&home.pool()).expect("read").expect("there");
     let uuid = config.uuid_bytes().expect("one");
-    drop(super::place::make_one(&home.0.path().join("second"), 64 * MIB, uuid, 1).expect("made"));
+    drop(
+        super::place::make_region(&[(home.0.path().join("second"), 64 * MIB)], Layout::Single, uuid, 1).expect("made"),
+    );
     config.disks.push(crate::pool::DiskEntry { path: "../second".into(), size: Some(64 * MIB), given: false });
     config.write(&home.pool()).expect("written");
     let pool = home.open();
@@ -168,7 +170,7 @@ fn leaves(medium: MediumKind) {
     let (home, pool, mib) = Home::with_two(medium, 96 * MIB);
     let Ok(Left::Looked(told)) = home.remove("first", HowToLeave::Look, u64::MAX) else { panic!("it is told") };
     assert!(told.fits() && told.live > 0 && told.segments > 0, "{told:?}");
-    assert_eq!(home.remove("first", HowToLeave::Leave, u64::MAX), Ok(Left::Gone));
+    assert_eq!(home.remove("first", HowToLeave::Leave, u64::MAX), Ok(Left::Gone(vec![home.0.path().join("first")])));
     assert!(!home.0.path().join("first").exists() && home.disks() == 1);
     // Who has the pool open reads everything, and writes more.
     holds(&pool, mib);
@@ -218,7 +220,7 @@ fn who_is_interrupted_goes_on_or_cancels() {
     assert!(matches!(home.remove("first", HowToLeave::Leave, 2), Ok(Left::Interrupted(_))));
     drop(pool);
     let pool = home.open();
-    assert_eq!(home.remove("first", HowToLeave::Leave, u64::MAX), Ok(Left::Gone));
+    assert_eq!(home.remove("first", HowToLeave::Leave, u64::MAX), Ok(Left::Gone(vec![home.0.path().join("first")])));
     holds(&pool, all);
 }
 

@@ -1,21 +1,23 @@
 //! What `status` and `region list` tell of a pool's disks.
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use exraid::label::MemberState;
 use exraid::meter::Flow;
-use exraid::{Class, Disk, Label, MemberStatus, Options, Performance, Region};
+use exraid::space::addresses;
+use exraid::{Class, Disk, Label, Layout, Options, Performance, Region, Uuid};
 use pram::blocks::BLOCK;
 use pram::Session;
 use serde::Serialize;
 
-use super::{open_one, Disks};
+use super::gather::Broken;
+use super::Disks;
 use crate::error::Result;
 use crate::ilfs::{self, Log};
-use crate::pool::config::Config;
-use crate::pool::status::as_text;
+use crate::pool::config::{Config, DiskEntry};
+use crate::pool::status::{as_text, as_text_if_any};
 
 /// How a disk stands.
 #[derive(Clone, Debug, Serialize)]
@@ -32,28 +34,86 @@ pub struct DiskStatus {
     /// The number of its region, and what kind of one that is.
     pub region: Option<u32>,
     pub layout: Option<String>,
-    /// Why it cannot be used.
+    /// As a member of it: `whole`, `out`, `rebuilding`, `missing`.
+    pub state: Option<&'static str>,
+    /// Why it cannot be used, or is not.
     pub problem: Option<String>,
     /// What this process has measured.
+    #[serde(flatten)]
+    pub performance: PerformanceStatus,
+}
+
+/// How a region stands.
+#[derive(Clone, Debug, Serialize)]
+pub struct RegionStatus {
+    pub number: u32,
+    /// `single`, `stripe`, `mirror`, `raid5`.
+    pub layout: String,
+    /// Bytes that lie on one disk before the next one's turn.
+    pub chunk: Option<u32>,
+    /// Bytes of content; 0 where it cannot be used.
+    pub size: u64,
+    /// Its addresses: the first, and the one behind the last.
+    pub start: u64,
+    pub end: u64,
+    /// Disks that it can do without yet; `None`: it has lost content, or cannot be used.
+    pub tolerated: Option<usize>,
+    /// By role.
+    pub members: Vec<MemberStatus>,
+    /// Why it cannot be used.
+    pub problem: Option<String>,
+    /// What this process has measured, of the region as a whole.
+    #[serde(flatten)]
+    pub performance: PerformanceStatus,
+}
+
+/// How a member of a region stands.
+#[derive(Clone, Debug, Serialize)]
+pub struct MemberStatus {
+    /// Where it is, or should be as far as can be told.
+    #[serde(serialize_with = "as_text_if_any")]
+    pub path: Option<PathBuf>,
+    /// Of the disk, as the labels of the others name it.
+    pub uuid: String,
+    /// `whole`; `out`: it missed something, and is not used; `rebuilding`; `missing`.
+    pub state: &'static str,
+    /// Bytes of its share up to which it has been rebuilt.
+    pub rebuilt: Option<u64>,
+    /// Why it is missing.
+    pub problem: Option<String>,
+}
+
+/// What a process has measured of a disk or a region.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct PerformanceStatus {
     pub read: FlowStatus,
     pub write: FlowStatus,
     /// Seconds in which half, and 99 of 100, of the last flushes were done.
     pub flush_median: f64,
     pub flush_p99: f64,
+    /// Age of the oldest request under way, in seconds.
+    pub oldest: f64,
     /// Failed requests, by what kind of failure it was.
     pub errors: Vec<(String, u64)>,
 }
 
-/// Reads, or writes, of a disk by the process that tells.
+/// Reads, or writes, by the process that tells.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct FlowStatus {
     pub requests: u64,
     pub bytes: u64,
-    /// Bytes in a second of work, at the horizon of half a minute; 0 where nothing is known.
+    /// Bytes in a second of work, at the horizon of half a minute, and lately; 0 where nothing is known.
     pub speed: f64,
+    pub recent_speed: f64,
+    /// Bytes in a second, worked or not, at the same horizons.
+    pub load: f64,
+    pub recent_load: f64,
     /// Seconds in which half, and 99 of 100, of the last requests were done.
     pub median: f64,
     pub p99: f64,
+    /// Requests and bytes under way.
+    pub queue: u64,
+    pub queued_bytes: u64,
 }
 
 /// The segments of all disks together.
@@ -81,82 +141,218 @@ impl From<Flow> for FlowStatus {
             requests: flow.requests,
             bytes: flow.bytes,
             speed: flow.usual_speed,
+            recent_speed: flow.speed,
+            load: flow.usual_load,
+            recent_load: flow.load,
             median: flow.median.as_secs_f64(),
             p99: flow.p99.as_secs_f64(),
+            queue: flow.queue,
+            queued_bytes: flow.queued_bytes,
+        }
+    }
+}
+
+impl From<&Performance> for PerformanceStatus {
+    fn from(found: &Performance) -> PerformanceStatus {
+        let seconds = |time: Duration| time.as_secs_f64();
+        let count = |class: Class| (format!("{class:?}").to_lowercase(), found.errors_of(class));
+        PerformanceStatus {
+            read: found.read.into(),
+            write: found.write.into(),
+            flush_median: seconds(found.flush_median),
+            flush_p99: seconds(found.flush_p99),
+            oldest: seconds(found.oldest),
+            errors: Class::ALL.into_iter().map(count).filter(|(_, count)| *count > 0).collect(),
         }
     }
 }
 
 impl DiskStatus {
-    fn new(path: PathBuf, given: bool) -> DiskStatus {
-        DiskStatus {
-            path,
-            given,
+    /// What is there, and its label.
+    fn of(dir: &Path, entry: &DiskEntry) -> DiskStatus {
+        let mut status = DiskStatus {
+            path: entry.at(dir),
+            given: entry.given,
             size: 0,
             backed: None,
             host_free: None,
             region: None,
             layout: None,
+            state: None,
             problem: None,
-            read: FlowStatus::default(),
-            write: FlowStatus::default(),
-            flush_median: 0.0,
-            flush_p99: 0.0,
-            errors: Vec::new(),
-        }
-    }
-
-    /// With what is there, and its label.
-    fn with_label(mut self) -> DiskStatus {
+            performance: PerformanceStatus::default(),
+        };
         let options = Options { read_only: true, ..Options::default() };
-        let Ok(disk) = Disk::open(&self.path, &options) else { return self };
+        let Ok(disk) = Disk::open(&status.path, &options) else { return status };
         if let Ok(label) = Label::read(&disk) {
-            self.size = label.size;
-            (self.region, self.layout) = (Some(label.region), Some(label.layout.to_string()));
+            status.size = label.size;
+            (status.region, status.layout) = (Some(label.region), Some(label.layout.to_string()));
         }
         if let Ok(Some(room)) = disk.room() {
-            (self.backed, self.host_free) = (Some(room.backed), Some(room.free));
+            (status.backed, status.host_free) = (Some(room.backed), Some(room.free));
         }
-        self
-    }
-
-    fn measured(mut self, found: &Performance) -> DiskStatus {
-        let seconds = |time: Duration| time.as_secs_f64();
-        (self.read, self.write) = (found.read.into(), found.write.into());
-        (self.flush_median, self.flush_p99) = (seconds(found.flush_median), seconds(found.flush_p99));
-        let count = |class: Class| (format!("{class:?}").to_lowercase(), found.errors_of(class));
-        self.errors = Class::ALL.into_iter().map(count).filter(|(_, count)| *count > 0).collect();
-        self
+        status
     }
 }
 
-/// The disks of the pool at `dir`, as one process has them open: `later` are the regions that came later.
-pub fn of_open(dir: &Path, config: &Config, disks: &Disks, later: &[Arc<dyn Region>]) -> Vec<DiskStatus> {
-    let members = disks.regions.iter().chain(later).flat_map(|region| region.members());
-    let named = |member: MemberStatus| Some((member.name?.to_string(), member.performance));
-    let measured: HashMap<String, Performance> = members.filter_map(named).collect();
-    let missing: HashMap<&Path, &String> = disks.missing.iter().map(|(path, why)| (&**path, why)).collect();
-    let tell = |entry: &crate::pool::config::DiskEntry| {
-        let status = DiskStatus::new(entry.at(dir), entry.given).with_label();
-        let problem = missing.get(&*status.path).map(|why| (*why).clone());
-        let status = match measured.get(&*status.path.to_string_lossy()) {
-            Some(performance) => status.measured(performance),
-            None => status,
+impl MemberStatus {
+    fn new(path: Option<PathBuf>, uuid: Uuid, state: MemberState) -> MemberStatus {
+        let (state, rebuilt) = match state {
+            _ if path.is_none() => (MISSING, None),
+            MemberState::Whole => ("whole", None),
+            MemberState::Out => ("out", None),
+            MemberState::Rebuilding { rebuilt } => ("rebuilding", Some(rebuilt)),
         };
-        DiskStatus { problem, ..status }
+        MemberStatus { path, uuid: uuid.to_string(), state, rebuilt, problem: None }
+    }
+
+    pub fn is_whole(&self) -> bool {
+        self.state == "whole"
+    }
+
+    pub fn is_missing(&self) -> bool {
+        self.state == MISSING
+    }
+}
+
+const MISSING: &str = "missing";
+
+impl RegionStatus {
+    fn new(number: u32, layout: Layout, size: u64, members: Vec<MemberStatus>) -> RegionStatus {
+        let chunk = match layout {
+            Layout::Stripe { chunk } | Layout::Raid5 { chunk } => Some(chunk),
+            Layout::Single | Layout::Mirror => None,
+        };
+        let addresses = addresses(number, size);
+        RegionStatus {
+            number,
+            layout: layout.to_string(),
+            chunk,
+            size,
+            start: addresses.start,
+            end: addresses.end,
+            tolerated: None,
+            members,
+            problem: None,
+            performance: PerformanceStatus::default(),
+        }
+    }
+
+    fn of(region: &dyn Region) -> RegionStatus {
+        let member = |member: exraid::MemberStatus| {
+            MemberStatus::new(member.name.map(|name| PathBuf::from(&*name)), member.device, member.state)
+        };
+        let members = region.members().into_iter().map(member).collect();
+        RegionStatus {
+            tolerated: region.tolerated(),
+            performance: (&region.performance()).into(),
+            ..RegionStatus::new(region.number(), region.layout(), region.properties().size, members)
+        }
+    }
+
+    fn of_broken(broken: &Broken) -> RegionStatus {
+        let label = &broken.label;
+        let member = |member: &exraid::label::Member| {
+            let there = broken.there.iter().find(|(_, device)| *device == member.device);
+            MemberStatus::new(there.map(|(path, _)| path.clone()), member.device, member.state)
+        };
+        let members = label.members.iter().map(member).collect();
+        let problem = Some(broken.error.to_string());
+        RegionStatus { problem, ..RegionStatus::new(label.region, label.layout, 0, members) }
+    }
+
+    fn member_at(&self, path: &Path) -> Option<&MemberStatus> {
+        self.members.iter().find(|member| member.path.as_deref() == Some(path))
+    }
+
+    /// Does it do without a disk that it has?
+    pub fn is_degraded(&self) -> bool {
+        self.problem.is_none() && !self.members.iter().all(MemberStatus::is_whole)
+    }
+
+    /// Why it goes on without this member, and what to do.
+    fn is_without(&self, member: &MemberStatus, dir: &Path) -> Option<String> {
+        let path = member.path.as_ref()?.display();
+        let (pool, region) = (dir.display(), format!("region {} ({})", self.number, self.layout));
+        let replace = format!("conquest region replace {pool} {path}");
+        Some(match (member.state, &member.problem) {
+            ("whole", _) => return None,
+            ("rebuilding", _) => format!("{path} is not rebuilt yet: `{replace}` goes on with that"),
+            ("out", _) => format!("{path} missed something, and {region} goes on without it: `{replace}` puts it back"),
+            (_, why) => {
+                let missing = || format!("{path} is missing");
+                let why = why.clone().unwrap_or_else(missing);
+                format!("{why}; {region} goes on without it: put it back, or another in its place: `{replace} NEW`")
+            }
+        })
+    }
+
+    /// What is wrong with it, where it goes on all the same.
+    pub fn trouble(&self, dir: &Path) -> Option<String> {
+        if !self.is_degraded() {
+            return None;
+        }
+        let unnamed = |role: usize, member: &MemberStatus| {
+            let is_told = member.path.is_some() || member.is_whole();
+            (!is_told).then(|| {
+                format!("region {} ({}) lacks its disk {} ({})", self.number, self.layout, role + 1, member.uuid)
+            })
+        };
+        let each = self.members.iter().enumerate();
+        let told = each.filter_map(|(role, member)| self.is_without(member, dir).or_else(|| unnamed(role, member)));
+        Some(told.collect::<Vec<_>>().join("\n"))
+    }
+}
+
+/// What is told of disks, and of the regions that they are.
+pub struct Told {
+    pub disks: Vec<DiskStatus>,
+    pub regions: Vec<RegionStatus>,
+}
+
+/// Of the pool at `dir`, as one process has them open: `later` are the regions that came later.
+pub fn tell(dir: &Path, config: &Config, disks: &Disks, later: &[Arc<dyn Region>]) -> Told {
+    let all = || disks.regions.iter().chain(later);
+    let open = all().map(|region| RegionStatus::of(&**region));
+    let mut regions: Vec<RegionStatus> = open.chain(disks.broken.iter().map(RegionStatus::of_broken)).collect();
+    regions.sort_by_key(|region| region.number);
+    name_missing(&mut regions, disks);
+    let measured = |path: &Path| {
+        let mut members = all().flat_map(|region| region.members());
+        members.find(|member| member.name.as_ref().is_some_and(|name| Path::new(&**name) == path))
     };
-    config.disks.iter().map(tell).collect()
+    let tell = |entry: &DiskEntry| {
+        let mut status = DiskStatus::of(dir, entry);
+        let missing = disks.missing.iter().find(|missing| missing.path == status.path);
+        status.problem = missing.map(|missing| missing.error.to_string());
+        let found = regions.iter().find_map(|region| Some((region, region.member_at(&status.path)?)));
+        if let Some((region, member)) = found {
+            (status.region, status.state) = (Some(region.number), Some(member.state));
+            if region.problem.is_none() {
+                status.problem = region.is_without(member, dir).or(status.problem);
+            }
+        }
+        status.performance = measured(&status.path).map(|member| (&member.performance).into()).unwrap_or_default();
+        status
+    };
+    Told { disks: config.disks.iter().map(tell).collect(), regions }
+}
+
+/// Labels name disks by UUID. Where as many cannot be opened as regions lack, these are those, in the order of `pool.toml`.
+fn name_missing(regions: &mut [RegionStatus], disks: &Disks) {
+    let members = regions.iter_mut().flat_map(|region| &mut region.members);
+    let lacking: Vec<&mut MemberStatus> = members.filter(|member| member.is_missing()).collect();
+    if lacking.len() != disks.missing.len() {
+        return;
+    }
+    for (member, missing) in lacking.into_iter().zip(&disks.missing) {
+        (member.path, member.problem) = (Some(missing.path.clone()), Some(missing.why.clone()));
+    }
 }
 
 /// The same without opening the pool.
-pub fn of_closed(dir: &Path, config: &Config) -> Result<Vec<DiskStatus>> {
-    let uuid = config.uuid_bytes()?;
-    let options = Options { read_only: true, ..Options::default() };
-    let tell = |entry: &crate::pool::config::DiskEntry| {
-        let problem = open_one(dir, entry, uuid, &options).err().map(|e| e.to_string());
-        DiskStatus { problem, ..DiskStatus::new(entry.at(dir), entry.given).with_label() }
-    };
-    Ok(config.disks.iter().map(tell).collect())
+pub fn of_closed(dir: &Path, config: &Config) -> Result<Told> {
+    Ok(tell(dir, config, &Disks::open_to_look(dir, config)?, &[]))
 }
 
 /// The segments, if the pool has a log.

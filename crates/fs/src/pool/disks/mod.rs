@@ -2,12 +2,16 @@
 //!
 //! | module | responsibility |
 //! | --- | --- |
-//! | this | opening them; what is wrong with one, and what to do |
+//! | this | what a process has open; what a pool can do without |
+//! | [`gather`] | from `pool.toml` to regions: what is wrong with a disk, and what to do |
 //! | [`plan`] | what is to become a disk: whether it can, how large it will be |
 //! | [`place`] | making them beside what is there; taking their places; removing them |
 //! | [`add`] | the first disk of a pool that has none |
 //! | [`grow`] | a further one, for a pool in use |
 //! | [`leave`] | taking one away, from a pool in use |
+//! | [`replace`] | a member of a region put back, or another in its place |
+//! | [`rebuild`] | nobody else uses the pool meanwhile |
+//! | [`stop`] | what would be lost with a region, or a disk |
 //! | [`remains`] | content from the disks alone, where the memory is lost |
 //! | [`look`] | what `status` and `region list` tell of them |
 //!
@@ -19,9 +23,11 @@
 //! pool.toml --path--> disk --label--> region --> ilfs::Log
 //! ```
 //!
-//! For now each disk is a region of its own; what is here takes regions of any layout.
+//! Which region a disk is of, and in which role, its label tells: `pool.toml` need not be right about it, and cannot be wrong. A region
+//! that can do without a disk is used without it, and says so; what only looks at a pool changes nothing of how its regions stand.
 
 pub mod add;
+pub mod gather;
 pub mod grow;
 #[cfg(test)]
 mod growing;
@@ -29,25 +35,25 @@ pub mod leave;
 pub mod look;
 pub mod place;
 pub mod plan;
+mod rebuild;
 pub mod remains;
+pub mod replace;
+pub mod stop;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
-use std::fs::File;
-use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
-use exraid::disk::what_is_on;
-use exraid::{Device, Disk, Label, OpenError, Options, Region, Uuid};
+use exraid::{Disk, Label, Options, Region, Uuid};
 use pram::Session;
 
 use super::config::{Config, DiskEntry};
 use super::paths::{CONFIG, DISK};
-use super::uuid;
 use crate::error::{Error, Result};
+use crate::ilfs::table::Where;
 use crate::ilfs::{self, Log};
+use gather::{Broken, Gathered, Missing};
 
 /// Segments that a log has if it can: with fewer of them the cleaner has little to choose from.
 const MANY_SEGMENTS: u64 = 64;
@@ -56,12 +62,17 @@ const MANY_SEGMENTS: u64 = 64;
 #[derive(Default)]
 pub struct Disks {
     pub regions: Vec<Arc<dyn Region>>,
-    /// Those that could not be opened, and why, where the pool goes on without them.
-    pub missing: Vec<(PathBuf, String)>,
+    /// Those that are not used, and why.
+    pub missing: Vec<Missing>,
+    /// Regions that cannot be used, though disks of them are there.
+    pub broken: Vec<Broken>,
+    /// Nothing is written to them.
+    pub read_only: bool,
 }
 
 impl Disks {
-    /// Opens those of the pool at `dir`; without any that cannot be opened if `tolerant`.
+    /// Opens those of the pool at `dir`; without any that cannot be opened if `tolerant`, and then nothing of them changes in
+    /// how regions stand. Else without those that a region can do without.
     ///
     /// # Errors
     /// [`Error::Pool`] for a disk that cannot be used; the text says what to do.
@@ -69,120 +80,99 @@ impl Disks {
         if config.disks.is_empty() {
             return Ok(Disks::default());
         }
-        let (uuid, held) = (config.uuid_bytes()?, session.transfer_lock()?);
-        match tolerant {
-            true => Ok(Disks::open_some(dir, config, uuid, &Options { held, ..Options::default() })),
-            false => Ok(Disks { regions: open(dir, config, uuid, held)?, missing: Vec::new() }),
+        let options = Options { held: session.transfer_lock()?, ..Options::default() };
+        let uuid = config.uuid_bytes()?;
+        let rebuilt = rebuild::is_under_way(dir);
+        if rebuilt && !tolerant {
+            return Err(rebuild::refused(dir));
         }
+        let gather = |read_only| {
+            let options = Options { read_only, ..options.clone() };
+            Gathered::of(dir, config, uuid, &options)
+        };
+        if tolerant && rebuilt {
+            return Ok(gather(true).assemble(dir, true));
+        }
+        let found = gather(false);
+        let lost = found.newly_lost();
+        if tolerant {
+            return Ok(match lost {
+                None => found.assemble(dir, false),
+                Some(_) => gather(true).assemble(dir, true),
+            });
+        }
+        let Some(lost) = lost else { return found.assemble(dir, false).judged(dir, config, session) };
+        // What those who have it open know of their labels must not change beneath them.
+        if !rebuild::others(dir, config)?.is_empty() {
+            return Err(Error::Pool(format!(
+                "region {lost} lacks a disk that other processes still use: end those first (`conquest status {}` tells them)",
+                dir.display()
+            )));
+        }
+        // Labels say that a disk is out as soon as its region is opened without it: not for a pool that is not opened then.
+        drop(found);
+        drop(gather(true).assemble(dir, true).judged(dir, config, session)?);
+        gather(false).assemble(dir, false).judged(dir, config, session)
     }
 
     /// Opens those that can be opened, to look at them.
     pub fn open_to_look(dir: &Path, config: &Config) -> Result<Disks> {
         let options = Options { read_only: true, ..Options::default() };
-        Ok(Disks::open_some(dir, config, config.uuid_bytes()?, &options))
+        Ok(Gathered::of(dir, config, config.uuid_bytes()?, &options).assemble(dir, true))
     }
 
-    fn open_some(dir: &Path, config: &Config, uuid: [u8; 16], options: &Options) -> Disks {
-        let mut missing = Vec::new();
-        let mut found = Vec::new();
-        for (entry, opened) in open_each(dir, config, uuid, options) {
-            match opened {
-                Ok(disk) => found.push(disk),
-                Err(e) => missing.push((entry.at(dir), e.to_string())),
+    /// Refuses what the pool cannot do without, and says what it does without.
+    fn judged(self, dir: &Path, config: &Config, session: &Session) -> Result<Disks> {
+        let first = self.missing.first();
+        let refusal = |why: &Error| Err(Error::Pool(why.to_string()));
+        if let Some(missing) = self.missing.iter().find(|missing| !missing.is_lost) {
+            return refusal(&missing.error);
+        }
+        if let Some(broken) = self.broken.first() {
+            return refusal(first.map_or(&broken.error, |missing| &missing.error));
+        }
+        if let Some(first) = first {
+            let log = Log::open(session, &self.regions, ilfs::Options::default())?;
+            if !log.is_some_and(|log| log.is_whole()) {
+                return refusal(&first.error);
             }
         }
-        let mut regions = Vec::new();
-        for (path, region) in assemble(dir, found) {
-            match region {
-                Ok(region) => regions.push(region),
-                Err(e) => missing.push((path, e.to_string())),
+        self.refuse_behind(dir, session)?;
+        let told = look::tell(dir, config, &self, &[]).regions;
+        // Once, by who uses it.
+        let told = told.iter().filter(|_| !self.read_only);
+        told.filter_map(|region| region.trouble(dir)).for_each(|trouble| tracing::warn!("{trouble}"));
+        Ok(self)
+    }
+
+    /// Numbers are issued below the mark in the labels. Where that is lower than this memory knows it, what is there of a region missed
+    /// what was written to the others since.
+    fn refuse_behind(&self, dir: &Path, session: &Session) -> Result<()> {
+        let table = session.read(ilfs::KEY, || Where::find(session.region()))?;
+        let Some((_, table)) = table else { return Ok(()) };
+        let log = Log::open(session, &self.regions, ilfs::Options::default())?;
+        for region in self.regions.iter().filter(|region| region.layout().tolerates(region.members().len()) > 0) {
+            // Before anything was written to it the mark is not raised.
+            let held = |log: &Log| log.held_in(session, region.number()).map_or(true, |held| held.segments > 0);
+            let is_new = || region.sequence() == 0 && !log.as_ref().is_some_and(held);
+            if region.sequence() >= table.limit || is_new() {
+                continue;
+            }
+            let (name, number) = (region.name(), region.number());
+            match self.missing.first() {
+                Some(missing) => {
+                    return Err(Error::Pool(format!(
+                        "{name} stayed behind: region {number} was written without it. Put its other disk back ({}); if that is lost \
+                         for good, take its [[disk]] out of {}: the pool opens then, with what this one has",
+                        missing.path.display(),
+                        dir.join(CONFIG).display()
+                    )))
+                }
+                None => tracing::warn!("{name} stayed behind: what was written to region {number} without it is lost"),
             }
         }
-        Disks { regions, missing }
+        Ok(())
     }
-}
-
-/// Opens the disks of the pool at `dir`, which has this UUID, and the regions that they are, by number. `held` is the
-/// file that whoever transfers blocks keeps open ([`Session::transfer_lock`]).
-///
-/// # Errors
-/// [`Error::Pool`] for a disk that is missing, another's, in use, cut short or not permitted; the text says what to do.
-pub(crate) fn open(
-    dir: &Path,
-    config: &Config,
-    uuid: [u8; 16],
-    held: Option<Arc<OwnedFd>>,
-) -> Result<Vec<Arc<dyn Region>>> {
-    let found: Vec<Opened> = open_each(dir, config, uuid, &Options { held, ..Options::default() })
-        .into_iter()
-        .map(|(_, opened)| opened)
-        .collect::<Result<_>>()?;
-    assemble(dir, found).into_iter().map(|(_, region)| region).collect()
-}
-
-/// A disk, where it lies, and the number of its region.
-type Opened = (PathBuf, u32, Arc<dyn Device>);
-
-fn open_each<'c>(
-    dir: &Path,
-    config: &'c Config,
-    uuid: [u8; 16],
-    options: &Options,
-) -> Vec<(&'c DiskEntry, Result<Opened>)> {
-    let open = |entry| (entry, open_one(dir, entry, uuid, options));
-    config.disks.iter().map(open).collect()
-}
-
-fn open_one(dir: &Path, entry: &DiskEntry, uuid: [u8; 16], options: &Options) -> Result<Opened> {
-    let path = entry.at(dir);
-    let opened = Disk::open(&path, options).and_then(|disk| Label::read(&disk).map(|label| (disk, label)));
-    let (disk, label) = opened.map_err(|e| cannot_use(dir, &e))?;
-    if label.pool != Uuid(uuid) {
-        return Err(Error::Pool(format!(
-            "{} is a disk of the pool {}, not of this one ({}): put the right one there, or correct the path in {}",
-            path.display(),
-            label.pool,
-            uuid::text(&uuid),
-            dir.join(CONFIG).display()
-        )));
-    }
-    Ok((path, label.region, Arc::new(disk)))
-}
-
-/// The regions that disks are, with the path of one disk of each.
-fn assemble(dir: &Path, disks: Vec<Opened>) -> Vec<(PathBuf, Result<Arc<dyn Region>>)> {
-    let mut regions = BTreeMap::<u32, (PathBuf, Vec<Arc<dyn Device>>)>::new();
-    for (path, number, device) in disks {
-        regions.entry(number).or_insert_with(|| (path, Vec::new())).1.push(device);
-    }
-    let open = |(path, devices)| (path, exraid::region::open(devices).map_err(|e| cannot_use(dir, &e)));
-    regions.into_values().map(open).collect()
-}
-
-/// Why a disk of the pool at `dir` cannot be used, and what to do.
-fn cannot_use(dir: &Path, e: &OpenError) -> Error {
-    let toml = dir.join(CONFIG);
-    let give_up = format!(
-        "if it is lost for good, take its [[disk]] out of {}: the pool opens then, without what only the disk held",
-        toml.display()
-    );
-    let what_to_do = match e {
-        OpenError::Missing(_) => format!("attach it, or correct its path there; {give_up}"),
-        OpenError::Permission(_) => "open the pool as the owner of its disks".into(),
-        OpenError::ReadOnly(_) => "make it writable".into(),
-        OpenError::Unlabelled { path, .. } => {
-            let found = File::open(path).ok().and_then(|file| what_is_on(path, &file).ok()?);
-            let found = found.map(|found| format!(" (it holds {found})")).unwrap_or_default();
-            format!("it is not the pool's disk, or was overwritten{found}; put the right one there; {give_up}")
-        }
-        OpenError::TooSmall { .. } => format!("it was cut short; put a whole copy of it there; {give_up}"),
-        OpenError::Unusable { .. } | OpenError::Mismatch { .. } | OpenError::Unsuitable { .. } => {
-            format!("put the pool's disk there, whole; {give_up}")
-        }
-        // It says itself what to do, or nothing is known.
-        _ => return Error::Pool(format!("the pool's disk cannot be used: {e}")),
-    };
-    Error::Pool(format!("the pool's disk cannot be used: {e}: {what_to_do}"))
 }
 
 /// Gives a pool its log on these regions, its first disks; with segments of so many bytes, if not the usual.

@@ -6,12 +6,13 @@
 //! they are the same ones, are as they were until then.
 
 use std::fs::{self, File};
+use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use exraid::label::END;
-use exraid::{Disk, Label, Layout, Making, OpenError, Options, Region, Uuid};
+use exraid::{Device, Disk, Label, Layout, Making, OpenError, Options, Region, Uuid};
 
 use super::plan::{cannot_make, Plan};
 use crate::error::{Error, Result};
@@ -31,24 +32,30 @@ fn made_at(dir: &Path, from: &Path, n: usize, entry: &DiskEntry) -> PathBuf {
     }
 }
 
-/// Makes the disks of a pool that is made in `from`, each a region of its own; durable when they have been placed or
-/// their directories are.
+/// Makes the regions of a pool that is made in `from`; durable when their disks have been placed or the directories of these
+/// are.
 pub fn make(dir: &Path, from: &Path, plan: &Plan, uuid: [u8; 16]) -> Result<Vec<Arc<dyn Region>>> {
-    let mut regions = Vec::new();
-    for (n, planned) in plan.0.iter().enumerate() {
-        let at = made_at(dir, from, n, &planned.entry);
-        let _ = fs::remove_file(&at);
-        regions.push(make_one(&at, planned.size, uuid, n as u32)?);
+    let (mut regions, mut n) = (Vec::new(), 0);
+    for (number, planned) in plan.0.iter().enumerate() {
+        let mut at = Vec::new();
+        for disk in &planned.disks {
+            at.push((made_at(dir, from, n, &disk.entry), disk.size));
+            n += 1;
+        }
+        at.iter().for_each(|(path, _)| _ = fs::remove_file(path));
+        regions.push(make_region(&at, planned.layout, uuid, number as u32)?);
     }
     Ok(regions)
 }
 
-/// Makes a region of one disk, whatever is there.
-pub fn make_one(at: &Path, size: u64, uuid: [u8; 16], number: u32) -> Result<Arc<dyn Region>> {
-    let made = (|| {
-        let disk = Disk::make(at, &Making { size: Some(size), force: true, options: Options::default() })?;
-        exraid::region::make(Uuid(uuid), number, Layout::Single, vec![Arc::new(disk)])
-    })();
+/// Makes a region of the disks at these places, of so many bytes, whatever is there.
+pub fn make_region(disks: &[(PathBuf, u64)], layout: Layout, uuid: [u8; 16], number: u32) -> Result<Arc<dyn Region>> {
+    let make = |(at, size): &(PathBuf, u64)| -> Result<Arc<dyn Device>, OpenError> {
+        let making = Making { size: Some(*size), force: true, options: Options::default() };
+        Ok(Arc::new(Disk::make(at, &making)?))
+    };
+    let made = disks.iter().map(make).collect::<Result<_, _>>();
+    let made = made.and_then(|devices| exraid::region::make(Uuid(uuid), number, layout, devices));
     made.map_err(|e| cannot_make(&e))
 }
 
@@ -93,15 +100,21 @@ pub fn take_place(dir: &Path, from: &Path, n: usize, entry: &DiskEntry) -> Resul
     })
 }
 
-/// Both ends, which hold the labels and nothing else.
+/// Both ends, which hold the labels and nothing else. What is used in part, since others of its region are smaller, loses what lies at
+/// its own end: a label of another pool there would count if the first of this one's were damaged.
 fn copy_labels(from: &Path, to: &Path) -> std::io::Result<()> {
     let from = File::open(from)?;
-    let to = File::options().read(true).write(true).open(to)?;
+    let mut to = File::options().read(true).write(true).open(to)?;
     let size = from.metadata()?.len();
-    if to.metadata()?.is_file() && to.metadata()?.len() != size {
+    if to.metadata()?.is_file() && to.metadata()?.len() < size {
         to.set_len(size)?;
     }
     let mut bytes = vec![0; END as usize];
+    let whole = exraid::disk::whole(to.seek(SeekFrom::End(0))?).end;
+    if whole > size {
+        let at = size.max(whole - END);
+        to.write_all_at(&bytes[..(whole - at) as usize], at)?;
+    }
     for at in [0, size - END] {
         from.read_exact_at(&mut bytes, at)?;
         to.write_all_at(&bytes, at)?;

@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 
 use exraid::disk::usual_reserve;
 use exraid::label::END;
-use exraid::{Claim, OpenError, Uuid};
+use exraid::{Claim, Layout, OpenError, Uuid};
 
 use crate::error::{Error, Result};
 use crate::ilfs;
 use crate::pool::config::{Config, DiskEntry};
 use crate::pool::medium::MediumKind;
-use crate::pool::options::{FormatOptions, NewDisk};
+use crate::pool::options::{FormatOptions, NewDisk, NewRegion};
 use crate::pool::paths::{self, DISK};
 use crate::pool::{save, uuid};
 
@@ -25,26 +25,67 @@ const GRAIN: u64 = 1 << 20;
 /// Beyond this no host's files are sure to reach.
 const LARGEST: u64 = 8 << 40;
 
+/// Of so much of a disk that a region has no use for it is said, one part in so many.
+const MUCH: u64 = 10;
+
 /// A disk that is to be.
 pub struct Planned {
     pub entry: DiskEntry,
     /// Where it is.
     pub path: PathBuf,
     pub size: u64,
+    /// Nobody said how large it is to be: it may as well be smaller.
+    yields: bool,
     /// Of what is there: nobody else takes it.
-    _claim: Option<Claim>,
+    claim: Option<Claim>,
 }
 
 impl Planned {
+    /// Backs the room of its labels, if it is a file that was there.
+    pub fn reserve_ends(&self) -> Result<()> {
+        match self.claim.as_ref().filter(|_| self.entry.given) {
+            Some(claim) => claim.reserve_ends(&self.path, self.size).map_err(|e| cannot_make(&e)),
+            None => Ok(()),
+        }
+    }
+
     /// Gives up what kept it from others, for whoever makes the disk now: its place, size and entry.
     pub fn release(self) -> (PathBuf, u64, DiskEntry) {
         (self.path, self.size, self.entry)
     }
 }
 
-/// All disks of a pool that is to be.
+/// A region that is to be, its disks by role.
+pub struct PlannedRegion {
+    pub layout: Layout,
+    pub disks: Vec<Planned>,
+}
+
+impl PlannedRegion {
+    /// Each disk has the size of the smallest: a region has no use for what others have beyond it, and a label that promised
+    /// more would have to be made good by every disk that takes another's place.
+    fn even_out(&mut self) {
+        let Some(share) = self.disks.iter().map(|disk| disk.size).min() else { return };
+        for disk in &mut self.disks {
+            let unused = disk.size - share;
+            if unused > disk.size / MUCH && !disk.yields {
+                tracing::warn!(
+                    "{}: {} of its {} MiB are not used, since a {} takes of each disk as much as the smallest has",
+                    disk.path.display(),
+                    unused >> 20,
+                    disk.size >> 20,
+                    self.layout
+                );
+            }
+            disk.size = share;
+            disk.entry.size = disk.entry.size.map(|_| share);
+        }
+    }
+}
+
+/// All regions of a pool that is to be.
 #[derive(Default)]
-pub struct Plan(pub Vec<Planned>);
+pub struct Plan(pub Vec<PlannedRegion>);
 
 impl Plan {
     /// Those that `how` asks for, of the pool `config` in `dir`, in the place of the pool `old`.
@@ -52,24 +93,40 @@ impl Plan {
     /// # Errors
     /// [`Error::Pool`] where one cannot be had or would lose what is on it, which only `force` allows.
     pub fn of(dir: &Path, how: &FormatOptions, config: &Config, old: Option<&Config>) -> Result<Plan> {
+        let wanted = Wanted { dir, config, old, force: how.force, taken: taken(dir, config, how.size) };
         let mut plan = Plan::default();
-        for new in &how.disks {
-            let wanted = Wanted { dir, config, old, force: how.force, taken: taken(dir, config, how.size) };
-            plan.refuse_twice(&dir.join(&new.path))?;
-            plan.0.push(wanted.plan(new)?);
-        }
+        how.regions.iter().try_for_each(|new| plan.add(&wanted, new))?;
         Ok(plan)
     }
 
+    /// One more region.
+    pub fn add(&mut self, wanted: &Wanted, new: &NewRegion) -> Result<()> {
+        refuse_count(new)?;
+        self.0.push(PlannedRegion { layout: new.layout, disks: Vec::new() });
+        for disk in &new.disks {
+            self.refuse_twice(&wanted.dir.join(&disk.path))?;
+            let planned = wanted.plan(disk)?;
+            self.0.last_mut().expect("it was pushed").disks.push(planned);
+        }
+        let region = self.0.last_mut().expect("it was pushed");
+        region.even_out();
+        region.disks.iter().try_for_each(Planned::reserve_ends)
+    }
+
+    pub fn disks(&self) -> impl Iterator<Item = &Planned> {
+        self.0.iter().flat_map(|region| &region.disks)
+    }
+
+    /// In the order in which the disks are numbered.
     pub fn entries(&self) -> Vec<DiskEntry> {
-        self.0.iter().map(|planned| planned.entry.clone()).collect()
+        self.disks().map(|planned| planned.entry.clone()).collect()
     }
 
     /// One disk, by whatever path.
     fn refuse_twice(&self, path: &Path) -> Result<()> {
-        let real = path.canonicalize().unwrap_or_else(|_| path.into());
+        let real = paths::real(path);
         let same = |other: &&Planned| other.path == real || exraid::disk::are_same(&other.path, &real);
-        match self.0.iter().find(same) {
+        match self.disks().find(same) {
             Some(other) => Err(refused(path, &format!("is the same disk as {}", other.path.display()))),
             None => Ok(()),
         }
@@ -77,7 +134,7 @@ impl Plan {
 }
 
 /// Where a disk is wanted.
-pub(super) struct Wanted<'a> {
+pub struct Wanted<'a> {
     pub dir: &'a Path,
     pub config: &'a Config,
     pub old: Option<&'a Config>,
@@ -88,8 +145,7 @@ pub(super) struct Wanted<'a> {
 
 impl Wanted<'_> {
     pub fn plan(&self, new: &NewDisk) -> Result<Planned> {
-        let path = self.dir.join(&new.path);
-        let path = path.canonicalize().unwrap_or(path);
+        let path = paths::real(&self.dir.join(&new.path));
         save::refuse(self.dir, &Config { disks: Vec::new(), ..self.config.clone() }, &path)?;
         let there = fs::metadata(&path).ok();
         if there.is_none() && !path.parent().is_some_and(Path::is_dir) {
@@ -108,12 +164,10 @@ impl Wanted<'_> {
             let why = format!("has {} MiB, too little: a disk has {} MiB at least", size >> 20, SMALLEST >> 20);
             return Err(refused(&path, &why));
         }
-        if let Some(claim) = claim.as_ref().filter(|_| is_given) {
-            claim.reserve_ends(&path, size).map_err(|e| cannot_make(&e))?;
-        }
         let size_told = claim.as_ref().is_none_or(|claim| !claim.is_block).then_some(size);
         let entry = DiskEntry { path: self.relative(&path), size: size_told, given: is_given };
-        Ok(Planned { entry, path, size, _claim: claim })
+        let yields = new.size.is_none() && !is_given;
+        Ok(Planned { entry, path, size, yields, claim })
     }
 
     /// A file in the pool directory, or one that was made with the pool that is there.
@@ -223,6 +277,16 @@ pub fn usual(dir: &Path, how: &FormatOptions) -> Result<Option<NewDisk>> {
     }
     let size = Host::of(&dir.join(DISK))?.may_take(&taken(dir, &config, how.size), old.as_ref(), dir);
     Ok((size >= SMALLEST).then(|| NewDisk { path: DISK.into(), size: Some(size) }))
+}
+
+/// So many disks make no such region.
+fn refuse_count(new: &NewRegion) -> Result<()> {
+    let (least, most) = new.layout.members().into_inner();
+    match new.disks.len() {
+        n if (least..=most).contains(&n) => Ok(()),
+        n if least == most => Err(Error::Pool(format!("a {} has {least} disk, not {n}", new.layout))),
+        n => Err(Error::Pool(format!("a {} has {least} to {most} disks, not {n}", new.layout))),
+    }
 }
 
 fn refused(path: &Path, why: &str) -> Error {

@@ -3,9 +3,9 @@ use std::path::{Path, PathBuf};
 
 use exraid::{Disk, Label, Options};
 
-use crate::path::View;
+use crate::path::{Open, View};
 use crate::pool::config::Config;
-use crate::pool::{DiskEntry, NewDisk};
+use crate::pool::{DiskEntry, Layout, NewDisk, NewRegion, Replace};
 use crate::{Caller, FormatOptions, MediumKind, OpenOptions, Pool};
 
 const MIB: u64 = 1 << 20;
@@ -25,8 +25,15 @@ impl Home {
     /// Makes the pool `name`, or says why not.
     fn try_format(&self, name: &str, disks: &[(&str, Option<u64>)], force: bool) -> Result<PathBuf, String> {
         let disk = |(path, size): &(&str, Option<u64>)| NewDisk { path: path.into(), size: *size };
-        let disks = disks.iter().map(disk).collect();
-        let how = FormatOptions { medium: MediumKind::Logged, disks, force, ..FormatOptions::sized(8 * MIB) };
+        let regions = disks.iter().map(disk).map(NewRegion::from).collect();
+        let how = FormatOptions { medium: MediumKind::Logged, regions, force, ..FormatOptions::sized(8 * MIB) };
+        Pool::format(&self.path(name), &how).map(|()| self.path(name)).map_err(|e| e.to_string())
+    }
+
+    /// The same on regions.
+    fn try_regions(&self, name: &str, regions: &[NewRegion]) -> Result<PathBuf, String> {
+        let (medium, regions) = (MediumKind::Logged, regions.to_vec());
+        let how = FormatOptions { medium, regions, ..FormatOptions::sized(8 * MIB) };
         Pool::format(&self.path(name), &how).map(|()| self.path(name)).map_err(|e| e.to_string())
     }
 
@@ -49,6 +56,14 @@ impl Drop for Home {
     }
 }
 
+/// A region of files in the directory above the pool's, of so many MiB.
+fn region(layout: Layout, disks: &[(&str, u64)]) -> NewRegion {
+    let disk = |(name, mib): &(&str, u64)| NewDisk { path: Path::new("..").join(name), size: Some(mib * MIB) };
+    NewRegion { layout, disks: disks.iter().map(disk).collect() }
+}
+
+const STRIPE: Layout = Layout::Stripe { chunk: 64 << 10 };
+
 fn open(dir: &Path) -> Result<Pool, String> {
     Pool::open(dir, &OpenOptions::default()).map_err(|e| e.to_string())
 }
@@ -59,6 +74,11 @@ fn refused<T>(result: Result<T, String>, words: &[&str]) {
     for word in words {
         assert!(told.contains(word), "it should say `{word}`: {told}");
     }
+}
+
+/// A region of one disk of 16 MiB.
+fn make_one(path: &Path, uuid: [u8; 16]) -> crate::Result<std::sync::Arc<dyn exraid::Region>> {
+    super::place::make_region(&[(path.into(), 16 * MIB)], Layout::Single, uuid, 0)
 }
 
 fn label(path: &Path) -> Option<Label> {
@@ -180,7 +200,7 @@ fn a_disk_that_is_not_what_it_was_is_told_with_what_to_do() {
     drop(pool);
     // With another one in its place, what is on the first would be lost.
     let new = NewDisk { path: home.path("new"), size: Some(16 * MIB) };
-    refused(Pool::add_disk(&dir, &new, false).map_err(|e| e.to_string()), &["had a disk already"]);
+    refused(Pool::add_disk(&dir, &new.clone().into(), false).map_err(|e| e.to_string()), &["had a disk already"]);
 }
 
 #[test]
@@ -207,7 +227,7 @@ fn a_pool_without_a_disk_gets_its_first_one() {
     View::new(&open(&dir).expect("a pool"), Caller::root()).create(b"file", 0o600).expect("made");
     let add = |path: &str, force| {
         let new = NewDisk { path: home.path(path), size: Some(16 * MIB) };
-        Pool::add_disk(&dir, &new, force).map_err(|e| e.to_string())
+        Pool::add_disk(&dir, &new.clone().into(), force).map_err(|e| e.to_string())
     };
     let used = open(&dir).expect("a pool");
     refused(add("pool/disk", false), &["in use", "unmount"]);
@@ -234,14 +254,14 @@ fn adding_a_disk_can_be_repeated_and_is_finished_by_who_opens_the_pool() {
     let new = NewDisk { path: "disk".into(), size: Some(16 * MIB) };
     let config = Config::read(&dir).expect("read").expect("there");
     let uuid = config.uuid_bytes().expect("one");
-    drop(super::place::make_one(&dir.join("disk"), 16 * MIB, uuid, 0).expect("a region"));
-    Pool::add_disk(&dir, &new, false).expect("repeated over what is its own");
+    drop(make_one(&dir.join("disk"), uuid).expect("a region"));
+    Pool::add_disk(&dir, &new.clone().into(), false).expect("repeated over what is its own");
     assert_eq!(entries(&dir).len(), 1);
 
     let dir = home.format("second", &[]);
     let config = Config::read(&dir).expect("read").expect("there");
     let uuid = config.uuid_bytes().expect("one");
-    drop(super::place::make_one(&dir.join("disk"), 16 * MIB, uuid, 0).expect("a region"));
+    drop(make_one(&dir.join("disk"), uuid).expect("a region"));
     let entry = DiskEntry { path: "disk".into(), size: Some(16 * MIB), given: false };
     Config { disks: vec![entry], ..config }.write(&dir).expect("written");
     assert!(open(&dir).expect("a pool").status().expect("facts").segments.is_some());
@@ -277,7 +297,7 @@ fn what_was_left_in_the_making_is_given_back() {
     let made = [home.path("pool/.disk.restored"), home.path(".made.restored"), home.path("pool/.restored/disk-2")];
     fs::create_dir(dir.join(".restored")).expect("a directory");
     Config { disks, ..config }.write(&dir.join(".restored")).expect("written");
-    made.iter().for_each(|path| drop(super::place::make_one(path, 16 * MIB, [3; 16], 0).expect("made")));
+    made.iter().for_each(|path| drop(make_one(path, [3; 16]).expect("made")));
     drop(crate::pool::make::Builder::begin(&dir).expect("another"));
     assert!(made.iter().all(|path| !path.exists()));
     assert!(open(&dir).is_ok());
@@ -318,4 +338,178 @@ fn an_old_pool_toml_has_no_disks() {
     with("path = \"disk\"\nspeed = 3");
     assert!(Config::read(&dir).is_err_and(|e| e.to_string().contains("speed")));
     fs::remove_file(dir.join("pool.toml")).expect("removed");
+}
+
+/// How the members of region 0 stand.
+fn states(dir: &Path) -> Vec<&'static str> {
+    let (regions, _) = Pool::disks(dir).expect("told");
+    regions[0].members.iter().map(|member| member.state).collect()
+}
+
+#[test]
+fn regions_have_the_disks_that_they_were_made_with() {
+    let home = Home::new();
+    let asked = [
+        region(Layout::Mirror, &[("a", 20), ("b", 24)]),
+        region(STRIPE, &[("c", 16), ("d", 16), ("e", 16)]),
+        region(Layout::Single, &[("f", 32)]),
+    ];
+    let dir = home.try_regions("pool", &asked).expect("formatted");
+    let sizes: Vec<_> = entries(&dir).iter().filter_map(|disk| disk.size).map(|size| size / MIB).collect();
+    assert_eq!(sizes, [20, 20, 16, 16, 16, 32], "as large as the smallest of its region");
+    let pool = open(&dir).expect("a pool");
+    let status = pool.status().expect("facts");
+    let told: Vec<_> =
+        status.regions.iter().map(|r| (&*r.layout, r.size / MIB, r.members.len(), r.tolerated)).collect();
+    assert_eq!(told, [("mirror", 18, 2, Some(1)), ("stripe", 42, 3, Some(0)), ("single", 30, 1, Some(0))]);
+    assert_eq!((status.regions[1].start, status.regions[1].end), (1 << 46, (1 << 46) + 42 * MIB));
+    let of: Vec<_> = status.disks.iter().map(|disk| disk.region).collect();
+    assert_eq!(of, [0, 0, 1, 1, 1, 2].map(Some));
+    assert_eq!(status.segments.expect("a log").segments, 18 + 42 + 30);
+    drop(pool);
+    Pool::destroy(&dir).expect("destroyed");
+    assert!(["a", "b", "c", "d", "e", "f"].iter().all(|name| !home.path(name).exists()));
+}
+
+#[test]
+fn what_makes_no_region_is_refused_and_nothing_is_left() {
+    let home = Home::new();
+    home.file("given", 20 * MIB);
+    std::os::unix::fs::symlink(home.path("given"), home.path("link")).expect("a link");
+    let given = |name: &str| NewDisk { path: home.path(name), size: None };
+    let twice = NewRegion { layout: Layout::Mirror, disks: vec![given("given"), given("link")] };
+    let across = [region(Layout::Mirror, &[("a", 16), ("b", 16)]), region(STRIPE, &[("c", 16), ("b", 16)])];
+    let asked: [(&[NewRegion], &[&str]); 7] = [
+        (&[region(Layout::Mirror, &[("a", 16)])], &["a mirror has 2 to 32 disks, not 1"]),
+        (&[region(Layout::Single, &[("a", 16), ("b", 16)])], &["a single has 1 disk, not 2"]),
+        (&[region(Layout::Mirror, &[("a", 16), ("b", 1)])], &["b has 1 MiB", "16 MiB at least"]),
+        (&[twice], &["the same disk"]),
+        (&[region(Layout::Mirror, &[("a", 16), ("../x/../a", 16)])], &["directory is not there"]),
+        (&[region(Layout::Mirror, &[("a", 16), ("pool/../a", 16)])], &["the same disk"]),
+        (&across, &["b", "the same disk"]),
+    ];
+    for (regions, words) in asked {
+        refused(home.try_regions("pool", regions), words);
+        assert!(!home.path("pool").exists() && !home.path("a").exists(), "{regions:?}");
+    }
+}
+
+/// Of a larger file that was there a mirror takes a part. A label at its end, of another pool, must not count.
+#[test]
+fn a_given_disk_may_be_larger_than_its_share() {
+    let home = Home::new();
+    let other = home.format("other", &[("../given", Some(40 * MIB))]);
+    let given = NewDisk { path: home.path("given"), size: None };
+    let small = NewDisk { path: home.path("a"), size: Some(16 * MIB) };
+    let regions = vec![NewRegion { layout: Layout::Mirror, disks: vec![given, small] }];
+    let how = FormatOptions { medium: MediumKind::Logged, regions, force: true, ..FormatOptions::sized(8 * MIB) };
+    Pool::format(&home.path("pool"), &how).expect("formatted");
+    assert_eq!(fs::metadata(home.path("given")).expect("there").len(), 40 * MIB);
+    let file = fs::File::options().write(true).open(home.path("given")).expect("a file");
+    std::os::unix::fs::FileExt::write_all_at(&file, &[0; 4096], 0).expect("damaged");
+    assert!(open(&home.path("pool")).is_ok());
+    assert_eq!(states(&home.path("pool")), ["missing", "whole"], "its label is found from the first copy alone");
+    refused(open(&other), &["given"]);
+}
+
+#[test]
+fn a_mirror_is_opened_without_a_disk_and_a_stripe_is_not() {
+    let home = Home::new();
+    let asked = [region(Layout::Mirror, &[("a", 16), ("b", 16)]), region(STRIPE, &[("c", 16), ("d", 16)])];
+    let dir = home.try_regions("pool", &asked).expect("formatted");
+    let away = |name: &str| fs::rename(home.path(name), home.path("away")).expect("away");
+    let back = |name: &str| fs::rename(home.path("away"), home.path(name)).expect("back");
+    away("d");
+    refused(open(&dir), &["d is not there", "attach it"]);
+    back("d");
+    // Nothing of it changes where another region keeps the pool from being opened.
+    away("b");
+    fs::rename(home.path("c"), home.path("c.away")).expect("away");
+    refused(open(&dir), &["is not there"]);
+    fs::rename(home.path("c.away"), home.path("c")).expect("back");
+    back("b");
+    assert_eq!(states(&dir), ["whole", "whole"]);
+    away("b");
+    let pool = open(&dir).expect("without it");
+    let status = pool.status().expect("facts");
+    assert_eq!((status.regions[0].tolerated, status.regions[0].is_degraded()), (Some(0), true));
+    let told = status.disks[1].problem.clone().expect("a problem");
+    assert!(told.contains("b is not there") && told.contains("conquest region replace"), "{told}");
+    drop((status, pool));
+    back("b");
+    assert_eq!(states(&dir), ["whole", "out"]);
+    fs::remove_file(home.path("b")).expect("removed");
+    fs::create_dir(home.path("b")).expect("something else");
+    assert!(open(&dir).is_ok());
+}
+
+#[test]
+fn a_disk_is_put_back_or_replaced() {
+    let home = Home::new();
+    let dir = home.try_regions("pool", &[region(Layout::Mirror, &[("a", 32), ("b", 32)])]).expect("formatted");
+    let content = vec![7; 6 << 20];
+    let write = |name: &[u8]| {
+        let pool = open(&dir).expect("a pool");
+        let view = View::new(&pool, Caller::root());
+        view.create(name, 0o600).and_then(|file| file.write_at(0, &content)).expect("written");
+    };
+    write(b"file");
+    let replace = |old: &str, new: Option<&str>| {
+        let new = new.map(|name| NewDisk { path: home.path(name), size: None });
+        let how = Replace { old: home.path(old), new, force: false };
+        Pool::replace_disk(&dir, &how, &mut |_, _| {}).map_err(|e| e.to_string())
+    };
+    assert_eq!(replace("b", None).expect("asked").left, 0, "it is whole");
+    fs::rename(home.path("b"), home.path("away")).expect("away");
+    write(b"later");
+    fs::rename(home.path("away"), home.path("b")).expect("back");
+    refused(replace("b", Some("a")), &["a is a disk of the pool already"]);
+    refused(replace("x", Some("c")), &["x is no disk of the pool"]);
+    let done = replace("b", None).expect("put back");
+    assert!((done.region, done.number) == (0, 2) && done.left >= 12 << 20, "{done:?}");
+    assert_eq!(states(&dir), ["whole", "whole"]);
+    fs::remove_file(home.path("a")).expect("lost");
+    refused(replace("a", None), &["a is not there", "NEW"]);
+    replace("a", Some("c")).expect("another");
+    assert_eq!(entries(&dir)[0].path, home.path("c"));
+    fs::remove_file(home.path("b")).expect("lost");
+    let pool = open(&dir).expect("with one");
+    let view = View::new(&pool, Caller::root());
+    for name in [&b"file"[..], b"later"] {
+        let mut found = vec![0; content.len()];
+        let file = view.open(name, Open { read: true, ..Open::default() }).expect("there");
+        assert_eq!(file.read_at(0, &mut found).expect("read"), content.len());
+        assert!(found == content);
+    }
+}
+
+/// By a power cut before any label named the new disk, and in the middle of copying.
+#[test]
+fn replacing_a_disk_can_be_resumed() {
+    let home = Home::new();
+    let dir = home.try_regions("pool", &[region(Layout::Mirror, &[("a", 16), ("b", 16)])]).expect("formatted");
+    fs::remove_file(home.path("b")).expect("lost");
+    home.file("c", 16 * MIB);
+    let mut config = Config::read(&dir).expect("read").expect("there");
+    config.disks[1].path = home.path("c");
+    config.write(&dir).expect("written");
+    assert_eq!(states(&dir), ["whole", "missing"]);
+    assert!(open(&dir).is_ok());
+    let how = Replace { old: home.path("b"), new: Some(NewDisk { path: home.path("c"), size: None }), force: true };
+    Pool::replace_disk(&dir, &how, &mut |_, _| {}).expect("resumed");
+    assert_eq!(states(&dir), ["whole", "whole"]);
+    assert!(!dir.join(".rebuild").exists());
+}
+
+#[test]
+fn nobody_opens_a_pool_whose_disk_is_rebuilt_but_to_look() {
+    let home = Home::new();
+    let dir = home.try_regions("pool", &[region(Layout::Mirror, &[("a", 16), ("b", 16)])]).expect("formatted");
+    let pool = open(&dir).expect("a pool");
+    let alone = super::rebuild::Alone::begin(&dir, &pool.config).expect("alone");
+    refused(open(&dir), &["rebuilt by another process", "resumed"]);
+    let looked = Pool::open(&dir, &OpenOptions { without_disks: true, ..Default::default() }).expect("to look");
+    assert!(looked.disks.read_only);
+    drop((looked, alone));
+    assert!(open(&dir).is_ok());
 }

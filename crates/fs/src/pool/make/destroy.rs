@@ -180,7 +180,7 @@ mod tests {
         [
             FormatOptions { medium: MediumKind::Logged, ..sized() },
             FormatOptions { copy: Some(".".into()), ..sized() },
-            FormatOptions { medium: MediumKind::Logged, disks: vec![disk], ..sized() },
+            FormatOptions { medium: MediumKind::Logged, regions: vec![disk.into()], ..sized() },
             FormatOptions { copy: Some("mirror".into()), mirror: true, ..sized() },
         ]
     }

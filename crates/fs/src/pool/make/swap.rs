@@ -200,7 +200,7 @@ mod tests {
     use super::super::restore::{self, Over};
     use super::*;
     use crate::path::View;
-    use crate::pool::NewDisk;
+    use crate::pool::{Layout, NewDisk, NewRegion};
     use crate::{Caller, FormatOptions, OpenOptions, Pool};
 
     struct Home(tempfile::TempDir);
@@ -263,8 +263,15 @@ mod tests {
     /// With a disk of its own and one that was there before.
     fn on_disks(how: FormatOptions) -> FormatOptions {
         let disk = |path: &str, size| NewDisk { path: path.into(), size };
-        let disks = vec![disk("disk", Some(16 << 20)), disk("../given", None)];
-        FormatOptions { disks, ..how }
+        let regions = vec![disk("disk", Some(16 << 20)).into(), disk("../given", None).into()];
+        FormatOptions { regions, ..how }
+    }
+
+    /// The same two as one region.
+    fn on_a_mirror(how: FormatOptions) -> FormatOptions {
+        let regions = on_disks(how.clone()).regions;
+        let disks = regions.into_iter().flat_map(|region| region.disks).collect();
+        FormatOptions { regions: vec![NewRegion { layout: Layout::Mirror, disks }], ..how }
     }
 
     fn given(dir: &Path) -> PathBuf {
@@ -348,12 +355,15 @@ mod tests {
     #[test]
     fn an_interrupted_format_leaves_a_pool_with_its_disks() {
         let all = [logged(), on_disks(logged()), on_disks(battery())];
-        for (old, new) in all.iter().flat_map(|old| all.iter().map(move |new| (old, new))) {
+        let mirror = on_a_mirror(logged());
+        let pairs = all.iter().flat_map(|old| all.iter().map(move |new| (old, new)));
+        for (old, new) in pairs.chain([(&all[1], &mirror), (&mirror, &mirror)]) {
             let new = FormatOptions { force: true, ..new.clone() };
             at_each_step(old, &|dir, step| format(dir, &new, step), |home, is_old| {
                 assert_eq!(home.has("old"), is_old);
-                let expected = if is_old { &old.disks } else { &new.disks };
-                assert_eq!(home.open().status().expect("facts").disks.len(), expected.len());
+                let expected = if is_old { &old.regions } else { &new.regions };
+                let disks: usize = expected.iter().map(|region| region.disks.len()).sum();
+                assert_eq!(home.open().status().expect("facts").disks.len(), disks);
                 let dir = home.dir();
                 assert_eq!(dir.join("disk").exists(), !expected.is_empty());
                 assert!(!beside_region(&dir.join("disk")).exists());

@@ -1,0 +1,243 @@
+//! Regions of several disks: stripes and mirrors, disks that are lost, come back, and are replaced.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::lab::{write_seeded, Lab};
+use crate::{Outcome, Test};
+
+pub const TESTS: &[Test] = &[
+    ("regions::a_stripe_holds_a_large_file", stripe),
+    ("regions::a_mirror_goes_on_without_a_disk_and_never_trusts_a_stale_one", mirror),
+    ("regions::a_disk_that_is_replaced_holds_everything", replaced),
+    ("regions::what_makes_no_region_is_refused", refused_inputs),
+    ("regions::who_asks_is_told_whether_a_disk_may_be_stopped", checked),
+];
+
+const SIZE: usize = 200 << 20;
+
+/// A lab with a pool whose content is on a region of two files, `a` and `b`.
+fn with(kind: &str, size: &str) -> Lab {
+    let lab = Lab::new();
+    let disks = format!("{kind}:{}:{size},{}:{size}", lab.text("a"), lab.text("b"));
+    lab.ok(&["format", &lab.pool(), "--nvram", "64M", "--disk", &disks]);
+    lab
+}
+
+/// Mounts the pool and writes a file of so many bytes, which depend on `seed`.
+fn write(lab: &Lab, name: &str, seed: u64, size: usize) {
+    lab.mount();
+    write_seeded(&lab.mnt().join(name), seed, size);
+    lab.umount();
+}
+
+/// The file is as it was written, and nothing is wrong.
+#[track_caller]
+fn holds(lab: &Lab, name: &str, seed: u64, size: usize) {
+    lab.mount();
+    let found = fs::read(lab.mnt().join(name)).expect("read");
+    assert!(found == rng::Rng::new(seed).bytes(size), "{name} has other content");
+    lab.umount();
+    lab.check();
+}
+
+fn list(lab: &Lab) -> Value {
+    serde_json::from_str(&lab.ok(&["region", "list", &lab.pool(), "--json"])).expect("JSON")
+}
+
+fn states(lab: &Lab) -> Vec<String> {
+    let members = list(lab)["regions"][0]["members"].as_array().expect("members").clone();
+    members.iter().map(|member| member["state"].as_str().expect("a state").into()).collect()
+}
+
+fn away(path: &Path) -> PathBuf {
+    let away = path.with_extension("away");
+    fs::rename(path, &away).expect("away");
+    away
+}
+
+fn stripe() -> Outcome {
+    let lab = with("stripe=128K", "256M");
+    write(&lab, "file", 1, SIZE);
+    holds(&lab, "file", 1, SIZE);
+    let told = list(&lab);
+    let region = &told["regions"][0];
+    assert_eq!(
+        (&region["layout"], &region["chunk"], &region["tolerated"]),
+        (&"stripe".into(), &(128 << 10).into(), &0.into())
+    );
+    assert_eq!(region["size"], 2 * 254 << 20);
+    assert_eq!((&region["start"], &region["end"]), (&0.into(), &region["size"]));
+    let used = |name: &str| {
+        use std::os::unix::fs::MetadataExt;
+        fs::metadata(lab.path(name)).expect("there").blocks() * 512
+    };
+    assert!(
+        used("a") > SIZE as u64 / 3 && used("b") > SIZE as u64 / 3,
+        "each has its half: {} {}",
+        used("a"),
+        used("b")
+    );
+    let listed = lab.ok(&["region", "list", &lab.pool()]);
+    assert!(listed.contains("region 0, stripe of 2 disks, chunks of 128 KiB, 508 MiB, can lose none"), "{listed}");
+    assert!(lab.ok(&["status", &lab.pool()]).contains("stripe of 2 disks"));
+    // With any of them all is lost: it waits for that one.
+    let kept = away(&lab.path("b"));
+    lab.refused(1, &["mount", &lab.pool(), &lab.text("mnt")], &["/b is not there", "attach it", "pool.toml"]);
+    let told = lab.ok(&["region", "list", &lab.pool()]);
+    assert!(told.contains("NOT USED"), "{told}");
+    lab.refused(1, &["region", "replace", &lab.pool(), &lab.text("a")], &["cannot"]);
+    fs::rename(kept, lab.path("b")).expect("back");
+    lab.refused(1, &["region", "replace", &lab.pool(), &lab.text("a")], &["region 0 is a stripe"]);
+    holds(&lab, "file", 1, SIZE);
+    lab.ok(&["destroy", &lab.pool()]);
+    assert!(!lab.path("a").exists() && !lab.path("b").exists());
+    Ok(())
+}
+
+fn mirror() -> Outcome {
+    let lab = with("mirror", "300M");
+    write(&lab, "file", 1, SIZE);
+    holds(&lab, "file", 1, SIZE);
+    assert!(lab.ok(&["region", "list", &lab.pool()]).contains("mirror of 2 disks, 298 MiB, can lose 1"));
+    assert_eq!(states(&lab), ["whole", "whole"]);
+    let stale = away(&lab.path("b"));
+    // Who only looks changes nothing: it can come back.
+    let told = lab.ok(&["status", &lab.pool()]);
+    assert!(told.contains("DEGRADED") && told.matches("b is not there").count() == 1, "{told}");
+    assert_eq!(states(&lab), ["whole", "missing"]);
+    fs::rename(&stale, lab.path("b")).expect("back");
+    assert_eq!(states(&lab), ["whole", "whole"]);
+    away(&lab.path("b"));
+
+    let said = lab.ok(&["mount", &lab.pool(), &lab.text("mnt")]);
+    assert!(said.contains("b is not there") && said.contains("conquest region replace"), "{said}");
+    assert!(fs::read(lab.mnt().join("file")).expect("read") == rng::Rng::new(1).bytes(SIZE));
+    write_seeded(&lab.mnt().join("later"), 2, 20 << 20);
+    let told = lab.ok(&["status", &lab.text("mnt")]);
+    assert!(told.matches("b is not there").count() == 1 && told.contains("can lose none"), "{told}");
+    lab.umount();
+
+    // What it missed it does not have: it is not read.
+    fs::rename(&stale, lab.path("b")).expect("back");
+    assert_eq!(states(&lab), ["whole", "out"]);
+    let told = lab.ok(&["region", "list", &lab.pool()]);
+    assert!(told.contains("missed something") && told.contains("conquest region replace"), "{told}");
+    holds(&lab, "later", 2, 20 << 20);
+    let kept = away(&lab.path("a"));
+    lab.refused(1, &["mount", &lab.pool(), &lab.text("mnt")], &["b stayed behind", "/a"]);
+    fs::rename(kept, lab.path("a")).expect("back");
+
+    let would = lab.ok(&["region", "replace", &lab.pool(), &lab.text("b"), "--dry-run"]);
+    assert!(would.contains("Nothing is done") && would.contains("disk 2 of region 0 (mirror)"), "{would}");
+    assert_eq!(states(&lab), ["whole", "out"]);
+    lab.mount();
+    lab.refused(1, &["region", "replace", &lab.pool(), &lab.text("b")], &["is mounted", "conquest umount"]);
+    lab.umount();
+    let said = lab.ok(&["region", "replace", &lab.pool(), &lab.text("b")]);
+    assert!(said.contains("has been rebuilt"), "{said}");
+    assert_eq!(states(&lab), ["whole", "whole"]);
+    assert!(lab.ok(&["region", "replace", &lab.pool(), &lab.text("b")]).contains("is whole"));
+    fs::remove_file(lab.path("a")).expect("lost");
+    holds(&lab, "file", 1, SIZE);
+    holds(&lab, "later", 2, 20 << 20);
+    Ok(())
+}
+
+fn replaced() -> Outcome {
+    let lab = with("mirror", "300M");
+    write(&lab, "file", 1, SIZE);
+    fs::remove_file(lab.path("b")).expect("lost");
+    lab.refused(1, &["region", "replace", &lab.pool(), &lab.text("b")], &["is not there", "NEW"]);
+    let (old, new) = (lab.text("b"), lab.text("c"));
+    lab.refused(1, &["region", "replace", &lab.pool(), &lab.text("x"), &new], &["is no disk of the pool"]);
+    lab.refused(1, &["region", "replace", &lab.pool(), &old, &format!("{new}:64M")], &["64 MiB", "needs 300 MiB"]);
+    assert!(!lab.path("c").exists());
+    fs::write(lab.path("c"), vec![1; 300 << 20]).expect("written");
+    lab.refused(1, &["region", "replace", &lab.pool(), &old, &new], &["with content", "--force"]);
+    fs::remove_file(lab.path("c")).expect("removed");
+    lab.ok(&["region", "replace", &lab.pool(), &old, &new]);
+    assert_eq!(states(&lab), ["whole", "whole"]);
+    fs::remove_file(lab.path("a")).expect("lost");
+    holds(&lab, "file", 1, SIZE);
+    // One that is whole is moved; what was made for the pool goes.
+    lab.ok(&["region", "replace", &lab.pool(), &lab.text("a"), &lab.text("d")]);
+    lab.ok(&["region", "replace", &lab.pool(), &new, &lab.text("e")]);
+    assert!(!lab.path("c").exists());
+    holds(&lab, "file", 1, SIZE);
+    let toml = fs::read_to_string(lab.path("pool/pool.toml")).expect("read");
+    assert_eq!(toml.matches("[[disk]]").count(), 2, "{toml}");
+    lab.ok(&["destroy", &lab.pool()]);
+    assert!(!lab.path("d").exists() && !lab.path("e").exists());
+    Ok(())
+}
+
+fn refused_inputs() -> Outcome {
+    let lab = Lab::new();
+    let (a, b) = (format!("{}:64M", lab.text("a")), format!("{}:64M", lab.text("b")));
+    let asked: [(i32, String, &[&str]); 7] = [
+        (2, format!("mirror:{a}"), &["2 to 32 disks, not 1", "./mirror:"]),
+        (2, format!("raid5:{a},{b}"), &["3 to 32 disks, not 2"]),
+        (2, format!("stripe=3K:{a},{b}"), &["power of two"]),
+        (2, format!("mirror:{a},,{b}"), &["a path is missing"]),
+        (1, format!("mirror:{a},{a}"), &["the same disk"]),
+        (1, format!("mirror:{a},{}:1M", lab.text("b")), &["b has 1 MiB", "16 MiB at least"]),
+        (1, format!("raid5:{a},{b},{}:64M", lab.text("c")), &["RAID-5"]),
+    ];
+    for (code, disk, words) in asked {
+        if disk.starts_with("raid5") && code == 1 && knows_raid5(&lab, &disk) {
+            continue;
+        }
+        lab.refused(code, &["format", &lab.pool(), "--nvram", "64M", "--disk", &disk], words);
+        assert!(!lab.path("pool").exists() && !lab.path("a").exists(), "{disk}");
+    }
+    let (mirror, stripe) = (format!("mirror:{a},{b}"), format!("stripe:{},{b}", lab.text("c")));
+    lab.refused(
+        1,
+        &["format", &lab.pool(), "--nvram", "64M", "--disk", &mirror, "--disk", &stripe],
+        &["the same disk"],
+    );
+    // Of unequal ones each is used as far as the smallest.
+    let larger = format!("mirror:{a},{}:128M", lab.text("b"));
+    let ran = lab.run(&["format", &lab.pool(), "--nvram", "64M", "--disk", &larger]);
+    assert!(ran.code == 0 && ran.err.contains("64 of its 128 MiB are not used"), "{}", ran.err);
+    assert_eq!(list(&lab)["regions"][0]["size"], 62 << 20);
+    Ok(())
+}
+
+/// A version that does makes it.
+fn knows_raid5(lab: &Lab, disk: &str) -> bool {
+    let made = lab.run(&["format", &lab.pool(), "--nvram", "64M", "--disk", disk]).code == 0;
+    if made {
+        lab.ok(&["destroy", &lab.pool()]);
+    }
+    made
+}
+
+fn checked() -> Outcome {
+    let lab = Lab::new();
+    let mirror = format!("mirror:{}:64M,{}:64M", lab.text("a"), lab.text("b"));
+    let single = format!("{}:64M", lab.text("c"));
+    lab.ok(&["format", &lab.pool(), "--nvram", "64M", "--disk", &mirror, "--disk", &single]);
+    let check = |what: &str| {
+        let ran = lab.run(&["region", "check", &lab.pool(), what]);
+        (ran.code, ran.out + &ran.err)
+    };
+    let says = |what: &str, code: i32, word: &str| {
+        let (found, told) = check(what);
+        assert!(found == code && told.contains(word), "{what}: {found}: {told}");
+    };
+    says("0", 0, "holds nothing");
+    says("1", 0, "holds nothing");
+    write(&lab, "file", 1, 30 << 20);
+    says("0", 1, "30720 KiB of content");
+    says(&lab.text("a"), 0, "goes on without");
+    says("7", 2, "no region 7");
+    says(&lab.text("nowhere"), 2, "nowhere");
+    fs::remove_file(lab.path("b")).expect("lost");
+    says(&lab.text("b"), 0, "missing");
+    says(&lab.text("a"), 1, "KiB of content");
+    Ok(())
+}

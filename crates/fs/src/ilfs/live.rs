@@ -1,0 +1,78 @@
+//! What of a region something is in: for whoever copies it, or wants to know whether it can go.
+
+use std::ops::Range;
+
+use pram::session::assert_may_wait;
+use pram::Session;
+
+use super::error::{Error, Result};
+use super::place::BLOCK;
+use super::table::{Segment, State, KEY};
+use super::Log;
+
+/// Slots that are looked at in one step.
+const STEP: usize = 1024;
+
+/// What a region holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// Segments in use, and those that wait for a commit before they can be used again.
+    pub segments: u64,
+    /// Bytes of content to which something leads.
+    pub live: u64,
+}
+
+impl Log {
+    /// Where in a region anything was written, or is being written, that may be read again: in ascending order. What is written to
+    /// segments that are opened later is not among it.
+    pub fn live_ranges(&self, session: &Session, number: u32) -> Result<Vec<Range<u64>>> {
+        let mut ranges: Vec<Range<u64>> = Vec::new();
+        self.each_segment(session, number, &mut |at, segment| {
+            let range = at..at + self.filled(segment);
+            match ranges.last_mut() {
+                Some(last) if last.end == range.start => last.end = range.end,
+                _ if range.is_empty() => {}
+                _ => ranges.push(range),
+            }
+        })?;
+        Ok(ranges)
+    }
+
+    /// What a region holds.
+    pub fn held_in(&self, session: &Session, number: u32) -> Result<Held> {
+        let mut held = Held::default();
+        self.each_segment(session, number, &mut |_, segment| {
+            held.segments += u64::from(self.filled(segment) > 0);
+            held.live += u64::from(segment.live) * BLOCK;
+        })?;
+        Ok(held)
+    }
+
+    /// Bytes of a segment that may be read again. A copy of the memory may name one that waits for a commit.
+    fn filled(&self, segment: &Segment) -> u64 {
+        match segment.state {
+            state if state.is_used() => u64::from(segment.used) * BLOCK,
+            State::Freed => self.segment(),
+            _ => 0,
+        }
+    }
+
+    /// Every slot of a region, with where in the region it lies.
+    fn each_segment(&self, session: &Session, number: u32, each: &mut dyn FnMut(u64, &Segment)) -> Result<()> {
+        assert_may_wait();
+        self.refresh(session)?;
+        let areas = self.areas();
+        let area = areas.list.iter().find(|area| area.number == number).ok_or(Error::Missing(number))?;
+        for from in area.slots.clone().step_by(STEP) {
+            let some = from..area.slots.end.min(from + STEP as u32);
+            let found: Vec<Segment> = session.read(KEY, || {
+                let table = self.at.table(session.region());
+                some.clone().map(|slot| table.get(slot)).collect::<Result<_>>()
+            })?;
+            for (slot, segment) in some.zip(&found) {
+                each(u64::from(slot - area.slots.start) * self.segment(), segment);
+            }
+        }
+        Ok(())
+    }
+}

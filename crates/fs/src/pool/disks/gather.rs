@@ -1,0 +1,167 @@
+//! From `pool.toml` to regions: each disk is opened and its label read, and those of one region are put together.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use exraid::disk::what_is_on;
+use exraid::label::MemberState;
+use exraid::{Class, Device, Disk, Label, OpenError, Options, Region, Uuid};
+
+use super::Disks;
+use crate::error::{Error, Result};
+use crate::pool::config::{Config, DiskEntry};
+use crate::pool::paths::CONFIG;
+use crate::pool::uuid;
+
+/// A disk that is not used.
+pub struct Missing {
+    pub path: PathBuf,
+    /// Why, in few words.
+    pub why: String,
+    /// Why, and what to do where the pool cannot do without it.
+    pub error: Error,
+    /// What it held is not there. Else it may be, and this process is only not let to it.
+    pub is_lost: bool,
+}
+
+/// A region that cannot be used, though disks of it are there.
+pub struct Broken {
+    /// The label of it that holds.
+    pub label: Label,
+    /// The disks of it that are there, and their UUIDs.
+    pub there: Vec<(PathBuf, Uuid)>,
+    pub error: Error,
+}
+
+/// A disk of the pool.
+struct Found {
+    path: PathBuf,
+    device: Arc<dyn Device>,
+    label: Label,
+}
+
+/// The disks of a pool, by region; and those that cannot be opened.
+pub struct Gathered {
+    regions: BTreeMap<u32, Vec<Found>>,
+    missing: Vec<Missing>,
+}
+
+impl Gathered {
+    /// Opens those of the pool at `dir`, which has this UUID.
+    pub fn of(dir: &Path, config: &Config, uuid: [u8; 16], options: &Options) -> Gathered {
+        let (mut regions, mut missing) = (BTreeMap::<u32, Vec<Found>>::new(), Vec::new());
+        for entry in &config.disks {
+            match open_one(dir, entry, uuid, options) {
+                Ok(found) => regions.entry(found.label.region).or_default().push(found),
+                Err(why) => missing.push(why),
+            }
+        }
+        Gathered { regions, missing }
+    }
+
+    /// A region that can do without a disk and lacks one, of which its labels do not say yet that it is out.
+    pub fn newly_lost(&self) -> Option<u32> {
+        let lacks = |disks: &&Vec<Found>| {
+            let is_there = |device: Uuid| disks.iter().any(|disk| disk.label.device == device);
+            let Label { members, layout, .. } = newest(disks);
+            layout.tolerates(members.len()) > 0
+                && members.iter().any(|member| member.state != MemberState::Out && !is_there(member.device))
+        };
+        self.regions.iter().find(|(_, disks)| lacks(disks)).map(|(number, _)| *number)
+    }
+
+    /// The regions that they are, by number.
+    pub fn assemble(self, dir: &Path, read_only: bool) -> Disks {
+        let (mut regions, mut broken) = (Vec::<Arc<dyn Region>>::new(), Vec::new());
+        for disks in self.regions.into_values() {
+            let label = newest(&disks).clone();
+            let there = disks.iter().map(|disk| (disk.path.clone(), disk.label.device)).collect();
+            match exraid::region::open(disks.into_iter().map(|disk| disk.device).collect()) {
+                Ok(region) => regions.push(region),
+                Err(e) => broken.push(Broken { error: cannot_use_region(dir, &label, &e), label, there }),
+            }
+        }
+        Disks { regions, missing: self.missing, broken, read_only }
+    }
+}
+
+/// The label that says how a region stands: that of the last epoch.
+fn newest(disks: &[Found]) -> &Label {
+    let labels = disks.iter().map(|disk| &disk.label);
+    labels.max_by_key(|label| (label.epoch.number(), label.generation)).expect("a region has a disk")
+}
+
+fn open_one(dir: &Path, entry: &DiskEntry, uuid: [u8; 16], options: &Options) -> Result<Found, Missing> {
+    let path = entry.at(dir);
+    let opened = Disk::open(&path, options).and_then(|disk| Label::read(&disk).map(|label| (disk, label)));
+    let (disk, label) = opened.map_err(|e| Missing {
+        path: path.clone(),
+        why: e.to_string(),
+        is_lost: is_lost(&e),
+        error: cannot_use(dir, &e),
+    })?;
+    if label.pool != Uuid(uuid) {
+        let why =
+            format!("{} is a disk of the pool {}, not of this one ({})", path.display(), label.pool, uuid::text(&uuid));
+        let toml = dir.join(CONFIG);
+        let error = Error::Pool(format!("{why}: put the right one there, or correct the path in {}", toml.display()));
+        return Err(Missing { path, why, error, is_lost: true });
+    }
+    Ok(Found { path, device: Arc::new(disk), label })
+}
+
+/// Is the disk, or what it held, not there? A region can do without it then. One that somebody may not open is whole.
+fn is_lost(e: &OpenError) -> bool {
+    match e {
+        OpenError::Missing(_)
+        | OpenError::Unsuitable { .. }
+        | OpenError::Unlabelled { .. }
+        | OpenError::Mismatch { .. }
+        | OpenError::TooSmall { .. }
+        | OpenError::Unusable { .. } => true,
+        OpenError::Transfer(e) => matches!(e.class, Class::Gone | Class::Media),
+        _ => false,
+    }
+}
+
+/// Why a disk of the pool at `dir` cannot be used, and what to do.
+fn cannot_use(dir: &Path, e: &OpenError) -> Error {
+    let toml = dir.join(CONFIG);
+    let give_up = format!(
+        "if it is lost for good, take its [[disk]] out of {}: the pool opens then, without what only the disk held",
+        toml.display()
+    );
+    let what_to_do = match e {
+        OpenError::Missing(_) => format!("attach it, or correct its path there; {give_up}"),
+        OpenError::Permission(_) => "open the pool as the owner of its disks".into(),
+        OpenError::ReadOnly(_) => "make it writable".into(),
+        OpenError::Unlabelled { path, .. } => {
+            let found = File::open(path).ok().and_then(|file| what_is_on(path, &file).ok()?);
+            let found = found.map(|found| format!(" (it holds {found})")).unwrap_or_default();
+            format!("it is not the pool's disk, or was overwritten{found}; put the right one there; {give_up}")
+        }
+        OpenError::TooSmall { .. } => format!("it was cut short; put a whole copy of it there; {give_up}"),
+        OpenError::Unusable { .. } | OpenError::Mismatch { .. } | OpenError::Unsuitable { .. } => {
+            format!("put the pool's disk there, whole; {give_up}")
+        }
+        // It says itself what to do, or nothing is known.
+        _ => return Error::Pool(format!("the pool's disk cannot be used: {e}")),
+    };
+    Error::Pool(format!("the pool's disk cannot be used: {e}: {what_to_do}"))
+}
+
+/// The same of a region whose disks could be opened.
+fn cannot_use_region(dir: &Path, label: &Label, e: &OpenError) -> Error {
+    if label.members.len() == 1 {
+        return cannot_use(dir, e);
+    }
+    Error::Pool(format!(
+        "region {} ({}) of the pool cannot be used: {e}; `conquest region list {}` tells its disks. Where two were \
+         used apart, move the one away whose content counts less, and replace it",
+        label.region,
+        label.layout,
+        dir.display()
+    ))
+}

@@ -1,0 +1,89 @@
+//! What would be lost with a region, or with one of its disks.
+
+use std::path::{Path, PathBuf};
+
+use super::look::RegionStatus;
+use crate::error::{Error, Result};
+use crate::ilfs::live::Held;
+use crate::pool::Pool;
+
+/// What is to stop.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stop {
+    Region(u32),
+    /// A disk, by where it is.
+    Disk(PathBuf),
+}
+
+/// May it be stopped, or destroyed?
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// All content can be read without it.
+    pub may_stop: bool,
+    pub why: String,
+}
+
+impl Pool {
+    /// Is all content of the pool there without a region, or without a disk? What is in memory counts as there.
+    pub fn may_stop(&self, what: &Stop) -> Result<Verdict> {
+        let regions = self.disks_status().regions;
+        match what {
+            Stop::Region(number) => self.may_stop_region(*number, &regions),
+            Stop::Disk(path) => self.may_stop_disk(path, &regions),
+        }
+    }
+
+    fn may_stop_region(&self, number: u32, regions: &[RegionStatus]) -> Result<Verdict> {
+        let shown = regions.iter().find(|region| region.number == number);
+        let name =
+            shown.map_or_else(|| format!("region {number}"), |region| format!("region {number} ({})", region.layout));
+        let held = match self.fs.union() {
+            Some(union) => union.log().held_in(self.fs.session(), number).map_err(|_| self.no_region(&name))?,
+            None if shown.is_some() => Held::default(),
+            None => return Err(self.no_region(&name)),
+        };
+        Ok(match held {
+            Held { segments: 0, .. } => Verdict {
+                may_stop: true,
+                why: format!("{name} holds nothing: all content can be read without it; without it nothing is written to disks"),
+            },
+            Held { live: 0, segments } => Verdict {
+                may_stop: false,
+                why: format!(
+                    "{name} holds no content that is in use, but {segments} segments of it are not free yet: the copy of the memory \
+                     may lead there; ask again when the pool has been mounted for some seconds"
+                ),
+            },
+            Held { live, segments } => Verdict {
+                may_stop: false,
+                why: format!("{name} holds {} KiB of content in {segments} segments, which are nowhere else", live >> 10),
+            },
+        })
+    }
+
+    fn may_stop_disk(&self, path: &Path, regions: &[RegionStatus]) -> Result<Verdict> {
+        let is_it = |there: &PathBuf| there == path || exraid::disk::are_same(there, path);
+        let found = regions.iter().find_map(|region| {
+            let member = region.members.iter().find(|member| member.path.as_ref().is_some_and(is_it))?;
+            Some((region, member))
+        });
+        let shown = path.display();
+        let Some((region, member)) = found else { return Err(self.no_region(&shown.to_string())) };
+        let name = format!("region {} ({})", region.number, region.layout);
+        let go_on = |why: String| Ok(Verdict { may_stop: true, why });
+        if region.problem.is_none() && !member.is_whole() {
+            return go_on(format!("{shown} is {}: {name} does not rely on it", member.state));
+        }
+        match region.tolerated {
+            Some(left @ 1..) => {
+                go_on(format!("{name} goes on without {shown}, and can do without {} more disks then", left - 1))
+            }
+            _ => self.may_stop_region(region.number, regions),
+        }
+    }
+
+    fn no_region(&self, name: &str) -> Error {
+        let dir = self.dir.display();
+        Error::Pool(format!("{dir} has no {name}; `conquest region list {dir}` tells its regions and disks"))
+    }
+}
