@@ -46,8 +46,17 @@ const WANTED: u64 = init::ASYNC_READ
 /// Without these the answers of `server` would be wrong.
 const NEEDED: u64 = init::NO_OPEN_SUPPORT | init::INIT_EXT | init::HANDLE_KILLPRIV_V2;
 
+/// What a server asks of the kernel: where it is offered, and without what it cannot be.
+pub struct Terms {
+    pub wanted: u64,
+    pub needed: u64,
+}
+
+/// Those of a pool.
+pub const POOL: Terms = Terms { wanted: WANTED, needed: NEEDED };
+
 /// Reads INIT from a fresh connection and answers it. Returns the kernel's minor version.
-pub fn negotiate(dev: &sys::Device, transport: Transport) -> Result<u32> {
+pub fn negotiate(dev: &sys::Device, terms: &Terms, transport: Transport) -> Result<u32> {
     let mut buf = vec![0; buffer_len()];
     let len = loop {
         match rustix::io::read(dev, &mut buf[..]) {
@@ -65,7 +74,7 @@ pub fn negotiate(dev: &sys::Device, transport: Transport) -> Result<u32> {
     let size = rest.len().min(std::mem::size_of::<InitIn>());
     args.as_mut_bytes()[..size].copy_from_slice(&rest[..size]);
 
-    let reply = answer(&args, transport);
+    let reply = answer(&args, terms, transport);
     let head_out = OutHeader {
         len: (std::mem::size_of::<OutHeader>() + std::mem::size_of::<InitOut>()) as u32,
         error: if reply.is_ok() { 0 } else { -Errno::PROTO.raw_os_error() },
@@ -82,14 +91,14 @@ pub fn buffer_len() -> usize {
     MAX_PAYLOAD + 4096
 }
 
-fn answer(args: &InitIn, transport: Transport) -> Result<InitOut> {
+fn answer(args: &InitIn, terms: &Terms, transport: Transport) -> Result<InitOut> {
     let offered = u64::from(args.flags) | u64::from(args.flags2) << 32;
-    if args.major != abi::VERSION.0 || args.minor < abi::MIN_MINOR || offered & NEEDED != NEEDED {
+    if args.major != abi::VERSION.0 || args.minor < abi::MIN_MINOR || offered & terms.needed != terms.needed {
         let (major, minor) = (args.major, args.minor);
         let old = format!("the kernel speaks FUSE {major}.{minor}; Linux 5.17 or later (7.36) is needed");
         return Err(Error::Unavailable(old));
     }
-    let mut flags = WANTED & offered;
+    let mut flags = terms.wanted & offered;
     if transport == Transport::Uring {
         if offered & init::OVER_IO_URING == 0 {
             return Err(Error::Unavailable("the kernel does not offer FUSE over io_uring".into()));
@@ -121,17 +130,17 @@ mod tests {
 
     #[test]
     fn takes_only_what_is_offered() {
-        let out = answer(&offer(44, NEEDED | init::POSIX_ACL), Transport::Dev).unwrap();
+        let out = answer(&offer(44, NEEDED | init::POSIX_ACL), &POOL, Transport::Dev).unwrap();
         assert_eq!(u64::from(out.flags) | u64::from(out.flags2) << 32, NEEDED | init::POSIX_ACL);
-        let all = answer(&offer(44, u64::MAX), Transport::Uring).unwrap();
+        let all = answer(&offer(44, u64::MAX), &POOL, Transport::Uring).unwrap();
         assert_eq!(u64::from(all.flags) | u64::from(all.flags2) << 32, WANTED | init::OVER_IO_URING);
     }
 
     #[test]
     fn refuses_what_is_too_old() {
-        assert!(answer(&offer(35, u64::MAX), Transport::Dev).is_err());
-        assert!(answer(&offer(44, 0), Transport::Dev).is_err());
-        let e = answer(&offer(40, NEEDED), Transport::Uring).unwrap_err().to_string();
+        assert!(answer(&offer(35, u64::MAX), &POOL, Transport::Dev).is_err());
+        assert!(answer(&offer(44, 0), &POOL, Transport::Dev).is_err());
+        let e = answer(&offer(40, NEEDED), &POOL, Transport::Uring).unwrap_err().to_string();
         assert!(e.contains("io_uring"), "{e}");
     }
 }

@@ -10,7 +10,8 @@
 //! | `block` | the same as the file system of a block device, so that `sync` waits for us |
 //! | [`mounts`] | the kernel's mount table |
 //! | `prime` | what the kernel learns by the first calls |
-//! | `session` | the threads of a mount, signals, the end |
+//! | `session` | the life of a mount: signals, the end |
+//! | `threads` | the threads of a mount, and that one of them has ended |
 //! | `guard` | the process that sends notifications, and ends the connection of a killed server |
 //! | `killed` | whether a process is being killed |
 //! | `connection` | ending a connection from outside |
@@ -77,6 +78,7 @@ mod stale_attrs;
 mod sys;
 #[cfg(test)]
 mod tests;
+mod threads;
 mod unmount;
 mod uring;
 mod wait_policy;

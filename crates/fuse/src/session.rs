@@ -4,15 +4,11 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{mpsc, Arc};
-use std::thread::JoinHandle;
-use std::time::Duration;
 
-use fs::poll::poll_until;
 use fs::Pool;
-use rustix::event::{eventfd, poll, EventfdFlags, PollFd, PollFlags};
-use rustix::fd::OwnedFd;
+use rustix::event::{poll, PollFd, PollFlags};
 use rustix::io::Errno;
 
 use crate::connection::Connection;
@@ -22,13 +18,12 @@ use crate::notify::Notifier;
 use crate::options::Transport;
 use crate::server::Server;
 use crate::sys::{Device, Signals};
+use crate::threads::Threads;
 use crate::wait_policy::WaitPolicy;
 use crate::{dev, init, mounts, prime, unmount, uring, wait_policy, workers};
 
 /// Fewest and most threads that read /dev/fuse.
 const READERS: (usize, usize) = (2, 16);
-/// How long the end waits for threads; the end of the process ends them too.
-const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A mounted pool. Serves already; [`run`](Mount::run) does the rest and waits for the end.
 #[must_use = "without `run` the mount ends with the process and not before"]
@@ -46,63 +41,6 @@ pub struct Mount {
     device: Arc<Device>,
     notifier: Notifier,
     server: Arc<Server>,
-}
-
-/// The threads of a mount. Each is needed: when one has ended the mount ends.
-struct Threads {
-    ended: Arc<Ended>,
-    all: Vec<JoinHandle<()>>,
-}
-
-/// Whether a thread has ended, and how.
-struct Ended {
-    bell: OwnedFd,
-    /// One that was not to: by an error or a panic.
-    failed: AtomicBool,
-}
-
-/// Tells that its thread has ended, when it is dropped.
-struct Tells(Arc<Ended>);
-
-impl Drop for Tells {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.0.failed.store(true, Ordering::SeqCst);
-        }
-        // Fails only if the counter is full: then it is readable anyhow.
-        let _ = rustix::io::write(&self.0.bell, &1u64.to_ne_bytes());
-    }
-}
-
-impl Threads {
-    fn new() -> Result<Threads> {
-        let bell = eventfd(0, EventfdFlags::CLOEXEC).context("make an eventfd")?;
-        Ok(Threads { ended: Arc::new(Ended { bell, failed: AtomicBool::new(false) }), all: Vec::new() })
-    }
-
-    fn spawn(&mut self, name: &str, serve: impl FnOnce() -> io::Result<()> + Send + 'static) -> Result<()> {
-        let (thread, tells) = (name.to_string(), Tells(self.ended.clone()));
-        let body = move || {
-            if let Err(e) = serve() {
-                tracing::error!(thread, "a thread of the mount has failed: {e}");
-                tells.0.failed.store(true, Ordering::SeqCst);
-            }
-            drop(tells);
-        };
-        let builder = std::thread::Builder::new().name(name.into());
-        self.all.push(builder.spawn(body).context("start a thread")?);
-        Ok(())
-    }
-
-    /// Waits for their ends for a while. What still runs then ends with the process.
-    fn join(&mut self) {
-        let _ = poll_until(PATIENCE, || self.all.iter().all(JoinHandle::is_finished));
-        for thread in self.all.drain(..).filter(JoinHandle::is_finished) {
-            if thread.join().is_err() {
-                tracing::error!("a thread of the mount has panicked");
-            }
-        }
-    }
 }
 
 /// Why a mount ends.
@@ -126,7 +64,7 @@ impl Mount {
     ) -> Result<Mount> {
         let signals = Signals::catch().context("receive signals")?;
         let threads = Threads::new()?;
-        let minor = init::negotiate(&device, transport)?;
+        let minor = init::negotiate(&device, &init::POOL, transport)?;
         let device = Arc::new(device);
         let notifier = Notifier::new(device.clone(), minor);
         let number = number_of(dir);
@@ -322,25 +260,4 @@ fn number_of(dir: &Path) -> String {
 fn connection_of(dir: &Path) -> Option<Connection> {
     let found = Connection::at(dir);
     found.inspect_err(|e| tracing::debug!("where it is mounted no more, it cannot be ended: {e}")).ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_thread_that_fails_is_told_from_one_that_ends() {
-        for (how, fails) in [("ends", false), ("has an error", true), ("panics", true)] {
-            let serve = move || match how {
-                "ends" => Ok(()),
-                "panics" => panic!("a defect"),
-                error => Err(io::Error::other(error)),
-            };
-            let mut threads = Threads::new().unwrap();
-            threads.spawn("fuse-test", serve).unwrap();
-            rustix::io::read(&threads.ended.bell, &mut [0; 8]).unwrap();
-            assert_eq!(threads.ended.failed.load(Ordering::SeqCst), fails, "one that {how}");
-            threads.join();
-        }
-    }
 }
