@@ -3,6 +3,7 @@
 //! The command runs itself again in a session of its own. That process says on its standard output, which
 //! is a pipe to us, that the mount can be used, or why not; then it lets go of the pipe and serves.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::OpenOptionsExt;
@@ -19,9 +20,20 @@ use crate::serve::{self, Request};
 /// What the background process says when the file system can be used.
 const READY: &str = "ready";
 
-/// Starts the server and returns when the file system can be used.
+/// Starts the server of a pool and returns when the file system can be used.
 pub fn start(request: &Request) -> Result<()> {
-    let mut server = spawn(request)?;
+    let mut args: Vec<OsString> = vec!["mount".into(), "--detached".into()];
+    if !request.options.words.is_empty() {
+        args.push(format!("-o{}", request.options.words).into());
+    }
+    args.extend([request.pool.clone().into(), request.dir.clone().into()]);
+    launch(&args, &request.pool)
+}
+
+/// Starts this program with these arguments, whose messages go to a log in `home`, and returns when it says that it is
+/// ready.
+pub fn launch(args: &[OsString], home: &Path) -> Result<()> {
+    let mut server = spawn(args, home)?;
     let mut answer = String::new();
     if let Some(pipe) = server.stdout.take() {
         let mut pipe = BufReader::new(pipe);
@@ -31,42 +43,43 @@ pub fn start(request: &Request) -> Result<()> {
         }
         let _ = pipe.read_to_string(&mut answer);
     }
-    Err(failed(server, answer.trim_end(), &request.pool))
+    Err(failed(server, answer.trim_end(), home))
 }
 
-fn spawn(request: &Request) -> Result<Child> {
+fn spawn(args: &[OsString], home: &Path) -> Result<Child> {
     let program = std::env::current_exe().context(|| "cannot find this program".into())?;
     let mut command = Command::new(program);
-    command.arg0("conquest").args(["mount", "--detached"]);
-    if !request.options.words.is_empty() {
-        command.arg(format!("-o{}", request.options.words));
-    }
-    command.arg(&request.pool).arg(&request.dir).current_dir("/");
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log(&request.pool));
+    command.arg0("conquest").args(args).current_dir("/");
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log(home));
     command.spawn().context(|| "cannot start the server".into())
 }
 
-/// Where the server's messages go; nowhere if the pool directory cannot be written.
-fn log(pool: &Path) -> Stdio {
-    let file = File::options().append(true).create(true).mode(0o600).open(pool.join(LOG));
+/// Where the server's messages go; nowhere if the directory cannot be written.
+fn log(home: &Path) -> Stdio {
+    let file = File::options().append(true).create(true).mode(0o600).open(home.join(LOG));
     file.map_or_else(|_| Stdio::null(), Stdio::from)
 }
 
-fn failed(mut server: Child, answer: &str, pool: &Path) -> Failure {
+fn failed(mut server: Child, answer: &str, home: &Path) -> Failure {
     let status = server.wait();
     if !answer.is_empty() {
         return Failure::new(answer);
     }
     let how = status.map_or_else(|e| e.to_string(), |s| s.to_string());
-    let log = pool.join(LOG);
+    let log = home.join(LOG);
     Failure::new(format!("the server ended before the mount was ready ({how}); see {}", log.display()))
 }
 
-/// The background half.
+/// The background half, of a pool.
 pub fn serve(request: &Request) -> Result<()> {
+    detached(|ready| serve::serve(request, ready))
+}
+
+/// The background half: `serve` calls what it is given when it is ready.
+pub fn detached(serve: impl FnOnce(&dyn Fn()) -> Result<()>) -> Result<()> {
     // Fails only for a process that leads a session already, which is as good.
     let _ = rustix::process::setsid();
-    let served = serve::serve(request, || {
+    let served = serve(&|| {
         let _ = say(READY);
         let_go_of_stdout();
     });

@@ -221,6 +221,7 @@ pub mod init {
     pub const DONT_MASK: u64 = 1 << 6;
     pub const DO_READDIRPLUS: u64 = 1 << 13;
     pub const READDIRPLUS_AUTO: u64 = 1 << 14;
+    pub const ASYNC_DIO: u64 = 1 << 15;
     pub const NO_OPEN_SUPPORT: u64 = 1 << 17;
     pub const PARALLEL_DIROPS: u64 = 1 << 18;
     pub const POSIX_ACL: u64 = 1 << 20;
@@ -266,7 +267,9 @@ pub const NOTIFY_INC_EPOCH: i32 = 8;
 pub const INC_EPOCH_MINOR: u32 = 44;
 
 /// Flags of [`OpenOut`].
+pub const FOPEN_DIRECT_IO: u32 = 1 << 0;
 pub const FOPEN_KEEP_CACHE: u32 = 1 << 1;
 pub const FOPEN_NOFLUSH: u32 = 1 << 5;
+pub const FOPEN_PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
 /// The write comes from the page cache: its handle and flags are guesses.
 pub const WRITE_CACHE: u32 = 1 << 0;

@@ -28,6 +28,7 @@
 //! | `deferred` | replies that wait until what they acknowledge is durable |
 //! | `names` `attrs` `data` `dirs` | the operations, by subject |
 //! | `process` | what the process behind a request may do beyond what its numbers say |
+//! | `volume` | a linear device shown as one file |
 //! | `request` | one request: header, argument, payload, reply in place |
 //! | `notify` | what other processes changed, told to the kernel's caches |
 //! | `convert` | attributes between `fs` and the protocol |
@@ -81,6 +82,7 @@ mod tests;
 mod threads;
 mod unmount;
 mod uring;
+mod volume;
 mod wait_policy;
 mod workers;
 
@@ -90,4 +92,6 @@ pub use guard::{guard, Duty};
 pub use mount::{mount, mount_again, remount};
 pub use options::{choose_transport, MountOptions, Transport, TransportChoice};
 pub use session::Mount;
+pub use sys::flushes_for_others;
 pub use unmount::umount;
+pub use volume::{is_volume_at, mount_volume, umount_volume, Shown, FILE as VOLUME_FILE};

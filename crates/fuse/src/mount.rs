@@ -58,14 +58,14 @@ fn attach(pool: Arc<Pool>, source: &Path, dir: &Path, options: &MountOptions, tr
 
 /// Keeps others from mounting on `dir` at the same time, on top of each other, until it is dropped. `None` where it cannot
 /// be locked.
-fn alone_on(dir: &Path) -> Option<OwnedFd> {
+pub(crate) fn alone_on(dir: &Path) -> Option<OwnedFd> {
     let dir = open(dir, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).ok()?;
     flock(&dir, FlockOperation::LockExclusive).ok()?;
     Some(dir)
 }
 
 /// The directory to mount on, by its real path; dead mounts on it are cleared away.
-fn target(source: &Path, dir: &Path) -> Result<PathBuf> {
+pub(crate) fn target(source: &Path, dir: &Path) -> Result<PathBuf> {
     for _ in 0..STALE_MAX {
         match probe(dir) {
             Ok(meta) if meta.is_dir() => {
@@ -100,7 +100,7 @@ fn refuse_twice(source: &Path, dir: &Path) -> Result<()> {
     }
 }
 
-fn open_device() -> Result<Device> {
+pub(crate) fn open_device() -> Result<Device> {
     Device::open().map_err(|e| match e.kind() {
         ErrorKind::NotFound => no_device(),
         ErrorKind::PermissionDenied => Error::Unavailable(
@@ -115,7 +115,7 @@ fn open_device() -> Result<Device> {
 fn mount_as_root(pool: &Pool, source: &Path, dir: &Path, options: &MountOptions) -> Result<Device> {
     if !pool.durable_at_return() && block::is_told_of_sync() {
         let device = open_device()?;
-        match block::mount_at(source, dir, options.flags, &words(&device, Some(BLOCK_SIZE))) {
+        match block::mount_at(source, dir, options.flags, &words(&device, mounts::SUBTYPE, Some(BLOCK_SIZE))) {
             Ok(()) => return Ok(device),
             Err(e) => {
                 tracing::warn!("`sync` and `syncfs` will not wait, only `fsync`: no block device to mount as: {e}")
@@ -123,12 +123,12 @@ fn mount_as_root(pool: &Pool, source: &Path, dir: &Path, options: &MountOptions)
         }
     }
     let device = open_device()?;
-    let fresh = detached::fresh("fuse", source, &words(&device, None), options.flags);
+    let fresh = detached::fresh("fuse", source, &words(&device, mounts::SUBTYPE, None), options.flags);
     let mounted = fresh.and_then(|mount| detached::put(&mount, opened(dir)?));
     mounted.map(|()| device).map_err(|e| cannot_mount(dir, e))
 }
 
-fn cannot_mount(dir: &Path, e: std::io::Error) -> Error {
+pub(crate) fn cannot_mount(dir: &Path, e: std::io::Error) -> Error {
     match Errno::from_io_error(&e) {
         Some(Errno::PERM) => Error::Unavailable(
             "not allowed to mount here, although root: CAP_SYS_ADMIN is missing (in a container: `--cap-add SYS_ADMIN`)".into(),
@@ -139,10 +139,10 @@ fn cannot_mount(dir: &Path, e: std::io::Error) -> Error {
 }
 
 /// The options of a mount that `device` is to serve.
-fn words(device: &Device, block_size: Option<u32>) -> Vec<(&'static str, String)> {
+pub(crate) fn words(device: &Device, subtype: &str, block_size: Option<u32>) -> Vec<(&'static str, String)> {
     let fd = rustix::fd::AsFd::as_fd(device).as_raw_fd();
     let mut words = vec![
-        ("subtype", mounts::SUBTYPE.into()),
+        ("subtype", subtype.into()),
         ("fd", fd.to_string()),
         ("rootmode", "40000".into()),
         ("user_id", "0".into()),
@@ -155,7 +155,7 @@ fn words(device: &Device, block_size: Option<u32>) -> Vec<(&'static str, String)
     words
 }
 
-fn opened(dir: &Path) -> Result<OwnedFd, Errno> {
+pub(crate) fn opened(dir: &Path) -> Result<OwnedFd, Errno> {
     open(dir, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
 }
 

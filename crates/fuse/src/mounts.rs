@@ -11,6 +11,10 @@ pub(crate) const TABLE: &str = "read the mount table";
 
 /// What the kernel appends to the type of a mount of ours.
 pub const SUBTYPE: &str = "conquest";
+/// The same of a volume that is shown.
+pub const VOLUME_SUBTYPE: &str = "conquest-volume";
+/// The type of such a mount.
+pub const VOLUME_TYPE: &str = "fuse.conquest-volume";
 /// The type of our mounts: `mount -t` takes it, and the table shows it.
 pub const TYPE: &str = "fuse.conquest";
 /// The type of those that the kernel takes for the file system of a block device.
@@ -43,6 +47,11 @@ impl Mounted {
     /// Is it a Conquest file system?
     pub fn is_conquest(&self) -> bool {
         [TYPE, BLOCK_TYPE].contains(&self.fs_type.as_str())
+    }
+
+    /// A volume that is shown, and no pool.
+    pub fn is_volume(&self) -> bool {
+        self.fs_type == VOLUME_TYPE
     }
 
     /// False: its server is gone, every access answers ENOTCONN.

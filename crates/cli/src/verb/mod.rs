@@ -3,6 +3,7 @@
 mod bench;
 mod completions;
 mod destroy;
+pub mod export;
 mod format;
 mod fsck;
 mod import;
@@ -38,6 +39,7 @@ pub enum Verb {
     Destroy(destroy::Args),
     Resize(resize::Args),
     Region(region::Args),
+    Export(export::Args),
     Fsck(fsck::Args),
     Save(save::Args),
     Restore(restore::Args),
@@ -63,6 +65,8 @@ impl Verb {
             Verb::Destroy(args) => destroy::run(&args),
             Verb::Resize(args) => resize::run(&args),
             Verb::Region(args) => return region::run(&args),
+            Verb::Region(args) => region::run(&args),
+            Verb::Export(args) => export::run(&args),
             Verb::Save(args) => save::run(&args),
             Verb::Restore(args) => restore::run(&args),
             Verb::Import(args) => import::run(&args),

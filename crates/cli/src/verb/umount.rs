@@ -15,6 +15,7 @@ use crate::mounts::Mounted;
 use crate::other_mounts::OtherMount;
 use crate::outcome::Awaited;
 use crate::stopped_processes::Watch;
+use crate::verb::export;
 use crate::{killed_servers, locate, mounts, places, say, serve};
 
 /// Unmount a pool at a directory, or at all. When it was the last place this returns when the server has closed the pool.
@@ -40,6 +41,12 @@ const LOOK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 const SHORT_PATIENCE: Duration = Duration::from_secs(5);
 
 pub fn run(args: &Args) -> Result<()> {
+    if let Some(dir) = &args.dir {
+        let dir = locate::absolute(dir)?;
+        if export::is_shown(&dir) {
+            return export::umount(&dir);
+        }
+    }
     let (pool, going) = named(args)?;
     // It may be stopped at any time.
     let _watches: Vec<Watch> = going.iter().map(Watch::over).collect();

@@ -162,7 +162,7 @@ pub fn lock_alone(path: &Path, file: &File) -> Result<(), OpenError> {
             Err(errno) => return Err(host(path, "locking it")(errno)),
         }
     }
-    Err(OpenError::Busy { path: path.into(), holder: Some("a pool uses it".into()) })
+    Err(OpenError::Busy { path: path.into(), holder: Some("a pool or a volume uses it".into()) })
 }
 
 /// Gives a file its length. Nothing is promised by that: it is sparse.

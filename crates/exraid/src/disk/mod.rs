@@ -68,6 +68,8 @@ pub struct Options {
     /// Bytes that a disk that is a file leaves free on its host: a [reservation](Op::Reserve) that would leave less finds
     /// no room. `None`: a twentieth of the host's file system, at most 4 GiB.
     pub reserve: Option<u64>,
+    /// Nobody else has it, or gets it, as long as it is open: for who keeps in memory what others would have to know.
+    pub alone: bool,
 }
 
 /// How a disk is to be made.
@@ -112,8 +114,12 @@ impl Disk {
     /// Opens a disk that is there, whatever is on it.
     pub fn open(path: &Path, options: &Options) -> Result<Disk, OpenError> {
         let file = host::open(path, options)?;
+        if options.alone {
+            host::lock_alone(path, &file)?;
+            return Disk::over(path, file, options);
+        }
         if rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK) {
-            return Err(OpenError::Busy { path: path.into(), holder: Some("a disk is being made of it".into()) });
+            return Err(OpenError::Busy { path: path.into(), holder: Some("somebody has it for himself".into()) });
         }
         Disk::over(path, file, options)
     }

@@ -7,7 +7,7 @@ use pram::Session;
 
 use super::error::{Error, Result};
 use super::place::BLOCK;
-use super::table::{Segment, State, KEY};
+use super::table::{Segment, State, Table, KEY};
 use super::Log;
 
 /// Slots that are looked at in one step.
@@ -67,12 +67,21 @@ impl Log {
             let some = from..area.slots.end.min(from + STEP as u32);
             let found: Vec<Segment> = session.read(KEY, || {
                 let table = self.at.table(session.region());
-                some.clone().map(|slot| table.get(slot)).collect::<Result<_>>()
+                some.clone().map(|slot| self.segment_in(&table, slot)).collect::<Result<_>>()
             })?;
             for (slot, segment) in some.zip(&found) {
                 each(u64::from(slot - area.slots.start) * self.segment(), segment);
             }
         }
         Ok(())
+    }
+
+    /// What is in a slot, of a copy that of which it is one.
+    fn segment_in(&self, table: &Table<'_>, slot: u32) -> Result<Segment> {
+        let segment = table.get(slot)?;
+        match segment.state {
+            State::Copy => Ok(table.find(segment.sequence)?.map_or(segment, |(_, of)| of)),
+            _ => Ok(segment),
+        }
     }
 }

@@ -3,6 +3,7 @@
 //! | module | responsibility |
 //! | --- | --- |
 //! | [`child`] | a call made by another process |
+//! | [`flusher`] | a process that writes back what others have changed |
 //! | [`device`] | /dev/fuse and its clones |
 //! | [`loop_device`] | a block device to mount as |
 //! | [`priority`] | how a thread is scheduled |
@@ -12,6 +13,7 @@
 
 mod child;
 mod device;
+mod flusher;
 mod loop_device;
 mod priority;
 mod ring;
@@ -20,6 +22,7 @@ mod signals;
 
 pub use child::{in_child, in_child_within};
 pub use device::{Device, DEVICE};
+pub use flusher::flushes_for_others;
 pub use loop_device::{unshare_root, LoopControl};
 pub use priority::{may_come_last, set_priority, Priority};
 pub use ring::{is_passing, try_ring, Entry, Event, Queue};

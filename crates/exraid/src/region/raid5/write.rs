@@ -141,11 +141,22 @@ impl Array {
         }
         let array = self.clone();
         self.core.turns.ask(stripes.clone(), false, move |turn: Turn| {
-            let chunks = array.geometry().chunks(stripes);
-            array.tell_all(Op::Discard(chunks), manner, move |result| {
-                drop(turn);
-                answer(done)(result);
-            });
+            let chunks = array.geometry().chunks(stripes.clone());
+            let go_on = move |array: &Array, retired: Result<()>| match retired {
+                Ok(()) => array.tell_all(Op::Discard(chunks), manner, move |result| {
+                    drop(turn);
+                    answer(done)(result);
+                }),
+                Err(e) => {
+                    drop(turn);
+                    answer(done)(Err(e));
+                }
+            };
+            // P5: replayed later, they would put back a part of what was discarded.
+            match array.core.log.has_intents_of(&stripes) {
+                false => go_on(&array, Ok(())),
+                true => array.clone().retire(None, move |retired| go_on(&array, retired)),
+            }
         });
     }
 

@@ -1,0 +1,168 @@
+//! `volume.toml`: what a volume's directory says of itself.
+//!
+//! The disks' labels say which of them belongs where, and what is newer; the file only says where to look. So a disk that is
+//! about to take another's place is named beside it, until the labels say so too.
+
+use std::fs::File;
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+use exraid::{Layout, Uuid};
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+
+pub const CONFIG: &str = "volume.toml";
+pub const VERSION: u32 = 1;
+
+/// Bytes of content in turns on each disk, where nothing else is said.
+pub const CHUNK: u32 = 65536;
+
+/// The content of `volume.toml`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// Of this file.
+    pub version: u32,
+    /// Its disks' labels have it too.
+    pub uuid: String,
+    /// Its disks' room is taken: nothing of it is given back.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub reserved: bool,
+    /// One after the other, in this order.
+    #[serde(rename = "region")]
+    pub regions: Vec<RegionEntry>,
+}
+
+/// A region, as the file names it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RegionEntry {
+    pub kind: Kind,
+    /// Files or block devices; relative to the volume's directory or absolute.
+    pub disks: Vec<PathBuf>,
+}
+
+/// How disks become a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    Single,
+    Stripe,
+    Mirror,
+    Raid5,
+}
+
+impl Kind {
+    pub const ALL: [(&'static str, Kind); 4] =
+        [("single", Kind::Single), ("stripe", Kind::Stripe), ("mirror", Kind::Mirror), ("raid5", Kind::Raid5)];
+
+    pub fn layout(self) -> Layout {
+        match self {
+            Kind::Single => Layout::Single,
+            Kind::Stripe => Layout::Stripe { chunk: CHUNK },
+            Kind::Mirror => Layout::Mirror,
+            Kind::Raid5 => Layout::Raid5 { chunk: CHUNK },
+        }
+    }
+
+    pub fn of(layout: Layout) -> Kind {
+        match layout {
+            Layout::Single => Kind::Single,
+            Layout::Stripe { .. } => Kind::Stripe,
+            Layout::Mirror => Kind::Mirror,
+            Layout::Raid5 { .. } => Kind::Raid5,
+        }
+    }
+}
+
+/// A disk that is to be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewDisk {
+    pub path: PathBuf,
+    /// Bytes; of a file that is not there needed, else what there is.
+    pub size: Option<u64>,
+}
+
+/// A region that is to be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewRegion {
+    pub kind: Kind,
+    pub disks: Vec<NewDisk>,
+}
+
+impl Config {
+    /// That of the volume in `dir`; `None` where there is none.
+    pub fn read(dir: &Path) -> Result<Option<Config>> {
+        let path = dir.join(CONFIG);
+        if std::fs::metadata(&path).is_ok_and(|found| !found.is_file()) {
+            return Err(Error::Volume(format!("{} is no file", path.display())));
+        }
+        let text = match std::fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(None),
+            Err(e) => return Err(Error::host(&path, "reading it")(e)),
+        };
+        let damaged = |why: &str| Error::Volume(format!("{} is damaged: {why}", path.display()));
+        let config: Config = toml::from_str(&text).map_err(|e| damaged(e.message()))?;
+        if config.version != VERSION {
+            let (path, found) = (path.display(), config.version);
+            return Err(Error::Volume(format!("{path} has version {found}, this program reads version {VERSION}")));
+        }
+        config.uuid().ok_or_else(|| damaged("its uuid is none"))?;
+        match config.regions.is_empty() || config.regions.iter().any(|region| region.disks.is_empty()) {
+            true => Err(damaged("it names no disks")),
+            false => Ok(Some(config)),
+        }
+    }
+
+    pub fn uuid(&self) -> Option<Uuid> {
+        let digits: String = self.uuid.chars().filter(|c| *c != '-').collect();
+        let mut bytes = [0; 16];
+        if digits.len() != 32 || !digits.is_ascii() {
+            return None;
+        }
+        for (n, byte) in bytes.iter_mut().enumerate() {
+            *byte = u8::from_str_radix(&digits[2 * n..2 * n + 2], 16).ok()?;
+        }
+        Some(Uuid(bytes))
+    }
+
+    /// Replaces the file, atomically and durably.
+    pub fn write(&self, dir: &Path) -> Result<()> {
+        let (path, new) = (dir.join(CONFIG), dir.join(".volume.toml.new"));
+        let text = toml::to_string(self).map_err(|e| Error::Volume(e.to_string()))?;
+        let written = (|| {
+            let mut file = File::create(&new)?;
+            file.write_all(b"# An exported volume; see `conquest export status`.\n")?;
+            file.write_all(text.as_bytes())?;
+            file.sync_all()?;
+            std::fs::rename(&new, &path)?;
+            File::open(dir)?.sync_all()
+        })();
+        written.map_err(Error::host(&path, "writing it"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_written_is_read() {
+        let dir = tempfile::tempdir().expect("a directory");
+        assert_eq!(Config::read(dir.path()).expect("read"), None);
+        let regions = vec![RegionEntry { kind: Kind::Raid5, disks: vec!["/dev/a".into(), "b".into()] }];
+        let config = Config { version: VERSION, uuid: Uuid([7; 16]).to_string(), reserved: false, regions };
+        config.write(dir.path()).expect("written");
+        assert_eq!(Config::read(dir.path()).expect("read"), Some(config.clone()));
+        assert_eq!(config.uuid(), Some(Uuid([7; 16])));
+        for (text, why) in
+            [("version = 1", "missing field"), ("nonsense", "damaged"), ("version = 9\nuuid = ''\nregion = []", "9")]
+        {
+            std::fs::write(dir.path().join(CONFIG), text).expect("written");
+            let e = Config::read(dir.path()).expect_err(text).to_string();
+            assert!(e.contains(why), "{e}");
+        }
+    }
+}

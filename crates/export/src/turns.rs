@@ -1,0 +1,74 @@
+//! Which bytes are being written: a block of which a part is written is read before, and nobody may write it meanwhile.
+
+use std::ops::Range;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+#[derive(Default)]
+pub struct Turns {
+    /// There are as many as threads that write: a handful.
+    busy: Mutex<Vec<Range<u64>>>,
+    ended: Condvar,
+}
+
+/// It is ours until this is dropped.
+pub struct Turn<'a> {
+    turns: &'a Turns,
+    range: Range<u64>,
+}
+
+impl Turns {
+    fn lock(&self) -> MutexGuard<'_, Vec<Range<u64>>> {
+        self.busy.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until nobody writes there.
+    pub fn take(&self, range: Range<u64>) -> Turn<'_> {
+        let mut busy = self.lock();
+        while busy.iter().any(|other| other.start < range.end && range.start < other.end) {
+            busy = self.ended.wait(busy).unwrap_or_else(PoisonError::into_inner);
+        }
+        busy.push(range.clone());
+        Turn { turns: self, range }
+    }
+
+    /// How many have a turn.
+    pub fn taken(&self) -> usize {
+        self.lock().len()
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let mut busy = self.turns.lock();
+        if let Some(place) = busy.iter().position(|range| *range == self.range) {
+            busy.swap_remove(place);
+        }
+        drop(busy);
+        self.turns.ended.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn who_would_write_the_same_waits() {
+        let (turns, ended) = (Turns::default(), AtomicBool::new(false));
+        let first = turns.take(0..10);
+        drop(turns.take(10..20));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let _second = turns.take(9..11);
+                assert!(ended.load(Ordering::SeqCst));
+            });
+            std::thread::sleep(Duration::from_millis(20));
+            ended.store(true, Ordering::SeqCst);
+            drop(first);
+        });
+        assert_eq!(turns.taken(), 0);
+    }
+}
