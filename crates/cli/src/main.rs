@@ -18,6 +18,7 @@
 //! | [`stall`] | work that may have to wait for others, but not for those who are stopped |
 //! | [`locate`] | default places, absolute paths, which pool a path belongs to |
 //! | [`log`] | the log, which a full disk beneath it does not hold up |
+//! | [`inside`] | paths in mounted pools, their attributes, and what is below them |
 //! | [`inspect`] | opening a pool to look at it, its memory alone if need be |
 //! | [`mounts`] | which pools are mounted where |
 //! | [`disks`] | disks and regions as they are shown |
@@ -36,6 +37,7 @@ mod disks;
 mod failure;
 mod guard;
 mod helper;
+mod inside;
 mod inspect;
 mod killed_servers;
 mod locate;

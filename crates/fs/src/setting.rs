@@ -3,7 +3,7 @@
 //!
 //! Each has a name among the extended attributes, `user.conquest.NAME`, by which it is set, read back as set, and
 //! unset, so that setfattr, `cp -a` and `rsync -X` carry it; and `user.conquest.effective.NAME`, which says what
-//! is in effect and cannot be set. None takes room beside the inode.
+//! is in effect and cannot be set. None takes room beside the inode. Some facts are told in the same way: [`Fact`].
 //!
 //! | setting | values |
 //! | --- | --- |
@@ -244,9 +244,34 @@ impl Setting {
     }
 }
 
-/// Is `name` one that tells what is in effect?
-pub(crate) fn is_effective(name: &[u8]) -> bool {
-    name.starts_with(EFFECTIVE)
+/// What attributes tell that is no setting. They are not listed, so that no copy takes them along.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fact {
+    /// What the inode occupies: see [`Usage`](crate::node::Usage).
+    Usage,
+    /// How many regions of the pool take content.
+    Regions,
+}
+
+impl Fact {
+    const ALL: [Fact; 2] = [Fact::Usage, Fact::Regions];
+
+    fn attribute(self) -> &'static [u8] {
+        match self {
+            Fact::Usage => b"user.conquest.usage",
+            Fact::Regions => b"user.conquest.regions",
+        }
+    }
+
+    /// Which one this attribute tells.
+    pub fn told_by(name: &[u8]) -> Option<Fact> {
+        Fact::ALL.into_iter().find(|fact| fact.attribute() == name)
+    }
+}
+
+/// Is `name` one that only tells, and cannot be set?
+pub(crate) fn is_only_told(name: &[u8]) -> bool {
+    name.starts_with(EFFECTIVE) || Fact::told_by(name).is_some()
 }
 
 /// Inodes of which attributes in `user.` can be seen.

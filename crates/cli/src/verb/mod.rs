@@ -4,6 +4,7 @@ mod bench;
 mod completions;
 mod destroy;
 pub mod export;
+mod du;
 mod format;
 mod fsck;
 mod import;
@@ -11,6 +12,7 @@ mod install;
 mod list;
 mod man;
 pub mod mount;
+mod redundancy;
 mod region;
 mod release;
 mod resize;
@@ -40,6 +42,8 @@ pub enum Verb {
     Resize(resize::Args),
     Region(region::Args),
     Export(export::Args),
+    Redundancy(redundancy::Args),
+    Du(du::Args),
     Fsck(fsck::Args),
     Save(save::Args),
     Restore(restore::Args),
@@ -65,8 +69,9 @@ impl Verb {
             Verb::Destroy(args) => destroy::run(&args),
             Verb::Resize(args) => resize::run(&args),
             Verb::Region(args) => return region::run(&args),
-            Verb::Region(args) => region::run(&args),
             Verb::Export(args) => export::run(&args),
+            Verb::Redundancy(args) => redundancy::run(&args),
+            Verb::Du(args) => du::run(&args),
             Verb::Save(args) => save::run(&args),
             Verb::Restore(args) => restore::run(&args),
             Verb::Import(args) => import::run(&args),

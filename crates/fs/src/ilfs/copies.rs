@@ -126,6 +126,11 @@ impl Log {
         }
     }
 
+    /// Copies that a segment can have: domains that take content.
+    pub fn most_copies(&self) -> usize {
+        self.areas().domains() as usize
+    }
+
     /// Copies of the block that lies there, each whole and in a region that has not failed and does not leave. 0: it is in none.
     pub fn copies_of(&self, session: &Session, place: Place) -> Result<u32> {
         let table = self.at.table(session.region());

@@ -43,19 +43,60 @@ impl Usage {
     }
 }
 
-/// `key=bytes`, with a comma between; what reads it passes keys that it does not know.
+/// `key=value`, with a comma between; what reads it passes keys that it does not know.
 impl std::fmt::Display for Usage {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Usage { metadata, content, waiting, promised, cached, placed, disk, .. } = self;
-        write!(
-            f,
-            "memory={},metadata={metadata},content={content},waiting={waiting},promised={promised},cached={cached},\
-             placed={placed},disk={disk},copies={},copies_most={},regions={}",
-            self.memory(),
-            self.copies_least,
-            self.copies_most,
-            self.regions
-        )
+        write!(f, "memory={}", self.memory())?;
+        self.fields().iter().try_for_each(|(name, value)| write!(f, ",{name}={value}"))
+    }
+}
+
+/// The other way round.
+impl std::str::FromStr for Usage {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Usage, String> {
+        let mut usage = Usage::default();
+        for pair in text.split(',') {
+            let wrong = || format!("`{pair}` is no key and number");
+            let (name, value) = pair.split_once('=').ok_or_else(wrong)?;
+            usage.set(name, value.parse().map_err(|_| wrong())?);
+        }
+        Ok(usage)
+    }
+}
+
+impl Usage {
+    fn fields(&self) -> [(&'static str, u64); 10] {
+        [
+            ("metadata", self.metadata),
+            ("content", self.content),
+            ("waiting", self.waiting),
+            ("promised", self.promised),
+            ("cached", self.cached),
+            ("placed", self.placed),
+            ("disk", self.disk),
+            ("copies", self.copies_least.into()),
+            ("copies_most", self.copies_most.into()),
+            ("regions", self.regions.into()),
+        ]
+    }
+
+    fn set(&mut self, name: &str, value: u64) {
+        let small = || u32::try_from(value).unwrap_or(u32::MAX);
+        match name {
+            "metadata" => self.metadata = value,
+            "content" => self.content = value,
+            "waiting" => self.waiting = value,
+            "promised" => self.promised = value,
+            "cached" => self.cached = value,
+            "placed" => self.placed = value,
+            "disk" => self.disk = value,
+            "copies" => self.copies_least = small(),
+            "copies_most" => self.copies_most = small(),
+            "regions" => self.regions = small(),
+            _ => {}
+        }
     }
 }
 
@@ -101,7 +142,11 @@ impl Fs {
                 self.add_part(usage, &mut segments, part)?;
             }
             match next {
-                Some(next) if next > from => from = next,
+                Some(next) if next > from => {
+                    // It takes as long as the file is large.
+                    self.before_waiting()?;
+                    from = next;
+                }
                 _ => break,
             }
         }
@@ -176,6 +221,28 @@ fn bytes_told(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn usage_is_read_as_it_is_told() {
+        let usage = Usage {
+            metadata: 1,
+            content: 2,
+            waiting: 3,
+            promised: 4,
+            cached: 5,
+            placed: 6,
+            disk: 7,
+            copies_least: 8,
+            copies_most: 9,
+            regions: 10,
+        };
+        assert!(usage.to_string().starts_with("memory=6,"));
+        assert_eq!(usage.to_string().parse(), Ok(usage));
+        assert_eq!("later=7,disk=1".parse(), Ok(Usage { disk: 1, ..Usage::default() }));
+        for wrong in ["", "disk", "disk=x", "disk=1,,"] {
+            assert!(wrong.parse::<Usage>().is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn what_there_is_of_a_file_is_told() {

@@ -9,7 +9,7 @@ use crate::acl;
 use crate::attr::{Caller, Ino, Kind};
 use crate::error::Result;
 use crate::layout::{RawInode, RawPerm};
-use crate::setting::{self, Durability, Set, Setting};
+use crate::setting::{self, Durability, Fact, Set, Setting};
 use crate::ubj::Union;
 use crate::xattr;
 
@@ -19,6 +19,9 @@ impl Fs {
     pub fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
         if let Some(setting) = Setting::told_by(name) {
             return self.in_effect(ino, setting);
+        }
+        if let Some(fact) = Fact::told_by(name) {
+            return self.fact(ino, fact);
         }
         self.session().read(ino, || {
             let raw = self.raw(ino)?;
@@ -42,6 +45,13 @@ impl Fs {
             (Setting::Threshold, None) => setting::threshold_text(u64::MAX),
             (Setting::Redundancy, _) => self.effective_redundancy(ino, &raw)?.into(),
             (Setting::Priority, _) => raw.priority().name().into(),
+        })
+    }
+
+    fn fact(&self, ino: Ino, fact: Fact) -> Result<Vec<u8>> {
+        Ok(match fact {
+            Fact::Usage => self.usage(ino)?.to_string().into(),
+            Fact::Regions => self.union().map_or(0, |union| union.log().most_copies()).to_string().into(),
         })
     }
 
@@ -237,7 +247,7 @@ impl Fs {
     fn permit_xattr(&self, ino: Ino, name: &[u8], caller: &Caller) -> Result<()> {
         let raw = self.snapshot(ino)?;
         let is_user = name.starts_with(b"user.");
-        if (is_user && !setting::has_names(&raw)) || setting::is_effective(name) {
+        if (is_user && !setting::has_names(&raw)) || setting::is_only_told(name) {
             return Err(Errno::PERM.into());
         }
         if caller.uid == 0 {

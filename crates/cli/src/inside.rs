@@ -1,0 +1,159 @@
+//! Paths in mounted pools: finding them, their attributes, and what is below them.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::XattrFlags;
+use rustix::io::Errno;
+
+use crate::failure::{Context, Failure, Result};
+use crate::mounts::{self, Mounted};
+use crate::{locate, stopped_processes};
+
+/// A path in a mounted pool.
+pub struct Inside {
+    /// Without symbolic links.
+    pub path: PathBuf,
+    pub mounted: Mounted,
+}
+
+impl Inside {
+    /// Fails where nothing is there, and where what is there is in no mounted pool.
+    pub fn find(path: &Path) -> Result<Inside> {
+        let path = locate::absolute(path)?;
+        let mounted = mount_of(&path)?;
+        match mounted.filter(Mounted::is_conquest) {
+            Some(mounted) => {
+                stopped_processes::refuse(&mounted)?;
+                path.symlink_metadata().context(|| format!("cannot look at {}", path.display()))?;
+                Ok(Inside { path, mounted })
+            }
+            None => Err(elsewhere(&path)),
+        }
+    }
+}
+
+fn mount_of(path: &Path) -> Result<Option<Mounted>> {
+    for dir in path.ancestors() {
+        if let Some(mounted) = mounts::at(dir)? {
+            return Ok(Some(mounted));
+        }
+    }
+    Ok(None)
+}
+
+fn elsewhere(path: &Path) -> Failure {
+    let shown = path.display();
+    match fs::Pool::exists(path) {
+        true => Failure::new(format!(
+            "{shown} is the directory of a pool, not where it is mounted: name what is in it as `conquest mount {shown} DIR` shows it"
+        )),
+        false => Failure::new(format!("{shown} is in no mounted pool; `conquest list` tells where pools are mounted")),
+    }
+}
+
+/// Longest value of ours.
+const LONGEST: usize = 1024;
+
+/// The value of an attribute `user.conquest.NAME`; none if there is none.
+pub fn attribute(path: &Path, name: &str) -> Result<Option<String>> {
+    let mut value = [0; LONGEST];
+    match rustix::fs::lgetxattr(path, full(name), &mut value) {
+        Ok(len) => Ok(Some(String::from_utf8_lossy(&value[..len]).into_owned())),
+        Err(Errno::NODATA | Errno::PERM) => Ok(None),
+        Err(e) => Err(Failure::new(format!("cannot read the attribute {} of {}: {e}", full(name), path.display()))),
+    }
+}
+
+/// Sets an attribute, or unsets it where there is no value.
+pub fn set_attribute(path: &Path, name: &str, value: Option<&str>) -> Result<()> {
+    let done = match value {
+        Some(value) => rustix::fs::lsetxattr(path, full(name), value.as_bytes(), XattrFlags::empty()),
+        None => match rustix::fs::lremovexattr(path, full(name)) {
+            Err(Errno::NODATA) => Ok(()),
+            done => done,
+        },
+    };
+    done.map_err(|e| {
+        let why = match e {
+            Errno::ACCESS | Errno::PERM => "you may not write it".into(),
+            Errno::ROFS => "it is mounted read-only".into(),
+            Errno::INVAL => format!("its pool is served by a program that does not know `{}`", value.unwrap_or(name)),
+            e => e.to_string(),
+        };
+        Failure::new(format!("cannot change the {name} of {}: {why}", path.display()))
+    })
+}
+
+fn full(name: &str) -> String {
+    format!("user.conquest.{name}")
+}
+
+/// Something that a walk comes to.
+pub struct Entry {
+    pub path: PathBuf,
+    pub metadata: std::fs::Metadata,
+}
+
+/// Calls `see` with everything below a directory that is on the same file system, each before what is in it, with how many are known to
+/// be left; and `fail` with what cannot be looked at.
+pub fn below(top: &Path, see: &mut dyn FnMut(&Entry, u64) -> Result<()>, fail: &mut dyn FnMut(Failure)) -> Result<()> {
+    let device = top.symlink_metadata().context(|| format!("cannot look at {}", top.display()))?.dev();
+    let mut left = children(top, device, fail);
+    while let Some(entry) = left.pop() {
+        see(&entry, left.len() as u64)?;
+        if entry.metadata.is_dir() {
+            left.extend(children(&entry.path, device, fail));
+        }
+    }
+    Ok(())
+}
+
+/// What is in a directory, the first by name last. What is gone again is nobody's failure.
+pub fn children(dir: &Path, device: u64, fail: &mut dyn FnMut(Failure)) -> Vec<Entry> {
+    let mut found = Vec::new();
+    let entries = match std::fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return found,
+        Err(e) => {
+            fail(Failure::new(format!("cannot read the directory {}: {e}", dir.display())));
+            return found;
+        }
+    };
+    for entry in entries {
+        let looked = entry.and_then(|entry| {
+            let path = entry.path();
+            let metadata = path.symlink_metadata()?;
+            Ok(Entry { path, metadata })
+        });
+        match looked {
+            Ok(entry) if entry.metadata.dev() == device => found.push(entry),
+            Ok(_) => {}
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+            Err(e) => fail(Failure::new(format!("cannot look at what is in {}: {e}", dir.display()))),
+        }
+    }
+    found.sort_by(|a, b| b.path.cmp(&a.path));
+    found
+}
+
+/// Failures of which each is told, and the command goes on.
+#[derive(Default)]
+pub struct Failures(u64);
+
+impl Failures {
+    pub fn tell(&mut self, failure: &Failure) {
+        use std::io::Write;
+        self.0 += 1;
+        let _ = writeln!(std::io::stderr(), "conquest: {failure}");
+    }
+
+    /// Fails if there were any.
+    pub fn end(self, what: &str) -> Result<()> {
+        match self.0 {
+            0 => Ok(()),
+            1 => Err(Failure::new(format!("1 path could not be {what}"))),
+            n => Err(Failure::new(format!("{n} paths could not be {what}"))),
+        }
+    }
+}

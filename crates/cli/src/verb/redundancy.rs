@@ -1,0 +1,297 @@
+//! `conquest redundancy`: how many copies of files there are to be on disks.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+use clap::Subcommand;
+use fs::{Priority, Redundancy};
+use serde::Serialize;
+
+use crate::failure::{Context, Result};
+use crate::inside::{self, Failures, Inside};
+use crate::{progress, say};
+
+/// Show or set how many copies of files there are to be on disks.
+#[derive(clap::Args)]
+#[command(after_help = "Values:\n  \
+    none         one copy, wherever there is room: the usual\n  \
+    whole        one copy, all of a file in one region: the loss of another does not touch it\n  \
+    mirror[:N]   N copies, 2 to 4, each in a region of its own [N: 2]\n  \
+    lazy[:DELAY] two copies, the second once the file was left alone for DELAY, as in 20s, 2m, 1h [DELAY: 2m]\n\n\
+    What is made in a directory takes over what the directory has at that moment.\n\n\
+    Examples:\n  conquest redundancy set mirror /mnt/fast/photos --recursive\n  \
+    conquest redundancy set lazy:5m /mnt/fast/projects --priority high\n  \
+    conquest redundancy get /mnt/fast/photos/1.raw\n  \
+    conquest redundancy unset /mnt/fast/photos")]
+pub struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Show what is set, whether the directory above has it too, and what there is by now
+    Get(Get),
+    /// Say how many copies there are to be
+    #[command(after_help = "What exists is brought to it in the background.")]
+    Set(Set),
+    /// Take back what was said, the priority too
+    Unset(Unset),
+}
+
+#[derive(clap::Args)]
+struct Get {
+    /// Files and directories in a mounted pool
+    #[arg(value_name = "PATH", required = true)]
+    paths: Vec<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(clap::Args)]
+struct Set {
+    /// `none`, `whole`, `mirror`, `mirror:N`, `lazy` or `lazy:DELAY`
+    #[arg(value_parser = parse)]
+    redundancy: Redundancy,
+    /// Files and directories in a mounted pool
+    #[arg(value_name = "PATH", required = true)]
+    paths: Vec<PathBuf>,
+    /// Also for all that is in the directories
+    #[arg(long, short = 'r')]
+    recursive: bool,
+    /// Which files come first where many have to be put right: `low`, `normal` or `high`
+    #[arg(long, value_parser = parse_priority)]
+    priority: Option<Priority>,
+}
+
+#[derive(clap::Args)]
+struct Unset {
+    /// Files and directories in a mounted pool
+    #[arg(value_name = "PATH", required = true)]
+    paths: Vec<PathBuf>,
+    /// Also for all that is in the directories
+    #[arg(long, short = 'r')]
+    recursive: bool,
+}
+
+fn parse(text: &str) -> Result<Redundancy, String> {
+    Redundancy::from_text(text.as_bytes()).ok_or_else(|| match text.split_once(':') {
+        Some(("mirror", _)) => "there can be 2 to 4 copies: `mirror:2`, `mirror:3`, `mirror:4`".into(),
+        Some(("lazy", _)) => {
+            "a delay is 1 to 60 seconds (`lazy:20s`), whole minutes up to an hour (`lazy:5m`) or whole hours up to a day \
+             (`lazy:2h`)"
+                .into()
+        }
+        _ => "it is `none`, `whole`, `mirror`, `mirror:N`, `lazy` or `lazy:DELAY`".into(),
+    })
+}
+
+fn parse_priority(text: &str) -> Result<Priority, String> {
+    Priority::from_name(text.as_bytes()).ok_or_else(|| "it is `low`, `normal` or `high`".into())
+}
+
+pub fn run(args: &Args) -> Result<()> {
+    match &args.what {
+        What::Get(args) => get(args),
+        What::Set(args) => {
+            let value = args.redundancy.to_string();
+            let mut settings = vec![(REDUNDANCY, Some(value.as_str()))];
+            settings.extend(args.priority.map(|priority| (PRIORITY, Some(priority.name()))));
+            let first = change(&args.paths, args.recursive, &settings)?;
+            first.map_or(Ok(()), |path| warn(&path, args.redundancy))
+        }
+        What::Unset(args) => change(&args.paths, args.recursive, &[(REDUNDANCY, None), (PRIORITY, None)]).map(|_| ()),
+    }
+}
+
+const REDUNDANCY: &str = "redundancy";
+const PRIORITY: &str = "priority";
+
+/// What `get` tells of a path.
+#[derive(Serialize)]
+struct Told {
+    /// As text: a path may be any bytes.
+    path: String,
+    /// What is set, if it is.
+    redundancy: Option<String>,
+    priority: Option<String>,
+    /// The directory furthest above it from which on everything down to it has the same set.
+    inherited_from: Option<String>,
+    /// What there is, by where the content lies; of a directory what is made in it gets.
+    effective: String,
+    effective_priority: String,
+    is_directory: bool,
+    /// Bytes on disks, counted once, and those that wait in memory; the fewest copies of any of the former; regions with some.
+    placed: u64,
+    waiting: u64,
+    copies: u32,
+    regions: u32,
+}
+
+#[derive(Serialize)]
+struct Answer {
+    version: &'static str,
+    paths: Vec<Told>,
+}
+
+fn get(args: &Get) -> Result<()> {
+    let (mut failures, mut told) = (Failures::default(), Vec::new());
+    for path in &args.paths {
+        match look(path) {
+            Ok(one) => told.push(one),
+            Err(e) => failures.tell(&e),
+        }
+    }
+    if args.json {
+        let answer = Answer { version: env!("CARGO_PKG_VERSION"), paths: told };
+        say(&serde_json::to_string_pretty(&answer).context(|| "cannot write JSON".into())?)?;
+    } else {
+        told.iter().try_for_each(|one| say(&text(one)))?;
+    }
+    failures.end("looked at")
+}
+
+fn look(path: &Path) -> Result<Told> {
+    let Inside { path, mounted } = Inside::find(path)?;
+    let read = |name: &str| inside::attribute(&path, name);
+    let redundancy = read(REDUNDANCY)?;
+    let usage = usage(&path)?.unwrap_or_default();
+    Ok(Told {
+        inherited_from: redundancy.as_ref().and_then(|value| inherited(&path, &mounted.dir, value)),
+        redundancy,
+        priority: read(PRIORITY)?,
+        effective: read("effective.redundancy")?.unwrap_or_else(|| "memory".into()),
+        effective_priority: read("effective.priority")?.unwrap_or_default(),
+        is_directory: path.is_dir(),
+        placed: usage.placed,
+        waiting: usage.waiting,
+        copies: usage.copies_least,
+        regions: usage.regions,
+        path: path.display().to_string(),
+    })
+}
+
+/// What an inode occupies; none for those that have no attributes.
+pub fn usage(path: &Path) -> Result<Option<fs::node::Usage>> {
+    let Some(text) = inside::attribute(path, "usage")? else { return Ok(None) };
+    text.parse().map(Some).context(|| format!("cannot read the usage of {}", path.display()))
+}
+
+/// The highest directory from which on, down to the path, everything has the same set: there it was said, as far as can be told.
+fn inherited(path: &Path, mount: &Path, value: &str) -> Option<String> {
+    let above = path.ancestors().skip(1).take_while(|dir| dir.starts_with(mount));
+    let same =
+        above.take_while(|dir| inside::attribute(dir, REDUNDANCY).is_ok_and(|set| set.as_deref() == Some(value)));
+    same.last().map(|dir| dir.display().to_string())
+}
+
+fn text(told: &Told) -> String {
+    let mut out = format!("{}: ", told.path);
+    match (&told.redundancy, &told.inherited_from) {
+        (None, _) => out.push_str("not set"),
+        (Some(value), None) => out.push_str(value),
+        (Some(value), Some(dir)) => _ = write!(out, "{value}, as {dir}"),
+    }
+    if let Some(priority) = &told.priority {
+        let _ = write!(out, ", priority {priority}");
+    }
+    let _ = match told.is_directory {
+        true => write!(out, "; files made in it get: {}", told.effective),
+        false => write!(out, "; in effect: {}", told.effective),
+    };
+    out
+}
+
+/// Sets these, or unsets those without a value; one of the paths, if any could be set.
+fn change(paths: &[PathBuf], recursive: bool, settings: &[(&str, Option<&str>)]) -> Result<Option<PathBuf>> {
+    let (mut failures, mut first) = (Failures::default(), None);
+    for path in paths {
+        match Inside::find(path).and_then(|inside| set(&inside.path, settings).map(|()| inside.path)) {
+            Ok(path) => {
+                if recursive && path.is_dir() {
+                    change_below(&path, settings, &mut failures)?;
+                }
+                first = first.or(Some(path));
+            }
+            Err(e) => failures.tell(&e),
+        }
+    }
+    failures.end("changed")?;
+    Ok(first)
+}
+
+fn change_below(top: &Path, settings: &[(&str, Option<&str>)], failures: &mut Failures) -> Result<()> {
+    let (mut show, mut done) = (progress::count("files"), 0);
+    let mut failed = Vec::new();
+    let mut see = |entry: &inside::Entry, left: u64| {
+        done += 1;
+        show(done, done + left);
+        if entry.metadata.is_dir() || entry.metadata.is_file() {
+            failed.extend(set(&entry.path, settings).err().filter(|_| entry.path.symlink_metadata().is_ok()));
+        }
+        Ok(())
+    };
+    let mut unread = Vec::new();
+    inside::below(top, &mut see, &mut |e| unread.push(e))?;
+    drop(show);
+    failed.iter().chain(&unread).for_each(|e| failures.tell(e));
+    Ok(())
+}
+
+fn set(path: &Path, settings: &[(&str, Option<&str>)]) -> Result<()> {
+    settings.iter().try_for_each(|(name, value)| inside::set_attribute(path, name, *value))
+}
+
+/// Says if the pool has not the regions that it takes.
+fn warn(path: &Path, wanted: Redundancy) -> Result<()> {
+    let Some(regions) = inside::attribute(path, "regions")?.and_then(|text| text.parse::<u32>().ok()) else {
+        return Ok(());
+    };
+    if wanted.copies() > regions.max(1) || (regions == 0 && wanted != Redundancy::None) {
+        let _ = std::io::Write::write_all(&mut std::io::stderr(), warning(wanted, regions).as_bytes());
+    }
+    Ok(())
+}
+
+fn warning(wanted: Redundancy, regions: u32) -> String {
+    let remedy = "`conquest region add POOL PATH` gives it one more";
+    match regions {
+        0 => format!("warning: the pool has no disk, so all content is in its memory alone; {remedy}\n"),
+        1 => format!(
+            "warning: {wanted} takes {} regions and the pool has 1: there will be 1 copy; {remedy}\n",
+            wanted.copies()
+        ),
+        n => format!(
+            "warning: {wanted} takes {} regions and the pool has {n}: there will be {n} copies; {remedy}\n",
+            wanted.copies()
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wrong_values_are_answered_with_the_right_ones() {
+        for (text, word) in [
+            ("mirror:9", "mirror:4"),
+            ("mirror:", "2 to 4"),
+            ("lazy:90s", "whole minutes"),
+            ("raid", "`whole`"),
+            ("", "`none`"),
+        ] {
+            assert!(parse(text).unwrap_err().contains(word), "{text}");
+        }
+        assert_eq!(parse("mirror"), Ok(Redundancy::Mirror(2)));
+        assert!(parse_priority("urgent").unwrap_err().contains("`high`"));
+    }
+
+    #[test]
+    fn too_few_regions_are_told() {
+        assert!(warning(Redundancy::Mirror(3), 0).contains("no disk"));
+        assert!(warning(Redundancy::Mirror(3), 1).contains("takes 3 regions and the pool has 1: there will be 1 copy"));
+        assert!(warning(Redundancy::Mirror(3), 2).contains("there will be 2 copies"));
+    }
+}
