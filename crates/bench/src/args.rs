@@ -13,6 +13,7 @@ const EXAMPLES: &str = "Examples:\n  \
     conquest bench large --only synced --dir /srv  one part of what large files cost\n  \
     conquest bench filebench --setting ram-backed  mail, file, web and proxy servers, all in RAM\n  \
     conquest bench ubj --only replay               the caches of UBJ's Figures 6 to 9, one trace through each\n  \
+    conquest bench disks --only unequal            fast and slow disks together\n  \
     conquest bench publish --dir /srv              everything, into docs/figures\n  \
     conquest bench figures --write README.md       the tables made of that";
 
@@ -137,6 +138,8 @@ pub enum What {
     Databases(Databases),
     /// The figures of the paper on the union of buffer cache and journal (UBJ, Figures 2 and 6 to 13)
     Ubj(Ubj),
+    /// The figures of the paper on E×RAID and I·LFS (Figures 3 to 9): pools on several disks, slow ones among them
+    Disks(Disks),
     /// Mounting a pool at a second directory
     Places,
     /// Making a file through the mount while others have gigabytes reserved, committed and saved
@@ -544,6 +547,52 @@ pub enum UbjPart {
     Period,
 }
 
+#[derive(Clone, Debug, clap::Args)]
+pub struct Disks {
+    /// What to measure [default: all]
+    #[arg(long, value_name = "PART,...", value_delimiter = ',')]
+    pub only: Vec<DisksPart>,
+    /// MB in a second of a fast disk
+    #[arg(long, value_name = "MB", default_value_t = 60, value_parser = at_least_one)]
+    pub fast: usize,
+    /// MB in a second of a slow disk
+    #[arg(long, value_name = "MB", default_value_t = 20, value_parser = at_least_one)]
+    pub slow: usize,
+    /// MiB of what is written in order
+    #[arg(long, value_name = "MIB", default_value_t = 768, value_parser = at_least_one)]
+    pub size: usize,
+    /// MiB of persistent RAM of the pools
+    #[arg(long, value_name = "MIB", default_value_t = 128, value_parser = at_least_one)]
+    pub cache: usize,
+}
+
+/// Figures of the paper on E×RAID and I·LFS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum DisksPart {
+    /// In order and at random, written and read, on four slow and four fast disks (Figure 3)
+    Baseline,
+    /// A disk more each time so much is written (Figure 4)
+    Growth,
+    /// Fast and slow disks, written in order (Figure 5)
+    Unequal,
+    /// Two of four disks are one (section 6.3)
+    Misconfigured,
+    /// One of four disks is slow for the middle third (Figure 6)
+    Degraded,
+    /// Random reads of mirrored files, while a disk is lost (Figure 7); what is copied then
+    Failure,
+    /// Twenty files, more and more of them mirrored (Figure 8)
+    Mirrored,
+    /// Files that are mirrored later (Figure 9)
+    Lazy,
+    /// Whole stripes of a RAID-5 region
+    Raid5,
+    /// What others wait for while a disk is rebuilt, removed, balanced, scrubbed
+    Foreground,
+    /// A mirrored file, the disk of whose faster copy does not answer
+    Hanging,
+}
+
 /// Where the disk is: at `named`, or where temporary files go.
 fn disk(named: &Option<PathBuf>) -> PathBuf {
     let temporary = || std::env::var_os("TMPDIR").filter(|d| !d.is_empty()).map(PathBuf::from);
@@ -634,6 +683,7 @@ mod tests {
         assert_eq!(defaults::<Sustained>().full, 90);
         assert_eq!(defaults::<Databases>().scale, 50);
         assert_eq!(defaults::<Ubj>().sizes.len(), 7);
+        assert_eq!(defaults::<Disks>().fast, 60);
         assert_eq!(defaults::<Filebench>().grounds.setting, [Setting::OwnDisk]);
     }
 

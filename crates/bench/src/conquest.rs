@@ -102,6 +102,31 @@ impl Drop for WithDisk {
     }
 }
 
+/// A pool that the program made, on whatever; dropping it removes it.
+pub struct Made {
+    pub dir: PathBuf,
+}
+
+impl Made {
+    /// Makes one at `dir`, with `ram` bytes of persistent RAM, on disks as the command line names them.
+    pub fn on(program: &Path, dir: PathBuf, medium: MediumKind, ram: u64, disks: &[String]) -> Result<Made, Error> {
+        let pool = Made { dir };
+        let mut format = Command::new(program);
+        format.arg("format").arg(&pool.dir).args(["--force", "--medium", &medium.to_string()]);
+        format.args(["--nvram", &ram.to_string()]);
+        format.args((medium != MediumKind::Logged).then_some(["--copy", "none"]).into_iter().flatten());
+        format.args(disks.iter().flat_map(|disk| ["--disk", disk]));
+        hosts::run(&mut format).map_err(|e| e.at("format"))?;
+        Ok(pool)
+    }
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        remove(&self.dir);
+    }
+}
+
 /// Does a program make pools with disks?
 pub fn has_disks(program: &Path) -> bool {
     let help = Command::new(program).args(["format", "--help"]).stdin(Stdio::null()).output();

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use fs::MediumKind;
 
-use crate::args::{defaults, Durable, Figures, Filebench, Kind, Large, Largefile, Part, PostmarkLarge, Ubj, What};
+use crate::args::{defaults, Disks, Durable, Figures, Filebench, Kind, Large, Largefile, Part, PostmarkLarge, Ubj, What};
 use crate::error::Error;
 use crate::goals::{quantity, Finding};
 use crate::plot;
@@ -61,6 +61,7 @@ pub fn workloads() -> Vec<(&'static str, What)> {
         ("largefile", What::Largefile(largefile)),
         ("postmark-large", What::PostmarkLarge(postmark_large)),
         ("ubj", What::Ubj(ubj)),
+        ("disks", What::Disks(Disks { ..defaults() })),
     ]
 }
 

@@ -96,12 +96,12 @@ impl Host {
 }
 
 /// A loop device; dropping it gives it back, once nothing on it is mounted any more.
-struct Loop {
-    path: PathBuf,
+pub struct Loop {
+    pub path: PathBuf,
 }
 
 impl Loop {
-    fn over(image: &Path) -> Result<Loop, Error> {
+    pub fn over(image: &Path) -> Result<Loop, Error> {
         // The file may lie where its page cache cannot be passed.
         Loop::attach(image, "on").or_else(|_| Loop::attach(image, "off"))
     }

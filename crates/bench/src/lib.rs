@@ -14,6 +14,7 @@
 //! | [`subject`] | the list of file systems under test |
 //! | [`setting`] | what lies where in workloads of large files: on the machine's own disk, or in RAM |
 //! | [`side`] | a file system in such a setting, and what it has transferred |
+//! | [`rig`] | slow disks: loop devices that the block throttle holds to a speed |
 //! | [`raw`] | a disk by itself, as the measure of what is possible |
 //! | [`supervise`] | a private namespace, and cleaning up however the run ends |
 //! | [`workload`] | one module per workload |
@@ -42,6 +43,7 @@ mod place;
 mod plot;
 mod raw;
 mod report;
+mod rig;
 mod setting;
 mod side;
 mod stats;

@@ -17,7 +17,7 @@ use rustix::mount::UnmountFlags;
 
 use crate::conquest;
 use crate::error::Error;
-use crate::hosts;
+use crate::{hosts, rig};
 
 /// Names the directory of the run to the supervised process.
 const BASE: &str = "CONQUEST_BENCH_BASE";
@@ -61,6 +61,7 @@ pub fn run_supervised(disk: Option<PathBuf>) -> Result<(), Error> {
     let status = command.status_holding_stdin();
     // It has done so itself, unless it was killed.
     [Some(&base), disk.as_ref()].into_iter().flatten().for_each(|dir| remove_pools(dir.path()));
+    rig::clean(base.path());
     let status = status?;
     if status == 0 {
         Ok(())
@@ -152,6 +153,8 @@ impl Directories {
     /// Unmounts everything at and below the base and removes it, and what is on the disk. Errors are not
     /// reported: nobody could act on them, and the namespace and the first process are the second net.
     fn clean_up(&self) {
+        // Before what is under way on them is waited for.
+        rig::clean(&self.base);
         let table = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
         for dir in mounts_below(&String::from_utf8_lossy(&table), &self.base).iter().rev() {
             if rustix::mount::unmount(dir, UnmountFlags::DETACH).is_err() {

@@ -15,6 +15,7 @@ use crate::table;
 mod bigdir;
 mod check;
 mod databases;
+mod disks;
 mod durable;
 mod filebench;
 mod large;
@@ -32,6 +33,9 @@ mod stalls;
 mod sustained;
 mod tree;
 mod ubj;
+
+/// Columns that a table has at most.
+const COLUMNS: usize = 30;
 
 /// Runs what `args` asks for, prints it and writes the JSON.
 pub fn run(args: &Args) -> Result<(), Error> {
@@ -84,13 +88,18 @@ fn measure(what: &What, context: &Context) -> Result<Outcome, Error> {
         What::Sustained(args) => sustained::run(context, args)?,
         What::Databases(args) => databases::run(context, args)?,
         What::Ubj(args) => ubj::run(context, args)?,
+        What::Disks(args) => disks::run(context, args)?,
         What::Places => places::run(context)?,
         What::Stalls => stalls::run(context)?,
         // Several, or answered before a run is set up.
         What::All | What::Publish(_) | What::Figures(_) | What::Worker(_) => Outcome::default(),
     };
     for section in &outcome.sections {
-        context.progress.print(&table::section(section));
+        // What goes on over time is for the plot.
+        match section.measures().len() {
+            ..=COLUMNS => context.progress.print(&table::section(section)),
+            points => context.progress.print(&format!("\n{}: {points} points, in the JSON and the plot", section.title)),
+        }
     }
     Ok(outcome)
 }

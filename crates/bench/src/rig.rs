@@ -1,0 +1,364 @@
+//! Slow disks: loop devices over files in RAM, each held to a speed by the kernel's block throttle.
+//!
+//! The throttle is that of cgroup v1's `blkio`, in the root group: rules there hold for all that is submitted by its processes, be it
+//! a pool, btrfs or a plain write. The file beneath is far faster than the rule, and loop devices pass the page cache, so that what
+//! a disk delivers is what the rule says; [`Rig::verify`] measures whether it does.
+//!
+//! ```text
+//! user --requests of any size--> loop device --split--> loop device with the rule --> file in RAM
+//! ```
+//!
+//! There are two loop devices since the throttle counts a request before it is split, and its parts again: who asks for a MiB at a time
+//! would be held to half the speed. Below the first one no request is too large; and it has a queue, as disks have.
+//!
+//! A rule outlives whoever made it, and so does a loop device. So each is undone by dropping it, and what a killed run left is found by
+//! the names of the files, which begin with that of the run's directory: [`clean`].
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use exraid::{Aligned, Buffers, Device, Disk, Making, Request, Ticket};
+
+use crate::error::Error;
+use crate::hosts::{self, Loop};
+
+/// Files of the group with a rule for each device.
+const READ: &str = "blkio.throttle.read_bps_device";
+const WRITE: &str = "blkio.throttle.write_bps_device";
+/// Bytes of a sector in the kernel's statistics.
+const SECTOR: u64 = 512;
+/// How far what a disk delivers may be from its rule.
+const TOLERANCE: f64 = 0.1;
+/// For so long it is tried, after what the throttle takes to get going.
+const TRIAL: Duration = Duration::from_millis(1000);
+const WARM_UP: Duration = Duration::from_millis(400);
+
+/// The root group of the block throttle.
+struct Group {
+    dir: PathBuf,
+    /// It was mounted here for the run.
+    is_own: bool,
+}
+
+impl Group {
+    /// Where it is mounted; else it is mounted below `base`.
+    fn find(base: &Path) -> Result<Group, Error> {
+        if !rustix::process::geteuid().is_root() {
+            return Err(Error::Usage("needs root, for loop devices and the block throttle".into()));
+        }
+        if let Some(dir) = mounted_at(&std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default()) {
+            return Group { dir, is_own: false }.checked();
+        }
+        let dir = base.join("blkio");
+        std::fs::create_dir_all(&dir).map_err(Error::file(&dir))?;
+        let missing = |e: Error| Error::Usage(format!("the block throttle of cgroup v1 (blkio) cannot be had: {e}"));
+        hosts::mount(&["-t", "cgroup", "-o", "blkio", "none"], &dir).map_err(missing)?;
+        Group { dir, is_own: true }.checked()
+    }
+
+    fn checked(self) -> Result<Group, Error> {
+        let writable = [READ, WRITE].map(|name| File::options().write(true).open(self.dir.join(name)));
+        match writable.into_iter().find_map(Result::err) {
+            Some(e) => Err(Error::Usage(format!("the block throttle at {} cannot be used: {e}", self.dir.display()))),
+            None => Ok(self),
+        }
+    }
+
+    /// Holds reads and writes of a device each to so many bytes in a second; 0: no more.
+    fn set(&self, device: &str, rate: u64) -> Result<(), Error> {
+        [READ, WRITE].into_iter().try_for_each(|name| {
+            let path = self.dir.join(name);
+            std::fs::write(&path, format!("{device} {rate}\n")).map_err(Error::file(path))
+        })
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if self.is_own {
+            hosts::unmount(&self.dir);
+        }
+    }
+}
+
+/// The first mount of cgroup v1's `blkio`.
+fn mounted_at(mountinfo: &str) -> Option<PathBuf> {
+    mountinfo.lines().find_map(|line| {
+        let (before, after) = line.split_once(" - ")?;
+        let mut fields = after.split(' ');
+        let is_it = fields.next()? == "cgroup" && fields.last()?.split(',').any(|option| option == "blkio");
+        is_it.then(|| before.split(' ').nth(4).map(PathBuf::from))?
+    })
+}
+
+/// One of the disks. Dropping it takes its rule, the loop device and the file away: the rule first, so that what is under way ends soon.
+pub struct SlowDisk {
+    group: Arc<Group>,
+    /// Over the other.
+    device: Loop,
+    /// The one with the rule.
+    lower: Loop,
+    image: PathBuf,
+    /// Major and minor number, as rules name it.
+    number: String,
+    parts: Vec<PathBuf>,
+}
+
+impl SlowDisk {
+    fn make(group: &Arc<Group>, image: PathBuf, bytes: u64) -> Result<SlowDisk, Error> {
+        let file = File::create(&image).map_err(Error::file(&image))?;
+        let lower = file.set_len(bytes).map_err(Error::file(&image)).and_then(|()| Loop::over(&image));
+        let both = lower.and_then(|lower| Ok((Loop::over(&lower.path)?, lower)));
+        let (device, lower) = both.inspect_err(|_| _ = std::fs::remove_file(&image))?;
+        let mut disk = SlowDisk { group: group.clone(), device, lower, image, number: String::new(), parts: Vec::new() };
+        disk.number = sys(&disk.lower, "dev")?.trim().to_owned();
+        Ok(disk)
+    }
+
+    /// Its block device.
+    pub fn path(&self) -> &Path {
+        &self.device.path
+    }
+
+    /// Holds it to so many bytes in a second, from now on.
+    pub fn set_rate(&self, rate: u64) -> Result<(), Error> {
+        self.group.set(&self.number, rate)
+    }
+
+    /// Halves of it, as devices of their own.
+    pub fn halves(&mut self) -> Result<[PathBuf; 2], Error> {
+        let sectors: u64 = sys(&self.device, "size")?.trim().parse().map_err(|_| Error::Wrong("a size that is no number".into()))?;
+        let begin = 2048;
+        let each = (sectors - begin) / 2 / begin * begin;
+        for (n, at) in [(1, begin), (2, begin + each)] {
+            let numbers = [n.to_string(), at.to_string(), each.to_string()];
+            hosts::run(Command::new("addpart").arg(self.path()).args(numbers))?;
+        }
+        let halves = [1, 2].map(|n| PathBuf::from(format!("{}p{n}", self.path().display())));
+        self.parts = halves.to_vec();
+        let made = Instant::now();
+        while !self.parts.iter().all(|part| part.exists()) {
+            if made.elapsed() > Duration::from_secs(5) {
+                return Err(Error::Usage(format!("{} did not get partitions", self.path().display())));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(halves)
+    }
+
+    /// Bytes that have been read from it and written to it.
+    fn counted(&self) -> Result<Counted, Error> {
+        let text = sys(&self.lower, "stat")?;
+        let fields: Vec<u64> = text.split_whitespace().filter_map(|field| field.parse().ok()).collect();
+        match fields[..] {
+            [_, _, read, _, _, _, written, ..] => Ok(Counted { read: read * SECTOR, written: written * SECTOR }),
+            _ => Err(Error::Wrong(format!("{}: no statistics", self.path().display()))),
+        }
+    }
+}
+
+impl Drop for SlowDisk {
+    fn drop(&mut self) {
+        // Without a word: the first process cleans up again.
+        let _ = self.group.set(&self.number, 0);
+        for n in 1..=self.parts.len() {
+            let _ = hosts::run(Command::new("delpart").arg(self.path()).arg(n.to_string()));
+        }
+        let _ = std::fs::remove_file(&self.image);
+    }
+}
+
+/// What the kernel says of a loop device.
+fn sys(device: &Loop, name: &str) -> Result<String, Error> {
+    let path = Path::new("/sys/block").join(device.path.file_name().unwrap_or_default()).join(name);
+    std::fs::read_to_string(&path).map_err(Error::file(path))
+}
+
+/// What a disk has transferred since it was made.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counted {
+    pub read: u64,
+    pub written: u64,
+}
+
+/// Several slow disks.
+pub struct Rig {
+    pub disks: Vec<SlowDisk>,
+}
+
+impl Rig {
+    /// Disks of `bytes` each, held to the `rates`, whose files lie in `base`.
+    pub fn make(base: &Path, bytes: u64, rates: &[u64]) -> Result<Rig, Error> {
+        let group = Arc::new(Group::find(base)?);
+        let tag = base.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let image = |n: usize| base.join(format!("{tag}.disk{n}"));
+        let make = |(n, _)| SlowDisk::make(&group, image(n), bytes);
+        let rig = Rig { disks: rates.iter().enumerate().map(make).collect::<Result<_, Error>>()? };
+        rig.set_rates(rates)?;
+        Ok(rig)
+    }
+
+    pub fn set_rates(&self, rates: &[u64]) -> Result<(), Error> {
+        self.disks.iter().zip(rates).try_for_each(|(disk, rate)| disk.set_rate(*rate))
+    }
+
+    pub fn paths(&self) -> Vec<PathBuf> {
+        self.disks.iter().map(|disk| disk.path().to_owned()).collect()
+    }
+
+    pub fn counted(&self) -> Result<Vec<Counted>, Error> {
+        self.disks.iter().map(SlowDisk::counted).collect()
+    }
+
+    /// Bytes written to all of them.
+    pub fn written(&self) -> Result<u64, Error> {
+        Ok(self.counted()?.iter().map(|counted| counted.written).sum())
+    }
+
+    /// What all disks deliver at a time, in bytes per second, written past everything; an error where one of them does not keep to its
+    /// rule. What is on them is lost.
+    pub fn verify(&self, rates: &[u64]) -> Result<f64, Error> {
+        let paths = self.paths();
+        let (begun, ended, seconds) = std::thread::scope(|scope| {
+            let threads: Vec<_> = paths.iter().map(|path| scope.spawn(|| keep_busy(path))).collect();
+            std::thread::sleep(WARM_UP);
+            let (begun, start) = (self.counted()?, Instant::now());
+            std::thread::sleep(TRIAL);
+            let (ended, seconds) = (self.counted()?, start.elapsed().as_secs_f64());
+            let panicked = |_| Err(Error::Wrong("a thread panicked".into()));
+            threads.into_iter().try_for_each(|thread| thread.join().unwrap_or_else(panicked))?;
+            Ok::<_, Error>((begun, ended, seconds))
+        })?;
+        let speed = |(begun, ended): (&Counted, &Counted)| (ended.written - begun.written) as f64 / seconds;
+        let speeds: Vec<f64> = begun.iter().zip(&ended).map(speed).collect();
+        for (speed, rate) in speeds.iter().zip(rates) {
+            let of = speed / *rate as f64;
+            if (of - 1.0).abs() > TOLERANCE {
+                let (speed, rate) = (speed / 1e6, *rate as f64 / 1e6);
+                return Err(Error::Wrong(format!(
+                    "a disk that is held to {rate:.0} MB/s delivers {speed:.1}: the throttle does not hold here"
+                )));
+            }
+        }
+        Ok(speeds.iter().sum())
+    }
+}
+
+/// Writes to a disk as fast as it takes it, for as long as [`Rig::verify`] looks.
+fn keep_busy(path: &Path) -> Result<(), Error> {
+    let disk = Disk::make(path, &Making { force: true, ..Making::default() }).map_err(exraid_error)?;
+    let (piece, size, start) = (1 << 20, disk.properties().size, Instant::now());
+    // To its end and from its beginning again, as long as it is looked.
+    while start.elapsed() < WARM_UP + TRIAL {
+        stream(&disk, piece, 4, |at| start.elapsed() < WARM_UP + TRIAL && at + piece <= size)?;
+    }
+    Ok(())
+}
+
+/// Writes to a device in order, in requests of `piece` bytes of which `depth` are under way, as long as `go_on` says of the next place,
+/// and flushes it; the bytes.
+pub fn stream(device: &dyn Device, piece: u64, depth: usize, go_on: impl Fn(u64) -> bool) -> Result<u64, Error> {
+    let memory = Aligned::zeroed(piece as usize);
+    let mut under_way: std::collections::VecDeque<Ticket> = Default::default();
+    let mut at = 0;
+    while go_on(at) {
+        if under_way.len() == depth {
+            under_way.pop_front().map_or(Ok(()), |ticket| ticket.wait().result).map_err(exraid_error)?;
+        }
+        under_way.push_back(device.start(Request::write(at, Buffers::whole(&memory))));
+        at += piece;
+    }
+    under_way.into_iter().try_for_each(|ticket| ticket.wait().result).map_err(exraid_error)?;
+    device.flush().map_err(exraid_error)?;
+    Ok(at)
+}
+
+pub fn exraid_error(e: impl std::fmt::Display) -> Error {
+    Error::Wrong(e.to_string())
+}
+
+/// Takes away what is left of the disks of a run with this directory: rules, loop devices, files. For when the run was killed.
+pub fn clean(base: &Path) {
+    let Some(tag) = base.file_name().and_then(|name| name.to_str()).filter(|tag| !tag.is_empty()) else { return };
+    let group = mounted_at(&std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default());
+    let mut ours = loops(|beneath| {
+        beneath.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&format!("{tag}.disk")))
+    });
+    for lower in &ours {
+        if let (Some(dir), Ok(number)) = (&group, sys(lower, "dev")) {
+            let _ = Group { dir: dir.clone(), is_own: false }.set(number.trim(), 0);
+        }
+    }
+    // Who lies over others first.
+    let mut all = loops(|beneath| ours.iter().any(|lower| lower.path == beneath));
+    all.append(&mut ours);
+}
+
+/// The loop devices over what `is_it` says; dropping them gives them back.
+fn loops(is_it: impl Fn(&Path) -> bool) -> Vec<Loop> {
+    let blocks = std::fs::read_dir("/sys/block").into_iter().flatten().flatten();
+    let is_loop = |entry: &std::fs::DirEntry| {
+        let beneath = std::fs::read_to_string(entry.path().join("loop/backing_file")).unwrap_or_default();
+        is_it(Path::new(beneath.trim()))
+    };
+    blocks.filter(is_loop).map(|entry| Loop { path: Path::new("/dev").join(entry.file_name()) }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_group_is_found_by_its_controller() {
+        let table = "30 25 0:26 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n\
+                     31 25 0:27 / /sys/fs/cgroup/blkio rw,relatime shared:9 - cgroup none rw,blkio\n\
+                     32 25 0:28 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n";
+        assert_eq!(mounted_at(table), Some("/sys/fs/cgroup/blkio".into()));
+        assert_eq!(mounted_at(table.split('\n').next().expect("a line")), None);
+        assert_eq!(mounted_at(""), None);
+    }
+
+    /// Rules that are there now for loop devices, and the files of these.
+    fn left(tag: &str) -> usize {
+        let blocks = std::fs::read_dir("/sys/block").expect("sysfs").flatten();
+        let files = blocks.filter_map(|entry| std::fs::read_to_string(entry.path().join("loop/backing_file")).ok());
+        files.filter(|file| file.contains(tag)).count()
+    }
+
+    #[test]
+    fn a_disk_keeps_to_its_rule_and_nothing_is_left_of_it() {
+        let dir = tempfile::Builder::new().prefix("conquest-rig-").tempdir_in("/dev/shm").expect("a directory");
+        let tag = dir.path().file_name().expect("a name").to_string_lossy().into_owned();
+        let rig = match Rig::make(dir.path(), 64 << 20, &[20_000_000]) {
+            Ok(rig) => rig,
+            Err(e) => return eprintln!("skipped: {e}"),
+        };
+        assert_eq!(left(&tag), 1);
+        assert!(rig.verify(&[20_000_000]).expect("it holds") > 0.0);
+        assert!(rig.verify(&[5_000_000]).expect_err("four times as fast").to_string().contains("does not hold"));
+        assert!(rig.written().expect("counted") > 10_000_000);
+        let number = rig.disks[0].number.clone();
+        drop(rig);
+        assert_eq!(left(&tag), 0, "no loop device");
+        let dir_of = mounted_at(&std::fs::read_to_string("/proc/self/mountinfo").expect("mounts"));
+        let rules = dir_of.map(|dir| std::fs::read_to_string(dir.join(WRITE)).expect("rules")).unwrap_or_default();
+        assert!(!rules.lines().any(|rule| rule.starts_with(&format!("{number} "))), "no rule: {rules}");
+        assert_eq!(std::fs::read_dir(dir.path()).expect("list").count(), 0, "no file");
+    }
+
+    #[test]
+    fn what_a_killed_run_left_is_found_by_its_name() {
+        let dir = tempfile::Builder::new().prefix("conquest-rig-").tempdir_in("/dev/shm").expect("a directory");
+        let tag = dir.path().file_name().expect("a name").to_string_lossy().into_owned();
+        match Rig::make(dir.path(), 16 << 20, &[20_000_000, 10_000_000]) {
+            Ok(rig) => std::mem::forget(rig),
+            Err(e) => return eprintln!("skipped: {e}"),
+        }
+        assert_eq!(left(&tag), 2);
+        clean(dir.path());
+        assert_eq!(left(&tag), 0);
+    }
+}

@@ -1,0 +1,135 @@
+//! What the disks have transferred over time.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use super::MB;
+use crate::error::Error;
+use crate::report::Section;
+use crate::rig::{Counted, Rig};
+
+/// How often it is looked.
+const PERIOD: Duration = Duration::from_millis(20);
+
+/// Counts at moments, in seconds since the first one.
+#[derive(Default)]
+pub struct Trace {
+    points: Vec<(f64, Vec<Counted>)>,
+}
+
+/// Does `work` while it is looked what the disks transfer. `see` is told the seconds and the bytes written by then, of all.
+pub fn watched<T>(
+    rig: &Rig,
+    mut see: impl FnMut(f64, u64) -> Result<(), Error> + Send,
+    work: impl FnOnce() -> Result<T, Error>,
+) -> Result<(T, Trace), Error> {
+    let ended = AtomicBool::new(false);
+    let first = rig.counted()?;
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        let watch = scope.spawn(|| {
+            let mut trace = Trace::default();
+            loop {
+                let is_last = ended.load(Ordering::Acquire);
+                let counted = rig.counted()?.into_iter().zip(&first);
+                let since = counted.map(|(now, first)| Counted {
+                    read: now.read - first.read,
+                    written: now.written - first.written,
+                });
+                let (at, since): (f64, Vec<_>) = (start.elapsed().as_secs_f64(), since.collect());
+                see(at, since.iter().map(|one| one.written).sum())?;
+                trace.points.push((at, since));
+                if is_last {
+                    return Ok(trace);
+                }
+                std::thread::sleep(PERIOD);
+            }
+        });
+        let done = work();
+        ended.store(true, Ordering::Release);
+        let trace: Result<Trace, Error> =
+            watch.join().unwrap_or_else(|_| Err(Error::Wrong("the thread that looks panicked".into())));
+        Ok((done?, trace?))
+    })
+}
+
+impl Trace {
+    /// Seconds at the end.
+    pub fn end(&self) -> f64 {
+        self.points.last().map_or(0.0, |(at, _)| *at)
+    }
+
+    /// Bytes written by then to each, between points in proportion.
+    pub fn written(&self, at: f64) -> Vec<f64> {
+        let of = |point: &(f64, Vec<Counted>)| point.1.iter().map(|one| one.written as f64).collect::<Vec<f64>>();
+        let n = self.points.partition_point(|point| point.0 < at);
+        match (n.checked_sub(1).and_then(|n| self.points.get(n)), self.points.get(n)) {
+            (Some(before), Some(after)) => {
+                let part = (at - before.0) / (after.0 - before.0).max(1e-9);
+                of(before).iter().zip(of(after)).map(|(a, b)| a + (b - a) * part).collect()
+            }
+            (Some(one), None) | (None, Some(one)) => of(one),
+            (None, None) => Vec::new(),
+        }
+    }
+
+    /// Bytes written to all by then.
+    pub fn all_written(&self, at: f64) -> f64 {
+        self.written(at).iter().sum()
+    }
+
+    /// Bytes written in a second from then till then.
+    pub fn rate(&self, from: f64, to: f64) -> f64 {
+        (self.all_written(to) - self.all_written(from)) / (to - from).max(1e-9)
+    }
+
+    /// When so many bytes had been written.
+    pub fn when(&self, bytes: f64) -> Option<f64> {
+        let all = |point: &(f64, Vec<Counted>)| point.1.iter().map(|one| one.written as f64).sum::<f64>();
+        self.points.iter().find(|point| all(point) >= bytes).map(|point| point.0)
+    }
+
+    /// Adds how fast all were, step by step.
+    pub fn add_rates(&self, section: &mut Section, subject: &str, step: f64) {
+        let steps = (self.end() / step) as usize;
+        for n in 0..steps {
+            let (from, to) = (n as f64 * step, (n + 1) as f64 * step);
+            section.add(subject, &format!("{to:.2} s"), self.rate(from, to) / MB);
+        }
+    }
+
+    /// The same for each disk of one subject.
+    pub fn add_rates_of_each(&self, section: &mut Section, subject: &str, step: f64) {
+        let steps = (self.end() / step) as usize;
+        for n in 0..steps {
+            let (from, to) = (n as f64 * step, (n + 1) as f64 * step);
+            for (disk, (a, b)) in self.written(from).into_iter().zip(self.written(to)).enumerate() {
+                section.add(&format!("{subject}, disk {}", disk + 1), &format!("{to:.2} s"), (b - a) / step / MB);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn trace(points: &[(f64, [u64; 2])]) -> Trace {
+        let counted = |written: &[u64; 2]| written.map(|written| Counted { read: 0, written }).to_vec();
+        Trace { points: points.iter().map(|(at, written)| (*at, counted(written))).collect() }
+    }
+
+    #[test]
+    fn what_is_between_points_is_in_proportion() {
+        let trace = trace(&[(0.0, [0, 0]), (1.0, [100, 300]), (2.0, [100, 700])]);
+        assert_eq!(trace.written(0.5), [50.0, 150.0]);
+        assert_eq!(trace.written(9.0), [100.0, 700.0]);
+        assert_eq!(trace.rate(1.0, 2.0), 400.0);
+        assert_eq!((trace.when(401.0), trace.when(900.0), trace.end()), (Some(2.0), None, 2.0));
+        let mut section = Section::rates("t", "t", "MB/s");
+        trace.add_rates(&mut section, "a", 1.0);
+        trace.add_rates_of_each(&mut section, "a", 1.0);
+        assert_eq!(section.measures(), ["1.00 s", "2.00 s"]);
+        assert_eq!(section.get("a, disk 1", "2.00 s").expect("there").median, 0.0);
+    }
+}
