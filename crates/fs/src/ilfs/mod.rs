@@ -207,6 +207,11 @@ impl Log {
         })
     }
 
+    /// Blocks of content that a segment holds.
+    pub(crate) fn content_of_segment(&self) -> u32 {
+        part::content_of(self.blocks)
+    }
+
     /// Opens the log of a pool, if it has one. A region of it that is not given is missing: what lies there fails.
     pub fn open(session: &Session, regions: &[Arc<dyn Region>], options: Options) -> Result<Option<Log>> {
         let Some((at, raw)) = session.read(KEY, || Where::find(session.region()))? else { return Ok(None) };

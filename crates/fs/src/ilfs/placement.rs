@@ -1,9 +1,11 @@
 //! Placement: which region the next segment goes to.
 //!
-//! Each region gets segments in proportion to what it delivers (E×RAID, section 5.2): every segment that a region is given makes it busy
-//! for as long as it takes at the speed that was measured lately, beside what waits in its queue already, and the next one goes where it
-//! would be done first. Regions that are equally fast take turns. One that slows down is left out as soon as that shows in its speed, or in
-//! what waits there; and one of which nothing is known yet counts as fast as the fastest.
+//! Each region gets segments in proportion to what it delivers (E×RAID, section 5.2). A segment goes where it would be done first: behind
+//! what waits in the region's queue, at the speed that was measured lately. So disks that are kept busy all have work for the same time,
+//! and one that slows down is left out as soon as its queue stands, before its speed tells. Where nothing waits, the turns are those of
+//! fair queueing: each segment makes a region busy for as long as it takes, and who has been given least has a start of what it is behind,
+//! up to [`MEMORY`]. So regions that are equally fast take turns, one that was slow is tried again, and one of which nothing is known yet
+//! counts as fast as the fastest.
 
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -16,8 +18,8 @@ use super::Log;
 
 /// Bytes in a second of a disk of which nothing is known, where nothing is known of any.
 const UNKNOWN: f64 = 1e9;
-/// Seconds of work for which one that got less than its share makes up later, at most; and for which one that was slow is left out: then it
-/// is seen whether it is well again.
+/// Seconds of work for which one that got less than its share makes up later, at most; and for which one that was slow is left out, once
+/// nothing waits there: then it is seen whether it is well again.
 const MEMORY: f64 = 1.0;
 /// A region is not taken for slower than the fastest by more than this.
 const SLOWEST: f64 = 1e-3;
@@ -38,15 +40,21 @@ fn speed(region: &dyn Region) -> Speed {
     }
 }
 
-/// Until when each would be busy with a segment of so many bytes more, in seconds, where they are busy until `until`.
+/// Until when each would be busy with a segment of so many bytes more, where they are busy until `until` by turns; and how soon it would be
+/// done there. In seconds.
 fn finish(speeds: &[Speed], until: &[f64], bytes: f64) -> Vec<(f64, f64)> {
     let known = speeds.iter().map(|speed| speed.delivers).fold(0.0, f64::max);
     let fastest = if known > 0.0 { known } else { UNKNOWN };
-    let floor = until.iter().copied().fold(0.0, f64::max) - MEMORY;
+    let last = until.iter().copied().fold(0.0, f64::max);
     let one = |(speed, until): (&Speed, &f64)| {
         let delivers = if speed.delivers > 0.0 { speed.delivers.max(fastest * SLOWEST) } else { fastest };
-        let busy = until.max(floor) + bytes / delivers;
-        (busy, busy + speed.queued / delivers)
+        let (until, takes) = (until.max(last - MEMORY), bytes / delivers);
+        let tried = takes.min(MEMORY);
+        let done = match speed.queued > 0.0 {
+            true => speed.queued / delivers + takes,
+            false => tried - (last - until),
+        };
+        (until + tried, done)
     };
     speeds.iter().zip(until).map(one).collect()
 }
@@ -119,6 +127,22 @@ mod tests {
         assert!(unequal.iter().zip([300, 300, 100, 100]).all(|(got, fair)| got.abs_diff(fair) <= 8), "{unequal:?}");
         let unknown = shares(&[1e8, 0.0], 200);
         assert!(unknown[1].abs_diff(100) <= 2, "{unknown:?}: one that is new gets its share");
+    }
+
+    /// One that stood still has hardly any speed by then.
+    #[test]
+    fn one_that_was_slow_is_tried_again_but_with_one_segment_at_a_time() {
+        let mut speeds: Vec<Speed> = [1e8, 1.0].map(|delivers| Speed { delivers, queued: 0.0 }).to_vec();
+        let (mut until, mut given) = (vec![0.0; 2], 0);
+        for _ in 0..1000 {
+            let finish = finish(&speeds, &until, 4e6);
+            let best = usize::from(finish[1].1 < finish[0].1);
+            until[best] = finish[best].0;
+            given += best;
+        }
+        assert!((30..=45).contains(&given), "{given} in forty seconds of work of the other");
+        speeds[1].queued = 4e6;
+        assert!(finish(&speeds, &until, 4e6)[1].1 > 1e3, "what it was given is not done yet");
     }
 
     #[test]

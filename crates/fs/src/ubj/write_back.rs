@@ -35,6 +35,9 @@ const PIECE: usize = 256;
 const STEP: usize = 64;
 /// Blocks that are written at a time where there are so many: one flush for some segments.
 pub(super) const MUCH: usize = 8192;
+/// Pieces under way for each region where there are several, and in all: enough that a disk has the next one when one ends.
+const LANES: usize = 4;
+const LANES_MOST: usize = 32;
 
 /// A dirty block, and whose it was when that was seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -79,42 +82,98 @@ impl Union {
         }
     }
 
-    /// Writes dirty blocks, `most` at a time, as long as `go_on` says so and there are any; how many got a place. While disks have
-    /// one batch, the next is made ready.
+    /// Writes dirty blocks, `most` of them looked for at a time, as long as `go_on` says so and there are any; how many got a place.
+    ///
+    /// Disks are not waited for together: pieces are under way side by side, and each ends when it is on disk, so that a disk that is
+    /// slow holds up its own pieces alone. Where there is one region, two large pieces are enough, with one flush each.
     pub(super) fn write_on(&self, fs: &Fs, most: usize, go_on: &mut dyn FnMut() -> Result<bool>) -> Result<u64> {
-        let (mut placed, mut under_way) = (0, None);
-        loop {
-            // What fails concerns the next one only.
-            let next = match go_on() {
-                Ok(true) => self.begin_batch(fs, most, None),
-                Ok(false) => Ok(None),
-                Err(e) => Err(e),
-            };
-            if let Some(batch) = under_way.take() {
-                placed += self.end_batch(fs, batch)?;
+        let regions = self.log().taking().len();
+        let segment = self.log().content_of_segment() as usize;
+        let (lanes, piece) = match regions {
+            ..=1 => (2, most),
+            _ => ((LANES * regions).min(LANES_MOST), segment),
+        };
+        let (mut placed, mut failed, mut under_way) = (0, None, 0);
+        let (mut found, mut at): (Vec<Found>, usize) = (Vec::new(), 0);
+        let (ended, end) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| loop {
+            let mut wait = under_way == lanes;
+            if !wait && failed.is_none() {
+                match go_on() {
+                    Ok(true) if at < found.len() => {}
+                    // What is there is being written: more may have come by when some of it has been.
+                    Ok(true) if under_way > 0 && self.idle(fs) < segment as u64 => wait = true,
+                    Ok(true) => match self.find_room_and_dirty(fs, most, None) {
+                        Ok(some) => (found, at) = (some, 0),
+                        Err(e) => failed = Some(e),
+                    },
+                    Ok(false) => (found, at) = (Vec::new(), 0),
+                    // What fails concerns the next one only.
+                    Err(e) => failed = Some(e),
+                }
             }
-            under_way = match next {
-                Ok(None) => return Ok(placed),
-                Err(e) if placed > 0 && e.errno() == rustix::io::Errno::NOSPC => return Ok(placed),
-                next => next?,
-            };
+            if !wait && failed.is_none() && at < found.len() {
+                let some = found[at..found.len().min(at + piece)].to_vec();
+                at += some.len();
+                let (under, ended) = (UnderWay::of(&self.under_way, some.len() as u64), ended.clone());
+                scope.spawn(move || _ = ended.send(self.write_piece(fs, &some, under)));
+                under_way += 1;
+                continue;
+            }
+            if under_way == 0 {
+                return match failed {
+                    Some(e) if placed == 0 || e.errno() != rustix::io::Errno::NOSPC => Err(e),
+                    _ => Ok(placed),
+                };
+            }
+            // All that ended: there may be several.
+            let first = end.recv().ok();
+            for one in first.into_iter().chain(end.try_iter()) {
+                under_way -= 1;
+                match one {
+                    Ok(some) => placed += some,
+                    Err(e) => failed = failed.take().or(Some(e)),
+                }
+            }
+        })
+    }
+
+    /// Dirty blocks that this process is not writing.
+    fn idle(&self, fs: &Fs) -> u64 {
+        super::dirty(fs.session()).saturating_sub(self.under_way.load(Ordering::Relaxed))
+    }
+
+    fn write_piece(&self, fs: &Fs, found: &[Found], under_way: UnderWay<'_>) -> Result<u64> {
+        match self.begin_piece(fs, found, under_way)? {
+            Some(batch) => self.end_batch(fs, batch),
+            None => Ok(0),
         }
     }
 
     /// Steps 1 and 2, and 3 as far as requests are under way. None where nothing is dirty.
     fn begin_batch<'l>(&'l self, fs: &'l Fs, most: usize, only: Option<u64>) -> Result<Option<Batch<'l>>> {
+        let found = self.find_room_and_dirty(fs, most, only)?;
+        let under_way = UnderWay::of(&self.under_way, found.len() as u64);
+        self.begin_piece(fs, &found, under_way)
+    }
+
+    /// 1.
+    fn find_room_and_dirty(&self, fs: &Fs, most: usize, only: Option<u64>) -> Result<Vec<Found>> {
         assert_may_wait();
         // What finds no room is written in vain, with all that was written before it.
         let room = self.log().room(fs.session())?;
         if room == 0 {
             return Err(ilfs::Error::NoSpace.into());
         }
-        // 1.
         let mut found = self.find_dirty(fs, most.min(room as usize), only)?;
         found.sort_unstable();
+        Ok(found)
+    }
+
+    /// 2, and 3 as far as requests are under way. None where nothing is dirty any more.
+    fn begin_piece<'l>(&'l self, fs: &'l Fs, found: &[Found], under_way: UnderWay<'l>) -> Result<Option<Batch<'l>>> {
         let writer = self.log().sorted(fs.session(), Head::Hot, None);
         let (written, pins) = (Vec::with_capacity(found.len()), Vec::with_capacity(found.len()));
-        let under_way = UnderWay::of(&self.under_way, found.len() as u64);
         let mut batch = Batch { writer, written, pins, _under_way: under_way };
         // 2 and 3.
         for of_one in found.chunk_by(|a, b| a.ino == b.ino) {
