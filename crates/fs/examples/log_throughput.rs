@@ -43,6 +43,10 @@ impl Files for Nothing {
         Ok(vec![false; moves.len()])
     }
 
+    fn kind(&self, _: Owner, _: Place) -> fs::ilfs::Result<fs::ilfs::sorted::Kind> {
+        Ok((fs::ilfs::Class::None, 1))
+    }
+
     fn epoch(&self) -> u64 {
         self.0
     }
@@ -83,7 +87,7 @@ fn read(log: &Log, session: &Session, places: &[Place]) -> Result<f64, Box<dyn E
         let into = memory[n % DEPTH].slice(0..u64::from(run.blocks) * BLOCK);
         under_way.push_back(log.read(session, *run, into)?);
     }
-    under_way.into_iter().try_for_each(|reading| reading.wait(log, session))?;
+    under_way.into_iter().try_for_each(|reading| reading.wait(log, session).map(drop))?;
     Ok(rate(places.len() as u64 * BLOCK, start))
 }
 

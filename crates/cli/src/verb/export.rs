@@ -15,7 +15,7 @@ use export::volume::HowToMake;
 use export::{BlockDevice, Status, Volume};
 
 use crate::failure::{Context, Failure, Result};
-use crate::{background, disks, locate, mounts, progress, say, size};
+use crate::{background, locate, mounts, progress, regions, say, size};
 
 /// Show several disks as one block device, for a file system that knows nothing of them.
 #[derive(clap::Args)]
@@ -127,10 +127,6 @@ fn parse(text: &str) -> Result<NewRegion> {
         let kind = kinds.iter().find(|(name, _)| *name == word)?.1;
         Some((kind, rest))
     });
-    let disk = |text: &str| {
-        let disk = disks::parse(text)?;
-        Ok(NewDisk { path: disk.path, size: disk.size })
-    };
     match kind {
         Some((kind, rest)) => {
             let parts = rest.split(',').filter(|part| !part.is_empty());
@@ -138,6 +134,13 @@ fn parse(text: &str) -> Result<NewRegion> {
         }
         None => Ok(NewRegion { kind: Kind::Single, disks: vec![disk(text)?] }),
     }
+}
+
+/// Reads `PATH[:SIZE]`.
+fn disk(text: &str) -> Result<NewDisk> {
+    let disk = regions::parse_disk(text).map_err(|why| Failure::new(format!("{text}: {why}")).with_status(2))?;
+    let disk = regions::absolute_disk(&disk)?;
+    Ok(NewDisk { path: disk.path, size: disk.size })
 }
 
 fn make(args: &Make) -> Result<()> {
@@ -308,10 +311,7 @@ fn describe_disk(disk: &DiskStatus) -> String {
 fn replace(args: &Replace) -> Result<()> {
     let (volume, old) = (volume_of(&args.volume)?, locate::absolute(&args.old)?);
     let new = match &args.new {
-        Some(text) => {
-            let disk = disks::parse(text)?;
-            NewDisk { path: disk.path, size: disk.size }
-        }
+        Some(text) => disk(text)?,
         None => NewDisk { path: old.clone(), size: None },
     };
     let (shown, taker) = (old.display().to_string(), new.path.display().to_string());
