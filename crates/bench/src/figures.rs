@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 
 use fs::MediumKind;
 
-use crate::args::{defaults, Disks, Durable, Figures, Filebench, Kind, Large, Largefile, Part, PostmarkLarge, Ubj, What};
+use crate::args::{
+    defaults, Disks, Durable, Figures, Filebench, Kind, Large, Largefile, Part, PostmarkLarge, Ubj, What,
+};
 use crate::error::Error;
 use crate::goals::{quantity, Finding};
 use crate::plot;

@@ -113,7 +113,8 @@ impl SlowDisk {
         let lower = file.set_len(bytes).map_err(Error::file(&image)).and_then(|()| Loop::over(&image));
         let both = lower.and_then(|lower| Ok((Loop::over(&lower.path)?, lower)));
         let (device, lower) = both.inspect_err(|_| _ = std::fs::remove_file(&image))?;
-        let mut disk = SlowDisk { group: group.clone(), device, lower, image, number: String::new(), parts: Vec::new() };
+        let mut disk =
+            SlowDisk { group: group.clone(), device, lower, image, number: String::new(), parts: Vec::new() };
         disk.number = sys(&disk.lower, "dev")?.trim().to_owned();
         Ok(disk)
     }
@@ -130,7 +131,8 @@ impl SlowDisk {
 
     /// Halves of it, as devices of their own.
     pub fn halves(&mut self) -> Result<[PathBuf; 2], Error> {
-        let sectors: u64 = sys(&self.device, "size")?.trim().parse().map_err(|_| Error::Wrong("a size that is no number".into()))?;
+        let sectors: u64 =
+            sys(&self.device, "size")?.trim().parse().map_err(|_| Error::Wrong("a size that is no number".into()))?;
         let begin = 2048;
         let each = (sectors - begin) / 2 / begin * begin;
         for (n, at) in [(1, begin), (2, begin + each)] {

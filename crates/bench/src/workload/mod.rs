@@ -98,7 +98,9 @@ fn measure(what: &What, context: &Context) -> Result<Outcome, Error> {
         // What goes on over time is for the plot.
         match section.measures().len() {
             ..=COLUMNS => context.progress.print(&table::section(section)),
-            points => context.progress.print(&format!("\n{}: {points} points, in the JSON and the plot", section.title)),
+            points => {
+                context.progress.print(&format!("\n{}: {points} points, in the JSON and the plot", section.title))
+            }
         }
     }
     Ok(outcome)

@@ -3,8 +3,8 @@
 mod bench;
 mod completions;
 mod destroy;
-pub mod export;
 mod du;
+pub mod export;
 mod format;
 mod fsck;
 mod import;

@@ -92,9 +92,15 @@ impl Fs {
         Ok(())
     }
 
-    /// Gives each its path, going down from the root until all are found.
+    /// Gives each its path.
     fn find_paths(&self, lost: &mut [Lost]) {
-        let mut wanted: HashSet<Ino> = lost.iter().map(|lost| lost.ino).collect();
+        let paths = self.paths_of(lost.iter().map(|lost| lost.ino));
+        lost.iter_mut().for_each(|lost| lost.path = paths.get(&lost.ino).cloned());
+    }
+
+    /// A path of each of these inodes that has one, going down from the root until all are found.
+    pub(crate) fn paths_of(&self, inodes: impl Iterator<Item = Ino>) -> HashMap<Ino, String> {
+        let mut wanted: HashSet<Ino> = inodes.collect();
         let (mut paths, mut below) = (HashMap::new(), vec![(crate::ROOT, String::new())]);
         let mut seen = HashSet::from([crate::ROOT]);
         while let Some((dir, path)) = below.pop().filter(|_| !wanted.is_empty()) {
@@ -109,6 +115,6 @@ impl Fs {
                 true
             });
         }
-        lost.iter_mut().for_each(|lost| lost.path = paths.get(&lost.ino).cloned());
+        paths
     }
 }

@@ -88,6 +88,11 @@ impl Log {
         self.areas().taking().map(|(area, _)| area.number).collect()
     }
 
+    /// The numbers of all regions, there or not.
+    pub fn numbers(&self) -> Vec<u32> {
+        self.areas().list.iter().map(|area| area.number).collect()
+    }
+
     /// How regions are opened that come later.
     pub fn set_opener(&self, opener: Opener) {
         *self.opener.lock().unwrap_or_else(PoisonError::into_inner) = Some(opener);
@@ -101,9 +106,11 @@ impl Log {
         if before.changes == changes && before.list.iter().all(|area| area.region.is_some()) {
             return Ok(());
         }
+        let ignored = self.ignored.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let opener = self.opener.lock().unwrap_or_else(PoisonError::into_inner);
         let open =
             |number| match before.list.iter().find(|area| area.number == number).and_then(|area| area.region.clone()) {
+                None if ignored.contains(&number) => None,
                 None => opener.as_ref().and_then(|open| open(number)),
                 known => known,
             };
@@ -163,6 +170,36 @@ impl Log {
             }
             Ok(more)
         })? {}
+        self.refresh(session)
+    }
+
+    /// A region was opened anew: it is this from now on.
+    pub(super) fn put(&self, region: Arc<dyn Region>) {
+        let mut areas = self.areas.write().unwrap_or_else(PoisonError::into_inner);
+        let list = areas.list.iter().map(|area| match area.number == region.number() {
+            true => Arc::new(Area {
+                grows: region.properties().sparse,
+                identity: Identity { secret: region.secret(), ..area.identity },
+                region: Some(region.clone()),
+                slots: area.slots.clone(),
+                until: AtomicU64::new(0),
+                ..**area
+            }),
+            false => area.clone(),
+        });
+        *areas = Arc::new(Areas { changes: areas.changes, list: list.collect() });
+    }
+
+    /// Nothing of this region is read or written by this process any more, as if it were missing.
+    pub fn ignore(&self, session: &Session, number: u32) -> Result<()> {
+        self.ignored.lock().unwrap_or_else(PoisonError::into_inner).insert(number);
+        let mut areas = self.areas.write().unwrap_or_else(PoisonError::into_inner);
+        let list = areas.list.iter().map(|area| match area.number == number {
+            true => Arc::new(Area { region: None, slots: area.slots.clone(), until: AtomicU64::new(0), ..**area }),
+            false => area.clone(),
+        });
+        *areas = Arc::new(Areas { changes: areas.changes, list: list.collect() });
+        drop(areas);
         self.refresh(session)
     }
 

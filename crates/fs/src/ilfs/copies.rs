@@ -218,7 +218,7 @@ impl Log {
                 self.change(session, |change| change.drop_copy(sequence, slot, false, files.epoch()))?;
                 Ok(Copied::Dropped { sequence })
             }
-            Some(Task::Copy { slot, segment }) => self.make_copy(session, files, slot, segment, go_on),
+            Some(Task::Copy { slot, segment }) => self.make_copy_in(session, files, slot, segment, None, go_on),
         }
     }
 
@@ -249,20 +249,21 @@ impl Log {
         Ok(drops.or(best.map(|(_, slot, segment)| Task::Copy { slot, segment })))
     }
 
-    /// Steps 1 to 4.
-    fn make_copy(
+    /// Steps 1 to 4; `within`: in one of these regions, the first that has room.
+    pub(super) fn make_copy_in(
         &self,
         session: &Session,
         files: &dyn Files,
         slot: u32,
         segment: Segment,
+        within: Option<&[u32]>,
         go_on: &mut dyn FnMut(u64) -> bool,
     ) -> Result<Copied> {
         let sequence = segment.sequence;
         // It takes no more: what comes later would not be in the copy.
         let Some((slot, segment)) = self.closed(session, slot, sequence)? else { return Ok(Copied::Nothing) };
         // 1.
-        let target = match self.take_slot(session, slot, &segment) {
+        let target = match self.take_slot(session, slot, &segment, within) {
             Err(Error::NoSpace) => return Ok(Copied::NoRoom),
             target => target?,
         };
@@ -298,13 +299,23 @@ impl Log {
         })
     }
 
-    /// Step 1: a slot in a domain that has no copy yet.
-    fn take_slot(&self, session: &Session, of: u32, segment: &Segment) -> Result<u32> {
+    /// Step 1: a slot in a domain that has no copy yet; `within`: in one of these regions, the first that has room.
+    fn take_slot(&self, session: &Session, of: u32, segment: &Segment, within: Option<&[u32]>) -> Result<u32> {
         let table = self.at.table(session.region());
         let homes = session.read(KEY, || table.homes(of, segment))?;
         let has = |choice: &Choice| homes.iter().any(|home| home.domain == choice.area.domain && counts(home));
         let mut choices = self.choices(Class::None);
-        choices.retain(|choice| !has(choice) && homes.iter().all(|home| home.n != choice.area.n));
+        choices.retain(|choice| homes.iter().all(|home| home.n != choice.area.n));
+        match within {
+            None => choices.retain(|choice| !has(choice)),
+            Some(within) => {
+                let rank = |choice: &Choice| within.iter().position(|number| *number == choice.area.number);
+                choices.retain(|choice| rank(choice).is_some());
+                choices.sort_by_key(rank);
+                let others = |choice: &Choice| homes.iter().filter(|home| home.domain == choice.area.domain).count();
+                choices.retain(|choice| others(choice) == 0);
+            }
+        }
         while let Some(choice) = choices.first() {
             enum Found {
                 Taken(u32),

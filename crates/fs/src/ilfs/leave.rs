@@ -1,19 +1,25 @@
-//! Regions that leave the log: what they have is moved by the cleaner, then there is none.
+//! Regions that leave the log: what they have is moved, then there is none. Several that leave are one plan: nothing is moved from one to
+//! another.
 //!
 //! | step | what | else |
 //! | --- | --- | --- |
 //! | 1 | what is in the region has to fit into the others; it takes no more content | moving ends in a log that is full |
-//! | 2 | its segments are cleaned, whatever is to be gained ([`Log::clean`]); each is verified, written elsewhere and durable before it is given up | |
+//! | 2 | its segments are cleaned, whatever is to be gained ([`Log::clean`]); each is verified, written elsewhere and durable before it is given up. Of a segment that has a copy elsewhere only the one here goes, after another was made ([`Log::copy_next`]) | |
 //! | 3 | the commits that freed them are durable | a copy of the memory leads to a region that is gone |
 //! | 4 | the table has no such region any more | |
 //!
 //! Who is interrupted after step 1 goes on, or has the region take content again: nothing is lost either way.
+//!
+//! A region that is lost is *given up* ([`Log::give_up_region`]): what has a copy elsewhere keeps that, and what has none is lost, as the
+//! places of files say that lead there. It is done slot by slot, and by whoever is next if he dies.
+
+use std::collections::HashSet;
 
 use pram::Session;
 
 use super::error::{Error, Result};
 use super::place::BLOCK;
-use super::table::{RawTableRegion, Segment, Standing, State, KEY};
+use super::table::{Home, RawTableRegion, Segment, Standing, State, Table, KEY};
 use super::Log;
 
 /// What leaving takes.
@@ -24,6 +30,9 @@ pub struct Leaving {
     pub room: u64,
     /// Segments that hold something.
     pub segments: u64,
+    /// Bytes of content that have copies elsewhere, and of these those that will have fewer than they are to have.
+    pub copied: u64,
+    pub fewer: u64,
 }
 
 impl Leaving {
@@ -48,12 +57,26 @@ impl Log {
                 spare += if grows { region.spare } else { 0 };
                 held += if grows { region.held } else { 0 };
             }
-            for slot in region.range().filter(|_| leaves(region)) {
-                let segment = session.read(KEY, || table.get(slot))?;
-                if segment.state.is_used() {
-                    told.live += u64::from(segment.live) * BLOCK;
-                    told.segments += 1;
-                }
+        }
+        let stays = |home: &Home| {
+            home.standing == Standing::Taking && !regions.iter().any(|(n, region)| *n == home.n && leaves(region))
+        };
+        let domains: HashSet<u64> = regions
+            .iter()
+            .filter(|(_, region)| !leaves(region) && region.standing() == Standing::Taking)
+            .map(|(_, region)| region.domain())
+            .collect();
+        for (_, region) in regions.iter().filter(|(_, region)| leaves(region)) {
+            for slot in region.range() {
+                let Some((first, segment)) = session.read(KEY, || owner(&table, slot))? else { continue };
+                let homes = session.read(KEY, || table.homes(first, &segment)).unwrap_or_default();
+                let bytes = u64::from(segment.live) * BLOCK;
+                told.live += bytes;
+                told.segments += 1;
+                let staying = homes.iter().filter(|home| stays(home) && !home.partial).count();
+                told.copied += if staying > 0 { bytes } else { 0 };
+                told.fewer +=
+                    if (domains.len() as u32) < segment.wanted() && segment.copy.is_some() { bytes } else { 0 };
             }
         }
         // Hosts of the others may not have what these may yet take.
@@ -61,6 +84,8 @@ impl Log {
         let needed = self.physical(&all) + all.promised + session.heap().unplaced();
         let elsewhere = needed.saturating_sub(told.live / BLOCK);
         told.room = self.content_of(slots - lacking).saturating_sub(elsewhere) * BLOCK;
+        // Copies that nobody can have any more take no room.
+        told.room = told.room.saturating_add(told.fewer);
         Ok(told)
     }
 
@@ -69,22 +94,30 @@ impl Log {
     /// # Errors
     /// [`Error::NoSpace`] where what is there has no room elsewhere; [`Error::Unusable`] where no other region takes content, or there is
     /// no such region.
-    pub fn set_leaving(&self, session: &Session, number: u32, leaves: bool) -> Result<()> {
-        if leaves && !self.leaving(session, &[number])?.fits() {
+    pub fn set_leaving(&self, session: &Session, numbers: &[u32], leaves: bool) -> Result<()> {
+        if leaves && !self.leaving(session, numbers)?.fits() {
             return Err(Error::NoSpace);
         }
         self.change(session, |change| {
             let regions = change.table().regions()?;
-            let is_other = |region: &RawTableRegion| region.number != number && region.standing() == Standing::Taking;
+            let is_other =
+                |region: &RawTableRegion| !numbers.contains(&region.number) && region.standing() == Standing::Taking;
             if leaves && !regions.iter().any(|(_, region)| is_other(region)) {
                 return Err(Error::Unusable("it is the last disk that takes content".into()));
             }
-            let found = regions.iter().find(|(_, region)| region.number == number);
-            let (n, region) = found.ok_or_else(|| Error::Unusable(format!("the log has no region {number}")))?;
-            if leaves {
-                self.close_in(change, region)?;
+            for number in numbers {
+                let found = regions.iter().find(|(_, region)| region.number == *number);
+                let (n, region) = found.ok_or_else(|| Error::Unusable(format!("the log has no region {number}")))?;
+                match (leaves, region.standing()) {
+                    (true, _) => {
+                        self.close_in(change, region)?;
+                        change.set_standing(*n, Standing::Leaving)?;
+                    }
+                    (false, Standing::Leaving) => change.set_standing(*n, Standing::Taking)?,
+                    (false, _) => {}
+                }
             }
-            change.set_standing(*n, if leaves { Standing::Leaving } else { Standing::Taking })
+            Ok(())
         })?;
         self.refresh(session)
     }
@@ -132,13 +165,58 @@ impl Log {
         let regions = session.read(KEY, || table.regions())?;
         for (_, region) in regions.iter().filter(|(_, region)| region.standing() == Standing::Leaving) {
             for slot in region.range() {
-                let segment = session.read(KEY, || table.get(slot))?;
+                let Some((first, segment)) = session.read(KEY, || owner(&table, slot))? else { continue };
+                let homes = session.read(KEY, || table.homes(first, &segment))?;
                 let is_known = self.kept().iter().any(|(sequence, _)| *sequence == segment.sequence);
-                if matches!(segment.state, State::Full | State::Cleaning) && !is_known {
-                    return Ok(Some((slot, segment)));
+                let has_copy = homes.iter().any(|home| !home.partial && home.standing == Standing::Taking);
+                if matches!(segment.state, State::Full | State::Cleaning) && !is_known && !has_copy {
+                    return Ok(Some((first, segment)));
                 }
             }
         }
         Ok(None)
+    }
+
+    /// Gives up what is in a region, and the region: it has failed, or is not wanted, and what lies there alone is lost. It takes nothing
+    /// from now on. False where something waits for a commit yet.
+    pub fn give_up_region(&self, session: &Session, number: u32) -> Result<bool> {
+        let table = self.at.table(session.region());
+        let regions = session.read(KEY, || table.regions())?;
+        let Some((n, region)) = regions.into_iter().find(|(_, region)| region.number == number) else {
+            return Ok(true);
+        };
+        self.change(session, |change| {
+            let regions = change.table().regions()?;
+            let is_other = |r: &RawTableRegion| r.number != number && r.standing() == Standing::Taking;
+            if !regions.iter().any(|(_, region)| is_other(region)) {
+                return Err(Error::Unusable("it is the last disk that takes content".into()));
+            }
+            self.close_in(change, &region)?;
+            change.set_standing(n, Standing::Failed)
+        })?;
+        for slot in region.range() {
+            let epoch = session.epoch().map_err(crate::Error::from)?;
+            self.change(session, |change| change.lose(slot, epoch))?;
+        }
+        let waits = session.read(KEY, || {
+            region.range().try_fold(false, |any, slot| {
+                Ok::<_, Error>(any || matches!(table.get(slot)?.state, State::Freed | State::Discarding))
+            })
+        })?;
+        if !waits {
+            self.change(session, |change| change.forget_region(n))?;
+        }
+        self.refresh(session)?;
+        Ok(!waits)
+    }
+}
+
+/// The segment that a slot has, or has a copy of, with the slot that its number leads to.
+fn owner(table: &Table<'_>, slot: u32) -> Result<Option<(u32, Segment)>> {
+    let segment = table.get(slot)?;
+    match segment.state {
+        State::Copy => table.find(segment.sequence),
+        state if state.is_used() => Ok(Some((slot, segment))),
+        _ => Ok(None),
     }
 }

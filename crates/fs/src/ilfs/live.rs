@@ -28,7 +28,7 @@ impl Log {
     pub fn live_ranges(&self, session: &Session, number: u32) -> Result<Vec<Range<u64>>> {
         let mut ranges: Vec<Range<u64>> = Vec::new();
         self.each_segment(session, number, &mut |at, segment| {
-            let range = at..at + self.filled(segment);
+            let range = at..at + self.written_in(segment);
             match ranges.last_mut() {
                 Some(last) if last.end == range.start => last.end = range.end,
                 _ if range.is_empty() => {}
@@ -42,14 +42,14 @@ impl Log {
     pub fn held_in(&self, session: &Session, number: u32) -> Result<Held> {
         let mut held = Held::default();
         self.each_segment(session, number, &mut |_, segment| {
-            held.segments += u64::from(self.filled(segment) > 0);
+            held.segments += u64::from(self.written_in(segment) > 0);
             held.live += u64::from(segment.live) * BLOCK;
         })?;
         Ok(held)
     }
 
     /// Bytes of a segment that may be read again. A copy of the memory may name one that waits for a commit.
-    fn filled(&self, segment: &Segment) -> u64 {
+    fn written_in(&self, segment: &Segment) -> u64 {
         match segment.state {
             state if state.is_used() => u64::from(segment.used) * BLOCK,
             State::Freed => self.segment(),

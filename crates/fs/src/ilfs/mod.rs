@@ -25,6 +25,9 @@
 //! | [`standing`] | regions that have failed, and those that come back |
 //! | [`copies`] | copies of segments: which to read, making those that are lacking |
 //! | [`live`] | where anything is |
+//! | [`balance`] | old content goes to regions that have less |
+//! | [`scrub`] | all content against its checksums |
+//! | [`tasks`] | background work that was asked for |
 //! | [`salvage`] | what the disks tell without the memory |
 //! | [`recover`] | the table after a crash, and after the memory was lost |
 //! | `walk` | from part to part through a segment |
@@ -43,6 +46,7 @@
 
 pub mod ahead;
 pub(crate) mod areas;
+pub mod balance;
 pub mod class;
 pub mod clean;
 pub mod copies;
@@ -56,15 +60,18 @@ pub mod read;
 pub mod recover;
 mod room;
 pub mod salvage;
+pub mod scrub;
 pub mod sorted;
 pub mod standing;
 mod sums;
 pub mod table;
+pub mod tasks;
 #[cfg(test)]
 mod tests;
 mod walk;
 pub mod write;
 
+use std::collections::HashSet;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
@@ -145,6 +152,10 @@ pub struct Log {
     left: Mutex<Option<(Instant, u64)>>,
     /// Readings of what has copies.
     readings: AtomicU64,
+    /// Regions that are used as if they were missing.
+    ignored: Mutex<HashSet<u32>>,
+    /// Regions that came back and were refused, which is told once.
+    refused: Mutex<HashSet<u32>>,
 }
 
 /// Segments by state, and what is in them.
@@ -229,6 +240,8 @@ impl Log {
             cleaner: Mutex::default(),
             left: Mutex::default(),
             readings: AtomicU64::new(1),
+            ignored: Mutex::default(),
+            refused: Mutex::default(),
         };
         log.refresh(session)?;
         Ok(Some(log))

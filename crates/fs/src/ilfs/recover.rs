@@ -28,6 +28,11 @@ pub struct Recovered {
 const SOME: usize = 32;
 
 impl Log {
+    /// Is the table in order, as far as the memory was not lost since it was put so?
+    pub fn is_settled(&self, session: &Session) -> Result<bool> {
+        Ok(session.read(KEY, || self.at.table(session.region()).head())?.recovered == session.epochs()?.recovered)
+    }
+
     /// Puts the table in order if the memory was lost since that was done last: by whoever attaches, before anything else.
     pub fn settle(&self, session: &Session) -> Result<Option<Recovered>> {
         let recovered = session.epochs()?.recovered;

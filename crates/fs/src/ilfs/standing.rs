@@ -9,7 +9,7 @@ use exraid::Region;
 use pram::Session;
 
 use super::error::{Error, Result};
-use super::table::{RawTableRegion, Standing, KEY};
+use super::table::{Cause, RawTableRegion, Standing, KEY};
 use super::Log;
 
 /// A region that takes nothing, and why.
@@ -18,6 +18,7 @@ pub struct Fenced {
     pub number: u32,
     /// Seconds since 1970.
     pub since: u64,
+    pub cause: Cause,
     /// This process has it open.
     pub is_there: bool,
 }
@@ -25,7 +26,13 @@ pub struct Fenced {
 impl Log {
     /// Region `number` takes nothing more from now on, durably as the table is; false, and nothing has changed, where it is the only one
     /// that does.
-    pub(crate) fn fence(&self, session: &Session, number: u32, why: &dyn std::fmt::Display) -> Result<bool> {
+    pub(crate) fn fence(
+        &self,
+        session: &Session,
+        number: u32,
+        cause: Cause,
+        why: &dyn std::fmt::Display,
+    ) -> Result<bool> {
         let fenced = self.change(session, |change| {
             let regions = change.table().regions()?;
             let is_other = |r: &RawTableRegion| r.number != number && r.standing() == Standing::Taking;
@@ -37,7 +44,7 @@ impl Log {
                 _ if !regions.iter().any(|(_, region)| is_other(region)) => Ok(None),
                 _ => {
                     self.close_in(change, region)?;
-                    change.set_standing(*n, Standing::Failed)?;
+                    change.set_failed(*n, cause)?;
                     Ok(Some(true))
                 }
             }
@@ -64,7 +71,13 @@ impl Log {
         let areas = self.areas();
         let is_there = |number| areas.list.iter().any(|area| area.number == number && area.region.is_some());
         let failed = regions.into_iter().filter(|(_, region)| region.standing() == Standing::Failed);
-        Ok(failed.map(|(_, r)| Fenced { number: r.number, since: r.since, is_there: is_there(r.number) }).collect())
+        let told = |(_, r): (usize, RawTableRegion)| Fenced {
+            number: r.number,
+            since: r.since,
+            cause: r.cause(),
+            is_there: is_there(r.number),
+        };
+        Ok(failed.map(told).collect())
     }
 
     /// Fences the regions that take content and are not there; which.
@@ -73,11 +86,37 @@ impl Log {
         let missing = areas.list.iter().filter(|area| area.is_taking && area.region.is_none()).map(|area| area.number);
         let mut fenced = Vec::new();
         for number in missing {
-            if self.fence(session, number, &"it is missing")? {
+            if self.fence(session, number, Cause::Missing, &"it is missing")? {
                 fenced.push(number);
             }
         }
         Ok(fenced)
+    }
+
+    /// Opens anew what was missing and is there again, and has it take content; which.
+    pub fn take_back(&self, session: &Session) -> Result<Vec<u32>> {
+        let mut back = Vec::new();
+        for fenced in self.out_of_use(session)?.into_iter().filter(|fenced| fenced.cause == Cause::Missing) {
+            let opened = {
+                let opener = self.opener.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                opener.as_ref().and_then(|open| open(fenced.number))
+            };
+            let Some(region) = opened else { continue };
+            match self.readmit(session, &*region) {
+                Ok(()) => {
+                    self.put(region);
+                    back.push(fenced.number);
+                }
+                Err(e) => self.tell_refused(fenced.number, &e),
+            }
+        }
+        Ok(back)
+    }
+
+    fn tell_refused(&self, number: u32, e: &Error) {
+        if self.refused.lock().unwrap_or_else(std::sync::PoisonError::into_inner).insert(number) {
+            tracing::error!("region {number} is there again and stays out of use: {e}");
+        }
     }
 
     /// Has a fenced region that is there take content again.

@@ -26,6 +26,7 @@ use super::error::{Error, Result};
 use super::part::{content_of, summary_blocks, Entry, Owner, Part};
 use super::place::{Place, BLOCK};
 use super::room::{Room, Want};
+use super::table::Cause;
 use super::walk::Walk;
 use super::{Head, Log};
 
@@ -298,7 +299,7 @@ impl<'l> Writer<'l> {
     fn fence_gone(&self, flight: &Flight) -> Result<()> {
         for copy in &flight.copies {
             if let Some(e) = copy.failure().filter(|e| is_gone(e)) {
-                self.log.fence(self.session, copy.region.number(), &e)?;
+                self.log.fence(self.session, copy.region.number(), Cause::Missing, &e)?;
             }
         }
         Ok(())
@@ -373,7 +374,8 @@ impl<'l> Writer<'l> {
             regions.iter().map(|r| (r, r.start(Request::flush().within(self.log.options.patience)))).collect();
         for (region, ticket) in tickets {
             if let Err(e) = ticket.wait().result {
-                if !self.log.fence(self.session, region.number(), &e)? {
+                let cause = if is_gone(&e) { Cause::Missing } else { Cause::Failed };
+                if !self.log.fence(self.session, region.number(), cause, &e)? {
                     return Err(self.log.fail(e));
                 }
             }

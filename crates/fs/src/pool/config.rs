@@ -65,6 +65,9 @@ pub struct DiskEntry {
     /// It was there before the pool, a device or a file outside of the pool directory: it outlives the pool.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub given: bool,
+    /// The number of its region, as its label said when it was made: for when that cannot be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub region: Option<u32>,
 }
 
 impl DiskEntry {

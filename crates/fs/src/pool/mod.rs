@@ -53,6 +53,7 @@ use config::Config;
 use copy::{files, logged, replica};
 use disks::Disks;
 use maintenance::commits::CommitTimer;
+use maintenance::disks::DiskWork;
 use maintenance::segments::Segments;
 use maintenance::Maintenance;
 use make::lost::Ask;
@@ -65,11 +66,13 @@ use rescue::{inventory, orphans, salvage};
 pub use crate::ilfs::leave::Leaving;
 pub use cache_config::CacheConfig;
 pub use config::{CommitInterval, DiskEntry, Rate, Threshold};
-pub use disks::leave::{How as HowToLeave, Left};
+pub use disks::damage::Damage;
+pub use disks::leave::{How as HowToLeave, Left, Which as WhichRegion};
 pub use disks::look::{DiskStatus, FlowStatus, MemberStatus, PerformanceStatus, RegionStatus, SegmentStatus};
 pub use disks::remains::{Gap, Inode as SalvagedInode, Remains};
 pub use disks::replace::{Replace, Replaced};
 pub use disks::stop::{Stop, Verdict};
+pub use disks::work::{LeavingStatus, OutOfUse, Scrub, WorkStatus};
 pub use exraid::Layout;
 pub use make::lost::Incomplete;
 pub use medium::MediumKind;
@@ -97,6 +100,7 @@ pub(crate) mod role {
 /// An open pool: derefs to [`Fs`]. Dropping it detaches this process.
 pub struct Pool {
     // Declared first: they stop before the process detaches.
+    _disk_work: Option<DiskWork>,
     segments: Option<Segments>,
     _maintenance: Option<Maintenance>,
     commits: Option<CommitTimer>,
@@ -142,6 +146,10 @@ impl Pool {
             let held = fs.session().transfer_lock()?;
             union.set_opener(disks::grow::opener(dir.into(), config.uuid_bytes()?, held));
         }
+        if let Some(union) = union.as_ref().filter(|_| !disks.read_only && !how.read_only && !how.without_disks) {
+            union.log().fence_missing(fs.session()).map_err(Error::from)?;
+            union.log().take_back(fs.session()).map_err(Error::from)?;
+        }
         let fs = Arc::new(fs.with_union(union));
         if fs.union().is_some() {
             fs.session().enlist(Arc::new(Commits(Arc::downgrade(&fs))));
@@ -153,8 +161,21 @@ impl Pool {
             None => None,
         };
         let mirrored = is_mirrored(fs.session().region(), fs.session().copy());
-        let segments = if how.read_only || disks.read_only { None } else { Segments::start(&fs)? };
-        let pool = Pool { segments, _maintenance: maintenance, commits, fs, disks, mirrored, dir: dir.into(), config };
+        let (segments, disk_work) = match how.read_only || disks.read_only {
+            true => (None, None),
+            false => (Segments::start(&fs)?, if how.without_disks { None } else { DiskWork::start(&fs, dir)? }),
+        };
+        let pool = Pool {
+            _disk_work: disk_work,
+            segments,
+            _maintenance: maintenance,
+            commits,
+            fs,
+            disks,
+            mirrored,
+            dir: dir.into(),
+            config,
+        };
         pool.tell();
         Ok(pool)
     }
@@ -217,7 +238,18 @@ impl Pool {
         let disks = Disks::default();
         let (maintenance, commits, segments) = (None, None, None);
         let dir = dir.into();
-        Ok(Pool { segments, _maintenance: maintenance, commits, fs, disks, mirrored: false, dir, config })
+        let disk_work = None;
+        Ok(Pool {
+            _disk_work: disk_work,
+            segments,
+            _maintenance: maintenance,
+            commits,
+            fs,
+            disks,
+            mirrored: false,
+            dir,
+            config,
+        })
     }
 
     /// The file that such memory is in, if there is any; also of a pool of which nothing else is left.
@@ -285,10 +317,14 @@ impl Pool {
         }
     }
 
-    /// Takes the region with the disk at `path` from the pool at `dir`, which may be in use: what it holds is moved to the others. `go_on`
-    /// is told the bytes that are left, about, after each segment; where it says no, that is all, and it goes on when it is asked for again.
-    pub fn remove_disk(dir: &Path, path: &Path, how: HowToLeave, go_on: &mut dyn FnMut(u64) -> bool) -> Result<Left> {
-        disks::leave::remove(dir, path, how, go_on)
+    /// Takes regions from the pool at `dir`, which may be in use: what they hold is moved to the others, as one plan. `go_on` is told the bytes that are left, about, after each segment; where it says no, that is all, and it goes on when it is asked for again.
+    pub fn remove_regions(
+        dir: &Path,
+        which: &[WhichRegion],
+        how: HowToLeave,
+        go_on: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<Left> {
+        disks::leave::remove(dir, which, how, go_on)
     }
 
     /// The regions of the pool at `dir`, their disks, and what is wrong with them, without opening the pool.

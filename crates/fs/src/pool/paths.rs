@@ -24,6 +24,9 @@ pub const RUNTIME_DIR: &str = "/dev/shm";
 pub const STAGING: &str = ".restored";
 pub const DECIDED: &str = ".restored-whole";
 
+/// What scrubbing has found wrong and nobody has acknowledged.
+pub const DAMAGE: &str = "damage.json";
+
 /// Locked by who rebuilds a member of a region.
 pub const REBUILD: &str = ".rebuild";
 

@@ -124,6 +124,23 @@ impl Union {
         }
     }
 
+    /// What of a file is on disk, of a part of it that begins with page `from`; where the next begins.
+    pub(super) fn pages_from(&self, fs: &Fs, ino: Ino, from: u64) -> Result<(Vec<(Owner, Place)>, Option<u64>)> {
+        let (mut pages, mut generation) = (Vec::new(), 0);
+        let next = fs.session().read(ino, || {
+            pages.clear();
+            let raw = fs.raw(ino)?;
+            generation = raw.generation;
+            file::tally(fs.region(), &content_of(ino, &raw), from, &mut |part| {
+                if let Part::Disk { page, place, .. } = part {
+                    pages.push((page, place));
+                }
+            })
+        })?;
+        let owned = pages.into_iter().map(|(page, place)| (Owner { ino, generation, page }, place));
+        Ok((owned.collect(), next))
+    }
+
     /// [`sort`](Union::sort), of which a failure is told and leaves the file as it is.
     pub(super) fn sort_some(&self, fs: &Fs, ino: Ino) -> bool {
         self.sort(fs, ino).unwrap_or_else(|e: Error| {

@@ -12,6 +12,7 @@ use crate::attr::{Ino, Kind};
 use crate::error::Error;
 use crate::file::{self, Content};
 use crate::ilfs::clean::{Cleaned, Fate, Files, Move, Reason};
+use crate::ilfs::copies::Copied;
 use crate::ilfs::part::Owner;
 use crate::ilfs::sorted;
 use crate::ilfs::table::{CLEANING, SETTLING};
@@ -190,11 +191,38 @@ impl Union {
         }
     }
 
+    /// Has what was freed be free, as far as a commit lets it.
+    pub fn end_epoch_and_reclaim(&self, session: &Session) -> crate::Result<()> {
+        end_epoch(session)?;
+        self.reclaim(session, u64::MAX)?;
+        Ok(())
+    }
+
+    /// Makes one copy that is lacking, or drops one: see [`Log::copy_next`].
+    pub fn copy_next(&self, fs: &Fs, go_on: &mut dyn FnMut(u64) -> bool) -> crate::Result<Copied> {
+        let _alone = fs.session().long_lock(CLEANING)?;
+        let copied = self.log().copy_next(fs.session(), &Cleaning::of(fs, self), go_on)?;
+        if let Copied::Made { bytes, .. } = copied {
+            count(fs.session(), Count::Copied, bytes / ilfs::place::BLOCK);
+        }
+        Ok(copied)
+    }
+
     /// Moves what is in regions that leave; false where `go_on`, which is asked after each segment and told how many were moved, said no,
     /// or segments are left that cannot be moved: for want of room, or because they cannot be read.
     pub fn move_leaving(&self, fs: &Fs, go_on: &mut dyn FnMut(u64) -> bool) -> crate::Result<bool> {
         let (session, mut moved, mut vain) = (fs.session(), 0, 0);
         loop {
+            // What has copies elsewhere gets another there, and is not moved.
+            loop {
+                match self.copy_next(fs, &mut |_| true)? {
+                    Copied::Made { .. } | Copied::Dropped { .. } => (moved, vain) = (moved + 1, 0),
+                    Copied::Nothing | Copied::NoRoom | Copied::Interrupted => break,
+                }
+                if !go_on(moved) {
+                    return Ok(false);
+                }
+            }
             let _alone = session.long_lock(CLEANING)?;
             let files = Cleaning::of(fs, self);
             match self.log().clean_leaving(session, &files, &mut || true)? {

@@ -30,6 +30,7 @@
 //! | [`demote`] | where memory is short, cold small files go to disk |
 //! | [`follow`] | files whose threshold says that they lie on the wrong side |
 //! | [`room`] | memory and disk for what is about to be written |
+//! | [`tend`] | background work on disks: copies, regions that leave, balance, scrubbing |
 //! | [`policy`] | for comparisons with other caches: states of pages, and a cache that is no journal |
 //!
 //! All of it works by operations of its own, each short, beside others at work in whatever process; nothing here is called within
@@ -48,6 +49,7 @@ pub mod policy;
 mod reads;
 mod residence;
 mod room;
+pub(crate) mod tend;
 #[cfg(test)]
 pub(crate) mod tests;
 mod write_back;
@@ -129,6 +131,8 @@ enum Count {
     /// Pages of files that went from memory to disk, and from there into memory.
     Sent,
     Brought,
+    /// Blocks that were copied so that there is another copy of them.
+    Copied,
 }
 
 /// Adds to what this process has counted.

@@ -57,9 +57,12 @@ fn measure(bench: &Bench<'_>, sections: &mut [Section; 3]) -> Result<(), Error> 
             bench.say("degraded", round, ROUNDS, who.name());
             let pool = PoolOn::make(bench, who, &named(&paths));
             let done = pool.and_then(|pool| {
-                disturbed(&rig, &rates, bytes, || {
-                    on_place!(&pool.place, place => write_in_order(place, &rig, "large", bytes))
-                })
+                disturbed(
+                    &rig,
+                    &rates,
+                    bytes,
+                    || on_place!(&pool.place, place => write_in_order(place, &rig, "large", bytes)),
+                )
             });
             add(bench, sections, who.name(), bytes, done);
         }
@@ -79,12 +82,7 @@ fn measure(bench: &Bench<'_>, sections: &mut [Section; 3]) -> Result<(), Error> 
 }
 
 /// Writes so many bytes by `work`, of whose middle third the last disk knows when it begins and ends.
-fn disturbed(
-    rig: &Rig,
-    rates: &[u64],
-    bytes: u64,
-    work: impl FnOnce() -> Result<f64, Error>,
-) -> Result<Trace, Error> {
+fn disturbed(rig: &Rig, rates: &[u64], bytes: u64, work: impl FnOnce() -> Result<f64, Error>) -> Result<Trace, Error> {
     let (disk, rate) = (&rig.disks[COUNT - 1], rates[COUNT - 1]);
     let mut next = 1;
     let see = |_: f64, written: u64| {

@@ -50,7 +50,8 @@ fn measure(bench: &Bench<'_>, section: &mut Section) -> Result<(), Error> {
         for who in WHOS.into_iter().filter(|who| bench.context.wants(who.kind())) {
             bench.say("misconfigured", round, ROUNDS, who.name());
             let pool = PoolOn::make(bench, who, &named(&paths));
-            let done = pool.and_then(|pool| on_place!(&pool.place, place => write_in_order(place, &rig, "large", bytes)));
+            let done =
+                pool.and_then(|pool| on_place!(&pool.place, place => write_in_order(place, &rig, "large", bytes)));
             add(section, who.name(), done);
         }
         bench.say("misconfigured", round, ROUNDS, STRIPING);

@@ -156,8 +156,7 @@ fn write_in_order(place: &impl Place, rig: &Rig, path: &str, bytes: u64) -> Resu
 
 /// A row of the table of numbers to reach, of how many times the speed of `base` that of `who` is.
 fn faster(section: &Section, what: String, goal: Goal, measure: &str, who: Who, base: &str) -> Finding {
-    let measured =
-        format!("{} / {} {}", section.text(who.name(), measure), section.text(base, measure), section.unit);
+    let measured = format!("{} / {} {}", section.text(who.name(), measure), section.text(base, measure), section.unit);
     let value = section.ratio(measure, who.name(), base);
     Finding::judge(who.medium(), format!("{}: {what}", who.how()), goal, measured, value)
 }

@@ -32,10 +32,8 @@ pub fn watched<T>(
             loop {
                 let is_last = ended.load(Ordering::Acquire);
                 let counted = rig.counted()?.into_iter().zip(&first);
-                let since = counted.map(|(now, first)| Counted {
-                    read: now.read - first.read,
-                    written: now.written - first.written,
-                });
+                let since = counted
+                    .map(|(now, first)| Counted { read: now.read - first.read, written: now.written - first.written });
                 let (at, since): (f64, Vec<_>) = (start.elapsed().as_secs_f64(), since.collect());
                 see(at, since.iter().map(|one| one.written).sum())?;
                 trace.points.push((at, since));

@@ -54,7 +54,8 @@ fn measure(bench: &Bench<'_>, section: &mut Section) -> Result<(), Error> {
             for who in WHOS.into_iter().filter(|who| bench.context.wants(who.kind())) {
                 bench.say("unequal", round, ROUNDS, &format!("{measure}, {}", who.name()));
                 let pool = PoolOn::make(bench, who, &named(&paths));
-                let done = pool.and_then(|pool| on_place!(&pool.place, place => write_in_order(place, &rig, "large", bytes)));
+                let done =
+                    pool.and_then(|pool| on_place!(&pool.place, place => write_in_order(place, &rig, "large", bytes)));
                 add(section, who.name(), done);
             }
             bench.say("unequal", round, ROUNDS, &format!("{measure}, {STRIPING}"));
@@ -62,7 +63,11 @@ fn measure(bench: &Bench<'_>, section: &mut Section) -> Result<(), Error> {
             add(section, STRIPING, Bare::make(Layout::Stripe { chunk }, &paths).and_then(|bare| bare.write(bytes / 2)));
             bench.say("unequal", round, ROUNDS, &format!("{measure}, {BTRFS_RAID0}"));
             let btrfs = Btrfs::make(bench, "raid0", &paths);
-            add(section, BTRFS_RAID0, btrfs.and_then(|btrfs| write_in_order(&btrfs.place()?, &rig, "large", bytes / 2)));
+            add(
+                section,
+                BTRFS_RAID0,
+                btrfs.and_then(|btrfs| write_in_order(&btrfs.place()?, &rig, "large", bytes / 2)),
+            );
         }
     }
     Ok(())

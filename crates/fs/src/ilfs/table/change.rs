@@ -3,8 +3,8 @@
 use pram::{Off, Tx};
 
 use super::{
-    field, slot_in, slot_word, RawSegment, RawTable, RawTableRegion, Result, Segment, Standing, State, Table, Where,
-    CHUNK, CHUNK_BYTES,
+    field, slot_in, slot_word, Cause, RawSegment, RawTable, RawTableRegion, Result, Segment, Standing, State, Table,
+    Where, CHUNK, CHUNK_BYTES,
 };
 use crate::ilfs::class::CLASSES;
 use crate::layout::tag;
@@ -41,6 +41,17 @@ impl<'t, 'o> Change<'t, 'o> {
 
     pub fn set_promised(&mut self, promised: u64) -> Result<()> {
         Ok(self.tx.set(field!(self, promised), &promised)?)
+    }
+
+    /// What background work is asked for.
+    pub fn set_tasks(&mut self, tasks: u64, rate: u64) -> Result<()> {
+        self.tx.set(field!(self, tasks), &tasks)?;
+        Ok(self.tx.set(field!(self, rate), &rate)?)
+    }
+
+    pub fn set_scrubbed(&mut self, scrubbed: u64, began: u64) -> Result<()> {
+        self.tx.set(field!(self, scrubbed), &scrubbed)?;
+        Ok(self.tx.set(field!(self, scrub_began), &began)?)
     }
 
     pub fn set_recovered(&mut self, recovered: u64) -> Result<()> {
@@ -316,6 +327,13 @@ impl<'t, 'o> Change<'t, 'o> {
         self.tx.set(field!(self, slots), &(all.slots + u64::from(slots)))?;
         self.tx.set(field!(self, changes), &(all.changes + 1))?;
         Ok(n)
+    }
+
+    /// Region `n` takes nothing from now on.
+    pub fn set_failed(&mut self, n: usize, cause: Cause) -> Result<()> {
+        self.set_standing(n, Standing::Failed)?;
+        let region = self.table().region(n)?;
+        self.set_region(n, &RawTableRegion { cause: cause as u32, ..region })
     }
 
     /// What becomes of region `n` from now on: one that takes content leaves or has failed, or the other way round; or, with nothing in it,

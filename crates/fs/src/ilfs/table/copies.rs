@@ -125,6 +125,35 @@ impl Change<'_, '_> {
         Ok(true)
     }
 
+    /// What is in a slot is lost, in the running epoch, but where it has a copy elsewhere. The slot is in no list then.
+    pub fn lose(&mut self, slot: u32, epoch: u64) -> Result<()> {
+        let segment = self.table().get(slot)?;
+        let (first, of) = match segment.state {
+            State::Copy => match self.table().find(segment.sequence)? {
+                Some(found) => found,
+                None => return self.put(slot, &Segment::FREE),
+            },
+            state if state.is_used() => (slot, segment),
+            _ => return Ok(()),
+        };
+        let all = self.table().copies(first, &of)?;
+        let mut rest = all.clone();
+        let Some(at) = all.iter().position(|(copy, _)| *copy == slot) else { return self.put(slot, &Segment::FREE) };
+        let (_, gone) = rest.remove(at);
+        if at > 0 {
+            let (before, entry) = all[at - 1];
+            self.put(before, &Segment { copy: gone.copy, ..entry })?;
+        } else if rest.iter().any(|(_, copy)| !copy.partial) {
+            self.promote(slot, &of, &rest)?;
+        } else {
+            self.count_live(of.class, -i64::from(of.live))?;
+            self.unchain(slot, &of)?;
+            // Copies that were being made are of nothing.
+            rest.iter().try_for_each(|(copy, _)| self.free_slot(*copy, false, epoch))?;
+        }
+        self.put(slot, &Segment::FREE)
+    }
+
     /// What the sequence number leads to is the first whole one of `rest`, in place of `slot`.
     fn promote(&mut self, slot: u32, segment: &Segment, rest: &[(u32, Segment)]) -> Result<()> {
         let mut order: Vec<u32> = rest.iter().map(|(copy, _)| *copy).collect();

@@ -87,7 +87,18 @@ pub struct RawTableRegion {
     pub since: u64,
     /// Copies are never in two regions of one domain; 0: it is one of its own.
     pub domain: u32,
-    pub unused: u32,
+    /// Why it takes nothing: see [`Cause`].
+    pub cause: u32,
+}
+
+/// Why a region takes nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Cause {
+    /// It is missing, or was: it takes content again when it is there.
+    Missing = 1,
+    /// Something written there may be lost: it takes content again when somebody says so.
+    Failed = 2,
 }
 
 /// What becomes of a region.
@@ -110,6 +121,14 @@ impl RawTableRegion {
             2 => Standing::Leaving,
             3 => Standing::Failed,
             _ => Standing::None,
+        }
+    }
+
+    pub fn cause(&self) -> Cause {
+        if self.cause == Cause::Missing as u32 {
+            Cause::Missing
+        } else {
+            Cause::Failed
         }
     }
 
@@ -173,6 +192,13 @@ pub struct RawTable {
     pub mirrored: [u64; CLASSES - 1],
     /// The slots that are written to, plus 1: by class, and of each by head.
     pub heads: [u64; HEADS],
+    /// Background work that was asked for: see [`super::tasks`].
+    pub tasks: u64,
+    /// Bytes in a second that background work copies at most; 0: as many as it can beside others.
+    pub rate: u64,
+    /// Scrubbing: segments below this sequence number were looked at, and when that began, in seconds since 1970.
+    pub scrubbed: u64,
+    pub scrub_began: u64,
 }
 
 /// A slot.
@@ -189,7 +215,7 @@ pub struct RawSegment {
     pub copies: u64,
 }
 
-const _: () = assert!(size_of::<RawTable>() == 296 && size_of::<RawSegment>() == 32);
+const _: () = assert!(size_of::<RawTable>() == 328 && size_of::<RawSegment>() == 32);
 const _: () = assert!(size_of::<RawTableRegion>() == 88);
 /// Bytes of a chunk, and of a chain chunk.
 pub const CHUNK_BYTES: u64 = CHUNK * size_of::<RawSegment>() as u64;
@@ -430,6 +456,10 @@ impl Where {
             recovered: 0,
             mirrored: [0; CLASSES - 1],
             heads: [0; HEADS],
+            tasks: 0,
+            rate: 0,
+            scrubbed: 0,
+            scrub_began: 0,
         };
         tx.init(Off::new(log.off), &raw)?;
         let root = tx.region().root(root::LOG);

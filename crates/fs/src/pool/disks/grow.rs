@@ -10,6 +10,7 @@
 //! Whoever opens a pool that names a disk which the table does not have takes steps 3 and 4. Processes that have the pool open find
 //! in the table that there is another region, and open it then ([`opener`]).
 
+use std::collections::HashSet;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -50,10 +51,12 @@ pub fn add(dir: &Path, new: &NewRegion, force: bool) -> Result<()> {
         place::sync_parent(path).map_err(|e| Error::host(path, &e))?;
     }
     // 2.
-    config.disks.extend(disks.into_iter().map(|(_, _, entry)| entry));
+    config.disks.extend(disks.into_iter().map(|(_, _, entry)| DiskEntry { region: Some(number), ..entry }));
     config.write(dir)?;
     // 3 and 4.
     union.log().add_region(session, &region)?;
+    // What is there is spread over it, in the background.
+    union.log().set_tasks(session, &|tasks| tasks.balance = true)?;
     Ok(session.copy().map_or(Ok(()), |copy| copy.wait(session))?)
 }
 
@@ -91,15 +94,19 @@ pub fn complete(session: &Session, regions: &[Arc<dyn Region>]) -> Result<()> {
 
 /// Opens regions that come later, by what `pool.toml` then says.
 pub fn opener(dir: PathBuf, uuid: [u8; 16], held: Option<Arc<OwnedFd>>) -> Opener {
-    let vain = Mutex::new(None::<Instant>);
+    let vain = Mutex::new((None::<Instant>, HashSet::new()));
     Box::new(move |number| {
         let mut vain = vain.lock().unwrap_or_else(PoisonError::into_inner);
+        let (vain, told) = &mut *vain;
         if vain.is_some_and(|since| since.elapsed() < VAIN) {
             return None;
         }
         let opened = open_region(&dir, uuid, held.clone(), number);
-        if let Err(e) = &opened {
-            tracing::warn!("region {number} cannot be opened: {e}");
+        match &opened {
+            Ok(Some(_)) => _ = told.remove(&number),
+            // Once: it is tried again and again.
+            Err(e) if told.insert(number) => tracing::warn!("region {number} cannot be opened: {e}"),
+            _ => {}
         }
         let region = opened.ok().flatten();
         *vain = region.is_none().then(Instant::now);
@@ -113,7 +120,7 @@ fn open_region(dir: &Path, uuid: [u8; 16], held: Option<Arc<OwnedFd>>, number: u
     let is_of = |entry: &DiskEntry| {
         let label = Disk::open(&entry.at(dir), &looking).and_then(|disk| Label::read(&disk));
         if let Err(e) = &label {
-            tracing::warn!("looking for region {number}: {e}");
+            tracing::debug!("looking for region {number}: {e}");
         }
         label.is_ok_and(|label| label.pool == Uuid(uuid) && label.region == number)
     };

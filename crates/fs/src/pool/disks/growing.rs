@@ -7,7 +7,7 @@ use crate::ilfs::table;
 use crate::node::WriteFlags;
 use crate::path::{Open, View};
 use crate::pool::config::Config;
-use crate::pool::{HowToLeave, Layout, Left, NewDisk};
+use crate::pool::{HowToLeave, Layout, Left, NewDisk, WhichRegion};
 use crate::{Caller, FormatOptions, Ino, MediumKind, OpenOptions, Pool};
 
 const MIB: u64 = 1 << 20;
@@ -132,7 +132,12 @@ fn an_addition_that_was_cut_short_is_completed() {
     drop(
         super::place::make_region(&[(home.0.path().join("second"), 64 * MIB)], Layout::Single, uuid, 1).expect("made"),
     );
-    config.disks.push(crate::pool::DiskEntry { path: "../second".into(), size: Some(64 * MIB), given: false });
+    config.disks.push(crate::pool::DiskEntry {
+        path: "../second".into(),
+        size: Some(64 * MIB),
+        given: false,
+        region: None,
+    });
     config.write(&home.pool()).expect("written");
     let pool = home.open();
     assert_eq!(write(&pool, first, 30), 30);
@@ -158,7 +163,8 @@ impl Home {
             asked += 1;
             asked < segments
         };
-        Pool::remove_disk(&self.pool(), &self.0.path().join(name), how, &mut go_on).map_err(|e| e.to_string())
+        Pool::remove_regions(&self.pool(), &[WhichRegion::Disk(self.0.path().join(name))], how, &mut go_on)
+            .map_err(|e| e.to_string())
     }
 
     fn disks(&self) -> usize {

@@ -1,23 +1,27 @@
-//! Taking a disk, or a region of several, from a pool that is in use.
+//! Taking regions, each of one disk or several, from a pool that is in use.
 //!
 //! | step | what | else, after a crash |
 //! | --- | --- | --- |
-//! | 1 | its region takes no more content, if what it has fits elsewhere | it never gets empty |
-//! | 2 | what it has is moved; the commits of that are durable | content is lost with it |
-//! | 3 | the table of segments has no such region any more; durable | a copy of the memory leads there |
-//! | 4 | `pool.toml` names its disks no more; durable | the pool waits for disks that are another's by now |
-//! | 5 | its files are removed; of disks that were given the labels | |
+//! | 1 | the regions take no more content, if what they have fits elsewhere | they never get empty |
+//! | 2 | what they have is moved; the commits of that are durable | content is lost with them |
+//! | 3 | the table of segments has no such regions any more; durable | a copy of the memory leads there |
+//! | 4 | `pool.toml` names their disks no more; durable | the pool waits for disks that are another's by now |
+//! | 5 | their files are removed; of disks that were given the labels | |
 //!
-//! Who is interrupted before step 3 goes on later, or has the region take content again. What is left of steps 4 and 5 whoever opens the
-//! pool does: the table remembers the number of a region that is gone.
+//! Who is interrupted before step 3 goes on later, or has the regions take content again; so does whoever sees to background work. What is
+//! left of steps 4 and 5 whoever opens the pool does: the table remembers the numbers of regions that are gone.
+//!
+//! By force step 2 is left out: what has no copy elsewhere is lost, and told before.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use exraid::{Disk, Label, Options, Uuid};
 use pram::Session;
 
 use super::place;
 use crate::error::{Error, Result};
+use crate::fsck::Lost;
 use crate::ilfs::leave::Leaving;
 use crate::ilfs::{self, table, Log};
 use crate::pool::config::{Config, DiskEntry};
@@ -25,48 +29,79 @@ use crate::pool::options::OpenOptions;
 use crate::pool::{read_config, Pool};
 use crate::ubj::Union;
 
-/// What is to become of a disk that leaves.
+/// How long a commit is waited for that others have to end, by whoever gives a region up.
+const COMMITS: u32 = 100;
+const GLANCE: Duration = Duration::from_millis(50);
+
+/// What is to become of regions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
     /// It is only told what that takes.
     Look,
     Leave,
-    /// It stays after all.
+    /// They begin to leave; whoever sees to background work moves what they have.
+    Begin,
+    /// They stay after all.
     Cancel,
+    /// It is only told what would be lost by force.
+    LookForced,
+    /// They are given up with what they alone have.
+    Force,
+}
+
+/// A region: by its number, or as that of a disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Which {
+    Number(u32),
+    Disk(PathBuf),
 }
 
 /// What came of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Left {
     Looked(Leaving),
-    /// These, all of its region, are no disks of the pool any more.
+    /// These, all of their regions, are no disks of the pool any more.
     Gone(Vec<PathBuf>),
-    /// It takes content again.
+    /// They take content again.
     Stays,
-    /// So much is left; it goes on when it is asked for again.
+    /// So much is left; it goes on when it is asked for again, and in the background.
     Interrupted(Leaving),
+    /// What is lost by force, or would be; and the disks that are none of the pool any more.
+    Forced(Vec<Lost>, Vec<PathBuf>),
 }
 
-/// Takes the region of the disk at `path` from the pool at `dir`. `go_on` is told the bytes that are left, after each segment.
-pub fn remove(dir: &Path, path: &Path, how: How, go_on: &mut dyn FnMut(u64) -> bool) -> Result<Left> {
+/// A region that is taken away, and the disks that it is.
+struct Chosen {
+    number: u32,
+    entries: Vec<DiskEntry>,
+}
+
+/// Takes regions from the pool at `dir`. `go_on` is told the bytes that are left, after each segment.
+pub fn remove(dir: &Path, which: &[Which], how: How, go_on: &mut dyn FnMut(u64) -> bool) -> Result<Left> {
     let pool = Pool::open(dir, &OpenOptions::default())?;
     let session = pool.session();
     let config = read_config(dir)?;
-    let (entries, number) = find(dir, &config, path)?;
     let union = pool.union().ok_or_else(|| Error::Pool("the pool has no log of segments".into()))?;
-    let told = union.log().leaving(session, &[number])?;
+    let chosen: Vec<Chosen> =
+        which.iter().map(|one| find(dir, &config, union.log(), session, one)).collect::<Result<_>>()?;
+    let numbers: Vec<u32> = chosen.iter().map(|one| one.number).collect();
+    let told = union.log().leaving(session, &numbers)?;
     match how {
         How::Look => return Ok(Left::Looked(told)),
         How::Cancel => {
-            union.log().set_leaving(session, number, false)?;
+            union.log().set_leaving(session, &numbers, false)?;
             return Ok(Left::Stays);
         }
-        How::Leave => {}
+        How::LookForced | How::Force => return force(&pool, dir, &chosen, how),
+        How::Leave | How::Begin => {}
     }
     // 1.
-    union.log().set_leaving(session, number, true).map_err(|e| cannot(path, told, &e))?;
+    union.log().set_leaving(session, &numbers, true).map_err(|e| cannot(&names(dir, &chosen), told, &e))?;
+    if how == How::Begin {
+        return Ok(Left::Interrupted(told));
+    }
     // 2.
-    let left = |union: &Union| union.log().leaving(session, &[number]);
+    let left = |union: &Union| union.log().leaving(session, &numbers);
     let segment = union.log().segment();
     let is_empty = union.move_leaving(&pool, &mut |moved| {
         let all = told.segments.max(1);
@@ -76,13 +111,65 @@ pub fn remove(dir: &Path, path: &Path, how: How, go_on: &mut dyn FnMut(u64) -> b
         return Ok(Left::Interrupted(left(union)?));
     }
     // 3.
-    if !union.log().remove_region(session, number)? {
-        return Ok(Left::Interrupted(left(union)?));
+    for number in &numbers {
+        if !union.log().remove_region(session, *number)? {
+            return Ok(Left::Interrupted(left(union)?));
+        }
     }
+    end(dir, session, &chosen)
+}
+
+/// The commit of step 3, 4 and 5.
+fn end(dir: &Path, session: &Session, chosen: &[Chosen]) -> Result<Left> {
     session.copy().map_or(Ok(()), |copy| copy.wait(session))?;
     let _alone = session.long_lock(table::GROWING)?;
+    let entries: Vec<DiskEntry> = chosen.iter().flat_map(|one| one.entries.clone()).collect();
     forget(dir, &entries)?;
     Ok(Left::Gone(entries.iter().map(|entry| entry.at(dir)).collect()))
+}
+
+/// Step 3, without 2, and what follows it.
+fn force(pool: &Pool, dir: &Path, chosen: &[Chosen], how: How) -> Result<Left> {
+    let (session, Some(union)) = (pool.session(), pool.union()) else { return Ok(Left::Stays) };
+    for one in chosen {
+        union.log().ignore(session, one.number)?;
+    }
+    let lost = pool.lost()?;
+    if how == How::LookForced {
+        return Ok(Left::Forced(lost, Vec::new()));
+    }
+    for one in chosen {
+        let mut tries = 0;
+        while !union
+            .log()
+            .give_up_region(session, one.number)
+            .map_err(|e| cannot(&names(dir, chosen), Leaving::default(), &e))?
+        {
+            // What was freed there waits for commits.
+            union.end_epoch_and_reclaim(session)?;
+            tries += 1;
+            if tries > COMMITS {
+                let why = "what was freed there waits for a commit that does not end; try again";
+                return Err(Error::Pool(format!("region {} cannot be given up yet: {why}", one.number)));
+            }
+            std::thread::sleep(GLANCE);
+        }
+    }
+    match end(dir, session, chosen)? {
+        Left::Gone(paths) => Ok(Left::Forced(lost, paths)),
+        left => Ok(left),
+    }
+}
+
+/// Steps 2 to 5 for regions that leave and are empty by now: by whoever sees to background work.
+pub fn complete_empty(dir: &Path, union: &Union, session: &Session) -> Result<()> {
+    for number in union.log().leavers(session)? {
+        if union.log().remove_region(session, number)? {
+            session.copy().map_or(Ok(()), |copy| copy.wait(session))?;
+            complete(dir, &read_config(dir)?, session)?;
+        }
+    }
+    Ok(())
 }
 
 /// Steps 4 and 5.
@@ -92,8 +179,16 @@ fn forget(dir: &Path, entries: &[DiskEntry]) -> Result<()> {
     config.disks.retain(|other| entries.iter().all(|entry| other.path != entry.path));
     // 4.
     config.write(dir)?;
-    // 5.
-    entries.iter().try_for_each(|entry| place::remove(dir, entry, uuid))
+    // 5. One that is lost has nothing to be removed.
+    for entry in entries {
+        if let Err(e) = place::remove(dir, entry, uuid) {
+            match label(dir, entry).is_some() {
+                true => return Err(e),
+                false => tracing::warn!("{}: {e}", entry.at(dir).display()),
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Steps 4 and 5 of a removal that was cut short.
@@ -119,32 +214,61 @@ fn label(dir: &Path, entry: &DiskEntry) -> Option<Label> {
     Disk::open(&entry.at(dir), &options).and_then(|disk| Label::read(&disk)).ok()
 }
 
-/// The disks of the region that the disk at that path is of, and its number.
-fn find(dir: &Path, config: &Config, path: &Path) -> Result<(Vec<DiskEntry>, u32)> {
-    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.into());
-    let found = config.disks.iter().find(|entry| real(&entry.at(dir)) == real(path));
-    let told = found.and_then(|entry| Some((entry, label(dir, entry)?.region)));
-    let number = told.map(|(_, number)| number);
-    let is_of = |entry: &&DiskEntry| label(dir, entry).map(|label| label.region) == number;
-    // A disk that is missing, of a region that does without it, is no disk of the pool either when the region is gone.
-    number.map(|number| (config.disks.iter().filter(is_of).cloned().collect(), number)).ok_or_else(|| {
-        Error::Pool(format!(
-            "{} is no disk of the pool that is there: `conquest region list {}` shows its disks",
-            path.display(),
-            dir.display()
-        ))
-    })
+/// The number of the region that a disk is of: as its label tells, or, where that cannot be read, `pool.toml`; or it is the only one of
+/// which no disk can be read.
+fn number_of(dir: &Path, config: &Config, log: &Log, session: &Session, entry: &DiskEntry) -> Option<u32> {
+    if let Some(number) = label(dir, entry).map(|label| label.region).or(entry.region) {
+        return Some(number);
+    }
+    let told: Vec<u32> = config.disks.iter().filter_map(|other| label(dir, other)).map(|label| label.region).collect();
+    let missing: Vec<u32> = log.out_of_use(session).ok()?.into_iter().map(|fenced| fenced.number).collect();
+    match missing.iter().filter(|number| !told.contains(number)).collect::<Vec<_>>()[..] {
+        [number] => Some(*number),
+        _ => None,
+    }
 }
 
-fn cannot(path: &Path, told: Leaving, e: &ilfs::Error) -> Error {
+/// A region, and its disks.
+fn find(dir: &Path, config: &Config, log: &Log, session: &Session, which: &Which) -> Result<Chosen> {
+    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.into());
+    let number = match which {
+        Which::Number(number) => Some(*number).filter(|number| log.numbers().contains(number)),
+        Which::Disk(path) => {
+            let found = config.disks.iter().find(|entry| real(&entry.at(dir)) == real(path));
+            found.and_then(|entry| number_of(dir, config, log, session, entry))
+        }
+    };
+    let Some(number) = number else {
+        let shown = match which {
+            Which::Number(number) => format!("region {number} is none of the pool"),
+            Which::Disk(path) => format!("{} is no disk of the pool that is known", path.display()),
+        };
+        return Err(Error::Pool(format!(
+            "{shown}: `conquest region list {}` shows its regions and disks, each with a number",
+            dir.display()
+        )));
+    };
+    // A disk that is missing, of a region that does without it, is no disk of the pool either when the region is gone.
+    let is_of = |entry: &&DiskEntry| number_of(dir, config, log, session, entry) == Some(number);
+    Ok(Chosen { number, entries: config.disks.iter().filter(is_of).cloned().collect() })
+}
+
+fn names(dir: &Path, chosen: &[Chosen]) -> String {
+    let name = |one: &Chosen| match &one.entries[..] {
+        [] => format!("region {}", one.number),
+        [entry, ..] => entry.at(dir).display().to_string(),
+    };
+    chosen.iter().map(name).collect::<Vec<_>>().join(" and ")
+}
+
+fn cannot(names: &str, told: Leaving, e: &ilfs::Error) -> Error {
     match e {
         ilfs::Error::NoSpace => Error::Pool(format!(
-            "{} holds {} MiB, and the other disks have room for {} MiB: remove files, or give the pool another disk first \
+            "{names}: {} MiB are to be moved, and the other disks have room for {} MiB: remove files, or give the pool another disk first \
              (`conquest region add`)",
-            path.display(),
             told.live >> 20,
             told.room >> 20
         )),
-        e => Error::Pool(format!("{} cannot be taken from the pool: {e}", path.display())),
+        e => Error::Pool(format!("{names} cannot be taken from the pool: {e}")),
     }
 }

@@ -12,7 +12,9 @@
 //! | [`replace`] | a member of a region put back, or another in its place |
 //! | [`rebuild`] | nobody else uses the pool meanwhile |
 //! | [`stop`] | what would be lost with a region, or a disk |
+//! | [`damage`] | what scrubbing has found wrong |
 //! | [`remains`] | content from the disks alone, where the memory is lost |
+//! | [`work`] | what there is to do on them, and what somebody asks for |
 //! | [`look`] | what `status` and `region list` tell of them |
 //!
 //! `pool.toml` names them, and each carries in its label the pool's UUID, by which it is known. A disk is either the
@@ -27,6 +29,7 @@
 //! that can do without a disk is used without it, and says so; what only looks at a pool changes nothing of how its regions stand.
 
 pub mod add;
+pub mod damage;
 pub mod gather;
 pub mod grow;
 #[cfg(test)]
@@ -41,6 +44,7 @@ pub mod replace;
 pub mod stop;
 #[cfg(test)]
 mod tests;
+pub mod work;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -128,13 +132,26 @@ impl Disks {
         if let Some(missing) = self.missing.iter().find(|missing| !missing.is_lost) {
             return refusal(&missing.error);
         }
-        if let Some(broken) = self.broken.first() {
+        if let Some(broken) = self.broken.first().filter(|_| self.regions.is_empty()) {
             return refusal(first.map_or(&broken.error, |missing| &missing.error));
         }
         if let Some(first) = first {
             let log = Log::open(session, &self.regions, ilfs::Options::default())?;
-            if !log.is_some_and(|log| log.is_whole()) {
-                return refusal(&first.error);
+            let is_settled = |log: &Log| log.is_settled(session).unwrap_or(false);
+            match log {
+                None => return refusal(&first.error),
+                Some(log) if log.is_whole() => {}
+                _ if self.regions.is_empty() => return refusal(&first.error),
+                // What the memory was made anew from may lead to what nobody knows of but the disk.
+                Some(log) if !is_settled(&log) => {
+                    return Err(Error::Pool(format!(
+                        "the memory of the pool was made anew from its copy, and the disk may hold what came after that: {}; or give up what                          it holds with `conquest region remove {} {} --force`",
+                        first.error,
+                        dir.display(),
+                        first.path.display()
+                    )))
+                }
+                Some(_) => tracing::warn!("the pool goes on without a disk: {}; what only it has cannot be read", first.error),
             }
         }
         self.refuse_behind(dir, session)?;
@@ -216,6 +233,11 @@ pub fn adopted(dir: &Path, uuid: [u8; 16]) -> Vec<DiskEntry> {
     let options = Options { read_only: true, ..Options::default() };
     let label = Disk::open(&dir.join(DISK), &options).and_then(|disk| Label::read(&disk));
     let is_its = label.as_ref().is_ok_and(|label| label.pool == Uuid(uuid));
-    let entry = |label: Label| DiskEntry { path: DISK.into(), size: Some(label.size), given: false };
+    let entry = |label: Label| DiskEntry {
+        path: DISK.into(),
+        size: Some(label.size),
+        given: false,
+        region: Some(label.region),
+    };
     label.ok().filter(|_| is_its).map(entry).into_iter().collect()
 }

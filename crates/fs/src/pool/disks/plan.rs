@@ -165,7 +165,7 @@ impl Wanted<'_> {
             return Err(refused(&path, &why));
         }
         let size_told = claim.as_ref().is_none_or(|claim| !claim.is_block).then_some(size);
-        let entry = DiskEntry { path: self.relative(&path), size: size_told, given: is_given };
+        let entry = DiskEntry { path: self.relative(&path), size: size_told, given: is_given, region: None };
         let yields = new.size.is_none() && !is_given;
         Ok(Planned { entry, path, size, yields, claim })
     }

@@ -286,6 +286,6 @@ fn give_up(config: &Config, dir: &Path, old: &Path) -> Result<()> {
     }
     let in_pool = dir.canonicalize().is_ok_and(|dir| old.canonicalize().is_ok_and(|old| old.starts_with(dir)));
     let entry = config.disks.iter().find(|entry| is_same(&entry.at(dir), old)).cloned();
-    let entry = entry.unwrap_or(DiskEntry { path: old.into(), size: None, given: !in_pool });
+    let entry = entry.unwrap_or(DiskEntry { path: old.into(), size: None, given: !in_pool, region: None });
     place::remove(dir, &entry, uuid)
 }

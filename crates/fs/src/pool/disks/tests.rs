@@ -262,7 +262,7 @@ fn adding_a_disk_can_be_repeated_and_is_finished_by_who_opens_the_pool() {
     let config = Config::read(&dir).expect("read").expect("there");
     let uuid = config.uuid_bytes().expect("one");
     drop(make_one(&dir.join("disk"), uuid).expect("a region"));
-    let entry = DiskEntry { path: "disk".into(), size: Some(16 * MIB), given: false };
+    let entry = DiskEntry { path: "disk".into(), size: Some(16 * MIB), given: false, region: None };
     Config { disks: vec![entry], ..config }.write(&dir).expect("written");
     assert!(open(&dir).expect("a pool").status().expect("facts").segments.is_some());
 }
@@ -292,7 +292,7 @@ fn what_was_left_in_the_making_is_given_back() {
     let home = Home::new();
     let dir = home.format("pool", &[]);
     let config = Config::read(&dir).expect("read").expect("there");
-    let disk = |path: PathBuf| DiskEntry { path, size: Some(16 * MIB), given: false };
+    let disk = |path: PathBuf| DiskEntry { path, size: Some(16 * MIB), given: false, region: None };
     let disks = vec![disk("disk".into()), disk(home.path("made"))];
     let made = [home.path("pool/.disk.restored"), home.path(".made.restored"), home.path("pool/.restored/disk-2")];
     fs::create_dir(dir.join(".restored")).expect("a directory");
@@ -334,7 +334,7 @@ fn an_old_pool_toml_has_no_disks() {
     assert!(entries(&dir).is_empty());
     let with = |disk: &str| fs::write(dir.join("pool.toml"), format!("{old}[[disk]]\n{disk}\n")).expect("written");
     with("path = \"/dev/sdb\"\ngiven = true");
-    assert_eq!(entries(&dir), [DiskEntry { path: "/dev/sdb".into(), size: None, given: true }]);
+    assert_eq!(entries(&dir), [DiskEntry { path: "/dev/sdb".into(), size: None, given: true, region: None }]);
     with("path = \"disk\"\nspeed = 3");
     assert!(Config::read(&dir).is_err_and(|e| e.to_string().contains("speed")));
     fs::remove_file(dir.join("pool.toml")).expect("removed");

@@ -7,11 +7,13 @@
 //! | [`memory`] | memory ahead of need; by every process |
 //! | [`commits`] | commits in time, and checkpoints; by every process |
 //! | [`segments`] | content of large files: write-back, eviction, cleaning; by every process |
+//! | [`disks`] | copies that are lacking, regions that leave, balance, scrubbing; by the one with the role |
 //! | [`periodic`] | a thread that does something again and again |
 //!
 //! What a process alone knows of, the unused tails of files it appended to, each process's own thread sees to.
 
 pub mod commits;
+pub mod disks;
 mod memory;
 mod periodic;
 mod reaper;

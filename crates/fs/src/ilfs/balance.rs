@@ -1,0 +1,139 @@
+//! Balance: old content is spread over regions that came later, or have less.
+//!
+//! Segments move as they are, as a copy that is made in the region with least in it and then is the only one: files and places know
+//! nothing of it, and only what is live is copied. Each region is to be as full as the others. What is to stay in its region as a whole
+//! file does.
+
+use pram::session::assert_may_wait;
+use pram::Session;
+
+use super::class;
+use super::clean::Files;
+use super::copies::Copied;
+use super::error::Result;
+use super::place::BLOCK;
+use super::table::{Segment, Standing, State, KEY};
+use super::Log;
+
+/// Regions that differ by less than one part in so many are left as they are.
+const ALIKE: f64 = 1.0 / 50.0;
+
+/// How full a region is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Filled {
+    pub number: u32,
+    /// Bytes of its segments, of those of them in use, and that are to be moved for all to be alike: away, or here where less than 0.
+    pub size: u64,
+    pub used: u64,
+    pub excess: i64,
+}
+
+impl Log {
+    /// How full the regions are that take content, and what it takes to make them alike.
+    pub fn filled(&self, session: &Session) -> Result<Vec<Filled>> {
+        let table = self.at.table(session.region());
+        let regions = session.read(KEY, || table.regions())?;
+        let taking = || regions.iter().filter(|(_, region)| region.standing() == Standing::Taking);
+        let used =
+            |region: &super::table::RawTableRegion| u64::from(region.slots).saturating_sub(region.spare + region.bad);
+        let (all, in_use) = taking().fold((0u64, 0u64), |(all, in_use), (_, region)| {
+            (all + u64::from(region.slots) - region.bad, in_use + used(region))
+        });
+        let share = in_use as f64 / all.max(1) as f64;
+        let segment = self.segment();
+        let one = |(_, region): &(usize, super::table::RawTableRegion)| {
+            let fair = (share * (u64::from(region.slots) - region.bad) as f64) as i64;
+            Filled {
+                number: region.number,
+                size: u64::from(region.slots) * segment,
+                used: used(region) * segment,
+                excess: (used(region) as i64 - fair) * segment as i64,
+            }
+        };
+        Ok(taking().map(one).collect())
+    }
+
+    /// Bytes that are to be moved for all regions to be alike; 0 where they are.
+    pub fn unbalanced(&self, session: &Session) -> Result<u64> {
+        let filled = self.filled(session)?;
+        let is_odd = |one: &&Filled| one.excess > ((one.size as f64 * ALIKE) as i64).max(2 * self.segment() as i64);
+        Ok(filled.iter().filter(is_odd).map(|one| one.excess as u64).sum())
+    }
+
+    /// Moves one segment from the fullest region to the emptiest.
+    pub fn balance_next(
+        &self,
+        session: &Session,
+        files: &dyn Files,
+        go_on: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<Copied> {
+        assert_may_wait();
+        self.check_failed()?;
+        self.refresh(session)?;
+        if self.unbalanced(session)? == 0 {
+            return Ok(Copied::Nothing);
+        }
+        let filled = self.filled(session)?;
+        let share = |one: &&Filled| one.excess as f64 / one.size.max(1) as f64;
+        let Some(from) = filled.iter().max_by(|a, b| share(a).total_cmp(&share(b))) else { return Ok(Copied::Nothing) };
+        let mut to: Vec<&Filled> = filled.iter().filter(|one| one.excess < 0).collect();
+        to.sort_by(|a, b| share(a).total_cmp(&share(b)));
+        let to: Vec<u32> = to.into_iter().map(|one| one.number).collect();
+        let Some((slot, segment)) = self.movable(session, from.number, &to)? else { return Ok(Copied::Nothing) };
+        match self.make_copy_in(session, files, slot, segment, Some(&to), go_on)? {
+            Copied::Made { sequence, bytes } => {
+                let there = self.slot_in_region(session, sequence, from.number)?;
+                if let Some(there) = there {
+                    self.change(session, |change| change.drop_copy(sequence, there, false, files.epoch()))?;
+                }
+                Ok(Copied::Made { sequence, bytes })
+            }
+            other => Ok(other),
+        }
+    }
+
+    /// The slot of a segment in that region.
+    fn slot_in_region(&self, session: &Session, sequence: u64, number: u32) -> Result<Option<u32>> {
+        let table = self.at.table(session.region());
+        session.read(KEY, || {
+            let Some((slot, segment)) = table.find(sequence)? else { return Ok(None) };
+            for home in table.homes(slot, &segment)? {
+                if table.region(home.n)?.number == number {
+                    return Ok(Some(home.slot));
+                }
+            }
+            Ok(None)
+        })
+    }
+
+    /// The fullest of the segments in a region that may be moved to one of those.
+    fn movable(&self, session: &Session, from: u32, to: &[u32]) -> Result<Option<(u32, Segment)>> {
+        let table = self.at.table(session.region());
+        let regions = session.read(KEY, || table.regions())?;
+        let Some((_, region)) = regions.iter().find(|(_, region)| region.number == from) else { return Ok(None) };
+        let targets: Vec<(usize, u64)> = regions
+            .iter()
+            .filter(|(_, region)| to.contains(&region.number))
+            .map(|(n, region)| (*n, region.domain()))
+            .collect();
+        let mut best: Option<(u32, Segment)> = None;
+        for slot in region.range() {
+            let segment = session.read(KEY, || table.get(slot))?;
+            let may = segment.state == State::Full && segment.live > 0 && !class::is_whole(segment.class);
+            if !may || best.is_some_and(|(_, best)| best.live >= segment.live) {
+                continue;
+            }
+            let homes = session.read(KEY, || table.homes(slot, &segment))?;
+            let is_free = |(n, domain): &(usize, u64)| homes.iter().all(|home| home.n != *n && home.domain != *domain);
+            if targets.iter().any(is_free) {
+                best = Some((slot, segment));
+            }
+        }
+        Ok(best)
+    }
+
+    /// Bytes of live content in segments.
+    pub fn live_bytes(&self, session: &Session) -> Result<u64> {
+        Ok(self.head(session)?.live * BLOCK)
+    }
+}

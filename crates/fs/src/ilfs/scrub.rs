@@ -1,0 +1,180 @@
+//! Scrubbing: all live content, in each of its copies, against its checksums; what one has wrong another puts right.
+//!
+//! A copy of a segment that has something wrong is one no more, and another is made of those that are right ([`super::copies`]). A region of
+//! several disks has what it keeps more than once written anew. What no copy has right stays as it is, and is told: reading it fails, and
+//! the cleaner keeps its segment.
+
+use exraid::{Aligned, Buffers, Class as Failure, Request, Ticket};
+use pram::session::assert_may_wait;
+use pram::Session;
+
+use super::clean::{Fate, Files};
+use super::error::{Error, Result};
+use super::part::{Owner, Part};
+use super::place::{Place, Run, BLOCK};
+use super::table::{Segment, State, KEY};
+use super::Log;
+
+/// Blocks that are read at a time.
+const PIECE: u32 = 256;
+
+/// A block that was wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wrong {
+    pub owner: Owner,
+    pub place: Place,
+    /// The region in which it was, and what was wrong.
+    pub region: u32,
+    pub why: String,
+    /// Another copy has it right: reading it succeeds, and this one is put right or made anew.
+    pub repaired: bool,
+}
+
+/// What scrubbing a segment came to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Scrubbed {
+    /// Bytes of content that were read.
+    pub bytes: u64,
+    pub wrong: Vec<Wrong>,
+}
+
+/// One slot of the segment.
+struct Look<'a> {
+    slot: u32,
+    region: u32,
+    live: &'a [(Place, Owner, u32)],
+}
+
+impl Log {
+    /// Sequence numbers and slots of segments in use, in ascending order, to be scrubbed one by one.
+    pub fn segments_to_scrub(&self, session: &Session) -> Result<Vec<(u64, u32)>> {
+        let table = self.at.table(session.region());
+        let mut slots = Vec::new();
+        for slot in session.read(KEY, || table.used_slots())? {
+            let segment = session.read(KEY, || table.get(slot))?;
+            if segment.state.is_used() && segment.live > 0 {
+                slots.push((segment.sequence, slot));
+            }
+        }
+        slots.sort_unstable();
+        Ok(slots)
+    }
+
+    /// Verifies what is live in the segment of a slot, in all copies that are there, and has what is wrong put right.
+    pub fn scrub(&self, session: &Session, files: &dyn Files, slot: u32) -> Result<Scrubbed> {
+        assert_may_wait();
+        let table = self.at.table(session.region());
+        let segment = session.read(KEY, || table.get(slot))?;
+        let mut told = Scrubbed::default();
+        if !matches!(segment.state, State::Open | State::Full) || segment.live == 0 {
+            return Ok(told);
+        }
+        let (parts, _) = match self.parts(session, slot, &segment) {
+            // Nothing of it is there: that is no damage, and told elsewhere.
+            Err(Error::Missing(_)) => return Ok(told),
+            parts => parts?,
+        };
+        let mut live = Vec::new();
+        for (place, entry) in parts.iter().flat_map(Part::blocks) {
+            if !matches!(files.fate(entry.owner, place)?, Fate::Dead) {
+                live.push((place, entry.owner, entry.crc));
+            }
+        }
+        let homes = session.read(KEY, || table.homes(slot, &segment))?;
+        let mut wrong: Vec<(u32, Wrong)> = Vec::new();
+        for home in homes.iter().filter(|home| !home.partial) {
+            let Ok(area) = self.area_of(session, home.slot) else { continue };
+            if area.region.is_none() {
+                continue;
+            }
+            let look = Look { slot: home.slot, region: area.number, live: &live };
+            told.bytes += live.len() as u64 * BLOCK;
+            wrong.extend(self.look(session, &look)?.into_iter().map(|one| (home.slot, one)));
+        }
+        told.wrong = self.put_right(session, files, &segment, homes.len(), wrong)?;
+        Ok(told)
+    }
+
+    /// What is wrong in one slot.
+    fn look(&self, session: &Session, look: &Look<'_>) -> Result<Vec<Wrong>> {
+        let (lies, mut wrong) = (self.lies(session, look.slot)?, Vec::new());
+        let copies = lies.region.copies();
+        for run in Run::of(look.live.iter().map(|(place, ..)| *place), PIECE) {
+            let some: Vec<_> = look
+                .live
+                .iter()
+                .filter(|(place, ..)| {
+                    place.sequence() == run.first.sequence()
+                        && (run.first.block()..run.first.block() + run.blocks).contains(&place.block())
+                })
+                .collect();
+            let at = lies.at + u64::from(run.first.block()) * BLOCK;
+            let mut read = |copy: Option<usize>| {
+                let memory = Buffers::whole(&Aligned::zeroed(run.blocks as usize * BLOCK as usize));
+                let request = Request::read(at, memory.clone()).within(self.options.patience);
+                let (done, ticket) = Ticket::new();
+                match copy {
+                    None => lies.region.submit(request, done),
+                    Some(copy) => lies.region.read_copy(copy, request, done),
+                }
+                let answer = ticket.wait();
+                answer.result.map(|()| answer.buffers.unwrap_or(memory).to_vec())
+            };
+            let all: Vec<_> = if copies > 1 { (0..copies).map(Some).collect() } else { vec![None] };
+            let found: Vec<_> = all.into_iter().map(&mut read).collect();
+            for (n, (place, owner, crc)) in some.iter().enumerate() {
+                let bytes = |content: &Vec<u8>| content[n * BLOCK as usize..(n + 1) * BLOCK as usize].to_vec();
+                let right = found.iter().flatten().map(bytes).find(|bytes| crc32c::crc32c(bytes) == *crc);
+                let failure = found.iter().find_map(|one| match one {
+                    // A member that is out is no copy.
+                    Err(e) if e.class == Failure::Gone && copies > 1 => None,
+                    Err(e) => Some(e.to_string()),
+                    Ok(content) if crc32c::crc32c(&bytes(content)) != *crc => Some("its checksum is wrong".into()),
+                    Ok(_) => None,
+                });
+                let Some(why) = failure else { continue };
+                let mut repaired = false;
+                if let Some(right) = right {
+                    let at = lies.at + u64::from(place.block()) * BLOCK;
+                    let from = Buffers::whole(&Aligned::of(&right));
+                    repaired = lies.region.run(Request::write(at, from)).result.is_ok();
+                }
+                wrong.push(Wrong { owner: *owner, place: *place, region: look.region, why, repaired });
+            }
+        }
+        if wrong.iter().any(|one| one.repaired) {
+            lies.region.run(exraid::Op::Flush.into()).result?;
+        }
+        Ok(wrong)
+    }
+
+    /// Slots with something wrong are no copies any more, where another slot has all that is wrong there.
+    fn put_right(
+        &self,
+        session: &Session,
+        files: &dyn Files,
+        segment: &Segment,
+        slots: usize,
+        mut wrong: Vec<(u32, Wrong)>,
+    ) -> Result<Vec<Wrong>> {
+        let odd: Vec<u32> = {
+            let mut odd: Vec<u32> = wrong.iter().filter(|(_, one)| !one.repaired).map(|(slot, _)| *slot).collect();
+            odd.dedup();
+            odd
+        };
+        for slot in odd {
+            let here: Vec<Place> =
+                wrong.iter().filter(|(at, one)| *at == slot && !one.repaired).map(|(_, one)| one.place).collect();
+            let is_elsewhere = slots > 1
+                && here.iter().all(|place| wrong.iter().filter(|(_, one)| one.place == *place).count() < slots);
+            if !is_elsewhere {
+                continue;
+            }
+            let failed = wrong.iter().any(|(at, one)| *at == slot && one.why != "its checksum is wrong");
+            let dropped =
+                self.change(session, |change| change.drop_copy(segment.sequence, slot, failed, files.epoch()))?;
+            wrong.iter_mut().filter(|(at, _)| *at == slot && dropped).for_each(|(_, one)| one.repaired = true);
+        }
+        Ok(wrong.into_iter().map(|(_, one)| one).collect())
+    }
+}

@@ -1,0 +1,55 @@
+//! Background work that somebody has asked for: it goes on, whoever sees to it, until it is done or called off.
+
+use pram::Session;
+
+use super::error::Result;
+use super::table::KEY;
+use super::Log;
+
+/// Bits of the table's word.
+const BALANCE: u64 = 1;
+const PAUSED: u64 = 2;
+const SCRUB: u64 = 4;
+
+/// What was asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tasks {
+    /// Old content is spread over all regions.
+    pub balance: bool,
+    /// Neither that nor scrubbing goes on for now.
+    pub paused: bool,
+    pub scrub: bool,
+    /// Bytes in a second that background work copies at most; 0: as many as it can beside others.
+    pub rate: u64,
+}
+
+impl Log {
+    pub fn tasks(&self, session: &Session) -> Result<Tasks> {
+        let all = session.read(KEY, || self.at.table(session.region()).head())?;
+        let is = |bit| all.tasks & bit != 0;
+        Ok(Tasks { balance: is(BALANCE), paused: is(PAUSED), scrub: is(SCRUB), rate: all.rate })
+    }
+
+    /// Asks for other work: `change` says what of what was asked for.
+    pub fn set_tasks(&self, session: &Session, change: &dyn Fn(&mut Tasks)) -> Result<()> {
+        self.change(session, |table| {
+            let all = table.head()?;
+            let is = |bit| all.tasks & bit != 0;
+            let mut tasks = Tasks { balance: is(BALANCE), paused: is(PAUSED), scrub: is(SCRUB), rate: all.rate };
+            change(&mut tasks);
+            let bit = |is: bool, bit| if is { bit } else { 0 };
+            let word = bit(tasks.balance, BALANCE) | bit(tasks.paused, PAUSED) | bit(tasks.scrub, SCRUB);
+            table.set_tasks(word, tasks.rate)
+        })
+    }
+
+    /// Segments below this sequence number were scrubbed, and when that began, in seconds since 1970.
+    pub fn scrubbed(&self, session: &Session) -> Result<(u64, u64)> {
+        let all = session.read(KEY, || self.at.table(session.region()).head())?;
+        Ok((all.scrubbed, all.scrub_began))
+    }
+
+    pub fn set_scrubbed(&self, session: &Session, scrubbed: u64, began: u64) -> Result<()> {
+        self.change(session, |change| change.set_scrubbed(scrubbed, began))
+    }
+}

@@ -1,0 +1,98 @@
+//! Background work on disks ([`crate::ubj`], `tend`), by the process with the role of maintenance: copies that are lacking, regions that
+//! leave, balance, scrubbing; regions that are gone, and those that come back.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crate::error::{Error, Result};
+use crate::node::Fs;
+use crate::pool::disks::{damage, leave};
+use crate::ubj::tend::{Pace, Piece};
+use crate::ubj::Union;
+
+/// How often it looks whether there is work.
+const TICK: Duration = Duration::from_millis(250);
+/// How often it looks after regions that are gone, or are there again.
+const LOOK: Duration = Duration::from_secs(1);
+/// How long it rests after a failure.
+const REST: Duration = Duration::from_secs(2);
+
+/// The thread; dropping it ends it.
+pub struct DiskWork {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl DiskWork {
+    /// None where the pool has no disks.
+    pub fn start(fs: &Arc<Fs>, dir: &Path) -> Result<Option<DiskWork>> {
+        let Some(union) = fs.union().cloned() else { return Ok(None) };
+        let stop = Arc::new(AtomicBool::new(false));
+        let (fs, stopped, dir) = (fs.clone(), stop.clone(), dir.to_path_buf());
+        let work = move || run(&fs, &union, &dir, &stopped);
+        let thread = std::thread::Builder::new().name("disk-work".into()).spawn(work);
+        let thread = thread.map_err(|e| Error::Pool(format!("starting the thread of work on disks: {e}")))?;
+        Ok(Some(DiskWork { stop, thread: Some(thread) }))
+    }
+}
+
+impl Drop for DiskWork {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::SeqCst);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            let _ = thread.join();
+        }
+    }
+}
+
+fn run(fs: &Fs, union: &Union, dir: &PathBuf, stop: &AtomicBool) {
+    let stopped = || stop.load(Ordering::SeqCst);
+    let (mut pace, mut looked) = (Pace::default(), None::<Instant>);
+    std::thread::park_timeout(TICK);
+    while !stopped() {
+        let rest = match fs.session().try_maintenance() {
+            true => one_round(fs, union, dir, &stopped, &mut pace, &mut looked),
+            false => Some(TICK),
+        };
+        if let Some(rest) = rest {
+            std::thread::park_timeout(rest);
+        }
+    }
+}
+
+/// Some work; how long to rest after it.
+fn one_round(
+    fs: &Fs,
+    union: &Union,
+    dir: &Path,
+    stopped: &dyn Fn() -> bool,
+    pace: &mut Pace,
+    looked: &mut Option<Instant>,
+) -> Option<Duration> {
+    let mut work = || -> Result<Piece> {
+        if looked.is_none_or(|looked| looked.elapsed() > LOOK) {
+            *looked = Some(Instant::now());
+            union.look_after_regions(fs, &|name| name.is_absolute() && !name.exists())?;
+        }
+        let mut wrong = |wrong: &[_]| damage::note(fs, union, dir, wrong);
+        match union.tend(fs, pace, stopped)? {
+            Piece::Done => Ok(Piece::Done),
+            Piece::Nothing => {
+                leave::complete_empty(dir, union, fs.session())?;
+                union.tend_asked(fs, pace, stopped, &mut wrong)
+            }
+        }
+    };
+    match work() {
+        Ok(Piece::Done) => None,
+        Ok(Piece::Nothing) => Some(TICK),
+        Err(e) => {
+            tracing::error!("work on disks: {e}");
+            Some(REST)
+        }
+    }
+}

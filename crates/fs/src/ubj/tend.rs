@@ -1,0 +1,209 @@
+//! Background work on the disks of a pool: copies that are lacking, regions that leave or come back, balance, scrubbing.
+//!
+//! The process with the role of maintenance does it, a piece at a time: what makes content safe first, then what somebody waits for, then
+//! what makes it lie better. Between pieces it gives way: while files are used it works half of the time.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use super::clean::Cleaning;
+use super::{counted, Count, Union};
+use crate::error::Result;
+use crate::ilfs::clean::{Cleaned, Files, Reason};
+use crate::ilfs::copies::Copied;
+use crate::ilfs::scrub::{Scrubbed, Wrong};
+use crate::ilfs::table::{Cause, CLEANING};
+use crate::node::Fs;
+
+/// What a piece of work came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Piece {
+    Done,
+    Nothing,
+}
+
+/// How fast background work is.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    began: Instant,
+    /// What files had stored and fetched when it was looked.
+    used: u64,
+    looked: Instant,
+    is_busy: bool,
+}
+
+/// How often it is looked whether files are used.
+const GLANCE: Duration = Duration::from_millis(200);
+/// One piece of work is answered by so long a rest at most.
+const REST: Duration = Duration::from_millis(500);
+
+impl Default for Pace {
+    fn default() -> Pace {
+        Pace { began: Instant::now(), used: 0, looked: Instant::now(), is_busy: false }
+    }
+}
+
+impl Pace {
+    /// Another piece begins; of a piece of so many bytes before that rests as long as it took, where files are used, and as long as the
+    /// rate wants.
+    fn next(&mut self, fs: &Fs, bytes: u64, rate: u64) {
+        if self.looked.elapsed() > GLANCE {
+            let session = fs.session();
+            let used = counted(session, Count::Stored) + counted(session, Count::Fetched);
+            (self.is_busy, self.used, self.looked) = (used != self.used, used, Instant::now());
+        }
+        let took = self.began.elapsed();
+        let mut rest = if self.is_busy { took.min(REST) } else { Duration::ZERO };
+        if rate > 0 {
+            rest = rest.max(Duration::from_secs_f64(bytes as f64 / rate as f64).saturating_sub(took));
+        }
+        std::thread::sleep(rest);
+        self.began = Instant::now();
+    }
+}
+
+impl Union {
+    /// A piece of what makes content safe: copies that are lacking, regions that leave.
+    pub(crate) fn tend(&self, fs: &Fs, pace: &mut Pace, stopped: &dyn Fn() -> bool) -> Result<Piece> {
+        let rate = self.log().tasks(fs.session())?.rate;
+        let mut go_on = |bytes: u64| {
+            pace.next(fs, bytes, rate);
+            !stopped()
+        };
+        match self.copy_next(fs, &mut go_on)? {
+            Copied::Made { .. } | Copied::Dropped { .. } => return Ok(Piece::Done),
+            Copied::Nothing | Copied::NoRoom | Copied::Interrupted => {}
+        }
+        if stopped() || self.log().leavers(fs.session())?.is_empty() {
+            return Ok(Piece::Nothing);
+        }
+        let _alone = fs.session().long_lock(CLEANING)?;
+        let cleaned = self.log().clean_leaving(fs.session(), &Cleaning::of(fs, self), &mut || go_on(1 << 20))?;
+        drop(_alone);
+        Ok(match cleaned {
+            Cleaned::Freed { .. } => Piece::Done,
+            Cleaned::Asleep(Reason::NoRoom | Reason::NothingToGain) => {
+                self.end_epoch_and_reclaim(fs.session())?;
+                Piece::Nothing
+            }
+            Cleaned::Kept { .. } | Cleaned::Asleep(_) | Cleaned::Interrupted => Piece::Nothing,
+        })
+    }
+
+    /// A piece of what was asked for: balance, then scrubbing. `wrong` is told what scrubbing finds.
+    pub(crate) fn tend_asked(
+        &self,
+        fs: &Fs,
+        pace: &mut Pace,
+        stopped: &dyn Fn() -> bool,
+        wrong: &mut dyn FnMut(&[Wrong]),
+    ) -> Result<Piece> {
+        let (session, tasks) = (fs.session(), self.log().tasks(fs.session())?);
+        if tasks.paused {
+            return Ok(Piece::Nothing);
+        }
+        if tasks.balance {
+            let mut go_on = |bytes: u64| {
+                pace.next(fs, bytes, tasks.rate);
+                !stopped()
+            };
+            if self.balance_next(fs, &mut go_on)? {
+                return Ok(Piece::Done);
+            }
+            if !stopped() {
+                self.log().set_tasks(session, &|tasks| tasks.balance = false)?;
+            }
+        }
+        match tasks.scrub {
+            true => self.scrub_next(fs, pace, tasks.rate, wrong),
+            false => Ok(Piece::Nothing),
+        }
+    }
+
+    /// Moves one segment to where there is less; false where nothing is to be moved.
+    pub fn balance_next(&self, fs: &Fs, go_on: &mut dyn FnMut(u64) -> bool) -> Result<bool> {
+        let session = fs.session();
+        let alone = session.long_lock(CLEANING)?;
+        let copied = self.log().balance_next(session, &Cleaning::of(fs, self), go_on)?;
+        drop(alone);
+        match copied {
+            Copied::Made { .. } | Copied::Dropped { .. } => Ok(true),
+            Copied::NoRoom => {
+                self.end_epoch_and_reclaim(session)?;
+                Ok(false)
+            }
+            Copied::Nothing | Copied::Interrupted => Ok(false),
+        }
+    }
+
+    fn scrub_next(&self, fs: &Fs, pace: &mut Pace, rate: u64, wrong: &mut dyn FnMut(&[Wrong])) -> Result<Piece> {
+        let session = fs.session();
+        let (from, began) = self.log().scrubbed(session)?;
+        let next = self.log().segments_to_scrub(session)?.into_iter().find(|(sequence, _)| *sequence >= from);
+        let Some((sequence, slot)) = next else {
+            self.log().set_tasks(session, &|tasks| tasks.scrub = false)?;
+            self.log().set_scrubbed(session, 0, began)?;
+            return Ok(Piece::Nothing);
+        };
+        let scrubbed = self.scrub_one(fs, slot)?;
+        wrong(&scrubbed.wrong);
+        self.log().set_scrubbed(session, sequence + 1, began)?;
+        pace.next(fs, scrubbed.bytes, rate);
+        Ok(Piece::Done)
+    }
+
+    /// Verifies a segment: see [`crate::ilfs::scrub`].
+    pub fn scrub_one(&self, fs: &Fs, slot: u32) -> Result<Scrubbed> {
+        let _alone = fs.session().long_lock(CLEANING)?;
+        Ok(self.log().scrub(fs.session(), &Cleaning::of(fs, self), slot)?)
+    }
+
+    /// Takes back regions that were missing, and fences those whose disks are gone: `is_gone` tells by the name of a region.
+    pub(crate) fn look_after_regions(&self, fs: &Fs, is_gone: &dyn Fn(&Path) -> bool) -> Result<()> {
+        let session = fs.session();
+        for region in self.regions() {
+            if region.members().len() == 1 && is_gone(Path::new(&**region.name())) {
+                let name = region.name();
+                self.log().fence(session, region.number(), Cause::Missing, &format!("{name} is not there any more"))?;
+            }
+        }
+        self.log().take_back(session)?;
+        Ok(())
+    }
+
+    /// Rewrites what a file has on disk, in its order, where it is best now; blocks that were moved.
+    pub fn reorganise(&self, fs: &Fs, ino: u64, go_on: &mut dyn FnMut(u64) -> bool) -> Result<u64> {
+        let (mut from, mut moved) = (0, 0);
+        loop {
+            let (blocks, next) = self.pages_from(fs, ino, from)?;
+            if !blocks.is_empty() {
+                let _alone = fs.session().long_lock(CLEANING)?;
+                let done = self.log().rehome(fs.session(), &Cleaning::of(fs, self), &blocks);
+                drop(_alone);
+                match done {
+                    Ok(done) => moved += u64::from(done),
+                    Err(crate::ilfs::Error::NoSpace) => {
+                        self.free(fs, true)?;
+                    }
+                    Err(e) => return Err(e.into()),
+                }
+            }
+            let is_end = next.is_none_or(|next| next <= from);
+            if is_end || !go_on(moved) {
+                return Ok(moved);
+            }
+            from = next.unwrap_or(from);
+        }
+    }
+
+    /// Blocks that were copied so that there is another copy of them, by all processes.
+    pub(crate) fn copied(&self, session: &pram::Session) -> u64 {
+        session.runtime().sessions().iter().map(|one| one.counts[Count::Copied as usize]).sum()
+    }
+
+    /// Whose a block is that was found wrong, and where in the file it lies now.
+    pub(crate) fn page_now(&self, fs: &Fs, one: &Wrong) -> bool {
+        let files = Cleaning::of(fs, self);
+        files.fate(one.owner, one.place).is_ok_and(|fate| !matches!(fate, crate::ilfs::clean::Fate::Dead))
+    }
+}
