@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use fs::pool::{CacheStatus, DiskStatus, FlowStatus, PerformanceStatus, RegionStatus, SegmentStatus};
+use fs::pool::{CacheStatus, DiskStatus, FlowStatus, PerformanceStatus, RegionStatus, SegmentStatus, WorkStatus};
 use fs::Pool;
 
 use crate::failure::{Context, Result};
@@ -175,5 +175,71 @@ mod tests {
         assert_eq!(time(2.0), "2.0 s");
         assert_eq!(time(0.0123), "12.3 ms");
         assert_eq!(time(85e-6), "85 µs");
+    }
+}
+
+/// Lines for what there is to do on the disks. `row` is told what kind of line it is.
+pub fn describe_disk_work(work: &WorkStatus, mut row: impl FnMut(&str, String)) {
+    for out in &work.out_of_use {
+        let since = since(out.since);
+        let (is, then) = match (out.why, out.is_there) {
+            ("missing", false) => {
+                ("is MISSING", "attach it, or give it up: `conquest region remove POOL NUMBER --force`")
+            }
+            ("missing", true) => ("was missing and is there again", "it takes content soon"),
+            _ => ("has FAILED and takes nothing", "`conquest region remove` moves what it holds"),
+        };
+        row("region", format!("{} {is}, since {since}: {then}", out.region));
+    }
+    if work.lost > 0 {
+        row(
+            "LOST",
+            format!("{} of content have no copy that is there: `conquest fsck` names the files", size::show(work.lost)),
+        );
+    }
+    if work.lacking > 0 {
+        let time = work.seconds.map(|seconds| format!(", some {}", duration(seconds))).unwrap_or_default();
+        let lazy =
+            if work.lazy > 0 { format!("; of these {} lazily, later", size::show(work.lazy)) } else { String::new() };
+        row("copies", format!("{} in {} segments lack one{lazy}{time}", size::show(work.lacking), work.segments));
+    }
+    for leaving in &work.leaving {
+        row("leaving", format!("region {}: {} are left to be moved", leaving.region, size::show(leaving.left)));
+    }
+    let paused = if work.paused { ", PAUSED: `conquest region balance POOL --resume`" } else { "" };
+    if work.balancing {
+        let rate = if work.rate > 0 { format!(", {} a second at most", size::show(work.rate)) } else { String::new() };
+        row("balance", format!("{} are to be moved{rate}{paused}", size::show(work.unbalanced)));
+    }
+    if work.scrubbing {
+        row("scrub", format!("{} segments are left, since {}{paused}", work.scrub_left, since(work.scrub_began)));
+    }
+    for damage in work.damage.iter().take(SHOWN) {
+        row("damage", crate::verb::scrub::describe(damage));
+    }
+    let more = work.damage.len().saturating_sub(SHOWN) as u64 + work.more_damage;
+    if more > 0 {
+        row("damage", format!("and {more} more: `conquest status --json` tells them"));
+    }
+    if !work.damage.is_empty() {
+        row("", "once this has been seen: `conquest scrub POOL --forget`".into());
+    }
+}
+
+/// Findings that are shown.
+const SHOWN: usize = 10;
+
+/// How long ago that was, in words.
+fn since(seconds: u64) -> String {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |now| now.as_secs());
+    format!("{} ago", duration(now.saturating_sub(seconds) as f64))
+}
+
+fn duration(seconds: f64) -> String {
+    match seconds as u64 {
+        s @ 0..=99 => format!("{s} s"),
+        s @ 100..=5999 => format!("{} min", s / 60),
+        s @ 6000..=172_799 => format!("{} h", s / 3600),
+        s => format!("{} days", s / 86_400),
     }
 }

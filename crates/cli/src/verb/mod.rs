@@ -19,6 +19,7 @@ mod resize;
 mod restore;
 mod salvage;
 mod save;
+pub mod scrub;
 mod status;
 mod umount;
 mod up;
@@ -44,6 +45,7 @@ pub enum Verb {
     Export(export::Args),
     Redundancy(redundancy::Args),
     Du(du::Args),
+    Scrub(scrub::Args),
     Fsck(fsck::Args),
     Save(save::Args),
     Restore(restore::Args),
@@ -69,6 +71,7 @@ impl Verb {
             Verb::Destroy(args) => destroy::run(&args),
             Verb::Resize(args) => resize::run(&args),
             Verb::Region(args) => return region::run(&args),
+            Verb::Scrub(args) => return scrub::run(&args),
             Verb::Export(args) => export::run(&args),
             Verb::Redundancy(args) => redundancy::run(&args),
             Verb::Du(args) => du::run(&args),

@@ -1,17 +1,20 @@
 //! `conquest region`: the regions of a pool, and the disks that they are.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Subcommand;
+use fs::fsck::Lost;
 use fs::pool::{
     DiskStatus, HowToLeave, Leaving, Left, NewDisk, NewRegion, RegionStatus, Replace, Replaced, Stop, Verdict,
+    WhichRegion,
 };
 use fs::Pool;
 use serde::Serialize;
 
 use crate::failure::{Context, Failure, Result};
-use crate::{disks, inspect, locate, mounts, progress, regions, say, size, stall};
+use crate::{disks, inside, inspect, locate, mounts, progress, regions, say, size, stall};
 
 /// Show the regions and disks of a pool, give it some, take one away, replace a disk.
 #[derive(clap::Args)]
@@ -23,6 +26,9 @@ use crate::{disks, inspect, locate, mounts, progress, regions, say, size, stall}
     conquest region replace /srv/pool /dev/sdb /dev/sdd\n                                                    \
     (another disk for one that is lost)\n  \
     conquest region replace /srv/pool /dev/sdb        (a disk that was away is put back)\n  \
+    conquest region remove /srv/pool /dev/sdb --force --dry-run\n                                                    \
+    (what would be lost with a dead disk)\n  \
+    conquest region balance /srv/pool                 (old content to new disks)\n  \
     conquest region check /srv/pool /dev/sdb && ...   (may it be stopped?)")]
 pub struct Args {
     #[command(subcommand)]
@@ -35,11 +41,16 @@ enum What {
     Add(Add),
     /// Show the regions and disks of a pool
     List(List),
-    /// Take a disk away: what it holds is moved to the others, with the pool in use
-    #[command(after_help = "Interrupted, it can be repeated and goes on; `--cancel` has the disk take content again.")]
+    /// Take regions away: what they hold is moved to the others, with the pool in use
+    #[command(
+        after_help = "Interrupted, it can be repeated and goes on, also in the background while the pool is mounted; `--cancel` has \
+        the regions take content again. Of a disk that is dead, `--force` gives up what it holds."
+    )]
     Remove(Remove),
     /// Put a disk of a mirror back, or another in its place, and copy what it is to hold; nobody may use the pool meanwhile
     Replace(ReplaceArgs),
+    /// Spread what is there over all regions, or rewrite files
+    Balance(Balance),
     /// May a region, or one of its disks, be stopped or destroyed, with all content left? Exit status 0 yes, 1 no, 2 it cannot be told
     Check(Check),
 }
@@ -61,14 +72,51 @@ struct Add {
 struct Remove {
     /// The pool directory, or where it is mounted
     pool: PathBuf,
-    /// A file or block device that is a disk of the pool
-    disk: PathBuf,
-    /// Only tell what is moved, and whether it fits; exit status 1 if it does not
+    /// Numbers of regions, or disks of them; several are one plan: nothing is moved from one to another
+    #[arg(value_name = "REGION|PATH", required = true)]
+    regions: Vec<String>,
+    /// Only tell what is moved, and whether it fits; with `--force`, what would be lost; exit status 1 if it does not fit
     #[arg(long, conflicts_with = "cancel")]
     dry_run: bool,
-    /// The disk stays: it takes content again
-    #[arg(long)]
+    /// They stay: they take content again
+    #[arg(long, conflicts_with = "force")]
     cancel: bool,
+    /// Move nothing: what only they hold is LOST, and listed by file and bytes; for a disk that is dead
+    #[arg(long)]
+    force: bool,
+    /// Return at once: what they hold is moved while the pool is mounted; `status` shows it
+    #[arg(long, conflicts_with_all = ["cancel", "force", "dry_run"])]
+    background: bool,
+    /// Print what is lost, or would be, as JSON
+    #[arg(long, requires = "force")]
+    json: bool,
+}
+
+#[derive(clap::Args)]
+struct Balance {
+    /// The pool directory, or where it is mounted
+    pool: PathBuf,
+    /// Files and directories in it, by where they are in the pool, whose content is rewritten in order where it is best now [default: all
+    /// regions are made equally full]
+    paths: Vec<PathBuf>,
+    /// Return at once: it goes on while the pool is mounted; `status` shows it
+    #[arg(long, conflicts_with = "paths")]
+    background: bool,
+    /// Copy so many bytes in a second at most, in the background; 0 for no bound
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    rate: Option<u64>,
+    /// Background balancing and scrubbing rest until `--resume`
+    #[arg(long, conflicts_with_all = ["resume", "paths"])]
+    pause: bool,
+    /// They go on
+    #[arg(long, conflicts_with = "paths")]
+    resume: bool,
+    /// Balancing in the background ends as it is
+    #[arg(long, conflicts_with_all = ["pause", "resume", "paths", "background"])]
+    cancel: bool,
+    /// Only tell how full each region is, and what would be moved
+    #[arg(long)]
+    dry_run: bool,
 }
 
 #[derive(clap::Args)]
@@ -111,6 +159,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         What::Add(args) => add(args)?,
         What::List(args) => list(args)?,
         What::Remove(args) => remove(args)?,
+        What::Balance(args) => balance(args)?,
         What::Replace(args) => replace(args)?,
         What::Check(args) => return check(args).map_err(|failure| failure.with_status(2)),
     }
@@ -131,11 +180,23 @@ fn add(args: &Add) -> Result<()> {
     show(&pool)
 }
 
+/// A region, by its number or a disk of it.
+fn which(text: &str) -> Result<WhichRegion> {
+    match text.parse() {
+        Ok(number) => Ok(WhichRegion::Number(number)),
+        Err(_) => Ok(WhichRegion::Disk(locate::absolute(Path::new(text))?)),
+    }
+}
+
 fn remove(args: &Remove) -> Result<()> {
-    let (pool, disk) = (locate::pool(&args.pool)?, locate::absolute(&args.disk)?);
-    let how = match (args.dry_run, args.cancel) {
-        (true, _) => HowToLeave::Look,
-        (_, true) => HowToLeave::Cancel,
+    let pool = locate::pool(&args.pool)?;
+    let regions = args.regions.iter().map(|text| which(text)).collect::<Result<Vec<_>>>()?;
+    let how = match (args.dry_run, args.cancel, args.force) {
+        (true, _, true) => HowToLeave::LookForced,
+        (_, _, true) => HowToLeave::Force,
+        (true, ..) => HowToLeave::Look,
+        (_, true, _) => HowToLeave::Cancel,
+        _ if args.background => HowToLeave::Begin,
         _ => HowToLeave::Leave,
     };
     let (mut show, mut all) = (progress::bytes("moving"), 0);
@@ -144,21 +205,141 @@ fn remove(args: &Remove) -> Result<()> {
         show(all - left, all);
         true
     };
-    let what = || format!("cannot take the disk {} from {}", disk.display(), pool.display());
-    let left = Pool::remove_disk(&pool, &disk, how, &mut go_on).context(what)?;
+    let named = args.regions.join(" ");
+    let what = || format!("cannot take {named} from {}", pool.display());
+    let left = Pool::remove_regions(&pool, &regions, how, &mut go_on).context(what)?;
     drop(show);
-    let (disk, pool) = (disk.display(), pool.display());
+    let pool = pool.display();
     match left {
-        Left::Looked(told) if told.fits() => say(&format!("{}; they fit", described(&told))),
+        Left::Looked(told) if told.fits() => say(&format!("{}; they fit{}", described(&told), fewer(&told))),
         Left::Looked(told) => Err(Failure::new(format!("{}: they do not fit", described(&told)))),
         Left::Gone(paths) => say(&format!("{} empty, and no disk of {pool} any more: it may be unplugged", are(&paths))),
-        Left::Stays => say(&format!("{disk} stays: it takes content again")),
+        Left::Stays => say(&format!("{named} stays: it takes content again")),
+        Left::Interrupted(told) if how == HowToLeave::Begin => say(&format!(
+            "{}, while the pool is mounted; `conquest status {pool}` shows what is left, and `conquest region remove {pool} {named} \
+             --cancel` calls it off",
+            described(&told)
+        )),
         Left::Interrupted(told) => Err(Failure::new(format!(
-            "{disk} is not empty yet: {}, which cannot be moved now. `conquest fsck {pool}` tells of what cannot be read; when the cause is \
-             mended, the same command goes on, and `conquest region remove {pool} {disk} --cancel` has the disk stay",
+            "{named} is not empty yet: {}, which cannot be moved now. `conquest fsck {pool}` tells of what cannot be read; when the cause is \
+             mended, the same command goes on, and `conquest region remove {pool} {named} --cancel` has it stay",
             described(&told)
         ))),
+        Left::Forced(lost, _) if args.json => say(&serde_json::to_string_pretty(&lost).context(|| "cannot write JSON".into())?),
+        Left::Forced(lost, paths) => forced(&lost, &paths, args, &pool.to_string()),
     }
+}
+
+/// What is lost with a region that is given up, or would be.
+fn forced(lost: &[Lost], paths: &[PathBuf], args: &Remove, pool: &str) -> Result<()> {
+    for one in lost {
+        let name = one.path.clone().unwrap_or_else(|| format!("inode {} (without a name)", one.ino));
+        say(&format!("{name}: bytes {} to {}: {}", one.first, one.last, one.why))?;
+    }
+    let files: std::collections::BTreeSet<u64> = lost.iter().map(|one| one.ino).collect();
+    let bytes: u64 = lost.iter().map(|one| one.last - one.first + 1).sum();
+    let what = match files.len() {
+        0 => "nothing is lost".to_string(),
+        n => format!(
+            "{} of {n} files {} lost; all others are whole",
+            size::show(bytes),
+            if args.dry_run { "would be" } else { "are" }
+        ),
+    };
+    match args.dry_run {
+        true => say(&format!("Nothing is done. Without {}: {what}", args.regions.join(" "))),
+        false if paths.is_empty() => say(&format!("{what}; no disk of {pool} any more")),
+        false => say(&format!("{what}; {} no disk of {pool} any more", are(paths))),
+    }
+}
+
+/// What has fewer copies afterwards than it is to have.
+fn fewer(told: &Leaving) -> String {
+    match told.fewer {
+        0 => String::new(),
+        bytes => format!("; {} of content with copies will have fewer than it is to have", size::show(bytes)),
+    }
+}
+
+fn balance(args: &Balance) -> Result<()> {
+    let pool = locate::pool(&args.pool)?;
+    let cannot = || format!("cannot balance {}", pool.display());
+    let open = Pool::open(&pool, &fs::OpenOptions::default()).context(cannot)?;
+    if let Some(rate) = args.rate {
+        open.ask_for(&|tasks| tasks.rate = rate).context(cannot)?;
+    }
+    if args.dry_run {
+        return show_filled(&open, cannot);
+    }
+    if args.pause || args.resume || args.cancel || args.background {
+        open.ask_for(&|tasks| {
+            tasks.paused = args.pause || tasks.paused && !args.resume && !args.background;
+            tasks.balance = (args.background || tasks.balance) && !args.cancel;
+        })
+        .context(cannot)?;
+        let is = match (args.pause, args.cancel) {
+            (true, _) => "rests; `--resume` has it go on",
+            (_, true) => "has ended as it is",
+            _ => "goes on while the pool is mounted; `conquest status` shows what is left",
+        };
+        return say(&format!("background work on {} {is}", pool.display()));
+    }
+    if !args.paths.is_empty() {
+        return reorganise(&open, &args.paths);
+    }
+    let (mut show, mut all) = (progress::bytes("balancing"), 0);
+    let done = open
+        .balance(&mut |left| {
+            all = all.max(left);
+            show(all - left, all);
+            true
+        })
+        .context(cannot)?;
+    drop(show);
+    open.ask_for(&|tasks| tasks.balance = tasks.balance && !done).context(cannot)?;
+    show_filled(&open, cannot)
+}
+
+fn show_filled(pool: &Pool, cannot: impl Fn() -> String + Copy) -> Result<()> {
+    let mut left = 0;
+    for one in pool.filled().context(cannot)? {
+        let percent = one.used as f64 * 100.0 / one.size.max(1) as f64;
+        let moved = match one.excess {
+            0.. => format!("{} too much", size::show(one.excess as u64)),
+            less => format!("{} too little", size::show(less.unsigned_abs())),
+        };
+        left += one.excess.max(0) as u64;
+        say(&format!(
+            "region {}: {percent:.1} % full, {} of {}; {moved}",
+            one.number,
+            size::show(one.used),
+            size::show(one.size)
+        ))?;
+    }
+    say(&format!("{} would have to be moved for all to be alike", size::show(left)))
+}
+
+/// Rewrites files that are in the mounted pool.
+fn reorganise(pool: &Pool, paths: &[PathBuf]) -> Result<()> {
+    let (mut inodes, mut failures) = (std::collections::BTreeSet::new(), inside::Failures::default());
+    for path in paths {
+        let top = inside::Inside::find(path)?;
+        if locate::pool(&top.mounted.dir)? != pool.dir() {
+            return Err(Failure::new(format!("{} is in another pool than {}", path.display(), pool.dir().display())));
+        }
+        let mut add = |file: &std::fs::Metadata| _ = file.is_file() && inodes.insert(file.ino());
+        add(&std::fs::symlink_metadata(path).context(|| format!("cannot look at {}", path.display()))?);
+        if path.is_dir() {
+            let mut see = |entry: &inside::Entry, _| Ok(add(&entry.metadata));
+            inside::below(path, &mut see, &mut |failure| failures.tell(&failure))?;
+        }
+    }
+    let (mut blocks, files) = (0, inodes.len());
+    for ino in inodes {
+        blocks += pool.reorganise(ino, &mut |_| true).context(|| format!("cannot rewrite inode {ino}"))?;
+    }
+    say(&format!("{} of {files} files were rewritten", size::show(blocks * 4096)))?;
+    failures.end("looked at")
 }
 
 /// Whoever has to be told of all disks of a region.

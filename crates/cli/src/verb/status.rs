@@ -114,6 +114,9 @@ fn text(s: &Status, places: &[Place], stopped: &[Stopped]) -> String {
     if let Some(segments) = &s.segments {
         let _ = writeln!(out, "{:14} {}", "on disk", disks::describe_segments(segments));
     }
+    if let Some(work) = &s.work {
+        disks::describe_disk_work(work, |kind, line| _ = writeln!(out, "{kind:14} {line}"));
+    }
     if let Some(cache) = &s.cache {
         let _ = writeln!(out, "{:14} {}", "union cache", disks::describe_cache(cache));
         if let Some(work) = disks::describe_work(cache) {

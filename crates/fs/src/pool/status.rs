@@ -10,6 +10,7 @@ use pram::SEGMENT;
 use serde::{Serialize, Serializer};
 
 use super::disks::look::{self, DiskStatus, RegionStatus, SegmentStatus};
+use super::disks::work::WorkStatus;
 use super::{read_config, role, MediumKind, Pool, Terms};
 use crate::error::Result;
 use crate::layout::tag;
@@ -53,6 +54,8 @@ pub struct Status {
     /// The regions that the disks are, the disks, and the segments that they are divided into.
     pub regions: Vec<RegionStatus>,
     pub disks: Vec<DiskStatus>,
+    /// What there is to do on the disks, if there are any.
+    pub work: Option<WorkStatus>,
     pub segments: Option<SegmentStatus>,
     /// What of large files is in memory, if the pool has disks and they are there.
     pub cache: Option<CacheStatus>,
@@ -305,6 +308,7 @@ impl Pool {
             durable_epoch: epochs.durable,
             copy: self.copy_status()?,
             regions,
+            work: self.disk_work()?,
             disks,
             segments: look::segments(session)?,
             cache: self.cache_status()?,

@@ -235,7 +235,7 @@ fn who_is_interrupted_goes_on_or_cancels() {
 fn a_removal_that_was_cut_short_is_completed() {
     let (home, pool, mib) = Home::with_two(MediumKind::Battery, 96 * MIB);
     let (union, session) = (pool.union().expect("there are disks"), pool.session());
-    union.log().set_leaving(session, 0, true).expect("it fits");
+    union.log().set_leaving(session, &[0], true).expect("it fits");
     assert!(union.move_leaving(&pool, &mut |_| true).expect("moved"));
     assert!(union.log().remove_region(session, 0).expect("empty"));
     assert_eq!(home.disks(), 2);

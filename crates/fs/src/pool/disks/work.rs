@@ -170,6 +170,13 @@ impl Pool {
         Ok(told)
     }
 
+    /// Scrubbing begins, in the background.
+    pub fn begin_scrub(&self) -> Result<()> {
+        let (log, session) = (self.with_log()?.log(), self.fs.session());
+        log.set_scrubbed(session, 0, crate::node::now().0.max(0) as u64 / 1_000_000_000)?;
+        self.ask_for(&|tasks| (tasks.scrub, tasks.paused) = (true, false))
+    }
+
     /// What scrubbing has found was seen.
     pub fn forget_damage(&self) -> Result<()> {
         damage::forget(&self.dir)
