@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::between::{Between, Common, Opening};
 use super::mirror::Mirror;
 use super::raid5::{Raid5, MOST_CHUNK};
-use super::set::{Part, Set};
+use super::set::{Finder, Others, Part, Set};
 use super::single::Single;
 use super::stripe::Stripe;
-use super::{Map, Region, Volume};
+use super::{Begin, Map, Region, Volume};
 use crate::device::Device;
 use crate::error::OpenError;
 use crate::label::{data_of, stamp, Epoch, Label, Layout, MemberState, Relation, Uuid};
@@ -40,7 +41,7 @@ pub fn make(
         let what = format!("a {layout} has {least} to {most} disks, not {}", devices.len());
         return Err(unusable(&*first, what));
     }
-    let map = map_for(layout, devices.len(), &*first)?;
+    let map = map_for(layout, devices.len(), &*first, None)?;
     for device in &devices {
         check_room(&*map, layout, &**device, data_of(device.properties().size))?;
     }
@@ -52,16 +53,53 @@ pub fn make(
         let label = Label::new(pool, number, layout, &uuids, role, device.properties().size, epoch);
         Label { secret, ..label }.write(&**device)?;
     }
-    open_or_begin(devices, true)
+    open_or_begin(devices, true, None)
+}
+
+/// How processes share a region.
+#[derive(Clone)]
+pub struct Sharing {
+    pub common: Common,
+    /// Finds a disk that another process has put in a member's place; what nobody finds is excluded by the next write.
+    pub find: Option<Finder>,
+}
+
+/// The same as [`open`], for one of several processes that use the region.
+///
+/// # Errors
+/// Those of [`open`], and [`OpenError::Transfer`] where the processes cannot agree.
+pub fn open_shared(devices: Vec<Arc<dyn Device>>, sharing: &Sharing) -> Result<Arc<dyn Region>, OpenError> {
+    open_or_begin(devices, false, Some(sharing))
+}
+
+/// A process comes to the others.
+fn join(devices: &[Arc<dyn Device>], sharing: &Sharing) -> Result<(Arc<Between>, Opening), OpenError> {
+    let labelled = by_role(devices.to_vec())?;
+    let (any, label) = labelled.into_values().next().ok_or_else(no_disk)?;
+    Between::join(&sharing.common, label.region)
+        .map_err(|e| OpenError::Transfer(super::between::failed(any.name(), &e)))
+}
+
+fn no_disk() -> OpenError {
+    OpenError::Unusable { path: PathBuf::new(), what: "a region has a disk".into() }
 }
 
 /// Opens the region that these disks are of. Where it can do without those that are missing, or have missed something, it
 /// does, and says so; where the disks may be written, the others' labels say so too, before anything else is written.
 pub fn open(devices: Vec<Arc<dyn Device>>) -> Result<Arc<dyn Region>, OpenError> {
-    open_or_begin(devices, false)
+    open_or_begin(devices, false, None)
 }
 
-fn open_or_begin(devices: Vec<Arc<dyn Device>>, is_new: bool) -> Result<Arc<dyn Region>, OpenError> {
+fn open_or_begin(
+    devices: Vec<Arc<dyn Device>>,
+    is_new: bool,
+    sharing: Option<&Sharing>,
+) -> Result<Arc<dyn Region>, OpenError> {
+    let joined = sharing.map(|sharing| join(&devices, sharing)).transpose()?;
+    let between = joined.as_ref().map(|(between, _)| between.clone());
+    // Nobody changes labels until this process knows them, and has said what it has to say.
+    let name: Arc<str> = devices.first().map_or_else(|| "a region".into(), |device| device.name().clone());
+    let held = between.as_ref().map(|between| between.labels(&name)).transpose()?;
     let labelled = by_role(devices)?;
     let newest = newest(&labelled)?.clone();
     let any = labelled.values().next().map(|(device, _)| device.clone()).expect("there is a newest one");
@@ -83,24 +121,29 @@ fn open_or_begin(devices: Vec<Arc<dyn Device>>, is_new: bool) -> Result<Arc<dyn 
         return Err(unusable(&*any, what));
     }
     let share = labelled.values().map(|(_, label)| label.data).min().unwrap_or(0);
-    let map = map_for(newest.layout, count, &*any)?;
+    let map = map_for(newest.layout, count, &*any, between.clone())?;
     check_room(&*map, newest.layout, &*any, share)?;
     let part = |role| labelled.get(&role).map(|(device, _): &(Arc<dyn Device>, Label)| Part::new(device.clone()));
     let parts = (0..count).map(part).collect();
     let is_writable = labelled.values().all(|(device, _)| !device.properties().read_only);
     let lags = labelled.iter().any(|(role, (_, l))| states[*role] != MemberState::Out && l.epoch != newest.epoch);
     let labels = labelled.into_iter().map(|(role, (_, label))| (role, label)).collect();
-    let set = Set::new(labels, parts, uuids, states, share);
+    let others = between
+        .clone()
+        .map(|between| Others { between, find: sharing.and_then(|sharing| sharing.find.clone()) });
+    let set = Set::new(labels, parts, uuids, states, share, others);
     if is_writable && (changed || lags) {
         set.settle(&newest)?;
     }
+    drop(held);
     let volume = Volume::new(set, map);
-    volume.map.start(&volume.set, is_new)?;
+    let is_first = joined.as_ref().is_none_or(|(_, opening)| opening.is_alone);
+    volume.map.start(&volume.set, Begin { is_new, is_first })?;
     Ok(Arc::new(volume))
 }
 
 /// What a member's own label adds to what the newest one says of it.
-fn state_of(role: usize, label: &Label, newest: &Label) -> MemberState {
+pub fn state_of(role: usize, label: &Label, newest: &Label) -> MemberState {
     match newest.members[role].state {
         MemberState::Out => MemberState::Out,
         // How far it has been rebuilt is noted in one label after the other.
@@ -149,12 +192,15 @@ fn by_role(devices: Vec<Arc<dyn Device>>) -> Result<Labelled, OpenError> {
     Ok(labelled)
 }
 
+/// The label that says how things stand, of disks that are known to have gone one way.
+pub fn newest_of<'l>(labels: impl Iterator<Item = &'l Label>) -> Option<&'l Label> {
+    labels.max_by_key(|label| (label.epoch.number(), label.generation))
+}
+
 /// The label that says how things stand: that of the last epoch, which the others must have been through or be in.
 fn newest(labelled: &Labelled) -> Result<&Label, OpenError> {
     let newest = labelled.values().max_by_key(|(_, label)| (label.epoch.number(), label.generation));
-    let Some((best, newest)) = newest else {
-        return Err(OpenError::Unusable { path: PathBuf::new(), what: "a region has a disk".into() });
-    };
+    let Some((best, newest)) = newest else { return Err(no_disk()) };
     for (device, label) in labelled.values() {
         // What the newest one has given up is not asked.
         let is_replaced = newest.members.get(label.role).is_none_or(|member| member.device != label.device);
@@ -190,16 +236,21 @@ fn check_room(map: &dyn Map, layout: Layout, device: &dyn Device, share: u64) ->
     }
 }
 
-fn map_for(layout: Layout, members: usize, device: &dyn Device) -> Result<Box<dyn Map>, OpenError> {
+fn map_for(
+    layout: Layout,
+    members: usize,
+    device: &dyn Device,
+    between: Option<Arc<Between>>,
+) -> Result<Box<dyn Map>, OpenError> {
     Ok(match layout {
         Layout::Single => Box::new(Single),
         Layout::Stripe { chunk } => Box::new(Stripe { members: members as u64, chunk: chunk.into() }),
-        Layout::Mirror => Box::new(Mirror::new().map_err(|e| unusable(device, format!("starting a thread: {e}")))?),
+        Layout::Mirror => Box::new(Mirror::new(between).map_err(|e| unusable(device, format!("starting a thread: {e}")))?),
         Layout::Raid5 { chunk } if u64::from(chunk) > MOST_CHUNK => {
             return Err(unusable(device, format!("a chunk of a {layout} has at most {MOST_CHUNK} bytes, not {chunk}")));
         }
         Layout::Raid5 { chunk } => {
-            let raid5 = Raid5::new(members, chunk);
+            let raid5 = Raid5::new(members, chunk, between);
             Box::new(raid5.map_err(|e| unusable(device, format!("starting a thread: {e}")))?)
         }
     })

@@ -26,6 +26,8 @@ type Then = Box<dyn FnOnce(Result<()>) + Send>;
 
 enum Task {
     Exclude { set: Arc<Set>, role: usize, why: String },
+    /// Another process has changed how members stand.
+    Adopt { set: Arc<Set>, then: Then },
     Then { set: Arc<Set>, result: Result<()>, then: Then },
 }
 
@@ -64,6 +66,7 @@ impl Keeper {
                         lost = exclude(&set, role, why).err().or(lost);
                         theirs.fetch_sub(1, Ordering::SeqCst);
                     }
+                    Task::Adopt { set, then } => then(set.adopt()),
                     Task::Then { set, result, then } => then(result.and_then(|()| match &lost {
                         None => Ok(()),
                         Some(e) => {
@@ -83,6 +86,11 @@ impl Keeper {
         let _ = self.tasks.lock().unwrap_or_else(PoisonError::into_inner).send(task);
     }
 
+    /// Calls `then` when this process knows how members stand.
+    pub fn adopt(&self, set: &Arc<Set>, then: impl FnOnce(Result<()>) + Send + 'static) {
+        self.task(Task::Adopt { set: set.clone(), then: Box::new(then) });
+    }
+
     pub fn view(&self, set: &Set) -> View {
         let states = set.states();
         View { misses: self.leaving.load(Ordering::SeqCst) > 0, states: states.clone() }
@@ -95,6 +103,7 @@ impl Keeper {
             return false;
         }
         states[role] = MemberState::Out;
+        set.leaves(role);
         self.leaving.fetch_add(1, Ordering::SeqCst);
         // Before anybody sees it and waits for it: tasks are done in order.
         self.task(Task::Exclude { set: set.clone(), role, why: why.into() });
@@ -136,7 +145,7 @@ impl Keeper {
 
 /// Step 2.
 fn exclude(set: &Set, role: usize, why: String) -> Result<()> {
-    let changed = set.change(role, MemberState::Out);
+    let changed = set.exclude(role);
     set.tell(What::Out { member: role, tolerated: set.tolerated(), why });
     changed
 }

@@ -4,20 +4,22 @@
 //! [excluded](super::keeper).
 //!
 //! A member that is being rebuilt is written like the others and read where it has been rebuilt. Rebuilding copies piece
-//! by piece; the piece that is being copied is not written meanwhile (*window*).
+//! by piece; the piece that is being copied is not written meanwhile: a write shares the [turns](super::turns) of its
+//! pieces with other writes, and a copy with nobody.
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, OnceLock};
 
+use super::between::Between;
 use super::join::{Failures, Join};
 use super::keeper::Keeper;
 use super::rebuild::{begin, finish, note, reached, run, NOTED, OWN, PIECE};
 use super::set::{Manner, Set};
-use super::Map;
+use super::turns::{Care, Turn, Turns};
+use super::{Begin, Map};
 use crate::device::{Answer, Device, Done, Kind, Op, Ticket};
-use crate::error::{Class, Error, Result};
+use crate::error::{Class, Error, OpenError, Result};
 use crate::label::{MemberState, Uuid};
 use crate::sys::memory::{Aligned, Buffers};
 
@@ -30,30 +32,36 @@ pub struct Mirror {
 
 struct Inner {
     reads: AtomicU64,
-    writes: Mutex<Writes>,
-    /// A write has ended.
-    ended: Condvar,
+    /// For pieces that are rebuilt at a time: writes share theirs, a copy excludes them.
+    turns: Arc<Turns>,
     keeper: Keeper,
+    /// For the turns, while the mirror is there.
+    care: OnceLock<Arc<Current>>,
 }
 
-#[derive(Default)]
-struct Writes {
-    turn: u64,
-    under_way: BTreeMap<u64, Range<u64>>,
-    /// What is being copied: writes of it wait.
-    window: Option<Range<u64>>,
-    waiting: Vec<(Op, Manner, Done)>,
+/// Nobody writes by what he knew before others changed it.
+struct Current(Arc<Set>);
+
+impl Care for Current {
+    fn is_ready(&self, _: &Range<u64>) -> bool {
+        self.0.is_current()
+    }
+
+    fn prepare(&self, _: &Range<u64>) -> Result<()> {
+        self.0.adopt()
+    }
 }
 
-fn overlap(one: &Range<u64>, other: &Range<u64>) -> bool {
-    one.start < other.end && other.start < one.end
+/// The pieces in which a range lies.
+fn pieces(range: &Range<u64>) -> Range<u64> {
+    range.start / PIECE..range.end.div_ceil(PIECE)
 }
 
 impl Mirror {
-    pub fn new() -> std::io::Result<Mirror> {
-        let (writes, ended) = (Mutex::default(), Condvar::new());
-        let inner = Inner { reads: AtomicU64::new(1), writes, ended, keeper: Keeper::new("mirror")? };
-        Ok(Mirror { inner: Arc::new(inner) })
+    pub fn new(between: Option<Arc<Between>>) -> std::io::Result<Mirror> {
+        let turns = Arc::new(Turns::new("mirror", between)?);
+        let (reads, keeper) = (AtomicU64::new(1), Keeper::new("mirror")?);
+        Ok(Mirror { inner: Arc::new(Inner { reads, turns, keeper, care: OnceLock::new() }) })
     }
 
     /// Members that are read where `range` lies, the one that will answer first before the others.
@@ -79,29 +87,33 @@ impl Mirror {
     }
 
     fn write(&self, set: &Arc<Set>, op: Op, manner: Manner, done: Done) {
-        let range = op.range();
-        let mut writes = self.inner.lock();
-        if writes.window.as_ref().is_some_and(|window| overlap(window, &range)) {
-            return writes.waiting.push((op, manner, done));
-        }
-        let turn = writes.turn;
-        writes.turn += 1;
-        writes.under_way.insert(turn, range);
-        let view = self.inner.keeper.view(set);
-        drop(writes);
+        let (inner, set) = (self.inner.clone(), set.clone());
+        // A flush is of no place.
+        let pieces = pieces(&op.range());
+        self.inner.turns.ask(pieces, true, move |turn| match turn {
+            Ok(turn) => inner.write(&set, op, manner, turn, done),
+            Err(e) => done(Answer { result: Err(e), buffers: op.into_buffers() }),
+        });
+    }
+}
+
+impl Inner {
+    fn write(self: &Arc<Inner>, set: &Arc<Set>, op: Op, manner: Manner, turn: Turn, done: Done) {
+        let view = self.keeper.view(set);
         let (targets, misses) = (view.used(), view.misses);
-        let (inner, theirs, all, kind) = (self.inner.clone(), set.clone(), targets.len(), op.kind());
+        let (inner, theirs, all, kind) = (self.clone(), set.clone(), targets.len(), op.kind());
         let memory = op.buffers().cloned();
         let moves = memory.is_some();
         let join = Join::new(targets.len(), memory, move |failures, buffers| {
-            inner.lock().under_way.remove(&turn);
-            inner.ended.notify_all();
             let is_all = failures.len() == all;
+            // Others read by the labels: what is to be known is there before the turn ends.
+            let end = move |result| {
+                drop(turn);
+                done(Answer { result, buffers });
+            };
             match kind == Kind::Discard {
-                true => done(Answer { result: first_if(is_all, failures), buffers }),
-                false => {
-                    inner.keeper.settle(&theirs, misses, failures, |result| done(Answer { result, buffers }));
-                }
+                true => end(first_if(is_all, failures)),
+                false => inner.keeper.settle(&theirs, misses, failures, end),
             }
         });
         for role in targets {
@@ -133,12 +145,6 @@ fn try_read(set: Arc<Set>, inner: Arc<Inner>, mut roles: Vec<usize>, op: Op, man
     set.send(role, op, manner, Box::new(next));
 }
 
-impl Inner {
-    fn lock(&self) -> MutexGuard<'_, Writes> {
-        self.writes.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 /// A discard that some have not done is done.
 fn first_if(is_all: bool, failures: Failures) -> Result<()> {
     failures.into_iter().next().filter(|_| is_all).map_or(Ok(()), |(_, e)| Err(e))
@@ -153,7 +159,17 @@ impl Map for Mirror {
         set.len()
     }
 
+    fn start(&self, set: &Arc<Set>, _: Begin) -> Result<(), OpenError> {
+        let care = self.inner.care.get_or_init(|| Arc::new(Current(set.clone())));
+        let care = Arc::downgrade(care);
+        self.inner.turns.attend(care);
+        Ok(())
+    }
+
     fn submit(&self, set: &Arc<Set>, op: Op, manner: Manner, done: Done) {
+        if !set.is_current() {
+            return self.adopt(set, op, done, move |mirror, set, op, done| mirror.submit(set, op, manner, done));
+        }
         match op.kind() {
             Kind::Read => self.read(set, op, manner, done),
             _ => self.write(set, op, manner, done),
@@ -161,6 +177,10 @@ impl Map for Mirror {
     }
 
     fn submit_copy(&self, set: &Arc<Set>, copy: usize, op: Op, manner: Manner, done: Done) {
+        if !set.is_current() {
+            let again = move |mirror: &Mirror, set: &Arc<Set>, op, done| mirror.submit_copy(set, copy, op, manner, done);
+            return self.adopt(set, op, done, again);
+        }
         let range = op.range();
         match Mirror::readable(set, &range).contains(&copy) {
             true => set.send(copy, op, manner, done),
@@ -202,22 +222,27 @@ impl Map for Mirror {
 }
 
 impl Mirror {
+    /// Goes on with a request when this process knows how members stand.
+    fn adopt(
+        &self,
+        set: &Arc<Set>,
+        op: Op,
+        done: Done,
+        then: impl FnOnce(&Mirror, &Arc<Set>, Op, Done) + Send + 'static,
+    ) {
+        let (mirror, theirs) = (Mirror { inner: self.inner.clone() }, set.clone());
+        self.inner.keeper.adopt(set, move |adopted| match adopted {
+            Ok(()) => then(&mirror, &theirs, op, done),
+            Err(e) => done(Answer { result: Err(e), buffers: op.into_buffers() }),
+        });
+    }
+
     /// Copies a piece, which nobody writes meanwhile.
     fn copy(&self, set: &Arc<Set>, role: usize, range: Range<u64>) -> Result<()> {
-        let mut writes = self.inner.lock();
-        writes.window = Some(range.clone());
-        while writes.under_way.values().any(|other| overlap(other, &range)) {
-            writes = self.inner.ended.wait(writes).unwrap_or_else(PoisonError::into_inner);
-        }
-        drop(writes);
-        let mut copied = self.copy_alone(set, role, &range);
-        let mut writes = self.inner.lock();
-        writes.window = None;
-        let waiting = std::mem::take(&mut writes.waiting);
-        drop(writes);
-        copied = copied.and_then(|()| reached(set, role, range.end));
-        waiting.into_iter().for_each(|(op, manner, done)| self.write(set, op, manner, done));
-        copied
+        let turn = self.inner.turns.wait(pieces(&range));
+        let _turn = turn.unwrap_or_else(|| Err(Error::new(Class::Transient, &set.name, "waiting for a turn")))?;
+        self.copy_alone(set, role, &range)?;
+        reached(set, role, range.end)
     }
 
     fn copy_alone(&self, set: &Arc<Set>, role: usize, range: &Range<u64>) -> Result<()> {

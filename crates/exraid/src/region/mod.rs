@@ -9,6 +9,8 @@
 //! | [`raid5`] | content in turns on several, with parity: one of them can be done without |
 //! | [`keeper`] | the exclusion of members that missed something |
 //! | [`rebuild`] | putting a member back |
+//! | [`turns`] | who may change what, among threads and processes |
+//! | [`between`] | what processes that share a region agree by |
 //! | [`join`] | one request that became several |
 //! | [`assemble`] | from disks and their labels to a region; what is missing, stale, or went another way |
 //!
@@ -17,6 +19,9 @@
 //! by itself is what nobody above could do in time: an answer from another copy, the exclusion of a member that missed a
 //! write. Rebuilding and everything else is asked for by the client, which knows what is live.
 //!
+//! Several processes may use a region at a time, where each opens it with what they [share](open_shared): one that does
+//! not know how members stand by now reads the labels before it goes on. Without that, one process at a time uses it.
+//!
 //! To what [`crate::device`] promises a region adds:
 //! - R1. A write that is answered without an error is on all members that are used; one that it missed is out, durably.
 //! - R2. A read that one copy does not answer goes to the next. Where the first still has the memory that was given
@@ -24,6 +29,7 @@
 //! - R3. Copies of what was never written, or whose write failed, may differ.
 
 mod assemble;
+pub mod between;
 mod join;
 mod keeper;
 mod mirror;
@@ -32,6 +38,7 @@ mod rebuild;
 mod set;
 mod single;
 mod stripe;
+mod turns;
 
 use std::ops::Range;
 use std::sync::mpsc::Receiver;
@@ -46,7 +53,9 @@ use crate::label::{Epoch, Layout, MemberState, Uuid, END};
 use crate::meter::{Meter, Performance};
 use set::{Manner, Set};
 
-pub use assemble::{make, open};
+pub use assemble::{make, open, open_shared, Sharing};
+pub use between::Common;
+pub use set::Finder;
 
 /// How a member does.
 #[derive(Clone, Debug, PartialEq)]
@@ -112,6 +121,15 @@ pub trait Region: Device {
     ) -> Result<bool>;
 }
 
+/// How a region begins to be used.
+#[derive(Clone, Copy)]
+struct Begin {
+    /// It has just been made.
+    is_new: bool,
+    /// No other process has it open.
+    is_first: bool,
+}
+
 /// Where content lies on the members.
 trait Map: Send + Sync {
     fn size(&self, set: &Set) -> u64;
@@ -136,9 +154,8 @@ trait Map: Send + Sync {
 
     fn submit(&self, set: &Arc<Set>, op: Op, manner: Manner, done: Done);
 
-    /// Before anything else is asked of it: what the members have to do before they can be used. `is_new`: the region
-    /// has just been made. Waits for disks.
-    fn start(&self, _: &Arc<Set>, _is_new: bool) -> Result<(), OpenError> {
+    /// Before anything else is asked of it: what the members have to do before they can be used. Waits for disks.
+    fn start(&self, _: &Arc<Set>, _: Begin) -> Result<(), OpenError> {
         Ok(())
     }
 

@@ -1,10 +1,12 @@
 //! The disks of a region: where their shares lie, how they do, and their labels.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
+use super::assemble::{newest_of, state_of};
+use super::between::{Between, Held};
 use crate::device::{Answer, Device, Done, Op, Request};
 use crate::error::{Class, Error, Result};
 use crate::events::{Event, Events, What};
@@ -48,6 +50,15 @@ fn set_states(label: &mut Label, states: &[MemberState], stamp: u64) {
     }
 }
 
+/// Finds the disk with a UUID, which another process has put in a member's place.
+pub type Finder = Arc<dyn Fn(Uuid) -> Option<Arc<dyn Device>> + Send + Sync>;
+
+/// What a region has of other processes.
+pub struct Others {
+    pub between: Arc<Between>,
+    pub find: Option<Finder>,
+}
+
 /// The disks of a region, by role.
 pub struct Set {
     pub name: Arc<str>,
@@ -63,6 +74,11 @@ pub struct Set {
     lost: AtomicU32,
     /// Those of the members that are there. Held during an update.
     labels: Mutex<BTreeMap<usize, Label>>,
+    others: Option<Others>,
+    /// The version of the labels that is known here.
+    seen: AtomicU64,
+    /// A bit for each member that is out here, and not yet in the labels.
+    leaving: AtomicU32,
 }
 
 impl Set {
@@ -72,6 +88,7 @@ impl Set {
         uuids: Vec<Uuid>,
         states: Vec<MemberState>,
         share: u64,
+        others: Option<Others>,
     ) -> Set {
         let (number, layout) = labels.values().next().map_or((0, Layout::Single), |label| (label.region, label.layout));
         let names: Vec<&str> = parts.iter().flatten().map(|part| &**part.device.name()).collect();
@@ -90,6 +107,9 @@ impl Set {
             states: Mutex::new(states),
             lost: AtomicU32::new(0),
             labels: Mutex::new(labels),
+            seen: AtomicU64::new(others.as_ref().map_or(0, |others| others.between.version())),
+            others,
+            leaving: AtomicU32::new(0),
         }
     }
 
@@ -167,9 +187,103 @@ impl Set {
         self.labels().values().next().map_or(0, |label| label.secret)
     }
 
+    /// Does this process know how members stand? Else another one has changed that since.
+    pub fn is_current(&self) -> bool {
+        self.others.as_ref().is_none_or(|others| others.between.version() == self.seen.load(Ordering::SeqCst))
+    }
+
+    pub fn between(&self) -> Option<&Arc<Between>> {
+        self.others.as_ref().map(|others| &others.between)
+    }
+
+    /// The member is out, and the labels will say so. Under the lock of the states.
+    pub fn leaves(&self, role: usize) {
+        self.leaving.fetch_or(1 << role, Ordering::SeqCst);
+    }
+
+    /// Knows what the labels say, if another process has changed that. Waits for disks.
+    pub fn adopt(&self) -> Result<()> {
+        match self.is_current() {
+            true => Ok(()),
+            false => self.alone().map(drop),
+        }
+    }
+
+    /// From now on no other process changes labels, and what they say is known here.
+    fn alone(&self) -> Result<Option<Held<'_>>> {
+        let Some(others) = &self.others else { return Ok(None) };
+        let held = others.between.labels(&self.name)?;
+        let version = others.between.version();
+        if self.read_labels(others)? {
+            self.seen.store(version, Ordering::SeqCst);
+        }
+        Ok(Some(held))
+    }
+
+    /// Takes over what the labels say, but for who is out here and not there yet.
+    /// False where no label can be read.
+    fn read_labels(&self, others: &Others) -> Result<bool> {
+        let mut found = BTreeMap::new();
+        for role in 0..self.len() {
+            let Some(part) = self.part(role) else { continue };
+            // One that cannot be read is excluded by the next update, or by the next request.
+            if let Ok(label) = Label::read(&*part.device) {
+                found.insert(role, label);
+            }
+        }
+        let Some(newest) = newest_of(found.values()).cloned() else { return Ok(false) };
+        for (role, member) in newest.members.iter().enumerate().filter(|(role, member)| member.device != self.uuid(*role)) {
+            found.remove(&role);
+            let device = others.find.as_ref().and_then(|find| find(member.device));
+            if let Some(label) = device.as_ref().and_then(|device| Label::read(&**device).ok()) {
+                found.insert(role, label);
+            }
+            self.uuids.write().unwrap_or_else(PoisonError::into_inner)[role] = member.device;
+            self.parts.write().unwrap_or_else(PoisonError::into_inner)[role] = device.map(Part::new);
+        }
+        // Whoever changed them has died in between: it is as he said in the first one.
+        let lags = found.iter().any(|(role, label)| {
+            newest.members[*role].state != MemberState::Out && label.epoch.number() < newest.epoch.number()
+        });
+        let told = |(role, member): (usize, &crate::label::Member)| match found.get(&role) {
+            Some(label) => state_of(role, label, &newest),
+            None => member.state,
+        };
+        let told: Vec<MemberState> = newest.members.iter().enumerate().map(told).collect();
+        {
+            let mut states = self.states();
+            let leaving = self.leaving.load(Ordering::SeqCst);
+            for (role, state) in states.iter_mut().enumerate() {
+                *state = match leaving & 1 << role {
+                    0 => told[role],
+                    _ => MemberState::Out,
+                };
+            }
+        }
+        *self.labels() = found;
+        if lags && self.is_writable() {
+            others.between.change();
+            self.settle_all(&newest)?;
+            self.seen.store(others.between.version(), Ordering::SeqCst);
+        }
+        Ok(true)
+    }
+
+    fn is_writable(&self) -> bool {
+        (0..self.len()).filter_map(|role| self.part(role)).all(|part| !part.device.properties().read_only)
+    }
+
+    /// The labels are about to say something else, for all processes.
+    fn bump(&self) {
+        if let Some(others) = &self.others {
+            self.seen.store(others.between.change(), Ordering::SeqCst);
+        }
+    }
+
     /// Raises the mark in all labels; durable when it returns. Other processes may have raised it.
     pub fn raise_sequence(&self, to: u64) -> Result<()> {
-        {
+        let _alone = self.alone()?;
+        if self.others.is_none() {
             let mut labels = self.labels();
             let states = self.states().clone();
             for (role, label) in labels.iter_mut().filter(|(role, _)| states[**role] != MemberState::Out) {
@@ -188,20 +302,62 @@ impl Set {
     /// are not told: their epoch is what they are known by when they come back.
     pub fn change(&self, role: usize, state: MemberState) -> Result<()> {
         let stamp = self.stamp()?;
+        let _alone = self.alone()?;
+        if state == MemberState::Whole && self.states()[role] == MemberState::Out {
+            return Err(Error::new(Class::Gone, &self.name, format!("disk {} is out", role + 1)));
+        }
+        self.bump();
         self.states()[role] = state;
         let states = self.states().clone();
         self.update(|label| set_states(label, &states, stamp))
     }
 
+    /// The labels say that a member is out that is so here. It is in use again where the region cannot do without it any more: another
+    /// process has excluded a different one.
+    pub fn exclude(&self, role: usize) -> Result<()> {
+        let changed = self.exclude_alone(role);
+        self.leaving.fetch_and(!(1 << role), Ordering::SeqCst);
+        changed
+    }
+
+    fn exclude_alone(&self, role: usize) -> Result<()> {
+        let stamp = self.stamp()?;
+        let _alone = self.alone()?;
+        let told = newest_of(self.labels().values()).map(|label| label.members[role].state);
+        if self.others.is_some() && told == Some(MemberState::Out) {
+            return Ok(());
+        }
+        if !self.can_miss(&self.states(), &[role]) {
+            let mut states = self.states();
+            states[role] = self.labels().get(&role).map_or(MemberState::Out, |label| label.members[role].state);
+            let what = format!("disk {} missed a write, and others are out", role + 1);
+            return Err(Error::new(Class::Media, &self.name, what));
+        }
+        self.bump();
+        self.states()[role] = MemberState::Out;
+        let states = self.states().clone();
+        self.update(|label| set_states(label, &states, stamp))
+    }
+
+
     /// How far a member has been put back, without an epoch of its own.
     pub fn note_rebuilt(&self, role: usize, rebuilt: u64) -> Result<()> {
+        let _alone = self.alone()?;
         let state = MemberState::Rebuilding { rebuilt };
-        self.states()[role] = state;
+        match &mut self.states()[role] {
+            MemberState::Rebuilding { rebuilt: here } => *here = rebuilt,
+            _ => return Err(Error::new(Class::Gone, &self.name, format!("disk {} is out", role + 1))),
+        }
         self.update(|label| label.members[role].state = state)
     }
 
     /// What was found when the region was opened is made to be so in all labels, in an epoch of its own.
     pub fn settle(&self, newest: &Label) -> Result<()> {
+        self.bump();
+        self.settle_all(newest)
+    }
+
+    fn settle_all(&self, newest: &Label) -> Result<()> {
         let (states, stamp) = (self.states().clone(), self.stamp()?);
         self.update(|label| {
             (label.epoch, label.members) = (newest.epoch, newest.members.clone());
@@ -238,7 +394,14 @@ impl Set {
             let part = self.part(*role)?;
             label.update(&*part.device, change).err().map(|e| (*role, e))
         };
-        used.filter_map(update).collect()
+        let mut failed: Vec<(usize, Error)> = used.filter_map(update).collect();
+        if self.others.is_some() {
+            // Its label could not be read: it would say for ever what it says now.
+            let unknown = |role: &usize| states[*role] != MemberState::Out && !labels.contains_key(role);
+            let e = |role| Error::new(Class::Gone, &self.name, format!("the label of disk {} cannot be read", role + 1));
+            failed.extend((0..states.len()).filter(unknown).map(|role| (role, e(role))));
+        }
+        failed
     }
 
     /// Can it do without these members too, where the others stand so?
@@ -250,6 +413,7 @@ impl Set {
     /// Puts another disk in a member's place, with a label that says that it has nothing yet.
     pub fn replace(&self, role: usize, device: Arc<dyn Device>, uuid: Uuid) -> Result<()> {
         let stamp = self.stamp()?;
+        let _alone = self.alone()?;
         let state = MemberState::Rebuilding { rebuilt: 0 };
         let like = {
             let labels = self.labels();
@@ -263,6 +427,7 @@ impl Set {
             label.members[role].device = uuid;
             label.members[role].state = state;
         };
+        self.bump();
         // First the others: they must not take it for whole, whatever its label says by then. Who has been in its place
         // is told nothing: it stays behind, and is known by that.
         self.states()[role] = MemberState::Out;

@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`memory`] | memory of transfers: aligned memory of our own, memory of others |
 //! | [`ring`] | io_uring: what is sent with which memory, and when it comes back |
+//! | [`shared`] | words that processes have mapped; locks on ranges of bytes |
 //! | [`calls`] | the same by ordinary system calls, and what has no safe wrapper |
 //!
 //! Invariants that the SAFETY notes cite:
@@ -21,3 +22,4 @@
 pub mod calls;
 pub mod memory;
 pub mod ring;
+pub mod shared;

@@ -23,6 +23,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use zerocopy::IntoBytes;
 
+use super::board::{Board, Slot};
 use super::raw::{RawIntent, HEADER, INTENT_MAGIC, VERSION};
 use super::retire::Retirement;
 use super::Array;
@@ -96,38 +97,25 @@ struct Record {
     misses: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Slot {
-    Free,
-    /// The members are being written.
-    Busy {
-        stripe: u64,
-    },
-    /// They have been; not retired yet.
-    Done {
-        stripe: u64,
-    },
-}
-
+/// What this process has of it; what all know is on the [board](super::board).
 pub struct Log(Mutex<State>);
 
+#[derive(Default)]
 pub struct State {
-    /// The sequence number of the next intent.
-    pub next: u64,
-    /// By slot: what has a lower sequence number is retired, and the members know it.
-    pub floors: Vec<u64>,
-    pub slots: Vec<Slot>,
     pub retirement: Retirement,
     /// Those that have no slot yet.
     pub waiting: VecDeque<Intent>,
     queue: Vec<Record>,
     is_writing: bool,
+    /// Somebody looks after slots whose owners may have died.
+    is_looking: bool,
 }
 
 impl State {
     /// Slots for as many as there are; they are written next.
     fn admit(&mut self, array: &Array) {
-        while let Some(slot) = self.slots.iter().position(|slot| *slot == Slot::Free) {
+        while let Some(stripe) = self.waiting.front().map(|intent| intent.stripe) {
+            let Some(slot) = array.core.board.take_slot(stripe) else { return };
             let Some(intent) = self.waiting.pop_front() else { return };
             let view = array.core.keeper.view(&array.set);
             let is_whole = |role: &usize| view.states[*role] == MemberState::Whole;
@@ -137,7 +125,7 @@ impl State {
                 version: VERSION,
                 crc: 0,
                 secret: array.set.secret(),
-                sequence: self.next,
+                sequence: array.core.board.take_next(),
                 stripe: intent.stripe,
                 start: intent.within.start,
                 end: intent.within.end,
@@ -148,44 +136,25 @@ impl State {
                 reserved: [0; 4016],
             };
             intent.changes.iter().for_each(|change| change.seal(&header));
-            self.slots[slot] = Slot::Busy { stripe: intent.stripe };
-            self.next += 1;
             self.queue.push(Record { intent, slot, roles, misses: view.misses });
         }
     }
 
     /// Half of the slots could be free and are not, or somebody waits for one.
-    fn is_full(&self) -> bool {
-        let free = self.slots.iter().filter(|slot| **slot == Slot::Free).count();
-        let is_done = |slot: &Slot| matches!(slot, Slot::Done { .. });
-        (free < self.slots.len() / 2 || !self.waiting.is_empty()) && self.slots.iter().any(is_done)
+    fn is_full(&self, board: &Board) -> bool {
+        let free = board.all().filter(|slot| *slot == Slot::Free).count();
+        let is_done = |slot: Slot| matches!(slot, Slot::Done { .. });
+        (free < board.slots() / 2 || !self.waiting.is_empty()) && board.all().any(is_done)
     }
 }
 
 impl Log {
-    pub fn new(slots: usize) -> Log {
-        Log(Mutex::new(State {
-            next: 1,
-            floors: vec![0; slots],
-            slots: vec![Slot::Free; slots],
-            retirement: Retirement::default(),
-            waiting: VecDeque::new(),
-            queue: Vec::new(),
-            is_writing: false,
-        }))
+    pub fn new() -> Log {
+        Log(Mutex::default())
     }
 
     pub fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Has one of these stripes an intent that is not retired?
-    pub fn has_intents_of(&self, stripes: &Range<u64>) -> bool {
-        let is_of = |slot: &Slot| match slot {
-            Slot::Free => false,
-            Slot::Busy { stripe } | Slot::Done { stripe } => stripes.contains(stripe),
-        };
-        self.lock().slots.iter().any(is_of)
     }
 }
 
@@ -198,11 +167,8 @@ impl Array {
 
     /// The members have been written, or will not be.
     pub fn logged(&self, slot: usize) {
-        {
-            let mut state = self.core.log.lock();
-            if let Slot::Busy { stripe } = state.slots[slot] {
-                state.slots[slot] = Slot::Done { stripe };
-            }
+        if let busy @ Slot::Busy { stripe } = self.core.board.slot(slot) {
+            self.core.board.set_slot(slot, busy, Slot::Done { stripe });
         }
         self.write_log();
     }
@@ -212,7 +178,10 @@ impl Array {
         loop {
             let mut state = self.core.log.lock();
             state.admit(self);
-            let is_full = state.is_full() && !state.retirement.is_running();
+            let is_full = state.is_full(&self.core.board) && !state.retirement.is_running();
+            // Other processes have them all.
+            let looks = !state.waiting.is_empty() && !is_full && !state.is_looking && self.set.between().is_some();
+            state.is_looking |= looks;
             let batch = match state.is_writing {
                 true => Vec::new(),
                 false => std::mem::take(&mut state.queue),
@@ -221,6 +190,9 @@ impl Array {
             drop(state);
             if is_full {
                 self.retire(None, |_| {});
+            }
+            if looks {
+                self.look_after_slots();
             }
             if batch.is_empty() {
                 return;
@@ -235,6 +207,34 @@ impl Array {
             });
             if !is_last.swap(true, Ordering::SeqCst) {
                 return;
+            }
+        }
+    }
+
+    /// Goes on when a slot is not busy any more: its owner, if he lives, ends his turn, and else whoever gets that ends it for him.
+    fn look_after_slots(&self) {
+        let busy = self.core.board.busy(&(0..u64::MAX)).into_iter().next();
+        let array = self.clone();
+        let again = move || {
+            array.core.log.lock().is_looking = false;
+            array.write_log();
+        };
+        match busy {
+            Some((_, stripe)) => self.core.turns.ask(stripe..stripe + 1, false, move |turn| {
+                drop(turn);
+                again();
+            }),
+            // Somebody retires them.
+            None => {
+                let mut again = Some(again);
+                let mut first = true;
+                self.core.turns.later(move || {
+                    if std::mem::take(&mut first) {
+                        return false;
+                    }
+                    again.take().into_iter().for_each(|again| again());
+                    true
+                });
             }
         }
     }

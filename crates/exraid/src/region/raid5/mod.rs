@@ -3,11 +3,11 @@
 //! | module | responsibility |
 //! | --- | --- |
 //! | [`layout`] | where content and parity lie |
-//! | [`turns`] | who may change which stripes |
 //! | [`read`] | from who has it, or from all the others |
 //! | [`write`] | whole stripes; flush, discard, reserve |
 //! | [`partial`] | parts of a stripe |
 //! | [`log`] | intents: what is about to be written to parts of stripes, durably |
+//! | [`board`] | what all processes know of the intents |
 //! | [`retire`] | intents that are needed no more |
 //! | [`replay`] | intents that were found when the region was opened |
 //! | [`restore`] | putting a member back |
@@ -24,15 +24,18 @@
 //! - P3. A write of whole stripes changes nothing but what is being written, so it goes straight to the members, and may be
 //!   torn. A write of a part of a stripe is durable as an [intent](log) before the first member is touched: torn, and
 //!   with a disk lost by then, it would take with it what it does not write.
-//! - P4. Whatever changes a stripe, or computes what one member has from the others, has a [turn](turns) for it.
+//! - P4. Whatever changes a stripe, or computes what one member has from the others, has a [turn](super::turns) for it.
 //! - P5. Before a stripe is written as a whole its intents are [retired](retire), durably: replayed later, they would put
 //!   back what was there before.
 //!
 //! A member that is being rebuilt is written like the others and read where it has been rebuilt. A write of a part of a
 //! stripe that has not been rebuilt there writes all its columns to it, so that they are even with what it has.
 //!
-//! One process at a time may write to such a region: turns and intents are that process's own.
+//! Several processes may use such a region at a time, where they [share](super::between) it: turns are locks among them, and the
+//! slots of the log of intents are everybody's. What one of them was writing who has died is
+//! [finished](replay) by whoever has the next turn for that stripe.
 
+mod board;
 mod layout;
 mod log;
 mod partial;
@@ -41,34 +44,54 @@ mod read;
 mod replay;
 mod restore;
 mod retire;
-mod turns;
 mod write;
 mod xor;
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::join::{Failures, Join};
 use super::keeper::Keeper;
 use super::set::{Manner, Set};
-use super::Map;
+use super::turns::{Care, Turn, Turns};
+use super::{between::Between, Begin, Map};
 use crate::device::{Answer, Device, Done, Kind, Op};
 use crate::error::{Class, Error, OpenError, Result};
 use crate::label::{MemberState, Uuid};
 use crate::sys::memory::{Aligned, Buffers};
+use board::Board;
 use layout::Geometry;
 use log::Log;
-use turns::{Turn, Turns};
 
 pub use raw::MOST_CHUNK;
 
 pub struct Raid5 {
     core: Arc<Core>,
+    /// For the turns, while the region is there.
+    care: OnceLock<Arc<Tended>>,
+}
+
+/// Nobody has a turn by what he knew before others changed it, or before what one who has died had begun is finished.
+struct Tended(Array);
+
+impl Care for Tended {
+    fn is_ready(&self, stripes: &Range<u64>) -> bool {
+        self.0.set.is_current() && self.0.core.board.busy(stripes).is_empty()
+    }
+
+    fn prepare(&self, stripes: &Range<u64>) -> Result<()> {
+        self.0.set.adopt()?;
+        match self.0.core.board.busy(stripes).is_empty() {
+            true => Ok(()),
+            false => self.0.mend_for(stripes),
+        }
+    }
 }
 
 struct Core {
     geometry: Geometry,
     turns: Arc<Turns>,
+    board: Board,
     log: Log,
     keeper: Keeper,
 }
@@ -81,10 +104,11 @@ struct Array {
 }
 
 impl Raid5 {
-    pub fn new(members: usize, chunk: u32) -> std::io::Result<Raid5> {
+    pub fn new(members: usize, chunk: u32, between: Option<Arc<Between>>) -> std::io::Result<Raid5> {
         let geometry = Geometry { members: members as u64, chunk: chunk.into() };
-        let (turns, log, keeper) = (Arc::default(), Log::new(geometry.slots()), Keeper::new("raid5")?);
-        Ok(Raid5 { core: Arc::new(Core { geometry, turns, log, keeper }) })
+        let board = Board::new(geometry.slots(), between.clone());
+        let (turns, log, keeper) = (Arc::new(Turns::new("turns", between)?), Log::new(), Keeper::new("raid5")?);
+        Ok(Raid5 { core: Arc::new(Core { geometry, turns, board, log, keeper }), care: OnceLock::new() })
     }
 
     fn array(&self, set: &Arc<Set>) -> Array {
@@ -119,16 +143,25 @@ impl Map for Raid5 {
         2
     }
 
-    fn start(&self, set: &Arc<Set>, is_new: bool) -> Result<(), OpenError> {
+    fn start(&self, set: &Arc<Set>, begin: Begin) -> Result<(), OpenError> {
         let array = self.array(set);
-        if is_new {
+        let care: Arc<dyn Care> = self.care.get_or_init(|| Arc::new(Tended(array.clone()))).clone();
+        self.core.turns.attend(Arc::downgrade(&care));
+        if begin.is_new {
             (0..set.len()).try_for_each(|role| array.reserve_log(role))?;
         }
-        Ok(array.replay()?)
+        match begin.is_first {
+            true => Ok(array.replay()?),
+            false => Ok(()),
+        }
     }
 
     fn submit(&self, set: &Arc<Set>, op: Op, manner: Manner, done: Done) {
         let array = self.array(set);
+        if !set.is_current() {
+            let raid5 = Raid5 { core: self.core.clone(), care: OnceLock::new() };
+            return array.adopt(op, done, move |set, op, done| raid5.submit(set, op, manner, done));
+        }
         match op.kind() {
             Kind::Read => array.read(op, manner, done),
             _ if set.tolerated().is_none() => {
@@ -141,6 +174,10 @@ impl Map for Raid5 {
 
     fn submit_copy(&self, set: &Arc<Set>, copy: usize, op: Op, manner: Manner, done: Done) {
         let array = self.array(set);
+        if !set.is_current() {
+            let raid5 = Raid5 { core: self.core.clone(), care: OnceLock::new() };
+            return array.adopt(op, done, move |set, op, done| raid5.submit_copy(set, copy, op, manner, done));
+        }
         match copy {
             0 => array.read_straight(op, manner, done),
             1 => array.read_computed(op, manner, done),
@@ -169,6 +206,15 @@ type Filled = Vec<(usize, Arc<Aligned>)>;
 impl Array {
     fn geometry(&self) -> &Geometry {
         &self.core.geometry
+    }
+
+    /// Goes on with a request when this process knows how members stand.
+    fn adopt(&self, op: Op, done: Done, then: impl FnOnce(&Arc<Set>, Op, Done) + Send + 'static) {
+        let set = self.set.clone();
+        self.core.keeper.adopt(&self.set, move |adopted| match adopted {
+            Ok(()) => then(&set, op, done),
+            Err(e) => done(Answer { result: Err(e), buffers: op.into_buffers() }),
+        });
     }
 
     /// So much is missing that `what` cannot be done.

@@ -41,8 +41,10 @@ impl Array {
     pub fn write_part(&self, stripe: u64, within: Range<u64>, from: Buffers, manner: Manner, done: Done) {
         let (array, content) = (self.clone(), from.to_vec());
         let done = Box::new(move |result| done(Answer { result, buffers: Some(from) }));
-        self.core.turns.ask(stripe..stripe + 1, false, move |turn| {
-            Partial { array, stripe, within, content, manner, turn, done }.read(None);
+        let done: Box<dyn FnOnce(Result<()>) + Send> = done;
+        self.core.turns.ask(stripe..stripe + 1, false, move |turn| match turn {
+            Ok(turn) => Partial { array, stripe, within, content, manner, turn, done }.read(None),
+            Err(e) => done(Err(e)),
         });
     }
 }

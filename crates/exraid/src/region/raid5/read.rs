@@ -103,7 +103,11 @@ impl Reading {
     fn compute(self: &Arc<Reading>, number: usize, why: Option<Error>) {
         let (reading, piece) = (self.clone(), &self.pieces[number]);
         let stripes = self.array.geometry().stripes_of(&piece.range);
-        self.array.core.turns.ask(stripes, true, move |turn: Turn| {
+        self.array.core.turns.ask(stripes, true, move |turn: Result<Turn>| {
+            let turn = match turn {
+                Ok(turn) => turn,
+                Err(e) => return reading.ended(Err(why.unwrap_or(e))),
+            };
             let (array, manner) = (reading.array.clone(), reading.manner);
             let Piece { role, range, .. } = reading.pieces[number].clone();
             array.compute(role, range, manner, move |computed| {

@@ -1,5 +1,8 @@
 //! Intents that are found when the region is opened: those that are complete and not retired are done again.
 //!
+//! Where other processes have the region open, that is their business; but what one of them was writing who has died is finished
+//! by whoever next has a turn for that stripe: from what others know of the log, since the disks do not tell what is retired.
+//!
 //! It is the same whether it happens once or several times, and whether it is cut short: until the floors are durable, the
 //! same intents are found again. A member whose log cannot be read is out, where the region can do without it: without
 //! knowing what it has, nobody can tell what is complete.
@@ -11,6 +14,7 @@ use std::sync::Arc;
 
 use zerocopy::IntoBytes;
 
+use super::board::Slot;
 use super::raw::{RawFloors, RawIntent, HEAD, HEADER};
 use super::Array;
 use crate::device::{Device, Op, Request, Ticket};
@@ -46,11 +50,8 @@ impl Array {
         let floor = |slot: usize| areas.values().map(|area| area.floors[slot]).max().unwrap_or(0);
         let floors: Vec<u64> = (0..slots).map(floor).collect();
         let last = areas.values().flat_map(|area| &area.found).map(|found| found.sequence).max();
-        {
-            let mut state = self.core.log.lock();
-            state.next = floors.iter().copied().max().unwrap_or(0).max(last.map_or(0, |last| last + 1)).max(1);
-            state.floors = floors.clone();
-        }
+        let next = floors.iter().copied().max().unwrap_or(0).max(last.map_or(0, |last| last + 1)).max(1);
+        self.core.board.begin(next, &floors);
         let mut intents: BTreeMap<&Found, Vec<usize>> = BTreeMap::new();
         for (role, area) in &areas {
             for found in area.found.iter().filter(|found| found.sequence >= floors[found.slot]) {
@@ -63,7 +64,9 @@ impl Array {
         let complete: Vec<(&Found, Vec<usize>)> =
             intents.into_iter().filter(|(found, roles)| self.is_complete(found, roles)).collect();
         if self.is_read_only() {
-            return match complete.is_empty() {
+            // What is being written may be anything; but what was not is not what the others and the parity say.
+            let is_degraded = self.set.states().iter().any(|state| *state != MemberState::Whole);
+            return match complete.is_empty() || !is_degraded {
                 true => Ok(()),
                 false => {
                     let what = "writes of it were cut short; open it for writing once, which finishes them";
@@ -80,6 +83,47 @@ impl Array {
             let _ = send.send(result);
         });
         retired.recv().unwrap_or_else(|_| Err(self.gone("finishing what was cut short")))
+    }
+
+    /// Finishes what one who has died had begun with these stripes, which nobody else changes meanwhile. Waits for disks.
+    pub fn mend_for(&self, stripes: &Range<u64>) -> Result<()> {
+        let Some(between) = self.set.between() else { return Ok(()) };
+        let _held = between.mending(&self.set.name)?;
+        for (slot, stripe) in self.core.board.busy(stripes) {
+            self.mend_slot(slot, stripe)?;
+            self.core.board.set_slot(slot, Slot::Busy { stripe }, Slot::Done { stripe });
+        }
+        Ok(())
+    }
+
+    /// At most one intent of a slot is not retired. Where it is not complete, no member was touched.
+    fn mend_slot(&self, slot: usize, stripe: u64) -> Result<()> {
+        let floor = self.core.board.floor(slot);
+        let states = self.set.states().clone();
+        let mut intents: BTreeMap<Found, Vec<usize>> = BTreeMap::new();
+        for role in (0..states.len()).filter(|role| states[*role] == MemberState::Whole) {
+            match self.record(role, slot) {
+                Ok(Some(found)) if found.sequence >= floor && found.stripe == stripe => {
+                    intents.entry(found).or_default().push(role);
+                }
+                Ok(_) => {}
+                Err(e) => self.do_without(role, e)?,
+            }
+        }
+        let last = intents.into_iter().next_back();
+        match last.filter(|(found, roles)| self.is_complete(found, roles)) {
+            Some((found, roles)) => self.redo(&found, &roles),
+            None => Ok(()),
+        }
+    }
+
+    /// What a member has in a slot, if it is whole.
+    fn record(&self, role: usize, slot: usize) -> Result<Option<Found>> {
+        let raw = RawIntent::read(&self.header(role, slot)?, self.set.secret());
+        let Some(raw) = raw.filter(|raw| self.fits(role, raw)) else { return Ok(None) };
+        let RawIntent { sequence, stripe, start, end, roles, .. } = raw;
+        let found = Found { sequence, stripe, start, end, roles, slot };
+        Ok(self.content(role, slot, &raw)?.map(|_| found))
     }
 
     fn is_read_only(&self) -> bool {
@@ -111,7 +155,7 @@ impl Array {
         if !can_miss || self.is_read_only() {
             return Err(e);
         }
-        self.set.change(role, MemberState::Out)?;
+        self.set.exclude(role)?;
         self.set.tell(What::Out { member: role, tolerated: self.set.tolerated(), why: e.to_string() });
         Ok(())
     }

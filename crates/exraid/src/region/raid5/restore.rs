@@ -8,8 +8,7 @@ use std::ops::Range;
 use std::sync::mpsc::channel;
 use std::sync::Arc;
 
-use super::turns::Turn;
-use super::Array;
+use super::{Array, Turn};
 use crate::device::{Device, Op};
 use crate::error::Result;
 use crate::label::Uuid;
@@ -82,7 +81,7 @@ impl Array {
     }
 
     fn turn(&self, stripes: Range<u64>) -> Result<Turn> {
-        self.core.turns.wait(stripes).ok_or_else(|| self.gone("waiting for a turn"))
+        self.core.turns.wait(stripes).unwrap_or_else(|| Err(self.gone("waiting for a turn")))
     }
 
     fn restore_stripes(&self, role: usize, stripes: Range<u64>) -> Result<()> {
@@ -94,7 +93,8 @@ impl Array {
     }
 
     fn make_whole(&self, role: usize) -> Result<()> {
-        let _turn = self.turn(0..self.geometry().stripes(self.set.share))?;
+        let all = self.core.turns.wait_for_all(0..self.geometry().stripes(self.set.share));
+        let _turn = all.unwrap_or_else(|| Err(self.gone("waiting for a turn")))?;
         let (send, retired) = channel();
         self.retire(Some(role), move |result| {
             // Whoever asked waits for it.

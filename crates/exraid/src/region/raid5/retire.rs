@@ -6,11 +6,14 @@
 //! | 2 | the *floors*: the lowest sequence number that counts in each slot, on all members that are whole; durable | an old intent is found alone when the disks are lost that have newer ones in its slot, and is done again |
 //! | 3 | the slots are free; stripes may be written as wholes | |
 //!
+//! Whoever retires does that for all processes that have the region open, and is the only one who does meanwhile
+//! ([`Between`](crate::region::between::Between)).
+//!
 //! A head has two copies, which are written in turns: of what is found, the highest floors hold.
 
 use zerocopy::IntoBytes;
 
-use super::log::Slot;
+use super::board::Slot;
 use super::raw::RawFloors;
 use super::Array;
 use crate::device::Op;
@@ -25,8 +28,6 @@ type Then = Box<dyn FnOnce(Result<()>) + Send>;
 pub struct Retirement {
     is_running: bool,
     waiting: Vec<Wanted>,
-    /// The copy of the head that is written next.
-    copy: usize,
 }
 
 /// Who waits for one.
@@ -65,18 +66,37 @@ impl Array {
         }
     }
 
-    /// For all who wait.
+    /// When no other process does.
     fn retire_next(&self) {
-        let mut state = self.core.log.lock();
-        let wanted = std::mem::take(&mut state.retirement.waiting);
+        let Some(between) = self.set.between().cloned() else { return self.retire_alone() };
+        // Where it cannot be told whether another one does, that is tried again.
+        match between.try_log() {
+            Ok(true) => self.retire_alone(),
+            _ => {
+                let array = self.clone();
+                self.core.turns.later(move || {
+                    let is_ours = between.try_log().unwrap_or(false);
+                    if is_ours {
+                        array.retire_alone();
+                    }
+                    is_ours
+                });
+            }
+        }
+    }
+
+    /// For all who wait; of all processes.
+    fn retire_alone(&self) {
+        let board = &self.core.board;
+        let wanted = std::mem::take(&mut self.core.log.lock().retirement.waiting);
         let also: Vec<usize> = wanted.iter().filter_map(|one| one.also).collect();
-        let is_done = |slot: &usize| matches!(state.slots[*slot], Slot::Done { .. });
-        let done: Vec<usize> = (0..state.slots.len()).filter(is_done).collect();
-        let next = state.next;
-        let is_busy = |slot: usize| matches!(state.slots[slot], Slot::Busy { .. });
-        let floor = |slot: usize| if is_busy(slot) { state.floors[slot] } else { next };
-        let floors: Vec<u64> = (0..state.slots.len()).map(floor).collect();
-        drop(state);
+        let next = board.next();
+        let slots: Vec<Slot> = board.all().collect();
+        let is_done = |slot: &usize| matches!(slots[*slot], Slot::Done { .. });
+        let done: Vec<(usize, Slot)> = (0..slots.len()).filter(is_done).map(|slot| (slot, slots[slot])).collect();
+        let is_busy = |slot: usize| matches!(slots[slot], Slot::Busy { .. });
+        let floor = |slot: usize| if is_busy(slot) { board.floor(slot) } else { next };
+        let floors: Vec<u64> = (0..slots.len()).map(floor).collect();
         let array = self.clone();
         if done.is_empty() && !wanted.iter().any(|one| one.is_forced) {
             return self.retired(wanted, Vec::new(), None, Ok(()));
@@ -91,11 +111,7 @@ impl Array {
 
     /// Step 2.
     fn write_floors(&self, also: Vec<usize>, floors: Vec<u64>, then: impl FnOnce(Result<()>) + Send + 'static) {
-        let copy = {
-            let mut state = self.core.log.lock();
-            state.retirement.copy ^= 1;
-            state.retirement.copy
-        };
+        let copy = self.core.board.take_copy();
         let view = self.core.keeper.view(&self.set);
         let knows = |role: &usize| match view.states[*role] {
             MemberState::Whole => true,
@@ -119,15 +135,19 @@ impl Array {
     }
 
     /// Step 3. Where it has failed, nobody gets a slot any more who waits for one.
-    fn retired(&self, wanted: Vec<Wanted>, done: Vec<usize>, floors: Option<Vec<u64>>, result: Result<()>) {
+    fn retired(&self, wanted: Vec<Wanted>, done: Vec<(usize, Slot)>, floors: Option<Vec<u64>>, result: Result<()>) {
         let mut state = self.core.log.lock();
         let mut refused = Vec::new();
         match &result {
             Ok(()) => {
-                done.into_iter().for_each(|slot| state.slots[slot] = Slot::Free);
-                state.floors = floors.unwrap_or_else(|| state.floors.clone());
+                let board = &self.core.board;
+                board.set_floors(&floors.unwrap_or_default());
+                done.into_iter().for_each(|(slot, was)| _ = board.set_slot(slot, was, Slot::Free));
             }
             Err(_) => refused.extend(state.waiting.drain(..)),
+        }
+        if let Some(between) = self.set.between() {
+            between.end_log();
         }
         state.retirement.is_running = !state.retirement.waiting.is_empty();
         let goes_on = state.retirement.is_running;

@@ -60,9 +60,13 @@ impl Array {
     fn write_whole(&self, stripes: Range<u64>, from: Buffers, manner: Manner, done: Done) {
         let parity = self.parity_of(&stripes, &from);
         let array = self.clone();
-        self.core.turns.ask(stripes.clone(), false, move |turn: Turn| {
+        self.core.turns.ask(stripes.clone(), false, move |turn: Result<Turn>| {
+            let turn = match turn {
+                Ok(turn) => turn,
+                Err(e) => return done(Answer { result: Err(e), buffers: Some(from) }),
+            };
             // P5.
-            match array.core.log.has_intents_of(&stripes) {
+            match array.core.board.has_intents_of(&stripes) {
                 false => array.write_members(&stripes, from, &parity, manner, turn, done),
                 true => array.clone().retire(None, move |retired| match retired {
                     Ok(()) => array.write_members(&stripes, from, &parity, manner, turn, done),
@@ -140,7 +144,11 @@ impl Array {
             return done(Answer { result: Ok(()), buffers: None });
         }
         let array = self.clone();
-        self.core.turns.ask(stripes.clone(), false, move |turn: Turn| {
+        self.core.turns.ask(stripes.clone(), false, move |turn: Result<Turn>| {
+            let turn = match turn {
+                Ok(turn) => turn,
+                Err(e) => return done(Answer { result: Err(e), buffers: None }),
+            };
             let chunks = array.geometry().chunks(stripes.clone());
             let go_on = move |array: &Array, retired: Result<()>| match retired {
                 Ok(()) => array.tell_all(Op::Discard(chunks), manner, move |result| {

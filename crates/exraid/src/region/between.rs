@@ -1,0 +1,248 @@
+//! What processes that have one region open agree by: words that all of them have mapped, and locks that end with their owner.
+//!
+//! Both are in a file that the client names ([`Common`]), the same for all regions of a pool. Of each region:
+//!
+//! | lock on | held by |
+//! | --- | --- |
+//! | presence | whoever has it open, shared; alone: whoever finds nobody else, while the words are made anew |
+//! | opening | whoever opens it, until what a crash left is in order |
+//! | labels | whoever changes labels, from before they are read to after they are written |
+//! | log | whoever retires intents |
+//! | mending | whoever finishes what one who has died had begun |
+//! | gate | whoever wants a turn for everything: nobody begins another one meanwhile |
+//! | stripes | whoever has a [turn](super::turns) for them |
+//!
+//! | word | |
+//! | --- | --- |
+//! | version | goes up before labels say that members stand otherwise: who knows another one reads the labels first |
+//! | gate | not zero: look whether somebody has the gate |
+//! | others | those of the log of intents ([`super::raid5`]) |
+//!
+//! An uncontended lock takes a call of a microsecond. Whoever waits for a disk while he has one of the first five is waited for
+//! by those who want it, and by nobody who answers requests.
+
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::error::{Class, Error, Result};
+use crate::space::SHIFT;
+use crate::sys::shared::{is_excluded, lock, Lock, Words};
+
+/// Words of a region.
+const WORDS: usize = 1024;
+const BYTES: u64 = (WORDS * size_of::<AtomicU64>()) as u64;
+/// Regions whose locks a file has room for.
+const REGIONS: u64 = (1 << (63 - SHIFT)) - 1;
+
+const VERSION: usize = 0;
+const GATED: usize = 1;
+/// Those of the log of intents: the rest of the first page but its end, and the second one.
+const LOG_WORDS: Range<usize> = 16..WORDS;
+
+const PRESENCE: u64 = 0;
+const OPENING: u64 = 1;
+const LABELS: u64 = 2;
+const LOG: u64 = 3;
+const MENDING: u64 = 4;
+const GATE: u64 = 5;
+const STRIPES: u64 = 4096;
+
+/// How long somebody may take to open a region.
+const PATIENCE: Duration = Duration::from_secs(120);
+const PAUSES: Range<Duration> = Duration::from_micros(100)..Duration::from_millis(5);
+
+/// A file by which processes agree. Each opens it for itself; what is in it counts only while somebody has.
+#[derive(Clone)]
+pub struct Common(Arc<File>);
+
+impl Common {
+    pub fn of(file: File) -> Common {
+        Common(Arc::new(file))
+    }
+
+    /// To be [held](crate::disk::Options::held) open by the disks: else what a process that was killed had asked of them may happen
+    /// after others have taken its locks for gone.
+    pub fn held(&self) -> io::Result<Arc<OwnedFd>> {
+        Ok(Arc::new(self.0.try_clone()?.into()))
+    }
+
+    /// Has anybody else the region with this number open?
+    pub fn is_in_use(&self, number: u32) -> bool {
+        let at = base(number) + PRESENCE;
+        is_excluded(&self.0, &(at..at + 1), Lock::Exclusive).unwrap_or(false)
+    }
+}
+
+fn base(number: u32) -> u64 {
+    (u64::from(number) + 1) << SHIFT
+}
+
+/// Of one region.
+pub struct Between {
+    file: Arc<File>,
+    base: u64,
+    words: Words,
+    /// Locks are a process's: its threads exclude one another by these.
+    labels: Mutex<()>,
+    mending: Mutex<()>,
+}
+
+/// Something that one thread of one process has.
+pub struct Held<'b> {
+    between: &'b Between,
+    at: u64,
+    _thread: MutexGuard<'b, ()>,
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.between.unlock(self.at);
+    }
+}
+
+/// Until it is dropped nobody else opens the region.
+pub struct Opening {
+    between: Arc<Between>,
+    pub is_alone: bool,
+}
+
+impl Drop for Opening {
+    fn drop(&mut self) {
+        self.between.unlock(OPENING);
+    }
+}
+
+impl Between {
+    /// Comes in. Who finds nobody else makes the words anew. Waits for whoever is opening it.
+    pub fn join(common: &Common, number: u32) -> io::Result<(Arc<Between>, Opening)> {
+        if u64::from(number) >= REGIONS {
+            return Err(io::Error::other(format!("region {number}: processes can share {REGIONS}")));
+        }
+        let words = Words::of(&common.0, u64::from(number) * BYTES, WORDS)?;
+        let (labels, mending) = (Mutex::default(), Mutex::default());
+        let between = Arc::new(Between { file: common.0.clone(), base: base(number), words, labels, mending });
+        let until = Instant::now() + PATIENCE;
+        let mut pause = PAUSES.start;
+        while !between.try_lock(OPENING, Lock::Exclusive)? {
+            if Instant::now() > until {
+                return Err(io::Error::other("another process has been opening the region for two minutes"));
+            }
+            wait(&mut pause);
+        }
+        let is_alone = between.try_lock(PRESENCE, Lock::Exclusive)?;
+        if is_alone {
+            between.words.iter().for_each(|word| word.store(0, Ordering::SeqCst));
+        }
+        // Who was opening it is out of the way, and who has it open has it shared.
+        let is_in = between.try_lock(PRESENCE, Lock::Shared)?;
+        let opening = Opening { between: between.clone(), is_alone };
+        match is_in {
+            true => Ok((between, opening)),
+            false => Err(io::Error::other("somebody has the region for himself")),
+        }
+    }
+
+    fn try_lock(&self, at: u64, how: Lock) -> io::Result<bool> {
+        lock(&self.file, &(self.base + at..self.base + at + 1), how)
+    }
+
+    fn unlock(&self, at: u64) {
+        // It is there: nothing can be in its way.
+        let _ = self.try_lock(at, Lock::None);
+    }
+
+    fn have<'b>(&'b self, at: u64, thread: &'b Mutex<()>, name: &Arc<str>) -> Result<Held<'b>> {
+        let thread = thread.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pause = PAUSES.start;
+        while !self.try_lock(at, Lock::Exclusive).map_err(|e| failed(name, &e))? {
+            wait(&mut pause);
+        }
+        Ok(Held { between: self, at, _thread: thread })
+    }
+
+    /// Waits for whoever changes labels.
+    pub fn labels(&self, name: &Arc<str>) -> Result<Held<'_>> {
+        self.have(LABELS, &self.labels, name)
+    }
+
+    pub fn mending(&self, name: &Arc<str>) -> Result<Held<'_>> {
+        self.have(MENDING, &self.mending, name)
+    }
+
+    /// For the one who retires intents in this process.
+    pub fn try_log(&self) -> io::Result<bool> {
+        self.try_lock(LOG, Lock::Exclusive)
+    }
+
+    pub fn end_log(&self) {
+        self.unlock(LOG);
+    }
+
+    pub fn version(&self) -> u64 {
+        self.words[VERSION].load(Ordering::SeqCst)
+    }
+
+    /// Labels are about to say something else; the version from now on.
+    pub fn change(&self) -> u64 {
+        self.words[VERSION].fetch_add(1, Ordering::SeqCst) + 1
+    }
+
+    /// The words of the log of intents.
+    pub fn log_words(&self) -> &[AtomicU64] {
+        &self.words[LOG_WORDS]
+    }
+
+    fn stripes(&self, stripes: &Range<u64>) -> Range<u64> {
+        self.base + STRIPES + stripes.start..self.base + STRIPES + stripes.end
+    }
+
+    /// Locks stripes; false where somebody has them, or has the gate.
+    pub fn try_turn(&self, stripes: &Range<u64>, is_shared: bool) -> io::Result<bool> {
+        if stripes.is_empty() {
+            return Ok(true);
+        }
+        if self.words[GATED].load(Ordering::SeqCst) != 0 {
+            let gate = self.base + GATE..self.base + GATE + 1;
+            if is_excluded(&self.file, &gate, Lock::Shared)? {
+                return Ok(false);
+            }
+        }
+        lock(&self.file, &self.stripes(stripes), if is_shared { Lock::Shared } else { Lock::Exclusive })
+    }
+
+    /// The same for all of them: at first nobody else begins any more.
+    pub fn try_everything(&self, stripes: &Range<u64>) -> io::Result<bool> {
+        if !self.try_lock(GATE, Lock::Exclusive)? {
+            return Ok(false);
+        }
+        self.words[GATED].store(1, Ordering::SeqCst);
+        lock(&self.file, &self.stripes(stripes), Lock::Exclusive)
+    }
+
+    pub fn end_turn(&self, stripes: &Range<u64>) {
+        if !stripes.is_empty() {
+            // As in `unlock`.
+            let _ = lock(&self.file, &self.stripes(stripes), Lock::None);
+        }
+    }
+
+    pub fn end_gate(&self) {
+        self.words[GATED].store(0, Ordering::SeqCst);
+        self.unlock(GATE);
+    }
+}
+
+fn wait(pause: &mut Duration) {
+    std::thread::sleep(*pause);
+    *pause = (*pause * 2).min(PAUSES.end);
+}
+
+/// Processes cannot agree.
+pub fn failed(name: &Arc<str>, e: &io::Error) -> Error {
+    Error::new(Class::Transient, name, format!("locking the region among processes: {e}"))
+}

@@ -1,0 +1,319 @@
+//! Turns: who may change which stripes.
+//!
+//! Whatever changes a stripe, or needs its content and its parity to belong together, has a turn for it. Turns come in the
+//! order in which they were asked for, as far as they exclude one another; each asks once for all stripes that it
+//! needs, so nobody waits in a circle. (Of a mirror, a stripe is a piece that is rebuilt at a time.)
+//!
+//! Where other processes have the region open, a turn is also a [lock](super::between) among them. One that somebody else has is
+//! tried again by a thread; so is one before which something has to be done that waits for disks ([`Care`]).
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::mpsc::{channel, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::thread::Builder;
+use std::time::Duration;
+
+use super::between::{failed, Between};
+use crate::error::Result;
+
+type Go = Box<dyn FnOnce(Result<Turn>) + Send>;
+/// Done by the thread, again and again until it says that it is.
+type Later = Box<dyn FnMut() -> bool + Send>;
+
+/// How long the thread waits until it tries again.
+const PAUSES: Range<Duration> = Duration::from_micros(50)..Duration::from_millis(2);
+
+/// What comes before a turn, where other processes have the region open.
+pub trait Care: Send + Sync {
+    /// Is nothing to be done first? Does not wait.
+    fn is_ready(&self, stripes: &Range<u64>) -> bool;
+
+    /// Does it.
+    fn prepare(&self, stripes: &Range<u64>) -> Result<()>;
+}
+
+pub struct Turns {
+    state: Mutex<State>,
+    shared: Option<Shared>,
+}
+
+struct Shared {
+    name: Arc<str>,
+    between: Arc<Between>,
+    care: OnceLock<Weak<dyn Care>>,
+    thread: Mutex<Sender<Later>>,
+}
+
+#[derive(Default)]
+struct State {
+    next: u64,
+    /// Those that have a turn, and those that wait for one, by order.
+    asked: BTreeMap<u64, Asked>,
+}
+
+/// What is asked for.
+#[derive(Clone, PartialEq, Eq)]
+struct Wish {
+    stripes: Range<u64>,
+    is_shared: bool,
+    /// Whoever else comes waits, also in other processes.
+    is_all: bool,
+}
+
+struct Asked {
+    wish: Wish,
+    /// Gone once it has its turn.
+    go: Option<Go>,
+}
+
+/// A turn; it ends when this is dropped.
+pub struct Turn {
+    turns: Arc<Turns>,
+    number: u64,
+}
+
+impl Wish {
+    fn excludes(&self, other: &Wish) -> bool {
+        let overlap = self.stripes.start < other.stripes.end && other.stripes.start < self.stripes.end;
+        overlap && !(self.is_shared && other.is_shared)
+    }
+}
+
+impl State {
+    fn can_go(&self, number: u64, one: &Asked) -> bool {
+        !self.asked.range(..number).any(|(_, before)| before.wish.excludes(&one.wish))
+    }
+
+    /// Those that can go now and have not gone yet.
+    fn ready(&mut self) -> Vec<(u64, Wish, Go)> {
+        let waits = self.asked.iter().filter(|(_, asked)| asked.go.is_some());
+        let ready: Vec<u64> = waits.filter(|(number, one)| self.can_go(**number, one)).map(|(n, _)| *n).collect();
+        let go = |number: u64| {
+            let asked = self.asked.get_mut(&number)?;
+            Some((number, asked.wish.clone(), asked.go.take()?))
+        };
+        ready.into_iter().filter_map(go).collect()
+    }
+
+    /// What of these stripes no other turn that has come is for.
+    fn uncovered(&self, stripes: &Range<u64>) -> Vec<Range<u64>> {
+        let mut left = vec![stripes.clone()];
+        for asked in self.asked.values().filter(|asked| asked.go.is_none()) {
+            let other = &asked.wish.stripes;
+            let parts = |range: Range<u64>| {
+                [range.start..range.end.min(other.start.max(range.start)), range.start.max(other.end)..range.end]
+            };
+            left = left.into_iter().flat_map(parts).filter(|range| !range.is_empty()).collect();
+        }
+        left
+    }
+}
+
+impl Turns {
+    /// `name` is that of the thread, if there is one.
+    pub fn new(name: &str, between: Option<Arc<Between>>) -> std::io::Result<Turns> {
+        let Some(between) = between else { return Ok(Turns { state: Mutex::default(), shared: None }) };
+        let (send, tasks) = channel();
+        Builder::new().name(name.into()).spawn(move || serve(&tasks))?;
+        let shared = Shared { name: name.into(), between, care: OnceLock::new(), thread: Mutex::new(send) };
+        Ok(Turns { state: Mutex::default(), shared: Some(shared) })
+    }
+
+    /// Who takes care from now on.
+    pub fn attend(&self, care: Weak<dyn Care>) {
+        if let Some(shared) = &self.shared {
+            let _ = shared.care.set(care);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Calls `go` when these stripes are free: perhaps at once, perhaps on the thread of whoever had them before. Those
+    /// that share do not exclude one another.
+    pub fn ask(
+        self: &Arc<Turns>,
+        stripes: Range<u64>,
+        is_shared: bool,
+        go: impl FnOnce(Result<Turn>) + Send + 'static,
+    ) {
+        self.ask_for(Wish { stripes, is_shared, is_all: false }, Box::new(go));
+    }
+
+    fn ask_for(self: &Arc<Turns>, wish: Wish, go: Go) {
+        let mut state = self.lock();
+        let number = state.next;
+        state.next += 1;
+        state.asked.insert(number, Asked { wish, go: Some(go) });
+        self.go_on(state);
+    }
+
+    /// The same, for who can wait. Every turn comes.
+    pub fn wait(self: &Arc<Turns>, stripes: Range<u64>) -> Option<Result<Turn>> {
+        self.wait_for(Wish { stripes, is_shared: false, is_all: false })
+    }
+
+    /// For all stripes; nobody else begins anything until it has come and ended.
+    pub fn wait_for_all(self: &Arc<Turns>, stripes: Range<u64>) -> Option<Result<Turn>> {
+        self.wait_for(Wish { stripes, is_shared: false, is_all: true })
+    }
+
+    fn wait_for(self: &Arc<Turns>, wish: Wish) -> Option<Result<Turn>> {
+        let (send, receive) = channel();
+        let go = move |turn| {
+            // Whoever asked waits for it.
+            let _ = send.send(turn);
+        };
+        self.ask_for(wish, Box::new(go));
+        receive.recv().ok()
+    }
+
+    /// Has the thread do something until it is done; false where there is none.
+    pub fn later(&self, task: impl FnMut() -> bool + Send + 'static) -> bool {
+        let Some(shared) = &self.shared else { return false };
+        shared.thread.lock().unwrap_or_else(PoisonError::into_inner).send(Box::new(task)).is_ok()
+    }
+
+    fn go_on(self: &Arc<Turns>, mut state: MutexGuard<'_, State>) {
+        let ready = state.ready();
+        drop(state);
+        for (number, wish, go) in ready {
+            let turn = Turn { turns: self.clone(), number };
+            match &self.shared {
+                None => go(Ok(turn)),
+                Some(shared) => shared.come(turn, wish, go),
+            }
+        }
+    }
+}
+
+impl Shared {
+    fn care(&self) -> Option<Arc<dyn Care>> {
+        self.care.get()?.upgrade()
+    }
+
+    fn try_lock(&self, wish: &Wish) -> Result<bool> {
+        let locked = match wish.is_all {
+            true => self.between.try_everything(&wish.stripes),
+            false => self.between.try_turn(&wish.stripes, wish.is_shared),
+        };
+        locked.map_err(|e| failed(&self.name, &e))
+    }
+
+    /// The turn has come in this process.
+    fn come(&self, turn: Turn, wish: Wish, go: Go) {
+        match self.try_lock(&wish) {
+            Ok(true) if self.care().is_none_or(|care| care.is_ready(&wish.stripes)) => return go(Ok(turn)),
+            Err(e) => {
+                drop(turn);
+                return go(Err(e));
+            }
+            Ok(_) => {}
+        }
+        let mut waits = Some((turn, go));
+        let turns = waits.as_ref().map(|(turn, _)| turn.turns.clone());
+        let Some(turns) = turns else { return };
+        let theirs = turns.clone();
+        turns.later(move || {
+            let Some(shared) = &theirs.shared else { return true };
+            let came = match shared.try_lock(&wish) {
+                Ok(false) => return false,
+                Ok(true) => shared.care().map_or(Ok(()), |care| care.prepare(&wish.stripes)),
+                Err(e) => Err(e),
+            };
+            if let Some((turn, go)) = waits.take() {
+                go(came.map(|()| turn));
+            }
+            true
+        });
+    }
+
+    fn end(&self, state: &State, wish: &Wish) {
+        state.uncovered(&wish.stripes).iter().for_each(|range| self.between.end_turn(range));
+        if wish.is_all {
+            self.between.end_gate();
+        }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let mut state = self.turns.lock();
+        let ended = state.asked.remove(&self.number);
+        // With the state locked: who comes next and shares stripes locks them afterwards.
+        if let (Some(shared), Some(ended)) = (&self.turns.shared, ended) {
+            shared.end(&state, &ended.wish);
+        }
+        self.turns.go_on(state);
+    }
+}
+
+/// Tries again what could not be done, in order, as long as anybody can come.
+fn serve(tasks: &Receiver<Later>) {
+    let (mut waiting, mut pause): (Vec<Later>, Duration) = (Vec::new(), PAUSES.start);
+    loop {
+        let next = match waiting.is_empty() {
+            true => tasks.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            false => tasks.recv_timeout(pause),
+        };
+        match next {
+            Ok(task) => waiting.push(task),
+            Err(RecvTimeoutError::Disconnected) if waiting.is_empty() => return,
+            Err(RecvTimeoutError::Disconnected) => std::thread::sleep(pause),
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+        waiting.extend(tasks.try_iter());
+        let before = waiting.len();
+        waiting.retain_mut(|task| !task());
+        pause = if waiting.len() < before { PAUSES.start } else { (pause * 2).min(PAUSES.end) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn turns_exclude_one_another_in_order() {
+        let turns = Arc::new(Turns::new("turns", None).expect("no thread"));
+        let (send, receive) = channel();
+        let ask = |name: char, stripes: Range<u64>, is_shared| {
+            let send = send.clone();
+            turns.ask(stripes, is_shared, move |turn| drop(send.send((name, turn))));
+        };
+        let gone = || receive.try_iter().collect::<Vec<_>>();
+        let names = |turns: &[(char, Result<Turn>)]| turns.iter().map(|(name, _)| *name).collect::<String>();
+        ask('a', 0..2, false);
+        ask('b', 2..3, true);
+        ask('c', 2..3, true);
+        ask('d', 1..3, false);
+        ask('e', 2..3, true);
+        ask('f', 5..6, false);
+        let mut first = gone();
+        assert_eq!(names(&first), "abcf", "e comes after d, which waits");
+        drop(first.remove(0));
+        drop(first.remove(0));
+        assert_eq!(names(&gone()), "");
+        drop(first.remove(0));
+        let second = gone();
+        assert_eq!(names(&second), "d");
+        drop(second);
+        assert_eq!(names(&gone()), "e");
+    }
+
+    #[test]
+    fn what_others_share_stays_locked() {
+        let mut state = State::default();
+        let mut has = |number, stripes| {
+            let wish = Wish { stripes, is_shared: true, is_all: false };
+            state.asked.insert(number, Asked { wish, go: None });
+        };
+        has(1, 2..4);
+        has(2, 6..7);
+        assert_eq!(state.uncovered(&(0..10)), [0..2, 4..6, 7..10]);
+        assert_eq!(state.uncovered(&(3..6)), [4..6]);
+        assert!(state.uncovered(&(2..4)).is_empty());
+    }
+}
