@@ -421,7 +421,6 @@ fn replace(args: &ReplaceArgs) -> Result<()> {
         let would = Pool::plan_replacement(&pool, &how).context(cannot)?;
         return say(&format!("Nothing is done. {}", plan(&would)));
     }
-    mounts::refuse_mounted(&pool)?;
     let mut bar = progress::bytes("rebuilding");
     let done = Pool::replace_disk(&pool, &how, &mut bar).context(cannot)?;
     drop(bar);

@@ -62,9 +62,9 @@ pub struct Options {
     pub cached: bool,
     /// By threads, even where there is io_uring.
     pub threads: bool,
-    /// Stays open until the kernel is done with all that this process has asked of the disk, also when the process has died:
-    /// a lock on it tells others that the memory of its requests may still be written to.
-    pub held: Option<Arc<OwnedFd>>,
+    /// Stay open until the kernel is done with all that this process has asked of the disk, also when the process has died:
+    /// a lock on one of them tells others that the memory of its requests may still be written to, or the disk.
+    pub held: Vec<Arc<OwnedFd>>,
     /// Bytes that a disk that is a file leaves free on its host: a [reservation](Op::Reserve) that would leave less finds
     /// no room. `None`: a twentieth of the host's file system, at most 4 GiB.
     pub reserve: Option<u64>,
@@ -93,7 +93,7 @@ pub struct Disk {
     /// backed where its host is nearly full.
     slow: OnceLock<Option<Threads>>,
     /// For the threads: a call keeps what the process has open.
-    _held: Option<Arc<OwnedFd>>,
+    _held: Vec<Arc<OwnedFd>>,
 }
 
 enum Engine {
@@ -171,7 +171,10 @@ impl Disk {
             false => Engine::Uring(Uring::new(shared.clone(), options.held.clone()).map_err(fail)?),
         };
         let identity = kind.identity;
-        let held = options.held.clone().filter(|_| matches!(engine, Engine::Threads(_)));
+        let held = match engine {
+            Engine::Threads(_) => options.held.clone(),
+            Engine::Uring(_) => Vec::new(),
+        };
         Ok(Disk { path: path.into(), shared, properties, identity, engine, slow: OnceLock::new(), _held: held })
     }
 

@@ -49,8 +49,8 @@ struct Jobs {
 }
 
 impl Uring {
-    /// `held` stays open as long as the ring is there, which may be longer than the process.
-    pub fn new(shared: Arc<Shared>, held: Option<Arc<OwnedFd>>) -> io::Result<Uring> {
+    /// `held` stay open as long as the ring is there, which may be longer than the process.
+    pub fn new(shared: Arc<Shared>, held: Vec<Arc<OwnedFd>>) -> io::Result<Uring> {
         let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let (asleep, closing) = (AtomicBool::new(false), AtomicBool::new(false));
         let queue = Arc::new(Queue { shared, jobs: Mutex::default(), asleep, closing, wake });
@@ -59,7 +59,7 @@ impl Uring {
         let theirs = queue.clone();
         let serve = move || {
             // The ring belongs to the thread that makes it.
-            let ring = Ring::new(CALLS, theirs.wake.clone(), held);
+            let ring = Ring::new(CALLS, theirs.wake.clone(), &held);
             let _ = ready.send(ring.as_ref().map(drop).map_err(|e| e.raw_os_error()));
             if let Ok(ring) = ring {
                 theirs.serve(ring);

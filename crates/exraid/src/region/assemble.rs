@@ -95,7 +95,9 @@ fn open_or_begin(
     is_new: bool,
     sharing: Option<&Sharing>,
 ) -> Result<Arc<dyn Region>, OpenError> {
-    let joined = sharing.map(|sharing| join(&devices, sharing)).transpose()?;
+    // Who only looks changes nothing that others would have to know.
+    let looks = devices.iter().any(|device| device.properties().read_only);
+    let joined = sharing.filter(|_| !looks).map(|sharing| join(&devices, sharing)).transpose()?;
     let between = joined.as_ref().map(|(between, _)| between.clone());
     // Nobody changes labels until this process knows them, and has said what it has to say.
     let name: Arc<str> = devices.first().map_or_else(|| "a region".into(), |device| device.name().clone());
@@ -128,16 +130,16 @@ fn open_or_begin(
     let is_writable = labelled.values().all(|(device, _)| !device.properties().read_only);
     let lags = labelled.iter().any(|(role, (_, l))| states[*role] != MemberState::Out && l.epoch != newest.epoch);
     let labels = labelled.into_iter().map(|(role, (_, label))| (role, label)).collect();
-    let others = between
-        .clone()
-        .map(|between| Others { between, find: sharing.and_then(|sharing| sharing.find.clone()) });
+    let others =
+        between.clone().map(|between| Others { between, find: sharing.and_then(|sharing| sharing.find.clone()) });
     let set = Set::new(labels, parts, uuids, states, share, others);
     if is_writable && (changed || lags) {
         set.settle(&newest)?;
     }
     drop(held);
     let volume = Volume::new(set, map);
-    let is_first = joined.as_ref().is_none_or(|(_, opening)| opening.is_alone);
+    let is_alone = || !sharing.is_some_and(|sharing| sharing.common.is_in_use(newest.region));
+    let is_first = joined.as_ref().map_or_else(is_alone, |(_, opening)| opening.is_alone);
     volume.map.start(&volume.set, Begin { is_new, is_first })?;
     Ok(Arc::new(volume))
 }
@@ -245,7 +247,9 @@ fn map_for(
     Ok(match layout {
         Layout::Single => Box::new(Single),
         Layout::Stripe { chunk } => Box::new(Stripe { members: members as u64, chunk: chunk.into() }),
-        Layout::Mirror => Box::new(Mirror::new(between).map_err(|e| unusable(device, format!("starting a thread: {e}")))?),
+        Layout::Mirror => {
+            Box::new(Mirror::new(between).map_err(|e| unusable(device, format!("starting a thread: {e}")))?)
+        }
         Layout::Raid5 { chunk } if u64::from(chunk) > MOST_CHUNK => {
             return Err(unusable(device, format!("a chunk of a {layout} has at most {MOST_CHUNK} bytes, not {chunk}")));
         }

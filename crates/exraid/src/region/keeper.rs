@@ -25,10 +25,21 @@ use crate::label::MemberState;
 type Then = Box<dyn FnOnce(Result<()>) + Send>;
 
 enum Task {
-    Exclude { set: Arc<Set>, role: usize, why: String },
+    Exclude {
+        set: Arc<Set>,
+        role: usize,
+        why: String,
+    },
     /// Another process has changed how members stand.
-    Adopt { set: Arc<Set>, then: Then },
-    Then { set: Arc<Set>, result: Result<()>, then: Then },
+    Adopt {
+        set: Arc<Set>,
+        then: Then,
+    },
+    Then {
+        set: Arc<Set>,
+        result: Result<()>,
+        then: Then,
+    },
 }
 
 /// The thread. It ends when the region does: nobody can send it anything then.

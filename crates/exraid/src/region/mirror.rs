@@ -178,7 +178,8 @@ impl Map for Mirror {
 
     fn submit_copy(&self, set: &Arc<Set>, copy: usize, op: Op, manner: Manner, done: Done) {
         if !set.is_current() {
-            let again = move |mirror: &Mirror, set: &Arc<Set>, op, done| mirror.submit_copy(set, copy, op, manner, done);
+            let again =
+                move |mirror: &Mirror, set: &Arc<Set>, op, done| mirror.submit_copy(set, copy, op, manner, done);
             return self.adopt(set, op, done, again);
         }
         let range = op.range();

@@ -232,7 +232,9 @@ impl Set {
             }
         }
         let Some(newest) = newest_of(found.values()).cloned() else { return Ok(false) };
-        for (role, member) in newest.members.iter().enumerate().filter(|(role, member)| member.device != self.uuid(*role)) {
+        for (role, member) in
+            newest.members.iter().enumerate().filter(|(role, member)| member.device != self.uuid(*role))
+        {
             found.remove(&role);
             let device = others.find.as_ref().and_then(|find| find(member.device));
             if let Some(label) = device.as_ref().and_then(|device| Label::read(&**device).ok()) {
@@ -339,7 +341,6 @@ impl Set {
         self.update(|label| set_states(label, &states, stamp))
     }
 
-
     /// How far a member has been put back, without an epoch of its own.
     pub fn note_rebuilt(&self, role: usize, rebuilt: u64) -> Result<()> {
         let _alone = self.alone()?;
@@ -398,7 +399,8 @@ impl Set {
         if self.others.is_some() {
             // Its label could not be read: it would say for ever what it says now.
             let unknown = |role: &usize| states[*role] != MemberState::Out && !labels.contains_key(role);
-            let e = |role| Error::new(Class::Gone, &self.name, format!("the label of disk {} cannot be read", role + 1));
+            let e =
+                |role| Error::new(Class::Gone, &self.name, format!("the label of disk {} cannot be read", role + 1));
             failed.extend((0..states.len()).filter(unknown).map(|role| (role, e(role))));
         }
         failed

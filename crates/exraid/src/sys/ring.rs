@@ -64,10 +64,11 @@ fn make(entries: u32) -> io::Result<IoUring> {
 impl<J> Ring<J> {
     /// Of so many calls at a time. `watched` is a descriptor that tells [`Event::Woken`] when it can be read. The kernel has
     /// `held` open until it is done with the last call, whatever becomes of this process.
-    pub fn new(calls: usize, watched: Arc<OwnedFd>, held: Option<Arc<OwnedFd>>) -> io::Result<Ring<J>> {
+    pub fn new(calls: usize, watched: Arc<OwnedFd>, held: &[Arc<OwnedFd>]) -> io::Result<Ring<J>> {
         let io = make(calls as u32 + 1)?;
-        if let Some(held) = held {
-            io.submitter().register_files(&[held.as_raw_fd()])?;
+        if !held.is_empty() {
+            let held: Vec<_> = held.iter().map(|held| held.as_raw_fd()).collect();
+            io.submitter().register_files(&held)?;
         }
         let sent = std::iter::repeat_with(|| None).take(calls).collect();
         let mut ring = Ring { io, sent, free: (0..calls).rev().collect(), watched, stays: PhantomData };

@@ -42,9 +42,8 @@ impl Words {
         }
         let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
         // SAFETY: nothing is mapped there yet; nobody makes such a file shorter.
-        let mapped = unsafe {
-            rustix::mm::mmap(std::ptr::null_mut(), len as usize, protection, flags, file.as_fd(), at)
-        };
+        let mapped =
+            unsafe { rustix::mm::mmap(std::ptr::null_mut(), len as usize, protection, flags, file.as_fd(), at) };
         let at = NonNull::new(mapped?.cast()).ok_or_else(|| io::Error::other("mapped at zero"))?;
         Ok(Words { at, count })
     }

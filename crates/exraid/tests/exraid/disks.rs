@@ -90,7 +90,7 @@ fn what_is_held_stays_open_as_long_as_the_disk_is_used() {
         let take = |file: &File| flock(file, FlockOperation::NonBlockingLockExclusive).is_ok();
         let lock = open();
         assert!(take(&lock));
-        let options = Options { held: Some(Arc::new(lock.into())), ..way };
+        let options = Options { held: vec![Arc::new(lock.into())], ..way };
         let disk = make(&dir.path().join(n.to_string()), 16 * MIB, &options);
         drop(options);
         disk.write_at(&[5; 4096], MIB).expect("a write");

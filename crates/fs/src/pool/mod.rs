@@ -142,9 +142,8 @@ impl Pool {
             true => Union::open_as_it_is(fs.session(), &disks.regions, options)?.map(Arc::new),
             false => Union::open(fs.session(), &disks.regions, options)?,
         };
-        if let Some(union) = union.as_ref().filter(|_| !disks.read_only) {
-            let held = fs.session().transfer_lock()?;
-            union.set_opener(disks::grow::opener(dir.into(), config.uuid_bytes()?, held));
+        if let (Some(union), Some(agreement), false) = (&union, &disks.agreement, disks.read_only) {
+            union.set_opener(disks::grow::opener(dir.into(), config.uuid_bytes()?, agreement.clone()));
         }
         if let Some(union) = union.as_ref().filter(|_| !disks.read_only && !how.read_only && !how.without_disks) {
             union.log().fence_missing(fs.session()).map_err(Error::from)?;

@@ -27,7 +27,7 @@ pub const DECIDED: &str = ".restored-whole";
 /// What scrubbing has found wrong and nobody has acknowledged.
 pub const DAMAGE: &str = "damage.json";
 
-/// Locked by who rebuilds a member of a region.
+/// Locked by who rebuilds members of regions.
 pub const REBUILD: &str = ".rebuild";
 
 /// What `pool.toml` is called once it is decided that its pool is destroyed.

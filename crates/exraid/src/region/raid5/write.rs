@@ -161,7 +161,7 @@ impl Array {
                 }
             };
             // P5: replayed later, they would put back a part of what was discarded.
-            match array.core.log.has_intents_of(&stripes) {
+            match array.core.board.has_intents_of(&stripes) {
                 false => go_on(&array, Ok(())),
                 true => array.clone().retire(None, move |retired| go_on(&array, retired)),
             }

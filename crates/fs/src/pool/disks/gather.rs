@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use exraid::disk::what_is_on;
 use exraid::label::MemberState;
+use exraid::region::Sharing;
 use exraid::{Class, Device, Disk, Label, OpenError, Options, Region, Uuid};
 
 use super::Disks;
@@ -62,28 +63,33 @@ impl Gathered {
     }
 
     /// A region that can do without a disk and lacks one, of which its labels do not say yet that it is out.
-    pub fn newly_lost(&self) -> Option<u32> {
+    pub fn newly_lost(&self) -> bool {
         let lacks = |disks: &&Vec<Found>| {
             let is_there = |device: Uuid| disks.iter().any(|disk| disk.label.device == device);
             let Label { members, layout, .. } = newest(disks);
             layout.tolerates(members.len()) > 0
                 && members.iter().any(|member| member.state != MemberState::Out && !is_there(member.device))
         };
-        self.regions.iter().find(|(_, disks)| lacks(disks)).map(|(number, _)| *number)
+        self.regions.values().any(|disks| lacks(&disks))
     }
 
     /// The regions that they are, by number.
-    pub fn assemble(self, dir: &Path, read_only: bool) -> Disks {
+    pub fn assemble(self, dir: &Path, read_only: bool, sharing: Option<&Sharing>) -> Disks {
         let (mut regions, mut broken) = (Vec::<Arc<dyn Region>>::new(), Vec::new());
         for disks in self.regions.into_values() {
             let label = newest(&disks).clone();
             let there = disks.iter().map(|disk| (disk.path.clone(), disk.label.device)).collect();
-            match exraid::region::open(disks.into_iter().map(|disk| disk.device).collect()) {
+            let devices = disks.into_iter().map(|disk| disk.device).collect();
+            let opened = match sharing {
+                Some(sharing) => exraid::region::open_shared(devices, sharing),
+                None => exraid::region::open(devices),
+            };
+            match opened {
                 Ok(region) => regions.push(region),
                 Err(e) => broken.push(Broken { error: cannot_use_region(dir, &label, &e), label, there }),
             }
         }
-        Disks { regions, missing: self.missing, broken, read_only }
+        Disks { regions, missing: self.missing, broken, read_only, agreement: None }
     }
 }
 

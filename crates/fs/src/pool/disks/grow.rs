@@ -11,7 +11,6 @@
 //! in the table that there is another region, and open it then ([`opener`]).
 
 use std::collections::HashSet;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -22,6 +21,7 @@ use pram::Session;
 use super::gather::Gathered;
 use super::place;
 use super::plan::{Plan, Planned, Wanted};
+use super::shared::Agreement;
 use crate::error::{Error, Result};
 use crate::ilfs::areas::Opener;
 use crate::ilfs::{self, Log};
@@ -93,7 +93,7 @@ pub fn complete(session: &Session, regions: &[Arc<dyn Region>]) -> Result<()> {
 }
 
 /// Opens regions that come later, by what `pool.toml` then says.
-pub fn opener(dir: PathBuf, uuid: [u8; 16], held: Option<Arc<OwnedFd>>) -> Opener {
+pub fn opener(dir: PathBuf, uuid: [u8; 16], agreement: Arc<Agreement>) -> Opener {
     let vain = Mutex::new((None::<Instant>, HashSet::new()));
     Box::new(move |number| {
         let mut vain = vain.lock().unwrap_or_else(PoisonError::into_inner);
@@ -101,7 +101,7 @@ pub fn opener(dir: PathBuf, uuid: [u8; 16], held: Option<Arc<OwnedFd>>) -> Opene
         if vain.is_some_and(|since| since.elapsed() < VAIN) {
             return None;
         }
-        let opened = open_region(&dir, uuid, held.clone(), number);
+        let opened = open_region(&dir, uuid, &agreement, number);
         match &opened {
             Ok(Some(_)) => _ = told.remove(&number),
             // Once: it is tried again and again.
@@ -114,7 +114,7 @@ pub fn opener(dir: PathBuf, uuid: [u8; 16], held: Option<Arc<OwnedFd>>) -> Opene
     })
 }
 
-fn open_region(dir: &Path, uuid: [u8; 16], held: Option<Arc<OwnedFd>>, number: u32) -> Result<Option<Arc<dyn Region>>> {
+fn open_region(dir: &Path, uuid: [u8; 16], agreement: &Arc<Agreement>, number: u32) -> Result<Option<Arc<dyn Region>>> {
     let mut config = read_config(dir)?;
     let looking = Options { read_only: true, ..Options::default() };
     let is_of = |entry: &DiskEntry| {
@@ -124,9 +124,9 @@ fn open_region(dir: &Path, uuid: [u8; 16], held: Option<Arc<OwnedFd>>, number: u
         }
         label.is_ok_and(|label| label.pool == Uuid(uuid) && label.region == number)
     };
-    let options = Options { held, ..Options::default() };
     config.disks.retain(is_of);
-    let mut disks = Gathered::of(dir, &config, uuid, &options).assemble(dir, false);
+    let mut disks =
+        Gathered::of(dir, &config, uuid, &agreement.options()).assemble(dir, false, Some(&agreement.sharing(dir)));
     if let Some(missing) = disks.missing.into_iter().find(|missing| !missing.is_lost) {
         return Err(missing.error);
     }

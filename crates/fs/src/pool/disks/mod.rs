@@ -10,7 +10,8 @@
 //! | [`grow`] | a further one, for a pool in use |
 //! | [`leave`] | taking one away, from a pool in use |
 //! | [`replace`] | a member of a region put back, or another in its place |
-//! | [`rebuild`] | nobody else uses the pool meanwhile |
+//! | [`rebuild`] | one process at a time does that |
+//! | [`shared`] | what the processes that use the disks agree by |
 //! | [`stop`] | what would be lost with a region, or a disk |
 //! | [`damage`] | what scrubbing has found wrong |
 //! | [`remains`] | content from the disks alone, where the memory is lost |
@@ -41,6 +42,7 @@ pub mod plan;
 mod rebuild;
 pub mod remains;
 pub mod replace;
+mod shared;
 pub mod stop;
 #[cfg(test)]
 mod tests;
@@ -58,6 +60,7 @@ use crate::error::{Error, Result};
 use crate::ilfs::table::Where;
 use crate::ilfs::{self, Log};
 use gather::{Broken, Gathered, Missing};
+use shared::Agreement;
 
 /// Segments that a log has if it can: with fewer of them the cleaner has little to choose from.
 const MANY_SEGMENTS: u64 = 64;
@@ -72,6 +75,8 @@ pub struct Disks {
     pub broken: Vec<Broken>,
     /// Nothing is written to them.
     pub read_only: bool,
+    /// With the other processes; behind the regions, which are closed before it ends.
+    pub agreement: Option<Arc<Agreement>>,
 }
 
 impl Disks {
@@ -84,45 +89,36 @@ impl Disks {
         if config.disks.is_empty() {
             return Ok(Disks::default());
         }
-        let options = Options { held: session.transfer_lock()?, ..Options::default() };
-        let uuid = config.uuid_bytes()?;
-        let rebuilt = rebuild::is_under_way(dir);
-        if rebuilt && !tolerant {
-            return Err(rebuild::refused(dir));
-        }
+        let agreement = Agreement::open(dir, config, session)?;
+        let (uuid, sharing) = (config.uuid_bytes()?, agreement.sharing(dir));
         let gather = |read_only| {
-            let options = Options { read_only, ..options.clone() };
+            let options = Options { read_only, ..agreement.options() };
             Gathered::of(dir, config, uuid, &options)
         };
-        if tolerant && rebuilt {
-            return Ok(gather(true).assemble(dir, true));
-        }
+        let assemble = |found: Gathered, read_only| found.assemble(dir, read_only, Some(&sharing));
         let found = gather(false);
-        let lost = found.newly_lost();
-        if tolerant {
-            return Ok(match lost {
-                None => found.assemble(dir, false),
-                Some(_) => gather(true).assemble(dir, true),
-            });
-        }
-        let Some(lost) = lost else { return found.assemble(dir, false).judged(dir, config, session) };
-        // What those who have it open know of their labels must not change beneath them.
-        if !rebuild::others(dir, config)?.is_empty() {
-            return Err(Error::Pool(format!(
-                "region {lost} lacks a disk that other processes still use: end those first (`conquest status {}` tells them)",
-                dir.display()
-            )));
-        }
-        // Labels say that a disk is out as soon as its region is opened without it: not for a pool that is not opened then.
-        drop(found);
-        drop(gather(true).assemble(dir, true).judged(dir, config, session)?);
-        gather(false).assemble(dir, false).judged(dir, config, session)
+        let is_lost = found.newly_lost();
+        let disks = match (tolerant, is_lost) {
+            (true, false) => assemble(found, false),
+            (true, true) => {
+                drop(found);
+                assemble(gather(true), true)
+            }
+            (false, false) => assemble(found, false).judged(dir, config, session)?,
+            (false, true) => {
+                // Labels say that a disk is out as soon as its region is opened without it: not for a pool that is not opened then.
+                drop(found);
+                drop(assemble(gather(true), true).judged(dir, config, session)?);
+                assemble(gather(false), false).judged(dir, config, session)?
+            }
+        };
+        Ok(Disks { agreement: Some(agreement), ..disks })
     }
 
     /// Opens those that can be opened, to look at them.
     pub fn open_to_look(dir: &Path, config: &Config) -> Result<Disks> {
         let options = Options { read_only: true, ..Options::default() };
-        Ok(Gathered::of(dir, config, config.uuid_bytes()?, &options).assemble(dir, true))
+        Ok(Gathered::of(dir, config, config.uuid_bytes()?, &options).assemble(dir, true, None))
     }
 
     /// Refuses what the pool cannot do without, and says what it does without.

@@ -1,6 +1,6 @@
 //! A member of a region put back, or another disk in its place: what files have of the region is copied from the others.
 //!
-//! 1. Nobody else uses the pool, to the end ([`rebuild`]).
+//! 1. Nobody else rebuilds ([`rebuild`](super::rebuild)); all others use the pool meanwhile.
 //! 2. The new disk is made, without a label. Nothing leads to it; an attempt that ended here is repeated over it.
 //! 3. `pool.toml` names it in the place of the old one, durably. Its region is used without either if it ends here.
 //! 4. The labels of the others say that it is being rebuilt; then it gets its own, and is written like the others.
@@ -17,14 +17,14 @@ use exraid::{Disk, Label, Making, Options, Region, Uuid};
 use pram::Session;
 
 use super::plan::{cannot_make, Planned, Wanted};
-use super::rebuild::Alone;
+use super::rebuild::Rebuilding;
 use super::{look, place};
 use crate::error::{Error, Result};
-use crate::ilfs::Log;
+use crate::ilfs::{self, Log};
 use crate::pool::config::{Config, DiskEntry};
 use crate::pool::options::{NewDisk, OpenOptions};
 use crate::pool::paths::real;
-use crate::pool::Pool;
+use crate::pool::{read_config, Pool};
 
 /// How long is copied until the labels say how far it is.
 const ROUND: Duration = Duration::from_secs(5);
@@ -72,12 +72,12 @@ impl Pool {
         job.told(&pool)
     }
 
-    /// Puts a member of a region of the pool at `dir`, which nobody may use, back into it, or another disk in its place. Interrupted, it is
+    /// Puts a member of a region of the pool at `dir`, which may be in use, back into it, or another disk in its place. Interrupted, it is
     /// resumed by the same call. `progress`: bytes that were copied, and of how many.
     pub fn replace_disk(dir: &Path, how: &Replace, progress: &mut dyn FnMut(u64, u64)) -> Result<Replaced> {
         let pool = Pool::open(dir, &OpenOptions::default())?;
         // 1.
-        let _alone = Alone::begin(dir, &pool.config)?;
+        let _alone = Rebuilding::begin(dir)?;
         let job = Job::find(&pool, how)?;
         let replaced = job.told(&pool)?;
         let mut spare = None;
@@ -174,11 +174,13 @@ impl Job {
     fn make(&self, pool: &Pool, how: &Replace, planned: Planned) -> Result<Arc<Disk>> {
         planned.reserve_ends()?;
         let (path, size, entry) = planned.release();
-        let options = Options { held: pool.session().transfer_lock()?, ..Options::default() };
+        let agreed = pool.disks.agreement.as_ref();
+        let options = agreed.map_or_else(Options::default, |agreement| agreement.options());
         let made = Disk::make(&path, &Making { size: Some(size), force: true, options });
         let disk = made.map_err(|e| cannot_make(&e))?;
         place::sync_parent(&path).map_err(|e| Error::host(&path, &e))?;
-        let mut config = pool.config.clone();
+        let _alone = pool.session().long_lock(ilfs::table::GROWING)?;
+        let mut config = read_config(&pool.dir)?;
         let is_it = |there: &&mut DiskEntry| {
             let there = there.at(&pool.dir);
             is_same(&there, &how.old) || is_same(&there, &path)
