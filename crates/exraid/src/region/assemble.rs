@@ -105,6 +105,10 @@ fn open_or_begin(
     let labelled = by_role(devices)?;
     let newest = newest(&labelled)?.clone();
     let any = labelled.values().next().map(|(device, _)| device.clone()).expect("there is a newest one");
+    if between.as_ref().is_some_and(|between| newest.epoch.number() < between.epoch()) {
+        let what = "other processes use its region without it, on disks that cannot be opened here";
+        return Err(unusable(&*any, what));
+    }
     let count = newest.members.len();
     let mut states: Vec<MemberState> = newest.members.iter().map(|member| member.state).collect();
     let mut changed = false;
@@ -136,6 +140,7 @@ fn open_or_begin(
     if is_writable && (changed || lags) {
         set.settle(&newest)?;
     }
+    set.tell_epoch();
     drop(held);
     let volume = Volume::new(set, map);
     let is_alone = || !sharing.is_some_and(|sharing| sharing.common.is_in_use(newest.region));

@@ -15,6 +15,7 @@
 //! | word | |
 //! | --- | --- |
 //! | version | goes up before labels say that members stand otherwise: who knows another one reads the labels first |
+//! | epoch | that of the membership, once labels say so: who finds no label of it may not go by those that he finds |
 //! | gate | not zero: look whether somebody has the gate |
 //! | others | those of the log of intents ([`super::raid5`]) |
 //!
@@ -41,6 +42,7 @@ const REGIONS: u64 = (1 << (63 - SHIFT)) - 1;
 
 const VERSION: usize = 0;
 const GATED: usize = 1;
+const EPOCH: usize = 2;
 /// Those of the log of intents: the rest of the first page but its end, and the second one.
 const LOG_WORDS: Range<usize> = 16..WORDS;
 
@@ -190,6 +192,16 @@ impl Between {
     /// Labels are about to say something else; the version from now on.
     pub fn change(&self) -> u64 {
         self.words[VERSION].fetch_add(1, Ordering::SeqCst) + 1
+    }
+
+    /// The number of the last epoch that labels have.
+    pub fn epoch(&self) -> u64 {
+        self.words[EPOCH].load(Ordering::SeqCst)
+    }
+
+    /// They have this one.
+    pub fn tell_epoch(&self, number: u64) {
+        self.words[EPOCH].fetch_max(number, Ordering::SeqCst);
     }
 
     /// The words of the log of intents.

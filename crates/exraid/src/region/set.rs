@@ -214,15 +214,13 @@ impl Set {
         let Some(others) = &self.others else { return Ok(None) };
         let held = others.between.labels(&self.name)?;
         let version = others.between.version();
-        if self.read_labels(others)? {
-            self.seen.store(version, Ordering::SeqCst);
-        }
+        self.read_labels(others)?;
+        self.seen.store(version.max(self.seen.load(Ordering::SeqCst)), Ordering::SeqCst);
         Ok(Some(held))
     }
 
     /// Takes over what the labels say, but for who is out here and not there yet.
-    /// False where no label can be read.
-    fn read_labels(&self, others: &Others) -> Result<bool> {
+    fn read_labels(&self, others: &Others) -> Result<()> {
         let mut found = BTreeMap::new();
         for role in 0..self.len() {
             let Some(part) = self.part(role) else { continue };
@@ -231,7 +229,12 @@ impl Set {
                 found.insert(role, label);
             }
         }
-        let Some(newest) = newest_of(found.values()).cloned() else { return Ok(false) };
+        // One who is out here alone may be the one whose label alone can be read.
+        let newest = newest_of(found.values()).filter(|label| label.epoch.number() >= others.between.epoch()).cloned();
+        let Some(newest) = newest else {
+            let what = "another process has changed how its disks stand, and no label that says so can be read";
+            return Err(Error::new(Class::Gone, &self.name, what));
+        };
         for (role, member) in
             newest.members.iter().enumerate().filter(|(role, member)| member.device != self.uuid(*role))
         {
@@ -268,7 +271,15 @@ impl Set {
             self.settle_all(&newest)?;
             self.seen.store(others.between.version(), Ordering::SeqCst);
         }
-        Ok(true)
+        self.tell_epoch();
+        Ok(())
+    }
+
+    /// Whoever reads labels finds this one, or knows that he lacks it.
+    pub fn tell_epoch(&self) {
+        if let (Some(others), Some(epoch)) = (&self.others, self.epoch()) {
+            others.between.tell_epoch(epoch.number());
+        }
     }
 
     fn is_writable(&self) -> bool {
@@ -384,6 +395,7 @@ impl Set {
             failed = self.update_each(&|label| set_states(label, &states, stamp));
             self.tell(What::Out { member: role, tolerated: self.tolerated(), why: e.to_string() });
         }
+        self.tell_epoch();
         Ok(())
     }
 

@@ -8,6 +8,7 @@
 //! | `failing` | the disks that fail, themselves |
 //! | `regions` | regions of each kind: whole, degraded, rebuilt, after power cuts |
 //! | `raid5` | RAID-5 regions: degraded, rebuilt, cut short, written by many |
+//! | `sharing` | regions that several processes use |
 //! | `format` | docs/FORMAT.md against the structures |
 
 mod disks;
@@ -17,3 +18,4 @@ mod labels;
 mod opening;
 mod raid5;
 mod regions;
+mod sharing;

@@ -1,0 +1,357 @@
+//! Regions that several processes use. Each has a description of its own of the file by which they agree; so two regions in one
+//! process are to one another what two processes are.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use exraid::fault::{FaultDisk, Faults, RamDisk};
+use exraid::label::MemberState;
+use exraid::region::{make, open, open_shared, Common, Sharing};
+use exraid::{Class, Device, Disk, Layout, Making, Options, Region, Request, Uuid};
+use rng::Rng;
+
+use crate::regions::{devices, disks};
+
+const MIB: u64 = 1 << 20;
+const POOL: Uuid = Uuid([7; 16]);
+const CHUNK: u32 = 8192;
+const RAID5: Layout = Layout::Raid5 { chunk: CHUNK };
+const SECTOR: u64 = 512;
+
+/// What processes share.
+struct Shared(tempfile::TempDir);
+
+impl Shared {
+    fn new() -> Shared {
+        Shared(tempfile::tempdir_in("/dev/shm").expect("a directory"))
+    }
+
+    fn common(&self) -> Common {
+        common_at(&self.0.path().join("common"))
+    }
+
+    fn open(&self, disks: Vec<Arc<dyn Device>>) -> Arc<dyn Region> {
+        self.open_finding(disks, None)
+    }
+
+    fn open_finding(&self, disks: Vec<Arc<dyn Device>>, spare: Option<Arc<RamDisk>>) -> Arc<dyn Region> {
+        let find =
+            spare.map(|spare| -> exraid::region::Finder { Arc::new(move |_| Some(spare.clone() as Arc<dyn Device>)) });
+        open_shared(disks, &Sharing { common: self.common(), find }).expect("it is opened")
+    }
+}
+
+fn common_at(path: &Path) -> Common {
+    let file = std::fs::File::options().create(true).truncate(false).read(true).write(true).open(path);
+    Common::of(file.expect("a file"))
+}
+
+/// What the nth write of `who` writes to a sector.
+fn sector(who: u64, n: u64, at: u64) -> Vec<u8> {
+    [who << 56 | n, at].iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>().repeat(32)
+}
+
+/// Without any one of the disks, everything reads as it does with all of them.
+fn is_even(disks: &[Arc<RamDisk>], range: std::ops::Range<u64>) {
+    let read = |disks: &[Arc<RamDisk>]| {
+        let copies: Vec<Arc<RamDisk>> = disks.iter().map(|d| RamDisk::with(d.name(), d.content())).collect();
+        let region = open(devices(&copies)).expect("it can do without one");
+        let mut bytes = vec![0; (range.end - range.start) as usize];
+        region.read_at(&mut bytes, range.start).expect("read");
+        bytes
+    };
+    let all = read(disks);
+    for lost in 0..disks.len() {
+        let left: Vec<_> = disks.iter().enumerate().filter(|(n, _)| *n != lost).map(|(_, d)| d.clone()).collect();
+        assert!(read(&left) == all, "without disk {lost}");
+    }
+}
+
+fn made(layout: Layout, count: usize) -> Vec<Arc<RamDisk>> {
+    let ram = disks(count);
+    drop(make(POOL, 2, layout, devices(&ram)).expect("a region"));
+    ram
+}
+
+/// Two processes write every other sector of the same stripes, and whole stripes between.
+#[test]
+fn processes_write_to_the_same_stripes() {
+    let (shared, ram) = (Shared::new(), made(RAID5, 4));
+    let processes = [shared.open(devices(&ram)), shared.open(devices(&ram))];
+    let stripe = processes[0].stripe();
+    let stripes = 4;
+    let last: Vec<Vec<u64>> = std::thread::scope(|scope| {
+        let work = |who: u64| {
+            let region = &processes[who as usize];
+            move || {
+                let mut rng = Rng::new(who + 1);
+                let mut last = vec![0; (stripes * stripe / SECTOR) as usize];
+                for n in 1..400u64 {
+                    let at = (rng.below(stripes * stripe / SECTOR / 2) * 2 + who) * SECTOR;
+                    region.write_at(&sector(who, n, at), at).expect("written");
+                    last[(at / SECTOR) as usize] = n;
+                    if n % 40 == 0 {
+                        // Of its own, behind those of both.
+                        let at = (stripes + who) * stripe;
+                        let whole: Vec<u8> =
+                            (0..stripe / SECTOR).flat_map(|s| sector(who, n, at + s * SECTOR)).collect();
+                        region.write_at(&whole, at).expect("written");
+                    }
+                }
+                last
+            }
+        };
+        let threads = [scope.spawn(work(0)), scope.spawn(work(1))];
+        threads.map(|thread| thread.join().expect("no panic")).to_vec()
+    });
+    let mut bytes = vec![0; SECTOR as usize];
+    for at in (0..stripes * stripe).step_by(SECTOR as usize) {
+        let who = at / SECTOR % 2;
+        let n = last[who as usize][(at / SECTOR) as usize];
+        processes[1 - who as usize].read_at(&mut bytes, at).expect("read");
+        assert!(n == 0 || bytes == sector(who, n, at), "sector {at}, write {n}");
+    }
+    processes[0].flush().expect("flushed");
+    drop(processes);
+    is_even(&ram, 0..(stripes + 2) * stripe);
+}
+
+/// One process finds that a disk fails; the other one, which sees nothing of that, neither reads nor relies on it any more.
+#[test]
+fn who_is_excluded_by_one_is_out_for_all() {
+    for layout in [Layout::Mirror, RAID5] {
+        let (shared, ram) = (Shared::new(), made(layout, 3));
+        let faulty: Vec<Arc<FaultDisk>> =
+            ram.iter().map(|ram| FaultDisk::over(ram.clone(), 1, Faults::default())).collect();
+        let one = shared.open(faulty.iter().map(|disk| disk.clone() as Arc<dyn Device>).collect());
+        let other = shared.open(devices(&ram));
+        let stripe = one.stripe().max(MIB);
+        let old = vec![1; stripe as usize];
+        other.write_at(&old, 0).expect("written");
+        faulty[1].set(|faults| faults.gone = true);
+        let new = vec![2; stripe as usize];
+        one.write_at(&new, 0).expect("one is missing");
+        assert_eq!(one.members()[1].state, MemberState::Out, "{layout}");
+        let mut bytes = vec![0; stripe as usize];
+        for _ in 0..70 {
+            other.read_at(&mut bytes, 0).expect("read");
+            assert!(bytes == new, "{layout}: what it missed is read");
+        }
+        assert_eq!(other.members()[1].state, MemberState::Out, "{layout}");
+        // And the other way: of a RAID-5 no further one can be missed.
+        other.write_at(&old[..SECTOR as usize], SECTOR).expect("written");
+        one.read_at(&mut bytes, 0).expect("read");
+        assert!(bytes[SECTOR as usize..2 * SECTOR as usize] == old[..SECTOR as usize], "{layout}");
+        assert_eq!((one.epoch(), one.tolerated()), (other.epoch(), other.tolerated()), "{layout}");
+    }
+}
+
+/// Two exclude different members at once: at most one of them is believed, and no write is answered that is nowhere.
+#[test]
+fn who_is_second_to_exclude_fails() {
+    let (shared, ram) = (Shared::new(), made(Layout::Mirror, 2));
+    let over = |n: usize| {
+        let faulty = FaultDisk::over(ram[n].clone(), 1, Faults::default());
+        let of: Vec<Arc<dyn Device>> =
+            (0..2).map(|k| if k == n { faulty.clone() as Arc<dyn Device> } else { ram[k].clone() }).collect();
+        (faulty, shared.open(of))
+    };
+    let (one, other) = (over(0), over(1));
+    one.0.set(|faults| faults.gone = true);
+    other.0.set(|faults| faults.gone = true);
+    let write = |region: &Arc<dyn Region>, with: u8, at: u64| region.write_at(&[with; 4096], at);
+    let results = std::thread::scope(|scope| {
+        let threads = [scope.spawn(|| write(&one.1, 1, 0)), scope.spawn(|| write(&other.1, 2, 4096))];
+        threads.map(|thread| thread.join().expect("no panic"))
+    });
+    assert!(results.iter().filter(|result| result.is_ok()).count() <= 1, "{results:?}");
+    drop((one, other));
+    let region = open(devices(&ram)).expect("one is whole");
+    for (n, result) in results.iter().enumerate().filter(|(_, result)| result.is_ok()) {
+        let mut bytes = [0; 4096];
+        region.read_at(&mut bytes, n as u64 * 4096).expect("read");
+        assert!(bytes == [n as u8 + 1; 4096], "{result:?}");
+    }
+}
+
+/// One rebuilds, onto a disk that the other one has to find first, while that one writes.
+#[test]
+fn one_rebuilds_while_the_other_writes() {
+    for layout in [Layout::Mirror, RAID5] {
+        let (shared, mut ram) = (Shared::new(), made(layout, 3));
+        let spare = disks(4).pop().expect("a disk");
+        let one = shared.open(devices(&ram));
+        let other = shared.open_finding(devices(&ram), Some(spare.clone()));
+        let end = 4 * MIB;
+        one.write_at(&vec![9; end as usize], 0).expect("written");
+        let stop = AtomicBool::new(false);
+        let last = std::thread::scope(|scope| {
+            let writes = scope.spawn(|| {
+                let (mut rng, mut n) = (Rng::new(5), 0);
+                let mut last = vec![0; (end / SECTOR) as usize];
+                while !stop.load(Ordering::SeqCst) || n < 50 {
+                    n += 1;
+                    let at = rng.below(end / SECTOR) * SECTOR;
+                    other.write_at(&sector(0, n, at), at).expect("written");
+                    last[(at / SECTOR) as usize] = n;
+                }
+                last
+            });
+            std::thread::sleep(Duration::from_millis(20));
+            let uuid = Uuid::random().expect("a UUID");
+            let device = spare.clone() as Arc<dyn Device>;
+            let rebuilt = one.rebuild(1, Some((device, uuid)), &mut || vec![0..end], &mut |_| true);
+            stop.store(true, Ordering::SeqCst);
+            assert!(rebuilt.expect("rebuilt"), "{layout}");
+            writes.join().expect("no panic")
+        });
+        for region in [&one, &other] {
+            assert!(
+                region.members().iter().all(|member| member.state == MemberState::Whole) || {
+                    // It has not been asked for anything since.
+                    region.read_at(&mut [0; 512], 0).expect("read");
+                    region.members().iter().all(|member| member.state == MemberState::Whole)
+                }
+            );
+        }
+        let check = |region: &dyn Region| {
+            let mut bytes = vec![0; end as usize];
+            region.read_at(&mut bytes, 0).expect("read");
+            for (n, at) in last.iter().zip((0..).step_by(SECTOR as usize)) {
+                let found = &bytes[at as usize..at as usize + 512];
+                assert!(if *n == 0 { found == [9; 512] } else { found == sector(0, *n, at) }, "{layout}: {at}, {n}");
+            }
+        };
+        check(&*one);
+        check(&*other);
+        drop((one, other));
+        ram[1] = spare;
+        is_even(&ram, 0..end);
+        if layout == Layout::Mirror {
+            for disk in &ram {
+                check(&*open(devices(std::slice::from_ref(disk))).expect("alone"));
+            }
+        }
+    }
+}
+
+/// Marks are raised by several.
+#[test]
+fn processes_raise_the_mark_of_sequence_numbers() {
+    let (shared, ram) = (Shared::new(), made(Layout::Mirror, 2));
+    let processes = [shared.open(devices(&ram)), shared.open(devices(&ram))];
+    for n in 1..20 {
+        processes[n as usize % 2].raise_sequence(n).expect("raised");
+    }
+    drop(processes);
+    assert_eq!(open(devices(&ram)).expect("opened").sequence(), 19);
+}
+
+const CHILD: &str = "CONQUEST_TEST_SHARING_CHILD";
+
+fn open_files(dir: &Path, common: &Common) -> Arc<dyn Region> {
+    let options = Options { held: vec![common.held().expect("a file")], ..Options::default() };
+    let disks = (0..3).map(|n| Arc::new(Disk::open(&disk_at(dir, n), &options).expect("a disk")) as Arc<dyn Device>);
+    open_shared(disks.collect(), &Sharing { common: common.clone(), find: None }).expect("opened")
+}
+
+fn disk_at(dir: &Path, n: usize) -> PathBuf {
+    dir.join(format!("disk-{n}"))
+}
+
+/// What the process does that is killed: writes parts of stripes, several at a time, without end.
+#[test]
+fn child_of_a_kill() {
+    let Ok(dir) = std::env::var(CHILD) else { return };
+    let dir = PathBuf::from(dir);
+    let region = open_files(&dir, &common_at(&dir.join("common")));
+    let stripe = region.stripe();
+    println!("ready");
+    std::io::stdout().flush().expect("a pipe");
+    let mut rng = Rng::new(u64::from(std::process::id()));
+    for n in 0.. {
+        let tickets: Vec<_> = (0..8)
+            .map(|k| {
+                let at = (rng.below(16) * stripe / SECTOR + k) * SECTOR;
+                let memory = exraid::Aligned::of(&sector(3, n, at));
+                region.start(Request::write(at, exraid::Buffers::whole(&memory)))
+            })
+            .collect();
+        tickets.into_iter().for_each(|ticket| ticket.wait().result.expect("written"));
+    }
+}
+
+/// Processes are killed while they write parts of stripes. Another one, which has the region open all the time, changes parts of
+/// the same stripes: nothing that it wrote is lost, and every stripe is even, at once and after the last one has gone.
+#[test]
+fn what_a_killed_process_was_writing_is_finished_by_others() {
+    let shared = Shared::new();
+    let dir = shared.0.path();
+    let making = Making { size: Some(16 * MIB), ..Making::default() };
+    let made: Vec<_> = (0..3).map(|n| Arc::new(Disk::make(&disk_at(dir, n), &making).expect("a disk"))).collect();
+    made.iter().for_each(|disk| disk.share());
+    drop(make(POOL, 2, RAID5, made.into_iter().map(|disk| disk as Arc<dyn Device>).collect()).expect("a region"));
+    let region = open_files(dir, &shared.common());
+    let stripe = region.stripe();
+    region.write_at(&vec![1; 16 * stripe as usize], 0).expect("written");
+    let mut rng = Rng::new(11);
+    let mut mine = std::collections::BTreeMap::new();
+    let until = Instant::now() + Duration::from_secs(6);
+    let mut killed = 0;
+    while Instant::now() < until {
+        let mut child = Command::new(std::env::current_exe().expect("a program"))
+            .args(["sharing::child_of_a_kill", "--exact", "--nocapture"])
+            .env(CHILD, dir)
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("it starts");
+        let mut out = std::io::BufReader::new(child.stdout.take().expect("a pipe"));
+        let mut line = String::new();
+        while !line.contains("ready") {
+            line.clear();
+            assert!(std::io::BufRead::read_line(&mut out, &mut line).expect("it says something") > 0, "it has ended");
+        }
+        std::thread::sleep(Duration::from_micros(rng.below(20_000)));
+        child.kill().expect("killed");
+        // At once, while the kernel still takes it down.
+        for n in 0..32 {
+            let at = rng.below(16) * stripe + (8 + rng.below(8)) * SECTOR;
+            let content = sector(4, killed * 100 + n, at);
+            region.write_at(&content, at).expect("written");
+            mine.insert(at, content);
+        }
+        child.wait().expect("it has ended");
+        killed += 1;
+        // The last columns that nobody writes: all of them are even, whatever was cut short.
+        for number in 0..16 {
+            let mut straight = vec![0; stripe as usize];
+            let mut computed = straight.clone();
+            for (copy, into) in [(0, &mut straight), (1, &mut computed)] {
+                let memory = exraid::Aligned::zeroed(stripe as usize);
+                let (done, ticket) = exraid::Ticket::new();
+                let request = Request::read(number * stripe, exraid::Buffers::whole(&memory));
+                region.read_copy(copy, request, done);
+                let answer = ticket.wait();
+                answer.result.expect("read");
+                *into = answer.buffers.expect("memory").to_vec();
+            }
+            // What was read straight may have been finished only by the turn of the other read.
+            let mut again = vec![0; stripe as usize];
+            region.read_at(&mut again, number * stripe).expect("read");
+            assert!(again == computed, "stripe {number} after {killed} kills");
+        }
+    }
+    assert!(killed > 5, "{killed} kills");
+    for (at, content) in mine {
+        let mut bytes = vec![0; SECTOR as usize];
+        region.read_at(&mut bytes, at).expect("read");
+        assert!(bytes == content, "at {at}");
+    }
+    assert_eq!(region.tolerated(), Some(1));
+    let e = region.read_at(&mut [0; 512], u64::MAX / 2 / 512 * 512).expect_err("nothing is there");
+    assert_eq!(e.class, Class::Invalid);
+}
