@@ -47,7 +47,7 @@ enum What {
         the regions take content again. Of a disk that is dead, `--force` gives up what it holds."
     )]
     Remove(Remove),
-    /// Put a disk of a mirror back, or another in its place, and copy what it is to hold; nobody may use the pool meanwhile
+    /// Put a disk of a mirror or RAID-5 back, or another in its place, and copy what it is to hold, while the pool is in use
     Replace(ReplaceArgs),
     /// Spread what is there over all regions, or rewrite files
     Balance(Balance),
@@ -72,7 +72,7 @@ struct Add {
 struct Remove {
     /// The pool directory, or where it is mounted
     pool: PathBuf,
-    /// Numbers of regions, or disks of them; several are one plan: nothing is moved from one to another
+    /// Regions by number, or a disk of each, as `region list` tells them; several are one plan: nothing is moved from one to another
     #[arg(value_name = "REGION|PATH", required = true)]
     regions: Vec<String>,
     /// Only tell what is moved, and whether it fits; with `--force`, what would be lost; exit status 1 if it does not fit
@@ -130,9 +130,9 @@ struct List {
 
 #[derive(clap::Args)]
 struct ReplaceArgs {
-    /// The pool directory
+    /// The pool directory, or where it is mounted
     pool: PathBuf,
-    /// The disk that is replaced, as `region list` tells it, there or not
+    /// The disk that is replaced, there or not: its path, its UUID, or REGION.DISK as `region list` numbers them
     old: PathBuf,
     /// The file or block device that takes its place [default: what is there; default size of a file: as much as is needed]
     #[arg(value_name = "PATH[:SIZE]", value_parser = regions::parse_disk)]
@@ -149,8 +149,8 @@ struct ReplaceArgs {
 struct Check {
     /// The pool directory, or where it is mounted
     pool: PathBuf,
-    /// The number of a region, or the path of a disk
-    #[arg(value_name = "REGION|PATH")]
+    /// The number of a region; or a disk: its path, its UUID, or REGION.DISK as `region list` numbers them
+    #[arg(value_name = "REGION|DISK")]
     what: String,
 }
 
@@ -181,16 +181,19 @@ fn add(args: &Add) -> Result<()> {
 }
 
 /// A region, by its number or a disk of it.
-fn which(text: &str) -> Result<WhichRegion> {
-    match text.parse() {
-        Ok(number) => Ok(WhichRegion::Number(number)),
-        Err(_) => Ok(WhichRegion::Disk(locate::absolute(Path::new(text))?)),
+fn which(pool: &Path, text: &str) -> Result<WhichRegion> {
+    if let Ok(number) = text.parse() {
+        return Ok(WhichRegion::Number(number));
     }
+    Ok(match named(pool, Path::new(text))? {
+        Named { member: Some((number, _)), .. } => WhichRegion::Number(number),
+        Named { path, .. } => WhichRegion::Disk(path),
+    })
 }
 
 fn remove(args: &Remove) -> Result<()> {
     let pool = locate::pool(&args.pool)?;
-    let regions = args.regions.iter().map(|text| which(text)).collect::<Result<Vec<_>>>()?;
+    let regions = args.regions.iter().map(|text| which(&pool, text)).collect::<Result<Vec<_>>>()?;
     let how = match (args.dry_run, args.cancel, args.force) {
         (true, _, true) => HowToLeave::LookForced,
         (_, _, true) => HowToLeave::Force,
@@ -394,7 +397,7 @@ fn show(pool: &Path) -> Result<()> {
         for (role, member) in region.members.iter().enumerate() {
             let disk = disks.iter().find(|disk| Some(&disk.path) == member.path.as_ref());
             let told = disk.map_or_else(|| format!("MISSING, {}", member.uuid), disks::describe);
-            say(&format!("  disk {}: {told}", role + 1))?;
+            say(&format!("  disk {}.{}: {told}", region.number, role + 1))?;
         }
     }
     let is_told = |disk: &&DiskStatus| !regions.iter().any(|region| is_of_several(region, disk));
@@ -412,10 +415,39 @@ fn is_of_several(region: &RegionStatus, disk: &DiskStatus) -> bool {
     region.members.len() > 1 && region.members.iter().any(|member| is_it(&member.path))
 }
 
+/// A disk, however it was named.
+struct Named {
+    path: PathBuf,
+    /// Its region, and which disk of it; of one that is named by its path the pool tells.
+    member: Option<(u32, usize)>,
+}
+
+/// By its path; or, where nothing is there, by numbers or its UUID.
+fn named(pool: &Path, text: &Path) -> Result<Named> {
+    let by_path = || Ok(Named { path: locate::absolute(text)?, member: None });
+    let Some(name) = text.to_str().filter(|_| !text.exists()) else { return by_path() };
+    let (regions, _) = disks_of(pool)?;
+    let each = regions
+        .iter()
+        .flat_map(|region| region.members.iter().enumerate().map(move |(n, m)| (region.number, n + 1, m)));
+    let is_it = |number: u32, disk: usize, uuid: &str| {
+        uuid == name || format!("{number}.{disk}") == name || (disk == 1 && number.to_string() == name)
+    };
+    let found = each.clone().find(|(number, disk, member)| is_it(*number, *disk, &member.uuid));
+    match found {
+        Some((number, disk, member)) => {
+            let unknown = || PathBuf::from(format!("disk {disk} of region {number}"));
+            Ok(Named { path: member.path.clone().unwrap_or_else(unknown), member: Some((number, disk)) })
+        }
+        None => by_path(),
+    }
+}
+
 fn replace(args: &ReplaceArgs) -> Result<()> {
     let pool = locate::pool(&args.pool)?;
     let new = args.new.as_ref().map(regions::absolute_disk).transpose()?;
-    let how = Replace { old: locate::absolute(&args.old)?, new, force: args.force };
+    let Named { path, member } = named(&pool, &args.old)?;
+    let how = Replace { old: path, member, new, force: args.force };
     let cannot = || format!("cannot replace {}", how.old.display());
     if args.dry_run {
         let would = Pool::plan_replacement(&pool, &how).context(cannot)?;
@@ -440,7 +472,7 @@ fn check(args: &Check) -> Result<ExitCode> {
     let pool = locate::pool(&args.pool)?;
     let what = match args.what.parse() {
         Ok(number) => Stop::Region(number),
-        Err(_) => Stop::Disk(locate::absolute(Path::new(&args.what))?),
+        Err(_) => Stop::Disk(named(&pool, Path::new(&args.what))?.path),
     };
     let path = pool.clone();
     let verdict: Verdict = stall::watched(&pool, move |_| {

@@ -32,8 +32,10 @@ const ROUND: Duration = Duration::from_secs(5);
 /// What is to be replaced.
 #[derive(Clone, Debug)]
 pub struct Replace {
-    /// Where the member is, or was.
+    /// Where the member is, or was; nothing leads there if it is only known by its number.
     pub old: PathBuf,
+    /// The number of a region, and which of its disks it is, from 1 on: where that is what it was named by.
+    pub member: Option<(u32, usize)>,
     /// What takes its place; `None`: what is there.
     pub new: Option<NewDisk>,
     /// What is on the new one may go.
@@ -99,11 +101,12 @@ impl Job {
     fn find(pool: &Pool, how: &Replace) -> Result<Job> {
         let new = how.new.as_ref().map_or(&how.old, |new| &new.path);
         let is_named = |path: &Path| pool.config.disks.iter().any(|entry| is_same(&entry.at(&pool.dir), path));
-        if !is_named(&how.old) && !is_named(new) {
+        if how.member.is_none() && !is_named(&how.old) && !is_named(new) {
             let (old, dir) = (how.old.display(), pool.dir.display());
             return Err(Error::Pool(format!("{old} is no disk of the pool; `conquest region list {dir}` tells those")));
         }
-        let job = match (member_at(pool, new), member_at(pool, &how.old)) {
+        let named = how.member.map(|member| numbered(pool, member)).transpose()?;
+        let job = match (member_at(pool, new), named.or_else(|| member_at(pool, &how.old))) {
             (Some((region, role)), Some(old)) if (region.number(), role) != (old.0.number(), old.1) => {
                 let new = new.display();
                 return Err(Error::Pool(format!("{new} is a disk of the pool already; choose another one")));
@@ -236,7 +239,25 @@ fn member_at(pool: &Pool, path: &Path) -> Option<(Arc<dyn Region>, usize)> {
         let role = members.position(|member| member.name.is_some_and(|name| is_same(Path::new(&*name), path)))?;
         Some((region.clone(), role))
     };
-    pool.disks.regions.iter().find_map(find)
+    open_regions(pool).iter().find_map(find)
+}
+
+/// By the number of a region, and that of a disk of it.
+fn numbered(pool: &Pool, (number, disk): (u32, usize)) -> Result<(Arc<dyn Region>, usize)> {
+    let region = open_regions(pool).into_iter().find(|region| region.number() == number);
+    let region = region.filter(|region| (1..=region.members().len()).contains(&disk));
+    let missing = || {
+        let dir = pool.dir.display();
+        Error::Pool(format!(
+            "there is no disk {disk} of region {number}; `conquest region list {dir}` tells those that there are"
+        ))
+    };
+    Ok((region.ok_or_else(missing)?, disk - 1))
+}
+
+/// Those that were there when the pool was opened, and those that came later.
+fn open_regions(pool: &Pool) -> Vec<Arc<dyn Region>> {
+    pool.fs.union().map_or_else(|| pool.disks.regions.clone(), |union| union.regions())
 }
 
 /// The role in which a disk is missing that `pool.toml` names so, before or after it was replaced there.
@@ -257,7 +278,7 @@ fn lacking(pool: &Pool, old: &Path, new: &Path) -> Result<(Arc<dyn Region>, usiz
     let alone = || missing().next().filter(|_| regions.len() == 1);
     let found = named(old).or_else(|| named(new)).or_else(alone);
     let found = found.map(|(number, (role, _))| (number, role));
-    let open = |number: u32| pool.disks.regions.iter().find(|region| region.number() == number).cloned();
+    let open = |number: u32| open_regions(pool).into_iter().find(|region| region.number() == number);
     found.and_then(|(number, role)| Some((open(number)?, role))).ok_or_else(|| {
         let (old, dir) = (old.display(), pool.dir.display());
         Error::Pool(format!(

@@ -456,7 +456,7 @@ fn a_disk_is_put_back_or_replaced() {
     write(b"file");
     let replace = |old: &str, new: Option<&str>| {
         let new = new.map(|name| NewDisk { path: home.path(name), size: None });
-        let how = Replace { old: home.path(old), new, force: false };
+        let how = Replace { old: home.path(old), new, force: false, member: None };
         Pool::replace_disk(&dir, &how, &mut |_, _| {}).map_err(|e| e.to_string())
     };
     assert_eq!(replace("b", None).expect("asked").left, 0, "it is whole");
@@ -495,7 +495,12 @@ fn replacing_a_disk_can_be_resumed() {
     config.write(&dir).expect("written");
     assert_eq!(states(&dir), ["whole", "missing"]);
     assert!(open(&dir).is_ok());
-    let how = Replace { old: home.path("b"), new: Some(NewDisk { path: home.path("c"), size: None }), force: true };
+    let how = Replace {
+        old: home.path("b"),
+        new: Some(NewDisk { path: home.path("c"), size: None }),
+        force: true,
+        member: None,
+    };
     Pool::replace_disk(&dir, &how, &mut |_, _| {}).expect("resumed");
     assert_eq!(states(&dir), ["whole", "whole"]);
     assert!(!dir.join(".rebuild").exists());
