@@ -44,6 +44,9 @@ fn mount_of(path: &Path) -> Result<Option<Mounted>> {
 
 fn elsewhere(path: &Path) -> Failure {
     let shown = path.display();
+    if path.symlink_metadata().is_err_and(|e| e.kind() == std::io::ErrorKind::NotFound) {
+        return Failure::new(format!("there is no {shown}"));
+    }
     match fs::Pool::exists(path) {
         true => Failure::new(format!(
             "{shown} is the directory of a pool, not where it is mounted: name what is in it as `conquest mount {shown} DIR` shows it"
@@ -137,23 +140,60 @@ pub fn children(dir: &Path, device: u64, fail: &mut dyn FnMut(Failure)) -> Vec<E
     found
 }
 
-/// Failures of which each is told, and the command goes on.
+/// Failures with which a command goes on. Each is told; if there is only one, at the end, as that of the command.
 #[derive(Default)]
-pub struct Failures(u64);
+pub struct Failures {
+    first: Option<Failure>,
+    count: u64,
+}
 
 impl Failures {
-    pub fn tell(&mut self, failure: &Failure) {
-        use std::io::Write;
-        self.0 += 1;
-        let _ = writeln!(std::io::stderr(), "conquest: {failure}");
+    pub fn tell(&mut self, failure: Failure) {
+        self.count += 1;
+        match self.count {
+            1 => self.first = Some(failure),
+            _ => {
+                self.first.take().iter().for_each(write);
+                write(&failure);
+            }
+        }
     }
 
-    /// Fails if there were any.
-    pub fn end(self, what: &str) -> Result<()> {
-        match self.0 {
-            0 => Ok(()),
-            1 => Err(Failure::new(format!("1 path could not be {what}"))),
-            n => Err(Failure::new(format!("{n} paths could not be {what}"))),
+    /// Fails if there were any: so many paths could not be `done`.
+    pub fn end(self, done: &str) -> Result<()> {
+        match (self.first, self.count) {
+            (Some(only), _) => Err(only),
+            (None, 0) => Ok(()),
+            (None, count) => Err(Failure::new(format!("{count} paths could not be {done}"))),
         }
+    }
+}
+
+fn write(failure: &Failure) {
+    use std::io::Write;
+    let _ = writeln!(std::io::stderr(), "conquest: {failure}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_failure_is_that_of_the_command() {
+        let mut failures = Failures::default();
+        failures.tell(Failure::new("first"));
+        assert_eq!(failures.end("set").unwrap_err().to_string(), "first");
+        let mut failures = Failures::default();
+        (0..3).for_each(|n| failures.tell(Failure::new(n.to_string())));
+        assert_eq!(failures.end("set").unwrap_err().to_string(), "3 paths could not be set");
+        assert!(Failures::default().end("set").is_ok());
+    }
+
+    #[test]
+    fn what_is_in_no_pool_is_told() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let told = |path: &Path| Inside::find(path).err().expect("no pool is mounted there").to_string();
+        assert!(told(dir.path()).contains("in no mounted pool"), "{}", told(dir.path()));
+        assert!(told(&dir.path().join("x")).starts_with("there is no "));
     }
 }

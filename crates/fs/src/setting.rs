@@ -249,7 +249,7 @@ impl Setting {
 pub(crate) enum Fact {
     /// What the inode occupies: see [`Usage`](crate::node::Usage).
     Usage,
-    /// How many regions of the pool take content.
+    /// How many copies there can be: regions that take content and share no fate.
     Regions,
 }
 

@@ -185,7 +185,7 @@ impl<'a> Walk<'a> {
         });
         match found {
             Ok(entry) => self.tree(entry, path),
-            Err(e) => self.failures.tell(&e),
+            Err(e) => self.failures.tell(e),
         }
     }
 
@@ -229,7 +229,7 @@ impl<'a> Walk<'a> {
 
     fn children(&mut self, dir: &Path, device: u64) -> Vec<Entry> {
         let failures = &mut self.failures;
-        inside::children(dir, device, &mut |e| failures.tell(&e))
+        inside::children(dir, device, &mut |e| failures.tell(e))
     }
 
     /// What one inode occupies; none if it was counted before, or is gone.
@@ -249,7 +249,7 @@ impl<'a> Walk<'a> {
             }
             Err(e) => {
                 if path.symlink_metadata().is_ok() {
-                    self.failures.tell(&e);
+                    self.failures.tell(e);
                 }
                 None
             }
@@ -265,7 +265,9 @@ fn usage(path: &Path, metadata: &std::fs::Metadata) -> Result<Usage> {
         return redundancy::usage(path)?.ok_or_else(none);
     }
     let inode = fs::layout::INODE + 1;
-    Ok(Usage { metadata: inode, content: metadata.blocks() * 512, ..Usage::default() })
+    // An object of the target's length, about; a device has none.
+    let content = if metadata.is_symlink() { metadata.len().next_multiple_of(16) } else { 0 };
+    Ok(Usage { metadata: inode, content, ..Usage::default() })
 }
 
 /// A path below the one that was named, as it would be named.

@@ -140,7 +140,7 @@ fn get(args: &Get) -> Result<()> {
     for path in &args.paths {
         match look(path) {
             Ok(one) => told.push(one),
-            Err(e) => failures.tell(&e),
+            Err(e) => failures.tell(e),
         }
     }
     if args.json {
@@ -214,7 +214,7 @@ fn change(paths: &[PathBuf], recursive: bool, settings: &[(&str, Option<&str>)])
                 }
                 first = first.or(Some(path));
             }
-            Err(e) => failures.tell(&e),
+            Err(e) => failures.tell(e),
         }
     }
     failures.end("changed")?;
@@ -235,7 +235,7 @@ fn change_below(top: &Path, settings: &[(&str, Option<&str>)], failures: &mut Fa
     let mut unread = Vec::new();
     inside::below(top, &mut see, &mut |e| unread.push(e))?;
     drop(show);
-    failed.iter().chain(&unread).for_each(|e| failures.tell(e));
+    failed.into_iter().chain(unread).for_each(|e| failures.tell(e));
     Ok(())
 }
 

@@ -12,6 +12,7 @@
 //! | [`older`] | images and copies that are older than the pool's disks |
 //! | [`fuzz`] | flipped bytes anywhere: never a crash, a hang or a panic |
 //! | [`mounting`] | mount(8), fstab, remounting, options, images at unmount, users without privileges |
+//! | [`redundancy`] | how many copies there are to be: set, inherited, carried, shown; and what files occupy |
 //! | [`durability`] | what is durable when: strict and not, fsync, O_SYNC, per tree |
 //! | [`qemu`] | a whole machine, with persistent memory or a disk, killed under load (`./test qemu`) |
 //! | [`page_cache`] | what the kernel keeps of files is never older than what was written |
@@ -60,6 +61,7 @@ mod page_cache;
 mod parked;
 mod places;
 mod qemu;
+mod redundancy;
 mod regions;
 #[cfg(target_arch = "x86_64")]
 mod ring_errors;
@@ -99,6 +101,7 @@ fn main() -> ExitCode {
         mounting::TESTS,
         memory::TESTS,
         durability::TESTS,
+        redundancy::TESTS,
         places::TESTS,
         beside::TESTS,
         hanging::TESTS,

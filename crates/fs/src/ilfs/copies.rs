@@ -14,6 +14,7 @@
 //! Who is interrupted leaves a partial copy, which the next one makes anew. One process does this at a time. A segment that has more copies
 //! than it is to have, because a region came back, loses one.
 
+use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -126,9 +127,11 @@ impl Log {
         }
     }
 
-    /// Copies that a segment can have: domains that take content.
-    pub fn most_copies(&self) -> usize {
-        self.areas().domains() as usize
+    /// Copies that a segment can have: domains that take content. By the table: this process may not know yet of a region that has come.
+    pub fn most_copies(&self, session: &Session) -> Result<usize> {
+        let regions = session.read(KEY, || self.at.table(session.region()).regions())?;
+        let taking = regions.iter().filter(|(_, region)| region.standing() == Standing::Taking);
+        Ok(taking.map(|(_, region)| region.domain()).collect::<HashSet<_>>().len())
     }
 
     /// Copies of the block that lies there, each whole and in a region that has not failed and does not leave. 0: it is in none.

@@ -51,7 +51,10 @@ impl Fs {
     fn fact(&self, ino: Ino, fact: Fact) -> Result<Vec<u8>> {
         Ok(match fact {
             Fact::Usage => self.usage(ino)?.to_string().into(),
-            Fact::Regions => self.union().map_or(0, |union| union.log().most_copies()).to_string().into(),
+            Fact::Regions => match self.union() {
+                Some(union) => union.log().most_copies(self.session())?.to_string().into(),
+                None => b"0".into(),
+            },
         })
     }
 

@@ -3,6 +3,7 @@
 pub(crate) mod disk;
 mod edges;
 mod random;
+mod tally;
 mod union;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -15,7 +15,7 @@ use super::super::{Options, Union};
 use crate::attr::{Caller, Ino, Kind};
 use crate::file::{self, Content};
 use crate::ilfs::{table, Log, Place};
-use crate::node::{Fs, Policy, WriteFlags};
+use crate::node::{Fs, Policy, Usage, WriteFlags};
 
 const MIB: u64 = 1 << 20;
 const SEGMENT: u64 = MIB;
@@ -211,7 +211,7 @@ impl Rig {
     pub fn check(&self, inodes: &[Ino], exactly: bool, what: &str) {
         let region = self.fs.session().region();
         let mut places: BTreeMap<Place, (Ino, u64)> = BTreeMap::new();
-        let mut reserved = 0;
+        let (mut reserved, mut usage) = (0, Vec::new());
         for ino in inodes {
             let content = self.content(*ino);
             file::check(region, &content, &mut |p| panic!("{what}: inode {ino}: {p}"));
@@ -221,7 +221,11 @@ impl Rig {
                 assert!(before.is_none(), "{what}: {before:?} and page {page} of {ino} lead to {place}");
             };
             file::places(region, &content, &mut see).expect("it can be read");
+            usage.push(self.fs.usage(*ino).expect("it can be read"));
         }
+        let sum = |of: fn(&Usage) -> u64| usage.iter().map(of).sum::<u64>() / BLOCK;
+        assert_eq!(sum(|usage| usage.placed), places.len() as u64, "{what}: placed");
+        assert_eq!(sum(|usage| usage.promised), reserved, "{what}: promised");
         let problems = table::check(region).expect("the table can be read");
         assert!(problems.is_empty(), "{what}: {problems:#?}");
         let mut counted: BTreeMap<u64, u32> = BTreeMap::new();
