@@ -287,7 +287,8 @@ impl Union {
     fn dirty_most(&self, session: &Session) -> u64 {
         let share = part(session, self.options.dirty);
         match is_waited_for(session) {
-            true => share.min(self.options.behind / BLOCK),
+            // Several regions are done with as much each in the same time.
+            true => share.min(self.options.behind / BLOCK * self.log.taking().max(1) as u64),
             false => share,
         }
     }
