@@ -94,6 +94,11 @@ impl Btrfs {
     pub fn place(&self) -> Result<Mounted, Error> {
         Mounted::new(&self.dir)
     }
+
+    /// It has got these disks by now.
+    pub fn has(&mut self, disks: &[PathBuf]) {
+        self.disks = disks.to_vec();
+    }
 }
 
 impl Drop for Btrfs {
