@@ -11,7 +11,7 @@
 //! | [`device`] | the trait of everything that is read, written and flushed, and its contract |
 //! | [`disk`] | files and block devices of the host, by io_uring or threads |
 //! | [`label`] | what each disk says of itself: whose it is, its place in its region, the epoch |
-//! | [`region`] | a disk, a stripe, a mirror: what a client uses; degraded operation, rebuilding |
+//! | [`region`] | a disk, a stripe, a mirror, a RAID-5: what a client uses; degraded operation, rebuilding |
 //! | [`space`] | all regions as one address space whose boundaries are known |
 //! | [`meter`] | speed, latency, queue, errors |
 //! | [`events`] | what happens to regions |
@@ -25,6 +25,50 @@
 //! client --Request--> region --Request (shifted, split)--> disk --call--> io_uring or threads
 //!    <----- Answer (with the memory) ------ meter, failures -----<----- completion
 //! ```
+//!
+//! A client makes disks, makes a region of them, and asks it; here of a mirror, which goes on without one of them and gets it
+//! back:
+//!
+//! ```
+//! use std::sync::Arc;
+//! use exraid::{label::MemberState, region, Aligned, Buffers, Device, Disk, Layout, Making, Options, Request, Uuid};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let dir = tempfile::tempdir()?;
+//! let paths = [dir.path().join("a"), dir.path().join("b")];
+//! let making = Making { size: Some(32 << 20), ..Making::default() };
+//! let make = |path| Disk::make(path, &making).map(|disk| Arc::new(disk) as Arc<dyn Device>);
+//! let disks = paths.iter().map(|path| make(path)).collect::<Result<Vec<_>, _>>()?;
+//! let mirror = region::make(Uuid::random()?, 0, Layout::Mirror, disks)?;
+//!
+//! // Many requests can be under way; a write is durable when a flush that was asked for after it is answered.
+//! let memory = Aligned::of(&[7; 8192]);
+//! let first = mirror.start(Request::write(0, Buffers::part(&memory, 0..4096)));
+//! let second = mirror.start(Request::write(1 << 20, Buffers::part(&memory, 4096..8192)));
+//! first.wait().result?;
+//! second.wait().result?;
+//! mirror.flush()?;
+//! drop(mirror);
+//!
+//! // Without one of its disks it is opened all the same, and says so. What is lost with the next is the client's to know.
+//! let open = |path| Disk::open(path, &Options::default()).map(|disk| Arc::new(disk) as Arc<dyn Device>);
+//! let mirror = region::open(vec![open(&paths[1])?])?;
+//! assert_eq!(mirror.tolerated(), Some(0));
+//! let mut found = [0; 100];
+//! mirror.read_at(&mut found, 1 << 20)?;
+//! assert_eq!(found, [7; 100]);
+//!
+//! // A new disk takes the place of the other; only what the client says is live is copied.
+//! let spare = Disk::make(&dir.path().join("c"), &making)?;
+//! let live = &mut || vec![0..4096, 1 << 20..(1 << 20) + 4096];
+//! let is_whole = mirror.rebuild(0, Some((Arc::new(spare), Uuid::random()?)), live, &mut |_left| true)?;
+//! assert!(is_whole && mirror.members()[0].state == MemberState::Whole);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Larger clients: `examples/throughput.rs` here, the crate `export` (a block device for any file system), and the log of segments in
+//! `fs`.
 
 #![deny(unsafe_code)]
 

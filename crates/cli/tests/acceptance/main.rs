@@ -9,6 +9,7 @@
 //! | [`bad_input`] | what is damaged, missing, foreign or full gets a clear error and loses nothing |
 //! | [`disks`] | disks of pools: made, refused, missing, and what stays of them |
 //! | [`regions`] | regions of several disks: lost, back, replaced |
+//! | [`export`] | volumes as one block device, for other file systems, with disks lost |
 //! | [`older`] | images and copies that are older than the pool's disks |
 //! | [`fuzz`] | flipped bytes anywhere: never a crash, a hang or a panic |
 //! | [`mounting`] | mount(8), fstab, remounting, options, images at unmount, users without privileges |
@@ -46,6 +47,7 @@ mod bad_input;
 mod beside;
 mod disks;
 mod durability;
+mod export;
 mod frozen;
 mod fuzz;
 mod hanging;
@@ -96,6 +98,7 @@ fn main() -> ExitCode {
         bad_input::TESTS,
         disks::TESTS,
         regions::TESTS,
+        export::TESTS,
         older::TESTS,
         fuzz::TESTS,
         mounting::TESTS,
