@@ -7,6 +7,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -50,6 +51,7 @@ enum Answer {
 /// Answers questions until it is dropped.
 pub struct Control {
     socket: PathBuf,
+    stopped: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -69,9 +71,11 @@ impl Control {
         let listener = UnixListener::bind(address(&dir)).map_err(fail("making it"))?;
         let private = std::fs::Permissions::from_mode(0o600);
         std::fs::set_permissions(&socket, private).map_err(fail("making it"))?;
+        let stopped = Arc::new(AtomicBool::new(false));
+        let ended = stopped.clone();
         let serve = move || {
             for asker in listener.incoming() {
-                if volume.is_stopping() {
+                if ended.load(Ordering::SeqCst) {
                     return;
                 }
                 let (volume, mounted) = (volume.clone(), mounted.clone());
@@ -92,13 +96,13 @@ impl Control {
         };
         let thread =
             std::thread::Builder::new().name("control".into()).spawn(serve).map_err(fail("starting its thread"))?;
-        Ok(Control { socket, thread: Some(thread) })
+        Ok(Control { socket, stopped, thread: Some(thread) })
     }
 }
 
 impl Drop for Control {
-    /// The volume has been told to stop by now.
     fn drop(&mut self) {
+        self.stopped.store(true, Ordering::SeqCst);
         let dir = self.socket.parent().and_then(|dir| std::fs::File::open(dir).ok());
         // It may be waiting for the next one to ask.
         let is_awake = dir.is_some_and(|dir| UnixStream::connect(address(&dir)).is_ok());

@@ -24,6 +24,8 @@ use crate::resync::{can_differ, resync};
 
 /// Who has the volume holds a lock on this file of its directory.
 const LOCK: &str = "lock";
+/// What the server says.
+const LOG: &str = "server.log";
 /// What the file is called that a pool's directory has.
 const POOL: &str = "pool.toml";
 
@@ -75,6 +77,7 @@ impl Volume {
         let done = (|| {
             let _lock = lock(dir)?;
             let uuid = Uuid::random().map_err(Error::host(dir, "a random number"))?;
+            made.uuid = Some(uuid);
             let opened = make_regions(uuid, regions, how, &mut made)?;
             let entry = |region: &NewRegion| RegionEntry {
                 kind: region.kind,
@@ -96,6 +99,7 @@ impl Volume {
         })();
         if done.is_err() {
             made.files.iter().for_each(|file| _ = std::fs::remove_file(file));
+            made.given.iter().for_each(|disk| unlabel(disk, made.uuid));
             let _ = std::fs::remove_file(dir.join(LOCK)).and(std::fs::remove_file(dir.join(MARKS)));
             if is_new {
                 let _ = std::fs::remove_dir(dir);
@@ -132,6 +136,27 @@ impl Volume {
             stopping: AtomicBool::new(false),
             _lock: lock,
         }))
+    }
+
+    /// The end of the volume in `dir`: its disks say no more that they are its, and its directory goes with all that is a
+    /// volume's. What was on the disks stays where it was.
+    pub fn destroy(dir: &Path) -> Result<()> {
+        let config = config_of(dir)?;
+        let _lock = lock(dir)?;
+        let disks = config.regions.iter().flat_map(|region| &region.disks).map(|disk| dir.join(disk));
+        disks.filter(|disk| disk.exists()).for_each(|disk| unlabel(&disk, config.uuid()));
+        // The file that makes it a volume goes first.
+        for name in [CONFIG, MARKS, LOG, LOCK] {
+            match std::fs::remove_file(dir.join(name)) {
+                Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(Error::host(&dir.join(name), "removing it")(e))
+                }
+                _ => {}
+            }
+        }
+        // It may hold something else.
+        let _ = std::fs::remove_dir(dir);
+        Ok(())
     }
 
     pub fn dir(&self) -> &Path {
@@ -220,6 +245,9 @@ fn check(region: &NewRegion) -> Result<()> {
 #[derive(Default)]
 struct Made {
     files: Vec<PathBuf>,
+    /// Disks that were there before.
+    given: Vec<PathBuf>,
+    uuid: Option<Uuid>,
     /// A disk with copies elsewhere was there before, with what was on it.
     has_content: bool,
 }
@@ -248,9 +276,8 @@ fn make_regions(uuid: Uuid, regions: &[NewRegion], how: HowToMake, made: &mut Ma
             let was_there = new.path.exists();
             let making = Making { size: new.size, force: how.force, options: alone() };
             let disk = Disk::make(&new.path, &making).map_err(taken)?;
-            if !was_there {
-                made.files.push(new.path.clone());
-            }
+            let list = if was_there { &mut made.given } else { &mut made.files };
+            list.push(new.path.clone());
             made.has_content |= was_there && region.kind.layout().tolerates(region.disks.len()) > 0;
             disks.push(Arc::new(disk));
         }
@@ -259,12 +286,20 @@ fn make_regions(uuid: Uuid, regions: &[NewRegion], how: HowToMake, made: &mut Ma
     Ok(opened)
 }
 
+/// It says no more that it is a disk of this volume.
+fn unlabel(path: &Path, uuid: Option<Uuid>) {
+    let unlabelled = Disk::open(path, &alone()).map(|disk| uuid.map_or(Ok(()), |uuid| disk.unlabel(uuid)));
+    if let Err(e) | Ok(Err(e)) = unlabelled {
+        tracing::warn!("{}: its label stays: {e}; to use it again, use --force", path.display());
+    }
+}
+
 /// Whose it is decides what to do.
 pub(crate) fn taken(e: OpenError) -> Error {
     match &e {
         OpenError::Foreign { what, .. } if what.contains("of the pool") => Error::Volume(format!(
-            "{e}; disks of a pool hold segments of its files and are never exported: name other disks, or take it from its \
-             pool first: conquest region remove POOL DISK"
+            "{e}; a pool's disks hold segments of its files and are never exported: name other disks, or take it from its pool first \
+             (conquest region remove POOL DISK); one that was a volume's is free after conquest export destroy VOLUME"
         )),
         _ => e.into(),
     }

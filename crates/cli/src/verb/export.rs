@@ -44,6 +44,8 @@ enum What {
     Umount(Umount),
     /// Show its disks, how they do and how fast they are; exit status 1 if one is missing or out
     Status(StatusArgs),
+    /// Its end: its disks are free; files stay, with what was on them
+    Destroy(Destroy),
     /// Put a disk in another's place, or back one that had failed, and rebuild it
     Replace(Replace),
 }
@@ -86,6 +88,12 @@ struct Umount {
 }
 
 #[derive(clap::Args)]
+struct Destroy {
+    /// The volume's directory
+    volume: PathBuf,
+}
+
+#[derive(clap::Args)]
 struct StatusArgs {
     /// The volume's directory, or where it is mounted
     volume: PathBuf,
@@ -116,6 +124,10 @@ pub fn run(args: &Args) -> Result<()> {
         What::Mount(args) => mount(args),
         What::Umount(args) => umount(&locate::absolute(&args.dir)?),
         What::Status(args) => status(args),
+        What::Destroy(args) => {
+            let volume = locate::absolute(&args.volume)?;
+            Volume::destroy(&volume).context(|| format!("cannot destroy {}", volume.display()))
+        }
         What::Replace(args) => replace(args),
     }
 }

@@ -408,6 +408,12 @@ fn refused() -> Outcome {
     let found = fs::read(&file).expect("read");
     assert!(found.len() as u64 == size && found.starts_with(b"any bytes"));
     assert!(fs::write(lab.path("shown/other"), "").is_err() && fs::remove_file(&file).is_err());
+    lab.refused(1, &["export", "destroy", &vol], &["in use"]);
     lab.ok(&["export", "umount", &vol]);
+    lab.ok(&["export", "destroy", &vol]);
+    assert!(!lab.path("vol").exists() && lab.path("x").exists());
+    // They are nobody's now, but hold something.
+    lab.refused(1, &["export", "make", &vol, &lab.text("x")], &["with content", "force"]);
+    lab.ok(&["export", "make", &vol, &lab.text("x"), "--force"]);
     Ok(())
 }

@@ -318,7 +318,7 @@ impl Region for Volume {
     }
 
     fn secret(&self) -> u64 {
-        self.set.secret()
+        self.set.secret
     }
 
     fn copies(&self) -> usize {

@@ -66,6 +66,9 @@ pub struct Set {
     pub layout: Layout,
     /// Bytes of each member that count.
     pub share: u64,
+    /// The random number that all labels have. Beside them, since an update of labels waits for disks, and who answers for
+    /// a disk asks for this.
+    pub secret: u64,
     pub events: Events,
     uuids: RwLock<Vec<Uuid>>,
     parts: RwLock<Vec<Option<Arc<Part>>>>,
@@ -91,6 +94,7 @@ impl Set {
         others: Option<Others>,
     ) -> Set {
         let (number, layout) = labels.values().next().map_or((0, Layout::Single), |label| (label.region, label.layout));
+        let secret = labels.values().next().map_or(0, |label| label.secret);
         let names: Vec<&str> = parts.iter().flatten().map(|part| &**part.device.name()).collect();
         let name = match &names[..] {
             [one] if parts.len() == 1 => (*one).into(),
@@ -101,6 +105,7 @@ impl Set {
             number,
             layout,
             share,
+            secret,
             events: Events::default(),
             uuids: RwLock::new(uuids),
             parts: RwLock::new(parts),
@@ -180,11 +185,6 @@ impl Set {
     /// The highest mark of sequence numbers that any label has.
     pub fn sequence(&self) -> u64 {
         self.labels().values().map(|label| label.sequence).max().unwrap_or(0)
-    }
-
-    /// The random number that all labels have.
-    pub fn secret(&self) -> u64 {
-        self.labels().values().next().map_or(0, |label| label.secret)
     }
 
     /// Does this process know how members stand? Else another one has changed that since.

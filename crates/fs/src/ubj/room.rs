@@ -288,7 +288,7 @@ impl Union {
         let share = part(session, self.options.dirty);
         match is_waited_for(session) {
             // Several regions are done with as much each in the same time.
-            true => share.min(self.options.behind / BLOCK * self.log.taking().max(1) as u64),
+            true => share.min(self.options.behind / BLOCK * self.log.taking().len().max(1) as u64),
             false => share,
         }
     }

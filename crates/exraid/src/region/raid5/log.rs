@@ -124,7 +124,7 @@ impl State {
                 magic: INTENT_MAGIC,
                 version: VERSION,
                 crc: 0,
-                secret: array.set.secret(),
+                secret: array.set.secret,
                 sequence: array.core.board.take_next(),
                 stripe: intent.stripe,
                 start: intent.within.start,

@@ -119,7 +119,7 @@ impl Array {
 
     /// What a member has in a slot, if it is whole.
     fn record(&self, role: usize, slot: usize) -> Result<Option<Found>> {
-        let raw = RawIntent::read(&self.header(role, slot)?, self.set.secret());
+        let raw = RawIntent::read(&self.header(role, slot)?, self.set.secret);
         let Some(raw) = raw.filter(|raw| self.fits(role, raw)) else { return Ok(None) };
         let RawIntent { sequence, stripe, start, end, roles, .. } = raw;
         let found = Found { sequence, stripe, start, end, roles, slot };
@@ -162,7 +162,7 @@ impl Array {
 
     fn area(&self, role: usize) -> Result<Area> {
         let Some(part) = self.set.part(role) else { return Err(self.gone("reading the log of intents")) };
-        let (device, geometry, secret) = (&*part.device, self.geometry(), self.set.secret());
+        let (device, geometry, secret) = (&*part.device, self.geometry(), self.set.secret);
         let mut floors = vec![0; geometry.slots()];
         for copy in 0..2 {
             let mut bytes = [0; HEAD as usize];
@@ -235,7 +235,7 @@ impl Array {
     }
 
     fn redo_on(&self, found: &Found, role: usize) -> Result<()> {
-        let raw = RawIntent::read(&self.header(role, found.slot)?, self.set.secret());
+        let raw = RawIntent::read(&self.header(role, found.slot)?, self.set.secret);
         let content = match raw.filter(|raw| raw.sequence == found.sequence) {
             Some(raw) => self.content(role, found.slot, &raw)?.map(|content| (raw.at, content)),
             None => None,

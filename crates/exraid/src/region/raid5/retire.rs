@@ -119,7 +119,7 @@ impl Array {
             MemberState::Out => false,
         };
         let roles: Vec<usize> = (0..view.states.len()).filter(knows).collect();
-        let head = Aligned::of(RawFloors::new(self.set.secret(), &floors).as_bytes());
+        let head = Aligned::of(RawFloors::new(self.set.secret, &floors).as_bytes());
         let write = || Op::Write { at: self.geometry().head_at(copy), from: Buffers::whole(&head) };
         let ops = roles.iter().map(|role| (*role, write())).collect();
         let array = self.clone();
