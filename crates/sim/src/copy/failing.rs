@@ -110,7 +110,7 @@ fn run(faults: &Arc<Faults>) -> Result<(End, Calls), String> {
             }
             (step, true) => teller.step(step)?,
         }
-        if before && calls != faults.calls().values().sum() {
+        if before && calls != faults.calls().values().sum::<u64>() {
             return Err(format!("{step:?}: something is written after a failure"));
         }
     }

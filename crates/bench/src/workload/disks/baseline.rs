@@ -73,7 +73,8 @@ fn phases(bench: &Bench<'_>, place: &impl Place, rig: &Rig, cache: u64) -> Resul
     let requests = bytes / REQUEST as u64;
     let at_random = AT_RANDOM.min(requests);
     let mut random = Rng::new(4);
-    let read = |done: usize| if done == REQUEST { Ok(()) } else { Err(Error::Wrong(format!("{done} bytes of {REQUEST}"))) };
+    let read =
+        |done: usize| if done == REQUEST { Ok(()) } else { Err(Error::Wrong(format!("{done} bytes of {REQUEST}"))) };
     let timed = |work: &mut dyn FnMut() -> Result<u64, Error>, is_write: bool| {
         let (before, start) = (rig.written()?, now());
         let bytes = work()?;
@@ -107,8 +108,7 @@ fn phases(bench: &Bench<'_>, place: &impl Place, rig: &Rig, cache: u64) -> Resul
     let written_at_random = timed(
         &mut || {
             let file = place.open_update(&path)?;
-            (0..at_random)
-                .try_for_each(|_| place.write(&file, random.below(requests) * REQUEST as u64, &data))?;
+            (0..at_random).try_for_each(|_| place.write(&file, random.below(requests) * REQUEST as u64, &data))?;
             place.fsync(&file)?;
             // What is in the memory of a pool on `battery` is durable, but has not been written.
             place.settle()?;

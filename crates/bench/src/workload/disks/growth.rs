@@ -30,7 +30,8 @@ pub fn run(bench: &Bench<'_>) -> Outcome {
     let title = format!("{mib} MiB written in order; a disk of {rate} MB/s more after each quarter (Figure 4)");
     let mut speed = Section::rates("disks-growth", format!("{title}, over what was written"), "MB/s");
     speed.plot = Plot::lines("MiB written");
-    let mut share = Section::rates("disks-growth-share", format!("{title}: the new disk in {WINDOW:.0} s after it came"), "x");
+    let mut share =
+        Section::rates("disks-growth-share", format!("{title}: the new disk in {WINDOW:.0} s after it came"), "x");
     share.notes.push("1 is as much as each of the others".into());
     let mut sections = [speed, share];
     if let Err(e) = measure(bench, &mut sections) {
@@ -55,7 +56,9 @@ fn measure(bench: &Bench<'_>, sections: &mut [Section; 2]) -> Result<(), Error> 
             let pool = PoolOn::make(bench, who, &named(&paths[..1]));
             let done = pool.and_then(|pool| {
                 let dir = pool.pool().to_owned();
-                let grow = move |disk: &Path| hosts::run(Command::new(program).args(["region", "add"]).arg(&dir).arg(disk).arg("--force"));
+                let grow = move |disk: &Path| {
+                    hosts::run(Command::new(program).args(["region", "add"]).arg(&dir).arg(disk).arg("--force"))
+                };
                 let work = || on_place!(&pool.place, place => write_in_order(place, &rig, "large", bytes));
                 grown(&rig, &paths, bytes, grow, work)
             });
@@ -66,7 +69,9 @@ fn measure(bench: &Bench<'_>, sections: &mut [Section; 2]) -> Result<(), Error> 
         let done = btrfs.and_then(|mut btrfs| {
             let place = btrfs.place()?;
             let dir = btrfs.dir.clone();
-            let grow = move |disk: &Path| hosts::run(Command::new("btrfs").args(["device", "add", "-f", "-K"]).arg(disk).arg(&dir));
+            let grow = move |disk: &Path| {
+                hosts::run(Command::new("btrfs").args(["device", "add", "-f", "-K"]).arg(disk).arg(&dir))
+            };
             let done = grown(&rig, &paths, bytes, grow, || write_in_order(&place, &rig, "large", bytes));
             btrfs.has(&paths);
             done
@@ -102,7 +107,8 @@ fn grown(
             Ok(())
         };
         let done = watched(rig, see, work);
-        let added = adding.join().unwrap_or_else(|_| Err(Error::Wrong("the thread that adds disks panicked".into())))?;
+        let added =
+            adding.join().unwrap_or_else(|_| Err(Error::Wrong("the thread that adds disks panicked".into())))?;
         Ok((done?.1, added))
     })
 }
