@@ -334,7 +334,7 @@ fn reorganise(pool: &Pool, paths: &[PathBuf]) -> Result<()> {
         add(&std::fs::symlink_metadata(path).context(|| format!("cannot look at {}", path.display()))?);
         if path.is_dir() {
             let mut see = |entry: &inside::Entry, _| Ok(add(&entry.metadata));
-            inside::below(path, &mut see, &mut |failure| failures.tell(&failure))?;
+            inside::below(path, &mut see, &mut |failure| failures.tell(failure))?;
         }
     }
     let (mut blocks, files) = (0, inodes.len());

@@ -8,6 +8,7 @@
 //! | [`suites`] | pjdfstest and fsx |
 //! | [`bad_input`] | what is damaged, missing, foreign or full gets a clear error and loses nothing |
 //! | [`disks`] | disks of pools: made, refused, missing, and what stays of them |
+//! | [`copies`] | copies of files in several regions, disks lost and back, removal by force, balance, scrub |
 //! | [`regions`] | regions of several disks: lost, back, replaced |
 //! | [`export`] | volumes as one block device, for other file systems, with disks lost |
 //! | [`older`] | images and copies that are older than the pool's disks |
@@ -45,6 +46,7 @@
 
 mod bad_input;
 mod beside;
+mod copies;
 mod disks;
 mod durability;
 mod export;
@@ -98,6 +100,7 @@ fn main() -> ExitCode {
         bad_input::TESTS,
         disks::TESTS,
         regions::TESTS,
+        copies::TESTS,
         export::TESTS,
         older::TESTS,
         fuzz::TESTS,

@@ -1,0 +1,353 @@
+//! Copies of files in several regions: mirrored at once or lazily, disks that are lost and come back, removal by force, balance, scrub.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::lab::{wait_until, write_seeded, Lab};
+use crate::{Outcome, Test};
+
+pub const TESTS: &[Test] = &[
+    ("copies::what_is_mirrored_outlives_any_disk", mirrored),
+    ("copies::a_disk_that_is_lost_while_mounted_is_gone_on_without", lost_while_mounted),
+    ("copies::a_lazy_copy_comes_later", lazy),
+    ("copies::what_exists_follows_its_setting", follows),
+    ("copies::a_dead_disk_is_given_up_and_its_losses_are_named", forced),
+    ("copies::several_regions_leave_as_one_plan", leave),
+    ("copies::a_whole_file_lies_in_one_region", whole),
+    ("copies::old_content_is_spread_over_a_new_disk", balance),
+    ("copies::scrubbing_finds_what_is_wrong_and_puts_it_right", scrub),
+];
+
+const MIB: usize = 1 << 20;
+const SIZE: usize = 40 * MIB;
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A lab with a pool on so many disks, `d0` and on, of 256 MiB each.
+fn with(disks: usize) -> Lab {
+    let lab = Lab::new();
+    let mut args: Vec<String> = ["format", &lab.pool(), "--nvram", "64M"].map(String::from).into();
+    for n in 0..disks {
+        args.extend(["--disk".into(), format!("{}:256M", lab.text(&format!("d{n}")))]);
+    }
+    lab.ok(&args.iter().map(String::as_str).collect::<Vec<_>>());
+    lab
+}
+
+fn file(lab: &Lab, name: &str) -> PathBuf {
+    lab.mnt().join(name)
+}
+
+/// Writes a file, and has it be on disk.
+fn write(lab: &Lab, name: &str, seed: u64) {
+    write_seeded(&file(lab, name), seed, SIZE);
+    fs::File::open(file(lab, name)).and_then(|file| file.sync_all()).expect("synced");
+}
+
+#[track_caller]
+fn holds(lab: &Lab, name: &str, seed: u64) {
+    let found = fs::read(file(lab, name)).unwrap_or_else(|e| panic!("{name}: {e}"));
+    assert!(found == rng::Rng::new(seed).bytes(SIZE), "{name} has other content");
+}
+
+/// What is in effect, as the command tells.
+fn effective(lab: &Lab, name: &str) -> String {
+    let path = file(lab, name);
+    let mut value = [0; 256];
+    let n = rustix::fs::getxattr(&path, "user.conquest.effective.redundancy", &mut value[..]).expect("told");
+    String::from_utf8_lossy(&value[..n]).into()
+}
+
+#[track_caller]
+fn becomes(lab: &Lab, name: &str, wanted: &str) {
+    wait_until(PATIENCE, &format!("{name} is {wanted}, now {}", effective(lab, name)), || effective(lab, name) == wanted);
+}
+
+fn away(path: &Path) -> PathBuf {
+    let away = path.with_extension("away");
+    fs::rename(path, &away).expect("away");
+    away
+}
+
+fn mirrored() -> Outcome {
+    let lab = with(3);
+    lab.mount();
+    fs::create_dir(file(&lab, "safe")).expect("made");
+    lab.ok(&["redundancy", "set", "mirror", &file(&lab, "safe").display().to_string()]);
+    for (name, seed) in [("safe/one", 1), ("safe/two", 2), ("plain", 3)] {
+        write(&lab, name, seed);
+    }
+    lab.umount();
+    lab.mount();
+    becomes(&lab, "safe/one", "mirror:2");
+    lab.umount();
+    for lost in ["d0", "d1", "d2"] {
+        let kept = away(&lab.path(lost));
+        let told = lab.ok(&["mount", &lab.pool(), &lab.text("mnt")]);
+        let _ = told;
+        holds(&lab, "safe/one", 1);
+        holds(&lab, "safe/two", 2);
+        let status = lab.ok(&["status", &lab.pool()]);
+        assert!(status.contains("is MISSING, since"), "{status}");
+        write(&lab, "safe/new", 4);
+        holds(&lab, "safe/new", 4);
+        // What lacks a copy gets it from the two disks that are left.
+        becomes(&lab, "safe/one", "mirror:2");
+        lab.umount();
+        fs::rename(kept, lab.path(lost)).expect("back");
+        lab.mount();
+        for (name, seed) in [("safe/one", 1), ("safe/two", 2), ("plain", 3), ("safe/new", 4)] {
+            holds(&lab, name, seed);
+        }
+        fs::remove_file(file(&lab, "safe/new")).expect("removed");
+        let status = lab.ok(&["status", &lab.pool()]);
+        assert!(!status.contains("MISSING"), "{status}");
+        lab.umount();
+        lab.check();
+    }
+    Ok(())
+}
+
+fn lost_while_mounted() -> Outcome {
+    let lab = with(3);
+    lab.mount();
+    lab.ok(&["redundancy", "set", "mirror", &lab.text("mnt")]);
+    write(&lab, "one", 1);
+    let kept = away(&lab.path("d1"));
+    wait_until(PATIENCE, "it is noticed", || lab.ok(&["status", &lab.pool()]).contains("is MISSING"));
+    write(&lab, "two", 2);
+    holds(&lab, "one", 1);
+    becomes(&lab, "one", "mirror:2");
+    becomes(&lab, "two", "mirror:2");
+    fs::rename(kept, lab.path("d1")).expect("back");
+    wait_until(PATIENCE, "it is taken back", || !lab.ok(&["status", &lab.pool()]).contains("MISSING"));
+    write(&lab, "three", 3);
+    lab.umount();
+    lab.mount();
+    for (name, seed) in [("one", 1), ("two", 2), ("three", 3)] {
+        holds(&lab, name, seed);
+    }
+    lab.umount();
+    lab.check();
+    Ok(())
+}
+
+fn lazy() -> Outcome {
+    let lab = with(2);
+    lab.mount();
+    lab.ok(&["redundancy", "set", "lazy:3", &lab.text("mnt")]);
+    write(&lab, "kept", 1);
+    write(&lab, "deleted", 2);
+    assert!(effective(&lab, "kept").starts_with("none"), "{}", effective(&lab, "kept"));
+    let exposed = lab.status()["work"]["lazy"].as_u64().expect("told");
+    assert!(exposed > SIZE as u64, "{exposed} bytes are told");
+    fs::remove_file(file(&lab, "deleted")).expect("removed");
+    becomes(&lab, "kept", "mirror:2");
+    wait_until(PATIENCE, "nothing lacks a copy", || lab.status()["work"]["lacking"] == 0);
+    let copied = lab.status()["work"]["copied"].as_u64().expect("told") * 4096;
+    // Segments that both share are copied without what was deleted.
+    assert!(copied < (SIZE + SIZE / 2) as u64, "{copied} bytes were copied of {SIZE}");
+    holds(&lab, "kept", 1);
+    lab.umount();
+    away(&lab.path("d0"));
+    lab.mount();
+    holds(&lab, "kept", 1);
+    lab.umount();
+    Ok(())
+}
+
+fn follows() -> Outcome {
+    let lab = with(3);
+    lab.mount();
+    write(&lab, "one", 1);
+    lab.umount();
+    lab.mount();
+    assert_eq!(effective(&lab, "one"), "none");
+    let path = file(&lab, "one").display().to_string();
+    for (wanted, is) in [("mirror", "mirror:2"), ("mirror:3", "mirror:3"), ("none", "none"), ("whole", "whole")] {
+        lab.ok(&["redundancy", "set", wanted, &path]);
+        becomes(&lab, "one", is);
+        holds(&lab, "one", 1);
+    }
+    lab.umount();
+    lab.check();
+    Ok(())
+}
+
+fn forced() -> Outcome {
+    let lab = with(2);
+    lab.mount();
+    write(&lab, "plain", 1);
+    lab.ok(&["redundancy", "set", "mirror", &lab.text("mnt")]);
+    write(&lab, "safe", 2);
+    lab.umount();
+    away(&lab.path("d1"));
+    lab.mount();
+    let lost: Value = serde_json::from_str(&lab.ok(&[
+        "region", "remove", &lab.pool(), &lab.text("d1"), "--force", "--dry-run", "--json",
+    ]))
+    .expect("JSON");
+    let lost = lost.as_array().expect("a list").clone();
+    assert!(!lost.is_empty() && lost.iter().all(|one| one["path"] == "/plain"), "{lost:?}");
+    // Nothing was done: it is still missing.
+    assert!(lab.ok(&["status", &lab.pool()]).contains("is MISSING"));
+    let told = lab.ok(&["region", "remove", &lab.pool(), &lab.text("d1"), "--force"]);
+    assert!(told.contains("/plain: bytes ") && told.contains("of 1 files are lost"), "{told}");
+    holds(&lab, "safe", 2);
+    // Exactly these bytes give EIO, the others are there.
+    let content = rng::Rng::new(1).bytes(SIZE);
+    let plain = fs::File::open(file(&lab, "plain")).expect("opened");
+    for at in (0..SIZE as u64).step_by(4096) {
+        let is_lost = lost.iter().any(|one| {
+            (one["first"].as_u64().expect("first")..=one["last"].as_u64().expect("last")).contains(&at)
+        });
+        let mut page = [0; 4096];
+        match plain.read_exact_at(&mut page, at) {
+            Ok(()) => assert!(!is_lost && page[..] == content[at as usize..at as usize + 4096], "byte {at}"),
+            Err(e) => assert!(is_lost && e.raw_os_error() == Some(5), "byte {at}: {e}"),
+        }
+    }
+    drop(plain);
+    let told = lab.run(&["fsck", &lab.pool()]);
+    assert!(told.out.contains("/plain") || told.err.contains("/plain"), "{}{}", told.out, told.err);
+    // Written anew it is whole.
+    fs::remove_file(file(&lab, "plain")).expect("removed");
+    write(&lab, "plain", 3);
+    holds(&lab, "plain", 3);
+    lab.umount();
+    lab.mount();
+    assert!(!lab.ok(&["status", &lab.pool()]).contains("MISSING"));
+    holds(&lab, "safe", 2);
+    lab.umount();
+    lab.check();
+    lab.refused(1, &["region", "remove", &lab.pool(), &lab.text("d0"), "--force"], &["last disk"]);
+    Ok(())
+}
+
+fn leave() -> Outcome {
+    let lab = with(4);
+    lab.mount();
+    write(&lab, "plain", 1);
+    lab.ok(&["redundancy", "set", "mirror", &lab.text("mnt")]);
+    write(&lab, "safe", 2);
+    let told = lab.ok(&["region", "remove", &lab.pool(), "0", &lab.text("d1"), "--dry-run"]);
+    assert!(told.contains("they fit"), "{told}");
+    let told = lab.ok(&["region", "remove", &lab.pool(), "0", &lab.text("d1"), "--background"]);
+    assert!(told.contains("--cancel"), "{told}");
+    let listed = || lab.ok(&["region", "list", &lab.pool()]);
+    wait_until(PATIENCE, "they are gone", || !listed().contains("/d0") && !listed().contains("/d1"));
+    assert!(!lab.path("d0").exists() && !lab.path("d1").exists(), "files that were made for the pool go");
+    holds(&lab, "plain", 1);
+    holds(&lab, "safe", 2);
+    becomes(&lab, "safe", "mirror:2");
+    lab.umount();
+    lab.mount();
+    holds(&lab, "plain", 1);
+    holds(&lab, "safe", 2);
+    let told = lab.ok(&["region", "remove", &lab.pool(), "3", "--dry-run"]);
+    assert!(told.contains("will have fewer"), "{told}");
+    lab.umount();
+    lab.check();
+    Ok(())
+}
+
+fn whole() -> Outcome {
+    let lab = with(3);
+    lab.mount();
+    lab.ok(&["redundancy", "set", "whole", &lab.text("mnt")]);
+    for n in 0..6 {
+        write(&lab, &format!("f{n}"), n);
+    }
+    lab.umount();
+    lab.mount();
+    (0..6).for_each(|n| assert_eq!(effective(&lab, &format!("f{n}")), "whole"));
+    lab.umount();
+    away(&lab.path("d2"));
+    lab.mount();
+    let readable = (0..6u64).filter(|n| {
+        fs::read(file(&lab, &format!("f{n}"))).is_ok_and(|found| found == rng::Rng::new(*n).bytes(SIZE))
+    });
+    let partly = (0..6u64).filter(|n| {
+        let opened = fs::File::open(file(&lab, &format!("f{n}"))).expect("opened");
+        let mut page = [0; 4096];
+        let some = (0..SIZE as u64).step_by(MIB).filter(|at| opened.read_exact_at(&mut page, *at).is_ok()).count();
+        some > 0 && some < SIZE / MIB
+    });
+    assert!(readable.count() >= 2, "other files are whole");
+    assert_eq!(partly.count(), 0, "a file is there or not");
+    lab.umount();
+    Ok(())
+}
+
+fn balance() -> Outcome {
+    let lab = with(1);
+    lab.mount();
+    for n in 0..3 {
+        write(&lab, &format!("f{n}"), n);
+    }
+    lab.ok(&["region", "add", &lab.pool(), &format!("{}:256M", lab.text("d1"))]);
+    let excess = || {
+        let told = lab.status()["work"].clone();
+        (told["balancing"].as_bool().expect("told"), told["unbalanced"].as_u64().expect("told"))
+    };
+    wait_until(PATIENCE, "it is balanced", || excess() == (false, 0));
+    let told = lab.ok(&["region", "balance", &lab.pool(), "--dry-run"]);
+    assert!(told.contains("region 0: ") && told.contains("region 1: "), "{told}");
+    (0..3).for_each(|n| holds(&lab, &format!("f{n}"), n));
+    lab.ok(&["region", "balance", &lab.pool(), &file(&lab, "f1").display().to_string()]);
+    lab.ok(&["region", "balance", &lab.pool(), "--pause"]);
+    assert_eq!(lab.status()["work"]["paused"], true);
+    lab.ok(&["region", "balance", &lab.pool(), "--resume"]);
+    lab.ok(&["region", "balance", &lab.pool()]);
+    lab.umount();
+    lab.mount();
+    (0..3).for_each(|n| holds(&lab, &format!("f{n}"), n));
+    lab.umount();
+    lab.check();
+    Ok(())
+}
+
+fn scrub() -> Outcome {
+    let lab = with(2);
+    lab.mount();
+    write(&lab, "plain", 1);
+    lab.ok(&["redundancy", "set", "mirror", &lab.text("mnt")]);
+    write(&lab, "safe", 2);
+    lab.umount();
+    let told = lab.ok(&["scrub", &lab.pool()]);
+    assert!(told.contains("all of it is right"), "{told}");
+    // Every fourth MiB of one disk, beyond its labels.
+    let disk = fs::OpenOptions::new().write(true).open(lab.path("d0")).expect("opened");
+    for mib in (5..200).step_by(4) {
+        disk.write_all_at(&[0xa5; 512], mib * MIB as u64 + 8192).expect("written");
+    }
+    drop(disk);
+    let told = lab.run(&["scrub", &lab.pool(), "--json"]);
+    assert_eq!(told.code, 1, "{}", told.err);
+    let answer: Value = serde_json::from_str(&told.out).expect("JSON");
+    let damage = answer["damage"].as_array().expect("a list").clone();
+    assert!(damage.iter().any(|one| one["path"] == "/safe"), "{damage:?}");
+    for one in &damage {
+        assert_eq!(one["repaired"], one["path"] == "/safe", "{one}");
+        assert_eq!(one["region"], 0, "{one}");
+    }
+    let told = lab.ok(&["status", &lab.pool()]);
+    assert!(!damage.is_empty() && told.contains("damage"), "{told}");
+    lab.ok(&["scrub", &lab.pool(), "--forget"]);
+    assert!(!lab.ok(&["status", &lab.pool()]).contains("damage"));
+    lab.mount();
+    holds(&lab, "safe", 2);
+    becomes(&lab, "safe", "mirror:2");
+    let mut plain = fs::OpenOptions::new().write(true).open(file(&lab, "plain")).expect("opened");
+    plain.write_all(&rng::Rng::new(3).bytes(SIZE)).expect("what was damaged is written anew");
+    drop(plain);
+    holds(&lab, "plain", 3);
+    lab.umount();
+    let told = lab.ok(&["scrub", &lab.pool()]);
+    assert!(told.contains("all of it is right"), "{told}");
+    Ok(())
+}
