@@ -240,8 +240,8 @@ impl Log {
             if let Some(partial) = homes.iter().find(|home| home.partial) {
                 // Who was making it is gone.
                 drops = drops.or(Some(Task::Drop { sequence: segment.sequence, slot: partial.slot }));
-            } else if whole > wanted || (whole == wanted && homes.len() as u64 > whole && whole > 0) {
-                drops = drops.or_else(|| surplus(&homes, segment.sequence));
+            } else if let Some(slot) = surplus(&homes, whole, wanted, segment.wanted().into()) {
+                drops = drops.or(Some(Task::Drop { sequence: segment.sequence, slot }));
             } else if whole < wanted && segment.due <= now {
                 let urgency = (2 - segment.priority.min(2), u32::from(whole > 0), segment.sequence);
                 if best.as_ref().is_none_or(|(least, ..)| urgency < *least) {
@@ -436,8 +436,14 @@ fn counts(home: &Home) -> bool {
     !home.partial && home.standing == Standing::Taking
 }
 
-/// The copy that is dropped where there are too many: one that has failed or leaves, else the last.
-fn surplus(homes: &[Home], sequence: u64) -> Option<Task> {
-    let odd = homes.iter().rev().find(|home| !counts(home) && !home.partial);
-    odd.or(homes.last()).map(|home| Task::Drop { sequence, slot: home.slot })
+/// The copy that is dropped where there are too many, of which `whole` count: one in a region that leaves once there are as many as there
+/// can be, one in a region that has failed once there are as many as there are to be, else the last.
+fn surplus(homes: &[Home], whole: u64, can: u64, wanted: u64) -> Option<u32> {
+    let odd = |standing| homes.iter().find(|home| home.standing == standing && !home.partial).map(|home| home.slot);
+    match () {
+        () if whole >= can.max(1) && odd(Standing::Leaving).is_some() => odd(Standing::Leaving),
+        () if whole >= wanted && odd(Standing::Failed).is_some() => odd(Standing::Failed),
+        () if whole > wanted => homes.iter().rev().find(|home| counts(home)).map(|home| home.slot),
+        () => None,
+    }
 }

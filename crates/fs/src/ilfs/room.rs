@@ -162,10 +162,10 @@ impl Log {
     /// Room for what is wanted, or a part of it.
     pub(super) fn take_room(&self, session: &Session, want: &Want) -> Result<Room> {
         self.get_ready(session)?;
-        let head = want.head;
+        let (head, copies) = (want.head, self.copies_now(session, want)?);
         let (mut choices, mut is_short) = (self.choices(want.class), false);
         loop {
-            match self.change(session, |change| self.wish(change, want, &choices, is_short))? {
+            match self.change(session, |change| self.wish(change, want, copies, &choices, is_short))? {
                 Wish::Room(room) => return Ok(room),
                 Wish::Numbers => self.reserve_numbers(session)?,
                 Wish::Regions => {
@@ -290,7 +290,14 @@ impl Log {
         Ok(true)
     }
 
-    fn wish(&self, change: &mut Change<'_, '_>, want: &Want, choices: &[Choice], is_short: bool) -> Result<Wish> {
+    fn wish(
+        &self,
+        change: &mut Change<'_, '_>,
+        want: &Want,
+        copies: u64,
+        choices: &[Choice],
+        is_short: bool,
+    ) -> Result<Wish> {
         let all = change.head()?;
         if !self.knows(all.changes) {
             return Ok(Wish::Regions);
@@ -315,7 +322,7 @@ impl Log {
             Head::Hot => all.held > RESERVE,
             Head::Cold => is_short,
         };
-        let copies = self.copies_now(change, &all, want)?.min(all.spare - kept);
+        let copies = copies.min(all.spare - kept);
         let (mut slots, mut domains) = (Vec::new(), Vec::new());
         for choice in choices {
             let region = change.table().region(choice.area.n)?;
@@ -341,15 +348,15 @@ impl Log {
         self.take(change, first, segment, content_of(self.blocks).min(want.content), want).map(Wish::Room)
     }
 
-    /// Copies that a segment gets when it is opened: all that are to be written at once, if what is in memory can still be written
-    /// then; the others are made later.
-    fn copies_now(&self, change: &mut Change<'_, '_>, all: &RawTable, want: &Want) -> Result<u64> {
+    /// Copies that a segment gets if it is opened now: all that are to be written at once, if what is in memory can still be written then;
+    /// the others are made later.
+    fn copies_now(&self, session: &Session, want: &Want) -> Result<u64> {
         if !class::is_mirrored(want.class.code()) {
             return Ok(1);
         }
         let copies = u64::from(class::wanted_copies(want.class.code()).unwrap_or(1));
-        let needed = self.physical(all) + all.promised + change.tx.unplaced() + copies * u64::from(self.blocks);
-        Ok(if needed <= self.content_of(self.backed_of(&change.table(), all)?) { copies } else { 1 })
+        let needed = session.heap().unplaced() + copies * u64::from(self.blocks);
+        Ok(if self.available_with_hosts(session)? >= needed { copies } else { 1 })
     }
 
     /// Takes room in a segment that is open and has it. Its blocks count as live from now on (T1).

@@ -229,7 +229,7 @@ impl Union {
     pub fn open(session: &Session, regions: &[Arc<dyn Region>], options: Options) -> Result<Option<Arc<Union>>> {
         let Some(union) = Union::open_as_it_is(session, regions, options)? else { return Ok(None) };
         if !union.log.is_whole() {
-            tracing::warn!("disks are missing: what lies there cannot be read, and no content can be written to disks");
+            tracing::warn!("disks are missing: what only they have cannot be read");
         } else if let Some(found) = union.log.settle(session)? {
             tracing::info!(
                 "the log was put in order after the loss of memory: {} segments and {} parts were found",
