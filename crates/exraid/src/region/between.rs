@@ -72,12 +72,6 @@ impl Common {
     pub fn held(&self) -> io::Result<Arc<OwnedFd>> {
         Ok(Arc::new(self.0.try_clone()?.into()))
     }
-
-    /// Has anybody else the region with this number open?
-    pub fn is_in_use(&self, number: u32) -> bool {
-        let at = base(number) + PRESENCE;
-        is_excluded(&self.0, &(at..at + 1), Lock::Exclusive).unwrap_or(false)
-    }
 }
 
 fn base(number: u32) -> u64 {

@@ -87,8 +87,12 @@ impl Array {
 
     /// For all who wait; of all processes.
     fn retire_alone(&self) {
-        let board = &self.core.board;
         let wanted = std::mem::take(&mut self.core.log.lock().retirement.waiting);
+        self.retire_wanted(wanted);
+    }
+
+    fn retire_wanted(&self, wanted: Vec<Wanted>) {
+        let board = &self.core.board;
         let also: Vec<usize> = wanted.iter().filter_map(|one| one.also).collect();
         let next = board.next();
         let slots: Vec<Slot> = board.all().collect();
@@ -98,6 +102,13 @@ impl Array {
         let floor = |slot: usize| if is_busy(slot) { board.floor(slot) } else { next };
         let floors: Vec<u64> = (0..slots.len()).map(floor).collect();
         let array = self.clone();
+        // What was written by now may be on a member that this process does not know to be used.
+        if !self.set.is_current() {
+            return self.core.keeper.adopt(&self.set, move |adopted| match adopted {
+                Ok(()) => array.retire_wanted(wanted),
+                Err(e) => array.retired(wanted, Vec::new(), None, Err(e)),
+            });
+        }
         if done.is_empty() && !wanted.iter().any(|one| one.is_forced) {
             return self.retired(wanted, Vec::new(), None, Ok(()));
         }
