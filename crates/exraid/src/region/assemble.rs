@@ -143,9 +143,7 @@ fn open_or_begin(
     set.tell_epoch();
     drop(held);
     let volume = Volume::new(set, map);
-    // What was cut short is the business of whoever writes; of one who looks, the client verifies what he reads.
-    let is_alone = || sharing.is_none();
-    let is_first = joined.as_ref().map_or_else(is_alone, |(_, opening)| opening.is_alone);
+    let is_first = joined.as_ref().is_none_or(|(_, opening)| opening.is_alone);
     volume.map.start(&volume.set, Begin { is_new, is_first })?;
     Ok(Arc::new(volume))
 }
