@@ -64,7 +64,9 @@ fn effective(lab: &Lab, name: &str) -> String {
 
 #[track_caller]
 fn becomes(lab: &Lab, name: &str, wanted: &str) {
-    wait_until(PATIENCE, &format!("{name} is {wanted}, now {}", effective(lab, name)), || effective(lab, name) == wanted);
+    wait_until(PATIENCE, &format!("{name} is {wanted}, now {}", effective(lab, name)), || {
+        effective(lab, name) == wanted
+    });
 }
 
 fn away(path: &Path) -> PathBuf {
@@ -188,7 +190,13 @@ fn forced() -> Outcome {
     away(&lab.path("d1"));
     lab.mount();
     let lost: Value = serde_json::from_str(&lab.ok(&[
-        "region", "remove", &lab.pool(), &lab.text("d1"), "--force", "--dry-run", "--json",
+        "region",
+        "remove",
+        &lab.pool(),
+        &lab.text("d1"),
+        "--force",
+        "--dry-run",
+        "--json",
     ]))
     .expect("JSON");
     let lost = lost.as_array().expect("a list").clone();
@@ -202,9 +210,9 @@ fn forced() -> Outcome {
     let content = rng::Rng::new(1).bytes(SIZE);
     let plain = fs::File::open(file(&lab, "plain")).expect("opened");
     for at in (0..SIZE as u64).step_by(4096) {
-        let is_lost = lost.iter().any(|one| {
-            (one["first"].as_u64().expect("first")..=one["last"].as_u64().expect("last")).contains(&at)
-        });
+        let is_lost = lost
+            .iter()
+            .any(|one| (one["first"].as_u64().expect("first")..=one["last"].as_u64().expect("last")).contains(&at));
         let mut page = [0; 4096];
         match plain.read_exact_at(&mut page, at) {
             Ok(()) => assert!(!is_lost && page[..] == content[at as usize..at as usize + 4096], "byte {at}"),
@@ -269,9 +277,8 @@ fn whole() -> Outcome {
     lab.ok(&["umount", &lab.text("mnt"), "--release"]);
     away(&lab.path("d2"));
     lab.mount();
-    let readable = (0..6u64).filter(|n| {
-        fs::read(file(&lab, &format!("f{n}"))).is_ok_and(|found| found == rng::Rng::new(*n).bytes(SIZE))
-    });
+    let readable = (0..6u64)
+        .filter(|n| fs::read(file(&lab, &format!("f{n}"))).is_ok_and(|found| found == rng::Rng::new(*n).bytes(SIZE)));
     let partly = (0..6u64).filter(|n| {
         let opened = fs::File::open(file(&lab, &format!("f{n}"))).expect("opened");
         let mut page = [0; 4096];

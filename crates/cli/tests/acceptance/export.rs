@@ -131,7 +131,7 @@ fn load(from: u32, dirs: &[&Path]) {
             if number % 3 == 0 {
                 file.sync_all().expect("fsync");
             }
-            if number % 5 == 4 {
+            if number % 5 == 4 && number > 7 {
                 let _ = fs::remove_file(dir.parent().expect("a parent").join(format!(
                     "dir-{}/file-{}",
                     (number - 7) % 7,
@@ -167,8 +167,8 @@ fn is_same(it: &Export, reference: &Path) {
             match path.is_dir() {
                 true => assert!(other.is_dir(), "{}", other.display()),
                 false => {
-                    let (one, two) = (fs::read(path).expect("read"), fs::read(&other));
-                    assert!(two.is_ok_and(|two| one == two), "{} and {} differ", path.display(), other.display());
+                    let read = |path: &Path| fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+                    assert!(read(path) == read(&other), "{} and {} differ", path.display(), other.display());
                 }
             }
         });
@@ -223,6 +223,8 @@ fn stripe() -> Outcome {
     for entry in fs::read_dir(it.fs()).expect("read").flatten().filter(|entry| entry.file_name() != "lost+found") {
         let _ = fs::remove_dir_all(entry.path()).or_else(|_| fs::remove_file(entry.path()));
     }
+    // What is free counts as such when the journal says so.
+    lab::ok(program("sync", &["-f"]).arg(it.fs()));
     lab::ok(program("fstrim", &[]).arg(it.fs()));
     assert!(backed() + (4 << 20) < before, "{} after {before}", backed());
     it.umount();
@@ -389,7 +391,7 @@ fn refused() -> Outcome {
     lab.refused(1, &["export", "make", &vol, &lab.text("disk"), "--force"], &["in use"]);
     lab.umount();
     lab.refused(1, &["export", "status", &vol], &["no volume", "export make"]);
-    lab.refused(1, &["export", "make", &vol, &format!("raid5:{disk}x")], &["size"]);
+    lab.refused(2, &["export", "make", &vol, &format!("raid5:{disk}x")], &["size"]);
     lab.refused(1, &["export", "make", &vol, &format!("mirror:{}:64M", lab.text("x"))], &["mirror", "disks"]);
     lab.refused(2, &["export", "make", &vol], &["PATH"]);
     assert!(!lab.path("vol").exists() && !lab.path("x").exists());
@@ -412,8 +414,7 @@ fn refused() -> Outcome {
     lab.ok(&["export", "umount", &vol]);
     lab.ok(&["export", "destroy", &vol]);
     assert!(!lab.path("vol").exists() && lab.path("x").exists());
-    // They are nobody's now, but hold something.
-    lab.refused(1, &["export", "make", &vol, &lab.text("x")], &["with content", "force"]);
-    lab.ok(&["export", "make", &vol, &lab.text("x"), "--force"]);
+    // They are nobody's now.
+    lab.ok(&["export", "make", &vol, &lab.text("x")]);
     Ok(())
 }

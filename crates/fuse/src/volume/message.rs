@@ -15,6 +15,9 @@ const HEAD: usize = size_of::<InHeader>();
 /// Bytes before the content of a WRITE.
 const BEFORE: usize = HEAD + size_of::<WriteIn>();
 
+/// How often it is looked whether memory is not shared any more.
+const PATIENCE: u32 = 100;
+
 /// Room for a request, and for what is read for it.
 pub struct Message {
     before: [u8; BEFORE],
@@ -37,10 +40,7 @@ impl Message {
     }
 
     pub fn read(&mut self, device: &Device) -> Result<(), Errno> {
-        // A request that a disk did not answer in time may still have it.
-        if Arc::get_mut(&mut self.memory).is_none() {
-            self.memory = Aligned::zeroed(MAX_PAYLOAD);
-        }
+        self.have_alone();
         let memory = Arc::get_mut(&mut self.memory).ok_or(Errno::AGAIN)?;
         let mut parts = [IoSliceMut::new(&mut self.before), IoSliceMut::new(memory.bytes_mut())];
         self.len = rustix::io::readv(device, &mut parts)?;
@@ -48,6 +48,18 @@ impl Message {
             return Err(Errno::INVAL);
         }
         Ok(())
+    }
+
+    /// Who has just answered may have a share in the memory for a moment yet; a disk that did not answer in time has it for
+    /// longer, and keeps it.
+    fn have_alone(&mut self) {
+        for _ in 0..PATIENCE {
+            if Arc::get_mut(&mut self.memory).is_some() {
+                return;
+            }
+            std::thread::yield_now();
+        }
+        self.memory = Aligned::zeroed(MAX_PAYLOAD);
     }
 
     pub fn head(&self) -> InHeader {
@@ -115,7 +127,11 @@ impl Message {
             }
             Ok(Reply::Own(len)) => match Arc::get_mut(&mut self.memory) {
                 Some(memory) => (0, &memory.bytes_mut()[..len]),
-                None => (-Errno::IO.raw_os_error(), &[]),
+                // See `have_alone`: it is filled, all the same.
+                None => {
+                    copy = self.room(len).to_vec();
+                    (0, &copy)
+                }
             },
             Err(e) => (-e.raw_os_error(), &[]),
         };
