@@ -153,13 +153,17 @@ impl Log {
     pub fn add_region(&self, session: &Session, region: &Arc<dyn Region>) -> Result<()> {
         let slots = region.properties().size / self.segment();
         // 1.
-        region.raise_sequence(self.head(session)?.limit)?;
+        let limit = self.head(session)?.limit;
+        region.raise_sequence(limit)?;
         // 2.
         self.change(session, |change| {
             let is_there = change.table().regions()?.iter().any(|(_, raw)| raw.number == region.number());
             match is_there {
                 true => Ok(()),
-                false => change.add_region(region.number(), slots as u32).map(drop),
+                false => {
+                    change.add_region(region.number(), slots as u32)?;
+                    change.set_mark(region.number(), region.sequence())
+                }
             }
         })?;
         // 3.

@@ -210,10 +210,10 @@ impl Log {
             None => {
                 let at = Where::make(tx, (segment / BLOCK) as u32, all, sequence)?;
                 let mut change = Change::new(tx, at);
-                regions
-                    .iter()
-                    .zip(&slots)
-                    .try_for_each(|(region, slots)| change.add_region(region.number(), *slots as u32).map(drop))
+                regions.iter().zip(&slots).try_for_each(|(region, slots)| {
+                    change.add_region(region.number(), *slots as u32)?;
+                    change.set_mark(region.number(), region.sequence())
+                })
             }
         })
     }

@@ -46,7 +46,12 @@ impl Log {
             return Ok(None);
         }
         let found = self.recover(session, true)?;
-        self.change(session, |change| change.set_recovered(recovered))?;
+        // This memory is older than the labels may be.
+        let regions = self.regions();
+        self.change(session, |change| {
+            regions.iter().try_for_each(|region| change.set_mark(region.number(), region.sequence()))?;
+            change.set_recovered(recovered)
+        })?;
         Ok(Some(found))
     }
 

@@ -14,11 +14,13 @@ use super::error::{Error, Result};
 use super::part::{content_of, summary_blocks};
 use super::place::{Place, BLOCK, BLOCK_BITS, SEQUENCES};
 use super::placement::Choice;
-use super::table::{slot_in, Change, RawTable, RawTableRegion, Segment, State, KEY};
+use super::table::{slot_in, Cause, Change, RawTable, RawTableRegion, Segment, State, KEY};
 use super::{Head, Log};
 
 /// Sequence numbers that are reserved at a time, by an update of the disks' labels: 16 GiB of segments of 4 MiB.
 const BATCH: u64 = 4096;
+/// And so many more at most, drawn at random.
+const DRAWN: u64 = 1024;
 /// Free segments that are left to the cleaner.
 pub(super) const RESERVE: u64 = 2;
 /// Bytes for which a host is asked to keep room at a time, where so much was never used: being asked, it ends first all that it is
@@ -494,26 +496,41 @@ impl Log {
     }
 
     /// Ordered steps:
-    /// 1. All labels have the new mark; durable. (Else: after memory was lost, whoever goes on from the labels issues
-    ///    numbers again.)
-    /// 2. Numbers below it are issued.
+    /// 1. The table has the new mark, as the one to which labels are raised. (Else: a disk that has it, and is away when this is
+    ///    interrupted, looks as if another memory had written to it.)
+    /// 2. All labels have it; durable. A region that is gone takes nothing any more. (Else: after memory was lost, whoever goes on from
+    ///    the labels issues numbers again.)
+    /// 3. Numbers below it are issued.
+    ///
+    /// The mark has something random in it: two memories that have raised it apart are told from each other by it ([`Log::readmit`]).
     fn reserve(&self, session: &Session) -> Result<()> {
         self.refresh(session)?;
         let regions = self.regions();
         let all = self.head(session)?;
         let from = regions.iter().map(|region| region.sequence()).max().unwrap_or(0).max(all.limit);
-        let to = (from + BATCH).min(SEQUENCES);
+        let drawn = u64::from(u16::from_le_bytes(pram::random::bytes()?)) % DRAWN;
+        let to = (from + BATCH + drawn).min(SEQUENCES);
         if from >= to {
             return Err(Error::Exhausted);
         }
         // 1.
-        for region in &regions {
-            region.raise_sequence(to)?;
-        }
+        self.change(session, |change| change.set_raising(to))?;
         // 2.
+        let mut raised = Vec::new();
+        for region in &regions {
+            match region.raise_sequence(to) {
+                Ok(()) => raised.push(region.number()),
+                Err(e) if !e.class.is_final() || !self.fence(session, region.number(), Cause::Missing, &e)? => {
+                    return Err(e.into())
+                }
+                Err(_) => {}
+            }
+        }
+        // 3.
         self.change(session, |change| {
             let all = change.head()?;
             change.set_sequence(from, to)?;
+            raised.iter().try_for_each(|number| change.set_mark(*number, to))?;
             // Versions too are never drawn twice: a segment draws fewer than it could have blocks.
             change.set_clock(all.clock, all.version.max(from << BLOCK_BITS))
         })

@@ -126,23 +126,29 @@ impl Log {
     /// 2. It takes content.
     ///
     /// # Errors
-    /// [`Error::Unusable`] where its label has a higher mark than the table: it was written with another memory since.
+    /// [`Error::Unusable`] where its label has another mark than this memory has given it: it was written with another memory since.
     pub fn readmit(&self, session: &Session, region: &dyn Region) -> Result<()> {
-        let limit = self.head(session)?.limit;
-        if region.sequence() > limit {
+        let (number, table) = (region.number(), self.at.table(session.region()));
+        let (all, regions) = session.read(KEY, || Ok::<_, Error>((table.head()?, table.regions()?)))?;
+        let known = regions.iter().find(|(_, raw)| raw.number == number && raw.standing() == Standing::Failed);
+        let Some((_, known)) = known else { return Ok(()) };
+        let is = region.sequence();
+        if is != known.mark && is != all.raising {
             return Err(Error::Unusable(format!(
-                "{} was written while it was away, with another memory: its segments are numbered up to {}, the pool's up to {limit}; \
-                 what was written there is not the pool's",
+                "{} was written while it was away, with another memory: its epoch is {is}, the pool's is {} of when it was seen last, and \
+                 {} by now. What was written there is not the pool's: `conquest region remove POOL {number} --force` gives it up",
                 region.name(),
-                region.sequence()
+                known.mark,
+                all.limit
             )));
         }
         // 1.
-        region.raise_sequence(limit)?;
+        region.raise_sequence(all.limit)?;
         // 2.
         self.change(session, |change| {
+            change.set_mark(number, change.head()?.limit.max(is))?;
             let regions = change.table().regions()?;
-            match regions.iter().find(|(_, raw)| raw.number == region.number()) {
+            match regions.iter().find(|(_, raw)| raw.number == number) {
                 Some((n, raw)) if raw.standing() == Standing::Failed => change.set_standing(*n, Standing::Taking),
                 _ => Ok(()),
             }

@@ -299,7 +299,8 @@ impl<'l> Writer<'l> {
     fn fence_gone(&self, flight: &Flight) -> Result<()> {
         for copy in &flight.copies {
             if let Some(e) = copy.failure().filter(|e| is_gone(e)) {
-                self.log.fence(self.session, copy.region.number(), Cause::Missing, &e)?;
+                let cause = if e.class == Failure::Timeout { Cause::Failed } else { Cause::Missing };
+                self.log.fence(self.session, copy.region.number(), cause, &e)?;
             }
         }
         Ok(())
@@ -307,7 +308,8 @@ impl<'l> Writer<'l> {
 
     /// Would it fail again in the same way?
     fn is_hopeless(&self, e: &exraid::Error) -> bool {
-        is_gone(e) && self.log.areas().taking().all(|(_, region)| region.name() == &e.device)
+        matches!(e.class, Failure::Gone | Failure::ReadOnly)
+            && self.log.areas().taking().all(|(_, region)| region.name() == &e.device)
     }
 
     /// What some copies have and others do not: these are no copies of the segment any more.
@@ -357,7 +359,8 @@ impl<'l> Writer<'l> {
             std::thread::sleep(Duration::from_millis(1));
         }
         let Some(copy) = flight.copies.first() else { return };
-        let e = exraid::Error::new(Failure::Timeout, copy.region.name(), "the first part of a segment was not written");
+        let e =
+            exraid::Error::new(Failure::Transient, copy.region.name(), "the first part of a segment was not written");
         flight.set_failure(&e);
     }
 
@@ -374,7 +377,8 @@ impl<'l> Writer<'l> {
             regions.iter().map(|r| (r, r.start(Request::flush().within(self.log.options.patience)))).collect();
         for (region, ticket) in tickets {
             if let Err(e) = ticket.wait().result {
-                let cause = if is_gone(&e) { Cause::Missing } else { Cause::Failed };
+                let is_missing = is_gone(&e) && e.class != Failure::Timeout;
+                let cause = if is_missing { Cause::Missing } else { Cause::Failed };
                 if !self.log.fence(self.session, region.number(), cause, &e)? {
                     return Err(self.log.fail(e));
                 }
@@ -394,7 +398,7 @@ impl<'l> Writer<'l> {
 }
 
 fn is_gone(e: &exraid::Error) -> bool {
-    matches!(e.class, Failure::Gone | Failure::ReadOnly)
+    matches!(e.class, Failure::Gone | Failure::ReadOnly | Failure::Timeout)
 }
 
 /// Is it a failure of what lies there, which is not used again then?

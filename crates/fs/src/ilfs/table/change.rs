@@ -34,6 +34,20 @@ impl<'t, 'o> Change<'t, 'o> {
         Ok(self.tx.set(field!(self, limit), &limit)?)
     }
 
+    /// Labels are about to be raised to this mark.
+    pub fn set_raising(&mut self, raising: u64) -> Result<()> {
+        Ok(self.tx.set(field!(self, raising), &raising)?)
+    }
+
+    /// The labels of the region with this number have this mark.
+    pub fn set_mark(&mut self, number: u32, mark: u64) -> Result<()> {
+        let regions = self.table().regions()?;
+        match regions.into_iter().find(|(_, region)| region.number == number) {
+            Some((n, region)) => self.set_region(n, &RawTableRegion { mark, ..region }),
+            None => Ok(()),
+        }
+    }
+
     pub fn set_clock(&mut self, clock: u64, version: u64) -> Result<()> {
         self.tx.set(field!(self, clock), &clock)?;
         Ok(self.tx.set(field!(self, version), &version)?)

@@ -89,6 +89,8 @@ pub struct RawTableRegion {
     pub domain: u32,
     /// Why it takes nothing: see [`Cause`].
     pub cause: u32,
+    /// The mark of sequence numbers that its labels have, as far as that was raised with this memory.
+    pub mark: u64,
 }
 
 /// Why a region takes nothing.
@@ -199,6 +201,8 @@ pub struct RawTable {
     /// Scrubbing: segments below this sequence number were looked at, and when that began, in seconds since 1970.
     pub scrubbed: u64,
     pub scrub_began: u64,
+    /// The mark to which labels are being raised, or were last.
+    pub raising: u64,
 }
 
 /// A slot.
@@ -215,8 +219,8 @@ pub struct RawSegment {
     pub copies: u64,
 }
 
-const _: () = assert!(size_of::<RawTable>() == 328 && size_of::<RawSegment>() == 32);
-const _: () = assert!(size_of::<RawTableRegion>() == 88);
+const _: () = assert!(size_of::<RawTable>() == 336 && size_of::<RawSegment>() == 32);
+const _: () = assert!(size_of::<RawTableRegion>() == 96);
 /// Bytes of a chunk, and of a chain chunk.
 pub const CHUNK_BYTES: u64 = CHUNK * size_of::<RawSegment>() as u64;
 const CHAINS_BYTES: u64 = BUCKETS * 8;
@@ -460,6 +464,7 @@ impl Where {
             rate: 0,
             scrubbed: 0,
             scrub_began: 0,
+            raising: sequence,
         };
         tx.init(Off::new(log.off), &raw)?;
         let root = tx.region().root(root::LOG);

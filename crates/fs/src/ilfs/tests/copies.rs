@@ -140,3 +140,23 @@ fn a_write_that_misses_a_copy_leaves_one_less() {
     assert_eq!((copies(&world, 1), world.verify()), (2, 0));
     world.rig.check();
 }
+
+#[test]
+fn a_disk_that_was_written_with_another_memory_is_refused() {
+    let mut world = world(2, &[(1, Class::Mirror(2))]);
+    world.write(&file(1, 0..MOST)).expect("there is room");
+    world.rig = world.rig.with_disks(&[0]);
+    world.rig.log.fence_missing(&world.rig.session).expect("it is fenced");
+    world.write(&file(1, 0..MOST)).expect("there is room");
+    // The other one meanwhile elsewhere, by a memory that was copied.
+    let away = super::rig::region_of(world.rig.others[0].clone());
+    let mark = away.sequence();
+    away.raise_sequence(mark + 5000).expect("raised");
+    drop(away);
+    world.rig = world.rig.reopened();
+    let back = world.rig.log.regions().into_iter().find(|region| region.number() == 1).expect("it is there");
+    let e = world.rig.log.readmit(&world.rig.session, &*back).expect_err("it is another's");
+    assert!(e.to_string().contains(&format!("its epoch is {}", mark + 5000)), "{e}");
+    assert_eq!(world.rig.log.out_of_use(&world.rig.session).expect("told").len(), 1);
+    assert_eq!(world.verify(), 0);
+}

@@ -13,12 +13,12 @@ use super::super::{Head, Log};
 use super::rig::{block, content, options, session_of, snapshot, Rig, MIB, POOL, SEGMENT};
 use super::world::{Pages, World};
 
-type Before = Box<dyn FnMut() + Send>;
+pub(super) type Before = Box<dyn FnMut() + Send>;
 
 /// A disk that says when it is about to be told something.
-struct Told {
-    disk: Arc<RamDisk>,
-    before: Mutex<Option<Before>>,
+pub(super) struct Told {
+    pub disk: Arc<RamDisk>,
+    pub before: Mutex<Option<Before>>,
 }
 
 impl Device for Told {

@@ -7,11 +7,13 @@
 //! | `writing` | writing and reading, also where the disk fails |
 //! | `cleaning` | the cleaner, and what the disk tells alone |
 //! | `copies` | several disks: copies of segments, disks that fail or are missing |
+//! | `copies_crash` | a power cut at each write and flush of a story on three disks, and then without one of them |
 //! | `crash` | a power cut at each write and flush, with the memory kept or lost |
 //! | `model` | any operations, against what should be there |
 
 mod cleaning;
 mod copies;
+mod copies_crash;
 mod crash;
 mod model;
 mod rig;

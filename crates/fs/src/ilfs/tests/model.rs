@@ -5,7 +5,10 @@ use std::collections::BTreeSet;
 use exraid::fault::Faults;
 use rng::Rng;
 
+use super::super::class::Class;
+use super::super::copies::Copied;
 use super::super::error::Error;
+use super::super::place::Run;
 use super::rig::Rig;
 use super::world::World;
 
@@ -77,6 +80,100 @@ fn run(seed: u64, faults: &Faults) -> (u64, u64) {
     let kept = world.verify();
     assert_eq!(kept, 0, "seed {seed}: what failed was not damaged");
     (failures, unreadable)
+}
+
+/// On three disks, of which one fails at times, or is gone for a while: nothing that has another copy is ever out of reach, and when all
+/// are well again nothing is lost.
+fn run_on_three(seed: u64, faults: &Faults) -> u64 {
+    let mut rng = Rng::new(seed);
+    let mut world = World::new(Rig::on(3, 24));
+    let all = [Class::None, Class::Mirror(2), Class::Lazy(0), Class::Mirror(3), Class::Whole(1)];
+    *world.classes.lock().expect("not poisoned") = (1..=INODES).map(|ino| (ino, all[ino as usize % 5])).collect();
+    let disk = world.rig.others[0].clone();
+    disk.set(|now| *now = faults.clone());
+    let mut unreadable = 0;
+    for step in 0..120 {
+        let ino = 1 + rng.below(INODES);
+        let (log, session) = (&world.rig.log, &world.rig.session);
+        let done = match rng.below(12) {
+            0..=3 => {
+                let (first, count) = (rng.below(100), rng.within(1, 60));
+                world.write(&(first..(first + count).min(100)).map(|page| (ino, page)).collect::<Vec<_>>())
+            }
+            4 => {
+                let first = rng.below(100);
+                world.remove(&(first..100).map(|page| (ino, page)).collect::<Vec<_>>());
+                Ok(())
+            }
+            5 => {
+                world.commit();
+                world.reclaim().map(drop)
+            }
+            6 => world.clean(60).map(drop),
+            7 | 8 => log.copy_next(session, &world, &mut |_| true).map(drop),
+            9 => log.balance_next(session, &world, &mut |_| true).map(drop),
+            10 => {
+                let gone = rng.below(2) == 0;
+                disk.set(|now| now.gone = gone);
+                match gone {
+                    true => Ok(()),
+                    false => put_back(&mut world, faults),
+                }
+            }
+            _ => log.segments_to_scrub(session).and_then(|slots| match slots.first() {
+                Some((_, slot)) => log.scrub(session, &world, *slot).map(drop),
+                None => Ok(()),
+            }),
+        };
+        match done {
+            Err(Error::NoSpace) => drop(world.make_room(6)),
+            Err(e) => assert!(may(&e), "seed {seed}, step {step}: {e}"),
+            Ok(()) => {}
+        }
+        world.rig.check();
+        let (log, session) = (&world.rig.log, &world.rig.session);
+        for (page, (place, content)) in world.pages.lock().expect("not poisoned").iter() {
+            let copies = log.copies_of(session, *place).expect("copies");
+            match world.rig.read(Run::one(*place)) {
+                Ok(found) => assert!(found == super::rig::content(*content), "seed {seed}, step {step}: {page:?}"),
+                Err(e) => {
+                    assert!(copies < 2 && may(&e), "seed {seed}, step {step}: {page:?}, {copies} copies: {e}");
+                    unreadable += 1;
+                }
+            }
+        }
+    }
+    put_back(&mut world, &Faults::default()).expect("it is ours");
+    let (log, session) = (&world.rig.log, &world.rig.session);
+    while let Copied::Made { .. } | Copied::Dropped { .. } =
+        log.copy_next(session, &world, &mut |_| true).expect("well")
+    {}
+    assert_eq!(world.verify(), 0, "seed {seed}");
+    world.rig.check();
+    unreadable
+}
+
+/// The second disk is opened anew, which after a failed flush it has to be, and takes content again.
+fn put_back(world: &mut World, faults: &Faults) -> super::super::error::Result<()> {
+    let disk = world.rig.others[0].clone();
+    disk.set(|now| *now = Faults::default());
+    let classes = world.classes.lock().expect("not poisoned").clone();
+    let rig = std::mem::replace(&mut world.rig, Rig::new(14));
+    world.rig = rig.reopened();
+    *world.classes.lock().expect("not poisoned") = classes;
+    let (log, session) = (&world.rig.log, &world.rig.session);
+    let done = log.regions().iter().try_for_each(|region| log.readmit(session, &**region));
+    disk.set(|now| *now = faults.clone());
+    done
+}
+
+#[test]
+fn what_has_copies_is_there_whatever_a_disk_does() {
+    for seed in 200..206 {
+        run_on_three(seed, &Faults::default());
+    }
+    let faults = Faults { error: 40, torn: 60, ..Faults::default() };
+    (206..214).for_each(|seed| _ = run_on_three(seed, &faults));
 }
 
 #[test]

@@ -164,11 +164,16 @@ impl Disks {
         let table = session.read(ilfs::KEY, || Where::find(session.region()))?;
         let Some((_, table)) = table else { return Ok(()) };
         let log = Log::open(session, &self.regions, ilfs::Options::default())?;
+        let away: Vec<u32> = match &log {
+            // It is known that it missed something.
+            Some(log) => log.out_of_use(session)?.into_iter().map(|fenced| fenced.number).collect(),
+            None => Vec::new(),
+        };
         for region in self.regions.iter().filter(|region| region.layout().tolerates(region.members().len()) > 0) {
             // Before anything was written to it the mark is not raised.
             let held = |log: &Log| log.held_in(session, region.number()).map_or(true, |held| held.segments > 0);
             let is_new = || region.sequence() == 0 && !log.as_ref().is_some_and(held);
-            if region.sequence() >= table.limit || is_new() {
+            if region.sequence() >= table.limit || is_new() || away.contains(&region.number()) {
                 continue;
             }
             let (name, number) = (region.name(), region.number());
