@@ -59,7 +59,14 @@ fn play() -> Played {
     Log::format(&session, &regions, SEGMENT).expect("a log");
     let log = Log::open(&session, &regions, options()).expect("the log").expect("there is one");
     let faults = FaultDisk::over(disks[0].clone(), 1, Faults::default());
-    let world = World::new(Rig { session: session.clone(), disk: disks[0].clone(), faults, others: Vec::new(), log });
+    let world = World::new(Rig {
+        session: session.clone(),
+        disk: disks[0].clone(),
+        faults,
+        others: Vec::new(),
+        rams: Vec::new(),
+        log,
+    });
     *world.classes.lock().expect("not poisoned") = classes();
     let instants = Arc::new(Mutex::new(Vec::<Instant>::new()));
     disks.iter().for_each(|disk| disk.record());
@@ -130,7 +137,7 @@ fn opened(memory: &Instant, disks: &[Content], missing: Option<usize>) -> World 
     let session = Arc::new(session_of(&memory.memory));
     let log = Log::open(&session, &regions, options()).expect("the log").expect("there is one");
     let faults = FaultDisk::over(rams[0].clone(), 1, Faults::default());
-    let rig = Rig { session, disk: rams[0].clone(), faults, others: Vec::new(), log };
+    let rig = Rig { session, disk: rams[0].clone(), faults, others: Vec::new(), rams: Vec::new(), log };
     let world = World::with(rig, memory.pages.clone(), 1 << 20, 0);
     *world.classes.lock().expect("not poisoned") = classes();
     world

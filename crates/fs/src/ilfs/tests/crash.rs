@@ -72,7 +72,14 @@ fn play() -> Played {
     Log::format(&session, std::slice::from_ref(&region), SEGMENT).expect("a log");
     let log = Log::open(&session, &[region], options()).expect("the log").expect("there is one");
     let faults = FaultDisk::over(disk.clone(), 1, Faults::default());
-    let world = World::new(Rig { session: session.clone(), disk: disk.clone(), faults, others: Vec::new(), log });
+    let world = World::new(Rig {
+        session: session.clone(),
+        disk: disk.clone(),
+        faults,
+        others: Vec::new(),
+        rams: Vec::new(),
+        log,
+    });
     let instants = Instants::default();
     let (all, theirs, pages) = (instants.clone(), session.clone(), world.pages.clone());
     disk.record();
@@ -220,8 +227,14 @@ fn an_old_disk_under_new_memory_gives_nothing_wrong() {
         let region = open(vec![disk.clone()]).expect("its label is whole");
         let session = Arc::new(session_of(&last.memory));
         let log = Log::open(&session, &[region], options()).expect("the log").expect("there is one");
-        let rig =
-            Rig { session, faults: FaultDisk::over(disk.clone(), 1, Faults::default()), disk, others: Vec::new(), log };
+        let rig = Rig {
+            session,
+            faults: FaultDisk::over(disk.clone(), 1, Faults::default()),
+            disk,
+            others: Vec::new(),
+            rams: Vec::new(),
+            log,
+        };
         for (page, (place, seed)) in &last.pages {
             if let Ok(found) = rig.read(Run::one(*place)) {
                 assert!(found == content(*seed), "{page:?} at {place}");

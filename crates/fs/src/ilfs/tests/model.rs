@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use exraid::fault::Faults;
+use exraid::fault::{FaultDisk, Faults};
 use rng::Rng;
 
 use super::super::class::Class;
@@ -89,8 +89,7 @@ fn run_on_three(seed: u64, faults: &Faults) -> u64 {
     let mut world = World::new(Rig::on(3, 24));
     let all = [Class::None, Class::Mirror(2), Class::Lazy(0), Class::Mirror(3), Class::Whole(1)];
     *world.classes.lock().expect("not poisoned") = (1..=INODES).map(|ino| (ino, all[ino as usize % 5])).collect();
-    let disk = world.rig.others[0].clone();
-    disk.set(|now| *now = faults.clone());
+    world.rig.others[0].set(|now| *now = faults.clone());
     let mut unreadable = 0;
     for step in 0..120 {
         let ino = 1 + rng.below(INODES);
@@ -114,7 +113,7 @@ fn run_on_three(seed: u64, faults: &Faults) -> u64 {
             9 => log.balance_next(session, &world, &mut |_| true).map(drop),
             10 => {
                 let gone = rng.below(2) == 0;
-                disk.set(|now| now.gone = gone);
+                world.rig.others[0].set(|now| now.gone = gone);
                 match gone {
                     true => Ok(()),
                     false => put_back(&mut world, faults),
@@ -155,15 +154,12 @@ fn run_on_three(seed: u64, faults: &Faults) -> u64 {
 
 /// The second disk is opened anew, which after a failed flush it has to be, and takes content again.
 fn put_back(world: &mut World, faults: &Faults) -> super::super::error::Result<()> {
-    let disk = world.rig.others[0].clone();
-    disk.set(|now| *now = Faults::default());
-    let classes = world.classes.lock().expect("not poisoned").clone();
-    let rig = std::mem::replace(&mut world.rig, Rig::new(14));
+    let mut rig = std::mem::replace(&mut world.rig, Rig::new(14));
+    rig.others[0] = FaultDisk::over(rig.rams[0].clone(), 5, Faults::default());
     world.rig = rig.reopened();
-    *world.classes.lock().expect("not poisoned") = classes;
     let (log, session) = (&world.rig.log, &world.rig.session);
     let done = log.regions().iter().try_for_each(|region| log.readmit(session, &**region));
-    disk.set(|now| *now = faults.clone());
+    world.rig.others[0].set(|now| *now = faults.clone());
     done
 }
 

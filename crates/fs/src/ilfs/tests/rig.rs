@@ -27,6 +27,8 @@ pub struct Rig {
     pub faults: Arc<FaultDisk>,
     /// All disks but the first.
     pub others: Vec<Arc<FaultDisk>>,
+    /// What these lie on.
+    pub rams: Vec<Arc<RamDisk>>,
     pub log: Log,
 }
 
@@ -43,7 +45,7 @@ impl Rig {
         let session = Arc::new(crate::rig::session(MIB));
         Log::format(&session, std::slice::from_ref(&region), SEGMENT).expect("a log");
         let log = Log::open(&session, &[region], options()).expect("the log").expect("there is one");
-        Rig { session, disk, faults, others: Vec::new(), log }
+        Rig { session, disk, faults, others: Vec::new(), rams: Vec::new(), log }
     }
 
     /// On so many disks, each with so many segments.
@@ -61,25 +63,25 @@ impl Rig {
         Log::format(&session, &regions, SEGMENT).expect("a log");
         let log = Log::open(&session, &regions, options()).expect("the log").expect("there is one");
         let (disk, first) = (rams.remove(0), faults.remove(0));
-        Rig { session, disk, faults: first, others: faults, log }
+        Rig { session, disk, faults: first, others: faults, rams, log }
     }
 
     /// The regions of these disks, and others missing.
     pub fn with_disks(self, disks: &[u32]) -> Rig {
-        let Rig { session, disk, faults, others, log } = self;
+        let Rig { session, disk, faults, others, rams, log } = self;
         drop(log);
         let all = std::iter::once(&faults).chain(&others);
         let there = (0u32..).zip(all).filter(|(n, _)| disks.contains(n));
         let regions: Vec<_> = there.map(|(_, disk)| region_of(disk.clone())).collect();
         let log = Log::open(&session, &regions, options()).expect("the log").expect("there is one");
-        Rig { session, disk, faults, others, log }
+        Rig { session, disk, faults, others, rams, log }
     }
 
     /// A disk and a memory that are there.
     pub fn of(session: Arc<Session>, disk: Arc<RamDisk>, faults: Arc<FaultDisk>) -> Rig {
         let region = region_of(faults.clone());
         let log = Log::open(&session, &[region], options()).expect("the log").expect("there is one");
-        Rig { session, disk, faults, others: Vec::new(), log }
+        Rig { session, disk, faults, others: Vec::new(), rams: Vec::new(), log }
     }
 
     /// As another process, or a later one, has it.
