@@ -72,7 +72,7 @@ fn stripe() -> Outcome {
         (&region["layout"], &region["chunk"], &region["tolerated"]),
         (&"stripe".into(), &(128 << 10).into(), &0.into())
     );
-    assert_eq!(region["size"], 2 * 254 << 20);
+    assert_eq!(region["size"], (2 * 254) << 20);
     assert_eq!((&region["start"], &region["end"]), (&0.into(), &region["size"]));
     let used = |name: &str| {
         use std::os::unix::fs::MetadataExt;

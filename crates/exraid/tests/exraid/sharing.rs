@@ -204,7 +204,8 @@ fn one_rebuilds_while_the_other_writes() {
             std::thread::sleep(Duration::from_millis(20));
             let uuid = Uuid::random().expect("a UUID");
             let device = spare.clone() as Arc<dyn Device>;
-            let rebuilt = one.rebuild(1, Some((device, uuid)), &mut || vec![0..end], &mut |_| true);
+            let rebuilt =
+                one.rebuild(1, Some((device, uuid)), &mut || std::iter::once(0..end).collect(), &mut |_| true);
             stop.store(true, Ordering::SeqCst);
             assert!(rebuilt.expect("rebuilt"), "{layout}");
             writes.join().expect("no panic")
