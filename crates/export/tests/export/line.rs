@@ -159,3 +159,35 @@ fn a_line_that_takes_no_discards_says_so() {
     let twice = vec![region(0, Layout::Single, rams(0, 1, 18 * MIB)), region(0, Layout::Single, rams(1, 1, 18 * MIB))];
     assert!(Linear::new("line", twice, true).is_err_and(|e| e.to_string().contains("number 0")));
 }
+
+/// Whoever answers for a disk must not wait for the exclusion of another, which waits for disks.
+#[test]
+fn a_disk_that_is_lost_under_load_keeps_nobody_waiting() {
+    for (layout, count) in [(Layout::Mirror, 2), (Layout::Raid5 { chunk: CHUNK }, 3)] {
+        for round in 0..5 {
+            let slow = |disk: &Arc<dyn Device>| {
+                FaultDisk::over(disk.clone(), 1, Faults { delay: Duration::from_millis(1), ..Faults::default() })
+            };
+            let faulty: Vec<Arc<FaultDisk>> = rams(0, count, 18 * MIB).iter().map(slow).collect();
+            let disks = faulty.iter().map(|disk| disk.clone() as Arc<dyn Device>).collect();
+            let line = Arc::new(Linear::new("line", vec![region(0, layout, disks)], true).expect("a line"));
+            let (send, ended) = std::sync::mpsc::channel();
+            for thread in 0..8u64 {
+                let (line, send) = (line.clone(), send.clone());
+                std::thread::spawn(move || {
+                    let done = (0..40).try_for_each(|n| write(&line, thread * 40_000 + n * 700, &[n as u8 + 1; 700]));
+                    let _ = send.send(done);
+                });
+            }
+            std::thread::sleep(Duration::from_millis(10 + round * 7));
+            faulty[1].set(|faults| faults.gone = true);
+            for _ in 0..8 {
+                ended.recv_timeout(Duration::from_secs(60)).expect("it ends").expect("a write");
+            }
+            for thread in 0..8u64 {
+                let found = read(&line, thread * 40_000, 40 * 700).expect("a read");
+                assert!(found.chunks(700).enumerate().all(|(n, bytes)| bytes == [n as u8 + 1; 700]), "{layout}");
+            }
+        }
+    }
+}
