@@ -1,15 +1,19 @@
 //! How a volume does, as it is told to people and programs.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use exraid::label::MemberState;
 use exraid::meter::Flow;
-use exraid::{Disk, Label, Options, Region, Uuid};
+use exraid::{Disk, Label, OpenError, Options, Region, Uuid};
 use serde::{Deserialize, Serialize};
 
 use crate::device::BlockDevice;
 use crate::error::{Error, Result};
 use crate::volume::{config_of, label_of, Volume};
+
+/// Milliseconds after which a disk that somebody has for himself is looked at again.
+const PAUSES: [u64; 4] = [1, 10, 100, 500];
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Status {
@@ -125,9 +129,19 @@ impl Status {
     }
 }
 
-fn read_label(path: &Path, uuid: Uuid, number: u32) -> Result<Label, exraid::OpenError> {
-    let disk = Disk::open(path, &Options { read_only: true, ..Options::default() })?;
-    label_of(&disk, uuid, number)
+fn read_label(path: &Path, uuid: Uuid, number: u32) -> Result<Label, OpenError> {
+    let read = || {
+        let disk = Disk::open(path, &Options { read_only: true, ..Options::default() })?;
+        label_of(&disk, uuid, number)
+    };
+    // Whoever had it for himself may be about to let go of it.
+    for pause in PAUSES {
+        match read() {
+            Err(OpenError::Busy { .. }) => std::thread::sleep(Duration::from_millis(pause)),
+            done => return done,
+        }
+    }
+    read()
 }
 
 fn region_by_labels(number: u32, kind: &str, labels: &[(PathBuf, Label)]) -> RegionStatus {
