@@ -5,7 +5,7 @@ use std::ops::Range;
 use exraid::{Buffers, Result};
 
 /// What a front end shows as a disk: FUSE does, NBD or ublk could. All calls wait for disks, and may be made by any number
-/// of threads at a time; V1 to V4 of the [crate](crate) hold.
+/// of threads at a time; V1 to V4 of the [crate] hold.
 pub trait BlockDevice: Send + Sync {
     /// Bytes.
     fn size(&self) -> u64;

@@ -91,7 +91,7 @@ impl Volume {
             }
             let (marks, _) = Marks::open(dir, uuid, line.size())?;
             if made.has_content && !how.unsynced {
-                same(&line, &[0..line.size()], progress)?;
+                same(&line, std::slice::from_ref(&(0..line.size())), progress)?;
             }
             marks.close()?;
             line.close()?;

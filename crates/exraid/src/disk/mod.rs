@@ -2,13 +2,13 @@
 //!
 //! | module | responsibility |
 //! | --- | --- |
-//! | [`host`] | opening: what it is, how large, how aligned; who has it |
-//! | [`found`] | what is on it: signatures of others |
-//! | [`claim`] | keeping it from others until it becomes a disk |
-//! | [`reserve`] | what stays free on the host of a file |
-//! | [`job`] | one request: the calls that it takes |
-//! | [`uring`] | calls by io_uring |
-//! | [`threads`] | calls by threads |
+//! | `host` | opening: what it is, how large, how aligned; who has it |
+//! | `found` | what is on it: signatures of others |
+//! | `claim` | keeping it from others until it becomes a disk |
+//! | `reserve` | what stays free on the host of a file |
+//! | `job` | one request: the calls that it takes |
+//! | `uring` | calls by io_uring |
+//! | `threads` | calls by threads |
 //!
 //! Transfers pass the host's page cache where the host allows that; [`Properties::direct`] tells. A disk that is a file
 //! is sparse and as long as its size from the beginning; room for a range is [reserved](Op::Reserve) before anything is

@@ -10,7 +10,7 @@
 //! | log | whoever retires intents |
 //! | mending | whoever finishes what one who has died had begun |
 //! | gate | whoever wants a turn for everything: nobody begins another one meanwhile |
-//! | stripes | whoever has a [turn](super::turns) for them |
+//! | stripes | whoever has a turn for them |
 //!
 //! | word | |
 //! | --- | --- |

@@ -2,17 +2,17 @@
 //!
 //! | module | responsibility |
 //! | --- | --- |
-//! | [`set`] | the disks of a region: their shares, speed, states, labels |
-//! | [`single`] | one disk |
-//! | [`stripe`] | content in turns on several |
-//! | [`mirror`] | the same content on several |
+//! | `set` | the disks of a region: their shares, speed, states, labels |
+//! | `single` | one disk |
+//! | `stripe` | content in turns on several |
+//! | `mirror` | the same content on several |
 //! | [`raid5`] | content in turns on several, with parity: one of them can be done without |
-//! | [`keeper`] | the exclusion of members that missed something |
-//! | [`rebuild`] | putting a member back |
-//! | [`turns`] | who may change what, among threads and processes |
+//! | `keeper` | the exclusion of members that missed something |
+//! | `rebuild` | putting a member back |
+//! | `turns` | who may change what, among threads and processes |
 //! | [`between`] | what processes that share a region agree by |
-//! | [`join`] | one request that became several |
-//! | [`assemble`] | from disks and their labels to a region; what is missing, stale, or went another way |
+//! | `join` | one request that became several |
+//! | `assemble` | from disks and their labels to a region; what is missing, stale, or went another way |
 //!
 //! A region is a [`Device`] of its content, from 0 on, and tells more than a device does: its members, how many it can
 //! still lose ([`Region::tolerated`]), its speed and that of each member, and what happens to it as events. What it does

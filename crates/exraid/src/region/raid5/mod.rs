@@ -2,16 +2,16 @@
 //!
 //! | module | responsibility |
 //! | --- | --- |
-//! | [`layout`] | where content and parity lie |
-//! | [`read`] | from who has it, or from all the others |
+//! | `layout` | where content and parity lie |
+//! | `read` | from who has it, or from all the others |
 //! | [`write`] | whole stripes; flush, discard, reserve |
-//! | [`partial`] | parts of a stripe |
-//! | [`log`] | intents: what is about to be written to parts of stripes, durably |
-//! | [`board`] | what all processes know of the intents |
-//! | [`retire`] | intents that are needed no more |
-//! | [`replay`] | intents that were found when the region was opened |
-//! | [`restore`] | putting a member back |
-//! | [`xor`] | parity |
+//! | `partial` | parts of a stripe |
+//! | `log` | intents: what is about to be written to parts of stripes, durably |
+//! | `board` | what all processes know of the intents |
+//! | `retire` | intents that are needed no more |
+//! | `replay` | intents that were found when the region was opened |
+//! | `restore` | putting a member back |
+//! | `xor` | parity |
 //! | [`raw`] | the bytes of the log of intents |
 //!
 //! A *column* is what lies at one place of all chunks of a stripe: one byte of it is the parity of the others. It is
@@ -22,10 +22,10 @@
 //! - P2. So a write makes every column even that it touches, from content alone and never from the parity that was
 //!   there: where all members are there, that may be wrong where nothing was written yet, or a write was torn.
 //! - P3. A write of whole stripes changes nothing but what is being written, so it goes straight to the members, and may be
-//!   torn. A write of a part of a stripe is durable as an [intent](log) before the first member is touched: torn, and
+//!   torn. A write of a part of a stripe is durable as an intent before the first member is touched: torn, and
 //!   with a disk lost by then, it would take with it what it does not write.
-//! - P4. Whatever changes a stripe, or computes what one member has from the others, has a [turn](super::turns) for it.
-//! - P5. Before a stripe is written as a whole its intents are [retired](retire), durably: replayed later, they would put
+//! - P4. Whatever changes a stripe, or computes what one member has from the others, has a turn for it.
+//! - P5. Before a stripe is written as a whole its intents are retired, durably: replayed later, they would put
 //!   back what was there before.
 //!
 //! A member that is being rebuilt is written like the others and read where it has been rebuilt. A write of a part of a
@@ -33,7 +33,7 @@
 //!
 //! Several processes may use such a region at a time, where they [share](super::between) it: turns are locks among them, and the
 //! slots of the log of intents are everybody's. What one of them was writing who has died is
-//! [finished](replay) by whoever has the next turn for that stripe.
+//! finished by whoever has the next turn for that stripe.
 
 mod board;
 mod layout;
