@@ -298,7 +298,7 @@ impl<'l> Writer<'l> {
     /// A region that is gone takes nothing more, if there are others.
     fn fence_gone(&self, flight: &Flight) -> Result<()> {
         for copy in &flight.copies {
-            if let Some(e) = copy.failure().filter(|e| is_gone(e)) {
+            if let Some(e) = copy.failure().filter(is_gone) {
                 let cause = if e.class == Failure::Timeout { Cause::Failed } else { Cause::Missing };
                 self.log.fence(self.session, copy.region.number(), cause, &e)?;
             }
@@ -364,8 +364,8 @@ impl<'l> Writer<'l> {
         flight.set_failure(&e);
     }
 
-    /// 4. False where a region takes nothing more: what this wrote there is to be written elsewhere. What others wrote there they find
-    /// out.
+    /// Step 4. False where a region takes nothing more: what this wrote there is to be written elsewhere. What others wrote there they
+    /// find out.
     fn flush(&self) -> Result<bool> {
         let mut regions: Vec<&Arc<dyn Region>> = Vec::new();
         for copy in self.flights.iter().flat_map(|flight| &flight.copies) {

@@ -19,6 +19,9 @@ use crate::layout::RawInode;
 use crate::node::{content_of, Fs};
 use crate::setting::Redundancy;
 
+/// Blocks of a file, and where they lie.
+type Pages = Vec<(Owner, Place)>;
+
 /// Blocks of a file that are moved at a time.
 const SOME: usize = 2048;
 
@@ -91,7 +94,7 @@ impl Union {
     }
 
     /// Blocks of a file that lie otherwise than it is to, of one part of it.
-    fn misplaced(&self, fs: &Fs, ino: Ino, raw: &RawInode) -> Result<Vec<(Owner, Place)>> {
+    fn misplaced(&self, fs: &Fs, ino: Ino, raw: &RawInode) -> Result<Pages> {
         let (class, _) = self.kind_of(fs, ino)?;
         let (mut known, mut found, mut from) = (BTreeMap::new(), Vec::new(), 0);
         loop {
@@ -125,7 +128,7 @@ impl Union {
     }
 
     /// What of a file is on disk, of a part of it that begins with page `from`; where the next begins.
-    pub(super) fn pages_from(&self, fs: &Fs, ino: Ino, from: u64) -> Result<(Vec<(Owner, Place)>, Option<u64>)> {
+    pub(super) fn pages_from(&self, fs: &Fs, ino: Ino, from: u64) -> Result<(Pages, Option<u64>)> {
         let (mut pages, mut generation) = (Vec::new(), 0);
         let next = fs.session().read(ino, || {
             pages.clear();

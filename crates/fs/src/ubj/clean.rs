@@ -214,11 +214,8 @@ impl Union {
         let (session, mut moved, mut vain) = (fs.session(), 0, 0);
         loop {
             // What has copies elsewhere gets another there, and is not moved.
-            loop {
-                match self.copy_next(fs, &mut |_| true)? {
-                    Copied::Made { .. } | Copied::Dropped { .. } => (moved, vain) = (moved + 1, 0),
-                    Copied::Nothing | Copied::NoRoom | Copied::Interrupted => break,
-                }
+            while let Copied::Made { .. } | Copied::Dropped { .. } = self.copy_next(fs, &mut |_| true)? {
+                (moved, vain) = (moved + 1, 0);
                 if !go_on(moved) {
                     return Ok(false);
                 }

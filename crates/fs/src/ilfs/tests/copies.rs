@@ -105,7 +105,7 @@ fn a_lazy_copy_is_made_when_it_is_due_and_of_what_is_live() {
     assert_eq!((lacking.bytes, lacking.lost), ((53 + MOST) * 4096, 0));
     // Two files of one class share a segment, which is due when the first of them is.
     let (_, copied) = make_copies(&world);
-    assert!(copied >= 53 * 4096 && copied < (53 + MOST + 1) * 4096, "{copied}");
+    assert!((53 * 4096..(53 + MOST + 1) * 4096).contains(&copied), "{copied}");
     assert_eq!(copies(&world, 1), 2);
     assert_eq!(world.verify(), 0);
     world.rig.check();

@@ -1,7 +1,7 @@
 //! Background work on disks ([`crate::ubj`], `tend`), by the process with the role of maintenance: copies that are lacking, regions that
 //! leave, balance, scrubbing; regions that are gone, and those that come back.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -49,7 +49,7 @@ impl Drop for DiskWork {
     }
 }
 
-fn run(fs: &Fs, union: &Union, dir: &PathBuf, stop: &AtomicBool) {
+fn run(fs: &Fs, union: &Union, dir: &Path, stop: &AtomicBool) {
     let stopped = || stop.load(Ordering::SeqCst);
     let (mut pace, mut looked) = (Pace::default(), None::<Instant>);
     std::thread::park_timeout(TICK);
