@@ -191,6 +191,9 @@ pub fn describe_disk_work(work: &WorkStatus, mut row: impl FnMut(&str, String)) 
         };
         row("region", format!("{} {is}, since {since}: {then}", out.region));
     }
+    for (region, domain) in &work.domains {
+        row("domain", format!("{domain}: region {region}"));
+    }
     if work.lost > 0 {
         row(
             "LOST",

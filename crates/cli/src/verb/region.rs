@@ -51,6 +51,8 @@ enum What {
     Replace(ReplaceArgs),
     /// Spread what is there over all regions, or rewrite files
     Balance(Balance),
+    /// Say that regions share their fate, as disks of one enclosure do: copies are never in two of them
+    Domain(Domain),
     /// May a region, or one of its disks, be stopped or destroyed, with all content left? Exit status 0 yes, 1 no, 2 it cannot be told
     Check(Check),
 }
@@ -90,6 +92,17 @@ struct Remove {
     /// Print what is lost, or would be, as JSON
     #[arg(long, requires = "force")]
     json: bool,
+}
+
+#[derive(clap::Args)]
+struct Domain {
+    /// The pool directory, or where it is mounted
+    pool: PathBuf,
+    /// A number for what they have in common; 0: each is on its own again
+    domain: u32,
+    /// Numbers of regions
+    #[arg(required = true)]
+    regions: Vec<u32>,
 }
 
 #[derive(clap::Args)]
@@ -160,6 +173,18 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         What::List(args) => list(args)?,
         What::Remove(args) => remove(args)?,
         What::Balance(args) => balance(args)?,
+        What::Domain(args) => {
+            let pool = locate::pool(&args.pool)?;
+            let cannot = || format!("cannot change the domains of {}", pool.display());
+            let open = Pool::open(&pool, &fs::OpenOptions::default()).context(cannot)?;
+            open.set_domain(&args.regions, args.domain).context(cannot)?;
+            let regions: Vec<String> = args.regions.iter().map(u32::to_string).collect();
+            let (has, regions) = (if regions.len() > 1 { "have" } else { "has" }, regions.join(", "));
+            say(&match args.domain {
+                0 => format!("{regions} {has} a domain alone"),
+                domain => format!("{regions} {has} the domain {domain}: no two copies of a file are in it"),
+            })?;
+        }
         What::Replace(args) => replace(args)?,
         What::Check(args) => return check(args).map_err(|failure| failure.with_status(2)),
     }

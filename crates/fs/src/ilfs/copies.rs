@@ -14,6 +14,7 @@
 //! Who is interrupted leaves a partial copy, which the next one makes anew. One process does this at a time. A segment that has more copies
 //! than it is to have, because a region came back, loses one.
 
+use std::collections::BTreeSet;
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -140,7 +141,8 @@ impl Log {
         session.read(KEY, || match table.find(place.sequence())? {
             Some((slot, segment)) => {
                 let homes = table.homes(slot, &segment)?;
-                Ok(homes.iter().filter(|home| counts(home)).count() as u32)
+                let domains: BTreeSet<u64> = homes.iter().filter(|home| counts(home)).map(|home| home.domain).collect();
+                Ok(domains.len() as u32)
             }
             None => Ok(0),
         })
@@ -235,7 +237,10 @@ impl Log {
                 return;
             }
             let Ok(homes) = session.read(KEY, || table.homes(slot, &segment)) else { return };
-            let whole = homes.iter().filter(|home| counts(home)).count() as u64;
+            let domains_of = |homes: &[Home]| {
+                homes.iter().filter(|home| counts(home)).map(|home| home.domain).collect::<BTreeSet<_>>()
+            };
+            let whole = domains_of(&homes).len() as u64;
             let wanted = u64::from(segment.wanted()).min(domains);
             if let Some(partial) = homes.iter().find(|home| home.partial) {
                 // Who was making it is gone.
@@ -443,7 +448,12 @@ fn surplus(homes: &[Home], whole: u64, can: u64, wanted: u64) -> Option<u32> {
     match () {
         () if whole >= can.max(1) && odd(Standing::Leaving).is_some() => odd(Standing::Leaving),
         () if whole >= wanted && odd(Standing::Failed).is_some() => odd(Standing::Failed),
-        () if whole > wanted => homes.iter().rev().find(|home| counts(home)).map(|home| home.slot),
+        // Two in one domain are one.
+        () if whole >= wanted && homes.iter().filter(|home| counts(home)).count() as u64 > wanted => {
+            let is_double = |home: &&Home| homes.iter().filter(|h| counts(h) && h.domain == home.domain).count() > 1;
+            let all = || homes.iter().rev().filter(|home| counts(home));
+            all().find(is_double).or(all().next()).map(|home| home.slot)
+        }
         () => None,
     }
 }

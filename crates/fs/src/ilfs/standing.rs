@@ -93,6 +93,25 @@ impl Log {
         Ok(fenced)
     }
 
+    /// These regions share their fate from now on: copies are never in two of them; with 0 each is on its own again. What has copies in
+    /// two of them already gets another elsewhere.
+    pub fn set_domain(&self, session: &Session, numbers: &[u32], domain: u32) -> Result<()> {
+        self.change(session, |change| {
+            for number in numbers {
+                change.set_domain(*number, domain)?;
+            }
+            Ok(())
+        })?;
+        self.refresh(session)
+    }
+
+    /// The domains that were named, by region.
+    pub fn named_domains(&self, session: &Session) -> Result<Vec<(u32, u32)>> {
+        let table = self.at.table(session.region());
+        let regions = session.read(KEY, || table.regions())?;
+        Ok(regions.into_iter().map(|(_, region)| (region.number, region.domain)).filter(|(_, of)| *of != 0).collect())
+    }
+
     /// Opens anew what was missing and is there again, and has it take content; which.
     pub fn take_back(&self, session: &Session) -> Result<Vec<u32>> {
         let mut back = Vec::new();

@@ -39,6 +39,16 @@ impl<'t, 'o> Change<'t, 'o> {
         Ok(self.tx.set(field!(self, raising), &raising)?)
     }
 
+    /// The region with this number is of that domain.
+    pub fn set_domain(&mut self, number: u32, domain: u32) -> Result<()> {
+        let found = self.table().regions()?.into_iter().find(|(_, region)| region.number == number);
+        let unknown = || super::Error::Unusable(format!("region {number} is none of the pool"));
+        let (n, region) = found.ok_or_else(unknown)?;
+        self.set_region(n, &RawTableRegion { domain, ..region })?;
+        let changes = self.head()?.changes;
+        Ok(self.tx.set(field!(self, changes), &(changes + 1))?)
+    }
+
     /// The labels of the region with this number have this mark.
     pub fn set_mark(&mut self, number: u32, mark: u64) -> Result<()> {
         let regions = self.table().regions()?;

@@ -195,8 +195,8 @@ pub fn check(region: &Region) -> Result<Vec<String>> {
                 live.add(segment.class, segment.live);
                 let homes = table.homes(slot, &segment)?;
                 linked.extend(homes[1..].iter().map(|home| home.slot));
-                let domains: HashSet<u64> = homes.iter().map(|home| home.domain).collect();
-                if domains.len() < homes.len() || homes.iter().all(|home| home.partial) {
+                let regions_of: HashSet<usize> = homes.iter().map(|home| home.n).collect();
+                if regions_of.len() < homes.len() || homes.iter().all(|home| home.partial) {
                     problems.push(format!("segment {}: its copies are {homes:?}", segment.sequence));
                 }
                 let found = table.find(segment.sequence)?.map(|(slot, _)| slot);

@@ -37,15 +37,20 @@ impl Pool {
         let shown = regions.iter().find(|region| region.number == number);
         let name =
             shown.map_or_else(|| format!("region {number}"), |region| format!("region {number} ({})", region.layout));
-        let held = match self.fs.union() {
-            Some(union) => union.log().held_in(self.fs.session(), number).map_err(|_| self.no_region(&name))?,
-            None if shown.is_some() => Held::default(),
+        let (held, alone) = match self.fs.union() {
+            Some(union) => {
+                let (log, session) = (union.log(), self.fs.session());
+                let held = log.held_in(session, number).map_err(|_| self.no_region(&name))?;
+                let told = log.leaving(session, &[number])?;
+                (held, told.live - told.copied.min(told.live))
+            }
+            None if shown.is_some() => (Held::default(), 0),
             None => return Err(self.no_region(&name)),
         };
         Ok(match held {
             Held { segments: 0, .. } => Verdict {
                 may_stop: true,
-                why: format!("{name} holds nothing: all content can be read without it; without it nothing is written to disks"),
+                why: format!("{name} holds nothing: all content can be read without it"),
             },
             Held { live: 0, segments } => Verdict {
                 may_stop: false,
@@ -54,9 +59,13 @@ impl Pool {
                      may lead there; ask again when the pool has been mounted for some seconds"
                 ),
             },
-            Held { live, segments } => Verdict {
+            Held { live, .. } if alone == 0 => Verdict {
+                may_stop: true,
+                why: format!("all {} KiB of content that {name} holds have copies elsewhere", live >> 10),
+            },
+            Held { segments, .. } => Verdict {
                 may_stop: false,
-                why: format!("{name} holds {} KiB of content in {segments} segments, which are nowhere else", live >> 10),
+                why: format!("{name} holds {} KiB of content, in {segments} segments, that are nowhere else", alone >> 10),
             },
         })
     }

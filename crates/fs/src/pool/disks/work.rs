@@ -23,6 +23,8 @@ pub struct WorkStatus {
     pub leaving: Vec<LeavingStatus>,
     /// Regions that take nothing, since they are missing or have failed.
     pub out_of_use: Vec<OutOfUse>,
+    /// Regions that share their fate with others, each with the number of its domain.
+    pub domains: Vec<(u32, u32)>,
     /// Balancing goes on; it and scrubbing are paused; bytes that are to be moved for all regions to be alike.
     pub balancing: bool,
     pub paused: bool,
@@ -105,6 +107,7 @@ impl Pool {
             seconds: (due > 0 && speed > 0.0).then(|| 2.0 * due as f64 / speed),
             leaving: leaving.collect(),
             out_of_use: out_of_use.collect(),
+            domains: log.named_domains(session)?,
             balancing: tasks.balance,
             paused: tasks.paused,
             unbalanced: log.unbalanced(session)?,
@@ -126,6 +129,12 @@ impl Pool {
     /// Changes what background work is asked for.
     pub fn ask_for(&self, change: &dyn Fn(&mut crate::ilfs::tasks::Tasks)) -> Result<()> {
         self.with_log()?.log().set_tasks(self.fs.session(), change)?;
+        Ok(self.fs.session().copy().map_or(Ok(()), |copy| copy.wait(self.fs.session()))?)
+    }
+
+    /// These regions share their fate, by any number but 0; with that each is on its own.
+    pub fn set_domain(&self, regions: &[u32], domain: u32) -> Result<()> {
+        self.with_log()?.log().set_domain(self.fs.session(), regions, domain)?;
         Ok(self.fs.session().copy().map_or(Ok(()), |copy| copy.wait(self.fs.session()))?)
     }
 
