@@ -187,7 +187,10 @@ pub fn describe_disk_work(work: &WorkStatus, mut row: impl FnMut(&str, String)) 
                 ("is MISSING", "attach it, or give it up: `conquest region remove POOL NUMBER --force`")
             }
             ("missing", true) => ("was missing and is there again", "it takes content soon"),
-            _ => ("has FAILED and takes nothing", "`conquest region remove` moves what it holds"),
+            _ => (
+                "has FAILED and takes nothing",
+                "`conquest region remove POOL NUMBER` moves what it holds; the same with `--cancel` has it take content again",
+            ),
         };
         row("region", format!("{} {is}, since {since}: {then}", out.region));
     }

@@ -66,22 +66,26 @@ impl Union {
     /// A piece of what makes content safe: copies that are lacking, regions that leave.
     pub(crate) fn tend(&self, fs: &Fs, pace: &mut Pace, stopped: &dyn Fn() -> bool) -> Result<Piece> {
         let rate = self.log().tasks(fs.session())?.rate;
-        let mut go_on = |bytes: u64| {
-            pace.next(fs, bytes, rate);
-            !stopped()
-        };
-        match self.copy_next(fs, &mut go_on)? {
-            Copied::Made { .. } | Copied::Dropped { .. } => return Ok(Piece::Done),
+        // It rests between segments: while one is copied or cleaned nobody else may clean, and who needs room waits.
+        match self.copy_next(fs, &mut |_| !stopped())? {
+            Copied::Made { bytes, .. } => {
+                pace.next(fs, bytes, rate);
+                return Ok(Piece::Done);
+            }
+            Copied::Dropped { .. } => return Ok(Piece::Done),
             Copied::Nothing | Copied::NoRoom | Copied::Interrupted => {}
         }
         if stopped() || self.log().leavers(fs.session())?.is_empty() {
             return Ok(Piece::Nothing);
         }
         let _alone = fs.session().long_lock(CLEANING)?;
-        let cleaned = self.log().clean_leaving(fs.session(), &Cleaning::of(fs, self), &mut || go_on(1 << 20))?;
+        let cleaned = self.log().clean_leaving(fs.session(), &Cleaning::of(fs, self), &mut || !stopped())?;
         drop(_alone);
         Ok(match cleaned {
-            Cleaned::Freed { .. } => Piece::Done,
+            Cleaned::Freed { moved, newer, .. } => {
+                pace.next(fs, u64::from(moved + newer) * crate::ilfs::place::BLOCK, rate);
+                Piece::Done
+            }
             Cleaned::Asleep(Reason::NoRoom | Reason::NothingToGain) => {
                 self.end_epoch_and_reclaim(fs.session())?;
                 Piece::Nothing
@@ -103,11 +107,8 @@ impl Union {
             return Ok(Piece::Nothing);
         }
         if tasks.balance {
-            let mut go_on = |bytes: u64| {
+            if let Some(bytes) = self.balance_next(fs, &mut |_| !stopped())? {
                 pace.next(fs, bytes, tasks.rate);
-                !stopped()
-            };
-            if self.balance_next(fs, &mut go_on)? {
                 return Ok(Piece::Done);
             }
             if !stopped() {
@@ -120,19 +121,20 @@ impl Union {
         }
     }
 
-    /// Moves one segment to where there is less; false where nothing is to be moved.
-    pub fn balance_next(&self, fs: &Fs, go_on: &mut dyn FnMut(u64) -> bool) -> Result<bool> {
+    /// Moves one segment to where there is less, and tells the bytes that were copied; none where nothing is to be moved.
+    pub fn balance_next(&self, fs: &Fs, go_on: &mut dyn FnMut(u64) -> bool) -> Result<Option<u64>> {
         let session = fs.session();
         let alone = session.long_lock(CLEANING)?;
         let copied = self.log().balance_next(session, &Cleaning::of(fs, self), go_on)?;
         drop(alone);
         match copied {
-            Copied::Made { .. } | Copied::Dropped { .. } => Ok(true),
+            Copied::Made { bytes, .. } => Ok(Some(bytes)),
+            Copied::Dropped { .. } => Ok(Some(0)),
             Copied::NoRoom => {
                 self.end_epoch_and_reclaim(session)?;
-                Ok(false)
+                Ok(None)
             }
-            Copied::Nothing | Copied::Interrupted => Ok(false),
+            Copied::Nothing | Copied::Interrupted => Ok(None),
         }
     }
 

@@ -95,6 +95,14 @@ pub fn remove(dir: &Path, which: &[Which], how: How, go_on: &mut dyn FnMut(u64) 
         How::LookForced | How::Force => return force(&pool, dir, &chosen, how),
         How::Leave | How::Begin => {}
     }
+    let missing = union.log().out_of_use(session)?;
+    if let Some(one) = missing.iter().find(|one| !one.is_there && numbers.contains(&one.number)) {
+        return Err(Error::Pool(format!(
+            "region {} is not there, and what only it has cannot be moved: attach it, or give up what it has with `--force`, which with \
+             `--dry-run` tells what that is",
+            one.number
+        )));
+    }
     // 1.
     union.log().set_leaving(session, &numbers, true).map_err(|e| cannot(&names(dir, &chosen), told, &e))?;
     if how == How::Begin {

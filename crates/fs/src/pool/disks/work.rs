@@ -145,7 +145,7 @@ impl Pool {
             if !go_on(union.log().unbalanced(self.fs.session())?) {
                 return Ok(false);
             }
-            if !union.balance_next(&self.fs, &mut |_| true)? {
+            if union.balance_next(&self.fs, &mut |_| true)?.is_none() {
                 union.end_epoch_and_reclaim(self.fs.session())?;
                 return Ok(true);
             }
