@@ -112,7 +112,15 @@ fn open(request: &Request, transport: Transport) -> fs::Result<Arc<Pool>> {
         without_disks: false,
         mount: Some(MountInfo { uring: transport == Transport::Uring, mountpoint: request.dir.clone() }),
     };
-    Pool::open(&request.pool, &how).map(Arc::new)
+    let opened = match Pool::open(&request.pool, &how) {
+        // What can be read without being changed, as content of a pool that lacks a disk after its memory was made anew; it stays so.
+        Err(fs::Error::Pool(why)) if request.options.mount.read_only => {
+            let how = OpenOptions { read_only: true, ..how };
+            Pool::open(&request.pool, &how).inspect(|_| tracing::warn!("only for reading: {why}"))
+        }
+        opened => opened,
+    };
+    opened.map(Arc::new)
 }
 
 /// Unmounts what is at `dir`, whether its server lives or not.

@@ -518,7 +518,7 @@ fn attach(opened: Opened, how: &OpenOptions) -> Result<Fs> {
 
 /// Opens the disks of the pool that is attached to, which has a log on them then.
 fn open_disks(dir: &Path, config: &Config, fs: &Fs, how: &OpenOptions) -> Result<Disks> {
-    let disks = Disks::open(dir, config, fs.session(), how.without_disks)?;
+    let disks = Disks::open(dir, config, fs.session(), how.without_disks, how.read_only)?;
     if config.disks.is_empty() && disks::has_log(fs.session())? {
         tracing::warn!(
             "{}: the pool has content on disks that {} does not name: it cannot be read until their [[disk]] is put there",

@@ -78,7 +78,8 @@ struct Chosen {
 
 /// Takes regions from the pool at `dir`. `go_on` is told the bytes that are left, after each segment.
 pub fn remove(dir: &Path, which: &[Which], how: How, go_on: &mut dyn FnMut(u64) -> bool) -> Result<Left> {
-    let pool = Pool::open(dir, &OpenOptions::default())?;
+    let is_forced = matches!(how, How::LookForced | How::Force);
+    let pool = Pool::open(dir, &OpenOptions { without_disks: is_forced, ..OpenOptions::default() })?;
     let session = pool.session();
     let config = read_config(dir)?;
     let union = pool.union().ok_or_else(|| Error::Pool("the pool has no log of segments".into()))?;
@@ -146,6 +147,8 @@ fn force(pool: &Pool, dir: &Path, chosen: &[Chosen], how: How) -> Result<Left> {
     if how == How::LookForced {
         return Ok(Left::Forced(lost, Vec::new()));
     }
+    // Where the memory was made anew: what the other disks have of it is looked for before anything is written there.
+    union.log().settle(session)?;
     for one in chosen {
         let mut tries = 0;
         while !union

@@ -81,11 +81,12 @@ pub struct Disks {
 
 impl Disks {
     /// Opens those of the pool at `dir`; without any that cannot be opened if `tolerant`, and then nothing of them changes in
-    /// how regions stand. Else without those that a region can do without.
+    /// how regions stand. Else without those that a region can do without, and without whole regions, but where the memory was made anew
+    /// and something is to be written.
     ///
     /// # Errors
     /// [`Error::Pool`] for a disk that cannot be used; the text says what to do.
-    pub fn open(dir: &Path, config: &Config, session: &Session, tolerant: bool) -> Result<Disks> {
+    pub fn open(dir: &Path, config: &Config, session: &Session, tolerant: bool, is_read_only: bool) -> Result<Disks> {
         if config.disks.is_empty() {
             return Ok(Disks::default());
         }
@@ -104,12 +105,12 @@ impl Disks {
                 drop(found);
                 assemble(gather(true), true)
             }
-            (false, false) => assemble(found, false).judged(dir, config, session)?,
+            (false, false) => assemble(found, false).judged(dir, config, session, is_read_only)?,
             (false, true) => {
                 // Labels say that a disk is out as soon as its region is opened without it: not for a pool that is not opened then.
                 drop(found);
-                drop(assemble(gather(true), true).judged(dir, config, session)?);
-                assemble(gather(false), false).judged(dir, config, session)?
+                drop(assemble(gather(true), true).judged(dir, config, session, is_read_only)?);
+                assemble(gather(false), false).judged(dir, config, session, is_read_only)?
             }
         };
         Ok(Disks { agreement: Some(agreement), ..disks })
@@ -122,7 +123,7 @@ impl Disks {
     }
 
     /// Refuses what the pool cannot do without, and says what it does without.
-    fn judged(self, dir: &Path, config: &Config, session: &Session) -> Result<Disks> {
+    fn judged(self, dir: &Path, config: &Config, session: &Session, is_read_only: bool) -> Result<Disks> {
         let first = self.missing.first();
         let refusal = |why: &Error| Err(Error::Pool(why.to_string()));
         if let Some(missing) = self.missing.iter().find(|missing| !missing.is_lost) {
@@ -139,10 +140,12 @@ impl Disks {
                 Some(log) if log.is_whole() => {}
                 _ if self.regions.is_empty() => return refusal(&first.error),
                 // What the memory was made anew from may lead to what nobody knows of but the disk.
-                Some(log) if !is_settled(&log) => {
+                Some(log) if !is_read_only && !is_settled(&log) => {
                     return Err(Error::Pool(format!(
-                        "the memory of the pool was made anew from its copy, and the disk may hold what came after that: {}; or give up what                          it holds with `conquest region remove {} {} --force`",
-                        first.error,
+                        "the memory of the pool was made anew from its copy, and {} ({}) may hold what came after that: attach it, mount the \
+                         pool read-only (`-o ro`), or give up what the disk holds with `conquest region remove {} {} --force`",
+                        first.path.display(),
+                        first.why,
                         dir.display(),
                         first.path.display()
                     )))
