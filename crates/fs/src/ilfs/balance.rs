@@ -119,7 +119,8 @@ impl Log {
         let mut best: Option<(u32, Segment)> = None;
         for slot in region.range() {
             let segment = session.read(KEY, || table.get(slot))?;
-            let may = segment.state == State::Full && segment.live > 0 && !class::is_whole(segment.class);
+            let is_kind = segment.state == State::Full && segment.live > 0 && !class::is_whole(segment.class);
+            let may = is_kind && !self.is_aside(segment.sequence);
             if !may || best.is_some_and(|(_, best)| best.live >= segment.live) {
                 continue;
             }

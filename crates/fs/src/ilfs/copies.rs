@@ -7,19 +7,21 @@
 //! | step | what | else |
 //! | --- | --- | --- |
 //! | 1 | a free slot in another domain is the segment's, as a partial copy, by a transaction | it is used for something else meanwhile; after a crash nobody knows what it is |
-//! | 2 | the summaries tell what is in the segment, its owners what is live; where some may be on its way to a file, all of it is | a block that is linked after it was looked at is not in the copy |
+//! | 2 | the summaries tell what is in the segment, its owners what is live; where some may be on its way to a file, all of it is; where a part may be on its way to a disk, it is left for later | a block that is linked after it was looked at is not in the copy |
 //! | 3 | live blocks are read, verified, and written where they lie in the segment, with its summaries; durable | the copy is believed before it is there |
 //! | 4 | the copy counts, if the segment is still that one | |
+//!
+//! What cannot be copied now, since it cannot be read or is being written, is set aside for a while: others have their turn.
 //!
 //! Who is interrupted leaves a partial copy, which the next one makes anew. One process does this at a time. A segment that has more copies
 //! than it is to have, because a region came back, loses one.
 
-use std::collections::BTreeSet;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::sync::PoisonError;
+use std::time::{Duration, Instant};
 
-use exraid::{Aligned, Buffers, Op as Transfer, Request};
+use exraid::{Aligned, Buffers, Class as Failure, Op as Transfer, Request};
 use pram::session::assert_may_wait;
 use pram::Session;
 
@@ -29,7 +31,8 @@ use super::part::Part;
 use super::place::{Place, Run, BLOCK};
 use super::placement::Choice;
 use super::room::seconds;
-use super::table::{Home, Segment, Standing, State, KEY};
+use super::table::{Cause, Home, Segment, Standing, State, KEY};
+use super::write::{is_gone, is_of_the_slot};
 use super::{Class, Log};
 
 /// How long the copy that should answer first is waited for: so many times as long as it should take, within bounds.
@@ -40,6 +43,37 @@ const HEDGE_MOST: Duration = Duration::from_secs(5);
 const TRIED: u64 = 64;
 /// Bytes that are copied at a time: between them `go_on` is asked.
 const PIECE: u32 = 256;
+
+/// How long a segment is left alone of which a part may be on its way to a disk, and one that could not be read.
+const SOON: Duration = Duration::from_secs(2);
+const LATER: Duration = Duration::from_secs(60);
+/// After so long nothing that was on its way when a segment was set aside first is so yet.
+const SETTLED: Duration = Duration::from_secs(300);
+/// Segments that are set aside at most.
+const ASIDE: usize = 10_000;
+
+/// Segments that are left alone: since when, and until when.
+#[derive(Default)]
+pub struct Aside(HashMap<u64, (Instant, Instant)>);
+
+/// What came of filling a copy.
+enum Filled {
+    /// So many bytes of content were copied.
+    Whole(u64),
+    Interrupted,
+    /// Not all can be read yet that may be linked, or is.
+    Undecided,
+    /// The copy cannot be written.
+    Failed(exraid::Error),
+}
+
+/// What there is to be copied of a segment.
+struct ToCopy {
+    runs: Vec<Run>,
+    /// What something leads to; is that all that counts as live?
+    linked: HashSet<Place>,
+    is_all_linked: bool,
+}
 
 /// A copy that may be read.
 #[derive(Clone, Copy, Debug)]
@@ -217,19 +251,55 @@ impl Log {
         assert_may_wait();
         self.check_failed()?;
         self.refresh(session)?;
-        match self.next_task(session)? {
-            None => Ok(Copied::Nothing),
-            Some(Task::Drop { sequence, slot }) => {
-                self.change(session, |change| change.drop_copy(sequence, slot, false, files.epoch()))?;
-                Ok(Copied::Dropped { sequence })
+        loop {
+            match self.next_task(session)? {
+                None => return Ok(Copied::Nothing),
+                Some(Task::Drop { sequence, slot }) => {
+                    self.change(session, |change| change.drop_copy(sequence, slot, false, files.epoch()))?;
+                    return Ok(Copied::Dropped { sequence });
+                }
+                Some(Task::Copy { slot, segment }) => {
+                    match self.make_copy_in(session, files, slot, segment, None, go_on)? {
+                        // Others have their turn.
+                        Copied::Nothing => self.set_aside(segment.sequence, SOON),
+                        done => return Ok(done),
+                    }
+                }
             }
-            Some(Task::Copy { slot, segment }) => self.make_copy_in(session, files, slot, segment, None, go_on),
+            if !go_on(0) {
+                return Ok(Copied::Interrupted);
+            }
         }
+    }
+
+    fn aside(&self) -> std::sync::MutexGuard<'_, Aside> {
+        self.aside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Leaves a segment alone for a while, unless that is so already.
+    pub(super) fn set_aside(&self, sequence: u64, rest: Duration) {
+        let (mut aside, now) = (self.aside(), Instant::now());
+        if aside.0.len() >= ASIDE {
+            aside.0.retain(|_, (_, until)| *until > now);
+        }
+        let (_, until) = aside.0.entry(sequence).or_insert((now, now));
+        *until = (*until).max(now + rest);
+    }
+
+    pub(super) fn is_aside(&self, sequence: u64) -> bool {
+        self.aside().0.get(&sequence).is_some_and(|(_, until)| *until > Instant::now())
+    }
+
+    /// Can nothing be on its way to a segment that takes no more parts?
+    fn is_settled_by_now(&self, session: &Session, sequence: u64) -> bool {
+        let is_alone = session.runtime().sessions().len() <= 1 && self.writers.load(Ordering::SeqCst) == 0;
+        is_alone || self.aside().0.get(&sequence).is_some_and(|(since, _)| since.elapsed() > SETTLED)
     }
 
     fn next_task(&self, session: &Session) -> Result<Option<Task>> {
         let (now, domains) = (seconds(), self.areas().domains());
-        let table = self.at.table(session.region());
+        let (table, areas) = (self.at.table(session.region()), self.areas());
+        let is_there = |home: &Home| areas.list.iter().any(|area| area.n == home.n && area.region.is_some());
         let (mut best, mut drops) = (None::<((u8, u32, u64), u32, Segment)>, None);
         self.each_used(session, &mut |slot, segment| {
             let is_plain = segment.class == 0 && segment.copy.is_none();
@@ -247,7 +317,11 @@ impl Log {
                 drops = drops.or(Some(Task::Drop { sequence: segment.sequence, slot: partial.slot }));
             } else if let Some(slot) = surplus(&homes, whole, wanted, segment.wanted().into()) {
                 drops = drops.or(Some(Task::Drop { sequence: segment.sequence, slot }));
-            } else if whole < wanted && segment.due <= now {
+            } else if whole < wanted && segment.due <= now && !self.is_aside(segment.sequence) {
+                // Of one of which nothing is there nothing can be copied.
+                if !homes.iter().any(|home| !home.partial && is_there(home)) {
+                    return;
+                }
                 let urgency = (2 - segment.priority.min(2), u32::from(whole > 0), segment.sequence);
                 if best.as_ref().is_none_or(|(least, ..)| urgency < *least) {
                     best = Some((urgency, slot, segment));
@@ -275,21 +349,43 @@ impl Log {
             Err(Error::NoSpace) => return Ok(Copied::NoRoom),
             target => target?,
         };
-        let done = self.fill(session, files, (slot, &segment), target, go_on);
+        let done = self.fill(session, files, (slot, &segment), target, within.is_some(), go_on);
         // 4.
-        let is_whole = matches!(done, Ok(Some(_)))
+        let is_whole = matches!(done, Ok(Filled::Whole(_)))
             && self.change(session, |change| match change.table().find(sequence)? {
                 Some((_, now)) if now.used == segment.used => change.end_copy(sequence, target),
                 _ => Ok(false),
             })?;
         if !is_whole {
-            let failed = matches!(&done, Err(Error::Device(_)));
+            let failed = matches!(&done, Ok(Filled::Failed(e)) if is_of_the_slot(e));
             self.change(session, |change| change.drop_copy(sequence, target, failed, files.epoch()))?;
         }
-        match done? {
-            Some(bytes) if is_whole => Ok(Copied::Made { sequence, bytes }),
-            Some(_) => Ok(Copied::Nothing),
-            None => Ok(Copied::Interrupted),
+        match done {
+            Ok(Filled::Whole(bytes)) if is_whole => {
+                self.aside().0.remove(&sequence);
+                Ok(Copied::Made { sequence, bytes })
+            }
+            Ok(Filled::Whole(_) | Filled::Undecided) => {
+                self.set_aside(sequence, SOON);
+                Ok(Copied::Nothing)
+            }
+            Ok(Filled::Interrupted) => Ok(Copied::Interrupted),
+            Ok(Filled::Failed(e)) => {
+                self.set_aside(sequence, SOON);
+                if is_gone(&e) {
+                    let cause = if e.class == Failure::Timeout { Cause::Failed } else { Cause::Missing };
+                    let number = self.area_of(session, target)?.number;
+                    self.fence(session, number, cause, &e)?;
+                }
+                Err(e.into())
+            }
+            // It cannot be read: that is told, and others have their turn.
+            Err(e @ (Error::Missing(_) | Error::Damaged { .. } | Error::Device(_) | Error::Lost(_))) => {
+                tracing::error!("segment {sequence} cannot be copied: {e}");
+                self.set_aside(sequence, LATER);
+                Ok(Copied::Nothing)
+            }
+            Err(e) => Err(e),
         }
     }
 
@@ -362,18 +458,23 @@ impl Log {
         Err(Error::NoSpace)
     }
 
-    /// Steps 2 and 3: bytes of content that were copied; none where it was interrupted.
+    /// Steps 2 and 3; `moves`: the segment is to lie there alone.
     fn fill(
         &self,
         session: &Session,
         files: &dyn Files,
         (slot, segment): (u32, &Segment),
         target: u32,
+        moves: bool,
         go_on: &mut dyn FnMut(u64) -> bool,
-    ) -> Result<Option<u64>> {
-        // 2.
-        let (parts, _) = self.parts(session, slot, segment)?;
-        let live = self.live_of(session, files, segment, &parts)?;
+    ) -> Result<Filled> {
+        // 2. Before the summaries are read: what was on its way then is told by none, or not yet.
+        let is_settled = self.is_settled_by_now(session, segment.sequence);
+        let (parts, is_whole) = self.parts(session, slot, segment)?;
+        let to_copy = self.live_of(files, segment, &parts)?;
+        if !to_copy.is_all_linked && !is_whole && !is_settled {
+            return Ok(Filled::Undecided);
+        }
         // 3.
         let lies = self.lies(session, target)?;
         let write = |block: u32, content: Buffers| {
@@ -385,50 +486,74 @@ impl Log {
             if let Some(memory) = std::sync::Arc::get_mut(&mut summary) {
                 part.write(&lies.identity, memory.bytes_mut());
             }
-            write(part.block, Buffers::whole(&summary))?;
-        }
-        let mut copied = 0;
-        for run in live {
-            if !go_on(u64::from(run.blocks) * BLOCK) {
-                return Ok(None);
+            if let Err(e) = write(part.block, Buffers::whole(&summary)) {
+                return Ok(Filled::Failed(e));
             }
-            for (run, content) in self.read_some(session, run)? {
-                write(run.first.block(), content)?;
+        }
+        let (mut copied, mut unreadable) = (0, Vec::new());
+        for run in to_copy.runs {
+            if !go_on(u64::from(run.blocks) * BLOCK) {
+                return Ok(Filled::Interrupted);
+            }
+            for (run, content) in self.read_some(session, run, &mut unreadable)? {
+                if let Err(e) = write(run.first.block(), content) {
+                    return Ok(Filled::Failed(e));
+                }
                 copied += u64::from(run.blocks) * BLOCK;
             }
         }
-        lies.region.run(Transfer::Flush.into()).result?;
-        Ok(Some(copied))
+        if let Err(e) = lies.region.run(Transfer::Flush.into()).result {
+            return Ok(Filled::Failed(e));
+        }
+        let lost = unreadable.iter().filter(|place| to_copy.linked.contains(place)).count();
+        if lost > 0 {
+            tracing::error!("segment {}: {lost} blocks of it cannot be read", segment.sequence);
+        }
+        let may_be_written = unreadable.len() > lost && !is_settled;
+        // What is wrong here may be right in a copy that is not there.
+        let may_come_back = lost > 0 && (moves || !self.are_all_there(session, slot, segment)?);
+        Ok(if may_be_written || may_come_back { Filled::Undecided } else { Filled::Whole(copied) })
     }
 
-    /// What is to be copied of a segment: what is live, or everything where not all that counts as live was found.
-    fn live_of(&self, session: &Session, files: &dyn Files, segment: &Segment, parts: &[Part]) -> Result<Vec<Run>> {
+    fn are_all_there(&self, session: &Session, slot: u32, segment: &Segment) -> Result<bool> {
+        let table = self.at.table(session.region());
+        let homes = session.read(KEY, || table.homes(slot, segment))?;
+        let mut whole = homes.iter().filter(|home| !home.partial);
+        Ok(whole.all(|home| self.area_of(session, home.slot).is_ok_and(|area| area.region.is_some())))
+    }
+
+    /// What is to be copied of a segment that takes no more parts: what is live, or everything where not all that counted as live by
+    /// then was found.
+    fn live_of(&self, files: &dyn Files, segment: &Segment, parts: &[Part]) -> Result<ToCopy> {
         let mut live = Vec::new();
         for (place, entry) in parts.iter().flat_map(Part::blocks) {
             if !matches!(files.fate(entry.owner, place)?, Fate::Dead) {
                 live.push(place);
             }
         }
-        let table = self.at.table(session.region());
-        let counted = session.read(KEY, || table.find(segment.sequence))?.map_or(0, |(_, now)| now.live);
-        if (live.len() as u32) < counted {
+        let (linked, is_all_linked) = (live.iter().copied().collect(), live.len() as u32 >= segment.live);
+        if !is_all_linked {
             live = parts.iter().flat_map(Part::blocks).map(|(place, _)| place).collect();
         }
         live.sort_unstable();
-        Ok(Run::of(live, PIECE))
+        Ok(ToCopy { runs: Run::of(live, PIECE), linked, is_all_linked })
     }
 
-    /// A run, verified, as far as it can be read.
-    fn read_some(&self, session: &Session, run: Run) -> Result<Vec<(Run, Buffers)>> {
+    /// A run, verified, as far as it can be read; what cannot.
+    fn read_some(&self, session: &Session, run: Run, unreadable: &mut Vec<Place>) -> Result<Vec<(Run, Buffers)>> {
         let memory = Buffers::whole(&Aligned::zeroed(run.blocks as usize * BLOCK as usize));
         match self.read(session, run, memory).and_then(|reading| reading.wait(self, session)) {
             Ok(memory) => Ok(vec![(run, memory)]),
+            Err(Error::Device(e)) if is_gone(&e) => Err(e.into()),
             Err(Error::Damaged { .. } | Error::Device(_)) if run.blocks > 1 => {
-                let each = (0..run.blocks).map(|n| self.read_some(session, Run::one(run.place(n))));
-                Ok(each.collect::<Result<Vec<_>>>()?.concat())
+                let mut some = Vec::new();
+                for n in 0..run.blocks {
+                    some.extend(self.read_some(session, Run::one(run.place(n)), unreadable)?);
+                }
+                Ok(some)
             }
-            Err(e @ Error::Damaged { .. }) => {
-                tracing::error!("copying a segment: {e}");
+            Err(Error::Damaged { .. } | Error::Device(_)) => {
+                unreadable.push(run.first);
                 Ok(Vec::new())
             }
             Err(e) => Err(e),

@@ -156,6 +156,10 @@ pub struct Log {
     ignored: Mutex<HashSet<u32>>,
     /// Regions that came back and were refused, which is told once.
     refused: Mutex<HashSet<u32>>,
+    /// Segments that could not be copied, and are left alone for a while.
+    aside: Mutex<copies::Aside>,
+    /// Writers of this process that have not ended.
+    writers: AtomicU64,
 }
 
 /// Segments by state, and what is in them.
@@ -242,6 +246,8 @@ impl Log {
             readings: AtomicU64::new(1),
             ignored: Mutex::default(),
             refused: Mutex::default(),
+            aside: Mutex::default(),
+            writers: AtomicU64::new(0),
         };
         log.refresh(session)?;
         Ok(Some(log))

@@ -81,7 +81,7 @@ impl Log {
             }
         }
         let homes = session.read(KEY, || table.homes(slot, &segment))?;
-        let mut wrong: Vec<(u32, Wrong)> = Vec::new();
+        let (mut wrong, mut looked): (Vec<(u32, Wrong)>, Vec<u32>) = (Vec::new(), Vec::new());
         for home in homes.iter().filter(|home| !home.partial) {
             let Ok(area) = self.area_of(session, home.slot) else { continue };
             if area.region.is_none() {
@@ -89,9 +89,10 @@ impl Log {
             }
             let look = Look { slot: home.slot, region: area.number, live: &live };
             told.bytes += live.len() as u64 * BLOCK;
+            looked.push(home.slot);
             wrong.extend(self.look(session, &look)?.into_iter().map(|one| (home.slot, one)));
         }
-        told.wrong = self.put_right(session, files, &segment, homes.len(), wrong)?;
+        told.wrong = self.put_right(session, files, &segment, looked, wrong)?;
         Ok(told)
     }
 
@@ -148,13 +149,13 @@ impl Log {
         Ok(wrong)
     }
 
-    /// Slots with something wrong are no copies any more, where another slot has all that is wrong there.
+    /// Slots with something wrong are no copies any more, where others of those that were looked at have all that any of them has right.
     fn put_right(
         &self,
         session: &Session,
         files: &dyn Files,
         segment: &Segment,
-        slots: usize,
+        mut slots: Vec<u32>,
         mut wrong: Vec<(u32, Wrong)>,
     ) -> Result<Vec<Wrong>> {
         let odd: Vec<u32> = {
@@ -163,16 +164,19 @@ impl Log {
             odd
         };
         for slot in odd {
-            let here: Vec<Place> =
-                wrong.iter().filter(|(at, one)| *at == slot && !one.repaired).map(|(_, one)| one.place).collect();
-            let is_elsewhere = slots > 1
-                && here.iter().all(|place| wrong.iter().filter(|(_, one)| one.place == *place).count() < slots);
+            let is_wrong = |slot: u32, place: Place| {
+                wrong.iter().any(|(at, one)| *at == slot && one.place == place && !one.repaired)
+            };
+            let mut others = slots.iter().filter(|other| **other != slot).peekable();
+            let is_elsewhere = others.peek().is_some()
+                && wrong.iter().all(|(_, one)| others.clone().any(|other| !is_wrong(*other, one.place)));
             if !is_elsewhere {
                 continue;
             }
             let failed = wrong.iter().any(|(at, one)| *at == slot && one.why != "its checksum is wrong");
             let dropped =
                 self.change(session, |change| change.drop_copy(segment.sequence, slot, failed, files.epoch()))?;
+            slots.retain(|other| *other != slot || !dropped);
             wrong.iter_mut().filter(|(at, _)| *at == slot && dropped).for_each(|(_, one)| one.repaired = true);
         }
         Ok(wrong.into_iter().map(|(_, one)| one).collect())

@@ -13,6 +13,7 @@
 //! Versions of one page are ordered by when room was taken for them. So whoever writes a page again waits until the
 //! version before has been written.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -115,6 +116,7 @@ impl Log {
     /// Begins to write blocks to a head. `stamp`: when their content was written, by the clock of
     /// [`counts`](Log::counts), where that is not now.
     pub fn writer<'l>(&'l self, session: &'l Session, head: Head, stamp: Option<u64>) -> Writer<'l> {
+        self.writers.fetch_add(1, Ordering::SeqCst);
         Writer {
             log: self,
             session,
@@ -331,8 +333,11 @@ impl<'l> Writer<'l> {
 
     /// False where that is the only copy.
     fn drop_copy(&self, flight: &Flight, slot: u32, failed: bool) -> Result<bool> {
-        let epoch = self.session.epoch().map_err(crate::Error::from)?;
-        self.log.change(self.session, |change| change.drop_copy(flight.room.sequence, slot, failed, epoch))
+        self.log.change(self.session, |change| {
+            // In the operation: the epoch whose commit has the change.
+            let epoch = self.session.epoch().map_err(crate::Error::from)?;
+            change.drop_copy(flight.room.sequence, slot, failed, epoch)
+        })
     }
 
     /// A segment whose first part is not there is not found where memory was lost. So a part behind one of another writer
@@ -397,12 +402,12 @@ impl<'l> Writer<'l> {
     }
 }
 
-fn is_gone(e: &exraid::Error) -> bool {
+pub(super) fn is_gone(e: &exraid::Error) -> bool {
     matches!(e.class, Failure::Gone | Failure::ReadOnly | Failure::Timeout)
 }
 
 /// Is it a failure of what lies there, which is not used again then?
-fn is_of_the_slot(e: &exraid::Error) -> bool {
+pub(super) fn is_of_the_slot(e: &exraid::Error) -> bool {
     !matches!(e.class, Failure::NoSpace | Failure::Gone | Failure::ReadOnly)
 }
 
@@ -437,6 +442,7 @@ impl Drop for Writer<'_> {
                 tracing::error!("giving up room in the log: {e}");
             }
         }
+        self.log.writers.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
