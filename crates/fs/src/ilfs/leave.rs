@@ -19,7 +19,7 @@ use pram::Session;
 
 use super::error::{Error, Result};
 use super::place::BLOCK;
-use super::table::{Home, RawTableRegion, Segment, Standing, State, Table, KEY};
+use super::table::{Cause, Home, RawTableRegion, Segment, Standing, State, Table, KEY};
 use super::Log;
 
 /// What leaving takes.
@@ -136,8 +136,15 @@ impl Log {
             change.forget_region(n)?;
             Ok(true)
         })?;
+        self.forget_chunks(session, number)?;
         self.refresh(session)?;
         Ok(is_gone)
+    }
+
+    /// The chunks of a region that is gone go, as many at a time as a transaction's log holds.
+    fn forget_chunks(&self, session: &Session, number: u32) -> Result<()> {
+        while self.change(session, |change| change.forget_chunks(number))? {}
+        Ok(())
     }
 
     /// The numbers of regions that are gone.
@@ -178,7 +185,8 @@ impl Log {
     }
 
     /// Gives up what is in a region, and the region: it has failed, or is not wanted, and what lies there alone is lost. It takes nothing
-    /// from now on. False where something waits for a commit yet.
+    /// from now on. False where something waits for a commit yet. By whoever cleans: slots that are being filled with copies of what is
+    /// lost here are given up too.
     pub fn give_up_region(&self, session: &Session, number: u32) -> Result<bool> {
         let table = self.at.table(session.region());
         let regions = session.read(KEY, || table.regions())?;
@@ -192,11 +200,14 @@ impl Log {
                 return Err(Error::Unusable("it is the last disk that takes content".into()));
             }
             self.close_in(change, &region)?;
-            change.set_standing(n, Standing::Failed)
+            // Not as one that is missing: it must not be taken back when some of it is lost.
+            change.set_failed(n, Cause::Failed)
         })?;
         for slot in region.range() {
-            let epoch = session.epoch().map_err(crate::Error::from)?;
-            self.change(session, |change| change.lose(slot, epoch))?;
+            self.change(session, |change| {
+                let epoch = session.epoch().map_err(crate::Error::from)?;
+                change.lose(slot, epoch)
+            })?;
         }
         let waits = session.read(KEY, || {
             region.range().try_fold(false, |any, slot| {
@@ -205,6 +216,7 @@ impl Log {
         })?;
         if !waits {
             self.change(session, |change| change.forget_region(n))?;
+            self.forget_chunks(session, number)?;
         }
         self.refresh(session)?;
         Ok(!waits)

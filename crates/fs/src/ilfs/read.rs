@@ -196,12 +196,15 @@ impl Log {
         let at = lies.at + u64::from(run.first.block()) * BLOCK;
         let copies = lies.region.copies();
         for copy in (0..copies).filter(|_| copies > 1) {
+            // In memory of its own: a disk that does not answer in time may write there yet.
+            let memory = Buffers::whole(&Aligned::zeroed(into.len() as usize));
             let (done, ticket) = Ticket::new();
-            lies.region.read_copy(copy, Request::read(at, into.clone()).within(self.options.patience), done);
+            lies.region.read_copy(copy, Request::read(at, memory.clone()).within(self.options.patience), done);
             let answer = ticket.wait();
             if answer.result.is_ok() {
-                take(into, answer.buffers);
-                if first_wrong(into, sums).is_none() {
+                take(&memory, answer.buffers);
+                if first_wrong(&memory, sums).is_none() {
+                    into.copy_from(&memory.to_vec());
                     tracing::warn!("{}: {} differs in another copy", lies.region.name(), run.place(wrong));
                     return Ok(());
                 }

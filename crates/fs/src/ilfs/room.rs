@@ -85,10 +85,16 @@ enum Wish {
 /// The slot that is written to with what is wanted, if one is open.
 fn open_slot(change: &Change<'_, '_>, all: &RawTable, want: &Want, choices: &[Choice]) -> Result<Option<u32>> {
     match want.class {
-        Class::Whole(_) => match choices.first() {
-            Some(choice) => Ok(slot_in(change.table().region(choice.area.n)?.whole)),
-            None => Ok(None),
-        },
+        Class::Whole(_) => {
+            // Of the first region that has room: there a segment is opened if none is.
+            for choice in choices {
+                let region = change.table().region(choice.area.n)?;
+                if region.whole != 0 || region.next_reserved().or(region.next_free()).is_some() {
+                    return Ok(slot_in(region.whole));
+                }
+            }
+            Ok(None)
+        }
         class => Ok(slot_in(all.heads[head_of(want.head, class)])),
     }
 }
@@ -320,8 +326,8 @@ impl Log {
             return Err(Error::NoSpace);
         }
         // What is moved leaves to others what was reserved for them; and they leave to the cleaner what it needs.
-        let may_take = match want.head {
-            Head::Hot => all.held > RESERVE,
+        let may_take = |taken: usize| match want.head {
+            Head::Hot => all.held > RESERVE + taken as u64,
             Head::Cold => is_short,
         };
         let copies = copies.min(all.spare - kept);
@@ -332,7 +338,7 @@ impl Log {
                 continue;
             }
             slots.push(match (region.next_reserved(), region.next_free()) {
-                (Some(slot), _) if may_take || !choice.area.grows => slot,
+                (Some(slot), _) if may_take(slots.len()) || !choice.area.grows => slot,
                 (_, Some(slot)) if choice.area.grows => return Ok(Wish::Slot(slot)),
                 (_, Some(slot)) | (Some(slot), _) => slot,
                 (None, None) => continue,
@@ -345,6 +351,13 @@ impl Log {
         }
         let Some(first) = slots.first().copied() else { return Err(Error::NoSpace) };
         change.set_sequence(all.sequence + 1, all.limit)?;
+        if class::is_whole(want.class.code()) {
+            // What is open there would be found by nobody.
+            if let Some(open) = slot_in(change.table().region_of(first)?.1.whole) {
+                let segment = change.table().get(open)?;
+                self.close(change, open, segment)?;
+            }
+        }
         let segment = change.open(&slots, all.sequence, want.head as u8, want.class.code())?;
         set_open(change, want, first)?;
         self.take(change, first, segment, content_of(self.blocks).min(want.content), want).map(Wish::Room)

@@ -161,17 +161,32 @@ impl Log {
                 all.limit
             )));
         }
-        // 1.
-        region.raise_sequence(all.limit)?;
-        // 2.
-        self.change(session, |change| {
-            change.set_mark(number, change.head()?.limit.max(is))?;
-            let regions = change.table().regions()?;
-            match regions.iter().find(|(_, raw)| raw.number == number) {
-                Some((n, raw)) if raw.standing() == Standing::Failed => change.set_standing(*n, Standing::Taking),
-                _ => Ok(()),
+        let mut limit = all.limit;
+        loop {
+            // 1.
+            region.raise_sequence(limit)?;
+            // 2.
+            let raised = limit;
+            limit = self.change(session, |change| {
+                let now = change.head()?.limit;
+                if now != raised {
+                    // Others have raised it meanwhile.
+                    return Ok(now);
+                }
+                change.set_mark(number, now.max(is))?;
+                let regions = change.table().regions()?;
+                match regions.iter().find(|(_, raw)| raw.number == number) {
+                    Some((n, raw)) if raw.standing() == Standing::Failed => {
+                        change.set_standing(*n, Standing::Taking)?
+                    }
+                    _ => {}
+                }
+                Ok(now)
+            })?;
+            if limit == raised {
+                break;
             }
-        })?;
+        }
         tracing::info!("{} is there again and takes content", region.name());
         self.refresh(session)
     }

@@ -85,7 +85,13 @@ impl Union {
             }
             moved => moved?,
         };
-        Ok(moved > 0)
+        drop(_alone);
+        if moved == 0 {
+            return Ok(false);
+        }
+        // What has no room where it is to lie does not lie right after that either.
+        let left = self.misplaced(fs, ino, &raw)?;
+        Ok(left.iter().map(|(owner, _)| owner).ne(misplaced.iter().map(|(owner, _)| owner)))
     }
 
     /// Is there no segment to move anything to?

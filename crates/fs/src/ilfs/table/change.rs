@@ -9,6 +9,9 @@ use super::{
 use crate::ilfs::class::CLASSES;
 use crate::layout::tag;
 
+/// Chunks that go in one transaction.
+const CHUNKS_AT_ONCE: u32 = 256;
+
 /// The table, in a transaction under the lock of [`KEY`].
 pub struct Change<'t, 'o> {
     pub tx: &'t mut Tx<'o>,
@@ -327,8 +330,8 @@ impl<'t, 'o> Change<'t, 'o> {
         if end >= u64::from(u32::MAX) {
             return Err(super::Error::Unusable("the log cannot have so many segments".into()));
         }
-        let gone =
-            (0..all.count as usize).find(|n| self.table().region(*n).is_ok_and(|r| r.standing() == Standing::None));
+        let gone = (0..all.count as usize)
+            .find(|n| self.table().region(*n).is_ok_and(|r| r.standing() == Standing::None && r.slots == 0));
         let n = gone.unwrap_or(all.count as usize);
         if gone.is_none() {
             let regions = self.grown(all.regions, all.count, all.count + 1, bytes)?;
@@ -382,20 +385,35 @@ impl<'t, 'o> Change<'t, 'o> {
         self.set_region(n, &region)
     }
 
-    /// There is no region `n` any more, in which nothing is: its chunks go. It keeps its number.
+    /// There is no region `n` any more, in which nothing is. It keeps its number, and its chunks until they are forgotten too.
     pub fn forget_region(&mut self, n: usize) -> Result<()> {
         self.set_standing(n, Standing::None)?;
         let region = self.table().region(n)?;
+        let RawTableRegion { number, first, slots, .. } = region;
+        self.set_region(n, &RawTableRegion { number, first, slots, ..RawTableRegion::default() })
+    }
+
+    /// Some chunks of a region that is gone go; true if it may have more.
+    pub fn forget_chunks(&mut self, number: u32) -> Result<bool> {
+        let count = self.head()?.count as usize;
+        let is_it = |r: &RawTableRegion| r.number == number && r.standing() == Standing::None && r.slots > 0;
+        let regions: Vec<RawTableRegion> = (0..count).map(|n| self.table().region(n)).collect::<Result<_>>()?;
+        let Some(n) = regions.iter().position(is_it) else { return Ok(false) };
+        let region = regions[n];
         let directory = Off::<u64>::new(self.head()?.directory);
-        let chunks = u64::from(region.first) / CHUNK..u64::from(region.range().end).div_ceil(CHUNK);
-        for entry in chunks.map(|n| directory.index(n)) {
+        let (mut gone, first) = (0, u64::from(region.first) / CHUNK);
+        for entry in (first..u64::from(region.range().end).div_ceil(CHUNK)).map(|n| directory.index(n)) {
             let chunk = self.tx.region().load(entry)?;
             if chunk != 0 {
                 self.tx.free(chunk, tag::LOG)?;
                 self.tx.set(entry, &0)?;
+                gone += 1;
+            }
+            if gone == CHUNKS_AT_ONCE {
+                return Ok(true);
             }
         }
-        let gone = RawTableRegion { number: region.number, first: region.first, ..RawTableRegion::default() };
-        self.set_region(n, &gone)
+        self.set_region(n, &RawTableRegion { slots: 0, ..region })?;
+        Ok(false)
     }
 }

@@ -161,7 +161,8 @@ impl Change<'_, '_> {
         order.swap(0, whole);
         self.unchain(slot, segment)?;
         let next = self.chain_in(order[0], segment.sequence)?;
-        self.put(order[0], &Segment { next, copy: order.get(1).copied(), failed: false, ..*segment })?;
+        let failed = rest.get(whole).is_some_and(|(_, copy)| copy.failed);
+        self.put(order[0], &Segment { next, copy: order.get(1).copied(), failed, partial: false, ..*segment })?;
         for (n, copy) in order.iter().enumerate().skip(1) {
             let entry = self.table().get(*copy)?;
             self.put(*copy, &Segment { copy: order.get(n + 1).copied(), ..entry })?;

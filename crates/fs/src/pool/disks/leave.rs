@@ -151,11 +151,13 @@ fn force(pool: &Pool, dir: &Path, chosen: &[Chosen], how: How) -> Result<Left> {
     union.log().settle(session)?;
     for one in chosen {
         let mut tries = 0;
-        while !union
-            .log()
-            .give_up_region(session, one.number)
-            .map_err(|e| cannot(&names(dir, chosen), Leaving::default(), &e))?
-        {
+        let give_up = || {
+            // Nobody fills a slot meanwhile that is given up with what is lost.
+            let _alone = session.long_lock(table::CLEANING)?;
+            let given_up = union.log().give_up_region(session, one.number);
+            given_up.map_err(|e| cannot(&names(dir, chosen), Leaving::default(), &e))
+        };
+        while !give_up()? {
             // What was freed there waits for commits.
             union.end_epoch_and_reclaim(session)?;
             tries += 1;
