@@ -217,6 +217,14 @@ impl Log {
         Ok(self.at.table(session.region()).head()?.changes)
     }
 
+    /// The region of a slot, as it is known: one that is missing is not looked for.
+    pub(super) fn known_area_of(&self, session: &Session, slot: u32) -> Result<Arc<Area>> {
+        match self.areas().of(slot) {
+            Some(area) => Ok(area.clone()),
+            None => self.area_of(session, slot),
+        }
+    }
+
     pub(super) fn area_of(&self, session: &Session, slot: u32) -> Result<Arc<Area>> {
         if let Some(area) = self.areas().of(slot).filter(|area| area.region.is_some()) {
             return Ok(area.clone());

@@ -34,8 +34,14 @@ impl Log {
         let table = self.at.table(session.region());
         let regions = session.read(KEY, || table.regions())?;
         let taking = || regions.iter().filter(|(_, region)| region.standing() == Standing::Taking);
-        let used =
-            |region: &super::table::RawTableRegion| u64::from(region.slots).saturating_sub(region.spare + region.bad);
+        // What waits for a commit is room yet to come: else segments are moved until that comes, and then back.
+        let freed = session.read(KEY, || table.freed())?;
+        let waiting = |region: &super::table::RawTableRegion| {
+            freed.iter().filter(|slot| region.range().contains(slot)).count() as u64
+        };
+        let used = |region: &super::table::RawTableRegion| {
+            u64::from(region.slots).saturating_sub(region.spare + region.bad + waiting(region))
+        };
         let (all, in_use) = taking().fold((0u64, 0u64), |(all, in_use), (_, region)| {
             (all + u64::from(region.slots) - region.bad, in_use + used(region))
         });

@@ -133,7 +133,7 @@ impl Log {
         let homes = session.read(KEY, || table.homes(slot, segment))?;
         let mut timed = Vec::with_capacity(homes.len());
         for home in homes.iter().filter(|home| !home.partial) {
-            let area = self.area_of(session, home.slot)?;
+            let area = self.known_area_of(session, home.slot)?;
             let Some(region) = &area.region else { continue };
             let told = region.performance();
             let speed = if told.read.speed > 0.0 { told.read.speed } else { told.read.usual_speed.max(1e6) };

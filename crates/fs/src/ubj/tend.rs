@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use super::clean::Cleaning;
 use super::{counted, Count, Union};
 use crate::error::Result;
+use crate::ilfs;
 use crate::ilfs::clean::{Cleaned, Files, Reason};
 use crate::ilfs::copies::Copied;
 use crate::ilfs::scrub::{Scrubbed, Wrong};
@@ -30,35 +31,52 @@ pub(crate) struct Pace {
     used: u64,
     looked: Instant,
     is_busy: bool,
+    /// Bytes of the piece.
+    bytes: u64,
 }
 
 /// How often it is looked whether files are used.
 const GLANCE: Duration = Duration::from_millis(200);
-/// One piece of work is answered by so long a rest at most.
+/// One piece of work is answered by so long a rest at most, and at least: who waits for the lock of those who clean looks for it now and
+/// then.
 const REST: Duration = Duration::from_millis(500);
+const LEAST: Duration = Duration::from_millis(2);
 
 impl Default for Pace {
     fn default() -> Pace {
-        Pace { began: Instant::now(), used: 0, looked: Instant::now(), is_busy: false }
+        Pace { began: Instant::now(), used: 0, looked: Instant::now(), is_busy: false, bytes: 0 }
     }
 }
 
 impl Pace {
-    /// Another piece begins; of a piece of so many bytes before that rests as long as it took, where files are used, and as long as the
-    /// rate wants.
-    fn next(&mut self, fs: &Fs, bytes: u64, rate: u64) {
+    /// A piece begins.
+    fn begin(&mut self) {
+        (self.began, self.bytes) = (Instant::now(), 0);
+    }
+
+    /// So many bytes of it are copied.
+    fn add(&mut self, bytes: u64) {
+        self.bytes += bytes;
+    }
+
+    /// After a piece, and with no lock held that others wait for: rests as long as it took, where files are used, and as long as the rate
+    /// wants.
+    fn rest(&mut self, fs: &Fs, rate: u64, stopped: &dyn Fn() -> bool) {
         if self.looked.elapsed() > GLANCE {
             let session = fs.session();
             let used = counted(session, Count::Stored) + counted(session, Count::Fetched);
             (self.is_busy, self.used, self.looked) = (used != self.used, used, Instant::now());
         }
         let took = self.began.elapsed();
-        let mut rest = if self.is_busy { took.min(REST) } else { Duration::ZERO };
+        let mut rest = if self.is_busy { took.clamp(LEAST, REST) } else { LEAST };
         if rate > 0 {
-            rest = rest.max(Duration::from_secs_f64(bytes as f64 / rate as f64).saturating_sub(took));
+            let millis = self.bytes.saturating_mul(1000) / rate;
+            rest = rest.max(Duration::from_millis(millis).saturating_sub(took));
         }
-        std::thread::sleep(rest);
-        self.began = Instant::now();
+        let began = Instant::now();
+        while began.elapsed() < rest && !stopped() {
+            std::thread::sleep((rest - began.elapsed().min(rest)).min(GLANCE));
+        }
     }
 }
 
@@ -66,26 +84,31 @@ impl Union {
     /// A piece of what makes content safe: copies that are lacking, regions that leave.
     pub(crate) fn tend(&self, fs: &Fs, pace: &mut Pace, stopped: &dyn Fn() -> bool) -> Result<Piece> {
         let rate = self.log().tasks(fs.session())?.rate;
-        // It rests between segments: while one is copied or cleaned nobody else may clean, and who needs room waits.
-        match self.copy_next(fs, &mut |_| !stopped())? {
-            Copied::Made { bytes, .. } => {
-                pace.next(fs, bytes, rate);
+        pace.begin();
+        let copied = self.copy_next(fs, &mut |bytes| {
+            pace.add(bytes);
+            !stopped()
+        });
+        match copied? {
+            Copied::Made { .. } | Copied::Dropped { .. } => {
+                pace.rest(fs, rate, stopped);
                 return Ok(Piece::Done);
             }
-            Copied::Dropped { .. } => return Ok(Piece::Done),
             Copied::Nothing | Copied::NoRoom | Copied::Interrupted => {}
         }
         if stopped() || self.log().leavers(fs.session())?.is_empty() {
             return Ok(Piece::Nothing);
         }
-        let _alone = fs.session().long_lock(CLEANING)?;
-        let cleaned = self.log().clean_leaving(fs.session(), &Cleaning::of(fs, self), &mut || !stopped())?;
-        drop(_alone);
+        pace.begin();
+        let alone = fs.session().long_lock(CLEANING)?;
+        let cleaned = self.log().clean_leaving(fs.session(), &Cleaning::of(fs, self), &mut || {
+            pace.add(1 << 20);
+            !stopped()
+        })?;
+        drop(alone);
+        pace.rest(fs, rate, stopped);
         Ok(match cleaned {
-            Cleaned::Freed { moved, newer, .. } => {
-                pace.next(fs, u64::from(moved + newer) * crate::ilfs::place::BLOCK, rate);
-                Piece::Done
-            }
+            Cleaned::Freed { .. } => Piece::Done,
             Cleaned::Asleep(Reason::NoRoom | Reason::NothingToGain) => {
                 self.end_epoch_and_reclaim(fs.session())?;
                 Piece::Nothing
@@ -107,8 +130,13 @@ impl Union {
             return Ok(Piece::Nothing);
         }
         if tasks.balance {
-            if let Some(bytes) = self.balance_next(fs, &mut |_| !stopped())? {
-                pace.next(fs, bytes, tasks.rate);
+            pace.begin();
+            let moved = self.balance_next(fs, &mut |bytes| {
+                pace.add(bytes);
+                !stopped()
+            })?;
+            if moved.is_some() {
+                pace.rest(fs, tasks.rate, stopped);
                 return Ok(Piece::Done);
             }
             if !stopped() {
@@ -116,7 +144,7 @@ impl Union {
             }
         }
         match tasks.scrub {
-            true => self.scrub_next(fs, pace, tasks.rate, wrong),
+            true => self.scrub_next(fs, pace, tasks.rate, stopped, wrong),
             false => Ok(Piece::Nothing),
         }
     }
@@ -138,7 +166,14 @@ impl Union {
         }
     }
 
-    fn scrub_next(&self, fs: &Fs, pace: &mut Pace, rate: u64, wrong: &mut dyn FnMut(&[Wrong])) -> Result<Piece> {
+    fn scrub_next(
+        &self,
+        fs: &Fs,
+        pace: &mut Pace,
+        rate: u64,
+        stopped: &dyn Fn() -> bool,
+        wrong: &mut dyn FnMut(&[Wrong]),
+    ) -> Result<Piece> {
         let session = fs.session();
         let (from, began) = self.log().scrubbed(session)?;
         let next = self.log().segments_to_scrub(session)?.into_iter().find(|(sequence, _)| *sequence >= from);
@@ -147,10 +182,24 @@ impl Union {
             self.log().set_scrubbed(session, 0, began)?;
             return Ok(Piece::Nothing);
         };
-        let scrubbed = self.scrub_one(fs, slot)?;
-        wrong(&scrubbed.wrong);
+        pace.begin();
+        let scrubbed = {
+            let _alone = session.long_lock(CLEANING)?;
+            self.log().scrub(session, &Cleaning::of(fs, self), slot)
+        };
+        match scrubbed {
+            Ok(scrubbed) => {
+                wrong(&scrubbed.wrong);
+                pace.add(scrubbed.bytes);
+            }
+            // The others are looked at all the same.
+            Err(e @ (ilfs::Error::Device(_) | ilfs::Error::Damaged { .. } | ilfs::Error::Missing(_))) => {
+                tracing::error!("scrub: segment {sequence}: {e}");
+            }
+            Err(e) => return Err(e.into()),
+        }
         self.log().set_scrubbed(session, sequence + 1, began)?;
-        pace.next(fs, scrubbed.bytes, rate);
+        pace.rest(fs, rate, stopped);
         Ok(Piece::Done)
     }
 

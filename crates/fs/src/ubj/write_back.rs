@@ -95,6 +95,8 @@ impl Union {
         };
         let (mut placed, mut failed, mut under_way) = (0, None, 0);
         let (mut found, mut at): (Vec<Found>, usize) = (Vec::new(), 0);
+        // What had got places when it was looked for more.
+        let mut before = None;
         let (ended, end) = std::sync::mpsc::channel();
         std::thread::scope(|scope| loop {
             let mut wait = under_way == lanes;
@@ -103,8 +105,10 @@ impl Union {
                     Ok(true) if at < found.len() => {}
                     // What is there is being written: more may have come by when some of it has been.
                     Ok(true) if under_way > 0 && self.idle(fs) < segment as u64 => wait = true,
+                    // Of what was found nothing got a place: others write it, or nothing leads there.
+                    Ok(true) if under_way == 0 && before == Some(placed) => (found, at) = (Vec::new(), 0),
                     Ok(true) => match self.find_room_and_dirty(fs, most, None) {
-                        Ok(some) => (found, at) = (some, 0),
+                        Ok(some) => (found, at, before) = (some, 0, Some(placed)),
                         Err(e) => failed = Some(e),
                     },
                     Ok(false) => (found, at) = (Vec::new(), 0),

@@ -539,6 +539,17 @@ impl<'r> Table<'r> {
         found.ok_or_else(|| damaged(format!("slot {slot} of the log is in no region")))
     }
 
+    /// Slots that were given up and wait for a commit.
+    pub fn freed(&self) -> Result<Vec<u32>> {
+        let all = self.head()?;
+        let (mut next, mut slots) = (slot_in(all.freed), Vec::new());
+        while let Some(slot) = next.filter(|_| (slots.len() as u64) < all.waiting) {
+            slots.push(slot);
+            next = self.get(slot)?.next;
+        }
+        Ok(slots)
+    }
+
     /// The slots of all regions.
     pub fn slots(&self) -> Result<impl Iterator<Item = u32>> {
         Ok(self.regions()?.into_iter().flat_map(|(_, region)| region.range()))
