@@ -129,8 +129,15 @@ impl Log {
             let is_there = self.area_of(session, slot)?.region.is_some();
             return Ok(is_there.then_some(Candidate { slot, patience }).into_iter().collect());
         }
+        if !self.knows(self.changes(session)?) {
+            self.refresh(session)?;
+        }
         let table = self.at.table(session.region());
-        let homes = session.read(KEY, || table.homes(slot, segment))?;
+        let homes = session.read(KEY, || match table.find(segment.sequence)? {
+            // It may lie elsewhere by now.
+            Some((slot, now)) => table.homes(slot, &now),
+            None => table.homes(slot, segment),
+        })?;
         let mut timed = Vec::with_capacity(homes.len());
         for home in homes.iter().filter(|home| !home.partial) {
             let area = self.known_area_of(session, home.slot)?;

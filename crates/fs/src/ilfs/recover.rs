@@ -88,19 +88,26 @@ impl Log {
         let table = self.at.table(session.region());
         let segment = table.get(slot)?;
         // What a write that was cut short has left in one copy, another may have whole.
-        let mut best = Vec::new();
-        for (copy, _) in session.read(KEY, || table.copies(slot, &segment))? {
+        let mut found = Vec::new();
+        for (copy, entry) in session.read(KEY, || table.copies(slot, &segment))? {
             let parts = self.parts_of(session, copy, segment.sequence, segment.used)?;
-            if parts.len() > best.len() {
-                best = parts;
-            }
+            found.push((copy, if entry.partial { Vec::new() } else { parts }));
         }
-        let parts = best;
+        // The first of those that have most.
+        let Some((best, parts)) = found.iter().rev().max_by_key(|(_, parts)| parts.len()) else { return Ok(0) };
         let Some(last) = parts.last() else { return Ok(0) };
         self.change(session, |change| {
-            let extended = with(segment, &parts, last);
+            let extended = with(segment, parts, last);
             change.count_live(segment.class, i64::from(extended.live - segment.live))?;
-            change.put(slot, &extended)
+            change.put(slot, &extended)?;
+            // The others lack some of it: they are no copies, or perhaps were none any more when it was written.
+            for (copy, _) in found.iter().filter(|(copy, some)| *copy != slot && some.len() < parts.len()) {
+                change.set_partial(*copy)?;
+            }
+            match found.iter().any(|(copy, some)| *copy == slot && some.len() < parts.len()) {
+                true => change.put_first(slot, *best),
+                false => Ok(()),
+            }
         })?;
         Ok(parts.len() as u64)
     }

@@ -86,11 +86,30 @@ impl Change<'_, '_> {
         self.set_region(n, &region)?;
         if alone {
             let segment = self.table().get(of)?;
+            let all = self.table().copies(of, &segment)?;
             self.promote(of, &segment, &[(slot, self.table().get(slot)?)])?;
-            // Nothing of it is lost: it is free, and put in its list with the others that are.
-            self.put(of, &Segment::FREE)?;
+            // Nothing of it is lost: they are free, and put in their list with the others that are.
+            for (other, _) in all.into_iter().filter(|(other, _)| *other != slot) {
+                self.put(other, &Segment::FREE)?;
+            }
         }
         Ok(())
+    }
+
+    /// A copy has not all of its segment.
+    pub fn set_partial(&mut self, slot: u32) -> Result<()> {
+        let copy = self.table().get(slot)?;
+        self.put(slot, &Segment { partial: true, ..copy })
+    }
+
+    /// The number of the segment in slot `of` leads to its copy in `slot`, and `of` has a copy that has not all of it.
+    pub fn put_first(&mut self, of: u32, slot: u32) -> Result<()> {
+        let segment = self.table().get(of)?;
+        let mut rest = self.table().copies(of, &segment)?;
+        rest.retain(|(copy, _)| *copy != of);
+        rest.sort_by_key(|(copy, _)| *copy != slot);
+        self.promote(of, &segment, &rest)?;
+        self.link_copy(slot, of, true)
     }
 
     /// What a slot has is a whole copy, if it is one of that segment yet; is it?
