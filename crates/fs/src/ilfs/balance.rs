@@ -9,7 +9,7 @@ use pram::Session;
 
 use super::class;
 use super::clean::Files;
-use super::copies::Copied;
+use super::copies::{self, Copied};
 use super::error::Result;
 use super::place::BLOCK;
 use super::table::{Segment, Standing, State, KEY};
@@ -76,25 +76,48 @@ impl Log {
         assert_may_wait();
         self.check_failed()?;
         self.refresh(session)?;
+        loop {
+            match self.balance_one(session, files, go_on)? {
+                // One that cannot be moved now: others have their turn.
+                None if go_on(0) => {}
+                None => return Ok(Copied::Interrupted),
+                Some(copied) => return Ok(copied),
+            }
+        }
+    }
+
+    /// None where the segment that was chosen cannot be moved now, and is set aside.
+    fn balance_one(
+        &self,
+        session: &Session,
+        files: &dyn Files,
+        go_on: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<Option<Copied>> {
         if self.unbalanced(session)? == 0 {
-            return Ok(Copied::Nothing);
+            return Ok(Some(Copied::Nothing));
         }
         let filled = self.filled(session)?;
         let share = |one: &&Filled| one.excess as f64 / one.size.max(1) as f64;
-        let Some(from) = filled.iter().max_by(|a, b| share(a).total_cmp(&share(b))) else { return Ok(Copied::Nothing) };
+        let Some(from) = filled.iter().max_by(|a, b| share(a).total_cmp(&share(b))) else {
+            return Ok(Some(Copied::Nothing));
+        };
         let mut to: Vec<&Filled> = filled.iter().filter(|one| one.excess < 0).collect();
         to.sort_by(|a, b| share(a).total_cmp(&share(b)));
         let to: Vec<u32> = to.into_iter().map(|one| one.number).collect();
-        let Some((slot, segment)) = self.movable(session, from.number, &to)? else { return Ok(Copied::Nothing) };
+        let Some((slot, segment)) = self.movable(session, from.number, &to)? else { return Ok(Some(Copied::Nothing)) };
         match self.make_copy_in(session, files, slot, segment, Some(&to), go_on)? {
             Copied::Made { sequence, bytes } => {
                 let there = self.slot_in_region(session, sequence, from.number)?;
                 if let Some(there) = there {
                     self.change(session, |change| change.drop_copy(sequence, there, false, files.epoch()))?;
                 }
-                Ok(Copied::Made { sequence, bytes })
+                Ok(Some(Copied::Made { sequence, bytes }))
             }
-            other => Ok(other),
+            Copied::Nothing => {
+                self.set_aside(segment.sequence, copies::SOON);
+                Ok(None)
+            }
+            other => Ok(Some(other)),
         }
     }
 

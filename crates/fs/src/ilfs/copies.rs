@@ -45,7 +45,7 @@ const TRIED: u64 = 64;
 const PIECE: u32 = 256;
 
 /// How long a segment is left alone of which a part may be on its way to a disk, and one that could not be read.
-const SOON: Duration = Duration::from_secs(2);
+pub(super) const SOON: Duration = Duration::from_secs(2);
 const LATER: Duration = Duration::from_secs(60);
 /// After so long nothing that was on its way when a segment was set aside first is so yet.
 const SETTLED: Duration = Duration::from_secs(300);
@@ -434,6 +434,11 @@ impl Log {
                 None,
             }
             let found = self.change(session, |change| {
+                // What the cleaner and what waits in memory need is not for copies.
+                let waits = change.tx.unplaced() / u64::from(self.content_of_segment());
+                if change.head()?.spare <= super::room::RESERVE + waits {
+                    return Ok(Found::None);
+                }
                 let is_there = change.table().find(segment.sequence)?.is_some_and(|(slot, _)| slot == of);
                 let region = change.table().region(choice.area.n)?;
                 match (region.next_reserved(), region.next_free()) {

@@ -113,6 +113,8 @@ impl Log {
                         self.close_in(change, region)?;
                         change.set_standing(*n, Standing::Leaving)?;
                     }
+                    // One that had failed has yet.
+                    (false, Standing::Leaving) if region.cause != 0 => change.set_failed(*n, region.cause())?,
                     (false, Standing::Leaving) => change.set_standing(*n, Standing::Taking)?,
                     (false, _) => {}
                 }

@@ -109,7 +109,8 @@ impl Union {
         pace.rest(fs, rate, stopped);
         Ok(match cleaned {
             Cleaned::Freed { .. } => Piece::Done,
-            Cleaned::Asleep(Reason::NoRoom | Reason::NothingToGain) => {
+            // What was freed waits for a commit: without that there is nothing to wait for.
+            Cleaned::Asleep(Reason::NoRoom | Reason::NothingToGain) if self.log().counts(fs.session())?.freed > 0 => {
                 self.end_epoch_and_reclaim(fs.session())?;
                 Piece::Nothing
             }

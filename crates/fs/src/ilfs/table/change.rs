@@ -382,6 +382,7 @@ impl<'t, 'o> Change<'t, 'o> {
         self.tx.set(field!(self, slots), &changed(all.slots, region.slots.into()))?;
         self.tx.set(field!(self, changes), &(all.changes + 1))?;
         region.standing = standing as u32;
+        region.cause = if standing == Standing::Taking { 0 } else { region.cause };
         self.set_region(n, &region)
     }
 

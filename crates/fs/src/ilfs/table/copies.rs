@@ -6,7 +6,9 @@
 
 use super::change::Change;
 use super::{damaged, Result, Segment, Standing, State, Table};
-use crate::ilfs::class::MOST_COPIES;
+
+/// Slots that a segment has at most: copies in regions that have failed stay until there are enough others.
+const LONGEST: usize = 64;
 
 /// What a slot's region is to the copy that is in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,8 +28,7 @@ impl Table<'_> {
         let mut next = segment.copy;
         while let Some(copy) = next {
             let entry = self.get(copy)?;
-            if entry.state != State::Copy || entry.sequence != segment.sequence || all.len() > MOST_COPIES as usize + 1
-            {
+            if entry.state != State::Copy || entry.sequence != segment.sequence || all.len() > LONGEST {
                 return Err(damaged(format!("slot {copy} is no copy of segment {}", segment.sequence)));
             }
             all.push((copy, entry));
