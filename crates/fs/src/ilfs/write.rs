@@ -353,8 +353,13 @@ impl<'l> Writer<'l> {
             Some(Some(e)) => return flight.set_failure(&e),
             None => {}
         }
+        // Who did not answer is not asked: perhaps he never does.
+        let well: Vec<&Copy> = flight.copies.iter().filter(|copy| copy.failure().is_none()).collect();
+        if well.is_empty() {
+            return;
+        }
         for _ in 0..PATIENCE.as_millis() {
-            for copy in &flight.copies {
+            for copy in &well {
                 let Ok(lies) = self.log.lies(self.session, copy.slot) else { continue };
                 let first = Walk::new(&*lies.region, lies.identity, lies.at, self.log.blocks).part_at(0);
                 if let Some(first) = first.filter(|first| first.sequence == sequence) {
