@@ -515,6 +515,11 @@ impl Log {
             }
         }
         if let Err(e) = lies.region.run(Transfer::Flush.into()).result {
+            // What others wrote there may be lost too.
+            let cause = if is_gone(&e) && e.class != Failure::Timeout { Cause::Missing } else { Cause::Failed };
+            if !self.fence(session, lies.region.number(), cause, &e)? {
+                return Err(self.fail(e));
+            }
             return Ok(Filled::Failed(e));
         }
         let lost = unreadable.iter().filter(|place| to_copy.linked.contains(place)).count();
