@@ -189,7 +189,7 @@ pub fn describe_disk_work(work: &WorkStatus, mut row: impl FnMut(&str, String)) 
             ("missing", true) => ("was missing and is there again", "it takes content soon"),
             _ => (
                 "has FAILED and takes nothing",
-                "`conquest region remove POOL NUMBER` moves what it holds; the same with `--cancel` has it take content again",
+                "`conquest region remove POOL NUMBER` moves what it holds, `conquest region readmit POOL NUMBER` has it take content again",
             ),
         };
         row("region", format!("{} {is}, since {since}: {then}", out.region));

@@ -51,6 +51,8 @@ enum What {
     Replace(ReplaceArgs),
     /// Spread what is there over all regions, or rewrite files
     Balance(Balance),
+    /// Have a region that has failed take content again: it is well, as far as you know
+    Readmit(Readmit),
     /// Say that regions share their fate, as disks of one enclosure do: copies are never in two of them
     Domain(Domain),
     /// May a region, or one of its disks, be stopped or destroyed, with all content left? Exit status 0 yes, 1 no, 2 it cannot be told
@@ -92,6 +94,14 @@ struct Remove {
     /// Print what is lost, or would be, as JSON
     #[arg(long, requires = "force")]
     json: bool,
+}
+
+#[derive(clap::Args)]
+struct Readmit {
+    /// The pool directory, or where it is mounted
+    pool: PathBuf,
+    /// The number of the region
+    region: u32,
 }
 
 #[derive(clap::Args)]
@@ -173,6 +183,13 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         What::List(args) => list(args)?,
         What::Remove(args) => remove(args)?,
         What::Balance(args) => balance(args)?,
+        What::Readmit(args) => {
+            let pool = locate::pool(&args.pool)?;
+            let cannot = || format!("cannot have region {} of {} take content again", args.region, pool.display());
+            let open = Pool::open(&pool, &fs::OpenOptions::default()).context(cannot)?;
+            open.readmit(args.region).context(cannot)?;
+            say(&format!("region {} takes content again", args.region))?;
+        }
         What::Domain(args) => {
             let pool = locate::pool(&args.pool)?;
             let cannot = || format!("cannot change the domains of {}", pool.display());

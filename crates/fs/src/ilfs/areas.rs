@@ -115,7 +115,11 @@ impl Log {
                 known => known,
             };
         let list = regions.into_iter().map(|(n, raw)| {
-            let region = open(raw.number);
+            // After it was out of use what another process has open again may be dead here.
+            let was_out = before.list.iter().any(|area| area.number == raw.number && !area.is_taking);
+            let is_back = was_out && raw.standing() == Standing::Taking && !ignored.contains(&raw.number);
+            let again = if is_back { opener.as_ref().and_then(|open| open(raw.number)) } else { None };
+            let region = again.or_else(|| open(raw.number));
             let secret = region.as_ref().map_or(0, |region| region.secret());
             let known = before.list.iter().find(|area| area.number == raw.number);
             let until = known.map_or(0, |area| area.until.load(std::sync::atomic::Ordering::Relaxed));

@@ -132,6 +132,18 @@ impl Log {
         Ok(back)
     }
 
+    /// Has a region that has failed, or was missing, and is there, take content again, because somebody says that it is well.
+    pub fn readmit_asked(&self, session: &Session, number: u32) -> Result<()> {
+        let opened = {
+            let opener = self.opener.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            opener.as_ref().and_then(|open| open(number))
+        };
+        let region = opened.ok_or(Error::Missing(number))?;
+        self.readmit(session, &*region)?;
+        self.put(region);
+        Ok(())
+    }
+
     fn tell_refused(&self, number: u32, e: &Error) {
         if self.refused.lock().unwrap_or_else(std::sync::PoisonError::into_inner).insert(number) {
             tracing::error!("region {number} is there again and stays out of use: {e}");

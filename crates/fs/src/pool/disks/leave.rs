@@ -83,8 +83,7 @@ pub fn remove(dir: &Path, which: &[Which], how: How, go_on: &mut dyn FnMut(u64) 
     let session = pool.session();
     let config = read_config(dir)?;
     let union = pool.union().ok_or_else(|| Error::Pool("the pool has no log of segments".into()))?;
-    let chosen: Vec<Chosen> =
-        which.iter().map(|one| find(dir, &config, union.log(), session, one)).collect::<Result<_>>()?;
+    let chosen: Vec<Chosen> = which.iter().map(|one| find(dir, &config, union.log(), one)).collect::<Result<_>>()?;
     let numbers: Vec<u32> = chosen.iter().map(|one| one.number).collect();
     let told = union.log().leaving(session, &numbers)?;
     match how {
@@ -229,12 +228,13 @@ fn label(dir: &Path, entry: &DiskEntry) -> Option<Label> {
 
 /// The number of the region that a disk is of: as its label tells, or, where that cannot be read, `pool.toml`; or it is the only one of
 /// which no disk can be read.
-fn number_of(dir: &Path, config: &Config, log: &Log, session: &Session, entry: &DiskEntry) -> Option<u32> {
+fn number_of(dir: &Path, config: &Config, log: &Log, entry: &DiskEntry) -> Option<u32> {
     if let Some(number) = label(dir, entry).map(|label| label.region).or(entry.region) {
         return Some(number);
     }
     let told: Vec<u32> = config.disks.iter().filter_map(|other| label(dir, other)).map(|label| label.region).collect();
-    let missing: Vec<u32> = log.out_of_use(session).ok()?.into_iter().map(|fenced| fenced.number).collect();
+    let there: Vec<u32> = log.regions().iter().map(|region| region.number()).collect();
+    let missing: Vec<u32> = log.numbers().into_iter().filter(|number| !there.contains(number)).collect();
     match missing.iter().filter(|number| !told.contains(number)).collect::<Vec<_>>()[..] {
         [number] => Some(*number),
         _ => None,
@@ -242,13 +242,13 @@ fn number_of(dir: &Path, config: &Config, log: &Log, session: &Session, entry: &
 }
 
 /// A region, and its disks.
-fn find(dir: &Path, config: &Config, log: &Log, session: &Session, which: &Which) -> Result<Chosen> {
+fn find(dir: &Path, config: &Config, log: &Log, which: &Which) -> Result<Chosen> {
     let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.into());
     let number = match which {
         Which::Number(number) => Some(*number).filter(|number| log.numbers().contains(number)),
         Which::Disk(path) => {
             let found = config.disks.iter().find(|entry| real(&entry.at(dir)) == real(path));
-            found.and_then(|entry| number_of(dir, config, log, session, entry))
+            found.and_then(|entry| number_of(dir, config, log, entry))
         }
     };
     let Some(number) = number else {
@@ -262,7 +262,7 @@ fn find(dir: &Path, config: &Config, log: &Log, session: &Session, which: &Which
         )));
     };
     // A disk that is missing, of a region that does without it, is no disk of the pool either when the region is gone.
-    let is_of = |entry: &&DiskEntry| number_of(dir, config, log, session, entry) == Some(number);
+    let is_of = |entry: &&DiskEntry| number_of(dir, config, log, entry) == Some(number);
     Ok(Chosen { number, entries: config.disks.iter().filter(is_of).cloned().collect() })
 }
 

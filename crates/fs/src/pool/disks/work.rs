@@ -132,6 +132,12 @@ impl Pool {
         Ok(self.fs.session().copy().map_or(Ok(()), |copy| copy.wait(self.fs.session()))?)
     }
 
+    /// A region that has failed takes content again.
+    pub fn readmit(&self, region: u32) -> Result<()> {
+        self.with_log()?.log().readmit_asked(self.fs.session(), region)?;
+        Ok(self.fs.session().copy().map_or(Ok(()), |copy| copy.wait(self.fs.session()))?)
+    }
+
     /// These regions share their fate, by any number but 0; with that each is on its own.
     pub fn set_domain(&self, regions: &[u32], domain: u32) -> Result<()> {
         self.with_log()?.log().set_domain(self.fs.session(), regions, domain)?;

@@ -76,7 +76,7 @@ fn one_round(
     let mut work = || -> Result<Piece> {
         if looked.is_none_or(|looked| looked.elapsed() > LOOK) {
             *looked = Some(Instant::now());
-            union.look_after_regions(fs, &|name| name.is_absolute() && !name.exists())?;
+            union.look_after_regions(fs, &is_gone)?;
         }
         let mut wrong = |wrong: &[_]| damage::note(fs, union, dir, wrong);
         match union.tend(fs, pace, stopped)? {
@@ -95,4 +95,9 @@ fn one_round(
             Some(REST)
         }
     }
+}
+
+/// Is a disk's file not there any more? One that cannot be looked at may be.
+fn is_gone(name: &Path) -> bool {
+    name.is_absolute() && std::fs::metadata(name).is_err_and(|e| e.kind() == std::io::ErrorKind::NotFound)
 }
