@@ -223,7 +223,11 @@ impl Log {
             found => found?,
         };
         let Some(there) = self.order(session, slot, &segment, BLOCK)?.first().map(|first| first.slot) else {
-            return Ok(none(self.missing(session, slot).to_string()));
+            let why = match self.missing(session, slot) {
+                Error::Missing(number) => format!("no disk has region {number}"),
+                e => e.to_string(),
+            };
+            return Ok(none(why));
         };
         let lies = self.lies(session, there)?;
         let mut walk = Walk::new(&*lies.region, lies.identity, lies.at, segment.used);
