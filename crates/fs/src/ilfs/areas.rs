@@ -137,7 +137,7 @@ impl Log {
         });
         let areas = Areas { changes, list: list.collect() };
         *self.areas.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(areas);
-        Ok(())
+        self.count_out_of_reach(session)
     }
 
     /// A number that no region has, and none had that the table or this process knows of.

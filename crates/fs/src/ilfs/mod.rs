@@ -72,7 +72,7 @@ mod walk;
 pub mod write;
 
 use std::collections::HashSet;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -152,6 +152,8 @@ pub struct Log {
     left: Mutex<Option<(Instant, u64)>>,
     /// Readings of what has copies.
     readings: AtomicU64,
+    /// Live blocks that lie in regions that are out of use and nowhere else, as they were a moment ago.
+    out_of_reach: AtomicU64,
     /// Regions that are used as if they were missing.
     ignored: Mutex<HashSet<u32>>,
     /// Regions that came back and were refused, which is told once.
@@ -244,6 +246,7 @@ impl Log {
             cleaner: Mutex::default(),
             left: Mutex::default(),
             readings: AtomicU64::new(1),
+            out_of_reach: AtomicU64::new(0),
             ignored: Mutex::default(),
             refused: Mutex::default(),
             aside: Mutex::default(),
@@ -380,7 +383,8 @@ impl Log {
             let copies = u64::from(class::wanted_copies(code).unwrap_or(1)).min(domains);
             live * (copies - 1)
         });
-        all.live + more.sum::<u64>()
+        // What lies only where nothing is written takes no room of the others.
+        (all.live + more.sum::<u64>()).saturating_sub(self.out_of_reach.load(Ordering::Relaxed))
     }
 
     /// Segments that can be used, about: hosts keep room for them, or have it.

@@ -105,6 +105,27 @@ impl Log {
         self.refresh(session)
     }
 
+    /// Counts anew what lies only in regions that are out of use: while there are any, from time to time, since files are removed.
+    pub fn count_out_of_reach(&self, session: &Session) -> Result<()> {
+        let table = self.at.table(session.region());
+        let regions = session.read(KEY, || table.regions())?;
+        let mut blocks = 0;
+        for (_, region) in regions.iter().filter(|(_, region)| region.standing() == Standing::Failed) {
+            for slot in region.range() {
+                let segment = session.read(KEY, || table.get(slot))?;
+                if !segment.state.is_used() || segment.live == 0 {
+                    continue;
+                }
+                // One with a copy elsewhere is led to from there, or has it in its list.
+                let homes = session.read(KEY, || table.homes(slot, &segment)).unwrap_or_default();
+                let is_alone = homes.iter().all(|home| home.standing == Standing::Failed || home.partial);
+                blocks += if is_alone { u64::from(segment.live) } else { 0 };
+            }
+        }
+        self.out_of_reach.store(blocks, std::sync::atomic::Ordering::Relaxed);
+        Ok(())
+    }
+
     /// The domains that were named, by region.
     pub fn named_domains(&self, session: &Session) -> Result<Vec<(u32, u32)>> {
         let table = self.at.table(session.region());

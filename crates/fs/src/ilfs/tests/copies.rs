@@ -160,3 +160,16 @@ fn a_disk_that_was_written_with_another_memory_is_refused() {
     assert_eq!(world.rig.log.out_of_use(&world.rig.session).expect("told").len(), 1);
     assert_eq!(world.verify(), 0);
 }
+
+#[test]
+fn what_lies_on_a_lost_disk_takes_no_room_of_the_others() {
+    let mut world = world(2, &[]);
+    for ino in 1..=24 {
+        world.write(&file(ino, 0..MOST)).expect("there is room");
+    }
+    world.rig = world.rig.with_disks(&[0]);
+    world.rig.log.fence_missing(&world.rig.session).expect("it is fenced");
+    let room = world.rig.log.available_about(&world.rig.session).expect("told");
+    assert!((3 * MOST..6 * MOST).contains(&room), "{room} blocks, of four segments that are left");
+    world.write(&file(30, 0..2 * MOST)).expect("there is room");
+}

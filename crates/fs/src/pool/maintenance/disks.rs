@@ -51,9 +51,15 @@ impl Drop for DiskWork {
 
 fn run(fs: &Fs, union: &Union, dir: &Path, stop: &AtomicBool) {
     let stopped = || stop.load(Ordering::SeqCst);
-    let (mut pace, mut looked) = (Pace::default(), None::<Instant>);
+    let (mut pace, mut looked, mut counted) = (Pace::default(), None::<Instant>, Instant::now());
     std::thread::park_timeout(TICK);
     while !stopped() {
+        if counted.elapsed() > LOOK {
+            counted = Instant::now();
+            if let Err(e) = union.log().count_out_of_reach(fs.session()) {
+                tracing::error!("work on disks: {e}");
+            }
+        }
         let rest = match fs.session().try_maintenance() {
             true => one_round(fs, union, dir, &stopped, &mut pace, &mut looked),
             false => Some(TICK),
