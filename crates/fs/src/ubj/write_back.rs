@@ -87,20 +87,23 @@ impl Union {
     /// Disks are not waited for together: pieces are under way side by side, and each ends when it is on disk, so that a disk that is
     /// slow holds up its own pieces alone. Where there is one region, two large pieces are enough, with one flush each.
     pub(super) fn write_on(&self, fs: &Fs, most: usize, go_on: &mut dyn FnMut() -> Result<bool>) -> Result<u64> {
-        let regions = self.log().taking().len();
         let segment = self.log().content_of_segment() as usize;
-        let (lanes, piece) = match regions {
+        // Asked again each time: this may go on for long, and a region come meanwhile.
+        let shape = || match self.log().taking().len() {
             ..=1 => (2, most),
-            _ => ((LANES * regions).min(LANES_MOST), segment),
+            regions => ((LANES * regions).min(LANES_MOST), segment),
         };
         let (mut placed, mut failed, mut under_way) = (0, None, 0);
+        // What was found last is being written by others, or has gone.
+        let mut in_vain = false;
         let (mut found, mut at): (Vec<Found>, usize) = (Vec::new(), 0);
         // What had got places when it was looked for more.
         let mut before = None;
         let (ended, end) = std::sync::mpsc::channel();
         std::thread::scope(|scope| loop {
-            let mut wait = under_way == lanes;
-            if !wait && failed.is_none() {
+            let (lanes, piece) = shape();
+            let mut wait = under_way >= lanes || (in_vain && under_way > 0);
+            if !wait && failed.is_none() && !in_vain {
                 match go_on() {
                     Ok(true) if at < found.len() => {}
                     // What is there is being written: more may have come by when some of it has been.
@@ -116,7 +119,7 @@ impl Union {
                     Err(e) => failed = Some(e),
                 }
             }
-            if !wait && failed.is_none() && at < found.len() {
+            if !wait && failed.is_none() && !in_vain && at < found.len() {
                 let some = found[at..found.len().min(at + piece)].to_vec();
                 at += some.len();
                 let (under, ended) = (UnderWay::of(&self.under_way, some.len() as u64), ended.clone());
@@ -135,7 +138,7 @@ impl Union {
             for one in first.into_iter().chain(end.try_iter()) {
                 under_way -= 1;
                 match one {
-                    Ok(some) => placed += some,
+                    Ok(some) => (placed, in_vain) = (placed + some, some == 0),
                     Err(e) => failed = failed.take().or(Some(e)),
                 }
             }
