@@ -24,12 +24,18 @@ const MEMORY: f64 = 1.0;
 /// A region is not taken for slower than the fastest by more than this.
 const SLOWEST: f64 = 1e-3;
 
+/// So many bytes have been written to a region before it is taken for faster than the others: what a cache took of the first ones says
+/// nothing of the disk, and would have all that is under way wait there.
+const LITTLE: u64 = 64 << 20;
+
 /// What a choice depends on, in bytes and seconds.
 #[derive(Clone, Copy, Debug)]
 struct Speed {
     /// What it delivers in a second; 0 where nothing is known.
     delivers: f64,
     queued: f64,
+    /// Little is known of it.
+    is_new: bool,
 }
 
 fn speed(region: &dyn Region) -> Speed {
@@ -37,17 +43,26 @@ fn speed(region: &dyn Region) -> Speed {
     Speed {
         delivers: if write.speed > 0.0 { write.speed } else { write.usual_speed },
         queued: write.queued_bytes as f64,
+        is_new: write.bytes < LITTLE,
     }
 }
 
 /// Until when each would be busy with a segment of so many bytes more, where they are busy until `until` by turns; and how soon it would be
 /// done there. In seconds.
 fn finish(speeds: &[Speed], until: &[f64], bytes: f64) -> Vec<(f64, f64)> {
-    let known = speeds.iter().map(|speed| speed.delivers).fold(0.0, f64::max);
+    let most = |of: &dyn Fn(&&Speed) -> bool| speeds.iter().filter(of).map(|speed| speed.delivers).fold(0.0, f64::max);
+    let known = match most(&|speed| !speed.is_new) {
+        0.0 => most(&|_| true),
+        known => known,
+    };
     let fastest = if known > 0.0 { known } else { UNKNOWN };
     let last = until.iter().copied().fold(0.0, f64::max);
     let one = |(speed, until): (&Speed, &f64)| {
-        let delivers = if speed.delivers > 0.0 { speed.delivers.max(fastest * SLOWEST) } else { fastest };
+        let delivers = if speed.delivers > 0.0 {
+            speed.delivers.clamp(fastest * SLOWEST, if speed.is_new { fastest } else { f64::INFINITY })
+        } else {
+            fastest
+        };
         let (until, takes) = (until.max(last - MEMORY), bytes / delivers);
         let tried = takes.min(MEMORY);
         let done = match speed.queued > 0.0 {
@@ -109,7 +124,8 @@ mod tests {
 
     /// How many of so many segments each region gets.
     fn shares(speeds: &[f64], segments: usize) -> Vec<usize> {
-        let speeds: Vec<Speed> = speeds.iter().map(|delivers| Speed { delivers: *delivers, queued: 0.0 }).collect();
+        let speeds: Vec<Speed> =
+            speeds.iter().map(|delivers| Speed { delivers: *delivers, queued: 0.0, is_new: false }).collect();
         let (mut until, mut shares) = (vec![0.0; speeds.len()], vec![0; speeds.len()]);
         for _ in 0..segments {
             let finish = finish(&speeds, &until, 4e6);
@@ -132,7 +148,7 @@ mod tests {
     /// One that stood still has hardly any speed by then.
     #[test]
     fn one_that_was_slow_is_tried_again_but_with_one_segment_at_a_time() {
-        let mut speeds: Vec<Speed> = [1e8, 1.0].map(|delivers| Speed { delivers, queued: 0.0 }).to_vec();
+        let mut speeds: Vec<Speed> = [1e8, 1.0].map(|delivers| Speed { delivers, queued: 0.0, is_new: false }).to_vec();
         let (mut until, mut given) = (vec![0.0; 2], 0);
         for _ in 0..1000 {
             let finish = finish(&speeds, &until, 4e6);
@@ -146,8 +162,18 @@ mod tests {
     }
 
     #[test]
+    fn one_that_is_new_is_not_taken_for_faster_than_the_others() {
+        let speed = |delivers, is_new| Speed { delivers, queued: 0.0, is_new };
+        let takes = |speeds: [Speed; 2]| finish(&speeds, &[0.0; 2], 4e6)[1].1;
+        assert_eq!(takes([speed(1e8, false), speed(1e9, true)]), 0.04);
+        assert_eq!(takes([speed(1e8, false), speed(1e9, false)]), 0.004);
+        assert_eq!(takes([speed(1e8, true), speed(1e9, true)]), 0.004, "where all are");
+    }
+
+    #[test]
     fn what_waits_in_a_queue_counts() {
-        let speeds = [Speed { delivers: 1e8, queued: 64e6 }, Speed { delivers: 1e8, queued: 0.0 }];
+        let speeds =
+            [Speed { delivers: 1e8, queued: 64e6, is_new: false }, Speed { delivers: 1e8, queued: 0.0, is_new: false }];
         let finish = finish(&speeds, &[0.0, 0.0], 4e6);
         assert!(finish[0].1 > finish[1].1);
     }
