@@ -170,6 +170,10 @@ impl Log {
     /// Room for what is wanted, or a part of it.
     pub(super) fn take_room(&self, session: &Session, want: &Want) -> Result<Room> {
         self.get_ready(session)?;
+        // One that could not be opened when the table first had it: who made it may have had it for itself.
+        if self.areas().list.iter().any(|area| area.is_taking && area.region.is_none()) {
+            self.refresh(session)?;
+        }
         let (head, copies) = (want.head, self.copies_now(session, want)?);
         let (mut choices, mut is_short) = (self.choices(want.class), false);
         loop {

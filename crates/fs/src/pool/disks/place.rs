@@ -48,15 +48,18 @@ pub fn make(dir: &Path, from: &Path, plan: &Plan, uuid: [u8; 16]) -> Result<Vec<
     Ok(regions)
 }
 
-/// Makes a region of the disks at these places, of so many bytes, whatever is there.
+/// Makes a region of the disks at these places, of so many bytes, whatever is there. Others may open them from then on: a process that has
+/// the pool open looks for the region as soon as the table has it, while who made it still waits for a commit.
 pub fn make_region(disks: &[(PathBuf, u64)], layout: Layout, uuid: [u8; 16], number: u32) -> Result<Arc<dyn Region>> {
-    let make = |(at, size): &(PathBuf, u64)| -> Result<Arc<dyn Device>, OpenError> {
+    let make = |(at, size): &(PathBuf, u64)| {
         let making = Making { size: Some(*size), force: true, options: Options::default() };
-        Ok(Arc::new(Disk::make(at, &making)?))
+        Disk::make(at, &making).map(Arc::new)
     };
-    let made = disks.iter().map(make).collect::<Result<_, _>>();
-    let made = made.and_then(|devices| exraid::region::make(Uuid(uuid), number, layout, devices));
-    made.map_err(|e| cannot_make(&e))
+    let disks = disks.iter().map(make).collect::<Result<Vec<_>, OpenError>>().map_err(|e| cannot_make(&e))?;
+    let devices = disks.iter().map(|disk| disk.clone() as Arc<dyn Device>).collect();
+    let made = exraid::region::make(Uuid(uuid), number, layout, devices).map_err(|e| cannot_make(&e))?;
+    disks.iter().for_each(|disk| disk.share());
+    Ok(made)
 }
 
 /// Makes durable where those disks lie that are not in the directory in which the pool is made.
