@@ -30,6 +30,8 @@ const READ: &str = "blkio.throttle.read_bps_device";
 const WRITE: &str = "blkio.throttle.write_bps_device";
 /// Bytes of a sector in the kernel's statistics.
 const SECTOR: u64 = 512;
+/// Bytes that a broken disk has left.
+const REMAINDER: u64 = 4096;
 /// How far what a disk delivers may be from its rule.
 const TOLERANCE: f64 = 0.1;
 /// For so long it is tried, after what the throttle takes to get going.
@@ -89,7 +91,7 @@ fn mounted_at(mountinfo: &str) -> Option<PathBuf> {
     mountinfo.lines().find_map(|line| {
         let (before, after) = line.split_once(" - ")?;
         let mut fields = after.split(' ');
-        let is_it = fields.next()? == "cgroup" && fields.last()?.split(',').any(|option| option == "blkio");
+        let is_it = fields.next()? == "cgroup" && fields.next_back()?.split(',').any(|option| option == "blkio");
         is_it.then(|| before.split(' ').nth(4).map(PathBuf::from))?
     })
 }
@@ -127,6 +129,20 @@ impl SlowDisk {
     /// Holds it to so many bytes in a second, from now on.
     pub fn set_rate(&self, rate: u64) -> Result<(), Error> {
         self.group.set(&self.number, rate)
+    }
+
+    /// From now on nothing can be read from it or written to it but the first of it: each request fails.
+    pub fn break_it(&self) -> Result<(), Error> {
+        let file = File::options().write(true).open(&self.image).map_err(Error::file(&self.image))?;
+        file.set_len(REMAINDER).map_err(Error::file(&self.image))?;
+        [&self.lower, &self.device]
+            .into_iter()
+            .try_for_each(|device| hosts::run(Command::new("losetup").arg("--set-capacity").arg(&device.path)))?;
+        let device = File::open(self.path()).map_err(Error::file(self.path()))?;
+        match std::os::unix::fs::FileExt::read_at(&device, &mut [0; 512], REMAINDER * 4) {
+            Ok(1..) => Err(Error::Wrong(format!("{} can still be read", self.path().display()))),
+            _ => Ok(()),
+        }
     }
 
     /// Halves of it, as devices of their own.

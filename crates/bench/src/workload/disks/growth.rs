@@ -1,5 +1,5 @@
 //! A pool is written in order, and gets a disk each time so much has been written (Figure 4): how fast it is, and the new disk's share of
-//! what is written in the two seconds after the command.
+//! what is written in the two seconds after the command. What is written after the last one came is half of all.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -22,18 +22,27 @@ const ROUNDS: usize = 2;
 const WINDOW: f64 = 2.0;
 /// Points of the plot.
 const POINTS: u64 = 24;
+/// A disk comes after each such part, until there are four.
+const STAGES: u64 = 6;
+/// A window that is shorter, as the next disk came or all was written, says nothing.
+const SHORTEST: f64 = 0.8;
+/// Seconds of a point of the plot of each disk.
+const STEP: f64 = 0.5;
 /// Of what would be fair, in the least of the windows.
 const SHARE: &str = "share of its fair share, the least";
 
 pub fn run(bench: &Bench<'_>) -> Outcome {
     let (rate, mib) = (bench.args.fast / 2, bench.size() / MIB);
-    let title = format!("{mib} MiB written in order; a disk of {rate} MB/s more after each quarter (Figure 4)");
+    let title =
+        format!("{mib} MiB written in order; a disk of {rate} MB/s more after each sixth, three times (Figure 4)");
     let mut speed = Section::rates("disks-growth", format!("{title}, over what was written"), "MB/s");
     speed.plot = Plot::lines("MiB written");
     let mut share =
         Section::rates("disks-growth-share", format!("{title}: the new disk in {WINDOW:.0} s after it came"), "x");
     share.notes.push("1 is as much as each of the others".into());
-    let mut sections = [speed, share];
+    let mut each = Section::rates("disks-growth-each", format!("{title}, over time, each disk"), "MB/s");
+    each.plot = Plot::lines("seconds");
+    let mut sections = [speed, share, each];
     if let Err(e) = measure(bench, &mut sections) {
         bench.failed("growth", &mut sections, &e);
     }
@@ -46,7 +55,7 @@ pub fn run(bench: &Bench<'_>) -> Outcome {
     Outcome { sections: sections.into(), findings }
 }
 
-fn measure(bench: &Bench<'_>, sections: &mut [Section; 2]) -> Result<(), Error> {
+fn measure(bench: &Bench<'_>, sections: &mut [Section; 3]) -> Result<(), Error> {
     let rig = bench.rig(&[bench.fast() / 2; COUNT])?;
     let (paths, bytes) = (rig.paths(), bench.size());
     let program = &bench.context.program;
@@ -99,7 +108,7 @@ fn grown(
         });
         let mut next = 1;
         let see = move |_: f64, written: u64| {
-            while next < COUNT && written >= bytes * next as u64 / COUNT as u64 {
+            while next < COUNT && written >= bytes * next as u64 / STAGES {
                 // Where that has failed it is told below.
                 let _ = due.send(next);
                 next += 1;
@@ -115,7 +124,7 @@ fn grown(
 
 fn add(
     bench: &Bench<'_>,
-    sections: &mut [Section; 2],
+    sections: &mut [Section; 3],
     who: &'static str,
     bytes: u64,
     done: Result<(Trace, Vec<f64>), Error>,
@@ -124,7 +133,10 @@ fn add(
         Ok(done) => done,
         Err(e) => return sections.iter_mut().for_each(|section| skip(bench, section, who, &e)),
     };
-    let [speed, share] = sections;
+    let [speed, share, each] = sections;
+    if WHOS.iter().any(|own| own.name() == who) {
+        trace.add_rates_of_each(each, who, STEP);
+    }
     let mut from = 0.0;
     for n in 1..=POINTS {
         let Some(to) = trace.when((bytes * n / POINTS) as f64) else { break };
@@ -134,11 +146,17 @@ fn add(
     let mut least = f64::INFINITY;
     for (n, at) in added.iter().enumerate() {
         let end = (at + WINDOW).min(added.get(n + 1).copied().unwrap_or(trace.end()));
+        if end - at < SHORTEST {
+            share.notes.push(format!("{who}: disk {} had less than {SHORTEST} s", n + 2));
+            continue;
+        }
         let (before, after) = (trace.written(*at), trace.written(end));
         let new = after[n + 1] - before[n + 1];
         let of_fair = new / (trace.all_written(end) - trace.all_written(*at)).max(1.0) * (n + 2) as f64;
         share.add(who, &format!("disk {}", n + 2), of_fair);
         least = least.min(of_fair);
     }
-    share.add(who, SHARE, least);
+    if least.is_finite() {
+        share.add(who, SHARE, least);
+    }
 }

@@ -17,6 +17,7 @@
 //!
 //! | module | responsibility |
 //! | --- | --- |
+//! | [`files`] | files in a mounted directory, with redundancy of their own |
 //! | [`peer`] | who is compared: pools, btrfs, plain striping of our own |
 //! | [`trace`] | what the disks have transferred over time |
 //!
@@ -26,6 +27,7 @@
 mod baseline;
 mod degraded;
 mod failure;
+mod files;
 mod foreground;
 mod growth;
 mod hanging;
