@@ -98,6 +98,14 @@ impl Log {
         *self.opener.lock().unwrap_or_else(PoisonError::into_inner) = Some(opener);
     }
 
+    /// Lets go of regions that are none of the log any more, and opens those that have come.
+    pub fn look_again(&self, session: &Session) -> Result<()> {
+        match self.knows(self.changes(session)?) {
+            true => Ok(()),
+            false => self.refresh(session),
+        }
+    }
+
     /// Opens the regions that the table has by now, if others than before. Waits for disks.
     pub(super) fn refresh(&self, session: &Session) -> Result<()> {
         let table = self.at.table(session.region());

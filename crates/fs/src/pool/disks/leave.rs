@@ -120,8 +120,15 @@ pub fn remove(dir: &Path, which: &[Which], how: How, go_on: &mut dyn FnMut(u64) 
     }
     // 3.
     for number in &numbers {
-        if !union.log().remove_region(session, *number)? {
-            return Ok(Left::Interrupted(left(union)?));
+        let mut tries = 0;
+        while !union.log().remove_region(session, *number)? {
+            // What was freed there waits for commits.
+            if tries == COMMITS || left(union)?.segments > 0 {
+                return Ok(Left::Interrupted(left(union)?));
+            }
+            union.end_epoch_and_reclaim(session)?;
+            tries += 1;
+            std::thread::sleep(GLANCE);
         }
     }
     end(dir, session, &chosen)

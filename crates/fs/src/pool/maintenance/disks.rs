@@ -56,7 +56,8 @@ fn run(fs: &Fs, union: &Union, dir: &Path, stop: &AtomicBool) {
     while !stopped() {
         if counted.elapsed() > LOOK {
             counted = Instant::now();
-            if let Err(e) = union.log().count_out_of_reach(fs.session()) {
+            let looked = union.log().look_again(fs.session());
+            if let Err(e) = looked.and_then(|()| union.log().count_out_of_reach(fs.session())) {
                 tracing::error!("work on disks: {e}");
             }
         }
