@@ -9,7 +9,7 @@
 //! | a server whose places we do not see | refuses: they are in another mount namespace, or taken away while in use |
 //! | places whose server is gone | starts one, and mounts them again, as they were |
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use fs::pool::config::Config;
@@ -34,6 +34,35 @@ pub fn of(pool: &Path) -> Result<Vec<Mounted>> {
 /// Those that answer.
 pub fn alive(pool: &Path) -> Result<Vec<Mounted>> {
     Ok(of(pool)?.into_iter().filter(Mounted::is_alive).collect())
+}
+
+/// Fails where a disk would lie in the pool itself, as a file or behind a loop device: its server would wait for what only it can do.
+pub fn refuse_within(pool: &Path, disk: &Path) -> Result<()> {
+    let file = backing_file(disk).unwrap_or_else(|| disk.into());
+    let real = file.canonicalize().or_else(|_| file.parent().unwrap_or(&file).canonicalize()).unwrap_or(file);
+    for dir in real.ancestors() {
+        match mounts::at(dir)? {
+            Some(mounted) if mounted.is_conquest() && mounted.source == pool => {
+                return Err(Failure::new(format!(
+                    "{} lies in {} itself, which is mounted at {}, and so cannot be a disk of it: name a file elsewhere, or a device",
+                    disk.display(),
+                    pool.display(),
+                    dir.display()
+                )))
+            }
+            Some(_) => break,
+            None => {}
+        }
+    }
+    Ok(())
+}
+
+/// The file that a loop device shows.
+fn backing_file(disk: &Path) -> Option<PathBuf> {
+    let real = disk.canonicalize().ok()?;
+    let name = real.strip_prefix("/dev").ok()?.file_name()?;
+    let told = std::fs::read_to_string(Path::new("/sys/block").join(name).join("loop/backing_file")).ok()?;
+    Some(PathBuf::from(told.trim_end_matches('\n')))
 }
 
 /// The process that serves the pool to a kernel.

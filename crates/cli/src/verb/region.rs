@@ -14,7 +14,7 @@ use fs::Pool;
 use serde::Serialize;
 
 use crate::failure::{Context, Failure, Result};
-use crate::{disks, inside, inspect, locate, mounts, progress, regions, say, size, stall};
+use crate::{disks, inside, inspect, locate, mounts, places, progress, regions, say, size, stall};
 
 /// Show the regions and disks of a pool, give it some, take one away, replace a disk.
 #[derive(clap::Args)]
@@ -211,6 +211,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 fn add(args: &Add) -> Result<()> {
     let pool = locate::pool(&args.pool)?;
     let all = args.disks.iter().map(regions::absolute).collect::<Result<Vec<_>>>()?;
+    all.iter().flat_map(|region| &region.disks).try_for_each(|disk| places::refuse_within(&pool, &disk.path))?;
     for region in &all {
         if Pool::disks(&pool).is_ok_and(|(_, disks)| disks.is_empty()) {
             mounts::refuse_mounted(&pool)?;
@@ -488,6 +489,7 @@ fn named(pool: &Path, text: &Path) -> Result<Named> {
 fn replace(args: &ReplaceArgs) -> Result<()> {
     let pool = locate::pool(&args.pool)?;
     let new = args.new.as_ref().map(regions::absolute_disk).transpose()?;
+    new.iter().try_for_each(|disk| places::refuse_within(&pool, &disk.path))?;
     let Named { path, member } = named(&pool, &args.old)?;
     let how = Replace { old: path, member, new, force: args.force };
     let cannot = || format!("cannot replace {}", how.old.display());
