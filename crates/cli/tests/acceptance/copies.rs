@@ -21,6 +21,7 @@ pub const TESTS: &[Test] = &[
     ("copies::a_whole_file_lies_in_one_region", whole),
     ("copies::old_content_is_spread_over_a_new_disk", balance),
     ("copies::scrubbing_finds_what_is_wrong_and_puts_it_right", scrub),
+    ("copies::scrubbing_gives_up_no_copy_that_alone_has_something_right", scrub_each),
 ];
 
 const MIB: usize = 1 << 20;
@@ -328,6 +329,52 @@ fn balance() -> Outcome {
     (0..3).for_each(|n| holds(&lab, &format!("f{n}"), n));
     lab.umount();
     lab.check();
+    Ok(())
+}
+
+/// Spoils a page of a file on a disk.
+fn spoil(lab: &Lab, disk: &str, page: &[u8]) {
+    let disk = fs::OpenOptions::new().read(true).write(true).open(lab.path(disk)).expect("opened");
+    let mut found = vec![0; page.len()];
+    let is_there = |at: &u64| disk.read_exact_at(&mut found, *at).is_ok() && found == page;
+    let at = (0..disk.metadata().expect("there").len()).step_by(4096).find(is_there).expect("it is on the disk");
+    disk.write_all_at(&[0xa5; 512], at).expect("written");
+}
+
+fn scrub_each() -> Outcome {
+    let lab = with(2);
+    lab.mount();
+    lab.ok(&["redundancy", "set", "mirror", &lab.text("mnt")]);
+    write(&lab, "safe", 2);
+    becomes(&lab, "safe", "mirror:2");
+    lab.umount();
+    let content = rng::Rng::new(2).bytes(SIZE);
+    let page = |n: usize| &content[n * 4096..(n + 1) * 4096];
+    // Each copy has another page wrong.
+    spoil(&lab, "d0", page(10));
+    spoil(&lab, "d1", page(200));
+    let told = lab.run(&["scrub", &lab.pool()]);
+    assert!(told.code == 1 && !told.out.contains("LOST"), "{}", told.out);
+    assert!(lab.ok(&["scrub", &lab.pool()]).contains("all of it is right"));
+    lab.mount();
+    holds(&lab, "safe", 2);
+    becomes(&lab, "safe", "mirror:2");
+    lab.umount();
+    // The only copy that is there has one wrong: the rest of it stays.
+    fs::rename(lab.path("d0"), lab.path("away")).expect("moved");
+    spoil(&lab, "d1", page(300));
+    assert!(lab.run(&["scrub", &lab.pool()]).out.contains("LOST"));
+    lab.mount();
+    let opened = fs::File::open(file(&lab, "safe")).expect("opened");
+    let mut found = vec![0; 4096];
+    opened.read_exact_at(&mut found, 0).expect("what is right is read");
+    assert_eq!(found, page(0));
+    lab.umount();
+    fs::rename(lab.path("away"), lab.path("d0")).expect("moved");
+    lab.mount();
+    becomes(&lab, "safe", "mirror:2");
+    holds(&lab, "safe", 2);
+    lab.umount();
     Ok(())
 }
 

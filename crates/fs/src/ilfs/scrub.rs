@@ -1,8 +1,10 @@
 //! Scrubbing: all live content, in each of its copies, against its checksums; what one has wrong another puts right.
 //!
-//! A copy of a segment that has something wrong is one no more, and another is made of those that are right ([`super::copies`]). A region of
-//! several disks has what it keeps more than once written anew. What no copy has right stays as it is, and is told: reading it fails, and
-//! the cleaner keeps its segment.
+//! A copy of a segment that has something wrong is one no more, and another is made of those that are right ([`super::copies`]); where each
+//! copy has another block wrong, these blocks are written anew, and the copies stay. A region of several disks has what it keeps more than
+//! once written anew. What no copy has right stays as it is, and is told: reading it fails, and the cleaner keeps its segment.
+
+use std::collections::HashSet;
 
 use exraid::{Aligned, Buffers, Class as Failure, Request, Ticket};
 use pram::session::assert_may_wait;
@@ -81,7 +83,7 @@ impl Log {
             }
         }
         let homes = session.read(KEY, || table.homes(slot, &segment))?;
-        let (mut wrong, mut looked): (Vec<(u32, Wrong)>, Vec<u32>) = (Vec::new(), Vec::new());
+        let (mut wrong, mut looked): (Vec<(u32, Wrong)>, Vec<u32>) = Default::default();
         for home in homes.iter().filter(|home| !home.partial) {
             let Ok(area) = self.area_of(session, home.slot) else { continue };
             if area.region.is_none() {
@@ -149,35 +151,42 @@ impl Log {
         Ok(wrong)
     }
 
-    /// Slots with something wrong are no copies any more, where others of those that were looked at have all that any of them has right.
+    /// A slot with something wrong is no copy any more, where one of the other slots that were verified has each block right. Where none
+    /// of them may go, since each has something right that no other has, what is wrong is written anew from where it is right.
+    ///
+    /// What was not verified is taken for nothing: it is not whole yet, or its disk is not there and may never be again.
     fn put_right(
         &self,
         session: &Session,
         files: &dyn Files,
         segment: &Segment,
-        mut slots: Vec<u32>,
+        mut kept: Vec<u32>,
         mut wrong: Vec<(u32, Wrong)>,
     ) -> Result<Vec<Wrong>> {
-        let odd: Vec<u32> = {
-            let mut odd: Vec<u32> = wrong.iter().filter(|(_, one)| !one.repaired).map(|(slot, _)| *slot).collect();
-            odd.dedup();
-            odd
-        };
+        let is_odd = |(_, one): &&(u32, Wrong)| !one.repaired;
+        let mut odd: Vec<u32> = wrong.iter().filter(is_odd).map(|(slot, _)| *slot).collect();
+        odd.dedup();
+        let places: HashSet<Place> = wrong.iter().filter(is_odd).map(|(_, one)| one.place).collect();
+        let bad: HashSet<(u32, Place)> = wrong.iter().filter(is_odd).map(|(slot, one)| (*slot, one.place)).collect();
         for slot in odd {
-            let is_wrong = |slot: u32, place: Place| {
-                wrong.iter().any(|(at, one)| *at == slot && one.place == place && !one.repaired)
-            };
-            let mut others = slots.iter().filter(|other| **other != slot).peekable();
-            let is_elsewhere = others.peek().is_some()
-                && wrong.iter().all(|(_, one)| others.clone().any(|other| !is_wrong(*other, one.place)));
-            if !is_elsewhere {
+            let others: Vec<u32> = kept.iter().copied().filter(|other| *other != slot).collect();
+            if others.is_empty() || !places.iter().all(|place| others.iter().any(|o| !bad.contains(&(*o, *place)))) {
                 continue;
             }
             let failed = wrong.iter().any(|(at, one)| *at == slot && one.why != "its checksum is wrong");
-            let dropped =
-                self.change(session, |change| change.drop_copy(segment.sequence, slot, failed, files.epoch()))?;
-            slots.retain(|other| *other != slot || !dropped);
-            wrong.iter_mut().filter(|(at, _)| *at == slot && dropped).for_each(|(_, one)| one.repaired = true);
+            if self.change(session, |change| change.drop_copy(segment.sequence, slot, failed, files.epoch()))? {
+                wrong.iter_mut().filter(|(at, _)| *at == slot).for_each(|(_, one)| one.repaired = true);
+                kept = others;
+            }
+        }
+        for (_, one) in wrong.iter_mut().filter(|(_, one)| !one.repaired) {
+            if kept.iter().any(|slot| !bad.contains(&(*slot, one.place))) {
+                one.repaired = match self.rehome(session, files, &[(one.owner, one.place)]) {
+                    Ok(moved) => moved > 0 || matches!(files.fate(one.owner, one.place)?, Fate::Dead),
+                    Err(Error::NoSpace) => false,
+                    Err(e) => return Err(e),
+                };
+            }
         }
         Ok(wrong.into_iter().map(|(_, one)| one).collect())
     }

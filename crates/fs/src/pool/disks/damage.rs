@@ -41,7 +41,7 @@ pub struct Found {
 /// Ranges of what was wrong, by file.
 pub fn ranges(fs: &Fs, union: &Union, wrong: &[Wrong]) -> Vec<Damage> {
     let mut all: Vec<Damage> = Vec::new();
-    for one in wrong.iter().filter(|one| union.page_now(fs, one)) {
+    for one in wrong.iter().filter(|one| one.repaired || union.page_now(fs, one)) {
         let first = one.owner.page * PAGE;
         match all.last_mut() {
             Some(last)
