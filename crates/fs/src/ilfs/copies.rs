@@ -39,6 +39,9 @@ use super::{Class, Log};
 const HEDGE: u32 = 4;
 const HEDGE_LEAST: Duration = Duration::from_millis(50);
 const HEDGE_MOST: Duration = Duration::from_secs(5);
+/// Slots that are left to the cleaner when copies are made: as many as it keeps free, one part in so many, and so many at least.
+const CLEANED: u64 = 50;
+const LEAST: u64 = 4;
 /// Readings of which one goes to the second best copy: or nobody would see that it is well again.
 const TRIED: u64 = 64;
 /// Bytes that are copied at a time: between them `go_on` is asked.
@@ -436,7 +439,8 @@ impl Log {
             let found = self.change(session, |change| {
                 // What the cleaner and what waits in memory need is not for copies.
                 let waits = change.tx.unplaced() / u64::from(self.content_of_segment());
-                if change.head()?.spare <= super::room::RESERVE + waits {
+                let all = change.head()?;
+                if all.spare <= super::room::RESERVE + waits + (all.slots / CLEANED).max(LEAST) {
                     return Ok(Found::None);
                 }
                 let is_there = change.table().find(segment.sequence)?.is_some_and(|(slot, _)| slot == of);

@@ -319,18 +319,20 @@ impl Log {
         let unplaced = tx.unplaced();
         let table = self.at.table(tx.region());
         let all = table.head()?;
-        match self.physical(&all) + all.promised + unplaced <= self.content_of(self.backed_of(&table, &all)?) {
+        let waits = unplaced * self.most_wanted(&all);
+        match self.physical(&all) + all.promised + waits <= self.content_of(self.backed_of(&table, &all)?) {
             true => Ok(()),
             false => Err(Error::NoSpace),
         }
     }
 
-    /// Blocks that can be written beside what is live or promised, about, and of these only what hosts keep room for. Those that wait in
+    /// Blocks that can be written beside what is live or promised, about, with all copies that they may be to have, and of these only what hosts keep room for. Those that wait in
     /// memory for a segment are not taken off.
     pub fn available_about(&self, session: &Session) -> Result<u64> {
         let table = self.at.table(session.region());
         let all = table.head()?;
-        Ok(self.content_of(self.backed_of(&table, &all)?).saturating_sub(self.physical(&all) + all.promised))
+        let left = self.content_of(self.backed_of(&table, &all)?).saturating_sub(self.physical(&all) + all.promised);
+        Ok(left / self.most_wanted(&all))
     }
 
     /// The same where hosts give all that they have left.
@@ -385,6 +387,13 @@ impl Log {
         });
         // What lies only where nothing is written takes no room of the others.
         (all.live + more.sum::<u64>()).saturating_sub(self.out_of_reach.load(Ordering::Relaxed))
+    }
+
+    /// Copies that what waits in memory may take: as many as any content on disk is to have.
+    fn most_wanted(&self, all: &RawTable) -> u64 {
+        let domains = self.areas().domains().max(1);
+        let wanted = (1u8..).zip(all.mirrored).filter(|(_, live)| *live > 0);
+        wanted.filter_map(|(code, _)| class::wanted_copies(code)).map(u64::from).max().unwrap_or(1).min(domains)
     }
 
     /// Segments that can be used, about: hosts keep room for them, or have it.

@@ -174,7 +174,12 @@ impl Log {
         if self.areas().list.iter().any(|area| area.is_taking && area.region.is_none()) {
             self.refresh(session)?;
         }
-        let (head, copies) = (want.head, self.copies_now(session, want)?);
+        // Admission has counted them all; what finds less room all the same gets the others later.
+        let copies = match class::is_mirrored(want.class.code()) {
+            true => u64::from(class::wanted_copies(want.class.code()).unwrap_or(1)),
+            false => 1,
+        };
+        let head = want.head;
         let (mut choices, mut is_short) = (self.choices(want.class), false);
         loop {
             match self.change(session, |change| self.wish(change, want, copies, &choices, is_short))? {
@@ -365,17 +370,6 @@ impl Log {
         let segment = change.open(&slots, all.sequence, want.head as u8, want.class.code())?;
         set_open(change, want, first)?;
         self.take(change, first, segment, content_of(self.blocks).min(want.content), want).map(Wish::Room)
-    }
-
-    /// Copies that a segment gets if it is opened now: all that are to be written at once, if what is in memory can still be written then;
-    /// the others are made later.
-    fn copies_now(&self, session: &Session, want: &Want) -> Result<u64> {
-        if !class::is_mirrored(want.class.code()) {
-            return Ok(1);
-        }
-        let copies = u64::from(class::wanted_copies(want.class.code()).unwrap_or(1));
-        let needed = session.heap().unplaced() + copies * u64::from(self.blocks);
-        Ok(if self.available_with_hosts(session)? >= needed { copies } else { 1 })
     }
 
     /// Takes room in a segment that is open and has it. Its blocks count as live from now on (T1).

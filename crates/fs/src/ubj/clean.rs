@@ -2,7 +2,8 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
-use std::time::Duration;
+use std::sync::PoisonError;
+use std::time::{Duration, Instant};
 
 use pram::Session;
 
@@ -21,6 +22,9 @@ use crate::node::{At, Fs};
 
 /// Pages that one transaction relocates.
 const PIECE: usize = 128;
+/// Segments that are cleaned before it counts as vain that no more are free than before; and how long it is not tried then.
+const GAINLESS: u32 = 64;
+const VAIN: Duration = Duration::from_secs(2);
 /// Segments that are made free at a time.
 const RECLAIMED: u64 = 64;
 /// How often it is looked whether an epoch has ended that somebody else is about to end.
@@ -165,6 +169,11 @@ impl Union {
         let session = fs.session();
         let _alone = session.long_lock(CLEANING)?;
         let (log, mut vain) = (self.log(), 0);
+        // What is cleaned and gains nothing, since others take it as fast or it lies no denser, is not cleaned again and again.
+        let (mut most, mut since) = (0, 0);
+        if self.cleaned_in_vain.lock().unwrap_or_else(PoisonError::into_inner).is_some_and(|at| at.elapsed() < VAIN) {
+            return Ok(Reason::NothingToGain);
+        }
         loop {
             let reclaimed = self.reclaim(session, RECLAIMED)?;
             if reclaimed == RECLAIMED {
@@ -175,6 +184,13 @@ impl Union {
                 Cleaned::Freed { moved, newer, .. } => {
                     count(session, Count::Moved, u64::from(moved + newer));
                     count(session, Count::Freed, 1);
+                    let counts = log.counts(session)?;
+                    let gained = counts.ready + counts.freed;
+                    (most, since) = if gained > most { (gained, 0) } else { (most, since + 1) };
+                    if since > GAINLESS {
+                        *self.cleaned_in_vain.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+                        return Ok(Reason::NothingToGain);
+                    }
                 }
                 Cleaned::Kept { sequence, why } => tracing::error!("segment {sequence} cannot be freed: {why:?}"),
                 Cleaned::Asleep(Reason::AwaitingCommit) if commits && vain < 2 => {

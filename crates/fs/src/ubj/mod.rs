@@ -57,7 +57,7 @@ mod write_back;
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use exraid::Region;
 use pram::blocks::{Cursor, Usage, Which, BLOCK};
@@ -219,6 +219,8 @@ pub struct Union {
     /// Where the clock of small files goes on.
     hand: Mutex<Ino>,
     follow: follow::Follow,
+    /// When cleaning gained nothing.
+    cleaned_in_vain: Mutex<Option<Instant>>,
     ahead: demote::Ahead,
     /// Work for the thread that writes and cleans: rung when there is some.
     bell: (Mutex<bool>, Condvar),
@@ -259,6 +261,7 @@ impl Union {
             sending: Mutex::default(),
             hand: Mutex::new(0),
             follow: follow::Follow::default(),
+            cleaned_in_vain: Mutex::default(),
             ahead: demote::Ahead::default(),
             bell: (Mutex::new(false), Condvar::new()),
         }))

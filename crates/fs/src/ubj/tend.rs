@@ -69,8 +69,7 @@ impl Pace {
         }
         let took = self.began.elapsed();
         let mut rest = if self.is_busy { took.clamp(LEAST, REST) } else { LEAST };
-        if rate > 0 {
-            let millis = self.bytes.saturating_mul(1000) / rate;
+        if let Some(millis) = self.bytes.saturating_mul(1000).checked_div(rate) {
             rest = rest.max(Duration::from_millis(millis).saturating_sub(took));
         }
         let began = Instant::now();
