@@ -113,7 +113,8 @@ impl Cleaning<'_> {
                 None => false,
             });
         }
-        if !content.has_moved() {
+        // One that led nowhere here may have been cut meanwhile, and have no tree any more.
+        if !content.has_moved() && done.contains(&true) {
             file::compact(&mut edit, &content, moves.iter().map(|one| one.owner.page))?;
         }
         edit.finish()?;
