@@ -376,7 +376,10 @@ fn reorganise(pool: &Pool, paths: &[PathBuf]) -> Result<()> {
         let mut add = |file: &std::fs::Metadata| _ = file.is_file() && inodes.insert(file.ino());
         add(&std::fs::symlink_metadata(path).context(|| format!("cannot look at {}", path.display()))?);
         if path.is_dir() {
-            let mut see = |entry: &inside::Entry, _| Ok(add(&entry.metadata));
+            let mut see = |entry: &inside::Entry, _| {
+                add(&entry.metadata);
+                Ok(())
+            };
             inside::below(path, &mut see, &mut |failure| failures.tell(failure))?;
         }
     }
