@@ -166,18 +166,6 @@ pub fn describe_work(c: &CacheStatus) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join("; "))
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_are_shown_for_people() {
-        assert_eq!(time(2.0), "2.0 s");
-        assert_eq!(time(0.0123), "12.3 ms");
-        assert_eq!(time(85e-6), "85 µs");
-    }
-}
-
 /// Lines for what there is to do on the disks. `row` is told what kind of line it is.
 pub fn describe_disk_work(work: &WorkStatus, mut row: impl FnMut(&str, String)) {
     for out in &work.out_of_use {
@@ -247,5 +235,17 @@ fn duration(seconds: f64) -> String {
         s @ 100..=5999 => format!("{} min", s / 60),
         s @ 6000..=172_799 => format!("{} h", s / 3600),
         s => format!("{} days", s / 86_400),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_shown_for_people() {
+        assert_eq!(time(2.0), "2.0 s");
+        assert_eq!(time(0.0123), "12.3 ms");
+        assert_eq!(time(85e-6), "85 µs");
     }
 }

@@ -135,7 +135,7 @@ impl Pool {
         opened.copy = opened.copy.map(|copy| copy.limited(config.copy_rate.map(u64::from)));
         let fs = attach(opened, how)?;
         // What works on the disks (`disks.regions`) is given to `fs` here, before others share it.
-        let mut disks = open_disks(dir, &config, &fs, how)?;
+        let disks = open_disks(dir, &config, &fs, how)?;
         let options = config.cache.options(config.threshold());
         let union = match disks.read_only {
             // To put the log in order something may have to be written.
@@ -148,10 +148,6 @@ impl Pool {
         if let Some(union) = union.as_ref().filter(|_| !disks.read_only && !how.read_only && !how.without_disks) {
             union.log().fence_missing(fs.session()).map_err(Error::from)?;
             union.log().take_back(fs.session()).map_err(Error::from)?;
-        }
-        // Else one that is removed, by whomever, would stay open.
-        if union.is_some() && !disks.read_only {
-            disks.regions.clear();
         }
         let fs = Arc::new(fs.with_union(union));
         if fs.union().is_some() {
