@@ -370,6 +370,7 @@ fn scrub_each() -> Outcome {
     let mut found = vec![0; 4096];
     opened.read_exact_at(&mut found, 0).expect("what is right is read");
     assert_eq!(found, page(0));
+    drop(opened);
     lab.umount();
     fs::rename(lab.path("away"), lab.path("d0")).expect("moved");
     lab.mount();
