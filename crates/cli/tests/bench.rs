@@ -42,7 +42,7 @@ fn everything_is_published_each_in_a_file_of_its_own_and_nothing_is_left() {
     };
     let small =
         ["smallfile", "postmark", "durable", "durable-journal", "places", "scale", "open", "fsck", "memory", "bigdir"];
-    let large = ["large", "filebench", "databases", "sustained", "largefile", "postmark-large", "ubj"];
+    let large = ["large", "filebench", "databases", "sustained", "largefile", "postmark-large", "ubj", "disks"];
     for name in small.into_iter().chain(large) {
         let report = published(name);
         assert_eq!(report["machine"], all["machine"], "{name}");
