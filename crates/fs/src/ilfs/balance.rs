@@ -11,7 +11,6 @@ use super::class;
 use super::clean::Files;
 use super::copies::{self, Copied};
 use super::error::Result;
-use super::place::BLOCK;
 use super::table::{Segment, Standing, State, KEY};
 use super::Log;
 
@@ -160,10 +159,5 @@ impl Log {
             }
         }
         Ok(best)
-    }
-
-    /// Bytes of live content in segments.
-    pub fn live_bytes(&self, session: &Session) -> Result<u64> {
-        Ok(self.head(session)?.live * BLOCK)
     }
 }

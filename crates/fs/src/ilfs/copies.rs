@@ -21,7 +21,7 @@ use std::sync::atomic::Ordering;
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
-use exraid::{Aligned, Buffers, Class as Failure, Op as Transfer, Request};
+use exraid::{Aligned, Buffers, Op as Transfer, Request};
 use pram::session::assert_may_wait;
 use pram::Session;
 
@@ -31,8 +31,8 @@ use super::part::Part;
 use super::place::{Place, Run, BLOCK};
 use super::placement::Choice;
 use super::room::seconds;
-use super::table::{Cause, Home, Segment, Standing, State, KEY};
-use super::write::{is_gone, is_of_the_slot};
+use super::table::{Home, Segment, Standing, State, KEY};
+use super::write::{cause_of, is_gone, is_of_the_slot};
 use super::{Class, Log};
 
 /// How long the copy that should answer first is waited for: so many times as long as it should take, within bounds.
@@ -383,7 +383,7 @@ impl Log {
             Ok(Filled::Failed(e)) => {
                 self.set_aside(sequence, SOON);
                 if is_gone(&e) {
-                    let cause = if e.class == Failure::Timeout { Cause::Failed } else { Cause::Missing };
+                    let cause = cause_of(&e);
                     let number = self.area_of(session, target)?.number;
                     self.fence(session, number, cause, &e)?;
                 }
@@ -520,7 +520,7 @@ impl Log {
         }
         if let Err(e) = lies.region.run(Transfer::Flush.into()).result {
             // What others wrote there may be lost too.
-            let cause = if is_gone(&e) && e.class != Failure::Timeout { Cause::Missing } else { Cause::Failed };
+            let cause = cause_of(&e);
             if !self.fence(session, lies.region.number(), cause, &e)? {
                 return Err(self.fail(e));
             }

@@ -5,6 +5,8 @@
 //! ([`super::copies`]). It takes content again when it is whole and open: its segments are those that the table knows, each verified
 //! when it is read, so nothing has to be compared; copies that it missed are no copies since then.
 
+use std::sync::Arc;
+
 use exraid::Region;
 use pram::Session;
 
@@ -137,11 +139,7 @@ impl Log {
     pub fn take_back(&self, session: &Session) -> Result<Vec<u32>> {
         let mut back = Vec::new();
         for fenced in self.out_of_use(session)?.into_iter().filter(|fenced| fenced.cause == Cause::Missing) {
-            let opened = {
-                let opener = self.opener.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-                opener.as_ref().and_then(|open| open(fenced.number))
-            };
-            let Some(region) = opened else { continue };
+            let Some(region) = self.open_anew(fenced.number) else { continue };
             match self.readmit(session, &*region) {
                 Ok(()) => {
                     self.put(region);
@@ -155,14 +153,16 @@ impl Log {
 
     /// Has a region that has failed, or was missing, and is there, take content again, because somebody says that it is well.
     pub fn readmit_asked(&self, session: &Session, number: u32) -> Result<()> {
-        let opened = {
-            let opener = self.opener.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            opener.as_ref().and_then(|open| open(number))
-        };
-        let region = opened.ok_or(Error::Missing(number))?;
+        let region = self.open_anew(number).ok_or(Error::Missing(number))?;
         self.readmit(session, &*region)?;
         self.put(region);
         Ok(())
+    }
+
+    /// A region as it is by now, whatever of it this process has open.
+    fn open_anew(&self, number: u32) -> Option<Arc<dyn Region>> {
+        let opener = self.opener.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        opener.as_ref().and_then(|open| open(number))
     }
 
     fn tell_refused(&self, number: u32, e: &Error) {

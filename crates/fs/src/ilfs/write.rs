@@ -301,7 +301,7 @@ impl<'l> Writer<'l> {
     fn fence_gone(&self, flight: &Flight) -> Result<()> {
         for copy in &flight.copies {
             if let Some(e) = copy.failure().filter(is_gone) {
-                let cause = if e.class == Failure::Timeout { Cause::Failed } else { Cause::Missing };
+                let cause = cause_of(&e);
                 self.log.fence(self.session, copy.region.number(), cause, &e)?;
             }
         }
@@ -387,8 +387,7 @@ impl<'l> Writer<'l> {
             regions.iter().map(|r| (r, r.start(Request::flush().within(self.log.options.patience)))).collect();
         for (region, ticket) in tickets {
             if let Err(e) = ticket.wait().result {
-                let is_missing = is_gone(&e) && e.class != Failure::Timeout;
-                let cause = if is_missing { Cause::Missing } else { Cause::Failed };
+                let cause = cause_of(&e);
                 if !self.log.fence(self.session, region.number(), cause, &e)? {
                     return Err(self.log.fail(e));
                 }
@@ -409,6 +408,14 @@ impl<'l> Writer<'l> {
 
 pub(super) fn is_gone(e: &exraid::Error) -> bool {
     matches!(e.class, Failure::Gone | Failure::ReadOnly | Failure::Timeout)
+}
+
+/// Why a region takes nothing any more that has failed so: one that does not answer is there, and is not taken back by itself.
+pub(super) fn cause_of(e: &exraid::Error) -> Cause {
+    match e.class {
+        Failure::Gone | Failure::ReadOnly => Cause::Missing,
+        _ => Cause::Failed,
+    }
 }
 
 /// Is it a failure of what lies there, which is not used again then?
