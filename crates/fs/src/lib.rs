@@ -36,6 +36,7 @@ pub mod ilfs;
 mod inode;
 pub mod layout;
 pub mod node;
+pub mod packed;
 pub mod path;
 mod perm;
 pub mod poll;

@@ -1,0 +1,196 @@
+//! Profiles: the codes of all fields and what times are coded against, made from a scan (mramfs, 4.5).
+//!
+//! A profile is stored as bytes: a header of version, number of fields and checksum, the references of the times, then the buckets
+//! of each field, ascending: the distance of their bases as a variable-length number, extra bits, bits of the prefix.
+
+use super::block::PER_BLOCK;
+use super::code::{Bucket, Code, BUCKETS};
+use super::fields::{Against, Base, Field, References, Values, CHOICES};
+use super::fit::{self, Tally};
+use crate::layout::RawInode;
+
+/// How a profile begins: format and version.
+const MAGIC: [u8; 4] = *b"CQP\x01";
+
+/// What inodes are packed and read with.
+#[derive(Clone, Debug)]
+pub struct Profile {
+    pub references: References,
+    codes: Vec<Code>,
+}
+
+/// Which codec codes each field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Codec {
+    AllOrNothing,
+    Huffman,
+    Gamma,
+    /// The best one for each field.
+    Hybrid,
+}
+
+impl Codec {
+    pub const ALL: [Codec; 4] = [Codec::AllOrNothing, Codec::Huffman, Codec::Gamma, Codec::Hybrid];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Codec::AllOrNothing => "all or nothing",
+            Codec::Huffman => "Huffman",
+            Codec::Gamma => "gamma",
+            Codec::Hybrid => "hybrid",
+        }
+    }
+}
+
+/// What has been seen of inodes, for a profile of them.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    references: References,
+    fields: Vec<Tally>,
+}
+
+impl Seen {
+    pub fn new(references: References) -> Seen {
+        Seen { references, fields: vec![Tally::default(); Field::COUNT] }
+    }
+
+    /// Inodes that lie in one block.
+    pub fn add(&mut self, inodes: &[RawInode]) {
+        let base = Base::of(inodes);
+        for inode in inodes {
+            for (field, value) in Values::of(inode, &base, &self.references).told() {
+                self.fields[field as usize].add(value);
+            }
+        }
+    }
+
+    pub fn field(&self, field: Field) -> &Tally {
+        &self.fields[field as usize]
+    }
+
+    /// Bits that all inodes take by `profile`, by field.
+    pub fn bits(&self, profile: &Profile) -> Vec<(Field, u64)> {
+        Field::ALL.into_iter().map(|f| (f, self.field(f).bits(profile.code(f)))).collect()
+    }
+
+    /// The profile that codes what was seen in the fewest bits, with this codec.
+    pub fn profile(&self, codec: Codec) -> Profile {
+        let of = |field: Field| {
+            let (tally, width) = (self.field(field), field.width());
+            match codec {
+                Codec::AllOrNothing => fit::all_or_nothing(tally, width),
+                Codec::Huffman => fit::huffman(tally, width),
+                Codec::Gamma => fit::gamma(tally, width),
+                Codec::Hybrid => {
+                    let all =
+                        [fit::all_or_nothing, fit::huffman, fit::gamma, fit::hybrid].map(|make| make(tally, width));
+                    let bits = |code: &Code| tally.bits(code) + 24 * code.buckets().len() as u64;
+                    all.into_iter().min_by_key(bits).expect("four")
+                }
+            }
+        };
+        Profile { references: self.references, codes: Field::ALL.into_iter().map(of).collect() }
+    }
+}
+
+/// References under which the times of these inodes, block by block, take the fewest bits.
+pub fn best_references<'a>(blocks: impl Iterator<Item = &'a [RawInode]> + Clone) -> References {
+    let mut best = CHOICES.map(|choices| choices[0]);
+    for time in 0..4 {
+        let cost = |against: &&Against| {
+            let mut references = best;
+            references[time] = **against;
+            let mut seen = Seen::new(references);
+            blocks.clone().for_each(|block| seen.add(block));
+            let bits = |f: usize| seen.fields[f].entropy() + 4.0 * seen.fields[f].total as f64;
+            (bits(Field::Mtime as usize + time) + bits(Field::MtimeNanos as usize + time)) as u64
+        };
+        best[time] = *CHOICES[time].iter().min_by_key(cost).expect("some");
+    }
+    best
+}
+
+impl Profile {
+    /// The best profile of these inodes, of which each sixteen lie in one block.
+    pub fn of(inodes: &[RawInode]) -> Profile {
+        let blocks = || inodes.chunks(PER_BLOCK);
+        let step = (inodes.len() / 50_000).max(1);
+        let mut seen = Seen::new(best_references(blocks().step_by(step)));
+        blocks().for_each(|block| seen.add(block));
+        seen.profile(Codec::Hybrid)
+    }
+
+    #[inline(always)]
+    pub fn code(&self, field: Field) -> &Code {
+        &self.codes[field as usize]
+    }
+
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut out = self.references.map(|against| against as u8).to_vec();
+        for code in &self.codes {
+            out.push(code.buckets().len() as u8);
+            let mut last = 0;
+            for b in code.buckets() {
+                put_number(&mut out, b.base.wrapping_sub(last));
+                out.extend([b.extra, b.len]);
+                last = b.base;
+            }
+        }
+        let check = crc32c::crc32c(&out).to_le_bytes();
+        [&MAGIC[..], &[Field::COUNT as u8], &check, &out].concat()
+    }
+
+    /// `None` if these bytes are no profile, one of another version, or damaged.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Profile> {
+        let body = bytes.strip_prefix(&MAGIC)?.strip_prefix(&[Field::COUNT as u8])?;
+        let (check, mut rest) = body.split_first_chunk::<4>()?;
+        if u32::from_le_bytes(*check) != crc32c::crc32c(rest) {
+            return None;
+        }
+        let from = &mut rest;
+        let mut references = [Against::Mtimes; 4];
+        for (time, choices) in references.iter_mut().zip(CHOICES) {
+            *time = Against::from_number(byte(from)?).filter(|against| choices.contains(against))?;
+        }
+        let mut codes = Vec::new();
+        for field in Field::ALL {
+            let mut buckets = Vec::with_capacity(BUCKETS);
+            let mut last = 0u64;
+            for _ in 0..byte(from)? {
+                last = last.wrapping_add(number(from)?);
+                buckets.push(Bucket::new(last, byte(from)?, byte(from)?));
+            }
+            let code = Code::new(buckets)?;
+            code.buckets().last().filter(|other| other.extra == field.width())?;
+            codes.push(code);
+        }
+        rest.is_empty().then_some(Profile { references, codes })
+    }
+}
+
+fn byte(from: &mut &[u8]) -> Option<u8> {
+    let (first, rest) = from.split_first()?;
+    *from = rest;
+    Some(*first)
+}
+
+/// Seven bits a byte, the lowest first.
+fn put_number(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+fn number(from: &mut &[u8]) -> Option<u64> {
+    let mut value = 0;
+    for shift in (0..64).step_by(7) {
+        let next = byte(from)?;
+        value |= u64::from(next & 0x7f) << shift;
+        if next < 0x80 {
+            return Some(value);
+        }
+    }
+    None
+}

@@ -1,0 +1,157 @@
+//! Every inode comes back as it was packed; no bytes make a reader panic.
+
+use rng::Rng;
+
+use super::block::{self, MAX, PER_BLOCK};
+use super::profile::{best_references, Codec, Seen};
+use super::*;
+use crate::layout::{RawInode, Root};
+
+/// An inode as there are.
+fn usual(rng: &mut Rng, n: u64) -> RawInode {
+    let second = 1_700_000_000 + rng.below(1000) as i64 * i64::from(rng.below(4) == 0) * 86_400;
+    let mtime = second * 1_000_000_000 + rng.below(1_000_000_000) as i64 * i64::from(rng.below(2) == 0);
+    let btime = 1_790_000_000_000_000_000 + n as i64 * 100_000 + rng.below(50_000) as i64;
+    let is_dir = rng.below(10) == 0;
+    let bits = rng.below(18);
+    let size = rng.below(1 << bits);
+    RawInode {
+        content: Root { off: 0x12_3000 + n * 4096 + 16 * rng.below(200), form: 1 + u8::from(is_dir), depth: 0 }.pack(),
+        size,
+        extra: if is_dir { 77 } else { 0 },
+        mtime,
+        ctime: if rng.below(3) > 0 { btime } else { mtime },
+        atime: if rng.below(3) > 0 { btime } else { mtime + rng.below(1 << 50) as i64 },
+        btime,
+        xattr: if rng.below(20) == 0 { 0x5000 + 32 * rng.below(100) } else { 0 },
+        perm: 3 + u32::from(rng.below(5) == 0),
+        nlink: 1 + u32::from(is_dir),
+        generation: 99 + rng.below(3) as u32,
+        kind: if is_dir { 4 } else { 8 },
+        delay: 0,
+        settings: 0,
+    }
+}
+
+/// Any inode: each field random, extreme or usual.
+fn any(rng: &mut Rng, n: u64) -> RawInode {
+    let mut raw = usual(rng, n);
+    let mut word = |was: u64| match rng.below(4) {
+        0 => rng.next(),
+        1 => [0, 1, u64::MAX, 1 << 63, u64::MAX >> 1, 15][rng.below(6) as usize],
+        _ => was,
+    };
+    raw.content = word(raw.content);
+    raw.size = word(raw.size);
+    raw.extra = word(raw.extra);
+    raw.mtime = word(raw.mtime as u64) as i64;
+    raw.ctime = word(raw.ctime as u64) as i64;
+    raw.atime = word(raw.atime as u64) as i64;
+    raw.btime = word(raw.btime as u64) as i64;
+    raw.xattr = word(raw.xattr);
+    raw.perm = word(u64::from(raw.perm)) as u32;
+    raw.nlink = word(u64::from(raw.nlink)) as u32;
+    raw.generation = word(u64::from(raw.generation)) as u32;
+    raw.kind = word(u64::from(raw.kind)) as u8;
+    raw.delay = word(u64::from(raw.delay)) as u8;
+    raw.settings = word(u64::from(raw.settings)) as u16;
+    raw
+}
+
+fn many(rng: &mut Rng, count: u64, one: impl Fn(&mut Rng, u64) -> RawInode) -> Vec<RawInode> {
+    (0..count).map(|n| one(rng, n)).collect()
+}
+
+/// A profile of each codec, of what is usual.
+fn profiles(rng: &mut Rng) -> Vec<Profile> {
+    let inodes = many(rng, 4000, usual);
+    let mut seen = Seen::new(best_references(inodes.chunks(PER_BLOCK)));
+    inodes.chunks(PER_BLOCK).for_each(|block| seen.add(block));
+    Codec::ALL.iter().map(|codec| seen.profile(*codec)).collect()
+}
+
+fn some_block(rng: &mut Rng, one: impl Fn(&mut Rng, u64) -> RawInode) -> [Option<RawInode>; PER_BLOCK] {
+    std::array::from_fn(|n| (rng.below(8) > 0).then(|| one(rng, n as u64)))
+}
+
+#[test]
+fn every_inode_comes_back() {
+    let mut rng = Rng::new(7);
+    for profile in profiles(&mut rng) {
+        for round in 0..4000 {
+            let inodes = match round % 2 {
+                0 => some_block(&mut rng, usual),
+                _ => some_block(&mut rng, any),
+            };
+            let mut out = [0xee; MAX];
+            let len = pack(&profile, 5, &inodes, &mut out);
+            let header = Header::read(&out[..len]).expect("a block");
+            assert_eq!((header.profile, header.bytes()), (5, len));
+            for (n, inode) in inodes.iter().enumerate() {
+                assert!(usize::from(header.lengths[n]) <= 80);
+                assert_eq!(unpack(&profile, &out[..len], n), *inode, "{round} {n}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_usual_is_small() {
+    let mut rng = Rng::new(8);
+    let inodes = many(&mut rng, 8000, usual);
+    let profile = Profile::of(&inodes);
+    let mut bytes = 0;
+    for chunk in inodes.chunks(PER_BLOCK) {
+        bytes += pack(&profile, 0, &std::array::from_fn(|n| chunk.get(n).copied()), &mut [0; MAX]);
+    }
+    let each = bytes as f64 / inodes.len() as f64;
+    assert!(each < 28.0, "{each} bytes for each");
+}
+
+#[test]
+fn a_profile_comes_back_or_is_refused() {
+    let mut rng = Rng::new(9);
+    for profile in profiles(&mut rng) {
+        let bytes = profile.to_bytes();
+        let again = Profile::from_bytes(&bytes).expect("a profile");
+        assert_eq!(again.to_bytes(), bytes);
+        for _ in 0..300 {
+            let mut damaged = bytes.clone();
+            let at = rng.below(bytes.len() as u64) as usize;
+            damaged[at] ^= 1 << rng.below(8);
+            assert!(Profile::from_bytes(&damaged).is_none(), "byte {at}");
+        }
+        for len in 0..bytes.len() {
+            assert!(Profile::from_bytes(&bytes[..len]).is_none());
+        }
+    }
+}
+
+#[test]
+fn any_bytes_are_refused_or_read() {
+    let mut rng = Rng::new(10);
+    for profile in profiles(&mut rng) {
+        for _ in 0..20_000 {
+            let len = rng.below(300) as usize;
+            let mut bytes = rng.bytes(len);
+            // Lengths that may be.
+            bytes.iter_mut().take(PER_BLOCK).for_each(|b| *b %= 90);
+            (0..PER_BLOCK).for_each(|n| _ = unpack(&profile, &bytes, n));
+        }
+    }
+}
+
+#[test]
+fn flipped_bytes_are_refused_or_read() {
+    let mut rng = Rng::new(11);
+    for profile in profiles(&mut rng) {
+        for _ in 0..2000 {
+            let mut out = [0; MAX];
+            let len = pack(&profile, 0, &some_block(&mut rng, any), &mut out);
+            let at = rng.below(len as u64) as usize;
+            out[at] ^= rng.next() as u8;
+            (0..PER_BLOCK).for_each(|n| _ = block::unpack(&profile, &out[..len], n));
+            (0..PER_BLOCK).for_each(|n| _ = block::unpack(&profile, &out[..len.min(at)], n));
+        }
+    }
+}
