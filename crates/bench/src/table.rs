@@ -81,7 +81,7 @@ fn number(value: f64) -> String {
 
 /// Columns as wide as their widest cell, the first to the left, the others to the right. Rows of one cell
 /// are headings and do not count.
-fn align(rows: &[Vec<String>]) -> String {
+pub fn align(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |c: usize| {
         let cells = rows.iter().filter(|r| r.len() > 1).filter_map(|r| r.get(c));

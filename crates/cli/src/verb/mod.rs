@@ -12,6 +12,7 @@ mod install;
 mod list;
 mod man;
 pub mod mount;
+mod profile;
 mod redundancy;
 mod region;
 mod release;
@@ -45,6 +46,7 @@ pub enum Verb {
     Export(export::Args),
     Redundancy(redundancy::Args),
     Du(du::Args),
+    Profile(profile::Args),
     Scrub(scrub::Args),
     Fsck(fsck::Args),
     Save(save::Args),
@@ -75,6 +77,7 @@ impl Verb {
             Verb::Export(args) => export::run(&args),
             Verb::Redundancy(args) => redundancy::run(&args),
             Verb::Du(args) => du::run(&args),
+            Verb::Profile(args) => profile::run(&args),
             Verb::Save(args) => save::run(&args),
             Verb::Restore(args) => restore::run(&args),
             Verb::Import(args) => import::run(&args),

@@ -34,6 +34,11 @@ impl Tally {
         self.total += 1;
     }
 
+    /// The most common value, and its share.
+    pub fn most_common(&self) -> (u64, f64) {
+        self.common().first().map_or((0, 0.0), |(v, n)| (*v, *n as f64 / self.total as f64))
+    }
+
     pub fn distinct(&self) -> usize {
         self.counts.len()
     }

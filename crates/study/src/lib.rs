@@ -1,0 +1,240 @@
+//! The study of mramfs for any directory tree: what packed inodes and compressed files would save there, and the profile that
+//! says how to pack them.
+//!
+//! | module | responsibility |
+//! | --- | --- |
+//! | this | the whole study of a tree, for readers and as JSON |
+//! | [`scan`] | the tree: its inodes as a pool would have them, its names, its small files |
+//! | [`metadata`] | inodes by codec and profile (mramfs, chapter 3) |
+//! | [`data`] | small files by codec (mramfs, chapter 4) |
+//! | [`home`] | inodes of many users, made up, with full nanosecond times |
+//!
+//! Data flow: tree → inodes → histograms of fields → profiles → tables and figures.
+
+#![forbid(unsafe_code)]
+
+pub mod data;
+pub mod home;
+pub mod metadata;
+pub mod scan;
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use bench::report::{Machine, Outcome, Section};
+use bench::table;
+use fs::layout::INODE;
+use fs::packed::fields::Field;
+use fs::packed::profile::{Codec, Profile};
+use serde::Serialize;
+
+use data::{Measured, Sample};
+use metadata::{percent, Coded};
+use scan::Tree;
+
+/// A table of texts.
+#[derive(Clone, Debug, Serialize)]
+pub struct Table {
+    pub id: &'static str,
+    pub title: String,
+    pub columns: Vec<String>,
+    pub rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    pub fn new(id: &'static str, title: &str, columns: &[&str]) -> Table {
+        let columns = columns.iter().map(|c| (*c).to_owned()).collect();
+        Table { id, title: title.to_owned(), columns, rows: Vec::new() }
+    }
+
+    pub fn row<const N: usize>(&mut self, cells: [String; N]) {
+        self.rows.push(cells.to_vec());
+    }
+
+    fn show(&self) -> String {
+        let rows: Vec<Vec<String>> = [self.columns.clone()].into_iter().chain(self.rows.iter().cloned()).collect();
+        format!("\n{}\n{}", self.title, table::align(&rows))
+    }
+}
+
+/// What a tree would take in a pool, in bytes.
+#[derive(Clone, Debug, Serialize)]
+pub struct Estimate {
+    /// The lengths of all its small files.
+    pub small_files: u64,
+    /// Memory for all, as it is written: inodes, names, small files.
+    pub plain: u64,
+    /// Memory once it has been quiet: inodes packed, small files compressed.
+    pub packed: u64,
+    /// Content of larger files, on disks.
+    pub on_disks: u64,
+    pub inode: f64,
+    pub entry: f64,
+}
+
+/// The study of a tree.
+#[derive(Serialize)]
+pub struct Study {
+    pub tree: String,
+    pub machine: Machine,
+    pub inodes: usize,
+    pub tables: Vec<Table>,
+    pub figures: Vec<Section>,
+    pub estimate: Estimate,
+    pub notes: Vec<String>,
+    #[serde(skip)]
+    profile: Profile,
+}
+
+/// How far a study has come.
+pub enum Step<'a> {
+    /// Inodes found.
+    Scanned(u64),
+    /// Bytes of small files read, of so many.
+    Read(u64, u64),
+    /// What begins now.
+    Measure(&'a str),
+}
+
+/// Studies a tree, and up to `sample` bytes of its small files; `tell` is told how far it is.
+pub fn study(name: &str, tree: &Tree, sample: u64, tell: &mut dyn FnMut(Step)) -> Study {
+    tell(Step::Measure("inodes"));
+    let coded = Coded::of(&tree.inodes);
+    let mut tables = vec![shape_of(name, tree), coded.taken_for_granted(), coded.gamma_table(Field::Size)];
+    tell(Step::Measure("codecs of inodes"));
+    let (bytes, rates) = coded.by_codec();
+    tell(Step::Measure("general compressors"));
+    let mut figures = vec![coded.by_general(), bytes, rates, coded.by_field()];
+    tell(Step::Measure("coarser times"));
+    figures.push(metadata::coarser_times(&tree.inodes));
+    let files = Sample::read(tree, sample, &mut |done, all| tell(Step::Read(done, all)));
+    let measured = files.measure(&mut |codec| tell(Step::Measure(codec)));
+    if !measured.is_empty() && !files.is_empty() {
+        tables.push(data::table(&measured));
+        figures.extend(data::figures(&files, &measured));
+    }
+    let inode = coded.cost(coded.own(Codec::Hybrid)).bytes;
+    let estimate = estimate(tree, inode, &measured);
+    Study {
+        tree: name.to_owned(),
+        machine: Machine::this(),
+        inodes: tree.inodes.len(),
+        tables,
+        figures,
+        notes: notes(tree, &files),
+        estimate,
+        profile: coded.own(Codec::Hybrid).clone(),
+    }
+}
+
+/// Table 3.1: what the tree is like.
+fn shape_of(name: &str, tree: &Tree) -> Table {
+    let mut table = Table::new(
+        "profile-tree",
+        "The tree (mramfs, Table 3.1)",
+        &["tree", "inodes", "owner, group, mode", "of the system", "owners", "most common size", "bytes of a name"],
+    );
+    let count = tree.inodes.len().max(1) as f64;
+    let mut owners: BTreeMap<u32, u64> = BTreeMap::new();
+    tree.uids.iter().for_each(|uid| *owners.entry(*uid).or_default() += 1);
+    let system = owners.iter().filter(|(uid, _)| **uid < 1000).map(|(_, n)| n).sum::<u64>() as f64;
+    let many = owners.values().filter(|n| **n as f64 >= count / 1000.0).count();
+    let mut sizes: BTreeMap<u32, u64> = BTreeMap::new();
+    tree.files.iter().for_each(|(_, size)| *sizes.entry(size.ilog2()).or_default() += 1);
+    let common = sizes
+        .iter()
+        .max_by_key(|(_, n)| **n)
+        .map_or("-".into(), |(class, _)| format!("{} to {} B", 1u64 << class, (2u64 << class) - 1));
+    table.row([
+        name.to_owned(),
+        tree.inodes.len().to_string(),
+        tree.perms.len().to_string(),
+        percent(system / count),
+        many.to_string(),
+        common,
+        format!("{:.1}", tree.name_bytes as f64 / tree.entries.max(1) as f64),
+    ]);
+    table
+}
+
+/// What an entry of a directory takes beside its name: hash, inode, length.
+const ENTRY: u64 = 12;
+
+fn estimate(tree: &Tree, inode: f64, measured: &[Measured]) -> Estimate {
+    let small = || tree.files.iter().filter(|(_, size)| *size <= data::SMALL);
+    let small_files = small().map(|(_, size)| size).sum::<u64>();
+    let in_objects = small().map(|(_, size)| scan::object(*size)).sum::<u64>();
+    let on_disks = tree.files.iter().filter(|(_, size)| *size > data::SMALL).map(|(_, size)| size).sum();
+    let names = tree.name_bytes + ENTRY * tree.entries;
+    let best = measured.iter().map(|m| 1.0 - m.saved()).fold(1.0, f64::min);
+    let count = tree.inodes.len() as f64;
+    let per_entry = inode + names as f64 / tree.entries.max(1) as f64;
+    Estimate {
+        small_files,
+        plain: (count * INODE as f64 * 1.0125) as u64 + names + in_objects,
+        packed: (count * inode) as u64 + names + (in_objects as f64 * best) as u64,
+        on_disks,
+        inode,
+        entry: per_entry,
+    }
+}
+
+fn notes(tree: &Tree, files: &Sample) -> Vec<String> {
+    let mut notes = Vec::new();
+    if tree.further_names > 0 {
+        notes
+            .push(format!("{} further names of files that have several are counted as names only", tree.further_names));
+    }
+    if tree.other_mounts > 0 {
+        notes.push(format!("{} entries on other file systems were left out", tree.other_mounts));
+    }
+    if files.unreadable > 0 {
+        notes.push(format!("{} small files could not be read, and are not in the figures of data", files.unreadable));
+    }
+    if !files.is_empty() {
+        notes.push(format!("{} of {} small files were compressed", files.len(), files.count));
+    }
+    if tree.failed > 0 {
+        notes.push(format!("{} entries could not be looked at:", tree.failed));
+        notes.extend(tree.failures.iter().cloned());
+    }
+    notes
+}
+
+impl Study {
+    /// For a reader.
+    pub fn show(&self) -> String {
+        let mut out = format!("{}: {} inodes\n", self.tree, self.inodes);
+        self.tables.iter().for_each(|table| out.push_str(&table.show()));
+        self.figures.iter().for_each(|figure| out.push_str(&table::section(figure)));
+        let Estimate { small_files, plain, packed, on_disks, inode, entry } = self.estimate;
+        let mb = |bytes: u64| format!("{:.1} MB", bytes as f64 / 1e6);
+        let share = |bytes: u64| percent(bytes as f64 / small_files.max(1) as f64);
+        let _ = write!(
+            out,
+            "\nA pool with this tree\n  \
+             in memory, as it is written    {} ({} of its small files' {})\n  \
+             in memory, when it is quiet    {} ({})\n  \
+             on disks                       {}\n  \
+             a quiet inode                  {inode:.1} B; with its name and entry {entry:.1} B\n",
+            mb(plain),
+            share(plain),
+            mb(small_files),
+            mb(packed),
+            share(packed),
+            mb(on_disks),
+        );
+        self.notes.iter().for_each(|note| _ = writeln!(out, "  {note}"));
+        out
+    }
+
+    /// The profile, as a pool takes it.
+    pub fn profile(&self) -> Vec<u8> {
+        self.profile.to_bytes()
+    }
+
+    /// The figures, for plots.
+    pub fn outcome(&self) -> Outcome {
+        Outcome { sections: self.figures.clone(), findings: Vec::new() }
+    }
+}

@@ -1,0 +1,206 @@
+//! What inodes would take, by codec and by profile (mramfs, chapter 3).
+
+use std::time::Instant;
+
+use bench::plot::Plot;
+use bench::report::Section;
+use fs::layout::{RawInode, INODE};
+use fs::packed::block::{MAX, PER_BLOCK};
+use fs::packed::fields::Field;
+use fs::packed::profile::{best_references, Codec, Seen};
+use fs::packed::{builtin, pack, unpack, Profile};
+use zerocopy::IntoBytes;
+
+use crate::Table;
+
+/// Bytes of an inode of ext2, and of one that Conquest's authors stripped.
+const EXT2: f64 = 128.0;
+const STRIPPED: f64 = 53.0;
+
+/// The inodes of a tree, block by block, and the profiles that could code them.
+pub struct Coded<'a> {
+    inodes: &'a [RawInode],
+    seen: Seen,
+    own: Vec<Profile>,
+}
+
+/// What packing costs with a profile.
+#[derive(Clone, Copy, Debug)]
+pub struct Cost {
+    /// Bytes of an inode: its share of the block's header and base included.
+    pub bytes: f64,
+    /// Millions in a second of processor time.
+    pub packed: f64,
+    pub read: f64,
+}
+
+impl<'a> Coded<'a> {
+    pub fn of(inodes: &'a [RawInode]) -> Coded<'a> {
+        let blocks = inodes.chunks(PER_BLOCK);
+        let step = (inodes.len() / 50_000).max(1);
+        let mut seen = Seen::new(best_references(blocks.clone().step_by(step)));
+        blocks.for_each(|block| seen.add(block));
+        let own = Codec::ALL.iter().map(|codec| seen.profile(*codec)).collect();
+        Coded { inodes, seen, own }
+    }
+
+    /// The tree's own profile of a codec.
+    pub fn own(&self, codec: Codec) -> &Profile {
+        &self.own[codec as usize]
+    }
+
+    /// Packs all inodes and reads them back.
+    pub fn cost(&self, profile: &Profile) -> Cost {
+        let blocks: Vec<[Option<RawInode>; PER_BLOCK]> =
+            self.inodes.chunks(PER_BLOCK).map(|block| std::array::from_fn(|n| block.get(n).copied())).collect();
+        let count = self.inodes.len() as f64;
+        let mut room = vec![0; blocks.len() * MAX.min(1 + self.inodes.len() * 4) / 4];
+        let mut ends = Vec::with_capacity(blocks.len());
+        let mut at = 0;
+        let begin = Instant::now();
+        for block in &blocks {
+            let mut out = [0; MAX];
+            let len = pack(profile, 0, block, &mut out);
+            if room.len() < at + len {
+                room.resize((at + len) * 2, 0);
+            }
+            room[at..at + len].copy_from_slice(&out[..len]);
+            at += len;
+            ends.push(at);
+        }
+        let packed = begin.elapsed().as_secs_f64();
+        let begin = Instant::now();
+        let (mut from, mut sum) = (0, 0u64);
+        for end in &ends {
+            for n in 0..PER_BLOCK {
+                sum = sum.wrapping_add(unpack(profile, &room[from..*end], n).map_or(0, |inode| inode.size));
+            }
+            from = *end;
+        }
+        std::hint::black_box(sum);
+        let read = begin.elapsed().as_secs_f64();
+        let rate = |seconds: f64| count / seconds.max(1e-9) / 1e6;
+        Cost { bytes: at as f64 / count.max(1.0), packed: rate(packed), read: rate(read) }
+    }
+
+    /// Figure 3.2: bytes of an inode by codec, with the tree's own profile and with the built-in one; Figure 3.3: how quickly.
+    pub fn by_codec(&self) -> (Section, Section) {
+        let title = "Bytes of a packed inode, the share of its block's header included (mramfs, Figure 3.2)";
+        let mut bytes = Section::times("profile-codecs", title, "B");
+        let title = "Millions of inodes packed and read in a second (mramfs, Figure 3.3)";
+        let mut rates = Section::rates("profile-rates", title, "M/s");
+        (bytes.plot, rates.plot) = (Plot::bars(), Plot::bars());
+        for codec in Codec::ALL {
+            let cost = self.cost(self.own(codec));
+            bytes.add(codec.name(), "own profile", cost.bytes);
+            rates.add(codec.name(), "packed", cost.packed);
+            rates.add(codec.name(), "read", cost.read);
+        }
+        let foreign = self.cost(builtin());
+        bytes.add(Codec::Hybrid.name(), "built-in profile", foreign.bytes);
+        rates.add("hybrid, built-in profile", "packed", foreign.packed);
+        rates.add("hybrid, built-in profile", "read", foreign.read);
+        (bytes, rates)
+    }
+
+    /// Figure 3.1: what general compressors make of all inodes at once, and of blocks of them.
+    pub fn by_general(&self) -> Section {
+        let title = "Bytes of an inode by general compressors, which cannot read one alone (mramfs, Figure 3.1)";
+        let mut section = Section::times("profile-general", title, "B");
+        section.plot = Plot::bars();
+        let plain = self.inodes.as_bytes();
+        let count = self.inodes.len().max(1) as f64;
+        section.add("inodes of ext2", "each", EXT2);
+        section.add("stripped ones", "each", STRIPPED);
+        section.add("plain ones here", "each", INODE as f64);
+        for (name, many) in [("zstd, 16 at a time", PER_BLOCK), ("zstd, 256 at a time", 256)] {
+            let step = (self.inodes.len() / many / 2000).max(1);
+            let (mut bytes, mut of) = (0, 0);
+            for block in self.inodes.chunks(many).step_by(step) {
+                bytes += zstd::bulk::compress(block.as_bytes(), 3).map_or(block.as_bytes().len(), |c| c.len());
+                of += block.len();
+            }
+            section.add(name, "each", bytes as f64 / of.max(1) as f64);
+        }
+        let all = zstd::bulk::compress(plain, 9).map_or(plain.len(), |c| c.len());
+        section.add("zstd, all at once", "each", all as f64 / count);
+        section.add("packed, hybrid", "each", self.cost(self.own(Codec::Hybrid)).bytes);
+        section
+    }
+
+    /// Figure 3.4: bits of each field by codec.
+    pub fn by_field(&self) -> Section {
+        let title = "Bits of each field of an inode, on average over all inodes (mramfs, Figure 3.4)";
+        let mut section = Section::times("profile-fields", title, "bit");
+        section.plot = Plot::bars();
+        for codec in Codec::ALL {
+            for (field, bits) in self.seen.bits(self.own(codec)) {
+                if self.seen.field(field).total > 0 {
+                    section.add(field.name(), codec.name(), bits as f64 / self.inodes.len().max(1) as f64);
+                }
+            }
+        }
+        section
+    }
+
+    /// Table 3.2: what the all-or-nothing codec takes for granted.
+    pub fn taken_for_granted(&self) -> Table {
+        let mut table = Table::new(
+            "profile-granted",
+            "The all-or-nothing codec: the value of each field that takes one bit (mramfs, Table 3.2)",
+            &["field", "value", "share of those told", "told in", "bits otherwise"],
+        );
+        for field in Field::ALL.into_iter().filter(|field| self.seen.field(*field).total > 0) {
+            let (tally, code) = (self.seen.field(field), self.own(Codec::AllOrNothing).code(field));
+            let (usual, share) = tally.most_common();
+            let told = tally.total as f64 / self.inodes.len().max(1) as f64;
+            let other = code.buckets().last().map_or(0, fs::packed::code::Bucket::bits);
+            table.row([field.name().into(), usual.to_string(), percent(share), percent(told), other.to_string()]);
+        }
+        table
+    }
+
+    /// Table 3.3: the ranges of the gamma code of a field.
+    pub fn gamma_table(&self, field: Field) -> Table {
+        let mut table = Table::new(
+            "profile-gamma",
+            &format!(
+                "The gamma code of the field `{}` (mramfs, Table 3.3; ranges cut by dynamic programming)",
+                field.name()
+            ),
+            &["bits of the prefix", "bits behind it", "values from", "to"],
+        );
+        let mut buckets = self.own(Codec::Gamma).code(field).buckets().to_vec();
+        buckets.sort_by_key(|b| b.len);
+        for b in buckets {
+            let last = b.base.saturating_add(u64::MAX.checked_shr(64 - u32::from(b.extra)).unwrap_or(0));
+            table.row([b.len.to_string(), b.extra.to_string(), b.base.to_string(), last.to_string()]);
+        }
+        table
+    }
+}
+
+/// What coarser times of all inodes would save: bytes of an inode by the resolution of its times.
+pub fn coarser_times(inodes: &[RawInode]) -> Section {
+    let title = "Bytes of a packed inode if its times are kept coarser (each resolution with a profile of its own)";
+    let mut section = Section::times("profile-times", title, "B");
+    section.plot = Plot::bars();
+    for (name, unit) in
+        [("1 ns", 1), ("1 us", 1000), ("1 ms", 1_000_000), ("1 s", 1_000_000_000), ("1 min", 60_000_000_000)]
+    {
+        let coarse: Vec<RawInode> = inodes.iter().map(|inode| coarser(inode, unit)).collect();
+        let coded = Coded::of(&coarse);
+        section.add(name, "each", coded.cost(coded.own(Codec::Hybrid)).bytes);
+    }
+    section
+}
+
+fn coarser(inode: &RawInode, unit: i64) -> RawInode {
+    let at = |time: i64| time.div_euclid(unit).wrapping_mul(unit);
+    let RawInode { mtime, ctime, atime, btime, .. } = *inode;
+    RawInode { mtime: at(mtime), ctime: at(ctime), atime: at(atime), btime: at(btime), ..*inode }
+}
+
+pub(crate) fn percent(share: f64) -> String {
+    format!("{:.1} %", 100.0 * share)
+}

@@ -1,0 +1,251 @@
+//! A walk over a tree: its inodes as a pool would have them, the lengths of its names, and where its small files are.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::{DirEntry, Metadata};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
+
+use fs::layout::{RawInode, Root};
+use pram::heap::{capacity_of, class_of, CLASSES};
+
+/// Content up to this many bytes is in one object of a pool's heap; beyond, in pages (`fs::file`).
+const DIRECT: u64 = 32 << 10;
+const PAGE: u64 = 4096;
+/// Forms of content (`fs::file`).
+const FORM_DIRECT: u8 = 1;
+const FORM_TREE: u8 = 2;
+/// `S_IFMT >> 12`.
+const DIR: u8 = 4;
+const FILE: u8 = 8;
+const LINK: u8 = 10;
+/// Bytes of a directory's table for each entry, without its name: what a pool takes, about.
+const PER_ENTRY: u64 = 24;
+
+/// A tree as it was found.
+#[derive(Default)]
+pub struct Tree {
+    /// In the order of the walk: a directory, then what is in it.
+    pub inodes: Vec<RawInode>,
+    pub uids: Vec<u32>,
+    /// (uid, gid, mode), by their number in an inode.
+    pub perms: Vec<(u32, u32, u32)>,
+    /// Entries of all directories, and bytes of their names.
+    pub entries: u64,
+    pub name_bytes: u64,
+    /// The names of each directory that has some.
+    pub names: Vec<Vec<Vec<u8>>>,
+    /// Regular files that are not empty, with their sizes; one name each.
+    pub files: Vec<(PathBuf, u64)>,
+    /// Names of files that had been counted under another.
+    pub further_names: u64,
+    /// What lies on another file system and was left out.
+    pub other_mounts: u64,
+    /// What could not be looked at, and why: the first ones.
+    pub failures: Vec<String>,
+    pub failed: u64,
+}
+
+/// Failures that are told.
+const TOLD: usize = 20;
+
+/// Where a walk goes.
+#[derive(Clone, Copy, Default)]
+pub struct Options {
+    /// Only what is on the file system of the directory that it begins with.
+    pub one_file_system: bool,
+}
+
+/// Walks over the tree in `dir`; `seen` is told of how many inodes there are, now and then.
+pub fn scan(dir: &Path, options: Options, seen: &mut dyn FnMut(u64)) -> io::Result<Tree> {
+    let top = std::fs::metadata(dir)?;
+    if !top.is_dir() {
+        return Err(io::Error::from(io::ErrorKind::NotADirectory));
+    }
+    std::fs::read_dir(dir)?;
+    let device = options.one_file_system.then_some(top.dev());
+    let mut walk =
+        Walk { tree: Tree::default(), device, known: HashSet::new(), perms: HashMap::new(), heap: Heap::new() };
+    walk.add(dir, &top, 0);
+    let mut waiting = vec![(dir.to_owned(), 1)];
+    let mut told = 0;
+    while let Some((dir, number)) = waiting.pop() {
+        let below = walk.directory(&dir, number);
+        waiting.extend(below.into_iter().rev());
+        if walk.tree.inodes.len() >= told + 1000 {
+            told = walk.tree.inodes.len();
+            seen(told as u64);
+        }
+    }
+    Ok(walk.tree)
+}
+
+struct Walk {
+    tree: Tree,
+    device: Option<u64>,
+    /// Files with several names that were counted.
+    known: HashSet<(u64, u64)>,
+    perms: HashMap<(u32, u32, u32), u32>,
+    heap: Heap,
+}
+
+impl Walk {
+    fn directory(&mut self, dir: &Path, number: u64) -> Vec<(PathBuf, u64)> {
+        let found = std::fs::read_dir(dir).and_then(Iterator::collect::<io::Result<Vec<DirEntry>>>);
+        let mut entries = match found {
+            Ok(entries) => entries,
+            Err(e) => {
+                self.fail(dir, &e);
+                return Vec::new();
+            }
+        };
+        entries.sort_by_key(DirEntry::file_name);
+        let mut names = Vec::new();
+        let mut below = Vec::new();
+        for entry in entries {
+            let path = entry.path();
+            let about = match std::fs::symlink_metadata(&path) {
+                Ok(about) => about,
+                Err(e) => {
+                    self.fail(&path, &e);
+                    continue;
+                }
+            };
+            if self.device.is_some_and(|device| device != about.dev()) {
+                self.tree.other_mounts += 1;
+                continue;
+            }
+            names.push(entry.file_name().into_encoded_bytes());
+            if !about.is_dir() && about.nlink() > 1 && !self.known.insert((about.dev(), about.ino())) {
+                self.tree.further_names += 1;
+                continue;
+            }
+            let ino = self.tree.inodes.len() as u64 + 1;
+            if about.is_dir() {
+                below.push((path.clone(), ino));
+            }
+            self.add(&path, &about, number);
+        }
+        self.tree.entries += names.len() as u64;
+        self.tree.name_bytes += names.iter().map(|name| name.len() as u64).sum::<u64>();
+        // What is known of a directory only now.
+        let place = &mut self.tree.inodes[number as usize - 1];
+        place.size = names.len() as u64;
+        if !names.is_empty() {
+            let bytes = names.iter().map(|name| name.len() as u64 + PER_ENTRY).sum();
+            place.content = Root { off: self.heap.take(bytes), form: FORM_DIRECT, depth: 0 }.pack();
+            self.tree.names.push(names);
+        }
+        below
+    }
+
+    fn fail(&mut self, path: &Path, e: &io::Error) {
+        self.tree.failed += 1;
+        if self.tree.failures.len() < TOLD {
+            self.tree.failures.push(format!("{}: {e}", path.display()));
+        }
+    }
+
+    fn add(&mut self, path: &Path, about: &Metadata, parent: u64) {
+        let kind = (about.mode() >> 12) as u8;
+        let triple = (about.uid(), about.gid(), about.mode());
+        let perms = &mut self.tree.perms;
+        let perm = *self.perms.entry(triple).or_insert_with(|| {
+            perms.push(triple);
+            perms.len() as u32 - 1
+        });
+        let size = if kind == DIR { 0 } else { about.len() };
+        let (content, pages) = match kind {
+            FILE | LINK => self.heap.content(size),
+            _ => (0, 0),
+        };
+        let time = |second: i64, nanos: i64| second.saturating_mul(1_000_000_000).saturating_add(nanos);
+        let mtime = time(about.mtime(), about.mtime_nsec());
+        let born = about.created().ok().and_then(|t| t.duration_since(UNIX_EPOCH).ok());
+        if kind == FILE && size > 0 {
+            self.tree.files.push((path.to_owned(), size));
+        }
+        self.tree.uids.push(about.uid());
+        self.tree.inodes.push(RawInode {
+            content,
+            size,
+            extra: match kind {
+                DIR => parent,
+                FILE | LINK => pages,
+                _ => about.rdev(),
+            },
+            mtime,
+            ctime: time(about.ctime(), about.ctime_nsec()),
+            atime: time(about.atime(), about.atime_nsec()),
+            btime: born.map_or(mtime, |t| t.as_nanos() as i64),
+            xattr: 0,
+            perm,
+            nlink: about.nlink() as u32,
+            generation: 1,
+            kind,
+            delay: 0,
+            settings: 0,
+        });
+    }
+}
+
+/// Where a pool would put content: objects of a size class one behind the other, in segments that each belong to one.
+pub struct Heap {
+    /// By class: where the next object lies, and how many have room behind it.
+    current: Vec<(u64, u32)>,
+    next: u64,
+}
+
+impl Default for Heap {
+    fn default() -> Self {
+        Heap::new()
+    }
+}
+
+impl Heap {
+    pub fn new() -> Heap {
+        Heap { current: vec![(0, 0); CLASSES.len()], next: 16 * pram::SEGMENT }
+    }
+
+    /// The offset of an object of `bytes`.
+    pub fn take(&mut self, bytes: u64) -> u64 {
+        let largest = u64::from(CLASSES[CLASSES.len() - 1].size);
+        if bytes > largest {
+            let off = self.next;
+            self.next += bytes.next_multiple_of(pram::SEGMENT);
+            return off;
+        }
+        let n = class_of(bytes.max(1));
+        let class = &CLASSES[n];
+        if self.current[n].1 == 0 {
+            self.current[n] = (self.next + u64::from(class.base), class.count);
+            self.next += pram::SEGMENT;
+        }
+        let (off, left) = self.current[n];
+        self.current[n] = (off + u64::from(class.size), left - 1);
+        off
+    }
+
+    /// The root word of content of `size` bytes, and the pages of its tree.
+    pub fn content(&mut self, size: u64) -> (u64, u64) {
+        match size {
+            0 => (0, 0),
+            size if size <= DIRECT => (Root { off: self.take(size), form: FORM_DIRECT, depth: 0 }.pack(), 0),
+            size => {
+                let pages = size.div_ceil(PAGE);
+                let depth = (1..6).find(|height| pages <= 512u64.pow(*height)).unwrap_or(6) as u8;
+                (Root { off: self.take(8 * pages.min(512)), form: FORM_TREE, depth }.pack(), pages)
+            }
+        }
+    }
+}
+
+/// Bytes that an object of `bytes` takes in a pool.
+pub fn object(bytes: u64) -> u64 {
+    match bytes {
+        0 => 0,
+        bytes if bytes <= u64::from(CLASSES[CLASSES.len() - 1].size) => capacity_of(bytes),
+        bytes => bytes.next_multiple_of(PAGE),
+    }
+}
