@@ -238,3 +238,27 @@ impl Study {
         Outcome { sections: self.figures.clone(), findings: Vec::new() }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tree_of_many_users_is_studied() {
+        let tree = Tree { inodes: home::inodes(3000, 5), ..Tree::default() };
+        assert_eq!(home::inodes(3000, 5), tree.inodes);
+        let mut steps = 0;
+        let done = study("made up", &tree, 0, &mut |_| steps += 1);
+        assert!(steps > 3);
+        assert!(done.estimate.inode < 34.0, "{} bytes", done.estimate.inode);
+        assert!(Profile::from_bytes(&done.profile()).is_some());
+        assert!(done.show().contains("Figure 3.2") && !done.show().contains("Table 4.1"));
+    }
+
+    #[test]
+    fn a_table_is_aligned() {
+        let mut table = Table::new("t", "Title", &["what", "how many"]);
+        table.row(["a".into(), "1".into()]);
+        assert_eq!(table.show(), "\nTitle\n  what  how many\n  a            1\n");
+    }
+}

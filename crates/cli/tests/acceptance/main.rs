@@ -64,6 +64,7 @@ mod older;
 mod page_cache;
 mod parked;
 mod places;
+mod profile;
 mod qemu;
 mod redundancy;
 mod regions;
@@ -109,6 +110,8 @@ fn main() -> ExitCode {
         durability::TESTS,
         redundancy::TESTS,
         places::TESTS,
+        profile::TESTS,
+        profile::TESTS,
         beside::TESTS,
         hanging::TESTS,
         stopped::TESTS,

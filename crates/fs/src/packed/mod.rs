@@ -26,7 +26,8 @@ use std::sync::OnceLock;
 pub use block::{pack, unpack, Header};
 pub use profile::Profile;
 
-/// The profile of a Debian machine's `/usr`: for pools that have no other.
+/// The profile of a Debian machine's `/usr` and of a tree of many users (`conquest profile /usr --home-like 150000 -o FILE`): for
+/// pools that have no other.
 pub fn builtin() -> &'static Profile {
     static BUILTIN: OnceLock<Profile> = OnceLock::new();
     BUILTIN.get_or_init(|| Profile::from_bytes(include_bytes!("builtin.profile")).expect("the profile of this version"))
