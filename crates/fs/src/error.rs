@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 
+use crate::Ino;
+
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// A failed operation. Whatever the error, the operation left nothing behind.
@@ -34,6 +36,10 @@ pub enum Error {
     /// Nobody outside sees it.
     #[error("{}", Errno::IO)]
     Elsewhere,
+    /// This inode is packed, and has to be plain to be changed: it is unpacked after the operation, which then begins anew. Nobody
+    /// outside sees it.
+    #[error("{}", Errno::AGAIN)]
+    Packed(Ino),
     /// The pool cannot be opened, formatted, saved or restored; the text says what to do.
     #[error("{0}")]
     Pool(String),
@@ -62,6 +68,7 @@ impl Error {
             Error::Corrupt(_) => Errno::UCLEAN,
             Error::MustGrow | Error::NoTriple | Error::MustMakeRoom(_) | Error::DisksFull => Errno::NOSPC,
             Error::Elsewhere => Errno::IO,
+            Error::Packed(_) => Errno::AGAIN,
             Error::Pool(_) | Error::Outdated(_) => Errno::INVAL,
             Error::Served { .. } => Errno::BUSY,
             Error::Host { errno, .. } => *errno,

@@ -9,18 +9,32 @@
 //!
 //! Inodes are freed after the commit of the transaction that took their last name (I1): until then nobody
 //! may reserve the number. Blocks whose inodes are all free go back to the heap ([`give_back`]).
+//!
+//! A block is plain, or packed once all its inodes have been quiet:
+//!
+//! | module | responsibility |
+//! | --- | --- |
+//! | this | the table, and who gets which free inode |
+//! | [`packed`] | reading inodes of a packed block where they are |
+//! | [`pack`] | packing and unpacking blocks |
+//! | [`coded`] | the coded bytes of a packed block |
+//! | [`give_back`] | the end of empty blocks |
 
+pub(crate) mod coded;
 mod give_back;
+pub(crate) mod pack;
+mod packed;
 
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::Mutex;
 
 use pram::{Error as Pram, Off, Op, Region};
+use zerocopy::FromZeros;
 
 use crate::error::Result;
 use crate::file::Content;
-use crate::layout::{tag, InodeBlock, RawInode, Super, INODE, MAX_INODES, PER_BLOCK, TABLE};
+use crate::layout::{tag, InodeBlock, RawInode, Super, INODE, MAX_INODES, PACKED, PER_BLOCK, TABLE};
 use crate::Ino;
 
 pub use give_back::give_back;
@@ -50,11 +64,51 @@ const LOOK: u64 = 8;
 /// Places looked at for those blocks.
 const GAP: u64 = 32;
 
-/// Where an inode and its length byte lie.
+/// Where a plain inode and its length byte lie.
 #[derive(Clone, Copy, Debug)]
 pub struct InodePlace {
     pub inode: Off<RawInode>,
     pub length: Off<u8>,
+}
+
+impl InodePlace {
+    /// There is none: the inode is packed, or yet to be read.
+    pub const NOWHERE: InodePlace = InodePlace { inode: Off::new(0), length: Off::new(0) };
+
+    #[inline(always)]
+    pub fn is_nowhere(self) -> bool {
+        self.inode.raw() == 0
+    }
+}
+
+/// What the word of a block leads to, by offset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Block {
+    None,
+    Plain(u64),
+    Packed(u64),
+}
+
+impl Block {
+    pub fn is_there(self) -> bool {
+        self != Block::None
+    }
+
+    pub fn plain(self) -> Option<u64> {
+        match self {
+            Block::Plain(off) => Some(off),
+            _ => None,
+        }
+    }
+
+    /// The word.
+    pub fn word(self) -> u64 {
+        match self {
+            Block::None => 0,
+            Block::Plain(off) => off,
+            Block::Packed(off) => off | PACKED,
+        }
+    }
 }
 
 /// Reads of the inode table.
@@ -93,15 +147,19 @@ impl<'a> Table<'a> {
         Ok(Some(Off::<u64>::new(level2).index(block % TABLE)))
     }
 
-    /// The offset of block number `block`, 0 if there is none.
+    /// Block number `block`.
     #[inline(always)]
-    pub fn block(&self, block: u64) -> Result<u64> {
-        let Some(word) = self.block_word(block)? else { return Ok(0) };
+    pub fn block(&self, block: u64) -> Result<Block> {
+        let Some(word) = self.block_word(block)? else { return Ok(Block::None) };
         let off = self.region.load(word)?;
-        if off != 0 {
-            self.region.resolve(off, tag::INODE_BLOCK)?;
+        if off == 0 {
+            return Ok(Block::None);
         }
-        Ok(off)
+        if off & PACKED != 0 {
+            return self.packed_block(off - PACKED);
+        }
+        self.region.resolve(off, tag::INODE_BLOCK)?;
+        Ok(Block::Plain(off))
     }
 
     /// Takes a reference that leads to no block out of the table: the one to the block of `ino`, or to the
@@ -119,50 +177,74 @@ impl<'a> Table<'a> {
         Ok(())
     }
 
-    /// Where `ino` lies, whether or not it is in use.
+    /// Where `ino` lies in a plain block, whether or not it is in use.
     #[inline(always)]
     pub fn place(&self, ino: Ino) -> Result<Option<InodePlace>> {
-        let block = self.block(ino / PER_BLOCK)?;
-        if block == 0 {
-            return Ok(None);
-        }
-        Ok(Some(place_in(block, ino % PER_BLOCK)))
+        Ok(self.block(ino / PER_BLOCK)?.plain().map(|off| place_in(off, ino % PER_BLOCK)))
     }
 
     /// The inode, if it is in use.
     #[inline(always)]
-    pub fn get(&self, ino: Ino) -> Result<Option<(InodePlace, RawInode)>> {
-        match self.used(ino)? {
-            Some(place) => Ok(Some((place, self.region.read(place.inode)?))),
-            None => Ok(None),
+    pub fn get(&self, ino: Ino) -> Result<Option<RawInode>> {
+        let mut raw = RawInode::new_zeroed();
+        Ok(self.read(ino, &mut raw)?.map(|_| raw))
+    }
+
+    /// Reads the inode to `raw`, if it is in use; says where it can be changed: nowhere, if it is packed.
+    #[inline(always)]
+    pub fn read(&self, ino: Ino, raw: &mut RawInode) -> Result<Option<InodePlace>> {
+        match self.block(ino / PER_BLOCK)? {
+            Block::None => Ok(None),
+            Block::Plain(off) => {
+                let place = place_in(off, ino % PER_BLOCK);
+                if !self.is_used(place)? {
+                    return Ok(None);
+                }
+                *raw = self.region.read(place.inode)?;
+                Ok(Some(place))
+            }
+            Block::Packed(off) => Ok(self.read_packed(off, ino, raw)?.then_some(InodePlace::NOWHERE)),
         }
     }
 
-    /// Where `ino` lies, if it is in use.
     #[inline(always)]
-    pub fn used(&self, ino: Ino) -> Result<Option<InodePlace>> {
-        let Some(place) = self.place(ino)? else { return Ok(None) };
+    fn is_used(&self, place: InodePlace) -> Result<bool> {
         match self.region.read(place.length)? {
-            n if u64::from(n) == INODE => Ok(Some(place)),
-            n if n == 0 || n >= RESERVED => Ok(None),
+            n if u64::from(n) == INODE => Ok(true),
+            n if n == 0 || n >= RESERVED => Ok(false),
             _ => Err(bad_length(place)),
         }
     }
 
-    /// Links, type and content of an inode.
+    /// Links, type and content of an inode, if it is in use.
     #[inline(always)]
-    pub fn summary(&self, ino: Ino, place: InodePlace) -> Result<(u32, u8, Content)> {
+    pub fn summary(&self, ino: Ino) -> Result<Option<(u32, u8, Content)>> {
+        let Block::Plain(off) = self.block(ino / PER_BLOCK)? else {
+            let content = |raw: &RawInode| Content { root: raw.content, size: raw.size, pages: raw.extra, owner: ino };
+            return Ok(self.get(ino)?.map(|raw| (raw.nlink, raw.kind, content(&raw))));
+        };
+        let place = place_in(off, ino % PER_BLOCK);
+        if !self.is_used(place)? {
+            return Ok(None);
+        }
         let [root, size, pages]: [u64; 3] = self.region.read(place.inode.field(CONTENT))?;
         let nlink = self.region.read(place.inode.field(offset_of!(RawInode, nlink)))?;
         let kind = self.region.read(place.inode.field(offset_of!(RawInode, kind)))?;
-        Ok((nlink, kind, Content { root, size, pages, owner: ino }))
+        Ok(Some((nlink, kind, Content { root, size, pages, owner: ino })))
     }
 
-    /// Generation and type of an inode.
+    /// Generation and type of an inode, if it is in use.
     #[inline(always)]
-    pub fn identity(&self, place: InodePlace) -> Result<(u32, u8)> {
+    pub fn identity(&self, ino: Ino) -> Result<Option<(u32, u8)>> {
+        let Block::Plain(off) = self.block(ino / PER_BLOCK)? else {
+            return Ok(self.get(ino)?.map(|raw| (raw.generation, raw.kind)));
+        };
+        let place = place_in(off, ino % PER_BLOCK);
+        if !self.is_used(place)? {
+            return Ok(None);
+        }
         let generation = self.region.read(place.inode.field(offset_of!(RawInode, generation)))?;
-        Ok((generation, self.region.read(place.inode.field(offset_of!(RawInode, kind)))?))
+        Ok(Some((generation, self.region.read(place.inode.field(offset_of!(RawInode, kind)))?)))
     }
 
     /// Is the second level that would refer to `block` not there?
@@ -175,17 +257,24 @@ impl<'a> Table<'a> {
         let mut from = first;
         while let Some(block) = self.next_block(from / PER_BLOCK)? {
             from = from.max(block * PER_BLOCK);
-            let off = self.block(block)?;
-            // 0: given back since.
-            let lengths =
-                if off == 0 { [0; PER_BLOCK as usize] } else { self.region.read::<[u8; 16]>(Off::new(off))? };
-            let used = lengths[(from % PER_BLOCK) as usize..].iter().position(|length| u64::from(*length) == INODE);
-            if let Some(n) = used {
-                return Ok(Some(from + n as u64));
+            let used = self.used_of(block)? >> (from % PER_BLOCK);
+            if used != 0 {
+                return Ok(Some(from + u64::from(used.trailing_zeros())));
             }
             from = (block + 1) * PER_BLOCK;
         }
         Ok(None)
+    }
+
+    /// Which inodes of a block are in use, a bit each.
+    pub fn used_of(&self, block: u64) -> Result<u16> {
+        let lengths = match self.block(block)? {
+            // Given back since.
+            Block::None => return Ok(0),
+            Block::Plain(off) => self.region.read::<[u8; PER_BLOCK as usize]>(Off::new(off))?,
+            Block::Packed(off) => return self.packed_lengths(off).map(|lengths| mask(&lengths, |length| length > 0)),
+        };
+        Ok(mask(&lengths, |length| u64::from(length) == INODE))
     }
 
     /// Numbers of the blocks that exist, ascending, from `first` on. References that lead nowhere are passed over: checks
@@ -194,13 +283,17 @@ impl<'a> Table<'a> {
         let mut block = first;
         while block < MAX_INODES / PER_BLOCK {
             match self.block_word(block) {
-                Ok(Some(_)) if self.block(block).is_ok_and(|off| off != 0) => return Ok(Some(block)),
+                Ok(Some(_)) if self.block(block).is_ok_and(Block::is_there) => return Ok(Some(block)),
                 Ok(Some(_)) => block += 1,
                 _ => block = (block / TABLE + 1) * TABLE,
             }
         }
         Ok(None)
     }
+}
+
+fn mask(lengths: &[u8; PER_BLOCK as usize], is_used: impl Fn(u8) -> bool) -> u16 {
+    lengths.iter().rev().fold(0, |mask, length| mask << 1 | u16::from(is_used(*length)))
 }
 
 #[cold]
@@ -334,10 +427,8 @@ impl Allocator {
                 rotor.look = 0;
                 break;
             }
-            let off = table.block(block)?;
-            if off == 0 {
-                continue;
-            }
+            // Packed blocks have free inodes too: taking one would unpack all.
+            let Block::Plain(off) = table.block(block)? else { continue };
             if free_at(table, block, off)? >= PER_BLOCK / 2 {
                 return Ok(block);
             }
@@ -353,13 +444,6 @@ impl Allocator {
     }
 }
 
-fn free_in(table: Table, block: u64) -> Result<u64> {
-    match table.block(block)? {
-        0 => Ok(0),
-        off => free_at(table, block, off),
-    }
-}
-
 /// Free inodes of the block at `off`.
 fn free_at(table: Table, block: u64, off: u64) -> Result<u64> {
     let lengths: [u8; PER_BLOCK as usize] = table.region.read(Off::new(off))?;
@@ -368,15 +452,23 @@ fn free_at(table: Table, block: u64, off: u64) -> Result<u64> {
     Ok(lengths.iter().skip(never).filter(|l| **l == 0).count() as u64)
 }
 
+/// A plain block with free inodes; the error that unpacks one if only packed ones have any.
 fn any_free(table: Table) -> Result<u64> {
-    let mut from = 0;
+    let (mut from, mut packed) = (0, None);
     while let Some(block) = table.next_block(from)? {
-        if free_in(table, block)? > 0 {
-            return Ok(block);
+        match table.block(block)? {
+            Block::Plain(off) if free_at(table, block, off)? > 0 => return Ok(block),
+            Block::Packed(_) if packed.is_none() && has_free(table, block)? => packed = Some(block),
+            _ => {}
         }
         from = block + 1;
     }
-    Err(rustix::io::Errno::NOSPC.into())
+    Err(packed.map_or(rustix::io::Errno::NOSPC.into(), |block| crate::Error::Packed(block * PER_BLOCK)))
+}
+
+fn has_free(table: Table, block: u64) -> Result<bool> {
+    // Number 0 is never used.
+    Ok(table.used_of(block)? | u16::from(block == 0) != u16::MAX)
 }
 
 #[inline(always)]
@@ -387,10 +479,7 @@ fn try_reserve(table: Table, ino: Ino, slot: u32) -> Result<Option<InodePlace>> 
 
 #[inline(always)]
 fn reserve_in(table: Table, block: u64, slot: u32) -> Result<Option<(Ino, InodePlace)>> {
-    let off = table.block(block)?;
-    if off == 0 {
-        return Ok(None);
-    }
+    let Block::Plain(off) = table.block(block)? else { return Ok(None) };
     let lengths: [u64; PER_BLOCK as usize / 8] = table.region.read(Off::new(off))?;
     for (half, lengths) in (0..).step_by(8).zip(lengths) {
         // The high bit of each byte that is zero, as found from the lowest on: above one that is, others may be wrong.

@@ -5,7 +5,7 @@ use pram::{Off, Tag};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Version of this layout, in the region header.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 
 /// Object types in the heap.
 pub mod tag {
@@ -29,6 +29,10 @@ pub mod tag {
     pub const PERM: Tag = Tag(9);
     /// The log of segments: its head, and the table of segments.
     pub const LOG: Tag = Tag(10);
+    /// Up to sixteen inodes, packed.
+    pub const PACKED: Tag = Tag(13);
+    /// Access times of packed inodes that have been read since.
+    pub const ATIMES: Tag = Tag(14);
 
     /// Names, by number, for reports. 0 stands for blocks, which are no objects; those without a name are not used.
     pub const NAMES: [&str; pram::heap::TAGS] = [
@@ -45,8 +49,8 @@ pub mod tag {
         "segment table",
         "",
         "",
-        "",
-        "",
+        "packed inodes",
+        "access times",
         "block table",
     ];
 }
@@ -130,6 +134,30 @@ pub struct InodeBlock {
     pub inodes: [RawInode; PER_BLOCK as usize],
 }
 const _: () = assert!(size_of::<InodeBlock>() == 1296);
+
+/// In the word that leads to a block of inodes: they are packed. Offsets are multiples of 16.
+pub const PACKED: u64 = 1;
+
+/// What comes before packed inodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct RawPacked {
+    /// Offset of the [`AccessTimes`] of those that were read since they were packed, or 0.
+    pub atimes: u64,
+    /// CRC-32C of the coded bytes.
+    pub check: u32,
+    /// How many there are.
+    pub bytes: u32,
+}
+const _: () = assert!(size_of::<RawPacked>() == 16);
+
+/// Access times of packed inodes; 0: the one that is packed with the inode.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct AccessTimes {
+    pub times: [i64; PER_BLOCK as usize],
+}
+const _: () = assert!(size_of::<AccessTimes>() == 128);
 
 /// A permission triple. Mode 0 marks a free place: real modes have type bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout)]

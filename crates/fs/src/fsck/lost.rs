@@ -60,7 +60,7 @@ impl Fs {
         let mut size = 0;
         let look = || -> Result<()> {
             pages.clear();
-            let Some((_, raw)) = self.table().get(ino)? else { return Ok(()) };
+            let Some(raw) = self.table().get(ino)? else { return Ok(()) };
             let content = content_of(ino, &raw);
             if raw.kind == Kind::Regular as u8 && content.is_large() {
                 size = content.size;

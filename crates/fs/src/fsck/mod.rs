@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | this | the passes, the report |
 //! | [`lost`] | which bytes of which files lie on disks no more |
+//! | [`packed`] | blocks of packed inodes |
 //! | [`mark`] | which objects something refers to; the sweep of those that nothing does |
 //! | [`repair`] | mending what the check found |
 //!
@@ -13,6 +14,7 @@
 
 mod lost;
 pub(crate) mod mark;
+mod packed;
 mod repair;
 
 use std::collections::BTreeMap;
@@ -25,7 +27,7 @@ use crate::error::{Error, Result};
 use crate::file;
 use crate::ilfs;
 use crate::ilfs::table::{self, Needs};
-use crate::inode::{self, reserver};
+use crate::inode::{self, reserver, Block};
 use crate::layout::{tag, RawInode, INODE, MAX_INODES, PERM_CHUNKS, PER_BLOCK, TABLE};
 use crate::node::{content_of, Fs};
 use crate::{xattr, ROOT};
@@ -129,6 +131,8 @@ enum Damage {
     Names,
     /// A directory below itself.
     Cycle,
+    /// A packed block, of which this inode is the first, is not what was packed.
+    Packed,
     /// It cannot be read at all, or its type is in doubt.
     Inode,
     /// A directory that holds names of inodes that do not exist, or of another kind.
@@ -146,6 +150,8 @@ impl Fs {
 
     fn check_and_repair(&self, repair: bool, progress: &mut dyn FnMut(u64, u64)) -> Result<Report> {
         let mut pass = self.check_pass(Marks::begin(self.session())?, progress)?;
+        // Before repair takes names away.
+        let named = self.name_packed(&pass);
         if pass.report.problems.is_empty() {
             if repair {
                 pass.sweep()?;
@@ -159,14 +165,14 @@ impl Fs {
         marks.reset();
         let pass = self.check_pass(marks, progress)?;
         if !repair || pass.report.problems.is_empty() {
-            return Ok(pass.report);
+            return Ok(packed::told(pass.report, &named));
         }
         let mut gone = Vec::new();
         let repaired = repair::repair(self, pass, &frozen, &mut gone);
         // Who watches may have to wait for operations before it can take notice.
         drop(frozen);
         self.tell_repaired(&gone);
-        repaired
+        repaired.map(|report| packed::told(report, &named))
     }
 
     /// Frees what crashes have left, beside everybody else (decision 5). Returns objects and bytes freed.
@@ -329,8 +335,9 @@ impl<'a> Pass<'a> {
             }
             for block in n * TABLE..(n + 1) * TABLE {
                 match table.block(block) {
-                    Ok(0) => {}
-                    Ok(off) => {
+                    Ok(Block::None) => {}
+                    Ok(Block::Packed(_)) => self.packed_block(block, names)?,
+                    Ok(Block::Plain(off)) => {
                         let marked = self.mark(off, tag::INODE_BLOCK, &|| format!("inode block {block}"));
                         if let (false, Some(word)) = (marked, table.block_word(block)?) {
                             self.note_dead(false, word, false);
@@ -373,7 +380,7 @@ impl<'a> Pass<'a> {
         let (fs, marks) = (self.fs, &self.marks);
         let read = fs.session().read(ino, || -> Result<Option<RawInode>> {
             seen.clear();
-            let Some((_, raw)) = fs.table().get(ino)? else { return Ok(None) };
+            let Some(raw) = fs.table().get(ino)? else { return Ok(None) };
             seen.look(fs, ino, &raw, names);
             // Inside the section too: an instant later somebody may have freed them.
             seen.check_objects(|off, tag| marks.check(off, tag));
@@ -434,7 +441,7 @@ impl<'a> Pass<'a> {
         for (target, kind) in &seen.entries {
             // What is kept per number is bounded by the blocks that exist, not by what a damaged entry says.
             let known = (*target as usize) < self.inodes.len().min(self.names.len());
-            if *target == 0 || (!known && !self.fs.table().block(*target / PER_BLOCK).is_ok_and(|off| off != 0)) {
+            if *target == 0 || (!known && !self.fs.table().block(*target / PER_BLOCK).is_ok_and(Block::is_there)) {
                 self.problem(format!("directory {ino}: an entry refers to inode {target}, which does not exist"));
                 self.damaged.push((ino, Damage::Entries));
                 continue;

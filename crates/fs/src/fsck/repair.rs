@@ -12,8 +12,9 @@ use zerocopy::FromZeros;
 use super::{Damage, DeadWord, Pass, Report};
 use crate::attr::{Ino, Kind, SYMLINK_MAX};
 use crate::dir::{self, Dir, Entry};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::file;
+use crate::inode::Block;
 use crate::ilfs::table::{self, Needs};
 use crate::layout::{RawInode, RawPerm, INODE, PER_BLOCK};
 use crate::node::{Fs, Node};
@@ -83,8 +84,7 @@ pub fn repair(fs: &Fs, first: Pass, frozen: &Frozen, gone: &mut Gone) -> Result<
                 subdirs: brief.subdirs,
                 named_in: u64::from(brief.named_in),
             };
-            let mut op = frozen.begin()?;
-            match mend(fs, &mut op, ino, damage, told, gone) {
+            match mend_plain(fs, frozen, ino, damage, told, gone) {
                 Ok(text) => repaired.push(text),
                 Err(e) => {
                     failed.insert((ino, damage));
@@ -158,7 +158,7 @@ fn free_reserved(fs: &Fs, pass: &Pass) -> Result<()> {
 /// what leads to them.
 fn stage(damage: Damage) -> u8 {
     match damage {
-        Damage::Table | Damage::Inode => 0,
+        Damage::Table | Damage::Packed | Damage::Inode => 0,
         Damage::Permissions | Damage::Settings | Damage::Xattr | Damage::Content => 1,
         Damage::Entries | Damage::Names | Damage::Cycle | Damage::Unnamed | Damage::Parent | Damage::Links => 2,
     }
@@ -169,7 +169,7 @@ fn order(ino: Ino, damage: Damage) -> u8 {
     match damage {
         // Without links the root takes no `lost+found`.
         Damage::Links if ino == ROOT => 3,
-        Damage::Table | Damage::Inode => 0,
+        Damage::Table | Damage::Packed | Damage::Inode => 0,
         Damage::Permissions => 1,
         Damage::Settings | Damage::Xattr => 2,
         Damage::Content => 3,
@@ -181,10 +181,29 @@ fn order(ino: Ino, damage: Damage) -> u8 {
     }
 }
 
+/// [`mend`], again where an inode had to be unpacked for it, which it is told before anything has changed.
+fn mend_plain(fs: &Fs, frozen: &Frozen, ino: Ino, damage: Damage, told: Told, gone: &mut Gone) -> Result<String> {
+    loop {
+        let mut op = frozen.begin()?;
+        let done = mend(fs, &mut op, ino, damage, told, gone);
+        drop(op);
+        match done {
+            Err(Error::Packed(packed)) => fs.unpack_held(frozen.begin()?, packed)?,
+            done => return done,
+        }
+    }
+}
+
 fn mend(fs: &Fs, op: &mut Op, ino: Ino, damage: Damage, told: Told, gone: &mut Gone) -> Result<String> {
     if damage == Damage::Table {
         fs.table().forget(ino)?;
         return Ok(format!("inodes {ino} to {}: could not be found, removed", ino + PER_BLOCK - 1));
+    }
+    if damage == Damage::Packed {
+        return fs.salvage_held(op, ino / PER_BLOCK);
+    }
+    if matches!(fs.table().block(ino / PER_BLOCK), Ok(Block::Packed(_))) {
+        return Err(Error::Packed(ino));
     }
     if damage == Damage::Inode && ino == ROOT {
         return mend_root(fs, op);
@@ -390,8 +409,8 @@ fn drop_entries(fs: &Fs, op: &mut Op, mut node: Node, gone: &mut Gone) -> Result
         let target = fs.table().get(entry.ino)?;
         let mut tx = op.tx()?;
         match target {
-            Some((_, raw)) if raw.kind == entry.kind => continue,
-            Some((_, raw)) => {
+            Some(raw) if raw.kind == entry.kind => continue,
+            Some(raw) => {
                 dir::replace(&mut tx, key, &node.dir(), &name, Entry { kind: raw.kind, ..entry })?;
                 corrected += 1;
             }

@@ -13,7 +13,7 @@
 
 use pram::{Off, Op, Session};
 
-use super::{place_in, reserved_by, Allocator, Table};
+use super::{place_in, reserved_by, Allocator, Block, Table};
 use crate::error::Result;
 use crate::layout::{tag, PER_BLOCK};
 
@@ -26,7 +26,8 @@ pub fn give_back(session: &Session, table: Table, inodes: &Allocator) -> Result<
     let mut unlinked = Vec::new();
     while let Some(block) = table.next_block(from)? {
         from = block + 1;
-        if is_empty(table, table.block(block)?)? {
+        // A packed one has inodes.
+        if empty(table, table.block(block)?)?.is_some() {
             let mut op = session.begin()?;
             if let Some(off) = unlink(&mut op, table, block)? {
                 inodes.make_from(session.region(), block);
@@ -42,35 +43,48 @@ pub fn give_back(session: &Session, table: Table, inodes: &Allocator) -> Result<
     Ok(given)
 }
 
-fn is_empty(table: Table, off: u64) -> Result<bool> {
-    if off == 0 {
-        return Ok(false);
-    }
+/// The offset of a block, if it is there and empty.
+fn empty(table: Table, block: Block) -> Result<Option<u64>> {
+    let Block::Plain(off) = block else { return Ok(None) };
     let lengths: [u8; PER_BLOCK as usize] = table.region.read(Off::new(off))?;
-    Ok(lengths == [0; PER_BLOCK as usize])
+    Ok((lengths == [0; PER_BLOCK as usize]).then_some(off))
 }
 
 /// Steps 1 to 3; the offset of the block if it could be had.
 fn unlink(op: &mut Op, table: Table, block: u64) -> Result<Option<u64>> {
     let numbers: [u64; PER_BLOCK as usize] = std::array::from_fn(|n| block * PER_BLOCK + n as u64);
     op.lock(&numbers)?;
-    let off = table.block(block)?;
-    if !is_empty(table, off)? {
+    let Some(off) = empty(table, table.block(block)?)? else { return Ok(None) };
+    if !close(op, table, off, u16::MAX)? {
         return Ok(None);
-    }
-    let closed = reserved_by(op.slot());
-    for n in 0..PER_BLOCK {
-        if !table.region.install_byte(place_in(off, n).length, 0, closed)? {
-            for m in 0..n {
-                table.region.install_byte(place_in(off, m).length, closed, 0)?;
-            }
-            return Ok(None);
-        }
     }
     match table.block_word(block)? {
         Some(word) if table.region.install_word(word, off, 0)? => Ok(Some(off)),
         _ => Ok(None),
     }
+}
+
+/// Reserves these inodes of the block at `off`, a bit each; all, or none if one is not free.
+pub(super) fn close(op: &Op, table: Table, off: u64, which: u16) -> Result<bool> {
+    let numbers = || (0..PER_BLOCK).filter(|n| which >> n & 1 == 1);
+    let closed = reserved_by(op.slot());
+    for n in numbers() {
+        if !table.region.install_byte(place_in(off, n).length, 0, closed)? {
+            for m in numbers().take_while(|m| *m < n) {
+                table.region.install_byte(place_in(off, m).length, closed, 0)?;
+            }
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Frees what [`close`] has reserved.
+pub(super) fn reopen(op: &Op, table: Table, off: u64, which: u16) -> Result<()> {
+    for n in (0..PER_BLOCK).filter(|n| which >> n & 1 == 1) {
+        table.region.install_byte(place_in(off, n).length, reserved_by(op.slot()), 0)?;
+    }
+    Ok(())
 }
 
 /// Steps 4 and 5.

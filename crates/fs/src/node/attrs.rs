@@ -3,6 +3,7 @@
 use rustix::io::Errno;
 
 use super::content::Writers;
+use super::packing::is_full;
 use super::prepare::Prepared;
 use super::update::Update;
 use super::watch::Part;
@@ -194,7 +195,17 @@ impl Fs {
         let mut op = self.aside()?;
         op.lock(&[ino])?;
         let node = self.node(ino)?;
-        let at = node.place.inode.field::<u64>(std::mem::offset_of!(RawInode, atime));
+        let Ok(place) = node.plain() else {
+            let stored = self.store_packed_atime(&mut op, ino, time);
+            drop(op);
+            return match stored {
+                Err(Error::MustGrow) => self.session().supply_needed().map(drop).map_err(Error::from),
+                // Reading does not fail for want of memory for this.
+                Err(e) if is_full(&e) => Ok(()),
+                stored => stored.map(drop),
+            };
+        };
+        let at = place.inode.field::<u64>(std::mem::offset_of!(RawInode, atime));
         Ok(self.region().commit_word(at, time.0 as u64)?)
     }
 }

@@ -137,6 +137,8 @@ impl Fs {
             if node.raw.kind != Kind::Regular as u8 {
                 return Ok(());
             }
+            // Before anything is done with content, which is not all undone.
+            node.plain()?;
             if node.content().is_large() && !self.lock_large(op, node, others)? {
                 continue;
             }
@@ -315,7 +317,10 @@ impl Fs {
 
     /// Gives back the unused tail of a file.
     pub(super) fn trim(&self, ino: Ino) -> Result<()> {
-        let mut op = self.aside()?;
+        self.beside(|op| self.trim_in(op, ino))
+    }
+
+    fn trim_in(&self, op: &mut Op, ino: Ino) -> Result<()> {
         op.lock(&[ino])?;
         let Ok(mut node) = self.node(ino) else { return Ok(()) };
         // Who is in the midst of a change of several pieces, or of a truncation, may yet need it.

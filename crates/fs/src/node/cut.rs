@@ -45,7 +45,7 @@ impl Fs {
             match self.next_to_cut(op, &mut node) {
                 // Others have ended it, or refer to it: then they will.
                 Ok(_) if node.raw.nlink > 0 || self.session().is_referenced(node.ino) => return Ok(()),
-                Ok(false) => break self.inodes.free(op, node.ino, node.place),
+                Ok(false) => break node.plain().and_then(|place| self.inodes.free(op, node.ino, place)),
                 Ok(true) => {}
                 Err(e) if e.errno() == rustix::io::Errno::NOENT => return Ok(()),
                 Err(e) => break Err(e),

@@ -1,6 +1,6 @@
 //! Names and attributes; reading without locks.
 
-use pram::{Off, Tx};
+use pram::Tx;
 use rustix::io::Errno;
 use zerocopy::FromZeros;
 
@@ -12,7 +12,7 @@ use crate::file::{self, Content};
 use crate::inode::InodePlace;
 use crate::layout::{RawInode, RawPerm, INODE_HOT};
 
-/// An inode as an operation works on it: read once, under its lock, written back once.
+/// An inode as an operation works on it: read once, under its lock, written back once. It lies nowhere if it is packed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Node {
     pub ino: Ino,
@@ -52,8 +52,7 @@ impl Node {
     /// A place for one that is yet to be read.
     #[inline(always)]
     pub fn blank() -> Node {
-        let nowhere = InodePlace { inode: Off::new(0), length: Off::new(0) };
-        Node { ino: 0, place: nowhere, raw: RawInode::new_zeroed() }
+        Node { ino: 0, place: InodePlace::NOWHERE, raw: RawInode::new_zeroed() }
     }
 
     #[inline(always)]
@@ -101,14 +100,14 @@ impl Node {
     pub fn save_hot(&self, tx: &mut Tx) -> Result<()> {
         use zerocopy::IntoBytes;
         self.pass_on(tx);
-        Ok(tx.set_bytes(self.place.inode.raw(), &self.raw.as_bytes()[..INODE_HOT])?)
+        Ok(tx.set_bytes(self.plain()?.inode.raw(), &self.raw.as_bytes()[..INODE_HOT])?)
     }
 
     /// Writes back everything.
     #[inline(always)]
     pub fn save(&self, tx: &mut Tx) -> Result<()> {
         self.pass_on(tx);
-        Ok(tx.set(self.place.inode, &self.raw)?)
+        Ok(tx.set(self.plain()?.inode, &self.raw)?)
     }
 
     /// Whoever changes a strict inode waits until that is durable.
@@ -179,9 +178,8 @@ impl Fs {
     #[inline(always)]
     pub(crate) fn read_node(&self, ino: impl Into<At>, node: &mut Node) -> Result<()> {
         let at = ino.into();
-        if let Some(place) = self.table().used(at.ino)? {
+        if let Some(place) = self.table().read(at.ino, &mut node.raw)? {
             (node.ino, node.place) = (at.ino, place);
-            node.raw = self.region().read(place.inode)?;
             if at.is(&node.raw) {
                 return Ok(());
             }
@@ -280,8 +278,7 @@ impl Fs {
     pub(crate) fn lookup_step(&self, dir: At, name: &[u8], caller: &Caller) -> Result<(At, u8)> {
         let (mut generation, mut kind) = (0, 0);
         let ino = self.lookup_by(dir, name, caller, |ino| {
-            let place = self.table().used(ino)?.ok_or(Errno::STALE)?;
-            (generation, kind) = self.table().identity(place)?;
+            (generation, kind) = self.table().identity(ino)?.ok_or(Errno::STALE)?;
             Ok(())
         })?;
         Ok((At { ino, generation: Some(generation) }, kind))

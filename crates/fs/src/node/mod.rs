@@ -16,6 +16,7 @@
 //! | `rename` | rename, in its three ways |
 //! | `attrs` | setattr |
 //! | `content` | read, write, allocate, seek, copy |
+//! | `packing` | packing and unpacking inodes |
 //! | `prepare` | fetching what lies on disk, for readers and for changes of a part of it |
 //! | `shift` | collapse and insert in large files, piece by piece |
 //! | `access_time` | when reading updates access times: relatime and the like |
@@ -35,6 +36,7 @@ mod create;
 mod cut;
 mod durable;
 mod lookup;
+mod packing;
 mod prepare;
 mod readdir;
 mod remove;
@@ -64,6 +66,7 @@ use crate::ubj::Union;
 
 pub use access_time::Atime;
 pub(crate) use lookup::{content_of, At, Node};
+pub use packing::Packed;
 pub use sizes::StatFs;
 pub use usage::Usage;
 

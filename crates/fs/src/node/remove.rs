@@ -198,8 +198,7 @@ impl Fs {
             return;
         }
         let idle = self.session().read(ino, || {
-            let Some(place) = self.table().used(ino)? else { return Ok(true) };
-            let (nlink, kind, content) = self.table().summary(ino, place)?;
+            let Some((nlink, kind, content)) = self.table().summary(ino)? else { return Ok(true) };
             let slack = kind == Kind::Regular as u8 && file::has_slack(self.region(), &content);
             Ok::<_, crate::Error>(nlink > 0 && !slack)
         });
@@ -229,12 +228,13 @@ impl Fs {
 
     #[cold]
     fn end_unreferenced(&self, at: At) -> Result<()> {
-        let mut op = self.aside()?;
-        op.lock(&[at.ino])?;
-        match self.node(at) {
-            Ok(node) if node.raw.nlink == 0 && !self.session().is_referenced(at.ino) => self.end(&mut op, node),
-            _ => Ok(()),
-        }
+        self.beside(|op| {
+            op.lock(&[at.ino])?;
+            match self.node(at) {
+                Ok(node) if node.raw.nlink == 0 && !self.session().is_referenced(at.ino) => self.end(op, node),
+                _ => Ok(()),
+            }
+        })
     }
 
     /// Gives back all references of this process: what only they kept ends.
@@ -258,7 +258,7 @@ impl Fs {
     pub(super) fn end_rest(&self, op: &mut Op, node: &Node) -> Result<()> {
         match node.raw.kind == Kind::Regular as u8 && node.content().is_cut() {
             true => self.end_large(op, *node),
-            false => self.inodes.free(op, node.ino, node.place),
+            false => self.inodes.free(op, node.ino, node.plain()?),
         }
     }
 }

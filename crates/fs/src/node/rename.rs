@@ -180,7 +180,7 @@ impl Fs {
             }
             // Plain reads: we may hold the lock of any of these ourselves.
             at = match self.table().get(at)? {
-                Some((_, raw)) => raw.extra,
+                Some(raw) => raw.extra,
                 None => return Ok(false),
             };
         }

@@ -6,7 +6,6 @@
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use pram::Off;
 
 use super::Fs;
 use crate::error::Result;
@@ -101,10 +100,7 @@ impl Fs {
         let table = self.table();
         let (mut n, mut from) = (0, 0);
         while let Some(block) = table.next_block(from)? {
-            let off = table.block(block)?;
-            // 0: given back since.
-            let lengths = if off == 0 { [0; 16] } else { self.region().read::<[u8; 16]>(Off::new(off))? };
-            n += lengths.iter().filter(|l| u64::from(**l) == INODE).count() as u64;
+            n += u64::from(table.used_of(block)?.count_ones());
             from = block + 1;
         }
         Ok(n)

@@ -109,7 +109,7 @@ impl Fs {
     pub fn usage(&self, ino: Ino) -> Result<Usage> {
         let mut usage = Usage::default();
         let raw = self.session().read(ino, || {
-            let (_, raw) = self.table().get(ino)?.ok_or(rustix::io::Errno::STALE)?;
+            let raw = self.table().get(ino)?.ok_or(rustix::io::Errno::STALE)?;
             usage = Usage { metadata: INODE + 1, ..Usage::default() };
             let mut objects = Vec::new();
             xattr::visit(self.region(), raw.xattr, &mut |off, tag| objects.push((off, tag)))?;

@@ -115,7 +115,7 @@ impl Fs {
     /// Names, each followed by a zero byte, as `listxattr(2)` returns them.
     pub fn listxattr(&self, ino: Ino) -> Result<Vec<u8>> {
         self.session().read(ino, || {
-            let (_, raw) = self.table().get(ino)?.ok_or(Errno::STALE)?;
+            let raw = self.table().get(ino)?.ok_or(Errno::STALE)?;
             let mut names = xattr::list(self.region(), raw.xattr)?;
             if setting::has_names(&raw) {
                 for setting in Setting::ALL.into_iter().filter(|setting| setting.is_set(&raw)) {

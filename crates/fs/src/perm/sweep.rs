@@ -81,8 +81,7 @@ impl Fs {
 
     fn mark_named(&self, ino: Ino, named: &mut Named) -> Result<()> {
         let perm = self.session().read(ino, || -> Result<Option<u32>> {
-            let Some(place) = self.table().used(ino)? else { return Ok(None) };
-            Ok(Some(self.region().read(place.inode.field(offset_of!(RawInode, perm)))?))
+            Ok(self.table().get(ino)?.map(|raw| raw.perm))
         })?;
         perm.map_or(Ok(()), |id| named.mark(id))
     }

@@ -9,6 +9,7 @@
 //! | `full` | no space at any point |
 //! | `long` | long work, and others in between |
 //! | `damage` | flipped bytes anywhere |
+//! | `packed` | inodes packed and unpacked while others work on them |
 //! | `permissions` | callers that are not the superuser |
 //! | `repair` | repairs while others have the pool open |
 //! | `triples` | users that make ever new owners and modes |
@@ -19,6 +20,7 @@ mod damage;
 mod full;
 mod long;
 mod namespace;
+mod packed;
 mod permissions;
 mod recent;
 mod references;

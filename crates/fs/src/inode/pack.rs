@@ -1,0 +1,345 @@
+//! Packing blocks whose inodes have all been quiet, and unpacking those of which one is to change (mramfs, 5.1).
+//!
+//! What a block of inodes is, one word of the table says: it leads to a plain block or to a packed one. Both forms hold the same,
+//! and neither changes once it is left. Steps of packing, for some blocks at a time:
+//! 1. Blocks are looked at without locks: is each inode in them quiet, and which generation has it?
+//! 2. Operations under way are waited for. (Else an inode might be one that is being created, and undone later: in a block that
+//!    is gone by then. One that has the same generation after this was created before it.)
+//! 3. The locks of all sixteen numbers of a block are taken, and it is looked at again. (Nobody is changing them then; and a
+//!    reader who located an inode before step 6 finds his look torn, whatever the memory holds by then.) Nobody may have a
+//!    long lock of one either: he is between two pieces of a change.
+//! 4. Its free numbers are reserved. (Else somebody could create a file in memory that is about to go.) They are free again in the
+//!    packed form, which is not given out.
+//! 5. The packed form is written, durably. A crash from step 4 on leaves it, which mark-and-sweep finds as it does the reservations.
+//! 6. One word leads to it. From here on a crash leaks the plain form.
+//! 7. Operations under way are waited for: they may have located the block before step 6.
+//! 8. The plain form is freed.
+//!
+//! Steps of unpacking, for who finds an inode packed that he has to change, after his operation, which then begins anew:
+//! 1. The locks of all sixteen are taken. (As in 3; and nobody notes an access time meanwhile, which would be lost.)
+//! 2. All is decoded and compared with its check code. (Else damage would become changes that look sound.)
+//! 3. The plain form is written, durably. A crash leaks it.
+//! 4. One word leads to it. From here on a crash leaks the packed form and its access times.
+//! 5. Operations under way are waited for, as in 7.
+//! 6. The packed form and its access times are freed.
+//!
+//! Sweeps and checks look at each word under the locks' counters. Those who pack are kept out by who calls, as of blocks given back.
+
+use std::ops::Range;
+
+use pram::{Off, Op, Session};
+use serde::Serialize;
+use zerocopy::{FromZeros, IntoBytes};
+
+use super::give_back::{close, reopen};
+use super::packed::{Whole, CODED};
+use super::{coded, place_in, Block, Table};
+use crate::error::{Error, Result};
+use crate::file::Content;
+use crate::layout::{tag, InodeBlock, RawInode, RawPacked, INODE, PER_BLOCK};
+use crate::{Ino, Kind};
+
+/// Blocks that are waited for together.
+const BATCH: usize = 64;
+const N: usize = PER_BLOCK as usize;
+
+/// What was packed, or is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Packed {
+    pub blocks: u64,
+    pub inodes: u64,
+    /// Bytes of these blocks in plain form.
+    pub plain_bytes: u64,
+    /// And in packed form, with access times.
+    pub packed_bytes: u64,
+}
+
+impl Packed {
+    pub(crate) fn add(&mut self, other: Packed) {
+        self.blocks += other.blocks;
+        self.inodes += other.inodes;
+        self.plain_bytes += other.plain_bytes;
+        self.packed_bytes += other.packed_bytes;
+    }
+}
+
+/// Objects that nothing leads to any more.
+#[derive(Default)]
+pub struct Left(Vec<(u64, pram::Tag)>);
+
+impl Left {
+    /// The last two steps.
+    pub fn free(&mut self, session: &Session) -> Result<()> {
+        if self.0.is_empty() {
+            return Ok(());
+        }
+        session.drain()?;
+        self.free_in(&mut session.begin()?)
+    }
+
+    /// The last step, where no operation is under way.
+    pub fn free_in(&mut self, op: &mut Op) -> Result<()> {
+        let mut tx = op.tx()?;
+        for (off, tag) in self.0.drain(..) {
+            tx.free(off, tag)?;
+        }
+        Ok(tx.commit()?)
+    }
+}
+
+/// A block and what it was like when it was looked at without locks.
+struct Candidate {
+    block: u64,
+    generations: [Option<u32>; N],
+}
+
+/// Packs what is quiet among these blocks: nothing of it has changed, or been read where that was noted since it was packed,
+/// since `quiet_since`. Stops where `go_on` says so.
+pub fn pack(
+    session: &Session,
+    table: Table,
+    blocks: Range<u64>,
+    quiet_since: i64,
+    go_on: &dyn Fn() -> bool,
+) -> Result<Packed> {
+    let (mut packed, mut from) = (Packed::default(), blocks.start);
+    while go_on() {
+        // 1.
+        let mut candidates = Vec::new();
+        while let Some(block) = table.next_block(from)?.filter(|block| *block < blocks.end) {
+            from = block + 1;
+            if let Some(inodes) = look(table, block, quiet_since)? {
+                candidates.push(Candidate { block, generations: generations(&inodes) });
+            }
+            if candidates.len() == BATCH {
+                break;
+            }
+        }
+        if candidates.is_empty() {
+            break;
+        }
+        // 2.
+        session.drain()?;
+        // 3 to 6.
+        let mut left = Left::default();
+        for candidate in &candidates {
+            if let Some(one) = pack_one(session, table, candidate, quiet_since, &mut left)? {
+                packed.add(one);
+            }
+        }
+        // 7 and 8.
+        left.free(session)?;
+    }
+    Ok(packed)
+}
+
+fn generations(inodes: &[Option<RawInode>; N]) -> [Option<u32>; N] {
+    inodes.map(|inode| inode.map(|raw| raw.generation))
+}
+
+/// The inodes of a block that may be packed, or packed again.
+fn look(table: Table, block: u64, quiet_since: i64) -> Result<Option<[Option<RawInode>; N]>> {
+    match table.block(block)? {
+        Block::Plain(off) => look_plain(table, off, quiet_since),
+        // A damaged one stays as it is.
+        Block::Packed(off) if table.region.load(Off::new(off))? != 0 => {
+            Ok(table.whole(off)?.filter(|it| it.is_whole && read_before(table, it, quiet_since)).map(|it| it.inodes))
+        }
+        _ => Ok(None),
+    }
+}
+
+fn look_plain(table: Table, off: u64, quiet_since: i64) -> Result<Option<[Option<RawInode>; N]>> {
+    let lengths: [u8; N] = table.region.read(Off::new(off))?;
+    let mut inodes = [None; N];
+    for (n, inode) in inodes.iter_mut().enumerate() {
+        match lengths[n] {
+            0 => continue,
+            length if u64::from(length) == INODE => {}
+            // Somebody is about to use it.
+            _ => return Ok(None),
+        }
+        let raw: RawInode = table.region.read(place_in(off, n as u64).inode)?;
+        if !is_quiet(&raw, quiet_since) {
+            return Ok(None);
+        }
+        *inode = Some(raw);
+    }
+    Ok(inodes.iter().any(Option::is_some).then_some(inodes))
+}
+
+/// Nothing changes it in time to come, as far as it shows.
+fn is_quiet(raw: &RawInode, since: i64) -> bool {
+    let content = Content { root: raw.content, size: raw.size, pages: raw.extra, owner: 0 };
+    raw.nlink > 0 && raw.mtime.max(raw.ctime) < since && !(raw.kind == Kind::Regular as u8 && content.is_cut())
+}
+
+fn read_before(table: Table, it: &Whole, since: i64) -> bool {
+    let times = (0..PER_BLOCK).map(|n| table.region.load(Off::<u64>::new(it.atimes).index(n)).unwrap_or(0));
+    times.max().is_none_or(|newest| (newest as i64) < since)
+}
+
+/// Steps 3 to 6 for one block; the ones after them for what goes to `left`.
+fn pack_one(
+    session: &Session,
+    table: Table,
+    candidate: &Candidate,
+    quiet_since: i64,
+    left: &mut Left,
+) -> Result<Option<Packed>> {
+    loop {
+        let mut op = session.begin()?;
+        match pack_in(&mut op, table, candidate, quiet_since, left) {
+            Err(Error::MustGrow) => {
+                drop(op);
+                session.supply_needed()?;
+            }
+            done => return done,
+        }
+    }
+}
+
+fn pack_in(
+    op: &mut Op,
+    table: Table,
+    candidate: &Candidate,
+    quiet_since: i64,
+    left: &mut Left,
+) -> Result<Option<Packed>> {
+    // 3.
+    let numbers = numbers(candidate.block);
+    op.lock(&numbers)?;
+    let Some(inodes) = look(table, candidate.block, quiet_since)? else { return Ok(None) };
+    let is_other = generations(&inodes) != candidate.generations;
+    if is_other || numbers.iter().any(|ino| op.is_long_locked(*ino)) {
+        return Ok(None);
+    }
+    // 4.
+    let old = table.block(candidate.block)?;
+    let free = inodes.iter().rev().fold(0, |mask, inode| mask << 1 | u16::from(inode.is_none()));
+    if let Block::Plain(off) = old {
+        if !close(op, table, off, free)? {
+            return Ok(None);
+        }
+    }
+    // 5 and 6.
+    let swung = write_packed(op, &inodes).and_then(|(new, bytes)| {
+        left.lead(op, table, candidate.block, old, Block::Packed(new), 0).map(|led| led.then_some(bytes))
+    });
+    match (swung, old) {
+        (Ok(Some(bytes)), _) => Ok(Some(Packed {
+            blocks: 1,
+            inodes: u64::from(free.count_zeros()),
+            plain_bytes: size_of::<InodeBlock>() as u64,
+            packed_bytes: bytes,
+        })),
+        (failed, Block::Plain(off)) => reopen(op, table, off, free).and(failed.map(|_| None)),
+        (failed, _) => failed.map(|_| None),
+    }
+}
+
+impl Left {
+    /// Has the table lead from one form of a block to the other; the old one is left, or the new one if somebody was first.
+    fn lead(&mut self, op: &mut Op, table: Table, block: u64, old: Block, new: Block, atimes: u64) -> Result<bool> {
+        let led = match table.block_word(block)? {
+            Some(word) => table.region.install_word(word, old.word(), new.word())?,
+            None => false,
+        };
+        let atimes = match old {
+            Block::Packed(off) if led && atimes == 0 => op.session().region().load(Off::new(off))?,
+            _ => atimes,
+        };
+        match if led { old } else { new } {
+            Block::Plain(off) => self.0.push((off, tag::INODE_BLOCK)),
+            Block::Packed(off) => {
+                self.0.push((off, tag::PACKED));
+                self.0.extend((led && atimes != 0).then_some((atimes, tag::ATIMES)));
+            }
+            Block::None => {}
+        }
+        Ok(led)
+    }
+}
+
+/// The packed form of these inodes: its offset, and the bytes that it takes.
+fn write_packed(op: &mut Op, inodes: &[Option<RawInode>; N]) -> Result<(u64, u64)> {
+    let mut coded = [0; coded::MAX];
+    let len = coded::encode(inodes, &mut coded);
+    let head = RawPacked { atimes: 0, check: crc32c::crc32c(&coded[..len]), bytes: len as u32 };
+    let mut tx = op.tx()?;
+    let made = tx.alloc(tag::PACKED, CODED + len as u64)?;
+    tx.init_bytes(made.off, head.as_bytes())?;
+    tx.init_bytes(made.off + CODED, &coded[..len])?;
+    let bytes = tx.region().resolve(made.off, tag::PACKED)?;
+    tx.commit()?;
+    Ok((made.off, bytes))
+}
+
+fn numbers(block: u64) -> [Ino; N] {
+    std::array::from_fn(|n| block * PER_BLOCK + n as u64)
+}
+
+/// Steps 1 to 4 of unpacking the block of `ino`; the ones after them for what goes to `left`. It may be plain already.
+pub fn unpack(op: &mut Op, table: Table, ino: Ino, left: &mut Left) -> Result<()> {
+    let block = ino / PER_BLOCK;
+    // 1.
+    op.lock(&numbers(block))?;
+    let Block::Packed(off) = table.block(block)? else { return Ok(()) };
+    // 2.
+    let damaged = || Error::Corrupt(format!("packed inode block {block}, with inode {ino}, is not what was packed"));
+    let whole = table.whole(off)?.filter(|it| it.is_whole).ok_or_else(damaged)?;
+    unpack_whole(op, table, block, off, &whole, left)
+}
+
+/// The same of one that is damaged, with everybody held up: what can be decoded stays. Says what came of it.
+pub fn salvage(op: &mut Op, table: Table, block: u64, left: &mut Left) -> Result<String> {
+    op.lock(&numbers(block))?;
+    let Block::Packed(off) = table.block(block)? else { return Ok(format!("packed inode block {block}: gone")) };
+    let (first, last) = (block * PER_BLOCK, (block + 1) * PER_BLOCK - 1);
+    let Some(whole) = table.whole(off)? else {
+        // What it was, the sweep frees.
+        table.block_word(block)?.map_or(Ok(()), |word| table.region.commit_word(word, 0))?;
+        return Ok(format!("packed inode block {block}: inodes {first} to {last} could not be read, removed"));
+    };
+    unpack_whole(op, table, block, off, &whole, left)?;
+    let kept = whole.inodes.iter().flatten().count();
+    Ok(format!("packed inode block {block}: {kept} inodes could be read, {} were lost", whole.lost.len()))
+}
+
+fn unpack_whole(op: &mut Op, table: Table, block: u64, off: u64, whole: &Whole, left: &mut Left) -> Result<()> {
+    // 3.
+    let mut plain = InodeBlock::new_zeroed();
+    for (n, raw) in whole.inodes.iter().enumerate().filter_map(|(n, inode)| inode.map(|raw| (n, raw))) {
+        plain.lengths[n] = INODE as u8;
+        plain.inodes[n] = raw;
+    }
+    let mut tx = op.tx()?;
+    let made = tx.alloc(tag::INODE_BLOCK, size_of::<InodeBlock>() as u64)?;
+    tx.init_bytes(made.off, plain.as_bytes())?;
+    tx.commit()?;
+    // 4.
+    left.lead(op, table, block, Block::Packed(off), Block::Plain(made.off), whole.atimes)?;
+    Ok(())
+}
+
+/// What is packed.
+pub fn count(table: Table) -> Result<Packed> {
+    let (mut packed, mut from) = (Packed::default(), 0);
+    while let Some(block) = table.next_block(from)? {
+        from = block + 1;
+        let Block::Packed(off) = table.block(block)? else { continue };
+        // Others may unpack it meanwhile.
+        let Ok(bytes) = table.region.resolve(off, tag::PACKED) else { continue };
+        let atimes = match table.region.load(Off::new(off))? {
+            0 => 0,
+            _ => size_of::<crate::layout::AccessTimes>() as u64,
+        };
+        packed.add(Packed {
+            blocks: 1,
+            inodes: u64::from(table.used_of(block).unwrap_or(0).count_ones()),
+            plain_bytes: size_of::<InodeBlock>() as u64,
+            packed_bytes: bytes + atimes,
+        });
+    }
+    Ok(packed)
+}

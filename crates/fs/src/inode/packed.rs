@@ -1,0 +1,161 @@
+//! Reading inodes of a packed block where they are.
+//!
+//! Whoever reads does so under the sequence counter of the inode or with its lock, as of a plain one: packing and unpacking
+//! take the locks of all sixteen, so a look at bytes that have gone since is torn and repeated. What is decoded may thus be
+//! anything; decoding is bounded and does not fail worse than with [`Error::Corrupt`]. The check code is for `fsck`, and for who
+//! unpacks.
+//!
+//! An inode that is only read stays packed: its access time goes to an object beside, of one time for each inode, which is made
+//! when the first changes:
+//! 1. The object, zeroed. A crash leaks it.
+//! 2. One word of the block leads to it, unless somebody else was first.
+//! 3. The time, one word, with the inode's lock held.
+
+use pram::{Off, Op};
+use zerocopy::FromBytes;
+
+use super::coded::{Head, HEAD, LONGEST};
+use super::{Block, Table};
+use crate::error::{Error, Result};
+use crate::layout::{tag, AccessTimes, RawInode, RawPacked, PER_BLOCK};
+use crate::Ino;
+
+/// Bytes before what is coded.
+pub const CODED: u64 = size_of::<RawPacked>() as u64;
+
+/// All of a packed block.
+pub struct Whole {
+    pub inodes: [Option<RawInode>; PER_BLOCK as usize],
+    /// Offset of the access times, or 0.
+    pub atimes: u64,
+    /// Numbers, in the block, of inodes that are there and cannot be decoded.
+    pub lost: Vec<u64>,
+    /// The check code is right.
+    pub is_whole: bool,
+}
+
+impl Table<'_> {
+    #[inline(never)]
+    pub(super) fn packed_block(&self, off: u64) -> Result<Block> {
+        self.region.resolve(off, tag::PACKED)?;
+        Ok(Block::Packed(off))
+    }
+
+    /// Reads an inode of the packed block at `off`; false if it is not in use.
+    #[inline(never)]
+    pub(super) fn read_packed(&self, off: u64, ino: Ino, raw: &mut RawInode) -> Result<bool> {
+        let n = ino % PER_BLOCK;
+        let atimes = self.region.load(Off::new(off))?;
+        let head = self.packed_head(off)?;
+        let Some(range) = head.range(n as usize) else { return Ok(false) };
+        let bytes: [u8; LONGEST] = self.some(off + CODED + range.start as u64)?;
+        *raw = bytes.get(..range.len()).and_then(|coded| head.inode(coded)).ok_or_else(|| cannot_decode(ino))?;
+        if atimes != 0 {
+            self.read_atime(atimes, n, raw)?;
+        }
+        Ok(true)
+    }
+
+    #[inline(always)]
+    fn packed_head(&self, off: u64) -> Result<Head> {
+        let bytes: [u8; HEAD] = self.some(off + CODED)?;
+        Head::read(&bytes).ok_or_else(|| no_head(off))
+    }
+
+    /// The bytes from `at` on, zeros behind the end of the region: they may be more than the object has.
+    #[inline(always)]
+    fn some<const N: usize>(&self, at: u64) -> Result<[u8; N]> {
+        match self.region.read(Off::<[u8; N]>::new(at)) {
+            Ok(bytes) => Ok(bytes),
+            Err(_) => self.last_bytes(at),
+        }
+    }
+
+    #[cold]
+    fn last_bytes<const N: usize>(&self, at: u64) -> Result<[u8; N]> {
+        let mut bytes = [0; N];
+        let end = self.region.segments_end() * pram::SEGMENT;
+        let len = end.saturating_sub(at).min(N as u64) as usize;
+        self.region.read_bytes(at, &mut bytes[..len])?;
+        Ok(bytes)
+    }
+
+    #[inline(always)]
+    fn read_atime(&self, atimes: u64, n: u64, raw: &mut RawInode) -> Result<()> {
+        self.region.resolve(atimes, tag::ATIMES)?;
+        match self.region.load(Off::<u64>::new(atimes).index(n))? {
+            0 => {}
+            time => raw.atime = time as i64,
+        }
+        Ok(())
+    }
+
+    /// The lengths of the inodes of the packed block at `off`; 0: not in use.
+    pub(super) fn packed_lengths(&self, off: u64) -> Result<[u8; PER_BLOCK as usize]> {
+        Ok(self.packed_head(off)?.lengths)
+    }
+
+    /// Everything in the packed block at `off`, as far as it can be told; `None` if that is nothing.
+    pub fn whole(&self, off: u64) -> Result<Option<Whole>> {
+        let cap = self.region.resolve(off, tag::PACKED)?;
+        let mut bytes = vec![0; cap as usize];
+        self.region.read_bytes(off, &mut bytes)?;
+        let Some((raw, coded)) = RawPacked::read_from_prefix(&bytes).ok().filter(|(_, coded)| coded.len() >= 16) else {
+            return Ok(None);
+        };
+        let is_checked = coded.get(..raw.bytes as usize).is_some_and(|coded| crc32c::crc32c(coded) == raw.check);
+        let Some(head) = Head::read(coded) else { return Ok(None) };
+        let (mut inodes, mut lost) = ([None; PER_BLOCK as usize], Vec::new());
+        for (n, inode) in inodes.iter_mut().enumerate() {
+            let Some(range) = head.range(n) else { continue };
+            *inode = coded.get(range).and_then(|coded| head.inode(coded));
+            if inode.is_none() {
+                lost.push(n as u64);
+            }
+        }
+        let is_whole = is_checked && raw.bytes as usize == head.bytes() && lost.is_empty();
+        let atimes = self.region.load(Off::new(off))?;
+        if atimes != 0 && self.region.resolve(atimes, tag::ATIMES).is_ok() {
+            for (n, inode) in (0..).zip(&mut inodes) {
+                inode.iter_mut().try_for_each(|inode| self.read_atime(atimes, n, inode))?;
+            }
+        }
+        Ok(Some(Whole { inodes, atimes, lost, is_whole }))
+    }
+
+    /// Sets the access time of a packed inode whose lock `op` holds; false if it is not packed.
+    pub fn set_packed_atime(&self, op: &mut Op, ino: Ino, time: i64) -> Result<bool> {
+        let Block::Packed(off) = self.block(ino / PER_BLOCK)? else { return Ok(false) };
+        let mut atimes = self.region.load(Off::new(off))?;
+        if atimes == 0 {
+            // 1.
+            let made = super::zeroed(op, tag::ATIMES, size_of::<AccessTimes>() as u64)?;
+            // 2.
+            atimes = match self.region.install_word(Off::new(off), 0, made)? {
+                true => made,
+                false => {
+                    let mut tx = op.tx()?;
+                    tx.free(made, tag::ATIMES)?;
+                    tx.commit()?;
+                    self.region.load(Off::new(off))?
+                }
+            };
+        }
+        self.region.resolve(atimes, tag::ATIMES)?;
+        // 3.
+        self.region.commit_word(Off::<u64>::new(atimes).index(ino % PER_BLOCK), time as u64)?;
+        Ok(true)
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn cannot_decode(ino: Ino) -> Error {
+    Error::Corrupt(format!("inode {ino} is packed and cannot be decoded"))
+}
+
+#[cold]
+#[inline(never)]
+fn no_head(off: u64) -> Error {
+    Error::Corrupt(format!("the packed inodes at {off:#x} have no head"))
+}

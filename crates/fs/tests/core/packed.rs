@@ -1,0 +1,354 @@
+//! Packed inodes are what plain ones are, whatever is done to them, and while they are packed and unpacked.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use fs::layout::tag;
+use fs::node::{Fallocate, Packed, Rename, SetXattr};
+use fs::path::{Open, View};
+use fs::{Attr, Caller, Kind, OpenOptions, Pool, SetAttr, SetTime, Time};
+use rustix::io::Errno;
+
+use crate::rig::*;
+
+/// Later than any time of a file.
+const EVER: Time = Time(i64::MAX);
+
+fn pack_all(pool: &Pool) -> Packed {
+    pool.pack_inodes(0..pool.inode_blocks(), EVER, &|| true).unwrap()
+}
+
+/// A pool with something of everything.
+fn sample() -> (tempfile::TempDir, Pool) {
+    let (dir, pool) = pool(16 * MIB);
+    fill(&pool);
+    (dir, pool)
+}
+
+fn fill(pool: &Pool) {
+    let v = root(pool);
+    for d in 0..3 {
+        v.mkdir(format!("d{d}").as_bytes(), 0o755).unwrap();
+        for f in 0..30 {
+            put(&v, &format!("d{d}/file{f}"), &vec![f as u8; f * 137]).unwrap();
+        }
+        v.symlink(b"file1", format!("d{d}/link").as_bytes()).unwrap();
+        v.link(format!("d{d}/file2").as_bytes(), format!("hard{d}").as_bytes()).unwrap();
+        let ino = v.stat(format!("d{d}/file3").as_bytes()).unwrap().ino;
+        pool.setxattr(ino, b"user.some", &[4; 200], SetXattr::Any, &Caller::root()).unwrap();
+        let set = SetAttr { mode: Some(0o600), uid: Some(1000 + d), mtime: Some(SetTime::At(Time(-5))), ..SetAttr::default() };
+        v.setattr(format!("d{d}/file4").as_bytes(), &set).unwrap();
+    }
+    v.mknod(b"device", Kind::CharDevice, 0o644, 0x0103).unwrap();
+    put(&v, "large", &vec![7; 3 << 20]).unwrap();
+}
+
+/// Path, attributes and content of everything.
+fn all(pool: &Pool) -> Vec<(String, Attr, Vec<u8>)> {
+    let v = root(pool);
+    let mut found: Vec<_> = walk(&v, "", 8)
+        .unwrap()
+        .into_iter()
+        .map(|(path, kind)| {
+            let attr = v.lstat(path.as_bytes()).unwrap();
+            let content = match kind {
+                Kind::Regular => get(&v, &path).unwrap(),
+                Kind::Symlink => v.readlink(path.as_bytes()).unwrap(),
+                _ => pool.listxattr(attr.ino).unwrap(),
+            };
+            (path, attr, content)
+        })
+        .collect();
+    found.sort_by(|a, b| a.0.cmp(&b.0));
+    found
+}
+
+fn quiet(pool: &tempfile::TempDir) -> Pool {
+    Pool::open(pool.path(), &OpenOptions { noatime: true, ..OpenOptions::default() }).unwrap()
+}
+
+#[test]
+fn they_are_what_they_were() {
+    let (dir, pool) = sample();
+    drop(pool);
+    let pool = quiet(&dir);
+    let (before, count) = (all(&pool), pool.count_inodes().unwrap());
+    let packed = pack_all(&pool);
+    assert_eq!(packed.inodes, count);
+    assert!(packed.packed_bytes * 2 < packed.plain_bytes, "{packed:?}");
+    assert_eq!(pool.packed_inodes().unwrap(), packed);
+    assert_eq!(pack_all(&pool), Packed::default(), "there is nothing left to pack");
+    let allocated = pool.session().region().allocated().unwrap();
+    assert_eq!(allocated[usize::from(tag::INODE_BLOCK.0)], 0);
+    assert_eq!(allocated[usize::from(tag::PACKED.0)], packed.packed_bytes);
+    assert!(all(&pool) == before, "what is packed is the same");
+    assert_eq!(pool.count_inodes().unwrap(), count);
+    assert_tidy(&pool);
+    drop(pool);
+    let pool = quiet(&dir);
+    assert!(all(&pool) == before, "also when it is opened again");
+    for block in 0..count.div_ceil(16) {
+        pool.unpack_inodes_beside(block * 16 + 1).unwrap();
+    }
+    assert_eq!(pool.packed_inodes().unwrap(), Packed::default());
+    assert!(all(&pool) == before, "and when it is plain again");
+    assert_tidy(&pool);
+}
+
+/// Every change, of inodes that are all packed before it.
+#[test]
+fn all_changes_unpack_what_they_change() {
+    let (dir, eager) = sample();
+    let other = format(16 * MIB);
+    let usual = open(&other);
+    fill(&usual);
+    type Change = fn(&View) -> fs::Result<()>;
+    let at = |path| v_ino(&eager, path);
+    assert_eq!(at("d0/file1"), v_ino(&usual, "d0/file1"));
+    let changes: &[Change] = &[
+        |v| put(v, "d0/new", b"new"),
+        |v| v.mkdir(b"d0/dir", 0o700).map(drop),
+        |v| v.symlink(b"to", b"d0/sym").map(drop),
+        |v| v.link(b"d0/file5", b"d1/five").map(drop),
+        |v| v.unlink(b"d0/file6"),
+        |v| v.unlink(b"d0/link"),
+        |v| v.rmdir(b"d0/dir"),
+        |v| v.rename(b"d0/file7", b"d1/file7", Rename::Replace),
+        |v| v.rename(b"d0/file8", b"d2/file9", Rename::Exchange),
+        |v| v.rename(b"d1", b"d2/d1", Rename::NoReplace),
+        |v| v.rename(b"d2/file1", b"d2/white", Rename::Whiteout { replace: false }),
+        |v| write(v, "d0/file9", 5, b"in the midst"),
+        |v| write(v, "d0/file10", 100_000, b"far behind"),
+        |v| v.open(b"d0/file11", Open { write: true, ..Open::default() })?.append(b"at the end").map(drop),
+        |v| v.open(b"d0/file12", Open { write: true, ..Open::default() })?.truncate(7),
+        |v| v.open(b"large", Open { write: true, ..Open::default() })?.truncate(1 << 20),
+        |v| write(v, "large", 1000, &vec![9; 5 << 20]),
+        |v| v.setattr(b"d0/file13", &SetAttr { mode: Some(0o4711), ..SetAttr::default() }).map(drop),
+        |v| v.setattr(b"d0", &SetAttr { uid: Some(77), ..SetAttr::default() }).map(drop),
+        |v| v.unlink(b"large"),
+    ];
+    for (n, change) in changes.iter().enumerate() {
+        pack_all(&eager);
+        for pool in [&usual, &eager] {
+            change(&root(pool)).unwrap_or_else(|e| panic!("change {n}: {e}"));
+        }
+        let [a, b] = [&usual, &eager].map(|pool| all(pool).into_iter().map(timeless).collect::<Vec<_>>());
+        for (a, b) in a.iter().zip(&b) {
+            assert_eq!(a, b, "change {n}");
+        }
+        assert_eq!(a.len(), b.len(), "change {n}");
+        assert_tidy(&eager);
+    }
+    let by_number = |pool: &Pool| {
+        let ino = v_ino(pool, "d0/file14");
+        pool.setxattr(ino, b"user.a", b"value", SetXattr::Create, &Caller::root()).unwrap();
+        pool.removexattr(ino, b"user.a", &Caller::root()).unwrap();
+        pool.setxattr(ino, b"user.conquest.durability", b"strict", SetXattr::Any, &Caller::root()).unwrap();
+        pool.fallocate(ino, Fallocate::ZeroRange { keep_size: false }, 10, 50_000).unwrap();
+        pool.fallocate(ino, Fallocate::PunchHole, 0, 8192).unwrap();
+        pool.copy_range((ino, 0), (v_ino(pool, "d0/file15"), 0), 20_000).unwrap();
+    };
+    pack_all(&eager);
+    by_number(&eager);
+    assert_tidy(&eager);
+    assert!(pack_all(&eager).blocks > 0);
+    delete_all(&root(&eager), "");
+    assert_tidy(&eager);
+    drop((eager, usual));
+    drop(dir);
+}
+
+fn v_ino(pool: &Pool, path: &str) -> u64 {
+    root(pool).lstat(path.as_bytes()).unwrap().ino
+}
+
+fn write(v: &View, path: &str, at: u64, data: &[u8]) -> fs::Result<()> {
+    v.open(path.as_bytes(), Open { write: true, ..Open::default() })?.write_at(at, data)
+}
+
+/// Without what two pools differ in: numbers that packing keeps from being used again, and the clock.
+fn timeless((path, a, content): (String, Attr, Vec<u8>)) -> impl PartialEq + std::fmt::Debug {
+    let rest = (a.kind, a.perm, a.nlink, a.uid, a.gid, a.rdev, a.size, a.blocks);
+    (path, rest, content)
+}
+
+#[test]
+fn reading_unpacks_nothing_and_its_times_are_kept() {
+    let (_dir, pool) = sample();
+    let v = root(&pool);
+    let packed = pack_all(&pool);
+    let before = v.stat(b"d0/file20").unwrap();
+    assert!(before.atime.0 <= before.mtime.0);
+    std::thread::sleep(Duration::from_millis(20));
+    get(&v, "d0/file20").unwrap();
+    let after = v.stat(b"d0/file20").unwrap();
+    assert!(after.atime.0 > before.atime.0, "relatime");
+    assert_eq!(Attr { atime: before.atime, ..after }, before);
+    let now = pool.packed_inodes().unwrap();
+    assert_eq!((now.blocks, now.inodes, now.packed_bytes), (packed.blocks, packed.inodes, packed.packed_bytes + 128));
+    assert_tidy(&pool);
+    // Those beside it have theirs.
+    assert_eq!(v.stat(b"d0/file21").unwrap().atime, v.stat(b"d0/file21").unwrap().btime);
+    // Packed again: the time goes into the packed form.
+    let again = pack_all(&pool);
+    assert_eq!(again.blocks, 1);
+    assert_eq!(v.stat(b"d0/file20").unwrap(), after);
+    assert_eq!(pool.session().region().allocated().unwrap()[usize::from(tag::ATIMES.0)], 0);
+    // And with a change into the plain one.
+    let set = SetAttr { atime: Some(SetTime::At(Time(1))), ..SetAttr::default() };
+    v.setattr(b"d0/file20", &set).unwrap();
+    assert_eq!(v.stat(b"d0/file20").unwrap().atime, Time(1));
+    pack_all(&pool);
+    get(&v, "d0/file20").unwrap();
+    let read = v.stat(b"d0/file20").unwrap();
+    v.setattr(b"d0/file20", &SetAttr { mode: Some(0o600), ..SetAttr::default() }).unwrap();
+    assert_eq!(v.stat(b"d0/file20").unwrap().atime, read.atime);
+    assert_tidy(&pool);
+}
+
+#[test]
+fn what_is_in_use_stays_plain() {
+    let (_dir, pool) = pool(16 * MIB);
+    let v = root(&pool);
+    put(&v, "open", b"1").unwrap();
+    let ino = v_ino(&pool, "open");
+    pool.retain(ino, 1);
+    v.unlink(b"open").unwrap();
+    assert_eq!(pack_all(&pool), Packed::default(), "it has no name");
+    pool.release(ino, 1);
+    assert_eq!(pool.pack_inodes(0..pool.inode_blocks(), Time(0), &|| true).unwrap(), Packed::default(), "all is young");
+    assert_eq!(pool.pack_inodes(0..pool.inode_blocks(), EVER, &|| false).unwrap(), Packed::default(), "stopped");
+    assert_eq!(pack_all(&pool).inodes, 1);
+    put(&v, "new", b"2").unwrap();
+    assert_tidy(&pool);
+}
+
+/// Numbers of packed blocks are given out once there are no others.
+#[test]
+fn free_numbers_of_packed_blocks_are_not_lost() {
+    let (_dir, pool) = pool(4 * MIB);
+    let v = root(&pool);
+    let mut made = 0;
+    while put(&v, &format!("f{made}"), b"").is_ok() {
+        made += 1;
+        if made % 1000 == 0 {
+            pack_all(&pool);
+        }
+    }
+    for n in (0..made).step_by(16) {
+        v.unlink(format!("f{n}").as_bytes()).unwrap();
+        pack_all(&pool);
+    }
+    let again = (0..made).step_by(16).take_while(|n| put(&v, &format!("f{n}"), b"").is_ok()).count();
+    assert!(again > made / 20, "{again} of {made}");
+    assert_tidy(&pool);
+}
+
+/// Readers see each inode as it is, and writers lose nothing, while blocks are packed and unpacked all the time.
+#[test]
+fn readers_and_writers_beside_a_packer() {
+    let _watchdog = Watchdog::start("packing beside readers and writers", Duration::from_secs(120));
+    let (_dir, pool) = pool(32 * MIB);
+    let v = root(&pool);
+    for n in 0..64 {
+        put(&v, &format!("f{n}"), &vec![n as u8; 100 + n]).unwrap();
+    }
+    let (pool, stop) = (&pool, &AtomicBool::new(false));
+    std::thread::scope(|s| {
+        let stopper = StopOnDrop(stop);
+        let packer = s.spawn(move || {
+            let mut packed = 0;
+            while !stop.load(Ordering::Relaxed) {
+                packed += pack_all(pool).blocks;
+            }
+            packed
+        });
+        s.spawn(move || {
+            let v = root(pool);
+            for round in 0u64.. {
+                if stop.load(Ordering::Relaxed) {
+                    break;
+                }
+                let path = format!("f{}", round % 8 * 8);
+                v.setattr(path.as_bytes(), &SetAttr { mtime: Some(SetTime::At(Time(round as i64))), ..SetAttr::default() }).unwrap();
+                assert_eq!(v.stat(path.as_bytes()).unwrap().mtime, Time(round as i64));
+                put(&v, "name", b"").unwrap();
+                v.unlink(b"name").unwrap();
+            }
+        });
+        let readers: Vec<_> = (0..2).map(|_| s.spawn(move || {
+            let v = root(pool);
+            let mut read = 0u64;
+            while !stop.load(Ordering::Relaxed) {
+                for n in 0..64usize {
+                    let attr = v.stat(format!("f{n}").as_bytes()).unwrap();
+                    assert_eq!((attr.size, attr.kind, attr.nlink), (100 + n as u64, Kind::Regular, 1));
+                    assert!(get(&v, &format!("f{n}")).unwrap() == vec![n as u8; 100 + n]);
+                    read += 1;
+                }
+            }
+            read
+        })).collect();
+        std::thread::sleep(Duration::from_secs(4));
+        drop(stopper);
+        assert!(packer.join().unwrap() > 10);
+        assert!(readers.into_iter().all(|r| r.join().unwrap() > 100));
+    });
+    assert_tidy(pool);
+}
+
+#[test]
+fn a_damaged_block_costs_what_is_in_it_and_is_told_by_name() {
+    for at in [0u64, 16, 17, 40, 100, 130] {
+        let (dir, pool) = sample();
+        let first = v_ino(&pool, "d1/file5") / 16 * 16;
+        let before = all(&pool);
+        pack_all(&pool);
+        let region = pool.session().region();
+        let word = pool.inode_block_word(first / 16);
+        let off = region.load(pram::Off::new(word)).unwrap() - fs::layout::PACKED;
+        drop(pool);
+        flip(dir.path(), off + at);
+        let pool = open(&dir);
+        let report = pool.fsck(false, &mut |_, _| {}).unwrap();
+        let told = report.problems.join("\n");
+        assert!(told.contains(&format!("packed inode block {}", first / 16)), "byte {at}: {told}");
+        // What can be reached has its name told.
+        if at != 0 && at != 16 {
+            assert!(told.contains("/d1/file"), "byte {at}: {told}");
+        }
+        let report = pool.fsck(true, &mut |_, _| {}).unwrap();
+        assert!(report.problems.iter().all(|p| !p.starts_with("still")), "byte {at}: {:?}", report.problems);
+        assert_clean(&pool);
+        // All else is there.
+        let v = root(&pool);
+        for (path, attr, content) in before.iter().filter(|(_, attr, _)| attr.ino / 16 * 16 != first) {
+            if attr.kind == Kind::Regular {
+                assert!(get(&v, path).unwrap() == *content, "byte {at}: {path}");
+            }
+        }
+        put(&v, "more", b"more").unwrap();
+        assert_clean(&pool);
+    }
+}
+
+/// Changes a byte of a pool that nobody has open.
+fn flip(dir: &std::path::Path, at: u64) {
+    use std::os::unix::fs::FileExt;
+    let file = std::fs::File::options().read(true).write(true).open(dir.join("nvram")).unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at).unwrap();
+    file.write_all_at(&[byte[0] ^ 0x24], at).unwrap();
+}
+
+#[test]
+fn a_packed_inode_that_is_damaged_can_be_neither_read_nor_changed_unnoticed() {
+    let (dir, pool) = sample();
+    let ino = v_ino(&pool, "d1/file5");
+    pack_all(&pool);
+    let off = pool.session().region().load(pram::Off::new(pool.inode_block_word(ino / 16))).unwrap() - fs::layout::PACKED;
+    drop(pool);
+    flip(dir.path(), off + 16 + 16 + 3);
+    let pool = open(&dir);
+    assert_errno(root(&pool).setattr(b"d1/file5", &SetAttr { mode: Some(0o600), ..SetAttr::default() }), Errno::UCLEAN);
+}
