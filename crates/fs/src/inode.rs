@@ -17,13 +17,15 @@
 //! | this | the table, and who gets which free inode |
 //! | [`packed`] | reading inodes of a packed block where they are |
 //! | [`pack`] | packing and unpacking blocks |
-//! | [`coded`] | the coded bytes of a packed block |
+//! | [`profiles`] | what they are coded with |
+//! | [`spare`] | memory for unpacking where there is none |
 //! | [`give_back`] | the end of empty blocks |
 
-pub(crate) mod coded;
 mod give_back;
 pub(crate) mod pack;
 mod packed;
+pub(crate) mod profiles;
+pub(crate) mod spare;
 
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -38,6 +40,7 @@ use crate::layout::{tag, InodeBlock, RawInode, Super, INODE, MAX_INODES, PACKED,
 use crate::Ino;
 
 pub use give_back::give_back;
+pub use profiles::Profiles;
 
 /// Length bytes from here on are reservations; below lie lengths.
 const RESERVED: u8 = 0xc0;
@@ -119,6 +122,7 @@ pub struct Table<'a> {
     pub top: Off<u64>,
     /// What this process knows of it.
     levels: &'a Levels,
+    profiles: &'a Profiles,
 }
 
 /// Offsets of second levels that this process has found to be ones. One that the table does not refer to any more
@@ -582,6 +586,6 @@ pub fn format(op: &mut Op) -> Result<Off<u64>> {
 
 /// The table of a superblock.
 #[inline(always)]
-pub fn table<'a>(region: &'a Region, sup: &Super, levels: &'a Levels) -> Table<'a> {
-    Table { region, top: sup.inodes, levels }
+pub fn table<'a>(region: &'a Region, sup: &Super, (levels, profiles): (&'a Levels, &'a Profiles)) -> Table<'a> {
+    Table { region, top: sup.inodes, levels, profiles }
 }

@@ -31,8 +31,8 @@ pub mod tag {
     pub const LOG: Tag = Tag(10);
     /// Up to sixteen inodes, packed.
     pub const PACKED: Tag = Tag(13);
-    /// Access times of packed inodes that have been read since.
-    pub const ATIMES: Tag = Tag(14);
+    /// What those need beside: access times of ones that have been read since, and profiles.
+    pub const PACKING: Tag = Tag(14);
 
     /// Names, by number, for reports. 0 stands for blocks, which are no objects; those without a name are not used.
     pub const NAMES: [&str; pram::heap::TAGS] = [
@@ -50,7 +50,7 @@ pub mod tag {
         "",
         "",
         "packed inodes",
-        "access times",
+        "packing",
         "block table",
     ];
 }
@@ -65,6 +65,10 @@ pub mod root {
     pub const FOLLOWED: u64 = 2;
     /// The size of the region when they had.
     pub const FOLLOWED_SIZE: u64 = 3;
+    /// Offset of the first of the plain inode blocks that are kept for unpacking where memory is full, or 0.
+    pub const SPARE: u64 = 31;
+    /// Offsets of profiles, by number, or 0: what inodes are packed with.
+    pub const PROFILES: u64 = 32;
 }
 
 /// Entries of each inode table level.
@@ -134,6 +138,19 @@ pub struct InodeBlock {
     pub inodes: [RawInode; PER_BLOCK as usize],
 }
 const _: () = assert!(size_of::<InodeBlock>() == 1296);
+
+/// Profiles are numbered below this.
+pub const PROFILES: usize = 16;
+
+/// What a profile begins with: its bytes follow, and then again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct RawProfile {
+    /// Bytes of each copy.
+    pub len: u32,
+    pub reserved: u32,
+}
+const _: () = assert!(size_of::<RawProfile>() == 8);
 
 /// In the word that leads to a block of inodes: they are packed. Offsets are multiples of 16.
 pub const PACKED: u64 = 1;

@@ -327,7 +327,7 @@ impl Model {
                 Ok(())
             }
             Op::Close(handle) => self.open.remove(handle).map(|_| ()).ok_or(Errno::BADF),
-            Op::FreeTriples => Ok(()),
+            Op::FreeTriples | Op::Pack => Ok(()),
         }
     }
 

@@ -47,6 +47,8 @@ pub enum Op {
     Close(String),
     /// Frees permission triples that nothing names.
     FreeTriples,
+    /// Packs all inodes that can be.
+    Pack,
 }
 
 /// What a call did.
@@ -179,6 +181,7 @@ impl<'a> Runner<'a> {
                 self.open.remove(handle);
             }
             Op::FreeTriples => assert!(fs.free_unused_triples()? > 0, "there was something to free"),
+            Op::Pack => _ = fs.pack_inodes(0..fs.inode_blocks(), Time(i64::MAX), &|| true)?,
         }
         Ok(0)
     }

@@ -479,6 +479,32 @@ pub fn content_pairs() -> Vec<Scenario> {
     all
 }
 
+/// Every operation on inodes that are all packed, packing itself, and again with what has changed and been read since.
+pub fn packed() -> Vec<Scenario> {
+    let tree = small_tree(700, 40_000, 50);
+    let many: Vec<Op> = (0..40).map(|i| create(&format!("/d/{i}"))).collect();
+    let with = |more: &[Op]| [&tree[..], more].concat();
+    let read = || Op::Read("/a".into());
+    let mut all = vec![
+        scenario("pack", with(&[]), Op::Pack),
+        scenario("pack-many", with(&many), Op::Pack),
+        scenario("pack-some-again", with(&[&many[..], &[Op::Pack, unlink("/d/3"), create("/new")]].concat()), Op::Pack),
+        scenario("pack-large", [&file(2500 << 10)[..]].concat(), Op::Pack),
+        Scenario { atime: Atime::Always, ..scenario("pack-read", with(&[Op::Pack, read()]), Op::Pack) },
+        Scenario { atime: Atime::Always, ..scenario("read-again", with(&[Op::Pack, read()]), read()) },
+        Scenario { atime: Atime::Always, ..scenario("change-read", with(&[Op::Pack, read()]), append("/a", 9, 9)) },
+        scenario("create-in-packed", with(&[&many[..], &[unlink("/d/3"), Op::Pack]].concat()), create("/n")),
+    ];
+    all[3].size = 8 * MIB;
+    let singles = [names(), attributes(), contents()].concat().into_iter().filter(|s| !s.full && s.size <= SIZE);
+    all.extend(singles.map(|s| Scenario {
+        name: format!("packed-{}", s.name),
+        setup: [&s.setup[..], &[Op::Pack]].concat(),
+        ..s
+    }));
+    all
+}
+
 /// Operations drawn by a seed on a few names: what nobody thought of.
 pub fn random(seeds: std::ops::Range<u64>) -> Vec<Scenario> {
     let one = |seed: u64| {

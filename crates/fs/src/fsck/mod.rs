@@ -84,6 +84,8 @@ struct Pass<'a> {
     reserved: BTreeMap<u32, Vec<Ino>>,
     /// Words of tables that lead nowhere.
     dead: Vec<DeadWord>,
+    /// Blocks that were kept for unpacking when this pass began.
+    spares: Vec<u64>,
     /// What files need of the disks.
     needs: Needs,
 }
@@ -245,6 +247,7 @@ impl<'a> Pass<'a> {
             truncated: Vec::new(),
             reserved: BTreeMap::new(),
             dead: Vec::new(),
+            spares: Vec::new(),
             needs: Needs::default(),
         }
     }
@@ -305,6 +308,7 @@ impl<'a> Pass<'a> {
         for text in self.marks.mark_block_tables()? {
             self.problem(text);
         }
+        self.mark_packing()?;
         let perms = self.fs.super_block().perms;
         self.mark(perms.raw(), tag::PERM, &|| "permission table".into());
         for n in 0..PERM_CHUNKS {
@@ -338,7 +342,8 @@ impl<'a> Pass<'a> {
                     Ok(Block::None) => {}
                     Ok(Block::Packed(_)) => self.packed_block(block, names)?,
                     Ok(Block::Plain(off)) => {
-                        let marked = self.mark(off, tag::INODE_BLOCK, &|| format!("inode block {block}"));
+                        let marked = self.is_spare_no_more(off)?
+                            || self.mark(off, tag::INODE_BLOCK, &|| format!("inode block {block}"));
                         if let (false, Some(word)) = (marked, table.block_word(block)?) {
                             self.note_dead(false, word, false);
                             continue;

@@ -8,8 +8,8 @@ use pram::Off;
 use super::{Damage, Pass, Report};
 use crate::attr::Ino;
 use crate::error::Result;
-use crate::inode::Block;
-use crate::layout::{tag, PER_BLOCK};
+use crate::inode::{profiles, spare, Block};
+use crate::layout::{root, tag, PER_BLOCK};
 use crate::node::Fs;
 
 /// Paths of what is in damaged blocks, by the block's number.
@@ -25,6 +25,34 @@ struct Seen {
 }
 
 impl Pass<'_> {
+    /// Marks what packing needs beside the blocks.
+    pub(super) fn mark_packing(&mut self) -> Result<()> {
+        let region = self.fs.region();
+        for (n, word) in profiles::lost(region)? {
+            self.problem(format!("the profile {n} of packed inodes is damaged"));
+            self.note_dead(false, word, false);
+        }
+        for off in profiles::objects(region)? {
+            self.mark(off, tag::PACKING, &|| "profile of packed inodes".into());
+        }
+        let first = region.root(root::SPARE);
+        self.spares = spare::objects(region)?;
+        if self.spares.is_empty() && region.load(first)? != 0 {
+            self.problem("what is kept for unpacking inodes cannot be found".into());
+            self.note_dead(false, first, false);
+        }
+        for off in self.spares.clone() {
+            let marked = self.mark(off, tag::INODE_BLOCK, &|| "a block kept for unpacking inodes".into());
+            self.note_dead(marked, first, false);
+        }
+        Ok(())
+    }
+
+    /// Was this plain block kept for unpacking, and marked so, and used since?
+    pub(super) fn is_spare_no_more(&self, off: u64) -> Result<bool> {
+        Ok(self.spares.contains(&off) && !spare::objects(self.fs.region())?.contains(&off))
+    }
+
     /// A packed block and its inodes.
     pub(super) fn packed_block(&mut self, block: u64, names: bool) -> Result<()> {
         let (fs, marks) = (self.fs, &self.marks);
@@ -37,7 +65,7 @@ impl Pass<'_> {
             }
             match fs.region().load(Off::new(off))? {
                 0 => {}
-                atimes => seen.objects.push((atimes, marks.check(atimes, tag::ATIMES))),
+                atimes => seen.objects.push((atimes, marks.check(atimes, tag::PACKING))),
             }
             Ok(Some(seen))
         })?;
@@ -46,7 +74,7 @@ impl Pass<'_> {
         for (off, checked) in &seen.objects {
             if let Err(why) = checked.clone().and_then(|cap| self.marks.set(*off, cap)) {
                 self.problem(format!("packed inode block {block}: {why}"));
-                if !self.note_unallocated(*off, tag::PACKED) && !self.note_unallocated(*off, tag::ATIMES) {
+                if !self.note_unallocated(*off, tag::PACKED) && !self.note_unallocated(*off, tag::PACKING) {
                     seen.damaged = true;
                 }
             }

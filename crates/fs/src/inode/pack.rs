@@ -13,7 +13,7 @@
 //! 5. The packed form is written, durably. A crash from step 4 on leaves it, which mark-and-sweep finds as it does the reservations.
 //! 6. One word leads to it. From here on a crash leaks the plain form.
 //! 7. Operations under way are waited for: they may have located the block before step 6.
-//! 8. The plain form is freed.
+//! 8. The plain form is freed, or [kept](spare) for unpacking where memory is full.
 //!
 //! Steps of unpacking, for who finds an inode packed that he has to change, after his operation, which then begins anew:
 //! 1. The locks of all sixteen are taken. (As in 3; and nobody notes an access time meanwhile, which would be lost.)
@@ -33,7 +33,7 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use super::give_back::{close, reopen};
 use super::packed::{Whole, CODED};
-use super::{coded, place_in, Block, Table};
+use super::{place_in, spare, Block, Table};
 use crate::error::{Error, Result};
 use crate::file::Content;
 use crate::layout::{tag, InodeBlock, RawInode, RawPacked, INODE, PER_BLOCK};
@@ -79,6 +79,10 @@ impl Left {
 
     /// The last step, where no operation is under way.
     pub fn free_in(&mut self, op: &mut Op) -> Result<()> {
+        let (blocks, others): (Vec<_>, Vec<_>) = self.0.drain(..).partition(|(_, tag)| *tag == tag::INODE_BLOCK);
+        self.0 = others;
+        let blocks = spare::keep(op, blocks.into_iter().map(|(off, _)| off).collect())?;
+        self.0.extend(blocks.into_iter().map(|off| (off, tag::INODE_BLOCK)));
         let mut tx = op.tx()?;
         for (off, tag) in self.0.drain(..) {
             tx.free(off, tag)?;
@@ -103,6 +107,7 @@ pub fn pack(
     go_on: &dyn Fn() -> bool,
 ) -> Result<Packed> {
     let (mut packed, mut from) = (Packed::default(), blocks.start);
+    super::profiles::make_first(session, table)?;
     while go_on() {
         // 1.
         let mut candidates = Vec::new();
@@ -223,7 +228,7 @@ fn pack_in(
         }
     }
     // 5 and 6.
-    let swung = write_packed(op, &inodes).and_then(|(new, bytes)| {
+    let swung = write_packed(op, table, &inodes).and_then(|(new, bytes)| {
         left.lead(op, table, candidate.block, old, Block::Packed(new), 0).map(|led| led.then_some(bytes))
     });
     match (swung, old) {
@@ -253,7 +258,7 @@ impl Left {
             Block::Plain(off) => self.0.push((off, tag::INODE_BLOCK)),
             Block::Packed(off) => {
                 self.0.push((off, tag::PACKED));
-                self.0.extend((led && atimes != 0).then_some((atimes, tag::ATIMES)));
+                self.0.extend((led && atimes != 0).then_some((atimes, tag::PACKING)));
             }
             Block::None => {}
         }
@@ -262,9 +267,8 @@ impl Left {
 }
 
 /// The packed form of these inodes: its offset, and the bytes that it takes.
-fn write_packed(op: &mut Op, inodes: &[Option<RawInode>; N]) -> Result<(u64, u64)> {
-    let mut coded = [0; coded::MAX];
-    let len = coded::encode(inodes, &mut coded);
+fn write_packed(op: &mut Op, table: Table, inodes: &[Option<RawInode>; N]) -> Result<(u64, u64)> {
+    let (coded, len) = table.smallest(inodes)?;
     let head = RawPacked { atimes: 0, check: crc32c::crc32c(&coded[..len]), bytes: len as u32 };
     let mut tx = op.tx()?;
     let made = tx.alloc(tag::PACKED, CODED + len as u64)?;
@@ -279,16 +283,27 @@ fn numbers(block: u64) -> [Ino; N] {
     std::array::from_fn(|n| block * PER_BLOCK + n as u64)
 }
 
+/// Where the memory of a plain form comes from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Memory {
+    Heap,
+    /// What is kept for it.
+    Spare,
+}
+
 /// Steps 1 to 4 of unpacking the block of `ino`; the ones after them for what goes to `left`. It may be plain already.
-pub fn unpack(op: &mut Op, table: Table, ino: Ino, left: &mut Left) -> Result<()> {
+pub fn unpack(op: &mut Op, table: Table, ino: Ino, memory: Memory, left: &mut Left) -> Result<()> {
     let block = ino / PER_BLOCK;
     // 1.
-    op.lock(&numbers(block))?;
+    match memory {
+        Memory::Heap => op.lock(&numbers(block))?,
+        Memory::Spare => op.lock(&[&numbers(block)[..], &[spare::KEY]].concat())?,
+    }
     let Block::Packed(off) = table.block(block)? else { return Ok(()) };
     // 2.
     let damaged = || Error::Corrupt(format!("packed inode block {block}, with inode {ino}, is not what was packed"));
     let whole = table.whole(off)?.filter(|it| it.is_whole).ok_or_else(damaged)?;
-    unpack_whole(op, table, block, off, &whole, left)
+    unpack_whole(op, table, (block, off), &whole, memory, left)
 }
 
 /// The same of one that is damaged, with everybody held up: what can be decoded stays. Says what came of it.
@@ -301,24 +316,38 @@ pub fn salvage(op: &mut Op, table: Table, block: u64, left: &mut Left) -> Result
         table.block_word(block)?.map_or(Ok(()), |word| table.region.commit_word(word, 0))?;
         return Ok(format!("packed inode block {block}: inodes {first} to {last} could not be read, removed"));
     };
-    unpack_whole(op, table, block, off, &whole, left)?;
+    unpack_whole(op, table, (block, off), &whole, Memory::Heap, left)?;
     let kept = whole.inodes.iter().flatten().count();
     Ok(format!("packed inode block {block}: {kept} inodes could be read, {} were lost", whole.lost.len()))
 }
 
-fn unpack_whole(op: &mut Op, table: Table, block: u64, off: u64, whole: &Whole, left: &mut Left) -> Result<()> {
+fn unpack_whole(
+    op: &mut Op,
+    table: Table,
+    (block, off): (u64, u64),
+    whole: &Whole,
+    memory: Memory,
+    left: &mut Left,
+) -> Result<()> {
     // 3.
     let mut plain = InodeBlock::new_zeroed();
     for (n, raw) in whole.inodes.iter().enumerate().filter_map(|(n, inode)| inode.map(|raw| (n, raw))) {
         plain.lengths[n] = INODE as u8;
         plain.inodes[n] = raw;
     }
+    let spare = match memory {
+        Memory::Heap => None,
+        Memory::Spare => Some(spare::take(table.region)?.ok_or(rustix::io::Errno::NOSPC)?),
+    };
     let mut tx = op.tx()?;
-    let made = tx.alloc(tag::INODE_BLOCK, size_of::<InodeBlock>() as u64)?;
-    tx.init_bytes(made.off, plain.as_bytes())?;
+    let made = match spare {
+        Some(off) => off,
+        None => tx.alloc(tag::INODE_BLOCK, size_of::<InodeBlock>() as u64)?.off,
+    };
+    tx.init_bytes(made, plain.as_bytes())?;
     tx.commit()?;
     // 4.
-    left.lead(op, table, block, Block::Packed(off), Block::Plain(made.off), whole.atimes)?;
+    left.lead(op, table, block, Block::Packed(off), Block::Plain(made), whole.atimes)?;
     Ok(())
 }
 

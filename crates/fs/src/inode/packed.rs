@@ -14,12 +14,15 @@
 use pram::{Off, Op};
 use zerocopy::FromBytes;
 
-use super::coded::{Head, HEAD, LONGEST};
 use super::{Block, Table};
 use crate::error::{Error, Result};
-use crate::layout::{tag, AccessTimes, RawInode, RawPacked, PER_BLOCK};
+use crate::layout::{tag, AccessTimes, RawInode, RawPacked, INODE, PER_BLOCK};
+use crate::packed::block::MAX_HEADER;
+use crate::packed::Header;
 use crate::Ino;
 
+/// Longest coded inode.
+const LONGEST: usize = INODE as usize;
 /// Bytes before what is coded.
 pub const CODED: u64 = size_of::<RawPacked>() as u64;
 
@@ -47,9 +50,10 @@ impl Table<'_> {
         let n = ino % PER_BLOCK;
         let atimes = self.region.load(Off::new(off))?;
         let head = self.packed_head(off)?;
-        let Some(range) = head.range(n as usize) else { return Ok(false) };
+        let Some(range) = head.place(n as usize) else { return Ok(false) };
         let bytes: [u8; LONGEST] = self.some(off + CODED + range.start as u64)?;
-        *raw = bytes.get(..range.len()).and_then(|coded| head.inode(coded)).ok_or_else(|| cannot_decode(ino))?;
+        let profile = self.profile(head.profile)?;
+        *raw = bytes.get(..range.len()).and_then(|it| head.inode(profile, it)).ok_or_else(|| cannot_decode(ino))?;
         if atimes != 0 {
             self.read_atime(atimes, n, raw)?;
         }
@@ -57,9 +61,9 @@ impl Table<'_> {
     }
 
     #[inline(always)]
-    fn packed_head(&self, off: u64) -> Result<Head> {
-        let bytes: [u8; HEAD] = self.some(off + CODED)?;
-        Head::read(&bytes).ok_or_else(|| no_head(off))
+    fn packed_head(&self, off: u64) -> Result<Header> {
+        let bytes: [u8; MAX_HEADER] = self.some(off + CODED)?;
+        Header::read(&bytes).ok_or_else(|| no_head(off))
     }
 
     /// The bytes from `at` on, zeros behind the end of the region: they may be more than the object has.
@@ -82,7 +86,7 @@ impl Table<'_> {
 
     #[inline(always)]
     fn read_atime(&self, atimes: u64, n: u64, raw: &mut RawInode) -> Result<()> {
-        self.region.resolve(atimes, tag::ATIMES)?;
+        self.region.resolve(atimes, tag::PACKING)?;
         match self.region.load(Off::<u64>::new(atimes).index(n))? {
             0 => {}
             time => raw.atime = time as i64,
@@ -104,18 +108,19 @@ impl Table<'_> {
             return Ok(None);
         };
         let is_checked = coded.get(..raw.bytes as usize).is_some_and(|coded| crc32c::crc32c(coded) == raw.check);
-        let Some(head) = Head::read(coded) else { return Ok(None) };
+        let Some(head) = Header::read(coded) else { return Ok(None) };
+        let profile = self.profile(head.profile)?;
         let (mut inodes, mut lost) = ([None; PER_BLOCK as usize], Vec::new());
         for (n, inode) in inodes.iter_mut().enumerate() {
-            let Some(range) = head.range(n) else { continue };
-            *inode = coded.get(range).and_then(|coded| head.inode(coded));
+            let Some(range) = head.place(n) else { continue };
+            *inode = coded.get(range).and_then(|coded| head.inode(profile, coded));
             if inode.is_none() {
                 lost.push(n as u64);
             }
         }
         let is_whole = is_checked && raw.bytes as usize == head.bytes() && lost.is_empty();
         let atimes = self.region.load(Off::new(off))?;
-        if atimes != 0 && self.region.resolve(atimes, tag::ATIMES).is_ok() {
+        if atimes != 0 && self.region.resolve(atimes, tag::PACKING).is_ok() {
             for (n, inode) in (0..).zip(&mut inodes) {
                 inode.iter_mut().try_for_each(|inode| self.read_atime(atimes, n, inode))?;
             }
@@ -129,19 +134,19 @@ impl Table<'_> {
         let mut atimes = self.region.load(Off::new(off))?;
         if atimes == 0 {
             // 1.
-            let made = super::zeroed(op, tag::ATIMES, size_of::<AccessTimes>() as u64)?;
+            let made = super::zeroed(op, tag::PACKING, size_of::<AccessTimes>() as u64)?;
             // 2.
             atimes = match self.region.install_word(Off::new(off), 0, made)? {
                 true => made,
                 false => {
                     let mut tx = op.tx()?;
-                    tx.free(made, tag::ATIMES)?;
+                    tx.free(made, tag::PACKING)?;
                     tx.commit()?;
                     self.region.load(Off::new(off))?
                 }
             };
         }
-        self.region.resolve(atimes, tag::ATIMES)?;
+        self.region.resolve(atimes, tag::PACKING)?;
         // 3.
         self.region.commit_word(Off::<u64>::new(atimes).index(ino % PER_BLOCK), time as u64)?;
         Ok(true)

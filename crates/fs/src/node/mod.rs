@@ -58,7 +58,7 @@ use crate::attr::{Caller, Ino, Kind, Time};
 use crate::bytes;
 use crate::error::{Error, Result};
 use crate::file::{Disks, Edit};
-use crate::inode::{self, Allocator, Levels, Table};
+use crate::inode::{self, Allocator, Levels, Profiles, Table};
 use crate::layout::{root, tag, RawInode, RawPerm, Super, SUPER_MAGIC};
 use crate::perm::{self, Perms};
 use crate::setting::Durability;
@@ -78,6 +78,7 @@ pub struct Fs {
     pub(crate) vain: perm::Vain,
     inodes: Allocator,
     levels: Levels,
+    profiles: Profiles,
     policy: PolicyCell,
     stop_watching: std::sync::atomic::AtomicBool,
     /// Files that this process has appended to and that may have unused tails.
@@ -257,8 +258,8 @@ impl Fs {
         let inodes = inode::format(&mut op)?;
         let perms = perm::format(&mut op)?;
         let sup = Super { magic: SUPER_MAGIC, inodes, perms, hash_key };
-        let levels = Levels::default();
-        let table = inode::table(session.region(), &sup, &levels);
+        let known = (Levels::default(), Profiles::default());
+        let table = inode::table(session.region(), &sup, (&known.0, &known.1));
         let (uid, gid, mode) = root;
         let perm = RawPerm { uid, gid, mode: (Kind::Directory as u32) << 12 | mode & 0o7777 };
         let perm = Perms::new(perms).intern(&mut op, perm)?;
@@ -306,6 +307,7 @@ impl Fs {
             sup,
             inodes,
             levels: Levels::default(),
+            profiles: Profiles::default(),
             session,
             policy: PolicyCell::default(),
             stop_watching,
@@ -375,7 +377,7 @@ impl Fs {
 
     #[inline(always)]
     pub(crate) fn table(&self) -> Table<'_> {
-        inode::table(self.session.region(), &self.sup, &self.levels)
+        inode::table(self.session.region(), &self.sup, (&self.levels, &self.profiles))
     }
 
     pub(crate) fn inode_allocator(&self) -> &Allocator {

@@ -5,19 +5,25 @@
 //! which begins anew, as after content was fetched. An access time alone unpacks nothing.
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use pram::Op;
 use rustix::io::Errno;
 
-use super::{Fs, Node};
+use super::{now, Fs, Node};
 use crate::attr::{Ino, Time};
 use crate::error::{Error, Result};
 use crate::fsck::mark::Marks;
-use crate::inode::pack::{self, Left};
-use crate::inode::InodePlace;
+use crate::inode::pack::{self, Left, Memory};
+use crate::inode::{profiles, InodePlace};
 use crate::layout::PER_BLOCK;
 
 pub use crate::inode::pack::Packed;
+
+/// Where memory is full, blocks are packed that nobody has changed for so long, in nanoseconds.
+const QUIET: i64 = 1_000_000_000;
+/// Rounds of that, of some blocks each.
+const WANTED: u64 = 4;
 
 impl Node {
     /// Where the inode can be changed.
@@ -49,7 +55,7 @@ impl Fs {
     /// Makes the block of `ino` plain, if it is packed.
     pub fn unpack_inodes_beside(&self, ino: Ino) -> Result<()> {
         self.writable()?;
-        self.unpack(ino)
+        self.unpack_block_of(ino)
     }
 
     /// What is packed now.
@@ -67,28 +73,60 @@ impl Fs {
         self.table().block_word(block).ok().flatten().map_or(0, |word| word.raw())
     }
 
-    /// Unpacks the block of `ino`, outside of operations.
+    /// Adds a profile to those that inodes are packed with; each block is with the one that makes the least of it. Its number.
+    pub fn add_profile(&self, bytes: &[u8]) -> Result<u8> {
+        self.writable()?;
+        profiles::add(self.session(), bytes)
+    }
+
+    /// Unpacks the block of `ino`, outside of operations. Where memory is full: 1. What can be given up for it is. 2. The block
+    /// becomes one of those that are kept for this. 3. Empty blocks go back. 4. Others that are quiet are packed for it.
     #[cold]
     #[inline(never)]
-    pub(crate) fn unpack(&self, ino: Ino) -> Result<()> {
+    pub(crate) fn unpack_block_of(&self, ino: Ino) -> Result<()> {
         loop {
-            let mut left = Left::default();
-            let done = self.unpack_once(ino, &mut left);
-            left.free(self.session())?;
-            match done {
+            match self.unpack_once(ino, Memory::Heap) {
                 Err(Error::MustGrow) => _ = self.session().supply_needed()?,
-                Err(e) => match self.lack(&e) {
+                Err(e) if is_full(&e) => match self.lack(&e) {
+                    // 1.
                     Some(lack) => self.make_room(lack)?,
-                    None => return Err(e),
+                    None => return self.unpack_full(ino),
                 },
                 done => return done,
             }
         }
     }
 
-    fn unpack_once(&self, ino: Ino, left: &mut Left) -> Result<()> {
+    #[cold]
+    fn unpack_full(&self, ino: Ino) -> Result<()> {
+        // 2.
+        match self.unpack_once(ino, Memory::Spare) {
+            Err(e) if is_full(&e) => {}
+            done => return done,
+        }
+        // 3 and 4.
+        if self.give_back()? == 0 {
+            let since = Time(now().0.saturating_sub(QUIET));
+            let wanted = AtomicU64::new(WANTED);
+            let go_on = || wanted.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1)).is_ok();
+            self.pack_inodes(0..self.inode_blocks(), since, &go_on)?;
+        }
+        match self.unpack_once(ino, Memory::Heap) {
+            Err(e) if is_full(&e) => self.unpack_once(ino, Memory::Spare),
+            done => done,
+        }
+    }
+
+    fn unpack_once(&self, ino: Ino, memory: Memory) -> Result<()> {
+        let mut left = Left::default();
+        let done = self.unpack_in(ino, memory, &mut left);
+        left.free(self.session())?;
+        done
+    }
+
+    fn unpack_in(&self, ino: Ino, memory: Memory, left: &mut Left) -> Result<()> {
         let mut op = self.aside()?;
-        pack::unpack(&mut op, self.table(), ino, left)
+        pack::unpack(&mut op, self.table(), ino, memory, left)
     }
 
     /// Runs `work`, which no caller waits for, in an operation; again where an inode had to be unpacked for it.
@@ -98,7 +136,7 @@ impl Fs {
             let done = work(&mut op);
             drop(op);
             match done {
-                Err(Error::Packed(ino)) => self.unpack(ino)?,
+                Err(Error::Packed(ino)) => self.unpack_block_of(ino)?,
                 done => return done,
             }
         }
@@ -109,10 +147,10 @@ impl Fs {
         self.table().set_packed_atime(op, ino, time.0)
     }
 
-    /// [`unpack`](Self::unpack) in an operation of who holds everybody up.
+    /// Unpacks the block of `ino` in an operation of who holds everybody up.
     pub(crate) fn unpack_held(&self, mut op: Op, ino: Ino) -> Result<()> {
         let mut left = Left::default();
-        pack::unpack(&mut op, self.table(), ino, &mut left)?;
+        pack::unpack(&mut op, self.table(), ino, Memory::Heap, &mut left)?;
         left.free_in(&mut op)
     }
 

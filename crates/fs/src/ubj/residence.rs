@@ -154,7 +154,7 @@ impl Union {
         let fates = loop {
             match self.try_lead(fs, some) {
                 Err(Error::MustGrow) => _ = fs.session().supply_needed()?,
-                Err(Error::Packed(ino)) => fs.unpack(ino)?,
+                Err(Error::Packed(ino)) => fs.unpack_block_of(ino)?,
                 // No memory for an index, or no room that could be promised.
                 Err(e) if e.errno() == Errno::NOSPC => break vec![Fate::Changed; some.len()],
                 done => break done?,
@@ -224,7 +224,7 @@ impl Union {
             let brought = loop {
                 match self.try_bring(fs, ino, generation, &pages, &fetched) {
                     Err(Error::MustGrow) => _ = fs.session().supply_needed()?,
-                    Err(Error::Packed(ino)) => fs.unpack(ino)?,
+                    Err(Error::Packed(ino)) => fs.unpack_block_of(ino)?,
                     Err(e) if e.errno() == Errno::NOSPC => return Ok(Brought::Stopped),
                     done => break done?,
                 }

@@ -1,0 +1,168 @@
+//! Profiles: what inodes are packed with, stored in the pool, so that it is read by whatever version wrote it.
+//!
+//! A profile has a number, for good; blocks that were packed with it say which. It is stored twice, each copy with its checksum,
+//! since what it says is part of everything packed with it. Nothing takes one away. Steps of adding one:
+//! 1. The object, durable. A crash leaks it.
+//! 2. One root word leads to it, unless somebody else took the number.
+
+use std::sync::OnceLock;
+
+use pram::{Off, Region, Session};
+use zerocopy::IntoBytes;
+
+use super::Table;
+use crate::error::{Error, Result};
+use crate::layout::{root, tag, RawInode, RawProfile, PER_BLOCK, PROFILES};
+use crate::packed::block::MAX;
+use crate::packed::{builtin_bytes, pack, Profile};
+
+const BODY: u64 = size_of::<RawProfile>() as u64;
+
+/// Those that this process has read: none is ever another.
+#[derive(Default)]
+pub struct Profiles([OnceLock<Profile>; PROFILES]);
+
+impl<'a> Table<'a> {
+    /// The profile with this number.
+    #[inline(always)]
+    pub(super) fn profile(&self, n: u8) -> Result<&'a Profile> {
+        match self.profiles.0.get(usize::from(n)).and_then(OnceLock::get) {
+            Some(profile) => Ok(profile),
+            None => self.read_profile(n),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn read_profile(&self, n: u8) -> Result<&'a Profile> {
+        let missing = || Error::Corrupt(format!("there is no profile {n} to read packed inodes with"));
+        let known = self.profiles.0.get(usize::from(n)).ok_or_else(missing)?;
+        let profile = match stored(self.region, n).ok().flatten() {
+            Some(profile) => profile,
+            // What was stored under this number, and is lost.
+            None if n == 0 => crate::packed::builtin().clone(),
+            None => return Err(missing()),
+        };
+        Ok(known.get_or_init(|| profile))
+    }
+
+    /// The inodes as the profile packs them that makes the least of them, and how many bytes that is.
+    pub(super) fn smallest(&self, inodes: &[Option<RawInode>; PER_BLOCK as usize]) -> Result<([u8; MAX], usize)> {
+        let (mut best, mut len) = ([0; MAX], usize::MAX);
+        for n in 0..PROFILES as u8 {
+            if self.region.load(word(self.region, n))? == 0 {
+                break;
+            }
+            let Ok(profile) = self.profile(n) else { continue };
+            let mut coded = [0; MAX];
+            let bytes = pack(profile, n, inodes, &mut coded);
+            if bytes < len {
+                (best, len) = (coded, bytes);
+            }
+        }
+        match len {
+            usize::MAX => Err(Error::Corrupt("no profile to pack inodes with can be read".into())),
+            len => Ok((best, len)),
+        }
+    }
+}
+
+fn word(region: &Region, n: u8) -> Off<u64> {
+    region.root(root::PROFILES + u64::from(n))
+}
+
+/// The profile that is stored under this number; the first copy that is whole.
+fn stored(region: &Region, n: u8) -> Result<Option<Profile>> {
+    let off = region.load(word(region, n))?;
+    if off == 0 {
+        return Ok(None);
+    }
+    let cap = region.resolve(off, tag::PACKING)?;
+    let head: RawProfile = region.read(Off::new(off))?;
+    let len = u64::from(head.len);
+    if 2 * len + BODY > cap {
+        return Ok(None);
+    }
+    let mut bytes = vec![0; len as usize];
+    for copy in 0..2 {
+        region.read_bytes(off + BODY + copy * len, &mut bytes)?;
+        if let Some(profile) = Profile::from_bytes(&bytes) {
+            return Ok(Some(profile));
+        }
+    }
+    Ok(None)
+}
+
+/// Makes sure that there is a profile: the one that comes with the program is number 0.
+pub(super) fn make_first(session: &Session, table: Table) -> Result<()> {
+    if table.region.load(word(table.region, 0))? == 0 {
+        install(session, 0, builtin_bytes())?;
+    }
+    Ok(())
+}
+
+/// Adds a profile; its number. One that is there already is not added again.
+pub fn add(session: &Session, bytes: &[u8]) -> Result<u8> {
+    let refused = |text: &str| Error::Pool(format!("the profile cannot be added: {text}"));
+    Profile::from_bytes(bytes).ok_or_else(|| refused("it is damaged, or of another version"))?;
+    for n in 0..PROFILES as u8 {
+        let region = session.region();
+        if region.load(word(region, n))? == 0 && install(session, n, bytes)? {
+            return Ok(n);
+        }
+        if stored(region, n)?.is_some_and(|there| there.to_bytes() == bytes) {
+            return Ok(n);
+        }
+    }
+    Err(refused("the pool has as many as it can have"))
+}
+
+fn install(session: &Session, n: u8, bytes: &[u8]) -> Result<bool> {
+    loop {
+        let mut op = session.begin()?;
+        let done = (|| -> Result<u64> {
+            // 1.
+            let mut tx = op.tx()?;
+            let made = tx.alloc(tag::PACKING, BODY + 2 * bytes.len() as u64)?;
+            let head = RawProfile { len: bytes.len() as u32, reserved: 0 };
+            tx.init_bytes(made.off, head.as_bytes())?;
+            tx.init_pair(made.off + BODY, bytes, bytes)?;
+            tx.commit()?;
+            Ok(made.off)
+        })();
+        match done {
+            Err(Error::MustGrow) => {
+                drop(op);
+                session.supply_needed()?;
+            }
+            Err(e) => return Err(e),
+            Ok(off) => {
+                // 2.
+                if session.region().install_word(word(session.region(), n), 0, off)? {
+                    return Ok(true);
+                }
+                let mut tx = op.tx()?;
+                tx.free(off, tag::PACKING)?;
+                tx.commit()?;
+                return Ok(false);
+            }
+        }
+    }
+}
+
+/// The objects that profiles lie in.
+pub fn objects(region: &Region) -> Result<Vec<u64>> {
+    let words = (0..PROFILES as u8).map(|n| region.load(word(region, n)));
+    Ok(words.collect::<pram::Result<Vec<u64>>>()?.into_iter().filter(|off| *off != 0).collect())
+}
+
+/// Profiles of which no copy is whole: the number, and the word that leads there.
+pub fn lost(region: &Region) -> Result<Vec<(u8, Off<u64>)>> {
+    let mut lost = Vec::new();
+    for n in 0..PROFILES as u8 {
+        if region.load(word(region, n))? != 0 && stored(region, n).ok().flatten().is_none() {
+            lost.push((n, word(region, n)));
+        }
+    }
+    Ok(lost)
+}

@@ -1,0 +1,9 @@
+//! Packing and unpacking inodes, crashed after every store: every operation on inodes that are packed.
+
+#[test]
+fn every_crash_around_packed_inodes_leaves_before_or_after() {
+    let stats = sim::explore::explore_all(&sim::scenario::packed());
+    if std::env::var_os("CONQUEST_SIM_REPLAY").is_none() {
+        assert!(stats.states > 10_000 && stats.before > 1000 && stats.after > 1000, "{stats:?}");
+    }
+}
