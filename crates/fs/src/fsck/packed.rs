@@ -95,13 +95,13 @@ impl Pass<'_> {
 impl Fs {
     /// Paths of what is in blocks that this pass has found damaged.
     pub(super) fn name_packed(&self, pass: &Pass) -> Named {
-        let damaged = pass.damaged.iter().filter(|(_, damage)| *damage == Damage::Packed).map(|(ino, _)| ino / PER_BLOCK);
+        let damaged =
+            pass.damaged.iter().filter(|(_, damage)| *damage == Damage::Packed).map(|(ino, _)| ino / PER_BLOCK);
         let mut named: Named = damaged.map(|block| (block, Vec::new())).collect();
         if named.is_empty() {
             return named;
         }
-        let inodes: Vec<Ino> =
-            named.keys().flat_map(|block| block * PER_BLOCK..(block + 1) * PER_BLOCK).collect();
+        let inodes: Vec<Ino> = named.keys().flat_map(|block| block * PER_BLOCK..(block + 1) * PER_BLOCK).collect();
         for (ino, path) in self.paths_of(inodes.into_iter()) {
             named.entry(ino / PER_BLOCK).or_default().push(path);
         }

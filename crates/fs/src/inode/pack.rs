@@ -107,7 +107,10 @@ pub fn pack(
     go_on: &dyn Fn() -> bool,
 ) -> Result<Packed> {
     let (mut packed, mut from) = (Packed::default(), blocks.start);
-    super::profiles::make_first(session, table)?;
+    match super::profiles::make_first(session, table) {
+        Err(e) if e.errno() == rustix::io::Errno::NOSPC => return Ok(packed),
+        made => made?,
+    }
     while go_on() {
         // 1.
         let mut candidates = Vec::new();
@@ -127,13 +130,23 @@ pub fn pack(
         session.drain()?;
         // 3 to 6.
         let mut left = Left::default();
+        let mut done = Ok(());
         for candidate in &candidates {
-            if let Some(one) = pack_one(session, table, candidate, quiet_since, &mut left)? {
-                packed.add(one);
+            match pack_one(session, table, candidate, quiet_since, &mut left) {
+                Ok(one) => packed.add(one.unwrap_or_default()),
+                Err(e) => {
+                    done = Err(e);
+                    break;
+                }
             }
         }
         // 7 and 8.
         left.free(session)?;
+        match done {
+            // No room for the packed form of another one: what is done stays.
+            Err(e) if e.errno() == rustix::io::Errno::NOSPC => break,
+            done => done?,
+        }
     }
     Ok(packed)
 }

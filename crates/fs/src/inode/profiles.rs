@@ -14,7 +14,7 @@ use super::Table;
 use crate::error::{Error, Result};
 use crate::layout::{root, tag, RawInode, RawProfile, PER_BLOCK, PROFILES};
 use crate::packed::block::MAX;
-use crate::packed::{builtin_bytes, pack, Profile};
+use crate::packed::{builtin, pack, Profile};
 
 const BODY: u64 = size_of::<RawProfile>() as u64;
 
@@ -40,7 +40,7 @@ impl<'a> Table<'a> {
         let profile = match stored(self.region, n).ok().flatten() {
             Some(profile) => profile,
             // What was stored under this number, and is lost.
-            None if n == 0 => crate::packed::builtin().clone(),
+            None if n == 0 => builtin().clone(),
             None => return Err(missing()),
         };
         Ok(known.get_or_init(|| profile))
@@ -96,7 +96,7 @@ fn stored(region: &Region, n: u8) -> Result<Option<Profile>> {
 /// Makes sure that there is a profile: the one that comes with the program is number 0.
 pub(super) fn make_first(session: &Session, table: Table) -> Result<()> {
     if table.region.load(word(table.region, 0))? == 0 {
-        install(session, 0, builtin_bytes())?;
+        install(session, 0, &builtin().to_bytes())?;
     }
     Ok(())
 }

@@ -6,7 +6,6 @@
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-
 use super::Fs;
 use crate::error::Result;
 use crate::inode;

@@ -182,8 +182,7 @@ mod tests {
     /// other way is named here, with the reason in the words of [`aside`](super::Fs::aside).
     #[test]
     fn nothing_is_changed_beside_it() {
-        let aside =
-            ["attrs.rs store_atime", "lookup.rs lookup_locked", "packing.rs beside", "packing.rs unpack_in"];
+        let aside = ["attrs.rs store_atime", "lookup.rs lookup_locked", "packing.rs beside", "packing.rs unpack_in"];
         let mut found = Vec::new();
         for entry in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/src/node")).unwrap() {
             let path = entry.unwrap().path();

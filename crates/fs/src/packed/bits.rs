@@ -75,6 +75,12 @@ impl Reader {
         Some(Reader { bytes, len: from.len(), at: 0 })
     }
 
+    /// Of the first `len` of these bytes, which were read together with what lies behind them.
+    #[inline(always)]
+    pub fn of(bytes: [u8; LONGEST + 8], len: usize) -> Option<Reader> {
+        (len <= LONGEST).then_some(Reader { bytes, len, at: 0 })
+    }
+
     /// The next bits, 57 at least.
     #[inline(always)]
     pub fn peek(&self) -> u64 {

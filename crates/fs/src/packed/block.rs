@@ -9,7 +9,7 @@
 //! ```
 //! Each inode is coded against the base and against itself alone: to read one, no other is read.
 
-use super::bits::{unzigzag, zigzag, Reader, Writer};
+use super::bits::{unzigzag, zigzag, Reader, Writer, LONGEST};
 use super::fields::{Base, Values};
 use super::profile::Profile;
 use crate::layout::{RawInode, INODE};
@@ -104,6 +104,17 @@ impl Header {
     /// Bytes of the block.
     pub fn bytes(&self) -> usize {
         self.len + self.lengths.iter().map(|len| usize::from(*len)).sum::<usize>()
+    }
+
+    /// [`inode`](Self::inode) of the first `len` of these bytes, which were read together with what lies behind them.
+    #[inline(always)]
+    pub fn inode_in(&self, profile: &Profile, bytes: [u8; LONGEST + 8], len: usize) -> Option<RawInode> {
+        if len == PLAIN {
+            return RawInode::read_from_bytes(bytes.get(..PLAIN)?).ok();
+        }
+        let mut r = Reader::of(bytes, len)?;
+        let inode = Values::read(&self.base, &profile.references, |field| profile.code(field).take(&mut r));
+        r.is_whole().then_some(inode)
     }
 
     /// The inode that lies in its place as `coded`. `None`: it is none. What comes of damaged bytes may be any inode.

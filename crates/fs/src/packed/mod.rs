@@ -30,10 +30,5 @@ pub use profile::Profile;
 /// pools that have no other.
 pub fn builtin() -> &'static Profile {
     static BUILTIN: OnceLock<Profile> = OnceLock::new();
-    BUILTIN.get_or_init(|| Profile::from_bytes(builtin_bytes()).expect("the profile of this version"))
-}
-
-/// The same as bytes.
-pub fn builtin_bytes() -> &'static [u8] {
-    include_bytes!("builtin.profile")
+    BUILTIN.get_or_init(|| Profile::from_bytes(include_bytes!("builtin.profile")).expect("the profile of this version"))
 }

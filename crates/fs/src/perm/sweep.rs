@@ -80,9 +80,8 @@ impl Fs {
     }
 
     fn mark_named(&self, ino: Ino, named: &mut Named) -> Result<()> {
-        let perm = self.session().read(ino, || -> Result<Option<u32>> {
-            Ok(self.table().get(ino)?.map(|raw| raw.perm))
-        })?;
+        let perm =
+            self.session().read(ino, || -> Result<Option<u32>> { Ok(self.table().get(ino)?.map(|raw| raw.perm)) })?;
         perm.map_or(Ok(()), |id| named.mark(id))
     }
 

@@ -4,7 +4,7 @@ use std::mem::{offset_of, size_of};
 
 use fs::ilfs::part::{RawOwner, RawPart};
 use fs::ilfs::table::{RawSegment, RawTable, RawTableRegion};
-use fs::layout::{self, InodeBlock, RawInode, RawPerm, Super};
+use fs::layout::{self, AccessTimes, InodeBlock, RawInode, RawPacked, RawPerm, RawProfile, Super};
 use pram::blocks::Descriptor;
 use pram::copy::image::{RawEntry, RawImage};
 use pram::copy::log::{RawLog, RawRecord};
@@ -37,6 +37,9 @@ fn structures_lie_as_told() {
     same_fields!(page, Super: magic inodes perms hash_key);
     same_fields!(page, RawInode: content size extra mtime ctime atime btime xattr perm nlink generation kind delay settings);
     same_fields!(page, InodeBlock: lengths inodes);
+    same_fields!(page, RawPacked: atimes check bytes);
+    same_fields!(page, AccessTimes: times);
+    same_fields!(page, RawProfile: len reserved);
     same_fields!(page, RawPerm: uid gid mode);
     same_fields!(page, RawSave: magic version chunk uuid size fingerprint saved chunks app_version reserved crc);
     same_fields!(page, RawSaveEnd: magic chunks bytes sum crc);
@@ -112,6 +115,10 @@ fn constants_are_as_told() {
         ("ROOT_LOG", layout::root::LOG),
         ("ROOT_FOLLOWED", layout::root::FOLLOWED),
         ("ROOT_FOLLOWED_SIZE", layout::root::FOLLOWED_SIZE),
+        ("ROOT_SPARE", layout::root::SPARE),
+        ("ROOT_PROFILES", layout::root::PROFILES),
+        ("PACKED", layout::PACKED),
+        ("PROFILES", layout::PROFILES as u64),
         ("CHUNK", fs::ilfs::table::CHUNK),
         ("HEADS", fs::ilfs::table::HEADS as u64),
         ("BUCKETS", fs::ilfs::table::BUCKETS),

@@ -360,7 +360,8 @@ impl Run {
     /// all else is as if never crashed.
     fn same_usage(&self, found: &[u64; TAGS], wanted: &Outcome, in_pieces: bool) -> Result<(), String> {
         // So may inodes be plain that are to change.
-        let tables = [tag::INODE_TABLE, tag::INODE_BLOCK, tag::PACKED, tag::PACKING, tag::PERM].map(|t| usize::from(t.0));
+        let tables =
+            [tag::INODE_TABLE, tag::INODE_BLOCK, tag::PACKED, tag::PACKING, tag::PERM].map(|t| usize::from(t.0));
         for (t, bytes) in found.iter().enumerate() {
             let (low, high) =
                 (self.before.usage[t].min(self.after.usage[t]), self.before.usage[t].max(self.after.usage[t]));
