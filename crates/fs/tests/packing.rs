@@ -103,7 +103,11 @@ fn costs() {
     let seconds = start.elapsed().as_secs_f64();
     let packed = [stat(&pool, few), stat(&pool, &inodes)];
     println!("{} inodes of /usr in {} blocks", done.inodes, done.blocks);
-    println!("bytes of an inode: {:.2} packed, {:.2} plain", per(done.packed_bytes, done.inodes), per(done.plain_bytes, done.inodes));
+    println!(
+        "bytes of an inode: {:.2} packed, {:.2} plain",
+        per(done.packed_bytes, done.inodes),
+        per(done.plain_bytes, done.inodes)
+    );
     println!("bytes of a name in its directory: {:.2}", of_names(&pool));
     println!("packing: {:.2} million inodes a second", done.inodes as f64 / seconds / 1e6);
     for (n, what) in ["2,000 inodes", "all inodes"].iter().enumerate() {

@@ -502,6 +502,13 @@ pub fn packed() -> Vec<Scenario> {
         setup: [&s.setup[..], &[Op::Pack]].concat(),
         ..s
     }));
+    // Whatever is drawn, each operation on inodes that are packed again after the one before.
+    let eager = |s: Scenario| Scenario {
+        name: s.name.replace("random", "packed-random"),
+        setup: s.setup.iter().flat_map(|op| [op.clone(), Op::Pack]).collect(),
+        ..s
+    };
+    all.extend(random(0..60).into_iter().map(eager));
     all
 }
 

@@ -41,6 +41,8 @@ use crate::{Ino, Kind};
 
 /// Blocks that are waited for together.
 const BATCH: usize = 64;
+/// Blocks that are looked at before it is asked whether to go on.
+const LOOK: usize = 1024;
 const N: usize = PER_BLOCK as usize;
 
 /// What was packed, or is.
@@ -98,24 +100,27 @@ struct Candidate {
 }
 
 /// Packs what is quiet among these blocks: nothing of it has changed, or been read where that was noted since it was packed,
-/// since `quiet_since`. Stops where `go_on` says so.
+/// since `quiet_since`. Stops where `go_on` says so; the range is then what is left.
 pub fn pack(
     session: &Session,
     table: Table,
-    blocks: Range<u64>,
+    blocks: &mut Range<u64>,
     quiet_since: i64,
     go_on: &dyn Fn() -> bool,
 ) -> Result<Packed> {
-    let (mut packed, mut from) = (Packed::default(), blocks.start);
+    let mut packed = Packed::default();
     match super::profiles::make_first(session, table) {
         Err(e) if e.errno() == rustix::io::Errno::NOSPC => return Ok(packed),
         made => made?,
     }
     while go_on() {
         // 1.
-        let mut candidates = Vec::new();
-        while let Some(block) = table.next_block(from)?.filter(|block| *block < blocks.end) {
-            from = block + 1;
+        let (mut candidates, mut looked) = (Vec::new(), 0);
+        while looked < LOOK && !blocks.is_empty() {
+            let next = table.next_block(blocks.start)?.filter(|block| *block < blocks.end);
+            blocks.start = next.map_or(blocks.end, |block| block + 1);
+            let Some(block) = next else { break };
+            looked += 1;
             if let Some(inodes) = look(table, block, quiet_since)? {
                 candidates.push(Candidate { block, generations: generations(&inodes) });
             }
@@ -124,7 +129,10 @@ pub fn pack(
             }
         }
         if candidates.is_empty() {
-            break;
+            match blocks.is_empty() {
+                true => break,
+                false => continue,
+            }
         }
         // 2.
         session.drain()?;

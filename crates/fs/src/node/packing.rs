@@ -39,7 +39,12 @@ impl Node {
 impl Fs {
     /// Packs the inodes of these blocks, of [`PER_BLOCK`] numbers each, that have not changed since `quiet_since`, in nanoseconds,
     /// block by block, until `go_on` says no.
-    pub fn pack_inodes(&self, blocks: Range<u64>, quiet_since: Time, go_on: &dyn Fn() -> bool) -> Result<Packed> {
+    pub fn pack_inodes(&self, mut blocks: Range<u64>, quiet_since: Time, go_on: &dyn Fn() -> bool) -> Result<Packed> {
+        self.pack_some(&mut blocks, quiet_since, go_on)
+    }
+
+    /// The same; the range is then what is left of it.
+    pub fn pack_some(&self, blocks: &mut Range<u64>, quiet_since: Time, go_on: &dyn Fn() -> bool) -> Result<Packed> {
         self.writable()?;
         // Sweeps and checks must not see blocks go.
         let _marks = Marks::begin(self.session())?;

@@ -8,6 +8,7 @@
 //! | [`commits`] | commits in time, and checkpoints; by every process |
 //! | [`segments`] | content of large files: write-back, eviction, cleaning; by every process |
 //! | [`disks`] | copies that are lacking, regions that leave, balance, scrubbing; by the one with the role |
+//! | [`packing`] | packing inodes that have been quiet; by the one with the role |
 //! | [`periodic`] | a thread that does something again and again |
 //!
 //! What a process alone knows of, the unused tails of files it appended to, each process's own thread sees to.
@@ -15,6 +16,7 @@
 pub mod commits;
 pub mod disks;
 mod memory;
+mod packing;
 mod periodic;
 mod reaper;
 pub mod segments;
@@ -25,6 +27,7 @@ use std::time::Duration;
 use crate::error::Result;
 use crate::node::Fs;
 use memory::MemoryAhead;
+use packing::Packing;
 use periodic::Periodic;
 use reaper::Reaper;
 
@@ -72,6 +75,7 @@ impl Maintenance {
 #[derive(Default)]
 struct Tasks {
     reaper: Reaper,
+    packing: Packing,
     /// Inodes freed in the pool: when blocks were given back, and at the last tick.
     given_at: u64,
     freed: u64,
@@ -85,6 +89,7 @@ impl Tasks {
         self.reaper.work(fs);
         self.give_back(fs);
         self.give_memory_back(fs);
+        self.packing.work(fs);
     }
 
     fn give_memory_back(&mut self, fs: &Fs) {
