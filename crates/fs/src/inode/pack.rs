@@ -194,10 +194,10 @@ fn look_plain(table: Table, off: u64, quiet_since: i64) -> Result<Option<[Option
     Ok(inodes.iter().any(Option::is_some).then_some(inodes))
 }
 
-/// Nothing changes it in time to come, as far as it shows.
+/// Nothing changes it in time to come, as far as it shows. (When it was changed last `ctime` says: any user can set the others.)
 fn is_quiet(raw: &RawInode, since: i64) -> bool {
     let content = Content { root: raw.content, size: raw.size, pages: raw.extra, owner: 0 };
-    raw.nlink > 0 && raw.mtime.max(raw.ctime) < since && !(raw.kind == Kind::Regular as u8 && content.is_cut())
+    raw.nlink > 0 && raw.ctime < since && !(raw.kind == Kind::Regular as u8 && content.is_cut())
 }
 
 fn read_before(table: Table, it: &Whole, since: i64) -> bool {

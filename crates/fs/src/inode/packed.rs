@@ -17,12 +17,15 @@ use zerocopy::FromBytes;
 use super::{Block, Table};
 use crate::error::{Error, Result};
 use crate::layout::{tag, AccessTimes, RawInode, RawPacked, INODE, PER_BLOCK};
+use crate::packed::bits::LONGEST;
 use crate::packed::block::MAX_HEADER;
 use crate::packed::Header;
 use crate::Ino;
 
-/// Longest coded inode.
-const LONGEST: usize = INODE as usize;
+/// Bytes read of a coded inode, and of a head: all that it can have, and a word.
+const READ: usize = LONGEST + 8;
+const HEAD: usize = MAX_HEADER + 8;
+const _: () = assert!(LONGEST >= INODE as usize);
 /// Bytes before what is coded.
 pub const CODED: u64 = size_of::<RawPacked>() as u64;
 
@@ -51,9 +54,9 @@ impl Table<'_> {
         let atimes = self.region.load(Off::new(off))?;
         let head = self.packed_head(off)?;
         let Some(range) = head.place(n as usize) else { return Ok(false) };
-        let bytes: [u8; LONGEST] = self.some(off + CODED + range.start as u64)?;
+        let bytes: [u8; READ] = self.some(off + CODED + range.start as u64)?;
         let profile = self.profile(head.profile)?;
-        *raw = bytes.get(..range.len()).and_then(|it| head.inode(profile, it)).ok_or_else(|| cannot_decode(ino))?;
+        *raw = head.inode_in(profile, bytes, range.len()).ok_or_else(|| cannot_decode(ino))?;
         if atimes != 0 {
             self.read_atime(atimes, n, raw)?;
         }
@@ -62,7 +65,7 @@ impl Table<'_> {
 
     #[inline(always)]
     fn packed_head(&self, off: u64) -> Result<Header> {
-        let bytes: [u8; MAX_HEADER] = self.some(off + CODED)?;
+        let bytes: [u8; HEAD] = self.some(off + CODED)?;
         Header::read(&bytes).ok_or_else(|| no_head(off))
     }
 

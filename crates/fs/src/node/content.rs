@@ -520,6 +520,9 @@ impl Fs {
         }
         let _lock = self.session().long_lock(ino)?;
         if shift {
+            // Now: what unpacking may have to do where memory is full, it could not while it keeps sweeps away. And it stays plain,
+            // since it is long locked.
+            self.unpack_block_of(ino)?;
             self.move_to_disk(ino)?;
         }
         let _still = match self.union() {

@@ -13,7 +13,6 @@ use rustix::io::Errno;
 use super::{now, Fs, Node};
 use crate::attr::{Ino, Time};
 use crate::error::{Error, Result};
-use crate::fsck::mark::Marks;
 use crate::inode::pack::{self, Left, Memory};
 use crate::inode::{profiles, InodePlace};
 use crate::layout::PER_BLOCK;
@@ -46,8 +45,9 @@ impl Fs {
     /// The same; the range is then what is left of it.
     pub fn pack_some(&self, blocks: &mut Range<u64>, quiet_since: Time, go_on: &dyn Fn() -> bool) -> Result<Packed> {
         self.writable()?;
-        // Sweeps and checks must not see blocks go.
-        let _marks = Marks::begin(self.session())?;
+        // Sweeps and checks must not see blocks go; and what is left to be freed when this process dies, one frees.
+        let _no_sweep = self.session().without_sweeps()?;
+        let _unfinished = self.session().unfinished();
         pack::pack(self.session(), self.table(), blocks, quiet_since.0, go_on)
     }
 
@@ -110,6 +110,7 @@ impl Fs {
             done => return done,
         }
         // 3 and 4.
+        self.before_waiting()?;
         if self.give_back()? == 0 {
             let since = Time(now().0.saturating_sub(QUIET));
             let wanted = AtomicU64::new(WANTED);
@@ -123,6 +124,7 @@ impl Fs {
     }
 
     fn unpack_once(&self, ino: Ino, memory: Memory) -> Result<()> {
+        let _unfinished = self.session().unfinished();
         let mut left = Left::default();
         let done = self.unpack_in(ino, memory, &mut left);
         left.free(self.session())?;
