@@ -9,7 +9,7 @@ use fs::layout::{tag, RawInode, INODE, PER_BLOCK};
 use fs::{Caller, Fs, Ino, Kind, ROOT};
 use pram::heap::TAGS;
 use rng::Rng;
-use sim::explore::{damaged_base, open_bytes, work_after_repair};
+use sim::explore::{damaged_base, damaged_base_packed, open_bytes, work_after_repair};
 use sim::tree::{snapshot, Snapshot};
 
 /// What became of damaged file systems.
@@ -123,7 +123,10 @@ fn rounds() -> u64 {
 }
 
 fn inflict(damage: Damage, seed: u64) -> Tally {
-    let (good, places) = damaged_base(&[tag::DATA]);
+    inflict_on(damaged_base(&[tag::DATA]), damage, seed)
+}
+
+fn inflict_on((good, places): (Vec<u8>, Vec<(u64, u64)>), damage: Damage, seed: u64) -> Tally {
     let mut tally = Tally::default();
     let mut wrong = Vec::new();
     for round in 0..rounds() {
@@ -249,6 +252,21 @@ fn flipped_bits_are_survived() {
 fn wrong_bytes_are_survived() {
     let tally = inflict(set_byte, 2);
     assert!(tally.repaired > rounds() / 10, "{tally:?}");
+}
+
+/// Any damage of packed inodes, of the profiles that they are read with, and of what leads to either.
+#[test]
+fn damage_of_packed_inodes_is_survived() {
+    for (seed, damage) in (5..).zip([flip_bit as Damage, set_byte, cross_word, zero_line]) {
+        let tally = inflict_on(damaged_base_packed(), damage, seed);
+        assert!(tally.repaired > rounds() / 20, "{tally:?}");
+    }
+}
+
+fn zero_line(rng: &mut Rng, bytes: &mut [u8], places: &[(u64, u64)]) -> String {
+    let at = pick(rng, places) & !63;
+    bytes[at..at + 64].fill(0);
+    format!("line {at:#x} of zeros")
 }
 
 #[test]

@@ -715,12 +715,25 @@ pub fn damaged_base(without: &[pram::Tag]) -> (Vec<u8>, Vec<(u64, u64)>) {
 
 /// The same on a medium with this discipline.
 pub fn damaged_base_on(discipline: Discipline, without: &[pram::Tag]) -> (Vec<u8>, Vec<(u64, u64)>) {
+    damaged_base_of(discipline, &crate::scenario::something_of_everything(), without)
+}
+
+/// The same with all inodes packed, of which some were read since; only where these lie, and what leads there.
+pub fn damaged_base_packed() -> (Vec<u8>, Vec<(u64, u64)>) {
+    let mut ops = crate::scenario::something_of_everything();
+    ops.extend([Op::Pack, Op::Read("/small".into()), Op::Read("/tree".into())]);
+    let packed = [tag::INODE_TABLE, tag::PACKED, tag::PACKING];
+    let without: Vec<_> = (1..TAGS as u8).map(pram::Tag).filter(|t| !packed.contains(t)).collect();
+    damaged_base_of(Discipline::Battery, &ops, &without)
+}
+
+fn damaged_base_of(discipline: Discipline, ops: &[Op], without: &[pram::Tag]) -> (Vec<u8>, Vec<(u64, u64)>) {
     let recorder = Arc::<Recorder>::default();
     let session = format(4 << 20, discipline, Sabotage::Nothing, &recorder).expect("formats");
     let fs = Fs::over(session, Policy::default()).expect("opens");
     let mut runner = Runner::new(&fs);
-    for op in crate::scenario::something_of_everything() {
-        let done = runner.run(&op).expect("runs");
+    for op in ops {
+        let done = runner.run(op).expect("runs");
         assert!(done.is_ok(), "{op:?}: {done:?}");
     }
     let region = fs.session().region();
