@@ -16,7 +16,24 @@ pub fn format(size: u64) -> tempfile::TempDir {
     dir
 }
 
+/// With `CONQUEST_EAGER_PACK` set, all inodes are packed again and again beside whatever is tested, by another process as it were:
+/// everything must be as without. (But for tests of what is in a pool that nobody has open, or of how much memory it takes.)
+fn pack_eagerly(dir: &std::path::Path) {
+    let dir = dir.to_path_buf();
+    std::thread::spawn(move || {
+        while let Ok(pool) = Pool::open(&dir, &OpenOptions::default()) {
+            for _ in 0..100 {
+                let _ = pool.pack_inodes(0..pool.inode_blocks(), fs::Time(i64::MAX), &|| true);
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    });
+}
+
 pub fn open(dir: &tempfile::TempDir) -> Pool {
+    if std::env::var_os("CONQUEST_EAGER_PACK").is_some() {
+        pack_eagerly(dir.path());
+    }
     Pool::open(dir.path(), &OpenOptions::default()).unwrap()
 }
 
