@@ -1,6 +1,6 @@
 //! Paths in mounted pools: finding them, their attributes, and what is below them.
 
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::XattrFlags;
@@ -53,6 +53,20 @@ fn elsewhere(path: &Path) -> Failure {
         )),
         false => Failure::new(format!("{shown} is in no mounted pool; `conquest list` tells where pools are mounted")),
     }
+}
+
+/// Refuses what has no content of its own, and no settings of that: all but files and directories. `named`: as it was named; what is
+/// there is found at `path`.
+pub fn refuse_without_content(named: &Path, path: &Path) -> Result<()> {
+    let found = path.symlink_metadata().context(|| format!("cannot look at {}", path.display()))?.file_type();
+    let what = match () {
+        () if found.is_file() || found.is_dir() => return Ok(()),
+        () if found.is_symlink() => "a symbolic link: name what it leads to",
+        () if found.is_fifo() => "a FIFO",
+        () if found.is_socket() => "a socket",
+        () => "a device",
+    };
+    Err(Failure::new(format!("{} is {what}; only files and directories have content on disks", named.display())))
 }
 
 /// Longest value of ours.

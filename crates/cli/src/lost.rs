@@ -14,6 +14,15 @@ pub fn describe(lost: &Lost) -> String {
     format!("lost: {name}: bytes {}..{}: {}", lost.first, lost.last, lost.why)
 }
 
+/// A line for a range that reads as zeros from now on.
+pub fn describe_zeroed(lost: &Lost) -> String {
+    let name = lost.path.clone().unwrap_or_else(|| format!("inode {}, which has no name", lost.ino));
+    format!(
+        "zeroed: {name}: bytes {}..{} read as zeros from now on; they were lost: {}",
+        lost.first, lost.last, lost.why
+    )
+}
+
 /// The same on stderr, for commands that do something else.
 pub fn warn(lost: &[Lost]) {
     let mut err = std::io::stderr().lock();
@@ -41,7 +50,7 @@ mod tests {
 
     fn lost(ino: u64, path: Option<&str>) -> Lost {
         let path = path.map(Into::into);
-        Lost { ino, path, first: 4096, last: 12_287, why: "its segment was used again".into() }
+        Lost { ino, path, first: 4096, last: 12_287, why: "its segment was used again".into(), for_good: true }
     }
 
     #[test]

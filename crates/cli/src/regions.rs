@@ -5,7 +5,8 @@
 //! DISK   = PATH[:SIZE]
 //! ```
 //!
-//! What does not begin with a kind is one disk, whatever is in its path. In a list `\,` is a comma of a path, and `\\` a backslash.
+//! What does not begin with a kind is one disk. What looks as if it began with one, a word and a colon with no size behind it, is refused
+//! unless a file has that name: a kind that was mistyped is no path. `./` before a path says that it is one. In a list `\,` is a comma of a path, and `\\` a backslash.
 
 use std::path::Path;
 
@@ -20,6 +21,8 @@ use crate::{locate, size};
 const CHUNK: u64 = 64 << 10;
 /// Chunks that can be asked for: powers of two.
 const CHUNKS: std::ops::RangeInclusive<u64> = 4 << 10..=1 << 20;
+
+const KINDS: &str = "`single`, `stripe[=CHUNK]`, `mirror` and `raid5[=CHUNK]`";
 
 /// What is said instead of a path where a pool is to have no disk.
 const NONE: &str = "none";
@@ -41,7 +44,10 @@ pub fn parse_or_none(text: &str) -> Result<Asked, String> {
 
 /// Reads a region.
 pub fn parse(text: &str) -> Result<NewRegion, String> {
-    let Some((layout, list)) = kind(text)? else { return Ok(parse_disk(text)?.into()) };
+    let Some((layout, list)) = kind(text)? else {
+        refuse_unknown_kind(text)?;
+        return Ok(parse_disk(text)?.into());
+    };
     let paths = split(list);
     if paths.iter().any(String::is_empty) {
         return Err("a path is missing: write PATH[:SIZE],PATH[:SIZE] without spaces".into());
@@ -94,6 +100,23 @@ fn kind(text: &str) -> Result<Option<(Layout, &str)>, String> {
             Err(format!("a {layout} has no chunks: leave `={}` out", chunk.unwrap_or_default()))
         }
         _ => Ok(Some((layout, list))),
+    }
+}
+
+/// Refuses what is taken for a kind that does not exist, or for one without its disks.
+fn refuse_unknown_kind(text: &str) -> Result<(), String> {
+    let is_word = |word: &str| !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric() || "-_=".contains(c));
+    let known = format!("the kinds of regions are {KINDS}");
+    let is_kind = |word: &str| kind(&format!("{word}:")).map_or(true, |kind| kind.is_some());
+    match text.split_once(':') {
+        _ if Path::new(text).exists() => Ok(()),
+        None if is_kind(text) => Err(format!(
+            "`{text}` lacks its disks: write `{text}:PATH,PATH`; a file of that name is written `./{text}`"
+        )),
+        Some((word, rest)) if is_word(word) && size::parse(rest).is_err() => {
+            Err(format!("`{word}` is no kind of region: {known}; a path with a colon is written `./{text}`"))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -194,8 +217,10 @@ mod tests {
     fn paths_may_have_what_else_means_something() {
         let of = |text: &str| paths(&parse(text).expect("a region"));
         assert_eq!(of("./mirror:/x"), [Path::new("./mirror:/x")]);
-        assert_eq!(of("mirror"), [Path::new("mirror")], "no kind without disks");
-        assert_eq!(of("other:/a,/b"), [Path::new("other:/a,/b")]);
+        assert_eq!(of("./mirror"), [Path::new("./mirror")], "no kind without disks");
+        assert_eq!(of("./other:/a,/b"), [Path::new("./other:/a,/b")]);
+        assert_eq!(of("/srv/x:/a,/b"), [Path::new("/srv/x:/a,/b")]);
+        assert_eq!(of("disk:64M"), [Path::new("disk")]);
         assert_eq!(of("mirror:/a\\,b,/c\\\\,/d\\e"), [Path::new("/a,b"), Path::new("/c\\"), Path::new("/d\\e")]);
     }
 
@@ -211,6 +236,15 @@ mod tests {
             ("mirror:/a,,/b", "a path is missing"),
             ("mirror:", "a path is missing"),
             ("mirror=64K:/a,/b", "no chunks"),
+            (
+                "raid6:/a,/b",
+                "`raid6` is no kind of region: the kinds of regions are `single`, `stripe[=CHUNK]`, `mirror` and",
+            ),
+            ("raid6:/a,/b", "a path with a colon is written `./raid6:/a,/b`"),
+            ("none:x", "`none` is no kind of region"),
+            ("strip=64K:/a,/b", "`strip=64K` is no kind"),
+            ("mirror", "lacks its disks: write `mirror:PATH,PATH`; a file of that name is written `./mirror`"),
+            ("stripe=64K", "lacks its disks"),
             ("stripe=100K:/a,/b", "100 KiB cannot be: choose a power of two from 4 KiB to 1 MiB"),
             ("stripe=2M:/a,/b", "2 MiB cannot be"),
             ("stripe=big:/a,/b", "`big` is not a size"),

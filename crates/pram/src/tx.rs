@@ -261,6 +261,14 @@ impl<'o> Tx<'o> {
         Ok(())
     }
 
+    /// The content of a block is nowhere else any more: it has no place from this transaction on, and is of `epoch`, with whose commit
+    /// it goes. Logged. Not for a [void](Descriptor::is_void) block, whose content was only there.
+    pub fn unset_place(&mut self, block: u64, epoch: u64) -> Result<()> {
+        let at = self.region.block(block)?;
+        self.set(Descriptor::epoch_at(at), &epoch)?;
+        self.set_place(block, 0)
+    }
+
     /// How many blocks more, or fewer, have no place by this transaction.
     #[inline(always)]
     pub fn more_unplaced(&self) -> i64 {

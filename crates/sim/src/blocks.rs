@@ -30,6 +30,8 @@ pub enum Step {
     Replace(u8),
     /// It is said to have a place.
     Place,
+    /// It gives up its place, in an epoch of its own.
+    GiveUp,
     /// Its first part is overwritten in place, in an epoch of its own.
     Change(u8),
     /// A block is allocated and filled, and the transaction undone.
@@ -39,9 +41,11 @@ pub enum Step {
 }
 
 /// Each kind of step, after each that it makes a difference for.
-pub const STORY: [Step; 10] = [
+pub const STORY: [Step; 12] = [
     Step::Link(1),
     Step::Replace(2),
+    Step::Place,
+    Step::GiveUp,
     Step::Place,
     Step::Replace(3),
     Step::Place,
@@ -108,6 +112,7 @@ fn play(session: &Session, n: usize, step: Step) -> pram::Result<()> {
             tx.free_block(old)?;
         }
         Step::Place => tx.set_place(old, PLACE)?,
+        Step::GiveUp => tx.unset_place(old, epoch)?,
         Step::Change(byte) => {
             tx.begin_change(old, epoch)?;
             tx.store_content(old, &[byte; PART as usize])?;

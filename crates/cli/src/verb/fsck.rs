@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use fs::fsck::Report;
+use fs::fsck::{Lost, Report};
 use serde::Serialize;
 
 use crate::failure::{Context, Result};
@@ -13,9 +13,10 @@ use crate::{inspect, locate, lost, progress, say, size, stall};
 /// Check a pool, mounted or not; with --repair, mend what is found.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Exit status: 0 the pool is clean, 1 there were problems (the output says which are repaired), \
+    after_help = "Exit status: 0 the pool is clean, 1 there were problems or content is lost (the output says what is repaired or made zeros), \
     2 it could not be checked.\n\n\
-    Examples:\n  conquest fsck /srv/pool\n  conquest fsck /srv/pool --repair\n  conquest fsck /srv/pool --json | jq .problems"
+    Examples:\n  conquest fsck /srv/pool\n  conquest fsck /srv/pool --repair\n  \
+    conquest fsck /srv/pool --zero-lost    (what is lost with a disk reads as zeros)\n  conquest fsck /srv/pool --json | jq .problems"
 )]
 pub struct Args {
     /// The pool directory, or where it is mounted
@@ -23,6 +24,10 @@ pub struct Args {
     /// Mend what is found, and give back the space that a crash left unused
     #[arg(long)]
     repair: bool,
+    /// Have content that is lost for good read as ZEROS from now on, where reading it fails now; what a disk that is only missing may
+    /// bring back stays as it is
+    #[arg(long)]
+    zero_lost: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -34,6 +39,8 @@ struct Answer<'a> {
     /// As text: a path may be any bytes.
     pool: String,
     clean: bool,
+    /// Ranges that read as zeros from now on.
+    zeroed: &'a [Lost],
     #[serde(flatten)]
     report: &'a Report,
 }
@@ -44,29 +51,33 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 
 fn check(args: &Args) -> Result<ExitCode> {
     let pool = locate::pool_or_memory(&args.pool)?;
-    let report = examine(&pool, args.repair)?;
-    let clean = report.problems.is_empty() && report.lost.is_empty();
+    let (zeroed, report) = examine(&pool, args.repair, args.zero_lost)?;
+    let clean = report.problems.is_empty() && report.lost.is_empty() && zeroed.is_empty();
     if args.json {
         let pool = pool.display().to_string();
-        let answer = Answer { version: env!("CARGO_PKG_VERSION"), pool, clean, report: &report };
+        let answer = Answer { version: env!("CARGO_PKG_VERSION"), pool, clean, zeroed: &zeroed, report: &report };
         say(&serde_json::to_string_pretty(&answer).context(|| "cannot write JSON".into())?)?;
     } else {
+        zeroed.iter().try_for_each(|range| say(&lost::describe_zeroed(range)))?;
         say(text(&report, &pool, args.repair).trim_end())?;
     }
     Ok(if clean { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-fn examine(pool: &Path, repair: bool) -> Result<Report> {
+/// What was made zeros, and what is found then.
+fn examine(pool: &Path, repair: bool, zero_lost: bool) -> Result<(Vec<Lost>, Report)> {
     let path = pool.to_path_buf();
     stall::watched(pool, move |steps| {
         let shown = path.display();
         let cannot = || format!("cannot check {shown}");
-        let open = match repair {
+        let open = match repair || zero_lost {
             true => inspect::open_whole(&path).context(cannot)?,
             false => inspect::open(&path).context(cannot)?,
         };
+        let unfinished = || format!("could not finish the check of {shown}");
+        let zeroed = if zero_lost { open.zero_lost().context(unfinished)? } else { Vec::new() };
         let mut bar = steps.count(progress::count("checking inodes"));
-        open.fsck(repair, &mut bar).context(|| format!("could not finish the check of {shown}"))
+        Ok((zeroed, open.fsck(repair, &mut bar).context(unfinished)?))
     })
 }
 
@@ -102,15 +113,35 @@ fn text(r: &Report, pool: &std::path::Path, repair: bool) -> String {
         );
     }
     let _ = match (r.problems.len(), repair) {
-        (0, _) if !r.lost.is_empty() => writeln!(
-            out,
-            "content was lost, and what holds it can only be overwritten, cut or removed, or put back with its disk"
-        ),
+        (0, _) if !r.lost.is_empty() => writeln!(out, "{}", advice(&r.lost, pool)),
         (0, _) => writeln!(out, "clean"),
         (n, false) => writeln!(out, "{n} problems, none repaired; run `conquest fsck {} --repair`", pool.display()),
         (n, true) => writeln!(out, "{n} problems, {} repairs; run it again to see what is left", r.repaired.len()),
     };
+    if !r.problems.is_empty() && !r.lost.is_empty() {
+        let _ = writeln!(out, "{}", advice(&r.lost, pool));
+    }
     out
+}
+
+/// What can be done about content that is lost: repair has nothing to make it of.
+fn advice(lost: &[Lost], pool: &Path) -> String {
+    let mut told = Vec::new();
+    if lost.iter().any(|lost| lost.for_good) {
+        told.push(format!(
+            "content is lost for good: restore these files from a backup, or remove them; `conquest fsck {} --zero-lost` has what is lost \
+             of them read as zeros instead of failing",
+            pool.display()
+        ));
+    }
+    if lost.iter().any(|lost| !lost.for_good) {
+        told.push(format!(
+            "content cannot be read as things are: attach the disk that has it (`conquest region list {0}`), or give up what only that has \
+             (`conquest region remove {0} REGION --force`)",
+            pool.display()
+        ));
+    }
+    told.join("\n")
 }
 
 #[cfg(test)]
@@ -129,10 +160,12 @@ mod tests {
             first: 4096,
             last: 12_287,
             why: "its segment was used again".into(),
+            for_good: true,
         };
         let told = text(&Report { lost: vec![lost], ..Report::default() }, pool, false);
         assert!(told.contains("lost: /films/one: bytes 4096..12287: its segment was used again\n"), "{told}");
-        assert!(!told.contains("clean"), "{told}");
+        assert!(!told.contains("clean") && !told.contains("--repair"), "{told}");
+        assert!(told.contains("from a backup") && told.contains("`conquest fsck /p --zero-lost`"), "{told}");
         let damaged = Report { problems: vec!["inode 7: bad".into()], ..Report::default() };
         assert!(text(&damaged, pool, false).contains("1 problems, none repaired"));
         assert!(text(&damaged, pool, true).contains("1 problems, 0 repairs"));

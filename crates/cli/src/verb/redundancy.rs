@@ -207,7 +207,12 @@ fn text(told: &Told) -> String {
 fn change(paths: &[PathBuf], recursive: bool, settings: &[(&str, Option<&str>)]) -> Result<Option<PathBuf>> {
     let (mut failures, mut first) = (Failures::default(), None);
     for path in paths {
-        match Inside::find(path).and_then(|inside| set(&inside.path, settings).map(|()| inside.path)) {
+        let find = || {
+            let inside = Inside::find(path)?;
+            inside::refuse_without_content(path, &inside.path)?;
+            set(&inside.path, settings).map(|()| inside.path)
+        };
+        match find() {
             Ok(path) => {
                 if recursive && path.is_dir() {
                     change_below(&path, settings, &mut failures)?;

@@ -28,6 +28,7 @@ use crate::{disks, inside, inspect, locate, mounts, places, progress, regions, s
     conquest region replace /srv/pool /dev/sdb        (a disk that was away is put back)\n  \
     conquest region remove /srv/pool /dev/sdb --force --dry-run\n                                                    \
     (what would be lost with a dead disk)\n  \
+    conquest region domain /srv/pool shelf 0 1        (they share their fate: no two copies there)\n  \
     conquest region balance /srv/pool                 (old content to new disks)\n  \
     conquest region check /srv/pool /dev/sdb && ...   (may it be stopped?)")]
 pub struct Args {
@@ -108,8 +109,8 @@ struct Readmit {
 struct Domain {
     /// The pool directory, or where it is mounted
     pool: PathBuf,
-    /// A number for what they have in common; 0: each is on its own again
-    domain: u32,
+    /// A name, or a number, for what they have in common; 0: each is on its own again
+    domain: String,
     /// Numbers of regions
     #[arg(required = true)]
     regions: Vec<u32>,
@@ -194,11 +195,11 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             let pool = locate::pool(&args.pool)?;
             let cannot = || format!("cannot change the domains of {}", pool.display());
             let open = Pool::open(&pool, &fs::OpenOptions::default()).context(cannot)?;
-            open.set_domain(&args.regions, args.domain).context(cannot)?;
+            open.set_domain(&args.regions, &args.domain).context(cannot)?;
             let regions: Vec<String> = args.regions.iter().map(u32::to_string).collect();
             let (has, regions) = (if regions.len() > 1 { "have" } else { "has" }, regions.join(", "));
-            say(&match args.domain {
-                0 => format!("{regions} {has} a domain alone"),
+            say(&match args.domain.as_str() {
+                "0" => format!("{regions} {has} a domain alone"),
                 domain => format!("{regions} {has} the domain {domain}: no two copies of a file are in it"),
             })?;
         }
@@ -259,6 +260,7 @@ fn remove(args: &Remove) -> Result<()> {
     match left {
         Left::Looked(told) if told.fits() => say(&format!("{}; they fit{}", described(&told), fewer(&told))),
         Left::Looked(told) => Err(Failure::new(format!("{}: they do not fit", described(&told)))),
+        Left::Gone(paths) if paths.is_empty() => say(&format!("{named} is not in {pool} any more: its removal is done")),
         Left::Gone(paths) => say(&format!("{} empty, and no disk of {pool} any more: it may be unplugged", are(&paths))),
         Left::Stays => say(&format!("{named} stays: it takes content again")),
         Left::Interrupted(told) if how == HowToLeave::Begin => say(&format!(
@@ -426,7 +428,32 @@ fn list(args: &List) -> Result<()> {
 }
 
 fn disks_of(pool: &Path) -> Result<(Vec<RegionStatus>, Vec<DiskStatus>)> {
-    Pool::disks(pool).context(|| format!("cannot tell the disks of {}", pool.display()))
+    let cannot = || format!("cannot tell the disks of {}", pool.display());
+    let (mut regions, disks) = Pool::disks(pool).context(cannot)?;
+    if Pool::may_have_domains(pool).context(cannot)? {
+        name_domains(pool, &mut regions);
+    }
+    Ok((regions, disks))
+}
+
+/// What regions have in common the memory of the pool tells. Where that is not to be had it is not shown.
+fn name_domains(pool: &Path, regions: &mut [RegionStatus]) {
+    let path = pool.to_path_buf();
+    let asked = stall::watched(pool, move |_| {
+        let open = inspect::open_to_tell(&path)?;
+        open.domains().context(|| format!("cannot tell the domains of {}", path.display()))
+    });
+    for (number, name) in asked.unwrap_or_default() {
+        regions
+            .iter_mut()
+            .filter(|region| region.number == number)
+            .for_each(|region| region.domain = Some(name.clone()));
+    }
+}
+
+/// Of a region, behind what else is told of it.
+fn domain(region: &RegionStatus) -> String {
+    region.domain.as_ref().map(|name| format!(", in the domain {name}")).unwrap_or_default()
 }
 
 fn show(pool: &Path) -> Result<()> {
@@ -439,7 +466,7 @@ fn show(pool: &Path) -> Result<()> {
     }
     let (several, single): (Vec<_>, Vec<_>) = regions.iter().partition(|region| region.members.len() > 1);
     for region in several {
-        say(&format!("region {}", disks::describe_region(region)))?;
+        say(&format!("region {}{}", disks::describe_region(region), domain(region)))?;
         for (role, member) in region.members.iter().enumerate() {
             let disk = disks.iter().find(|disk| Some(&disk.path) == member.path.as_ref());
             let told = disk.map_or_else(|| format!("MISSING, {}", member.uuid), disks::describe);
@@ -449,9 +476,10 @@ fn show(pool: &Path) -> Result<()> {
     let is_told = |disk: &&DiskStatus| !regions.iter().any(|region| is_of_several(region, disk));
     for disk in disks.iter().filter(is_told) {
         let region = single.iter().find(|region| Some(region.number) == disk.region);
-        let number = region.map_or("?".into(), |region| region.number.to_string());
+        let number = disk.region.map_or("?".into(), |number| number.to_string());
         let layout = region.map_or("?", |region| &region.layout);
-        say(&format!("region {number} ({layout}): {}", disks::describe(disk)))?;
+        let domain = region.map(|region| domain(region)).unwrap_or_default();
+        say(&format!("region {number} ({layout}): {}{domain}", disks::describe(disk)))?;
     }
     Ok(())
 }

@@ -92,6 +92,6 @@ fn tell(done: &Scrub) -> Result<()> {
 /// A line for something that was wrong.
 pub fn describe(damage: &Damage) -> String {
     let name = damage.path.clone().unwrap_or_else(|| format!("inode {} (without a name)", damage.ino));
-    let end = if damage.repaired { "put right from another copy" } else { "LOST" };
-    format!("{name}: bytes {} to {}, region {}: {}; {end}", damage.first, damage.last, damage.region, damage.why)
+    let Damage { first, last, region, why, .. } = damage;
+    format!("{name}: bytes {first} to {last}, region {region}: {why}; {}", damage.outcome())
 }

@@ -12,6 +12,9 @@ use crate::lab::{wait_until, write_seeded, Lab};
 use crate::{Outcome, Test};
 
 pub const TESTS: &[Test] = &[
+    ("copies::what_a_disk_has_lost_is_written_anew_from_memory", saved),
+    ("copies::a_disk_that_left_is_added_again_while_mounted", again),
+    ("copies::regions_have_domains_by_name", domains),
     ("copies::what_is_mirrored_outlives_any_disk", mirrored),
     ("copies::a_disk_that_is_lost_while_mounted_is_gone_on_without", lost_while_mounted),
     ("copies::a_lazy_copy_comes_later", lazy),
@@ -30,8 +33,18 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A lab with a pool on so many disks, `d0` and on, of 256 MiB each.
 fn with(disks: usize) -> Lab {
+    formatted(disks, &[])
+}
+
+/// The same, of which memory keeps little: what is to be read from disks is read from there.
+fn with_little_cache(disks: usize) -> Lab {
+    formatted(disks, &["--cache", "ceiling=5"])
+}
+
+fn formatted(disks: usize, more: &[&str]) -> Lab {
     let lab = Lab::new();
     let mut args: Vec<String> = ["format", &lab.pool(), "--nvram", "64M"].map(String::from).into();
+    args.extend(more.iter().map(|arg| arg.to_string()));
     for n in 0..disks {
         args.extend(["--disk".into(), format!("{}:256M", lab.text(&format!("d{n}")))]);
     }
@@ -53,6 +66,28 @@ fn write(lab: &Lab, name: &str, seed: u64) {
 fn holds(lab: &Lab, name: &str, seed: u64) {
     let found = fs::read(file(lab, name)).unwrap_or_else(|e| panic!("{name}: {e}"));
     assert!(found == rng::Rng::new(seed).bytes(SIZE), "{name} has other content");
+}
+
+/// Files as they were written, by their seeds.
+#[track_caller]
+fn hold(lab: &Lab, files: &[(&str, u64)]) {
+    files.iter().for_each(|(name, seed)| holds(lab, name, *seed));
+}
+
+/// The same once the pool was unmounted and mounted again.
+#[track_caller]
+fn hold_anew(lab: &Lab, files: &[(&str, u64)]) {
+    lab.umount();
+    lab.mount();
+    hold(lab, files);
+}
+
+/// Has memory hold nothing of what was written before, but little.
+fn wash_out(lab: &Lab) {
+    for seed in 0..2 {
+        write(lab, "filler", 1000 + seed);
+    }
+    fs::remove_file(file(lab, "filler")).expect("removed");
 }
 
 /// What is in effect, as the command tells.
@@ -90,10 +125,8 @@ fn mirrored() -> Outcome {
     lab.umount();
     for lost in ["d0", "d1", "d2"] {
         let kept = away(&lab.path(lost));
-        let told = lab.ok(&["mount", &lab.pool(), &lab.text("mnt")]);
-        let _ = told;
-        holds(&lab, "safe/one", 1);
-        holds(&lab, "safe/two", 2);
+        lab.ok(&["mount", &lab.pool(), &lab.text("mnt")]);
+        hold(&lab, &[("safe/one", 1), ("safe/two", 2)]);
         let status = lab.ok(&["status", &lab.pool()]);
         assert!(status.contains("is MISSING, since"), "{status}");
         write(&lab, "safe/new", 4);
@@ -103,9 +136,7 @@ fn mirrored() -> Outcome {
         lab.umount();
         fs::rename(kept, lab.path(lost)).expect("back");
         lab.mount();
-        for (name, seed) in [("safe/one", 1), ("safe/two", 2), ("plain", 3), ("safe/new", 4)] {
-            holds(&lab, name, seed);
-        }
+        hold(&lab, &[("safe/one", 1), ("safe/two", 2), ("plain", 3), ("safe/new", 4)]);
         fs::remove_file(file(&lab, "safe/new")).expect("removed");
         let status = lab.ok(&["status", &lab.pool()]);
         assert!(!status.contains("MISSING"), "{status}");
@@ -129,11 +160,7 @@ fn lost_while_mounted() -> Outcome {
     fs::rename(kept, lab.path("d1")).expect("back");
     wait_until(PATIENCE, "it is taken back", || !lab.ok(&["status", &lab.pool()]).contains("MISSING"));
     write(&lab, "three", 3);
-    lab.umount();
-    lab.mount();
-    for (name, seed) in [("one", 1), ("two", 2), ("three", 3)] {
-        holds(&lab, name, seed);
-    }
+    hold_anew(&lab, &[("one", 1), ("two", 2), ("three", 3)]);
     lab.umount();
     lab.check();
     Ok(())
@@ -222,7 +249,17 @@ fn forced() -> Outcome {
     }
     drop(plain);
     let told = lab.run(&["fsck", &lab.pool()]);
-    assert!(told.out.contains("/plain") || told.err.contains("/plain"), "{}{}", told.out, told.err);
+    assert!(told.code == 1 && told.out.contains("lost: /plain: bytes "), "{}{}", told.out, told.err);
+    assert!(told.out.contains("from a backup") && told.out.contains("--zero-lost"), "{}", told.out);
+    // It reads as zeros there once that is asked for, and as it was elsewhere.
+    let told = lab.run(&["fsck", &lab.pool(), "--zero-lost"]);
+    assert!(told.code == 1 && told.out.contains("zeroed: /plain: bytes "), "{}{}", told.out, told.err);
+    lab.ok(&["fsck", &lab.pool()]);
+    let found = fs::read(file(&lab, "plain")).expect("it can be read");
+    for (n, (page, was)) in found.chunks(4096).zip(content.chunks(4096)).enumerate() {
+        assert!(page == was || page.iter().all(|byte| *byte == 0), "page {n}");
+    }
+    assert!(found != content);
     // Written anew it is whole.
     fs::remove_file(file(&lab, "plain")).expect("removed");
     write(&lab, "plain", 3);
@@ -250,13 +287,9 @@ fn leave() -> Outcome {
     let listed = || lab.ok(&["region", "list", &lab.pool()]);
     wait_until(PATIENCE, "they are gone", || !listed().contains("/d0") && !listed().contains("/d1"));
     assert!(!lab.path("d0").exists() && !lab.path("d1").exists(), "files that were made for the pool go");
-    holds(&lab, "plain", 1);
-    holds(&lab, "safe", 2);
+    hold(&lab, &[("plain", 1), ("safe", 2)]);
     becomes(&lab, "safe", "mirror:2");
-    lab.umount();
-    lab.mount();
-    holds(&lab, "plain", 1);
-    holds(&lab, "safe", 2);
+    hold_anew(&lab, &[("plain", 1), ("safe", 2)]);
     let told = lab.ok(&["region", "remove", &lab.pool(), "3", "--dry-run"]);
     assert!(told.contains("will have fewer"), "{told}");
     lab.umount();
@@ -319,15 +352,14 @@ fn balance() -> Outcome {
     wait_until(PATIENCE, "it is balanced", || excess() == (false, 0));
     let told = lab.ok(&["region", "balance", &lab.pool(), "--dry-run"]);
     assert!(told.contains("region 0: ") && told.contains("region 1: "), "{told}");
-    (0..3).for_each(|n| holds(&lab, &format!("f{n}"), n));
+    let files = [("f0", 0), ("f1", 1), ("f2", 2)];
+    hold(&lab, &files);
     lab.ok(&["region", "balance", &lab.pool(), &file(&lab, "f1").display().to_string()]);
     lab.ok(&["region", "balance", &lab.pool(), "--pause"]);
     assert_eq!(lab.status()["work"]["paused"], true);
     lab.ok(&["region", "balance", &lab.pool(), "--resume"]);
     lab.ok(&["region", "balance", &lab.pool()]);
-    lab.umount();
-    lab.mount();
-    (0..3).for_each(|n| holds(&lab, &format!("f{n}"), n));
+    hold_anew(&lab, &files);
     lab.umount();
     lab.check();
     Ok(())
@@ -343,11 +375,12 @@ fn spoil(lab: &Lab, disk: &str, page: &[u8]) {
 }
 
 fn scrub_each() -> Outcome {
-    let lab = with(2);
+    let lab = with_little_cache(2);
     lab.mount();
     lab.ok(&["redundancy", "set", "mirror", &lab.text("mnt")]);
     write(&lab, "safe", 2);
     becomes(&lab, "safe", "mirror:2");
+    wash_out(&lab);
     lab.umount();
     let content = rng::Rng::new(2).bytes(SIZE);
     let page = |n: usize| &content[n * 4096..(n + 1) * 4096];
@@ -360,6 +393,7 @@ fn scrub_each() -> Outcome {
     lab.mount();
     holds(&lab, "safe", 2);
     becomes(&lab, "safe", "mirror:2");
+    wash_out(&lab);
     lab.umount();
     // The only copy that is there has one wrong: the rest of it stays.
     fs::rename(lab.path("d0"), lab.path("away")).expect("moved");
@@ -381,11 +415,12 @@ fn scrub_each() -> Outcome {
 }
 
 fn scrub() -> Outcome {
-    let lab = with(2);
+    let lab = with_little_cache(2);
     lab.mount();
     write(&lab, "plain", 1);
     lab.ok(&["redundancy", "set", "mirror", &lab.text("mnt")]);
     write(&lab, "safe", 2);
+    wash_out(&lab);
     lab.umount();
     let told = lab.ok(&["scrub", &lab.pool()]);
     assert!(told.contains("all of it is right"), "{told}");
@@ -418,5 +453,96 @@ fn scrub() -> Outcome {
     lab.umount();
     let told = lab.ok(&["scrub", &lab.pool()]);
     assert!(told.contains("all of it is right"), "{told}");
+    Ok(())
+}
+
+/// Memory has what a disk has damaged, and what was on one that is gone: that is written anew, and read back once memory has let go of it.
+fn saved() -> Outcome {
+    let lab = with(2);
+    lab.mount();
+    write(&lab, "plain", 1);
+    // Every fourth MiB of one disk, beyond its labels.
+    let disk = fs::OpenOptions::new().write(true).open(lab.path("d0")).expect("opened");
+    for mib in (5..200).step_by(4) {
+        disk.write_all_at(&[0xa5; 512], mib * MIB as u64 + 8192).expect("written");
+    }
+    drop(disk);
+    let told = lab.run(&["scrub", &lab.pool()]);
+    assert!(told.code == 1 && told.out.contains("saved from memory") && !told.out.contains("LOST"), "{}", told.out);
+    wash_out(&lab);
+    hold_anew(&lab, &[("plain", 1)]);
+    lab.ok(&["scrub", &lab.pool()]);
+    // Memory has all of this.
+    fs::remove_file(file(&lab, "plain")).expect("removed");
+    write(&lab, "late", 2);
+    let kept = away(&lab.path("d1"));
+    wait_until(PATIENCE, "it is noticed", || lab.ok(&["status", &lab.pool()]).contains("is MISSING"));
+    holds(&lab, "late", 2);
+    wait_until(PATIENCE, "what memory has is written elsewhere", || {
+        let told = lab.run(&["region", "remove", &lab.pool(), "1", "--force", "--dry-run"]);
+        told.code == 0 && !told.out.contains("/late: ")
+    });
+    let told = lab.ok(&["region", "remove", &lab.pool(), "1", "--force"]);
+    assert!(!told.contains("/late: "), "{told}");
+    wash_out(&lab);
+    hold_anew(&lab, &[("late", 2)]);
+    fs::remove_file(kept).expect("removed");
+    lab.umount();
+    Ok(())
+}
+
+/// A disk that was given leaves, and comes again, with the pool mounted all the time.
+fn again() -> Outcome {
+    let lab = with(1);
+    fs::File::create(lab.path("given")).and_then(|file| file.set_len(256 << 20)).expect("made");
+    lab.mount();
+    write(&lab, "plain", 1);
+    for _ in 0..2 {
+        let told = lab.ok(&["region", "add", &lab.pool(), &lab.text("given")]);
+        assert!(told.contains("/given"), "{told}");
+        write(&lab, "plain", 1);
+        lab.ok(&["region", "remove", &lab.pool(), &lab.text("given")]);
+        holds(&lab, "plain", 1);
+    }
+    // Who asks again is told that it is done.
+    let told = lab.ok(&["region", "remove", &lab.pool(), "1"]);
+    assert!(told.contains("its removal is done"), "{told}");
+    lab.refused(1, &["region", "remove", &lab.pool(), &lab.text("given")], &["that is done by now", "region list"]);
+    hold_anew(&lab, &[("plain", 1)]);
+    lab.umount();
+    lab.check();
+    Ok(())
+}
+
+/// Domains have names, which outlive the mount; and what is missing is told as such.
+fn domains() -> Outcome {
+    let lab = with(3);
+    lab.mount();
+    lab.ok(&["region", "domain", &lab.pool(), "shelf", "0", "1"]);
+    lab.ok(&["region", "domain", &lab.pool(), "7", "2"]);
+    lab.refused(1, &["region", "domain", &lab.pool(), "a b", "0"], &["no name of a domain"]);
+    lab.refused(1, &["region", "domain", &lab.pool(), "shelf", "9"], &["no region 9", "region list"]);
+    let told = lab.ok(&["region", "list", &lab.pool()]);
+    assert_eq!(told.matches("in the domain shelf").count(), 2, "{told}");
+    assert!(told.contains("in the domain 7"), "{told}");
+    lab.ok(&["redundancy", "set", "mirror", &lab.text("mnt")]);
+    write(&lab, "safe", 1);
+    lab.umount();
+    let told = lab.ok(&["status", &lab.pool()]);
+    assert!(told.contains("shelf: region 0") && told.contains("shelf: region 1"), "{told}");
+    // Both of them may go: no two copies were there.
+    let kept = away(&lab.path("d2"));
+    lab.mount();
+    holds(&lab, "safe", 1);
+    let told = lab.run(&["region", "check", &lab.pool(), &lab.text("d2")]);
+    assert!(told.out.contains("missing"), "{}{}", told.out, told.err);
+    lab.ok(&["region", "domain", &lab.pool(), "0", "0", "1", "2"]);
+    let told = lab.ok(&["region", "list", &lab.pool()]);
+    assert!(!told.contains("domain"), "{told}");
+    lab.umount();
+    fs::rename(kept, lab.path("d2")).expect("back");
+    lab.mount();
+    holds(&lab, "safe", 1);
+    lab.umount();
     Ok(())
 }

@@ -98,6 +98,12 @@ impl<'a, 'o> Edit<'a, 'o> {
         }
     }
 
+    /// A block's content is nowhere else any more.
+    pub fn unset_place(&mut self, block: u64) -> Result<()> {
+        let epoch = self.epoch()?;
+        Ok(self.tx.unset_place(block, epoch)?)
+    }
+
     /// May the bytes behind the end of the file be stored to this block as it is?
     pub fn is_open(&self, block: u64, descriptor: &Descriptor) -> Result<bool> {
         Ok(descriptor.place == 0 && !self.disks()?.session.heap().is_under_transfer(block))

@@ -97,6 +97,12 @@ pub(crate) fn leads_to(r: &Region, c: &Content, page: u64, place: Place) -> Resu
     })
 }
 
+/// Does `page` lie at this place alone, not in memory?
+pub(crate) fn is_on_disk(r: &Region, c: &Content, page: u64, place: Place) -> Result<bool> {
+    let Some((_, entry)) = entry_of(r, c, page)? else { return Ok(false) };
+    Ok(c.is_large() && entry.as_it_is(r)? == Entry::Disk(place))
+}
+
 /// Frees a block whose content is also on disk, from where it is read next time; false if it is not the page's, has no place, or is
 /// under transfer.
 pub(crate) fn evict(tx: &mut Edit, c: &Content, page: u64, block: u64) -> Result<bool> {
@@ -142,6 +148,18 @@ pub(crate) fn relocate(tx: &mut Edit, c: &Content, page: u64, from: Place, to: P
         Some(Leads::Entry) => set(tx, c, page, Entry::Disk(to))?,
     }
     tx.unlink(from);
+    Ok(true)
+}
+
+/// Lets what lies in memory of `page` be written anew: it gives up `place`, where it cannot be read; false if memory does not hold it.
+pub(crate) fn keep(tx: &mut Edit, c: &Content, page: u64, place: Place) -> Result<bool> {
+    let r = tx.region();
+    let Some(Leads::Block(block)) = leads_to(r, c, page, place)? else { return Ok(false) };
+    if tx.block_of(c.owner, page, block)?.is_void(r.recovered()?) {
+        return Ok(false);
+    }
+    tx.unset_place(block)?;
+    tx.unlink(place);
     Ok(true)
 }
 

@@ -67,7 +67,7 @@ pub(crate) use edit::{Disks, Edit};
 pub(crate) use fetched::{
     admit, enter, fetch_without, needed, Fetched, FetchedPage, Fetching, Missing, Needed, Unfetched,
 };
-pub(crate) use large::{block_of, compact, evict, is_at, leads_to, places, relocate};
+pub(crate) use large::{block_of, compact, evict, is_at, is_on_disk, keep, leads_to, places, relocate};
 pub(crate) use map::{has_memory, on_disk, pages_on_disk, read, read_with, seek_data, seek_hole, unfetched, Sought};
 pub(crate) use residence::{bring, elsewhere, is_program, resident, send, Fate, Sent};
 pub(crate) use tree::{collapse, insert, is_long, Leftover, Shift};

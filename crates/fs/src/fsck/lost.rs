@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 use serde::Serialize;
 
 use crate::attr::{Ino, Kind};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::file;
 use crate::ilfs::read::Reach;
 use crate::ilfs::{Log, Place};
@@ -25,6 +25,28 @@ pub struct Lost {
     pub first: u64,
     pub last: u64,
     pub why: String,
+    /// No disk that comes back has them.
+    #[serde(default)]
+    pub for_good: bool,
+}
+
+/// A page of a file that is lost.
+struct LostPage {
+    ino: Ino,
+    generation: u32,
+    /// The size of the file.
+    size: u64,
+    /// Its first byte.
+    off: u64,
+    place: Place,
+    why: String,
+    for_good: bool,
+}
+
+impl LostPage {
+    fn last(&self) -> u64 {
+        (self.off + file::PAGE).min(self.size) - 1
+    }
 }
 
 /// Segments that were asked for, by number.
@@ -38,6 +60,35 @@ impl Fs {
 
     /// The same. `progress`: segments that were looked at, and how many have content.
     pub fn lost_telling(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<Vec<Lost>> {
+        let mut lost = ranges_of(&self.lost_pages(progress)?);
+        self.find_paths(&mut lost);
+        Ok(lost)
+    }
+
+    /// Makes holes of what is lost for good: it reads as zeros from now on. What, by path and range.
+    pub fn zero_lost(&self) -> Result<Vec<Lost>> {
+        let Some(union) = self.union() else { return Ok(Vec::new()) };
+        if !union.log().is_settled(self.session())? {
+            return Err(Error::Pool(
+                "the memory of the pool was made anew, and a disk that is missing may hold what seems lost: attach it, or give it up \
+                 (`conquest region remove --force`)"
+                    .into(),
+            ));
+        }
+        let mut pages = self.lost_pages(&mut |_, _| {})?;
+        pages.retain(|page| page.for_good);
+        let mut zeroed = Vec::new();
+        for of_one in pages.chunk_by(|a, b| a.ino == b.ino) {
+            let places: Vec<_> = of_one.iter().map(|page| (page.off / file::PAGE, page.place)).collect();
+            let punched = self.punch_lost(of_one[0].ino, of_one[0].generation, &places)?;
+            zeroed.extend(punched.into_iter().zip(of_one).filter(|(punched, _)| *punched).map(|(_, page)| page));
+        }
+        let mut zeroed = ranges_of(zeroed);
+        self.find_paths(&mut zeroed);
+        Ok(zeroed)
+    }
+
+    fn lost_pages(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<Vec<LostPage>> {
         let Some(union) = self.union() else { return Ok(Vec::new()) };
         let used = union.log().counts(self.session())?.used();
         let (mut asked, mut lost) = (Asked::new(), Vec::new());
@@ -49,21 +100,18 @@ impl Fs {
             }
             progress(asked.len() as u64, used.max(asked.len() as u64));
         }
-        if !lost.is_empty() {
-            self.find_paths(&mut lost);
-        }
         Ok(lost)
     }
 
-    fn lost_of(&self, log: &Log, ino: Ino, asked: &mut Asked, lost: &mut Vec<Lost>) -> Result<()> {
+    fn lost_of(&self, log: &Log, ino: Ino, asked: &mut Asked, lost: &mut Vec<LostPage>) -> Result<()> {
         let mut pages: Vec<(u64, Place)> = Vec::new();
-        let mut size = 0;
+        let (mut size, mut generation) = (0, 0);
         let look = || -> Result<()> {
             pages.clear();
             let Some(raw) = self.table().get(ino)? else { return Ok(()) };
             let content = content_of(ino, &raw);
             if raw.kind == Kind::Regular as u8 && content.is_large() {
-                size = content.size;
+                (size, generation) = (content.size, raw.generation);
                 file::pages_on_disk(self.region(), &content, 0..u64::MAX, &mut |off, place| pages.push((off, place)))?;
             }
             Ok(())
@@ -72,28 +120,25 @@ impl Fs {
         if self.session().read(ino, look).is_err() {
             return Ok(());
         }
-        let mut ranges: Vec<Lost> = Vec::new();
         for (off, place) in pages {
             let sequence = place.sequence();
             let reach = match asked.entry(sequence) {
                 Entry::Occupied(known) => known.into_mut(),
                 Entry::Vacant(new) => new.insert(log.reach(self.session(), sequence)?),
             };
-            if reach.holds(place.block()) {
-                continue;
-            }
-            let last = (off + file::PAGE).min(size) - 1;
-            match ranges.last_mut() {
-                Some(range) if range.last + 1 == off && range.why == reach.why => range.last = last,
-                _ => ranges.push(Lost { ino, path: None, first: off, last, why: reach.why.clone() }),
+            if !reach.holds(place.block()) {
+                let (why, for_good) = (reach.why.clone(), reach.is_final);
+                lost.push(LostPage { ino, generation, size, off, place, why, for_good });
             }
         }
-        lost.append(&mut ranges);
         Ok(())
     }
 
     /// Gives each its path.
     fn find_paths(&self, lost: &mut [Lost]) {
+        if lost.is_empty() {
+            return;
+        }
         let paths = self.paths_of(lost.iter().map(|lost| lost.ino));
         lost.iter_mut().for_each(|lost| lost.path = paths.get(&lost.ino).cloned());
     }
@@ -117,4 +162,25 @@ impl Fs {
         }
         paths
     }
+}
+
+/// Ranges of pages, in their order.
+fn ranges_of<'p>(pages: impl IntoIterator<Item = &'p LostPage>) -> Vec<Lost> {
+    let mut ranges: Vec<Lost> = Vec::new();
+    for page in pages {
+        match ranges.last_mut() {
+            Some(range) if range.ino == page.ino && range.last + 1 == page.off && range.why == page.why => {
+                range.last = page.last();
+            }
+            _ => ranges.push(Lost {
+                ino: page.ino,
+                path: None,
+                first: page.off,
+                last: page.last(),
+                why: page.why.clone(),
+                for_good: page.for_good,
+            }),
+        }
+    }
+    ranges
 }

@@ -33,6 +33,8 @@ pub(super) struct Area {
     /// Its disks are files that take room of their hosts as they are used.
     pub grows: bool,
     pub is_taking: bool,
+    /// It takes nothing, since it has failed or was missed.
+    pub is_fenced: bool,
     /// Copies are never in two regions of one domain.
     pub domain: u64,
     /// Until when it is busy with segments that it was chosen for: see [`placement`](super::placement).
@@ -139,6 +141,7 @@ impl Log {
                 region,
                 identity: Identity { pool: session.region().info.uuid, secret },
                 is_taking: raw.standing() == Standing::Taking,
+                is_fenced: raw.standing() == Standing::Failed,
                 domain: raw.domain(),
                 until: AtomicU64::new(until),
             })

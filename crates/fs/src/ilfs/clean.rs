@@ -68,6 +68,9 @@ pub trait Files {
     /// ([`Log::unlink`]) in the same transactions; which of them it did.
     fn relocate(&self, moves: &[Move]) -> Result<Vec<bool>>;
 
+    /// These cannot be read where they lie. What memory holds of them gives up its place, and is written anew in time; which.
+    fn keep(&self, blocks: &[(Owner, Place)]) -> Result<Vec<bool>>;
+
     /// How the file of this owner is to lie, of which a block lies here, and its priority.
     fn kind(&self, owner: Owner, place: Place) -> Result<Kind>;
 
@@ -330,7 +333,7 @@ impl Log {
         for one in begun {
             let (these, later) = rest.split_at(one.run.blocks as usize);
             rest = later;
-            self.end_read(session, one, these, batch)?;
+            self.end_read(session, files, one, these, batch)?;
         }
         Ok(())
     }
@@ -340,7 +343,14 @@ impl Log {
         Live { run, reading: self.read(session, run, memory) }
     }
 
-    fn end_read(&self, session: &Session, live: Live, blocks: &[(Place, Entry)], batch: &mut Batch) -> Result<()> {
+    fn end_read(
+        &self,
+        session: &Session,
+        files: &dyn Files,
+        live: Live,
+        blocks: &[(Place, Entry)],
+        batch: &mut Batch,
+    ) -> Result<()> {
         let Live { run, reading } = live;
         match reading.and_then(|reading| reading.wait(self, session)) {
             Ok(memory) => {
@@ -354,12 +364,14 @@ impl Log {
             // One by one: what cannot be read stays where it is.
             Err(Error::Damaged { .. } | Error::Device(_)) if run.blocks > 1 => blocks.iter().try_for_each(|one| {
                 let alone = self.begin_read(session, Run::one(one.0));
-                self.end_read(session, alone, &[*one], batch)
+                self.end_read(session, files, alone, &[*one], batch)
             }),
             Err(Error::Device(e)) if e.class.is_final() => Err(e.into()),
             Err(e @ (Error::Damaged { .. } | Error::Device(_))) => {
                 tracing::error!("cleaning: {e}");
-                batch.unreadable += 1;
+                let owners: Vec<_> = blocks.iter().map(|(place, entry)| (entry.owner, *place)).collect();
+                let kept = files.keep(&owners)?;
+                batch.unreadable += kept.iter().filter(|kept| !**kept).count() as u32;
                 Ok(())
             }
             Err(e) => Err(e),

@@ -526,14 +526,32 @@ impl Log {
             }
             return Ok(Filled::Failed(e));
         }
-        let lost = unreadable.iter().filter(|place| to_copy.linked.contains(place)).count();
+        let unlinked = unreadable.iter().filter(|place| !to_copy.linked.contains(place)).count();
+        let lost = self.lost_of(files, &parts, &unreadable, &to_copy.linked)?;
         if lost > 0 {
             tracing::error!("segment {}: {lost} blocks of it cannot be read", segment.sequence);
         }
-        let may_be_written = unreadable.len() > lost && !is_settled;
+        let may_be_written = unlinked > 0 && !is_settled;
         // What is wrong here may be right in a copy that is not there.
         let may_come_back = lost > 0 && (moves || !self.are_all_there(session, slot, segment)?);
         Ok(if may_be_written || may_come_back { Filled::Undecided } else { Filled::Whole(copied) })
+    }
+
+    /// How many of those blocks that something leads to and that cannot be read memory does not hold either.
+    fn lost_of(
+        &self,
+        files: &dyn Files,
+        parts: &[Part],
+        unreadable: &[Place],
+        linked: &HashSet<Place>,
+    ) -> Result<usize> {
+        let unreadable: HashSet<Place> = unreadable.iter().filter(|place| linked.contains(place)).copied().collect();
+        if unreadable.is_empty() {
+            return Ok(0);
+        }
+        let blocks = parts.iter().flat_map(Part::blocks).filter(|(place, _)| unreadable.contains(place));
+        let blocks: Vec<_> = blocks.map(|(place, entry)| (entry.owner, place)).collect();
+        Ok(files.keep(&blocks)?.iter().filter(|kept| !**kept).count())
     }
 
     fn are_all_there(&self, session: &Session, slot: u32, segment: &Segment) -> Result<bool> {

@@ -41,6 +41,8 @@ pub(crate) struct Reach {
     whole: Vec<Range<u32>>,
     /// Why the others cannot.
     pub why: String,
+    /// They never will: no disk that comes back has them.
+    pub is_final: bool,
 }
 
 impl Reach {
@@ -216,10 +218,13 @@ impl Log {
     /// Which blocks of the segment with this number content can be in, as far as the table and the summaries tell. Where its first
     /// summary is there no other is read.
     pub(crate) fn reach(&self, session: &Session, sequence: u64) -> Result<Reach> {
-        let none = |why: String| Reach { whole: Vec::new(), why };
+        let none = |why: String, is_final| Reach { whole: Vec::new(), why, is_final };
         let again = || "its segment was used again".to_string();
         let (slot, segment) = match self.find(session, Place::new(sequence, 0)) {
-            Err(Error::Lost(_)) => return Ok(none(again())),
+            // Numbers are issued once.
+            Err(Error::Lost(_)) => {
+                return Ok(none("its segment was used again, or was given up with its region".into(), true))
+            }
             found => found?,
         };
         let Some(there) = self.order(session, slot, &segment, BLOCK)?.first().map(|first| first.slot) else {
@@ -227,20 +232,23 @@ impl Log {
                 Error::Missing(number) => format!("no disk has region {number}"),
                 e => e.to_string(),
             };
-            return Ok(none(why));
+            return Ok(none(why, false));
         };
         let lies = self.lies(session, there)?;
         let mut walk = Walk::new(&*lies.region, lies.identity, lies.at, segment.used);
         if walk.part_at(0).is_some_and(|part| part.sequence == sequence) {
             let why = "the memory is older than the disk".to_string();
-            return Ok(Reach { whole: std::iter::once(0..segment.used).collect(), why });
+            return Ok(Reach { whole: std::iter::once(0..segment.used).collect(), why, is_final: false });
         }
         // It was used again, or given back to the disk for that: perhaps not to its end yet.
         let mut whole = Vec::new();
         while let Some(part) = walk.next_of(sequence, whole.last().map_or(0, |part: &Range<u32>| part.end)) {
             whole.push(part.first()..part.end());
         }
-        Ok(Reach { whole, why: walk.failed.take().map_or_else(again, |e| e.to_string()) })
+        let failed = walk.failed.take();
+        // A copy that is not there may have it.
+        let is_final = failed.is_none() && segment.copy.is_none();
+        Ok(Reach { whole, why: failed.map_or_else(again, |e| e.to_string()), is_final })
     }
 
     /// Is what lies there a segment of another number?

@@ -2,11 +2,13 @@
 //!
 //! A copy of a segment that has something wrong is one no more, and another is made of those that are right ([`super::copies`]); where each
 //! copy has another block wrong, these blocks are written anew, and the copies stay. A region of several disks has what it keeps more than
-//! once written anew. What no copy has right stays as it is, and is told: reading it fails, and the cleaner keeps its segment.
+//! once written anew. What no copy has right and memory holds is written anew from there, in another place; what memory does not hold either
+//! stays as it is, and is told: reading it fails, and the cleaner keeps its segment.
 
 use std::collections::HashSet;
+use std::ops::Range;
 
-use exraid::{Aligned, Buffers, Class as Failure, Request, Ticket};
+use exraid::{Aligned, Buffers, Class as Failure, Region, Request, Ticket};
 use pram::session::assert_may_wait;
 use pram::Session;
 
@@ -15,6 +17,7 @@ use super::error::{Error, Result};
 use super::part::{Owner, Part};
 use super::place::{Place, Run, BLOCK};
 use super::table::{Segment, State, KEY};
+use super::write::is_gone;
 use super::Log;
 
 /// Blocks that are read at a time.
@@ -30,6 +33,8 @@ pub struct Wrong {
     pub why: String,
     /// Another copy has it right: reading it succeeds, and this one is put right or made anew.
     pub repaired: bool,
+    /// That copy is the one in memory.
+    pub from_memory: bool,
 }
 
 /// What scrubbing a segment came to.
@@ -38,6 +43,8 @@ pub struct Scrubbed {
     /// Bytes of content that were read.
     pub bytes: u64,
     pub wrong: Vec<Wrong>,
+    /// Blocks of which no summary tells, where not all is known that counts as live: one of it is being written, or cannot be read.
+    pub unknown: Vec<Range<u32>>,
 }
 
 /// One slot of the segment.
@@ -71,7 +78,7 @@ impl Log {
         if !matches!(segment.state, State::Open | State::Full) || segment.live == 0 {
             return Ok(told);
         }
-        let (parts, _) = match self.parts(session, slot, &segment) {
+        let (parts, is_whole) = match self.parts(session, slot, &segment) {
             // Nothing of it is there: that is no damage, and told elsewhere.
             Err(Error::Missing(_)) => return Ok(told),
             parts => parts?,
@@ -81,6 +88,9 @@ impl Log {
             if !matches!(files.fate(entry.owner, place)?, Fate::Dead) {
                 live.push((place, entry.owner, entry.crc));
             }
+        }
+        if !is_whole && (live.len() as u64) < u64::from(segment.live) {
+            told.unknown = gaps(&parts, segment.used);
         }
         let homes = session.read(KEY, || table.homes(slot, &segment))?;
         let (mut wrong, mut looked): (Vec<(u32, Wrong)>, Vec<u32>) = Default::default();
@@ -112,27 +122,17 @@ impl Log {
                 })
                 .collect();
             let at = lies.at + u64::from(run.first.block()) * BLOCK;
-            let mut read = |copy: Option<usize>| {
-                let memory = Buffers::whole(&Aligned::zeroed(run.blocks as usize * BLOCK as usize));
-                let request = Request::read(at, memory.clone()).within(self.options.patience);
-                let (done, ticket) = Ticket::new();
-                match copy {
-                    None => lies.region.submit(request, done),
-                    Some(copy) => lies.region.read_copy(copy, request, done),
-                }
-                let answer = ticket.wait();
-                answer.result.map(|()| answer.buffers.unwrap_or(memory).to_vec())
-            };
+            let read = |copy: Option<usize>| self.read_blocks(&*lies.region, copy, at, run.blocks);
             let all: Vec<_> = if copies > 1 { (0..copies).map(Some).collect() } else { vec![None] };
-            let found: Vec<_> = all.into_iter().map(&mut read).collect();
+            let found: Vec<_> = all.into_iter().map(read).collect();
             for (n, (place, owner, crc)) in some.iter().enumerate() {
-                let bytes = |content: &Vec<u8>| content[n * BLOCK as usize..(n + 1) * BLOCK as usize].to_vec();
-                let right = found.iter().flatten().map(bytes).find(|bytes| crc32c::crc32c(bytes) == *crc);
-                let failure = found.iter().find_map(|one| match one {
+                let is_right = |bytes: &&Vec<u8>| crc32c::crc32c(bytes) == *crc;
+                let right = found.iter().filter_map(|blocks| blocks[n].as_ref().ok()).find(is_right).cloned();
+                let failure = found.iter().find_map(|blocks| match &blocks[n] {
                     // A member that is out is no copy.
                     Err(e) if e.class == Failure::Gone && copies > 1 => None,
                     Err(e) => Some(e.to_string()),
-                    Ok(content) if crc32c::crc32c(&bytes(content)) != *crc => Some("its checksum is wrong".into()),
+                    Ok(bytes) if !is_right(&bytes) => Some("its checksum is wrong".into()),
                     Ok(_) => None,
                 });
                 let Some(why) = failure else { continue };
@@ -142,13 +142,47 @@ impl Log {
                     let from = Buffers::whole(&Aligned::of(&right));
                     repaired = lies.region.run(Request::write(at, from)).result.is_ok();
                 }
-                wrong.push(Wrong { owner: *owner, place: *place, region: look.region, why, repaired });
+                wrong.push(Wrong {
+                    owner: *owner,
+                    place: *place,
+                    region: look.region,
+                    why,
+                    repaired,
+                    from_memory: false,
+                });
             }
         }
         if wrong.iter().any(|one| one.repaired) {
             lies.region.run(exraid::Op::Flush.into()).result?;
         }
         Ok(wrong)
+    }
+
+    /// Blocks of a region, or of one copy in it: of those that cannot be read together each by itself.
+    fn read_blocks(
+        &self,
+        region: &dyn Region,
+        copy: Option<usize>,
+        at: u64,
+        blocks: u32,
+    ) -> Vec<std::result::Result<Vec<u8>, exraid::Error>> {
+        let memory = Buffers::whole(&Aligned::zeroed(blocks as usize * BLOCK as usize));
+        let request = Request::read(at, memory.clone()).within(self.options.patience);
+        let (done, ticket) = Ticket::new();
+        match copy {
+            None => region.submit(request, done),
+            Some(copy) => region.read_copy(copy, request, done),
+        }
+        let answer = ticket.wait();
+        match answer.result {
+            Ok(()) => {
+                let bytes = answer.buffers.unwrap_or(memory).to_vec();
+                bytes.chunks(BLOCK as usize).map(|block| Ok(block.to_vec())).collect()
+            }
+            // There is no more to it than that.
+            Err(e) if blocks == 1 || is_gone(&e) => vec![Err(e); blocks as usize],
+            Err(_) => (0..u64::from(blocks)).flat_map(|n| self.read_blocks(region, copy, at + n * BLOCK, 1)).collect(),
+        }
     }
 
     /// A slot with something wrong is no copy any more, where one of the other slots that were verified has each block right. Where none
@@ -188,6 +222,31 @@ impl Log {
                 };
             }
         }
-        Ok(wrong.into_iter().map(|(_, one)| one).collect())
+        let mut wrong: Vec<Wrong> = wrong.into_iter().map(|(_, one)| one).collect();
+        self.save_from_memory(files, &mut wrong)?;
+        Ok(wrong)
     }
+
+    /// What no copy has right memory may hold: it is written anew from there.
+    fn save_from_memory(&self, files: &dyn Files, wrong: &mut [Wrong]) -> Result<()> {
+        let mut lost: Vec<&mut Wrong> = wrong.iter_mut().filter(|one| !one.repaired).collect();
+        let blocks: Vec<_> = lost.iter().map(|one| (one.owner, one.place)).collect();
+        let mut saved = HashSet::new();
+        saved.extend(files.keep(&blocks)?.into_iter().zip(&blocks).filter(|(kept, _)| *kept).map(|(_, one)| one.1));
+        for one in lost.iter_mut().filter(|one| saved.contains(&one.place)) {
+            (one.repaired, one.from_memory) = (true, true);
+        }
+        Ok(())
+    }
+}
+
+/// What lies between parts, and behind them.
+fn gaps(parts: &[Part], used: u32) -> Vec<Range<u32>> {
+    let (mut gaps, mut at) = (Vec::new(), 0);
+    for part in parts {
+        gaps.extend((at < part.block).then_some(at..part.block));
+        at = part.end();
+    }
+    gaps.extend((at < used).then_some(at..used));
+    gaps
 }

@@ -11,6 +11,7 @@ use exraid::Region;
 use pram::Session;
 
 use super::error::{Error, Result};
+use super::place::Place;
 use super::table::{Cause, RawTableRegion, Standing, KEY};
 use super::Log;
 
@@ -80,6 +81,29 @@ impl Log {
             is_there: is_there(r.number),
         };
         Ok(failed.map(told).collect())
+    }
+
+    /// The numbers of those whose content may not be there: that are fenced, or that this process does not have.
+    pub fn doubtful(&self) -> Vec<u32> {
+        let areas = self.areas();
+        let doubtful = areas.list.iter().filter(|area| area.is_fenced || area.region.is_none());
+        doubtful.map(|area| area.number).collect()
+    }
+
+    /// May the block there not be read any more: is no whole copy of its segment in a region beside the [doubtful](Self::doubtful) ones?
+    /// What is no place of the log any more is in doubt, too.
+    pub fn is_in_doubt(&self, session: &Session, place: Place, doubtful: &[u32]) -> Result<bool> {
+        let table = self.at.table(session.region());
+        session.read(KEY, || {
+            let Some((slot, segment)) = table.find(place.sequence())? else { return Ok(true) };
+            let homes = table.homes(slot, &segment)?;
+            for home in homes.iter().filter(|home| !home.partial) {
+                if !doubtful.contains(&table.region(home.n)?.number) {
+                    return Ok(false);
+                }
+            }
+            Ok(true)
+        })
     }
 
     /// Fences the regions that take content and are not there; which.

@@ -10,6 +10,7 @@
 //! | module | responsibility |
 //! | --- | --- |
 //! | `lookup` | names and attributes; reading without locks |
+//! | `lost` | pages whose content is lost become holes |
 //! | `create` | new inodes and further names |
 //! | `remove` | unlink, rmdir, references and the end of inodes |
 //! | `cut` | freeing what large files lose, piece by piece |
@@ -37,6 +38,7 @@ mod cut;
 mod durable;
 mod lookup;
 mod packing;
+mod lost;
 mod prepare;
 mod readdir;
 mod remove;

@@ -164,7 +164,7 @@ impl Fs {
 
     fn tell_unfetched(&self, ino: Ino, at: u64, place: Place, fetched: &Fetched) {
         if let (Some(union), Some(e)) = (self.union(), fetched.failure(place)) {
-            union.tell_unreadable(ino, at, place, e);
+            union.tell_unreadable(ino, at, e);
         }
     }
 

@@ -1,5 +1,6 @@
 //! `pool.toml`: what a pool directory says of itself.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -48,6 +49,9 @@ pub struct Config {
     /// What memory the union cache has, and when it writes.
     #[serde(default, skip_serializing_if = "CacheConfig::is_usual")]
     pub cache: CacheConfig,
+    /// Names of domains of regions that share their fate, and the numbers that the segment table has for them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub domains: BTreeMap<String, u32>,
     /// Its disks. None: all content is in persistent RAM.
     #[serde(default, rename = "disk", skip_serializing_if = "Vec::is_empty")]
     pub disks: Vec<DiskEntry>,
@@ -201,6 +205,7 @@ impl Config {
             copy_rate: None,
             threshold: None,
             cache: CacheConfig::default(),
+            domains: BTreeMap::new(),
             disks: Vec::new(),
         }
     }

@@ -135,13 +135,17 @@ impl Pool {
         opened.copy = opened.copy.map(|copy| copy.limited(config.copy_rate.map(u64::from)));
         let fs = attach(opened, how)?;
         // What works on the disks (`disks.regions`) is given to `fs` here, before others share it.
-        let disks = open_disks(dir, &config, &fs, how)?;
+        let mut disks = open_disks(dir, &config, &fs, how)?;
         let options = config.cache.options(config.threshold());
         let union = match disks.read_only {
             // To put the log in order something may have to be written.
             true => Union::open_as_it_is(fs.session(), &disks.regions, options)?.map(Arc::new),
             false => Union::open(fs.session(), &disks.regions, options)?,
         };
+        if let Some(union) = &union {
+            // From here on the log has them, and lets go of what is taken from the pool.
+            disks.give_to(union.log(), fs.session())?;
+        }
         if let (Some(union), Some(agreement), false) = (&union, &disks.agreement, disks.read_only) {
             union.set_opener(disks::grow::opener(dir.into(), config.uuid_bytes()?, agreement.clone()));
         }
@@ -530,6 +534,9 @@ fn open_disks(dir: &Path, config: &Config, fs: &Fs, how: &OpenOptions) -> Result
         disks::make_log_if_none(fs.session(), &disks.regions, config.cache.segment())?;
         disks::grow::complete(fs.session(), &disks.regions)?;
         disks::leave::complete(dir, config, fs.session())?;
+        if let Err(e) = disks::leave::note_regions(dir, config, fs.session()) {
+            tracing::debug!("noting which regions the disks are of: {e}");
+        }
     }
     Ok(disks)
 }

@@ -26,6 +26,8 @@ pub const DECIDED: &str = ".restored-whole";
 
 /// What scrubbing has found wrong and nobody has acknowledged.
 pub const DAMAGE: &str = "damage.json";
+/// Locked by who changes that.
+pub const DAMAGE_LOCK: &str = ".damage";
 
 /// Locked by who rebuilds members of regions.
 pub const REBUILD: &str = ".rebuild";

@@ -320,10 +320,14 @@ impl Pool {
     pub(super) fn disks_status(&self) -> look::Told {
         // Other disks may have come since the pool was opened.
         let config = read_config(&self.dir).unwrap_or_else(|_| self.config.clone());
-        let known = |number| self.disks.regions.iter().any(|region| region.number() == number);
-        let mut later = self.fs.union().map_or(Vec::new(), |union| union.regions());
-        later.retain(|region| !known(region.number()));
-        look::tell(&self.dir, &config, &self.disks, &later)
+        let logged = self.fs.union().map_or(Vec::new(), |union| union.regions());
+        let mut told = look::tell(&self.dir, &config, &self.disks, &logged);
+        let domains = self.domains().unwrap_or_default();
+        for region in &mut told.regions {
+            let found = domains.iter().find(|(number, _)| *number == region.number);
+            region.domain = found.map(|(_, name)| name.clone());
+        }
+        told
     }
 
     fn cache_status(&self) -> Result<Option<CacheStatus>> {

@@ -22,6 +22,8 @@ use crate::node::{At, Fs};
 
 /// Pages that one transaction relocates.
 const PIECE: usize = 128;
+/// Pages that give up their places in one transaction.
+const KEPT: usize = 64;
 /// Segments that are cleaned before it counts as vain that no more are free than before; and how long it is not tried then.
 const GAINLESS: u32 = 64;
 const VAIN: Duration = Duration::from_secs(2);
@@ -123,6 +125,36 @@ impl Cleaning<'_> {
     }
 }
 
+impl Cleaning<'_> {
+    /// Blocks of one file.
+    fn keep_some(&self, blocks: &[(Owner, Place)]) -> crate::Result<Vec<bool>> {
+        let mut op = self.fs.session().begin()?;
+        let owner = blocks[0].0;
+        op.lock(&[owner.ino, ilfs::KEY])?;
+        // Somebody is giving pages of the file other numbers, and looks at their entries: it is tried again.
+        if op.is_long_locked(SETTLING) {
+            return Ok(vec![false; blocks.len()]);
+        }
+        let Some(node) = regular(self.fs, owner.ino)?.filter(|node| node.raw.generation == owner.generation) else {
+            return Ok(vec![false; blocks.len()]);
+        };
+        let content = node.content();
+        self.moved.borrow_mut().clear();
+        let mut tx = op.tx()?;
+        let mut edit = self.fs.edit(&mut tx);
+        let mut kept = Vec::with_capacity(blocks.len());
+        for (owner, place) in blocks {
+            kept.push(match self.page_of(*owner, *place, &content)? {
+                Some(page) => file::keep(&mut edit, &content, page, *place)?,
+                None => false,
+            });
+        }
+        edit.finish()?;
+        tx.commit()?;
+        Ok(kept)
+    }
+}
+
 impl Files for Cleaning<'_> {
     /// Newer versions that have no place have none of their page's places either: what was there is dead.
     fn fate(&self, owner: Owner, place: Place) -> ilfs::Result<Fate> {
@@ -141,6 +173,25 @@ impl Files for Cleaning<'_> {
             }
         }
         Ok(done)
+    }
+
+    fn keep(&self, blocks: &[(Owner, Place)]) -> ilfs::Result<Vec<bool>> {
+        let mut kept = Vec::with_capacity(blocks.len());
+        let of_one_file = blocks.chunk_by(|a, b| (a.0.ino, a.0.generation) == (b.0.ino, b.0.generation));
+        for some in of_one_file.flat_map(|of_one| of_one.chunks(KEPT)) {
+            loop {
+                match self.keep_some(some) {
+                    Err(Error::MustGrow) => _ = self.fs.session().supply_needed()?,
+                    other => break kept.extend(other?),
+                }
+            }
+        }
+        if kept.contains(&true) {
+            let saved = kept.iter().filter(|kept| **kept).count();
+            tracing::warn!("{saved} blocks that cannot be read where they lie are in memory, and are written anew");
+            self.union.ring();
+        }
+        Ok(kept)
     }
 
     fn kind(&self, owner: Owner, _: Place) -> ilfs::Result<sorted::Kind> {

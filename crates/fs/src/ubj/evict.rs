@@ -2,7 +2,7 @@
 //!
 //! The hand of a clock goes over all blocks. It passes by those that have no place, and once by those whose use was noted since it
 //! was there: readers note it, by a byte beside the heap, which they store to only where it is not set. What is fetched comes into
-//! memory only if it was read more than once lately ([`super::admit`]), so that who reads much once evicts nothing.
+//! memory only if it was read more than once lately ([`super::admit`]), so that who reads much once evicts nothing. What may be the last copy of a page stays ([`super::keep`]).
 
 use std::sync::PoisonError;
 
@@ -13,6 +13,7 @@ use super::{count, Count, Union};
 use crate::error::{Error, Result};
 use crate::file;
 use crate::ilfs::table::SETTLING;
+use crate::ilfs::Place;
 use crate::node::Fs;
 
 /// Blocks that one transaction frees.
@@ -52,15 +53,15 @@ impl Union {
     /// to come in this round.
     fn evict_next(&self, fs: &Fs, only: Option<u64>, own: &mut Cursor) -> Result<(u64, bool)> {
         let heap = fs.session().heap();
-        let mut found: Vec<(u64, u64, u64)> = Vec::new();
+        let mut found = Vec::new();
         let mut see = |block, descriptor: pram::blocks::Descriptor| {
             let [ino, page] = descriptor.owner;
             let is_wanted = match only {
                 Some(only) => only == ino,
                 None => !heap.take_use(block),
             };
-            if descriptor.place != 0 && is_wanted {
-                found.push((ino, page, block));
+            if let Some(place) = Place::from_word(descriptor.place).filter(|_| is_wanted) {
+                found.push(((ino, page, block), place));
             }
         };
         let more = match only {
@@ -70,6 +71,7 @@ impl Union {
                 heap.walk_blocks(Which::All, &mut cursor, STEP, &mut see)?
             }
         };
+        let mut found = self.without_doubtful(fs, found)?;
         found.sort_unstable();
         let mut evicted = 0;
         for some in found.chunk_by(|a, b| a.0 == b.0).flat_map(|of_one| of_one.chunks(PIECE)) {

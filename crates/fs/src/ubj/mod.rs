@@ -19,6 +19,7 @@
 //! | this | what a process knows of the union cache: the log, the settings, counts |
 //! | [`write_back`] | the checkpoint: dirty blocks go to segments |
 //! | [`evict`] | clean blocks give their memory back |
+//! | [`keep`] | what memory holds of content that is lost on disk is written anew |
 //! | [`reads`] | what lies on disk alone: fetching it, ahead too |
 //! | [`ghosts`] | which places were read lately |
 //! | [`admit`] | what was read again comes into memory |
@@ -45,6 +46,7 @@ mod evict;
 pub(crate) mod follow;
 mod ghosts;
 mod hits;
+mod keep;
 pub mod policy;
 mod reads;
 mod residence;
@@ -222,6 +224,8 @@ pub struct Union {
     /// When cleaning gained nothing.
     cleaned_in_vain: Mutex<Option<Instant>>,
     ahead: demote::Ahead,
+    /// Regions in doubt whose content in memory was made dirty.
+    kept_of: Mutex<Vec<u32>>,
     /// Work for the thread that writes and cleans: rung when there is some.
     bell: (Mutex<bool>, Condvar),
 }
@@ -263,6 +267,7 @@ impl Union {
             follow: follow::Follow::default(),
             cleaned_in_vain: Mutex::default(),
             ahead: demote::Ahead::default(),
+            kept_of: Mutex::default(),
             bell: (Mutex::new(false), Condvar::new()),
         }))
     }

@@ -33,7 +33,7 @@ const MOST: u32 = 256;
 /// Files whose readers are watched.
 const STREAMS: usize = 256;
 
-/// How long it is not told again that a place cannot be read, and of how many places that is known.
+/// How long it is not told again that a file cannot be read, and of how many files that is known.
 const SILENCE: Duration = Duration::from_secs(60);
 const TOLD: usize = 1024;
 
@@ -42,8 +42,26 @@ const TOLD: usize = 1024;
 pub(super) struct Reads {
     kept: Mutex<Kept>,
     streams: Mutex<HashMap<u64, Ahead>>,
-    /// When it was told last that a place cannot be read.
-    told: Mutex<HashMap<Place, Instant>>,
+    /// Files of which it was told that they cannot be read.
+    told: Mutex<HashMap<u64, Untold>>,
+}
+
+/// What of a file could not be read since that was told last.
+struct Untold {
+    last: Instant,
+    /// Pages, and the first bytes of the first and the last of them.
+    pages: u64,
+    range: std::ops::RangeInclusive<u64>,
+}
+
+impl Untold {
+    /// In words, if there is anything.
+    fn text(&self, ino: u64) -> Option<String> {
+        let (first, last) = (self.range.start(), self.range.end() + BLOCK - 1);
+        (self.pages > 0).then(|| {
+            format!("inode {ino}: {} more pages between bytes {first} and {last} could not be read", self.pages)
+        })
+    }
 }
 
 #[derive(Default)]
@@ -193,17 +211,42 @@ impl Reads {
         Reads { kept: Mutex::new(kept), ..Reads::default() }
     }
 
-    /// Was it not told for a while that this place cannot be read? It is from now on.
-    fn is_to_be_told(&self, place: Place, now: Instant) -> bool {
+    /// What is told of a file of which the page at `at` cannot be read: at once where nothing was told for a while, else it is
+    /// counted.
+    fn note_unreadable(&self, ino: u64, at: u64, now: Instant) -> bool {
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        if told.get(&place).is_some_and(|last| now.saturating_duration_since(*last) < SILENCE) {
+        let page = at / BLOCK * BLOCK;
+        if let Some(known) = told.get_mut(&ino) {
+            known.range = match known.pages {
+                0 => page..=page,
+                _ => *known.range.start().min(&page)..=*known.range.end().max(&page),
+            };
+            known.pages += 1;
             return false;
         }
+        // Of so many files nobody reads each.
         if told.len() >= TOLD {
-            told.clear();
+            return false;
         }
-        told.insert(place, now);
+        told.insert(ino, Untold { last: now, pages: 0, range: 0..=0 });
         true
+    }
+
+    /// What there is to be told of files that could not be read, some time after that was told last.
+    fn take_untold(&self, now: Instant) -> Vec<String> {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut texts = Vec::new();
+        told.retain(|ino, untold| {
+            if now.saturating_duration_since(untold.last) < SILENCE {
+                return true;
+            }
+            let text = untold.text(*ino);
+            *untold = Untold { last: now, pages: 0, range: 0..=0 };
+            let is_told = text.is_some();
+            texts.extend(text);
+            is_told
+        });
+        texts
     }
 
     fn kept(&self) -> std::sync::MutexGuard<'_, Kept> {
@@ -264,11 +307,18 @@ impl Union {
         (chunks, begun)
     }
 
-    /// These bytes of a file could not be read: said once, and not again for a minute.
-    pub(crate) fn tell_unreadable(&self, ino: u64, at: u64, place: Place, e: &Error) {
-        if self.reads.is_to_be_told(place, Instant::now()) {
-            tracing::error!("inode {ino}: the page with byte {at} cannot be read: {e}");
+    /// This page of a file could not be read: said once of a file; what follows, once a minute ([`Union::tell_untold`]).
+    pub(crate) fn tell_unreadable(&self, ino: u64, at: u64, e: &Error) {
+        if self.reads.note_unreadable(ino, at, Instant::now()) {
+            tracing::error!(
+                "inode {ino}: the page with byte {at} cannot be read: {e}; `conquest fsck` and `conquest scrub` tell the files and ranges"
+            );
         }
+    }
+
+    /// Says how much more of files could not be read, now and then.
+    pub(super) fn tell_untold(&self) {
+        self.reads.take_untold(Instant::now()).iter().for_each(|text| tracing::error!("{text}"));
     }
 
     /// A file is being read: these pages. Which to fetch besides.
@@ -301,14 +351,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_that_cannot_be_read_is_told_once_a_minute() {
+    fn that_a_file_cannot_be_read_is_told_once_and_the_rest_once_a_minute() {
         let (reads, now) = (Reads::default(), Instant::now());
-        let (one, other) = (Place::new(1, 1), Place::new(1, 2));
-        let told = |place, seconds| reads.is_to_be_told(place, now + Duration::from_secs(seconds));
-        assert!(told(one, 0) && told(other, 1));
-        assert!(!told(one, 59) && !told(other, 60));
-        assert!(told(one, 60) && !told(one, 119) && told(other, 119));
-        (0..2 * TOLD as u64).for_each(|n| _ = told(Place::new(2 + n, 0), 120));
+        let at = |seconds| now + Duration::from_secs(seconds);
+        assert!(reads.note_unreadable(7, 5000, now) && reads.note_unreadable(8, 0, now));
+        for page in [9, 3, 5] {
+            assert!(!reads.note_unreadable(7, page * BLOCK + 1, at(page)));
+        }
+        assert!(reads.take_untold(at(59)).is_empty());
+        let told = reads.take_untold(at(60));
+        assert_eq!(told, ["inode 7: 3 more pages between bytes 12288 and 40959 could not be read"]);
+        // The other one is forgotten, and told anew.
+        assert!(reads.note_unreadable(8, 0, at(61)) && !reads.note_unreadable(7, 0, at(61)));
+        assert_eq!(reads.take_untold(at(119)), Vec::<String>::new());
+        assert_eq!(reads.take_untold(at(130)).len(), 1);
+        (0..2 * TOLD as u64).for_each(|ino| _ = reads.note_unreadable(100 + ino, 0, at(131)));
         assert!(reads.told.lock().unwrap().len() <= TOLD);
     }
 }

@@ -309,6 +309,7 @@ impl Union {
     ) -> Result<bool> {
         let (session, _round) = (fs.session(), self.room.begin_round());
         session.free_ended()?;
+        self.tell_untold();
         if cleans {
             // A commit is worth it only where few segments are free.
             let (counts, wanted) = (self.log.counts(session)?, self.wanted(session)?);

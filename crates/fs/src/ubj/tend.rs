@@ -185,7 +185,7 @@ impl Union {
         pace.begin();
         let scrubbed = {
             let _alone = session.long_lock(CLEANING)?;
-            self.log().scrub(session, &Cleaning::of(fs, self), slot)
+            self.scrub_alone(fs, sequence, slot)
         };
         match scrubbed {
             Ok(scrubbed) => {
@@ -204,9 +204,24 @@ impl Union {
     }
 
     /// Verifies a segment: see [`crate::ilfs::scrub`].
-    pub fn scrub_one(&self, fs: &Fs, slot: u32) -> Result<Scrubbed> {
+    pub fn scrub_one(&self, fs: &Fs, sequence: u64, slot: u32) -> Result<Scrubbed> {
         let _alone = fs.session().long_lock(CLEANING)?;
-        Ok(self.log().scrub(fs.session(), &Cleaning::of(fs, self), slot)?)
+        Ok(self.scrub_alone(fs, sequence, slot)?)
+    }
+
+    /// By whoever cleans. Of what no summary tells, or of a segment that cannot be read, files tell what they have there.
+    fn scrub_alone(&self, fs: &Fs, sequence: u64, slot: u32) -> ilfs::Result<Scrubbed> {
+        let mut scrubbed = match self.log().scrub(fs.session(), &Cleaning::of(fs, self), slot) {
+            Err(ilfs::Error::Device(e)) => {
+                tracing::error!("scrub: segment {sequence}: {e}");
+                Scrubbed { unknown: std::iter::once(0..u32::MAX).collect(), ..Scrubbed::default() }
+            }
+            scrubbed => scrubbed?,
+        };
+        if !scrubbed.unknown.is_empty() {
+            scrubbed.wrong.extend(self.look_at_unknown(fs, sequence, &scrubbed.unknown)?);
+        }
+        Ok(scrubbed)
     }
 
     /// Takes back regions that were missing, and fences those whose disks are gone: `is_gone` tells by the name of a region.
@@ -219,6 +234,7 @@ impl Union {
             }
         }
         self.log().take_back(session)?;
+        self.keep_doubtful(fs)?;
         Ok(())
     }
 

@@ -18,7 +18,7 @@
 //! | [`walk`] | going over descriptors, piece by piece; how many blocks there are |
 //! | [`transfer`] | what a device reads or writes |
 //!
-//! Changes are methods of [`Tx`](crate::Tx) (`alloc_block`, `free_block`, `set_place`, `set_owner`, `begin_change`, `store_content`,
+//! Changes are methods of [`Tx`](crate::Tx) (`alloc_block`, `free_block`, `set_place`, `unset_place`, `set_owner`, `begin_change`, `store_content`,
 //! `zero_content`, `copy_content`). Content is read with [`Region::read_bytes`].
 //!
 //! A descriptor has 32 bytes: four words, each changed by one store. Its fields have some 47 (place), 64 (epoch), 28 and 51

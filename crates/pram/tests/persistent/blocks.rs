@@ -502,3 +502,29 @@ fn who_leaves_with_a_block_put_off_leaves_a_leak() {
         assert_all_returned(&session);
     }
 }
+
+/// Whose place is lost is without one, of the epoch in which that was found, and as it was where that is undone.
+#[test]
+fn a_block_gives_up_its_place() {
+    let session = rig::private(16 * MIB);
+    let block = alloc(&session, 3, OWNER).unwrap();
+    let change = |commits: bool, work: &dyn Fn(&mut pram::Tx<'_>)| {
+        let mut op = session.begin().unwrap();
+        let mut tx = op.tx().unwrap();
+        work(&mut tx);
+        if commits {
+            tx.commit().unwrap();
+        }
+    };
+    let is = || {
+        let found = session.region().descriptor(block).unwrap();
+        (found.place, found.epoch, found.owner)
+    };
+    change(true, &|tx| tx.set_place(block, 42).unwrap());
+    assert_eq!((is(), session.heap().unplaced()), ((42, 3, OWNER), 0));
+    change(false, &|tx| tx.unset_place(block, 9).unwrap());
+    assert_eq!((is(), session.heap().unplaced()), ((42, 3, OWNER), 0));
+    change(true, &|tx| tx.unset_place(block, 9).unwrap());
+    assert_eq!((is(), session.heap().unplaced()), ((0, 9, OWNER), 1));
+    assert_eq!(walk(&session, Which::Unplaced, 5).into_keys().collect::<Vec<_>>(), [block]);
+}

@@ -11,7 +11,7 @@ use std::path::Path;
 use super::plan::{Plan, Planned, Wanted};
 use super::{has_log, place};
 use crate::error::{Error, Result};
-use crate::pool::config::Config;
+use crate::pool::config::{Config, DiskEntry};
 use crate::pool::make::{refuse_used_copies, Builder};
 use crate::pool::options::{NewRegion, OpenOptions};
 use crate::pool::region::locks;
@@ -45,7 +45,7 @@ pub fn first(dir: &Path, new: &NewRegion, force: bool) -> Result<()> {
             place::sync_parent(path).map_err(|e| Error::host(path, &e))?;
         }
         // 2.
-        config.disks = disks.into_iter().map(|(_, _, entry)| entry).collect();
+        config.disks = disks.into_iter().map(|(_, _, entry)| DiskEntry { region: Some(0), ..entry }).collect();
         config.write(dir)?;
     }
     // 3.

@@ -1,13 +1,25 @@
 //! What scrubbing has found wrong: kept in a file of the pool directory until somebody has seen it.
+//!
+//! Several processes may find something at a time. Ordered steps of an addition:
+//! 1. The file of the lock is there, and locked. (Else: of two who read the same list the second one's replaces what the first has
+//!    added.)
+//! 2. The list is read, and what is new added.
+//! 3. It is written beside its place; durable. (Else: after a power cut the name leads to a file without content.)
+//! 4. It takes its place, durably.
 
-use std::path::Path;
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
 
+use pram::save::is_at;
+use rustix::fs::{flock, FlockOperation};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::ilfs::scrub::Wrong;
 use crate::node::Fs;
-use crate::pool::paths::DAMAGE;
+use crate::pool::paths::{DAMAGE, DAMAGE_LOCK};
 use crate::ubj::Union;
 
 /// Findings that are kept at most: beyond them only their number.
@@ -28,6 +40,20 @@ pub struct Damage {
     pub why: String,
     /// Another copy had it right, and it was put right from there; else these bytes are lost.
     pub repaired: bool,
+    /// That copy was the one in memory: it is written anew.
+    #[serde(default)]
+    pub from_memory: bool,
+}
+
+impl Damage {
+    /// What became of it.
+    pub fn outcome(&self) -> &'static str {
+        match (self.repaired, self.from_memory) {
+            (false, _) => "LOST",
+            (true, false) => "put right from another copy",
+            (true, true) => "saved from memory: it is written anew",
+        }
+    }
 }
 
 /// What was found and not acknowledged yet.
@@ -47,7 +73,8 @@ pub fn ranges(fs: &Fs, union: &Union, wrong: &[Wrong]) -> Vec<Damage> {
             Some(last)
                 if last.ino == one.owner.ino
                     && last.last + 1 == first
-                    && (last.region, last.repaired) == (one.region, one.repaired)
+                    && (last.region, last.repaired, last.from_memory)
+                        == (one.region, one.repaired, one.from_memory)
                     && last.why == one.why =>
             {
                 last.last = first + PAGE - 1;
@@ -60,6 +87,7 @@ pub fn ranges(fs: &Fs, union: &Union, wrong: &[Wrong]) -> Vec<Damage> {
                 region: one.region,
                 why: one.why.clone(),
                 repaired: one.repaired,
+                from_memory: one.from_memory,
             }),
         }
     }
@@ -76,25 +104,51 @@ pub fn note(fs: &Fs, union: &Union, dir: &Path, wrong: &[Wrong]) {
     let damage = ranges(fs, union, wrong);
     for one in &damage {
         let path = one.path.clone().unwrap_or_else(|| format!("inode {}", one.ino));
-        let end = if one.repaired { "put right from another copy" } else { "LOST" };
-        tracing::error!(
-            "scrub: {path}, bytes {} to {}, region {}: {}; {end}",
-            one.first,
-            one.last,
-            one.region,
-            one.why
-        );
+        let (first, last, region, why, outcome) = (one.first, one.last, one.region, &one.why, one.outcome());
+        tracing::error!("scrub: {path}, bytes {first} to {last}, region {region}: {why}; {outcome}");
     }
     if let Err(e) = add(dir, damage) {
         tracing::error!("scrub: what was found cannot be kept: {e}");
     }
 }
 
-/// Adds to what was found.
+/// Held by who changes the list: a lock on [a file](DAMAGE_LOCK) in the pool directory.
+struct Locked {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl Locked {
+    /// Waits for others.
+    fn begin(dir: &Path) -> Result<Locked> {
+        let path = dir.join(DAMAGE_LOCK);
+        loop {
+            let file = File::options().create(true).truncate(false).write(true).open(&path);
+            let lock = file.map_err(|e| Error::host(&path, &e))?;
+            match flock(&lock, FlockOperation::LockExclusive) {
+                Ok(()) if is_at(&lock, &path)? => return Ok(Locked { path, _lock: lock }),
+                // It is the file of somebody who has ended meanwhile, which nobody finds any more.
+                Ok(()) | Err(Errno::INTR) => {}
+                Err(errno) => return Err(Error::host(&path, &errno.into())),
+            }
+        }
+    }
+}
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Adds to what was found, durably.
 pub fn add(dir: &Path, damage: Vec<Damage>) -> Result<()> {
     if damage.is_empty() {
         return Ok(());
     }
+    // 1.
+    let _locked = Locked::begin(dir)?;
+    // 2.
     let mut found = read(dir)?;
     for one in damage {
         match found.damage.len() < MOST {
@@ -103,13 +157,14 @@ pub fn add(dir: &Path, damage: Vec<Damage>) -> Result<()> {
             false => found.more += 1,
         }
     }
+    // 3 and 4.
     write(dir, &found)
 }
 
 /// What was found and not acknowledged yet.
 pub fn read(dir: &Path) -> Result<Found> {
     let path = dir.join(DAMAGE);
-    match std::fs::read(&path) {
+    match fs::read(&path) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(Found::default()),
         Err(e) => Err(Error::host(&path, &e)),
         // It is a report: one that cannot be read is made anew.
@@ -117,10 +172,15 @@ pub fn read(dir: &Path) -> Result<Found> {
     }
 }
 
-/// It was seen.
+/// It was seen; or its pool is gone.
 pub fn forget(dir: &Path) -> Result<()> {
     let path = dir.join(DAMAGE);
-    match std::fs::remove_file(&path) {
+    if !path.exists() {
+        return Ok(());
+    }
+    let _locked = Locked::begin(dir)?;
+    let removed = fs::remove_file(&path).and_then(|()| File::open(dir)?.sync_all());
+    match removed {
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(Error::host(&path, &e)),
         _ => Ok(()),
     }
@@ -129,6 +189,54 @@ pub fn forget(dir: &Path) -> Result<()> {
 fn write(dir: &Path, found: &Found) -> Result<()> {
     let (path, new) = (dir.join(DAMAGE), dir.join(format!("{DAMAGE}.new")));
     let bytes = serde_json::to_vec_pretty(found).map_err(|e| Error::Pool(e.to_string()))?;
-    std::fs::write(&new, bytes).map_err(|e| Error::host(&new, &e))?;
-    std::fs::rename(&new, &path).map_err(|e| Error::host(&path, &e))
+    let written = (|| {
+        // 3.
+        let mut file = File::create(&new)?;
+        file.write_all(&bytes)?;
+        file.sync_all()?;
+        // 4.
+        fs::rename(&new, &path)?;
+        File::open(dir)?.sync_all()
+    })();
+    written.map_err(|e| Error::host(&path, &e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn damage(ino: u64) -> Damage {
+        let why = "its checksum is wrong".into();
+        Damage { ino, path: None, first: 0, last: 4095, region: 1, why, repaired: false, from_memory: false }
+    }
+
+    #[test]
+    fn nothing_is_lost_of_what_many_find_at_a_time() {
+        let home = tempfile::tempdir().expect("a directory");
+        let dir = home.path();
+        std::thread::scope(|scope| {
+            for thread in 0..8 {
+                scope.spawn(move || (0..20).for_each(|n| add(dir, vec![damage(thread * 100 + n)]).expect("added")));
+            }
+        });
+        let mut found: Vec<u64> = read(dir).expect("read").damage.iter().map(|damage| damage.ino).collect();
+        found.sort_unstable();
+        assert_eq!(found, (0..8).flat_map(|thread| (0..20).map(move |n| thread * 100 + n)).collect::<Vec<_>>());
+        // What is known is not added again.
+        add(dir, vec![damage(0)]).expect("added");
+        assert_eq!(read(dir).expect("read").damage.len(), 160);
+        forget(dir).expect("forgotten");
+        assert_eq!(read(dir).expect("read"), Found::default());
+        assert_eq!(fs::read_dir(dir).expect("read").count(), 0, "nothing else is left there");
+    }
+
+    #[test]
+    fn what_an_older_version_has_kept_is_read() {
+        let home = tempfile::tempdir().expect("a directory");
+        let older =
+            r#"{"damage":[{"ino":7,"path":"/a","first":0,"last":9,"region":1,"why":"w","repaired":true}],"more":0}"#;
+        fs::write(home.path().join(DAMAGE), older).expect("written");
+        let found = read(home.path()).expect("read");
+        assert!(found.damage[0].repaired && !found.damage[0].from_memory);
+    }
 }

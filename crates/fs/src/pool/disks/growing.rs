@@ -218,6 +218,8 @@ fn what_does_not_fit_elsewhere_stays() {
 #[test]
 fn who_is_interrupted_goes_on_or_cancels() {
     let (home, pool, mib) = Home::with_two(MediumKind::Battery, 96 * MIB);
+    // Who has the pool open does not go on with it so soon.
+    pool.ask_for(&|tasks| tasks.rate = 64 << 10).expect("there are disks");
     assert!(matches!(home.remove("second", HowToLeave::Leave, 2), Ok(Left::Interrupted(_))));
     let all = mib + write(&pool, mib, 2);
     holds(&pool, all);
@@ -243,4 +245,27 @@ fn a_removal_that_was_cut_short_is_completed() {
     let pool = home.open();
     assert!(home.disks() == 1 && !home.0.path().join("first").exists());
     holds(&pool, mib);
+}
+
+/// A disk that was given, leaves, and comes again, twice, while others have the pool open: they let go of it.
+#[test]
+fn a_disk_that_left_is_added_again_while_the_pool_is_in_use() {
+    let home = Home::format(MediumKind::Battery);
+    let path = home.0.path().join("given");
+    std::fs::File::create(&path).and_then(|file| file.set_len(64 * MIB)).expect("there is room");
+    let pool = home.open();
+    let mut mib = write(&pool, 0, 4);
+    for _ in 0..2 {
+        let disk = NewDisk { path: path.clone(), size: None };
+        Pool::add_disk(&home.pool(), &disk.into(), false).expect("nobody has it");
+        mib += write(&pool, mib, 4);
+        pool.union().expect("there are disks").write_all(&pool).expect("there is room");
+        assert_eq!(pool.status().expect("facts").disks.len(), 2);
+        let left = home.remove("given", HowToLeave::Leave, u64::MAX);
+        assert_eq!(left, Ok(Left::Gone(vec![path.clone()])));
+        assert!(path.exists(), "it was given");
+        holds(&pool, mib);
+    }
+    let status = pool.status().expect("facts");
+    assert_eq!((status.regions.len(), status.disks.len()), (1, 1));
 }

@@ -7,6 +7,7 @@
 //! | 3 | the table of segments has no such regions any more; durable | a copy of the memory leads there |
 //! | 4 | `pool.toml` names their disks no more; durable | the pool waits for disks that are another's by now |
 //! | 5 | their files are removed; of disks that were given the labels | |
+//! | 6 | all who have the pool open have let go of the disks that were given, as they find that the table has changed | who uses one for something else finds it in use |
 //!
 //! Who is interrupted before step 3 goes on later, or has the regions take content again; so does whoever sees to background work. What is
 //! left of steps 4 and 5 whoever opens the pool does: the table remembers the numbers of regions that are gone.
@@ -14,9 +15,9 @@
 //! By force step 2 is left out: what has no copy elsewhere is lost, and told before.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use exraid::{Disk, Label, Options, Uuid};
+use exraid::{Disk, Label, OpenError, Options, Uuid};
 use pram::Session;
 
 use super::place;
@@ -32,6 +33,9 @@ use crate::ubj::Union;
 /// How long a commit is waited for that others have to end, by whoever gives a region up.
 const COMMITS: u32 = 100;
 const GLANCE: Duration = Duration::from_millis(50);
+
+/// How long it is waited for that others let go of a disk: they look every second.
+const CLOSED: Duration = Duration::from_secs(4);
 
 /// What is to become of regions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +64,7 @@ pub enum Which {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Left {
     Looked(Leaving),
-    /// These, all of their regions, are no disks of the pool any more.
+    /// These, all of their regions, are no disks of the pool any more; none: the regions had gone before.
     Gone(Vec<PathBuf>),
     /// They take content again.
     Stays,
@@ -83,7 +87,15 @@ pub fn remove(dir: &Path, which: &[Which], how: How, go_on: &mut dyn FnMut(u64) 
     let session = pool.session();
     let config = read_config(dir)?;
     let union = pool.union().ok_or_else(|| Error::Pool("the pool has no log of segments".into()))?;
-    let chosen: Vec<Chosen> = which.iter().map(|one| find(dir, &config, union.log(), one)).collect::<Result<_>>()?;
+    let gone = union.log().gone(session)?;
+    // Who was killed at the end of it, and asks again.
+    let is_done = |one: &&Which| matches!(one, Which::Number(number) if gone.contains(number));
+    let chosen = which.iter().filter(|one| !is_done(one)).map(|one| find(dir, &config, union.log(), one, &gone));
+    let chosen: Vec<Chosen> = chosen.collect::<Result<_>>()?;
+    if chosen.is_empty() {
+        complete(dir, &config, session)?;
+        return Ok(Left::Gone(Vec::new()));
+    }
     let numbers: Vec<u32> = chosen.iter().map(|one| one.number).collect();
     let told = union.log().leaving(session, &numbers)?;
     match how {
@@ -140,7 +152,24 @@ fn end(dir: &Path, session: &Session, chosen: &[Chosen]) -> Result<Left> {
     let _alone = session.long_lock(table::GROWING)?;
     let entries: Vec<DiskEntry> = chosen.iter().flat_map(|one| one.entries.clone()).collect();
     forget(dir, &entries)?;
+    // 6.
+    let given: Vec<PathBuf> = entries.iter().filter(|entry| entry.given).map(|entry| entry.at(dir)).collect();
+    wait_until_closed(&given);
     Ok(Left::Gone(entries.iter().map(|entry| entry.at(dir)).collect()))
+}
+
+/// Step 6. Who does not let go, since he has the pool open for reading alone or is stopped, is not waited for long.
+fn wait_until_closed(disks: &[PathBuf]) {
+    let (began, alone) = (Instant::now(), Options { read_only: true, alone: true, ..Options::default() });
+    let is_held = |path: &&PathBuf| matches!(Disk::open(path, &alone), Err(OpenError::Busy { .. }));
+    let mut held: Vec<&PathBuf> = disks.iter().filter(is_held).collect();
+    while !held.is_empty() && began.elapsed() < CLOSED {
+        std::thread::sleep(GLANCE);
+        held.retain(is_held);
+    }
+    for path in held {
+        tracing::warn!("{} is open yet in another process: until that ends it cannot be used again", path.display());
+    }
 }
 
 /// Step 3, without 2, and what follows it.
@@ -148,6 +177,10 @@ fn force(pool: &Pool, dir: &Path, chosen: &[Chosen], how: How) -> Result<Left> {
     let (session, Some(union)) = (pool.session(), pool.union()) else { return Ok(Left::Stays) };
     for one in chosen {
         union.log().ignore(session, one.number)?;
+    }
+    if how == How::Force {
+        // What memory holds is not lost.
+        union.keep_doubtful(pool)?;
     }
     let lost = pool.lost()?;
     if how == How::LookForced {
@@ -174,6 +207,8 @@ fn force(pool: &Pool, dir: &Path, chosen: &[Chosen], how: How) -> Result<Left> {
             std::thread::sleep(GLANCE);
         }
     }
+    // What came into memory meanwhile, before its segment was given up.
+    union.keep_cached(pool, &mut |place| Ok(union.log().is_in_doubt(session, place, &[])?))?;
     match end(dir, session, chosen)? {
         Left::Gone(paths) => Ok(Left::Forced(lost, paths)),
         left => Ok(left),
@@ -233,9 +268,25 @@ fn label(dir: &Path, entry: &DiskEntry) -> Option<Label> {
     Disk::open(&entry.at(dir), &options).and_then(|disk| Label::read(&disk)).ok()
 }
 
+/// Has `pool.toml` tell of each disk which region it is of, where an older version has left that out and the label can be read: once
+/// it cannot, nothing else tells several of them apart.
+pub fn note_regions(dir: &Path, config: &Config, session: &Session) -> Result<()> {
+    let uuid = Uuid(config.uuid_bytes()?);
+    let number = |entry: &DiskEntry| label(dir, entry).filter(|label| label.pool == uuid).map(|label| label.region);
+    if !config.disks.iter().any(|entry| entry.region.is_none() && number(entry).is_some()) {
+        return Ok(());
+    }
+    let _alone = session.long_lock(table::GROWING)?;
+    let mut config = read_config(dir)?;
+    for entry in config.disks.iter_mut().filter(|entry| entry.region.is_none()) {
+        entry.region = number(entry);
+    }
+    config.write(dir)
+}
+
 /// The number of the region that a disk is of: as its label tells, or, where that cannot be read, `pool.toml`; or it is the only one of
 /// which no disk can be read.
-fn number_of(dir: &Path, config: &Config, log: &Log, entry: &DiskEntry) -> Option<u32> {
+pub(super) fn number_of(dir: &Path, config: &Config, log: &Log, entry: &DiskEntry) -> Option<u32> {
     if let Some(number) = label(dir, entry).map(|label| label.region).or(entry.region) {
         return Some(number);
     }
@@ -249,7 +300,7 @@ fn number_of(dir: &Path, config: &Config, log: &Log, entry: &DiskEntry) -> Optio
 }
 
 /// A region, and its disks.
-fn find(dir: &Path, config: &Config, log: &Log, which: &Which) -> Result<Chosen> {
+fn find(dir: &Path, config: &Config, log: &Log, which: &Which, gone: &[u32]) -> Result<Chosen> {
     let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.into());
     let number = match which {
         Which::Number(number) => Some(*number).filter(|number| log.numbers().contains(number)),
@@ -261,6 +312,10 @@ fn find(dir: &Path, config: &Config, log: &Log, which: &Which) -> Result<Chosen>
     let Some(number) = number else {
         let shown = match which {
             Which::Number(number) => format!("region {number} is none of the pool"),
+            Which::Disk(path) if !gone.is_empty() => format!(
+                "{} is no disk of the pool: if it was one and its removal was interrupted, that is done by now",
+                path.display()
+            ),
             Which::Disk(path) => format!("{} is no disk of the pool that is known", path.display()),
         };
         return Err(Error::Pool(format!(

@@ -62,6 +62,8 @@ pub struct RegionStatus {
     pub members: Vec<MemberStatus>,
     /// Why it cannot be used.
     pub problem: Option<String>,
+    /// The name of its domain, if it has one that was named and the memory of the pool was asked.
+    pub domain: Option<String>,
     /// What this process has measured, of the region as a whole.
     #[serde(flatten)]
     pub performance: PerformanceStatus,
@@ -176,7 +178,8 @@ impl DiskStatus {
             size: 0,
             backed: None,
             host_free: None,
-            region: None,
+            // What the label says counts, if it can be read.
+            region: entry.region,
             layout: None,
             state: None,
             problem: None,
@@ -234,6 +237,7 @@ impl RegionStatus {
             tolerated: None,
             members,
             problem: None,
+            domain: None,
             performance: PerformanceStatus::default(),
         }
     }
@@ -310,9 +314,9 @@ pub struct Told {
     pub regions: Vec<RegionStatus>,
 }
 
-/// Of the pool at `dir`, as one process has them open: `later` are the regions that came later.
-pub fn tell(dir: &Path, config: &Config, disks: &Disks, later: &[Arc<dyn Region>]) -> Told {
-    let all = || disks.regions.iter().chain(later);
+/// Of the pool at `dir`, as one process has them open: `logged` are the regions that its log has.
+pub fn tell(dir: &Path, config: &Config, disks: &Disks, logged: &[Arc<dyn Region>]) -> Told {
+    let all = || disks.regions.iter().chain(logged);
     let open = all().map(|region| RegionStatus::of(&**region));
     let mut regions: Vec<RegionStatus> = open.chain(disks.broken.iter().map(RegionStatus::of_broken)).collect();
     regions.sort_by_key(|region| region.number);

@@ -14,6 +14,7 @@
 //! | [`shared`] | what the processes that use the disks agree by |
 //! | [`stop`] | what would be lost with a region, or a disk |
 //! | [`damage`] | what scrubbing has found wrong |
+//! | [`domain`] | names of what regions have in common |
 //! | [`remains`] | content from the disks alone, where the memory is lost |
 //! | [`work`] | what there is to do on them, and what somebody asks for |
 //! | [`look`] | what `status` and `region list` tell of them |
@@ -31,6 +32,7 @@
 
 pub mod add;
 pub mod damage;
+mod domain;
 pub mod gather;
 pub mod grow;
 #[cfg(test)]
@@ -68,6 +70,7 @@ const MANY_SEGMENTS: u64 = 64;
 /// The disks that a process has open.
 #[derive(Default)]
 pub struct Disks {
+    /// Those that no log has: until that is opened all of them.
     pub regions: Vec<Arc<dyn Region>>,
     /// Those that are not used, and why.
     pub missing: Vec<Missing>,
@@ -120,6 +123,13 @@ impl Disks {
     pub fn open_to_look(dir: &Path, config: &Config) -> Result<Disks> {
         let options = Options { read_only: true, ..Options::default() };
         Ok(Gathered::of(dir, config, config.uuid_bytes()?, &options).assemble(dir, true, None))
+    }
+
+    /// The regions that the log knows, or has known, are the log's from now on: which there are changes while the pool is open.
+    pub fn give_to(&mut self, log: &Log, session: &Session) -> Result<()> {
+        let (there, gone) = (log.numbers(), log.gone(session)?);
+        self.regions.retain(|region| !there.contains(&region.number()) && !gone.contains(&region.number()));
+        Ok(())
     }
 
     /// Refuses what the pool cannot do without, and says what it does without.

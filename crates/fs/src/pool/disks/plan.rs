@@ -117,9 +117,10 @@ impl Plan {
         self.0.iter().flat_map(|region| &region.disks)
     }
 
-    /// In the order in which the disks are numbered.
+    /// In the order in which the disks are numbered; the regions have the numbers from 0 on.
     pub fn entries(&self) -> Vec<DiskEntry> {
-        self.disks().map(|planned| planned.entry.clone()).collect()
+        let entry = |number: u32| move |planned: &Planned| DiskEntry { region: Some(number), ..planned.entry.clone() };
+        (0..).zip(&self.0).flat_map(|(number, region)| region.disks.iter().map(entry(number))).collect()
     }
 
     /// One disk, by whatever path.

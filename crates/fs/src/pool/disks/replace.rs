@@ -16,9 +16,9 @@ use exraid::label::MemberState;
 use exraid::{Disk, Label, Making, Options, Region, Uuid};
 use pram::Session;
 
+use super::place;
 use super::plan::{cannot_make, Planned, Wanted};
 use super::rebuild::Rebuilding;
-use super::{look, place};
 use crate::error::{Error, Result};
 use crate::ilfs::{self, Log};
 use crate::pool::config::{Config, DiskEntry};
@@ -154,7 +154,7 @@ impl Job {
     /// The disk that is to take the place, kept from others; none if the member itself is to be put back.
     fn planned(&self, pool: &Pool, how: &Replace) -> Result<Option<Planned>> {
         let Some(new) = &self.new else { return Ok(None) };
-        let disks = look::tell(&pool.dir, &pool.config, &pool.disks, &[]).disks;
+        let disks = pool.disks_status().disks;
         let others = disks.iter().filter(|disk| disk.region == Some(self.region.number()) && disk.size > 0);
         let needed = others.map(|disk| disk.size).min().unwrap_or(0);
         let config = Config { disks: Vec::new(), ..pool.config.clone() };
@@ -177,6 +177,7 @@ impl Job {
     fn make(&self, pool: &Pool, how: &Replace, planned: Planned) -> Result<Arc<Disk>> {
         planned.reserve_ends()?;
         let (path, size, entry) = planned.release();
+        let entry = DiskEntry { region: Some(self.region.number()), ..entry };
         let agreed = pool.disks.agreement.as_ref();
         let options = agreed.map_or_else(Options::default, |agreement| agreement.options());
         let made = Disk::make(&path, &Making { size: Some(size), force: true, options });
@@ -255,14 +256,13 @@ fn numbered(pool: &Pool, (number, disk): (u32, usize)) -> Result<(Arc<dyn Region
     Ok((region.ok_or_else(missing)?, disk - 1))
 }
 
-/// Those that were there when the pool was opened, and those that came later.
 fn open_regions(pool: &Pool) -> Vec<Arc<dyn Region>> {
-    pool.fs.union().map_or_else(|| pool.disks.regions.clone(), |union| union.regions())
+    pool.fs.union().map_or_else(Vec::new, |union| union.regions())
 }
 
 /// The role in which a disk is missing that `pool.toml` names so, before or after it was replaced there.
 fn lacking(pool: &Pool, old: &Path, new: &Path) -> Result<(Arc<dyn Region>, usize)> {
-    let told = look::tell(&pool.dir, &pool.config, &pool.disks, &[]).regions;
+    let told = pool.disks_status().regions;
     let missing = || {
         let each =
             told.iter().map(|region| region.members.iter().enumerate().map(move |member| (region.number, member)));

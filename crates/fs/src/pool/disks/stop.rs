@@ -2,10 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
+use super::leave;
 use super::look::RegionStatus;
 use crate::error::{Error, Result};
 use crate::ilfs::live::Held;
-use crate::pool::Pool;
+use crate::pool::config::DiskEntry;
+use crate::pool::paths::real;
+use crate::pool::{read_config, Pool};
 
 /// What is to stop.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,26 +50,23 @@ impl Pool {
             None if shown.is_some() => (Held::default(), 0),
             None => return Err(self.no_region(&name)),
         };
-        Ok(match held {
-            Held { segments: 0, .. } => Verdict {
-                may_stop: true,
-                why: format!("{name} holds nothing: all content can be read without it"),
-            },
-            Held { live: 0, segments } => Verdict {
-                may_stop: false,
-                why: format!(
-                    "{name} holds no content that is in use, but {segments} segments of it are not free yet: the copy of the memory \
-                     may lead there; ask again when the pool has been mounted for some seconds"
-                ),
-            },
-            Held { live, .. } if alone == 0 => Verdict {
-                may_stop: true,
-                why: format!("all {} KiB of content that {name} holds have copies elsewhere", live >> 10),
-            },
-            Held { segments, .. } => Verdict {
-                may_stop: false,
-                why: format!("{name} holds {} KiB of content, in {segments} segments, that are nowhere else", alone >> 10),
-            },
+        match self.away(number) {
+            Some(is) => Ok(told_of_missing(&format!("{name} {is}"), held, alone)),
+            None => Ok(told_of_region(&name, held, alone)),
+        }
+    }
+
+    /// Of a region that is not there: that it is missing, and since when.
+    fn away(&self, number: u32) -> Option<String> {
+        let log = self.fs.union()?.log();
+        if log.regions().iter().any(|region| region.number() == number) {
+            return None;
+        }
+        let fenced = log.out_of_use(self.fs.session()).ok()?.into_iter().find(|fenced| fenced.number == number);
+        let now = crate::node::now().0.max(0) as u64 / 1_000_000_000;
+        Some(match fenced.filter(|fenced| fenced.since > 0) {
+            Some(fenced) => format!("has been missing for {}", span(now.saturating_sub(fenced.since))),
+            None => "is missing".into(),
         })
     }
 
@@ -77,7 +77,16 @@ impl Pool {
             Some((region, member))
         });
         let shown = path.display();
-        let Some((region, member)) = found else { return Err(self.no_region(&shown.to_string())) };
+        let Some((region, member)) = found else {
+            // A region of which no disk is there is known by its number alone.
+            return match self.number_of_missing(path) {
+                Some(number) => {
+                    let told = self.may_stop_region(number, regions)?;
+                    Ok(Verdict { why: format!("{shown} cannot be used: {}", told.why), ..told })
+                }
+                None => Err(self.no_region(&shown.to_string())),
+            };
+        };
         let name = format!("region {} ({})", region.number, region.layout);
         let go_on = |why: String| Ok(Verdict { may_stop: true, why });
         if region.problem.is_none() && !member.is_whole() {
@@ -91,8 +100,68 @@ impl Pool {
         }
     }
 
+    fn number_of_missing(&self, path: &Path) -> Option<u32> {
+        let config = read_config(&self.dir).ok()?;
+        let is_it = |entry: &&DiskEntry| real(&entry.at(&self.dir)) == real(path);
+        let entry = config.disks.iter().find(is_it)?;
+        leave::number_of(&self.dir, &config, self.fs.union()?.log(), entry)
+    }
+
     fn no_region(&self, name: &str) -> Error {
         let dir = self.dir.display();
         Error::Pool(format!("{dir} has no {name}; `conquest region list {dir}` tells its regions and disks"))
+    }
+}
+
+/// Of a region that is there.
+fn told_of_region(name: &str, held: Held, alone: u64) -> Verdict {
+    match held {
+        Held { segments: 0, .. } => {
+            Verdict { may_stop: true, why: format!("{name} holds nothing: all content can be read without it") }
+        }
+        Held { live: 0, segments } => Verdict {
+            may_stop: false,
+            why: format!(
+                "{name} holds no content that is in use, but {segments} segments of it are not free yet: the copy of the memory \
+                 may lead there; ask again when the pool has been mounted for some seconds"
+            ),
+        },
+        Held { live, .. } if alone == 0 => Verdict {
+            may_stop: true,
+            why: format!("all {} KiB of content that {name} holds have copies elsewhere", live >> 10),
+        },
+        Held { segments, .. } => Verdict {
+            may_stop: false,
+            why: format!("{name} holds {} KiB of content, in {segments} segments, that are nowhere else", alone >> 10),
+        },
+    }
+}
+
+/// Of one that is not: what that costs.
+fn told_of_missing(name: &str, held: Held, alone: u64) -> Verdict {
+    match (held.live, alone) {
+        (0, _) => Verdict { may_stop: true, why: format!("{name}, and held nothing that is in use") },
+        (live, 0) => Verdict {
+            may_stop: true,
+            why: format!("{name}; all {} KiB of content that it holds have copies elsewhere", live >> 10),
+        },
+        (_, alone) => Verdict {
+            may_stop: false,
+            why: format!(
+                "{name}, and {} KiB of content that are nowhere else cannot be read without it, and would be lost with it; \
+                 `conquest region remove POOL REGION --force --dry-run` names the files",
+                alone >> 10
+            ),
+        },
+    }
+}
+
+/// A time in words.
+fn span(seconds: u64) -> String {
+    match seconds {
+        s @ 0..=99 => format!("{s} s"),
+        s @ 100..=5999 => format!("{} min", s / 60),
+        s @ 6000..=172_799 => format!("{} h", s / 3600),
+        s => format!("{} days", s / 86_400),
     }
 }

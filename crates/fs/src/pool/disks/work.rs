@@ -23,8 +23,8 @@ pub struct WorkStatus {
     pub leaving: Vec<LeavingStatus>,
     /// Regions that take nothing, since they are missing or have failed.
     pub out_of_use: Vec<OutOfUse>,
-    /// Regions that share their fate with others, each with the number of its domain.
-    pub domains: Vec<(u32, u32)>,
+    /// Regions that share their fate with others, each with the name of its domain.
+    pub domains: Vec<(u32, String)>,
     /// Balancing goes on; it and scrubbing are paused; bytes that are to be moved for all regions to be alike.
     pub balancing: bool,
     pub paused: bool,
@@ -68,7 +68,7 @@ pub struct Scrub {
 }
 
 impl Pool {
-    fn with_log(&self) -> Result<&Union> {
+    pub(super) fn with_log(&self) -> Result<&Union> {
         let none = || Error::Pool(format!("{} has no disks: `conquest region add` gives it one", self.dir.display()));
         self.fs.union().map(|union| &**union).ok_or_else(none)
     }
@@ -107,7 +107,7 @@ impl Pool {
             seconds: (due > 0 && speed > 0.0).then(|| 2.0 * due as f64 / speed),
             leaving: leaving.collect(),
             out_of_use: out_of_use.collect(),
-            domains: log.named_domains(session)?,
+            domains: self.domains()?,
             balancing: tasks.balance,
             paused: tasks.paused,
             unbalanced: log.unbalanced(session)?,
@@ -138,12 +138,6 @@ impl Pool {
         Ok(self.fs.session().copy().map_or(Ok(()), |copy| copy.wait(self.fs.session()))?)
     }
 
-    /// These regions share their fate, by any number but 0; with that each is on its own.
-    pub fn set_domain(&self, regions: &[u32], domain: u32) -> Result<()> {
-        self.with_log()?.log().set_domain(self.fs.session(), regions, domain)?;
-        Ok(self.fs.session().copy().map_or(Ok(()), |copy| copy.wait(self.fs.session()))?)
-    }
-
     /// Spreads what is there over all regions. `go_on` is told the bytes that are left, between segments; false if it said no.
     pub fn balance(&self, go_on: &mut dyn FnMut(u64) -> bool) -> Result<bool> {
         let union = self.with_log()?;
@@ -169,11 +163,11 @@ impl Pool {
         let union = self.with_log()?;
         let slots = union.log().segments_to_scrub(self.fs.session())?;
         let (mut told, all) = (Scrub::default(), slots.len() as u64);
-        for (n, (_, slot)) in slots.into_iter().enumerate() {
+        for (n, (sequence, slot)) in slots.into_iter().enumerate() {
             if !go_on(n as u64, all) {
                 break;
             }
-            let one = union.scrub_one(&self.fs, slot)?;
+            let one = union.scrub_one(&self.fs, sequence, slot)?;
             (told.segments, told.bytes) = (told.segments + 1, told.bytes + one.bytes);
             if !one.wrong.is_empty() {
                 let damage = damage::ranges(&self.fs, union, &one.wrong);

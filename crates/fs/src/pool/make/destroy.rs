@@ -112,6 +112,7 @@ pub fn finish(dir: &Path, step: OnStep) -> Result<()> {
         _ = fs::remove_dir(copy);
     }
     _ = fs::remove_file(dir.join(LOG));
+    _ = disks::damage::forget(dir);
     for entry in &config.disks {
         step()?;
         disks::place::remove(dir, entry, config.uuid_bytes()?)?;

@@ -16,7 +16,7 @@ use crate::node::Fs;
 use crate::pool::config::Config;
 use crate::pool::copy::{files, logged};
 use crate::pool::disks::plan::Plan;
-use crate::pool::disks::{make_log, place};
+use crate::pool::disks::{damage, make_log, place};
 use crate::pool::medium::MediumKind;
 use crate::pool::options::FormatOptions;
 use crate::pool::paths::{self, COPY, LOG};
@@ -70,7 +70,10 @@ pub fn format(dir: &Path, how: &FormatOptions, step: OnStep) -> Result<()> {
         file.sync_all().map_err(|e| Error::host(&path, &e))?;
     }
     drop(disks);
-    staged.place(&config, step)
+    staged.place(&config, step)?;
+    // Of the pool that was there.
+    _ = damage::forget(dir);
+    Ok(())
 }
 
 /// What `how` asks for.

@@ -77,3 +77,31 @@ fn what_was_not_overwritten_yet_is_not_told_as_lost() {
     let ends_within = |lost: &Lost| lost.last + 1 < LEN;
     assert!(lost.iter().any(ends_within), "something is there yet: {lost:?}");
 }
+
+/// What is lost for good reads as zeros once somebody has said so; nothing else changes.
+#[test]
+fn what_is_lost_for_good_becomes_zeros() {
+    let (rig, file) = with_older_memory(false, 9);
+    let lost = is_told_rightly(&rig, file);
+    assert!(lost.iter().all(|lost| lost.for_good), "{lost:?}");
+    // One page of it has been written since.
+    let at = lost[0].first;
+    rig.write(file, at, &[7; PAGE as usize]);
+    let zeroed = rig.fs.zero_lost().expect("it works");
+    let bytes = |ranges: &[Lost]| ranges.iter().map(|one| one.last - one.first + 1).sum::<u64>();
+    assert_eq!(bytes(&zeroed), bytes(&lost) - PAGE, "{zeroed:?}");
+    assert_eq!(zeroed[0].path.as_deref(), Some("/dir/file"));
+    assert_eq!(rig.fs.lost().expect("it runs"), []);
+    let (found, written) = (rig.read(file), Rng::new(1).bytes(LEN as usize));
+    for (n, page) in found.chunks(PAGE as usize).enumerate() {
+        let start = n as u64 * PAGE;
+        let is_zeroed = zeroed.iter().any(|lost| (lost.first..=lost.last).contains(&start));
+        match start == at {
+            true => assert!(page.iter().all(|byte| *byte == 7), "what was written"),
+            false if is_zeroed => assert!(page.iter().all(|byte| *byte == 0), "byte {start}"),
+            false => assert!(page == &written[start as usize..][..page.len()], "byte {start}"),
+        }
+    }
+    rig.check(&[file], false, "after it was made zeros");
+    assert_eq!(rig.fs.zero_lost().expect("it works"), []);
+}

@@ -14,6 +14,7 @@
 //! Random operations are among the tests of [`file`](crate::file), where the model of a file is.
 
 mod follow;
+mod keep;
 mod leaves;
 mod lost;
 mod policies;
