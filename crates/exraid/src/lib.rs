@@ -90,6 +90,7 @@ pub use disk::{Claim, Disk, Making, Options};
 pub use error::{Class, Error, OpenError, Result};
 pub use label::{Label, Layout, Uuid};
 pub use meter::Performance;
+pub use region::throttle::Background;
 pub use region::{MemberStatus, Region};
 pub use space::Space;
 pub use sys::memory::{Aligned, Buffers, ALIGNED};

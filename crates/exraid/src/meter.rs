@@ -294,6 +294,13 @@ impl Meter {
         Duration::from_secs_f64(state.read.takes * (state.read.queue + state.write.queue + 1) as f64)
     }
 
+    /// Bytes in a second that the device delivers as a rule, of reads and writes the slower ones; 0 where nothing is known.
+    pub fn delivers(&self) -> u64 {
+        let state = self.lock();
+        let known = [state.read.known[1], state.write.known[1]].into_iter().filter(|known| *known > 0.0);
+        known.min_by(f64::total_cmp).map_or(0, |slower| slower.min(1e12) as u64)
+    }
+
     /// What is known now. `oldest` is the age of the oldest request under way, which the device knows.
     pub fn performance(&self, oldest: Duration) -> Performance {
         self.performance_at(self.start.elapsed(), oldest)

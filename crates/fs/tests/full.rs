@@ -1,6 +1,6 @@
 //! Disks that are full: what is there can be overwritten, and nothing new is taken.
 
-use fs::node::WriteFlags;
+use fs::node::{SetXattr, WriteFlags};
 use fs::path::View;
 use fs::pool::NewDisk;
 use fs::{Caller, FormatOptions, Ino, MediumKind, OpenOptions, Pool};
@@ -53,6 +53,70 @@ fn a_full_disk_takes_what_is_overwritten(medium: MediumKind) {
     }
     let report = pool.fsck(false, &mut |_, _| {}).expect("it runs");
     assert!(report.problems.is_empty(), "{:#?}", report.problems);
+    for path in Pool::memory(&at).expect("it is a pool") {
+        let _ = std::fs::remove_file(path);
+    }
+}
+
+/// Files of which some are mirrored and some lie as they come, until there is no room: what was taken is there, and it was nearly all that
+/// fits.
+#[test]
+fn a_full_mirrored_pool_has_all_that_it_took() {
+    let dir = tempfile::tempdir_in("/dev/shm").expect("a directory");
+    let disk = |name: &str| NewDisk { path: dir.path().join(name), size: Some(160 * MIB) }.into();
+    let regions = vec![disk("one"), disk("two")];
+    let how =
+        FormatOptions { medium: MediumKind::Battery, root_owner: (0, 0), regions, ..FormatOptions::sized(32 * MIB) };
+    let at = dir.path().join("pool");
+    Pool::format(&at, &how).expect("there is room");
+    let pool = Pool::open(&at, &OpenOptions::default()).expect("it is opened");
+    let mut files = Vec::new();
+    for n in 0..4u64 {
+        let name = format!("file{n}");
+        let file = View::new(&pool, Caller::root()).create(name.as_bytes(), 0o644).expect("room");
+        let ino = file.attr().expect("told").ino;
+        if n > 0 {
+            let (name, how) = (b"user.conquest.redundancy", SetXattr::Any);
+            pool.setxattr(ino, name, b"mirror:2", how, &Caller::root()).expect("it is set");
+        }
+        files.push((ino, 0));
+    }
+    let mut left: Vec<usize> = (0..files.len()).collect();
+    let mut rng = Rng::new(3);
+    while !left.is_empty() {
+        let which = rng.below(left.len() as u64) as usize;
+        let (ino, pages) = &mut files[left[which]];
+        match pool.write(*ino, *pages * PAGE, &page(*pages, *ino), WriteFlags::default()) {
+            Ok(_) => {
+                *pages += 1;
+                if *pages % 50 == 0 {
+                    pool.fsync(*ino, false).expect("what was taken can be made durable");
+                }
+            }
+            Err(e) if e.errno() == Errno::NOSPC => _ = left.remove(which),
+            Err(e) => panic!("page {pages}: {e}"),
+        }
+    }
+    // All of it can be written, and be changed: nothing that was taken finds no room later.
+    for (ino, pages) in &files {
+        pool.fsync(*ino, false).expect("what was taken can be made durable");
+        for one in (0..*pages).step_by(7) {
+            pool.write(*ino, one * PAGE, &page(one, *ino), WriteFlags::default()).expect("it is overwritten");
+        }
+        pool.fsync(*ino, false).expect("and durable");
+    }
+    let physical: u64 = files.iter().enumerate().map(|(n, (_, pages))| pages * PAGE * if n > 0 { 2 } else { 1 }).sum();
+    assert!(physical > 320 * MIB * 7 / 10, "{} MiB of 320 were taken", physical / MIB);
+    let mut back = vec![0; PAGE as usize];
+    for (ino, pages) in &files {
+        for one in 0..*pages {
+            pool.read(*ino, one * PAGE, &mut back).expect("it can be read");
+            assert!(back == page(one, *ino), "page {one} of {ino}");
+        }
+    }
+    let report = pool.fsck(false, &mut |_, _| {}).expect("it runs");
+    assert!(report.problems.is_empty(), "{:#?}", report.problems);
+    drop(pool);
     for path in Pool::memory(&at).expect("it is a pool") {
         let _ = std::fs::remove_file(path);
     }

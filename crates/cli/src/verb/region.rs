@@ -213,14 +213,13 @@ fn add(args: &Add) -> Result<()> {
     let pool = locate::pool(&args.pool)?;
     let all = args.disks.iter().map(regions::absolute).collect::<Result<Vec<_>>>()?;
     all.iter().flat_map(|region| &region.disks).try_for_each(|disk| places::refuse_within(&pool, &disk.path))?;
-    for region in &all {
-        if Pool::disks(&pool).is_ok_and(|(_, disks)| disks.is_empty()) {
-            mounts::refuse_mounted(&pool)?;
-        }
-        let name = regions::name(region);
-        Pool::add_disk(&pool, region, args.force).context(|| format!("cannot give {} {name}", pool.display()))?;
-        say(&format!("{} has {name} now", pool.display()))?;
+    if Pool::disks(&pool).is_ok_and(|(_, disks)| disks.is_empty()) {
+        mounts::refuse_mounted(&pool)?;
     }
+    let names = all.iter().map(regions::name).collect::<Vec<_>>();
+    let cannot = || format!("cannot give {} {}", pool.display(), names.join(" and "));
+    Pool::add_disks(&pool, &all, args.force).context(cannot)?;
+    names.iter().try_for_each(|name| say(&format!("{} has {name} now", pool.display())))?;
     show(&pool)
 }
 

@@ -17,6 +17,7 @@
 //! | version | goes up before labels say that members stand otherwise: who knows another one reads the labels first |
 //! | epoch | that of the membership, once labels say so: who finds no label of it may not go by those that he finds |
 //! | gate | not zero: look whether somebody has the gate |
+//! | throttle | who uses the region, and how fast work in the background may be ([`super::throttle`]) |
 //! | others | those of the log of intents ([`super::raid5`]) |
 //!
 //! An uncontended lock takes a call of a microsecond. Whoever waits for a disk while he has one of the first five is waited for
@@ -43,8 +44,12 @@ const REGIONS: u64 = (1 << (63 - SHIFT)) - 1;
 const VERSION: usize = 0;
 const GATED: usize = 1;
 const EPOCH: usize = 2;
+/// Those by which the background gives way ([`super::throttle`]).
+const THROTTLE_WORDS: Range<usize> = 4..4 + super::throttle::COUNT;
 /// Those of the log of intents: the rest of the first page but its end, and the second one.
 const LOG_WORDS: Range<usize> = 16..WORDS;
+
+const _: () = assert!(THROTTLE_WORDS.end <= LOG_WORDS.start);
 
 const PRESENCE: u64 = 0;
 const OPENING: u64 = 1;
@@ -201,6 +206,10 @@ impl Between {
     /// The words of the log of intents.
     pub fn log_words(&self) -> &[AtomicU64] {
         &self.words[LOG_WORDS]
+    }
+
+    pub fn throttle_words(&self) -> &[AtomicU64] {
+        &self.words[THROTTLE_WORDS]
     }
 
     fn stripes(&self, stripes: &Range<u64>) -> Range<u64> {

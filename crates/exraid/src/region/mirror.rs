@@ -14,7 +14,7 @@ use std::sync::{Arc, OnceLock};
 use super::between::Between;
 use super::join::{Failures, Join};
 use super::keeper::Keeper;
-use super::rebuild::{begin, finish, note, reached, run, NOTED, OWN, PIECE};
+use super::rebuild::{begin, finish, note, reached, run, Going, NOTED, OWN, PIECE};
 use super::set::{Manner, Set};
 use super::turns::{Care, Turn, Turns};
 use super::{Begin, Map};
@@ -195,7 +195,7 @@ impl Map for Mirror {
         role: usize,
         spare: Option<(Arc<dyn Device>, Uuid)>,
         live: &mut dyn FnMut() -> Vec<Range<u64>>,
-        go_on: &mut dyn FnMut(u64) -> bool,
+        going: &mut Going<'_>,
     ) -> Result<bool> {
         let Some(from) = begin(set, role, spare)? else { return Ok(true) };
         let live = live();
@@ -204,12 +204,13 @@ impl Map for Mirror {
         for range in &live {
             let mut at = range.start.max(from);
             while at < range.end {
-                if !go_on(left) {
+                if !(going.go_on)(left) {
                     note(set, role, at)?;
                     return Ok(false);
                 }
-                let end = range.end.min(at + PIECE);
-                self.copy(set, role, at..end)?;
+                // Within a piece of the turns.
+                let end = range.end.min(at + going.piece()).min((at / PIECE + 1) * PIECE);
+                going.copy(end - at, || self.copy(set, role, at..end))?;
                 (left, at) = (left - (end - at), end);
                 if at - noted >= NOTED {
                     note(set, role, at)?;

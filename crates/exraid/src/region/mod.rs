@@ -9,6 +9,7 @@
 //! | [`raid5`] | content in turns on several, with parity: one of them can be done without |
 //! | `keeper` | the exclusion of members that missed something |
 //! | `rebuild` | putting a member back |
+//! | [`throttle`] | when work in the background may have the region |
 //! | `turns` | who may change what, among threads and processes |
 //! | [`between`] | what processes that share a region agree by |
 //! | `join` | one request that became several |
@@ -38,6 +39,7 @@ mod rebuild;
 mod set;
 mod single;
 mod stripe;
+pub mod throttle;
 mod turns;
 
 use std::ops::Range;
@@ -51,7 +53,9 @@ use crate::events::Event;
 use crate::flight::Flights;
 use crate::label::{Epoch, Layout, MemberState, Uuid, END};
 use crate::meter::{Meter, Performance};
+use rebuild::Going;
 use set::{Manner, Set};
+use throttle::{Background, Throttle};
 
 pub use assemble::{make, open, open_shared, Sharing};
 pub use between::Common;
@@ -98,6 +102,15 @@ pub trait Region: Device {
     /// after the other, and may have raised it before: [`sequence`](Self::sequence) then tells.
     fn raise_sequence(&self, to: u64) -> Result<()>;
 
+    /// Bytes that a thread of the [background](throttle::Background) is to ask for at a time.
+    fn piece(&self) -> u64;
+
+    /// Waits until such a thread may ask for so many bytes; any other may at once. True: one request at a time, as others want it.
+    fn give_way(&self, bytes: u64) -> bool;
+
+    /// For so long no such thread waits: what it does is waited for.
+    fn hurry(&self, time: Duration);
+
     /// A random number, drawn when the region was made.
     fn secret(&self) -> u64;
 
@@ -108,7 +121,7 @@ pub trait Region: Device {
     fn read_copy(&self, copy: usize, request: Request, done: Done);
 
     /// Puts a member back, or `spare` (a disk without a label, and the name that it gets) in its place: copies what
-    /// `live` says. `live` is asked when the member has begun to take part in writes, and names everything that was
+    /// `live` says, giving way as a thread of the [background](throttle::Background) does. `live` is asked when the member has begun to take part in writes, and names everything that was
     /// written, or was being written, by then. `go_on` is told the bytes that are left, between pieces, and may sleep;
     /// where it says no, this returns false and can be called again, also after the region was opened anew. Waits for
     /// disks.
@@ -169,7 +182,7 @@ trait Map: Send + Sync {
         _: usize,
         _: Option<(Arc<dyn Device>, Uuid)>,
         _: &mut dyn FnMut() -> Vec<Range<u64>>,
-        _: &mut dyn FnMut(u64) -> bool,
+        _: &mut Going<'_>,
     ) -> Result<bool> {
         Err(Error::new(Class::Invalid, &set.name, format!("a {} has no copies to rebuild from", set.layout)))
     }
@@ -182,6 +195,7 @@ struct Volume {
     properties: Properties,
     meter: Arc<Meter>,
     flights: Arc<Flights>,
+    throttle: Arc<Throttle>,
 }
 
 impl Volume {
@@ -202,7 +216,8 @@ impl Volume {
             sparse: parts.iter().any(|part| part.sparse),
             rotates: parts.iter().any(|part| part.rotates),
         };
-        Volume { set: Arc::new(set), map, properties, meter: Arc::default(), flights: Arc::default() }
+        let throttle = Arc::new(Throttle::new(set.between().cloned()));
+        Volume { set: Arc::new(set), map, properties, meter: Arc::default(), flights: Arc::default(), throttle }
     }
 
     /// Refuses what cannot be, else notes that the request is under way; who is to be told when it ends.
@@ -214,11 +229,13 @@ impl Volume {
         let Request { ref op, tag, within } = request;
         let range = op.range();
         let begun = self.meter.begin(op.kind(), range.end - range.start);
+        let (throttle, seen) = (self.throttle.clone(), self.throttle.begin(op.kind(), range.end - range.start));
         // Members have the patience; the table of the region only tells what is under way.
         let number = self.flights.begin(op, tag, None, done);
         let (meter, flights, name) = (self.meter.clone(), self.flights.clone(), self.set.name.clone());
         let done = move |answer: Answer| {
             meter.end(begun, answer.result.as_ref().err().map(|e| e.class));
+            throttle.end(seen, meter.delivers());
             flights.end(number, &name, answer);
         };
         Some((request.op, Manner { tag, within }, Box::new(done)))
@@ -317,6 +334,18 @@ impl Region for Volume {
         self.set.raise_sequence(to)
     }
 
+    fn piece(&self) -> u64 {
+        self.throttle.piece(self.meter.delivers())
+    }
+
+    fn give_way(&self, bytes: u64) -> bool {
+        self.throttle.wait(bytes, self.meter.delivers())
+    }
+
+    fn hurry(&self, time: Duration) {
+        self.throttle.hurry(time);
+    }
+
     fn secret(&self) -> u64 {
         self.set.secret
     }
@@ -338,6 +367,8 @@ impl Region for Volume {
         live: &mut dyn FnMut() -> Vec<Range<u64>>,
         go_on: &mut dyn FnMut(u64) -> bool,
     ) -> Result<bool> {
-        self.map.rebuild(&self.set, member, spare, live, go_on)
+        let _background = Background::begin();
+        let going = &mut Going { meter: &self.meter, throttle: &self.throttle, go_on };
+        self.map.rebuild(&self.set, member, spare, live, going)
     }
 }

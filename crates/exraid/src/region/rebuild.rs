@@ -4,10 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::set::{Manner, Set};
-use crate::device::{Answer, Device, Op, Ticket};
+use super::throttle::Throttle;
+use crate::device::{Answer, Device, Kind, Op, Ticket};
 use crate::error::{Class, Error, Result};
 use crate::events::What;
 use crate::label::{MemberState, Uuid};
+use crate::meter::Meter;
 
 /// Bytes of a member that are put back at a time.
 pub const PIECE: u64 = 1 << 20;
@@ -17,6 +19,30 @@ pub const NOTED: u64 = 1 << 30;
 pub const PATIENCE: Duration = Duration::from_secs(30);
 /// How requests of the region's own are made.
 pub const OWN: Manner = Manner { tag: 0, within: Some(PATIENCE) };
+
+/// A rebuild that goes on.
+pub struct Going<'g> {
+    pub meter: &'g Meter,
+    pub throttle: &'g Throttle,
+    pub go_on: &'g mut dyn FnMut(u64) -> bool,
+}
+
+impl Going<'_> {
+    /// Bytes of a member that are put back next, at most.
+    pub fn piece(&self) -> u64 {
+        self.throttle.piece(self.meter.delivers()).min(PIECE)
+    }
+
+    /// Has a piece copied, when that is due.
+    pub fn copy(&self, bytes: u64, copy: impl FnOnce() -> Result<()>) -> Result<()> {
+        let delivers = self.meter.delivers();
+        self.throttle.wait(bytes, delivers);
+        let seen = self.throttle.begin(Kind::Read, bytes);
+        let done = copy();
+        self.throttle.end(seen, delivers);
+        done
+    }
+}
 
 /// From now on the member is written. Bytes of its share that it has, from the first on; `None`: it is whole.
 pub fn begin(set: &Arc<Set>, role: usize, spare: Option<(Arc<dyn Device>, Uuid)>) -> Result<Option<u64>> {

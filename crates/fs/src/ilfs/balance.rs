@@ -4,6 +4,10 @@
 //! nothing of it, and only what is live is copied. Each region is to be as full as the others. What is to stay in its region as a whole
 //! file does.
 
+use std::cmp::Reverse;
+use std::sync::PoisonError;
+use std::time::Instant;
+
 use pram::session::assert_may_wait;
 use pram::Session;
 
@@ -60,9 +64,12 @@ impl Log {
 
     /// Bytes that are to be moved for all regions to be alike; 0 where they are.
     pub fn unbalanced(&self, session: &Session) -> Result<u64> {
-        let filled = self.filled(session)?;
+        Ok(self.unbalanced_of(&self.filled(session)?))
+    }
+
+    fn unbalanced_of(&self, filled: &[Filled]) -> u64 {
         let is_odd = |one: &&Filled| one.excess > ((one.size as f64 * ALIKE) as i64).max(2 * self.segment() as i64);
-        Ok(filled.iter().filter(is_odd).map(|one| one.excess as u64).sum())
+        filled.iter().filter(is_odd).map(|one| one.excess as u64).sum()
     }
 
     /// Moves one segment from the fullest region to the emptiest.
@@ -92,10 +99,10 @@ impl Log {
         files: &dyn Files,
         go_on: &mut dyn FnMut(u64) -> bool,
     ) -> Result<Option<Copied>> {
-        if self.unbalanced(session)? == 0 {
+        let filled = self.filled(session)?;
+        if self.unbalanced_of(&filled) == 0 {
             return Ok(Some(Copied::Nothing));
         }
-        let filled = self.filled(session)?;
         let share = |one: &&Filled| one.excess as f64 / one.size.max(1) as f64;
         let Some(from) = filled.iter().max_by(|a, b| share(a).total_cmp(&share(b))) else {
             return Ok(Some(Copied::Nothing));
@@ -135,7 +142,7 @@ impl Log {
     }
 
     /// The fullest of the segments in a region that may be moved to one of those.
-    fn movable(&self, session: &Session, from: u32, to: &[u32]) -> Result<Option<(u32, Segment)>> {
+    pub(super) fn movable(&self, session: &Session, from: u32, to: &[u32]) -> Result<Option<(u32, Segment)>> {
         let table = self.at.table(session.region());
         let regions = session.read(KEY, || table.regions())?;
         let Some((_, region)) = regions.iter().find(|(_, region)| region.number == from) else { return Ok(None) };
@@ -144,20 +151,35 @@ impl Log {
             .filter(|(_, region)| to.contains(&region.number))
             .map(|(n, region)| (*n, region.domain()))
             .collect();
-        let mut best: Option<(u32, Segment)> = None;
-        for slot in region.range() {
-            let segment = session.read(KEY, || table.get(slot))?;
+        let may = |slot: u32, segment: &Segment| -> Result<bool> {
             let is_kind = segment.state == State::Full && segment.live > 0 && !class::is_whole(segment.class);
-            let may = is_kind && !self.is_aside(segment.sequence);
-            if !may || best.is_some_and(|(_, best)| best.live >= segment.live) {
-                continue;
+            if !is_kind || self.is_aside(segment.sequence) {
+                return Ok(false);
             }
-            let homes = session.read(KEY, || table.homes(slot, &segment))?;
+            let homes = session.read(KEY, || table.homes(slot, segment))?;
             let is_free = |(n, domain): &(usize, u64)| homes.iter().all(|home| home.n != *n && home.domain != *domain);
-            if targets.iter().any(is_free) {
-                best = Some((slot, segment));
+            Ok(targets.iter().any(is_free))
+        };
+        let mut sorted = to.to_vec();
+        sorted.sort_unstable();
+        let of = (from, sorted);
+        let mut agenda = self.moving.lock().unwrap_or_else(PoisonError::into_inner);
+        if !agenda.counts(&of) {
+            let (began, mut found) = (Instant::now(), Vec::new());
+            for slot in region.range() {
+                let segment = session.read(KEY, || table.get(slot))?;
+                if may(slot, &segment)? {
+                    found.push((Reverse(segment.live), slot, segment.sequence));
+                }
+            }
+            agenda.fill(of, (began, region.slots.into()), found);
+        }
+        while let Some((slot, sequence)) = agenda.take() {
+            let segment = session.read(KEY, || table.get(slot))?;
+            if segment.sequence == sequence && may(slot, &segment)? {
+                return Ok(Some((slot, segment)));
             }
         }
-        Ok(best)
+        Ok(None)
     }
 }

@@ -19,11 +19,12 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::PoisonError;
 
-use exraid::{Aligned, Buffers};
+use exraid::{Aligned, Background, Buffers};
 use pram::session::assert_may_wait;
 use pram::Session;
 
 use super::error::{Error, Result};
+use super::live::Live;
 use super::part::{summary_blocks, Entry, Owner, Part};
 use super::place::{Place, Run, BLOCK};
 use super::read::Reading;
@@ -31,6 +32,7 @@ use super::sorted::Kind;
 use super::table::{Segment, State, KEY};
 use super::walk::Walk;
 use super::write::Block;
+use super::{class, copies};
 use super::{Head, Log};
 
 /// Blocks that are looked at and read at a time: between them `go_on` is asked.
@@ -111,6 +113,8 @@ pub enum Kept {
     Unreadable(u32),
     /// A summary in it is torn or damaged, and what it would tell of may be live.
     Unknown,
+    /// Something may be on its way to it yet, in any process: a slot is not used again before that has ended. For some time alone.
+    UnderWay,
 }
 
 /// What the cleaner remembers.
@@ -123,6 +127,15 @@ impl Log {
     /// Segments that the cleaner leaves alone, and why: since this process opened the log.
     pub fn kept(&self) -> Vec<(u64, Kept)> {
         self.cleaner().kept.iter().map(|(sequence, why)| (*sequence, *why)).collect()
+    }
+
+    /// Does the cleaner leave that segment alone?
+    pub(super) fn is_kept(&self, sequence: u64) -> bool {
+        self.cleaner().kept.contains_key(&sequence)
+    }
+
+    pub(super) fn under_way(&self) -> std::sync::MutexGuard<'_, copies::Aside> {
+        self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn cleaner(&self) -> std::sync::MutexGuard<'_, Memory> {
@@ -186,7 +199,8 @@ impl Log {
             // Each by itself: a choice that is a moment old is as good.
             let segment = session.read(KEY, || table.get(slot))?;
             let Some(score) = self.score(&segment, clock) else { continue };
-            if best.is_none_or(|(most, ..)| score > most) && !self.cleaner().kept.contains_key(&segment.sequence) {
+            let is_left = |sequence| self.is_kept(sequence) || self.under_way().has(sequence);
+            if best.is_none_or(|(most, ..)| score > most) && !is_left(segment.sequence) {
                 best = Some((score, slot, segment));
             }
         }
@@ -220,10 +234,11 @@ impl Log {
         let (mut batch, mut stamp) = (Batch::default(), 0);
         for (sequence, places) in of_segments {
             let Ok((slot, segment)) = self.find(session, Place::new(sequence, 0)) else { continue };
-            let (mut entries, _) = self.contents(session, slot, &segment)?;
+            let contents = self.contents(session, slot, &segment)?;
             let wanted: std::collections::HashSet<Place> = places.into_iter().collect();
-            entries.retain(|(place, _)| wanted.contains(place));
-            self.gather(session, files, &entries, &mut batch)?;
+            let is_wanted = |place| wanted.contains(&place);
+            batch.is_of(&segment);
+            self.gather(session, files, contents.live_of(files, &is_wanted).collect::<Result<_>>()?, &mut batch)?;
             stamp = segment.stamp.max(stamp);
         }
         let (moved, newer) = self.move_all(session, files, batch, stamp)?;
@@ -247,28 +262,27 @@ impl Log {
             _ => Ok(()),
         })?;
         // 2.
-        let (blocks, is_whole) = self.contents(session, slot, &segment)?;
+        let contents = self.contents(session, slot, &segment)?;
         let mut batch = Batch::default();
-        for some in blocks.chunks(BATCH) {
+        batch.is_of(&segment);
+        let mut live = contents.live(files);
+        loop {
+            let some = live.by_ref().take(BATCH).collect::<Result<Vec<Live>>>()?;
+            if some.is_empty() {
+                break;
+            }
             self.gather(session, files, some, &mut batch)?;
             if !go_on() {
                 return Ok(Cleaned::Interrupted);
             }
         }
         let why = match batch.unreadable {
-            0 if is_whole => None,
+            0 if contents.is_whole => None,
             0 => Some(Kept::Unknown),
             unreadable => Some(Kept::Unreadable(unreadable)),
         };
         let moved = self.move_all(session, files, batch, segment.stamp)?;
         self.end(session, files, slot, segment, moved, why)
-    }
-
-    /// What the summaries of a segment tell; and whether that is all that was ever put there.
-    fn contents(&self, session: &Session, slot: u32, segment: &Segment) -> Result<(Vec<(Place, Entry)>, bool)> {
-        let (parts, is_whole) = self.parts(session, slot, segment)?;
-        let blocks = parts.iter().flat_map(Part::blocks).map(|(place, entry)| (place, *entry)).collect();
-        Ok((blocks, is_whole))
     }
 
     /// The parts of a segment, by the copy that tells most of it; and whether they are all that was ever put there.
@@ -314,44 +328,50 @@ impl Log {
         Ok((parts, is_whole && at == segment.used))
     }
 
-    /// 3. and the first half of 4.
-    fn gather(&self, session: &Session, files: &dyn Files, blocks: &[(Place, Entry)], batch: &mut Batch) -> Result<()> {
+    /// The first half of 4, of what was found live by 3.
+    fn gather(&self, session: &Session, files: &dyn Files, blocks: Vec<Live>, batch: &mut Batch) -> Result<()> {
         let mut live = Vec::new();
-        for (place, entry) in blocks {
-            match files.fate(entry.owner, *place)? {
+        for Live { place, entry, fate } in blocks {
+            match fate {
                 Fate::Dead => {}
-                Fate::Live => live.push((*place, *entry)),
+                Fate::Live => live.push((place, entry)),
                 Fate::Newer(content, number) => {
-                    batch.add(*place, Block { owner: entry.owner, content, moved: None }, Some(number));
+                    batch.add(place, Block { owner: entry.owner, content, moved: None }, Some(number));
                 }
             }
         }
         // All are under way before the first is waited for.
-        let runs = Run::of(live.iter().map(|(place, _)| *place), BATCH as u32);
-        let begun: Vec<_> = runs.into_iter().map(|run| self.begin_read(session, run)).collect();
-        let mut rest = &live[..];
-        for one in begun {
-            let (these, later) = rest.split_at(one.run.blocks as usize);
+        let slot = live.first().and_then(|(place, _)| self.find(session, *place).ok());
+        let piece = slot.map_or(BATCH as u32, |(slot, _)| self.piece(session, &[slot]));
+        let runs = Run::of(live.iter().map(|(place, _)| *place), piece);
+        let (mut rest, mut begun) = (&live[..], std::collections::VecDeque::new());
+        let at_a_time = if Background::is() { 1 } else { usize::MAX };
+        for run in runs {
+            let (these, later) = rest.split_at(run.blocks as usize);
             rest = later;
-            self.end_read(session, files, one, these, batch)?;
+            begun.push_back((self.begin_read(session, run), these));
+            while begun.len() >= at_a_time {
+                let Some((one, these)) = begun.pop_front() else { break };
+                self.end_read(session, files, one, these, batch)?;
+            }
         }
-        Ok(())
+        begun.into_iter().try_for_each(|(one, these)| self.end_read(session, files, one, these, batch))
     }
 
-    fn begin_read(&self, session: &Session, run: Run) -> Live {
+    fn begin_read(&self, session: &Session, run: Run) -> Begun {
         let memory = Buffers::whole(&Aligned::zeroed(run.blocks as usize * BLOCK as usize));
-        Live { run, reading: self.read(session, run, memory) }
+        Begun { run, reading: self.read(session, run, memory) }
     }
 
     fn end_read(
         &self,
         session: &Session,
         files: &dyn Files,
-        live: Live,
+        begun: Begun,
         blocks: &[(Place, Entry)],
         batch: &mut Batch,
     ) -> Result<()> {
-        let Live { run, reading } = live;
+        let Begun { run, reading } = begun;
         match reading.and_then(|reading| reading.wait(self, session)) {
             Ok(memory) => {
                 for (n, (place, entry)) in (0u64..).zip(blocks) {
@@ -384,7 +404,7 @@ impl Log {
             return Ok((0, 0));
         }
         // What is moved becomes what its file wants by now.
-        let mut writer = self.sorted(session, Head::Cold, Some(stamp));
+        let mut writer = self.sorted(session, Head::Cold, Some(stamp)).due(batch.due);
         for (block, (owner, from, _)) in batch.blocks.into_iter().zip(&batch.moves) {
             writer.push(files.kind(*owner, *from)?, block)?;
         }
@@ -416,7 +436,11 @@ impl Log {
         why: Option<Kept>,
     ) -> Result<Cleaned> {
         let sequence = segment.sequence;
+        // What counts and was not moved may be under way to the disk yet, or its writer is gone.
+        let is_quiet = self.is_quiet(session, sequence)?;
+        let mut is_under_way = false;
         let freed = self.change(session, |change| {
+            is_under_way = false;
             let now = change.table().get(slot)?;
             if now.sequence != sequence || !matches!(now.state, State::Full | State::Cleaning) {
                 return Ok(true);
@@ -425,11 +449,20 @@ impl Log {
                 change.put(slot, &Segment { state: State::Full, ..now })?;
                 return Ok(false);
             }
+            if now.live > 0 && !is_quiet {
+                is_under_way = true;
+                change.put(slot, &Segment { state: State::Full, ..now })?;
+                return Ok(false);
+            }
             // What still counts was never linked: whoever wrote it is gone, or will be told to write it again.
             change.free(slot, &now, files.epoch())?;
             Ok(true)
         })?;
         match why {
+            _ if is_under_way => {
+                self.under_way().add(sequence, copies::SOON);
+                Ok(Cleaned::Kept { sequence, why: Kept::UnderWay })
+            }
             Some(why) if !freed => {
                 self.cleaner().kept.insert(sequence, why);
                 Ok(Cleaned::Kept { sequence, why })
@@ -445,6 +478,13 @@ impl Log {
         assert_may_wait();
         self.check_failed()?;
         for done in 0..most {
+            // A write that this process has not done with may come to the disk yet: the slot waits once more.
+            if let Some(slot) = self.first_is_written_to(session)? {
+                match self.requeue(session, slot, durable)? {
+                    true => continue,
+                    false => return Ok(done),
+                }
+            }
             // Nobody else has the slot between the two. Writes that were given up by time are in segments that failed.
             let Some((slot, state)) = self.change(session, |change| change.take_freed(durable))? else {
                 return Ok(done);
@@ -458,6 +498,29 @@ impl Log {
             }
         }
         Ok(most)
+    }
+
+    /// The first of the freed slots, if a request of this process that writes there has not ended.
+    fn first_is_written_to(&self, session: &Session) -> Result<Option<u32>> {
+        let table = self.at.table(session.region());
+        let Some(slot) = session.read(KEY, || Ok::<_, Error>(super::table::slot_in(table.head()?.freed)))? else {
+            return Ok(None);
+        };
+        let Ok(area) = self.known_area_of(session, slot) else { return Ok(None) };
+        let Some(region) = &area.region else { return Ok(None) };
+        let at = u64::from(slot.saturating_sub(area.slots.start)) * self.segment();
+        let is_there = |pending: &exraid::Pending| {
+            pending.kind == exraid::Kind::Write && pending.range.start < at + self.segment() && at < pending.range.end
+        };
+        Ok(region.pending().iter().any(is_there).then_some(slot))
+    }
+
+    /// Puts that slot at the end of the freed ones, if it is the first and may be used; was it?
+    fn requeue(&self, session: &Session, slot: u32, durable: u64) -> Result<bool> {
+        self.change(session, |change| {
+            let epoch = session.epoch().map_err(crate::Error::from)?;
+            change.requeue_freed(slot, durable, epoch)
+        })
     }
 
     /// Is a segment that becomes free needed for what is dirty or promised, or about to be written, so that its host keeps its room?
@@ -483,7 +546,7 @@ impl Log {
 }
 
 /// A run of live blocks that is being read.
-struct Live {
+struct Begun {
     run: Run,
     reading: Result<Reading>,
 }
@@ -494,9 +557,18 @@ struct Batch {
     blocks: Vec<Block>,
     moves: Vec<(Owner, Place, Option<u64>)>,
     unreadable: u32,
+    /// When the first copies of what is lazy were due.
+    due: Option<u32>,
 }
 
 impl Batch {
+    /// Something of this segment is in it.
+    fn is_of(&mut self, segment: &Segment) {
+        if class::is_lazy(segment.class) {
+            self.due = Some(self.due.map_or(segment.due, |due| due.min(segment.due)));
+        }
+    }
+
     fn add(&mut self, place: Place, block: Block, newer: Option<u64>) {
         self.moves.push((block.owner, place, newer));
         self.blocks.push(block);

@@ -25,9 +25,9 @@ use exraid::{Aligned, Buffers, Op as Transfer, Request};
 use pram::session::assert_may_wait;
 use pram::Session;
 
-use super::clean::{Fate, Files};
+use super::clean::Files;
 use super::error::{Error, Result};
-use super::part::Part;
+use super::live::Contents;
 use super::place::{Place, Run, BLOCK};
 use super::placement::Choice;
 use super::room::seconds;
@@ -44,8 +44,8 @@ const CLEANED: u64 = 50;
 const LEAST: u64 = 4;
 /// Readings of which one goes to the second best copy: or nobody would see that it is well again.
 const TRIED: u64 = 64;
-/// Bytes that are copied at a time: between them `go_on` is asked.
-const PIECE: u32 = 256;
+/// Bytes that are copied at a time at most: between them `go_on` is asked.
+pub(super) const MOST_PIECE: u64 = 1 << 20;
 
 /// How long a segment is left alone of which a part may be on its way to a disk, and one that could not be read.
 pub(super) const SOON: Duration = Duration::from_secs(2);
@@ -55,9 +55,32 @@ const SETTLED: Duration = Duration::from_secs(300);
 /// Segments that are set aside at most.
 const ASIDE: usize = 10_000;
 
+/// Which segments took no more parts at a time.
+pub struct Closed {
+    at: Instant,
+    /// Those with lower numbers, but those that were open.
+    below: u64,
+    open: HashSet<u64>,
+}
+
 /// Segments that are left alone: since when, and until when.
 #[derive(Default)]
 pub struct Aside(HashMap<u64, (Instant, Instant)>);
+
+impl Aside {
+    pub fn add(&mut self, sequence: u64, rest: Duration) {
+        let now = Instant::now();
+        if self.0.len() >= ASIDE {
+            self.0.retain(|_, (_, until)| *until > now);
+        }
+        let (_, until) = self.0.entry(sequence).or_insert((now, now));
+        *until = (*until).max(now + rest);
+    }
+
+    pub fn has(&self, sequence: u64) -> bool {
+        self.0.get(&sequence).is_some_and(|(_, until)| *until > Instant::now())
+    }
+}
 
 /// What came of filling a copy.
 enum Filled {
@@ -72,7 +95,7 @@ enum Filled {
 
 /// What there is to be copied of a segment.
 struct ToCopy {
-    runs: Vec<Run>,
+    places: Vec<Place>,
     /// What something leads to; is that all that counts as live?
     linked: HashSet<Place>,
     is_all_linked: bool,
@@ -117,11 +140,21 @@ pub enum Copied {
     Interrupted,
 }
 
+/// Which copy is one too many.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Odd {
+    /// It is not whole, and who was making it is gone.
+    Partial,
+    /// One in a region that leaves: its slot is not used again in any case.
+    Leaving,
+    Surplus,
+}
+
 /// What is to be done to a segment.
 #[derive(Clone, Copy)]
-enum Task {
+pub(super) enum Task {
     Copy { slot: u32, segment: Segment },
-    Drop { sequence: u64, slot: u32 },
+    Drop { sequence: u64, slot: u32, what: Odd },
 }
 
 impl Log {
@@ -264,9 +297,15 @@ impl Log {
         loop {
             match self.next_task(session)? {
                 None => return Ok(Copied::Nothing),
-                Some(Task::Drop { sequence, slot }) => {
-                    self.change(session, |change| change.drop_copy(sequence, slot, false, files.epoch()))?;
-                    return Ok(Copied::Dropped { sequence });
+                // A slot of a region that leaves is used no more anyway.
+                Some(Task::Drop { sequence, slot, what }) => {
+                    let is_quiet = what == Odd::Partial || self.is_quiet(session, sequence)?;
+                    if is_quiet || what == Odd::Leaving {
+                        // What may be written to yet is not used again.
+                        self.change(session, |change| change.drop_copy(sequence, slot, !is_quiet, files.epoch()))?;
+                        return Ok(Copied::Dropped { sequence });
+                    }
+                    self.set_aside(sequence, SOON);
                 }
                 Some(Task::Copy { slot, segment }) => {
                     match self.make_copy_in(session, files, slot, segment, None, go_on)? {
@@ -288,16 +327,40 @@ impl Log {
 
     /// Leaves a segment alone for a while, unless that is so already.
     pub(super) fn set_aside(&self, sequence: u64, rest: Duration) {
-        let (mut aside, now) = (self.aside(), Instant::now());
-        if aside.0.len() >= ASIDE {
-            aside.0.retain(|_, (_, until)| *until > now);
-        }
-        let (_, until) = aside.0.entry(sequence).or_insert((now, now));
-        *until = (*until).max(now + rest);
+        self.aside().add(sequence, rest);
     }
 
     pub(super) fn is_aside(&self, sequence: u64) -> bool {
-        self.aside().0.get(&sequence).is_some_and(|(_, until)| *until > Instant::now())
+        self.aside().has(sequence)
+    }
+
+    /// Can no request be under way to the slots of a segment, by any process? One that takes no more parts since long: requests have ended
+    /// by then, or were given up, and what they were for takes nothing more.
+    pub(super) fn is_quiet(&self, session: &Session, sequence: u64) -> Result<bool> {
+        if session.runtime().sessions().len() <= 1 && self.writers.load(Ordering::SeqCst) == 0 {
+            return Ok(true);
+        }
+        let table = self.at.table(session.region());
+        let seen = session.read(KEY, || {
+            let all = table.head()?;
+            let mut open = HashSet::new();
+            let wholes = table.regions()?.into_iter().map(|(_, region)| region.whole);
+            for slot in all.heads.into_iter().chain(wholes).filter_map(super::table::slot_in) {
+                open.insert(table.get(slot)?.sequence);
+            }
+            Ok::<_, Error>(Closed { at: Instant::now(), below: all.sequence, open })
+        })?;
+        let mut closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
+        let long = self.options.patience * 2;
+        // The last that is old enough, and those that become so.
+        while closed.get(1).is_some_and(|next| next.at.elapsed() >= long) {
+            closed.pop_front();
+        }
+        if closed.back().is_none_or(|last| last.at.elapsed() >= long / 8) {
+            closed.push_back(seen);
+        }
+        let oldest = closed.front().filter(|oldest| oldest.at.elapsed() >= long);
+        Ok(oldest.is_some_and(|oldest| sequence < oldest.below && !oldest.open.contains(&sequence)))
     }
 
     /// Can nothing be on its way to a segment that takes no more parts?
@@ -306,39 +369,60 @@ impl Log {
         is_alone || self.aside().0.get(&sequence).is_some_and(|(since, _)| since.elapsed() > SETTLED)
     }
 
-    fn next_task(&self, session: &Session) -> Result<Option<Task>> {
-        let (now, domains) = (seconds(), self.areas().domains());
-        let (table, areas) = (self.at.table(session.region()), self.areas());
+    /// The most urgent, of those that can be done.
+    pub(super) fn next_task(&self, session: &Session) -> Result<Option<Task>> {
+        let mut agenda = self.lacking.lock().unwrap_or_else(PoisonError::into_inner);
+        if !agenda.counts(&()) {
+            let (began, mut looked, mut found) = (Instant::now(), 0, Vec::new());
+            self.each_used(session, &mut |slot, segment| {
+                looked += 1;
+                found.extend(
+                    self.task_of(session, slot, &segment).map(|(urgency, _)| (urgency, slot, segment.sequence)),
+                );
+            })?;
+            agenda.fill((), (began, looked), found);
+        }
+        let table = self.at.table(session.region());
+        while let Some((slot, sequence)) = agenda.take() {
+            let segment = session.read(KEY, || table.get(slot))?;
+            if segment.sequence == sequence && segment.state.is_used() {
+                if let Some((_, task)) = self.task_of(session, slot, &segment) {
+                    return Ok(Some(task));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// What is to be done to a segment, and how urgent that is: first what there is too much of, then what is lacking of files of higher
+    /// priority, of these what has no copy left in use.
+    fn task_of(&self, session: &Session, slot: u32, segment: &Segment) -> Option<((u8, u8, u32, u64), Task)> {
+        let is_plain = segment.class == 0 && segment.copy.is_none();
+        if is_plain || segment.live == 0 || segment.state == State::Cleaning {
+            return None;
+        }
+        let (table, areas, sequence) = (self.at.table(session.region()), self.areas(), segment.sequence);
+        let homes = session.read(KEY, || table.homes(slot, segment)).ok()?;
+        let whole =
+            homes.iter().filter(|home| counts(home)).map(|home| home.domain).collect::<BTreeSet<_>>().len() as u64;
+        let wanted = u64::from(segment.wanted()).min(areas.domains());
+        if let Some(partial) = homes.iter().find(|home| home.partial) {
+            // Who was making it is gone.
+            let drop = Task::Drop { sequence, slot: partial.slot, what: Odd::Partial };
+            return Some(((0, 0, 0, sequence), drop));
+        }
+        if let Some(slot) = surplus(&homes, whole, wanted, segment.wanted().into()) {
+            let leaves = homes.iter().any(|home| home.slot == slot && home.standing == Standing::Leaving);
+            let what = if leaves { Odd::Leaving } else { Odd::Surplus };
+            let drop = Task::Drop { sequence, slot, what };
+            return (leaves || !self.is_aside(sequence)).then_some(((0, 0, 0, sequence), drop));
+        }
         let is_there = |home: &Home| areas.list.iter().any(|area| area.n == home.n && area.region.is_some());
-        let (mut best, mut drops) = (None::<((u8, u32, u64), u32, Segment)>, None);
-        self.each_used(session, &mut |slot, segment| {
-            let is_plain = segment.class == 0 && segment.copy.is_none();
-            if is_plain || segment.live == 0 || segment.state == State::Cleaning {
-                return;
-            }
-            let Ok(homes) = session.read(KEY, || table.homes(slot, &segment)) else { return };
-            let domains_of = |homes: &[Home]| {
-                homes.iter().filter(|home| counts(home)).map(|home| home.domain).collect::<BTreeSet<_>>()
-            };
-            let whole = domains_of(&homes).len() as u64;
-            let wanted = u64::from(segment.wanted()).min(domains);
-            if let Some(partial) = homes.iter().find(|home| home.partial) {
-                // Who was making it is gone.
-                drops = drops.or(Some(Task::Drop { sequence: segment.sequence, slot: partial.slot }));
-            } else if let Some(slot) = surplus(&homes, whole, wanted, segment.wanted().into()) {
-                drops = drops.or(Some(Task::Drop { sequence: segment.sequence, slot }));
-            } else if whole < wanted && segment.due <= now && !self.is_aside(segment.sequence) {
-                // Of one of which nothing is there nothing can be copied.
-                if !homes.iter().any(|home| !home.partial && is_there(home)) {
-                    return;
-                }
-                let urgency = (2 - segment.priority.min(2), u32::from(whole > 0), segment.sequence);
-                if best.as_ref().is_none_or(|(least, ..)| urgency < *least) {
-                    best = Some((urgency, slot, segment));
-                }
-            }
-        })?;
-        Ok(drops.or(best.map(|(_, slot, segment)| Task::Copy { slot, segment })))
+        // Of one of which nothing is there nothing can be copied.
+        let can = || homes.iter().any(|home| !home.partial && is_there(home)) && !self.is_aside(sequence);
+        let urgency = (1, 2 - segment.priority.min(2), u32::from(whole > 0), sequence);
+        let is_due = whole < wanted && segment.due <= seconds() && can();
+        is_due.then_some((urgency, Task::Copy { slot, segment: *segment }))
     }
 
     /// Steps 1 to 4; `within`: in one of these regions, the first that has room.
@@ -356,7 +440,11 @@ impl Log {
         let Some((slot, segment)) = self.closed(session, slot, sequence)? else { return Ok(Copied::Nothing) };
         // 1.
         let target = match self.take_slot(session, slot, &segment, within) {
-            Err(Error::NoSpace) => return Ok(Copied::NoRoom),
+            Err(Error::NoSpace) => {
+                // Others may find room.
+                self.set_aside(sequence, SOON);
+                return Ok(Copied::NoRoom);
+            }
             target => target?,
         };
         let done = self.fill(session, files, (slot, &segment), target, within.is_some(), go_on);
@@ -373,6 +461,8 @@ impl Log {
         match done {
             Ok(Filled::Whole(bytes)) if is_whole => {
                 self.aside().0.remove(&sequence);
+                let number = self.area_of(session, target)?.number;
+                self.full.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
                 Ok(Copied::Made { sequence, bytes })
             }
             Ok(Filled::Whole(_) | Filled::Undecided) => {
@@ -380,6 +470,14 @@ impl Log {
                 Ok(Copied::Nothing)
             }
             Ok(Filled::Interrupted) => Ok(Copied::Interrupted),
+            // Its host has promised room, and has none: others have their turn elsewhere.
+            Ok(Filled::Failed(e)) if e.class == exraid::Class::NoSpace => {
+                let number = self.area_of(session, target)?.number;
+                tracing::warn!("region {number} takes no copies for a while: {e}");
+                self.set_full(number);
+                self.set_aside(sequence, SOON);
+                Ok(Copied::Nothing)
+            }
             Ok(Filled::Failed(e)) => {
                 self.set_aside(sequence, SOON);
                 if is_gone(&e) {
@@ -400,7 +498,7 @@ impl Log {
     }
 
     /// The segment as it is, full; none where it is gone, or being cleaned.
-    fn closed(&self, session: &Session, slot: u32, sequence: u64) -> Result<Option<(u32, Segment)>> {
+    pub(super) fn closed(&self, session: &Session, slot: u32, sequence: u64) -> Result<Option<(u32, Segment)>> {
         self.change(session, |change| {
             let Some((now, segment)) = change.table().find(sequence)?.filter(|(now, _)| *now == slot) else {
                 return Ok(None);
@@ -419,7 +517,7 @@ impl Log {
         let homes = session.read(KEY, || table.homes(of, segment))?;
         let has = |choice: &Choice| homes.iter().any(|home| home.domain == choice.area.domain && counts(home));
         let mut choices = self.choices(Class::None);
-        choices.retain(|choice| homes.iter().all(|home| home.n != choice.area.n));
+        choices.retain(|choice| homes.iter().all(|home| home.n != choice.area.n) && !self.is_full(choice.area.number));
         match within {
             None => choices.retain(|choice| !has(choice)),
             Some(within) => {
@@ -465,13 +563,29 @@ impl Log {
                     return Ok(slot);
                 }
                 Found::Next(slot) => match self.prepare(session, slot) {
-                    Err(Error::NoSpace) => _ = choices.remove(0),
+                    Err(Error::NoSpace) => {
+                        self.set_full(choice.area.number);
+                        choices.remove(0);
+                    }
                     done => done?,
                 },
                 Found::None => _ = choices.remove(0),
             }
         }
         Err(Error::NoSpace)
+    }
+
+    /// The host of that region has no room for copies: it is not asked again for a while, which is longer each time.
+    pub(super) fn set_full(&self, number: u32) {
+        let (mut full, now) = (self.full.lock().unwrap_or_else(PoisonError::into_inner), Instant::now());
+        let (until, rest) = full.entry(number).or_insert((now, SOON / 2));
+        *rest = (*rest * 2).min(LATER);
+        *until = now + *rest;
+    }
+
+    pub(super) fn is_full(&self, number: u32) -> bool {
+        let full = self.full.lock().unwrap_or_else(PoisonError::into_inner);
+        full.get(&number).is_some_and(|(until, _)| *until > Instant::now())
     }
 
     /// Steps 2 and 3; `moves`: the segment is to lie there alone.
@@ -486,18 +600,23 @@ impl Log {
     ) -> Result<Filled> {
         // 2. Before the summaries are read: what was on its way then is told by none, or not yet.
         let is_settled = self.is_settled_by_now(session, segment.sequence);
-        let (parts, is_whole) = self.parts(session, slot, segment)?;
-        let to_copy = self.live_of(files, segment, &parts)?;
-        if !to_copy.is_all_linked && !is_whole && !is_settled {
+        let contents = self.contents(session, slot, segment)?;
+        let to_copy = to_copy_of(files, segment, &contents)?;
+        if !to_copy.is_all_linked && !contents.is_whole && !is_settled {
+            return Ok(Filled::Undecided);
+        }
+        // The slot that it leaves may be written to yet.
+        if moves && !to_copy.is_all_linked && !self.is_quiet(session, segment.sequence)? {
             return Ok(Filled::Undecided);
         }
         // 3.
         let lies = self.lies(session, target)?;
         let write = |block: u32, content: Buffers| {
+            self.give_way(session, &*lies.region, content.len());
             let at = lies.at + u64::from(block) * BLOCK;
             lies.region.run(Request::write(at, content).within(self.options.patience)).result
         };
-        for part in &parts {
+        for part in &contents.parts {
             let mut summary = Aligned::zeroed(part.summary_blocks() as usize * BLOCK as usize);
             if let Some(memory) = std::sync::Arc::get_mut(&mut summary) {
                 part.write(&lies.identity, memory.bytes_mut());
@@ -507,7 +626,8 @@ impl Log {
             }
         }
         let (mut copied, mut unreadable) = (0, Vec::new());
-        for run in to_copy.runs {
+        let piece = self.piece(session, &[slot, target]);
+        for run in Run::of(to_copy.places, piece) {
             if !go_on(u64::from(run.blocks) * BLOCK) {
                 return Ok(Filled::Interrupted);
             }
@@ -527,7 +647,7 @@ impl Log {
             return Ok(Filled::Failed(e));
         }
         let unlinked = unreadable.iter().filter(|place| !to_copy.linked.contains(place)).count();
-        let lost = self.lost_of(files, &parts, &unreadable, &to_copy.linked)?;
+        let lost = self.lost_of(files, &contents, &unreadable, &to_copy.linked)?;
         if lost > 0 {
             tracing::error!("segment {}: {lost} blocks of it cannot be read", segment.sequence);
         }
@@ -541,7 +661,7 @@ impl Log {
     fn lost_of(
         &self,
         files: &dyn Files,
-        parts: &[Part],
+        contents: &Contents,
         unreadable: &[Place],
         linked: &HashSet<Place>,
     ) -> Result<usize> {
@@ -549,7 +669,7 @@ impl Log {
         if unreadable.is_empty() {
             return Ok(0);
         }
-        let blocks = parts.iter().flat_map(Part::blocks).filter(|(place, _)| unreadable.contains(place));
+        let blocks = contents.blocks().filter(|(place, _)| unreadable.contains(place));
         let blocks: Vec<_> = blocks.map(|(place, entry)| (entry.owner, place)).collect();
         Ok(files.keep(&blocks)?.iter().filter(|kept| !**kept).count())
     }
@@ -559,23 +679,6 @@ impl Log {
         let homes = session.read(KEY, || table.homes(slot, segment))?;
         let mut whole = homes.iter().filter(|home| !home.partial);
         Ok(whole.all(|home| self.area_of(session, home.slot).is_ok_and(|area| area.region.is_some())))
-    }
-
-    /// What is to be copied of a segment that takes no more parts: what is live, or everything where not all that counted as live by
-    /// then was found.
-    fn live_of(&self, files: &dyn Files, segment: &Segment, parts: &[Part]) -> Result<ToCopy> {
-        let mut live = Vec::new();
-        for (place, entry) in parts.iter().flat_map(Part::blocks) {
-            if !matches!(files.fate(entry.owner, place)?, Fate::Dead) {
-                live.push(place);
-            }
-        }
-        let (linked, is_all_linked) = (live.iter().copied().collect(), live.len() as u32 >= segment.live);
-        if !is_all_linked {
-            live = parts.iter().flat_map(Part::blocks).map(|(place, _)| place).collect();
-        }
-        live.sort_unstable();
-        Ok(ToCopy { runs: Run::of(live, PIECE), linked, is_all_linked })
     }
 
     /// A run, verified, as far as it can be read; what cannot.
@@ -598,6 +701,18 @@ impl Log {
             Err(e) => Err(e),
         }
     }
+}
+
+/// What is to be copied of a segment that takes no more parts: what is live, or everything where not all that counted as live by
+/// then was found.
+fn to_copy_of(files: &dyn Files, segment: &Segment, contents: &Contents) -> Result<ToCopy> {
+    let mut places: Vec<Place> = contents.live(files).map(|live| Ok(live?.place)).collect::<Result<_>>()?;
+    let (linked, is_all_linked) = (places.iter().copied().collect(), places.len() as u32 >= segment.live);
+    if !is_all_linked {
+        places = contents.blocks().map(|(place, _)| place).collect();
+    }
+    places.sort_unstable();
+    Ok(ToCopy { places, linked, is_all_linked })
 }
 
 /// Does it count as a copy: is it whole, and where nothing leaves and nothing has failed?

@@ -14,6 +14,7 @@
 //! places of files say that lead there. It is done slot by slot, and by whoever is next if he dies.
 
 use std::collections::HashSet;
+use std::sync::PoisonError;
 
 use pram::Session;
 
@@ -116,6 +117,7 @@ impl Log {
                     // One that had failed has yet.
                     (false, Standing::Leaving) if region.cause != 0 => change.set_failed(*n, region.cause())?,
                     (false, Standing::Leaving) => change.set_standing(*n, Standing::Taking)?,
+                    (false, Standing::Failed) => change.set_stays(*n)?,
                     (false, _) => {}
                 }
             }
@@ -173,17 +175,36 @@ impl Log {
         let table = self.at.table(session.region());
         let regions = session.read(KEY, || table.regions())?;
         for (_, region) in regions.iter().filter(|(_, region)| region.standing() == Standing::Leaving) {
-            for slot in region.range() {
+            // From where the last one was found on: what is before that has left, or cannot be moved now.
+            let last = self.left_of.lock().unwrap_or_else(PoisonError::into_inner).get(&region.number).copied();
+            let from = last.filter(|slot| region.range().contains(slot)).unwrap_or(region.first);
+            for slot in (from..region.range().end).chain(region.first..from) {
                 let Some((first, segment)) = session.read(KEY, || owner(&table, slot))? else { continue };
                 let homes = session.read(KEY, || table.homes(first, &segment))?;
-                let is_known = self.kept().iter().any(|(sequence, _)| *sequence == segment.sequence);
+                let is_known = self.is_kept(segment.sequence) || self.under_way().has(segment.sequence);
                 let has_copy = homes.iter().any(|home| !home.partial && home.standing == Standing::Taking);
                 if matches!(segment.state, State::Full | State::Cleaning) && !is_known && !has_copy {
+                    self.left_of.lock().unwrap_or_else(PoisonError::into_inner).insert(region.number, slot);
                     return Ok(Some((first, segment)));
                 }
             }
         }
         Ok(None)
+    }
+
+    /// Is anything in the regions that leave that was left alone for some time, and is moved then?
+    pub fn is_leaving_later(&self, session: &Session) -> Result<bool> {
+        let table = self.at.table(session.region());
+        let regions = session.read(KEY, || table.regions())?;
+        for (_, region) in regions.iter().filter(|(_, region)| region.standing() == Standing::Leaving) {
+            for slot in region.range() {
+                let Some((_, segment)) = session.read(KEY, || owner(&table, slot))? else { continue };
+                if self.under_way().has(segment.sequence) && !self.is_kept(segment.sequence) {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
     }
 
     /// Gives up what is in a region, and the region: it has failed, or is not wanted, and what lies there alone is lost. It takes nothing

@@ -1,12 +1,14 @@
-//! What of a region something is in: for whoever copies it, or wants to know whether it can go.
+//! What is live, in a segment: for whoever copies, moves or verifies it; and in a region: for whoever wants to know whether it can go.
 
 use std::ops::Range;
 
 use pram::session::assert_may_wait;
 use pram::Session;
 
+use super::clean::{Fate, Files};
 use super::error::{Error, Result};
-use super::place::BLOCK;
+use super::part::{Entry, Part};
+use super::place::{Place, BLOCK};
 use super::table::{Segment, State, Table, KEY};
 use super::Log;
 
@@ -22,7 +24,53 @@ pub struct Held {
     pub live: u64,
 }
 
+/// What the summaries of a segment tell.
+pub(super) struct Contents {
+    pub parts: Vec<Part>,
+    /// Is that all that was ever put there?
+    pub is_whole: bool,
+}
+
+/// A block to which something leads.
+pub(super) struct Live {
+    pub place: Place,
+    pub entry: Entry,
+    pub fate: Fate,
+}
+
+impl Contents {
+    /// All that was put there, dead or not.
+    pub fn blocks(&self) -> impl Iterator<Item = (Place, Entry)> + '_ {
+        self.parts.iter().flat_map(Part::blocks).map(|(place, entry)| (place, *entry))
+    }
+
+    /// What is live of it, in the order of places. Of each block files are asked when it has its turn; of others than `wanted` they are not.
+    pub fn live_of<'c>(
+        &'c self,
+        files: &'c dyn Files,
+        wanted: &'c dyn Fn(Place) -> bool,
+    ) -> impl Iterator<Item = Result<Live>> + 'c {
+        let wanted = self.blocks().filter(|(place, _)| wanted(*place));
+        wanted.filter_map(|(place, entry)| match files.fate(entry.owner, place) {
+            Ok(Fate::Dead) => None,
+            Ok(fate) => Some(Ok(Live { place, entry, fate })),
+            Err(e) => Some(Err(e)),
+        })
+    }
+
+    /// All that is live of it.
+    pub fn live<'c>(&'c self, files: &'c dyn Files) -> impl Iterator<Item = Result<Live>> + 'c {
+        self.live_of(files, &|_| true)
+    }
+}
+
 impl Log {
+    /// What is in a segment, by the copy that tells most of it.
+    pub(super) fn contents(&self, session: &Session, slot: u32, segment: &Segment) -> Result<Contents> {
+        let (parts, is_whole) = self.parts(session, slot, segment)?;
+        Ok(Contents { parts, is_whole })
+    }
+
     /// Where in a region anything was written, or is being written, that may be read again: in ascending order. What is written to
     /// segments that are opened later is not among it.
     pub fn live_ranges(&self, session: &Session, number: u32) -> Result<Vec<Range<u64>>> {

@@ -27,6 +27,8 @@
 //! | [`live`] | where anything is |
 //! | [`balance`] | old content goes to regions that have less |
 //! | [`scrub`] | all content against its checksums |
+//! | `gentle` | giving way to others |
+//! | `agenda` | what a pass over all segments has yet to take |
 //! | [`tasks`] | background work that was asked for |
 //! | [`salvage`] | what the disks tell without the memory |
 //! | [`recover`] | the table after a crash, and after the memory was lost |
@@ -44,6 +46,7 @@
 //! Several processes work on one log: all that they share is in persistent RAM. They fill the same segments, each part in
 //! room that one of them has taken.
 
+mod agenda;
 pub mod ahead;
 pub(crate) mod areas;
 pub mod balance;
@@ -51,6 +54,7 @@ pub mod class;
 pub mod clean;
 pub mod copies;
 pub mod error;
+mod gentle;
 pub mod leave;
 pub mod live;
 pub mod part;
@@ -71,7 +75,7 @@ mod tests;
 mod walk;
 pub mod write;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
@@ -80,6 +84,7 @@ use exraid::Region;
 use pram::session::assert_may_wait;
 use pram::{Session, Tx};
 
+use agenda::Agenda;
 use areas::{Areas, Opener};
 use place::{BLOCK, MOST_BLOCKS};
 use sums::Sums;
@@ -127,11 +132,13 @@ pub struct Options {
     pub window: u64,
     /// Segments whose checksums are kept in memory.
     pub checksums: usize,
+    /// Words that processes count with ([`pram::session`]) when files are used: work in the background gives way then.
+    pub activity: &'static [usize],
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { patience: Duration::from_secs(30), window: 16 << 20, checksums: 4096 }
+        Options { patience: Duration::from_secs(30), window: 16 << 20, checksums: 4096, activity: &[] }
     }
 }
 
@@ -160,8 +167,22 @@ pub struct Log {
     refused: Mutex<HashSet<u32>>,
     /// Segments that could not be copied, and are left alone for a while.
     aside: Mutex<copies::Aside>,
+    /// Segments that could not be freed since something may be under way to them, and are left alone for a moment.
+    under_way: Mutex<copies::Aside>,
+    /// Copies that are lacking; segments that are moved from one region to others; what is left of scrubbing; how far regions that leave
+    /// were looked through.
+    lacking: Mutex<Agenda<()>>,
+    moving: Mutex<Agenda<(u32, Vec<u32>)>>,
+    scrub_left: Mutex<Option<scrub::Left>>,
+    left_of: Mutex<HashMap<u32, u32>>,
+    /// Regions whose hosts had no room for copies: until when they are not asked, and how long that was.
+    full: Mutex<HashMap<u32, (Instant, Duration)>>,
+    /// Which segments took no more parts, at several times.
+    closed: Mutex<VecDeque<copies::Closed>>,
     /// Writers of this process that have not ended.
     writers: AtomicU64,
+    /// What is known of others that use files.
+    beside: Mutex<gentle::Beside>,
 }
 
 /// Segments by state, and what is in them.
@@ -211,17 +232,25 @@ impl Log {
             return unusable("the disks of the log are too small for so large segments");
         }
         let sequence = regions.iter().map(|region| region.sequence()).max().unwrap_or(0).max(1);
-        room::in_operation(session, |tx| match Where::find(tx.region())? {
-            Some(_) => unusable("the pool has a log"),
+        let pairs: Vec<_> = regions.iter().zip(&slots).collect();
+        let add = |change: &mut Change<'_, '_>, some: &[(&Arc<dyn Region>, &u64)]| {
+            some.iter().try_for_each(|(region, slots)| {
+                change.add_region(region.number(), **slots as u32)?;
+                change.set_mark(region.number(), region.sequence())
+            })
+        };
+        // As many at a time as a transaction's log holds; those that are lacking after a crash whoever opens the pool adds.
+        let mut chunks = pairs.chunks(room::AT_ONCE);
+        let first = chunks.next().unwrap_or(&[]);
+        let at = room::in_operation(session, |tx| match Where::find(tx.region())? {
+            Some(_) => unusable("the pool has a log").map(|()| None),
             None => {
                 let at = Where::make(tx, (segment / BLOCK) as u32, all, sequence)?;
-                let mut change = Change::new(tx, at);
-                regions.iter().zip(&slots).try_for_each(|(region, slots)| {
-                    change.add_region(region.number(), *slots as u32)?;
-                    change.set_mark(region.number(), region.sequence())
-                })
+                add(&mut Change::new(tx, at), first).map(|()| Some(at))
             }
-        })
+        })?;
+        let Some(at) = at else { return Ok(()) };
+        chunks.try_for_each(|some| room::in_operation(session, |tx| add(&mut Change::new(tx, at), some)))
     }
 
     /// Blocks of content that a segment holds.
@@ -250,7 +279,15 @@ impl Log {
             ignored: Mutex::default(),
             refused: Mutex::default(),
             aside: Mutex::default(),
+            under_way: Mutex::default(),
+            lacking: Mutex::default(),
+            moving: Mutex::default(),
+            scrub_left: Mutex::default(),
+            left_of: Mutex::default(),
+            full: Mutex::default(),
+            closed: Mutex::default(),
             writers: AtomicU64::new(0),
+            beside: Mutex::default(),
         };
         log.refresh(session)?;
         Ok(Some(log))
@@ -320,7 +357,8 @@ impl Log {
         let table = self.at.table(tx.region());
         let all = table.head()?;
         let waits = unplaced * self.most_wanted(&all);
-        match self.physical(&all) + all.promised + waits <= self.content_of(self.backed_of(&table, &all)?) {
+        let segments = self.backed_of(&table, &all)?.saturating_sub(self.open_beside(&table, &all)?);
+        match self.physical(&all) + all.promised + waits <= self.content_of(segments) {
             true => Ok(()),
             false => Err(Error::NoSpace),
         }
@@ -331,7 +369,8 @@ impl Log {
     pub fn available_about(&self, session: &Session) -> Result<u64> {
         let table = self.at.table(session.region());
         let all = table.head()?;
-        let left = self.content_of(self.backed_of(&table, &all)?).saturating_sub(self.physical(&all) + all.promised);
+        let segments = self.backed_of(&table, &all)?.saturating_sub(self.open_beside(&table, &all)?);
+        let left = self.content_of(segments).saturating_sub(self.physical(&all) + all.promised);
         Ok(left / self.most_wanted(&all))
     }
 
@@ -394,6 +433,23 @@ impl Log {
         let domains = self.areas().domains().max(1);
         let wanted = (1u8..).zip(all.mirrored).filter(|(_, live)| *live > 0);
         wanted.filter_map(|(code, _)| class::wanted_copies(code)).map(u64::from).max().unwrap_or(1).min(domains)
+    }
+
+    /// Segments that may be open and nearly empty beside those of the class without copies, which are among what is never filled: of each
+    /// class that anything is of one for each head, in all its copies; and one of each region in which a file lies as a whole.
+    fn open_beside(&self, table: &Table<'_>, all: &RawTable) -> Result<u64> {
+        let domains = self.areas().domains().max(1);
+        let mut open = 0;
+        for (code, live) in (1u8..).zip(all.mirrored) {
+            let heads = &all.heads[2 * usize::from(code)..][..2];
+            if live > 0 || heads.iter().any(|head| *head != 0) {
+                open += 2 * u64::from(class::wanted_copies(code).unwrap_or(1)).min(domains);
+            }
+        }
+        for n in 0..all.count as usize {
+            open += u64::from(table.region(n)?.whole != 0);
+        }
+        Ok(open)
     }
 
     /// Segments that can be used, about: hosts keep room for them, or have it.

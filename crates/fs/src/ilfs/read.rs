@@ -77,6 +77,7 @@ impl Log {
         let lies = self.lies(session, slot)?;
         let at = lies.at + u64::from(run.first.block()) * BLOCK;
         let request = Request::read(at, into.clone()).within(patience).tagged(run.first.sequence());
+        self.give_way(session, &*lies.region, into.len());
         Ok(lies.region.start(request))
     }
 

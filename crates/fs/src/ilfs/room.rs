@@ -21,6 +21,8 @@ use super::{Head, Log};
 const BATCH: u64 = 4096;
 /// And so many more at most, drawn at random.
 const DRAWN: u64 = 1024;
+/// Regions, or segments, that one transaction changes at most.
+pub(super) const AT_ONCE: usize = 64;
 /// Free segments that are left to the cleaner.
 pub(super) const RESERVE: u64 = 2;
 /// Bytes for which a host is asked to keep room at a time, where so much was never used: being asked, it ends first all that it is
@@ -44,6 +46,8 @@ pub(super) struct Want {
     pub stamp: Option<u64>,
     /// The highest of their files'.
     pub priority: u8,
+    /// Of lazy content that is moved: when its copies were due already. They are due no later for being moved.
+    pub due: Option<u32>,
 }
 
 /// Room for a part.
@@ -385,7 +389,7 @@ impl Log {
         let (before, count) = (u128::from(segment.used), u128::from(content));
         let stamp = u128::from(want.stamp.unwrap_or(all.clock));
         let due = match want.class {
-            Class::Lazy(delay) => seconds().saturating_add(delay),
+            Class::Lazy(delay) => seconds().saturating_add(delay).min(want.due.unwrap_or(u32::MAX)),
             _ => 0,
         };
         let taken = Segment {
@@ -437,11 +441,23 @@ impl Log {
         Ok(())
     }
 
-    /// No segment takes more parts.
-    fn close_all(&self, change: &mut Change<'_, '_>) -> Result<()> {
-        for slot in open_slots(change)? {
-            let segment = change.table().get(slot)?;
-            self.close(change, slot, segment)?;
+    /// No segment takes more parts that is open now, some at a time: as many as a transaction's log holds.
+    fn close_all(&self, session: &Session) -> Result<()> {
+        let table = self.at.table(session.region());
+        let open = self.change(session, |change| {
+            let open = open_slots(change)?.into_iter();
+            open.map(|slot| Ok((slot, change.table().get(slot)?.sequence))).collect::<Result<Vec<_>>>()
+        })?;
+        for some in open.chunks(AT_ONCE) {
+            self.change(session, |change| {
+                some.iter().try_for_each(|(slot, sequence)| {
+                    let segment = table.get(*slot)?;
+                    match segment.sequence == *sequence && segment.state == State::Open {
+                        true => self.close(change, *slot, segment),
+                        false => Ok(()),
+                    }
+                })
+            })?;
         }
         Ok(())
     }
@@ -490,7 +506,7 @@ impl Log {
         if !*ready {
             let _alone = session.long_lock(KEY)?;
             self.reserve(session)?;
-            self.change(session, |change| self.close_all(change))?;
+            self.close_all(session)?;
             *ready = true;
         }
         Ok(())
@@ -511,7 +527,9 @@ impl Log {
     ///    interrupted, looks as if another memory had written to it.)
     /// 2. All labels have it; durable. A region that is gone takes nothing any more. (Else: after memory was lost, whoever goes on from
     ///    the labels issues numbers again.)
-    /// 3. Numbers below it are issued.
+    /// 3. The table says which labels have it, some at a time: there may be more regions than a transaction's log holds. (Else: one that
+    ///    is away later looks as if another memory had written to it.)
+    /// 4. Numbers below it are issued.
     ///
     /// The mark has something random in it: two memories that have raised it apart are told from each other by it ([`Log::readmit`]).
     fn reserve(&self, session: &Session) -> Result<()> {
@@ -538,10 +556,13 @@ impl Log {
             }
         }
         // 3.
+        for some in raised.chunks(AT_ONCE) {
+            self.change(session, |change| some.iter().try_for_each(|number| change.set_mark(*number, to)))?;
+        }
+        // 4.
         self.change(session, |change| {
             let all = change.head()?;
             change.set_sequence(from, to)?;
-            raised.iter().try_for_each(|number| change.set_mark(*number, to))?;
             // Versions too are never drawn twice: a segment draws fewer than it could have blocks.
             change.set_clock(all.clock, all.version.max(from << BLOCK_BITS))
         })

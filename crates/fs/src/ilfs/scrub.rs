@@ -5,8 +5,9 @@
 //! once written anew. What no copy has right and memory holds is written anew from there, in another place; what memory does not hold either
 //! stays as it is, and is told: reading it fails, and the cleaner keeps its segment.
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::ops::Range;
+use std::sync::PoisonError;
 
 use exraid::{Aligned, Buffers, Class as Failure, Region, Request, Ticket};
 use pram::session::assert_may_wait;
@@ -14,14 +15,12 @@ use pram::Session;
 
 use super::clean::{Fate, Files};
 use super::error::{Error, Result};
+use super::live::Live;
 use super::part::{Owner, Part};
 use super::place::{Place, Run, BLOCK};
 use super::table::{Segment, State, KEY};
 use super::write::is_gone;
 use super::Log;
-
-/// Blocks that are read at a time.
-const PIECE: u32 = 256;
 
 /// A block that was wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +46,14 @@ pub struct Scrubbed {
     pub unknown: Vec<Range<u32>>,
 }
 
+/// What is left of a pass.
+pub struct Left {
+    began: u64,
+    /// Segments below it were scrubbed when it was looked last.
+    from: u64,
+    list: VecDeque<u64>,
+}
+
 /// One slot of the segment.
 struct Look<'a> {
     slot: u32,
@@ -69,6 +76,40 @@ impl Log {
         Ok(slots)
     }
 
+    /// The segment that is to be scrubbed next, and its slot, in a pass that goes on ([`Log::scrubbed`]); none: it is over. What is written
+    /// while it goes on is of the next one.
+    pub fn next_to_scrub(&self, session: &Session) -> Result<Option<(u64, u32)>> {
+        let (from, began) = self.scrubbed(session)?;
+        let mut left = self.scrub_left.lock().unwrap_or_else(PoisonError::into_inner);
+        if left.as_ref().is_none_or(|left| left.began != began || from < left.from) {
+            let mut list: VecDeque<u64> =
+                self.segments_to_scrub(session)?.into_iter().map(|(sequence, _)| sequence).collect();
+            list.retain(|sequence| *sequence >= from);
+            *left = Some(Left { began, from, list });
+        }
+        let table = self.at.table(session.region());
+        while let Some((is_past, sequence)) =
+            left.as_ref().and_then(|left| left.list.front().map(|sequence| (*sequence < from, *sequence)))
+        {
+            let found = session.read(KEY, || table.find(sequence))?.filter(|(_, segment)| segment.live > 0);
+            match found {
+                Some((slot, _)) if !is_past => {
+                    left.iter_mut().for_each(|left| left.from = from);
+                    return Ok(Some((sequence, slot)));
+                }
+                _ => left.iter_mut().for_each(|left| _ = left.list.pop_front()),
+            }
+        }
+        *left = None;
+        Ok(None)
+    }
+
+    /// The slot that a segment has by now.
+    pub fn slot_of(&self, session: &Session, sequence: u64) -> Result<Option<u32>> {
+        let table = self.at.table(session.region());
+        Ok(session.read(KEY, || table.find(sequence))?.map(|(slot, _)| slot))
+    }
+
     /// Verifies what is live in the segment of a slot, in all copies that are there, and has what is wrong put right.
     pub fn scrub(&self, session: &Session, files: &dyn Files, slot: u32) -> Result<Scrubbed> {
         assert_may_wait();
@@ -78,19 +119,15 @@ impl Log {
         if !matches!(segment.state, State::Open | State::Full) || segment.live == 0 {
             return Ok(told);
         }
-        let (parts, is_whole) = match self.parts(session, slot, &segment) {
+        let contents = match self.contents(session, slot, &segment) {
             // Nothing of it is there: that is no damage, and told elsewhere.
             Err(Error::Missing(_)) => return Ok(told),
-            parts => parts?,
+            contents => contents?,
         };
-        let mut live = Vec::new();
-        for (place, entry) in parts.iter().flat_map(Part::blocks) {
-            if !matches!(files.fate(entry.owner, place)?, Fate::Dead) {
-                live.push((place, entry.owner, entry.crc));
-            }
-        }
-        if !is_whole && (live.len() as u64) < u64::from(segment.live) {
-            told.unknown = gaps(&parts, segment.used);
+        let told_of = |one: Result<Live>| one.map(|live| (live.place, live.entry.owner, live.entry.crc));
+        let live: Vec<_> = contents.live(files).map(told_of).collect::<Result<_>>()?;
+        if !contents.is_whole && (live.len() as u64) < u64::from(segment.live) {
+            told.unknown = gaps(&contents.parts, segment.used);
         }
         let homes = session.read(KEY, || table.homes(slot, &segment))?;
         let (mut wrong, mut looked): (Vec<(u32, Wrong)>, Vec<u32>) = Default::default();
@@ -112,7 +149,8 @@ impl Log {
     fn look(&self, session: &Session, look: &Look<'_>) -> Result<Vec<Wrong>> {
         let (lies, mut wrong) = (self.lies(session, look.slot)?, Vec::new());
         let copies = lies.region.copies();
-        for run in Run::of(look.live.iter().map(|(place, ..)| *place), PIECE) {
+        let piece = self.piece(session, &[look.slot]);
+        for run in Run::of(look.live.iter().map(|(place, ..)| *place), piece) {
             let some: Vec<_> = look
                 .live
                 .iter()
@@ -122,7 +160,7 @@ impl Log {
                 })
                 .collect();
             let at = lies.at + u64::from(run.first.block()) * BLOCK;
-            let read = |copy: Option<usize>| self.read_blocks(&*lies.region, copy, at, run.blocks);
+            let read = |copy: Option<usize>| self.read_blocks(session, &*lies.region, copy, at, run.blocks);
             let all: Vec<_> = if copies > 1 { (0..copies).map(Some).collect() } else { vec![None] };
             let found: Vec<_> = all.into_iter().map(read).collect();
             for (n, (place, owner, crc)) in some.iter().enumerate() {
@@ -161,6 +199,7 @@ impl Log {
     /// Blocks of a region, or of one copy in it: of those that cannot be read together each by itself.
     fn read_blocks(
         &self,
+        session: &Session,
         region: &dyn Region,
         copy: Option<usize>,
         at: u64,
@@ -168,6 +207,7 @@ impl Log {
     ) -> Vec<std::result::Result<Vec<u8>, exraid::Error>> {
         let memory = Buffers::whole(&Aligned::zeroed(blocks as usize * BLOCK as usize));
         let request = Request::read(at, memory.clone()).within(self.options.patience);
+        self.give_way(session, region, memory.len());
         let (done, ticket) = Ticket::new();
         match copy {
             None => region.submit(request, done),
@@ -181,7 +221,10 @@ impl Log {
             }
             // There is no more to it than that.
             Err(e) if blocks == 1 || is_gone(&e) => vec![Err(e); blocks as usize],
-            Err(_) => (0..u64::from(blocks)).flat_map(|n| self.read_blocks(region, copy, at + n * BLOCK, 1)).collect(),
+            Err(_) => {
+                let one = |n| self.read_blocks(session, region, copy, at + n * BLOCK, 1);
+                (0..u64::from(blocks)).flat_map(one).collect()
+            }
         }
     }
 
@@ -207,7 +250,9 @@ impl Log {
             if others.is_empty() || !places.iter().all(|place| others.iter().any(|o| !bad.contains(&(*o, *place)))) {
                 continue;
             }
-            let failed = wrong.iter().any(|(at, one)| *at == slot && one.why != "its checksum is wrong");
+            // What may be under way there must not meet another segment.
+            let failed = wrong.iter().any(|(at, one)| *at == slot && one.why != "its checksum is wrong")
+                || !self.is_quiet(session, segment.sequence)?;
             if self.change(session, |change| change.drop_copy(segment.sequence, slot, failed, files.epoch()))? {
                 wrong.iter_mut().filter(|(at, _)| *at == slot).for_each(|(_, one)| one.repaired = true);
                 kept = others;

@@ -20,6 +20,7 @@ pub struct Sorted<'l> {
     session: &'l Session,
     head: Head,
     stamp: Option<u64>,
+    due: Option<u32>,
     /// Each with the numbers of its blocks.
     writers: BTreeMap<Kind, (Writer<'l>, Vec<usize>)>,
     count: usize,
@@ -28,15 +29,20 @@ pub struct Sorted<'l> {
 impl Log {
     /// As [`Log::writer`], for blocks of any classes.
     pub fn sorted<'l>(&'l self, session: &'l Session, head: Head, stamp: Option<u64>) -> Sorted<'l> {
-        Sorted { log: self, session, head, stamp, writers: BTreeMap::new(), count: 0 }
+        Sorted { log: self, session, head, stamp, due: None, writers: BTreeMap::new(), count: 0 }
     }
 }
 
-impl Sorted<'_> {
+impl<'l> Sorted<'l> {
+    /// See [`Writer::due`].
+    pub fn due(self, due: Option<u32>) -> Sorted<'l> {
+        Sorted { due, ..self }
+    }
+
     /// Adds a block: see [`Writer::push`].
     pub fn push(&mut self, kind: Kind, block: Block) -> Result<()> {
-        let (log, session, head, stamp) = (self.log, self.session, self.head, self.stamp);
-        let new = || (log.writer(session, head, stamp).of(kind.0, kind.1), Vec::new());
+        let (log, session, head, stamp, due) = (self.log, self.session, self.head, self.stamp, self.due);
+        let new = || (log.writer(session, head, stamp).of(kind.0, kind.1).due(due), Vec::new());
         let (writer, numbers) = self.writers.entry(kind).or_insert_with(new);
         numbers.push(self.count);
         self.count += 1;

@@ -195,11 +195,11 @@ impl Log {
         }
     }
 
-    /// Has a fenced region that is there take content again.
+    /// Has a fenced region that is there take content again, or, where it was leaving, go on with that.
     ///
     /// Ordered steps:
     /// 1. Its label has the mark of sequence numbers that the others have; durable. (Else: see [`Log::add_region`].)
-    /// 2. It takes content.
+    /// 2. It takes content, or leaves.
     ///
     /// # Errors
     /// [`Error::Unusable`] where its label has another mark than this memory has given it: it was written with another memory since.
@@ -233,9 +233,7 @@ impl Log {
                 change.set_mark(number, now.max(is))?;
                 let regions = change.table().regions()?;
                 match regions.iter().find(|(_, raw)| raw.number == number) {
-                    Some((n, raw)) if raw.standing() == Standing::Failed => {
-                        change.set_standing(*n, Standing::Taking)?
-                    }
+                    Some((n, raw)) if raw.standing() == Standing::Failed => change.set_back(*n)?,
                     _ => {}
                 }
                 Ok(now)
@@ -244,7 +242,8 @@ impl Log {
                 break;
             }
         }
-        tracing::info!("{} is there again and takes content", region.name());
+        let does = if known.leaves() { "goes on leaving" } else { "takes content" };
+        tracing::info!("{} is there again and {does}", region.name());
         self.refresh(session)
     }
 }

@@ -69,6 +69,7 @@ impl<'r> Walk<'r> {
         // Where something further on cannot be read, what is needed alone.
         for count in [least.max(AHEAD).min(most), least] {
             let memory = Buffers::whole(&Aligned::zeroed(count as usize * BLOCK as usize));
+            self.region.give_way(memory.len());
             let request = Request::read(self.at + u64::from(block) * BLOCK, memory);
             let answer = match copy {
                 None => self.region.run(request),

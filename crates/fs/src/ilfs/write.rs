@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use exraid::{Aligned, Answer, Buffers, Class as Failure, Region, Request};
+use exraid::{Aligned, Answer, Background, Buffers, Class as Failure, Region, Request};
 use pram::session::assert_may_wait;
 use pram::Session;
 
@@ -56,6 +56,8 @@ pub struct Writer<'l> {
     priority: u8,
     /// When the content was written, by the log's clock; else now.
     stamp: Option<u64>,
+    /// When the copies of lazy content were due that is moved.
+    due: Option<u32>,
     /// Which block of the writer, and the block.
     waiting: Vec<(usize, Block)>,
     flights: Vec<Flight>,
@@ -124,6 +126,7 @@ impl Log {
             class: Class::None,
             priority: 0,
             stamp,
+            due: None,
             waiting: Vec::new(),
             flights: Vec::new(),
             count: 0,
@@ -137,6 +140,12 @@ impl<'l> Writer<'l> {
     /// What it writes is of this class and priority.
     pub fn of(mut self, class: Class, priority: u8) -> Writer<'l> {
         (self.class, self.priority) = (class, priority);
+        self
+    }
+
+    /// What it writes was to have its copies by then, if it is lazy.
+    pub fn due(mut self, due: Option<u32>) -> Writer<'l> {
+        self.due = due;
         self
     }
 
@@ -186,8 +195,8 @@ impl<'l> Writer<'l> {
         self.window.wait_below(self.log.options.window * self.log.areas().taking().count().max(1) as u64);
         // 1.
         let most = content_of(self.log.blocks).min(self.waiting.len() as u32);
-        let Writer { head, class, stamp, priority, .. } = *self;
-        let room = self.log.take_room(self.session, &Want { head, class, content: most, stamp, priority })?;
+        let Writer { head, class, stamp, priority, due, .. } = *self;
+        let room = self.log.take_room(self.session, &Want { head, class, content: most, stamp, priority, due })?;
         let blocks: Vec<_> = self.waiting.drain(..room.content as usize).collect();
         let part = self.part(&room, &blocks);
         // 2.
@@ -216,11 +225,16 @@ impl<'l> Writer<'l> {
         if let Some(memory) = Arc::get_mut(&mut summary) {
             part.write(&lies.identity, memory.bytes_mut());
         }
-        let pieces = pieces(Buffers::whole(&summary), blocks, lies.region.properties().preferred.into());
+        let preferred = u64::from(lies.region.properties().preferred);
+        let most = if Background::is() { preferred.min(lies.region.piece()) } else { preferred };
+        let pieces = pieces(Buffers::whole(&summary), blocks, most);
         let progress = Arc::new(Mutex::new(Progress { left: pieces.len(), failed: None }));
         let mut at = lies.at + u64::from(room.block) * BLOCK;
         for piece in pieces {
             let (len, progress, window) = (piece.len(), progress.clone(), self.window.clone());
+            if self.log.give_way(self.session, &*lies.region, len) {
+                self.window.wait_below(0);
+            }
             self.window.add(len);
             let done = move |answer: Answer| {
                 {

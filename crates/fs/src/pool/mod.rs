@@ -314,9 +314,27 @@ impl Pool {
     /// Gives the pool at `dir` a region, its first one while nobody uses it. What is on its disks is only lost with `force`. Interrupted, it
     /// can be repeated.
     pub fn add_disk(dir: &Path, region: &NewRegion, force: bool) -> Result<()> {
-        match load(dir)?.disks.is_empty() {
-            true => disks::add::first(dir, region, force),
-            false => disks::grow::add(dir, region, force),
+        Pool::add_disks(dir, std::slice::from_ref(region), force)
+    }
+
+    /// The same with several regions: all of them, or none where one is refused.
+    pub fn add_disks(dir: &Path, regions: &[NewRegion], force: bool) -> Result<()> {
+        let config = load(dir)?;
+        match regions {
+            [] => Ok(()),
+            [first, rest @ ..] if config.disks.is_empty() => {
+                // All are looked at before the first is made.
+                drop(disks::grow::planned(dir, &config, regions, force)?);
+                disks::add::first(dir, first, force)?;
+                match rest {
+                    [] => Ok(()),
+                    rest => disks::grow::add(dir, rest, force).map_err(|e| {
+                        let first = first.disks.first().map(|disk| disk.path.display().to_string());
+                        Error::Pool(format!("{} was added, and the others were not: {e}", first.unwrap_or_default()))
+                    }),
+                }
+            }
+            regions => disks::grow::add(dir, regions, force),
         }
     }
 

@@ -5,14 +5,16 @@ use std::collections::HashMap;
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
+use exraid::Background;
 use pram::Session;
 
+use super::tend::Pace;
 use super::write_back::regular;
 use super::{count, Count, Union};
 use crate::attr::{Ino, Kind};
 use crate::error::Error;
 use crate::file::{self, Content};
-use crate::ilfs::clean::{Cleaned, Fate, Files, Move, Reason};
+use crate::ilfs::clean::{Cleaned, Fate, Files, Kept, Move, Reason};
 use crate::ilfs::copies::Copied;
 use crate::ilfs::part::Owner;
 use crate::ilfs::sorted;
@@ -27,6 +29,8 @@ const KEPT: usize = 64;
 /// Segments that are cleaned before it counts as vain that no more are free than before; and how long it is not tried then.
 const GAINLESS: u32 = 64;
 const VAIN: Duration = Duration::from_secs(2);
+/// How long it waits for what is under way to regions that leave.
+const LATER: Duration = Duration::from_millis(250);
 /// Segments that are made free at a time.
 const RECLAIMED: u64 = 64;
 /// How often it is looked whether an epoch has ended that somebody else is about to end.
@@ -218,9 +222,12 @@ impl Union {
         commits: bool,
         go_on: &mut dyn FnMut() -> bool,
     ) -> ilfs::Result<Reason> {
-        let session = fs.session();
+        let (session, log, mut vain) = (fs.session(), self.log(), 0);
+        // Who waits for room waits for nobody who gives way.
+        if !Background::is() {
+            log.hurry();
+        }
         let _alone = session.long_lock(CLEANING)?;
-        let (log, mut vain) = (self.log(), 0);
         // What is cleaned and gains nothing, since others take it as fast or it lies no denser, is not cleaned again and again.
         let (mut most, mut since) = (0, 0);
         if self.cleaned_in_vain.lock().unwrap_or_else(PoisonError::into_inner).is_some_and(|at| at.elapsed() < VAIN) {
@@ -244,6 +251,7 @@ impl Union {
                         return Ok(Reason::NothingToGain);
                     }
                 }
+                Cleaned::Kept { why: Kept::UnderWay, .. } => {}
                 Cleaned::Kept { sequence, why } => tracing::error!("segment {sequence} cannot be freed: {why:?}"),
                 Cleaned::Asleep(Reason::AwaitingCommit) if commits && vain < 2 => {
                     end_epoch(session)?;
@@ -268,7 +276,7 @@ impl Union {
 
     /// Makes one copy that is lacking, or drops one: see [`Log::copy_next`].
     pub fn copy_next(&self, fs: &Fs, go_on: &mut dyn FnMut(u64) -> bool) -> crate::Result<Copied> {
-        let _alone = fs.session().long_lock(CLEANING)?;
+        let (_background, _alone) = (Background::begin(), fs.session().long_lock(CLEANING)?);
         let copied = self.log().copy_next(fs.session(), &Cleaning::of(fs, self), go_on)?;
         if let Copied::Made { bytes, .. } = copied {
             count(fs.session(), Count::Copied, bytes / ilfs::place::BLOCK);
@@ -280,9 +288,17 @@ impl Union {
     /// or segments are left that cannot be moved: for want of room, or because they cannot be read.
     pub fn move_leaving(&self, fs: &Fs, go_on: &mut dyn FnMut(u64) -> bool) -> crate::Result<bool> {
         let (session, mut moved, mut vain) = (fs.session(), 0, 0);
+        let (mut pace, _background) = (Pace::default(), Background::begin());
         loop {
+            let rate = self.log().tasks(session)?.rate;
+            pace.begin();
             // What has copies elsewhere gets another there, and is not moved.
-            while let Copied::Made { .. } | Copied::Dropped { .. } = self.copy_next(fs, &mut |_| true)? {
+            while let Copied::Made { .. } | Copied::Dropped { .. } = self.copy_next(fs, &mut |bytes| {
+                pace.add(bytes);
+                true
+            })? {
+                pace.rest(rate, &|| false);
+                pace.begin();
                 (moved, vain) = (moved + 1, 0);
                 if !go_on(moved) {
                     return Ok(false);
@@ -291,7 +307,12 @@ impl Union {
             let _alone = session.long_lock(CLEANING)?;
             let files = Cleaning::of(fs, self);
             match self.log().clean_leaving(session, &files, &mut || true)? {
+                Cleaned::Freed { moved: blocks, newer, .. } if blocks + newer > 0 => {
+                    pace.add(u64::from(blocks + newer) * ilfs::place::BLOCK);
+                    (moved, vain) = (moved + 1, 0);
+                }
                 Cleaned::Freed { .. } => (moved, vain) = (moved + 1, 0),
+                Cleaned::Kept { why: Kept::UnderWay, .. } => {}
                 Cleaned::Kept { sequence, why } => tracing::error!("segment {sequence} cannot be freed: {why:?}"),
                 Cleaned::Asleep(Reason::NoRoom) if vain < 2 => {
                     end_epoch(session)?;
@@ -300,11 +321,24 @@ impl Union {
                 Cleaned::Asleep(Reason::NothingToGain) => {
                     end_epoch(session)?;
                     self.reclaim(session, u64::MAX)?;
-                    return Ok(self.log().leaving(session, &self.log().leavers(session)?)?.segments == 0);
+                    if self.log().leaving(session, &self.log().leavers(session)?)?.segments == 0 {
+                        return Ok(true);
+                    }
+                    // What may be written to yet has its turn when that has ended.
+                    if !self.log().is_leaving_later(session)? {
+                        return Ok(false);
+                    }
+                    drop(_alone);
+                    std::thread::sleep(LATER);
+                    if !go_on(moved) {
+                        return Ok(false);
+                    }
+                    continue;
                 }
                 Cleaned::Asleep(_) | Cleaned::Interrupted => return Ok(false),
             }
             drop(_alone);
+            pace.rest(rate, &|| false);
             if !go_on(moved) {
                 return Ok(false);
             }
@@ -312,7 +346,7 @@ impl Union {
     }
 
     /// Makes up to so many segments free that were freed and can be; how many.
-    fn reclaim(&self, session: &Session, most: u64) -> ilfs::Result<u64> {
+    pub(super) fn reclaim(&self, session: &Session, most: u64) -> ilfs::Result<u64> {
         let reclaimed = self.log().reclaim(session, session.epochs()?.durable, most)?;
         if reclaimed > 0 {
             self.room.note_progress();

@@ -177,7 +177,7 @@ impl Union {
                 let mut of_one = Vec::new();
                 let look = || -> Result<()> {
                     of_one.clear();
-                    let Some((_, raw)) = fs.table().get(ino)? else { return Ok(()) };
+                    let Some(raw) = fs.table().get(ino)? else { return Ok(()) };
                     let content = content_of(ino, &raw);
                     if raw.kind != Kind::Regular as u8 || !content.is_large() {
                         return Ok(());

@@ -104,7 +104,8 @@ impl Default for Options {
         let (behind, age) = (16 << 20, Duration::from_secs(300));
         let executables = EXECUTABLES;
         let (floor, ceiling, dirty) = (0, 100, 25);
-        Options { threshold: THRESHOLD, executables, floor, ceiling, dirty, behind, age, log: ilfs::Options::default() }
+        let log = ilfs::Options { activity: ACTIVITY, ..ilfs::Options::default() };
+        Options { threshold: THRESHOLD, executables, floor, ceiling, dirty, behind, age, log }
     }
 }
 
@@ -136,6 +137,15 @@ enum Count {
     /// Blocks that were copied so that there is another copy of them.
     Copied,
 }
+
+/// What goes up when files are used.
+const ACTIVITY: &[usize] = &[
+    Count::Stored as usize,
+    Count::Fetched as usize,
+    Count::FromRunning as usize,
+    Count::FromFrozen as usize,
+    Count::FromClean as usize,
+];
 
 /// Adds to what this process has counted.
 fn count(session: &Session, what: Count, more: u64) {

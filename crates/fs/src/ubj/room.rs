@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use exraid::Background;
 use pram::blocks::BLOCK;
 use pram::session::assert_may_wait;
 use pram::Session;
@@ -314,7 +315,11 @@ impl Union {
             // A commit is worth it only where few segments are free.
             let (counts, wanted) = (self.log.counts(session)?, self.wanted(session)?);
             let commits = counts.ready < wanted / 2;
-            self.free_segments(fs, wanted, commits, &mut || !stopped())?;
+            // Ahead of need it gives way to others, also to what this thread has to write.
+            let _background = (!commits).then(Background::begin);
+            let since = *written;
+            let mut go_on = || !stopped() && (commits || !self.is_write_due(session, since));
+            self.free_segments(fs, wanted, commits, &mut go_on)?;
         }
         // Beside what is being written.
         let mut go_on = || {

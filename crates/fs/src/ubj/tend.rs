@@ -1,13 +1,16 @@
 //! Background work on the disks of a pool: copies that are lacking, regions that leave or come back, balance, scrubbing.
 //!
 //! The process with the role of maintenance does it, a piece at a time: what makes content safe first, then what somebody waits for, then
-//! what makes it lie better. Between pieces it gives way: while files are used it works half of the time.
+//! what makes it lie better. Its thread is one of the [background](Background): what it asks of a region it asks when that is nearly idle,
+//! or else slowly ([`exraid::region::throttle`]). So does whoever has asked for such work and waits for it.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use exraid::Background;
+
 use super::clean::Cleaning;
-use super::{counted, Count, Union};
+use super::{Count, Union};
 use crate::error::Result;
 use crate::ilfs;
 use crate::ilfs::clean::{Cleaned, Files, Reason};
@@ -23,55 +26,42 @@ pub(crate) enum Piece {
     Nothing,
 }
 
-/// How fast background work is.
+/// How fast background work is that somebody has set a rate for. Without one it is as fast as regions let it be ([`exraid::Background`]).
 #[derive(Debug)]
 pub(crate) struct Pace {
     began: Instant,
-    /// What files had stored and fetched when it was looked.
-    used: u64,
-    looked: Instant,
-    is_busy: bool,
     /// Bytes of the piece.
     bytes: u64,
 }
 
-/// How often it is looked whether files are used.
+/// Slots that were given up and are made free after a segment was moved, at most.
+const SOME: u64 = 8;
+/// How often it is looked whether it is to stop.
 const GLANCE: Duration = Duration::from_millis(200);
-/// One piece of work is answered by so long a rest at most, and at least: who waits for the lock of those who clean looks for it now and
-/// then.
-const REST: Duration = Duration::from_millis(500);
+/// A piece of work is answered by so long a rest at least: who waits for the lock of those who clean looks for it now and then.
 const LEAST: Duration = Duration::from_millis(2);
 
 impl Default for Pace {
     fn default() -> Pace {
-        Pace { began: Instant::now(), used: 0, looked: Instant::now(), is_busy: false, bytes: 0 }
+        Pace { began: Instant::now(), bytes: 0 }
     }
 }
 
 impl Pace {
     /// A piece begins.
-    fn begin(&mut self) {
+    pub fn begin(&mut self) {
         (self.began, self.bytes) = (Instant::now(), 0);
     }
 
     /// So many bytes of it are copied.
-    fn add(&mut self, bytes: u64) {
+    pub fn add(&mut self, bytes: u64) {
         self.bytes += bytes;
     }
 
-    /// After a piece, and with no lock held that others wait for: rests as long as it took, where files are used, and as long as the rate
-    /// wants.
-    fn rest(&mut self, fs: &Fs, rate: u64, stopped: &dyn Fn() -> bool) {
-        if self.looked.elapsed() > GLANCE {
-            let session = fs.session();
-            let used = counted(session, Count::Stored) + counted(session, Count::Fetched);
-            (self.is_busy, self.used, self.looked) = (used != self.used, used, Instant::now());
-        }
-        let took = self.began.elapsed();
-        let mut rest = if self.is_busy { took.clamp(LEAST, REST) } else { LEAST };
-        if let Some(millis) = self.bytes.saturating_mul(1000).checked_div(rate) {
-            rest = rest.max(Duration::from_millis(millis).saturating_sub(took));
-        }
+    /// After a piece, and with no lock held that others wait for: rests as long as the rate wants.
+    pub fn rest(&mut self, rate: u64, stopped: &dyn Fn() -> bool) {
+        let millis = self.bytes.saturating_mul(1000).checked_div(rate).unwrap_or(0);
+        let rest = LEAST.max(Duration::from_millis(millis).saturating_sub(self.began.elapsed()));
         let began = Instant::now();
         while began.elapsed() < rest && !stopped() {
             std::thread::sleep((rest - began.elapsed().min(rest)).min(GLANCE));
@@ -82,7 +72,7 @@ impl Pace {
 impl Union {
     /// A piece of what makes content safe: copies that are lacking, regions that leave.
     pub(crate) fn tend(&self, fs: &Fs, pace: &mut Pace, stopped: &dyn Fn() -> bool) -> Result<Piece> {
-        let rate = self.log().tasks(fs.session())?.rate;
+        let (rate, _background) = (self.log().tasks(fs.session())?.rate, Background::begin());
         pace.begin();
         let copied = self.copy_next(fs, &mut |bytes| {
             pace.add(bytes);
@@ -90,7 +80,7 @@ impl Union {
         });
         match copied? {
             Copied::Made { .. } | Copied::Dropped { .. } => {
-                pace.rest(fs, rate, stopped);
+                pace.rest(rate, stopped);
                 return Ok(Piece::Done);
             }
             Copied::Nothing | Copied::NoRoom | Copied::Interrupted => {}
@@ -105,7 +95,7 @@ impl Union {
             !stopped()
         })?;
         drop(alone);
-        pace.rest(fs, rate, stopped);
+        pace.rest(rate, stopped);
         Ok(match cleaned {
             Cleaned::Freed { .. } => Piece::Done,
             // What was freed waits for a commit: without that there is nothing to wait for.
@@ -136,7 +126,7 @@ impl Union {
                 !stopped()
             })?;
             if moved.is_some() {
-                pace.rest(fs, tasks.rate, stopped);
+                pace.rest(tasks.rate, stopped);
                 return Ok(Piece::Done);
             }
             if !stopped() {
@@ -151,12 +141,15 @@ impl Union {
 
     /// Moves one segment to where there is less, and tells the bytes that were copied; none where nothing is to be moved.
     pub fn balance_next(&self, fs: &Fs, go_on: &mut dyn FnMut(u64) -> bool) -> Result<Option<u64>> {
-        let session = fs.session();
+        let (session, _background) = (fs.session(), Background::begin());
         let alone = session.long_lock(CLEANING)?;
         let copied = self.log().balance_next(session, &Cleaning::of(fs, self), go_on)?;
         drop(alone);
         match copied {
-            Copied::Made { bytes, .. } => Ok(Some(bytes)),
+            Copied::Made { bytes, .. } => {
+                self.reclaim(session, SOME)?;
+                Ok(Some(bytes))
+            }
             Copied::Dropped { .. } => Ok(Some(0)),
             Copied::NoRoom => {
                 self.end_epoch_and_reclaim(session)?;
@@ -175,23 +168,14 @@ impl Union {
         wrong: &mut dyn FnMut(&[Wrong]),
     ) -> Result<Piece> {
         let session = fs.session();
-        let (from, began) = self.log().scrubbed(session)?;
-        let next = self.log().segments_to_scrub(session)?.into_iter().find(|(sequence, _)| *sequence >= from);
-        let Some((sequence, slot)) = next else {
+        let (_, began) = self.log().scrubbed(session)?;
+        let Some((sequence, slot)) = self.log().next_to_scrub(session)? else {
             self.log().set_tasks(session, &|tasks| tasks.scrub = false)?;
             self.log().set_scrubbed(session, 0, began)?;
             return Ok(Piece::Nothing);
         };
-        pace.begin();
-        let scrubbed = {
-            let _alone = session.long_lock(CLEANING)?;
-            self.scrub_alone(fs, sequence, slot)
-        };
-        match scrubbed {
-            Ok(scrubbed) => {
-                wrong(&scrubbed.wrong);
-                pace.add(scrubbed.bytes);
-            }
+        match self.scrub_one(fs, sequence, slot, pace, rate, stopped) {
+            Ok(scrubbed) => wrong(&scrubbed.wrong),
             // The others are looked at all the same.
             Err(e @ (ilfs::Error::Device(_) | ilfs::Error::Damaged { .. } | ilfs::Error::Missing(_))) => {
                 tracing::error!("scrub: segment {sequence}: {e}");
@@ -199,14 +183,27 @@ impl Union {
             Err(e) => return Err(e.into()),
         }
         self.log().set_scrubbed(session, sequence + 1, began)?;
-        pace.rest(fs, rate, stopped);
         Ok(Piece::Done)
     }
 
     /// Verifies a segment: see [`crate::ilfs::scrub`].
-    pub fn scrub_one(&self, fs: &Fs, sequence: u64, slot: u32) -> Result<Scrubbed> {
-        let _alone = fs.session().long_lock(CLEANING)?;
-        Ok(self.scrub_alone(fs, sequence, slot)?)
+    pub(crate) fn scrub_one(
+        &self,
+        fs: &Fs,
+        sequence: u64,
+        slot: u32,
+        pace: &mut Pace,
+        rate: u64,
+        stopped: &dyn Fn() -> bool,
+    ) -> ilfs::Result<Scrubbed> {
+        pace.begin();
+        let scrubbed = {
+            let (_background, _alone) = (Background::begin(), fs.session().long_lock(CLEANING)?);
+            self.scrub_alone(fs, sequence, slot)?
+        };
+        pace.add(scrubbed.bytes);
+        pace.rest(rate, stopped);
+        Ok(scrubbed)
     }
 
     /// By whoever cleans. Of what no summary tells, or of a segment that cannot be read, files tell what they have there.
@@ -240,15 +237,20 @@ impl Union {
 
     /// Rewrites what a file has on disk, in its order, where it is best now; blocks that were moved.
     pub fn reorganise(&self, fs: &Fs, ino: u64, go_on: &mut dyn FnMut(u64) -> bool) -> Result<u64> {
-        let (mut from, mut moved) = (0, 0);
+        let (mut from, mut moved, mut pace) = (0, 0, Pace::default());
         loop {
+            pace.begin();
             let (blocks, next) = self.pages_from(fs, ino, from)?;
             if !blocks.is_empty() {
-                let _alone = fs.session().long_lock(CLEANING)?;
+                let (_background, _alone) = (Background::begin(), fs.session().long_lock(CLEANING)?);
                 let done = self.log().rehome(fs.session(), &Cleaning::of(fs, self), &blocks);
-                drop(_alone);
+                drop((_alone, _background));
                 match done {
-                    Ok(done) => moved += u64::from(done),
+                    Ok(done) => {
+                        moved += u64::from(done);
+                        pace.add(u64::from(done) * ilfs::place::BLOCK);
+                        pace.rest(self.log().tasks(fs.session())?.rate, &|| false);
+                    }
                     Err(crate::ilfs::Error::NoSpace) => {
                         self.free(fs, true)?;
                     }

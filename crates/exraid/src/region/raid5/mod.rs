@@ -52,6 +52,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::join::{Failures, Join};
 use super::keeper::Keeper;
+use super::rebuild::Going;
 use super::set::{Manner, Set};
 use super::turns::{Care, Turn, Turns};
 use super::{between::Between, Begin, Map};
@@ -194,9 +195,9 @@ impl Map for Raid5 {
         role: usize,
         spare: Option<(Arc<dyn Device>, Uuid)>,
         live: &mut dyn FnMut() -> Vec<Range<u64>>,
-        go_on: &mut dyn FnMut(u64) -> bool,
+        going: &mut Going<'_>,
     ) -> Result<bool> {
-        self.array(set).restore(role, spare, live, go_on)
+        self.array(set).restore(role, spare, live, going)
     }
 }
 

@@ -12,7 +12,7 @@ use super::{Array, Turn};
 use crate::device::{Device, Op};
 use crate::error::Result;
 use crate::label::Uuid;
-use crate::region::rebuild::{begin, finish, note, reached, run, NOTED, PIECE};
+use crate::region::rebuild::{begin, finish, note, reached, run, Going, NOTED};
 
 impl Array {
     /// Room for the log of intents: a write must not find none for it.
@@ -25,7 +25,7 @@ impl Array {
         role: usize,
         spare: Option<(Arc<dyn Device>, Uuid)>,
         live: &mut dyn FnMut() -> Vec<Range<u64>>,
-        go_on: &mut dyn FnMut(u64) -> bool,
+        going: &mut Going<'_>,
     ) -> Result<bool> {
         let can_miss = self.set.can_miss(&self.set.states(), &[role]);
         if !can_miss || self.set.tolerated().is_none() {
@@ -40,7 +40,7 @@ impl Array {
             let mut at = range.start;
             while at < range.end {
                 let reached = geometry.chunks(at..at).start;
-                if !go_on(left) {
+                if !(going.go_on)(left) {
                     note(&self.set, role, reached)?;
                     return Ok(false);
                 }
@@ -48,8 +48,8 @@ impl Array {
                     note(&self.set, role, reached)?;
                     noted = reached;
                 }
-                let end = range.end.min(at + (PIECE / geometry.chunk).max(1));
-                self.restore_stripes(role, at..end)?;
+                let end = range.end.min(at + (going.piece() / geometry.chunk).max(1));
+                going.copy((end - at) * geometry.chunk, || self.restore_stripes(role, at..end))?;
                 (left, at) = (left - (end - at) * geometry.chunk, end);
             }
         }

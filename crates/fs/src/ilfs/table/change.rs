@@ -4,7 +4,7 @@ use pram::{Off, Tx};
 
 use super::{
     field, slot_in, slot_word, Cause, RawSegment, RawTable, RawTableRegion, Result, Segment, Standing, State, Table,
-    Where, CHUNK, CHUNK_BYTES,
+    Where, CHUNK, CHUNK_BYTES, LEAVES,
 };
 use crate::ilfs::class::CLASSES;
 use crate::layout::tag;
@@ -266,6 +266,23 @@ impl<'t, 'o> Change<'t, 'o> {
         Ok(Some((slot, State::Discarding)))
     }
 
+    /// The first of the freed slots, if it is that one and was freed in an epoch before `durable`, waits as one that is freed in this
+    /// epoch; is it so?
+    pub fn requeue_freed(&mut self, slot: u32, durable: u64, epoch: u64) -> Result<bool> {
+        let head = self.head()?;
+        let segment = self.table().get(slot)?;
+        if slot_in(head.freed) != Some(slot) || segment.stamp >= durable || epoch < durable {
+            return Ok(false);
+        }
+        self.tx.set(field!(self, freed), &slot_word(segment.next))?;
+        if segment.next.is_none() {
+            self.tx.set(field!(self, last_freed), &0)?;
+        }
+        self.tx.set(field!(self, waiting), &head.waiting.saturating_sub(1))?;
+        self.free_slot(slot, segment.failed, epoch)?;
+        Ok(true)
+    }
+
     /// A segment that was found on a disk is in use.
     pub fn adopt(&mut self, slot: u32, segment: Segment) -> Result<()> {
         let next = self.chain_in(slot, segment.sequence)?;
@@ -356,11 +373,27 @@ impl<'t, 'o> Change<'t, 'o> {
         Ok(n)
     }
 
-    /// Region `n` takes nothing from now on.
+    /// Region `n` takes nothing from now on. One that leaves goes on leaving when it is back.
     pub fn set_failed(&mut self, n: usize, cause: Cause) -> Result<()> {
+        let before = self.table().region(n)?;
+        let leaves = before.leaves() || before.standing() == Standing::Leaving;
         self.set_standing(n, Standing::Failed)?;
         let region = self.table().region(n)?;
-        self.set_region(n, &RawTableRegion { cause: cause as u32, ..region })
+        self.set_region(n, &RawTableRegion { cause: cause as u32 | if leaves { LEAVES } else { 0 }, ..region })
+    }
+
+    /// Region `n`, which had failed, is back: it takes content, or goes on leaving.
+    pub fn set_back(&mut self, n: usize) -> Result<()> {
+        let leaves = self.table().region(n)?.leaves();
+        self.set_standing(n, if leaves { Standing::Leaving } else { Standing::Taking })?;
+        let region = self.table().region(n)?;
+        self.set_region(n, &RawTableRegion { cause: 0, ..region })
+    }
+
+    /// Region `n`, which has failed, is to stay when it is back.
+    pub fn set_stays(&mut self, n: usize) -> Result<()> {
+        let region = self.table().region(n)?;
+        self.set_region(n, &RawTableRegion { cause: region.cause & !LEAVES, ..region })
     }
 
     /// What becomes of region `n` from now on: one that takes content leaves or has failed, or the other way round; or, with nothing in it,

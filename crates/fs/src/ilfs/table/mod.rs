@@ -103,6 +103,9 @@ pub enum Cause {
     Failed = 2,
 }
 
+/// Added to the [`Cause`] of one that was leaving.
+const LEAVES: u32 = 1 << 8;
+
 /// What becomes of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
@@ -127,11 +130,16 @@ impl RawTableRegion {
     }
 
     pub fn cause(&self) -> Cause {
-        if self.cause == Cause::Missing as u32 {
+        if self.cause & !LEAVES == Cause::Missing as u32 {
             Cause::Missing
         } else {
             Cause::Failed
         }
+    }
+
+    /// It has failed, and was leaving before: it goes on with that when it is back.
+    pub fn leaves(&self) -> bool {
+        self.standing() == Standing::Failed && self.cause & LEAVES != 0
     }
 
     pub fn range(&self) -> Range<u32> {

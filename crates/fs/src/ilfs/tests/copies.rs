@@ -1,11 +1,16 @@
 //! Copies of segments in several regions: written, read, lost, made anew.
 
+use std::time::Duration;
+
 use exraid::fault::Faults;
 
 use super::super::class::Class;
+use super::super::clean::{Cleaned, Kept};
 use super::super::copies::Copied;
 use super::super::place::Place;
-use super::rig::Rig;
+use super::super::table::Cause;
+use super::super::Head;
+use super::rig::{block, Rig};
 use super::world::World;
 
 /// Blocks of content of a segment of 1 MiB that is one part.
@@ -175,4 +180,125 @@ fn what_lies_on_a_lost_disk_takes_no_room_of_the_others() {
     let there = pages.values().filter(|(place, _)| on_the_other(place)).count() as u64;
     // Of its twenty segments four are never filled.
     assert_eq!(log.available_about(session).expect("told"), (16 * MOST).saturating_sub(there));
+}
+
+/// What was due yesterday is not due in an hour for having been cleaned.
+#[test]
+fn what_is_moved_has_its_copies_no_later_for_that() {
+    let world = world(2, &[(1, Class::Lazy(0))]);
+    world.write(&file(1, 0..MOST)).expect("there is room");
+    world.classes.lock().expect("not poisoned").insert(1, Class::Lazy(3600));
+    world.remove(&file(1, 0..200));
+    world.write(&file(2, 0..10)).expect("there is room");
+    world.make_room(100).expect("it is cleaned");
+    assert_eq!(copies(&world, 1), 1, "what was moved has one copy");
+    make_copies(&world);
+    assert_eq!(copies(&world, 1), 2, "and gets its other at once");
+    world.write(&file(1, 0..10)).expect("there is room");
+    make_copies(&world);
+    assert_eq!(copies(&world, 1), 1, "what is new gets it when it is due");
+    assert_eq!(world.verify(), 0);
+    world.rig.check();
+}
+
+#[test]
+fn a_region_that_leaves_and_was_missed_goes_on_leaving() {
+    let world = world(3, &[]);
+    world.write(&file(1, 0..5 * MOST)).expect("there is room");
+    let (log, session) = (&world.rig.log, &world.rig.session);
+    let away_and_back = || {
+        assert!(log.fence(session, 1, Cause::Missing, &"it is away").expect("it is fenced"));
+        let back = log.regions().into_iter().find(|region| region.number() == 1).expect("it is there");
+        log.readmit(session, &*back).expect("it is ours");
+    };
+    log.set_leaving(session, &[1], true).expect("there is room elsewhere");
+    away_and_back();
+    assert_eq!((log.leavers(session).expect("told"), log.taking()), (vec![1], vec![0, 2]));
+    away_and_back();
+    assert_eq!(log.leavers(session).expect("told"), [1], "and again");
+    // Called off while it is away.
+    assert!(log.fence(session, 1, Cause::Missing, &"it is away").expect("it is fenced"));
+    log.set_leaving(session, &[1], false).expect("it stays");
+    away_and_back();
+    assert_eq!((log.leavers(session).expect("told"), log.taking()), (vec![], vec![0, 1, 2]));
+    assert_eq!(world.verify(), 0);
+    world.rig.check();
+}
+
+/// A disk takes a write and does not answer; what is read from the other copy meanwhile has nothing live in it. The write comes late, into
+/// whatever is in that slot by then.
+#[test]
+fn a_slot_to_which_something_is_under_way_is_not_used_again() {
+    let world = world(2, &[]);
+    let (log, session) = (&world.rig.log, &world.rig.session);
+    world.write(&file(9, 0..1)).expect("there is room");
+    world.rig.others[0].set(|faults| faults.hang = 1);
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let mut writer = log.writer(session, Head::Hot, None).of(Class::Mirror(2), 0);
+            writer.push(block(1, 0, 1)).and_then(|()| writer.finish())
+        });
+        let hanging = || {
+            log.regions().iter().find(|region| region.number() == 1).is_some_and(|region| !region.pending().is_empty())
+        };
+        while !hanging() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        std::thread::sleep(Duration::from_millis(100));
+        let sequence = log.head(session).expect("told").sequence - 1;
+        let (slot, _) = log.find(session, Place::new(sequence, 0)).expect("it is there");
+        log.closed(session, slot, sequence).expect("it is closed").expect("it is there");
+        let done = world.clean(1000).expect("it works");
+        assert_eq!(done, Cleaned::Kept { sequence, why: Kept::UnderWay });
+        // And where somebody takes that copy from the segment all the same.
+        let (slot, segment) = log.find(session, Place::new(sequence, 0)).expect("it is there");
+        let homes = log.at.table(session.region()).homes(slot, &segment).expect("told");
+        let there = homes.iter().find(|home| home.domain == 1).expect("it has a copy there").slot;
+        assert!(log.change(session, |change| change.drop_copy(sequence, there, false, 1)).expect("it is dropped"));
+        world.commit();
+        assert_eq!((world.reclaim().expect("it works"), log.counts(session).expect("told").freed), (0, 1));
+        world.rig.others[0].set(|faults| faults.hang = 0);
+        world.rig.others[0].release();
+        writer.join().expect("it ends").expect("it is written");
+    });
+    world.commit();
+    assert_eq!(world.reclaim().expect("it works"), 1);
+    assert!(matches!(world.clean(1000).expect("it works"), Cleaned::Asleep(_)), "it is left alone for a moment");
+    std::thread::sleep(Duration::from_millis(2100));
+    assert!(matches!(world.clean(1000).expect("it works"), Cleaned::Freed { moved: 0, .. }));
+    world.rig.check();
+}
+
+/// One of whose hosts says that it is full is not asked for each copy anew.
+#[test]
+fn a_region_without_room_for_copies_is_left_alone_for_a_while() {
+    let world = world(2, &[(1, Class::Lazy(0))]);
+    world.write(&file(1, 0..3 * MOST)).expect("there is room");
+    let there = world.rig.log.region_of(&world.rig.session, world.pages.lock().expect("not poisoned")[&(1, 0)].0);
+    let full = world
+        .rig
+        .log
+        .regions()
+        .into_iter()
+        .find(|region| Some(region.number()) != there.as_ref().ok().copied().flatten());
+    let full = full.expect("there are two").number();
+    assert!(!world.rig.log.is_full(full));
+    world.rig.log.set_full(full);
+    assert_eq!(world.rig.log.copy_next(&world.rig.session, &world, &mut |_| true).expect("it works"), Copied::NoRoom);
+    std::thread::sleep(Duration::from_millis(2100));
+    assert!(!world.rig.log.is_full(full), "it is asked again");
+    make_copies(&world);
+    assert_eq!(world.verify(), 0);
+    world.rig.check();
+}
+
+/// More of them than one transaction's log holds.
+#[test]
+fn two_hundred_regions_raise_their_marks() {
+    let world = World::new(Rig::on(200, 14));
+    world.write(&file(1, 0..3)).expect("there is room");
+    let numbers = |log: &super::super::Log| log.regions().iter().map(|region| region.sequence()).collect::<Vec<_>>();
+    assert!(numbers(&world.rig.log).windows(2).all(|two| two[0] == two[1] && two[0] > 1));
+    assert_eq!(world.verify(), 0);
+    world.rig.check();
 }

@@ -9,6 +9,7 @@
 //! | `copies` | several disks: copies of segments, disks that fail or are missing |
 //! | `copies_crash` | a power cut at each write and flush of a story on three disks, and then without one of them |
 //! | `crash` | a power cut at each write and flush, with the memory kept or lost |
+//! | `scale` | passes over a table of a TiB |
 //! | `model` | any operations, against what should be there |
 
 mod cleaning;
@@ -17,5 +18,6 @@ mod copies_crash;
 mod crash;
 mod model;
 mod rig;
+mod scale;
 mod world;
 mod writing;

@@ -89,7 +89,7 @@ impl Gathered {
                 Err(e) => broken.push(Broken { error: cannot_use_region(dir, &label, &e), label, there }),
             }
         }
-        Disks { regions, missing: self.missing, broken, read_only, agreement: None }
+        Disks { regions, missing: self.missing, broken, read_only, ..Disks::default() }
     }
 }
 

@@ -1,4 +1,4 @@
-//! A further region, of one disk or several, for a pool that is in use.
+//! Further regions, each of one disk or several, for a pool that is in use. Several are one plan: all are added, or none.
 //!
 //! | step | what | else, after a crash |
 //! | --- | --- | --- |
@@ -32,32 +32,92 @@ use crate::pool::{read_config, Pool};
 /// How long it counts that a region could not be opened.
 const VAIN: Duration = Duration::from_millis(100);
 
-/// Gives the pool at `dir`, which has disks and may be in use, another region. What is on its disks is only lost with `force`.
-pub fn add(dir: &Path, new: &NewRegion, force: bool) -> Result<()> {
+/// Gives the pool at `dir`, which has disks and may be in use, other regions: all of them, or none where one is refused or cannot be made.
+/// What is on their disks is only lost with `force`.
+pub fn add(dir: &Path, new: &[NewRegion], force: bool) -> Result<()> {
     let pool = Pool::open(dir, &OpenOptions::default())?;
     let session = pool.session();
     let _alone = session.long_lock(ilfs::table::GROWING)?;
     let mut config = read_config(dir)?;
-    new.disks.iter().try_for_each(|disk| refuse_known(dir, &config, &disk.path))?;
     let union = pool.union().ok_or_else(|| Error::Pool("the pool has no log of segments".into()))?;
-    let number = union.log().free_number(session)?;
+    let first = union.log().free_number(session)?;
     // 1.
-    let mut plan = Plan::default();
-    plan.add(&Wanted { dir, config: &config, old: None, force, taken: Vec::new() }, new)?;
-    let disks: Vec<_> = plan.0.into_iter().flat_map(|region| region.disks).map(Planned::release).collect();
-    let at: Vec<_> = disks.iter().map(|(path, size, _)| (path.clone(), *size)).collect();
-    let region = place::make_region(&at, new.layout, config.uuid_bytes()?, number)?;
-    for (path, _) in &at {
-        place::sync_parent(path).map_err(|e| Error::host(path, &e))?;
-    }
+    let plan = planned(dir, &config, new, force)?;
+    let made = make_all(dir, &config, plan, first)?;
     // 2.
-    config.disks.extend(disks.into_iter().map(|(_, _, entry)| DiskEntry { region: Some(number), ..entry }));
-    config.write(dir)?;
+    let entries =
+        |of: &[(Arc<dyn Region>, Vec<DiskEntry>)]| of.iter().flat_map(|(_, disks)| disks.clone()).collect::<Vec<_>>();
+    config.disks.extend(entries(&made));
+    if let Err(e) = config.write(dir) {
+        undo(dir, &config, &entries(&made));
+        return Err(e);
+    }
     // 3 and 4.
-    union.log().add_region(session, &region)?;
-    // What is there is spread over it, in the background.
+    let mut left = made.len();
+    for (region, _) in &made {
+        union.log().add_region(session, region).map_err(|e| {
+            Error::Pool(format!(
+                "{} of {} were added; the others ({} and what follows it) the pool has too when it is opened next: {e}",
+                made.len() - left,
+                made.len(),
+                region.name()
+            ))
+        })?;
+        left -= 1;
+    }
+    // What is there is spread over them, in the background.
     union.log().set_tasks(session, &|tasks| tasks.balance = true)?;
     Ok(session.copy().map_or(Ok(()), |copy| copy.wait(session))?)
+}
+
+/// The disks of all of them, kept from others; nothing is made, and none of them is where one is refused.
+pub fn planned(dir: &Path, config: &Config, new: &[NewRegion], force: bool) -> Result<Plan> {
+    new.iter().flat_map(|new| &new.disks).try_for_each(|disk| refuse_known(dir, config, &disk.path))?;
+    let mut plan = Plan::default();
+    let wanted = Wanted { dir, config, old: None, force, taken: Vec::new() };
+    new.iter().try_for_each(|new| plan.add(&wanted, new))?;
+    Ok(plan)
+}
+
+/// Step 1. Nothing is left of those before where one cannot be made.
+fn make_all(dir: &Path, config: &Config, plan: Plan, first: u32) -> Result<Vec<(Arc<dyn Region>, Vec<DiskEntry>)>> {
+    let (mut made, uuid) = (Vec::new(), config.uuid_bytes()?);
+    for (number, region) in (first..).zip(plan.0) {
+        let layout = region.layout;
+        let disks: Vec<_> = region.disks.into_iter().map(Planned::release).collect();
+        let at: Vec<_> = disks.iter().map(|(path, size, _)| (path.clone(), *size)).collect();
+        let entry = |(_, _, entry)| DiskEntry { region: Some(number), ..entry };
+        let entries: Vec<DiskEntry> = disks.into_iter().map(entry).collect();
+        let synced = |region| {
+            let synced =
+                at.iter().try_for_each(|(path, _)| place::sync_parent(path).map_err(|e| Error::host(path, &e)));
+            synced.map(|()| region)
+        };
+        match place::make_region(&at, layout, uuid, number).and_then(synced) {
+            Ok(region) => made.push((region, entries)),
+            Err(e) => {
+                let mut others: Vec<DiskEntry> = Vec::new();
+                for (region, entries) in made {
+                    drop(region);
+                    others.extend(entries);
+                }
+                others.extend(entries);
+                undo(dir, config, &others);
+                return Err(Error::Pool(format!("{e}; none was added")));
+            }
+        }
+    }
+    Ok(made)
+}
+
+/// Disks that nothing leads to go again, or lose their labels.
+fn undo(dir: &Path, config: &Config, entries: &[DiskEntry]) {
+    let Ok(uuid) = config.uuid_bytes() else { return };
+    for entry in entries {
+        if let Err(e) = place::remove(dir, entry, uuid) {
+            tracing::debug!("{}: {e}", entry.at(dir).display());
+        }
+    }
 }
 
 /// One that the pool has, by whatever path.

@@ -6,6 +6,7 @@ use super::damage::{self, Damage, Found};
 use crate::error::{Error, Result};
 use crate::ilfs::balance::Filled;
 use crate::pool::Pool;
+use crate::ubj::tend::Pace;
 use crate::ubj::Union;
 
 /// What there is to do.
@@ -145,7 +146,13 @@ impl Pool {
             if !go_on(union.log().unbalanced(self.fs.session())?) {
                 return Ok(false);
             }
-            if union.balance_next(&self.fs, &mut |_| true)?.is_none() {
+            let (rate, mut pace) = (union.log().tasks(self.fs.session())?.rate, Pace::default());
+            let moved = union.balance_next(&self.fs, &mut |bytes| {
+                pace.add(bytes);
+                true
+            })?;
+            pace.rest(rate, &|| false);
+            if moved.is_none() {
                 union.end_epoch_and_reclaim(self.fs.session())?;
                 return Ok(true);
             }
@@ -162,12 +169,15 @@ impl Pool {
     pub fn scrub(&self, go_on: &mut dyn FnMut(u64, u64) -> bool) -> Result<Scrub> {
         let union = self.with_log()?;
         let slots = union.log().segments_to_scrub(self.fs.session())?;
-        let (mut told, all) = (Scrub::default(), slots.len() as u64);
-        for (n, (sequence, slot)) in slots.into_iter().enumerate() {
+        let (mut told, all, mut pace) = (Scrub::default(), slots.len() as u64, Pace::default());
+        for (n, (sequence, _)) in slots.into_iter().enumerate() {
             if !go_on(n as u64, all) {
                 break;
             }
-            let one = union.scrub_one(&self.fs, sequence, slot)?;
+            // It may lie elsewhere by now, or be none any more.
+            let Some(slot) = union.log().slot_of(self.fs.session(), sequence)? else { continue };
+            let rate = union.log().tasks(self.fs.session())?.rate;
+            let one = union.scrub_one(&self.fs, sequence, slot, &mut pace, rate, &|| false)?;
             (told.segments, told.bytes) = (told.segments + 1, told.bytes + one.bytes);
             if !one.wrong.is_empty() {
                 let damage = damage::ranges(&self.fs, union, &one.wrong);

@@ -7,6 +7,7 @@ use exraid::region::make;
 use exraid::{Layout, Region, Uuid};
 use rng::Rng;
 
+use super::super::tend::Pace;
 use super::super::{Options, Union};
 use super::rig::Rig;
 use crate::attr::{Caller, Ino, Kind};
@@ -18,7 +19,9 @@ const LEN: u64 = 3 * MIB;
 
 fn scrub(fs: &Fs, union: &Union) -> Vec<crate::ilfs::scrub::Wrong> {
     let slots = union.log().segments_to_scrub(fs.session()).expect("the table can be read");
-    let scrubbed = slots.into_iter().map(|(sequence, slot)| union.scrub_one(fs, sequence, slot).expect("it works"));
+    let mut pace = Pace::default();
+    let mut scrub = |(sequence, slot)| union.scrub_one(fs, sequence, slot, &mut pace, 0, &|| false).expect("it works");
+    let scrubbed = slots.into_iter().map(&mut scrub);
     scrubbed.flat_map(|one| one.wrong).collect()
 }
 

@@ -1,0 +1,68 @@
+//! Giving way: what threads of the [background](Background) ask of regions they ask in pieces, and between these others come first.
+//!
+//! How large a piece is, and how long is waited before it, each region tells ([`exraid::region::throttle`]), by what is asked of it. Files
+//! that are used in memory have the processors, whatever becomes of disks: where any process uses them, such a thread gives way too.
+
+use std::sync::PoisonError;
+use std::time::{Duration, Instant};
+
+use exraid::{Background, Region};
+use pram::Session;
+
+use super::place::BLOCK;
+use super::Log;
+
+/// How often it is looked whether files are used.
+const GLANCE: Duration = Duration::from_millis(200);
+/// So long nobody gives way when room is waited for.
+const HURRY: Duration = Duration::from_millis(1500);
+
+/// What was seen of others.
+pub struct Beside {
+    looked: Instant,
+    /// What all processes had counted then.
+    used: u64,
+    others: bool,
+}
+
+impl Default for Beside {
+    fn default() -> Beside {
+        Beside { looked: Instant::now(), used: 0, others: false }
+    }
+}
+
+impl Log {
+    /// Waits until this thread may ask so many bytes of a region; true where others use it, so that it is to ask for one piece at a time.
+    pub(super) fn give_way(&self, session: &Session, region: &dyn Region, bytes: u64) -> bool {
+        if !Background::is() {
+            return false;
+        }
+        self.look_beside(session);
+        region.give_way(bytes)
+    }
+
+    /// Blocks that this thread is to read or write at a time, where a segment has copies in these slots.
+    pub(super) fn piece(&self, session: &Session, slots: &[u32]) -> u32 {
+        let of = |slot: &u32| Some(self.known_area_of(session, *slot).ok()?.region.as_ref()?.piece());
+        let least = slots.iter().filter_map(of).min().unwrap_or(super::copies::MOST_PIECE);
+        (least.min(super::copies::MOST_PIECE) / BLOCK).max(1) as u32
+    }
+
+    /// What is done in the background is waited for: whoever does it gives way no more for a moment.
+    pub fn hurry(&self) {
+        self.regions().iter().for_each(|region| region.hurry(HURRY));
+    }
+
+    /// Tells this thread whether files are used.
+    fn look_beside(&self, session: &Session) {
+        let mut seen = self.beside.lock().unwrap_or_else(PoisonError::into_inner);
+        if seen.looked.elapsed() >= GLANCE {
+            let counted = |one: &pram::runtime::SessionInfo| -> u64 {
+                self.options.activity.iter().map(|word| one.counts.get(*word).copied().unwrap_or(0)).sum()
+            };
+            let used = session.runtime().sessions().iter().map(counted).fold(0, u64::wrapping_add);
+            *seen = Beside { looked: Instant::now(), used, others: used != seen.used };
+        }
+        Background::set_beside(seen.others);
+    }
+}
