@@ -166,6 +166,25 @@ impl<'a> Table<'a> {
         Ok(Block::Plain(off))
     }
 
+    /// [`block`](Self::block), for who is neither in an operation nor in a section of one of its inodes: it may be packed or
+    /// unpacked, and its memory become another's, between the look at the word and that at the memory.
+    pub fn block_outside(&self, block: u64) -> Result<Block> {
+        self.outside(block, || self.block(block))
+    }
+
+    /// Calls `look` until the block has stayed where it is meanwhile.
+    fn outside<R>(&self, block: u64, look: impl Fn() -> Result<R>) -> Result<R> {
+        let word = || self.block_word(block)?.map_or(Ok(0), |word| Ok(self.region.load(word)?));
+        loop {
+            let before: Result<u64> = word();
+            let seen = look();
+            match (before, word()) {
+                (Ok(before), Ok(after)) if before != after => {}
+                _ => return seen,
+            }
+        }
+    }
+
     /// Takes a reference that leads to no block out of the table: the one to the block of `ino`, or to the
     /// second level that should hold it. For repairs.
     pub fn forget(&self, ino: Ino) -> Result<()> {
@@ -272,13 +291,17 @@ impl<'a> Table<'a> {
 
     /// Which inodes of a block are in use, a bit each.
     pub fn used_of(&self, block: u64) -> Result<u16> {
-        let lengths = match self.block(block)? {
-            // Given back since.
-            Block::None => return Ok(0),
-            Block::Plain(off) => self.region.read::<[u8; PER_BLOCK as usize]>(Off::new(off))?,
-            Block::Packed(off) => return self.packed_lengths(off).map(|lengths| mask(&lengths, |length| length > 0)),
-        };
-        Ok(mask(&lengths, |length| u64::from(length) == INODE))
+        self.outside(block, || {
+            let lengths = match self.block(block)? {
+                // Given back since.
+                Block::None => return Ok(0),
+                Block::Plain(off) => self.region.read::<[u8; PER_BLOCK as usize]>(Off::new(off))?,
+                Block::Packed(off) => {
+                    return self.packed_lengths(off).map(|lengths| mask(&lengths, |length| length > 0))
+                }
+            };
+            Ok(mask(&lengths, |length| u64::from(length) == INODE))
+        })
     }
 
     /// Numbers of the blocks that exist, ascending, from `first` on. References that lead nowhere are passed over: checks
@@ -287,7 +310,7 @@ impl<'a> Table<'a> {
         let mut block = first;
         while block < MAX_INODES / PER_BLOCK {
             match self.block_word(block) {
-                Ok(Some(_)) if self.block(block).is_ok_and(Block::is_there) => return Ok(Some(block)),
+                Ok(Some(_)) if self.block_outside(block).is_ok_and(Block::is_there) => return Ok(Some(block)),
                 Ok(Some(_)) => block += 1,
                 _ => block = (block / TABLE + 1) * TABLE,
             }

@@ -338,7 +338,7 @@ impl<'a> Pass<'a> {
                 continue;
             }
             for block in n * TABLE..(n + 1) * TABLE {
-                match table.block(block) {
+                match table.block_outside(block) {
                     Ok(Block::None) => {}
                     Ok(Block::Packed(_)) => self.packed_block(block, names)?,
                     Ok(Block::Plain(off)) => {
@@ -446,7 +446,9 @@ impl<'a> Pass<'a> {
         for (target, kind) in &seen.entries {
             // What is kept per number is bounded by the blocks that exist, not by what a damaged entry says.
             let known = (*target as usize) < self.inodes.len().min(self.names.len());
-            if *target == 0 || (!known && !self.fs.table().block(*target / PER_BLOCK).is_ok_and(Block::is_there)) {
+            if *target == 0
+                || (!known && !self.fs.table().block_outside(*target / PER_BLOCK).is_ok_and(Block::is_there))
+            {
                 self.problem(format!("directory {ino}: an entry refers to inode {target}, which does not exist"));
                 self.damaged.push((ino, Damage::Entries));
                 continue;

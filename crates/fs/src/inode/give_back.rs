@@ -27,7 +27,7 @@ pub fn give_back(session: &Session, table: Table, inodes: &Allocator) -> Result<
     while let Some(block) = table.next_block(from)? {
         from = block + 1;
         // A packed one has inodes.
-        if empty(table, table.block(block)?)?.is_some() {
+        if empty(table, table.block_outside(block)?)?.is_some() {
             let mut op = session.begin()?;
             if let Some(off) = unlink(&mut op, table, block)? {
                 inodes.make_from(session.region(), block);

@@ -121,7 +121,8 @@ pub fn pack(
             blocks.start = next.map_or(blocks.end, |block| block + 1);
             let Some(block) = next else { break };
             looked += 1;
-            if let Some(inodes) = look(table, block, quiet_since)? {
+            // What cannot be read may be in the midst of being unpacked; or it is damaged, and fsck tells of it.
+            if let Ok(Some(inodes)) = look(table, block, quiet_since) {
                 candidates.push(Candidate { block, generations: generations(&inodes) });
             }
             if candidates.len() == BATCH {
@@ -377,7 +378,7 @@ pub fn count(table: Table) -> Result<Packed> {
     let (mut packed, mut from) = (Packed::default(), 0);
     while let Some(block) = table.next_block(from)? {
         from = block + 1;
-        let Block::Packed(off) = table.block(block)? else { continue };
+        let Block::Packed(off) = table.block_outside(block)? else { continue };
         // Others may unpack it meanwhile.
         let Ok(bytes) = table.region.resolve(off, tag::PACKED) else { continue };
         let atimes = match table.region.load(Off::new(off))? {
