@@ -7,7 +7,7 @@ use crate::ilfs::table;
 use crate::node::WriteFlags;
 use crate::path::{Open, View};
 use crate::pool::config::Config;
-use crate::pool::{HowToLeave, Layout, Left, NewDisk, WhichRegion};
+use crate::pool::{HowToLeave, Layout, Left, NewDisk, NewRegion, WhichRegion};
 use crate::{Caller, FormatOptions, Ino, MediumKind, OpenOptions, Pool};
 
 const MIB: u64 = 1 << 20;
@@ -236,10 +236,17 @@ fn who_is_interrupted_goes_on_or_cancels() {
 #[test]
 fn a_removal_that_was_cut_short_is_completed() {
     let (home, pool, mib) = Home::with_two(MediumKind::Battery, 96 * MIB);
+    drop(pool);
+    // Without the thread of work on disks, which would complete it.
+    let pool =
+        Pool::open(&home.pool(), &OpenOptions { without_disks: true, ..OpenOptions::default() }).expect("it is opened");
     let (union, session) = (pool.union().expect("there are disks"), pool.session());
     union.log().set_leaving(session, &[0], true).expect("it fits");
     assert!(union.move_leaving(&pool, &mut |_| true).expect("moved"));
-    assert!(union.log().remove_region(session, 0).expect("empty"));
+    while !union.log().remove_region(session, 0).expect("empty") {
+        // Another thread is giving a slot back.
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
     assert_eq!(home.disks(), 2);
     drop(pool);
     let pool = home.open();
@@ -268,4 +275,22 @@ fn a_disk_that_left_is_added_again_while_the_pool_is_in_use() {
     }
     let status = pool.status().expect("facts");
     assert_eq!((status.regions.len(), status.disks.len()), (1, 1));
+}
+
+/// Of two disks that are asked for at once the second is refused: neither is added. Then both are.
+#[test]
+fn several_are_added_all_or_none() {
+    let (home, pool, mib) = Home::with_two(MediumKind::Battery, 96 * MIB);
+    let at = |name: &str| home.0.path().join(name);
+    let disk = |name: &str| NewRegion::from(NewDisk { path: at(name), size: Some(96 * MIB) });
+    std::fs::create_dir(at("directory")).expect("made");
+    for bad in ["directory", "first", "third"] {
+        let e =
+            Pool::add_disks(&home.pool(), &[disk("third"), disk(bad)], false).expect_err("one is refused").to_string();
+        assert!(e.contains(bad), "{e}");
+        assert!(home.disks() == 2 && !at("third").exists(), "{bad}");
+    }
+    Pool::add_disks(&home.pool(), &[disk("third"), disk("fourth")], false).expect("added");
+    assert_eq!((home.disks(), Pool::disks(&home.pool()).expect("told").0.len()), (4, 4));
+    holds(&pool, mib);
 }
