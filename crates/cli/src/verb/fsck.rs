@@ -112,13 +112,16 @@ fn text(r: &Report, pool: &std::path::Path, repair: bool) -> String {
             r.truncations
         );
     }
-    let _ = match (r.problems.len(), repair) {
+    // What is lost no repair brings back.
+    let to_mend = r.problems.len().saturating_sub(r.losses);
+    let _ = match (to_mend, repair) {
         (0, _) if !r.lost.is_empty() => writeln!(out, "{}", advice(&r.lost, pool)),
-        (0, _) => writeln!(out, "clean"),
+        (0, _) if r.problems.is_empty() => writeln!(out, "clean"),
+        (0, _) => writeln!(out, "content was lost, and no file needs it any more; run it again"),
         (n, false) => writeln!(out, "{n} problems, none repaired; run `conquest fsck {} --repair`", pool.display()),
         (n, true) => writeln!(out, "{n} problems, {} repairs; run it again to see what is left", r.repaired.len()),
     };
-    if !r.problems.is_empty() && !r.lost.is_empty() {
+    if to_mend > 0 && !r.lost.is_empty() {
         let _ = writeln!(out, "{}", advice(&r.lost, pool));
     }
     out
@@ -162,7 +165,8 @@ mod tests {
             why: "its segment was used again".into(),
             for_good: true,
         };
-        let told = text(&Report { lost: vec![lost], ..Report::default() }, pool, false);
+        let problems = vec!["2 pages of files lie in segment 5, which is gone: they are lost".into()];
+        let told = text(&Report { lost: vec![lost], problems, losses: 1, ..Report::default() }, pool, false);
         assert!(told.contains("lost: /films/one: bytes 4096..12287: its segment was used again\n"), "{told}");
         assert!(!told.contains("clean") && !told.contains("--repair"), "{told}");
         assert!(told.contains("from a backup") && told.contains("`conquest fsck /p --zero-lost`"), "{told}");

@@ -51,6 +51,8 @@ pub struct Report {
     pub truncations: u64,
     /// Damage: each a sentence with the inode or offset. Empty: the pool is clean.
     pub problems: Vec<String>,
+    /// How many of them tell of segments that are gone, so that `repair` has nothing to do about them: `lost` has their content by file.
+    pub losses: usize,
     /// Content that cannot be read any more, as its place on disk is gone: the segment was used again, or the disk is not there.
     pub lost: Vec<Lost>,
     /// What `repair` did about them.
@@ -66,6 +68,7 @@ struct Pass<'a> {
     marks: Marks<'a>,
     report: Report,
     untold: u64,
+    untold_losses: u64,
     /// By inode number: names found, `kind` in the names, what the inode itself says.
     names: Vec<u32>,
     named_kind: Vec<u8>,
@@ -236,6 +239,7 @@ impl<'a> Pass<'a> {
             marks,
             report: Report::default(),
             untold: 0,
+            untold_losses: 0,
             names: Vec::new(),
             named_kind: Vec::new(),
             disputed: Vec::new(),
@@ -258,6 +262,15 @@ impl<'a> Pass<'a> {
         } else {
             self.untold += 1;
         }
+    }
+
+    /// A problem about which nothing can be done.
+    fn loss(&mut self, text: String) {
+        match self.report.problems.len() < TOLD {
+            true => self.report.losses += 1,
+            false => self.untold_losses += 1,
+        }
+        self.problem(text);
     }
 
     fn mark(&mut self, off: u64, tag: pram::Tag, what: &dyn Fn() -> String) -> bool {
@@ -587,11 +600,12 @@ impl<'a> Pass<'a> {
     fn log(&mut self) -> Result<()> {
         let session = self.fs.session();
         let found = session.read(ilfs::KEY, || {
-            let mut found = table::check(session.region())?;
-            found.extend(table::compare(session.region(), &self.needs)?);
+            let mut found = table::compare(session.region(), &self.needs)?;
+            found.wrong.splice(0..0, table::check(session.region())?);
             Ok::<_, ilfs::Error>(found)
         })?;
-        found.into_iter().for_each(|text| self.problem(text));
+        found.wrong.into_iter().for_each(|text| self.problem(text));
+        found.lost.into_iter().for_each(|text| self.loss(text));
         Ok(())
     }
 
@@ -605,6 +619,7 @@ impl<'a> Pass<'a> {
         if self.untold > 0 {
             let more = format!("and {} more", self.untold);
             self.report.problems.push(more);
+            self.report.losses += usize::from(self.untold == self.untold_losses);
         }
         Ok(())
     }

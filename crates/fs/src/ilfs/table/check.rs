@@ -37,13 +37,25 @@ impl Needs {
     }
 }
 
-/// What of these needs a table does not have, or has too low: in words.
-pub fn compare(region: &Region, needs: &Needs) -> Result<Vec<String>> {
-    let mut problems = Vec::new();
+/// Where a table does not have what files need.
+#[derive(Default)]
+pub struct Compared {
+    /// In words: what it counts too low.
+    pub wrong: Vec<String>,
+    /// In words: segments that it does not have, which leaves nothing to be mended.
+    pub lost: Vec<String>,
+}
+
+/// What of these needs a table does not have, or has too low.
+pub fn compare(region: &Region, needs: &Needs) -> Result<Compared> {
+    let Compared { wrong: mut problems, mut lost } = Compared::default();
     let Some((at, raw)) = Where::find(region)? else {
         return Ok(match needs.segments.is_empty() {
-            true => problems,
-            false => vec!["files have content on disks, and the pool has no log".into()],
+            true => Compared::default(),
+            false => {
+                let wrong = vec!["files have content on disks, and the pool has no log".into()];
+                Compared { wrong, lost }
+            }
         });
     };
     let table = at.table(region);
@@ -51,8 +63,9 @@ pub fn compare(region: &Region, needs: &Needs) -> Result<Vec<String>> {
     sorted.sort_unstable();
     for (sequence, (blocks, end)) in sorted {
         match table.find(*sequence)? {
-            None => problems
-                .push(format!("{blocks} pages of files lie in segment {sequence}, which is gone: they are lost")),
+            None => {
+                lost.push(format!("{blocks} pages of files lie in segment {sequence}, which is gone: they are lost"))
+            }
             Some((_, segment)) if *end > segment.used => problems.push(format!(
                 "pages of files lie in block {} of segment {sequence}, of which {} are in use: they are lost",
                 end - 1,
@@ -68,7 +81,7 @@ pub fn compare(region: &Region, needs: &Needs) -> Result<Vec<String>> {
     if needs.promised > raw.promised {
         problems.push(format!("{} blocks are promised, and {} are reserved", raw.promised, needs.promised));
     }
-    Ok(problems)
+    Ok(Compared { wrong: problems, lost })
 }
 
 /// Live blocks, in all and in segments of the classes that want copies.

@@ -42,7 +42,7 @@ use super::error::{Error, Result};
 use crate::layout::{root, tag};
 
 pub use change::Change;
-pub use check::{check, compare, mend, Needs, Work};
+pub use check::{check, compare, mend, Compared, Needs, Work};
 pub use copies::Home;
 
 /// The key whose lock protects the table: no inode has this number.
