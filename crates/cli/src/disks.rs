@@ -107,8 +107,12 @@ pub fn describe_segments(s: &SegmentStatus) -> String {
         0 => String::new(),
         promised => format!(", {} more promised", size::show(promised)),
     };
+    let kept = match s.kept {
+        0 => String::new(),
+        kept => format!(", {kept} for the copy of the memory"),
+    };
     format!(
-        "{} of {}{promised}; {} of {} segments of {} in use, {} free{freed}",
+        "{} of {}{promised}; {} of {} segments of {} in use, {} free{freed}{kept}",
         size::show(s.live),
         size::show(s.capacity),
         s.used,

@@ -11,6 +11,8 @@
 //! | [`device`] | the trait of everything that is read, written and flushed, and its contract |
 //! | [`disk`] | files and block devices of the host, by io_uring or threads |
 //! | [`label`] | what each disk says of itself: whose it is, its place in its region, the epoch |
+//! | [`note`] | what the client keeps beside the labels |
+//! | [`duplex`] | streams that lie in segments of two regions at once |
 //! | [`region`] | a disk, a stripe, a mirror, a RAID-5: what a client uses; degraded operation, rebuilding |
 //! | [`space`] | all regions as one address space whose boundaries are known |
 //! | [`meter`] | speed, latency, queue, errors |
@@ -74,6 +76,7 @@
 
 pub mod device;
 pub mod disk;
+pub mod duplex;
 pub mod error;
 pub mod events;
 #[cfg(feature = "fault")]
@@ -81,6 +84,7 @@ pub mod fault;
 mod flight;
 pub mod label;
 pub mod meter;
+pub mod note;
 pub mod region;
 pub mod space;
 mod sys;

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use fs::pool::{CacheConfig, CommitInterval, NewRegion, Rate, Threshold};
+use fs::pool::{CacheConfig, CommitInterval, InRegions, NewRegion, Rate, Threshold};
 use fs::{FormatOptions, MediumKind, Pool};
 
 use crate::failure::{Context, Failure, Result};
@@ -38,9 +38,10 @@ pub struct Args {
     /// What keeps the persistent RAM [default: logged; battery if --nvram names a file]
     #[arg(long, value_enum)]
     medium: Option<Medium>,
-    /// On battery and dax: the directory of the running copy, on a disk; `none` for no copy [default: the pool
-    /// directory]
-    #[arg(long, value_name = "DIR|none")]
+    /// Where the copy of the persistent RAM lies: `regions` for the pool's own disks, two that fail apart where there are two, so that
+    /// these alone open the pool; on battery and dax also a directory on a disk, or `none` for no copy [default: on logged `regions` if all
+    /// disks were there before the pool and have room; else the pool directory]
+    #[arg(long, value_name = "regions|DIR|none")]
     copy: Option<PathBuf>,
     /// Seconds after which what has changed is in the copy on disk without being waited for [default: 5 on logged,
     /// 30 on battery and dax]
@@ -93,9 +94,14 @@ pub fn run(args: &Args) -> Result<()> {
         None => MediumKind::Logged,
     };
     let copy = copy(args, medium)?;
-    refuse_without_use(args, copy.is_some())?;
+    refuse_without_use(args, copy.is_some() || in_regions(args))?;
     let mirror = args.mirror.is_some();
-    let how = FormatOptions { nvram, medium, copy, mirror, ..FormatOptions::sized(bytes) };
+    let copy_in_regions = match (&args.copy, &args.mirror) {
+        _ if in_regions(args) => InRegions::Yes,
+        (None, None) => InRegions::IfGiven,
+        _ => InRegions::No,
+    };
+    let how = FormatOptions { nvram, medium, copy, copy_in_regions, mirror, ..FormatOptions::sized(bytes) };
     let how = FormatOptions { commit_interval: args.commit, copy_rate: args.rate, force: args.force, ..how };
     let cache = CacheConfig::of(&args.cache).map_err(|why| Failure::new(format!("--{why}")).with_status(2))?;
     let how = FormatOptions { threshold: args.threshold, cache, ..how };
@@ -122,6 +128,7 @@ pub fn takes(pool: &Path, how: &FormatOptions) -> String {
         bytes => size::show(bytes),
     };
     let copy = match (how.medium, &how.copy) {
+        _ if lies_in_regions(pool, how) => ", and about as much on its disks for the copy".into(),
         (MediumKind::Logged, _) => format!(", and about as much on disk in {}", pool.display()),
         (_, Some(copy)) => format!(", and about as much for its copy in {}", pool.join(copy).display()),
         (_, None) => String::new(),
@@ -131,6 +138,17 @@ pub fn takes(pool: &Path, how: &FormatOptions) -> String {
         all => all.iter().map(|region| format!(". {}", regions::describe(pool, region))).collect::<String>(),
     };
     format!("It takes memory as that is used, up to {most} in {}{of}{copy}{disks}", place.display())
+}
+
+/// Will the copy lie on the pool's disks, if they have room?
+fn lies_in_regions(pool: &Path, how: &FormatOptions) -> bool {
+    let mut disks = how.regions.iter().flat_map(|region| &region.disks);
+    let are_given = !how.regions.is_empty() && disks.all(|disk| pool.join(&disk.path).exists());
+    match how.copy_in_regions {
+        InRegions::No => false,
+        InRegions::Yes => true,
+        InRegions::IfGiven => how.medium == MediumKind::Logged && are_given,
+    }
 }
 
 /// The regions that are asked for, or the usual disk, if there is room for that.
@@ -177,13 +195,27 @@ fn refuse_without_use(args: &Args, copy: bool) -> Result<()> {
     Err(Failure::new(why).with_status(2))
 }
 
+/// Is the copy to lie in the pool's regions?
+fn in_regions(args: &Args) -> bool {
+    [&args.copy, &args.mirror].into_iter().flatten().any(|place| place == Path::new("regions"))
+}
+
+/// Is it the pool directory, or `.`, which is short for that?
+fn is_pool_dir(args: &Args, dir: &Path) -> bool {
+    let same = || Some(locate::absolute(dir).ok()? == locate::absolute(&args.pool).ok()?);
+    dir == Path::new(".") || same() == Some(true)
+}
+
 /// Where the running copy or mirror lies.
 fn copy(args: &Args, medium: MediumKind) -> Result<Option<PathBuf>> {
     let asked = args.mirror.as_deref().or(args.copy.as_deref());
     match asked {
+        Some(_) if in_regions(args) => Ok(None),
+        // Where it lies if nothing else is said.
+        Some(dir) if medium == MediumKind::Logged && args.mirror.is_none() && is_pool_dir(args, dir) => Ok(None),
         Some(_) if medium == MediumKind::Logged => Err(Failure::new(
-            "--copy and --mirror are for battery and dax: on `logged` the copy is in the pool directory, and \
-             `-o durability=strict` makes operations wait for it",
+            "a directory for --copy or --mirror is for battery and dax: on `logged` the copy is in the pool directory, or with \
+             `--copy regions` on its disks, and `-o durability=strict` makes operations wait for it",
         )
         .with_status(2)),
         Some(none) if none == Path::new("none") && args.mirror.is_none() => Ok(None),

@@ -1,6 +1,6 @@
 //! `conquest import`: make a pool from its copy on disk.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fs::pool::Incomplete;
@@ -18,11 +18,16 @@ use crate::{disks, locate, lost, mounts, progress, say};
     stops before anything is replaced.\n\n\
     Examples:\n  conquest import /srv/pool\n  \
     conquest import /mnt/disk2/mirror     (all that is left)\n  \
+    conquest import /srv/pool --disk /dev/sdb --disk /dev/sdc\n  \
+                                          (its disks are all that is left)\n  \
     conquest import /srv/pool --force     (go back to the copy although the persistent RAM is there)"
 )]
 pub struct Args {
     /// The pool directory
     pool: PathBuf,
+    /// A disk of the pool: its directory and its memory are lost, and are made of what its disks tell; name all that there are
+    #[arg(long, value_name = "PATH", conflicts_with = "force")]
+    disk: Vec<PathBuf>,
     /// Lose the persistent RAM that is there
     #[arg(long)]
     force: bool,
@@ -36,12 +41,39 @@ pub fn run(args: &Args) -> Result<()> {
     mounts::refuse_mounted(&pool)?;
     let (mut bar, beside) = progress::bytes_beside("importing");
     let mut ask = |found: &Incomplete| lost::judge(found, args.accept_lost, &beside);
+    if !args.disk.is_empty() {
+        drop(bar);
+        return from_disks(args, &pool, &mut ask);
+    }
     let imported = Pool::import_asking(&pool, args.force, &mut bar, &mut ask);
     let as_of = imported.context(|| format!("cannot import {}", pool.display()))?;
     drop(bar);
     let disks = disks::kept(&pool)?;
     let (pool, as_of) = (pool.display(), humantime::format_rfc3339_seconds(instant(as_of)));
     say(&format!("{pool} is imported, as of {}. Mount it with `conquest mount {pool} DIR`.{disks}", as_of))
+}
+
+fn from_disks(args: &Args, pool: &Path, ask: &mut dyn FnMut(&Incomplete) -> fs::Result<()>) -> Result<()> {
+    let disks: Vec<PathBuf> = args.disk.iter().map(|disk| locate::absolute(disk)).collect::<Result<_>>()?;
+    let made = Pool::import_from_disks(pool, &disks, ask);
+    let made = made.context(|| format!("cannot import {} from its disks", pool.display()))?;
+    let as_of = humantime::format_rfc3339_seconds(instant(made.as_of));
+    let mut more: String = made
+        .missing
+        .iter()
+        .map(|region| format!(" Region {region}, which is missing, has a copy too: what was written when this one was not there is newer."))
+        .collect();
+    if let [first, ..] = &made.absent[..] {
+        let shown = pool.display();
+        more += &format!(
+            " {} is missing: mount the pool read-only (`-o ro`), attach the disk, or give up what it holds with `conquest region remove \
+             {shown} {} --force`.",
+            first.display(),
+            first.display()
+        );
+    }
+    let pool = pool.display();
+    say(&format!("{pool} is made of its disks, as of {as_of}.{more} Mount it with `conquest mount {pool} DIR`."))
 }
 
 fn instant(nanos: i64) -> SystemTime {

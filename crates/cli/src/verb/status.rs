@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-use fs::pool::{CopyStatus, SessionStatus, Status};
+use fs::pool::{CopyRegion, CopyStatus, SessionStatus, Status};
 use serde::Serialize;
 
 use crate::failure::{Context, Result};
@@ -155,7 +155,20 @@ fn of_copy(copy: &CopyStatus) -> String {
         None => format!("as of {:.1} s ago, {} have changed since", copy.age, size::show(copy.pending)),
     };
     let rate = copy.rate.map(|rate| format!(", at most {} a second", size::show(rate))).unwrap_or_default();
-    format!("{state}; every {} s{rate}", copy.interval)
+    let regions: Vec<String> = copy.regions.iter().map(in_region).collect();
+    let regions = if regions.is_empty() { String::new() } else { format!("; in {}", regions.join(", ")) };
+    format!("{state}; every {} s{rate}{regions}", copy.interval)
+}
+
+/// How a region does that the copy lies in.
+fn in_region(of: &CopyRegion) -> String {
+    let since = || humantime::format_rfc3339_seconds(std::time::UNIX_EPOCH + std::time::Duration::from_secs(of.since));
+    match of.state {
+        "whole" => format!("region {}", of.region),
+        "filling" => format!("region {} (being copied to it since {})", of.region, since()),
+        "missing" => format!("region {} (MISSING)", of.region),
+        _ => format!("region {} (OUT: it lacks what was written since {})", of.region, since()),
+    }
 }
 
 fn describe(out: &mut String, s: &SessionStatus) {

@@ -7,6 +7,7 @@
 //! | [`large`] | files larger than memory: fsx, and kills and power cuts under sqlite3 and one who appends |
 //! | [`suites`] | pjdfstest and fsx |
 //! | [`bad_input`] | what is damaged, missing, foreign or full gets a clear error and loses nothing |
+//! | [`alone`] | the disks alone open the pool, whose copy lies in its regions |
 //! | [`disks`] | disks of pools: made, refused, missing, and what stays of them |
 //! | [`copies`] | copies of files in several regions, disks lost and back, removal by force, balance, scrub |
 //! | [`regions`] | regions of several disks: lost, back, replaced |
@@ -44,6 +45,7 @@
 //! `CONQUEST_BOOTS` and `CONQUEST_STATES` (boots of the machine whose disk's writes are logged, default 2; states in
 //! which a cut may leave the disk after each, default 60).
 
+mod alone;
 mod bad_input;
 mod beside;
 mod copies;
@@ -98,6 +100,7 @@ fn main() -> ExitCode {
     let filters: Vec<&String> = args.iter().filter(|a| !a.starts_with('-')).collect();
     let machines = if filters.is_empty() { &[] } else { qemu::TESTS };
     let all = [
+        alone::TESTS,
         bad_input::TESTS,
         disks::TESTS,
         regions::TESTS,

@@ -46,6 +46,7 @@ pub use found::what_is_on;
 pub use host::are_same;
 use job::{Job, Shared};
 pub use reserve::usual as usual_reserve;
+pub use threads::directly;
 use threads::Threads;
 use uring::Uring;
 
@@ -217,6 +218,8 @@ impl Disk {
             Err(e) => return Err(e),
         };
         if label.pool == pool {
+            // The label last: until then it can be repeated.
+            crate::note::erase(self, label.size)?;
             label.erase(self)?;
         }
         Ok(())

@@ -1,5 +1,6 @@
 //! Requests done by threads with ordinary calls: where io_uring is forbidden, and for what it cannot do.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::mpsc::{sync_channel, Receiver, SyncSender};
@@ -11,6 +12,18 @@ use super::job::{Job, Shared};
 
 /// How long whoever lets go of a disk waits until it is closed.
 const CLOSING: Duration = Duration::from_secs(1);
+
+thread_local! {
+    static DIRECT: Cell<bool> = const { Cell::new(false) };
+}
+
+/// What is asked of a disk that has threads is done by this one meanwhile, before it is answered, however long that takes.
+pub fn directly<R>(work: impl FnOnce() -> R) -> R {
+    let before = DIRECT.replace(true);
+    let done = work();
+    DIRECT.set(before);
+    done
+}
 
 /// Threads that take jobs from one queue.
 pub struct Threads {
@@ -59,6 +72,9 @@ impl Threads {
     }
 
     pub fn submit(&self, job: Job) {
+        if DIRECT.get() {
+            return job.run(&self.queue.shared);
+        }
         self.queue.lock().jobs.push_back(job);
         self.queue.more.notify_one();
         if self.queue.shared.flights.next_timeout().is_some() {

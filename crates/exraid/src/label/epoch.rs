@@ -46,6 +46,16 @@ impl Epoch {
         self.number
     }
 
+    /// The stamps of the last epochs, as labels have them.
+    pub fn stamps(&self) -> &[u64; STAMPS] {
+        &self.stamps
+    }
+
+    /// As it was kept.
+    pub fn from_raw(number: u64, stamps: [u64; STAMPS]) -> Epoch {
+        Epoch { number, stamps }
+    }
+
     fn stamp(&self) -> u64 {
         self.stamps[self.number as usize % STAMPS]
     }

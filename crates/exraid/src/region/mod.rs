@@ -114,6 +114,13 @@ pub trait Region: Device {
     /// A random number, drawn when the region was made.
     fn secret(&self) -> u64;
 
+    /// What the client has [noted](crate::note) beside the labels. Waits for disks.
+    fn note(&self) -> Result<Option<Vec<u8>>>;
+
+    /// Replaces that, on all members that are used; durable when it returns, and all or nothing after a crash. A member that misses
+    /// it is out, as with a write. One process at a time, by the client's own agreement. Waits for disks.
+    fn set_note(&self, note: &[u8]) -> Result<()>;
+
     /// Copies of all content that the region keeps, at most.
     fn copies(&self) -> usize;
 
@@ -348,6 +355,14 @@ impl Region for Volume {
 
     fn secret(&self) -> u64 {
         self.set.secret
+    }
+
+    fn note(&self) -> Result<Option<Vec<u8>>> {
+        self.set.note()
+    }
+
+    fn set_note(&self, note: &[u8]) -> Result<()> {
+        self.set.set_note(note)
     }
 
     fn copies(&self) -> usize {

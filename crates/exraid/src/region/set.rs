@@ -12,6 +12,7 @@ use crate::error::{Class, Error, Result};
 use crate::events::{Event, Events, What};
 use crate::label::{stamp, Epoch, Label, Layout, MemberState, Uuid, END};
 use crate::meter::{Meter, Performance};
+use crate::note::{self, Note};
 
 /// What a request carries beside its operation.
 #[derive(Clone, Copy)]
@@ -319,10 +320,22 @@ impl Set {
         if state == MemberState::Whole && self.states()[role] == MemberState::Out {
             return Err(Error::new(Class::Gone, &self.name, format!("disk {} is out", role + 1)));
         }
+        if state != MemberState::Out {
+            self.carry_note(role)?;
+        }
         self.bump();
         self.states()[role] = state;
         let states = self.states().clone();
         self.update(|label| set_states(label, &states, stamp))
+    }
+
+    /// A member that takes part again has the note that the others have. (Else they could be lost, and with them the note.)
+    fn carry_note(&self, role: usize) -> Result<()> {
+        let label = self.labels().get(&role).cloned();
+        match (self.newest_note(), self.part(role), label) {
+            (Some(note), Some(part), Some(label)) => note::write(&*part.device, label.device, label.size, &note),
+            _ => Ok(()),
+        }
     }
 
     /// The labels say that a member is out that is so here. It is in use again where the region cannot do without it any more: another
@@ -449,6 +462,9 @@ impl Set {
         let size = device.properties().size;
         let mut label = Label { device: uuid, role, size, data: crate::label::data_of(size), generation: 0, ..like };
         next(&mut label);
+        if let Some(note) = self.newest_note() {
+            note::write(&*device, uuid, size, &note)?;
+        }
         label.write(&*device)?;
         self.labels().insert(role, label);
         self.uuids.write().unwrap_or_else(PoisonError::into_inner)[role] = uuid;
@@ -462,5 +478,47 @@ impl Set {
         let states = self.states().clone();
         let used = |(role, _): &(&usize, &Label)| states[**role] != MemberState::Out;
         self.labels().iter().filter(used).map(|(_, label)| label.epoch).max_by_key(Epoch::number)
+    }
+
+    /// The newest note that any member has that is used.
+    fn newest_note(&self) -> Option<Note> {
+        let labels = self.labels().clone();
+        let states = self.states().clone();
+        let used = labels.iter().filter(|(role, _)| states[**role] != MemberState::Out);
+        let read = |(role, label): (&usize, &Label)| note::read(&*self.part(*role)?.device, label.device, label.size);
+        used.filter_map(read).max_by_key(|note| note.generation)
+    }
+
+    pub fn note(&self) -> Result<Option<Vec<u8>>> {
+        self.adopt()?;
+        Ok(self.newest_note().map(|note| note.bytes))
+    }
+
+    pub fn set_note(&self, bytes: &[u8]) -> Result<()> {
+        for (role, e) in self.write_note(bytes)? {
+            if matches!(e.class, Class::Invalid | Class::NoSpace) || !self.can_miss(&self.states(), &[role]) {
+                return Err(e);
+            }
+            self.states()[role] = MemberState::Out;
+            self.leaves(role);
+            self.exclude(role)?;
+            self.tell(What::Out { member: role, tolerated: self.tolerated(), why: e.to_string() });
+        }
+        Ok(())
+    }
+
+    /// Writes it to all members that are used; those that missed it.
+    fn write_note(&self, bytes: &[u8]) -> Result<Vec<(usize, Error)>> {
+        let _alone = self.alone()?;
+        let generation = self.newest_note().map_or(1, |note| note.generation + 1);
+        let note = Note { generation, bytes: bytes.to_vec() };
+        let labels = self.labels().clone();
+        let states = self.states().clone();
+        let write = |(role, label): (&usize, &Label)| {
+            let part = self.part(*role)?;
+            note::write(&*part.device, label.device, label.size, &note).err().map(|e| (*role, e))
+        };
+        let used = labels.iter().filter(|(role, _)| states[**role] != MemberState::Out);
+        Ok(used.filter_map(write).collect())
     }
 }

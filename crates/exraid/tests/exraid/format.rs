@@ -1,9 +1,11 @@
-//! docs/FORMAT.md, "Labels" and "RAID-5", against the structures and constants of the code.
+//! docs/FORMAT.md, "Labels", "Notes" and "RAID-5", against the structures and constants of the code.
 
 use std::mem::{offset_of, size_of};
 
+use exraid::duplex::raw::{RawDuplex, RawPlace};
 use exraid::label::raw::{RawLabel, RawMember, MAGIC, MEMBERS, STAMPS, VERSION};
 use exraid::label::END;
+use exraid::note::{self, RawNote};
 use exraid::region::raid5::raw::{self as intents, RawFloors, RawIntent};
 
 fn page() -> String {
@@ -46,6 +48,16 @@ fn labels_lie_as_told() {
 fn intents_lie_as_told() {
     same!(RawIntent: magic version crc secret sequence stripe start end at len role roles reserved);
     same!(RawFloors: magic version crc secret floors reserved);
+}
+
+#[test]
+fn notes_lie_as_told() {
+    same!(RawNote: magic version len generation device place reserved crc);
+    same!(RawDuplex: magic version me id created segment epoch stamps members spans extra);
+    same!(RawPlace: region state since);
+    let page = page();
+    assert!(page.contains(&format!(", {} bytes behind the place", note::AT)));
+    assert!(page.contains(&format!("{} at most", note::MOST)));
 }
 
 #[test]

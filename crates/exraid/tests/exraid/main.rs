@@ -8,10 +8,12 @@
 //! | `failing` | the disks that fail, themselves |
 //! | `regions` | regions of each kind: whole, degraded, rebuilt, after power cuts |
 //! | `raid5` | RAID-5 regions: degraded, rebuilt, cut short, written by many |
+//! | `duplex` | streams in two regions at once: exclusion, filling, power cuts |
 //! | `sharing` | regions that several processes use |
 //! | `format` | docs/FORMAT.md against the structures |
 
 mod disks;
+mod duplex;
 mod failing;
 mod format;
 mod labels;

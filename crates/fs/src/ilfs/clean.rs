@@ -537,7 +537,7 @@ impl Log {
     }
 
     /// What is not given back costs room, and nothing else.
-    fn discard(&self, session: &Session, slot: u32) {
+    pub(super) fn discard(&self, session: &Session, slot: u32) {
         let Ok(lies) = self.lies(session, slot) else { return };
         if let Err(e) = lies.region.discard(lies.at..lies.at + self.segment()) {
             tracing::warn!("giving back a segment: {e}");

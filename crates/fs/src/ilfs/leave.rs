@@ -134,7 +134,7 @@ impl Log {
                 return Ok(true);
             };
             let is_empty = region.spare + region.bad == u64::from(region.slots);
-            if region.standing() != Standing::Leaving || !is_empty {
+            if region.standing() != Standing::Leaving || !is_empty || change.has_kept(&region)? {
                 return Ok(false);
             }
             change.forget_region(n)?;

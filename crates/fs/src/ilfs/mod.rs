@@ -21,6 +21,7 @@
 //! | `sums` | the checksums that were read, in this process's memory |
 //! | [`ahead`] | what a reader will want next |
 //! | [`clean`] | the cleaner; making freed segments free |
+//! | [`keep`] | segments that are kept for the copy of the persistent RAM |
 //! | [`leave`] | regions that leave the log |
 //! | [`standing`] | regions that have failed, and those that come back |
 //! | [`copies`] | copies of segments: which to read, making those that are lacking |
@@ -55,6 +56,7 @@ pub mod clean;
 pub mod copies;
 pub mod error;
 mod gentle;
+pub mod keep;
 pub mod leave;
 pub mod live;
 pub mod part;

@@ -58,6 +58,9 @@ impl Log {
     /// Puts the table in order. With `lost`: the memory is that of a commit, made anew; what was freed before that may be
     /// used. It then reads the first summary of each slot that is not in use.
     pub fn recover(&self, session: &Session, lost: bool) -> Result<Recovered> {
+        if lost {
+            self.keep_named(session)?;
+        }
         let found = if lost { self.find_parts(session)? } else { Recovered::default() };
         self.link_free(session, lost)?;
         if lost {
@@ -115,7 +118,7 @@ impl Log {
     /// The segment in a slot that is not in use, if its number is not below `from`.
     fn adopt(&self, session: &Session, slot: u32, from: u64) -> Result<bool> {
         let now = self.at.table(session.region()).get(slot)?;
-        if now.state.is_used() || matches!(now.state, State::Bad | State::Copy) {
+        if now.state.is_used() || matches!(now.state, State::Bad | State::Copy | State::Kept) {
             return Ok(false);
         }
         let Ok(lies) = self.lies(session, slot) else { return Ok(false) };

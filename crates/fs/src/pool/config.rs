@@ -34,6 +34,9 @@ pub struct Config {
     /// On `logged` the copy is in the pool directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copy: Option<PathBuf>,
+    /// The copy lies in regions of the pool, in two that fail apart where there are two.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub copy_in_regions: bool,
     /// The copy is a mirror: what returned is in it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub mirror: bool,
@@ -200,6 +203,7 @@ impl Config {
             medium,
             nvram: in_pool(DEFAULT_NVRAM),
             copy: in_pool("."),
+            copy_in_regions: false,
             mirror: false,
             commit_interval: None,
             copy_rate: None,
@@ -241,7 +245,7 @@ impl Config {
 
     /// Replaces `pool.toml`, atomically and durably.
     pub fn write(&self, dir: &Path) -> Result<()> {
-        let text = toml::to_string(self).map_err(|e| Error::Pool(e.to_string()))?;
+        let text = self.to_text()?;
         let (path, new) = (dir.join(paths::CONFIG), dir.join(".pool.toml.new"));
         let written = (|| {
             let mut file = fs::File::create(&new)?;
@@ -252,6 +256,17 @@ impl Config {
             fs::File::open(dir)?.sync_all()
         })();
         written.map_err(|e| Error::host(&path, &e))
+    }
+
+    /// As it stands in the file.
+    pub fn to_text(&self) -> Result<String> {
+        toml::to_string(self).map_err(|e| Error::Pool(e.to_string()))
+    }
+
+    /// What such text says.
+    pub fn from_text(text: &str) -> Option<Config> {
+        let config: Config = toml::from_str(text).ok()?;
+        (config.version == VERSION && config.uuid_bytes().is_ok()).then_some(config)
     }
 
     /// From here on there is no pool.
@@ -277,10 +292,11 @@ impl Config {
         }
     }
 
-    /// Where the copy on disk lies, if there is one.
+    /// Where the copy on disk lies, if there is one in a directory; on `logged` also where the file is that tells of one in regions.
     pub fn copy_dir(&self, dir: &Path) -> Option<PathBuf> {
         match self.medium {
             MediumKind::Logged => Some(dir.into()),
+            _ if self.copy_in_regions => None,
             _ => self.copy.as_ref().map(|copy| dir.join(copy)),
         }
     }

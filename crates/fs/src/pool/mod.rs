@@ -40,6 +40,7 @@ use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use exraid::duplex::Duplex;
 use pram::copy::Copy;
 use pram::session::{Attach, Exclusive};
 use pram::Session;
@@ -50,14 +51,14 @@ use crate::node::{Atime, Fs, Policy};
 use crate::setting::Durability;
 use crate::ubj::{Commits, Union};
 use config::Config;
-use copy::{files, logged, replica};
+use copy::{logged, regions, replica, tend};
 use disks::Disks;
 use maintenance::commits::CommitTimer;
 use maintenance::disks::DiskWork;
 use maintenance::segments::Segments;
 use maintenance::Maintenance;
 use make::lost::Ask;
-use make::{destroy, format, import, lost, restore, Builder};
+use make::{destroy, format, from_disks, import, lost, relocate, restore, Builder};
 use paths::RUNTIME_DIR;
 use region::file::{self, Opened};
 use region::{locks, shared};
@@ -74,13 +75,14 @@ pub use disks::replace::{Replace, Replaced};
 pub use disks::stop::{Stop, Verdict};
 pub use disks::work::{LeavingStatus, OutOfUse, Scrub, WorkStatus};
 pub use exraid::Layout;
+pub use make::from_disks::FromDisks;
 pub use make::lost::Incomplete;
 pub use medium::MediumKind;
-pub use options::{FormatOptions, MountInfo, NewDisk, NewRegion, OpenOptions};
+pub use options::{FormatOptions, InRegions, MountInfo, NewDisk, NewRegion, OpenOptions};
 pub use paths::LOG;
 pub use remount::{Asked, Terms};
 pub use rescue::inventory::{Belongs, Memory, Summary};
-pub use status::{CacheStatus, CopyStatus, HeapStatus, HitStatus, SessionStatus, Status};
+pub use status::{CacheStatus, CopyRegion, CopyStatus, HeapStatus, HitStatus, SessionStatus, Status};
 
 /// What a session says of itself: its role.
 pub(crate) mod role {
@@ -106,6 +108,8 @@ pub struct Pool {
     commits: Option<CommitTimer>,
     fs: Arc<Fs>,
     disks: Disks,
+    /// Where the copy of the memory lies, if in regions.
+    duplex: Option<Arc<Duplex>>,
     /// Whatever it is asked, each change waits for the copy.
     mirrored: bool,
     dir: PathBuf,
@@ -122,6 +126,9 @@ impl Pool {
     /// Opens the pool at `dir`. What a crash left open is undone first; leaks are swept in the background.
     pub fn open(dir: &Path, how: &OpenOptions) -> Result<Pool> {
         let (config, mut opened) = open_media(dir)?;
+        if config.copy_in_regions && dir.join(paths::LOGS[0]).exists() && config.medium == MediumKind::Logged {
+            relocate::clear(dir)?;
+        }
         let path = config.nvram_path(dir);
         let region = &opened.region;
         if !config.is_of(region) {
@@ -133,6 +140,7 @@ impl Pool {
         }
         file::refuse_other_version(region)?;
         opened.copy = opened.copy.map(|copy| copy.limited(config.copy_rate.map(u64::from)));
+        let duplex = opened.duplex.clone();
         let fs = attach(opened, how)?;
         // What works on the disks (`disks.regions`) is given to `fs` here, before others share it.
         let mut disks = open_disks(dir, &config, &fs, how)?;
@@ -154,6 +162,9 @@ impl Pool {
             union.log().take_back(fs.session()).map_err(Error::from)?;
         }
         let fs = Arc::new(fs.with_union(union));
+        if let Some(duplex) = duplex.as_ref().filter(|_| !disks.read_only) {
+            duplex.set_supply(Some(regions::supply(&fs)));
+        }
         if fs.union().is_some() {
             fs.session().enlist(Arc::new(Commits(Arc::downgrade(&fs))));
         }
@@ -166,7 +177,10 @@ impl Pool {
         let mirrored = is_mirrored(fs.session().region(), fs.session().copy());
         let (segments, disk_work) = match how.read_only || disks.read_only {
             true => (None, None),
-            false => (Segments::start(&fs)?, if how.without_disks { None } else { DiskWork::start(&fs, dir)? }),
+            false => (
+                Segments::start(&fs)?,
+                if how.without_disks { None } else { DiskWork::start(&fs, dir, duplex.as_ref())? },
+            ),
         };
         let pool = Pool {
             _disk_work: disk_work,
@@ -175,6 +189,7 @@ impl Pool {
             commits,
             fs,
             disks,
+            duplex,
             mirrored,
             dir: dir.into(),
             config,
@@ -218,6 +233,12 @@ impl Pool {
         locks::are_attached(&load(dir)?.lock_path(dir))
     }
 
+    /// The copy of the memory lies in none of these regions from now on, if it lies in regions.
+    fn move_copy_away(&self, numbers: &[u32]) -> Result<()> {
+        let (Some(duplex), Some(union)) = (&self.duplex, self.fs.union()) else { return Ok(()) };
+        tend::Pool { fs: &self.fs, union, duplex, dir: &self.dir }.move_away(numbers)
+    }
+
     /// The pool directory.
     pub fn dir(&self) -> &Path {
         &self.dir
@@ -249,6 +270,7 @@ impl Pool {
             commits,
             fs,
             disks,
+            duplex: None,
             mirrored: false,
             dir,
             config,
@@ -412,9 +434,21 @@ impl Pool {
         Pool::import_asking(dir, force, progress, &mut lost::refuse)
     }
 
+    /// Makes the pool at `dir` of its disks alone, whose regions have the copy of its memory, on `logged`. What its disks lack is asked
+    /// about.
+    pub fn import_from_disks(dir: &Path, disks: &[PathBuf], ask: Ask) -> Result<FromDisks> {
+        from_disks::make(dir, disks, ask)
+    }
+
     /// The same, but asks about what the disks lack: it goes on if the answer is no error.
     pub fn import_asking(dir: &Path, force: bool, progress: &mut dyn FnMut(u64, u64), ask: Ask) -> Result<i64> {
         Builder::settle(dir)?;
+        if Config::read(dir)?.is_none() && relocate::is_elsewhere(dir) {
+            return Err(Error::Pool(format!(
+                "the copy of the pool that was at {0} lies on its disks: name them, `conquest import {0} --disk PATH...`",
+                dir.display()
+            )));
+        }
         if Config::read(dir)?.is_none() && paths::has_copy_files(dir) {
             let _alone = Builder::begin(dir)?;
             return import::found(dir, force, ask);
@@ -422,7 +456,7 @@ impl Pool {
         let config = read_config(dir)?;
         let alone = Builder::begin(dir)?;
         if config.medium == MediumKind::Logged {
-            files::open(dir).map_err(|e| or_save(e, dir, &config))?;
+            regions::open_to_look(dir, &config).map_err(|e| or_save(e, dir, &config))?;
         }
         locks::refuse_attached(&config.lock_path(dir))?;
         import::refuse_used_copy(dir, &config)?;
@@ -471,7 +505,7 @@ fn or_save(e: Error, dir: &Path, config: &Config) -> Error {
     // Who may not open the copy may not save the memory either.
     let is_refused =
         || std::fs::File::open(dir.join(paths::IMAGE)).is_err_and(|e| e.kind() == std::io::ErrorKind::PermissionDenied);
-    if files::open(dir).is_ok() || is_refused() {
+    if regions::open_to_look(dir, config).is_ok() || is_refused() {
         return e;
     }
     match salvage::find(dir, config) {
@@ -486,7 +520,7 @@ fn open_media(dir: &Path) -> Result<(Config, Opened)> {
     loop {
         let config = load(dir)?;
         let opened = match config.medium {
-            MediumKind::Logged => logged::open(dir, config.uuid_bytes()?).map_err(|e| or_save(e, dir, &config)),
+            MediumKind::Logged => logged::open(dir, &config).map_err(|e| or_save(e, dir, &config)),
             _ => restore_from_mirror(dir, &config).and_then(|()| replica::open(dir, &config)),
         };
         let is_another = || Config::read(dir).is_ok_and(|now| now.is_some_and(|now| now.uuid != config.uuid));
@@ -516,7 +550,7 @@ fn is_mirrored(region: &pram::Region, copy: Option<&Copy>) -> bool {
 }
 
 fn attach(opened: Opened, how: &OpenOptions) -> Result<Fs> {
-    let Opened { region, exclusive, copy } = opened;
+    let Opened { region, exclusive, copy, duplex: _ } = opened;
     let (role, label) = match &how.mount {
         None => (role::API, PathBuf::new()),
         Some(m) => (role::of_mount(m.uring), m.mountpoint.clone()),

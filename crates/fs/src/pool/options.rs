@@ -19,6 +19,8 @@ pub struct FormatOptions {
     pub medium: MediumKind,
     /// On `battery` and `dax`: the directory of a running copy, relative to the pool directory; `None`: no copy.
     pub copy: Option<PathBuf>,
+    /// Does the copy lie in the pool's regions?
+    pub copy_in_regions: InRegions,
     /// The copy is a mirror: an operation returns when it is in both.
     pub mirror: bool,
     /// How often what has changed goes to the copy on disk, if not as usual for the medium.
@@ -36,6 +38,15 @@ pub struct FormatOptions {
     /// Mode, owner and group of the root directory.
     pub root_mode: u32,
     pub root_owner: (u32, u32),
+}
+
+/// Does the copy of a pool's memory lie in its regions?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InRegions {
+    No,
+    Yes,
+    /// On `logged`, where all disks were given, which outlive the pool directory, and have room for it.
+    IfGiven,
 }
 
 /// A disk that a pool is to have.
@@ -70,6 +81,7 @@ impl FormatOptions {
             nvram: None,
             medium: MediumKind::Battery,
             copy: None,
+            copy_in_regions: InRegions::No,
             mirror: false,
             commit_interval: None,
             copy_rate: None,

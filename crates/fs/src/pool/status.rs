@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use exraid::duplex::{MemberStatus, State};
 use pram::blocks::BLOCK;
 use pram::heap::{Meta, CLASSES};
 use pram::SEGMENT;
@@ -165,6 +166,8 @@ pub struct CopyStatus {
     /// Where it lies.
     #[serde(serialize_with = "as_text")]
     pub dir: PathBuf,
+    /// If in regions of the pool: in which, and which of them lacks something.
+    pub regions: Vec<CopyRegion>,
     /// The instant that it is of, seconds since the epoch; and how long ago that was.
     pub as_of: f64,
     pub age: f64,
@@ -181,6 +184,30 @@ pub struct CopyStatus {
     pub logged: u64,
     /// Why nothing more goes to it; on `logged` nothing can be changed then.
     pub failure: Option<String>,
+}
+
+/// A region in which the copy lies.
+#[derive(Clone, Debug, Serialize)]
+pub struct CopyRegion {
+    pub region: u32,
+    /// `whole`; `out`: it lacks what was written since; `filling`: that is being copied to it; `missing`.
+    pub state: &'static str,
+    /// Since when, in seconds since 1970.
+    pub since: u64,
+    /// Bytes of its segments.
+    pub bytes: u64,
+}
+
+impl CopyRegion {
+    fn of(member: &MemberStatus) -> CopyRegion {
+        let state = match member.state {
+            State::Out => "out",
+            _ if !member.is_there => "missing",
+            State::Whole => "whole",
+            State::Filling => "filling",
+        };
+        CopyRegion { region: member.region, state, since: member.since, bytes: member.bytes }
+    }
 }
 
 /// One attached process.
@@ -242,6 +269,7 @@ impl CopyStatus {
         let failure = Some("it cannot be used; the messages of the process that opened the pool first say why".into());
         CopyStatus {
             dir,
+            regions: Vec::new(),
             as_of: 0.0,
             age: 0.0,
             pending: 0,
@@ -310,11 +338,17 @@ impl Pool {
             regions,
             work: self.disk_work()?,
             disks,
-            segments: look::segments(session)?,
+            segments: look::segments(session)?.map(|segments| segments.without_kept(self.kept())),
             cache: self.cache_status()?,
         };
         status.settle_interval();
         Ok(status)
+    }
+
+    /// Segments that the copy has.
+    fn kept(&self) -> u64 {
+        let Some(duplex) = &self.duplex else { return 0 };
+        duplex.members().iter().map(|member| member.bytes).sum::<u64>() / duplex.segment()
     }
 
     pub(super) fn disks_status(&self) -> look::Told {
@@ -337,13 +371,16 @@ impl Pool {
 
     fn copy_status(&self) -> Result<Option<CopyStatus>> {
         let session = self.fs.session();
-        let Some(dir) = self.config.copy_dir(&self.dir) else { return Ok(None) };
+        let in_regions = self.config.copy_in_regions.then(|| self.dir.clone());
+        let Some(dir) = self.config.copy_dir(&self.dir).or(in_regions) else { return Ok(None) };
         let (interval, rate) = (self.config.interval().into(), self.config.copy_rate.map(u64::from));
         let Some(copy) = session.copy() else { return Ok(Some(CopyStatus::unusable(dir, interval, rate))) };
         let (now, as_of) = (pram::copy::log::now(), session.runtime().copy_time());
         let (commits, logged) = session.runtime().copy_commits();
+        let members = self.duplex.as_ref().map(|duplex| duplex.members()).unwrap_or_default();
         Ok(Some(CopyStatus {
             dir,
+            regions: members.iter().map(CopyRegion::of).collect(),
             as_of: as_of as f64 / 1e9,
             age: (now - as_of).max(0) as f64 / 1e9,
             pending: copy.pending(session)?,

@@ -71,8 +71,18 @@ impl Disk for SharedDisk {
         assert_may_wait();
         (**self).flush()
     }
+    fn write_through(&self, bytes: &[u8], at: u64) -> io::Result<io::Result<()>> {
+        assert_may_wait();
+        (**self).write_through(bytes, at)
+    }
     fn reads_at_once(&self) -> usize {
         (**self).reads_at_once()
+    }
+    fn copies(&self) -> usize {
+        (**self).copies()
+    }
+    fn trim(&self, bytes: u64) {
+        (**self).trim(bytes);
     }
 }
 
@@ -107,6 +117,9 @@ impl Loaded {
     /// the host's memory alone, all of it.
     fn settle(&self, disks: &Disks, id: Identity) -> Result<()> {
         let active = self.state.active;
+        // What was being written when the power went may be in one copy and not in the other: what was found counts, in both.
+        Image::settle_copies(&disks.image)?;
+        Log::settle_copies(&disks.logs[1 - active], id)?;
         for disk in [&disks.image, &disks.logs[1 - active]] {
             disk.flush().map_err(|e| host("flushing the copy", &e))?;
         }

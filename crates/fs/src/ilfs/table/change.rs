@@ -208,6 +208,54 @@ impl<'t, 'o> Change<'t, 'o> {
         self.put(slot, &Segment { state: State::Bad, ..Segment::FREE })
     }
 
+    /// A slot that is next is kept for the copy of the persistent RAM.
+    pub fn keep(&mut self, slot: u32, since: u64) -> Result<()> {
+        self.take_next(slot)?;
+        self.put_kept(slot, since)
+    }
+
+    /// A slot that nothing is in, of whatever list, is kept: before the lists are made anew.
+    pub fn keep_found(&mut self, slot: u32) -> Result<()> {
+        let (n, mut region) = self.table().region_of(slot)?;
+        match self.table().get(slot)?.state {
+            State::Free | State::Freed | State::Discarding => {
+                region.fresh = region.fresh.max(u64::from(slot) + 1);
+                self.set_region(n, &region)?;
+                self.put_kept(slot, 0)
+            }
+            State::Bad => self.put(slot, &Segment { state: State::Kept, ..Segment::FREE }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Is a slot of it kept?
+    pub fn has_kept(&self, region: &RawTableRegion) -> Result<bool> {
+        for slot in region.first..region.range().end.min(region.fresh as u32) {
+            if self.table().get(slot)?.state == State::Kept {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn put_kept(&mut self, slot: u32, since: u64) -> Result<()> {
+        let (n, mut region) = self.table().region_of(slot)?;
+        self.count(&mut region, 0, 0, 1)?;
+        self.set_region(n, &region)?;
+        self.put(slot, &Segment { state: State::Kept, stamp: since, ..Segment::FREE })
+    }
+
+    /// A slot is kept no more: it is being discarded.
+    pub fn release_kept(&mut self, slot: u32) -> Result<()> {
+        if self.table().get(slot)?.state != State::Kept {
+            return Ok(());
+        }
+        let (n, mut region) = self.table().region_of(slot)?;
+        self.count(&mut region, 0, 0, -1)?;
+        self.set_region(n, &region)?;
+        self.put(slot, &Segment { state: State::Discarding, ..Segment::FREE })
+    }
+
     /// Takes these slots out of the free ones and makes them a segment that is written to: the first, and copies of it.
     pub fn open(&mut self, slots: &[u32], sequence: u64, head: u8, class: u8) -> Result<Segment> {
         slots.iter().try_for_each(|slot| self.take_next(*slot))?;

@@ -223,6 +223,7 @@ pub fn check(region: &Region) -> Result<Vec<String>> {
                     problems.push(format!("slot {slot}: {segment:?}, next number {}", raw.sequence));
                 }
             }
+            State::Kept if in_list => problems.push(format!("slot {slot} is kept and in a list")),
             State::Copy if in_list => problems.push(format!("slot {slot} is a copy and in a list")),
             State::Copy => _ = copies.insert(slot),
             _ => {}

@@ -77,7 +77,8 @@ pub struct RawTableRegion {
     pub fresh: u64,
     /// The first of the free slots for which its host keeps room.
     pub reserved: u64,
-    /// Slots that are free or were never used, of these the reserved ones, and slots that are not used again.
+    /// Slots that are free or were never used, of these the reserved ones, and slots that take no content: that are not used again,
+    /// or are [kept](State::Kept).
     pub spare: u64,
     pub held: u64,
     pub bad: u64,
@@ -219,7 +220,7 @@ pub struct RawTable {
 pub struct RawSegment {
     /// Sequence number (36 bits), live blocks (12), state (4), failed (1), head (2), class (4), partial (1), priority (2).
     pub state: u64,
-    /// In use: when its content was written, by the clock, on average. Freed: in which epoch.
+    /// In use: when its content was written, by the clock, on average. Freed: in which epoch. Kept: since when, in seconds since 1970.
     pub stamp: u64,
     /// The next slot of its list, plus 1 (32 bits), blocks that are taken (16), parts (16).
     pub link: u64,
@@ -252,10 +253,12 @@ pub enum State {
     Bad,
     /// It has the content of a segment that is in another slot.
     Copy,
+    /// It is kept for the copy of the persistent RAM.
+    Kept,
 }
 
 impl State {
-    const ALL: [State; 8] = [
+    const ALL: [State; 9] = [
         State::Free,
         State::Open,
         State::Full,
@@ -264,6 +267,7 @@ impl State {
         State::Discarding,
         State::Bad,
         State::Copy,
+        State::Kept,
     ];
 
     fn from_raw(raw: u64) -> Option<State> {
@@ -630,7 +634,7 @@ mod tests {
         };
         assert_eq!(Segment::from_raw(segment.to_raw()).expect("it is whole"), segment);
         assert_eq!(Segment::from_raw([0; 4]).expect("zeros are free"), Segment::FREE);
-        assert!(Segment::from_raw([9 << 48, 0, 0, 0]).is_err());
+        assert!(Segment::from_raw([10 << 48, 0, 0, 0]).is_err());
         assert!(Segment::from_raw([6 << 55, 0, 0, 0]).is_err(), "there is no such class");
     }
 }

@@ -15,7 +15,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use pram::copy::log::{now, Identity};
-use pram::copy::{self, Copy, Disks};
+use pram::copy::{self, Copy, Disks, Loaded};
 use pram::medium::LOGGED;
 use pram::region::{HEADERS, TABLE_AT};
 use pram::save::{is_at, Progress, SaveInfo};
@@ -25,8 +25,10 @@ use rustix::io::Errno;
 
 use super::attach::Tracked;
 use super::files;
+use super::regions::{self, InRegions};
 use crate::error::{Error, Result};
 use crate::inode::max_inodes;
+use crate::pool::config::Config;
 use crate::pool::paths::{self, IMAGE};
 use crate::pool::region::file::Opened;
 use crate::pool::region::shared::{self, make_region, map_region, open_shared, NewRegion};
@@ -106,7 +108,7 @@ pub fn restore(dir: &Path, home: &Path, image: &Path, progress: Progress) -> Res
     let path = shared::path(&lock, &id.uuid, "region")?;
     pram::save::restore(image, &path, MediumKind::Logged, progress)?;
     // Compared with the empty copy, all of it is what the copy lacks.
-    let opened = open_as(dir, home, id.uuid, ExpectMarks::NotYet)?;
+    let opened = open_as(dir, home, id.uuid, None, ExpectMarks::NotYet)?;
     let opened = opened.ok_or_else(|| Error::Pool(format!("{} was removed; try again", dir.display())))?;
     let session = Session::private_with(opened.region, max_inodes(info.size), opened.copy)?;
     session.copy().map_or(Ok(()), |copy| copy.wait(&session))?;
@@ -115,8 +117,8 @@ pub fn restore(dir: &Path, home: &Path, image: &Path, progress: Progress) -> Res
 
 /// Opens the region of the pool in `dir`; makes it from the copy where it is not in memory any more. `None` if the pool was
 /// replaced before it could be locked: then another one is there.
-pub fn open(dir: &Path, uuid: [u8; 16]) -> Result<Option<Opened>> {
-    open_as(dir, dir, uuid, ExpectMarks::Yes)
+pub fn open(dir: &Path, config: &Config) -> Result<Option<Opened>> {
+    open_as(dir, dir, config.uuid_bytes()?, Some(config), ExpectMarks::Yes)
 }
 
 /// Should there be marks for a region that is there?
@@ -127,14 +129,25 @@ enum ExpectMarks {
     NotYet,
 }
 
-fn open_as(dir: &Path, home: &Path, uuid: [u8; 16], marks: ExpectMarks) -> Result<Option<Opened>> {
+fn open_as(
+    dir: &Path,
+    home: &Path,
+    uuid: [u8; 16],
+    config: Option<&Config>,
+    marks: ExpectMarks,
+) -> Result<Option<Opened>> {
     let (lock, path) = (files::open_file(dir, IMAGE)?, dir.join(IMAGE));
     let exclusive = locks::hold(lock.try_clone().map_err(|e| Error::host(dir, &e))?, &path, || Ok(()))?;
     if paths::is_swap_due(dir) || !is_at(&exclusive, &path)? {
         return Ok(None);
     }
     let attached = session::in_use(&exclusive)?;
-    let disks = files::take(dir, !attached)?;
+    let take = |config| regions::take(dir, config, !attached);
+    let in_regions = config.filter(|config| config.copy_in_regions).map(take).transpose()?;
+    let disks = match &in_regions {
+        Some(in_regions) => in_regions.disks(),
+        None => files::take(dir, !attached)?,
+    };
     let id = copy::identify(&disks).map_err(|e| Error::Pool(format!("{}: {e}", dir.join(IMAGE).display())))?;
     if id.uuid != uuid {
         return Err(Error::Pool(format!(
@@ -144,7 +157,8 @@ fn open_as(dir: &Path, home: &Path, uuid: [u8; 16], marks: ExpectMarks) -> Resul
         )));
     }
     let path = shared::path(&lock, &uuid, "region")?;
-    let memory = Memory { dir, home, path: &path, disks: &disks, lock: &lock, id, attached, marks };
+    let in_regions = in_regions.as_deref();
+    let memory = Memory { dir, home, path: &path, disks: &disks, in_regions, lock: &lock, id, attached, marks };
     if !attached {
         memory.tracked().rename_foreign_memory()?;
     }
@@ -166,7 +180,8 @@ fn open_as(dir: &Path, home: &Path, uuid: [u8; 16], marks: ExpectMarks) -> Resul
         },
         None => memory.load()?,
     };
-    Ok(Some(Opened { region, exclusive, copy: Some(copy.awaited(true)) }))
+    let duplex = in_regions.map(|in_regions| in_regions.duplex.clone());
+    Ok(Some(Opened { region, exclusive, copy: Some(copy.awaited(true)), duplex }))
 }
 
 /// A pool's memory and copy, with nobody attaching meanwhile.
@@ -177,6 +192,8 @@ struct Memory<'a> {
     /// Of the region.
     path: &'a Path,
     disks: &'a Disks,
+    /// They lie there.
+    in_regions: Option<&'a InRegions>,
     lock: &'a fs::File,
     id: Identity,
     /// Processes work on the pool.
@@ -225,12 +242,7 @@ impl Memory<'_> {
         orphans::sweep();
         let new = self.path.with_extension("new");
         let making = make_region(&new, self.lock, 0, |memory| {
-            let loaded = copy::load(self.disks, self.id, &mut |off, bytes| {
-                memory.write_all_at(bytes, off).map_err(|e| pram::Error::Host {
-                    what: "filling the region".into(),
-                    errno: Errno::from_io_error(&e).unwrap_or(Errno::IO),
-                })
-            })?;
+            let loaded = self.read_copy(memory)?;
             let mut header = [0; HEADERS];
             let read = memory.read_at(&mut header, 0).map_err(|e| Error::host(&new, &e))?;
             let (size, _) = Region::probe(&header[..read])?;
@@ -257,6 +269,34 @@ impl Memory<'_> {
             let _ = fs::remove_file(&new);
         }
         made
+    }
+
+    /// Fills memory from the copy. Where what one region has of that is wrong, from another one; the first lacks something then.
+    fn read_copy(&self, memory: &fs::File) -> Result<Loaded> {
+        let first = self.in_regions.and_then(|in_regions| in_regions.duplex.preferred());
+        loop {
+            let loaded = copy::load(self.disks, self.id, &mut |off, bytes| {
+                memory.write_all_at(bytes, off).map_err(|e| pram::Error::Host {
+                    what: "filling the region".into(),
+                    errno: Errno::from_io_error(&e).unwrap_or(Errno::IO),
+                })
+            });
+            let e = match (loaded, self.in_regions) {
+                (Ok(loaded), Some(in_regions)) if in_regions.duplex.preferred() != first => {
+                    if let Some(wrong) = first {
+                        in_regions.duplex.put_away(wrong).map_err(|e| Error::Pool(e.to_string()))?;
+                    }
+                    return Ok(loaded);
+                }
+                (Ok(loaded), _) => return Ok(loaded),
+                (Err(e), _) => e,
+            };
+            if !self.in_regions.is_some_and(|in_regions| in_regions.duplex.prefer_next()) {
+                return Err(e.into());
+            }
+            tracing::error!("the copy of the pool's memory in region {}: {e}; reading another one", first.unwrap_or(0));
+            memory.set_len(0).map_err(|e| Error::host(self.path, &e))?;
+        }
     }
 
     fn open(&self, file: &fs::File) -> Result<Region> {

@@ -5,6 +5,8 @@
 //! | [`logged`] | a pool on ordinary RAM, whose copy is its home: opening it, making its memory from the copy |
 //! | [`replica`] | the running copy of a pool whose memory survives a power cut |
 //! | [`attach`] | region, marks and copy taken up together: resumed, begun, compared |
+//! | [`regions`] | the copy in regions of the pool itself |
+//! | [`tend`] | looking after that: members that are lacking, regions that leave |
 //! | [`files`] | the files of a copy: made, opened, replaced |
 //! | [`verified`] | those files, verified to be there while they are in use |
 //! | [`direct_io`] | a file read and written past the page cache |
@@ -13,5 +15,7 @@ pub mod attach;
 mod direct_io;
 pub mod files;
 pub mod logged;
+pub mod regions;
 pub mod replica;
+pub mod tend;
 mod verified;

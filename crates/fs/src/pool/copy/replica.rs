@@ -14,7 +14,7 @@ use pram::session::{self, Exclusive};
 use pram::Region;
 
 use super::attach::Tracked;
-use super::files;
+use super::{files, regions};
 use crate::error::{Error, Result};
 use crate::pool::config::Config;
 use crate::pool::paths::{self, IMAGE};
@@ -28,8 +28,13 @@ pub fn open(dir: &Path, config: &Config) -> Result<Option<Opened>> {
     let path = config.nvram_path(dir);
     let opened = open_region(&path, dir, config.medium).map_err(|e| or_import(e, dir, config))?;
     let Some(mut opened) = opened else { return Ok(None) };
-    if let Some(copy) = config.copy_dir(dir).filter(|_| config.is_of(&opened.region)) {
-        opened.copy = match attach(&mut opened.region, &opened.exclusive, &copy) {
+    let copy = if config.copy_in_regions { Some(dir.to_path_buf()) } else { config.copy_dir(dir) };
+    if let Some(copy) = copy.filter(|_| config.is_of(&opened.region)) {
+        let attached = match config.copy_in_regions {
+            true => attach_in_regions(&mut opened, dir, config),
+            false => attach(&mut opened.region, &opened.exclusive, &copy),
+        };
+        opened.copy = match attached {
             Ok(copy) => Some(copy.awaited(config.mirror)),
             Err(e) if config.mirror => return Err(e),
             Err(e) => {
@@ -67,11 +72,27 @@ fn attach(region: &mut Region, exclusive: &Exclusive, dir: &Path) -> Result<Copy
         make(dir, id, copy::log_bytes(region.size()), &lock)?;
     }
     let disks = files::take(dir, !attached)?;
-    let found = copy::identify(&disks).map_err(|e| unusable(dir, &e.into()))?;
+    take_up(region, dir, &disks, &lock, attached)
+}
+
+/// The same where it lies in regions.
+fn attach_in_regions(opened: &mut Opened, dir: &Path, config: &Config) -> Result<Copy> {
+    let lock = opened.exclusive.as_fd().try_clone_to_owned().map_err(|e| Error::host(dir, &e))?;
+    let attached = session::in_use(&opened.exclusive)?;
+    let in_regions = regions::take(dir, config, !attached)?;
+    let copy = take_up(&mut opened.region, dir, &in_regions.disks(), &fs::File::from(lock), attached)?;
+    opened.duplex = Some(in_regions.duplex.clone());
+    Ok(copy)
+}
+
+/// Goes on with the copy on these disks.
+fn take_up(region: &mut Region, dir: &Path, disks: &copy::Disks, lock: &fs::File, attached: bool) -> Result<Copy> {
+    let id = Identity { uuid: region.info.uuid };
+    let found = copy::identify(disks).map_err(|e| unusable(dir, &e.into()))?;
     if found != id {
         return Err(unusable(dir, &Error::Pool(format!("it is of the pool {}", uuid::text(&found.uuid)))));
     }
-    let tracked = Tracked { id, dir, disks: &disks, lock: &lock };
+    let tracked = Tracked { id, dir, disks, lock };
     let refused = |e| match e {
         // Nor is a new copy wanted then.
         Error::Outdated(why) => Error::Outdated(format!(

@@ -161,7 +161,7 @@ pub fn opener(dir: PathBuf, uuid: [u8; 16], agreement: Arc<Agreement>) -> Opener
         if vain.is_some_and(|since| since.elapsed() < VAIN) {
             return None;
         }
-        let opened = open_region(&dir, uuid, &agreement, number);
+        let opened = open_region(&dir, uuid, &agreement, &agreement.options(), number);
         match &opened {
             Ok(Some(_)) => _ = told.remove(&number),
             // Once: it is tried again and again.
@@ -174,7 +174,14 @@ pub fn opener(dir: PathBuf, uuid: [u8; 16], agreement: Arc<Agreement>) -> Opener
     })
 }
 
-fn open_region(dir: &Path, uuid: [u8; 16], agreement: &Arc<Agreement>, number: u32) -> Result<Option<Arc<dyn Region>>> {
+/// Opens a region, by what `pool.toml` and labels say; none where no disk has it.
+pub fn open_region(
+    dir: &Path,
+    uuid: [u8; 16],
+    agreement: &Arc<Agreement>,
+    options: &Options,
+    number: u32,
+) -> Result<Option<Arc<dyn Region>>> {
     let mut config = read_config(dir)?;
     let looking = Options { read_only: true, ..Options::default() };
     let is_of = |entry: &DiskEntry| {
@@ -185,8 +192,7 @@ fn open_region(dir: &Path, uuid: [u8; 16], agreement: &Arc<Agreement>, number: u
         label.is_ok_and(|label| label.pool == Uuid(uuid) && label.region == number)
     };
     config.disks.retain(is_of);
-    let mut disks =
-        Gathered::of(dir, &config, uuid, &agreement.options()).assemble(dir, false, Some(&agreement.sharing(dir)));
+    let mut disks = Gathered::of(dir, &config, uuid, options).assemble(dir, false, Some(&agreement.sharing(dir)));
     if let Some(missing) = disks.missing.into_iter().find(|missing| !missing.is_lost) {
         return Err(missing.error);
     }

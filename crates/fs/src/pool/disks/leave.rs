@@ -3,7 +3,7 @@
 //! | step | what | else, after a crash |
 //! | --- | --- | --- |
 //! | 1 | the regions take no more content, if what they have fits elsewhere | they never get empty |
-//! | 2 | what they have is moved; the commits of that are durable | content is lost with them |
+//! | 2 | what they have is moved, and the copy of the memory that lies there; the commits of that are durable | content is lost with them |
 //! | 3 | the table of segments has no such regions any more; durable | a copy of the memory leads there |
 //! | 4 | `pool.toml` names their disks no more; durable | the pool waits for disks that are another's by now |
 //! | 5 | their files are removed; of disks that were given the labels | |
@@ -130,6 +130,7 @@ pub fn remove(dir: &Path, which: &[Which], how: How, go_on: &mut dyn FnMut(u64) 
     if !is_empty {
         return Ok(Left::Interrupted(left(union)?));
     }
+    pool.move_copy_away(&numbers)?;
     // 3.
     for number in &numbers {
         let mut tries = 0;
@@ -185,6 +186,16 @@ fn force(pool: &Pool, dir: &Path, chosen: &[Chosen], how: How) -> Result<Left> {
     let lost = pool.lost()?;
     if how == How::LookForced {
         return Ok(Left::Forced(lost, Vec::new()));
+    }
+    if let Some(duplex) = &pool.duplex {
+        // Nothing more is written there; what has all is elsewhere.
+        for one in chosen.iter().filter(|one| duplex.members().iter().any(|member| member.region == one.number)) {
+            let away = duplex.put_away(one.number);
+            away.map_err(|e| {
+                Error::Pool(format!("region {} has the only copy of the pool's memory that is whole: {e}", one.number))
+            })?;
+        }
+        pool.move_copy_away(&chosen.iter().map(|one| one.number).collect::<Vec<_>>())?;
     }
     // Where the memory was made anew: what the other disks have of it is looked for before anything is written there.
     union.log().settle(session)?;

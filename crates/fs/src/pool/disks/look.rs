@@ -121,6 +121,8 @@ pub struct FlowStatus {
 /// The segments of all disks together.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct SegmentStatus {
+    /// Those that the copy of the memory has.
+    pub kept: u64,
     /// Bytes of a segment.
     pub size: u64,
     pub segments: u64,
@@ -135,6 +137,13 @@ pub struct SegmentStatus {
     pub live: u64,
     pub promised: u64,
     pub capacity: u64,
+}
+
+impl SegmentStatus {
+    /// So many of those that take no content are the copy's.
+    pub fn without_kept(self, kept: u64) -> SegmentStatus {
+        SegmentStatus { kept, bad: self.bad.saturating_sub(kept), ..self }
+    }
 }
 
 impl From<Flow> for FlowStatus {
@@ -371,6 +380,7 @@ pub fn segments(session: &Session) -> Result<Option<SegmentStatus>> {
         freed: counts.freed,
         held: counts.held,
         bad: counts.bad,
+        kept: 0,
         live: counts.live * BLOCK,
         promised: counts.promised * BLOCK,
         capacity: counts.capacity * BLOCK,

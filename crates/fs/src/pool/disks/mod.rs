@@ -44,7 +44,7 @@ pub mod plan;
 mod rebuild;
 pub mod remains;
 pub mod replace;
-mod shared;
+pub mod shared;
 pub mod stop;
 #[cfg(test)]
 mod tests;

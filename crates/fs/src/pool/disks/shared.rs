@@ -32,9 +32,23 @@ pub struct Agreement {
 impl Agreement {
     /// For a process that is attached to the pool at `dir`.
     pub fn open(dir: &Path, config: &Config, session: &Session) -> Result<Arc<Agreement>> {
+        Agreement::join(dir, config, NAME, session.transfer_lock()?)
+    }
+
+    /// For a process that is about to attach, or writes to the disks beside that: by ordinary calls, which end with it.
+    pub fn beside(dir: &Path, config: &Config, name: &str) -> Result<Arc<Agreement>> {
+        Agreement::join(dir, config, name, None)
+    }
+
+    /// What is agreed by.
+    pub fn common(&self) -> &Common {
+        &self.common
+    }
+
+    fn join(dir: &Path, config: &Config, name: &str, transfers: Option<Arc<OwnedFd>>) -> Result<Arc<Agreement>> {
         let lock = config.lock_path(dir);
         let lock = File::options().read(true).write(true).open(&lock).map_err(|e| Error::host(&lock, &e))?;
-        let path = shared::path(&lock, &config.uuid_bytes()?, NAME)?;
+        let path = shared::path(&lock, &config.uuid_bytes()?, name)?;
         let file = loop {
             let file = open_or_make(&path, &lock)?;
             while flock(&file, FlockOperation::LockShared) == Err(Errno::INTR) {}
@@ -45,7 +59,7 @@ impl Agreement {
         };
         let fail = |e: std::io::Error| Error::host(&path, &e);
         let common = Common::of(file.try_clone().map_err(fail)?);
-        let held = session.transfer_lock()?.into_iter().chain([common.held().map_err(fail)?]).collect();
+        let held = transfers.into_iter().chain([common.held().map_err(fail)?]).collect();
         Ok(Arc::new(Agreement { file, common, held, path }))
     }
 

@@ -7,6 +7,7 @@ use super::look::RegionStatus;
 use crate::error::{Error, Result};
 use crate::ilfs::live::Held;
 use crate::pool::config::DiskEntry;
+use crate::pool::copy::tend::is_whole;
 use crate::pool::paths::real;
 use crate::pool::{read_config, Pool};
 
@@ -50,10 +51,25 @@ impl Pool {
             None if shown.is_some() => (Held::default(), 0),
             None => return Err(self.no_region(&name)),
         };
-        match self.away(number) {
-            Some(is) => Ok(told_of_missing(&format!("{name} {is}"), held, alone)),
-            None => Ok(told_of_region(&name, held, alone)),
+        if let Some(is) = self.away(number) {
+            return Ok(told_of_missing(&format!("{name} {is}"), held, alone));
         }
+        let copy = self.copy_in(number);
+        if let Some((false, why)) = &copy {
+            return Ok(Verdict { may_stop: false, why: format!("{name} has the only copy of the pool's memory{why}") });
+        }
+        let kept = match (&copy, self.fs.union()) {
+            (Some(_), Some(union)) => union.log().kept_in_region(self.fs.session(), number)?,
+            _ => 0,
+        };
+        let held = Held { segments: held.segments.saturating_sub(kept), ..held };
+        Ok(match copy {
+            Some((true, why)) if held.segments == 0 => Verdict {
+                may_stop: true,
+                why: format!("{name} holds no content, and a copy of the pool's memory{why}"),
+            },
+            _ => told_of_region(&name, held, alone),
+        })
     }
 
     /// Of a region that is not there: that it is missing, and since when.
@@ -67,6 +83,18 @@ impl Pool {
         Some(match fenced.filter(|fenced| fenced.since > 0) {
             Some(fenced) => format!("has been missing for {}", span(now.saturating_sub(fenced.since))),
             None => "is missing".into(),
+        })
+    }
+
+    /// Does the copy of the memory lie in a region? Whether there is another one then, and where, in words.
+    fn copy_in(&self, number: u32) -> Option<(bool, String)> {
+        let members = self.duplex.as_ref()?.members();
+        let own = members.iter().find(|member| member.region == number)?;
+        let other = members.iter().find(|member| member.region != number && is_whole(member));
+        Some(match (is_whole(own), other) {
+            (_, Some(other)) => (true, format!(", which is in region {} too", other.region)),
+            (true, None) => (false, String::new()),
+            (false, None) => (true, ", which lacks something".into()),
         })
     }
 

@@ -7,8 +7,11 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use exraid::duplex::Duplex;
+
 use crate::error::{Error, Result};
 use crate::node::Fs;
+use crate::pool::copy::tend::{self, Tending};
 use crate::pool::disks::{damage, leave};
 use crate::ubj::tend::{Pace, Piece};
 use crate::ubj::Union;
@@ -28,11 +31,12 @@ pub struct DiskWork {
 
 impl DiskWork {
     /// None where the pool has no disks.
-    pub fn start(fs: &Arc<Fs>, dir: &Path) -> Result<Option<DiskWork>> {
+    pub fn start(fs: &Arc<Fs>, dir: &Path, duplex: Option<&Arc<Duplex>>) -> Result<Option<DiskWork>> {
         let Some(union) = fs.union().cloned() else { return Ok(None) };
         let stop = Arc::new(AtomicBool::new(false));
         let (fs, stopped, dir) = (fs.clone(), stop.clone(), dir.to_path_buf());
-        let work = move || run(&fs, &union, &dir, &stopped);
+        let duplex = duplex.cloned();
+        let work = move || run(&fs, &union, &dir, duplex.as_deref(), &stopped);
         let thread = std::thread::Builder::new().name("disk-work".into()).spawn(work);
         let thread = thread.map_err(|e| Error::Pool(format!("starting the thread of work on disks: {e}")))?;
         Ok(Some(DiskWork { stop, thread: Some(thread) }))
@@ -49,8 +53,10 @@ impl Drop for DiskWork {
     }
 }
 
-fn run(fs: &Fs, union: &Union, dir: &Path, stop: &AtomicBool) {
+fn run(fs: &Fs, union: &Union, dir: &Path, duplex: Option<&Duplex>, stop: &AtomicBool) {
     let stopped = || stop.load(Ordering::SeqCst);
+    let mut tending = Tending::default();
+    let mut is_clear = false;
     let (mut pace, mut looked, mut counted) = (Pace::default(), None::<Instant>, Instant::now());
     std::thread::park_timeout(TICK);
     while !stopped() {
@@ -59,6 +65,16 @@ fn run(fs: &Fs, union: &Union, dir: &Path, stop: &AtomicBool) {
             let looked = union.log().look_again(fs.session());
             if let Err(e) = looked.and_then(|()| union.log().count_out_of_reach(fs.session())) {
                 tracing::error!("work on disks: {e}");
+            }
+        }
+        if fs.session().try_maintenance() && !stopped() {
+            let tended = match duplex {
+                Some(duplex) => tending.tend(&tend::Pool { fs, union, duplex, dir }, &|| !stopped()).map(drop),
+                None if !is_clear => tend::clear(fs, union).map(|()| is_clear = true),
+                None => Ok(()),
+            };
+            if let Err(e) = tended {
+                tracing::error!("{e}");
             }
         }
         let rest = match fs.session().try_maintenance() {

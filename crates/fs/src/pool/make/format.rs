@@ -8,7 +8,7 @@ use pram::session::Exclusive;
 use pram::{Region, Session};
 
 use super::staging::Staged;
-use super::{refuse_used_copies, Builder, OnStep};
+use super::{refuse_used_copies, relocate, Builder, OnStep};
 use crate::error::{Error, Result};
 use crate::inode::max_inodes;
 use crate::layout;
@@ -18,7 +18,7 @@ use crate::pool::copy::{files, logged};
 use crate::pool::disks::plan::Plan;
 use crate::pool::disks::{damage, make_log, place};
 use crate::pool::medium::MediumKind;
-use crate::pool::options::FormatOptions;
+use crate::pool::options::{FormatOptions, InRegions};
 use crate::pool::paths::{self, COPY, LOG};
 use crate::pool::region::map::holds_data;
 use crate::pool::region::{device, file, locks};
@@ -34,7 +34,7 @@ const EXPECTED: [&str; 2] = [LOG, "lost+found"];
 /// 3. The new pool is made, with all its room.
 /// 4. It takes its place.
 pub fn format(dir: &Path, how: &FormatOptions, step: OnStep) -> Result<()> {
-    let _alone = Builder::begin(dir)?;
+    let alone = Builder::begin(dir)?;
     let mut config = wanted(how)?;
     let old = there(dir, how.force)?;
     match config.medium {
@@ -49,11 +49,16 @@ pub fn format(dir: &Path, how: &FormatOptions, step: OnStep) -> Result<()> {
     if old.is_none() && !how.force {
         refuse_other_files(dir, &config)?;
     }
-    let _held = hold(dir, [old.as_ref(), Some(&config)])?;
+    let held = hold(dir, [old.as_ref(), Some(&config)])?;
     refuse_used_copies(dir, [old.as_ref(), Some(&config)])?;
     let path = config.nvram_path(dir);
     if config.medium != MediumKind::Logged && device::is_device(&path, config.medium)? {
-        return format_device(dir, how, &config, old.as_ref(), &plan);
+        format_device(dir, how, &config, old.as_ref(), &plan)?;
+        drop((plan, held, alone));
+        return match how.copy_in_regions {
+            InRegions::Yes => relocate::into_regions(dir),
+            _ => Ok(()),
+        };
     }
     if old.is_none() {
         salvage::set_aside(dir)?;
@@ -73,7 +78,19 @@ pub fn format(dir: &Path, how: &FormatOptions, step: OnStep) -> Result<()> {
     staged.place(&config, step)?;
     // Of the pool that was there.
     _ = damage::forget(dir);
-    Ok(())
+    // From here on there is a pool, whose copy is in its directory until all of it has moved.
+    drop((plan, held, alone));
+    let are_given = !config.disks.is_empty() && config.disks.iter().all(|entry| entry.given);
+    match how.copy_in_regions {
+        InRegions::Yes => relocate::into_regions(dir),
+        InRegions::IfGiven if are_given && config.medium == MediumKind::Logged => {
+            if let Err(e) = relocate::into_regions(dir) {
+                tracing::warn!("the copy of the pool's memory lies in the pool directory: {e}");
+            }
+            Ok(())
+        }
+        _ => Ok(()),
+    }
 }
 
 /// What `how` asks for.

@@ -10,7 +10,7 @@ use super::lost::{self, Ask};
 use super::Builder;
 use crate::error::{Error, Result};
 use crate::pool::config::Config;
-use crate::pool::copy::{files, logged};
+use crate::pool::copy::{files, logged, regions};
 use crate::pool::disks;
 use crate::pool::medium::MediumKind;
 use crate::pool::paths::{self, IMAGE};
@@ -65,7 +65,7 @@ pub fn kept(dir: &Path, config: &Config) -> Error {
 
 /// Does the copy hold all of the region at `path`? An error if it has gone on without that, or if nothing tells.
 fn compare(dir: &Path, config: &Config, path: &Path) -> Result<bool> {
-    let disks = files::open(&config.copy_dir(dir).unwrap_or_else(|| dir.into()))?;
+    let disks = regions::open_to_look(dir, config)?;
     let id = copy::identify(&disks)?;
     if config.medium == MediumKind::Logged {
         let lock = files::open_file(dir, IMAGE)?;
@@ -82,7 +82,7 @@ fn compare(dir: &Path, config: &Config, path: &Path) -> Result<bool> {
 /// is asked about before anything is given up.
 pub fn import(dir: &Path, config: &Config, progress: &mut dyn FnMut(u64, u64), ask: Ask) -> Result<i64> {
     let copy_dir = config.copy_dir(dir).unwrap_or_else(|| dir.into());
-    let disks = files::open(&copy_dir)?;
+    let disks = regions::open_to_look(dir, config)?;
     let id = copy::identify(&disks).map_err(|e| broken(&copy_dir, &e.into()))?;
     if id.uuid != config.uuid_bytes()? {
         return Err(broken(&copy_dir, &Error::Pool(format!("it is of the pool {}", uuid::text(&id.uuid)))));

@@ -6,6 +6,8 @@
 //! | [`format`] | an empty pool |
 //! | [`restore`] | a pool from a saved image |
 //! | [`import`] | a pool from its copy alone |
+//! | [`from_disks`] | a pool from its disks alone |
+//! | [`relocate`] | its copy moves into its regions |
 //! | [`lost`] | what a pool in the making lacks of its large files |
 //! | [`destroy`] | the opposite: all of a pool goes |
 //! | [`staging`] | where a pool is made, beside what is there |
@@ -13,8 +15,10 @@
 
 pub mod destroy;
 pub mod format;
+pub mod from_disks;
 pub mod import;
 pub mod lost;
+pub mod relocate;
 pub mod restore;
 mod staging;
 mod swap;
@@ -25,7 +29,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
 use crate::pool::config::Config;
-use crate::pool::copy::files;
+use crate::pool::copy::{files, regions};
 use crate::pool::paths;
 
 /// Called before each change; an error ends it there, as a power cut would.
@@ -98,7 +102,14 @@ impl Drop for Builder {
 /// Fails if the copy of any of these pools would be lost to a process that writes to it: of another pool, or of a region that
 /// is gone.
 pub fn refuse_used_copies<'a>(dir: &Path, pools: impl IntoIterator<Item = Option<&'a Config>>) -> Result<()> {
-    let mut copies = pools.into_iter().flatten().filter_map(|config| config.copy_dir(dir));
+    let pools: Vec<&Config> = pools.into_iter().flatten().collect();
+    if pools.iter().any(|config| config.copy_in_regions && regions::are_in_use(dir, config)) {
+        return Err(Error::Pool(format!(
+            "the disks of the pool at {} hold the copy of a pool that is in use; unmount that first",
+            dir.display()
+        )));
+    }
+    let mut copies = pools.into_iter().filter_map(|config| config.copy_dir(dir));
     match copies.find(|copy| files::are_in_use(copy).unwrap_or(false)) {
         Some(copy) => Err(Error::Pool(format!(
             "{} holds the copy of a pool that is in use; unmount that first, or choose another directory",

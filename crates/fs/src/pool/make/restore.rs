@@ -6,7 +6,7 @@ use pram::save::Progress;
 
 use super::lost::{self, Ask};
 use super::staging::Staged;
-use super::{refuse_used_copies, Builder, OnStep};
+use super::{refuse_used_copies, relocate, Builder, OnStep};
 use crate::error::{Error, Result};
 use crate::pool::config::{Config, DiskEntry};
 use crate::pool::copy::{files, logged};
@@ -29,7 +29,7 @@ pub struct Over {
 /// Makes the pool at `dir` from an image, in the same order. What its disks lack is asked about before it takes its place.
 pub fn restore(dir: &Path, image: &Path, over: Over, progress: Progress, ask: Ask, step: OnStep) -> Result<()> {
     std::fs::metadata(image).map_err(|e| Error::host(image, &e))?;
-    let _alone = Builder::begin(dir)?;
+    let alone = Builder::begin(dir)?;
     let old = match Config::read(dir) {
         Err(e) if !over.force => return Err(e),
         read => read.ok().flatten(),
@@ -41,8 +41,11 @@ pub fn restore(dir: &Path, image: &Path, over: Over, progress: Progress, ask: As
     if old.is_none() {
         salvage::set_aside(dir)?;
     }
+    let in_regions = old.as_ref().is_some_and(|old| old.copy_in_regions);
     if device::is_device(&config.nvram_path(dir), config.medium)? {
-        return restore_device(dir, image, &config, progress);
+        restore_device(dir, image, &config, progress)?;
+        drop(alone);
+        return copy_again(dir, in_regions);
     }
     let staged = Staged::begin(dir, &config)?;
     let info = match config.medium {
@@ -50,7 +53,7 @@ pub fn restore(dir: &Path, image: &Path, over: Over, progress: Progress, ask: As
         medium => file::restore_region(image, &config.nvram_path(dir), medium, progress)?,
     };
     // Who comes meanwhile finds the new pool; whoever is there keeps the old one.
-    let _held = locks::hold_unused(&config.lock_path(dir))?;
+    let held = locks::hold_unused(&config.lock_path(dir))?;
     refuse_used_copies(dir, [Some(&config)])?;
     let disks = disks(dir, old.as_ref(), info.uuid, over.force)?;
     let config = Config { uuid: uuid::text(&info.uuid), disks, ..config };
@@ -61,7 +64,16 @@ pub fn restore(dir: &Path, image: &Path, over: Over, progress: Progress, ask: As
     lost::ask_of(|| map_private(&open_region(&region)?, &region), dir, &config, ask)?;
     staged.place(&config, step)?;
     orphan.iter().for_each(|region| salvage::remove(region));
-    Ok(())
+    drop((held, alone));
+    copy_again(dir, in_regions)
+}
+
+/// What lies in the regions is the copy of what was there: one of the new memory takes its place.
+fn copy_again(dir: &Path, in_regions: bool) -> Result<()> {
+    match in_regions {
+        true => relocate::into_regions(dir),
+        false => Ok(()),
+    }
 }
 
 fn open_region(path: &Path) -> Result<std::fs::File> {
@@ -74,7 +86,8 @@ fn like(old: Option<&Config>, medium: Option<MediumKind>) -> Result<Config> {
         (Some(old), Some(medium)) if medium != old.medium => {
             Err(Error::Pool(format!("the pool that is there is on `{}`, not on `{medium}`", old.medium)))
         }
-        (Some(old), _) => Ok(old.clone()),
+        // Its copy moves there when it is made.
+        (Some(old), _) => Ok(Config { copy_in_regions: false, ..old.clone() }),
         (None, medium) => Ok(Config::new(medium.unwrap_or(MediumKind::Logged), String::new())),
     }
 }

@@ -3,7 +3,9 @@
 use std::fs;
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::Arc;
 
+use exraid::duplex::Duplex;
 use pram::copy::log::{now, Identity};
 use pram::copy::{import, Copy, Disks};
 use pram::region::HEADERS;
@@ -161,6 +163,8 @@ pub struct Opened {
     pub region: Region,
     pub exclusive: Exclusive,
     pub copy: Option<Copy>,
+    /// Where that lies, if in regions.
+    pub duplex: Option<Arc<Duplex>>,
 }
 
 /// Opens and maps the region at `path`, of the pool at `dir`; again if it was replaced before it could be locked. `None` if
@@ -176,7 +180,7 @@ pub fn open_region(path: &Path, dir: &Path, medium: MediumKind) -> Result<Option
         }
         if is_at(&exclusive, path)? {
             let region = map_region(&file, path, dir, medium)?;
-            return Ok(Some(Opened { region, exclusive, copy: None }));
+            return Ok(Some(Opened { region, exclusive, copy: None, duplex: None }));
         }
     }
 }

@@ -235,7 +235,27 @@ impl<D: Disk> Image<D> {
     pub fn settle(&mut self) -> Result<()> {
         self.refuse_failed()?;
         let (header, at) = (self.header(self.generation, self.at, self.tables.root), HEADER_AT[self.copy]);
-        self.attempt("writing the image's header", |disk| disk.write_all_at(&header, at).and_then(|()| disk.flush()))
+        self.attempt("writing the image's header", |disk| disk.write_all_at(&header, at).and_then(|()| disk.flush()))?;
+        Image::settle_copies(&self.disk)
+    }
+
+    /// Where the disk is several: the header that was found is that of all of them from now on, in both places. (Else one of them
+    /// could have the header of an image whose pages are about to be overwritten.)
+    pub fn settle_copies(disk: &D) -> Result<()> {
+        if disk.copies() < 2 {
+            return Ok(());
+        }
+        let (raw, copy) = read_header(disk, None)?;
+        let mut page = [0; PAGE as usize];
+        page[..size_of::<RawImage>()].copy_from_slice(raw.as_bytes());
+        let again = || -> io::Result<()> {
+            for at in [copy, 1 - copy] {
+                disk.write_all_at(&page, HEADER_AT[at])?;
+                disk.flush()?;
+            }
+            Ok(())
+        };
+        again().map_err(|e| host("writing the image's header again", &e))
     }
 
     /// Begins an update. The image is another when [`Update::finish`] returns.

@@ -84,7 +84,10 @@ impl<'p, D: Disk> Update<'p, D> {
         self.pages.attempt("writing the image's header", write)?;
         self.adopt(generation, copy, at);
         // 5.
-        self.pages.attempt("writing the image's second header", |disk| disk.write_all_at(&header, HEADER_AT[copy ^ 1]))
+        self.pages
+            .attempt("writing the image's second header", |disk| disk.write_all_at(&header, HEADER_AT[copy ^ 1]))?;
+        self.pages.disk.trim(self.pages.bytes());
+        Ok(())
     }
 
     /// The new image is durable: it is the one in memory too.

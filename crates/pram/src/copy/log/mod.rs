@@ -90,6 +90,17 @@ pub trait Disk: Send + Sync {
     fn reads_at_once(&self) -> usize {
         1
     }
+    /// Writes, and if that is done flushes: what came of the one, and of the other.
+    fn write_through(&self, bytes: &[u8], at: u64) -> io::Result<io::Result<()>> {
+        self.write_all_at(bytes, at)?;
+        Ok(self.flush())
+    }
+    /// On how many disks all of it lies. A read tells of one of them; of what was being written at a crash they may differ.
+    fn copies(&self) -> usize {
+        1
+    }
+    /// Nothing behind `bytes` is needed: told by the one who writes to it.
+    fn trim(&self, _bytes: u64) {}
 }
 
 impl Disk for File {
@@ -383,7 +394,7 @@ impl<D: Disk> Log<D> {
     /// Is there the beginning of a commit behind `end` that never ended?
     pub fn is_begun_behind(&self, end: u64) -> Result<bool> {
         let header = read_header(&self.disk, self.id)?;
-        Scan::over(&mut &self.disk, &header).is_begun(end)
+        Ok(has_other_behind(&self.disk, &header, end) || Scan::over(&mut &self.disk, &header).is_begun(end)?)
     }
 
     /// Where commits of this memory end. Fails if any from here on is another's.
@@ -442,7 +453,8 @@ impl<D: Disk> Log<D> {
     /// next one that are the same, and then stand in its place after a power cut.)
     pub fn settle(disk: &D, id: Identity, found: Range<u64>) -> Result<()> {
         let header = read_header(disk, id)?;
-        let begun = Scan::over(&mut &*disk, &header).is_begun(found.end)?;
+        let begun =
+            has_other_behind(disk, &header, found.end) || Scan::over(&mut &*disk, &header).is_begun(found.end)?;
         let again = || -> io::Result<()> {
             if begun {
                 disk.write_all_at(&[0; SECTOR as usize], found.end)?;
@@ -457,6 +469,24 @@ impl<D: Disk> Log<D> {
             disk.flush()
         };
         again().map_err(|e| host("writing the log's end again", &e))
+    }
+
+    /// Where the disk is several: the header that was found is that of all of them from now on, in both places. (Else one of them could
+    /// have the header of a generation that was about to begin, and be the only one that is left some day.)
+    pub fn settle_copies(disk: &D, id: Identity) -> Result<()> {
+        if disk.copies() < 2 {
+            return Ok(());
+        }
+        let header = read_header(disk, id)?;
+        let again = || -> io::Result<()> {
+            // The older one last: it is the one that may be another's.
+            for at in [header.generation, header.generation + 1].map(|n| HEADER_AT[(n % 2) as usize]) {
+                disk.write_all_at(header.as_bytes(), at)?;
+                disk.flush()?;
+            }
+            Ok(())
+        };
+        again().map_err(|e| host("writing the log's header again", &e))
     }
 
     /// Begins a commit. It is durable when [`Commit::finish`] returns.
@@ -504,6 +534,7 @@ impl<D: Disk> Log<D> {
             disk.write_all_at(raw.as_bytes(), other)
         })?;
         self.at = Position::start(generation, capacity, nonce, self.at.writer, last);
+        self.disk.trim(capacity);
         Ok(())
     }
 
@@ -573,7 +604,6 @@ impl<D: Disk> Commit<'_, D> {
     /// epoch.
     pub fn finish(mut self, time: i64) -> Result<Instant> {
         self.write(LAST, time)?;
-        self.log.attempt("flushing the log", |disk| disk.flush())?;
         self.done = true;
         self.log.at.last = Instant { commit: self.number, time };
         Ok(self.log.at.last)
@@ -608,7 +638,12 @@ impl<D: Disk> Commit<'_, D> {
         if at + record.len() as u64 > self.log.at.capacity {
             return Err(Error::RedoFull);
         }
-        self.log.attempt_new("writing the log", |disk| disk.write_all_at(&record, at))?;
+        let mut flushed = Ok(());
+        self.log.attempt_new("writing the log", |disk| match flags & LAST {
+            0 => disk.write_all_at(&record, at),
+            _ => disk.write_through(&record, at).map(|done| flushed = done),
+        })?;
+        self.log.attempt("flushing the log", |_| flushed)?;
         (self.log.at.end, self.log.at.tail, self.log.at.before) = (at + record.len() as u64, at, raw.crc);
         self.part += 1;
         Ok(())
@@ -621,6 +656,11 @@ impl<D: Disk> Drop for Commit<'_, D> {
             self.log.at = self.start;
         }
     }
+}
+
+/// May another of the disks that this is have something behind a commit that this one has not?
+fn has_other_behind(disk: &impl Disk, header: &RawLog, end: u64) -> bool {
+    disk.copies() > 1 && end >= RECORDS && end + SECTOR <= header.capacity
 }
 
 fn header_crc(raw: &RawLog) -> u32 {

@@ -1,0 +1,236 @@
+//! Disks alone open the pool: its directory and its memory are lost, and the copy of the memory lies in its regions. With all disks, with
+//! each alone, with one that stayed behind, moved to others, and what is no pool.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::lab::{memory_of, wait_until, write_seeded, Lab};
+use crate::{Outcome, Test};
+
+pub const TESTS: &[Test] = &[
+    ("alone::the_disks_alone_open_the_pool_both_and_each", each),
+    ("alone::a_disk_that_stayed_behind_is_refused_until_it_was_caught_up", stayed_behind),
+    ("alone::the_copy_leaves_a_region_that_is_removed", moved),
+    ("alone::where_memory_survives_a_power_cut_its_copy_lies_in_regions_too", battery),
+    ("alone::what_makes_no_pool_is_refused", refused),
+];
+
+const SIZE: usize = 20 << 20;
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A lab with a pool on so many disks that were there before, `d0` and on.
+fn with(disks: usize, more: &[&str]) -> Lab {
+    let lab = Lab::new();
+    let pool = lab.pool();
+    let mut args: Vec<String> = ["format", &pool, "--nvram", "64M", "--copy", "regions"].map(String::from).into();
+    args.extend(more.iter().map(|word| word.to_string()));
+    for n in 0..disks {
+        let disk = fs::File::create(lab.path(&format!("d{n}"))).expect("a file");
+        disk.set_len(256 << 20).expect("long");
+        args.extend(["--disk".into(), lab.text(&format!("d{n}"))]);
+    }
+    lab.ok(&args.iter().map(String::as_str).collect::<Vec<_>>());
+    lab
+}
+
+/// Small files and a large one, all of which `fsync` has returned for.
+fn fill(lab: &Lab, seed: u64) {
+    for n in 0..200 {
+        fs::write(lab.mnt().join(format!("small-{seed}-{n}")), format!("{seed} {n}")).expect("written");
+    }
+    let large = lab.mnt().join(format!("large-{seed}"));
+    write_seeded(&large, seed, SIZE);
+    fs::File::open(&large).and_then(|file| file.sync_all()).expect("synced");
+    rustix::fs::syncfs(fs::File::open(lab.mnt()).expect("open")).expect("synced");
+}
+
+#[track_caller]
+fn holds_small(dir: &Path, seed: u64) {
+    for n in 0..200 {
+        let found = fs::read_to_string(dir.join(format!("small-{seed}-{n}"))).expect("a small file");
+        assert_eq!(found, format!("{seed} {n}"));
+    }
+}
+
+#[track_caller]
+fn holds(dir: &Path, seed: u64) {
+    holds_small(dir, seed);
+    let found = fs::read(dir.join(format!("large-{seed}"))).expect("the large file");
+    assert!(found == rng::Rng::new(seed).bytes(SIZE), "the large file has other content");
+}
+
+/// A power cut, and with it the memory and the directory of the pool.
+fn lose_all_but_disks(lab: &Lab) {
+    lab.kill9();
+    lab.run(&["umount", &lab.text("mnt")]);
+    let pool = PathBuf::from(lab.pool());
+    memory_of(&pool).iter().for_each(|file| fs::remove_file(file).expect("removed"));
+    fs::remove_dir_all(&pool).expect("removed");
+}
+
+fn import(lab: &Lab, disks: &[&str]) -> String {
+    let (pool, disks): (String, Vec<String>) = (lab.pool(), disks.iter().map(|disk| lab.text(disk)).collect());
+    let mut args = vec!["import", &pool];
+    disks.iter().for_each(|disk| args.extend(["--disk", disk]));
+    lab.ok(&args)
+}
+
+/// Gives up what was made of disks, and nothing of these.
+fn forget(lab: &Lab) {
+    let pool = PathBuf::from(lab.pool());
+    memory_of(&pool).iter().for_each(|file| _ = fs::remove_file(file));
+    fs::remove_dir_all(&pool).expect("removed");
+}
+
+fn keep(lab: &Lab, disks: &[&str]) {
+    disks.iter().for_each(|disk| _ = fs::copy(lab.path(disk), lab.path(&format!("{disk}.kept"))).expect("a copy"));
+}
+
+fn put_back(lab: &Lab, disks: &[&str]) {
+    disks.iter().for_each(|disk| _ = fs::copy(lab.path(&format!("{disk}.kept")), lab.path(disk)).expect("a copy"));
+}
+
+/// How the copy does in each region, as status tells.
+fn copies(lab: &Lab) -> Vec<(u64, String)> {
+    let status = lab.status();
+    let regions = status["copy"]["regions"].as_array().expect("regions").clone();
+    let told =
+        |of: &serde_json::Value| (of["region"].as_u64().expect("one"), of["state"].as_str().expect("one").into());
+    regions.iter().map(told).collect()
+}
+
+fn whole(numbers: &[u64]) -> Vec<(u64, String)> {
+    numbers.iter().map(|number| (*number, "whole".into())).collect()
+}
+
+fn each() -> Outcome {
+    let lab = with(2, &[]);
+    assert!(!lab.path("pool/redo-0").exists(), "the copy does not lie there");
+    lab.mount();
+    assert_eq!(copies(&lab), whole(&[0, 1]));
+    fill(&lab, 1);
+    lose_all_but_disks(&lab);
+    keep(&lab, &["d0", "d1"]);
+
+    let said = import(&lab, &["d0", "d1"]);
+    assert!(said.contains("as of") && !said.contains("missing"), "{said}");
+    lab.mount();
+    holds(&lab.mnt(), 1);
+    assert_eq!(copies(&lab), whole(&[0, 1]));
+    fill(&lab, 2);
+    lab.umount();
+    lab.check();
+    lab.mount();
+    holds(&lab.mnt(), 2);
+    lab.umount();
+
+    for (disk, other) in [("d0", "d1"), ("d1", "d0")] {
+        forget(&lab);
+        put_back(&lab, &["d0", "d1"]);
+        fs::rename(lab.path(other), lab.path("away")).expect("away");
+        let said = import(&lab, &[disk]);
+        assert!(said.contains("is missing") && said.contains(&lab.text(other)), "{said}");
+        // The other one may have content that this memory does not know of.
+        lab.refused(1, &["mount", &lab.pool(), &lab.text("mnt")], &["-o ro", other]);
+        lab.mount_with("ro");
+        holds_small(&lab.mnt(), 1);
+        lab.umount();
+        fs::rename(lab.path("away"), lab.path(other)).expect("back");
+    }
+    Ok(())
+}
+
+fn stayed_behind() -> Outcome {
+    let lab = with(2, &[]);
+    lab.mount();
+    fill(&lab, 1);
+    fs::rename(lab.path("d1"), lab.path("away")).expect("away");
+    let is_out = || copies(&lab).iter().any(|(region, state)| (*region, state.as_str()) == (1, "out"));
+    wait_until(PATIENCE, "it is excluded", is_out);
+    assert!(lab.ok(&["status", &lab.pool()]).contains("region 1 (OUT"));
+    fill(&lab, 2);
+    lose_all_but_disks(&lab);
+    fs::rename(lab.path("away"), lab.path("d1")).expect("back");
+    keep(&lab, &["d0", "d1"]);
+
+    // It has been told, and nobody else is there who has more.
+    let refused = ["import", &lab.pool(), "--disk", &lab.text("d1")].map(String::from);
+    lab.refused(1, &refused.each_ref().map(String::as_str), &["region 1 stayed behind", "region 0"]);
+    assert!(!lab.path("pool/pool.toml").exists());
+
+    import(&lab, &["d0", "d1"]);
+    lab.mount();
+    holds_small(&lab.mnt(), 2);
+    wait_until(PATIENCE, "it is caught up", || copies(&lab) == whole(&[0, 1]));
+    fill(&lab, 3);
+    lose_all_but_disks(&lab);
+    fs::rename(lab.path("d0"), lab.path("away")).expect("away");
+    import(&lab, &["d1"]);
+    lab.mount_with("ro");
+    holds_small(&lab.mnt(), 2);
+    holds_small(&lab.mnt(), 3);
+    lab.umount();
+    Ok(())
+}
+
+fn moved() -> Outcome {
+    let lab = with(3, &[]);
+    lab.mount();
+    fill(&lab, 1);
+    let before: Vec<u64> = copies(&lab).into_iter().map(|(region, _)| region).collect();
+    assert_eq!(before.len(), 2);
+    let gone = before[0].to_string();
+    lab.run(&["region", "check", &lab.pool(), &gone]);
+    lab.ok(&["region", "remove", &lab.pool(), &gone]);
+    wait_until(PATIENCE, "it lies in the two others", || {
+        let now = copies(&lab);
+        now.len() == 2 && now.iter().all(|(region, state)| *region != before[0] && state == "whole")
+    });
+    fill(&lab, 2);
+    lose_all_but_disks(&lab);
+    let left: Vec<String> = (0..3).filter(|n| *n != before[0]).map(|n| format!("d{n}")).collect();
+    import(&lab, &left.iter().map(String::as_str).collect::<Vec<_>>());
+    lab.mount();
+    holds(&lab.mnt(), 1);
+    holds(&lab.mnt(), 2);
+    lab.umount();
+    lab.check();
+    Ok(())
+}
+
+fn battery() -> Outcome {
+    let lab = with(2, &["--medium", "battery"]);
+    lab.mount();
+    fill(&lab, 1);
+    assert_eq!(copies(&lab), whole(&[0, 1]));
+    lab.umount();
+    forget(&lab);
+    import(&lab, &["d0", "d1"]);
+    lab.mount();
+    holds(&lab.mnt(), 1);
+    lab.umount();
+    lab.check();
+    Ok(())
+}
+
+fn refused() -> Outcome {
+    let lab = with(2, &[]);
+    let (pool, d0, d1) = (lab.pool(), lab.text("d0"), lab.text("d1"));
+    lab.mount();
+    fill(&lab, 1);
+    let again = lab.text("again");
+    lab.refused(1, &["import", &again, "--disk", &d0, "--disk", &d1], &["in use"]);
+    lab.umount();
+    lab.refused(1, &["import", &pool, "--disk", &d0, "--disk", &d1], &["there is a pool", "another"]);
+    lab.refused(1, &["import", &again, "--disk", &lab.text("nowhere")], &["nowhere is not there"]);
+    fs::write(lab.path("foreign"), vec![7; 20 << 20]).expect("a file");
+    lab.refused(1, &["import", &again, "--disk", &lab.text("foreign")], &["no label"]);
+    let other = lab.text("other");
+    fs::File::create(lab.path("d9")).and_then(|file| file.set_len(256 << 20)).expect("a file");
+    lab.ok(&["format", &other, "--nvram", "64M", "--copy", ".", "--disk", &lab.text("d9")]);
+    lab.refused(1, &["import", &again, "--disk", &d0, "--disk", &lab.text("d9")], &["disks of one pool"]);
+    lab.refused(1, &["import", &again, "--disk", &lab.text("d9")], &["no copy of the pool's memory"]);
+    assert!(!Path::new(&again).exists(), "what is refused leaves nothing");
+    Ok(())
+}

@@ -1,0 +1,531 @@
+//! Who is a member of a duplex, how it stands, and where its streams lie: all that notes say.
+//!
+//! One process, and one thread of it, changes notes at a time, by what they say by then. The version goes up before anything is
+//! written: who has another one waits for the change, and reads the notes.
+//!
+//! Ordered steps of a stream that gets longer:
+//! 1. The client keeps segments from everything else. (Else: content is written there.)
+//! 2. The notes name them; durable. (Else: a power cut leaves a stream whose end nobody finds.)
+//! 3. They are written.
+//!
+//! What is interrupted after 1 has segments that no note names: they are given back by whoever compares both.
+//!
+//! Ordered steps of giving segments back: no note names them any more, durably; then the client has them. (Else: two have them.)
+//!
+//! Ordered steps of a member that is filled:
+//! 1. Nobody writes; the notes say that it is being filled; durable. From now on it is written. (Else: it misses a write of somebody
+//!    who did not know of it.)
+//! 2. All of the streams is copied to it, piece by piece, while nobody writes; flushed.
+//! 3. Its note says that it has all, then those of the others; durable. (The other way round, the others could be lost, and
+//!    what is left say that it lacks something.)
+
+use std::ops::Range;
+use std::sync::{Arc, PoisonError};
+
+use super::found::judge;
+use super::raw::{append, count};
+use super::{notes_of, said_of, seconds, view_of, Duplex, Place, Refusal, State, View, STREAMS};
+use crate::device::Request;
+use crate::error::{Class, Error, Result};
+use crate::label::stamp;
+use crate::region::between::Held;
+use crate::region::Region;
+use crate::sys::memory::{Aligned, Buffers};
+
+use super::{Spans, PATIENCE};
+
+/// Bytes that are copied at a time.
+const PIECE: u64 = 1 << 20;
+/// A stream gets longer by this part of it, at least.
+const MORE: u64 = 8;
+
+impl Duplex {
+    /// Nobody else changes notes until that is dropped.
+    pub(super) fn hold(&self) -> Result<Option<Held<'_>>> {
+        self.between.as_ref().map(|between| between.labels(&self.name)).transpose()
+    }
+
+    /// What this process knows from now on.
+    pub(super) fn install(&self, view: View) -> Result<()> {
+        let version = self.between.as_ref().map_or(0, |between| between.version());
+        *self.view.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(View { version, ..view });
+        Ok(())
+    }
+
+    /// Reads the notes, if another process has changed them.
+    pub(super) fn refresh(&self) -> Result<Arc<View>> {
+        let _held = self.hold()?;
+        self.refresh_held(&[])
+    }
+
+    /// The same, by who changes them; not those of regions that do not answer.
+    fn refresh_held(&self, without: &[u32]) -> Result<Arc<View>> {
+        let view = self.view();
+        if self.is_current(&view) {
+            return Ok(view);
+        }
+        let handles: Vec<Arc<dyn Region>> = self.handles().into_iter().collect();
+        let mut notes = notes_of(&handles, without);
+        // A member that another process has found.
+        let told: Vec<u32> = notes.iter().flat_map(|(_, said)| said.members).flatten().map(|m| m.region).collect();
+        for number in told {
+            if self.region(number).is_none() {
+                if let Some(region) = self.find(number) {
+                    notes.extend(notes_of(std::slice::from_ref(&region), without));
+                }
+            }
+        }
+        let found = judge(&notes).map_err(|e| match e {
+            Refusal::Transfer(e) => e,
+            e => self.error(Class::Gone, e.to_string()),
+        })?;
+        let mut next = view_of(&found, |number| self.region(number));
+        // Those that do not answer are as they were known.
+        for (place, known) in next.places.iter_mut().zip(&view.places) {
+            if let (Some(place), Some(known)) = (place, known) {
+                if place.region == known.region && without.contains(&place.region) {
+                    (place.spans, place.handle) = (known.spans.clone(), known.handle.clone());
+                }
+            }
+        }
+        self.install(next)?;
+        Ok(self.view())
+    }
+
+    fn handles(&self) -> Vec<Arc<dyn Region>> {
+        self.regions.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
+    pub(super) fn region(&self, number: u32) -> Option<Arc<dyn Region>> {
+        self.regions.lock().unwrap_or_else(PoisonError::into_inner).get(&number).cloned()
+    }
+
+    fn find(&self, number: u32) -> Option<Arc<dyn Region>> {
+        let region =
+            self.finder.lock().unwrap_or_else(PoisonError::into_inner).as_ref().and_then(|find| find(number))?;
+        self.know(&region);
+        Some(region)
+    }
+
+    /// From now on this is that region.
+    pub fn know(&self, region: &Arc<dyn Region>) {
+        self.regions.lock().unwrap_or_else(PoisonError::into_inner).insert(region.number(), region.clone());
+    }
+
+    /// The notes of all members say so, first of one that has just got all, then of those that had it, then of others; which of
+    /// those that are used have missed it.
+    pub(super) fn publish(&self, view: &View) -> Vec<(usize, Error)> {
+        if let Some(between) = &self.between {
+            between.change();
+        }
+        let known = self.view();
+        let had_all = |n: usize| known.places[n].as_ref().is_some_and(|place| place.state == State::Whole);
+        let mut order: Vec<(usize, &Place)> = view.places().collect();
+        order.sort_by_key(|(n, place)| match place.state {
+            State::Whole => u32::from(had_all(*n)),
+            State::Filling => 2,
+            State::Out => 3,
+        });
+        let mut failed = Vec::new();
+        for (n, place) in order {
+            let Some(region) = place.used() else { continue };
+            if let Err(e) = region.set_note(&said_of(view, Some(n)).to_bytes()) {
+                failed.push((n, e));
+            }
+        }
+        failed
+    }
+
+    fn next_epoch(&self, view: &mut View) -> Result<()> {
+        let stamp = stamp().map_err(|e| self.error(Class::Transient, format!("a random number: {e}")))?;
+        view.epoch = view.epoch.next(stamp);
+        Ok(())
+    }
+
+    /// Makes these members out, and who else misses the note of that; durable when it returns.
+    fn put_out(&self, view: &mut View, mut which: Vec<usize>) -> Result<()> {
+        while !which.is_empty() {
+            for (n, place) in view.places.iter_mut().enumerate() {
+                let Some(place) = place.as_mut().filter(|place| which.contains(&n) && place.state != State::Out) else {
+                    continue;
+                };
+                (place.state, place.since) = (State::Out, seconds());
+            }
+            if !view.places().any(|(_, place)| place.is_whole()) {
+                return Err(self.error(Class::Gone, "the notes of no member can be written"));
+            }
+            self.next_epoch(view)?;
+            which = self.publish(view).into_iter().map(|(n, _)| n).collect();
+        }
+        Ok(())
+    }
+
+    /// Members have missed something that the others have done.
+    pub(super) fn exclude(&self, seen: &View, failures: &[(usize, Error)]) -> Result<()> {
+        let _held = self.hold()?;
+        let numbers: Vec<u32> =
+            failures.iter().filter_map(|(n, _)| seen.places[*n].as_ref()).map(|place| place.region).collect();
+        let mut view = (*self.refresh_held(&numbers)?).clone();
+        // By region: another process may have put them elsewhere meanwhile.
+        let which: Vec<usize> = view
+            .places()
+            .filter(|(_, place)| numbers.contains(&place.region) && place.state != State::Out)
+            .map(|(n, _)| n)
+            .collect();
+        self.put_out(&mut view, which)?;
+        if !seen.places().any(|(_, place)| self.has_all(&view, place) && !numbers.contains(&place.region)) {
+            return Err(self.error(Class::Media, "the members that have it were excluded meanwhile"));
+        }
+        self.tell_excluded(&view, failures, &numbers);
+        self.install(view)
+    }
+
+    fn has_all(&self, view: &View, place: &Place) -> bool {
+        place.is_whole() && view.places().any(|(_, now)| now.region == place.region && now.is_whole())
+    }
+
+    /// Says so in the note of who was excluded, if that can still be written: then he knows it too, when the others are lost.
+    fn tell_excluded(&self, view: &View, failures: &[(usize, Error)], numbers: &[u32]) {
+        let answers = failures.iter().all(|(_, e)| !matches!(e.class, Class::Gone | Class::Timeout));
+        for (n, place) in view.places().filter(|(_, place)| numbers.contains(&place.region) && answers) {
+            if let Some(region) = &place.handle {
+                let _ = region.set_note(&said_of(view, Some(n)).to_bytes());
+            }
+        }
+    }
+
+    /// Members that are missing are out, unless they are there by now and nothing was changed since.
+    pub(super) fn exclude_missing(&self) -> Result<()> {
+        let _held = self.hold()?;
+        let mut view = (*self.refresh_held(&[])?).clone();
+        let (id, epoch) = (view.id, view.epoch);
+        for (n, place) in view.places.iter_mut().enumerate() {
+            let Some(place) = place.as_mut().filter(|p| p.handle.is_none() && p.state != State::Out) else { continue };
+            let Some(region) = self.find(place.region) else { continue };
+            let said = super::named_by(&*region).ok().flatten();
+            if let Some(said) = said.filter(|said| (said.id, said.epoch, said.me) == (id, epoch, Some(n))) {
+                (place.spans, place.handle) = (said.spans, Some(region));
+            }
+        }
+        let missing: Vec<usize> = view
+            .places()
+            .filter(|(_, place)| place.handle.is_none() && place.state != State::Out)
+            .map(|(n, _)| n)
+            .collect();
+        self.put_out(&mut view, missing)?;
+        self.install(view)
+    }
+
+    /// A member is excluded by the client: its region has failed, or what was read there is wrong.
+    pub fn put_away(&self, region: u32) -> Result<()> {
+        let _held = self.hold()?;
+        let mut view = (*self.refresh_held(&[])?).clone();
+        let which: Vec<usize> = view
+            .places()
+            .filter(|(_, place)| place.region == region && place.state != State::Out)
+            .map(|(n, _)| n)
+            .collect();
+        let numbers: Vec<u32> = which.iter().filter_map(|n| view.places[*n].as_ref()).map(|p| p.region).collect();
+        self.put_out(&mut view, which)?;
+        self.tell_excluded(&view, &[], &numbers);
+        self.install(view)
+    }
+
+    /// A stream has room for `bytes`; steps above.
+    pub fn grow(&self, stream: usize, bytes: u64) -> Result<()> {
+        let supply = self.supply.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let Some(supply) = supply.filter(|_| !self.read_only) else {
+            return Err(self.error(Class::NoSpace, format!("stream {stream} has no room for {bytes} bytes")));
+        };
+        let view = self.current()?;
+        let lacks = |view: &View, place: &Place, ahead: bool| {
+            let (has, needed) = (count(&place.spans[stream]), bytes.div_ceil(view.segment));
+            let more = if ahead { (has / MORE).min(64) } else { 0 };
+            if needed > has {
+                (needed - has).max(more)
+            } else {
+                0
+            }
+        };
+        // 1.
+        let mut taken: Vec<(u32, Vec<u32>)> = Vec::new();
+        for (_, place) in view.places().filter(|(_, place)| place.used().is_some()) {
+            let got = supply.take(place.region, lacks(&view, place, true));
+            match got.or_else(|_| supply.take(place.region, lacks(&view, place, false))) {
+                Ok(segments) => taken.push((place.region, segments)),
+                Err(e) => {
+                    give_back_all(&*supply, &taken);
+                    return Err(e);
+                }
+            }
+        }
+        // 2.
+        let named = self.name(stream, &taken, &|view, place| lacks(view, place, false) > 0);
+        match named {
+            Ok(left) => {
+                give_back_all(&*supply, &left);
+                Ok(())
+            }
+            // Notes may name them.
+            Err(e) => Err(e),
+        }
+    }
+
+    /// The notes name segments, of members that still lack them; what of them is not needed.
+    fn name(
+        &self,
+        stream: usize,
+        taken: &[(u32, Vec<u32>)],
+        lacks: &dyn Fn(&View, &Place) -> bool,
+    ) -> Result<Vec<(u32, Vec<u32>)>> {
+        let _held = self.hold()?;
+        let mut view = (*self.refresh_held(&[])?).clone();
+        let (mut left, seen) = (Vec::new(), view.clone());
+        for (region, segments) in taken {
+            let place = view.places.iter_mut().flatten().find(|place| place.region == *region);
+            match place.filter(|place| place.used().is_some() && lacks(&seen, place)) {
+                Some(place) => append(&mut place.spans[stream], segments),
+                None => left.push((*region, segments.clone())),
+            }
+        }
+        let missed = self.publish(&view).into_iter().map(|(n, _)| n).collect();
+        self.put_out(&mut view, missed)?;
+        self.install(view)?;
+        Ok(left)
+    }
+
+    /// Gives back what a stream has beyond `bytes`.
+    pub fn shrink(&self, stream: usize, bytes: u64) -> Result<()> {
+        let Some(supply) = self.supply.lock().unwrap_or_else(PoisonError::into_inner).clone() else { return Ok(()) };
+        let mut gone: Vec<(u32, Vec<Range<u32>>)> = Vec::new();
+        {
+            let _turn = self.turns.alone(self.between.as_ref(), &self.name)?;
+            let _held = self.hold()?;
+            let mut view = (*self.refresh_held(&[])?).clone();
+            let kept = bytes.div_ceil(view.segment);
+            for place in view.places.iter_mut().flatten().filter(|place| place.used().is_some()) {
+                let rest = cut(&mut place.spans[stream], kept);
+                if !rest.is_empty() {
+                    gone.push((place.region, rest));
+                }
+            }
+            if gone.is_empty() {
+                return Ok(());
+            }
+            let missed: Vec<usize> = self.publish(&view).into_iter().map(|(n, _)| n).collect();
+            self.put_out(&mut view, missed)?;
+            self.install(view)?;
+        }
+        gone.iter().for_each(|(region, segments)| supply.give_back(*region, segments));
+        Ok(())
+    }
+
+    /// What else the client wants to be found in the notes.
+    pub fn set_extra(&self, extra: &[u8]) -> Result<()> {
+        let _held = self.hold()?;
+        let mut view = (*self.refresh_held(&[])?).clone();
+        if view.extra == extra {
+            return Ok(());
+        }
+        view.extra = extra.to_vec();
+        let missed = self.publish(&view).into_iter().map(|(n, _)| n).collect();
+        self.put_out(&mut view, missed)?;
+        self.install(view)
+    }
+
+    /// A region becomes a member that is to be filled: one that was out, or a new one. Step 1 above; its segments are new ones where
+    /// it has room, since a write that it did not answer may still happen in those that it had, which are given back.
+    pub fn begin_member(&self, number: u32) -> Result<()> {
+        // As it is by now, if that can be found.
+        let found = self.find(number).or_else(|| self.region(number));
+        let region = &found.ok_or_else(|| self.error(Class::Gone, format!("region {number} is missing")))?;
+        let Some(supply) = self.supply.lock().unwrap_or_else(PoisonError::into_inner).clone() else {
+            return Err(self.error(Class::NoSpace, "there is nobody who has segments"));
+        };
+        let view = self.current()?;
+        let (mut spans, mut spans_of_old) = (Spans::default(), None);
+        let mut taken = Vec::new();
+        for (stream, spans) in spans.iter_mut().enumerate() {
+            match supply.take(number, view.len(stream) / view.segment) {
+                Ok(segments) => {
+                    append(spans, &segments);
+                    taken.push((number, segments));
+                }
+                Err(e) => {
+                    give_back_all(&*supply, &taken);
+                    taken.clear();
+                    let has = |place: &Place| place.spans.iter().all(|spans| supply.has(number, spans));
+                    let own = view.places().find(|(_, place)| place.region == number);
+                    let own = own.filter(|(_, place)| region.pending().is_empty() && has(place));
+                    spans_of_old = Some(own.map(|(_, place)| place.spans.clone()).ok_or(e)?);
+                    break;
+                }
+            }
+        }
+        if let Some(old) = spans_of_old {
+            return self.begin_with(region, old).map(drop);
+        }
+        let begun = self.begin_with(region, spans);
+        match begun {
+            Ok(Some(before)) => {
+                before.iter().for_each(|spans| supply.give_back(number, spans));
+                Ok(())
+            }
+            Ok(None) => {
+                give_back_all(&*supply, &taken);
+                Ok(())
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    /// The segments that it had before; `None`: it is a member by now.
+    fn begin_with(&self, region: &Arc<dyn Region>, spans: Spans) -> Result<Option<Spans>> {
+        let _turn = self.turns.alone(self.between.as_ref(), &self.name)?;
+        let _held = self.hold()?;
+        let mut view = (*self.refresh_held(&[])?).clone();
+        let lacks = |stream: usize| count(&spans[stream]) * view.segment < view.len(stream);
+        if (0..STREAMS).any(lacks) {
+            return Err(self.error(Class::Transient, "a stream has become longer meanwhile"));
+        }
+        let number = region.number();
+        let own = view.places().find(|(_, place)| place.region == number).map(|(n, _)| n);
+        let at = match own {
+            Some(n) if view.places[n].as_ref().is_some_and(|place| place.state != State::Out) => return Ok(None),
+            Some(n) => n,
+            None => {
+                let free = view.places.iter().position(Option::is_none);
+                free.ok_or_else(|| self.error(Class::Invalid, "it has no room for another member"))?
+            }
+        };
+        let before = view.places[at].take().map(|place| place.spans).unwrap_or_default();
+        let (state, since) = (State::Filling, seconds());
+        view.places[at] = Some(Place { region: number, state, since, spans, handle: Some(region.clone()) });
+        self.next_epoch(&mut view)?;
+        let missed: Vec<usize> = self.publish(&view).into_iter().map(|(n, _)| n).collect();
+        self.put_out(&mut view, missed)?;
+        self.install(view)?;
+        Ok(Some(before))
+    }
+
+    /// Fills the members that are to be filled: steps 2 and 3 above. `used` tells how much of a stream is in use. `go_on` is told
+    /// the bytes that are left, and may sleep; where it says no, this returns false.
+    pub fn fill(&self, used: &dyn Fn(usize) -> u64, go_on: &mut dyn FnMut(u64) -> bool) -> Result<bool> {
+        let view = self.current()?;
+        let Some((n, place)) = view.places().find(|(_, place)| place.state == State::Filling && place.handle.is_some())
+        else {
+            return Ok(true);
+        };
+        let (epoch, number) = (view.epoch, place.region);
+        let sizes: Vec<u64> = (0..STREAMS).map(|stream| used(stream).min(view.len(stream))).collect();
+        let mut left: u64 = sizes.iter().sum();
+        for (stream, size) in sizes.iter().enumerate() {
+            for at in (0..*size).step_by(PIECE as usize) {
+                if !go_on(left) {
+                    return Ok(false);
+                }
+                let piece = at..(at + PIECE).min(size.next_multiple_of(view.segment));
+                let _turn = self.turns.alone(self.between.as_ref(), &self.name)?;
+                let view = self.current()?;
+                let is_it = view.places[n].as_ref().is_some_and(|p| p.region == number && p.state == State::Filling);
+                if !is_it || view.epoch != epoch {
+                    return Err(self.error(Class::Transient, "members have changed while one was being filled"));
+                }
+                self.copy_piece(&view, n, stream, &piece)?;
+                left = left.saturating_sub(PIECE);
+            }
+        }
+        self.flush()?;
+        self.end_member(n, number)?;
+        Ok(true)
+    }
+
+    fn copy_piece(&self, view: &View, n: usize, stream: usize, piece: &Range<u64>) -> Result<()> {
+        let mut bytes = vec![0; (piece.end - piece.start) as usize];
+        self.read(stream, &mut bytes, piece.start)?;
+        let Some(place) = &view.places[n] else { return Ok(()) };
+        let memory = Aligned::of(&bytes);
+        let started: Vec<_> = self
+            .pieces(view, place, stream, piece.clone())?
+            .into_iter()
+            .filter_map(|(to, range)| {
+                let part = (range.start - piece.start) as usize..(range.end - piece.start) as usize;
+                let request = Request::write(to, Buffers::part(&memory, part)).within(PATIENCE);
+                Some((n, place.handle.as_ref()?.start(request)))
+            })
+            .collect();
+        self.settle(view, started)
+    }
+
+    /// Step 3.
+    fn end_member(&self, n: usize, number: u32) -> Result<()> {
+        let _turn = self.turns.alone(self.between.as_ref(), &self.name)?;
+        let _held = self.hold()?;
+        let mut view = (*self.refresh_held(&[])?).clone();
+        let Some(place) = view.places[n].as_mut().filter(|p| p.region == number && p.state == State::Filling) else {
+            return Err(self.error(Class::Transient, "members have changed while one was being filled"));
+        };
+        (place.state, place.since) = (State::Whole, seconds());
+        self.next_epoch(&mut view)?;
+        let missed: Vec<usize> = self.publish(&view).into_iter().map(|(n, _)| n).collect();
+        self.put_out(&mut view, missed)?;
+        self.install(view)
+    }
+
+    /// A region is no member any more, and its segments are given back; another one has all. Its own note remembers how the others
+    /// stand.
+    pub fn retire(&self, number: u32) -> Result<()> {
+        let supply = self.supply.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let gone = {
+            let _turn = self.turns.alone(self.between.as_ref(), &self.name)?;
+            let _held = self.hold()?;
+            let mut view = (*self.refresh_held(&[number])?).clone();
+            let Some(n) = view.places().find(|(_, place)| place.region == number).map(|(n, _)| n) else {
+                return Ok(());
+            };
+            if !view.places().any(|(other, place)| other != n && place.is_whole()) {
+                return Err(self.error(Class::Invalid, format!("region {number} is the only one that has all")));
+            }
+            let gone = view.places[n].take();
+            self.next_epoch(&mut view)?;
+            let missed: Vec<usize> = self.publish(&view).into_iter().map(|(n, _)| n).collect();
+            self.put_out(&mut view, missed)?;
+            if let Some(region) = gone.as_ref().and_then(|place| place.handle.as_ref()) {
+                // It may be gone: those that are left say that it is no member.
+                let _ = region.set_note(&said_of(&view, None).to_bytes());
+            }
+            self.install(view)?;
+            self.regions.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
+            gone
+        };
+        if let (Some(supply), Some(gone)) = (supply, gone) {
+            gone.spans.iter().for_each(|spans| supply.give_back(number, spans));
+        }
+        Ok(())
+    }
+}
+
+fn give_back_all(supply: &dyn super::Supply, taken: &[(u32, Vec<u32>)]) {
+    for (region, segments) in taken {
+        let mut spans = Vec::new();
+        append(&mut spans, segments);
+        supply.give_back(*region, &spans);
+    }
+}
+
+/// Keeps so many segments; the others.
+fn cut(spans: &mut Vec<Range<u32>>, kept: u64) -> Vec<Range<u32>> {
+    let (mut has, mut rest) = (0, Vec::new());
+    let all = std::mem::take(spans);
+    for span in all {
+        let here = (kept - has).min(u64::from(span.end - span.start)) as u32;
+        has += u64::from(here);
+        if here > 0 {
+            spans.push(span.start..span.start + here);
+        }
+        if span.start + here < span.end {
+            rest.push(span.start + here..span.end);
+        }
+    }
+    rest
+}

@@ -1,0 +1,592 @@
+//! A duplex: streams of bytes that lie in segments of up to two regions, and are written to both at once.
+//!
+//! | module | responsibility |
+//! | --- | --- |
+//! | this | opening; reading, writing, flushing |
+//! | [`raw`] | what members keep as the notes of their regions |
+//! | [`found`] | which members count, by what the notes say that are there |
+//! | `change` | who is a member, how it stands, where its streams lie |
+//! | [`presence`] | who works with it, told by the disks themselves |
+//! | `turns` | who may do what, among threads and processes |
+//! | `workers` | threads that ask all members at once |
+//!
+//! A region has segments for it, which its client keeps from everything else ([`Supply`]); which ones they are is in the region's
+//! [note](crate::note), where whoever has only the disks finds it. That note is the truth: what the client knows of these
+//! segments follows it.
+//!
+//! To what regions promise a duplex adds:
+//! - X1. A write or flush that is answered without an error was done by all members that are used; one that missed it is
+//!   excluded, durably. (Else: after a power cut both halves look equal, and one of them lacks what was acknowledged.)
+//! - X2. What a member lacks is never read: one that was excluded, or comes back, is filled first, whole.
+//! - X3. What was never written reads as anything.
+//!
+//! Ordered steps of a write or a flush that a member missed:
+//! 1. The others have done it.
+//! 2. The notes of these others say that the member is out, in a new epoch; durable. Where no member has all and is left, it fails.
+//! 3. It is answered.
+//!
+//! Several processes use one duplex: whoever finds that another one has changed something ([`Between::version`]) reads the notes
+//! before he goes on.
+
+mod change;
+pub mod found;
+pub mod presence;
+pub mod raw;
+mod turns;
+mod workers;
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::device::{Answer, Request, Ticket};
+use crate::disk::directly;
+use crate::error::{Class, Error, Result};
+use crate::label::{stamp, Epoch, Layout};
+use crate::region::between::{failed, Between};
+use crate::region::{Common, Region};
+use crate::sys::memory::{Aligned, Buffers};
+
+pub use found::Refusal;
+use found::{judge, Found};
+pub use raw::{Said, Spans, State, MEMBERS, STREAMS};
+use turns::Turns;
+use workers::{Work, Workers};
+
+/// Whoever waits for a member longer than this goes on without it.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Keeps segments from everything else, for a duplex.
+pub trait Supply: Send + Sync {
+    /// So many segments of a region, for which its host has room.
+    fn take(&self, region: u32, count: u64) -> Result<Vec<u32>>;
+    /// No note names these any more.
+    fn give_back(&self, region: u32, segments: &[Range<u32>]);
+    /// Are all of these kept?
+    fn has(&self, region: u32, segments: &[Range<u32>]) -> bool;
+}
+
+/// Finds a region that has become a member while this process was at work.
+pub type Finder = Box<dyn Fn(u32) -> Option<Arc<dyn Region>> + Send + Sync>;
+
+/// How a member does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberStatus {
+    pub region: u32,
+    pub state: State,
+    /// When it got this state, in seconds since 1970.
+    pub since: u64,
+    /// Its region is open.
+    pub is_there: bool,
+    /// Bytes of its segments.
+    pub bytes: u64,
+}
+
+/// A member, as this process knows it.
+#[derive(Clone)]
+struct Place {
+    region: u32,
+    state: State,
+    since: u64,
+    spans: Spans,
+    handle: Option<Arc<dyn Region>>,
+}
+
+impl Place {
+    /// Its region, if it is written.
+    fn used(&self) -> Option<&Arc<dyn Region>> {
+        self.handle.as_ref().filter(|_| self.state != State::Out)
+    }
+
+    fn is_whole(&self) -> bool {
+        self.state == State::Whole && self.handle.is_some()
+    }
+}
+
+/// How all stands at an instant.
+#[derive(Clone)]
+struct View {
+    version: u64,
+    id: u64,
+    created: u64,
+    epoch: Epoch,
+    segment: u64,
+    extra: Vec<u8>,
+    places: [Option<Place>; MEMBERS],
+}
+
+impl View {
+    fn places(&self) -> impl Iterator<Item = (usize, &Place)> {
+        self.places.iter().enumerate().filter_map(|(n, place)| Some((n, place.as_ref()?)))
+    }
+
+    /// Bytes of a stream that all members have that are used.
+    fn len(&self, stream: usize) -> u64 {
+        let used = self.places().filter(|(_, place)| place.used().is_some());
+        used.map(|(_, place)| raw::count(&place.spans[stream]) * self.segment).min().unwrap_or(0)
+    }
+
+    /// The multiple in which all members are written.
+    fn block(&self) -> u64 {
+        let used = self.places().filter_map(|(_, place)| place.used());
+        used.map(|region| u64::from(region.properties().block)).max().unwrap_or(512)
+    }
+}
+
+/// Streams in two regions; see the [module](self).
+pub struct Duplex {
+    name: Arc<str>,
+    between: Option<Arc<Between>>,
+    turns: Turns,
+    workers: Workers,
+    view: RwLock<Arc<View>>,
+    regions: Mutex<BTreeMap<u32, Arc<dyn Region>>>,
+    finder: Mutex<Option<Finder>>,
+    supply: Mutex<Option<Arc<dyn Supply>>>,
+    /// The member that is read first.
+    preferred: AtomicUsize,
+    /// Nothing is changed by this process.
+    read_only: bool,
+}
+
+/// What the notes of these regions say.
+pub fn look(regions: &[Arc<dyn Region>]) -> Result<Found, Refusal> {
+    judge(&notes_of(regions, &[]))
+}
+
+/// The segments that a region's note names, if it is one of a duplex.
+pub fn named_by(region: &dyn Region) -> Result<Option<Said>> {
+    Ok(region.note()?.and_then(|bytes| Said::from_bytes(&bytes)))
+}
+
+/// The region is no member of any duplex, nor remembers one.
+pub fn forget(region: &dyn Region) -> Result<()> {
+    match region.note()? {
+        Some(bytes) if Said::from_bytes(&bytes).is_some() => region.set_note(&[]),
+        _ => Ok(()),
+    }
+}
+
+fn notes_of(regions: &[Arc<dyn Region>], without: &[u32]) -> Vec<(u32, Said)> {
+    let read = |region: &Arc<dyn Region>| {
+        let said = named_by(&**region).ok().flatten()?;
+        Some((region.number(), said))
+    };
+    regions.iter().filter(|region| !without.contains(&region.number())).filter_map(read).collect()
+}
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64)
+}
+
+pub(super) fn seconds() -> u64 {
+    now() / 1_000_000_000
+}
+
+/// Seconds since 1970, in words.
+pub(crate) fn time(seconds: u64) -> String {
+    let (days, of_day) = ((seconds / 86400) as i64 + 719_468, seconds % 86400);
+    let (era, of_era) = (days / 146_097, days % 146_097);
+    let year = (of_era - of_era / 1460 + of_era / 36524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year + year / 4 - year / 100);
+    let shifted = (5 * of_year + 2) / 153;
+    let (day, month) = (of_year - (153 * shifted + 2) / 5 + 1, if shifted < 10 { shifted + 3 } else { shifted - 9 });
+    let year = year + era * 400 + i64::from(month <= 2);
+    format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", of_day / 3600, of_day / 60 % 60, of_day % 60)
+}
+
+impl Duplex {
+    /// Makes one whose members are these regions, with these segments of `segment` bytes; what is in the streams nobody knows yet.
+    /// Their notes name the segments when this returns, durably.
+    pub fn create(
+        regions: &[(Arc<dyn Region>, Spans)],
+        segment: u64,
+        extra: &[u8],
+        common: Option<&Common>,
+    ) -> Result<Duplex> {
+        let name: Arc<str> = "the copy".into();
+        let fail = |e: std::io::Error| Error::new(Class::Transient, &name, format!("a random number: {e}"));
+        let mut places: [Option<Place>; MEMBERS] = Default::default();
+        for (place, (region, spans)) in places.iter_mut().zip(regions) {
+            *place = Some(Place {
+                region: region.number(),
+                state: State::Whole,
+                since: seconds(),
+                spans: spans.clone(),
+                handle: Some(region.clone()),
+            });
+        }
+        let epoch = Epoch::first(stamp().map_err(fail)?);
+        let (id, extra) = (stamp().map_err(fail)?, extra.to_vec());
+        let view = View { version: 0, id, created: now(), epoch, segment, extra, places };
+        let handles: Vec<_> = regions.iter().map(|(region, _)| region.clone()).collect();
+        let duplex = Duplex::over(name, view, &handles, common, false)?;
+        let _held = duplex.hold()?;
+        let view = (*duplex.view()).clone();
+        match duplex.publish(&view).into_iter().next() {
+            Some((_, e)) => Err(e),
+            None => duplex.install(view),
+        }?;
+        drop(_held);
+        Ok(duplex)
+    }
+
+    /// Opens the one that has members among these regions. One that is missing is excluded, durably, before anything is written.
+    pub fn open(
+        regions: &[Arc<dyn Region>],
+        common: Option<&Common>,
+        read_only: bool,
+    ) -> std::result::Result<Duplex, Refusal> {
+        let found = look(regions)?;
+        let view = view_of(&found, |number| regions.iter().find(|region| region.number() == number).cloned());
+        let duplex = Duplex::over("the copy".into(), view, regions, common, read_only)?;
+        if !read_only {
+            duplex.refresh()?;
+        }
+        Ok(duplex)
+    }
+
+    fn over(
+        name: Arc<str>,
+        view: View,
+        regions: &[Arc<dyn Region>],
+        common: Option<&Common>,
+        read_only: bool,
+    ) -> Result<Duplex> {
+        let joined = common.map(|common| Between::join(common, 0)).transpose().map_err(|e| failed(&name, &e))?;
+        let between = joined.map(|(between, _)| between);
+        // What was changed since is found out by the first who asks.
+        let view = View { version: u64::MAX, ..view };
+        Ok(Duplex {
+            name,
+            between,
+            turns: Turns::default(),
+            workers: Workers::default(),
+            view: RwLock::new(Arc::new(view)),
+            regions: Mutex::new(regions.iter().map(|region| (region.number(), region.clone())).collect()),
+            finder: Mutex::default(),
+            supply: Mutex::default(),
+            preferred: AtomicUsize::new(0),
+            read_only,
+        })
+    }
+
+    /// How regions are found that become members later.
+    pub fn set_finder(&self, finder: Finder) {
+        *self.finder.lock().unwrap_or_else(PoisonError::into_inner) = Some(finder);
+    }
+
+    /// Where segments come from when a stream gets longer.
+    pub fn set_supply(&self, supply: Option<Arc<dyn Supply>>) {
+        *self.supply.lock().unwrap_or_else(PoisonError::into_inner) = supply;
+    }
+
+    fn view(&self) -> Arc<View> {
+        self.view.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn is_current(&self, view: &View) -> bool {
+        self.between.as_ref().is_none_or(|between| between.version() == view.version)
+            || self.read_only && view.version == u64::MAX
+    }
+
+    /// How all stands now.
+    fn current(&self) -> Result<Arc<View>> {
+        let view = self.view();
+        match self.is_current(&view) {
+            true => Ok(view),
+            false => self.refresh(),
+        }
+    }
+
+    fn error(&self, class: Class, what: impl Into<String>) -> Error {
+        Error::new(class, &self.name, what)
+    }
+
+    /// Bytes of a stream that there are segments for.
+    pub fn len(&self, stream: usize) -> u64 {
+        self.current().unwrap_or_else(|_| self.view()).len(stream)
+    }
+
+    /// Bytes of a segment.
+    pub fn segment(&self) -> u64 {
+        self.view().segment
+    }
+
+    /// What else the client has in the notes.
+    pub fn extra(&self) -> Vec<u8> {
+        self.view().extra.clone()
+    }
+
+    pub fn members(&self) -> Vec<MemberStatus> {
+        let view = self.current().unwrap_or_else(|_| self.view());
+        let told = |(_, place): (usize, &Place)| MemberStatus {
+            region: place.region,
+            state: place.state,
+            since: place.since,
+            is_there: place.handle.is_some(),
+            bytes: place.spans.iter().map(|spans| raw::count(spans)).sum::<u64>() * view.segment,
+        };
+        view.places().map(told).collect()
+    }
+
+    /// How it stands by now, for a region that is no member to remember.
+    pub fn for_witness(&self) -> Result<Said> {
+        Ok(said_of(&*self.current()?, None))
+    }
+
+    /// The segments that are named in a region.
+    pub fn segments_in(&self, region: u32) -> Result<Vec<Range<u32>>> {
+        let view = self.current()?;
+        let spans = view.places().find(|(_, place)| place.region == region).map(|(_, place)| place.spans.clone());
+        Ok(spans.into_iter().flatten().flatten().collect())
+    }
+
+    /// Reads another member first from now on, if there is one that has all: what the first had was wrong. False if not.
+    pub fn prefer_next(&self) -> bool {
+        let view = self.view();
+        let whole: Vec<usize> = view.places().filter(|(_, place)| place.is_whole()).map(|(n, _)| n).collect();
+        let next = whole.iter().find(|n| **n > self.preferred.load(Ordering::Relaxed));
+        next.inspect(|n| self.preferred.store(**n, Ordering::Relaxed)).is_some()
+    }
+
+    /// The region that is read first.
+    pub fn preferred(&self) -> Option<u32> {
+        self.view()
+            .places()
+            .find(|(n, place)| place.is_whole() && *n >= self.preferred.load(Ordering::Relaxed))
+            .map(|(_, place)| place.region)
+    }
+
+    pub fn read(&self, stream: usize, to: &mut [u8], at: u64) -> Result<()> {
+        loop {
+            let view = self.current()?;
+            let preferred = self.preferred.load(Ordering::Relaxed);
+            let mut whole: Vec<&Place> = view.places().filter(|(_, place)| place.is_whole()).map(|(_, p)| p).collect();
+            let first = view.places().filter(|(_, place)| place.is_whole()).position(|(n, _)| n >= preferred);
+            whole.rotate_left(first.unwrap_or(0));
+            let mut why = self.error(Class::Gone, "no member that has all is there");
+            for place in whole {
+                match self.read_from(&view, place, stream, to, at) {
+                    Ok(()) if self.is_current(&view) => return Ok(()),
+                    // It may have missed something since.
+                    Ok(()) => break,
+                    Err(e) => why = e,
+                }
+            }
+            if self.is_current(&view) {
+                return Err(why);
+            }
+        }
+    }
+
+    fn read_from(&self, view: &View, place: &Place, stream: usize, to: &mut [u8], at: u64) -> Result<()> {
+        let Some(region) = &place.handle else { return Err(self.error(Class::Gone, "a member is missing")) };
+        let block = u64::from(region.properties().block);
+        let (start, end) = (at / block * block, (at + to.len() as u64).next_multiple_of(block));
+        let mut started: Vec<(Range<u64>, Ticket)> = Vec::new();
+        for (from, within) in self.pieces(view, place, stream, start..end)? {
+            let memory = Aligned::zeroed((within.end - within.start) as usize);
+            let request = Request::read(from, Buffers::whole(&memory)).within(PATIENCE);
+            started.push((within, region.start(request)));
+        }
+        let mut result = Ok(());
+        for (within, ticket) in started {
+            let answer = ticket.wait();
+            let (Ok(()), Some(buffers)) = (&answer.result, answer.buffers) else {
+                result = answer.result.and_then(|()| Err(self.error(Class::Transient, "no memory came back")));
+                continue;
+            };
+            let (from, until) = (within.start.max(at), within.end.min(at + to.len() as u64));
+            if from < until {
+                let part = buffers.slice(from - within.start..until - within.start);
+                part.copy_to(&mut to[(from - at) as usize..(until - at) as usize]);
+            }
+        }
+        result
+    }
+
+    /// Where in its region a stretch of a stream lies: the place, and which bytes of the stream.
+    fn pieces(&self, view: &View, place: &Place, stream: usize, range: Range<u64>) -> Result<Vec<(u64, Range<u64>)>> {
+        let (mut pieces, mut start) = (Vec::new(), 0);
+        for span in &place.spans[stream] {
+            let end = start + u64::from(span.end - span.start) * view.segment;
+            let (from, until) = (range.start.max(start), range.end.min(end));
+            if from < until {
+                pieces.push((u64::from(span.start) * view.segment + (from - start), from..until));
+            }
+            start = end;
+        }
+        match range.end <= start {
+            true => Ok(pieces),
+            false => {
+                let what = format!("bytes {}..{} of stream {stream}, which has {start}", range.start, range.end);
+                Err(self.error(Class::Invalid, what))
+            }
+        }
+    }
+
+    /// Writes to all members; see the [module](self) for the steps. A stream that is too short gets longer.
+    pub fn write(&self, stream: usize, from: &[u8], at: u64) -> Result<()> {
+        let block = self.current()?.block();
+        let (start, end) = (at / block * block, (at + from.len() as u64).next_multiple_of(block));
+        if self.len(stream) < end {
+            self.grow(stream, end)?;
+        }
+        let memory = match (start, end) == (at, at + from.len() as u64) {
+            true => Aligned::of(from),
+            false => {
+                let mut whole = vec![0; (end - start) as usize];
+                self.read(stream, &mut whole, start)?;
+                whole[(at - start) as usize..][..from.len()].copy_from_slice(from);
+                Aligned::of(&whole)
+            }
+        };
+        self.write_to_all(stream, &memory, start..end, false)
+    }
+
+    /// Writes to all members, and flushes each as soon as it has that.
+    pub fn write_through(&self, stream: usize, from: &[u8], at: u64) -> Result<()> {
+        let (block, end) = (self.current()?.block(), at + from.len() as u64);
+        if at % block == 0 && end % block == 0 && self.len(stream) >= end {
+            return self.write_to_all(stream, &Aligned::of(from), at..end, true);
+        }
+        self.write(stream, from, at)?;
+        self.flush()
+    }
+
+    fn write_to_all(&self, stream: usize, memory: &Arc<Aligned>, range: Range<u64>, flush: bool) -> Result<()> {
+        let _turn = self.turns.share(self.between.as_ref(), &self.name)?;
+        let view = self.to_write()?;
+        let mut todo: Vec<(usize, Arc<dyn Region>, Work)> = Vec::new();
+        for (n, place) in view.places() {
+            let Some(region) = place.used() else { continue };
+            let (pieces, memory, start) =
+                (self.pieces(&view, place, stream, range.clone())?, memory.clone(), range.start);
+            let work = move |region: &dyn Region| {
+                for (to, piece) in pieces {
+                    let part = (piece.start - start) as usize..(piece.end - start) as usize;
+                    region.run(Request::write(to, Buffers::part(&memory, part)).within(PATIENCE)).result?;
+                }
+                match flush {
+                    true => flush_now(region),
+                    false => Ok(()),
+                }
+            };
+            todo.push((n, region.clone(), Box::new(work)));
+        }
+        let started = self.start_all(todo);
+        self.settle(&view, started)
+    }
+
+    /// What was written to the streams is durable, in all members.
+    pub fn flush(&self) -> Result<()> {
+        let _turn = self.turns.share(self.between.as_ref(), &self.name)?;
+        let view = self.to_write()?;
+        let used = view.places().filter_map(|(n, place)| Some((n, place.used()?.clone())));
+        let started = self.start_all(used.map(|(n, region)| (n, region, Box::new(flush_now) as Work)).collect());
+        self.settle(&view, started)
+    }
+
+    /// All members at once, each in a thread of its own, which nobody waits for longer than for a disk. A member that is alone
+    /// has nobody to take its place: there it is done at once.
+    fn start_all(&self, todo: Vec<(usize, Arc<dyn Region>, Work)>) -> Vec<(usize, Ticket)> {
+        let is_alone = todo.len() == 1;
+        let start = |(n, region, work): (usize, Arc<dyn Region>, Work)| {
+            let (done, ticket) = Ticket::new();
+            let run = move || {
+                let result = match region.layout() {
+                    Layout::Single => directly(|| work(&*region)),
+                    _ => work(&*region),
+                };
+                done(Answer { result, buffers: None });
+            };
+            match is_alone {
+                true => run(),
+                false => self.workers.start(n, Box::new(run)),
+            }
+            (n, ticket)
+        };
+        todo.into_iter().map(start).collect()
+    }
+
+    /// How all stands, for who is about to write: members that are missing here are out.
+    fn to_write(&self) -> Result<Arc<View>> {
+        let view = self.current()?;
+        let is_missing = |(_, place): (usize, &Place)| place.handle.is_none() && place.state != State::Out;
+        let lacks = view.places().any(is_missing);
+        match lacks {
+            true => {
+                self.exclude_missing()?;
+                self.current()
+            }
+            false => Ok(view),
+        }
+    }
+
+    /// Waits for what all members were asked, and excludes those that missed it.
+    fn settle(&self, view: &View, started: Vec<(usize, Ticket)>) -> Result<()> {
+        let mut failures: Vec<(usize, Error)> = Vec::new();
+        for (n, ticket) in started {
+            let late = |_| Err(self.error(Class::Timeout, "it does not answer"));
+            if let Err(e) = ticket.wait_for(PATIENCE).map_or_else(late, |answer| answer.result) {
+                failures.push((n, e));
+            }
+        }
+        let is_ours = |e: &Error| matches!(e.class, Class::Invalid | Class::NoSpace);
+        if let Some((_, e)) = failures.iter().find(|(_, e)| is_ours(e)) {
+            return Err(e.clone());
+        }
+        let has_failed = |n: usize| failures.iter().any(|(failed, _)| *failed == n);
+        let has_whole = view.places().any(|(n, place)| place.is_whole() && !has_failed(n));
+        match failures.first() {
+            None if has_whole => Ok(()),
+            None => Err(self.error(Class::Gone, "no member that has all is there")),
+            // No member is better than another.
+            Some((_, e)) if !has_whole => Err(e.clone()),
+            Some(_) => self.exclude(view, &failures),
+        }
+    }
+}
+
+/// A flush that finds no room has lost something: unlike a write, it is not tried again.
+fn flush_now(region: &dyn Region) -> Result<()> {
+    region.run(Request::flush().within(PATIENCE)).result.map_err(|e| match e.class {
+        Class::NoSpace => Error { class: Class::Media, ..e },
+        _ => e,
+    })
+}
+
+/// What notes say, with the regions that are there.
+fn view_of(found: &Found, find: impl Fn(u32) -> Option<Arc<dyn Region>>) -> View {
+    let mut places: [Option<Place>; MEMBERS] = Default::default();
+    for (n, place) in places.iter_mut().enumerate() {
+        let Some(member) = found.said.members[n] else { continue };
+        // One whose note cannot be read is there for nobody.
+        let handle = found.spans[n].as_ref().and_then(|_| find(member.region));
+        let spans = found.spans[n].clone().unwrap_or_default();
+        *place = Some(Place { region: member.region, state: member.state, since: member.since, spans, handle });
+    }
+    let Said { id, created, epoch, segment, ref extra, .. } = found.said;
+    View { version: u64::MAX, id, created, epoch, segment, extra: extra.clone(), places }
+}
+
+/// The note of member `me`, or of one that only remembers.
+fn said_of(view: &View, me: Option<usize>) -> Said {
+    let member = |place: &Option<Place>| {
+        place.as_ref().map(|place| raw::Member { region: place.region, state: place.state, since: place.since })
+    };
+    let spans = me.and_then(|me| view.places[me].as_ref()).map(|place| place.spans.clone());
+    Said {
+        id: view.id,
+        created: view.created,
+        epoch: view.epoch,
+        segment: view.segment,
+        members: view.places.each_ref().map(member),
+        me,
+        spans: spans.unwrap_or_default(),
+        extra: view.extra.clone(),
+    }
+}

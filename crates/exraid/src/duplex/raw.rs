@@ -1,0 +1,234 @@
+//! What members of a duplex keep as the [note](crate::note) of their regions, and the gate through which it becomes trusted.
+
+use std::ops::Range;
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::label::{raw::STAMPS, Epoch};
+
+/// Streams of a duplex.
+pub const STREAMS: usize = 3;
+/// Members that it has at most: two, and one that takes the place of another.
+pub const MEMBERS: usize = 3;
+
+const MAGIC: [u8; 8] = *b"CQ-DUPLX";
+const VERSION: u32 = 1;
+
+/// How much of the streams a member has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// All that was acknowledged.
+    Whole,
+    /// It missed something, and is neither read nor written.
+    Out,
+    /// It is written and not read: what it lacks is being copied to it.
+    Filling,
+}
+
+impl State {
+    fn from_raw(raw: u32) -> Option<State> {
+        [State::Whole, State::Out, State::Filling].get((raw as usize).checked_sub(1)?).copied()
+    }
+
+    fn to_raw(self) -> u32 {
+        match self {
+            State::Whole => 1,
+            State::Out => 2,
+            State::Filling => 3,
+        }
+    }
+}
+
+/// A member, as all members tell of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Member {
+    pub region: u32,
+    pub state: State,
+    /// When it got this state, in seconds since 1970.
+    pub since: u64,
+}
+
+/// Where the streams lie in a region: segments, by number, in order.
+pub type Spans = [Vec<Range<u32>>; STREAMS];
+
+/// What a note says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Said {
+    /// Random, of this duplex; and when it was made, in nanoseconds since 1970.
+    pub id: u64,
+    pub created: u64,
+    /// Changes of membership.
+    pub epoch: Epoch,
+    /// Bytes of a segment.
+    pub segment: u64,
+    pub members: [Option<Member>; MEMBERS],
+    /// Which of them the region is that this was found in. None: it only remembers how they stand.
+    pub me: Option<usize>,
+    /// Of the region's own.
+    pub spans: Spans,
+    /// What else the client wants to be found there.
+    pub extra: Vec<u8>,
+}
+
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct RawPlace {
+    pub region: u32,
+    /// 0: there is none; 1 whole, 2 out, 3 being filled.
+    pub state: u32,
+    pub since: u64,
+}
+
+/// The beginning of such a note; segments follow, the first and how many, 4 bytes each, and what else the client has there.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct RawDuplex {
+    pub magic: [u8; 8],
+    pub version: u32,
+    /// Its place among the members, plus 1; 0: it is none.
+    pub me: u32,
+    pub id: u64,
+    pub created: u64,
+    pub segment: u64,
+    pub epoch: u64,
+    pub stamps: [u64; STAMPS],
+    pub members: [RawPlace; MEMBERS],
+    /// Stretches of segments of each stream.
+    pub spans: [u32; STREAMS],
+    /// Bytes of the rest.
+    pub extra: u32,
+}
+
+const _: () = assert!(size_of::<RawDuplex>() == 368);
+
+impl Said {
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut members = [RawPlace::default(); MEMBERS];
+        for (raw, member) in members.iter_mut().zip(&self.members) {
+            if let Some(Member { region, state, since }) = *member {
+                *raw = RawPlace { region, state: state.to_raw(), since };
+            }
+        }
+        let raw = RawDuplex {
+            magic: MAGIC,
+            version: VERSION,
+            me: self.me.map_or(0, |me| me as u32 + 1),
+            id: self.id,
+            created: self.created,
+            segment: self.segment,
+            epoch: self.epoch.number(),
+            stamps: *self.epoch.stamps(),
+            members,
+            spans: self.spans.each_ref().map(|spans| spans.len() as u32),
+            extra: self.extra.len() as u32,
+        };
+        let mut bytes = raw.as_bytes().to_vec();
+        for span in self.spans.iter().flatten() {
+            bytes.extend_from_slice(&span.start.to_le_bytes());
+            bytes.extend_from_slice(&(span.end - span.start).to_le_bytes());
+        }
+        bytes.extend_from_slice(&self.extra);
+        bytes
+    }
+
+    /// `None` for what is something else, or makes no sense.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Said> {
+        let (raw, mut rest) = RawDuplex::read_from_prefix(bytes).ok()?;
+        let is_one = raw.magic == MAGIC && raw.version == VERSION && raw.segment.is_power_of_two();
+        if !is_one || raw.segment < 4096 || raw.me as usize > MEMBERS {
+            return None;
+        }
+        let mut members = [None; MEMBERS];
+        for (member, raw) in members.iter_mut().zip(raw.members) {
+            if raw.state != 0 {
+                *member = Some(Member { region: raw.region, state: State::from_raw(raw.state)?, since: raw.since });
+            }
+        }
+        let mut spans = Spans::default();
+        for (of, count) in spans.iter_mut().zip(raw.spans) {
+            for _ in 0..count {
+                let (first, more) = rest.split_first_chunk::<4>()?;
+                let (count, more) = more.split_first_chunk::<4>()?;
+                let (first, count) = (u32::from_le_bytes(*first), u32::from_le_bytes(*count));
+                of.push(first..first.checked_add(count)?);
+                rest = more;
+            }
+        }
+        let me = (raw.me as usize).checked_sub(1);
+        let is_there = me.is_none_or(|me| members[me].is_some());
+        (is_there && rest.len() == raw.extra as usize).then(|| Said {
+            id: raw.id,
+            created: raw.created,
+            epoch: Epoch::from_raw(raw.epoch, raw.stamps),
+            segment: raw.segment,
+            members,
+            me,
+            spans,
+            extra: rest.to_vec(),
+        })
+    }
+}
+
+/// Segments in so many spans.
+pub fn count(spans: &[Range<u32>]) -> u64 {
+    spans.iter().map(|span| u64::from(span.end - span.start)).sum()
+}
+
+/// Appends segments to spans.
+pub fn append(spans: &mut Vec<Range<u32>>, units: &[u32]) {
+    for unit in units {
+        match spans.last_mut() {
+            Some(last) if last.end == *unit => last.end += 1,
+            _ => spans.push(*unit..unit + 1),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said() -> Said {
+        let mut spans = Spans::default();
+        append(&mut spans[0], &[3, 4, 5, 9]);
+        append(&mut spans[2], &[1]);
+        Said {
+            id: 7,
+            created: 8,
+            epoch: Epoch::first(5).next(6),
+            segment: 1 << 20,
+            members: [
+                Some(Member { region: 1, state: State::Whole, since: 1 }),
+                None,
+                Some(Member { region: 4, state: State::Filling, since: 2 }),
+            ],
+            me: Some(2),
+            spans,
+            extra: b"more".to_vec(),
+        }
+    }
+
+    #[test]
+    fn what_a_note_says_is_read_back() {
+        let said = said();
+        assert_eq!((count(&said.spans[0]), said.spans[0].len()), (4, 2));
+        assert_eq!(Said::from_bytes(&said.to_bytes()), Some(said.clone()));
+        assert_eq!(Said::from_bytes(&Said { me: None, ..said.clone() }.to_bytes()).map(|said| said.me), Some(None));
+    }
+
+    #[test]
+    fn bytes_that_make_no_sense_are_none() {
+        let bytes = said().to_bytes();
+        for len in 0..bytes.len() {
+            assert_eq!(Said::from_bytes(&bytes[..len]), None, "{len} bytes");
+        }
+        for at in 0..bytes.len() {
+            let mut other = bytes.clone();
+            other[at] ^= 0x80;
+            // It may be another one; it is no panic.
+            let _ = Said::from_bytes(&other);
+        }
+        let none = Said { me: Some(1), ..said() };
+        assert_eq!(Said::from_bytes(&none.to_bytes()), None, "it says that it is a member, and there is none");
+    }
+}

@@ -1,0 +1,156 @@
+//! A note: bytes that the client of a region keeps beside its labels, where whoever has only the disks finds them.
+//!
+//! Each member has the note twice, [`AT`] bytes behind either copy of its label. Of the whole ones that of the highest
+//! generation holds. A note is replaced in place, like a label:
+//!
+//! | step | what | else, after a power cut |
+//! | --- | --- | --- |
+//! | 1 | a copy that is not whole, or older, is written from the newer one; durable | step 2 tears the only whole one |
+//! | 2 | the first copy is written; durable | step 3 may reach the disk before it, and both be torn |
+//! | 3 | the last copy is written; durable | there is one copy until it is replaced again |
+//!
+//! After step 2 the new one holds. One process at a time does this: who uses notes has a lock for that.
+
+use std::time::Duration;
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::device::{Device, Request};
+use crate::error::{Class, Error, Result};
+use crate::label::{Uuid, END};
+use crate::sys::memory::{Aligned, Buffers};
+
+/// Where it begins, from the beginning of either end of a disk.
+pub const AT: u64 = 64 << 10;
+/// Bytes of the longest note.
+pub const MOST: u64 = (512 << 10) - HEAD as u64;
+
+const MAGIC: [u8; 8] = *b"CQ-NOTE\n";
+const VERSION: u32 = 1;
+const HEAD: usize = size_of::<RawNote>();
+/// It is written in whole multiples of this.
+const UNIT: usize = 4096;
+/// Whoever waits for a disk longer than this goes on without it.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+const _: () = assert!(AT + MOST + (HEAD as u64) <= END);
+
+/// What precedes the bytes of a note.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct RawNote {
+    pub magic: [u8; 8],
+    pub version: u32,
+    /// Bytes of the note.
+    pub len: u32,
+    /// Goes up with each one.
+    pub generation: u64,
+    /// The disk that it is of.
+    pub device: [u8; 16],
+    /// How far from the start of the disk this copy lies.
+    pub place: u64,
+    pub reserved: [u8; 12],
+    /// CRC-32C of what precedes, and of the note.
+    pub crc: u32,
+}
+
+const _: () = assert!(HEAD == 64);
+
+/// A note as it was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    pub generation: u64,
+    pub bytes: Vec<u8>,
+}
+
+/// The two places of a disk whose label says that it has `size` bytes.
+fn places(size: u64) -> [u64; 2] {
+    [AT, size - END + AT]
+}
+
+/// The note of a disk; `None` where it has none that is whole. What cannot be read is like what is damaged.
+pub fn read(device: &dyn Device, uuid: Uuid, size: u64) -> Option<Note> {
+    let found = places(size).map(|place| read_at(device, uuid, place));
+    found.into_iter().flatten().max_by_key(|note| note.generation)
+}
+
+fn read_at(device: &dyn Device, uuid: Uuid, place: u64) -> Option<Note> {
+    let head = get(device, HEAD, place)?;
+    let raw = RawNote::read_from_bytes(&head).ok()?;
+    let is_one = raw.magic == MAGIC && raw.version == VERSION && u64::from(raw.len) <= MOST;
+    if !is_one || raw.device != uuid.0 || raw.place != place {
+        return None;
+    }
+    let bytes = get(device, HEAD + raw.len as usize, place)?.split_off(HEAD);
+    (raw.crc == sum(&raw, &bytes)).then_some(Note { generation: raw.generation, bytes })
+}
+
+fn sum(raw: &RawNote, bytes: &[u8]) -> u32 {
+    let head = crc32c::crc32c(&raw.as_bytes()[..std::mem::offset_of!(RawNote, crc)]);
+    crc32c::crc32c_append(head, bytes)
+}
+
+/// Replaces the note of a disk; see the [module](self) for the steps.
+pub fn write(device: &dyn Device, uuid: Uuid, size: u64, note: &Note) -> Result<()> {
+    if note.bytes.len() as u64 > MOST {
+        let what = format!("a note of {} bytes; it has room for {MOST}", note.bytes.len());
+        return Err(Error::new(Class::Invalid, device.name(), what));
+    }
+    // 1.
+    let places = places(size);
+    let found = places.map(|place| read_at(device, uuid, place));
+    if let Some(newest) = found.iter().flatten().max_by_key(|note| note.generation) {
+        for (copy, place) in found.iter().zip(places) {
+            if copy.as_ref() != Some(newest) {
+                write_at(device, uuid, place, newest)?;
+            }
+        }
+    }
+    // 2., 3.
+    places.into_iter().try_for_each(|place| write_at(device, uuid, place, note))
+}
+
+/// Overwrites what there is of notes with zeros, durably.
+pub fn erase(device: &dyn Device, size: u64) -> Result<()> {
+    for place in places(size) {
+        let is_zero = get(device, HEAD, place).is_some_and(|head| head.iter().all(|byte| *byte == 0));
+        if !is_zero {
+            device.write_at(&vec![0; MOST as usize + HEAD], place)?;
+            device.flush()?;
+        }
+    }
+    Ok(())
+}
+
+/// One copy, durably.
+fn write_at(device: &dyn Device, uuid: Uuid, place: u64, note: &Note) -> Result<()> {
+    let mut raw = RawNote {
+        magic: MAGIC,
+        version: VERSION,
+        len: note.bytes.len() as u32,
+        generation: note.generation,
+        device: uuid.0,
+        place,
+        reserved: [0; 12],
+        crc: 0,
+    };
+    raw.crc = sum(&raw, &note.bytes);
+    let mut all = raw.as_bytes().to_vec();
+    all.extend_from_slice(&note.bytes);
+    all.resize(all.len().next_multiple_of(UNIT.max(device.properties().block as usize)), 0);
+    device.reserve(place..place + all.len() as u64)?;
+    let write = Request::write(place, Buffers::whole(&Aligned::of(&all)));
+    device.run(write.within(PATIENCE)).result?;
+    device.run(Request::flush().within(PATIENCE)).result
+}
+
+/// So many bytes of a disk that may hang.
+fn get(device: &dyn Device, len: usize, place: u64) -> Option<Vec<u8>> {
+    let whole = len.next_multiple_of(UNIT.max(device.properties().block as usize));
+    let memory = Aligned::zeroed(whole);
+    let answer = device.run(Request::read(place, Buffers::whole(&memory)).within(PATIENCE));
+    answer.result.ok()?;
+    let mut bytes = vec![0; len];
+    answer.buffers?.slice(0..len as u64).copy_to(&mut bytes);
+    Some(bytes)
+}

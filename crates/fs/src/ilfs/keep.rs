@@ -1,0 +1,248 @@
+//! Segments that are kept for the copy of the persistent RAM: no content goes there, and nothing here touches what is in them.
+//!
+//! Which they are the notes of regions tell ([`exraid::duplex`]), which whoever has only the disks finds; the table follows.
+//! A slot is kept before a note names it, and is free only when none does any more. What lies between, after a crash, is given
+//! back:
+//! - the memory is that of an earlier commit: the table may say that a slot which is named is free. It cannot say that there is content in
+//!   it, since a slot becomes free only when the commit that freed it is durable (T3). So named slots are kept from then on, before
+//!   anything else is looked for ([`Log::keep_named`]).
+//! - a process has died between the two: what is kept for a while and named nowhere is free again ([`Log::release_unnamed`]).
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use exraid::{duplex, Region};
+use pram::Session;
+
+use super::areas::Area;
+use super::error::{Error, Result};
+use super::room::{in_operation, seconds, RESERVE};
+use super::table::{Change, Segment, State, KEY};
+use super::Log;
+
+/// Seconds after which what is kept has been named: whoever names it waits for disks, and not so long.
+const NAMED: u64 = 600;
+/// Slots of one transaction.
+const SOME: usize = 32;
+
+/// What came of the wish for a slot.
+enum Wish {
+    Kept(u32),
+    /// This one would be the next: it must have room on its host first.
+    Slot(u32),
+}
+
+fn number_of(segments: &[Range<u32>], area: &Area) -> impl Iterator<Item = u32> {
+    let (first, end) = (area.slots.start, area.slots.end);
+    segments
+        .iter()
+        .flat_map(Clone::clone)
+        .filter_map(move |n| first.checked_add(n).filter(|slot| *slot < end))
+        .collect::<Vec<_>>()
+        .into_iter()
+}
+
+impl Log {
+    /// Keeps so many segments of a region; their numbers, from the start of the region.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] where there are not so many, beside those that what is live and promised needs.
+    pub fn keep(&self, session: &Session, number: u32, count: u64) -> Result<Vec<u32>> {
+        let mut kept = Vec::new();
+        while (kept.len() as u64) < count {
+            match self.keep_one(session, number) {
+                Ok(segment) => kept.push(segment),
+                Err(e) => {
+                    let spans: Vec<_> = kept.iter().map(|n| *n..n + 1).collect();
+                    self.release_kept(session, number, &spans)?;
+                    return Err(e);
+                }
+            }
+        }
+        Ok(kept)
+    }
+
+    fn keep_one(&self, session: &Session, number: u32) -> Result<u32> {
+        let area = self.area(session, number)?;
+        let mut is_prepared = false;
+        loop {
+            match in_operation(session, |tx| {
+                let waits = tx.unplaced();
+                self.wish_to_keep(&mut Change::new(tx, self.at), &area, waits, is_prepared)
+            })? {
+                Wish::Kept(slot) => return Ok(slot - area.slots.start),
+                Wish::Slot(slot) => {
+                    match self.prepare(session, slot) {
+                        // What its host keeps room for already may do.
+                        Err(Error::NoSpace) => {}
+                        done => done?,
+                    }
+                    is_prepared = true;
+                }
+            }
+        }
+    }
+
+    fn wish_to_keep(&self, change: &mut Change<'_, '_>, area: &Area, waits: u64, is_prepared: bool) -> Result<Wish> {
+        let (all, region) = (change.head()?, change.table().region(area.n)?);
+        let slot = match (region.next_reserved(), region.next_free()) {
+            (_, Some(slot)) if area.grows && !is_prepared => return Ok(Wish::Slot(slot)),
+            (Some(slot), _) => slot,
+            (None, Some(slot)) if !area.grows => slot,
+            _ => return Err(Error::NoSpace),
+        };
+        let needed = self.physical(&all) + all.promised + waits * self.most_wanted(&all);
+        let left = self.backed_of(&change.table(), &all)?.saturating_sub(1);
+        if area.is_taking && (all.spare <= RESERVE + 1 || needed > self.content_of(left)) {
+            return Err(Error::NoSpace);
+        }
+        change.keep(slot, seconds().into())?;
+        Ok(Wish::Kept(slot))
+    }
+
+    /// Gives back segments that were kept, by their numbers from the start of the region. No note names them.
+    pub fn release_kept(&self, session: &Session, number: u32, segments: &[Range<u32>]) -> Result<()> {
+        let area = self.area(session, number)?;
+        self.give_back(session, &area, number_of(segments, &area), &|_| true)
+    }
+
+    fn give_back(
+        &self,
+        session: &Session,
+        area: &Area,
+        slots: impl Iterator<Item = u32>,
+        is_it: &dyn Fn(&Segment) -> bool,
+    ) -> Result<()> {
+        for slot in slots {
+            let is_kept = self.change(session, |change| {
+                let segment = change.table().get(slot)?;
+                let is_kept = segment.state == State::Kept && is_it(&segment);
+                match is_kept {
+                    true => change.release_kept(slot).map(|()| true),
+                    false => Ok(false),
+                }
+            })?;
+            if is_kept {
+                if area.grows {
+                    self.discard(session, slot);
+                }
+                self.change(session, |change| change.discarded(slot, false))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Regions that take content and are there, the one with most room first: where a copy of the memory could lie.
+    pub fn homes_for_copy(&self, session: &Session, without: &[u32]) -> Result<Vec<Arc<dyn Region>>> {
+        self.refresh(session)?;
+        let (areas, table) = (self.areas(), self.at.table(session.region()));
+        let mut homes = Vec::new();
+        for (area, region) in areas.taking().filter(|(area, _)| !without.contains(&area.number)) {
+            let raw = session.read(KEY, || table.region(area.n))?;
+            homes.push((raw.spare, region.clone()));
+        }
+        homes.sort_by_key(|(spare, region)| (std::cmp::Reverse(*spare), region.number()));
+        Ok(homes.into_iter().map(|(_, region)| region).collect())
+    }
+
+    /// Does a region fail apart from all of these?
+    pub fn fail_apart(&self, session: &Session, number: u32, others: &[u32]) -> Result<bool> {
+        self.refresh(session)?;
+        let areas = self.areas();
+        let domain = |number: u32| areas.list.iter().find(|area| area.number == number).map(|area| area.domain);
+        Ok(others.iter().all(|other| *other != number && domain(*other) != domain(number)))
+    }
+
+    /// The numbers of the segments that are kept in a region, from its start, and since when.
+    fn kept_in(&self, session: &Session, area: &Area) -> Result<Vec<(u32, u64)>> {
+        let table = self.at.table(session.region());
+        let mut kept = Vec::new();
+        for slot in area.slots.clone() {
+            let segment = session.read(KEY, || table.get(slot))?;
+            if segment.state == State::Kept {
+                kept.push((slot - area.slots.start, segment.stamp));
+            }
+        }
+        Ok(kept)
+    }
+
+    /// Are all of these segments of a region kept?
+    pub fn are_kept(&self, session: &Session, number: u32, segments: &[Range<u32>]) -> Result<bool> {
+        let (area, table) = (self.area(session, number)?, self.at.table(session.region()));
+        let wanted: u64 = segments.iter().map(|span| u64::from(span.end - span.start)).sum();
+        let mut kept = 0;
+        for slot in number_of(segments, &area) {
+            kept += u64::from(session.read(KEY, || table.get(slot))?.state == State::Kept);
+        }
+        Ok(kept == wanted)
+    }
+
+    /// The same in one region.
+    pub fn kept_in_region(&self, session: &Session, number: u32) -> Result<u64> {
+        let area = self.area(session, number)?;
+        Ok(self.kept_in(session, &area)?.len() as u64)
+    }
+
+    /// Segments that are kept for the copy of the memory, in all regions.
+    pub fn kept_segments(&self, session: &Session) -> Result<u64> {
+        let areas = self.areas();
+        areas.list.iter().map(|area| Ok(self.kept_in(session, area)?.len() as u64)).sum()
+    }
+
+    /// Gives back what is kept in a region and has not been named in time, or at all if nobody else may be about to.
+    /// `named`: those that are, as the notes say that count.
+    pub fn release_unnamed(&self, session: &Session, number: u32, named: &[Range<u32>], at_once: bool) -> Result<u64> {
+        let area = self.area(session, number)?;
+        // What is named by now is in `named`, or younger.
+        let before = u64::from(seconds()).saturating_sub(if at_once { 0 } else { NAMED });
+        let kept = self.kept_in(session, &area)?;
+        if kept.iter().all(|(_, since)| *since > before) {
+            return Ok(0);
+        }
+        let is_named = |segment: u32| named.iter().any(|span| span.contains(&segment));
+        let left: Vec<u32> = kept
+            .into_iter()
+            .filter(|(segment, since)| *since <= before && !is_named(*segment))
+            .map(|(segment, _)| area.slots.start + segment)
+            .collect();
+        let count = left.len() as u64;
+        self.give_back(session, &area, left.into_iter(), &|segment| segment.stamp <= before)?;
+        Ok(count)
+    }
+
+    /// The memory was lost, and made anew as of a commit: slots are kept that notes name, and no others, of regions whose notes can be
+    /// read. Before the lists of free slots are made.
+    pub(super) fn keep_named(&self, session: &Session) -> Result<()> {
+        let areas = self.areas();
+        for area in &areas.list {
+            let Some(named) = area.region.as_ref().and_then(|region| named(&**region).ok()) else { continue };
+            let is_named = |segment: u32| named.iter().any(|span| span.contains(&segment));
+            let unnamed: Vec<u32> = self
+                .kept_in(session, area)?
+                .into_iter()
+                .filter(|(segment, _)| !is_named(*segment))
+                .map(|(segment, _)| area.slots.start + segment)
+                .collect();
+            let slots: Vec<u32> = number_of(&named, area).collect();
+            for some in slots.chunks(SOME) {
+                self.change(session, |change| some.iter().try_for_each(|slot| change.keep_found(*slot)))?;
+            }
+            for some in unnamed.chunks(SOME) {
+                self.change(session, |change| some.iter().try_for_each(|slot| change.release_kept(*slot)))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn area(&self, session: &Session, number: u32) -> Result<Arc<Area>> {
+        self.refresh(session)?;
+        let areas = self.areas();
+        areas.list.iter().find(|area| area.number == number).cloned().ok_or(Error::Missing(number))
+    }
+}
+
+/// The segments that the note of a region names.
+fn named(region: &dyn Region) -> Result<Vec<Range<u32>>> {
+    let said = duplex::named_by(region)?.filter(|said| said.me.is_some());
+    Ok(said.map(|said| said.spans.into_iter().flatten().collect()).unwrap_or_default())
+}

@@ -1,0 +1,104 @@
+//! Segments that are kept for the copy of the memory: nothing else goes there, and what a crash leaves between the table and the notes is
+//! put right.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use exraid::duplex::raw::append;
+use exraid::duplex::{Duplex, Spans};
+
+use super::super::error::Error;
+use super::super::place::Run;
+use super::super::Head;
+use super::rig::{block, content, session_of, snapshot, Rig, SEGMENT};
+
+fn spans(kept: &[u32]) -> Vec<Range<u32>> {
+    let mut spans = Vec::new();
+    append(&mut spans, kept);
+    spans
+}
+
+/// A duplex whose first stream lies in these segments: its note names them.
+fn name(rig: &Rig, kept: &[u32]) -> Duplex {
+    let mut streams = Spans::default();
+    streams[0] = spans(kept);
+    let region = rig.log.regions().remove(0);
+    Duplex::create(&[(region, streams)], SEGMENT, b"", None).expect("made")
+}
+
+#[test]
+fn what_is_kept_takes_no_content_and_is_none_of_the_room() {
+    let rig = Rig::new(30);
+    let (session, log) = (&rig.session, &rig.log);
+    let before = log.counts(session).expect("counts");
+    let kept = log.keep(session, 0, 7).expect("there is room");
+    rig.check();
+    assert!(log.are_kept(session, 0, &spans(&kept)).expect("told"));
+    let after = log.counts(session).expect("counts");
+    assert!(after.capacity < before.capacity && after.free == before.free - 7 && after.used() == 0);
+    assert_eq!((log.kept_segments(session).expect("told"), log.kept_in_region(session, 0).expect("told")), (7, 7));
+    // All that there is room for is written, and none of it there.
+    let duplex = name(&rig, &kept);
+    duplex.write(0, &[5; 7 << 20], 0).expect("written");
+    let mut written = Vec::new();
+    for seed in 0.. {
+        match rig.write(Head::Cold, &[block(5, seed, seed)]) {
+            Ok(places) => written.extend(places.into_iter().map(|place| (place, seed))),
+            Err(Error::NoSpace) => break,
+            Err(e) => panic!("{e}"),
+        }
+    }
+    assert!(matches!(log.keep(session, 0, 1), Err(Error::NoSpace)), "what is live has no room to spare");
+    let mut stream = vec![0; 7 << 20];
+    duplex.read(0, &mut stream, 0).expect("read");
+    assert!(stream.iter().all(|byte| *byte == 5), "content was written there");
+    for (place, seed) in &written {
+        assert!(rig.read(Run::one(*place)).expect("it is read") == content(*seed));
+    }
+    rig.unlink(&written.iter().map(|(place, _)| *place).collect::<Vec<_>>()[..200]);
+    log.release_kept(session, 0, &spans(&kept)).expect("given back");
+    rig.check();
+    assert_eq!(log.kept_segments(session).expect("told"), 0);
+}
+
+#[test]
+fn what_no_note_names_is_given_back_and_what_one_names_is_kept_when_the_memory_is_older() {
+    let rig = Rig::new(30);
+    let old = snapshot(&rig.session);
+    let kept = rig.log.keep(&rig.session, 0, 3).expect("there is room");
+    let named = name(&rig, &kept[..2]);
+    assert_eq!(rig.log.release_unnamed(&rig.session, 0, &spans(&kept[..2]), false).expect("looked"), 0, "it is young");
+    assert_eq!(rig.log.release_unnamed(&rig.session, 0, &spans(&kept[..2]), true).expect("looked"), 1);
+    rig.check();
+    let newer = snapshot(&rig.session);
+    // The memory of before they were kept: the note says which they are.
+    let Rig { disk, faults, session, log, .. } = rig;
+    drop((log, session));
+    let rig = Rig::of(Arc::new(session_of(&old)), disk, faults);
+    rig.log.recover(&rig.session, true).expect("in order");
+    rig.check();
+    assert!(rig.log.are_kept(&rig.session, 0, &spans(&kept[..2])).expect("told"));
+    assert_eq!(rig.log.kept_segments(&rig.session).expect("told"), 2);
+    // And the memory of before they were given back.
+    drop(named);
+    exraid::duplex::forget(&*rig.log.regions()[0]).expect("forgotten");
+    let Rig { disk, faults, session, log, .. } = rig;
+    drop((log, session));
+    let rig = Rig::of(Arc::new(session_of(&newer)), disk, faults);
+    rig.log.recover(&rig.session, true).expect("in order");
+    rig.check();
+    assert_eq!(rig.log.kept_segments(&rig.session).expect("told"), 0);
+    assert!(rig.log.keep(&rig.session, 0, 3).is_ok());
+}
+
+#[test]
+fn a_region_with_kept_segments_stays_until_they_are_given_back() {
+    let rig = Rig::on(2, 20);
+    let (session, log) = (&rig.session, &rig.log);
+    let kept = log.keep(session, 1, 2).expect("there is room");
+    log.set_leaving(session, &[1], true).expect("it leaves");
+    assert!(!log.remove_region(session, 1).expect("looked"), "the copy lies there");
+    log.release_kept(session, 1, &spans(&kept)).expect("given back");
+    assert!(log.remove_region(session, 1).expect("looked"));
+    rig.check();
+}
