@@ -589,6 +589,8 @@ pub enum DisksPart {
     Raid5,
     /// What others wait for while a disk is rebuilt, removed, balanced, scrubbed
     Foreground,
+    /// A file that was overwritten at random, read in order before and after it was reorganised
+    Reorganised,
     /// A mirrored file, the disk of whose faster copy does not answer
     Hanging,
 }

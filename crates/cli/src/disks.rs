@@ -18,6 +18,24 @@ pub fn describe_all(regions: &[RegionStatus], disks: &[DiskStatus], mut row: imp
         }
     }
     disks.iter().for_each(|disk| row("disk", describe(disk)));
+    describe_stutters(regions, row);
+}
+
+/// What becomes of regions with a disk that stutters, a line each.
+fn describe_stutters(regions: &[RegionStatus], mut row: impl FnMut(&str, String)) {
+    let stutters = |region: &&RegionStatus| region.performance.stutter.is_some();
+    for region in regions.iter().filter(stutters) {
+        row("stutters", format!("region {}: {}", region.number, sitting_out(region)));
+    }
+}
+
+/// Why a region takes no new content, or takes it all the same.
+pub fn sitting_out(region: &RegionStatus) -> String {
+    let Some(stutter) = &region.performance.stutter else { return String::new() };
+    match region.sits_out {
+        true => format!("sitting out new content since {}: {stutter}; it is tried every second", since(stutter.since)),
+        false => format!("takes content all the same, as no other region is better: {stutter}"),
+    }
 }
 
 /// A line for a region of several disks.
@@ -62,9 +80,12 @@ pub fn describe(disk: &DiskStatus) -> String {
     out
 }
 
-/// What this process has measured.
+/// What those who have the pool open have measured.
 fn measured(found: &PerformanceStatus) -> String {
     let mut out = String::new();
+    if let Some(stutter) = &found.stutter {
+        let _ = write!(out, ", STUTTERS since {}: {stutter}", since(stutter.since));
+    }
     for (name, flow) in [("read", &found.read), ("write", &found.write)] {
         if flow.requests > 0 {
             let _ = write!(out, "; {name} {}", speed(flow));
@@ -80,7 +101,12 @@ fn measured(found: &PerformanceStatus) -> String {
 }
 
 fn speed(flow: &FlowStatus) -> String {
-    format!("{}/s in {} (99 %: {})", size::show(flow.speed as u64), time(flow.median), time(flow.p99))
+    let mut told =
+        format!("{}/s in {} (99 %: {})", size::show(flow.recent_speed as u64), time(flow.median), time(flow.p99));
+    if flow.queue > 0 {
+        let _ = write!(told, ", {} with {} under way", flow.queue, size::show(flow.queued_bytes));
+    }
+    told
 }
 
 fn time(seconds: f64) -> String {

@@ -225,6 +225,10 @@ fn log(event: &Event) {
         What::Whole { member, .. } => tracing::info!("region {region}: disk {} is whole", member + 1),
         What::Failed { member, error } => tracing::warn!("region {region}: disk {}: {error}", member + 1),
         What::Missed(count) => tracing::warn!("region {region}: {count} events were not seen"),
+        What::Stutters { member, stutter } => {
+            tracing::warn!("region {region}: disk {} stutters: {stutter}", member + 1)
+        }
+        What::Recovers { member } => tracing::info!("region {region}: disk {} is as fast as it was", member + 1),
         What::Rebuilding { .. } => {}
     }
 }

@@ -4,6 +4,7 @@ use std::sync::mpsc::{sync_channel, Receiver, SyncSender, TrySendError};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::error::Error;
+use crate::meter::stutter::Stutter;
 
 /// Something that happened.
 #[derive(Clone, Debug)]
@@ -23,6 +24,10 @@ pub enum What {
     Rebuilding { member: usize, left: u64 },
     /// A member is whole again. The region can do without so many further ones.
     Whole { member: usize, tolerated: usize },
+    /// A member delivers much less than it did for the same requests, and its peers do not.
+    Stutters { member: usize, stutter: Stutter },
+    /// It delivers what it did again.
+    Recovers { member: usize },
     /// So many events were not told before this one, since they were not taken.
     Missed(u64),
 }

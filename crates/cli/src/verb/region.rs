@@ -480,6 +480,9 @@ fn show(pool: &Path) -> Result<()> {
         let domain = region.map(|region| domain(region)).unwrap_or_default();
         say(&format!("region {number} ({layout}): {}{domain}", disks::describe(disk)))?;
     }
+    for region in regions.iter().filter(|region| region.performance.stutter.is_some()) {
+        say(&format!("region {}: {}", region.number, disks::sitting_out(region)))?;
+    }
     Ok(())
 }
 

@@ -16,6 +16,7 @@
 //! | [`fuzz`] | flipped bytes anywhere: never a crash, a hang or a panic |
 //! | [`mounting`] | mount(8), fstab, remounting, options, images at unmount, users without privileges |
 //! | [`redundancy`] | how many copies there are to be: set, inherited, carried, shown; and what files occupy |
+//! | [`slow_disk`] | a disk that slows down is named and sits out, and recovers; one under load is not |
 //! | [`durability`] | what is durable when: strict and not, fsync, O_SYNC, per tree |
 //! | [`qemu`] | a whole machine, with persistent memory or a disk, killed under load (`./test qemu`) |
 //! | [`page_cache`] | what the kernel keeps of files is never older than what was written |
@@ -73,6 +74,7 @@ mod regions;
 #[cfg(target_arch = "x86_64")]
 mod ring_errors;
 mod settings;
+mod slow_disk;
 mod stopped;
 mod suites;
 mod tree;
@@ -112,6 +114,7 @@ fn main() -> ExitCode {
         memory::TESTS,
         durability::TESTS,
         redundancy::TESTS,
+        slow_disk::TESTS,
         places::TESTS,
         profile::TESTS,
         profile::TESTS,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::between::{Between, Common, Opening};
+use super::between::{Between, Common, Meters, Opening};
 use super::mirror::Mirror;
 use super::raid5::{Raid5, MOST_CHUNK};
 use super::set::{Finder, Others, Part, Set};
@@ -53,7 +53,7 @@ pub fn make(
         let label = Label::new(pool, number, layout, &uuids, role, device.properties().size, epoch);
         Label { secret, ..label }.write(&**device)?;
     }
-    open_or_begin(devices, true, None)
+    open_or_begin(devices, true, Together::Alone)
 }
 
 /// How processes share a region.
@@ -69,7 +69,23 @@ pub struct Sharing {
 /// # Errors
 /// Those of [`open`], and [`OpenError::Transfer`] where the processes cannot agree.
 pub fn open_shared(devices: Vec<Arc<dyn Device>>, sharing: &Sharing) -> Result<Arc<dyn Region>, OpenError> {
-    open_or_begin(devices, false, Some(sharing))
+    open_or_begin(devices, false, Together::Share(sharing))
+}
+
+/// The same as [`open`], of disks that are only read, for one who looks at what the processes that use the region have measured.
+///
+/// # Errors
+/// Those of [`open`].
+pub fn look(devices: Vec<Arc<dyn Device>>, common: &Common) -> Result<Arc<dyn Region>, OpenError> {
+    open_or_begin(devices, false, Together::Look(common))
+}
+
+/// What a process has to do with the others.
+#[derive(Clone, Copy)]
+enum Together<'t> {
+    Alone,
+    Share(&'t Sharing),
+    Look(&'t Common),
 }
 
 /// A process comes to the others.
@@ -87,16 +103,21 @@ fn no_disk() -> OpenError {
 /// Opens the region that these disks are of. Where it can do without those that are missing, or have missed something, it
 /// does, and says so; where the disks may be written, the others' labels say so too, before anything else is written.
 pub fn open(devices: Vec<Arc<dyn Device>>) -> Result<Arc<dyn Region>, OpenError> {
-    open_or_begin(devices, false, None)
+    open_or_begin(devices, false, Together::Alone)
 }
 
 fn open_or_begin(
     devices: Vec<Arc<dyn Device>>,
     is_new: bool,
-    sharing: Option<&Sharing>,
+    together: Together,
 ) -> Result<Arc<dyn Region>, OpenError> {
     // Who only looks changes nothing that others would have to know.
     let looks = devices.iter().any(|device| device.properties().read_only);
+    let (sharing, common) = match together {
+        Together::Alone => (None, None),
+        Together::Share(sharing) => (Some(sharing), Some(&sharing.common)),
+        Together::Look(common) => (None, Some(common)),
+    };
     let joined = sharing.filter(|_| !looks).map(|sharing| join(&devices, sharing)).transpose()?;
     let between = joined.as_ref().map(|(between, _)| between.clone());
     // Nobody changes labels until this process knows them, and has said what it has to say.
@@ -126,17 +147,21 @@ fn open_or_begin(
         let what = format!("region {} cannot do without its disk {}", newest.region, missing.join(" and "));
         return Err(unusable(&*any, what));
     }
+    let meters = meters(&joined, common, newest.region, &*any)?;
     let share = labelled.values().map(|(_, label)| label.data).min().unwrap_or(0);
     let map = map_for(newest.layout, count, &*any, between.clone())?;
     check_room(&*map, newest.layout, &*any, share)?;
-    let part = |role| labelled.get(&role).map(|(device, _): &(Arc<dyn Device>, Label)| Part::new(device.clone()));
+    let part = |role: usize| {
+        let (device, _) = labelled.get(&role)?;
+        Some(Part::new(device.clone(), meters.as_ref(), role, uuids[role]))
+    };
     let parts = (0..count).map(part).collect();
     let is_writable = labelled.values().all(|(device, _)| !device.properties().read_only);
     let lags = labelled.iter().any(|(role, (_, l))| states[*role] != MemberState::Out && l.epoch != newest.epoch);
     let labels = labelled.into_iter().map(|(role, (_, label))| (role, label)).collect();
     let others =
         between.clone().map(|between| Others { between, find: sharing.and_then(|sharing| sharing.find.clone()) });
-    let set = Set::new(labels, parts, uuids, states, share, others);
+    let set = Set::new(labels, parts, uuids, states, share, others, meters);
     if is_writable && (changed || lags) {
         set.settle(&newest)?;
     }
@@ -146,6 +171,21 @@ fn open_or_begin(
     let is_first = joined.as_ref().is_none_or(|(_, opening)| opening.is_alone);
     volume.map.start(&volume.set, Begin { is_new, is_first })?;
     Ok(Arc::new(volume))
+}
+
+/// Where what is measured is told to others, and read.
+fn meters(
+    joined: &Option<(Arc<Between>, Opening)>,
+    common: Option<&Common>,
+    number: u32,
+    any: &dyn Device,
+) -> Result<Option<Arc<Meters>>, OpenError> {
+    let failed = |e| OpenError::Transfer(super::between::failed(any.name(), &e));
+    match (joined, common) {
+        (Some((_, opening)), Some(common)) => Meters::join(common, opening).map_err(failed),
+        (None, Some(common)) => Ok(Some(Meters::look(common, number))),
+        _ => Ok(None),
+    }
 }
 
 /// What a member's own label adds to what the newest one says of it.

@@ -20,18 +20,27 @@
 //! | throttle | who uses the region, and how fast work in the background may be ([`super::throttle`]) |
 //! | others | those of the log of intents ([`super::raid5`]) |
 //!
+//! What is measured of a region and of each of its members ([`crate::meter`]) lies further on in the file, a few pages each, and stays when
+//! whoever measured has died. Each process that has the region open has one of a few slots in them, by a lock of its own:
+//!
+//! | lock on | held by |
+//! | --- | --- |
+//! | slot n | the process whose requests are counted in slot n |
+//!
 //! An uncontended lock takes a call of a microsecond. Whoever waits for a disk while he has one of the first five is waited for
 //! by those who want it, and by nobody who answers requests.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use crate::error::{Class, Error, Result};
+use crate::meter;
 use crate::space::SHIFT;
 use crate::sys::shared::{is_excluded, lock, Lock, Words};
 
@@ -57,7 +66,14 @@ const LABELS: u64 = 2;
 const LOG: u64 = 3;
 const MENDING: u64 = 4;
 const GATE: u64 = 5;
+const SLOTS: u64 = 64;
 const STRIPES: u64 = 4096;
+
+/// Where the meters are: behind the words of all regions. Each region has one of its own, and one for each member.
+const METERS_AT: u64 = 1 << 31;
+const METERS: u64 = 33;
+const METER: u64 = (meter::WORDS * size_of::<AtomicU64>()) as u64;
+const _: () = assert!(REGIONS * BYTES <= METERS_AT && SLOTS + meter::PROCESSES as u64 <= STRIPES);
 
 /// How long somebody may take to open a region.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -65,17 +81,21 @@ const PAUSES: Range<Duration> = Duration::from_micros(100)..Duration::from_milli
 
 /// A file by which processes agree. Each opens it for itself; what is in it counts only while somebody has.
 #[derive(Clone)]
-pub struct Common(Arc<File>);
+pub struct Common {
+    file: Arc<File>,
+    /// By region: locks are of the description, so whoever opens a region twice by one has one slot in its meters.
+    meters: Arc<Mutex<BTreeMap<u32, Weak<Meters>>>>,
+}
 
 impl Common {
     pub fn of(file: File) -> Common {
-        Common(Arc::new(file))
+        Common { file: Arc::new(file), meters: Arc::default() }
     }
 
     /// To be [held](crate::disk::Options::held) open by the disks: else what a process that was killed had asked of them may happen
     /// after others have taken its locks for gone.
     pub fn held(&self) -> io::Result<Arc<OwnedFd>> {
-        Ok(Arc::new(self.0.try_clone()?.into()))
+        Ok(Arc::new(self.file.try_clone()?.into()))
     }
 }
 
@@ -124,9 +144,9 @@ impl Between {
         if u64::from(number) >= REGIONS {
             return Err(io::Error::other(format!("region {number}: processes can share {REGIONS}")));
         }
-        let words = Words::of(&common.0, u64::from(number) * BYTES, WORDS)?;
+        let words = Words::of(&common.file, u64::from(number) * BYTES, WORDS)?;
         let (labels, mending) = (Mutex::default(), Mutex::default());
-        let between = Arc::new(Between { file: common.0.clone(), base: base(number), words, labels, mending });
+        let between = Arc::new(Between { file: common.file.clone(), base: base(number), words, labels, mending });
         let until = Instant::now() + PATIENCE;
         let mut pause = PAUSES.start;
         while !between.try_lock(OPENING, Lock::Exclusive)? {
@@ -249,6 +269,89 @@ impl Between {
     pub fn end_gate(&self) {
         self.words[GATED].store(0, Ordering::SeqCst);
         self.unlock(GATE);
+    }
+}
+
+/// What is measured of a region, by one of the processes that have it open.
+pub struct Meters {
+    file: Arc<File>,
+    number: u32,
+    /// That of this process; none for one who only looks.
+    slot: Option<usize>,
+    /// Nobody else had the region open when this one came.
+    is_alone: bool,
+    /// A bit for each meter that is in use here.
+    attached: AtomicU64,
+}
+
+impl Drop for Meters {
+    fn drop(&mut self) {
+        if let Some(slot) = self.slot {
+            // As in `unlock`.
+            let _ = lock(&self.file, &self.range(slot), Lock::None);
+        }
+    }
+}
+
+impl Meters {
+    /// For one who measures. None where all slots are others'.
+    pub fn join(common: &Common, opening: &Opening) -> io::Result<Option<Arc<Meters>>> {
+        let number = ((opening.between.base >> SHIFT) - 1) as u32;
+        let mut known = common.meters.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(meters) = known.get(&number).and_then(Weak::upgrade) {
+            return Ok(Some(meters));
+        }
+        let mut meters = Meters::new(common, number);
+        for slot in 0..meter::PROCESSES {
+            if lock(&common.file, &meters.range(slot), Lock::Exclusive)? {
+                (meters.slot, meters.is_alone) = (Some(slot), opening.is_alone);
+                let meters = Arc::new(meters);
+                known.insert(number, Arc::downgrade(&meters));
+                return Ok(Some(meters));
+            }
+        }
+        Ok(None)
+    }
+
+    fn new(common: &Common, number: u32) -> Meters {
+        Meters { file: common.file.clone(), number, slot: None, is_alone: false, attached: AtomicU64::new(0) }
+    }
+
+    /// For one who only looks at what others have measured.
+    pub fn look(common: &Common, number: u32) -> Arc<Meters> {
+        Arc::new(Meters::new(common, number))
+    }
+
+    /// Does this process begin to use a meter? Not where it has had it for a while.
+    pub fn begins(&self, which: usize) -> bool {
+        self.attached.fetch_or(1 << which, Ordering::SeqCst) & 1 << which == 0
+    }
+
+    fn range(&self, slot: usize) -> Range<u64> {
+        let at = base(self.number) + SLOTS + slot as u64;
+        at..at + 1
+    }
+
+    /// The words of one of the meters.
+    pub fn words(&self, which: usize) -> io::Result<Words> {
+        if u64::from(self.number) >= REGIONS || which as u64 >= METERS {
+            return Err(io::Error::other(format!("region {}: there is no meter {which}", self.number)));
+        }
+        let n = u64::from(self.number) * METERS + which as u64;
+        Words::of(&self.file, METERS_AT + n * METER, meter::WORDS)
+    }
+
+    pub fn slot(&self) -> Option<usize> {
+        self.slot
+    }
+
+    pub fn is_alone(&self) -> bool {
+        self.is_alone
+    }
+
+    /// Does a process have that slot? Where the kernel does not tell, it does.
+    pub fn is_alive(&self, slot: usize) -> bool {
+        is_excluded(&self.file, &self.range(slot), Lock::Exclusive).unwrap_or(true)
     }
 }
 

@@ -73,7 +73,7 @@ impl Mirror {
             MemberState::Rebuilding { rebuilt } => range.end <= *rebuilt,
         };
         let mut roles: Vec<usize> = (0..states.len()).filter(|role| can(&states[*role])).collect();
-        roles.sort_by_cached_key(|role| set.part(*role).map(|part| part.expected_read()));
+        roles.sort_by_cached_key(|role| set.part(*role).map(|part| (part.stutter().is_some(), part.expected_read())));
         roles
     }
 

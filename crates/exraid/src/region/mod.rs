@@ -57,7 +57,7 @@ use rebuild::Going;
 use set::{Manner, Set};
 use throttle::{Background, Throttle};
 
-pub use assemble::{make, open, open_shared, Sharing};
+pub use assemble::{look, make, open, open_shared, Sharing};
 pub use between::Common;
 pub use set::Finder;
 
@@ -224,7 +224,11 @@ impl Volume {
             rotates: parts.iter().any(|part| part.rotates),
         };
         let throttle = Arc::new(Throttle::new(set.between().cloned()));
-        Volume { set: Arc::new(set), map, properties, meter: Arc::default(), flights: Arc::default(), throttle }
+        // A region is known by what was drawn when it was made, whichever disks are its members by now.
+        let mut identity = [0; 16];
+        identity[..8].copy_from_slice(&set.secret.to_le_bytes());
+        let meter = Arc::new(Meter::shared(set.meters(), 0, Uuid(identity)));
+        Volume { set: Arc::new(set), map, properties, meter, flights: Arc::default(), throttle }
     }
 
     /// Refuses what cannot be, else notes that the request is under way; who is to be told when it ends.
@@ -235,8 +239,8 @@ impl Volume {
         }
         let Request { ref op, tag, within } = request;
         let range = op.range();
-        let begun = self.meter.begin(op.kind(), range.end - range.start);
         let (throttle, seen) = (self.throttle.clone(), self.throttle.begin(op.kind(), range.end - range.start));
+        let begun = self.meter.begin(op.kind(), range);
         // Members have the patience; the table of the region only tells what is under way.
         let number = self.flights.begin(op, tag, None, done);
         let (meter, flights, name) = (self.meter.clone(), self.flights.clone(), self.set.name.clone());
@@ -322,7 +326,7 @@ impl Region for Volume {
 
     fn performance(&self) -> Performance {
         let oldest: Duration = self.pending().iter().map(|pending| pending.age).max().unwrap_or_default();
-        self.meter.performance(oldest)
+        Performance { stutter: self.set.stutter(), ..self.meter.performance(oldest) }
     }
 
     fn events(&self) -> Receiver<Event> {

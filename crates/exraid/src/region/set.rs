@@ -6,11 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use super::assemble::{newest_of, state_of};
-use super::between::{Between, Held};
+use super::between::{Between, Held, Meters};
 use crate::device::{Answer, Device, Done, Op, Request};
 use crate::error::{Class, Error, Result};
 use crate::events::{Event, Events, What};
 use crate::label::{stamp, Epoch, Label, Layout, MemberState, Uuid, END};
+use crate::meter::stutter::Stutter;
 use crate::meter::{Meter, Performance};
 use crate::note::{self, Note};
 
@@ -25,11 +26,20 @@ pub struct Manner {
 pub struct Part {
     pub device: Arc<dyn Device>,
     meter: Meter,
+    /// Its speed tells of the disk, and not of the memory of its host.
+    direct: bool,
 }
 
 impl Part {
-    pub fn new(device: Arc<dyn Device>) -> Arc<Part> {
-        Arc::new(Part { device, meter: Meter::default() })
+    /// In the place of `role`. Called by one process at a time, where several measure.
+    pub fn new(device: Arc<dyn Device>, meters: Option<&Arc<Meters>>, role: usize, uuid: Uuid) -> Arc<Part> {
+        let (meter, direct) = (Meter::shared(meters, role + 1, uuid), device.properties().direct);
+        Arc::new(Part { device, meter, direct })
+    }
+
+    /// It delivers much less than it did.
+    pub fn stutter(&self) -> Option<Stutter> {
+        self.meter.stutter()
     }
 
     /// How long a read that comes now is likely to take.
@@ -79,6 +89,8 @@ pub struct Set {
     /// Those of the members that are there. Held during an update.
     labels: Mutex<BTreeMap<usize, Label>>,
     others: Option<Others>,
+    /// Where what is measured is told to other processes.
+    meters: Option<Arc<Meters>>,
     /// The version of the labels that is known here.
     seen: AtomicU64,
     /// A bit for each member that is out here, and not yet in the labels.
@@ -93,6 +105,7 @@ impl Set {
         states: Vec<MemberState>,
         share: u64,
         others: Option<Others>,
+        meters: Option<Arc<Meters>>,
     ) -> Set {
         let (number, layout) = labels.values().next().map_or((0, Layout::Single), |label| (label.region, label.layout));
         let secret = labels.values().next().map_or(0, |label| label.secret);
@@ -115,6 +128,7 @@ impl Set {
             labels: Mutex::new(labels),
             seen: AtomicU64::new(others.as_ref().map_or(0, |others| others.between.version())),
             others,
+            meters,
             leaving: AtomicU32::new(0),
         }
     }
@@ -170,10 +184,12 @@ impl Set {
             return done(Answer { result: Err(e), buffers: op.into_buffers() });
         };
         let range = op.range();
-        let begun = part.meter.begin(op.kind(), range.end - range.start);
+        let begun = part.meter.begin(op.kind(), range);
         let (set, measured) = (self.clone(), part.clone());
         let done = move |answer: Answer| {
-            measured.meter.end(begun, answer.result.as_ref().err().map(|e| e.class));
+            if measured.meter.end(begun, answer.result.as_ref().err().map(|e| e.class)) {
+                set.judge(role, &measured);
+            }
             if let Err(error) = &answer.result {
                 set.tell(What::Failed { member: role, error: error.clone() });
             }
@@ -181,6 +197,42 @@ impl Set {
         };
         let Manner { tag, within } = manner;
         part.device.submit(Request { op: op.moved(END), tag, within }, Box::new(done));
+    }
+
+    /// Has a member become slow, or well again? Its peers are the others that take a part in what it does: where they have become slow
+    /// alike, it is not the disk.
+    fn judge(&self, role: usize, part: &Part) {
+        if part.direct {
+            part.meter.judge(|| {
+                let others = (0..self.len()).filter(|other| *other != role).filter_map(|other| self.part(other));
+                others.filter_map(|other| other.meter.times()).collect()
+            });
+        }
+        self.tell_news(role, part);
+    }
+
+    fn tell_news(&self, role: usize, part: &Part) {
+        match part.meter.news() {
+            Some(Some(stutter)) => self.tell(What::Stutters { member: role, stutter }),
+            Some(None) => self.tell(What::Recovers { member: role }),
+            None => {}
+        }
+    }
+
+    /// The first member that is used and delivers much less than it did. Says so, where another process has noticed it.
+    pub fn stutter(&self) -> Option<Stutter> {
+        let states = self.states().clone();
+        let used = (0..states.len()).filter(|role| states[*role] != MemberState::Out);
+        let tell = |role| {
+            let part = self.part(role)?;
+            self.tell_news(role, &part);
+            part.stutter()
+        };
+        used.filter_map(tell).fold(None, |first, next| first.or(Some(next)))
+    }
+
+    pub fn meters(&self) -> Option<&Arc<Meters>> {
+        self.meters.as_ref()
     }
 
     /// The highest mark of sequence numbers that any label has.
@@ -245,7 +297,8 @@ impl Set {
                 found.insert(role, label);
             }
             self.uuids.write().unwrap_or_else(PoisonError::into_inner)[role] = member.device;
-            self.parts.write().unwrap_or_else(PoisonError::into_inner)[role] = device.map(Part::new);
+            self.parts.write().unwrap_or_else(PoisonError::into_inner)[role] =
+                device.map(|device| Part::new(device, self.meters.as_ref(), role, member.device));
         }
         // Whoever changed them has died in between: it is as he said in the first one.
         let lags = found.iter().any(|(role, label)| {
@@ -468,7 +521,8 @@ impl Set {
         label.write(&*device)?;
         self.labels().insert(role, label);
         self.uuids.write().unwrap_or_else(PoisonError::into_inner)[role] = uuid;
-        self.parts.write().unwrap_or_else(PoisonError::into_inner)[role] = Some(Part::new(device));
+        self.parts.write().unwrap_or_else(PoisonError::into_inner)[role] =
+            Some(Part::new(device, self.meters.as_ref(), role, uuid));
         self.states()[role] = state;
         Ok(())
     }

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use exraid::events::What;
 use exraid::fault::{FaultDisk, Faults, RamDisk};
 use exraid::label::MemberState;
 use exraid::region::{make, open, open_shared, Common, Sharing};
@@ -252,6 +253,108 @@ fn processes_raise_the_mark_of_sequence_numbers() {
     assert_eq!(open(devices(&ram)).expect("opened").sequence(), 19);
 }
 
+/// What one has measured others see, those too who only look; and it is still there when the one has gone.
+#[test]
+fn what_is_measured_is_told_to_all() {
+    let (shared, ram) = (Shared::new(), made(Layout::Mirror, 2));
+    let slow = FaultDisk::over(ram[1].clone(), 1, Faults { hang: 1, ..Faults::default() });
+    slow.set(|faults| faults.hang = 0);
+    let one = shared.open(vec![ram[0].clone(), slow.clone()]);
+    let other = shared.open(devices(&ram));
+    let looker = exraid::region::look(devices(&ram), &shared.common()).expect("opened");
+    for n in 0..20 {
+        one.write_at(&[1; 8192], n * 8192).expect("written");
+    }
+    other.write_at(&[1; 8192], 0).expect("written");
+    let told: Vec<_> = [&one, &other, &looker].map(|region| region.performance().write).into();
+    assert!(told.iter().all(|write| (write.requests, write.bytes) == (21, 21 * 8192)), "{told:?}");
+    assert!(told.iter().all(|write| write.speed > 0.0 && write.usual_speed > 0.0 && write.queue == 0), "{told:?}");
+    assert!(looker.members().iter().all(|member| member.performance.write.requests == 21));
+
+    slow.set(|faults| faults.hang = 1);
+    let ticket = one.start(Request::write(0, exraid::Buffers::whole(&exraid::Aligned::zeroed(8192))));
+    std::thread::sleep(Duration::from_millis(30));
+    for region in [&one, &other, &looker] {
+        let told = region.members()[1].performance.clone();
+        assert_eq!((told.write.queue, told.write.queued_bytes), (1, 8192));
+        assert!(told.oldest >= Duration::from_millis(25), "{told:?}");
+    }
+    slow.release();
+    ticket.wait().result.expect("written");
+    drop(one);
+    drop(other);
+    let again = shared.open(devices(&ram));
+    assert_eq!(again.performance().write.requests, 22);
+    assert_eq!(again.members()[1].performance.write.queue, 0);
+
+    // Another disk in a member's place is another disk.
+    let spare = disks(3).pop().expect("a disk");
+    let rebuilt = again.rebuild(1, Some((spare, Uuid([9; 16]))), &mut Vec::new, &mut |_| true);
+    assert!(rebuilt.expect("rebuilt"));
+    assert_eq!(again.members()[1].performance.write.requests, 0);
+    assert_eq!(again.members()[0].performance.write.requests, 22);
+}
+
+/// More processes than can be told apart: the others measure for themselves.
+#[test]
+fn as_many_as_like_can_use_a_region() {
+    let (shared, ram) = (Shared::new(), made(Layout::Single, 1));
+    let all: Vec<_> = (0..20).map(|_| shared.open(devices(&ram))).collect();
+    for region in &all {
+        region.write_at(&[1; 8192], 0).expect("written");
+    }
+    assert_eq!(all[3].performance().write.requests, 16);
+    assert_eq!(all[19].performance().write.requests, 1);
+}
+
+/// A disk that becomes slow is told as an event, to every process that looks, and so is that it is well again.
+#[test]
+fn a_disk_that_stutters_is_told_by_events_and_its_mirror_is_read() {
+    let (shared, ram) = (Shared::new(), made(Layout::Mirror, 2));
+    let slow = FaultDisk::over(ram[0].clone(), 1, Faults { delay: Duration::from_millis(6), ..Faults::default() });
+    let fast = FaultDisk::over(ram[1].clone(), 1, Faults { delay: Duration::from_millis(6), ..Faults::default() });
+    let one = shared.open(vec![slow.clone(), fast]);
+    let other = shared.open(devices(&ram));
+    let events = [one.events(), other.events()];
+    let stutters = |region: &dyn Region| region.members()[0].performance.stutter;
+    let (mut slowed, start, mut n) = (None, Instant::now(), 0);
+    while stutters(&*one).is_none() && start.elapsed() < Duration::from_secs(60) {
+        n += 1;
+        one.write_at(&vec![1; 65536], n % 100 * 65536).expect("written");
+        if slowed.is_none() && start.elapsed() > Duration::from_secs(12) {
+            assert_eq!(other.performance().stutter, None);
+            slowed = Some(Instant::now());
+            slow.set(|faults| faults.delay = Duration::from_millis(60));
+        }
+    }
+    let told = stutters(&*one).expect("it stutters");
+    assert!(slowed.expect("it was slowed down").elapsed() > Duration::from_secs(3), "{told:?}");
+    assert!(told.used_to > 5.0 * told.delivers, "{told:?}");
+    assert_eq!(one.members()[1].performance.stutter, None);
+    assert!(other.performance().stutter.is_some());
+    for events in &events {
+        let told: Vec<What> = events.try_iter().map(|event| event.what).collect();
+        assert!(matches!(told[..], [What::Stutters { member: 0, .. }]), "{told:?}");
+    }
+    // However short its queue is.
+    let before = one.members()[0].performance.read.requests;
+    for _ in 0..32 {
+        one.read_at(&mut [0; 4096], 0).expect("read");
+    }
+    assert!(one.members()[0].performance.read.requests <= before + 1);
+
+    slow.set(|faults| faults.delay = Duration::from_millis(6));
+    let start = Instant::now();
+    while one.performance().stutter.is_some() && start.elapsed() < Duration::from_secs(30) {
+        one.write_at(&vec![1; 65536], 0).expect("written");
+    }
+    assert_eq!(other.performance().stutter, None);
+    for events in &events {
+        let told: Vec<What> = events.try_iter().map(|event| event.what).collect();
+        assert!(matches!(told[..], [What::Recovers { member: 0 }]), "{told:?}");
+    }
+}
+
 const CHILD: &str = "CONQUEST_TEST_SHARING_CHILD";
 
 fn open_files(dir: &Path, common: &Common) -> Arc<dyn Region> {
@@ -347,6 +450,12 @@ fn what_a_killed_process_was_writing_is_finished_by_others() {
         }
     }
     assert!(killed > 5, "{killed} kills");
+    // What they had under way is counted no more, and what they did is.
+    std::thread::sleep(Duration::from_millis(100));
+    for told in region.members().into_iter().map(|member| member.performance).chain([region.performance()]) {
+        assert_eq!((told.write.queue, told.write.queued_bytes, told.read.queue), (0, 0, 0), "{told:?}");
+        assert!(told.write.requests > killed * 32 && told.oldest == Duration::ZERO, "{told:?}");
+    }
     for (at, content) in mine {
         let mut bytes = vec![0; SECTOR as usize];
         region.read_at(&mut bytes, at).expect("read");

@@ -39,6 +39,8 @@ pub(super) struct Area {
     pub domain: u64,
     /// Until when it is busy with segments that it was chosen for: see [`placement`](super::placement).
     pub until: AtomicU64,
+    /// When it was chosen last.
+    pub given: AtomicU64,
 }
 
 #[derive(Default)]
@@ -144,6 +146,7 @@ impl Log {
                 is_fenced: raw.standing() == Standing::Failed,
                 domain: raw.domain(),
                 until: AtomicU64::new(until),
+                given: AtomicU64::new(0),
             })
         });
         let areas = Areas { changes, list: list.collect() };
@@ -202,6 +205,7 @@ impl Log {
                 region: Some(region.clone()),
                 slots: area.slots.clone(),
                 until: AtomicU64::new(0),
+                given: AtomicU64::new(0),
                 ..**area
             }),
             false => area.clone(),
@@ -214,7 +218,13 @@ impl Log {
         self.ignored.lock().unwrap_or_else(PoisonError::into_inner).insert(number);
         let mut areas = self.areas.write().unwrap_or_else(PoisonError::into_inner);
         let list = areas.list.iter().map(|area| match area.number == number {
-            true => Arc::new(Area { region: None, slots: area.slots.clone(), until: AtomicU64::new(0), ..**area }),
+            true => Arc::new(Area {
+                region: None,
+                slots: area.slots.clone(),
+                until: AtomicU64::new(0),
+                given: AtomicU64::new(0),
+                ..**area
+            }),
             false => area.clone(),
         });
         *areas = Arc::new(Areas { changes: areas.changes, list: list.collect() });

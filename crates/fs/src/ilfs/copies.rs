@@ -21,7 +21,7 @@ use std::sync::atomic::Ordering;
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
-use exraid::{Aligned, Buffers, Op as Transfer, Request};
+use exraid::{Aligned, Buffers, Layout, Op as Transfer, Request};
 use pram::session::assert_may_wait;
 use pram::Session;
 
@@ -183,14 +183,16 @@ impl Log {
             let takes = told.read.median.as_secs_f64() + (told.read.queued_bytes + bytes) as f64 / speed;
             // One that does not answer is not asked while another does.
             let stuck = if told.oldest > HEDGE_LEAST { told.oldest.as_secs_f64() } else { 0.0 };
-            timed.push((home.standing == Standing::Failed, takes + stuck, home.slot));
+            // One that stutters comes behind others, however little it is asked for by now. A mirror does without it itself.
+            let stutters = told.stutter.is_some() && region.layout() != Layout::Mirror;
+            timed.push(((home.standing == Standing::Failed, stutters), takes + stuck, home.slot));
         }
         timed.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
-        if timed.len() > 1 && !timed[1].0 && self.readings.fetch_add(1, Ordering::Relaxed) % TRIED == 0 {
+        if timed.len() > 1 && !timed[1].0 .0 && self.readings.fetch_add(1, Ordering::Relaxed) % TRIED == 0 {
             timed.swap(0, 1);
         }
         let alone = timed.len() == 1;
-        let candidate = |(_, takes, slot): (bool, f64, u32)| {
+        let candidate = |(_, takes, slot): ((bool, bool), f64, u32)| {
             let hedge = Duration::from_secs_f64(takes * f64::from(HEDGE)).clamp(HEDGE_LEAST, HEDGE_MOST);
             Candidate { slot, patience: if alone { self.options.patience } else { hedge } }
         };

@@ -6,9 +6,14 @@
 //! fair queueing: each segment makes a region busy for as long as it takes, and who has been given least has a start of what it is behind,
 //! up to [`MEMORY`]. So regions that are equally fast take turns, one that was slow is tried again, and one of which nothing is known yet
 //! counts as fast as the fastest.
+//!
+//! A region with a disk that *stutters* ([`exraid::meter::stutter`]: it delivers much less than it did for the same requests) sits out
+//! while another one does not: what is written there now would be read slowly, and the disk may be about to fail. It is tried with a
+//! segment every [`TRIED`], where nothing waits in its queue, so that it is seen to recover. Where all stutter none sits out.
 
 use std::sync::atomic::Ordering;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use exraid::Region;
 
@@ -28,6 +33,9 @@ const SLOWEST: f64 = 1e-3;
 /// nothing of the disk, and would have all that is under way wait there.
 const LITTLE: u64 = 64 << 20;
 
+/// How often one that sits out is tried.
+const TRIED: Duration = Duration::from_secs(1);
+
 /// What a choice depends on, in bytes and seconds.
 #[derive(Clone, Copy, Debug)]
 struct Speed {
@@ -36,15 +44,31 @@ struct Speed {
     queued: f64,
     /// Little is known of it.
     is_new: bool,
+    /// It delivers much less than it did.
+    stutters: bool,
 }
 
 fn speed(region: &dyn Region) -> Speed {
-    let write = region.performance().write;
+    let exraid::Performance { write, stutter, .. } = region.performance();
     Speed {
+        stutters: stutter.is_some(),
         delivers: if write.speed > 0.0 { write.speed } else { write.usual_speed },
         queued: write.queued_bytes as f64,
         is_new: write.bytes < LITTLE,
     }
+}
+
+/// Which of them sit out, by when each was given something last.
+fn sit_out(speeds: &[Speed], given: &[Duration], now: Duration) -> Vec<bool> {
+    let others = speeds.iter().any(|speed| !speed.stutters);
+    let is_due = |speed: &Speed, given: &Duration| speed.queued == 0.0 && now.saturating_sub(*given) >= TRIED;
+    speeds.iter().zip(given).map(|(speed, given)| others && speed.stutters && !is_due(speed, given)).collect()
+}
+
+/// By a clock of this process.
+fn now() -> Duration {
+    static START: OnceLock<Instant> = OnceLock::new();
+    START.get_or_init(Instant::now).elapsed()
 }
 
 /// Until when each would be busy with a segment of so many bytes more, where they are busy until `until` by turns; and how soon it would be
@@ -96,10 +120,17 @@ impl Log {
         let until: Vec<f64> =
             taking.iter().map(|(area, _)| f64::from_bits(area.until.load(Ordering::Relaxed))).collect();
         let finish = finish(&speeds, &until, self.segment() as f64);
-        let mut choices: Vec<(f64, Choice)> =
-            taking.into_iter().zip(finish).map(|((area, _), (busy, done))| (done, Choice { area, busy })).collect();
-        choices.sort_by(|a, b| a.0.total_cmp(&b.0));
-        choices.into_iter().map(|(_, choice)| choice).collect()
+        let given: Vec<Duration> =
+            taking.iter().map(|(area, _)| Duration::from_micros(area.given.load(Ordering::Relaxed))).collect();
+        let out = sit_out(&speeds, &given, now());
+        let mut choices: Vec<(bool, f64, Choice)> = taking
+            .into_iter()
+            .zip(finish)
+            .zip(out)
+            .map(|(((area, _), (busy, done)), out)| (out, done, Choice { area, busy }))
+            .collect();
+        choices.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
+        choices.into_iter().map(|(_, _, choice)| choice).collect()
     }
 }
 
@@ -115,6 +146,7 @@ impl Choice {
     /// It goes there.
     pub fn take(&self) {
         self.area.until.store(self.busy.to_bits(), Ordering::Relaxed);
+        self.area.given.store(now().as_micros() as u64, Ordering::Relaxed);
     }
 }
 
@@ -124,8 +156,10 @@ mod tests {
 
     /// How many of so many segments each region gets.
     fn shares(speeds: &[f64], segments: usize) -> Vec<usize> {
-        let speeds: Vec<Speed> =
-            speeds.iter().map(|delivers| Speed { delivers: *delivers, queued: 0.0, is_new: false }).collect();
+        let speeds: Vec<Speed> = speeds
+            .iter()
+            .map(|delivers| Speed { delivers: *delivers, queued: 0.0, is_new: false, stutters: false })
+            .collect();
         let (mut until, mut shares) = (vec![0.0; speeds.len()], vec![0; speeds.len()]);
         for _ in 0..segments {
             let finish = finish(&speeds, &until, 4e6);
@@ -148,7 +182,8 @@ mod tests {
     /// One that stood still has hardly any speed by then.
     #[test]
     fn one_that_was_slow_is_tried_again_but_with_one_segment_at_a_time() {
-        let mut speeds: Vec<Speed> = [1e8, 1.0].map(|delivers| Speed { delivers, queued: 0.0, is_new: false }).to_vec();
+        let mut speeds: Vec<Speed> =
+            [1e8, 1.0].map(|delivers| Speed { delivers, queued: 0.0, is_new: false, stutters: false }).to_vec();
         let (mut until, mut given) = (vec![0.0; 2], 0);
         for _ in 0..1000 {
             let finish = finish(&speeds, &until, 4e6);
@@ -163,7 +198,7 @@ mod tests {
 
     #[test]
     fn one_that_is_new_is_not_taken_for_faster_than_the_others() {
-        let speed = |delivers, is_new| Speed { delivers, queued: 0.0, is_new };
+        let speed = |delivers, is_new| Speed { delivers, queued: 0.0, is_new, stutters: false };
         let takes = |speeds: [Speed; 2]| finish(&speeds, &[0.0; 2], 4e6)[1].1;
         assert_eq!(takes([speed(1e8, false), speed(1e9, true)]), 0.04);
         assert_eq!(takes([speed(1e8, false), speed(1e9, false)]), 0.004);
@@ -171,9 +206,26 @@ mod tests {
     }
 
     #[test]
+    fn one_that_stutters_sits_out_but_for_a_try_now_and_then() {
+        let speed = |stutters, queued| Speed { delivers: 1e7, queued, is_new: false, stutters };
+        let (now, just) = (Duration::from_secs(100), Duration::from_millis(99_500));
+        let out = |speeds: &[Speed], given| sit_out(speeds, &vec![given; speeds.len()], now);
+        assert_eq!(out(&[speed(false, 0.0), speed(true, 0.0)], just), [false, true]);
+        assert_eq!(out(&[speed(false, 0.0), speed(true, 0.0)], Duration::ZERO), [false, false], "it is tried");
+        assert_eq!(
+            out(&[speed(false, 0.0), speed(true, 4e6)], Duration::ZERO),
+            [false, true],
+            "it has not done the last"
+        );
+        assert_eq!(out(&[speed(true, 0.0), speed(true, 4e6)], just), [false, false], "none is better");
+    }
+
+    #[test]
     fn what_waits_in_a_queue_counts() {
-        let speeds =
-            [Speed { delivers: 1e8, queued: 64e6, is_new: false }, Speed { delivers: 1e8, queued: 0.0, is_new: false }];
+        let speeds = [
+            Speed { delivers: 1e8, queued: 64e6, is_new: false, stutters: false },
+            Speed { delivers: 1e8, queued: 0.0, is_new: false, stutters: false },
+        ];
         let finish = finish(&speeds, &[0.0, 0.0], 4e6);
         assert!(finish[0].1 > finish[1].1);
     }

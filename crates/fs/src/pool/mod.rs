@@ -69,7 +69,9 @@ pub use cache_config::CacheConfig;
 pub use config::{CommitInterval, DiskEntry, Rate, Threshold};
 pub use disks::damage::Damage;
 pub use disks::leave::{How as HowToLeave, Left, Which as WhichRegion};
-pub use disks::look::{DiskStatus, FlowStatus, MemberStatus, PerformanceStatus, RegionStatus, SegmentStatus};
+pub use disks::look::{
+    DiskStatus, FlowStatus, MemberStatus, PerformanceStatus, RegionStatus, SegmentStatus, StutterStatus,
+};
 pub use disks::remains::{Gap, Inode as SalvagedInode, Remains};
 pub use disks::replace::{Replace, Replaced};
 pub use disks::stop::{Stop, Verdict};

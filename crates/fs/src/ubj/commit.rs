@@ -3,10 +3,13 @@
 //! A copy has the descriptors of blocks, and of their content only what has no place when its epoch ends: so whatever the copy
 //! names is on disk or in the copy. What is large goes to segments before the instant of the commit, and is written once; what is
 //! small, and somebody waits for, goes with the commit, which is written anyway, and to a segment later, if it is still there then.
+//! Where a region is a RAID-5, *small* is what does not fill a stripe: a part of one would be written twice there, and both times before
+//! anybody is answered ([`exraid::region::raid5`]).
 
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 
-use pram::blocks::{Cursor, Which};
+use exraid::{Layout, Region};
+use pram::blocks::{Cursor, Which, BLOCK};
 use pram::session::{Frozen, Participant};
 use pram::Session;
 
@@ -15,6 +18,8 @@ use crate::node::Fs;
 
 /// Blocks that go with a commit rather than to a segment before it, where somebody waits for the commit: one flush for both.
 const WITH_COMMIT: u64 = 64;
+/// The same where a stripe of a RAID-5 holds more, at most.
+const WITH_COMMIT_MOST: u64 = 1024;
 /// Rounds in which what is written meanwhile is written too, before the rest goes with the commit.
 const ROUNDS: u32 = 4;
 /// Segments whose descriptors are looked at in one step.
@@ -31,11 +36,18 @@ fn new_blocks(session: &Session) -> u64 {
     count
 }
 
+/// Blocks that go with a commit where these regions take content: they fill no stripe.
+fn with_commit(regions: &[Arc<dyn Region>]) -> u64 {
+    let raid5 = regions.iter().filter(|region| matches!(region.layout(), Layout::Raid5 { .. }));
+    let stripe = raid5.map(|region| region.stripe() / BLOCK).max().unwrap_or(0);
+    stripe.saturating_sub(1).clamp(WITH_COMMIT, WITH_COMMIT_MOST)
+}
+
 impl Participant for Commits {
     fn prepare(&self, session: &Session, awaited: bool) {
         let Some(fs) = self.0.upgrade() else { return };
         let Some(union) = fs.union() else { return };
-        let least = if awaited { WITH_COMMIT } else { 0 };
+        let least = if awaited { with_commit(&union.regions()) } else { 0 };
         for _ in 0..ROUNDS {
             let new = new_blocks(session);
             if new <= least {

@@ -13,6 +13,7 @@
 //! | [`lazy`] | 9 | files that are mirrored later |
 //! | [`raid5`] | - | whole stripes of a RAID-5 region |
 //! | [`foreground`] | - | what others wait for while a disk is removed, rebuilt, balanced, scrubbed |
+//! | [`reorganised`] | - | a file that was overwritten at random read in order, before and after it was rewritten |
 //! | [`hanging`] | - | a mirrored file, the disk of whose faster copy does not answer |
 //!
 //! | module | responsibility |
@@ -36,6 +37,7 @@ mod mirrored;
 mod misconfigured;
 mod peer;
 mod raid5;
+mod reorganised;
 mod trace;
 mod unequal;
 
@@ -78,6 +80,7 @@ pub fn run(context: &Context, args: &Disks) -> Result<Outcome, Error> {
             DisksPart::Lazy => lazy::run(&bench),
             DisksPart::Raid5 => raid5::run(&bench),
             DisksPart::Foreground => foreground::run(&bench),
+            DisksPart::Reorganised => reorganised::run(&bench),
             DisksPart::Hanging => hanging::run(&bench),
         });
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use exraid::disk::what_is_on;
 use exraid::label::MemberState;
-use exraid::region::Sharing;
+use exraid::region::{Common, Sharing};
 use exraid::{Class, Device, Disk, Label, OpenError, Options, Region, Uuid};
 
 use super::Disks;
@@ -43,6 +43,15 @@ struct Found {
     label: Label,
 }
 
+/// What a process has to do with others that use the pool.
+#[derive(Clone, Copy)]
+pub enum With<'w> {
+    Nobody,
+    Sharing(&'w Sharing),
+    /// It only looks at what they have measured.
+    Looking(&'w Common),
+}
+
 /// The disks of a pool, by region; and those that cannot be opened.
 pub struct Gathered {
     regions: BTreeMap<u32, Vec<Found>>,
@@ -74,15 +83,16 @@ impl Gathered {
     }
 
     /// The regions that they are, by number.
-    pub fn assemble(self, dir: &Path, read_only: bool, sharing: Option<&Sharing>) -> Disks {
+    pub fn assemble(self, dir: &Path, read_only: bool, with: With) -> Disks {
         let (mut regions, mut broken) = (Vec::<Arc<dyn Region>>::new(), Vec::new());
         for disks in self.regions.into_values() {
             let label = newest(&disks).clone();
             let there = disks.iter().map(|disk| (disk.path.clone(), disk.label.device)).collect();
             let devices = disks.into_iter().map(|disk| disk.device).collect();
-            let opened = match sharing {
-                Some(sharing) => exraid::region::open_shared(devices, sharing),
-                None => exraid::region::open(devices),
+            let opened = match with {
+                With::Sharing(sharing) => exraid::region::open_shared(devices, sharing),
+                With::Looking(common) => exraid::region::look(devices, common),
+                With::Nobody => exraid::region::open(devices),
             };
             match opened {
                 Ok(region) => regions.push(region),

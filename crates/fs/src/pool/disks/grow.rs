@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use exraid::{Disk, Label, Options, Region, Uuid};
 use pram::Session;
 
-use super::gather::Gathered;
+use super::gather::{Gathered, With};
 use super::place;
 use super::plan::{Plan, Planned, Wanted};
 use super::shared::Agreement;
@@ -192,7 +192,8 @@ pub fn open_region(
         label.is_ok_and(|label| label.pool == Uuid(uuid) && label.region == number)
     };
     config.disks.retain(is_of);
-    let mut disks = Gathered::of(dir, &config, uuid, options).assemble(dir, false, Some(&agreement.sharing(dir)));
+    let sharing = agreement.sharing(dir);
+    let mut disks = Gathered::of(dir, &config, uuid, options).assemble(dir, false, With::Sharing(&sharing));
     if let Some(missing) = disks.missing.into_iter().find(|missing| !missing.is_lost) {
         return Err(missing.error);
     }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use exraid::label::MemberState;
-use exraid::meter::Flow;
+use exraid::meter::stutter::Stutter;
+use exraid::meter::{Flow, LONG, SHORT};
 use exraid::space::addresses;
 use exraid::{Class, Disk, Label, Layout, Options, Performance, Region, Uuid};
 use pram::blocks::BLOCK;
@@ -38,7 +39,7 @@ pub struct DiskStatus {
     pub state: Option<&'static str>,
     /// Why it cannot be used, or is not.
     pub problem: Option<String>,
-    /// What this process has measured.
+    /// What those who have the pool open have measured.
     #[serde(flatten)]
     pub performance: PerformanceStatus,
 }
@@ -64,7 +65,9 @@ pub struct RegionStatus {
     pub problem: Option<String>,
     /// The name of its domain, if it has one that was named and the memory of the pool was asked.
     pub domain: Option<String>,
-    /// What this process has measured, of the region as a whole.
+    /// It takes no new content while another one does: one of its disks stutters.
+    pub sits_out: bool,
+    /// What those who have the pool open have measured, of the region as a whole.
     #[serde(flatten)]
     pub performance: PerformanceStatus,
 }
@@ -85,9 +88,14 @@ pub struct MemberStatus {
     pub problem: Option<String>,
 }
 
-/// What a process has measured of a disk or a region.
+/// What all processes that have the pool open have measured of a disk or a region, together.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct PerformanceStatus {
+    /// The horizons of speeds and loads, in seconds: what is so old counts 1/e of what is new. The second is that of what is called recent.
+    pub horizon_seconds: f64,
+    pub recent_horizon_seconds: f64,
+    /// It delivers much less than it did for the same requests.
+    pub stutter: Option<StutterStatus>,
     pub read: FlowStatus,
     pub write: FlowStatus,
     /// Seconds in which half, and 99 of 100, of the last flushes were done.
@@ -99,7 +107,33 @@ pub struct PerformanceStatus {
     pub errors: Vec<(String, u64)>,
 }
 
-/// Reads, or writes, by the process that tells.
+/// How a disk has slowed down.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct StutterStatus {
+    /// Seconds since 1970.
+    pub since: u64,
+    /// Bytes in a second of work, as they are now, and as they were for the same requests.
+    pub delivers: f64,
+    pub used_to_deliver: f64,
+    pub under_way: f64,
+    #[serde(skip)]
+    what: Stutter,
+}
+
+impl std::fmt::Display for StutterStatus {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.what.fmt(f)
+    }
+}
+
+impl From<Stutter> for StutterStatus {
+    fn from(what: Stutter) -> StutterStatus {
+        let Stutter { since, delivers, used_to, under_way } = what;
+        StutterStatus { since, delivers, used_to_deliver: used_to, under_way, what }
+    }
+}
+
+/// Reads, or writes.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct FlowStatus {
     pub requests: u64,
@@ -168,6 +202,9 @@ impl From<&Performance> for PerformanceStatus {
         let seconds = |time: Duration| time.as_secs_f64();
         let count = |class: Class| (format!("{class:?}").to_lowercase(), found.errors_of(class));
         PerformanceStatus {
+            horizon_seconds: seconds(LONG),
+            recent_horizon_seconds: seconds(SHORT),
+            stutter: found.stutter.map(StutterStatus::from),
             read: found.read.into(),
             write: found.write.into(),
             flush_median: seconds(found.flush_median),
@@ -247,6 +284,7 @@ impl RegionStatus {
             members,
             problem: None,
             domain: None,
+            sits_out: false,
             performance: PerformanceStatus::default(),
         }
     }
@@ -330,6 +368,9 @@ pub fn tell(dir: &Path, config: &Config, disks: &Disks, logged: &[Arc<dyn Region
     let mut regions: Vec<RegionStatus> = open.chain(disks.broken.iter().map(RegionStatus::of_broken)).collect();
     regions.sort_by_key(|region| region.number);
     name_missing(&mut regions, disks);
+    let stutters = |region: &RegionStatus| region.performance.stutter.is_some();
+    let others = regions.iter().any(|region| region.problem.is_none() && !stutters(region));
+    regions.iter_mut().for_each(|region| region.sits_out = others && region.performance.stutter.is_some());
     let measured = |path: &Path| {
         let mut members = all().flat_map(|region| region.members());
         members.find(|member| member.name.as_ref().is_some_and(|name| Path::new(&**name) == path))

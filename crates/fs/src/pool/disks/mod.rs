@@ -61,7 +61,7 @@ use super::paths::{CONFIG, DISK};
 use crate::error::{Error, Result};
 use crate::ilfs::table::Where;
 use crate::ilfs::{self, Log};
-use gather::{Broken, Gathered, Missing};
+use gather::{Broken, Gathered, Missing, With};
 use shared::Agreement;
 
 /// Segments that a log has if it can: with fewer of them the cleaner has little to choose from.
@@ -99,7 +99,7 @@ impl Disks {
             let options = Options { read_only, ..agreement.options() };
             Gathered::of(dir, config, uuid, &options)
         };
-        let assemble = |found: Gathered, read_only| found.assemble(dir, read_only, Some(&sharing));
+        let assemble = |found: Gathered, read_only| found.assemble(dir, read_only, With::Sharing(&sharing));
         let found = gather(false);
         let is_lost = found.newly_lost();
         let disks = match (tolerant, is_lost) {
@@ -122,7 +122,9 @@ impl Disks {
     /// Opens those that can be opened, to look at them.
     pub fn open_to_look(dir: &Path, config: &Config) -> Result<Disks> {
         let options = Options { read_only: true, ..Options::default() };
-        Ok(Gathered::of(dir, config, config.uuid_bytes()?, &options).assemble(dir, true, None))
+        let measured = Agreement::look(dir, config);
+        let with = measured.as_ref().map_or(With::Nobody, With::Looking);
+        Ok(Gathered::of(dir, config, config.uuid_bytes()?, &options).assemble(dir, true, with))
     }
 
     /// The regions that the log knows, or has known, are the log's from now on: which there are changes while the pool is open.

@@ -63,6 +63,14 @@ impl Agreement {
         Ok(Arc::new(Agreement { file, common, held, path }))
     }
 
+    /// What the processes that use the pool at `dir` have measured of its disks, for one who only looks; none where nobody uses it.
+    pub fn look(dir: &Path, config: &Config) -> Option<Common> {
+        let lock = config.lock_path(dir);
+        let lock = File::options().read(true).write(true).open(&lock).ok()?;
+        let path = shared::path(&lock, &config.uuid_bytes().ok()?, NAME).ok()?;
+        shared::open_shared(&path, &lock).ok().flatten().map(Common::of)
+    }
+
     /// How disks are opened that this process uses.
     pub fn options(&self) -> Options {
         Options { held: self.held.clone(), ..Options::default() }

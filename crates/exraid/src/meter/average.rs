@@ -1,0 +1,87 @@
+//! Averages of which older parts weigh less, and how long requests took.
+
+use std::time::Duration;
+
+use super::store::{Store, OF_LATENCY};
+
+/// Bytes and seconds of work: what is a horizon old counts 1/e of what is new.
+#[derive(Clone, Copy)]
+pub struct Average {
+    pub horizon: f64,
+    pub bytes: f64,
+    pub worked: f64,
+}
+
+impl Average {
+    /// Time goes on, in which so many bytes were moved in so many seconds of work.
+    pub fn passed(self, seconds: f64, bytes: f64, worked: f64) -> Average {
+        if seconds <= 0.0 {
+            return Average { bytes: self.bytes + bytes, ..self };
+        }
+        let left = (-seconds / self.horizon).exp();
+        let weight = self.horizon * (1.0 - left) / seconds;
+        Average {
+            horizon: self.horizon,
+            bytes: self.bytes * left + bytes * weight,
+            worked: self.worked * left + worked.min(seconds) * weight,
+        }
+    }
+
+    /// While nothing happens both sides lose weight alike, until nothing can be told.
+    pub fn speed(&self) -> Option<f64> {
+        (self.worked > 1e-9).then(|| self.bytes / self.worked)
+    }
+
+    pub fn load(&self) -> f64 {
+        self.bytes / self.horizon
+    }
+}
+
+/// Buckets, by quarters of a power of two of microseconds; behind them, how many they hold together.
+const BUCKETS: usize = OF_LATENCY - 1;
+/// Requests after which older ones weigh half.
+const WINDOW: u64 = 4096;
+
+/// How long the last requests took.
+pub struct Latency<'s> {
+    pub store: &'s Store,
+    pub at: usize,
+}
+
+impl Latency<'_> {
+    pub fn add(&self, took: Duration) {
+        let micros = (took.as_nanos() as f64 / 1000.0).max(1.0);
+        let bucket = (micros.log2() * 4.0) as usize;
+        self.store.add(self.at + bucket.min(BUCKETS - 1), 1);
+        self.store.add(self.at + BUCKETS, 1);
+    }
+
+    /// Called by one at a time.
+    pub fn age(&self) {
+        if self.store.get(self.at + BUCKETS) < WINDOW {
+            return;
+        }
+        let mut left = 0;
+        for n in self.at..self.at + BUCKETS {
+            let count = self.store.get(n);
+            self.store[n].fetch_sub(count / 2, std::sync::atomic::Ordering::SeqCst);
+            left += count - count / 2;
+        }
+        self.store.put(self.at + BUCKETS, left);
+    }
+
+    /// The time that so large a share took at most, to a fifth.
+    pub fn within(&self, share: f64) -> Duration {
+        let counts = || (self.at..self.at + BUCKETS).map(|n| self.store.get(n));
+        let wanted = (counts().sum::<u64>() as f64 * share).ceil() as u64;
+        let mut sum = 0;
+        let reached = |count| {
+            sum += count;
+            sum >= wanted
+        };
+        match counts().position(reached).filter(|_| wanted > 0) {
+            Some(place) => Duration::from_nanos((((place + 1) as f64 / 4.0).exp2() * 1000.0) as u64),
+            None => Duration::ZERO,
+        }
+    }
+}

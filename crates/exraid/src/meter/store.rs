@@ -1,0 +1,263 @@
+//! The words that a meter keeps: this process's own, or those that all processes of a pool have mapped ([`Meters`]).
+//!
+//! | words | |
+//! | --- | --- |
+//! | identity | of which device they tell; another one makes them anew |
+//! | turn | odd while somebody moves averages on or closes a window: nobody waits for him |
+//! | of each direction | who has requests under way and since when there are any; totals; averages |
+//! | of each process | what it has under way, in each direction |
+//! | latencies | counts by quarters of a power of two |
+//! | cells, window, verdict | those of [`super::stutter`] |
+//!
+//! All are atomics that are read and written without a lock; what is lost where two processes store at the same instant is a
+//! request of an average. What must be right is the queue: each process counts its own requests, in a slot that is its own as
+//! long as it lives, and those of one that has died are not counted from then on.
+
+use std::io;
+use std::ops::{Index, Range};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+
+use crate::error::Class;
+use crate::region::between::Meters;
+use crate::sys::shared::Words;
+
+/// Words of a meter: two pages. The last one of each page is nobody's ([`Words::of`]).
+pub const WORDS: usize = 1024;
+/// Processes that are told apart: bits of the mask of who has requests under way.
+pub const PROCESSES: usize = 16;
+
+/// Changes whenever words mean something else.
+const LAYOUT: u64 = 1;
+
+const IDENTITY: usize = 0;
+pub const TURN: usize = 2;
+pub const FOLDED: usize = 3;
+pub const LAST_END: usize = 4;
+pub const LAST_AT: usize = 5;
+const DIRECTIONS: usize = 16;
+const OF_DIRECTION: usize = 16;
+pub const ERRORS: Range<usize> = 48..48 + Class::ALL.len();
+const SLOTS: usize = 64;
+const OF_SLOT: usize = 4;
+const LATENCIES: usize = 144;
+pub const OF_LATENCY: usize = 113;
+/// Those of [`super::stutter`].
+pub const CELLS: usize = 512;
+pub const VERDICT: usize = 960;
+const _: () = assert!(ERRORS.end <= SLOTS && SLOTS + PROCESSES * OF_SLOT <= LATENCIES);
+const _: () = assert!(LATENCIES + 3 * OF_LATENCY < CELLS);
+
+/// Of a direction.
+#[derive(Clone, Copy)]
+#[repr(usize)]
+pub enum Of {
+    /// Who has requests under way, and since when anybody has.
+    Busy,
+    /// Totals: nanoseconds in which something was under way, bytes, requests.
+    Worked,
+    Bytes,
+    Requests,
+    /// Seconds that a request takes, of which the last ones count most; those that timed out count too.
+    Takes,
+    /// The totals up to which the averages go.
+    FoldedWorked,
+    FoldedBytes,
+    /// Two averages, of bytes and seconds.
+    Short,
+    ShortWorked,
+    Long,
+    LongWorked,
+    /// The last speeds that were known, for when the averages have forgotten.
+    KnownShort,
+    KnownLong,
+}
+
+enum Kept {
+    Own(Box<[AtomicU64]>),
+    Shared(Words, Arc<Meters>),
+}
+
+/// See the [module](self).
+pub struct Store(Kept);
+
+impl Default for Store {
+    fn default() -> Store {
+        Store(Kept::Own(Words::own(WORDS)))
+    }
+}
+
+impl Index<usize> for Store {
+    type Output = AtomicU64;
+
+    fn index(&self, n: usize) -> &AtomicU64 {
+        match &self.0 {
+            Kept::Own(words) => &words[n],
+            Kept::Shared(words, _) => &words[n],
+        }
+    }
+}
+
+impl Store {
+    /// Those of the meter of this number in a region, for a device that is known by `identity`. To be called by one process at a
+    /// time. None where it is only looked at, and nobody has measured that device.
+    pub fn shared(meters: &Arc<Meters>, which: usize, identity: [u64; 2]) -> io::Result<Option<Store>> {
+        let store = Store(Kept::Shared(meters.words(which)?, meters.clone()));
+        let identity = [identity[0] ^ LAYOUT.rotate_left(32), identity[1] ^ LAYOUT];
+        let is_it = (0..2).all(|n| store.get(IDENTITY + n) == identity[n]);
+        let Some(slot) = meters.slot() else { return Ok(is_it.then_some(store)) };
+        if !is_it {
+            (0..WORDS).for_each(|n| store.put(n, 0));
+            (0..2).for_each(|n| store.put(IDENTITY + n, identity[n]));
+        }
+        // Who had the slot before has died, perhaps in the middle of something.
+        if meters.begins(which) {
+            if store.get(TURN) % 2 == 1 && meters.is_alone() {
+                store[TURN].fetch_add(1, Ordering::SeqCst);
+            }
+            store.forget(slot, super::now());
+        }
+        Ok(Some(store))
+    }
+
+    /// The slot of this process; none where it only looks.
+    pub fn slot(&self) -> Option<usize> {
+        match &self.0 {
+            Kept::Own(_) => Some(0),
+            Kept::Shared(_, meters) => meters.slot(),
+        }
+    }
+
+    fn is_alive(&self, slot: usize) -> bool {
+        match &self.0 {
+            Kept::Own(_) => slot == 0,
+            Kept::Shared(_, meters) => meters.slot() == Some(slot) || meters.is_alive(slot),
+        }
+    }
+
+    pub fn get(&self, n: usize) -> u64 {
+        self[n].load(Ordering::SeqCst)
+    }
+
+    pub fn put(&self, n: usize, to: u64) {
+        self[n].store(to, Ordering::SeqCst);
+    }
+
+    pub fn add(&self, n: usize, more: u64) {
+        self[n].fetch_add(more, Ordering::SeqCst);
+    }
+
+    pub fn real(&self, n: usize) -> f64 {
+        f64::from_bits(self.get(n))
+    }
+
+    pub fn put_real(&self, n: usize, to: f64) {
+        self.put(n, to.to_bits());
+    }
+
+    /// Goes on with a request: it is under way, or is so no more.
+    pub fn under_way(&self, way: usize, slot: usize, bytes: u64, begins: bool, now: u64) {
+        let at = SLOTS + slot * OF_SLOT + way * 2;
+        for (n, much) in [(at, 1), (at + 1, bytes)] {
+            let next = |had: u64| Some(if begins { had + much } else { had.saturating_sub(much) });
+            let _ = self[n].fetch_update(Ordering::SeqCst, Ordering::SeqCst, next);
+        }
+        self.settle(way, slot, now);
+    }
+
+    /// The bit of a process is as its count is. Whoever changes the count comes here afterwards; so the last one who stores the bit
+    /// has seen the count that it goes by.
+    fn settle(&self, way: usize, slot: usize, now: u64) {
+        let (count, busy) = (SLOTS + slot * OF_SLOT + way * 2, direction(way, Of::Busy));
+        loop {
+            let is_busy = self.get(count) > 0;
+            let next = |word: u64| {
+                let was = Busy::of(word);
+                let mask = if is_busy { was.mask | 1 << slot } else { was.mask & !(1 << slot) };
+                let since = if was.mask == 0 { now / 1000 } else { was.since };
+                (mask != was.mask).then(|| Busy { mask, since }.word())
+            };
+            if let Ok(before) = self[busy].fetch_update(Ordering::SeqCst, Ordering::SeqCst, next) {
+                let before = Busy::of(before);
+                if !is_busy && before.mask == 1 << slot {
+                    self.add(direction(way, Of::Worked), (now / 1000).saturating_sub(before.since) * 1000);
+                }
+            }
+            if (self.get(count) > 0) == is_busy {
+                return;
+            }
+        }
+    }
+
+    /// Requests and bytes under way in a direction, of those that live.
+    pub fn queue(&self, way: usize) -> (u64, u64) {
+        let mask = self.living(Busy::of(self.get(direction(way, Of::Busy))).mask);
+        (0..PROCESSES).filter(|slot| mask & 1 << slot != 0).fold((0, 0), |(requests, bytes), slot| {
+            let at = SLOTS + slot * OF_SLOT + way * 2;
+            (requests + self.get(at), bytes + self.get(at + 1))
+        })
+    }
+
+    /// Since when anything is under way in a direction, and for how long anything was until now.
+    pub fn worked(&self, way: usize, now: u64) -> (Option<u64>, u64) {
+        let before = self.get(direction(way, Of::Worked));
+        let busy = Busy::of(self.get(direction(way, Of::Busy)));
+        match self.living(busy.mask) {
+            0 => (None, before),
+            _ => (Some(busy.since * 1000), before + (now / 1000).saturating_sub(busy.since) * 1000),
+        }
+    }
+
+    /// Those of a mask that live, for one who only looks; whoever measures has [reaped](Self::reap) the others.
+    fn living(&self, mask: u64) -> u64 {
+        match self.slot() {
+            Some(_) => mask,
+            None => (0..PROCESSES)
+                .filter(|slot| mask & 1 << slot != 0 && self.is_alive(*slot))
+                .fold(0, |all, slot| all | 1 << slot),
+        }
+    }
+
+    /// What processes that have died had under way is so no more. Asks the kernel, for each other one that has something.
+    pub fn reap(&self, now: u64) {
+        let masks = (0..2).fold(0, |all, way| all | Busy::of(self.get(direction(way, Of::Busy))).mask);
+        let dead = |slot: &usize| masks & 1 << slot != 0 && !self.is_alive(*slot);
+        (0..PROCESSES).filter(dead).for_each(|slot| self.forget(slot, now));
+    }
+
+    /// A process has nothing under way.
+    fn forget(&self, slot: usize, now: u64) {
+        for way in 0..2 {
+            let at = SLOTS + slot * OF_SLOT + way * 2;
+            self.put(at, 0);
+            self.put(at + 1, 0);
+            self.settle(way, slot, now);
+        }
+    }
+}
+
+/// Who has something under way, and since when anybody has: microseconds, of which 48 bits last for nine years.
+struct Busy {
+    mask: u64,
+    since: u64,
+}
+
+impl Busy {
+    fn of(word: u64) -> Busy {
+        Busy { mask: word >> 48, since: word & ((1 << 48) - 1) }
+    }
+
+    fn word(&self) -> u64 {
+        self.mask << 48 | self.since & ((1 << 48) - 1)
+    }
+}
+
+/// A word of a direction.
+pub fn direction(way: usize, of: Of) -> usize {
+    DIRECTIONS + way * OF_DIRECTION + of as usize
+}
+
+/// The latencies of reads, writes and flushes.
+pub fn latency(which: usize) -> usize {
+    LATENCIES + which * OF_LATENCY
+}
