@@ -43,6 +43,10 @@ impl Files for Nothing {
         Ok(vec![false; moves.len()])
     }
 
+    fn keep(&self, blocks: &[(Owner, Place)]) -> fs::ilfs::Result<Vec<bool>> {
+        Ok(vec![false; blocks.len()])
+    }
+
     fn kind(&self, _: Owner, _: Place) -> fs::ilfs::Result<fs::ilfs::sorted::Kind> {
         Ok((fs::ilfs::Class::None, 1))
     }
