@@ -32,6 +32,9 @@ use crate::pool::{read_config, Pool};
 /// How long it counts that a region could not be opened.
 const VAIN: Duration = Duration::from_millis(100);
 
+/// A region that was made, and its disks.
+type Made = (Arc<dyn Region>, Vec<DiskEntry>);
+
 /// Gives the pool at `dir`, which has disks and may be in use, other regions: all of them, or none where one is refused or cannot be made.
 /// What is on their disks is only lost with `force`.
 pub fn add(dir: &Path, new: &[NewRegion], force: bool) -> Result<()> {
@@ -45,8 +48,7 @@ pub fn add(dir: &Path, new: &[NewRegion], force: bool) -> Result<()> {
     let plan = planned(dir, &config, new, force)?;
     let made = make_all(dir, &config, plan, first)?;
     // 2.
-    let entries =
-        |of: &[(Arc<dyn Region>, Vec<DiskEntry>)]| of.iter().flat_map(|(_, disks)| disks.clone()).collect::<Vec<_>>();
+    let entries = |of: &[Made]| of.iter().flat_map(|(_, disks)| disks.clone()).collect::<Vec<_>>();
     config.disks.extend(entries(&made));
     if let Err(e) = config.write(dir) {
         undo(dir, &config, &entries(&made));
@@ -80,7 +82,7 @@ pub fn planned(dir: &Path, config: &Config, new: &[NewRegion], force: bool) -> R
 }
 
 /// Step 1. Nothing is left of those before where one cannot be made.
-fn make_all(dir: &Path, config: &Config, plan: Plan, first: u32) -> Result<Vec<(Arc<dyn Region>, Vec<DiskEntry>)>> {
+fn make_all(dir: &Path, config: &Config, plan: Plan, first: u32) -> Result<Vec<Made>> {
     let (mut made, uuid) = (Vec::new(), config.uuid_bytes()?);
     for (number, region) in (first..).zip(plan.0) {
         let layout = region.layout;
