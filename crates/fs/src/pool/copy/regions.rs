@@ -21,7 +21,7 @@ use crate::error::{Error, Result};
 use crate::ilfs;
 use crate::node::Fs;
 use crate::pool::config::Config;
-use crate::pool::disks::gather::Gathered;
+use crate::pool::disks::gather::{Gathered, With};
 use crate::pool::disks::grow;
 use crate::pool::disks::shared::Agreement;
 use crate::pool::disks::Disks as PoolDisks;
@@ -106,7 +106,7 @@ pub fn take(dir: &Path, config: &Config, first: bool) -> Result<Arc<InRegions>> 
     let common = Agreement::beside(dir, config, "copy")?;
     let options = Options { threads: true, ..agreement.options() };
     let found = Gathered::of(dir, config, config.uuid_bytes()?, &options);
-    let disks = found.assemble(dir, false, Some(&agreement.sharing(dir)));
+    let disks = found.assemble(dir, false, With::Sharing(&agreement.sharing(dir)));
     let regions = members(&disks, dir)?;
     let presence = be_there(&regions, first, dir)?;
     let duplex = Duplex::open(&regions, Some(common.common()), false).map_err(|e| refused(dir, &disks, &e))?;
@@ -122,7 +122,7 @@ pub fn take(dir: &Path, config: &Config, first: bool) -> Result<Arc<InRegions>> 
 /// The same, to look at it: nothing is changed.
 pub fn look(dir: &Path, config: &Config) -> Result<Arc<InRegions>> {
     let options = Options { read_only: true, threads: true, ..Options::default() };
-    let disks = Gathered::of(dir, config, config.uuid_bytes()?, &options).assemble(dir, true, None);
+    let disks = Gathered::of(dir, config, config.uuid_bytes()?, &options).assemble(dir, true, With::Nobody);
     let regions = members(&disks, dir)?;
     let duplex = Duplex::open(&regions, None, true).map_err(|e| refused(dir, &disks, &e))?;
     Ok(Arc::new(InRegions { duplex: Arc::new(duplex), _presence: Vec::new(), _agreements: Vec::new() }))

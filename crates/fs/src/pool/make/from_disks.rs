@@ -20,7 +20,7 @@ use super::{import, relocate, Builder};
 use crate::error::{Error, Result};
 use crate::pool::config::{Config, DiskEntry};
 use crate::pool::copy::regions;
-use crate::pool::disks::gather::Gathered;
+use crate::pool::disks::gather::{Gathered, With};
 use crate::pool::medium::MediumKind;
 use crate::pool::paths::{self, IMAGE};
 use crate::pool::uuid;
@@ -128,7 +128,7 @@ fn configure(dir: &Path, found: &[Found], pool: Uuid) -> Result<Config> {
     let mut config = Config::new(MediumKind::Logged, uuid::text(&pool.0));
     config.disks = found.iter().map(entry).collect();
     let options = Options { read_only: true, threads: true, ..Options::default() };
-    let disks = Gathered::of(dir, &config, pool.0, &options).assemble(dir, true, None);
+    let disks = Gathered::of(dir, &config, pool.0, &options).assemble(dir, true, With::Nobody);
     let told = duplex::look(&disks.regions).map_err(|e| no_copy(found, &disks, dir, &e))?;
     let noted = std::str::from_utf8(&told.said.extra).ok().and_then(Config::from_text);
     let Some(noted) = noted.filter(|noted| noted.uuid_bytes().is_ok_and(|uuid| uuid == pool.0)) else {
