@@ -362,9 +362,12 @@ impl Run {
         // So may inodes be plain that are to change.
         let tables =
             [tag::INODE_TABLE, tag::INODE_BLOCK, tag::PACKED, tag::PACKING, tag::PERM].map(|t| usize::from(t.0));
+        let packs = [&self.before, &self.after].iter().any(|one| one.usage[usize::from(tag::PACKED.0)] > 0);
         for (t, bytes) in found.iter().enumerate() {
             let (low, high) =
                 (self.before.usage[t].min(self.after.usage[t]), self.before.usage[t].max(self.after.usage[t]));
+            // A plain block that was packed may not be kept yet for unpacking.
+            let low = if t == usize::from(tag::INODE_BLOCK.0) && packs { 0 } else { low };
             let right = match in_pieces || tables.contains(&t) {
                 true => (low..=high).contains(bytes),
                 false => *bytes == wanted.usage[t],
