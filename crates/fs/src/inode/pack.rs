@@ -251,7 +251,7 @@ fn pack_in(
     }
     // 5 and 6.
     let swung = write_packed(op, table, &inodes).and_then(|(new, bytes)| {
-        left.lead(op, table, candidate.block, old, Block::Packed(new), 0).map(|led| led.then_some(bytes))
+        left.lead(op, table, candidate.block, old, Block::Packed(new)).map(|led| led.then_some(bytes))
     });
     match (swung, old) {
         (Ok(Some(bytes)), _) => Ok(Some(Packed {
@@ -267,20 +267,17 @@ fn pack_in(
 
 impl Left {
     /// Has the table lead from one form of a block to the other; the old one is left, or the new one if somebody was first.
-    fn lead(&mut self, op: &mut Op, table: Table, block: u64, old: Block, new: Block, atimes: u64) -> Result<bool> {
+    fn lead(&mut self, op: &mut Op, table: Table, block: u64, old: Block, new: Block) -> Result<bool> {
         let led = match table.block_word(block)? {
             Some(word) => table.region.install_word(word, old.word(), new.word())?,
             None => false,
         };
-        let atimes = match old {
-            Block::Packed(off) if led && atimes == 0 => op.session().region().load(Off::new(off))?,
-            _ => atimes,
-        };
         match if led { old } else { new } {
             Block::Plain(off) => self.0.push((off, tag::INODE_BLOCK)),
             Block::Packed(off) => {
+                let atimes = op.session().region().load(Off::new(off))?;
                 self.0.push((off, tag::PACKED));
-                self.0.extend((led && atimes != 0).then_some((atimes, tag::PACKING)));
+                self.0.extend((atimes != 0).then_some((atimes, tag::PACKING)));
             }
             Block::None => {}
         }
@@ -329,7 +326,7 @@ pub fn unpack(op: &mut Op, table: Table, ino: Ino, memory: Memory, left: &mut Le
 }
 
 /// The same of one that is damaged, with everybody held up: what can be decoded stays. Says what came of it.
-pub fn salvage(op: &mut Op, table: Table, block: u64, left: &mut Left) -> Result<String> {
+pub fn salvage(op: &mut Op, table: Table, block: u64) -> Result<String> {
     op.lock(&numbers(block))?;
     let Block::Packed(off) = table.block(block)? else { return Ok(format!("packed inode block {block}: gone")) };
     let (first, last) = (block * PER_BLOCK, (block + 1) * PER_BLOCK - 1);
@@ -338,7 +335,8 @@ pub fn salvage(op: &mut Op, table: Table, block: u64, left: &mut Left) -> Result
         table.block_word(block)?.map_or(Ok(()), |word| table.region.commit_word(word, 0))?;
         return Ok(format!("packed inode block {block}: inodes {first} to {last} could not be read, removed"));
     };
-    unpack_whole(op, table, (block, off), &whole, Memory::Heap, left)?;
+    // Whose the objects are that a damaged form leads to, and itself, nobody knows: the sweep does.
+    unpack_whole(op, table, (block, off), &whole, Memory::Heap, &mut Left::default())?;
     let kept = whole.inodes.iter().flatten().count();
     Ok(format!("packed inode block {block}: {kept} inodes could be read, {} were lost", whole.lost.len()))
 }
@@ -369,7 +367,7 @@ fn unpack_whole(
     tx.init_bytes(made, plain.as_bytes())?;
     tx.commit()?;
     // 4.
-    left.lead(op, table, block, Block::Packed(off), Block::Plain(made), whole.atimes)?;
+    left.lead(op, table, block, Block::Packed(off), Block::Plain(made))?;
     Ok(())
 }
 

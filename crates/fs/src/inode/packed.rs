@@ -12,11 +12,11 @@
 //! 3. The time, one word, with the inode's lock held.
 
 use pram::{Off, Op};
-use zerocopy::FromBytes;
+use zerocopy::transmute;
 
 use super::{Block, Table};
 use crate::error::{Error, Result};
-use crate::layout::{tag, AccessTimes, RawInode, RawPacked, INODE, PER_BLOCK};
+use crate::layout::{tag, AccessTimes, RawInode, RawPacked, INODE, PER_BLOCK, PROFILES};
 use crate::packed::bits::LONGEST;
 use crate::packed::block::MAX_HEADER;
 use crate::packed::Header;
@@ -26,6 +26,9 @@ use crate::Ino;
 const READ: usize = LONGEST + 8;
 const HEAD: usize = MAX_HEADER + 8;
 const _: () = assert!(LONGEST >= INODE as usize);
+const ATIMES: u64 = size_of::<AccessTimes>() as u64;
+/// Where the number of the profile is in the coded bytes: behind the lengths.
+const PROFILE_AT: usize = PER_BLOCK as usize;
 /// Bytes before what is coded.
 pub const CODED: u64 = size_of::<RawPacked>() as u64;
 
@@ -87,9 +90,18 @@ impl Table<'_> {
         Ok(bytes)
     }
 
+    /// That there are access times at this offset, and not a profile.
+    #[inline(always)]
+    fn check_atimes(&self, off: u64) -> Result<()> {
+        match self.region.resolve(off, tag::PACKING)? {
+            ATIMES => Ok(()),
+            _ => Err(Error::Corrupt(format!("there are no access times of packed inodes at {off:#x}"))),
+        }
+    }
+
     #[inline(always)]
     fn read_atime(&self, atimes: u64, n: u64, raw: &mut RawInode) -> Result<()> {
-        self.region.resolve(atimes, tag::PACKING)?;
+        self.check_atimes(atimes)?;
         match self.region.load(Off::<u64>::new(atimes).index(n))? {
             0 => {}
             time => raw.atime = time as i64,
@@ -107,12 +119,17 @@ impl Table<'_> {
         let cap = self.region.resolve(off, tag::PACKED)?;
         let mut bytes = vec![0; cap as usize];
         self.region.read_bytes(off, &mut bytes)?;
-        let Some((raw, coded)) = RawPacked::read_from_prefix(&bytes).ok().filter(|(_, coded)| coded.len() >= 16) else {
-            return Ok(None);
-        };
-        let is_checked = coded.get(..raw.bytes as usize).is_some_and(|coded| crc32c::crc32c(coded) == raw.check);
+        let Some((raw, coded)) = bytes.split_first_chunk_mut::<{ size_of::<RawPacked>() }>() else { return Ok(None) };
+        let raw: RawPacked = transmute!(*raw);
+        let mut is_checked = false;
+        if let Some(checked) = coded.get_mut(..raw.bytes as usize) {
+            is_checked = crc32c::crc32c(checked) == raw.check;
+            if !is_checked {
+                mend_profile(checked, raw.check);
+            }
+        }
         let Some(head) = Header::read(coded) else { return Ok(None) };
-        let profile = self.profile(head.profile)?;
+        let Ok(profile) = self.profile(head.profile) else { return Ok(None) };
         let (mut inodes, mut lost) = ([None; PER_BLOCK as usize], Vec::new());
         for (n, inode) in inodes.iter_mut().enumerate() {
             let Some(range) = head.place(n) else { continue };
@@ -123,7 +140,7 @@ impl Table<'_> {
         }
         let is_whole = is_checked && raw.bytes as usize == head.bytes() && lost.is_empty();
         let atimes = self.region.load(Off::new(off))?;
-        if atimes != 0 && self.region.resolve(atimes, tag::PACKING).is_ok() {
+        if atimes != 0 && self.check_atimes(atimes).is_ok() {
             for (n, inode) in (0..).zip(&mut inodes) {
                 inode.iter_mut().try_for_each(|inode| self.read_atime(atimes, n, inode))?;
             }
@@ -137,7 +154,7 @@ impl Table<'_> {
         let mut atimes = self.region.load(Off::new(off))?;
         if atimes == 0 {
             // 1.
-            let made = super::zeroed(op, tag::PACKING, size_of::<AccessTimes>() as u64)?;
+            let made = super::zeroed(op, tag::PACKING, ATIMES)?;
             // 2.
             atimes = match self.region.install_word(Off::new(off), 0, made)? {
                 true => made,
@@ -149,10 +166,22 @@ impl Table<'_> {
                 }
             };
         }
-        self.region.resolve(atimes, tag::PACKING)?;
+        self.check_atimes(atimes)?;
         // 3.
         self.region.commit_word(Off::<u64>::new(atimes).index(ino % PER_BLOCK), time as u64)?;
         Ok(true)
+    }
+}
+
+/// Finds the number of the profile again, if nothing else is wrong with the coded bytes: without it all of them would be lost.
+fn mend_profile(coded: &mut [u8], check: u32) {
+    let Some(first) = coded.get(PROFILE_AT).copied() else { return };
+    let found = (0..PROFILES as u8).any(|n| {
+        coded[PROFILE_AT] = n;
+        crc32c::crc32c(coded) == check
+    });
+    if !found {
+        coded[PROFILE_AT] = first;
     }
 }
 

@@ -163,10 +163,7 @@ impl Fs {
 
     /// The same for a damaged block, of which what can be read stays.
     pub(crate) fn salvage_held(&self, op: &mut Op, block: u64) -> Result<String> {
-        let mut left = Left::default();
-        let told = pack::salvage(op, self.table(), block, &mut left)?;
-        left.free_in(op)?;
-        Ok(told)
+        pack::salvage(op, self.table(), block)
     }
 }
 
