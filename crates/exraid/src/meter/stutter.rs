@@ -46,6 +46,9 @@ const WELL_WINDOWS: u64 = 3;
 const WELL_PATIENCE: u64 = 3 * SECOND;
 const LEARNING: u64 = 10 * SECOND;
 const KNOWN: u64 = 24;
+/// Bytes of a request that has much of the disk's speed by itself, and how many times as much several at a time have at most.
+const LARGE: u64 = 1 << 20;
+const TOGETHER: f64 = 1.5;
 /// Windows that one of a disk that is well takes back.
 const BACK: u64 = 2;
 /// What a request that is seen while it stutters counts for.
@@ -186,18 +189,14 @@ impl Judge<'_> {
         let took = ended.took as f64;
         self.0.add(LEARNED, ended.took);
         if cell.seen < KNOWN {
-            let (factor, counts) = match self.is_stuttering() {
-                true => ((self.0.real(USED_TO) / self.0.real(DELIVERS).max(1.0)).max(1.0), IN_NEED),
-                false => (1.0, 1),
-            };
-            return self.learn(
-                at,
-                cell,
-                took / factor,
-                ended.bytes,
-                counts as f64 / (cell.seen + counts) as f64,
-                counts,
-            );
+            let share = |counts: u64| counts as f64 / (cell.seen + counts) as f64;
+            if self.is_stuttering() {
+                let factor = (self.0.real(USED_TO) / self.0.real(DELIVERS).max(1.0)).max(1.0);
+                return self.learn(at, cell, took / factor, ended.bytes, share(IN_NEED), IN_NEED);
+            }
+            let Some(most) = self.most(ended) else { return self.learn(at, cell, took, ended.bytes, share(1), 1) };
+            self.count(ended, most);
+            return self.learn(at, cell, took.min(most * FAIR), ended.bytes, share(1), 1);
         }
         // Never more than it would take if bytes were all, nor less than what smaller ones took.
         let usual = f64::from(cell.nanos) * (ended.bytes as f64 / f64::from(cell.bytes)).max(1.0);
@@ -211,6 +210,23 @@ impl Judge<'_> {
     fn count(&self, ended: &Ended, usual: f64) {
         let counts = [ended.took, usual as u64, ended.bytes, 1, ended.depth];
         counts.into_iter().enumerate().for_each(|(n, much)| self.0.add(TOOK + n, much));
+    }
+
+    /// What a request takes at most, by what is known of other kinds.
+    fn most(&self, ended: &Ended) -> Option<f64> {
+        let depth = depth_of(ended.depth);
+        let cells = (0..SIZES * DEPTHS * 2).map(|n| {
+            let (size, of, goes_on) = (n / (DEPTHS * 2), n / 2 % DEPTHS, n % 2 == 1);
+            (CELLS + 2 * place(ended.way, size, of, goes_on), of, goes_on)
+        });
+        let bounds = cells.filter(|(_, _, goes_on)| ended.goes_on || !goes_on).filter_map(|(at, of, _)| {
+            let cell = self.cell(at);
+            let alone = (1u64 << of.saturating_sub(depth)) as f64;
+            let alone = if ended.bytes >= LARGE { alone.min(TOGETHER) } else { alone };
+            let bytes = (ended.bytes as f64 / f64::from(cell.bytes)).max(1.0);
+            (cell.seen >= KNOWN).then(|| f64::from(cell.nanos) * bytes * alone)
+        });
+        bounds.reduce(f64::min)
     }
 
     fn learn(&self, at: usize, cell: Cell, took: f64, bytes: u64, share: f64, counts: u64) {

@@ -241,6 +241,6 @@ fn what_is_so_for_hours_of_work_is_what_the_disk_is() {
     disk.model.rate = 2e6;
     disk.run(SEGMENTS, 20);
     assert!(disk.stutters().is_some());
-    disk.run(SEGMENTS, 12 * 3600);
+    disk.run(SEGMENTS, 9 * 3600);
     assert_eq!(disk.stutters(), None);
 }
