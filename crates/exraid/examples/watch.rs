@@ -108,7 +108,8 @@ fn main() -> Result<(), Box<dyn Error>> {
                     other => println!("{at:6.1} s  {other:?}"),
                 }
             }
-            if let Some((_, what)) = plan.pop_if(|(when, _)| start.elapsed() > *when) {
+            let is_due = plan.last().is_some_and(|(when, _)| start.elapsed() > *when);
+            if let Some((_, what)) = is_due.then(|| plan.pop()).flatten() {
                 println!("{:6.1} s  *** {what}", start.elapsed().as_secs_f64());
                 match plan.len() {
                     2 => disks[1].set(|faults| faults.rate = Some(RATE / 10)),
