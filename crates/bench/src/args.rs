@@ -122,6 +122,8 @@ pub enum What {
     Fsck(Files),
     /// Persistent RAM per file and per directory entry
     Memory(Memory),
+    /// Compressing small files that nobody uses: what it saves, and costs
+    Packed(Packed),
     /// What durability costs on the machine's own disk: fsync, sqlite3, the log, opening after a power cut
     Durable(Durable),
     /// Large files: written and read in order and at random, against ext4 and the raw disk
@@ -232,6 +234,19 @@ pub struct Memory {
     /// Files, and entries, to divide by
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = at_least_one)]
     pub files: usize,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub struct Packed {
+    /// The tree that files are taken from
+    #[arg(long, value_name = "DIR", default_value = "/usr")]
+    pub tree: PathBuf,
+    /// Files of the sample
+    #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = at_least_one)]
+    pub files: usize,
+    /// MiB that are compressed while others work
+    #[arg(long, value_name = "MIB", default_value_t = 1024)]
+    pub backlog: u64,
 }
 
 #[derive(Clone, Debug, clap::Args)]

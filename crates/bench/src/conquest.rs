@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use fs::pool::{CommitInterval, SessionStatus};
+use fs::pool::{CommitInterval, CompressionConfig, SessionStatus};
 use fs::{FormatOptions, MediumKind, OpenOptions, Pool};
 
 use crate::args::Kind;
@@ -13,6 +13,12 @@ use crate::hosts;
 /// Formats a battery pool of `bytes` at `dir`.
 pub fn format(dir: &Path, bytes: u64) -> Result<(), Error> {
     format_as(dir, FormatOptions::sized(bytes))
+}
+
+/// The same, which compresses nothing by itself.
+pub fn format_without_compression(dir: &Path, bytes: u64) -> Result<(), Error> {
+    let compression = CompressionConfig::of(&[("share".into(), 0)]).map_err(Error::Wrong)?;
+    format_as(dir, FormatOptions { compression, ..FormatOptions::sized(bytes) })
 }
 
 /// The same with a running copy in the directory `copy`.

@@ -29,6 +29,10 @@ pub mod tag {
     pub const PERM: Tag = Tag(9);
     /// The log of segments: its head, and the table of segments.
     pub const LOG: Tag = Tag(10);
+    /// Compressed content of files.
+    pub const COMPRESSED: Tag = Tag(11);
+    /// What compressed content was compressed with.
+    pub const DICTIONARY: Tag = Tag(12);
     /// Up to sixteen inodes, packed.
     pub const PACKED: Tag = Tag(13);
     /// What those need beside: access times of ones that have been read since, and profiles.
@@ -47,8 +51,8 @@ pub mod tag {
         "xattr",
         "permissions",
         "segment table",
-        "",
-        "",
+        "compressed",
+        "dictionary",
         "packed inodes",
         "packing",
         "block table",
@@ -65,6 +69,8 @@ pub mod root {
     pub const FOLLOWED: u64 = 2;
     /// The size of the region when they had.
     pub const FOLLOWED_SIZE: u64 = 3;
+    /// Offsets of the newest dictionary: one copy of it, and the other; or 0.
+    pub const DICTIONARIES: [u64; 2] = [4, 5];
     /// Offset of the first of the plain inode blocks that are kept for unpacking where memory is full, or 0.
     pub const SPARE: u64 = 31;
     /// Offsets of profiles, by number, or 0: what inodes are packed with.
@@ -192,6 +198,53 @@ impl RawPerm {
         self.uid != u32::MAX && self.gid != u32::MAX
     }
 }
+
+/// How compressed content begins. Behind it lie, where there are several chunks, a [`RawStreamChunk`] for each; then, where one object does
+/// not hold it, the offsets of the objects that have the stream; else the stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct RawCompressed {
+    /// Bytes of the file.
+    pub size: u32,
+    /// Bytes of the stream: what the chunks were compressed to, one behind the other.
+    pub stored: u32,
+    /// Checksum of the inode's number, of all this with 0 in its place, of the tables, and of a stream of one chunk.
+    pub check: u32,
+    /// The number of the dictionary that it was compressed with, or 0.
+    pub dictionary: u16,
+    /// See [`Codec`](crate::codec::Codec).
+    pub codec: u8,
+    pub reserved: u8,
+}
+const _: () = assert!(size_of::<RawCompressed>() == 16);
+
+/// One chunk of several.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct RawStreamChunk {
+    /// Where it ends in the stream.
+    pub end: u32,
+    /// Checksum of what the stream has of it.
+    pub check: u32,
+}
+const _: () = assert!(size_of::<RawStreamChunk>() == 8);
+
+/// How a dictionary begins; its bytes follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct RawDictionary {
+    /// The same copy of the dictionary made before it, or 0.
+    pub older: Off<RawDictionary>,
+    pub number: u16,
+    pub reserved: u16,
+    /// Bytes that follow.
+    pub len: u32,
+    /// Checksum of number, length and bytes.
+    pub check: u32,
+    /// MiB of small files that there were when it was made.
+    pub of: u32,
+}
+const _: () = assert!(size_of::<RawDictionary>() == 24);
 
 /// Where content begins, in one word, so that one store switches it: offset (48 bits), form (8), depth (8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,12 +6,14 @@
 //! | [`attr`] | what callers see of an inode, and who the caller is |
 //! | [`pool`] | a pool directory: format, open, `pool.toml`, status |
 //! | [`node`] | the API by inode number, which every front end uses |
+//! | [`pack`] | which files are compressed, and when |
 //! | [`path`] | the API by path with permission checks, for embedding programs |
 //! | [`poll`] | waiting for what others do and do not tell |
 //! | [`layout`] | what lies in the region: superblock, inode, every size asserted |
 //! | `inode` | the inode table: two levels, blocks of sixteen |
 //! | `perm` | the shared table of (uid, gid, mode) triples |
 //! | `dir` | directories: extendible hash tables of buckets |
+//! | [`codec`] | compressing content, and back |
 //! | `file` | content of memory files: one contiguous block, or a tree of pages |
 //! | [`ilfs`] | the log of segments: content on disks |
 //! | `xattr` | extended attributes and POSIX ACLs |
@@ -28,6 +30,7 @@
 mod acl;
 pub mod attr;
 mod bytes;
+pub mod codec;
 mod dir;
 pub mod error;
 mod file;
@@ -36,6 +39,7 @@ pub mod ilfs;
 mod inode;
 pub mod layout;
 pub mod node;
+pub mod pack;
 pub mod packed;
 pub mod path;
 mod perm;
@@ -58,4 +62,4 @@ pub use error::{Error, Lack, Result};
 pub use node::{Atime, Fs, Policy};
 pub use pool::{FormatOptions, MediumKind, OpenOptions, Pool};
 pub use pram::copy::Ticket;
-pub use setting::{Durability, Priority, Redundancy};
+pub use setting::{Compression, Durability, Priority, Redundancy};

@@ -11,7 +11,9 @@
 //! | `threshold` | bytes, a power of two from 64 KiB to 1 TiB, also like `4M`; `none` |
 //! | `redundancy` | `none`, `whole`, `mirror:N`, `lazy:DELAY`; see [`Redundancy`] |
 //! | `priority` | `low`, `normal`, `high` |
+//! | `compression` | `auto`, `always`, `never`, `warm`, `cold`; see [`Compression`] |
 
+mod compression;
 mod redundancy;
 
 use rustix::io::Errno;
@@ -20,6 +22,7 @@ use crate::attr::Kind;
 use crate::error::Result;
 use crate::layout::RawInode;
 
+pub use compression::Compression;
 pub use redundancy::{Priority, Redundancy};
 
 /// The attributes that set what can be set.
@@ -27,8 +30,10 @@ const DURABILITY: &[u8] = b"user.conquest.durability";
 const THRESHOLD: &[u8] = b"user.conquest.threshold";
 const REDUNDANCY: &[u8] = b"user.conquest.redundancy";
 const PRIORITY: &[u8] = b"user.conquest.priority";
+const COMPRESSION: &[u8] = b"user.conquest.compression";
 /// Bytes that all of them take in a list of names, each with the zero behind it.
-pub(crate) const LISTED: u64 = (DURABILITY.len() + THRESHOLD.len() + REDUNDANCY.len() + PRIORITY.len() + 4) as u64;
+pub(crate) const LISTED: u64 =
+    (DURABILITY.len() + THRESHOLD.len() + REDUNDANCY.len() + PRIORITY.len() + COMPRESSION.len() + 5) as u64;
 const EFFECTIVE: &[u8] = b"user.conquest.effective.";
 
 /// Bits of `RawInode::settings` that say a [`Durability`]; 0: not set.
@@ -56,6 +61,10 @@ pub const DELAY_MOST: u8 = 142;
 const PRIORITY_BITS: u16 = 0b11 << PRIORITY_AT;
 /// The first of them.
 pub const PRIORITY_AT: u32 = 10;
+/// Those that say a [`Compression`]; 0: not set.
+const COMPRESSION_BITS: u16 = 0b111 << COMPRESSION_AT;
+/// The first of them.
+pub const COMPRESSION_AT: u32 = 12;
 
 /// When a change is durable on a medium where that takes waiting for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -140,6 +149,7 @@ pub(crate) enum Setting {
     Threshold,
     Redundancy,
     Priority,
+    Compression,
 }
 
 /// What an inode has of a setting that is set, or of all of them.
@@ -167,7 +177,8 @@ impl Set {
 }
 
 impl Setting {
-    pub const ALL: [Setting; 4] = [Setting::Durability, Setting::Threshold, Setting::Redundancy, Setting::Priority];
+    pub const ALL: [Setting; 5] =
+        [Setting::Durability, Setting::Threshold, Setting::Redundancy, Setting::Priority, Setting::Compression];
 
     /// The attribute that sets it.
     pub fn attribute(self) -> &'static [u8] {
@@ -176,6 +187,7 @@ impl Setting {
             Setting::Threshold => THRESHOLD,
             Setting::Redundancy => REDUNDANCY,
             Setting::Priority => PRIORITY,
+            Setting::Compression => COMPRESSION,
         }
     }
 
@@ -186,6 +198,7 @@ impl Setting {
             Setting::Threshold => b"user.conquest.effective.threshold",
             Setting::Redundancy => b"user.conquest.effective.redundancy",
             Setting::Priority => b"user.conquest.effective.priority",
+            Setting::Compression => b"user.conquest.effective.compression",
         }
     }
 
@@ -205,6 +218,7 @@ impl Setting {
             Setting::Threshold => THRESHOLD_BITS,
             Setting::Redundancy => REDUNDANCY_BITS,
             Setting::Priority => PRIORITY_BITS,
+            Setting::Compression => COMPRESSION_BITS,
         }
     }
 
@@ -219,6 +233,7 @@ impl Setting {
             Setting::Threshold => raw.set_threshold().map(|threshold| threshold_text(threshold.bytes())),
             Setting::Redundancy => raw.set_redundancy().map(|redundancy| redundancy.to_string().into()),
             Setting::Priority => raw.set_priority().map(|priority| priority.name().into()),
+            Setting::Compression => raw.set_compression().map(|compression| compression.name().into()),
         }
     }
 
@@ -231,6 +246,9 @@ impl Setting {
                 .and_then(Redundancy::codes)
                 .map(|(code, delay)| Set { bits: code << REDUNDANCY_AT, delay }),
             Setting::Priority => Priority::from_name(value).map(|priority| Set::bits((priority as u16) << PRIORITY_AT)),
+            Setting::Compression => {
+                Compression::from_name(value).map(|compression| Set::bits((compression as u16) << COMPRESSION_AT))
+            }
         };
         set.ok_or_else(|| Errno::INVAL.into())
     }
@@ -329,6 +347,15 @@ impl RawInode {
         self.set_priority().unwrap_or_default()
     }
 
+    fn set_compression(&self) -> Option<Compression> {
+        Compression::from_code((self.settings & COMPRESSION_BITS) >> COMPRESSION_AT)
+    }
+
+    /// Whether its content is compressed when it is quiet.
+    pub(crate) fn compression(&self) -> Compression {
+        self.set_compression().unwrap_or_default()
+    }
+
     /// Is everything set to a value that exists?
     pub(crate) fn settings_are_known(&self) -> bool {
         let durability = self.settings & DURABILITY_BITS;
@@ -337,7 +364,9 @@ impl RawInode {
             0 => self.delay == 0,
             _ => self.set_redundancy().is_some(),
         };
-        self.settings & !(DURABILITY_BITS | THRESHOLD_BITS | REDUNDANCY_BITS | PRIORITY_BITS) == 0
+        let is_compression = self.settings & COMPRESSION_BITS == 0 || self.set_compression().is_some();
+        self.settings & !(DURABILITY_BITS | THRESHOLD_BITS | REDUNDANCY_BITS | PRIORITY_BITS | COMPRESSION_BITS) == 0
+            && is_compression
             && durability <= Durability::Strict as u16
             && Threshold::is_known(threshold)
             && is_redundancy
@@ -404,7 +433,7 @@ mod tests {
                 6 => (1..=142).contains(&delay),
                 _ => false,
             };
-            let known = durability < 3 && (threshold <= 25 || threshold == 31) && is_redundancy && bits >> 12 == 0;
+            let known = durability < 3 && (threshold <= 25 || threshold == 31) && is_redundancy && bits >> 12 <= 5;
             assert_eq!(raw.settings_are_known(), known, "{bits:#x}, {delay}");
             for setting in Setting::ALL.into_iter().filter(|_| known) {
                 let mut other = raw;

@@ -87,6 +87,7 @@ opcodes! {
     Create = 35: of::<CreateIn>();
     Interrupt = 36: of::<InterruptIn>();
     Destroy = 38: 0;
+    Ioctl = 39: of::<IoctlIn>();
     BatchForget = 42: of::<BatchForgetIn>();
     Fallocate = 43: of::<FallocateIn>();
     Readdirplus = 44: of::<ReadIn>();
@@ -188,6 +189,11 @@ wire! {
     }
 
     SetxattrIn = 16 { size: u32, flags: u32, setxattr_flags: u32, padding: u32 }
+    IoctlIn = 32 { fh: u64, flags: u32, cmd: u32, arg: u64, in_size: u32, out_size: u32 }
+    /// The reply to an IOCTL that returns a word of 4 bytes.
+    IoctlFlagsOut = 20 { result: i32, flags: u32, in_iovs: u32, out_iovs: u32, value: u32 }
+    /// The same for a `struct fsxattr`.
+    IoctlXattrOut = 44 { result: i32, flags: u32, in_iovs: u32, out_iovs: u32, fsxattr: [u32; 7] }
     GetxattrIn = 8 { size: u32, padding: u32 }
     GetxattrOut = 8 { size: u32, padding: u32 }
 

@@ -152,7 +152,7 @@ impl Server {
     }
 
     /// What the owner may do to the request's inode, and who has the capability to act for the owner.
-    fn as_owner(&self, req: &Request, act: impl Fn(&Caller) -> fs::Result<()>) -> Result<(), Errno> {
+    pub(crate) fn as_owner(&self, req: &Request, act: impl Fn(&Caller) -> fs::Result<()>) -> Result<(), Errno> {
         self.as_owners(req, &act, || {
             let attr = self.fs().getattr(req.head.nodeid).ok();
             attr.into_iter().map(|attr| (attr.uid, None)).collect()

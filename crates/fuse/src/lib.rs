@@ -26,7 +26,7 @@
 //! | `parked` | requests that are answered later, by whatever thread |
 //! | `workers` | the threads for requests that take long, or wait for space |
 //! | `deferred` | replies that wait until what they acknowledge is durable |
-//! | `names` `attrs` `data` `dirs` | the operations, by subject |
+//! | `names` `attrs` `data` `dirs` `file_flags` | the operations, by subject |
 //! | `process` | what the process behind a request may do beyond what its numbers say |
 //! | `volume` | a linear device shown as one file |
 //! | `request` | one request: header, argument, payload, reply in place |
@@ -57,6 +57,7 @@ mod dev;
 mod dirs;
 mod enospc;
 mod error;
+mod file_flags;
 mod guard;
 mod helper;
 mod host;
@@ -92,6 +93,6 @@ pub use guard::{guard, Duty};
 pub use mount::{mount, mount_again, remount};
 pub use options::{choose_transport, MountOptions, Transport, TransportChoice};
 pub use session::Mount;
-pub use sys::flushes_for_others;
+pub use sys::{flushes_for_others, Signals};
 pub use unmount::umount;
 pub use volume::{is_volume_at, mount_volume, umount_volume, Shown, FILE as VOLUME_FILE};

@@ -227,6 +227,7 @@ impl Server {
             Write => self.write(req),
             Fallocate => self.fallocate(req),
             Lseek => self.lseek(req),
+            Ioctl => self.ioctl(req),
             CopyFileRange | CopyFileRange64 => self.copy_file_range(opcode, req),
             Fsync | Fsyncdir => self.fsync(req),
             // The last message of a mount as a block device: `umount` waits for the answer.

@@ -6,7 +6,7 @@ use fs::node::{Fallocate, Rename};
 use fs::Kind;
 use rustix::io::Errno;
 
-use crate::op::{split, Done, Op};
+use crate::op::{split, text, Done, Op};
 use crate::tree::{normalise, Seen, Tree};
 use rng::Rng;
 
@@ -327,7 +327,12 @@ impl Model {
                 Ok(())
             }
             Op::Close(handle) => self.open.remove(handle).map(|_| ()).ok_or(Errno::BADF),
-            Op::FreeTriples | Op::Pack => Ok(()),
+            Op::Text(path, len, seed) => {
+                write(&mut self.file(path)?.content, 0, &text(*seed, *len));
+                Ok(())
+            }
+            Op::Pack(path, _) | Op::Unpack(path) => self.file(path).map(|_| ()),
+            Op::FreeTriples | Op::PackInodes | Op::AddDictionary(_) | Op::DropDictionaries => Ok(()),
         }
     }
 

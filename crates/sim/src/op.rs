@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use fs::codec::Codec;
 use fs::node::{Fallocate, Rename, SetXattr, WriteFlags};
+use fs::pack::{Packer, Plan};
 use fs::{Caller, Error, Fs, Ino, Kind, SetAttr, SetTime, Time, ROOT};
 use rustix::io::Errno;
 
@@ -48,7 +50,23 @@ pub enum Op {
     /// Frees permission triples that nothing names.
     FreeTriples,
     /// Packs all inodes that can be.
-    Pack,
+    PackInodes,
+    /// Writes so many bytes of text, which can be compressed: path, length, seed.
+    Text(String, usize, u64),
+    /// Compresses a file, or makes it plain again. Nobody sees anything of it.
+    Pack(String, Codec),
+    Unpack(String),
+    /// Makes a dictionary, and frees those that nobody names; how many are freed.
+    AddDictionary(u64),
+    DropDictionaries,
+}
+
+/// Text that a seed draws.
+pub fn text(seed: u64, len: usize) -> Vec<u8> {
+    let words = ["let ", "mut ", "region", ".read(", "off", ")?;\n", "    ", "fn ", "Result<", "()> {\n", "}\n"];
+    let mut rng = Rng::new(seed);
+    let words = std::iter::repeat_with(|| words[rng.below(words.len() as u64) as usize].bytes());
+    words.flatten().take(len).collect()
 }
 
 /// What a call did.
@@ -180,8 +198,27 @@ impl<'a> Runner<'a> {
                 fs.release(ino, 1);
                 self.open.remove(handle);
             }
+            Op::Text(path, len, seed) => {
+                fs.write(self.ino(path)?, 0, &text(*seed, *len), WriteFlags::default())?;
+            }
+            Op::Pack(path, codec) => {
+                let ino = self.ino(path)?;
+                let mut packer = Packer::new(fs, Plan::now(*codec))?;
+                packer.see(ino)?;
+                assert_eq!(packer.done.compressed, 1, "{path} can be compressed: {:?}", packer.done);
+            }
+            Op::Unpack(path) => {
+                let ino = self.ino(path)?;
+                let mut packer = Packer::new(fs, Plan::default())?;
+                packer.expand(ino)?;
+                assert_eq!(packer.done.expanded, 1, "{path} is compressed");
+            }
+            Op::AddDictionary(seed) => {
+                assert!(fs.add_dictionary(&text(*seed, 8000), 1)?.is_some(), "there is room for one");
+            }
+            Op::DropDictionaries => return Ok(fs.drop_unused_dictionaries()? as u64),
             Op::FreeTriples => assert!(fs.free_unused_triples()? > 0, "there was something to free"),
-            Op::Pack => _ = fs.pack_inodes(0..fs.inode_blocks(), Time(i64::MAX), &|| true)?,
+            Op::PackInodes => _ = fs.pack_inodes(0..fs.inode_blocks(), Time(i64::MAX), &|| true)?,
         }
         Ok(0)
     }

@@ -1,5 +1,6 @@
 //! The scenarios: every operation on the states that matter to it, and pairs of operations, on names and on content.
 
+use fs::codec::Codec;
 use fs::node::{Atime, Fallocate, Rename};
 use fs::Kind;
 
@@ -23,6 +24,8 @@ pub struct Scenario {
     pub by_page: bool,
     /// What a file loses may still be its memory.
     pub frees_later: bool,
+    /// What it changes is compressed, and may be plain already though nothing else is changed yet.
+    pub expands: bool,
     pub atime: Atime,
 }
 
@@ -39,6 +42,7 @@ fn scenario(name: impl Into<String>, setup: impl Into<Vec<Op>>, op: Op) -> Scena
         full: false,
         by_page: false,
         frees_later: false,
+        expands: false,
         atime: Atime::Never,
     }
 }
@@ -403,6 +407,65 @@ fn full() -> Vec<Scenario> {
     ops.map(full).into()
 }
 
+/// Compressing, making plain again, whatever changes compressed content, and dictionaries.
+pub fn packing() -> Vec<Scenario> {
+    use Codec::{Lz4, Zstd};
+    let text = |path: &str, len: usize| [create(path), Op::Text(path.into(), len, 42)];
+    let pack = |codec| Op::Pack("/f".into(), codec);
+    let mut all = Vec::new();
+    for (form, len) in [("short", 3000), ("long", 60_000), ("chunks", 150_000)] {
+        let plain = text("/f", len);
+        let with = |more: &[Op]| [&plain[..], more].concat();
+        let size = len as u64;
+        let mut add = |name: &str, setup: Vec<Op>, op: Op| {
+            let expands = name.starts_with("packed");
+            all.push(Scenario { expands, ..scenario(format!("{name}-{form}"), setup, op) });
+        };
+        add("pack-warm", with(&[]), pack(Lz4));
+        add("pack-cold", with(&[]), pack(Zstd));
+        add("pack-colder", with(&[pack(Lz4)]), pack(Zstd));
+        add("pack-with-dictionary", with(&[Op::AddDictionary(1)]), pack(Zstd));
+        add("unpack", with(&[pack(Lz4)]), Op::Unpack("/f".into()));
+        add("pack-again", with(&[pack(Zstd), Op::Unpack("/f".into())]), pack(Lz4));
+        let packed = with(&[pack(Lz4)]);
+        let ops = [
+            ("write", write("/f", 100, 3000, 1)),
+            ("append", append("/f", 5000, 5)),
+            ("truncate-to-0", truncate("/f", 0)),
+            ("truncate-down", truncate("/f", size / 3)),
+            ("truncate-up", truncate("/f", size + 10_000)),
+            ("punch", fallocate("/f", Fallocate::PunchHole, 300, 2000)),
+            ("zero", fallocate("/f", Fallocate::ZeroRange { keep_size: false }, 300, 5000)),
+            ("allocate", fallocate("/f", Fallocate::Allocate { keep_size: true }, 0, 2 * size)),
+            ("insert", fallocate("/f", Fallocate::InsertRange, 0, 8192)),
+            ("read", Op::Read("/f".into())),
+            ("unlink", unlink("/f")),
+            ("chmod", Op::Chmod("/f".into(), 0o600)),
+        ];
+        for (name, op) in ops {
+            add(&format!("packed-{name}"), packed.clone(), op);
+        }
+        let other = |more: &[Op]| [&packed[..], &[create("/g"), write("/g", 0, 700, 3)], more].concat();
+        add("packed-rename-over", other(&[]), rename("/g", "/f", Rename::Replace));
+        add("packed-rename", other(&[]), rename("/f", "/g", Rename::Replace));
+        add("packed-copy", other(&[]), copy(("/f", 10), ("/g", 100), 2000));
+        add("packed-copy-into", other(&[]), copy(("/g", 10), ("/f", 100), 500));
+        add("packed-unlink-open", other(&[open("/f")]), unlink("/f"));
+        add("packed-close-unlinked", other(&[open("/f"), unlink("/f")]), close());
+    }
+    let plain = text("/f", 3000);
+    let with = |more: &[Op]| [&plain[..], more].concat();
+    // Nobody sees which of the two it is.
+    let mut unseen =
+        |name: &str, setup: Vec<Op>, op: Op| all.push(Scenario { by_page: true, ..scenario(name, setup, op) });
+    unseen("dictionary-first", with(&[]), Op::AddDictionary(1));
+    unseen("dictionary-next", with(&[Op::AddDictionary(1), pack(Zstd)]), Op::AddDictionary(2));
+    let used = [Op::AddDictionary(1), Op::AddDictionary(2), pack(Zstd), Op::AddDictionary(3), Op::AddDictionary(4)];
+    unseen("dictionaries-drop", with(&used), Op::DropDictionaries);
+    unseen("dictionaries-drop-last", with(&[Op::AddDictionary(1), Op::AddDictionary(2)]), Op::DropDictionaries);
+    all
+}
+
 /// Every single operation.
 pub fn singles() -> Vec<Scenario> {
     [names(), attributes(), contents(), growth(), full()].concat()
@@ -486,26 +549,26 @@ pub fn packed() -> Vec<Scenario> {
     let with = |more: &[Op]| [&tree[..], more].concat();
     let read = || Op::Read("/a".into());
     let mut all = vec![
-        scenario("pack", with(&[]), Op::Pack),
-        scenario("pack-many", with(&many), Op::Pack),
-        scenario("pack-some-again", with(&[&many[..], &[Op::Pack, unlink("/d/3"), create("/new")]].concat()), Op::Pack),
-        scenario("pack-large", [&file(2500 << 10)[..]].concat(), Op::Pack),
-        Scenario { atime: Atime::Always, ..scenario("pack-read", with(&[Op::Pack, read()]), Op::Pack) },
-        Scenario { atime: Atime::Always, ..scenario("read-again", with(&[Op::Pack, read()]), read()) },
-        Scenario { atime: Atime::Always, ..scenario("change-read", with(&[Op::Pack, read()]), append("/a", 9, 9)) },
-        scenario("create-in-packed", with(&[&many[..], &[unlink("/d/3"), Op::Pack]].concat()), create("/n")),
+        scenario("pack", with(&[]), Op::PackInodes),
+        scenario("pack-many", with(&many), Op::PackInodes),
+        scenario("pack-some-again", with(&[&many[..], &[Op::PackInodes, unlink("/d/3"), create("/new")]].concat()), Op::PackInodes),
+        scenario("pack-large", [&file(2500 << 10)[..]].concat(), Op::PackInodes),
+        Scenario { atime: Atime::Always, ..scenario("pack-read", with(&[Op::PackInodes, read()]), Op::PackInodes) },
+        Scenario { atime: Atime::Always, ..scenario("read-again", with(&[Op::PackInodes, read()]), read()) },
+        Scenario { atime: Atime::Always, ..scenario("change-read", with(&[Op::PackInodes, read()]), append("/a", 9, 9)) },
+        scenario("create-in-packed", with(&[&many[..], &[unlink("/d/3"), Op::PackInodes]].concat()), create("/n")),
     ];
     all[3].size = 8 * MIB;
     let singles = [names(), attributes(), contents()].concat().into_iter().filter(|s| !s.full && s.size <= SIZE);
     all.extend(singles.map(|s| Scenario {
         name: format!("packed-{}", s.name),
-        setup: [&s.setup[..], &[Op::Pack]].concat(),
+        setup: [&s.setup[..], &[Op::PackInodes]].concat(),
         ..s
     }));
     // Whatever is drawn, each operation on inodes that are packed again after the one before.
     let eager = |s: Scenario| Scenario {
         name: s.name.replace("random", "packed-random"),
-        setup: s.setup.iter().flat_map(|op| [op.clone(), Op::Pack]).collect(),
+        setup: s.setup.iter().flat_map(|op| [op.clone(), Op::PackInodes]).collect(),
         ..s
     };
     all.extend(random(0..60).into_iter().map(eager));

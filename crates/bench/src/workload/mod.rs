@@ -23,6 +23,7 @@ mod largefile;
 mod memory;
 mod mixed;
 mod open;
+mod packed;
 mod places;
 mod plan;
 mod postmark;
@@ -80,6 +81,7 @@ fn measure(what: &What, context: &Context) -> Result<Outcome, Error> {
         What::Open(args) => open::run(context, args)?,
         What::Fsck(args) => check::run(context, args)?,
         What::Memory(args) => memory::run(context, args)?,
+        What::Packed(args) => packed::run(context, args)?,
         What::Durable(args) => durable::run(context, args)?,
         What::Large(args) => large::run(context, args)?,
         What::Filebench(args) => filebench::run(context, args)?,

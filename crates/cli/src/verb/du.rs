@@ -61,6 +61,9 @@ struct Sum {
     metadata: u64,
     content: u64,
     waiting: u64,
+    /// Of the content in memory what is compressed, and how many bytes that was.
+    compressed: u64,
+    plain: u64,
     /// On disk, with every copy, and counted once; promised there without content.
     disk: u64,
     placed: u64,
@@ -78,6 +81,8 @@ impl Sum {
             metadata: usage.metadata,
             content: usage.content,
             waiting: usage.waiting,
+            compressed: usage.compressed,
+            plain: usage.plain,
             disk: usage.disk,
             placed: usage.placed,
             promised: usage.promised,
@@ -94,6 +99,8 @@ impl AddAssign for Sum {
         self.metadata += more.metadata;
         self.content += more.content;
         self.waiting += more.waiting;
+        self.compressed += more.compressed;
+        self.plain += more.plain;
         self.disk += more.disk;
         self.placed += more.placed;
         self.promised += more.promised;

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use fs::pool::{CacheConfig, CommitInterval, InRegions, NewRegion, Rate, Threshold};
+use fs::pool::{CacheConfig, CommitInterval, CompressionConfig, InRegions, NewRegion, Rate, Threshold};
 use fs::{FormatOptions, MediumKind, Pool};
 
 use crate::failure::{Context, Failure, Result};
@@ -69,6 +69,11 @@ pub struct Args {
     /// is written to disks [default: 25, 300, 16M]; `segment`: bytes that are written as one, 1M to 8M [default: 4M]
     #[arg(long, value_name = "NAME=VALUE", value_parser = size::parse_setting)]
     cache: Vec<(String, u64)>,
+    /// A setting of the compression of small files that nobody uses; may be given several times. `warm`, `cold`: seconds after which
+    /// they are compressed quickly, and well [default: 600, 86400]; `pressure`: percent of the memory in use from which on younger ones
+    /// are [default: 85]; `share`: percent of one processor that goes to it, 0: none [default: 25]
+    #[arg(long, value_name = "NAME=VALUE", value_parser = size::parse_setting)]
+    compression: Vec<(String, u64)>,
     /// Destroy a pool that is there and what is on the disks, or make one in a directory with other files
     #[arg(long)]
     force: bool,
@@ -104,7 +109,9 @@ pub fn run(args: &Args) -> Result<()> {
     let how = FormatOptions { nvram, medium, copy, copy_in_regions, mirror, ..FormatOptions::sized(bytes) };
     let how = FormatOptions { commit_interval: args.commit, copy_rate: args.rate, force: args.force, ..how };
     let cache = CacheConfig::of(&args.cache).map_err(|why| Failure::new(format!("--{why}")).with_status(2))?;
-    let how = FormatOptions { threshold: args.threshold, cache, ..how };
+    let compression = CompressionConfig::of(&args.compression);
+    let compression = compression.map_err(|why| Failure::new(format!("--{why}")).with_status(2))?;
+    let how = FormatOptions { threshold: args.threshold, cache, compression, ..how };
     let how = FormatOptions { regions: regions(args, &pool, &how)?, ..how };
     let takes = takes(&pool, &how);
     make(&pool, how)?;

@@ -12,6 +12,7 @@ mod install;
 mod list;
 mod man;
 pub mod mount;
+mod pack;
 mod profile;
 mod redundancy;
 mod region;
@@ -46,6 +47,7 @@ pub enum Verb {
     Export(export::Args),
     Redundancy(redundancy::Args),
     Du(du::Args),
+    Pack(pack::Args),
     Profile(profile::Args),
     Scrub(scrub::Args),
     Fsck(fsck::Args),
@@ -73,6 +75,7 @@ impl Verb {
             Verb::Destroy(args) => destroy::run(&args),
             Verb::Resize(args) => resize::run(&args),
             Verb::Region(args) => return region::run(&args),
+            Verb::Pack(args) => return pack::run(&args),
             Verb::Scrub(args) => return scrub::run(&args),
             Verb::Export(args) => export::run(&args),
             Verb::Redundancy(args) => redundancy::run(&args),

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-use fs::pool::{CopyRegion, CopyStatus, SessionStatus, Status};
+use fs::pool::{CompressionStatus, CopyRegion, CopyStatus, SessionStatus, Status};
 use serde::Serialize;
 
 use crate::failure::{Context, Result};
@@ -89,6 +89,28 @@ fn read(pool: &Path) -> Result<Status> {
     })
 }
 
+/// What is compressed, if anything is.
+fn compressed(c: &CompressionStatus) -> Option<String> {
+    let (warm, cold) = (c.found.warm, c.found.cold);
+    if warm.files + cold.files == 0 {
+        return None;
+    }
+    let of = |name: &str, sum: fs::pack::Sum| {
+        format!("{name} {} files {} → {}", sum.files, size::show(sum.content), size::show(sum.memory))
+    };
+    let plain = c.found.plain;
+    Some(format!(
+        "{}, {}; plain {} files {}; {} saved; {} dictionaries ({})",
+        of("warm", warm),
+        of("cold", cold),
+        plain.files,
+        size::show(plain.memory),
+        size::show(c.saved),
+        c.found.dictionaries,
+        size::show(c.found.dictionary_memory),
+    ))
+}
+
 fn text(s: &Status, places: &[Place], stopped: &[Stopped]) -> String {
     let mut out = String::new();
     let percent = if s.size == 0 { 0.0 } else { s.used as f64 * 100.0 / s.size as f64 };
@@ -122,6 +144,9 @@ fn text(s: &Status, places: &[Place], stopped: &[Stopped]) -> String {
         if let Some(work) = disks::describe_work(cache) {
             let _ = writeln!(out, "{:14} {work}", "");
         }
+    }
+    if let Some(told) = compressed(&s.compression) {
+        let _ = writeln!(out, "{:14} {told}", "compressed");
     }
     match s.sessions.is_empty() {
         true => out.push_str("in use by      nobody\n"),

@@ -17,6 +17,7 @@
 //! | [`mounting`] | mount(8), fstab, remounting, options, images at unmount, users without privileges |
 //! | [`redundancy`] | how many copies there are to be: set, inherited, carried, shown; and what files occupy |
 //! | [`slow_disk`] | a disk that slows down is named and sits out, and recovers; one under load is not |
+//! | [`packing`] | compression of small files that nobody uses, by command and by age |
 //! | [`durability`] | what is durable when: strict and not, fsync, O_SYNC, per tree |
 //! | [`qemu`] | a whole machine, with persistent memory or a disk, killed under load (`./test qemu`) |
 //! | [`page_cache`] | what the kernel keeps of files is never older than what was written |
@@ -64,6 +65,7 @@ mod main_job;
 mod memory;
 mod mounting;
 mod older;
+mod packing;
 mod page_cache;
 mod parked;
 mod places;
@@ -113,10 +115,10 @@ fn main() -> ExitCode {
         mounting::TESTS,
         memory::TESTS,
         durability::TESTS,
+        packing::TESTS,
         redundancy::TESTS,
         slow_disk::TESTS,
         places::TESTS,
-        profile::TESTS,
         profile::TESTS,
         beside::TESTS,
         hanging::TESTS,

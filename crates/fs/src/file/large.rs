@@ -167,6 +167,6 @@ pub(crate) fn keep(tx: &mut Edit, c: &Content, page: u64, place: Place) -> Resul
 pub(crate) fn places(r: &Region, c: &Content, see: &mut dyn FnMut(u64, Option<Place>)) -> Result<()> {
     match form(r, c)? {
         Form::Tree(root) => tree::places(r, root, see),
-        Form::Direct(_) => Ok(()),
+        Form::Direct(_) | Form::Compressed(_) => Ok(()),
     }
 }

@@ -34,6 +34,8 @@ pub(crate) enum Where {
     Memory(u64),
     /// In a page at this place.
     Disk(Place),
+    /// In compressed content.
+    Compressed,
 }
 
 impl Where {
@@ -75,6 +77,7 @@ impl<'r> Runs<'r> {
         let (at, end) = match self.form {
             Form::Direct(d) => d.at(self.pos),
             Form::Tree(root) => self.step_in(root)?,
+            Form::Compressed(_) => (Where::Compressed, u64::MAX),
         };
         let off = self.pos;
         self.pos = end.min(self.end);
@@ -243,6 +246,7 @@ fn read_runs(
                 found(at, run.len);
             }
             Where::Disk(place) => disk(place, part, (run.off % PAGE) as usize)?,
+            Where::Compressed => return Err(Error::Elsewhere),
         }
         buf = rest;
     }
@@ -255,6 +259,26 @@ pub(crate) fn has_memory(r: &Region, c: &Content, off: u64, len: u64) -> Result<
     let mut runs = map(r, c, off, end_of(off, len)?)?;
     while let Some(run) = runs.step()? {
         if !matches!(run.at, Where::Memory(_) | Where::Reserved) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Does all of the file lie in memory, without a hole or anything reserved, also beyond its end, and are its bytes these?
+pub(crate) fn is_plain(r: &Region, c: &Content, bytes: Option<&[u8]>) -> Result<bool> {
+    let has_more = match form(r, c)? {
+        Form::Direct(d) => d.reserved,
+        _ => c.pages != c.size.div_ceil(PAGE),
+    };
+    if has_more || bytes.is_some_and(|bytes| bytes.len() as u64 != c.size) {
+        return Ok(false);
+    }
+    let mut runs = map(r, c, 0, c.size)?;
+    while let Some(run) = runs.step()? {
+        let Where::Memory(at) = run.at else { return Ok(false) };
+        if bytes.is_some_and(|bytes| !matches!(r.equals(at, &bytes[run.off as usize..][..run.len as usize]), Ok(true)))
+        {
             return Ok(false);
         }
     }

@@ -1,22 +1,24 @@
-//! The content of memory files (and of symbolic links), in one of two forms.
+//! The content of memory files (and of symbolic links), in one of three forms.
 //!
 //! | module | responsibility |
 //! | --- | --- |
 //! | `mod` | the interface: each function goes to the form that the root word names |
 //! | [`direct`] | small files: one heap block holds the file from its first byte |
 //! | [`tree`] | larger and sparse files: 4 KiB pages under index nodes |
+//! | [`compressed`] | small files that have been quiet: read-only, until they are made plain |
 //! | [`map`](mod@map) | where which bytes are: reading and searching, whatever the form |
 //! | [`edit`] | a change: its transaction, and what it takes from the log of segments and gives back |
 //! | [`large`] | files whose content goes to disk: becoming one, and what the union cache does with their pages |
 //! | [`residence`] | moving content between memory pages and disk |
 //! | [`fetched`] | what has been fetched from disk, for a reader or a change |
 //!
-//! Data model: root word → data block | index node → … → index node → page | block | place on disk.
+//! Data model: root word → data block | compressed content | index node → … → index node → page | block | place on disk.
 //!
 //! ```text
-//! Root.form  0 nothing (all holes)   1 direct   2 tree
+//! Root.form  0 nothing (all holes)   1 direct   2 tree   3 compressed
 //! Root.depth direct: 1 if the tail is reserved, so that trimming leaves it; tree: height, 1 to 6, and the bits
 //!            7 what a truncation cut off is being freed   6 large   5 of a large file: its pages have moved
+//!            compressed: the codec; of all of them, bits 3 and 4: what is known of compressing it, see `Trial`
 //! ```
 //! The content of a *large* file goes to disk: what is written to it are blocks of the [union cache](crate::ubj), and these go to
 //! segments. It has pages only as long as nobody has moved those that it had when it became one, or while it is on its way back.
@@ -39,8 +41,10 @@
 //!   unless pages of the file have moved since.
 //!
 //! After an error the [`Content`] is worthless and the transaction must be dropped. [`Error::Elsewhere`]: a part lies on
-//! disk; of a change, [`needed`] says which pages have to be [entered](enter) first.
+//! disk; of a change, [`needed`] says which pages have to be [entered](enter) first. Or the content is [compressed](is_compressed): it
+//! has to be [expanded](expand) first.
 
+mod compressed;
 mod direct;
 mod edit;
 mod fetched;
@@ -60,15 +64,21 @@ use rustix::io::Errno;
 use crate::error::{Error, Result};
 use crate::ilfs::Place;
 use crate::layout::{tag, Root};
+use compressed::Compressed;
 use direct::{Direct, Patch};
 use tree::{Node, Writer};
 
+pub(crate) use compressed::{
+    codec_of, compress, copy_out, dictionary_of, expand, is_compressed, replace, would_occupy, Copied,
+};
 pub(crate) use edit::{Disks, Edit};
 pub(crate) use fetched::{
     admit, enter, fetch_without, needed, Fetched, FetchedPage, Fetching, Missing, Needed, Unfetched,
 };
 pub(crate) use large::{block_of, compact, evict, is_at, is_on_disk, keep, leads_to, places, relocate};
-pub(crate) use map::{has_memory, on_disk, pages_on_disk, read, read_with, seek_data, seek_hole, unfetched, Sought};
+pub(crate) use map::{
+    has_memory, is_plain, on_disk, pages_on_disk, read, read_with, seek_data, seek_hole, unfetched, Sought,
+};
 pub(crate) use residence::{bring, elsewhere, is_program, resident, send, Fate, Sent};
 pub(crate) use tree::{collapse, insert, is_long, Leftover, Shift};
 
@@ -97,6 +107,7 @@ pub(crate) const MAX_SIZE: u64 = i64::MAX as u64;
 
 const DIRECT: u8 = 1;
 const TREE: u8 = 2;
+const COMPRESSED: u8 = 3;
 /// In `depth` of a tree: what is beyond the end of the file is being freed.
 const CUT: u8 = 1 << 7;
 const CUT_WORD: u64 = Root { off: 0, form: 0, depth: CUT }.pack();
@@ -106,8 +117,27 @@ const LARGE_WORD: u64 = Root { off: 0, form: 0, depth: LARGE }.pack();
 /// In `depth` of a tree: entries lead to places that were written for other pages of the file.
 const MOVED: u8 = 1 << 5;
 const MOVED_WORD: u64 = Root { off: 0, form: 0, depth: MOVED }.pack();
-const FLAGS: u8 = CUT | LARGE | MOVED;
-const FLAG_WORDS: u64 = CUT_WORD | LARGE_WORD | MOVED_WORD;
+/// In `depth` of a block or a tree: a [`Trial`].
+const TRIAL: u8 = 0b11 << TRIAL_AT;
+const TRIAL_AT: u32 = 3;
+const TRIAL_WORD: u64 = Root { off: 0, form: 0, depth: TRIAL }.pack();
+const FLAGS: u8 = CUT | LARGE | MOVED | TRIAL;
+const FLAG_WORDS: u64 = CUT_WORD | LARGE_WORD | MOVED_WORD | TRIAL_WORD;
+
+/// What is known of compressing content, or compressing it further. Whoever changes the content forgets it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Trial {
+    /// Nothing.
+    #[default]
+    None = 0,
+    /// LZ4 does not save enough.
+    NotQuickly = 1,
+    /// Neither does zstd.
+    NotAtAll = 2,
+    /// It was compressed, and made plain since it was read again and again.
+    Hot = 3,
+}
 
 impl Content {
     /// Does it go to disk? Whoever changes it has the lock of the log's table too.
@@ -127,6 +157,29 @@ impl Content {
         self.root & CUT_WORD != 0
     }
 
+    /// What is known of compressing it.
+    pub fn trial(&self) -> Trial {
+        match (self.root & TRIAL_WORD) >> (56 + TRIAL_AT) {
+            1 => Trial::NotQuickly,
+            2 => Trial::NotAtAll,
+            3 => Trial::Hot,
+            _ => Trial::None,
+        }
+    }
+
+    /// Notes it.
+    pub fn note_trial(&mut self, trial: Trial) {
+        if Root::unpack(self.root).off != 0 {
+            self.root = self.root & !TRIAL_WORD | (trial as u64) << (56 + TRIAL_AT);
+        }
+    }
+
+    /// Its content is about to change.
+    #[inline(always)]
+    fn forget_trial(&mut self) {
+        self.root &= !TRIAL_WORD;
+    }
+
     /// Makes the tree with root `node` the content.
     fn set_tree(&mut self, node: Node) {
         self.root = Root { off: node.off, form: TREE, depth: node.height }.pack() | self.root & FLAG_WORDS;
@@ -141,6 +194,7 @@ enum Form {
     /// A block, or none: one of no bytes.
     Direct(Direct),
     Tree(Node),
+    Compressed(Compressed),
 }
 
 #[inline(always)]
@@ -148,15 +202,17 @@ fn form(r: &Region, c: &Content) -> Result<Form> {
     match Root::unpack(c.root) {
         Root { off: 0, .. } => Ok(Form::Direct(Direct::NONE)),
         Root { off, form: DIRECT, depth } => {
-            Ok(Form::Direct(Direct { off, cap: r.resolve(off, tag::DATA)?, reserved: depth == 1 }))
+            Ok(Form::Direct(Direct { off, cap: r.resolve(off, tag::DATA)?, reserved: depth & !TRIAL == 1 }))
         }
-        root => tree_of(r, root, c.owner),
+        root => tree_of(r, root, c),
     }
 }
 
 #[inline(never)]
-fn tree_of(r: &Region, root: Root, owner: u64) -> Result<Form> {
+fn tree_of(r: &Region, root: Root, c: &Content) -> Result<Form> {
+    let owner = c.owner;
     match root {
+        Root { form: COMPRESSED, .. } => Ok(Form::Compressed(Compressed::open(r, root, c.size)?)),
         Root { off, form: TREE, depth } if (1..=tree::MAX_HEIGHT).contains(&(depth & !FLAGS)) => {
             Ok(Form::Tree(Node::open(r, off, Node::root(owner, depth & !FLAGS))?))
         }
@@ -193,8 +249,10 @@ fn write_to(tx: &mut Edit, c: &mut Content, off: u64, data: &[u8]) -> Result<()>
     if data.is_empty() {
         return Ok(());
     }
+    c.forget_trial();
     let large = large::becomes(tx, c, end, off, data);
     match form(tx.region(), c)? {
+        Form::Compressed(_) => return Err(Error::Elsewhere),
         Form::Direct(d) if d.serves(off, end) && !large => direct::write(tx, c, d, off, Patch::Bytes(data))?,
         Form::Direct(d) => {
             Writer::from_direct(tx, c, d, off, end)?;
@@ -215,9 +273,12 @@ fn write_to(tx: &mut Edit, c: &mut Content, off: u64, data: &[u8]) -> Result<()>
 /// cut](Content::is_cut) then: the caller commits, and goes on with [`cut`].
 pub(crate) fn truncate(tx: &mut Edit, c: &mut Content, size: u64) -> Result<()> {
     end_of(size, 0)?;
+    c.forget_trial();
     expose(tx, c, size)?;
     // What is reserved beyond the end goes too, even where the size stays.
     match form(tx.region(), c)? {
+        Form::Compressed(_) if size == 0 => return free(tx, c),
+        Form::Compressed(_) if size != c.size => return Err(Error::Elsewhere),
         Form::Tree(_) if size == 0 && c.pages <= FREED && !c.is_large() => return free(tx, c),
         Form::Tree(_) if size <= c.size => tree::truncate(tx, c, size)?,
         Form::Direct(_) if size == 0 => return free(tx, c),
@@ -241,6 +302,7 @@ fn expose(tx: &mut Edit, c: &mut Content, to: u64) -> Result<()> {
     match form(tx.region(), c)? {
         Form::Direct(d) => direct::expose(tx, c, d, to),
         Form::Tree(root) => tree::expose(tx, c, root, to),
+        Form::Compressed(_) => Err(Error::Elsewhere),
     }
 }
 
@@ -249,6 +311,7 @@ fn expose(tx: &mut Edit, c: &mut Content, to: u64) -> Result<()> {
 pub(crate) fn allocated(r: &Region, c: &Content) -> u64 {
     match form(r, c) {
         Ok(Form::Direct(d)) => d.cap,
+        Ok(Form::Compressed(found)) => found.allocated(),
         _ => c.pages.saturating_mul(PAGE),
     }
 }
@@ -260,8 +323,10 @@ pub(crate) fn allocate(tx: &mut Edit, c: &mut Content, off: u64, len: u64, keep_
     if len == 0 {
         return Err(Errno::INVAL.into());
     }
+    c.forget_trial();
     let large = large::becomes(tx, c, end, off, &[]);
     match form(tx.region(), c)? {
+        Form::Compressed(_) => return Err(Error::Elsewhere),
         Form::Direct(d) if d.serves(off, end) && !large => {
             direct::allocate(tx, c, d, end, keep_size)?;
             return Ok(end);
@@ -281,9 +346,11 @@ pub(crate) fn punch(tx: &mut Edit, c: &mut Content, off: u64, len: u64) -> Resul
         return Err(Errno::INVAL.into());
     }
     let end = off.saturating_add(len);
+    c.forget_trial();
     match form(tx.region(), c)? {
         Form::Direct(d) => direct::punch(tx, c, d, off, end),
         Form::Tree(root) => tree::punch(tx, c, root, off, end),
+        Form::Compressed(_) => Err(Error::Elsewhere),
     }
 }
 
@@ -304,6 +371,7 @@ pub(crate) fn has_slack(r: &Region, c: &Content) -> bool {
         // Pages beyond the end have been reserved; with fewer there are holes.
         Ok(Form::Tree(_)) if c.is_large() => false,
         Ok(Form::Tree(_)) => c.size <= MAX_SMALL && c.pages == c.size.div_ceil(PAGE) && fit < c.pages * PAGE,
+        Ok(Form::Compressed(_)) => false,
         Err(_) => false,
     }
 }
@@ -318,6 +386,7 @@ pub(crate) fn trim(tx: &mut Edit, c: &mut Content) -> Result<bool> {
         Form::Direct(d) => direct::refit(tx, c, d, c.size.min(d.cap)),
         Form::Tree(_) if !has_memory(tx.region(), c, 0, c.pages * PAGE)? => return Ok(false),
         Form::Tree(root) => tree::flatten(tx, c, root),
+        Form::Compressed(_) => return Ok(false),
     };
     match done {
         Ok(()) => Ok(true),
@@ -332,6 +401,7 @@ pub(crate) fn free(tx: &mut Edit, c: &mut Content) -> Result<()> {
         Form::Direct(d) if d.off == 0 => {}
         Form::Direct(d) => tx.free(d.off, tag::DATA)?,
         Form::Tree(root) => tree::free(tx, root, &mut c.pages)?,
+        Form::Compressed(found) => found.free(tx)?,
     }
     *c = Content { owner: c.owner, ..Content::default() };
     Ok(())
@@ -344,6 +414,8 @@ pub(crate) enum Part {
     Index(u64),
     /// So many bytes whose home is memory.
     Memory(u64),
+    /// So many bytes to which content of `plain` was compressed.
+    Compressed { bytes: u64, plain: u64 },
     /// A page that is in memory until it has a place.
     Waiting,
     /// A page that has neither content nor memory, and room on disk.
@@ -363,6 +435,10 @@ pub(crate) fn tally(r: &Region, c: &Content, from: u64, see: &mut dyn FnMut(Part
             Ok(None)
         }
         Form::Tree(root) => tree::tally(r, root, from, see),
+        Form::Compressed(found) => {
+            see(Part::Compressed { bytes: found.allocated(), plain: c.size });
+            Ok(None)
+        }
     }
 }
 
@@ -373,6 +449,7 @@ pub(crate) fn visit(r: &Region, c: &Content, object: &mut dyn FnMut(u64, Tag)) -
         Form::Direct(d) if d.off == 0 => {}
         Form::Direct(d) => object(d.off, tag::DATA),
         Form::Tree(root) => tree::visit(r, root, object)?,
+        Form::Compressed(found) => found.visit(r, object)?,
     }
     Ok(())
 }
@@ -389,6 +466,7 @@ pub(crate) fn check(r: &Region, c: &Content, problem: &mut dyn FnMut(String)) {
         Err(e) => problem(e.to_string()),
         Ok(Form::Direct(d)) => direct::check(r, c, d, problem),
         Ok(Form::Tree(root)) => tree::check(r, c, root, problem),
+        Ok(Form::Compressed(found)) => compressed::check(r, c, found, problem),
     }
 }
 
@@ -402,5 +480,7 @@ pub(crate) fn salvage(tx: &mut Edit, c: &mut Content) -> Result<u64> {
         Err(_) => Ok(c.size),
         Ok(Form::Direct(d)) => direct::salvage(tx, c, d),
         Ok(Form::Tree(root)) => tree::salvage(tx, c, root, old.is_large()),
+        // Who can decode it does that before: see `repair`.
+        Ok(Form::Compressed(_)) => Ok(c.size),
     }
 }

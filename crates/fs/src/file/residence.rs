@@ -45,6 +45,8 @@ pub(crate) enum Fate {
 /// Adds to `found` the first `most` pages of those from `first` on that lie in memory pages, or have such reserved.
 pub(crate) fn resident(r: &Region, c: &Content, first: u64, most: usize, found: &mut Vec<Resident>) -> Result<()> {
     match form(r, c)? {
+        // It stays where it is.
+        Form::Compressed(_) => {}
         Form::Direct(d) => {
             let used = c.size.min(d.cap);
             let end = if d.reserved { d.cap } else { used }.div_ceil(PAGE);

@@ -29,7 +29,7 @@ use crate::ilfs;
 use crate::ilfs::table::{self, Needs};
 use crate::inode::{self, reserver, Block};
 use crate::layout::{tag, RawInode, INODE, MAX_INODES, PERM_CHUNKS, PER_BLOCK, TABLE};
-use crate::node::{content_of, Fs};
+use crate::node::{content_of, dictionaries, Fs};
 use crate::{xattr, ROOT};
 pub use lost::Lost;
 use mark::Marks;
@@ -142,6 +142,8 @@ enum Damage {
     Inode,
     /// A directory that holds names of inodes that do not exist, or of another kind.
     Entries,
+    /// Of the lists of dictionaries; no inode's.
+    Dictionaries,
 }
 
 impl Fs {
@@ -322,6 +324,7 @@ impl<'a> Pass<'a> {
             self.problem(text);
         }
         self.mark_packing()?;
+        self.dictionaries()?;
         let perms = self.fs.super_block().perms;
         self.mark(perms.raw(), tag::PERM, &|| "permission table".into());
         for n in 0..PERM_CHUNKS {
@@ -330,6 +333,21 @@ impl<'a> Pass<'a> {
                 let marked = self.mark(chunk, tag::PERM, &|| format!("permission chunk {n}"));
                 self.note_dead(marked, perms.index(n), true);
             }
+        }
+        Ok(())
+    }
+
+    /// What cold content was compressed with.
+    fn dictionaries(&mut self) -> Result<()> {
+        let found = dictionaries::survey(self.fs.session())?;
+        for off in found.objects {
+            if !self.mark(off, tag::DICTIONARY, &|| "dictionary".into()) {
+                self.damaged.push((ROOT, Damage::Dictionaries));
+            }
+        }
+        for problem in found.problems {
+            self.problem(problem);
+            self.damaged.push((ROOT, Damage::Dictionaries));
         }
         Ok(())
     }
@@ -413,6 +431,9 @@ impl<'a> Pass<'a> {
             }
         };
         self.report.inodes += 1;
+        if names && seen.problems.is_empty() && raw.kind == Kind::Regular as u8 {
+            self.decode(ino, &raw, &mut seen);
+        }
         for (damage, why) in std::mem::take(&mut seen.problems) {
             self.problem(format!("inode {ino}: {why}"));
             self.damaged.push((ino, damage));
@@ -440,6 +461,15 @@ impl<'a> Pass<'a> {
         self.needs.add_all(&seen.needs);
         self.note(ino, &raw, &seen);
         Ok(())
+    }
+
+    /// Compressed content decodes, outside of the section.
+    fn decode(&self, ino: Ino, raw: &RawInode, seen: &mut Findings) {
+        if file::is_compressed(&content_of(ino, raw)) {
+            if let Err(e) = self.fs.check_compressed(ino) {
+                seen.problems.push((Damage::Content, e.to_string()));
+            }
+        }
     }
 
     fn note(&mut self, ino: Ino, raw: &RawInode, seen: &Findings) {

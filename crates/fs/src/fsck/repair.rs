@@ -158,7 +158,7 @@ fn free_reserved(fs: &Fs, pass: &Pass) -> Result<()> {
 /// what leads to them.
 fn stage(damage: Damage) -> u8 {
     match damage {
-        Damage::Table | Damage::Packed | Damage::Inode => 0,
+        Damage::Table | Damage::Packed | Damage::Inode | Damage::Dictionaries => 0,
         Damage::Permissions | Damage::Settings | Damage::Xattr | Damage::Content => 1,
         Damage::Entries | Damage::Names | Damage::Cycle | Damage::Unnamed | Damage::Parent | Damage::Links => 2,
     }
@@ -169,7 +169,7 @@ fn order(ino: Ino, damage: Damage) -> u8 {
     match damage {
         // Without links the root takes no `lost+found`.
         Damage::Links if ino == ROOT => 3,
-        Damage::Table | Damage::Packed | Damage::Inode => 0,
+        Damage::Table | Damage::Packed | Damage::Inode | Damage::Dictionaries => 0,
         Damage::Permissions => 1,
         Damage::Settings | Damage::Xattr => 2,
         Damage::Content => 3,
@@ -198,6 +198,10 @@ fn mend(fs: &Fs, op: &mut Op, ino: Ino, damage: Damage, told: Told, gone: &mut G
     if damage == Damage::Table {
         fs.table().forget(ino)?;
         return Ok(format!("inodes {ino} to {}: could not be found, removed", ino + PER_BLOCK - 1));
+    }
+    if damage == Damage::Dictionaries {
+        let kept = fs.mend_dictionaries(op)?;
+        return Ok(format!("dictionaries: {kept} could be read, and are there twice again"));
     }
     if damage == Damage::Packed {
         return fs.salvage_held(op, ino / PER_BLOCK);
@@ -233,6 +237,8 @@ fn mend(fs: &Fs, op: &mut Op, ino: Ino, damage: Damage, told: Told, gone: &mut G
             save(op, &node)?;
             Ok(format!("inode {ino}: settings were lost"))
         }
+        // Done above.
+        Damage::Dictionaries => Ok(String::new()),
         Damage::Content => cut_content(fs, op, node),
         Damage::Entries => drop_entries(fs, op, node, gone),
         Damage::Names => drop_names(fs, op, ino, Some(node.raw.extra).filter(|_| ino != ROOT), gone),
@@ -344,9 +350,16 @@ fn cut_content(fs: &Fs, op: &mut Op, mut node: Node) -> Result<String> {
         }
     }
     let mut c = node.content();
+    let decoded = fs.salvage_compressed(&c);
     let mut tx = op.tx()?;
     let mut edit = fs.edit(&mut tx);
-    let cut = file::salvage(&mut edit, &mut c)?;
+    let cut = match decoded {
+        Some((plain, lost)) => {
+            file::replace(&mut edit, &mut c, &plain)?;
+            lost
+        }
+        None => file::salvage(&mut edit, &mut c)?,
+    };
     edit.finish()?;
     node.set_content(&c);
     node.save(&mut tx)?;

@@ -62,8 +62,29 @@ impl Fs {
             file::read(self.region(), &node.content(), offset, buf, found)
         });
         match done {
-            Err(Error::Elsewhere) => self.read_fetched(ino, offset, buf, flags, node),
+            Err(Error::Elsewhere) => self.read_elsewhere(ino, offset, buf, flags, node),
             done => done,
+        }
+    }
+
+    /// Reads what is compressed, or lies on disk.
+    #[cold]
+    #[inline(never)]
+    fn read_elsewhere(
+        &self,
+        ino: Ino,
+        offset: u64,
+        buf: &mut [u8],
+        flags: ReadFlags,
+        node: &mut Node,
+    ) -> Result<usize> {
+        loop {
+            if let Some(n) = self.read_compressed(ino, offset, buf, node)? {
+                return Ok(n);
+            }
+            if let Some(n) = self.read_fetched(ino, offset, buf, flags, node)? {
+                return Ok(n);
+            }
         }
     }
 

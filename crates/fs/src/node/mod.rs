@@ -17,6 +17,8 @@
 //! | `rename` | rename, in its three ways |
 //! | `attrs` | setattr |
 //! | `content` | read, write, allocate, seek, copy |
+//! | `compress` | compressing files that have been quiet, reading such, making them plain again |
+//! | `dictionaries` | what cold content is compressed with |
 //! | `packing` | packing and unpacking inodes |
 //! | `prepare` | fetching what lies on disk, for readers and for changes of a part of it |
 //! | `shift` | collapse and insert in large files, piece by piece |
@@ -32,9 +34,11 @@
 
 mod access_time;
 mod attrs;
+pub(crate) mod compress;
 mod content;
 mod create;
 mod cut;
+pub(crate) mod dictionaries;
 mod durable;
 mod lookup;
 mod lost;
@@ -86,6 +90,9 @@ pub struct Fs {
     /// Files that this process has appended to and that may have unused tails.
     tails: std::sync::Mutex<Vec<Ino>>,
     census: sizes::Census,
+    dictionaries: dictionaries::Dictionaries,
+    heat: compress::Heat,
+    pub(crate) relief: crate::pack::relief::Relief,
     /// Content on disks, if the pool has any.
     union: Option<Arc<Union>>,
     /// What [`recent`](crate::recent) knows this pool by.
@@ -315,6 +322,9 @@ impl Fs {
             stop_watching,
             tails: Default::default(),
             census: sizes::Census::default(),
+            dictionaries: Default::default(),
+            heat: Default::default(),
+            relief: Default::default(),
             union: None,
             serial: Default::default(),
         };

@@ -1,4 +1,5 @@
-//! Changes of content that lies on disk: what they need of it is fetched first.
+//! Changes of content that lies on disk: what they need of it is fetched first. (What is compressed is made plain first, in the same
+//! way: see [`compress`](super::compress).)
 //!
 //! Nobody waits for a device inside an operation. A change takes its lock and sets out as if all content were in memory,
 //! which costs nothing where it is. If it comes upon a page of which it changes a part, and which lies on disk, its
@@ -76,10 +77,13 @@ impl Fs {
         range: impl Fn(&Node) -> (u64, u64),
         prepared: &mut Prepared<'s>,
     ) -> Result<()> {
-        self.before_waiting()?;
         let Prepared { needed, fetched, tries, lock } = prepared;
         // 1. What the failed change has made of `node` is worthless.
         self.read_node(node.ino, node)?;
+        if file::is_compressed(&node.content()) {
+            return self.prepare_compressed(op, node, if lock.is_some() { Writers::None } else { others });
+        }
+        self.before_waiting()?;
         let (ino, generation) = (node.ino, node.raw.generation);
         let (off, end) = range(node);
         *needed = file::needed(self.region(), &node.content(), off, end)?;
@@ -113,7 +117,7 @@ impl Fs {
     }
 
     /// Reads a file of which something lies on disk: fetches it, outside of the section, and looks again, until one look
-    /// finds all of it.
+    /// finds all of it. `None`: it is compressed by now.
     #[cold]
     #[inline(never)]
     pub(super) fn read_fetched(
@@ -123,7 +127,7 @@ impl Fs {
         buf: &mut [u8],
         flags: ReadFlags,
         node: &mut Node,
-    ) -> Result<usize> {
+    ) -> Result<Option<usize>> {
         self.before_waiting()?;
         let (mut fetched, mut missing) = (Fetched::default(), Missing::new());
         self.read_ahead(ino, offset, buf.len() as u64, node)?;
@@ -135,6 +139,7 @@ impl Fs {
                 file::read_with(self.region(), &node.content(), offset, buf, (&fetched, &mut missing), found)
             });
             match done {
+                Err(Error::Elsewhere) if file::is_compressed(&node.content()) => return Ok(None),
                 Err(Error::Elsewhere) => fetched.fetch(self, &missing),
                 Ok(n) => {
                     if let Some(union) = self.union() {
@@ -143,7 +148,7 @@ impl Fs {
                             union.admit(self, ino, pages(offset, n as u64), &fetched);
                         }
                     }
-                    return Ok(n);
+                    return Ok(Some(n));
                 }
                 Err(e) => {
                     self.tell_unreadable(ino, (offset, buf.len() as u64), &node.content(), &fetched);

@@ -22,6 +22,9 @@ pub struct Usage {
     pub metadata: u64,
     /// Content whose home is memory.
     pub content: u64,
+    /// Of that what is compressed, and how many bytes it was.
+    pub compressed: u64,
+    pub plain: u64,
     /// Content that waits in memory for its place on disk, and that has room there without content.
     pub waiting: u64,
     pub promised: u64,
@@ -67,10 +70,12 @@ impl std::str::FromStr for Usage {
 }
 
 impl Usage {
-    fn fields(&self) -> [(&'static str, u64); 10] {
+    fn fields(&self) -> [(&'static str, u64); 12] {
         [
             ("metadata", self.metadata),
             ("content", self.content),
+            ("compressed", self.compressed),
+            ("plain", self.plain),
             ("waiting", self.waiting),
             ("promised", self.promised),
             ("cached", self.cached),
@@ -87,6 +92,8 @@ impl Usage {
         match name {
             "metadata" => self.metadata = value,
             "content" => self.content = value,
+            "compressed" => self.compressed = value,
+            "plain" => self.plain = value,
             "waiting" => self.waiting = value,
             "promised" => self.promised = value,
             "cached" => self.cached = value,
@@ -159,6 +166,11 @@ impl Fs {
         match part {
             Part::Index(bytes) => usage.metadata += bytes,
             Part::Memory(bytes) => usage.content += bytes,
+            Part::Compressed { bytes, plain } => {
+                usage.content += bytes;
+                usage.compressed += bytes;
+                usage.plain += plain;
+            }
             Part::Waiting => usage.waiting += PAGE,
             Part::Promised => usage.promised += PAGE,
             Part::Disk { place, cached, .. } => {
@@ -227,6 +239,8 @@ mod tests {
         let usage = Usage {
             metadata: 1,
             content: 2,
+            compressed: 11,
+            plain: 12,
             waiting: 3,
             promised: 4,
             cached: 5,

@@ -33,7 +33,7 @@ impl Fs {
     ///
     /// # Errors
     /// EAGAIN if it may not.
-    pub(super) fn before_waiting(&self) -> Result<()> {
+    pub(crate) fn before_waiting(&self) -> Result<()> {
         match is_hurried() {
             false => Ok(()),
             true => {

@@ -4,10 +4,12 @@ use rustix::io::Errno;
 
 use super::update::Update;
 use super::watch::Part;
-use super::{now, want, Fs, SetXattr};
+use super::{content_of, now, want, Fs, SetXattr};
 use crate::acl;
 use crate::attr::{Caller, Ino, Kind};
+use crate::codec::Codec;
 use crate::error::Result;
+use crate::file;
 use crate::layout::{RawInode, RawPerm};
 use crate::setting::{self, Durability, Fact, Set, Setting};
 use crate::ubj::Union;
@@ -45,6 +47,7 @@ impl Fs {
             (Setting::Threshold, None) => setting::threshold_text(u64::MAX),
             (Setting::Redundancy, _) => self.effective_redundancy(ino, &raw)?.into(),
             (Setting::Priority, _) => raw.priority().name().into(),
+            (Setting::Compression, _) => effective_compression(ino, &raw).into(),
         })
     }
 
@@ -134,7 +137,7 @@ impl Fs {
         let note = |union: &Union| match setting {
             Setting::Threshold => union.note_setting(self.session(), ino),
             Setting::Redundancy => union.follow_redundancy(self.session(), ino),
-            Setting::Durability | Setting::Priority => Ok(()),
+            Setting::Durability | Setting::Priority | Setting::Compression => Ok(()),
         };
         let union = self.union().filter(|_| is_file).map(|union| &**union);
         union.map_or(Ok(()), note)?;
@@ -286,5 +289,13 @@ fn check_namespace(name: &[u8]) -> Result<()> {
         None => Err(Errno::OPNOTSUPP.into()),
         Some(b"") => Err(Errno::INVAL.into()),
         Some(_) => Ok(()),
+    }
+}
+
+/// Of a file whether its content is compressed, and by what; of a directory what files made in it get.
+fn effective_compression(ino: Ino, raw: &RawInode) -> &'static str {
+    match raw.kind == Kind::Regular as u8 {
+        true => file::codec_of(&content_of(ino, raw)).map_or("plain", Codec::name),
+        false => raw.compression().name(),
     }
 }

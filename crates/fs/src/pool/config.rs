@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::cache_config::CacheConfig;
+use super::compression_config::CompressionConfig;
 use super::medium::MediumKind;
 use super::paths::{self, DEFAULT_NVRAM, IMAGE};
 use super::region::shared;
@@ -52,6 +53,9 @@ pub struct Config {
     /// What memory the union cache has, and when it writes.
     #[serde(default, skip_serializing_if = "CacheConfig::is_usual")]
     pub cache: CacheConfig,
+    /// When small files that nobody uses are compressed.
+    #[serde(default, skip_serializing_if = "CompressionConfig::is_usual")]
+    pub compression: CompressionConfig,
     /// Names of domains of regions that share their fate, and the numbers that the segment table has for them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub domains: BTreeMap<String, u32>,
@@ -210,6 +214,7 @@ impl Config {
             threshold: None,
             cache: CacheConfig::default(),
             domains: BTreeMap::new(),
+            compression: CompressionConfig::default(),
             disks: Vec::new(),
         }
     }

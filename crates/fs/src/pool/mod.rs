@@ -21,6 +21,7 @@
 //! Who uses whom: this → `make` → `copy`, `disks` → `rescue` → `region`, and all of them `config`, `medium` and `paths`.
 
 mod cache_config;
+mod compression_config;
 pub mod config;
 mod copy;
 mod disks;
@@ -66,6 +67,7 @@ use rescue::{inventory, orphans, salvage};
 
 pub use crate::ilfs::leave::Leaving;
 pub use cache_config::CacheConfig;
+pub use compression_config::CompressionConfig;
 pub use config::{CommitInterval, DiskEntry, Rate, Threshold};
 pub use disks::damage::Damage;
 pub use disks::leave::{How as HowToLeave, Left, Which as WhichRegion};
@@ -84,7 +86,9 @@ pub use options::{FormatOptions, InRegions, MountInfo, NewDisk, NewRegion, OpenO
 pub use paths::LOG;
 pub use remount::{Asked, Terms};
 pub use rescue::inventory::{Belongs, Memory, Summary};
-pub use status::{CacheStatus, CopyRegion, CopyStatus, HeapStatus, HitStatus, SessionStatus, Status};
+pub use status::{
+    CacheStatus, CompressionStatus, CopyRegion, CopyStatus, HeapStatus, HitStatus, SessionStatus, Status,
+};
 
 /// What a session says of itself: its role.
 pub(crate) mod role {
@@ -171,7 +175,8 @@ impl Pool {
             fs.session().enlist(Arc::new(Commits(Arc::downgrade(&fs))));
         }
         let interval = how.commit_interval.unwrap_or_else(|| config.interval());
-        let maintenance = if how.read_only { None } else { Some(Maintenance::start(&fs, interval.into())?) };
+        let maintenance =
+            if how.read_only { None } else { Some(Maintenance::start(&fs, interval.into(), config.compression)?) };
         let commits = match fs.session().copy() {
             Some(_) => Some(CommitTimer::start(&fs, interval)?),
             None => None,
@@ -249,6 +254,11 @@ impl Pool {
     /// Where its copy on disk lies, if it has one.
     pub fn copy_dir(&self) -> Option<PathBuf> {
         self.config.copy_dir(&self.dir).map(|copy| copy.components().collect())
+    }
+
+    /// Which files maintenance compresses.
+    pub fn compression_plan(&self) -> crate::pack::Plan {
+        self.config.compression.plan()
     }
 
     pub fn medium(&self) -> MediumKind {

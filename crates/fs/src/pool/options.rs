@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use exraid::Layout;
 
 use super::cache_config::CacheConfig;
+use super::compression_config::CompressionConfig;
 use super::config::{CommitInterval, Rate, Threshold};
 use super::medium::MediumKind;
 use crate::setting::Durability;
@@ -31,6 +32,8 @@ pub struct FormatOptions {
     pub threshold: Option<Threshold>,
     /// What memory the union cache has, when it writes, and how large segments are, if not as usual.
     pub cache: CacheConfig,
+    /// When small files that nobody uses are compressed, if not as usual.
+    pub compression: CompressionConfig,
     /// The regions of its disks; none: all content is in persistent RAM.
     pub regions: Vec<NewRegion>,
     /// Destroy a pool that is there, and what is on the disks.
@@ -87,6 +90,7 @@ impl FormatOptions {
             copy_rate: None,
             threshold: None,
             cache: CacheConfig::default(),
+            compression: CompressionConfig::default(),
             regions: Vec::new(),
             force: false,
             root_mode: 0o755,

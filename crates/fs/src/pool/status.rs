@@ -12,9 +12,10 @@ use serde::{Serialize, Serializer};
 
 use super::disks::look::{self, DiskStatus, RegionStatus, SegmentStatus};
 use super::disks::work::WorkStatus;
-use super::{read_config, role, MediumKind, Pool, Terms};
+use super::{read_config, role, CompressionConfig, MediumKind, Pool, Terms};
 use crate::error::Result;
 use crate::layout::tag;
+use crate::pack::Survey;
 use crate::ubj;
 
 /// The facts that `conquest status` prints.
@@ -60,6 +61,37 @@ pub struct Status {
     pub segments: Option<SegmentStatus>,
     /// What of large files is in memory, if the pool has disks and they are there.
     pub cache: Option<CacheStatus>,
+    /// The content of files whose home is memory: what of it is compressed, before and after.
+    pub compression: CompressionStatus,
+}
+
+/// Compression of what nobody uses.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct CompressionStatus {
+    #[serde(flatten)]
+    pub found: Survey,
+    /// Bytes of memory that it saves.
+    pub saved: u64,
+    /// By the settings: seconds after which files are compressed quickly, and well; percent of the memory in use from which on younger
+    /// ones are; percent of one processor that goes to it.
+    pub warm_after: u64,
+    pub cold_after: u64,
+    pub pressure: u64,
+    pub share: u32,
+}
+
+impl CompressionStatus {
+    fn of(found: Survey, config: &CompressionConfig) -> CompressionStatus {
+        let plan = config.plan();
+        CompressionStatus {
+            found,
+            saved: found.saved(),
+            warm_after: plan.warm.as_secs(),
+            cold_after: plan.cold.as_secs(),
+            pressure: config.pressure(),
+            share: config.share(),
+        }
+    }
 }
 
 /// The union cache: what of large files is in memory. In bytes.
@@ -340,6 +372,7 @@ impl Pool {
             disks,
             segments: look::segments(session)?.map(|segments| segments.without_kept(self.kept())),
             cache: self.cache_status()?,
+            compression: CompressionStatus::of(self.fs.survey_compression()?, &self.config.compression),
         };
         status.settle_interval();
         Ok(status)

@@ -85,7 +85,8 @@ impl Union {
         let is_small = c.size <= threshold && c.pages.saturating_mul(PAGE) <= threshold.saturating_add(PAGE - 1);
         match c.is_large() {
             true if is_small => Side::Memory,
-            false if c.size > threshold => Side::Disk,
+            // What is compressed is small, and stays until it changes.
+            false if c.size > threshold && !file::is_compressed(c) => Side::Disk,
             _ => Side::Right,
         }
     }

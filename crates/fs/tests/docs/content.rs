@@ -127,6 +127,11 @@ pub const REDUNDANCIES: [(&str, &str, &str); 7] = [
     ("special/inherits", "whole", "high"),
 ];
 
+/// The same of compression.
+#[allow(dead_code)]
+pub const COMPRESSIONS: [(&str, &str); 5] =
+    [("hello", "never"), ("tail", "always"), ("void", "cold"), ("special", "warm"), ("empty", "auto")];
+
 /// What golden images do not have.
 #[allow(dead_code)]
 pub fn fill_thresholds(pool: &Pool) -> fs::Result<()> {
@@ -139,6 +144,10 @@ pub fn fill_thresholds(pool: &Pool) -> fs::Result<()> {
             let attribute = format!("user.conquest.{setting}");
             pool.setxattr(ino, attribute.as_bytes(), value.as_bytes(), SetXattr::Any, &root.caller)?;
         }
+    }
+    for (name, value) in COMPRESSIONS {
+        let ino = root.stat(name.as_bytes())?.ino;
+        pool.setxattr(ino, b"user.conquest.compression", value.as_bytes(), SetXattr::Any, &root.caller)?;
     }
     for (name, value) in THRESHOLDS {
         let ino = root.stat(name.as_bytes())?.ino;

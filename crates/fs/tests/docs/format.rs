@@ -4,7 +4,9 @@ use std::mem::{offset_of, size_of};
 
 use fs::ilfs::part::{RawOwner, RawPart};
 use fs::ilfs::table::{RawSegment, RawTable, RawTableRegion};
-use fs::layout::{self, AccessTimes, InodeBlock, RawInode, RawPacked, RawPerm, RawProfile, Super};
+use fs::layout::{
+    self, AccessTimes, InodeBlock, RawCompressed, RawDictionary, RawInode, RawPacked, RawPerm, RawProfile, RawStreamChunk, Super,
+};
 use pram::blocks::Descriptor;
 use pram::copy::image::{RawEntry, RawImage};
 use pram::copy::log::{RawLog, RawRecord};
@@ -40,6 +42,9 @@ fn structures_lie_as_told() {
     same_fields!(page, RawPacked: atimes check bytes);
     same_fields!(page, AccessTimes: times);
     same_fields!(page, RawProfile: len reserved);
+    same_fields!(page, RawCompressed: size stored check dictionary codec reserved);
+    same_fields!(page, RawStreamChunk: end check);
+    same_fields!(page, RawDictionary: older number reserved len check of);
     same_fields!(page, RawPerm: uid gid mode);
     same_fields!(page, RawSave: magic version chunk uuid size fingerprint saved chunks app_version reserved crc);
     same_fields!(page, RawSaveEnd: magic chunks bytes sum crc);
@@ -59,7 +64,7 @@ fn structures_lie_as_told() {
 }
 
 /// Constants that other tests here hold: by reading regions, or by trying.
-const TRIED: [&str; 36] = [
+const TRIED: [&str; 38] = [
     "REGION_VERSION",
     "SAVE_VERSION",
     "POOL_VERSION",
@@ -73,6 +78,8 @@ const TRIED: [&str; 36] = [
     "RESERVED_INODE",
     "FILE_DIRECT",
     "FILE_TREE",
+    "FILE_COMPRESSED",
+    "FILE_TRIAL_AT",
     "FILE_LARGE",
     "FILE_MOVED",
     "ENTRY_BLOCK",
@@ -145,6 +152,12 @@ fn constants_are_as_told() {
         ("THRESHOLD_NONE", fs::setting::THRESHOLD_NONE.into()),
         ("REDUNDANCY_AT", fs::setting::REDUNDANCY_AT.into()),
         ("PRIORITY_AT", fs::setting::PRIORITY_AT.into()),
+        ("COMPRESSION_AT", fs::setting::COMPRESSION_AT.into()),
+        ("ROOT_DICTIONARIES", layout::root::DICTIONARIES[0]),
+        ("COMPRESSED_MOST", fs::codec::MOST),
+        ("COMPRESSED_CHUNK", fs::codec::CHUNK as u64),
+        ("COMPRESSED_LZ4", fs::codec::Codec::Lz4 as u64),
+        ("COMPRESSED_ZSTD", fs::codec::Codec::Zstd as u64),
         ("DELAY_MINUTES", fs::setting::DELAY_MINUTES.into()),
         ("DELAY_HOURS", fs::setting::DELAY_HOURS.into()),
         ("DELAY_MOST", fs::setting::DELAY_MOST.into()),

@@ -171,12 +171,93 @@ impl<'a> Reader<'a> {
             extents.push((0, self.slice(off, size.min(capacity)).to_vec()));
         } else {
             assert_eq!(form, self.c("FILE_TREE"));
-            let depth = depth & !(self.c("FILE_CUT") | self.c("FILE_LARGE") | self.c("FILE_MOVED"));
+            let depth = depth
+                & !(3 << self.c("FILE_TRIAL_AT") | self.c("FILE_CUT") | self.c("FILE_LARGE") | self.c("FILE_MOVED"));
             assert!((1..=self.c("MAX_HEIGHT")).contains(&depth));
             self.node(ino, off, depth, 0, size, &mut extents);
             assert_eq!(extents.len() as u64, inode.get("extra"), "pages");
         }
         extents
+    }
+
+    /// Compares a file that is compressed by this codec with its content; false if it is not.
+    pub fn compressed(&'a self, ino: u64, content: &[u8], codec: u64) -> bool {
+        let inode = self.inode(ino);
+        let (off, form, depth) = self.root(&inode);
+        if form != self.c("FILE_COMPRESSED") {
+            return false;
+        }
+        let depth = depth & !(3 << self.c("FILE_TRIAL_AT"));
+        let (capacity, head) = (self.object(off, "compressed"), self.at("RawCompressed", off));
+        let (size, stored) = (head.get("size"), head.get("stored"));
+        assert_eq!((size, inode.get("extra")), (inode.get("size"), 0));
+        assert_eq!((head.get("codec"), depth), (codec, codec), "inode {ino}");
+        let most = self.c("COMPRESSED_MOST");
+        assert!((1..=most).contains(&size) && stored <= size);
+        let head_size = self.page.structure("RawCompressed").size;
+        let chunks = size.div_ceil(self.c("COMPRESSED_CHUNK"));
+        let table = if chunks > 1 { chunks * self.page.structure("RawStreamChunk").size } else { 0 };
+        let behind = off + head_size + table;
+        let (mut stream, mut objects) = (Vec::new(), 0);
+        match head_size + table + stored <= 32768 {
+            true => stream.extend_from_slice(self.slice(behind, stored)),
+            false => {
+                objects = stored.div_ceil(32768);
+                for n in 0..objects {
+                    let (object, len) = (self.uint(behind + n * 8, 8), (stored - n * 32768).min(32768));
+                    assert!(self.object(object, "compressed") >= len);
+                    stream.extend_from_slice(self.slice(object, len));
+                }
+            }
+        }
+        assert!(head_size + table + objects * 8 <= capacity);
+        let mut summed = ino.to_le_bytes().to_vec();
+        summed.extend_from_slice(self.slice(off, head_size));
+        summed[16..20].fill(0);
+        summed.extend_from_slice(self.slice(off + head_size, table + objects * 8));
+        if chunks == 1 {
+            summed.extend_from_slice(&stream);
+        }
+        assert_eq!(head.get("check"), u64::from(crc32c(&summed)), "inode {ino}");
+        let dictionary = head.get("dictionary");
+        let dictionaries = self.dictionaries(0);
+        let dictionary = dictionaries.iter().find(|one| one.0 == dictionary).map_or(&[][..], |one| &one.1);
+        let (mut at, step) = (0, self.c("COMPRESSED_CHUNK") as usize);
+        for (n, plain) in content.chunks(step).enumerate() {
+            let chunk = self.at("RawStreamChunk", off + head_size + n as u64 * 8);
+            let end = if chunks > 1 { chunk.get("end") as usize } else { stored as usize };
+            let packed = &stream[at..end];
+            if chunks > 1 {
+                assert_eq!(chunk.get("check"), u64::from(crc32c(packed)));
+            }
+            if packed.len() == plain.len() {
+                assert!(packed == plain);
+            } else if codec == self.c("COMPRESSED_LZ4") {
+                assert!(lz4::block::decompress(packed, Some(plain.len() as i32)).unwrap() == plain);
+            } else {
+                let mut decoder = zstd::bulk::Decompressor::with_dictionary(dictionary).unwrap();
+                assert!(decoder.decompress(packed, plain.len()).unwrap() == plain);
+            }
+            at = end;
+        }
+        assert_eq!(at as u64, stored);
+        true
+    }
+
+    /// Numbers and bytes of the dictionaries of one of the two lists.
+    pub fn dictionaries(&'a self, copy: u64) -> Vec<(u64, Vec<u8>)> {
+        let mut found = Vec::new();
+        let mut off = self.uint(self.c("ROOTS_AT") + (self.c("ROOT_DICTIONARIES") + copy) * 8, 8);
+        while off != 0 {
+            let head = self.at("RawDictionary", off);
+            let (size, len) = (self.page.structure("RawDictionary").size, head.get("len"));
+            assert!(size + len <= self.object(off, "dictionary"));
+            let summed = [head.bytes("number"), head.bytes("len"), self.slice(off + size, len)].concat();
+            assert_eq!(head.get("check"), u64::from(crc32c(&summed)));
+            found.push((head.get("number"), self.slice(off + size, len).to_vec()));
+            off = head.get("older");
+        }
+        found
     }
 
     /// What an entry of a node of this height says, for what begins at page `page`: kind and offset, or nothing.

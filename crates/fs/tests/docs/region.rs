@@ -100,6 +100,9 @@ fn compare_settings(pool: &Pool, reader: &Reader, ino: u64, raw: &Raw) {
     assert_eq!(told("user.conquest.redundancy"), redundancy, "inode {ino}");
     let priority = ["", "low", "normal", "high"][(raw.get("settings") >> c("PRIORITY_AT") & 3) as usize];
     assert_eq!(told("user.conquest.priority"), priority, "inode {ino}");
+    let compression =
+        ["", "auto", "always", "never", "warm", "cold"][(raw.get("settings") >> c("COMPRESSION_AT") & 7) as usize];
+    assert_eq!(told("user.conquest.compression"), compression, "inode {ino}");
     assert_eq!(delay.is_empty(), !redundancy.starts_with("lazy"), "inode {ino}");
 }
 
@@ -142,6 +145,7 @@ fn compare_xattrs(pool: &Pool, reader: &Reader, ino: u64, raw: &Raw) {
         names.extend_from_slice(if settings & 31 << 2 != 0 { b"user.conquest.threshold\0" } else { b"" });
         names.extend_from_slice(if settings & 7 << 7 != 0 { b"user.conquest.redundancy\0" } else { b"" });
         names.extend_from_slice(if settings & 3 << 10 != 0 { b"user.conquest.priority\0" } else { b"" });
+        names.extend_from_slice(if settings & 7 << 12 != 0 { b"user.conquest.compression\0" } else { b"" });
     }
     assert_eq!(names, pool.listxattr(ino).unwrap());
     for (name, value) in found {
@@ -182,6 +186,50 @@ fn files_and_directories_take_the_forms_told() {
     assert_eq!(form(b"void"), (0, 0));
     assert_eq!(form(b"special"), (page.constant("DIR_LONE"), 0));
     assert_eq!(form(b"many").0, page.constant("DIR_TABLE"));
+}
+
+/// Compressed content and dictionaries, by the page's tables and the two libraries.
+#[test]
+fn compressed_files_lie_as_told() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    Pool::format(dir.path(), &fs::FormatOptions { root_owner: (0, 0), ..fs::FormatOptions::sized(16 << 20) }).unwrap();
+    let pool = Pool::open(dir.path(), &OpenOptions { noatime: true, ..OpenOptions::default() }).unwrap();
+    let root = fs::path::View::new(&pool, fs::Caller::root());
+    let (mut rng, page) = (rng::Rng::new(1), Page::open("FORMAT.md"));
+    let text = |rng: &mut rng::Rng, len: usize| {
+        let words = ["one ", "two ", "three ", "four\n", "five(", "six) ", "seven = ", "eight;\n"];
+        let words = std::iter::repeat_with(|| words[rng.below(8) as usize].bytes()).flatten();
+        words.take(len).collect::<Vec<u8>>()
+    };
+    let mut files = Vec::new();
+    for n in 0..1500 {
+        let content = text(&mut rng, 700 + n % 700);
+        let name = format!("small-{n}");
+        root.create(name.as_bytes(), 0o600).unwrap().write_at(0, &content).unwrap();
+        files.push((name, content));
+    }
+    for len in [70_000, 400_000] {
+        let mut content = text(&mut rng, len);
+        content[1000..66_000].copy_from_slice(&rng.bytes(65_000));
+        let name = format!("long-{len}");
+        root.create(name.as_bytes(), 0o600).unwrap().write_at(0, &content).unwrap();
+        files.push((name, content));
+    }
+    for codec in [fs::codec::Codec::Lz4, fs::codec::Codec::Zstd] {
+        pool.pack(fs::pack::Plan::now(codec), &mut |_, _, _| true).unwrap();
+        let bytes = region_bytes(dir.path());
+        let reader = Reader { page: &page, bytes: &bytes };
+        let mut seen = 0;
+        for (name, content) in &files {
+            let ino = root.stat(name.as_bytes()).unwrap().ino;
+            seen += u32::from(reader.compressed(ino, content, codec as u64));
+        }
+        assert!(seen > 1000, "{seen} files are compressed by {codec:?}");
+    }
+    let reader_bytes = region_bytes(dir.path());
+    let reader = Reader { page: &page, bytes: &reader_bytes };
+    assert_eq!(reader.dictionaries(0).len(), 1);
+    assert_eq!(reader.dictionaries(0), reader.dictionaries(1));
 }
 
 #[test]

@@ -76,7 +76,7 @@ pub(in crate::file) fn cut(tx: &mut Edit, c: &mut Content) -> Result<()> {
     pages(tx, c, first, end)?;
     let done = match form(tx.region(), c)? {
         Form::Tree(root) => next(tx.region(), root, end)?.is_none(),
-        Form::Direct(_) => true,
+        Form::Direct(_) | Form::Compressed(_) => true,
     };
     if done {
         c.root &= !CUT_WORD;

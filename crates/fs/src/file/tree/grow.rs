@@ -143,7 +143,7 @@ impl<'a, 'e, 'o> Writer<'a, 'e, 'o> {
         match form(self.tx.region(), self.c)? {
             Form::Tree(node) => Ok(Some(node)),
             Form::Direct(Direct { off: 0, .. }) => Ok(None),
-            Form::Direct(_) => Err(Error::Corrupt("a page tree was expected".into())),
+            Form::Direct(_) | Form::Compressed(_) => Err(Error::Corrupt("a page tree was expected".into())),
         }
     }
 

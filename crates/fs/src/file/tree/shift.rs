@@ -13,7 +13,7 @@ use super::grow::Writer;
 use super::{clear, find, get, next, Budget, Found, Node, BATCH, FANOUT};
 use crate::error::{Error, Result};
 use crate::file::edit::Edit;
-use crate::file::{end_of, form, Content, Form, FREED, MAX_SIZE, MOVED_WORD, PAGE};
+use crate::file::{end_of, form, is_compressed, Content, Form, FREED, MAX_SIZE, MOVED_WORD, PAGE};
 use crate::layout::{tag, Root};
 
 /// Batches of entries that one piece of a long shift enters: as many as the undo log takes with ease.
@@ -77,6 +77,9 @@ pub(crate) fn insert(tx: &mut Edit, c: &mut Content, off: u64, len: u64) -> Resu
 
 /// All in one transaction.
 fn renumber(tx: &mut Edit, c: &mut Content, how: Move) -> Result<()> {
+    if is_compressed(c) {
+        return Err(Error::Elsewhere);
+    }
     if let Form::Direct(d) = form(tx.region(), c)? {
         if d.off == 0 {
             c.size = how.size;

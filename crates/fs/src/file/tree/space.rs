@@ -98,7 +98,7 @@ pub(in crate::file) fn flatten(tx: &mut Edit, c: &mut Content, root: Node) -> Re
     let mut runs = Runs::of(tx.region(), Form::Tree(root), 0, c.size);
     while let Some(run) = runs.step()? {
         match run.at {
-            Where::Disk(_) => return Err(Error::Elsewhere),
+            Where::Disk(_) | Where::Compressed => return Err(Error::Elsewhere),
             Where::Hole | Where::Reserved => tx.init_zero(block.off + run.off, run.len)?,
             Where::Memory(at) => tx.init_copy(at, block.off + run.off, run.len)?,
         }

@@ -9,11 +9,13 @@
 //! | [`segments`] | content of large files: write-back, eviction, cleaning; by every process |
 //! | [`disks`] | copies that are lacking, regions that leave, balance, scrubbing; by the one with the role |
 //! | [`packing`] | packing inodes that have been quiet; by the one with the role |
+//! | [`compression`] | of small files that nobody uses; by one process |
 //! | [`periodic`] | a thread that does something again and again |
 //!
 //! What a process alone knows of, the unused tails of files it appended to, each process's own thread sees to.
 
 pub mod commits;
+mod compression;
 pub mod disks;
 mod memory;
 mod packing;
@@ -26,6 +28,8 @@ use std::time::Duration;
 
 use crate::error::Result;
 use crate::node::Fs;
+use crate::pool::CompressionConfig;
+use compression::Compression;
 use memory::MemoryAhead;
 use packing::Packing;
 use periodic::Periodic;
@@ -40,14 +44,16 @@ const IDLE: u32 = 10;
 
 /// The thread of background work; dropping it ends it.
 pub struct Maintenance {
+    _compression: Compression,
     _memory: MemoryAhead,
     _thread: Periodic,
 }
 
 impl Maintenance {
     /// `interval`: from epoch to epoch, where no commits to a copy move it on.
-    pub fn start(fs: &Arc<Fs>, interval: Duration) -> Result<Maintenance> {
+    pub fn start(fs: &Arc<Fs>, interval: Duration, compression: CompressionConfig) -> Result<Maintenance> {
         let memory = MemoryAhead::start(fs)?;
+        let compression = Compression::start(fs, compression)?;
         let fs = fs.clone();
         let mut tasks = None;
         let thread = Periodic::start(
@@ -67,7 +73,7 @@ impl Maintenance {
                 }
             },
         )?;
-        Ok(Maintenance { _memory: memory, _thread: thread })
+        Ok(Maintenance { _compression: compression, _memory: memory, _thread: thread })
     }
 }
 

@@ -97,7 +97,7 @@ pub fn format(dir: &Path, how: &FormatOptions, step: OnStep) -> Result<()> {
 fn wanted(how: &FormatOptions) -> Result<Config> {
     let mut config = Config::new(how.medium, uuid::random()?);
     (config.commit_interval, config.copy_rate) = (how.commit_interval, how.copy_rate);
-    (config.threshold, config.cache) = (how.threshold, how.cache);
+    (config.threshold, config.cache, config.compression) = (how.threshold, how.cache, how.compression);
     if how.medium != MediumKind::Logged {
         config.nvram = how.nvram.clone().or(config.nvram);
         (config.copy, config.mirror) = (how.copy.clone(), how.mirror);

@@ -1,0 +1,267 @@
+//! `conquest pack`: compressing the content of small files that nobody uses, at once.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::ValueEnum;
+use fs::codec::Codec;
+use fs::pack::{Packed, Packer, Plan};
+use fs::Pool;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use serde::Serialize;
+
+use crate::failure::{Context, Failure, Result};
+use crate::inside::{self, Failures, Inside};
+use crate::{locate, progress, say, size};
+
+/// Compress the content of small files that nobody uses, as maintenance does by and by.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Without --now those files are compressed that maintenance would: which those are, the pool's settings and \
+    the setting `compression` of each file say (user.conquest.compression: auto, always, never, warm, cold).\n\
+    What is compressed is read as before, and is plain again when it is changed.\n\n\
+    Examples:\n  conquest pack /srv/pool --now\n  conquest pack /mnt/fast/archive --now\n  \
+    conquest pack /mnt/fast/src --now --tier warm\n  conquest pack /mnt/fast/src --undo\n  \
+    conquest pack /srv/pool --now --json | jq .saved\n\n\
+    Exit status: 0 done, 1 some files could not be compressed, or it was interrupted (what is done stays), or it failed, 2 wrong usage."
+)]
+pub struct Args {
+    /// The pool directory, where it is mounted, or files and directories in a mounted pool
+    #[arg(value_name = "POOL|PATH", required = true)]
+    paths: Vec<PathBuf>,
+    /// Also what was used a moment ago
+    #[arg(long)]
+    now: bool,
+    /// How: `warm` is quick, `cold` saves more
+    #[arg(long, value_enum, requires = "now")]
+    tier: Option<Tier>,
+    /// Make it plain again
+    #[arg(long, conflicts_with_all = ["now", "tier"])]
+    undo: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Tier {
+    /// LZ4
+    Warm,
+    /// zstd, with a dictionary of the pool's own files
+    Cold,
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Answer {
+    version: &'static str,
+    pool: String,
+    #[serde(flatten)]
+    done: Packed,
+    /// Bytes of memory, and of the content that was compressed the part that they are.
+    saved: i64,
+    seconds: f64,
+    interrupted: bool,
+}
+
+/// Where to go over: all of a pool, or what is below a path.
+enum Where {
+    Pool(PathBuf),
+    Below(Inside),
+}
+
+pub fn run(args: &Args) -> Result<ExitCode> {
+    let (mut failures, mut all_well) = (Failures::default(), true);
+    let asked = Interrupt::catch()?;
+    for path in &args.paths {
+        match pack(args, path, &asked) {
+            Ok(answer) => {
+                all_well &= answer.done.failed == 0 && !answer.interrupted;
+                tell(args, &answer)?;
+                if answer.interrupted {
+                    break;
+                }
+            }
+            Err(e) => failures.tell(e),
+        }
+    }
+    failures.end(if args.undo { "made plain" } else { "compressed" })?;
+    Ok(if all_well { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+fn place(path: &Path) -> Result<Where> {
+    let found = locate::absolute(path)?;
+    match crate::mounts::conquest_at(&found)? {
+        Some(mounted) => Ok(Where::Pool(mounted.source)),
+        None if Pool::exists(&found) => Ok(Where::Pool(found)),
+        None => Inside::find(path).map(Where::Below),
+    }
+}
+
+fn pack(args: &Args, path: &Path, asked: &Interrupt) -> Result<Answer> {
+    let place = place(path)?;
+    let dir = match &place {
+        Where::Pool(dir) => dir.clone(),
+        Where::Below(inside) => inside.mounted.source.clone(),
+    };
+    let cannot = || format!("cannot compress what is in {}", path.display());
+    let pool = Pool::open(&dir, &fs::OpenOptions::default()).context(cannot)?;
+    let plan = match (args.now, args.tier) {
+        (true, Some(Tier::Warm)) => Plan::now(Codec::Lz4),
+        (true, _) => Plan::now(Codec::Zstd),
+        (false, _) => pool.compression_plan(),
+    };
+    let began = Instant::now();
+    let mut show = progress::count(if args.undo { "files" } else { "files looked at" });
+    let done = match (&place, args.undo) {
+        (Where::Pool(_), undo) => {
+            let mut go_on = |n: u64, of: u64, _: &Packed| {
+                show(n, of);
+                !asked.is_there()
+            };
+            match undo {
+                true => pool.unpack(&mut go_on),
+                false => pool.pack(plan, &mut go_on),
+            }
+            .context(cannot)?
+        }
+        (Where::Below(inside), undo) => below(&pool, &inside.path, plan, undo, asked, &mut show)?,
+    };
+    drop(show);
+    pool.sync().context(cannot)?;
+    Ok(Answer {
+        version: env!("CARGO_PKG_VERSION"),
+        pool: dir.display().to_string(),
+        done,
+        saved: done.before as i64 - done.after as i64,
+        seconds: began.elapsed().as_secs_f64(),
+        interrupted: asked.is_there(),
+    })
+}
+
+fn below(
+    pool: &Pool,
+    top: &Path,
+    plan: Plan,
+    undo: bool,
+    asked: &Interrupt,
+    show: &mut dyn FnMut(u64, u64),
+) -> Result<Packed> {
+    let cannot = || format!("cannot compress what is in {}", top.display());
+    if !undo && plan.cold < Duration::MAX {
+        pool.prepare_dictionary(&mut || !asked.is_there()).context(cannot)?;
+    }
+    let mut packer = Packer::new(pool, plan).context(cannot)?;
+    let mut see = |ino: u64| match undo {
+        true => packer.expand(ino),
+        false => packer.see(ino).map(|_| ()),
+    };
+    let metadata = top.symlink_metadata().context(cannot)?;
+    if !metadata.is_dir() {
+        see(metadata.ino()).context(cannot)?;
+        return Ok(packer.done);
+    }
+    let (mut seen, mut unread) = (0, Vec::new());
+    let walked = inside::below(
+        top,
+        &mut |entry, left| {
+            seen += 1;
+            show(seen, seen + left);
+            if asked.is_there() {
+                return Err(Failure::new("interrupted"));
+            }
+            match entry.metadata.is_file() {
+                true => see(entry.metadata.ino()).context(cannot),
+                false => Ok(()),
+            }
+        },
+        &mut |e| unread.push(e),
+    );
+    match walked {
+        Err(_) if asked.is_there() => {}
+        walked => walked?,
+    }
+    let mut failures = Failures::default();
+    unread.into_iter().for_each(|e| failures.tell(e));
+    failures.end("read")?;
+    Ok(packer.done)
+}
+
+fn tell(args: &Args, answer: &Answer) -> Result<()> {
+    if args.json {
+        return say(&serde_json::to_string_pretty(answer).context(|| "cannot write JSON".into())?);
+    }
+    say(&text(answer, args.undo))
+}
+
+fn text(answer: &Answer, undo: bool) -> String {
+    let Packed { files, compressed, not_worth, busy, expanded, failed, content, before, after } = answer.done;
+    let mut out = match undo {
+        true => format!("{expanded} of {files} files are plain again"),
+        false => {
+            let percent = if before == 0 { 0.0 } else { 100.0 - after as f64 * 100.0 / before as f64 };
+            format!(
+                "{compressed} of {files} files compressed, {} of content: memory {} → {} ({percent:.1} % saved); {not_worth} are not worth it",
+                size::show(content),
+                size::show(before),
+                size::show(after),
+            )
+        }
+    };
+    if busy > 0 {
+        out.push_str(&format!(", {busy} are in use"));
+    }
+    if failed > 0 {
+        out.push_str(&format!("; {failed} could not be read: run `conquest fsck {}`", answer.pool));
+    }
+    if answer.interrupted {
+        out.push_str("; interrupted, what is done stays");
+    }
+    out
+}
+
+/// Whether somebody has asked for the end, by Ctrl-C or a signal like it.
+struct Interrupt(fuse::Signals);
+
+impl Interrupt {
+    fn catch() -> Result<Interrupt> {
+        fuse::Signals::catch().map(Interrupt).context(|| "cannot receive signals".into())
+    }
+
+    fn is_there(&self) -> bool {
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        rustix::event::poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&now)).is_ok_and(|n| n > 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(done: Packed) -> Answer {
+        Answer { version: "1", pool: "/p".into(), done, saved: 0, seconds: 0.0, interrupted: false }
+    }
+
+    #[test]
+    fn what_was_done_is_told() {
+        let done = Packed {
+            files: 10,
+            compressed: 6,
+            not_worth: 3,
+            content: 1 << 20,
+            before: 1 << 20,
+            after: 1 << 19,
+            ..Packed::default()
+        };
+        let told = text(&answer(done), false);
+        assert!(told.contains("6 of 10 files") && told.contains("50.0 % saved") && told.contains("3 are not worth it"));
+        assert!(!told.contains("fsck"));
+        let told = text(&answer(Packed { failed: 2, ..done }), false);
+        assert!(told.contains("2 could not be read: run `conquest fsck /p`"));
+        let told =
+            text(&Answer { interrupted: true, ..answer(Packed { expanded: 4, files: 5, ..Packed::default() }) }, true);
+        assert!(told.starts_with("4 of 5 files are plain again; interrupted"));
+    }
+}

@@ -1,0 +1,414 @@
+//! Compressed files: what was plain content, whole, in few bytes. Read-only: who wants to change one makes it plain first.
+//!
+//! Data model: root word → head | tables of chunks and objects | stream, in the same object or in others.
+//!
+//! Nothing is decoded here, in the region: what a reader needs is [copied out](copy_out) inside the section that watches the file, or
+//! under its lock, and [decoded](Copied::decode) after it, when it is known not to have been torn.
+//!
+//! Invariants:
+//! - C1. Compressed content is as long as the file says, and nothing of it changes as long as a root word leads to it.
+//! - C2. What is linked has been decoded, and was what the file's plain content still was under the lock.
+//! - C3. A dictionary is there as long as content names it (see [`dictionaries`](crate::node)).
+
+use pram::heap::{capacity_of, MAX_SMALL};
+use pram::{Off, Region, Tx};
+use smallvec::SmallVec;
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::edit::Edit;
+use super::{form, Content, Form, COMPRESSED, TRIAL};
+use crate::codec::{self, Codec, Dictionary, Encoded, CHUNK};
+use crate::error::{Error, Result};
+use crate::layout::{tag, RawCompressed, RawStreamChunk, Root};
+
+const HEAD: usize = size_of::<RawCompressed>();
+/// Most objects that a stream has of its own.
+const MOST_OBJECTS: usize = (codec::MOST / MAX_SMALL) as usize;
+
+/// Compressed content that was found, its head checked for what must hold whatever its checksum says.
+#[derive(Clone, Copy)]
+pub(super) struct Compressed {
+    off: u64,
+    cap: u64,
+    head: RawCompressed,
+    codec: Codec,
+}
+
+impl Compressed {
+    #[cold]
+    #[inline(never)]
+    pub fn open(r: &Region, root: Root, size: u64) -> Result<Compressed> {
+        let cap = r.resolve(root.off, tag::COMPRESSED)?;
+        if cap < HEAD as u64 {
+            return Err(Error::Corrupt(format!("compressed content {:#x} has no room for its head", root.off)));
+        }
+        let head: RawCompressed = r.read(Off::new(root.off))?;
+        let (bytes, stored) = (u64::from(head.size), u64::from(head.stored));
+        let codec = Codec::from_code(head.codec).filter(|codec| *codec as u8 == root.depth & !TRIAL);
+        let is_right = bytes == size && (1..=codec::MOST).contains(&bytes) && (1..=bytes).contains(&stored);
+        let found = Compressed { off: root.off, cap, head, codec: codec.unwrap_or(Codec::Lz4) };
+        if codec.is_none() || !is_right || found.len() as u64 > cap {
+            return Err(Error::Corrupt(format!("the head of compressed content {:#x} makes no sense", root.off)));
+        }
+        Ok(found)
+    }
+
+    fn chunks(&self) -> usize {
+        codec::chunks_of(self.head.size.into())
+    }
+
+    /// Bytes of the table of chunks.
+    fn table(&self) -> usize {
+        table_len(self.chunks())
+    }
+
+    /// Objects that have the stream; 0: it lies behind the head.
+    fn objects(&self) -> usize {
+        objects_of(self.chunks(), self.head.stored as usize)
+    }
+
+    /// Bytes of the object with the head.
+    fn len(&self) -> usize {
+        match self.objects() {
+            0 => HEAD + self.table() + self.head.stored as usize,
+            n => HEAD + self.table() + n * 8,
+        }
+    }
+
+    /// Bytes that all of it occupies.
+    pub fn allocated(&self) -> u64 {
+        match self.objects() {
+            0 => self.cap,
+            n => self.cap + occupied(u64::from(self.head.stored), n),
+        }
+    }
+
+    /// The objects that have the stream.
+    fn stream_objects(&self, r: &Region) -> Result<SmallVec<[u64; MOST_OBJECTS]>> {
+        let (mut words, n) = ([0u8; MOST_OBJECTS * 8], self.objects());
+        r.read_bytes(self.off + (HEAD + self.table()) as u64, &mut words[..n * 8])?;
+        let object = |word: &[u8]| u64::from_le_bytes(word.try_into().unwrap_or_default());
+        Ok(words[..n * 8].chunks_exact(8).map(object).collect())
+    }
+
+    /// Calls `object` with everything that it occupies.
+    pub fn visit(&self, r: &Region, object: &mut dyn FnMut(u64, pram::Tag)) -> Result<()> {
+        let objects = self.stream_objects(r)?;
+        object(self.off, tag::COMPRESSED);
+        objects.into_iter().for_each(|off| object(off, tag::COMPRESSED));
+        Ok(())
+    }
+
+    pub fn free(&self, tx: &mut Tx) -> Result<()> {
+        for off in self.stream_objects(tx.region())? {
+            tx.free(off, tag::COMPRESSED)?;
+        }
+        Ok(tx.free(self.off, tag::COMPRESSED)?)
+    }
+
+    /// Copies bytes `from..to` of the stream.
+    fn copy_stream(&self, r: &Region, from: usize, to: usize, bytes: &mut Vec<u8>) -> Result<()> {
+        let start = bytes.len();
+        bytes.resize(start + to - from, 0);
+        let mut rest = &mut bytes[start..];
+        let objects = self.stream_objects(r)?;
+        if objects.is_empty() {
+            return Ok(r.read_bytes(self.off + (HEAD + self.table() + from) as u64, rest)?);
+        }
+        let mut at = from as u64;
+        while !rest.is_empty() {
+            let (n, skip) = ((at / MAX_SMALL) as usize, at % MAX_SMALL);
+            let there = (MAX_SMALL - skip).min(rest.len() as u64);
+            let object = *objects.get(n).ok_or_else(|| self.wrong("its stream ends too early"))?;
+            if r.resolve(object, tag::COMPRESSED)? < skip + there {
+                return Err(self.wrong("an object of its stream is too short"));
+            }
+            let (part, others) = rest.split_at_mut(there as usize);
+            r.read_bytes(object + skip, part)?;
+            (rest, at) = (others, at + there);
+        }
+        Ok(())
+    }
+
+    fn wrong(&self, why: &str) -> Error {
+        Error::Corrupt(format!("compressed content {:#x}: {why}", self.off))
+    }
+}
+
+fn table_len(chunks: usize) -> usize {
+    match chunks {
+        0 | 1 => 0,
+        n => n * size_of::<RawStreamChunk>(),
+    }
+}
+
+/// Objects for a stream of `stored` bytes; 0: it lies behind the head.
+fn objects_of(chunks: usize, stored: usize) -> usize {
+    match HEAD + table_len(chunks) + stored <= MAX_SMALL as usize {
+        true => 0,
+        false => stored.div_ceil(MAX_SMALL as usize),
+    }
+}
+
+/// Bytes that `n` objects occupy that have a stream.
+fn occupied(stored: u64, n: usize) -> u64 {
+    let full = (n as u64).saturating_sub(1);
+    full * MAX_SMALL + capacity_of(stored.saturating_sub(full * MAX_SMALL).max(1))
+}
+
+/// Bytes of the region that content would occupy that was compressed to this.
+pub(crate) fn would_occupy(encoded: &Encoded) -> u64 {
+    let (chunks, stored) = (encoded.ends.len(), encoded.stream.len());
+    match objects_of(chunks, stored) {
+        0 => capacity_of((HEAD + table_len(chunks) + stored) as u64),
+        n => capacity_of((HEAD + table_len(chunks) + n * 8) as u64) + occupied(stored as u64, n),
+    }
+}
+
+/// What was copied out of a compressed file, for a range of it: valid once the section or lock has ended well.
+#[derive(Default)]
+pub(crate) struct Copied {
+    head: Option<(RawCompressed, Codec)>,
+    owner: u64,
+    /// The tables.
+    tables: Vec<u8>,
+    /// The first chunk of which the stream was copied.
+    first: usize,
+    /// Where in `stream` each of them ends.
+    ends: SmallVec<[usize; codec::MOST_CHUNKS]>,
+    stream: Vec<u8>,
+}
+
+impl Copied {
+    /// The dictionary that it takes to decode it, or 0.
+    pub fn dictionary(&self) -> u16 {
+        self.head.map_or(0, |(head, _)| head.dictionary)
+    }
+
+    /// Bytes of the file.
+    pub fn size(&self) -> u64 {
+        self.head.map_or(0, |(head, _)| head.size.into())
+    }
+
+    /// Decodes the bytes from `off` on, as many as there are in `buf` and were asked for.
+    ///
+    /// # Errors
+    /// What was copied is damaged.
+    pub fn decode(&self, dictionary: Option<&Dictionary>, off: u64, buf: &mut [u8]) -> Result<usize> {
+        let Some((head, codec)) = self.head else { return Err(damaged("there is nothing of it")) };
+        self.check(head)?;
+        let end = (off + buf.len() as u64).min(head.size.into());
+        let n = end.saturating_sub(off) as usize;
+        let mut rest = &mut buf[..n];
+        let mut whole = Vec::new();
+        let (mut chunk, mut skip) = (off as usize / CHUNK, off as usize % CHUNK);
+        while !rest.is_empty() {
+            let packed = self.chunk(chunk)?;
+            let len = codec::chunk_len(head.size.into(), chunk);
+            let there = (len - skip).min(rest.len());
+            let (part, others) = rest.split_at_mut(there);
+            let is_right = match there == len {
+                true => codec::decode(codec, dictionary, packed, part),
+                false => {
+                    whole.resize(len, 0);
+                    let is_right = codec::decode(codec, dictionary, packed, &mut whole);
+                    part.copy_from_slice(&whole[skip..skip + there]);
+                    is_right
+                }
+            };
+            if !is_right {
+                return Err(damaged("it cannot be decoded"));
+            }
+            (rest, chunk, skip) = (others, chunk + 1, 0);
+        }
+        Ok(n)
+    }
+
+    /// What was copied of the stream for chunk `n`.
+    fn chunk(&self, n: usize) -> Result<&[u8]> {
+        let i = n.checked_sub(self.first).filter(|i| *i < self.ends.len());
+        let i = i.ok_or_else(|| damaged("a chunk of it was not copied"))?;
+        let start = i.checked_sub(1).map_or(0, |before| self.ends[before]);
+        let packed = &self.stream[start..self.ends[i]];
+        if let Some(chunk) = self.raw_chunk(n) {
+            if crc32c::crc32c(packed) != chunk.check {
+                return Err(damaged("a chunk does not have its checksum"));
+            }
+        }
+        Ok(packed)
+    }
+
+    /// What the table says of chunk `n`, if there is one.
+    fn raw_chunk(&self, n: usize) -> Option<RawStreamChunk> {
+        let chunks = self.head.map_or(0, |(head, _)| codec::chunks_of(head.size.into()));
+        raw_chunk(&self.tables[..table_len(chunks)], n)
+    }
+
+    fn check(&self, head: RawCompressed) -> Result<()> {
+        let alone = codec::chunks_of(head.size.into()) == 1;
+        let stream = if alone { &self.stream[..] } else { &[] };
+        match checksum(self.owner, head, &self.tables, stream) == head.check {
+            true => Ok(()),
+            false => Err(damaged("it does not have its checksum")),
+        }
+    }
+
+    /// Is this what lies there now? For who has decoded it, and holds the lock.
+    pub fn is_still(&self, r: &Region, c: &Content) -> Result<bool> {
+        let mut now = Copied::default();
+        copy_out(r, c, 0, c.size, &mut now)?;
+        Ok(now.head == self.head && now.tables == self.tables && now.stream == self.stream)
+    }
+}
+
+fn damaged(why: &str) -> Error {
+    Error::Corrupt(format!("compressed content: {why}"))
+}
+
+fn raw_chunk(table: &[u8], n: usize) -> Option<RawStreamChunk> {
+    RawStreamChunk::read_from_bytes(table.chunks_exact(size_of::<RawStreamChunk>()).nth(n)?).ok()
+}
+
+/// The checksum of a head.
+fn checksum(owner: u64, head: RawCompressed, tables: &[u8], stream: &[u8]) -> u32 {
+    let sum = crc32c::crc32c(&owner.to_le_bytes());
+    let sum = crc32c::crc32c_append(sum, RawCompressed { check: 0, ..head }.as_bytes());
+    crc32c::crc32c_append(crc32c::crc32c_append(sum, tables), stream)
+}
+
+/// Is the content compressed?
+#[inline(always)]
+pub(crate) fn is_compressed(c: &Content) -> bool {
+    Root::unpack(c.root).form == COMPRESSED
+}
+
+/// How, if it is.
+pub(crate) fn codec_of(c: &Content) -> Option<Codec> {
+    let root = Root::unpack(c.root);
+    Codec::from_code(root.depth & !TRIAL).filter(|_| root.form == COMPRESSED)
+}
+
+/// The dictionary that compressed content names, or 0.
+pub(crate) fn dictionary_of(r: &Region, c: &Content) -> Result<u16> {
+    match form(r, c)? {
+        Form::Compressed(found) => Ok(found.head.dictionary),
+        _ => Ok(0),
+    }
+}
+
+/// Copies what it takes to decode bytes `off..end` of a compressed file. Inside a section what was copied may be torn.
+#[inline(never)]
+pub(crate) fn copy_out(r: &Region, c: &Content, off: u64, end: u64, copied: &mut Copied) -> Result<()> {
+    copied.head = None;
+    copied.tables.clear();
+    copied.ends.clear();
+    copied.stream.clear();
+    let Form::Compressed(found) = form(r, c)? else { return Err(damaged("it is not compressed")) };
+    copied.owner = c.owner;
+    copied.tables.resize(found.table() + found.objects() * 8, 0);
+    r.read_bytes(found.off + HEAD as u64, &mut copied.tables)?;
+    let end = end.min(c.size);
+    copied.first = (off.min(end) / CHUNK as u64) as usize;
+    let last = codec::chunks_of(end).max(copied.first);
+    let table = &copied.tables[..found.table()];
+    let bound = |n: usize| match (n, raw_chunk(table, n.wrapping_sub(1))) {
+        (0, _) => 0,
+        (_, Some(chunk)) => chunk.end as usize,
+        (_, None) => found.head.stored as usize,
+    };
+    let from = bound(copied.first);
+    let mut before = from;
+    for n in copied.first..last {
+        let end = bound(n + 1);
+        if end < before || end > found.head.stored as usize {
+            return Err(found.wrong("its table of chunks makes no sense"));
+        }
+        copied.ends.push(end - from);
+        before = end;
+    }
+    found.copy_stream(r, from, before, &mut copied.stream)?;
+    copied.head = Some((found.head, found.codec));
+    Ok(())
+}
+
+/// Makes what the content, of `c.size` bytes, was compressed to its form, and frees what it had.
+pub(crate) fn compress(tx: &mut Edit, c: &mut Content, encoded: &Encoded) -> Result<()> {
+    let size = c.size;
+    let mut new = *c;
+    link(tx, &mut new, encoded)?;
+    super::free(tx, c)?;
+    (c.root, c.size, c.pages) = (new.root, size, 0);
+    Ok(())
+}
+
+/// Stores it to fresh objects.
+fn link(tx: &mut Tx, c: &mut Content, encoded: &Encoded) -> Result<()> {
+    let (chunks, stored) = (encoded.ends.len(), encoded.stream.len());
+    let mut tables = Vec::new();
+    if chunks > 1 {
+        for (n, end) in encoded.ends.iter().enumerate() {
+            let check = crc32c::crc32c(encoded.chunk(n));
+            tables.extend_from_slice(RawStreamChunk { end: *end, check }.as_bytes());
+        }
+    }
+    let objects = objects_of(chunks, stored);
+    if objects > 0 {
+        for part in encoded.stream.chunks(MAX_SMALL as usize) {
+            let object = tx.alloc(tag::COMPRESSED, part.len() as u64)?;
+            tx.init_bytes(object.off, part)?;
+            tables.extend_from_slice(&object.off.to_le_bytes());
+        }
+    }
+    let mut head = RawCompressed {
+        size: encoded.size,
+        stored: stored as u32,
+        check: 0,
+        dictionary: encoded.dictionary,
+        codec: encoded.codec as u8,
+        reserved: 0,
+    };
+    head.check = checksum(c.owner, head, &tables, if chunks == 1 { &encoded.stream } else { &[] });
+    let behind: &[u8] = if objects == 0 { &encoded.stream } else { &[] };
+    let object = tx.alloc(tag::COMPRESSED, (HEAD + tables.len() + behind.len()) as u64)?;
+    tx.init(Off::new(object.off), &head)?;
+    tx.init_bytes(object.off + HEAD as u64, &tables)?;
+    tx.init_bytes(object.off + (HEAD + tables.len()) as u64, behind)?;
+    c.root = Root { off: object.off, form: COMPRESSED, depth: encoded.codec as u8 }.pack();
+    Ok(())
+}
+
+/// Makes compressed content plain again: `plain` is what it was decoded to.
+pub(crate) fn expand(tx: &mut Edit, c: &mut Content, plain: &[u8]) -> Result<()> {
+    let Form::Compressed(found) = form(tx.region(), c)? else { return Err(damaged("it is not compressed")) };
+    replace(tx, c, plain)?;
+    found.free(tx)
+}
+
+/// Makes `plain` the content; what it had is not freed.
+pub(crate) fn replace(tx: &mut Edit, c: &mut Content, plain: &[u8]) -> Result<()> {
+    let mut new = Content { owner: c.owner, ..Content::default() };
+    super::write(&mut Edit::in_memory(tx), &mut new, 0, plain)?;
+    *c = new;
+    Ok(())
+}
+
+/// Calls `problem` with what is wrong, its dictionary apart.
+pub(super) fn check(r: &Region, c: &Content, found: Compressed, problem: &mut dyn FnMut(String)) {
+    if c.pages != 0 {
+        problem(format!("it says that it has {} pages, and is compressed", c.pages));
+    }
+    if found.head.reserved != 0 {
+        problem("the head of its compressed content makes no sense".into());
+    }
+    if found.codec == Codec::Lz4 && found.head.dictionary != 0 {
+        problem("it names a dictionary, which LZ4 has none".into());
+    }
+    let mut copied = Copied::default();
+    let whole = copy_out(r, c, 0, c.size, &mut copied).and_then(|()| {
+        copied.check(found.head)?;
+        (0..found.chunks()).try_for_each(|n| copied.chunk(n).map(|_| ()))
+    });
+    if let Err(e) = whole {
+        problem(e.to_string());
+    }
+}

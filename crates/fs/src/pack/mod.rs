@@ -1,0 +1,269 @@
+//! Which files are compressed, when and how: by the time that they have been quiet, by their setting, and by how full memory is.
+//!
+//! | module | responsibility |
+//! | --- | --- |
+//! | this | the decision about one file, and walks over many |
+//! | [`pace`] | a share of one processor |
+//! | [`relief`] | room for a caller that finds none |
+//! | [`survey`] | what there is, compressed and plain |
+//! | [`train`] | dictionaries: when one is made, and of what |
+//!
+//! How a file is compressed and made plain is the business of [`node`](crate::node).
+
+pub(crate) mod pace;
+pub(crate) mod relief;
+pub mod survey;
+mod train;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use serde::Serialize;
+
+use crate::attr::{Ino, Kind};
+use crate::codec::{self, Codec, Dictionary, Method};
+use crate::error::{Error, Result};
+use crate::file::{self, Content, Trial};
+use crate::layout::RawInode;
+use crate::node::compress::{Compressed, LEAST};
+use crate::node::{content_of, now, Fs};
+use crate::setting::Compression;
+
+pub use survey::{Sum, Survey};
+
+/// How long a file is to be left alone that is compressed whatever its age: whoever has just made it goes on with it.
+const QUIET: Duration = Duration::from_secs(10);
+
+/// What is compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Files that were left alone for so long are compressed quickly, and those for so long well.
+    pub warm: Duration,
+    pub cold: Duration,
+    /// Those also that were tried before, or were read often.
+    pub again: bool,
+}
+
+impl Default for Plan {
+    fn default() -> Plan {
+        Plan { warm: Duration::from_secs(600), cold: Duration::from_secs(86_400), again: false }
+    }
+}
+
+impl Plan {
+    /// All files, by this codec, however young.
+    pub fn now(codec: Codec) -> Plan {
+        let never = Duration::MAX;
+        let cold = if codec == Codec::Zstd { Duration::ZERO } else { never };
+        Plan { warm: Duration::ZERO, cold, again: true }
+    }
+
+    /// What is compressed where memory is short.
+    pub(crate) fn under_pressure(self) -> Plan {
+        Plan { warm: self.warm.min(QUIET), cold: self.cold.min(self.warm), again: false }
+    }
+}
+
+/// What is to be done about a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Due {
+    Nothing,
+    Compress(Codec),
+    /// It was hot: if it is not by the next round, it is compressed.
+    Cool,
+}
+
+/// What becomes of a file that looks like this.
+fn due(raw: &RawInode, c: &Content, at: i64, plan: &Plan) -> Due {
+    let is_small = (LEAST..=codec::MOST).contains(&c.size) && c.root != 0;
+    if raw.kind != Kind::Regular as u8 || raw.nlink == 0 || !is_small || c.is_large() || c.is_cut() {
+        return Due::Nothing;
+    }
+    // When content was written `ctime` says, since nobody can set it. A time to come says nothing.
+    let used = [raw.ctime, raw.atime, raw.btime].into_iter().filter(|time| *time <= at).max().unwrap_or(at);
+    let quiet = Duration::from_nanos(at.saturating_sub(used).max(0) as u64);
+    let soon = QUIET.min(plan.warm);
+    let codec = match raw.compression() {
+        Compression::Never => None,
+        Compression::Always => (quiet >= soon).then_some(Codec::Zstd),
+        Compression::Warm => (quiet >= plan.warm).then_some(Codec::Lz4),
+        Compression::Cold => (quiet >= plan.warm).then_some(Codec::Zstd),
+        Compression::Auto if quiet >= plan.cold => Some(Codec::Zstd),
+        Compression::Auto => (quiet >= plan.warm).then_some(Codec::Lz4),
+    };
+    let Some(codec) = codec.filter(|codec| file::codec_of(c) < Some(*codec)) else { return Due::Nothing };
+    match c.trial() {
+        _ if plan.again => Due::Compress(codec),
+        Trial::Hot if !raw.compression().stays() => Due::Cool,
+        Trial::NotAtAll => Due::Nothing,
+        Trial::NotQuickly if codec == Codec::Lz4 => Due::Nothing,
+        _ => Due::Compress(codec),
+    }
+}
+
+/// What a walk has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Packed {
+    /// Files that were looked at.
+    pub files: u64,
+    /// Of those: compressed; tried, and not worth it; in use just then.
+    pub compressed: u64,
+    pub not_worth: u64,
+    pub busy: u64,
+    /// Made plain.
+    pub expanded: u64,
+    /// That could not be read, or not be compressed.
+    pub failed: u64,
+    /// Bytes of the content of those that were compressed; and of memory that it took before, and after.
+    pub content: u64,
+    pub before: u64,
+    pub after: u64,
+}
+
+impl Packed {
+    fn add(&mut self, is: Compressed) {
+        match is {
+            Compressed::Done { plain, before, after } => {
+                self.compressed += 1;
+                self.content += plain;
+                self.before += before;
+                self.after += after;
+            }
+            Compressed::NotWorth => self.not_worth += 1,
+            Compressed::Busy => self.busy += 1,
+            Compressed::AsItIs => {}
+        }
+    }
+
+    /// Bytes of memory that were saved.
+    pub fn saved(&self) -> u64 {
+        self.before.saturating_sub(self.after)
+    }
+}
+
+/// A walk over files.
+pub struct Packer<'f> {
+    fs: &'f Fs,
+    plan: Plan,
+    dictionary: Option<Arc<Dictionary>>,
+    /// What is due for zstd is only counted: first it is seen whether there is to be a dictionary.
+    pub(crate) puts_off: bool,
+    pub(crate) put_off: u64,
+    pub done: Packed,
+}
+
+impl<'f> Packer<'f> {
+    pub fn new(fs: &'f Fs, plan: Plan) -> Result<Packer<'f>> {
+        fs.writable()?;
+        let dictionary = fs.newest_dictionary().unwrap_or_else(|e| {
+            tracing::error!("{e}; content is compressed without a dictionary");
+            None
+        });
+        Ok(Packer { fs, plan, dictionary, puts_off: false, put_off: 0, done: Packed::default() })
+    }
+
+    /// Looks at one file, and compresses it if that is due. Bytes of it that were compressed, or tried.
+    ///
+    /// # Errors
+    /// There is no memory left, or nothing may be changed. What is wrong with one file is counted.
+    pub fn see(&mut self, ino: Ino) -> Result<u64> {
+        let Ok(raw) = self.fs.snapshot(ino) else { return Ok(0) };
+        if raw.kind != Kind::Regular as u8 {
+            return Ok(0);
+        }
+        self.done.files += 1;
+        let c = content_of(ino, &raw);
+        let done = match due(&raw, &c, now().0, &self.plan) {
+            Due::Nothing => return Ok(0),
+            Due::Cool => {
+                self.fs.note_trial(ino, &raw, Trial::None)?;
+                return Ok(0);
+            }
+            Due::Compress(Codec::Zstd) if self.puts_off => {
+                self.put_off += 1;
+                return Ok(0);
+            }
+            Due::Compress(Codec::Lz4) => self.fs.compress(ino, &Method::Lz4),
+            Due::Compress(Codec::Zstd) => self.fs.compress(ino, &Method::Zstd(self.dictionary.clone())),
+        };
+        self.count(ino, done)?;
+        Ok(raw.size)
+    }
+
+    /// Makes one file plain.
+    ///
+    /// # Errors
+    /// As of [`see`](Self::see).
+    pub fn expand(&mut self, ino: Ino) -> Result<()> {
+        let is_file = self.fs.snapshot(ino).is_ok_and(|raw| raw.kind == Kind::Regular as u8);
+        if !is_file {
+            return Ok(());
+        }
+        self.done.files += 1;
+        match self.fs.expand(ino, Trial::Hot) {
+            Ok(expanded) => self.done.expanded += u64::from(expanded),
+            Err(e) => self.fail(ino, e)?,
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, ino: Ino, done: Result<Compressed>) -> Result<()> {
+        match done {
+            Ok(is) => self.done.add(is),
+            Err(e) => self.fail(ino, e)?,
+        }
+        Ok(())
+    }
+
+    fn fail(&mut self, ino: Ino, e: Error) -> Result<()> {
+        match e.errno() {
+            // It is gone.
+            Errno::STALE | Errno::NOENT => Ok(()),
+            Errno::NOSPC | Errno::ROFS => Err(e),
+            _ => {
+                tracing::warn!("compressing inode {ino}: {e}");
+                self.done.failed += 1;
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Fs {
+    /// Compresses what is due in the whole pool. `go_on` is told how many inodes were looked at, of how many about, and what was done;
+    /// where it says no, that is all.
+    pub fn pack(&self, plan: Plan, go_on: &mut dyn FnMut(u64, u64, &Packed) -> bool) -> Result<Packed> {
+        if plan.cold < Duration::MAX {
+            self.train_if_due(&mut || go_on(0, 0, &Packed::default()))?;
+        }
+        self.walk_packing(plan, &mut |packer, ino| packer.see(ino).map(|_| ()), go_on)
+    }
+
+    /// Makes everything plain.
+    pub fn unpack(&self, go_on: &mut dyn FnMut(u64, u64, &Packed) -> bool) -> Result<Packed> {
+        self.walk_packing(Plan::default(), &mut |packer, ino| packer.expand(ino), go_on)
+    }
+
+    fn walk_packing(
+        &self,
+        plan: Plan,
+        see: &mut dyn FnMut(&mut Packer, Ino) -> Result<()>,
+        go_on: &mut dyn FnMut(u64, u64, &Packed) -> bool,
+    ) -> Result<Packed> {
+        let mut packer = Packer::new(self, plan)?;
+        let (mut from, mut seen, of) = (0, 0, self.count_inodes()?);
+        while let Some(ino) = self.table().next_used(from)? {
+            see(&mut packer, ino)?;
+            (from, seen) = (ino + 1, seen + 1);
+            if seen % 16 == 0 && !go_on(seen, of.max(seen), &packer.done) {
+                break;
+            }
+        }
+        go_on(seen, of.max(seen), &packer.done);
+        Ok(packer.done)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,165 @@
+//! Which files are due.
+
+use zerocopy::FromZeros;
+
+use crate::node::{Policy, ReadFlags, WriteFlags};
+use crate::{Caller, ROOT};
+
+use super::*;
+use crate::layout::Root;
+use crate::setting::Setting;
+
+const DAY: i64 = 86_400_000_000_000;
+
+fn file(quiet: i64, size: u64, setting: Option<&str>) -> RawInode {
+    let mut raw = RawInode::new_zeroed();
+    (raw.kind, raw.nlink, raw.size) = (Kind::Regular as u8, 1, size);
+    raw.content = Root { off: 4096, form: 1, depth: 0 }.pack();
+    raw.ctime = 10 * DAY - quiet;
+    if let Some(value) = setting {
+        let set = Setting::Compression.parse(value.as_bytes()).unwrap();
+        Setting::Compression.set(&mut raw, set);
+    }
+    raw
+}
+
+fn is_due(raw: &RawInode, plan: &Plan) -> Due {
+    due(raw, &content_of(5, raw), 10 * DAY, plan)
+}
+
+#[test]
+fn age_and_setting_decide() {
+    let (second, minute) = (1_000_000_000, 60_000_000_000);
+    use Codec::{Lz4, Zstd};
+    let usual = Plan::default();
+    for (setting, quiet, is) in [
+        (None, 9 * minute, None),
+        (None, 11 * minute, Some(Lz4)),
+        (None, 2 * DAY, Some(Zstd)),
+        (Some("auto"), 11 * minute, Some(Lz4)),
+        (Some("never"), 9 * DAY, None),
+        (Some("always"), 9 * second, None),
+        (Some("always"), 11 * second, Some(Zstd)),
+        (Some("warm"), 9 * DAY, Some(Lz4)),
+        (Some("cold"), 9 * minute, None),
+        (Some("cold"), 11 * minute, Some(Zstd)),
+    ] {
+        let due = is_due(&file(quiet, 4096, setting), &usual);
+        assert_eq!(due, is.map_or(Due::Nothing, Due::Compress), "{setting:?}, {quiet}");
+    }
+    assert_eq!(is_due(&file(0, 4096, None), &Plan::now(Zstd)), Due::Compress(Zstd));
+    assert_eq!(is_due(&file(0, 4096, None), &Plan::now(Lz4)), Due::Compress(Lz4));
+    assert_eq!(is_due(&file(0, 4096, Some("never")), &Plan::now(Zstd)), Due::Nothing);
+    let pressed = usual.under_pressure();
+    assert_eq!(is_due(&file(5 * second, 4096, None), &pressed), Due::Nothing);
+    assert_eq!(is_due(&file(11 * second, 4096, None), &pressed), Due::Compress(Lz4));
+    assert_eq!(is_due(&file(11 * minute, 4096, None), &pressed), Due::Compress(Zstd));
+}
+
+#[test]
+fn what_cannot_gain_is_left_alone() {
+    let plan = Plan::default();
+    for size in [0, LEAST - 1, codec::MOST + 1] {
+        assert_eq!(is_due(&file(2 * DAY, size, None), &plan), Due::Nothing);
+    }
+    for depth in [1 << 6, 1 << 7] {
+        let mut raw = file(2 * DAY, 4096, None);
+        raw.content = Root { off: 4096, form: 2, depth: depth | 1 }.pack();
+        assert_eq!(is_due(&raw, &plan), Due::Nothing);
+    }
+    let mut raw = file(2 * DAY, 4096, None);
+    raw.nlink = 0;
+    assert_eq!(is_due(&raw, &plan), Due::Nothing);
+    let mut raw = file(2 * DAY, 4096, None);
+    raw.kind = Kind::Symlink as u8;
+    assert_eq!(is_due(&raw, &plan), Due::Nothing);
+    // A time to come says nothing.
+    let mut raw = file(2 * DAY, 4096, None);
+    raw.atime = 11 * DAY;
+    assert_eq!(is_due(&raw, &plan), Due::Compress(Codec::Zstd));
+    raw.atime = 10 * DAY - 1;
+    assert_eq!(is_due(&raw, &plan), Due::Nothing, "it was read");
+}
+
+#[test]
+fn what_is_known_counts() {
+    let (old, recent) = (2 * DAY, DAY / 2);
+    let with = |quiet, trial| {
+        let mut raw = file(quiet, 4096, None);
+        let mut c = content_of(5, &raw);
+        c.note_trial(trial);
+        assert_eq!(c.trial(), trial);
+        raw.content = c.root;
+        raw
+    };
+    let plan = Plan::default();
+    assert_eq!(is_due(&with(recent, Trial::NotQuickly), &plan), Due::Nothing);
+    assert_eq!(is_due(&with(old, Trial::NotQuickly), &plan), Due::Compress(Codec::Zstd));
+    assert_eq!(is_due(&with(old, Trial::NotAtAll), &plan), Due::Nothing);
+    assert_eq!(is_due(&with(old, Trial::NotAtAll), &Plan::now(Codec::Zstd)), Due::Compress(Codec::Zstd));
+    assert_eq!(is_due(&with(old, Trial::Hot), &plan), Due::Cool);
+    let compressed = |codec: Codec| {
+        let mut raw = file(old, 4096, None);
+        raw.content = Root { off: 4096, form: 3, depth: codec as u8 }.pack();
+        raw
+    };
+    assert_eq!(is_due(&compressed(Codec::Lz4), &plan), Due::Compress(Codec::Zstd));
+    assert_eq!(is_due(&compressed(Codec::Zstd), &plan), Due::Nothing);
+}
+
+/// A full pool finds room in what can be compressed, until nothing can.
+#[test]
+fn a_full_pool_finds_room() {
+    let session = crate::rig::session(6 << 20);
+    Fs::format(&session, (0, 0, 0o755), 1).unwrap();
+    let fs = Fs::over(session, Policy::default()).unwrap();
+    let text: Vec<u8> = b"all of these lines are much the same\n".iter().copied().cycle().take(9000).collect();
+    let made = std::cell::Cell::new(0);
+    let add = || {
+        let n = made.replace(made.get() + 1);
+        let attr = fs.create(ROOT, format!("f{n}").as_bytes(), Kind::Regular, 0o644, 0, &Caller::root())?;
+        fs.write(attr.ino, 0, &text, WriteFlags::default()).map(|_| attr.ino)
+    };
+    let mut inos = vec![add().unwrap()];
+    // Where no segment is free at all, compressed content finds room among its like only.
+    let mut packer = Packer::new(&fs, Plan::now(Codec::Lz4)).unwrap();
+    packer.see(inos[0]).unwrap();
+    assert_eq!(packer.done.compressed, 1);
+    let full = loop {
+        match add() {
+            Ok(ino) => inos.push(ino),
+            Err(e) => break e,
+        }
+        assert!(inos.len() < 10_000);
+    };
+    assert_eq!(full.errno(), Errno::NOSPC, "nothing has been quiet for long enough");
+    let young = Plan { warm: Duration::ZERO, cold: Duration::MAX, again: false };
+    // What a call has tried in vain is not tried again at once.
+    assert!(!fs.relieve_by(young).unwrap());
+    std::thread::sleep(Duration::from_millis(5100));
+    assert!(fs.relieve_by(young).unwrap());
+    inos.extend((0..20).map(|_| add().unwrap()));
+    let mut buf = vec![0; 9000];
+    for ino in inos {
+        assert_eq!(fs.read_as(ino, 0, &mut buf, ReadFlags { unnoted: true, kept: true }).unwrap(), 9000);
+        assert!(buf == text);
+    }
+    assert!(fs.fsck(false, &mut |_, _| {}).unwrap().problems.is_empty());
+}
+
+/// What is due for zstd waits until it is known whether there is to be a dictionary.
+#[test]
+fn cold_files_can_be_put_off() {
+    let session = crate::rig::session(6 << 20);
+    Fs::format(&session, (0, 0, 0o755), 1).unwrap();
+    let fs = Fs::over(session, Policy::default()).unwrap();
+    let ino = fs.create(ROOT, b"f", Kind::Regular, 0o644, 0, &Caller::root()).unwrap().ino;
+    fs.write(ino, 0, &[b'x'; 5000], WriteFlags::default()).unwrap();
+    let mut packer = Packer::new(&fs, Plan::now(Codec::Zstd)).unwrap();
+    packer.puts_off = true;
+    packer.see(ino).unwrap();
+    assert_eq!((packer.put_off, packer.done.compressed), (1, 0));
+    packer.puts_off = false;
+    packer.see(ino).unwrap();
+    assert_eq!(packer.done.compressed, 1);
+}

@@ -1,0 +1,10 @@
+//! Compressing files and making them plain, crashed after every store: the content is there, in one form or the other, and nothing of
+//! the other is left.
+
+#[test]
+fn every_crash_of_packing_leaves_the_content() {
+    let stats = sim::explore::explore_all(&sim::scenario::packing());
+    if std::env::var_os("CONQUEST_SIM_REPLAY").is_none() {
+        assert!(stats.states > 2000 && stats.before > 100 && stats.after > 100, "{stats:?}");
+    }
+}
