@@ -99,6 +99,20 @@ fn costs() {
         (bytes[usize::from(tag::BUCKET.0)] + bytes[usize::from(tag::BUCKET_TABLE.0)]) as f64 / inodes.len() as f64
     };
     let start = Instant::now();
+    let foreign = pool.pack_inodes(0..pool.inode_blocks(), Time(i64::MAX), &|| true).unwrap();
+    let foreign_seconds = start.elapsed().as_secs_f64();
+    let start = Instant::now();
+    inodes.iter().step_by(8).for_each(|ino| pool.unpack_inodes_beside(*ino).unwrap());
+    println!("unpacking: {:.2} million inodes a second", foreign.inodes as f64 / start.elapsed().as_secs_f64() / 1e6);
+    let start = Instant::now();
+    pool.train_profile().unwrap();
+    println!("a profile of the pool's own: {:.2} s", start.elapsed().as_secs_f64());
+    println!(
+        "with the profile of the program: {:.2} bytes, {:.2} million inodes a second",
+        per(foreign.packed_bytes, foreign.inodes),
+        foreign.inodes as f64 / foreign_seconds / 1e6
+    );
+    let start = Instant::now();
     let done = pool.pack_inodes(0..pool.inode_blocks(), Time(i64::MAX), &|| true).unwrap();
     let seconds = start.elapsed().as_secs_f64();
     let packed = [stat(&pool, few), stat(&pool, &inodes)];

@@ -14,6 +14,7 @@ use super::Table;
 use crate::error::{Error, Result};
 use crate::layout::{root, tag, RawInode, RawProfile, PER_BLOCK, PROFILES};
 use crate::packed::block::MAX;
+use crate::packed::profile::{best_references, Codec, Seen};
 use crate::packed::{builtin, pack, Profile};
 
 const BODY: u64 = size_of::<RawProfile>() as u64;
@@ -94,7 +95,7 @@ fn stored(region: &Region, n: u8) -> Result<Option<Profile>> {
 }
 
 /// Makes sure that there is a profile: the one that comes with the program is number 0.
-pub(super) fn make_first(session: &Session, table: Table) -> Result<()> {
+pub fn make_first(session: &Session, table: Table) -> Result<()> {
     if table.region.load(word(table.region, 0))? == 0 {
         install(session, 0, &builtin().to_bytes())?;
     }
@@ -115,6 +116,39 @@ pub fn add(session: &Session, bytes: &[u8]) -> Result<u8> {
         }
     }
     Err(refused("the pool has as many as it can have"))
+}
+
+/// How many profiles there are.
+pub fn count(region: &Region) -> Result<usize> {
+    Ok(objects(region)?.len())
+}
+
+/// A profile of the inodes that there are: of all if they are no more than `most`, else of that many, from all over the table.
+pub fn train(session: &Session, table: Table, most: usize) -> Result<Vec<u8>> {
+    let (mut blocks, mut all) = (Vec::new(), 0);
+    let mut from = 0;
+    while let Some(block) = table.next_block(from)? {
+        from = block + 1;
+        blocks.push(block);
+    }
+    let step = (blocks.len() * PER_BLOCK as usize / most.max(1)).max(1);
+    let mut seen: Vec<Vec<RawInode>> = Vec::new();
+    for block in blocks.into_iter().step_by(step) {
+        let mut inodes = Vec::new();
+        for ino in block * PER_BLOCK..(block + 1) * PER_BLOCK {
+            // What cannot be read is for fsck to tell.
+            inodes.extend(session.read(ino, || table.get(ino)).ok().flatten());
+        }
+        all += inodes.len();
+        seen.push(inodes);
+    }
+    if all == 0 {
+        return Ok(builtin().to_bytes());
+    }
+    let of_blocks = || seen.iter().map(Vec::as_slice).filter(|block| !block.is_empty());
+    let mut tallies = Seen::new(best_references(of_blocks()));
+    of_blocks().for_each(|block| tallies.add(block));
+    Ok(tallies.profile(Codec::Hybrid).to_bytes())
 }
 
 fn install(session: &Session, n: u8, bytes: &[u8]) -> Result<bool> {

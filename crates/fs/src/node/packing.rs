@@ -24,6 +24,11 @@ const QUIET: i64 = 1_000_000_000;
 /// Rounds of that, of some blocks each.
 const WANTED: u64 = 4;
 
+/// Inodes that a profile is made of, at most.
+const TRAINED: usize = 1 << 15;
+/// Inodes that are worth a profile of their own.
+const WORTH: u64 = 1 << 14;
+
 impl Node {
     /// Where the inode can be changed.
     #[inline(always)]
@@ -81,7 +86,23 @@ impl Fs {
     /// Adds a profile to those that inodes are packed with; each block is with the one that makes the least of it. Its number.
     pub fn add_profile(&self, bytes: &[u8]) -> Result<u8> {
         self.writable()?;
+        // The first is the one that comes with the program.
+        profiles::make_first(self.session(), self.table())?;
         profiles::add(self.session(), bytes)
+    }
+
+    /// Makes a profile of the inodes that the pool has, and adds it; its number.
+    pub fn train_profile(&self) -> Result<u8> {
+        let bytes = profiles::train(self.session(), self.table(), TRAINED)?;
+        self.add_profile(&bytes)
+    }
+
+    /// The same if it has none of its own, and inodes enough.
+    pub(crate) fn train_first_profile(&self) -> Result<()> {
+        match profiles::count(self.region())? <= 1 && self.count_inodes()? >= WORTH {
+            true => self.train_profile().map(|_| ()),
+            false => Ok(()),
+        }
     }
 
     /// Unpacks the block of `ino`, outside of operations. Where memory is full: 1. What can be given up for it is. 2. The block

@@ -27,6 +27,9 @@ impl Packing {
                 Some(rest) => return self.rest = rest,
                 None => (self.left, self.rest) = (0..fs.inode_blocks(), REST),
             }
+            if let Err(e) = fs.train_first_profile() {
+                tracing::debug!("a profile of the pool's inodes: {e}");
+            }
         }
         let start = Instant::now();
         let since = Time(now().0.saturating_sub(QUIET.as_nanos() as i64));
