@@ -551,11 +551,18 @@ pub fn packed() -> Vec<Scenario> {
     let mut all = vec![
         scenario("pack", with(&[]), Op::PackInodes),
         scenario("pack-many", with(&many), Op::PackInodes),
-        scenario("pack-some-again", with(&[&many[..], &[Op::PackInodes, unlink("/d/3"), create("/new")]].concat()), Op::PackInodes),
+        scenario(
+            "pack-some-again",
+            with(&[&many[..], &[Op::PackInodes, unlink("/d/3"), create("/new")]].concat()),
+            Op::PackInodes,
+        ),
         scenario("pack-large", [&file(2500 << 10)[..]].concat(), Op::PackInodes),
         Scenario { atime: Atime::Always, ..scenario("pack-read", with(&[Op::PackInodes, read()]), Op::PackInodes) },
         Scenario { atime: Atime::Always, ..scenario("read-again", with(&[Op::PackInodes, read()]), read()) },
-        Scenario { atime: Atime::Always, ..scenario("change-read", with(&[Op::PackInodes, read()]), append("/a", 9, 9)) },
+        Scenario {
+            atime: Atime::Always,
+            ..scenario("change-read", with(&[Op::PackInodes, read()]), append("/a", 9, 9))
+        },
         scenario("create-in-packed", with(&[&many[..], &[unlink("/d/3"), Op::PackInodes]].concat()), create("/n")),
     ];
     all[3].size = 8 * MIB;

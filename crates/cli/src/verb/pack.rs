@@ -1,9 +1,10 @@
 //! `conquest pack`: compressing the content of small files that nobody uses, at once.
 
+use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::ValueEnum;
 use fs::codec::Codec;
@@ -60,6 +61,8 @@ struct Answer {
     pool: String,
     #[serde(flatten)]
     done: Packed,
+    /// Inodes that were packed, and bytes of their blocks before and after.
+    inodes: fs::node::Packed,
     /// Bytes of memory, and of the content that was compressed the part that they are.
     saved: i64,
     seconds: f64,
@@ -115,6 +118,7 @@ fn pack(args: &Args, path: &Path, asked: &Interrupt) -> Result<Answer> {
     };
     let began = Instant::now();
     let mut show = progress::count(if args.undo { "files" } else { "files looked at" });
+    let mut inodes = Numbers::All;
     let done = match (&place, args.undo) {
         (Where::Pool(_), undo) => {
             let mut go_on = |n: u64, of: u64, _: &Packed| {
@@ -127,15 +131,24 @@ fn pack(args: &Args, path: &Path, asked: &Interrupt) -> Result<Answer> {
             }
             .context(cannot)?
         }
-        (Where::Below(inside), undo) => below(&pool, &inside.path, plan, undo, asked, &mut show)?,
+        (Where::Below(inside), undo) => {
+            let (done, seen) = below(&pool, &inside.path, plan, undo, asked, &mut show)?;
+            inodes = Numbers::These(seen);
+            done
+        }
     };
     drop(show);
+    let inodes = match args.undo {
+        true => fs::node::Packed::default(),
+        false => pack_inodes(&pool, &inodes, args.now, asked).context(cannot)?,
+    };
     pool.sync().context(cannot)?;
     Ok(Answer {
         version: env!("CARGO_PKG_VERSION"),
         pool: dir.display().to_string(),
         done,
-        saved: done.before as i64 - done.after as i64,
+        inodes,
+        saved: done.before as i64 - done.after as i64 + inodes.plain_bytes as i64 - inodes.packed_bytes as i64,
         seconds: began.elapsed().as_secs_f64(),
         interrupted: asked.is_there(),
     })
@@ -148,7 +161,7 @@ fn below(
     undo: bool,
     asked: &Interrupt,
     show: &mut dyn FnMut(u64, u64),
-) -> Result<Packed> {
+) -> Result<(Packed, BTreeSet<u64>)> {
     let cannot = || format!("cannot compress what is in {}", top.display());
     if !undo && plan.cold < Duration::MAX {
         pool.prepare_dictionary(&mut || !asked.is_there()).context(cannot)?;
@@ -159,9 +172,10 @@ fn below(
         false => packer.see(ino).map(|_| ()),
     };
     let metadata = top.symlink_metadata().context(cannot)?;
+    let mut inodes = BTreeSet::from([metadata.ino()]);
     if !metadata.is_dir() {
         see(metadata.ino()).context(cannot)?;
-        return Ok(packer.done);
+        return Ok((packer.done, inodes));
     }
     let (mut seen, mut unread) = (0, Vec::new());
     let walked = inside::below(
@@ -172,6 +186,7 @@ fn below(
             if asked.is_there() {
                 return Err(Failure::new("interrupted"));
             }
+            inodes.insert(entry.metadata.ino());
             match entry.metadata.is_file() {
                 true => see(entry.metadata.ino()).context(cannot),
                 false => Ok(()),
@@ -186,7 +201,30 @@ fn below(
     let mut failures = Failures::default();
     unread.into_iter().for_each(|e| failures.tell(e));
     failures.end("read")?;
-    Ok(packer.done)
+    Ok((packer.done, inodes))
+}
+
+/// Inodes that are left alone for so long are packed, where nobody asks for all.
+const QUIET: Duration = Duration::from_secs(600);
+
+/// Whose inodes are packed.
+enum Numbers {
+    All,
+    These(BTreeSet<u64>),
+}
+
+fn pack_inodes(pool: &Pool, which: &Numbers, now: bool, asked: &Interrupt) -> fs::Result<fs::node::Packed> {
+    let age = if now { Duration::ZERO } else { QUIET };
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().saturating_sub(age);
+    let since = fs::Time(since.as_nanos() as i64);
+    let go_on = || !asked.is_there();
+    match which {
+        Numbers::All => pool.pack_inodes(0..pool.inode_blocks(), since, &go_on),
+        Numbers::These(inodes) => inodes
+            .iter()
+            .filter(|_| go_on())
+            .try_fold(fs::node::Packed::default(), |sum, ino| Ok(sum + pool.pack_inodes_beside(*ino, since)?)),
+    }
 }
 
 fn tell(args: &Args, answer: &Answer) -> Result<()> {
@@ -210,6 +248,11 @@ fn text(answer: &Answer, undo: bool) -> String {
             )
         }
     };
+    if answer.inodes.inodes > 0 {
+        let fs::node::Packed { inodes, plain_bytes, packed_bytes, .. } = answer.inodes;
+        let (plain, packed) = (size::show(plain_bytes), size::show(packed_bytes));
+        out.push_str(&format!("; {inodes} inodes packed: {plain} → {packed}"));
+    }
     if busy > 0 {
         out.push_str(&format!(", {busy} are in use"));
     }
@@ -241,7 +284,15 @@ mod tests {
     use super::*;
 
     fn answer(done: Packed) -> Answer {
-        Answer { version: "1", pool: "/p".into(), done, saved: 0, seconds: 0.0, interrupted: false }
+        Answer {
+            version: "1",
+            pool: "/p".into(),
+            done,
+            inodes: fs::node::Packed::default(),
+            saved: 0,
+            seconds: 0.0,
+            interrupted: false,
+        }
     }
 
     #[test]

@@ -148,6 +148,11 @@ fn text(s: &Status, places: &[Place], stopped: &[Stopped]) -> String {
     if let Some(told) = compressed(&s.compression) {
         let _ = writeln!(out, "{:14} {told}", "compressed");
     }
+    if s.packed_inodes.inodes > 0 {
+        let fs::node::Packed { inodes, plain_bytes, packed_bytes, .. } = s.packed_inodes;
+        let (plain, packed) = (size::show(plain_bytes), size::show(packed_bytes));
+        _ = writeln!(out, "{:14} {inodes} inodes {plain} → {packed}", "packed");
+    }
     match s.sessions.is_empty() {
         true => out.push_str("in use by      nobody\n"),
         false => s.sessions.iter().for_each(|session| describe(&mut out, session)),

@@ -56,6 +56,15 @@ pub struct Packed {
     pub packed_bytes: u64,
 }
 
+impl std::ops::Add for Packed {
+    type Output = Packed;
+
+    fn add(mut self, other: Packed) -> Packed {
+        Packed::add(&mut self, other);
+        self
+    }
+}
+
 impl Packed {
     pub(crate) fn add(&mut self, other: Packed) {
         self.blocks += other.blocks;

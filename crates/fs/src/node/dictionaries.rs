@@ -220,7 +220,7 @@ impl Fs {
     /// Frees the dictionaries that nothing names any more, but for the newest; how many. Steps 1 to 3.
     pub fn drop_unused_dictionaries(&self) -> Result<usize> {
         self.writable()?;
-        let numbers = |copy| self.session().read(KEY, || Ok::<_, Error>(list(self.region(), copy)?));
+        let numbers = |copy| self.session().read(KEY, || list(self.region(), copy));
         let (first, second) = (numbers(0)?, numbers(1)?);
         let old: Vec<u16> = first.iter().skip(1).map(|one| one.head.number).collect();
         if old.is_empty() || second.len() != first.len() {

@@ -15,6 +15,7 @@ use super::disks::work::WorkStatus;
 use super::{read_config, role, CompressionConfig, MediumKind, Pool, Terms};
 use crate::error::Result;
 use crate::layout::tag;
+use crate::node::Packed;
 use crate::pack::Survey;
 use crate::ubj;
 
@@ -63,6 +64,8 @@ pub struct Status {
     pub cache: Option<CacheStatus>,
     /// The content of files whose home is memory: what of it is compressed, before and after.
     pub compression: CompressionStatus,
+    /// Inodes that are packed.
+    pub packed_inodes: Packed,
 }
 
 /// Compression of what nobody uses.
@@ -373,6 +376,7 @@ impl Pool {
             segments: look::segments(session)?.map(|segments| segments.without_kept(self.kept())),
             cache: self.cache_status()?,
             compression: CompressionStatus::of(self.fs.survey_compression()?, &self.config.compression),
+            packed_inodes: self.fs.packed_inodes()?,
         };
         status.settle_interval();
         Ok(status)

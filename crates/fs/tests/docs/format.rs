@@ -5,7 +5,8 @@ use std::mem::{offset_of, size_of};
 use fs::ilfs::part::{RawOwner, RawPart};
 use fs::ilfs::table::{RawSegment, RawTable, RawTableRegion};
 use fs::layout::{
-    self, AccessTimes, InodeBlock, RawCompressed, RawDictionary, RawInode, RawPacked, RawPerm, RawProfile, RawStreamChunk, Super,
+    self, AccessTimes, InodeBlock, RawCompressed, RawDictionary, RawInode, RawPacked, RawPerm, RawProfile,
+    RawStreamChunk, Super,
 };
 use pram::blocks::Descriptor;
 use pram::copy::image::{RawEntry, RawImage};
