@@ -190,6 +190,8 @@ wire! {
 
     SetxattrIn = 16 { size: u32, flags: u32, setxattr_flags: u32, padding: u32 }
     IoctlIn = 32 { fh: u64, flags: u32, cmd: u32, arg: u64, in_size: u32, out_size: u32 }
+    /// The reply to an IOCTL that returns nothing else.
+    IoctlOut = 16 { result: i32, flags: u32, in_iovs: u32, out_iovs: u32 }
     /// The reply to an IOCTL that returns a word of 4 bytes.
     IoctlFlagsOut = 20 { result: i32, flags: u32, in_iovs: u32, out_iovs: u32, value: u32 }
     /// The same for a `struct fsxattr`.

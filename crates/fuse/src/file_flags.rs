@@ -4,7 +4,7 @@
 use fs::node::SetXattr;
 use rustix::io::Errno;
 
-use crate::abi::{IoctlFlagsOut, IoctlIn, IoctlXattrOut};
+use crate::abi::{IoctlFlagsOut, IoctlIn, IoctlOut, IoctlXattrOut};
 use crate::convert::errno;
 use crate::request::{Answer, Request};
 use crate::server::Server;
@@ -30,7 +30,7 @@ impl Server {
             SET => {
                 let bytes: [u8; 4] = req.content(4)?.try_into().map_err(|_| Errno::INVAL)?;
                 self.set_file_flags(req, u32::from_ne_bytes(bytes))?;
-                req.reply(&IoctlFlagsOut::default())
+                req.reply(&IoctlOut::default())
             }
             GET_XFLAGS => req.reply(&IoctlXattrOut::default()),
             _ => Err(Errno::NOTTY),
