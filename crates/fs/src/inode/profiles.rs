@@ -123,8 +123,9 @@ pub fn count(region: &Region) -> Result<usize> {
     Ok(objects(region)?.len())
 }
 
-/// A profile of the inodes that there are: of all if they are no more than `most`, else of that many, from all over the table.
-pub fn train(session: &Session, table: Table, most: usize) -> Result<Vec<u8>> {
+/// A profile of the inodes that have not changed since `quiet_since`: of all, or if there are more than `most` inodes, of such a part
+/// from all over the table. `None` if these are fewer than `least`.
+pub fn train(session: &Session, table: Table, most: usize, quiet_since: i64, least: usize) -> Result<Option<Vec<u8>>> {
     let (mut blocks, mut all) = (Vec::new(), 0);
     let mut from = 0;
     while let Some(block) = table.next_block(from)? {
@@ -137,18 +138,19 @@ pub fn train(session: &Session, table: Table, most: usize) -> Result<Vec<u8>> {
         let mut inodes = Vec::new();
         for ino in block * PER_BLOCK..(block + 1) * PER_BLOCK {
             // What cannot be read is for fsck to tell.
-            inodes.extend(session.read(ino, || table.get(ino)).ok().flatten());
+            let raw = session.read(ino, || table.get(ino)).ok().flatten();
+            inodes.extend(raw.filter(|raw| raw.ctime < quiet_since));
         }
         all += inodes.len();
         seen.push(inodes);
     }
-    if all == 0 {
-        return Ok(builtin().to_bytes());
+    if all == 0 || all < least {
+        return Ok(None);
     }
     let of_blocks = || seen.iter().map(Vec::as_slice).filter(|block| !block.is_empty());
     let mut tallies = Seen::new(best_references(of_blocks()));
     of_blocks().for_each(|block| tallies.add(block));
-    Ok(tallies.profile(Codec::Hybrid).to_bytes())
+    Ok(Some(tallies.profile(Codec::Hybrid).to_bytes()))
 }
 
 fn install(session: &Session, n: u8, bytes: &[u8]) -> Result<bool> {

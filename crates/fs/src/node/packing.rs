@@ -27,7 +27,7 @@ const WANTED: u64 = 4;
 /// Inodes that a profile is made of, at most.
 const TRAINED: usize = 1 << 15;
 /// Inodes that are worth a profile of their own.
-const WORTH: u64 = 1 << 14;
+const WORTH: usize = 1 << 14;
 
 impl Node {
     /// Where the inode can be changed.
@@ -91,18 +91,22 @@ impl Fs {
         profiles::add(self.session(), bytes)
     }
 
-    /// Makes a profile of the inodes that the pool has, and adds it; its number.
-    pub fn train_profile(&self) -> Result<u8> {
-        let bytes = profiles::train(self.session(), self.table(), TRAINED)?;
-        self.add_profile(&bytes)
+    /// Makes a profile of the inodes that the pool has, and adds it; its number, if there are any.
+    pub fn train_profile(&self) -> Result<Option<u8>> {
+        self.train_on(Time(i64::MAX), 1)
     }
 
-    /// The same if it has none of its own, and inodes enough.
-    pub(crate) fn train_first_profile(&self) -> Result<()> {
-        match profiles::count(self.region())? <= 1 && self.count_inodes()? >= WORTH {
-            true => self.train_profile().map(|_| ()),
+    /// The same of those that have not changed since then, if the pool has no profile of its own, and of those enough.
+    pub(crate) fn train_first_profile(&self, quiet_since: Time) -> Result<()> {
+        match profiles::count(self.region())? <= 1 && self.count_inodes()? >= WORTH as u64 {
+            true => self.train_on(quiet_since, WORTH).map(|_| ()),
             false => Ok(()),
         }
+    }
+
+    fn train_on(&self, quiet_since: Time, least: usize) -> Result<Option<u8>> {
+        let trained = profiles::train(self.session(), self.table(), TRAINED, quiet_since.0, least)?;
+        trained.map(|bytes| self.add_profile(&bytes)).transpose()
     }
 
     /// Unpacks the block of `ino`, outside of operations. Where memory is full: 1. What can be given up for it is. 2. The block

@@ -22,17 +22,17 @@ pub struct Packing {
 
 impl Packing {
     pub fn work(&mut self, fs: &Fs) {
+        let since = Time(now().0.saturating_sub(QUIET.as_nanos() as i64));
         if self.left.is_empty() {
             match self.rest.checked_sub(1) {
                 Some(rest) => return self.rest = rest,
                 None => (self.left, self.rest) = (0..fs.inode_blocks(), REST),
             }
-            if let Err(e) = fs.train_first_profile() {
+            if let Err(e) = fs.train_first_profile(since) {
                 tracing::debug!("a profile of the pool's inodes: {e}");
             }
         }
         let start = Instant::now();
-        let since = Time(now().0.saturating_sub(QUIET.as_nanos() as i64));
         match fs.pack_some(&mut self.left, since, &|| start.elapsed() < SHARE) {
             Ok(packed) if packed.blocks > 0 => tracing::debug!("{} inodes packed", packed.inodes),
             Ok(_) => {}
