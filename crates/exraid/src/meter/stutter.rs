@@ -38,13 +38,13 @@ const WINDOW: u64 = SECOND / 2;
 const WINDOWS: u64 = 5;
 const PATIENCE: u64 = 4 * SECOND;
 /// Requests and time of work in those windows together.
-const REQUESTS: u64 = 8;
+const REQUESTS: u64 = 6;
 const WORK: u64 = SECOND;
 /// Windows further apart do not belong together.
 const APART: u64 = 30 * SECOND;
 const WELL_WINDOWS: u64 = 3;
 const WELL_PATIENCE: u64 = 3 * SECOND;
-const LEARNING: u64 = 10 * SECOND;
+const LEARNING: u64 = 5 * SECOND;
 const KNOWN: u64 = 24;
 /// Bytes of a request that has much of the disk's speed by itself, and how many times as much several at a time have at most.
 const LARGE: u64 = 1 << 20;
