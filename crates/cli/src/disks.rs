@@ -33,7 +33,9 @@ fn describe_stutters(regions: &[RegionStatus], mut row: impl FnMut(&str, String)
 pub fn sitting_out(region: &RegionStatus) -> String {
     let Some(stutter) = &region.performance.stutter else { return String::new() };
     match region.sits_out {
-        true => format!("sitting out new content since {}: {stutter}; it is tried every second", since(stutter.since)),
+        true => {
+            format!("sitting out new content since {}: {stutter}; it is tried every few seconds", since(stutter.since))
+        }
         false => format!("takes content all the same, as no other region is better: {stutter}"),
     }
 }

@@ -190,15 +190,16 @@ fn stutters() -> Outcome {
         // What is written goes elsewhere, but for a segment now and then.
         std::thread::sleep(Duration::from_secs(2));
         let before = [written(&lab, 0), written(&lab, 1)];
-        std::thread::sleep(Duration::from_secs(6));
+        std::thread::sleep(Duration::from_secs(7));
         let [fast, slow] = [written(&lab, 0) - before[0], written(&lab, 1) - before[1]];
-        assert!(fast > 60_000_000 && slow * 4 < fast, "{fast} to the other, {slow} to the one that sits out");
+        // Three segments, and what was on its way.
+        assert!(slow <= 16 * MIB && fast > 2 * slow, "{fast} to the other, {slow} to the one that sits out");
 
         disks[1].hold_to(RATE)?;
-        is_slow(30, &[]);
+        is_slow(60, &[]);
         let before = written(&lab, 1);
         std::thread::sleep(Duration::from_secs(5));
-        assert!(written(&lab, 1) - before > 30_000_000, "it takes its share again");
+        assert!(written(&lab, 1) - before > 16 * MIB, "it takes its share again");
         Ok(())
     })?;
     lab.umount();

@@ -34,7 +34,7 @@ const SLOWEST: f64 = 1e-3;
 const LITTLE: u64 = 64 << 20;
 
 /// How often one that sits out is tried.
-const TRIED: Duration = Duration::from_secs(1);
+const TRIED: Duration = Duration::from_secs(3);
 
 /// What a choice depends on, in bytes and seconds.
 #[derive(Clone, Copy, Debug)]
@@ -208,7 +208,7 @@ mod tests {
     #[test]
     fn one_that_stutters_sits_out_but_for_a_try_now_and_then() {
         let speed = |stutters, queued| Speed { delivers: 1e7, queued, is_new: false, stutters };
-        let (now, just) = (Duration::from_secs(100), Duration::from_millis(99_500));
+        let (now, just) = (Duration::from_secs(100), Duration::from_millis(97_500));
         let out = |speeds: &[Speed], given| sit_out(speeds, &vec![given; speeds.len()], now);
         assert_eq!(out(&[speed(false, 0.0), speed(true, 0.0)], just), [false, true]);
         assert_eq!(out(&[speed(false, 0.0), speed(true, 0.0)], Duration::ZERO), [false, false], "it is tried");
