@@ -191,11 +191,9 @@ mod tests {
         let aside = [
             "attrs.rs store_atime",
             "compress.rs with_memory",
-            "content.rs trim",
             "lookup.rs lookup_locked",
             "packing.rs beside",
             "packing.rs unpack_in",
-            "remove.rs end_unreferenced",
         ];
         let mut found = Vec::new();
         for entry in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/src/node")).unwrap() {
