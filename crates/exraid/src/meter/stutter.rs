@@ -12,7 +12,7 @@
 //! | the verdict | when |
 //! | --- | --- |
 //! | it stutters | [`WINDOWS`] windows in which it took [`SLOW`] times as long, over [`PATIENCE`], and hardly any between of a disk that is well; and its peers have not become as slow |
-//! | it is well again | [`WELL_WINDOWS`] windows at no more than [`WELL`] times, over [`WELL_PATIENCE`] |
+//! | it is well again | [`WELL_WINDOWS`] windows at no more than [`WELL`] times, with those before them at half their weight each, over [`WELL_PATIENCE`] |
 //!
 //! What is not judged, and why:
 //! - the first [`LEARNING`] of work, and kinds of requests of which fewer than [`KNOWN`] were seen: nothing is known;
@@ -42,7 +42,7 @@ const REQUESTS: u64 = 6;
 const WORK: u64 = SECOND;
 /// Windows further apart do not belong together.
 const APART: u64 = 30 * SECOND;
-const WELL_WINDOWS: u64 = 3;
+const WELL_WINDOWS: u64 = 2;
 const WELL_PATIENCE: u64 = 3 * SECOND;
 const LEARNING: u64 = 5 * SECOND;
 const KNOWN: u64 = 24;
@@ -92,7 +92,10 @@ const SINCE: usize = CHANGES + 1;
 const DELIVERS: usize = SINCE + 1;
 const USED_TO: usize = DELIVERS + 1;
 const DEPTH: usize = USED_TO + 1;
-const _: () = assert!(DEPTH < super::store::WORDS - 1);
+/// While it stutters: what requests took, and used to take; each window halves what was before.
+const LATELY_TOOK: usize = DEPTH + 1;
+const LATELY_USUAL: usize = LATELY_TOOK + 1;
+const _: () = assert!(LATELY_USUAL < super::store::WORDS - 1);
 
 /// A disk that delivers much less than it did, at the same requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -261,7 +264,10 @@ impl Judge<'_> {
                     self.0.put_real(word, self.0.real(word) * 0.7 + new * 0.3);
                 }
                 self.0.put_real(DEPTH, self.0.real(DEPTH) * 0.7 + depth / requests * 0.3);
-                self.count_well(times, start, now);
+                // It may be asked for little by now: one request that came late, or early, says nothing.
+                self.0.put_real(LATELY_TOOK, self.0.real(LATELY_TOOK) / 2.0 + took);
+                self.0.put_real(LATELY_USUAL, self.0.real(LATELY_USUAL) / 2.0 + usual + SLACK * requests);
+                self.count_well(self.0.real(LATELY_TOOK) / self.0.real(LATELY_USUAL), start, now);
             }
         }
         true
@@ -336,6 +342,9 @@ impl Judge<'_> {
         self.0.put_real(USED_TO, bytes / usual.max(1.0) * 1e9);
         self.0.put_real(DEPTH, depth / requests.max(1.0));
         self.0.put(WELL_SEEN, 0);
+        // As one window of several.
+        self.0.put_real(LATELY_TOOK, took / WINDOWS as f64);
+        self.0.put_real(LATELY_USUAL, usual / WINDOWS as f64);
         self.0[CHANGES].compare_exchange(before, before + 1, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 

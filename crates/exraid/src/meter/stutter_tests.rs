@@ -155,7 +155,7 @@ fn one_that_is_only_tried_now_and_then_is_seen_to_recover_and_not_before() {
     disk.run(tried, 600);
     assert!(disk.stutters().is_some() && disk.news.len() == 1, "{:?}", disk.news);
     disk.model.rate = 60e6;
-    disk.run(tried, 10);
+    disk.run(tried, 12);
     assert_eq!(disk.stutters(), None);
 }
 
