@@ -192,8 +192,8 @@ fn stutters() -> Outcome {
         let before = [written(&lab, 0), written(&lab, 1)];
         std::thread::sleep(Duration::from_secs(7));
         let [fast, slow] = [written(&lab, 0) - before[0], written(&lab, 1) - before[1]];
-        // Three segments, and what was on its way.
-        assert!(slow <= 16 * MIB && fast > 2 * slow, "{fast} to the other, {slow} to the one that sits out");
+        // Three segments, what was on its way, and the copy of the memory.
+        assert!(slow <= 20 * MIB && fast > 2 * slow, "{fast} to the other, {slow} to the one that sits out");
 
         disks[1].hold_to(RATE)?;
         is_slow(60, &[]);
