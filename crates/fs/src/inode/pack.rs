@@ -118,10 +118,6 @@ pub fn pack(
     go_on: &dyn Fn() -> bool,
 ) -> Result<Packed> {
     let mut packed = Packed::default();
-    match super::profiles::make_first(session, table) {
-        Err(e) if e.errno() == rustix::io::Errno::NOSPC => return Ok(packed),
-        made => made?,
-    }
     while go_on() {
         // 1.
         let (mut candidates, mut looked) = (Vec::new(), 0);
@@ -143,6 +139,11 @@ pub fn pack(
                 true => break,
                 false => continue,
             }
+        }
+        // Only who packs needs memory for a profile.
+        match super::profiles::make_first(session, table) {
+            Err(e) if e.errno() == rustix::io::Errno::NOSPC => return Ok(packed),
+            made => made?,
         }
         // 2.
         session.drain()?;
