@@ -337,8 +337,7 @@ fn a_host_without_memory_makes_the_pool_full_until_it_has_some() {
 #[test]
 fn what_is_emptied_is_as_a_new_one() {
     for medium in MEDIA {
-        // Not so full that content is compressed or inodes packed, which leaves a dictionary and a profile.
-        let home = Home::new(medium, 512 * MIB);
+        let home = Home::new(medium, 256 * MIB);
         let pool = home.open();
         let (used, view) = (|| pool.status().unwrap().used, View::new(&pool, Caller::root()));
         let fresh = used();
