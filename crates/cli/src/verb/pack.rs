@@ -204,9 +204,6 @@ fn below(
     Ok((packer.done, inodes))
 }
 
-/// Inodes that are left alone for so long are packed, where nobody asks for all.
-const QUIET: Duration = Duration::from_secs(600);
-
 /// Whose inodes are packed.
 enum Numbers {
     All,
@@ -214,16 +211,19 @@ enum Numbers {
 }
 
 fn pack_inodes(pool: &Pool, which: &Numbers, now: bool, asked: &Interrupt) -> fs::Result<fs::node::Packed> {
-    let age = if now { Duration::ZERO } else { QUIET };
+    let age = if now { Duration::ZERO } else { fs::pool::PACKED_AFTER };
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().saturating_sub(age);
     let since = fs::Time(since.as_nanos() as i64);
     let go_on = || !asked.is_there();
     match which {
         Numbers::All => pool.pack_inodes(0..pool.inode_blocks(), since, &go_on),
-        Numbers::These(inodes) => inodes
-            .iter()
-            .filter(|_| go_on())
-            .try_fold(fs::node::Packed::default(), |sum, ino| Ok(sum + pool.pack_inodes_beside(*ino, since)?)),
+        Numbers::These(inodes) => {
+            let mut packed = fs::node::Packed::default();
+            for ino in inodes.iter().take_while(|_| go_on()) {
+                packed += pool.pack_inodes_beside(*ino, since)?;
+            }
+            Ok(packed)
+        }
     }
 }
 

@@ -56,17 +56,8 @@ pub struct Packed {
     pub packed_bytes: u64,
 }
 
-impl std::ops::Add for Packed {
-    type Output = Packed;
-
-    fn add(mut self, other: Packed) -> Packed {
-        Packed::add(&mut self, other);
-        self
-    }
-}
-
-impl Packed {
-    pub(crate) fn add(&mut self, other: Packed) {
+impl std::ops::AddAssign for Packed {
+    fn add_assign(&mut self, other: Packed) {
         self.blocks += other.blocks;
         self.inodes += other.inodes;
         self.plain_bytes += other.plain_bytes;
@@ -152,7 +143,7 @@ pub fn pack(
         let mut done = Ok(());
         for candidate in &candidates {
             match pack_one(session, table, candidate, quiet_since, &mut left) {
-                Ok(one) => packed.add(one.unwrap_or_default()),
+                Ok(one) => packed += one.unwrap_or_default(),
                 Err(e) => {
                     done = Err(e);
                     break;
@@ -393,12 +384,12 @@ pub fn count(table: Table) -> Result<Packed> {
             0 => 0,
             _ => size_of::<crate::layout::AccessTimes>() as u64,
         };
-        packed.add(Packed {
+        packed += Packed {
             blocks: 1,
             inodes: u64::from(table.used_of(block).unwrap_or(0).count_ones()),
             plain_bytes: size_of::<InodeBlock>() as u64,
             packed_bytes: bytes + atimes,
-        });
+        };
     }
     Ok(packed)
 }

@@ -79,6 +79,7 @@ pub use disks::replace::{Replace, Replaced};
 pub use disks::stop::{Stop, Verdict};
 pub use disks::work::{LeavingStatus, OutOfUse, Scrub, WorkStatus};
 pub use exraid::Layout;
+pub use maintenance::PACKED_AFTER;
 pub use make::from_disks::FromDisks;
 pub use make::lost::Incomplete;
 pub use medium::MediumKind;

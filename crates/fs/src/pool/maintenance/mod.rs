@@ -32,6 +32,8 @@ use crate::pool::CompressionConfig;
 use compression::Compression;
 use memory::MemoryAhead;
 use packing::Packing;
+
+pub use packing::PACKED_AFTER;
 use periodic::Periodic;
 use reaper::Reaper;
 

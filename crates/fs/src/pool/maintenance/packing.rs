@@ -7,7 +7,7 @@ use crate::attr::Time;
 use crate::node::{now, Fs};
 
 /// Inodes that have not changed for so long are packed.
-const QUIET: Duration = Duration::from_secs(600);
+pub const PACKED_AFTER: Duration = Duration::from_secs(600);
 /// Time for it in a tick of a second: some percent of a processor.
 const SHARE: Duration = Duration::from_millis(50);
 /// Ticks between the end of a walk over the table and the next.
@@ -22,7 +22,7 @@ pub struct Packing {
 
 impl Packing {
     pub fn work(&mut self, fs: &Fs) {
-        let since = Time(now().0.saturating_sub(QUIET.as_nanos() as i64));
+        let since = Time(now().0.saturating_sub(PACKED_AFTER.as_nanos() as i64));
         if self.left.is_empty() {
             match self.rest.checked_sub(1) {
                 Some(rest) => return self.rest = rest,
