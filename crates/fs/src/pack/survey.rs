@@ -18,10 +18,11 @@ pub struct Sum {
 }
 
 impl Sum {
+    /// Sparse files reach up to 8 EiB each, and damaged ones say anything: their sum stays at the top.
     fn add(&mut self, content: u64, memory: u64) {
         self.files += 1;
-        self.content += content;
-        self.memory += memory;
+        self.content = self.content.saturating_add(content);
+        self.memory = self.memory.saturating_add(memory);
     }
 }
 
@@ -42,8 +43,9 @@ pub struct Survey {
 impl Survey {
     /// Bytes of memory that compression saves, against the content as it is.
     pub fn saved(&self) -> u64 {
-        (self.warm.content + self.cold.content)
-            .saturating_sub(self.warm.memory + self.cold.memory + self.dictionary_memory)
+        let memory = [self.warm.memory, self.cold.memory, self.dictionary_memory];
+        let memory = memory.into_iter().fold(0, u64::saturating_add);
+        self.warm.content.saturating_add(self.cold.content).saturating_sub(memory)
     }
 }
 
