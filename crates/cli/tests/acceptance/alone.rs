@@ -14,6 +14,7 @@ pub const TESTS: &[Test] = &[
     ("alone::the_copy_leaves_a_region_that_is_removed", moved),
     ("alone::where_memory_survives_a_power_cut_its_copy_lies_in_regions_too", battery),
     ("alone::what_makes_no_pool_is_refused", refused),
+    ("alone::full_disks_have_room_for_the_copy", full),
 ];
 
 const SIZE: usize = 20 << 20;
@@ -21,13 +22,17 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A lab with a pool on so many disks that were there before, `d0` and on.
 fn with(disks: usize, more: &[&str]) -> Lab {
+    with_disks_of(256 << 20, disks, more)
+}
+
+fn with_disks_of(size: u64, disks: usize, more: &[&str]) -> Lab {
     let lab = Lab::new();
     let pool = lab.pool();
     let mut args: Vec<String> = ["format", &pool, "--nvram", "64M", "--copy", "regions"].map(String::from).into();
     args.extend(more.iter().map(|word| word.to_string()));
     for n in 0..disks {
         let disk = fs::File::create(lab.path(&format!("d{n}"))).expect("a file");
-        disk.set_len(256 << 20).expect("long");
+        disk.set_len(size).expect("long");
         args.extend(["--disk".into(), lab.text(&format!("d{n}"))]);
     }
     lab.ok(&args.iter().map(String::as_str).collect::<Vec<_>>());
@@ -232,5 +237,62 @@ fn refused() -> Outcome {
     lab.refused(1, &["import", &again, "--disk", &d0, "--disk", &lab.text("d9")], &["disks of one pool"]);
     lab.refused(1, &["import", &again, "--disk", &lab.text("d9")], &["no copy of the pool's memory"]);
     assert!(!Path::new(&again).exists(), "what is refused leaves nothing");
+    Ok(())
+}
+
+/// Writes files of `bytes` until there is no room; how many were written.
+fn until_full(lab: &Lab, name: &str, bytes: usize) -> usize {
+    let content = rng::Rng::new(7).bytes(bytes);
+    for n in 0.. {
+        match fs::write(lab.mnt().join(format!("{name}-{n}")), &content) {
+            Ok(()) => {}
+            Err(e) if e.kind() == std::io::ErrorKind::StorageFull => return n,
+            Err(e) => panic!("{name}-{n}: {e}"),
+        }
+    }
+    unreachable!("there is room for ever")
+}
+
+/// Content fills disks to the end, and files fill the memory: what was written stays durable, and there is a way out.
+fn full() -> Outcome {
+    let lab = with_disks_of(512 << 20, 2, &[]);
+    lab.mount();
+    let is_well = |when: &str| {
+        rustix::fs::syncfs(fs::File::open(lab.mnt()).expect("open")).unwrap_or_else(|e| panic!("{when}: {e}"));
+        let told = lab.ok(&["status", &lab.pool()]);
+        assert!(!told.contains("FAILED") && !told.contains("full"), "{when}: {told}");
+    };
+    let large = until_full(&lab, "large", 8 << 20);
+    is_well("with full disks");
+    let small = until_full(&lab, "small", 20_000);
+    assert!(large > 10 && small > 100, "{large} large and {small} small files");
+    is_well("with full memory");
+    // What is overwritten takes memory until it is done.
+    (0..small / 10).for_each(|n| fs::remove_file(lab.mnt().join(format!("small-{n}"))).expect("removed"));
+    is_well("when files were removed");
+    // All of it is written again, and again: more changes than a log of the copy has room for.
+    for round in 0..3 {
+        let content = rng::Rng::new(round).bytes(20_000);
+        for n in small / 10..small {
+            let path = lab.mnt().join(format!("small-{n}"));
+            fs::OpenOptions::new()
+                .write(true)
+                .open(&path)
+                .and_then(|mut file| std::io::Write::write_all(&mut file, &content))
+                .unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        }
+        is_well("when all was written again");
+    }
+    let (d2, d0) = (fs::File::create(lab.path("d2")).expect("a file"), lab.text("d0"));
+    d2.set_len(512 << 20).expect("long");
+    lab.ok(&["region", "add", &lab.pool(), &lab.text("d2")]);
+    lab.ok(&["region", "remove", &lab.pool(), &d0]);
+    is_well("with another disk");
+    for n in 0..large {
+        let found = fs::read(lab.mnt().join(format!("large-{n}"))).expect("a large file");
+        assert!(found == rng::Rng::new(7).bytes(8 << 20), "large-{n}");
+    }
+    lab.umount();
+    lab.check();
     Ok(())
 }

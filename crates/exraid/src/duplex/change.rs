@@ -20,6 +20,7 @@
 //!    what is left say that it lacks something.)
 
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use super::found::judge;
@@ -294,8 +295,9 @@ impl Duplex {
         Ok(left)
     }
 
-    /// Gives back what a stream has beyond `bytes`.
+    /// Gives back what a stream has beyond `bytes`, and beyond what it is to have at least.
     pub fn shrink(&self, stream: usize, bytes: u64) -> Result<()> {
+        let bytes = bytes.max(self.least[stream].load(Ordering::Relaxed));
         let Some(supply) = self.supply.lock().unwrap_or_else(PoisonError::into_inner).clone() else { return Ok(()) };
         let mut gone: Vec<(u32, Vec<Range<u32>>)> = Vec::new();
         {

@@ -37,7 +37,7 @@ mod workers;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -145,6 +145,8 @@ pub struct Duplex {
     regions: Mutex<BTreeMap<u32, Arc<dyn Region>>>,
     finder: Mutex<Option<Finder>>,
     supply: Mutex<Option<Arc<dyn Supply>>>,
+    /// Bytes below which a stream does not get shorter.
+    least: [AtomicU64; STREAMS],
     /// The member that is read first.
     preferred: AtomicUsize,
     /// Nothing is changed by this process.
@@ -268,6 +270,7 @@ impl Duplex {
             regions: Mutex::new(regions.iter().map(|region| (region.number(), region.clone())).collect()),
             finder: Mutex::default(),
             supply: Mutex::default(),
+            least: Default::default(),
             preferred: AtomicUsize::new(0),
             read_only,
         })
@@ -281,6 +284,11 @@ impl Duplex {
     /// Where segments come from when a stream gets longer.
     pub fn set_supply(&self, supply: Option<Arc<dyn Supply>>) {
         *self.supply.lock().unwrap_or_else(PoisonError::into_inner) = supply;
+    }
+
+    /// Streams that have so many bytes do not get shorter than that.
+    pub fn set_least(&self, least: [u64; STREAMS]) {
+        self.least.iter().zip(least).for_each(|(at, bytes)| at.store(bytes, Ordering::Relaxed));
     }
 
     fn view(&self) -> Arc<View> {

@@ -16,7 +16,7 @@ use pram::Session;
 
 use super::areas::Area;
 use super::error::{Error, Result};
-use super::room::{in_operation, seconds, RESERVE};
+use super::room::{in_operation, seconds};
 use super::table::{Change, Segment, State, KEY};
 use super::Log;
 
@@ -46,7 +46,8 @@ impl Log {
     /// Keeps so many segments of a region; their numbers, from the start of the region.
     ///
     /// # Errors
-    /// [`Error::NoSpace`] where there are not so many, beside those that what is live and promised needs.
+    /// [`Error::NoSpace`] where there are not so many, beside those that what is live and promised needs. What the cleaner has for itself
+    /// goes too, but for one: what it frees is free when a commit is durable, which may be what needs them.
     pub fn keep(&self, session: &Session, number: u32, count: u64) -> Result<Vec<u32>> {
         let mut kept = Vec::new();
         while (kept.len() as u64) < count {
@@ -93,7 +94,7 @@ impl Log {
         };
         let needed = self.physical(&all) + all.promised + waits * self.most_wanted(&all);
         let left = self.backed_of(&change.table(), &all)?.saturating_sub(1);
-        if area.is_taking && (all.spare <= RESERVE + 1 || needed > self.content_of(left)) {
+        if area.is_taking && (all.spare <= 1 || needed > self.content_of(left)) {
             return Err(Error::NoSpace);
         }
         change.keep(slot, seconds().into())?;

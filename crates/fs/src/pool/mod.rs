@@ -52,7 +52,7 @@ use crate::node::{Atime, Fs, Policy};
 use crate::setting::Durability;
 use crate::ubj::{Commits, Union};
 use config::Config;
-use copy::{logged, regions, replica, tend};
+use copy::{logged, regions, replica, room, tend};
 use disks::Disks;
 use maintenance::commits::CommitTimer;
 use maintenance::disks::DiskWork;
@@ -170,6 +170,7 @@ impl Pool {
         }
         let fs = Arc::new(fs.with_union(union));
         if let Some(duplex) = duplex.as_ref().filter(|_| !disks.read_only) {
+            duplex.set_least(room::least(fs.session().region().size()));
             duplex.set_supply(Some(regions::supply(&fs)));
         }
         if fs.union().is_some() {
@@ -332,6 +333,9 @@ impl Pool {
         if let Some(total) = region::shared::total_at(&self.config.nvram_path(&self.dir)).filter(|total| size > *total)
         {
             return Err(refused(format!("its memory lies in a file system that has {} MiB in all", total >> 20)));
+        }
+        if let Some(duplex) = &self.duplex {
+            room::grow_with(duplex, self.fs.session().region().size(), size)?;
         }
         self.fs.session().resize(size).map_err(|e| match e {
             pram::Error::Unusable(why) => refused(why),

@@ -6,6 +6,7 @@
 //! | [`replica`] | the running copy of a pool whose memory survives a power cut |
 //! | [`attach`] | region, marks and copy taken up together: resumed, begun, compared |
 //! | [`regions`] | the copy in regions of the pool itself |
+//! | [`room`] | how much of a region is kept for it ahead of need |
 //! | [`tend`] | looking after that: members that are lacking, regions that leave |
 //! | [`files`] | the files of a copy: made, opened, replaced |
 //! | [`verified`] | those files, verified to be there while they are in use |
@@ -17,5 +18,6 @@ pub mod files;
 pub mod logged;
 pub mod regions;
 pub mod replica;
+pub mod room;
 pub mod tend;
 mod verified;

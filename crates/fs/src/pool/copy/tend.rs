@@ -12,6 +12,7 @@ use pram::copy::image::Image;
 use pram::copy::log::Disk;
 
 use super::regions::IMAGE;
+use super::room;
 use crate::error::{Error, Result};
 use crate::node::Fs;
 use crate::pool::config::Config;
@@ -79,6 +80,7 @@ impl Tending {
             return Ok(());
         }
         (self.looked, self.told) = (Some(Instant::now()), Some(said.epoch.number()));
+        pool.make_room();
         let members = pool.duplex.members();
         for region in pool.union.regions() {
             let number = region.number();
@@ -100,6 +102,23 @@ impl Pool<'_> {
     fn note_settings(&self) -> Result<()> {
         let Some(config) = Config::read(self.dir)? else { return Ok(()) };
         self.duplex.set_extra(config.to_text()?.as_bytes()).map_err(|e| fail(&e))
+    }
+
+    /// The copy has room ahead of need, if its regions have any.
+    fn make_room(&self) {
+        let size = self.fs.session().region().size();
+        let members = self.duplex.members();
+        let regions = self.union.regions();
+        let its = regions.iter().filter(|region| members.iter().any(|member| member.region == region.number()));
+        let Some(least) = its.map(|region| region.properties().size).min() else { return };
+        let Some(wanted) = room::within(size, least) else { return };
+        for (stream, bytes) in wanted.into_iter().enumerate() {
+            if self.duplex.len(stream) < bytes {
+                if let Err(e) = self.duplex.grow(stream, bytes) {
+                    return tracing::debug!("room for the copy of the pool's memory: {e}");
+                }
+            }
+        }
     }
 
     /// Lets the copy lie where it should, and not in these regions; true if something was done.

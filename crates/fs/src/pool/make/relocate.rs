@@ -17,7 +17,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use exraid::duplex::raw::append;
-use exraid::duplex::{Duplex, Spans, STREAMS};
+use exraid::duplex::{Duplex, Spans};
 use exraid::Region;
 use pram::copy::image::Image;
 use pram::copy::log::{Disk, Identity};
@@ -26,6 +26,7 @@ use pram::copy::{self, SharedDisk};
 use super::Builder;
 use crate::error::{Error, Result};
 use crate::pool::config::Config;
+use crate::pool::copy::room::{self, Streams};
 use crate::pool::copy::{files, regions};
 use crate::pool::disks::shared::Agreement;
 use crate::pool::medium::MediumKind;
@@ -51,9 +52,9 @@ pub fn into_regions(dir: &Path) -> Result<()> {
     if config.copy_in_regions {
         return Ok(());
     }
-    prepare(dir, &config)?;
+    let log = prepare(dir, &config)?;
     if config.medium != MediumKind::Logged {
-        return begin_in_regions(dir);
+        return begin_in_regions(dir, log);
     }
     let _alone = Builder::begin(dir)?;
     let mut config = read_config(dir)?;
@@ -75,13 +76,12 @@ pub fn into_regions(dir: &Path) -> Result<()> {
     clear(dir)
 }
 
-/// The same for a pool whose memory outlives a power cut: an empty copy, which gets all of it when the pool is opened.
-fn begin_in_regions(dir: &Path) -> Result<()> {
+/// The same for a pool whose memory outlives a power cut: an empty copy, with logs of so many bytes, which gets all of it when the pool is opened.
+fn begin_in_regions(dir: &Path, size: u64) -> Result<()> {
     let _alone = Builder::begin(dir)?;
     let mut config = read_config(dir)?;
     let _held = locks::hold_unused(&config.lock_path(dir))?;
     let to = regions::take(dir, &config, true)?;
-    let size = to.duplex.len(regions::LOGS[0]);
     let streams = to.disks();
     for (n, log) in streams.logs.iter().enumerate() {
         let zeros = vec![0; PIECE];
@@ -93,8 +93,8 @@ fn begin_in_regions(dir: &Path) -> Result<()> {
     config.write(dir)
 }
 
-/// Steps 1 and 2.
-fn prepare(dir: &Path, config: &Config) -> Result<()> {
+/// Steps 1 and 2. Returns how many bytes a log has.
+fn prepare(dir: &Path, config: &Config) -> Result<u64> {
     let pool = Pool::open(dir, &OpenOptions::default())?;
     let (session, Some(union)) = (pool.session(), pool.union()) else {
         return Err(Error::Pool(format!("{} has no disks that its copy could lie on", dir.display())));
@@ -121,7 +121,7 @@ fn prepare(dir: &Path, config: &Config) -> Result<()> {
         if !log.fail_apart(session, region.number(), &taken)? {
             continue;
         }
-        match keep(&pool, region.number(), &sizes) {
+        match keep_ahead(&pool, &region, &sizes) {
             Ok(spans) => members.push((region, spans)),
             Err(e) => why = Some(e),
         }
@@ -138,12 +138,12 @@ fn prepare(dir: &Path, config: &Config) -> Result<()> {
     let common = Agreement::beside(dir, config, "copy")?;
     let text = config.to_text()?;
     Duplex::create(&members, log.segment(), text.as_bytes(), Some(common.common()))
-        .map(drop)
-        .map_err(|e| Error::Pool(e.to_string()))
+        .map_err(|e| Error::Pool(e.to_string()))?;
+    Ok(sizes[regions::LOGS[0]])
 }
 
 /// Bytes that each stream needs.
-fn sizes(dir: &Path) -> Result<[u64; STREAMS]> {
+fn sizes(dir: &Path) -> Result<Streams> {
     let disks = files::open(dir)?;
     let image = Image::extent(&disks.image)?;
     let mut sizes = [image + (image / SHARE).max(MORE), 0, 0];
@@ -154,7 +154,25 @@ fn sizes(dir: &Path) -> Result<[u64; STREAMS]> {
     Ok(sizes)
 }
 
-fn keep(pool: &Pool, region: u32, sizes: &[u64; STREAMS]) -> Result<Spans> {
+/// With room for the copy of a full memory, if the region has so much.
+fn keep_ahead(pool: &Pool, region: &Arc<dyn Region>, sizes: &Streams) -> Result<Spans> {
+    let size = pool.session().region().size();
+    if let Some(mut ahead) = room::within(size, region.properties().size) {
+        ahead.iter_mut().zip(sizes).for_each(|(bytes, needed)| *bytes = (*bytes).max(*needed));
+        if let Ok(spans) = keep(pool, region.number(), &ahead) {
+            return Ok(spans);
+        }
+    }
+    tracing::warn!(
+        "{} has too little room for the copy of {} MiB of memory: once its disks and the memory are full, nothing can be changed until there is \
+         room; a pool with less memory, or a larger disk, never comes to that",
+        region.name(),
+        size >> 20
+    );
+    keep(pool, region.number(), sizes)
+}
+
+fn keep(pool: &Pool, region: u32, sizes: &Streams) -> Result<Spans> {
     let (session, Some(union)) = (pool.session(), pool.union()) else { return Ok(Spans::default()) };
     let (log, mut spans) = (union.log(), Spans::default());
     for (n, size) in sizes.iter().enumerate() {
