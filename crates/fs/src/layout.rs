@@ -5,7 +5,7 @@ use pram::{Off, Tag};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Version of this layout, in the region header.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 
 /// Object types in the heap.
 pub mod tag {

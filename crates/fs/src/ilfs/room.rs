@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 
-use exraid::Op as Transfer;
+use exraid::{Class as Failure, Op as Transfer, Region};
 use pram::session::assert_may_wait;
 use pram::{Session, Tx};
 
@@ -14,7 +14,8 @@ use super::error::{Error, Result};
 use super::part::{content_of, summary_blocks};
 use super::place::{Place, BLOCK, BLOCK_BITS, SEQUENCES};
 use super::placement::Choice;
-use super::table::{slot_in, Cause, Change, RawTable, RawTableRegion, Segment, State, KEY};
+use super::table::{slot_in, Change, RawTable, RawTableRegion, Segment, State, KEY};
+use super::write::cause_of;
 use super::{Head, Log};
 
 /// Sequence numbers that are reserved at a time, by an update of the disks' labels: 16 GiB of segments of 4 MiB.
@@ -523,18 +524,29 @@ impl Log {
     }
 
     /// Ordered steps:
-    /// 1. The table has the new mark, as the one to which labels are raised. (Else: a disk that has it, and is away when this is
-    ///    interrupted, looks as if another memory had written to it.)
-    /// 2. All labels have it; durable. A region that is gone takes nothing any more. (Else: after memory was lost, whoever goes on from
-    ///    the labels issues numbers again.)
-    /// 3. The table says which labels have it, some at a time: there may be more regions than a transaction's log holds. (Else: one that
-    ///    is away later looks as if another memory had written to it.)
-    /// 4. Numbers below it are issued.
+    /// 1. What was begun like this and interrupted is ended: labels that have their mark or the one to which they were being raised get
+    ///    that. (Else: they have one of three after step 2. A disk that is away then looks as if another memory had written to it.)
+    /// 2. The table has the new mark, as the one to which labels are raised; some at a time: there may be more regions than a
+    ///    transaction's log holds. (Else: a disk that has it, and is away when this is interrupted, looks as if another memory had
+    ///    written to it.)
+    /// 3. All labels have it; durable. A region that is gone, or whose labels cannot be written, takes nothing any more. (Else: after
+    ///    memory was lost, whoever goes on from the labels issues numbers again.)
+    /// 4. The table says which labels have it. (Else: as in 2, after the next time.)
+    /// 5. Numbers below it are issued.
     ///
     /// The mark has something random in it: two memories that have raised it apart are told from each other by it ([`Log::readmit`]).
     fn reserve(&self, session: &Session) -> Result<()> {
         self.refresh(session)?;
-        let regions = self.regions();
+        let (regions, table) = (self.regions(), self.at.table(session.region()));
+        let marks = || session.read(KEY, || table.regions());
+        // 1.
+        let known = marks()?;
+        let of = |region: &Arc<dyn Region>| known.iter().find(|(_, raw)| raw.number == region.number());
+        let begun = |region: &Arc<dyn Region>| {
+            let (_, raw) = of(region).filter(|(_, raw)| raw.is_in_doubt())?;
+            Some((region.clone(), raw.raising))
+        };
+        self.raise(session, &regions.iter().filter_map(begun).collect::<Vec<_>>())?;
         let all = self.head(session)?;
         let from = regions.iter().map(|region| region.sequence()).max().unwrap_or(0).max(all.limit);
         let drawn = u64::from(u16::from_le_bytes(pram::random::bytes()?)) % DRAWN;
@@ -542,30 +554,53 @@ impl Log {
         if from >= to {
             return Err(Error::Exhausted);
         }
-        // 1.
-        self.change(session, |change| change.set_raising(to))?;
-        // 2.
-        let mut raised = Vec::new();
-        for region in &regions {
-            match region.raise_sequence(to) {
-                Ok(()) => raised.push(region.number()),
-                Err(e) if !e.class.is_final() || !self.fence(session, region.number(), Cause::Missing, &e)? => {
-                    return Err(e.into())
-                }
-                Err(_) => {}
-            }
-        }
-        // 3.
+        // 2. But of those that are out of use, and whose labels are in doubt yet.
+        let known = marks()?;
+        let is_known = |region: &&Arc<dyn Region>| {
+            known.iter().any(|(_, raw)| raw.number == region.number() && !raw.is_in_doubt())
+        };
+        let raised: Vec<_> = regions.iter().filter(is_known).map(|region| (region.clone(), to)).collect();
         for some in raised.chunks(AT_ONCE) {
-            self.change(session, |change| some.iter().try_for_each(|number| change.set_mark(*number, to)))?;
+            self.change(session, |change| {
+                some.iter().try_for_each(|(region, to)| change.set_raising(region.number(), None, *to))
+            })?;
         }
-        // 4.
+        // 3., 4.
+        self.raise(session, &raised)?;
+        // 5.
         self.change(session, |change| {
             let all = change.head()?;
             change.set_sequence(from, to)?;
             // Versions too are never drawn twice: a segment draws fewer than it could have blocks.
             change.set_clock(all.clock, all.version.max(from << BLOCK_BITS))
         })
+    }
+
+    /// Raises the labels of each region to its mark, which the table has as the one to which they are raised. Those that are out of use,
+    /// or are from now on since it failed, may stay behind.
+    fn raise(&self, session: &Session, regions: &[(Arc<dyn Region>, u64)]) -> Result<()> {
+        let mut raised = Vec::new();
+        for (region, to) in regions {
+            match region.raise_sequence(*to) {
+                Ok(()) => raised.push((region.number(), *to)),
+                // Alone, or one that may be asked again.
+                Err(e) if !self.is_out(session, region.number(), &e)? => return Err(e.into()),
+                Err(_) => {}
+            }
+        }
+        for some in raised.chunks(AT_ONCE) {
+            self.change(session, |change| some.iter().try_for_each(|(number, mark)| change.set_mark(*number, *mark)))?;
+        }
+        Ok(())
+    }
+
+    /// Is a region out of use whose labels could not be written?
+    fn is_out(&self, session: &Session, number: u32, e: &exraid::Error) -> Result<bool> {
+        if self.fenced(session)?.contains(&number) {
+            return Ok(true);
+        }
+        let may_be_again = matches!(e.class, Failure::Transient | Failure::NoSpace | Failure::Invalid);
+        Ok(!may_be_again && self.fence(session, number, cause_of(e), e)?)
     }
 
     /// Nothing more is written after a flush that failed.

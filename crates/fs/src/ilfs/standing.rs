@@ -198,18 +198,23 @@ impl Log {
     /// Has a fenced region that is there take content again, or, where it was leaving, go on with that.
     ///
     /// Ordered steps:
-    /// 1. Its label has the mark of sequence numbers that the others have; durable. (Else: see [`Log::add_region`].)
-    /// 2. It takes content, or leaves.
+    /// 1. Where raising its label was interrupted, that is ended: what it has is known. (Else: it has one of three marks after step 2.)
+    /// 2. The table has the mark to which its label is raised. (Else: when this is interrupted, and others raise theirs further before it
+    ///    is asked for again, it looks as if another memory had written to it.)
+    /// 3. Its label has the mark of sequence numbers that the others have; durable. (Else: see [`Log::add_region`].)
+    /// 4. It takes content, or leaves.
     ///
     /// # Errors
     /// [`Error::Unusable`] where its label has another mark than this memory has given it: it was written with another memory since.
     pub fn readmit(&self, session: &Session, region: &dyn Region) -> Result<()> {
         let (number, table) = (region.number(), self.at.table(session.region()));
+        // Nobody raises labels meanwhile.
+        let alone = session.long_lock(KEY)?;
         let (all, regions) = session.read(KEY, || Ok::<_, Error>((table.head()?, table.regions()?)))?;
         let known = regions.iter().find(|(_, raw)| raw.number == number && raw.standing() == Standing::Failed);
-        let Some((_, known)) = known else { return Ok(()) };
+        let Some((n, known)) = known else { return Ok(()) };
         let is = region.sequence();
-        if is != known.mark && is != all.raising {
+        if is != known.mark && is != known.raising {
             return Err(Error::Unusable(format!(
                 "{} was written while it was away, with another memory: its epoch is {is}, the pool's is {} of when it was seen last, and \
                  {} by now. What was written there is not the pool's: `conquest region remove POOL {number} --force` gives it up",
@@ -218,30 +223,25 @@ impl Log {
                 all.limit
             )));
         }
-        let mut limit = all.limit;
-        loop {
-            // 1.
-            region.raise_sequence(limit)?;
-            // 2.
-            let raised = limit;
-            limit = self.change(session, |change| {
-                let now = change.head()?.limit;
-                if now != raised {
-                    // Others have raised it meanwhile.
-                    return Ok(now);
-                }
-                change.set_mark(number, now.max(is))?;
-                let regions = change.table().regions()?;
-                match regions.iter().find(|(_, raw)| raw.number == number) {
-                    Some((n, raw)) if raw.standing() == Standing::Failed => change.set_back(*n)?,
-                    _ => {}
-                }
-                Ok(now)
-            })?;
-            if limit == raised {
-                break;
-            }
+        // 1.
+        if known.is_in_doubt() {
+            region.raise_sequence(known.raising)?;
         }
+        // 2.
+        let to = all.limit.max(known.raising);
+        self.change(session, |change| change.set_raising(number, Some(known.raising), to))?;
+        // 3.
+        region.raise_sequence(to)?;
+        // 4.
+        self.change(session, |change| {
+            change.set_mark(number, to)?;
+            let now = change.table().region(*n)?;
+            match now.number == number && now.standing() == Standing::Failed {
+                true => change.set_back(*n),
+                false => Ok(()),
+            }
+        })?;
+        drop(alone);
         let does = if known.leaves() { "goes on leaving" } else { "takes content" };
         tracing::info!("{} is there again and {does}", region.name());
         self.refresh(session)

@@ -54,8 +54,8 @@ fn structures_lie_as_told() {
     same_fields!(page, RawImage: magic version page uuid fingerprint generation commit time root last crc);
     same_fields!(page, RawEntry: slot crc);
     same_fields!(page, RawTable: magic directory regions chains count changes buckets blocks end slots sequence limit clock
-        version freed last_freed waiting spare held bad live promised recovered mirrored heads tasks rate scrubbed scrub_began raising);
-    same_fields!(page, RawTableRegion: number standing first slots free fresh reserved spare held bad whole since domain cause mark);
+        version freed last_freed waiting spare held bad live promised recovered mirrored heads tasks rate scrubbed scrub_began);
+    same_fields!(page, RawTableRegion: number standing first slots free fresh reserved spare held bad whole since domain cause mark raising);
     same_fields!(page, RawSegment: state stamp link copies);
     same_fields!(page, RawPart: magic version crc pool nonce sequence written block number entries segment head class reserved);
     same_fields!(page, RawOwner: ino page version generation crc);

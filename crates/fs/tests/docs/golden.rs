@@ -7,7 +7,7 @@ use crate::{content, region};
 
 /// Every version that was ever released, and its layout version. `cargo run -p conquest-fs --example golden -- FILE` makes the image
 /// of this one.
-const IMAGES: [(&str, u32); 1] = [("v7.image", 7)];
+const IMAGES: [(&str, u32); 1] = [("v8.image", 8)];
 
 #[test]
 fn images_of_all_versions_are_restored() {

@@ -37,11 +37,6 @@ impl<'t, 'o> Change<'t, 'o> {
         Ok(self.tx.set(field!(self, limit), &limit)?)
     }
 
-    /// Labels are about to be raised to this mark.
-    pub fn set_raising(&mut self, raising: u64) -> Result<()> {
-        Ok(self.tx.set(field!(self, raising), &raising)?)
-    }
-
     /// The region with this number is of that domain.
     pub fn set_domain(&mut self, number: u32, domain: u32) -> Result<()> {
         let found = self.table().regions()?.into_iter().find(|(_, region)| region.number == number);
@@ -54,9 +49,21 @@ impl<'t, 'o> Change<'t, 'o> {
 
     /// The labels of the region with this number have this mark.
     pub fn set_mark(&mut self, number: u32, mark: u64) -> Result<()> {
+        self.set_marks(number, Some(mark), mark)
+    }
+
+    /// The labels of the region with this number are about to be raised to `raising`; `mark`: what they have now, where that is told.
+    pub fn set_raising(&mut self, number: u32, mark: Option<u64>, raising: u64) -> Result<()> {
+        self.set_marks(number, mark, raising)
+    }
+
+    fn set_marks(&mut self, number: u32, mark: Option<u64>, raising: u64) -> Result<()> {
         let regions = self.table().regions()?;
         match regions.into_iter().find(|(_, region)| region.number == number) {
-            Some((n, region)) => self.set_region(n, &RawTableRegion { mark, ..region }),
+            Some((n, region)) => {
+                let mark = mark.unwrap_or(region.mark);
+                self.set_region(n, &RawTableRegion { mark, raising, ..region })
+            }
             None => Ok(()),
         }
     }

@@ -92,6 +92,15 @@ pub struct RawTableRegion {
     pub cause: u32,
     /// The mark of sequence numbers that its labels have, as far as that was raised with this memory.
     pub mark: u64,
+    /// The mark to which its labels are being raised, or were last: where that was interrupted they have the one or the other.
+    pub raising: u64,
+}
+
+impl RawTableRegion {
+    /// Was raising its labels begun and interrupted, so that they have one of two marks?
+    pub fn is_in_doubt(&self) -> bool {
+        self.mark != self.raising
+    }
 }
 
 /// Why a region takes nothing.
@@ -210,8 +219,6 @@ pub struct RawTable {
     /// Scrubbing: segments below this sequence number were looked at, and when that began, in seconds since 1970.
     pub scrubbed: u64,
     pub scrub_began: u64,
-    /// The mark to which labels are being raised, or were last.
-    pub raising: u64,
 }
 
 /// A slot.
@@ -228,8 +235,8 @@ pub struct RawSegment {
     pub copies: u64,
 }
 
-const _: () = assert!(size_of::<RawTable>() == 336 && size_of::<RawSegment>() == 32);
-const _: () = assert!(size_of::<RawTableRegion>() == 96);
+const _: () = assert!(size_of::<RawTable>() == 328 && size_of::<RawSegment>() == 32);
+const _: () = assert!(size_of::<RawTableRegion>() == 104);
 /// Bytes of a chunk, and of a chain chunk.
 pub const CHUNK_BYTES: u64 = CHUNK * size_of::<RawSegment>() as u64;
 const CHAINS_BYTES: u64 = BUCKETS * 8;
@@ -476,7 +483,6 @@ impl Where {
             rate: 0,
             scrubbed: 0,
             scrub_began: 0,
-            raising: sequence,
         };
         tx.init(Off::new(log.off), &raw)?;
         let root = tx.region().root(root::LOG);

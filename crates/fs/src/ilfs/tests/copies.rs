@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use exraid::fault::Faults;
+use exraid::fault::{FaultDisk, Faults};
 
 use super::super::class::Class;
 use super::super::clean::{Cleaned, Kept};
@@ -267,6 +267,43 @@ fn a_slot_to_which_something_is_under_way_is_not_used_again() {
     std::thread::sleep(Duration::from_millis(2100));
     assert!(matches!(world.clean(1000).expect("it works"), Cleaned::Freed { moved: 0, .. }));
     world.rig.check();
+}
+
+/// Raising the mark in its label fails at any request, perhaps several times; then the disk is gone, and others raise theirs further.
+#[test]
+fn a_disk_that_failed_while_its_mark_was_raised_is_taken_back() {
+    let mut in_doubt = 0;
+    for seed in 0..40 {
+        let mut world = world(3, &[]);
+        world.write(&file(1, 0..3)).expect("there is room");
+        world.rig.others[0] = FaultDisk::over(world.rig.rams[0].clone(), seed, Faults::default());
+        world.rig = world.rig.reopened();
+        world.rig.others[0].set(|now| *now = Faults { error: 8, torn: 12, ..Faults::default() });
+        for page in 0..4 {
+            // Of what fails nothing was written.
+            let _ = world.write(&[(2, page)]);
+        }
+        world.rig.others[0].set(|now| now.gone = true);
+        for page in 0..4 {
+            world.write(&[(3, page)]).expect("others take it");
+        }
+        for disks in [&[0, 2], &[2, 0]] {
+            world.rig = world.rig.with_disks(disks);
+            world.rig.log.fence_missing(&world.rig.session).expect("it is fenced");
+            world.write(&[(4, 0)]).expect("others take it");
+        }
+        world.rig.others[0] = FaultDisk::over(world.rig.rams[0].clone(), seed, Faults::default());
+        world.rig = world.rig.reopened();
+        let (log, session) = (&world.rig.log, &world.rig.session);
+        let regions = log.at.table(session.region()).regions().expect("told");
+        let (_, known) = regions.iter().find(|(_, raw)| raw.number == 1).expect("it is known");
+        let back = log.regions().into_iter().find(|region| region.number() == 1).expect("it is there");
+        in_doubt += u32::from(back.sequence() != known.mark);
+        log.readmit(session, &*back).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+        world.write(&[(5, 0)]).expect("there is room");
+        assert_eq!((log.taking(), world.verify()), (vec![0, 1, 2], 0), "seed {seed}");
+    }
+    assert!(in_doubt > 0, "some label has another mark than was told to be there");
 }
 
 /// One of whose hosts says that it is full is not asked for each copy anew.

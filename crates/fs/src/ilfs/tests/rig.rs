@@ -59,7 +59,8 @@ impl Rig {
         }
         let region = |(n, disk): (u32, &Arc<FaultDisk>)| make(POOL, n, Layout::Single, vec![disk.clone()]).expect("it");
         let regions: Vec<Arc<dyn Region>> = (0..).zip(&faults).map(region).collect();
-        let session = Arc::new(crate::rig::session(MIB));
+        // The table of a hundred takes more room than there is beside all else in the least region.
+        let session = Arc::new(crate::rig::session(MIB * u64::from(1 + disks / 100)));
         Log::format(&session, &regions, SEGMENT).expect("a log");
         let log = Log::open(&session, &regions, options()).expect("the log").expect("there is one");
         let (disk, first) = (rams.remove(0), faults.remove(0));
