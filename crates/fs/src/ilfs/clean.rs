@@ -24,8 +24,8 @@ use pram::session::assert_may_wait;
 use pram::Session;
 
 use super::error::{Error, Result};
-use super::live::Live;
-use super::part::{summary_blocks, Entry, Owner, Part};
+use super::live::{Contents, Live};
+use super::part::{summary_blocks, Entry, Owner};
 use super::place::{Place, Run, BLOCK};
 use super::read::Reading;
 use super::sorted::Kind;
@@ -285,33 +285,30 @@ impl Log {
         self.end(session, files, slot, segment, moved, why)
     }
 
-    /// The parts of a segment, by the copy that tells most of it; and whether they are all that was ever put there.
-    pub(super) fn parts(&self, session: &Session, slot: u32, segment: &Segment) -> Result<(Vec<Part>, bool)> {
-        let (mut best, mut failed) = (None::<Vec<Part>>, None);
-        let blocks_of = |parts: &[Part]| parts.iter().map(|part| part.entries.len()).sum::<usize>();
+    /// What is in a segment, by the copy that tells most of it.
+    pub(super) fn contents(&self, session: &Session, slot: u32, segment: &Segment) -> Result<Contents> {
+        let (mut best, mut failed, mut is_cut) = (None::<Contents>, None, false);
+        let blocks_of = |contents: &Contents| contents.parts.iter().map(|part| part.entries.len()).sum::<usize>();
         for copy in self.order(session, slot, segment, BLOCK)? {
-            let (parts, is_whole) = match self.parts_of_copy(session, copy.slot, segment) {
-                Ok(found) => found,
-                Err(e) => {
-                    failed = Some(e);
-                    continue;
+            match self.contents_of_copy(session, copy.slot, segment) {
+                Ok(contents) if contents.is_whole => return Ok(contents),
+                Ok(contents) => {
+                    is_cut |= contents.is_cut;
+                    if best.as_ref().is_none_or(|best| blocks_of(best) < blocks_of(&contents)) {
+                        best = Some(contents);
+                    }
                 }
-            };
-            if is_whole {
-                return Ok((parts, true));
-            }
-            if best.as_ref().is_none_or(|best| blocks_of(best) < blocks_of(&parts)) {
-                best = Some(parts);
+                Err(e) => (failed, is_cut) = (Some(e), true),
             }
         }
         match (best, failed) {
-            (Some(parts), _) => Ok((parts, false)),
+            (Some(best), _) => Ok(Contents { is_cut, ..best }),
             (None, Some(e)) => Err(e),
             (None, None) => Err(self.missing(session, slot)),
         }
     }
 
-    fn parts_of_copy(&self, session: &Session, slot: u32, segment: &Segment) -> Result<(Vec<Part>, bool)> {
+    fn contents_of_copy(&self, session: &Session, slot: u32, segment: &Segment) -> Result<Contents> {
         let lies = self.lies(session, slot)?;
         let mut walk = Walk::new(&*lies.region, lies.identity, lies.at, segment.used);
         let (mut parts, mut at, mut is_whole) = (Vec::new(), 0, true);
@@ -322,10 +319,10 @@ impl Log {
             self.sums().add(&part);
             parts.push(part);
         }
-        if let Some(e) = walk.failed.filter(|e| e.class.is_final()) {
-            return Err(e.into());
+        match walk.failed {
+            Some(e) if e.class.is_final() => Err(e.into()),
+            failed => Ok(Contents { parts, is_whole: is_whole && at == segment.used, is_cut: failed.is_some() }),
         }
-        Ok((parts, is_whole && at == segment.used))
     }
 
     /// The first half of 4, of what was found live by 3.

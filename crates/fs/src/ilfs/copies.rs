@@ -11,7 +11,10 @@
 //! | 3 | live blocks are read, verified, and written where they lie in the segment, with its summaries; durable | the copy is believed before it is there |
 //! | 4 | the copy counts, if the segment is still that one | |
 //!
-//! What cannot be copied now, since it cannot be read or is being written, is set aside for a while: others have their turn.
+//! What cannot be copied now, since it cannot be read or is being written, is set aside for a while: others have their turn. A copy never
+//! counts that lacks what a disk may give later: else that is lost with the copy from which it could not be read, which may be dropped
+//! then. Where a disk does not give it for long, what else is live in the segment is moved, and has its copies elsewhere. What each copy has
+//! wrong is lost, and keeps the rest from nothing.
 //!
 //! Who is interrupted leaves a partial copy, which the next one makes anew. One process does this at a time. A segment that has more copies
 //! than it is to have, because a region came back, loses one.
@@ -28,8 +31,10 @@ use pram::Session;
 use super::clean::Files;
 use super::error::{Error, Result};
 use super::live::Contents;
+use super::part::Owner;
 use super::place::{Place, Run, BLOCK};
 use super::placement::Choice;
+use super::read::Again;
 use super::room::seconds;
 use super::table::{Home, Segment, Standing, State, KEY};
 use super::write::{cause_of, is_gone, is_of_the_slot};
@@ -89,6 +94,8 @@ enum Filled {
     Interrupted,
     /// Not all can be read yet that may be linked, or is.
     Undecided,
+    /// A disk does not give something that is linked, or may be, or is not there. What is linked and can be read.
+    Unread(Vec<(Owner, Place)>),
     /// The copy cannot be written.
     Failed(exraid::Error),
 }
@@ -99,6 +106,15 @@ struct ToCopy {
     /// What something leads to; is that all that counts as live?
     linked: HashSet<Place>,
     is_all_linked: bool,
+}
+
+/// What could not be read of that.
+#[derive(Default)]
+struct Unread {
+    /// Each copy has it wrong.
+    damaged: Vec<Place>,
+    /// A disk may give it later.
+    later: Vec<Place>,
 }
 
 /// A copy that may be read.
@@ -463,12 +479,19 @@ impl Log {
         match done {
             Ok(Filled::Whole(bytes)) if is_whole => {
                 self.aside().0.remove(&sequence);
+                self.unread().remove(&sequence);
                 let number = self.area_of(session, target)?.number;
                 self.full.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
                 Ok(Copied::Made { sequence, bytes })
             }
             Ok(Filled::Whole(_) | Filled::Undecided) => {
                 self.set_aside(sequence, SOON);
+                Ok(Copied::Nothing)
+            }
+            Ok(Filled::Unread(rest)) => {
+                tracing::error!("segment {sequence} cannot be copied: a disk does not give all of it, or is not there");
+                self.set_aside(sequence, LATER);
+                self.move_rest(session, files, sequence, &rest)?;
                 Ok(Copied::Nothing)
             }
             Ok(Filled::Interrupted) => Ok(Copied::Interrupted),
@@ -604,8 +627,15 @@ impl Log {
         let is_settled = self.is_settled_by_now(session, segment.sequence);
         let contents = self.contents(session, slot, segment)?;
         let to_copy = to_copy_of(files, segment, &contents)?;
-        if !to_copy.is_all_linked && !contents.is_whole && !is_settled {
-            return Ok(Filled::Undecided);
+        if !to_copy.is_all_linked && !contents.is_whole {
+            // What is linked summaries tell that a disk may give later, or else none.
+            match () {
+                () if !is_settled => return Ok(Filled::Undecided),
+                () if contents.is_cut || !self.are_all_there(session, slot, segment)? => {
+                    return Ok(Filled::Unread(to_copy.owned(&contents, &[])))
+                }
+                () => {}
+            }
         }
         // The slot that it leaves may be written to yet.
         if moves && !to_copy.is_all_linked && !self.is_quiet(session, segment.sequence)? {
@@ -627,13 +657,13 @@ impl Log {
                 return Ok(Filled::Failed(e));
             }
         }
-        let (mut copied, mut unreadable) = (0, Vec::new());
+        let (mut copied, mut unread) = (0, Unread::default());
         let piece = self.piece(session, &[slot, target]);
-        for run in Run::of(to_copy.places, piece) {
+        for run in Run::of(to_copy.places.iter().copied(), piece) {
             if !go_on(u64::from(run.blocks) * BLOCK) {
                 return Ok(Filled::Interrupted);
             }
-            for (run, content) in self.read_some(session, run, &mut unreadable)? {
+            for (run, content) in self.read_some(session, run, &mut unread)? {
                 if let Err(e) = write(run.first.block(), content) {
                     return Ok(Filled::Failed(e));
                 }
@@ -648,32 +678,60 @@ impl Log {
             }
             return Ok(Filled::Failed(e));
         }
-        let unlinked = unreadable.iter().filter(|place| !to_copy.linked.contains(place)).count();
-        let lost = self.lost_of(files, &contents, &unreadable, &to_copy.linked)?;
-        if lost > 0 {
-            tracing::error!("segment {}: {lost} blocks of it cannot be read", segment.sequence);
+        let all: Vec<Place> = unread.damaged.iter().chain(&unread.later).copied().collect();
+        let is_linked = |place: &Place| to_copy.linked.contains(place);
+        let lost = self.lost_of(files, &contents, all.iter().copied().filter(is_linked).collect())?;
+        if !lost.is_empty() {
+            tracing::error!("segment {}: {} blocks of it cannot be read", segment.sequence, lost.len());
         }
-        let may_be_written = unlinked > 0 && !is_settled;
         // What is wrong here may be right in a copy that is not there.
-        let may_come_back = lost > 0 && (moves || !self.are_all_there(session, slot, segment)?);
-        Ok(if may_be_written || may_come_back { Filled::Undecided } else { Filled::Whole(copied) })
+        let may_come_back = !lost.is_empty() && (moves || !self.are_all_there(session, slot, segment)?);
+        let may_be_written = !is_settled && !all.iter().all(is_linked);
+        Ok(match () {
+            () if may_come_back || may_be_written => Filled::Undecided,
+            () if unread.later.iter().any(|place| lost.contains(place)) => {
+                Filled::Unread(to_copy.owned(&contents, &all))
+            }
+            () => Filled::Whole(copied),
+        })
     }
 
-    /// How many of those blocks that something leads to and that cannot be read memory does not hold either.
-    fn lost_of(
-        &self,
-        files: &dyn Files,
-        contents: &Contents,
-        unreadable: &[Place],
-        linked: &HashSet<Place>,
-    ) -> Result<usize> {
-        let unreadable: HashSet<Place> = unreadable.iter().filter(|place| linked.contains(place)).copied().collect();
-        if unreadable.is_empty() {
-            return Ok(0);
+    /// Which of those blocks that something leads to and that cannot be read memory does not hold either.
+    fn lost_of(&self, files: &dyn Files, contents: &Contents, unread: HashSet<Place>) -> Result<HashSet<Place>> {
+        if unread.is_empty() {
+            return Ok(unread);
         }
-        let blocks = contents.blocks().filter(|(place, _)| unreadable.contains(place));
+        let blocks = contents.blocks().filter(|(place, _)| unread.contains(place));
         let blocks: Vec<_> = blocks.map(|(place, entry)| (entry.owner, place)).collect();
-        Ok(files.keep(&blocks)?.iter().filter(|kept| !**kept).count())
+        let kept = files.keep(&blocks)?;
+        Ok(blocks.iter().zip(kept).filter(|(_, kept)| !kept).map(|((_, place), _)| *place).collect())
+    }
+
+    fn unread(&self) -> std::sync::MutexGuard<'_, HashSet<u64>> {
+        self.unread.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A disk does not give all of a segment, which therefore gets no copy. When that was so before, the rest of what is live in it is
+    /// moved, as far as there is room.
+    fn move_rest(&self, session: &Session, files: &dyn Files, sequence: u64, rest: &[(Owner, Place)]) -> Result<()> {
+        {
+            let mut unread = self.unread();
+            if unread.len() >= ASIDE {
+                unread.clear();
+            }
+            if unread.insert(sequence) {
+                return Ok(());
+            }
+        }
+        match self.rehome(session, files, rest) {
+            Ok(_) | Err(Error::NoSpace) => Ok(()),
+            // It can be read no more: the next time.
+            Err(e @ (Error::Missing(_) | Error::Damaged { .. } | Error::Lost(_))) => {
+                tracing::error!("segment {sequence} cannot be moved: {e}");
+                Ok(())
+            }
+            Err(e) => Err(e),
+        }
     }
 
     fn are_all_there(&self, session: &Session, slot: u32, segment: &Segment) -> Result<bool> {
@@ -684,7 +742,7 @@ impl Log {
     }
 
     /// A run, verified, as far as it can be read; what cannot.
-    fn read_some(&self, session: &Session, run: Run, unreadable: &mut Vec<Place>) -> Result<Vec<(Run, Buffers)>> {
+    fn read_some(&self, session: &Session, run: Run, unread: &mut Unread) -> Result<Vec<(Run, Buffers)>> {
         let memory = Buffers::whole(&Aligned::zeroed(run.blocks as usize * BLOCK as usize));
         match self.read(session, run, memory).and_then(|reading| reading.wait(self, session)) {
             Ok(memory) => Ok(vec![(run, memory)]),
@@ -692,16 +750,29 @@ impl Log {
             Err(Error::Damaged { .. } | Error::Device(_)) if run.blocks > 1 => {
                 let mut some = Vec::new();
                 for n in 0..run.blocks {
-                    some.extend(self.read_some(session, Run::one(run.place(n)), unreadable)?);
+                    some.extend(self.read_some(session, Run::one(run.place(n)), unread)?);
                 }
                 Ok(some)
             }
             Err(Error::Damaged { .. } | Error::Device(_)) => {
-                unreadable.push(run.first);
+                match self.read_again(session, run.first)? {
+                    Again::Read(memory) => return Ok(vec![(run, memory)]),
+                    Again::Damaged => unread.damaged.push(run.first),
+                    Again::Unread => unread.later.push(run.first),
+                }
                 Ok(Vec::new())
             }
             Err(e) => Err(e),
         }
+    }
+}
+
+impl ToCopy {
+    /// What is linked but for these, with the owners.
+    fn owned(&self, contents: &Contents, without: &[Place]) -> Vec<(Owner, Place)> {
+        let without: HashSet<&Place> = without.iter().collect();
+        let is_wanted = |place: &Place| self.linked.contains(place) && !without.contains(place);
+        contents.blocks().filter(|(place, _)| is_wanted(place)).map(|(place, entry)| (entry.owner, place)).collect()
     }
 }
 

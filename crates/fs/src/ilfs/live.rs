@@ -29,6 +29,8 @@ pub(super) struct Contents {
     pub parts: Vec<Part>,
     /// Is that all that was ever put there?
     pub is_whole: bool,
+    /// A disk did not give all summaries that it has: it may give them later.
+    pub is_cut: bool,
 }
 
 /// A block to which something leads.
@@ -65,12 +67,6 @@ impl Contents {
 }
 
 impl Log {
-    /// What is in a segment, by the copy that tells most of it.
-    pub(super) fn contents(&self, session: &Session, slot: u32, segment: &Segment) -> Result<Contents> {
-        let (parts, is_whole) = self.parts(session, slot, segment)?;
-        Ok(Contents { parts, is_whole })
-    }
-
     /// Where in a region anything was written, or is being written, that may be read again: in ascending order. What is written to
     /// segments that are opened later is not among it.
     pub fn live_ranges(&self, session: &Session, number: u32) -> Result<Vec<Range<u64>>> {

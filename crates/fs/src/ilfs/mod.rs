@@ -169,6 +169,8 @@ pub struct Log {
     refused: Mutex<HashSet<u32>>,
     /// Segments that could not be copied, and are left alone for a while.
     aside: Mutex<copies::Aside>,
+    /// Of these, the ones of which a disk did not give all.
+    unread: Mutex<HashSet<u64>>,
     /// Segments that could not be freed since something may be under way to them, and are left alone for a moment.
     under_way: Mutex<copies::Aside>,
     /// Copies that are lacking; segments that are moved from one region to others; what is left of scrubbing; how far regions that leave
@@ -281,6 +283,7 @@ impl Log {
             ignored: Mutex::default(),
             refused: Mutex::default(),
             aside: Mutex::default(),
+            unread: Mutex::default(),
             under_way: Mutex::default(),
             lacking: Mutex::default(),
             moving: Mutex::default(),

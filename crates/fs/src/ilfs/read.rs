@@ -35,6 +35,15 @@ pub struct Reading {
     ticket: Ticket,
 }
 
+/// What came of reading a block from each of its copies.
+pub(super) enum Again {
+    Read(Buffers),
+    /// Each that is there has it wrong.
+    Damaged,
+    /// A disk does not give it: it may later.
+    Unread,
+}
+
 /// What of a segment can be read, as far as is known without its content.
 pub(crate) struct Reach {
     /// Blocks, in ascending order.
@@ -131,10 +140,7 @@ impl Reading {
             if done.is_ok() || (other == first && !timed_out) {
                 break;
             }
-            let memory = Buffers::whole(&Aligned::zeroed(len as usize));
-            let again = log
-                .start(session, run, other, &memory, log.options.patience)
-                .and_then(|ticket| log.end_read_of(session, run, other, memory, ticket));
+            let again = log.read_of(session, run, other);
             timed_out |= other == first && is_timeout(&again);
             match again {
                 Ok(memory) => (slot, done) = (other, Ok(memory)),
@@ -169,6 +175,29 @@ fn is_timeout(done: &Result<Buffers>) -> bool {
 }
 
 impl Log {
+    /// Reads a run from one copy alone, verified.
+    fn read_of(&self, session: &Session, run: Run, slot: u32) -> Result<Buffers> {
+        let memory = Buffers::whole(&Aligned::zeroed(run.blocks as usize * BLOCK as usize));
+        let ticket = self.start(session, run, slot, &memory, self.options.patience)?;
+        self.end_read_of(session, run, slot, memory, ticket)
+    }
+
+    /// A block that could not be read, once more, and from each of its copies by itself.
+    pub(super) fn read_again(&self, session: &Session, place: Place) -> Result<Again> {
+        let (slot, segment) = self.find(session, place)?;
+        let order = self.order(session, slot, &segment, BLOCK)?;
+        let mut are_wrong = !order.is_empty();
+        for copy in order {
+            match self.read_of(session, Run::one(place), copy.slot) {
+                Ok(memory) => return Ok(Again::Read(memory)),
+                Err(Error::Damaged { .. }) => {}
+                Err(Error::Device(_) | Error::Missing(_)) => are_wrong = false,
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(if are_wrong { Again::Damaged } else { Again::Unread })
+    }
+
     /// Step 3, of one copy.
     fn end_read_of(&self, session: &Session, run: Run, slot: u32, into: Buffers, ticket: Ticket) -> Result<Buffers> {
         let answer = ticket.wait();

@@ -67,6 +67,7 @@ impl<'r> Walk<'r> {
             return None;
         }
         // Where something further on cannot be read, what is needed alone.
+        let mut failed = None;
         for count in [least.max(AHEAD).min(most), least] {
             let memory = Buffers::whole(&Aligned::zeroed(count as usize * BLOCK as usize));
             self.region.give_way(memory.len());
@@ -84,10 +85,11 @@ impl<'r> Walk<'r> {
                     (self.from, self.bytes) = (block, memory.to_vec());
                     return Some(0);
                 }
-                (Err(e), _) => self.failed = Some(e),
+                (Err(e), _) => failed = Some(e),
                 (Ok(()), None) => {}
             }
         }
+        self.failed = failed.or(self.failed.take());
         None
     }
 }

@@ -7,7 +7,7 @@ use exraid::fault::{FaultDisk, Faults};
 use super::super::class::Class;
 use super::super::clean::{Cleaned, Kept};
 use super::super::copies::Copied;
-use super::super::place::Place;
+use super::super::place::{Place, BLOCK};
 use super::super::table::Cause;
 use super::super::Head;
 use super::rig::{block, Rig};
@@ -304,6 +304,63 @@ fn a_disk_that_failed_while_its_mark_was_raised_is_taken_back() {
         assert_eq!((log.taking(), world.verify()), (vec![0, 1, 2], 0), "seed {seed}");
     }
     assert!(in_doubt > 0, "some label has another mark than was told to be there");
+}
+
+/// The disk with the first copy of a block does not give the block that lies `before` that one. Its region, and the disk.
+fn does_not_give(world: &World, place: Place, before: u32) -> (u32, std::sync::Arc<FaultDisk>) {
+    let (log, session) = (&world.rig.log, &world.rig.session);
+    let (slot, _) = log.find(session, place).expect("it is there");
+    let lies = log.lies(session, slot).expect("it is there");
+    let number = lies.region.number();
+    let disk = if number == 0 { world.rig.faults.clone() } else { world.rig.others[number as usize - 1].clone() };
+    let at = exraid::label::END + lies.at + u64::from(place.block() - before) * BLOCK;
+    disk.set(|now| now.bad.push(at..at + BLOCK));
+    (number, disk)
+}
+
+/// A disk that does not give a block, or a summary, may give it later: a copy without that is none.
+#[test]
+fn a_copy_that_lacks_what_a_disk_may_give_later_does_not_count() {
+    for before in [0, 1] {
+        let mut world = world(2, &[(1, Class::Lazy(0))]);
+        world.write(&file(1, 0..100)).expect("there is room");
+        world.write(&file(1, 100..200)).expect("there is room");
+        let first_of_second = world.pages.lock().expect("not poisoned")[&(1, 100)].0;
+        let (number, disk) = does_not_give(&world, first_of_second, before);
+        assert_eq!((make_copies(&world), copies(&world, 1)), ((0, 0), 1));
+        disk.set(|now| now.bad.clear());
+        // What was set aside has its turn.
+        world.rig = world.rig.reopened();
+        assert_eq!((make_copies(&world), copies(&world, 1)), ((1, 200 * BLOCK), 2));
+        world.rig = world.rig.with_disks(&[1 - number]);
+        assert_eq!(world.verify(), 0);
+        world.rig.check();
+    }
+}
+
+/// And if it never does, what it gives of the rest has its copies elsewhere.
+#[test]
+fn what_lies_beside_a_block_that_a_disk_does_not_give_gets_its_copies() {
+    let mut world = world(2, &[(1, Class::Lazy(0))]);
+    world.write(&file(1, 0..200)).expect("there is room");
+    let place = world.pages.lock().expect("not poisoned")[&(1, 100)].0;
+    let (_, disk) = does_not_give(&world, place, 0);
+    let try_to_copy = |world: &World| {
+        let (log, session) = (&world.rig.log, &world.rig.session);
+        let (slot, segment) = log.find(session, place).expect("it is there");
+        let done = log.make_copy_in(session, world, slot, segment, None, &mut |_| true).expect("it works");
+        assert_eq!(done, Copied::Nothing);
+        log.find(session, place).expect("it is there").1.live
+    };
+    assert_eq!([try_to_copy(&world), try_to_copy(&world)], [200, 1]);
+    make_copies(&world);
+    assert_eq!((world.verify(), copies(&world, 1)), (1, 1), "that one cannot be read, and has one copy");
+    world.remove(&[(1, 100)]);
+    assert_eq!((world.verify(), copies(&world, 1)), (0, 2));
+    disk.set(|now| now.bad.clear());
+    world.rig = world.rig.reopened();
+    assert_eq!(world.verify(), 0);
+    world.rig.check();
 }
 
 /// One of whose hosts says that it is full is not asked for each copy anew.
