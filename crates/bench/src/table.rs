@@ -7,7 +7,16 @@ use crate::report::Section;
 
 /// A section: subjects down, measures across, medians, and ratios against the baseline below them.
 pub fn section(section: &Section) -> String {
-    let mut out = format!("\n{} [{}, medians]\n", section.title, section.unit);
+    titled(section, &format!("{}, medians", section.unit))
+}
+
+/// A section of figures of one round each.
+pub fn single(section: &Section) -> String {
+    titled(section, &section.unit)
+}
+
+fn titled(section: &Section, unit: &str) -> String {
+    let mut out = format!("\n{} [{unit}]\n", section.title);
     let measures = section.measures();
     let mut rows = vec![header(&measures)];
     for subject in section.subjects() {

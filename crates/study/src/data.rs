@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
-use std::time::Instant;
 
 use bench::plot::Plot;
 use bench::report::Section;
-use lz4::block::{compress, decompress, CompressionMode};
+use lz4::block::{compress_to_buffer, decompress_to_buffer, CompressionMode};
 
+use crate::clock::Busy;
 use crate::metadata::percent;
+use crate::quietly;
 use crate::scan::Tree;
 use crate::Table;
 
@@ -56,7 +57,7 @@ impl Sample {
             }
             seen(read.min(most), most.min(bytes));
             let mut content = Vec::new();
-            match File::open(path).and_then(|file| file.take(SMALL).read_to_end(&mut content)) {
+            match quietly::open_file(path).and_then(|file| File::from(file).take(SMALL).read_to_end(&mut content)) {
                 Ok(0) => {}
                 Ok(_) if is_other => {
                     trained += size;
@@ -146,18 +147,26 @@ impl<'a> Coder<'a> {
         Some(Coder { codec, zstd })
     }
 
-    fn code(&mut self, plain: &[u8]) -> Option<Vec<u8>> {
-        match (&mut self.zstd, self.codec) {
-            (Some((zstd, _)), _) => zstd.compress(plain).ok(),
-            (None, Codec::Lz4Hc(level)) => compress(plain, Some(CompressionMode::HIGHCOMPRESSION(level)), false).ok(),
-            _ => compress(plain, None, false).ok(),
-        }
+    /// Appends what the codec makes of `plain`; how many bytes that is.
+    fn code(&mut self, plain: &[u8], out: &mut Vec<u8>) -> Option<usize> {
+        let at = out.len();
+        out.resize(at + plain.len() + plain.len() / 128 + 1024, 0);
+        let room = &mut out[at..];
+        let len = match (&mut self.zstd, self.codec) {
+            (Some((zstd, _)), _) => zstd.compress_to_buffer(plain, room).ok(),
+            (None, Codec::Lz4Hc(level)) => {
+                compress_to_buffer(plain, Some(CompressionMode::HIGHCOMPRESSION(level)), false, room).ok()
+            }
+            _ => compress_to_buffer(plain, None, false, room).ok(),
+        };
+        out.truncate(at + len.unwrap_or(0));
+        len
     }
 
-    fn decode(&mut self, coded: &[u8], len: usize) -> Option<Vec<u8>> {
+    fn decode(&mut self, coded: &[u8], out: &mut [u8]) -> Option<usize> {
         match &mut self.zstd {
-            Some((_, zstd)) => zstd.decompress(coded, len).ok(),
-            None => decompress(coded, Some(len as i32)).ok(),
+            Some((_, zstd)) => zstd.decompress_to_buffer(coded, out).ok(),
+            None => decompress_to_buffer(coded, Some(out.len() as i32), out).ok(),
         }
     }
 }
@@ -173,8 +182,27 @@ pub struct Measured {
     /// MB in a second.
     pub compress: f64,
     pub decompress: f64,
-    /// By size class: bytes, bytes then, seconds of compressing.
-    by_class: BTreeMap<u32, (u64, u64, f64)>,
+    by_class: BTreeMap<u32, Class>,
+}
+
+/// Files of a size class: bytes, what they take then, how many of them are compressed at all, and seconds.
+#[derive(Clone, Copy, Default)]
+struct Class {
+    plain: u64,
+    coded: u64,
+    decoded: u64,
+    coding: f64,
+    decoding: f64,
+}
+
+impl Class {
+    fn add(&mut self, other: &Class) {
+        self.plain += other.plain;
+        self.coded += other.coded;
+        self.decoded += other.decoded;
+        self.coding += other.coding;
+        self.decoding += other.decoding;
+    }
 }
 
 impl Measured {
@@ -189,36 +217,57 @@ impl Measured {
             by_class: BTreeMap::new(),
         };
         let Some(mut coder) = Coder::new(codec) else { return measured };
-        let (mut coding, mut decoding, mut decoded) = (0.0, 0.0, 0);
-        for file in files {
-            let begin = Instant::now();
-            let coded = coder.code(file);
-            let time = begin.elapsed().as_secs_f64();
-            coding += time;
-            let worth = file.len() - file.len() / WORTH;
-            let after = match coded.filter(|coded| coded.len() <= worth) {
-                Some(coded) => {
-                    let begin = Instant::now();
-                    let again = coder.decode(&coded, file.len());
-                    decoding += begin.elapsed().as_secs_f64();
-                    assert!(again.as_ref() == Some(file), "{} gives back what it was given", measured.name);
-                    decoded += file.len();
-                    coded.len()
-                }
-                None => {
-                    measured.stay += 1;
-                    file.len()
-                }
-            };
-            measured.plain += file.len() as u64;
-            measured.coded += after as u64;
-            let of_class = measured.by_class.entry(class(file.len() as u64)).or_default();
-            *of_class = (of_class.0 + file.len() as u64, of_class.1 + after as u64, of_class.2 + time);
+        let mut by_class: BTreeMap<u32, Vec<&[u8]>> = BTreeMap::new();
+        files.iter().for_each(|file| by_class.entry(class(file.len() as u64)).or_default().push(file));
+        let mut total = Class::default();
+        for (class, files) in by_class {
+            let of_class = measured.class(&mut coder, &files);
+            total.add(&of_class);
+            measured.by_class.insert(class, of_class);
         }
         let rate = |bytes: u64, seconds: f64| bytes as f64 / 1e6 / f64::max(seconds, 1e-9);
-        measured.compress = rate(measured.plain, coding);
-        measured.decompress = rate(decoded as u64, decoding);
+        (measured.plain, measured.coded) = (total.plain, total.coded);
+        measured.compress = rate(total.plain, total.coding);
+        measured.decompress = rate(total.decoded, total.decoding);
         measured
+    }
+
+    /// The files of a size class, all of them compressed, then all of them read back: the clock is not asked for each.
+    fn class(&mut self, coder: &mut Coder, files: &[&[u8]]) -> Class {
+        let plain = files.iter().map(|file| file.len() as u64).sum();
+        let mut all = Vec::with_capacity(plain as usize * 2 + (64 << 10));
+        let mut lens = Vec::with_capacity(files.len());
+        let begin = Busy::now();
+        for file in files {
+            lens.push(coder.code(file, &mut all));
+        }
+        let coding = begin.seconds();
+        let mut again = vec![0; SMALL as usize];
+        let mut class = Class { plain, coding, ..Class::default() };
+        let mut at = 0;
+        let mut worth: Vec<(&[u8], &[u8])> = Vec::new();
+        for (file, len) in files.iter().zip(lens) {
+            let coded = &all[at..at + len.unwrap_or(0)];
+            at += coded.len();
+            if len.is_some() && coded.len() <= file.len() - file.len() / WORTH {
+                class.coded += coded.len() as u64;
+                class.decoded += file.len() as u64;
+                worth.push((file, coded));
+            } else {
+                class.coded += file.len() as u64;
+                self.stay += 1;
+            }
+        }
+        let begin = Busy::now();
+        for (file, coded) in &worth {
+            std::hint::black_box(coder.decode(coded, &mut again[..file.len()]));
+        }
+        class.decoding = begin.seconds();
+        for (file, coded) in worth {
+            let len = coder.decode(coded, &mut again[..file.len()]);
+            assert!(len == Some(file.len()) && again[..file.len()] == *file, "{} gives back a file", self.name);
+        }
+        class
     }
 
     pub fn saved(&self) -> f64 {
@@ -243,11 +292,11 @@ pub fn table(all: &[Measured]) -> Table {
     );
     for one in all {
         let of = |classes: std::ops::RangeInclusive<u32>| {
-            let some = one.by_class.range(classes).fold((0, 0), |sum, (_, c)| (sum.0 + c.0, sum.1 + c.1));
-            if some.0 == 0 {
-                "-".into()
-            } else {
-                percent(1.0 - some.1 as f64 / some.0 as f64)
+            let mut some = Class::default();
+            one.by_class.range(classes).for_each(|(_, class)| some.add(class));
+            match some.plain {
+                0 => "-".into(),
+                plain => percent(1.0 - some.coded as f64 / plain as f64),
             }
         };
         table.row([
@@ -275,11 +324,11 @@ pub fn figures(sample: &Sample, all: &[Measured]) -> Vec<Section> {
     }
     for one in all {
         let mut sum = 0.0;
-        for (class, (plain, coded, seconds)) in &one.by_class {
+        for (class, of_class) in &one.by_class {
             let measure = format!("{} B", 1u64 << class);
-            let share = *coded as f64 / (*plain).max(1) as f64;
+            let share = of_class.coded as f64 / of_class.plain.max(1) as f64;
             saved.add(&one.name, &measure, 100.0 * (1.0 - share));
-            speed.add(&one.name, &measure, *plain as f64 / 1e6 / seconds.max(1e-9));
+            speed.add(&one.name, &measure, of_class.plain as f64 / 1e6 / of_class.coding.max(1e-9));
             sum += sample.by_class.get(class).copied().unwrap_or(0) as f64 / 1e6 * share;
             together.add(&one.name, &measure, sum);
         }

@@ -1,4 +1,5 @@
-//! Inodes as those of a server with many users' files: many owners, full nanosecond times that are independent of each other.
+//! Inodes as those of a server with many users' files: many owners, full nanosecond times that are independent of each
+//! other.
 
 use fs::layout::RawInode;
 use rng::Rng;

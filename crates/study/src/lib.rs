@@ -1,5 +1,5 @@
-//! The study of mramfs for any directory tree: what packed inodes and compressed files would save there, and the profile that
-//! says how to pack them.
+//! The study of mramfs for any directory tree: what packed inodes and compressed files would save there, and the
+//! profile that says how to pack them.
 //!
 //! | module | responsibility |
 //! | --- | --- |
@@ -7,15 +7,19 @@
 //! | [`scan`] | the tree: its inodes as a pool would have them, its names, its small files |
 //! | [`metadata`] | inodes by codec and profile (mramfs, chapter 3) |
 //! | [`data`] | small files by codec (mramfs, chapter 4) |
+//! | [`clock`] | processor time |
+//! | [`quietly`] | reading without changing access times |
 //! | [`home`] | inodes of many users, made up, with full nanosecond times |
 //!
 //! Data flow: tree → inodes → histograms of fields → profiles → tables and figures.
 
 #![forbid(unsafe_code)]
 
+mod clock;
 pub mod data;
 pub mod home;
 pub mod metadata;
+mod quietly;
 pub mod scan;
 
 use std::collections::BTreeMap;
@@ -60,7 +64,9 @@ impl Table {
 /// What a tree would take in a pool, in bytes.
 #[derive(Clone, Debug, Serialize)]
 pub struct Estimate {
-    /// The lengths of all its small files.
+    /// Files up to so many bytes stay in memory.
+    pub threshold: u64,
+    /// The lengths of all these files.
     pub small_files: u64,
     /// Memory for all, as it is written: inodes, names, small files.
     pub plain: u64,
@@ -160,16 +166,20 @@ fn shape_of(name: &str, tree: &Tree) -> Table {
 /// What an entry of a directory takes beside its name: hash, inode, length.
 const ENTRY: u64 = 12;
 
+/// Of a pool as it is unless it is told otherwise. Files beyond those that were measured are taken to be compressed as
+/// well as these.
 fn estimate(tree: &Tree, inode: f64, measured: &[Measured]) -> Estimate {
-    let small = || tree.files.iter().filter(|(_, size)| *size <= data::SMALL);
+    let threshold = fs::ubj::THRESHOLD;
+    let small = || tree.files.iter().filter(|(_, size)| *size <= threshold);
     let small_files = small().map(|(_, size)| size).sum::<u64>();
     let in_objects = small().map(|(_, size)| scan::object(*size)).sum::<u64>();
-    let on_disks = tree.files.iter().filter(|(_, size)| *size > data::SMALL).map(|(_, size)| size).sum();
+    let on_disks = tree.files.iter().filter(|(_, size)| *size > threshold).map(|(_, size)| size).sum();
     let names = tree.name_bytes + ENTRY * tree.entries;
     let best = measured.iter().map(|m| 1.0 - m.saved()).fold(1.0, f64::min);
     let count = tree.inodes.len() as f64;
     let per_entry = inode + names as f64 / tree.entries.max(1) as f64;
     Estimate {
+        threshold,
         small_files,
         plain: (count * INODE as f64 * 1.0125) as u64 + names + in_objects,
         packed: (count * inode) as u64 + names + (in_objects as f64 * best) as u64,
@@ -206,19 +216,20 @@ impl Study {
     pub fn show(&self) -> String {
         let mut out = format!("{}: {} inodes\n", self.tree, self.inodes);
         self.tables.iter().for_each(|table| out.push_str(&table.show()));
-        self.figures.iter().for_each(|figure| out.push_str(&table::section(figure)));
-        let Estimate { small_files, plain, packed, on_disks, inode, entry } = self.estimate;
+        self.figures.iter().for_each(|figure| out.push_str(&table::single(figure)));
+        let Estimate { threshold, small_files, plain, packed, on_disks, inode, entry } = self.estimate;
         let mb = |bytes: u64| format!("{:.1} MB", bytes as f64 / 1e6);
         let share = |bytes: u64| percent(bytes as f64 / small_files.max(1) as f64);
         let _ = write!(
             out,
             "\nA pool with this tree\n  \
-             in memory, as it is written    {} ({} of its small files' {})\n  \
+             in memory, as it is written    {} ({} of its files up to {} MiB, {})\n  \
              in memory, when it is quiet    {} ({})\n  \
              on disks                       {}\n  \
              a quiet inode                  {inode:.1} B; with its name and entry {entry:.1} B\n",
             mb(plain),
             share(plain),
+            threshold >> 20,
             mb(small_files),
             mb(packed),
             share(packed),

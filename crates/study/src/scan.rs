@@ -1,7 +1,7 @@
 //! A walk over a tree: its inodes as a pool would have them, the lengths of its names, and where its small files are.
 
 use std::collections::{HashMap, HashSet};
-use std::fs::{DirEntry, Metadata};
+use std::fs::Metadata;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -9,6 +9,8 @@ use std::time::UNIX_EPOCH;
 
 use fs::layout::{RawInode, Root};
 use pram::heap::{capacity_of, class_of, CLASSES};
+
+use crate::quietly;
 
 /// Content up to this many bytes is in one object of a pool's heap; beyond, in pages (`fs::file`).
 const DIRECT: u64 = 32 << 10;
@@ -63,7 +65,7 @@ pub fn scan(dir: &Path, options: Options, seen: &mut dyn FnMut(u64)) -> io::Resu
     if !top.is_dir() {
         return Err(io::Error::from(io::ErrorKind::NotADirectory));
     }
-    std::fs::read_dir(dir)?;
+    quietly::names(dir)?;
     let device = options.one_file_system.then_some(top.dev());
     let mut walk =
         Walk { tree: Tree::default(), device, known: HashSet::new(), perms: HashMap::new(), heap: Heap::new() };
@@ -92,19 +94,17 @@ struct Walk {
 
 impl Walk {
     fn directory(&mut self, dir: &Path, number: u64) -> Vec<(PathBuf, u64)> {
-        let found = std::fs::read_dir(dir).and_then(Iterator::collect::<io::Result<Vec<DirEntry>>>);
-        let mut entries = match found {
-            Ok(entries) => entries,
+        let found = match quietly::names(dir) {
+            Ok(found) => found,
             Err(e) => {
                 self.fail(dir, &e);
                 return Vec::new();
             }
         };
-        entries.sort_by_key(DirEntry::file_name);
         let mut names = Vec::new();
         let mut below = Vec::new();
-        for entry in entries {
-            let path = entry.path();
+        for name in found {
+            let path = dir.join(&name);
             let about = match std::fs::symlink_metadata(&path) {
                 Ok(about) => about,
                 Err(e) => {
@@ -116,7 +116,7 @@ impl Walk {
                 self.tree.other_mounts += 1;
                 continue;
             }
-            names.push(entry.file_name().into_encoded_bytes());
+            names.push(name.into_encoded_bytes());
             if !about.is_dir() && about.nlink() > 1 && !self.known.insert((about.dev(), about.ino())) {
                 self.tree.further_names += 1;
                 continue;

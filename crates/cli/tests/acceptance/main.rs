@@ -24,6 +24,7 @@
 //! | [`parked`] | who waits for a disk, or works long, keeps nobody else from working |
 //! | `ring_errors` | what passes is waited out, and after any other error the mount ends |
 //! | [`like_others`] | what suites expect as it is on other file systems |
+//! | [`profile`] | what a tree would gain by packing and compression, told without changing it |
 //! | [`places`] | the directories at which a pool's one mount is |
 //! | [`beside`] | a program that works on the pool directly, and the mount, see the same files |
 //! | [`hanging`] | a server that is killed while its kernel waits for it, and who helps it to end |

@@ -1,14 +1,18 @@
 //! What a tree would gain, told without changing it.
 
-use std::fs;
-use std::os::unix::fs::symlink;
+use std::fs::{self, FileTimes, Permissions};
+use std::os::unix::fs::{symlink, PermissionsExt};
 use std::path::Path;
+use std::time::{Duration, UNIX_EPOCH};
 
-use crate::lab::{write_seeded, Lab};
-use crate::{Outcome, Test};
+use crate::lab::{self, program, write_seeded, Lab, NOBODY};
+use crate::{Outcome, Skip, Test};
 
-pub const TESTS: &[Test] =
-    &[("profile::a_tree_is_studied_and_left_alone", studied), ("profile::what_cannot_be_studied_is_told", refused)];
+pub const TESTS: &[Test] = &[
+    ("profile::a_tree_is_studied_and_left_alone", studied),
+    ("profile::what_cannot_be_studied_is_told", refused),
+    ("profile::what_is_left_out_is_counted", left_out),
+];
 
 /// Directories with text, noise, links and a file with two names.
 fn plant(dir: &Path) {
@@ -29,7 +33,12 @@ fn studied() -> Outcome {
     let lab = Lab::new();
     let tree = lab.path("tree");
     plant(&tree);
-    let before = fs::metadata(tree.join("directory-3/text-3")).expect("a file").modified().ok();
+    // Read long before it was written: reading it would change that.
+    let times = FileTimes::new().set_accessed(UNIX_EPOCH + Duration::from_secs(99));
+    let accessed = |name: &str| fs::metadata(tree.join(name)).expect("a file").accessed().expect("a time");
+    for name in ["directory-3/text-3", "directory-3"] {
+        fs::File::open(tree.join(name)).and_then(|file| file.set_times(times)).expect("times");
+    }
     let (profile, plots) = (lab.text("own.profile"), lab.text("plots"));
     let tree_text = tree.to_str().expect("text");
     let text = lab.ok(&["profile", tree_text]);
@@ -56,7 +65,48 @@ fn studied() -> Outcome {
     let bytes = fs::read(&profile).expect("the profile");
     assert!(::fs::packed::Profile::from_bytes(&bytes).is_some());
     assert!(fs::read_to_string(Path::new(&plots).join("profile-fields.svg")).expect("a plot").contains("<svg"));
-    assert_eq!(fs::metadata(tree.join("directory-3/text-3")).expect("a file").modified().ok(), before);
+    for name in ["directory-3/text-3", "directory-3"] {
+        assert_eq!(accessed(name), UNIX_EPOCH + Duration::from_secs(99), "{name} was left alone");
+    }
+    Ok(())
+}
+
+fn inodes(json: &str) -> u64 {
+    serde_json::from_str::<serde_json::Value>(json).expect("JSON")["inodes"].as_u64().expect("a number")
+}
+
+fn left_out() -> Outcome {
+    lab::require("setpriv")?;
+    let lab = Lab::new();
+    let tree = lab.path("tree");
+    plant(&tree);
+    let tree_text = tree.to_str().expect("text");
+    let all = inodes(&lab.ok(&["profile", tree_text, "--json", "--sample", "0"]));
+    // What another user may not read, and a directory that he may not list.
+    fs::set_permissions(tree.join("directory-1/text-1"), Permissions::from_mode(0o600)).expect("chmod");
+    fs::set_permissions(tree.join("directory-2"), Permissions::from_mode(0o700)).expect("chmod");
+    let ran = lab.run_as(&NOBODY, &["profile", tree_text]);
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    for part in
+        ["1 small files could not be read", "1 entries could not be looked at", "directory-2: Permission denied"]
+    {
+        assert!(ran.out.contains(part), "{part} in {}", ran.out);
+    }
+    ran_on_another(&lab, tree_text, all)
+}
+
+/// Another file system in the tree: part of it, unless it is to be left out.
+fn ran_on_another(lab: &Lab, tree: &str, all: u64) -> Outcome {
+    let other = format!("{tree}/directory-3/other");
+    fs::create_dir(&other).expect("a directory");
+    if !program("mount", &["-t", "tmpfs", "none", &other]).status().is_ok_and(|s| s.success()) {
+        return Err(Skip("needs to mount a small tmpfs".into()));
+    }
+    fs::write(format!("{other}/file"), "text").expect("a file");
+    assert_eq!(inodes(&lab.ok(&["profile", tree, "--json", "--sample", "0"])), all + 2);
+    let json = lab.ok(&["profile", "-x", tree, "--json", "--sample", "0"]);
+    assert_eq!(inodes(&json), all);
+    assert!(json.contains("1 entries on other file systems were left out"), "{json}");
     Ok(())
 }
 

@@ -17,18 +17,13 @@ use zerocopy::transmute;
 use super::{Block, Table};
 use crate::error::{Error, Result};
 use crate::layout::{tag, AccessTimes, RawInode, RawPacked, INODE, PER_BLOCK, PROFILES};
-use crate::packed::bits::LONGEST;
-use crate::packed::block::MAX_HEADER;
+use crate::packed::bits::{Padded, LONGEST};
+use crate::packed::block::{PROFILE_AT, READ_HEADER};
 use crate::packed::Header;
 use crate::Ino;
 
-/// Bytes read of a coded inode, and of a head: all that it can have, and a word.
-const READ: usize = LONGEST + 8;
-const HEAD: usize = MAX_HEADER + 8;
 const _: () = assert!(LONGEST >= INODE as usize);
 const ATIMES: u64 = size_of::<AccessTimes>() as u64;
-/// Where the number of the profile is in the coded bytes: behind the lengths.
-const PROFILE_AT: usize = PER_BLOCK as usize;
 /// Bytes before what is coded.
 pub const CODED: u64 = size_of::<RawPacked>() as u64;
 
@@ -57,7 +52,7 @@ impl Table<'_> {
         let atimes = self.region.load(Off::new(off))?;
         let head = self.packed_head(off)?;
         let Some(range) = head.place(n as usize) else { return Ok(false) };
-        let bytes: [u8; READ] = self.some(off + CODED + range.start as u64)?;
+        let bytes: Padded = self.some(off + CODED + range.start as u64)?;
         let profile = self.profile(head.profile)?;
         *raw = head.inode_in(profile, bytes, range.len()).ok_or_else(|| cannot_decode(ino))?;
         if atimes != 0 {
@@ -68,7 +63,7 @@ impl Table<'_> {
 
     #[inline(always)]
     fn packed_head(&self, off: u64) -> Result<Header> {
-        let bytes: [u8; HEAD] = self.some(off + CODED)?;
+        let bytes: [u8; READ_HEADER] = self.some(off + CODED)?;
         Header::read(&bytes).ok_or_else(|| no_head(off))
     }
 

@@ -14,7 +14,7 @@ use super::Table;
 use crate::error::{Error, Result};
 use crate::layout::{root, tag, RawInode, RawProfile, PER_BLOCK, PROFILES};
 use crate::packed::block::MAX;
-use crate::packed::profile::{best_references, Codec, Seen};
+use crate::packed::profile::{Codec, Seen};
 use crate::packed::{builtin, pack, Profile};
 
 const BODY: u64 = size_of::<RawProfile>() as u64;
@@ -147,9 +147,8 @@ pub fn train(session: &Session, table: Table, most: usize, quiet_since: i64, lea
     if all == 0 || all < least {
         return Ok(None);
     }
-    let of_blocks = || seen.iter().map(Vec::as_slice).filter(|block| !block.is_empty());
-    let mut tallies = Seen::new(best_references(of_blocks()));
-    of_blocks().for_each(|block| tallies.add(block));
+    let mut tallies = Seen::default();
+    seen.iter().filter(|block| !block.is_empty()).for_each(|block| tallies.add(block));
     Ok(Some(tallies.profile(Codec::Hybrid).to_bytes()))
 }
 

@@ -59,25 +59,29 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Reads bits. Beyond the end there are zeros; [`is_whole`](Reader::is_whole) tells afterwards whether anything was read there.
-pub struct Reader {
-    bytes: [u8; LONGEST + 8],
+/// A stream, and a word behind the longest one.
+pub type Padded = [u8; LONGEST + 8];
+
+/// A stream that lies by itself. `None` if it has more than [`LONGEST`] bytes.
+#[inline(always)]
+pub fn padded(from: &[u8]) -> Option<Padded> {
+    let mut bytes = [0; LONGEST + 8];
+    bytes.get_mut(..from.len()).filter(|_| from.len() <= LONGEST)?.copy_from_slice(from);
+    Some(bytes)
+}
+
+/// Reads bits. Beyond the end there is whatever lies there; [`is_whole`](Reader::is_whole) tells afterwards whether
+/// anything was read there.
+pub struct Reader<'a> {
+    bytes: &'a Padded,
     len: usize,
     at: usize,
 }
 
-impl Reader {
-    /// `None` if there are more than [`LONGEST`] bytes.
+impl<'a> Reader<'a> {
+    /// Of the first `len` of these bytes.
     #[inline(always)]
-    pub fn new(from: &[u8]) -> Option<Reader> {
-        let mut bytes = [0; LONGEST + 8];
-        bytes.get_mut(..from.len()).filter(|_| from.len() <= LONGEST)?.copy_from_slice(from);
-        Some(Reader { bytes, len: from.len(), at: 0 })
-    }
-
-    /// Of the first `len` of these bytes, which were read together with what lies behind them.
-    #[inline(always)]
-    pub fn of(bytes: [u8; LONGEST + 8], len: usize) -> Option<Reader> {
+    pub fn of(bytes: &'a Padded, len: usize) -> Option<Reader<'a>> {
         (len <= LONGEST).then_some(Reader { bytes, len, at: 0 })
     }
 
@@ -139,7 +143,8 @@ mod tests {
             parts.iter().for_each(|(v, n)| w.put(*v, *n));
             let len = w.finish().expect("room");
             assert_eq!(len, parts.iter().map(|(_, n)| *n as usize).sum::<usize>().div_ceil(8));
-            let mut r = Reader::new(&out[..len]).expect("short");
+            let bytes = padded(&out[..len]).expect("short");
+            let mut r = Reader::of(&bytes, len).expect("short");
             for (v, n) in &parts {
                 assert_eq!(r.take(*n), if *n == 64 { *v } else { v & ((1 << n) - 1) });
             }

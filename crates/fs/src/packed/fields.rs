@@ -1,10 +1,13 @@
 //! An inode as numbers that are small if it is like its neighbours, and back.
 //!
-//! What an inode has in common with the others of its block is told once, by the block's [`Base`] (mramfs: times coded against a
-//! common point). What can be told from other fields of the inode itself is not told either: which fields are as expected says its
-//! *shape*, one number, with its type and the form of its content. So an inode of no surprises is its shape, size and place.
+//! What an inode has in common with the others of its block is told once, by the block's [`Base`] (mramfs: times coded
+//! against a common point). What can be told from other fields of the inode itself is not told either: which fields are
+//! as expected says its *shape*, one number, with its type and the form of its content. So an inode of no surprises is
+//! its shape, size and place.
 
-use super::bits::{unzigzag, zigzag};
+use super::bits::{unzigzag, zigzag, Reader};
+use super::block::PER_BLOCK;
+use super::profile::Profile;
 use crate::layout::{RawInode, Root};
 
 /// What is coded of an inode, in this order.
@@ -66,6 +69,15 @@ impl Field {
         }
     }
 
+    /// Up to what its values are likely in any tree.
+    pub fn small(self) -> u64 {
+        match self {
+            Field::Perm => 8,
+            Field::Links => 4,
+            _ => 0,
+        }
+    }
+
     pub fn name(self) -> &'static str {
         match self {
             Field::Shape => "shape",
@@ -74,17 +86,17 @@ impl Field {
             Field::Perm => "permissions",
             Field::Links => "links",
             Field::Settings => "settings",
-            Field::Extra => "pages, parent or device",
+            Field::Extra => "extra",
             Field::Xattr => "attributes",
             Field::Generation => "generation",
             Field::Mtime => "mtime",
             Field::Btime => "btime",
             Field::Ctime => "ctime",
             Field::Atime => "atime",
-            Field::MtimeNanos => "mtime, below a second",
-            Field::BtimeNanos => "btime, below a second",
-            Field::CtimeNanos => "ctime, below a second",
-            Field::AtimeNanos => "atime, below a second",
+            Field::MtimeNanos => "mtime ns",
+            Field::BtimeNanos => "btime ns",
+            Field::CtimeNanos => "ctime ns",
+            Field::AtimeNanos => "atime ns",
         }
     }
 }
@@ -108,38 +120,68 @@ pub struct Base {
     pub settings: u32,
     /// The most common parent of directories.
     pub parent: u64,
+    /// What times are coded against, as is best for these inodes.
+    pub references: References,
 }
 
 impl Base {
-    /// The base of these inodes.
+    /// The base of these inodes, sixteen at most.
     pub fn of(inodes: &[RawInode]) -> Base {
         let off = inodes.iter().map(|i| Root::unpack(i.content).off).filter(|off| *off != 0).min().unwrap_or(0);
-        Base {
+        let mut base = Base {
             off,
-            mtime: most_common(inodes.iter().map(|i| i.mtime)),
-            btime: most_common(inodes.iter().map(|i| i.btime)),
-            generation: most_common(inodes.iter().map(|i| i.generation)),
-            perm: most_common(inodes.iter().map(|i| i.perm)),
-            settings: most_common(inodes.iter().map(settings)),
-            parent: most_common(inodes.iter().filter(|i| i.kind == DIR).map(|i| i.extra)),
+            mtime: most_common(inodes, |i| i.mtime),
+            btime: most_common(inodes, |i| i.btime),
+            generation: most_common(inodes, |i| i.generation),
+            perm: most_common(inodes, |i| i.perm),
+            settings: most_common(inodes, settings),
+            parent: parents(inodes),
+            references: References::default(),
+        };
+        base.references = References::of(inodes, &base);
+        if !base.references.0.contains(&Against::Btimes) {
+            base.btime = base.mtime;
         }
+        base
     }
 }
 
-/// Of at most sixteen.
-fn most_common<T: Copy + PartialEq + Default>(all: impl Iterator<Item = T> + Clone) -> T {
+/// Of at most sixteen inodes.
+#[inline(always)]
+fn most_common<T: Copy + PartialEq + Default>(inodes: &[RawInode], field: impl Fn(&RawInode) -> T) -> T {
+    let mut all = [T::default(); PER_BLOCK];
+    all.iter_mut().zip(inodes).for_each(|(to, inode)| *to = field(inode));
+    most_common_of(&all[..inodes.len().min(PER_BLOCK)])
+}
+
+#[inline(always)]
+fn most_common_of<T: Copy + PartialEq + Default>(all: &[T]) -> T {
     let mut found = (0, T::default());
-    for one in all.clone() {
-        let count = all.clone().filter(|other| *other == one).count();
+    for (n, one) in all.iter().enumerate() {
+        // None behind is more common.
+        if all.len() - n <= found.0 {
+            break;
+        }
+        let count = all[n..].iter().filter(|other| *other == one).count();
         if count > found.0 {
-            found = (count, one);
+            found = (count, *one);
         }
     }
     found.1
 }
 
-/// `S_IFDIR >> 12`, as [`RawInode::kind`] has it.
+fn parents(inodes: &[RawInode]) -> u64 {
+    let (mut all, mut count) = ([0; PER_BLOCK], 0);
+    for (dir, to) in inodes.iter().filter(|i| i.kind == DIR).zip(&mut all) {
+        *to = dir.extra;
+        count += 1;
+    }
+    most_common_of(&all[..count])
+}
+
+/// `S_IFDIR >> 12` and `S_IFREG >> 12`, as [`RawInode::kind`] has them.
 const DIR: u8 = 4;
+const FILE: u8 = 8;
 /// [`Root::form`] of a tree of pages.
 const TREE: u8 = 2;
 const PAGE: u64 = 4096;
@@ -162,7 +204,7 @@ fn usual_extra(kind: u8, form: u8, size: u64, base: &Base) -> u64 {
     }
 }
 
-/// What each time is coded against, which a profile chooses.
+/// What a time is coded against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Against {
@@ -176,34 +218,83 @@ pub enum Against {
     Ctime,
 }
 
-impl Against {
-    pub const ALL: [Against; 5] = [Against::Mtimes, Against::Btimes, Against::Mtime, Against::Btime, Against::Ctime];
-
-    pub fn from_number(n: u8) -> Option<Against> {
-        Against::ALL.get(usize::from(n)).copied()
-    }
-}
-
-/// What mtime, btime, ctime and atime are coded against.
-pub type References = [Against; 4];
+/// What mtime, btime, ctime and atime are coded against; a block chooses for all its inodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct References([Against; 4]);
 
 /// What each may be coded against.
-pub const CHOICES: [&[Against]; 4] = [
-    &[Against::Mtimes, Against::Btimes],
-    &[Against::Btimes, Against::Mtimes, Against::Mtime],
+const CHOICES: [&[Against]; 4] = [
+    &[Against::Mtimes],
+    &[Against::Mtime, Against::Btimes, Against::Mtimes],
     &[Against::Mtime, Against::Btime, Against::Btimes],
     &[Against::Mtime, Against::Btime, Against::Ctime, Against::Btimes],
 ];
+/// Bits that the block's btime takes, about.
+const BTIMES: u32 = 40;
+
+impl Default for References {
+    fn default() -> References {
+        References(CHOICES.map(|choices| choices[0]))
+    }
+}
+
+impl References {
+    /// Two bits for each but the first, which has no choice.
+    pub fn number(self) -> u8 {
+        let choice = |n: usize| CHOICES[n].iter().position(|c| *c == self.0[n]).unwrap_or(0) as u8;
+        choice(1) | choice(2) << 2 | choice(3) << 4
+    }
+
+    #[inline(always)]
+    pub fn from_number(number: u8) -> Option<References> {
+        const ALL: [Option<References>; 256] = {
+            let mut all = [None; 256];
+            let mut n = 0;
+            while n < 64 {
+                let (btime, ctime, atime) = (n & 3, n >> 2 & 3, n >> 4);
+                if btime < CHOICES[1].len() && ctime < CHOICES[2].len() {
+                    all[n] = Some(References([CHOICES[0][0], CHOICES[1][btime], CHOICES[2][ctime], CHOICES[3][atime]]));
+                }
+                n += 1;
+            }
+            all
+        };
+        ALL[usize::from(number)]
+    }
+
+    /// Those against which the times of these inodes are nearest.
+    fn of(inodes: &[RawInode], base: &Base) -> References {
+        let mut best = References::default();
+        let mut costs_base = base.btime != base.mtime;
+        for (time, choices) in CHOICES.iter().enumerate().skip(1) {
+            let mut least = u32::MAX;
+            for against in *choices {
+                let of_base = if costs_base && *against == Against::Btimes { BTIMES } else { 0 };
+                let cost = of_base + inodes.iter().map(|inode| distance(inode, base, time, *against)).sum::<u32>();
+                if cost < least {
+                    (least, best.0[time]) = (cost, *against);
+                }
+                if least == 0 {
+                    break;
+                }
+            }
+            costs_base &= best.0[time] != Against::Btimes;
+        }
+        best
+    }
+}
+
+/// Bits by which a time is apart from another one.
+#[inline(always)]
+fn distance(inode: &RawInode, base: &Base, time: usize, against: Against) -> u32 {
+    let times = [inode.mtime, inode.btime, inode.ctime, inode.atime];
+    let apart = times[time].wrapping_sub(reference(against, base, &times)).unsigned_abs();
+    64 - apart.leading_zeros()
+}
 
 #[inline(always)]
 fn reference(of: Against, base: &Base, times: &[i64; 4]) -> i64 {
-    match of {
-        Against::Mtimes => base.mtime,
-        Against::Btimes => base.btime,
-        Against::Mtime => times[0],
-        Against::Btime => times[1],
-        Against::Ctime => times[2],
-    }
+    [base.mtime, base.btime, times[0], times[1], times[2]][of as usize]
 }
 
 /// The fields of an inode; which there are, its shape says.
@@ -230,18 +321,24 @@ impl Values {
     }
 
     /// Those that are told, in the order of [`Field`].
+    #[inline(always)]
     pub fn told(&self) -> impl Iterator<Item = (Field, u64)> + '_ {
-        Field::ALL.into_iter().filter(|f| self.told >> *f as u32 & 1 == 1).map(|f| (f, self.values[f as usize]))
+        let mut left = self.told;
+        std::iter::from_fn(move || {
+            let n = left.trailing_zeros() as usize;
+            left &= left.wrapping_sub(1);
+            Field::ALL.get(n).map(|field| (*field, self.values[n]))
+        })
     }
 
     /// Of an inode of a block with `base`.
     #[inline(always)]
-    pub fn of(inode: &RawInode, base: &Base, references: &References) -> Values {
+    pub fn of(inode: &RawInode, base: &Base) -> Values {
         let mut v = Values::default();
         let root = Root::unpack(inode.content);
         v.set(Field::Size as usize, inode.size);
         if root.off != 0 {
-            v.set(Field::Location as usize, place(root.off, base.off));
+            v.set(Field::Location as usize, behind(root.off, base.off));
         }
         v.set_unless_zero(Field::Perm, zigzag(i64::from(inode.perm) - i64::from(base.perm)));
         if inode.nlink != usual_links(inode.kind) {
@@ -258,7 +355,7 @@ impl Values {
         v.set_unless_zero(Field::Generation, zigzag(i64::from(inode.generation) - i64::from(base.generation)));
         let times = [inode.mtime, inode.btime, inode.ctime, inode.atime];
         for (n, time) in times.iter().enumerate() {
-            let (near, nanos) = time_value(*time, reference(references[n], base, &times));
+            let (near, nanos) = time_value(*time, reference(base.references.0[n], base, &times));
             if near != 0 {
                 v.set(TIMES + n, near);
             }
@@ -267,43 +364,43 @@ impl Values {
             }
         }
         let shape = u64::from(v.told >> FIRST_OPTIONAL & ((1 << OPTIONAL) - 1));
-        let form = u64::from(inode.kind) | u64::from(root.form) << 8 | u64::from(root.depth) << 16;
-        v.set(Field::Shape as usize, shape << 24 | form);
+        v.set(Field::Shape as usize, shape | kind_and_form(inode.kind, root.form, root.depth) << OPTIONAL);
         v
     }
 
-    /// The inode that `next` tells the fields of, one after the other.
+    /// The inode whose fields `r` tells.
     #[inline(always)]
-    pub fn read(base: &Base, references: &References, mut next: impl FnMut(Field) -> u64) -> RawInode {
-        let shape = next(Field::Shape);
-        let (kind, form, depth) = (shape as u8, (shape >> 8) as u8, (shape >> 16) as u8);
-        let told = shape >> 24;
-        let size = next(Field::Size);
-        let is_told = |f: Field| told >> (f as usize - FIRST_OPTIONAL) & 1 == 1;
-        let mut read = |f: Field, usual: u64| if is_told(f) { next(f) } else { usual };
-        let off = match is_told(Field::Location) {
-            true => unplace(read(Field::Location, 0), base.off) & OFFSETS,
-            false => 0,
+    pub fn read(base: &Base, profile: &Profile, r: &mut Reader) -> RawInode {
+        let shape = profile.code(Field::Shape).take(r);
+        let (kind, form, depth) = apart(shape >> OPTIONAL);
+        let size = profile.code(Field::Size).take(r);
+        let mut told = Told { shape, profile, r };
+        let off = match told.take(Field::Location) {
+            Some(v) => v.rotate_left(UNIT_BITS).wrapping_add(base.off) & OFFSETS,
+            None => 0,
         };
-        let perm = i64::from(base.perm).wrapping_add(unzigzag(read(Field::Perm, 0))) as u32;
-        let nlink = read(Field::Links, u64::from(usual_links(kind))) as u32;
-        let settings = read(Field::Settings, u64::from(base.settings)) as u32;
-        let extra = usual_extra(kind, form, size, base).wrapping_add(unzigzag(read(Field::Extra, 0)) as u64);
-        let xattr = match is_told(Field::Xattr) {
-            true => unplace(read(Field::Xattr, 0), base.off),
-            false => 0,
-        };
-        let generation = i64::from(base.generation).wrapping_add(unzigzag(read(Field::Generation, 0))) as u32;
-        let told_times = [0, 1, 2, 3].map(|n| match told >> (TIMES + n - FIRST_OPTIONAL) & 1 {
-            1 => next(Field::ALL[TIMES + n]),
-            _ => 0,
-        });
-        let mut times = [0; 4];
+        let perm = told.take(Field::Perm).map_or(base.perm, |v| base.perm.wrapping_add(unzigzag(v) as u32));
+        let nlink = told.take(Field::Links).map_or(usual_links(kind), |v| v as u32);
+        let settings = told.take(Field::Settings).map_or(base.settings, |v| v as u32);
+        let extra = usual_extra(kind, form, size, base).wrapping_add(unzigzag(told.or_zero(Field::Extra)) as u64);
+        let xattr = told.take(Field::Xattr).map_or(0, |place| unplace(place, base.off));
+        let generation = base.generation.wrapping_add(unzigzag(told.or_zero(Field::Generation)) as u32);
+        let near = [
+            told.or_zero(Field::Mtime),
+            told.or_zero(Field::Btime),
+            told.or_zero(Field::Ctime),
+            told.or_zero(Field::Atime),
+        ];
+        // By the numbers of [`Against`], as they become known.
+        let mut known = [base.mtime, base.btime, 0, 0, 0, 0, 0, 0];
         for n in 0..4 {
-            let of = reference(references[n], base, &times);
-            times[n] = time(told_times[n], of, || next(Field::ALL[NANOS + n]));
+            let of = known[base.references.0[n] as usize];
+            known[Against::Mtime as usize + n] = match near[n] {
+                near if near < FAR => of.wrapping_add(unzigzag(near)),
+                far => far_time(far, of, profile.code(Field::ALL[NANOS + n]).take(told.r)),
+            };
         }
-        let [mtime, btime, ctime, atime] = times;
+        let [_, _, mtime, btime, ctime, atime, ..] = known;
         let content = Root { off, form, depth }.pack();
         let (delay, settings) = ((settings >> 16) as u8, settings as u16);
         RawInode {
@@ -325,6 +422,41 @@ impl Values {
     }
 }
 
+/// Fields that the shape says are told.
+struct Told<'a, 'b> {
+    shape: u64,
+    profile: &'a Profile,
+    r: &'a mut Reader<'b>,
+}
+
+impl Told<'_, '_> {
+    #[inline(always)]
+    fn take(&mut self, field: Field) -> Option<u64> {
+        let is_told = self.shape >> (field as usize - FIRST_OPTIONAL) & 1 == 1;
+        is_told.then(|| self.profile.code(field).take(self.r))
+    }
+
+    #[inline(always)]
+    fn or_zero(&mut self, field: Field) -> u64 {
+        self.take(field).unwrap_or(0)
+    }
+}
+
+/// One number: what is usual in its low bits, so that it is small then.
+#[inline(always)]
+fn kind_and_form(kind: u8, form: u8, depth: u8) -> u64 {
+    let [kind, form, depth] = [kind ^ FILE, form, depth].map(u64::from);
+    form & 3 | (kind & 15) << 2 | (depth & 7) << 6 | (form >> 2) << 9 | (kind >> 4) << 15 | (depth >> 3) << 19
+}
+
+#[inline(always)]
+fn apart(v: u64) -> (u8, u8, u8) {
+    let kind = v >> 2 & 15 | (v >> 15 & 15) << 4;
+    let form = v & 3 | (v >> 9 & 63) << 2;
+    let depth = v >> 6 & 7 | (v >> 19 & 31) << 3;
+    (kind as u8 ^ FILE, form as u8, depth as u8)
+}
+
 const OFFSETS: u64 = (1 << 48) - 1;
 
 /// Differences below this many nanoseconds, either way, are told as such.
@@ -332,7 +464,8 @@ const NEAR: i64 = 1 << 30;
 /// From here on a time's number tells the difference in seconds, and another one the rest.
 const FAR: u64 = 2 * NEAR as u64;
 const SECOND: i64 = 1_000_000_000;
-/// Numbers of the rest of a time: 0 none, 1 that of the other time, then whole milliseconds, whole microseconds, nanoseconds.
+/// Numbers of the rest of a time: 0 none, 1 that of the other time, then whole milliseconds, whole microseconds,
+/// nanoseconds.
 const MILLIS: u64 = 2;
 const MICROS: u64 = MILLIS + 1000;
 const REST: u64 = MICROS + 1_000_000;
@@ -356,13 +489,11 @@ fn time_value(time: i64, of: i64) -> (u64, Option<u64>) {
     (FAR + zigzag(second - of.div_euclid(SECOND)), Some(number))
 }
 
+/// The time so far from `of`, with this number of its rest.
 #[inline(always)]
-fn time(value: u64, of: i64, rest: impl FnOnce() -> u64) -> i64 {
-    if value < FAR {
-        return of.wrapping_add(unzigzag(value));
-    }
+fn far_time(value: u64, of: i64, rest: u64) -> i64 {
     let second = of.div_euclid(SECOND).wrapping_add(unzigzag(value - FAR));
-    let rest = match rest() {
+    let rest = match rest {
         0 => 0,
         1 => of.rem_euclid(SECOND) as u64,
         n if n < MICROS => (n - MILLIS) * 1_000_000,
@@ -375,10 +506,16 @@ fn time(value: u64, of: i64, rest: impl FnOnce() -> u64) -> i64 {
 /// Objects lie at multiples of so many bytes.
 const UNIT_BITS: u32 = 4;
 
+/// An offset behind another.
+#[inline(always)]
+fn behind(off: u64, base: u64) -> u64 {
+    off.wrapping_sub(base).rotate_right(UNIT_BITS)
+}
+
 /// An offset against another: small if it is near and they are multiples of the unit.
 #[inline(always)]
 fn place(off: u64, base: u64) -> u64 {
-    zigzag(off.wrapping_sub(base).rotate_right(UNIT_BITS) as i64)
+    zigzag(behind(off, base) as i64)
 }
 
 #[inline(always)]

@@ -9,8 +9,8 @@
 //! | [`code`] | a prefix code over buckets of values |
 //! | [`bits`] | streams of bits |
 //!
-//! Nothing here knows of regions: these are functions of bytes. They read any bytes without a panic, and in bounded time; whether what
-//! they make of them is right, a sequence counter or a checksum tells.
+//! Nothing here knows of regions: these are functions of bytes. They read any bytes without a panic, and in bounded
+//! time; whether what they make of them is right, a sequence counter or a checksum tells.
 
 pub mod bits;
 pub mod block;
@@ -26,8 +26,7 @@ use std::sync::OnceLock;
 pub use block::{pack, unpack, Header};
 pub use profile::Profile;
 
-/// The profile of a Debian machine's `/usr` and of a tree of many users (`conquest profile /usr --home-like 150000 -o FILE`): for
-/// pools that have no other.
+/// The profile of a Debian machine's `/usr` (`conquest profile /usr -o FILE`): for pools that have no other.
 pub fn builtin() -> &'static Profile {
     static BUILTIN: OnceLock<Profile> = OnceLock::new();
     BUILTIN.get_or_init(|| Profile::from_bytes(include_bytes!("builtin.profile")).expect("the profile of this version"))

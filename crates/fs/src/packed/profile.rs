@@ -1,11 +1,11 @@
-//! Profiles: the codes of all fields and what times are coded against, made from a scan (mramfs, 4.5).
+//! Profiles: the codes of all fields, made from a scan (mramfs, 4.5).
 //!
-//! A profile is stored as bytes: a header of version, number of fields and checksum, the references of the times, then the buckets
-//! of each field, ascending: the distance of their bases as a variable-length number, extra bits, bits of the prefix.
+//! A profile is stored as bytes: a header of version, number of fields and checksum, then the buckets of each field,
+//! ascending: the distance of their bases as a variable-length number, extra bits, bits of the prefix.
 
 use super::block::PER_BLOCK;
-use super::code::{Bucket, Code, BUCKETS};
-use super::fields::{Against, Base, Field, References, Values, CHOICES};
+use super::code::{Bucket, Code, BUCKETS, ESCAPED};
+use super::fields::{Base, Field, Values};
 use super::fit::{self, Tally};
 use crate::layout::RawInode;
 
@@ -15,8 +15,7 @@ const MAGIC: [u8; 4] = *b"CQP\x01";
 /// What inodes are packed and read with.
 #[derive(Clone, Debug)]
 pub struct Profile {
-    pub references: References,
-    codes: Vec<Code>,
+    codes: Box<[Code; Field::COUNT]>,
 }
 
 /// Which codec codes each field.
@@ -45,20 +44,28 @@ impl Codec {
 /// What has been seen of inodes, for a profile of them.
 #[derive(Clone, Debug)]
 pub struct Seen {
-    references: References,
     fields: Vec<Tally>,
 }
 
+impl Default for Seen {
+    fn default() -> Seen {
+        Seen { fields: vec![Tally::default(); Field::COUNT] }
+    }
+}
+
 impl Seen {
-    pub fn new(references: References) -> Seen {
-        Seen { references, fields: vec![Tally::default(); Field::COUNT] }
+    /// Of inodes of which each sixteen lie in one block.
+    pub fn of(inodes: &[RawInode]) -> Seen {
+        let mut seen = Seen::default();
+        inodes.chunks(PER_BLOCK).for_each(|block| seen.add(block));
+        seen
     }
 
     /// Inodes that lie in one block.
     pub fn add(&mut self, inodes: &[RawInode]) {
         let base = Base::of(inodes);
         for inode in inodes {
-            for (field, value) in Values::of(inode, &base, &self.references).told() {
+            for (field, value) in Values::of(inode, &base).told() {
                 self.fields[field as usize].add(value);
             }
         }
@@ -81,43 +88,17 @@ impl Seen {
                 Codec::AllOrNothing => fit::all_or_nothing(tally, width),
                 Codec::Huffman => fit::huffman(tally, width),
                 Codec::Gamma => fit::gamma(tally, width),
-                Codec::Hybrid => {
-                    let all =
-                        [fit::all_or_nothing, fit::huffman, fit::gamma, fit::hybrid].map(|make| make(tally, width));
-                    let bits = |code: &Code| tally.bits(code) + 24 * code.buckets().len() as u64;
-                    all.into_iter().min_by_key(bits).expect("four")
-                }
+                Codec::Hybrid => fit::best(tally, field.small(), width),
             }
         };
-        Profile { references: self.references, codes: Field::ALL.into_iter().map(of).collect() }
+        Profile { codes: Box::new(Field::ALL.map(of)) }
     }
-}
-
-/// References under which the times of these inodes, block by block, take the fewest bits.
-pub fn best_references<'a>(blocks: impl Iterator<Item = &'a [RawInode]> + Clone) -> References {
-    let mut best = CHOICES.map(|choices| choices[0]);
-    for time in 0..4 {
-        let cost = |against: &&Against| {
-            let mut references = best;
-            references[time] = **against;
-            let mut seen = Seen::new(references);
-            blocks.clone().for_each(|block| seen.add(block));
-            let bits = |f: usize| seen.fields[f].entropy() + 4.0 * seen.fields[f].total as f64;
-            (bits(Field::Mtime as usize + time) + bits(Field::MtimeNanos as usize + time)) as u64
-        };
-        best[time] = *CHOICES[time].iter().min_by_key(cost).expect("some");
-    }
-    best
 }
 
 impl Profile {
     /// The best profile of these inodes, of which each sixteen lie in one block.
     pub fn of(inodes: &[RawInode]) -> Profile {
-        let blocks = || inodes.chunks(PER_BLOCK);
-        let step = (inodes.len() / 50_000).max(1);
-        let mut seen = Seen::new(best_references(blocks().step_by(step)));
-        blocks().for_each(|block| seen.add(block));
-        seen.profile(Codec::Hybrid)
+        Seen::of(inodes).profile(Codec::Hybrid)
     }
 
     #[inline(always)]
@@ -126,8 +107,8 @@ impl Profile {
     }
 
     pub fn to_bytes(&self) -> Vec<u8> {
-        let mut out = self.references.map(|against| against as u8).to_vec();
-        for code in &self.codes {
+        let mut out = Vec::new();
+        for code in &*self.codes {
             out.push(code.buckets().len() as u8);
             let mut last = 0;
             for b in code.buckets() {
@@ -148,11 +129,7 @@ impl Profile {
             return None;
         }
         let from = &mut rest;
-        let mut references = [Against::Mtimes; 4];
-        for (time, choices) in references.iter_mut().zip(CHOICES) {
-            *time = Against::from_number(byte(from)?).filter(|against| choices.contains(against))?;
-        }
-        let mut codes = Vec::new();
+        let mut codes = Vec::with_capacity(Field::COUNT);
         for field in Field::ALL {
             let mut buckets = Vec::with_capacity(BUCKETS);
             let mut last = 0u64;
@@ -161,10 +138,11 @@ impl Profile {
                 buckets.push(Bucket::new(last, byte(from)?, byte(from)?));
             }
             let code = Code::new(buckets)?;
-            code.buckets().last().filter(|other| other.extra == field.width())?;
+            code.buckets().last().filter(|other| other.extra == field.width() || other.extra == ESCAPED)?;
             codes.push(code);
         }
-        rest.is_empty().then_some(Profile { references, codes })
+        let codes: Box<[Code; Field::COUNT]> = codes.try_into().ok()?;
+        rest.is_empty().then_some(Profile { codes })
     }
 }
 

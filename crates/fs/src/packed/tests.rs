@@ -3,7 +3,8 @@
 use rng::Rng;
 
 use super::block::{self, MAX, PER_BLOCK};
-use super::profile::{best_references, Codec, Seen};
+use super::fit::{self, Tally};
+use super::profile::{Codec, Seen};
 use super::*;
 use crate::layout::{RawInode, Root};
 
@@ -65,8 +66,7 @@ fn many(rng: &mut Rng, count: u64, one: impl Fn(&mut Rng, u64) -> RawInode) -> V
 /// A profile of each codec, of what is usual.
 fn profiles(rng: &mut Rng) -> Vec<Profile> {
     let inodes = many(rng, 4000, usual);
-    let mut seen = Seen::new(best_references(inodes.chunks(PER_BLOCK)));
-    inodes.chunks(PER_BLOCK).for_each(|block| seen.add(block));
+    let seen = Seen::of(&inodes);
     Codec::ALL.iter().map(|codec| seen.profile(*codec)).collect()
 }
 
@@ -108,6 +108,72 @@ fn what_is_usual_is_small() {
     assert!(each < 28.0, "{each} bytes for each");
 }
 
+/// The fewest bits of ascending ranges with unary prefixes, by trying all.
+fn fewest(values: &[(u64, u64)], k: u64, width: u64) -> u64 {
+    let left: u64 = values.iter().map(|(_, n)| n).sum();
+    let other = left * (k.max(1) + width);
+    if k == 10 || values.is_empty() {
+        return other;
+    }
+    let ranges = (0..width).map(|extra| {
+        let end = values.partition_point(|(v, _)| v - values[0].0 < 1 << extra);
+        let held: u64 = values[..end].iter().map(|(_, n)| n).sum();
+        held * (k + 1 + extra) + fewest(&values[end..], k + 1, width)
+    });
+    ranges.min().unwrap_or(other).min(other)
+}
+
+#[test]
+fn gamma_ranges_are_the_best_there_are() {
+    let mut rng = Rng::new(12);
+    for _ in 0..60 {
+        let mut tally = Tally::default();
+        let mut counts = std::collections::BTreeMap::new();
+        for _ in 0..rng.below(7) + 1 {
+            let scale = rng.below(8);
+            let (value, n) = (rng.below(2 << scale), 1 + rng.below(40));
+            (0..n).for_each(|_| tally.add(value));
+            *counts.entry(value).or_insert(0) += n;
+        }
+        let values: Vec<(u64, u64)> = counts.into_iter().collect();
+        let bits = tally.bits(&fit::gamma(&tally, 9));
+        assert_eq!(bits, fewest(&values, 0, 9), "{values:?}");
+    }
+}
+
+#[test]
+fn a_foreign_inode_costs_little_more_than_itself() {
+    let mut rng = Rng::new(13);
+    let inodes = many(&mut rng, 4000, usual);
+    let profile = Profile::of(&inodes);
+    // The same ones, three years later, of other owners and in another place.
+    let other = |mut inode: RawInode| {
+        for time in [&mut inode.mtime, &mut inode.btime, &mut inode.ctime, &mut inode.atime] {
+            *time += 1 << 56;
+        }
+        inode.perm += 77;
+        inode.content += 1 << 30;
+        inode.generation += 5;
+        inode
+    };
+    let bytes = |one: &dyn Fn(RawInode) -> RawInode| -> usize {
+        let packed = inodes.chunks(PER_BLOCK).map(|chunk| {
+            let block = std::array::from_fn(|n| chunk.get(n).map(|inode| one(*inode)));
+            pack(&profile, 0, &block, &mut [0; MAX])
+        });
+        packed.sum()
+    };
+    let (own, foreign) = (bytes(&|inode| inode), bytes(&other));
+    assert!(foreign < own + 4 * inodes.len(), "{foreign} bytes against {own}");
+    for codec in Codec::ALL {
+        let none = Seen::default().profile(codec);
+        let block = std::array::from_fn(|n| inodes.get(n).copied());
+        let mut out = [0; MAX];
+        let len = pack(&none, 0, &block, &mut out);
+        (0..PER_BLOCK).for_each(|n| assert_eq!(unpack(&none, &out[..len], n), block[n]));
+    }
+}
+
 #[test]
 fn a_profile_comes_back_or_is_refused() {
     let mut rng = Rng::new(9);
@@ -125,6 +191,37 @@ fn a_profile_comes_back_or_is_refused() {
             assert!(Profile::from_bytes(&bytes[..len]).is_none());
         }
     }
+}
+
+/// Whoever makes a profile may give it a right checksum.
+#[test]
+fn a_made_up_profile_is_refused_or_packs_every_inode() {
+    let mut rng = Rng::new(14);
+    let (mut taken, mut refused) = (0, 0);
+    for profile in profiles(&mut rng) {
+        let bytes = profile.to_bytes();
+        for _ in 0..400 {
+            let mut made = bytes.clone();
+            for _ in 0..=rng.below(3) {
+                let at = 9 + rng.below(made.len() as u64 - 9) as usize;
+                made[at] = rng.next() as u8;
+            }
+            let check = crc32c::crc32c(&made[9..]).to_le_bytes();
+            made[5..9].copy_from_slice(&check);
+            let Some(profile) = Profile::from_bytes(&made) else {
+                refused += 1;
+                continue;
+            };
+            taken += 1;
+            let inodes = some_block(&mut rng, any);
+            let mut out = [0; MAX];
+            let len = pack(&profile, 0, &inodes, &mut out);
+            for (n, inode) in inodes.iter().enumerate() {
+                assert_eq!(unpack(&profile, &out[..len], n), *inode);
+            }
+        }
+    }
+    assert!(taken > 20 && refused > 20, "{taken} {refused}");
 }
 
 #[test]
