@@ -16,11 +16,13 @@
 //! | --- | --- |
 //! | this | the table, and who gets which free inode |
 //! | [`packed`] | reading inodes of a packed block where they are |
+//! | [`decoded`] | those that this process has read last |
 //! | [`pack`] | packing and unpacking blocks |
 //! | [`profiles`] | what they are coded with |
 //! | [`spare`] | memory for unpacking where there is none |
 //! | [`give_back`] | the end of empty blocks |
 
+mod decoded;
 mod give_back;
 pub(crate) mod pack;
 mod packed;
@@ -31,7 +33,7 @@ use std::mem::offset_of;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::Mutex;
 
-use pram::{Error as Pram, Off, Op, Region};
+use pram::{Error as Pram, Off, Op, Region, Session};
 use zerocopy::FromZeros;
 
 use crate::error::Result;
@@ -40,7 +42,9 @@ use crate::layout::{tag, InodeBlock, RawInode, Super, INODE, MAX_INODES, PACKED,
 use crate::Ino;
 
 pub use give_back::give_back;
-pub use profiles::Profiles;
+
+use decoded::Decoded;
+use profiles::Profiles;
 
 /// Length bytes from here on are reservations; below lie lengths.
 const RESERVED: u8 = 0xc0;
@@ -118,16 +122,23 @@ impl Block {
 #[derive(Clone, Copy)]
 pub struct Table<'a> {
     pub region: &'a Region,
+    session: &'a Session,
     /// First level.
     pub top: Off<u64>,
-    /// What this process knows of it.
-    levels: &'a Levels,
-    profiles: &'a Profiles,
+    known: &'a Known,
+}
+
+/// What a process knows of the table.
+#[derive(Default)]
+pub struct Known {
+    levels: Levels,
+    profiles: Profiles,
+    decoded: Decoded,
 }
 
 /// Offsets of second levels that this process has found to be ones. One that the table does not refer to any more
 /// (after a repair) is looked at anew.
-pub struct Levels(Box<[AtomicU64]>);
+struct Levels(Box<[AtomicU64]>);
 
 impl Default for Levels {
     fn default() -> Self {
@@ -139,7 +150,7 @@ impl<'a> Table<'a> {
     /// The offset of the word that refers to the block of `ino`, if its second level exists.
     #[inline(always)]
     pub fn block_word(&self, block: u64) -> Result<Option<Off<u64>>> {
-        let Some(known) = self.levels.0.get((block / TABLE) as usize) else { return Ok(None) };
+        let Some(known) = self.known.levels.0.get((block / TABLE) as usize) else { return Ok(None) };
         let level2 = self.region.load(self.top.index(block / TABLE))?;
         if level2 == 0 {
             return Ok(None);
@@ -151,19 +162,27 @@ impl<'a> Table<'a> {
         Ok(Some(Off::<u64>::new(level2).index(block % TABLE)))
     }
 
+    /// Where the word of block number `block` leads to, whatever lies there.
+    #[inline(always)]
+    fn lead(&self, block: u64) -> Result<Block> {
+        let Some(word) = self.block_word(block)? else { return Ok(Block::None) };
+        Ok(match self.region.load(word)? {
+            0 => Block::None,
+            off if off & PACKED != 0 => Block::Packed(off - PACKED),
+            off => Block::Plain(off),
+        })
+    }
+
     /// Block number `block`.
     #[inline(always)]
     pub fn block(&self, block: u64) -> Result<Block> {
-        let Some(word) = self.block_word(block)? else { return Ok(Block::None) };
-        let off = self.region.load(word)?;
-        if off == 0 {
-            return Ok(Block::None);
+        let found = self.lead(block)?;
+        match found {
+            Block::None => {}
+            Block::Plain(off) => self.region.resolve(off, tag::INODE_BLOCK).map(|_| ())?,
+            Block::Packed(off) => self.check_packed(off)?,
         }
-        if off & PACKED != 0 {
-            return self.packed_block(off - PACKED);
-        }
-        self.region.resolve(off, tag::INODE_BLOCK)?;
-        Ok(Block::Plain(off))
+        Ok(found)
     }
 
     /// [`block`](Self::block), for who is neither in an operation nor in a section of one of its inodes: it may be packed or
@@ -216,9 +235,10 @@ impl<'a> Table<'a> {
     /// Reads the inode to `raw`, if it is in use; says where it can be changed: nowhere, if it is packed.
     #[inline(always)]
     pub fn read(&self, ino: Ino, raw: &mut RawInode) -> Result<Option<InodePlace>> {
-        match self.block(ino / PER_BLOCK)? {
+        match self.lead(ino / PER_BLOCK)? {
             Block::None => Ok(None),
             Block::Plain(off) => {
+                self.region.resolve(off, tag::INODE_BLOCK)?;
                 let place = place_in(off, ino % PER_BLOCK);
                 if !self.is_used(place)? {
                     return Ok(None);
@@ -609,6 +629,6 @@ pub fn format(op: &mut Op) -> Result<Off<u64>> {
 
 /// The table of a superblock.
 #[inline(always)]
-pub fn table<'a>(region: &'a Region, sup: &Super, (levels, profiles): (&'a Levels, &'a Profiles)) -> Table<'a> {
-    Table { region, top: sup.inodes, levels, profiles }
+pub fn table<'a>(session: &'a Session, sup: &Super, known: &'a Known) -> Table<'a> {
+    Table { region: session.region(), session, top: sup.inodes, known }
 }

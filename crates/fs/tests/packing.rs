@@ -3,11 +3,27 @@
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
-use std::time::Instant;
+use std::time::Duration;
+
+use rustix::time::{clock_gettime, ClockId};
 
 use fs::layout::tag;
 use fs::node::WriteFlags;
 use fs::{Caller, FormatOptions, Ino, Kind, OpenOptions, Pool, SetAttr, SetTime, Time, ROOT};
+
+/// Processor time of this thread.
+struct Instant(Duration);
+
+impl Instant {
+    fn now() -> Instant {
+        let time = clock_gettime(ClockId::ThreadCPUTime);
+        Instant(Duration::new(time.tv_sec as u64, time.tv_nsec as u32))
+    }
+
+    fn elapsed(&self) -> Duration {
+        Instant::now().0 - self.0
+    }
+}
 
 /// Most inodes that are copied.
 const MOST: u64 = 150_000;

@@ -37,6 +37,7 @@ use super::{place_in, spare, Block, Table};
 use crate::error::{Error, Result};
 use crate::file::Content;
 use crate::layout::{tag, InodeBlock, RawInode, RawPacked, INODE, PER_BLOCK};
+use crate::packed::block::MAX;
 use crate::{Ino, Kind};
 
 /// Blocks that are waited for together.
@@ -288,12 +289,14 @@ impl Left {
 
 /// The packed form of these inodes: its offset, and the bytes that it takes.
 fn write_packed(op: &mut Op, table: Table, inodes: &[Option<RawInode>; N]) -> Result<(u64, u64)> {
-    let (coded, len) = table.smallest(inodes)?;
-    let head = RawPacked { atimes: 0, check: crc32c::crc32c(&coded[..len]), bytes: len as u32 };
+    let mut packed = [[0; MAX]; 2];
+    let (which, len) = table.smallest(inodes, &mut packed)?;
+    let coded = &packed[which][..len];
+    let head = RawPacked { atimes: 0, check: crc32c::crc32c(coded), bytes: len as u32 };
     let mut tx = op.tx()?;
     let made = tx.alloc(tag::PACKED, CODED + len as u64)?;
     tx.init_bytes(made.off, head.as_bytes())?;
-    tx.init_bytes(made.off + CODED, &coded[..len])?;
+    tx.init_bytes(made.off + CODED, coded)?;
     let bytes = tx.region().resolve(made.off, tag::PACKED)?;
     tx.commit()?;
     Ok((made.off, bytes))

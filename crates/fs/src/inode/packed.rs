@@ -11,9 +11,12 @@
 //! 2. One word of the block leads to it, unless somebody else was first.
 //! 3. The time, one word, with the inode's lock held.
 
-use pram::{Off, Op};
-use zerocopy::transmute;
+use std::mem::offset_of;
 
+use pram::{Off, Op, Sequence};
+use zerocopy::{transmute, FromZeros};
+
+use super::decoded::Form;
 use super::{Block, Table};
 use crate::error::{Error, Result};
 use crate::layout::{tag, AccessTimes, RawInode, RawPacked, INODE, PER_BLOCK, PROFILES};
@@ -26,6 +29,9 @@ const _: () = assert!(LONGEST >= INODE as usize);
 const ATIMES: u64 = size_of::<AccessTimes>() as u64;
 /// Bytes before what is coded.
 pub const CODED: u64 = size_of::<RawPacked>() as u64;
+/// Where the word lies with check code and length of what is coded.
+const CHECK: u64 = offset_of!(RawPacked, check) as u64;
+const _: () = assert!(CHECK % 8 == 0 && CHECK + 8 == CODED);
 
 /// All of a packed block.
 pub struct Whole {
@@ -40,21 +46,51 @@ pub struct Whole {
 
 impl Table<'_> {
     #[inline(never)]
-    pub(super) fn packed_block(&self, off: u64) -> Result<Block> {
+    pub(super) fn check_packed(&self, off: u64) -> Result<()> {
         self.region.resolve(off, tag::PACKED)?;
-        Ok(Block::Packed(off))
+        Ok(())
     }
 
-    /// Reads an inode of the packed block at `off`; false if it is not in use.
-    #[inline(never)]
+    /// Reads an inode of the packed block that should be at `off`; false if it is not in use.
+    #[inline(always)]
     pub(super) fn read_packed(&self, off: u64, ino: Ino, raw: &mut RawInode) -> Result<bool> {
+        let seen = self.session.seen(ino);
+        let form = Form { off, check: self.region.load(Off::new(off + CHECK))? };
+        if let Some(known) = seen.and_then(|seen| self.known.decoded.get(ino, seen, form)) {
+            *raw = known;
+            return Ok(true);
+        }
+        let mut decoded = RawInode::new_zeroed();
+        let is_used = self.decode_and_remember(form, ino, seen, &mut decoded)?;
+        *raw = decoded;
+        Ok(is_used)
+    }
+
+    #[inline(never)]
+    fn decode_and_remember(&self, form: Form, ino: Ino, seen: Option<Sequence>, raw: &mut RawInode) -> Result<bool> {
+        let is_used = self.decode(form.off, ino, raw)?;
+        if is_used && self.known.decoded.wants(ino) {
+            if let Some(seen) = seen.filter(|seen| self.session.is_unchanged(ino, *seen)) {
+                self.known.decoded.put(ino, seen, form, raw);
+            }
+        }
+        Ok(is_used)
+    }
+
+    #[inline(always)]
+    fn decode(&self, off: u64, ino: Ino, raw: &mut RawInode) -> Result<bool> {
+        self.region.resolve(off, tag::PACKED)?;
         let n = ino % PER_BLOCK;
         let atimes = self.region.load(Off::new(off))?;
         let head = self.packed_head(off)?;
         let Some(range) = head.place(n as usize) else { return Ok(false) };
-        let bytes: Padded = self.some(off + CODED + range.start as u64)?;
+        let at = off + CODED + range.start as u64;
+        let mut bytes = [0; size_of::<Padded>()];
+        self.read_some(at, &mut bytes)?;
         let profile = self.profile(head.profile)?;
-        *raw = head.inode_in(profile, bytes, range.len()).ok_or_else(|| cannot_decode(ino))?;
+        if !head.read_inode(profile, &bytes, range.len(), raw) {
+            return Err(cannot_decode(ino));
+        }
         if atimes != 0 {
             self.read_atime(atimes, n, raw)?;
         }
@@ -63,26 +99,25 @@ impl Table<'_> {
 
     #[inline(always)]
     fn packed_head(&self, off: u64) -> Result<Header> {
-        let bytes: [u8; READ_HEADER] = self.some(off + CODED)?;
+        let mut bytes = [0; READ_HEADER];
+        self.read_some(off + CODED, &mut bytes)?;
         Header::read(&bytes).ok_or_else(|| no_head(off))
     }
 
-    /// The bytes from `at` on, zeros behind the end of the region: they may be more than the object has.
+    /// Reads the bytes from `at` on, zeros behind the end of the region: they may be more than the object has.
     #[inline(always)]
-    fn some<const N: usize>(&self, at: u64) -> Result<[u8; N]> {
-        match self.region.read(Off::<[u8; N]>::new(at)) {
-            Ok(bytes) => Ok(bytes),
-            Err(_) => self.last_bytes(at),
+    fn read_some<const N: usize>(&self, at: u64, bytes: &mut [u8; N]) -> Result<()> {
+        match self.region.read_bytes(at, bytes) {
+            Ok(()) => Ok(()),
+            Err(_) => self.read_last(at, bytes),
         }
     }
 
     #[cold]
-    fn last_bytes<const N: usize>(&self, at: u64) -> Result<[u8; N]> {
-        let mut bytes = [0; N];
+    fn read_last(&self, at: u64, bytes: &mut [u8]) -> Result<()> {
         let end = self.region.segments_end() * pram::SEGMENT;
-        let len = end.saturating_sub(at).min(N as u64) as usize;
-        self.region.read_bytes(at, &mut bytes[..len])?;
-        Ok(bytes)
+        let len = end.saturating_sub(at).min(bytes.len() as u64) as usize;
+        Ok(self.region.read_bytes(at, &mut bytes[..len])?)
     }
 
     /// That there are access times at this offset, and not a profile.

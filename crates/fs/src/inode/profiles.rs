@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::layout::{root, tag, RawInode, RawProfile, PER_BLOCK, PROFILES};
 use crate::packed::block::MAX;
 use crate::packed::profile::{Codec, Seen};
-use crate::packed::{builtin, pack, Profile};
+use crate::packed::{builtin, Prepared, Profile};
 
 const BODY: u64 = size_of::<RawProfile>() as u64;
 
@@ -27,7 +27,7 @@ impl<'a> Table<'a> {
     /// The profile with this number.
     #[inline(always)]
     pub(super) fn profile(&self, n: u8) -> Result<&'a Profile> {
-        match self.profiles.0.get(usize::from(n)).and_then(OnceLock::get) {
+        match self.known.profiles.0.get(usize::from(n)).and_then(OnceLock::get) {
             Some(profile) => Ok(profile),
             None => self.read_profile(n),
         }
@@ -37,7 +37,7 @@ impl<'a> Table<'a> {
     #[inline(never)]
     fn read_profile(&self, n: u8) -> Result<&'a Profile> {
         let missing = || Error::Corrupt(format!("there is no profile {n} to read packed inodes with"));
-        let known = self.profiles.0.get(usize::from(n)).ok_or_else(missing)?;
+        let known = self.known.profiles.0.get(usize::from(n)).ok_or_else(missing)?;
         let profile = match stored(self.region, n).ok().flatten() {
             Some(profile) => profile,
             // What was stored under this number, and is lost.
@@ -47,18 +47,22 @@ impl<'a> Table<'a> {
         Ok(known.get_or_init(|| profile))
     }
 
-    /// The inodes as the profile packs them that makes the least of them, and how many bytes that is.
-    pub(super) fn smallest(&self, inodes: &[Option<RawInode>; PER_BLOCK as usize]) -> Result<([u8; MAX], usize)> {
-        let (mut best, mut len) = ([0; MAX], usize::MAX);
+    /// Packs the inodes by the profile that makes the least of them; where of the two, and how many bytes that is.
+    pub(super) fn smallest(
+        &self,
+        inodes: &[Option<RawInode>; PER_BLOCK as usize],
+        out: &mut [[u8; MAX]; 2],
+    ) -> Result<(usize, usize)> {
+        let prepared = Prepared::of(inodes);
+        let (mut best, mut len) = (0, usize::MAX);
         for n in 0..PROFILES as u8 {
             if self.region.load(word(self.region, n))? == 0 {
                 break;
             }
             let Ok(profile) = self.profile(n) else { continue };
-            let mut coded = [0; MAX];
-            let bytes = pack(profile, n, inodes, &mut coded);
+            let bytes = prepared.pack(profile, n, &mut out[1 - best]);
             if bytes < len {
-                (best, len) = (coded, bytes);
+                (best, len) = (1 - best, bytes);
             }
         }
         match len {

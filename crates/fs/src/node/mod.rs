@@ -64,7 +64,7 @@ use crate::attr::{Caller, Ino, Kind, Time};
 use crate::bytes;
 use crate::error::{Error, Result};
 use crate::file::{Disks, Edit};
-use crate::inode::{self, Allocator, Levels, Profiles, Table};
+use crate::inode::{self, Allocator, Known, Table};
 use crate::layout::{root, tag, RawInode, RawPerm, Super, SUPER_MAGIC};
 use crate::perm::{self, Perms};
 use crate::setting::Durability;
@@ -83,8 +83,7 @@ pub struct Fs {
     perms: Perms,
     pub(crate) vain: perm::Vain,
     inodes: Allocator,
-    levels: Levels,
-    profiles: Profiles,
+    known: Known,
     policy: PolicyCell,
     stop_watching: std::sync::atomic::AtomicBool,
     /// Files that this process has appended to and that may have unused tails.
@@ -267,8 +266,8 @@ impl Fs {
         let inodes = inode::format(&mut op)?;
         let perms = perm::format(&mut op)?;
         let sup = Super { magic: SUPER_MAGIC, inodes, perms, hash_key };
-        let known = (Levels::default(), Profiles::default());
-        let table = inode::table(session.region(), &sup, (&known.0, &known.1));
+        let known = Known::default();
+        let table = inode::table(session, &sup, &known);
         let (uid, gid, mode) = root;
         let perm = RawPerm { uid, gid, mode: (Kind::Directory as u32) << 12 | mode & 0o7777 };
         let perm = Perms::new(perms).intern(&mut op, perm)?;
@@ -315,8 +314,7 @@ impl Fs {
             vain: Default::default(),
             sup,
             inodes,
-            levels: Levels::default(),
-            profiles: Profiles::default(),
+            known: Known::default(),
             session,
             policy: PolicyCell::default(),
             stop_watching,
@@ -389,7 +387,7 @@ impl Fs {
 
     #[inline(always)]
     pub(crate) fn table(&self) -> Table<'_> {
-        inode::table(self.session.region(), &self.sup, (&self.levels, &self.profiles))
+        inode::table(&self.session, &self.sup, &self.known)
     }
 
     pub(crate) fn inode_allocator(&self) -> &Allocator {

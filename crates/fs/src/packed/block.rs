@@ -32,8 +32,8 @@ const MAX_BITS: u32 = 7;
 const NUMBERS: usize = 7;
 /// Bytes before the first inode, at most.
 pub const MAX_HEADER: usize = FIXED + 2 * MAX_BITS as usize + NUMBERS * 8;
-/// Bytes that are read of a header: a word behind the longest one.
-pub const READ_HEADER: usize = MAX_HEADER + 8;
+/// Bytes that are read of a header: a word behind the longest one, and in whole words.
+pub const READ_HEADER: usize = (MAX_HEADER + 8).next_multiple_of(8);
 /// Bytes of a block, at most.
 pub const MAX: usize = MAX_HEADER + PER_BLOCK * INODE as usize + (LONGEST - PLAIN);
 const NO_INODE: RawInode = transmute!([0u8; INODE as usize]);
@@ -42,32 +42,56 @@ const PLAIN: usize = INODE as usize;
 
 /// Packs the inodes that there are into `out`; how many bytes they take.
 pub fn pack(profile: &Profile, number: u8, inodes: &[Option<RawInode>; PER_BLOCK], out: &mut [u8; MAX]) -> usize {
-    let mut there = [NO_INODE; PER_BLOCK];
-    let mut count = 0;
-    for inode in inodes.iter().flatten() {
-        there[count] = *inode;
-        count += 1;
-    }
-    let base = Base::of(&there[..count]);
-    let mut coded = [[0; LONGEST]; PER_BLOCK];
-    let mut lengths = [0; PER_BLOCK];
-    for ((inode, coded), len) in inodes.iter().zip(&mut coded).zip(&mut lengths) {
-        if let Some(inode) = inode {
-            *len = put_inode(profile, &base, inode, coded) as u8;
-        }
-    }
-    let mut at = put_head(number, &base, &lengths, out);
-    for (coded, len) in coded.iter().zip(lengths) {
-        // All of it has room: fewer bytes take longer.
-        out[at..at + LONGEST].copy_from_slice(coded);
-        at += usize::from(len);
-    }
-    at
+    Prepared::of(inodes).pack(profile, number, out)
 }
 
-fn put_inode(profile: &Profile, base: &Base, inode: &RawInode, coded: &mut [u8; LONGEST]) -> usize {
+/// The inodes of a block as numbers, which are the same whatever profile codes them.
+pub struct Prepared<'a> {
+    inodes: &'a [Option<RawInode>; PER_BLOCK],
+    base: Base,
+    values: [Values; PER_BLOCK],
+}
+
+impl<'a> Prepared<'a> {
+    pub fn of(inodes: &'a [Option<RawInode>; PER_BLOCK]) -> Prepared<'a> {
+        let mut there = [NO_INODE; PER_BLOCK];
+        let mut count = 0;
+        for inode in inodes.iter().flatten() {
+            there[count] = *inode;
+            count += 1;
+        }
+        let base = Base::of(&there[..count]);
+        let mut values = [Values::default(); PER_BLOCK];
+        for (values, inode) in values.iter_mut().zip(inodes) {
+            if let Some(inode) = inode {
+                *values = Values::of(inode, &base);
+            }
+        }
+        Prepared { inodes, base, values }
+    }
+
+    /// Packs them into `out`; how many bytes they take.
+    pub fn pack(&self, profile: &Profile, number: u8, out: &mut [u8; MAX]) -> usize {
+        let mut coded = [[0; LONGEST]; PER_BLOCK];
+        let mut lengths = [0; PER_BLOCK];
+        for (n, inode) in self.inodes.iter().enumerate() {
+            if let Some(inode) = inode {
+                lengths[n] = put_inode(profile, &self.values[n], inode, &mut coded[n]) as u8;
+            }
+        }
+        let mut at = put_head(number, &self.base, &lengths, out);
+        for (coded, len) in coded.iter().zip(lengths) {
+            // All of it has room: fewer bytes take longer.
+            out[at..at + LONGEST].copy_from_slice(coded);
+            at += usize::from(len);
+        }
+        at
+    }
+}
+
+fn put_inode(profile: &Profile, values: &Values, inode: &RawInode, coded: &mut [u8; LONGEST]) -> usize {
     let mut w = Writer::new(coded);
-    for (field, value) in Values::of(inode, base).told() {
+    for (field, value) in values.told() {
         profile.code(field).put(&mut w, value);
     }
     match w.finish() {
@@ -133,18 +157,28 @@ impl Header {
     /// The inode that lies in its place as `coded`. `None`: it is none. What comes of damaged bytes may be any inode.
     #[inline(always)]
     pub fn inode(&self, profile: &Profile, coded: &[u8]) -> Option<RawInode> {
-        self.inode_in(profile, padded(coded)?, coded.len())
+        self.inode_in(profile, &padded(coded)?, coded.len())
     }
 
     /// [`inode`](Self::inode) of the first `len` of these bytes, which were read together with what lies behind them.
     #[inline(always)]
-    pub fn inode_in(&self, profile: &Profile, bytes: Padded, len: usize) -> Option<RawInode> {
+    pub fn inode_in(&self, profile: &Profile, bytes: &Padded, len: usize) -> Option<RawInode> {
+        let mut inode = NO_INODE;
+        self.read_inode(profile, bytes, len, &mut inode).then_some(inode)
+    }
+
+    /// The same to where it is wanted; false: it is none, and there is anything.
+    #[inline(always)]
+    pub fn read_inode(&self, profile: &Profile, bytes: &Padded, len: usize, to: &mut RawInode) -> bool {
         if len == PLAIN {
-            return RawInode::read_from_bytes(bytes.get(..PLAIN)?).ok();
+            return RawInode::read_from_prefix(bytes).is_ok_and(|(inode, _)| {
+                *to = inode;
+                true
+            });
         }
-        let mut r = Reader::of(&bytes, len)?;
-        let inode = Values::read(&self.base, profile, &mut r);
-        r.is_whole().then_some(inode)
+        let Some(mut r) = Reader::of(bytes, len) else { return false };
+        *to = Values::read(&self.base, profile, &mut r);
+        r.is_whole()
     }
 }
 
@@ -153,7 +187,7 @@ pub fn unpack(profile: &Profile, bytes: &[u8], n: usize) -> Option<RawInode> {
     let header = Header::read(bytes)?;
     let place = header.place(n)?;
     match bytes.get(place.start..).and_then(<[u8]>::first_chunk) {
-        Some(read) => header.inode_in(profile, *read, place.len()),
+        Some(read) => header.inode_in(profile, read, place.len()),
         None => header.inode(profile, bytes.get(place)?),
     }
 }

@@ -23,7 +23,7 @@ mod tests;
 
 use std::sync::OnceLock;
 
-pub use block::{pack, unpack, Header};
+pub use block::{pack, unpack, Header, Prepared};
 pub use profile::Profile;
 
 /// The profile of a Debian machine's `/usr` (`conquest profile /usr -o FILE`): for pools that have no other.

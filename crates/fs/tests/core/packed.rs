@@ -407,3 +407,35 @@ fn a_packed_inode_that_is_damaged_can_be_neither_read_nor_changed_unnoticed() {
     let pool = open(&dir);
     assert_errno(root(&pool).setattr(b"d1/file5", &SetAttr { mode: Some(0o600), ..SetAttr::default() }), Errno::UCLEAN);
 }
+
+#[test]
+fn what_is_looked_at_again_and_again_is_what_it_is_by_now() {
+    let (dir, pool) = sample();
+    let other = Pool::open(dir.path(), &OpenOptions::default()).unwrap();
+    let v = root(&pool);
+    let mut expected: Vec<Attr> = (0..30).map(|f| v.stat(format!("d0/file{f}").as_bytes()).unwrap()).collect();
+    for round in 0..12 {
+        pack_all(if round % 2 == 0 { &pool } else { &other });
+        // To the fourth look it is remembered.
+        for _ in 0..4 {
+            for (f, expected) in expected.iter().enumerate() {
+                assert_eq!(v.stat(format!("d0/file{f}").as_bytes()).unwrap(), *expected);
+            }
+        }
+        // Changed by whom it does not matter, nor that it is packed again before it is looked at, nor that only a read is noted.
+        let (f, by) = (round % 30, if round % 3 == 0 { &pool } else { &other });
+        let path = format!("d0/file{f}");
+        let set = SetAttr { mtime: Some(SetTime::At(Time(round as i64))), ..SetAttr::default() };
+        root(by).setattr(path.as_bytes(), &set).unwrap();
+        if round % 4 == 0 {
+            pack_all(&other);
+        }
+        expected[f] = root(&other).stat(path.as_bytes()).unwrap();
+        assert_eq!(expected[f].mtime, Time(round as i64));
+        let read = format!("d0/file{}", (f + 1) % 30);
+        get(&root(&other), &read).unwrap();
+        expected[(f + 1) % 30] = root(&other).stat(read.as_bytes()).unwrap();
+    }
+    drop(other);
+    assert_tidy(&pool);
+}

@@ -30,6 +30,12 @@ impl Sequence {
     pub fn owner(self) -> Option<u32> {
         ((self.0 >> 32) as u32 & !WAITERS).checked_sub(1)
     }
+
+    /// The counter: all that there is of a lock that nobody has.
+    #[inline(always)]
+    pub fn count(self) -> u32 {
+        self.0 as u32
+    }
 }
 
 impl<'a> KeyLock<'a> {

@@ -330,6 +330,12 @@ impl Session {
         seen.owner().is_none().then_some(seen)
     }
 
+    /// After reading what `key` protects: was everything read of the state in which the lock was `seen`?
+    #[inline(always)]
+    pub fn is_unchanged(&self, key: u64, seen: Sequence) -> bool {
+        self.rt.lock(Runtime::lock_number(key)).unchanged(seen)
+    }
+
     /// Calls `f` until nobody has changed what `key` protects meanwhile; the state of the key's lock at that time.
     /// `None` if somebody did again and again.
     #[inline(always)]
