@@ -33,22 +33,37 @@ pub fn count(label: &'static str) -> impl FnMut(u64, u64) {
     follow(bar(label, "{msg} [{bar:40}] {pos}/{len} {eta}"))
 }
 
+/// Words that change, of work whose length is not known.
+pub fn words() -> impl FnMut(String) {
+    let bar = Clear(styled(ProgressBar::new_spinner(), "{spinner} {msg}"));
+    move |words| {
+        let bar = &bar.0;
+        bar.set_message(words);
+        bar.tick();
+    }
+}
+
 fn bar(label: &'static str, template: &str) -> ProgressBar {
+    styled(ProgressBar::new(0), template).with_message(label)
+}
+
+fn styled(bar: ProgressBar, template: &str) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
-    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
-    ProgressBar::new(0).with_style(style).with_message(label)
+    bar.with_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
 /// The bar goes away when the work is done, or given up.
-fn follow(bar: ProgressBar) -> impl FnMut(u64, u64) {
-    struct Clear(ProgressBar);
-    impl Drop for Clear {
-        fn drop(&mut self) {
-            self.0.finish_and_clear();
-        }
+struct Clear(ProgressBar);
+
+impl Drop for Clear {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
     }
+}
+
+fn follow(bar: ProgressBar) -> impl FnMut(u64, u64) {
     let bar = Clear(bar);
     move |done, total| {
         let bar = &bar.0;

@@ -2,12 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use indicatif::{ProgressBar, ProgressStyle};
 use study::scan::{self, Options, Tree};
 use study::{Step, Study};
 
 use crate::failure::{Context, Failure, Result};
-use crate::say;
+use crate::{progress, say};
 
 /// Study what a directory tree would gain by packed inodes and compressed files, on any file system.
 #[derive(clap::Args)]
@@ -43,15 +42,15 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    let progress = Progress::new();
-    let mut tree = look(args, &progress)?;
+    let mut show = progress::words();
+    let mut tree = look(args, &mut |step| show(words(&step)))?;
     if tree.inodes.len() == 1 && args.home_like.is_none() {
         return Err(Failure::new(format!("{} has nothing in it", args.dir.display())));
     }
     tree.inodes.extend(args.home_like.map(|count| study::home::inodes(count, 1)).unwrap_or_default());
     let name = args.dir.display().to_string();
-    let done = study::study(&name, &tree, args.sample << 20, &mut |step| progress.show(&step));
-    drop(progress);
+    let done = study::study(&name, &tree, args.sample << 20, &mut |step| show(words(&step)));
+    drop(show);
     if let Some(path) = &args.output {
         write(path, &done.profile())?;
     }
@@ -69,9 +68,9 @@ fn tell(args: &Args, done: &Study) -> Result<()> {
     }
 }
 
-fn look(args: &Args, progress: &Progress) -> Result<Tree> {
+fn look(args: &Args, tell: &mut dyn FnMut(Step)) -> Result<Tree> {
     let options = Options { one_file_system: args.one_file_system };
-    let found = scan::scan(&args.dir, options, &mut |inodes| progress.show(&Step::Scanned(inodes)));
+    let found = scan::scan(&args.dir, options, &mut |inodes| tell(Step::Scanned(inodes)));
     found.map_err(|e| match e.kind() {
         std::io::ErrorKind::NotADirectory => {
             Failure::new(format!("{} is no directory: name the one whose files are to be studied", args.dir.display()))
@@ -88,32 +87,11 @@ fn cannot_write(path: &Path) -> String {
     format!("cannot write {}", path.display())
 }
 
-/// A line that says how far it is, on a terminal.
-struct Progress(ProgressBar);
-
-impl Progress {
-    fn new() -> Progress {
-        use std::io::IsTerminal;
-        if !std::io::stderr().is_terminal() {
-            return Progress(ProgressBar::hidden());
-        }
-        let style =
-            ProgressStyle::with_template("{spinner} {msg}").unwrap_or_else(|_| ProgressStyle::default_spinner());
-        Progress(ProgressBar::new_spinner().with_style(style))
-    }
-
-    fn show(&self, step: &Step) {
-        self.0.set_message(match step {
-            Step::Scanned(inodes) => format!("{inodes} inodes found"),
-            Step::Read(done, all) => format!("{} of {} MiB of small files read", done >> 20, all >> 20),
-            Step::Measure(what) => format!("measuring: {what}"),
-        });
-        self.0.tick();
-    }
-}
-
-impl Drop for Progress {
-    fn drop(&mut self) {
-        self.0.finish_and_clear();
+/// How far it is.
+fn words(step: &Step) -> String {
+    match step {
+        Step::Scanned(inodes) => format!("{inodes} inodes found"),
+        Step::Read(done, all) => format!("{} of {} MiB of small files read", done >> 20, all >> 20),
+        Step::Measure(what) => format!("measuring: {what}"),
     }
 }
