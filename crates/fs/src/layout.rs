@@ -212,7 +212,7 @@ pub struct RawCompressed {
     pub check: u32,
     /// The number of the dictionary that it was compressed with, or 0.
     pub dictionary: u16,
-    /// See [`Codec`](crate::codec::Codec).
+    /// See [`Codec`](crate::compress::codec::Codec).
     pub codec: u8,
     pub reserved: u8,
 }
@@ -245,6 +245,19 @@ pub struct RawDictionary {
     pub of: u32,
 }
 const _: () = assert!(size_of::<RawDictionary>() == 24);
+
+/// Forms of a file's content, of [`Root::form`].
+pub mod form {
+    /// One object.
+    pub const DIRECT: u8 = 1;
+    /// Pages under index nodes.
+    pub const TREE: u8 = 2;
+    /// Compressed as a whole.
+    pub const COMPRESSED: u8 = 3;
+}
+
+/// Bytes of a page of content.
+pub const PAGE: u64 = 4096;
 
 /// Where content begins, in one word, so that one store switches it: offset (48 bits), form (8), depth (8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

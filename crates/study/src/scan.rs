@@ -7,21 +7,15 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
-use fs::layout::{RawInode, Root};
-use pram::heap::{capacity_of, class_of, CLASSES};
+use fs::layout::{form, RawInode, Root, PAGE};
+use fs::Kind;
+use pram::heap::{capacity_of, class_of, CLASSES, MAX_SMALL};
 
 use crate::quietly;
 
-/// Content up to this many bytes is in one object of a pool's heap; beyond, in pages (`fs::file`).
-const DIRECT: u64 = 32 << 10;
-const PAGE: u64 = 4096;
-/// Forms of content (`fs::file`).
-const FORM_DIRECT: u8 = 1;
-const FORM_TREE: u8 = 2;
-/// `S_IFMT >> 12`.
-const DIR: u8 = 4;
-const FILE: u8 = 8;
-const LINK: u8 = 10;
+const DIR: u8 = Kind::Directory as u8;
+const FILE: u8 = Kind::Regular as u8;
+const LINK: u8 = Kind::Symlink as u8;
 /// Bytes of a directory's table for each entry, without its name: what a pool takes, about.
 const PER_ENTRY: u64 = 24;
 
@@ -134,7 +128,7 @@ impl Walk {
         place.size = names.len() as u64;
         if !names.is_empty() {
             let bytes = names.iter().map(|name| name.len() as u64 + PER_ENTRY).sum();
-            place.content = Root { off: self.heap.take(bytes), form: FORM_DIRECT, depth: 0 }.pack();
+            place.content = Root { off: self.heap.take(bytes), form: form::DIRECT, depth: 0 }.pack();
             self.tree.names.push(names);
         }
         below
@@ -231,11 +225,11 @@ impl Heap {
     pub fn content(&mut self, size: u64) -> (u64, u64) {
         match size {
             0 => (0, 0),
-            size if size <= DIRECT => (Root { off: self.take(size), form: FORM_DIRECT, depth: 0 }.pack(), 0),
+            size if size <= MAX_SMALL => (Root { off: self.take(size), form: form::DIRECT, depth: 0 }.pack(), 0),
             size => {
                 let pages = size.div_ceil(PAGE);
                 let depth = (1..6).find(|height| pages <= 512u64.pow(*height)).unwrap_or(6) as u8;
-                (Root { off: self.take(8 * pages.min(512)), form: FORM_TREE, depth }.pack(), pages)
+                (Root { off: self.take(8 * pages.min(512)), form: form::TREE, depth }.pack(), pages)
             }
         }
     }
@@ -245,7 +239,7 @@ impl Heap {
 pub fn object(bytes: u64) -> u64 {
     match bytes {
         0 => 0,
-        bytes if bytes <= u64::from(CLASSES[CLASSES.len() - 1].size) => capacity_of(bytes),
+        bytes if bytes <= MAX_SMALL => capacity_of(bytes),
         bytes => bytes.next_multiple_of(PAGE),
     }
 }

@@ -63,11 +63,13 @@ use rustix::io::Errno;
 
 use crate::error::{Error, Result};
 use crate::ilfs::Place;
+use crate::layout::form::{COMPRESSED, DIRECT, TREE};
 use crate::layout::{tag, Root};
 use compressed::Compressed;
 use direct::{Direct, Patch};
 use tree::{Node, Writer};
 
+pub(crate) use crate::layout::PAGE;
 pub(crate) use compressed::{
     codec_of, compress, copy_out, dictionary_of, expand, is_compressed, replace, would_occupy, Copied,
 };
@@ -95,8 +97,6 @@ pub(crate) struct Content {
     pub owner: u64,
 }
 
-/// Bytes of a page.
-pub(crate) const PAGE: u64 = 4096;
 /// Most bytes that one transaction writes; callers cut longer writes.
 pub(crate) const ATOMIC: u64 = 1 << 20;
 /// Most pages that one transaction frees, where there may be more, and most that one takes.
@@ -105,9 +105,6 @@ pub(crate) const FILLED: u64 = 128;
 /// Largest size of a file.
 pub(crate) const MAX_SIZE: u64 = i64::MAX as u64;
 
-const DIRECT: u8 = 1;
-const TREE: u8 = 2;
-const COMPRESSED: u8 = 3;
 /// In `depth` of a tree: what is beyond the end of the file is being freed.
 const CUT: u8 = 1 << 7;
 const CUT_WORD: u64 = Root { off: 0, form: 0, depth: CUT }.pack();

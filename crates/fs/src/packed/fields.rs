@@ -8,7 +8,10 @@
 use super::bits::{unzigzag, zigzag, Reader};
 use super::block::PER_BLOCK;
 use super::profile::Profile;
+use crate::file::PAGE;
+use crate::layout::form::TREE;
 use crate::layout::{RawInode, Root};
+use crate::Kind;
 
 /// What is coded of an inode, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -179,12 +182,8 @@ fn parents(inodes: &[RawInode]) -> u64 {
     most_common_of(&all[..count])
 }
 
-/// `S_IFDIR >> 12` and `S_IFREG >> 12`, as [`RawInode::kind`] has them.
-const DIR: u8 = 4;
-const FILE: u8 = 8;
-/// [`Root::form`] of a tree of pages.
-const TREE: u8 = 2;
-const PAGE: u64 = 4096;
+const DIR: u8 = Kind::Directory as u8;
+const FILE: u8 = Kind::Regular as u8;
 
 fn settings(inode: &RawInode) -> u32 {
     u32::from(inode.settings) | u32::from(inode.delay) << 16
