@@ -123,6 +123,8 @@ pub enum What {
     /// Persistent RAM per file and per directory entry
     Memory(Memory),
     /// Compressing small files that nobody uses: what it saves, and costs
+    Compression(Compression),
+    /// Packed inodes: what they take, packing them, and stat of them
     Packed(Packed),
     /// What durability costs on the machine's own disk: fsync, sqlite3, the log, opening after a power cut
     Durable(Durable),
@@ -238,6 +240,16 @@ pub struct Memory {
 
 #[derive(Clone, Debug, clap::Args)]
 pub struct Packed {
+    /// The tree that names and inodes are taken from
+    #[arg(long, value_name = "DIR", default_value = "/usr")]
+    pub tree: PathBuf,
+    /// Inodes, at most
+    #[arg(long, value_name = "N", default_value_t = 150_000, value_parser = at_least_one)]
+    pub inodes: usize,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub struct Compression {
     /// The tree that files are taken from
     #[arg(long, value_name = "DIR", default_value = "/usr")]
     pub tree: PathBuf,

@@ -17,15 +17,15 @@
 //! | this | the table, and who gets which free inode |
 //! | [`packed`] | reading inodes of a packed block where they are |
 //! | [`decoded`] | those that this process has read last |
-//! | [`pack`] | packing and unpacking blocks |
+//! | [`packing`] | packing and unpacking blocks |
 //! | [`profiles`] | what they are coded with |
 //! | [`spare`] | memory for unpacking where there is none |
 //! | [`give_back`] | the end of empty blocks |
 
 mod decoded;
 mod give_back;
-pub(crate) mod pack;
 mod packed;
+pub(crate) mod packing;
 pub(crate) mod profiles;
 pub(crate) mod spare;
 

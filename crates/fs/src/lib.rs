@@ -6,14 +6,14 @@
 //! | [`attr`] | what callers see of an inode, and who the caller is |
 //! | [`pool`] | a pool directory: format, open, `pool.toml`, status |
 //! | [`node`] | the API by inode number, which every front end uses |
-//! | [`pack`] | which files are compressed, and when |
+//! | [`compress`] | compressing content: which files, when, and by what codec |
 //! | [`path`] | the API by path with permission checks, for embedding programs |
 //! | [`poll`] | waiting for what others do and do not tell |
 //! | [`layout`] | what lies in the region: superblock, inode, every size asserted |
 //! | `inode` | the inode table: two levels, blocks of sixteen |
 //! | `perm` | the shared table of (uid, gid, mode) triples |
 //! | `dir` | directories: extendible hash tables of buckets |
-//! | [`codec`] | compressing content, and back |
+//! | [`packed`] | the codes of packed inodes |
 //! | `file` | content of memory files: one contiguous block, or a tree of pages |
 //! | [`ilfs`] | the log of segments: content on disks |
 //! | `xattr` | extended attributes and POSIX ACLs |
@@ -30,7 +30,8 @@
 mod acl;
 pub mod attr;
 mod bytes;
-pub mod codec;
+
+pub mod compress;
 mod dir;
 pub mod error;
 mod file;
@@ -39,7 +40,6 @@ pub mod ilfs;
 mod inode;
 pub mod layout;
 pub mod node;
-pub mod pack;
 pub mod packed;
 pub mod path;
 mod perm;

@@ -331,7 +331,7 @@ impl Model {
                 write(&mut self.file(path)?.content, 0, &text(*seed, *len));
                 Ok(())
             }
-            Op::Pack(path, _) | Op::Unpack(path) => self.file(path).map(|_| ()),
+            Op::Compress(path, _) | Op::Expand(path) => self.file(path).map(|_| ()),
             Op::FreeTriples | Op::PackInodes | Op::AddDictionary(_) | Op::DropDictionaries => Ok(()),
         }
     }

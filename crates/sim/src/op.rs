@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use fs::codec::Codec;
+use fs::compress::codec::Codec;
+use fs::compress::{Compressor, Plan};
 use fs::node::{Fallocate, Rename, SetXattr, WriteFlags};
-use fs::pack::{Packer, Plan};
 use fs::{Caller, Error, Fs, Ino, Kind, SetAttr, SetTime, Time, ROOT};
 use rustix::io::Errno;
 
@@ -54,8 +54,8 @@ pub enum Op {
     /// Writes so many bytes of text, which can be compressed: path, length, seed.
     Text(String, usize, u64),
     /// Compresses a file, or makes it plain again. Nobody sees anything of it.
-    Pack(String, Codec),
-    Unpack(String),
+    Compress(String, Codec),
+    Expand(String),
     /// Makes a dictionary, and frees those that nobody names; how many are freed.
     AddDictionary(u64),
     DropDictionaries,
@@ -201,17 +201,17 @@ impl<'a> Runner<'a> {
             Op::Text(path, len, seed) => {
                 fs.write(self.ino(path)?, 0, &text(*seed, *len), WriteFlags::default())?;
             }
-            Op::Pack(path, codec) => {
+            Op::Compress(path, codec) => {
                 let ino = self.ino(path)?;
-                let mut packer = Packer::new(fs, Plan::now(*codec))?;
-                packer.see(ino)?;
-                assert_eq!(packer.done.compressed, 1, "{path} can be compressed: {:?}", packer.done);
+                let mut compressor = Compressor::new(fs, Plan::now(*codec))?;
+                compressor.see(ino)?;
+                assert_eq!(compressor.done.compressed, 1, "{path} can be compressed: {:?}", compressor.done);
             }
-            Op::Unpack(path) => {
+            Op::Expand(path) => {
                 let ino = self.ino(path)?;
-                let mut packer = Packer::new(fs, Plan::default())?;
-                packer.expand(ino)?;
-                assert_eq!(packer.done.expanded, 1, "{path} is compressed");
+                let mut compressor = Compressor::new(fs, Plan::default())?;
+                compressor.expand(ino)?;
+                assert_eq!(compressor.done.expanded, 1, "{path} is compressed");
             }
             Op::AddDictionary(seed) => {
                 assert!(fs.add_dictionary(&text(*seed, 8000), 1)?.is_some(), "there is room for one");

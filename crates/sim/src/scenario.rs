@@ -1,6 +1,6 @@
 //! The scenarios: every operation on the states that matter to it, and pairs of operations, on names and on content.
 
-use fs::codec::Codec;
+use fs::compress::codec::Codec;
 use fs::node::{Atime, Fallocate, Rename};
 use fs::Kind;
 
@@ -408,26 +408,26 @@ fn full() -> Vec<Scenario> {
 }
 
 /// Compressing, making plain again, whatever changes compressed content, and dictionaries.
-pub fn packing() -> Vec<Scenario> {
+pub fn compression() -> Vec<Scenario> {
     use Codec::{Lz4, Zstd};
     let text = |path: &str, len: usize| [create(path), Op::Text(path.into(), len, 42)];
-    let pack = |codec| Op::Pack("/f".into(), codec);
+    let compress = |codec| Op::Compress("/f".into(), codec);
     let mut all = Vec::new();
     for (form, len) in [("short", 3000), ("long", 60_000), ("chunks", 150_000)] {
         let plain = text("/f", len);
         let with = |more: &[Op]| [&plain[..], more].concat();
         let size = len as u64;
         let mut add = |name: &str, setup: Vec<Op>, op: Op| {
-            let expands = name.starts_with("packed");
+            let expands = name.starts_with("compressed");
             all.push(Scenario { expands, ..scenario(format!("{name}-{form}"), setup, op) });
         };
-        add("pack-warm", with(&[]), pack(Lz4));
-        add("pack-cold", with(&[]), pack(Zstd));
-        add("pack-colder", with(&[pack(Lz4)]), pack(Zstd));
-        add("pack-with-dictionary", with(&[Op::AddDictionary(1)]), pack(Zstd));
-        add("unpack", with(&[pack(Lz4)]), Op::Unpack("/f".into()));
-        add("pack-again", with(&[pack(Zstd), Op::Unpack("/f".into())]), pack(Lz4));
-        let packed = with(&[pack(Lz4)]);
+        add("compress-warm", with(&[]), compress(Lz4));
+        add("compress-cold", with(&[]), compress(Zstd));
+        add("compress-colder", with(&[compress(Lz4)]), compress(Zstd));
+        add("compress-with-dictionary", with(&[Op::AddDictionary(1)]), compress(Zstd));
+        add("expand", with(&[compress(Lz4)]), Op::Expand("/f".into()));
+        add("compress-again", with(&[compress(Zstd), Op::Expand("/f".into())]), compress(Lz4));
+        let compressed = with(&[compress(Lz4)]);
         let ops = [
             ("write", write("/f", 100, 3000, 1)),
             ("append", append("/f", 5000, 5)),
@@ -443,15 +443,15 @@ pub fn packing() -> Vec<Scenario> {
             ("chmod", Op::Chmod("/f".into(), 0o600)),
         ];
         for (name, op) in ops {
-            add(&format!("packed-{name}"), packed.clone(), op);
+            add(&format!("compressed-{name}"), compressed.clone(), op);
         }
-        let other = |more: &[Op]| [&packed[..], &[create("/g"), write("/g", 0, 700, 3)], more].concat();
-        add("packed-rename-over", other(&[]), rename("/g", "/f", Rename::Replace));
-        add("packed-rename", other(&[]), rename("/f", "/g", Rename::Replace));
-        add("packed-copy", other(&[]), copy(("/f", 10), ("/g", 100), 2000));
-        add("packed-copy-into", other(&[]), copy(("/g", 10), ("/f", 100), 500));
-        add("packed-unlink-open", other(&[open("/f")]), unlink("/f"));
-        add("packed-close-unlinked", other(&[open("/f"), unlink("/f")]), close());
+        let other = |more: &[Op]| [&compressed[..], &[create("/g"), write("/g", 0, 700, 3)], more].concat();
+        add("compressed-rename-over", other(&[]), rename("/g", "/f", Rename::Replace));
+        add("compressed-rename", other(&[]), rename("/f", "/g", Rename::Replace));
+        add("compressed-copy", other(&[]), copy(("/f", 10), ("/g", 100), 2000));
+        add("compressed-copy-into", other(&[]), copy(("/g", 10), ("/f", 100), 500));
+        add("compressed-unlink-open", other(&[open("/f")]), unlink("/f"));
+        add("compressed-close-unlinked", other(&[open("/f"), unlink("/f")]), close());
     }
     let plain = text("/f", 3000);
     let with = |more: &[Op]| [&plain[..], more].concat();
@@ -459,8 +459,8 @@ pub fn packing() -> Vec<Scenario> {
     let mut unseen =
         |name: &str, setup: Vec<Op>, op: Op| all.push(Scenario { by_page: true, ..scenario(name, setup, op) });
     unseen("dictionary-first", with(&[]), Op::AddDictionary(1));
-    unseen("dictionary-next", with(&[Op::AddDictionary(1), pack(Zstd)]), Op::AddDictionary(2));
-    let used = [Op::AddDictionary(1), Op::AddDictionary(2), pack(Zstd), Op::AddDictionary(3), Op::AddDictionary(4)];
+    unseen("dictionary-next", with(&[Op::AddDictionary(1), compress(Zstd)]), Op::AddDictionary(2));
+    let used = [Op::AddDictionary(1), Op::AddDictionary(2), compress(Zstd), Op::AddDictionary(3), Op::AddDictionary(4)];
     unseen("dictionaries-drop", with(&used), Op::DropDictionaries);
     unseen("dictionaries-drop-last", with(&[Op::AddDictionary(1), Op::AddDictionary(2)]), Op::DropDictionaries);
     all

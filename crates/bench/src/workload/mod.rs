@@ -14,6 +14,7 @@ use crate::table;
 
 mod bigdir;
 mod check;
+mod compression;
 mod databases;
 mod disks;
 mod durable;
@@ -81,6 +82,7 @@ fn measure(what: &What, context: &Context) -> Result<Outcome, Error> {
         What::Open(args) => open::run(context, args)?,
         What::Fsck(args) => check::run(context, args)?,
         What::Memory(args) => memory::run(context, args)?,
+        What::Compression(args) => compression::run(context, args)?,
         What::Packed(args) => packed::run(context, args)?,
         What::Durable(args) => durable::run(context, args)?,
         What::Large(args) => large::run(context, args)?,

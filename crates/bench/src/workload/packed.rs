@@ -1,19 +1,17 @@
-//! Compressing small files that nobody uses: what it saves, what it costs to do and to read, and what it costs those who work meanwhile.
-//! On a sample of a tree of this machine, in a pool in this process.
+//! Packed inodes: what they take, how fast they are packed, and what `stat` of them costs: of the same ones again and again, and of
+//! more than a process remembers. On names and inodes of a tree of this machine, in a pool in this process.
 
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::fs::Metadata;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::Path;
 
-use fs::codec::Codec;
-use fs::node::{ReadFlags, WriteFlags};
-use fs::pack::{Packer, Plan};
-use fs::{Caller, Ino, Kind, MediumKind, Pool};
+use fs::node::{Packed, WriteFlags};
+use fs::{Caller, Ino, Kind, MediumKind, Pool, SetAttr, SetTime, Time};
 use rng::Rng;
 
-use crate::args::Packed;
-use crate::clock::{now, thread_time, us_per_op};
+use crate::args;
+use crate::clock::thread_time;
 use crate::conquest;
 use crate::context::Context;
 use crate::error::Error;
@@ -21,317 +19,182 @@ use crate::goals::{Finding, Goal, Sense};
 use crate::place::InProcess;
 use crate::report::{Outcome, Section};
 
-/// Of longer files a chunk is compressed as a file of its own is.
-const LONGEST: u64 = 128 << 10;
-const PER_DIR: usize = 1000;
 const ROUNDS: usize = 7;
-/// Files that one round of the foreground makes, reads and removes.
-const WORK: usize = 4000;
-const WORK_SIZE: usize = 1024;
-/// Files that are read for the first time, and their length.
-const FIRST: usize = 2000;
-const FIRST_SIZE: usize = 8192;
-/// Percent of one processor, as maintenance takes.
-const SHARE: u32 = 25;
+/// Inodes that are looked at again and again: fewer than a process remembers.
+const FEW: usize = 2000;
+/// Times that these are looked at in a round.
+const AGAIN: usize = 20;
 
 const PLAIN: &str = "plain";
-const WARM: &str = "warm (LZ4)";
-const COLD: &str = "cold (zstd)";
-const SAVED: &str = "saved, %";
-const COMPRESS: &str = "compress";
-const READ: &str = "read back";
-const OFF: &str = "compression off";
-const ON: &str = "a backlog is compressed";
-const PHASES: [&str; 3] = ["create+write", "read", "unlink"];
+const PACKED: &str = "packed";
+const FOREIGN: &str = "packed, profile of the program";
+const AGAIN_AND_AGAIN: &str = "the same 2,000";
+const WALK: &str = "all, one after the other";
+const ANYHOW: &str = "all, at random";
+const PACK: &str = "packing";
+const BYTES: &str = "an inode takes";
 
-pub fn run(context: &Context, args: &Packed) -> Result<Outcome, Error> {
-    let files = context.size(args.files, 1500);
-    context.progress.say(format!("reading a sample of {}", args.tree.display()));
-    let sample = sample(&args.tree, files)?;
-    let mut outcome = Outcome::default();
-    outcome.extend(tiers(context, args, &sample)?);
-    outcome.extend(first_read(context, &sample)?);
-    outcome.extend(foreground(context, args, &sample)?);
+pub fn run(context: &Context, args: &args::Packed) -> Result<Outcome, Error> {
+    let dir = context.base.join("packed.pool");
+    conquest::format_without_compression(&dir, context.bytes())?;
+    let place = InProcess::open(&dir)?;
+    context.progress.say(format!("copying names and inodes of {}", args.tree.display()));
+    let inos = copy(&place.pool, &args.tree, context.size(args.inodes, 20_000))?;
+    let outcome = measure(context, args, &place.pool, &inos)?;
+    drop(place);
+    std::fs::remove_dir_all(&dir).map_err(Error::file(&dir))?;
     Ok(outcome)
 }
 
-/// The content of so many files of the tree, about evenly taken.
-fn sample(tree: &Path, files: usize) -> Result<Vec<Vec<u8>>, Error> {
-    let (mut found, mut left) = (Vec::new(), vec![tree.to_path_buf()]);
-    let device = std::fs::metadata(tree).map_err(Error::file(tree))?.dev();
-    while let Some(dir) = left.pop() {
-        let Ok(entries) = std::fs::read_dir(&dir) else { continue };
-        for entry in entries.flatten() {
-            let Ok(metadata) = entry.path().symlink_metadata() else { continue };
-            if metadata.is_dir() && metadata.dev() == device {
-                left.push(entry.path());
-            } else if metadata.is_file() && (1..=LONGEST).contains(&metadata.len()) {
-                found.push(entry.path());
+fn measure(context: &Context, args: &args::Packed, pool: &Pool, inos: &[Ino]) -> Result<Outcome, Error> {
+    let of = format!("{} inodes of {}", inos.len(), args.tree.display());
+    let mut rates = Section::rates("packed", format!("{of}: packing, by processor time"), "1000/s");
+    let mut bytes = Section::times("packed-bytes", format!("{of}: what they take"), "B");
+    let mut times = Section::times("packed-stat", format!("{of}: stat, by processor time, in process"), "ns");
+    times.baseline = Some(PLAIN.into());
+    let few = &inos[..inos.len().min(FEW)];
+    let mut shuffled = inos.to_vec();
+    Rng::new(1).shuffle(&mut shuffled);
+    let mut stat_all = |subject: &str| -> Result<(), Error> {
+        // What is remembered of them, from before, is.
+        stat(pool, few, 2)?;
+        times.add(subject, AGAIN_AND_AGAIN, stat(pool, few, AGAIN)?);
+        times.add(subject, WALK, stat(pool, inos, 1)?);
+        times.add(subject, ANYHOW, stat(pool, &shuffled, 1)?);
+        Ok(())
+    };
+    let mut pack = |subject: &str| -> Result<(), Error> {
+        let began = thread_time();
+        let done = pool.pack_inodes(0..pool.inode_blocks(), Time(i64::MAX), &|| true)?;
+        let took = (thread_time() - began).max(1);
+        let Packed { inodes, plain_bytes, packed_bytes, .. } = done;
+        rates.add(subject, PACK, inodes as f64 * 1e6 / took as f64);
+        bytes.add(PLAIN, BYTES, plain_bytes as f64 / inodes.max(1) as f64);
+        bytes.add(subject, BYTES, packed_bytes as f64 / inodes.max(1) as f64);
+        Ok(())
+    };
+    let unpack = || inos.iter().try_for_each(|ino| pool.unpack_inodes_beside(*ino));
+    let mut has_own = false;
+    for round in 0..context.rounds(ROUNDS) {
+        context.say_round("packed inodes", round, ROUNDS, "");
+        stat_all(PLAIN)?;
+        if !has_own {
+            pack(FOREIGN)?;
+            unpack()?;
+            pool.train_profile()?;
+            has_own = true;
+        }
+        pack(PACKED)?;
+        stat_all(PACKED)?;
+        unpack()?;
+    }
+    let ratio = |measure| (times.text(PACKED, measure), times.ratio(measure, PACKED, PLAIN));
+    let judge = |what: &str, goal, (text, value): (String, Result<f64, String>)| {
+        Finding::judge(MediumKind::Battery, what.to_owned(), goal, text, value)
+    };
+    let per_second = |nanos: Result<f64, String>| nanos.map(|nanos| 1e3 / nanos);
+    let at_least = |required, aim| Goal { sense: Sense::AtLeast, required, aim, unit: "M/s".into() };
+    let findings = vec![
+        judge("stat of packed inodes, again and again, against plain", Goal::at_most(1.5, 1.2), ratio(AGAIN_AND_AGAIN)),
+        judge("stat of packed inodes, more than are remembered, against plain", Goal::at_most(1.5, 1.2), ratio(WALK)),
+        judge(
+            "reading packed inodes, more than are remembered",
+            at_least(10.0, 30.0),
+            (times.text(PACKED, WALK), per_second(times.median(PACKED, WALK))),
+        ),
+        judge(
+            "packing inodes, one core",
+            at_least(5.0, 15.0),
+            (rates.text(PACKED, PACK), rates.median(PACKED, PACK).map(|rate| rate / 1e3)),
+        ),
+        judge(
+            "bytes of a packed inode, own profile",
+            Goal::quantity(16.0, 12.0, "B"),
+            (bytes.text(PACKED, BYTES), bytes.median(PACKED, BYTES)),
+        ),
+        judge(
+            "bytes of a packed inode, profile of the program",
+            Goal::quantity(24.0, 18.0, "B"),
+            (bytes.text(FOREIGN, BYTES), bytes.median(FOREIGN, BYTES)),
+        ),
+    ];
+    Ok(Outcome { sections: vec![times, rates, bytes], findings })
+}
+
+/// Nanoseconds of this thread's processor time for each.
+fn stat(pool: &Pool, inos: &[Ino], times: usize) -> Result<f64, Error> {
+    let began = thread_time();
+    let mut sum = 0u64;
+    for _ in 0..times {
+        for ino in inos {
+            sum = sum.wrapping_add(pool.getattr(*ino)?.size);
+        }
+    }
+    std::hint::black_box(sum);
+    Ok((thread_time() - began) as f64 / (inos.len() * times).max(1) as f64)
+}
+
+fn kind_of(about: &Metadata) -> Kind {
+    let is = about.file_type();
+    match () {
+        () if is.is_dir() => Kind::Directory,
+        () if is.is_symlink() => Kind::Symlink,
+        () if is.is_char_device() => Kind::CharDevice,
+        () if is.is_block_device() => Kind::BlockDevice,
+        () if is.is_fifo() => Kind::Fifo,
+        () if is.is_socket() => Kind::Socket,
+        () => Kind::Regular,
+    }
+}
+
+/// Copies names and metadata of a tree; of content a byte, so that it has a place. The inodes, in the order in which they were made.
+fn copy(pool: &Pool, tree: &Path, most: usize) -> Result<Vec<Ino>, Error> {
+    let (mut inos, mut dirs) = (Vec::new(), vec![(tree.to_path_buf(), fs::ROOT)]);
+    while let Some((from, to)) = dirs.pop() {
+        let Ok(entries) = std::fs::read_dir(&from) else { continue };
+        let mut entries: Vec<_> = entries.flatten().collect();
+        entries.sort_by_key(|entry| entry.file_name());
+        for entry in entries {
+            let Ok(about) = entry.path().symlink_metadata() else { continue };
+            let ino = copy_one(pool, &entry.path(), &about, to)?;
+            if about.is_dir() {
+                dirs.push((entry.path(), ino));
+            }
+            inos.push(ino);
+            if inos.len() >= most {
+                return Ok(inos);
             }
         }
     }
-    Rng::new(1).shuffle(&mut found);
-    let sample: Vec<Vec<u8>> = found.iter().filter_map(|path| std::fs::read(path).ok()).take(files).collect();
-    match sample.is_empty() {
-        true => Err(Error::Wrong(format!("{} has no files that could be read", tree.display()))),
-        false => Ok(sample),
+    match inos.is_empty() {
+        true => Err(Error::Wrong(format!("{} has nothing in it", tree.display()))),
+        false => Ok(inos),
     }
 }
 
-/// A pool that compresses nothing by itself, and the inodes of the files in it.
-fn filled(context: &Context, label: &str, sample: &[Vec<u8>]) -> Result<(PathBuf, InProcess, Vec<Ino>), Error> {
-    let dir = context.base.join(format!("{label}.pool"));
-    let bytes = context.bytes().max(sample.iter().map(|file| file.len() as u64 * 3).sum());
-    conquest::format_without_compression(&dir, bytes)?;
-    let place = InProcess::open(&dir)?;
-    let inos = fill(&place.pool, "d", sample)?;
-    Ok((dir, place, inos))
-}
-
-fn fill(pool: &Pool, name: &str, sample: &[Vec<u8>]) -> Result<Vec<Ino>, Error> {
-    let (mut inos, mut parent) = (Vec::with_capacity(sample.len()), fs::ROOT);
-    for (n, content) in sample.iter().enumerate() {
-        if n % PER_DIR == 0 {
-            let dir = format!("{name}{}", n / PER_DIR);
-            parent = pool.create(fs::ROOT, dir.as_bytes(), Kind::Directory, 0o755, 0, &Caller::root())?.ino;
-        }
-        let attr = pool.create(parent, format!("f{n}").as_bytes(), Kind::Regular, 0o644, 0, &Caller::root())?;
-        pool.write(attr.ino, 0, content, WriteFlags::default())?;
-        inos.push(attr.ino);
-    }
-    Ok(inos)
-}
-
-fn remove(dir: &Path) -> Result<(), Error> {
-    std::fs::remove_dir_all(dir).map_err(Error::file(dir))
-}
-
-fn read_all(pool: &Pool, inos: &[Ino], buf: &mut [u8]) -> Result<u64, Error> {
-    let unnoted = ReadFlags { unnoted: true, kept: true };
-    inos.iter().try_fold(0, |sum, ino| Ok(sum + pool.read_as(*ino, 0, buf, unnoted)? as u64))
-}
-
-/// MB in a second of this thread's processor time.
-fn rate(bytes: u64, began: u64) -> f64 {
-    bytes as f64 * 1e3 / (thread_time() - began).max(1) as f64
-}
-
-/// What is saved, and how fast it goes.
-fn tiers(context: &Context, args: &Packed, sample: &[Vec<u8>]) -> Result<Outcome, Error> {
-    let content: u64 = sample.iter().map(|file| file.len() as u64).sum();
-    let title = format!(
-        "Compression at rest: {} files of {} up to 128 KiB, {} MB; MB in a second of one processor, in process",
-        sample.len(),
-        args.tree.display(),
-        content / 1_000_000
-    );
-    let mut section = Section::rates("packed", title, "MB/s");
-    section.notes.push("saved: of the length of all files, by the memory that their content then occupies".into());
-    section.notes.push("compress: copying out, compressing, decoding, comparing and committing".into());
-    let mut findings = Vec::new();
-    let mut buf = vec![0; LONGEST as usize];
-    let mut used = [0, 0];
-    for (codec, name, saved, quick, back) in [
-        (Codec::Lz4, WARM, (50.0, 55.0), (400.0, 400.0), (2000.0, 2800.0)),
-        (Codec::Zstd, COLD, (62.0, 65.0), (150.0, 170.0), (700.0, 800.0)),
-    ] {
-        for round in 0..context.rounds(3) {
-            context.say_round("compressing", round, 3, name);
-            let empty_at = 64 << 10;
-            let (dir, place, inos) = filled(context, "packed", sample)?;
-            let pool = &place.pool;
-            let began = thread_time();
-            let read = read_all(pool, &inos, &mut buf)?;
-            section.add(PLAIN, READ, rate(read, began));
-            let plain = pool.survey_compression()?.plain;
-            section.add(PLAIN, SAVED, 100.0 - plain.memory as f64 * 100.0 / content as f64);
-            pool.prepare_dictionary(&mut || true)?;
-            let began = thread_time();
-            let mut packer = Packer::new(pool, Plan::now(codec))?;
-            inos.iter().try_for_each(|ino| packer.see(*ino).map(|_| ()))?;
-            section.add(name, COMPRESS, rate(content, began));
-            let found = pool.survey_compression()?;
-            let memory = found.plain.memory + found.warm.memory + found.cold.memory + found.dictionary_memory;
-            section.add(name, SAVED, 100.0 - memory as f64 * 100.0 / content as f64);
-            let began = thread_time();
-            let read = read_all(pool, &inos, &mut buf)?;
-            section.add(name, READ, rate(read, began));
-            let heap: u64 = pool.status()?.heap.iter().map(|h| h.objects * h.size).sum();
-            used = [used[1], heap.saturating_sub(empty_at)];
-            drop(place);
-            remove(&dir)?;
-        }
-        let mut judge = |what: &str, measure: &str, goal: (f64, f64), unit: &'static str| {
-            let goal = Goal { sense: Sense::AtLeast, required: goal.0, aim: goal.1, unit: unit.into() };
-            let value = section.median(name, measure);
-            findings.push(Finding::judge(
-                MediumKind::Battery,
-                format!("{name}: {what}"),
-                goal,
-                section.text(name, measure),
-                value,
-            ));
-        };
-        judge("saved of small files", SAVED, saved, "%");
-        judge("compressing, one core", COMPRESS, quick, "MB/s");
-        judge("reading back, one core", READ, back, "MB/s");
-    }
-    let percent = used[1] as f64 * 100.0 / content as f64;
-    findings.push(Finding::judge(
-        MediumKind::Battery,
-        "memory of all objects, names and inodes too, against the length of small files, cold",
-        Goal::quantity(60.0, 45.0, "%"),
-        format!("{} / {} MB", used[1] / 1_000_000, content / 1_000_000),
-        Ok(percent),
-    ));
-    Ok(Outcome { sections: vec![section], findings })
-}
-
-/// The first read of a cold file of 8 KB above that of a plain one.
-fn first_read(context: &Context, sample: &[Vec<u8>]) -> Result<Outcome, Error> {
-    let title = format!("The first read of a file of {FIRST_SIZE} bytes, in process");
-    let mut section = Section::times("packed-first", title, "us");
-    section.baseline = Some(PLAIN.into());
-    let text: Vec<u8> = sample.iter().filter(|file| file.len() < 64 << 10).flatten().copied().take(64 << 20).collect();
-    let files: Vec<Vec<u8>> =
-        text.chunks_exact(FIRST_SIZE).take(context.size(FIRST, 200)).map(<[u8]>::to_vec).collect();
-    let count = files.len();
-    let (dir, place, inos) = filled(context, "packed-first", &files)?;
-    let pool = &place.pool;
-    // Of what is not text nothing may be compressed.
-    let mut buf = vec![0; FIRST_SIZE];
-    for round in 0..context.rounds(ROUNDS) {
-        context.say_round("first read", round, ROUNDS, "");
-        // Others than those of the round before: what is read often becomes plain.
-        pool.prepare_dictionary(&mut || true)?;
-        let mut packer = Packer::new(pool, Plan::now(Codec::Zstd))?;
-        let (even, odd): (Vec<_>, Vec<_>) = inos.iter().enumerate().partition(|(n, _)| n % 2 == 0);
-        even.iter().try_for_each(|(_, ino)| packer.see(**ino).map(|_| ()))?;
-        let packed: Vec<Ino> = even.iter().map(|(_, ino)| **ino).filter(|ino| is_cold(pool, *ino)).collect();
-        let plain: Vec<Ino> = odd.iter().map(|(_, ino)| **ino).collect();
-        for (name, inos) in [(PLAIN, &plain), (COLD, &packed)] {
-            let start = now();
-            read_all(pool, inos, &mut buf)?;
-            section.add(name, READ, us_per_op(start, inos.len().max(1)));
-        }
-        packed.iter().try_for_each(|ino| packer.expand(*ino))?;
-    }
-    section.notes.push(format!("{count} files, every other one compressed"));
-    drop(place);
-    remove(&dir)?;
-    let value = section.median(COLD, READ).and_then(|cold| Ok(cold - section.median(PLAIN, READ)?));
-    let measured = [COLD, PLAIN].map(|s| section.text(s, READ)).join(" / ") + " us";
-    let finding = Finding::judge(
-        MediumKind::Battery,
-        "first read of a cold file of 8 KB above a plain one",
-        Goal::quantity(12.0, 10.0, "us"),
-        measured,
-        value,
-    );
-    Ok(Outcome { sections: vec![section], findings: vec![finding] })
-}
-
-fn is_cold(pool: &Pool, ino: Ino) -> bool {
-    pool.getxattr(ino, b"user.conquest.effective.compression").is_ok_and(|is| is == b"zstd")
-}
-
-/// Making, reading and removing files while a backlog is compressed, within a share of another processor.
-fn foreground(context: &Context, args: &Packed, sample: &[Vec<u8>]) -> Result<Outcome, Error> {
-    let work = context.size(WORK, 300);
-    let title = format!("{work} files of {WORK_SIZE} bytes made, read and removed, in process");
-    let mut section = Section::rates("packed-foreground", title, "1000 files/s");
-    section.baseline = Some(OFF.into());
-    section.notes.push(format!("compression: {SHARE} % of one processor, as maintenance"));
-    let wanted = if context.quick { 32 << 20 } else { args.backlog << 20 };
-    let (mut backlog, mut bytes) = (Vec::new(), 0);
-    for content in sample.iter().cycle() {
-        bytes += content.len() as u64;
-        backlog.push(content.clone());
-        if bytes >= wanted {
-            break;
-        }
-    }
-    let (dir, place, inos) = filled(context, "packed-backlog", &backlog)?;
-    drop(backlog);
-    let pool = &place.pool;
-    pool.prepare_dictionary(&mut || true)?;
-    let content = vec![b'x'; WORK_SIZE];
-    let parent = pool.create(fs::ROOT, b"work", Kind::Directory, 0o755, 0, &Caller::root())?.ino;
-    let mut next = 0;
-    for round in 0..context.rounds(ROUNDS) {
-        context.say_round("foreground", round, ROUNDS, "");
-        one(pool, parent, work, &content, OFF, &mut section)?;
-        let stop = AtomicBool::new(false);
-        next = std::thread::scope(|scope| {
-            let compress = scope.spawn(|| compress(pool, &inos, next, &stop));
-            let worked = one(pool, parent, work, &content, ON, &mut section);
-            stop.store(true, Ordering::Relaxed);
-            let next = compress.join().unwrap_or_else(|_| Err(Error::Wrong("a worker thread panicked".into())));
-            worked.and(next)
-        })?;
-    }
-
-    let left = inos.len().saturating_sub(next);
-    section.notes.push(format!("a backlog of {} MB, of which {left} files were left at the end", bytes / 1_000_000));
-    drop(place);
-    remove(&dir)?;
-    let findings = PHASES.map(|phase| {
-        let measured = [ON, OFF].map(|s| section.text(s, phase)).join(" / ") + " k/s";
-        let goal = Goal { sense: Sense::AtLeast, required: 0.97, aim: 1.0, unit: "x".into() };
-        let what = format!("{phase} while a backlog is compressed, against compression off");
-        let judged = Finding::judge(MediumKind::Battery, what, goal, measured, section.ratio(phase, ON, OFF));
-        match left {
-            0 => judged.skipped("the backlog was done before the rounds were"),
-            _ => judged,
-        }
-    });
-    Ok(Outcome { sections: vec![section], findings: findings.into() })
-}
-
-/// Compresses the files from number `next` on until it is told to stop; the number of the next.
-fn compress(pool: &Pool, inos: &[Ino], mut next: usize, stop: &AtomicBool) -> Result<usize, Error> {
-    let mut packer = Packer::new(pool, Plan::now(Codec::Zstd))?;
-    let mut began = thread_time();
-    while next < inos.len() && !stop.load(Ordering::Relaxed) {
-        packer.see(inos[next])?;
-        next += 1;
-        let worked = thread_time() - began;
-        if worked > 4_000_000 {
-            std::thread::sleep(Duration::from_nanos(worked * u64::from(100 - SHARE) / u64::from(SHARE)));
-            began = thread_time();
-        }
-    }
-    Ok(next)
-}
-
-fn one(
-    pool: &Pool,
-    parent: Ino,
-    work: usize,
-    content: &[u8],
-    subject: &str,
-    section: &mut Section,
-) -> Result<(), Error> {
+fn copy_one(pool: &Pool, path: &Path, about: &Metadata, to: Ino) -> Result<Ino, Error> {
     let root = Caller::root();
-    let names: Vec<String> = (0..work).map(|n| format!("w{n}")).collect();
-    let mut inos = Vec::with_capacity(work);
-    let rate = |start: u64| work as f64 * 1e6 / (now() - start).max(1) as f64;
-    let start = now();
-    for name in &names {
-        let attr = pool.create(parent, name.as_bytes(), Kind::Regular, 0o644, 0, &root)?;
-        pool.write(attr.ino, 0, content, WriteFlags::default())?;
-        inos.push(attr.ino);
+    let name = path.file_name().unwrap_or_default().as_bytes();
+    let kind = kind_of(about);
+    let ino = match kind {
+        Kind::Symlink => {
+            let target = std::fs::read_link(path).unwrap_or_else(|_| "unknown".into());
+            pool.symlink(to, name, target.as_os_str().as_bytes(), &root)?.ino
+        }
+        kind => pool.create(to, name, kind, about.mode() & 0o7777, about.rdev(), &root)?.ino,
+    };
+    let time = |second: i64, nanos: i64| Some(SetTime::At(Time(second * 1_000_000_000 + nanos)));
+    let mut set = SetAttr {
+        uid: Some(about.uid()),
+        gid: Some(about.gid()),
+        atime: time(about.atime(), about.atime_nsec()),
+        mtime: time(about.mtime(), about.mtime_nsec()),
+        ..SetAttr::default()
+    };
+    if kind == Kind::Regular && about.size() > 0 {
+        pool.write(ino, 0, b"x", WriteFlags::default())?;
+        set.size = Some(about.size());
     }
-    section.add(subject, PHASES[0], rate(start));
-    let (start, mut buf) = (now(), vec![0; content.len()]);
-    for ino in &inos {
-        pool.read(*ino, 0, &mut buf)?;
-    }
-    section.add(subject, PHASES[1], rate(start));
-    let start = now();
-    for name in &names {
-        pool.unlink(parent, name.as_bytes(), &root)?;
-    }
-    section.add(subject, PHASES[2], rate(start));
-    Ok(())
+    pool.setattr(ino, &set, &root)?;
+    Ok(ino)
 }

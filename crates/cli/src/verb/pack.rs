@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::ValueEnum;
-use fs::codec::Codec;
-use fs::pack::{Packed, Packer, Plan};
+use fs::compress::codec::Codec;
+use fs::compress::{Compressor, Plan, Walked};
 use fs::Pool;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use serde::Serialize;
@@ -60,7 +60,7 @@ struct Answer {
     version: &'static str,
     pool: String,
     #[serde(flatten)]
-    done: Packed,
+    done: Walked,
     /// Inodes that were packed, and bytes of their blocks before and after.
     inodes: fs::node::Packed,
     /// Bytes of memory, and of the content that was compressed the part that they are.
@@ -121,13 +121,13 @@ fn pack(args: &Args, path: &Path, asked: &Interrupt) -> Result<Answer> {
     let mut inodes = Numbers::All;
     let done = match (&place, args.undo) {
         (Where::Pool(_), undo) => {
-            let mut go_on = |n: u64, of: u64, _: &Packed| {
+            let mut go_on = |n: u64, of: u64, _: &Walked| {
                 show(n, of);
                 !asked.is_there()
             };
             match undo {
-                true => pool.unpack(&mut go_on),
-                false => pool.pack(plan, &mut go_on),
+                true => pool.expand_all(&mut go_on),
+                false => pool.compress_due(plan, &mut go_on),
             }
             .context(cannot)?
         }
@@ -161,21 +161,21 @@ fn below(
     undo: bool,
     asked: &Interrupt,
     show: &mut dyn FnMut(u64, u64),
-) -> Result<(Packed, BTreeSet<u64>)> {
+) -> Result<(Walked, BTreeSet<u64>)> {
     let cannot = || format!("cannot compress what is in {}", top.display());
     if !undo && plan.cold < Duration::MAX {
         pool.prepare_dictionary(&mut || !asked.is_there()).context(cannot)?;
     }
-    let mut packer = Packer::new(pool, plan).context(cannot)?;
+    let mut compressor = Compressor::new(pool, plan).context(cannot)?;
     let mut see = |ino: u64| match undo {
-        true => packer.expand(ino),
-        false => packer.see(ino).map(|_| ()),
+        true => compressor.expand(ino),
+        false => compressor.see(ino).map(|_| ()),
     };
     let metadata = top.symlink_metadata().context(cannot)?;
     let mut inodes = BTreeSet::from([metadata.ino()]);
     if !metadata.is_dir() {
         see(metadata.ino()).context(cannot)?;
-        return Ok((packer.done, inodes));
+        return Ok((compressor.done, inodes));
     }
     let (mut seen, mut unread) = (0, Vec::new());
     let walked = inside::below(
@@ -201,7 +201,7 @@ fn below(
     let mut failures = Failures::default();
     unread.into_iter().for_each(|e| failures.tell(e));
     failures.end("read")?;
-    Ok((packer.done, inodes))
+    Ok((compressor.done, inodes))
 }
 
 /// Whose inodes are packed.
@@ -235,7 +235,7 @@ fn tell(args: &Args, answer: &Answer) -> Result<()> {
 }
 
 fn text(answer: &Answer, undo: bool) -> String {
-    let Packed { files, compressed, not_worth, busy, expanded, failed, content, before, after } = answer.done;
+    let Walked { files, compressed, not_worth, busy, expanded, failed, content, before, after } = answer.done;
     let mut out = match undo {
         true => format!("{expanded} of {files} files are plain again"),
         false => {
@@ -283,7 +283,7 @@ impl Interrupt {
 mod tests {
     use super::*;
 
-    fn answer(done: Packed) -> Answer {
+    fn answer(done: Walked) -> Answer {
         Answer {
             version: "1",
             pool: "/p".into(),
@@ -297,22 +297,22 @@ mod tests {
 
     #[test]
     fn what_was_done_is_told() {
-        let done = Packed {
+        let done = Walked {
             files: 10,
             compressed: 6,
             not_worth: 3,
             content: 1 << 20,
             before: 1 << 20,
             after: 1 << 19,
-            ..Packed::default()
+            ..Walked::default()
         };
         let told = text(&answer(done), false);
         assert!(told.contains("6 of 10 files") && told.contains("50.0 % saved") && told.contains("3 are not worth it"));
         assert!(!told.contains("fsck"));
-        let told = text(&answer(Packed { failed: 2, ..done }), false);
+        let told = text(&answer(Walked { failed: 2, ..done }), false);
         assert!(told.contains("2 could not be read: run `conquest fsck /p`"));
         let told =
-            text(&Answer { interrupted: true, ..answer(Packed { expanded: 4, files: 5, ..Packed::default() }) }, true);
+            text(&Answer { interrupted: true, ..answer(Walked { expanded: 4, files: 5, ..Walked::default() }) }, true);
         assert!(told.starts_with("4 of 5 files are plain again; interrupted"));
     }
 }

@@ -95,7 +95,7 @@ fn compressed(c: &CompressionStatus) -> Option<String> {
     if warm.files + cold.files == 0 {
         return None;
     }
-    let of = |name: &str, sum: fs::pack::Sum| {
+    let of = |name: &str, sum: fs::compress::Sum| {
         format!("{name} {} files {} → {}", sum.files, size::show(sum.content), size::show(sum.memory))
     };
     let plain = c.found.plain;

@@ -51,6 +51,7 @@
 mod alone;
 mod bad_input;
 mod beside;
+mod compression;
 mod copies;
 mod disks;
 mod durability;
@@ -66,7 +67,6 @@ mod main_job;
 mod memory;
 mod mounting;
 mod older;
-mod packing;
 mod page_cache;
 mod parked;
 mod places;
@@ -116,7 +116,7 @@ fn main() -> ExitCode {
         mounting::TESTS,
         memory::TESTS,
         durability::TESTS,
-        packing::TESTS,
+        compression::TESTS,
         redundancy::TESTS,
         slow_disk::TESTS,
         places::TESTS,

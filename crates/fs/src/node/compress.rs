@@ -28,7 +28,7 @@ use rustix::io::Errno;
 use super::content::Writers;
 use super::{content_of, now, At, Fs, Node};
 use crate::attr::{Ino, Kind};
-use crate::codec::{self, worth, Codec, Method};
+use crate::compress::codec::{self, worth, Codec, Method};
 use crate::error::{Error, Result};
 use crate::file::{self, Content, Copied, Edit, Trial};
 use crate::layout::RawInode;

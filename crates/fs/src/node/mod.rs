@@ -91,7 +91,7 @@ pub struct Fs {
     census: sizes::Census,
     dictionaries: dictionaries::Dictionaries,
     heat: compress::Heat,
-    pub(crate) relief: crate::pack::relief::Relief,
+    pub(crate) relief: crate::compress::relief::Relief,
     /// Content on disks, if the pool has any.
     union: Option<Arc<Union>>,
     /// What [`recent`](crate::recent) knows this pool by.

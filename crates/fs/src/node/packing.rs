@@ -13,11 +13,11 @@ use rustix::io::Errno;
 use super::{now, Fs, Node};
 use crate::attr::{Ino, Time};
 use crate::error::{Error, Result};
-use crate::inode::pack::{self, Left, Memory};
+use crate::inode::packing::{self, Left, Memory};
 use crate::inode::{profiles, InodePlace};
 use crate::layout::PER_BLOCK;
 
-pub use crate::inode::pack::Packed;
+pub use crate::inode::packing::Packed;
 
 /// Where memory is full, blocks are packed that nobody has changed for so long, in nanoseconds.
 const QUIET: i64 = 1_000_000_000;
@@ -53,7 +53,7 @@ impl Fs {
         // Sweeps and checks must not see blocks go; and what is left to be freed when this process dies, one frees.
         let _no_sweep = self.session().without_sweeps()?;
         let _unfinished = self.session().unfinished();
-        pack::pack(self.session(), self.table(), blocks, quiet_since.0, go_on)
+        packing::pack(self.session(), self.table(), blocks, quiet_since.0, go_on)
     }
 
     /// Packs the block of `ino` if that is quiet.
@@ -70,7 +70,7 @@ impl Fs {
 
     /// What is packed now.
     pub fn packed_inodes(&self) -> Result<Packed> {
-        pack::count(self.table())
+        packing::count(self.table())
     }
 
     /// The end of the inode table, in blocks.
@@ -158,7 +158,7 @@ impl Fs {
 
     fn unpack_in(&self, ino: Ino, memory: Memory, left: &mut Left) -> Result<()> {
         let mut op = self.aside()?;
-        pack::unpack(&mut op, self.table(), ino, memory, left)
+        packing::unpack(&mut op, self.table(), ino, memory, left)
     }
 
     /// Runs `work`, which no caller waits for, in an operation; again where an inode had to be unpacked for it.
@@ -182,13 +182,13 @@ impl Fs {
     /// Unpacks the block of `ino` in an operation of who holds everybody up.
     pub(crate) fn unpack_held(&self, mut op: Op, ino: Ino) -> Result<()> {
         let mut left = Left::default();
-        pack::unpack(&mut op, self.table(), ino, Memory::Heap, &mut left)?;
+        packing::unpack(&mut op, self.table(), ino, Memory::Heap, &mut left)?;
         left.free_in(&mut op)
     }
 
     /// The same for a damaged block, of which what can be read stays.
     pub(crate) fn salvage_held(&self, op: &mut Op, block: u64) -> Result<String> {
-        pack::salvage(op, self.table(), block)
+        packing::salvage(op, self.table(), block)
     }
 }
 

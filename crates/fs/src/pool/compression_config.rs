@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::pack::Plan;
+use crate::compress::Plan;
 
 /// What is set; what is not is as usual. A value out of its bounds is refused when `pool.toml` is read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -259,7 +259,7 @@ impl Pool {
     }
 
     /// Which files maintenance compresses.
-    pub fn compression_plan(&self) -> crate::pack::Plan {
+    pub fn compression_plan(&self) -> crate::compress::Plan {
         self.config.compression.plan()
     }
 

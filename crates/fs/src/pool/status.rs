@@ -13,10 +13,10 @@ use serde::{Serialize, Serializer};
 use super::disks::look::{self, DiskStatus, RegionStatus, SegmentStatus};
 use super::disks::work::WorkStatus;
 use super::{read_config, role, CompressionConfig, MediumKind, Pool, Terms};
+use crate::compress::Survey;
 use crate::error::Result;
 use crate::layout::tag;
 use crate::node::Packed;
-use crate::pack::Survey;
 use crate::ubj;
 
 /// The facts that `conquest status` prints.

@@ -215,8 +215,8 @@ fn compressed_files_lie_as_told() {
         root.create(name.as_bytes(), 0o600).unwrap().write_at(0, &content).unwrap();
         files.push((name, content));
     }
-    for codec in [fs::codec::Codec::Lz4, fs::codec::Codec::Zstd] {
-        pool.pack(fs::pack::Plan::now(codec), &mut |_, _, _| true).unwrap();
+    for codec in [fs::compress::codec::Codec::Lz4, fs::compress::codec::Codec::Zstd] {
+        pool.compress_due(fs::compress::Plan::now(codec), &mut |_, _, _| true).unwrap();
         let bytes = region_bytes(dir.path());
         let reader = Reader { page: &page, bytes: &bytes };
         let mut seen = 0;

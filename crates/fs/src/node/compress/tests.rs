@@ -7,9 +7,9 @@ use rng::Rng;
 
 use super::*;
 use crate::attr::{Caller, SetAttr};
+use crate::compress::{Plan, Walked};
 use crate::layout::{root, tag};
 use crate::node::{Fallocate, Policy, ReadFlags, Seek, WriteFlags};
-use crate::pack::{Packed, Plan};
 use crate::ROOT;
 
 fn file_system() -> Rc<Fs> {
@@ -81,7 +81,7 @@ fn check(fs: &Fs) {
     assert_eq!(report.leaked_objects, 0);
 }
 
-fn all() -> impl FnMut(u64, u64, &Packed) -> bool {
+fn all() -> impl FnMut(u64, u64, &Walked) -> bool {
     |_, _, _| true
 }
 
@@ -306,7 +306,7 @@ fn dictionaries_are_there_twice_and_as_long_as_they_are_named() {
             (add(&fs, &format!("f{n}"), &content), content)
         })
         .collect();
-    let done = fs.pack(Plan::now(Codec::Zstd), &mut all()).unwrap();
+    let done = fs.compress_due(Plan::now(Codec::Zstd), &mut all()).unwrap();
     let survey = fs.survey_compression().unwrap();
     assert_eq!((survey.dictionaries, survey.cold.files), (1, done.compressed));
     assert!(done.compressed > 1000 && survey.dictionary_memory >= 2000, "{survey:?}");
@@ -347,7 +347,7 @@ fn dictionaries_are_there_twice_and_as_long_as_they_are_named() {
     again(&fs);
     assert_eq!(fs.survey_compression().unwrap().dictionaries, 1);
     // Both copies of what is named: those files, and no others, say so.
-    fs.pack(Plan::now(Codec::Zstd), &mut all()).unwrap();
+    fs.compress_due(Plan::now(Codec::Zstd), &mut all()).unwrap();
     [0, 1].into_iter().for_each(damage);
     forget();
     assert!(small.iter().any(|(ino, _)| matches!(read(&fs, *ino), Err(Error::Corrupt(_)))));

@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 
 use pram::SEGMENT;
 
+use crate::compress::pace::Pace;
+use crate::compress::Compressor;
 use crate::error::{Error, Result};
 use crate::node::Fs;
-use crate::pack::pace::Pace;
-use crate::pack::Packer;
 use crate::pool::CompressionConfig;
 
 /// How often it looks.
@@ -126,17 +126,17 @@ impl Work {
         let plan = self.config.plan();
         let plan = if is_tight { plan.under_pressure() } else { plan };
         let mut pace = Pace::new(self.config.share());
-        let mut packer = Packer::new(&self.fs, plan)?;
-        packer.puts_off = self.trained.is_none_or(|at| at.elapsed() >= TRAINING);
+        let mut compressor = Compressor::new(&self.fs, plan)?;
+        compressor.puts_off = self.trained.is_none_or(|at| at.elapsed() >= TRAINING);
         let mut from = 0;
         while let Some(ino) = self.fs.table().next_used(from)? {
-            packer.see(ino)?;
+            compressor.see(ino)?;
             from = ino + 1;
             if !self.go_on(&mut pace) {
                 break;
             }
         }
-        let (done, put_off) = (packer.done, packer.put_off);
+        let (done, put_off) = (compressor.done, compressor.put_off);
         if done.compressed > 0 {
             tracing::debug!("{} files compressed, {} bytes of memory saved", done.compressed, done.saved());
         }

@@ -3,6 +3,7 @@
 //! | module | responsibility |
 //! | --- | --- |
 //! | this | the decision about one file, and walks over many |
+//! | [`codec`] | bytes to fewer bytes, and back |
 //! | [`pace`] | a share of one processor |
 //! | [`relief`] | room for a caller that finds none |
 //! | [`survey`] | what there is, compressed and plain |
@@ -10,6 +11,7 @@
 //!
 //! How a file is compressed and made plain is the business of [`node`](crate::node).
 
+pub mod codec;
 pub(crate) mod pace;
 pub(crate) mod relief;
 pub mod survey;
@@ -22,13 +24,14 @@ use rustix::io::Errno;
 use serde::Serialize;
 
 use crate::attr::{Ino, Kind};
-use crate::codec::{self, Codec, Dictionary, Method};
 use crate::error::{Error, Result};
 use crate::file::{self, Content, Trial};
 use crate::layout::RawInode;
 use crate::node::compress::{Compressed, LEAST};
 use crate::node::{content_of, now, Fs};
 use crate::setting::Compression;
+
+use codec::{Codec, Dictionary, Method};
 
 pub use survey::{Sum, Survey};
 
@@ -104,7 +107,7 @@ fn due(raw: &RawInode, c: &Content, at: i64, plan: &Plan) -> Due {
 
 /// What a walk has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Packed {
+pub struct Walked {
     /// Files that were looked at.
     pub files: u64,
     /// Of those: compressed; tried, and not worth it; in use just then.
@@ -121,7 +124,7 @@ pub struct Packed {
     pub after: u64,
 }
 
-impl Packed {
+impl Walked {
     fn add(&mut self, is: Compressed) {
         match is {
             Compressed::Done { plain, before, after } => {
@@ -143,24 +146,24 @@ impl Packed {
 }
 
 /// A walk over files.
-pub struct Packer<'f> {
+pub struct Compressor<'f> {
     fs: &'f Fs,
     plan: Plan,
     dictionary: Option<Arc<Dictionary>>,
     /// What is due for zstd is only counted: first it is seen whether there is to be a dictionary.
     pub(crate) puts_off: bool,
     pub(crate) put_off: u64,
-    pub done: Packed,
+    pub done: Walked,
 }
 
-impl<'f> Packer<'f> {
-    pub fn new(fs: &'f Fs, plan: Plan) -> Result<Packer<'f>> {
+impl<'f> Compressor<'f> {
+    pub fn new(fs: &'f Fs, plan: Plan) -> Result<Compressor<'f>> {
         fs.writable()?;
         let dictionary = fs.newest_dictionary().unwrap_or_else(|e| {
             tracing::error!("{e}; content is compressed without a dictionary");
             None
         });
-        Ok(Packer { fs, plan, dictionary, puts_off: false, put_off: 0, done: Packed::default() })
+        Ok(Compressor { fs, plan, dictionary, puts_off: false, put_off: 0, done: Walked::default() })
     }
 
     /// Looks at one file, and compresses it if that is due. Bytes of it that were compressed, or tried.
@@ -233,35 +236,35 @@ impl<'f> Packer<'f> {
 impl Fs {
     /// Compresses what is due in the whole pool. `go_on` is told how many inodes were looked at, of how many about, and what was done;
     /// where it says no, that is all.
-    pub fn pack(&self, plan: Plan, go_on: &mut dyn FnMut(u64, u64, &Packed) -> bool) -> Result<Packed> {
+    pub fn compress_due(&self, plan: Plan, go_on: &mut dyn FnMut(u64, u64, &Walked) -> bool) -> Result<Walked> {
         if plan.cold < Duration::MAX {
-            self.train_if_due(&mut || go_on(0, 0, &Packed::default()))?;
+            self.train_if_due(&mut || go_on(0, 0, &Walked::default()))?;
         }
-        self.walk_packing(plan, &mut |packer, ino| packer.see(ino).map(|_| ()), go_on)
+        self.walk_files(plan, &mut |compressor, ino| compressor.see(ino).map(|_| ()), go_on)
     }
 
     /// Makes everything plain.
-    pub fn unpack(&self, go_on: &mut dyn FnMut(u64, u64, &Packed) -> bool) -> Result<Packed> {
-        self.walk_packing(Plan::default(), &mut |packer, ino| packer.expand(ino), go_on)
+    pub fn expand_all(&self, go_on: &mut dyn FnMut(u64, u64, &Walked) -> bool) -> Result<Walked> {
+        self.walk_files(Plan::default(), &mut |compressor, ino| compressor.expand(ino), go_on)
     }
 
-    fn walk_packing(
+    fn walk_files(
         &self,
         plan: Plan,
-        see: &mut dyn FnMut(&mut Packer, Ino) -> Result<()>,
-        go_on: &mut dyn FnMut(u64, u64, &Packed) -> bool,
-    ) -> Result<Packed> {
-        let mut packer = Packer::new(self, plan)?;
+        see: &mut dyn FnMut(&mut Compressor, Ino) -> Result<()>,
+        go_on: &mut dyn FnMut(u64, u64, &Walked) -> bool,
+    ) -> Result<Walked> {
+        let mut compressor = Compressor::new(self, plan)?;
         let (mut from, mut seen, of) = (0, 0, self.count_inodes()?);
         while let Some(ino) = self.table().next_used(from)? {
-            see(&mut packer, ino)?;
+            see(&mut compressor, ino)?;
             (from, seen) = (ino + 1, seen + 1);
-            if seen % 16 == 0 && !go_on(seen, of.max(seen), &packer.done) {
+            if seen % 16 == 0 && !go_on(seen, of.max(seen), &compressor.done) {
                 break;
             }
         }
-        go_on(seen, of.max(seen), &packer.done);
-        Ok(packer.done)
+        go_on(seen, of.max(seen), &compressor.done);
+        Ok(compressor.done)
     }
 }
 

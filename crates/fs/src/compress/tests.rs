@@ -122,9 +122,9 @@ fn a_full_pool_finds_room() {
     };
     let mut inos = vec![add().unwrap()];
     // Where no segment is free at all, compressed content finds room among its like only.
-    let mut packer = Packer::new(&fs, Plan::now(Codec::Lz4)).unwrap();
-    packer.see(inos[0]).unwrap();
-    assert_eq!(packer.done.compressed, 1);
+    let mut compressor = Compressor::new(&fs, Plan::now(Codec::Lz4)).unwrap();
+    compressor.see(inos[0]).unwrap();
+    assert_eq!(compressor.done.compressed, 1);
     let full = loop {
         match add() {
             Ok(ino) => inos.push(ino),
@@ -155,11 +155,11 @@ fn cold_files_can_be_put_off() {
     let fs = Fs::over(session, Policy::default()).unwrap();
     let ino = fs.create(ROOT, b"f", Kind::Regular, 0o644, 0, &Caller::root()).unwrap().ino;
     fs.write(ino, 0, &[b'x'; 5000], WriteFlags::default()).unwrap();
-    let mut packer = Packer::new(&fs, Plan::now(Codec::Zstd)).unwrap();
-    packer.puts_off = true;
-    packer.see(ino).unwrap();
-    assert_eq!((packer.put_off, packer.done.compressed), (1, 0));
-    packer.puts_off = false;
-    packer.see(ino).unwrap();
-    assert_eq!(packer.done.compressed, 1);
+    let mut compressor = Compressor::new(&fs, Plan::now(Codec::Zstd)).unwrap();
+    compressor.puts_off = true;
+    compressor.see(ino).unwrap();
+    assert_eq!((compressor.put_off, compressor.done.compressed), (1, 0));
+    compressor.puts_off = false;
+    compressor.see(ino).unwrap();
+    assert_eq!(compressor.done.compressed, 1);
 }

@@ -2,8 +2,8 @@
 //! the other is left.
 
 #[test]
-fn every_crash_of_packing_leaves_the_content() {
-    let stats = sim::explore::explore_all(&sim::scenario::packing());
+fn every_crash_of_compressing_leaves_the_content() {
+    let stats = sim::explore::explore_all(&sim::scenario::compression());
     if std::env::var_os("CONQUEST_SIM_REPLAY").is_none() {
         assert!(stats.states > 2000 && stats.before > 100 && stats.after > 100, "{stats:?}");
     }

@@ -11,8 +11,8 @@ use crate::lab::{wait_until, Lab};
 use crate::{Outcome, Test};
 
 pub const TESTS: &[Test] = &[
-    ("packing::commands_compress_and_undo_it", commands),
-    ("packing::maintenance_compresses_by_age_and_setting", ages),
+    ("compression::commands_compress_and_undo_it", commands),
+    ("compression::maintenance_compresses_by_age_and_setting", ages),
 ];
 
 fn lab(settings: &[&str]) -> Lab {

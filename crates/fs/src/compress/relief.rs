@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use pram::SEGMENT;
 
-use super::{Packer, Plan, QUIET};
+use super::{Compressor, Plan, QUIET};
 use crate::attr::Ino;
 use crate::error::Result;
 use crate::node::Fs;
@@ -57,13 +57,13 @@ impl Fs {
         }
         self.before_waiting()?;
         state.vain = None;
-        let mut packer = Packer::new(self, plan)?;
+        let mut compressor = Compressor::new(self, plan)?;
         let (begun, mut wrapped) = (state.next, false);
         let saved = loop {
             match self.table().next_used(state.next)? {
                 Some(ino) if !wrapped || ino < begun => {
                     state.next = ino + 1;
-                    match packer.see(ino) {
+                    match compressor.see(ino) {
                         Ok(_) => {}
                         // There is not even room for what is smaller: others may fit.
                         Err(e) if e.errno() == rustix::io::Errno::NOSPC => {}
@@ -71,10 +71,10 @@ impl Fs {
                     }
                 }
                 None if !wrapped => (state.next, wrapped) = (0, true),
-                _ => break packer.done.saved(),
+                _ => break compressor.done.saved(),
             }
-            if packer.done.saved() >= ENOUGH {
-                break packer.done.saved();
+            if compressor.done.saved() >= ENOUGH {
+                break compressor.done.saved();
             }
         };
         state.freed += saved;
