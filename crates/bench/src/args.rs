@@ -14,6 +14,7 @@ const EXAMPLES: &str = "Examples:\n  \
     conquest bench filebench --setting ram-backed  mail, file, web and proxy servers, all in RAM\n  \
     conquest bench ubj --only replay               the caches of UBJ's Figures 6 to 9, one trace through each\n  \
     conquest bench disks --only unequal            fast and slow disks together\n  \
+    conquest bench mramfs --only build --source DIR    make in a copy of that tree, on each file system\n  \
     conquest bench publish --dir /srv              everything, into docs/figures\n  \
     conquest bench figures --write README.md       the tables made of that";
 
@@ -56,6 +57,8 @@ pub struct Args {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Kind {
     Tmpfs,
+    /// ext2, which one workload compares
+    Ext2,
     Ext4,
     Xfs,
     Btrfs,
@@ -72,6 +75,7 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// Those that most workloads compare.
     pub const ALL: [Kind; 9] = [
         Kind::Tmpfs,
         Kind::Ext4,
@@ -88,6 +92,7 @@ impl Kind {
     pub fn name(self) -> &'static str {
         match self {
             Kind::Tmpfs => "tmpfs",
+            Kind::Ext2 => "ext2",
             Kind::Ext4 => "ext4",
             Kind::Xfs => "xfs",
             Kind::Btrfs => "btrfs",
@@ -144,6 +149,8 @@ pub enum What {
     Ubj(Ubj),
     /// The figures of the paper on E×RAID and I·LFS (Figures 3 to 9): pools on several disks, slow ones among them
     Disks(Disks),
+    /// The figures of the thesis on mramfs (Figures 5.3 to 5.5): PostMark in one directory and in a hundred, and a build
+    Mramfs(Mramfs),
     /// Mounting a pool at a second directory
     Places,
     /// Making a file through the mount while others have gigabytes reserved, committed and saved
@@ -622,6 +629,39 @@ pub enum DisksPart {
     Hanging,
 }
 
+#[derive(Clone, Debug, clap::Args)]
+pub struct Mramfs {
+    /// What to measure [default: all]
+    #[arg(long, value_name = "PART,...", value_delimiter = ',')]
+    pub only: Vec<MramfsPart>,
+    /// Files of PostMark, of 1 to 4095 bytes
+    #[arg(long, value_name = "N", default_value_t = 50_000, value_parser = at_least_one)]
+    pub files: usize,
+    /// Transactions of PostMark
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = at_least_one)]
+    pub transactions: usize,
+    /// A configured tree that `make` builds [default: one of C files that is made for it]
+    #[arg(long, value_name = "DIR")]
+    pub source: Option<PathBuf>,
+    /// C files of the tree that is made
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = at_least_one)]
+    pub units: usize,
+    /// MiB of text that nobody uses, which are compressed meanwhile
+    #[arg(long, value_name = "MIB", default_value_t = 512, value_parser = at_least_one)]
+    pub backlog: usize,
+}
+
+/// Figures of the thesis on mramfs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum MramfsPart {
+    /// PostMark in one directory (Figures 5.3 and 5.4)
+    Single,
+    /// PostMark in a hundred directories (section 5.2.1)
+    Hundred,
+    /// `make` in a tree of C files (Figure 5.5)
+    Build,
+}
+
 /// Where the disk is: at `named`, or where temporary files go.
 fn disk(named: &Option<PathBuf>) -> PathBuf {
     let temporary = || std::env::var_os("TMPDIR").filter(|d| !d.is_empty()).map(PathBuf::from);
@@ -713,6 +753,7 @@ mod tests {
         assert_eq!(defaults::<Databases>().scale, 50);
         assert_eq!(defaults::<Ubj>().sizes.len(), 7);
         assert_eq!(defaults::<Disks>().fast, 60);
+        assert_eq!(defaults::<Mramfs>().files, 50_000);
         assert_eq!(defaults::<Filebench>().grounds.setting, [Setting::OwnDisk]);
     }
 

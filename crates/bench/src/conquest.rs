@@ -21,6 +21,13 @@ pub fn format_without_compression(dir: &Path, bytes: u64) -> Result<(), Error> {
     format_as(dir, FormatOptions { compression, ..FormatOptions::sized(bytes) })
 }
 
+/// The same, which compresses whatever has not been used for a second.
+pub fn format_compressing(dir: &Path, bytes: u64) -> Result<(), Error> {
+    let settings = [("warm".into(), 1), ("cold".into(), 1)];
+    let compression = CompressionConfig::of(&settings).map_err(Error::Wrong)?;
+    format_as(dir, FormatOptions { compression, ..FormatOptions::sized(bytes) })
+}
+
 /// The same with a running copy in the directory `copy`.
 pub fn format_copied(dir: &Path, bytes: u64, copy: &Path, every: CommitInterval) -> Result<(), Error> {
     let how = FormatOptions::sized(bytes);

@@ -155,6 +155,7 @@ impl Drop for Host {
 fn mkfs(kind: Kind) -> Option<(&'static str, &'static [&'static str])> {
     match kind {
         Kind::Ext4 => Some(("mkfs.ext4", &["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"])),
+        Kind::Ext2 => Some(("mkfs.ext2", &["-q", "-F", "-E", "lazy_itable_init=0"])),
         Kind::Xfs => Some(("mkfs.xfs", &["-q", "-f"])),
         Kind::Btrfs => Some(("mkfs.btrfs", &["-q", "-f"])),
         _ => None,

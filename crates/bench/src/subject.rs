@@ -43,7 +43,7 @@ impl Subject {
     fn make(kind: Kind, context: &Context) -> Result<Subject, Error> {
         let (base, bytes) = (&context.base, context.bytes());
         let (place, keeper) = match kind {
-            Kind::Tmpfs | Kind::Ext4 | Kind::Xfs | Kind::Btrfs => {
+            Kind::Tmpfs | Kind::Ext2 | Kind::Ext4 | Kind::Xfs | Kind::Btrfs => {
                 let host = Host::make(kind, base, bytes)?;
                 (AnyPlace::Mounted(Mounted::new(&host.dir)?), Keeper::Host(host))
             }

@@ -224,6 +224,38 @@ fn the_figures_of_the_union_are_measured_and_nothing_is_left() {
 }
 
 #[test]
+fn the_figures_of_the_thesis_on_mramfs_are_measured_where_they_can_be() {
+    let report = report("mramfs", &["mramfs", "--on", "tmpfs,ext2,battery-inproc,battery-uring"]);
+    let sections = report["sections"].as_array().expect("sections");
+    let ids = sections.iter().map(|s| s["id"].as_str().expect("a name"));
+    let wanted = [
+        "mramfs-5.3",
+        "mramfs-5.4",
+        "mramfs-5.3-memory",
+        "mramfs-5.3-dirs",
+        "mramfs-5.4-dirs",
+        "mramfs-5.3-dirs-memory",
+        "mramfs-5.5",
+        "mramfs-5.5-memory",
+    ];
+    assert_eq!(ids.collect::<Vec<_>>(), wanted);
+    // These need nothing of the machine.
+    for measure in ["transactions", "creation alone"] {
+        assert!(median(&report, "tmpfs", measure) > 0.0 && median(&report, "conquest in process", measure) > 0.0);
+    }
+    // What was not measured is said: none is neither here nor there.
+    for subject in ["tmpfs", "ext2", "xfs", "btrfs", "conquest", "conquest, compressing"] {
+        for section in sections {
+            let of = |list: &str| section[list].as_array().expect(list).iter().any(|one| one["subject"] == subject);
+            assert!(of("series") || of("skipped") || section["skipped"][0]["subject"] == "all", "{subject}: {section}");
+        }
+    }
+    let memory = sections.iter().find(|s| s["id"] == "mramfs-5.3-memory").expect("it is there");
+    let used = |s: &Value| s["median"].as_f64().expect("a number");
+    assert!(memory["series"].as_array().expect("series").iter().all(|series| used(series) > 0.0), "{memory}");
+}
+
+#[test]
 fn databases_are_measured_where_they_are_installed() {
     let arguments = ["databases", "--only", "sqlite,redis", "--on", "ext4,logged-uring"];
     let report = on_disk("databases", &arguments);

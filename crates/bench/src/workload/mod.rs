@@ -23,6 +23,7 @@ mod large;
 mod largefile;
 mod memory;
 mod mixed;
+mod mramfs;
 mod open;
 mod packed;
 mod places;
@@ -93,6 +94,7 @@ fn measure(what: &What, context: &Context) -> Result<Outcome, Error> {
         What::Databases(args) => databases::run(context, args)?,
         What::Ubj(args) => ubj::run(context, args)?,
         What::Disks(args) => disks::run(context, args)?,
+        What::Mramfs(args) => mramfs::run(context, args)?,
         What::Places => places::run(context)?,
         What::Stalls => stalls::run(context)?,
         // Several, or answered before a run is set up.

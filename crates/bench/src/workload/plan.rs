@@ -69,15 +69,25 @@ impl Plan {
         Plan::draw(files, transactions, seed, 0.0, (sizes, 5))
     }
 
-    fn draw(
+    /// The same in so many directories.
+    pub fn in_dirs(files: usize, transactions: usize, seed: u64, sizes: RangeInclusive<u64>, dirs: usize) -> Plan {
+        Plan::draw_in(dirs, files, transactions, seed, 0.0, (sizes, 5))
+    }
+
+    fn draw(files: usize, transactions: usize, seed: u64, percent: f64, how: (RangeInclusive<u64>, u64)) -> Plan {
+        // "One subdirectory level … the number of directories equal to the square root of the file set size."
+        let dirs = (files as f64).sqrt().round().max(1.0) as usize;
+        Plan::draw_in(dirs, files, transactions, seed, percent, how)
+    }
+
+    fn draw_in(
+        dirs: usize,
         files: usize,
         transactions: usize,
         seed: u64,
         percent: f64,
         (small, reads_in_ten): (RangeInclusive<u64>, u64),
     ) -> Plan {
-        // "One subdirectory level … the number of directories equal to the square root of the file set size."
-        let dirs = (files as f64).sqrt().round().max(1.0) as usize;
         let mut draw = Draw {
             rng: Rng::new(seed),
             dirs,

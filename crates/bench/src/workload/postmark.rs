@@ -127,6 +127,12 @@ impl Run {
         Run { plan: Plan::with_sizes(files, transactions, SEED, sizes), block, data }
     }
 
+    /// The same in so many directories.
+    pub fn in_dirs(files: usize, transactions: usize, block: usize, sizes: RangeInclusive<u64>, dirs: usize) -> Run {
+        let data = Rng::new(SEED).bytes(*sizes.end() as usize);
+        Run { plan: Plan::in_dirs(files, transactions, SEED, sizes, dirs), block, data }
+    }
+
     /// Bytes that the transactions read and write, each on average.
     pub fn bytes(&self) -> [f64; 2] {
         let each = self.plan.transactions.iter().map(Op::bytes);
@@ -143,10 +149,16 @@ impl Run {
 
     /// Transactions per second, creations per second alone, and mixed with transactions.
     pub fn round(&self, place: &impl Place) -> Result<[f64; 3], Error> {
+        self.round_seeing(place, || Ok(()))
+    }
+
+    /// The same; `see` is called while the files are there, after the transactions.
+    pub fn round_seeing(&self, place: &impl Place, see: impl FnOnce() -> Result<(), Error>) -> Result<[f64; 3], Error> {
         let plan = &self.plan;
         plan.dirs.iter().try_for_each(|d| place.mkdir(d))?;
         let creation = self.seconds(place, &plan.create)?;
         let transactions = self.seconds(place, &plan.transactions)?;
+        see()?;
         self.seconds(place, &plan.delete)?;
         plan.dirs.iter().try_for_each(|d| place.rmdir(d))?;
         place.settle()?;
