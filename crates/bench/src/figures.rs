@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use fs::MediumKind;
 
 use crate::args::{
-    defaults, Disks, Durable, Figures, Filebench, Kind, Large, Largefile, Part, PostmarkLarge, Ubj, What,
+    defaults, Disks, Durable, Figures, Filebench, Kind, Large, Largefile, Mramfs, Part, PostmarkLarge, Ubj, What,
 };
 use crate::error::Error;
 use crate::goals::{quantity, Finding};
@@ -44,6 +44,7 @@ pub fn workloads() -> Vec<(&'static str, What)> {
     let filebench = Filebench { seconds: 2.0, ..defaults() };
     let largefile = Largefile { files: 4, ..defaults() };
     let postmark_large = PostmarkLarge { files: 1_000, transactions: 1_000, ..defaults() };
+    let mramfs = Mramfs { files: 20_000, transactions: 20_000, units: 300, backlog: 256, ..defaults() };
     let ubj = Ubj { seconds: 2.0, long: 5.0, ..defaults() };
     vec![
         (SMALL_FILES, What::Smallfile(defaults())),
@@ -64,6 +65,7 @@ pub fn workloads() -> Vec<(&'static str, What)> {
         ("postmark-large", What::PostmarkLarge(postmark_large)),
         ("ubj", What::Ubj(ubj)),
         ("disks", What::Disks(Disks { ..defaults() })),
+        ("mramfs", What::Mramfs(mramfs)),
     ]
 }
 

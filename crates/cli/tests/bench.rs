@@ -42,7 +42,8 @@ fn everything_is_published_each_in_a_file_of_its_own_and_nothing_is_left() {
     };
     let small =
         ["smallfile", "postmark", "durable", "durable-journal", "places", "scale", "open", "fsck", "memory", "bigdir"];
-    let large = ["large", "filebench", "databases", "sustained", "largefile", "postmark-large", "ubj", "disks"];
+    let large =
+        ["large", "filebench", "databases", "sustained", "largefile", "postmark-large", "ubj", "disks", "mramfs"];
     for name in small.into_iter().chain(large) {
         let report = published(name);
         assert_eq!(report["machine"], all["machine"], "{name}");
@@ -52,7 +53,9 @@ fn everything_is_published_each_in_a_file_of_its_own_and_nothing_is_left() {
     assert!(median(&published("memory"), "conquest", "entry") > 0.0);
     assert!(median(&published("fsck"), "conquest", "whole pool") > 0.0);
     assert!(median(&published("open"), "full", "open") > 0.0);
-    for plot in ["largefile-5.2a", "largefile-5.2c", "postmark-5.6", "ubj-6-varmail", "ubj-8", "ubj-9", "ubj-10"] {
+    for plot in
+        ["largefile-5.2a", "largefile-5.2c", "postmark-5.6", "ubj-6-varmail", "ubj-8", "ubj-9", "ubj-10", "mramfs-5.3"]
+    {
         let text = std::fs::read_to_string(to.path().join(format!("{plot}.svg"))).expect(plot);
         assert!(text.starts_with("<svg"), "{plot}");
     }
