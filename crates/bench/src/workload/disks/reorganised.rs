@@ -1,10 +1,12 @@
 //! A large file that was overwritten at random, read in order: as it lies then, and when `region balance POOL PATH` has rewritten it
-//! (mission row L10); beside one that was written in order, and what the disks deliver. What is read had left the caches.
+//! (mission row L10); beside one that was written in order, and what the disks deliver. What is read had left the caches, and what the pool
+//! had to write by itself was written.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use rustix::fs::Advice;
 
@@ -17,6 +19,7 @@ use crate::error::Error;
 use crate::goals::{Finding, Goal};
 use crate::hosts;
 use crate::report::{Outcome, Section};
+use crate::rig::Rig;
 use crate::side::{Who, LOGGED_MOUNTED};
 use rng::Rng;
 
@@ -30,6 +33,9 @@ const AFTER: &str = "reorganised";
 const REQUEST: usize = 16 << 10;
 /// Between writes of these many bytes the file is synced: each time, what was written comes to lie elsewhere.
 const SYNCED: u64 = 8 * MIB;
+/// Disks that were written nothing for so long are at rest; it is waited so long for that.
+const REST: Duration = Duration::from_millis(500);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 pub fn run(bench: &Bench<'_>) -> Outcome {
     let title = format!(
@@ -40,7 +46,7 @@ pub fn run(bench: &Bench<'_>) -> Outcome {
     );
     let mut section = Section::rates("disks-reorganised", title, "MB/s");
     section.baseline = Some(RAW.into());
-    section.notes.push("what was read had left the caches before".into());
+    section.notes.push("what was read had left the caches before, and the disks were at rest".into());
     if let Err(e) = measure(bench, &mut section) {
         bench.failed("reorganised", std::slice::from_mut(&mut section), &e);
     }
@@ -66,7 +72,7 @@ fn measure(bench: &Bench<'_>, section: &mut Section) -> Result<(), Error> {
         let raw = rig.verify(&rates)? / MB;
         [ORDERED, BEFORE, AFTER].into_iter().for_each(|what| section.add(RAW, what, raw));
         bench.say("reorganised", round, ROUNDS, WHO.name());
-        match PoolOn::make(bench, WHO, &named(&rig.paths())).and_then(|pool| speeds(bench, &pool, round)) {
+        match PoolOn::make(bench, WHO, &named(&rig.paths())).and_then(|pool| speeds(bench, &pool, &rig, round)) {
             Ok(speeds) => speeds.into_iter().for_each(|(what, speed)| section.add(WHO.name(), what, speed / MB)),
             Err(e) => {
                 skip(bench, section, WHO.name(), &e);
@@ -77,10 +83,13 @@ fn measure(bench: &Bench<'_>, section: &mut Section) -> Result<(), Error> {
     Ok(())
 }
 
-fn speeds(bench: &Bench<'_>, pool: &PoolOn, round: usize) -> Result<[(&'static str, f64); 3], Error> {
+fn speeds(bench: &Bench<'_>, pool: &PoolOn, rig: &Rig, round: usize) -> Result<[(&'static str, f64); 3], Error> {
     let (dir, bytes) = (pool.dir()?, size(bench));
     let paths = ["ordered0", "random0"].map(|name| dir.join(name));
-    let cool = || files::write(dir, "other", 1, bench.cache(), |_| Redundancy::Usual).map(drop);
+    let cool = || {
+        files::write(dir, "other", 1, bench.cache(), |_| Redundancy::Usual)?;
+        wait_for_rest(rig)
+    };
     for name in ["ordered", "random"] {
         files::write(dir, name, 1, bytes, |_| Redundancy::Usual)?;
     }
@@ -94,6 +103,19 @@ fn speeds(bench: &Bench<'_>, pool: &PoolOn, round: usize) -> Result<[(&'static s
     cool()?;
     let after = read(&paths[1], Some(&model))?;
     Ok([(ORDERED, ordered), (BEFORE, before), (AFTER, after)])
+}
+
+/// Waits until nobody writes to the disks, or for as long as that may take.
+fn wait_for_rest(rig: &Rig) -> Result<(), Error> {
+    let (start, mut seen) = (Instant::now(), rig.written()?);
+    while start.elapsed() < PATIENCE {
+        std::thread::sleep(REST);
+        match rig.written()? {
+            written if written == seen => break,
+            written => seen = written,
+        }
+    }
+    Ok(())
 }
 
 /// Overwrites as many bytes as it has, at random; what it holds then, by request.
