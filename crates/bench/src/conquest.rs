@@ -23,7 +23,7 @@ pub fn format_without_compression(dir: &Path, bytes: u64) -> Result<(), Error> {
 
 /// The same, which compresses whatever has not been used for a second.
 pub fn format_compressing(dir: &Path, bytes: u64) -> Result<(), Error> {
-    let settings = [("warm".into(), 1), ("cold".into(), 1)];
+    let settings = ["warm", "cold", "packed"].map(|age| (age.into(), 1));
     let compression = CompressionConfig::of(&settings).map_err(Error::Wrong)?;
     format_as(dir, FormatOptions { compression, ..FormatOptions::sized(bytes) })
 }

@@ -70,7 +70,8 @@ pub struct Args {
     #[arg(long, value_name = "NAME=VALUE", value_parser = size::parse_setting)]
     cache: Vec<(String, u64)>,
     /// A setting of the compression of small files that nobody uses; may be given several times. `warm`, `cold`: seconds after which
-    /// they are compressed quickly, and well [default: 600, 86400]; `pressure`: percent of the memory in use from which on younger ones
+    /// they are compressed quickly, and well [default: 600, 86400]; `packed`: seconds after which inodes that nobody changes are packed
+    /// [default: 600]; `pressure`: percent of the memory in use from which on younger ones
     /// are [default: 85]; `share`: percent of one processor that goes to it, 0: none [default: 25]
     #[arg(long, value_name = "NAME=VALUE", value_parser = size::parse_setting)]
     compression: Vec<(String, u64)>,

@@ -114,7 +114,7 @@ fn pack(args: &Args, path: &Path, asked: &Interrupt) -> Result<Answer> {
     let plan = match (args.now, args.tier) {
         (true, Some(Tier::Warm)) => Plan::now(Codec::Lz4),
         (true, _) => Plan::now(Codec::Zstd),
-        (false, _) => pool.compression_plan(),
+        (false, _) => pool.compression().plan(),
     };
     let began = Instant::now();
     let mut show = progress::count(if args.undo { "files" } else { "files looked at" });
@@ -211,7 +211,7 @@ enum Numbers {
 }
 
 fn pack_inodes(pool: &Pool, which: &Numbers, now: bool, asked: &Interrupt) -> fs::Result<fs::node::Packed> {
-    let age = if now { Duration::ZERO } else { fs::pool::PACKED_AFTER };
+    let age = if now { Duration::ZERO } else { pool.compression().packed() };
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().saturating_sub(age);
     let since = fs::Time(since.as_nanos() as i64);
     let go_on = || !asked.is_there();

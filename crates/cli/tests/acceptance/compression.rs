@@ -80,12 +80,15 @@ fn commands() -> Outcome {
 }
 
 fn ages() -> Outcome {
-    let lab = lab(&["warm=2", "cold=1000"]);
+    let lab = lab(&["warm=2", "cold=1000", "packed=3"]);
     let dir = lab.mnt().join("dir");
     fill(&dir);
     let never = dir.join("f3");
     rustix::fs::lsetxattr(&never, "user.conquest.compression", b"never", XattrFlags::empty()).expect("set");
     wait_until(Duration::from_secs(60), "files are compressed", || compression(&lab, "warm") == 39);
+    wait_until(Duration::from_secs(60), "inodes are packed", || {
+        lab.status()["packed_inodes"]["inodes"].as_u64() >= Some(32)
+    });
     compare(&dir);
     assert_eq!(compression(&lab, "plain"), 1);
     Ok(())

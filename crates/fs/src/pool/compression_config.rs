@@ -20,6 +20,9 @@ struct Raw {
     warm: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     cold: Option<u64>,
+    /// Seconds after which inodes that nobody changes are packed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    packed: Option<u64>,
     /// Percent of the memory in use from which on younger files are compressed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pressure: Option<u64>,
@@ -28,7 +31,9 @@ struct Raw {
     share: Option<u64>,
 }
 
-const NAMES: &str = "warm, cold (seconds), pressure (percent of the memory), share (percent of one processor; 0: off)";
+const NAMES: &str =
+    "warm, cold, packed (seconds), pressure (percent of the memory), share (percent of one processor; 0: off)";
+const USUAL_PACKED: u64 = 600;
 const USUAL_PRESSURE: u64 = 85;
 const USUAL_SHARE: u64 = 25;
 /// A hundred years.
@@ -46,6 +51,7 @@ impl TryFrom<Raw> for CompressionConfig {
         };
         within("warm", raw.warm, 1..=LONGEST, "seconds")?;
         within("cold", raw.cold, 1..=LONGEST, "seconds")?;
+        within("packed", raw.packed, 1..=LONGEST, "seconds")?;
         within("pressure", raw.pressure, 1..=100, "percent of the memory")?;
         within("share", raw.share, 0..=100, "percent of one processor")?;
         let config = CompressionConfig(raw);
@@ -78,6 +84,7 @@ impl CompressionConfig {
             let setting = match &name[..] {
                 "warm" => &mut raw.warm,
                 "cold" => &mut raw.cold,
+                "packed" => &mut raw.packed,
                 "pressure" => &mut raw.pressure,
                 "share" => &mut raw.share,
                 _ => return Err(format!("compression has no setting `{name}`; it has {NAMES}")),
@@ -103,6 +110,11 @@ impl CompressionConfig {
         }
     }
 
+    /// Inodes that nobody has changed for so long are packed.
+    pub fn packed(&self) -> Duration {
+        Duration::from_secs(self.0.packed.unwrap_or(USUAL_PACKED))
+    }
+
     /// Percent of the memory in use that are pressure.
     pub fn pressure(&self) -> u64 {
         self.0.pressure.unwrap_or(USUAL_PRESSURE)
@@ -124,7 +136,8 @@ mod tests {
 
     #[test]
     fn settings_count_and_have_bounds() {
-        let set = of(&[("warm", 5), ("cold", 60), ("pressure", 70), ("share", 0)]).expect("good");
+        let set = of(&[("warm", 5), ("cold", 60), ("packed", 7), ("pressure", 70), ("share", 0)]).expect("good");
+        assert_eq!(set.packed(), Duration::from_secs(7));
         assert_eq!((set.plan().warm, set.plan().cold), (Duration::from_secs(5), Duration::from_secs(60)));
         assert_eq!((set.pressure(), set.share()), (70, 0));
         assert!(of(&[]).expect("none").is_usual() && !set.is_usual());

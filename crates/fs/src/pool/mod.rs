@@ -79,7 +79,6 @@ pub use disks::replace::{Replace, Replaced};
 pub use disks::stop::{Stop, Verdict};
 pub use disks::work::{LeavingStatus, OutOfUse, Scrub, WorkStatus};
 pub use exraid::Layout;
-pub use maintenance::PACKED_AFTER;
 pub use make::from_disks::FromDisks;
 pub use make::lost::Incomplete;
 pub use medium::MediumKind;
@@ -258,9 +257,9 @@ impl Pool {
         self.config.copy_dir(&self.dir).map(|copy| copy.components().collect())
     }
 
-    /// Which files maintenance compresses.
-    pub fn compression_plan(&self) -> crate::compress::Plan {
-        self.config.compression.plan()
+    /// What maintenance compresses, and when.
+    pub fn compression(&self) -> &CompressionConfig {
+        &self.config.compression
     }
 
     pub fn medium(&self) -> MediumKind {

@@ -1,7 +1,8 @@
-//! Compression of what nobody uses, by age and by how full memory is, within a share of one processor.
+//! Compression of what nobody uses, by age and by how full memory is, within a share of one processor: of small files, and of inodes, which
+//! are packed.
 //!
 //! One process of a pool does it, whichever comes first; every one makes plain again what it has read often itself. A round goes over
-//! the inode table; between rounds it rests, unless memory is short. The thread works for some milliseconds and then sleeps until its
+//! the inode table, and packs what it has passed; between rounds it rests, unless memory is short. The thread works for some milliseconds and then sleeps until its
 //! share is kept, and is a nice one: where processors are taken, others come first.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,10 +12,12 @@ use std::time::{Duration, Instant};
 
 use pram::SEGMENT;
 
+use crate::attr::Time;
 use crate::compress::pace::Pace;
 use crate::compress::Compressor;
 use crate::error::{Error, Result};
-use crate::node::Fs;
+use crate::layout::PER_BLOCK;
+use crate::node::{now, Fs, Packed};
 use crate::pool::CompressionConfig;
 
 /// How often it looks.
@@ -24,6 +27,8 @@ const ROUNDS: u32 = 8;
 const REST: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 /// How nice the thread is.
 const NICE: i32 = 10;
+/// Inodes are packed some blocks at a time: for each time operations under way are waited for.
+const BLOCKS: u64 = 1024;
 /// A walk to see whether a dictionary is due comes so seldom.
 const TRAINING: Duration = Duration::from_secs(600);
 
@@ -124,21 +129,37 @@ impl Work {
     /// Goes over all inodes once; true if another round is due at once.
     fn round(&mut self, is_tight: bool) -> Result<bool> {
         let plan = self.config.plan();
-        let plan = if is_tight { plan.under_pressure() } else { plan };
+        let (plan, age) = match is_tight {
+            true => (plan.under_pressure(), self.config.packed().min(plan.under_pressure().warm)),
+            false => (plan, self.config.packed()),
+        };
+        let quiet = Time(now().0.saturating_sub(age.as_nanos() as i64));
+        if let Err(e) = self.fs.train_first_profile(quiet) {
+            tell("a profile of the pool's inodes", &e);
+        }
         let mut pace = Pace::new(self.config.share());
         let mut compressor = Compressor::new(&self.fs, plan)?;
         compressor.puts_off = self.trained.is_none_or(|at| at.elapsed() >= TRAINING);
-        let mut from = 0;
+        let (mut from, mut blocks, mut packed) = (0, 0, Packed::default());
         while let Some(ino) = self.fs.table().next_used(from)? {
+            let passed = ino / PER_BLOCK;
+            if passed >= blocks + BLOCKS {
+                packed += self.fs.pack_inodes(blocks..passed, quiet, &|| !self.stop.is())?;
+                blocks = passed;
+            }
             compressor.see(ino)?;
             from = ino + 1;
             if !self.go_on(&mut pace) {
                 break;
             }
         }
+        if !self.stop.is() {
+            packed += self.fs.pack_inodes(blocks..from.div_ceil(PER_BLOCK), quiet, &|| !self.stop.is())?;
+        }
         let (done, put_off) = (compressor.done, compressor.put_off);
-        if done.compressed > 0 {
-            tracing::debug!("{} files compressed, {} bytes of memory saved", done.compressed, done.saved());
+        if done.compressed > 0 || packed.blocks > 0 {
+            let (files, saved) = (done.compressed, done.saved());
+            tracing::debug!("{files} files compressed, {saved} bytes of memory saved; {} inodes packed", packed.inodes);
         }
         if put_off > 0 && !self.stop.is() {
             self.fs.train_if_due(&mut || self.go_on(&mut pace))?;

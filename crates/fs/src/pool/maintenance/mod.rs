@@ -8,8 +8,7 @@
 //! | [`commits`] | commits in time, and checkpoints; by every process |
 //! | [`segments`] | content of large files: write-back, eviction, cleaning; by every process |
 //! | [`disks`] | copies that are lacking, regions that leave, balance, scrubbing; by the one with the role |
-//! | [`packing`] | packing inodes that have been quiet; by the one with the role |
-//! | [`compression`] | of small files that nobody uses; by one process |
+//! | [`compression`] | of small files that nobody uses, and packing inodes; by the one with the role |
 //! | [`periodic`] | a thread that does something again and again |
 //!
 //! What a process alone knows of, the unused tails of files it appended to, each process's own thread sees to.
@@ -18,7 +17,6 @@ pub mod commits;
 mod compression;
 pub mod disks;
 mod memory;
-mod packing;
 mod periodic;
 mod reaper;
 pub mod segments;
@@ -31,9 +29,7 @@ use crate::node::Fs;
 use crate::pool::CompressionConfig;
 use compression::Compression;
 use memory::MemoryAhead;
-use packing::Packing;
 
-pub use packing::PACKED_AFTER;
 use periodic::Periodic;
 use reaper::Reaper;
 
@@ -83,7 +79,6 @@ impl Maintenance {
 #[derive(Default)]
 struct Tasks {
     reaper: Reaper,
-    packing: Packing,
     /// Inodes freed in the pool: when blocks were given back, and at the last tick.
     given_at: u64,
     freed: u64,
@@ -97,7 +92,6 @@ impl Tasks {
         self.reaper.work(fs);
         self.give_back(fs);
         self.give_memory_back(fs);
-        self.packing.work(fs);
     }
 
     fn give_memory_back(&mut self, fs: &Fs) {
