@@ -44,6 +44,8 @@ const GLANCE: Duration = Duration::from_micros(20);
 const CHECKPOINTING: Duration = Duration::from_millis(2);
 /// How often disks are compared with what memory says of them, while others change both.
 const LOOKS: u32 = 100;
+/// How often a commit that found no room for a log of more than all of the memory is tried with less.
+const TRIES: u32 = 3;
 /// How long a waiter sleeps before it looks whether the leader is alive.
 const PATIENCE: i64 = 10_000_000;
 
@@ -333,17 +335,26 @@ impl Copy {
         session.region().note_begun(state.logs[state.active].last.commit + 1)?;
         // In the time that a rate takes more changes.
         let rounds = if pace.is_lifted() { 1 } else { 2 };
-        let mut room = marks.marked()? * rounds;
+        let whole = session.region().size() / log::LINE;
+        let (mut room, mut tries) = ((marks.marked()? * rounds).min(whole), 0);
         loop {
             // Whoever began to swap has died; nothing has been written to either log since.
             if state.swapping || !logs[state.active].has_room(room) {
-                self.swap(session, logs, &mut state, room, pace)?;
+                match self.swap(session, logs, &mut state, room, pace) {
+                    // What changes again while it is written is written again: with some luck less does the next time.
+                    Err(Error::DiskFull(_)) if room > whole && tries < TRIES => {
+                        (room, tries) = (whole, tries + 1);
+                        continue;
+                    }
+                    done => done?,
+                }
             }
             let start = logs[state.active].used();
             let (ended, time) = match append(session, marks, &mut logs[state.active], pace) {
-                // More changed while it was written than there was room for.
+                // More changed while it was written than there was room for: more than all there is only where it changed again.
                 Err(Error::RedoFull) => {
-                    room = room.max(MIN_CAPACITY / log::LINE) * 2;
+                    let more = room.max(MIN_CAPACITY / log::LINE) * 2;
+                    room = if room < whole { more.min(whole) } else { more };
                     continue;
                 }
                 done => done?,

@@ -45,8 +45,13 @@ pub(crate) fn write<R>(
 ) -> Result<Option<R>> {
     let region = session.region();
     let mut throttle = Throttle { session, pause: Duration::ZERO, next: Instant::now() };
-    // What a commit that never ended has left.
-    let [left, mut spare] = marks.gather()?;
+    // What a commit that never ended has left; with what has changed since, once.
+    let [mut left, mut spare] = marks.gather()?;
+    if marks.few(left, 0, 0)?.is_none() {
+        marks.switch(spare)?;
+        session.drain()?;
+        [left, spare] = marks.gather()?;
+    }
     let mut before = copy(region, marks, left, pace, &mut throttle, put)?;
     for round in 0.. {
         if let Some(few) = marks.few(marks.active()?, STILL.0, STILL.1)? {

@@ -4,7 +4,7 @@
 //! | stream | least | usual |
 //! | --- | --- | --- |
 //! | image | all pages and their tables, and for those that one checkpoint changes an eighth, or 64 MiB | and 1 GiB, or all of the memory |
-//! | each log | what a log has, and 64 MiB or all of the memory for a commit that needs more | 512 MiB or all of the memory |
+//! | each log | what a log has, and 128 MiB or all of the memory for a commit that needs more | 512 MiB or all of the memory |
 //!
 //! A commit is due before its time when 64 MiB have changed, or fewer: it is larger by what changes until it begins.
 //!
@@ -23,7 +23,7 @@ pub type Streams = [u64; STREAMS];
 
 /// A log with room for a commit of all of the memory, or of `most` bytes.
 fn log(size: u64, most: u64) -> u64 {
-    (size + size / 8 + MIB).min(most).max(log_bytes(size))
+    (size + size / 8 + size / 64 + 8 * MIB).min(most).max(log_bytes(size))
 }
 
 /// An image, with room for a checkpoint that changes all of the memory, or `most` bytes: what it changes is written beside what was there.
@@ -33,7 +33,7 @@ fn image(size: u64, most: u64) -> u64 {
 
 /// What the copy of a memory of `size` bytes needs, if not everything changes at once.
 pub fn least(size: u64) -> Streams {
-    let mut streams = [log(size, 64 * MIB); STREAMS];
+    let mut streams = [log(size, 128 * MIB); STREAMS];
     streams[IMAGE] = image(size, (size / 8).max(64 * MIB));
     streams
 }
