@@ -411,7 +411,8 @@ impl Duplex {
     }
 
     /// Fills the members that are to be filled: steps 2 and 3 above. `used` tells how much of a stream is in use. `go_on` is told
-    /// the bytes that are left, and may sleep; where it says no, this returns false.
+    /// the bytes that are left, and may sleep; where it says no, or another process has changed members meanwhile, or has filled this
+    /// one, this returns false: who calls looks again how they stand.
     pub fn fill(&self, used: &dyn Fn(usize) -> u64, go_on: &mut dyn FnMut(u64) -> bool) -> Result<bool> {
         let view = self.current()?;
         let Some((n, place)) = view.places().find(|(_, place)| place.state == State::Filling && place.handle.is_some())
@@ -431,15 +432,14 @@ impl Duplex {
                 let view = self.current()?;
                 let is_it = view.places[n].as_ref().is_some_and(|p| p.region == number && p.state == State::Filling);
                 if !is_it || view.epoch != epoch {
-                    return Err(self.error(Class::Transient, "members have changed while one was being filled"));
+                    return Ok(false);
                 }
                 self.copy_piece(&view, n, stream, &piece)?;
                 left = left.saturating_sub(PIECE);
             }
         }
         self.flush()?;
-        self.end_member(n, number)?;
-        Ok(true)
+        self.end_member(n, number)
     }
 
     fn copy_piece(&self, view: &View, n: usize, stream: usize, piece: &Range<u64>) -> Result<()> {
@@ -459,19 +459,19 @@ impl Duplex {
         self.settle(view, started)
     }
 
-    /// Step 3.
-    fn end_member(&self, n: usize, number: u32) -> Result<()> {
+    /// Step 3; false where it is not being filled any more.
+    fn end_member(&self, n: usize, number: u32) -> Result<bool> {
         let _turn = self.turns.alone(self.between.as_ref(), &self.name)?;
         let _held = self.hold()?;
         let mut view = (*self.refresh_held(&[])?).clone();
         let Some(place) = view.places[n].as_mut().filter(|p| p.region == number && p.state == State::Filling) else {
-            return Err(self.error(Class::Transient, "members have changed while one was being filled"));
+            return Ok(false);
         };
         (place.state, place.since) = (State::Whole, seconds());
         self.next_epoch(&mut view)?;
         let missed: Vec<usize> = self.publish(&view).into_iter().map(|(n, _)| n).collect();
         self.put_out(&mut view, missed)?;
-        self.install(view)
+        self.install(view).map(|()| true)
     }
 
     /// A region is no member any more, and its segments are given back; another one has all. Its own note remembers how the others
