@@ -190,7 +190,7 @@ impl Log {
             Some((slot, now)) => table.homes(slot, &now),
             None => table.homes(slot, segment),
         })?;
-        let mut timed = Vec::with_capacity(homes.len());
+        let (mut timed, mut stuck_slots) = (Vec::with_capacity(homes.len()), Vec::new());
         for home in homes.iter().filter(|home| !home.partial) {
             let area = self.known_area_of(session, home.slot)?;
             let Some(region) = &area.region else { continue };
@@ -202,14 +202,19 @@ impl Log {
             // One that stutters comes behind others, however little it is asked for by now. A mirror does without it itself.
             let stutters = told.stutter.is_some() && region.layout() != Layout::Mirror;
             timed.push(((home.standing == Standing::Failed, stutters), takes + stuck, home.slot));
+            stuck_slots.extend((stuck > 0.0).then_some(home.slot));
         }
         timed.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
-        if timed.len() > 1 && !timed[1].0 .0 && self.readings.fetch_add(1, Ordering::Relaxed) % TRIED == 0 {
+        // As long as the first of them would take, some times over, is the longest that another one is waited for.
+        let longest = timed.first().map_or(0.0, |(_, takes, _)| *takes);
+        let may_try = timed.get(1).is_some_and(|(key, _, slot)| !key.0 && !stuck_slots.contains(slot));
+        if may_try && self.readings.fetch_add(1, Ordering::Relaxed) % TRIED == 0 {
             timed.swap(0, 1);
         }
         let alone = timed.len() == 1;
         let candidate = |(_, takes, slot): ((bool, bool), f64, u32)| {
-            let hedge = Duration::from_secs_f64(takes * f64::from(HEDGE)).clamp(HEDGE_LEAST, HEDGE_MOST);
+            let takes = takes.min(longest) * f64::from(HEDGE);
+            let hedge = Duration::from_secs_f64(takes).clamp(HEDGE_LEAST, HEDGE_MOST);
             Candidate { slot, patience: if alone { self.options.patience } else { hedge } }
         };
         Ok(timed.into_iter().map(candidate).collect())

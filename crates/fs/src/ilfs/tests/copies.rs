@@ -1,13 +1,14 @@
 //! Copies of segments in several regions: written, read, lost, made anew.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use exraid::fault::{FaultDisk, Faults};
+use exraid::{Aligned, Buffers};
 
 use super::super::class::Class;
 use super::super::clean::{Cleaned, Kept};
 use super::super::copies::Copied;
-use super::super::place::{Place, BLOCK};
+use super::super::place::{Place, Run, BLOCK};
 use super::super::table::Cause;
 use super::super::Head;
 use super::rig::{block, Rig};
@@ -223,6 +224,28 @@ fn a_region_that_leaves_and_was_missed_goes_on_leaving() {
     assert_eq!((log.leavers(session).expect("told"), log.taking()), (vec![], vec![0, 1, 2]));
     assert_eq!(world.verify(), 0);
     world.rig.check();
+}
+
+/// The disk of one of two copies does not answer: who is sent there waits for a moment, and nobody is sent there to see whether it is well.
+#[test]
+fn nobody_waits_long_for_a_copy_that_does_not_answer() {
+    let world = world(2, &[(1, Class::Mirror(2))]);
+    world.write(&file(1, 0..MOST)).expect("there is room");
+    let place = world.pages.lock().expect("not poisoned")[&(1, 0)].0;
+    let read = || {
+        let (start, memory) = (Instant::now(), Buffers::whole(&Aligned::zeroed(BLOCK as usize)));
+        let reading = world.rig.log.read(&world.rig.session, Run::one(place), memory);
+        reading.and_then(|reading| reading.wait(&world.rig.log, &world.rig.session)).expect("the other has it");
+        start.elapsed()
+    };
+    (0..200).for_each(|_| _ = read());
+    world.rig.others[0].set(|faults| faults.hang = 1);
+    let before = (0..100).map(|_| read()).max();
+    std::thread::sleep(Duration::from_millis(500));
+    let after = (0..200).map(|_| read()).max();
+    world.rig.others[0].set(|faults| faults.hang = 0);
+    world.rig.others[0].release();
+    assert!(before.max(after) < Some(Duration::from_secs(1)), "{before:?}, {after:?}");
 }
 
 /// A disk takes a write and does not answer; what is read from the other copy meanwhile has nothing live in it. The write comes late, into
