@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use exraid::duplex::{self, Duplex, MemberStatus, Said, State};
 use pram::copy::image::Image;
-use pram::copy::log::Disk;
+use pram::copy::log::{Disk, Log};
 
 use super::regions::IMAGE;
 use super::room;
@@ -214,11 +214,7 @@ impl Pool<'_> {
     }
 
     fn fill(&self, go_on: &dyn Fn() -> bool) -> Result<()> {
-        let used = |stream: usize| match stream {
-            IMAGE => self.image_extent(),
-            _ => u64::MAX,
-        };
-        match self.duplex.fill(&used, &mut |_| go_on()).map_err(|e| fail(&e))? {
+        match self.duplex.fill(&|stream| self.extent(stream), &mut |_| go_on()).map_err(|e| fail(&e))? {
             true => {
                 tracing::info!("the copy of the pool's memory is whole in {} regions", self.whole());
                 Ok(())
@@ -227,12 +223,12 @@ impl Pool<'_> {
         }
     }
 
-    /// Bytes of the image that are in use; while it is being filled more may come, which goes to all members.
-    fn image_extent(&self) -> u64 {
-        struct Stream<'a>(&'a Duplex);
+    /// Bytes of a stream that are in use; while it is being filled more may come, which goes to all members.
+    fn extent(&self, stream: usize) -> u64 {
+        struct Stream<'a>(&'a Duplex, usize);
         impl Disk for Stream<'_> {
             fn read_exact_at(&self, buf: &mut [u8], at: u64) -> std::io::Result<()> {
-                self.0.read(IMAGE, buf, at).map_err(|e| std::io::Error::other(e.to_string()))
+                self.0.read(self.1, buf, at).map_err(|e| std::io::Error::other(e.to_string()))
             }
             fn write_all_at(&self, _: &[u8], _: u64) -> std::io::Result<()> {
                 Err(std::io::Error::other("it is only looked at"))
@@ -241,8 +237,10 @@ impl Pool<'_> {
                 Ok(())
             }
         }
-        // A checkpoint that is under way writes behind that, to all members.
-        Image::extent(&Stream(self.duplex)).unwrap_or(u64::MAX)
+        let disk = Stream(self.duplex, stream);
+        // A checkpoint that is under way, or a log that begins anew, writes behind that to all members.
+        let extent = if stream == IMAGE { Image::extent(&disk) } else { Log::extent(&disk) };
+        extent.unwrap_or(u64::MAX)
     }
 
     fn whole(&self) -> usize {

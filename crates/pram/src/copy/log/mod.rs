@@ -270,6 +270,11 @@ impl<D: Disk> Log<D> {
         Ok(log)
     }
 
+    /// Bytes of the log's file that it may write to, by its header alone; where it begins anew it may be given more.
+    pub fn extent(disk: &D) -> Result<u64> {
+        Ok(scan::newer_header(disk)?.capacity)
+    }
+
     /// How the log began.
     pub fn began(disk: &D, id: Identity) -> Result<Began> {
         let RawLog { generation, first, lineage, .. } = read_header(disk, id)?;
