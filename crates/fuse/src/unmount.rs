@@ -18,10 +18,10 @@ use crate::{helper, mounts};
 pub fn umount(dir: &Path) -> Result<()> {
     let flags = match probe(dir) {
         Err(e) if is_dead(&e) => UnmountFlags::DETACH,
-        Err(e) if e.kind() != ErrorKind::PermissionDenied => {
+        Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
             return Err(Error::System { what: format!("{}", dir.display()), source: e })
         }
-        // Root may unmount what its user shows to nobody else.
+        // Root may unmount what its user shows to nobody else, and anybody what is damaged.
         _ => UnmountFlags::empty(),
     };
     // A dead mount's own path cannot be resolved any more, the way to it can.
