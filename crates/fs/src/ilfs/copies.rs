@@ -42,7 +42,7 @@ use super::{Class, Log};
 
 /// How long the copy that should answer first is waited for: so many times as long as it should take, within bounds.
 const HEDGE: u32 = 4;
-const HEDGE_LEAST: Duration = Duration::from_millis(50);
+pub(super) const HEDGE_LEAST: Duration = Duration::from_millis(50);
 const HEDGE_MOST: Duration = Duration::from_secs(5);
 /// Slots that are left to the cleaner when copies are made: as many as it keeps free, one part in so many, and so many at least.
 const CLEANED: u64 = 50;
@@ -205,19 +205,22 @@ impl Log {
             stuck_slots.extend((stuck > 0.0).then_some(home.slot));
         }
         timed.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
-        // As long as the first of them would take, some times over, is the longest that another one is waited for.
-        let longest = timed.first().map_or(0.0, |(_, takes, _)| *takes);
         let may_try = timed.get(1).is_some_and(|(key, _, slot)| !key.0 && !stuck_slots.contains(slot));
         if may_try && self.readings.fetch_add(1, Ordering::Relaxed) % TRIED == 0 {
             timed.swap(0, 1);
         }
         let alone = timed.len() == 1;
         let candidate = |(_, takes, slot): ((bool, bool), f64, u32)| {
-            let takes = takes.min(longest) * f64::from(HEDGE);
-            let hedge = Duration::from_secs_f64(takes).clamp(HEDGE_LEAST, HEDGE_MOST);
+            let hedge = Duration::from_secs_f64(takes * f64::from(HEDGE)).clamp(HEDGE_LEAST, HEDGE_MOST);
             Candidate { slot, patience: if alone { self.options.patience } else { hedge } }
         };
         Ok(timed.into_iter().map(candidate).collect())
+    }
+
+    /// Does the region of a slot not answer?
+    pub(super) fn is_stuck(&self, session: &Session, slot: u32) -> bool {
+        let region = self.known_area_of(session, slot).ok().and_then(|area| area.region.clone());
+        region.is_some_and(|region| region.performance().oldest > HEDGE_LEAST)
     }
 
     /// Why nothing of a segment in that slot can be read.

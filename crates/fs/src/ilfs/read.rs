@@ -17,7 +17,7 @@ use pram::session::assert_may_wait;
 use pram::Session;
 
 use super::areas::Lies;
-use super::copies::Candidate;
+use super::copies::{Candidate, HEDGE_LEAST};
 use super::error::{Error, Result};
 use super::place::{Place, Run, BLOCK};
 use super::table::{Segment, KEY};
@@ -76,8 +76,7 @@ impl Log {
         // 2.
         let mut order = self.order(session, slot, &segment, into.len())?.into_iter();
         let Some(Candidate { slot, patience }) = order.next() else { return Err(self.missing(session, slot)) };
-        // Who did not answer in time is asked again when nobody else had it.
-        let others = order.map(|other| other.slot).chain([slot]).collect();
+        let others = order.map(|other| other.slot).collect();
         let ticket = self.start(session, run, slot, &into, patience)?;
         Ok(Reading { run, slot, others, into, ticket })
     }
@@ -131,22 +130,29 @@ impl Reading {
     pub fn wait(self, log: &Log, session: &Session) -> Result<Buffers> {
         assert_may_wait();
         let Reading { run, mut slot, others, into, ticket } = self;
-        let (len, first) = (into.len(), slot);
+        let len = into.len();
         let mut done = log.end_read_of(session, run, slot, into, ticket);
         let mut timed_out = is_timeout(&done);
-        // 2, of the others.
+        // 2, of the others; one that does not answer is not waited for yet.
         for other in others {
-            // Alone, or asked in vain.
-            if done.is_ok() || (other == first && !timed_out) {
+            if done.is_ok() {
                 break;
             }
-            let again = log.read_of(session, run, other);
-            timed_out |= other == first && is_timeout(&again);
-            match again {
-                Ok(memory) => (slot, done) = (other, Ok(memory)),
-                // Of several failures damage tells most.
-                Err(e) if !matches!(done, Err(Error::Damaged { .. })) => done = Err(e),
-                Err(_) => {}
+            let is_stuck = log.is_stuck(session, other);
+            let patience = if is_stuck { HEDGE_LEAST } else { log.options.patience };
+            let again = log.read_of(session, run, other, patience);
+            timed_out |= is_stuck && is_timeout(&again);
+            take_better(&mut done, &mut slot, other, again);
+        }
+        // Nobody else has it: those that did not answer in time have more of it now, who may answer first before others.
+        if timed_out && done.is_err() {
+            let (now, segment) = log.find(session, run.first)?;
+            for again in log.order(session, now, &segment, len)? {
+                let read = log.read_of(session, run, again.slot, log.options.patience);
+                take_better(&mut done, &mut slot, again.slot, read);
+                if done.is_ok() {
+                    break;
+                }
             }
         }
         // 4.
@@ -170,15 +176,24 @@ impl Reading {
     }
 }
 
+/// Takes what came of asking another copy; of several failures damage tells most.
+fn take_better(done: &mut Result<Buffers>, slot: &mut u32, other: u32, again: Result<Buffers>) {
+    match again {
+        Ok(memory) => (*slot, *done) = (other, Ok(memory)),
+        Err(e) if !matches!(done, Err(Error::Damaged { .. })) => *done = Err(e),
+        Err(_) => {}
+    }
+}
+
 fn is_timeout(done: &Result<Buffers>) -> bool {
     matches!(done, Err(Error::Device(e)) if e.class == Failure::Timeout)
 }
 
 impl Log {
     /// Reads a run from one copy alone, verified.
-    fn read_of(&self, session: &Session, run: Run, slot: u32) -> Result<Buffers> {
+    fn read_of(&self, session: &Session, run: Run, slot: u32, patience: Duration) -> Result<Buffers> {
         let memory = Buffers::whole(&Aligned::zeroed(run.blocks as usize * BLOCK as usize));
-        let ticket = self.start(session, run, slot, &memory, self.options.patience)?;
+        let ticket = self.start(session, run, slot, &memory, patience)?;
         self.end_read_of(session, run, slot, memory, ticket)
     }
 
@@ -188,7 +203,7 @@ impl Log {
         let order = self.order(session, slot, &segment, BLOCK)?;
         let mut are_wrong = !order.is_empty();
         for copy in order {
-            match self.read_of(session, Run::one(place), copy.slot) {
+            match self.read_of(session, Run::one(place), copy.slot, self.options.patience) {
                 Ok(memory) => return Ok(Again::Read(memory)),
                 Err(Error::Damaged { .. }) => {}
                 Err(Error::Device(_) | Error::Missing(_)) => are_wrong = false,
