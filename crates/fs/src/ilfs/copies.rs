@@ -24,7 +24,7 @@ use std::sync::atomic::Ordering;
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
-use exraid::{Aligned, Buffers, Layout, Op as Transfer, Request};
+use exraid::{Aligned, Buffers, Layout, Op as Transfer, Performance, Request};
 use pram::session::assert_may_wait;
 use pram::Session;
 
@@ -166,6 +166,11 @@ pub(super) enum Odd {
     Surplus,
 }
 
+/// Does a region not answer?
+fn is_stuck(told: &Performance) -> bool {
+    told.oldest > HEDGE_LEAST
+}
+
 /// What is to be done to a segment.
 #[derive(Clone, Copy)]
 pub(super) enum Task {
@@ -190,7 +195,7 @@ impl Log {
             Some((slot, now)) => table.homes(slot, &now),
             None => table.homes(slot, segment),
         })?;
-        let (mut timed, mut stuck_slots) = (Vec::with_capacity(homes.len()), Vec::new());
+        let mut timed = Vec::with_capacity(homes.len());
         for home in homes.iter().filter(|home| !home.partial) {
             let area = self.known_area_of(session, home.slot)?;
             let Some(region) = &area.region else { continue };
@@ -198,19 +203,18 @@ impl Log {
             let speed = if told.read.speed > 0.0 { told.read.speed } else { told.read.usual_speed.max(1e6) };
             let takes = told.read.median.as_secs_f64() + (told.read.queued_bytes + bytes) as f64 / speed;
             // One that does not answer is not asked while another does.
-            let stuck = if told.oldest > HEDGE_LEAST { told.oldest.as_secs_f64() } else { 0.0 };
+            let stuck = if is_stuck(&told) { told.oldest.as_secs_f64() } else { 0.0 };
             // One that stutters comes behind others, however little it is asked for by now. A mirror does without it itself.
             let stutters = told.stutter.is_some() && region.layout() != Layout::Mirror;
-            timed.push(((home.standing == Standing::Failed, stutters), takes + stuck, home.slot));
-            stuck_slots.extend((stuck > 0.0).then_some(home.slot));
+            timed.push(((home.standing == Standing::Failed, stutters), takes + stuck, home.slot, is_stuck(&told)));
         }
         timed.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
-        let may_try = timed.get(1).is_some_and(|(key, _, slot)| !key.0 && !stuck_slots.contains(slot));
+        let may_try = timed.get(1).is_some_and(|(key, _, _, is_stuck)| !key.0 && !is_stuck);
         if may_try && self.readings.fetch_add(1, Ordering::Relaxed) % TRIED == 0 {
             timed.swap(0, 1);
         }
         let alone = timed.len() == 1;
-        let candidate = |(_, takes, slot): ((bool, bool), f64, u32)| {
+        let candidate = |(_, takes, slot, _): ((bool, bool), f64, u32, bool)| {
             let hedge = Duration::from_secs_f64(takes * f64::from(HEDGE)).clamp(HEDGE_LEAST, HEDGE_MOST);
             Candidate { slot, patience: if alone { self.options.patience } else { hedge } }
         };
@@ -220,7 +224,7 @@ impl Log {
     /// Does the region of a slot not answer?
     pub(super) fn is_stuck(&self, session: &Session, slot: u32) -> bool {
         let region = self.known_area_of(session, slot).ok().and_then(|area| area.region.clone());
-        region.is_some_and(|region| region.performance().oldest > HEDGE_LEAST)
+        region.is_some_and(|region| is_stuck(&region.performance()))
     }
 
     /// Why nothing of a segment in that slot can be read.
