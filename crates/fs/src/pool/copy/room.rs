@@ -61,22 +61,24 @@ pub fn has_least(duplex: &Duplex, size: u64) -> bool {
     least(size).iter().enumerate().all(|(stream, bytes)| duplex.len(stream) >= *bytes)
 }
 
+/// Each stream has so many bytes, if there is room.
+pub fn grow(duplex: &Duplex, streams: Streams) -> exraid::Result<()> {
+    let mut short = (0..STREAMS).zip(streams).filter(|(stream, bytes)| duplex.len(*stream) < *bytes);
+    short.try_for_each(|(stream, bytes)| duplex.grow(stream, bytes))
+}
+
 /// Before the memory gets larger: the copy has the least for that, if it had it before.
 pub fn grow_with(duplex: &Duplex, from: u64, to: u64) -> Result<()> {
     if to <= from || !has_least(duplex, from) {
         return Ok(());
     }
-    for (stream, bytes) in least(to).into_iter().enumerate() {
-        if duplex.len(stream) < bytes {
-            duplex.grow(stream, bytes).map_err(|e| {
-                Error::Pool(format!(
-                    "the copy of {} MiB of memory has no room on the pool's disks: {e}; give the pool another disk (`conquest region add`), \
-                     or remove files",
-                    to / MIB
-                ))
-            })?;
-        }
-    }
+    grow(duplex, least(to)).map_err(|e| {
+        Error::Pool(format!(
+            "the copy of {} MiB of memory has no room on the pool's disks: {e}; give the pool another disk (`conquest region add`), or remove \
+             files",
+            to / MIB
+        ))
+    })?;
     duplex.set_least(least(to));
     Ok(())
 }

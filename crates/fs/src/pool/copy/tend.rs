@@ -112,12 +112,8 @@ impl Pool<'_> {
         let its = regions.iter().filter(|region| members.iter().any(|member| member.region == region.number()));
         let Some(least) = its.map(|region| region.properties().size).min() else { return };
         let Some(wanted) = room::within(size, least) else { return };
-        for (stream, bytes) in wanted.into_iter().enumerate() {
-            if self.duplex.len(stream) < bytes {
-                if let Err(e) = self.duplex.grow(stream, bytes) {
-                    return tracing::debug!("room for the copy of the pool's memory: {e}");
-                }
-            }
+        if let Err(e) = room::grow(self.duplex, wanted) {
+            tracing::debug!("room for the copy of the pool's memory: {e}");
         }
     }
 
