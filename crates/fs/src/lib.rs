@@ -30,7 +30,6 @@
 mod acl;
 pub mod attr;
 mod bytes;
-
 pub mod compress;
 mod dir;
 pub mod error;

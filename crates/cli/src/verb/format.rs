@@ -136,7 +136,11 @@ pub fn takes(pool: &Path, how: &FormatOptions) -> String {
         bytes => size::show(bytes),
     };
     let copy = match (how.medium, &how.copy) {
-        _ if lies_in_regions(pool, how) => ", and for its copy as much and some room beside, at most half of a region if that does, in two regions of its disks".into(),
+        _ if lies_in_regions(pool, how) => {
+            ", and for its copy as much and some room beside, at most half of a region if that does, in two regions of \
+             its disks"
+                .into()
+        }
         (MediumKind::Logged, _) => format!(", and about as much on disk in {}", pool.display()),
         (_, Some(copy)) => format!(", and about as much for its copy in {}", pool.join(copy).display()),
         (_, None) => String::new(),

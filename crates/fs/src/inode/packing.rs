@@ -101,11 +101,11 @@ struct Candidate {
 }
 
 /// Packs what is quiet among these blocks: nothing of it has changed, or been read where that was noted since it was packed,
-/// since `quiet_since`. Stops where `go_on` says so; the range is then what is left.
+/// since `quiet_since`. Stops where `go_on` says so.
 pub fn pack(
     session: &Session,
     table: Table,
-    blocks: &mut Range<u64>,
+    mut blocks: Range<u64>,
     quiet_since: i64,
     go_on: &dyn Fn() -> bool,
 ) -> Result<Packed> {

@@ -43,12 +43,12 @@ impl Node {
 impl Fs {
     /// Packs the inodes of these blocks, of [`PER_BLOCK`] numbers each, that have not changed since `quiet_since`, in nanoseconds,
     /// block by block, until `go_on` says no.
-    pub fn pack_inodes(&self, mut blocks: Range<u64>, quiet_since: Time, go_on: &dyn Fn() -> bool) -> Result<Packed> {
+    pub fn pack_inodes(&self, blocks: Range<u64>, quiet_since: Time, go_on: &dyn Fn() -> bool) -> Result<Packed> {
         self.writable()?;
         // Sweeps and checks must not see blocks go; and what is left to be freed when this process dies, one frees.
         let _no_sweep = self.session().without_sweeps()?;
         let _unfinished = self.session().unfinished();
-        packing::pack(self.session(), self.table(), &mut blocks, quiet_since.0, go_on)
+        packing::pack(self.session(), self.table(), blocks, quiet_since.0, go_on)
     }
 
     /// Packs the block of `ino` if that is quiet.

@@ -6,8 +6,8 @@
 //! | `build` | 5.5 | [`build`]: `make` in a tree of C files |
 //!
 //! Conquest is there without compression, in process too, and mounted with maintenance at work on a backlog: what was not used for a second
-//! is compressed, within maintenance's share of a processor, and that has begun when the clock starts ([`peer`]). Inodes are packed as
-//! always: after ten minutes.
+//! is compressed, and its inodes are packed, within maintenance's share of a processor, and that has begun when the clock starts
+//! ([`peer`]).
 
 mod build;
 mod peer;
