@@ -82,12 +82,19 @@ impl Performance {
     pub fn errors_of(&self, class: Class) -> u64 {
         self.errors[place(class)]
     }
+
+    /// It does not answer: a request is under way for longer than one should be. Who can do without it is not sent there.
+    pub fn is_stuck(&self) -> bool {
+        self.oldest > STUCK
+    }
 }
 
 fn place(class: Class) -> usize {
     Class::ALL.iter().position(|one| *one == class).unwrap_or(0)
 }
 
+/// A disk answers within this, or something is wrong with it, or very much waits there.
+const STUCK: Duration = Duration::from_millis(50);
 /// How often averages are moved on, in nanoseconds; and after how much he who was about to is taken for dead.
 const FOLD: u64 = 5_000_000;
 const DEAD: u64 = 1_000_000_000;

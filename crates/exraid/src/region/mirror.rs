@@ -79,9 +79,10 @@ impl Mirror {
 
     fn read(&self, set: &Arc<Set>, op: Op, manner: Manner, done: Done) {
         let mut roles = Mirror::readable(set, &op.range());
-        // Or nobody would see that a slow one is well again.
+        // Or nobody would see that a slow one is well again. Of one that does not answer that is seen when it does.
         if roles.len() > 1 && self.inner.reads.fetch_add(1, Ordering::Relaxed) % TRIED == 0 {
-            roles.swap(0, 1);
+            let is_stuck = set.part(roles[1]).is_some_and(|part| part.performance().is_stuck());
+            roles.swap(0, usize::from(!is_stuck));
         }
         try_read(set.clone(), self.inner.clone(), roles, op, manner, done);
     }

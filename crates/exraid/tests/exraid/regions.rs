@@ -295,6 +295,29 @@ fn a_read_of_a_disk_that_hangs_is_answered_by_another() {
     assert_eq!(mirror.states(), [MemberState::Whole; 2], "a read that hangs loses nothing");
 }
 
+/// Nor is it tried whether that is well again, before it answers.
+#[test]
+fn nobody_is_sent_to_a_disk_that_hangs() {
+    let mirror = Faulty::new(2, 1);
+    fill(&*mirror.region, 0, 5).expect("a write");
+    (0..100).for_each(|_| drop(at(&*mirror.region, 0)));
+    mirror.disks[0].set(|faults| faults.hang = 1);
+    let read = || {
+        let start = Instant::now();
+        let memory = Buffers::whole(&Aligned::zeroed(4096));
+        let answer = mirror.region.run(Request::read(0, memory).within(Duration::from_secs(2)));
+        answer.result.expect("the other one answers");
+        start.elapsed()
+    };
+    while mirror.region.pending().is_empty() {
+        read();
+    }
+    std::thread::sleep(Duration::from_millis(100));
+    let longest = (0..300).map(|_| read()).max();
+    mirror.disks[0].release();
+    assert!(longest < Some(Duration::from_secs(1)), "{longest:?}");
+}
+
 #[test]
 fn the_faster_copy_is_read() {
     let mirror = Faulty::new(2, 1);

@@ -24,7 +24,7 @@ use std::sync::atomic::Ordering;
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
-use exraid::{Aligned, Buffers, Layout, Op as Transfer, Performance, Request};
+use exraid::{Aligned, Buffers, Layout, Op as Transfer, Request};
 use pram::session::assert_may_wait;
 use pram::Session;
 
@@ -166,11 +166,6 @@ pub(super) enum Odd {
     Surplus,
 }
 
-/// Does a region not answer?
-fn is_stuck(told: &Performance) -> bool {
-    told.oldest > HEDGE_LEAST
-}
-
 /// What is to be done to a segment.
 #[derive(Clone, Copy)]
 pub(super) enum Task {
@@ -203,10 +198,10 @@ impl Log {
             let speed = if told.read.speed > 0.0 { told.read.speed } else { told.read.usual_speed.max(1e6) };
             let takes = told.read.median.as_secs_f64() + (told.read.queued_bytes + bytes) as f64 / speed;
             // One that does not answer is not asked while another does.
-            let stuck = if is_stuck(&told) { told.oldest.as_secs_f64() } else { 0.0 };
+            let stuck = if told.is_stuck() { told.oldest.as_secs_f64() } else { 0.0 };
             // One that stutters comes behind others, however little it is asked for by now. A mirror does without it itself.
             let stutters = told.stutter.is_some() && region.layout() != Layout::Mirror;
-            timed.push(((home.standing == Standing::Failed, stutters), takes + stuck, home.slot, is_stuck(&told)));
+            timed.push(((home.standing == Standing::Failed, stutters), takes + stuck, home.slot, told.is_stuck()));
         }
         timed.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
         let may_try = timed.get(1).is_some_and(|(key, _, _, is_stuck)| !key.0 && !is_stuck);
@@ -224,7 +219,7 @@ impl Log {
     /// Does the region of a slot not answer?
     pub(super) fn is_stuck(&self, session: &Session, slot: u32) -> bool {
         let region = self.known_area_of(session, slot).ok().and_then(|area| area.region.clone());
-        region.is_some_and(|region| is_stuck(&region.performance()))
+        region.is_some_and(|region| region.performance().is_stuck())
     }
 
     /// Why nothing of a segment in that slot can be read.
