@@ -5,7 +5,7 @@ use pram::{Off, Tag};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Version of this layout, in the region header.
-pub const VERSION: u32 = 8;
+pub const VERSION: u32 = 9;
 
 /// Object types in the heap.
 pub mod tag {
@@ -158,7 +158,7 @@ pub struct RawProfile {
 }
 const _: () = assert!(size_of::<RawProfile>() == 8);
 
-/// In the word that leads to a block of inodes: they are packed. Offsets are multiples of 16.
+/// In a word that leads to a block of inodes or to a bucket: it is packed. Offsets are multiples of 16.
 pub const PACKED: u64 = 1;
 
 /// What comes before packed inodes.

@@ -13,7 +13,7 @@
 //! | `inode` | the inode table: two levels, blocks of sixteen |
 //! | `perm` | the shared table of (uid, gid, mode) triples |
 //! | `dir` | directories: extendible hash tables of buckets |
-//! | [`packed`] | the codes of packed inodes |
+//! | [`packed`] | the codes of packed inodes and names |
 //! | `file` | content of memory files: one contiguous block, or a tree of pages |
 //! | [`ilfs`] | the log of segments: content on disks |
 //! | `xattr` | extended attributes and POSIX ACLs |
@@ -57,6 +57,7 @@ mod xattr;
 struct Semantics;
 
 pub use attr::{Attr, Caller, Ino, Kind, SetAttr, SetTime, Time, ROOT};
+pub use dir::{packed_entries, Taken};
 pub use error::{Error, Lack, Result};
 pub use node::{Atime, Fs, Policy};
 pub use pool::{FormatOptions, MediumKind, OpenOptions, Pool};

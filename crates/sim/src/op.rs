@@ -49,7 +49,7 @@ pub enum Op {
     Close(String),
     /// Frees permission triples that nothing names.
     FreeTriples,
-    /// Packs all inodes that can be.
+    /// Packs all names and inodes that can be.
     PackInodes,
     /// Writes so many bytes of text, which can be compressed: path, length, seed.
     Text(String, usize, u64),
@@ -218,7 +218,10 @@ impl<'a> Runner<'a> {
             }
             Op::DropDictionaries => return Ok(fs.drop_unused_dictionaries()? as u64),
             Op::FreeTriples => assert!(fs.free_unused_triples()? > 0, "there was something to free"),
-            Op::PackInodes => _ = fs.pack_inodes(0..fs.inode_blocks(), Time(i64::MAX), &|| true)?,
+            Op::PackInodes => {
+                fs.pack_names(0..fs.inode_blocks(), Time(i64::MAX), &|| true)?;
+                fs.pack_inodes(0..fs.inode_blocks(), Time(i64::MAX), &|| true)?;
+            }
         }
         Ok(0)
     }

@@ -105,12 +105,14 @@ pub enum Step<'a> {
 /// Studies a tree, and up to `sample` bytes of its small files; `tell` is told how far it is.
 pub fn study(name: &str, tree: &Tree, sample: u64, tell: &mut dyn FnMut(Step)) -> Study {
     tell(Step::Measure("inodes"));
-    let coded = Coded::of(&tree.inodes);
+    let coded = Coded::of(&tree.inodes, &tree.directories);
     let mut tables = vec![shape_of(name, tree), coded.taken_for_granted(), coded.gamma_table(Field::Size)];
     tell(Step::Measure("codecs of inodes"));
     let (bytes, rates) = coded.by_codec();
     tell(Step::Measure("general compressors"));
     let mut figures = vec![coded.by_general(), bytes, rates, coded.by_field()];
+    tell(Step::Measure("names"));
+    figures.push(metadata::names(&tree.directories, coded.own(Codec::Hybrid)));
     tell(Step::Measure("coarser times"));
     figures.push(metadata::coarser_times(&tree.inodes));
     let files = Sample::read(tree, sample, &mut |done, all| tell(Step::Read(done, all)));
@@ -120,7 +122,8 @@ pub fn study(name: &str, tree: &Tree, sample: u64, tell: &mut dyn FnMut(Step)) -
         figures.extend(data::figures(&files, &measured));
     }
     let inode = coded.cost(coded.own(Codec::Hybrid)).bytes;
-    let estimate = estimate(tree, inode, &measured);
+    let entry = metadata::entry(&tree.directories, coded.own(Codec::Hybrid));
+    let estimate = estimate(tree, inode, entry, &measured);
     Study {
         tree: name.to_owned(),
         machine: Machine::this(),
@@ -163,29 +166,25 @@ fn shape_of(name: &str, tree: &Tree) -> Table {
     table
 }
 
-/// What an entry of a directory takes beside its name: hash, inode, length.
-const ENTRY: u64 = 12;
-
 /// Of a pool as it is unless it is told otherwise. Files beyond those that were measured are taken to be compressed as
 /// well as these.
-fn estimate(tree: &Tree, inode: f64, measured: &[Measured]) -> Estimate {
+fn estimate(tree: &Tree, inode: f64, (plain_entry, packed_entry): (f64, f64), measured: &[Measured]) -> Estimate {
     let threshold = fs::ubj::THRESHOLD;
     let small = || tree.files.iter().filter(|(_, size)| *size <= threshold);
     let small_files = small().map(|(_, size)| size).sum::<u64>();
     let in_objects = small().map(|(_, size)| scan::object(*size)).sum::<u64>();
     let on_disks = tree.files.iter().filter(|(_, size)| *size > threshold).map(|(_, size)| size).sum();
-    let names = tree.name_bytes + ENTRY * tree.entries;
+    let names = |each: f64| (each * tree.entries as f64) as u64;
     let best = measured.iter().map(|m| 1.0 - m.saved()).fold(1.0, f64::min);
     let count = tree.inodes.len() as f64;
-    let per_entry = inode + names as f64 / tree.entries.max(1) as f64;
     Estimate {
         threshold,
         small_files,
-        plain: (count * INODE as f64 * 1.0125) as u64 + names + in_objects,
-        packed: (count * inode) as u64 + names + (in_objects as f64 * best) as u64,
+        plain: (count * INODE as f64 * 1.0125) as u64 + names(plain_entry) + in_objects,
+        packed: (count * inode) as u64 + names(packed_entry) + (in_objects as f64 * best) as u64,
         on_disks,
         inode,
-        entry: per_entry,
+        entry: inode + packed_entry,
     }
 }
 

@@ -10,6 +10,7 @@ use fs::packed::{builtin, pack, unpack, Profile};
 use zerocopy::IntoBytes;
 
 use crate::clock::Busy;
+use crate::scan::Name;
 use crate::{home, Table};
 
 /// Bytes of an inode of ext2, and of one that Conquest's authors stripped.
@@ -37,8 +38,10 @@ pub struct Cost {
 }
 
 impl<'a> Coded<'a> {
-    pub fn of(inodes: &'a [RawInode]) -> Coded<'a> {
-        let seen = Seen::of(inodes);
+    /// With the entries of each directory.
+    pub fn of(inodes: &'a [RawInode], directories: &[Vec<Name>]) -> Coded<'a> {
+        let mut seen = Seen::of(inodes);
+        directories.iter().flatten().for_each(|entry| seen.add_name(&entry.name));
         let own = Codec::ALL.iter().map(|codec| seen.profile(*codec)).collect();
         Coded { inodes, seen, own }
     }
@@ -183,6 +186,33 @@ impl<'a> Coded<'a> {
     }
 }
 
+/// What entries of directories take in a pool, on average: as they are written, and packed by a profile.
+pub fn entry(directories: &[Vec<Name>], profile: &Profile) -> (f64, f64) {
+    let (mut plain, mut packed, mut count) = (0, 0, 0);
+    for directory in directories {
+        let taken = fs::packed_entries(profile, directory.iter().map(|e| (e.ino, e.kind, e.name.as_slice())));
+        plain += taken.plain;
+        packed += taken.packed;
+        count += directory.len();
+    }
+    let each = |bytes: u64| bytes as f64 / count.max(1) as f64;
+    (each(plain), each(packed))
+}
+
+/// What an entry of a directory takes, without its inode.
+pub fn names(directories: &[Vec<Name>], own: &Profile) -> Section {
+    let title = "Bytes of an entry of a directory, with its name, without its inode";
+    let mut section = Section::times("profile-names", title, "B");
+    section.plot = Plot::bars();
+    let name = |e: &Name| e.name.len() as f64;
+    let count: usize = directories.iter().map(Vec::len).sum();
+    section.add("the name alone", "each", directories.iter().flatten().map(name).sum::<f64>() / count.max(1) as f64);
+    section.add("as it is written", "each", entry(directories, own).0);
+    section.add("packed, own profile", "each", entry(directories, own).1);
+    section.add("packed, built-in profile", "each", entry(directories, builtin()).1);
+    section
+}
+
 /// What coarser times of all inodes would save: bytes of an inode by the resolution of its times.
 pub fn coarser_times(inodes: &[RawInode]) -> Section {
     let title = "Bytes of a packed inode if its times are kept coarser (each resolution with a profile of its own)";
@@ -192,7 +222,7 @@ pub fn coarser_times(inodes: &[RawInode]) -> Section {
         [("1 ns", 1), ("1 us", 1000), ("1 ms", 1_000_000), ("1 s", 1_000_000_000), ("1 min", 60_000_000_000)]
     {
         let coarse: Vec<RawInode> = inodes.iter().map(|inode| coarser(inode, unit)).collect();
-        let coded = Coded::of(&coarse);
+        let coded = Coded::of(&coarse, &[]);
         section.add(name, "each", coded.cost(coded.own(Codec::Hybrid)).bytes);
     }
     section

@@ -1,6 +1,6 @@
 //! A walk over a tree: its inodes as a pool would have them, the lengths of its names, and where its small files are.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fs::Metadata;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -30,8 +30,8 @@ pub struct Tree {
     /// Entries of all directories, and bytes of their names.
     pub entries: u64,
     pub name_bytes: u64,
-    /// The names of each directory that has some.
-    pub names: Vec<Vec<Vec<u8>>>,
+    /// The entries of each directory that has some.
+    pub directories: Vec<Vec<Name>>,
     /// Regular files that are not empty, with their sizes; one name each.
     pub files: Vec<(PathBuf, u64)>,
     /// Names of files that had been counted under another.
@@ -41,6 +41,14 @@ pub struct Tree {
     /// What could not be looked at, and why: the first ones.
     pub failures: Vec<String>,
     pub failed: u64,
+}
+
+/// An entry of a directory.
+pub struct Name {
+    pub name: Vec<u8>,
+    pub ino: u64,
+    /// `d_type`.
+    pub kind: u8,
 }
 
 /// Failures that are told.
@@ -62,7 +70,7 @@ pub fn scan(dir: &Path, options: Options, seen: &mut dyn FnMut(u64)) -> io::Resu
     quietly::names(dir)?;
     let device = options.one_file_system.then_some(top.dev());
     let mut walk =
-        Walk { tree: Tree::default(), device, known: HashSet::new(), perms: HashMap::new(), heap: Heap::new() };
+        Walk { tree: Tree::default(), device, known: HashMap::new(), perms: HashMap::new(), heap: Heap::new() };
     walk.add(dir, &top, 0);
     let mut waiting = vec![(dir.to_owned(), 1)];
     let mut told = 0;
@@ -80,8 +88,8 @@ pub fn scan(dir: &Path, options: Options, seen: &mut dyn FnMut(u64)) -> io::Resu
 struct Walk {
     tree: Tree,
     device: Option<u64>,
-    /// Files with several names that were counted.
-    known: HashSet<(u64, u64)>,
+    /// Files with several names that were counted, with their numbers here.
+    known: HashMap<(u64, u64), u64>,
     perms: HashMap<(u32, u32, u32), u32>,
     heap: Heap,
 }
@@ -110,26 +118,30 @@ impl Walk {
                 self.tree.other_mounts += 1;
                 continue;
             }
-            names.push(name.into_encoded_bytes());
-            if !about.is_dir() && about.nlink() > 1 && !self.known.insert((about.dev(), about.ino())) {
+            let next = self.tree.inodes.len() as u64 + 1;
+            let ino = match !about.is_dir() && about.nlink() > 1 {
+                true => *self.known.entry((about.dev(), about.ino())).or_insert(next),
+                false => next,
+            };
+            names.push(Name { name: name.into_encoded_bytes(), ino, kind: (about.mode() >> 12) as u8 });
+            if ino != next {
                 self.tree.further_names += 1;
                 continue;
             }
-            let ino = self.tree.inodes.len() as u64 + 1;
             if about.is_dir() {
                 below.push((path.clone(), ino));
             }
             self.add(&path, &about, number);
         }
         self.tree.entries += names.len() as u64;
-        self.tree.name_bytes += names.iter().map(|name| name.len() as u64).sum::<u64>();
+        self.tree.name_bytes += names.iter().map(|entry| entry.name.len() as u64).sum::<u64>();
         // What is known of a directory only now.
         let place = &mut self.tree.inodes[number as usize - 1];
         place.size = names.len() as u64;
         if !names.is_empty() {
-            let bytes = names.iter().map(|name| name.len() as u64 + PER_ENTRY).sum();
+            let bytes = names.iter().map(|entry| entry.name.len() as u64 + PER_ENTRY).sum();
             place.content = Root { off: self.heap.take(bytes), form: form::DIRECT, depth: 0 }.pack();
-            self.tree.names.push(names);
+            self.tree.directories.push(names);
         }
         below
     }

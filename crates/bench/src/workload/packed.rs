@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
+use fs::layout::tag;
 use fs::node::{Packed, WriteFlags};
 use fs::{Caller, Ino, Kind, MediumKind, Pool, SetAttr, SetTime, Time};
 use rng::Rng;
@@ -33,6 +34,7 @@ const WALK: &str = "all, one after the other";
 const ANYHOW: &str = "all, at random";
 const PACK: &str = "packing";
 const BYTES: &str = "an inode takes";
+const ENTRY: &str = "an entry takes, with its name and inode";
 
 pub fn run(context: &Context, args: &args::Packed) -> Result<Outcome, Error> {
     let dir = context.base.join("packed.pool");
@@ -63,18 +65,19 @@ fn measure(context: &Context, args: &args::Packed, pool: &Pool, inos: &[Ino]) ->
         times.add(subject, ANYHOW, stat(pool, &shuffled, 1)?);
         Ok(())
     };
-    let mut pack = |subject: &str| -> Result<(), Error> {
+    let mut pack = |subject: &str| -> Result<(f64, f64), Error> {
         let began = thread_time();
         let done = pool.pack_inodes(0..pool.inode_blocks(), Time(i64::MAX), &|| true)?;
         let took = (thread_time() - began).max(1);
         let Packed { inodes, plain_bytes, packed_bytes, .. } = done;
         rates.add(subject, PACK, inodes as f64 * 1e6 / took as f64);
-        bytes.add(PLAIN, BYTES, plain_bytes as f64 / inodes.max(1) as f64);
-        bytes.add(subject, BYTES, packed_bytes as f64 / inodes.max(1) as f64);
-        Ok(())
+        let (plain, packed) = (plain_bytes as f64 / inodes.max(1) as f64, packed_bytes as f64 / inodes.max(1) as f64);
+        bytes.add(PLAIN, BYTES, plain);
+        bytes.add(subject, BYTES, packed);
+        Ok((plain, packed))
     };
     let unpack = || inos.iter().try_for_each(|ino| pool.unpack_inodes_beside(*ino));
-    let mut has_own = false;
+    let (mut has_own, mut names, mut entries) = (false, (0.0, 0.0), Vec::new());
     for round in 0..context.rounds(ROUNDS) {
         context.say_round("packed inodes", round, ROUNDS, "");
         stat_all(PLAIN)?;
@@ -82,12 +85,18 @@ fn measure(context: &Context, args: &args::Packed, pool: &Pool, inos: &[Ino]) ->
             pack(FOREIGN)?;
             unpack()?;
             pool.train_profile()?;
+            // They stay packed.
+            names.0 = names_take(pool, inos.len())?;
+            pool.pack_names(0..pool.inode_blocks(), Time(i64::MAX), &|| true)?;
+            names.1 = names_take(pool, inos.len())?;
             has_own = true;
         }
-        pack(PACKED)?;
+        let (plain, packed) = pack(PACKED)?;
+        entries.extend([(PLAIN, plain + names.0), (PACKED, packed + names.1)]);
         stat_all(PACKED)?;
         unpack()?;
     }
+    entries.into_iter().for_each(|(subject, each)| bytes.add(subject, ENTRY, each));
     let ratio = |measure| (times.text(PACKED, measure), times.ratio(measure, PACKED, PLAIN));
     let judge = |what: &str, goal, (text, value): (String, Result<f64, String>)| {
         Finding::judge(MediumKind::Battery, what.to_owned(), goal, text, value)
@@ -117,8 +126,20 @@ fn measure(context: &Context, args: &args::Packed, pool: &Pool, inos: &[Ino]) ->
             Goal::quantity(24.0, 18.0, "B"),
             (bytes.text(FOREIGN, BYTES), bytes.median(FOREIGN, BYTES)),
         ),
+        judge(
+            "bytes of a packed entry with its name and inode, own profile",
+            Goal::quantity(40.0, 26.0, "B"),
+            (bytes.text(PACKED, ENTRY), bytes.median(PACKED, ENTRY)),
+        ),
     ];
     Ok(Outcome { sections: vec![times, rates, bytes], findings })
+}
+
+/// Bytes of all buckets and tables of directories, for each entry.
+fn names_take(pool: &Pool, entries: usize) -> Result<f64, Error> {
+    let allocated = pool.session().region().allocated().map_err(fs::Error::from)?;
+    let bytes = allocated[usize::from(tag::BUCKET.0)] + allocated[usize::from(tag::BUCKET_TABLE.0)];
+    Ok(bytes as f64 / entries.max(1) as f64)
 }
 
 /// Nanoseconds of this thread's processor time for each.

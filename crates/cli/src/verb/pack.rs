@@ -63,6 +63,8 @@ struct Answer {
     done: Walked,
     /// Inodes that were packed, and bytes of their blocks before and after.
     inodes: fs::node::Packed,
+    /// Names in directories that were packed.
+    names: fs::node::PackedNames,
     /// Bytes of memory, and of the content that was compressed the part that they are.
     saved: i64,
     seconds: f64,
@@ -138,9 +140,9 @@ fn pack(args: &Args, path: &Path, asked: &Interrupt) -> Result<Answer> {
         }
     };
     drop(show);
-    let inodes = match args.undo {
-        true => fs::node::Packed::default(),
-        false => pack_inodes(&pool, &inodes, args.now, asked).context(cannot)?,
+    let (names, inodes) = match args.undo {
+        true => Default::default(),
+        false => pack_metadata(&pool, &inodes, args.now, asked).context(cannot)?,
     };
     pool.sync().context(cannot)?;
     Ok(Answer {
@@ -148,7 +150,9 @@ fn pack(args: &Args, path: &Path, asked: &Interrupt) -> Result<Answer> {
         pool: dir.display().to_string(),
         done,
         inodes,
-        saved: done.before as i64 - done.after as i64 + inodes.plain_bytes as i64 - inodes.packed_bytes as i64,
+        names,
+        saved: (done.before + inodes.plain_bytes + names.plain_bytes) as i64
+            - (done.after + inodes.packed_bytes + names.packed_bytes) as i64,
         seconds: began.elapsed().as_secs_f64(),
         interrupted: asked.is_there(),
     })
@@ -210,19 +214,31 @@ enum Numbers {
     These(BTreeSet<u64>),
 }
 
-fn pack_inodes(pool: &Pool, which: &Numbers, now: bool, asked: &Interrupt) -> fs::Result<fs::node::Packed> {
+/// Names first: a directory of which the inode is packed is passed over.
+fn pack_metadata(
+    pool: &Pool,
+    which: &Numbers,
+    now: bool,
+    asked: &Interrupt,
+) -> fs::Result<(fs::node::PackedNames, fs::node::Packed)> {
     let age = if now { Duration::ZERO } else { pool.compression().packed() };
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().saturating_sub(age);
     let since = fs::Time(since.as_nanos() as i64);
     let go_on = || !asked.is_there();
     match which {
-        Numbers::All => pool.pack_inodes(0..pool.inode_blocks(), since, &go_on),
+        Numbers::All => {
+            let names = pool.pack_names(0..pool.inode_blocks(), since, &go_on)?;
+            Ok((names, pool.pack_inodes(0..pool.inode_blocks(), since, &go_on)?))
+        }
         Numbers::These(inodes) => {
-            let mut packed = fs::node::Packed::default();
+            let (mut names, mut packed) = (fs::node::PackedNames::default(), fs::node::Packed::default());
+            for ino in inodes.iter().take_while(|_| go_on()) {
+                names += pool.pack_names_in(*ino, since)?;
+            }
             for ino in inodes.iter().take_while(|_| go_on()) {
                 packed += pool.pack_inodes_beside(*ino, since)?;
             }
-            Ok(packed)
+            Ok((names, packed))
         }
     }
 }
@@ -252,6 +268,10 @@ fn text(answer: &Answer, undo: bool) -> String {
         let fs::node::Packed { inodes, plain_bytes, packed_bytes, .. } = answer.inodes;
         let (plain, packed) = (size::show(plain_bytes), size::show(packed_bytes));
         out.push_str(&format!("; {inodes} inodes packed: {plain} → {packed}"));
+    }
+    if answer.names.buckets > 0 {
+        let (plain, packed) = (size::show(answer.names.plain_bytes), size::show(answer.names.packed_bytes));
+        out.push_str(&format!("; names: {plain} → {packed}"));
     }
     if busy > 0 {
         out.push_str(&format!(", {busy} are in use"));
@@ -289,6 +309,7 @@ mod tests {
             pool: "/p".into(),
             done,
             inodes: fs::node::Packed::default(),
+            names: Default::default(),
             saved: 0,
             seconds: 0.0,
             interrupted: false,

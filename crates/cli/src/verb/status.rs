@@ -153,6 +153,10 @@ fn text(s: &Status, places: &[Place], stopped: &[Stopped]) -> String {
         let (plain, packed) = (size::show(plain_bytes), size::show(packed_bytes));
         _ = writeln!(out, "{:14} {inodes} inodes {plain} → {packed}", "packed");
     }
+    if s.packed_names.buckets > 0 {
+        let (plain, packed) = (size::show(s.packed_names.plain_bytes), size::show(s.packed_names.packed_bytes));
+        _ = writeln!(out, "{:14} names in directories {plain} → {packed}", "packed");
+    }
     match s.sessions.is_empty() {
         true => out.push_str("in use by      nobody\n"),
         false => s.sessions.iter().for_each(|session| describe(&mut out, session)),

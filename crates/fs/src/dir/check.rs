@@ -6,9 +6,10 @@ use pram::Region;
 use smallvec::SmallVec;
 
 use super::bucket::{self, Bucket};
-use super::hash::NameHash;
 use super::image::{Image, Item};
-use super::table::Table;
+use super::naming::Naming;
+use super::packed::Packed;
+use super::table::{Either, Table};
 use super::{form, Dir, Entry};
 use crate::attr::Kind;
 use crate::error::Error;
@@ -17,7 +18,7 @@ use crate::layout::{Root, MAX_INODES};
 /// See [`super::check`].
 pub fn check(
     r: &Region,
-    h: &impl NameHash,
+    h: &impl Naming,
     d: &Dir,
     problem: &mut dyn FnMut(String),
     entry: &mut dyn FnMut(&[u8], Entry),
@@ -28,6 +29,10 @@ pub fn check(
         form::EMPTY if d.root == 0 => {}
         form::LONE if root.depth == 0 => match Bucket::open(r, root.off) {
             Ok(bucket) => check.bucket(&bucket, 0, 0),
+            Err(e) => check.fail(e),
+        },
+        form::PACKED if root.depth == 0 => match Packed::open(r, root.off) {
+            Ok(bucket) => check.packed(&bucket, 0, 0),
             Err(e) => check.fail(e),
         },
         form::TABLE => match Table::open(r, root.off, root.depth) {
@@ -50,7 +55,7 @@ struct Check<'a, H> {
     entries: u64,
 }
 
-impl<H: NameHash> Check<'_, H> {
+impl<H: Naming> Check<'_, H> {
     fn tell(&mut self, what: impl std::fmt::Display) {
         (self.problem)(what.to_string());
     }
@@ -84,14 +89,18 @@ impl<H: NameHash> Check<'_, H> {
                     self.fail(e);
                 }
                 Ok((bucket, first)) => {
-                    let span = table.span(bucket.head.depth);
-                    if (first, span) != (index, same) || !seen.insert(bucket.off) {
+                    let span = table.span(bucket.depth());
+                    if (first, span) != (index, same) || !seen.insert(bucket.off()) {
                         self.tell(format_args!(
                             "its bucket {:#x} of depth {} stands in {same} entries of its table from {index} on",
-                            bucket.off, bucket.head.depth
+                            bucket.off(),
+                            bucket.depth()
                         ));
                     }
-                    self.bucket(&bucket, table.depth, index);
+                    match &bucket {
+                        Either::Plain(bucket) => self.bucket(bucket, table.depth, index),
+                        Either::Packed(bucket) => self.packed(bucket, table.depth, index),
+                    }
                 }
             }
             index += same;
@@ -115,18 +124,38 @@ impl<H: NameHash> Check<'_, H> {
             Ok(image) => image,
             Err(e) => return self.fail(e),
         };
-        let unused = u32::from(depth.saturating_sub(head.depth));
-        let belongs = |hash: u64| {
-            let here = hash.checked_shr(64 - u32::from(depth)).unwrap_or(0);
-            here >> unused == index >> unused
-        };
-        let items = self.sound(&image, belongs);
+        let items = self.sound(&image, |hash| belongs(hash, (depth, head.depth), index));
         let live: u64 = items.iter().map(|(_, i)| bucket::cost(i.name)).sum();
         if live != u64::from(head.live) {
             self.tell(format_args!("its bucket {:#x} says that {} bytes live, and {live} do", bucket.off, head.live));
         }
         self.overlaps(bucket, &items);
         self.unique(bucket, items);
+    }
+
+    /// The same of a packed one, of which all is believed or nothing.
+    fn packed(&mut self, bucket: &Packed, depth: u8, index: u64) {
+        self.allocated(bucket.off);
+        let items = match bucket.copy(self.r, self.h).and_then(|copy| copy.items()) {
+            Ok(items) => items,
+            Err(e) => return self.fail(e),
+        };
+        let mut last = None;
+        for item in items {
+            let (name, record) = (item.name(), item.record);
+            let hash = self.h.hash(name);
+            let position = bucket::position(hash, record.sequence);
+            if let Some(what) = nonsense(name, record.entry) {
+                self.tell(format_args!("its entry \"{}\" has {what}", name.escape_ascii()));
+                continue;
+            }
+            if !belongs(hash, (depth, bucket.head.depth), index) || last >= Some(position) {
+                self.tell(format_args!("its entry \"{}\" is not where its hash says", name.escape_ascii()));
+            }
+            last = last.max(Some(position));
+            self.entries += 1;
+            (self.entry)(name, record.entry);
+        }
     }
 
     /// The entries of a bucket that make sense, with their hashes.
@@ -141,7 +170,8 @@ impl<H: NameHash> Check<'_, H> {
                 }
             };
             let hash = self.h.hash(item.name);
-            if let Some(what) = nonsense(image, &item) {
+            let unplaced = (item.pos < image.head.start).then_some("a record outside of the records");
+            if let Some(what) = unplaced.or_else(|| nonsense(item.name, item.record.entry)) {
                 self.tell(format_args!("its entry \"{}\" has {what}", item.name.escape_ascii()));
                 continue;
             }
@@ -182,12 +212,16 @@ impl<H: NameHash> Check<'_, H> {
     }
 }
 
+/// Does an entry with this hash belong into a bucket at `index` of its table, of these depths of table and bucket?
+fn belongs(hash: u64, (depth, local): (u8, u8), index: u64) -> bool {
+    let unused = u32::from(depth.saturating_sub(local));
+    let here = hash.checked_shr(64 - u32::from(depth)).unwrap_or(0);
+    here >> unused == index >> unused
+}
+
 /// What is wrong with an entry in itself.
-fn nonsense(image: &Image, item: &Item) -> Option<&'static str> {
-    let Entry { ino, kind } = item.record.entry;
-    if item.pos < image.head.start {
-        Some("a record outside of the records")
-    } else if matches!(item.name, b"" | b"." | b"..") || item.name.iter().any(|b| matches!(b, 0 | b'/')) {
+fn nonsense(name: &[u8], Entry { ino, kind }: Entry) -> Option<&'static str> {
+    if matches!(name, b"" | b"." | b"..") || name.iter().any(|b| matches!(b, 0 | b'/')) {
         Some("a name that is none")
     } else if Kind::from_type(kind).is_none() {
         Some("a type that is none")

@@ -41,22 +41,32 @@ fn larger(cap: u64, need: u64) -> Option<u64> {
 
 /// A copy of the bucket with `size` bytes takes its place.
 pub fn rebuild(tx: &mut Tx, d: &mut Dir, place: &BucketPlace, size: u64) -> Result<()> {
-    let image = place.bucket.image(tx.region())?;
-    let table = match place.table {
-        None => None,
-        Some((table, first)) => Some((writable(tx, &table, place.bucket.head.depth)?, first)),
-    };
     let mut builder = Builder::new(size);
-    builder.push_all(&image)?;
-    let fresh = builder.store(tx, place.bucket.head.depth)?;
-    match table {
+    builder.push_all(&place.bucket.image(tx.region())?)?;
+    put_in_place(tx, d, place.table, (place.bucket.off, place.bucket.head.depth), builder)
+}
+
+/// A new bucket takes the place of an old one, at `old`, of this local depth.
+pub fn put_in_place(
+    tx: &mut Tx,
+    d: &mut Dir,
+    table: Option<(Table, u64)>,
+    (old, depth): (u64, u8),
+    new: Builder,
+) -> Result<()> {
+    let writable = match table {
+        None => None,
+        Some((table, first)) => Some((writable(tx, &table, depth)?, first)),
+    };
+    let fresh = new.store(tx, depth)?;
+    match writable {
         None => d.set_lone(fresh.off),
-        Some((table, first)) => {
-            table.fill(tx, first, table.span(fresh.head.depth), fresh.off)?;
-            adopt(tx, d, place, &table)?;
+        Some((writable, first)) => {
+            writable.fill(tx, first, writable.span(depth), fresh.off)?;
+            adopt(tx, d, table, &writable)?;
         }
     }
-    Ok(tx.free(place.bucket.off, tag::BUCKET)?)
+    Ok(tx.free(old, tag::BUCKET)?)
 }
 
 /// Two buckets take the place of one, parted by the next bit of the hash. ENOSPC, and nothing changed, if
@@ -86,7 +96,7 @@ fn split(tx: &mut Tx, h: &impl NameHash, d: &mut Dir, place: &BucketPlace) -> Re
     };
     table.fill(tx, first, span, low.off)?;
     table.fill(tx, first + span, span, high.off)?;
-    adopt(tx, d, place, &table)?;
+    adopt(tx, d, place.table, &table)?;
     Ok(tx.free(place.bucket.off, tag::BUCKET)?)
 }
 
@@ -129,8 +139,8 @@ fn writable(tx: &mut Tx, table: &Table, depth: u8) -> Result<Table> {
 }
 
 /// Makes `table` the directory's, in place of the one it was reached by.
-fn adopt(tx: &mut Tx, d: &mut Dir, place: &BucketPlace, table: &Table) -> Result<()> {
-    if let Some((old, _)) = place.table {
+fn adopt(tx: &mut Tx, d: &mut Dir, old: Option<(Table, u64)>, table: &Table) -> Result<()> {
+    if let Some((old, _)) = old {
         if old.off != table.off {
             tx.free(old.off, tag::BUCKET_TABLE)?;
         }

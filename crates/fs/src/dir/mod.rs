@@ -10,14 +10,19 @@
 //!                                            → table → buckets
 //! ```
 //!
+//! Buckets of a directory that has been quiet are packed, one by one; each is made plain by who adds an entry to it.
+//!
 //! | module | responsibility |
 //! | --- | --- |
 //! | `hash` | the hash of a name |
+//! | [`naming`] | it, and what names are packed with |
 //! | [`bucket`] | entries in one object: find, add, remove |
 //! | [`image`] | copies of buckets: reading them through, making new ones |
+//! | [`packed`] | packed buckets |
 //! | [`table`] | offsets of buckets |
 //! | `grow` | making room: larger buckets, splits, doubling |
 //! | `shrink` | giving room back: merges, halving; never needs memory |
+//! | `pack` | packing and unpacking buckets |
 //! | `readout` | listing, in the order of the hash |
 //! | `check` | what must hold, for fsck, and every object, for the sweep |
 //!
@@ -32,6 +37,9 @@ mod check;
 mod grow;
 pub(crate) mod hash;
 mod image;
+mod naming;
+mod pack;
+mod packed;
 mod readout;
 mod shrink;
 mod table;
@@ -45,9 +53,15 @@ use crate::attr::NAME_MAX;
 use crate::error::{Error, Result};
 use crate::layout::Root;
 use bucket::{Bucket, Found, Look};
-use hash::{NameHash, Sip};
+use hash::NameHash;
 use image::Builder;
-use table::Table;
+use naming::Naming;
+use packed::Packed;
+use table::{Either, Table};
+
+pub(crate) use naming::Names;
+pub(crate) use pack::{pack_next, packed};
+pub use pack::{packed_entries, Taken};
 
 /// What a directory's inode keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +79,8 @@ pub(crate) mod form {
     pub const LONE: u8 = 1;
     /// A table of the depth that the root says.
     pub const TABLE: u8 = 2;
+    /// One packed bucket of local depth 0.
+    pub const PACKED: u8 = 3;
 }
 
 impl Dir {
@@ -72,6 +88,10 @@ impl Dir {
 
     fn set_lone(&mut self, off: u64) {
         self.root = Root { off, form: form::LONE, depth: 0 }.pack();
+    }
+
+    fn set_packed(&mut self, off: u64) {
+        self.root = Root { off, form: form::PACKED, depth: 0 }.pack();
     }
 
     fn set_table(&mut self, table: &Table) {
@@ -90,115 +110,120 @@ pub(crate) struct Entry {
 
 /// Looks a name up.
 #[inline]
-pub(crate) fn lookup(r: &Region, key: u64, d: &Dir, name: &[u8]) -> Result<Option<Entry>> {
+pub(crate) fn lookup(r: &Region, names: &Names, d: &Dir, name: &[u8]) -> Result<Option<Entry>> {
     if name.len() > NAME_MAX {
         return Ok(None);
     }
-    let hash = Sip::new(key).hash(name);
+    let hash = names.hash(name);
     let root = Root::unpack(d.root);
     // `place_of` without what only writers need.
     let bucket = match root.form {
         form::EMPTY => return Ok(None),
-        form::LONE => lone(r, root.off)?,
+        form::LONE => Either::Plain(lone(r, root.off)?),
         form::TABLE => {
             let table = Table::open(r, root.off, root.depth)?;
             table.bucket(r, table.index(hash))?.0
         }
+        form::PACKED => Either::Packed(Packed::open(r, root.off)?),
         _ => return Err(unknown_form(&root)),
     };
-    Ok(bucket.find(r, hash, name)?.found().map(|f| f.entry()))
+    match bucket {
+        Either::Plain(bucket) => Ok(bucket.find(r, hash, name)?.found().map(|f| f.entry())),
+        Either::Packed(bucket) => Ok(bucket.find(r, names, name)?.map(|(_, entry)| entry)),
+    }
 }
 
 /// Where a name is.
 #[derive(Clone, Copy)]
-pub(crate) struct EntryPlace {
-    place: BucketPlace,
-    found: Found,
+pub(crate) enum EntryPlace {
+    Plain(Placed<Bucket>, Found),
+    /// With its number in the packed bucket.
+    Packed(Placed<Packed>, usize, Entry),
 }
 
 impl EntryPlace {
     #[inline(always)]
     pub fn entry(&self) -> Entry {
-        self.found.entry()
+        match self {
+            EntryPlace::Plain(_, found) => found.entry(),
+            EntryPlace::Packed(_, _, entry) => *entry,
+        }
     }
 }
 
 /// Looks for the place of a name.
 #[inline]
-pub(crate) fn spot(r: &Region, key: u64, d: &Dir, name: &[u8]) -> Result<Option<EntryPlace>> {
-    spot_by(r, &Sip::new(key), d, name)
+pub(crate) fn spot(r: &Region, names: &Names, d: &Dir, name: &[u8]) -> Result<Option<EntryPlace>> {
+    spot_by(r, names, d, name)
 }
 
 /// Removes the name there, with the directory as it was then; works on a full pool. The caller writes `d` back in
 /// the same transaction.
 #[inline]
-pub(crate) fn take(tx: &mut Tx, d: &mut Dir, spot: EntryPlace) -> Result<()> {
-    let EntryPlace { mut place, found } = spot;
-    place.bucket.remove(tx, &found)?;
-    d.entries = d.entries.saturating_sub(1);
-    shrink::give_back(tx, d, place)
+pub(crate) fn take(tx: &mut Tx, names: &Names, d: &mut Dir, spot: EntryPlace) -> Result<()> {
+    take_by(tx, names, d, spot)
 }
 
 /// Where a name would go that is not there.
 #[derive(Clone, Copy)]
 pub(crate) struct Vacancy {
     hash: u64,
-    /// Its bucket, and whether no other entry there has its hash bits.
-    place: Option<(BucketPlace, bool)>,
+    /// Its bucket, if that is plain, and whether no other entry there has its hash bits.
+    place: Option<(Placed<Bucket>, bool)>,
 }
 
 /// Looks for the place of a new name; `None` if it is there already.
 #[inline]
-pub(crate) fn vacancy(r: &Region, key: u64, d: &Dir, name: &[u8]) -> Result<Option<Vacancy>> {
-    vacancy_by(r, &Sip::new(key), d, name)
+pub(crate) fn vacancy(r: &Region, names: &Names, d: &Dir, name: &[u8]) -> Result<Option<Vacancy>> {
+    vacancy_by(r, names, d, name)
 }
 
 /// Adds a name where there is room for it, with the directory as it was then. The caller writes `d` back in the
 /// same transaction.
 #[inline]
-pub(crate) fn fill(tx: &mut Tx, key: u64, d: &mut Dir, at: Vacancy, name: &[u8], e: Entry) -> Result<()> {
-    fill_by(tx, &Sip::new(key), d, at, name, e)
+pub(crate) fn fill(tx: &mut Tx, names: &Names, d: &mut Dir, at: Vacancy, name: &[u8], e: Entry) -> Result<()> {
+    fill_by(tx, names, d, at, name, e)
 }
 
 /// Adds a name that is known to be absent. The caller writes `d` back in the same transaction.
-pub(crate) fn insert(tx: &mut Tx, key: u64, d: &mut Dir, name: &[u8], e: Entry) -> Result<()> {
-    insert_by(tx, &Sip::new(key), d, name, e)
+pub(crate) fn insert(tx: &mut Tx, names: &Names, d: &mut Dir, name: &[u8], e: Entry) -> Result<()> {
+    insert_by(tx, names, d, name, e)
 }
 
 /// Removes a name; works on a full pool. The caller writes `d` back in the same transaction.
 #[inline]
-pub(crate) fn remove(tx: &mut Tx, key: u64, d: &mut Dir, name: &[u8]) -> Result<Option<Entry>> {
-    remove_by(tx, &Sip::new(key), d, name)
+pub(crate) fn remove(tx: &mut Tx, names: &Names, d: &mut Dir, name: &[u8]) -> Result<Option<Entry>> {
+    remove_by(tx, names, d, name)
 }
 
-/// Lets a name lead elsewhere, in place; returns where it led. Works on a full pool.
-#[inline]
-pub(crate) fn replace(tx: &mut Tx, key: u64, d: &Dir, name: &[u8], e: Entry) -> Result<Option<Entry>> {
-    replace_by(tx, &Sip::new(key), d, name, e)
+/// Lets a name lead elsewhere; returns where it led. Works on a full pool where the bucket is plain. The caller writes `d` back
+/// in the same transaction.
+pub(crate) fn replace(tx: &mut Tx, names: &Names, d: &mut Dir, name: &[u8], e: Entry) -> Result<Option<Entry>> {
+    replace_by(tx, names, d, name, e)
 }
 
 /// Hands out the entries from `cookie` on (0 to 2: all), each with the cookie to go on from after it,
 /// until `f` returns false. Cookies are between 3 and 2^62 + 2.
 pub(crate) fn read(
     r: &Region,
-    key: u64,
+    names: &Names,
     d: &Dir,
     cookie: u64,
     f: &mut dyn FnMut(u64, &[u8], Entry) -> bool,
 ) -> Result<()> {
-    readout::read(r, &Sip::new(key), d, cookie, f)
+    readout::read(r, names, d, cookie, f)
 }
 
 /// Calls `problem` with a clause for everything that is wrong with the directory, and `entry` with each
 /// entry that makes sense in itself: from these the directory can be made anew.
 pub(crate) fn check(
     r: &Region,
-    key: u64,
+    names: &Names,
     d: &Dir,
     problem: &mut dyn FnMut(String),
     entry: &mut dyn FnMut(&[u8], Entry),
 ) {
-    check::check(r, &Sip::new(key), d, problem, entry)
+    check::check(r, names, d, problem, entry)
 }
 
 pub(crate) use readout::visit;
@@ -209,33 +234,37 @@ pub(crate) fn allocated(r: &Region, d: &Dir) -> Result<u64> {
     let root = Root::unpack(d.root);
     Ok(match root.form {
         form::EMPTY => 0,
-        form::LONE => r.resolve(root.off, crate::layout::tag::BUCKET)?,
+        form::LONE | form::PACKED => r.resolve(root.off, crate::layout::tag::BUCKET)?,
         _ => (8u64 << root.depth.min(32)).saturating_add(d.entries.saturating_mul(32)),
     })
 }
 
 /// A bucket and how it is reached.
 #[derive(Clone, Copy, Debug)]
-struct BucketPlace {
-    bucket: Bucket,
+pub(crate) struct Placed<B> {
+    bucket: B,
     /// The table and the first of its entries that refer to the bucket; `None` for a lone bucket.
     table: Option<(Table, u64)>,
 }
 
+type BucketPlace = Placed<Bucket>;
+
 /// The bucket where a hash belongs, if the directory has any.
 #[inline(always)]
-fn place_of(r: &Region, d: &Dir, hash: u64) -> Result<Option<BucketPlace>> {
+fn place_of(r: &Region, d: &Dir, hash: u64) -> Result<Option<Placed<Either>>> {
     let root = Root::unpack(d.root);
-    match root.form {
-        form::EMPTY => Ok(None),
-        form::LONE => Ok(Some(BucketPlace { bucket: lone(r, root.off)?, table: None })),
+    let (bucket, table) = match root.form {
+        form::EMPTY => return Ok(None),
+        form::LONE => (Either::Plain(lone(r, root.off)?), None),
         form::TABLE => {
             let table = Table::open(r, root.off, root.depth)?;
             let (bucket, first) = table.bucket(r, table.index(hash))?;
-            Ok(Some(BucketPlace { bucket, table: Some((table, first)) }))
+            (bucket, Some((table, first)))
         }
-        _ => Err(unknown_form(&root)),
-    }
+        form::PACKED => (Either::Packed(Packed::open(r, root.off)?), None),
+        _ => return Err(unknown_form(&root)),
+    };
+    Ok(Some(Placed { bucket, table }))
 }
 
 /// The bucket of a directory that has no other.
@@ -254,28 +283,54 @@ fn unknown_form(root: &Root) -> Error {
 }
 
 #[inline(always)]
-fn spot_by(r: &Region, h: &impl NameHash, d: &Dir, name: &[u8]) -> Result<Option<EntryPlace>> {
+fn spot_by(r: &Region, h: &impl Naming, d: &Dir, name: &[u8]) -> Result<Option<EntryPlace>> {
     if name.len() > NAME_MAX {
         return Ok(None);
     }
     let hash = h.hash(name);
-    let Some(place) = place_of(r, d, hash)? else { return Ok(None) };
-    Ok(place.bucket.find(r, hash, name)?.found().map(|found| EntryPlace { place, found }))
+    let Some(Placed { bucket, table }) = place_of(r, d, hash)? else { return Ok(None) };
+    Ok(match bucket {
+        Either::Plain(bucket) => {
+            bucket.find(r, hash, name)?.found().map(|found| EntryPlace::Plain(Placed { bucket, table }, found))
+        }
+        Either::Packed(bucket) => {
+            bucket.find(r, h, name)?.map(|(n, entry)| EntryPlace::Packed(Placed { bucket, table }, n, entry))
+        }
+    })
+}
+
+#[inline]
+fn take_by(tx: &mut Tx, h: &impl Naming, d: &mut Dir, spot: EntryPlace) -> Result<()> {
+    match spot {
+        EntryPlace::Plain(mut place, found) => {
+            place.bucket.remove(tx, &found)?;
+            d.entries = d.entries.saturating_sub(1);
+            shrink::give_back(tx, d, place)
+        }
+        EntryPlace::Packed(place, n, _) => pack::remove(tx, h, d, &place, n),
+    }
 }
 
 #[inline(always)]
-fn vacancy_by(r: &Region, h: &impl NameHash, d: &Dir, name: &[u8]) -> Result<Option<Vacancy>> {
+fn vacancy_by(r: &Region, h: &impl Naming, d: &Dir, name: &[u8]) -> Result<Option<Vacancy>> {
     let hash = h.hash(name);
-    let Some(place) = place_of(r, d, hash)? else { return Ok(Some(Vacancy { hash, place: None })) };
-    let alone = match place.bucket.find(r, hash, name)? {
+    let Some(Placed { bucket, table }) = place_of(r, d, hash)? else { return Ok(Some(Vacancy { hash, place: None })) };
+    let bucket = match bucket {
+        Either::Plain(bucket) => bucket,
+        Either::Packed(bucket) => {
+            let is_there = bucket.find(r, h, name)?.is_some();
+            return Ok((!is_there).then_some(Vacancy { hash, place: None }));
+        }
+    };
+    let alone = match bucket.find(r, hash, name)? {
         Look::Found(_) => return Ok(None),
         Look::Alone => true,
         Look::Among => false,
     };
-    Ok(Some(Vacancy { hash, place: Some((place, alone)) }))
+    Ok(Some(Vacancy { hash, place: Some((Placed { bucket, table }, alone)) }))
 }
 
-fn insert_by(tx: &mut Tx, h: &impl NameHash, d: &mut Dir, name: &[u8], e: Entry) -> Result<()> {
+fn insert_by(tx: &mut Tx, h: &impl Naming, d: &mut Dir, name: &[u8], e: Entry) -> Result<()> {
     check_name(name)?;
     add(tx, h, d, h.hash(name), name, e)
 }
@@ -290,7 +345,7 @@ fn check_name(name: &[u8]) -> Result<()> {
 }
 
 #[inline(always)]
-fn fill_by(tx: &mut Tx, h: &impl NameHash, d: &mut Dir, at: Vacancy, name: &[u8], e: Entry) -> Result<()> {
+fn fill_by(tx: &mut Tx, h: &impl Naming, d: &mut Dir, at: Vacancy, name: &[u8], e: Entry) -> Result<()> {
     check_name(name)?;
     if let Some((mut place, alone)) = at.place {
         if place.bucket.add(tx, h, (at.hash, alone), name, e)? {
@@ -304,34 +359,49 @@ fn fill_by(tx: &mut Tx, h: &impl NameHash, d: &mut Dir, at: Vacancy, name: &[u8]
 /// Adds a name to the bucket where it belongs, and makes room there first if there is none.
 #[cold]
 #[inline(never)]
-fn add(tx: &mut Tx, h: &impl NameHash, d: &mut Dir, hash: u64, name: &[u8], e: Entry) -> Result<()> {
-    // Each round that does not add the entry makes a bucket larger or deeper, and both have a limit.
-    for _ in 0..bucket::SIZES.len() + 2 * usize::from(table::MAX_DEPTH) {
-        if let Some(mut place) = place_of(tx.region(), d, hash)? {
-            if place.bucket.add(tx, h, (hash, false), name, e)? {
-                d.entries += 1;
-                return Ok(());
+fn add(tx: &mut Tx, h: &impl Naming, d: &mut Dir, hash: u64, name: &[u8], e: Entry) -> Result<()> {
+    // Each round that does not add the entry makes a bucket plain, larger or deeper, and each has a limit.
+    for _ in 0..1 + bucket::SIZES.len() + 2 * usize::from(table::MAX_DEPTH) {
+        match place_of(tx.region(), d, hash)? {
+            Some(Placed { bucket: Either::Plain(bucket), table }) => {
+                let mut place = Placed { bucket, table };
+                if place.bucket.add(tx, h, (hash, false), name, e)? {
+                    d.entries += 1;
+                    return Ok(());
+                }
+                grow::make_room(tx, h, d, &place, bucket::cost(name))?;
             }
-            grow::make_room(tx, h, d, &place, bucket::cost(name))?;
-        } else {
-            let size = bucket::size_for(bucket::HEADER + bucket::cost(name)).unwrap_or(bucket::SPLIT);
-            d.set_lone(Builder::new(size).store(tx, 0)?.off);
+            Some(Placed { bucket: Either::Packed(bucket), table }) => {
+                pack::unpack(tx, h, d, &Placed { bucket, table }, bucket::cost(name))?;
+            }
+            None => {
+                let size = bucket::size_for(bucket::HEADER + bucket::cost(name)).unwrap_or(bucket::SPLIT);
+                d.set_lone(Builder::new(size).store(tx, 0)?.off);
+            }
         }
     }
     Err(pram::Error::NoSpace.into())
 }
 
 #[inline]
-fn remove_by(tx: &mut Tx, h: &impl NameHash, d: &mut Dir, name: &[u8]) -> Result<Option<Entry>> {
+fn remove_by(tx: &mut Tx, h: &impl Naming, d: &mut Dir, name: &[u8]) -> Result<Option<Entry>> {
     let Some(spot) = spot_by(tx.region(), h, d, name)? else { return Ok(None) };
-    take(tx, d, spot)?;
+    take_by(tx, h, d, spot)?;
     Ok(Some(spot.entry()))
 }
 
-fn replace_by(tx: &mut Tx, h: &impl NameHash, d: &Dir, name: &[u8], e: Entry) -> Result<Option<Entry>> {
-    let Some(EntryPlace { place, found }) = spot_by(tx.region(), h, d, name)? else { return Ok(None) };
-    place.bucket.replace(tx, &found, e)?;
-    Ok(Some(found.entry()))
+fn replace_by(tx: &mut Tx, h: &impl Naming, d: &mut Dir, name: &[u8], e: Entry) -> Result<Option<Entry>> {
+    let Some(spot) = spot_by(tx.region(), h, d, name)? else { return Ok(None) };
+    match spot {
+        EntryPlace::Plain(place, found) => place.bucket.replace(tx, &found, e)?,
+        EntryPlace::Packed(place, n, _) => {
+            if !place.bucket.change(tx, h, |items| items[n].lead_to(e))? {
+                pack::unpack(tx, h, d, &place, 0)?;
+                return replace_by(tx, h, d, name, e);
+            }
+        }
+    }
+    Ok(Some(spot.entry()))
 }
 
 #[cold]

@@ -5,7 +5,9 @@ use smallvec::SmallVec;
 
 use super::bucket::{self, Bucket};
 use super::hash::NameHash;
-use super::table::Table;
+use super::naming::Naming;
+use super::packed::Packed;
+use super::table::{Either, Table};
 use super::{damaged, form, Dir, Entry};
 use crate::error::Result;
 use crate::layout::{tag, Root};
@@ -16,13 +18,33 @@ const RESERVED: u64 = 2;
 /// See [`super::read`].
 pub fn read(
     r: &Region,
-    h: &impl NameHash,
+    h: &impl Naming,
     d: &Dir,
     cookie: u64,
     f: &mut dyn FnMut(u64, &[u8], Entry) -> bool,
 ) -> Result<()> {
     let start = cookie.saturating_sub(RESERVED);
-    each_bucket(r, d, start, &mut |bucket, _| read_bucket(r, h, bucket, start, f))
+    each_bucket(r, d, start, &mut |bucket, _| match bucket {
+        Either::Plain(bucket) => read_bucket(r, h, bucket, start, f),
+        Either::Packed(bucket) => read_packed(r, h, bucket, start, f),
+    })
+}
+
+/// Hands out the entries of a packed bucket, which are in order, from position `start` on; false if `f` wants no more.
+fn read_packed(
+    r: &Region,
+    h: &impl Naming,
+    bucket: &Packed,
+    start: u64,
+    f: &mut dyn FnMut(u64, &[u8], Entry) -> bool,
+) -> Result<bool> {
+    for item in bucket.copy(r, h)?.items()? {
+        let position = bucket::position(h.hash(item.name()), item.record.sequence);
+        if position >= start && !f(position + 1 + RESERVED, item.name(), item.record.entry) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Hands out the entries of a bucket from position `start` on; false if `f` wants no more.
@@ -54,11 +76,12 @@ fn read_bucket(
 
 /// Calls `f` with each bucket, from the one that holds position `start` on, and its first index, until `f`
 /// returns false.
-pub fn each_bucket(r: &Region, d: &Dir, start: u64, f: &mut dyn FnMut(&Bucket, u64) -> Result<bool>) -> Result<()> {
+pub fn each_bucket(r: &Region, d: &Dir, start: u64, f: &mut dyn FnMut(&Either, u64) -> Result<bool>) -> Result<()> {
     let root = Root::unpack(d.root);
     match root.form {
         form::EMPTY => Ok(()),
-        form::LONE => f(&Bucket::open(r, root.off)?, 0).map(|_| ()),
+        form::LONE => f(&Either::Plain(Bucket::open(r, root.off)?), 0).map(|_| ()),
+        form::PACKED => f(&Either::Packed(Packed::open(r, root.off)?), 0).map(|_| ()),
         form::TABLE => {
             let table = Table::open(r, root.off, root.depth)?;
             let mut index = bucket::index_of_position(start, table.depth);
@@ -67,7 +90,7 @@ pub fn each_bucket(r: &Region, d: &Dir, start: u64, f: &mut dyn FnMut(&Bucket, u
                 if !f(&bucket, first)? {
                     break;
                 }
-                index = first + table.span(bucket.head.depth);
+                index = first + table.span(bucket.depth());
             }
             Ok(())
         }
@@ -77,12 +100,23 @@ pub fn each_bucket(r: &Region, d: &Dir, start: u64, f: &mut dyn FnMut(&Bucket, u
 
 /// Names every heap object of the directory.
 pub(crate) fn visit(r: &Region, d: &Dir, object: &mut dyn FnMut(u64, Tag)) -> Result<()> {
+    visit_with(r, d, object, &mut |_| Ok(()))
+}
+
+/// The same, with a look at each bucket before it is named.
+pub fn visit_with(
+    r: &Region,
+    d: &Dir,
+    object: &mut dyn FnMut(u64, Tag),
+    look: &mut dyn FnMut(&Either) -> Result<()>,
+) -> Result<()> {
     let root = Root::unpack(d.root);
     if root.form == form::TABLE {
         object(root.off, tag::BUCKET_TABLE);
     }
     each_bucket(r, d, 0, &mut |bucket, _| {
-        object(bucket.off, tag::BUCKET);
+        look(bucket)?;
+        object(bucket.off(), tag::BUCKET);
         Ok(true)
     })
 }

@@ -5,8 +5,8 @@ use smallvec::SmallVec;
 
 use super::bucket::{self, Bucket, HEADER, SIZES, SPLIT};
 use super::image::Builder;
-use super::table::Table;
-use super::{damaged, form, grow, BucketPlace, Dir};
+use super::table::{Either, Table};
+use super::{damaged, form, grow, readout, BucketPlace, Dir};
 use crate::error::{Error, Result};
 use crate::layout::{tag, Root};
 use rustix::io::Errno;
@@ -66,6 +66,7 @@ fn merge(tx: &mut Tx, d: &mut Dir, mut place: BucketPlace) -> Result<()> {
         }
         let span = table.span(depth);
         let (buddy, buddy_first) = table.bucket(tx.region(), first ^ span)?;
+        let Either::Plain(buddy) = buddy else { return Ok(()) };
         if buddy.head.depth != depth || Table::log_needed(2 * span) > tx.room() / 2 {
             return Ok(());
         }
@@ -130,11 +131,15 @@ fn halve(tx: &mut Tx, d: &mut Dir, near: u64) -> Result<()> {
 /// Frees all objects of an empty directory.
 pub(crate) fn free(tx: &mut Tx, d: &mut Dir) -> Result<()> {
     let mut objects: SmallVec<[(u64, Tag); 8]> = SmallVec::new();
-    super::visit(tx.region(), d, &mut |off, tag| objects.push((off, tag)))?;
+    let r = tx.region();
+    readout::visit_with(r, d, &mut |off, tag| objects.push((off, tag)), &mut |bucket| {
+        let is_empty = match bucket {
+            Either::Plain(bucket) => bucket.is_empty(),
+            Either::Packed(bucket) => bucket.is_empty(r)?,
+        };
+        is_empty.then_some(()).ok_or_else(|| damaged(bucket.off(), "empty directory has entries"))
+    })?;
     for (off, tag) in objects {
-        if tag == tag::BUCKET && !Bucket::open(tx.region(), off)?.is_empty() {
-            return Err(damaged(off, "empty directory has entries"));
-        }
         tx.free(off, tag)?;
     }
     *d = Dir::EMPTY;

@@ -1,15 +1,16 @@
 //! The table of a large directory: 2^depth offsets of buckets, indexed by the top bits of the hash.
 //!
 //! A bucket of local depth `l` stands in the 2^(depth - l) adjacent entries whose indices agree in their
-//! top `l` bits.
+//! top `l` bits. The low bit of an offset says that the bucket is packed.
 
 use pram::{Off, Region, Tx};
 use smallvec::SmallVec;
 
 use super::bucket::Bucket;
 use super::damaged;
+use super::packed::Packed;
 use crate::error::Result;
-use crate::layout::tag;
+use crate::layout::{tag, PACKED};
 
 /// Depth of the largest table, 128 MiB of offsets.
 pub const MAX_DEPTH: u8 = 24;
@@ -17,6 +18,31 @@ pub const MAX_DEPTH: u8 = 24;
 const WORD: u64 = 8;
 /// Words copied in one go.
 const STEP: usize = 256;
+
+/// A bucket in one of its forms.
+#[derive(Clone, Copy, Debug)]
+pub enum Either {
+    Plain(Bucket),
+    Packed(Packed),
+}
+
+impl Either {
+    #[inline(always)]
+    pub fn depth(&self) -> u8 {
+        match self {
+            Either::Plain(bucket) => bucket.head.depth,
+            Either::Packed(bucket) => bucket.head.depth,
+        }
+    }
+
+    #[inline(always)]
+    pub fn off(&self) -> u64 {
+        match self {
+            Either::Plain(bucket) => bucket.off,
+            Either::Packed(bucket) => bucket.off,
+        }
+    }
+}
 
 #[derive(Clone, Copy, Debug)]
 pub struct Table {
@@ -57,12 +83,16 @@ impl Table {
 
     /// The bucket at `index`, and the first of the entries that it stands in.
     #[inline(always)]
-    pub fn bucket(&self, r: &Region, index: u64) -> Result<(Bucket, u64)> {
-        let bucket = Bucket::open(r, self.word(r, index)?)?;
-        if bucket.head.depth > self.depth {
-            return Err(damaged(bucket.off, "bucket is deeper than its table"));
+    pub fn bucket(&self, r: &Region, index: u64) -> Result<(Either, u64)> {
+        let word = self.word(r, index)?;
+        let bucket = match word & PACKED {
+            0 => Either::Plain(Bucket::open(r, word)?),
+            _ => Either::Packed(Packed::open(r, word & !PACKED)?),
+        };
+        if bucket.depth() > self.depth {
+            return Err(damaged(bucket.off(), "bucket is deeper than its table"));
         }
-        Ok((bucket, index & !(self.span(bucket.head.depth) - 1)))
+        Ok((bucket, index & !(self.span(bucket.depth()) - 1)))
     }
 
     /// How many entries a bucket of local depth `depth` stands in.
@@ -119,7 +149,7 @@ impl Table {
         count.div_ceil(STEP as u64) * pram::tx::RECORD + count * WORD
     }
 
-    /// Lets `count` entries from `first` on refer to the bucket at `to`.
+    /// Lets `count` entries from `first` on hold `to`.
     pub fn fill(&self, tx: &mut Tx, first: u64, count: u64, to: u64) -> Result<()> {
         let words = [to.to_le_bytes(); STEP];
         let (mut at, end) = (first, first + count);

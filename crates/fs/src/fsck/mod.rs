@@ -743,13 +743,9 @@ impl Findings {
                 let d = Dir { root: raw.content, entries: raw.size };
                 let entries = &mut self.entries;
                 if names {
-                    dir::check(
-                        region,
-                        fs.super_block().hash_key,
-                        &d,
-                        &mut |p| problems.push((Damage::Content, p)),
-                        &mut |_, e| entries.push((e.ino, e.kind)),
-                    );
+                    dir::check(region, &fs.names(), &d, &mut |p| problems.push((Damage::Content, p)), &mut |_, e| {
+                        entries.push((e.ino, e.kind))
+                    });
                 }
                 dir::visit(region, &d, &mut visit)
             }

@@ -374,7 +374,7 @@ fn cut_content(fs: &Fs, op: &mut Op, mut node: Node) -> Result<String> {
 /// 2. One transaction, of the inode alone, makes it the directory's. What the old one had is swept.
 fn rebuild_dir(fs: &Fs, op: &mut Op, mut node: Node) -> Result<String> {
     let mut kept = Vec::new();
-    dir::check(fs.region(), fs.super_block().hash_key, &node.dir(), &mut |_| {}, &mut |name, e| {
+    dir::check(fs.region(), &fs.names(), &node.dir(), &mut |_| {}, &mut |name, e| {
         kept.push((name.to_vec(), e));
     });
     let mut fresh = Dir::EMPTY;
@@ -391,13 +391,13 @@ fn rebuild_dir(fs: &Fs, op: &mut Op, mut node: Node) -> Result<String> {
 
 /// Adds an entry to a directory that nothing refers to yet, unless it has one of that name.
 fn add_beside(fs: &Fs, op: &mut Op, fresh: &mut Dir, name: &[u8], entry: Entry) -> Result<()> {
-    let key = fs.super_block().hash_key;
-    if dir::lookup(fs.region(), key, fresh, name)?.is_some() {
+    let names = &fs.names();
+    if dir::lookup(fs.region(), names, fresh, name)?.is_some() {
         return Ok(());
     }
     let mut larger = *fresh;
     let mut tx = op.tx()?;
-    dir::insert(&mut tx, key, &mut larger, name, entry)?;
+    dir::insert(&mut tx, names, &mut larger, name, entry)?;
     tx.commit()?;
     *fresh = larger;
     Ok(())
@@ -414,9 +414,9 @@ fn free_beside(fs: &Fs, op: &mut Op, fresh: Dir) -> Result<()> {
 
 /// Removes entries of inodes that do not exist; corrects the type in others.
 fn drop_entries(fs: &Fs, op: &mut Op, mut node: Node, gone: &mut Gone) -> Result<String> {
-    let key = fs.super_block().hash_key;
+    let names = &fs.names();
     let mut all = Vec::new();
-    dir::check(fs.region(), key, &node.dir(), &mut |_| {}, &mut |name, e| all.push((name.to_vec(), e)));
+    dir::check(fs.region(), names, &node.dir(), &mut |_| {}, &mut |name, e| all.push((name.to_vec(), e)));
     let (mut dropped, mut corrected) = (0, 0);
     for (name, entry) in all {
         let target = fs.table().get(entry.ino)?;
@@ -424,12 +424,17 @@ fn drop_entries(fs: &Fs, op: &mut Op, mut node: Node, gone: &mut Gone) -> Result
         match target {
             Some(raw) if raw.kind == entry.kind => continue,
             Some(raw) => {
-                dir::replace(&mut tx, key, &node.dir(), &name, Entry { kind: raw.kind, ..entry })?;
+                let mut d = node.dir();
+                dir::replace(&mut tx, names, &mut d, &name, Entry { kind: raw.kind, ..entry })?;
+                if d != node.dir() {
+                    node.set_dir(&d);
+                    node.save(&mut tx)?;
+                }
                 corrected += 1;
             }
             None => {
                 let mut d = node.dir();
-                dir::remove(&mut tx, key, &mut d, &name)?;
+                dir::remove(&mut tx, names, &mut d, &name)?;
                 node.set_dir(&d);
                 node.save(&mut tx)?;
                 dropped += 1;
@@ -443,29 +448,29 @@ fn drop_entries(fs: &Fs, op: &mut Op, mut node: Node, gone: &mut Gone) -> Result
 
 /// Removes the names of a directory, but one in `keep`. If none is left, the next round finds it unnamed.
 fn drop_names(fs: &Fs, op: &mut Op, ino: Ino, keep: Option<Ino>, gone: &mut Gone) -> Result<String> {
-    let key = fs.super_block().hash_key;
+    let names = &fs.names();
     let (mut kept, mut dropped) = (false, 0);
     for dir in 1..crate::inode::max_inodes(fs.region().size()) {
         let Ok(mut node) = fs.node(dir) else { continue };
         if !node.is_dir() {
             continue;
         }
-        let mut names = Vec::new();
-        dir::check(fs.region(), key, &node.dir(), &mut |_| {}, &mut |name, e| {
+        let mut found = Vec::new();
+        dir::check(fs.region(), names, &node.dir(), &mut |_| {}, &mut |name, e| {
             if e.ino == ino {
-                names.push(name.to_vec());
+                found.push(name.to_vec());
             }
         });
-        if !names.is_empty() {
+        if !found.is_empty() {
             op.lock(&[dir])?;
         }
-        for name in names {
+        for name in found {
             if keep == Some(dir) && !std::mem::replace(&mut kept, true) {
                 continue;
             }
             let mut d = node.dir();
             let mut tx = op.tx()?;
-            dir::remove(&mut tx, key, &mut d, &name)?;
+            dir::remove(&mut tx, names, &mut d, &name)?;
             node.set_dir(&d);
             node.save(&mut tx)?;
             tx.commit()?;
@@ -501,7 +506,7 @@ fn to_lost_found(fs: &Fs, op: &mut Op, mut node: Node, told: Told) -> Result<Str
     let mut tx = op.tx()?;
     let mut d = home.dir();
     let entry = Entry { ino: node.ino, kind: node.raw.kind };
-    dir::insert(&mut tx, fs.super_block().hash_key, &mut d, name.as_bytes(), entry)?;
+    dir::insert(&mut tx, &fs.names(), &mut d, name.as_bytes(), entry)?;
     home.set_dir(&d);
     if node.is_dir() {
         node.raw.extra = home.ino;
@@ -535,7 +540,7 @@ fn first_name(
 ) -> Result<(String, Option<Entry>)> {
     let mut tried = name.clone();
     for n in 1u64.. {
-        let found = dir::lookup(fs.region(), fs.super_block().hash_key, &home.dir(), tried.as_bytes())?;
+        let found = dir::lookup(fs.region(), &fs.names(), &home.dir(), tried.as_bytes())?;
         if will_do(&found) {
             return Ok((tried, found));
         }

@@ -16,6 +16,7 @@ use crate::layout::{root, tag, RawInode, RawProfile, PER_BLOCK, PROFILES};
 use crate::packed::block::MAX;
 use crate::packed::profile::{Codec, Seen};
 use crate::packed::{builtin, Prepared, Profile};
+use crate::Ino;
 
 const BODY: u64 = size_of::<RawProfile>() as u64;
 
@@ -26,7 +27,7 @@ pub struct Profiles([OnceLock<Profile>; PROFILES]);
 impl<'a> Table<'a> {
     /// The profile with this number.
     #[inline(always)]
-    pub(super) fn profile(&self, n: u8) -> Result<&'a Profile> {
+    pub fn profile(&self, n: u8) -> Result<&'a Profile> {
         match self.known.profiles.0.get(usize::from(n)).and_then(OnceLock::get) {
             Some(profile) => Ok(profile),
             None => self.read_profile(n),
@@ -47,6 +48,15 @@ impl<'a> Table<'a> {
         Ok(known.get_or_init(|| profile))
     }
 
+    /// How many profiles there are: they have the numbers from 0 on.
+    pub fn profiles(&self) -> Result<u8> {
+        let mut n = 0;
+        while usize::from(n) < PROFILES && self.region.load(word(self.region, n))? != 0 {
+            n += 1;
+        }
+        Ok(n)
+    }
+
     /// Packs the inodes by the profile that makes the least of them; where of the two, and how many bytes that is.
     pub(super) fn smallest(
         &self,
@@ -55,10 +65,7 @@ impl<'a> Table<'a> {
     ) -> Result<(usize, usize)> {
         let prepared = Prepared::of(inodes);
         let (mut best, mut len) = (0, usize::MAX);
-        for n in 0..PROFILES as u8 {
-            if self.region.load(word(self.region, n))? == 0 {
-                break;
-            }
+        for n in 0..self.profiles()? {
             let Ok(profile) = self.profile(n) else { continue };
             let bytes = prepared.pack(profile, n, &mut out[1 - best]);
             if bytes < len {
@@ -128,8 +135,15 @@ pub fn count(region: &Region) -> Result<usize> {
 }
 
 /// A profile of the inodes that have not changed since `quiet_since`: of all, or if there are more than `most` inodes, of such a part
-/// from all over the table. `None` if these are fewer than `least`.
-pub fn train(session: &Session, table: Table, most: usize, quiet_since: i64, least: usize) -> Result<Option<Vec<u8>>> {
+/// from all over the table, with what `names` adds for each. `None` if these are fewer than `least`.
+pub fn train(
+    session: &Session,
+    table: Table,
+    most: usize,
+    quiet_since: i64,
+    least: usize,
+    names: &mut dyn FnMut(Ino, &RawInode, &mut Seen),
+) -> Result<Option<Vec<u8>>> {
     let (mut blocks, mut all) = (Vec::new(), 0);
     let mut from = 0;
     while let Some(block) = table.next_block(from)? {
@@ -138,12 +152,15 @@ pub fn train(session: &Session, table: Table, most: usize, quiet_since: i64, lea
     }
     let step = (blocks.len() * PER_BLOCK as usize / most.max(1)).max(1);
     let mut seen: Vec<Vec<RawInode>> = Vec::new();
+    let mut tallies = Seen::default();
     for block in blocks.into_iter().step_by(step) {
         let mut inodes = Vec::new();
         for ino in block * PER_BLOCK..(block + 1) * PER_BLOCK {
             // What cannot be read is for fsck to tell.
             let raw = session.read(ino, || table.get(ino)).ok().flatten();
-            inodes.extend(raw.filter(|raw| raw.ctime < quiet_since));
+            let Some(raw) = raw.filter(|raw| raw.ctime < quiet_since) else { continue };
+            names(ino, &raw, &mut tallies);
+            inodes.push(raw);
         }
         all += inodes.len();
         seen.push(inodes);
@@ -151,7 +168,6 @@ pub fn train(session: &Session, table: Table, most: usize, quiet_since: i64, lea
     if all == 0 || all < least {
         return Ok(None);
     }
-    let mut tallies = Seen::default();
     seen.iter().filter(|block| !block.is_empty()).for_each(|block| tallies.add(block));
     Ok(Some(tallies.profile(Codec::Hybrid).to_bytes()))
 }

@@ -200,7 +200,7 @@ impl Fs {
         let mut tx = op.tx()?;
         self.init_inode(&mut tx, made, perm, inherited, new, dir.ino)?;
         let mut d = dir.dir();
-        dir::fill(&mut tx, self.hash_key(), &mut d, at, name, Entry { ino: made.ino, kind: new.kind as u8 })?;
+        dir::fill(&mut tx, &self.names(), &mut d, at, name, Entry { ino: made.ino, kind: new.kind as u8 })?;
         dir.set_dir(&d);
         dir.touch(crate::Time(made.raw.ctime));
         if is_dir {
@@ -307,7 +307,7 @@ impl Fs {
     /// other file systems: `mkdir -p` and opening what exists rely on it.
     #[inline(always)]
     fn permit_new_entry(&self, dir: &Node, name: &[u8], caller: &Caller) -> Result<Vacancy> {
-        let Some(at) = dir::vacancy(self.region(), self.hash_key(), &dir.dir(), name)? else {
+        let Some(at) = dir::vacancy(self.region(), &self.names(), &dir.dir(), name)? else {
             self.permit(&dir.raw, caller, want::EXEC)?;
             return Err(Errno::EXIST.into());
         };
@@ -421,7 +421,7 @@ impl Fs {
         node.raw.ctime = time.0;
         let mut tx = op.tx()?;
         let mut d = dir.dir();
-        dir::fill(&mut tx, self.hash_key(), &mut d, vacancy, name, Entry { ino: at.ino, kind: node.raw.kind })?;
+        dir::fill(&mut tx, &self.names(), &mut d, vacancy, name, Entry { ino: at.ino, kind: node.raw.kind })?;
         dir.set_dir(&d);
         dir.touch(time);
         dir.save_hot(&mut tx)?;

@@ -6,7 +6,7 @@ use zerocopy::FromZeros;
 
 use super::{want, Fs};
 use crate::attr::{Attr, Caller, Ino, Kind, Time};
-use crate::dir::{self, Dir};
+use crate::dir::{self, Dir, Names};
 use crate::error::Result;
 use crate::file::{self, Content};
 use crate::inode::InodePlace;
@@ -213,15 +213,15 @@ impl Fs {
     }
 
     #[inline(always)]
-    pub(super) fn hash_key(&self) -> u64 {
-        self.super_block().hash_key
+    pub(crate) fn names(&self) -> Names<'_> {
+        Names::new(self.super_block().hash_key, self.table())
     }
 
     /// The entry of a directory that the caller holds or reads optimistically.
     #[inline(always)]
     pub(super) fn find(&self, d: &RawInode, name: &[u8]) -> Result<Option<dir::Entry>> {
         let d = Dir { root: d.content, entries: d.size };
-        dir::lookup(self.region(), self.hash_key(), &d, name)
+        dir::lookup(self.region(), &self.names(), &d, name)
     }
 
     /// What the public attributes are of an inode that was seen, is not locked and not being read.

@@ -20,6 +20,7 @@
 //! | `compress` | compressing files that have been quiet, reading such, making them plain again |
 //! | `dictionaries` | what cold content is compressed with |
 //! | `packing` | packing and unpacking inodes |
+//! | `pack_names` | packing names of directories |
 //! | `prepare` | fetching what lies on disk, for readers and for changes of a part of it |
 //! | `shift` | collapse and insert in large files, piece by piece |
 //! | `access_time` | when reading updates access times: relatime and the like |
@@ -42,6 +43,7 @@ pub(crate) mod dictionaries;
 mod durable;
 mod lookup;
 mod lost;
+mod pack_names;
 mod packing;
 mod prepare;
 mod readdir;
@@ -72,6 +74,7 @@ use crate::ubj::Union;
 
 pub use access_time::Atime;
 pub(crate) use lookup::{content_of, At, Node};
+pub use pack_names::PackedNames;
 pub use packing::Packed;
 pub use sizes::StatFs;
 pub use usage::Usage;

@@ -11,11 +11,13 @@ use pram::Op;
 use rustix::io::Errno;
 
 use super::{now, Fs, Node};
-use crate::attr::{Ino, Time};
+use crate::attr::{Ino, Kind, Time};
+use crate::dir;
 use crate::error::{Error, Result};
 use crate::inode::packing::{self, Left, Memory};
 use crate::inode::{profiles, InodePlace};
-use crate::layout::PER_BLOCK;
+use crate::layout::{RawInode, PER_BLOCK};
+use crate::packed::profile::Seen;
 
 pub use crate::inode::packing::Packed;
 
@@ -26,6 +28,8 @@ const WANTED: u64 = 4;
 
 /// Inodes that a profile is made of, at most.
 const TRAINED: usize = 1 << 15;
+/// Names of one directory that one is made of.
+const NAMES: usize = 4096;
 /// Inodes that are worth a profile of their own.
 const WORTH: usize = 1 << 14;
 
@@ -100,8 +104,27 @@ impl Fs {
     }
 
     fn train_on(&self, quiet_since: Time, least: usize) -> Result<Option<u8>> {
-        let trained = profiles::train(self.session(), self.table(), TRAINED, quiet_since.0, least)?;
+        let mut names = |ino: Ino, raw: &RawInode, seen: &mut Seen| self.see_names(ino, raw, seen);
+        let trained = profiles::train(self.session(), self.table(), TRAINED, quiet_since.0, least, &mut names)?;
         trained.map(|bytes| self.add_profile(&bytes)).transpose()
+    }
+
+    /// The names in a directory, for a profile. What cannot be read is for fsck to tell.
+    fn see_names(&self, ino: Ino, raw: &RawInode, seen: &mut Seen) {
+        let mut found = Vec::new();
+        let read = self.session().read(ino, || {
+            found.clear();
+            match raw.kind == Kind::Directory as u8 {
+                true => dir::read(self.region(), &self.names(), &self.dir_node(ino)?.dir(), 0, &mut |_, name, _| {
+                    found.push(name.to_vec());
+                    found.len() < NAMES
+                }),
+                false => Ok(()),
+            }
+        });
+        if read.is_ok() {
+            found.iter().for_each(|name| seen.add_name(name));
+        }
     }
 
     /// Unpacks the block of `ino`, outside of operations. Where memory is full: 1. What can be given up for it is. 2. The block

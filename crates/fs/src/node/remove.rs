@@ -64,7 +64,7 @@ impl Fs {
         let time = now();
         let mut tx = op.tx()?;
         let mut d = dir.dir();
-        dir::take(&mut tx, &mut d, spot)?;
+        dir::take(&mut tx, &self.names(), &mut d, spot)?;
         dir.set_dir(&d);
         dir.touch(time);
         if want_dir {
@@ -127,7 +127,7 @@ impl Fs {
 
     #[inline(always)]
     fn spot(&self, dir: &Node, name: &[u8]) -> Result<Option<EntryPlace>> {
-        dir::spot(self.region(), self.hash_key(), &dir.dir(), name)
+        dir::spot(self.region(), &self.names(), &dir.dir(), name)
     }
 
     /// May `caller` remove the name of `node` from `dir`? The sticky bit reserves that to the owners.

@@ -217,7 +217,7 @@ impl Fs {
         left: Option<((Ino, InodePlace), u32)>,
     ) -> Result<Option<Node>> {
         let time = now();
-        let key = self.hash_key();
+        let names = &self.names();
         let entry = Entry { ino: p.src.ino, kind: p.src.raw.kind };
         let moved_dir = p.src.is_dir() && p.to.is_some();
         if moved_dir && p.dst.is_none() && p.to.as_ref().is_some_and(|t| t.raw.nlink >= LINK_MAX) {
@@ -228,9 +228,9 @@ impl Fs {
         let mut d = to.dir();
         match &p.dst {
             Some(_) => {
-                dir::replace(&mut tx, key, &d, new, entry)?;
+                dir::replace(&mut tx, names, &mut d, new, entry)?;
             }
-            None => dir::insert(&mut tx, key, &mut d, new, entry)?,
+            None => dir::insert(&mut tx, names, &mut d, new, entry)?,
         }
         to.set_dir(&d);
         to.touch(time);
@@ -244,13 +244,13 @@ impl Fs {
         match left {
             Some((reserved, perm)) => {
                 let entry = self.init_whiteout(&mut tx, reserved, perm, &p.from)?;
-                dir::replace(&mut tx, key, &d, old, entry)?;
+                dir::replace(&mut tx, names, &mut d, old, entry)?;
             }
             None => {
-                dir::remove(&mut tx, key, &mut d, old)?;
-                p.from.set_dir(&d);
+                dir::remove(&mut tx, names, &mut d, old)?;
             }
         }
+        p.from.set_dir(&d);
         p.from.touch(time);
         if moved_dir {
             p.from.raw.nlink = p.from.raw.nlink.saturating_sub(1);
@@ -275,13 +275,17 @@ impl Fs {
 
     fn exchange(&self, op: &mut Op, mut p: Parts, old: &[u8], new: &[u8]) -> Result<()> {
         let time = now();
-        let key = self.hash_key();
+        let names = &self.names();
         let Some(mut dst) = p.dst else { return Err(Errno::NOENT.into()) };
         let mut tx = op.tx()?;
         let to = p.to.as_mut().unwrap_or(&mut p.from);
-        dir::replace(&mut tx, key, &to.dir(), new, Entry { ino: p.src.ino, kind: p.src.raw.kind })?;
+        let mut d = to.dir();
+        dir::replace(&mut tx, names, &mut d, new, Entry { ino: p.src.ino, kind: p.src.raw.kind })?;
+        to.set_dir(&d);
         to.touch(time);
-        dir::replace(&mut tx, key, &p.from.dir(), old, Entry { ino: dst.ino, kind: dst.raw.kind })?;
+        let mut d = p.from.dir();
+        dir::replace(&mut tx, names, &mut d, old, Entry { ino: dst.ino, kind: dst.raw.kind })?;
+        p.from.set_dir(&d);
         p.from.touch(time);
         if let Some(to) = &mut p.to {
             if p.src.is_dir() {

@@ -1,13 +1,14 @@
-//! Packed inodes: what an inode takes when it has been quiet (mramfs, chapters 4 and 5).
+//! Packed inodes and names: what these take when they have been quiet (mramfs, chapters 4 and 5).
 //!
 //! | module | responsibility |
 //! | --- | --- |
 //! | [`block`] | up to sixteen inodes in the bytes of a block |
 //! | [`fields`] | an inode as numbers that are small if it is like its neighbours, and back |
-//! | [`profile`] | the codes of all fields, made from a scan, and their stored form |
+//! | [`names`] | names as codes of what they often have in them |
+//! | [`profile`] | the codes of all fields and the symbols of names, made from a scan, and their stored form |
 //! | [`fit`] | codes made from how often values occur: all-or-nothing, Huffman, gamma, hybrid |
 //! | [`code`] | a prefix code over buckets of values |
-//! | [`bits`] | streams of bits |
+//! | [`bits`], [`varint`] | streams of bits, numbers in bytes |
 //!
 //! Nothing here knows of regions: these are functions of bytes. They read any bytes without a panic, and in bounded
 //! time; whether what they make of them is right, a sequence counter or a checksum tells.
@@ -17,9 +18,11 @@ pub mod block;
 pub mod code;
 pub mod fields;
 pub mod fit;
+pub mod names;
 pub mod profile;
 #[cfg(test)]
 mod tests;
+pub mod varint;
 
 use std::sync::OnceLock;
 

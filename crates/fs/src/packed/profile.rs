@@ -1,21 +1,24 @@
 //! Profiles: the codes of all fields, made from a scan (mramfs, 4.5).
 //!
 //! A profile is stored as bytes: a header of version, number of fields and checksum, then the buckets of each field,
-//! ascending: the distance of their bases as a variable-length number, extra bits, bits of the prefix.
+//! ascending: the distance of their bases as a variable-length number, extra bits, bits of the prefix; then the symbols of names.
 
 use super::block::PER_BLOCK;
 use super::code::{Bucket, Code, BUCKETS, ESCAPED};
 use super::fields::{Base, Field, Values};
 use super::fit::{self, Tally};
+use super::names::{Sample, Symbols};
+use super::varint;
 use crate::layout::RawInode;
 
 /// How a profile begins: format and version.
-const MAGIC: [u8; 4] = *b"CQP\x01";
+const MAGIC: [u8; 4] = *b"CQP\x02";
 
-/// What inodes are packed and read with.
+/// What inodes and names are packed and read with.
 #[derive(Clone, Debug)]
 pub struct Profile {
     codes: Box<[Code; Field::COUNT]>,
+    symbols: Symbols,
 }
 
 /// Which codec codes each field.
@@ -41,15 +44,16 @@ impl Codec {
     }
 }
 
-/// What has been seen of inodes, for a profile of them.
+/// What has been seen of inodes and of names, for a profile of them.
 #[derive(Clone, Debug)]
 pub struct Seen {
     fields: Vec<Tally>,
+    names: Sample,
 }
 
 impl Default for Seen {
     fn default() -> Seen {
-        Seen { fields: vec![Tally::default(); Field::COUNT] }
+        Seen { fields: vec![Tally::default(); Field::COUNT], names: Sample::default() }
     }
 }
 
@@ -69,6 +73,10 @@ impl Seen {
                 self.fields[field as usize].add(value);
             }
         }
+    }
+
+    pub fn add_name(&mut self, name: &[u8]) {
+        self.names.add(name);
     }
 
     pub fn field(&self, field: Field) -> &Tally {
@@ -91,7 +99,7 @@ impl Seen {
                 Codec::Hybrid => fit::best(tally, field.small(), width),
             }
         };
-        Profile { codes: Box::new(Field::ALL.map(of)) }
+        Profile { codes: Box::new(Field::ALL.map(of)), symbols: self.names.symbols() }
     }
 }
 
@@ -106,17 +114,22 @@ impl Profile {
         &self.codes[field as usize]
     }
 
+    pub fn symbols(&self) -> &Symbols {
+        &self.symbols
+    }
+
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = Vec::new();
         for code in &*self.codes {
             out.push(code.buckets().len() as u8);
             let mut last = 0;
             for b in code.buckets() {
-                put_number(&mut out, b.base.wrapping_sub(last));
+                varint::put(&mut out, b.base.wrapping_sub(last));
                 out.extend([b.extra, b.len]);
                 last = b.base;
             }
         }
+        self.symbols.to_bytes(&mut out);
         let check = crc32c::crc32c(&out).to_le_bytes();
         [&MAGIC[..], &[Field::COUNT as u8], &check, &out].concat()
     }
@@ -133,42 +146,16 @@ impl Profile {
         for field in Field::ALL {
             let mut buckets = Vec::with_capacity(BUCKETS);
             let mut last = 0u64;
-            for _ in 0..byte(from)? {
-                last = last.wrapping_add(number(from)?);
-                buckets.push(Bucket::new(last, byte(from)?, byte(from)?));
+            for _ in 0..varint::take_byte(from)? {
+                last = last.wrapping_add(varint::take(from)?);
+                buckets.push(Bucket::new(last, varint::take_byte(from)?, varint::take_byte(from)?));
             }
             let code = Code::new(buckets)?;
             code.buckets().last().filter(|other| other.extra == field.width() || other.extra == ESCAPED)?;
             codes.push(code);
         }
         let codes: Box<[Code; Field::COUNT]> = codes.try_into().ok()?;
-        rest.is_empty().then_some(Profile { codes })
+        let symbols = Symbols::from_bytes(from)?;
+        rest.is_empty().then_some(Profile { codes, symbols })
     }
-}
-
-fn byte(from: &mut &[u8]) -> Option<u8> {
-    let (first, rest) = from.split_first()?;
-    *from = rest;
-    Some(*first)
-}
-
-/// Seven bits a byte, the lowest first.
-fn put_number(out: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        out.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    out.push(value as u8);
-}
-
-fn number(from: &mut &[u8]) -> Option<u64> {
-    let mut value = 0;
-    for shift in (0..64).step_by(7) {
-        let next = byte(from)?;
-        value |= u64::from(next & 0x7f) << shift;
-        if next < 0x80 {
-            return Some(value);
-        }
-    }
-    None
 }

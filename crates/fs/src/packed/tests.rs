@@ -252,3 +252,56 @@ fn flipped_bytes_are_refused_or_read() {
         }
     }
 }
+
+/// Names of this machine's, and any others.
+fn names() -> Vec<Vec<u8>> {
+    let mut rng = Rng::new(4);
+    let mut names: Vec<Vec<u8>> = (0..500).map(|n| format!("lib{n:03}_module.cpython-311.pyc").into_bytes()).collect();
+    names.extend((0..500).map(|_| (0..1 + rng.below(255)).map(|_| 1 + rng.below(255) as u8).collect::<Vec<u8>>()));
+    names.extend([vec![b'a'; 255], vec![255; 255], b"\xff".to_vec(), "\u{4f60}\u{597d}.txt".into()]);
+    names
+}
+
+#[test]
+fn names_come_back() {
+    let mut sample = names::Sample::default();
+    names().iter().for_each(|name| sample.add(name));
+    for symbols in [sample.symbols(), names::Sample::default().symbols(), builtin().symbols().clone()] {
+        let mut bytes = Vec::new();
+        symbols.to_bytes(&mut bytes);
+        let mut rest = &bytes[..];
+        assert_eq!(names::Symbols::from_bytes(&mut rest).as_ref(), Some(&symbols));
+        assert!(rest.is_empty());
+        for name in names() {
+            let coded = symbols.encode(&name);
+            assert!(coded.len() <= names::CODED_MAX);
+            assert_eq!(symbols.decode(&coded, &mut [0; 255]), Some(&name[..]));
+        }
+    }
+}
+
+/// The names of a pool by its own symbols take half, and are the same whatever was left out of the sample.
+#[test]
+fn names_of_a_kind_take_half() {
+    let names: Vec<Vec<u8>> = (0..40_000).map(|n| format!("lib{n:03}_module.cpython-311.pyc").into_bytes()).collect();
+    let mut sample = names::Sample::default();
+    names.iter().for_each(|name| sample.add(name));
+    let symbols = sample.symbols();
+    let (plain, coded) = names.iter().fold((0, 0), |(p, c), name| (p + name.len(), c + symbols.encode(name).len()));
+    assert!(coded * 3 < plain, "{coded} of {plain}");
+}
+
+#[test]
+fn any_bytes_are_read_as_symbols_and_names() {
+    let mut rng = Rng::new(8);
+    let symbols = builtin().symbols();
+    for _ in 0..20_000 {
+        let any: Vec<u8> = (0..rng.below(300)).map(|_| rng.next() as u8).collect();
+        if let Some(name) = symbols.decode(&any, &mut [0; 255]) {
+            assert!(name.len() <= 255);
+        }
+        names::Symbols::from_bytes(&mut &any[..]);
+        let few: Vec<u8> = any.iter().map(|byte| byte % 10).collect();
+        names::Symbols::from_bytes(&mut &few[..]);
+    }
+}

@@ -16,7 +16,7 @@ use super::{read_config, role, CompressionConfig, MediumKind, Pool, Terms};
 use crate::compress::Survey;
 use crate::error::Result;
 use crate::layout::tag;
-use crate::node::Packed;
+use crate::node::{Packed, PackedNames};
 use crate::ubj;
 
 /// The facts that `conquest status` prints.
@@ -64,8 +64,9 @@ pub struct Status {
     pub cache: Option<CacheStatus>,
     /// The content of files whose home is memory: what of it is compressed, before and after.
     pub compression: CompressionStatus,
-    /// Inodes that are packed.
+    /// Inodes that are packed, and names.
     pub packed_inodes: Packed,
+    pub packed_names: PackedNames,
 }
 
 /// Compression of what nobody uses.
@@ -377,6 +378,7 @@ impl Pool {
             cache: self.cache_status()?,
             compression: CompressionStatus::of(self.fs.survey_compression()?, &self.config.compression),
             packed_inodes: self.fs.packed_inodes()?,
+            packed_names: self.fs.packed_names()?,
         };
         status.settle_interval();
         Ok(status)

@@ -7,7 +7,7 @@ use crate::{content, region};
 
 /// Every version that was ever released, and its layout version. `cargo run -p conquest-fs --example golden -- FILE` makes the image
 /// of this one.
-const IMAGES: [(&str, u32); 1] = [("v8.image", 8)];
+const IMAGES: [(&str, u32); 1] = [("v9.image", 9)];
 
 #[test]
 fn images_of_all_versions_are_restored() {

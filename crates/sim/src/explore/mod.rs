@@ -295,7 +295,9 @@ impl Run {
         };
         let usage = sweep(fs)?;
         if !expanded {
-            self.same_usage(&usage, if is_after { &self.after } else { &self.before }, s.by_page)?;
+            // Packing goes bucket by bucket and block by block, and nobody sees which are.
+            let in_pieces = s.by_page || s.op == Op::PackInodes;
+            self.same_usage(&usage, if is_after { &self.after } else { &self.before }, in_pieces)?;
         }
         if work {
             if s.full {

@@ -7,6 +7,8 @@ use super::*;
 /// Hash functions that collide.
 struct Weak(fn(&[u8]) -> u64);
 
+named!(Weak);
+
 impl NameHash for Weak {
     fn hash(&self, name: &[u8]) -> u64 {
         (self.0)(name)
@@ -29,7 +31,7 @@ const WEAK: [fn(&[u8]) -> u64; 6] = [
 ];
 
 /// Reads in pieces of `piece` entries, and changes the directory between the pieces.
-fn read_in_pieces<H: NameHash>(b: &mut Bench<H>, piece: usize, mut change: impl FnMut(&mut Bench<H>)) {
+fn read_in_pieces<H: Naming>(b: &mut Bench<H>, piece: usize, mut change: impl FnMut(&mut Bench<H>)) {
     let steady: Vec<_> = b.model.keys().cloned().collect();
     let mut seen: BTreeMap<Vec<u8>, usize> = BTreeMap::new();
     let mut cookie = 0;
@@ -144,7 +146,7 @@ fn readers_need_no_lock() {
     };
     let e = Entry { ino: 7, kind: 8 };
     for i in 0..500 {
-        change(&mut |tx, d| insert(tx, 1, d, format!("steady{i}").as_bytes(), e).unwrap());
+        change(&mut |tx, d| insert_by(tx, &Sip::new(1), d, format!("steady{i}").as_bytes(), e).unwrap());
     }
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -155,7 +157,7 @@ fn readers_need_no_lock() {
                 let name = format!("steady{i}");
                 let got = s.read(KEY, || {
                     let d = *d.lock().unwrap();
-                    lookup(s.region(), 1, &d, name.as_bytes())
+                    spot_by(s.region(), &Sip::new(1), &d, name.as_bytes()).map(|spot| spot.map(|at| at.entry()))
                 });
                 assert_eq!(got.unwrap(), Some(e));
                 let (mut cookie, mut steady) = (0, 0);
@@ -164,7 +166,7 @@ fn readers_need_no_lock() {
                     s.read(KEY, || {
                         let d = *d.lock().unwrap();
                         some.clear();
-                        read(s.region(), 1, &d, cookie, &mut |c, n, _| {
+                        readout::read(s.region(), &Sip::new(1), &d, cookie, &mut |c, n, _| {
                             some.push((c, n.to_vec()));
                             some.len() < 50
                         })
@@ -181,10 +183,12 @@ fn readers_need_no_lock() {
         });
         for round in 0..20 {
             for i in 0..1000 {
-                change(&mut |tx, d| insert(tx, 1, d, format!("{round}.{i}").as_bytes(), e).unwrap());
+                change(&mut |tx, d| insert_by(tx, &Sip::new(1), d, format!("{round}.{i}").as_bytes(), e).unwrap());
             }
             for i in 0..1000 {
-                change(&mut |tx, d| assert_eq!(remove(tx, 1, d, format!("{round}.{i}").as_bytes()).unwrap(), Some(e)));
+                change(&mut |tx, d| {
+                    assert_eq!(remove_by(tx, &Sip::new(1), d, format!("{round}.{i}").as_bytes()).unwrap(), Some(e))
+                });
             }
         }
         stop.store(true, Ordering::Relaxed);

@@ -45,7 +45,7 @@ fn exercise(b: &Bench<Sip>) {
         let e = Entry { ino: 1, kind: 8 };
         let _ = insert_by(&mut tx, &b.h, &mut d, format!("other{i}").as_bytes(), e);
         let _ = remove_by(&mut tx, &b.h, &mut d, name.as_bytes());
-        let _ = replace_by(&mut tx, &b.h, &d, name.as_bytes(), e);
+        let _ = replace_by(&mut tx, &b.h, &mut d, name.as_bytes(), e);
     }
     let mut listed = 0u64;
     let _ = readout::read(r, &b.h, &b.d, 0, &mut |_, _, _| {
@@ -59,9 +59,12 @@ fn exercise(b: &Bench<Sip>) {
 
 #[test]
 fn garbage_does_no_harm() {
-    for entries in [3, 60, 2000] {
+    for (entries, packed) in [(3, false), (3, true), (60, false), (60, true), (2000, false), (2000, true)] {
         let mut rng = Rng::new(entries);
         let mut b = filled(entries);
+        if packed {
+            b.pack();
+        }
         let all = objects(&b);
         let before: Vec<_> = all.iter().map(|(off, cap)| bytes_at(&b, *off, *cap)).collect();
         for round in 0..600 {
@@ -142,6 +145,7 @@ fn the_check_finds_damage() {
 #[test]
 fn the_check_finds_equal_cookies() {
     struct Same;
+    named!(Same);
     impl NameHash for Same {
         fn hash(&self, _: &[u8]) -> u64 {
             1

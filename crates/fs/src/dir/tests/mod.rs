@@ -5,13 +5,15 @@ use std::collections::BTreeMap;
 use pram::{Region, Session};
 use rng::Rng;
 
-use super::hash::{NameHash, Sip};
+use super::hash::Sip;
 use super::*;
+use crate::packed::names::{Sample, Symbols};
 use crate::rig::session;
 
 mod cookies;
 mod damage;
 mod model;
+mod packed;
 mod space;
 mod speed;
 
@@ -23,7 +25,36 @@ pub struct Bench<H> {
     pub model: BTreeMap<Vec<u8>, Entry>,
 }
 
-impl<H: NameHash> Bench<H> {
+/// With symbols of names as the tests have them, whatever the hash.
+macro_rules! named {
+    ($hash:ty) => {
+        impl crate::dir::naming::Naming for $hash {
+            fn symbols(&self, profile: u8) -> crate::error::Result<&crate::packed::names::Symbols> {
+                match profile {
+                    0 => Ok(crate::dir::tests::symbols()),
+                    n => Err(crate::dir::damaged(n.into(), "no such profile")),
+                }
+            }
+
+            fn profiles(&self) -> crate::error::Result<u8> {
+                Ok(1)
+            }
+        }
+    };
+}
+use named;
+named!(Sip);
+
+pub fn symbols() -> &'static Symbols {
+    static SYMBOLS: std::sync::OnceLock<Symbols> = std::sync::OnceLock::new();
+    SYMBOLS.get_or_init(|| {
+        let mut sample = Sample::default();
+        (0..1000).for_each(|n| sample.add(format!("name{n}file{n:03}.txt").as_bytes()));
+        sample.symbols()
+    })
+}
+
+impl<H: Naming> Bench<H> {
     pub fn new(size: u64, h: H) -> Self {
         Bench { s: session(size), h, d: Dir::EMPTY, model: BTreeMap::new() }
     }
@@ -50,12 +81,26 @@ impl<H: NameHash> Bench<H> {
     pub fn replace(&mut self, name: &[u8], e: Entry) {
         let mut op = self.s.begin().unwrap();
         let mut tx = op.tx().unwrap();
-        let got = replace_by(&mut tx, &self.h, &self.d, name, e).unwrap();
+        let got = replace_by(&mut tx, &self.h, &mut self.d, name, e).unwrap();
         tx.commit().unwrap();
         assert_eq!(got, self.model.get(name).copied());
         if got.is_some() {
             self.model.insert(name.to_vec(), e);
         }
+    }
+
+    /// Packs what can be, a bucket at a time; bytes before and after of those that were.
+    pub fn pack(&mut self) -> (u64, u64) {
+        let (mut next, mut sum) = (Some(0), (0, 0));
+        while let Some(index) = next {
+            let mut op = self.s.begin().unwrap();
+            let mut tx = op.tx().unwrap();
+            let step = pack::pack_next_by(&mut tx, &self.h, &mut self.d, index).unwrap();
+            tx.commit().unwrap();
+            next = step.next;
+            sum = (sum.0 + step.before, sum.1 + step.after);
+        }
+        sum
     }
 
     pub fn lookup(&self, name: &[u8]) -> Option<Entry> {
@@ -123,6 +168,7 @@ pub fn name(rng: &mut Rng, longest: u64) -> Vec<u8> {
 fn constants_are_as_told() {
     use crate::layout::told;
     assert_eq!(told("SPLIT"), super::bucket::SPLIT);
+    assert_eq!(told("DIR_PACKED"), form::PACKED.into());
     assert_eq!(told("MAX_DEPTH"), u64::from(super::table::MAX_DEPTH));
     let sizes: Vec<String> = super::bucket::SIZES.iter().map(u64::to_string).collect();
     let (last, others) = sizes.split_last().unwrap();

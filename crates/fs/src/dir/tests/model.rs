@@ -3,7 +3,7 @@
 use super::*;
 
 /// Random steps; `bias` in 100 insertions.
-fn steps<H: NameHash>(b: &mut Bench<H>, rng: &mut Rng, n: u64, bias: u64, longest: u64) {
+fn steps<H: Naming>(b: &mut Bench<H>, rng: &mut Rng, n: u64, bias: u64, longest: u64) {
     for _ in 0..n {
         let known = b.some_name(rng);
         let what = rng.below(100);
@@ -34,6 +34,13 @@ fn follows_a_model() {
         for bias in [90, 20, 60, 40, 95, 5] {
             steps(&mut b, &mut rng, 3000, bias, longest);
             b.verify();
+            // And so it does packed, and as buckets are made plain again.
+            for _ in 0..5 {
+                b.pack();
+                b.verify();
+                steps(&mut b, &mut rng, 60, bias, longest);
+                b.verify();
+            }
         }
         let names: Vec<_> = b.model.keys().cloned().collect();
         names.iter().for_each(|n| b.remove(n));
@@ -89,14 +96,14 @@ fn shrinks_when_deleted_at_random() {
 
 /// Several steps in one transaction, each using what another has given up, on a copy of `d` and of the
 /// model.
-fn steps_in<H: NameHash>(tx: &mut Tx, b: &Bench<H>, rng: &mut Rng, longest: u64) -> (Dir, BTreeMap<Vec<u8>, Entry>) {
+fn steps_in<H: Naming>(tx: &mut Tx, b: &Bench<H>, rng: &mut Rng, longest: u64) -> (Dir, BTreeMap<Vec<u8>, Entry>) {
     let (mut d, mut model) = (b.d, b.model.clone());
     for _ in 0..1 + rng.below(5) {
         let known = b.some_name(rng).filter(|n| model.contains_key(n));
         let e = entry(rng);
         match (rng.below(3), known) {
             (0, Some(n)) => assert_eq!(remove_by(tx, &b.h, &mut d, &n).unwrap(), model.remove(&n)),
-            (1, Some(n)) => assert_eq!(replace_by(tx, &b.h, &d, &n, e).unwrap(), model.insert(n, e)),
+            (1, Some(n)) => assert_eq!(replace_by(tx, &b.h, &mut d, &n, e).unwrap(), model.insert(n, e)),
             _ => {
                 let n = name(rng, longest);
                 if let std::collections::btree_map::Entry::Vacant(place) = model.entry(n.clone()) {
@@ -139,6 +146,7 @@ fn transactions_are_whole_or_nothing() {
             }
             if round % 20 == 0 {
                 b.verify();
+                b.pack();
             }
         }
         b.verify();

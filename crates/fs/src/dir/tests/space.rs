@@ -3,7 +3,7 @@
 use super::*;
 
 /// Fills the region with entries until one is refused; returns how many there are.
-fn fill<H: NameHash>(b: &mut Bench<H>, longest: u64) -> u64 {
+fn fill<H: Naming>(b: &mut Bench<H>, longest: u64) -> u64 {
     let mut rng = Rng::new(5);
     loop {
         let n = name(&mut rng, longest);
@@ -45,6 +45,7 @@ fn a_full_region_refuses_insertions_and_takes_removals() {
 #[test]
 fn a_shallow_bucket_of_a_deep_table_can_be_filled() {
     struct Skewed;
+    named!(Skewed);
     impl NameHash for Skewed {
         /// Names that begin with a "0" go to the lower half.
         fn hash(&self, name: &[u8]) -> u64 {

@@ -32,7 +32,7 @@ fn list(r: &Region, d: &Dir) {
     let mut cookie = 0;
     loop {
         let mut left = 500;
-        read(r, 1, d, cookie, &mut |c, _, _| {
+        readout::read(r, &Sip::new(1), d, cookie, &mut |c, _, _| {
             (cookie, left) = (c, left - 1);
             left > 0
         })
@@ -63,18 +63,23 @@ fn by_size() {
         let names = || (0..n).map(|i| nth(i, n));
         for _ in 0..rounds {
             let mut d = Dir::EMPTY;
-            time(&mut sums[0], || names().for_each(|i| change(&s, |tx| insert(tx, 1, &mut d, &i, e).unwrap())));
-            time(&mut sums[1], || names().for_each(|i| assert!(lookup(r, 1, &d, &i).unwrap().is_some())));
-            time(&mut sums[2], || names().for_each(|i| assert!(lookup(r, 1, &d, &i[1..]).unwrap().is_none())));
+            time(&mut sums[0], || {
+                names().for_each(|i| change(&s, |tx| insert_by(tx, &Sip::new(1), &mut d, &i, e).unwrap()))
+            });
+            time(&mut sums[1], || names().for_each(|i| assert!(spot_by(r, &Sip::new(1), &d, &i).unwrap().is_some())));
+            time(&mut sums[2], || {
+                names().for_each(|i| assert!(spot_by(r, &Sip::new(1), &d, &i[1..]).unwrap().is_none()))
+            });
             time(&mut sums[3], || list(r, &d));
             if n == 1_000_000 {
                 let mut bytes = 0;
                 visit(r, &d, &mut |off, tag| bytes += r.resolve(off, tag).unwrap()).unwrap();
                 println!("{:.1} bytes per entry beyond its name", bytes as f64 / n as f64 - 10.0);
             }
-            time(&mut sums[4], || check(r, 1, &d, &mut |p| panic!("{p}"), &mut |_, _| {}));
+            time(&mut sums[4], || check::check(r, &Sip::new(1), &d, &mut |p| panic!("{p}"), &mut |_, _| {}));
             time(&mut sums[5], || {
-                names().for_each(|i| change(&s, |tx| assert!(remove(tx, 1, &mut d, &i).unwrap().is_some())))
+                names()
+                    .for_each(|i| change(&s, |tx| assert!(remove_by(tx, &Sip::new(1), &mut d, &i).unwrap().is_some())))
             });
             assert_eq!(d, Dir::EMPTY);
         }

@@ -1,0 +1,134 @@
+//! Packed buckets: the same directory in fewer bytes.
+
+use pram::Off;
+
+use super::*;
+
+fn filled(entries: u64) -> Bench<Sip> {
+    let mut b = Bench::new(64 << 20, Sip::new(3));
+    for n in 0..entries {
+        let kind = if n % 10 == 0 { 4 } else { 8 };
+        b.insert(format!("name{n}file{:03}.txt", n % 1000).as_bytes(), Entry { ino: 5000 + n, kind }).unwrap();
+    }
+    b
+}
+
+#[test]
+fn takes_half_and_reads_the_same() {
+    for entries in [1, 13, 50, 3000] {
+        let mut b = filled(entries);
+        let (before, listed) = (b.bytes(), b.list_from(0, usize::MAX));
+        let (plain, packed) = b.pack();
+        b.verify();
+        // The cookies too, so that a listing goes on where it was.
+        assert_eq!(b.list_from(0, usize::MAX), listed);
+        assert_eq!(before - b.bytes(), plain - packed);
+        if entries > 1 {
+            assert!(packed * 2 < plain, "{packed} of {plain} for {entries} entries");
+        }
+        assert_eq!(b.pack(), (0, 0), "what is packed stays");
+        for n in [0, 7, 41].into_iter().filter(|n| *n < listed.len()) {
+            assert_eq!(b.list_from(listed[n].0, 3), &listed[n + 1..(n + 4).min(listed.len())]);
+        }
+    }
+}
+
+/// P3: whatever is removed, in whatever order, what remains has room where it lies.
+#[test]
+fn removing_needs_no_memory() {
+    for seed in 0..300 {
+        let mut rng = Rng::new(seed);
+        let mut b = Bench::new(1 << 20, Sip::new(seed));
+        for _ in 0..1 + rng.below(60) {
+            let (name, bits) = (name(&mut rng, 30), 1 + rng.below(39));
+            let ino = (1 + rng.below(1 << bits)).min(crate::layout::MAX_INODES - 1);
+            if !b.model.contains_key(&name) {
+                b.insert(&name, Entry { ino, kind: [4, 8, 10][rng.below(3) as usize] }).unwrap();
+            }
+        }
+        b.pack();
+        while let Some(name) = b.some_name(&mut rng) {
+            let form = Root::unpack(b.d.root).form;
+            b.remove(&name);
+            let is_as_before = Root::unpack(b.d.root).form == form || b.d.entries == 0;
+            assert!(is_as_before, "removing does not unpack");
+            b.verify();
+        }
+    }
+}
+
+/// Entries that lead elsewhere, near and far: in place, or by way of a plain bucket.
+#[test]
+fn entries_lead_elsewhere() {
+    let mut b = filled(40);
+    for n in 0..40u64 {
+        b.pack();
+        let name = format!("name{n}file{n:03}.txt");
+        b.replace(name.as_bytes(), Entry { ino: 5000 + n * n * n * n * 100, kind: 10 });
+        b.verify();
+    }
+}
+
+/// Any bit that is not as it was is told, and costs nobody more than the entries of the bucket.
+#[test]
+fn damage_is_found() {
+    let mut b = filled(300);
+    b.pack();
+    let table = Root::unpack(b.d.root);
+    assert_eq!(table.form, form::TABLE);
+    let mut buckets = Vec::new();
+    readout::each_bucket(b.s.region(), &b.d, 0, &mut |bucket, _| {
+        buckets.push((bucket.off(), matches!(bucket, Either::Packed(_))));
+        Ok(true)
+    })
+    .unwrap();
+    assert!(buckets.iter().all(|(_, is_packed)| *is_packed));
+    let off = buckets[1].0;
+    let bytes = Packed::open(b.s.region(), off).unwrap().copy(b.s.region(), &b.h).unwrap().len();
+    let entries = bytes as u64;
+    let mut rng = Rng::new(1);
+    for _ in 0..200 {
+        let at = off + 8 * rng.below(20);
+        let old = b.s.region().load(Off::new(at)).unwrap();
+        let plant = |word: u64| {
+            let mut op = b.s.begin().unwrap();
+            let mut tx = op.tx().unwrap();
+            tx.init_bytes(at, &word.to_le_bytes()).unwrap();
+            tx.commit().unwrap();
+        };
+        plant(old ^ 1 << rng.below(64));
+        let (mut problems, mut seen) = (Vec::new(), 0);
+        check::check(b.s.region(), &b.h, &b.d, &mut |p| problems.push(p), &mut |_, _| seen += 1);
+        assert!(!problems.is_empty());
+        assert_eq!(seen, 300 - entries, "{problems:?}");
+        plant(old);
+    }
+    b.verify();
+}
+
+/// A profile that is not there costs the names that were packed with it, and is told.
+#[test]
+fn a_profile_that_is_gone_is_told() {
+    let mut b = filled(20);
+    b.pack();
+    let off = Root::unpack(b.d.root).off;
+    let packed = Packed::open(b.s.region(), off).unwrap();
+    struct Other;
+    impl hash::NameHash for Other {
+        fn hash(&self, name: &[u8]) -> u64 {
+            Sip::new(3).hash(name)
+        }
+    }
+    impl Naming for Other {
+        fn symbols(&self, _: u8) -> Result<&Symbols> {
+            Err(damaged(0, "there is no profile"))
+        }
+        fn profiles(&self) -> Result<u8> {
+            Ok(0)
+        }
+    }
+    assert!(packed.copy(b.s.region(), &Other).is_err());
+    let mut problems = Vec::new();
+    check::check(b.s.region(), &Other, &b.d, &mut |p| problems.push(p), &mut |_, _| {});
+    assert!(problems[0].contains("no profile"), "{problems:?}");
+}
