@@ -33,6 +33,11 @@ const KINDS: u32 = 8;
 const INO_BITS: u32 = 40;
 const SEQUENCE_BITS: u32 = 12;
 
+/// The bit of a kind among those that there are.
+fn kind_bit(kind: u8) -> u32 {
+    (u32::from(kind) / 2) % KINDS
+}
+
 /// The header word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
@@ -93,7 +98,7 @@ impl Shape {
         Shape {
             entries: items.len(),
             base,
-            kinds: items.iter().fold(0, |kinds, (record, _)| kinds | 1 << (record.entry.kind / 2 & 7)),
+            kinds: items.iter().fold(0, |kinds, (record, _)| kinds | (1 << kind_bit(record.entry.kind))),
             ino: width(inos().max().unwrap_or(0) - base),
             len: width(items.iter().map(|(_, coded)| coded.len() as u64).max().unwrap_or(0)),
             sequence: if sequences == 0 { 0 } else { SEQUENCE_BITS },
@@ -142,7 +147,7 @@ impl Shape {
     }
 
     fn number_of(&self, kind: u8) -> u64 {
-        u64::from((self.kinds & ((1u16 << (kind / 2 & 7)) - 1) as u8).count_ones())
+        u64::from((u32::from(self.kinds) & ((1 << kind_bit(kind)) - 1)).count_ones())
     }
 }
 

@@ -168,7 +168,7 @@ pub fn name(rng: &mut Rng, longest: u64) -> Vec<u8> {
 fn constants_are_as_told() {
     use crate::layout::told;
     assert_eq!(told("SPLIT"), super::bucket::SPLIT);
-    assert_eq!(told("DIR_PACKED"), form::PACKED.into());
+    assert_eq!(told("DIR_PACKED"), u64::from(form::PACKED));
     assert_eq!(told("MAX_DEPTH"), u64::from(super::table::MAX_DEPTH));
     let sizes: Vec<String> = super::bucket::SIZES.iter().map(u64::to_string).collect();
     let (last, others) = sizes.split_last().unwrap();
