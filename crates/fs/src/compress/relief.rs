@@ -1,8 +1,11 @@
-//! Room where there is none: who would fail for want of memory compresses what can be first.
+//! Room where there is hardly any: who changes something in a pool that is nearly full compresses what can be first.
 //!
-//! One caller at a time does it; the others wait for him, and try again. A round over all inodes that found too little is not repeated
-//! for a while: on a pool that is full of what cannot be compressed every call would else look at every file.
+//! It is done before nothing is free at all, since what is compressed needs room for itself until its plain form is given up. One
+//! caller at a time does it; others wait only where they would fail otherwise, and try again. What has been quiet comes first, then what
+//! nobody is just writing. A round over all inodes that found too little is not repeated for a while: on a pool that is full of what
+//! cannot be compressed every call would else look at every file.
 
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -13,53 +16,100 @@ use crate::attr::Ino;
 use crate::error::Result;
 use crate::node::Fs;
 
-/// Memory that a caller makes free before he tries again.
-const ENOUGH: u64 = 4 * SEGMENT;
+/// Memory that a caller makes free before he goes on.
+const ENOUGH: u64 = 16 * SEGMENT;
 /// With so many segments free it is not memory that is lacking.
 const PLENTY: u64 = 8;
-/// How long nothing is tried after a round in vain.
-const REST: Duration = Duration::from_secs(5);
+/// Files that were written so long ago are not being written any more.
+const WRITTEN: Duration = Duration::from_millis(100);
+/// How long nothing is tried by a plan after a round in vain.
+const REST: Duration = Duration::from_secs(1);
+
+const PLANS: [Plan; 2] =
+    [Plan { warm: QUIET, cold: QUIET, again: false }, Plan { warm: WRITTEN, cold: QUIET, again: false }];
 
 /// Where the next caller goes on.
 #[derive(Default)]
-pub(crate) struct Relief(Mutex<State>);
+pub(crate) struct Relief {
+    state: Mutex<State>,
+    /// Bytes that were made free, in all.
+    freed: AtomicU64,
+    /// Nothing is compressed but by command.
+    forbidden: AtomicBool,
+}
 
 #[derive(Default)]
 struct State {
     next: Ino,
-    /// Until then nothing is tried.
-    vain: Option<Instant>,
-    /// Bytes that were made free, in all.
-    freed: u64,
+    /// By plan: until then nothing is tried.
+    vain: [Option<Instant>; PLANS.len()],
+}
+
+impl Relief {
+    pub fn forbid(&self) {
+        self.forbidden.store(true, Ordering::Relaxed);
+    }
 }
 
 impl Fs {
-    /// Makes memory free by compressing; false if there is nothing that could be. Not inside an operation.
+    /// Is there so little memory left that a change is to make some free?
+    #[inline(always)]
+    pub(crate) fn is_nearly_full(&self) -> bool {
+        let rt = self.session().runtime();
+        rt.spare() < PLENTY && rt.absent() == 0
+    }
+
+    /// Makes memory free after a change, unless somebody else does. Not inside an operation.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn relieve_ahead(&self) {
+        if self.union().is_some() || self.relief.forbidden.load(Ordering::Relaxed) {
+            return;
+        }
+        if let Ok(mut state) = self.relief.state.try_lock() {
+            if let Err(e) = self.relieve_by(&PLANS, &mut state) {
+                tracing::debug!("compressing in a pool that is nearly full: {e}");
+            }
+        }
+    }
+
+    /// Makes memory free for who fails otherwise, by compressing; false if there is nothing that could be. Not inside an operation.
     #[cold]
     #[inline(never)]
     pub(crate) fn relieve(&self) -> Result<bool> {
-        self.relieve_by(Plan { warm: QUIET, cold: QUIET, again: false })
+        let rt = self.session().runtime();
+        if rt.free_segments() + rt.absent() >= PLENTY || self.relief.forbidden.load(Ordering::Relaxed) {
+            return Ok(false);
+        }
+        let before = self.relief.freed.load(Ordering::Relaxed);
+        let mut state = self.relief.state.lock().unwrap_or_else(PoisonError::into_inner);
+        // Or somebody did while this caller waited.
+        Ok(self.relief.freed.load(Ordering::Relaxed) > before || self.relieve_by(&PLANS, &mut state)?)
     }
 
-    pub(super) fn relieve_by(&self, plan: Plan) -> Result<bool> {
-        let rt = self.session().runtime();
-        if rt.free_segments() + rt.absent() >= PLENTY {
-            return Ok(false);
-        }
-        let before = self.relief.0.try_lock().map(|state| state.freed).ok();
-        let mut state = self.relief.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // Somebody did while this caller waited.
-        if before.is_none() {
-            return Ok(state.freed > 0 && state.vain.is_none());
-        }
-        if state.vain.is_some_and(|until| Instant::now() < until) {
-            return Ok(false);
-        }
+    fn relieve_by(&self, plans: &[Plan], state: &mut State) -> Result<bool> {
         self.before_waiting()?;
-        state.vain = None;
+        let mut saved = 0;
+        for (n, plan) in plans.iter().enumerate() {
+            if state.vain[n].is_some_and(|until| Instant::now() < until) {
+                continue;
+            }
+            state.vain[n] = None;
+            saved += self.relieve_round(*plan, state, ENOUGH - saved)?;
+            if saved >= ENOUGH {
+                break;
+            }
+            state.vain[n] = Some(Instant::now() + REST);
+        }
+        self.relief.freed.fetch_add(saved, Ordering::Relaxed);
+        Ok(saved > 0)
+    }
+
+    /// Bytes that were made free in one round over all inodes, until there are `enough`.
+    fn relieve_round(&self, plan: Plan, state: &mut State, enough: u64) -> Result<u64> {
         let mut compressor = Compressor::new(self, plan)?;
         let (begun, mut wrapped) = (state.next, false);
-        let saved = loop {
+        loop {
             match self.table().next_used(state.next)? {
                 Some(ino) if !wrapped || ino < begun => {
                     state.next = ino + 1;
@@ -71,16 +121,11 @@ impl Fs {
                     }
                 }
                 None if !wrapped => (state.next, wrapped) = (0, true),
-                _ => break compressor.done.saved(),
+                _ => return Ok(compressor.done.saved()),
             }
-            if compressor.done.saved() >= ENOUGH {
-                break compressor.done.saved();
+            if compressor.done.saved() >= enough {
+                return Ok(compressor.done.saved());
             }
-        };
-        state.freed += saved;
-        if saved < ENOUGH {
-            state.vain = Some(Instant::now() + REST);
         }
-        Ok(saved > 0)
     }
 }

@@ -102,7 +102,12 @@ impl Fs {
                     None if relieved < RELIEVED && e.errno() == Errno::NOSPC && self.relieve()? => relieved += 1,
                     None => return Err(e),
                 },
-                done => return done,
+                done => {
+                    if changed && self.is_nearly_full() {
+                        self.relieve_ahead();
+                    }
+                    return done;
+                }
             }
         }
     }

@@ -63,6 +63,9 @@ impl Stop {
 impl Compression {
     pub fn start(fs: &Arc<Fs>, config: CompressionConfig) -> Result<Compression> {
         let (stop, fs) = (Arc::new(Stop::default()), fs.clone());
+        if config.share() == 0 {
+            fs.relief.forbid();
+        }
         let told = stop.clone();
         let thread = std::thread::Builder::new().name("compression".into()).spawn(move || {
             // Not being allowed to is no reason not to work.
