@@ -380,13 +380,13 @@ pub(crate) fn trim(tx: &mut Edit, c: &mut Content) -> Result<bool> {
         return Ok(false);
     }
     let done = match form(tx.region(), c)? {
-        Form::Direct(d) => direct::refit(tx, c, d, c.size.min(d.cap)),
+        Form::Direct(d) => direct::shrink(tx, c, d, c.size.min(d.cap)),
         Form::Tree(_) if !has_memory(tx.region(), c, 0, c.pages * PAGE)? => return Ok(false),
-        Form::Tree(root) => tree::flatten(tx, c, root),
+        Form::Tree(root) => tree::flatten(tx, c, root).map(|()| true),
         Form::Compressed(_) => return Ok(false),
     };
     match done {
-        Ok(()) => Ok(true),
+        Ok(done) => Ok(done),
         Err(Error::Posix(Errno::NOSPC) | Error::MustGrow | Error::Elsewhere) => Ok(false),
         Err(e) => Err(e),
     }
