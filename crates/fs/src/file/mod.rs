@@ -71,7 +71,7 @@ use tree::{Node, Writer};
 
 pub(crate) use crate::layout::PAGE;
 pub(crate) use compressed::{
-    codec_of, compress, copy_out, dictionary_of, expand, is_compressed, replace, would_occupy, Copied,
+    codec_of, compress, copy_out, dictionary_of, expand, is_compressed, occupied, replace, would_occupy, Copied,
 };
 pub(crate) use edit::{Disks, Edit};
 pub(crate) use fetched::{
