@@ -11,7 +11,7 @@ use lz4::block::{compress_to_buffer, decompress_to_buffer, CompressionMode};
 use crate::clock::Busy;
 use crate::metadata::percent;
 use crate::quietly;
-use crate::scan::Tree;
+use crate::scan::{self, Tree};
 use crate::Table;
 
 /// Files up to this many bytes are looked at, as in mramfs.
@@ -177,6 +177,9 @@ pub struct Measured {
     pub plain: u64,
     /// What they take then, where it does not pay plain.
     pub coded: u64,
+    /// Bytes of memory that they take in a pool, plain, and then.
+    plain_memory: u64,
+    memory: u64,
     /// Files that stay plain.
     pub stay: u64,
     /// MB in a second.
@@ -211,6 +214,8 @@ impl Measured {
             name: codec.name(),
             plain: 0,
             coded: 0,
+            plain_memory: 0,
+            memory: 0,
             stay: 0,
             compress: 0.0,
             decompress: 0.0,
@@ -249,6 +254,7 @@ impl Measured {
         for (file, len) in files.iter().zip(lens) {
             let coded = &all[at..at + len.unwrap_or(0)];
             at += coded.len();
+            self.count_memory(file.len() as u64, len.map(|len| len as u64));
             if len.is_some() && coded.len() <= file.len() - file.len() / WORTH {
                 class.coded += coded.len() as u64;
                 class.decoded += file.len() as u64;
@@ -270,8 +276,22 @@ impl Measured {
         class
     }
 
+    /// What a file takes in a pool, which compresses what that makes smaller by an eighth.
+    fn count_memory(&mut self, size: u64, coded: Option<u64>) {
+        let plain = scan::object(size);
+        let is_worth = |memory: &u64| *memory <= plain - plain.div_ceil(WORTH as u64);
+        let memory = coded.map(|coded| fs::compress::memory_of(size, coded)).filter(is_worth);
+        self.plain_memory += plain;
+        self.memory += memory.unwrap_or(plain);
+    }
+
     pub fn saved(&self) -> f64 {
         1.0 - self.coded as f64 / self.plain.max(1) as f64
+    }
+
+    /// Of the memory that plain files take.
+    pub fn memory_saved(&self) -> f64 {
+        1.0 - self.memory as f64 / self.plain_memory.max(1) as f64
     }
 }
 
@@ -283,6 +303,7 @@ pub fn table(all: &[Measured]) -> Table {
         &[
             "codec",
             "saved",
+            "of memory",
             "of files to 4 KiB",
             "of files from 16 KiB",
             "stay plain",
@@ -302,6 +323,7 @@ pub fn table(all: &[Measured]) -> Table {
         table.row([
             one.name.clone(),
             percent(one.saved()),
+            percent(one.memory_saved()),
             of(0..=12),
             of(15..=64),
             one.stay.to_string(),

@@ -175,7 +175,7 @@ fn estimate(tree: &Tree, inode: f64, (plain_entry, packed_entry): (f64, f64), me
     let in_objects = small().map(|(_, size)| scan::object(*size)).sum::<u64>();
     let on_disks = tree.files.iter().filter(|(_, size)| *size > threshold).map(|(_, size)| size).sum();
     let names = |each: f64| (each * tree.entries as f64) as u64;
-    let best = measured.iter().map(|m| 1.0 - m.saved()).fold(1.0, f64::min);
+    let best = measured.iter().map(|m| 1.0 - m.memory_saved()).fold(1.0, f64::min);
     let count = tree.inodes.len() as f64;
     Estimate {
         threshold,

@@ -68,6 +68,11 @@ impl Plan {
     }
 }
 
+/// Bytes of memory that a file of `size` bytes takes whose chunks were compressed to `stored` bytes together.
+pub fn memory_of(size: u64, stored: u64) -> u64 {
+    file::occupied(codec::chunks_of(size), stored as usize)
+}
+
 /// What is to be done about a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Due {

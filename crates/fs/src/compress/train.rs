@@ -10,8 +10,8 @@ use crate::node::{content_of, Fs, ReadFlags};
 
 /// Of larger files zstd finds enough in themselves.
 const LONG: u64 = 128 << 10;
-/// Bytes of each that go to the sample, and of all of them.
-const OF_EACH: usize = 16 << 10;
+/// Bytes of each that go to the sample, and of all of them: the begin of many files tells more than more of few.
+const OF_EACH: usize = 4 << 10;
 const OF_ALL: usize = 100 * LONGEST;
 /// So many bytes there have to be.
 const ENOUGH: u64 = 1 << 20;
@@ -21,8 +21,9 @@ const MORE: u64 = 4;
 /// What there is to take samples of.
 #[derive(Clone, Copy, Default)]
 struct Candidates {
-    files: u64,
     bytes: u64,
+    /// Of those, what samples of all of them would have.
+    sampled: u64,
 }
 
 impl Fs {
@@ -61,8 +62,8 @@ impl Fs {
         while let Some(ino) = self.table().next_used(from)? {
             from = ino + 1;
             if let Some(size) = self.candidate(ino) {
-                found.files += 1;
                 found.bytes += size;
+                found.sampled += size.min(OF_EACH as u64);
             }
         }
         Ok(found)
@@ -77,8 +78,7 @@ impl Fs {
 
     fn samples(&self, of: Candidates, go_on: &mut dyn FnMut() -> bool) -> Result<Vec<Vec<u8>>> {
         // Of every so many files one.
-        let mean = (of.bytes / of.files.max(1)).clamp(1, OF_EACH as u64);
-        let step = (of.files * mean / OF_ALL as u64).max(1);
+        let step = (of.sampled / OF_ALL as u64).max(1);
         let (mut samples, mut from, mut n, mut bytes) = (Vec::new(), 0, 0, 0);
         while let Some(ino) = self.table().next_used(from)? {
             from = ino + 1;

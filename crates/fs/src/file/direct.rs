@@ -183,6 +183,16 @@ pub(super) fn refit(tx: &mut Tx, c: &mut Content, d: Direct, need: u64) -> Resul
     switch(tx, c, d, new, 0, Patch::Zeros(0))
 }
 
+/// Moves the content to the smallest block that has `need` bytes; false if that is no smaller, as where only larger ones are left.
+pub(super) fn shrink(tx: &mut Tx, c: &mut Content, d: Direct, need: u64) -> Result<bool> {
+    let new = tx.alloc(tag::DATA, need)?;
+    if new.cap >= d.cap {
+        tx.free(new.off, tag::DATA)?;
+        return Ok(false);
+    }
+    switch(tx, c, d, new, 0, Patch::Zeros(0)).map(|()| true)
+}
+
 /// Zeroes what is not defined between the size and `to`.
 pub(super) fn expose(tx: &mut Tx, c: &Content, d: Direct, to: u64) -> Result<()> {
     let from = c.size.min(d.cap);

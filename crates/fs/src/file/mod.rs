@@ -71,7 +71,7 @@ use tree::{Node, Writer};
 
 pub(crate) use crate::layout::PAGE;
 pub(crate) use compressed::{
-    codec_of, compress, copy_out, dictionary_of, expand, is_compressed, replace, would_occupy, Copied,
+    codec_of, compress, copy_out, dictionary_of, expand, is_compressed, occupied, replace, would_occupy, Copied,
 };
 pub(crate) use edit::{Disks, Edit};
 pub(crate) use fetched::{
@@ -380,13 +380,13 @@ pub(crate) fn trim(tx: &mut Edit, c: &mut Content) -> Result<bool> {
         return Ok(false);
     }
     let done = match form(tx.region(), c)? {
-        Form::Direct(d) => direct::refit(tx, c, d, c.size.min(d.cap)),
+        Form::Direct(d) => direct::shrink(tx, c, d, c.size.min(d.cap)),
         Form::Tree(_) if !has_memory(tx.region(), c, 0, c.pages * PAGE)? => return Ok(false),
-        Form::Tree(root) => tree::flatten(tx, c, root),
+        Form::Tree(root) => tree::flatten(tx, c, root).map(|()| true),
         Form::Compressed(_) => return Ok(false),
     };
     match done {
-        Ok(()) => Ok(true),
+        Ok(done) => Ok(done),
         Err(Error::Posix(Errno::NOSPC) | Error::MustGrow | Error::Elsewhere) => Ok(false),
         Err(e) => Err(e),
     }

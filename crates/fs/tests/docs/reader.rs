@@ -121,6 +121,12 @@ impl<'a> Reader<'a> {
         size
     }
 
+    /// Bytes of the largest size class that so many bytes fill.
+    fn class_within(&self, bytes: u64) -> u64 {
+        let sizes = self.page.rows(&["class", "size", "count", "base"]).iter().map(|row| number(&row[1]));
+        sizes.filter(|size| *size <= bytes).max().unwrap_or_else(|| panic!("no class of {bytes} bytes or fewer"))
+    }
+
     pub fn super_block(&'a self) -> Raw<'a> {
         let off = self.root_word("ROOT_SUPER");
         self.object(off, "superblock");
@@ -199,18 +205,16 @@ impl<'a> Reader<'a> {
         let table = if chunks > 1 { chunks * self.page.structure("RawStreamChunk").size } else { 0 };
         let behind = off + head_size + table;
         let (mut stream, mut objects) = (Vec::new(), 0);
-        match head_size + table + stored <= 32768 {
-            true => stream.extend_from_slice(self.slice(behind, stored)),
-            false => {
-                objects = stored.div_ceil(32768);
-                for n in 0..objects {
-                    let (object, len) = (self.uint(behind + n * 8, 8), (stored - n * 32768).min(32768));
-                    assert!(self.object(object, "compressed") >= len);
-                    stream.extend_from_slice(self.slice(object, len));
-                }
-            }
+        while head_size + table + objects * 8 + stored - stream.len() as u64 > self.c("COMPRESSED_ALONE") {
+            let len = self.class_within(stored - stream.len() as u64);
+            let object = self.uint(behind + objects * 8, 8);
+            assert!(self.object(object, "compressed") >= len);
+            stream.extend_from_slice(self.slice(object, len));
+            objects += 1;
         }
-        assert!(head_size + table + objects * 8 <= capacity);
+        let end = stored - stream.len() as u64;
+        stream.extend_from_slice(self.slice(behind + objects * 8, end));
+        assert!(head_size + table + objects * 8 + end <= capacity);
         let mut summed = ino.to_le_bytes().to_vec();
         summed.extend_from_slice(self.slice(off, head_size));
         summed[16..20].fill(0);

@@ -50,17 +50,22 @@ const fn class(size: u32) -> Class {
     }
 }
 
-/// All size classes, ascending: of what 33 bytes or more occupy, at most a third is wasted; above 4 KiB a
-/// segment divides evenly.
-pub const CLASSES: [Class; 40] = {
-    const SIZES: [u32; 40] = [
-        16, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 896, 1024, 1280, 1296,
-        1536, 1792, 2048, 2560, 3072, 3584, 4096, 4672, 5456, 6544, 7280, 8192, 9360, 10912, 13104, 16384, 21840,
+/// How many size classes there are.
+const COUNT: usize = 62;
+
+/// All size classes, ascending: eight to a power of two from 128 bytes on, so that of what 129 bytes or more occupy at most an
+/// eighth is wasted below 12 KiB, and a tenth at most below 1 KiB. From 1 KiB on each is the largest of which so many fit in
+/// a segment, which it divides with less than 16 bytes left for each; beyond 4 KiB there is one for each number.
+pub const CLASSES: [Class; COUNT] = {
+    const SIZES: [u32; COUNT] = [
+        16, 32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192, 208, 224, 240, 256, 288, 320, 352, 384, 416, 448, 480,
+        512, 576, 640, 704, 768, 832, 896, 960, 1024, 1104, 1200, 1296, 1424, 1552, 1712, 1872, 2048, 2256, 2416, 2608,
+        2848, 3120, 3440, 3840, 4096, 4368, 4672, 5040, 5456, 5952, 6544, 7280, 8192, 9360, 10912, 13104, 16384, 21840,
         32768,
     ];
-    let mut table = [class(16); 40];
+    let mut table = [class(16); COUNT];
     let mut i = 0;
-    while i < 40 {
+    while i < COUNT {
         table[i] = class(SIZES[i]);
         i += 1;
     }
@@ -88,6 +93,16 @@ const CLASS_OF: [u8; MAX_SMALL as usize / 16 + 1] = {
 pub const fn class_of(size: u64) -> usize {
     let size = if size < MAX_SMALL { size } else { MAX_SMALL };
     CLASS_OF[(size as usize).div_ceil(16)] as usize
+}
+
+/// The largest class of objects that `size` bytes fill, at least 16; that of [`MAX_SMALL`] where they fill more.
+#[inline]
+pub const fn class_within(size: u64) -> usize {
+    let class = class_of(size);
+    match CLASSES[class].size as u64 > size {
+        true => class - 1,
+        false => class,
+    }
 }
 
 /// The bytes that an allocation of `size` bytes occupies.
@@ -118,5 +133,26 @@ mod tests {
         for class in CLASSES {
             assert!((0..SEGMENT as u32).all(|bytes| class.divide(bytes) == bytes / class.size), "{class:?}");
         }
+    }
+
+    #[test]
+    fn classes_ascend_and_divide_a_segment() {
+        for class in &CLASSES {
+            let used = class.base + class.count * class.size;
+            assert!(class.size % 16 == 0 && SEGMENT as u32 - used < class.size, "{class:?}");
+            // Of what is larger so few fit that less is left than each could be larger by.
+            assert!(class.base > 0 || class.count <= 64 && SEGMENT as u32 - used < class.count * 16, "{class:?}");
+        }
+        assert!(CLASSES.windows(2).all(|two| two[0].size < two[1].size));
+    }
+
+    #[test]
+    fn the_class_within_is_filled() {
+        for size in 16..=MAX_SMALL {
+            let (within, of) = (class_within(size), class_of(size));
+            assert!(u64::from(CLASSES[within].size) <= size && within + 1 >= of);
+            assert_eq!(within == of, u64::from(CLASSES[of].size) == size);
+        }
+        assert_eq!(class_within(MAX_SMALL + 1), class_of(MAX_SMALL));
     }
 }

@@ -29,7 +29,7 @@ mod class;
 mod segment;
 mod supply;
 
-pub use class::{capacity_of, class_of, Class, CLASSES, MAX_SMALL};
+pub use class::{capacity_of, class_of, class_within, Class, CLASSES, MAX_SMALL};
 pub use segment::{Meta, SegEntry};
 pub use supply::Supply;
 
@@ -59,6 +59,10 @@ const _: () = {
     let class = &CLASSES[BLOCK_CLASS];
     assert!(class.size as u64 == BLOCK && class.count as u64 == PER_SEGMENT && class.base == 0);
 };
+
+/// By how much larger an object may be than its class where segments are scarce, a part of it; and where there are none.
+const CLOSE: u32 = 4;
+const ANY: u32 = 1;
 
 /// An allocated object: where it is and how many bytes it may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,26 +102,80 @@ impl Heap<'_> {
             return self.alloc_run(slot, tag, size);
         }
         let class = class_of(size);
+        // What fills an object of its class may rely on having none that is larger.
+        let is_exact = tag == BLOCKS || size == u64::from(CLASSES[class].size);
         loop {
-            let current = self.rt.current(slot, tag, class);
-            if let Some(segment) = current.segment() {
-                if let Some(off) = self.take(segment, class, &current)? {
-                    return Ok(Block { off, cap: u64::from(CLASSES[class].size) });
+            if let Some(block) = self.take_current(slot, tag, class)? {
+                return Ok(block);
+            }
+            if !is_exact && self.is_scarce() {
+                if let Some(block) = self.alloc_close(slot, tag, class)? {
+                    return Ok(block);
                 }
-                // Forgotten first: given up, it may be another's, who must not lose it when this slot gives up all it has.
-                current.set(None);
-                self.give_up(slot, segment, tag, class)?;
             }
             let segment = match self.find_segment(slot, tag, class)? {
                 Some(s) => s,
                 None if self.take_within(slot, 1)? => continue,
                 None => {
                     self.reclaim_idle(slot)?;
-                    self.find_segment(slot, tag, class)?.ok_or(Error::NoSpace)?
+                    match self.find_segment(slot, tag, class)? {
+                        Some(s) => s,
+                        None if is_exact => return Err(Error::NoSpace),
+                        None => return self.alloc_larger(slot, tag, class, ANY)?.ok_or(Error::NoSpace),
+                    }
                 }
             };
             self.rt.current(slot, tag, class).set(Some(segment));
         }
+    }
+
+    /// Takes an object of the segment of `class` that this slot allocates from; one in which nothing is free is given up.
+    fn take_current(&self, slot: u32, tag: Tag, class: usize) -> Result<Option<Block>> {
+        let current = self.rt.current(slot, tag, class);
+        let Some(segment) = current.segment() else { return Ok(None) };
+        if let Some(off) = self.take(segment, class, &current)? {
+            return Ok(Some(Block { off, cap: u64::from(CLASSES[class].size) }));
+        }
+        // Forgotten first: given up, it may be another's, who must not lose it when this slot gives up all it has.
+        current.set(None);
+        self.give_up(slot, segment, tag, class)?;
+        Ok(None)
+    }
+
+    /// Are there fewer segments left than classes that could want one?
+    fn is_scarce(&self) -> bool {
+        self.rt.spare() + self.rt.absent() < CLASSES.len() as u64
+    }
+
+    /// Allocates an object of `class` or of one that is hardly larger, without a segment that is free.
+    fn alloc_close(&self, slot: u32, tag: Tag, class: usize) -> Result<Option<Block>> {
+        match self.alloc_partial(slot, tag, class)? {
+            Some(block) => Ok(Some(block)),
+            None => self.alloc_larger(slot, tag, class, CLOSE),
+        }
+    }
+
+    /// Allocates an object of a larger class than `class`, by at most a `part`th. So classes that are many and close do not
+    /// leave a full region, or a small one, with more that is free and of no use than few would.
+    fn alloc_larger(&self, slot: u32, tag: Tag, class: usize, part: u32) -> Result<Option<Block>> {
+        let most = CLASSES[class].size + CLASSES[class].size / part;
+        let larger = (class + 1..CLASSES.len()).take_while(|larger| CLASSES[*larger].size <= most);
+        for larger in larger {
+            if let Some(block) = self.alloc_partial(slot, tag, larger)? {
+                return Ok(Some(block));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Allocates an object of `class` from a segment that has some.
+    fn alloc_partial(&self, slot: u32, tag: Tag, class: usize) -> Result<Option<Block>> {
+        if let Some(block) = self.take_current(slot, tag, class)? {
+            return Ok(Some(block));
+        }
+        let Some(segment) = self.find_partial(slot, tag, class, 0)? else { return Ok(None) };
+        self.rt.current(slot, tag, class).set(Some(segment));
+        self.take_current(slot, tag, class)
     }
 
     /// Takes a free object of a segment that this slot owns.

@@ -60,10 +60,18 @@ fn assert_all_returned(session: &Session) {
 }
 
 #[test]
-fn classes_waste_at_most_a_third() {
+fn classes_waste_at_most_an_eighth_of_what_is_not_very_large() {
     for size in 1..=MAX_SMALL {
         let cap = capacity_of(size);
-        assert!(cap >= size && (size < 33 || cap * 2 <= size * 3 + 32), "{size} takes {cap}");
+        // Of two or three objects in a segment each must be half or a third of it.
+        let waste = match size {
+            0..=128 => 15,
+            129..=8192 => cap / 8,
+            8193..=13104 => cap / 5,
+            13105..=16384 => cap / 4,
+            _ => cap / 3 + 5,
+        };
+        assert!(cap >= size && cap - size <= waste, "{size} takes {cap}");
     }
     for c in &CLASSES {
         assert!(c.base + c.size * c.count <= SEGMENT as u32);
@@ -84,7 +92,8 @@ fn random_objects_equal_a_model() {
                 let (tag, size) = (Tag(1 + rng.below(15) as u8), a_size(&mut rng));
                 match alloc(&session, tag, size) {
                     Ok(b) => {
-                        assert_eq!(b.cap, capacity_of(size));
+                        // Of a full region it may be an object of a larger class.
+                        assert!(b.cap == capacity_of(size) || b.cap > size && b.cap <= 2 * capacity_of(size));
                         model.add(b.off, b.cap, tag);
                     }
                     Err(Error::NoSpace) => full += 1,
@@ -115,6 +124,23 @@ fn pick(model: &Model, rng: &mut Rng) -> Option<(u64, (u64, Tag))> {
     let (first, last) = (model.0.keys().next()?, model.0.keys().next_back()?);
     let at = first + rng.below(last - first + 1);
     model.0.range(at..).next().map(|(off, v)| (*off, *v))
+}
+
+/// Where no segment is left objects of a class take what is free among larger ones, up to twice as large; and not among those of
+/// another type.
+#[test]
+fn a_full_region_gives_what_larger_classes_have_free() {
+    let session = rig::private(MIB);
+    let larger: Vec<u64> = std::iter::from_fn(|| alloc(&session, Tag(2), 1000).ok()).map(|b| b.off).collect();
+    larger.iter().take(10).for_each(|off| free(&session, *off, Tag(2)));
+    assert!(matches!(alloc(&session, Tag(2), 400), Err(Error::NoSpace)), "more than half would be wasted");
+    assert!(matches!(alloc(&session, Tag(3), 600), Err(Error::NoSpace)), "of another type");
+    assert!(matches!(alloc(&session, Tag(2), 640), Err(Error::NoSpace)), "it fills its class");
+    let fits = std::iter::from_fn(|| alloc(&session, Tag(2), 600).ok());
+    let fits: Vec<u64> = fits.inspect(|b| assert_eq!(b.cap, capacity_of(1000))).map(|b| b.off).collect();
+    assert_eq!(fits.len(), 10);
+    larger[10..].iter().chain(&fits).for_each(|off| free(&session, *off, Tag(2)));
+    assert_all_returned(&session);
 }
 
 #[test]

@@ -17,6 +17,7 @@ pub(crate) mod worth;
 use std::cell::RefCell;
 use std::sync::Arc;
 
+use lz4::block::CompressionMode;
 use zstd::zstd_safe::{CCtx, CParameter, DCtx};
 
 pub(crate) use dictionary::Dictionary;
@@ -32,7 +33,7 @@ pub const MOST_CHUNKS: usize = MOST as usize / CHUNK;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Codec {
-    /// Blocks of LZ4: quick both ways, for what was changed minutes ago.
+    /// Blocks of LZ4: read several times as quickly, for what was changed minutes ago.
     Lz4 = 1,
     /// Frames of zstd, with a dictionary if it names one: for what nobody has touched for long.
     Zstd = 2,
@@ -93,6 +94,9 @@ pub(crate) struct Encoded {
 
 /// What zstd tries how hard: the cold tier's aim is 65 % at 150 MB/s and more.
 const LEVEL: i32 = 3;
+/// And LZ4, of chunks that are at least so long; of others not at all. Long ones have most of the bytes, and gain most.
+const LZ4_LEVEL: i32 = 2;
+const LZ4_LONG: usize = 48 << 10;
 
 /// How many chunks a file of `size` bytes has.
 pub(crate) fn chunks_of(size: u64) -> usize {
@@ -148,7 +152,10 @@ fn encode_chunk(chunk: &[u8], method: &Method, room: &mut [u8]) -> Option<usize>
         return None;
     }
     match method {
-        Method::Lz4 => lz4::block::compress_to_buffer(chunk, None, false, room).ok(),
+        Method::Lz4 => {
+            let mode = (chunk.len() >= LZ4_LONG).then_some(CompressionMode::HIGHCOMPRESSION(LZ4_LEVEL));
+            lz4::block::compress_to_buffer(chunk, mode, false, room).ok()
+        }
         Method::Zstd(dictionary) => ENCODER.with_borrow_mut(|encoder| {
             let encoder =
                 encoder.get_or_insert_with(|| Encoder { context: CCtx::create(), dictionary: None, is_set: false });
