@@ -160,7 +160,7 @@ pub fn train(
             let raw = session.read(ino, || table.get(ino)).ok().flatten();
             let Some(raw) = raw.filter(|raw| raw.ctime < quiet_since) else { continue };
             names(ino, &raw, &mut tallies);
-            inodes.push(raw);
+            inodes.push(raw.times().packed(&raw));
         }
         all += inodes.len();
         seen.push(inodes);
