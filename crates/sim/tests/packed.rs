@@ -13,6 +13,6 @@ fn every_crash_around_packed_inodes_leaves_before_or_after() {
 fn every_crash_around_coarser_times_leaves_those_of_one_form() {
     let stats = sim::explore::explore_all(&sim::scenario::packed_in_seconds());
     if std::env::var_os("CONQUEST_SIM_REPLAY").is_none() {
-        assert!(stats.states > 500 && stats.before > 50 && stats.after > 50, "{stats:?}");
+        assert!(stats.states > 500 && stats.before > 500 && stats.after > 20, "{stats:?}");
     }
 }
