@@ -62,4 +62,4 @@ pub use error::{Error, Lack, Result};
 pub use node::{Atime, Fs, Policy};
 pub use pool::{FormatOptions, MediumKind, OpenOptions, Pool};
 pub use pram::copy::Ticket;
-pub use setting::{Compression, Durability, Priority, Redundancy};
+pub use setting::{Compression, Durability, Priority, Redundancy, Times};

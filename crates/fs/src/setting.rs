@@ -12,9 +12,11 @@
 //! | `redundancy` | `none`, `whole`, `mirror:N`, `lazy:DELAY`; see [`Redundancy`] |
 //! | `priority` | `low`, `normal`, `high` |
 //! | `compression` | `auto`, `always`, `never`, `warm`, `cold`; see [`Compression`] |
+//! | `times` | `exact`, which is as if it were not set, `seconds`; see [`Times`] |
 
 mod compression;
 mod redundancy;
+mod times;
 
 use rustix::io::Errno;
 
@@ -24,6 +26,7 @@ use crate::layout::RawInode;
 
 pub use compression::Compression;
 pub use redundancy::{Priority, Redundancy};
+pub use times::Times;
 
 /// The attributes that set what can be set.
 const DURABILITY: &[u8] = b"user.conquest.durability";
@@ -31,9 +34,15 @@ const THRESHOLD: &[u8] = b"user.conquest.threshold";
 const REDUNDANCY: &[u8] = b"user.conquest.redundancy";
 const PRIORITY: &[u8] = b"user.conquest.priority";
 const COMPRESSION: &[u8] = b"user.conquest.compression";
+const TIMES: &[u8] = b"user.conquest.times";
 /// Bytes that all of them take in a list of names, each with the zero behind it.
-pub(crate) const LISTED: u64 =
-    (DURABILITY.len() + THRESHOLD.len() + REDUNDANCY.len() + PRIORITY.len() + COMPRESSION.len() + 5) as u64;
+pub(crate) const LISTED: u64 = (DURABILITY.len()
+    + THRESHOLD.len()
+    + REDUNDANCY.len()
+    + PRIORITY.len()
+    + COMPRESSION.len()
+    + TIMES.len()
+    + Setting::ALL.len()) as u64;
 const EFFECTIVE: &[u8] = b"user.conquest.effective.";
 
 /// Bits of `RawInode::settings` that say a [`Durability`]; 0: not set.
@@ -65,6 +74,10 @@ pub const PRIORITY_AT: u32 = 10;
 const COMPRESSION_BITS: u16 = 0b111 << COMPRESSION_AT;
 /// The first of them.
 pub const COMPRESSION_AT: u32 = 12;
+/// That which says [`Times`].
+const TIMES_BITS: u16 = 0b1 << TIMES_AT;
+/// Which one it is.
+pub const TIMES_AT: u32 = 15;
 
 /// When a change is durable on a medium where that takes waiting for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -150,6 +163,7 @@ pub(crate) enum Setting {
     Redundancy,
     Priority,
     Compression,
+    Times,
 }
 
 /// What an inode has of a setting that is set, or of all of them.
@@ -177,8 +191,14 @@ impl Set {
 }
 
 impl Setting {
-    pub const ALL: [Setting; 5] =
-        [Setting::Durability, Setting::Threshold, Setting::Redundancy, Setting::Priority, Setting::Compression];
+    pub const ALL: [Setting; 6] = [
+        Setting::Durability,
+        Setting::Threshold,
+        Setting::Redundancy,
+        Setting::Priority,
+        Setting::Compression,
+        Setting::Times,
+    ];
 
     /// The attribute that sets it.
     pub fn attribute(self) -> &'static [u8] {
@@ -188,6 +208,7 @@ impl Setting {
             Setting::Redundancy => REDUNDANCY,
             Setting::Priority => PRIORITY,
             Setting::Compression => COMPRESSION,
+            Setting::Times => TIMES,
         }
     }
 
@@ -199,6 +220,7 @@ impl Setting {
             Setting::Redundancy => b"user.conquest.effective.redundancy",
             Setting::Priority => b"user.conquest.effective.priority",
             Setting::Compression => b"user.conquest.effective.compression",
+            Setting::Times => b"user.conquest.effective.times",
         }
     }
 
@@ -219,6 +241,7 @@ impl Setting {
             Setting::Redundancy => REDUNDANCY_BITS,
             Setting::Priority => PRIORITY_BITS,
             Setting::Compression => COMPRESSION_BITS,
+            Setting::Times => TIMES_BITS,
         }
     }
 
@@ -234,6 +257,7 @@ impl Setting {
             Setting::Redundancy => raw.set_redundancy().map(|redundancy| redundancy.to_string().into()),
             Setting::Priority => raw.set_priority().map(|priority| priority.name().into()),
             Setting::Compression => raw.set_compression().map(|compression| compression.name().into()),
+            Setting::Times => self.is_set(raw).then(|| raw.times().name().into()),
         }
     }
 
@@ -249,6 +273,7 @@ impl Setting {
             Setting::Compression => {
                 Compression::from_name(value).map(|compression| Set::bits((compression as u16) << COMPRESSION_AT))
             }
+            Setting::Times => Times::from_name(value).map(|times| Set::bits((times as u16) << TIMES_AT)),
         };
         set.ok_or_else(|| Errno::INVAL.into())
     }
@@ -356,6 +381,15 @@ impl RawInode {
         self.set_compression().unwrap_or_default()
     }
 
+    /// How finely its times are kept when it is packed.
+    #[inline(always)]
+    pub(crate) fn times(&self) -> Times {
+        match self.settings & TIMES_BITS {
+            0 => Times::Exact,
+            _ => Times::Seconds,
+        }
+    }
+
     /// Is everything set to a value that exists?
     pub(crate) fn settings_are_known(&self) -> bool {
         let durability = self.settings & DURABILITY_BITS;
@@ -365,11 +399,7 @@ impl RawInode {
             _ => self.set_redundancy().is_some(),
         };
         let is_compression = self.settings & COMPRESSION_BITS == 0 || self.set_compression().is_some();
-        self.settings & !(DURABILITY_BITS | THRESHOLD_BITS | REDUNDANCY_BITS | PRIORITY_BITS | COMPRESSION_BITS) == 0
-            && is_compression
-            && durability <= Durability::Strict as u16
-            && Threshold::is_known(threshold)
-            && is_redundancy
+        is_compression && durability <= Durability::Strict as u16 && Threshold::is_known(threshold) && is_redundancy
     }
 }
 
@@ -433,7 +463,7 @@ mod tests {
                 6 => (1..=142).contains(&delay),
                 _ => false,
             };
-            let known = durability < 3 && (threshold <= 25 || threshold == 31) && is_redundancy && bits >> 12 <= 5;
+            let known = durability < 3 && (threshold <= 25 || threshold == 31) && is_redundancy && bits >> 12 & 7 <= 5;
             assert_eq!(raw.settings_are_known(), known, "{bits:#x}, {delay}");
             for setting in Setting::ALL.into_iter().filter(|_| known) {
                 let mut other = raw;
@@ -452,5 +482,14 @@ mod tests {
         use zerocopy::FromZeros;
         let raw = RawInode::new_zeroed();
         assert_eq!((raw.redundancy(), raw.priority()), (Redundancy::None, Priority::Normal));
+        assert_eq!((raw.compression(), raw.times()), (Compression::Auto, Times::Exact));
+    }
+
+    /// There is one bit for it: what is as usual is not set.
+    #[test]
+    fn exact_times_are_not_set() {
+        assert_eq!(Setting::Times.parse(b"exact").unwrap(), Set::NOTHING);
+        assert_ne!(Setting::Times.parse(b"seconds").unwrap(), Set::NOTHING);
+        assert!(["", "second", "minutes", "seconds "].iter().all(|it| Setting::Times.parse(it.as_bytes()).is_err()));
     }
 }

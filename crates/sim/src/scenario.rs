@@ -582,6 +582,28 @@ pub fn packed() -> Vec<Scenario> {
     all
 }
 
+/// Packing inodes whose times are kept in seconds, one block of them, and changing what is packed so: all times are exact or none is.
+pub fn packed_in_seconds() -> Vec<Scenario> {
+    let set = Op::SetXattr("/".into(), "user.conquest.times".into(), b"seconds".into());
+    let tree = [&[set][..], &small_tree(700, 4000, 50)].concat();
+    let with = |more: &[Op]| [&tree[..], more].concat();
+    let read = || Op::Read("/a".into());
+    let unmodelled = |s| Scenario { modelled: false, ..s };
+    let noting = |s| Scenario { atime: Atime::Always, ..s };
+    vec![
+        unmodelled(scenario("seconds-pack", with(&[]), Op::PackInodes)),
+        unmodelled(scenario("seconds-append", with(&[Op::PackInodes]), append("/a", 9, 9))),
+        unmodelled(scenario("seconds-create", with(&[Op::PackInodes]), create("/d/n"))),
+        unmodelled(scenario(
+            "seconds-unset",
+            with(&[Op::PackInodes]),
+            Op::RemoveXattr("/d".into(), "user.conquest.times".into()),
+        )),
+        noting(unmodelled(scenario("seconds-read", with(&[Op::PackInodes]), read()))),
+        noting(unmodelled(scenario("seconds-pack-read", with(&[Op::PackInodes, read()]), Op::PackInodes))),
+    ]
+}
+
 /// Operations drawn by a seed on a few names: what nobody thought of.
 pub fn random(seeds: std::ops::Range<u64>) -> Vec<Scenario> {
     let one = |seed: u64| {

@@ -7,3 +7,12 @@ fn every_crash_around_packed_inodes_leaves_before_or_after() {
         assert!(stats.states > 10_000 && stats.before > 1000 && stats.after > 1000, "{stats:?}");
     }
 }
+
+/// All sixteen inodes of a block have the times that they had, or all have them in seconds.
+#[test]
+fn every_crash_around_coarser_times_leaves_those_of_one_form() {
+    let stats = sim::explore::explore_all(&sim::scenario::packed_in_seconds());
+    if std::env::var_os("CONQUEST_SIM_REPLAY").is_none() {
+        assert!(stats.states > 500 && stats.before > 500 && stats.after > 20, "{stats:?}");
+    }
+}

@@ -7,6 +7,7 @@ use fs::packed::block::{MAX, PER_BLOCK};
 use fs::packed::fields::Field;
 use fs::packed::profile::{Codec, Seen};
 use fs::packed::{builtin, pack, unpack, Profile};
+use fs::setting::{Times, TIMES_AT};
 use zerocopy::IntoBytes;
 
 use crate::clock::Busy;
@@ -16,6 +17,7 @@ use crate::{home, Table};
 /// Bytes of an inode of ext2, and of one that Conquest's authors stripped.
 const EXT2: f64 = 128.0;
 const STRIPPED: f64 = 53.0;
+const SECOND: i64 = 1_000_000_000;
 
 /// The inodes of a tree, block by block, and the profiles that could code them.
 pub struct Coded<'a> {
@@ -213,19 +215,24 @@ pub fn names(directories: &[Vec<Name>], own: &Profile) -> Section {
     section
 }
 
-/// What coarser times of all inodes would save: bytes of an inode by the resolution of its times.
+/// What coarser times of all inodes would save: bytes of an inode by the resolution of its times. That of a second a pool has.
 pub fn coarser_times(inodes: &[RawInode]) -> Section {
     let title = "Bytes of a packed inode if its times are kept coarser (each resolution with a profile of its own)";
     let mut section = Section::times("profile-times", title, "B");
+    section.notes.push("1 s is what `setfattr -n user.conquest.times -v seconds DIR` does in a pool".into());
     section.plot = Plot::bars();
-    for (name, unit) in
-        [("1 ns", 1), ("1 us", 1000), ("1 ms", 1_000_000), ("1 s", 1_000_000_000), ("1 min", 60_000_000_000)]
-    {
-        let coarse: Vec<RawInode> = inodes.iter().map(|inode| coarser(inode, unit)).collect();
+    for (name, unit) in [("1 ns", 1), ("1 us", 1000), ("1 ms", 1_000_000), ("1 s", SECOND), ("1 min", 60 * SECOND)] {
+        let one = |inode| if unit == SECOND { in_seconds(inode) } else { coarser(inode, unit) };
+        let coarse: Vec<RawInode> = inodes.iter().map(one).collect();
         let coded = Coded::of(&coarse, &[]);
         section.add(name, "each", coded.cost(coded.own(Codec::Hybrid)).bytes);
     }
     section
+}
+
+/// As a pool packs an inode of which the setting says that.
+fn in_seconds(inode: &RawInode) -> RawInode {
+    Times::Seconds.packed(&RawInode { settings: inode.settings | 1 << TIMES_AT, ..*inode })
 }
 
 fn coarser(inode: &RawInode, unit: i64) -> RawInode {
@@ -236,4 +243,18 @@ fn coarser(inode: &RawInode, unit: i64) -> RawInode {
 
 pub(crate) fn percent(share: f64) -> String {
     format!("{:.1} %", 100.0 * share)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the setting saves, told by the section that names it, is most of the noise below a second.
+    #[test]
+    fn coarser_times_save_and_the_setting_is_named() {
+        let section = coarser_times(&home::inodes(6000, 3));
+        assert!(section.notes.iter().any(|note| note.contains("user.conquest.times -v seconds")));
+        let bytes = |name: &str| section.series.iter().find(|s| s.subject == name).expect("a resolution").median;
+        assert!(bytes("1 s") + 8.0 < bytes("1 ns"));
+    }
 }

@@ -22,7 +22,8 @@ use crate::{locate, progress, say, size};
 #[command(
     after_help = "Without --now those files are compressed that maintenance would: which those are, the pool's settings and \
     the setting `compression` of each file say (user.conquest.compression: auto, always, never, warm, cold).\n\
-    What is compressed is read as before, and is plain again when it is changed.\n\n\
+    What is compressed is read as before, and is plain again when it is changed. Inodes are packed too, with times in whole seconds where \
+    user.conquest.times is `seconds`.\n\n\
     Examples:\n  conquest pack /srv/pool --now\n  conquest pack /mnt/fast/archive --now\n  \
     conquest pack /mnt/fast/src --now --tier warm\n  conquest pack /mnt/fast/src --undo\n  \
     conquest pack /srv/pool --now --json | jq .saved\n\n\

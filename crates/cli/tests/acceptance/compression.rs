@@ -1,6 +1,7 @@
 //! Compression of small files that nobody uses: by command and by age, as users meet it.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use crate::{Outcome, Test};
 pub const TESTS: &[Test] = &[
     ("compression::commands_compress_and_undo_it", commands),
     ("compression::maintenance_compresses_by_age_and_setting", ages),
+    ("compression::old_times_are_kept_in_seconds_where_that_is_set", seconds),
 ];
 
 fn lab(settings: &[&str]) -> Lab {
@@ -91,5 +93,51 @@ fn ages() -> Outcome {
     });
     compare(&dir);
     assert_eq!(compression(&lab, "plain"), 1);
+    Ok(())
+}
+
+/// mtime and ctime, each in seconds and nanoseconds.
+fn times(path: &Path) -> [(i64, i64); 2] {
+    let file = fs::symlink_metadata(path).expect("metadata");
+    [(file.mtime(), file.mtime_nsec()), (file.ctime(), file.ctime_nsec())]
+}
+
+fn seconds() -> Outcome {
+    let lab = lab(&["share=0"]);
+    let (set, exact) = (lab.mnt().join("set"), lab.mnt().join("exact"));
+    fs::create_dir(&set).expect("mkdir");
+    rustix::fs::lsetxattr(&set, "user.conquest.times", b"seconds", XattrFlags::empty()).expect("set");
+    fs::create_dir(set.join("below")).expect("mkdir");
+    fs::create_dir(&exact).expect("mkdir");
+    let files = || (0..40).flat_map(|n| [set.join(format!("below/f{n}")), exact.join(format!("f{n}"))]);
+    files().for_each(|path| fs::write(path, "text").expect("written"));
+    let mut told = [0; 7];
+    let len = rustix::fs::lgetxattr(set.join("below/f1"), "user.conquest.times", &mut told[..]).expect("inherited");
+    assert_eq!(&told[..len], b"seconds");
+    let wrong = rustix::fs::lsetxattr(&exact, "user.conquest.times", b"minutes", XattrFlags::empty());
+    assert_eq!(wrong, Err(rustix::io::Errno::INVAL));
+    let before: Vec<_> = files().map(|path| times(&path)).collect();
+    // The second of the last change must be over.
+    std::thread::sleep(Duration::from_millis(1300));
+    let packed = || -> Value {
+        serde_json::from_str::<Value>(&lab.ok(&["pack", &lab.pool(), "--now", "--json"])).expect("JSON")["inodes"]
+            .take()
+    };
+    assert!(packed()["inodes"].as_u64() >= Some(80));
+    // The kernel need not have asked again.
+    lab.umount();
+    lab.mount();
+    for (path, before) in files().zip(before) {
+        let after = times(&path);
+        match path.starts_with(&set) {
+            true => assert_eq!(after, before.map(|(seconds, _)| (seconds, 0)), "{}", path.display()),
+            false => assert_eq!(after, before, "{}", path.display()),
+        }
+    }
+    assert_eq!(packed()["inodes"].as_u64(), Some(0), "nothing is left to pack");
+    fs::write(set.join("below/f7"), "again").expect("written");
+    assert!(times(&set.join("below/f7"))[0] > times(&set.join("below/f8"))[0]);
+    lab.umount();
+    assert!(lab.ok(&["fsck", &lab.pool()]).contains("clean"));
     Ok(())
 }

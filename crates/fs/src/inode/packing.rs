@@ -1,7 +1,7 @@
 //! Packing blocks whose inodes have all been quiet, and unpacking those of which one is to change (mramfs, 5.1).
 //!
-//! What a block of inodes is, one word of the table says: it leads to a plain block or to a packed one. Both forms hold the same,
-//! and neither changes once it is left. Steps of packing, for some blocks at a time:
+//! What a block of inodes is, one word of the table says: it leads to a plain block or to a packed one. Both forms hold the same, but
+//! for times that are [kept coarser](crate::setting::Times) in the packed one, and neither changes once it is left. Steps of packing, for some blocks at a time:
 //! 1. Blocks are looked at without locks: is each inode in them quiet, and which generation has it?
 //! 2. Operations under way are waited for. (Else an inode might be one that is being created, and undone later: in a block that
 //!    is gone by then. One that has the same generation after this was created before it.)
@@ -11,7 +11,8 @@
 //! 4. Its free numbers are reserved. (Else somebody could create a file in memory that is about to go.) They are free again in the
 //!    packed form, which is not given out.
 //! 5. The packed form is written, durably. A crash from step 4 on leaves it, which mark-and-sweep finds as it does the reservations.
-//! 6. One word leads to it. From here on a crash leaks the plain form.
+//! 6. One word leads to it. From here on a crash leaks the plain form. (Who reads finds the times of one form or of the other: never some
+//!    of each, as he would if they were made coarser where they are.)
 //! 7. Operations under way are waited for: they may have located the block before step 6.
 //! 8. The plain form is freed, or [kept](spare) for unpacking where memory is full.
 //!
@@ -200,7 +201,7 @@ fn look_plain(table: Table, off: u64, quiet_since: i64) -> Result<Option<[Option
 /// Nothing changes it in time to come, as far as it shows. (When it was changed last `ctime` says: any user can set the others.)
 fn is_quiet(raw: &RawInode, since: i64) -> bool {
     let content = Content { root: raw.content, size: raw.size, pages: raw.extra, owner: 0 };
-    raw.nlink > 0 && raw.ctime < since && !(raw.kind == Kind::Regular as u8 && content.is_cut())
+    raw.nlink > 0 && raw.times().is_before(raw.ctime, since) && !(raw.kind == Kind::Regular as u8 && content.is_cut())
 }
 
 fn read_before(table: Table, it: &Whole, since: i64) -> bool {
@@ -252,6 +253,7 @@ fn pack_in(
         }
     }
     // 5 and 6.
+    let inodes = inodes.map(|inode| inode.map(|raw| raw.times().packed(&raw)));
     let swung = write_packed(op, table, &inodes).and_then(|(new, bytes)| {
         left.lead(op, table, candidate.block, old, Block::Packed(new)).map(|led| led.then_some(bytes))
     });

@@ -134,16 +134,16 @@ pub fn count(region: &Region) -> Result<usize> {
     Ok(objects(region)?.len())
 }
 
-/// A profile of the inodes that have not changed since `quiet_since`: of all, or if there are more than `most` inodes, of such a part
-/// from all over the table, with what `names` adds for each. `None` if these are fewer than `least`.
-pub fn train(
+/// What is seen of the inodes that have not changed since `quiet_since` and are `meant`, as they are packed, with what `names` adds for
+/// each: of all, or if there are more than `most` inodes, of such a part from all over the table. `None` if these are fewer than `least`.
+pub fn sample(
     session: &Session,
     table: Table,
     most: usize,
-    quiet_since: i64,
+    (quiet_since, meant): (i64, fn(&RawInode) -> bool),
     least: usize,
     names: &mut dyn FnMut(Ino, &RawInode, &mut Seen),
-) -> Result<Option<Vec<u8>>> {
+) -> Result<Option<Seen>> {
     let (mut blocks, mut all) = (Vec::new(), 0);
     let mut from = 0;
     while let Some(block) = table.next_block(from)? {
@@ -158,9 +158,9 @@ pub fn train(
         for ino in block * PER_BLOCK..(block + 1) * PER_BLOCK {
             // What cannot be read is for fsck to tell.
             let raw = session.read(ino, || table.get(ino)).ok().flatten();
-            let Some(raw) = raw.filter(|raw| raw.ctime < quiet_since) else { continue };
+            let Some(raw) = raw.filter(|raw| raw.ctime < quiet_since && meant(raw)) else { continue };
             names(ino, &raw, &mut tallies);
-            inodes.push(raw);
+            inodes.push(raw.times().packed(&raw));
         }
         all += inodes.len();
         seen.push(inodes);
@@ -169,7 +169,19 @@ pub fn train(
         return Ok(None);
     }
     seen.iter().filter(|block| !block.is_empty()).for_each(|block| tallies.add(block));
-    Ok(Some(tallies.profile(Codec::Hybrid).to_bytes()))
+    Ok(Some(tallies))
+}
+
+/// A profile of what was seen.
+pub fn of(seen: &Seen) -> Profile {
+    seen.profile(Codec::Hybrid)
+}
+
+/// Would it take by each of the stored profiles so much more than by this one, a tenth, that this one is worth having?
+pub fn is_worth(table: Table, seen: &Seen, profile: &Profile) -> Result<bool> {
+    let bits = |profile: &Profile| seen.bits(profile).iter().map(|(_, bits)| bits).sum::<u64>();
+    let there = (0..count(table.region)? as u8).filter_map(|n| table.profile(n).ok());
+    Ok(there.map(bits).min().is_none_or(|least| least > bits(profile) / 10 * 11))
 }
 
 fn install(session: &Session, n: u8, bytes: &[u8]) -> Result<bool> {

@@ -16,8 +16,9 @@ use crate::dir;
 use crate::error::{Error, Result};
 use crate::inode::packing::{self, Left, Memory};
 use crate::inode::{profiles, InodePlace};
-use crate::layout::{RawInode, PER_BLOCK};
+use crate::layout::{RawInode, PER_BLOCK, PROFILES};
 use crate::packed::profile::Seen;
+use crate::setting::Times;
 
 pub use crate::inode::packing::Packed;
 
@@ -32,6 +33,8 @@ const TRAINED: usize = 1 << 15;
 const NAMES: usize = 4096;
 /// Inodes that are worth a profile of their own.
 const WORTH: usize = 1 << 14;
+/// As many of a sample are worth one whose times are kept in seconds, since others are wide of them.
+const WORTH_SECONDS: usize = 1 << 12;
 
 impl Node {
     /// Where the inode can be changed.
@@ -103,10 +106,27 @@ impl Fs {
         }
     }
 
+    /// Another one of those whose times are kept in seconds, if there are enough of them and the ones that there are code them much
+    /// worse, as one of exact times does: it has no short code for times without nanoseconds.
+    pub(crate) fn train_profile_of_seconds(&self, quiet_since: Time) -> Result<Option<u8>> {
+        let seen = self.sample(quiet_since, |raw| raw.times() == Times::Seconds, WORTH_SECONDS)?;
+        let Some(seen) = seen else { return Ok(None) };
+        let profile = profiles::of(&seen);
+        match profiles::count(self.region())? < PROFILES && profiles::is_worth(self.table(), &seen, &profile)? {
+            true => self.add_profile(&profile.to_bytes()).map(Some),
+            false => Ok(None),
+        }
+    }
+
     fn train_on(&self, quiet_since: Time, least: usize) -> Result<Option<u8>> {
+        let seen = self.sample(quiet_since, |_| true, least)?;
+        seen.map(|seen| self.add_profile(&profiles::of(&seen).to_bytes())).transpose()
+    }
+
+    /// What is seen of inodes, and of the names in directories among them.
+    fn sample(&self, quiet_since: Time, meant: fn(&RawInode) -> bool, least: usize) -> Result<Option<Seen>> {
         let mut names = |ino: Ino, raw: &RawInode, seen: &mut Seen| self.see_names(ino, raw, seen);
-        let trained = profiles::train(self.session(), self.table(), TRAINED, quiet_since.0, least, &mut names)?;
-        trained.map(|bytes| self.add_profile(&bytes)).transpose()
+        profiles::sample(self.session(), self.table(), TRAINED, (quiet_since.0, meant), least, &mut names)
     }
 
     /// The names in a directory, for a profile. What cannot be read is for fsck to tell.
@@ -214,3 +234,6 @@ impl Fs {
 pub(super) fn is_full(e: &Error) -> bool {
     e.errno() == Errno::NOSPC
 }
+
+#[cfg(test)]
+mod tests;

@@ -48,6 +48,7 @@ impl Fs {
             (Setting::Redundancy, _) => self.effective_redundancy(ino, &raw)?.into(),
             (Setting::Priority, _) => raw.priority().name().into(),
             (Setting::Compression, _) => effective_compression(ino, &raw).into(),
+            (Setting::Times, _) => raw.times().name().into(),
         })
     }
 
@@ -137,7 +138,7 @@ impl Fs {
         let note = |union: &Union| match setting {
             Setting::Threshold => union.note_setting(self.session(), ino),
             Setting::Redundancy => union.follow_redundancy(self.session(), ino),
-            Setting::Durability | Setting::Priority | Setting::Compression => Ok(()),
+            Setting::Durability | Setting::Priority | Setting::Compression | Setting::Times => Ok(()),
         };
         let union = self.union().filter(|_| is_file).map(|union| &**union);
         union.map_or(Ok(()), note)?;

@@ -439,3 +439,141 @@ fn what_is_looked_at_again_and_again_is_what_it_is_by_now() {
     drop(other);
     assert_tidy(&pool);
 }
+
+const TIMES: &[u8] = b"user.conquest.times";
+const SECOND: i64 = 1_000_000_000;
+
+fn set_times(pool: &Pool, path: &str, value: &[u8]) {
+    pool.setxattr(v_ino(pool, path), TIMES, value, SetXattr::Any, &Caller::root()).unwrap();
+}
+
+fn times(a: &Attr) -> [i64; 4] {
+    [a.mtime.0, a.ctime.0, a.atime.0, a.btime.0]
+}
+
+/// Rounded down, of one whose setting says so.
+fn in_seconds(a: &Attr) -> Attr {
+    let [mtime, ctime, atime, btime] = times(a).map(|t| Time(t.div_euclid(SECOND) * SECOND));
+    Attr { mtime, ctime, atime, btime, ..*a }
+}
+
+/// A tree of which one part keeps seconds, the other all.
+fn coarse() -> (tempfile::TempDir, Pool) {
+    let (dir, pool) = pool(16 * MIB);
+    let v = root(&pool);
+    v.mkdir(b"exact", 0o755).unwrap();
+    v.mkdir(b"early", 0o755).unwrap();
+    put(&v, "early/before", b"made before it was set").unwrap();
+    set_times(&pool, "early", b"seconds");
+    v.mkdir(b"early/below", 0o755).unwrap();
+    for d in ["exact", "early/below"] {
+        for f in 0..20 {
+            put(&v, &format!("{d}/f{f}"), &[f; 100]).unwrap();
+            let at = |t: i64| Some(SetTime::At(Time(t)));
+            let n = i64::from(f);
+            // Before 1970 too.
+            let set = SetAttr {
+                mtime: at((n - 9) * SECOND + n * 7_654_321),
+                atime: at(n * SECOND + 1),
+                ..SetAttr::default()
+            };
+            v.setattr(format!("{d}/f{f}").as_bytes(), &set).unwrap();
+        }
+        v.symlink(b"f1", format!("{d}/link").as_bytes()).unwrap();
+    }
+    drop(pool);
+    let pool = quiet(&dir);
+    (dir, pool)
+}
+
+#[test]
+fn times_are_in_seconds_from_packing_on_where_that_is_set() {
+    let (dir, pool) = coarse();
+    let told = |path: &str, name: &str| pool.getxattr(v_ino(&pool, path), name.as_bytes()).ok();
+    for (path, is) in [("exact/f1", false), ("early/before", false), ("early", true), ("early/below/f1", true)] {
+        assert_eq!(told(path, "user.conquest.times"), is.then(|| b"seconds".to_vec()), "{path}");
+        let effective = if is { &b"seconds"[..] } else { b"exact" };
+        assert_eq!(told(path, "user.conquest.effective.times").as_deref(), Some(effective), "{path}");
+    }
+    let before = all(&pool);
+    let is_set = |path: &str| path == "/early" || path.starts_with("/early/below");
+    assert!(before.iter().filter(|(path, a, _)| is_set(path) && a.ctime.0 % SECOND != 0).count() > 20);
+    assert!(pack_all(&pool).inodes >= 45);
+    let expected: Vec<_> = before
+        .iter()
+        .map(|(path, a, content)| match is_set(path) {
+            true => (path.clone(), in_seconds(a), content.clone()),
+            false => (path.clone(), *a, content.clone()),
+        })
+        .collect();
+    assert!(all(&pool) == expected, "rounded down, as one, where it is set and nowhere else");
+    assert_tidy(&pool);
+    // What is read is noted exactly, and that alone; packed again, only it moves.
+    drop(pool);
+    let pool = open(&dir);
+    let v = root(&pool);
+    let was = v.stat(b"early/below/f3").unwrap();
+    get(&v, "early/below/f3").unwrap();
+    let read = v.stat(b"early/below/f3").unwrap();
+    assert_eq!(Attr { atime: was.atime, ..read }, was);
+    assert!(read.atime > was.atime);
+    assert_eq!(pack_all(&pool).blocks, 1);
+    assert_eq!(v.stat(b"early/below/f3").unwrap(), in_seconds(&read));
+    drop(pool);
+    let pool = quiet(&dir);
+    let again: Vec<_> = all(&pool).into_iter().filter(|(path, ..)| path != "/early/below/f3").collect();
+    assert!(again == expected.iter().filter(|(path, ..)| path != "/early/below/f3").cloned().collect::<Vec<_>>());
+    // A change is exact, of what it changes; what else is in the block stays as it was packed.
+    let v = root(&pool);
+    let at = Time(77 * SECOND + 7);
+    let set = SetAttr { mtime: Some(SetTime::At(at)), ..SetAttr::default() };
+    let packed = v.stat(b"early/below/f4").unwrap();
+    v.setattr(b"early/below/f4", &set).unwrap();
+    let changed = v.stat(b"early/below/f4").unwrap();
+    assert_eq!((changed.mtime, changed.btime), (at, packed.btime));
+    let beside = expected.iter().find(|(path, ..)| path == "/early/below/f5").unwrap();
+    assert_eq!(v.stat(b"early/below/f5").unwrap(), beside.1);
+    assert!(pack_all(&pool).blocks > 0);
+    assert_eq!(v.stat(b"early/below/f4").unwrap(), in_seconds(&changed));
+    // Unset, it is exact from the next change on; what was rounded is lost.
+    set_times(&pool, "early/below/f4", b"exact");
+    assert_eq!(pool.getxattr(v_ino(&pool, "early/below/f4"), TIMES).unwrap_err().errno(), Errno::NODATA);
+    v.setattr(b"early/below/f4", &set).unwrap();
+    pack_all(&pool);
+    let exact = v.stat(b"early/below/f4").unwrap();
+    assert_eq!((exact.mtime, exact.btime), (at, packed.btime));
+    assert_tidy(&pool);
+}
+
+/// A second change within a second of the first would leave the same times, and who compares times would not see it.
+#[test]
+fn two_changes_never_have_the_same_times() {
+    let (_dir, pool) = pool(16 * MIB);
+    let v = root(&pool);
+    v.mkdir(b"d", 0o755).unwrap();
+    set_times(&pool, "d", b"seconds");
+    put(&v, "d/f", b"0").unwrap();
+    let now = || Time(std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_nanos() as i64);
+    let (mut versions, mut packed) = (std::collections::BTreeMap::new(), 0);
+    let begin = std::time::Instant::now();
+    for n in 0u64.. {
+        write(&v, "d/f", 0, &n.to_le_bytes()).unwrap();
+        for _ in 0..20 {
+            pool.pack_inodes_beside(v_ino(&pool, "d/f"), now()).unwrap();
+            let is_packed = pool.packed_inodes().unwrap().blocks > 0;
+            packed += u64::from(is_packed);
+            let a = v.stat(b"d/f").unwrap();
+            if is_packed {
+                assert_eq!(in_seconds(&a), a);
+                let earlier = *versions.entry((a.mtime.0, a.ctime.0)).or_insert(n);
+                assert_eq!(earlier, n, "two contents with the times {:?}", times(&a));
+            }
+            std::thread::sleep(Duration::from_millis(if is_packed { 7 } else { 83 }));
+        }
+        if begin.elapsed() > Duration::from_secs(7) {
+            break;
+        }
+    }
+    assert!(packed > 3 && versions.len() > 1, "{packed} {versions:?}");
+    assert_tidy(&pool);
+}

@@ -132,6 +132,10 @@ pub const REDUNDANCIES: [(&str, &str, &str); 7] = [
 pub const COMPRESSIONS: [(&str, &str); 5] =
     [("hello", "never"), ("tail", "always"), ("void", "cold"), ("special", "warm"), ("empty", "auto")];
 
+/// The same of times.
+#[allow(dead_code)]
+pub const TIMES: [(&str, &str); 3] = [("hello", "seconds"), ("special", "seconds"), ("empty", "exact")];
+
 /// What golden images do not have.
 #[allow(dead_code)]
 pub fn fill_thresholds(pool: &Pool) -> fs::Result<()> {
@@ -148,6 +152,10 @@ pub fn fill_thresholds(pool: &Pool) -> fs::Result<()> {
     for (name, value) in COMPRESSIONS {
         let ino = root.stat(name.as_bytes())?.ino;
         pool.setxattr(ino, b"user.conquest.compression", value.as_bytes(), SetXattr::Any, &root.caller)?;
+    }
+    for (name, value) in TIMES {
+        let ino = root.stat(name.as_bytes())?.ino;
+        pool.setxattr(ino, b"user.conquest.times", value.as_bytes(), SetXattr::Any, &root.caller)?;
     }
     for (name, value) in THRESHOLDS {
         let ino = root.stat(name.as_bytes())?.ino;

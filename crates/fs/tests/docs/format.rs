@@ -156,6 +156,7 @@ fn constants_are_as_told() {
         ("REDUNDANCY_AT", fs::setting::REDUNDANCY_AT.into()),
         ("PRIORITY_AT", fs::setting::PRIORITY_AT.into()),
         ("COMPRESSION_AT", fs::setting::COMPRESSION_AT.into()),
+        ("TIMES_AT", fs::setting::TIMES_AT.into()),
         ("ROOT_DICTIONARIES", layout::root::DICTIONARIES[0]),
         ("COMPRESSED_MOST", fs::compress::codec::MOST),
         ("COMPRESSED_CHUNK", fs::compress::codec::CHUNK as u64),

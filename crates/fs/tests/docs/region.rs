@@ -103,6 +103,8 @@ fn compare_settings(pool: &Pool, reader: &Reader, ino: u64, raw: &Raw) {
     let compression =
         ["", "auto", "always", "never", "warm", "cold"][(raw.get("settings") >> c("COMPRESSION_AT") & 7) as usize];
     assert_eq!(told("user.conquest.compression"), compression, "inode {ino}");
+    let times = ["", "seconds"][(raw.get("settings") >> c("TIMES_AT")) as usize];
+    assert_eq!(told("user.conquest.times"), times, "inode {ino}");
     assert_eq!(delay.is_empty(), !redundancy.starts_with("lazy"), "inode {ino}");
 }
 
@@ -146,6 +148,7 @@ fn compare_xattrs(pool: &Pool, reader: &Reader, ino: u64, raw: &Raw) {
         names.extend_from_slice(if settings & 7 << 7 != 0 { b"user.conquest.redundancy\0" } else { b"" });
         names.extend_from_slice(if settings & 3 << 10 != 0 { b"user.conquest.priority\0" } else { b"" });
         names.extend_from_slice(if settings & 7 << 12 != 0 { b"user.conquest.compression\0" } else { b"" });
+        names.extend_from_slice(if settings & 1 << 15 != 0 { b"user.conquest.times\0" } else { b"" });
     }
     assert_eq!(names, pool.listxattr(ino).unwrap());
     for (name, value) in found {

@@ -70,7 +70,7 @@ impl Compression {
         let thread = std::thread::Builder::new().name("compression".into()).spawn(move || {
             // Not being allowed to is no reason not to work.
             let _ = rustix::process::nice(NICE);
-            let mut work = Work { fs, config, stop: told, next: None, trained: None };
+            let mut work = Work { fs, config, stop: told, next: None, trained: None, profiled: None };
             while !work.stop.sleep(TICK) {
                 work.tick();
             }
@@ -99,6 +99,8 @@ struct Work {
     next: Option<Instant>,
     /// When it was last seen whether a dictionary is due. Before there is anything to compress with it, it is not.
     trained: Option<Instant>,
+    /// The same of a profile for inodes with times in seconds.
+    profiled: Option<Instant>,
 }
 
 impl Work {
@@ -140,6 +142,12 @@ impl Work {
         let quiet = Time(now().0.saturating_sub(age.as_nanos() as i64));
         if let Err(e) = self.fs.train_first_profile(quiet) {
             tell("a profile of the pool's inodes", &e);
+        }
+        if self.profiled.is_none_or(|at| at.elapsed() >= TRAINING) {
+            self.profiled = Some(Instant::now());
+            if let Err(e) = self.fs.train_profile_of_seconds(quiet) {
+                tell("a profile of inodes with times in seconds", &e);
+            }
         }
         let mut pace = Pace::new(self.config.share());
         let mut compressor = Compressor::new(&self.fs, plan)?;
