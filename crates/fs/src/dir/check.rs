@@ -9,7 +9,7 @@ use super::bucket::{self, Bucket};
 use super::image::{Image, Item};
 use super::naming::Naming;
 use super::packed::Packed;
-use super::table::{Either, Table};
+use super::table::{AnyBucket, Table};
 use super::{form, Dir, Entry};
 use crate::attr::Kind;
 use crate::error::Error;
@@ -98,8 +98,8 @@ impl<H: Naming> Check<'_, H> {
                         ));
                     }
                     match &bucket {
-                        Either::Plain(bucket) => self.bucket(bucket, table.depth, index),
-                        Either::Packed(bucket) => self.packed(bucket, table.depth, index),
+                        AnyBucket::Plain(bucket) => self.bucket(bucket, table.depth, index),
+                        AnyBucket::Packed(bucket) => self.packed(bucket, table.depth, index),
                     }
                 }
             }

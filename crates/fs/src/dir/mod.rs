@@ -57,7 +57,7 @@ use hash::NameHash;
 use image::Builder;
 use naming::Naming;
 use packed::Packed;
-use table::{Either, Table};
+use table::{AnyBucket, Table};
 
 pub(crate) use naming::Names;
 pub(crate) use pack::{pack_next, packed};
@@ -119,17 +119,17 @@ pub(crate) fn lookup(r: &Region, names: &Names, d: &Dir, name: &[u8]) -> Result<
     // `place_of` without what only writers need.
     let bucket = match root.form {
         form::EMPTY => return Ok(None),
-        form::LONE => Either::Plain(lone(r, root.off)?),
+        form::LONE => AnyBucket::Plain(lone(r, root.off)?),
         form::TABLE => {
             let table = Table::open(r, root.off, root.depth)?;
             table.bucket(r, table.index(hash))?.0
         }
-        form::PACKED => Either::Packed(Packed::open(r, root.off)?),
+        form::PACKED => AnyBucket::Packed(Packed::open(r, root.off)?),
         _ => return Err(unknown_form(&root)),
     };
     match bucket {
-        Either::Plain(bucket) => Ok(bucket.find(r, hash, name)?.found().map(|f| f.entry())),
-        Either::Packed(bucket) => Ok(bucket.find(r, names, name)?.map(|(_, entry)| entry)),
+        AnyBucket::Plain(bucket) => Ok(bucket.find(r, hash, name)?.found().map(|f| f.entry())),
+        AnyBucket::Packed(bucket) => Ok(bucket.find(r, names, name)?.map(|(_, entry)| entry)),
     }
 }
 
@@ -251,17 +251,17 @@ type BucketPlace = Placed<Bucket>;
 
 /// The bucket where a hash belongs, if the directory has any.
 #[inline(always)]
-fn place_of(r: &Region, d: &Dir, hash: u64) -> Result<Option<Placed<Either>>> {
+fn place_of(r: &Region, d: &Dir, hash: u64) -> Result<Option<Placed<AnyBucket>>> {
     let root = Root::unpack(d.root);
     let (bucket, table) = match root.form {
         form::EMPTY => return Ok(None),
-        form::LONE => (Either::Plain(lone(r, root.off)?), None),
+        form::LONE => (AnyBucket::Plain(lone(r, root.off)?), None),
         form::TABLE => {
             let table = Table::open(r, root.off, root.depth)?;
             let (bucket, first) = table.bucket(r, table.index(hash))?;
             (bucket, Some((table, first)))
         }
-        form::PACKED => (Either::Packed(Packed::open(r, root.off)?), None),
+        form::PACKED => (AnyBucket::Packed(Packed::open(r, root.off)?), None),
         _ => return Err(unknown_form(&root)),
     };
     Ok(Some(Placed { bucket, table }))
@@ -290,10 +290,10 @@ fn spot_by(r: &Region, h: &impl Naming, d: &Dir, name: &[u8]) -> Result<Option<E
     let hash = h.hash(name);
     let Some(Placed { bucket, table }) = place_of(r, d, hash)? else { return Ok(None) };
     Ok(match bucket {
-        Either::Plain(bucket) => {
+        AnyBucket::Plain(bucket) => {
             bucket.find(r, hash, name)?.found().map(|found| EntryPlace::Plain(Placed { bucket, table }, found))
         }
-        Either::Packed(bucket) => {
+        AnyBucket::Packed(bucket) => {
             bucket.find(r, h, name)?.map(|(n, entry)| EntryPlace::Packed(Placed { bucket, table }, n, entry))
         }
     })
@@ -316,8 +316,8 @@ fn vacancy_by(r: &Region, h: &impl Naming, d: &Dir, name: &[u8]) -> Result<Optio
     let hash = h.hash(name);
     let Some(Placed { bucket, table }) = place_of(r, d, hash)? else { return Ok(Some(Vacancy { hash, place: None })) };
     let bucket = match bucket {
-        Either::Plain(bucket) => bucket,
-        Either::Packed(bucket) => {
+        AnyBucket::Plain(bucket) => bucket,
+        AnyBucket::Packed(bucket) => {
             let is_there = bucket.find(r, h, name)?.is_some();
             return Ok((!is_there).then_some(Vacancy { hash, place: None }));
         }
@@ -363,7 +363,7 @@ fn add(tx: &mut Tx, h: &impl Naming, d: &mut Dir, hash: u64, name: &[u8], e: Ent
     // Each round that does not add the entry makes a bucket plain, larger or deeper, and each has a limit.
     for _ in 0..1 + bucket::SIZES.len() + 2 * usize::from(table::MAX_DEPTH) {
         match place_of(tx.region(), d, hash)? {
-            Some(Placed { bucket: Either::Plain(bucket), table }) => {
+            Some(Placed { bucket: AnyBucket::Plain(bucket), table }) => {
                 let mut place = Placed { bucket, table };
                 if place.bucket.add(tx, h, (hash, false), name, e)? {
                     d.entries += 1;
@@ -371,7 +371,7 @@ fn add(tx: &mut Tx, h: &impl Naming, d: &mut Dir, hash: u64, name: &[u8], e: Ent
                 }
                 grow::make_room(tx, h, d, &place, bucket::cost(name))?;
             }
-            Some(Placed { bucket: Either::Packed(bucket), table }) => {
+            Some(Placed { bucket: AnyBucket::Packed(bucket), table }) => {
                 pack::unpack(tx, h, d, &Placed { bucket, table }, bucket::cost(name))?;
             }
             None => {

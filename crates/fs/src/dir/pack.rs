@@ -7,7 +7,7 @@ use super::bucket::{self, Bucket, Record, SPLIT};
 use super::grow::put_in_place;
 use super::naming::Naming;
 use super::packed::{encode, ordered, Owned, Packed};
-use super::table::{Either, Table};
+use super::table::{AnyBucket, Table};
 use super::{form, readout, shrink, Dir, Entry, Names, Placed};
 use crate::error::Result;
 use crate::layout::{tag, Root, PACKED};
@@ -34,7 +34,7 @@ pub(super) fn pack_next_by(tx: &mut Tx, h: &impl Naming, d: &mut Dir, index: u64
     let r = tx.region();
     let root = Root::unpack(d.root);
     let (bucket, table) = match root.form {
-        form::LONE => (Either::Plain(super::lone(r, root.off)?), None),
+        form::LONE => (AnyBucket::Plain(super::lone(r, root.off)?), None),
         form::TABLE => {
             let table = Table::open(r, root.off, root.depth)?;
             if index >= table.len() {
@@ -46,7 +46,7 @@ pub(super) fn pack_next_by(tx: &mut Tx, h: &impl Naming, d: &mut Dir, index: u64
         _ => return Ok(Step::default()),
     };
     let next = table.map(|(table, first)| first + table.span(bucket.depth())).filter(|next| *next < 1 << root.depth);
-    let Either::Plain(bucket) = bucket else { return Ok(Step { next, ..Step::default() }) };
+    let AnyBucket::Plain(bucket) = bucket else { return Ok(Step { next, ..Step::default() }) };
     // A table of which much would change is for who changes the directory anyway.
     if table.is_some_and(|(table, _)| Table::log_needed(table.span(bucket.head.depth)) > tx.room() / 2) {
         return Ok(Step { next, ..Step::default() });
@@ -98,7 +98,7 @@ pub(super) fn remove(tx: &mut Tx, h: &impl Naming, d: &mut Dir, place: &Placed<P
 /// Calls `bucket` with what each packed bucket would take if it was plain, and with what it takes, in bytes.
 pub(crate) fn packed(r: &Region, names: &Names, d: &Dir, bucket: &mut dyn FnMut(u64, u64)) -> Result<()> {
     readout::each_bucket(r, d, 0, &mut |each, _| {
-        if let Either::Packed(packed) = each {
+        if let AnyBucket::Packed(packed) = each {
             bucket(capacity_of(packed.plain(r, names, 0)?.size()), packed.cap);
         }
         Ok(true)

@@ -7,7 +7,7 @@ use super::bucket::{self, Bucket};
 use super::hash::NameHash;
 use super::naming::Naming;
 use super::packed::Packed;
-use super::table::{Either, Table};
+use super::table::{AnyBucket, Table};
 use super::{damaged, form, Dir, Entry};
 use crate::error::Result;
 use crate::layout::{tag, Root};
@@ -25,8 +25,8 @@ pub fn read(
 ) -> Result<()> {
     let start = cookie.saturating_sub(RESERVED);
     each_bucket(r, d, start, &mut |bucket, _| match bucket {
-        Either::Plain(bucket) => read_bucket(r, h, bucket, start, f),
-        Either::Packed(bucket) => read_packed(r, h, bucket, start, f),
+        AnyBucket::Plain(bucket) => read_bucket(r, h, bucket, start, f),
+        AnyBucket::Packed(bucket) => read_packed(r, h, bucket, start, f),
     })
 }
 
@@ -76,12 +76,12 @@ fn read_bucket(
 
 /// Calls `f` with each bucket, from the one that holds position `start` on, and its first index, until `f`
 /// returns false.
-pub fn each_bucket(r: &Region, d: &Dir, start: u64, f: &mut dyn FnMut(&Either, u64) -> Result<bool>) -> Result<()> {
+pub fn each_bucket(r: &Region, d: &Dir, start: u64, f: &mut dyn FnMut(&AnyBucket, u64) -> Result<bool>) -> Result<()> {
     let root = Root::unpack(d.root);
     match root.form {
         form::EMPTY => Ok(()),
-        form::LONE => f(&Either::Plain(Bucket::open(r, root.off)?), 0).map(|_| ()),
-        form::PACKED => f(&Either::Packed(Packed::open(r, root.off)?), 0).map(|_| ()),
+        form::LONE => f(&AnyBucket::Plain(Bucket::open(r, root.off)?), 0).map(|_| ()),
+        form::PACKED => f(&AnyBucket::Packed(Packed::open(r, root.off)?), 0).map(|_| ()),
         form::TABLE => {
             let table = Table::open(r, root.off, root.depth)?;
             let mut index = bucket::index_of_position(start, table.depth);
@@ -108,7 +108,7 @@ pub fn visit_with(
     r: &Region,
     d: &Dir,
     object: &mut dyn FnMut(u64, Tag),
-    look: &mut dyn FnMut(&Either) -> Result<()>,
+    look: &mut dyn FnMut(&AnyBucket) -> Result<()>,
 ) -> Result<()> {
     let root = Root::unpack(d.root);
     if root.form == form::TABLE {

@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 
 use super::bucket::{self, Bucket, HEADER, SIZES, SPLIT};
 use super::image::Builder;
-use super::table::{Either, Table};
+use super::table::{AnyBucket, Table};
 use super::{damaged, form, grow, readout, BucketPlace, Dir};
 use crate::error::{Error, Result};
 use crate::layout::{tag, Root};
@@ -66,7 +66,7 @@ fn merge(tx: &mut Tx, d: &mut Dir, mut place: BucketPlace) -> Result<()> {
         }
         let span = table.span(depth);
         let (buddy, buddy_first) = table.bucket(tx.region(), first ^ span)?;
-        let Either::Plain(buddy) = buddy else { return Ok(()) };
+        let AnyBucket::Plain(buddy) = buddy else { return Ok(()) };
         if buddy.head.depth != depth || Table::log_needed(2 * span) > tx.room() / 2 {
             return Ok(());
         }
@@ -134,8 +134,8 @@ pub(crate) fn free(tx: &mut Tx, d: &mut Dir) -> Result<()> {
     let r = tx.region();
     readout::visit_with(r, d, &mut |off, tag| objects.push((off, tag)), &mut |bucket| {
         let is_empty = match bucket {
-            Either::Plain(bucket) => bucket.is_empty(),
-            Either::Packed(bucket) => bucket.is_empty(r)?,
+            AnyBucket::Plain(bucket) => bucket.is_empty(),
+            AnyBucket::Packed(bucket) => bucket.is_empty(r)?,
         };
         is_empty.then_some(()).ok_or_else(|| damaged(bucket.off(), "empty directory has entries"))
     })?;

@@ -21,25 +21,25 @@ const STEP: usize = 256;
 
 /// A bucket in one of its forms.
 #[derive(Clone, Copy, Debug)]
-pub enum Either {
+pub enum AnyBucket {
     Plain(Bucket),
     Packed(Packed),
 }
 
-impl Either {
+impl AnyBucket {
     #[inline(always)]
     pub fn depth(&self) -> u8 {
         match self {
-            Either::Plain(bucket) => bucket.head.depth,
-            Either::Packed(bucket) => bucket.head.depth,
+            AnyBucket::Plain(bucket) => bucket.head.depth,
+            AnyBucket::Packed(bucket) => bucket.head.depth,
         }
     }
 
     #[inline(always)]
     pub fn off(&self) -> u64 {
         match self {
-            Either::Plain(bucket) => bucket.off,
-            Either::Packed(bucket) => bucket.off,
+            AnyBucket::Plain(bucket) => bucket.off,
+            AnyBucket::Packed(bucket) => bucket.off,
         }
     }
 }
@@ -83,11 +83,11 @@ impl Table {
 
     /// The bucket at `index`, and the first of the entries that it stands in.
     #[inline(always)]
-    pub fn bucket(&self, r: &Region, index: u64) -> Result<(Either, u64)> {
+    pub fn bucket(&self, r: &Region, index: u64) -> Result<(AnyBucket, u64)> {
         let word = self.word(r, index)?;
         let bucket = match word & PACKED {
-            0 => Either::Plain(Bucket::open(r, word)?),
-            _ => Either::Packed(Packed::open(r, word & !PACKED)?),
+            0 => AnyBucket::Plain(Bucket::open(r, word)?),
+            _ => AnyBucket::Packed(Packed::open(r, word & !PACKED)?),
         };
         if bucket.depth() > self.depth {
             return Err(damaged(bucket.off(), "bucket is deeper than its table"));

@@ -78,7 +78,7 @@ fn damage_is_found() {
     assert_eq!(table.form, form::TABLE);
     let mut buckets = Vec::new();
     readout::each_bucket(b.s.region(), &b.d, 0, &mut |bucket, _| {
-        buckets.push((bucket.off(), matches!(bucket, Either::Packed(_))));
+        buckets.push((bucket.off(), matches!(bucket, AnyBucket::Packed(_))));
         Ok(true)
     })
     .unwrap();
