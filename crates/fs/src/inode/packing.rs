@@ -291,9 +291,9 @@ impl Left {
 
 /// The packed form of these inodes: its offset, and the bytes that it takes.
 fn write_packed(op: &mut Op, table: Table, inodes: &[Option<RawInode>; N]) -> Result<(u64, u64)> {
-    let mut packed = [[0; MAX]; 2];
-    let (which, len) = table.smallest(inodes, &mut packed)?;
-    let coded = &packed[which][..len];
+    let mut packed = [0; MAX];
+    let len = table.pack(inodes, &mut packed)?;
+    let coded = &packed[..len];
     let head = RawPacked { atimes: 0, check: crc32c::crc32c(coded), bytes: len as u32 };
     let mut tx = op.tx()?;
     let made = tx.alloc(tag::PACKED, CODED + len as u64)?;

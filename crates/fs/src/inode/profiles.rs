@@ -8,6 +8,7 @@
 use std::sync::OnceLock;
 
 use pram::{Off, Region, Session};
+use smallvec::SmallVec;
 use zerocopy::IntoBytes;
 
 use super::Table;
@@ -57,24 +58,18 @@ impl<'a> Table<'a> {
         Ok(n)
     }
 
-    /// Packs the inodes by the profile that makes the least of them; where of the two, and how many bytes that is.
-    pub(super) fn smallest(
-        &self,
-        inodes: &[Option<RawInode>; PER_BLOCK as usize],
-        out: &mut [[u8; MAX]; 2],
-    ) -> Result<(usize, usize)> {
+    /// Packs the inodes by the profile that makes the least of some of them; how many bytes that is.
+    pub(super) fn pack(&self, inodes: &[Option<RawInode>; PER_BLOCK as usize], out: &mut [u8; MAX]) -> Result<usize> {
         let prepared = Prepared::of(inodes);
-        let (mut best, mut len) = (0, usize::MAX);
-        for n in 0..self.profiles()? {
-            let Ok(profile) = self.profile(n) else { continue };
-            let bytes = prepared.pack(profile, n, &mut out[1 - best]);
-            if bytes < len {
-                (best, len) = (1 - best, bytes);
-            }
-        }
-        match len {
-            usize::MAX => Err(Error::Corrupt("no profile to pack inodes with can be read".into())),
-            len => Ok((best, len)),
+        let known = (0..self.profiles()?).filter_map(|n| self.profile(n).ok().map(|profile| (n, profile)));
+        let known: SmallVec<[_; PROFILES]> = known.collect();
+        let best = match known.as_slice() {
+            [only] => Some(only),
+            several => several.iter().min_by_key(|(_, profile)| prepared.bits_of_some(profile)),
+        };
+        match best {
+            Some((n, profile)) => Ok(prepared.pack(profile, *n, out)),
+            None => Err(Error::Corrupt("no profile to pack inodes with can be read".into())),
         }
     }
 }

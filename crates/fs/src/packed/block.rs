@@ -20,6 +20,8 @@ use zerocopy::{transmute, FromBytes, IntoBytes};
 
 /// Inodes in a block.
 pub const PER_BLOCK: usize = crate::layout::PER_BLOCK as usize;
+/// Each how many-th inode says by which profile a block is packed.
+const SOME: usize = 5;
 /// Where the number of the profile is.
 pub const PROFILE_AT: usize = 0;
 /// Bytes before the lengths.
@@ -68,6 +70,12 @@ impl<'a> Prepared<'a> {
             }
         }
         Prepared { inodes, base, values }
+    }
+
+    /// Bits of a few of them by `profile`: enough to tell which of several profiles is for them.
+    pub fn bits_of_some(&self, profile: &Profile) -> u32 {
+        let some = self.inodes.iter().zip(&self.values).filter(|(inode, _)| inode.is_some()).step_by(SOME);
+        some.flat_map(|(_, values)| values.told()).map(|(field, value)| profile.code(field).bits(value)).sum()
     }
 
     /// Packs them into `out`; how many bytes they take.

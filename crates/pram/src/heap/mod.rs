@@ -61,7 +61,7 @@ const _: () = {
 };
 
 /// By how much larger an object may be than its class where segments are scarce, a part of it; and where there are none.
-const CLOSE: u32 = 4;
+const CLOSE: u32 = 2;
 const ANY: u32 = 1;
 
 /// An allocated object: where it is and how many bytes it may hold.

@@ -96,7 +96,7 @@ pub(crate) struct Encoded {
 const LEVEL: i32 = 3;
 /// And LZ4, of chunks that are at least so long; of others not at all. Long ones have most of the bytes, and gain most.
 const LZ4_LEVEL: i32 = 2;
-const LZ4_LONG: usize = 48 << 10;
+const LZ4_LONG: usize = 32 << 10;
 
 /// How many chunks a file of `size` bytes has.
 pub(crate) fn chunks_of(size: u64) -> usize {
