@@ -14,6 +14,8 @@ use crate::{Outcome, Test};
 pub const TESTS: &[Test] = &[
     ("compression::commands_compress_and_undo_it", commands),
     ("compression::maintenance_compresses_by_age_and_setting", ages),
+    ("compression::names_are_packed_and_stay_what_they_are", names),
+    ("compression::a_pool_takes_more_than_its_memory", more_than_memory),
     ("compression::old_times_are_kept_in_seconds_where_that_is_set", seconds),
 ];
 
@@ -137,6 +139,74 @@ fn seconds() -> Outcome {
     assert_eq!(packed()["inodes"].as_u64(), Some(0), "nothing is left to pack");
     fs::write(set.join("below/f7"), "again").expect("written");
     assert!(times(&set.join("below/f7"))[0] > times(&set.join("below/f8"))[0]);
+    lab.umount();
+    assert!(lab.ok(&["fsck", &lab.pool()]).contains("clean"));
+    Ok(())
+}
+
+fn listed(dir: &Path) -> Vec<(String, u64)> {
+    let entries = fs::read_dir(dir).expect("a directory").map(|entry| entry.expect("an entry"));
+    entries
+        .map(|entry| (entry.file_name().into_string().expect("text"), entry.metadata().expect("stat").ino()))
+        .collect()
+}
+
+/// Packed directories are listed, looked up in and changed as before; and after a crash.
+fn names() -> Outcome {
+    let lab = lab(&["share=0"]);
+    let sizes = [1, 13, 3000];
+    let dirs = sizes.map(|n| lab.mnt().join(format!("of-{n}")));
+    for (dir, n) in dirs.iter().zip(sizes) {
+        fs::create_dir(dir).expect("mkdir");
+        (0..n).for_each(|n| drop(fs::File::create(dir.join(format!("a name like {n} others.txt"))).expect("created")));
+    }
+    let before = dirs.each_ref().map(|dir| listed(dir));
+    let told: Value = serde_json::from_str(&lab.ok(&["pack", &lab.pool(), "--now", "--json"])).expect("JSON");
+    let bytes = |of: &Value, what: &str| of[what].as_u64().expect("a number");
+    // By the built-in profile, which has seen none of them.
+    assert!(bytes(&told["names"], "packed_bytes") * 3 < 2 * bytes(&told["names"], "plain_bytes"), "{told}");
+    assert!(bytes(&lab.status()["packed_names"], "buckets") > 10, "{}", lab.status()["packed_names"]);
+    // In the same order too.
+    assert!(dirs.each_ref().map(|dir| listed(dir)) == before);
+    let large = &dirs[2];
+    let file = |n: usize| large.join(format!("a name like {n} others.txt"));
+    for n in (0..3000).step_by(3) {
+        fs::remove_file(file(n)).expect("removed");
+    }
+    fs::rename(file(1), file(2)).expect("renamed");
+    fs::rename(file(4), dirs[1].join("moved")).expect("moved");
+    fs::write(large.join("new"), b"new").expect("written");
+    let after = dirs.each_ref().map(|dir| listed(dir));
+    assert_eq!(after.each_ref().map(Vec::len), [1, 14, 3000 - 1000 - 2 + 1]);
+    lab.ok(&["sync", &lab.pool()]);
+    lab.kill9();
+    lab.mount();
+    assert!(dirs.each_ref().map(|dir| listed(dir)) == after);
+    fs::remove_dir_all(large).expect("removed");
+    lab.umount();
+    assert!(lab.ok(&["fsck", &lab.pool()]).contains("clean"));
+    Ok(())
+}
+
+/// What is copied to a pool of memory faster than maintenance compresses is compressed rather than refused.
+fn more_than_memory() -> Outcome {
+    let lab = lab(&[]);
+    // 150 MB to 64 MiB.
+    let content = |n: usize| text(n % 40).repeat(3);
+    let files: Vec<_> = (0..)
+        .scan(0, |bytes, n| Some((n, std::mem::replace(bytes, *bytes + content(n).len()))))
+        .take_while(|(_, before)| *before < 150_000_000)
+        .map(|(n, _)| n)
+        .collect();
+    for n in &files {
+        let dir = lab.mnt().join(format!("d{}", n / 100));
+        fs::create_dir_all(&dir).expect("mkdir");
+        fs::write(dir.join(n.to_string()), content(*n)).expect("written");
+    }
+    for n in &files {
+        let dir = lab.mnt().join(format!("d{}", n / 100));
+        assert!(fs::read(dir.join(n.to_string())).expect("read") == content(*n), "{n}");
+    }
     lab.umount();
     assert!(lab.ok(&["fsck", &lab.pool()]).contains("clean"));
     Ok(())
