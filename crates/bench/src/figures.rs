@@ -65,6 +65,8 @@ pub fn workloads() -> Vec<(&'static str, What)> {
         ("postmark-large", What::PostmarkLarge(postmark_large)),
         ("ubj", What::Ubj(ubj)),
         ("disks", What::Disks(Disks { ..defaults() })),
+        ("packed", What::Packed(defaults())),
+        ("compression", What::Compression(defaults())),
         ("mramfs", What::Mramfs(mramfs)),
     ]
 }

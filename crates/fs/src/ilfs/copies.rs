@@ -1,4 +1,4 @@
-//! Copies of segments: which of them is read, and making those that are lacking.
+//! Copies of segments: making those that are lacking. Which of them is read, [`order`](super::order) says.
 //!
 //! A segment that is written to all its copies at once has them from the beginning. One gets a further copy here: a lazy one when it is
 //! due (I·LFS, section 5.4: what was deleted or overwritten by then is copied by nobody), and one that has lost some when it is found.
@@ -24,7 +24,7 @@ use std::sync::atomic::Ordering;
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
-use exraid::{Aligned, Buffers, Layout, Op as Transfer, Request};
+use exraid::{Aligned, Buffers, Op as Transfer, Request};
 use pram::session::assert_may_wait;
 use pram::Session;
 
@@ -40,15 +40,9 @@ use super::table::{Home, Segment, Standing, State, KEY};
 use super::write::{cause_of, is_gone, is_of_the_slot};
 use super::{Class, Log};
 
-/// How long the copy that should answer first is waited for: so many times as long as it should take, within bounds.
-const HEDGE: u32 = 4;
-pub(super) const HEDGE_LEAST: Duration = Duration::from_millis(50);
-const HEDGE_MOST: Duration = Duration::from_secs(5);
 /// Slots that are left to the cleaner when copies are made: as many as it keeps free, one part in so many, and so many at least.
 const CLEANED: u64 = 50;
 const LEAST: u64 = 4;
-/// Readings of which one goes to the second best copy: or nobody would see that it is well again.
-const TRIED: u64 = 64;
 /// Bytes that are copied at a time at most: between them `go_on` is asked.
 pub(super) const MOST_PIECE: u64 = 1 << 20;
 
@@ -117,14 +111,6 @@ struct Unread {
     later: Vec<Place>,
 }
 
-/// A copy that may be read.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Candidate {
-    pub slot: u32,
-    /// How long it is waited for.
-    pub patience: Duration,
-}
-
 /// Copies that are lacking.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lacking {
@@ -174,62 +160,6 @@ pub(super) enum Task {
 }
 
 impl Log {
-    /// The copies of a segment that can be read, in the order in which they would answer `bytes`.
-    pub(super) fn order(&self, session: &Session, slot: u32, segment: &Segment, bytes: u64) -> Result<Vec<Candidate>> {
-        if segment.copy.is_none() {
-            let patience = self.options.patience;
-            let is_there = self.area_of(session, slot)?.region.is_some();
-            return Ok(is_there.then_some(Candidate { slot, patience }).into_iter().collect());
-        }
-        if !self.knows(self.changes(session)?) {
-            self.refresh(session)?;
-        }
-        let table = self.at.table(session.region());
-        let homes = session.read(KEY, || match table.find(segment.sequence)? {
-            // It may lie elsewhere by now.
-            Some((slot, now)) => table.homes(slot, &now),
-            None => table.homes(slot, segment),
-        })?;
-        let mut timed = Vec::with_capacity(homes.len());
-        for home in homes.iter().filter(|home| !home.partial) {
-            let area = self.known_area_of(session, home.slot)?;
-            let Some(region) = &area.region else { continue };
-            let told = region.performance();
-            let speed = if told.read.speed > 0.0 { told.read.speed } else { told.read.usual_speed.max(1e6) };
-            let takes = told.read.median.as_secs_f64() + (told.read.queued_bytes + bytes) as f64 / speed;
-            // One that does not answer is not asked while another does.
-            let stuck = if told.is_stuck() { told.oldest.as_secs_f64() } else { 0.0 };
-            // One that stutters comes behind others, however little it is asked for by now. A mirror does without it itself.
-            let stutters = told.stutter.is_some() && region.layout() != Layout::Mirror;
-            timed.push(((home.standing == Standing::Failed, stutters), takes + stuck, home.slot, told.is_stuck()));
-        }
-        timed.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
-        let may_try = timed.get(1).is_some_and(|(key, _, _, is_stuck)| !key.0 && !is_stuck);
-        if may_try && self.readings.fetch_add(1, Ordering::Relaxed) % TRIED == 0 {
-            timed.swap(0, 1);
-        }
-        let alone = timed.len() == 1;
-        let candidate = |(_, takes, slot, _): ((bool, bool), f64, u32, bool)| {
-            let hedge = Duration::from_secs_f64(takes * f64::from(HEDGE)).clamp(HEDGE_LEAST, HEDGE_MOST);
-            Candidate { slot, patience: if alone { self.options.patience } else { hedge } }
-        };
-        Ok(timed.into_iter().map(candidate).collect())
-    }
-
-    /// Does the region of a slot not answer?
-    pub(super) fn is_stuck(&self, session: &Session, slot: u32) -> bool {
-        let region = self.known_area_of(session, slot).ok().and_then(|area| area.region.clone());
-        region.is_some_and(|region| region.performance().is_stuck())
-    }
-
-    /// Why nothing of a segment in that slot can be read.
-    pub(super) fn missing(&self, session: &Session, slot: u32) -> Error {
-        match self.area_of(session, slot) {
-            Ok(area) => Error::Missing(area.number),
-            Err(e) => e,
-        }
-    }
-
     /// Copies that a segment can have: domains that take content. By the table: this process may not know yet of a region that has come.
     pub fn most_copies(&self, session: &Session) -> Result<usize> {
         let regions = session.read(KEY, || self.at.table(session.region()).regions())?;

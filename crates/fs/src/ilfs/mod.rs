@@ -24,7 +24,8 @@
 //! | [`keep`] | segments that are kept for the copy of the persistent RAM |
 //! | [`leave`] | regions that leave the log |
 //! | [`standing`] | regions that have failed, and those that come back |
-//! | [`copies`] | copies of segments: which to read, making those that are lacking |
+//! | `order` | which copy of a segment is read |
+//! | [`copies`] | copies of segments: making those that are lacking |
 //! | [`live`] | where anything is |
 //! | [`balance`] | old content goes to regions that have less |
 //! | [`scrub`] | all content against its checksums |
@@ -59,6 +60,7 @@ mod gentle;
 pub mod keep;
 pub mod leave;
 pub mod live;
+mod order;
 pub mod part;
 pub mod place;
 mod placement;

@@ -17,8 +17,8 @@ use pram::session::assert_may_wait;
 use pram::Session;
 
 use super::areas::Lies;
-use super::copies::{Candidate, HEDGE_LEAST};
 use super::error::{Error, Result};
+use super::order::{Candidate, HEDGE_LEAST};
 use super::place::{Place, Run, BLOCK};
 use super::table::{Segment, KEY};
 use super::walk::Walk;

@@ -1,0 +1,88 @@
+//! Which copy of a segment is read, and how long it is waited for.
+//!
+//! The one that should answer first by what its region was seen to do lately: how long a read takes, and what is
+//! queued there. If it takes several times as long, the next one is asked too. One read in some goes to the second best, or nobody would see that
+//! it is well again; none to one that does not answer.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use exraid::Layout;
+use pram::Session;
+
+use super::error::{Error, Result};
+use super::table::{Segment, Standing, KEY};
+use super::Log;
+
+/// How long the copy that should answer first is waited for: so many times as long as it should take, within bounds.
+const HEDGE: u32 = 4;
+pub(super) const HEDGE_LEAST: Duration = Duration::from_millis(50);
+const HEDGE_MOST: Duration = Duration::from_secs(5);
+/// Readings of which one goes to the second best copy: or nobody would see that it is well again.
+const TRIED: u64 = 64;
+
+/// A copy that may be read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Candidate {
+    pub slot: u32,
+    /// How long it is waited for.
+    pub patience: Duration,
+}
+
+impl Log {
+    /// The copies of a segment that can be read, in the order in which they would answer `bytes`.
+    pub(super) fn order(&self, session: &Session, slot: u32, segment: &Segment, bytes: u64) -> Result<Vec<Candidate>> {
+        if segment.copy.is_none() {
+            let patience = self.options.patience;
+            let is_there = self.area_of(session, slot)?.region.is_some();
+            return Ok(is_there.then_some(Candidate { slot, patience }).into_iter().collect());
+        }
+        if !self.knows(self.changes(session)?) {
+            self.refresh(session)?;
+        }
+        let table = self.at.table(session.region());
+        let homes = session.read(KEY, || match table.find(segment.sequence)? {
+            // It may lie elsewhere by now.
+            Some((slot, now)) => table.homes(slot, &now),
+            None => table.homes(slot, segment),
+        })?;
+        let mut timed = Vec::with_capacity(homes.len());
+        for home in homes.iter().filter(|home| !home.partial) {
+            let area = self.known_area_of(session, home.slot)?;
+            let Some(region) = &area.region else { continue };
+            let told = region.performance();
+            let speed = if told.read.speed > 0.0 { told.read.speed } else { told.read.usual_speed.max(1e6) };
+            let takes = told.read.median.as_secs_f64() + (told.read.queued_bytes + bytes) as f64 / speed;
+            // One that does not answer is not asked while another does.
+            let stuck = if told.is_stuck() { told.oldest.as_secs_f64() } else { 0.0 };
+            // One that stutters comes behind others, however little it is asked for by now. A mirror does without it itself.
+            let stutters = told.stutter.is_some() && region.layout() != Layout::Mirror;
+            timed.push(((home.standing == Standing::Failed, stutters), takes + stuck, home.slot, told.is_stuck()));
+        }
+        timed.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
+        let may_try = timed.get(1).is_some_and(|(key, _, _, is_stuck)| !key.0 && !is_stuck);
+        if may_try && self.readings.fetch_add(1, Ordering::Relaxed) % TRIED == 0 {
+            timed.swap(0, 1);
+        }
+        let alone = timed.len() == 1;
+        let candidate = |(_, takes, slot, _): ((bool, bool), f64, u32, bool)| {
+            let hedge = Duration::from_secs_f64(takes * f64::from(HEDGE)).clamp(HEDGE_LEAST, HEDGE_MOST);
+            Candidate { slot, patience: if alone { self.options.patience } else { hedge } }
+        };
+        Ok(timed.into_iter().map(candidate).collect())
+    }
+
+    /// Does the region of a slot not answer?
+    pub(super) fn is_stuck(&self, session: &Session, slot: u32) -> bool {
+        let region = self.known_area_of(session, slot).ok().and_then(|area| area.region.clone());
+        region.is_some_and(|region| region.performance().is_stuck())
+    }
+
+    /// Why nothing of a segment in that slot can be read.
+    pub(super) fn missing(&self, session: &Session, slot: u32) -> Error {
+        match self.area_of(session, slot) {
+            Ok(area) => Error::Missing(area.number),
+            Err(e) => e,
+        }
+    }
+}
