@@ -106,6 +106,51 @@ fn damage_is_found() {
     b.verify();
 }
 
+/// Whatever bytes have their check code, as damage by the program itself would: nobody panics, or goes on forever.
+#[test]
+fn any_bytes_are_read() {
+    let mut rng = Rng::new(6);
+    for entries in [1, 20, 60] {
+        let mut b = filled(entries);
+        b.pack();
+        let off = Root::unpack(b.d.root).off;
+        let cap = b.s.region().resolve(off, crate::layout::tag::BUCKET).unwrap();
+        let mut good = vec![0; cap as usize];
+        b.s.region().read_bytes(off, &mut good).unwrap();
+        for round in 0..3000 {
+            let mut bad = good.clone();
+            for _ in 0..1 + rng.below(4) {
+                // Mostly where the shape is.
+                let at = 4 + rng.below(if round % 2 == 0 { 16 } else { cap - 4 });
+                bad[at as usize] = rng.next() as u8;
+            }
+            crate::dir::packed::reseal(&mut bad);
+            let mut op = b.s.begin().unwrap();
+            let mut tx = op.tx().unwrap();
+            tx.init_bytes(off, &bad).unwrap();
+            tx.commit().unwrap();
+            drop(op);
+            let mut listed = 0;
+            let _ = readout::read(b.s.region(), &b.h, &b.d, 0, &mut |_, _, _| {
+                listed += 1;
+                true
+            });
+            assert!(listed <= 4096);
+            b.problems();
+            let _ = visit(b.s.region(), &b.d, &mut |_, _| {});
+            for name in ["name0file000.txt", "other"] {
+                let mut d = b.d;
+                let mut op = b.s.begin().unwrap();
+                let mut tx = op.tx().unwrap();
+                let _ = spot_by(tx.region(), &b.h, &d, name.as_bytes());
+                let _ = replace_by(&mut tx, &b.h, &mut d, name.as_bytes(), Entry { ino: 9, kind: 8 });
+                let _ = remove_by(&mut tx, &b.h, &mut d, name.as_bytes());
+                let _ = insert_by(&mut tx, &b.h, &mut d, b"more", Entry { ino: 9, kind: 8 });
+            }
+        }
+    }
+}
+
 /// A profile that is not there costs the names that were packed with it, and is told.
 #[test]
 fn a_profile_that_is_gone_is_told() {
