@@ -1,11 +1,11 @@
-//! Room where there is hardly any: who changes something in a pool that is nearly full compresses what can be first.
+//! Room where there is hardly any: who is to change something in a pool that is nearly full compresses what can be first.
 //!
 //! It is done before nothing is free at all, since what is compressed needs room for itself until its plain form is given up. One
 //! caller at a time does it; others wait only where they would fail otherwise, and try again. What has been quiet comes first, then what
 //! nobody is just writing. A round over all inodes that found too little is not repeated for a while: on a pool that is full of what
 //! cannot be compressed every call would else look at every file.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use pram::SEGMENT;
 use super::{Compressor, Plan, QUIET};
 use crate::attr::Ino;
 use crate::error::Result;
-use crate::node::Fs;
+use crate::node::{now, Fs};
 
 /// Memory that a caller makes free before he goes on.
 const ENOUGH: u64 = 16 * SEGMENT;
@@ -34,6 +34,8 @@ pub(crate) struct Relief {
     state: Mutex<State>,
     /// Bytes that were made free, in all.
     freed: AtomicU64,
+    /// Nothing can be compressed until then, in nanoseconds of the clock.
+    vain_until: AtomicI64,
     /// Nothing is compressed but by command.
     forbidden: AtomicBool,
 }
@@ -59,18 +61,24 @@ impl Fs {
         rt.spare() < PLENTY && rt.absent() == 0
     }
 
-    /// Makes memory free after a change, unless somebody else does. Not inside an operation.
+    /// Makes memory free before a change, unless somebody else does or nothing can be compressed. Not inside an operation.
+    ///
+    /// # Errors
+    /// EAGAIN if this thread may not wait for it: nothing has changed yet, and somebody else calls again.
     #[cold]
     #[inline(never)]
-    pub(crate) fn relieve_ahead(&self) {
-        if self.union().is_some() || self.relief.forbidden.load(Ordering::Relaxed) {
-            return;
+    pub(crate) fn relieve_ahead(&self) -> Result<()> {
+        let relief = &self.relief;
+        let is_in_vain = now().0 < relief.vain_until.load(Ordering::Relaxed);
+        if is_in_vain || self.union().is_some() || relief.forbidden.load(Ordering::Relaxed) {
+            return Ok(());
         }
-        if let Ok(mut state) = self.relief.state.try_lock() {
-            if let Err(e) = self.relieve_by(&PLANS, &mut state) {
-                tracing::debug!("compressing in a pool that is nearly full: {e}");
-            }
+        let Ok(mut state) = relief.state.try_lock() else { return Ok(()) };
+        self.before_waiting()?;
+        if let Err(e) = self.relieve_by(&PLANS, &mut state) {
+            tracing::debug!("compressing in a pool that is nearly full: {e}");
         }
+        Ok(())
     }
 
     /// Makes memory free for who fails otherwise, by compressing; false if there is nothing that could be. Not inside an operation.
@@ -81,6 +89,7 @@ impl Fs {
         if rt.free_segments() + rt.absent() >= PLENTY || self.relief.forbidden.load(Ordering::Relaxed) {
             return Ok(false);
         }
+        self.before_waiting()?;
         let before = self.relief.freed.load(Ordering::Relaxed);
         let mut state = self.relief.state.lock().unwrap_or_else(PoisonError::into_inner);
         // Or somebody did while this caller waited.
@@ -88,7 +97,6 @@ impl Fs {
     }
 
     fn relieve_by(&self, plans: &[Plan], state: &mut State) -> Result<bool> {
-        self.before_waiting()?;
         let mut saved = 0;
         for (n, plan) in plans.iter().enumerate() {
             if state.vain[n].is_some_and(|until| Instant::now() < until) {
@@ -102,6 +110,9 @@ impl Fs {
             state.vain[n] = Some(Instant::now() + REST);
         }
         self.relief.freed.fetch_add(saved, Ordering::Relaxed);
+        if saved == 0 {
+            self.relief.vain_until.store(now().0.saturating_add(REST.as_nanos() as i64), Ordering::Relaxed);
+        }
         Ok(saved > 0)
     }
 

@@ -88,6 +88,10 @@ impl Fs {
     /// nothing that it would not repeat.
     #[inline(always)]
     pub(super) fn update<'n, T>(&self, mut work: impl FnMut(&mut Update<'_, '_, 'n>) -> Result<T>) -> Result<T> {
+        // Before anything has changed: who may not wait for it is called again.
+        if self.is_nearly_full() {
+            self.relieve_ahead()?;
+        }
         let mut relieved = 0;
         loop {
             let mut changed = false;
@@ -102,12 +106,7 @@ impl Fs {
                     None if relieved < RELIEVED && e.errno() == Errno::NOSPC && self.relieve()? => relieved += 1,
                     None => return Err(e),
                 },
-                done => {
-                    if changed && self.is_nearly_full() {
-                        self.relieve_ahead();
-                    }
-                    return done;
-                }
+                done => return done,
             }
         }
     }
