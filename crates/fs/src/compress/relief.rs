@@ -25,8 +25,12 @@ const WRITTEN: Duration = Duration::from_millis(100);
 /// How long nothing is tried by a plan after a round in vain.
 const REST: Duration = Duration::from_secs(1);
 
-const PLANS: [Plan; 2] =
-    [Plan { warm: QUIET, cold: QUIET, again: false }, Plan { warm: WRITTEN, cold: QUIET, again: false }];
+/// What is quiet, well; what is young, quickly; and that well too where it is not enough.
+const PLANS: [Plan; 3] = [
+    Plan { warm: QUIET, cold: QUIET, again: false },
+    Plan { warm: WRITTEN, cold: QUIET, again: false },
+    Plan { warm: WRITTEN, cold: WRITTEN, again: false },
+];
 
 /// Where the next caller goes on.
 #[derive(Default)]

@@ -3,7 +3,7 @@
 
 use pram::{Region, Tx};
 
-use super::bucket::{self, Bucket, Record, SPLIT};
+use super::bucket::{self, Record, SPLIT};
 use super::grow::put_in_place;
 use super::naming::Naming;
 use super::packed::{encode, ordered, Owned, Packed};
@@ -43,35 +43,42 @@ pub(super) fn pack_next_by(tx: &mut Tx, h: &impl Naming, d: &mut Dir, index: u64
             let (bucket, first) = table.bucket(r, index)?;
             (bucket, Some((table, first)))
         }
+        form::PACKED => (AnyBucket::Packed(Packed::open(r, root.off)?), None),
         _ => return Ok(Step::default()),
     };
     let next = table.map(|(table, first)| first + table.span(bucket.depth())).filter(|next| *next < 1 << root.depth);
-    let AnyBucket::Plain(bucket) = bucket else { return Ok(Step { next, ..Step::default() }) };
     // A table of which much would change is for who changes the directory anyway.
-    if table.is_some_and(|(table, _)| Table::log_needed(table.span(bucket.head.depth)) > tx.room() / 2) {
+    if table.is_some_and(|(table, _)| Table::log_needed(table.span(bucket.depth())) > tx.room() / 2) {
         return Ok(Step { next, ..Step::default() });
     }
-    let Some(bytes) = smallest(tx, h, &bucket)? else { return Ok(Step { next, ..Step::default() }) };
+    let (cap, items) = match &bucket {
+        AnyBucket::Plain(bucket) => (bucket.cap, ordered(&bucket.image(tx.region())?, h)),
+        // One from which entries were removed may be smaller by now.
+        AnyBucket::Packed(bucket) => (bucket.cap, Some(bucket.copy(tx.region(), h)?.items()?)),
+    };
+    let bytes = items.map(|items| smallest(h, bucket.depth(), &items)).transpose()?.flatten();
+    let Some(bytes) = bytes.filter(|bytes| capacity_of(bytes.len() as u64) < cap) else {
+        return Ok(Step { next, ..Step::default() });
+    };
     let made = tx.alloc(tag::BUCKET, bytes.len() as u64)?;
     tx.init_bytes(made.off, &bytes)?;
     match table {
         None => d.set_packed(made.off),
-        Some((table, first)) => table.fill(tx, first, table.span(bucket.head.depth), made.off | PACKED)?,
+        Some((table, first)) => table.fill(tx, first, table.span(bucket.depth()), made.off | PACKED)?,
     }
-    tx.free(bucket.off, tag::BUCKET)?;
-    Ok(Step { before: bucket.cap, after: made.cap, next })
+    tx.free(bucket.off(), tag::BUCKET)?;
+    Ok(Step { before: cap, after: made.cap, next })
 }
 
-/// The packed form of a bucket by the profile that makes the least of it; `None` if it would save nothing.
-fn smallest(tx: &Tx, h: &impl Naming, bucket: &Bucket) -> Result<Option<Vec<u8>>> {
-    let Some(items) = ordered(&bucket.image(tx.region())?, h) else { return Ok(None) };
+/// The packed form of a bucket with these entries, by the profile that makes the least of it.
+fn smallest(h: &impl Naming, depth: u8, items: &[Owned]) -> Result<Option<Vec<u8>>> {
     let mut best = None::<Vec<u8>>;
     for profile in 0..h.profiles()? {
         let Ok(symbols) = h.symbols(profile) else { continue };
-        let packed = encode(symbols, profile, bucket.head.depth, &items);
+        let packed = encode(symbols, profile, depth, items);
         best = best.into_iter().chain(packed).min_by_key(Vec::len);
     }
-    Ok(best.filter(|bytes| capacity_of(bytes.len() as u64) < bucket.cap))
+    Ok(best)
 }
 
 /// A plain bucket takes the place of a packed one, with room for `more` bytes if there can be.

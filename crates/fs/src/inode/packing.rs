@@ -146,6 +146,8 @@ pub fn pack(
         for candidate in &candidates {
             match pack_one(session, table, candidate, quiet_since, &mut left) {
                 Ok(one) => packed += one.unwrap_or_default(),
+                // One that takes less may find room.
+                Err(e) if e.errno() == rustix::io::Errno::NOSPC => done = Err(e),
                 Err(e) => {
                     done = Err(e);
                     break;
@@ -155,8 +157,9 @@ pub fn pack(
         // 7 and 8.
         left.free(session)?;
         match done {
-            // No room for the packed form of another one: what is done stays.
-            Err(e) if e.errno() == rustix::io::Errno::NOSPC => break,
+            // No room for the packed form of some: what is done stays.
+            Err(e) if e.errno() == rustix::io::Errno::NOSPC && packed.blocks > 0 => break,
+            Err(e) if e.errno() == rustix::io::Errno::NOSPC => {}
             done => done?,
         }
     }

@@ -36,6 +36,14 @@ const WORTH: usize = 1 << 14;
 /// As many of a sample are worth one whose times are kept in seconds, since others are wide of them.
 const WORTH_SECONDS: usize = 1 << 12;
 
+/// What inodes are unpacked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    Change,
+    /// Something is removed: what is kept for unpacking is kept for this, which others must not use up.
+    Removal,
+}
+
 impl Node {
     /// Where the inode can be changed.
     #[inline(always)]
@@ -147,18 +155,24 @@ impl Fs {
         }
     }
 
-    /// Unpacks the block of `ino`, outside of operations. Where memory is full: 1. What can be given up for it is. 2. The block
-    /// becomes one of those that are kept for this. 3. Empty blocks go back. 4. Others that are quiet are packed for it.
+    /// Unpacks the block of `ino`, outside of operations. Where memory is full: 1. What can be given up for it is. 2. For a removal, the
+    /// block becomes one of those that are kept for this. 3. Empty blocks go back. 4. Others are packed for it, those that are quiet first.
     #[cold]
     #[inline(never)]
     pub(crate) fn unpack_block_of(&self, ino: Ino) -> Result<()> {
+        self.unpack_block_for(ino, Purpose::Change)
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn unpack_block_for(&self, ino: Ino, purpose: Purpose) -> Result<()> {
         loop {
             match self.unpack_once(ino, Memory::Heap) {
                 Err(Error::MustGrow) => _ = self.session().supply_needed()?,
                 Err(e) if is_full(&e) => match self.lack(&e) {
                     // 1.
                     Some(lack) => self.make_room(lack)?,
-                    None => return self.unpack_full(ino),
+                    None => return self.unpack_full(ino, purpose),
                 },
                 done => return done,
             }
@@ -166,22 +180,28 @@ impl Fs {
     }
 
     #[cold]
-    fn unpack_full(&self, ino: Ino) -> Result<()> {
+    fn unpack_full(&self, ino: Ino, purpose: Purpose) -> Result<()> {
         // 2.
-        match self.unpack_once(ino, Memory::Spare) {
-            Err(e) if is_full(&e) => {}
-            done => return done,
+        if purpose == Purpose::Removal {
+            match self.unpack_once(ino, Memory::Spare) {
+                Err(e) if is_full(&e) => {}
+                done => return done,
+            }
         }
         // 3 and 4.
         self.before_waiting()?;
         if self.give_back()? == 0 {
-            let since = Time(now().0.saturating_sub(QUIET));
-            let wanted = AtomicU64::new(WANTED);
-            let go_on = || wanted.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1)).is_ok();
-            self.pack_inodes(0..self.inode_blocks(), since, &go_on)?;
+            // Of what has just been changed some rather than that a removal fails.
+            for since in [Time(now().0.saturating_sub(QUIET)), Time(i64::MAX)] {
+                let wanted = AtomicU64::new(WANTED);
+                let go_on = || wanted.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1)).is_ok();
+                if self.pack_inodes(0..self.inode_blocks(), since, &go_on)?.blocks > 0 {
+                    break;
+                }
+            }
         }
         match self.unpack_once(ino, Memory::Heap) {
-            Err(e) if is_full(&e) => self.unpack_once(ino, Memory::Spare),
+            Err(e) if is_full(&e) && purpose == Purpose::Removal => self.unpack_once(ino, Memory::Spare),
             done => done,
         }
     }
@@ -206,7 +226,7 @@ impl Fs {
             let done = work(&mut op);
             drop(op);
             match done {
-                Err(Error::Packed(ino)) => self.unpack_block_of(ino)?,
+                Err(Error::Packed(ino)) => self.unpack_block_for(ino, Purpose::Removal)?,
                 done => return done,
             }
         }

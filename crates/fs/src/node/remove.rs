@@ -13,6 +13,7 @@
 use pram::{Op, Tx};
 use rustix::io::Errno;
 
+use super::packing::Purpose;
 use super::update::Update;
 use super::watch::Part;
 use super::{check_name, now, want, At, Fs, Node};
@@ -40,7 +41,7 @@ impl Fs {
             b".." if want_dir => return Err(Errno::NOTEMPTY.into()),
             _ => check_name(name)?,
         }
-        self.update(|op| self.remove_in(op, parent, name, caller, want_dir))
+        self.update_for(Purpose::Removal, |op| self.remove_in(op, parent, name, caller, want_dir))
     }
 
     #[inline]

@@ -15,6 +15,7 @@ use pram::Op;
 use rustix::io::Errno;
 use smallvec::SmallVec;
 
+use super::packing::Purpose;
 use super::watch::Part;
 use super::Fs;
 use crate::attr::Ino;
@@ -87,7 +88,17 @@ impl Fs {
     /// have to be freed, or an inode has to be unpacked, it begins anew after that: it changes nothing before it knows that there is enough, or
     /// nothing that it would not repeat.
     #[inline(always)]
-    pub(super) fn update<'n, T>(&self, mut work: impl FnMut(&mut Update<'_, '_, 'n>) -> Result<T>) -> Result<T> {
+    pub(super) fn update<'n, T>(&self, work: impl FnMut(&mut Update<'_, '_, 'n>) -> Result<T>) -> Result<T> {
+        self.update_for(Purpose::Change, work)
+    }
+
+    /// [`update`](Self::update) for this purpose.
+    #[inline(always)]
+    pub(super) fn update_for<'n, T>(
+        &self,
+        purpose: Purpose,
+        mut work: impl FnMut(&mut Update<'_, '_, 'n>) -> Result<T>,
+    ) -> Result<T> {
         // Before anything has changed: who may not wait for it is called again.
         if self.is_nearly_full() {
             self.relieve_ahead()?;
@@ -98,7 +109,7 @@ impl Fs {
             match self.update_once(&mut work, &mut changed) {
                 Err(Error::MustGrow) => self.take_memory()?,
                 Err(Error::NoTriple) => self.make_triples()?,
-                Err(Error::Packed(ino)) => self.unpack_block_of(ino)?,
+                Err(Error::Packed(ino)) => self.unpack_block_for(ino, purpose)?,
                 Err(Error::MustMakeRoom(lack)) => self.make_room(lack)?,
                 Err(e @ (Error::Posix(Errno::NOSPC) | Error::DisksFull)) if !changed => match self.lack(&e) {
                     Some(lack) => self.make_room(lack)?,
