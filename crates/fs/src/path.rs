@@ -63,7 +63,7 @@ impl Found {
     }
 
     fn dir(self) -> Result<At> {
-        match self.raw.kind == Kind::Directory as u8 {
+        match self.raw.is_dir() {
             true => Ok(self.at()),
             false => Err(Errno::NOTDIR.into()),
         }

@@ -218,10 +218,7 @@ impl<'a> Runner<'a> {
             }
             Op::DropDictionaries => return Ok(fs.drop_unused_dictionaries()? as u64),
             Op::FreeTriples => assert!(fs.free_unused_triples()? > 0, "there was something to free"),
-            Op::PackInodes => {
-                fs.pack_names(0..fs.inode_blocks(), Time(i64::MAX), &|| true)?;
-                fs.pack_inodes(0..fs.inode_blocks(), Time(i64::MAX), &|| true)?;
-            }
+            Op::PackInodes => _ = fs.pack_metadata(0..fs.inode_blocks(), Time(i64::MAX), &|| true)?,
         }
         Ok(0)
     }

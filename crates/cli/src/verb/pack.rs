@@ -22,7 +22,7 @@ use crate::{locate, progress, say, size};
 #[command(
     after_help = "Without --now those files are compressed that maintenance would: which those are, the pool's settings and \
     the setting `compression` of each file say (user.conquest.compression: auto, always, never, warm, cold).\n\
-    What is compressed is read as before, and is plain again when it is changed. Inodes are packed too, with times in whole seconds where \
+    What is compressed is read as before, and is plain again when it is changed. Inodes and names are packed too, inodes with times in whole seconds where \
     user.conquest.times is `seconds`.\n\n\
     Examples:\n  conquest pack /srv/pool --now\n  conquest pack /mnt/fast/archive --now\n  \
     conquest pack /mnt/fast/src --now --tier warm\n  conquest pack /mnt/fast/src --undo\n  \
@@ -215,7 +215,7 @@ enum Numbers {
     These(BTreeSet<u64>),
 }
 
-/// Names first: a directory of which the inode is packed is passed over.
+/// Names first, as in [`pack_metadata`](Pool::pack_metadata).
 fn pack_metadata(
     pool: &Pool,
     which: &Numbers,
@@ -227,10 +227,7 @@ fn pack_metadata(
     let since = fs::Time(since.as_nanos() as i64);
     let go_on = || !asked.is_there();
     match which {
-        Numbers::All => {
-            let names = pool.pack_names(0..pool.inode_blocks(), since, &go_on)?;
-            Ok((names, pool.pack_inodes(0..pool.inode_blocks(), since, &go_on)?))
-        }
+        Numbers::All => pool.pack_metadata(0..pool.inode_blocks(), since, &go_on),
         Numbers::These(inodes) => {
             let (mut names, mut packed) = (fs::node::PackedNames::default(), fs::node::Packed::default());
             for ino in inodes.iter().take_while(|_| go_on()) {

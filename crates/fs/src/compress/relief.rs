@@ -5,7 +5,7 @@
 //! nobody is just writing. A round over all inodes that found too little is not repeated for a while: on a pool that is full of what
 //! cannot be compressed every call would else look at every file.
 
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use pram::SEGMENT;
 use super::{Compressor, Plan, QUIET};
 use crate::attr::Ino;
 use crate::error::Result;
-use crate::node::{now, Fs};
+use crate::node::Fs;
 
 /// Memory that a caller makes free before he goes on.
 const ENOUGH: u64 = 16 * SEGMENT;
@@ -38,8 +38,6 @@ pub(crate) struct Relief {
     state: Mutex<State>,
     /// Bytes that were made free, in all.
     freed: AtomicU64,
-    /// Nothing can be compressed until then, in nanoseconds of the clock.
-    vain_until: AtomicI64,
     /// Nothing is compressed but by command.
     forbidden: AtomicBool,
 }
@@ -49,6 +47,12 @@ struct State {
     next: Ino,
     /// By plan: until then nothing is tried.
     vain: [Option<Instant>; PLANS.len()],
+}
+
+impl State {
+    fn is_in_vain(&self, plan: usize) -> bool {
+        self.vain[plan].is_some_and(|until| Instant::now() < until)
+    }
 }
 
 impl Relief {
@@ -73,13 +77,15 @@ impl Fs {
     #[inline(never)]
     pub(crate) fn relieve_ahead(&self) -> Result<()> {
         let relief = &self.relief;
-        let is_in_vain = now().0 < relief.vain_until.load(Ordering::Relaxed);
-        if is_in_vain || self.union().is_some() || relief.forbidden.load(Ordering::Relaxed) {
+        if self.union().is_some() || relief.forbidden.load(Ordering::Relaxed) {
             return Ok(());
         }
         let Ok(mut state) = relief.state.try_lock() else { return Ok(()) };
+        if (0..PLANS.len()).all(|n| state.is_in_vain(n)) {
+            return Ok(());
+        }
         self.before_waiting()?;
-        if let Err(e) = self.relieve_by(&PLANS, &mut state) {
+        if let Err(e) = self.relieve_by(&mut state) {
             tracing::debug!("compressing in a pool that is nearly full: {e}");
         }
         Ok(())
@@ -97,16 +103,15 @@ impl Fs {
         let before = self.relief.freed.load(Ordering::Relaxed);
         let mut state = self.relief.state.lock().unwrap_or_else(PoisonError::into_inner);
         // Or somebody did while this caller waited.
-        Ok(self.relief.freed.load(Ordering::Relaxed) > before || self.relieve_by(&PLANS, &mut state)?)
+        Ok(self.relief.freed.load(Ordering::Relaxed) > before || self.relieve_by(&mut state)?)
     }
 
-    fn relieve_by(&self, plans: &[Plan], state: &mut State) -> Result<bool> {
+    fn relieve_by(&self, state: &mut State) -> Result<bool> {
         let mut saved = 0;
-        for (n, plan) in plans.iter().enumerate() {
-            if state.vain[n].is_some_and(|until| Instant::now() < until) {
+        for (n, plan) in PLANS.iter().enumerate() {
+            if state.is_in_vain(n) {
                 continue;
             }
-            state.vain[n] = None;
             saved += self.relieve_round(*plan, state, ENOUGH - saved)?;
             if saved >= ENOUGH {
                 break;
@@ -114,9 +119,6 @@ impl Fs {
             state.vain[n] = Some(Instant::now() + REST);
         }
         self.relief.freed.fetch_add(saved, Ordering::Relaxed);
-        if saved == 0 {
-            self.relief.vain_until.store(now().0.saturating_add(REST.as_nanos() as i64), Ordering::Relaxed);
-        }
         Ok(saved > 0)
     }
 

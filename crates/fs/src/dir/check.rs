@@ -15,7 +15,8 @@ use crate::attr::Kind;
 use crate::error::Error;
 use crate::layout::{Root, MAX_INODES};
 
-/// See [`super::check`].
+/// Calls `problem` with a clause for everything that is wrong with the directory, and `entry` with each
+/// entry that makes sense in itself: from these the directory can be made anew.
 pub fn check(
     r: &Region,
     h: &impl Naming,

@@ -95,10 +95,6 @@ impl Builder {
         Ok(())
     }
 
-    pub fn size(&self) -> u64 {
-        self.bytes.len() as u64
-    }
-
     pub fn push_all(&mut self, image: &Image) -> Result<()> {
         image.entries().try_for_each(|item| self.push(&item?))
     }

@@ -51,9 +51,8 @@ use rustix::io::Errno;
 
 use crate::attr::NAME_MAX;
 use crate::error::{Error, Result};
-use crate::layout::Root;
+use crate::layout::{RawInode, Root};
 use bucket::{Bucket, Found, Look};
-use hash::NameHash;
 use image::Builder;
 use naming::Naming;
 use packed::Packed;
@@ -86,6 +85,12 @@ pub(crate) mod form {
 impl Dir {
     pub const EMPTY: Dir = Dir { root: 0, entries: 0 };
 
+    /// Of the inode of a directory.
+    #[inline(always)]
+    pub fn of(raw: &RawInode) -> Dir {
+        Dir { root: raw.content, entries: raw.size }
+    }
+
     fn set_lone(&mut self, off: u64) {
         self.root = Root { off, form: form::LONE, depth: 0 }.pack();
     }
@@ -110,7 +115,7 @@ pub(crate) struct Entry {
 
 /// Looks a name up.
 #[inline]
-pub(crate) fn lookup(r: &Region, names: &Names, d: &Dir, name: &[u8]) -> Result<Option<Entry>> {
+pub(crate) fn lookup(r: &Region, names: &impl Naming, d: &Dir, name: &[u8]) -> Result<Option<Entry>> {
     if name.len() > NAME_MAX {
         return Ok(None);
     }
@@ -151,19 +156,6 @@ impl EntryPlace {
     }
 }
 
-/// Looks for the place of a name.
-#[inline]
-pub(crate) fn spot(r: &Region, names: &Names, d: &Dir, name: &[u8]) -> Result<Option<EntryPlace>> {
-    spot_by(r, names, d, name)
-}
-
-/// Removes the name there, with the directory as it was then; works on a full pool. The caller writes `d` back in
-/// the same transaction.
-#[inline]
-pub(crate) fn take(tx: &mut Tx, names: &Names, d: &mut Dir, spot: EntryPlace) -> Result<()> {
-    take_by(tx, names, d, spot)
-}
-
 /// Where a name would go that is not there.
 #[derive(Clone, Copy)]
 pub(crate) struct Vacancy {
@@ -172,61 +164,8 @@ pub(crate) struct Vacancy {
     place: Option<(Placed<Bucket>, bool)>,
 }
 
-/// Looks for the place of a new name; `None` if it is there already.
-#[inline]
-pub(crate) fn vacancy(r: &Region, names: &Names, d: &Dir, name: &[u8]) -> Result<Option<Vacancy>> {
-    vacancy_by(r, names, d, name)
-}
-
-/// Adds a name where there is room for it, with the directory as it was then. The caller writes `d` back in the
-/// same transaction.
-#[inline]
-pub(crate) fn fill(tx: &mut Tx, names: &Names, d: &mut Dir, at: Vacancy, name: &[u8], e: Entry) -> Result<()> {
-    fill_by(tx, names, d, at, name, e)
-}
-
-/// Adds a name that is known to be absent. The caller writes `d` back in the same transaction.
-pub(crate) fn insert(tx: &mut Tx, names: &Names, d: &mut Dir, name: &[u8], e: Entry) -> Result<()> {
-    insert_by(tx, names, d, name, e)
-}
-
-/// Removes a name; works on a full pool. The caller writes `d` back in the same transaction.
-#[inline]
-pub(crate) fn remove(tx: &mut Tx, names: &Names, d: &mut Dir, name: &[u8]) -> Result<Option<Entry>> {
-    remove_by(tx, names, d, name)
-}
-
-/// Lets a name lead elsewhere; returns where it led. Works on a full pool where the bucket is plain. The caller writes `d` back
-/// in the same transaction.
-pub(crate) fn replace(tx: &mut Tx, names: &Names, d: &mut Dir, name: &[u8], e: Entry) -> Result<Option<Entry>> {
-    replace_by(tx, names, d, name, e)
-}
-
-/// Hands out the entries from `cookie` on (0 to 2: all), each with the cookie to go on from after it,
-/// until `f` returns false. Cookies are between 3 and 2^62 + 2.
-pub(crate) fn read(
-    r: &Region,
-    names: &Names,
-    d: &Dir,
-    cookie: u64,
-    f: &mut dyn FnMut(u64, &[u8], Entry) -> bool,
-) -> Result<()> {
-    readout::read(r, names, d, cookie, f)
-}
-
-/// Calls `problem` with a clause for everything that is wrong with the directory, and `entry` with each
-/// entry that makes sense in itself: from these the directory can be made anew.
-pub(crate) fn check(
-    r: &Region,
-    names: &Names,
-    d: &Dir,
-    problem: &mut dyn FnMut(String),
-    entry: &mut dyn FnMut(&[u8], Entry),
-) {
-    check::check(r, names, d, problem, entry)
-}
-
-pub(crate) use readout::visit;
+pub(crate) use check::check;
+pub(crate) use readout::{read, visit};
 pub(crate) use shrink::free;
 
 /// About how many bytes the directory occupies: exact for a lone bucket, else from the number of entries.
@@ -282,8 +221,9 @@ fn unknown_form(root: &Root) -> Error {
     damaged(root.off, "directory's form is unknown")
 }
 
+/// Looks for the place of a name.
 #[inline(always)]
-fn spot_by(r: &Region, h: &impl Naming, d: &Dir, name: &[u8]) -> Result<Option<EntryPlace>> {
+pub(crate) fn spot(r: &Region, h: &impl Naming, d: &Dir, name: &[u8]) -> Result<Option<EntryPlace>> {
     if name.len() > NAME_MAX {
         return Ok(None);
     }
@@ -299,8 +239,10 @@ fn spot_by(r: &Region, h: &impl Naming, d: &Dir, name: &[u8]) -> Result<Option<E
     })
 }
 
+/// Removes the name there, with the directory as it was then; works on a full pool. The caller writes `d` back in
+/// the same transaction.
 #[inline]
-fn take_by(tx: &mut Tx, h: &impl Naming, d: &mut Dir, spot: EntryPlace) -> Result<()> {
+pub(crate) fn take(tx: &mut Tx, h: &impl Naming, d: &mut Dir, spot: EntryPlace) -> Result<()> {
     match spot {
         EntryPlace::Plain(mut place, found) => {
             place.bucket.remove(tx, &found)?;
@@ -311,8 +253,9 @@ fn take_by(tx: &mut Tx, h: &impl Naming, d: &mut Dir, spot: EntryPlace) -> Resul
     }
 }
 
+/// Looks for the place of a new name; `None` if it is there already.
 #[inline(always)]
-fn vacancy_by(r: &Region, h: &impl Naming, d: &Dir, name: &[u8]) -> Result<Option<Vacancy>> {
+pub(crate) fn vacancy(r: &Region, h: &impl Naming, d: &Dir, name: &[u8]) -> Result<Option<Vacancy>> {
     let hash = h.hash(name);
     let Some(Placed { bucket, table }) = place_of(r, d, hash)? else { return Ok(Some(Vacancy { hash, place: None })) };
     let bucket = match bucket {
@@ -330,7 +273,8 @@ fn vacancy_by(r: &Region, h: &impl Naming, d: &Dir, name: &[u8]) -> Result<Optio
     Ok(Some(Vacancy { hash, place: Some((Placed { bucket, table }, alone)) }))
 }
 
-fn insert_by(tx: &mut Tx, h: &impl Naming, d: &mut Dir, name: &[u8], e: Entry) -> Result<()> {
+/// Adds a name that is known to be absent. The caller writes `d` back in the same transaction.
+pub(crate) fn insert(tx: &mut Tx, h: &impl Naming, d: &mut Dir, name: &[u8], e: Entry) -> Result<()> {
     check_name(name)?;
     add(tx, h, d, h.hash(name), name, e)
 }
@@ -344,8 +288,10 @@ fn check_name(name: &[u8]) -> Result<()> {
     }
 }
 
+/// Adds a name where there is room for it, with the directory as it was then. The caller writes `d` back in the
+/// same transaction.
 #[inline(always)]
-fn fill_by(tx: &mut Tx, h: &impl Naming, d: &mut Dir, at: Vacancy, name: &[u8], e: Entry) -> Result<()> {
+pub(crate) fn fill(tx: &mut Tx, h: &impl Naming, d: &mut Dir, at: Vacancy, name: &[u8], e: Entry) -> Result<()> {
     check_name(name)?;
     if let Some((mut place, alone)) = at.place {
         if place.bucket.add(tx, h, (at.hash, alone), name, e)? {
@@ -383,21 +329,24 @@ fn add(tx: &mut Tx, h: &impl Naming, d: &mut Dir, hash: u64, name: &[u8], e: Ent
     Err(pram::Error::NoSpace.into())
 }
 
+/// Removes a name; works on a full pool. The caller writes `d` back in the same transaction.
 #[inline]
-fn remove_by(tx: &mut Tx, h: &impl Naming, d: &mut Dir, name: &[u8]) -> Result<Option<Entry>> {
-    let Some(spot) = spot_by(tx.region(), h, d, name)? else { return Ok(None) };
-    take_by(tx, h, d, spot)?;
+pub(crate) fn remove(tx: &mut Tx, h: &impl Naming, d: &mut Dir, name: &[u8]) -> Result<Option<Entry>> {
+    let Some(spot) = spot(tx.region(), h, d, name)? else { return Ok(None) };
+    take(tx, h, d, spot)?;
     Ok(Some(spot.entry()))
 }
 
-fn replace_by(tx: &mut Tx, h: &impl Naming, d: &mut Dir, name: &[u8], e: Entry) -> Result<Option<Entry>> {
-    let Some(spot) = spot_by(tx.region(), h, d, name)? else { return Ok(None) };
+/// Lets a name lead elsewhere; returns where it led. Works on a full pool where the bucket is plain. The caller writes `d` back
+/// in the same transaction.
+pub(crate) fn replace(tx: &mut Tx, h: &impl Naming, d: &mut Dir, name: &[u8], e: Entry) -> Result<Option<Entry>> {
+    let Some(spot) = spot(tx.region(), h, d, name)? else { return Ok(None) };
     match spot {
         EntryPlace::Plain(place, found) => place.bucket.replace(tx, &found, e)?,
         EntryPlace::Packed(place, n, _) => {
             if !place.bucket.change(tx, h, |items| items[n].lead_to(e))? {
                 pack::unpack(tx, h, d, &place, 0)?;
-                return replace_by(tx, h, d, name, e);
+                return replace(tx, h, d, name, e);
             }
         }
     }

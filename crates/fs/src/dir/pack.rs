@@ -8,7 +8,7 @@ use super::grow::put_in_place;
 use super::naming::Naming;
 use super::packed::{encode, ordered, Owned, Packed};
 use super::table::{AnyBucket, Table};
-use super::{form, readout, shrink, Dir, Entry, Names, Placed};
+use super::{form, readout, shrink, Dir, Entry, Placed};
 use crate::error::Result;
 use crate::layout::{tag, Root, PACKED};
 use crate::packed::Profile;
@@ -26,11 +26,7 @@ pub(crate) struct Step {
 
 /// Packs the bucket at `index` of the directory's table, or its only one, if that makes it smaller. The caller writes `d` back in
 /// the same transaction.
-pub(crate) fn pack_next(tx: &mut Tx, names: &Names, d: &mut Dir, index: u64) -> Result<Step> {
-    pack_next_by(tx, names, d, index)
-}
-
-pub(super) fn pack_next_by(tx: &mut Tx, h: &impl Naming, d: &mut Dir, index: u64) -> Result<Step> {
+pub(crate) fn pack_next(tx: &mut Tx, h: &impl Naming, d: &mut Dir, index: u64) -> Result<Step> {
     let r = tx.region();
     let root = Root::unpack(d.root);
     let (bucket, table) = match root.form {
@@ -103,10 +99,10 @@ pub(super) fn remove(tx: &mut Tx, h: &impl Naming, d: &mut Dir, place: &Placed<P
 }
 
 /// Calls `bucket` with what each packed bucket would take if it was plain, and with what it takes, in bytes.
-pub(crate) fn packed(r: &Region, names: &Names, d: &Dir, bucket: &mut dyn FnMut(u64, u64)) -> Result<()> {
+pub(crate) fn packed(r: &Region, h: &impl Naming, d: &Dir, bucket: &mut dyn FnMut(u64, u64)) -> Result<()> {
     readout::each_bucket(r, d, 0, &mut |each, _| {
         if let AnyBucket::Packed(packed) = each {
-            bucket(capacity_of(packed.plain(r, names, 0)?.size()), packed.cap);
+            bucket(capacity_of(packed.plain_size(&packed.copy(r, h)?.items()?, 0)?), packed.cap);
         }
         Ok(true)
     })

@@ -215,12 +215,17 @@ impl Packed {
         Ok(found.map(|(n, field)| (n, field.record.entry)))
     }
 
+    /// The size that the plain bucket of its entries has, with room for `more` bytes if an ordinary one has that.
+    pub fn plain_size(&self, items: &[Owned], more: u64) -> Result<u64> {
+        let needed = HEADER + items.iter().map(|item| bucket::cost(item.name())).sum::<u64>();
+        let size = bucket::size_for(needed + more).filter(|size| *size <= SPLIT).or_else(|| bucket::size_for(needed));
+        size.ok_or_else(|| damaged(self.off, "packed bucket has too many entries"))
+    }
+
     /// The plain bucket of the same entries, of the smallest size that has room for `more` bytes.
     pub fn plain(&self, r: &Region, names: &impl Naming, more: u64) -> Result<Builder> {
         let items = self.copy(r, names)?.items()?;
-        let needed = HEADER + items.iter().map(|item| bucket::cost(item.name())).sum::<u64>();
-        let size = bucket::size_for(needed + more).filter(|size| *size <= SPLIT).or_else(|| bucket::size_for(needed));
-        let mut builder = Builder::new(size.ok_or_else(|| damaged(self.off, "packed bucket has too many entries"))?);
+        let mut builder = Builder::new(self.plain_size(&items, more)?);
         for item in &items {
             builder.push(&item.plain(names))?;
         }

@@ -15,7 +15,8 @@ use crate::layout::{tag, Root};
 /// Cookies up to this mean the start; the cookie after the entry at position `p` is `p` + 1 + this.
 const RESERVED: u64 = 2;
 
-/// See [`super::read`].
+/// Hands out the entries from `cookie` on (0 to 2: all), each with the cookie to go on from after it,
+/// until `f` returns false. Cookies are between 3 and 2^62 + 2.
 pub fn read(
     r: &Region,
     h: &impl Naming,

@@ -477,7 +477,7 @@ impl<'a> Pass<'a> {
         if let Some(n) = grow(self.inodes.len(), ino) {
             self.inodes.resize(n, Brief::default());
         }
-        let is_dir = raw.kind == Kind::Directory as u8;
+        let is_dir = raw.is_dir();
         let brief = &mut self.inodes[ino as usize];
         brief.kind = raw.kind;
         brief.nlink = raw.nlink;
@@ -740,7 +740,7 @@ impl Findings {
                 file::visit(region, &c, &mut visit)
             }
             Ok(Kind::Directory) => {
-                let d = Dir { root: raw.content, entries: raw.size };
+                let d = Dir::of(raw);
                 let entries = &mut self.entries;
                 if names {
                     dir::check(region, &fs.names(), &d, &mut |p| problems.push((Damage::Content, p)), &mut |_, e| {
@@ -784,5 +784,5 @@ impl Findings {
 
 /// Is it a directory that says that it has entries? Such a one cannot be removed.
 fn is_filled(raw: &RawInode) -> bool {
-    raw.kind == Kind::Directory as u8 && raw.size > 0
+    raw.is_dir() && raw.size > 0
 }

@@ -1,7 +1,7 @@
 //! Access times: when reading updates them (`relatime` and the like).
 
 use super::{now, Fs};
-use crate::attr::{Ino, Kind};
+use crate::attr::Ino;
 use crate::error::Result;
 use crate::layout::RawInode;
 
@@ -31,7 +31,7 @@ impl Fs {
                 raw.atime <= raw.mtime || raw.atime <= raw.ctime || now().0.saturating_sub(raw.atime) >= DAY
             }
         };
-        let kept = policy.read_only || policy.nodiratime && raw.kind == Kind::Directory as u8;
+        let kept = policy.read_only || policy.nodiratime && raw.is_dir();
         if due && !kept {
             let time = now();
             if time.0 != raw.atime {

@@ -174,7 +174,7 @@ impl Fs {
     /// Who does not own a file takes its set-id bits by writing to it only.
     fn permit_kill(&self, ino: Ino, raw: &RawInode, caller: &Caller) -> Result<()> {
         let old = self.seen_perm(ino, raw)?;
-        if raw.kind == Kind::Directory as u8 || without_setid(old.mode, caller.in_group(old.gid)) == old.mode {
+        if raw.is_dir() || without_setid(old.mode, caller.in_group(old.gid)) == old.mode {
             return Ok(());
         }
         match self.permit_seen(ino, raw, caller, want::WRITE) {

@@ -61,13 +61,13 @@ impl Node {
     }
 
     pub fn is_dir(&self) -> bool {
-        self.raw.kind == Kind::Directory as u8
+        self.raw.is_dir()
     }
 
     /// What `dir` works on; put it back with [`set_dir`](Self::set_dir).
     #[inline(always)]
     pub fn dir(&self) -> Dir {
-        Dir { root: self.raw.content, entries: self.raw.size }
+        Dir::of(&self.raw)
     }
 
     #[inline(always)]
@@ -220,8 +220,7 @@ impl Fs {
     /// The entry of a directory that the caller holds or reads optimistically.
     #[inline(always)]
     pub(super) fn find(&self, d: &RawInode, name: &[u8]) -> Result<Option<dir::Entry>> {
-        let d = Dir { root: d.content, entries: d.size };
-        dir::lookup(self.region(), &self.names(), &d, name)
+        dir::lookup(self.region(), &self.names(), &Dir::of(d), name)
     }
 
     /// What the public attributes are of an inode that was seen, is not locked and not being read.
@@ -236,9 +235,7 @@ impl Fs {
         let blocks = match kind {
             Kind::Regular | Kind::Symlink => file::allocated(self.region(), &content_of(ino, raw)).div_ceil(512),
             // Outside a section the bucket that `raw` knows may be gone: no reason to fail.
-            Kind::Directory => {
-                dir::allocated(self.region(), &Dir { root: raw.content, entries: raw.size }).unwrap_or(0).div_ceil(512)
-            }
+            Kind::Directory => dir::allocated(self.region(), &Dir::of(raw)).unwrap_or(0).div_ceil(512),
             _ => 0,
         };
         Ok(Attr {
@@ -414,7 +411,7 @@ impl Fs {
     /// or reads optimistically.
     #[inline(always)]
     pub(crate) fn permit(&self, raw: &RawInode, caller: &Caller, wanted: u32) -> Result<()> {
-        let all = caller.uid == 0 && (wanted & want::EXEC == 0 || raw.kind == Kind::Directory as u8);
+        let all = caller.uid == 0 && (wanted & want::EXEC == 0 || raw.is_dir());
         if caller.checked || all {
             return Ok(());
         }
@@ -425,7 +422,7 @@ impl Fs {
     fn permit_slow(&self, raw: &RawInode, caller: &Caller, wanted: u32) -> Result<()> {
         let perm = self.perms().get(self.session(), raw.perm)?;
         if caller.uid == 0 {
-            let any_exec = perm.mode & 0o111 != 0 || raw.kind == Kind::Directory as u8;
+            let any_exec = perm.mode & 0o111 != 0 || raw.is_dir();
             return if wanted & want::EXEC == 0 || any_exec { Ok(()) } else { Err(Errno::ACCESS.into()) };
         }
         let granted = match self.access_acl(raw)? {

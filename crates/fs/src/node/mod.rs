@@ -466,6 +466,11 @@ impl Caller<'_> {
 
 impl RawInode {
     #[inline(always)]
+    pub(crate) fn is_dir(&self) -> bool {
+        self.kind == Kind::Directory as u8
+    }
+
+    #[inline(always)]
     pub(crate) fn file_kind(&self) -> Result<Kind> {
         Kind::from_type(self.kind).ok_or_else(|| Error::Corrupt("an inode has no type".into()))
     }

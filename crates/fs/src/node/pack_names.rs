@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::packing::is_full;
 use super::Fs;
-use crate::attr::{Ino, Kind, Time};
+use crate::attr::{Ino, Time};
 use crate::dir::{self, Dir};
 use crate::error::{Error, Result};
 use crate::inode::profiles;
@@ -63,7 +63,7 @@ impl Fs {
     /// Packs the names in `ino`, if that is a directory and has not changed since `quiet_since`.
     pub fn pack_names_in(&self, ino: Ino, quiet_since: Time) -> Result<PackedNames> {
         let mut packed = PackedNames::default();
-        let is_quiet = |raw: &RawInode| is_dir(raw) && raw.content != 0 && raw.ctime < quiet_since.0;
+        let is_quiet = |raw: &RawInode| raw.is_dir() && raw.content != 0 && raw.ctime < quiet_since.0;
         let seen = self.session().read(ino, || self.table().get(ino))?;
         let mut next = seen.filter(is_quiet).map(|_| 0);
         if next.is_some() {
@@ -115,9 +115,8 @@ impl Fs {
             from = ino + 1;
             let found = self.session().read(ino, || {
                 let mut found = PackedNames::default();
-                if let Some(raw) = self.table().get(ino)?.filter(is_dir) {
-                    let d = Dir { root: raw.content, entries: raw.size };
-                    dir::packed(self.region(), &self.names(), &d, &mut |plain_bytes, packed_bytes| {
+                if let Some(raw) = self.table().get(ino)?.filter(RawInode::is_dir) {
+                    dir::packed(self.region(), &self.names(), &Dir::of(&raw), &mut |plain_bytes, packed_bytes| {
                         found += PackedNames { buckets: 1, plain_bytes, packed_bytes };
                     })?;
                 }
@@ -128,8 +127,4 @@ impl Fs {
         }
         Ok(packed)
     }
-}
-
-fn is_dir(raw: &RawInode) -> bool {
-    raw.kind == Kind::Directory as u8
 }

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use pram::Op;
 use rustix::io::Errno;
 
-use super::{now, Fs, Node};
-use crate::attr::{Ino, Kind, Time};
+use super::{now, Fs, Node, PackedNames};
+use crate::attr::{Ino, Time};
 use crate::dir;
 use crate::error::{Error, Result};
 use crate::inode::packing::{self, Left, Memory};
@@ -64,6 +64,18 @@ impl Fs {
         let _no_sweep = self.session().without_sweeps()?;
         let _unfinished = self.session().unfinished();
         packing::pack(self.session(), self.table(), blocks, quiet_since.0, go_on)
+    }
+
+    /// Packs the names in the directories among the inodes of these blocks, and then the inodes: a directory of which the inode is
+    /// packed is passed over.
+    pub fn pack_metadata(
+        &self,
+        blocks: Range<u64>,
+        quiet_since: Time,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<(PackedNames, Packed)> {
+        let names = self.pack_names(blocks.clone(), quiet_since, go_on)?;
+        Ok((names, self.pack_inodes(blocks, quiet_since, go_on)?))
     }
 
     /// Packs the block of `ino` if that is quiet.
@@ -142,7 +154,7 @@ impl Fs {
         let mut found = Vec::new();
         let read = self.session().read(ino, || {
             found.clear();
-            match raw.kind == Kind::Directory as u8 {
+            match raw.is_dir() {
                 true => dir::read(self.region(), &self.names(), &self.dir_node(ino)?.dir(), 0, &mut |_, name, _| {
                     found.push(name.to_vec());
                     found.len() < NAMES

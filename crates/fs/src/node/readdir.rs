@@ -57,7 +57,7 @@ impl Fs {
             batch.names.clear();
             batch.entries.clear();
             let raw = self.raw_dir(ino)?;
-            let d = Dir { root: raw.content, entries: raw.size };
+            let d = Dir::of(&raw);
             let cookie = if cookie <= 2 { 0 } else { cookie };
             dir::read(self.region(), &self.names(), &d, cookie, &mut |next, name, entry| {
                 batch.names.extend_from_slice(name);

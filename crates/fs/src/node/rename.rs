@@ -90,7 +90,7 @@ impl Fs {
             };
             let (src, dst) = (peek(op, from)?, peek(op, to)?);
             let src = src.ok_or(Errno::NOENT)?;
-            let is_dir = |op: &mut Op, ino: Ino| op.read(ino, || self.raw(ino)).map_or(true, |raw| is_dir(&raw));
+            let is_dir = |op: &mut Op, ino: Ino| op.read(ino, || self.raw(ino)).map_or(true, |raw| raw.is_dir());
             let moves_dir = from.0.ino != to.0.ino && (is_dir(op, src) || dst.is_some_and(|d| is_dir(op, d)));
             let mut keys: smallvec::SmallVec<[u64; 8]> = smallvec::smallvec![from.0.ino, to.0.ino, src];
             keys.extend(dst);
@@ -307,10 +307,6 @@ impl Fs {
         dst.save(&mut tx)?;
         Ok(tx.commit()?)
     }
-}
-
-fn is_dir(raw: &crate::layout::RawInode) -> bool {
-    raw.kind == crate::Kind::Directory as u8
 }
 
 fn check_name_for_rename(name: &[u8]) -> Result<()> {

@@ -120,10 +120,8 @@ impl Fs {
             usage = Usage { metadata: INODE + 1, ..Usage::default() };
             let mut objects = Vec::new();
             xattr::visit(self.region(), raw.xattr, &mut |off, tag| objects.push((off, tag)))?;
-            if raw.kind == Kind::Directory as u8 {
-                dir::visit(self.region(), &dir::Dir { root: raw.content, entries: raw.size }, &mut |off, tag| {
-                    objects.push((off, tag))
-                })?;
+            if raw.is_dir() {
+                dir::visit(self.region(), &dir::Dir::of(&raw), &mut |off, tag| objects.push((off, tag)))?;
             }
             for (off, tag) in objects {
                 usage.metadata += self.region().resolve(off, tag)?;

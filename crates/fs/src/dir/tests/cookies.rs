@@ -146,7 +146,7 @@ fn readers_need_no_lock() {
     };
     let e = Entry { ino: 7, kind: 8 };
     for i in 0..500 {
-        change(&mut |tx, d| insert_by(tx, &Sip::new(1), d, format!("steady{i}").as_bytes(), e).unwrap());
+        change(&mut |tx, d| insert(tx, &Sip::new(1), d, format!("steady{i}").as_bytes(), e).unwrap());
     }
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -157,7 +157,7 @@ fn readers_need_no_lock() {
                 let name = format!("steady{i}");
                 let got = s.read(KEY, || {
                     let d = *d.lock().unwrap();
-                    spot_by(s.region(), &Sip::new(1), &d, name.as_bytes()).map(|spot| spot.map(|at| at.entry()))
+                    spot(s.region(), &Sip::new(1), &d, name.as_bytes()).map(|spot| spot.map(|at| at.entry()))
                 });
                 assert_eq!(got.unwrap(), Some(e));
                 let (mut cookie, mut steady) = (0, 0);
@@ -183,11 +183,11 @@ fn readers_need_no_lock() {
         });
         for round in 0..20 {
             for i in 0..1000 {
-                change(&mut |tx, d| insert_by(tx, &Sip::new(1), d, format!("{round}.{i}").as_bytes(), e).unwrap());
+                change(&mut |tx, d| insert(tx, &Sip::new(1), d, format!("{round}.{i}").as_bytes(), e).unwrap());
             }
             for i in 0..1000 {
                 change(&mut |tx, d| {
-                    assert_eq!(remove_by(tx, &Sip::new(1), d, format!("{round}.{i}").as_bytes()).unwrap(), Some(e))
+                    assert_eq!(remove(tx, &Sip::new(1), d, format!("{round}.{i}").as_bytes()).unwrap(), Some(e))
                 });
             }
         }

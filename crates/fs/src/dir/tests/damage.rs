@@ -38,14 +38,14 @@ fn exercise(b: &Bench<Sip>) {
     let r = b.s.region();
     for i in 0..20 {
         let name = format!("name{i}");
-        let _ = spot_by(r, &b.h, &b.d, name.as_bytes());
+        let _ = spot(r, &b.h, &b.d, name.as_bytes());
         let mut op = b.s.begin().unwrap();
         let mut tx = op.tx().unwrap();
         let mut d = b.d;
         let e = Entry { ino: 1, kind: 8 };
-        let _ = insert_by(&mut tx, &b.h, &mut d, format!("other{i}").as_bytes(), e);
-        let _ = remove_by(&mut tx, &b.h, &mut d, name.as_bytes());
-        let _ = replace_by(&mut tx, &b.h, &mut d, name.as_bytes(), e);
+        let _ = insert(&mut tx, &b.h, &mut d, format!("other{i}").as_bytes(), e);
+        let _ = remove(&mut tx, &b.h, &mut d, name.as_bytes());
+        let _ = replace(&mut tx, &b.h, &mut d, name.as_bytes(), e);
     }
     let mut listed = 0u64;
     let _ = readout::read(r, &b.h, &b.d, 0, &mut |_, _, _| {

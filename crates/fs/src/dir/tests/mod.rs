@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use pram::{Region, Session};
 use rng::Rng;
 
-use super::hash::Sip;
+use super::hash::{NameHash, Sip};
 use super::*;
 use crate::packed::names::{Sample, Symbols};
 use crate::rig::session;
@@ -63,7 +63,7 @@ impl<H: Naming> Bench<H> {
         let mut op = self.s.begin()?;
         let mut tx = op.tx()?;
         let mut d = self.d;
-        insert_by(&mut tx, &self.h, &mut d, name, e)?;
+        insert(&mut tx, &self.h, &mut d, name, e)?;
         tx.commit()?;
         self.d = d;
         assert_eq!(self.model.insert(name.to_vec(), e), None);
@@ -73,7 +73,7 @@ impl<H: Naming> Bench<H> {
     pub fn remove(&mut self, name: &[u8]) {
         let mut op = self.s.begin().unwrap();
         let mut tx = op.tx().unwrap();
-        let got = remove_by(&mut tx, &self.h, &mut self.d, name).unwrap();
+        let got = remove(&mut tx, &self.h, &mut self.d, name).unwrap();
         tx.commit().unwrap();
         assert_eq!(got, self.model.remove(name));
     }
@@ -81,7 +81,7 @@ impl<H: Naming> Bench<H> {
     pub fn replace(&mut self, name: &[u8], e: Entry) {
         let mut op = self.s.begin().unwrap();
         let mut tx = op.tx().unwrap();
-        let got = replace_by(&mut tx, &self.h, &mut self.d, name, e).unwrap();
+        let got = replace(&mut tx, &self.h, &mut self.d, name, e).unwrap();
         tx.commit().unwrap();
         assert_eq!(got, self.model.get(name).copied());
         if got.is_some() {
@@ -95,7 +95,7 @@ impl<H: Naming> Bench<H> {
         while let Some(index) = next {
             let mut op = self.s.begin().unwrap();
             let mut tx = op.tx().unwrap();
-            let step = pack::pack_next_by(&mut tx, &self.h, &mut self.d, index).unwrap();
+            let step = pack::pack_next(&mut tx, &self.h, &mut self.d, index).unwrap();
             tx.commit().unwrap();
             next = step.next;
             sum = (sum.0 + step.before, sum.1 + step.after);
@@ -104,7 +104,7 @@ impl<H: Naming> Bench<H> {
     }
 
     pub fn lookup(&self, name: &[u8]) -> Option<Entry> {
-        spot_by(self.s.region(), &self.h, &self.d, name).unwrap().map(|spot| spot.entry())
+        spot(self.s.region(), &self.h, &self.d, name).unwrap().map(|spot| spot.entry())
     }
 
     /// Up to `most` entries from `cookie` on, with their cookies.

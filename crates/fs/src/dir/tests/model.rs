@@ -102,12 +102,12 @@ fn steps_in<H: Naming>(tx: &mut Tx, b: &Bench<H>, rng: &mut Rng, longest: u64) -
         let known = b.some_name(rng).filter(|n| model.contains_key(n));
         let e = entry(rng);
         match (rng.below(3), known) {
-            (0, Some(n)) => assert_eq!(remove_by(tx, &b.h, &mut d, &n).unwrap(), model.remove(&n)),
-            (1, Some(n)) => assert_eq!(replace_by(tx, &b.h, &mut d, &n, e).unwrap(), model.insert(n, e)),
+            (0, Some(n)) => assert_eq!(remove(tx, &b.h, &mut d, &n).unwrap(), model.remove(&n)),
+            (1, Some(n)) => assert_eq!(replace(tx, &b.h, &mut d, &n, e).unwrap(), model.insert(n, e)),
             _ => {
                 let n = name(rng, longest);
                 if let std::collections::btree_map::Entry::Vacant(place) = model.entry(n.clone()) {
-                    insert_by(tx, &b.h, &mut d, &n, e).unwrap();
+                    insert(tx, &b.h, &mut d, &n, e).unwrap();
                     place.insert(e);
                 }
             }

@@ -142,10 +142,10 @@ fn any_bytes_are_read() {
                 let mut d = b.d;
                 let mut op = b.s.begin().unwrap();
                 let mut tx = op.tx().unwrap();
-                let _ = spot_by(tx.region(), &b.h, &d, name.as_bytes());
-                let _ = replace_by(&mut tx, &b.h, &mut d, name.as_bytes(), Entry { ino: 9, kind: 8 });
-                let _ = remove_by(&mut tx, &b.h, &mut d, name.as_bytes());
-                let _ = insert_by(&mut tx, &b.h, &mut d, b"more", Entry { ino: 9, kind: 8 });
+                let _ = spot(tx.region(), &b.h, &d, name.as_bytes());
+                let _ = replace(&mut tx, &b.h, &mut d, name.as_bytes(), Entry { ino: 9, kind: 8 });
+                let _ = remove(&mut tx, &b.h, &mut d, name.as_bytes());
+                let _ = insert(&mut tx, &b.h, &mut d, b"more", Entry { ino: 9, kind: 8 });
             }
         }
     }
@@ -159,7 +159,7 @@ fn a_profile_that_is_gone_is_told() {
     let off = Root::unpack(b.d.root).off;
     let packed = Packed::open(b.s.region(), off).unwrap();
     struct Other;
-    impl hash::NameHash for Other {
+    impl NameHash for Other {
         fn hash(&self, name: &[u8]) -> u64 {
             Sip::new(3).hash(name)
         }

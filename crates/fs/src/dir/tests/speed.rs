@@ -64,12 +64,10 @@ fn by_size() {
         for _ in 0..rounds {
             let mut d = Dir::EMPTY;
             time(&mut sums[0], || {
-                names().for_each(|i| change(&s, |tx| insert_by(tx, &Sip::new(1), &mut d, &i, e).unwrap()))
+                names().for_each(|i| change(&s, |tx| insert(tx, &Sip::new(1), &mut d, &i, e).unwrap()))
             });
-            time(&mut sums[1], || names().for_each(|i| assert!(spot_by(r, &Sip::new(1), &d, &i).unwrap().is_some())));
-            time(&mut sums[2], || {
-                names().for_each(|i| assert!(spot_by(r, &Sip::new(1), &d, &i[1..]).unwrap().is_none()))
-            });
+            time(&mut sums[1], || names().for_each(|i| assert!(spot(r, &Sip::new(1), &d, &i).unwrap().is_some())));
+            time(&mut sums[2], || names().for_each(|i| assert!(spot(r, &Sip::new(1), &d, &i[1..]).unwrap().is_none())));
             time(&mut sums[3], || list(r, &d));
             if n == 1_000_000 {
                 let mut bytes = 0;
@@ -78,8 +76,7 @@ fn by_size() {
             }
             time(&mut sums[4], || check::check(r, &Sip::new(1), &d, &mut |p| panic!("{p}"), &mut |_, _| {}));
             time(&mut sums[5], || {
-                names()
-                    .for_each(|i| change(&s, |tx| assert!(remove_by(tx, &Sip::new(1), &mut d, &i).unwrap().is_some())))
+                names().for_each(|i| change(&s, |tx| assert!(remove(tx, &Sip::new(1), &mut d, &i).unwrap().is_some())))
             });
             assert_eq!(d, Dir::EMPTY);
         }

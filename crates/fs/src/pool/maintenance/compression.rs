@@ -5,7 +5,6 @@
 //! the inode table, and packs what it has passed; between rounds it rests, unless memory is short. The thread works for some milliseconds and then sleeps until its
 //! share is kept, and is a nice one: where processors are taken, others come first.
 
-use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -156,7 +155,7 @@ impl Work {
         while let Some(ino) = self.fs.table().next_used(from)? {
             let passed = ino / PER_BLOCK;
             if passed >= blocks + BLOCKS {
-                packed += self.pack(blocks..passed, quiet)?;
+                packed += self.fs.pack_metadata(blocks..passed, quiet, &|| !self.stop.is())?.1;
                 blocks = passed;
             }
             compressor.see(ino)?;
@@ -166,7 +165,7 @@ impl Work {
             }
         }
         if !self.stop.is() {
-            packed += self.pack(blocks..from.div_ceil(PER_BLOCK), quiet)?;
+            packed += self.fs.pack_metadata(blocks..from.div_ceil(PER_BLOCK), quiet, &|| !self.stop.is())?.1;
         }
         let (done, put_off) = (compressor.done, compressor.put_off);
         if done.compressed > 0 || packed.blocks > 0 {
@@ -178,13 +177,6 @@ impl Work {
             self.trained = Some(Instant::now());
         }
         Ok(put_off > 0)
-    }
-
-    /// Names first: a directory of which the inode is packed is passed over.
-    fn pack(&self, blocks: Range<u64>, quiet: Time) -> Result<Packed> {
-        let go_on = || !self.stop.is();
-        self.fs.pack_names(blocks.clone(), quiet, &go_on)?;
-        self.fs.pack_inodes(blocks, quiet, &go_on)
     }
 
     /// Sleeps as long as the share asks for; false if it is time to stop.
