@@ -123,8 +123,11 @@ fn set(tx: &mut Edit, c: &Content, page: u64, entry: Entry) -> Result<()> {
 }
 
 /// Where the content of whole leaves of a file lies on disk alone, in order, they become small: of those of these pages, in order.
-/// Does nothing where there is no memory for it.
+/// Does nothing where there is no memory for it, or where the file is not large any more: it may have been cut since these were its pages.
 pub(crate) fn compact(tx: &mut Edit, c: &Content, pages: impl Iterator<Item = u64>) -> Result<()> {
+    if !c.is_large() {
+        return Ok(());
+    }
     let mut last = None;
     for page in pages {
         if last.replace(page / FANOUT) == Some(page / FANOUT) {

@@ -119,7 +119,6 @@ impl Cleaning<'_> {
                 None => false,
             });
         }
-        // One that led nowhere here may have been cut meanwhile, and have no tree any more.
         if !content.has_moved() && done.contains(&true) {
             file::compact(&mut edit, &content, moves.iter().map(|one| one.owner.page))?;
         }

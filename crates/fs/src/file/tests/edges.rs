@@ -50,6 +50,18 @@ fn a_file_of_100_bytes_takes_112() {
     assert_eq!((occupied(s.region(), &c), allocated(s.region(), &c)), (112, 112));
 }
 
+/// A file that was cut while its blocks were being written or evicted has no tree any more: that is no damage.
+#[test]
+fn what_is_not_large_has_nothing_to_compact() {
+    let s = session(1 << 20);
+    let mut c = Content::default();
+    for bytes in [0, 100, 40 << 10] {
+        put(&s, &mut c, 0, &vec![1; bytes]).unwrap();
+        commit(&s, &mut c, |tx, c| compact(tx, c, 0..3)).unwrap();
+        assert!(whole(s.region(), &c) == vec![1; bytes]);
+    }
+}
+
 #[test]
 fn a_file_of_40_kb_pays_little_for_its_index() {
     let s = session(1 << 20);
