@@ -23,6 +23,12 @@ pub(super) const PART: u64 = (BLOCK_MAPS + super::blocks::MAPS * BITS + 2 * supe
 /// Free segments below which memory is taken before the next operation.
 pub(crate) const LOW: u64 = 32;
 
+/// What a counter of free segments says: one is counted after it is listed, so a taker who is quick is counted first, and the number below
+/// zero until then.
+fn counted(n: u64) -> u64 {
+    (n as i64).max(0) as u64
+}
+
 impl Runtime {
     /// Where what belongs to the group of a segment begins.
     #[inline(always)]
@@ -94,7 +100,7 @@ impl Runtime {
         let (word, bit) = self.map_bit(FREE, segment);
         let was = word.fetch_and(!bit, Ordering::AcqRel) & bit != 0;
         if was {
-            let spare = self.header(H_SPARE).fetch_sub(1, Ordering::Relaxed);
+            let spare = counted(self.header(H_SPARE).fetch_sub(1, Ordering::Relaxed));
             if spare <= self.header(H_RING).load(Ordering::Relaxed).max(LOW) {
                 self.is_getting_short(spare);
             }
@@ -254,7 +260,7 @@ impl Runtime {
 
     /// Free segments, about.
     pub fn spare(&self) -> u64 {
-        self.header(H_SPARE).load(Ordering::Relaxed)
+        counted(self.header(H_SPARE).load(Ordering::Relaxed))
     }
 
     /// Is memory to be taken before the next operation?
@@ -290,5 +296,15 @@ impl Runtime {
     /// Rung when the maintenance thread is to take memory.
     pub(crate) fn supply_bell(&self) -> &AtomicU32 {
         self.half(H_SUPPLY_BELL)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::counted;
+
+    #[test]
+    fn what_was_taken_before_it_was_counted_is_not_many() {
+        assert_eq!([2, 1, 0, u64::MAX, u64::MAX - 1].map(counted), [2, 1, 0, 0, 0]);
     }
 }
