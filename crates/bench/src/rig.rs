@@ -152,6 +152,8 @@ impl SlowDisk {
         let begin = 2048;
         let each = (sectors - begin) / 2 / begin * begin;
         for (n, at) in [(1, begin), (2, begin + each)] {
+            // A device keeps what somebody who was killed has left.
+            let _ = self.remove_part(n);
             let numbers = [n.to_string(), at.to_string(), each.to_string()];
             hosts::run(Command::new("addpart").arg(self.path()).args(numbers))?;
         }
@@ -165,6 +167,10 @@ impl SlowDisk {
             std::thread::sleep(Duration::from_millis(10));
         }
         Ok(halves)
+    }
+
+    fn remove_part(&self, n: usize) -> Result<(), Error> {
+        hosts::run(Command::new("delpart").arg(self.path()).arg(n.to_string()))
     }
 
     /// Bytes that have been read from it and written to it.
@@ -183,7 +189,11 @@ impl Drop for SlowDisk {
         // Without a word: the first process cleans up again.
         let _ = self.group.set(&self.number, 0);
         for n in 1..=self.parts.len() {
-            let _ = hosts::run(Command::new("delpart").arg(self.path()).arg(n.to_string()));
+            // Who has closed it last may not be done with that.
+            let closed = Instant::now();
+            while self.remove_part(n).is_err() && closed.elapsed() < Duration::from_secs(2) {
+                std::thread::sleep(Duration::from_millis(50));
+            }
         }
         let _ = std::fs::remove_file(&self.image);
     }
