@@ -22,7 +22,7 @@ impl Claim {
     /// it; others where it cannot be a disk.
     pub fn take(path: &Path, force: bool) -> Result<Claim, OpenError> {
         let file = host::open_alone(path, &Options::default())?;
-        host::lock_alone(path, &file)?;
+        host::lock(path, &file, true)?;
         if !force {
             if let Some(what) = found::what_is_on(path, &file)? {
                 return Err(OpenError::Foreign { path: path.into(), what });

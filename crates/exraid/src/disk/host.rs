@@ -153,16 +153,23 @@ pub fn open_alone(path: &Path, options: &Options) -> Result<File, OpenError> {
     Err(OpenError::Busy { path: path.into(), holder: None })
 }
 
-/// Takes it for this process alone. Who looks at new devices (udev) has it locked for a moment.
-pub fn lock_alone(path: &Path, file: &File) -> Result<(), OpenError> {
+/// Takes it for this process, alone or beside others who want that. Who looks at new devices (udev) has it locked for a moment, and so has
+/// a disk that is being closed.
+pub fn lock(path: &Path, file: &File, alone: bool) -> Result<(), OpenError> {
+    let (how, holder) = match alone {
+        true => (FlockOperation::NonBlockingLockExclusive, "a pool or a volume uses it"),
+        false => (FlockOperation::NonBlockingLockShared, "somebody has it for himself"),
+    };
     for pause in PAUSES {
-        match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+        match rustix::fs::flock(file, how) {
             Ok(()) => return Ok(()),
             Err(Errno::WOULDBLOCK) => std::thread::sleep(Duration::from_millis(pause)),
-            Err(errno) => return Err(host(path, "locking it")(errno)),
+            Err(errno) if alone => return Err(host(path, "locking it")(errno)),
+            // Where locks are not known nobody has one.
+            Err(_) => return Ok(()),
         }
     }
-    Err(OpenError::Busy { path: path.into(), holder: Some("a pool or a volume uses it".into()) })
+    Err(OpenError::Busy { path: path.into(), holder: Some(holder.into()) })
 }
 
 /// Gives a file its length. Nothing is promised by that: it is sparse.

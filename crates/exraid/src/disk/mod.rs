@@ -115,13 +115,7 @@ impl Disk {
     /// Opens a disk that is there, whatever is on it.
     pub fn open(path: &Path, options: &Options) -> Result<Disk, OpenError> {
         let file = host::open(path, options)?;
-        if options.alone {
-            host::lock_alone(path, &file)?;
-            return Disk::over(path, file, options);
-        }
-        if rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK) {
-            return Err(OpenError::Busy { path: path.into(), holder: Some("somebody has it for himself".into()) });
-        }
+        host::lock(path, &file, options.alone)?;
         Disk::over(path, file, options)
     }
 
@@ -137,7 +131,7 @@ impl Disk {
     }
 
     fn make_of(path: &Path, file: File, is_new: bool, making: &Making) -> Result<Disk, OpenError> {
-        host::lock_alone(path, &file)?;
+        host::lock(path, &file, true)?;
         if !is_new && !making.force {
             if let Some(what) = what_is_on(path, &file)? {
                 return Err(OpenError::Foreign { path: path.into(), what });
