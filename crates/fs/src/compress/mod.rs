@@ -77,6 +77,8 @@ pub fn memory_of(size: u64, stored: u64) -> u64 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Due {
     Nothing,
+    /// It is too young.
+    Later,
     Compress(Codec),
     /// It was hot: if it is not by the next round, it is compressed.
     Cool,
@@ -91,21 +93,23 @@ fn due(raw: &RawInode, c: &Content, at: i64, plan: &Plan) -> Due {
     // When content was written `ctime` says, since nobody can set it. A time to come says nothing.
     let used = [raw.ctime, raw.atime, raw.btime].into_iter().filter(|time| *time <= at).max().unwrap_or(at);
     let quiet = Duration::from_nanos(at.saturating_sub(used).max(0) as u64);
-    let soon = QUIET.min(plan.warm);
-    let codec = match raw.compression() {
-        Compression::Never => None,
-        Compression::Always => (quiet >= soon).then_some(Codec::Zstd),
-        Compression::Warm => (quiet >= plan.warm).then_some(Codec::Lz4),
-        Compression::Cold => (quiet >= plan.warm).then_some(Codec::Zstd),
-        Compression::Auto if quiet >= plan.cold => Some(Codec::Zstd),
-        Compression::Auto => (quiet >= plan.warm).then_some(Codec::Lz4),
+    let (after, codec) = match raw.compression() {
+        Compression::Never => return Due::Nothing,
+        Compression::Always => (QUIET.min(plan.warm), Codec::Zstd),
+        Compression::Warm => (plan.warm, Codec::Lz4),
+        Compression::Cold => (plan.warm, Codec::Zstd),
+        Compression::Auto if quiet >= plan.cold => (plan.cold, Codec::Zstd),
+        Compression::Auto => (plan.warm, Codec::Lz4),
     };
-    let Some(codec) = codec.filter(|codec| file::codec_of(c) < Some(*codec)) else { return Due::Nothing };
-    match c.trial() {
-        _ if plan.again => Due::Compress(codec),
-        Trial::Hot if !raw.compression().stays() => Due::Cool,
-        Trial::NotAtAll => Due::Nothing,
-        Trial::NotQuickly if codec == Codec::Lz4 => Due::Nothing,
+    if file::codec_of(c) >= Some(codec) {
+        return Due::Nothing;
+    }
+    let trial = c.trial();
+    let in_vain = trial == Trial::NotAtAll || trial == Trial::NotQuickly && codec == Codec::Lz4;
+    match plan.again {
+        false if in_vain => Due::Nothing,
+        _ if quiet < after => Due::Later,
+        false if trial == Trial::Hot && !raw.compression().stays() => Due::Cool,
         _ => Due::Compress(codec),
     }
 }
@@ -158,6 +162,8 @@ pub struct Compressor<'f> {
     /// What is due for zstd is only counted: first it is seen whether there is to be a dictionary.
     pub(crate) puts_off: bool,
     pub(crate) put_off: u64,
+    /// Bytes of content that was too young.
+    pub(crate) young: u64,
     pub done: Walked,
 }
 
@@ -168,7 +174,7 @@ impl<'f> Compressor<'f> {
             tracing::error!("{e}; content is compressed without a dictionary");
             None
         });
-        Ok(Compressor { fs, plan, dictionary, puts_off: false, put_off: 0, done: Walked::default() })
+        Ok(Compressor { fs, plan, dictionary, puts_off: false, put_off: 0, young: 0, done: Walked::default() })
     }
 
     /// Looks at one file, and compresses it if that is due. Bytes of it that were compressed, or tried.
@@ -184,6 +190,10 @@ impl<'f> Compressor<'f> {
         let c = content_of(ino, &raw);
         let done = match due(&raw, &c, now().0, &self.plan) {
             Due::Nothing => return Ok(0),
+            Due::Later => {
+                self.young += raw.size;
+                return Ok(0);
+            }
             Due::Cool => {
                 self.fs.note_trial(ino, &raw, Trial::None)?;
                 return Ok(0);

@@ -2,11 +2,11 @@
 //!
 //! It is done before nothing is free at all, since what is compressed needs room for itself until its plain form is given up. One
 //! caller at a time does it; others wait only where they would fail otherwise, and try again. What has been quiet comes first, then what
-//! nobody is just writing. A round over all inodes that found too little is not repeated for a while: on a pool that is full of what
+//! nobody is just writing; where all of it is being written, that is waited for. A round over all inodes that found too little is not repeated for a while: on a pool that is full of what
 //! cannot be compressed every call would else look at every file.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use pram::SEGMENT;
@@ -18,12 +18,16 @@ use crate::node::Fs;
 
 /// Memory that a caller makes free before he goes on.
 const ENOUGH: u64 = 16 * SEGMENT;
-/// With so many segments free it is not memory that is lacking.
+/// With fewer segments free a change makes some free before; with so many it is not memory that is lacking.
+const AHEAD: u64 = 16;
 const PLENTY: u64 = 8;
 /// Files that were written so long ago are not being written any more.
 const WRITTEN: Duration = Duration::from_millis(100);
-/// How long nothing is tried by a plan after a round in vain.
-const REST: Duration = Duration::from_secs(1);
+/// By so much files may seem younger than they are, at most: the kernel's coarse clock gives their times.
+const TICK: Duration = Duration::from_millis(10);
+/// How long nothing is tried by a plan after a round in vain: so many times as long as that took, and at least until what was being written
+/// then is not.
+const REST: u32 = 20;
 
 /// What is quiet, well; what is young, quickly; and that well too where it is not enough.
 const PLANS: [Plan; 3] = [
@@ -47,6 +51,8 @@ struct State {
     next: Ino,
     /// By plan: until then nothing is tried.
     vain: [Option<Instant>; PLANS.len()],
+    /// Bytes that the last round left alone since they were just being written.
+    young: u64,
 }
 
 impl State {
@@ -59,6 +65,15 @@ impl Relief {
     pub fn forbid(&self) {
         self.forbidden.store(true, Ordering::Relaxed);
     }
+
+    /// Bytes that were made free until now.
+    pub fn freed(&self) -> u64 {
+        self.freed.load(Ordering::Relaxed)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Fs {
@@ -66,10 +81,11 @@ impl Fs {
     #[inline(always)]
     pub(crate) fn is_nearly_full(&self) -> bool {
         let rt = self.session().runtime();
-        rt.spare() < PLENTY && rt.absent() == 0
+        rt.spare() < AHEAD && rt.absent() == 0
     }
 
-    /// Makes memory free before a change, unless somebody else does or nothing can be compressed. Not inside an operation.
+    /// Makes memory free before a change, unless nothing can be compressed. Where somebody else is at it, and there is hardly any, that is
+    /// waited for: a write that runs out of memory in its midst has been done in part. Not inside an operation.
     ///
     /// # Errors
     /// EAGAIN if this thread may not wait for it: nothing has changed yet, and somebody else calls again.
@@ -80,8 +96,16 @@ impl Fs {
         if self.union().is_some() || relief.forbidden.load(Ordering::Relaxed) {
             return Ok(());
         }
-        let Ok(mut state) = relief.state.try_lock() else { return Ok(()) };
-        if (0..PLANS.len()).all(|n| state.is_in_vain(n)) {
+        let mut state = match relief.state.try_lock() {
+            Ok(state) => state,
+            Err(_) if self.session().runtime().spare() >= PLENTY => return Ok(()),
+            Err(_) => {
+                self.before_waiting()?;
+                relief.lock()
+            }
+        };
+        let all_in_vain = (0..PLANS.len()).all(|n| state.is_in_vain(n)) && !self.is_worth_waiting(&state);
+        if !self.is_nearly_full() || all_in_vain {
             return Ok(());
         }
         self.before_waiting()?;
@@ -91,35 +115,55 @@ impl Fs {
         Ok(())
     }
 
-    /// Makes memory free for who fails otherwise, by compressing; false if there is nothing that could be. Not inside an operation.
+    /// Makes memory free for who has failed, by compressing; false if there is nothing that could be. `freed` is what
+    /// [`Relief::freed`] was before he tried. Not inside an operation.
     #[cold]
     #[inline(never)]
-    pub(crate) fn relieve(&self) -> Result<bool> {
-        let rt = self.session().runtime();
-        if rt.free_segments() + rt.absent() >= PLENTY || self.relief.forbidden.load(Ordering::Relaxed) {
+    pub(crate) fn relieve(&self, freed: u64) -> Result<bool> {
+        let (relief, rt) = (&self.relief, self.session().runtime());
+        let is_lacking = || rt.free_segments() + rt.absent() < PLENTY;
+        if relief.forbidden.load(Ordering::Relaxed) || (relief.freed() == freed && !is_lacking()) {
             return Ok(false);
         }
         self.before_waiting()?;
-        let before = self.relief.freed.load(Ordering::Relaxed);
-        let mut state = self.relief.state.lock().unwrap_or_else(PoisonError::into_inner);
-        // Or somebody did while this caller waited.
-        Ok(self.relief.freed.load(Ordering::Relaxed) > before || self.relieve_by(&mut state)?)
+        let mut state = relief.lock();
+        // Or somebody did since.
+        Ok(relief.freed() > freed || self.relieve_by(&mut state)?)
     }
 
     fn relieve_by(&self, state: &mut State) -> Result<bool> {
+        let mut saved = self.relieve_by_plans(state)?;
+        if saved < ENOUGH && self.is_worth_waiting(state) {
+            std::thread::sleep(WRITTEN + TICK);
+            state.vain = Default::default();
+            saved += self.relieve_by_plans(state)?;
+            if saved < ENOUGH {
+                *state = State { vain: [Some(Instant::now() + WRITTEN * REST); PLANS.len()], young: 0, ..*state };
+            }
+        }
+        self.relief.freed.fetch_add(saved, Ordering::Relaxed);
+        Ok(saved > 0)
+    }
+
+    /// Is there hardly any memory, and was much of it just being written, so that it can be compressed in a moment?
+    fn is_worth_waiting(&self, state: &State) -> bool {
+        state.young >= ENOUGH && self.session().runtime().spare() < PLENTY
+    }
+
+    fn relieve_by_plans(&self, state: &mut State) -> Result<u64> {
         let mut saved = 0;
         for (n, plan) in PLANS.iter().enumerate() {
             if state.is_in_vain(n) {
                 continue;
             }
+            let begun = Instant::now();
             saved += self.relieve_round(*plan, state, ENOUGH - saved)?;
             if saved >= ENOUGH {
                 break;
             }
-            state.vain[n] = Some(Instant::now() + REST);
+            state.vain[n] = Some(Instant::now() + (begun.elapsed() * REST).max(WRITTEN));
         }
-        self.relief.freed.fetch_add(saved, Ordering::Relaxed);
-        Ok(saved > 0)
+        Ok(saved)
     }
 
     /// Bytes that were made free in one round over all inodes, until there are `enough`.
@@ -138,7 +182,10 @@ impl Fs {
                     }
                 }
                 None if !wrapped => (state.next, wrapped) = (0, true),
-                _ => return Ok(compressor.done.saved()),
+                _ => {
+                    state.young = compressor.young;
+                    return Ok(compressor.done.saved());
+                }
             }
             if compressor.done.saved() >= enough {
                 return Ok(compressor.done.saved());

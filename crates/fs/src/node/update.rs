@@ -105,7 +105,7 @@ impl Fs {
         }
         let mut relieved = 0;
         loop {
-            let mut changed = false;
+            let (mut changed, freed) = (false, self.relief.freed());
             match self.update_once(&mut work, &mut changed) {
                 Err(Error::MustGrow) => self.take_memory()?,
                 Err(Error::NoTriple) => self.make_triples()?,
@@ -114,7 +114,7 @@ impl Fs {
                 Err(e @ (Error::Posix(Errno::NOSPC) | Error::DisksFull)) if !changed => match self.lack(&e) {
                     Some(lack) => self.make_room(lack)?,
                     // What nobody uses is compressed rather than that anybody is refused.
-                    None if relieved < RELIEVED && e.errno() == Errno::NOSPC && self.relieve()? => relieved += 1,
+                    None if relieved < RELIEVED && e.errno() == Errno::NOSPC && self.relieve(freed)? => relieved += 1,
                     None => return Err(e),
                 },
                 done => return done,
