@@ -4,7 +4,7 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -100,9 +100,12 @@ fn effective(lab: &Lab, name: &str) -> String {
 
 #[track_caller]
 fn becomes(lab: &Lab, name: &str, wanted: &str) {
-    wait_until(PATIENCE, &format!("{name} is {wanted}, now {}", effective(lab, name)), || {
-        effective(lab, name) == wanted
-    });
+    let (start, mut is) = (Instant::now(), effective(lab, name));
+    while is != wanted {
+        assert!(start.elapsed() < PATIENCE, "{name} is {is}, not {wanted}: {}", lab.status());
+        std::thread::sleep(Duration::from_millis(2));
+        is = effective(lab, name);
+    }
 }
 
 fn away(path: &Path) -> PathBuf {

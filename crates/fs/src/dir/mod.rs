@@ -54,11 +54,10 @@ use crate::error::{Error, Result};
 use crate::layout::{RawInode, Root};
 use bucket::{Bucket, Found, Look};
 use image::Builder;
-use naming::Naming;
 use packed::Packed;
 use table::{AnyBucket, Table};
 
-pub(crate) use naming::Names;
+pub(crate) use naming::Naming;
 pub(crate) use pack::{pack_next, packed};
 pub use pack::{packed_entries, Taken};
 

@@ -4,9 +4,10 @@ use pram::Tx;
 use rustix::io::Errno;
 use zerocopy::FromZeros;
 
+use super::names::Names;
 use super::{want, Fs};
 use crate::attr::{Attr, Caller, Ino, Kind, Time};
-use crate::dir::{self, Dir, Names};
+use crate::dir::{self, Dir};
 use crate::error::Result;
 use crate::file::{self, Content};
 use crate::inode::InodePlace;

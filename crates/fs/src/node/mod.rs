@@ -19,6 +19,7 @@
 //! | `content` | read, write, allocate, seek, copy |
 //! | `compress` | compressing files that have been quiet, reading such, making them plain again |
 //! | `dictionaries` | what cold content is compressed with |
+//! | `names` | what directories need to know of names |
 //! | `packing` | packing and unpacking inodes |
 //! | `pack_names` | packing names of directories |
 //! | `prepare` | fetching what lies on disk, for readers and for changes of a part of it |
@@ -43,6 +44,7 @@ pub(crate) mod dictionaries;
 mod durable;
 mod lookup;
 mod lost;
+mod names;
 mod pack_names;
 mod packing;
 mod prepare;

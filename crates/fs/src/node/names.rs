@@ -1,0 +1,36 @@
+//! What directories need to know of names, of a pool: its hash key, and the symbols of its profiles.
+
+use crate::dir::hash::{NameHash, Sip};
+use crate::dir::Naming;
+use crate::error::Result;
+use crate::inode::Table;
+use crate::packed::names::Symbols;
+
+pub(crate) struct Names<'a> {
+    sip: Sip,
+    table: Table<'a>,
+}
+
+impl<'a> Names<'a> {
+    #[inline(always)]
+    pub fn new(key: u64, table: Table<'a>) -> Names<'a> {
+        Names { sip: Sip::new(key), table }
+    }
+}
+
+impl NameHash for Names<'_> {
+    #[inline(always)]
+    fn hash(&self, name: &[u8]) -> u64 {
+        self.sip.hash(name)
+    }
+}
+
+impl Naming for Names<'_> {
+    fn symbols(&self, profile: u8) -> Result<&Symbols> {
+        Ok(self.table.profile(profile)?.symbols())
+    }
+
+    fn profiles(&self) -> Result<u8> {
+        self.table.profiles()
+    }
+}
