@@ -61,6 +61,11 @@ impl Error {
         Error::Host { what: path.display().to_string(), errno }
     }
 
+    /// Is there no room, in memory or on disks?
+    pub fn is_full(&self) -> bool {
+        self.errno() == Errno::NOSPC
+    }
+
     /// The number a system call would report.
     pub fn errno(&self) -> Errno {
         match self {

@@ -4,9 +4,9 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use fs::compress::codec::Codec;
+use fs::compress::pace::Pace;
 use fs::compress::{Compressor, Plan};
 use fs::node::{ReadFlags, WriteFlags};
 use fs::{Caller, Ino, Kind, MediumKind, Pool};
@@ -24,6 +24,8 @@ use crate::report::{Outcome, Section};
 /// Of longer files a chunk is compressed as a file of its own is.
 const LONGEST: u64 = 128 << 10;
 const PER_DIR: usize = 1000;
+/// Bytes of an empty pool's objects, at most.
+const EMPTY: u64 = 64 << 10;
 const ROUNDS: usize = 7;
 /// Files that one round of the foreground makes, reads and removes.
 const WORK: usize = 4000;
@@ -130,14 +132,13 @@ fn tiers(context: &Context, args: &Compression, sample: &[Vec<u8>]) -> Result<Ou
     section.notes.push("compress: copying out, compressing, decoding, comparing and committing".into());
     let mut findings = Vec::new();
     let mut buf = vec![0; LONGEST as usize];
-    let mut used = [0, 0];
+    let mut used = 0;
     for (codec, name, saved, quick, back) in [
         (Codec::Lz4, WARM, (50.0, 55.0), (400.0, 400.0), (2000.0, 2800.0)),
         (Codec::Zstd, COLD, (62.0, 65.0), (150.0, 170.0), (700.0, 800.0)),
     ] {
         for round in 0..context.rounds(3) {
             context.say_round("compressing", round, 3, name);
-            let empty_at = 64 << 10;
             let (dir, place, inos) = filled(context, "compression", sample)?;
             let pool = &place.pool;
             let began = thread_time();
@@ -145,7 +146,7 @@ fn tiers(context: &Context, args: &Compression, sample: &[Vec<u8>]) -> Result<Ou
             section.add(PLAIN, READ, rate(read, began));
             let plain = pool.survey_compression()?.plain;
             section.add(PLAIN, SAVED, 100.0 - plain.memory as f64 * 100.0 / content as f64);
-            pool.prepare_dictionary(&mut || true)?;
+            pool.train_if_due(&mut || true)?;
             let began = thread_time();
             let mut compressor = Compressor::new(pool, Plan::now(codec))?;
             inos.iter().try_for_each(|ino| compressor.see(*ino).map(|_| ()))?;
@@ -157,7 +158,8 @@ fn tiers(context: &Context, args: &Compression, sample: &[Vec<u8>]) -> Result<Ou
             let read = read_all(pool, &inos, &mut buf)?;
             section.add(name, READ, rate(read, began));
             let heap: u64 = pool.status()?.heap.iter().map(|h| h.objects * h.size).sum();
-            used = [used[1], heap.saturating_sub(empty_at)];
+            // Of the last codec, the cold one.
+            used = heap.saturating_sub(EMPTY);
             drop(place);
             remove(&dir)?;
         }
@@ -176,12 +178,12 @@ fn tiers(context: &Context, args: &Compression, sample: &[Vec<u8>]) -> Result<Ou
         judge("compressing, one core", COMPRESS, quick, "MB/s");
         judge("reading back, one core", READ, back, "MB/s");
     }
-    let percent = used[1] as f64 * 100.0 / content as f64;
+    let percent = used as f64 * 100.0 / content as f64;
     findings.push(Finding::judge(
         MediumKind::Battery,
         "memory of all objects, names and inodes too, against the length of small files, cold",
         Goal::quantity(60.0, 45.0, "%"),
-        format!("{} / {} MB", used[1] / 1_000_000, content / 1_000_000),
+        format!("{} / {} MB", used / 1_000_000, content / 1_000_000),
         Ok(percent),
     ));
     Ok(Outcome { sections: vec![section], findings })
@@ -198,15 +200,15 @@ fn first_read(context: &Context, sample: &[Vec<u8>]) -> Result<Outcome, Error> {
     let count = files.len();
     let (dir, place, inos) = filled(context, "compression-first", &files)?;
     let pool = &place.pool;
-    // Of what is not text nothing may be compressed.
     let mut buf = vec![0; FIRST_SIZE];
     for round in 0..context.rounds(ROUNDS) {
         context.say_round("first read", round, ROUNDS, "");
         // Others than those of the round before: what is read often becomes plain.
-        pool.prepare_dictionary(&mut || true)?;
+        pool.train_if_due(&mut || true)?;
         let mut compressor = Compressor::new(pool, Plan::now(Codec::Zstd))?;
         let (even, odd): (Vec<_>, Vec<_>) = inos.iter().enumerate().partition(|(n, _)| n % 2 == 0);
         even.iter().try_for_each(|(_, ino)| compressor.see(**ino).map(|_| ()))?;
+        // What is not text may not have been compressed.
         let cold: Vec<Ino> = even.iter().map(|(_, ino)| **ino).filter(|ino| is_cold(pool, *ino)).collect();
         let plain: Vec<Ino> = odd.iter().map(|(_, ino)| **ino).collect();
         for (name, inos) in [(PLAIN, &plain), (COLD, &cold)] {
@@ -254,7 +256,7 @@ fn foreground(context: &Context, args: &Compression, sample: &[Vec<u8>]) -> Resu
     let (dir, place, inos) = filled(context, "compression-backlog", &backlog)?;
     drop(backlog);
     let pool = &place.pool;
-    pool.prepare_dictionary(&mut || true)?;
+    pool.train_if_due(&mut || true)?;
     let content = vec![b'x'; WORK_SIZE];
     let parent = pool.create(fs::ROOT, b"work", Kind::Directory, 0o755, 0, &Caller::root())?.ino;
     // Memory that was never used costs the first who does.
@@ -293,14 +295,12 @@ fn foreground(context: &Context, args: &Compression, sample: &[Vec<u8>]) -> Resu
 /// Compresses the files from number `next` on until it is told to stop; the number of the next.
 fn compress(pool: &Pool, inos: &[Ino], mut next: usize, stop: &AtomicBool) -> Result<usize, Error> {
     let mut compressor = Compressor::new(pool, Plan::now(Codec::Zstd))?;
-    let mut began = thread_time();
+    let mut pace = Pace::new(SHARE);
     while next < inos.len() && !stop.load(Ordering::Relaxed) {
         compressor.see(inos[next])?;
         next += 1;
-        let worked = thread_time() - began;
-        if worked > 4_000_000 {
-            std::thread::sleep(Duration::from_nanos(worked * u64::from(100 - SHARE) / u64::from(SHARE)));
-            began = thread_time();
+        if let Some(rest) = pace.rest() {
+            std::thread::sleep(rest);
         }
     }
     Ok(next)

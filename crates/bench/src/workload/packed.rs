@@ -3,7 +3,7 @@
 
 use std::fs::Metadata;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use fs::layout::tag;
@@ -58,7 +58,7 @@ fn measure(context: &Context, args: &args::Packed, pool: &Pool, inos: &[Ino]) ->
     let mut shuffled = inos.to_vec();
     Rng::new(1).shuffle(&mut shuffled);
     let mut stat_all = |subject: &str| -> Result<(), Error> {
-        // What is remembered of them, from before, is.
+        // Decoded twice in a row, they are remembered from here on.
         stat(pool, few, 2)?;
         times.add(subject, AGAIN_AND_AGAIN, stat(pool, few, AGAIN)?);
         times.add(subject, WALK, stat(pool, inos, 1)?);
@@ -156,16 +156,7 @@ fn stat(pool: &Pool, inos: &[Ino], times: usize) -> Result<f64, Error> {
 }
 
 fn kind_of(about: &Metadata) -> Kind {
-    let is = about.file_type();
-    match () {
-        () if is.is_dir() => Kind::Directory,
-        () if is.is_symlink() => Kind::Symlink,
-        () if is.is_char_device() => Kind::CharDevice,
-        () if is.is_block_device() => Kind::BlockDevice,
-        () if is.is_fifo() => Kind::Fifo,
-        () if is.is_socket() => Kind::Socket,
-        () => Kind::Regular,
-    }
+    Kind::from_type((about.mode() >> 12) as u8).unwrap_or(Kind::Regular)
 }
 
 /// Copies names and metadata of a tree; of content a byte, so that it has a place. The inodes, in the order in which they were made.

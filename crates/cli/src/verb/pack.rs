@@ -169,7 +169,7 @@ fn below(
 ) -> Result<(Walked, BTreeSet<u64>)> {
     let cannot = || format!("cannot compress what is in {}", top.display());
     if !undo && plan.cold < Duration::MAX {
-        pool.prepare_dictionary(&mut || !asked.is_there()).context(cannot)?;
+        pool.train_if_due(&mut || !asked.is_there()).context(cannot)?;
     }
     let mut compressor = Compressor::new(pool, plan).context(cannot)?;
     let mut see = |ino: u64| match undo {

@@ -12,7 +12,7 @@
 //! How a file is compressed and made plain is the business of [`node`](crate::node).
 
 pub mod codec;
-pub(crate) mod pace;
+pub mod pace;
 pub(crate) mod relief;
 pub mod survey;
 mod train;

@@ -7,9 +7,8 @@ use rustix::time::{clock_gettime, ClockId};
 /// Work is cut in pieces of so long.
 const PIECE: Duration = Duration::from_millis(4);
 
-/// Keeps one thread to its share.
-pub(crate) struct Pace {
-    /// Percent of one processor.
+/// Keeps one thread to its share, in percent of one processor, 1 to 100.
+pub struct Pace {
     share: u32,
     began: Duration,
 }

@@ -51,7 +51,7 @@ struct State {
     next: Ino,
     /// By plan: until then nothing is tried.
     vain: [Option<Instant>; PLANS.len()],
-    /// Bytes that the last round left alone since they were just being written.
+    /// Bytes of content that the last round left alone since it was just being written.
     young: u64,
 }
 
@@ -177,13 +177,15 @@ impl Fs {
                     match compressor.see(ino) {
                         Ok(_) => {}
                         // There is not even room for what is smaller: others may fit.
-                        Err(e) if e.errno() == rustix::io::Errno::NOSPC => {}
+                        Err(e) if e.is_full() => {}
                         Err(e) => return Err(e),
                     }
                 }
                 None if !wrapped => (state.next, wrapped) = (0, true),
                 _ => {
-                    state.young = compressor.young;
+                    if plan.warm == WRITTEN {
+                        state.young = compressor.young;
+                    }
                     return Ok(compressor.done.saved());
                 }
             }

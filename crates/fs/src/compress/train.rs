@@ -27,16 +27,12 @@ struct Candidates {
 }
 
 impl Fs {
-    /// Makes a dictionary if the pool has none and has enough to make it of, or much more than when it was made.
+    /// Makes a dictionary if the pool has none and has enough to make it of, or much more than when it was made, and frees those that
+    /// nobody needs. True: there is a new one. `go_on`: asked now and then.
     ///
     /// # Errors
     /// There is no memory for it, or nothing may be changed.
-    pub fn prepare_dictionary(&self, go_on: &mut dyn FnMut() -> bool) -> Result<bool> {
-        self.train_if_due(go_on)
-    }
-
-    /// Makes a dictionary if one is due, and frees those that nobody needs. True: there is a new one. `go_on`: asked now and then.
-    pub(crate) fn train_if_due(&self, go_on: &mut dyn FnMut() -> bool) -> Result<bool> {
+    pub fn train_if_due(&self, go_on: &mut dyn FnMut() -> bool) -> Result<bool> {
         let found = self.candidates()?;
         let newest = self.newest_was_of()?;
         let is_due = match newest {

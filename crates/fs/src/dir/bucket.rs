@@ -39,20 +39,20 @@ pub const MAX: u64 = SIZES[SIZES.len() - 1];
 
 /// Low bits of the hash that a cookie does not hold, and bits of a sequence number.
 const DROPPED: u32 = 14;
-const SEQUENCE: u32 = 12;
-const INO_BITS: u32 = 40;
+pub const SEQUENCE_BITS: u32 = 12;
+pub const INO_BITS: u32 = 40;
 const _: () = assert!(MAX_INODES <= 1 << INO_BITS);
 
 /// Where an entry stands in the order of read-out: its hash, then its sequence number.
 #[inline(always)]
 pub fn position(hash: u64, sequence: u16) -> u64 {
-    (hash >> DROPPED) << SEQUENCE | u64::from(sequence)
+    (hash >> DROPPED) << SEQUENCE_BITS | u64::from(sequence)
 }
 
 /// The table index, at depth `depth`, of the bucket that holds `position`.
 #[inline(always)]
 pub fn index_of_position(position: u64, depth: u8) -> u64 {
-    (position >> SEQUENCE).checked_shr(64 - DROPPED - u32::from(depth)).unwrap_or(0)
+    (position >> SEQUENCE_BITS).checked_shr(64 - DROPPED - u32::from(depth)).unwrap_or(0)
 }
 
 /// The hash bits that a slot keeps.
@@ -84,8 +84,8 @@ impl Record {
     #[inline(always)]
     pub fn unpack(word: u64) -> Record {
         Record {
-            entry: Entry { ino: word & ((1 << INO_BITS) - 1), kind: (word >> 52) as u8 & 15 },
-            sequence: (word >> INO_BITS) as u16 & 0xfff,
+            entry: Entry { ino: word & ((1 << INO_BITS) - 1), kind: (word >> (INO_BITS + SEQUENCE_BITS)) as u8 & 15 },
+            sequence: (word >> INO_BITS) as u16 & ((1 << SEQUENCE_BITS) - 1),
             len: (word >> 56) as u8,
         }
     }
@@ -316,7 +316,7 @@ impl Bucket {
         }
         taken.sort_unstable();
         let free = taken.iter().zip(0..).find(|(t, i)| **t != *i).map_or(taken.len() as u16, |(_, i)| i);
-        if free >> SEQUENCE != 0 {
+        if free >> SEQUENCE_BITS != 0 {
             return Err(pram::Error::NoSpace.into());
         }
         Ok(free)

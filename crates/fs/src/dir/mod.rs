@@ -58,7 +58,7 @@ use packed::Packed;
 use table::{AnyBucket, Table};
 
 pub(crate) use naming::Naming;
-pub(crate) use pack::{pack_next, packed};
+pub(crate) use pack::{each_packed, pack_next};
 pub use pack::{packed_entries, Taken};
 
 /// What a directory's inode keeps.

@@ -3,12 +3,13 @@
 use super::hash::NameHash;
 use crate::error::Result;
 use crate::packed::names::Symbols;
+use crate::packed::profile::Numbers;
 
 /// A parameter, as the hash is, so that tests need no pool.
 pub trait Naming: NameHash {
     /// The symbols of the profile with this number.
     fn symbols(&self, profile: u8) -> Result<&Symbols>;
 
-    /// How many profiles there are, by number from 0 on.
-    fn profiles(&self) -> Result<u8>;
+    /// The numbers of the profiles that there are.
+    fn profiles(&self) -> Result<Numbers>;
 }

@@ -69,7 +69,7 @@ pub(crate) fn pack_next(tx: &mut Tx, h: &impl Naming, d: &mut Dir, index: u64) -
 /// The packed form of a bucket with these entries, by the profile that makes the least of it.
 fn smallest(h: &impl Naming, depth: u8, items: &[Owned]) -> Result<Option<Vec<u8>>> {
     let mut best = None::<Vec<u8>>;
-    for profile in 0..h.profiles()? {
+    for profile in h.profiles()? {
         let Ok(symbols) = h.symbols(profile) else { continue };
         let packed = encode(symbols, profile, depth, items);
         best = best.into_iter().chain(packed).min_by_key(Vec::len);
@@ -99,7 +99,7 @@ pub(super) fn remove(tx: &mut Tx, h: &impl Naming, d: &mut Dir, place: &Placed<P
 }
 
 /// Calls `bucket` with what each packed bucket would take if it was plain, and with what it takes, in bytes.
-pub(crate) fn packed(r: &Region, h: &impl Naming, d: &Dir, bucket: &mut dyn FnMut(u64, u64)) -> Result<()> {
+pub(crate) fn each_packed(r: &Region, h: &impl Naming, d: &Dir, bucket: &mut dyn FnMut(u64, u64)) -> Result<()> {
     readout::each_bucket(r, d, 0, &mut |each, _| {
         if let AnyBucket::Packed(packed) = each {
             bucket(capacity_of(packed.plain_size(&packed.copy(r, h)?.items()?, 0)?), packed.cap);

@@ -16,7 +16,7 @@
 use pram::{Off, Region, Tx};
 use smallvec::SmallVec;
 
-use super::bucket::{self, position, Record, HEADER, SPLIT};
+use super::bucket::{self, position, Record, HEADER, INO_BITS, SEQUENCE_BITS, SPLIT};
 use super::image::{Builder, Bytes, Image, Item};
 use super::naming::Naming;
 use super::{damaged, Entry};
@@ -30,8 +30,6 @@ use crate::packed::varint;
 const LONGEST: u64 = 2 * SPLIT;
 /// Kinds that entries can be of, by half their `d_type`.
 const KINDS: u32 = 8;
-const INO_BITS: u32 = 40;
-const SEQUENCE_BITS: u32 = 12;
 
 /// The bit of a kind among those that there are.
 fn kind_bit(kind: u8) -> u32 {
@@ -152,7 +150,7 @@ impl Shape {
 }
 
 /// A copy of a packed bucket.
-pub struct Copy<'s> {
+pub struct Contents<'s> {
     off: u64,
     bytes: Bytes,
     symbols: &'s Symbols,
@@ -164,7 +162,7 @@ pub struct Copy<'s> {
 
 /// An entry of a packed bucket.
 #[derive(Clone, Copy, Debug)]
-struct Field {
+struct CodedEntry {
     record: Record,
     /// Where its coded name begins, and its length.
     at: usize,
@@ -188,7 +186,7 @@ impl Packed {
     }
 
     /// All of it, which has its check code (P2).
-    pub fn copy<'s>(&self, r: &Region, names: &'s impl Naming) -> Result<Copy<'s>> {
+    pub fn copy<'s>(&self, r: &Region, names: &'s impl Naming) -> Result<Contents<'s>> {
         let mut bytes: Bytes = SmallVec::from_elem(0, usize::from(self.head.bytes));
         r.read_bytes(self.off + HEADER, &mut bytes)?;
         if self.head.sealed(&bytes) != self.head {
@@ -202,7 +200,7 @@ impl Packed {
         if names > bytes.len() {
             return Err(damaged(self.off, "packed bucket is shorter than its entries"));
         }
-        Ok(Copy { off: self.off, bytes, symbols, shape, fields, names })
+        Ok(Contents { off: self.off, bytes, symbols, shape, fields, names })
     }
 
     /// Looks a name up.
@@ -247,14 +245,14 @@ impl Packed {
     }
 }
 
-impl Copy<'_> {
+impl Contents<'_> {
     #[cfg(test)]
     pub fn len(&self) -> usize {
         self.shape.entries
     }
 
     /// The entries up to the first one that makes no sense.
-    fn fields(&self) -> impl Iterator<Item = Field> + '_ {
+    fn fields(&self) -> impl Iterator<Item = CodedEntry> + '_ {
         let shape = self.shape;
         let mut at = self.names;
         (0..shape.entries).map_while(move |n| {
@@ -270,7 +268,7 @@ impl Copy<'_> {
             at += len;
             let entry = Entry { ino, kind: shape.kind_of(kind as u32)? };
             let record = Record { entry, sequence, len: 0 };
-            (ino >> INO_BITS == 0 && at <= self.bytes.len()).then_some(Field { record, at: begin, len })
+            (ino >> INO_BITS == 0 && at <= self.bytes.len()).then_some(CodedEntry { record, at: begin, len })
         })
     }
 

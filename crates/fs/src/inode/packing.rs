@@ -135,7 +135,7 @@ pub fn pack(
         }
         // Only who packs needs memory for a profile.
         match super::profiles::make_first(session, table) {
-            Err(e) if e.errno() == rustix::io::Errno::NOSPC => return Ok(packed),
+            Err(e) if e.is_full() => return Ok(packed),
             made => made?,
         }
         // 2.
@@ -147,7 +147,7 @@ pub fn pack(
             match pack_one(session, table, candidate, quiet_since, &mut left) {
                 Ok(one) => packed += one.unwrap_or_default(),
                 // One that takes less may find room.
-                Err(e) if e.errno() == rustix::io::Errno::NOSPC => done = Err(e),
+                Err(e) if e.is_full() => done = Err(e),
                 Err(e) => {
                     done = Err(e);
                     break;
@@ -158,8 +158,8 @@ pub fn pack(
         left.free(session)?;
         match done {
             // No room for the packed form of some: what is done stays.
-            Err(e) if e.errno() == rustix::io::Errno::NOSPC && packed.blocks > 0 => break,
-            Err(e) if e.errno() == rustix::io::Errno::NOSPC => {}
+            Err(e) if e.is_full() && packed.blocks > 0 => break,
+            Err(e) if e.is_full() => {}
             done => done?,
         }
     }

@@ -1,7 +1,7 @@
 //! Profiles: what inodes are packed with, stored in the pool, so that it is read by whatever version wrote it.
 //!
 //! A profile has a number, for good; blocks that were packed with it say which. It is stored twice, each copy with its checksum,
-//! since what it says is part of everything packed with it. Nothing takes one away. Steps of adding one:
+//! since what it says is part of everything packed with it. Only a repair takes one away, of which both copies are lost. Steps of adding one:
 //! 1. The object, durable. A crash leaks it.
 //! 2. One root word leads to it, unless somebody else took the number.
 
@@ -15,13 +15,13 @@ use super::Table;
 use crate::error::{Error, Result};
 use crate::layout::{root, tag, RawInode, RawProfile, PER_BLOCK, PROFILES};
 use crate::packed::block::MAX;
-use crate::packed::profile::{Codec, Seen};
+use crate::packed::profile::{Codec, Numbers, Seen};
 use crate::packed::{builtin, Prepared, Profile};
 use crate::Ino;
 
 const BODY: u64 = size_of::<RawProfile>() as u64;
 
-/// Those that this process has read: none is ever another.
+/// Those that this process has read.
 #[derive(Default)]
 pub struct Profiles([OnceLock<Profile>; PROFILES]);
 
@@ -49,19 +49,15 @@ impl<'a> Table<'a> {
         Ok(known.get_or_init(|| profile))
     }
 
-    /// How many profiles there are: they have the numbers from 0 on.
-    pub fn profiles(&self) -> Result<u8> {
-        let mut n = 0;
-        while usize::from(n) < PROFILES && self.region.load(word(self.region, n))? != 0 {
-            n += 1;
-        }
-        Ok(n)
+    /// The numbers of the profiles that there are.
+    pub fn profiles(&self) -> Result<Numbers> {
+        numbers(self.region)
     }
 
     /// Packs the inodes by the profile that makes the least of some of them; how many bytes that is.
     pub(super) fn pack(&self, inodes: &[Option<RawInode>; PER_BLOCK as usize], out: &mut [u8; MAX]) -> Result<usize> {
         let prepared = Prepared::of(inodes);
-        let known = (0..self.profiles()?).filter_map(|n| self.profile(n).ok().map(|profile| (n, profile)));
+        let known = self.profiles()?.into_iter().filter_map(|n| self.profile(n).ok().map(|profile| (n, profile)));
         let known: SmallVec<[_; PROFILES]> = known.collect();
         let best = match known.as_slice() {
             [only] => Some(only),
@@ -124,9 +120,15 @@ pub fn add(session: &Session, bytes: &[u8]) -> Result<u8> {
     Err(refused("the pool has as many as it can have"))
 }
 
-/// How many profiles there are.
-pub fn count(region: &Region) -> Result<usize> {
-    Ok(objects(region)?.len())
+/// The numbers of the profiles that there are, ascending; with gaps where a repair took one away.
+pub fn numbers(region: &Region) -> Result<Numbers> {
+    let mut numbers = Numbers::new();
+    for n in 0..PROFILES as u8 {
+        if region.load(word(region, n))? != 0 {
+            numbers.push(n);
+        }
+    }
+    Ok(numbers)
 }
 
 /// What is seen of the inodes that have not changed since `quiet_since` and are `meant`, as they are packed, with what `names` adds for
@@ -175,7 +177,7 @@ pub fn of(seen: &Seen) -> Profile {
 /// Would it take by each of the stored profiles so much more than by this one, a tenth, that this one is worth having?
 pub fn is_worth(table: Table, seen: &Seen, profile: &Profile) -> Result<bool> {
     let bits = |profile: &Profile| seen.bits(profile).iter().map(|(_, bits)| bits).sum::<u64>();
-    let there = (0..count(table.region)? as u8).filter_map(|n| table.profile(n).ok());
+    let there = numbers(table.region)?.into_iter().filter_map(|n| table.profile(n).ok());
     Ok(there.map(bits).min().is_none_or(|least| least > bits(profile) / 10 * 11))
 }
 

@@ -3,7 +3,6 @@
 use rustix::io::Errno;
 
 use super::content::Writers;
-use super::packing::is_full;
 use super::prepare::Prepared;
 use super::update::Update;
 use super::watch::Part;
@@ -201,7 +200,7 @@ impl Fs {
             return match stored {
                 Err(Error::MustGrow) => self.session().supply_needed().map(drop).map_err(Error::from),
                 // Reading does not fail for want of memory for this.
-                Err(e) if is_full(&e) => Ok(()),
+                Err(e) if e.is_full() => Ok(()),
                 stored => stored.map(drop),
             };
         };

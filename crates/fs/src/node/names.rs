@@ -5,6 +5,7 @@ use crate::dir::Naming;
 use crate::error::Result;
 use crate::inode::Table;
 use crate::packed::names::Symbols;
+use crate::packed::profile::Numbers;
 
 pub(crate) struct Names<'a> {
     sip: Sip,
@@ -30,7 +31,7 @@ impl Naming for Names<'_> {
         Ok(self.table.profile(profile)?.symbols())
     }
 
-    fn profiles(&self) -> Result<u8> {
+    fn profiles(&self) -> Result<Numbers> {
         self.table.profiles()
     }
 }

@@ -7,7 +7,6 @@ use std::ops::Range;
 use pram::Op;
 use serde::Serialize;
 
-use super::packing::is_full;
 use super::Fs;
 use crate::attr::{Ino, Time};
 use crate::dir::{self, Dir};
@@ -50,7 +49,7 @@ impl Fs {
             for ino in block * PER_BLOCK..from * PER_BLOCK {
                 match self.pack_names_in(ino, quiet_since) {
                     Ok(done) => packed += done,
-                    Err(e) if is_full(&e) => return Ok(packed),
+                    Err(e) if e.is_full() => return Ok(packed),
                     // What is damaged is for fsck to tell.
                     Err(Error::Corrupt(_)) => {}
                     Err(e) => return Err(e),
@@ -116,9 +115,14 @@ impl Fs {
             let found = self.session().read(ino, || {
                 let mut found = PackedNames::default();
                 if let Some(raw) = self.table().get(ino)?.filter(RawInode::is_dir) {
-                    dir::packed(self.region(), &self.names(), &Dir::of(&raw), &mut |plain_bytes, packed_bytes| {
-                        found += PackedNames { buckets: 1, plain_bytes, packed_bytes };
-                    })?;
+                    dir::each_packed(
+                        self.region(),
+                        &self.names(),
+                        &Dir::of(&raw),
+                        &mut |plain_bytes, packed_bytes| {
+                            found += PackedNames { buckets: 1, plain_bytes, packed_bytes };
+                        },
+                    )?;
                 }
                 Ok::<_, Error>(found)
             });

@@ -8,7 +8,6 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use pram::Op;
-use rustix::io::Errno;
 
 use super::{now, Fs, Node, PackedNames};
 use crate::attr::{Ino, Time};
@@ -120,7 +119,7 @@ impl Fs {
 
     /// The same of those that have not changed since then, if the pool has no profile of its own, and of those enough.
     pub(crate) fn train_first_profile(&self, quiet_since: Time) -> Result<()> {
-        match profiles::count(self.region())? <= 1 && self.count_inodes()? >= WORTH as u64 {
+        match profiles::numbers(self.region())?.len() <= 1 && self.count_inodes()? >= WORTH as u64 {
             true => self.train_on(quiet_since, WORTH).map(|_| ()),
             false => Ok(()),
         }
@@ -132,7 +131,7 @@ impl Fs {
         let seen = self.sample(quiet_since, |raw| raw.times() == Times::Seconds, WORTH_SECONDS)?;
         let Some(seen) = seen else { return Ok(None) };
         let profile = profiles::of(&seen);
-        match profiles::count(self.region())? < PROFILES && profiles::is_worth(self.table(), &seen, &profile)? {
+        match profiles::numbers(self.region())?.len() < PROFILES && profiles::is_worth(self.table(), &seen, &profile)? {
             true => self.add_profile(&profile.to_bytes()).map(Some),
             false => Ok(None),
         }
@@ -181,7 +180,7 @@ impl Fs {
         loop {
             match self.unpack_once(ino, Memory::Heap) {
                 Err(Error::MustGrow) => _ = self.session().supply_needed()?,
-                Err(e) if is_full(&e) => match self.lack(&e) {
+                Err(e) if e.is_full() => match self.lack(&e) {
                     // 1.
                     Some(lack) => self.make_room(lack)?,
                     None => return self.unpack_full(ino, purpose),
@@ -196,7 +195,7 @@ impl Fs {
         // 2.
         if purpose == Purpose::Removal {
             match self.unpack_once(ino, Memory::Spare) {
-                Err(e) if is_full(&e) => {}
+                Err(e) if e.is_full() => {}
                 done => return done,
             }
         }
@@ -213,7 +212,7 @@ impl Fs {
             }
         }
         match self.unpack_once(ino, Memory::Heap) {
-            Err(e) if is_full(&e) && purpose == Purpose::Removal => self.unpack_once(ino, Memory::Spare),
+            Err(e) if e.is_full() && purpose == Purpose::Removal => self.unpack_once(ino, Memory::Spare),
             done => done,
         }
     }
@@ -260,11 +259,6 @@ impl Fs {
     pub(crate) fn salvage_held(&self, op: &mut Op, block: u64) -> Result<String> {
         packing::salvage(op, self.table(), block)
     }
-}
-
-/// Of a note that needs memory: there is none, and nobody has to have it.
-pub(super) fn is_full(e: &Error) -> bool {
-    e.errno() == Errno::NOSPC
 }
 
 #[cfg(test)]

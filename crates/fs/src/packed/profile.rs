@@ -9,10 +9,13 @@ use super::fields::{Base, Field, Values};
 use super::fit::{self, Tally};
 use super::names::{Sample, Symbols};
 use super::varint;
-use crate::layout::RawInode;
+use crate::layout::{RawInode, PROFILES};
 
 /// How a profile begins: format and version.
 const MAGIC: [u8; 4] = *b"CQP\x02";
+
+/// Numbers of profiles of a pool.
+pub type Numbers = smallvec::SmallVec<[u8; PROFILES]>;
 
 /// What inodes and names are packed and read with.
 #[derive(Clone, Debug)]

@@ -63,7 +63,7 @@ fn round(tree: &Path, peer: &Peer, backlog: u64, sections: &mut [Section]) -> Re
     let empty = peer.used()?;
     let to = dir.join("tree");
     hosts::run(Command::new("cp").arg("-a").arg(tree).arg(&to))?;
-    let ((total, system, used), packed) = peer.beside_backlog(backlog, |end| {
+    let ((total, system, used), compressed) = peer.beside_backlog(backlog, |end| {
         let (start, before) = (now(), system_time()?);
         hosts::run(Command::new("make").arg("-s").arg("-C").arg(&to))?;
         let (total, system) = ((now() - start) as f64 / 1e9, system_time()? - before);
@@ -74,7 +74,7 @@ fn round(tree: &Path, peer: &Peer, backlog: u64, sections: &mut [Section]) -> Re
     sections[0].add(name, TOTAL, total);
     sections[0].add(name, SYSTEM, system);
     sections[1].add(name, USED, used as f64 / 1e6);
-    super::note(&mut sections[0], packed);
+    super::note(&mut sections[0], compressed);
     Ok(())
 }
 

@@ -77,8 +77,8 @@ fn memory(id: &'static str, title: &str) -> Section {
 }
 
 /// Says what became of the backlog, of the last round.
-fn note(section: &mut Section, packed: Option<[u64; 2]>) {
-    let Some([all, compressed]) = packed else { return };
+fn note(section: &mut Section, backlog: Option<[u64; 2]>) {
+    let Some([all, compressed]) = backlog else { return };
     section.notes.retain(|note| !note.starts_with("a backlog"));
     section.notes.push(format!(
         "a backlog of {} MB, of which {} MB were compressed when the last round ended",

@@ -27,17 +27,17 @@ pub struct Who {
     pub kind: Kind,
     pub name: &'static str,
     /// Compresses a backlog meanwhile.
-    pub packs: bool,
+    pub compresses: bool,
 }
 
-const fn who(kind: Kind, name: &'static str, packs: bool) -> Who {
-    Who { kind, name, packs }
+const fn who(kind: Kind, name: &'static str, compresses: bool) -> Who {
+    Who { kind, name, compresses }
 }
 
 pub const EXT2: &str = "ext2";
 pub const TMPFS: &str = "tmpfs";
 pub const PLAIN: &str = "conquest";
-pub const PACKING: &str = "conquest, compressing";
+const COMPRESSING: &str = "conquest, compressing";
 
 pub const PEERS: [Who; 7] = [
     who(Kind::Tmpfs, TMPFS, false),
@@ -46,7 +46,7 @@ pub const PEERS: [Who; 7] = [
     who(Kind::Btrfs, "btrfs", false),
     who(Kind::BatteryInproc, "conquest in process", false),
     who(Kind::BatteryUring, PLAIN, false),
-    who(Kind::BatteryUring, PACKING, true),
+    who(Kind::BatteryUring, COMPRESSING, true),
 ];
 
 /// One of them, mounted or open; dropping it takes it away.
@@ -82,7 +82,7 @@ impl Peer {
             return Ok(Peer { who, place, keeper: Keeper::Host(host) });
         }
         let pool = Own(base.join("mramfs.pool"));
-        match who.packs {
+        match who.compresses {
             true => conquest::format_compressing(&pool.0, bytes)?,
             false => conquest::format_without_compression(&pool.0, bytes)?,
         }
@@ -125,7 +125,7 @@ impl Peer {
         bytes: u64,
         work: impl FnOnce(&dyn Fn() -> Result<(), Error>) -> Result<T, Error>,
     ) -> Result<(T, Option<[u64; 2]>), Error> {
-        let (Keeper::Mount { mount, pool }, true) = (&self.keeper, self.who.packs) else {
+        let (Keeper::Mount { mount, pool }, true) = (&self.keeper, self.who.compresses) else {
             return Ok((work(&|| Ok(()))?, None));
         };
         let dir = mount.dir.join("backlog");

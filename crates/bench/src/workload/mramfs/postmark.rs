@@ -49,7 +49,7 @@ fn round(
     sections: &mut [Section],
 ) -> Result<(), Error> {
     let (empty, used) = (peer.used()?, std::cell::Cell::new(0));
-    let (rates, packed) = peer.beside_backlog(backlog, |end| {
+    let (rates, compressed) = peer.beside_backlog(backlog, |end| {
         let see = || {
             end()?;
             used.set(peer.used()?.saturating_sub(empty));
@@ -64,6 +64,6 @@ fn round(
     sections[1].add(name, TRANSACTIONS, transactions as f64 / transaction);
     sections[1].add(name, CREATION, files as f64 / creation);
     sections[2].add(name, USED, used.get() as f64 / 1e6);
-    super::note(&mut sections[0], packed);
+    super::note(&mut sections[0], compressed);
     Ok(())
 }

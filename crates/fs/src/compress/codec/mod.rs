@@ -94,8 +94,9 @@ pub(crate) struct Encoded {
 
 /// What zstd tries how hard: the cold tier's aim is 65 % at 150 MB/s and more.
 const LEVEL: i32 = 3;
-/// And LZ4, of chunks that are at least so long; of others not at all. Long ones have most of the bytes, and gain most.
+/// The level of LZ4's slow parser.
 const LZ4_LEVEL: i32 = 2;
+/// Bytes of a chunk from which on that is used: long ones have most of the bytes, and gain most.
 const LZ4_LONG: usize = 32 << 10;
 
 /// How many chunks a file of `size` bytes has.
@@ -110,7 +111,7 @@ pub(crate) fn chunk_len(size: u64, n: usize) -> usize {
 
 struct Encoder {
     context: CCtx<'static>,
-    /// The number of the dictionary that it refers to, which is kept as long.
+    /// The dictionary that `context` refers to, kept as long.
     dictionary: Option<Arc<Dictionary>>,
     is_set: bool,
 }

@@ -36,8 +36,8 @@ macro_rules! named {
                 }
             }
 
-            fn profiles(&self) -> crate::error::Result<u8> {
-                Ok(1)
+            fn profiles(&self) -> crate::error::Result<crate::packed::profile::Numbers> {
+                Ok([0].into_iter().collect())
             }
         }
     };

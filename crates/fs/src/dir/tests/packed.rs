@@ -3,6 +3,7 @@
 use pram::Off;
 
 use super::*;
+use crate::packed::profile::Numbers;
 
 fn filled(entries: u64) -> Bench<Sip> {
     let mut b = Bench::new(64 << 20, Sip::new(3));
@@ -168,8 +169,8 @@ fn a_profile_that_is_gone_is_told() {
         fn symbols(&self, _: u8) -> Result<&Symbols> {
             Err(damaged(0, "there is no profile"))
         }
-        fn profiles(&self) -> Result<u8> {
-            Ok(0)
+        fn profiles(&self) -> Result<Numbers> {
+            Ok(Numbers::new())
         }
     }
     assert!(packed.copy(b.s.region(), &Other).is_err());
