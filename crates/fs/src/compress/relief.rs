@@ -18,9 +18,11 @@ use crate::node::Fs;
 
 /// Memory that a caller makes free before he goes on.
 const ENOUGH: u64 = 16 * SEGMENT;
-/// With fewer segments free a change makes some free before; with so many it is not memory that is lacking.
+/// With fewer segments free a change makes some free before; in a small pool, with less than such a part of all.
 const AHEAD: u64 = 16;
-const PLENTY: u64 = 8;
+const AHEAD_PART: u64 = 16;
+/// With more segments free, or in a small pool a part of all, it is not for want of memory that a change has failed, of which one takes a megabyte and its index.
+const LACKING: u64 = 2 * AHEAD;
 /// Files that were written so long ago are not being written any more.
 const WRITTEN: Duration = Duration::from_millis(100);
 /// By so much files may seem younger than they are, at most: the kernel's coarse clock gives their times.
@@ -80,8 +82,22 @@ impl Fs {
     /// Is there so little memory left that a change is to make some free?
     #[inline(always)]
     pub(crate) fn is_nearly_full(&self) -> bool {
-        let rt = self.session().runtime();
-        rt.spare() < AHEAD && rt.absent() == 0
+        self.session().runtime().spare() < AHEAD && self.is_down_to(AHEAD)
+    }
+
+    /// Are fewer segments free, and none to be had, than this, or in a small pool than its part?
+    fn is_down_to(&self, segments: u64) -> bool {
+        let region = self.session().region();
+        let all = region.geo.heap_segments(region.size());
+        self.session().runtime().spare() < segments.min(all * segments / AHEAD / AHEAD_PART) && self.obtainable() == 0
+    }
+
+    /// Segments that the host can be asked for.
+    pub(crate) fn obtainable(&self) -> u64 {
+        match self.session().is_host_full() {
+            true => 0,
+            false => self.session().runtime().absent(),
+        }
     }
 
     /// Makes memory free before a change, unless nothing can be compressed. Where somebody else is at it, and there is hardly any, that is
@@ -98,18 +114,19 @@ impl Fs {
         }
         let mut state = match relief.state.try_lock() {
             Ok(state) => state,
-            Err(_) if self.session().runtime().spare() >= PLENTY => return Ok(()),
+            Err(_) if !self.is_down_to(AHEAD / 2) => return Ok(()),
             Err(_) => {
                 self.before_waiting()?;
                 relief.lock()
             }
         };
-        let all_in_vain = (0..PLANS.len()).all(|n| state.is_in_vain(n)) && !self.is_worth_waiting(&state);
+        let waits = self.is_down_to(AHEAD / 2);
+        let all_in_vain = (0..PLANS.len()).all(|n| state.is_in_vain(n)) && !(waits && state.young >= ENOUGH);
         if !self.is_nearly_full() || all_in_vain {
             return Ok(());
         }
         self.before_waiting()?;
-        if let Err(e) = self.relieve_by(&mut state) {
+        if let Err(e) = self.relieve_by(&mut state, waits) {
             tracing::debug!("compressing in a pool that is nearly full: {e}");
         }
         Ok(())
@@ -120,20 +137,20 @@ impl Fs {
     #[cold]
     #[inline(never)]
     pub(crate) fn relieve(&self, freed: u64) -> Result<bool> {
-        let (relief, rt) = (&self.relief, self.session().runtime());
-        let is_lacking = || rt.free_segments() + rt.absent() < PLENTY;
-        if relief.forbidden.load(Ordering::Relaxed) || (relief.freed() == freed && !is_lacking()) {
+        let relief = &self.relief;
+        if relief.forbidden.load(Ordering::Relaxed) || (relief.freed() == freed && !self.is_down_to(LACKING)) {
             return Ok(false);
         }
         self.before_waiting()?;
         let mut state = relief.lock();
         // Or somebody did since.
-        Ok(relief.freed() > freed || self.relieve_by(&mut state)?)
+        Ok(relief.freed() > freed || self.relieve_by(&mut state, true)?)
     }
 
-    fn relieve_by(&self, state: &mut State) -> Result<bool> {
+    /// `waits`: where much of what could be compressed is just being written, until it is not.
+    fn relieve_by(&self, state: &mut State, waits: bool) -> Result<bool> {
         let mut saved = self.relieve_by_plans(state)?;
-        if saved < ENOUGH && self.is_worth_waiting(state) {
+        if saved < ENOUGH && waits && state.young >= ENOUGH {
             std::thread::sleep(WRITTEN + TICK);
             state.vain = Default::default();
             saved += self.relieve_by_plans(state)?;
@@ -143,11 +160,6 @@ impl Fs {
         }
         self.relief.freed.fetch_add(saved, Ordering::Relaxed);
         Ok(saved > 0)
-    }
-
-    /// Is there hardly any memory, and was much of it just being written, so that it can be compressed in a moment?
-    fn is_worth_waiting(&self, state: &State) -> bool {
-        state.young >= ENOUGH && self.session().runtime().spare() < PLENTY
     }
 
     fn relieve_by_plans(&self, state: &mut State) -> Result<u64> {

@@ -191,3 +191,22 @@ fn several_fill_a_pool_beyond_its_memory() {
     });
     assert!(fs.fsck(false, &mut |_, _| {}).unwrap().problems.is_empty());
 }
+
+/// What takes several pieces finds room between them.
+#[test]
+fn long_changes_of_a_nearly_full_pool_find_room() {
+    let session = crate::rig::session(24 << 20);
+    Fs::format(&session, (0, 0, 0o755), 1).unwrap();
+    let fs = Fs::over(session, Policy::default()).unwrap();
+    let text: Vec<u8> = b"all of these lines are much the same\n".iter().copied().cycle().take(9000).collect();
+    (0..2000).for_each(|n| _ = add(&fs, n, &text).unwrap());
+    let long = |name: &[u8]| fs.create(ROOT, name, Kind::Regular, 0o644, 0, &Caller::root()).unwrap().ino;
+    let noise = rng::Rng::new(1).bytes(8 << 20);
+    let written = long(b"written");
+    fs.write(written, 0, &noise, WriteFlags::default()).unwrap();
+    fs.fallocate(long(b"allocated"), crate::node::Fallocate::Allocate { keep_size: false }, 0, 6 << 20).unwrap();
+    let mut found = vec![0; noise.len()];
+    assert_eq!(fs.read(written, 0, &mut found).unwrap(), found.len());
+    assert!(found == noise);
+    assert!(fs.fsck(false, &mut |_, _| {}).unwrap().problems.is_empty());
+}

@@ -25,7 +25,7 @@ const REACH: u64 = 2 * PAGE;
 pub(super) struct Direct {
     pub off: u64,
     pub cap: u64,
-    /// The tail was asked for by `fallocate`.
+    /// Memory was asked for by `fallocate`, and the file has not outgrown it.
     pub reserved: bool,
 }
 
@@ -151,7 +151,7 @@ fn resize(tx: &mut Tx, c: &mut Content, d: Direct, need: u64, off: u64, patch: P
         Err(pram::Error::NoSpace) if d.cap > 0 => tx.alloc(tag::DATA, need)?,
         other => other?,
     };
-    switch(tx, c, d, new, off, patch)
+    switch(tx, c, Direct { reserved: false, ..d }, new, off, patch)
 }
 
 /// Makes the fresh block `new` the content: that of `d`, changed by `patch` at `off`.
@@ -170,7 +170,7 @@ fn switch(tx: &mut Tx, c: &mut Content, d: Direct, new: pram::Block, off: u64, p
     }
     let defined = end.max(used);
     tx.init_zero(new.off + defined, c.size.min(new.cap).saturating_sub(defined))?;
-    c.root = Direct { off: new.off, cap: new.cap, reserved: false }.root(false);
+    c.root = Direct { off: new.off, cap: new.cap, reserved: d.reserved }.root(d.reserved);
     if d.off != 0 {
         tx.free(d.off, tag::DATA)?;
     }
@@ -206,12 +206,11 @@ pub(super) fn allocate(tx: &mut Tx, c: &mut Content, mut d: Direct, end: u64, ke
         let Form::Direct(new) = form(tx.region(), c)? else { return Ok(()) };
         d = new;
     }
-    if keep_size {
-        c.root = d.root(d.reserved || end > c.size);
-        return Ok(());
+    if !keep_size {
+        super::expose(&mut Edit::in_memory(tx), c, end)?;
+        c.size = c.size.max(end);
     }
-    super::expose(&mut Edit::in_memory(tx), c, end)?;
-    c.size = c.size.max(end);
+    c.root = d.root(true);
     Ok(())
 }
 

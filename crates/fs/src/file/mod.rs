@@ -16,7 +16,7 @@
 //!
 //! ```text
 //! Root.form  0 nothing (all holes)   1 direct   2 tree   3 compressed
-//! Root.depth direct: 1 if the tail is reserved, so that trimming leaves it; tree: height, 1 to 6, and the bits
+//! Root.depth direct: 1 if memory was reserved, so that trimming and compressing leave it; tree: height, 1 to 6, and the bits
 //!            7 what a truncation cut off is being freed   6 large   5 of a large file: its pages have moved
 //!            compressed: the codec; of all of them, bits 3 and 4: what is known of compressing it, see `Trial`
 //! ```

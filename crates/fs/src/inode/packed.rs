@@ -79,14 +79,14 @@ impl Table<'_> {
 
     #[inline(always)]
     fn decode(&self, off: u64, ino: Ino, raw: &mut RawInode) -> Result<bool> {
-        self.region.resolve(off, tag::PACKED)?;
+        let end = off + self.region.resolve(off, tag::PACKED)?;
         let n = ino % PER_BLOCK;
         let atimes = self.region.load(Off::new(off))?;
-        let head = self.packed_head(off)?;
+        let head = self.packed_head(off, end)?;
         let Some(range) = head.place(n as usize) else { return Ok(false) };
         let at = off + CODED + range.start as u64;
         let mut bytes = [0; size_of::<Padded>()];
-        self.read_some(at, &mut bytes)?;
+        self.read_until(end, at, &mut bytes)?;
         let profile = self.profile(head.profile)?;
         if !head.read_inode(profile, &bytes, range.len(), raw) {
             return Err(cannot_decode(ino));
@@ -98,24 +98,23 @@ impl Table<'_> {
     }
 
     #[inline(always)]
-    fn packed_head(&self, off: u64) -> Result<Header> {
+    fn packed_head(&self, off: u64, end: u64) -> Result<Header> {
         let mut bytes = [0; READ_HEADER];
-        self.read_some(off + CODED, &mut bytes)?;
+        self.read_until(end, off + CODED, &mut bytes)?;
         Header::read(&bytes).ok_or_else(|| no_head(off))
     }
 
-    /// Reads the bytes from `at` on, zeros behind the end of the region: they may be more than the object has.
+    /// Reads the bytes from `at` on; those behind the object, which ends at `end`, stay as they are: there may be no memory.
     #[inline(always)]
-    fn read_some<const N: usize>(&self, at: u64, bytes: &mut [u8; N]) -> Result<()> {
-        match self.region.read_bytes(at, bytes) {
-            Ok(()) => Ok(()),
-            Err(_) => self.read_last(at, bytes),
+    fn read_until<const N: usize>(&self, end: u64, at: u64, bytes: &mut [u8; N]) -> Result<()> {
+        match at + N as u64 <= end {
+            true => Ok(self.region.read_bytes(at, bytes)?),
+            false => self.read_last(end, at, bytes),
         }
     }
 
     #[cold]
-    fn read_last(&self, at: u64, bytes: &mut [u8]) -> Result<()> {
-        let end = self.region.segments_end() * pram::SEGMENT;
+    fn read_last(&self, end: u64, at: u64, bytes: &mut [u8]) -> Result<()> {
         let len = end.saturating_sub(at).min(bytes.len() as u64) as usize;
         Ok(self.region.read_bytes(at, &mut bytes[..len])?)
     }
@@ -141,7 +140,8 @@ impl Table<'_> {
 
     /// The lengths of the inodes of the packed block at `off`; 0: not in use.
     pub(super) fn packed_lengths(&self, off: u64) -> Result<[u8; PER_BLOCK as usize]> {
-        Ok(self.packed_head(off)?.lengths)
+        let end = off + self.region.resolve(off, tag::PACKED)?;
+        Ok(self.packed_head(off, end)?.lengths)
     }
 
     /// Everything in the packed block at `off`, as far as it can be told; `None` if that is nothing.

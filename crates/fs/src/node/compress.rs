@@ -173,7 +173,7 @@ impl Fs {
         }
         // If it is other content by now, the change finds that out.
         if file::is_compressed(&node.content()) && copied.is_still(self.region(), &node.content())? {
-            self.expand_locked(op, node, &plain, Trial::None)?;
+            op.unseen(|op| self.expand_locked(op, node, &plain, Trial::None))?;
         }
         node.touch(now());
         Ok(())
@@ -362,7 +362,7 @@ impl Fs {
                 }
                 Err(Error::Packed(ino)) => {
                     drop(op);
-                    self.unpack_block_of(ino)?;
+                    self.unpack_from_heap(ino)?;
                 }
                 done => return done,
             }

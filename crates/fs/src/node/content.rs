@@ -3,8 +3,9 @@
 use pram::Op;
 use rustix::io::Errno;
 
+use super::packing::Purpose;
 use super::prepare::Prepared;
-use super::update::Update;
+use super::update::{Update, RELIEVED};
 use super::watch::Part;
 use super::{now, At, Fallocate, Fs, Node, ReadFlags, Seek, WriteFlags};
 use crate::attr::{Attr, Ino, Kind, Time};
@@ -206,7 +207,11 @@ impl Fs {
 
     /// Ends the operation and begins it anew for the next piece of a change, as of now.
     pub(super) fn next_piece(&self, op: &mut Op, node: &mut Node) -> Result<()> {
-        self.go_on(op, node, |op| op.renew())
+        self.go_on(op, node, |op| match self.is_nearly_full() {
+            // Who may not wait for it goes on without.
+            true => op.outside(|| _ = self.relieve_ahead()),
+            false => op.renew(),
+        })
     }
 
     /// The same for a piece for which memory has to be taken.
@@ -219,6 +224,14 @@ impl Fs {
         let mut made = Ok(());
         self.go_on(op, node, |op| op.outside(|| made = self.make_room(lack)))?;
         made
+    }
+
+    /// The same for a piece that has failed for want of memory, if some can be made by compressing; false if not. `freed` is as of
+    /// [`relieve`](Self::relieve).
+    fn piece_relieved(&self, op: &mut Op, node: &mut Node, freed: u64) -> Result<bool> {
+        let mut relieved = false;
+        self.go_on(op, node, |op| op.outside(|| relieved = self.relieve(freed).unwrap_or(false)))?;
+        Ok(relieved)
     }
 
     fn go_on(&self, op: &mut Op, node: &mut Node, renew: impl FnOnce(&mut Op) -> pram::Result<()>) -> Result<()> {
@@ -368,7 +381,9 @@ impl Fs {
             if at > start {
                 self.next_piece(op, node)?;
             }
+            let mut tries = RELIEVED;
             let written = loop {
+                let freed = self.relief.freed();
                 // What the inode was like the piece knows, also after it has failed.
                 let mut changed = *node;
                 let written = match self.write_or_over(op, &mut changed, at, piece, flags) {
@@ -384,6 +399,10 @@ impl Fs {
                 match written {
                     Err(Error::MustGrow) => self.piece_again(op, node)?,
                     Err(Error::MustMakeRoom(lack)) => self.piece_with_room(op, node, lack)?,
+                    // The first piece fails as a whole, and begins anew.
+                    Err(e) if at > start && e.is_full() && tries > 0 && self.piece_relieved(op, node, freed)? => {
+                        tries -= 1
+                    }
                     done => {
                         *node = changed;
                         break done;
@@ -392,7 +411,7 @@ impl Fs {
             };
             match written {
                 Ok(whole) => all &= whole,
-                Err(e) if at > start && e.errno() == Errno::NOSPC => return Ok(false),
+                Err(e) if at > start && e.is_full() => return Ok(false),
                 Err(e) => return Err(e),
             }
             at += piece.len() as u64;
@@ -543,7 +562,7 @@ impl Fs {
         if shift {
             // Now: what unpacking may have to do where memory is full, it could not while it keeps sweeps away. And it stays plain,
             // since it is long locked.
-            self.unpack_block_of(ino)?;
+            self.unpack_block_for(ino, Purpose::Change)?;
             self.move_to_disk(ino)?;
         }
         let _still = match self.union() {
@@ -586,7 +605,9 @@ impl Fs {
             return self.shift(op, &mut node, how, offset, len);
         }
         let (mut at, alone, mut prepared) = (offset, matches!(others, Writers::None), Prepared::default());
+        let mut tries = RELIEVED;
         loop {
+            let freed = self.relief.freed();
             let reached = match self.fallocate_piece(op, &mut node, how, at, end) {
                 Err(Error::Elsewhere) => {
                     self.prepare(op, &mut node, others, |_| (at, end), &mut prepared)?;
@@ -599,6 +620,15 @@ impl Fs {
                 Err(e) => match self.lack(&e).filter(|_| alone) {
                     Some(lack) => {
                         self.piece_with_room(op, &mut node, lack)?;
+                        continue;
+                    }
+                    None if alone
+                        && at > offset
+                        && e.is_full()
+                        && tries > 0
+                        && self.piece_relieved(op, &mut node, freed)? =>
+                    {
+                        tries -= 1;
                         continue;
                     }
                     None => return Err(e),

@@ -23,7 +23,8 @@ pub use crate::inode::packing::Packed;
 
 /// Where memory is full, blocks are packed that nobody has changed for so long, in nanoseconds.
 const QUIET: i64 = 1_000_000_000;
-/// Rounds of that, of some blocks each.
+/// Blocks that are looked at for that together, and rounds over them.
+const SOME: u64 = 1024;
 const WANTED: u64 = 4;
 
 /// Inodes that a profile is made of, at most.
@@ -86,7 +87,7 @@ impl Fs {
     /// Makes the block of `ino` plain, if it is packed.
     pub fn unpack_inodes_beside(&self, ino: Ino) -> Result<()> {
         self.writable()?;
-        self.unpack_block_of(ino)
+        self.unpack_block_for(ino, Purpose::Change)
     }
 
     /// What is packed now.
@@ -166,55 +167,77 @@ impl Fs {
         }
     }
 
-    /// Unpacks the block of `ino`, outside of operations. Where memory is full: 1. What can be given up for it is. 2. For a removal, the
-    /// block becomes one of those that are kept for this. 3. Empty blocks go back. 4. Others are packed for it, those that are quiet first.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn unpack_block_of(&self, ino: Ino) -> Result<()> {
-        self.unpack_block_for(ino, Purpose::Change)
-    }
-
+    /// Unpacks the block of `ino`, outside of operations. Where memory is full: 1. For a removal, the block becomes one of those that are
+    /// kept for this. 2. What can be given up for it is. 3. Empty blocks go back. 4. Others are packed for it, those that are quiet first.
     #[cold]
     #[inline(never)]
     pub(crate) fn unpack_block_for(&self, ino: Ino, purpose: Purpose) -> Result<()> {
         loop {
+            let full = match self.unpack_from_heap(ino) {
+                Err(e) if e.is_full() => e,
+                done => return done,
+            };
+            // 1.
+            if purpose == Purpose::Removal {
+                match self.unpack_once(ino, Memory::Spare) {
+                    Err(e) if e.is_full() => {}
+                    done => return done,
+                }
+            }
+            match self.lack(&full) {
+                // 2.
+                Some(lack) => self.make_room(lack)?,
+                None => return self.unpack_full(ino, purpose),
+            }
+        }
+    }
+
+    /// The same for who makes room himself, or for whom nobody waits: where memory is full, that is an error.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn unpack_from_heap(&self, ino: Ino) -> Result<()> {
+        loop {
             match self.unpack_once(ino, Memory::Heap) {
                 Err(Error::MustGrow) => _ = self.session().supply_needed()?,
-                Err(e) if e.is_full() => match self.lack(&e) {
-                    // 1.
-                    Some(lack) => self.make_room(lack)?,
-                    None => return self.unpack_full(ino, purpose),
-                },
                 done => return done,
             }
+        }
+    }
+
+    /// The same for who then gives more memory back.
+    pub(crate) fn unpack_to_free(&self, ino: Ino) -> Result<()> {
+        match self.unpack_from_heap(ino) {
+            Err(e) if e.is_full() => self.unpack_once(ino, Memory::Spare),
+            done => done,
         }
     }
 
     #[cold]
     fn unpack_full(&self, ino: Ino, purpose: Purpose) -> Result<()> {
-        // 2.
-        if purpose == Purpose::Removal {
-            match self.unpack_once(ino, Memory::Spare) {
-                Err(e) if e.is_full() => {}
-                done => return done,
-            }
-        }
         // 3 and 4.
         self.before_waiting()?;
         if self.give_back()? == 0 {
-            // Of what has just been changed some rather than that a removal fails.
-            for since in [Time(now().0.saturating_sub(QUIET)), Time(i64::MAX)] {
-                let wanted = AtomicU64::new(WANTED);
-                let go_on = || wanted.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1)).is_ok();
-                if self.pack_inodes(0..self.inode_blocks(), since, &go_on)?.blocks > 0 {
-                    break;
-                }
-            }
+            self.pack_some_inodes()?;
         }
-        match self.unpack_once(ino, Memory::Heap) {
+        match self.unpack_from_heap(ino) {
             Err(e) if e.is_full() && purpose == Purpose::Removal => self.unpack_once(ino, Memory::Spare),
             done => done,
         }
+    }
+
+    /// Packs inodes, wherever some can be: of what has just been changed some rather than none.
+    fn pack_some_inodes(&self) -> Result<()> {
+        for since in [Time(now().0.saturating_sub(QUIET)), Time(i64::MAX)] {
+            let all = self.inode_blocks();
+            for from in (0..all).step_by(SOME as usize) {
+                let wanted = AtomicU64::new(WANTED);
+                let go_on = || wanted.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1)).is_ok();
+                if self.pack_inodes(from..all.min(from + SOME), since, &go_on)?.blocks > 0 {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
     }
 
     fn unpack_once(&self, ino: Ino, memory: Memory) -> Result<()> {

@@ -22,7 +22,9 @@ use crate::attr::Ino;
 use crate::error::{Error, Lack, Result};
 
 /// How often a call tries again after room was made by compressing.
-const RELIEVED: u32 = 64;
+pub(super) const RELIEVED: u32 = 64;
+/// How often it unpacks an inode: in a pool that is full, another's may be packed for that.
+const UNPACKED: u32 = 64;
 
 /// An update under way: an operation, and what to tell others after it.
 pub(crate) struct Update<'u, 'f, 'n> {
@@ -103,18 +105,25 @@ impl Fs {
         if self.is_nearly_full() {
             self.relieve_ahead()?;
         }
-        let mut relieved = 0;
+        let (mut relieved, mut unpacked) = (0, 0);
         loop {
             let (mut changed, freed) = (false, self.relief.freed());
             match self.update_once(&mut work, &mut changed) {
                 Err(Error::MustGrow) => self.take_memory()?,
                 Err(Error::NoTriple) => self.make_triples()?,
-                Err(Error::Packed(ino)) => self.unpack_block_for(ino, purpose)?,
+                Err(Error::Packed(_)) if unpacked == UNPACKED => return Err(Errno::NOSPC.into()),
+                Err(Error::Packed(ino)) => match self.unpack_block_for(ino, purpose) {
+                    Err(e) if relieved < RELIEVED && e.is_full() && self.relieve(freed)? => relieved += 1,
+                    done => {
+                        done?;
+                        unpacked += 1;
+                    }
+                },
                 Err(Error::MustMakeRoom(lack)) => self.make_room(lack)?,
                 Err(e @ (Error::Posix(Errno::NOSPC) | Error::DisksFull)) if !changed => match self.lack(&e) {
                     Some(lack) => self.make_room(lack)?,
                     // What nobody uses is compressed rather than that anybody is refused.
-                    None if relieved < RELIEVED && e.errno() == Errno::NOSPC && self.relieve(freed)? => relieved += 1,
+                    None if relieved < RELIEVED && e.is_full() && self.relieve(freed)? => relieved += 1,
                     None => return Err(e),
                 },
                 done => return done,

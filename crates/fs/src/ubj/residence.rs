@@ -152,12 +152,16 @@ impl Union {
     /// Step 3, for pages of one file; places that nothing leads to go to `rest`.
     fn lead_to_copies(&self, fs: &Fs, some: &[(Copied, Option<Place>)], rest: &mut Vec<Place>) -> Result<u64> {
         let fates = loop {
-            match self.try_lead(fs, some) {
-                Err(Error::MustGrow) => _ = fs.session().supply_needed()?,
-                Err(Error::Packed(ino)) => fs.unpack_block_of(ino)?,
-                // No memory for an index, or no room that could be promised.
-                Err(e) if e.errno() == Errno::NOSPC => break vec![Fate::Changed; some.len()],
-                done => break done?,
+            let done = match self.try_lead(fs, some) {
+                Err(Error::MustGrow) => fs.session().supply_needed().map(drop).map_err(Error::from),
+                Err(Error::Packed(ino)) => fs.unpack_to_free(ino),
+                Ok(fates) => break fates,
+                Err(e) => Err(e),
+            };
+            match done {
+                // No memory for an index or to unpack an inode, or no room that could be promised.
+                Err(e) if e.is_full() => break vec![Fate::Changed; some.len()],
+                done => done?,
             }
         };
         if fates.contains(&Fate::Gone) {
@@ -222,11 +226,15 @@ impl Union {
             // 2 and 3.
             let pages: Vec<u64> = pages.into_iter().map(|(page, _)| page).collect();
             let brought = loop {
-                match self.try_bring(fs, ino, generation, &pages, &fetched) {
-                    Err(Error::MustGrow) => _ = fs.session().supply_needed()?,
-                    Err(Error::Packed(ino)) => fs.unpack_block_of(ino)?,
-                    Err(e) if e.errno() == Errno::NOSPC => return Ok(Brought::Stopped),
-                    done => break done?,
+                let done = match self.try_bring(fs, ino, generation, &pages, &fetched) {
+                    Err(Error::MustGrow) => fs.session().supply_needed().map(drop).map_err(Error::from),
+                    Err(Error::Packed(ino)) => fs.unpack_from_heap(ino),
+                    Ok(brought) => break brought,
+                    Err(e) => Err(e),
+                };
+                match done {
+                    Err(e) if e.is_full() => return Ok(Brought::Stopped),
+                    done => done?,
                 }
             };
             if brought != Brought::Part {

@@ -177,7 +177,17 @@ impl Union {
     pub fn move_to_disk(&self, fs: &Fs, ino: u64) -> Result<()> {
         assert_may_wait();
         loop {
-            let written = self.write_with_room(fs, usize::MAX, Some(ino))?;
+            let written = match self.write_with_room(fs, usize::MAX, Some(ino)) {
+                // The thread may have what there is, for what it is just writing.
+                Err(e) if e.is_full() => {
+                    self.ring();
+                    match self.room.wait_for_progress() {
+                        true => continue,
+                        false => return Err(e),
+                    }
+                }
+                written => written?,
+            };
             let evicted = self.evict(fs, u64::MAX, Some(ino))?;
             if written + evicted == 0 {
                 return Ok(());

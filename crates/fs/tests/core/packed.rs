@@ -289,6 +289,38 @@ fn a_full_pool_of_packed_inodes_can_be_emptied() {
     put(&v, "again", &[7; 100_000]).unwrap();
 }
 
+/// The same where one in each block goes, and more blocks are packed than are looked at together.
+#[test]
+fn one_of_each_packed_block_can_be_removed_from_a_full_pool() {
+    let (_dir, pool) = pool(28 * MIB);
+    let v = root(&pool);
+    for d in 0..90 {
+        v.mkdir(format!("d{d}").as_bytes(), 0o755).unwrap();
+        for f in 0..1000 {
+            drop(v.create(format!("d{d}/f{f}").as_bytes(), 0o644).unwrap());
+        }
+    }
+    pack_all(&pool);
+    let mut rng = rng::Rng::new(1);
+    for size in [100_000, 1000, 1] {
+        let mut n = 0;
+        while v
+            .create(format!("d0/fill{size}-{n}").as_bytes(), 0o644)
+            .is_ok_and(|f| f.write_at(0, &rng.bytes(size)).is_ok())
+        {
+            n += 1;
+        }
+    }
+    pack_all(&pool);
+    // From the end: what is packed in its place lies far from it.
+    for d in (0..90).rev() {
+        for f in (0..1000).step_by(16) {
+            v.unlink(format!("d{d}/f{f}").as_bytes()).unwrap_or_else(|e| panic!("d{d}/f{f}: {e}"));
+        }
+    }
+    assert_clean(&pool);
+}
+
 /// Readers see each inode as it is, and writers lose nothing, while blocks are packed and unpacked all the time.
 #[test]
 fn readers_and_writers_beside_a_packer() {

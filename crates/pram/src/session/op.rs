@@ -181,6 +181,14 @@ impl<'s> Op<'s> {
         self.outcome.changed.get()
     }
 
+    /// Calls `f`, of which nobody sees anything but the place where things lie: it does not count as a change.
+    pub fn unseen<R>(&mut self, f: impl FnOnce(&mut Self) -> R) -> R {
+        let before = self.outcome.changed.get();
+        let result = f(self);
+        self.outcome.changed.set(before);
+        result
+    }
+
     /// Has it changed anything that [was to be durable](Tx::urge) when it is told done?
     #[inline]
     pub fn is_urgent(&self) -> bool {
