@@ -562,7 +562,7 @@ impl Fs {
         if shift {
             // Now: what unpacking may have to do where memory is full, it could not while it keeps sweeps away. And it stays plain,
             // since it is long locked.
-            self.unpack_block_for(ino, Purpose::Change)?;
+            self.unpack_block_for(ino, Purpose::Change, &[])?;
             self.move_to_disk(ino)?;
         }
         let _still = match self.union() {

@@ -87,7 +87,7 @@ impl Fs {
     /// Makes the block of `ino` plain, if it is packed.
     pub fn unpack_inodes_beside(&self, ino: Ino) -> Result<()> {
         self.writable()?;
-        self.unpack_block_for(ino, Purpose::Change)
+        self.unpack_block_for(ino, Purpose::Change, &[])
     }
 
     /// What is packed now.
@@ -168,10 +168,11 @@ impl Fs {
     }
 
     /// Unpacks the block of `ino`, outside of operations. Where memory is full: 1. For a removal, the block becomes one of those that are
-    /// kept for this. 2. What can be given up for it is. 3. Empty blocks go back. 4. Others are packed for it, those that are quiet first.
+    /// kept for this. 2. What can be given up for it is. 3. Empty blocks go back. 4. Others are packed for it, those that are quiet first, but
+    /// none of `unpacked`, which the caller needs too.
     #[cold]
     #[inline(never)]
-    pub(crate) fn unpack_block_for(&self, ino: Ino, purpose: Purpose) -> Result<()> {
+    pub(crate) fn unpack_block_for(&self, ino: Ino, purpose: Purpose, unpacked: &[Ino]) -> Result<()> {
         loop {
             let full = match self.unpack_from_heap(ino) {
                 Err(e) if e.is_full() => e,
@@ -187,7 +188,7 @@ impl Fs {
             match self.lack(&full) {
                 // 2.
                 Some(lack) => self.make_room(lack)?,
-                None => return self.unpack_full(ino, purpose),
+                None => return self.unpack_full(ino, purpose, unpacked),
             }
         }
     }
@@ -213,11 +214,11 @@ impl Fs {
     }
 
     #[cold]
-    fn unpack_full(&self, ino: Ino, purpose: Purpose) -> Result<()> {
+    fn unpack_full(&self, ino: Ino, purpose: Purpose, unpacked: &[Ino]) -> Result<()> {
         // 3 and 4.
         self.before_waiting()?;
         if self.give_back()? == 0 {
-            self.pack_some_inodes()?;
+            self.pack_some_inodes(unpacked)?;
         }
         match self.unpack_from_heap(ino) {
             Err(e) if e.is_full() && purpose == Purpose::Removal => self.unpack_once(ino, Memory::Spare),
@@ -225,14 +226,19 @@ impl Fs {
         }
     }
 
-    /// Packs inodes, wherever some can be: of what has just been changed some rather than none.
-    fn pack_some_inodes(&self) -> Result<()> {
+    /// Packs inodes, wherever some can be: of what has just been changed some rather than none, but none of the blocks of `except`.
+    fn pack_some_inodes(&self, except: &[Ino]) -> Result<()> {
         for since in [Time(now().0.saturating_sub(QUIET)), Time(i64::MAX)] {
-            let all = self.inode_blocks();
-            for from in (0..all).step_by(SOME as usize) {
+            let (mut next, all) = (0, self.inode_blocks());
+            while next < all {
+                let (from, end) = (next, all.min(next + SOME));
+                let excepted =
+                    except.iter().map(|ino| ino / PER_BLOCK).filter(|block| (from..end).contains(block)).min();
+                let end = excepted.unwrap_or(end);
+                next = end + u64::from(excepted.is_some());
                 let wanted = AtomicU64::new(WANTED);
                 let go_on = || wanted.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1)).is_ok();
-                if self.pack_inodes(from..all.min(from + SOME), since, &go_on)?.blocks > 0 {
+                if self.pack_inodes(from..end, since, &go_on)?.blocks > 0 {
                     return Ok(());
                 }
             }
@@ -260,7 +266,7 @@ impl Fs {
             let done = work(&mut op);
             drop(op);
             match done {
-                Err(Error::Packed(ino)) => self.unpack_block_for(ino, Purpose::Removal)?,
+                Err(Error::Packed(ino)) => self.unpack_block_for(ino, Purpose::Removal, &[])?,
                 done => return done,
             }
         }

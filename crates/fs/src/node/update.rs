@@ -23,8 +23,8 @@ use crate::error::{Error, Lack, Result};
 
 /// How often a call tries again after room was made by compressing.
 pub(super) const RELIEVED: u32 = 64;
-/// How often it unpacks an inode: in a pool that is full, another's may be packed for that.
-const UNPACKED: u32 = 64;
+/// How often it unpacks an inode: in a pool that is full, others may pack it again.
+const UNPACKED: usize = 64;
 
 /// An update under way: an operation, and what to tell others after it.
 pub(crate) struct Update<'u, 'f, 'n> {
@@ -105,18 +105,18 @@ impl Fs {
         if self.is_nearly_full() {
             self.relieve_ahead()?;
         }
-        let (mut relieved, mut unpacked) = (0, 0);
+        let (mut relieved, mut unpacked) = (0, SmallVec::<[Ino; 4]>::new());
         loop {
             let (mut changed, freed) = (false, self.relief.freed());
             match self.update_once(&mut work, &mut changed) {
                 Err(Error::MustGrow) => self.take_memory()?,
                 Err(Error::NoTriple) => self.make_triples()?,
-                Err(Error::Packed(_)) if unpacked == UNPACKED => return Err(Errno::NOSPC.into()),
-                Err(Error::Packed(ino)) => match self.unpack_block_for(ino, purpose) {
+                Err(Error::Packed(_)) if unpacked.len() == UNPACKED => return Err(Errno::NOSPC.into()),
+                Err(Error::Packed(ino)) => match self.unpack_block_for(ino, purpose, &unpacked) {
                     Err(e) if relieved < RELIEVED && e.is_full() && self.relieve(freed)? => relieved += 1,
                     done => {
                         done?;
-                        unpacked += 1;
+                        unpacked.push(ino);
                     }
                 },
                 Err(Error::MustMakeRoom(lack)) => self.make_room(lack)?,
