@@ -97,7 +97,7 @@ const LEVEL: i32 = 3;
 /// The level of LZ4's slow parser.
 const LZ4_LEVEL: i32 = 2;
 /// Bytes of a chunk from which on that is used: long ones have most of the bytes, and gain most.
-const LZ4_LONG: usize = 32 << 10;
+const LZ4_LONG: usize = 40 << 10;
 
 /// How many chunks a file of `size` bytes has.
 pub(crate) fn chunks_of(size: u64) -> usize {
