@@ -4,11 +4,11 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::lab::{wait_until, write_seeded, Lab};
+use crate::lab::{wait_until, wait_until_told, write_seeded, Lab};
 use crate::{Outcome, Test};
 
 pub const TESTS: &[Test] = &[
@@ -98,23 +98,25 @@ fn effective(lab: &Lab, name: &str) -> String {
     String::from_utf8_lossy(&value[..n]).into()
 }
 
-/// Is what lies on disks of a file as it is wanted? Of what was synced last, 64 pages may have gone with the commit and wait in memory.
-fn is_effective(is: &str, wanted: &str) -> bool {
-    let rest = is.strip_prefix(wanted).and_then(|rest| match rest.strip_prefix(", ") {
-        Some(waiting) => waiting.strip_suffix(" KiB in memory")?.parse().ok(),
-        None => rest.is_empty().then_some(0),
-    });
-    rest.is_some_and(|kib: u32| kib <= 256)
+/// Waits until a file of which nothing waits in memory is as it is wanted.
+fn becomes(lab: &Lab, name: &str, wanted: &str) {
+    becomes_so(lab, name, wanted, |is| is == wanted);
 }
 
-#[track_caller]
-fn becomes(lab: &Lab, name: &str, wanted: &str) {
-    let (start, mut is) = (Instant::now(), effective(lab, name));
-    while !is_effective(&is, wanted) {
-        assert!(start.elapsed() < PATIENCE, "{name} is {is}, not {wanted}: {}", lab.status());
-        std::thread::sleep(Duration::from_millis(2));
-        is = effective(lab, name);
-    }
+/// The same where it was just synced: of that 64 pages may have gone with the commit, and wait in memory.
+fn becomes_on_disks(lab: &Lab, name: &str, wanted: &str) {
+    becomes_so(lab, name, wanted, |is| {
+        let rest = is.strip_prefix(wanted).and_then(|rest| match rest.strip_prefix(", ") {
+            Some(waiting) => waiting.strip_suffix(" KiB in memory")?.parse().ok(),
+            None => rest.is_empty().then_some(0),
+        });
+        rest.is_some_and(|kib: u32| kib <= 256)
+    });
+}
+
+fn becomes_so(lab: &Lab, name: &str, wanted: &str, is_so: impl Fn(&str) -> bool) {
+    let what = || format!("{name} is {wanted}, now {}: {}", effective(lab, name), lab.status());
+    wait_until_told(PATIENCE, what, || is_so(&effective(lab, name)));
 }
 
 fn away(path: &Path) -> PathBuf {
@@ -167,8 +169,8 @@ fn lost_while_mounted() -> Outcome {
     wait_until(PATIENCE, "it is noticed", || lab.ok(&["status", &lab.pool()]).contains("is MISSING"));
     write(&lab, "two", 2);
     holds(&lab, "one", 1);
-    becomes(&lab, "one", "mirror:2");
-    becomes(&lab, "two", "mirror:2");
+    becomes_on_disks(&lab, "one", "mirror:2");
+    becomes_on_disks(&lab, "two", "mirror:2");
     fs::rename(kept, lab.path("d1")).expect("back");
     wait_until(PATIENCE, "it is taken back", || !lab.ok(&["status", &lab.pool()]).contains("MISSING"));
     write(&lab, "three", 3);
@@ -188,7 +190,7 @@ fn lazy() -> Outcome {
     let exposed = lab.status()["work"]["lazy"].as_u64().expect("told");
     assert!(exposed > SIZE as u64, "{exposed} bytes are told");
     fs::remove_file(file(&lab, "deleted")).expect("removed");
-    becomes(&lab, "kept", "mirror:2");
+    becomes_on_disks(&lab, "kept", "mirror:2");
     wait_until(PATIENCE, "nothing lacks a copy", || lab.status()["work"]["lacking"] == 0);
     let copied = lab.status()["work"]["copied"].as_u64().expect("told") * 4096;
     // Segments that both share are copied without what was deleted.
@@ -300,7 +302,7 @@ fn leave() -> Outcome {
     wait_until(PATIENCE, "they are gone", || !listed().contains("/d0") && !listed().contains("/d1"));
     assert!(!lab.path("d0").exists() && !lab.path("d1").exists(), "files that were made for the pool go");
     hold(&lab, &[("plain", 1), ("safe", 2)]);
-    becomes(&lab, "safe", "mirror:2");
+    becomes_on_disks(&lab, "safe", "mirror:2");
     hold_anew(&lab, &[("plain", 1), ("safe", 2)]);
     let told = lab.ok(&["region", "remove", &lab.pool(), "3", "--dry-run"]);
     assert!(told.contains("will have fewer"), "{told}");
@@ -391,7 +393,7 @@ fn scrub_each() -> Outcome {
     lab.mount();
     lab.ok(&["redundancy", "set", "mirror", &lab.text("mnt")]);
     write(&lab, "safe", 2);
-    becomes(&lab, "safe", "mirror:2");
+    becomes_on_disks(&lab, "safe", "mirror:2");
     wash_out(&lab);
     lab.umount();
     let content = rng::Rng::new(2).bytes(SIZE);

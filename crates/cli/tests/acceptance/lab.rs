@@ -416,10 +416,15 @@ impl Process {
     }
 }
 
-pub fn wait_until(limit: Duration, what: &str, mut done: impl FnMut() -> bool) {
+pub fn wait_until(limit: Duration, what: &str, done: impl FnMut() -> bool) {
+    wait_until_told(limit, || what.into(), done);
+}
+
+/// The same; `what` is asked when the time is over.
+pub fn wait_until_told(limit: Duration, what: impl Fn() -> String, mut done: impl FnMut() -> bool) {
     let start = Instant::now();
     while !done() {
-        assert!(start.elapsed() < limit, "waited {limit:?} until {what}");
+        assert!(start.elapsed() < limit, "waited {limit:?} until {}", what());
         std::thread::sleep(Duration::from_millis(2));
     }
 }

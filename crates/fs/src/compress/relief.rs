@@ -2,8 +2,8 @@
 //!
 //! It is done before nothing is free at all, since what is compressed needs room for itself until its plain form is given up. One
 //! caller at a time does it; others wait only where they would fail otherwise, and try again. What has been quiet comes first, then what
-//! nobody is just writing; where all of it is being written, that is waited for. A round over all inodes that found too little is not repeated for a while: on a pool that is full of what
-//! cannot be compressed every call would else look at every file.
+//! nobody is just writing; where all of it is being written, that is waited for. A round over all inodes that found too little is not
+//! repeated for a while: on a pool that is full of what cannot be compressed every call would else look at every file.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -18,11 +18,12 @@ use crate::node::Fs;
 
 /// Memory that a caller makes free before he goes on.
 const ENOUGH: u64 = 16 * SEGMENT;
-/// With fewer segments free a change makes some free before; in a small pool, with less than such a part of all.
+/// With fewer segments free a change makes some free before.
 const AHEAD: u64 = 16;
-const AHEAD_PART: u64 = 16;
-/// With more segments free, or in a small pool a part of all, it is not for want of memory that a change has failed, of which one takes a megabyte and its index.
+/// With more it is not for want of memory that a change has failed, of which one takes a megabyte and its index.
 const LACKING: u64 = 2 * AHEAD;
+/// In a pool of fewer segments both are as many times smaller.
+const SMALL: u64 = 256;
 /// Files that were written so long ago are not being written any more.
 const WRITTEN: Duration = Duration::from_millis(100);
 /// By so much files may seem younger than they are, at most: the kernel's coarse clock gives their times.
@@ -89,7 +90,7 @@ impl Fs {
     fn is_down_to(&self, segments: u64) -> bool {
         let region = self.session().region();
         let all = region.geo.heap_segments(region.size());
-        self.session().runtime().spare() < segments.min(all * segments / AHEAD / AHEAD_PART) && self.obtainable() == 0
+        self.obtainable() == 0 && self.session().runtime().spare() < segments.min(all * segments / SMALL)
     }
 
     /// Segments that the host can be asked for.

@@ -26,6 +26,7 @@ use pram::Op;
 use rustix::io::Errno;
 
 use super::content::Writers;
+use super::packing::Purpose;
 use super::{content_of, now, At, Fs, Node};
 use crate::attr::{Ino, Kind};
 use crate::compress::codec::{self, worth, Codec, Method};
@@ -362,7 +363,7 @@ impl Fs {
                 }
                 Err(Error::Packed(ino)) => {
                     drop(op);
-                    self.unpack_from_heap(ino)?;
+                    self.unpack_if_room(ino, Purpose::Change)?;
                 }
                 done => return done,
             }

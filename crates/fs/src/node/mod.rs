@@ -46,7 +46,7 @@ mod lookup;
 mod lost;
 mod names;
 mod pack_names;
-mod packing;
+pub(crate) mod packing;
 mod prepare;
 mod readdir;
 mod remove;

@@ -40,7 +40,7 @@ const WORTH_SECONDS: usize = 1 << 12;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     Change,
-    /// Something is removed: what is kept for unpacking is kept for this, which others must not use up.
+    /// Something is removed, or goes to disk: what is kept for unpacking is kept for this, which others must not use up.
     Removal,
 }
 
@@ -174,17 +174,10 @@ impl Fs {
     #[inline(never)]
     pub(crate) fn unpack_block_for(&self, ino: Ino, purpose: Purpose, unpacked: &[Ino]) -> Result<()> {
         loop {
-            let full = match self.unpack_from_heap(ino) {
+            let full = match self.unpack_if_room(ino, purpose) {
                 Err(e) if e.is_full() => e,
                 done => return done,
             };
-            // 1.
-            if purpose == Purpose::Removal {
-                match self.unpack_once(ino, Memory::Spare) {
-                    Err(e) if e.is_full() => {}
-                    done => return done,
-                }
-            }
             match self.lack(&full) {
                 // 2.
                 Some(lack) => self.make_room(lack)?,
@@ -193,23 +186,19 @@ impl Fs {
         }
     }
 
-    /// The same for who makes room himself, or for whom nobody waits: where memory is full, that is an error.
+    /// The same for who makes room himself, or for whom nobody waits: no more than step 1.
+    ///
+    /// # Errors
+    /// ENOSPC where memory is full.
     #[cold]
     #[inline(never)]
-    pub(crate) fn unpack_from_heap(&self, ino: Ino) -> Result<()> {
+    pub(crate) fn unpack_if_room(&self, ino: Ino, purpose: Purpose) -> Result<()> {
         loop {
             match self.unpack_once(ino, Memory::Heap) {
                 Err(Error::MustGrow) => _ = self.session().supply_needed()?,
+                Err(e) if e.is_full() && purpose == Purpose::Removal => return self.unpack_once(ino, Memory::Spare),
                 done => return done,
             }
-        }
-    }
-
-    /// The same for who then gives more memory back.
-    pub(crate) fn unpack_to_free(&self, ino: Ino) -> Result<()> {
-        match self.unpack_from_heap(ino) {
-            Err(e) if e.is_full() => self.unpack_once(ino, Memory::Spare),
-            done => done,
         }
     }
 
@@ -220,10 +209,7 @@ impl Fs {
         if self.give_back()? == 0 {
             self.pack_some_inodes(unpacked)?;
         }
-        match self.unpack_from_heap(ino) {
-            Err(e) if e.is_full() && purpose == Purpose::Removal => self.unpack_once(ino, Memory::Spare),
-            done => done,
-        }
+        self.unpack_if_room(ino, purpose)
     }
 
     /// Packs inodes, wherever some can be: of what has just been changed some rather than none, but none of the blocks of `except`.

@@ -41,6 +41,7 @@ use crate::ilfs::part::Owner;
 use crate::ilfs::table::SETTLING;
 use crate::ilfs::write::Block;
 use crate::ilfs::{self, Head, Place};
+use crate::node::packing::Purpose;
 use crate::node::{content_of, Fs};
 
 /// Pages that one transaction lets lead to disk.
@@ -80,6 +81,22 @@ impl Drop for Claim<'_> {
     fn drop(&mut self) {
         let mut sending = self.union.sending.lock().unwrap_or_else(PoisonError::into_inner);
         self.files.iter().for_each(|ino| _ = sending.remove(ino));
+    }
+}
+
+/// Runs `work` once memory was taken for it, or an inode unpacked; `None` where there is no room for that, or for the work.
+fn if_room<T>(fs: &Fs, purpose: Purpose, mut work: impl FnMut() -> Result<T>) -> Result<Option<T>> {
+    loop {
+        let ready = match work() {
+            Err(Error::MustGrow) => fs.session().supply_needed().map(drop).map_err(Error::from),
+            Err(Error::Packed(ino)) => fs.unpack_if_room(ino, purpose),
+            Err(e) => Err(e),
+            Ok(done) => return Ok(Some(done)),
+        };
+        match ready {
+            Err(e) if e.is_full() => return Ok(None),
+            ready => ready?,
+        }
     }
 }
 
@@ -151,19 +168,9 @@ impl Union {
 
     /// Step 3, for pages of one file; places that nothing leads to go to `rest`.
     fn lead_to_copies(&self, fs: &Fs, some: &[(Copied, Option<Place>)], rest: &mut Vec<Place>) -> Result<u64> {
-        let fates = loop {
-            let done = match self.try_lead(fs, some) {
-                Err(Error::MustGrow) => fs.session().supply_needed().map(drop).map_err(Error::from),
-                Err(Error::Packed(ino)) => fs.unpack_to_free(ino),
-                Ok(fates) => break fates,
-                Err(e) => Err(e),
-            };
-            match done {
-                // No memory for an index or to unpack an inode, or no room that could be promised.
-                Err(e) if e.is_full() => break vec![Fate::Changed; some.len()],
-                done => done?,
-            }
-        };
+        // No memory for an index or to unpack an inode, or no room that could be promised.
+        let fates =
+            if_room(fs, Purpose::Removal, || self.try_lead(fs, some))?.unwrap_or(vec![Fate::Changed; some.len()]);
         if fates.contains(&Fate::Gone) {
             count(fs.session(), Count::Elsewhere, 1);
         }
@@ -225,20 +232,9 @@ impl Union {
             fetched.fetch(fs, &places);
             // 2 and 3.
             let pages: Vec<u64> = pages.into_iter().map(|(page, _)| page).collect();
-            let brought = loop {
-                let done = match self.try_bring(fs, ino, generation, &pages, &fetched) {
-                    Err(Error::MustGrow) => fs.session().supply_needed().map(drop).map_err(Error::from),
-                    Err(Error::Packed(ino)) => fs.unpack_from_heap(ino),
-                    Ok(brought) => break brought,
-                    Err(e) => Err(e),
-                };
-                match done {
-                    Err(e) if e.is_full() => return Ok(Brought::Stopped),
-                    done => done?,
-                }
-            };
-            if brought != Brought::Part {
-                return Ok(brought);
+            match if_room(fs, Purpose::Change, || self.try_bring(fs, ino, generation, &pages, &fetched))? {
+                Some(Brought::Part) => {}
+                brought => return Ok(brought.unwrap_or(Brought::Stopped)),
             }
             count(fs.session(), Count::Brought, pages.len() as u64);
         }
