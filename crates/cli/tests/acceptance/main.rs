@@ -27,6 +27,7 @@
 //! | [`profile`] | what a tree would gain by packing and compression, told without changing it |
 //! | [`places`] | the directories at which a pool's one mount is |
 //! | [`beside`] | a program that works on the pool directly, and the mount, see the same files |
+//! | [`fault_disk`] | a disk beneath a mount that hangs, fails, lies or comes back old on command |
 //! | [`hanging`] | a server that is killed while its kernel waits for it, and who helps it to end |
 //! | [`stopped`] | a server that is stopped: commands say so instead of waiting |
 //! | [`frozen`] | a disk that does not answer while a mount ends, and a server that is killed or stopped then |
@@ -56,6 +57,7 @@ mod copies;
 mod disks;
 mod durability;
 mod export;
+mod fault_disk;
 mod frozen;
 mod fuzz;
 mod hanging;
@@ -99,6 +101,9 @@ fn main() -> ExitCode {
     if args.first().is_some_and(|a| a == kill9::record::WRITER) {
         return kill9::record::write(&args[1..]);
     }
+    if args.first().is_some_and(|a| a == fault_disk::SERVER) {
+        return fault_disk::serve(&args[1..]);
+    }
     if args.first().is_some_and(|a| a == qemu::GUEST) {
         return qemu::guest_main(&args[1..]);
     }
@@ -122,6 +127,7 @@ fn main() -> ExitCode {
         places::TESTS,
         profile::TESTS,
         beside::TESTS,
+        fault_disk::TESTS,
         hanging::TESTS,
         stopped::TESTS,
         frozen::TESTS,

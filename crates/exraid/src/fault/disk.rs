@@ -41,6 +41,8 @@ pub struct Faults {
     pub flipped: u32,
     pub lost_flush: u32,
     pub hang: u32,
+    /// Requests of other kinds get neither an error nor no answer.
+    pub only: Option<Kind>,
     /// Each answer comes so much later.
     pub delay: Duration,
     /// Bytes in a second, at most.
@@ -113,6 +115,11 @@ impl FaultDisk {
         self.lock().injected.clone()
     }
 
+    /// How many requests hang.
+    pub fn hanging(&self) -> usize {
+        self.lock().hanging.len()
+    }
+
     /// What hangs is done after all.
     pub fn release(&self) {
         let hanging = std::mem::take(&mut self.lock().hanging);
@@ -171,7 +178,10 @@ impl State {
             Kind::Discard | Kind::Reserve => &[],
         };
         let class = [Class::Media, Class::Transient][self.rng.below(2) as usize];
-        let any = [(faults.hang, Fault::Hang), (faults.error, Fault::Error(class))];
+        let any = match faults.only.is_none_or(|only| only == kind) {
+            true => &[(faults.hang, Fault::Hang), (faults.error, Fault::Error(class))][..],
+            false => &[],
+        };
         let mut hit = |odds: &&(u32, Fault)| odds.0 > 0 && self.rng.below(odds.0.into()) == 0;
         any.iter().chain(odds).find(|odds| hit(odds)).map(|(_, fault)| *fault)
     }

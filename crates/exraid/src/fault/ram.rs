@@ -82,6 +82,11 @@ impl Content {
         });
     }
 
+    /// Where something was written, in order.
+    pub fn written(&self) -> impl Iterator<Item = Range<u64>> + '_ {
+        self.pages.keys().map(|page| page * PAGE..(page + 1) * PAGE)
+    }
+
     fn zero_range(&mut self, range: Range<u64>) {
         pieces(range.start, (range.end - range.start) as usize).for_each(|(page, within, here)| {
             if here.len() as u64 == PAGE {
@@ -149,6 +154,12 @@ impl RamDisk {
 
     pub fn content(&self) -> Content {
         self.lock().content.clone()
+    }
+
+    /// Another content from now on, as of a disk that is rolled back; without a record.
+    pub fn replace(&self, content: Content) {
+        assert_eq!(content.size, self.properties.size);
+        self.lock().content = content;
     }
 
     /// Damages bytes, without a record.
