@@ -48,7 +48,7 @@ pub struct Args {
     #[arg(long, global = true, value_name = "NAME,...", value_delimiter = ',')]
     pub on: Vec<Kind>,
 
-    /// The conquest program to mount with [default: this one]
+    /// The conquest program to mount with [default: the one beside this program, or in PATH]
     #[arg(long, global = true, value_name = "PATH")]
     pub program: Option<PathBuf>,
 }

@@ -28,11 +28,10 @@ pub struct Context {
 
 impl Context {
     pub fn new(args: &Args, base: &Base) -> Result<Context, Error> {
-        let this = std::env::current_exe().map_err(Error::io("the path of this program"))?;
         Ok(Context {
             base: base.path().to_owned(),
             disk: base.disk().map(Into::into),
-            program: args.program.clone().unwrap_or(this),
+            program: args.program.clone().unwrap_or_else(conquest),
             quick: args.quick,
             progress: Progress::new(),
             rounds: args.rounds,
@@ -95,6 +94,12 @@ impl Context {
         self.progress.0.finish_and_clear();
         self.failures.into_inner()
     }
+}
+
+/// The program `conquest`: beside this one, or in PATH.
+fn conquest() -> PathBuf {
+    let beside = std::env::current_exe().ok().map(|this| this.with_file_name("conquest"));
+    beside.filter(|path| path.is_file()).unwrap_or_else(|| "conquest".into())
 }
 
 /// One line on a terminal, drawn only when told to: a ticking thread would disturb what is measured.

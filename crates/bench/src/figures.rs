@@ -12,10 +12,10 @@ use crate::args::{
     defaults, Disks, Durable, Figures, Filebench, Kind, Large, Largefile, Mramfs, Part, PostmarkLarge, Ubj, What,
 };
 use crate::error::Error;
-use crate::goals::{quantity, Finding};
-use crate::plot;
-use crate::report::{Report, Section};
 use crate::workload::smallfile::{CACHED, CREATE, READ, STAT, SYNC, UNLINK};
+use report::goals::{quantity, Finding};
+use report::plot;
+use report::{Report, Section};
 
 /// The lines between which the tables stand.
 const BEGIN: &str = "<!-- figures: made by `conquest bench figures --write README.md` -->";
@@ -113,7 +113,7 @@ fn tables(dir: &Path) -> Result<String, Error> {
 
 /// A report that may be shown: of a whole run, in which nothing failed.
 fn published(path: &Path) -> Result<Report, Error> {
-    let report = Report::read(path)?;
+    let report = Report::read(path).map_err(Error::file(path))?;
     let refused = match (report.quick, report.failures.first()) {
         (true, _) => "measured with --quick".to_owned(),
         (_, Some(failure)) => failure.clone(),
@@ -212,8 +212,8 @@ fn table<const N: usize>(heads: [&str; N], rows: impl Iterator<Item = [String; N
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::goals::Goal;
-    use crate::report::Outcome;
+    use report::goals::Goal;
+    use report::Outcome;
 
     fn root() -> &'static Path {
         Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))

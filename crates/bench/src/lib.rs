@@ -18,13 +18,10 @@
 //! | [`raw`] | a disk by itself, as the measure of what is possible |
 //! | [`supervise`] | a private namespace, and cleaning up however the run ends |
 //! | [`workload`] | one module per workload |
-//! | [`goals`] | the numbers to reach, and the verdict on a measured one |
-//! | [`report`], [`table`] | what was measured, as JSON and for a reader |
-//! | [`plot`] | sections as SVG |
 //! | [`figures`] | what is published: the JSON of each workload, and README's tables made of them |
-//! | [`stats`], [`clock`], [`cpu`] | medians, time, pinning |
+//! | [`clock`], [`cpu`] | time, pinning |
 //!
-//! Data flow: args → subjects → rounds of a workload → [`report::Section`] → [`goals::Finding`] → table and
+//! Data flow: args → subjects → rounds of a workload → [`report::Section`] → [`report::goals::Finding`] → table and
 //! JSON → plots and figures.
 
 #![forbid(unsafe_code)]
@@ -37,19 +34,14 @@ mod cpu;
 mod disk;
 mod error;
 mod figures;
-pub mod goals;
 mod hosts;
 mod place;
-pub mod plot;
 mod raw;
-pub mod report;
 mod rig;
 mod setting;
 mod side;
-mod stats;
 mod subject;
 mod supervise;
-pub mod table;
 mod workload;
 
 pub use args::Args;

@@ -14,8 +14,8 @@ use crate::conquest::{has_disks, Making, WithDisk};
 use crate::context::Context;
 use crate::disk::{require_room, Disk};
 use crate::error::Error;
-use crate::goals::Finding;
 use crate::hosts::{Host, Journal};
+use report::goals::Finding;
 
 /// One of the settings, ready to be worked in.
 pub struct Setting<'a> {

@@ -10,9 +10,10 @@ use crate::disk::{Disk, Transferred};
 use crate::error::Error;
 use crate::hosts::{Host, Journal};
 use crate::place::{InProcess, Mounted};
-use crate::report::Section;
 use crate::setting::Setting;
-use crate::subject::{AnyPlace, Skipped};
+use crate::subject::AnyPlace;
+use report::Section;
+use report::Skipped;
 
 /// Who is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

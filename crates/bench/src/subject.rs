@@ -1,8 +1,6 @@
 //! The list of file systems under test.
 
-use std::borrow::Cow;
-
-use serde::{Deserialize, Serialize};
+use report::Skipped;
 
 use crate::args::Kind;
 use crate::conquest::{self, Logged, Mount};
@@ -30,13 +28,6 @@ enum Keeper {
     Mount(Mount),
     Pool { _pool: Logged },
     Nothing,
-}
-
-/// A file system that is not there, and why.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Skipped {
-    pub subject: Cow<'static, str>,
-    pub reason: String,
 }
 
 impl Subject {

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
 
-use bench::plot::Plot;
-use bench::report::Section;
 use lz4::block::{compress_to_buffer, decompress_to_buffer, CompressionMode};
+use report::plot::Plot;
+use report::Section;
 
 use crate::clock::Busy;
 use crate::metadata::percent;

@@ -25,11 +25,11 @@ pub mod scan;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use bench::report::{Machine, Outcome, Section};
-use bench::table;
 use fs::layout::INODE;
 use fs::packed::fields::Field;
 use fs::packed::profile::{Codec, Profile};
+use report::table;
+use report::{Machine, Outcome, Section};
 use serde::Serialize;
 
 use data::{Measured, Sample};

@@ -1,13 +1,13 @@
 //! What inodes would take, by codec and by profile (mramfs, chapter 3).
 
-use bench::plot::Plot;
-use bench::report::Section;
 use fs::layout::{RawInode, INODE};
 use fs::packed::block::{MAX, PER_BLOCK};
 use fs::packed::fields::Field;
 use fs::packed::profile::{Codec, Seen};
 use fs::packed::{builtin, pack, unpack, Profile};
 use fs::setting::{Times, TIMES_AT};
+use report::plot::Plot;
+use report::Section;
 use zerocopy::IntoBytes;
 
 use crate::clock::Busy;

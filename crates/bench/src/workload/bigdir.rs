@@ -10,9 +10,9 @@ use crate::clock::{now, us_per_op};
 use crate::conquest;
 use crate::context::Context;
 use crate::error::Error;
-use crate::goals::{Finding, Goal};
 use crate::place::{name, InProcess, Name, Place};
-use crate::report::{Outcome, Section};
+use report::goals::{Finding, Goal};
+use report::{Outcome, Section};
 use rng::Rng;
 
 const ROUNDS: usize = 5;

@@ -7,10 +7,10 @@ use crate::clock::now;
 use crate::context::Context;
 use crate::cpu;
 use crate::error::Error;
-use crate::goals::{Finding, Goal};
 use crate::place::InProcess;
-use crate::report::{Outcome, Section};
 use crate::workload::open::filled;
+use report::goals::{Finding, Goal};
+use report::{Outcome, Section};
 
 const ROUNDS: usize = 3;
 const SUBJECT: &str = "conquest";

@@ -17,9 +17,9 @@ use crate::clock::{now, thread_time, us_per_op};
 use crate::conquest;
 use crate::context::Context;
 use crate::error::Error;
-use crate::goals::{Finding, Goal, Sense};
 use crate::place::InProcess;
-use crate::report::{Outcome, Section};
+use report::goals::{Finding, Goal, Sense};
+use report::{Outcome, Section};
 
 /// Of longer files a chunk is compressed as a file of its own is.
 const LONGEST: u64 = 128 << 10;

@@ -10,13 +10,13 @@ use crate::args::Largefile;
 use crate::clock::now;
 use crate::context::Context;
 use crate::error::Error;
-use crate::goals::{Finding, Goal};
 use crate::place::{name, on_place, Name, Place};
-use crate::plot::Plot;
 use crate::raw::per_second;
-use crate::report::{Outcome, Section};
 use crate::setting::{self, Setting};
 use crate::side::{self, rounds, Side, Sizes, Who, BATTERY, BATTERY_MOUNTED, LOGGED, LOGGED_MOUNTED, ORDERED};
+use report::goals::{Finding, Goal};
+use report::plot::Plot;
+use report::{Outcome, Section};
 use rng::Rng;
 
 const ROUNDS: usize = 3;

@@ -9,9 +9,9 @@ use crate::args::Memory;
 use crate::conquest;
 use crate::context::Context;
 use crate::error::Error;
-use crate::goals::{Finding, Goal};
 use crate::place::{name, InProcess, Place};
-use crate::report::{Outcome, Section};
+use report::goals::{Finding, Goal};
+use report::{Outcome, Section};
 
 /// Sizes between half of the files and all of them.
 const STEPS: usize = 16;

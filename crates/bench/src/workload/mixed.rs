@@ -6,14 +6,14 @@
 use crate::args::PostmarkLarge;
 use crate::context::Context;
 use crate::error::Error;
-use crate::goals::{Finding, Goal};
 use crate::place::on_place;
-use crate::plot::Plot;
-use crate::report::{Outcome, Section};
 use crate::setting::{self, Setting};
 use crate::side::{self, rounds, Side, Sizes, Who, BATTERY, BATTERY_MOUNTED, LOGGED, LOGGED_MOUNTED, ORDERED};
 use crate::workload::plan::{LARGE, SIZES};
 use crate::workload::postmark::Run;
+use report::goals::{Finding, Goal};
+use report::plot::Plot;
+use report::{Outcome, Section};
 
 const ROUNDS: usize = 3;
 const MIB: u64 = 1 << 20;

@@ -7,10 +7,10 @@ use crate::args::{Args, Publish, What};
 use crate::context::Context;
 use crate::error::Error;
 use crate::figures;
-use crate::plot;
-use crate::report::{Outcome, Report};
 use crate::supervise::Base;
-use crate::table;
+use report::plot;
+use report::table;
+use report::{Outcome, Report};
 
 mod bigdir;
 mod check;
@@ -60,11 +60,11 @@ pub fn run(args: &Args) -> Result<(), Error> {
         context.progress.print(&table::findings(&outcome.findings, context.quick));
     }
     if let Some(dir) = plots {
-        plot::write(dir, &outcome)?;
+        plot::write(dir, &outcome).map_err(Error::io("the plots"))?;
     }
     let report = Report { outcome, failures: context.into_failures(), ..blank };
     if let Some(file) = json {
-        report.write(file)?;
+        report.write(file).map_err(Error::io("the JSON report"))?;
     }
     if report.failures.is_empty() {
         Ok(())
@@ -137,8 +137,8 @@ fn published(context: &Context, publish: &Publish, blank: &Report) -> Result<Out
     all(context, |name, outcome| {
         let path = figures::file(&publish.to, name);
         let file = File::create(&path).map_err(Error::file(&path))?;
-        Report { outcome: outcome.clone(), ..blank.clone() }.write(file)?;
-        plot::write(&publish.to, outcome)
+        Report { outcome: outcome.clone(), ..blank.clone() }.write(file).map_err(Error::io("the JSON report"))?;
+        plot::write(&publish.to, outcome).map_err(Error::io("the plots"))
     })
 }
 

@@ -9,10 +9,10 @@ use crate::clock::{now, us_per_op};
 use crate::conquest;
 use crate::context::Context;
 use crate::error::Error;
-use crate::goals::{Finding, Goal};
 use crate::place::InProcess;
-use crate::report::{Outcome, Section};
 use crate::workload::tree::Tree;
+use report::goals::{Finding, Goal};
+use report::{Outcome, Section};
 
 const ROUNDS: usize = 51;
 const FULL: &str = "full";

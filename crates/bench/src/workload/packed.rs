@@ -16,9 +16,9 @@ use crate::clock::thread_time;
 use crate::conquest;
 use crate::context::Context;
 use crate::error::Error;
-use crate::goals::{Finding, Goal, Sense};
 use crate::place::InProcess;
-use crate::report::{Outcome, Section};
+use report::goals::{Finding, Goal, Sense};
+use report::{Outcome, Section};
 
 const ROUNDS: usize = 7;
 /// Inodes that are looked at again and again: fewer than a process remembers.

@@ -6,8 +6,8 @@ use crate::clock::now;
 use crate::conquest::{Logged, Mount};
 use crate::context::Context;
 use crate::error::Error;
-use crate::goals::{Finding, Goal};
-use crate::report::{Outcome, Section};
+use report::goals::{Finding, Goal};
+use report::{Outcome, Section};
 
 const ROUNDS: usize = 21;
 const SUBJECT: &str = "conquest logged";

@@ -12,12 +12,12 @@ use crate::args::{Kind, Postmark};
 use crate::clock::now;
 use crate::context::Context;
 use crate::error::Error;
-use crate::goals::{Finding, Goal};
 use crate::place::Place;
-use crate::report::{Outcome, Section};
 use crate::subject::{self, AnyPlace, Subject};
 use crate::workload::plan::{Op, Plan, LARGE, SIZES};
 use crate::workload::program;
+use report::goals::{Finding, Goal};
+use report::{Outcome, Section};
 use rng::Rng;
 
 const ROUNDS: usize = 3;

@@ -8,9 +8,10 @@ use crate::args::Kind;
 use crate::clock::now;
 use crate::context::Context;
 use crate::error::Error;
-use crate::report::Section;
-use crate::subject::{Skipped, Subject};
+use crate::subject::Subject;
 use crate::workload::plan::SIZES;
+use report::Section;
+use report::Skipped;
 
 const ROUNDS: usize = 3;
 

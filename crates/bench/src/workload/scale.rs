@@ -2,7 +2,7 @@
 //! a processor of its own. What they share is the pool's heap, tables and locks.
 
 use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use fs::MediumKind;
@@ -13,11 +13,11 @@ use crate::conquest;
 use crate::context::Context;
 use crate::cpu;
 use crate::error::Error;
-use crate::goals::{Finding, Goal};
 use crate::place::{InProcess, Place};
-use crate::report::{Outcome, Section};
-use crate::subject::Skipped;
 use crate::workload::tree::Tree;
+use report::goals::{Finding, Goal};
+use report::Skipped;
+use report::{Outcome, Section};
 use rng::Rng;
 
 const ROUNDS: usize = 9;
@@ -66,7 +66,7 @@ fn rounds(context: &Context, files: usize, dirs: usize, cpus: [usize; 2], sectio
     let mut processes = Vec::new();
     for id in [0, 1] {
         let worker = Worker { pool: pool.clone(), id, cpu: cpus[id], files, dirs };
-        processes.push(Process::start(&context.program, &worker)?);
+        processes.push(Process::start(&worker)?);
     }
     for round in 0..context.rounds(ROUNDS) {
         context.say_round("scaling", round, ROUNDS, "");
@@ -187,10 +187,11 @@ struct Process {
 }
 
 impl Process {
-    fn start(program: &Path, worker: &Worker) -> Result<Process, Error> {
+    fn start(worker: &Worker) -> Result<Process, Error> {
+        let program = std::env::current_exe().map_err(Error::io("the path of this program"))?;
         let numbers = [worker.id, worker.cpu, worker.files, worker.dirs].map(|n| n.to_string());
         let mut command = Command::new(program);
-        command.args(["bench", "worker"]).arg(&worker.pool).args(numbers);
+        command.arg("worker").arg(&worker.pool).args(numbers);
         let mut child =
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(Error::io("a worker process"))?;
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {

@@ -7,11 +7,11 @@ use crate::args::{Kind, Smallfile};
 use crate::clock::{now, us_per_op};
 use crate::context::Context;
 use crate::error::Error;
-use crate::goals::{Finding, Goal, Sense};
 use crate::place::{Name, Place};
-use crate::report::{Outcome, Section};
 use crate::subject::{self, AnyPlace};
 use crate::workload::tree::Tree;
+use report::goals::{Finding, Goal, Sense};
+use report::{Outcome, Section};
 use rng::Rng;
 
 const ROUNDS: usize = 7;
@@ -201,8 +201,8 @@ fn findings(section: &Section) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::goals::Verdict;
     use crate::place::Mounted;
+    use report::goals::Verdict;
 
     fn plan() -> Plan {
         Plan { tree: Tree::new("d", 4, 32), synced: 8, data: vec![7; 100] }

@@ -17,10 +17,10 @@ use crate::clock::now;
 use crate::conquest::{Logged, Mount};
 use crate::context::Context;
 use crate::error::Error;
-use crate::goals::{Finding, Goal};
 use crate::hosts;
-use crate::report::{Outcome, Section};
-use crate::stats::percentile;
+use report::goals::{Finding, Goal};
+use report::stats::percentile;
+use report::{Outcome, Section};
 
 const ROUNDS: usize = 1;
 const PIECE: usize = 1 << 20;

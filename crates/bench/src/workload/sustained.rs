@@ -14,11 +14,11 @@ use crate::args::{self, Sustained};
 use crate::conquest::has_disks;
 use crate::context::Context;
 use crate::error::Error;
-use crate::goals::{Finding, Goal};
 use crate::place::{name, on_place, Name, Place};
-use crate::report::{Outcome, Section};
 use crate::setting::Setting;
 use crate::side::{Side, Sizes, BATTERY};
+use report::goals::{Finding, Goal};
+use report::{Outcome, Section};
 use rng::Rng;
 
 const MIB: u64 = 1 << 20;

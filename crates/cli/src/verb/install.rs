@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap_complete::Shell;
 
 use crate::failure::{Context, Result};
-use crate::verb::{completions, man};
+use crate::verb::{bench, completions, man};
 use crate::{helper, locate, say};
 
 /// Install the program, its mount helpers, completions and manual pages.
@@ -50,7 +50,12 @@ fn install_program(program: &Path) -> Result<()> {
         return Ok(());
     }
     let bytes = std::fs::read(&this).context(|| format!("cannot read {}", this.display()))?;
-    put(program, &bytes, 0o755)
+    put(program, &bytes, 0o755)?;
+    // The benchmarks are a program of their own, which not everybody builds.
+    match std::fs::read(this.with_file_name(bench::PROGRAM)) {
+        Ok(bytes) => put(&program.with_file_name(bench::PROGRAM), &bytes, 0o755),
+        Err(_) => Ok(()),
+    }
 }
 
 fn install_share(share: &Path) -> Result<()> {

@@ -85,7 +85,7 @@ impl Verb {
             Verb::Restore(args) => restore::run(&args),
             Verb::Import(args) => import::run(&args),
             Verb::Salvage(args) => salvage::run(&args),
-            Verb::Bench(args) => bench::run(args),
+            Verb::Bench(args) => bench::run(&args),
             Verb::Install(args) => install::run(&args),
             Verb::Completions(args) => completions::run(&args),
             Verb::Man(args) => man::run(&args),

@@ -56,7 +56,7 @@ pub fn run(args: &Args) -> Result<()> {
     }
     if let Some(dir) = &args.plot {
         std::fs::create_dir_all(dir).context(|| cannot_write(dir))?;
-        bench::plot::write(dir, &done.outcome()).map_err(|e| Failure::new(e.to_string()))?;
+        report::plot::write(dir, &done.outcome()).context(|| cannot_write(dir))?;
     }
     tell(args, &done)
 }

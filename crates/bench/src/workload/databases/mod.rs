@@ -24,11 +24,11 @@ use rustix::fs::Mode;
 use crate::args::{Database, Databases};
 use crate::context::Context;
 use crate::error::Error;
-use crate::goals::{Finding, Goal};
 use crate::place::{on_place, Place};
-use crate::report::{Outcome, Section};
 use crate::setting::{self, Setting};
 use crate::side::{self, rounds, Side, Sizes, Who, BATTERY_MOUNTED, LOGGED_MOUNTED, ORDERED};
+use report::goals::{Finding, Goal};
+use report::{Outcome, Section};
 
 const ROUNDS: usize = 3;
 const MIB: u64 = 1 << 20;

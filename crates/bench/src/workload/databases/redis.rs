@@ -13,7 +13,7 @@ use super::{Load, MIB};
 use crate::args::Databases;
 use crate::context::Context;
 use crate::error::Error;
-use crate::goals::Goal;
+use report::goals::Goal;
 
 pub const ID: &str = "databases-redis";
 const NOT_INSTALLED: &str = "redis is not installed (Debian package: redis-server)";

@@ -9,9 +9,9 @@ use crate::args::Databases;
 use crate::clock::now;
 use crate::context::Context;
 use crate::error::Error;
-use crate::goals::Goal;
 use crate::raw::per_second;
 use crate::workload::durable::sqlite::{is_installed, sqlite, NOT_INSTALLED};
+use report::goals::Goal;
 use rng::Rng;
 
 pub const ID: &str = "databases-sqlite";

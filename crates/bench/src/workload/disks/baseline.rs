@@ -6,9 +6,9 @@ use super::{Bench, COUNT, MB, MIB};
 use crate::clock::now;
 use crate::error::Error;
 use crate::place::{name, on_place, Place};
-use crate::plot::Plot;
-use crate::report::{Outcome, Section};
 use crate::rig::Rig;
+use report::plot::Plot;
+use report::{Outcome, Section};
 use rng::Rng;
 
 const ROUNDS: usize = 2;

@@ -5,12 +5,12 @@ use super::trace::{watched, Trace};
 use super::unequal::{skip, WHOS};
 use super::{faster, write_in_order, Bench, COUNT, MB, MIB};
 use crate::error::Error;
-use crate::goals::Goal;
 use crate::place::on_place;
-use crate::plot::Plot;
-use crate::report::{Outcome, Section};
 use crate::rig::Rig;
 use exraid::Layout;
+use report::goals::Goal;
+use report::plot::Plot;
+use report::{Outcome, Section};
 
 const ROUNDS: usize = 3;
 /// What the disk delivers of its speed then: 5.8 of 21.6 MB/s.

@@ -10,12 +10,12 @@ use super::peer::{named, PoolOn};
 use super::unequal::skip;
 use super::{Bench, COUNT, MB, MIB};
 use crate::error::Error;
-use crate::goals::{Finding, Goal};
 use crate::hosts;
-use crate::plot::Plot;
-use crate::report::{Outcome, Section};
 use crate::rig::Rig;
 use crate::side::{Who, LOGGED_MOUNTED};
+use report::goals::{Finding, Goal};
+use report::plot::Plot;
+use report::{Outcome, Section};
 
 const ROUNDS: usize = 2;
 const WHO: Who = LOGGED_MOUNTED;

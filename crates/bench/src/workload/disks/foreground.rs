@@ -16,10 +16,10 @@ use super::unequal::skip;
 use super::{Bench, COUNT, MIB};
 use crate::clock::now;
 use crate::error::Error;
-use crate::goals::{Finding, Goal};
-use crate::report::{Outcome, Section};
 use crate::side::{Who, LOGGED_MOUNTED};
-use crate::stats::percentile;
+use report::goals::{Finding, Goal};
+use report::stats::percentile;
+use report::{Outcome, Section};
 use rng::Rng;
 
 const ROUNDS: usize = 2;

@@ -9,13 +9,13 @@ use super::trace::{watched, Trace};
 use super::unequal::{skip, WHOS};
 use super::{write_in_order, Bench, COUNT, MB, MIB};
 use crate::error::Error;
-use crate::goals::{Finding, Goal};
 use crate::hosts;
 use crate::place::on_place;
-use crate::plot::Plot;
-use crate::report::{Outcome, Section};
 use crate::rig::Rig;
 use crate::side::Who;
+use report::goals::{Finding, Goal};
+use report::plot::Plot;
+use report::{Outcome, Section};
 
 const ROUNDS: usize = 2;
 /// Seconds after the command in which the share is looked at.

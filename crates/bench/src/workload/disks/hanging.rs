@@ -12,9 +12,9 @@ use super::unequal::skip;
 use super::{Bench, MIB};
 use crate::clock::now;
 use crate::error::Error;
-use crate::goals::{Finding, Goal};
-use crate::report::{Outcome, Section};
 use crate::side::{Who, LOGGED_MOUNTED};
+use report::goals::{Finding, Goal};
+use report::{Outcome, Section};
 
 const ROUNDS: usize = 3;
 const WHO: Who = LOGGED_MOUNTED;

@@ -9,10 +9,10 @@ use super::trace::watched;
 use super::unequal::skip;
 use super::{Bench, COUNT, MB, MIB};
 use crate::error::Error;
-use crate::goals::{Finding, Goal};
-use crate::plot::Plot;
-use crate::report::{Outcome, Section};
 use crate::side::{Who, LOGGED_MOUNTED};
+use report::goals::{Finding, Goal};
+use report::plot::Plot;
+use report::{Outcome, Section};
 
 const ROUNDS: usize = 3;
 const WHO: Who = LOGGED_MOUNTED;

@@ -5,10 +5,10 @@ use super::peer::{named, Btrfs, PoolOn, BTRFS_RAID0, BTRFS_RAID1};
 use super::unequal::skip;
 use super::{Bench, COUNT, MB, MIB};
 use crate::error::Error;
-use crate::goals::{Finding, Goal};
-use crate::plot::Plot;
-use crate::report::{Outcome, Section};
 use crate::side::{Who, LOGGED_MOUNTED};
+use report::goals::{Finding, Goal};
+use report::plot::Plot;
+use report::{Outcome, Section};
 
 const ROUNDS: usize = 2;
 const FILES: usize = 20;

@@ -4,11 +4,11 @@ use super::peer::{named, Bare, Btrfs, PoolOn, BTRFS_RAID0, STRIPING};
 use super::unequal::{skip, WHOS};
 use super::{faster, write_in_order, Bench, MB, MIB};
 use crate::error::Error;
-use crate::goals::Goal;
 use crate::place::on_place;
-use crate::plot::Plot;
-use crate::report::{Outcome, Section};
 use exraid::Layout;
+use report::goals::Goal;
+use report::plot::Plot;
+use report::{Outcome, Section};
 
 const ROUNDS: usize = 3;
 const WRITE: &str = "write";

@@ -47,11 +47,11 @@ use crate::args::{Disks, DisksPart};
 use crate::clock::now;
 use crate::context::Context;
 use crate::error::Error;
-use crate::goals::{Finding, Goal};
 use crate::place::{name, Place};
-use crate::report::{Outcome, Section};
 use crate::rig::Rig;
 use crate::side::Who;
+use report::goals::{Finding, Goal};
+use report::{Outcome, Section};
 use rng::Rng;
 
 const MIB: u64 = 1 << 20;
@@ -138,7 +138,7 @@ impl Bench<'_> {
             // A reason for all, which is found where nothing was measured.
             section.series.clear();
             let reason = if is_lacking { e.to_string() } else { format!("FAILED: {e}") };
-            section.skipped.insert(0, crate::subject::Skipped { subject: "all".into(), reason });
+            section.skipped.insert(0, report::Skipped { subject: "all".into(), reason });
         }
     }
 

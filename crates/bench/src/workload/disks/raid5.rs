@@ -4,10 +4,10 @@ use super::peer::Bare;
 use super::unequal::skip;
 use super::{Bench, COUNT, MB, MIB};
 use crate::error::Error;
-use crate::goals::{Finding, Goal};
-use crate::report::{Outcome, Section};
 use exraid::Layout;
 use fs::MediumKind;
+use report::goals::{Finding, Goal};
+use report::{Outcome, Section};
 
 const ROUNDS: usize = 3;
 const RAID5: &str = "RAID-5 region";

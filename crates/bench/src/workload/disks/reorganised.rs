@@ -16,11 +16,11 @@ use super::unequal::skip;
 use super::{Bench, COUNT, MB, MIB, PIECE};
 use crate::clock::now;
 use crate::error::Error;
-use crate::goals::{Finding, Goal};
 use crate::hosts;
-use crate::report::{Outcome, Section};
 use crate::rig::Rig;
 use crate::side::{Who, LOGGED_MOUNTED};
+use report::goals::{Finding, Goal};
+use report::{Outcome, Section};
 use rng::Rng;
 
 const ROUNDS: usize = 3;

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use super::MB;
 use crate::error::Error;
-use crate::report::Section;
 use crate::rig::{Counted, Rig};
+use report::Section;
 
 /// How often it is looked.
 const PERIOD: Duration = Duration::from_millis(20);

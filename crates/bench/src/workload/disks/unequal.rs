@@ -4,12 +4,12 @@
 use super::peer::{named, Bare, Btrfs, PoolOn, BTRFS_RAID0, STRIPING};
 use super::{faster, write_in_order, Bench, COUNT, MB, MIB};
 use crate::error::Error;
-use crate::goals::{Finding, Goal};
 use crate::place::on_place;
-use crate::plot::Plot;
-use crate::report::{Outcome, Section};
 use crate::side::{Who, BATTERY, LOGGED_MOUNTED};
 use exraid::Layout;
+use report::goals::{Finding, Goal};
+use report::plot::Plot;
+use report::{Outcome, Section};
 
 const ROUNDS: usize = 3;
 const SUM: &str = "sum of the disks";

@@ -12,10 +12,10 @@ use crate::clock::now;
 use crate::conquest::{self, Logged};
 use crate::disk::Disk;
 use crate::error::Error;
-use crate::goals::{Finding, Goal};
 use crate::place::{InProcess, Name, Place};
-use crate::report::{Outcome, Section};
 use crate::workload::tree::Tree;
+use report::goals::{Finding, Goal};
+use report::{Outcome, Section};
 use rng::Rng;
 
 const ROUNDS: usize = 3;

@@ -29,7 +29,7 @@ use crate::context::Context;
 use crate::disk::Disk;
 use crate::error::Error;
 use crate::hosts::Host;
-use crate::report::{Outcome, Section};
+use report::{Outcome, Section};
 
 /// Conquest on `logged`, mounted or in this process as the title says, and what is on the disk already.
 const LOGGED: &str = "conquest logged";

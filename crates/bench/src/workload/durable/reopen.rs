@@ -13,12 +13,12 @@ use crate::clock::now;
 use crate::conquest::{self, Logged, Mount};
 use crate::disk::{self, Disk};
 use crate::error::Error;
-use crate::goals::{Finding, Goal};
 use crate::hosts;
 use crate::place::{name, InProcess, Mounted, Name, Place};
-use crate::report::{Outcome, Section};
-use crate::stats::median;
 use crate::workload::tree::Tree;
+use report::goals::{Finding, Goal};
+use report::stats::median;
+use report::{Outcome, Section};
 use rng::Rng;
 
 const ROUNDS: usize = 3;

@@ -11,8 +11,8 @@ use super::{both, Beside, Setup, DISK, LOGGED};
 use crate::clock::{now, us_per_op};
 use crate::disk::Disk;
 use crate::error::Error;
-use crate::goals::{Finding, Goal};
-use crate::report::{Outcome, Section};
+use report::goals::{Finding, Goal};
+use report::{Outcome, Section};
 
 /// Few: a round takes long where the disk is slow to flush.
 const ROUNDS: usize = 3;

@@ -8,10 +8,10 @@ use super::{both, Beside, Setup, DISK, LOGGED};
 use crate::clock::{now, spin_until};
 use crate::disk::Disk;
 use crate::error::Error;
-use crate::goals::{Finding, Goal};
 use crate::place::{Mounted, Name, Place};
-use crate::report::{Outcome, Section};
 use crate::workload::tree::Tree;
+use report::goals::{Finding, Goal};
+use report::{Outcome, Section};
 use rng::Rng;
 
 const ROUNDS: usize = 7;

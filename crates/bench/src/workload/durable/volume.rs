@@ -13,10 +13,10 @@ use super::{Setup, LOGGED};
 use crate::conquest::Logged;
 use crate::disk::Disk;
 use crate::error::Error;
-use crate::goals::{Finding, Goal};
 use crate::place::{InProcess, Place};
-use crate::report::{Outcome, Section};
 use crate::workload::tree::Tree;
+use report::goals::{Finding, Goal};
+use report::{Outcome, Section};
 use rng::Rng;
 
 /// Operations of a round, and bytes that each writes.

@@ -20,15 +20,15 @@ use crate::args::{self, Filebench};
 use crate::clock::now;
 use crate::context::Context;
 use crate::error::Error;
-use crate::goals::{Finding, Goal};
 use crate::place::{on_place, Place};
 use crate::raw::per_second;
-use crate::report::{Outcome, Section};
 use crate::setting::{self, Setting};
 use crate::side::{
     self, fail, rounds, Side, Sizes, Who, BATTERY, BATTERY_MOUNTED, JOURNAL, LOGGED, LOGGED_MOUNTED, ORDERED,
 };
 use personality::{Flow, Stock};
+use report::goals::{Finding, Goal};
+use report::{Outcome, Section};
 
 const ROUNDS: usize = 3;
 const MIB: u64 = 1 << 20;

@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use super::{cold, content, faster, Bench, MIB};
 use crate::error::Error;
-use crate::goals::Goal;
 use crate::place::{name, on_place, Place};
 use crate::raw::{beside, Raw, RAW};
-use crate::report::{Outcome, Section};
 use crate::side::{rounds, Side, Sizes, Who, BATTERY, LOGGED};
+use report::goals::Goal;
+use report::{Outcome, Section};
 
 const ROUNDS: usize = 2;
 const READ: &str = "read";

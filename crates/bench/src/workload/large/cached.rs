@@ -2,10 +2,10 @@
 
 use super::{content, faster, Bench, MIB};
 use crate::clock::{now, us_per_op};
-use crate::goals::Goal;
 use crate::place::{name, on_place, Place};
-use crate::report::Outcome;
 use crate::side::{rounds, Who, BATTERY, BATTERY_MOUNTED, LOGGED, LOGGED_MOUNTED, ORDERED};
+use report::goals::Goal;
+use report::Outcome;
 use rng::Rng;
 
 const ROUNDS: usize = 3;

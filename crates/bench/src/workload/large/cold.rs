@@ -6,11 +6,11 @@
 use super::{cold, content, faster, Bench, MIB};
 use crate::clock::now;
 use crate::error::Error;
-use crate::goals::{Finding, Goal};
 use crate::place::{name, on_place, Name, Place};
 use crate::raw::{beside, per_second, Raw, RAW};
-use crate::report::{Outcome, Section};
 use crate::side::{rounds, Side, Sizes, Who, BATTERY, BATTERY_MOUNTED, LOGGED, LOGGED_MOUNTED};
+use report::goals::{Finding, Goal};
+use report::{Outcome, Section};
 use rng::Rng;
 
 const ROUNDS: usize = 3;

@@ -30,11 +30,11 @@ use crate::args::{self, Large, LargePart};
 use crate::conquest::has_disks;
 use crate::context::Context;
 use crate::error::Error;
-use crate::goals::{Finding, Goal};
 use crate::raw::RAW;
-use crate::report::{Outcome, Section};
 use crate::setting::{self, Setting};
 use crate::side::{Side, Sizes, Who};
+use report::goals::{Finding, Goal};
+use report::{Outcome, Section};
 
 const MIB: u64 = 1 << 20;
 /// Bytes that are written or read at a time where the order is that of the file.

@@ -6,11 +6,11 @@
 use super::{cold, content, faster, Bench, MIB, PIECE};
 use crate::args;
 use crate::error::Error;
-use crate::goals::Goal;
 use crate::place::{name, on_place, Place};
 use crate::raw::{Raw, RAW};
-use crate::report::{Outcome, Section};
 use crate::side::{fail, Side, Sizes, Who, BATTERY, BATTERY_MOUNTED, LOGGED, LOGGED_MOUNTED};
+use report::goals::Goal;
+use report::{Outcome, Section};
 
 const ROUNDS: usize = 2;
 const WRITE: &str = "write";

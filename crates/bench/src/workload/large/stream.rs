@@ -4,10 +4,10 @@
 use fs::MediumKind;
 
 use super::{content, faster, Bench, MIB};
-use crate::goals::{Finding, Goal};
 use crate::place::{name, on_place, Place};
-use crate::report::{Outcome, Section};
 use crate::side::{rounds, Side, Sizes, Who, BATTERY_MOUNTED, LOGGED_MOUNTED, ORDERED};
+use report::goals::{Finding, Goal};
+use report::{Outcome, Section};
 
 const ROUNDS: usize = 3;
 const SPEED: &str = "write + fsync";

@@ -5,10 +5,10 @@ use fs::MediumKind;
 
 use super::{content, faster, Bench, MIB};
 use crate::clock::{now, us_per_op};
-use crate::goals::Goal;
 use crate::place::{name, on_place, Place};
-use crate::report::Outcome;
 use crate::side::{rounds, Who, BATTERY_MOUNTED, JOURNAL, LOGGED_MOUNTED, ORDERED};
+use report::goals::Goal;
+use report::Outcome;
 
 const ROUNDS: usize = 3;
 const SYNCED: &str = "overwrite + fsync";

@@ -5,10 +5,10 @@
 
 use super::{content, Bench, MIB};
 use crate::error::Error;
-use crate::goals::{Finding, Goal};
 use crate::place::{name, on_place, Name, Place};
-use crate::report::{Outcome, Section};
 use crate::side::{rounds, Side, Sizes, Who, BARE, BATTERY_MOUNTED, JOURNAL, LOGGED_MOUNTED, ORDERED};
+use report::goals::{Finding, Goal};
+use report::{Outcome, Section};
 
 /// They differ little.
 const ROUNDS: usize = 1;

@@ -10,8 +10,8 @@ use crate::clock::now;
 use crate::context::Context;
 use crate::error::Error;
 use crate::hosts;
-use crate::plot::Plot;
-use crate::report::{Outcome, Section};
+use report::plot::Plot;
+use report::{Outcome, Section};
 use rng::Rng;
 
 const ROUNDS: usize = 3;

@@ -18,8 +18,8 @@ use clap::ValueEnum;
 use crate::args::{Mramfs, MramfsPart};
 use crate::context::Context;
 use crate::error::Error;
-use crate::report::{Outcome, Section};
 use peer::{Peer, PEERS};
+use report::{Outcome, Section};
 
 /// What a section has when all has been done: bytes in use beyond those of the empty file system.
 const USED: &str = "memory in use";

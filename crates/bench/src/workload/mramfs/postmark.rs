@@ -8,9 +8,9 @@ use crate::args::Mramfs;
 use crate::context::Context;
 use crate::error::Error;
 use crate::place::on_place;
-use crate::plot::Plot;
-use crate::report::{Outcome, Section};
 use crate::workload::postmark::Run;
+use report::plot::Plot;
+use report::{Outcome, Section};
 
 const ROUNDS: usize = 3;
 const SIZES: RangeInclusive<u64> = 1..=4095;

@@ -5,12 +5,12 @@ use std::path::Path;
 
 use super::{section, Bench, MIB};
 use crate::error::Error;
-use crate::goals::{Finding, Goal};
-use crate::plot::Plot;
 use crate::raw::Raw;
-use crate::report::{Outcome, Section};
 use crate::setting::Setting;
 use crate::side::{rounds, Who, BATTERY_MOUNTED, JOURNAL, ORDERED};
+use report::goals::{Finding, Goal};
+use report::plot::Plot;
+use report::{Outcome, Section};
 
 const ROUNDS: usize = 3;
 const WHOS: [Who; 3] = [JOURNAL, ORDERED, BATTERY_MOUNTED];

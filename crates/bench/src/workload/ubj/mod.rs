@@ -31,10 +31,10 @@ use clap::ValueEnum;
 use crate::args::{self, Ubj, UbjPart};
 use crate::context::Context;
 use crate::error::Error;
-use crate::report::{Outcome, Section};
 use crate::setting::{self, Setting};
 use crate::side::{self, Side, Sizes, Who, JOURNAL};
 use crate::workload::filebench::personality::Stock;
+use report::{Outcome, Section};
 use trace::Trace;
 
 const MIB: u64 = 1 << 20;

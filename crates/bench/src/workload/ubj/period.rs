@@ -7,15 +7,15 @@ use std::process::Command;
 use super::{section, Bench, MIB};
 use crate::args::Personality;
 use crate::error::Error;
-use crate::goals::{Finding, Goal};
 use crate::hosts;
 use crate::place::{on_place, Place};
-use crate::plot::Plot;
-use crate::report::{Outcome, Section};
 use crate::setting::Setting;
 use crate::side::{rounds, Side, Who, BATTERY_MOUNTED, JOURNAL, LOGGED_MOUNTED};
 use crate::workload::filebench::once;
 use crate::workload::filebench::personality::{Flow, Stock};
+use report::goals::{Finding, Goal};
+use report::plot::Plot;
+use report::{Outcome, Section};
 
 const ROUNDS: usize = 1;
 const WHOS: [Who; 3] = [JOURNAL, BATTERY_MOUNTED, LOGGED_MOUNTED];

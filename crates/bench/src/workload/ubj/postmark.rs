@@ -2,13 +2,13 @@
 //! are.
 
 use super::{section, Bench, MIB};
-use crate::goals::{Finding, Goal};
 use crate::place::on_place;
-use crate::plot::Plot;
-use crate::report::{Outcome, Section};
 use crate::setting::Setting;
 use crate::side::{rounds, Who, BATTERY_MOUNTED, JOURNAL, ORDERED};
 use crate::workload::postmark::Run;
+use report::goals::{Finding, Goal};
+use report::plot::Plot;
+use report::{Outcome, Section};
 
 const ROUNDS: usize = 1;
 const WHOS: [Who; 3] = [JOURNAL, ORDERED, BATTERY_MOUNTED];

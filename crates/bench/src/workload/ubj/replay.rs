@@ -12,10 +12,10 @@ use super::trace::{Trace, BLOCK};
 use super::Bench;
 use crate::args::Personality;
 use crate::error::Error;
-use crate::goals::{Finding, Goal};
-use crate::plot::Plot;
-use crate::report::{Outcome, Section};
 use crate::workload::filebench::personality::Stock;
+use report::goals::{Finding, Goal};
+use report::plot::Plot;
+use report::{Outcome, Section};
 
 const MIB: u64 = 1 << 20;
 /// Of a trace one part in so many comes before what counts.
@@ -181,7 +181,7 @@ fn of_hits(hits: &Section) -> Vec<Finding> {
     let least = hits.series.iter().min_by(|a, b| a.median.total_cmp(&b.median));
     let most = hits.series.iter().max_by(|a, b| a.median.total_cmp(&b.median));
     let missing = || "no trace was replayed at this size".to_owned();
-    let row = |what: &str, goal, series: Option<&crate::report::Series>| {
+    let row = |what: &str, goal, series: Option<&report::Series>| {
         let measured = series.map_or("-".into(), |series| format!("{}: {:.2}", series.measure, series.median));
         let value = series.map(|series| 100.0 * series.median).ok_or_else(missing);
         Finding::judge(

@@ -1,12 +1,12 @@
 //! Filebench against ext4 with a journal of everything (UBJ Figure 10): operations per second, and seconds for so many of them.
 
 use super::{section, stocks, Bench, MIB};
-use crate::goals::{Finding, Goal};
-use crate::plot::Plot;
-use crate::report::{Outcome, Section};
 use crate::setting::Setting;
 use crate::side::{Who, BATTERY, BATTERY_MOUNTED, JOURNAL, ORDERED};
 use crate::workload::filebench::measure;
+use report::goals::{Finding, Goal};
+use report::plot::Plot;
+use report::{Outcome, Section};
 
 const WHOS: [Who; 4] = [JOURNAL, ORDERED, BATTERY, BATTERY_MOUNTED];
 /// Operations whose time is told.

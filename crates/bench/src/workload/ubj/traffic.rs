@@ -3,14 +3,14 @@
 
 use super::{section, stocks, Bench, MIB};
 use crate::error::Error;
-use crate::goals::{Finding, Goal};
 use crate::place::{on_place, Place};
-use crate::plot::Plot;
-use crate::report::{Outcome, Section};
 use crate::setting::Setting;
 use crate::side::{self, rounds, Side, Who, BARE, BATTERY_MOUNTED, JOURNAL, ORDERED};
 use crate::workload::filebench::personality::Flow;
 use crate::workload::filebench::turns;
+use report::goals::{Finding, Goal};
+use report::plot::Plot;
+use report::{Outcome, Section};
 
 /// They differ little.
 const ROUNDS: usize = 1;

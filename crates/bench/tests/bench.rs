@@ -7,8 +7,8 @@ use std::process::{Command, Output};
 use serde_json::Value;
 
 fn bench(arguments: &[&str]) -> Output {
-    let program = env!("CARGO_BIN_EXE_conquest");
-    Command::new(program).arg("bench").args(arguments).output().expect("the program starts")
+    let program = env!("CARGO_BIN_EXE_conquest-bench");
+    Command::new(program).args(arguments).output().expect("the program starts")
 }
 
 /// Runs a benchmark and returns its JSON.

@@ -3,6 +3,7 @@
 //! Text is drawn by whoever shows the file; none of this machine's fonts are asked for.
 
 use std::borrow::Cow;
+use std::io;
 use std::path::Path;
 
 use plotters::coord::types::RangedCoordf64;
@@ -11,8 +12,7 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use serde::{Deserialize, Serialize};
 
-use crate::error::Error;
-use crate::report::{Outcome, Section};
+use crate::{Outcome, Section};
 
 const WIDTH: u32 = 960;
 const HEIGHT: u32 = 440;
@@ -69,17 +69,18 @@ pub fn of(outcome: &Outcome) -> impl Iterator<Item = (String, &Section, &Plot)> 
 }
 
 /// Writes the plots of an outcome to a directory.
-pub fn write(dir: &Path, outcome: &Outcome) -> Result<(), Error> {
+pub fn write(dir: &Path, outcome: &Outcome) -> io::Result<()> {
     of(outcome).try_for_each(|(name, section, plot)| {
         let path = dir.join(name);
-        std::fs::write(&path, draw(section, plot)?).map_err(Error::file(path))
+        std::fs::write(&path, draw(section, plot)?)
+            .map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))
     })
 }
 
 /// The text of an SVG.
-pub fn draw(section: &Section, plot: &Plot) -> Result<String, Error> {
+pub fn draw(section: &Section, plot: &Plot) -> io::Result<String> {
     let mut text = String::new();
-    let failed = |e: DrawingAreaErrorKind<std::io::Error>| Error::Wrong(format!("a plot of {}: {e}", section.id));
+    let failed = |e: DrawingAreaErrorKind<io::Error>| io::Error::other(format!("a plot of {}: {e}", section.id));
     let backend = SVGBackend::with_string(&mut text, (WIDTH, HEIGHT)).into_drawing_area();
     on(&backend, section, plot).and_then(|()| backend.present()).map_err(failed)?;
     drop(backend);

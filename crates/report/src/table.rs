@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::goals::{quantity, Finding};
-use crate::report::Section;
+use crate::Section;
 
 /// A section: subjects down, measures across, medians, and ratios against the baseline below them.
 pub fn section(section: &Section) -> String {

@@ -2,17 +2,15 @@
 
 use std::borrow::Cow;
 use std::fs::File;
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::Path;
 use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::Error;
 use crate::goals::Finding;
 use crate::plot::Plot;
 use crate::stats::{median, median_ratio};
-use crate::subject::Skipped;
 
 /// One workload's figures: subjects × measures, each with all its rounds.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -31,6 +29,13 @@ pub struct Section {
     /// How it is drawn, if it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plot: Option<Plot>,
+}
+
+/// A file system that was not measured, and why.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Skipped {
+    pub subject: Cow<'static, str>,
+    pub reason: String,
 }
 
 /// The rounds of one measure on one subject.
@@ -195,14 +200,12 @@ impl Report {
         }
     }
 
-    pub fn write(&self, mut file: File) -> Result<(), Error> {
-        let text = serde_json::to_string_pretty(self).map_err(|e| Error::io("the JSON report")(e.into()))?;
-        writeln!(file, "{text}").map_err(Error::io("the JSON report"))
+    pub fn write(&self, mut file: File) -> io::Result<()> {
+        writeln!(file, "{}", serde_json::to_string_pretty(self)?)
     }
 
-    pub fn read(path: &Path) -> Result<Report, Error> {
-        let text = std::fs::read(path).map_err(Error::file(path))?;
-        serde_json::from_slice(&text).map_err(|e| Error::file(path)(e.into()))
+    pub fn read(path: &Path) -> io::Result<Report> {
+        Ok(serde_json::from_slice(&std::fs::read(path)?)?)
     }
 }
 
