@@ -16,7 +16,7 @@ const EXAMPLES: &str = "Examples:\n  \
     conquest bench disks --only unequal            fast and slow disks together\n  \
     conquest bench mramfs --only build --source DIR    make in a copy of that tree, on each file system\n  \
     conquest bench publish --dir /srv              everything, into docs/figures\n  \
-    conquest bench figures --write README.md       the tables made of that";
+    conquest bench figures --write docs/FIGURES.md     the tables made of that";
 
 /// Measure Conquest against the file systems of this machine, side by side.
 ///
@@ -159,7 +159,7 @@ pub enum What {
     All,
     /// Everything, each workload's rounds in a file of its own, of which `figures` makes tables
     Publish(Publish),
-    /// The tables of README.md, made of what `publish` has written
+    /// The tables of docs/FIGURES.md and README.md, made of what `publish` has written
     Figures(Figures),
     #[command(hide = true)]
     Worker(Worker),

@@ -1,4 +1,4 @@
-//! The tables of figures in README.md, made of what `conquest bench publish` has written.
+//! The tables of figures in docs/FIGURES.md and README.md, made of what `conquest bench publish` has written.
 //!
 //! No figure is typed: [`tables`] reads the reports of the [`workloads`], one file each, and takes from them ratios of
 //! small files against the host's file systems, the numbers to reach of all other workloads, what machine they are from, and
@@ -17,9 +17,32 @@ use report::goals::{quantity, Finding};
 use report::plot;
 use report::{Report, Section};
 
-/// The lines between which the tables stand.
-const BEGIN: &str = "<!-- figures: made by `conquest bench figures --write README.md` -->";
+/// The lines between which tables stand: all of them, or the [`FEW`].
+const ALL_BEGIN: &str = "<!-- all figures: made by `conquest bench figures --write FILE` -->";
+const FEW_BEGIN: &str = "<!-- a few figures: made by `conquest bench figures --write FILE` -->";
 const END: &str = "<!-- end of figures -->";
+
+/// The few that README shows, the default medium alone, good and bad.
+const FEW: [(&str, Few); 7] = [
+    ("mounted: create + write + fsync of small files", Few::SmallFile(Kind::LoggedUring, SYNC)),
+    ("mounted: create + write + close of small files", Few::SmallFile(Kind::LoggedUring, CREATE)),
+    ("mounted: random 4 KiB overwrite + fsync of a large file", {
+        Few::Goal("large", "mounted: random 4 KiB overwrite + fsync, against ext4 data=ordered")
+    }),
+    ("mounted: sqlite3 with WAL", Few::Goal("databases", "mounted: sqlite3, WAL, against ext4 data=ordered")),
+    ("mounted: pgbench, 4 clients", Few::Goal("databases", "mounted: pgbench, 4 clients, against ext4 data=ordered")),
+    ("as a library: create + write + close of small files", Few::SmallFile(Kind::LoggedInproc, CREATE)),
+    ("as a library: open + read + close of small files", Few::SmallFile(Kind::LoggedInproc, READ)),
+];
+
+/// Where one of them is taken from.
+#[derive(Clone, Copy)]
+enum Few {
+    /// A phase of the workload of small files, against ext4.
+    SmallFile(Kind, &'static str),
+    /// A goal of a workload, by its text, on the default medium.
+    Goal(&'static str, &'static str),
+}
 
 /// The workload whose ratios have tables of their own.
 const SMALL_FILES: &str = "smallfile";
@@ -78,37 +101,75 @@ pub fn file(dir: &Path, workload: &str) -> PathBuf {
 
 /// `conquest bench figures`.
 pub fn run(args: &Figures) -> Result<(), Error> {
-    let tables = tables(&args.from)?;
+    let reports = reports(&args.from)?;
     let Some(page) = &args.write else {
-        print!("{tables}");
+        print!("{}", tables(&reports)?);
         return Ok(());
     };
     let text = std::fs::read_to_string(page).map_err(Error::file(page))?;
-    let written = replace(&text, &tables).map_err(|e| e.at(page.display().to_string()))?;
+    let written = filled(&text, &reports).map_err(|e| e.at(page.display().to_string()))?;
     std::fs::write(page, written).map_err(Error::file(page))
 }
 
-/// The page with `tables` between the lines that mark their place.
-fn replace(page: &str, tables: &str) -> Result<String, Error> {
-    let missing = |line| Error::Usage(format!("there is no line `{line}` to put the figures at"));
-    let (before, rest) = page.split_once(BEGIN).ok_or_else(|| missing(BEGIN))?;
-    let (_, after) = rest.split_once(END).ok_or_else(|| missing(END))?;
-    Ok(format!("{before}{BEGIN}\n\n{tables}{END}{after}"))
+/// The page with the tables that it has a place for.
+fn filled(page: &str, reports: &[(&str, Report)]) -> Result<String, Error> {
+    match page.contains(FEW_BEGIN) {
+        true => replace(page, FEW_BEGIN, &few(reports)?),
+        false => replace(page, ALL_BEGIN, &tables(reports)?),
+    }
 }
 
-/// All tables, of the reports in `dir`.
-fn tables(dir: &Path) -> Result<String, Error> {
+/// The page with `tables` between the lines that mark their place.
+fn replace(page: &str, begin: &str, tables: &str) -> Result<String, Error> {
+    let missing = |line| Error::Usage(format!("there is no line `{line}` to put the figures at"));
+    let (before, rest) = page.split_once(begin).ok_or_else(|| missing(begin))?;
+    let (_, after) = rest.split_once(END).ok_or_else(|| missing(END))?;
+    Ok(format!("{before}{begin}\n\n{tables}{END}{after}"))
+}
+
+/// The reports in `dir`: that of small files, and the others that are there.
+fn reports(dir: &Path) -> Result<Vec<(&'static str, Report)>, Error> {
     let is_there = |name: &str| name == SMALL_FILES || file(dir, name).exists();
     let known = workloads().into_iter().filter(|(name, _)| is_there(name));
-    let reports = known.map(|(name, _)| Ok((name, published(&file(dir, name))?)));
-    let reports: Vec<(&str, Report)> = reports.collect::<Result<_, Error>>()?;
+    known.map(|(name, _)| Ok((name, published(&file(dir, name))?))).collect()
+}
+
+/// All tables.
+fn tables(reports: &[(&str, Report)]) -> Result<String, Error> {
     let (of_small_files, others): (Vec<_>, Vec<_>) = reports.iter().partition(|(name, _)| *name == SMALL_FILES);
     let mut out = String::new();
-    for (name, report) in of_small_files {
-        out += &small_files(report).map_err(|e| e.at(file(dir, name).display().to_string()))?;
+    for (_, report) in of_small_files {
+        out += &small_files(report)?;
     }
     out += &numbers(others.into_iter().flat_map(|(_, report)| &report.outcome.findings));
-    Ok(out + &origins(&reports) + &plots(&reports))
+    Ok(out + &origins(reports) + &plots(reports))
+}
+
+/// The table of the [`FEW`].
+fn few(reports: &[(&str, Report)]) -> Result<String, Error> {
+    let rows = FEW.into_iter().map(|(what, from)| {
+        let factor = match from {
+            Few::SmallFile(kind, measure) => {
+                let section = small_file_section(report_of(reports, SMALL_FILES)?)?;
+                section.factor(measure, kind.name(), Kind::Ext4.name()).map_err(Error::Usage)?
+            }
+            Few::Goal(workload, what) => goal(report_of(reports, workload)?, what)?,
+        };
+        Ok([what.into(), format!("{} x", times(factor))])
+    });
+    let rows: Vec<_> = rows.collect::<Result<_, Error>>()?;
+    Ok(table(["default medium", "times as fast as ext4"], rows.into_iter()))
+}
+
+fn report_of<'a>(reports: &'a [(&str, Report)], workload: &str) -> Result<&'a Report, Error> {
+    let found = reports.iter().find(|(name, _)| *name == workload).map(|(_, report)| report);
+    found.ok_or_else(|| Error::Usage(format!("{workload} was not published")))
+}
+
+fn goal(report: &Report, what: &str) -> Result<f64, Error> {
+    let mut findings = report.outcome.findings.iter();
+    let found = findings.find(|finding| finding.medium == MediumKind::Logged && finding.what == what);
+    found.and_then(|finding| finding.value).ok_or_else(|| Error::Usage(format!("there is no figure of `{what}`")))
 }
 
 /// A report that may be shown: of a whole run, in which nothing failed.
@@ -124,11 +185,15 @@ fn published(path: &Path) -> Result<Report, Error> {
 
 /// Ratios of small files, mounted and in process.
 fn small_files(report: &Report) -> Result<String, Error> {
-    let section = report.outcome.sections.iter().find(|section| section.id == SMALL_FILES);
-    let section = section.ok_or_else(|| Error::Usage("no section of small files".into()))?;
+    let section = small_file_section(report)?;
     let mut out = against(section, "mounted over io_uring", [Kind::LoggedUring, Kind::BatteryUring])?;
     out += &against(section, "in process", [Kind::LoggedInproc, Kind::BatteryInproc])?;
     Ok(out)
+}
+
+fn small_file_section(report: &Report) -> Result<&Section, Error> {
+    let section = report.outcome.sections.iter().find(|section| section.id == SMALL_FILES);
+    section.ok_or_else(|| Error::Usage("no section of small files".into()))
 }
 
 /// One table: how many times as fast as the host's file systems the pools on `logged` and `battery` are.
@@ -163,7 +228,7 @@ fn numbers<'a>(findings: impl Iterator<Item = &'a Finding>) -> String {
 fn origins(reports: &[(&str, Report)]) -> String {
     let runs = reports.chunk_by(|(_, a), (_, b)| (&a.date, &a.machine) == (&b.date, &b.machine));
     let rows = runs.map(|run| {
-        let names: Vec<String> = run.iter().map(|(name, _)| format!("[{name}](docs/figures/{name}.json)")).collect();
+        let names: Vec<String> = run.iter().map(|(name, _)| format!("[{name}](figures/{name}.json)")).collect();
         let Report { date, machine, .. } = &run[0].1;
         [
             names.join(", "),
@@ -180,7 +245,7 @@ fn origins(reports: &[(&str, Report)]) -> String {
 /// Where what is drawn lies.
 fn plots(reports: &[(&str, Report)]) -> String {
     let of_one =
-        |report| plot::of(report).map(|(file, ..)| format!("[{}](docs/figures/{file})", file.trim_end_matches(".svg")));
+        |report| plot::of(report).map(|(file, ..)| format!("[{}](figures/{file})", file.trim_end_matches(".svg")));
     let links: Vec<String> = reports.iter().flat_map(|(_, report)| of_one(&report.outcome)).collect();
     match links.is_empty() {
         true => String::new(),
@@ -230,11 +295,21 @@ mod tests {
     }
 
     #[test]
-    fn the_readme_shows_the_figures_that_are_committed() {
-        let page = std::fs::read_to_string(root().join("README.md")).expect("README.md");
-        let tables = tables(&root().join("docs/figures")).expect("the committed figures");
-        let again = replace(&page, &tables).expect("the place of the figures");
-        assert!(page == again, "README.md and docs/figures differ: run `conquest bench figures --write README.md`");
+    fn the_pages_show_the_figures_that_are_committed() {
+        let reports = reports(&root().join("docs/figures")).expect("the committed figures");
+        for name in ["README.md", "docs/FIGURES.md"] {
+            let page = std::fs::read_to_string(root().join(name)).expect(name);
+            let again = filled(&page, &reports).expect("the place of the figures");
+            assert!(page == again, "{name} and docs/figures differ: run `conquest bench figures --write {name}`");
+        }
+    }
+
+    #[test]
+    fn a_figure_of_the_few_that_is_not_there_is_an_error() {
+        let e = few(&[(SMALL_FILES, report(Kind::Btrfs))]).expect_err("no large files");
+        assert!(e.to_string().contains("large was not published"), "{e}");
+        let e = goal(&report(Kind::Btrfs), "mounted").expect_err("no goals");
+        assert!(e.to_string().contains("`mounted`"), "{e}");
     }
 
     #[test]
@@ -258,15 +333,16 @@ mod tests {
         let written = |name: &str, report: &Report| {
             report.write(std::fs::File::create(file(dir.path(), name)).expect("a file")).expect("written");
         };
-        assert!(tables(dir.path()).expect_err("small files").to_string().contains("smallfile.json"));
+        assert!(reports(dir.path()).expect_err("small files").to_string().contains("smallfile.json"));
         written(SMALL_FILES, &report(Kind::Btrfs));
-        assert!(!tables(dir.path()).expect("one is enough").contains("ubj"));
+        let tables = || tables(&reports(dir.path()).expect("reports"));
+        assert!(!tables().expect("one is enough").contains("ubj"));
         let mut section = Section { plot: plot::Plot::bars(), ..Section::rates("ubj-2", "t", "B") };
         section.add("a", "x", 1.0);
         let outcome = Outcome { sections: vec![section], findings: Vec::new() };
         written("ubj", &Report { outcome, ..Report::begin(false) });
-        let text = tables(dir.path()).expect("both");
-        assert!(text.ends_with("Plots: [ubj-2](docs/figures/ubj-2.svg)\n\n"), "{text}");
+        let text = tables().expect("both");
+        assert!(text.ends_with("Plots: [ubj-2](figures/ubj-2.svg)\n\n"), "{text}");
     }
 
     #[test]
@@ -302,18 +378,18 @@ mod tests {
         let later = Report { date: "2030-01-01T00:00:00Z".into(), ..first.clone() };
         let text = origins(&[("a", first.clone()), ("b", first), ("c", later)]);
         let rows: Vec<&str> = text.lines().skip(2).filter(|line| !line.is_empty()).collect();
-        assert!(rows[0].starts_with("| [a](docs/figures/a.json), [b](docs/figures/b.json) | "), "{text}");
+        assert!(rows[0].starts_with("| [a](figures/a.json), [b](figures/b.json) | "), "{text}");
         assert!(rows.len() == 2 && rows[1].contains("| 2030-01-01T00:00:00Z |"), "{text}");
     }
 
     #[test]
     fn a_page_keeps_what_is_around_its_figures() {
-        let page = format!("before\n{BEGIN}\nold\n{END}\nafter\n");
-        let new = replace(&page, "new\n\n").expect("both lines are there");
-        assert_eq!(new, format!("before\n{BEGIN}\n\nnew\n\n{END}\nafter\n"));
-        assert_eq!(replace(&new, "new\n\n").expect("still"), new);
-        for line in [BEGIN, END] {
-            let e = replace(&page.replace(line, ""), "new").expect_err("a line is missing");
+        let page = format!("before\n{ALL_BEGIN}\nold\n{END}\nafter\n");
+        let new = replace(&page, ALL_BEGIN, "new\n\n").expect("both lines are there");
+        assert_eq!(new, format!("before\n{ALL_BEGIN}\n\nnew\n\n{END}\nafter\n"));
+        assert_eq!(replace(&new, ALL_BEGIN, "new\n\n").expect("still"), new);
+        for line in [ALL_BEGIN, END] {
+            let e = replace(&page.replace(line, ""), ALL_BEGIN, "new").expect_err("a line is missing");
             assert!(e.to_string().contains(line), "{e}");
         }
     }

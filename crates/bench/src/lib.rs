@@ -18,7 +18,7 @@
 //! | [`raw`] | a disk by itself, as the measure of what is possible |
 //! | [`supervise`] | a private namespace, and cleaning up however the run ends |
 //! | [`workload`] | one module per workload |
-//! | [`figures`] | what is published: the JSON of each workload, and README's tables made of them |
+//! | [`figures`] | what is published: the JSON of each workload, and the tables made of them |
 //! | [`clock`], [`cpu`] | time, pinning |
 //!
 //! Data flow: args → subjects → rounds of a workload → [`report::Section`] → [`report::goals::Finding`] → table and
