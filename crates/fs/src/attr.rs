@@ -113,14 +113,26 @@ pub struct SetAttr {
     pub ctime: Option<Time>,
     /// Clear set-id bits as a write by an unprivileged caller does (killpriv).
     pub kill_suidgid: bool,
+    /// Of set-id bits and capabilities only what `kill_suidgid` says goes. Otherwise a change of the owner clears both, and
+    /// one of the size the capability.
+    pub keeps_privileges: bool,
     /// The size is changed through an open writable descriptor: the mode is not checked again.
     pub by_handle: bool,
 }
 
 impl SetAttr {
+    pub(crate) fn changes_owner(&self) -> bool {
+        self.uid.is_some() || self.gid.is_some()
+    }
+
+    /// Does a file's capability go with it?
+    pub(crate) fn kills_capability(&self) -> bool {
+        (self.size.is_some() || self.changes_owner()) && !self.keeps_privileges
+    }
+
     /// Is clearing the set-id bits all that is to be done?
     pub(crate) fn only_kills(&self) -> bool {
-        let ids = self.mode.is_some() || self.uid.is_some() || self.gid.is_some();
+        let ids = self.mode.is_some() || self.changes_owner();
         let times = self.atime.is_some() || self.mtime.is_some() || self.ctime.is_some();
         self.kill_suidgid && !ids && !times && self.size.is_none()
     }

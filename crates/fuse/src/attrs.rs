@@ -5,7 +5,7 @@ use fs::{Attr, Caller, Ino, Kind, SetAttr};
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 
-use crate::abi::{GetxattrIn, GetxattrOut, InHeader, SetattrIn, SetxattrIn, SETXATTR_ACL_KILL_SGID};
+use crate::abi::{fattr, GetxattrIn, GetxattrOut, InHeader, SetattrIn, SetxattrIn, SETXATTR_ACL_KILL_SGID};
 use crate::convert::{attr_out, errno, is_bare, set_attr, statx_out, FOREVER};
 use crate::process::{self, Process};
 use crate::request::{Answer, Request};
@@ -14,6 +14,7 @@ use crate::server::{caller, is_refused, Server};
 const SUID: u32 = 0o4000;
 const SGID: u32 = 0o2000;
 
+const CAPABILITY: &[u8] = b"security.capability";
 const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
 
 impl Server {
@@ -42,7 +43,7 @@ impl Server {
 
     pub(crate) fn setattr(&self, req: &mut Request) -> Answer {
         let args: SetattrIn = req.args()?;
-        let set = set_attr(&args);
+        let set = self.as_meant(req, set_attr(&args));
         let caller = Caller { checked: !is_bare(&args), ..caller(req) };
         let done = match caller.uid != 0 && self.asks_for_groups(req.head.nodeid, &set, &caller) {
             true => Err(Errno::PERM),
@@ -52,7 +53,28 @@ impl Server {
             Err(e) if is_refused(e) && caller.uid != 0 => self.setattr_by_process(req, &set, &caller)?,
             done => done?,
         };
+        if attr.nlink == 0 && args.valid & fattr::CHANGES == fattr::MODE {
+            self.privileges.mode_set(&req.head);
+        }
         req.reply(&attr_out(&attr, self.made_valid()))
+    }
+
+    /// What a change takes beside what it sets, where the message does not tell. What else of an inode without a name is to
+    /// go the kernel says: nobody else can have given it a capability.
+    fn as_meant(&self, req: &Request, set: SetAttr) -> SetAttr {
+        let nameless = || self.fs().getattr(req.head.nodeid).is_ok_and(|attr| attr.nlink == 0);
+        match (set.size, set.uid.is_some() || set.gid.is_some()) {
+            (Some(_), false) if nameless() => SetAttr { keeps_privileges: true, ..set },
+            (None, true) if self.privileges.is_kernels(&req.head) => {
+                SetAttr { keeps_privileges: true, kill_suidgid: false, ..set }
+            }
+            (None, false)
+                if self.privileges.is_before_write(&req.head) && may_keep_setid(&Process::behind(&req.head)) =>
+            {
+                SetAttr { kill_suidgid: false, ..set }
+            }
+            _ => set,
+        }
     }
 
     /// Do the caller's groups decide, which a SETATTR does not bring, whether a set-group-id bit may be set or stays?
@@ -105,8 +127,15 @@ impl Server {
 
     pub(crate) fn getxattr(&self, req: &mut Request) -> Answer {
         let args: GetxattrIn = req.args()?;
-        let value = self.fs().getxattr(req.head.nodeid, req.name()?).map_err(errno)?;
-        reply_value(req, &value, args.size)
+        let name = req.name()?;
+        let value = self.fs().getxattr(req.head.nodeid, name).map_err(errno);
+        if name == CAPABILITY {
+            match args.size {
+                0 => self.privileges.asked(&req.head, value.is_ok()),
+                _ => self.privileges.forget(&req.head),
+            }
+        }
+        reply_value(req, &value?, args.size)
     }
 
     pub(crate) fn listxattr(&self, req: &mut Request) -> Answer {
@@ -128,6 +157,9 @@ impl Server {
         };
         let (name, value) = req.name_and_value(args.size as usize)?;
         self.as_owner(req, |caller| self.fs().setxattr(req.head.nodeid, name, value, how, caller))?;
+        if name == CAPABILITY {
+            self.privileges.forget(&req.head);
+        }
         // The kernel says so of default ACLs as well, which give nobody rights.
         if name == ACCESS_ACL && args.setxattr_flags & SETXATTR_ACL_KILL_SGID != 0 {
             self.clear_sgid(req)?;

@@ -27,6 +27,7 @@
 //! | `workers` | the threads for requests that take long, or wait for space |
 //! | `deferred` | replies that wait until what they acknowledge is durable |
 //! | `names` `attrs` `data` `dirs` `file_flags` | the operations, by subject |
+//! | `privileges` | for whom a change takes set-id bits, which the message does not say |
 //! | `process` | what the process behind a request may do beyond what its numbers say |
 //! | `volume` | a linear device shown as one file |
 //! | `request` | one request: header, argument, payload, reply in place |
@@ -71,6 +72,7 @@ mod notify;
 pub mod options;
 mod parked;
 mod prime;
+mod privileges;
 mod process;
 mod request;
 mod server;

@@ -13,6 +13,7 @@ use crate::deferred::Deferred;
 use crate::enospc::{Removals, Retry};
 use crate::notify::Notifier;
 use crate::parked::Parked;
+use crate::privileges::Privileges;
 use crate::process::{self, Process};
 use crate::request::{Answer, Groups, Request};
 use crate::workers::Workers;
@@ -24,6 +25,7 @@ pub struct Server {
     durable: bool,
     pub(crate) notifier: Notifier,
     pub(crate) removals: Removals,
+    pub(crate) privileges: Privileges,
     pub(crate) deferred: Deferred,
     pub(crate) workers: Workers,
     /// What the kernel's mount table calls the file system; empty if that is not known.
@@ -52,9 +54,17 @@ impl Server {
     pub fn new(pool: Arc<Pool>, notifier: Notifier, file_system: String) -> Server {
         // The kernel has the root without ever looking it up.
         pool.retain(fs::ROOT, 1);
-        let (durable, removals) = (pool.durable_at_return(), Removals::default());
-        let (deferred, workers) = (Deferred::default(), Workers::default());
-        Server { pool, durable, notifier, removals, deferred, workers, file_system }
+        let durable = pool.durable_at_return();
+        Server {
+            pool,
+            durable,
+            notifier,
+            removals: Removals::default(),
+            privileges: Privileges::default(),
+            deferred: Deferred::default(),
+            workers: Workers::default(),
+            file_system,
+        }
     }
 
     pub(crate) fn fs(&self) -> &Fs {

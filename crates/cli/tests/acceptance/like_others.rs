@@ -3,12 +3,12 @@
 use std::fs::{File, Permissions};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::{chown, FileTypeExt, MetadataExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{fallocate, renameat_with, setxattr, FallocateFlags, OFlags, RenameFlags, XattrFlags, CWD};
 
 use crate::lab::{self, program, Lab};
-use crate::{Outcome, Test};
+use crate::{Outcome, Skip, Test};
 
 pub const TESTS: &[Test] = &[
     ("like_others::set_id_bits_go_with_every_change_and_stay_on_directories", set_id_bits),
@@ -126,6 +126,19 @@ fn whiteout() -> Outcome {
     Ok(())
 }
 
+/// An overlay of a lower, an upper and a work directory.
+pub fn over(lab: &Lab, [low, up, work]: &[PathBuf; 3], options: &str) -> Result<PathBuf, Skip> {
+    let over = lab.path("over");
+    std::fs::create_dir(&over).expect("mkdir");
+    let dirs = format!("lowerdir={},upperdir={},workdir={}", low.display(), up.display(), work.display());
+    if !std::fs::read_to_string("/proc/filesystems").is_ok_and(|all| all.contains("\toverlay\n")) {
+        lab::require("modprobe")?;
+        lab::ok(&mut program("modprobe", &["overlay"]));
+    }
+    lab::ok(program("mount", &["-t", "overlay", "overlay", "-o", &format!("{dirs},{options}")]).arg(&over));
+    Ok(over)
+}
+
 /// It was refused: an upper layer of this kind must be able to leave whiteouts.
 fn overlay() -> Outcome {
     let lab = Lab::mounted("16M");
@@ -136,14 +149,7 @@ fn overlay() -> Outcome {
     for name in ["f", "g", "d/x"] {
         std::fs::write(low.join(name), name).expect("write");
     }
-    let over = lab.path("over");
-    std::fs::create_dir(&over).expect("mkdir");
-    let options = format!("lowerdir={},upperdir={},workdir={}", low.display(), up.display(), work.display());
-    if !std::fs::read_to_string("/proc/filesystems").is_ok_and(|all| all.contains("\toverlay\n")) {
-        lab::require("modprobe")?;
-        lab::ok(&mut program("modprobe", &["overlay"]));
-    }
-    lab::ok(program("mount", &["-t", "overlay", "overlay", "-o", &options]).arg(&over));
+    let over = over(&lab, &[low.clone(), up, work], "")?;
     std::fs::write(over.join("f"), "changed").expect("write");
     std::fs::rename(over.join("g"), over.join("h")).expect("rename");
     std::fs::remove_dir_all(over.join("d")).expect("remove");

@@ -24,6 +24,7 @@
 //! | [`parked`] | who waits for a disk, or works long, keeps nobody else from working |
 //! | `ring_errors` | what passes is waited out, and after any other error the mount ends |
 //! | [`like_others`] | what suites expect as it is on other file systems |
+//! | [`privileges`] | what takes set-id bits and capabilities from files, as on ext4 |
 //! | [`profile`] | what a tree would gain by packing and compression, told without changing it |
 //! | [`places`] | the directories at which a pool's one mount is |
 //! | [`beside`] | a program that works on the pool directly, and the mount, see the same files |
@@ -72,6 +73,7 @@ mod older;
 mod page_cache;
 mod parked;
 mod places;
+mod privileges;
 mod profile;
 mod qemu;
 mod redundancy;
@@ -136,6 +138,7 @@ fn main() -> ExitCode {
         #[cfg(target_arch = "x86_64")]
         ring_errors::TESTS,
         like_others::TESTS,
+        privileges::TESTS,
         suites::TESTS,
         kill9::TESTS,
         large::TESTS,

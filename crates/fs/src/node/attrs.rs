@@ -96,6 +96,8 @@ impl Fs {
             edit.finish()?;
             node.set_content(&c);
             node.raw.mtime = time.0;
+        }
+        if set.kills_capability() && !node.raw.is_dir() {
             self.remove_capability(&mut tx, node)?;
         }
         let at = |t: SetTime| match t {
@@ -131,11 +133,11 @@ impl Fs {
                 new.mode &= !SETGID;
             }
         }
-        let chown = set.uid.is_some() || set.gid.is_some();
+        let chown = set.changes_owner() && set.mode.is_none() && !set.keeps_privileges;
         new.uid = set.uid.unwrap_or(old.uid);
         new.gid = set.gid.unwrap_or(old.gid);
         // A directory's bits say whose the files in it are, and give nobody rights: they stay.
-        if ((chown && set.mode.is_none()) || set.kill_suidgid) && raw.kind != Kind::Directory as u8 {
+        if (chown || set.kill_suidgid) && raw.kind != Kind::Directory as u8 {
             new.mode = without_setid(new.mode, caller.uid == 0 || caller.in_group(old.gid));
         }
         Ok((new != old).then_some(new))
