@@ -15,6 +15,8 @@ pub const TESTS: &[Test] = &[
     ("alone::where_memory_survives_a_power_cut_its_copy_lies_in_regions_too", battery),
     ("alone::what_makes_no_pool_is_refused", refused),
     ("alone::full_disks_have_room_for_the_copy", full),
+    ("alone::a_disk_put_back_from_an_earlier_time_does_not_count", put_back_earlier),
+    ("alone::a_mirror_of_which_one_disk_is_rotten_opens_right", rotten),
 ];
 
 const SIZE: usize = 20 << 20;
@@ -107,6 +109,72 @@ fn copies(lab: &Lab) -> Vec<(u64, String)> {
 
 fn whole(numbers: &[u64]) -> Vec<(u64, String)> {
     numbers.iter().map(|number| (*number, "whole".into())).collect()
+}
+
+/// A power cut, and with it the memory: the directory stays.
+fn lose_memory(lab: &Lab) {
+    lab.kill9();
+    lab.run(&["umount", &lab.text("mnt")]);
+    memory_of(Path::new(&lab.pool())).iter().for_each(|file| fs::remove_file(file).expect("removed"));
+}
+
+/// Either disk is as it was before some files were written, and the memory is lost or not: the other one counts.
+fn put_back_earlier() -> Outcome {
+    for old in ["d0", "d1"] {
+        for is_lost in [true, false] {
+            let lab = with(2, &[]);
+            lab.mount();
+            fill(&lab, 1);
+            keep(&lab, &[old]);
+            for n in 0..50 {
+                fs::write(lab.mnt().join(format!("late-{n}")), format!("late {n}")).expect("written");
+                if n % 10 == 0 {
+                    rustix::fs::syncfs(fs::File::open(lab.mnt()).expect("open")).expect("synced");
+                }
+            }
+            rustix::fs::syncfs(fs::File::open(lab.mnt()).expect("open")).expect("synced");
+            match is_lost {
+                true => lose_memory(&lab),
+                false => lab.umount(),
+            }
+            put_back(&lab, &[old]);
+            lab.mount();
+            let log = fs::read_to_string(lab.path("pool/server.log")).expect("a log");
+            assert!(log.contains("has an older copy") && log.contains(&lab.text(old)), "{log}");
+            holds_small(&lab.mnt(), 1);
+            for n in 0..50 {
+                let found = fs::read_to_string(lab.mnt().join(format!("late-{n}")));
+                assert_eq!(found.expect("it is there"), format!("late {n}"), "{old} put back, {is_lost}");
+            }
+            wait_until(PATIENCE, "it is caught up", || copies(&lab) == whole(&[0, 1]));
+            lab.umount();
+            lab.check();
+        }
+    }
+    Ok(())
+}
+
+/// One byte in each 16 KiB of one disk of a mirror is another; the other disk is perfect.
+fn rotten() -> Outcome {
+    for which in ["d0", "d1"] {
+        let lab = Lab::new();
+        for name in ["d0", "d1"] {
+            fs::File::create(lab.path(name)).and_then(|file| file.set_len(256 << 20)).expect("a file");
+        }
+        let (pool, mirror) = (lab.pool(), format!("mirror:{},{}", lab.text("d0"), lab.text("d1")));
+        lab.ok(&["format", &pool, "--nvram", "64M", "--copy", "regions", "--disk", &mirror]);
+        lab.mount();
+        fill(&lab, 1);
+        lose_memory(&lab);
+        let mut bytes = fs::read(lab.path(which)).expect("a disk");
+        bytes.iter_mut().skip(9000).step_by(16 << 10).for_each(|byte| *byte ^= 0x20);
+        fs::write(lab.path(which), bytes).expect("written");
+        lab.mount();
+        holds(&lab.mnt(), 1);
+        lab.umount();
+        lab.check();
+    }
+    Ok(())
 }
 
 fn each() -> Outcome {

@@ -28,7 +28,7 @@ use super::raw::{append, count};
 use super::{notes_of, said_of, seconds, view_of, Duplex, Place, Refusal, State, View, STREAMS};
 use crate::device::Request;
 use crate::error::{Class, Error, Result};
-use crate::label::stamp;
+use crate::label::{stamp, Layout};
 use crate::region::between::Held;
 use crate::region::Region;
 use crate::sys::memory::{Aligned, Buffers};
@@ -230,6 +230,35 @@ impl Duplex {
         self.put_out(&mut view, which)?;
         self.tell_excluded(&view, &[], &numbers);
         self.install(view)
+    }
+
+    /// These of the [copies](Duplex::copies) lack what another one has: a member none of whose copies has it is out, and a disk of a
+    /// mirror is out of that. The disks, or regions, that are.
+    pub fn put_away_copies(&self, old: &[usize]) -> Result<Vec<String>> {
+        let (all, mut told) = (self.copies(), Vec::new());
+        let of = |region: u32| all.iter().enumerate().filter(move |(_, place)| place.region == region);
+        for number in all.iter().map(|place| place.region).collect::<std::collections::BTreeSet<_>>() {
+            let Some(region) = self.region(number) else { continue };
+            let behind: Vec<usize> = of(number).filter(|(n, _)| old.contains(n)).map(|(_, place)| place.copy).collect();
+            if behind.is_empty() {
+                continue;
+            }
+            told.push(format!("region {number} ({})", region.name()));
+            if self.read_only {
+                continue;
+            }
+            if behind.len() == of(number).count() {
+                self.put_away(number)?;
+            } else if region.layout() == Layout::Mirror {
+                told.pop();
+                for disk in behind {
+                    let name = region.members().get(disk).and_then(|member| member.name.clone());
+                    told.push(format!("region {number}, disk {}", name.unwrap_or_else(|| region.name().clone())));
+                    region.put_out(disk, "it is older than the others: it was put back, or has lost writes")?;
+                }
+            }
+        }
+        Ok(told)
     }
 
     /// A stream has room for `bytes`; steps above.

@@ -37,7 +37,7 @@ mod workers;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -82,6 +82,14 @@ pub struct MemberStatus {
     pub is_there: bool,
     /// Bytes of its segments.
     pub bytes: u64,
+}
+
+/// One of the copies of the streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CopyPlace {
+    pub region: u32,
+    /// Of those that the region keeps.
+    pub copy: usize,
 }
 
 /// A member, as this process knows it.
@@ -147,8 +155,8 @@ pub struct Duplex {
     supply: Mutex<Option<Arc<dyn Supply>>>,
     /// Bytes below which a stream does not get shorter.
     least: [AtomicU64; STREAMS],
-    /// The member that is read first.
-    preferred: AtomicUsize,
+    /// One copy was found to have something wrong that another has right.
+    wrong: AtomicBool,
     /// Nothing is changed by this process.
     read_only: bool,
 }
@@ -271,7 +279,7 @@ impl Duplex {
             finder: Mutex::default(),
             supply: Mutex::default(),
             least: Default::default(),
-            preferred: AtomicUsize::new(0),
+            wrong: AtomicBool::new(false),
             read_only,
         })
     }
@@ -352,32 +360,38 @@ impl Duplex {
         Ok(spans.into_iter().flatten().flatten().collect())
     }
 
-    /// Reads another member first from now on, if there is one that has all: what the first had was wrong. False if not.
-    pub fn prefer_next(&self) -> bool {
-        let view = self.view();
-        let whole: Vec<usize> = view.places().filter(|(_, place)| place.is_whole()).map(|(n, _)| n).collect();
-        let next = whole.iter().find(|n| **n > self.preferred.load(Ordering::Relaxed));
-        next.inspect(|n| self.preferred.store(**n, Ordering::Relaxed)).is_some()
+    /// One copy has something wrong that another has right: they are to be compared.
+    pub fn note_wrong(&self) {
+        self.wrong.store(true, Ordering::Relaxed);
     }
 
-    /// The region that is read first.
-    pub fn preferred(&self) -> Option<u32> {
-        self.view()
-            .places()
-            .find(|(n, place)| place.is_whole() && *n >= self.preferred.load(Ordering::Relaxed))
-            .map(|(_, place)| place.region)
+    /// Was that so since it was asked last?
+    pub fn take_wrong(&self) -> bool {
+        self.wrong.swap(false, Ordering::Relaxed)
+    }
+
+    /// All copies of the streams: each that a region keeps, in each member that has all. The number of one changes as members do.
+    pub fn copies(&self) -> Vec<CopyPlace> {
+        copies_of(&self.current().unwrap_or_else(|_| self.view()))
+    }
+
+    /// Reads copy `n` of them alone: what another has there is wrong.
+    pub fn read_copy(&self, stream: usize, n: usize, to: &mut [u8], at: u64) -> Result<()> {
+        let view = self.current()?;
+        let Some(CopyPlace { region, copy }) = copies_of(&view).get(n).copied() else {
+            return Err(self.error(Class::Gone, format!("there is no copy {n}")));
+        };
+        let place = view.places.iter().flatten().find(|place| place.region == region);
+        let place = place.ok_or_else(|| self.error(Class::Gone, "a member is missing"))?;
+        self.read_from(&view, place, Some(copy), stream, to, at)
     }
 
     pub fn read(&self, stream: usize, to: &mut [u8], at: u64) -> Result<()> {
         loop {
             let view = self.current()?;
-            let preferred = self.preferred.load(Ordering::Relaxed);
-            let mut whole: Vec<&Place> = view.places().filter(|(_, place)| place.is_whole()).map(|(_, p)| p).collect();
-            let first = view.places().filter(|(_, place)| place.is_whole()).position(|(n, _)| n >= preferred);
-            whole.rotate_left(first.unwrap_or(0));
             let mut why = self.error(Class::Gone, "no member that has all is there");
-            for place in whole {
-                match self.read_from(&view, place, stream, to, at) {
+            for (_, place) in view.places().filter(|(_, place)| place.is_whole()) {
+                match self.read_from(&view, place, None, stream, to, at) {
                     Ok(()) if self.is_current(&view) => return Ok(()),
                     // It may have missed something since.
                     Ok(()) => break,
@@ -390,7 +404,16 @@ impl Duplex {
         }
     }
 
-    fn read_from(&self, view: &View, place: &Place, stream: usize, to: &mut [u8], at: u64) -> Result<()> {
+    /// From one member, and there from one of the copies that its region keeps, or any.
+    fn read_from(
+        &self,
+        view: &View,
+        place: &Place,
+        copy: Option<usize>,
+        stream: usize,
+        to: &mut [u8],
+        at: u64,
+    ) -> Result<()> {
         let Some(region) = &place.handle else { return Err(self.error(Class::Gone, "a member is missing")) };
         let block = u64::from(region.properties().block);
         let (start, end) = (at / block * block, (at + to.len() as u64).next_multiple_of(block));
@@ -398,7 +421,12 @@ impl Duplex {
         for (from, within) in self.pieces(view, place, stream, start..end)? {
             let memory = Aligned::zeroed((within.end - within.start) as usize);
             let request = Request::read(from, Buffers::whole(&memory)).within(PATIENCE);
-            started.push((within, region.start(request)));
+            let (done, ticket) = Ticket::new();
+            match copy {
+                None => region.submit(request, done),
+                Some(copy) => region.read_copy(copy, request, done),
+            }
+            started.push((within, ticket));
         }
         let mut result = Ok(());
         for (within, ticket) in started {
@@ -565,6 +593,12 @@ fn flush_now(region: &dyn Region) -> Result<()> {
         Class::NoSpace => Error { class: Class::Media, ..e },
         _ => e,
     })
+}
+
+fn copies_of(view: &View) -> Vec<CopyPlace> {
+    let whole = view.places().filter(|(_, place)| place.is_whole());
+    let kept = whole.filter_map(|(_, place)| Some((place.region, place.handle.as_ref()?.copies())));
+    kept.flat_map(|(region, copies)| (0..copies).map(move |copy| CopyPlace { region, copy })).collect()
 }
 
 /// What notes say, with the regions that are there.

@@ -127,6 +127,10 @@ pub trait Region: Device {
     /// Reads from one copy alone: where the content of another has proved wrong.
     fn read_copy(&self, copy: usize, request: Request, done: Done);
 
+    /// A member lacks what the others have: it is out, durably, where the region can do without it. False where it cannot.
+    /// Waits for disks.
+    fn put_out(&self, member: usize, why: &str) -> Result<bool>;
+
     /// Puts a member back, or `spare` (a disk without a label, and the name that it gets) in its place: copies what
     /// `live` says, giving way as a thread of the [background](throttle::Background) does. `live` is asked when the member has begun to take part in writes, and names everything that was
     /// written, or was being written, by then. `go_on` is told the bytes that are left, between pieces, and may sleep;
@@ -377,6 +381,10 @@ impl Region for Volume {
         if let Some((op, manner, done)) = self.begin(request, done) {
             self.map.submit_copy(&self.set, copy, op, manner, done);
         }
+    }
+
+    fn put_out(&self, member: usize, why: &str) -> Result<bool> {
+        self.set.put_out(member, why)
     }
 
     fn rebuild(

@@ -550,15 +550,26 @@ impl Set {
 
     pub fn set_note(&self, bytes: &[u8]) -> Result<()> {
         for (role, e) in self.write_note(bytes)? {
-            if matches!(e.class, Class::Invalid | Class::NoSpace) || !self.can_miss(&self.states(), &[role]) {
+            if matches!(e.class, Class::Invalid | Class::NoSpace) || !self.put_out(role, &e.to_string())? {
                 return Err(e);
             }
-            self.states()[role] = MemberState::Out;
-            self.leaves(role);
-            self.exclude(role)?;
-            self.tell(What::Out { member: role, tolerated: self.tolerated(), why: e.to_string() });
         }
         Ok(())
+    }
+
+    /// The member is out, and the labels say so; false where the region cannot do without it.
+    pub fn put_out(&self, role: usize, why: &str) -> Result<bool> {
+        if self.states().get(role).is_none_or(|state| *state == MemberState::Out) {
+            return Ok(true);
+        }
+        if !self.can_miss(&self.states(), &[role]) {
+            return Ok(false);
+        }
+        self.states()[role] = MemberState::Out;
+        self.leaves(role);
+        self.exclude(role)?;
+        self.tell(What::Out { member: role, tolerated: self.tolerated(), why: why.into() });
+        Ok(true)
     }
 
     /// Writes it to all members that are used; those that missed it.

@@ -27,6 +27,7 @@ use rustix::io::Errno;
 use super::control::ControlBlock;
 use super::rate::RateLimit;
 use super::state::State;
+use super::vote::{self, Acknowledged};
 use super::{checkpoint, rounds, Disks, Loaded, SharedDisk};
 use crate::copy::image::Image;
 use crate::copy::log::{self, now, Identity, Log, Position, MIN_CAPACITY, RECORDS};
@@ -121,6 +122,7 @@ impl Copy {
     /// 2. The logs' state says that it is done. (Else the next commit would be written over it.)
     pub fn keep_found(&self, marks: &Marks) -> Result<()> {
         let Some(mut state) = State::read(marks, self.id)? else { return Ok(()) };
+        vote::put_away_old(&self.disks, self.id, Acknowledged::of(&state.logs, state.active))?;
         let log = &mut lock(&self.logs)[state.active];
         let (noted, found) = (log.position(), log.check_end()?);
         if found != noted || log.is_begun_behind(found.end)? {

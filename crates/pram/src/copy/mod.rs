@@ -14,6 +14,7 @@
 //! | [`control`] | what processes agree on about it |
 //! | [`state`] | how far the logs have come, for the next process |
 //! | [`readahead`] | reading much of a disk in order, several reads under way |
+//! | [`vote`] | which of several copies are behind |
 //! | [`aligned`] | buffers for reading and writing past the host's page cache |
 //!
 //! On `logged` the copy is what a power cut leaves; on `battery` and `dax` it is what the loss of the persistent
@@ -37,6 +38,7 @@ mod rate;
 pub mod readahead;
 pub(crate) mod rounds;
 mod state;
+mod vote;
 
 use std::io;
 use std::ops::Range;
@@ -51,6 +53,7 @@ use crate::region::{self, Region, Standing};
 use crate::session::assert_may_wait;
 use rate::RateLimit;
 use state::State;
+use vote::Acknowledged;
 
 pub(crate) use commit::{refuse_failed, told};
 pub use commit::{Copy, Ticket};
@@ -81,6 +84,17 @@ impl Disk for SharedDisk {
     fn copies(&self) -> usize {
         (**self).copies()
     }
+    fn read_copy_at(&self, n: usize, buf: &mut [u8], at: u64) -> io::Result<()> {
+        assert_may_wait();
+        (**self).read_copy_at(n, buf, at)
+    }
+    fn note_wrong(&self) {
+        (**self).note_wrong();
+    }
+    fn put_away(&self, copies: &[usize]) -> io::Result<()> {
+        assert_may_wait();
+        (**self).put_away(copies)
+    }
     fn trim(&self, bytes: u64) {
         (**self).trim(bytes);
     }
@@ -109,6 +123,8 @@ pub struct Loaded {
     whole: bool,
     /// The last commit that was found in the active log.
     found: Range<u64>,
+    /// The commit before, which was acknowledged.
+    acknowledged: Option<Acknowledged>,
 }
 
 impl Loaded {
@@ -117,6 +133,8 @@ impl Loaded {
     /// the host's memory alone, all of it.
     fn settle(&self, disks: &Disks, id: Identity) -> Result<()> {
         let active = self.state.active;
+        // Before anything is written: an old copy would get headers that say that it is none.
+        vote::put_away_old(disks, id, self.acknowledged)?;
         // What was being written when the power went may be in one copy and not in the other: what was found counts, in both.
         Image::settle_copies(&disks.image)?;
         Log::settle_copies(&disks.logs[1 - active], id)?;
@@ -140,6 +158,7 @@ pub fn create(disks: &Disks, id: Identity, capacity: u64) -> Result<Loaded> {
         state: State { active: 0, swapping: false, logs: at, durable: 0 },
         whole: false,
         found: 0..0,
+        acknowledged: None,
     })
 }
 
@@ -191,11 +210,17 @@ fn replay(
     let new = Log::open(disks.logs[active].clone(), id, from, |_, off, bytes| put(off, bytes))?;
     let mut logs = [old.position(); 2];
     logs[active] = new.position();
+    // What it ends with may have been under way everywhere.
+    let acknowledged = match new.found().is_empty() {
+        true => Acknowledged::of(&logs, active),
+        false => Some(Acknowledged { log: active, record: new.prior(), commit: new.last().commit - 1 }),
+    };
     Ok(Loaded {
         as_of: new.last(),
         state: State { active, swapping: false, logs, durable: 0 },
         whole: true,
         found: new.found(),
+        acknowledged,
     })
 }
 
@@ -277,10 +302,10 @@ pub fn was_closed(region: &Region) -> Result<bool> {
 /// from something else. The image is brought up to date for that. With nobody else at work.
 pub fn compare(disks: &Disks, id: Identity, region: &Region, marks: &Marks) -> Result<Loaded> {
     let mut pages = Image::open(disks.image.clone(), Some(id))?;
-    pages.settle()?;
     let mut loaded = replay(disks, id, pages.instant(), &mut |_, _| Ok(()))?;
     loaded.settle(disks, id)?;
-    (loaded.whole, loaded.found) = (false, 0..0);
+    pages.settle()?;
+    (loaded.whole, loaded.found, loaded.acknowledged) = (false, 0..0, None);
     let active = loaded.state.active;
     let (other, last) = (1 - active, loaded.as_of);
     checkpoint::checkpoint(&mut pages, &disks.logs[other], loaded.state.logs[other].last, &mut RateLimit::free())?;

@@ -9,7 +9,7 @@ use std::sync::mpsc::{channel, sync_channel, Receiver, Sender};
 use std::thread::{Builder, Scope};
 
 use crate::copy::aligned::Aligned;
-use crate::copy::log::Disk;
+use crate::copy::log::{read_copy, Disk};
 use crate::error::Result;
 
 /// Bytes of a piece where it is all the same.
@@ -114,11 +114,29 @@ impl<D: Disk, P: Iterator<Item = Piece>> Ahead<'_, D, P> {
 /// Where bytes come from, best in ascending order.
 pub trait Source {
     fn read_exact_at(&mut self, buf: &mut [u8], at: u64) -> io::Result<()>;
+    /// See [`Disk::copies`].
+    fn copies(&self) -> usize;
+    /// From one copy; none: from any.
+    fn read_copy_at(&mut self, copy: Option<usize>, buf: &mut [u8], at: u64) -> io::Result<()>;
+    /// See [`Disk::note_wrong`].
+    fn note_wrong(&self);
 }
 
 impl<D: Disk> Source for &D {
     fn read_exact_at(&mut self, buf: &mut [u8], at: u64) -> io::Result<()> {
         (**self).read_exact_at(buf, at)
+    }
+
+    fn copies(&self) -> usize {
+        (**self).copies()
+    }
+
+    fn read_copy_at(&mut self, copy: Option<usize>, buf: &mut [u8], at: u64) -> io::Result<()> {
+        read_copy(*self, copy, buf, at)
+    }
+
+    fn note_wrong(&self) {
+        (**self).note_wrong();
     }
 }
 
@@ -162,5 +180,20 @@ impl<D: Disk, P: Iterator<Item = Piece>> Source for Stream<'_, '_, D, P> {
             (at, buf) = (at + now.len() as u64, later);
         }
         Ok(())
+    }
+
+    fn copies(&self) -> usize {
+        self.ahead.disk.copies()
+    }
+
+    fn read_copy_at(&mut self, copy: Option<usize>, buf: &mut [u8], at: u64) -> io::Result<()> {
+        match copy {
+            None => self.read_exact_at(buf, at),
+            copy => read_copy(self.ahead.disk, copy, buf, at),
+        }
+    }
+
+    fn note_wrong(&self) {
+        self.ahead.disk.note_wrong();
     }
 }

@@ -1,14 +1,16 @@
-//! Taking up a copy that was read back.
+//! Taking up a copy that was read back, also one that lies on two disks of which one is old or rotten.
 
-use std::sync::Arc;
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
-use pram::copy::log::{Identity, MIN_CAPACITY};
+use pram::copy::log::{Disk, Identity, MIN_CAPACITY};
 use pram::copy::marks::Marks;
-use pram::copy::{create, load, Copy, Disks};
-use pram::{Error, Mapping};
+use pram::copy::{create, load, Copy, Disks, Loaded, SharedDisk};
+use pram::{Error, Mapping, Session};
 use rustix::io::Errno;
 
-use crate::rig::{MIB, UUID};
+use crate::rig::{self, MIB, UUID};
 use crate::tape::{Event, Tape};
 
 const ID: Identity = Identity { uuid: UUID };
@@ -50,4 +52,183 @@ fn a_copy_that_cannot_be_flushed_is_not_taken_up() {
         let e = take_up(&tapes).map(|_| ()).expect_err("it cannot be made durable");
         assert!(matches!(e, Error::Host { errno: Errno::IO, .. }), "file {n}: {e}");
     }
+}
+
+/// Two tapes that hold the same.
+#[derive(Clone, Default)]
+struct Twin {
+    tapes: [Tape; 2],
+    wrong: Arc<AtomicUsize>,
+    away: Arc<Mutex<Vec<usize>>>,
+}
+
+impl Disk for Twin {
+    fn read_exact_at(&self, buf: &mut [u8], at: u64) -> io::Result<()> {
+        self.tapes[0].read_exact_at(buf, at)
+    }
+    fn write_all_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
+        self.tapes.iter().try_for_each(|tape| tape.write_all_at(bytes, at))
+    }
+    fn flush(&self) -> io::Result<()> {
+        self.tapes.iter().try_for_each(Disk::flush)
+    }
+    fn copies(&self) -> usize {
+        2
+    }
+    fn read_copy_at(&self, n: usize, buf: &mut [u8], at: u64) -> io::Result<()> {
+        self.tapes[n].read_exact_at(buf, at)
+    }
+    fn note_wrong(&self) {
+        self.wrong.fetch_add(1, Ordering::SeqCst);
+    }
+    fn put_away(&self, copies: &[usize]) -> io::Result<()> {
+        self.away.lock().unwrap().extend(copies);
+        Ok(())
+    }
+}
+
+/// The image and both logs of a region of some mebibytes, twice, after so many commits.
+struct Twins([Twin; 3]);
+
+impl Twins {
+    fn new() -> Twins {
+        let twin = |len: u64| Twin { tapes: [(); 2].map(|()| Tape::of(vec![0; len as usize])), ..Twin::default() };
+        Twins([0, MIN_CAPACITY, MIN_CAPACITY].map(twin))
+    }
+
+    fn disks(&self) -> Disks {
+        let [image, first, second] = self.0.each_ref().map(|twin| Arc::new(twin.clone()) as SharedDisk);
+        Disks { image, logs: [first, second] }
+    }
+
+    /// A session on a new region that has this copy.
+    fn session(&self) -> Session {
+        let marks = Marks::over(Mapping::anonymous(Marks::bytes(4 * MIB)).unwrap()).unwrap();
+        let loaded = create(&self.disks(), ID, MIN_CAPACITY).unwrap();
+        let copy = Copy::begin(self.disks(), &marks, ID, &loaded).unwrap();
+        let mut region = rig::format(Mapping::anonymous(4 * MIB).unwrap());
+        marks.mark(0, 4 * MIB).unwrap();
+        region.track(marks);
+        Session::private_with(region, 16, Some(copy)).unwrap()
+    }
+
+    fn bytes(&self, copy: usize) -> [Vec<u8>; 3] {
+        self.0.each_ref().map(|twin| twin.tapes[copy].bytes())
+    }
+
+    fn put(&self, copy: usize, bytes: &[Vec<u8>; 3]) {
+        self.0.iter().zip(bytes).for_each(|(twin, bytes)| twin.tapes[copy].with(|s| s.bytes.clone_from(bytes)));
+    }
+
+    fn loaded(&self) -> (Vec<u8>, Loaded) {
+        let mut region = vec![0; 4 * MIB as usize];
+        let loaded = load(&self.disks(), ID, &mut |off, bytes| {
+            region[off as usize..][..bytes.len()].copy_from_slice(bytes);
+            Ok(())
+        });
+        (region, loaded.unwrap())
+    }
+
+    /// Takes it up, and tells which copies were put away for that.
+    fn take_up(&self) -> Vec<usize> {
+        let marks = Marks::over(Mapping::anonymous(Marks::bytes(4 * MIB)).unwrap()).unwrap();
+        let loaded = self.loaded().1;
+        Copy::begin(self.disks(), &marks, ID, &loaded).unwrap();
+        self.0[0].away.lock().unwrap().clone()
+    }
+}
+
+/// Fills memory anew so often, with a commit each time.
+fn commit(session: &Session, times: u64) {
+    for _ in 0..times {
+        let mut op = session.begin().unwrap();
+        let mut tx = op.tx().unwrap();
+        let word = session.region().root(3);
+        let next = session.region().load(word).unwrap() + 1;
+        tx.set(pram::Off::new(word.raw()), &next).unwrap();
+        tx.commit().unwrap();
+        drop(op);
+        session.copy().unwrap().wait(session).unwrap();
+    }
+}
+
+/// Lets the other log take over, and the image have what the first one holds.
+fn checkpoint(session: &Session) {
+    let mut op = session.begin().unwrap();
+    let mut tx = op.tx().unwrap();
+    let off = tx.alloc(pram::Tag(1), 2 * MIB + MIB / 2).unwrap().off;
+    tx.set(session.region().root(1), &off).unwrap();
+    tx.commit().unwrap();
+    drop(op);
+    session.region().marks().unwrap().mark(0, 4 * MIB).unwrap();
+    session.copy().unwrap().wait(session).unwrap();
+    while session.copy().unwrap().checkpoint_if_due(session).unwrap() {}
+}
+
+#[test]
+fn of_two_copies_the_log_that_ends_later_counts_and_the_other_is_put_away() {
+    for old in 0..2 {
+        for turns in [false, true] {
+            let twins = Twins::new();
+            let session = twins.session();
+            commit(&session, 3);
+            let before = twins.bytes(old);
+            commit(&session, 5);
+            if turns {
+                checkpoint(&session);
+            }
+            let (region, loaded) = twins.loaded();
+            twins.put(old, &before);
+            let (found, again) = twins.loaded();
+            assert_eq!(again.as_of.commit, loaded.as_of.commit, "copy {old}, turns {turns}");
+            assert!(found == region, "copy {old}, turns {turns}");
+            assert_eq!(twins.take_up(), [old], "turns {turns}");
+        }
+    }
+}
+
+#[test]
+fn what_was_being_written_to_one_copy_when_the_power_went_is_in_both_then() {
+    for lacks in 0..2 {
+        let twins = Twins::new();
+        let session = twins.session();
+        commit(&session, 3);
+        let before = twins.bytes(lacks);
+        commit(&session, 1);
+        let after = twins.bytes(lacks);
+        twins.put(lacks, &before);
+        assert_eq!(twins.take_up(), [0; 0], "it is no older than what was acknowledged");
+        assert!(twins.bytes(lacks) == after, "copy {lacks}");
+    }
+}
+
+#[test]
+fn each_block_is_read_from_the_copy_that_has_it_right() {
+    let twins = Twins::new();
+    let session = twins.session();
+    commit(&session, 3);
+    checkpoint(&session);
+    commit(&session, 5);
+    let (region, loaded) = twins.loaded();
+    assert_eq!(twins.0.iter().map(|twin| twin.wrong.load(Ordering::SeqCst)).sum::<usize>(), 0);
+    let well = twins.bytes(0);
+    for (rotten, first) in [(0, 0), (1, 0), (0, 700), (0, 5000)] {
+        let mut bytes = well.clone();
+        for bytes in &mut bytes {
+            bytes.iter_mut().skip(first).step_by(16 << 10).for_each(|byte| *byte ^= 0x10);
+        }
+        twins.put(rotten, &bytes);
+        let (found, again) = twins.loaded();
+        assert_eq!(again.as_of.commit, loaded.as_of.commit, "copy {rotten} from {first}");
+        assert!(found == region, "copy {rotten} from {first}");
+        twins.put(rotten, &well);
+    }
+    assert!(twins.0.iter().any(|twin| twin.wrong.load(Ordering::SeqCst) > 0), "it is noticed");
+    // Each copy has another half wrong.
+    for (copy, from) in [(0, 0), (1, 8 << 10)] {
+        let mut bytes = well.clone();
+        bytes[0].iter_mut().skip(from + (16 << 10)).step_by(16 << 10).for_each(|byte| *byte ^= 0x10);
+        twins.put(copy, &bytes);
+    }
+    assert!(twins.loaded().0 == region, "both together have all");
 }

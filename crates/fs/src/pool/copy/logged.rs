@@ -25,7 +25,7 @@ use rustix::io::Errno;
 
 use super::attach::Tracked;
 use super::files;
-use super::regions::{self, InRegions};
+use super::regions;
 use crate::error::{Error, Result};
 use crate::inode::max_inodes;
 use crate::pool::config::Config;
@@ -157,8 +157,7 @@ fn open_as(
         )));
     }
     let path = shared::path(&lock, &uuid, "region")?;
-    let in_regions = in_regions.as_deref();
-    let memory = Memory { dir, home, path: &path, disks: &disks, in_regions, lock: &lock, id, attached, marks };
+    let memory = Memory { dir, home, path: &path, disks: &disks, lock: &lock, id, attached, marks };
     if !attached {
         memory.tracked().rename_foreign_memory()?;
     }
@@ -192,8 +191,6 @@ struct Memory<'a> {
     /// Of the region.
     path: &'a Path,
     disks: &'a Disks,
-    /// They lie there.
-    in_regions: Option<&'a InRegions>,
     lock: &'a fs::File,
     id: Identity,
     /// Processes work on the pool.
@@ -271,32 +268,15 @@ impl Memory<'_> {
         made
     }
 
-    /// Fills memory from the copy. Where what one region has of that is wrong, from another one; the first lacks something then.
+    /// Fills memory from the copy.
     fn read_copy(&self, memory: &fs::File) -> Result<Loaded> {
-        let first = self.in_regions.and_then(|in_regions| in_regions.duplex.preferred());
-        loop {
-            let loaded = copy::load(self.disks, self.id, &mut |off, bytes| {
-                memory.write_all_at(bytes, off).map_err(|e| pram::Error::Host {
-                    what: "filling the region".into(),
-                    errno: Errno::from_io_error(&e).unwrap_or(Errno::IO),
-                })
-            });
-            let e = match (loaded, self.in_regions) {
-                (Ok(loaded), Some(in_regions)) if in_regions.duplex.preferred() != first => {
-                    if let Some(wrong) = first {
-                        in_regions.duplex.put_away(wrong).map_err(|e| Error::Pool(e.to_string()))?;
-                    }
-                    return Ok(loaded);
-                }
-                (Ok(loaded), _) => return Ok(loaded),
-                (Err(e), _) => e,
-            };
-            if !self.in_regions.is_some_and(|in_regions| in_regions.duplex.prefer_next()) {
-                return Err(e.into());
-            }
-            tracing::error!("the copy of the pool's memory in region {}: {e}; reading another one", first.unwrap_or(0));
-            memory.set_len(0).map_err(|e| Error::host(self.path, &e))?;
-        }
+        let loaded = copy::load(self.disks, self.id, &mut |off, bytes| {
+            memory.write_all_at(bytes, off).map_err(|e| pram::Error::Host {
+                what: "filling the region".into(),
+                errno: Errno::from_io_error(&e).unwrap_or(Errno::IO),
+            })
+        });
+        loaded.map_err(Error::from)
     }
 
     fn open(&self, file: &fs::File) -> Result<Region> {

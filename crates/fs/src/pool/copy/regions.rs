@@ -79,7 +79,25 @@ impl Disk for Stream {
     }
 
     fn copies(&self) -> usize {
-        self.of.duplex.members().len()
+        self.of.duplex.copies().len()
+    }
+
+    fn read_copy_at(&self, n: usize, buf: &mut [u8], at: u64) -> io::Result<()> {
+        self.of.duplex.read_copy(self.n, n, buf, at).map_err(to_io)
+    }
+
+    fn note_wrong(&self) {
+        self.of.duplex.note_wrong();
+    }
+
+    fn put_away(&self, copies: &[usize]) -> io::Result<()> {
+        for old in self.of.duplex.put_away_copies(copies).map_err(to_io)? {
+            tracing::error!(
+                "{old} has an older copy of the pool's memory than the others: its disk was put back from an earlier time, or has \
+                 lost writes. The newer copy counts. What files had there may be old or missing, too: `conquest scrub` finds it"
+            );
+        }
+        Ok(())
     }
 
     fn trim(&self, bytes: u64) {

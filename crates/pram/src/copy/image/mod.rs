@@ -50,7 +50,7 @@ use std::io;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::copy::log::{host, is_full, read_both, Disk, Identity, Instant};
+use crate::copy::log::{host, is_full, read_places, Disk, Identity, Instant};
 use crate::error::{Error, Result};
 use crate::region::{fingerprint, MAX_SIZE};
 
@@ -147,6 +147,11 @@ impl<D: Disk> Image<D> {
     pub fn peek(disk: &D) -> Result<(Identity, Instant)> {
         let (raw, _) = read_header(disk, None)?;
         Ok((Identity { uuid: raw.uuid }, Instant { commit: raw.commit, time: raw.time }))
+    }
+
+    /// How often it was updated, by its header alone.
+    pub fn generation(disk: &D) -> Result<u64> {
+        Ok(read_header(disk, None)?.0.generation)
     }
 
     /// Bytes of the image's file that are, or were, used, by its header alone.
@@ -323,9 +328,9 @@ impl<D: Disk> Image<D> {
 
 /// The gate where the header becomes trusted: the newer of two copies, and which one it is.
 fn read_header(disk: &impl Disk, id: Option<Identity>) -> Result<(RawImage, usize)> {
-    let (copies, unread) = read_both::<RawImage>(disk, HEADER_AT, "reading the image's header");
-    let whole = |(_, raw): &(usize, &RawImage)| raw.magic == MAGIC && raw.crc == header_crc(raw);
-    let Some((copy, raw)) = copies.iter().enumerate().filter(whole).max_by_key(|(_, raw)| raw.generation) else {
+    let (places, unread) = read_places::<RawImage>(disk, HEADER_AT, "reading the image's header");
+    let whole = |(_, raw): &&(usize, RawImage)| raw.magic == MAGIC && raw.crc == header_crc(raw);
+    let Some((copy, raw)) = places.iter().filter(whole).max_by_key(|(_, raw)| raw.generation) else {
         return Err(unread.unwrap_or_else(|| bad("it has no header; put the pool's own image back")));
     };
     if raw.version != VERSION {
@@ -337,7 +342,7 @@ fn read_header(disk: &impl Disk, id: Option<Identity>) -> Result<(RawImage, usiz
     if raw.fingerprint != fingerprint() || u64::from(raw.page) != PAGE {
         return Err(bad("it was made by a build with another layout"));
     }
-    Ok((*raw, copy))
+    Ok((*raw, *copy))
 }
 
 /// The gate where tables become trusted: read level by level from the uppermost down, each slot named once.

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::copy::log::{host, Disk, Instant};
+use crate::copy::log::{host, read_copy, Disk, Instant};
 use crate::copy::readahead;
 use crate::error::{Error, Result};
 
@@ -30,13 +30,17 @@ pub struct Source<'d, D> {
 impl<D: Disk> Source<'_, D> {
     /// A file that is too short is noticed before anything is read from it.
     pub fn check_length(&self, last: u32) -> Result<()> {
-        let at = u64::from(last) * PAGE;
-        match self.disk.read_exact_at(&mut [0; PAGE as usize], at) {
-            // A bad sector may be in a slot that is not used.
-            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => {
+        let (at, copies) = (u64::from(last) * PAGE, self.disk.copies());
+        // A bad sector may be in a slot that is not used.
+        let is_short = |copy: Option<usize>| {
+            let read = read_copy(self.disk, copy, &mut [0; PAGE as usize], at);
+            read.is_err_and(|e| e.kind() == io::ErrorKind::UnexpectedEof)
+        };
+        match is_short(None) && (copies < 2 || (0..copies).map(Some).all(is_short)) {
+            true => {
                 Err(bad(format!("it is truncated: it should have {} bytes; put a whole copy of it back", at + PAGE)))
             }
-            _ => Ok(()),
+            false => Ok(()),
         }
     }
 
@@ -56,9 +60,9 @@ impl<D: Disk> Source<'_, D> {
                     let skip = (at(found) - at(&run[0])) as usize;
                     let slot = &mut bytes[skip..skip + PAGE as usize];
                     match whole {
-                        Ok(()) => self.verify(found, level, slot)?,
-                        // One by one, to find those that can be read.
-                        Err(_) => self.read(found, level, slot)?,
+                        Ok(()) if self.is_right(found, slot) => {}
+                        // One by one, to find those that can be read, in any copy.
+                        _ => self.read(found, level, slot)?,
                     }
                     put(found.key, slot)?;
                 }
@@ -67,17 +71,33 @@ impl<D: Disk> Source<'_, D> {
         })
     }
 
-    /// Reads and checks one.
+    /// Reads and checks one, from the first copy that has it right.
     pub fn read(&self, found: &Wanted, level: u32, buf: &mut [u8]) -> Result<()> {
+        let first = self.read_from(None, found, level, buf);
+        let copies = self.disk.copies();
+        for copy in (0..copies).filter(|_| first.is_err() && copies > 1) {
+            if self.read_from(Some(copy), found, level, buf).is_ok() {
+                self.disk.note_wrong();
+                return Ok(());
+            }
+        }
+        first
+    }
+
+    /// The same from one copy.
+    pub fn read_from(&self, copy: Option<usize>, found: &Wanted, level: u32, buf: &mut [u8]) -> Result<()> {
         let at = at(found);
-        self.disk
-            .read_exact_at(buf, at)
+        read_copy(self.disk, copy, buf, at)
             .map_err(|e| host(&format!("reading the image at byte {at}, where {}", self.held(found, level)), &e))?;
         self.verify(found, level, buf)
     }
 
+    fn is_right(&self, found: &Wanted, bytes: &[u8]) -> bool {
+        crc32c::crc32c(bytes) == found.entry.crc
+    }
+
     fn verify(&self, found: &Wanted, level: u32, bytes: &[u8]) -> Result<()> {
-        match crc32c::crc32c(bytes) == found.entry.crc {
+        match self.is_right(found, bytes) {
             true => Ok(()),
             false => Err(Error::Unusable(format!(
                 "the image is damaged at byte {}, where {}",

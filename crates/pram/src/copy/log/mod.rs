@@ -95,9 +95,20 @@ pub trait Disk: Send + Sync {
         self.write_all_at(bytes, at)?;
         Ok(self.flush())
     }
-    /// On how many disks all of it lies. A read tells of one of them; of what was being written at a crash they may differ.
+    /// How many copies of all of it there are. A read tells of one of them; of what was being written at a crash they may differ,
+    /// and one may be rotten or old.
     fn copies(&self) -> usize {
         1
+    }
+    /// Reads copy `n` alone: another one's content has proved wrong.
+    fn read_copy_at(&self, _n: usize, buf: &mut [u8], at: u64) -> io::Result<()> {
+        self.read_exact_at(buf, at)
+    }
+    /// One copy has something wrong that another has right.
+    fn note_wrong(&self) {}
+    /// These copies lack what was acknowledged: they are not read any more before they have all. Another one has it.
+    fn put_away(&self, _copies: &[usize]) -> io::Result<()> {
+        Ok(())
     }
     /// Nothing behind `bytes` is needed: told by the one who writes to it.
     fn trim(&self, _bytes: u64) {}
@@ -252,6 +263,8 @@ pub struct Log<D> {
     at: Position,
     /// Where the last commit lies, if it was found by reading.
     found: Range<u64>,
+    /// The last record of the commit before that, if it is in this log.
+    prior: Option<(u64, u32)>,
     /// A write or flush failed: nothing can be appended any more.
     failed: bool,
 }
@@ -263,7 +276,7 @@ impl<D: Disk> Log<D> {
             return Err(Error::Unusable(format!("a log of {capacity} bytes is too small: give it {MIN_CAPACITY}")));
         }
         let at = Position::start(FIRST - 1, capacity, 0, new_writer()?, last);
-        let mut log = Log { disk, id, at, found: 0..0, failed: false };
+        let mut log = Log { disk, id, at, found: 0..0, prior: None, failed: false };
         // Whatever was there before must not look like the other copy.
         log.attempt("making the log", |disk| disk.write_all_at(&[0; RECORDS as usize], 0))?;
         log.begin_anew(last, capacity, lineage)?;
@@ -291,7 +304,7 @@ impl<D: Disk> Log<D> {
     pub fn spent(disk: D, id: Identity, last: Instant) -> Result<Log<D>> {
         let RawLog { generation, capacity, nonce, .. } = read_header(&disk, id)?;
         let at = Position::start(generation, capacity, nonce, new_writer()?, last);
-        Ok(Log { disk, id, at, found: 0..0, failed: false })
+        Ok(Log { disk, id, at, found: 0..0, prior: None, failed: false })
     }
 
     /// Opens a log and replays what follows `from`, the instant of an image or of the log before: `apply(commit,
@@ -319,9 +332,9 @@ impl<D: Disk> Log<D> {
         let found = scan::replay(&disk, &header, from.commit, until, apply)?;
         let last = last_of(&found, &header, from)?;
         let RawLog { capacity, generation, nonce, .. } = header;
-        let Found { start, end, tail, before, .. } = found;
+        let Found { start, end, tail, before, prior, .. } = found;
         let at = Position { end, tail, before, ..Position::start(generation, capacity, nonce, new_writer()?, last) };
-        Ok(Log { disk, id, at, found: start..end, failed: false })
+        Ok(Log { disk, id, at, found: start..end, prior, failed: false })
     }
 
     /// Goes once through the commits that follow `from`, until `until`: `see(offset, bytes)` is told what they change, in
@@ -351,7 +364,7 @@ impl<D: Disk> Log<D> {
 
     /// A log that has come to `at`, as memory says; [`check`](Self::check) asks the disk.
     pub fn resume(disk: D, id: Identity, at: Position) -> Log<D> {
-        Log { disk, id, at, found: 0..0, failed: false }
+        Log { disk, id, at, found: 0..0, prior: None, failed: false }
     }
 
     /// Another process has written the log meanwhile.
@@ -364,7 +377,7 @@ impl<D: Disk> Log<D> {
         let header = read_header(&self.disk, self.id)?;
         let tail = match self.at.tail {
             0 => None,
-            at => Scan::over(&mut &self.disk, &header).read(at)?,
+            at => Scan::over(&mut &self.disk, &header).read(at, |raw| raw.crc == self.at.before)?,
         };
         let tail = tail.map_or((self.at.last.commit, 0), |raw| (raw.commit, raw.crc));
         let same = (header.generation, header.nonce) == (self.at.generation, self.at.nonce);
@@ -453,6 +466,22 @@ impl<D: Disk> Log<D> {
         self.found.clone()
     }
 
+    /// Where the last record begins of the commit before that, and its checksum, if it was found here.
+    pub fn prior(&self) -> Option<(u64, u32)> {
+        self.prior
+    }
+
+    /// Does a log lack this record, since it ends before that commit? Not one that is damaged there.
+    pub fn ends_before(disk: &D, id: Identity, (at, crc): (u64, u32), commit: u64) -> bool {
+        let Ok(header) = read_header(disk, id) else { return false };
+        let there = Scan::over(&mut &*disk, &header).read(at, |raw| raw.crc == crc);
+        if !matches!(there, Ok(None)) {
+            return false;
+        }
+        let all = Scan::over(&mut &*disk, &header).all(u64::MAX, |_, _, _| Ok(()));
+        all.is_ok_and(|found| found.last.commit < commit)
+    }
+
     /// Makes the header and what was found durable, also if who wrote them died before they were, or could not flush; and
     /// takes away the beginning of a commit behind it that never ended. (Else that could be completed by sectors of the
     /// next one that are the same, and then stand in its place after a power cut.)
@@ -460,17 +489,14 @@ impl<D: Disk> Log<D> {
         let header = read_header(disk, id)?;
         let begun =
             has_other_behind(disk, &header, found.end) || Scan::over(&mut &*disk, &header).is_begun(found.end)?;
+        // Each from a copy that has it whole.
+        let records = Scan::over(&mut &*disk, &header).records(found.clone())?;
         let again = || -> io::Result<()> {
             if begun {
                 disk.write_all_at(&[0; SECTOR as usize], found.end)?;
             }
             HEADER_AT.iter().try_for_each(|at| disk.write_all_at(header.as_bytes(), *at))?;
-            let mut piece = vec![0; MAX_RECORD as usize];
-            for at in found.clone().step_by(piece.len()) {
-                let bytes = &mut piece[..(found.end - at).min(MAX_RECORD) as usize];
-                disk.read_exact_at(bytes, at)?;
-                disk.write_all_at(bytes, at)?;
-            }
+            records.iter().try_for_each(|(at, record)| disk.write_all_at(record, *at))?;
             disk.flush()
         };
         again().map_err(|e| host("writing the log's end again", &e))
@@ -681,21 +707,50 @@ pub(crate) fn is_full(e: &io::Error) -> bool {
     matches!(Errno::from_io_error(e), Some(Errno::NOSPC | Errno::DQUOT))
 }
 
-/// The two copies of a header, of which one suffices: what cannot be read of them is zeros, and told.
-pub(crate) fn read_both<H: FromBytes + IntoBytes>(
+/// The two places of a header in each copy, of which one suffices: which place, and what is there. What cannot be read is told.
+pub(crate) fn read_places<H: FromBytes + IntoBytes>(
     disk: &impl Disk,
     at: [u64; 2],
     what: &str,
-) -> ([H; 2], Option<Error>) {
-    let mut unread = None;
-    let copies = at.map(|at| {
-        let mut raw = H::new_zeroed();
-        if let Err(e) = disk.read_exact_at(raw.as_mut_bytes(), at) {
-            (raw, unread) = (H::new_zeroed(), Some(host(what, &e)));
+) -> (Vec<(usize, H)>, Option<Error>) {
+    let copies = if disk.copies() > 1 { (0..disk.copies()).map(Some).collect() } else { vec![None] };
+    let (mut found, mut unread) = (Vec::new(), None);
+    for (place, at) in at.into_iter().enumerate() {
+        for copy in &copies {
+            let mut raw = H::new_zeroed();
+            match read_copy(disk, *copy, raw.as_mut_bytes(), at) {
+                Ok(()) => found.push((place, raw)),
+                Err(e) => unread = Some(host(what, &e)),
+            }
         }
-        raw
-    });
-    (copies, unread)
+    }
+    (found, unread)
+}
+
+/// Reads one copy; none: any of them.
+pub(crate) fn read_copy(disk: &impl Disk, copy: Option<usize>, buf: &mut [u8], at: u64) -> io::Result<()> {
+    match copy {
+        None => disk.read_exact_at(buf, at),
+        Some(n) => disk.read_copy_at(n, buf, at),
+    }
+}
+
+/// One copy of a disk by itself, to look at.
+pub(crate) struct OneCopy<'d, D> {
+    pub disk: &'d D,
+    pub n: usize,
+}
+
+impl<D: Disk> Disk for OneCopy<'_, D> {
+    fn read_exact_at(&self, buf: &mut [u8], at: u64) -> io::Result<()> {
+        self.disk.read_copy_at(self.n, buf, at)
+    }
+    fn write_all_at(&self, _: &[u8], _: u64) -> io::Result<()> {
+        Err(io::ErrorKind::ReadOnlyFilesystem.into())
+    }
+    fn flush(&self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 pub(crate) fn host(what: &str, e: &io::Error) -> Error {

@@ -9,7 +9,7 @@ use std::ops::Range;
 use zerocopy::FromBytes;
 
 use super::{
-    header_crc, host, read_both, record_crc, Disk, Identity, Instant, Position, RawLog, RawRecord, HEAD, HEADER_AT,
+    header_crc, host, read_places, record_crc, Disk, Identity, Instant, Position, RawLog, RawRecord, HEAD, HEADER_AT,
     LAST, LINE, MAGIC, MAX_RECORD, MIN_CAPACITY, RECORDS, RECORD_MAGIC, SECTOR, VERSION,
 };
 use crate::copy::readahead::{self, Source};
@@ -82,7 +82,7 @@ fn read_again(
 ) -> Result<()> {
     let mut scan = Scan::over(source, header);
     for (at, crc) in places {
-        let raw = scan.read(at)?.filter(|raw| raw.crc == crc).ok_or_else(changed)?;
+        let raw = scan.read(at, |raw| raw.crc == crc)?.ok_or_else(changed)?;
         see(&raw, &scan.buf)?;
     }
     Ok(())
@@ -165,6 +165,8 @@ pub struct Found {
     pub end: u64,
     pub tail: u64,
     pub before: u32,
+    /// Where the last record of the commit before it begins, if that is in this log, and its checksum.
+    pub prior: Option<(u64, u32)>,
 }
 
 /// Goes through the records and trusts nothing in them.
@@ -206,7 +208,14 @@ impl<'s> Scan<'s> {
             return Ok(false);
         }
         let mut sector = [0; SECTOR as usize];
-        self.source.read_exact_at(&mut sector, at).map_err(|e| host(&format!("reading the log at byte {at}"), &e))?;
+        let copies = self.source.copies();
+        let mut read = self.source.read_exact_at(&mut sector, at);
+        for copy in (0..copies).filter(|_| copies > 1) {
+            if read.is_err() {
+                read = self.source.read_copy_at(Some(copy), &mut sector, at);
+            }
+        }
+        read.map_err(|e| host(&format!("reading the log at byte {at}"), &e))?;
         Ok(self.head(&sector, at).is_some())
     }
 
@@ -218,13 +227,15 @@ impl<'s> Scan<'s> {
     /// Finds the last whole commit until this one, and makes sure that none comes after it. `see` gets where each record
     /// lies, its header and all of it.
     pub fn all(mut self, until: u64, mut see: impl FnMut(u64, &RawRecord, &[u8]) -> Result<()>) -> Result<Found> {
-        let mut found = Found { last: Instant::default(), start: RECORDS, end: RECORDS, tail: 0, before: 0 };
+        let mut found =
+            Found { last: Instant::default(), start: RECORDS, end: RECORDS, tail: 0, before: 0, prior: None };
         let (mut start, mut tail) = (self.at, self.at);
         while let Some(raw) = self.next()? {
             see(tail, &raw, &self.buf)?;
             if raw.flags & LAST != 0 {
                 let last = Instant { commit: raw.commit, time: raw.time };
-                found = Found { last, start, end: self.at, tail, before: self.before };
+                let prior = (found.tail != 0).then_some((found.tail, found.before));
+                found = Found { last, start, end: self.at, tail, before: self.before, prior };
                 start = self.at;
                 if raw.commit == until {
                     return Ok(found);
@@ -238,19 +249,34 @@ impl<'s> Scan<'s> {
 
     /// Fails if a later commit than the one that should be here is there.
     fn refuse_hole(&mut self, found: &Found) -> Result<()> {
+        let copies = self.source.copies();
+        let mut unread = self.refuse_hole_in(None, found)?;
+        for copy in (0..copies).filter(|_| copies > 1) {
+            // What one copy cannot tell another does.
+            let other = self.refuse_hole_in(Some(copy), found)?;
+            unread = unread.and(other);
+        }
+        unread.map_or(Ok(()), Err)
+    }
+
+    /// The same of one copy; what of it could not be read.
+    fn refuse_hole_in(&mut self, copy: Option<usize>, found: &Found) -> Result<Option<Error>> {
         let (lost, start) = (self.commit, self.at);
-        let mut at = start;
+        let (mut at, mut unread) = (start, None);
         let mut piece = vec![0; MAX_RECORD as usize];
         while at + SECTOR <= self.header.capacity {
             let whole = (self.header.capacity - at) / SECTOR * SECTOR;
             let piece = &mut piece[..whole.min(MAX_RECORD) as usize];
-            self.source.read_exact_at(piece, at).map_err(|e| host(&format!("reading the log at byte {at}"), &e))?;
+            if let Err(e) = self.source.read_copy_at(copy, piece, at) {
+                unread = Some(host(&format!("reading the log at byte {at}"), &e));
+                piece.fill(0);
+            }
             for (sector, at) in piece.chunks_exact(SECTOR as usize).zip((at..).step_by(SECTOR as usize)) {
                 // What earlier generations left looks like records too, and is much: none of it is read again.
                 if self.head(sector, at).is_none_or(|raw| raw.commit <= lost) {
                     continue;
                 }
-                if let Some(raw) = self.read(at)? {
+                if let Some(raw) = self.read(at, |raw| raw.commit > lost)? {
                     return Err(Error::Unusable(format!(
                         "the log has a hole: commit {lost} at byte {start} is damaged, but commit {} at byte {at} is \
                          there; what is before the hole is as of {} ns after the epoch",
@@ -260,15 +286,13 @@ impl<'s> Scan<'s> {
             }
             at += piece.len() as u64;
         }
-        Ok(())
+        Ok(unread)
     }
 
     /// The next record, if the one that belongs here is there.
     fn next(&mut self) -> Result<Option<RawRecord>> {
-        let Some(raw) = self.read(self.at)? else { return Ok(None) };
-        if (raw.commit, raw.part, raw.before) != (self.commit, self.part, self.before) {
-            return Ok(None);
-        }
+        let next = (self.commit, self.part, self.before);
+        let Some(raw) = self.read(self.at, |raw| (raw.commit, raw.part, raw.before) == next)? else { return Ok(None) };
         self.at += u64::from(raw.len).next_multiple_of(SECTOR);
         self.before = raw.crc;
         (self.commit, self.part) =
@@ -276,18 +300,51 @@ impl<'s> Scan<'s> {
         Ok(Some(raw))
     }
 
+    /// Where records begin in a stretch of the log, and all of each, padding too. Fails unless all of it is records.
+    pub fn records(&mut self, range: Range<u64>) -> Result<Vec<(u64, Vec<u8>)>> {
+        let (mut records, mut at) = (Vec::new(), range.start);
+        while at < range.end {
+            self.read(at, |_| true)?.ok_or_else(changed)?;
+            let mut record = self.buf.clone();
+            record.resize(record.len().next_multiple_of(SECTOR as usize), 0);
+            let len = record.len() as u64;
+            records.push((at, record));
+            at += len;
+        }
+        Ok(records)
+    }
+
+    /// The record at `at` that is wanted, from the first copy that has it whole.
+    pub fn read(&mut self, at: u64, is_wanted: impl Fn(&RawRecord) -> bool) -> Result<Option<RawRecord>> {
+        let mut found = self.read_from(None, at);
+        if matches!(&found, Ok(Some(raw)) if is_wanted(raw)) {
+            return found;
+        }
+        let copies = self.source.copies();
+        for copy in (0..copies).filter(|_| copies > 1) {
+            let other = self.read_from(Some(copy), at);
+            if matches!(&other, Ok(Some(raw)) if is_wanted(raw)) {
+                self.source.note_wrong();
+                return other;
+            }
+            // What one copy cannot tell another does.
+            found = found.or(other);
+        }
+        found.map(|_| None)
+    }
+
     /// The gate where a record becomes trusted: one of this generation, whole, at `at`.
-    pub fn read(&mut self, at: u64) -> Result<Option<RawRecord>> {
+    fn read_from(&mut self, copy: Option<usize>, at: u64) -> Result<Option<RawRecord>> {
         let unread = |e: io::Error| host(&format!("reading the log at byte {at}"), &e);
         if at + SECTOR > self.header.capacity {
             return Ok(None);
         }
         self.buf.resize(SECTOR as usize, 0);
-        self.source.read_exact_at(&mut self.buf, at).map_err(unread)?;
+        self.source.read_copy_at(copy, &mut self.buf, at).map_err(unread)?;
         let Some(raw) = self.head(&self.buf, at) else { return Ok(None) };
         if u64::from(raw.len) > SECTOR {
             self.buf.resize(raw.len as usize, 0);
-            self.source.read_exact_at(&mut self.buf[SECTOR as usize..], at + SECTOR).map_err(unread)?;
+            self.source.read_copy_at(copy, &mut self.buf[SECTOR as usize..], at + SECTOR).map_err(unread)?;
         }
         self.buf.truncate(raw.len as usize);
         Ok((raw.crc == record_crc(&self.buf) && self.extents_fit(&raw)).then_some(raw))
@@ -358,14 +415,17 @@ pub fn read_header(disk: &impl Disk, id: Identity) -> Result<RawLog> {
 
 /// The newer of two copies, of whatever pool.
 pub fn newer_header(disk: &impl Disk) -> Result<RawLog> {
-    let (copies, unread) = read_both::<RawLog>(disk, HEADER_AT, "reading the log's header");
-    let whole = |raw: &&RawLog| raw.magic == MAGIC && raw.version == VERSION && raw.crc == header_crc(raw);
-    if let Some(raw) = copies.iter().filter(whole).max_by_key(|raw| raw.generation) {
+    let (places, unread) = read_places::<RawLog>(disk, HEADER_AT, "reading the log's header");
+    let whole =
+        |(_, raw): &&(usize, RawLog)| raw.magic == MAGIC && raw.version == VERSION && raw.crc == header_crc(raw);
+    if let Some((_, raw)) = places.iter().filter(whole).max_by_key(|(_, raw)| raw.generation) {
         return Ok(*raw);
     }
     // Where the checksum lies is a matter of the version.
-    match (copies.iter().find(|raw| raw.magic == MAGIC && raw.version != VERSION), unread) {
-        (Some(raw), _) => bad(format!("it has format version {}, this program reads version {VERSION}", raw.version)),
+    match (places.iter().find(|(_, raw)| raw.magic == MAGIC && raw.version != VERSION), unread) {
+        (Some((_, raw)), _) => {
+            bad(format!("it has format version {}, this program reads version {VERSION}", raw.version))
+        }
         (None, Some(e)) => Err(e),
         (None, None) => bad("it has no header; put the pool's own log back".into()),
     }
