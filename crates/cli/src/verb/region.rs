@@ -83,6 +83,10 @@ struct Remove {
     /// Only tell what is moved, and whether it fits; with `--force`, what would be lost; exit status 1 if it does not fit
     #[arg(long, conflicts_with = "cancel")]
     dry_run: bool,
+    /// Go on where content would have fewer copies than it is to have, since too few regions are left; given up last, once all else is
+    /// in place
+    #[arg(long, conflicts_with_all = ["cancel", "force"])]
+    reduce_copies: bool,
     /// They stay: they take content again
     #[arg(long, conflicts_with = "force")]
     cancel: bool,
@@ -242,8 +246,8 @@ fn remove(args: &Remove) -> Result<()> {
         (_, _, true) => HowToLeave::Force,
         (true, ..) => HowToLeave::Look,
         (_, true, _) => HowToLeave::Cancel,
-        _ if args.background => HowToLeave::Begin,
-        _ => HowToLeave::Leave,
+        _ if args.background => HowToLeave::Begin { fewer: args.reduce_copies },
+        _ => HowToLeave::Leave { fewer: args.reduce_copies },
     };
     let (mut show, mut all) = (progress::bytes("moving"), 0);
     let mut go_on = |left: u64| {
@@ -257,12 +261,17 @@ fn remove(args: &Remove) -> Result<()> {
     drop(show);
     let pool = pool.display();
     match left {
+        Left::Looked(told) if told.fewer > 0 && !args.reduce_copies => Err(Failure::new(format!(
+            "{}{}: give the pool another disk first, or allow that with `--reduce-copies`",
+            described(&told),
+            fewer(&told)
+        ))),
         Left::Looked(told) if told.fits() => say(&format!("{}; they fit{}", described(&told), fewer(&told))),
         Left::Looked(told) => Err(Failure::new(format!("{}: they do not fit", described(&told)))),
         Left::Gone(paths) if paths.is_empty() => say(&format!("{named} is not in {pool} any more: its removal is done")),
         Left::Gone(paths) => say(&format!("{} empty, and no disk of {pool} any more: it may be unplugged", are(&paths))),
         Left::Stays => say(&format!("{named} stays: it takes content again")),
-        Left::Interrupted(told) if how == HowToLeave::Begin => say(&format!(
+        Left::Interrupted(told) if matches!(how, HowToLeave::Begin { .. }) => say(&format!(
             "{}, while the pool is mounted; `conquest status {pool}` shows what is left, and `conquest region remove {pool} {named} \
              --cancel` calls it off",
             described(&told)
@@ -304,7 +313,11 @@ fn forced(lost: &[Lost], paths: &[PathBuf], args: &Remove, pool: &str) -> Result
 fn fewer(told: &Leaving) -> String {
     match told.fewer {
         0 => String::new(),
-        bytes => format!("; {} of content with copies will have fewer than it is to have", size::show(bytes)),
+        bytes => format!(
+            "; {} of content will have fewer copies than it is to have, {} at most",
+            size::show(bytes),
+            told.domains
+        ),
     }
 }
 
@@ -403,7 +416,7 @@ fn are(paths: &[PathBuf]) -> String {
 
 fn described(told: &Leaving) -> String {
     let (live, room) = (size::show(told.live), size::show(told.room));
-    format!("{live} in {} segments are moved, and the other disks have room for {room}", told.segments)
+    format!("{live} are written to other disks for {} segments, and these have room for {room}", told.segments)
 }
 
 /// What `--json` prints.

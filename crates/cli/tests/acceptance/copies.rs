@@ -304,8 +304,14 @@ fn leave() -> Outcome {
     hold(&lab, &[("plain", 1), ("safe", 2)]);
     becomes_on_disks(&lab, "safe", "mirror:2");
     hold_anew(&lab, &[("plain", 1), ("safe", 2)]);
-    let told = lab.ok(&["region", "remove", &lab.pool(), "3", "--dry-run"]);
-    assert!(told.contains("will have fewer"), "{told}");
+    for how in ["--dry-run", "--background"] {
+        lab.refused(1, &["region", "remove", &lab.pool(), "3", how], &["fewer copies", "--reduce-copies"]);
+    }
+    let told = lab.ok(&["region", "remove", &lab.pool(), "3", "--reduce-copies", "--dry-run"]);
+    assert!(told.contains("will have fewer") && told.contains("they fit"), "{told}");
+    lab.ok(&["region", "remove", &lab.pool(), "3", "--reduce-copies"]);
+    becomes_on_disks(&lab, "safe", "none");
+    hold(&lab, &[("plain", 1), ("safe", 2)]);
     lab.umount();
     lab.check();
     Ok(())

@@ -163,7 +163,7 @@ impl Log {
             _ if counts.ready >= wanted => Ok(Cleaned::Asleep(Reason::Enough)),
             _ if counts.ready + counts.freed >= wanted => Ok(Cleaned::Asleep(Reason::AwaitingCommit)),
             None => Ok(Cleaned::Asleep(Reason::NothingToGain)),
-            Some((slot, segment)) => match self.clean_one(session, files, slot, segment, go_on) {
+            Some((slot, segment)) => match self.clean_one(session, files, slot, segment, 1, go_on) {
                 Err(Error::NoSpace) if counts.freed > 0 => Ok(Cleaned::Asleep(Reason::AwaitingCommit)),
                 Err(Error::NoSpace) => Ok(Cleaned::Asleep(Reason::NoRoom)),
                 done => done,
@@ -182,10 +182,13 @@ impl Log {
         self.check_failed()?;
         match self.next_to_leave(session)? {
             Some((slot, segment)) if segment.live == 0 => self.end(session, files, slot, segment, (0, 0), None),
-            Some((slot, segment)) => match self.clean_one(session, files, slot, segment, go_on) {
-                Err(Error::NoSpace) => Ok(Cleaned::Asleep(Reason::NoRoom)),
-                done => done,
-            },
+            Some((slot, segment)) => {
+                let least = self.kept_copies(session, slot, &segment)?;
+                match self.clean_one(session, files, slot, segment, least, go_on) {
+                    Err(Error::NoSpace) => Ok(Cleaned::Asleep(Reason::NoRoom)),
+                    done => done,
+                }
+            }
             None => Ok(Cleaned::Asleep(Reason::NothingToGain)),
         }
     }
@@ -251,6 +254,7 @@ impl Log {
         files: &dyn Files,
         slot: u32,
         segment: Segment,
+        least: u64,
         go_on: &mut dyn FnMut() -> bool,
     ) -> Result<Cleaned> {
         let sequence = segment.sequence;
@@ -263,7 +267,7 @@ impl Log {
         })?;
         // 2.
         let contents = self.contents(session, slot, &segment)?;
-        let mut batch = Batch::default();
+        let mut batch = Batch { least, ..Batch::default() };
         batch.is_of(&segment);
         let mut live = contents.live(files);
         loop {
@@ -401,7 +405,7 @@ impl Log {
             return Ok((0, 0));
         }
         // What is moved becomes what its file wants by now.
-        let mut writer = self.sorted(session, Head::Cold, Some(stamp)).due(batch.due);
+        let mut writer = self.sorted(session, Head::Cold, Some(stamp)).due(batch.due).least(batch.least);
         for (block, (owner, from, _)) in batch.blocks.into_iter().zip(&batch.moves) {
             writer.push(files.kind(*owner, *from)?, block)?;
         }
@@ -556,6 +560,8 @@ struct Batch {
     unreadable: u32,
     /// When the first copies of what is lazy were due.
     due: Option<u32>,
+    /// Copies that they have in the end at least.
+    least: u64,
 }
 
 impl Batch {

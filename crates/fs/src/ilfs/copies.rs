@@ -149,6 +149,8 @@ pub(super) enum Odd {
     Partial,
     /// One in a region that leaves: its slot is not used again in any case.
     Leaving,
+    /// The same, where fewer are left than the segment is to have, as was allowed: it stays until all else has left.
+    GivenUp,
     Surplus,
 }
 
@@ -255,7 +257,7 @@ impl Log {
                 // A slot of a region that leaves is used no more anyway.
                 Some(Task::Drop { sequence, slot, what }) => {
                     let is_quiet = what == Odd::Partial || self.is_quiet(session, sequence)?;
-                    if is_quiet || what == Odd::Leaving {
+                    if is_quiet || matches!(what, Odd::Leaving | Odd::GivenUp) {
                         // What may be written to yet is not used again.
                         self.change(session, |change| change.drop_copy(sequence, slot, !is_quiet, files.epoch()))?;
                         return Ok(Copied::Dropped { sequence });
@@ -329,24 +331,45 @@ impl Log {
         let mut agenda = self.lacking.lock().unwrap_or_else(PoisonError::into_inner);
         if !agenda.counts(&()) {
             let (began, mut looked, mut found) = (Instant::now(), 0, Vec::new());
+            let (gives_up, mut is_in_place) = (self.gives_up(session)?, true);
             self.each_used(session, &mut |slot, segment| {
                 looked += 1;
+                is_in_place = is_in_place && (!gives_up || self.is_in_place(session, slot, &segment));
                 found.extend(
                     self.task_of(session, slot, &segment).map(|(urgency, _)| (urgency, slot, segment.sequence)),
                 );
             })?;
             agenda.fill((), (began, looked), found);
+            self.is_in_place.store(is_in_place, Ordering::Relaxed);
         }
         let table = self.at.table(session.region());
         while let Some((slot, sequence)) = agenda.take() {
             let segment = session.read(KEY, || table.get(slot))?;
             if segment.sequence == sequence && segment.state.is_used() {
-                if let Some((_, task)) = self.task_of(session, slot, &segment) {
-                    return Ok(Some(task));
+                match self.task_of(session, slot, &segment) {
+                    Some((_, Task::Drop { what: Odd::GivenUp, .. })) if !self.is_in_place.load(Ordering::Relaxed) => {}
+                    Some((_, task)) => return Ok(Some(task)),
+                    None => {}
                 }
             }
         }
         Ok(None)
+    }
+
+    /// May copies be given up that are in regions that leave?
+    fn gives_up(&self, session: &Session) -> Result<bool> {
+        let regions = session.read(KEY, || self.at.table(session.region()).regions())?;
+        Ok(regions
+            .iter()
+            .any(|(_, region)| region.standing() == Standing::Leaving && region.keeps(u32::MAX) != u32::MAX))
+    }
+
+    /// Has a segment as many copies elsewhere as it keeps when what leaves has left?
+    fn is_in_place(&self, session: &Session, slot: u32, segment: &Segment) -> bool {
+        let table = self.at.table(session.region());
+        let Ok(homes) = session.read(KEY, || table.homes(slot, segment)) else { return false };
+        let leaving = homes.iter().find(|home| home.standing == Standing::Leaving && !home.partial);
+        segment.live == 0 || leaving.is_none_or(|home| whole(&homes) >= u64::from(home.keeps))
     }
 
     /// What is to be done to a segment, and how urgent that is: first what there is too much of, then what is lacking of files of higher
@@ -358,17 +381,20 @@ impl Log {
         }
         let (table, areas, sequence) = (self.at.table(session.region()), self.areas(), segment.sequence);
         let homes = session.read(KEY, || table.homes(slot, segment)).ok()?;
-        let whole =
-            homes.iter().filter(|home| counts(home)).map(|home| home.domain).collect::<BTreeSet<_>>().len() as u64;
+        let whole = whole(&homes);
         let wanted = u64::from(segment.wanted()).min(areas.domains());
         if let Some(partial) = homes.iter().find(|home| home.partial) {
             // Who was making it is gone.
             let drop = Task::Drop { sequence, slot: partial.slot, what: Odd::Partial };
             return Some(((0, 0, 0, sequence), drop));
         }
-        if let Some(slot) = surplus(&homes, whole, wanted, segment.wanted().into()) {
+        if let Some(slot) = surplus(&homes, whole, segment.wanted().into()) {
             let leaves = homes.iter().any(|home| home.slot == slot && home.standing == Standing::Leaving);
-            let what = if leaves { Odd::Leaving } else { Odd::Surplus };
+            let what = match leaves {
+                true if whole < u64::from(segment.wanted()) => Odd::GivenUp,
+                true => Odd::Leaving,
+                false => Odd::Surplus,
+            };
             let drop = Task::Drop { sequence, slot, what };
             return (leaves || !self.is_aside(sequence)).then_some(((0, 0, 0, sequence), drop));
         }
@@ -730,19 +756,24 @@ fn counts(home: &Home) -> bool {
     !home.partial && home.standing == Standing::Taking
 }
 
-/// The copy that is dropped where there are too many, of which `whole` count: one in a region that leaves once there are as many as there
-/// can be, one in a region that has failed once there are as many as there are to be, else the last.
-fn surplus(homes: &[Home], whole: u64, can: u64, wanted: u64) -> Option<u32> {
-    let odd = |standing| homes.iter().find(|home| home.standing == standing && !home.partial).map(|home| home.slot);
-    match () {
-        () if whole >= can.max(1) && odd(Standing::Leaving).is_some() => odd(Standing::Leaving),
-        () if whole >= wanted && odd(Standing::Failed).is_some() => odd(Standing::Failed),
+/// Domains with a copy that counts.
+fn whole(homes: &[Home]) -> u64 {
+    homes.iter().filter(|home| counts(home)).map(|home| home.domain).collect::<BTreeSet<_>>().len() as u64
+}
+
+/// The copy that is dropped where there are too many, of which `whole` count: one in a region that leaves once there are as many as it
+/// keeps, one in a region that has failed once there are as many as there are to be, else the last.
+fn surplus(homes: &[Home], whole: u64, wanted: u64) -> Option<u32> {
+    let odd = |standing| homes.iter().find(|home| home.standing == standing && !home.partial);
+    match (odd(Standing::Leaving), odd(Standing::Failed)) {
+        (Some(home), _) if whole >= u64::from(home.keeps.max(1)) => Some(home.slot),
+        (_, Some(home)) if whole >= wanted => Some(home.slot),
         // Two in one domain are one.
-        () if whole >= wanted && homes.iter().filter(|home| counts(home)).count() as u64 > wanted => {
+        _ if whole >= wanted && homes.iter().filter(|home| counts(home)).count() as u64 > wanted => {
             let is_double = |home: &&Home| homes.iter().filter(|h| counts(h) && h.domain == home.domain).count() > 1;
             let all = || homes.iter().rev().filter(|home| counts(home));
             all().find(is_double).or(all().next()).map(|home| home.slot)
         }
-        () => None,
+        _ => None,
     }
 }

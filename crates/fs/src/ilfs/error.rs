@@ -27,6 +27,9 @@ pub enum Error {
     /// No segment is free, but for those that are kept for the cleaner.
     #[error("no segment is free")]
     NoSpace,
+    /// So many bytes would have fewer copies than they are to have: so many domains are left.
+    #[error("{bytes} bytes would have fewer copies than they are to have, {domains} at most")]
+    TooFewDomains { bytes: u64, domains: u32 },
     /// A flush failed: what was written since the one before may be lost. The pool must be opened anew.
     #[error("{0}; the pool must be opened anew")]
     Failed(exraid::Error),
@@ -52,7 +55,7 @@ impl Error {
             Error::NoSpace => Errno::NOSPC,
             Error::Device(e) | Error::Failed(e) if e.class == exraid::Class::NoSpace => Errno::NOSPC,
             Error::Ram(e) => e.errno(),
-            Error::Unusable(_) => Errno::INVAL,
+            Error::Unusable(_) | Error::TooFewDomains { .. } => Errno::INVAL,
             _ => Errno::IO,
         }
     }

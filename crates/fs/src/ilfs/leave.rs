@@ -3,8 +3,8 @@
 //!
 //! | step | what | else |
 //! | --- | --- | --- |
-//! | 1 | what is in the region has to fit into the others; it takes no more content | moving ends in a log that is full |
-//! | 2 | its segments are cleaned, whatever is to be gained ([`Log::clean`]); each is verified, written elsewhere and durable before it is given up. Of a segment that has a copy elsewhere only the one here goes, after another was made ([`Log::copy_next`]) | |
+//! | 1 | what is in the region has to fit into the others, with all its copies in different domains; it takes no more content | moving ends in a log that is full, or with fewer copies than there were |
+//! | 2 | its segments are cleaned, whatever is to be gained ([`Log::clean`]); each is verified, written elsewhere and durable before it is given up. Of a segment that has a copy elsewhere only the one here goes, after another was made ([`Log::copy_next`]). Where copies are given up, as was allowed, that is last | what finds no room has lost copies for nothing |
 //! | 3 | the commits that freed them are durable | a copy of the memory leads to a region that is gone |
 //! | 4 | the table has no such region any more | |
 //!
@@ -13,32 +13,79 @@
 //! A region that is lost is *given up* ([`Log::give_up_region`]): what has a copy elsewhere keeps that, and what has none is lost, as the
 //! places of files say that lead there. It is done slot by slot, and by whoever is next if he dies.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
+use std::sync::atomic::Ordering;
 use std::sync::PoisonError;
 
 use pram::Session;
 
+use super::class::{wanted_copies, MOST_COPIES};
 use super::error::{Error, Result};
 use super::place::BLOCK;
-use super::table::{Cause, Home, RawTableRegion, Segment, Standing, State, Table, KEY};
+use super::table::{Cause, Home, RawTable, RawTableRegion, Segment, Standing, State, Table, KEY};
 use super::Log;
 
 /// What leaving takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Leaving {
-    /// Bytes of content that are moved, and those that there is room for elsewhere, about.
+    /// Bytes that are written elsewhere, each copy counted, and those that there is room for, about.
     pub live: u64,
     pub room: u64,
     /// Segments that hold something.
     pub segments: u64,
-    /// Bytes of content that have copies elsewhere, and of these those that will have fewer than they are to have.
-    pub copied: u64,
+    /// Bytes of content of which no copy is elsewhere; and of content that will have fewer copies than now, of those that it is to
+    /// have: too few domains are left.
+    pub alone: u64,
     pub fewer: u64,
+    /// Domains that are left: so many copies there can be.
+    pub domains: u32,
+}
+
+/// What regions are to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Course {
+    Leave,
+    /// Leave, also where content has fewer copies then.
+    LeaveFewer,
+    Stay,
 }
 
 impl Leaving {
     pub fn fits(&self) -> bool {
         self.live <= self.room
+    }
+}
+
+/// What regions that stay can take.
+#[derive(Default)]
+struct Room {
+    /// Slots that take content, by domain.
+    slots: BTreeMap<u64, u64>,
+    /// Of these, those for which no host keeps room.
+    lacking: u64,
+}
+
+impl Room {
+    fn add(&mut self, region: &RawTableRegion, grows: bool) {
+        *self.slots.entry(region.domain()).or_default() += u64::from(region.slots) - region.bad;
+        self.lacking += if grows { region.spare.saturating_sub(region.held) } else { 0 };
+    }
+
+    /// Blocks for which there is room beside what is needed, by how many copies; less than nothing: so many too few. What is to have
+    /// several copies needs as many domains with room: all of those with `n` or more fit if a domain that takes each of them but once has
+    /// enough, with the others.
+    fn left(&self, needed: &[u64], content_of: &dyn Fn(u64) -> u64) -> i64 {
+        let slots: u64 = self.slots.values().sum();
+        let all = content_of(slots.saturating_sub(self.lacking));
+        let of_domain = |slots_of: &u64| (u128::from(all) * u128::from(*slots_of) / u128::from(slots.max(1))) as u64;
+        let copies =
+            |from: usize| (from..).zip(&needed[from..]).map(|(n, blocks)| (n as u64 + 1) * blocks).sum::<u64>();
+        let one = |from: usize| {
+            let blocks: u64 = needed[from..].iter().sum();
+            let most = self.slots.values().map(|slots| of_domain(slots).min(if from == 0 { u64::MAX } else { blocks }));
+            (blocks > 0 || from == 0).then(|| most.sum::<u64>() as i64 - copies(from) as i64)
+        };
+        (0..needed.len()).filter_map(one).min().unwrap_or(0)
     }
 }
 
@@ -49,55 +96,99 @@ impl Log {
         let table = self.at.table(session.region());
         let (all, regions) = session.read(KEY, || Ok::<_, Error>((table.head()?, table.regions()?)))?;
         let leaves = |region: &RawTableRegion| numbers.contains(&region.number);
-        let mut told = Leaving::default();
-        let (mut slots, mut spare, mut held) = (0, 0, 0);
-        for (_, region) in &regions {
-            if !leaves(region) && region.standing() == Standing::Taking {
-                let grows = self.areas().list.iter().any(|area| area.number == region.number && area.grows);
-                slots += u64::from(region.slots) - region.bad;
-                spare += if grows { region.spare } else { 0 };
-                held += if grows { region.held } else { 0 };
-            }
+        let stays = |region: &RawTableRegion| !leaves(region) && region.standing() == Standing::Taking;
+        let (mut told, mut seen) = (Leaving::default(), HashSet::new());
+        let mut room = Room::default();
+        for (_, region) in regions.iter().filter(|(_, region)| stays(region)) {
+            let grows = self.areas().list.iter().any(|area| area.number == region.number && area.grows);
+            room.add(region, grows);
         }
-        let stays = |home: &Home| {
-            home.standing == Standing::Taking && !regions.iter().any(|(n, region)| *n == home.n && leaves(region))
+        told.domains = room.slots.len() as u32;
+        // What lies only where nothing is written takes no room of the others, unless it is moved there.
+        let mut out_of_reach = self.out_of_reach.load(Ordering::Relaxed);
+        let domains = |homes: &[Home], counts: &dyn Fn(&Home) -> bool| {
+            let whole = homes.iter().filter(|home| !home.partial && counts(home));
+            whole.map(|home| home.domain).collect::<HashSet<_>>().len() as u32
         };
-        let domains: HashSet<u64> = regions
-            .iter()
-            .filter(|(_, region)| !leaves(region) && region.standing() == Standing::Taking)
-            .map(|(_, region)| region.domain())
-            .collect();
         for (_, region) in regions.iter().filter(|(_, region)| leaves(region)) {
             for slot in region.range() {
                 let Some((first, segment)) = session.read(KEY, || owner(&table, slot))? else { continue };
+                if !seen.insert(segment.sequence) {
+                    continue;
+                }
                 let homes = session.read(KEY, || table.homes(first, &segment)).unwrap_or_default();
-                let bytes = u64::from(segment.live) * BLOCK;
-                told.live += bytes;
+                let staying = domains(&homes, &|home| regions.iter().any(|(n, region)| *n == home.n && stays(region)));
+                let now = domains(&homes, &|home| matches!(home.standing, Standing::Taking | Standing::Leaving));
+                let (live, wanted) = (u64::from(segment.live), segment.wanted());
+                let then = wanted.min(told.domains.max(1));
                 told.segments += 1;
-                let staying = homes.iter().filter(|home| stays(home) && !home.partial).count();
-                told.copied += if staying > 0 { bytes } else { 0 };
-                told.fewer +=
-                    if (domains.len() as u32) < segment.wanted() && segment.copy.is_some() { bytes } else { 0 };
+                told.live += live * BLOCK * u64::from(then.saturating_sub(staying));
+                told.alone += if staying == 0 { live * BLOCK } else { 0 };
+                told.fewer += if then < now.min(wanted) { live * BLOCK } else { 0 };
+                out_of_reach -= if now == 0 { live.min(out_of_reach) } else { 0 };
             }
         }
         // Hosts of the others may not have what these may yet take.
-        let lacking = (spare - held).saturating_sub(self.left_on_hosts().unwrap_or(u64::MAX));
-        let needed = self.physical(&all) + all.promised + session.heap().unplaced();
-        let elsewhere = needed.saturating_sub(told.live / BLOCK);
-        told.room = self.content_of(slots - lacking).saturating_sub(elsewhere) * BLOCK;
-        // Copies that nobody can have any more take no room.
-        told.room = told.room.saturating_add(told.fewer);
+        room.lacking = room.lacking.saturating_sub(self.left_on_hosts().unwrap_or(u64::MAX));
+        let needed = self.needed(session, &all, told.domains, out_of_reach);
+        let left = room.left(&needed, &|slots| self.content_of(slots));
+        told.room = told.live.saturating_add_signed(left.saturating_mul(BLOCK as i64));
         Ok(told)
+    }
+
+    /// Blocks that are to lie on disk, by how many copies there are to be, and can be in so many domains: of one, two ...
+    fn needed(
+        &self,
+        session: &Session,
+        all: &RawTable,
+        domains: u32,
+        out_of_reach: u64,
+    ) -> [u64; MOST_COPIES as usize] {
+        let mut needed = [0; MOST_COPIES as usize];
+        let mut add =
+            |copies: u32, blocks: u64| needed[copies.clamp(1, domains.clamp(1, MOST_COPIES)) as usize - 1] += blocks;
+        let mut alone = all.live;
+        for (code, live) in (1u8..).zip(all.mirrored) {
+            add(wanted_copies(code).unwrap_or(1), live);
+            alone = alone.saturating_sub(live);
+        }
+        add(1, alone + all.promised);
+        add(self.most_wanted(all) as u32, session.heap().unplaced());
+        // Of what that is nobody need know.
+        let mut left = out_of_reach;
+        for blocks in &mut needed {
+            let less = left.min(*blocks);
+            (*blocks, left) = (*blocks - less, left - less);
+        }
+        needed
+    }
+
+    /// Copies that a segment, which is to leave, has to have elsewhere before it is given up.
+    pub(super) fn kept_copies(&self, session: &Session, slot: u32, segment: &Segment) -> Result<u64> {
+        let table = self.at.table(session.region());
+        let homes = session.read(KEY, || table.homes(slot, segment))?;
+        let whole = homes.iter().filter(|home| !home.partial && home.standing != Standing::Failed);
+        let now = whole.map(|home| home.domain).collect::<HashSet<_>>().len() as u32;
+        let keeps = homes.iter().filter(|home| home.standing == Standing::Leaving).map(|home| home.keeps).min();
+        Ok(u64::from(now.min(keeps.unwrap_or(1)).max(1)))
     }
 
     /// Step 1, or its opposite.
     ///
     /// # Errors
-    /// [`Error::NoSpace`] where what is there has no room elsewhere; [`Error::Unusable`] where no other region takes content, or there is
+    /// [`Error::NoSpace`] where what is there has no room elsewhere; [`Error::TooFewDomains`] where it would have fewer copies; [`Error::Unusable`] where no other region takes content, or there is
     /// no such region.
-    pub fn set_leaving(&self, session: &Session, numbers: &[u32], leaves: bool) -> Result<()> {
-        if leaves && !self.leaving(session, numbers)?.fits() {
-            return Err(Error::NoSpace);
+    pub fn set_leaving(&self, session: &Session, numbers: &[u32], course: Course) -> Result<()> {
+        let (leaves, mut keeps) = (course != Course::Stay, 0);
+        if leaves {
+            let told = self.leaving(session, numbers)?;
+            if told.fewer > 0 && course == Course::Leave {
+                return Err(Error::TooFewDomains { bytes: told.fewer, domains: told.domains });
+            }
+            if !told.fits() {
+                return Err(Error::NoSpace);
+            }
+            keeps = if told.fewer > 0 { told.domains } else { 0 };
         }
         self.change(session, |change| {
             let regions = change.table().regions()?;
@@ -113,9 +204,13 @@ impl Log {
                     (true, _) => {
                         self.close_in(change, region)?;
                         change.set_standing(*n, Standing::Leaving)?;
+                        change.set_keeps(*n, keeps)?;
                     }
                     // One that had failed has yet.
-                    (false, Standing::Leaving) if region.cause != 0 => change.set_failed(*n, region.cause())?,
+                    (false, Standing::Leaving) if region.had_failed() => {
+                        change.set_failed(*n, region.cause())?;
+                        change.set_stays(*n)?;
+                    }
                     (false, Standing::Leaving) => change.set_standing(*n, Standing::Taking)?,
                     (false, Standing::Failed) => change.set_stays(*n)?,
                     (false, _) => {}

@@ -80,7 +80,7 @@ mod walk;
 pub mod write;
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -178,6 +178,8 @@ pub struct Log {
     /// Copies that are lacking; segments that are moved from one region to others; what is left of scrubbing; how far regions that leave
     /// were looked through.
     lacking: Mutex<Agenda<()>>,
+    /// As that list was made: all that is in regions that leave has the copies elsewhere that it keeps.
+    is_in_place: AtomicBool,
     moving: Mutex<Agenda<(u32, Vec<u32>)>>,
     scrub_left: Mutex<Option<scrub::Left>>,
     left_of: Mutex<HashMap<u32, u32>>,
@@ -288,6 +290,7 @@ impl Log {
             unread: Mutex::default(),
             under_way: Mutex::default(),
             lacking: Mutex::default(),
+            is_in_place: AtomicBool::new(false),
             moving: Mutex::default(),
             scrub_left: Mutex::default(),
             left_of: Mutex::default(),

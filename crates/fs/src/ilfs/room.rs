@@ -49,6 +49,8 @@ pub(super) struct Want {
     pub priority: u8,
     /// Of lazy content that is moved: when its copies were due already. They are due no later for being moved.
     pub due: Option<u32>,
+    /// Copies at least, of as many as its class is to have.
+    pub least: u64,
 }
 
 /// Room for a part.
@@ -180,10 +182,9 @@ impl Log {
             self.refresh(session)?;
         }
         // Admission has counted them all; what finds less room all the same gets the others later.
-        let copies = match class::is_mirrored(want.class.code()) {
-            true => u64::from(class::wanted_copies(want.class.code()).unwrap_or(1)),
-            false => 1,
-        };
+        let wanted = u64::from(class::wanted_copies(want.class.code()).unwrap_or(1));
+        let want = &Want { least: want.least.min(wanted), ..*want };
+        let copies = if class::is_mirrored(want.class.code()) { wanted } else { want.least.max(1) };
         let head = want.head;
         let (mut choices, mut is_short) = (self.choices(want.class), false);
         loop {
@@ -327,7 +328,9 @@ impl Log {
         if let Some(slot) = open_slot(change, &all, want, choices)? {
             let segment = change.table().get(slot)?;
             let fits = content_of(self.blocks.saturating_sub(segment.used)).min(want.content);
-            if fits > 0 {
+            let has =
+                || Ok::<_, Error>(change.table().copies(slot, &segment)?.iter().filter(|(_, c)| !c.partial).count());
+            if fits > 0 && (want.least <= 1 || has()? as u64 >= want.least) {
                 return self.take(change, slot, segment, fits, want).map(Wish::Room);
             }
             self.close(change, slot, segment)?;
@@ -363,7 +366,9 @@ impl Log {
                 break;
             }
         }
-        let Some(first) = slots.first().copied() else { return Err(Error::NoSpace) };
+        let Some(first) = slots.first().copied().filter(|_| slots.len() as u64 >= want.least) else {
+            return Err(Error::NoSpace);
+        };
         change.set_sequence(all.sequence + 1, all.limit)?;
         if class::is_whole(want.class.code()) {
             // What is open there would be found by nobody.

@@ -21,6 +21,7 @@ pub struct Sorted<'l> {
     head: Head,
     stamp: Option<u64>,
     due: Option<u32>,
+    least: u64,
     /// Each with the numbers of its blocks.
     writers: BTreeMap<Kind, (Writer<'l>, Vec<usize>)>,
     count: usize,
@@ -29,7 +30,7 @@ pub struct Sorted<'l> {
 impl Log {
     /// As [`Log::writer`], for blocks of any classes.
     pub fn sorted<'l>(&'l self, session: &'l Session, head: Head, stamp: Option<u64>) -> Sorted<'l> {
-        Sorted { log: self, session, head, stamp, due: None, writers: BTreeMap::new(), count: 0 }
+        Sorted { log: self, session, head, stamp, due: None, least: 1, writers: BTreeMap::new(), count: 0 }
     }
 }
 
@@ -39,10 +40,16 @@ impl<'l> Sorted<'l> {
         Sorted { due, ..self }
     }
 
+    /// See [`Writer::least`].
+    pub fn least(self, least: u64) -> Sorted<'l> {
+        Sorted { least, ..self }
+    }
+
     /// Adds a block: see [`Writer::push`].
     pub fn push(&mut self, kind: Kind, block: Block) -> Result<()> {
-        let (log, session, head, stamp, due) = (self.log, self.session, self.head, self.stamp, self.due);
-        let new = || (log.writer(session, head, stamp).of(kind.0, kind.1).due(due), Vec::new());
+        let (log, session, head, stamp) = (self.log, self.session, self.head, self.stamp);
+        let (due, least) = (self.due, self.least);
+        let new = || (log.writer(session, head, stamp).of(kind.0, kind.1).due(due).least(least), Vec::new());
         let (writer, numbers) = self.writers.entry(kind).or_insert_with(new);
         numbers.push(self.count);
         self.count += 1;

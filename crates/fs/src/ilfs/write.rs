@@ -58,6 +58,7 @@ pub struct Writer<'l> {
     stamp: Option<u64>,
     /// When the copies of lazy content were due that is moved.
     due: Option<u32>,
+    least: u64,
     /// Which block of the writer, and the block.
     waiting: Vec<(usize, Block)>,
     flights: Vec<Flight>,
@@ -127,6 +128,7 @@ impl Log {
             priority: 0,
             stamp,
             due: None,
+            least: 1,
             waiting: Vec::new(),
             flights: Vec::new(),
             count: 0,
@@ -146,6 +148,12 @@ impl<'l> Writer<'l> {
     /// What it writes was to have its copies by then, if it is lazy.
     pub fn due(mut self, due: Option<u32>) -> Writer<'l> {
         self.due = due;
+        self
+    }
+
+    /// What it writes has so many copies at least, of those that it is to have; or it is not written.
+    pub fn least(mut self, copies: u64) -> Writer<'l> {
+        self.least = copies;
         self
     }
 
@@ -195,8 +203,9 @@ impl<'l> Writer<'l> {
         self.window.wait_below(self.log.options.window * self.log.areas().taking().count().max(1) as u64);
         // 1.
         let most = content_of(self.log.blocks).min(self.waiting.len() as u32);
-        let Writer { head, class, stamp, priority, due, .. } = *self;
-        let room = self.log.take_room(self.session, &Want { head, class, content: most, stamp, priority, due })?;
+        let Writer { head, class, stamp, priority, due, least, .. } = *self;
+        let room =
+            self.log.take_room(self.session, &Want { head, class, content: most, stamp, priority, due, least })?;
         let blocks: Vec<_> = self.waiting.drain(..room.content as usize).collect();
         let part = self.part(&room, &blocks);
         // 2.

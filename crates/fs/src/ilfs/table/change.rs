@@ -4,7 +4,7 @@ use pram::{Off, Tx};
 
 use super::{
     field, slot_in, slot_word, Cause, RawSegment, RawTable, RawTableRegion, Result, Segment, Standing, State, Table,
-    Where, CHUNK, CHUNK_BYTES, LEAVES,
+    Where, CHUNK, CHUNK_BYTES, KEEPS, LEAVES,
 };
 use crate::ilfs::class::CLASSES;
 use crate::layout::tag;
@@ -434,7 +434,8 @@ impl<'t, 'o> Change<'t, 'o> {
         let leaves = before.leaves() || before.standing() == Standing::Leaving;
         self.set_standing(n, Standing::Failed)?;
         let region = self.table().region(n)?;
-        self.set_region(n, &RawTableRegion { cause: cause as u32 | if leaves { LEAVES } else { 0 }, ..region })
+        let keeps = before.cause >> KEEPS << KEEPS;
+        self.set_region(n, &RawTableRegion { cause: cause as u32 | if leaves { LEAVES | keeps } else { 0 }, ..region })
     }
 
     /// Region `n`, which had failed, is back: it takes content, or goes on leaving.
@@ -442,13 +443,19 @@ impl<'t, 'o> Change<'t, 'o> {
         let leaves = self.table().region(n)?.leaves();
         self.set_standing(n, if leaves { Standing::Leaving } else { Standing::Taking })?;
         let region = self.table().region(n)?;
-        self.set_region(n, &RawTableRegion { cause: 0, ..region })
+        self.set_region(n, &RawTableRegion { cause: region.cause >> KEEPS << KEEPS, ..region })
+    }
+
+    /// Content in region `n`, which leaves, keeps so many copies where it is to have more; 0: all that it is to have.
+    pub fn set_keeps(&mut self, n: usize, copies: u32) -> Result<()> {
+        let region = self.table().region(n)?;
+        self.set_region(n, &RawTableRegion { cause: region.cause & ((1 << KEEPS) - 1) | copies << KEEPS, ..region })
     }
 
     /// Region `n`, which has failed, is to stay when it is back.
     pub fn set_stays(&mut self, n: usize) -> Result<()> {
         let region = self.table().region(n)?;
-        self.set_region(n, &RawTableRegion { cause: region.cause & !LEAVES, ..region })
+        self.set_region(n, &RawTableRegion { cause: region.cause & (LEAVES - 1), ..region })
     }
 
     /// What becomes of region `n` from now on: one that takes content leaves or has failed, or the other way round; or, with nothing in it,

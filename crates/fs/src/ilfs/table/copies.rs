@@ -19,6 +19,8 @@ pub struct Home {
     pub domain: u64,
     pub standing: Standing,
     pub partial: bool,
+    /// Where the region leaves: copies of the segment that are left in any case.
+    pub keeps: u32,
 }
 
 impl Table<'_> {
@@ -41,7 +43,14 @@ impl Table<'_> {
     pub fn homes(&self, slot: u32, segment: &Segment) -> Result<Vec<Home>> {
         let home = |(slot, entry): (u32, Segment)| {
             let (n, region) = self.region_of(slot)?;
-            Ok(Home { slot, n, domain: region.domain(), standing: region.standing(), partial: entry.partial })
+            Ok(Home {
+                slot,
+                n,
+                domain: region.domain(),
+                standing: region.standing(),
+                partial: entry.partial,
+                keeps: region.keeps(segment.wanted()),
+            })
         };
         self.copies(slot, segment)?.into_iter().map(home).collect()
     }

@@ -115,6 +115,8 @@ pub enum Cause {
 
 /// Added to the [`Cause`] of one that was leaving.
 const LEAVES: u32 = 1 << 8;
+/// How far the copies that its content keeps are shifted beside that: see [`RawTableRegion::keeps`].
+const KEEPS: u32 = 16;
 
 /// What becomes of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,7 +142,7 @@ impl RawTableRegion {
     }
 
     pub fn cause(&self) -> Cause {
-        if self.cause & !LEAVES == Cause::Missing as u32 {
+        if self.cause & (LEAVES - 1) == Cause::Missing as u32 {
             Cause::Missing
         } else {
             Cause::Failed
@@ -150,6 +152,19 @@ impl RawTableRegion {
     /// It has failed, and was leaving before: it goes on with that when it is back.
     pub fn leaves(&self) -> bool {
         self.standing() == Standing::Failed && self.cause & LEAVES != 0
+    }
+
+    /// Had it failed before it was to leave?
+    pub fn had_failed(&self) -> bool {
+        self.cause & (LEAVES - 1) != 0
+    }
+
+    /// Copies that content keeps which is to have so many, when the region leaves: as many, unless fewer were allowed then.
+    pub fn keeps(&self, wanted: u32) -> u32 {
+        match self.cause >> KEEPS {
+            0 => wanted,
+            allowed => wanted.min(allowed),
+        }
     }
 
     pub fn range(&self) -> Range<u32> {

@@ -8,6 +8,7 @@ use exraid::{Aligned, Buffers};
 use super::super::class::Class;
 use super::super::clean::{Cleaned, Kept};
 use super::super::copies::Copied;
+use super::super::leave::Course;
 use super::super::place::{Place, Run, BLOCK};
 use super::super::table::Cause;
 use super::super::Head;
@@ -15,20 +16,20 @@ use super::rig::{block, Rig};
 use super::world::World;
 
 /// Blocks of content of a segment of 1 MiB that is one part.
-const MOST: u64 = 253;
+pub(super) const MOST: u64 = 253;
 
-fn file(ino: u64, pages: std::ops::Range<u64>) -> Vec<(u64, u64)> {
+pub(super) fn file(ino: u64, pages: std::ops::Range<u64>) -> Vec<(u64, u64)> {
     pages.map(|page| (ino, page)).collect()
 }
 
-fn world(disks: u32, classes: &[(u64, Class)]) -> World {
+pub(super) fn world(disks: u32, classes: &[(u64, Class)]) -> World {
     let world = World::new(Rig::on(disks, 20));
     *world.classes.lock().expect("not poisoned") = classes.iter().map(|(ino, class)| (*ino, *class)).collect();
     world
 }
 
 /// The fewest copies of what an inode has.
-fn copies(world: &World, ino: u64) -> u32 {
+pub(super) fn copies(world: &World, ino: u64) -> u32 {
     let pages = world.pages.lock().expect("not poisoned");
     let of = |place: Place| world.rig.log.copies_of(&world.rig.session, place).expect("copies");
     pages.iter().filter(|((other, _), _)| *other == ino).map(|(_, (place, _))| of(*place)).min().unwrap_or(0)
@@ -42,7 +43,7 @@ fn regions(world: &World, ino: u64) -> std::collections::BTreeSet<u32> {
 }
 
 /// Makes all copies that can be made; how many, and bytes.
-fn make_copies(world: &World) -> (u64, u64) {
+pub(super) fn make_copies(world: &World) -> (u64, u64) {
     let (mut made, mut copied) = (0, 0);
     loop {
         match world.rig.log.copy_next(&world.rig.session, world, &mut |_| true).expect("it works") {
@@ -212,14 +213,14 @@ fn a_region_that_leaves_and_was_missed_goes_on_leaving() {
         let back = log.regions().into_iter().find(|region| region.number() == 1).expect("it is there");
         log.readmit(session, &*back).expect("it is ours");
     };
-    log.set_leaving(session, &[1], true).expect("there is room elsewhere");
+    log.set_leaving(session, &[1], Course::Leave).expect("there is room elsewhere");
     away_and_back();
     assert_eq!((log.leavers(session).expect("told"), log.taking()), (vec![1], vec![0, 2]));
     away_and_back();
     assert_eq!(log.leavers(session).expect("told"), [1], "and again");
     // Called off while it is away.
     assert!(log.fence(session, 1, Cause::Missing, &"it is away").expect("it is fenced"));
-    log.set_leaving(session, &[1], false).expect("it stays");
+    log.set_leaving(session, &[1], Course::Stay).expect("it stays");
     away_and_back();
     assert_eq!((log.leavers(session).expect("told"), log.taking()), (vec![], vec![0, 1, 2]));
     assert_eq!(world.verify(), 0);

@@ -8,6 +8,7 @@ use exraid::duplex::raw::append;
 use exraid::duplex::{Duplex, Spans};
 
 use super::super::error::Error;
+use super::super::leave::Course;
 use super::super::place::Run;
 use super::super::Head;
 use super::rig::{block, content, session_of, snapshot, Rig, SEGMENT};
@@ -96,7 +97,7 @@ fn a_region_with_kept_segments_stays_until_they_are_given_back() {
     let rig = Rig::on(2, 20);
     let (session, log) = (&rig.session, &rig.log);
     let kept = log.keep(session, 1, 2).expect("there is room");
-    log.set_leaving(session, &[1], true).expect("it leaves");
+    log.set_leaving(session, &[1], Course::Leave).expect("it leaves");
     assert!(!log.remove_region(session, 1).expect("looked"), "the copy lies there");
     log.release_kept(session, 1, &spans(&kept)).expect("given back");
     assert!(log.remove_region(session, 1).expect("looked"));

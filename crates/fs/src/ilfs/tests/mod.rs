@@ -18,6 +18,7 @@ mod copies;
 mod copies_crash;
 mod crash;
 mod keeping;
+mod leaving;
 mod model;
 mod rig;
 mod scale;

@@ -297,5 +297,13 @@ fn a_disk_that_does_not_answer_is_an_error_in_time() {
 }
 
 fn want(content: u32) -> Want {
-    Want { head: Head::Hot, class: super::super::class::Class::None, content, stamp: None, priority: 1, due: None }
+    Want {
+        head: Head::Hot,
+        class: super::super::class::Class::None,
+        content,
+        stamp: None,
+        priority: 1,
+        due: None,
+        least: 1,
+    }
 }

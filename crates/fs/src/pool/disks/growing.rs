@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use crate::ilfs::leave::Course;
 use crate::ilfs::table;
 use crate::node::WriteFlags;
 use crate::path::{Open, View};
@@ -176,14 +177,17 @@ fn leaves(medium: MediumKind) {
     let (home, pool, mib) = Home::with_two(medium, 96 * MIB);
     let Ok(Left::Looked(told)) = home.remove("first", HowToLeave::Look, u64::MAX) else { panic!("it is told") };
     assert!(told.fits() && told.live > 0 && told.segments > 0, "{told:?}");
-    assert_eq!(home.remove("first", HowToLeave::Leave, u64::MAX), Ok(Left::Gone(vec![home.0.path().join("first")])));
+    assert_eq!(
+        home.remove("first", HowToLeave::Leave { fewer: false }, u64::MAX),
+        Ok(Left::Gone(vec![home.0.path().join("first")]))
+    );
     assert!(!home.0.path().join("first").exists() && home.disks() == 1);
     // Who has the pool open reads everything, and writes more.
     holds(&pool, mib);
     let all = mib + write(&pool, mib, 10);
     assert_eq!(all, mib + 10);
     holds(&pool, all);
-    let told = home.remove("second", HowToLeave::Leave, u64::MAX).expect_err("it is the last");
+    let told = home.remove("second", HowToLeave::Leave { fewer: false }, u64::MAX).expect_err("it is the last");
     assert!(told.contains("last disk") || told.contains("room for"), "{told}");
     drop(pool);
     home.add("third", 64 * MIB).expect("it is added");
@@ -209,7 +213,7 @@ fn what_does_not_fit_elsewhere_stays() {
     assert!(more > 30, "{more} MiB more");
     let Ok(Left::Looked(told)) = home.remove("second", HowToLeave::Look, u64::MAX) else { panic!("it is told") };
     assert!(!told.fits(), "{told:?}");
-    let why = home.remove("second", HowToLeave::Leave, u64::MAX).expect_err("it does not fit");
+    let why = home.remove("second", HowToLeave::Leave { fewer: false }, u64::MAX).expect_err("it does not fit");
     assert!(why.contains("room for") && why.contains("region add"), "{why}");
     assert_eq!(home.disks(), 2);
     holds(&pool, 20 + more);
@@ -220,15 +224,18 @@ fn who_is_interrupted_goes_on_or_cancels() {
     let (home, pool, mib) = Home::with_two(MediumKind::Battery, 96 * MIB);
     // Who has the pool open does not go on with it so soon.
     pool.ask_for(&|tasks| tasks.rate = 64 << 10).expect("there are disks");
-    assert!(matches!(home.remove("second", HowToLeave::Leave, 2), Ok(Left::Interrupted(_))));
+    assert!(matches!(home.remove("second", HowToLeave::Leave { fewer: false }, 2), Ok(Left::Interrupted(_))));
     let all = mib + write(&pool, mib, 2);
     holds(&pool, all);
     assert_eq!(home.remove("second", HowToLeave::Cancel, 0), Ok(Left::Stays));
     assert_eq!(home.disks(), 2);
-    assert!(matches!(home.remove("first", HowToLeave::Leave, 2), Ok(Left::Interrupted(_))));
+    assert!(matches!(home.remove("first", HowToLeave::Leave { fewer: false }, 2), Ok(Left::Interrupted(_))));
     drop(pool);
     let pool = home.open();
-    assert_eq!(home.remove("first", HowToLeave::Leave, u64::MAX), Ok(Left::Gone(vec![home.0.path().join("first")])));
+    assert_eq!(
+        home.remove("first", HowToLeave::Leave { fewer: false }, u64::MAX),
+        Ok(Left::Gone(vec![home.0.path().join("first")]))
+    );
     holds(&pool, all);
 }
 
@@ -241,7 +248,7 @@ fn a_removal_that_was_cut_short_is_completed() {
     let pool =
         Pool::open(&home.pool(), &OpenOptions { without_disks: true, ..OpenOptions::default() }).expect("it is opened");
     let (union, session) = (pool.union().expect("there are disks"), pool.session());
-    union.log().set_leaving(session, &[0], true).expect("it fits");
+    union.log().set_leaving(session, &[0], Course::Leave).expect("it fits");
     assert!(union.move_leaving(&pool, &mut |_| true).expect("moved"));
     while !union.log().remove_region(session, 0).expect("empty") {
         // Another thread is giving a slot back.
@@ -268,7 +275,7 @@ fn a_disk_that_left_is_added_again_while_the_pool_is_in_use() {
         mib += write(&pool, mib, 4);
         pool.union().expect("there are disks").write_all(&pool).expect("there is room");
         assert_eq!(pool.status().expect("facts").disks.len(), 2);
-        let left = home.remove("given", HowToLeave::Leave, u64::MAX);
+        let left = home.remove("given", HowToLeave::Leave { fewer: false }, u64::MAX);
         assert_eq!(left, Ok(Left::Gone(vec![path.clone()])));
         assert!(path.exists(), "it was given");
         holds(&pool, mib);

@@ -23,7 +23,7 @@ use pram::Session;
 use super::place;
 use crate::error::{Error, Result};
 use crate::fsck::Lost;
-use crate::ilfs::leave::Leaving;
+use crate::ilfs::leave::{Course, Leaving};
 use crate::ilfs::{self, table, Log};
 use crate::pool::config::{Config, DiskEntry};
 use crate::pool::options::OpenOptions;
@@ -42,9 +42,10 @@ const CLOSED: Duration = Duration::from_secs(4);
 pub enum How {
     /// It is only told what that takes.
     Look,
-    Leave,
+    /// `fewer`: also where content has fewer copies then than it is to have.
+    Leave { fewer: bool },
     /// They begin to leave; whoever sees to background work moves what they have.
-    Begin,
+    Begin { fewer: bool },
     /// They stay after all.
     Cancel,
     /// It is only told what would be lost by force.
@@ -101,11 +102,11 @@ pub fn remove(dir: &Path, which: &[Which], how: How, go_on: &mut dyn FnMut(u64) 
     match how {
         How::Look => return Ok(Left::Looked(told)),
         How::Cancel => {
-            union.log().set_leaving(session, &numbers, false)?;
+            union.log().set_leaving(session, &numbers, Course::Stay)?;
             return Ok(Left::Stays);
         }
         How::LookForced | How::Force => return force(&pool, dir, &chosen, how),
-        How::Leave | How::Begin => {}
+        How::Leave { .. } | How::Begin { .. } => {}
     }
     let missing = union.log().out_of_use(session)?;
     if let Some(one) = missing.iter().find(|one| !one.is_there && numbers.contains(&one.number)) {
@@ -116,8 +117,12 @@ pub fn remove(dir: &Path, which: &[Which], how: How, go_on: &mut dyn FnMut(u64) 
         )));
     }
     // 1.
-    union.log().set_leaving(session, &numbers, true).map_err(|e| cannot(&names(dir, &chosen), told, &e))?;
-    if how == How::Begin {
+    let course = match how {
+        How::Leave { fewer: true } | How::Begin { fewer: true } => Course::LeaveFewer,
+        _ => Course::Leave,
+    };
+    union.log().set_leaving(session, &numbers, course).map_err(|e| cannot(&names(dir, &chosen), told, &e))?;
+    if matches!(how, How::Begin { .. }) {
         return Ok(Left::Interrupted(told));
     }
     // 2.
@@ -354,6 +359,11 @@ fn cannot(names: &str, told: Leaving, e: &ilfs::Error) -> Error {
              (`conquest region add`)",
             told.live >> 20,
             told.room >> 20
+        )),
+        ilfs::Error::TooFewDomains { bytes, domains } => Error::Pool(format!(
+            "{names}: {} MiB of content would have fewer copies than it is to have, {domains} at most: give the pool another disk first \
+             (`conquest region add`), or allow that with `--reduce-copies`",
+            bytes.div_ceil(1 << 20)
         )),
         e => Error::Pool(format!("{names} cannot be taken from the pool: {e}")),
     }

@@ -46,7 +46,7 @@ impl Pool {
                 let (log, session) = (union.log(), self.fs.session());
                 let held = log.held_in(session, number).map_err(|_| self.no_region(&name))?;
                 let told = log.leaving(session, &[number])?;
-                (held, told.live - told.copied.min(told.live))
+                (held, told.alone)
             }
             None if shown.is_some() => (Held::default(), 0),
             None => return Err(self.no_region(&name)),
