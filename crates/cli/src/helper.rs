@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use crate::failure::{Failure, Result};
+use crate::locate;
 use crate::remount::Remount;
 use crate::serve::Request;
 use crate::verb::mount;
-use crate::{background, locate, places};
 
 /// The names under which we are a helper.
 pub const NAMES: [&str; 3] = ["mount.conquest", "mount.fuse.conquest", "mount.fuseblk.conquest"];
@@ -95,13 +95,13 @@ impl HelperRequest {
         if self.remount {
             let remount = Remount::of_all(&dir, &self.options.join(","))?;
             if !self.fake {
-                remount.run()?;
+                mount::run_remount(remount)?;
             }
         } else {
             let request = Request::new(locate::absolute(&self.source)?, dir, &self.options.join(","))?;
-            mount::check(&request)?;
-            if !self.fake {
-                mount::report(&places::mount(&request, background::start)?)?;
+            match self.fake {
+                true => mount::check(&request)?,
+                false => mount::begin(&request)?,
             }
         }
         Ok(ExitCode::SUCCESS)

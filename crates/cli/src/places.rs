@@ -7,7 +7,7 @@
 //! | a server, and a place of it that we see | makes the directory a further place; the server is not asked |
 //! | a server that starts or ends | waits for that, a little |
 //! | a server whose places we do not see | refuses: they are in another mount namespace, or taken away while in use |
-//! | places whose server is gone | starts one, and mounts them again, as they were |
+//! | places whose server is gone | starts one, and mounts them again, as they were; none is ever empty meanwhile |
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -26,9 +26,12 @@ use crate::{locate, other_mounts, remount, stopped_processes};
 const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Where the pool is mounted as far as we see, the oldest place first; also where its server is gone.
+/// Where the pool is mounted as far as we see, the oldest place first; also where its server is gone, but for what another
+/// server has taken the place of.
 pub fn of(pool: &Path) -> Result<Vec<Mounted>> {
-    Ok(mounts::conquest()?.into_iter().filter(|m| m.source == pool).collect())
+    let all: Vec<Mounted> = mounts::conquest()?.into_iter().filter(|m| m.source == pool).collect();
+    let replaces = |over: &Mounted, m: &Mounted| over.parent == m.id && over.dir == m.dir && over.number != m.number;
+    Ok(all.iter().filter(|m| !all.iter().any(|over| replaces(over, m))).cloned().collect())
 }
 
 /// Those that answer.
@@ -206,13 +209,12 @@ pub fn revive(request: &Request, before: &[Mounted]) -> Vec<String> {
 }
 
 fn revive_one(request: &Request, place: &Mounted) -> Result<()> {
-    fuse::umount(&place.dir).context(|| "clearing it away".into())?;
     if !locate::is_root() {
-        return Err(Failure::new("only root can mount it at a further directory; it was cleared away"));
+        return Err(Failure::new("only root can mount it at a further directory"));
     }
     let options = MountOptions::parse(&remount::stays(&place.options)).context(|| "the mount table".into())?;
     let part = request.dir.join(place.root.strip_prefix("/").unwrap_or(&place.root));
-    fuse::mount_again(&request.pool, &part, &place.dir, &options).context(|| "cleared away".into())
+    fuse::mount_again(&request.pool, &part, &place.dir, &options).context(|| "its place stays as it is".into())
 }
 
 /// The servers of the mount that is there, wherever else it is mounted: as the pool tells, or else their guards.

@@ -5,6 +5,8 @@
 //! | `ro`, `nosuid`, `noatime` and the like | the kernel, for each place | by a system call, of which the server is not told; but it wakes those who poll the mount table |
 //! | `durability=`, `sync`, `dirsync`, `commit=` | the server | it is asked through the pool, and answers |
 //! | `transport=`, `save=` | the server | not while it is mounted: refused |
+//!
+//! Where the server is gone a remount mounts again.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -18,6 +20,7 @@ use rustix::time::Timespec;
 
 use crate::failure::{Context, Failure, Result};
 use crate::options::Options;
+use crate::serve::Request;
 use crate::{locate, mounts, places, save_option};
 
 /// How often the server looks whether it is asked, should the mount table not tell: the mount may be in another
@@ -59,7 +62,8 @@ impl Remount {
             return Err(Failure::new(format!("no pool is mounted at {dir}; mount it first, without -o remount")));
         };
         let (all, asked) = words(&mounted.options);
-        let mut options = Options::parse(&all)?;
+        let is_said = |word: &&str| word.trim() != "remount";
+        let mut options = Options::parse(&all.split(',').filter(is_said).collect::<Vec<_>>().join(","))?;
         options.terms = Options::parse(&asked)?.terms;
         let now = fuse::MountOptions::parse(&stays(&mounted.options)).context(|| "the mount table".into())?;
         let by_kernel = locate::is_root() || options.terms == Terms::default() || !now.has_flags_of(&options.mount);
@@ -69,6 +73,16 @@ impl Remount {
     /// The pool that is mounted there.
     pub fn pool(&self) -> &Path {
         &self.pool
+    }
+
+    /// Is the server gone?
+    pub fn is_dead(&self) -> bool {
+        mounts::is_disconnected(&self.dir)
+    }
+
+    /// The mount that takes its place then.
+    pub fn again(self) -> Request {
+        Request { pool: self.pool, dir: self.dir, options: self.options }
     }
 
     /// 1. What cannot be is refused. 2. The server is asked. 3. The kernel changes its flags, which wakes the server; it is

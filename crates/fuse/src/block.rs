@@ -7,9 +7,9 @@
 //! at the path that the pool has elsewhere, and mounts that.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use rustix::fs::{open, Mode, OFlags};
 use rustix::mount::{fsconfig_create, fsmount, fsopen, FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags};
 use rustix::process::{chroot, fchdir};
 
@@ -24,18 +24,16 @@ pub fn is_told_of_sync() -> bool {
     kernel::version().is_some_and(|version| version >= SINCE)
 }
 
-/// Mounts on `dir`, as if `source` were a block device. `words`: the options of FUSE.
-pub fn mount_at(source: &Path, dir: &Path, flags: MountFlags, words: &[(&str, String)]) -> io::Result<()> {
+/// A mount that is nowhere yet, as if `source` were a block device. `words`: the options of FUSE.
+pub fn fresh(source: &Path, flags: MountFlags, words: &[(&str, String)]) -> io::Result<OwnedFd> {
     let made = std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new().spawn_scoped(scope, || in_own_root(source, dir, flags, words))?;
+        let thread = std::thread::Builder::new().spawn_scoped(scope, || in_own_root(source, flags, words))?;
         Ok::<_, io::Error>(thread.join())
     })?;
     made.unwrap_or_else(|_| Err(io::Error::other("the thread that mounts has ended")))
 }
 
-fn in_own_root(source: &Path, dir: &Path, flags: MountFlags, words: &[(&str, String)]) -> io::Result<()> {
-    let directory = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let dir = open(dir, directory, Mode::empty())?;
+fn in_own_root(source: &Path, flags: MountFlags, words: &[(&str, String)]) -> io::Result<OwnedFd> {
     let devices = LoopControl::open()?;
     let empty = fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_create(&empty)?;
@@ -48,5 +46,5 @@ fn in_own_root(source: &Path, dir: &Path, flags: MountFlags, words: &[(&str, Str
     }
     // Ours until the mount has it too.
     let _device = devices.make(source)?;
-    detached::put(&detached::fresh("fuseblk", source, words, flags)?, dir)
+    detached::fresh("fuseblk", source, words, flags)
 }

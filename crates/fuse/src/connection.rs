@@ -22,6 +22,11 @@ pub struct Connection {
 }
 
 impl Connection {
+    /// That of the file system with this number, which this process holds.
+    pub fn numbered(number: &str) -> Result<Connection> {
+        Ok(Connection { abort: open_control(number).context("find the connection of a mount")? })
+    }
+
     /// That of what is mounted at `dir`, a real path; nobody is asked but the mount table.
     pub fn at(dir: &Path) -> Result<Connection> {
         let shown = dir.display();

@@ -1,18 +1,20 @@
 //! Mounts that are nowhere yet: made, or copied from one that is there, with all their flags, and then put in place in one
-//! step. So no place that is to be read-only was ever writable.
+//! step. So no place that is to be read-only was ever writable, and nobody reaches the directory below a dead mount while
+//! another mount takes its place.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::CWD;
+use rustix::fs::{open, statx, AtFlags, Mode, OFlags, StatxFlags, CWD};
 use rustix::io::Errno;
 use rustix::mount::{
     fsconfig_create, fsconfig_reconfigure, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, fspick, move_mount,
-    open_tree, FsMountFlags, FsOpenFlags, FsPickFlags, MountAttrFlags as Attr, MountFlags, MoveMountFlags,
-    OpenTreeFlags,
+    open_tree, unmount, FsMountFlags, FsOpenFlags, FsPickFlags, MountAttrFlags as Attr, MountFlags, MoveMountFlags,
+    OpenTreeFlags, UnmountFlags,
 };
 
+use crate::mounts;
 use crate::sys::mount_setattr;
 
 /// The flags of a mount; the others are the file system's, and so of all places.
@@ -53,9 +55,63 @@ pub fn copy_of(place: &Path, flags: MountFlags) -> io::Result<OwnedFd> {
     Ok(copy)
 }
 
-pub fn put(mount: &OwnedFd, dir: impl AsFd) -> io::Result<()> {
+/// The number by which the mount table will call its file system. No server is asked.
+pub fn number_of(mount: &OwnedFd) -> io::Result<String> {
+    let found = statx(mount, c"", AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC, StatxFlags::empty())?;
+    Ok(format!("{}:{}", found.stx_dev_major, found.stx_dev_minor))
+}
+
+/// Puts a mount of `source` at `dir`, a real path. A dead mount there is replaced: each access finds either of them.
+pub fn put(mount: &OwnedFd, source: &Path, dir: &Path) -> io::Result<()> {
+    loop {
+        let top = opened(dir)?;
+        if !mounts::is_disconnected(dir) {
+            return Ok(put_on(mount, &top, MoveMountFlags::empty())?);
+        }
+        if is_dead_beneath(source, dir, &number_of(mount)?)? {
+            take_away(&top)?;
+            continue;
+        }
+        // Before Linux 6.5 there is no beneath; nor beneath a mount that a namespace has from another user's.
+        return match put_on(mount, &top, MoveMountFlags::MOVE_MOUNT_BENEATH) {
+            Ok(()) => Ok(take_away(&top)?),
+            Err(Errno::INVAL) => Ok(put_on(mount, &top, MoveMountFlags::empty())?),
+            Err(e) => Err(e.into()),
+        };
+    }
+}
+
+/// Puts it on whatever is there.
+pub fn put_over(mount: &OwnedFd, dir: &Path) -> io::Result<()> {
+    Ok(put_on(mount, &opened(dir)?, MoveMountFlags::empty())?)
+}
+
+fn opened(dir: &Path) -> Result<OwnedFd, Errno> {
+    open(dir, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+}
+
+fn put_on(mount: &OwnedFd, dir: &OwnedFd, how: MoveMountFlags) -> Result<(), Errno> {
     let both_open = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
-    Ok(move_mount(mount, "", dir, "", both_open)?)
+    move_mount(mount, "", dir, "", both_open | how)
+}
+
+/// Is the mount just below the dead one at `dir` dead too? A pool has one server: any other mount of it is.
+fn is_dead_beneath(source: &Path, dir: &Path, number: &str) -> io::Result<bool> {
+    let stack = mounts::stack_at(dir)?;
+    let below = stack.len().checked_sub(2).and_then(|at| stack.get(at));
+    Ok(below.is_some_and(|below| {
+        (below.is_conquest() || below.is_volume()) && below.source == source && below.number != number
+    }))
+}
+
+/// Takes away that mount and no other, whatever lies at its path.
+fn take_away(top: &OwnedFd) -> Result<(), Errno> {
+    let path = format!("/proc/self/fd/{}", top.as_raw_fd());
+    match unmount(path, UnmountFlags::DETACH) {
+        // Somebody else was faster.
+        Err(Errno::INVAL) => Ok(()),
+        taken => taken,
+    }
 }
 
 /// Changes the flags of a mount that is there. Access times stay as they are where nothing is said of them.

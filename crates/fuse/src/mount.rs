@@ -22,7 +22,7 @@ use crate::{block, detached, helper, mounts};
 /// Bytes of a block, where the kernel takes us for the file system of a block device.
 const BLOCK_SIZE: u32 = 4096;
 
-/// Most dead mounts cleared away from one directory.
+/// Most dead mounts that a user has taken away from one directory.
 const STALE_MAX: usize = 16;
 
 /// Mounts `pool` on `dir`; `source` (its directory) is what the mount table shows. It serves from now on,
@@ -30,67 +30,101 @@ const STALE_MAX: usize = 16;
 /// SIGHUP, which that understands as a request to unmount.
 pub fn mount(pool: Arc<Pool>, source: &Path, dir: &Path, options: &MountOptions) -> Result<Mount> {
     let source = source.canonicalize().unwrap_or_else(|_| source.into());
-    let dir = target(&source, dir)?;
+    let target = Target::find(&source, dir)?;
     let transport = choose_transport(options)?;
-    let _alone = alone_on(&dir);
-    refuse_twice(&source, &dir)?;
-    match attach(pool.clone(), &source, &dir, options, transport) {
+    match attach(pool.clone(), &source, &target.dir, options, transport) {
         Err(e) if transport == Transport::Uring && options.transport == TransportChoice::Auto => {
             tracing::warn!("FUSE over io_uring does not work here, using /dev/fuse: {e}");
-            attach(pool, &source, &dir, options, Transport::Dev)
+            attach(pool, &source, &target.dir, options, Transport::Dev)
         }
         mounted => mounted,
     }
 }
 
 fn attach(pool: Arc<Pool>, source: &Path, dir: &Path, options: &MountOptions, transport: Transport) -> Result<Mount> {
-    let device = match rustix::process::geteuid().is_root() {
-        true => mount_as_root(&pool, source, dir, options)?,
-        false => helper::mount(source, dir, options)?,
-    };
-    Mount::start(pool, device, dir, transport, options.read_only).inspect_err(|_| {
-        // Nobody may be there to answer the kernel's last message.
-        if let Err(e) = release(dir, UnmountFlags::FORCE | UnmountFlags::DETACH) {
-            tracing::warn!("{e}");
-        }
-    })
-}
-
-/// Keeps others from mounting on `dir` at the same time, on top of each other, until it is dropped. `None` where it cannot
-/// be locked.
-pub(crate) fn alone_on(dir: &Path) -> Option<OwnedFd> {
-    let dir = open(dir, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).ok()?;
-    flock(&dir, FlockOperation::LockExclusive).ok()?;
-    Some(dir)
-}
-
-/// The directory to mount on, by its real path; dead mounts on it are cleared away.
-pub(crate) fn target(source: &Path, dir: &Path) -> Result<PathBuf> {
-    for _ in 0..STALE_MAX {
-        match probe(dir) {
-            Ok(meta) if meta.is_dir() => {
-                let dir = dir.canonicalize().context(format!("{}", dir.display()))?;
-                refuse_twice(source, &dir)?;
-                return Ok(dir);
-            }
-            Ok(_) => return Err(Error::Target(format!("{}: not a directory, cannot be mounted on", dir.display()))),
-            Err(e) if is_dead(&e) => {
-                tracing::info!(dir = %dir.display(), "clearing away a mount whose server is gone");
-                release(dir, UnmountFlags::DETACH)?;
-            }
-            Err(e) if e.kind() == ErrorKind::NotFound => {
-                let dir = dir.display();
-                return Err(Error::Target(format!("{dir}: no such directory; make it first: mkdir -p {dir}")));
-            }
-            Err(e) => return Err(Error::System { what: format!("{}", dir.display()), source: e }),
+    if !rustix::process::geteuid().is_root() {
+        return attach_by_helper(pool, source, dir, options, transport);
+    }
+    let (made, device) = made_by_root(&pool, source, dir, options)?;
+    // It serves before anybody can ask.
+    let number = detached::number_of(&made).context("number a mount")?;
+    let mount = Mount::start(pool, device, dir, number, transport, options.read_only)
+        .inspect_err(|_| give_up(detached::put_over(&made, dir).map_err(|e| cannot_mount(dir, e)), dir))?;
+    match detached::put(&made, source, dir) {
+        Ok(()) => Ok(mount),
+        Err(e) => {
+            drop(made);
+            mount.finish();
+            Err(cannot_mount(dir, e))
         }
     }
-    Err(Error::Target(format!("{}: too many dead mounts on it; unmount them: umount -l", dir.display())))
+}
+
+/// `fusermount3` mounts on no dead mount: that is taken away just before.
+fn attach_by_helper(
+    pool: Arc<Pool>,
+    source: &Path,
+    dir: &Path,
+    options: &MountOptions,
+    transport: Transport,
+) -> Result<Mount> {
+    for _ in (0..STALE_MAX).take_while(|_| mounts::is_disconnected(dir)) {
+        release(dir, UnmountFlags::DETACH)?;
+    }
+    let device = helper::mount(source, dir, options)?;
+    let number = mounts::at(dir).ok().flatten().map(|mount| mount.number).unwrap_or_default();
+    Mount::start(pool, device, dir, number, transport, options.read_only).inspect_err(|_| give_up(Ok(()), dir))
+}
+
+/// Ends a mount that nobody serves: nobody may be there to answer the kernel's last message.
+pub(crate) fn give_up(placed: Result<()>, dir: &Path) {
+    if let Err(e) = placed.and_then(|()| release(dir, UnmountFlags::FORCE | UnmountFlags::DETACH)) {
+        tracing::warn!("{e}");
+    }
+}
+
+/// A directory to mount on.
+pub(crate) struct Target {
+    /// Its real path.
+    pub dir: PathBuf,
+    /// Keeps others from mounting there at the same time, on top of each other. `None` where nothing can be locked.
+    _alone: Option<OwnedFd>,
+}
+
+impl Target {
+    /// Fails where nothing can be mounted, and where a pool is, unless its server is gone.
+    pub fn find(source: &Path, dir: &Path) -> Result<Target> {
+        let dir = resolve(dir)?;
+        let _alone = alone_on(&dir);
+        refuse_twice(source, &dir)?;
+        Ok(Target { dir, _alone })
+    }
+}
+
+fn resolve(dir: &Path) -> Result<PathBuf> {
+    match probe(dir) {
+        Ok(meta) if meta.is_dir() => dir.canonicalize().context(format!("{}", dir.display())),
+        Ok(_) => Err(Error::Target(format!("{}: not a directory, cannot be mounted on", dir.display()))),
+        Err(e) if is_dead(&e) => Ok(real_path(dir)),
+        Err(e) if e.kind() == ErrorKind::NotFound => {
+            let dir = dir.display();
+            Err(Error::Target(format!("{dir}: no such directory; make it first: mkdir -p {dir}")))
+        }
+        Err(e) => Err(Error::System { what: format!("{}", dir.display()), source: e }),
+    }
+}
+
+fn alone_on(dir: &Path) -> Option<OwnedFd> {
+    let opened = |dir: &Path| open(dir, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).ok();
+    // A dead mount cannot be opened.
+    let locked = opened(dir).or_else(|| opened(dir.parent()?))?;
+    flock(&locked, FlockOperation::LockExclusive).ok()?;
+    Some(locked)
 }
 
 fn refuse_twice(source: &Path, dir: &Path) -> Result<()> {
     match mounts::at(dir).context(TABLE)? {
-        Some(mount) if mount.is_conquest() => {
+        Some(mount) if mount.is_conquest() && mount.is_alive() => {
             let which =
                 if mount.source == source { "this pool".into() } else { format!("pool {}", mount.source.display()) };
             let dir = dir.display();
@@ -112,11 +146,12 @@ pub(crate) fn open_device() -> Result<Device> {
     })
 }
 
-fn mount_as_root(pool: &Pool, source: &Path, dir: &Path, options: &MountOptions) -> Result<Device> {
+/// A mount that is nowhere yet, and who serves it.
+fn made_by_root(pool: &Pool, source: &Path, dir: &Path, options: &MountOptions) -> Result<(OwnedFd, Device)> {
     if !pool.durable_at_return() && block::is_told_of_sync() {
         let device = open_device()?;
-        match block::mount_at(source, dir, options.flags, &words(&device, mounts::SUBTYPE, Some(BLOCK_SIZE))) {
-            Ok(()) => return Ok(device),
+        match block::fresh(source, options.flags, &words(&device, mounts::SUBTYPE, Some(BLOCK_SIZE))) {
+            Ok(made) => return Ok((made, device)),
             Err(e) => {
                 tracing::warn!("`sync` and `syncfs` will not wait, only `fsync`: no block device to mount as: {e}")
             }
@@ -124,8 +159,7 @@ fn mount_as_root(pool: &Pool, source: &Path, dir: &Path, options: &MountOptions)
     }
     let device = open_device()?;
     let fresh = detached::fresh("fuse", source, &words(&device, mounts::SUBTYPE, None), options.flags);
-    let mounted = fresh.and_then(|mount| detached::put(&mount, opened(dir)?));
-    mounted.map(|()| device).map_err(|e| cannot_mount(dir, e))
+    fresh.map(|made| (made, device)).map_err(|e| cannot_mount(dir, e))
 }
 
 pub(crate) fn cannot_mount(dir: &Path, e: std::io::Error) -> Error {
@@ -155,17 +189,11 @@ pub(crate) fn words(device: &Device, subtype: &str, block_size: Option<u32>) -> 
     words
 }
 
-pub(crate) fn opened(dir: &Path) -> Result<OwnedFd, Errno> {
-    open(dir, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
-}
-
 /// Makes `dir` a further place of the mount of `source` that is at `place`, with flags of its own. Its server is not asked.
 pub fn mount_again(source: &Path, place: &Path, dir: &Path, options: &MountOptions) -> Result<()> {
-    let dir = target(source, dir)?;
-    let _alone = alone_on(&dir);
-    refuse_twice(source, &dir)?;
-    let mounted = detached::copy_of(place, options.flags).and_then(|mount| detached::put(&mount, opened(&dir)?));
-    mounted.map_err(|e| cannot_mount(&dir, e))
+    let target = Target::find(source, dir)?;
+    let copied = detached::copy_of(place, options.flags);
+    copied.and_then(|mount| detached::put(&mount, source, &target.dir)).map_err(|e| cannot_mount(&target.dir, e))
 }
 
 /// Changes `ro`, `rw`, `noatime` and the like of the mount at `dir`, and `sync` of all places.

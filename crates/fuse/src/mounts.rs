@@ -25,6 +25,8 @@ pub const BLOCK_TYPE: &str = "fuseblk.conquest";
 pub struct Mounted {
     /// Of this mount; a file system may be mounted at several places.
     pub id: u32,
+    /// The mount that it lies on.
+    pub parent: u32,
     /// `major:minor` of the file system, as long as it is there nobody else's.
     pub number: String,
     /// What of the file system is there, from its root on: `/`, or a directory of it.
@@ -86,7 +88,23 @@ pub fn of(number: &str) -> std::io::Result<Vec<Mounted>> {
 
 /// The mount on top at exactly `dir`, of whatever type.
 pub fn at(dir: &Path) -> std::io::Result<Option<Mounted>> {
-    Ok(all()?.into_iter().rev().find(|m| m.dir == dir))
+    Ok(stack(all()?, dir).pop())
+}
+
+/// The mounts at exactly `dir`, each covered by the next. The table lists them by age, and a later one may lie beneath.
+pub fn stack_at(dir: &Path) -> std::io::Result<Vec<Mounted>> {
+    Ok(stack(all()?, dir))
+}
+
+fn stack(all: Vec<Mounted>, dir: &Path) -> Vec<Mounted> {
+    let mut left: Vec<Mounted> = all.into_iter().filter(|m| m.dir == dir).collect();
+    let mut stack: Vec<Mounted> = Vec::new();
+    while !left.is_empty() {
+        let lowest = left.iter().position(|m| left.iter().all(|other| other.id != m.parent));
+        // Without one, the table changed while it was read.
+        stack.push(left.remove(lowest.unwrap_or(0)));
+    }
+    stack
 }
 
 /// One line: `36 35 98:0 /root /dir options [optional fields] - type source super-options`. Any bytes may stand in it.
@@ -99,6 +117,7 @@ fn parse(line: &[u8]) -> Option<Mounted> {
     let sync = of_all.split(',').filter(|word| ["sync", "dirsync"].contains(word)).map(|word| format!(",{word}"));
     Some(Mounted {
         id: text(fields.first()?).parse().ok()?,
+        parent: text(fields.get(1)?).parse().ok()?,
         number: text(fields.get(2)?),
         root: unescape(fields.get(3)?),
         dir: unescape(fields.get(4)?),
@@ -141,6 +160,7 @@ mod tests {
         let line = br"98 29 0:54 / /mnt/my\040data rw,nosuid shared:5 - fuse.conquest /srv/a\134b rw,user_id=0";
         let mounted = Mounted {
             id: 98,
+            parent: 29,
             number: "0:54".into(),
             root: "/".into(),
             dir: "/mnt/my data".into(),
@@ -160,6 +180,18 @@ mod tests {
         assert_eq!(parse(b"98 29 0:54 /"), None);
         assert_eq!(parse(b"nonsense"), None);
         assert_eq!(parse(b""), None);
+    }
+
+    #[test]
+    fn what_lies_beneath_is_not_on_top_for_being_later() {
+        let table = |lines: [&str; 3]| lines.iter().filter_map(|line| parse(line.as_bytes())).collect::<Vec<_>>();
+        let [first, other, later] =
+            ["7 9 0:1 / /mnt rw - tmpfs a rw", "8 9 0:2 / /mnt/b rw - tmpfs b rw", "9 1 0:3 / /mnt rw - tmpfs c rw"];
+        let ids = |lines, dir: &str| stack(table(lines), Path::new(dir)).iter().map(|m| m.id).collect::<Vec<_>>();
+        assert_eq!(ids([first, other, later], "/mnt"), [9, 7]);
+        assert_eq!(ids([later, first, other], "/mnt"), [9, 7]);
+        assert_eq!(ids([first, other, later], "/mnt/b"), [8]);
+        assert_eq!(ids([first, other, later], "/"), [] as [u32; 0]);
     }
 
     /// One such mount, of whatever type, kept every pool from being mounted and unmounted.

@@ -20,7 +20,7 @@ use crate::server::Server;
 use crate::sys::{Device, Signals};
 use crate::threads::Threads;
 use crate::wait_policy::WaitPolicy;
-use crate::{dev, init, mounts, prime, unmount, uring, wait_policy, workers};
+use crate::{dev, init, prime, unmount, uring, wait_policy, workers};
 
 /// Fewest and most threads that read /dev/fuse.
 const READERS: (usize, usize) = (2, 16);
@@ -31,7 +31,7 @@ pub struct Mount {
     dir: PathBuf,
     /// What the mount table calls the file system; empty if it does not say.
     number: String,
-    /// Found while it is in the mount table.
+    /// Found while the number is its own.
     connection: Option<Connection>,
     transport: Transport,
     read_only: bool,
@@ -54,11 +54,13 @@ enum End {
 }
 
 impl Mount {
-    /// Serves a fresh connection whose kernel side is mounted on `dir`.
+    /// Serves a fresh connection whose kernel side is, or is to be, mounted on `dir`; `number` is what the mount table calls
+    /// the file system, empty if that is not known.
     pub(crate) fn start(
         pool: Arc<Pool>,
         device: Device,
         dir: &Path,
+        number: String,
         transport: Transport,
         read_only: bool,
     ) -> Result<Mount> {
@@ -67,12 +69,11 @@ impl Mount {
         let minor = init::negotiate(&device, &init::POOL, transport)?;
         let device = Arc::new(device);
         let notifier = Notifier::new(device.clone(), minor);
-        let number = number_of(dir);
         let server = Arc::new(Server::new(pool.clone(), notifier.clone(), number.clone()));
         let mut mount = Mount {
             dir: dir.into(),
+            connection: connection_of(&number),
             number,
-            connection: connection_of(dir),
             transport,
             read_only,
             pool,
@@ -244,7 +245,7 @@ impl Mount {
     }
 
     /// Lets the threads end, so that the pool is closed in order.
-    fn finish(mut self) {
+    pub(crate) fn finish(mut self) {
         self.pool.stop_watching();
         self.pool.end_mount();
         self.server.stop();
@@ -252,12 +253,7 @@ impl Mount {
     }
 }
 
-/// What the mount table calls the file system at `dir`; empty if it does not say.
-fn number_of(dir: &Path) -> String {
-    mounts::at(dir).ok().flatten().map(|mount| mount.number).unwrap_or_default()
-}
-
-fn connection_of(dir: &Path) -> Option<Connection> {
-    let found = Connection::at(dir);
+fn connection_of(number: &str) -> Option<Connection> {
+    let found = Connection::numbered(number);
     found.inspect_err(|e| tracing::debug!("where it is mounted no more, it cannot be ended: {e}")).ok()
 }

@@ -26,8 +26,17 @@ pub fn umount(dir: &Path) -> Result<()> {
     };
     // A dead mount's own path cannot be resolved any more, the way to it can.
     let real = real_path(dir);
-    find(&real, dir)?;
-    release(&real, flags)
+    let source = find(&real, dir)?.source;
+    release(&real, flags)?;
+    // Before Linux 6.5 a mount that took the place of a dead one lies on it.
+    let is_left = |mount: Mounted| mount.is_conquest() && mount.source == source && !mount.is_alive();
+    while mounts::at(&real).context(TABLE)?.is_some_and(is_left) {
+        if let Err(e) = release(&real, UnmountFlags::DETACH) {
+            tracing::debug!("a dead mount stays: {e}");
+            break;
+        }
+    }
+    Ok(())
 }
 
 /// The Conquest file system that is mounted at `real`; `dir` is what the user calls it.

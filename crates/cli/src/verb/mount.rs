@@ -22,7 +22,7 @@ use crate::{background, guard, killed_servers, locate, places, save_option, say}
     /srv/pool /mnt/fast conquest defaults,nofail 0 0      (a line of /etc/fstab)\n\n\
     The server stays in the background and writes its log to POOL/server.log. There is one for a pool: at a further \
     directory ro, nosuid, nodev, noexec and nosymfollow hold for that directory, and durability, commit, transport and save \
-    are as they are. Places whose server was killed are mounted again.")]
+    are as they are. Places whose server was killed are mounted again, also by a remount.")]
 pub struct Args {
     /// The pool directory
     pool: PathBuf,
@@ -58,12 +58,18 @@ pub fn run(args: &Args) -> Result<()> {
     if request.options.mount.remount {
         return change(&request);
     }
-    check(&request)?;
     if args.foreground {
+        check(&request)?;
         return stay(&request);
     }
-    report(&places::mount(&request, background::start)?)?;
+    begin(&request)?;
     warn_of_missing(&request.pool)
+}
+
+/// Mounts, and leaves the server in the background.
+pub fn begin(request: &Request) -> Result<()> {
+    check(request)?;
+    report(&places::mount(request, background::start)?)
 }
 
 /// Serves from this process, if nobody else does.
@@ -103,7 +109,16 @@ fn change(request: &Request) -> Result<()> {
         let (dir, other) = (request.dir.display(), remount.pool().display());
         return Err(Failure::new(format!("mounted at {dir} is another pool, {other}")));
     }
-    remount.run()
+    run_remount(remount)
+}
+
+/// Changes a mount that is there; one whose server is gone is mounted again.
+pub fn run_remount(remount: Remount) -> Result<()> {
+    killed_servers::wait(remount.pool())?;
+    match remount.is_dead() {
+        true => begin(&remount.again()),
+        false => remount.run(),
+    }
 }
 
 /// What can be refused before a server is started.

@@ -6,6 +6,7 @@ use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -19,6 +20,9 @@ pub const TESTS: &[Test] = &[
     ("places::umount_takes_one_place_or_all_and_the_last_ends_the_server", umount),
     ("places::those_of_a_killed_server_are_all_mounted_again", killed),
     ("places::up_mounts_again_what_a_killed_server_left", up_again),
+    ("places::nothing_is_written_below_while_a_dead_mount_is_replaced", none_below),
+    ("places::a_remount_mounts_again_what_is_dead", remount_again),
+    ("places::a_dead_mount_that_cannot_be_taken_away_is_covered", covered),
     ("places::a_part_that_was_bound_is_mounted_again_too", part),
     ("places::several_that_mount_at_once_get_one_server", at_once),
     ("places::who_is_not_root_is_told_where_it_is", unprivileged),
@@ -227,6 +231,111 @@ fn up_again() -> Outcome {
     Ok(())
 }
 
+/// Makes files at `dir`, one after another, until it is told to stop. Counts those that are safe, which have the numbers
+/// before.
+fn make_files(dir: &Path, safe: &AtomicU64, stop: &AtomicBool) {
+    while !stop.load(Ordering::SeqCst) {
+        let name = dir.join(safe.load(Ordering::SeqCst).to_string());
+        let made = File::create(name).and_then(|mut file| {
+            std::io::Write::write_all(&mut file, b"safe")?;
+            file.sync_all()
+        });
+        safe.fetch_add(u64::from(made.is_ok()), Ordering::SeqCst);
+    }
+}
+
+/// Whoever goes on writing as a server is killed and another one takes its place writes to the pool or not at all: by each
+/// command that does it, at each place.
+fn none_below() -> Outcome {
+    let lab = lab(&["second"]);
+    lab.install_helpers()?;
+    let (pool, mnt) = (lab.pool(), lab.text("mnt"));
+    std::fs::create_dir(lab.mnt().join("dir")).expect("mkdir");
+    lab::ok(&mut program("mount", &["--bind", &lab.text("mnt/dir"), &lab.text("second")]));
+    let (first, second, stop) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
+    let again: [&dyn Fn(); 4] = [
+        &|| lab.mount(),
+        &|| drop(lab.ok(&["up", "--pool", &pool])),
+        &|| drop(lab.ok(&["mount", &pool, &mnt, "-o", "remount,rw"])),
+        &|| drop(lab::ok(&mut program("mount", &["-o", "remount,rw", &mnt]))),
+    ];
+    std::thread::scope(|scope| {
+        scope.spawn(|| make_files(&lab.mnt(), &first, &stop));
+        scope.spawn(|| make_files(&lab.path("second"), &second, &stop));
+        let rounds = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            for again in again {
+                let before = [&first, &second].map(|safe| safe.load(Ordering::SeqCst));
+                wait_until(Duration::from_secs(20), "files are made at both places", || {
+                    [&first, &second].iter().zip(before).all(|(safe, before)| safe.load(Ordering::SeqCst) > before)
+                });
+                lab.kill9();
+                again();
+            }
+        }));
+        stop.store(true, Ordering::SeqCst);
+        rounds.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    });
+    for (dir, safe) in [("mnt", &first), ("mnt/dir", &second)] {
+        let missing = (0..safe.load(Ordering::SeqCst)).find(|n| !lab.path(dir).join(n.to_string()).exists());
+        assert_eq!(missing, None, "a file in {dir} that was safe");
+    }
+    lab.ok(&["umount", &pool]);
+    for place in ["mnt", "second"] {
+        assert_eq!(std::fs::read_dir(lab.path(place)).expect("read").count(), 0, "{place} without a mount");
+    }
+    lab.check();
+    Ok(())
+}
+
+/// As systemd asks for it when a unit is reloaded.
+fn remount_again() -> Outcome {
+    let lab = lab(&[]);
+    lab.install_helpers()?;
+    let (pool, mnt) = (lab.pool(), lab.text("mnt"));
+    lab.ok(&["mount", &pool, &mnt, "-o", "remount,nosuid"]);
+    std::fs::write(lab.mnt().join("f"), "kept").expect("write");
+    lab.kill9();
+    lab::ok(&mut program("mount", &["-o", "remount,noatime", &mnt]));
+    assert_eq!(std::fs::read(lab.mnt().join("f")).expect("read"), b"kept");
+    let flags = flags_at(&lab, "mnt");
+    assert!(flags.contains("noatime") && flags.contains("nosuid"), "{flags}");
+    lab.kill9();
+    lab.ok(&["mount", &pool, &mnt, "-o", "remount,durability=strict"]);
+    assert_eq!(lab.status()["sessions"][0]["durability"], "strict");
+    assert_eq!(dirs(&lab), [mnt.clone()], "what was dead is gone");
+    lab.umount();
+    lab.refused(1, &["umount", &mnt], &["no pool is mounted"]);
+    Ok(())
+}
+
+/// As in a container whose mounts are another user's, and by kernels that put nothing beneath a mount (before 6.5).
+fn covered() -> Outcome {
+    let lab = lab(&[]);
+    let (pool, mnt) = (lab.pool(), lab.text("mnt"));
+    std::fs::write(lab.mnt().join("f"), "kept").expect("write");
+    lab.kill9();
+    let mut container = container(&["--user", "--map-root-user"]);
+    let pid = container.id().to_string();
+    let inside = ["nsenter", "--user", "--mount", "--target", &pid];
+    for round in 0..2 {
+        let mounted = lab.run_as(&inside, &["mount", &pool, &mnt]);
+        assert_eq!(mounted.code, 0, "{}", mounted.err);
+        assert_eq!(lab::ok(program(inside[0], &inside[1..]).args(["cat", &lab.text("mnt/f")])), "kept");
+        let table = lab::ok(program(inside[0], &inside[1..]).args(["cat", "/proc/self/mountinfo"]));
+        assert_eq!(table.matches(&format!(" {mnt} ")).count(), 2, "round {round}: {table}");
+        let server = lab.status()["sessions"][0]["pid"].as_i64().expect("a server");
+        if round == 0 {
+            kill_and_wait(rustix::process::Pid::from_raw(server as i32).expect("a process"), Signal::KILL);
+        }
+    }
+    let ended = lab.run_as(&inside, &["umount", &mnt]);
+    assert_eq!(ended.code, 0, "{}", ended.err);
+    container.kill().and_then(|()| container.wait()).expect("the end of the container");
+    lab.umount();
+    lab.check();
+    Ok(())
+}
+
 /// `mount --bind` of a directory of a mount keeps its server, and answers ENOTCONN when that is gone.
 fn part() -> Outcome {
     let lab = lab(&["part"]);
@@ -306,9 +415,9 @@ fn unprivileged() -> Outcome {
 }
 
 /// A process that has its own mounts from now on.
-fn container() -> std::process::Child {
+fn container(also: &[&str]) -> std::process::Child {
     let sleep = ["--mount", "--propagation", "private", "sh", "-c", "echo; exec sleep 1000"];
-    let mut container = Command::new("unshare").args(sleep).stdout(Stdio::piped()).spawn().expect("unshare");
+    let mut container = Command::new("unshare").args(also).args(sleep).stdout(Stdio::piped()).spawn().expect("unshare");
     container.stdout.as_mut().expect("a pipe").read_exact(&mut [0]).expect("it has its own mounts");
     container
 }
@@ -316,7 +425,7 @@ fn container() -> std::process::Child {
 fn other_namespace() -> Outcome {
     let lab = Lab::with_pool("64M");
     let (pool, mnt) = (lab.pool(), lab.text("mnt"));
-    let mut container = container();
+    let mut container = container(&[]);
     let pid = container.id().to_string();
     let inside = ["nsenter", "--mount", "--target", &pid];
     assert_eq!(lab.run_as(&inside, &["mount", &pool, &mnt]).code, 0);

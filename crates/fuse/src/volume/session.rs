@@ -21,7 +21,7 @@ use crate::abi::init as can;
 use crate::detached;
 use crate::error::{Context, Error, Result};
 use crate::init::{self, Terms};
-use crate::mount::{alone_on, cannot_mount, open_device, opened, target, words};
+use crate::mount::{cannot_mount, give_up, open_device, words, Target};
 use crate::mounts::{self, TABLE, VOLUME_SUBTYPE};
 use crate::options::Transport;
 use crate::sys::{Device, Signals};
@@ -66,9 +66,9 @@ pub fn mount_volume(device: Arc<dyn BlockDevice>, source: &Path, dir: &Path) -> 
         return Err(Error::Unavailable("only root can show a volume, as only root can make loop devices of it".into()));
     }
     let source = source.canonicalize().unwrap_or_else(|_| source.into());
-    let dir = target(&source, dir)?;
-    let _alone = alone_on(&dir);
-    if is_volume_at(&dir)? {
+    let target = Target::find(&source, dir)?;
+    let dir = &target.dir;
+    if is_volume_at(dir)? && !mounts::is_disconnected(dir) {
         let shown = dir.display();
         return Err(Error::Target(format!(
             "{shown}: a volume is shown there already; to end that: conquest umount {shown}"
@@ -77,12 +77,13 @@ pub fn mount_volume(device: Arc<dyn BlockDevice>, source: &Path, dir: &Path) -> 
     let kernel = open_device()?;
     let words = words(&kernel, VOLUME_SUBTYPE, None);
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-    let fresh = detached::fresh("fuse", &source, &words, flags);
-    let mounted = fresh.and_then(|mount| detached::put(&mount, opened(&dir)?));
-    mounted.map_err(|e| cannot_mount(&dir, e))?;
-    Shown::start(device, kernel, &dir).inspect_err(|_| {
-        let _ = release(&dir, UnmountFlags::FORCE | UnmountFlags::DETACH);
-    })
+    let cannot = |e| cannot_mount(dir, e);
+    let made = detached::fresh("fuse", &source, &words, flags).map_err(cannot)?;
+    let number = detached::number_of(&made).context("number a mount")?;
+    let shown = Shown::start(device, kernel, dir, number)
+        .inspect_err(|_| give_up(detached::put_over(&made, dir).map_err(cannot), dir))?;
+    detached::put(&made, &source, dir).map_err(cannot)?;
+    Ok(shown)
 }
 
 /// Ends what is shown at `dir`. The server ends when nobody has the file.
@@ -104,7 +105,7 @@ pub fn umount_volume(dir: &Path) -> Result<()> {
 }
 
 impl Shown {
-    fn start(device: Arc<dyn BlockDevice>, kernel: Device, dir: &Path) -> Result<Shown> {
+    fn start(device: Arc<dyn BlockDevice>, kernel: Device, dir: &Path, number: String) -> Result<Shown> {
         let signals = Signals::catch().context("receive signals")?;
         let mut threads = Threads::new()?;
         init::negotiate(&kernel, &TERMS, Transport::Dev)?;
@@ -118,7 +119,6 @@ impl Shown {
             let file = file.clone();
             threads.spawn(&format!("volume-{reader}"), move || serve(&queue, &file))?;
         }
-        let number = mounts::at(dir).context(TABLE)?.map(|mounted| mounted.number).unwrap_or_default();
         Ok(Shown { number, dir: dir.into(), signals, threads })
     }
 
