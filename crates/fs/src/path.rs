@@ -229,7 +229,7 @@ impl<'a> View<'a> {
         }
         loop {
             let found = self.walk(path, true)?;
-            self.fs.retain(found.ino, 1);
+            self.fs.retain(found.ino, 1)?;
             // It may have gone between the walk and the reference.
             match self.fs.snapshot(found.ino) {
                 Ok(raw) if raw.generation == found.raw.generation && raw.nlink > 0 => {

@@ -86,12 +86,14 @@ impl Server {
     }
 
     /// What READDIRPLUS says of an entry. Node 0: nothing, the kernel looks it up if it needs it. So for `.`
-    /// and `..`, to which the kernel takes no reference, and for a file that grows.
+    /// and `..`, to which the kernel takes no reference, for a file that grows, and where there is no memory for a reference.
     fn entry_of(&self, entry: &DirEntry, thread: u32) -> EntryOut {
         if entry.name == b"." || entry.name == b".." {
             return EntryOut::default();
         }
-        self.fs().retain(entry.ino, 1);
+        if self.fs().retain(entry.ino, 1).is_err() {
+            return EntryOut::default();
+        }
         match self.fs().getattr(entry.ino) {
             Ok(attr) if attr.kind == Kind::Directory || !self.is_growing(attr.ino, thread) => {
                 entry_out(&attr, self.found_valid())

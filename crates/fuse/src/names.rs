@@ -46,7 +46,7 @@ impl Server {
                 name => self.fs().lookup(req.head.nodeid, name, &caller(req)),
             };
             let attr = attr.map_err(errno)?;
-            if let Some(attr) = self.hold(&attr) {
+            if let Some(attr) = self.hold(&attr)? {
                 return Ok(attr);
             }
         }
@@ -55,13 +55,13 @@ impl Server {
 
     /// Takes the reference that an entry in a reply gives the kernel. `None`: another process has freed the
     /// inode since it was looked up.
-    pub(crate) fn hold(&self, attr: &Attr) -> Option<Attr> {
-        self.fs().retain(attr.ino, 1);
+    pub(crate) fn hold(&self, attr: &Attr) -> Result<Option<Attr>, Errno> {
+        self.fs().retain(attr.ino, 1).map_err(errno)?;
         match self.fs().getattr(attr.ino) {
-            Ok(now) if now.generation == attr.generation => Some(now),
+            Ok(now) if now.generation == attr.generation => Ok(Some(now)),
             _ => {
                 self.fs().release(attr.ino, 1);
-                None
+                Ok(None)
             }
         }
     }
@@ -76,7 +76,7 @@ impl Server {
     }
 
     fn reply_entry(&self, req: &mut Request, attr: &Attr) -> Answer {
-        let attr = self.hold(attr).ok_or(Errno::STALE)?;
+        let attr = self.hold(attr)?.ok_or(Errno::STALE)?;
         req.reply(&entry_out(&attr, self.made_valid()))
     }
 

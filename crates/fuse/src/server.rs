@@ -51,11 +51,11 @@ pub enum Later {
 }
 
 impl Server {
-    pub fn new(pool: Arc<Pool>, notifier: Notifier, file_system: String) -> Server {
+    pub fn new(pool: Arc<Pool>, notifier: Notifier, file_system: String) -> fs::Result<Server> {
         // The kernel has the root without ever looking it up.
-        pool.retain(fs::ROOT, 1);
+        pool.retain(fs::ROOT, 1)?;
         let durable = pool.durable_at_return();
-        Server {
+        Ok(Server {
             pool,
             durable,
             notifier,
@@ -64,7 +64,7 @@ impl Server {
             deferred: Deferred::default(),
             workers: Workers::default(),
             file_system,
-        }
+        })
     }
 
     pub(crate) fn fs(&self) -> &Fs {

@@ -69,7 +69,7 @@ impl Mount {
         let minor = init::negotiate(&device, &init::POOL, transport)?;
         let device = Arc::new(device);
         let notifier = Notifier::new(device.clone(), minor);
-        let server = Arc::new(Server::new(pool.clone(), notifier.clone(), number.clone()));
+        let server = Arc::new(Server::new(pool.clone(), notifier.clone(), number.clone())?);
         let mut mount = Mount {
             dir: dir.into(),
             connection: connection_of(&number),

@@ -37,7 +37,7 @@ impl Lab {
         // Notifications go nowhere.
         let null = File::options().read(true).write(true).open("/dev/null").unwrap();
         let notifier = Notifier::new(Arc::new(Device::from(OwnedFd::from(null))), VERSION.1);
-        let server = Arc::new(Server::new(pool, notifier, String::new()));
+        let server = Arc::new(Server::new(pool, notifier, String::new()).unwrap());
         Lab { server, data: vec![0; 1 << 20], _dir: dir }
     }
 

@@ -71,7 +71,8 @@ impl Session {
 
     /// Does it hold references to `key`?
     pub fn is_cached(&self, key: u64) -> bool {
-        self.watcher().is_some_and(|n| self.runtime().refs(n, key).load(Ordering::Acquire) > 0)
+        let refs = self.watcher().and_then(|n| self.runtime().refs(n, key));
+        refs.is_some_and(|refs| refs.load(Ordering::Acquire) > 0)
     }
 
     /// Announces a change of what has this key, before anybody can see it: until [`end_change`](Self::end_change), which

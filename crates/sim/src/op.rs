@@ -190,7 +190,7 @@ impl<'a> Runner<'a> {
             }
             Op::Open(path, handle) => {
                 let ino = self.ino(path)?;
-                fs.retain(ino, 1);
+                fs.retain(ino, 1)?;
                 self.open.insert(handle.clone(), ino);
             }
             Op::Close(handle) => {

@@ -9,6 +9,7 @@ pub const TESTS: &[Test] = &[
     ("memory::pools_and_memory_that_belongs_to_none_are_listed", listed),
     ("memory::what_was_given_back_is_read_to_look_at_it_and_given_back_again", looked_at),
     ("memory::a_pool_is_destroyed", destroyed),
+    ("memory::a_host_without_shared_memory_refuses_and_the_server_lives", host_is_full),
 ];
 
 fn list(lab: &Lab) -> serde_json::Value {
@@ -90,5 +91,27 @@ fn destroyed() -> Outcome {
     std::fs::write(other.path().join("thesis"), b"text").expect("write");
     let dir = other.path().to_string_lossy().into_owned();
     lab.refused(1, &["format", &dir, "--nvram", "16M"], &["thesis", "--force"]);
+    Ok(())
+}
+
+/// Uses a pool while another program fills a small /dev/shm. `ls` has the server refer to files for the first time.
+const FULL: &str =
+    "set -e; mkdir \"$1/shm\"; mount -t tmpfs -o size=96M none \"$1/shm\"; own=\"$1/shm/${1##*/}\"; mkdir \"$own\"
+    mount --rbind \"$1\" \"$own\"; mount --rbind \"$1/shm\" /dev/shm; cd \"$1\"
+    ./conquest format pool --nvram 64M --disk none; ./conquest mount pool mnt; mkdir mnt/d
+    (cd mnt/d; seq 5000 | xargs touch); ./conquest umount mnt; ./conquest mount pool mnt
+    dd if=/dev/zero of=/dev/shm/filler bs=4k 2>&1 || true
+    ls -l mnt/d >listed 2>&1 || true; stat mnt >/dev/null
+    for n in $(seq 2000); do head -c 9000 /dev/zero >mnt/new$n || break; done 2>refused || true
+    grep -q 'No space left' refused; stat mnt >/dev/null; rm mnt/d/1
+    rm /dev/shm/filler; test \"$(ls -l mnt/d | grep -c ^-)\" = 4999
+    ./conquest umount mnt; ./conquest fsck pool; ./conquest destroy pool";
+
+fn host_is_full() -> Outcome {
+    lab::require("unshare")?;
+    let lab = Lab::new();
+    let args = ["--mount", "--propagation", "private", "sh", "-c", FULL, "sh", &lab.text(".")];
+    let args = args.map(|arg| arg.trim_end_matches("/."));
+    lab::ok(&mut lab::program("unshare", &args));
     Ok(())
 }

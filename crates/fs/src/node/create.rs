@@ -136,9 +136,13 @@ impl Fs {
         };
         let at = self.permit_new_entry(&dir, name, caller)?;
         (made.ino, made.place) = self.inodes.reserve(op, self.table())?;
-        let linked = self.link_new(op, &mut dir, (name, at), made, perm, &inherited, new);
+        // Whoever makes it, or is told of it next, refers to it: that does not fail once it is there.
+        let linked = match self.session().prepare_retain(made.ino) {
+            Ok(()) => self.link_new(op, &mut dir, (name, at), made, perm, &inherited, new),
+            Err(e) => Err(e.into()),
+        };
         match linked {
-            Ok(()) if retain => self.retain(made.ino, 1),
+            Ok(()) if retain => self.retain(made.ino, 1)?,
             Ok(()) => {}
             Err(_) => self.inodes.unreserve(self.region(), made.place)?,
         }
@@ -343,10 +347,10 @@ impl Fs {
         let perm = self.perms().intern(op, inherited.perm)?;
         let mut made = Node::blank();
         (made.ino, made.place) = self.inodes.reserve(op, self.table())?;
-        self.retain(made.ino, 1);
-        self.session().keeps_alone();
-        op.lock(&[made.ino])?;
         let done = (|| -> Result<_> {
+            self.retain(made.ino, 1)?;
+            self.session().keeps_alone();
+            op.lock(&[made.ino])?;
             let mut tx = op.tx()?;
             self.init_inode(&mut tx, &mut made, perm, &inherited, &new, parent)?;
             made.raw.nlink = 0;

@@ -345,7 +345,7 @@ impl Fs {
             if self.target(dir, name, caller)? == guess {
                 see(guess)?;
                 if retain {
-                    self.retain(guess, 1);
+                    self.retain(guess, 1)?;
                 }
                 return Ok(guess);
             }
@@ -378,10 +378,11 @@ impl Fs {
             if let Some(ino) = taken.take() {
                 self.release(ino, 1);
             }
-            taken = self.look(dir, name, caller, &mut |ino| self.read_node(ino, &mut node))?;
-            if let Some(ino) = taken {
-                self.retain(ino, 1);
+            let found = self.look(dir, name, caller, &mut |ino| self.read_node(ino, &mut node))?;
+            if let Some(ino) = found {
+                self.retain(ino, 1)?;
             }
+            taken = found;
             Ok(taken)
         });
         if let Some(Ok(Some(ino))) = found {

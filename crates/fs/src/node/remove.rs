@@ -182,8 +182,8 @@ impl Fs {
 
     /// Takes `n` references: the inode outlives its last name while this process holds any.
     #[inline]
-    pub fn retain(&self, ino: Ino, n: u32) {
-        self.session().retain(ino, n);
+    pub fn retain(&self, ino: Ino, n: u32) -> Result<()> {
+        Ok(self.session().retain(ino, n)?)
     }
 
     /// Has this process references to it?

@@ -220,7 +220,7 @@ fn what_is_in_use_stays_plain() {
     let v = root(&pool);
     put(&v, "open", b"1").unwrap();
     let ino = v_ino(&pool, "open");
-    pool.retain(ino, 1);
+    pool.retain(ino, 1).unwrap();
     v.unlink(b"open").unwrap();
     assert_eq!(pack_all(&pool), Packed::default(), "it has no name");
     pool.release(ino, 1);

@@ -21,7 +21,7 @@ fn what_only_the_references_of_a_process_keep_ends_with_it() {
     let v = root(&pool);
     put(&v, "file", &[7; 5000]).unwrap();
     let ino = v.stat(b"file").unwrap().ino;
-    other.retain(ino, 3);
+    other.retain(ino, 3).unwrap();
     v.unlink(b"file").unwrap();
     assert_eq!(pool.getattr(ino).unwrap().nlink, 0, "it lives");
     let mut buf = [0; 10];
@@ -38,7 +38,7 @@ fn changes_before_the_first_look_are_told() {
     let other = open(&dir);
     let seen = root(&pool).mkdir(b"dir", 0o755).unwrap().ino;
     other.begin_watching().unwrap();
-    other.retain(seen, 1);
+    other.retain(seen, 1).unwrap();
     let (mut told, done) = (Vec::new(), std::sync::atomic::AtomicBool::new(false));
     std::thread::scope(|s| {
         s.spawn(|| {
@@ -62,7 +62,7 @@ fn what_a_failed_allocation_did_is_told() {
     let other = open(&dir);
     let ino = root(&pool).create(b"file", 0o600).unwrap().ino();
     other.begin_watching().unwrap();
-    other.retain(ino, 1);
+    other.retain(ino, 1).unwrap();
     let mut told = Vec::new();
     std::thread::scope(|s| {
         s.spawn(|| {

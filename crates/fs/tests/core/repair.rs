@@ -49,7 +49,7 @@ fn a_repair_is_told_to_who_watches() {
     put(&root(&pool), "lost", b"x").unwrap();
     let ino = root(&pool).stat(b"lost").unwrap().ino;
     other.begin_watching().unwrap();
-    other.retain(ROOT, 1);
+    other.retain(ROOT, 1).unwrap();
     let [_, word] = words(&pool, ino);
     let block = pool.session().region().load(word).unwrap();
     let length = Off::<u8>::new(block + ino % PER_BLOCK);

@@ -3,10 +3,11 @@
 //!
 //! ```text
 //! header | sessions | slots | key locks | long locks | events | noted numbers | for each group of the region: owners of segments, free, absent and
-//!        partial maps, maps of blocks, blocks under transfer | new map | references (per session, per key)
+//!        partial maps, maps of blocks, blocks under transfer | new map | pages of references that are there (per session) |
+//!        references (per session, per key)
 //! ```
 //! It is laid out for the largest region that its processes have address space for, and sparse: what belongs to a group
-//! takes memory when that is begun.
+//! takes memory when that is begun, and what belongs to a key when the first reference to it, or to one beside it, is taken.
 //!
 //! | module | responsibility |
 //! | --- | --- |
@@ -47,7 +48,7 @@ use crate::region::{Geometry, Region, GROUP};
 /// Key locks: a key is locked by the lock with its number modulo this.
 pub const LOCKS: u64 = 1 << 16;
 
-const MAGIC: u64 = u64::from_le_bytes(*b"CQ-RUN\x0c\n");
+const MAGIC: u64 = u64::from_le_bytes(*b"CQ-RUN\x0d\n");
 
 // Header words.
 const H_MAGIC: u64 = 0;
@@ -105,6 +106,9 @@ const CURRENTS: u64 = (TAGS * CLASSES.len()) as u64;
 /// Bytes per slot: its word, its tally, its blocks, zeros, then the current segment of each (tag, class).
 const SLOT_REC: u64 = 64 + CURRENTS * 8;
 
+/// What fails where the host has no memory for it.
+const TAKING: &str = "taking shared memory, of which this host has none left (`df /dev/shm`)";
+
 /// The layout and mapping of a runtime segment.
 pub struct Runtime {
     map: Mapping,
@@ -129,6 +133,7 @@ struct At {
     noted: u64,
     groups: u64,
     new: u64,
+    held: u64,
     refs: u64,
     end: u64,
 }
@@ -144,9 +149,10 @@ impl At {
         let noted = page(events + crate::events::RING * crate::events::EVENT);
         let groups = page(noted + NUMBERS / 8);
         let new = groups + limit.div_ceil(GROUP) * segments::PART;
-        let refs = page(new + limit.div_ceil(GROUP) * NEW) + 4096;
+        let held = page(new + limit.div_ceil(GROUP) * NEW) + 4096;
+        let refs = held + u64::from(SESSIONS) * refs::held_bytes(keys);
         let end = refs + u64::from(SESSIONS) * page(keys * 4);
-        At { sessions, slots: at_slots, locks, long_locks, events, noted, groups, new, refs, end }
+        At { sessions, slots: at_slots, locks, long_locks, events, noted, groups, new, held, refs, end }
     }
 }
 
@@ -240,7 +246,7 @@ impl Runtime {
     /// Makes sure that a range has memory.
     fn take(&self, range: Range<u64>) -> Result<()> {
         match &self.file {
-            Some(file) => crate::reserve::keep(file, range).map_err(Error::host("taking shared memory")),
+            Some(file) => crate::reserve::keep(file, range).map_err(Error::host(TAKING)),
             None => Ok(()),
         }
     }

@@ -1,9 +1,21 @@
 //! References: what each process holds open, by key.
+//!
+//! A page of them has memory once somebody has [taken](Runtime::take_reference) it, and keeps that until the segment goes. A bit
+//! for each says so; nobody touches a page whose bit is not set, not even to read it: on a full host that is a signal.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use super::Runtime;
+use super::{Runtime, SESSIONS};
 use crate::error::Result;
+
+/// Bytes of references that have memory together, and how many they are.
+const PAGE: u64 = 4096;
+const IN_PAGE: u64 = PAGE / 4;
+
+/// Bytes of the bits that say which pages of one session's references have memory.
+pub(super) fn held_bytes(keys: u64) -> u64 {
+    (keys.div_ceil(IN_PAGE).div_ceil(64) * 8).next_multiple_of(PAGE)
+}
 
 impl Runtime {
     pub fn keys(&self) -> u64 {
@@ -14,10 +26,50 @@ impl Runtime {
         self.at.refs + u64::from(session) * (self.keys * 4).next_multiple_of(4096)
     }
 
-    /// The number of references that `session` holds to `key`.
+    fn held_base(&self, session: u32) -> u64 {
+        self.at.held + u64::from(session.min(SESSIONS - 1)) * held_bytes(self.keys)
+    }
+
+    /// The word and the bit that say whether the references to `key` have memory.
     #[inline(always)]
-    pub fn refs(&self, session: u32, key: u64) -> &AtomicU32 {
-        self.half(self.refs_base(session) + key.min(self.keys - 1) * 4)
+    fn held_bit(&self, session: u32, key: u64) -> (&AtomicU64, u64) {
+        let page = key.min(self.keys - 1) / IN_PAGE;
+        (self.word(self.held_base(session) + page / 64 * 8), 1 << (page % 64))
+    }
+
+    /// The number of references that `session`, which has entered, holds to `key`; none where there is no memory for any.
+    #[inline(always)]
+    pub fn refs(&self, session: u32, key: u64) -> Option<&AtomicU32> {
+        let (word, bit) = self.held_bit(session, key);
+        let at = self.refs_base(session) + key.min(self.keys - 1) * 4;
+        (word.load(Ordering::Acquire) & bit != 0).then(|| self.half(at))
+    }
+
+    /// The same, once there is memory for it.
+    ///
+    /// # Errors
+    /// The host has none.
+    #[inline(always)]
+    pub fn take_reference(&self, key: u64) -> Result<&AtomicU32> {
+        match self.refs(self.me(), key) {
+            Some(refs) => Ok(refs),
+            None => self.take_page(key),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn take_page(&self, key: u64) -> Result<&AtomicU32> {
+        let at = self.refs_base(self.me()) + key.min(self.keys - 1) * 4;
+        self.take(at / PAGE * PAGE..(at / PAGE + 1) * PAGE)?;
+        let (word, bit) = self.held_bit(self.me(), key);
+        word.fetch_or(bit, Ordering::AcqRel);
+        Ok(self.half(at))
+    }
+
+    /// Takes memory for what says which references of session `n` have some: before it enters.
+    pub(crate) fn take_held(&self, n: u32) -> Result<()> {
+        self.take(self.held_base(n)..self.held_base(n) + held_bytes(self.keys))
     }
 
     /// Does any session hold a reference to anything?
@@ -43,7 +95,8 @@ impl Runtime {
         while let Some((from, to)) = self.touched(at).filter(|(from, _)| *from < end) {
             at = to.min(end);
             let keys = (from.max(base) - base) / 4..(at - base) / 4;
-            found.extend(keys.filter(|key| self.refs(session, *key).load(Ordering::SeqCst) > 0));
+            let is_held = |key: &u64| self.refs(session, *key).is_some_and(|refs| refs.load(Ordering::SeqCst) > 0);
+            found.extend(keys.filter(is_held));
         }
         found
     }
@@ -57,8 +110,16 @@ impl Runtime {
         (end > from).then_some((start, end))
     }
 
-    /// Drops all references of a session.
+    /// Drops all references of a session. Their memory stays: others may be looking at it.
     pub(crate) fn clear_refs(&self, session: u32) {
-        self.clear(self.refs_base(session), (self.keys * 4).next_multiple_of(4096));
+        let base = self.refs_base(session);
+        for n in 0..held_bytes(self.keys) / 8 {
+            let mut bits = self.word(self.held_base(session) + n * 8).load(Ordering::Acquire);
+            while bits != 0 {
+                let page = n * 64 + u64::from(bits.trailing_zeros());
+                self.map.zero(base + page * PAGE, PAGE).expect("runtime offsets are computed within its size");
+                bits &= bits - 1;
+            }
+        }
     }
 }

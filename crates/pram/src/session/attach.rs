@@ -153,6 +153,7 @@ pub(super) fn attach_locked(
         reap_one(&region, &rt, me)?;
     }
     end_transfers(&rt, file)?;
+    rt.take_held(me)?;
     if !byte_lock::acquire(file, me).map_err(Error::host("locking the region"))? {
         return Err(Error::Unusable("the region's file does not support locks".into()));
     }

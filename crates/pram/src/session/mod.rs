@@ -384,20 +384,29 @@ impl Session {
     // References.
 
     /// Takes `n` references to `key`.
+    ///
+    /// # Errors
+    /// The host has no memory for them.
     #[inline]
-    pub fn retain(&self, key: u64, n: u32) {
-        self.rt.refs(self.rt.me(), key).fetch_add(n, Ordering::SeqCst);
+    pub fn retain(&self, key: u64, n: u32) -> Result<()> {
+        self.rt.take_reference(key)?.fetch_add(n, Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// Makes sure that there is memory for references to `key`: [`retain`](Self::retain) does not fail then.
+    pub fn prepare_retain(&self, key: u64) -> Result<()> {
+        self.rt.take_reference(key).map(drop)
     }
 
     /// Has this process references to `key`?
     pub fn holds(&self, key: u64) -> bool {
-        self.rt.refs(self.rt.me(), key).load(Ordering::Acquire) > 0
+        self.rt.refs(self.rt.me(), key).is_some_and(|refs| refs.load(Ordering::Acquire) > 0)
     }
 
     /// Gives back `n` references; returns how many this process has left.
     #[inline]
     pub fn release(&self, key: u64, n: u32) -> u32 {
-        let refs = self.rt.refs(self.rt.me(), key);
+        let Some(refs) = self.rt.refs(self.rt.me(), key) else { return 0 };
         let mut now = refs.load(Ordering::Relaxed);
         loop {
             let left = now.saturating_sub(n);
@@ -410,7 +419,7 @@ impl Session {
 
     /// Does any attached process hold a reference to `key`, which nothing else keeps? Its death is then followed by a sweep.
     pub fn is_referenced(&self, key: u64) -> bool {
-        let holds = |s: u32| self.rt.refs(s, key).load(Ordering::SeqCst) > 0;
+        let holds = |s: u32| self.rt.refs(s, key).is_some_and(|refs| refs.load(Ordering::SeqCst) > 0);
         let mut referenced = false;
         for s in self.rt.live().filter(|s| holds(*s)) {
             self.rt.set_keeps(s);

@@ -11,6 +11,8 @@ use crate::tx;
 
 /// Undoes what was open, finds the free segments. With nobody else attached.
 pub(super) fn recover(region: &Region, rt: &Runtime) -> Result<()> {
+    // First: also what is only read takes memory where a file in memory has a hole.
+    region.settle_memory()?;
     let mut undone = 0;
     for slot in 0..region.geo.slots as u32 {
         undone += u32::from(tx::roll_back(region, slot)?);
@@ -22,8 +24,7 @@ pub(super) fn recover(region: &Region, rt: &Runtime) -> Result<()> {
     let was_open = region.load(region.root(OPEN_ROOT))? != 0;
     rt.set_leaks_pending(was_open);
     rt.take_groups(region.groups())?;
-    Heap { region, rt }.index()?;
-    region.settle_memory()
+    Heap { region, rt }.index()
 }
 
 /// Ends the transfers of processes that died, where the kernel has: see [`blocks::transfer`](crate::blocks::transfer). While

@@ -123,7 +123,7 @@ fn a_killed_holder_is_rolled_back_by_the_next_taker() {
     const TEST: &str = "a_killed_holder_is_rolled_back_by_the_next_taker";
     if let Some((_, path)) = part() {
         let session = rig::attach(&path).unwrap();
-        session.retain(9, 3);
+        session.retain(9, 3).unwrap();
         let mut op = session.begin().unwrap();
         op.lock(&[5, 6]).unwrap();
         let mut tx = op.tx().unwrap();
@@ -216,7 +216,7 @@ fn the_last_one_out_leaves_the_region_clean() {
     assert_ne!(first.runtime().me(), second.runtime().me());
     assert_eq!(first.runtime().sessions().len(), 2);
     assert_eq!(first.runtime().sessions()[1].label, b"test");
-    first.retain(3, 1);
+    first.retain(3, 1).unwrap();
     assert!(second.is_referenced(3));
     drop(first);
     assert!(!second.is_referenced(3), "detaching gives references back");

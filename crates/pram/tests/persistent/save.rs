@@ -102,7 +102,7 @@ fn a_region_with_references_or_leaks_is_swept_after_restore() {
         rig::attach(&copy).unwrap().runtime().leaks_pending()
     };
     assert!(!pending("none"));
-    session.retain(rig::KEYS - 1, 1);
+    session.retain(rig::KEYS - 1, 1).unwrap();
     assert!(pending("referenced"), "an object may have no name, only this reference");
     session.release(rig::KEYS - 1, 1);
     assert!(!pending("released"));

@@ -191,7 +191,7 @@ fn names_and_ends_of_compressed_files() {
     for ino in [a, b] {
         assert!(matches!(fs.compress(ino, &Method::Lz4).unwrap(), Compressed::Done { .. }));
     }
-    fs.retain(a, 1);
+    fs.retain(a, 1).unwrap();
     fs.rename((ROOT, b"b"), (ROOT, b"a"), crate::node::Rename::Replace, &Caller::root()).unwrap();
     assert_eq!(read(&fs, a).unwrap().len(), 50_000, "somebody has it open");
     fs.release(a, 1);
