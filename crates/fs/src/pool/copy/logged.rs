@@ -148,7 +148,10 @@ fn open_as(
         Some(in_regions) => in_regions.disks(),
         None => files::take(dir, !attached)?,
     };
-    let id = copy::identify(&disks).map_err(|e| Error::Pool(format!("{}: {e}", dir.join(IMAGE).display())))?;
+    let id = copy::identify(&disks).map_err(|e| match Error::from(e) {
+        e @ Error::Host { .. } => failed(&format!("the copy of the pool's memory in {}", dir.display()), &e),
+        e => Error::Pool(format!("{}: {e}", dir.join(IMAGE).display())),
+    })?;
     if id.uuid != uuid {
         return Err(Error::Pool(format!(
             "{} belongs to another pool ({}); put the right one back",
@@ -299,24 +302,72 @@ impl Memory<'_> {
     }
 
     fn not_its_copy(&self, e: &Error) -> Error {
-        let text = format!(
-            "the pool's memory {} and its copy in {} do not belong together: {e}. Put back the copy that was there, or \
-             remove the memory to open the pool as the copy has it; to have both, first {}",
-            self.path.display(),
-            self.dir.display(),
-            salvage::save_it(self.dir)
-        );
-        match e {
-            Error::Outdated(_) => Error::Outdated(text),
-            _ => Error::Pool(text),
-        }
+        not_its_copy(self.path, self.dir, e)
     }
 
     fn lost(&self, e: &Error) -> Error {
-        Error::Pool(format!(
-            "the pool's memory {} is damaged: {e}. Remove it to open the pool as its copy in {} has it",
-            self.path.display(),
-            self.dir.display()
-        ))
+        damaged(self.path, self.dir, e)
+    }
+}
+
+/// Memory and copy cannot be used together. A disk that cannot be read tells nothing of that.
+fn not_its_copy(memory: &Path, dir: &Path, e: &Error) -> Error {
+    let (memory, copy) = (memory.display(), dir.display());
+    let text = format!(
+        "the pool's memory {memory} and its copy in {copy} do not belong together: {e}. Put back the copy that was there; or move the \
+         memory to another name to open the pool as the copy has it, without what only the memory holds; first {}",
+        salvage::save_it(dir)
+    );
+    match e {
+        Error::Host { .. } => failed(&format!("the copy of the pool's memory in {copy}"), e),
+        Error::Outdated(_) => Error::Outdated(text),
+        _ => Error::Pool(text),
+    }
+}
+
+fn damaged(memory: &Path, dir: &Path, e: &Error) -> Error {
+    match e {
+        Error::Host { .. } => failed(&format!("the pool's memory {}", memory.display()), e),
+        e => Error::Pool(format!(
+            "the pool's memory {} is damaged: {e}. Its copy in {} has the pool as of the last commit: move the memory to another name to \
+             open it so",
+            memory.display(),
+            dir.display()
+        )),
+    }
+}
+
+/// The host has failed: what is there may be whole, and nothing has to be given up.
+pub(super) fn failed(what: &str, e: &Error) -> Error {
+    let Error::Host { what: at, errno } = e else { return Error::Pool(format!("{what}: {e}")) };
+    let is_device = matches!(*errno, Errno::IO | Errno::NXIO | Errno::NODEV | Errno::TIMEDOUT | Errno::REMOTEIO);
+    let what_to_do = match is_device {
+        true => {
+            "the device does not do what it is asked: look into the kernel's log, then try again; nothing was changed"
+        }
+        false => "nothing was changed",
+    };
+    Error::Host { what: format!("{what} cannot be used now ({what_to_do}): {at}"), errno: *errno }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_that_cannot_be_read_is_told_as_that_and_nothing_is_to_be_given_up() {
+        let (memory, dir) = (Path::new("/dev/shm/memory"), Path::new("/srv/pool"));
+        let unread = Error::Host { what: "reading the log at byte 8192".into(), errno: Errno::IO };
+        for told in [not_its_copy(memory, dir, &unread), damaged(memory, dir, &unread)] {
+            assert!(matches!(&told, Error::Host { errno: Errno::IO, .. }), "{told}");
+            let text = told.to_string();
+            assert!(text.contains("reading the log at byte 8192") && text.contains("kernel's log"), "{text}");
+            assert!(["belong together", "damaged", "move", "emove"].iter().all(|word| !text.contains(word)), "{text}");
+        }
+        for e in [Error::Pool("it is another one".into()), Error::Outdated("it is an old one".into())] {
+            for text in [not_its_copy(memory, dir, &e).to_string(), damaged(memory, dir, &e).to_string()] {
+                assert!(text.contains("to another name") && !text.contains("emove"), "{text}");
+            }
+        }
     }
 }

@@ -124,6 +124,7 @@ pub fn take(dir: &Path, config: &Config, first: bool) -> Result<Arc<InRegions>> 
     let common = Agreement::beside(dir, config, "copy")?;
     let options = Options { threads: true, ..agreement.options() };
     let found = Gathered::of(dir, config, config.uuid_bytes()?, &options);
+    found.to_be_leased(dir, config.uuid_bytes()?)?;
     let disks = found.assemble(dir, false, With::Sharing(&agreement.sharing(dir)));
     let regions = members(&disks, dir)?;
     let presence = be_there(&regions, first, dir)?;

@@ -14,6 +14,7 @@ use pram::session::{self, Exclusive};
 use pram::Region;
 
 use super::attach::Tracked;
+use super::logged::failed;
 use super::{files, regions};
 use crate::error::{Error, Result};
 use crate::pool::config::Config;
@@ -129,8 +130,12 @@ fn make(dir: &Path, id: Identity, bytes: u64, lock: &fs::File) -> Result<()> {
 }
 
 fn unusable(dir: &Path, e: &Error) -> Error {
-    Error::Pool(format!(
-        "the pool's copy in {} cannot be used: {e}. Move image, redo-0 and redo-1 away to have a new one made",
-        dir.display()
-    ))
+    match e {
+        // It may be whole, and the only one that is left tomorrow.
+        Error::Host { .. } => failed(&format!("the pool's copy in {}", dir.display()), e),
+        e => Error::Pool(format!(
+            "the pool's copy in {} cannot be used: {e}. Move image, redo-0 and redo-1 away to have a new one made",
+            dir.display()
+        )),
+    }
 }

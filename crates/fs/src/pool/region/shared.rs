@@ -60,7 +60,7 @@ pub fn made_by(owner: u32, opened: std::io::Result<fs::File>, path: &Path) -> Re
     let file = opened.map_err(|e| Error::host(path, &e))?;
     match file.metadata().map_err(|e| Error::host(path, &e))?.uid() {
         uid if uid == owner || uid == 0 => Ok(file),
-        _ => Err(Error::Pool(format!("{} does not belong to the pool's owner; remove it", path.display()))),
+        _ => Err(Error::Pool(format!("{} does not belong to the owner of the pool directory: if it is this pool's memory, have both belong to one; else move it away", path.display()))),
     }
 }
 

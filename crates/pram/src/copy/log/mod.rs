@@ -384,6 +384,11 @@ impl<D: Disk> Log<D> {
         if same && tail == (self.at.last.commit, self.at.before) {
             return Ok(());
         }
+        // A copy that cannot be read may have it.
+        let mut sector = [0; SECTOR as usize];
+        for n in 0..self.disk.copies() {
+            self.disk.read_copy_at(n, &mut sector, self.at.tail).map_err(|e| host("reading the log's end", &e))?;
+        }
         Err(Error::Unusable(format!(
             "the log does not end with commit {}, as the pool's memory says: it is another or an older copy",
             self.at.last.commit
