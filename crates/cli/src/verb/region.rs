@@ -54,6 +54,8 @@ enum What {
     Balance(Balance),
     /// Have a region that has failed take content again: it is well, as far as you know
     Readmit(Readmit),
+    /// Give the disks to this pool directory for good, where one that is its copy, or its original, has used them last
+    Take(Take),
     /// Say that regions share their fate, as disks of one enclosure do: copies are never in two of them
     Domain(Domain),
     /// May a region, or one of its disks, be stopped or destroyed, with all content left? Exit status 0 yes, 1 no, 2 it cannot be told
@@ -107,6 +109,12 @@ struct Readmit {
     pool: PathBuf,
     /// The number of the region
     region: u32,
+}
+
+#[derive(clap::Args)]
+struct Take {
+    /// The pool directory; nobody may use its pool, nor the other one, which is refused from then on
+    pool: PathBuf,
 }
 
 #[derive(clap::Args)]
@@ -194,6 +202,11 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             let open = Pool::open(&pool, &fs::OpenOptions::default()).context(cannot)?;
             open.readmit(args.region).context(cannot)?;
             say(&format!("region {} takes content again", args.region))?;
+        }
+        What::Take(args) => {
+            let pool = locate::pool(&args.pool)?;
+            let taken = Pool::take_disks(&pool).context(|| format!("cannot give {} its disks", pool.display()))?;
+            taken.iter().try_for_each(|disk| say(&format!("{} has {} now", pool.display(), disk.display())))?;
         }
         What::Domain(args) => {
             let pool = locate::pool(&args.pool)?;

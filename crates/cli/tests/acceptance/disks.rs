@@ -23,6 +23,7 @@ pub const TESTS: &[Test] = &[
     ("disks::thresholds_say_what_goes_to_disk", thresholds),
     ("disks::content_is_recovered_from_disks_alone", salvaged),
     ("disks::an_image_finds_the_disks_of_its_pool", restored),
+    ("disks::a_copied_pool_directory_does_not_share_its_disk", copied),
 ];
 
 fn length(path: &Path) -> u64 {
@@ -54,6 +55,38 @@ fn with_usual_disk() -> Lab {
     let lab = Lab::new();
     lab.ok(&["format", &lab.pool(), "--nvram", "64M"]);
     lab
+}
+
+/// `cp -a` of a directory whose disk lies outside: one of the two has it.
+fn copied() -> Outcome {
+    let lab = Lab::new();
+    let (pool, copy, disk) = (lab.pool(), lab.text("copy"), lab.text("given"));
+    sparse(&lab.path("given"), 128 << 20);
+    lab.ok(&["format", &pool, "--nvram", "64M", "--disk", &disk]);
+    works(&lab);
+    program("cp", &["-a", &pool, &copy]).status().expect("copied");
+    let other = lab.text("other");
+    fs::create_dir(&other).expect("mkdir");
+    let told = ["is a copy of that", &disk, "region take"];
+    lab.refused(1, &["mount", &copy, &other], &told);
+    // One that goes takes nothing of the other's with it.
+    let gone = lab.text("gone");
+    program("cp", &["-a", &pool, &gone]).status().expect("copied");
+    lab.ok(&["destroy", &gone]);
+    works(&lab);
+    lab.mount();
+    lab.refused(1, &["region", "take", &copy], &["in use", &pool]);
+    lab.umount();
+    let said = lab.ok(&["region", "take", &copy]);
+    assert!(said.contains(&disk), "{said}");
+    lab.refused(1, &["mount", &pool, &lab.text("mnt")], &told);
+    lab.ok(&["mount", &copy, &other]);
+    assert_eq!(fs::read(Path::new(&other).join("file")).expect("read"), b"text");
+    lab.ok(&["umount", &other]);
+    // Gone, it is in nobody's way.
+    lab.ok(&["destroy", &copy]);
+    fs::remove_dir_all(&copy).ok();
+    Ok(())
 }
 
 fn usual() -> Outcome {

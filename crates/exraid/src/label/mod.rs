@@ -31,7 +31,7 @@ use crate::device::Device;
 use crate::error::{Class, Error, OpenError, Result};
 
 pub use epoch::{Epoch, Relation};
-pub use raw::{NoLabel, RawLabel, RawMember, MEMBERS, VERSION};
+pub use raw::{NoLabel, RawLabel, RawMember, LEASE, MEMBERS, VERSION};
 
 /// Bytes at either end of a disk that hold no content.
 pub const END: u64 = 1 << 20;
@@ -209,6 +209,8 @@ pub struct Label {
     /// A random number of the region, for its client: content that programs write is told by it from what the client
     /// writes.
     pub secret: u64,
+    /// By whom the disk is used: what the client wrote there.
+    pub lease: Vec<u8>,
 }
 
 /// The two copies of a disk.
@@ -243,6 +245,7 @@ impl Label {
             sequence: 0,
             created: now(),
             secret: 0,
+            lease: Vec::new(),
         }
     }
 
@@ -264,12 +267,14 @@ impl Label {
         let copies = Copies::read(device)?;
         // What is wrong with a label that is not whole the update says.
         let Ok(newest) = copies.newest(device) else { return Ok(()) };
-        let (generation, sequence) = (newest.generation, newest.sequence);
-        if (Label { generation, sequence, ..self.clone() }) != *newest || generation < self.generation {
+        let Label { generation, sequence, ref lease, .. } = *newest;
+        if (Label { generation, sequence, lease: lease.clone(), ..self.clone() }) != *newest
+            || generation < self.generation
+        {
             let what = "its label was changed by another process; open the pool anew";
             return Err(Error::new(Class::Invalid, device.name(), what));
         }
-        (self.generation, self.sequence) = (generation, sequence);
+        (self.generation, self.sequence, self.lease) = (generation, sequence, lease.clone());
         Ok(())
     }
 
@@ -329,6 +334,8 @@ impl Label {
         for (raw, member) in table.iter_mut().zip(&self.members) {
             *raw = member.to_raw();
         }
+        let mut lease = [0; LEASE];
+        lease[..self.lease.len()].copy_from_slice(&self.lease);
         let raw = RawLabel {
             magic: raw::MAGIC,
             version: VERSION,
@@ -350,7 +357,9 @@ impl Label {
             stamps: self.epoch.stamps,
             table,
             secret: self.secret,
-            reserved: [0; 2676],
+            lease_len: self.lease.len() as u32,
+            lease,
+            reserved: [0; 1392],
             crc: 0,
         };
         raw.sealed()
@@ -369,9 +378,10 @@ impl Label {
                 && (place == 0 || place == raw.size - END);
             let members: Vec<Member> = raw.table.get(..count)?.iter().map(Member::from_raw).collect::<Option<_>>()?;
             let is_named = members.get(role).is_some_and(|member| member.device.0 == raw.device);
-            (fits && is_named).then_some((layout, members, role))
+            let lease = raw.lease.get(..raw.lease_len as usize)?.to_vec();
+            (fits && is_named).then_some((layout, members, role, lease))
         };
-        let (layout, members, role) = decode().ok_or(NoLabel::Damaged)?;
+        let (layout, members, role, lease) = decode().ok_or(NoLabel::Damaged)?;
         Ok(Label {
             pool: Uuid(raw.pool),
             device: Uuid(raw.device),
@@ -386,6 +396,7 @@ impl Label {
             sequence: raw.sequence,
             created: raw.created,
             secret: raw.secret,
+            lease,
         })
     }
 }

@@ -6,6 +6,8 @@ pub const MAGIC: [u8; 8] = *b"CQ-LABEL";
 pub const VERSION: u32 = 2;
 /// Members of a region, at most.
 pub const MEMBERS: usize = 32;
+/// Bytes of a lease, at most.
+pub const LEASE: usize = 1280;
 /// Epochs whose stamps a label remembers, its own included.
 pub const STAMPS: usize = 32;
 
@@ -43,7 +45,9 @@ pub struct RawLabel {
     pub stamps: [u64; STAMPS],
     pub table: [RawMember; MEMBERS],
     pub secret: u64,
-    pub reserved: [u8; 2676],
+    pub lease_len: u32,
+    pub lease: [u8; LEASE],
+    pub reserved: [u8; 1392],
     pub crc: u32,
 }
 

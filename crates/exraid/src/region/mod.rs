@@ -102,6 +102,10 @@ pub trait Region: Device {
     /// after the other, and may have raised it before: [`sequence`](Self::sequence) then tells.
     fn raise_sequence(&self, to: u64) -> Result<()>;
 
+    /// Says in all labels by whom the disks are used; durable when it returns. Waits for disks, as
+    /// [`raise_sequence`](Self::raise_sequence) does.
+    fn set_lease(&self, lease: &[u8]) -> Result<()>;
+
     /// Bytes that a thread of the [background](throttle::Background) is to ask for at a time.
     fn piece(&self) -> u64;
 
@@ -347,6 +351,10 @@ impl Region for Volume {
 
     fn raise_sequence(&self, to: u64) -> Result<()> {
         self.set.raise_sequence(to)
+    }
+
+    fn set_lease(&self, lease: &[u8]) -> Result<()> {
+        self.set.set_lease(lease)
     }
 
     fn piece(&self) -> u64 {

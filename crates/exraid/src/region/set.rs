@@ -10,7 +10,7 @@ use super::between::{Between, Held, Meters};
 use crate::device::{Answer, Device, Done, Op, Request};
 use crate::error::{Class, Error, Result};
 use crate::events::{Event, Events, What};
-use crate::label::{stamp, Epoch, Label, Layout, MemberState, Uuid, END};
+use crate::label::{stamp, Epoch, Label, Layout, MemberState, Uuid, END, LEASE};
 use crate::meter::stutter::Stutter;
 use crate::meter::{Meter, Performance};
 use crate::note::{self, Note};
@@ -349,6 +349,19 @@ impl Set {
 
     /// Raises the mark in all labels; durable when it returns. Other processes may have raised it.
     pub fn raise_sequence(&self, to: u64) -> Result<()> {
+        self.note_in_labels(&|label| label.sequence = label.sequence.max(to))
+    }
+
+    /// The client's word of who uses the disks, in all labels; durable when it returns.
+    pub fn set_lease(&self, lease: &[u8]) -> Result<()> {
+        if lease.len() > LEASE {
+            return Err(Error::new(Class::Invalid, &self.name, format!("a lease of {} bytes", lease.len())));
+        }
+        self.note_in_labels(&|label| label.lease = lease.to_vec())
+    }
+
+    /// Changes what labels have that is no matter of the membership.
+    fn note_in_labels(&self, change: &dyn Fn(&mut Label)) -> Result<()> {
         let _alone = self.alone()?;
         if self.others.is_none() {
             let mut labels = self.labels();
@@ -362,7 +375,7 @@ impl Set {
                 }
             }
         }
-        self.update(|label| label.sequence = label.sequence.max(to))
+        self.update(change)
     }
 
     /// How members stand is changed in all labels, with an epoch of its own; durable when it returns. Those that are out

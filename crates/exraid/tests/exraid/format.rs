@@ -3,7 +3,7 @@
 use std::mem::{offset_of, size_of};
 
 use exraid::duplex::raw::{RawDuplex, RawPlace};
-use exraid::label::raw::{RawLabel, RawMember, MAGIC, MEMBERS, STAMPS, VERSION};
+use exraid::label::raw::{RawLabel, RawMember, LEASE, MAGIC, MEMBERS, STAMPS, VERSION};
 use exraid::label::END;
 use exraid::note::{self, RawNote};
 use exraid::region::raid5::raw::{self as intents, RawFloors, RawIntent};
@@ -40,7 +40,7 @@ macro_rules! same {
 #[test]
 fn labels_lie_as_told() {
     same!(RawLabel: magic version kind pool device region role members chunk place size data generation epoch sequence
-        created written stamps table secret reserved crc);
+        created written stamps table secret lease_len lease reserved crc);
     same!(RawMember: uuid state reserved rebuilt);
 }
 
@@ -68,6 +68,7 @@ fn constants_are_as_told() {
         ("LABEL_END", END),
         ("LABEL_STAMPS", STAMPS as u64),
         ("LABEL_MEMBERS", MEMBERS as u64),
+        ("LABEL_LEASE", LEASE as u64),
         ("INTENT_VERSION", intents::VERSION.into()),
         ("INTENT_HEAD", intents::HEAD),
         ("INTENT_HEADER", intents::HEADER),

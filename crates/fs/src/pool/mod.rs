@@ -386,6 +386,15 @@ impl Pool {
         disks::leave::remove(dir, which, how, go_on)
     }
 
+    /// Gives the disks of the pool at `dir` to that directory, where another one, from which it was copied or that was copied from it, used
+    /// them last; the pool there is refused from then on. Nobody may use either. The disks.
+    ///
+    /// # Errors
+    /// [`Error::Pool`] where either is in use, or a disk is missing.
+    pub fn take_disks(dir: &Path) -> Result<Vec<PathBuf>> {
+        disks::lease::take(dir)
+    }
+
     /// The regions of the pool at `dir`, their disks, and what is wrong with them, without opening the pool.
     pub fn disks(dir: &Path) -> Result<(Vec<RegionStatus>, Vec<DiskStatus>)> {
         let config = load(dir)?;

@@ -10,7 +10,7 @@ use exraid::label::MemberState;
 use exraid::region::{Common, Sharing};
 use exraid::{Class, Device, Disk, Label, OpenError, Options, Region, Uuid};
 
-use super::Disks;
+use super::{lease, Disks};
 use crate::error::{Error, Result};
 use crate::pool::config::{Config, DiskEntry};
 use crate::pool::paths::CONFIG;
@@ -69,6 +69,30 @@ impl Gathered {
             }
         }
         Gathered { regions, missing }
+    }
+
+    /// Regions whose disks are to say that the pool directory `dir` uses them.
+    ///
+    /// # Errors
+    /// [`Error::Pool`] where one is used by another directory, from which this one was copied.
+    pub fn to_be_leased(&self, dir: &Path, uuid: [u8; 16]) -> Result<Vec<u32>> {
+        let mut regions = Vec::new();
+        for disk in self.regions.values().flatten() {
+            if lease::is_to_be_taken(dir, uuid, &disk.path, &disk.label.lease)? {
+                regions.push(disk.label.region);
+            }
+        }
+        Ok(regions)
+    }
+
+    /// What the labels say of who uses the disks.
+    pub fn leases(&self) -> impl Iterator<Item = &[u8]> {
+        self.regions.values().flatten().map(|disk| &disk.label.lease[..])
+    }
+
+    /// Is a disk missing, or one that cannot be opened?
+    pub fn lacks_any(&self) -> bool {
+        !self.missing.is_empty()
     }
 
     /// A region that can do without a disk and lacks one, of which its labels do not say yet that it is out.

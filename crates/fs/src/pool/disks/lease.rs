@@ -9,8 +9,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use exraid::Options;
+
+use super::gather::{Gathered, With};
 use crate::error::{Error, Result};
 use crate::pool::config::Config;
+use crate::pool::region::locks::refuse_attached;
 
 /// A directory whose path is longer has no lease.
 const MOST: usize = exraid::label::LEASE - size_of::<u64>();
@@ -59,17 +63,43 @@ pub fn is_to_be_taken(dir: &Path, uuid: [u8; 16], disk: &Path, lease: &[u8]) -> 
     let names = |config: Config| config.disks.iter().any(|entry| is_same(&entry.at(&other.dir), disk));
     match config.is_some_and(names) {
         true => Err(Error::Pool(format!(
-            "{} is the disk of the pool at {}, and {} is a copy of that directory: each would overwrite what the other has there. Use \
-             the pool where it was; or, if it is to be here, move {} to another name; or give the copy a disk of its own (a copy of this \
-             one) in its {}",
+            "{} is the disk of the pool directory {}, and {} is a copy of that, or what it was copied from: each would overwrite what the \
+             other has there. Use {}; or have this one get the disk instead, for good: `conquest region take {}`",
             disk.display(),
             other.dir.display(),
             dir.display(),
             other.dir.display(),
-            crate::pool::paths::CONFIG
+            dir.display()
         ))),
         false => Ok(true),
     }
+}
+
+/// Gives the disks of the pool at `dir` to that directory, whichever used them last, and whose pool is refused from then on. Nobody may
+/// use either.
+pub fn take(dir: &Path) -> Result<Vec<PathBuf>> {
+    let config = Config::read(dir)?.ok_or_else(|| Error::Pool(format!("there is no pool at {}", dir.display())))?;
+    refuse_attached(&config.lock_path(dir))?;
+    let found = Gathered::of(dir, &config, config.uuid_bytes()?, &Options::default());
+    if found.lacks_any() {
+        return Err(Error::Pool(format!(
+            "not all disks of the pool at {} can be used: `conquest region list {}` tells which; attach them first",
+            dir.display(),
+            dir.display()
+        )));
+    }
+    for other in found.leases().filter_map(Lease::from_bytes).filter(|other| !is_same(&other.dir, dir)) {
+        if let Some(config) = Config::read(&other.dir).ok().flatten() {
+            refuse_attached(&config.lock_path(&other.dir))?;
+        }
+    }
+    let lease = of(dir)?.ok_or_else(|| Error::Pool(format!("the path of {} is too long", dir.display())))?;
+    let regions = found.assemble(dir, false, With::Nobody).regions;
+    for region in &regions {
+        region.set_lease(&lease).map_err(|e| Error::Pool(format!("writing the label of {}: {e}", region.name())))?;
+    }
+    let names = regions.iter().flat_map(|region| region.members()).filter_map(|member| member.name);
+    Ok(names.map(|name| PathBuf::from(&*name)).collect())
 }
 
 /// Do both lead to the same file, directory or device?
@@ -95,7 +125,7 @@ mod tests {
     fn pool(dir: &Path, disk: &Path) {
         fs::create_dir(dir).expect("made");
         let mut config = Config::new(MediumKind::Logged, uuid::text(&UUID));
-        config.disks.push(DiskEntry::given(disk.into()));
+        config.disks.push(DiskEntry { path: disk.into(), size: None, given: true, region: None });
         config.write(dir).expect("written");
     }
 
@@ -112,7 +142,10 @@ mod tests {
         assert!(!is_taken(&first).expect("it has it"));
         pool(&copy, &disk);
         let refused = is_taken(&copy).expect_err("the first is still there").to_string();
-        assert!(refused.contains("is a copy of that directory") && refused.contains("first"), "{refused}");
+        assert!(
+            refused.contains("is a copy of that") && refused.contains("region take") && refused.contains("first"),
+            "{refused}"
+        );
         // By another way to it, or moved, it is the same.
         std::os::unix::fs::symlink(&first, at("link")).expect("a link");
         assert!(!is_taken(&at("link")).expect("the same directory"));

@@ -10,6 +10,7 @@
 //! | [`grow`] | a further one, for a pool in use |
 //! | [`leave`] | taking one away, from a pool in use |
 //! | [`replace`] | a member of a region put back, or another in its place |
+//! | [`lease`] | which directory uses a disk |
 //! | [`rebuild`] | one process at a time does that |
 //! | [`shared`] | what the processes that use the disks agree by |
 //! | [`stop`] | what would be lost with a region, or a disk |
@@ -37,6 +38,7 @@ pub mod gather;
 pub mod grow;
 #[cfg(test)]
 mod growing;
+pub mod lease;
 pub mod leave;
 pub mod look;
 pub mod place;
@@ -101,7 +103,7 @@ impl Disks {
         };
         let assemble = |found: Gathered, read_only| found.assemble(dir, read_only, With::Sharing(&sharing));
         let found = gather(false);
-        let is_lost = found.newly_lost();
+        let (is_lost, to_be_leased) = (found.newly_lost(), found.to_be_leased(dir, uuid)?);
         let disks = match (tolerant, is_lost) {
             (true, false) => assemble(found, false),
             (true, true) => {
@@ -116,7 +118,22 @@ impl Disks {
                 assemble(gather(false), false).judged(dir, config, session, is_read_only)?
             }
         };
+        if !is_read_only && !disks.read_only {
+            disks.take_leases(dir, &to_be_leased)?;
+        }
         Ok(Disks { agreement: Some(agreement), ..disks })
+    }
+
+    /// The labels of these regions say that this directory uses them.
+    fn take_leases(&self, dir: &Path, numbers: &[u32]) -> Result<()> {
+        let Some(lease) = lease::of(dir)? else { return Ok(()) };
+        for region in self.regions.iter().filter(|region| numbers.contains(&region.number())) {
+            // It is told elsewhere if a disk cannot be written.
+            if let Err(e) = region.set_lease(&lease) {
+                tracing::warn!("noting in the label of {} that {} uses it: {e}", region.name(), dir.display());
+            }
+        }
+        Ok(())
     }
 
     /// Opens those that can be opened, to look at them.

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use exraid::label::END;
 use exraid::{Device, Disk, Label, Layout, Making, OpenError, Options, Region, Uuid};
 
+use super::lease;
 use super::plan::{cannot_make, Plan};
 use crate::error::{Error, Result};
 use crate::pool::config::{Config, DiskEntry};
@@ -134,9 +135,16 @@ pub fn left_behind<'a>(dir: &'a Path, old: Option<&'a Config>, new: &'a Config) 
 }
 
 /// Removes a disk of the pool with this UUID: its own file; of one that was given the label. What is another pool's by
-/// now stays, and what is not there or cannot be reached.
+/// now stays, or is of the directory from which this one was copied, and what is not there or cannot be reached.
 pub fn remove(dir: &Path, entry: &DiskEntry, uuid: [u8; 16]) -> Result<()> {
     let path = entry.at(dir);
+    let read_only = Options { read_only: true, ..Options::default() };
+    let label = Disk::open(&path, &read_only).and_then(|disk| Label::read(&disk));
+    if let Some(Err(e)) = label.as_ref().ok().map(|label| lease::is_to_be_taken(dir, label.pool.0, &path, &label.lease))
+    {
+        tracing::warn!("{} stays as it is: {e}", path.display());
+        return Ok(());
+    }
     if entry.given {
         let unlabelled = Disk::open(&path, &Options::default()).and_then(|disk| disk.unlabel(Uuid(uuid)));
         if let Err(e) = unlabelled {
@@ -144,8 +152,6 @@ pub fn remove(dir: &Path, entry: &DiskEntry, uuid: [u8; 16]) -> Result<()> {
         }
         return Ok(());
     }
-    let read_only = Options { read_only: true, ..Options::default() };
-    let label = Disk::open(&path, &read_only).and_then(|disk| Label::read(&disk));
     match label {
         Ok(label) if label.pool != Uuid(uuid) => Ok(()),
         Err(OpenError::Missing(_) | OpenError::Unsuitable { .. }) => Ok(()),

@@ -21,6 +21,7 @@ use crate::error::{Error, Result};
 use crate::pool::config::{Config, DiskEntry};
 use crate::pool::copy::regions;
 use crate::pool::disks::gather::{Gathered, With};
+use crate::pool::disks::lease;
 use crate::pool::medium::MediumKind;
 use crate::pool::paths::{self, IMAGE};
 use crate::pool::uuid;
@@ -48,6 +49,9 @@ pub fn make(dir: &Path, disks: &[PathBuf], ask: Ask) -> Result<FromDisks> {
             "{} is a disk of a pool that is in use, whose copy lies there: unmount that first (`conquest list` shows it)",
             used.path.display()
         )));
+    }
+    for disk in &found {
+        lease::is_to_be_taken(dir, pool.0, &disk.path, &disk.label.lease)?;
     }
     let config = configure(dir, &found, pool)?;
     let members = regions::look(dir, &config)?.duplex.members();
