@@ -207,6 +207,10 @@ pub fn describe_disk_work(work: &WorkStatus, mut row: impl FnMut(&str, String)) 
                 ("is MISSING", "attach it, or give it up: `conquest region remove POOL NUMBER --force`")
             }
             ("missing", true) => ("was missing and is there again", "it takes content soon"),
+            ("late", _) => (
+                "DOES NOT ANSWER and takes nothing",
+                "what only it has waits for it; it is used again by itself when it answers, or give it up: `conquest region remove POOL NUMBER --force`",
+            ),
             _ => (
                 "has FAILED and takes nothing",
                 "`conquest region remove POOL NUMBER` moves what it holds, `conquest region readmit POOL NUMBER` has it take content again",

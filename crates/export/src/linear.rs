@@ -1,10 +1,12 @@
 //! Regions one after the other, as one linear device.
 //!
 //! Addresses are those of [`exraid::Space`]; a request that crosses a boundary becomes one for each side.
+//!
+//! A disk that does not answer is waited for, as a block device's is, unless its region can do without it: the file system above takes an
+//! error of a write or a flush for the end of its disk.
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
 
 use exraid::{Aligned, Answer, Buffers, Class, Error, Op, Region, Request, Result, Space, Ticket};
 
@@ -12,8 +14,6 @@ use crate::device::BlockDevice;
 use crate::marks::{Marked, Marks};
 use crate::turns::Turns;
 
-/// A disk that takes so long for a request has failed it: a copy is asked, or the member is out.
-const PATIENCE: Duration = Duration::from_secs(30);
 /// Bytes of zeros that are written at a time.
 const ZEROS: u64 = 1 << 20;
 /// Sizes are told in whole blocks of what any disk has.
@@ -123,7 +123,7 @@ impl Linear {
     fn start(&self, part: usize, op: Op) -> Ticket {
         let at = self.parts[part].address + op.range().start;
         let (done, ticket) = Ticket::new();
-        self.space.submit(Request::from(op.at(at)).within(PATIENCE), done);
+        self.space.submit(op.at(at).into(), done);
         ticket
     }
 
@@ -208,7 +208,7 @@ impl Linear {
     }
 
     fn start_flush(&self, part: usize) -> Ticket {
-        self.parts[part].region.start(Request::flush().within(PATIENCE))
+        self.parts[part].region.start(Request::flush())
     }
 
     /// What was written lately is flushed where it has to be, and stands in the marks no more. To be called now and then.

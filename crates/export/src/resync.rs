@@ -4,14 +4,11 @@
 //! written is what is there, so that a power cut meanwhile does no harm.
 
 use std::ops::Range;
-use std::time::Duration;
 
 use exraid::{Aligned, Buffers, Class, Layout, Region, Request};
 
 use crate::error::Result;
 
-/// A disk that takes so long for a piece has failed it.
-const PATIENCE: Duration = Duration::from_secs(30);
 /// Bytes that are read and written at a time.
 const PIECE: u64 = 1 << 20;
 
@@ -39,9 +36,9 @@ pub fn resync(region: &dyn Region, range: Range<u64>, go_on: &mut dyn FnMut(u64)
 
 fn rewrite(region: &dyn Region, at: u64, len: u64) -> Result<()> {
     let memory = Aligned::zeroed(len as usize);
-    let answer = region.run(Request::read(at, Buffers::whole(&memory)).within(PATIENCE));
+    let answer = region.run(Request::read(at, Buffers::whole(&memory)));
     match answer.result {
-        Ok(()) => Ok(region.run(Request::write(at, answer.buffers.unwrap_or_default()).within(PATIENCE)).result?),
+        Ok(()) => Ok(region.run(Request::write(at, answer.buffers.unwrap_or_default())).result?),
         // A stretch that no copy gives cannot read differently.
         Err(e) if e.class == Class::Media => {
             tracing::warn!("{e}; copies of that stretch are not compared");

@@ -18,7 +18,7 @@
 //!   came before (a timeout): then it is let go when the transfer ends.
 
 use std::ops::Range;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::error::{Class, Error, Result};
@@ -153,6 +153,41 @@ impl std::fmt::Display for Op {
     }
 }
 
+/// A device that has answered nothing for so long, while something is asked of it, is *late*: who can do without it goes round it. What
+/// it was asked goes on, and a late answer is as good as any.
+pub const LATE: Duration = Duration::from_secs(1);
+/// Who has answered nothing for so long, and is one of several that can do without it, is done without for good: until it is put back.
+pub const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Who is told, once, when a device is late with a request: by the thread that answers, like [`Done`].
+#[derive(Clone)]
+pub struct Late {
+    /// When the device has answered nothing for so long.
+    pub after: Duration,
+    tell: Arc<dyn Fn() + Send + Sync>,
+}
+
+impl Late {
+    pub fn new(tell: impl Fn() + Send + Sync + 'static) -> Late {
+        Late { after: LATE, tell: Arc::new(tell) }
+    }
+
+    #[must_use]
+    pub fn after(self, time: Duration) -> Late {
+        Late { after: time, ..self }
+    }
+
+    pub fn tell(&self) {
+        (self.tell)();
+    }
+}
+
+impl std::fmt::Debug for Late {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Late after {:?}", self.after)
+    }
+}
+
 /// A request.
 #[derive(Clone, Debug)]
 pub struct Request {
@@ -162,11 +197,13 @@ pub struct Request {
     pub tag: u64,
     /// The time after which it is answered by [`Class::Timeout`] where the device has not answered before.
     pub within: Option<Duration>,
+    /// Who is told when the device is late with it.
+    pub late: Option<Late>,
 }
 
 impl From<Op> for Request {
     fn from(op: Op) -> Request {
-        Request { op, tag: 0, within: None }
+        Request { op, tag: 0, within: None, late: None }
     }
 }
 
@@ -189,6 +226,10 @@ impl Request {
 
     pub fn within(self, time: Duration) -> Request {
         Request { within: Some(time), ..self }
+    }
+
+    pub fn told_late(self, late: Late) -> Request {
+        Request { late: Some(late), ..self }
     }
 }
 
@@ -237,11 +278,25 @@ pub trait Device: Send + Sync {
         None
     }
 
+    /// Has it been [late](LATE) with something that is under way, and answered nothing since?
+    fn is_late(&self) -> bool {
+        false
+    }
+
     /// Takes a request; the answer can be waited for.
     fn start(&self, request: Request) -> Ticket {
         let (done, ticket) = Ticket::new();
-        self.submit(request, done);
+        self.submit(request.told_late(ticket.late()), done);
         ticket
+    }
+
+    /// Takes a request and waits for the answer, but for no device that answers nothing for so long: then it is [`Class::Timeout`], and the
+    /// request goes on.
+    fn ask(&self, request: Request, patience: Duration) -> Answer {
+        let op = request.op.to_string();
+        let (done, ticket) = Ticket::new();
+        self.submit(request.told_late(Late { after: patience, ..ticket.late() }), done);
+        ticket.wait_unless_late().unwrap_or_else(|_| late(self.name(), &op))
     }
 
     /// Takes a request and waits for the answer.
@@ -278,8 +333,14 @@ pub trait Device: Send + Sync {
     }
 }
 
+/// What is answered for a device that is late with what it was asked.
+pub(crate) fn late(name: &Arc<str>, op: &str) -> Answer {
+    let what = format!("{op}: it does not answer");
+    Answer { result: Err(Error::new(Class::Timeout, name, what)), buffers: None }
+}
+
 /// The blocks in which `len` bytes at `at` lie.
-fn blocks_around(properties: &Properties, at: u64, len: usize) -> Range<u64> {
+pub(crate) fn blocks_around(properties: &Properties, at: u64, len: usize) -> Range<u64> {
     let block = u64::from(properties.block);
     at / block * block..at.saturating_add(len as u64).div_ceil(block).saturating_mul(block)
 }
@@ -313,8 +374,20 @@ pub struct Ticket(Arc<Place>);
 
 #[derive(Default)]
 struct Place {
-    answer: Mutex<Option<Answer>>,
+    state: Mutex<State>,
     there: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    answer: Option<Answer>,
+    is_late: bool,
+}
+
+impl Place {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Ticket {
@@ -322,36 +395,59 @@ impl Ticket {
         let place = Arc::new(Place::default());
         let theirs = place.clone();
         let done = move |answer| {
-            *theirs.answer.lock().unwrap_or_else(PoisonError::into_inner) = Some(answer);
+            theirs.lock().answer = Some(answer);
             theirs.there.notify_one();
         };
         (Box::new(done), Ticket(place))
     }
 
+    /// Tells who waits that the device is late.
+    pub fn late(&self) -> Late {
+        let theirs = self.0.clone();
+        Late::new(move || {
+            theirs.lock().is_late = true;
+            theirs.there.notify_one();
+        })
+    }
+
     pub fn wait(self) -> Answer {
-        let mut answer = self.0.answer.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.0.lock();
         loop {
-            match answer.take() {
+            match state.answer.take() {
                 Some(answer) => return answer,
-                None => answer = self.0.there.wait(answer).unwrap_or_else(PoisonError::into_inner),
+                None => state = self.0.there.wait(state).unwrap_or_else(PoisonError::into_inner),
             }
         }
+    }
+
+    /// Waits until the answer is there, or the device is late; `Err` gives the ticket back.
+    pub fn wait_unless_late(self) -> Result<Answer, Ticket> {
+        let mut state = self.0.lock();
+        loop {
+            match (state.answer.take(), state.is_late) {
+                (Some(answer), _) => return Ok(answer),
+                (None, true) => break,
+                (None, false) => state = self.0.there.wait(state).unwrap_or_else(PoisonError::into_inner),
+            }
+        }
+        drop(state);
+        Err(self)
     }
 
     /// Waits for some time; `Err` gives the ticket back. The request goes on, unlike after a timeout of its own.
     pub fn wait_for(self, time: Duration) -> Result<Answer, Ticket> {
         let until = Instant::now() + time;
-        let mut answer = self.0.answer.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.0.lock();
         loop {
-            if let Some(answer) = answer.take() {
+            if let Some(answer) = state.answer.take() {
                 return Ok(answer);
             }
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                drop(answer);
+                drop(state);
                 return Err(self);
             }
-            answer = self.0.there.wait_timeout(answer, left).unwrap_or_else(PoisonError::into_inner).0;
+            state = self.0.there.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::device::{Answer, Done, Kind, Op, Pending};
+use crate::device::{Answer, Done, Kind, Late, Op, Pending, LATE};
 use crate::error::{Class, Error, Result};
 
 /// All of them.
@@ -20,8 +20,12 @@ pub(crate) struct Flights {
 struct Table {
     flights: Vec<Option<Flight>>,
     free: Vec<Number>,
-    /// No request's time is over before this.
+    /// No request's time is over before this, and nobody is to be told before that the device is late.
     next: Option<Instant>,
+    /// When something was answered last.
+    last: Option<Instant>,
+    /// Requests that have begun.
+    begun: u64,
 }
 
 struct Flight {
@@ -32,10 +36,21 @@ struct Flight {
     until: Option<Instant>,
     /// Gone once it was answered.
     done: Option<Done>,
+    /// Who is told that the device is late, gone once he was.
+    late: Option<Late>,
+    /// Which of all requests it is.
+    turn: u64,
 }
 
 /// A place in the table.
 pub(crate) type Number = usize;
+
+/// A request, whether or not it is there yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Which {
+    pub number: Number,
+    turn: u64,
+}
 
 fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
     one.into_iter().chain(other).min()
@@ -46,13 +61,19 @@ impl Flights {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn begin(&self, op: &Op, tag: u64, within: Option<Duration>, done: Done) -> Number {
+    pub fn begin(&self, op: &Op, tag: u64, within: Option<Duration>, late: Option<Late>, done: Done) -> Number {
+        self.begin_which(op, tag, within, late, done).number
+    }
+
+    pub fn begin_which(&self, op: &Op, tag: u64, within: Option<Duration>, late: Option<Late>, done: Done) -> Which {
         let since = Instant::now();
         let until = within.and_then(|time| since.checked_add(time));
-        let flight = Flight { kind: op.kind(), range: op.range(), tag, since, until, done: Some(done) };
         let mut table = self.lock();
-        table.next = earlier(table.next, until);
-        match table.free.pop() {
+        table.begun += 1;
+        let turn = table.begun;
+        table.next = earlier(table.next, earlier(until, late.as_ref().map(|late| since + late.after)));
+        let flight = Flight { kind: op.kind(), range: op.range(), tag, since, until, done: Some(done), late, turn };
+        let number = match table.free.pop() {
             Some(number) => {
                 table.flights[number] = Some(flight);
                 number
@@ -61,7 +82,17 @@ impl Flights {
                 table.flights.push(Some(flight));
                 table.flights.len() - 1
             }
-        }
+        };
+        Which { number, turn }
+    }
+
+    /// Tells who asked that it comes late, if it is under way.
+    pub fn tell_late(&self, which: Which) {
+        let mut table = self.lock();
+        let flight = table.flights.get_mut(which.number).and_then(Option::as_mut);
+        let late = flight.filter(|flight| flight.turn == which.turn).and_then(|flight| flight.late.take());
+        drop(table);
+        late.into_iter().for_each(|late| late.tell());
     }
 
     /// The device is done with it: answers, unless that has happened.
@@ -69,6 +100,7 @@ impl Flights {
         let mut table = self.lock();
         let Some(flight) = table.flights.get_mut(number).and_then(Option::take) else { return };
         table.free.push(number);
+        table.last = Some(Instant::now());
         drop(table);
         if flight.kind == Kind::Flush {
             answer.result = self.flushed(device, answer.result);
@@ -96,7 +128,7 @@ impl Flights {
         self.lock().flights.get(number).and_then(Option::as_ref).is_some_and(|flight| flight.done.is_some())
     }
 
-    /// Answers those whose time is over; when it is worth while to look again.
+    /// Answers those whose time is over, and tells those who wait for a device that has become late; when it is worth while to look again.
     pub fn expire(&self, device: &Arc<str>) -> Option<Instant> {
         let mut table = self.lock();
         let next = table.next?;
@@ -104,9 +136,14 @@ impl Flights {
         if next > now {
             return Some(next);
         }
-        let (mut over, mut next) = (Vec::new(), None);
-        for flight in table.flights.iter_mut().flatten() {
-            let Some(until) = flight.until.filter(|_| flight.done.is_some()) else { continue };
+        let (mut over, mut told, mut next, last) = (Vec::new(), Vec::new(), None, table.last);
+        for flight in table.flights.iter_mut().flatten().filter(|flight| flight.done.is_some()) {
+            let quiet = flight.since.max(last.unwrap_or(flight.since));
+            match flight.late.as_ref().map(|late| quiet + late.after) {
+                Some(due) if due <= now => told.extend(flight.late.take()),
+                due => next = earlier(next, due),
+            }
+            let Some(until) = flight.until else { continue };
             if until > now {
                 next = earlier(next, Some(until));
             } else if let Some(done) = flight.done.take() {
@@ -117,6 +154,7 @@ impl Flights {
         }
         table.next = next;
         drop(table);
+        told.into_iter().for_each(|late| late.tell());
         over.into_iter().for_each(|(done, e)| done(Answer { result: Err(e), buffers: None }));
         next
     }
@@ -124,6 +162,13 @@ impl Flights {
     /// No request's time is over before that.
     pub fn next_timeout(&self) -> Option<Instant> {
         self.lock().next
+    }
+
+    /// Is something under way for which nothing was answered for so long?
+    pub fn is_late(&self) -> bool {
+        let table = self.lock();
+        let is_quiet = table.last.is_none_or(|last| last.elapsed() >= LATE);
+        is_quiet && table.flights.iter().flatten().any(|flight| flight.since.elapsed() >= LATE)
     }
 
     /// Answers all of them: nothing will come of them any more, or nobody will be told.

@@ -11,11 +11,9 @@
 //!
 //! After step 2 the new one holds. One process at a time does this: who uses notes has a lock for that.
 
-use std::time::Duration;
-
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::device::{Device, Request};
+use crate::device::{Device, Op, Request, PATIENCE};
 use crate::error::{Class, Error, Result};
 use crate::label::{Uuid, END};
 use crate::sys::memory::{Aligned, Buffers};
@@ -30,8 +28,6 @@ const VERSION: u32 = 1;
 const HEAD: usize = size_of::<RawNote>();
 /// It is written in whole multiples of this.
 const UNIT: usize = 4096;
-/// Whoever waits for a disk longer than this goes on without it.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 const _: () = assert!(AT + MOST + (HEAD as u64) <= END);
 
@@ -138,19 +134,16 @@ fn write_at(device: &dyn Device, uuid: Uuid, place: u64, note: &Note) -> Result<
     let mut all = raw.as_bytes().to_vec();
     all.extend_from_slice(&note.bytes);
     all.resize(all.len().next_multiple_of(UNIT.max(device.properties().block as usize)), 0);
-    device.reserve(place..place + all.len() as u64)?;
+    let room = Op::Reserve(place..place + all.len() as u64);
     let write = Request::write(place, Buffers::whole(&Aligned::of(&all)));
-    device.run(write.within(PATIENCE)).result?;
-    device.run(Request::flush().within(PATIENCE)).result
+    let steps = [room.into(), write, Request::flush()];
+    steps.into_iter().try_for_each(|step| device.ask(step, PATIENCE).result)
 }
 
 /// So many bytes of a disk that may hang.
 fn get(device: &dyn Device, len: usize, place: u64) -> Option<Vec<u8>> {
     let whole = len.next_multiple_of(UNIT.max(device.properties().block as usize));
-    let memory = Aligned::zeroed(whole);
-    let answer = device.run(Request::read(place, Buffers::whole(&memory)).within(PATIENCE));
-    answer.result.ok()?;
-    let mut bytes = vec![0; len];
-    answer.buffers?.slice(0..len as u64).copy_to(&mut bytes);
+    let mut bytes = crate::label::read_within(device, whole, place, PATIENCE).ok()?;
+    bytes.truncate(len);
     Some(bytes)
 }

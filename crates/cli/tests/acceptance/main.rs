@@ -30,6 +30,7 @@
 //! | [`beside`] | a program that works on the pool directly, and the mount, see the same files |
 //! | [`fault_disk`] | a disk beneath a mount that hangs, fails, lies or comes back old on command |
 //! | [`hanging`] | a server that is killed while its kernel waits for it, and who helps it to end |
+//! | [`hung_disk`] | a disk that does not answer is waited for by nobody who does not need it |
 //! | [`stopped`] | a server that is stopped: commands say so instead of waiting |
 //! | [`frozen`] | a disk that does not answer while a mount ends, and a server that is killed or stopped then |
 //! | [`lab`] | a place to work in: directories, pools, mounts, and cleaning up |
@@ -62,6 +63,7 @@ mod fault_disk;
 mod frozen;
 mod fuzz;
 mod hanging;
+mod hung_disk;
 mod kill9;
 mod lab;
 mod large;
@@ -131,6 +133,7 @@ fn main() -> ExitCode {
         beside::TESTS,
         fault_disk::TESTS,
         hanging::TESTS,
+        hung_disk::TESTS,
         stopped::TESTS,
         frozen::TESTS,
         page_cache::TESTS,

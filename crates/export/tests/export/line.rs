@@ -219,3 +219,40 @@ fn a_disk_that_is_lost_under_load_keeps_nobody_waiting() {
         }
     }
 }
+
+/// A disk that fails the test if it is to fail what it does not do in time.
+struct Patient(Arc<RamDisk>);
+
+impl Device for Patient {
+    fn name(&self) -> &Arc<str> {
+        self.0.name()
+    }
+
+    fn properties(&self) -> Properties {
+        self.0.properties()
+    }
+
+    fn submit(&self, request: Request, done: Done) {
+        assert_eq!(request.within, None, "{}", request.op);
+        self.0.submit(request, done);
+    }
+
+    fn pending(&self) -> Vec<Pending> {
+        self.0.pending()
+    }
+}
+
+/// After an error of a flush the file system above is read-only for good: its only disk had been silent for half a minute.
+#[test]
+fn whatever_time_a_disk_takes_that_cannot_be_done_without_it_is_waited_for() {
+    for (layout, count) in [(Layout::Single, 1), (Layout::Stripe { chunk: CHUNK }, 2)] {
+        let disks =
+            (0..count).map(|n| Arc::new(Patient(RamDisk::new(&format!("patient-{n}"), 18 * MIB))) as Arc<dyn Device>);
+        let line = Linear::new("line", vec![region(0, layout, disks.collect())], true).expect("a line");
+        write(&line, 4096, &[1; 9000]).expect("it is written");
+        line.flush().expect("it is durable");
+        line.discard(0..4096).expect("it is discarded");
+        assert_eq!(read(&line, 4096, 9000).expect("it is read"), [1; 9000]);
+        line.close().expect("it is closed");
+    }
+}

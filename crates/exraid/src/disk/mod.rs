@@ -5,6 +5,7 @@
 //! | `host` | opening: what it is, how large, how aligned; who has it |
 //! | `found` | what is on it: signatures of others |
 //! | `claim` | keeping it from others until it becomes a disk |
+//! | `probe` | whether it answers at all |
 //! | `reserve` | what stays free on the host of a file |
 //! | `job` | one request: the calls that it takes |
 //! | `uring` | calls by io_uring |
@@ -22,6 +23,7 @@ mod claim;
 mod found;
 mod host;
 mod job;
+mod probe;
 mod reserve;
 mod threads;
 mod uring;
@@ -31,11 +33,12 @@ use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
-use crate::device::{check, Answer, Device, Done, Op, Pending, Properties, Request};
+use crate::device::{check, Answer, Device, Done, Op, Pending, Properties, Request, LATE};
 use crate::error::{Class, Error, OpenError, Result};
 use crate::flight::Flights;
 use crate::label::{Label, Uuid};
@@ -71,6 +74,8 @@ pub struct Options {
     pub reserve: Option<u64>,
     /// Nobody else has it, or gets it, as long as it is open: for who keeps in memory what others would have to know.
     pub alone: bool,
+    /// How long it may take to answer when it is opened. `None`: [`LATE`].
+    pub patience: Option<Duration>,
 }
 
 /// How a disk is to be made.
@@ -116,6 +121,18 @@ impl Disk {
     pub fn open(path: &Path, options: &Options) -> Result<Disk, OpenError> {
         let file = host::open(path, options)?;
         host::lock(path, &file, options.alone)?;
+        let patience = options.patience.unwrap_or(LATE);
+        if !options.threads {
+            return probe::answers(Disk::over(path, file, options)?, patience);
+        }
+        // A thread that waits for a disk that hangs would keep the process from ending.
+        let cannot = |e: std::io::Error| OpenError::Host {
+            path: path.into(),
+            what: "opening it twice",
+            errno: Errno::from_io_error(&e).unwrap_or(Errno::IO),
+        };
+        let asked = Options { threads: false, ..options.clone() };
+        probe::answers(Disk::over(path, file.try_clone().map_err(cannot)?, &asked)?, patience)?;
         Disk::over(path, file, options)
     }
 
@@ -266,8 +283,8 @@ impl Device for Disk {
         if needless {
             return done(Answer { result: Ok(()), buffers: None });
         }
-        let Request { op, tag, within } = request;
-        let job = Job::new(self.shared.flights.begin(&op, tag, within, done), op);
+        let Request { op, tag, within, late } = request;
+        let job = Job::new(self.shared.flights.begin(&op, tag, within, late, done), op);
         match &self.engine {
             Engine::Threads(threads) => threads.submit(job),
             Engine::Uring(_) if self.shared.is_slow(&job) => self.run_by_thread(job),
@@ -281,6 +298,10 @@ impl Device for Disk {
 
     fn pending(&self) -> Vec<Pending> {
         self.shared.flights.pending()
+    }
+
+    fn is_late(&self) -> bool {
+        self.shared.flights.is_late()
     }
 }
 

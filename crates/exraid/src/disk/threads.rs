@@ -72,14 +72,16 @@ impl Threads {
     }
 
     pub fn submit(&self, job: Job) {
+        if self.queue.shared.flights.next_timeout().is_some() {
+            // Who looks before the lock is free finds it, and who has looked waits.
+            drop(self.queue.lock());
+            self.queue.soon.notify_one();
+        }
         if DIRECT.get() {
             return job.run(&self.queue.shared);
         }
         self.queue.lock().jobs.push_back(job);
         self.queue.more.notify_one();
-        if self.queue.shared.flights.next_timeout().is_some() {
-            self.queue.soon.notify_one();
-        }
     }
 }
 

@@ -33,7 +33,7 @@ use crate::region::between::Held;
 use crate::region::Region;
 use crate::sys::memory::{Aligned, Buffers};
 
-use super::{Spans, PATIENCE};
+use super::Spans;
 
 /// Bytes that are copied at a time.
 const PIECE: u64 = 1 << 20;
@@ -481,7 +481,7 @@ impl Duplex {
             .into_iter()
             .filter_map(|(to, range)| {
                 let part = (range.start - piece.start) as usize..(range.end - piece.start) as usize;
-                let request = Request::write(to, Buffers::part(&memory, part)).within(PATIENCE);
+                let request = Request::write(to, Buffers::part(&memory, part));
                 Some((n, place.handle.as_ref()?.start(request)))
             })
             .collect();

@@ -41,7 +41,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::device::{Answer, Request, Ticket};
+use crate::device::{late, Answer, Request, Ticket};
 use crate::disk::directly;
 use crate::error::{Class, Error, Result};
 use crate::label::{stamp, Epoch, Layout};
@@ -55,8 +55,8 @@ pub use raw::{Said, Spans, State, MEMBERS, STREAMS};
 use turns::Turns;
 use workers::{Work, Workers};
 
-/// Whoever waits for a member longer than this goes on without it.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How often it is looked whether a member that has not done what the other has is late.
+const GLANCE: Duration = Duration::from_millis(50);
 
 /// Keeps segments from everything else, for a duplex.
 pub trait Supply: Send + Sync {
@@ -134,6 +134,12 @@ impl View {
     fn len(&self, stream: usize) -> u64 {
         let used = self.places().filter(|(_, place)| place.used().is_some());
         used.map(|(_, place)| raw::count(&place.spans[stream]) * self.segment).min().unwrap_or(0)
+    }
+
+    /// The regions of those that have all, but for one.
+    fn others(&self, n: usize) -> Vec<Arc<dyn Region>> {
+        let others = self.places().filter(|(other, place)| *other != n && place.is_whole());
+        others.filter_map(|(_, place)| place.handle.clone()).collect()
     }
 
     /// The multiple in which all members are written.
@@ -383,15 +389,19 @@ impl Duplex {
         };
         let place = view.places.iter().flatten().find(|place| place.region == region);
         let place = place.ok_or_else(|| self.error(Class::Gone, "a member is missing"))?;
-        self.read_from(&view, place, Some(copy), stream, to, at)
+        self.read_from(&view, place, (Some(copy), false), stream, to, at)
     }
 
     pub fn read(&self, stream: usize, to: &mut [u8], at: u64) -> Result<()> {
         loop {
             let view = self.current()?;
             let mut why = self.error(Class::Gone, "no member that has all is there");
-            for (_, place) in view.places().filter(|(_, place)| place.is_whole()) {
-                match self.read_from(&view, place, None, stream, to, at) {
+            // One that does not answer is asked when nobody else is left.
+            let mut whole: Vec<&Place> = view.places().filter(|(_, place)| place.is_whole()).map(|(_, p)| p).collect();
+            whole.sort_by_key(|place| place.handle.as_ref().is_some_and(|region| region.is_late()));
+            let last = whole.len().saturating_sub(1);
+            for (n, place) in whole.into_iter().enumerate() {
+                match self.read_from(&view, place, (None, n == last), stream, to, at) {
                     Ok(()) if self.is_current(&view) => return Ok(()),
                     // It may have missed something since.
                     Ok(()) => break,
@@ -404,12 +414,13 @@ impl Duplex {
         }
     }
 
-    /// From one member, and there from one of the copies that its region keeps, or any.
+    /// From one member, and there from one of the copies that its region keeps, or any; the other says whether that is waited for where it
+    /// is late.
     fn read_from(
         &self,
         view: &View,
         place: &Place,
-        copy: Option<usize>,
+        (copy, waits): (Option<usize>, bool),
         stream: usize,
         to: &mut [u8],
         at: u64,
@@ -420,8 +431,8 @@ impl Duplex {
         let mut started: Vec<(Range<u64>, Ticket)> = Vec::new();
         for (from, within) in self.pieces(view, place, stream, start..end)? {
             let memory = Aligned::zeroed((within.end - within.start) as usize);
-            let request = Request::read(from, Buffers::whole(&memory)).within(PATIENCE);
             let (done, ticket) = Ticket::new();
+            let request = Request::read(from, Buffers::whole(&memory)).told_late(ticket.late());
             match copy {
                 None => region.submit(request, done),
                 Some(copy) => region.read_copy(copy, request, done),
@@ -430,7 +441,11 @@ impl Duplex {
         }
         let mut result = Ok(());
         for (within, ticket) in started {
-            let answer = ticket.wait();
+            let answer = match ticket.wait_unless_late() {
+                Ok(answer) => answer,
+                Err(ticket) if waits => ticket.wait(),
+                Err(_) => late(&self.name, "a read"),
+            };
             let (Ok(()), Some(buffers)) = (&answer.result, answer.buffers) else {
                 result = answer.result.and_then(|()| Err(self.error(Class::Transient, "no memory came back")));
                 continue;
@@ -501,13 +516,14 @@ impl Duplex {
             let Some(region) = place.used() else { continue };
             let (pieces, memory, start) =
                 (self.pieces(&view, place, stream, range.clone())?, memory.clone(), range.start);
+            let others = view.others(n);
             let work = move |region: &dyn Region| {
                 for (to, piece) in pieces {
                     let part = (piece.start - start) as usize..(piece.end - start) as usize;
-                    region.run(Request::write(to, Buffers::part(&memory, part)).within(PATIENCE)).result?;
+                    run_beside(region, Request::write(to, Buffers::part(&memory, part)), &others)?;
                 }
                 match flush {
-                    true => flush_now(region),
+                    true => flush_now(region, &others),
                     false => Ok(()),
                 }
             };
@@ -522,11 +538,15 @@ impl Duplex {
         let _turn = self.turns.share(self.between.as_ref(), &self.name)?;
         let view = self.to_write()?;
         let used = view.places().filter_map(|(n, place)| Some((n, place.used()?.clone())));
-        let started = self.start_all(used.map(|(n, region)| (n, region, Box::new(flush_now) as Work)).collect());
+        let flush = |(n, region): (usize, Arc<dyn Region>)| {
+            let others = view.others(n);
+            (n, region, Box::new(move |region: &dyn Region| flush_now(region, &others)) as Work)
+        };
+        let started = self.start_all(used.map(flush).collect());
         self.settle(&view, started)
     }
 
-    /// All members at once, each in a thread of its own, which nobody waits for longer than for a disk. A member that is alone
+    /// All members at once, each in a thread of its own, which nobody waits for who can do without it. A member that is alone
     /// has nobody to take its place: there it is done at once.
     fn start_all(&self, todo: Vec<(usize, Arc<dyn Region>, Work)>) -> Vec<(usize, Ticket)> {
         let is_alone = todo.len() == 1;
@@ -565,11 +585,25 @@ impl Duplex {
     /// Waits for what all members were asked, and excludes those that missed it.
     fn settle(&self, view: &View, started: Vec<(usize, Ticket)>) -> Result<()> {
         let mut failures: Vec<(usize, Error)> = Vec::new();
-        for (n, ticket) in started {
-            let late = |_| Err(self.error(Class::Timeout, "it does not answer"));
-            if let Err(e) = ticket.wait_for(PATIENCE).map_or_else(late, |answer| answer.result) {
-                failures.push((n, e));
+        let mut waiting = started;
+        while !waiting.is_empty() {
+            let is_out =
+                |n: usize| waiting.iter().any(|(one, _)| *one == n) || failures.iter().any(|(one, _)| *one == n);
+            let has_whole = view.places().any(|(n, place)| place.is_whole() && !is_out(n));
+            let mut left = Vec::new();
+            for (n, ticket) in waiting {
+                let region = view.places[n].as_ref().and_then(|place| place.handle.as_ref());
+                match ticket.wait_for(GLANCE) {
+                    Ok(answer) => {
+                        failures.extend(answer.result.err().map(|e| (n, e)));
+                    }
+                    Err(_) if has_whole && region.is_some_and(|region| region.is_late()) => {
+                        failures.push((n, self.error(Class::Timeout, "it does not answer")));
+                    }
+                    Err(ticket) => left.push((n, ticket)),
+                }
             }
+            waiting = left;
         }
         let is_ours = |e: &Error| matches!(e.class, Class::Invalid | Class::NoSpace);
         if let Some((_, e)) = failures.iter().find(|(_, e)| is_ours(e)) {
@@ -587,9 +621,24 @@ impl Duplex {
     }
 }
 
+/// Has a member do something, and waits for it; where it is late only if no other one is there that answers and has all.
+fn run_beside(region: &dyn Region, request: Request, others: &[Arc<dyn Region>]) -> Result<()> {
+    let what = request.op.to_string();
+    let mut ticket = region.start(request);
+    loop {
+        ticket = match ticket.wait_for(GLANCE) {
+            Ok(answer) => return answer.result,
+            Err(ticket) => ticket,
+        };
+        if region.is_late() && others.iter().any(|other| !other.is_late()) {
+            return late(region.name(), &what).result;
+        }
+    }
+}
+
 /// A flush that finds no room has lost something: unlike a write, it is not tried again.
-fn flush_now(region: &dyn Region) -> Result<()> {
-    region.run(Request::flush().within(PATIENCE)).result.map_err(|e| match e.class {
+fn flush_now(region: &dyn Region, others: &[Arc<dyn Region>]) -> Result<()> {
+    run_beside(region, Request::flush(), others).map_err(|e| match e.class {
         Class::NoSpace => Error { class: Class::Media, ..e },
         _ => e,
     })

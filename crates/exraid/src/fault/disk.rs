@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rng::Rng;
 
-use super::timer::Timer;
+use super::timer::{Again, Timer};
 use crate::device::{Answer, Device, Done, Kind, Op, Pending, Properties, Request};
 use crate::error::{Class, Error};
 use crate::flight::Flights;
@@ -74,6 +74,8 @@ struct Shared {
     name: Arc<str>,
     flights: Flights,
     state: Mutex<State>,
+    /// When it is looked next for what takes too long.
+    looks: Mutex<Option<Instant>>,
 }
 
 struct State {
@@ -97,7 +99,12 @@ impl FaultDisk {
             hanging: Vec::new(),
             busy: Instant::now(),
         };
-        let shared = Shared { name: inner.name().clone(), flights: Flights::default(), state: Mutex::new(state) };
+        let shared = Shared {
+            name: inner.name().clone(),
+            flights: Flights::default(),
+            state: Mutex::new(state),
+            looks: Mutex::default(),
+        };
         Arc::new(FaultDisk { inner, shared: Arc::new(shared), timer: Timer::default() })
     }
 
@@ -197,13 +204,9 @@ impl Device for FaultDisk {
     }
 
     fn submit(&self, request: Request, done: Done) {
-        let number = self.shared.flights.begin(&request.op, request.tag, request.within, done);
-        if let Some(time) = request.within {
-            let shared = self.shared.clone();
-            self.timer.at(Instant::now() + time, move || {
-                shared.flights.expire(&shared.name);
-            });
-        }
+        let late = request.late.clone();
+        let number = self.shared.flights.begin(&request.op, request.tag, request.within, late, done);
+        look_in_time(&self.timer.for_later(), &self.shared);
         let (fault, when) = self.lock().draw(&request.op);
         let Request { op, .. } = request;
         let failed = |class, what: &str| Err(Error::new(class, &self.shared.name, format!("{op}: {what}, as planned")));
@@ -251,6 +254,28 @@ impl Device for FaultDisk {
     fn pending(&self) -> Vec<Pending> {
         self.shared.flights.pending()
     }
+
+    fn is_late(&self) -> bool {
+        self.shared.flights.is_late()
+    }
+}
+
+/// Has what takes too long answered in time, if that is not seen to yet.
+fn look_in_time(timer: &Again, shared: &Arc<Shared>) {
+    let Some(at) = shared.flights.next_timeout() else { return };
+    {
+        let mut looks = shared.looks.lock().unwrap_or_else(PoisonError::into_inner);
+        if looks.is_some_and(|looks| looks <= at) {
+            return;
+        }
+        *looks = Some(at);
+    }
+    let (then, theirs) = (timer.clone(), shared.clone());
+    timer.at(at, move || {
+        *theirs.looks.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        theirs.flights.expire(&theirs.name);
+        look_in_time(&then, &theirs);
+    });
 }
 
 impl FaultDisk {

@@ -1,7 +1,7 @@
 //! What happens later: a thread that calls when it is time.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
 type Later = Box<dyn FnOnce() + Send>;
@@ -23,6 +23,14 @@ struct Shared {
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn at(&self, time: Instant, call: Later) {
+        let mut state = self.lock();
+        state.turn += 1;
+        let turn = state.turn;
+        state.later.insert((time, turn), call);
+        self.sooner.notify_one();
     }
 
     fn run(&self) {
@@ -61,11 +69,24 @@ impl Default for Timer {
 
 impl Timer {
     pub fn at(&self, time: Instant, call: impl FnOnce() + Send + 'static) {
-        let mut state = self.0.lock();
-        state.turn += 1;
-        let turn = state.turn;
-        state.later.insert((time, turn), Box::new(call));
-        self.0.sooner.notify_one();
+        self.0.at(time, Box::new(call));
+    }
+
+    /// For what is called itself.
+    pub fn for_later(&self) -> Again {
+        Again(Arc::downgrade(&self.0))
+    }
+}
+
+/// The timer, as long as it is there.
+#[derive(Clone)]
+pub struct Again(Weak<Shared>);
+
+impl Again {
+    pub fn at(&self, time: Instant, call: impl FnOnce() + Send + 'static) {
+        if let Some(shared) = self.0.upgrade() {
+            shared.at(time, Box::new(call));
+        }
     }
 }
 

@@ -23,12 +23,13 @@
 pub mod epoch;
 pub mod raw;
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use zerocopy::IntoBytes;
 
-use crate::device::Device;
+use crate::device::{blocks_around, Device, Op, Request, PATIENCE};
 use crate::error::{Class, Error, OpenError, Result};
+use crate::sys::memory::{Aligned, Buffers};
 
 pub use epoch::{Epoch, Relation};
 pub use raw::{NoLabel, RawLabel, RawMember, LEASE, MEMBERS, VERSION};
@@ -291,7 +292,7 @@ impl Label {
         for (copy, place) in [(&copies.first, 0), (&copies.last, self.last_place())] {
             if copy.as_ref() != Ok(newest) {
                 newest.write_at(device, place)?;
-                device.flush()?;
+                flush(device)?;
             }
         }
         let mut next = self.clone();
@@ -305,9 +306,10 @@ impl Label {
     fn write_both(&self, device: &dyn Device) -> Result<()> {
         // 3., 4.
         for place in [0, self.last_place()] {
-            device.reserve(place..place + size_of::<RawLabel>() as u64)?;
+            let room = Op::Reserve(place..place + size_of::<RawLabel>() as u64);
+            device.ask(room.into(), PATIENCE).result?;
             self.write_at(device, place)?;
-            device.flush()?;
+            flush(device)?;
         }
         Ok(())
     }
@@ -321,7 +323,8 @@ impl Label {
     }
 
     fn write_at(&self, device: &dyn Device, place: u64) -> Result<()> {
-        device.write_at(self.to_raw(place).as_bytes(), place)
+        let memory = Aligned::of(self.to_raw(place).as_bytes());
+        device.ask(Request::write(place, Buffers::whole(&memory)), PATIENCE).result
     }
 
     fn last_place(&self) -> u64 {
@@ -445,11 +448,25 @@ impl Copies {
     }
 }
 
+fn flush(device: &dyn Device) -> Result<()> {
+    device.ask(Request::flush(), PATIENCE).result
+}
+
+/// So many bytes, of a device that answers in time.
+pub(crate) fn read_within(device: &dyn Device, len: usize, place: u64, patience: Duration) -> Result<Vec<u8>> {
+    let whole = blocks_around(&device.properties(), place, len);
+    let memory = Aligned::zeroed((whole.end - whole.start) as usize);
+    let answer = device.ask(Request::read(whole.start, Buffers::whole(&memory)), patience);
+    answer.result?;
+    let (mut bytes, from) = (vec![0; len], place - whole.start);
+    answer.buffers.unwrap_or_default().slice(from..from + len as u64).copy_to(&mut bytes);
+    Ok(bytes)
+}
+
 /// One copy. A place that cannot be read is like one that is damaged: that is what there are two for.
 fn read_copy(device: &dyn Device, place: u64) -> Result<Result<Label, NoLabel>> {
-    let mut bytes = [0; size_of::<RawLabel>()];
-    match device.read_at(&mut bytes, place) {
-        Ok(()) => Ok(RawLabel::read(&bytes).and_then(|raw| Label::from_raw(&raw, place))),
+    match read_within(device, size_of::<RawLabel>(), place, PATIENCE) {
+        Ok(bytes) => Ok(RawLabel::read(&bytes).and_then(|raw| Label::from_raw(&raw, place))),
         Err(e) if e.class == Class::Media => Ok(Err(NoLabel::Damaged)),
         Err(e) => Err(e),
     }

@@ -10,19 +10,23 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use super::between::Between;
 use super::join::{Failures, Join};
 use super::keeper::Keeper;
 use super::rebuild::{begin, finish, note, reached, run, Going, NOTED, OWN, PIECE};
-use super::set::{Manner, Set};
+use super::set::{Manner, Part, Set};
 use super::turns::{Care, Turn, Turns};
 use super::{Begin, Map};
-use crate::device::{Answer, Device, Done, Kind, Op, Ticket};
+use crate::device::{Answer, Device, Done, Kind, Op, Ticket, LATE};
 use crate::error::{Class, Error, OpenError, Result};
 use crate::label::{MemberState, Uuid};
 use crate::sys::memory::{Aligned, Buffers};
 
+/// How long a member is waited for where there are others: so many times as long as it should take, within these bounds and [`LATE`].
+const HEDGE: u32 = 4;
+const HEDGE_LEAST: Duration = Duration::from_millis(50);
 /// Reads of which one goes to the second best member.
 const TRIED: u64 = 64;
 
@@ -73,7 +77,11 @@ impl Mirror {
             MemberState::Rebuilding { rebuilt } => range.end <= *rebuilt,
         };
         let mut roles: Vec<usize> = (0..states.len()).filter(|role| can(&states[*role])).collect();
-        roles.sort_by_cached_key(|role| set.part(*role).map(|part| (part.stutter().is_some(), part.expected_read())));
+        let key = |part: Arc<Part>| {
+            let performance = part.performance();
+            (performance.is_stuck(), performance.stutter.is_some(), part.expected_read())
+        };
+        roles.sort_by_cached_key(|role| set.part(*role).map(key));
         roles
     }
 
@@ -84,7 +92,7 @@ impl Mirror {
             let is_stuck = set.part(roles[1]).is_some_and(|part| part.performance().is_stuck());
             roles.swap(0, usize::from(!is_stuck));
         }
-        try_read(set.clone(), self.inner.clone(), roles, op, manner, done);
+        try_read(set.clone(), self.inner.clone(), Asked::of(roles), op, manner, done);
     }
 
     fn write(&self, set: &Arc<Set>, op: Op, manner: Manner, done: Done) {
@@ -105,7 +113,8 @@ impl Inner {
         let (inner, theirs, all, kind) = (self.clone(), set.clone(), targets.len(), op.kind());
         let memory = op.buffers().cloned();
         let moves = memory.is_some();
-        let join = Join::new(targets.len(), memory, move |failures, buffers| {
+        let without = set.without(manner);
+        let join = Join::without_late(targets.clone(), without, memory, move |failures, buffers| {
             let is_all = failures.len() == all;
             // Others read by the labels: what is to be known is there before the turn ends.
             let end = move |result| {
@@ -118,22 +127,54 @@ impl Inner {
             }
         });
         for role in targets {
-            set.send(role, op.clone(), manner, join.part(role, moves));
+            set.send_told(role, op.clone(), manner, join.part(role, moves), join.late(role));
         }
     }
 }
 
-/// From one member, and from the next where that fails.
-fn try_read(set: Arc<Set>, inner: Arc<Inner>, mut roles: Vec<usize>, op: Op, manner: Manner, done: Done) {
-    if roles.is_empty() {
+/// Members that are asked for a read.
+struct Asked {
+    /// The next first.
+    roles: Vec<usize>,
+    /// Those that did not answer in time, and are asked again where the others fail.
+    late: Vec<usize>,
+}
+
+impl Asked {
+    fn of(roles: Vec<usize>) -> Asked {
+        Asked { roles, late: Vec::new() }
+    }
+
+    fn is_last(&self) -> bool {
+        self.roles.is_empty() && self.late.is_empty()
+    }
+
+    /// The next; and how long it is waited for, where there are others.
+    fn next(&mut self, set: &Set) -> Option<(usize, Option<Duration>)> {
+        if self.roles.is_empty() {
+            return Some((self.late.pop()?, None));
+        }
+        let role = self.roles.remove(0);
+        let expected = set.part(role).map(|part| part.expected_read()).unwrap_or_default();
+        let hedge = expected.saturating_mul(HEDGE).clamp(HEDGE_LEAST, LATE);
+        Some((role, (!self.roles.is_empty()).then_some(hedge)))
+    }
+}
+
+/// From one member, and from the next where that fails, or does not answer in time.
+fn try_read(set: Arc<Set>, inner: Arc<Inner>, mut asked: Asked, op: Op, manner: Manner, done: Done) {
+    let Some((role, hedge)) = asked.next(&set) else {
         let e = Error::new(Class::Gone, &set.name, format!("{op}: no member has it"));
         return done(Answer { result: Err(e), buffers: op.into_buffers() });
-    }
-    let role = roles.remove(0);
+    };
     let (then, again, range) = (set.clone(), op.buffers().map(Buffers::len), op.range());
+    let within = manner.within.into_iter().chain(hedge).min();
     let next = move |answer: Answer| {
         let Err(e) = &answer.result else { return done(answer) };
-        if roles.is_empty() || e.class == Class::Invalid {
+        if hedge.is_some() && e.class == Class::Timeout {
+            asked.late.push(role);
+        }
+        if asked.is_last() || e.class == Class::Invalid {
             return done(answer);
         }
         if e.class == Class::Gone {
@@ -141,9 +182,9 @@ fn try_read(set: Arc<Set>, inner: Arc<Inner>, mut roles: Vec<usize>, op: Op, man
         }
         // Memory that a member still has is not given to the next one: what comes late would be written over what came.
         let into = answer.buffers.unwrap_or_else(|| Buffers::whole(&Aligned::zeroed(again.unwrap_or(0) as usize)));
-        try_read(then, inner, roles, Op::Read { at: range.start, into }, manner, done);
+        try_read(then, inner, asked, Op::Read { at: range.start, into }, manner, done);
     };
-    set.send(role, op, manner, Box::new(next));
+    set.send(role, op, Manner { within, ..manner }, Box::new(next));
 }
 
 /// A discard that some have not done is done.
@@ -186,7 +227,7 @@ impl Map for Mirror {
         let range = op.range();
         match Mirror::readable(set, &range).contains(&copy) {
             true => set.send(copy, op, manner, done),
-            false => try_read(set.clone(), self.inner.clone(), Vec::new(), op, manner, done),
+            false => try_read(set.clone(), self.inner.clone(), Asked::of(Vec::new()), op, manner, done),
         }
     }
 

@@ -50,7 +50,6 @@ use std::time::Duration;
 use crate::device::{check, Answer, Device, Done, Op, Pending, Properties, Request};
 use crate::error::{Class, Error, OpenError, Result};
 use crate::events::Event;
-use crate::flight::Flights;
 use crate::label::{Epoch, Layout, MemberState, Uuid, END};
 use crate::meter::{Meter, Performance};
 use rebuild::Going;
@@ -209,7 +208,6 @@ struct Volume {
     map: Box<dyn Map>,
     properties: Properties,
     meter: Arc<Meter>,
-    flights: Arc<Flights>,
     throttle: Arc<Throttle>,
 }
 
@@ -236,7 +234,7 @@ impl Volume {
         let mut identity = [0; 16];
         identity[..8].copy_from_slice(&set.secret.to_le_bytes());
         let meter = Arc::new(Meter::shared(set.meters(), 0, Uuid(identity)));
-        Volume { set: Arc::new(set), map, properties, meter, flights: Arc::default(), throttle }
+        Volume { set: Arc::new(set), map, properties, meter, throttle }
     }
 
     /// Refuses what cannot be, else notes that the request is under way; who is to be told when it ends.
@@ -245,19 +243,19 @@ impl Volume {
             done(Answer { result: Err(e), buffers: request.op.into_buffers() });
             return None;
         }
-        let Request { ref op, tag, within } = request;
+        let Request { ref op, tag, within, late } = request;
         let range = op.range();
         let (throttle, seen) = (self.throttle.clone(), self.throttle.begin(op.kind(), range.end - range.start));
         let begun = self.meter.begin(op.kind(), range);
         // Members have the patience; the table of the region only tells what is under way.
-        let number = self.flights.begin(op, tag, None, done);
-        let (meter, flights, name) = (self.meter.clone(), self.flights.clone(), self.set.name.clone());
+        let of = self.set.flights.begin_which(op, tag, None, late, done);
+        let (meter, set) = (self.meter.clone(), self.set.clone());
         let done = move |answer: Answer| {
             meter.end(begun, answer.result.as_ref().err().map(|e| e.class));
             throttle.end(seen, meter.delivers());
-            flights.end(number, &name, answer);
+            set.flights.end(of.number, &set.name, answer);
         };
-        Some((request.op, Manner { tag, within }, Box::new(done)))
+        Some((request.op, Manner { tag, within, of: Some(of) }, Box::new(done)))
     }
 }
 
@@ -276,6 +274,12 @@ impl Device for Volume {
         }
     }
 
+    fn is_late(&self) -> bool {
+        let states = self.set.states().clone();
+        let used = (0..states.len()).filter(|role| states[*role] != MemberState::Out);
+        used.filter_map(|role| self.set.part(role)).any(|part| part.device.is_late())
+    }
+
     /// By the region's own addresses. Of a member's transfer that goes on after its request was answered, the least
     /// stretch of the region that surely holds it.
     /// As much as its fullest host has for its member.
@@ -287,7 +291,7 @@ impl Device for Volume {
     }
 
     fn pending(&self) -> Vec<Pending> {
-        let mut pending = self.flights.pending();
+        let mut pending = self.set.flights.pending();
         for role in 0..self.set.len() {
             let Some(part) = self.set.part(role) else { continue };
             let late =

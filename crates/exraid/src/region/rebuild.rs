@@ -18,7 +18,7 @@ pub const NOTED: u64 = 1 << 30;
 /// A member that takes so long for a piece of a rebuild is not rebuilt.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 /// How requests of the region's own are made.
-pub const OWN: Manner = Manner { tag: 0, within: Some(PATIENCE) };
+pub const OWN: Manner = Manner { tag: 0, within: Some(PATIENCE), of: None };
 
 /// A rebuild that goes on.
 pub struct Going<'g> {

@@ -7,9 +7,11 @@ use std::time::Duration;
 
 use super::assemble::{newest_of, state_of};
 use super::between::{Between, Held, Meters};
-use crate::device::{Answer, Device, Done, Op, Request};
+use super::join::Without;
+use crate::device::{Answer, Device, Done, Late, Op, Request};
 use crate::error::{Class, Error, Result};
 use crate::events::{Event, Events, What};
+use crate::flight::{Flights, Which};
 use crate::label::{stamp, Epoch, Label, Layout, MemberState, Uuid, END, LEASE};
 use crate::meter::stutter::Stutter;
 use crate::meter::{Meter, Performance};
@@ -20,6 +22,8 @@ use crate::note::{self, Note};
 pub struct Manner {
     pub tag: u64,
     pub within: Option<Duration>,
+    /// The request of the region for which it is: who asked is told when it comes late.
+    pub of: Option<Which>,
 }
 
 /// A member that is there.
@@ -81,6 +85,8 @@ pub struct Set {
     /// a disk asks for this.
     pub secret: u64,
     pub events: Events,
+    /// Requests of the region that are under way.
+    pub flights: Arc<Flights>,
     uuids: RwLock<Vec<Uuid>>,
     parts: RwLock<Vec<Option<Arc<Part>>>>,
     states: Mutex<Vec<MemberState>>,
@@ -121,6 +127,7 @@ impl Set {
             share,
             secret,
             events: Events::default(),
+            flights: Arc::default(),
             uuids: RwLock::new(uuids),
             parts: RwLock::new(parts),
             states: Mutex::new(states),
@@ -177,8 +184,26 @@ impl Set {
         self.events.tell(&Event { region: self.number, what });
     }
 
+    /// Tells who asked for this that it comes late.
+    pub fn late(self: &Arc<Set>, manner: Manner) -> Late {
+        let set = self.clone();
+        Late::new(move || manner.of.into_iter().for_each(|of| set.flights.tell_late(of)))
+    }
+
+    /// How what all members are asked may do without those that are late: they have missed it then.
+    pub fn without(self: &Arc<Set>, manner: Manner) -> Without {
+        let set = self.clone();
+        let can = Box::new(move |roles: &[usize]| set.can_miss(&set.states(), roles));
+        Without { name: self.name.clone(), can, late: self.late(manner) }
+    }
+
     /// Sends a request to a member; where it works counts from the start of the member's share.
     pub fn send(self: &Arc<Set>, role: usize, op: Op, manner: Manner, done: Done) {
+        self.send_told(role, op, manner, done, self.late(manner));
+    }
+
+    /// The same; `late` is told when the member is late.
+    pub fn send_told(self: &Arc<Set>, role: usize, op: Op, manner: Manner, done: Done, late: Late) {
         let Some(part) = self.part(role) else {
             let e = Error::new(Class::Gone, &self.name, format!("{op}: disk {} is missing", role + 1));
             return done(Answer { result: Err(e), buffers: op.into_buffers() });
@@ -195,8 +220,8 @@ impl Set {
             }
             done(answer);
         };
-        let Manner { tag, within } = manner;
-        part.device.submit(Request { op: op.moved(END), tag, within }, Box::new(done));
+        let Manner { tag, within, .. } = manner;
+        part.device.submit(Request { op: op.moved(END), tag, within, late: Some(late) }, Box::new(done));
     }
 
     /// Has a member become slow, or well again? Its peers are the others that take a part in what it does: where they have become slow
@@ -277,7 +302,10 @@ impl Set {
         let mut found = BTreeMap::new();
         for role in 0..self.len() {
             let Some(part) = self.part(role) else { continue };
-            // One that cannot be read is excluded by the next update, or by the next request.
+            // One that cannot be read is excluded by the next update, or by the next request. One that does not answer is asked no more.
+            if part.device.is_late() {
+                continue;
+            }
             if let Ok(label) = Label::read(&*part.device) {
                 found.insert(role, label);
             }
@@ -285,6 +313,10 @@ impl Set {
         // One who is out here alone may be the one whose label alone can be read.
         let newest = newest_of(found.values()).filter(|label| label.epoch.number() >= others.between.epoch()).cloned();
         let Some(newest) = newest else {
+            let mut parts = (0..self.len()).filter_map(|role| self.part(role));
+            if parts.any(|part| part.device.is_late()) {
+                return Err(Error::new(Class::Timeout, &self.name, "it does not answer"));
+            }
             let what = "another process has changed how its disks stand, and no label that says so can be read";
             return Err(Error::new(Class::Gone, &self.name, what));
         };

@@ -96,13 +96,14 @@ impl Map for Stripe {
         if parts.is_empty() {
             return done(Answer { result: Ok(()), buffers: memory });
         }
-        let join = Join::new(parts.len(), memory, |mut failures, buffers| {
-            let result = match failures.is_empty() {
-                true => Ok(()),
-                false => Err(failures.swap_remove(0).1),
-            };
-            done(Answer { result, buffers });
-        });
+        let join =
+            Join::new(parts.iter().map(|(member, _)| *member as usize).collect(), memory, |mut failures, buffers| {
+                let result = match failures.is_empty() {
+                    true => Ok(()),
+                    false => Err(failures.swap_remove(0).1),
+                };
+                done(Answer { result, buffers });
+            });
         for (member, op) in parts {
             set.send(member as usize, op, manner, join.part(member as usize, moves));
         }

@@ -50,7 +50,7 @@ pub(super) struct Areas {
 }
 
 impl Areas {
-    fn of(&self, slot: u32) -> Option<&Arc<Area>> {
+    pub fn of(&self, slot: u32) -> Option<&Arc<Area>> {
         self.list.iter().find(|area| area.slots.contains(&slot))
     }
 

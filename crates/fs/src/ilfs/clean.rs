@@ -19,7 +19,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::PoisonError;
 
-use exraid::{Aligned, Background, Buffers};
+use exraid::{Aligned, Background, Buffers, Op as Transfer, LATE};
 use pram::session::assert_may_wait;
 use pram::Session;
 
@@ -197,13 +197,16 @@ impl Log {
     fn choose(&self, session: &Session) -> Result<Option<(u32, Segment)>> {
         let table = self.at.table(session.region());
         let clock = session.read(KEY, || table.head())?.clock;
-        let mut best: Option<(f64, u32, Segment)> = None;
+        let (areas, mut best) = (self.areas(), None::<(f64, u32, Segment)>);
         for slot in session.read(KEY, || table.used_slots())? {
             // Each by itself: a choice that is a moment old is as good.
             let segment = session.read(KEY, || table.get(slot))?;
             let Some(score) = self.score(&segment, clock) else { continue };
             let is_left = |sequence| self.is_kept(sequence) || self.under_way().has(sequence);
-            if best.is_none_or(|(most, ..)| score > most) && !is_left(segment.sequence) {
+            // What is there cannot be moved now.
+            let is_late = |slot| areas.of(slot).and_then(|area| area.region.as_ref()).is_some_and(|r| r.is_late());
+            let is_late = segment.live > 0 && segment.copy.is_none() && is_late(slot);
+            if best.is_none_or(|(most, ..)| score > most) && !is_left(segment.sequence) && !is_late {
                 best = Some((score, slot, segment));
             }
         }
@@ -478,6 +481,7 @@ impl Log {
     pub fn reclaim(&self, session: &Session, durable: u64, most: u64) -> Result<u64> {
         assert_may_wait();
         self.check_failed()?;
+        self.end_late(session)?;
         for done in 0..most {
             // A write that this process has not done with may come to the disk yet: the slot waits once more.
             if let Some(slot) = self.first_is_written_to(session)? {
@@ -510,10 +514,7 @@ impl Log {
         let Ok(area) = self.known_area_of(session, slot) else { return Ok(None) };
         let Some(region) = &area.region else { return Ok(None) };
         let at = u64::from(slot.saturating_sub(area.slots.start)) * self.segment();
-        let is_there = |pending: &exraid::Pending| {
-            pending.kind == exraid::Kind::Write && pending.range.start < at + self.segment() && at < pending.range.end
-        };
-        Ok(region.pending().iter().any(is_there).then_some(slot))
+        Ok(self.is_written_to(&**region, at).then_some(slot))
     }
 
     /// Puts that slot at the end of the freed ones, if it is the first and may be used; was it?
@@ -540,7 +541,8 @@ impl Log {
     /// What is not given back costs room, and nothing else.
     pub(super) fn discard(&self, session: &Session, slot: u32) {
         let Ok(lies) = self.lies(session, slot) else { return };
-        if let Err(e) = lies.region.discard(lies.at..lies.at + self.segment()) {
+        let range = lies.at..lies.at + self.segment();
+        if let Err(e) = lies.region.ask(Transfer::Discard(range).into(), LATE).result {
             tracing::warn!("giving back a segment: {e}");
         }
     }

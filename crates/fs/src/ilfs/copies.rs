@@ -24,7 +24,7 @@ use std::sync::atomic::Ordering;
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
-use exraid::{Aligned, Buffers, Op as Transfer, Request};
+use exraid::{Aligned, Buffers, Op as Transfer, Request, LATE};
 use pram::session::assert_may_wait;
 use pram::Session;
 
@@ -308,15 +308,14 @@ impl Log {
             Ok::<_, Error>(Closed { at: Instant::now(), below: all.sequence, open })
         })?;
         let mut closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
-        let long = self.options.patience * 2;
         // The last that is old enough, and those that become so.
-        while closed.get(1).is_some_and(|next| next.at.elapsed() >= long) {
+        while closed.get(1).is_some_and(|next| next.at.elapsed() >= LATER) {
             closed.pop_front();
         }
-        if closed.back().is_none_or(|last| last.at.elapsed() >= long / 8) {
+        if closed.back().is_none_or(|last| last.at.elapsed() >= LATER / 8) {
             closed.push_back(seen);
         }
-        let oldest = closed.front().filter(|oldest| oldest.at.elapsed() >= long);
+        let oldest = closed.front().filter(|oldest| oldest.at.elapsed() >= LATER);
         Ok(oldest.is_some_and(|oldest| sequence < oldest.below && !oldest.open.contains(&sequence)))
     }
 
@@ -437,6 +436,9 @@ impl Log {
             })?;
         if !is_whole {
             let failed = matches!(&done, Ok(Filled::Failed(e)) if is_of_the_slot(e));
+            if let Some(lies) = self.lies(session, target).ok().filter(|_| failed) {
+                self.add_late(target, lies.at, &lies.region);
+            }
             self.change(session, |change| change.drop_copy(sequence, target, failed, files.epoch()))?;
         }
         match done {
@@ -609,7 +611,7 @@ impl Log {
         let write = |block: u32, content: Buffers| {
             self.give_way(session, &*lies.region, content.len());
             let at = lies.at + u64::from(block) * BLOCK;
-            lies.region.run(Request::write(at, content).within(self.options.patience)).result
+            lies.region.ask(Request::write(at, content), LATE).result
         };
         for part in &contents.parts {
             let mut summary = Aligned::zeroed(part.summary_blocks() as usize * BLOCK as usize);
@@ -633,7 +635,7 @@ impl Log {
                 copied += u64::from(run.blocks) * BLOCK;
             }
         }
-        if let Err(e) = lies.region.run(Transfer::Flush.into()).result {
+        if let Err(e) = lies.region.ask(Transfer::Flush.into(), LATE).result {
             // What others wrote there may be lost too.
             let cause = cause_of(&e);
             if !self.fence(session, lies.region.number(), cause, &e)? {

@@ -22,6 +22,7 @@
 //! | [`ahead`] | what a reader will want next |
 //! | [`clean`] | the cleaner; making freed segments free |
 //! | [`keep`] | segments that are kept for the copy of the persistent RAM |
+//! | `late` | regions that do not answer |
 //! | [`leave`] | regions that leave the log |
 //! | [`standing`] | regions that have failed, and those that come back |
 //! | `order` | which copy of a segment is read |
@@ -58,6 +59,7 @@ pub mod copies;
 pub mod error;
 mod gentle;
 pub mod keep;
+mod late;
 pub mod leave;
 pub mod live;
 mod order;
@@ -130,8 +132,6 @@ pub enum Head {
 /// How a log is used by this process.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// After which time a transfer counts as failed.
-    pub patience: Duration,
     /// Bytes of writes under way at a time, for each writer.
     pub window: u64,
     /// Segments whose checksums are kept in memory.
@@ -142,7 +142,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Options {
-        Options { patience: Duration::from_secs(30), window: 16 << 20, checksums: 4096, activity: &[] }
+        Options { window: 16 << 20, checksums: 4096, activity: &[] }
     }
 }
 
@@ -187,6 +187,10 @@ pub struct Log {
     full: Mutex<HashMap<u32, (Instant, Duration)>>,
     /// Which segments took no more parts, at several times.
     closed: Mutex<VecDeque<copies::Closed>>,
+    /// Regions that did not answer when it was looked last, which is told once.
+    waits: Mutex<HashSet<u32>>,
+    /// Slots that may be written to yet by requests that nobody waits for.
+    late: Mutex<Vec<late::LateSlot>>,
     /// Writers of this process that have not ended.
     writers: AtomicU64,
     /// What is known of others that use files.
@@ -296,6 +300,8 @@ impl Log {
             left_of: Mutex::default(),
             full: Mutex::default(),
             closed: Mutex::default(),
+            waits: Mutex::default(),
+            late: Mutex::default(),
             writers: AtomicU64::new(0),
             beside: Mutex::default(),
         };

@@ -17,7 +17,7 @@ use super::Log;
 /// How long the copy that should answer first is waited for: so many times as long as it should take, within bounds.
 const HEDGE: u32 = 4;
 pub(super) const HEDGE_LEAST: Duration = Duration::from_millis(50);
-const HEDGE_MOST: Duration = Duration::from_secs(5);
+const HEDGE_MOST: Duration = exraid::LATE;
 /// Readings of which one goes to the second best copy: or nobody would see that it is well again.
 const TRIED: u64 = 64;
 
@@ -25,17 +25,22 @@ const TRIED: u64 = 64;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Candidate {
     pub slot: u32,
-    /// How long it is waited for.
-    pub patience: Duration,
+    /// How long it is waited for, where there are others.
+    pub patience: Option<Duration>,
+}
+
+/// How long a copy is waited for that should take so many seconds: of one that has been standing still, with hardly any speed left, these
+/// may be more than any time that there is.
+fn hedge(takes: f64) -> Duration {
+    Duration::try_from_secs_f64(takes * f64::from(HEDGE)).unwrap_or(HEDGE_MOST).clamp(HEDGE_LEAST, HEDGE_MOST)
 }
 
 impl Log {
     /// The copies of a segment that can be read, in the order in which they would answer `bytes`.
     pub(super) fn order(&self, session: &Session, slot: u32, segment: &Segment, bytes: u64) -> Result<Vec<Candidate>> {
         if segment.copy.is_none() {
-            let patience = self.options.patience;
             let is_there = self.area_of(session, slot)?.region.is_some();
-            return Ok(is_there.then_some(Candidate { slot, patience }).into_iter().collect());
+            return Ok(is_there.then_some(Candidate { slot, patience: None }).into_iter().collect());
         }
         if !self.knows(self.changes(session)?) {
             self.refresh(session)?;
@@ -65,9 +70,9 @@ impl Log {
             timed.swap(0, 1);
         }
         let alone = timed.len() == 1;
-        let candidate = |(_, takes, slot, _): ((bool, bool), f64, u32, bool)| {
-            let hedge = Duration::from_secs_f64(takes * f64::from(HEDGE)).clamp(HEDGE_LEAST, HEDGE_MOST);
-            Candidate { slot, patience: if alone { self.options.patience } else { hedge } }
+        let candidate = |(_, takes, slot, _): ((bool, bool), f64, u32, bool)| Candidate {
+            slot,
+            patience: (!alone).then(|| hedge(takes)),
         };
         Ok(timed.into_iter().map(candidate).collect())
     }
@@ -83,6 +88,21 @@ impl Log {
         match self.area_of(session, slot) {
             Ok(area) => Error::Missing(area.number),
             Err(e) => e,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One of two copies lay on a disk that had hung for half a minute: the server panicked, and reading the other failed.
+    #[test]
+    fn one_that_stands_still_is_waited_for_as_long_as_any() {
+        for (takes, hedged) in
+            [(0.0, 50), (0.05, 200), (1e3, 1000), (1e300, 1000), (f64::INFINITY, 1000), (f64::NAN, 1000)]
+        {
+            assert_eq!(hedge(takes), Duration::from_millis(hedged), "{takes}");
         }
     }
 }

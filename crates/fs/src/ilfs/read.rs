@@ -3,7 +3,7 @@
 //! | step | what | else |
 //! | --- | --- | --- |
 //! | 1 | the segment table leads from the place to the disk | |
-//! | 2 | the blocks are read, from the copy that will answer first; where it does not answer in time, or not rightly, from the others | |
+//! | 2 | the blocks are read, from the copy that will answer first; where it does not answer in time, or not rightly, from the others; where none answers, it is waited for | |
 //! | 3 | each one's checksum is that of its summary, whose sequence number is the place's | damage is taken for content; or what was written there after the segment was used again |
 //! | 4 | the table still leads there | what was torn by a new use is taken for damage |
 //!
@@ -12,7 +12,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use exraid::{Aligned, Buffers, Class as Failure, Request, Ticket};
+use exraid::{Aligned, Background, Buffers, Class as Failure, Request, Ticket};
 use pram::session::assert_may_wait;
 use pram::Session;
 
@@ -81,10 +81,18 @@ impl Log {
         Ok(Reading { run, slot, others, into, ticket })
     }
 
-    fn start(&self, session: &Session, run: Run, slot: u32, into: &Buffers, patience: Duration) -> Result<Ticket> {
+    fn start(
+        &self,
+        session: &Session,
+        run: Run,
+        slot: u32,
+        into: &Buffers,
+        patience: Option<Duration>,
+    ) -> Result<Ticket> {
         let lies = self.lies(session, slot)?;
         let at = lies.at + u64::from(run.first.block()) * BLOCK;
-        let request = Request::read(at, into.clone()).within(patience).tagged(run.first.sequence());
+        let request = Request::read(at, into.clone()).tagged(run.first.sequence());
+        let request = Request { within: patience, ..request };
         self.give_way(session, &*lies.region, into.len());
         Ok(lies.region.start(request))
     }
@@ -133,22 +141,26 @@ impl Reading {
         let len = into.len();
         let mut done = log.end_read_of(session, run, slot, into, ticket);
         let mut timed_out = is_timeout(&done);
+        let all: Vec<u32> = std::iter::once(slot).chain(others.iter().copied()).collect();
         // 2, of the others; one that does not answer is not waited for yet.
         for other in others {
             if done.is_ok() {
                 break;
             }
             let is_stuck = log.is_stuck(session, other);
-            let patience = if is_stuck { HEDGE_LEAST } else { log.options.patience };
+            let patience = is_stuck.then_some(HEDGE_LEAST);
             let again = log.read_of(session, run, other, patience);
-            timed_out |= is_stuck && is_timeout(&again);
+            timed_out |= is_timeout(&again);
             take_better(&mut done, &mut slot, other, again);
         }
-        // Nobody else has it: those that did not answer in time have more of it now, who may answer first before others.
-        if timed_out && done.is_err() {
+        // Nobody else has it: those that did not answer in time are waited for, who may answer first before others.
+        while timed_out && done.is_err() && !Background::is() {
+            log.wait_for_one_of(session, &all)?;
+            timed_out = false;
             let (now, segment) = log.find(session, run.first)?;
             for again in log.order(session, now, &segment, len)? {
-                let read = log.read_of(session, run, again.slot, log.options.patience);
+                let read = log.read_of(session, run, again.slot, None);
+                timed_out |= is_timeout(&read);
                 take_better(&mut done, &mut slot, again.slot, read);
                 if done.is_ok() {
                     break;
@@ -191,7 +203,7 @@ fn is_timeout(done: &Result<Buffers>) -> bool {
 
 impl Log {
     /// Reads a run from one copy alone, verified.
-    fn read_of(&self, session: &Session, run: Run, slot: u32, patience: Duration) -> Result<Buffers> {
+    fn read_of(&self, session: &Session, run: Run, slot: u32, patience: Option<Duration>) -> Result<Buffers> {
         let memory = Buffers::whole(&Aligned::zeroed(run.blocks as usize * BLOCK as usize));
         let ticket = self.start(session, run, slot, &memory, patience)?;
         self.end_read_of(session, run, slot, memory, ticket)
@@ -203,7 +215,7 @@ impl Log {
         let order = self.order(session, slot, &segment, BLOCK)?;
         let mut are_wrong = !order.is_empty();
         for copy in order {
-            match self.read_of(session, Run::one(place), copy.slot, self.options.patience) {
+            match self.read_of(session, Run::one(place), copy.slot, None) {
                 Ok(memory) => return Ok(Again::Read(memory)),
                 Err(Error::Damaged { .. }) => {}
                 Err(Error::Device(_) | Error::Missing(_)) => are_wrong = false,
@@ -215,7 +227,10 @@ impl Log {
 
     /// Step 3, of one copy.
     fn end_read_of(&self, session: &Session, run: Run, slot: u32, into: Buffers, ticket: Ticket) -> Result<Buffers> {
-        let answer = ticket.wait();
+        let Ok(answer) = ticket.wait_unless_late() else {
+            let region = self.lies(session, slot)?.region;
+            return Err(exraid::Error::new(Failure::Timeout, region.name(), "it does not answer").into());
+        };
         answer.result?;
         take(&into, answer.buffers);
         // 3.
@@ -246,8 +261,9 @@ impl Log {
             // In memory of its own: a disk that does not answer in time may write there yet.
             let memory = Buffers::whole(&Aligned::zeroed(into.len() as usize));
             let (done, ticket) = Ticket::new();
-            lies.region.read_copy(copy, Request::read(at, memory.clone()).within(self.options.patience), done);
-            let answer = ticket.wait();
+            let request = Request::read(at, memory.clone()).told_late(ticket.late());
+            lies.region.read_copy(copy, request, done);
+            let Ok(answer) = ticket.wait_unless_late() else { continue };
             if answer.result.is_ok() {
                 take(&memory, answer.buffers);
                 if first_wrong(&memory, sums).is_none() {

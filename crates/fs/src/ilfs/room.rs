@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, PoisonError};
 
-use exraid::{Class as Failure, Op as Transfer, Region};
+use exraid::{Class as Failure, Op as Transfer, Region, LATE};
 use pram::session::assert_may_wait;
 use pram::{Session, Tx};
 
 use super::areas::Area;
 use super::class::{self, Class};
 use super::error::{Error, Result};
+use super::late::GLANCE;
 use super::part::{content_of, summary_blocks};
 use super::place::{Place, BLOCK, BLOCK_BITS, SEQUENCES};
 use super::placement::Choice;
@@ -196,6 +197,12 @@ impl Log {
                     choices = self.choices(want.class);
                 }
                 Wish::Slot(slot) => match self.prepare(session, slot) {
+                    Err(Error::Device(e)) if e.class == Failure::Timeout => {
+                        let number = self.area_of(session, slot)?.number;
+                        if !self.fence(session, number, cause_of(&e), &e)? {
+                            self.wait_for_one_of(session, &[slot])?;
+                        }
+                    }
                     Err(Error::NoSpace) => {
                         choices.retain(|choice| !choice.area.slots.contains(&slot));
                         // The cleaner may take what is reserved for writing: it gives back more.
@@ -252,7 +259,7 @@ impl Log {
     fn keep_room_for(&self, session: &Session, slots: Range<u32>) -> Result<()> {
         let lies = self.lies(session, slots.start)?;
         let range = lies.at..lies.at + slots.len() as u64 * self.segment();
-        match lies.region.run(Transfer::Reserve(range).into()).result {
+        match lies.region.ask(Transfer::Reserve(range).into(), LATE).result {
             Err(e) if e.class == exraid::Class::NoSpace => Err(Error::NoSpace),
             done => Ok(done?),
         }
@@ -586,7 +593,15 @@ impl Log {
     fn raise(&self, session: &Session, regions: &[(Arc<dyn Region>, u64)]) -> Result<()> {
         let mut raised = Vec::new();
         for (region, to) in regions {
-            match region.raise_sequence(*to) {
+            let mut done = region.raise_sequence(*to);
+            while done.as_ref().is_err_and(|e| e.class == Failure::Timeout) && !self.can_go_round(region.number()) {
+                // Nobody else takes what is written.
+                while !self.answers(&**region) && !self.can_go_round(region.number()) {
+                    std::thread::sleep(GLANCE);
+                }
+                done = region.raise_sequence(*to);
+            }
+            match done {
                 Ok(()) => raised.push((region.number(), *to)),
                 // Alone, or one that may be asked again.
                 Err(e) if !self.is_out(session, region.number(), &e)? => return Err(e.into()),

@@ -206,14 +206,17 @@ impl Log {
         blocks: u32,
     ) -> Vec<std::result::Result<Vec<u8>, exraid::Error>> {
         let memory = Buffers::whole(&Aligned::zeroed(blocks as usize * BLOCK as usize));
-        let request = Request::read(at, memory.clone()).within(self.options.patience);
+        let request = Request::read(at, memory.clone());
         self.give_way(session, region, memory.len());
         let (done, ticket) = Ticket::new();
+        let request = request.told_late(ticket.late());
         match copy {
             None => region.submit(request, done),
             Some(copy) => region.read_copy(copy, request, done),
         }
-        let answer = ticket.wait();
+        let late = || exraid::Error::new(exraid::Class::Timeout, region.name(), "it does not answer");
+        let answer = ticket.wait_unless_late();
+        let answer = answer.unwrap_or_else(|_| exraid::device::Answer { result: Err(late()), buffers: None });
         match answer.result {
             Ok(()) => {
                 let bytes = answer.buffers.unwrap_or(memory).to_vec();

@@ -1,6 +1,6 @@
 //! Regions that take nothing more because they have failed or are missing, and those that come back.
 //!
-//! A region is *fenced* when what was written there may be lost: its standing says so to every process, and after any crash. What it
+//! A region is *fenced* when what was written there may be lost, or when it does not answer ([`late`](super::late)): its standing says so to every process, and after any crash. What it
 //! has is read as before, where it can be; what is written goes to the others, and what lacks a copy gets one there
 //! ([`super::copies`]). It takes content again when it is whole and open: its segments are those that the table knows, each verified
 //! when it is read, so nothing has to be compared; copies that it missed are no copies since then.
@@ -162,8 +162,15 @@ impl Log {
     /// Opens anew what was missing and is there again, and has it take content; which.
     pub fn take_back(&self, session: &Session) -> Result<Vec<u32>> {
         let mut back = Vec::new();
-        for fenced in self.out_of_use(session)?.into_iter().filter(|fenced| fenced.cause == Cause::Missing) {
-            let Some(region) = self.open_anew(fenced.number) else { continue };
+        for fenced in self.out_of_use(session)?.into_iter().filter(|fenced| fenced.cause != Cause::Failed) {
+            let known = self.regions().into_iter().find(|region| region.number() == fenced.number);
+            let region = match known.filter(|_| fenced.cause == Cause::Late) {
+                // What it was asked first, and nobody waits for, it has done or not.
+                Some(known) if !self.answers(&*known) || !known.pending().is_empty() => None,
+                Some(known) => Some(known),
+                None => self.open_anew(fenced.number),
+            };
+            let Some(region) = region else { continue };
             match self.readmit(session, &*region) {
                 Ok(()) => {
                     self.put(region);

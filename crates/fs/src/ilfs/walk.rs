@@ -1,6 +1,6 @@
 //! From part to part through a segment.
 
-use exraid::{Aligned, Buffers, Region, Request};
+use exraid::{Aligned, Buffers, Region, Request, LATE};
 
 use super::part::{Found, Identity, Part};
 use super::place::BLOCK;
@@ -73,11 +73,12 @@ impl<'r> Walk<'r> {
             self.region.give_way(memory.len());
             let request = Request::read(self.at + u64::from(block) * BLOCK, memory);
             let answer = match copy {
-                None => self.region.run(request),
+                None => self.region.ask(request, LATE),
                 Some(copy) => {
                     let (done, ticket) = exraid::Ticket::new();
-                    self.region.read_copy(copy, request, done);
-                    ticket.wait()
+                    self.region.read_copy(copy, request.told_late(ticket.late()), done);
+                    let Ok(answer) = ticket.wait_unless_late() else { continue };
+                    answer
                 }
             };
             match (answer.result, answer.buffers) {

@@ -4,7 +4,7 @@
 //! | --- | --- | --- |
 //! | 1 | room is taken for a part, by a transaction: its blocks count as live | another part is written there; or the segment is given up meanwhile |
 //! | 2 | summary and content are written to all copies of the segment, by requests in any order | |
-//! | 3 | all of them are complete; a copy that failed is one no more, by a transaction; what failed in all is written elsewhere, and its segment used no more | a flush does not cover what is not complete; a copy is believed that lacks it |
+//! | 3 | all of them are complete, or late where another region takes content ([`late`](super::late)), which is like a failure; a copy that failed is one no more, by a transaction; what failed in all is written elsewhere, and its segment used no more | a flush does not cover what is not complete; a copy is believed that lacks it |
 //! | 4 | a flush of each region: durable. A region whose flush failed takes nothing more, and what was written is written anew | a mapping leads to what is not there |
 //! | 5 | the places are told, and linked by their owners | |
 //!
@@ -13,17 +13,18 @@
 //! Versions of one page are ordered by when room was taken for them. So whoever writes a page again waits until the
 //! version before has been written.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use exraid::{Aligned, Answer, Background, Buffers, Class as Failure, Region, Request};
+use exraid::{Aligned, Answer, Background, Buffers, Class as Failure, Late, Region, Request, Ticket};
 use pram::session::assert_may_wait;
 use pram::Session;
 
 use super::areas::Lies;
 use super::class::Class;
 use super::error::{Error, Result};
+use super::late::GLANCE;
 use super::part::{content_of, summary_blocks, Entry, Owner, Part};
 use super::place::{Place, BLOCK};
 use super::room::{Room, Want};
@@ -83,14 +84,18 @@ struct Copy {
     progress: Arc<Mutex<Progress>>,
 }
 
-/// Requests of a copy that were not answered, and the first failure.
+/// What of a copy is under way, and the first failure.
 #[derive(Default)]
 struct Progress {
-    left: usize,
+    /// Bytes that were not answered, and of these those that are late.
+    left: u64,
+    late: u64,
+    /// Nobody waits for what is late.
+    given_up: bool,
     failed: Option<exraid::Error>,
 }
 
-/// Bytes under way.
+/// Bytes under way that are waited for.
 #[derive(Default)]
 struct Window {
     bytes: Mutex<u64>,
@@ -98,11 +103,11 @@ struct Window {
 }
 
 impl Window {
-    fn wait_below(&self, most: u64) {
-        let mut bytes = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
-        while *bytes > most {
-            bytes = self.less.wait(bytes).unwrap_or_else(PoisonError::into_inner);
-        }
+    /// Until at most so many are under way, or some time has passed; is it so?
+    fn is_below(&self, most: u64) -> bool {
+        let bytes = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.less.wait_timeout_while(bytes, GLANCE, |bytes| *bytes > most);
+        *waited.unwrap_or_else(PoisonError::into_inner).0 <= most
     }
 
     fn add(&self, more: u64) {
@@ -200,7 +205,7 @@ impl<'l> Writer<'l> {
         assert_may_wait();
         self.log.check_failed()?;
         // As much for each region.
-        self.window.wait_below(self.log.options.window * self.log.areas().taking().count().max(1) as u64);
+        self.wait_below(self.log.options.window * self.log.areas().taking().count().max(1) as u64);
         // 1.
         let most = content_of(self.log.blocks).min(self.waiting.len() as u32);
         let Writer { head, class, stamp, priority, due, least, .. } = *self;
@@ -237,24 +242,35 @@ impl<'l> Writer<'l> {
         let preferred = u64::from(lies.region.properties().preferred);
         let most = if Background::is() { preferred.min(lies.region.piece()) } else { preferred };
         let pieces = pieces(Buffers::whole(&summary), blocks, most);
-        let progress = Arc::new(Mutex::new(Progress { left: pieces.len(), failed: None }));
+        let left = pieces.iter().map(Buffers::len).sum();
+        let progress = Arc::new(Mutex::new(Progress { left, ..Progress::default() }));
         let mut at = lies.at + u64::from(room.block) * BLOCK;
         for piece in pieces {
             let (len, progress, window) = (piece.len(), progress.clone(), self.window.clone());
             if self.log.give_way(self.session, &*lies.region, len) {
-                self.window.wait_below(0);
+                self.wait_below(0);
             }
             self.window.add(len);
+            let (is_late, late) = (Arc::new(AtomicBool::new(false)), progress.clone());
+            let was_late = is_late.clone();
             let done = move |answer: Answer| {
-                {
-                    let mut progress = progress.lock().unwrap_or_else(PoisonError::into_inner);
-                    progress.left -= 1;
-                    progress.failed = progress.failed.take().or(answer.result.err());
+                let mut progress = progress.lock().unwrap_or_else(PoisonError::into_inner);
+                let was_late = was_late.load(Ordering::SeqCst);
+                progress.left -= len;
+                progress.late -= if was_late { len } else { 0 };
+                progress.failed = progress.failed.take().or(answer.result.err());
+                if !(was_late && progress.given_up) {
+                    window.sub(len);
                 }
-                window.sub(len);
             };
-            let request = Request::write(at, piece).within(self.log.options.patience).tagged(room.sequence);
-            lies.region.submit(request, Box::new(done));
+            let late = Late::new(move || {
+                let mut progress = late.lock().unwrap_or_else(PoisonError::into_inner);
+                if progress.left >= progress.late + len && !progress.given_up {
+                    is_late.store(true, Ordering::SeqCst);
+                    progress.late += len;
+                }
+            });
+            lies.region.submit(Request::write(at, piece).tagged(room.sequence).told_late(late), Box::new(done));
             at += len;
         }
         Copy { slot, region: lies.region, progress }
@@ -282,9 +298,20 @@ impl<'l> Writer<'l> {
         }
     }
 
+    /// Waits until at most so many bytes are under way. What is late is not waited for where another region can have it.
+    fn wait_below(&self, most: u64) {
+        while !self.window.is_below(most) {
+            for copy in self.flights.iter().flat_map(|flight| &flight.copies) {
+                if copy.is_late() && !self.log.answers(&*copy.region) && self.log.can_go_round(copy.region.number()) {
+                    self.window.sub(copy.give_up());
+                }
+            }
+        }
+    }
+
     /// 3. Waits for all that is under way. What failed in all copies waits to be written elsewhere.
     fn settle(&mut self) -> Result<()> {
-        self.window.wait_below(0);
+        self.wait_below(0);
         self.flights.iter().for_each(|flight| self.expect_first(flight));
         let mut flights = std::mem::take(&mut self.flights);
         for flight in &mut flights {
@@ -300,6 +327,7 @@ impl<'l> Writer<'l> {
             if is_of_the_slot(&e) {
                 tracing::warn!("segment {}: {e}; it is used no more", flight.room.sequence);
                 self.log.set_failed(self.session, flight.room.sequence)?;
+                flight.copies.iter().for_each(|copy| self.expect_answer(copy));
             }
             last = Some(e);
             // Their versions stay: others of the same pages may have been written since.
@@ -310,13 +338,21 @@ impl<'l> Writer<'l> {
         }
         match last {
             Some(e) if e.class == Failure::NoSpace => Err(Error::NoSpace),
-            Some(e) if self.again >= AGAIN || self.is_hopeless(&e) => Err(e.into()),
+            Some(e) if e.class != Failure::Timeout && self.again >= AGAIN || self.is_hopeless(&e) => Err(e.into()),
             Some(_) => {
                 self.again += 1;
                 self.waiting.sort_unstable_by_key(|(number, _)| *number);
                 Ok(())
             }
             None => Ok(()),
+        }
+    }
+
+    /// The slot may be used again when what is late with it was answered.
+    fn expect_answer(&self, copy: &Copy) {
+        let lies = self.log.lies(self.session, copy.slot).ok();
+        if let Some(lies) = lies.filter(|_| copy.failure().is_some_and(|e| e.class == Failure::Timeout)) {
+            self.log.add_late(copy.slot, lies.at, &copy.region);
         }
     }
 
@@ -349,6 +385,7 @@ impl<'l> Writer<'l> {
                 flight.copies.iter().for_each(|copy| copy.set_failure(e.clone()));
                 return Ok(());
             }
+            flight.copies.iter().filter(|copy| copy.slot == slot).for_each(|copy| self.expect_answer(copy));
             flight.copies.retain(|copy| copy.slot != slot);
         }
         Ok(())
@@ -406,10 +443,9 @@ impl<'l> Writer<'l> {
                 regions.push(&copy.region);
             }
         }
-        let tickets: Vec<_> =
-            regions.iter().map(|r| (r, r.start(Request::flush().within(self.log.options.patience)))).collect();
+        let tickets: Vec<_> = regions.iter().map(|r| (r, r.start(Request::flush()))).collect();
         for (region, ticket) in tickets {
-            if let Err(e) = ticket.wait().result {
+            if let Err(e) = self.flushed(region, ticket) {
                 let cause = cause_of(&e);
                 if !self.log.fence(self.session, region.number(), cause, &e)? {
                     return Err(self.log.fail(e));
@@ -429,14 +465,30 @@ impl<'l> Writer<'l> {
     }
 }
 
+impl Writer<'_> {
+    /// Waits for a flush: where another region can have what was written, not for a region that is late.
+    fn flushed(&self, region: &Arc<dyn Region>, mut ticket: Ticket) -> exraid::Result<()> {
+        loop {
+            ticket = match ticket.wait_for(GLANCE) {
+                Ok(answer) => return answer.result,
+                Err(ticket) => ticket,
+            };
+            if !self.log.answers(&**region) && self.log.can_go_round(region.number()) {
+                return Err(exraid::Error::new(Failure::Timeout, region.name(), "it does not answer"));
+            }
+        }
+    }
+}
+
 pub(super) fn is_gone(e: &exraid::Error) -> bool {
     matches!(e.class, Failure::Gone | Failure::ReadOnly | Failure::Timeout)
 }
 
-/// Why a region takes nothing any more that has failed so: one that does not answer is there, and is not taken back by itself.
+/// Why a region takes nothing any more that has failed so.
 pub(super) fn cause_of(e: &exraid::Error) -> Cause {
     match e.class {
         Failure::Gone | Failure::ReadOnly => Cause::Missing,
+        Failure::Timeout => Cause::Late,
         _ => Cause::Failed,
     }
 }
@@ -447,6 +499,25 @@ pub(super) fn is_of_the_slot(e: &exraid::Error) -> bool {
 }
 
 impl Copy {
+    fn progress(&self) -> std::sync::MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Is all late that is under way?
+    fn is_late(&self) -> bool {
+        let progress = self.progress();
+        progress.late > 0 && progress.late == progress.left && !progress.given_up
+    }
+
+    /// Nobody waits for it any more; how many bytes.
+    fn give_up(&self) -> u64 {
+        let mut progress = self.progress();
+        progress.given_up = true;
+        let e = exraid::Error::new(Failure::Timeout, self.region.name(), "it does not answer");
+        progress.failed.get_or_insert(e);
+        progress.late
+    }
+
     fn failure(&self) -> Option<exraid::Error> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner).failed.clone()
     }
@@ -471,7 +542,7 @@ impl Flight {
 impl Drop for Writer<'_> {
     /// Gives up what was not finished: not before the disk is done with it, since others may get its room.
     fn drop(&mut self) {
-        self.window.wait_below(0);
+        self.wait_below(0);
         for flight in &self.flights {
             if let Err(e) = self.log.give_up(self.session, &flight.room.places()) {
                 tracing::error!("giving up room in the log: {e}");

@@ -164,7 +164,11 @@ impl Pool {
             union.set_opener(disks::grow::opener(dir.into(), config.uuid_bytes()?, agreement.clone()));
         }
         if let Some(union) = union.as_ref().filter(|_| !disks.read_only && !how.read_only && !how.without_disks) {
-            union.log().fence_missing(fs.session()).map_err(Error::from)?;
+            let are_others = fs.session().runtime().sessions().len() > 1;
+            // Those who have a disk open that does not answer see to it.
+            if !(are_others && disks.missing.iter().any(|missing| missing.is_late)) {
+                union.log().fence_missing(fs.session()).map_err(Error::from)?;
+            }
             union.log().take_back(fs.session()).map_err(Error::from)?;
         }
         let fs = Arc::new(fs.with_union(union));

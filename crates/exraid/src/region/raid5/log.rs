@@ -242,7 +242,7 @@ impl Array {
     /// Steps 1 and 2 for all of them.
     fn write_batch(&self, batch: Vec<Record>, then: impl FnOnce() + Send + 'static) {
         let within = batch.iter().filter_map(|record| record.intent.manner.within).min();
-        let manner = Manner { tag: 0, within };
+        let manner = Manner { tag: 0, within, of: None };
         let misses = batch.iter().any(|record| record.misses);
         let ops = batch.iter().flat_map(|record| self.ops_of(record)).collect();
         let mut roles: Vec<usize> = batch.iter().flat_map(|record| record.roles.clone()).collect();

@@ -50,7 +50,7 @@ mod xor;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-use super::join::{Failures, Join};
+use super::join::{Failures, Join, Without};
 use super::keeper::Keeper;
 use super::rebuild::Going;
 use super::set::{Manner, Set};
@@ -267,12 +267,23 @@ impl Array {
     /// Requests to several members at a time, of memory that is not the client's. All of them are sent before any is
     /// waited for; `then` gets what failed, by role.
     fn send_all(&self, ops: Vec<(usize, Op)>, manner: Manner, then: impl FnOnce(Failures) + Send + 'static) {
+        self.send_to(ops, self.set.without(manner), manner, then);
+    }
+
+    fn send_to(
+        &self,
+        ops: Vec<(usize, Op)>,
+        without: Without,
+        manner: Manner,
+        then: impl FnOnce(Failures) + Send + 'static,
+    ) {
         if ops.is_empty() {
             return then(Vec::new());
         }
-        let join = Join::new(ops.len(), None, move |failures, _| then(failures));
+        let roles = ops.iter().map(|(role, _)| *role).collect();
+        let join = Join::without_late(roles, without, None, move |failures, _| then(failures));
         for (role, op) in ops {
-            self.set.send(role, op, manner, join.part(role, false));
+            self.set.send_told(role, op, manner, join.part(role, false), join.late(role));
         }
     }
 
@@ -281,6 +292,7 @@ impl Array {
         &self,
         roles: &[usize],
         range: Range<u64>,
+        without: Without,
         manner: Manner,
         then: impl FnOnce(Result<Filled, Failures>) + Send + 'static,
     ) {
@@ -288,7 +300,7 @@ impl Array {
         let filled: Filled = roles.iter().map(|role| (*role, Aligned::zeroed(len))).collect();
         let read = |memory: &Arc<Aligned>| Op::Read { at: range.start, into: Buffers::whole(memory) };
         let ops = filled.iter().map(|(role, memory)| (*role, read(memory))).collect();
-        self.send_all(ops, manner, move |failures| match failures.is_empty() {
+        self.send_to(ops, without, manner, move |failures| match failures.is_empty() {
             true => then(Ok(filled)),
             false => then(Err(failures)),
         });
@@ -308,7 +320,9 @@ impl Array {
             return then(Err(self.gone(&format!("{} bytes of disk {}", range.end - range.start, role + 1))));
         }
         let (array, len) = (self.clone(), (range.end - range.start) as usize);
-        self.gather(&others, range, manner, move |filled| match filled {
+        // All of them are needed.
+        let without = Without { can: Box::new(|_| false), ..self.set.without(manner) };
+        self.gather(&others, range, without, manner, move |filled| match filled {
             Ok(filled) => {
                 let mut found = vec![0; len];
                 let all: Vec<Buffers> = filled.iter().map(|(_, memory)| Buffers::whole(memory)).collect();

@@ -69,7 +69,7 @@ impl Partial {
             }
         }
         let (array, manner) = (self.array.clone(), self.manner);
-        array.gather(&roles, range, manner, move |filled| match filled {
+        array.gather(&roles, range, array.set.without(manner), manner, move |filled| match filled {
             Ok(filled) => self.compute(&hull, lacks, &filled),
             Err(failures) => self.read_without(failed, failures),
         });
@@ -177,7 +177,7 @@ impl Partial {
             return end(&array);
         }
         let (next, at) = (array.clone(), range.start);
-        array.gather(&roles, range.clone(), OWN, move |filled| {
+        array.gather(&roles, range.clone(), array.set.without(OWN), OWN, move |filled| {
             let Ok(filled) = filled else { return end(&next) };
             let all: Vec<Buffers> = filled.iter().map(|(_, memory)| Buffers::whole(memory)).collect();
             let mut parity = vec![0; (range.end - range.start) as usize];

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::layout::Piece;
 use super::{Array, Turn};
-use crate::device::{Answer, Done, Op};
+use crate::device::{Answer, Done, Op, LATE};
 use crate::error::{Class, Error, Result};
 use crate::region::set::Manner;
 use crate::sys::memory::{Aligned, Buffers};
@@ -64,7 +64,10 @@ impl Array {
         let reading = Arc::new(Reading { array: self.clone(), into, pieces, manner, from, state });
         let states = self.set.states().clone();
         for (number, piece) in reading.pieces.iter().enumerate() {
-            match from != Source::Computed && Array::has(&states, piece.role, &piece.range) {
+            // Nobody waits for one that does not answer where the others have it.
+            let is_late = || self.set.part(piece.role).is_some_and(|part| part.device.is_late());
+            let goes_round = || from == Source::Any && self.set.can_miss(&states, &[piece.role]) && is_late();
+            match from != Source::Computed && Array::has(&states, piece.role, &piece.range) && !goes_round() {
                 true => reading.straight(number),
                 false if from == Source::Straight => {
                     let e =
@@ -96,7 +99,11 @@ impl Reading {
                 result => reading.ended(result),
             }
         };
-        self.array.set.send(piece.role, Op::Read { at: piece.range.start, into }, self.manner, Box::new(done));
+        let set = &self.array.set;
+        let can_miss = self.from == Source::Any && set.can_miss(&set.states(), &[piece.role]);
+        let within = self.manner.within.into_iter().chain(can_miss.then_some(LATE)).min();
+        let manner = Manner { within, ..self.manner };
+        set.send(piece.role, Op::Read { at: piece.range.start, into }, manner, Box::new(done));
     }
 
     /// `why`: what came of reading it straight. That is told if nothing else has it.

@@ -40,7 +40,7 @@ impl Array {
         if parts.is_empty() {
             return done(Answer { result: Ok(()), buffers: Some(from) });
         }
-        let join = Join::new(parts.len(), Some(from.clone()), |failures, buffers| {
+        let join = Join::new((0..parts.len()).collect(), Some(from.clone()), |failures, buffers| {
             done(Answer { result: first(failures), buffers });
         });
         for (number, part) in parts.into_iter().enumerate() {
@@ -112,7 +112,8 @@ impl Array {
         let roles = view.used();
         let memory = self.memory_by_role(stripes, &from, parity);
         let (array, misses) = (self.clone(), view.misses);
-        let join = Join::new(roles.len(), Some(from), move |failures, buffers| {
+        let without = self.set.without(manner);
+        let join = Join::without_late(roles.clone(), without, Some(from), move |failures, buffers| {
             array.settle(misses, failures, move |result| {
                 drop(turn);
                 done(Answer { result, buffers });
@@ -121,7 +122,7 @@ impl Array {
         let at = self.geometry().chunks(stripes.clone()).start;
         for role in roles {
             let from = memory[role].clone();
-            self.set.send(role, Op::Write { at, from }, manner, join.part(role, true));
+            self.set.send_told(role, Op::Write { at, from }, manner, join.part(role, true), join.late(role));
         }
     }
 

@@ -111,6 +111,8 @@ pub enum Cause {
     Missing = 1,
     /// Something written there may be lost: it takes content again when somebody says so.
     Failed = 2,
+    /// It does not answer: it takes content again when it does.
+    Late = 3,
 }
 
 /// Added to the [`Cause`] of one that was leaving.
@@ -142,10 +144,10 @@ impl RawTableRegion {
     }
 
     pub fn cause(&self) -> Cause {
-        if self.cause & (LEAVES - 1) == Cause::Missing as u32 {
-            Cause::Missing
-        } else {
-            Cause::Failed
+        match self.cause & (LEAVES - 1) {
+            cause if cause == Cause::Missing as u32 => Cause::Missing,
+            cause if cause == Cause::Late as u32 => Cause::Late,
+            _ => Cause::Failed,
         }
     }
 

@@ -9,6 +9,7 @@
 //! | `copies` | several disks: copies of segments, disks that fail or are missing |
 //! | `copies_crash` | a power cut at each write and flush of a story on three disks, and then without one of them |
 //! | `crash` | a power cut at each write and flush, with the memory kept or lost |
+//! | `hanging` | disks that do not answer |
 //! | `keeping` | segments that are kept for the copy of the memory |
 //! | `scale` | passes over a table of a TiB |
 //! | `model` | any operations, against what should be there |
@@ -17,6 +18,7 @@ mod cleaning;
 mod copies;
 mod copies_crash;
 mod crash;
+mod hanging;
 mod keeping;
 mod leaving;
 mod model;

@@ -1,7 +1,5 @@
 //! Writing and reading, where all goes well and where the disk fails.
 
-use std::time::Duration;
-
 use exraid::fault::{Event, Faults};
 use exraid::Class;
 use rng::Rng;
@@ -279,21 +277,6 @@ fn no_part_counts_behind_a_first_one_that_was_never_written() {
     let (_, segment) = rig.log.find(&rig.session, room.place(0)).expect("it is kept for whoever took it");
     assert_eq!((segment.live, segment.failed), (5, true));
     rig.check();
-}
-
-#[test]
-fn a_disk_that_does_not_answer_is_an_error_in_time() {
-    let rig = Rig::new(20);
-    let places = rig.write(Head::Hot, &[block(5, 0, 1)]).expect("it is written");
-    let region = region_of(rig.faults.clone());
-    let options = super::super::Options { patience: Duration::from_millis(20), ..options() };
-    let log = super::super::Log::open(&rig.session, &[region], options).expect("the log").expect("one");
-    rig.faults.set(|faults| faults.hang = 1);
-    let memory = exraid::Buffers::whole(&exraid::Aligned::zeroed(BLOCK as usize));
-    let e = log.read(&rig.session, Run::one(places[0]), memory).and_then(|reading| reading.wait(&log, &rig.session));
-    assert!(matches!(&e, Err(Error::Device(e)) if e.class == Class::Timeout), "{e:?}");
-    rig.faults.set(|faults| faults.hang = 0);
-    rig.faults.release();
 }
 
 fn want(content: u32) -> Want {

@@ -25,6 +25,8 @@ pub struct Missing {
     pub error: Error,
     /// What it held is not there. Else it may be, and this process is only not let to it.
     pub is_lost: bool,
+    /// It does not answer.
+    pub is_late: bool,
 }
 
 /// A region that cannot be used, though disks of it are there.
@@ -106,6 +108,11 @@ impl Gathered {
         self.regions.values().any(|disks| lacks(&disks))
     }
 
+    /// One does not answer.
+    pub fn is_late(&self) -> bool {
+        self.missing.iter().any(|missing| missing.is_late)
+    }
+
     /// The regions that they are, by number.
     pub fn assemble(self, dir: &Path, read_only: bool, with: With) -> Disks {
         let (mut regions, mut broken) = (Vec::<Arc<dyn Region>>::new(), Vec::new());
@@ -140,6 +147,7 @@ fn open_one(dir: &Path, entry: &DiskEntry, uuid: [u8; 16], options: &Options) ->
         path: path.clone(),
         why: e.to_string(),
         is_lost: is_lost(&e),
+        is_late: is_late(&e),
         error: cannot_use(dir, &e),
     })?;
     if label.pool != Uuid(uuid) {
@@ -147,9 +155,13 @@ fn open_one(dir: &Path, entry: &DiskEntry, uuid: [u8; 16], options: &Options) ->
             format!("{} is a disk of the pool {}, not of this one ({})", path.display(), label.pool, uuid::text(&uuid));
         let toml = dir.join(CONFIG);
         let error = Error::Pool(format!("{why}: put the right one there, or correct the path in {}", toml.display()));
-        return Err(Missing { path, why, error, is_lost: true });
+        return Err(Missing { path, why, error, is_lost: true, is_late: false });
     }
     Ok(Found { path, device: Arc::new(disk), label })
+}
+
+fn is_late(e: &OpenError) -> bool {
+    matches!(e, OpenError::Transfer(e) if e.class == Class::Timeout)
 }
 
 /// Is the disk, or what it held, not there? A region can do without it then. One that somebody may not open is whole.
@@ -161,7 +173,7 @@ fn is_lost(e: &OpenError) -> bool {
         | OpenError::Mismatch { .. }
         | OpenError::TooSmall { .. }
         | OpenError::Unusable { .. } => true,
-        OpenError::Transfer(e) => matches!(e.class, Class::Gone | Class::Media),
+        OpenError::Transfer(e) => matches!(e.class, Class::Gone | Class::Media | Class::Timeout),
         _ => false,
     }
 }

@@ -164,11 +164,14 @@ fn end(dir: &Path, session: &Session, chosen: &[Chosen]) -> Result<Left> {
     Ok(Left::Gone(entries.iter().map(|entry| entry.at(dir)).collect()))
 }
 
-/// Step 6. Who does not let go, since he has the pool open for reading alone or is stopped, is not waited for long.
+/// Step 6. Who does not let go, since he has the pool open for reading alone or is stopped, is not waited for long; nor is a disk that does
+/// not answer, which nobody can let go.
 fn wait_until_closed(disks: &[PathBuf]) {
     let (began, alone) = (Instant::now(), Options { read_only: true, alone: true, ..Options::default() });
     let is_held = |path: &&PathBuf| matches!(Disk::open(path, &alone), Err(OpenError::Busy { .. }));
-    let mut held: Vec<&PathBuf> = disks.iter().filter(is_held).collect();
+    let looking = Options { read_only: true, ..Options::default() };
+    let is_late = |path: &PathBuf| matches!(Disk::open(path, &looking), Err(OpenError::Transfer(e)) if e.class == exraid::Class::Timeout);
+    let mut held: Vec<&PathBuf> = disks.iter().filter(|path| !is_late(path)).filter(is_held).collect();
     while !held.is_empty() && began.elapsed() < CLOSED {
         std::thread::sleep(GLANCE);
         held.retain(is_held);

@@ -54,8 +54,9 @@ pub mod work;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
-use exraid::{Disk, Label, Options, Region, Uuid};
+use exraid::{Disk, Label, Options, Region, Uuid, LATE, PATIENCE};
 use pram::Session;
 
 use super::config::{Config, DiskEntry};
@@ -66,6 +67,8 @@ use crate::ilfs::{self, Log};
 use gather::{Broken, Gathered, Missing, With};
 use shared::Agreement;
 
+/// How long a disk may take to answer whoever opens the pool first.
+const SPIN_UP: Duration = Duration::from_secs(10);
 /// Segments that a log has if it can: with fewer of them the cleaner has little to choose from.
 const MANY_SEGMENTS: u64 = 64;
 
@@ -97,12 +100,21 @@ impl Disks {
         }
         let agreement = Agreement::open(dir, config, session)?;
         let (uuid, sharing) = (config.uuid_bytes()?, agreement.sharing(dir));
-        let gather = |read_only| {
-            let options = Options { read_only, ..agreement.options() };
+        // Who has it open sees to a disk that does not answer; who comes first waits for one that has to begin to turn.
+        let are_others = session.runtime().sessions().len() > 1;
+        let patience = if are_others { LATE } else { SPIN_UP };
+        let gather_within = |read_only, patience| {
+            let options = Options { read_only, patience: Some(patience), ..agreement.options() };
             Gathered::of(dir, config, uuid, &options)
         };
+        let gather = |read_only| gather_within(read_only, patience);
         let assemble = |found: Gathered, read_only| found.assemble(dir, read_only, With::Sharing(&sharing));
-        let found = gather(false);
+        let mut found = gather(false);
+        // To do without it is not undone in a moment.
+        if found.is_late() && found.newly_lost() {
+            drop(found);
+            found = gather_within(false, patience.max(PATIENCE));
+        }
         let (is_lost, to_be_leased) = (found.newly_lost(), found.to_be_leased(dir, uuid)?);
         let disks = match (tolerant, is_lost) {
             (true, false) => assemble(found, false),

@@ -90,6 +90,7 @@ impl Pool {
             why: match fenced.cause {
                 crate::ilfs::table::Cause::Missing => "missing",
                 crate::ilfs::table::Cause::Failed => "failed",
+                crate::ilfs::table::Cause::Late => "late",
             },
             is_there: fenced.is_there,
         });

@@ -1,0 +1,108 @@
+//! A disk that does not answer, beside others that do: nobody waits for it who does not need it, each command says which it is, one
+//! command takes it out, and it comes back by itself.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::fault_disk::FaultDisk;
+use crate::lab::{wait_until, Lab};
+use crate::{Outcome, Skip, Test};
+
+pub const TESTS: &[Test] = &[("hung_disk::one_of_three_is_waited_for_by_nobody", one_of_three)];
+
+const MIB: u64 = 1 << 20;
+/// What SEMANTICS says takes a second or two may take so long on a busy machine; who waits for the disk waits for ever.
+const SOON: Duration = Duration::from_secs(8);
+
+fn within<R>(what: &str, work: impl FnOnce() -> R) -> R {
+    let begun = Instant::now();
+    let done = work();
+    assert!(begun.elapsed() < SOON, "{what} took {:?}", begun.elapsed());
+    if begun.elapsed() >= SOON {
+        println!("   SLOW {what} took {:?}", begun.elapsed());
+    }
+    done
+}
+
+/// A mounted pool on so many disks. The lab ends first: it is unmounted before the disks go, which release what hangs before that.
+fn lab(disks: u64, options: &[&str]) -> Result<(Lab, Vec<FaultDisk>), Skip> {
+    let lab = Lab::new();
+    let disks = (0..disks).map(|n| FaultDisk::new(192 * MIB, n)).collect::<Result<Vec<_>, Skip>>()?;
+    let paths: Vec<String> = disks.iter().map(FaultDisk::path).collect();
+    let pool = lab.pool();
+    let mut args = vec!["format", &pool, "--nvram", "64M", "--force"];
+    args.extend(options);
+    paths.iter().for_each(|path| args.extend(["--disk", path]));
+    lab.ok(&args);
+    lab.mount();
+    Ok((lab, disks))
+}
+
+fn write(path: &Path, seed: u64, bytes: u64) {
+    let mut file = File::create(path).expect("create");
+    file.write_all(&rng::Rng::new(seed).bytes(bytes as usize)).expect("write");
+    file.sync_all().expect("fsync");
+}
+
+fn forget(path: &Path) {
+    let file = File::open(path).expect("open");
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).expect("fadvise");
+}
+
+fn holds(path: &Path, seed: u64, bytes: u64) -> bool {
+    forget(path);
+    fs::read(path).is_ok_and(|found| found == rng::Rng::new(seed).bytes(bytes as usize))
+}
+
+fn one_of_three() -> Outcome {
+    let (lab, disks) = lab(3, &[])?;
+    let (mnt, pool) = (lab.mnt(), lab.pool());
+    fs::create_dir(mnt.join("mirrored")).expect("mkdir");
+    fs::create_dir(lab.path("second")).expect("mkdir");
+    lab.ok(&["redundancy", "set", "mirror", &mnt.join("mirrored").display().to_string()]);
+    let (one, twice) = (mnt.join("one"), mnt.join("mirrored/twice"));
+    write(&one, 1, 24 * MIB);
+    write(&twice, 2, 32 * MIB);
+    disks[1].set("hang=1");
+    for n in 0..2 {
+        within("a small file", || write(&mnt.join("small"), 3, 4096));
+        within("a large file", || write(&mnt.join("large"), n, 12 * MIB));
+        within("a mirrored file", || write(&mnt.join("mirrored/new"), n, 8 * MIB));
+        within("reading what has another copy", || assert!(holds(&twice, 2, 32 * MIB)));
+    }
+    let (second, saved) = (lab.text("second"), lab.text("saved"));
+    let forced = ["region", "remove", &pool, "1", "--force", "--dry-run"];
+    let commands = [&["status", &pool][..], &["region", "list", &pool], &["fsck", &pool], &["mount", &pool, &second]];
+    for args in commands.into_iter().chain([&["region", "check", &pool, "1"][..], &forced, &["save", &pool, &saved]]) {
+        let ran = within(&args.join(" "), || lab.run(args));
+        if ["status", "list", "fsck"].iter().any(|word| args[..2].contains(word)) {
+            assert!(ran.out.contains(&disks[1].path()) || ran.err.contains(&disks[1].path()), "{}{}", ran.out, ran.err);
+            assert!((ran.out + &ran.err).to_lowercase().contains("not answer"), "{args:?}");
+        }
+    }
+    lab.umount_at(&second);
+    disks[1].well();
+    wait_until(Duration::from_secs(60), "it is used again by itself", || {
+        lab.status()["work"]["out_of_use"].as_array().is_some_and(Vec::is_empty)
+    });
+    assert!(holds(&one, 1, 24 * MIB) && holds(&twice, 2, 32 * MIB) && holds(&mnt.join("large"), 1, 12 * MIB));
+
+    // It hangs again, and is taken out: who waits for what only it has is told.
+    disks[1].set("hang=1");
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| holds(&one, 1, 24 * MIB));
+        within("taking it out", || lab.ok(&["region", "remove", &pool, "1", "--force"]));
+        within("who waited for it", || reader.join().expect("a thread"));
+        within("reading what has another copy", || assert!(holds(&twice, 2, 32 * MIB)));
+        within("a large file", || write(&mnt.join("large"), 5, 12 * MIB));
+    });
+    within("the end of the mount", || lab.umount());
+    // What only that disk had is lost, and nothing else.
+    let ran = lab.run(&["fsck", &pool, "--json"]);
+    let told: serde_json::Value = serde_json::from_str(&ran.out).expect("JSON");
+    let lost = told["lost"].as_array().expect("a list");
+    assert!(!lost.is_empty() && lost.iter().all(|one| one["path"] == "/one"), "{}", ran.out);
+    Ok(())
+}
