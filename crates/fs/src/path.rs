@@ -78,7 +78,7 @@ impl<'a> View<'a> {
     /// Follows the path, symbolic links included (40 at most), checking search permission on the way.
     pub fn resolve(&self, path: &[u8]) -> Result<Attr> {
         let found = self.walk(path, true)?;
-        self.fs.attr(found.ino, &found.raw)
+        self.fs.told(found.ino, &found.raw)
     }
 
     pub fn stat(&self, path: &[u8]) -> Result<Attr> {
@@ -88,7 +88,7 @@ impl<'a> View<'a> {
     /// Like [`stat`](Self::stat), of a symbolic link itself.
     pub fn lstat(&self, path: &[u8]) -> Result<Attr> {
         let found = self.walk(path, false)?;
-        self.fs.attr(found.ino, &found.raw)
+        self.fs.told(found.ino, &found.raw)
     }
 
     #[inline]
@@ -294,7 +294,7 @@ impl<'a> View<'a> {
         let (dir, name) = self.parent(path)?;
         let mut made = Node::blank();
         self.fs.create_at(dir, name, (kind, mode, rdev), &self.caller, false, &mut made)?;
-        self.fs.attr(made.ino, &made.raw)
+        self.fs.told(made.ino, &made.raw)
     }
 
     pub fn symlink(&self, target: &[u8], path: &[u8]) -> Result<Attr> {

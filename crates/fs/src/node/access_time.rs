@@ -33,7 +33,7 @@ impl Fs {
         };
         let kept = policy.read_only || policy.nodiratime && raw.is_dir();
         if due && !kept {
-            let time = now();
+            let time = self.tick();
             if time.0 != raw.atime {
                 self.store_atime(ino, time)?;
             }

@@ -6,7 +6,7 @@ use super::content::Writers;
 use super::prepare::Prepared;
 use super::update::Update;
 use super::watch::Part;
-use super::{now, want, At, Fs, Node};
+use super::{want, At, Fs, Node};
 use crate::acl;
 use crate::attr::{Attr, Caller, Ino, Kind, SetAttr, SetTime, Time};
 use crate::error::{Error, Result};
@@ -33,7 +33,7 @@ impl Fs {
                 if let Some(union) = self.union().filter(|_| set.size.is_some()) {
                     union.note_use(at.ino, &raw);
                 }
-                return self.attr(at.ino, &raw);
+                return self.told(at.ino, &raw);
             }
         }
     }
@@ -78,7 +78,7 @@ impl Fs {
     }
 
     fn apply(&self, op: &mut pram::Op, node: &mut Node, perm: u32, set: &SetAttr) -> Result<()> {
-        let time = now();
+        let time = self.stamp([&*node]);
         let mut tx = op.tx()?;
         node.raw.perm = perm;
         if let Some(mode) = set.mode {

@@ -176,7 +176,7 @@ impl Fs {
         if file::is_compressed(&node.content()) && copied.is_still(self.region(), &node.content())? {
             op.unseen(|op| self.expand_locked(op, node, &plain, Trial::None))?;
         }
-        node.touch(now());
+        node.touch(self.stamp([&*node]));
         Ok(())
     }
 

@@ -238,7 +238,7 @@ impl Fs {
         let at = At::seen(node.ino, &node.raw);
         renew(op)?;
         self.lock_node(op, at, node)?;
-        node.touch(now());
+        node.touch(self.stamp([&*node]));
         Ok(())
     }
 
@@ -286,7 +286,7 @@ impl Fs {
             return Err(Errno::FBIG.into());
         }
         if !data.is_empty() {
-            node.touch(now());
+            node.touch(self.stamp([&*node]));
         }
         if flags.kill_capability && node.raw.xattr != 0 && !data.is_empty() {
             self.kill_capability(op, node)?;
@@ -484,7 +484,7 @@ impl Fs {
     fn read_again(&self, node: &mut Node) -> Result<()> {
         let ino = node.ino;
         self.read_node(ino, node)?;
-        node.touch(now());
+        node.touch(self.stamp([&*node]));
         Ok(())
     }
 
@@ -648,7 +648,7 @@ impl Fs {
     /// One piece from `at` on; how far it came. After an error `node` is as it was.
     fn fallocate_piece(&self, op: &mut Op, node: &mut Node, how: Fallocate, at: u64, end: u64) -> Result<u64> {
         let mut changed = *node;
-        changed.touch(now());
+        changed.touch(self.stamp([&changed]));
         let mut tx = op.tx()?;
         let mut c = changed.content();
         let len = end - at;

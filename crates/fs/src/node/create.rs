@@ -41,7 +41,7 @@ impl Fs {
     pub fn create(&self, parent: Ino, name: &[u8], kind: Kind, mode: u32, rdev: u64, caller: &Caller) -> Result<Attr> {
         let mut made = Node::blank();
         self.create_at(parent.into(), name, (kind, mode, rdev), caller, false, &mut made)?;
-        self.attr(made.ino, &made.raw)
+        self.told(made.ino, &made.raw)
     }
 
     /// [`create`](Self::create), and a reference for the caller.
@@ -56,7 +56,7 @@ impl Fs {
     ) -> Result<Attr> {
         let mut made = Node::blank();
         self.create_at(parent.into(), name, (kind, mode, rdev), caller, true, &mut made)?;
-        self.attr(made.ino, &made.raw).inspect_err(|_| self.give_up(Some(made.ino)))
+        self.told(made.ino, &made.raw).inspect_err(|_| self.give_up(Some(made.ino)))
     }
 
     /// The new inode goes to `made`.
@@ -94,7 +94,7 @@ impl Fs {
         let new = New { kind: Kind::Symlink, mode: 0o777, rdev: 0, target };
         let mut made = Node::blank();
         self.add(parent, name, new, caller, false, &mut made)?;
-        self.attr(made.ino, &made.raw)
+        self.told(made.ino, &made.raw)
     }
 
     #[inline(always)]
@@ -206,7 +206,7 @@ impl Fs {
         let mut d = dir.dir();
         dir::fill(&mut tx, &self.names(), &mut d, at, name, Entry { ino: made.ino, kind: new.kind as u8 })?;
         dir.set_dir(&d);
-        dir.touch(crate::Time(made.raw.ctime));
+        dir.touch(self.stamp([&*dir]));
         if is_dir {
             dir.raw.nlink += 1;
             dir.save(&mut tx)?;
@@ -228,7 +228,7 @@ impl Fs {
         parent: Ino,
     ) -> Result<()> {
         let last = place.inode.field::<u32>(std::mem::offset_of!(RawInode, generation));
-        *raw = fresh(new.kind, perm, next_generation(self.region().read(last)?));
+        *raw = fresh(new.kind, perm, next_generation(self.region().read(last)?), self.tick());
         (raw.settings, raw.delay) = (inherited.settings.bits, inherited.settings.delay);
         match new.kind {
             Kind::Directory => {
@@ -328,7 +328,7 @@ impl Fs {
             Ok(made)
         });
         let made = made.inspect_err(|_| self.give_up(held))?;
-        self.attr(made.ino, &made.raw)
+        self.told(made.ino, &made.raw)
     }
 
     /// Gives back the reference of a caller who gets an error.
@@ -402,7 +402,7 @@ impl Fs {
             op.tell_inode(at.ino, Part::Attributes);
             Ok(raw)
         })?;
-        self.attr(at.ino, &raw)
+        self.told(at.ino, &raw)
     }
 
     fn link_in(&self, op: &mut pram::Op, at: At, parent: At, name: &[u8], caller: &Caller) -> Result<RawInode> {
@@ -420,7 +420,7 @@ impl Fs {
         if node.raw.nlink >= LINK_MAX {
             return Err(Errno::MLINK.into());
         }
-        let time = now();
+        let time = self.stamp([&node, &dir]);
         node.raw.nlink += 1;
         node.raw.ctime = time.0;
         let mut tx = op.tx()?;

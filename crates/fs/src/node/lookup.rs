@@ -125,9 +125,8 @@ pub(crate) fn content_of(ino: Ino, raw: &RawInode) -> Content {
     Content { root: raw.content, size: raw.size, pages: raw.extra, owner: ino }
 }
 
-/// A new inode, now.
-pub(super) fn fresh(kind: Kind, perm: u32, generation: u32) -> RawInode {
-    let now = super::now().0;
+/// A new inode.
+pub(super) fn fresh(kind: Kind, perm: u32, generation: u32, Time(now): Time) -> RawInode {
     RawInode {
         content: 0,
         size: 0,
@@ -261,6 +260,20 @@ impl Fs {
     #[inline]
     pub fn lookup(&self, parent: Ino, name: &[u8], caller: &Caller) -> Result<Attr> {
         let (ino, raw) = self.lookup_raw(parent, name, caller)?;
+        self.told(ino, &raw)
+    }
+
+    /// Attributes for somebody to see: of the inode as it was found, or as it is now if it may have been changed by who did not
+    /// know that its times are seen.
+    pub(crate) fn told(&self, ino: Ino, found: &RawInode) -> Result<Attr> {
+        let mut raw = *found;
+        while self.note_look(ino, raw.ctime) {
+            match self.snapshot(At::seen(ino, found)) {
+                Ok(now) => raw = now,
+                // It is gone.
+                Err(_) => break,
+            }
+        }
         self.attr(ino, &raw)
     }
 
@@ -356,7 +369,7 @@ impl Fs {
     /// [`lookup`](Self::lookup), and a reference to what was found, which is of the same instant.
     pub fn lookup_retain(&self, parent: Ino, name: &[u8], caller: &Caller) -> Result<Attr> {
         let (ino, raw) = self.lookup_raw_retain(parent, name, caller)?;
-        self.attr(ino, &raw).inspect_err(|_| self.release(ino, 1))
+        self.told(ino, &raw).inspect_err(|_| self.release(ino, 1))
     }
 
     /// Takes the reference before the parent's section ends: while the name is there the inode cannot end,
@@ -403,6 +416,15 @@ impl Fs {
     /// Attributes. Works for unlinked inodes that are still referenced.
     #[inline]
     pub fn getattr(&self, ino: Ino) -> Result<Attr> {
+        loop {
+            let attr = self.attr_now(ino)?;
+            if !self.note_look(ino, attr.ctime.0) {
+                return Ok(attr);
+            }
+        }
+    }
+
+    fn attr_now(&self, ino: Ino) -> Result<Attr> {
         self.session().read(ino, || {
             let raw = self.raw(ino)?;
             self.attr_with(ino, &raw, self.perms().get(self.session(), raw.perm)?)

@@ -3,7 +3,7 @@
 use super::content::Writers;
 use super::update::Update;
 use super::watch::Part;
-use super::{now, Fs, Node};
+use super::{Fs, Node};
 use crate::attr::{Ino, Kind};
 use crate::error::Result;
 use crate::file::{self, PAGE};
@@ -30,7 +30,7 @@ impl Fs {
             return Ok(vec![false; lost.len()]);
         }
         op.tell_inode(ino, Part::Content);
-        node.touch(now());
+        node.touch(self.stamp([&node]));
         let mut tx = op.tx()?;
         let mut c = node.content();
         let (mut edit, mut punched) = (self.edit_of(&mut tx, &node.raw), Vec::with_capacity(lost.len()));

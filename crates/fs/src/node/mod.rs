@@ -28,6 +28,7 @@
 //! | `readdir` | reading directories |
 //! | `xattrs` | extended attributes and ACLs |
 //! | `sizes` | statfs |
+//! | `times` | the times of changes |
 //! | `usage` | what an inode occupies, and how many copies there are of what is on disks |
 //! | `durable` | what waits for a commit |
 //! | `update` | what every change passes: telling others, waiting until it is durable |
@@ -53,6 +54,7 @@ mod remove;
 mod rename;
 mod shift;
 mod sizes;
+mod times;
 mod update;
 mod usage;
 pub(crate) mod waits;
@@ -282,7 +284,7 @@ impl Fs {
             return Err(Error::Corrupt("the region is not empty".into()));
         }
         let mut tx = op.tx()?;
-        let mut raw = lookup::fresh(Kind::Directory, perm, 1);
+        let mut raw = lookup::fresh(Kind::Directory, perm, 1, now());
         raw.nlink = 2;
         raw.extra = crate::ROOT;
         tx.init(place.inode, &raw)?;
@@ -426,7 +428,7 @@ impl Fs {
     }
 }
 
-/// The time that goes into inodes: the kernel's, at the resolution of its tick, as its file systems use it.
+/// The kernel's time at the resolution of its tick. What goes into inodes: [`times`].
 #[inline(always)]
 pub(crate) fn now() -> Time {
     let t = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);

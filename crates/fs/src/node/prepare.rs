@@ -24,7 +24,7 @@ use pram::Op;
 use rustix::io::Errno;
 
 use super::content::Writers;
-use super::{now, Fs, Node, ReadFlags};
+use super::{Fs, Node, ReadFlags};
 use crate::attr::Ino;
 use crate::error::{Error, Result};
 use crate::file::{self, Content, Fetched, Missing, Needed};
@@ -102,7 +102,7 @@ impl Fs {
         if node.raw.generation != generation {
             return Err(Errno::STALE.into());
         }
-        node.touch(now());
+        node.touch(self.stamp([&*node]));
         // 4.
         let mut tx = op.tx()?;
         let mut edit = self.edit(&mut tx);

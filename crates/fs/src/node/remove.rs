@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use super::packing::Purpose;
 use super::update::Update;
 use super::watch::Part;
-use super::{check_name, now, want, At, Fs, Node};
+use super::{check_name, want, At, Fs, Node};
 use crate::attr::{Caller, Ino, Kind};
 use crate::dir::{self, EntryPlace};
 use crate::error::Result;
@@ -62,7 +62,7 @@ impl Fs {
             (true, true) if node.raw.size > 0 => return Err(Errno::NOTEMPTY.into()),
             _ => {}
         }
-        let time = now();
+        let time = self.stamp([&dir, &node]);
         let mut tx = op.tx()?;
         let mut d = dir.dir();
         dir::take(&mut tx, &self.names(), &mut d, spot)?;

@@ -6,7 +6,7 @@ use rustix::io::Errno;
 
 use super::update::Update;
 use super::watch::Part;
-use super::{check_name, now, want, At, Fs, Node, Rename};
+use super::{check_name, want, At, Fs, Node, Rename};
 use crate::attr::{Caller, Ino, LINK_MAX};
 use crate::dir::{self, Entry};
 use crate::error::Result;
@@ -216,7 +216,7 @@ impl Fs {
         (old, new): (&[u8], &[u8]),
         left: Option<((Ino, InodePlace), u32)>,
     ) -> Result<Option<Node>> {
-        let time = now();
+        let time = self.stamp([&p.src, &p.from].into_iter().chain(&p.to).chain(&p.dst));
         let names = &self.names();
         let entry = Entry { ino: p.src.ino, kind: p.src.raw.kind };
         let moved_dir = p.src.is_dir() && p.to.is_some();
@@ -274,7 +274,7 @@ impl Fs {
     }
 
     fn exchange(&self, op: &mut Op, mut p: Parts, old: &[u8], new: &[u8]) -> Result<()> {
-        let time = now();
+        let time = self.stamp([&p.src, &p.from].into_iter().chain(&p.to).chain(&p.dst));
         let names = &self.names();
         let Some(mut dst) = p.dst else { return Err(Errno::NOENT.into()) };
         let mut tx = op.tx()?;

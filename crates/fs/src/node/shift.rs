@@ -8,7 +8,7 @@
 use pram::Op;
 
 use super::update::Update;
-use super::{now, Fallocate, Fs, Node};
+use super::{Fallocate, Fs, Node};
 use crate::attr::Ino;
 use crate::error::{Error, Result};
 use crate::file::{self, Leftover, Shift};
@@ -76,7 +76,7 @@ impl Fs {
     fn switch(&self, op: &mut Op, node: &mut Node, shift: Shift) -> Result<Leftover> {
         let (new, leftover) = shift.switch(self.region(), &node.content())?;
         let mut changed = *node;
-        changed.touch(now());
+        changed.touch(self.stamp([&changed]));
         changed.set_content(&new);
         let mut tx = op.tx()?;
         changed.save_hot(&mut tx)?;

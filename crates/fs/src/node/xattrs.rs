@@ -4,7 +4,7 @@ use rustix::io::Errno;
 
 use super::update::Update;
 use super::watch::Part;
-use super::{content_of, now, want, Fs, SetXattr};
+use super::{content_of, want, Fs, SetXattr};
 use crate::acl;
 use crate::attr::{Caller, Ino, Kind};
 use crate::compress::codec::Codec;
@@ -168,7 +168,7 @@ impl Fs {
             let mut node = self.node(ino)?;
             let mut tx = op.tx()?;
             change(&mut tx, &mut node.raw)?;
-            node.raw.ctime = now().0;
+            node.raw.ctime = self.stamp([&node]).0;
             node.save(&mut tx)?;
             tx.commit()?;
             op.tell_inode(ino, Part::Attributes);
@@ -242,7 +242,7 @@ impl Fs {
             }
         }
         node.raw.perm = perm;
-        node.raw.ctime = now().0;
+        node.raw.ctime = self.stamp([&node]).0;
         node.save(&mut tx)?;
         tx.commit()?;
         op.tell_inode(ino, Part::Attributes);

@@ -12,6 +12,7 @@
 //! | `packed` | inodes packed and unpacked while others work on them |
 //! | `permissions` | callers that are not the superuser |
 //! | `repair` | repairs while others have the pool open |
+//! | `times` | changes within one tick of the clock |
 //! | `triples` | users that make ever new owners and modes |
 //! | `recent` | changes on the way to the directory that a thread found last |
 
@@ -26,4 +27,5 @@ mod recent;
 mod references;
 mod repair;
 mod rig;
+mod times;
 mod triples;

@@ -2,7 +2,7 @@
 //! from the region, is made by the first process that attaches and thrown away by the last.
 //!
 //! ```text
-//! header | sessions | slots | key locks | long locks | events | noted numbers | for each group of the region: owners of segments, free, absent and
+//! header | sessions | slots | key locks | long locks | looks | events | noted numbers | for each group of the region: owners of segments, free, absent and
 //!        partial maps, maps of blocks, blocks under transfer | new map | pages of references that are there (per session) |
 //!        references (per session, per key)
 //! ```
@@ -14,6 +14,7 @@
 //! | `blocks` | segments of blocks: which, how many, what is under transfer there |
 //! | `lock` | key locks, and how threads wait for each other across processes |
 //! | `long_locks` | locks that outlive operations |
+//! | `looks` | times that were looked at |
 //! | `numbering` | numbers that processes remember, and that a sweep frees |
 //! | `refs` | what each process holds open |
 //! | `segments` | who owns which segment of the heap, which are free, absent, and have room |
@@ -22,6 +23,7 @@
 mod blocks;
 mod lock;
 mod long_locks;
+mod looks;
 mod numbering;
 mod refs;
 mod segments;
@@ -100,6 +102,9 @@ const H_BLOCK_SEGMENTS: u64 = 520;
 const H_BLOCKS: u64 = 528;
 /// Blocks without a place.
 const H_UNPLACED: u64 = 536;
+// From 576 on: read by every change.
+/// See `looks`.
+const H_LATEST: u64 = 576;
 const HEADER: u64 = 4096;
 
 const CURRENTS: u64 = (TAGS * CLASSES.len()) as u64;
@@ -129,6 +134,7 @@ struct At {
     slots: u64,
     locks: u64,
     long_locks: u64,
+    looks: u64,
     events: u64,
     noted: u64,
     groups: u64,
@@ -145,14 +151,15 @@ impl At {
         let at_slots = page(sessions + u64::from(SESSIONS) * SESSION_REC);
         let locks = page(at_slots + slots * SLOT_REC);
         let long_locks = page(locks + LOCKS * 8);
-        let events = page(long_locks + long_locks::BYTES);
+        let looks = page(long_locks + long_locks::BYTES);
+        let events = page(looks + looks::BYTES);
         let noted = page(events + crate::events::RING * crate::events::EVENT);
         let groups = page(noted + NUMBERS / 8);
         let new = groups + limit.div_ceil(GROUP) * segments::PART;
         let held = page(new + limit.div_ceil(GROUP) * NEW) + 4096;
         let refs = held + u64::from(SESSIONS) * refs::held_bytes(keys);
         let end = refs + u64::from(SESSIONS) * page(keys * 4);
-        At { sessions, slots: at_slots, locks, long_locks, events, noted, groups, new, held, refs, end }
+        At { sessions, slots: at_slots, locks, long_locks, looks, events, noted, groups, new, held, refs, end }
     }
 }
 

@@ -1,0 +1,44 @@
+//! Times that were looked at, for the layer above: of each key the latest that somebody was told. And the latest time that was
+//! given out ahead of a coarse clock, which no later one is to be behind.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::{Runtime, H_LATEST};
+
+/// Keys are told apart modulo this.
+const LOOKS: u64 = 1 << 12;
+pub(super) const BYTES: u64 = LOOKS * 8;
+
+impl Runtime {
+    fn look(&self, key: u64) -> &AtomicU64 {
+        self.word(self.at.looks + key % LOOKS * 8)
+    }
+
+    /// Somebody is told `time` of `key`. True if nobody was before: then read again what else is told. It was perhaps changed
+    /// by somebody who did not know.
+    #[inline(always)]
+    pub fn note_look(&self, key: u64, time: u64) -> bool {
+        let look = self.look(key);
+        look.load(Ordering::SeqCst) < time && look.fetch_max(time, Ordering::SeqCst) < time
+    }
+
+    /// Was `time`, or a later one, told of `key`, or of another one by chance? For whoever holds the lock of `key`.
+    #[inline(always)]
+    pub fn was_looked_at(&self, key: u64, time: u64) -> bool {
+        self.look(key).load(Ordering::SeqCst) >= time
+    }
+
+    /// The latest time that was given out ahead of the clock.
+    #[inline(always)]
+    pub fn latest(&self) -> u64 {
+        self.header(H_LATEST).load(Ordering::SeqCst)
+    }
+
+    /// Gives out `time`, or one later than all that were; unless those are ahead by more than `most`: then the clock was set back.
+    pub fn give_out(&self, time: u64, most: u64) -> u64 {
+        let next = |latest: u64| if latest.saturating_sub(time) > most { time } else { time.max(latest + 1) };
+        let before =
+            self.header(H_LATEST).fetch_update(Ordering::SeqCst, Ordering::SeqCst, |latest| Some(next(latest)));
+        next(before.unwrap_or_default())
+    }
+}
