@@ -298,27 +298,46 @@ pub(crate) enum Sought {
 /// Runs that one search looks at.
 const SEARCHED: u32 = 1024;
 
-/// The first byte at or after `off` that is not in a hole. What is reserved is one.
+/// The first byte at or after `off` that is not in a hole. What is reserved is one; a page is data as a whole, as on other file
+/// systems, also where a small file has less of it.
 pub(crate) fn seek_data(r: &Region, c: &Content, off: u64) -> Result<Sought> {
-    seek(r, c, off, |at| !at.is_hole())
-}
-
-/// The first byte at or after `off` that is in a hole; the end of the file counts as one.
-pub(crate) fn seek_hole(r: &Region, c: &Content, off: u64) -> Result<Sought> {
-    match seek(r, c, off, Where::is_hole)? {
-        Sought::Nowhere if off < c.size => Ok(Sought::At(c.size)),
-        sought => Ok(sought),
+    if off >= c.size {
+        return Ok(Sought::Nowhere);
     }
-}
-
-fn seek(r: &Region, c: &Content, off: u64, is: impl Fn(Where) -> bool) -> Result<Sought> {
-    let mut runs = map(r, c, off, c.size)?;
+    let mut runs = map(r, c, page_of(off), c.size)?;
     for _ in 0..SEARCHED {
         match runs.step()? {
             None => return Ok(Sought::Nowhere),
-            Some(run) if is(run.at) => return Ok(Sought::At(run.off)),
+            Some(run) if !run.at.is_hole() => return Ok(Sought::At(page_of(run.off).max(off))),
             Some(_) => {}
         }
     }
     Ok(Sought::After(runs.pos))
+}
+
+/// The first byte at or after `off` that is in a hole; the end of the file counts as one.
+pub(crate) fn seek_hole(r: &Region, c: &Content, off: u64) -> Result<Sought> {
+    if off >= c.size {
+        return Ok(Sought::Nowhere);
+    }
+    // From here on there is nothing but holes, as far as we have come.
+    let mut hole = page_of(off);
+    let mut runs = map(r, c, hole, c.size)?;
+    for _ in 0..SEARCHED {
+        let Some(run) = runs.step()? else { return Ok(Sought::At(hole.max(off).min(c.size))) };
+        let end = run.off + run.len;
+        let holes_end = if run.at.is_hole() { end } else { page_of(run.off) };
+        if holes_end >= hole.saturating_add(PAGE) {
+            return Ok(Sought::At(hole.max(off)));
+        }
+        if !run.at.is_hole() {
+            hole = end.div_ceil(PAGE) * PAGE;
+        }
+    }
+    Ok(Sought::After(hole.max(off)))
+}
+
+/// Where the page begins that has byte `off`.
+fn page_of(off: u64) -> u64 {
+    off / PAGE * PAGE
 }
