@@ -68,12 +68,13 @@ impl Server {
         let args: ReadIn = req.args()?;
         let size = (args.size as usize).min(req.data.len());
         let mut records = Records { buf: &mut req.data[..size], len: 0 };
-        let mut full = false;
-        let listed = self.fs().readdir(req.head.nodeid, args.offset, &mut |entry| {
+        let (mut full, thread) = (false, req.head.pid);
+        let cookie = self.cookies.meant(args.offset)?;
+        let listed = self.fs().readdir(req.head.nodeid, cookie, &mut |entry| {
             full = !records.fits(&entry, prefix);
             if !full {
                 before(&mut records, &entry);
-                records.put_entry(&entry);
+                records.put_entry(&DirEntry { cookie: self.cookies.told(entry.cookie, thread), ..entry });
             }
             !full
         });

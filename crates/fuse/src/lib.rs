@@ -28,6 +28,7 @@
 //! | `deferred` | replies that wait until what they acknowledge is durable |
 //! | `names` `attrs` `data` `dirs` `file_flags` | the operations, by subject |
 //! | `privileges` | for whom a change takes set-id bits, which the message does not say |
+//! | `cookies` | cookies of directories for 32-bit programs |
 //! | `process` | what the process behind a request may do beyond what its numbers say |
 //! | `volume` | a linear device shown as one file |
 //! | `request` | one request: header, argument, payload, reply in place |
@@ -51,6 +52,7 @@ mod attrs;
 mod block;
 mod connection;
 mod convert;
+mod cookies;
 mod data;
 mod deferred;
 mod detached;

@@ -9,6 +9,7 @@ use rustix::io::Errno;
 
 use crate::abi::Opcode;
 use crate::convert::{errno, FOREVER};
+use crate::cookies::Cookies;
 use crate::deferred::Deferred;
 use crate::enospc::{Removals, Retry};
 use crate::notify::Notifier;
@@ -26,6 +27,7 @@ pub struct Server {
     pub(crate) notifier: Notifier,
     pub(crate) removals: Removals,
     pub(crate) privileges: Privileges,
+    pub(crate) cookies: Cookies,
     pub(crate) deferred: Deferred,
     pub(crate) workers: Workers,
     /// What the kernel's mount table calls the file system; empty if that is not known.
@@ -61,6 +63,7 @@ impl Server {
             notifier,
             removals: Removals::default(),
             privileges: Privileges::default(),
+            cookies: Cookies::default(),
             deferred: Deferred::default(),
             workers: Workers::default(),
             file_system,

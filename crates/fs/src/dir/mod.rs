@@ -164,6 +164,7 @@ pub(crate) struct Vacancy {
 }
 
 pub(crate) use check::check;
+pub use readout::SHORT_MAX;
 pub(crate) use readout::{read, visit};
 pub(crate) use shrink::free;
 

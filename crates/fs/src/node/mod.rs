@@ -151,6 +151,9 @@ impl PolicyCell {
     }
 }
 
+/// Cookies up to this fit 31 bits, as most do; the 2^16 numbers beyond that do are never any.
+pub const SHORT_COOKIES: u64 = crate::dir::SHORT_MAX;
+
 /// One entry of a directory, as [`Fs::readdir`] hands it out.
 #[derive(Clone, Copy, Debug)]
 pub struct DirEntry<'a> {

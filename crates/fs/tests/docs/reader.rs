@@ -348,7 +348,7 @@ impl<'a> Reader<'a> {
             assert_eq!(hash >> 16 & 0xffff, slot >> 16, "hash bits of {}", name.escape_ascii());
             let unused = depth - local;
             assert_eq!(hash.checked_shr(64 - depth as u32).unwrap_or(0) >> unused, index >> unused, "bucket");
-            let cookie = ((hash >> 14) << 12 | shape.bits(record, "sequence")) + 3;
+            let cookie = (((hash >> 14) << 12 | shape.bits(record, "sequence")) >> 31) + 3;
             names.push(Name { cookie, name, ino: shape.bits(record, "ino"), kind: shape.bits(record, "kind") });
             bytes += 12 + len;
         }

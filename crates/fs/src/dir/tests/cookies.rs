@@ -195,3 +195,17 @@ fn readers_need_no_lock() {
         assert!(reader.join().unwrap() > 0);
     });
 }
+
+/// 32-bit programs failed with EOVERFLOW, and those with offsets of 64 bits went on elsewhere after a seekdir.
+#[test]
+fn cookies_fit_31_bits_where_hashes_are_told_apart_by_these() {
+    let (mut rng, mut b) = (Rng::new(1), Bench::new(64 << 20, Sip::new(3)));
+    for i in 0..5000 {
+        b.insert(format!("name{i}").as_bytes(), entry(&mut rng)).unwrap();
+    }
+    let all = b.list_from(0, usize::MAX);
+    assert!(all.len() == 5000 && all.iter().all(|(cookie, ..)| *cookie <= i32::MAX as u64));
+    for (n, (cookie, ..)) in all.iter().enumerate().step_by(97) {
+        assert_eq!(b.list_from(*cookie, 2), all[n + 1..].iter().take(2).cloned().collect::<Vec<_>>());
+    }
+}
