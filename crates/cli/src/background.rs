@@ -77,6 +77,7 @@ pub fn serve(request: &Request) -> Result<()> {
 
 /// The background half: `serve` calls what it is given when it is ready.
 pub fn detached(serve: impl FnOnce(&dyn Fn()) -> Result<()>) -> Result<()> {
+    crate::log::bound();
     // Fails only for a process that leads a session already, which is as good.
     let _ = rustix::process::setsid();
     let served = serve(&|| {

@@ -1,20 +1,73 @@
 //! The log, on the standard error output: a terminal, or the server's log file. A disk that is full or dead beneath it
-//! must not hold up what is logged: whatever cannot be written is dropped.
+//! must not hold up what is logged: whatever cannot be written is dropped. Nor does it grow without end: see [`repeats`] and
+//! [`bound`](mod@bound).
+
+mod bound;
+mod repeats;
 
 use std::io::{self, Stderr, Write};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
 use tracing_subscriber::EnvFilter;
 
+use repeats::Repeats;
+
 pub fn start() {
-    let filter = EnvFilter::try_from_env("CONQUEST_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
+    let asked = EnvFilter::try_from_env("CONQUEST_LOG");
+    // Who asks for more gets it all.
+    let repeats: Option<&Mutex<Repeats>> = match asked {
+        Ok(_) => None,
+        Err(_) => Some(Box::leak(Box::new(Mutex::new(Repeats::new(Instant::now()))))),
+    };
+    let filter = asked.unwrap_or_else(|_| EnvFilter::new("warn"));
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false);
     // Errors of the log itself would go where it goes, by a macro that panics if that fails.
-    log.log_internal_errors(false).with_writer(|| Lossy::over(io::stderr(), &LOST)).init();
+    let writer = move || Told { repeats, to: Lossy::over(io::stderr(), &LOST) };
+    log.log_internal_errors(false).with_writer(writer).init();
 }
+
+/// The standard error output is a log of ours: it is not to grow without end.
+pub fn bound() {
+    BOUND.store(true, Ordering::Relaxed);
+}
+
+static BOUND: AtomicBool = AtomicBool::new(false);
 
 /// Messages lost since one was written.
 static LOST: AtomicU64 = AtomicU64::new(0);
+
+/// Writes what is to be told of each message.
+struct Told {
+    repeats: Option<&'static Mutex<Repeats>>,
+    to: Lossy<'static>,
+}
+
+impl Write for Told {
+    /// One message.
+    fn write(&mut self, message: &[u8]) -> io::Result<usize> {
+        match self.repeats {
+            Some(repeats) => {
+                let mut repeats = repeats.lock().unwrap_or_else(PoisonError::into_inner);
+                let told = repeats.said(&String::from_utf8_lossy(message), Instant::now());
+                if !told.is_empty() {
+                    self.to.write_all(told.as_bytes())?;
+                }
+            }
+            None => self.to.write_all(message)?,
+        }
+        if BOUND.load(Ordering::Relaxed) {
+            // What cannot be shortened goes on growing; there is nobody to tell.
+            _ = bound::shorten(io::stderr());
+        }
+        Ok(message.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
 
 /// Writes what it can, and never fails.
 struct Lossy<'a, W = Stderr> {

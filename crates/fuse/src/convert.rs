@@ -1,10 +1,12 @@
 //! Between the attributes and errors of `fs` and those of the protocol.
 
+use std::cell::Cell;
+
 use fs::{Attr, Kind, SetAttr, SetTime, Time};
 use rustix::fs::{major, makedev, minor};
 use rustix::io::Errno;
 
-use crate::abi::{fattr, AttrOut, EntryOut, SetattrIn, StatxOut, SxTime, WireAttr, WireStatx};
+use crate::abi::{fattr, AttrOut, EntryOut, InHeader, Opcode, SetattrIn, StatxOut, SxTime, WireAttr, WireStatx};
 
 /// How long the kernel may keep what it is told: until it is told otherwise.
 pub const FOREVER: u64 = u32::MAX as u64;
@@ -136,12 +138,24 @@ pub fn set_attr(args: &SetattrIn) -> SetAttr {
     }
 }
 
-/// The errno of a failure; those that are nobody's doing are logged too.
+/// The errno of a failure. One that tells its caller all is not logged; damage and a failing host are, with what was asked.
 pub fn errno(error: fs::Error) -> Errno {
-    if !matches!(error, fs::Error::Posix(_)) {
-        tracing::error!("{error}");
+    if !matches!(error, fs::Error::Posix(_)) && !error.is_full() {
+        let (call, inode) = SERVED.get();
+        let call = Opcode::from_code(call).map_or("request".into(), |call| format!("{call:?}").to_lowercase());
+        tracing::error!("{call} of inode {inode}: {error}");
     }
     error.errno()
+}
+
+thread_local! {
+    /// Opcode and inode of the request that this thread serves.
+    static SERVED: Cell<(u32, u64)> = const { Cell::new((0, 0)) };
+}
+
+/// This thread serves a request: what fails of it is told with that.
+pub fn serving(head: &InHeader) {
+    SERVED.set((head.opcode, head.nodeid));
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use fs::{Caller, Fs, Pool, Ticket};
 use rustix::io::Errno;
 
 use crate::abi::Opcode;
-use crate::convert::{errno, FOREVER};
+use crate::convert::{errno, serving, FOREVER};
 use crate::cookies::Cookies;
 use crate::deferred::Deferred;
 use crate::enospc::{Removals, Retry};
@@ -195,6 +195,7 @@ impl Server {
     pub(crate) fn attempt(&self, req: &mut Request) -> Option<Answer> {
         let Some(opcode) = Opcode::from_code(req.head.opcode) else { return Some(Err(Errno::NOSYS)) };
         tracing::trace!(?opcode, node = req.head.nodeid, len = req.len, "request");
+        serving(&req.head);
         self.guarded(opcode, req)
     }
 

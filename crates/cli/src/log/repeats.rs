@@ -1,0 +1,104 @@
+//! What is said again and again is told once, then counted; and of much at once the rest is counted.
+
+use std::time::{Duration, Instant};
+
+/// After so long a message is told again, with how often it was said meanwhile.
+const AGAIN: Duration = Duration::from_secs(60);
+/// So many different ones are known.
+const KEPT: usize = 64;
+/// So many messages are told at once, and one more a second.
+const BURST: u32 = 200;
+
+/// What was told lately.
+pub struct Repeats {
+    told: Vec<Told>,
+    left: u32,
+    counted: Instant,
+    /// Messages left out since one was told.
+    omitted: u64,
+}
+
+struct Told {
+    /// Without the time.
+    text: String,
+    at: Instant,
+    more: u64,
+}
+
+impl Repeats {
+    pub fn new(now: Instant) -> Repeats {
+        Repeats { told: Vec::new(), left: BURST, counted: now, omitted: 0 }
+    }
+
+    /// What is to be written now that `message`, which begins with the time, was said.
+    pub fn said(&mut self, message: &str, now: Instant) -> String {
+        let (time, text) = message.split_once(' ').unwrap_or(("", message));
+        let mut lines = String::new();
+        let old = self.told.iter().take_while(|told| now.duration_since(told.at) >= AGAIN).count();
+        self.told.drain(..old).for_each(|told| told.tell_more(time, &mut lines));
+        if let Some(told) = self.told.iter_mut().find(|told| told.text == text) {
+            told.more += 1;
+            return lines;
+        }
+        if !self.may_tell(now) {
+            self.omitted += 1;
+            return lines;
+        }
+        if self.omitted > 0 {
+            lines += &format!("{time} ({} other messages were left out)\n", std::mem::take(&mut self.omitted));
+        }
+        lines += message;
+        self.told.push(Told { text: text.to_owned(), at: now, more: 0 });
+        if self.told.len() > KEPT {
+            self.told.remove(0).tell_more(time, &mut lines);
+        }
+        lines
+    }
+
+    fn may_tell(&mut self, now: Instant) -> bool {
+        let passed = now.duration_since(self.counted).as_secs();
+        self.counted += Duration::from_secs(passed);
+        self.left = BURST.min(self.left.saturating_add(passed.try_into().unwrap_or(u32::MAX)));
+        let may = self.left > 0;
+        self.left -= u32::from(may);
+        may
+    }
+}
+
+impl Told {
+    fn tell_more(self, time: &str, lines: &mut String) {
+        if self.more > 0 {
+            *lines += &format!("{time} (said {} times more) {}", self.more, self.text);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_is_told_once_and_counted() {
+        let start = Instant::now();
+        let after = |seconds| start + Duration::from_secs(seconds);
+        let mut repeats = Repeats::new(start);
+        assert_eq!(repeats.said("1 ERROR disk\n", start), "1 ERROR disk\n");
+        assert_eq!(repeats.said("2 ERROR disk\n", after(1)), "");
+        assert_eq!(repeats.said("3 ERROR disk\n", after(2)), "");
+        assert_eq!(repeats.said("4 WARN other\n", after(3)), "4 WARN other\n");
+        let again = repeats.said("5 ERROR disk\n", after(61));
+        assert_eq!(again, "5 (said 2 times more) ERROR disk\n5 ERROR disk\n");
+        assert_eq!(repeats.said("6 WARN other\n", after(200)), "6 WARN other\n");
+    }
+
+    #[test]
+    fn of_much_at_once_the_rest_is_counted() {
+        let start = Instant::now();
+        let mut repeats = Repeats::new(start);
+        let lines: String = (0..10_000).map(|n| repeats.said(&format!("1 ERROR inode {n}\n"), start)).collect();
+        assert_eq!(lines.lines().count(), BURST as usize);
+        let later = repeats.said("2 ERROR last\n", start + Duration::from_secs(1));
+        assert_eq!(later, format!("2 ({} other messages were left out)\n2 ERROR last\n", 10_000 - BURST));
+        assert!(repeats.told.len() <= KEPT);
+    }
+}
