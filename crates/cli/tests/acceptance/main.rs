@@ -24,6 +24,7 @@
 //! | [`parked`] | who waits for a disk, or works long, keeps nobody else from working |
 //! | `ring_errors` | what passes is waited out, and after any other error the mount ends |
 //! | [`like_others`] | what suites expect as it is on other file systems |
+//! | [`details`] | times, cookies, holes, room and the log, as programs expect them |
 //! | [`privileges`] | what takes set-id bits and capabilities from files, as on ext4 |
 //! | [`profile`] | what a tree would gain by packing and compression, told without changing it |
 //! | [`places`] | the directories at which a pool's one mount is |
@@ -56,6 +57,7 @@ mod bad_input;
 mod beside;
 mod compression;
 mod copies;
+mod details;
 mod disks;
 mod durability;
 mod export;
@@ -142,6 +144,7 @@ fn main() -> ExitCode {
         ring_errors::TESTS,
         like_others::TESTS,
         privileges::TESTS,
+        details::TESTS,
         suites::TESTS,
         kill9::TESTS,
         large::TESTS,

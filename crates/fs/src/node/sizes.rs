@@ -23,7 +23,7 @@ pub struct StatFs {
     pub block_size: u32,
     pub blocks: u64,
     pub free_blocks: u64,
-    /// Those that one more file can have: the others are for its index.
+    /// Those that one more file can have, however large: not those for its index, and not memory where it would go to disks.
     pub available_blocks: u64,
     /// Inodes in use, and those that the free memory has room for.
     pub inodes: u64,
@@ -49,6 +49,9 @@ impl Count {
     }
 }
 
+/// Blocks on disks for which a block of memory has the index, at least.
+const INDEXED: u64 = 256;
+
 /// Segments, of so many free ones, that the index of a file in them takes at most: of each 512 pages a node of a page,
 /// and of each 512 nodes another; the first nodes are small ones of some size classes, and the inode takes a block.
 fn index_of(segments: u64) -> u64 {
@@ -71,11 +74,19 @@ impl Fs {
         let used = self.recent_count();
         let free_inodes = (free / (INODE + 1)).min(inode::max_inodes(region.size()).saturating_sub(used));
         let index = index_of(free.div_ceil(pram::SEGMENT)) * pram::SEGMENT;
+        let in_memory = free.saturating_sub(index) / u64::from(block_size);
+        let available_blocks = match self.union() {
+            Some(union) => {
+                let on_disks = disks.free.min(in_memory.saturating_mul(INDEXED));
+                on_disks.max(in_memory.min(union.threshold() / u64::from(block_size)))
+            }
+            None => in_memory,
+        };
         StatFs {
             block_size,
             blocks: bytes / u64::from(block_size) + disks.capacity,
             free_blocks: free / u64::from(block_size) + disks.free,
-            available_blocks: free.saturating_sub(index) / u64::from(block_size) + disks.free,
+            available_blocks,
             inodes: used + free_inodes,
             free_inodes,
             name_max: crate::attr::NAME_MAX as u32,
