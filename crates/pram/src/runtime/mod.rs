@@ -50,7 +50,7 @@ use crate::region::{Geometry, Region, GROUP};
 /// Key locks: a key is locked by the lock with its number modulo this.
 pub const LOCKS: u64 = 1 << 16;
 
-const MAGIC: u64 = u64::from_le_bytes(*b"CQ-RUN\x0d\n");
+const MAGIC: u64 = u64::from_le_bytes(*b"CQ-RUN\x0e\n");
 
 // Header words.
 const H_MAGIC: u64 = 0;
