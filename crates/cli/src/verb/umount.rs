@@ -18,7 +18,7 @@ use crate::stopped_processes::Watch;
 use crate::verb::export;
 use crate::{killed_servers, locate, mounts, places, say, serve};
 
-/// Unmount a pool at a directory, or at all. When it was the last place this returns when the server has closed the pool.
+/// Unmount a pool at a directory, or at all. After the last place, wait until the server has closed the pool and let go of its files.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
     conquest umount /mnt/fast     (other places of the pool stay)\n  \
@@ -70,8 +70,9 @@ pub fn run(args: &Args) -> Result<()> {
             return say(&format!("unmounted from {dir}; {} stays mounted at {at}", pool.display()));
         }
         (None, Some(server)) => server.wait(&going)?,
-        (None, None) => wait_for_unlisted(&pool),
+        (None, None) => {}
     }
+    wait_for_files(&pool);
     match args.release {
         true => Pool::release(&pool).context(|| "unmounted, but the memory stays".into()),
         false => Ok(()),
@@ -135,9 +136,10 @@ impl Server {
     }
 }
 
-/// A server is listed nowhere if the memory was deleted that lists it; all the same it has the pool open.
-fn wait_for_unlisted(pool: &Path) {
-    let is_open = || Pool::users(pool).is_ok_and(|users| users.is_empty()) && Pool::is_in_use(pool).unwrap_or(false);
+/// Until nobody has the pool's files, so that what they lie on can be unmounted. A server is listed nowhere if the memory was
+/// deleted that lists it, and of one that was killed the kernel may have files after it is gone.
+fn wait_for_files(pool: &Path) {
+    let is_held = || Pool::users(pool).is_ok_and(|users| users.is_empty()) && Pool::is_held(pool).unwrap_or(false);
     // If it lives on, so be it: it is unmounted.
-    let _ = poll_until(SHORT_PATIENCE, || !is_open());
+    let _ = poll_until(SHORT_PATIENCE, || !is_held());
 }

@@ -23,6 +23,7 @@ pub const TESTS: &[Test] = &[
     ("mounting::read_only_is_read_only", read_only),
     ("mounting::access_times_follow_the_options", access_times),
     ("mounting::umount_waits_for_the_server", umount_waits),
+    ("mounting::what_the_pool_lies_on_can_be_unmounted_after_it", below_is_free),
     ("mounting::umount_says_where_a_pool_stays_mounted", stays_mounted),
     ("mounting::a_killed_mount_can_be_unmounted_and_mounted_again", killed),
     ("mounting::a_server_that_is_being_killed_is_waited_for", being_killed),
@@ -266,6 +267,32 @@ fn listing_updates_atime(dir: &Path) -> bool {
     handle.set_times(std::fs::FileTimes::new().set_accessed(old)).expect("an old time");
     std::fs::read_dir(dir).expect("open").for_each(|entry| drop(entry.expect("an entry")));
     std::fs::metadata(dir).and_then(|m| m.accessed()).expect("it is there") != old
+}
+
+/// At once: by a server that ended in order, and by one that was killed.
+fn below_is_free() -> Outcome {
+    let lab = Lab::new();
+    let below = lab.loop_ext4()?;
+    let (pool, mnt, disk) = (lab.text("ext4/pool"), lab.text("mnt"), lab.text("ext4/disk:64M"));
+    for medium in ["logged", "battery"] {
+        lab.ok(&["format", &pool, "--nvram", "32M", "--medium", medium, "--disk", &disk]);
+        for killed in [false, false, true] {
+            lab.ok(&["mount", &pool, &mnt]);
+            lab::write_seeded(&lab.path("mnt/large"), 1, 4 << 20);
+            let table = serde_json::from_str::<serde_json::Value>(&lab.ok(&["status", &pool, "--json"])).expect("JSON");
+            let server =
+                table["sessions"].as_array().expect("sessions").iter().find(|session| session["role"] == "mount");
+            let server = server.and_then(|server| server["pid"].as_i64()).expect("a server");
+            if killed {
+                kill_and_wait(rustix::process::Pid::from_raw(server as i32).expect("a process"), Signal::KILL);
+            }
+            lab.umount();
+            lab::ok(&mut program("umount", &[&below.to_string_lossy()]));
+            lab::ok(program("mount", &["-o", "loop", &lab.text("ext4.img")]).arg(&below));
+        }
+        lab.ok(&["destroy", &pool]);
+    }
+    Ok(())
 }
 
 fn umount_waits() -> Outcome {

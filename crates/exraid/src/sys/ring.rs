@@ -169,7 +169,10 @@ impl<J> Drop for Ring<J> {
     fn drop(&mut self) {
         if !self.is_empty() {
             // Invariant 3: the kernel may still use it after the ring is gone.
-            std::mem::forget(std::mem::take(&mut self.sent));
+            return std::mem::forget(std::mem::take(&mut self.sent));
         }
+        // The kernel takes a ring down later, from a workqueue. Until then it would hold these files, and keep the file
+        // system that they lie on from being unmounted. It fails where there are none.
+        let _ = self.io.submitter().unregister_files();
     }
 }

@@ -245,6 +245,11 @@ impl Pool {
         locks::are_attached(&load(dir)?.lock_path(dir))
     }
 
+    /// Has any process its files open? Tells so also where only the kernel still has, for a process that has ended.
+    pub fn is_held(dir: &Path) -> Result<bool> {
+        locks::are_held(&load(dir)?.lock_path(dir))
+    }
+
     /// The copy of the memory lies in none of these regions from now on, if it lies in regions.
     fn move_copy_away(&self, numbers: &[u32]) -> Result<()> {
         let (Some(duplex), Some(union)) = (&self.duplex, self.fs.union()) else { return Ok(()) };

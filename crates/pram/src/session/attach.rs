@@ -80,6 +80,17 @@ pub fn in_use(file: impl AsFd) -> Result<bool> {
     Ok(false)
 }
 
+/// May a device still be at what a process has asked of it for the region in `file`? The kernel may hold what that process had
+/// open, though it has ended.
+pub fn has_transfers(file: impl AsFd) -> Result<bool> {
+    for n in 0..SESSIONS {
+        if transfer::is_under_way(&file, n)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 pub(super) fn lock_file(file: impl AsFd) -> Result<()> {
     loop {
         match rustix::fs::flock(&file, FlockOperation::LockExclusive) {

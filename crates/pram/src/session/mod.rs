@@ -42,7 +42,7 @@ use epoch::Participants;
 use recover::{end_transfers, reap_one, recover};
 use waiting::Inside;
 
-pub use attach::{in_use, shared_name, shared_prefix, Exclusive};
+pub use attach::{has_transfers, in_use, shared_name, shared_prefix, Exclusive};
 pub use epoch::{Epochs, Participant};
 pub use long_lock::LongLock;
 pub use no_sweep::NoSweep;

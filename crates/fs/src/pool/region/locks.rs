@@ -15,11 +15,7 @@ use crate::error::{Error, Result};
 /// meanwhile waits.
 pub fn hold_unused(path: &Path) -> Result<Option<Exclusive>> {
     loop {
-        let file = match fs::OpenOptions::new().read(true).write(true).open(path) {
-            Ok(file) => file,
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(e) => return Err(open_failed(path, &e)),
-        };
+        let Some(file) = opened(path)? else { return Ok(None) };
         let held = Exclusive::over(file.into())?;
         if !is_at(&held, path)? {
             continue;
@@ -77,9 +73,18 @@ pub fn refuse_attached(path: &Path) -> Result<()> {
 
 /// Does any process work on it?
 pub fn are_attached(path: &Path) -> Result<bool> {
+    opened(path)?.map_or(Ok(false), |file| Ok(pram::session::in_use(file)?))
+}
+
+/// Does any process work on it, or the kernel still on what one had asked for that has ended?
+pub fn are_held(path: &Path) -> Result<bool> {
+    opened(path)?.map_or(Ok(false), |file| Ok(pram::session::in_use(&file)? || pram::session::has_transfers(&file)?))
+}
+
+fn opened(path: &Path) -> Result<Option<fs::File>> {
     match fs::OpenOptions::new().read(true).write(true).open(path) {
-        Ok(file) => Ok(pram::session::in_use(file)?),
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        Ok(file) => Ok(Some(file)),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(e) => Err(open_failed(path, &e)),
     }
 }
