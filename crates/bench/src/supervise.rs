@@ -5,6 +5,8 @@
 //!
 //! - as root in a mount and a PID namespace of its own (`unshare` of util-linux): the kernel removes every
 //!   mount, loop device and process of it when its first process ends;
+//!   The run keeps none of the pools that are mounted on this machine: it takes their mounts out of its namespace, and what
+//!   is unmounted outside goes from it too, where the machine's mounts are shared;
 //! - in a process group of its own, holding a pipe to the first process as its stdin: when that one ends for
 //!   whatever reason, the pipe closes, and the supervised one cleans up and ends too.
 
@@ -29,7 +31,7 @@ const DISK: &str = "CONQUEST_BENCH_DISK";
 const SHM: &str = "/dev/shm";
 
 /// What `unshare` is asked for; also tried out beforehand, as containers often forbid it.
-const UNSHARE: [&str; 7] = ["--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--propagation", "private"];
+const UNSHARE: [&str; 7] = ["--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--propagation", "slave"];
 
 /// Is this the second process?
 pub fn is_supervised() -> bool {
@@ -120,6 +122,7 @@ impl Base {
         let taken = Base(directories);
         // The first process of a PID namespace.
         if std::process::id() == 1 {
+            let_go_of_pools(&[Some(taken.path()), taken.disk()].into_iter().flatten().collect::<Vec<_>>());
             // Two of our own: they vanish with the namespace, whatever is in them.
             hosts::mount(&["-t", "tmpfs", "-o", "mode=700", "tmpfs"], &base)?;
             hosts::mount(&["-t", "tmpfs", "tmpfs"], Path::new(SHM))?;
@@ -175,6 +178,34 @@ fn remove_pools(dir: &Path) {
     }
 }
 
+/// Takes the mounts of pools and volumes out of this namespace, but those in which the run itself lies: while they were here,
+/// their servers would not end when they are unmounted outside.
+fn let_go_of_pools(needed: &[&Path]) {
+    let program = std::env::current_exe();
+    let needed: Vec<&Path> = needed.iter().copied().chain(program.as_deref().ok()).collect();
+    let table = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
+    for dir in pools(&String::from_utf8_lossy(&table), &needed).iter().rev() {
+        let _ = rustix::mount::unmount(dir, UnmountFlags::DETACH);
+    }
+}
+
+/// Where pools and volumes are mounted, but for those in which something lies that is needed.
+fn pools(mountinfo: &str, needed: &[&Path]) -> Vec<PathBuf> {
+    let of_pool = mountinfo.lines().filter_map(|line| {
+        let (place, what) = line.split_once(" - ")?;
+        let (_, subtype) = what.split(' ').next()?.split_once('.')?;
+        let point = || place.split(' ').nth(4).map(|point| PathBuf::from(unescaped(point)));
+        subtype.starts_with("conquest").then(point)?
+    });
+    of_pool.filter(|point| !needed.iter().any(|path| path.starts_with(point))).collect()
+}
+
+/// A path of the mount table.
+fn unescaped(path: &str) -> String {
+    let of = |text: String, (code, char): (&str, &str)| text.replace(code, char);
+    [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")].into_iter().fold(path.into(), of)
+}
+
 /// The mount points at and below `base`, in the order of mounting.
 fn mounts_below(mountinfo: &str, base: &Path) -> Vec<PathBuf> {
     let points = mountinfo.lines().filter_map(|line| line.split(' ').nth(4)).map(PathBuf::from);
@@ -184,6 +215,17 @@ fn mounts_below(mountinfo: &str, base: &Path) -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pools_are_found_where_nothing_needed_lies() {
+        let table = "30 22 7:1 / /mnt/my\\040pool rw shared:3 - fuseblk.conquest /srv/pool rw\n\
+                     31 22 0:44 / /srv/v rw - fuse.conquest-volume /srv/volume rw\n\
+                     32 22 0:45 / /home rw - fuse.conquest /srv/home rw\n\
+                     33 22 0:46 / /mnt/s rw - fuse.sshfs host:/ rw\n\
+                     34 22 8:1 / / rw - ext4 /dev/sda1 rw\n";
+        let needed = [Path::new("/home/me/bench"), Path::new("/tmp/x")];
+        assert_eq!(pools(table, &needed), ["/mnt/my pool", "/srv/v"].map(PathBuf::from));
+    }
 
     #[test]
     fn only_our_mounts_are_found() {
