@@ -12,25 +12,25 @@ use crate::hosts;
 
 /// Formats a battery pool of `bytes` at `dir`.
 pub fn format(dir: &Path, bytes: u64) -> Result<(), Error> {
-    format_as(dir, FormatOptions::sized(bytes))
+    format_as(dir, FormatOptions::on(MediumKind::Battery, bytes))
 }
 
 /// The same, which compresses nothing by itself.
 pub fn format_without_compression(dir: &Path, bytes: u64) -> Result<(), Error> {
     let compression = CompressionConfig::of(&[("share".into(), 0)]).map_err(Error::Wrong)?;
-    format_as(dir, FormatOptions { compression, ..FormatOptions::sized(bytes) })
+    format_as(dir, FormatOptions { compression, ..FormatOptions::on(MediumKind::Battery, bytes) })
 }
 
 /// The same, which compresses whatever has not been used for a second.
 pub fn format_compressing(dir: &Path, bytes: u64) -> Result<(), Error> {
     let settings = ["warm", "cold", "packed"].map(|age| (age.into(), 1));
     let compression = CompressionConfig::of(&settings).map_err(Error::Wrong)?;
-    format_as(dir, FormatOptions { compression, ..FormatOptions::sized(bytes) })
+    format_as(dir, FormatOptions { compression, ..FormatOptions::on(MediumKind::Battery, bytes) })
 }
 
 /// The same with a running copy in the directory `copy`.
 pub fn format_copied(dir: &Path, bytes: u64, copy: &Path, every: CommitInterval) -> Result<(), Error> {
-    let how = FormatOptions::sized(bytes);
+    let how = FormatOptions::on(MediumKind::Battery, bytes);
     format_as(dir, FormatOptions { copy: Some(copy.into()), commit_interval: Some(every), ..how })
 }
 
@@ -52,7 +52,7 @@ impl Logged {
     /// The same, with an interval from commit to commit.
     pub fn make_committing(dir: PathBuf, bytes: u64, every: Option<CommitInterval>) -> Result<Logged, Error> {
         let pool = Logged { dir };
-        let how = FormatOptions { medium: MediumKind::Logged, commit_interval: every, ..FormatOptions::sized(bytes) };
+        let how = FormatOptions { commit_interval: every, ..FormatOptions::on(MediumKind::Logged, bytes) };
         format_as(&pool.dir, how)?;
         Ok(pool)
     }
@@ -177,7 +177,7 @@ impl Mount {
         let pool = base.join(kind.file_name() + ".pool");
         // From here on dropping it cleans up.
         let mount = Mount { dir: base.join(kind.file_name()), pool, program: program.to_owned(), owned: true };
-        format_as(&mount.pool, FormatOptions { medium, ..FormatOptions::sized(bytes) })?;
+        format_as(&mount.pool, FormatOptions::on(medium, bytes))?;
         mount.begin(&["-o", &format!("transport={transport}")])?;
         let used = mount.transport()?;
         if used != shown {

@@ -12,7 +12,7 @@ use std::path::Path;
 
 use fs::node::Rename;
 use fs::path::{Open, View};
-use fs::{Caller, FormatOptions, OpenOptions, Pool};
+use fs::{Caller, Durability, FormatOptions, OpenOptions, Pool};
 
 /// Bytes of persistent RAM of a new mailbox.
 const SIZE: u64 = 64 << 20;
@@ -35,7 +35,7 @@ fn open(dir: &str) -> fs::Result<Pool> {
     if !Pool::exists(dir) {
         Pool::format(dir, &FormatOptions::sized(SIZE))?;
     }
-    let pool = Pool::open(dir, &OpenOptions::default())?;
+    let pool = Pool::open(dir, &OpenOptions { durability: Durability::Strict, ..OpenOptions::default() })?;
     let view = View::new(&pool, Caller::current());
     for folder in [b"new".as_slice(), b"tmp"] {
         match view.mkdir(folder, 0o700) {

@@ -57,7 +57,11 @@ fn forget(dir: &Path) {
 /// A pool with a running copy that nothing reaches unless it is told to.
 fn with_copy(copy: &Path) -> FormatOptions {
     let day = CommitInterval::try_from(86_400.0).unwrap();
-    FormatOptions { copy: Some(copy.into()), commit_interval: Some(day), ..FormatOptions::sized(8 << 20) }
+    FormatOptions {
+        copy: Some(copy.into()),
+        commit_interval: Some(day),
+        ..FormatOptions::on(MediumKind::Battery, 8 << 20)
+    }
 }
 
 fn write(pool: &Pool, path: &str, text: &str) {
@@ -231,7 +235,7 @@ fn images_come_back_on_logged() {
     write(&pool, "luggage", "packed");
     pool.save(&image, &mut |_, _| {}).unwrap();
     drop(pool);
-    let away = Home::new(FormatOptions { medium: MediumKind::Logged, ..FormatOptions::sized(16 << 20) });
+    let away = Home::new(FormatOptions::on(MediumKind::Logged, 16 << 20));
     write(&away.open(), "mine", "still here");
     let restore = |force| Pool::restore(&away.pool(), &image, None, force, &mut |_, _| {});
     assert!(restore(false).unwrap_err().to_string().contains("--force"));
@@ -253,7 +257,7 @@ fn an_image_takes_the_place_of_no_file_of_the_pool() {
     let away = tempfile::tempdir_in("/dev/shm").unwrap();
     let nvram = away.path().join(".ram.new");
     let battery = FormatOptions { nvram: Some(nvram.clone()), ..with_copy(&away.path().join("copy")) };
-    let logged = FormatOptions { medium: MediumKind::Logged, ..FormatOptions::sized(8 << 20) };
+    let logged = FormatOptions::on(MediumKind::Logged, 8 << 20);
     for (how, copy) in [(battery, away.path().join("copy")), (logged, "".into())] {
         let home = Home::new(how);
         let (dir, link) = (home.pool(), home.0.path().join("link"));
@@ -307,15 +311,15 @@ fn what_failed_leaves_no_directory() {
     }
     assert!(there.exists() && !home.path().join("a").exists());
     // What is in use by then stays.
-    assert!(Pool::format(&new, &FormatOptions::sized(4096)).is_err());
+    assert!(Pool::format(&new, &FormatOptions::on(MediumKind::Battery, 4096)).is_err());
     std::fs::create_dir_all(home.path().join("a")).unwrap();
-    Pool::format(&new, &FormatOptions::sized(8 << 20)).unwrap();
+    Pool::format(&new, &FormatOptions::on(MediumKind::Battery, 8 << 20)).unwrap();
     assert!(Pool::exists(&new));
 }
 
 #[test]
 fn memory_of_a_pool_that_is_gone_is_given_back() {
-    let logged = || FormatOptions { medium: MediumKind::Logged, ..FormatOptions::sized(8 << 20) };
+    let logged = || FormatOptions::on(MediumKind::Logged, 8 << 20);
     let (gone, kept) = (Home::new(logged()), Home::new(logged()));
     let memory = |home: &Home| home.open().status().unwrap().nvram;
     let (theirs, ours) = (memory(&gone), memory(&kept));
@@ -328,7 +332,7 @@ fn memory_of_a_pool_that_is_gone_is_given_back() {
 
 #[test]
 fn memory_is_given_back_when_nobody_needs_it() {
-    let home = Home::new(FormatOptions { medium: MediumKind::Logged, ..FormatOptions::sized(8 << 20) });
+    let home = Home::new(FormatOptions::on(MediumKind::Logged, 8 << 20));
     let pool = home.open();
     let memory = pool.status().unwrap().nvram;
     write(&pool, "kept", "on disk");
@@ -416,7 +420,7 @@ fn what_nobody_waits_for_keeps_to_the_rate() {
 
 #[test]
 fn who_waits_is_not_held_up_by_the_rate() {
-    let logged = FormatOptions { medium: MediumKind::Logged, ..FormatOptions::sized(64 << 20) };
+    let logged = FormatOptions::on(MediumKind::Logged, 64 << 20);
     let home = Home::new(at_once(Rate::MIN, logged));
     let pool = home.open();
     for round in 0..3 {
@@ -527,7 +531,7 @@ fn a_copy_that_is_all_that_is_left_becomes_a_pool() {
 
     let told = Pool::open(&copy, &OpenOptions::default()).err().expect("no pool").to_string();
     assert!(told.contains("conquest import"), "{told}");
-    let how = FormatOptions { medium: MediumKind::Logged, ..FormatOptions::sized(8 << 20) };
+    let how = FormatOptions::on(MediumKind::Logged, 8 << 20);
     let told = Pool::format(&copy, &how).unwrap_err().to_string();
     assert!(told.contains("conquest import") && told.contains("--force"), "{told}");
     import(&copy, false).unwrap();
@@ -580,7 +584,7 @@ fn newer_memory_is_not_lost_to_a_copy_alone() {
 /// With a file of the copy lost, the memory held everything, and nothing got it out.
 #[test]
 fn memory_whose_copy_is_lost_is_saved_alone() {
-    let home = Home::new(FormatOptions { medium: MediumKind::Logged, ..FormatOptions::sized(8 << 20) });
+    let home = Home::new(FormatOptions::on(MediumKind::Logged, 8 << 20));
     let save = |image: &Path| Pool::of_memory(&home.pool())?.save(image, &mut |_, _| {});
     let image = home.0.path().join("saved");
     for (lost, text) in COPY.into_iter().zip(["one", "two", "three"]) {
@@ -689,7 +693,7 @@ fn memory_of_which_nothing_else_is_left_makes_way_for_a_new_pool() {
 }
 
 fn logged() -> FormatOptions {
-    FormatOptions { medium: MediumKind::Logged, ..FormatOptions::sized(8 << 20) }
+    FormatOptions::on(MediumKind::Logged, 8 << 20)
 }
 
 /// Two pools on `logged`, restored from one image: they have one UUID.
@@ -1099,7 +1103,7 @@ fn regions(dir: &Path) -> Vec<PathBuf> {
 #[test]
 fn files_that_are_nobodys_copy_are_not_formatted_over() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
-    let how = FormatOptions { medium: MediumKind::Logged, ..FormatOptions::sized(8 << 20) };
+    let how = FormatOptions::on(MediumKind::Logged, 8 << 20);
     for name in COPY {
         std::fs::write(dir.path().join(name), "mine").unwrap();
         let told = Pool::format(dir.path(), &how).unwrap_err().to_string();
@@ -1123,7 +1127,7 @@ fn memory_of_pools_that_were_never_finished_is_given_back() {
     [&left[1], &left[2], &made].into_iter().for_each(|path| std::fs::write(path, [1; 100_000]).unwrap());
     let locked = std::fs::File::open(&making).unwrap();
     rustix::fs::flock(&locked, rustix::fs::FlockOperation::LockExclusive).unwrap();
-    drop(Home::new(FormatOptions { medium: MediumKind::Logged, ..FormatOptions::sized(8 << 20) }));
+    drop(Home::new(FormatOptions::on(MediumKind::Logged, 8 << 20)));
     let there = [&making, &made].map(|path| path.exists());
     [making, made].iter().for_each(|path| std::fs::remove_file(path).unwrap());
     assert_eq!((left.map(|path| path.exists()), there), ([false; 3], [true; 2]));
@@ -1132,7 +1136,7 @@ fn memory_of_pools_that_were_never_finished_is_given_back() {
 /// What all processes that were killed had shared stayed for ever where the file was replaced that it is named after.
 #[test]
 fn what_killed_processes_shared_goes_with_their_pool() {
-    let logged = FormatOptions { medium: MediumKind::Logged, ..FormatOptions::sized(8 << 20) };
+    let logged = FormatOptions::on(MediumKind::Logged, 8 << 20);
     for how in [logged, with_copy(".".as_ref())] {
         let home = Home::new(how.clone());
         let image = home.0.path().join("saved");
@@ -1155,7 +1159,7 @@ fn what_killed_processes_shared_goes_with_their_pool() {
 /// A size that was mistyped, or too large, cost the pool that was there.
 #[test]
 fn a_pool_that_cannot_be_made_leaves_the_one_that_is_there() {
-    let logged = FormatOptions { medium: MediumKind::Logged, ..FormatOptions::sized(8 << 20) };
+    let logged = FormatOptions::on(MediumKind::Logged, 8 << 20);
     for how in [logged, with_copy(".".as_ref())] {
         let home = Home::new(how.clone());
         write(&home.open(), "old", "still there");
@@ -1189,8 +1193,7 @@ fn a_copy_that_another_pool_works_with_stays() {
     let pool = home.open();
     let image = home.0.path().join("saved");
     pool.save(&image, &mut |_, _| {}).unwrap();
-    let (new, logged) =
-        (home.0.path().join("new"), FormatOptions { medium: MediumKind::Logged, ..FormatOptions::sized(8 << 20) });
+    let (new, logged) = (home.0.path().join("new"), FormatOptions::on(MediumKind::Logged, 8 << 20));
     let refused = [
         Pool::format(&new, &FormatOptions { force: true, ..with_copy(copies.path()) }),
         Pool::format(copies.path(), &FormatOptions { force: true, ..logged }),
@@ -1256,7 +1259,7 @@ fn a_pool_that_was_used_while_it_was_imported_stays() {
 
 #[test]
 fn a_region_that_is_replaced_while_one_waits_for_it_is_not_used() {
-    let home = Home::new(FormatOptions::sized(8 << 20));
+    let home = Home::new(FormatOptions::on(MediumKind::Battery, 8 << 20));
     let (nvram, other) = (home.pool().join("nvram"), home.pool().join("other"));
     let held = std::fs::File::open(&nvram).unwrap();
     rustix::fs::flock(&held, rustix::fs::FlockOperation::LockExclusive).unwrap();

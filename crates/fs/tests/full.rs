@@ -29,7 +29,7 @@ fn page(n: u64, changes: u64) -> Vec<u8> {
 fn a_full_disk_takes_what_is_overwritten(medium: MediumKind) {
     let dir = tempfile::tempdir_in("/dev/shm").expect("a directory");
     let regions = vec![NewDisk { path: dir.path().join("disk"), size: Some(96 * MIB) }.into()];
-    let how = FormatOptions { medium, root_owner: (0, 0), regions, ..FormatOptions::sized(32 * MIB) };
+    let how = FormatOptions { root_owner: (0, 0), regions, ..FormatOptions::on(medium, 32 * MIB) };
     let at = dir.path().join("pool");
     Pool::format(&at, &how).expect("there is room");
     let pool = Pool::open(&at, &OpenOptions::default()).expect("it is opened");
@@ -65,8 +65,7 @@ fn a_full_mirrored_pool_has_all_that_it_took() {
     let dir = tempfile::tempdir_in("/dev/shm").expect("a directory");
     let disk = |name: &str| NewDisk { path: dir.path().join(name), size: Some(160 * MIB) }.into();
     let regions = vec![disk("one"), disk("two")];
-    let how =
-        FormatOptions { medium: MediumKind::Battery, root_owner: (0, 0), regions, ..FormatOptions::sized(32 * MIB) };
+    let how = FormatOptions { root_owner: (0, 0), regions, ..FormatOptions::on(MediumKind::Battery, 32 * MIB) };
     let at = dir.path().join("pool");
     Pool::format(&at, &how).expect("there is room");
     let pool = Pool::open(&at, &OpenOptions::default()).expect("it is opened");

@@ -61,7 +61,7 @@ impl Drop for Host {
 
 fn pool_on(host: &Host, dir: &Path) -> Pool {
     let regions = vec![NewDisk { path: host.at().join("disk"), size: Some(200 * MIB) }.into()];
-    let how = FormatOptions { root_owner: (0, 0), regions, ..FormatOptions::sized(128 * MIB) };
+    let how = FormatOptions { root_owner: (0, 0), regions, ..FormatOptions::on(fs::MediumKind::Battery, 128 * MIB) };
     Pool::format(dir, &how).expect("there is room");
     Pool::open(dir, &OpenOptions::default()).expect("it is opened")
 }

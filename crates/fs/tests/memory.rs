@@ -19,7 +19,7 @@ struct Home {
 impl Home {
     fn new(medium: MediumKind, size: u64) -> Home {
         let dir = tempfile::tempdir_in("/dev/shm").unwrap();
-        let how = FormatOptions { medium, root_owner: (0, 0), ..FormatOptions::sized(size) };
+        let how = FormatOptions { root_owner: (0, 0), ..FormatOptions::on(medium, size) };
         Pool::format(dir.path(), &how).unwrap();
         Home { dir }
     }
@@ -300,7 +300,7 @@ fn a_host_without_memory_makes_the_pool_full_until_it_has_some() {
         return;
     };
     let pool_dir = host.dir.path().join("pool");
-    let how = |size| FormatOptions { root_owner: (0, 0), ..FormatOptions::sized(size) };
+    let how = |size| FormatOptions { root_owner: (0, 0), ..FormatOptions::on(MediumKind::Battery, size) };
     let refused = Pool::format(&pool_dir, &how(100 * MIB)).unwrap_err().to_string();
     assert!(refused.contains("60 MiB in all"), "{refused}");
     Pool::format(&pool_dir, &how(50 * MIB)).unwrap();

@@ -25,7 +25,7 @@ impl Home {
     fn new(medium: MediumKind) -> Home {
         let home = Home(tempfile::tempdir_in("/dev/shm").unwrap());
         let day = CommitInterval::try_from(86_400.0).unwrap();
-        let how = FormatOptions { medium, commit_interval: Some(day), ..FormatOptions::sized(8 << 20) };
+        let how = FormatOptions { commit_interval: Some(day), ..FormatOptions::on(medium, 8 << 20) };
         Pool::format(&home.pool(), &how).unwrap();
         home
     }
@@ -458,7 +458,7 @@ fn a_pool_has_one_mount_at_a_time() {
 /// Where there is nothing to wait for, or always something, nothing else is in effect.
 #[test]
 fn terms_that_have_no_effect_are_not_told() {
-    let alone = FormatOptions::sized(8 << 20);
+    let alone = FormatOptions::on(MediumKind::Battery, 8 << 20);
     let mirror = tempfile::tempdir_in("/dev/shm").unwrap();
     let mirrored = FormatOptions { copy: Some(mirror.path().join("m")), mirror: true, ..alone.clone() };
     for (how, interval) in [(alone, None), (mirrored, Some(1.0))] {

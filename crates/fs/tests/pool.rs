@@ -5,7 +5,7 @@ use fs::path::{Open, View};
 use fs::{Caller, FormatOptions, Kind, OpenOptions, Pool};
 
 fn options(size: u64) -> FormatOptions {
-    FormatOptions { root_owner: (0, 0), ..FormatOptions::sized(size) }
+    FormatOptions { root_owner: (0, 0), ..FormatOptions::on(fs::MediumKind::Battery, size) }
 }
 
 fn pool(size: u64) -> (tempfile::TempDir, Pool) {

@@ -94,11 +94,7 @@ pub enum Medium {
 pub fn run(args: &Args) -> Result<()> {
     let pool = locate::absolute(&args.pool)?;
     let (nvram, bytes) = nvram(args, &pool)?;
-    let medium = match args.medium {
-        Some(medium) => medium.into(),
-        None if nvram.is_some() => MediumKind::Battery,
-        None => MediumKind::Logged,
-    };
+    let medium = args.medium.map_or_else(|| MediumKind::usual(nvram.as_deref()), MediumKind::from);
     let copy = copy(args, medium)?;
     refuse_without_use(args, copy.is_some() || in_regions(args))?;
     let mirror = args.mirror.is_some();

@@ -73,7 +73,7 @@ fn find(pool: &Path, dir: Option<&Path>) -> Result<Option<Mounted>> {
 
 fn create(pool: &Path, size: Option<u64>) -> Result<()> {
     let bytes = size.map_or_else(|| size::default_for(pool, MediumKind::Logged), Ok)?;
-    let how = FormatOptions { medium: MediumKind::Logged, ..FormatOptions::sized(bytes) };
+    let how = FormatOptions::sized(bytes);
     let how = FormatOptions { regions: format::usual_disk(pool, &how)?, ..how };
     let takes = format::takes(pool, &how);
     let made = format::make(pool, how);

@@ -1,5 +1,7 @@
 //! What keeps the persistent RAM of a pool.
 
+use std::path::Path;
+
 use serde::{Deserialize, Serialize};
 
 /// What keeps the persistent RAM.
@@ -12,6 +14,17 @@ pub enum MediumKind {
     Dax,
     /// Ordinary RAM with a copy on disk: durable after `fsync`, or with the next commit.
     Logged,
+}
+
+impl MediumKind {
+    /// What a pool is on where nobody says: `logged`, the one that is safe on any machine; with a file or device of persistent RAM
+    /// of its own, `battery`.
+    pub fn usual(nvram: Option<&Path>) -> MediumKind {
+        match nvram {
+            Some(_) => MediumKind::Battery,
+            None => MediumKind::Logged,
+        }
+    }
 }
 
 impl From<MediumKind> for pram::MediumKind {
@@ -27,5 +40,17 @@ impl From<MediumKind> for pram::MediumKind {
 impl std::fmt::Display for MediumKind {
     fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
         f.write_str(pram::MediumKind::from(*self).name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::FormatOptions;
+
+    #[test]
+    fn where_nobody_says_a_pool_is_safe_on_any_machine() {
+        assert_eq!(FormatOptions::sized(1 << 20).medium, MediumKind::Logged);
+        assert_eq!(MediumKind::usual(Some(Path::new("/dev/pmem0"))), MediumKind::Battery);
     }
 }

@@ -76,13 +76,19 @@ impl From<NewDisk> for NewRegion {
 }
 
 impl FormatOptions {
-    /// A pool of `size` bytes in the pool directory, whose root belongs to the caller; never over another.
+    /// A pool of `size` bytes in the pool directory, whose root belongs to the caller; never over another. On `logged`, which
+    /// is safe on any machine.
     pub fn sized(size: u64) -> Self {
+        Self::on(MediumKind::usual(None), size)
+    }
+
+    /// The same on another medium.
+    pub fn on(medium: MediumKind, size: u64) -> Self {
         let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         FormatOptions {
             size,
             nvram: None,
-            medium: MediumKind::Battery,
+            medium,
             copy: None,
             copy_in_regions: InRegions::No,
             mirror: false,

@@ -11,7 +11,8 @@ pub const MIB: u64 = 1 << 20;
 
 pub fn format(size: u64) -> tempfile::TempDir {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
-    let options = FormatOptions { root_mode: 0o777, root_owner: (0, 0), ..FormatOptions::sized(size) };
+    let options =
+        FormatOptions { root_mode: 0o777, root_owner: (0, 0), ..FormatOptions::on(fs::MediumKind::Battery, size) };
     Pool::format(dir.path(), &options).unwrap();
     dir
 }

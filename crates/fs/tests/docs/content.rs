@@ -20,7 +20,7 @@ pub const SPECIAL: [(&str, Kind, u64); 4] = [
 pub const MANY: usize = 200;
 
 pub fn options() -> FormatOptions {
-    FormatOptions { root_owner: (0, 0), ..FormatOptions::sized(SIZE) }
+    FormatOptions { root_owner: (0, 0), ..FormatOptions::on(fs::MediumKind::Battery, SIZE) }
 }
 
 /// Bytes that tell where they are from.

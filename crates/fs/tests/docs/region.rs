@@ -195,7 +195,11 @@ fn files_and_directories_take_the_forms_told() {
 #[test]
 fn compressed_files_lie_as_told() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
-    Pool::format(dir.path(), &fs::FormatOptions { root_owner: (0, 0), ..fs::FormatOptions::sized(16 << 20) }).unwrap();
+    Pool::format(
+        dir.path(),
+        &fs::FormatOptions { root_owner: (0, 0), ..fs::FormatOptions::on(fs::MediumKind::Battery, 16 << 20) },
+    )
+    .unwrap();
     let pool = Pool::open(dir.path(), &OpenOptions { noatime: true, ..OpenOptions::default() }).unwrap();
     let root = fs::path::View::new(&pool, fs::Caller::root());
     let (mut rng, page) = (rng::Rng::new(1), Page::open("FORMAT.md"));

@@ -9,7 +9,7 @@ use crate::tables::Page;
 
 fn pool(size: u64) -> (tempfile::TempDir, Pool) {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
-    Pool::format(dir.path(), &FormatOptions::sized(size)).unwrap();
+    Pool::format(dir.path(), &FormatOptions::on(fs::MediumKind::Battery, size)).unwrap();
     let pool = Pool::open(dir.path(), &OpenOptions::default()).unwrap();
     (dir, pool)
 }

@@ -19,7 +19,7 @@ impl Home {
     fn format(medium: MediumKind) -> Home {
         let home = Home(tempfile::tempdir_in("/dev/shm").expect("a directory"));
         let regions = vec![NewDisk { path: "../first".into(), size: Some(32 * MIB) }.into()];
-        let how = FormatOptions { medium, regions, ..FormatOptions::sized(24 * MIB) };
+        let how = FormatOptions { regions, ..FormatOptions::on(medium, 24 * MIB) };
         Pool::format(&home.pool(), &how).expect("there is room");
         home
     }

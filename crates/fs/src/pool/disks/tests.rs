@@ -26,14 +26,14 @@ impl Home {
     fn try_format(&self, name: &str, disks: &[(&str, Option<u64>)], force: bool) -> Result<PathBuf, String> {
         let disk = |(path, size): &(&str, Option<u64>)| NewDisk { path: path.into(), size: *size };
         let regions = disks.iter().map(disk).map(NewRegion::from).collect();
-        let how = FormatOptions { medium: MediumKind::Logged, regions, force, ..FormatOptions::sized(8 * MIB) };
+        let how = FormatOptions { regions, force, ..FormatOptions::on(MediumKind::Logged, 8 * MIB) };
         Pool::format(&self.path(name), &how).map(|()| self.path(name)).map_err(|e| e.to_string())
     }
 
     /// The same on regions.
     fn try_regions(&self, name: &str, regions: &[NewRegion]) -> Result<PathBuf, String> {
         let (medium, regions) = (MediumKind::Logged, regions.to_vec());
-        let how = FormatOptions { medium, regions, ..FormatOptions::sized(8 * MIB) };
+        let how = FormatOptions { regions, ..FormatOptions::on(medium, 8 * MIB) };
         Pool::format(&self.path(name), &how).map(|()| self.path(name)).map_err(|e| e.to_string())
     }
 
@@ -316,7 +316,7 @@ fn what_is_left_of_a_pool_is_destroyed_with_its_disk() {
 #[test]
 fn the_usual_disk_is_as_large_as_what_its_host_has_free() {
     let home = Home::new();
-    let how = FormatOptions { medium: MediumKind::Logged, ..FormatOptions::sized(8 * MIB) };
+    let how = FormatOptions::on(MediumKind::Logged, 8 * MIB);
     let disk = Pool::usual_disk(&home.path("pool"), &how).expect("asked").expect("room");
     let host = rustix::fs::statvfs(home.0.path()).expect("a file system");
     let (total, free) = (host.f_blocks * host.f_frsize, host.f_bavail * host.f_frsize);
@@ -403,7 +403,7 @@ fn a_given_disk_may_be_larger_than_its_share() {
     let given = NewDisk { path: home.path("given"), size: None };
     let small = NewDisk { path: home.path("a"), size: Some(16 * MIB) };
     let regions = vec![NewRegion { layout: Layout::Mirror, disks: vec![given, small] }];
-    let how = FormatOptions { medium: MediumKind::Logged, regions, force: true, ..FormatOptions::sized(8 * MIB) };
+    let how = FormatOptions { regions, force: true, ..FormatOptions::on(MediumKind::Logged, 8 * MIB) };
     Pool::format(&home.path("pool"), &how).expect("formatted");
     assert_eq!(fs::metadata(home.path("given")).expect("there").len(), 40 * MIB);
     let file = fs::File::options().write(true).open(home.path("given")).expect("a file");

@@ -176,7 +176,7 @@ mod tests {
     use crate::{Caller, FormatOptions, OpenOptions, Pool};
 
     fn kinds() -> [FormatOptions; 4] {
-        let sized = || FormatOptions::sized(8 << 20);
+        let sized = || FormatOptions::on(MediumKind::Battery, 8 << 20);
         let disk = NewDisk { path: "disk".into(), size: Some(16 << 20) };
         [
             FormatOptions { medium: MediumKind::Logged, ..sized() },
@@ -238,7 +238,7 @@ mod tests {
             let (dir, uuid) = made(home.path(), how);
             let stopped = cut_before(n, |step| destroy(&dir, step));
             assert!(stopped.is_err());
-            Pool::format(&dir, &FormatOptions::sized(8 << 20)).expect("made anew");
+            Pool::format(&dir, &FormatOptions::on(MediumKind::Battery, 8 << 20)).expect("made anew");
             assert!(Pool::open(&dir, &OpenOptions::default()).is_ok() && !is_due(&dir));
             assert_eq!(in_shared_memory(&uuid), 0);
         }

@@ -111,7 +111,7 @@ mod tests {
     #[test]
     fn what_was_left_in_the_making_is_given_back() {
         let home = tempfile::tempdir_in("/dev/shm").expect("a directory");
-        Pool::format(home.path(), &FormatOptions::sized(8 << 20)).expect("formatted");
+        Pool::format(home.path(), &FormatOptions::on(MediumKind::Battery, 8 << 20)).expect("formatted");
         let (dir, uuid) = (home.path().to_string_lossy().into_owned(), uuid::random().expect("one"));
         for (medium, shared) in [(MediumKind::Logged, 2), (MediumKind::Battery, 0)] {
             make_in_part(home.path(), medium, &uuid);

@@ -249,15 +249,15 @@ mod tests {
     }
 
     fn logged() -> FormatOptions {
-        FormatOptions { medium: MediumKind::Logged, ..FormatOptions::sized(8 << 20) }
+        FormatOptions::on(MediumKind::Logged, 8 << 20)
     }
 
     fn battery() -> FormatOptions {
-        FormatOptions { copy: Some(".".into()), ..FormatOptions::sized(8 << 20) }
+        FormatOptions { copy: Some(".".into()), ..FormatOptions::on(MediumKind::Battery, 8 << 20) }
     }
 
     fn mirrored() -> FormatOptions {
-        FormatOptions { copy: Some("mirror".into()), mirror: true, ..FormatOptions::sized(8 << 20) }
+        FormatOptions { copy: Some("mirror".into()), mirror: true, ..FormatOptions::on(MediumKind::Battery, 8 << 20) }
     }
 
     /// With a disk of its own and one that was there before.
@@ -441,7 +441,8 @@ mod tests {
     #[test]
     fn a_copy_in_use_stays_where_another_pool_names_it() {
         let away = tempfile::tempdir_in("/dev/shm").expect("a directory");
-        let how = FormatOptions { copy: Some(away.path().join("copy")), ..FormatOptions::sized(8 << 20) };
+        let how =
+            FormatOptions { copy: Some(away.path().join("copy")), ..FormatOptions::on(MediumKind::Battery, 8 << 20) };
         let (home, other) = (Home::with("old", &how), tempfile::tempdir_in("/dev/shm").expect("a directory"));
         let in_use = home.open();
         let made = other.path().join(DECIDED);
