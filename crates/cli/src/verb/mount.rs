@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use fs::pool::DiskStatus;
 use fs::Pool;
 
 use crate::failure::{Failure, Result};
@@ -90,11 +91,17 @@ fn stay(request: &Request) -> Result<()> {
     })
 }
 
-/// Tells which disks its regions do without: the server says so to its log alone.
+/// Tells what it is mounted without, disks of regions and whole regions: the server says so to its log alone.
 pub fn warn_of_missing(pool: &Path) -> Result<()> {
     // It is mounted: what cannot be told now is no failure.
-    let Ok((regions, _)) = Pool::disks(pool) else { return Ok(()) };
-    regions.iter().filter_map(|region| region.trouble(pool)).try_for_each(|trouble| say(&trouble))
+    let Ok((regions, disks)) = Pool::disks(pool) else { return Ok(()) };
+    let trouble = regions.iter().filter_map(|region| region.trouble(pool));
+    let broken = regions.iter().filter_map(|region| region.problem.as_ref());
+    // Nothing else is there to tell of a region without any of its disks.
+    let is_told = |disk: &DiskStatus| regions.iter().any(|region| Some(region.number) == disk.region);
+    let gone = disks.iter().filter(|disk| !is_told(disk)).filter_map(|disk| disk.problem.as_ref());
+    let lost = broken.chain(gone).map(|why| format!("mounted, but what only this has cannot be read: {why}"));
+    trouble.chain(lost).try_for_each(|what| say(&what))
 }
 
 /// Tells what there is to tell.

@@ -18,6 +18,7 @@ pub const TESTS: &[Test] = &[
     ("disks::what_can_be_no_disk_is_refused", refused_inputs),
     ("disks::a_disk_that_a_pool_uses_is_nobody_elses", used),
     ("disks::a_disk_that_is_missing_is_told_and_the_pool_waits_for_it", missing),
+    ("disks::mounting_tells_what_it_goes_on_without", without),
     ("disks::who_may_not_use_a_disk_is_told", not_permitted),
     ("disks::status_tells_what_is_in_memory_and_on_disk", told),
     ("disks::thresholds_say_what_goes_to_disk", thresholds),
@@ -476,6 +477,35 @@ fn missing() -> Outcome {
     fs::write(&toml, without).expect("written");
     fs::remove_file(&disk).expect("removed");
     works(&lab);
+    Ok(())
+}
+
+/// Whole regions too, and one whose disk's name is that of something else now, which is in use.
+fn without() -> Outcome {
+    let lab = Lab::new();
+    let (pool, mnt) = (lab.pool(), lab.text("mnt"));
+    let disk = |name: &str| format!("{}:32M", lab.text(name));
+    let mirror = format!("mirror:{},{}", disk("a"), disk("b"));
+    lab.ok(&["format", &pool, "--nvram", "32M", "--disk", &mirror, "--disk", &disk("c"), "--disk", &disk("d")]);
+    fs::create_dir(lab.path("away")).expect("mkdir");
+    fs::rename(lab.path("c"), lab.path("away/c")).expect("renamed");
+    let said = lab.ok(&["mount", &pool, &mnt]);
+    assert!(
+        said.contains("cannot be read") && said.contains(&lab.text("c")) && !said.contains(&lab.text("d")),
+        "{said}"
+    );
+    lab.umount();
+    fs::rename(lab.path("away/c"), lab.path("c")).expect("renamed");
+    fs::rename(lab.path("b"), lab.path("away/b")).expect("renamed");
+    sparse(&lab.path("b"), 32 << 20);
+    let other = File::open(lab.path("b")).expect("open");
+    rustix::fs::flock(&other, rustix::fs::FlockOperation::LockExclusive).expect("lock");
+    let said = lab.ok(&["mount", &pool, &mnt]);
+    assert!(
+        said.contains(&lab.text("b")) && said.contains("goes on without it") && !said.contains(&lab.text("c")),
+        "{said}"
+    );
+    lab.umount();
     Ok(())
 }
 

@@ -136,6 +136,12 @@ impl Disk {
         Disk::over(path, file, options)
     }
 
+    /// The label of what is there, whoever has it for himself. Nothing but that may be done with such a disk.
+    pub fn peek(path: &Path) -> Result<Label, OpenError> {
+        let options = Options { read_only: true, cached: true, threads: true, ..Options::default() };
+        Label::read(&Disk::over(path, host::open(path, &options)?, &options)?)
+    }
+
     /// Makes a disk of what is there, or of a file that is not there yet. What was on it is gone afterwards, but where
     /// that is something and `force` does not allow it. The disk is this process's alone until [`Disk::share`].
     pub fn make(path: &Path, making: &Making) -> Result<Disk, OpenError> {

@@ -146,7 +146,7 @@ fn open_one(dir: &Path, entry: &DiskEntry, uuid: [u8; 16], options: &Options) ->
     let (disk, label) = opened.map_err(|e| Missing {
         path: path.clone(),
         why: e.to_string(),
-        is_lost: is_lost(&e),
+        is_lost: is_lost(&e) || is_another(&path, uuid),
         is_late: is_late(&e),
         error: cannot_use(dir, &e),
     })?;
@@ -175,6 +175,14 @@ fn is_lost(e: &OpenError) -> bool {
         | OpenError::Unusable { .. } => true,
         OpenError::Transfer(e) => matches!(e.class, Class::Gone | Class::Media | Class::Timeout),
         _ => false,
+    }
+}
+
+/// Has the name become that of something else, whoever has that for himself?
+fn is_another(path: &Path, uuid: [u8; 16]) -> bool {
+    match Disk::peek(path) {
+        Ok(label) => label.pool != Uuid(uuid),
+        Err(e) => is_lost(&e) && !is_late(&e),
     }
 }
 

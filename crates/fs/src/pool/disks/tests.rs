@@ -453,6 +453,26 @@ fn a_pool_is_opened_without_a_disk_of_a_mirror_and_without_a_stripe() {
     assert!(open(&dir).is_ok());
 }
 
+/// Whoever has for himself what lies where a disk was keeps nobody from the rest.
+#[test]
+fn a_mirror_is_opened_where_the_name_of_its_disk_is_that_of_something_else() {
+    let home = Home::new();
+    let dir = home.try_regions("pool", &[region(Layout::Mirror, &[("a", 20), ("b", 20)])]).expect("formatted");
+    let alone = |path: &Path| {
+        let file = fs::File::open(path).expect("it is there");
+        rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).expect("a lock");
+        file
+    };
+    let held = alone(&home.path("b"));
+    refused(open(&dir), &["/b is in use", "has it for himself"]);
+    drop(held);
+    fs::create_dir(home.path("away")).expect("mkdir");
+    fs::rename(home.path("b"), home.path("away/b")).expect("renamed");
+    let _held = alone(&home.file("b", 20 * MIB));
+    drop(open(&dir).expect("the other one is there"));
+    assert_eq!(states(&dir), ["whole", "missing"]);
+}
+
 #[test]
 fn a_disk_is_put_back_or_replaced() {
     let home = Home::new();
