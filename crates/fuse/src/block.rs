@@ -1,4 +1,5 @@
-//! Mounting as the file system of a block device, so that `sync`, `syncfs` and `umount` wait for us.
+//! Mounting as the file system of a block device, so that `sync`, `syncfs` and `umount` wait for us, and `stat` tells the same
+//! device at each mount.
 //!
 //! Linux tells of these calls only to those FUSE servers that it trusts: since 6.18 those of block devices (type
 //! `fuseblk`), which only root can mount. So there is one, of a page of memory that nobody reads or writes: it comes and
@@ -9,7 +10,9 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::time::Duration;
 
+use fs::poll::poll_until;
 use rustix::mount::{fsconfig_create, fsmount, fsopen, FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags};
 use rustix::process::{chroot, fchdir};
 
@@ -19,21 +22,34 @@ use crate::{detached, kernel};
 /// The first Linux that tells the servers of block devices.
 const SINCE: kernel::Version = (6, 18, 0);
 
+/// How long the kernel has for that.
+const PATIENCE: Duration = Duration::from_millis(100);
+
 /// Would it help here?
 pub fn is_told_of_sync() -> bool {
     kernel::version().is_some_and(|version| version >= SINCE)
 }
 
 /// A mount that is nowhere yet, as if `source` were a block device. `words`: the options of FUSE.
-pub fn fresh(source: &Path, flags: MountFlags, words: &[(&str, String)]) -> io::Result<OwnedFd> {
+/// The device goes when the mount has ended that has this number; else its name stays, for the next mount of the pool.
+pub fn forget(number: &str) {
+    let minor = number.strip_prefix("7:").and_then(|minor| minor.parse().ok());
+    if let (Some(minor), Ok(devices)) = (minor, LoopControl::open()) {
+        // The kernel lets go of it a moment after it has told us of the end.
+        poll_until(PATIENCE, || devices.remove(minor).is_ok());
+    }
+}
+
+/// `name` is the pool's: the device, and so what `stat` calls the file system, has the same number at each mount.
+pub fn fresh(source: &Path, name: u128, flags: MountFlags, words: &[(&str, String)]) -> io::Result<OwnedFd> {
     let made = std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new().spawn_scoped(scope, || in_own_root(source, flags, words))?;
+        let thread = std::thread::Builder::new().spawn_scoped(scope, || in_own_root(source, name, flags, words))?;
         Ok::<_, io::Error>(thread.join())
     })?;
     made.unwrap_or_else(|_| Err(io::Error::other("the thread that mounts has ended")))
 }
 
-fn in_own_root(source: &Path, flags: MountFlags, words: &[(&str, String)]) -> io::Result<OwnedFd> {
+fn in_own_root(source: &Path, name: u128, flags: MountFlags, words: &[(&str, String)]) -> io::Result<OwnedFd> {
     let devices = LoopControl::open()?;
     let empty = fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_create(&empty)?;
@@ -45,6 +61,6 @@ fn in_own_root(source: &Path, flags: MountFlags, words: &[(&str, String)]) -> io
         std::fs::create_dir_all(parent)?;
     }
     // Ours until the mount has it too.
-    let _device = devices.make(source)?;
+    let _device = devices.make(source, name)?;
     detached::fresh("fuseblk", source, words, flags)
 }

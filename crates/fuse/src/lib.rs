@@ -7,7 +7,7 @@
 //! | `unmount` | letting go of it |
 //! | `detached` | mounts made with all their flags before they are put in place |
 //! | `helper` | the same by `fusermount3`, for those who may not mount |
-//! | `block` | the same as the file system of a block device, so that `sync` waits for us |
+//! | `block` | the same as the file system of a block device, so that `sync` waits for us and the device stays the same |
 //! | [`mounts`] | the kernel's mount table |
 //! | `prime` | what the kernel learns by the first calls |
 //! | `session` | the life of a mount: signals, the end |

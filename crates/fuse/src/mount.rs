@@ -148,12 +148,13 @@ pub(crate) fn open_device() -> Result<Device> {
 
 /// A mount that is nowhere yet, and who serves it.
 fn made_by_root(pool: &Pool, source: &Path, dir: &Path, options: &MountOptions) -> Result<(OwnedFd, Device)> {
-    if !pool.durable_at_return() && block::is_told_of_sync() {
+    if block::is_told_of_sync() {
+        let name = u128::from_be_bytes(pool.uuid()?);
         let device = open_device()?;
-        match block::fresh(source, options.flags, &words(&device, mounts::SUBTYPE, Some(BLOCK_SIZE))) {
+        match block::fresh(source, name, options.flags, &words(&device, mounts::SUBTYPE, Some(BLOCK_SIZE))) {
             Ok(made) => return Ok((made, device)),
             Err(e) => {
-                tracing::warn!("`sync` and `syncfs` will not wait, only `fsync`: no block device to mount as: {e}")
+                tracing::warn!("`sync` and `syncfs` will not wait, only `fsync`, and `stat` may tell another device at each mount: no block device to mount as: {e}")
             }
         }
     }

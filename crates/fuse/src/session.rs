@@ -20,7 +20,7 @@ use crate::server::Server;
 use crate::sys::{Device, Signals};
 use crate::threads::Threads;
 use crate::wait_policy::WaitPolicy;
-use crate::{dev, init, prime, unmount, uring, wait_policy, workers};
+use crate::{block, dev, init, prime, unmount, uring, wait_policy, workers};
 
 /// Fewest and most threads that read /dev/fuse.
 const READERS: (usize, usize) = (2, 16);
@@ -212,7 +212,9 @@ impl Mount {
             }
             End::Unmounted => {}
         }
+        let number = self.number.clone();
         self.finish();
+        block::forget(&number);
         match end {
             End::Failed => Err(Error::Unavailable("a thread that it needs has failed; the log says why".into())),
             _ => watching,

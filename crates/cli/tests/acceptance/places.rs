@@ -22,6 +22,7 @@ pub const TESTS: &[Test] = &[
     ("places::up_mounts_again_what_a_killed_server_left", up_again),
     ("places::nothing_is_written_below_while_a_dead_mount_is_replaced", none_below),
     ("places::a_remount_mounts_again_what_is_dead", remount_again),
+    ("places::the_device_is_the_same_at_each_mount", same_device),
     ("places::a_dead_mount_that_cannot_be_taken_away_is_covered", covered),
     ("places::a_part_that_was_bound_is_mounted_again_too", part),
     ("places::several_that_mount_at_once_get_one_server", at_once),
@@ -305,6 +306,32 @@ fn remount_again() -> Outcome {
     assert_eq!(dirs(&lab), [mnt.clone()], "what was dead is gone");
     lab.umount();
     lab.refused(1, &["umount", &mnt], &["no pool is mounted"]);
+    Ok(())
+}
+
+/// Else `tar -g` takes all files for new, and so do others that note the device.
+fn same_device() -> Outcome {
+    let labs = [Lab::with_pool("16M"), Lab::with_file("16M")];
+    let device = |lab: &Lab| {
+        std::fs::metadata(lab.mnt()).map(|found| std::os::unix::fs::MetadataExt::dev(&found)).expect("stat")
+    };
+    labs.iter().for_each(Lab::mount);
+    let before = labs.each_ref().map(device);
+    if !std::fs::read_to_string("/proc/self/mountinfo").is_ok_and(|table| table.contains("fuseblk.conquest")) {
+        return Err(crate::Skip("needs a kernel that tells servers of block devices of sync, and loop devices".into()));
+    }
+    assert_ne!(before[0], before[1]);
+    labs[0].umount();
+    labs[1].kill9();
+    // In another order, and with what takes the numbers that are free.
+    let other = Lab::mounted("16M");
+    labs[1].mount();
+    labs[0].mount();
+    assert_eq!(labs.each_ref().map(device), before);
+    other.umount();
+    labs.iter().for_each(Lab::umount);
+    let minor = rustix::fs::minor(before[0]);
+    wait_until(Duration::from_secs(5), "the device goes", || !Path::new(&format!("/sys/block/loop{minor}")).exists());
     Ok(())
 }
 

@@ -256,6 +256,11 @@ impl Pool {
         tend::Pool { fs: &self.fs, union, duplex, dir: &self.dir }.move_away(numbers)
     }
 
+    /// The pool's UUID.
+    pub fn uuid(&self) -> Result<[u8; 16]> {
+        self.config.uuid_bytes()
+    }
+
     /// The pool directory.
     pub fn dir(&self) -> &Path {
         &self.dir

@@ -20,6 +20,11 @@ const AUTOCLEAR: u32 = 4;
 /// Free devices that somebody else took first.
 const ATTEMPTS: u32 = 16;
 
+/// Numbers that are chosen for who asks: those below are handed out by the kernel, in order.
+const CHOSEN: std::ops::Range<u32> = 1 << 12..1 << 20;
+
+const LOOP_CTL_ADD: libc::c_ulong = 0x4c80;
+const LOOP_CTL_REMOVE: libc::c_ulong = 0x4c81;
 const LOOP_CTL_GET_FREE: libc::c_ulong = 0x4c82;
 const LOOP_CONFIGURE: libc::c_ulong = 0x4c0a;
 
@@ -48,12 +53,16 @@ impl LoopControl {
     }
 
     /// Makes a device node at `node`. The device is there as long as somebody has it open: the descriptor returned, or
-    /// a file system.
-    pub fn make(&self, node: &Path) -> io::Result<File> {
+    /// a file system. It has the same number each time for the same `name`, unless somebody else has that one.
+    pub fn make(&self, node: &Path, name: u128) -> io::Result<File> {
         let memory = memfd_create(NAME, MemfdFlags::CLOEXEC)?;
         ftruncate(&memory, SIZE)?;
-        for _ in 0..ATTEMPTS {
-            let number = self.free_number()?;
+        for attempt in 0..2 * ATTEMPTS {
+            let number = match attempt < ATTEMPTS {
+                true => self.add(number_for(name, attempt)),
+                false => self.free_number(),
+            };
+            let Ok(number) = number else { continue };
             mknodat(CWD, node, FileType::BlockDevice, Mode::RUSR | Mode::WUSR, makedev(MAJOR, number))?;
             let device = OpenOptions::new().read(true).write(true).open(node);
             // To be read from then on: some systems refuse to mount what somebody else may write to.
@@ -69,11 +78,42 @@ impl LoopControl {
         Err(io::Error::from_raw_os_error(libc::EBUSY))
     }
 
+    /// A device of this number; it may have been there, and be in use.
+    fn add(&self, number: u32) -> io::Result<u32> {
+        // SAFETY: the request takes a number; the descriptor is open.
+        match unsafe { libc::ioctl(self.0.as_raw_fd(), LOOP_CTL_ADD as _, libc::c_ulong::from(number)) } {
+            0.. => Ok(number),
+            _ => match io::Error::last_os_error() {
+                e if e.raw_os_error() == Some(libc::EEXIST) => Ok(number),
+                e => Err(e),
+            },
+        }
+    }
+
+    /// Takes the device away that was made for `name`, unless somebody uses it.
+    pub fn remove(&self, minor: u32) -> io::Result<()> {
+        if !CHOSEN.contains(&minor) {
+            return Ok(());
+        }
+        // SAFETY: the request takes a number; the descriptor is open.
+        match unsafe { libc::ioctl(self.0.as_raw_fd(), LOOP_CTL_REMOVE as _, libc::c_ulong::from(minor)) } {
+            0.. => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
     fn free_number(&self) -> io::Result<u32> {
         // SAFETY: the request takes no argument; the descriptor is open.
         let number = unsafe { libc::ioctl(self.0.as_raw_fd(), LOOP_CTL_GET_FREE as _) };
         u32::try_from(number).map_err(|_| io::Error::last_os_error())
     }
+}
+
+/// The number to try for `name` after so many others were somebody else's.
+fn number_for(name: u128, attempt: u32) -> u32 {
+    let (many, first) = (u128::from(CHOSEN.end - CHOSEN.start), u128::from(CHOSEN.start));
+    // Less than 2^20.
+    (first + (name % many + u128::from(attempt)) % many) as u32
 }
 
 fn configure(device: &File, memory: &OwnedFd) -> io::Result<()> {
@@ -92,4 +132,19 @@ fn configure(device: &File, memory: &OwnedFd) -> io::Result<()> {
 pub fn unshare_root() -> io::Result<()> {
     // SAFETY: only `FS` is unshared, and no memory or descriptor with it.
     Ok(unsafe { unshare_unsafe(UnshareFlags::FS) }?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_has_its_number() {
+        for name in [0, 7, u128::MAX] {
+            let numbers: Vec<u32> = (0..ATTEMPTS).map(|attempt| number_for(name, attempt)).collect();
+            assert_eq!(numbers[0], number_for(name, 0));
+            assert!(numbers.iter().all(|number| CHOSEN.contains(number)) && numbers[0] != numbers[1], "{numbers:?}");
+        }
+        assert_ne!(number_for(1, 0), number_for(2, 0));
+    }
 }
