@@ -161,6 +161,9 @@ fn refuse_others(request: &Request, server: &SessionStatus, place: &Mounted) -> 
             return differs(format!("save={}", asked.display()), now, fixed());
         }
     }
+    if options.mount.idmap && remount::maps_users(server.pid) == Some(false) {
+        return differs("idmap".into(), "no idmap".into(), fixed());
+    }
     if options.mount.allow_other && !place.allow_other {
         return differs("allow_other".into(), "access for its owner alone".into(), fixed());
     }

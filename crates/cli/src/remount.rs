@@ -128,6 +128,9 @@ impl Remount {
             }
             _ => {}
         }
+        if self.options.mount.idmap && maps_users(server.pid) == Some(false) {
+            return fixed("idmap");
+        }
         match (&self.options.save, save_of(server.pid)) {
             (Some(file), Some(now)) if now.as_ref() != Some(file) => fixed("save="),
             _ => Ok(()),
@@ -156,19 +159,28 @@ pub fn save_of(pid: u32) -> Option<Option<PathBuf>> {
     }
 }
 
-/// The last `save=` after a `-o`; arguments end with zeros.
+/// May places of the mount map users, as the command line of its server says? `None` if that cannot be told.
+pub fn maps_users(pid: u32) -> Option<bool> {
+    let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    Some(words_in(&String::from_utf8(line).ok()?).contains(&"idmap"))
+}
+
 fn saved_by(line: &str) -> Option<&str> {
-    let mut args = line.split('\0');
-    let mut file = None;
+    words_in(line).into_iter().filter_map(|word| word.strip_prefix("save=")).next_back()
+}
+
+/// The words after each `-o`; arguments end with zeros.
+fn words_in(line: &str) -> Vec<&str> {
+    let (mut args, mut words) = (line.split('\0'), Vec::new());
     while let Some(arg) = args.next() {
-        let words = match arg.strip_prefix("-o") {
+        let more = match arg.strip_prefix("-o") {
             Some("") => args.next().unwrap_or_default(),
-            Some(words) => words,
+            Some(more) => more,
             None => continue,
         };
-        file = words.split(',').filter_map(|word| word.trim().strip_prefix("save=")).next_back().or(file);
+        words.extend(more.split(',').map(str::trim));
     }
-    file
+    words
 }
 
 /// Lets the pool follow the flags of the mount with this number, wherever it is, and what the server is asked, in a thread

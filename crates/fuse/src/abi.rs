@@ -240,6 +240,7 @@ pub mod init {
     pub const INIT_EXT: u64 = 1 << 30;
     pub const CREATE_SUPP_GROUP: u64 = 1 << 34;
     pub const HAS_EXPIRE_ONLY: u64 = 1 << 35;
+    pub const ALLOW_IDMAP: u64 = 1 << 40;
     pub const OVER_IO_URING: u64 = 1 << 41;
 }
 
@@ -259,6 +260,9 @@ pub mod fattr {
     /// All that say what to change.
     pub const CHANGES: u32 = MODE | UID | GID | SIZE | ATIME | MTIME | ATIME_NOW | MTIME_NOW | CTIME | KILL_SUIDGID;
 }
+
+/// Users and groups of requests that make nothing, once [`init::ALLOW_IDMAP`] is agreed: the kernel does not say who asks.
+pub const UNTOLD: u32 = u32::MAX;
 
 pub const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 pub const FSYNC_FDATASYNC: u32 = 1 << 0;

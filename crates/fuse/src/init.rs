@@ -55,6 +55,9 @@ pub struct Terms {
 /// Those of a pool.
 pub const POOL: Terms = Terms { wanted: WANTED, needed: NEEDED };
 
+/// The same where places may map users.
+pub const POOL_IDMAPPED: Terms = Terms { wanted: WANTED | init::ALLOW_IDMAP, needed: NEEDED | init::ALLOW_IDMAP };
+
 /// Reads INIT from a fresh connection and answers it. Returns the kernel's minor version.
 pub fn negotiate(dev: &sys::Device, terms: &Terms, transport: Transport) -> Result<u32> {
     let mut buf = vec![0; buffer_len()];
@@ -93,7 +96,11 @@ pub fn buffer_len() -> usize {
 
 fn answer(args: &InitIn, terms: &Terms, transport: Transport) -> Result<InitOut> {
     let offered = u64::from(args.flags) | u64::from(args.flags2) << 32;
-    if args.major != abi::VERSION.0 || args.minor < abi::MIN_MINOR || offered & terms.needed != terms.needed {
+    let lacking = terms.needed & !offered;
+    if lacking == init::ALLOW_IDMAP {
+        return Err(Error::Unavailable("idmap: this kernel maps no users on FUSE; Linux 6.12 or later does".into()));
+    }
+    if args.major != abi::VERSION.0 || args.minor < abi::MIN_MINOR || lacking != 0 {
         let (major, minor) = (args.major, args.minor);
         let old = format!("the kernel speaks FUSE {major}.{minor}; Linux 5.17 or later (7.36) is needed");
         return Err(Error::Unavailable(old));
@@ -134,12 +141,16 @@ mod tests {
         assert_eq!(u64::from(out.flags) | u64::from(out.flags2) << 32, NEEDED | init::POSIX_ACL);
         let all = answer(&offer(44, u64::MAX), &POOL, Transport::Uring).unwrap();
         assert_eq!(u64::from(all.flags) | u64::from(all.flags2) << 32, WANTED | init::OVER_IO_URING);
+        let idmapped = answer(&offer(44, u64::MAX), &POOL_IDMAPPED, Transport::Dev).unwrap();
+        assert_eq!(u64::from(idmapped.flags2) << 32 & init::ALLOW_IDMAP, init::ALLOW_IDMAP);
     }
 
     #[test]
     fn refuses_what_is_too_old() {
         assert!(answer(&offer(35, u64::MAX), &POOL, Transport::Dev).is_err());
         assert!(answer(&offer(44, 0), &POOL, Transport::Dev).is_err());
+        let e = answer(&offer(39, NEEDED), &POOL_IDMAPPED, Transport::Dev).unwrap_err().to_string();
+        assert!(e.contains("6.12"), "{e}");
         let e = answer(&offer(40, NEEDED), &POOL, Transport::Uring).unwrap_err().to_string();
         assert!(e.contains("io_uring"), "{e}");
     }

@@ -48,7 +48,7 @@ fn attach(pool: Arc<Pool>, source: &Path, dir: &Path, options: &MountOptions, tr
     let (made, device) = made_by_root(&pool, source, dir, options)?;
     // It serves before anybody can ask.
     let number = detached::number_of(&made).context("number a mount")?;
-    let mount = Mount::start(pool, device, dir, number, transport, options.read_only)
+    let mount = Mount::start(pool, device, dir, number, transport, options)
         .inspect_err(|_| give_up(detached::put_over(&made, dir).map_err(|e| cannot_mount(dir, e)), dir))?;
     match detached::put(&made, source, dir) {
         Ok(()) => Ok(mount),
@@ -73,7 +73,7 @@ fn attach_by_helper(
     }
     let device = helper::mount(source, dir, options)?;
     let number = mounts::at(dir).ok().flatten().map(|mount| mount.number).unwrap_or_default();
-    Mount::start(pool, device, dir, number, transport, options.read_only).inspect_err(|_| give_up(Ok(()), dir))
+    Mount::start(pool, device, dir, number, transport, options).inspect_err(|_| give_up(Ok(()), dir))
 }
 
 /// Ends a mount that nobody serves: nobody may be there to answer the kernel's last message.

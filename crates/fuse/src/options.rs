@@ -45,6 +45,8 @@ pub struct MountOptions {
     /// Others than the mounting user may use the mount; always so for root.
     pub allow_other: bool,
     pub transport: TransportChoice,
+    /// Further places may map users and groups to others.
+    pub idmap: bool,
     /// Not a new mount: change the one that is there, by [`remount`](crate::remount).
     pub remount: bool,
     /// `nosuid`, `nodev` and the like, for the kernel.
@@ -59,6 +61,7 @@ impl Default for MountOptions {
             strictatime: false,
             allow_other: false,
             transport: TransportChoice::Auto,
+            idmap: false,
             remount: false,
             flags: MountFlags::empty(),
         }
@@ -88,6 +91,7 @@ impl MountOptions {
             "atime" | "relatime" | "norelatime" | "nostrictatime" => (self.noatime, self.strictatime) = (false, false),
             "remount" => self.remount = true,
             "allow_other" => self.allow_other = true,
+            "idmap" => self.idmap = true,
             _ if word.starts_with("transport=") => self.transport = transport_choice(&word["transport=".len()..])?,
             _ if is_kernel_flag(word) || is_for_mount(word) => {}
             _ => return Err(unknown(word)),
@@ -191,7 +195,7 @@ fn transport_choice(value: &str) -> Result<TransportChoice> {
 fn unknown(word: &str) -> Error {
     Error::Option(format!(
         "unknown mount option `{word}`; there are ro, rw, noatime, relatime, strictatime, nodiratime, nosuid, nodev, \
-         noexec, nosymfollow, sync, dirsync, allow_other and transport=auto|uring|dev"
+         noexec, nosymfollow, sync, dirsync, allow_other, idmap and transport=auto|uring|dev"
     ))
 }
 

@@ -15,7 +15,7 @@ use crate::connection::Connection;
 use crate::error::{Context, Error, Result};
 use crate::guard::Duty;
 use crate::notify::Notifier;
-use crate::options::Transport;
+use crate::options::{MountOptions, Transport};
 use crate::server::Server;
 use crate::sys::{Device, Signals};
 use crate::threads::Threads;
@@ -62,11 +62,12 @@ impl Mount {
         dir: &Path,
         number: String,
         transport: Transport,
-        read_only: bool,
+        options: &MountOptions,
     ) -> Result<Mount> {
         let signals = Signals::catch().context("receive signals")?;
         let threads = Threads::new()?;
-        let minor = init::negotiate(&device, &init::POOL, transport)?;
+        let terms = if options.idmap { &init::POOL_IDMAPPED } else { &init::POOL };
+        let minor = init::negotiate(&device, terms, transport)?;
         let device = Arc::new(device);
         let notifier = Notifier::new(device.clone(), minor);
         let server = Arc::new(Server::new(pool.clone(), notifier.clone(), number.clone())?);
@@ -75,7 +76,7 @@ impl Mount {
             connection: connection_of(&number),
             number,
             transport,
-            read_only,
+            read_only: options.read_only,
             pool,
             signals,
             threads,

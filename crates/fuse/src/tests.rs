@@ -15,7 +15,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use crate::abi::*;
 use crate::dev;
 use crate::notify::Notifier;
-use crate::options::Transport;
+use crate::options::{MountOptions, Transport};
 use crate::request::{Answer, Request};
 use crate::server::Server;
 use crate::session::Mount;
@@ -304,7 +304,8 @@ fn a_mount_that_cannot_start_keeps_nothing() {
     let init = InitIn { major: 7, minor: VERSION.1, flags: u32::MAX, flags2: u32::MAX, ..Default::default() };
     kernel.ask(Opcode::Init, 0, 1, &[init.as_bytes()]);
     // What is asked of the ring no socket understands.
-    let refused = Mount::start(pool.clone(), device, dir.path(), String::new(), Transport::Uring, false);
+    let refused =
+        Mount::start(pool.clone(), device, dir.path(), String::new(), Transport::Uring, &MountOptions::default());
     let error = refused.err().expect("a refusal").to_string();
     assert!(error.contains("io_uring"), "{error}");
     assert_eq!(kernel.answer().error, 0);

@@ -32,7 +32,8 @@ pub struct Args {
     /// Mount options, separated by commas: ro, noatime, strictatime, nosuid, nodev, noexec, allow_other, sync (strict),
     /// transport=uring|dev, durability=strict|fsync (strict: all that is done here is durable when the call returns,
     /// on every medium), commit=SECONDS (instead of the pool's own interval), save=FILE (write an image of the pool
-    /// at unmount and on SIGTERM); remount, with others: change those of the mount that is there
+    /// at unmount and on SIGTERM), idmap (further places of the mount may map users and groups to others, as containers ask for
+    /// it with `:idmap`); remount, with others: change those of the mount that is there
     #[arg(short, value_name = "OPTS")]
     options: Vec<String>,
     /// Serve from this process, until it is unmounted or gets SIGINT or SIGTERM

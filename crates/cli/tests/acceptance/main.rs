@@ -30,6 +30,7 @@
 //! | [`places`] | the directories at which a pool's one mount is |
 //! | [`beside`] | a program that works on the pool directly, and the mount, see the same files |
 //! | [`fault_disk`] | a disk beneath a mount that hangs, fails, lies or comes back old on command |
+//! | [`idmap`] | a place that maps users and groups to others |
 //! | [`hanging`] | a server that is killed while its kernel waits for it, and who helps it to end |
 //! | [`hung_disk`] | a disk that does not answer is waited for by nobody who does not need it |
 //! | [`stopped`] | a server that is stopped: commands say so instead of waiting |
@@ -66,6 +67,7 @@ mod frozen;
 mod fuzz;
 mod hanging;
 mod hung_disk;
+mod idmap;
 mod kill9;
 mod lab;
 mod large;
@@ -125,6 +127,7 @@ fn main() -> ExitCode {
         older::TESTS,
         fuzz::TESTS,
         mounting::TESTS,
+        idmap::TESTS,
         memory::TESTS,
         durability::TESTS,
         compression::TESTS,
