@@ -31,12 +31,13 @@ pub fn is_told_of_sync() -> bool {
 }
 
 /// A mount that is nowhere yet, as if `source` were a block device. `words`: the options of FUSE.
-/// The device goes when the mount has ended that has this number; else its name stays, for the next mount of the pool.
-pub fn forget(number: &str) {
+/// The device of the mount that had this number goes, and those of earlier mounts of the pool, whose servers were killed.
+pub fn forget(number: &str, name: u128) {
     let minor = number.strip_prefix("7:").and_then(|minor| minor.parse().ok());
     if let (Some(minor), Ok(devices)) = (minor, LoopControl::open()) {
         // The kernel lets go of it a moment after it has told us of the end.
         poll_until(PATIENCE, || devices.remove(minor).is_ok());
+        devices.remove_all(name);
     }
 }
 

@@ -213,9 +213,11 @@ impl Mount {
             }
             End::Unmounted => {}
         }
-        let number = self.number.clone();
+        let (number, name) = (self.number.clone(), self.pool.uuid());
         self.finish();
-        block::forget(&number);
+        if let Ok(name) = name {
+            block::forget(&number, u128::from_be_bytes(name));
+        }
         match end {
             End::Failed => Err(Error::Unavailable("a thread that it needs has failed; the log says why".into())),
             _ => watching,

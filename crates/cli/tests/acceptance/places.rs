@@ -321,8 +321,7 @@ fn same_device() -> Outcome {
         return Err(crate::Skip("needs a kernel that tells servers of block devices of sync, and loop devices".into()));
     }
     assert_ne!(before[0], before[1]);
-    labs[0].umount();
-    labs[1].kill9();
+    labs.iter().for_each(Lab::umount);
     // In another order, and with what takes the numbers that are free.
     let other = Lab::mounted("16M");
     labs[1].mount();

@@ -90,7 +90,13 @@ impl LoopControl {
         }
     }
 
-    /// Takes the device away that was made for `name`, unless somebody uses it.
+    /// Takes away what was made for `name` and nobody uses.
+    pub fn remove_all(&self, name: u128) {
+        // It fails for those that are not there or are used.
+        (0..ATTEMPTS).for_each(|attempt| _ = self.remove(number_for(name, attempt)));
+    }
+
+    /// Takes a device away whose number was chosen, unless somebody uses it.
     pub fn remove(&self, minor: u32) -> io::Result<()> {
         if !CHOSEN.contains(&minor) {
             return Ok(());
