@@ -1,15 +1,16 @@
-//! What is said again and again is told once, then counted; and of much at once the rest is counted.
+//! What a module says again and again is told once, then counted, until it says something else: that a disk is lost, back, and lost
+//! again is told each time. And of much at once the rest is counted.
 
 use std::time::{Duration, Instant};
 
-/// After so long a message is told again, with how often it was said meanwhile.
+/// After so long it is told again, with how often it was said meanwhile.
 const AGAIN: Duration = Duration::from_secs(60);
-/// So many different ones are known.
+/// So many modules are known.
 const KEPT: usize = 64;
 /// So many messages are told at once, and one more a second.
 const BURST: u32 = 200;
 
-/// What was told lately.
+/// What each module said last.
 pub struct Repeats {
     told: Vec<Told>,
     left: u32,
@@ -19,7 +20,7 @@ pub struct Repeats {
 }
 
 struct Told {
-    /// Without the time.
+    /// Level, module and message.
     text: String,
     at: Instant,
     more: u64,
@@ -36,9 +37,15 @@ impl Repeats {
         let mut lines = String::new();
         let old = self.told.iter().take_while(|told| now.duration_since(told.at) >= AGAIN).count();
         self.told.drain(..old).for_each(|told| told.tell_more(time, &mut lines));
-        if let Some(told) = self.told.iter_mut().find(|told| told.text == text) {
-            told.more += 1;
-            return lines;
+        let last = self.told.iter().position(|told| module(&told.text) == module(text));
+        if let Some(last) = last {
+            match self.told[last].text == text {
+                true => {
+                    self.told[last].more += 1;
+                    return lines;
+                }
+                false => self.told.remove(last).tell_more(time, &mut lines),
+            }
         }
         if !self.may_tell(now) {
             self.omitted += 1;
@@ -65,6 +72,11 @@ impl Repeats {
     }
 }
 
+/// What comes before the message itself.
+fn module(text: &str) -> &str {
+    text.split_once(": ").map_or(text, |(module, _)| module)
+}
+
 impl Told {
     fn tell_more(self, time: &str, lines: &mut String) {
         if self.more > 0 {
@@ -89,6 +101,23 @@ mod tests {
         let again = repeats.said("5 ERROR disk\n", after(61));
         assert_eq!(again, "5 (said 2 times more) ERROR disk\n5 ERROR disk\n");
         assert_eq!(repeats.said("6 WARN other\n", after(200)), "6 WARN other\n");
+    }
+
+    #[test]
+    fn what_changes_is_told_each_time() {
+        let now = Instant::now();
+        let mut repeats = Repeats::new(now);
+        let said = [
+            "1 WARN disks: 1 is lost\n",
+            "2 WARN disks: 1 is lost\n",
+            "3 WARN disks: 1 is back\n",
+            "4 WARN disks: 1 is lost\n",
+        ];
+        let told = said.map(|message| repeats.said(message, now));
+        assert_eq!(
+            told,
+            [said[0], "", "3 (said 1 times more) WARN disks: 1 is lost\n3 WARN disks: 1 is back\n", said[3]]
+        );
     }
 
     #[test]
