@@ -122,7 +122,7 @@ fn time(seconds: f64) -> String {
 /// What is said of the disks of a pool that was made from an image or from its copy, a line each.
 pub fn kept(pool: &Path) -> Result<String> {
     let (_, found) = Pool::disks(pool).context(|| format!("cannot tell the disks of {}", pool.display()))?;
-    Ok(found.iter().map(|disk| format!("\nIt keeps its disk {}", describe(disk))).collect())
+    Ok(found.iter().map(|disk| format!("\nIts disk is {}", describe(disk))).collect())
 }
 
 /// How the disks' segments are used.

@@ -13,7 +13,8 @@ pub fn refuse(file: &Path, pool: &Path, dir: &Path) -> Result<()> {
     refuse_unwritable(file)
 }
 
-/// Fails if the image would disappear under the mount at `dir`, or take the place of a file of the pool.
+/// Fails if the image would disappear under the mount at `dir`, or take the place of a file of the pool, or of one that is no
+/// image.
 pub fn refuse_lost(file: &Path, pool: &Path, dir: &Path) -> Result<()> {
     let shown = file.display();
     if file != dir && file.starts_with(dir) {
@@ -22,7 +23,8 @@ pub fn refuse_lost(file: &Path, pool: &Path, dir: &Path) -> Result<()> {
             dir.display()
         )));
     }
-    Pool::refuse_own_file(pool, file).map_err(|e| Failure::new(format!("-o save={shown}: {e}")))
+    let refused = Pool::refuse_own_file(pool, file).and_then(|()| Pool::refuse_foreign(file));
+    refused.map_err(|e| Failure::new(format!("-o save={shown}: {e}")))
 }
 
 fn refuse_unwritable(file: &Path) -> Result<()> {

@@ -1,31 +1,40 @@
 //! `conquest restore`: make a pool from an image.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use fs::pool::Incomplete;
+use fs::pool::{Incomplete, NewRegion, Over, Restored};
 use fs::Pool;
+use rustix::event::{poll, PollFd, PollFlags};
 
 use crate::failure::{Context, Result};
+use crate::regions::{self, parse};
 use crate::verb::format::Medium;
-use crate::{disks, locate, lost, mounts, progress, say};
+use crate::{disks, locate, lost, mounts, progress, say, size};
 
 /// Make a pool from an image that `conquest save` wrote.
 #[derive(clap::Args)]
 #[command(
-    after_help = "An image leads to content of large files on the pool's disks. Where that was overwritten since, restore lists \
-    the files and bytes, as `conquest fsck` does, and stops before anything is replaced.\n\n\
+    after_help = "The content of large files goes to new disks: those that --disk names, one for each region of the pool that was saved \
+    and at least as large as that, or sparse files in the pool directory.\n\n\
+    A pool that is there keeps its disks, and so does one of an image that was made with --memory-only. Where they lack content that \
+    the image leads to, since it was overwritten, restore lists the files and bytes, as `conquest fsck` does, and stops before \
+    anything is replaced.\n\n\
     Examples:\n  conquest restore /srv/pool /var/backups/pool.img\n  \
+    conquest restore /srv/new /var/backups/pool.img --disk mirror:/dev/sdb,/dev/sdc\n  \
     conquest restore /srv/pool /var/backups/pool.img --force   (over the pool that is there)"
 )]
 pub struct Args {
-    /// The pool directory; created if it does not exist
+    /// The pool directory; created if it does not exist, and else empty
     pool: PathBuf,
     /// The image
     file: PathBuf,
     /// What keeps the persistent RAM of a pool that is made [default: logged; a pool that is there keeps its own]
     #[arg(long, value_enum)]
     medium: Option<Medium>,
-    /// Destroy a pool that is there
+    /// A disk for the content of a region, as for `conquest format`; may be given several times
+    #[arg(long, value_name = "PATH[:SIZE]|KIND:PATH[:SIZE],...", value_parser = parse)]
+    disk: Vec<NewRegion>,
+    /// Destroy a pool that is there and what is on the disks, or make one in a directory with other files
     #[arg(long)]
     force: bool,
     /// Go on although the pool's disks lack content that the image leads to, which is listed
@@ -37,12 +46,46 @@ pub fn run(args: &Args) -> Result<()> {
     let pool = locate::absolute(&args.pool)?;
     let file = locate::absolute(&args.file)?;
     mounts::refuse_mounted(&pool)?;
+    let disks = args.disk.iter().map(regions::absolute).collect::<Result<Vec<_>>>()?;
+    let over = Over { medium: args.medium.map(Into::into), force: args.force, disks: &disks };
     let (mut bar, beside) = progress::bytes_beside("restoring");
     let mut ask = |found: &Incomplete| lost::judge(found, args.accept_lost, &beside);
-    Pool::restore_asking(&pool, &file, args.medium.map(Into::into), args.force, &mut bar, &mut ask)
+    leave_nothing_when_interrupted(&pool)?;
+    let restored = Pool::restore_asking(&pool, &file, over, &mut bar, &mut ask)
         .context(|| format!("cannot restore {} from {}", pool.display(), file.display()))?;
     drop(bar);
     let disks = disks::kept(&pool)?;
     let (pool, file) = (pool.display(), file.display());
-    say(&format!("{pool} is restored from {file}. Mount it with `conquest mount {pool} DIR`.{disks}"))
+    let lacks = lacks(&restored);
+    say(&format!("{pool} is restored from {file}. Mount it with `conquest mount {pool} DIR`.{disks}{lacks}"))
+}
+
+/// What the pool has not that was saved.
+fn lacks(restored: &Restored) -> String {
+    match *restored {
+        Restored { left_out: left_out @ 1.., .. } => format!(
+            "\nLEFT OUT of the image are {} of content that was on disks: large files cannot be read there",
+            size::show(left_out)
+        ),
+        Restored { unread: unread @ 1.., .. } => format!(
+            "\nThe image lacks {} of content that could NOT BE READ when it was made: `conquest scrub` tells where",
+            size::show(unread)
+        ),
+        _ => String::new(),
+    }
+}
+
+/// By Ctrl-C or a signal like it: what was made by then goes, unless the pool has taken its place.
+fn leave_nothing_when_interrupted(pool: &Path) -> Result<()> {
+    let signals = fuse::Signals::catch().context(|| "cannot receive signals".into())?;
+    let (pool, is_new) = (pool.to_path_buf(), !pool.exists());
+    let wait = move || {
+        while !poll(&mut [PollFd::new(&signals, PollFlags::IN)], None).is_ok_and(|n| n > 0) {}
+        Pool::give_up_making(&pool);
+        if is_new {
+            let _ = std::fs::remove_dir(&pool);
+        }
+        std::process::exit(1);
+    };
+    std::thread::Builder::new().spawn(wait).map(drop).context(|| "cannot start a thread".into())
 }

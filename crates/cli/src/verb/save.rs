@@ -5,39 +5,68 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use fs::fsck::Lost;
+use fs::pool::{HowToSave, Saved};
 
 use crate::failure::{Context, Result};
 use crate::{inspect, locate, lost, progress, say, size, stall};
 
-/// Write an image of a pool to a file, also while it is in use.
+/// Write an image of a pool to a file: its memory, and the content of large files on its disks, as of one instant, also while it is in use.
 #[derive(clap::Args)]
 #[command(
-    after_help = "What has been lost before of the content on the pool's disks is listed, as `conquest fsck` does.\n\n\
+    after_help = "What has been lost before of the content on the pool's disks is listed, as `conquest fsck` does; all else is saved.\n\n\
     Examples:\n  conquest save /srv/pool /var/backups/pool.img\n  \
-    conquest restore /srv/pool /var/backups/pool.img     (here or on another machine)"
+    conquest restore /srv/pool /var/backups/pool.img     (here or on another machine)\n  \
+    conquest save --memory-only /srv/pool pool.mem       (small; its disks must stay as they are)"
 )]
 pub struct Args {
     /// The pool directory, or where it is mounted; or the memory of a pool that is lost, as other commands name it
     pool: PathBuf,
     /// The image; an older one stays whole until the new one is complete
     file: PathBuf,
+    /// Leave out the content of large files: what is restored needs the pool's own disks, and what is on them by then
+    #[arg(long)]
+    memory_only: bool,
+    /// Replace FILE also if it is no image
+    #[arg(long)]
+    force: bool,
 }
 
 pub fn run(args: &Args) -> Result<()> {
     let pool = locate::pool_or_memory(&args.pool)?;
     let file = locate::absolute(&args.file)?;
+    let how = HowToSave { memory_only: args.memory_only, force: args.force };
     let (path, image) = (pool.clone(), file.clone());
-    stall::watched(&pool, move |steps| {
+    let saved = stall::watched(&pool, move |steps| {
         let (shown, to) = (path.display(), image.display());
         let open = inspect::open(&path).context(|| format!("cannot open the pool at {shown}"))?;
         let lost = open.lost_telling(&mut steps.count(progress::count("looking at segments")));
         warn_of(lost, &shown);
         let mut bar = steps.alone(progress::bytes("saving"));
-        open.save(&image, &mut bar).context(|| format!("cannot save {shown} to {to}"))
+        open.save_with(&image, how, &mut bar).context(|| format!("cannot save {shown} to {to}"))
     })?;
     let bytes = std::fs::metadata(&file).map(|m| m.len()).unwrap_or(0);
     let (pool, file) = (pool.display(), file.display());
-    say(&format!("{pool} is saved in {file} ({}). `conquest restore POOL {file}` brings it back.", size::show(bytes)))
+    let extent = extent(&saved);
+    say(&format!(
+        "{pool} is saved in {file} ({}){extent}. `conquest restore POOL {file}` brings it back.",
+        size::show(bytes)
+    ))
+}
+
+/// What the image has, and has not, of content on disks.
+fn extent(saved: &Saved) -> String {
+    let shown = |bytes| size::show(bytes);
+    match *saved {
+        Saved { left_out: left_out @ 1.., .. } => format!(
+            ", its memory only: LEFT OUT are {} of content on its disks, without which large files cannot be read",
+            shown(left_out)
+        ),
+        Saved { content, unread: unread @ 1.., .. } => {
+            format!(", with {} of content of its disks; {} could NOT BE READ there", shown(content), shown(unread))
+        }
+        Saved { content: content @ 1.., .. } => format!(", with {} of content of its disks", shown(content)),
+        _ => String::new(),
+    }
 }
 
 /// Tells what the image will not bring back either. It is saved all the same: the rest is to be kept.

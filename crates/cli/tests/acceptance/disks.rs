@@ -4,6 +4,9 @@
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal};
 
 use crate::lab::{self, program, require, Lab, NOBODY};
 use crate::{Outcome, Skip, Test};
@@ -23,7 +26,8 @@ pub const TESTS: &[Test] = &[
     ("disks::status_tells_what_is_in_memory_and_on_disk", told),
     ("disks::thresholds_say_what_goes_to_disk", thresholds),
     ("disks::content_is_recovered_from_disks_alone", salvaged),
-    ("disks::an_image_finds_the_disks_of_its_pool", restored),
+    ("disks::an_image_finds_the_disks_of_its_pool_and_fills_others", restored),
+    ("disks::an_interrupted_restore_leaves_nothing", interrupted_restore),
     ("disks::a_copied_pool_directory_does_not_share_its_disk", copied),
 ];
 
@@ -533,15 +537,50 @@ fn not_permitted() -> Outcome {
 fn restored() -> Outcome {
     let lab = with_usual_disk();
     works(&lab);
-    let (image, away) = (lab.text("image"), lab.text("away"));
-    lab.ok(&["save", &lab.pool(), &image]);
-    let said = lab.ok(&["restore", &lab.pool(), &image, "--force"]);
-    assert!(said.contains("pool/disk"), "{said}");
-    works(&lab);
-    // Away from its disks it works without them, and that is told.
-    lab.ok(&["restore", &away, &image]);
-    let checked = lab.run(&["fsck", &away]);
-    assert!(checked.code == 0 && checked.err.contains("[[disk]]"), "{}{}", checked.out, checked.err);
+    lab.mount();
+    lab::write_seeded(&lab.mnt().join("large"), 7, 6 << 20);
+    let (image, memory, away) = (lab.text("image"), lab.text("memory"), lab.text("away"));
+    // While it is in use.
+    let said = lab.ok(&["save", &lab.pool(), &image]);
+    assert!(said.contains("with 6 MiB of content of its disks"), "{said}");
+    let said = lab.ok(&["save", "--memory-only", &lab.text("mnt"), &memory]);
+    assert!(said.contains("LEFT OUT are 6 MiB"), "{said}");
+    lab.umount();
+    for image in [&image, &memory] {
+        let said = lab.ok(&["restore", &lab.pool(), image, "--force"]);
+        assert!(said.contains("pool/disk") && !said.contains("LEFT OUT"), "{said}");
+        works(&lab);
+    }
+    lab.ok(&["destroy", &lab.pool()]);
+    // Away from its disks an image of memory alone has no content of large files, and that is told last.
+    let said = lab.ok(&["restore", &away, &memory]);
+    assert!(said.trim_end().lines().last().is_some_and(|last| last.contains("LEFT OUT")), "{said}");
     lab.ok(&["destroy", &away]);
+    lab.ok(&["restore", &lab.pool(), &image]);
+    works(&lab);
+    lab.mount();
+    assert!(fs::read(lab.mnt().join("large")).expect("read") == rng::Rng::new(7).bytes(6 << 20));
+    lab.umount();
+    Ok(())
+}
+
+/// Killed, it had left hundreds of MiB.
+fn interrupted_restore() -> Outcome {
+    let lab = with_usual_disk();
+    lab.mount();
+    lab::write_seeded(&lab.mnt().join("large"), 7, 40 << 20);
+    let (image, away) = (lab.text("image"), lab.path("away"));
+    lab.ok(&["save", &lab.pool(), &image]);
+    lab.umount();
+    let mut restoring = lab.command(&["restore", &lab.text("away"), &image]).spawn().expect("it runs");
+    let is_begun = || away.join(".restored").exists() || away.join("pool.toml").exists();
+    lab::wait_until(Duration::from_secs(60), "it makes a pool", is_begun);
+    rustix::process::kill_process(Pid::from_child(&restoring), Signal::TERM).expect("it is there");
+    let done = restoring.wait().expect("its end").success();
+    // It may have been faster.
+    assert_eq!(away.exists(), done, "{:?}", fs::read_dir(&away).map(|left| left.flatten().collect::<Vec<_>>()));
+    if done {
+        lab.ok(&["destroy", &lab.text("away")]);
+    }
     Ok(())
 }

@@ -133,7 +133,7 @@ fn restore() -> Outcome {
     for medium in ["logged", "battery"] {
         let lab = lab(medium);
         let (pool, image) = (lab.pool(), lab.text("image"));
-        let saved = lab.run(&["save", &pool, &image]);
+        let saved = lab.run(&["save", "--memory-only", &pool, &image]);
         assert_eq!((saved.code, &saved.err[..]), (0, ""), "{medium}");
         use_again(&lab);
         let memory = memory_of(Path::new(&pool));
@@ -147,7 +147,7 @@ fn restore() -> Outcome {
         assert_eq!((done.code, lines(&done.err)), (0, told.clone()), "{medium}: {}", done.err);
         assert!(done.out.contains("is restored from") && done.err.contains("made without it"), "{}", done.err);
         // What is saved of it is not whole either.
-        let again = lab.run(&["save", &pool, &lab.text("again")]);
+        let again = lab.run(&["save", "--memory-only", &pool, &lab.text("again")]);
         assert_eq!((again.code, lines(&again.err)), (0, told.clone()), "{medium}: {}", again.err);
         assert!(again.err.contains("warning"), "{}", again.err);
         lacks_only(&lab, &told);
@@ -159,7 +159,7 @@ fn restore_whole() -> Outcome {
     for medium in ["logged", "battery"] {
         let lab = lab(medium);
         let (pool, image) = (lab.pool(), lab.text("image"));
-        lab.ok(&["save", &pool, &image]);
+        lab.ok(&["save", "--memory-only", &pool, &image]);
         // Segments are used, but none again.
         lab.mount();
         write(&lab, "later", 4, 6 << 20);
@@ -178,7 +178,7 @@ fn restore_whole() -> Outcome {
 fn restore_without_disk() -> Outcome {
     let lab = lab("logged");
     let (pool, image) = (lab.pool(), lab.text("image"));
-    lab.ok(&["save", &pool, &image]);
+    lab.ok(&["save", "--memory-only", &pool, &image]);
     fs::rename(lab.path("disk"), lab.path("away")).expect("away");
     let refused = lab.run(&["restore", &pool, &image, "--force"]);
     refused.is_refusal(1, &["lost: /films/gone: bytes 0..", "no disk has region 0", "Nothing was changed"], "no disk");

@@ -31,6 +31,7 @@
 //! | [`balance`] | old content goes to regions that have less |
 //! | [`scrub`] | all content against its checksums |
 //! | `gentle` | giving way to others |
+//! | [`carry`] | all content as a stream of bytes, and a log that is filled from one |
 //! | `agenda` | what a pass over all segments has yet to take |
 //! | [`tasks`] | background work that was asked for |
 //! | [`salvage`] | what the disks tell without the memory |
@@ -53,6 +54,7 @@ mod agenda;
 pub mod ahead;
 pub(crate) mod areas;
 pub mod balance;
+pub mod carry;
 pub mod class;
 pub mod clean;
 pub mod copies;

@@ -93,7 +93,8 @@ impl Salvage {
         self.segments += 1;
         for part in parts.iter().filter(|part| part.sequence == sequence) {
             self.parts += 1;
-            for (place, entry) in part.blocks() {
+            // Of what was dead when it was carried here nothing was.
+            for (place, entry) in part.blocks().filter(|(_, entry)| entry.owner.ino != 0) {
                 let page = Page {
                     version: entry.version,
                     place,

@@ -81,11 +81,13 @@ pub use disks::work::{LeavingStatus, OutOfUse, Scrub, WorkStatus};
 pub use exraid::Layout;
 pub use make::from_disks::FromDisks;
 pub use make::lost::Incomplete;
+pub use make::restore::{Over, Restored};
 pub use medium::MediumKind;
 pub use options::{FormatOptions, InRegions, MountInfo, NewDisk, NewRegion, OpenOptions};
 pub use paths::LOG;
 pub use remount::{Asked, Terms};
 pub use rescue::inventory::{Belongs, Memory, Summary};
+pub use save::{HowToSave, Saved};
 pub use status::{
     CacheStatus, CompressionStatus, CopyRegion, CopyStatus, HeapStatus, HitStatus, SessionStatus, Status,
 };
@@ -323,20 +325,29 @@ impl Pool {
         force: bool,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<()> {
-        Pool::restore_asking(dir, file, medium, force, progress, &mut lost::refuse)
+        let over = Over { medium, force, disks: &[] };
+        Pool::restore_asking(dir, file, over, progress, &mut lost::refuse).map(drop)
     }
 
-    /// The same, but asks about what the disks lack: it goes on if the answer is no error.
+    /// The same, but asks about what the disks lack: it goes on if the answer is no error. Where the pool has no disks, and the image has
+    /// the content of those of the pool that was saved, it gets others, and that is written there.
     pub fn restore_asking(
         dir: &Path,
         file: &Path,
-        medium: Option<MediumKind>,
-        force: bool,
+        over: Over,
         progress: &mut dyn FnMut(u64, u64),
         ask: Ask,
-    ) -> Result<()> {
-        restore::restore(dir, file, restore::Over { medium, force }, progress, ask, &mut || Ok(()))?;
-        lost::ask_afterwards(dir, &read_config(dir)?, ask)
+    ) -> Result<Restored> {
+        let restored = restore::restore(dir, file, over, progress, ask, &mut || Ok(()))?;
+        if restored.content + restored.unread == 0 {
+            lost::ask_afterwards(dir, &read_config(dir)?, ask)?;
+        }
+        Ok(restored)
+    }
+
+    /// Gives back what this process has made of a pool at `dir` that has not taken its place, for one that is about to end.
+    pub fn give_up_making(dir: &Path) {
+        make::give_up(dir);
     }
 
     /// Makes the pool larger: it may take up to `size` bytes from now on, whoever works on it. Fails for fewer than it has.

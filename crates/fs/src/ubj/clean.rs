@@ -31,6 +31,8 @@ const GAINLESS: u32 = 64;
 const VAIN: Duration = Duration::from_secs(2);
 /// How long it waits for what is under way to regions that leave.
 const LATER: Duration = Duration::from_millis(250);
+/// So few free segments are too few to keep others for whoever saves the pool.
+const SCARCE: u64 = 3;
 /// Segments that are made free at a time.
 const RECLAIMED: u64 = 64;
 /// How often it is looked whether an epoch has ended that somebody else is about to end.
@@ -344,9 +346,31 @@ impl Union {
         }
     }
 
-    /// Makes up to so many segments free that were freed and can be; how many.
+    /// Carries all content of files as they are in `fs`, which nobody changes: see [`ilfs::carry`].
+    pub(crate) fn carry(
+        &self,
+        fs: &Fs,
+        put: ilfs::carry::Put,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> crate::Result<ilfs::carry::Carried> {
+        Ok(self.log().carry(fs.session(), &Cleaning::of(fs, self), put, progress)?)
+    }
+
+    /// Makes up to so many segments free that were freed and can be; how many. What somebody saves is kept meanwhile, until its room is
+    /// wanted: nobody waits for a save.
     pub(super) fn reclaim(&self, session: &Session, most: u64) -> ilfs::Result<u64> {
-        let reclaimed = self.log().reclaim(session, session.epochs()?.durable, most)?;
+        let (durable, needed) = (session.epochs()?.durable, session.runtime().needed_from());
+        let mut reclaimed = self.log().reclaim(session, needed.map_or(durable, |from| durable.min(from)), most)?;
+        if reclaimed == 0 && needed.is_some_and(|from| from < durable) {
+            let counts = self.log().counts(session)?;
+            if counts.ready < SCARCE && counts.freed > 0 {
+                tracing::warn!(
+                    "the disks are full: what changed since a save of the pool began is given up, and the save fails"
+                );
+                session.runtime().take_needed();
+                reclaimed = self.log().reclaim(session, durable, most)?;
+            }
+        }
         if reclaimed > 0 {
             self.room.note_progress();
         }

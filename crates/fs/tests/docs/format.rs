@@ -2,6 +2,7 @@
 
 use std::mem::{offset_of, size_of};
 
+use fs::ilfs::carry::{RawCarried, RawCarriedPart, RawCarriedRegion, RawCarriedSegment};
 use fs::ilfs::part::{RawOwner, RawPart};
 use fs::ilfs::table::{RawSegment, RawTable, RawTableRegion};
 use fs::layout::{
@@ -47,7 +48,7 @@ fn structures_lie_as_told() {
     same_fields!(page, RawStreamChunk: end check);
     same_fields!(page, RawDictionary: older number reserved len check of);
     same_fields!(page, RawPerm: uid gid mode);
-    same_fields!(page, RawSave: magic version chunk uuid size fingerprint saved chunks app_version reserved crc);
+    same_fields!(page, RawSave: magic version chunk uuid size fingerprint saved chunks app_version holds content reserved crc);
     same_fields!(page, RawSaveEnd: magic chunks bytes sum crc);
     same_fields!(page, RawLog: magic version line uuid fingerprint generation first capacity nonce lineage crc);
     same_fields!(page, RawRecord: magic crc generation commit time len extents before part flags writer nonce);
@@ -59,6 +60,10 @@ fn structures_lie_as_told() {
     same_fields!(page, RawSegment: state stamp link copies);
     same_fields!(page, RawPart: magic version crc pool nonce sequence written block number entries segment head class reserved);
     same_fields!(page, RawOwner: ino page version generation crc);
+    same_fields!(page, RawCarried: magic version blocks regions reserved);
+    same_fields!(page, RawCarriedRegion: number slots);
+    same_fields!(page, RawCarriedSegment: sequence parts blocks);
+    same_fields!(page, RawCarriedPart: written block number entries head class reserved);
     same_fields!(page, Descriptor: place epoch owner);
     assert_eq!(page.structure("SegEntry").size, size_of::<SegEntry>() as u64);
     assert_eq!(page.structure("UndoRecord").size, pram::tx::RECORD);

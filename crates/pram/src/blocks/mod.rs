@@ -157,8 +157,9 @@ impl Region {
 }
 
 /// Of a region in `map` that was made from an image: the blocks whose content that held are of the epoch that runs now, all
-/// others are void. Not flushed.
-pub(crate) fn note_restored(map: &Mapping, raw: &RawHeader) -> Result<()> {
+/// others are void. `unplaced`: it held that of those without a place, as of a region whose memory is not what it is kept in it always does. Not flushed.
+pub(crate) fn note_restored(map: &Mapping, raw: &RawHeader, unplaced: bool) -> Result<()> {
+    let unplaced = unplaced || raw.medium == MediumKind::Logged as u32;
     let (geo, end, epoch) = region::survey(map, raw)?;
     for segment in (0..end).filter(|n| geo.is_heap(*n)) {
         let [meta, bits] = map.read::<[u64; 2]>(geo.entry(segment).raw())?;
@@ -169,17 +170,11 @@ pub(crate) fn note_restored(map: &Mapping, raw: &RawHeader) -> Result<()> {
             let at = Off::<Descriptor>::new(bits >> TAKEN_BITS).index(n);
             // Damage, if there is no such place: fsck reports it.
             let Ok(descriptor) = map.read::<Descriptor>(at.raw()) else { continue };
-            let epoch = if is_saved(raw.medium, &descriptor) { epoch } else { 0 };
+            let epoch = if !unplaced || descriptor.place == 0 { epoch } else { 0 };
             map.write(Descriptor::epoch_at(at).raw(), &epoch.to_le_bytes())?;
         }
     }
     Ok(())
-}
-
-/// Does an image of a region of this medium hold the content of a block? Unless that is elsewhere, and the memory of the
-/// region is not what it is kept in.
-pub(crate) fn is_saved(medium: u32, descriptor: &Descriptor) -> bool {
-    medium != MediumKind::Logged as u32 || descriptor.place == 0
 }
 
 impl Heap<'_> {

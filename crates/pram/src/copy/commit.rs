@@ -26,6 +26,7 @@ use rustix::io::Errno;
 
 use super::control::ControlBlock;
 use super::rate::RateLimit;
+use super::rounds::Put;
 use super::state::State;
 use super::vote::{self, Acknowledged};
 use super::{checkpoint, rounds, Disks, Loaded, SharedDisk};
@@ -241,10 +242,27 @@ impl Copy {
             match self.lead(session)? {
                 Some(mut lead) => {
                     gather(session.region(), &words);
-                    self.commit(session, &mut lead, RateLimit::free())?;
+                    self.commit(session, &mut lead, RateLimit::free(), &mut |_, _| Ok(()))?;
                 }
                 None => _ = session.region().wait_by(|| _ = runtime::wait(words.bell, seen, PATIENCE)),
             }
+        }
+    }
+
+    /// Leads a commit now; its instant. `before` is called when no other commit is under way nor can be, and `see` with each line that the commit
+    /// writes, some several times: the last is right.
+    pub(crate) fn lead_seen(&self, session: &Session, before: &mut dyn FnMut() -> Result<()>, see: Put) -> Result<i64> {
+        assert_may_wait();
+        let words = session.runtime().copy();
+        loop {
+            refuse_failed(&words)?;
+            let seen = words.bell.load(Ordering::SeqCst);
+            let Some(mut lead) = self.lead(session)? else {
+                session.region().wait_by(|| _ = runtime::wait(words.bell, seen, PATIENCE));
+                continue;
+            };
+            before()?;
+            return self.commit(session, &mut lead, RateLimit::free(), see);
         }
     }
 
@@ -258,7 +276,7 @@ impl Copy {
         match self.lead(session)? {
             Some(mut lead) if due() => {
                 let waits = || words.wanted.load(Ordering::SeqCst) > 0;
-                self.commit(session, &mut lead, self.pace(words, waits)).map(|()| true)
+                self.commit(session, &mut lead, self.pace(words, waits), &mut |_, _| Ok(())).map(|_| true)
             }
             _ => Ok(false),
         }
@@ -294,9 +312,9 @@ impl Copy {
         }
     }
 
-    /// Steps 1 to 6.
-    fn commit(&self, session: &Session, lead: &mut Lead, mut pace: RateLimit) -> Result<()> {
-        let (words, Some(logs)) = (lead.words, &mut lead.logs) else { return Ok(()) };
+    /// Steps 1 to 6; the commit's time.
+    fn commit(&self, session: &Session, lead: &mut Lead, mut pace: RateLimit, see: Put) -> Result<i64> {
+        let (words, Some(logs)) = (lead.words, &mut lead.logs) else { return Ok(now()) };
         refuse_failed(&words)?;
         let step = || session.region().step();
         // Whoever comes now is served by this commit.
@@ -309,7 +327,7 @@ impl Copy {
         let number = words.begun.fetch_add(1, Ordering::SeqCst) + 1;
         step();
         session.prepare_epoch(served > 0);
-        let time = self.write(session, logs, &mut pace).inspect_err(|e| told(session, e))?;
+        let time = self.write(session, logs, &mut pace, see).inspect_err(|e| told(session, e))?;
         session.runtime().unfill_copy();
         step();
         words.note_time(time, start.elapsed().as_nanos() as u64);
@@ -320,11 +338,11 @@ impl Copy {
             let (took, before) = (start.elapsed().as_nanos() as u64, words.takes.load(Ordering::Relaxed));
             words.takes.store((before * 7 + took) / 8, Ordering::Relaxed);
         }
-        Ok(())
+        Ok(time)
     }
 
     /// Steps 2 to 5; the commit's time.
-    fn write(&self, session: &Session, logs: &mut [Log<SharedDisk>; 2], pace: &mut RateLimit) -> Result<i64> {
+    fn write(&self, session: &Session, logs: &mut [Log<SharedDisk>; 2], pace: &mut RateLimit, see: Put) -> Result<i64> {
         let marks = marks_of(session.region())?;
         let mut state = State::read(marks, self.id)?
             .ok_or_else(|| Error::Unusable("the memory that says what has changed is damaged".into()))?;
@@ -352,7 +370,7 @@ impl Copy {
                 }
             }
             let start = logs[state.active].used();
-            let (ended, time) = match append(session, marks, &mut logs[state.active], pace) {
+            let (ended, time) = match append(session, marks, &mut logs[state.active], pace, see) {
                 // More changed while it was written than there was room for: more than all there is only where it changed again.
                 Err(Error::RedoFull) => {
                     let more = room.max(MIN_CAPACITY / log::LINE) * 2;
@@ -513,9 +531,10 @@ fn append(
     marks: &Marks,
     log: &mut Log<SharedDisk>,
     pace: &mut RateLimit,
+    see: Put,
 ) -> Result<(Option<u64>, i64)> {
     let (looked, mut commit) = (now(), log.begin()?);
-    let put = &mut |off: u64, bytes: &[u8]| commit.push(off, bytes);
+    let put = &mut |off: u64, bytes: &[u8]| see(off, bytes).and_then(|()| commit.push(off, bytes));
     let at_rest = |still: &Frozen| Ok((session.end_epoch(still)?, now()));
     let Some((epoch, time)) = rounds::write(session, marks, session.is_due(), pace, put, at_rest)? else {
         return Ok((None, looked));

@@ -214,7 +214,7 @@ impl Runtime {
     /// Takes back the roles of session `n`, which died.
     pub(crate) fn abandon_copy(&self, n: u32) {
         let words = self.copy();
-        for role in [words.committer, words.checkpointer, self.supplier()] {
+        for role in [words.committer, words.checkpointer, self.supplier(), self.saver()] {
             let _ = role.compare_exchange(u64::from(n + 1), 0, Ordering::SeqCst, Ordering::SeqCst);
         }
     }

@@ -3,8 +3,9 @@
 //! ```text
 //! header, 4 KiB: which set is marked now, how many groups; from byte 1024 on, notes of whoever commits
 //! for each group of the region, 512 KiB apart:
-//!     blocks  4 KiB, in the first of every 64 groups: for each of the 64 a word of each set, a bit per 2 MiB of the
+//!     blocks  2 KiB, in the first of every 64 groups: for each of the 64 a word of each set, a bit per 2 MiB of the
 //!             region: some page of it may be marked
+//!     traced  2 KiB: a bit per 4 KiB that a commit has written while somebody traced that
 //!     pages   2 KiB of each set: a bit per 4 KiB: some line of it may be marked
 //!     lines   for each 4 KiB a word of each set: a bit per line (64 bytes)
 //! ```
@@ -16,6 +17,8 @@
 //! operation has ended that may still mark that; whatever of them changes meanwhile is marked again. Until the commit is
 //! durable what it has copied stays marked in the third set, where all of it is gathered with operations running. Only
 //! then is it cleared: a process that dies while it commits loses no mark, and the next one takes them in.
+//!
+//! Whoever reads a region that changes *traces* what commits write meanwhile: the marks that are cleared are noted once more, by page.
 //!
 //! A mark is set from the blocks down and cleared from the lines up, so a line that is marked is found whenever its
 //! process dies.
@@ -42,6 +45,8 @@ const HEADER: u64 = 4096;
 const ACTIVE: u64 = 0;
 /// The word of the header that says how many groups there are marks for.
 const GROUPS: u64 = 8;
+/// The word of the header that says that somebody traces what is cleared.
+const TRACED: u64 = 16;
 /// Where notes begin.
 const NOTES: u64 = 1024;
 
@@ -53,14 +58,16 @@ const CHUNK: u64 = 64;
 /// Pages, and blocks, of a group.
 const GROUP_PAGES: u64 = GROUP / PAGE;
 const GROUP_BLOCKS: u64 = GROUP_PAGES / BLOCK;
-/// Where pages and lines begin in a part.
+/// Where traced pages, pages and lines begin in a part.
+const TRACE: u64 = 2048;
 const PAGES: u64 = 4096;
 const LINES: u64 = PAGES + SETS * GROUP_PAGES / 8;
 /// Bytes of the words with the lines of a page, one for each set.
 const LINE_WORDS: u64 = SETS * 8;
 /// Bytes of a part that are used.
 const USED: u64 = LINES + GROUP_PAGES * LINE_WORDS;
-const _: () = assert!(USED <= PART && GROUP_BLOCKS <= 64 && CHUNK * SETS * 8 <= PAGES);
+const _: () =
+    assert!(USED <= PART && GROUP_BLOCKS <= 64 && CHUNK * SETS * 8 <= TRACE && TRACE + GROUP_PAGES / 8 <= PAGES);
 
 /// The marks of a region.
 pub struct Marks {
@@ -205,8 +212,24 @@ impl Marks {
     }
 
     /// Clears what is not marked now: with the lines durable that a commit has written.
+    /// 1. What is traced is noted. 2. It is cleared. (Else whoever traces it would miss what changed between two looks.)
     pub fn clear_written(&self) -> Result<()> {
+        if self.map.atomic64(TRACED)?.load(Ordering::SeqCst) != 0 {
+            for set in self.others()? {
+                self.each_page(set, &mut |page, _| self.set(trace_word(page), 1 << (page % 64)).map(|()| true))?;
+            }
+        }
         self.others()?.into_iter().try_for_each(|set| self.clear(set))
+    }
+
+    /// From now on what commits write is traced; by one at a time. What was marked and cleared before is in the region for whoever
+    /// looks now: its operations have ended.
+    pub fn trace(&self) -> Result<Trace<'_>> {
+        let (trace, word) = (Trace(self), self.map.atomic64(TRACED)?);
+        // What somebody has left who died.
+        trace.take(&mut |_| Ok(()))?;
+        word.store(1, Ordering::SeqCst);
+        Ok(trace)
     }
 
     fn others(&self) -> Result<[u64; 2]> {
@@ -329,6 +352,29 @@ impl Marks {
     }
 }
 
+/// What commits write is traced while this lives.
+pub struct Trace<'m>(&'m Marks);
+
+impl Trace<'_> {
+    /// Calls `see` for each page that was written since it was asked last, ascending. Whatever of it changes from now on is traced again.
+    pub fn take(&self, see: &mut dyn FnMut(u64) -> Result<()>) -> Result<()> {
+        let marks = self.0;
+        for first in (0..marks.groups()? * GROUP_PAGES).step_by(64) {
+            let word = marks.map.atomic64(trace_word(first))?;
+            if word.load(Ordering::Acquire) != 0 {
+                bits_of(word.swap(0, Ordering::SeqCst)).try_for_each(|bit| see(first + bit))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Trace<'_> {
+    fn drop(&mut self) {
+        let _ = self.0.map.atomic64(TRACED).map(|word| word.store(0, Ordering::SeqCst));
+    }
+}
+
 /// The bits that are set.
 fn bits_of(mut bits: u64) -> impl Iterator<Item = u64> {
     std::iter::from_fn(move || {
@@ -353,6 +399,11 @@ fn page_word(set: u64, page: u64) -> u64 {
 #[inline(always)]
 fn line_word(set: u64, page: u64) -> u64 {
     PARTS + page / GROUP_PAGES * PART + LINES + page % GROUP_PAGES * LINE_WORDS + set * 8
+}
+
+#[inline]
+fn trace_word(page: u64) -> u64 {
+    PARTS + page / GROUP_PAGES * PART + TRACE + page % GROUP_PAGES / 64 * 8
 }
 
 /// The pages of `len` bytes at `off`, of which there is at least one, and which of their lines they are.

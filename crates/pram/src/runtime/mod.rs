@@ -70,6 +70,8 @@ const H_WATCHER: u64 = 64;
 const H_LIVE: u64 = 72;
 /// Numbers are running out.
 const H_CROWDED: u64 = 80;
+/// The session that saves the region, + 1.
+const H_SAVER: u64 = 88;
 pub(crate) const H_EVENT_HEAD: u64 = 128;
 pub(crate) const H_EVENT_BELL: u64 = 136;
 // From 192 on: what is agreed on about the copy on disk, see `copy::control`.
@@ -280,6 +282,11 @@ impl Runtime {
     /// This process's session number.
     pub fn me(&self) -> u32 {
         self.me.load(Ordering::Relaxed)
+    }
+
+    /// The one that saves the region.
+    pub(crate) fn saver(&self) -> &AtomicU64 {
+        self.header(H_SAVER)
     }
 
     // Slots: low half the session that uses it + 1, high half counts uses.

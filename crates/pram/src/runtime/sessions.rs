@@ -31,7 +31,9 @@ const CHANGING: u64 = 256;
 const S_COUNTS: u64 = S_CHANGING + CHANGING * 4;
 /// Words that a process counts with.
 pub const COUNTS: usize = 32;
-const S_LABEL: u64 = S_COUNTS + COUNTS as u64 * 8;
+/// From which epoch on the layer above is to keep what is given up, as this process needs it, + 1.
+const S_NEEDS: u64 = S_COUNTS + COUNTS as u64 * 8;
+const S_LABEL: u64 = S_NEEDS + 8;
 pub const LABEL: usize = (SESSION_REC - S_LABEL) as usize;
 
 /// What the runtime knows of an attached process.
@@ -89,6 +91,7 @@ impl Runtime {
         self.session(n, S_LEFT).store(0, Ordering::Relaxed);
         self.session_half(n, S_UNFINISHED).store(0, Ordering::Relaxed);
         self.session_half(n, S_KEEPS).store(0, Ordering::Relaxed);
+        self.session(n, S_NEEDS).store(0, Ordering::Relaxed);
         self.clear_changing(n);
         (0..COUNTS).for_each(|count| self.session(n, S_COUNTS + count as u64 * 8).store(0, Ordering::Relaxed));
         self.session(n, S_STATE).store(1, Ordering::Release);
@@ -117,6 +120,7 @@ impl Runtime {
         // It may have died watching.
         self.end_watch(n);
         self.clear_changing(n);
+        self.session(n, S_NEEDS).store(0, Ordering::SeqCst);
         self.session(n, S_STATE).store(0, Ordering::Release);
         self.header(H_LIVE).fetch_and(!(1 << n), Ordering::SeqCst);
     }
@@ -166,6 +170,26 @@ impl Runtime {
     pub fn session_count(&self, n: usize) -> &AtomicU64 {
         assert!(n < COUNTS);
         self.session(self.me(), S_COUNTS + n as u64 * 8)
+    }
+
+    /// This process needs what is given up in this epoch and in later ones: it is kept meanwhile, as far as others can do without its room.
+    pub fn need_from(&self, epoch: Option<u64>) {
+        self.session(self.me(), S_NEEDS).store(epoch.map_or(0, |epoch| epoch + 1), Ordering::SeqCst);
+    }
+
+    /// Has it been kept, since this process said so?
+    pub fn is_needed_kept(&self) -> bool {
+        self.session(self.me(), S_NEEDS).load(Ordering::SeqCst) != 0
+    }
+
+    /// The first epoch of which what was given up is needed.
+    pub fn needed_from(&self) -> Option<u64> {
+        self.live().filter_map(|n| self.session(n, S_NEEDS).load(Ordering::SeqCst).checked_sub(1)).min()
+    }
+
+    /// Nobody has more of what was given up: its room is wanted.
+    pub fn take_needed(&self) {
+        self.live().for_each(|n| self.session(n, S_NEEDS).store(0, Ordering::SeqCst));
     }
 
     /// Numbers of the sessions that are taken.

@@ -181,3 +181,41 @@ fn no_change_is_lost_while_lines_are_copied() {
         stop.store(true, Ordering::Relaxed);
     });
 }
+
+/// Whoever copies a region while it changes has to copy again what was written and cleared meanwhile.
+#[test]
+fn what_is_cleared_is_traced_page_by_page() {
+    let marks = marks();
+    let traced = |trace: &pram::copy::marks::Trace| {
+        let mut pages = Vec::new();
+        trace
+            .take(&mut |page| {
+                pages.push(page);
+                Ok(())
+            })
+            .unwrap();
+        pages
+    };
+    let commit = |off: u64| {
+        marks.mark(off, 8).unwrap();
+        let [_, spare] = marks.gather().unwrap();
+        marks.switch(spare).unwrap();
+        marks.clear_written().unwrap();
+    };
+    commit(4096);
+    let trace = marks.trace().unwrap();
+    assert_eq!(traced(&trace), [], "of before nothing");
+    marks.mark(0, 8).unwrap();
+    assert_eq!(traced(&trace), [], "it is marked yet");
+    commit(3 * 4096);
+    commit(5 * 4096 + 100);
+    assert_eq!(traced(&trace), [0, 3, 5]);
+    assert_eq!(traced(&trace), []);
+    commit(3 * 4096);
+    drop(trace);
+    commit(7 * 4096);
+    let trace = marks.trace().unwrap();
+    assert_eq!(traced(&trace), [], "what nobody took is no concern of the next one");
+    commit(7 * 4096);
+    assert_eq!(traced(&trace), [7]);
+}

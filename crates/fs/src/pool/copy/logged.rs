@@ -18,7 +18,7 @@ use pram::copy::log::{now, Identity};
 use pram::copy::{self, Copy, Disks, Loaded};
 use pram::medium::LOGGED;
 use pram::region::{HEADERS, TABLE_AT};
-use pram::save::{is_at, Progress, SaveInfo};
+use pram::save::{is_at, Content, Progress};
 use pram::session::{self, Exclusive};
 use pram::{MediumKind, Region, Session, SEGMENT};
 use rustix::io::Errno;
@@ -97,8 +97,8 @@ pub fn release(dir: &Path, uuid: &[u8; 16]) -> Result<bool> {
 }
 
 /// Makes a region, and its copy in `dir`, from an image, for a pool whose `home` is where the copy will be.
-pub fn restore(dir: &Path, home: &Path, image: &Path, progress: Progress) -> Result<SaveInfo> {
-    let info = pram::save::verify(image, &mut |_, _| {})?;
+pub fn restore(dir: &Path, home: &Path, image: &Path, progress: Progress) -> Result<Content> {
+    let info = pram::save::info(image)?;
     let id = Identity { uuid: info.uuid };
     let disks = files::make(dir, copy::log_bytes(info.size))?;
     copy::create(&disks, id, copy::log_bytes(info.size))?;
@@ -106,13 +106,13 @@ pub fn restore(dir: &Path, home: &Path, image: &Path, progress: Progress) -> Res
     // Of a pool of this UUID that is gone, and whose image had this number.
     marks::forget(&lock, &id.uuid);
     let path = shared::path(&lock, &id.uuid, "region")?;
-    pram::save::restore(image, &path, MediumKind::Logged, progress)?;
+    let content = pram::save::restore(image, &path, MediumKind::Logged, progress)?;
     // Compared with the empty copy, all of it is what the copy lacks.
     let opened = open_as(dir, home, id.uuid, None, ExpectMarks::NotYet)?;
     let opened = opened.ok_or_else(|| Error::Pool(format!("{} was removed; try again", dir.display())))?;
     let session = Session::private_with(opened.region, max_inodes(info.size), opened.copy)?;
     session.copy().map_or(Ok(()), |copy| copy.wait(&session))?;
-    Ok(info)
+    Ok(content)
 }
 
 /// Opens the region of the pool in `dir`; makes it from the copy where it is not in memory any more. `None` if the pool was

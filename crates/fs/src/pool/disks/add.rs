@@ -36,7 +36,7 @@ pub fn first(dir: &Path, new: &NewRegion, force: bool) -> Result<()> {
         let _held = locks::hold_unused(&config.lock_path(dir))?;
         refuse_used_copies(dir, [Some(&config)])?;
         let mut plan = Plan::default();
-        plan.add(&Wanted { dir, config: &config, old: None, force, taken: Vec::new() }, new)?;
+        plan.add(&Wanted { dir, config: &config, old: None, force, taken: Vec::new(), beyond_hosts: false }, new)?;
         let disks: Vec<_> = plan.0.into_iter().flat_map(|region| region.disks).map(Planned::release).collect();
         let at: Vec<_> = disks.iter().map(|(path, size, _)| (path.clone(), *size)).collect();
         // 1.

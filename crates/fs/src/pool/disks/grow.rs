@@ -76,7 +76,7 @@ pub fn add(dir: &Path, new: &[NewRegion], force: bool) -> Result<()> {
 pub fn planned(dir: &Path, config: &Config, new: &[NewRegion], force: bool) -> Result<Plan> {
     new.iter().flat_map(|new| &new.disks).try_for_each(|disk| refuse_known(dir, config, &disk.path))?;
     let mut plan = Plan::default();
-    let wanted = Wanted { dir, config, old: None, force, taken: Vec::new() };
+    let wanted = Wanted { dir, config, old: None, force, taken: Vec::new(), beyond_hosts: false };
     new.iter().try_for_each(|new| plan.add(&wanted, new))?;
     Ok(plan)
 }

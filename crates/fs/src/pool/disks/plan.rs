@@ -93,7 +93,8 @@ impl Plan {
     /// # Errors
     /// [`Error::Pool`] where one cannot be had or would lose what is on it, which only `force` allows.
     pub fn of(dir: &Path, how: &FormatOptions, config: &Config, old: Option<&Config>) -> Result<Plan> {
-        let wanted = Wanted { dir, config, old, force: how.force, taken: taken(dir, config, how.size) };
+        let wanted =
+            Wanted { dir, config, old, force: how.force, taken: taken(dir, config, how.size), beyond_hosts: false };
         let mut plan = Plan::default();
         how.regions.iter().try_for_each(|new| plan.add(&wanted, new))?;
         Ok(plan)
@@ -142,6 +143,8 @@ pub struct Wanted<'a> {
     pub force: bool,
     /// Bytes that the pool will take elsewhere in file systems with these numbers.
     pub taken: Vec<(u64, u64)>,
+    /// Files may be larger than their file systems: what is to be in them is known.
+    pub beyond_hosts: bool,
 }
 
 impl Wanted<'_> {
@@ -220,7 +223,7 @@ impl Wanted<'_> {
                 found => Ok(found / 4096 * 4096),
             };
         };
-        if asked > host.total {
+        if asked > host.total && !self.beyond_hosts {
             let why = format!("cannot have so much: its file system has {} MiB in all", host.total >> 20);
             return Err(refused(path, &why));
         }

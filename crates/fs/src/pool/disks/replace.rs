@@ -158,7 +158,14 @@ impl Job {
         let others = disks.iter().filter(|disk| disk.region == Some(self.region.number()) && disk.size > 0);
         let needed = others.map(|disk| disk.size).min().unwrap_or(0);
         let config = Config { disks: Vec::new(), ..pool.config.clone() };
-        let wanted = Wanted { dir: &pool.dir, config: &config, old: None, force: how.force, taken: Vec::new() };
+        let wanted = Wanted {
+            dir: &pool.dir,
+            config: &config,
+            old: None,
+            force: how.force,
+            taken: Vec::new(),
+            beyond_hosts: false,
+        };
         let size = new.size.or(if new.path.exists() { None } else { Some(needed) });
         let planned = wanted.plan(&NewDisk { path: new.path.clone(), size })?;
         match planned.size < needed {

@@ -141,7 +141,7 @@ fn refuse_copy_alone(dir: &Path, how: &FormatOptions) -> Result<()> {
 }
 
 /// A pool has a directory of its own: who names another one by mistake would mix it with what is there.
-fn refuse_other_files(dir: &Path, config: &Config) -> Result<()> {
+pub(super) fn refuse_other_files(dir: &Path, config: &Config) -> Result<()> {
     let disks = config.disks.iter().map(|entry| entry.at(dir));
     let parts: Vec<PathBuf> = config.copy_dir(dir).into_iter().chain([config.nvram_path(dir)]).chain(disks).collect();
     let is_expected = |path: &Path| {

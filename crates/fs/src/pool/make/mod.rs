@@ -5,6 +5,7 @@
 //! | this | one process at a time makes a pool in a directory |
 //! | [`format`] | an empty pool |
 //! | [`restore`] | a pool from a saved image |
+//! | [`refill`] | its disks, from an image with their content |
 //! | [`import`] | a pool from its copy alone |
 //! | [`from_disks`] | a pool from its disks alone |
 //! | [`relocate`] | its copy moves into its regions |
@@ -18,6 +19,7 @@ pub mod format;
 pub mod from_disks;
 pub mod import;
 pub mod lost;
+mod refill;
 pub mod relocate;
 pub mod restore;
 mod staging;
@@ -97,6 +99,11 @@ impl Drop for Builder {
         // What is not empty stays, and what it lies in.
         let _ = self.made.iter().try_for_each(fs::remove_dir);
     }
+}
+
+/// Gives back what was made in `dir` and has not taken its place, by whoever makes it.
+pub fn give_up(dir: &Path) {
+    staging::clear(dir);
 }
 
 /// Fails if the copy of any of these pools would be lost to a process that writes to it: of another pool, or of a region that

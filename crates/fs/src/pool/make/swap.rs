@@ -280,10 +280,10 @@ mod tests {
 
     type Make<'a> = &'a dyn Fn(&Path, OnStep) -> Result<()>;
 
-    const OVER: Over = Over { medium: None, force: true };
+    const OVER: Over = Over { medium: None, force: true, disks: &[] };
 
     fn restore(dir: &Path, image: &Path, step: OnStep) -> Result<()> {
-        restore::restore(dir, image, OVER, &mut |_, _| {}, &mut lost::refuse, step)
+        restore::restore(dir, image, OVER, &mut |_, _| {}, &mut lost::refuse, step).map(drop)
     }
 
     /// Makes a pool in the place of another, interrupted before step `n`; false if it has fewer.
@@ -403,7 +403,7 @@ mod tests {
         let home = Home::with("old", &on_disks(battery()));
         // Its region is lost: there is no other reason to refuse.
         fs::remove_file(home.dir().join("nvram")).expect("removed");
-        let over = Over { medium: None, force: false };
+        let over = Over { medium: None, force: false, disks: &[] };
         let refused = restore::restore(&home.dir(), &image, over, &mut |_, _| {}, &mut lost::refuse, &mut || Ok(()));
         let told = refused.expect_err("disks of another").to_string();
         assert!(told.contains("another pool") && told.contains("--force") && told.contains("disk"), "{told}");

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use pram::dax;
 use pram::region::HEADERS;
-use pram::save::{Progress, SaveInfo};
+use pram::save::{Content, Progress};
 use pram::session::Exclusive;
 
 use super::locks;
@@ -74,7 +74,7 @@ pub fn restore_device(
     path: &Path,
     old: Option<[u8; 16]>,
     progress: Progress,
-) -> Result<(SaveInfo, Option<Exclusive>)> {
+) -> Result<(Content, Option<Exclusive>)> {
     let file = open_both(path)?;
     let Some(device) = device(&file, path, MediumKind::Dax)? else {
         return Err(Error::Pool(format!("{} is no device any more; try again", path.display())));
@@ -87,6 +87,6 @@ pub fn restore_device(
         Ok(None)
     };
     let medium = medium_of(&file, path, MediumKind::Dax)?;
-    let info = pram::save::restore_into(image, &map, &*medium, &mut hold, progress)?;
-    Ok((info, held))
+    let content = pram::save::restore_into(image, &map, &*medium, &mut hold, progress)?;
+    Ok((content, held))
 }

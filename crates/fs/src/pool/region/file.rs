@@ -9,7 +9,7 @@ use exraid::duplex::Duplex;
 use pram::copy::log::{now, Identity};
 use pram::copy::{import, Copy, Disks};
 use pram::region::HEADERS;
-use pram::save::{is_at, Progress, SaveInfo};
+use pram::save::{is_at, Content, Progress};
 use pram::session::Exclusive;
 use pram::Region;
 
@@ -108,15 +108,15 @@ pub fn format_region(made: Made, path: &Path, uuid: [u8; 16], version: u32) -> R
 }
 
 /// Makes the file that is to be the region at `path` from an image, beside what is there.
-pub fn restore_region(image: &Path, path: &Path, medium: MediumKind, progress: Progress) -> Result<SaveInfo> {
+pub fn restore_region(image: &Path, path: &Path, medium: MediumKind, progress: Progress) -> Result<Content> {
     let beside = beside_region(path);
-    let info = pram::save::restore_beside(image, path, &beside, medium.into(), progress)?;
+    let content = pram::save::restore_beside(image, path, &beside, medium.into(), progress)?;
     // What could not be opened afterwards is not made.
     if medium == MediumKind::Dax {
-        let mapped = open_both(&beside).and_then(|file| map_file(&file, path, medium, info.size).map(drop));
+        let mapped = open_both(&beside).and_then(|file| map_file(&file, path, medium, content.info().size).map(drop));
         mapped.inspect_err(|_| _ = fs::remove_file(&beside))?;
     }
-    Ok(info)
+    Ok(content)
 }
 
 /// Makes the region at `path` from a copy; the instant that it is of, nanoseconds since the epoch. Where `check` refuses the file
