@@ -291,11 +291,18 @@ impl Log {
         self.aside().has(sequence)
     }
 
-    /// Can no request be under way to the slots of a segment, by any process? One that takes no more parts since long: requests have ended
-    /// by then, or were given up, and what they were for takes nothing more.
+    /// Can no request be under way to the slots of a segment, by any process? None that this one has given up and the disk has not
+    /// answered; and by others none at all, as their [locks](Session::may_others_transfer) tell. Beside others that are at work it is one
+    /// that takes no more parts since long: their requests have ended by then, or were given up, and what they were for takes nothing more.
     pub(super) fn is_quiet(&self, session: &Session, sequence: u64) -> Result<bool> {
-        if session.runtime().sessions().len() <= 1 && self.writers.load(Ordering::SeqCst) == 0 {
+        if self.has_pending(session, sequence)? {
+            return Ok(false);
+        }
+        if self.is_alone(session)? {
             return Ok(true);
+        }
+        if session.may_the_gone_transfer()? {
+            return Ok(false);
         }
         let table = self.at.table(session.region());
         let seen = session.read(KEY, || {
@@ -319,10 +326,30 @@ impl Log {
         Ok(oldest.is_some_and(|oldest| sequence < oldest.below && !oldest.open.contains(&sequence)))
     }
 
+    /// Does nobody write to disks, nor has a request under way that another process has asked for?
+    fn is_alone(&self, session: &Session) -> Result<bool> {
+        Ok(self.writers.load(Ordering::SeqCst) == 0 && !session.may_others_transfer()?)
+    }
+
+    /// Has this process asked for something to be written to a slot of the segment that the disk is still at?
+    fn has_pending(&self, session: &Session, sequence: u64) -> Result<bool> {
+        let table = self.at.table(session.region());
+        let slots: Vec<u32> = session.read(KEY, || match table.find(sequence)? {
+            Some((slot, segment)) => Ok(table.copies(slot, &segment)?.into_iter().map(|(slot, _)| slot).collect()),
+            None => Ok::<_, Error>(Vec::new()),
+        })?;
+        Ok(slots.into_iter().filter_map(|slot| self.lies(session, slot).ok()).any(|lies| {
+            let end = lies.at + self.segment();
+            let writes = |one: &exraid::Pending| one.kind != exraid::Kind::Read;
+            let is_there = |one: &exraid::Pending| one.range.start < end && lies.at < one.range.end;
+            lies.region.pending().iter().any(|one| writes(one) && is_there(one))
+        }))
+    }
+
     /// Can nothing be on its way to a segment that takes no more parts?
     fn is_settled_by_now(&self, session: &Session, sequence: u64) -> bool {
-        let is_alone = session.runtime().sessions().len() <= 1 && self.writers.load(Ordering::SeqCst) == 0;
-        is_alone || self.aside().0.get(&sequence).is_some_and(|(since, _)| since.elapsed() > SETTLED)
+        self.is_alone(session).unwrap_or(false)
+            || self.aside().0.get(&sequence).is_some_and(|(since, _)| since.elapsed() > SETTLED)
     }
 
     /// The most urgent, of those that can be done.

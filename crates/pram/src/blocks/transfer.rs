@@ -126,6 +126,34 @@ impl Session {
         Ok(made.clone())
     }
 
+    /// May a request be under way that another process has asked a disk for, through what holds its [lock](Self::transfer_lock)? That of one
+    /// that was killed stays in the kernel for as long as the disk takes, and nothing but the lock tells.
+    ///
+    /// # Errors
+    /// [`Error::Host`] where the locks cannot be looked at.
+    pub fn may_others_transfer(&self) -> Result<bool> {
+        let me = self.runtime().me();
+        self.may_transfer(&mut (0..SESSIONS).filter(|n| *n != me))
+    }
+
+    /// The same of those that are gone: nobody gives up what they have asked for.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn may_the_gone_transfer(&self) -> Result<bool> {
+        self.may_transfer(&mut (0..SESSIONS).filter(|n| !self.runtime().session_taken(*n)))
+    }
+
+    fn may_transfer(&self, sessions: &mut dyn Iterator<Item = u32>) -> Result<bool> {
+        let Some((file, _)) = self.lock_files() else { return Ok(false) };
+        for n in sessions {
+            if is_under_way(file, n)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// Frees blocks that were freed while under transfer, of which that has ended since, also by the death of who began it; returns
     /// how many. For whoever does background work, outside an operation.
     pub fn free_ended(&self) -> Result<u64> {

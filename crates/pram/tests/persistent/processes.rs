@@ -587,6 +587,7 @@ fn blocks_under_transfer_of_the_dead_are_in_quarantine() {
     while session.runtime().sessions().len() > 1 {
         session.reap().unwrap();
     }
+    assert!(session.may_others_transfer().unwrap() && session.may_the_gone_transfer().unwrap());
     // Swept, and nobody is given it, nor the number of the dead.
     session.heap().sweep_object(&session.begin().unwrap(), block).unwrap();
     assert_eq!(session.free_ended().unwrap(), 0);
@@ -605,6 +606,7 @@ fn blocks_under_transfer_of_the_dead_are_in_quarantine() {
     drop(another);
 
     goes_on.kill();
+    assert!(!session.may_others_transfer().unwrap());
     assert_eq!(session.free_ended().unwrap(), 1);
     assert_eq!(alloc(&session).unwrap(), block);
     let another = rig::attach(&path).unwrap();
