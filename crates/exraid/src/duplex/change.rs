@@ -37,6 +37,8 @@ use super::Spans;
 
 /// Bytes that are copied at a time.
 const PIECE: u64 = 1 << 20;
+/// Said of segments that somebody has given back before they were named.
+const TAKEN_BACK: &str = "segments that were taken have been given back meanwhile";
 /// A stream gets longer by this part of it, at least.
 const MORE: u64 = 8;
 
@@ -314,7 +316,8 @@ impl Duplex {
         for (region, segments) in taken {
             let place = view.places.iter_mut().flatten().find(|place| place.region == *region);
             match place.filter(|place| place.used().is_some() && lacks(&seen, place)) {
-                Some(place) => append(&mut place.spans[stream], segments),
+                Some(place) if self.are_ours(place, segments) => append(&mut place.spans[stream], segments),
+                Some(_) => return Err(self.error(Class::Transient, TAKEN_BACK)),
                 None => left.push((*region, segments.clone())),
             }
         }
@@ -322,6 +325,24 @@ impl Duplex {
         self.put_out(&mut view, missed)?;
         self.install(view)?;
         Ok(left)
+    }
+
+    /// Are segments that were taken from a member's region kept yet, and named by nobody? Whoever gives back what no note names, and
+    /// was left, may have taken them for that: [`with_named`](Self::with_named).
+    fn are_ours(&self, place: &Place, segments: &[u32]) -> bool {
+        let supply = self.supply.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut spans = Vec::new();
+        append(&mut spans, segments);
+        let overlaps = |a: &Range<u32>| spans.iter().any(|b| a.start < b.end && b.start < a.end);
+        supply.is_some_and(|supply| supply.has(place.region, &spans)) && !place.spans.iter().flatten().any(overlaps)
+    }
+
+    /// Calls `look` with the segments of a region that notes name, while nobody names others.
+    pub fn with_named<R>(&self, region: u32, look: impl FnOnce(&[Range<u32>]) -> R) -> Result<R> {
+        let _held = self.hold()?;
+        let view = self.refresh_held(&[])?;
+        let spans = view.places().find(|(_, place)| place.region == region).map(|(_, place)| place.spans.clone());
+        Ok(look(&spans.into_iter().flatten().flatten().collect::<Vec<_>>()))
     }
 
     /// Gives back what a stream has beyond `bytes`, and beyond what it is to have at least.
@@ -430,6 +451,13 @@ impl Duplex {
             }
         };
         let before = view.places[at].take().map(|place| place.spans).unwrap_or_default();
+        // Those of the one that it was it may have again.
+        let none = Place { region: number, state: State::Out, since: 0, spans: Spans::default(), handle: None };
+        if spans != before
+            && !spans.iter().all(|spans| self.are_ours(&none, &spans.iter().cloned().flatten().collect::<Vec<_>>()))
+        {
+            return Err(self.error(Class::Transient, TAKEN_BACK));
+        }
         let (state, since) = (State::Filling, seconds());
         view.places[at] = Some(Place { region: number, state, since, spans, handle: Some(region.clone()) });
         self.next_epoch(&mut view)?;

@@ -154,6 +154,12 @@ impl Said {
                 rest = more;
             }
         }
+        // Else whoever goes over them segment by segment goes over the same ones again and again.
+        let mut sorted: Vec<&Range<u32>> = spans.iter().flatten().collect();
+        sorted.sort_unstable_by_key(|span| span.start);
+        if spans.iter().flatten().any(Range::is_empty) || sorted.windows(2).any(|pair| pair[0].end > pair[1].start) {
+            return None;
+        }
         let me = (raw.me as usize).checked_sub(1);
         let is_there = me.is_none_or(|me| members[me].is_some());
         (is_there && rest.len() == raw.extra as usize).then(|| Said {
@@ -228,6 +234,10 @@ mod tests {
             // It may be another one; it is no panic.
             let _ = Said::from_bytes(&other);
         }
+        let of = |spans: [Range<u32>; 2]| Said { spans: [spans.to_vec(), Vec::new(), Vec::new()], ..said() }.to_bytes();
+        assert!(Said::from_bytes(&of([0..u32::MAX - 1, u32::MAX - 1..u32::MAX])).is_some());
+        assert_eq!(Said::from_bytes(&of([0..u32::MAX, 5..6])), None, "a segment is named twice");
+        assert_eq!(Said::from_bytes(&of([3..3, 5..6])), None, "a stretch of none");
         let none = Said { me: Some(1), ..said() };
         assert_eq!(Said::from_bytes(&none.to_bytes()), None, "it says that it is a member, and there is none");
     }

@@ -125,6 +125,36 @@ fn streams_get_longer_and_shorter_and_what_is_not_needed_is_given_back() {
     assert_eq!(found.len(1), 2 * SEGMENT);
 }
 
+/// Segments of which somebody else gives back what was not named in time.
+struct TakenBack(Segments);
+
+impl Supply for TakenBack {
+    fn take(&self, region: u32, count: u64) -> exraid::Result<Vec<u32>> {
+        self.0.take(region, count)
+    }
+    fn has(&self, _: u32, _: &[Range<u32>]) -> bool {
+        false
+    }
+    fn give_back(&self, region: u32, segments: &[Range<u32>]) {
+        self.0.give_back(region, segments);
+    }
+}
+
+#[test]
+fn what_was_given_back_before_it_was_named_is_not_named() {
+    let rig = rig(3);
+    let duplex = create(&rig);
+    duplex.set_supply(Some(Arc::new(TakenBack(Segments::default()))));
+    let refused = duplex.write(1, &[5; 4096], 3 * SEGMENT).expect_err("others may have it");
+    assert_eq!((refused.class, duplex.len(1)), (Class::Transient, SEGMENT));
+    duplex.know(&rig.regions[2]);
+    assert_eq!(duplex.begin_member(2).expect_err("the same").class, Class::Transient);
+    assert_eq!(duplex.with_named(0, |named| named.len()).expect("told"), 4);
+    duplex.set_supply(Some(Arc::new(Segments::default())));
+    duplex.write(1, &[5; 4096], 3 * SEGMENT).expect("it gets longer");
+    assert_eq!(duplex.with_named(0, |named| named.iter().any(|span| span.contains(&8))).expect("told"), true);
+}
+
 #[test]
 fn a_member_that_misses_a_write_is_out_and_is_filled_before_it_counts_again() {
     let rig = rig(2);

@@ -6,7 +6,8 @@
 //! - the memory is that of an earlier commit: the table may say that a slot which is named is free. It cannot say that there is content in
 //!   it, since a slot becomes free only when the commit that freed it is durable (T3). So named slots are kept from then on, before
 //!   anything else is looked for ([`Log::keep_named`]).
-//! - a process has died between the two: what is kept for a while and named nowhere is free again ([`Log::release_unnamed`]).
+//! - a process has died between the two: what is kept for a while and named nowhere is free again ([`Log::release_unnamed`]). How
+//!   long, clocks say, which may be wrong: so whoever names segments looks, while nobody gives any back, whether they are kept yet.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -32,14 +33,10 @@ enum Wish {
     Slot(u32),
 }
 
-fn number_of(segments: &[Range<u32>], area: &Area) -> impl Iterator<Item = u32> {
-    let (first, end) = (area.slots.start, area.slots.end);
-    segments
-        .iter()
-        .flat_map(Clone::clone)
-        .filter_map(move |n| first.checked_add(n).filter(|slot| *slot < end))
-        .collect::<Vec<_>>()
-        .into_iter()
+/// The slots of segments of a region, by their numbers from its start. A note may name more than there are.
+fn slots_of<'s>(segments: &'s [Range<u32>], area: &Area) -> impl Iterator<Item = u32> + 's {
+    let (first, most) = (area.slots.start, area.slots.end - area.slots.start);
+    segments.iter().flat_map(move |span| span.start.min(most)..span.end.min(most)).map(move |n| first + n)
 }
 
 impl Log {
@@ -104,33 +101,35 @@ impl Log {
     /// Gives back segments that were kept, by their numbers from the start of the region. No note names them.
     pub fn release_kept(&self, session: &Session, number: u32, segments: &[Range<u32>]) -> Result<()> {
         let area = self.area(session, number)?;
-        self.give_back(session, &area, number_of(segments, &area), &|_| true)
+        self.give_back(session, &area, slots_of(segments, &area))
     }
 
-    fn give_back(
-        &self,
-        session: &Session,
-        area: &Area,
-        slots: impl Iterator<Item = u32>,
-        is_it: &dyn Fn(&Segment) -> bool,
-    ) -> Result<()> {
+    /// These slots are kept no more, and free once their disk has their room back.
+    fn give_back(&self, session: &Session, area: &Area, slots: impl Iterator<Item = u32>) -> Result<()> {
         for slot in slots {
-            let is_kept = self.change(session, |change| {
-                let segment = change.table().get(slot)?;
-                let is_kept = segment.state == State::Kept && is_it(&segment);
-                match is_kept {
-                    true => change.release_kept(slot).map(|()| true),
-                    false => Ok(false),
-                }
-            })?;
-            if is_kept {
-                if area.grows {
-                    self.discard(session, slot);
-                }
-                self.change(session, |change| change.discarded(slot, false))?;
+            if self.end_keeping(session, slot, &|_| true)? {
+                self.give_room_back(session, area, slot)?;
             }
         }
         Ok(())
+    }
+
+    /// A slot that is kept, and is as `is_it` says, is so no more; was it?
+    fn end_keeping(&self, session: &Session, slot: u32, is_it: &dyn Fn(&Segment) -> bool) -> Result<bool> {
+        self.change(session, |change| {
+            let segment = change.table().get(slot)?;
+            match segment.state == State::Kept && is_it(&segment) {
+                true => change.release_kept(slot).map(|()| true),
+                false => Ok(false),
+            }
+        })
+    }
+
+    fn give_room_back(&self, session: &Session, area: &Area, slot: u32) -> Result<()> {
+        if area.grows {
+            self.discard(session, slot);
+        }
+        self.change(session, |change| change.discarded(slot, false))
     }
 
     /// Regions that take content and are there, the one with most room first: where a copy of the memory could lie.
@@ -169,10 +168,12 @@ impl Log {
 
     /// Are all of these segments of a region kept?
     pub fn are_kept(&self, session: &Session, number: u32, segments: &[Range<u32>]) -> Result<bool> {
-        let (area, table) = (self.area(session, number)?, self.at.table(session.region()));
+        // As far as is known here: whoever asks has taken them, and nobody may be waited for.
+        let (areas, table) = (self.areas(), self.at.table(session.region()));
+        let Some(area) = areas.list.iter().find(|area| area.number == number) else { return Ok(false) };
         let wanted: u64 = segments.iter().map(|span| u64::from(span.end - span.start)).sum();
         let mut kept = 0;
-        for slot in number_of(segments, &area) {
+        for slot in slots_of(segments, area) {
             kept += u64::from(session.read(KEY, || table.get(slot))?.state == State::Kept);
         }
         Ok(kept == wanted)
@@ -190,25 +191,37 @@ impl Log {
         areas.list.iter().map(|area| Ok(self.kept_in(session, area)?.len() as u64)).sum()
     }
 
-    /// Gives back what is kept in a region and has not been named in time, or at all if nobody else may be about to.
-    /// `named`: those that are, as the notes say that count.
-    pub fn release_unnamed(&self, session: &Session, number: u32, named: &[Range<u32>], at_once: bool) -> Result<u64> {
-        let area = self.area(session, number)?;
-        // What is named by now is in `named`, or younger.
-        let before = u64::from(seconds()).saturating_sub(if at_once { 0 } else { NAMED });
-        let kept = self.kept_in(session, &area)?;
-        if kept.iter().all(|(_, since)| *since > before) {
+    /// Gives back what is kept in a region and has not been named in time, or at all if nobody else may be about to; how many.
+    /// `with_named` calls what it is given with those that are, while nobody names any.
+    pub fn release_unnamed(
+        &self,
+        session: &Session,
+        number: u32,
+        with_named: &dyn Fn(&mut dyn FnMut(&[Range<u32>]) -> Result<()>) -> Result<()>,
+        at_once: bool,
+    ) -> Result<u64> {
+        let (area, now) = (self.area(session, number)?, u64::from(seconds()));
+        // One that was kept later than now was so by a clock that has been set since.
+        let is_old = |since: u64| at_once || since > now || since + NAMED <= now;
+        let old: Vec<u32> =
+            self.kept_in(session, &area)?.into_iter().filter(|kept| is_old(kept.1)).map(|k| k.0).collect();
+        if old.is_empty() {
             return Ok(0);
         }
-        let is_named = |segment: u32| named.iter().any(|span| span.contains(&segment));
-        let left: Vec<u32> = kept
-            .into_iter()
-            .filter(|(segment, since)| *since <= before && !is_named(*segment))
-            .map(|(segment, _)| area.slots.start + segment)
-            .collect();
-        let count = left.len() as u64;
-        self.give_back(session, &area, left.into_iter(), &|segment| segment.stamp <= before)?;
-        Ok(count)
+        let mut released = Vec::new();
+        with_named(&mut |named| {
+            let is_named = |segment: u32| named.iter().any(|span| span.contains(&segment));
+            for segment in old.iter().copied().filter(|segment| !is_named(*segment)) {
+                let slot = area.slots.start + segment;
+                if self.end_keeping(session, slot, &|segment| is_old(segment.stamp))? {
+                    released.push(slot);
+                }
+            }
+            Ok(())
+        })?;
+        // Not while others wait for that: a disk may take its time.
+        released.iter().try_for_each(|slot| self.give_room_back(session, &area, *slot))?;
+        Ok(released.len() as u64)
     }
 
     /// The memory was lost, and made anew as of a commit: slots are kept that notes name, and no others, of regions whose notes can be
@@ -224,7 +237,7 @@ impl Log {
                 .filter(|(segment, _)| !is_named(*segment))
                 .map(|(segment, _)| area.slots.start + segment)
                 .collect();
-            let slots: Vec<u32> = number_of(&named, area).collect();
+            let slots: Vec<u32> = slots_of(&named, area).collect();
             for some in slots.chunks(SOME) {
                 self.change(session, |change| some.iter().try_for_each(|slot| change.keep_found(*slot)))?;
             }

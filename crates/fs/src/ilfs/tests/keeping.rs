@@ -68,8 +68,12 @@ fn what_no_note_names_is_given_back_and_what_one_names_is_kept_when_the_memory_i
     let old = snapshot(&rig.session);
     let kept = rig.log.keep(&rig.session, 0, 3).expect("there is room");
     let named = name(&rig, &kept[..2]);
-    assert_eq!(rig.log.release_unnamed(&rig.session, 0, &spans(&kept[..2]), false).expect("looked"), 0, "it is young");
-    assert_eq!(rig.log.release_unnamed(&rig.session, 0, &spans(&kept[..2]), true).expect("looked"), 1);
+    let release = |at_once| {
+        let first = spans(&kept[..2]);
+        rig.log.release_unnamed(&rig.session, 0, &|look| look(&first), at_once).expect("looked")
+    };
+    assert_eq!(release(false), 0, "it is young");
+    assert_eq!(release(true), 1);
     rig.check();
     let newer = snapshot(&rig.session);
     // The memory of before they were kept: the note says which they are.

@@ -4,6 +4,7 @@
 //! A member that was excluded and whose region is well, or another region in its place, is filled while the pool is at work. Only when it
 //! has all is one retired that is not wanted any more.
 
+use std::ops::Range;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -14,6 +15,7 @@ use pram::copy::log::{Disk, Log};
 use super::regions::IMAGE;
 use super::room;
 use crate::error::{Error, Result};
+use crate::ilfs;
 use crate::node::Fs;
 use crate::pool::config::Config;
 use crate::ubj::Union;
@@ -90,8 +92,10 @@ impl Tending {
                     region.set_note(&said.to_bytes()).map_err(|e| fail(&e))?;
                 }
             }
-            let named = pool.duplex.segments_in(number).map_err(|e| fail(&e))?;
-            pool.union.log().release_unnamed(pool.fs.session(), number, &named, false)?;
+            let with_named = |look: &mut dyn FnMut(&[Range<u32>]) -> ilfs::Result<()>| {
+                pool.duplex.with_named(number, |named| look(named))?
+            };
+            pool.union.log().release_unnamed(pool.fs.session(), number, &with_named, false)?;
         }
         Ok(())
     }
@@ -276,7 +280,7 @@ pub fn clear(fs: &Fs, union: &Union) -> Result<()> {
         if duplex::named_by(&*region).ok().flatten().is_some_and(|said| is_old(&said)) {
             duplex::forget(&*region).map_err(|e| fail(&e))?;
         }
-        union.log().release_unnamed(fs.session(), region.number(), &[], false)?;
+        union.log().release_unnamed(fs.session(), region.number(), &|look| look(&[]), false)?;
     }
     Ok(())
 }

@@ -102,7 +102,7 @@ fn prepare(dir: &Path, config: &Config) -> Result<u64> {
     let log = union.log();
     for region in log.regions() {
         exraid::duplex::forget(&*region).map_err(|e| Error::Pool(e.to_string()))?;
-        log.release_unnamed(session, region.number(), &[], true)?;
+        log.release_unnamed(session, region.number(), &|look| look(&[]), true)?;
     }
     let sizes = match config.medium {
         MediumKind::Logged => sizes(dir)?,
