@@ -283,6 +283,12 @@ pub trait Device: Send + Sync {
         false
     }
 
+    /// The first stretch from `at` on in which anything may lie: what comes before, from `at` on, was never written, or was discarded.
+    /// Where that is not known, all there is. This may wait for the host.
+    fn written(&self, at: u64) -> Range<u64> {
+        at..u64::MAX
+    }
+
     /// Takes a request; the answer can be waited for.
     fn start(&self, request: Request) -> Ticket {
         let (done, ticket) = Ticket::new();

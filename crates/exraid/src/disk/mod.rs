@@ -309,6 +309,13 @@ impl Device for Disk {
     fn is_late(&self) -> bool {
         self.shared.flights.is_late()
     }
+
+    fn written(&self, at: u64) -> Range<u64> {
+        match self.properties.sparse {
+            true => reserve::written(&self.shared.file, at),
+            false => at..u64::MAX,
+        }
+    }
 }
 
 /// What of a disk is used, at most: sizes are told in whole blocks of what any disk has.

@@ -1,6 +1,7 @@
 //! What a disk that is a file leaves free on its host: for the host itself, and for what else a pool keeps there.
 
 use std::fs::File;
+use std::ops::Range;
 
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
@@ -33,6 +34,17 @@ pub fn check_holes(file: &File, at: u64, len: u64, reserve: Option<u64>) -> Resu
         0 => Ok(()),
         holes => check(file, holes, reserve),
     }
+}
+
+/// The first stretch from `at` on that anything was written to, as far as the host tells: what was reserved only is none.
+pub fn written(file: &File, at: u64) -> Range<u64> {
+    let start = match rustix::fs::seek(file, SeekFrom::Data(at)) {
+        Ok(start) => start,
+        // From there on there is none.
+        Err(Errno::NXIO) => return u64::MAX..u64::MAX,
+        Err(_) => return at..u64::MAX,
+    };
+    start..rustix::fs::seek(file, SeekFrom::Hole(start)).unwrap_or(u64::MAX)
 }
 
 /// Bytes of a range that nothing was ever written to. Also such as were reserved and not written count: the host does
@@ -77,6 +89,8 @@ mod tests {
         assert_eq!(holes(&file, 0, 4 << 20), Ok(3 << 20));
         assert_eq!(holes(&file, 1 << 20, 1 << 20), Ok(0));
         assert_eq!(holes(&file, 3 << 20, 1 << 20), Ok(1 << 20));
+        assert_eq!([written(&file, 0), written(&file, 5 << 18)], [1 << 20..2 << 20, 5 << 18..2 << 20]);
+        assert_eq!(written(&file, 2 << 20), u64::MAX..u64::MAX);
         let all = Some(u64::MAX);
         assert_eq!(check_holes(&file, 1 << 20, 1 << 20, all), Ok(()), "it is there already");
         assert_eq!(check_holes(&file, 0, 2 << 20, all), Err(Errno::NOSPC));

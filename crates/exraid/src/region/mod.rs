@@ -280,6 +280,17 @@ impl Device for Volume {
         used.filter_map(|role| self.set.part(role)).any(|part| part.device.is_late())
     }
 
+    /// Of one disk: what of it lies where, the others would have to tell together.
+    fn written(&self, at: u64) -> Range<u64> {
+        match (self.set.layout, self.set.part(0)) {
+            (Layout::Single, Some(part)) => {
+                let found = part.device.written(at.saturating_add(END));
+                found.start.saturating_sub(END)..found.end.saturating_sub(END)
+            }
+            _ => at..u64::MAX,
+        }
+    }
+
     /// By the region's own addresses. Of a member's transfer that goes on after its request was answered, the least
     /// stretch of the region that surely holds it.
     /// As much as its fullest host has for its member.

@@ -3,8 +3,12 @@
 //! After the memory was lost and made anew as of a commit, disks have parts that this memory knows nothing of, and what is
 //! recovered beside it may lead there: what a commit writes to segments is written after the instant that its memory is
 //! of. So they are looked for: behind what is known in the segments that are open, and in all slots that are not in use, by
-//! their first summary, whose number tells what came later. A block that is found counts as live, like one that was
+//! their first summary, whose number tells what came later; many at a time, and not where a disk that is a file was never written to. A block that is found counts as live, like one that was
 //! written and not linked yet; the cleaner finds out.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
 use pram::session::assert_may_wait;
 use pram::Session;
@@ -26,6 +30,11 @@ pub struct Recovered {
 
 /// Slots that are put in order in one transaction.
 const SOME: usize = 32;
+/// Slots whose first summary is read at a time, each by a thread, and slots that a thread takes on in one go.
+const READERS: usize = 32;
+const TURN: usize = 64;
+/// Seconds after which it is told how far that has come.
+const TELL: u64 = 5;
 
 impl Log {
     /// Is the table in order, as far as the memory was not lost since it was put so?
@@ -80,10 +89,69 @@ impl Log {
         for slot in known.heads.into_iter().chain(wholes).filter_map(slot_in) {
             found.parts += self.extend(session, slot)?;
         }
-        for slot in session.read(KEY, || table.slots())? {
+        let mut slots = self.newer_slots(session, &self.unused_slots(session)?, known.sequence);
+        slots.sort_unstable();
+        for slot in slots {
             found.segments += u64::from(self.adopt(session, slot, known.sequence)?);
         }
         Ok(found)
+    }
+
+    /// The slots in which the table knows nothing, but those that their disk says were never written to.
+    fn unused_slots(&self, session: &Session) -> Result<Vec<u32>> {
+        let (table, areas) = (self.at.table(session.region()), self.areas());
+        let mut slots = Vec::new();
+        for (area, region) in areas.list.iter().filter_map(|area| Some((area, area.region.as_ref()?))) {
+            let (mut slot, mut written) = (area.slots.start, 0..0);
+            while slot < area.slots.end {
+                let at = u64::from(slot - area.slots.start) * self.segment();
+                if at >= written.end {
+                    written = region.written(at);
+                }
+                if at < written.start {
+                    let next = written.start.div_ceil(self.segment());
+                    slot = u32::try_from(next).ok().and_then(|n| area.slots.start.checked_add(n)).unwrap_or(u32::MAX);
+                    continue;
+                }
+                if is_unused(session.read(KEY, || table.get(slot))?.state) {
+                    slots.push(slot);
+                }
+                slot += 1;
+            }
+        }
+        Ok(slots)
+    }
+
+    /// Those of these slots whose first summary has a number not below `from`. Many are read at a time: a disk is asked for a block in each.
+    fn newer_slots(&self, session: &Session, slots: &[u32], from: u64) -> Vec<u32> {
+        let (next, newer, began) = (AtomicUsize::new(0), Mutex::new(Vec::new()), Instant::now());
+        let told = AtomicU64::new(0);
+        let look = || {
+            while let Some(some) = slots.chunks(TURN).nth(next.fetch_add(1, Ordering::Relaxed)) {
+                let found = some.iter().copied().filter(|slot| self.first_number(session, *slot) >= Some(from));
+                newer.lock().unwrap_or_else(PoisonError::into_inner).extend(found.collect::<Vec<_>>());
+                let (done, seconds) = (next.load(Ordering::Relaxed) * TURN, began.elapsed().as_secs());
+                if seconds >= told.load(Ordering::Relaxed) + TELL && told.swap(seconds, Ordering::Relaxed) < seconds {
+                    tracing::info!(
+                        "looked for content that the memory does not know in {done} of {} places",
+                        slots.len()
+                    );
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            let readers = READERS.min(slots.len() / TURN);
+            (0..readers).for_each(|_| _ = scope.spawn(look));
+            look();
+        });
+        newer.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The number of the segment whose first summary lies in a slot.
+    fn first_number(&self, session: &Session, slot: u32) -> Option<u64> {
+        let lies = self.lies(session, slot).ok()?;
+        let first = Walk::new(&*lies.region, lies.identity, lies.at, self.blocks).part_at(0);
+        first.map(|part| part.sequence)
     }
 
     /// Parts of a segment that is open, behind those that are known.
@@ -117,13 +185,7 @@ impl Log {
 
     /// The segment in a slot that is not in use, if its number is not below `from`.
     fn adopt(&self, session: &Session, slot: u32, from: u64) -> Result<bool> {
-        let now = self.at.table(session.region()).get(slot)?;
-        if now.state.is_used() || matches!(now.state, State::Bad | State::Copy | State::Kept) {
-            return Ok(false);
-        }
-        let Ok(lies) = self.lies(session, slot) else { return Ok(false) };
-        let first = Walk::new(&*lies.region, lies.identity, lies.at, self.blocks).part_at(0);
-        let Some(sequence) = first.map(|part| part.sequence).filter(|sequence| *sequence >= from) else {
+        let Some(sequence) = self.first_number(session, slot).filter(|sequence| *sequence >= from) else {
             return Ok(false);
         };
         let parts = self.parts_of(session, slot, sequence, 0)?;
@@ -191,6 +253,11 @@ impl Log {
         }
         Ok(())
     }
+}
+
+/// May a slot in this state have content that the table does not know?
+fn is_unused(state: State) -> bool {
+    !state.is_used() && !matches!(state, State::Bad | State::Copy | State::Kept)
 }
 
 fn with(segment: Segment, parts: &[Part], last: &Part) -> Segment {
