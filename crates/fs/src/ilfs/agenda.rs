@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 const FEW: u64 = 4096;
 /// It counts so many times as long as it took.
 const WORTH: u32 = 100;
+/// One that is empty is not made anew for so many times as long.
+const AGAIN: u32 = 4;
 /// Segments of a list at most.
 const MOST: usize = 1 << 20;
 
@@ -42,6 +44,16 @@ impl<K: PartialEq> Agenda<K> {
         self.list = found.into_iter().map(|(_, slot, sequence)| (slot, sequence)).collect();
         (self.of, self.looked) = (Some(of), looked);
         (self.made, self.took) = (Instant::now(), began.elapsed());
+    }
+
+    /// The next one, which stays in the list.
+    pub fn first(&self) -> Option<(u32, u64)> {
+        self.list.front().copied()
+    }
+
+    /// May a list that has come to its end be made anew, though it counts? Where that takes a part of the time in so many.
+    pub fn may_be_made_again(&self) -> bool {
+        self.list.is_empty() && self.made.elapsed() > self.took * AGAIN
     }
 
     /// The next one; it is in the list no more.

@@ -16,8 +16,10 @@
 //! Blocks are looked at and read some at a time, and written all at once, for one flush. It can end after any step: whoever goes on
 //! finds the segment marked, and what was moved dead. One process does this at a time.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::PoisonError;
+use std::time::Instant;
 
 use exraid::{Aligned, Background, Buffers, Op as Transfer, LATE};
 use pram::session::assert_may_wait;
@@ -194,23 +196,41 @@ impl Log {
     }
 
     /// The segment that is best cleaned next.
-    fn choose(&self, session: &Session) -> Result<Option<(u32, Segment)>> {
+    pub(super) fn choose(&self, session: &Session) -> Result<Option<(u32, Segment)>> {
         let table = self.at.table(session.region());
-        let clock = session.read(KEY, || table.head())?.clock;
-        let (areas, mut best) = (self.areas(), None::<(f64, u32, Segment)>);
-        for slot in session.read(KEY, || table.used_slots())? {
-            // Each by itself: a choice that is a moment old is as good.
-            let segment = session.read(KEY, || table.get(slot))?;
-            let Some(score) = self.score(&segment, clock) else { continue };
-            let is_left = |sequence| self.is_kept(sequence) || self.under_way().has(sequence);
-            // What is there cannot be moved now.
-            let is_late = |slot| areas.of(slot).and_then(|area| area.region.as_ref()).is_some_and(|r| r.is_late());
-            let is_late = segment.live > 0 && segment.copy.is_none() && is_late(slot);
-            if best.is_none_or(|(most, ..)| score > most) && !is_left(segment.sequence) && !is_late {
-                best = Some((score, slot, segment));
+        let all = session.read(KEY, || table.head())?;
+        let areas = self.areas();
+        // What is on a disk that does not answer cannot be moved now.
+        let is_late = |slot| areas.of(slot).and_then(|area| area.region.as_ref()).is_some_and(|r| r.is_late());
+        let is_left = |slot: u32, segment: &Segment| {
+            let is_set_aside = self.is_kept(segment.sequence) || self.under_way().has(segment.sequence);
+            is_set_aside || segment.live > 0 && segment.copy.is_none() && is_late(slot)
+        };
+        let mut victims = self.victims.lock().unwrap_or_else(PoisonError::into_inner);
+        let (live, agenda) = &mut *victims;
+        // What has died since may be in segments that are not in the list.
+        if !agenda.counts(&()) || *live != all.live && agenda.may_be_made_again() {
+            let (began, mut looked, mut found) = (Instant::now(), 0, Vec::new());
+            for slot in session.read(KEY, || table.used_slots())? {
+                looked += 1;
+                // Each by itself: a choice that is a moment old is as good.
+                let segment = session.read(KEY, || table.get(slot))?;
+                let score = self.score(&segment, all.clock).filter(|_| !is_left(slot, &segment));
+                // The bits of numbers that are not negative are in their order.
+                found.extend(score.map(|score| (Reverse(score.to_bits()), slot, segment.sequence)));
             }
+            *live = all.live;
+            agenda.fill((), (began, looked), found);
         }
-        Ok(best.map(|(_, slot, segment)| (slot, segment)))
+        while let Some((slot, sequence)) = agenda.first() {
+            let segment = session.read(KEY, || table.get(slot))?;
+            let is_one = segment.sequence == sequence && self.score(&segment, all.clock).is_some();
+            if is_one && !is_left(slot, &segment) {
+                return Ok(Some((slot, segment)));
+            }
+            agenda.take();
+        }
+        Ok(None)
     }
 
     /// None where nothing is to be gained.

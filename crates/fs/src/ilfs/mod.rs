@@ -161,6 +161,8 @@ pub struct Log {
     ready: Mutex<bool>,
     failed: Mutex<Option<exraid::Error>>,
     cleaner: Mutex<clean::Memory>,
+    /// Segments to clean, the best first, and how many blocks were live when that was seen.
+    victims: Mutex<(u64, Agenda<()>)>,
     /// What hosts had left when they were asked last, in segments.
     left: Mutex<Option<(Instant, u64)>>,
     /// Readings of what has copies.
@@ -287,6 +289,7 @@ impl Log {
             ready: Mutex::new(false),
             failed: Mutex::default(),
             cleaner: Mutex::default(),
+            victims: Mutex::default(),
             left: Mutex::default(),
             readings: AtomicU64::new(1),
             out_of_reach: AtomicU64::new(0),

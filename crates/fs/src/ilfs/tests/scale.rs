@@ -97,6 +97,18 @@ fn a_pass_of_balancing_is_linear() {
 }
 
 #[test]
+fn a_pass_of_cleaning_is_linear() {
+    is_linear("cleaning", |session, log| {
+        let mut taken = 0;
+        while let Some((slot, segment)) = log.choose(session).expect("told") {
+            log.change(session, |change| change.free(slot, &segment, 1)).expect("it is freed");
+            taken += 1;
+        }
+        taken
+    });
+}
+
+#[test]
 fn a_pass_over_what_leaves_is_linear() {
     is_linear("leaving", |session, log| {
         log.change(session, |change| change.set_standing(0, super::super::table::Standing::Leaving))
