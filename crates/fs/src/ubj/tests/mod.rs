@@ -10,6 +10,7 @@
 //! | `races` | changes at the instants of a write-back at which somebody else may come |
 //! | `reads` | what is read again comes into memory, and what fails is tried again |
 //! | `thresholds` | beyond which size a file's content goes to disk |
+//! | `transitions` | the states of a block, from each to each |
 //!
 //! Random operations are among the tests of [`file`](crate::file), where the model of a file is.
 
@@ -22,3 +23,4 @@ mod races;
 mod reads;
 pub(crate) mod rig;
 mod thresholds;
+mod transitions;
