@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use fs::pool::{CacheConfig, CommitInterval, CompressionConfig, InRegions, NewRegion, Rate, Threshold};
-use fs::{FormatOptions, MediumKind, Pool};
+use fs::{FormatOptions, MediumKind, OpenOptions, Pool};
 
 use crate::failure::{Context, Failure, Result};
 use crate::regions::{self, Asked};
@@ -75,6 +75,10 @@ pub struct Args {
     /// are [default: 85]; `share`: percent of one processor that goes to it, 0: none [default: 25]
     #[arg(long, value_name = "NAME=VALUE", value_parser = size::parse_setting)]
     compression: Vec<(String, u64)>,
+    /// Pack quiet inodes and names with this profile too, which `conquest profile -o FILE` wrote; may be given several times. Each block takes
+    /// the one that makes the least of it
+    #[arg(long, value_name = "FILE")]
+    profile: Vec<PathBuf>,
     /// Destroy a pool that is there and what is on the disks, or make one in a directory with other files
     #[arg(long)]
     force: bool,
@@ -111,13 +115,36 @@ pub fn run(args: &Args) -> Result<()> {
     let how = FormatOptions { threshold: args.threshold, cache, compression, ..how };
     let how = FormatOptions { regions: regions(args, &pool, &how)?, ..how };
     let takes = takes(&pool, &how);
+    let profiles = args.profile.iter().map(|path| profile(path)).collect::<Result<Vec<_>>>()?;
     make(&pool, how)?;
+    add_profiles(&pool, &profiles)?;
     let pool = pool.display();
     say(&format!("{pool} is ready. {takes}. Mount it with `conquest mount {pool} DIR`."))?;
     match medium {
         MediumKind::Battery => say(CAUTION),
         MediumKind::Dax | MediumKind::Logged => Ok(()),
     }
+}
+
+/// A profile, before anything is made for it.
+fn profile(path: &Path) -> Result<Vec<u8>> {
+    let bytes = std::fs::read(path).context(|| format!("cannot read the profile {}", path.display()))?;
+    match fs::packed::Profile::from_bytes(&bytes) {
+        Some(_) => Ok(bytes),
+        None => Err(Failure::new(format!(
+            "{} is no profile of this version: make one with `conquest profile DIR -o FILE`",
+            path.display()
+        ))),
+    }
+}
+
+fn add_profiles(pool: &Path, profiles: &[Vec<u8>]) -> Result<()> {
+    if profiles.is_empty() {
+        return Ok(());
+    }
+    let cannot = || format!("{} is made, but has not got its profiles", pool.display());
+    let open = Pool::open(pool, &OpenOptions::default()).context(cannot)?;
+    profiles.iter().try_for_each(|bytes| open.add_profile(bytes).map(drop)).context(cannot)
 }
 
 /// What a pool will take where, at most.

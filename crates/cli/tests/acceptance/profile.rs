@@ -63,6 +63,11 @@ fn studied() -> Outcome {
     // Noise takes a good half of the bytes, and stays.
     assert!((20.0..80.0).contains(&saved("lz4")), "{}", saved("lz4"));
     let bytes = fs::read(&profile).expect("the profile");
+    let pool = lab.pool();
+    lab.refused(1, &["format", &pool, "--nvram", "16M", "--disk", "none", "--profile", "/bin/sh"], &["is no profile"]);
+    assert!(!Path::new(&pool).exists(), "nothing is made before its profile is read");
+    lab.ok(&["format", &pool, "--nvram", "16M", "--disk", "none", "--profile", &profile]);
+    assert_eq!(lab.open().profiles().expect("told"), 2, "beside the one that comes with the program");
     assert!(::fs::packed::Profile::from_bytes(&bytes).is_some());
     assert!(fs::read_to_string(Path::new(&plots).join("profile-fields.svg")).expect("a plot").contains("<svg"));
     for name in ["directory-3/text-3", "directory-3"] {

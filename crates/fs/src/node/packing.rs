@@ -105,6 +105,11 @@ impl Fs {
         self.table().block_word(block).ok().flatten().map_or(0, |word| word.raw())
     }
 
+    /// How many profiles inodes can be packed with.
+    pub fn profiles(&self) -> Result<usize> {
+        Ok(self.table().profiles()?.len())
+    }
+
     /// Adds a profile to those that inodes are packed with; each block is with the one that makes the least of it. Its number.
     pub fn add_profile(&self, bytes: &[u8]) -> Result<u8> {
         self.writable()?;
