@@ -85,7 +85,7 @@ mod tests {
         assert_eq!(o.save, Some("/image".into()));
         assert_eq!(o.words, "durability=strict,commit=0.5,save=/image,ro,noatime");
         let o = Options::parse("durability=strict,durability=fsync").unwrap();
-        assert_eq!(o.terms, Terms { durability: Some(Durability::Fsync), commit_interval: None });
+        assert_eq!(o.terms, Terms { durability: Some(Durability::Fsync), ..Terms::default() });
         assert_eq!(Options::parse("rw").unwrap().terms, Terms::default());
     }
 

@@ -395,7 +395,8 @@ fn a_mount_changes_its_terms_while_it_is_used() {
     assert_eq!((session().durability, session().commit), (Some("fsync"), Some(86_400.0)));
     let create = |name: &str| _ = root(&server).create(name.as_bytes(), 0o600).unwrap();
     let ask = |durability, commit: Option<&str>| {
-        let terms = Terms { durability, commit_interval: commit.map(|seconds| seconds.parse().unwrap()) };
+        let commit_interval = commit.map(|seconds| seconds.parse().unwrap());
+        let terms = Terms { durability, commit_interval, settings: false };
         asker.ask(&terms).unwrap()
     };
     create("before");
@@ -465,7 +466,7 @@ fn terms_that_have_no_effect_are_not_told() {
         let home = Home(tempfile::tempdir_in("/dev/shm").unwrap());
         Pool::format(&home.pool(), &how).unwrap();
         let pool = home.open(Durability::Fsync);
-        pool.change(&Terms { durability: Some(Durability::Fsync), commit_interval: "1".parse().ok() });
+        pool.change(&Terms { durability: Some(Durability::Fsync), commit_interval: "1".parse().ok(), settings: false });
         let session = pool.status().unwrap().sessions.remove(0);
         assert_eq!((session.durability, session.commit), (Some("strict"), interval));
     }

@@ -266,6 +266,17 @@ fn followed() -> Outcome {
         lab.check();
     }
     assert!(on_disk[0] > on_disk[1] && on_disk[1] > 0 && on_disk[2] == 0, "{on_disk:?}");
+    // While it is mounted, and for who mounts it next.
+    for (threshold, bytes, live) in [("64K", 64 << 10, on_disk[0]), ("1M", 1 << 20, 0), ("512K", 512 << 10, on_disk[1])]
+    {
+        lab.ok(&["resize", &lab.pool(), "--threshold", threshold]);
+        assert_eq!((right(), told(&lab, "cache", "threshold")), (live, bytes));
+    }
+    lab.umount();
+    lab.ok(&["resize", &lab.pool(), "--threshold", "64K"]);
+    lab.mount();
+    assert_eq!(right(), on_disk[0]);
+    lab.refused(2, &["resize", &lab.pool()], &["--nvram"]);
     lab.umount();
     Ok(())
 }

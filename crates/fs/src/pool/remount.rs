@@ -8,8 +8,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Duration;
 
-use super::{role, CommitInterval, Pool};
+use super::config::Config;
+use super::{role, CommitInterval, Pool, Threshold};
 use crate::error::{Error, Result};
+use crate::ilfs::table::GROWING;
 use crate::node::Policy;
 use crate::poll::poll_until;
 use crate::setting::Durability;
@@ -22,17 +24,22 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub struct Terms {
     pub durability: Option<Durability>,
     pub commit_interval: Option<CommitInterval>,
+    /// What `pool.toml` says of the threshold is to be taken up.
+    pub settings: bool,
 }
 
-/// Bits of the word: a durability, 0 for none; that the word is one; then an interval in microseconds, 0 for none.
+/// Bits of the word: a durability, 0 for none; that settings are to be taken up; that the word is one; then an interval in microseconds, 0
+/// for none.
 const DURABILITY: u64 = 0b11;
+const SETTINGS: u64 = 1 << 2;
 const SAID: u64 = 1 << 7;
 const INTERVAL: u32 = 8;
 
 impl Terms {
     fn word(&self) -> u64 {
         let micros = self.commit_interval.map_or(0, |interval| Duration::from(interval).as_micros() as u64);
-        self.durability.map_or(0, |durability| durability as u64) | SAID | micros << INTERVAL
+        let settings = if self.settings { SETTINGS } else { 0 };
+        self.durability.map_or(0, |durability| durability as u64) | settings | SAID | micros << INTERVAL
     }
 
     pub(super) fn of(word: u64) -> Terms {
@@ -41,6 +48,7 @@ impl Terms {
         Terms {
             durability: known.into_iter().find(|durability| *durability as u64 == word & DURABILITY),
             commit_interval: CommitInterval::try_from(seconds).ok(),
+            settings: word & SETTINGS != 0,
         }
     }
 }
@@ -50,7 +58,7 @@ impl Pool {
     pub fn terms(&self) -> Terms {
         let durability = if self.durable_at_return() { Durability::Strict } else { self.policy().durability };
         let commit_interval = self.commits.as_ref().map(|commits| commits.interval());
-        Terms { durability: Some(durability), commit_interval }
+        Terms { durability: Some(durability), commit_interval, settings: false }
     }
 
     /// Keeps to something else from now on: calls that begin after this returns.
@@ -61,7 +69,43 @@ impl Pool {
         if let (Some(commits), Some(interval)) = (&self.commits, terms.commit_interval) {
             commits.set_interval(interval);
         }
+        if terms.settings {
+            self.take_up_settings();
+        }
         self.tell();
+    }
+
+    fn take_up_settings(&self) {
+        match Config::read(&self.dir) {
+            Ok(Some(config)) => self.fs.union().into_iter().for_each(|union| union.set_threshold(config.threshold())),
+            Ok(None) => {}
+            Err(e) => tracing::error!("{e}"),
+        }
+    }
+
+    /// Sets the size beyond which the content of files goes to disk. It counts for whoever opens the pool from now on, and for the mount; files
+    /// that lie on the wrong side then are moved in the background.
+    pub fn set_threshold(&self, threshold: Threshold) -> Result<()> {
+        let Some(union) = self.fs.union() else {
+            return Err(Error::Pool(format!(
+                "{}: all content is in memory, since the pool has no disk; give it one with `conquest region add`",
+                self.dir.display()
+            )));
+        };
+        {
+            // Others who change what is written there have this lock too.
+            let _alone = self.session().long_lock(GROWING)?;
+            let Some(mut config) = Config::read(&self.dir)? else {
+                return Err(Error::Pool(format!("{}: the pool has no settings", self.dir.display())));
+            };
+            config.threshold = Some(threshold);
+            config.write(&self.dir)?;
+        }
+        union.set_threshold(threshold.into());
+        match self.sessions().iter().any(|(_, user)| user.is_mount()) {
+            true => self.ask(&Terms { settings: true, ..Terms::default() })?.wait(),
+            false => Ok(()),
+        }
     }
 
     /// Lets others know.
@@ -142,9 +186,11 @@ mod tests {
         for durability in [None, Some(Durability::Fsync), Some(Durability::Strict)] {
             for seconds in ["0.01", "0.5", "30", "86400"] {
                 for commit_interval in [None, Some(seconds.parse().unwrap())] {
-                    let terms = Terms { durability, commit_interval };
-                    assert_eq!(Terms::of(terms.word()), terms);
-                    assert_ne!(terms.word(), 0, "0 is nothing");
+                    for settings in [false, true] {
+                        let terms = Terms { durability, commit_interval, settings };
+                        assert_eq!(Terms::of(terms.word()), terms);
+                        assert_ne!(terms.word(), 0, "0 is nothing");
+                    }
                 }
             }
         }

@@ -218,6 +218,8 @@ pub(crate) struct Sizes {
 pub struct Union {
     log: Log,
     options: Options,
+    /// That of the options, until another one is set.
+    threshold: AtomicU64,
     reads: reads::Reads,
     /// Where write-back and eviction go on.
     to_write: Mutex<Cursor>,
@@ -265,6 +267,7 @@ impl Union {
         let Some(log) = Log::open(session, regions, options.log.clone())? else { return Ok(None) };
         Ok(Some(Union {
             log,
+            threshold: AtomicU64::new(options.threshold),
             options,
             reads: reads::Reads::new(all_memory(session) / BLOCK),
             to_write: Mutex::default(),
@@ -298,7 +301,13 @@ impl Union {
 
     /// Bytes beyond which a file becomes large.
     pub fn threshold(&self) -> u64 {
-        self.options.threshold
+        self.threshold.load(Ordering::Relaxed)
+    }
+
+    /// It is another one for this process from now on, and files follow it.
+    pub(crate) fn set_threshold(&self, bytes: u64) {
+        self.threshold.store(bytes, Ordering::Relaxed);
+        self.ring();
     }
 
     /// Bytes up to which executables and shared libraries stay in memory beyond it.
@@ -338,7 +347,7 @@ impl Union {
                 kept: of(Count::FromKept),
                 missed: of(Count::Fetched),
             },
-            threshold: self.options.threshold,
+            threshold: self.threshold(),
             floor: part(session, self.options.floor),
             ceiling: part(session, self.options.ceiling),
             dirty_most: part(session, self.options.dirty),
