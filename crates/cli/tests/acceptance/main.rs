@@ -19,6 +19,7 @@
 //! | [`slow_disk`] | a disk that slows down is named and sits out, and recovers; one under load is not |
 //! | [`packing`] | compression of small files that nobody uses, by command and by age |
 //! | [`durability`] | what is durable when: strict and not, fsync, O_SYNC, per tree |
+//! | [`long`] | disks that hang, fail, lie and come back old under load, for an hour (`./test long`) |
 //! | [`qemu`] | a whole machine, with persistent memory or a disk, killed under load (`./test qemu`) |
 //! | [`page_cache`] | what the kernel keeps of files is never older than what was written |
 //! | [`parked`] | who waits for a disk, or works long, keeps nobody else from working |
@@ -43,13 +44,13 @@
 //! The tests need root and /dev/fuse, run one after another, in a mount namespace of their own. One that
 //! cannot run on this machine is counted as ignored, with the reason. Arguments: parts of test names.
 //!
-//! Those that boot machines are part of a run only if they are named.
+//! Those that boot machines, and those that take an hour, are part of a run only if they are named.
 //!
 //! Environment: `CONQUEST_SEED` (printed by each run), `CONQUEST_ROUNDS` (kill -9, default 20; cuts, 50),
 //! `CONQUEST_FLIPS` (flipped bytes, default 150), `CONQUEST_FSX_SEEDS`, `CONQUEST_FSX_OPS`,
 //! `CONQUEST_TOOLS` (where pjdfstest and fsx are, default target/tools/bin), `CONQUEST_TRANSPORT`
 //! (`uring` or `dev`, for all mounts), `CONQUEST_TEST_LIMIT` (seconds per test), `CONQUEST_TEST_DIR`,
-//! `CONQUEST_QEMU` (set: run the tests that boot machines), `CONQUEST_GUEST` (the kernel that they boot),
+//! `CONQUEST_LONG` (minutes of `long`, default 60), `CONQUEST_QEMU` (set: run the tests that boot machines), `CONQUEST_GUEST` (the kernel that they boot),
 //! `CONQUEST_BOOTS` and `CONQUEST_STATES` (boots of the machine whose disk's writes are logged, default 2; states in
 //! which a cut may leave the disk after each, default 60).
 
@@ -72,6 +73,7 @@ mod kill9;
 mod lab;
 mod large;
 mod like_others;
+mod long;
 mod main_job;
 mod memory;
 mod mounting;
@@ -116,7 +118,7 @@ fn main() -> ExitCode {
         return qemu::guest_main(&args[1..]);
     }
     let filters: Vec<&String> = args.iter().filter(|a| !a.starts_with('-')).collect();
-    let machines = if filters.is_empty() { &[] } else { qemu::TESTS };
+    let [machines, long]: [&[Test]; 2] = if filters.is_empty() { [&[], &[]] } else { [qemu::TESTS, long::TESTS] };
     let all = [
         alone::TESTS,
         bad_input::TESTS,
@@ -153,6 +155,7 @@ fn main() -> ExitCode {
         large::TESTS,
         main_job::TESTS,
         machines,
+        long,
     ];
     let chosen: Vec<Test> = all
         .iter()
