@@ -28,11 +28,13 @@ pub struct Join {
     without: Option<Without>,
 }
 
+type Can = Box<dyn Fn(&[usize]) -> bool + Send + Sync>;
+
 /// Can a request do without parts that are late?
 pub struct Without {
     pub name: Arc<str>,
     /// Without these parts, which failed or are late?
-    pub can: Box<dyn Fn(&[usize]) -> bool + Send + Sync>,
+    pub can: Can,
     /// Told when it cannot, and waits.
     pub late: Late,
 }

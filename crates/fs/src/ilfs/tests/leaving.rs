@@ -13,9 +13,9 @@ fn move_all(world: &World) {
     let (log, session) = (&world.rig.log, &world.rig.session);
     loop {
         make_copies(world);
-        match log.clean_leaving(session, world, &mut || true).expect("it works") {
-            Cleaned::Asleep(Reason::NothingToGain | Reason::NoRoom) => break,
-            _ => {}
+        let cleaned = log.clean_leaving(session, world, &mut || true).expect("it works");
+        if let Cleaned::Asleep(Reason::NothingToGain | Reason::NoRoom) = cleaned {
+            break;
         }
         world.commit();
         world.reclaim().expect("it works");
