@@ -10,7 +10,11 @@ use crate::fault_disk::FaultDisk;
 use crate::lab::{wait_until, Lab};
 use crate::{Outcome, Skip, Test};
 
-pub const TESTS: &[Test] = &[("hung_disk::one_of_three_is_waited_for_by_nobody", one_of_three)];
+pub const TESTS: &[Test] = &[
+    ("hung_disk::one_of_three_is_waited_for_by_nobody", one_of_three),
+    ("hung_disk::a_mirror_does_without_one_and_puts_it_back", mirror),
+    ("hung_disk::the_only_one_is_waited_for_and_nothing_fails", only),
+];
 
 const MIB: u64 = 1 << 20;
 /// What SEMANTICS says takes a second or two may take so long on a busy machine; who waits for the disk waits for ever.
@@ -104,5 +108,51 @@ fn one_of_three() -> Outcome {
     let told: serde_json::Value = serde_json::from_str(&ran.out).expect("JSON");
     let lost = told["lost"].as_array().expect("a list");
     assert!(!lost.is_empty() && lost.iter().all(|one| one["path"] == "/one"), "{}", ran.out);
+    Ok(())
+}
+
+/// The other disk, alone, has everything in the end.
+fn mirror() -> Outcome {
+    let lab = Lab::new();
+    let disks = [FaultDisk::new(192 * MIB, 1)?, FaultDisk::new(192 * MIB, 2)?];
+    let (pool, region) = (lab.pool(), format!("mirror:{},{}", disks[0].path(), disks[1].path()));
+    lab.ok(&["format", &pool, "--nvram", "64M", "--force", "--copy", ".", "--disk", &region]);
+    lab.mount();
+    let (one, two) = (lab.mnt().join("one"), lab.mnt().join("two"));
+    write(&one, 1, 24 * MIB);
+    disks[1].set("hang=1");
+    within("writing without it", || write(&two, 2, 24 * MIB));
+    within("reading without it", || assert!(holds(&one, 1, 24 * MIB) && holds(&two, 2, 24 * MIB)));
+    for args in [&["status", &pool][..], &["region", "list", &pool]] {
+        let told = within(args[0], || lab.ok(args));
+        assert!(told.contains(&disks[1].path()) && told.contains("DEGRADED"), "{told}");
+    }
+    disks[1].well();
+    let is_whole = || !lab.ok(&["region", "list", &pool]).contains("DEGRADED");
+    wait_until(Duration::from_secs(90), "it gets what it missed by itself", is_whole);
+    disks[0].set("gone");
+    assert!(holds(&one, 1, 24 * MIB) && holds(&two, 2, 24 * MIB));
+    lab.umount();
+    Ok(())
+}
+
+fn only() -> Outcome {
+    let (lab, disks) = lab(1, &["--copy", "."])?;
+    let file = lab.mnt().join("file");
+    write(&file, 1, 12 * MIB);
+    disks[0].set("hang=1");
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| write(&lab.mnt().join("other"), 2, 12 * MIB));
+        let log = || fs::read_to_string(lab.path("pool/server.log")).unwrap_or_default();
+        wait_until(Duration::from_secs(60), "it is told once", || log().contains("does not answer"));
+        within("a small file", || fs::write(lab.mnt().join("small"), "not synced").expect("written"));
+        assert!(!writer.is_finished(), "nobody else takes it");
+        disks[0].well();
+        writer.join().expect("nothing fails");
+    });
+    assert!(holds(&file, 1, 12 * MIB) && holds(&lab.mnt().join("other"), 2, 12 * MIB));
+    assert_eq!(lab.status()["segments"]["bad"], 0, "{}", lab.status()["segments"]);
+    lab.umount();
+    lab.check();
     Ok(())
 }

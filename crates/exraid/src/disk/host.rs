@@ -176,7 +176,7 @@ pub fn lock(path: &Path, file: &File, alone: bool) -> Result<(), OpenError> {
 pub fn size_for(path: &Path, file: &File, is_new: bool, making: &Making) -> Result<(), OpenError> {
     let found = file.metadata().map_err(|e| refused(path, &e))?;
     if found.file_type().is_block_device() {
-        let size = size_of_device(path, file)?;
+        let size = size_of_device(path, file, found.rdev())?;
         return match making.size {
             Some(needed) if needed > size => Err(OpenError::TooSmall { path: path.into(), found: size, needed }),
             _ => Ok(()),
@@ -200,7 +200,13 @@ fn all_of_host(path: &Path, file: &File) -> Result<u64, OpenError> {
     Ok(told.f_blocks.saturating_mul(told.f_frsize).clamp(MIN_SIZE, LARGEST_FILE))
 }
 
-fn size_of_device(path: &Path, file: &File) -> Result<u64, OpenError> {
+/// As the kernel tells without asking the device: a seek waits for a discard that the device does not answer.
+fn size_of_device(path: &Path, file: &File, rdev: u64) -> Result<u64, OpenError> {
+    let told = format!("/sys/dev/block/{}:{}/size", rustix::fs::major(rdev), rustix::fs::minor(rdev));
+    let sectors = std::fs::read_to_string(told).ok().and_then(|told| told.trim().parse::<u64>().ok());
+    if let Some(sectors) = sectors {
+        return Ok(sectors * 512);
+    }
     rustix::fs::seek(file, SeekFrom::End(0)).map_err(host(path, "asking for its size"))
 }
 
@@ -232,7 +238,7 @@ pub fn properties(path: &Path, file: &File, options: &Options) -> Result<(Proper
         (true, None) => (UNTOLD, UNTOLD),
         (false, _) => (512, 1),
     };
-    let size = if is_block { size_of_device(path, file)? } else { found.len() };
+    let size = if is_block { size_of_device(path, file, found.rdev())? } else { found.len() };
     // A file's own device answers for it where it can be asked.
     let below = if is_block { found.rdev() } else { found.dev() };
     let largest = queue(below, "max_sectors_kb").map_or(1 << 20, |kib| kib << 10);

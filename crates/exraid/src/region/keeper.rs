@@ -142,6 +142,7 @@ impl Keeper {
         }
         let mut result = Ok(());
         for (role, e) in &failures {
+            set.set_silent(*role, e.class == Class::Timeout);
             let is_out = self.out(set, *role, &e.to_string()) || set.states()[*role] == MemberState::Out;
             if !is_out {
                 result = Err(e.clone());

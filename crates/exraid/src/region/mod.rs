@@ -134,6 +134,11 @@ pub trait Region: Device {
     /// Waits for disks.
     fn put_out(&self, member: usize, why: &str) -> Result<bool>;
 
+    /// A member that was done without since it did not answer, and answers again: it can be put back.
+    fn returned(&self) -> Option<usize> {
+        None
+    }
+
     /// Puts a member back, or `spare` (a disk without a label, and the name that it gets) in its place: copies what
     /// `live` says, giving way as a thread of the [background](throttle::Background) does. `live` is asked when the member has begun to take part in writes, and names everything that was
     /// written, or was being written, by then. `go_on` is told the bytes that are left, between pieces, and may sleep;
@@ -400,6 +405,10 @@ impl Region for Volume {
         self.map.copies(&self.set)
     }
 
+    fn returned(&self) -> Option<usize> {
+        self.set.returned()
+    }
+
     fn read_copy(&self, copy: usize, request: Request, done: Done) {
         if let Some((op, manner, done)) = self.begin(request, done) {
             self.map.submit_copy(&self.set, copy, op, manner, done);
@@ -418,6 +427,8 @@ impl Region for Volume {
         go_on: &mut dyn FnMut(u64) -> bool,
     ) -> Result<bool> {
         let _background = Background::begin();
+        // Asked for once: where it fails somebody has to look.
+        self.set.set_silent(member, false);
         let going = &mut Going { meter: &self.meter, throttle: &self.throttle, go_on };
         self.map.rebuild(&self.set, member, spare, live, going)
     }

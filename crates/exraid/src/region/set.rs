@@ -101,6 +101,8 @@ pub struct Set {
     seen: AtomicU64,
     /// A bit for each member that is out here, and not yet in the labels.
     leaving: AtomicU32,
+    /// A bit for each member that is out since it did not answer.
+    silent: AtomicU32,
 }
 
 impl Set {
@@ -137,6 +139,7 @@ impl Set {
             others,
             meters,
             leaving: AtomicU32::new(0),
+            silent: AtomicU32::new(0),
         }
     }
 
@@ -277,6 +280,22 @@ impl Set {
     /// The member is out, and the labels will say so. Under the lock of the states.
     pub fn leaves(&self, role: usize) {
         self.leaving.fetch_or(1 << role, Ordering::SeqCst);
+    }
+
+    /// The member is out since it did not answer, or is no more.
+    pub fn set_silent(&self, role: usize, is_silent: bool) {
+        match is_silent {
+            true => self.silent.fetch_or(1 << role, Ordering::SeqCst),
+            false => self.silent.fetch_and(!(1 << role), Ordering::SeqCst),
+        };
+    }
+
+    /// A member that is out since it did not answer, and has answered all by now.
+    pub fn returned(&self) -> Option<usize> {
+        let (silent, states) = (self.silent.load(Ordering::SeqCst), self.states().clone());
+        let is_out = |role: &usize| silent & 1 << role != 0 && states[*role] != MemberState::Whole;
+        let answers = |role: &usize| self.part(*role).is_some_and(|part| part.device.pending().is_empty());
+        (0..states.len()).filter(is_out).find(answers)
     }
 
     /// Knows what the labels say, if another process has changed that. Waits for disks.

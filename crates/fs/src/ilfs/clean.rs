@@ -560,7 +560,8 @@ impl Log {
 
     /// What is not given back costs room, and nothing else.
     pub(super) fn discard(&self, session: &Session, slot: u32) {
-        let Ok(lies) = self.lies(session, slot) else { return };
+        // While one that does not answer is asked for that, nobody can open it.
+        let Some(lies) = self.lies(session, slot).ok().filter(|lies| !lies.region.is_late()) else { return };
         let range = lies.at..lies.at + self.segment();
         if let Err(e) = lies.region.ask(Transfer::Discard(range).into(), LATE).result {
             tracing::warn!("giving back a segment: {e}");

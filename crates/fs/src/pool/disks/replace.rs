@@ -97,6 +97,26 @@ impl Pool {
     }
 }
 
+/// Puts back the members of regions that were done without since they did not answer, and do by now; true if there was one.
+pub fn catch_up(dir: &Path, log: &Log, session: &Session, stopped: &dyn Fn() -> bool) -> Result<bool> {
+    for region in log.regions() {
+        let Some(role) = region.returned() else { continue };
+        // Somebody else does it.
+        let Ok(_alone) = Rebuilding::begin(dir) else { return Ok(false) };
+        let number = region.number();
+        tracing::warn!("disk {} of region {number} answers again, and gets what it missed", role + 1);
+        let whole = || std::iter::once(0..region.properties().size).collect();
+        let mut live = || log.live_ranges(session, number).unwrap_or_else(|_| whole());
+        let done = region.rebuild(role, None, &mut live, &mut |_| !stopped());
+        let fail = |e| Error::Pool(format!("disk {} of region {number} cannot be put back: {e}", role + 1));
+        if done.map_err(fail)? {
+            tracing::warn!("disk {} of region {number} is whole again", role + 1);
+        }
+        return Ok(true);
+    }
+    Ok(false)
+}
+
 impl Job {
     fn find(pool: &Pool, how: &Replace) -> Result<Job> {
         let new = how.new.as_ref().map_or(&how.old, |new| &new.path);

@@ -12,7 +12,7 @@ use exraid::duplex::Duplex;
 use crate::error::{Error, Result};
 use crate::node::Fs;
 use crate::pool::copy::tend::{self, Tending};
-use crate::pool::disks::{damage, leave};
+use crate::pool::disks::{damage, leave, replace};
 use crate::ubj::tend::{Pace, Piece};
 use crate::ubj::Union;
 
@@ -104,6 +104,7 @@ fn one_round(
         let mut wrong = |wrong: &[_]| damage::note(fs, union, dir, wrong);
         match union.tend(fs, pace, stopped)? {
             Piece::Done => Ok(Piece::Done),
+            Piece::Nothing if replace::catch_up(dir, union.log(), fs.session(), stopped)? => Ok(Piece::Done),
             Piece::Nothing => {
                 leave::complete_empty(dir, union, fs.session())?;
                 union.tend_asked(fs, pace, stopped, &mut wrong)
