@@ -10,11 +10,16 @@
 //! A region with a disk that *stutters* ([`exraid::meter::stutter`]: it delivers much less than it did for the same requests) sits out
 //! while another one does not: what is written there now would be read slowly, and the disk may be about to fail. It is tried with a
 //! segment every [`TRIED`], where nothing waits in its queue, so that it is seen to recover. Where all stutter none sits out.
+//!
+//! A region that has lost a disk and does without it can lose fewer than it was made for, or none: what is written there now would go with
+//! the next one, and has to be copied to the disk that takes the lost one's place. It sits out, and is not tried, as long as another has
+//! room that can lose more. One that was made to lose none is no worse than it was.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use exraid::label::MemberState;
 use exraid::Region;
 
 use super::areas::Area;
@@ -63,6 +68,24 @@ fn sit_out(speeds: &[Speed], given: &[Duration], now: Duration) -> Vec<bool> {
     let others = speeds.iter().any(|speed| !speed.stutters);
     let is_due = |speed: &Speed, given: &Duration| speed.queued == 0.0 && now.saturating_sub(*given) >= TRIED;
     speeds.iter().zip(given).map(|(speed, given)| others && speed.stutters && !is_due(speed, given)).collect()
+}
+
+/// What a region can lose by now, and whether that is less than it was made for.
+#[derive(Clone, Copy, Debug)]
+struct Stands {
+    disks: Option<usize>,
+    is_degraded: bool,
+}
+
+fn stands(region: &dyn Region) -> Stands {
+    let is_degraded = region.members().iter().any(|member| member.state != MemberState::Whole);
+    Stands { disks: region.tolerated(), is_degraded }
+}
+
+/// Which of them sit out since others can lose more.
+fn are_weak(all: &[Stands]) -> Vec<bool> {
+    let most = all.iter().map(|one| one.disks).max().flatten();
+    all.iter().map(|one| one.is_degraded && one.disks < most).collect()
 }
 
 /// By a clock of this process.
@@ -123,10 +146,11 @@ impl Log {
         let given: Vec<Duration> =
             taking.iter().map(|(area, _)| Duration::from_micros(area.given.load(Ordering::Relaxed))).collect();
         let out = sit_out(&speeds, &given, now());
-        let mut choices: Vec<(bool, f64, Choice)> = taking
+        let weak = are_weak(&taking.iter().map(|(_, region)| stands(&**region)).collect::<Vec<_>>());
+        let mut choices: Vec<((bool, bool), f64, Choice)> = taking
             .into_iter()
             .zip(finish)
-            .zip(out)
+            .zip(weak.into_iter().zip(out))
             .map(|(((area, _), (busy, done)), out)| (out, done, Choice { area, busy }))
             .collect();
         choices.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
@@ -218,6 +242,16 @@ mod tests {
             "it has not done the last"
         );
         assert_eq!(out(&[speed(true, 0.0), speed(true, 4e6)], just), [false, false], "none is better");
+    }
+
+    #[test]
+    fn one_that_has_lost_a_disk_sits_out_while_another_can_lose_more() {
+        let one = |disks, is_degraded| Stands { disks, is_degraded };
+        assert_eq!(are_weak(&[one(Some(1), false), one(Some(0), true)]), [false, true], "of two mirrors");
+        assert_eq!(are_weak(&[one(Some(1), true), one(Some(1), false)]), [false, false], "it had three");
+        assert_eq!(are_weak(&[one(Some(0), false), one(Some(0), true)]), [false, false], "none can lose more");
+        assert_eq!(are_weak(&[one(Some(1), false), one(Some(0), false)]), [false, false], "it never could");
+        assert_eq!(are_weak(&[one(None, true), one(Some(0), true)]), [true, false]);
     }
 
     #[test]

@@ -473,6 +473,27 @@ fn a_mirror_is_opened_where_the_name_of_its_disk_is_that_of_something_else() {
     assert_eq!(states(&dir), ["whole", "missing"]);
 }
 
+/// Of two mirrors one has lost a disk: the next that it loses would take with it what is written there now.
+#[test]
+fn content_goes_to_the_region_that_can_lose_a_disk() {
+    let home = Home::new();
+    let mirrors = [("a", "b"), ("c", "d")].map(|(one, other)| region(Layout::Mirror, &[(one, 48), (other, 48)]));
+    let dir = home.try_regions("pool", &mirrors).expect("formatted");
+    fs::rename(home.path("d"), home.path("d.away")).expect("away");
+    let pool = open(&dir).expect("without it");
+    let written = |bytes: usize, name: &[u8]| {
+        let file = View::new(&pool, Caller::root()).create(name, 0o600).expect("made");
+        file.write_at(0, &vec![7; bytes]).expect("written");
+        pool.union().expect("a log").move_to_disk(&pool, file.ino()).expect("there is room");
+        pool.filled().expect("told").iter().map(|one| one.used / MIB).collect::<Vec<_>>()
+    };
+    let used = written(20 << 20, b"file");
+    assert!(used[0] >= 16 && used[1] <= 4, "{used:?}");
+    // When that is full it is better than nothing.
+    let used = written(40 << 20, b"more");
+    assert!(used[1] > 8, "{used:?}");
+}
+
 #[test]
 fn a_disk_is_put_back_or_replaced() {
     let home = Home::new();
