@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use fs::fsck::{Lost, Report};
+use fs::fsck::{Look, Lost, Report};
 use serde::Serialize;
 
 use crate::failure::{Context, Result};
@@ -28,6 +28,9 @@ pub struct Args {
     /// bring back stays as it is
     #[arg(long)]
     zero_lost: bool,
+    /// Do not read the content of large files: of that only what segments tell of themselves is checked
+    #[arg(long, conflicts_with = "zero_lost")]
+    quick: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -51,7 +54,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 
 fn check(args: &Args) -> Result<ExitCode> {
     let pool = locate::pool_or_memory(&args.pool)?;
-    let (zeroed, report) = examine(&pool, args.repair, args.zero_lost)?;
+    let (zeroed, report) = examine(&pool, args)?;
     let clean = report.problems.is_empty() && report.lost.is_empty() && zeroed.is_empty();
     if args.json {
         let pool = pool.display().to_string();
@@ -65,8 +68,9 @@ fn check(args: &Args) -> Result<ExitCode> {
 }
 
 /// What was made zeros, and what is found then.
-fn examine(pool: &Path, repair: bool, zero_lost: bool) -> Result<(Vec<Lost>, Report)> {
-    let path = pool.to_path_buf();
+fn examine(pool: &Path, args: &Args) -> Result<(Vec<Lost>, Report)> {
+    let (path, repair, zero_lost) = (pool.to_path_buf(), args.repair, args.zero_lost);
+    let look = if args.quick { Look::Segments } else { Look::Content };
     stall::watched(pool, move |steps| {
         let shown = path.display();
         let cannot = || format!("cannot check {shown}");
@@ -77,7 +81,7 @@ fn examine(pool: &Path, repair: bool, zero_lost: bool) -> Result<(Vec<Lost>, Rep
         let unfinished = || format!("could not finish the check of {shown}");
         let zeroed = if zero_lost { open.zero_lost().context(unfinished)? } else { Vec::new() };
         let mut bar = steps.count(progress::count("checking inodes"));
-        Ok((zeroed, open.fsck(repair, &mut bar).context(unfinished)?))
+        Ok((zeroed, open.fsck_with(repair, look, &mut bar).context(unfinished)?))
     })
 }
 

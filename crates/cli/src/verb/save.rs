@@ -39,7 +39,8 @@ pub fn run(args: &Args) -> Result<()> {
     let saved = stall::watched(&pool, move |steps| {
         let (shown, to) = (path.display(), image.display());
         let open = inspect::open(&path).context(|| format!("cannot open the pool at {shown}"))?;
-        let lost = open.lost_telling(&mut steps.count(progress::count("looking at segments")));
+        let lost =
+            open.lost_telling(fs::fsck::Look::Segments, &mut steps.count(progress::count("looking at segments")));
         warn_of(lost, &shown);
         let mut bar = steps.alone(progress::bytes("saving"));
         open.save_with(&image, how, &mut bar).context(|| format!("cannot save {shown} to {to}"))

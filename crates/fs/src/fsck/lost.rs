@@ -1,17 +1,20 @@
 //! Which bytes of which files cannot be read any more, as their place on disk is gone: by path and range.
 //!
-//! Segments are looked at first, and their content is not read: a segment that was used again since, or whose disk is not there,
-//! tells so by what the table, or its first summary, says. Files are gone through only if something is missing.
+//! One judgement for all that tell of loss: a page is lost where reading it fails, of each copy that is there. Which pages are worth being
+//! read segments tell first, by what the table and their summaries say: one that was used again since, or whose disk is not there. A check
+//! reads all others too, since a bit that was flipped no summary tells of.
 
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 
+use exraid::{Aligned, Buffers};
 use serde::Serialize;
 
 use crate::attr::{Ino, Kind};
 use crate::error::{Error, Result};
 use crate::file;
-use crate::ilfs::read::Reach;
+use crate::ilfs::place::Run;
+use crate::ilfs::read::{Reach, Reading, Verdict};
 use crate::ilfs::{Log, Place};
 use crate::node::{content_of, Fs};
 
@@ -49,18 +52,32 @@ impl LostPage {
     }
 }
 
-/// Segments that were asked for, by number.
+/// What was told of segments that were asked for, by number.
 type Asked = HashMap<u64, Reach>;
 
+/// Blocks that are read at a time, and how many such reads are under way.
+const READ: u32 = 64;
+const WINDOW: usize = 8;
+
+/// How content is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Look {
+    /// Segments, by what their summaries say.
+    Segments,
+    /// All of it is read.
+    Content,
+}
+
 impl Fs {
-    /// The content that is lost, in the order of inodes and bytes. Others may be at work: what changes meanwhile may be told, or not.
+    /// The content that is lost, in the order of inodes and bytes, by what segments tell of themselves. Others may be at work: what
+    /// changes meanwhile may be told, or not.
     pub fn lost(&self) -> Result<Vec<Lost>> {
-        self.lost_telling(&mut |_, _| {})
+        self.lost_telling(Look::Segments, &mut |_, _| {})
     }
 
     /// The same. `progress`: segments that were looked at, and how many have content.
-    pub fn lost_telling(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<Vec<Lost>> {
-        let mut lost = ranges_of(&self.lost_pages(progress)?);
+    pub fn lost_telling(&self, look: Look, progress: &mut dyn FnMut(u64, u64)) -> Result<Vec<Lost>> {
+        let mut lost = ranges_of(&self.lost_pages(look, progress)?);
         self.find_paths(&mut lost);
         Ok(lost)
     }
@@ -75,7 +92,7 @@ impl Fs {
                     .into(),
             ));
         }
-        let mut pages = self.lost_pages(&mut |_, _| {})?;
+        let mut pages = self.lost_pages(Look::Content, &mut |_, _| {})?;
         pages.retain(|page| page.for_good);
         let mut zeroed = Vec::new();
         for of_one in pages.chunk_by(|a, b| a.ino == b.ino) {
@@ -88,7 +105,7 @@ impl Fs {
         Ok(zeroed)
     }
 
-    fn lost_pages(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<Vec<LostPage>> {
+    fn lost_pages(&self, look: Look, progress: &mut dyn FnMut(u64, u64)) -> Result<Vec<LostPage>> {
         let Some(union) = self.union() else { return Ok(Vec::new()) };
         let used = union.log().counts(self.session())?.used();
         let (mut asked, mut lost) = (Asked::new(), Vec::new());
@@ -96,17 +113,17 @@ impl Fs {
         while let Some(block) = self.table().next_block(from)? {
             from = block + 1;
             for ino in block * crate::layout::PER_BLOCK..from * crate::layout::PER_BLOCK {
-                self.lost_of(union.log(), ino, &mut asked, &mut lost)?;
+                self.lost_of(union.log(), ino, look, &mut asked, &mut lost)?;
             }
             progress(asked.len() as u64, used.max(asked.len() as u64));
         }
         Ok(lost)
     }
 
-    fn lost_of(&self, log: &Log, ino: Ino, asked: &mut Asked, lost: &mut Vec<LostPage>) -> Result<()> {
+    fn lost_of(&self, log: &Log, ino: Ino, look: Look, asked: &mut Asked, lost: &mut Vec<LostPage>) -> Result<()> {
         let mut pages: Vec<(u64, Place)> = Vec::new();
         let (mut size, mut generation) = (0, 0);
-        let look = || -> Result<()> {
+        let see = || -> Result<()> {
             pages.clear();
             let Some(raw) = self.table().get(ino)? else { return Ok(()) };
             let content = content_of(ino, &raw);
@@ -117,21 +134,62 @@ impl Fs {
             Ok(())
         };
         // What cannot be read at all is told as damage.
-        if self.session().read(ino, look).is_err() {
+        if self.session().read(ino, see).is_err() {
             return Ok(());
         }
-        for (off, place) in pages {
-            let sequence = place.sequence();
-            let reach = match asked.entry(sequence) {
+        let mut doubtful = Vec::new();
+        for (off, place) in &pages {
+            let reach = match asked.entry(place.sequence()) {
                 Entry::Occupied(known) => known.into_mut(),
-                Entry::Vacant(new) => new.insert(log.reach(self.session(), sequence)?),
+                Entry::Vacant(new) => new.insert(log.reach(self.session(), place.sequence())?),
             };
             if !reach.holds(place.block()) {
-                let (why, for_good) = (reach.why.clone(), reach.is_final);
-                lost.push(LostPage { ino, generation, size, off, place, why, for_good });
+                doubtful.push((*off, *place));
+            }
+        }
+        if look == Look::Content {
+            doubtful = self.unreadable(log, &pages);
+        }
+        for (off, place) in doubtful {
+            // Only what reading it finds is lost; and what the file still leads to.
+            let Verdict::Lost { why, is_final } = log.verdict(self.session(), place)? else { continue };
+            if self.leads_to(ino, generation, off, place) {
+                lost.push(LostPage { ino, generation, size, off, place, why, for_good: is_final });
             }
         }
         Ok(())
+    }
+
+    /// Those of a file's pages in runs that cannot be read.
+    fn unreadable(&self, log: &Log, pages: &[(u64, Place)]) -> Vec<(u64, Place)> {
+        let (session, mut found) = (self.session(), Vec::new());
+        let mut under_way = VecDeque::new();
+        let mut end = |(reading, these): (Result<Reading, crate::ilfs::Error>, &[(u64, Place)])| {
+            if reading.and_then(|reading| reading.wait(log, session)).is_err() {
+                found.extend_from_slice(these);
+            }
+        };
+        let mut rest = pages;
+        for run in Run::of(pages.iter().map(|(_, place)| *place), READ) {
+            let (these, later) = rest.split_at(run.blocks as usize);
+            rest = later;
+            let memory = Buffers::whole(&Aligned::zeroed(run.blocks as usize * file::PAGE as usize));
+            under_way.push_back((log.read(session, run, memory), these));
+            if under_way.len() >= WINDOW {
+                under_way.pop_front().into_iter().for_each(&mut end);
+            }
+        }
+        under_way.into_iter().for_each(end);
+        found
+    }
+
+    /// Does a page of a file lie there yet?
+    fn leads_to(&self, ino: Ino, generation: u32, off: u64, place: Place) -> bool {
+        let look = || -> Result<bool> {
+            let Some(raw) = self.table().get(ino)?.filter(|raw| raw.generation == generation) else { return Ok(false) };
+            file::is_on_disk(self.region(), &content_of(ino, &raw), off / file::PAGE, place)
+        };
+        self.session().read(ino, look).unwrap_or(false)
     }
 
     /// Gives each its path.

@@ -31,7 +31,7 @@ use crate::inode::{self, reserver, Block};
 use crate::layout::{tag, RawInode, INODE, MAX_INODES, PERM_CHUNKS, PER_BLOCK, TABLE};
 use crate::node::{content_of, dictionaries, Fs};
 use crate::{xattr, ROOT};
-pub use lost::Lost;
+pub use lost::{Look, Lost};
 use mark::Marks;
 
 /// What a check found.
@@ -150,8 +150,13 @@ impl Fs {
     /// Checks everything; with `repair`, mends what it finds and sweeps leaks. Others may be working on
     /// the pool meanwhile. `progress(done, total)` in inodes.
     pub fn fsck(&self, repair: bool, progress: &mut dyn FnMut(u64, u64)) -> Result<Report> {
+        self.fsck_with(repair, Look::Content, progress)
+    }
+
+    /// The same, with the content of large files looked at as is said.
+    pub fn fsck_with(&self, repair: bool, look: Look, progress: &mut dyn FnMut(u64, u64)) -> Result<Report> {
         let mut report = self.check_and_repair(repair, progress)?;
-        report.lost = self.lost()?;
+        report.lost = self.lost_telling(look, &mut |_, _| {})?;
         Ok(report)
     }
 

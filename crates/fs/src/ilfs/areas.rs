@@ -151,6 +151,7 @@ impl Log {
         });
         let areas = Areas { changes, list: list.collect() };
         *self.areas.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(areas);
+        self.forget_known_lost();
         self.count_out_of_reach(session)
     }
 

@@ -726,7 +726,7 @@ impl Log {
         }
     }
 
-    fn are_all_there(&self, session: &Session, slot: u32, segment: &Segment) -> Result<bool> {
+    pub(super) fn are_all_there(&self, session: &Session, slot: u32, segment: &Segment) -> Result<bool> {
         let table = self.at.table(session.region());
         let homes = session.read(KEY, || table.homes(slot, segment))?;
         let mut whole = homes.iter().filter(|home| !home.partial);

@@ -25,6 +25,7 @@
 //! | `late` | regions that do not answer |
 //! | [`leave`] | regions that leave the log |
 //! | [`standing`] | regions that have failed, and those that come back |
+//! | `known_lost` | what was found to be lost a moment ago |
 //! | `order` | which copy of a segment is read |
 //! | [`copies`] | copies of segments: making those that are lacking |
 //! | [`live`] | where anything is |
@@ -61,6 +62,7 @@ pub mod copies;
 pub mod error;
 mod gentle;
 pub mod keep;
+mod known_lost;
 mod late;
 pub mod leave;
 pub mod live;
@@ -186,6 +188,7 @@ pub struct Log {
     is_in_place: AtomicBool,
     moving: Mutex<Agenda<(u32, Vec<u32>)>>,
     scrub_left: Mutex<Option<scrub::Left>>,
+    known_lost: Mutex<known_lost::KnownLost>,
     left_of: Mutex<HashMap<u32, u32>>,
     /// Regions whose hosts had no room for copies: until when they are not asked, and how long that was.
     full: Mutex<HashMap<u32, (Instant, Duration)>>,
@@ -302,6 +305,7 @@ impl Log {
             is_in_place: AtomicBool::new(false),
             moving: Mutex::default(),
             scrub_left: Mutex::default(),
+            known_lost: Mutex::default(),
             left_of: Mutex::default(),
             full: Mutex::default(),
             closed: Mutex::default(),

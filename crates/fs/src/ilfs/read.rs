@@ -10,6 +10,7 @@
 //! Step 3 reads summaries that this process does not know.
 
 use std::ops::Range;
+use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
 
 use exraid::{Aligned, Background, Buffers, Class as Failure, Request, Ticket};
@@ -18,11 +19,15 @@ use pram::Session;
 
 use super::areas::Lies;
 use super::error::{Error, Result};
+use super::known_lost::KnownLost;
 use super::order::{Candidate, HEDGE_LEAST};
 use super::place::{Place, Run, BLOCK};
 use super::table::{Segment, KEY};
 use super::walk::Walk;
 use super::Log;
+
+/// What is wrong with a block of which no summary tells.
+const UNTOLD: &str = "no summary tells its checksum";
 
 /// A read under way.
 #[must_use = "what was read is not verified before it is waited for"]
@@ -45,19 +50,26 @@ pub(super) enum Again {
 }
 
 /// What of a segment can be read, as far as is known without its content.
+#[derive(Default)]
 pub(crate) struct Reach {
-    /// Blocks, in ascending order.
+    /// Blocks of which a summary tells, in some copy.
     whole: Vec<Range<u32>>,
-    /// Why the others cannot.
-    pub why: String,
-    /// They never will: no disk that comes back has them.
-    pub is_final: bool,
 }
 
 impl Reach {
     pub fn holds(&self, block: u32) -> bool {
         self.whole.iter().any(|part| part.contains(&block))
     }
+}
+
+/// Whether a block can be read, as whoever reads it finds.
+pub(crate) enum Verdict {
+    Readable,
+    Lost {
+        why: String,
+        /// It never will be: no disk that comes back has it.
+        is_final: bool,
+    },
 }
 
 impl Log {
@@ -110,6 +122,10 @@ impl Log {
         }
         let (lies, sequence) = (self.lies(session, slot)?, run.first.sequence());
         let (_, segment) = self.find(session, run.first)?;
+        let none = || Err(self.damaged(&lies, run.first, UNTOLD));
+        if self.known_lost().is_walked(sequence, slot, segment.used) {
+            return none();
+        }
         let mut walk = Walk::new(&*lies.region, lies.identity, lies.at, segment.used);
         let mut at = self.sums().walked(sequence);
         while let Some(part) = walk.next_of(sequence, at) {
@@ -122,7 +138,10 @@ impl Log {
         }
         match walk.failed.take() {
             Some(e) => Err(e.into()),
-            None => Err(self.damaged(&lies, run.first, "no summary tells its checksum")),
+            None => {
+                self.known_lost().walked(sequence, slot, segment.used);
+                none()
+            }
         }
     }
 
@@ -172,8 +191,11 @@ impl Reading {
         let has_it = |copies: Vec<(u32, Segment)>| copies.iter().any(|(copy, _)| *copy == slot);
         let table = log.at.table(session.region());
         let is_there = session.read(KEY, || table.copies(now, &segment)).is_ok_and(has_it);
-        match done {
-            Ok(memory) => Ok(memory),
+        let done = match done {
+            Ok(memory) => {
+                log.known_lost().remove(run);
+                return Ok(memory);
+            }
             // In memory that is older than the disk, a segment that was used again looks like one that is not.
             Err(Error::Damaged { .. }) if is_there && log.is_anothers(session, run.first, slot) => {
                 Err(Error::Lost(run.first))
@@ -181,10 +203,14 @@ impl Reading {
             // It lies elsewhere by now.
             Err(_) if !is_there => {
                 let memory = Buffers::whole(&Aligned::zeroed(len as usize));
-                log.read(session, run, memory)?.wait(log, session)
+                return log.read(session, run, memory)?.wait(log, session);
             }
             Err(e) => Err(e),
+        };
+        if let Err(e) = &done {
+            log.known_lost().add(e);
         }
+        done
     }
 }
 
@@ -276,40 +302,87 @@ impl Log {
         Err(self.damaged(&lies, run.place(wrong), "its checksum is wrong"))
     }
 
-    /// Which blocks of the segment with this number content can be in, as far as the table and the summaries tell. Where its first
-    /// summary is there no other is read.
+    /// Which blocks of the segment with this number content can be in, as far as the table and the summaries tell, of all copies that are
+    /// there. Where the first summary is there no other is read.
     pub(crate) fn reach(&self, session: &Session, sequence: u64) -> Result<Reach> {
-        let none = |why: String, is_final| Reach { whole: Vec::new(), why, is_final };
-        let again = || "its segment was used again".to_string();
+        let mut reach = Reach::default();
         let (slot, segment) = match self.find(session, Place::new(sequence, 0)) {
             // Numbers are issued once.
-            Err(Error::Lost(_)) => {
-                return Ok(none("its segment was used again, or was given up with its region".into(), true))
-            }
+            Err(Error::Lost(_)) => return Ok(reach),
             found => found?,
         };
-        let Some(there) = self.order(session, slot, &segment, BLOCK)?.first().map(|first| first.slot) else {
-            let why = match self.missing(session, slot) {
-                Error::Missing(number) => format!("no disk has region {number}"),
-                e => e.to_string(),
-            };
-            return Ok(none(why, false));
+        for copy in self.order(session, slot, &segment, BLOCK)? {
+            let lies = self.lies(session, copy.slot)?;
+            let mut walk = Walk::new(&*lies.region, lies.identity, lies.at, segment.used);
+            if walk.part_at(0).is_some_and(|part| part.sequence == sequence) {
+                reach.whole = std::iter::once(0..segment.used).collect();
+                break;
+            }
+            // It was used again, or given back to the disk for that: perhaps not to its end yet.
+            let mut at = 0;
+            while let Some(part) = walk.next_of(sequence, at) {
+                reach.whole.push(part.first()..part.end());
+                at = part.end();
+            }
+        }
+        Ok(reach)
+    }
+
+    /// Can the block that lies there be read? By reading it.
+    pub(crate) fn verdict(&self, session: &Session, place: Place) -> Result<Verdict> {
+        let memory = Buffers::whole(&Aligned::zeroed(BLOCK as usize));
+        let e = match self.read(session, Run::one(place), memory).and_then(|reading| reading.wait(self, session)) {
+            Ok(_) => return Ok(Verdict::Readable),
+            Err(e) => e,
         };
-        let lies = self.lies(session, there)?;
-        let mut walk = Walk::new(&*lies.region, lies.identity, lies.at, segment.used);
-        if walk.part_at(0).is_some_and(|part| part.sequence == sequence) {
-            let why = "the memory is older than the disk".to_string();
-            return Ok(Reach { whole: std::iter::once(0..segment.used).collect(), why, is_final: false });
+        let why = match &e {
+            Error::Lost(_) => "its segment was used again".into(),
+            Error::Damaged { what, .. } if *what == UNTOLD => "its segment was used again, or never written".into(),
+            Error::Damaged { what, .. } => (*what).into(),
+            Error::Missing(number) => format!("no disk has region {number}"),
+            Error::Device(e) => e.to_string(),
+            _ => return Err(e),
+        };
+        Ok(match self.find(session, place) {
+            Err(Error::Lost(_)) => {
+                let why = "its segment was used again, or was given up with its region".into();
+                Verdict::Lost { why, is_final: true }
+            }
+            found => {
+                let (slot, segment) = found?;
+                // A copy that is not there may have it, and one that failed to answer.
+                let is_final = matches!(e, Error::Lost(_) | Error::Damaged { .. })
+                    && place.block() < segment.used
+                    && self.are_all_there(session, slot, &segment)?
+                    && matches!(self.read_again(session, place)?, Again::Damaged);
+                Verdict::Lost { why, is_final }
+            }
+        })
+    }
+
+    /// Is a copy there of the segment of a place, wherever?
+    pub fn is_there(&self, session: &Session, place: Place) -> Result<bool> {
+        match self.find(session, place) {
+            Err(Error::Lost(_)) => Ok(false),
+            found => {
+                let (slot, segment) = found?;
+                Ok(!self.order(session, slot, &segment, BLOCK)?.is_empty())
+            }
         }
-        // It was used again, or given back to the disk for that: perhaps not to its end yet.
-        let mut whole = Vec::new();
-        while let Some(part) = walk.next_of(sequence, whole.last().map_or(0, |part: &Range<u32>| part.end)) {
-            whole.push(part.first()..part.end());
-        }
-        let failed = walk.failed.take();
-        // A copy that is not there may have it.
-        let is_final = failed.is_none() && segment.copy.is_none();
-        Ok(Reach { whole, why: failed.map_or_else(again, |e| e.to_string()), is_final })
+    }
+
+    /// Did reading the block fail a moment ago, in this process, since no copy has it?
+    pub fn is_known_lost(&self, place: Place) -> bool {
+        self.known_lost().has(place)
+    }
+
+    fn known_lost(&self) -> MutexGuard<'_, KnownLost> {
+        self.known_lost.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What was found lost may have been put right since.
+    pub(super) fn forget_known_lost(&self) {
+        *self.known_lost() = KnownLost::default();
     }
 
     /// Is what lies there a segment of another number?

@@ -142,6 +142,9 @@ impl Log {
             wrong.extend(self.look(session, &look)?.into_iter().map(|one| (home.slot, one)));
         }
         told.wrong = self.put_right(session, files, &segment, looked, wrong)?;
+        if told.wrong.iter().any(|one| one.repaired) {
+            self.forget_known_lost();
+        }
         Ok(told)
     }
 

@@ -172,7 +172,8 @@ impl Fs {
             Part::Waiting => usage.waiting += PAGE,
             Part::Promised => usage.promised += PAGE,
             Part::Disk { place, cached, .. } => {
-                let copies = self.copies(segments, place)?;
+                let is_lost = self.union().is_some_and(|union| union.log().is_known_lost(place));
+                let copies = if is_lost { 0 } else { self.copies(segments, place)? };
                 let is_first = usage.placed == 0;
                 usage.cached += if cached { PAGE } else { 0 };
                 usage.placed += PAGE;
@@ -189,7 +190,11 @@ impl Fs {
             return Ok(*copies);
         }
         let Some(union) = self.union() else { return Ok(0) };
-        let copies = union.log().copies_of(self.session(), place)?;
+        let copies = match union.log().copies_of(self.session(), place)? {
+            // In a region that takes nothing, and can be read.
+            0 => u32::from(union.log().is_there(self.session(), place)?),
+            copies => copies,
+        };
         let region = union.log().region_of(self.session(), place)?;
         segments.0.insert(place.sequence(), (copies, region));
         Ok(copies)

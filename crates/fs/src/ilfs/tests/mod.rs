@@ -21,6 +21,7 @@ mod crash;
 mod hanging;
 mod keeping;
 mod leaving;
+mod lost;
 mod model;
 mod rig;
 mod scale;

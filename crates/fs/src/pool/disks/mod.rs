@@ -41,6 +41,8 @@ mod growing;
 pub mod lease;
 pub mod leave;
 pub mod look;
+#[cfg(test)]
+mod losses;
 pub mod place;
 pub mod plan;
 mod rebuild;
