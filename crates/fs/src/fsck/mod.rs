@@ -640,6 +640,9 @@ impl<'a> Pass<'a> {
             Ok::<_, ilfs::Error>(found)
         })?;
         found.wrong.into_iter().for_each(|text| self.problem(text));
+        for orphan in self.fs.union().map_or(Ok(Vec::new()), |union| union.log().orphans(session))? {
+            self.problem(ilfs::discard::told(&orphan));
+        }
         found.lost.into_iter().for_each(|text| self.loss(text));
         Ok(())
     }

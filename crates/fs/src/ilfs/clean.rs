@@ -18,6 +18,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::Ordering;
 use std::sync::PoisonError;
 use std::time::Instant;
 
@@ -25,6 +26,7 @@ use exraid::{Aligned, Background, Buffers, Op as Transfer, LATE};
 use pram::session::assert_may_wait;
 use pram::Session;
 
+use super::discard::Discarding;
 use super::error::{Error, Result};
 use super::live::{Contents, Live};
 use super::part::{summary_blocks, Entry, Owner};
@@ -502,6 +504,9 @@ impl Log {
         assert_may_wait();
         self.check_failed()?;
         self.end_late(session)?;
+        if !self.are_orphans_known.swap(true, Ordering::Relaxed) {
+            self.adopt_orphans(session)?;
+        }
         for done in 0..most {
             // A write that this process has not done with may come to the disk yet: the slot waits once more.
             if let Some(slot) = self.first_is_written_to(session)? {
@@ -511,15 +516,19 @@ impl Log {
                 }
             }
             // Nobody else has the slot between the two. Writes that were given up by time are in segments that failed.
-            let Some((slot, state)) = self.change(session, |change| change.take_freed(durable))? else {
-                return Ok(done);
-            };
+            let mut discarding = Discarding::of(session);
+            let taken = self.change(session, |change| {
+                let taken = change.take_freed(durable, discarding.by())?;
+                taken.iter().for_each(|(slot, _)| discarding.begin(*slot));
+                Ok(taken)
+            })?;
+            let Some((slot, state)) = taken else { return Ok(done) };
             if state == State::Discarding {
                 let is_kept = self.is_wanted(session, slot)?;
                 if !is_kept {
                     self.discard(session, slot);
                 }
-                self.change(session, |change| change.discarded(slot, is_kept))?;
+                self.change(session, |change| change.discarded(slot, is_kept, discarding.by()))?;
             }
         }
         Ok(most)

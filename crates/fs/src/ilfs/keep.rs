@@ -16,6 +16,7 @@ use exraid::{duplex, Region};
 use pram::Session;
 
 use super::areas::Area;
+use super::discard::Discarding;
 use super::error::{Error, Result};
 use super::room::{in_operation, seconds};
 use super::table::{Change, Segment, State, KEY};
@@ -107,29 +108,39 @@ impl Log {
     /// These slots are kept no more, and free once their disk has their room back.
     fn give_back(&self, session: &Session, area: &Area, slots: impl Iterator<Item = u32>) -> Result<()> {
         for slot in slots {
-            if self.end_keeping(session, slot, &|_| true)? {
-                self.give_room_back(session, area, slot)?;
+            let mut discarding = Discarding::of(session);
+            if self.end_keeping(session, &mut discarding, slot, &|_| true)? {
+                self.give_room_back(session, area, slot, &discarding)?;
             }
         }
         Ok(())
     }
 
     /// A slot that is kept, and is as `is_it` says, is so no more; was it?
-    fn end_keeping(&self, session: &Session, slot: u32, is_it: &dyn Fn(&Segment) -> bool) -> Result<bool> {
+    fn end_keeping(
+        &self,
+        session: &Session,
+        discarding: &mut Discarding,
+        slot: u32,
+        is_it: &dyn Fn(&Segment) -> bool,
+    ) -> Result<bool> {
         self.change(session, |change| {
             let segment = change.table().get(slot)?;
             match segment.state == State::Kept && is_it(&segment) {
-                true => change.release_kept(slot).map(|()| true),
+                true => {
+                    discarding.begin(slot);
+                    change.release_kept(slot, discarding.by()).map(|()| true)
+                }
                 false => Ok(false),
             }
         })
     }
 
-    fn give_room_back(&self, session: &Session, area: &Area, slot: u32) -> Result<()> {
+    fn give_room_back(&self, session: &Session, area: &Area, slot: u32, discarding: &Discarding) -> Result<()> {
         if area.grows {
             self.discard(session, slot);
         }
-        self.change(session, |change| change.discarded(slot, false))
+        self.change(session, |change| change.discarded(slot, false, discarding.by()))
     }
 
     /// Regions that take content and are there, the one with most room first: where a copy of the memory could lie.
@@ -208,19 +219,19 @@ impl Log {
         if old.is_empty() {
             return Ok(0);
         }
-        let mut released = Vec::new();
+        let (mut released, mut discarding) = (Vec::new(), Discarding::of(session));
         with_named(&mut |named| {
             let is_named = |segment: u32| named.iter().any(|span| span.contains(&segment));
             for segment in old.iter().copied().filter(|segment| !is_named(*segment)) {
                 let slot = area.slots.start + segment;
-                if self.end_keeping(session, slot, &|segment| is_old(segment.stamp))? {
+                if self.end_keeping(session, &mut discarding, slot, &|segment| is_old(segment.stamp))? {
                     released.push(slot);
                 }
             }
             Ok(())
         })?;
         // Not while others wait for that: a disk may take its time.
-        released.iter().try_for_each(|slot| self.give_room_back(session, &area, *slot))?;
+        released.iter().try_for_each(|slot| self.give_room_back(session, &area, *slot, &discarding))?;
         Ok(released.len() as u64)
     }
 
@@ -242,7 +253,7 @@ impl Log {
                 self.change(session, |change| some.iter().try_for_each(|slot| change.keep_found(*slot)))?;
             }
             for some in unnamed.chunks(SOME) {
-                self.change(session, |change| some.iter().try_for_each(|slot| change.release_kept(*slot)))?;
+                self.change(session, |change| some.iter().try_for_each(|slot| change.release_kept(*slot, 0)))?;
             }
         }
         Ok(())

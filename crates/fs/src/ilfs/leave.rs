@@ -223,6 +223,7 @@ impl Log {
 
     /// Step 4. False where something is still in use there, or waits for a commit.
     pub fn remove_region(&self, session: &Session, number: u32) -> Result<bool> {
+        self.adopt_orphans(session)?;
         let is_gone = self.change(session, |change| {
             let regions = change.table().regions()?;
             let Some((n, region)) = regions.into_iter().find(|(_, region)| region.number == number) else {
@@ -321,6 +322,7 @@ impl Log {
             // Not as one that is missing: it must not be taken back when some of it is lost.
             change.set_failed(n, Cause::Failed)
         })?;
+        self.adopt_orphans(session)?;
         for slot in region.range() {
             self.change(session, |change| {
                 let epoch = session.epoch().map_err(crate::Error::from)?;

@@ -25,6 +25,7 @@
 //! | `late` | regions that do not answer |
 //! | [`leave`] | regions that leave the log |
 //! | [`standing`] | regions that have failed, and those that come back |
+//! | [`discard`] | slots that are being given back to their disk, and by whom |
 //! | `known_lost` | what was found to be lost a moment ago |
 //! | `order` | which copy of a segment is read |
 //! | [`copies`] | copies of segments: making those that are lacking |
@@ -59,6 +60,7 @@ pub mod carry;
 pub mod class;
 pub mod clean;
 pub mod copies;
+pub(crate) mod discard;
 pub mod error;
 mod gentle;
 pub mod keep;
@@ -189,6 +191,8 @@ pub struct Log {
     moving: Mutex<Agenda<(u32, Vec<u32>)>>,
     scrub_left: Mutex<Option<scrub::Left>>,
     known_lost: Mutex<known_lost::KnownLost>,
+    /// Was it looked for slots that somebody who died was discarding?
+    are_orphans_known: AtomicBool,
     left_of: Mutex<HashMap<u32, u32>>,
     /// Regions whose hosts had no room for copies: until when they are not asked, and how long that was.
     full: Mutex<HashMap<u32, (Instant, Duration)>>,
@@ -306,6 +310,7 @@ impl Log {
             moving: Mutex::default(),
             scrub_left: Mutex::default(),
             known_lost: Mutex::default(),
+            are_orphans_known: AtomicBool::new(false),
             left_of: Mutex::default(),
             full: Mutex::default(),
             closed: Mutex::default(),

@@ -252,15 +252,15 @@ impl<'t, 'o> Change<'t, 'o> {
         self.put(slot, &Segment { state: State::Kept, stamp: since, ..Segment::FREE })
     }
 
-    /// A slot is kept no more: it is being discarded.
-    pub fn release_kept(&mut self, slot: u32) -> Result<()> {
+    /// A slot is kept no more: it is being discarded, by that process.
+    pub fn release_kept(&mut self, slot: u32, by: u64) -> Result<()> {
         if self.table().get(slot)?.state != State::Kept {
             return Ok(());
         }
         let (n, mut region) = self.table().region_of(slot)?;
         self.count(&mut region, 0, 0, -1)?;
         self.set_region(n, &region)?;
-        self.put(slot, &Segment { state: State::Discarding, ..Segment::FREE })
+        self.put(slot, &Segment { state: State::Discarding, stamp: by, ..Segment::FREE })
     }
 
     /// Takes these slots out of the free ones and makes them a segment that is written to: the first, and copies of it.
@@ -299,9 +299,9 @@ impl<'t, 'o> Change<'t, 'o> {
         Ok(self.tx.set(field!(self, waiting), &(head.waiting + 1))?)
     }
 
-    /// The first of the freed slots, if it was freed in an epoch before `durable`, is one no more: it is being discarded, or
-    /// bad.
-    pub fn take_freed(&mut self, durable: u64) -> Result<Option<(u32, State)>> {
+    /// The first of the freed slots, if it was freed in an epoch before `durable`, is one no more: it is being discarded, by that
+    /// process, or bad.
+    pub fn take_freed(&mut self, durable: u64, by: u64) -> Result<Option<(u32, State)>> {
         let head = self.head()?;
         let Some(slot) = slot_in(head.freed) else { return Ok(None) };
         let segment = self.table().get(slot)?;
@@ -317,7 +317,7 @@ impl<'t, 'o> Change<'t, 'o> {
             self.set_bad(slot)?;
             return Ok(Some((slot, State::Bad)));
         }
-        self.put(slot, &Segment { state: State::Discarding, ..Segment::FREE })?;
+        self.put(slot, &Segment { state: State::Discarding, stamp: by, ..Segment::FREE })?;
         Ok(Some((slot, State::Discarding)))
     }
 
@@ -365,13 +365,24 @@ impl<'t, 'o> Change<'t, 'o> {
         Ok(())
     }
 
-    /// A slot that was being discarded is free; its host has the room back, or keeps it.
-    pub fn discarded(&mut self, slot: u32, is_kept: bool) -> Result<()> {
-        match self.table().get(slot)?.state {
-            State::Discarding if is_kept => self.push_reserved(slot),
-            State::Discarding => self.push_free(slot),
+    /// A slot that was being discarded by that process is free; its host has the room back, or keeps it.
+    pub fn discarded(&mut self, slot: u32, is_kept: bool, by: u64) -> Result<()> {
+        let segment = self.table().get(slot)?;
+        match (segment.state, segment.stamp == by) {
+            (State::Discarding, true) if is_kept => self.push_reserved(slot),
+            (State::Discarding, true) => self.push_free(slot),
             _ => Ok(()),
         }
+    }
+
+    /// A slot that a process was discarding which has died is discarded by another; is it?
+    pub fn take_orphan(&mut self, slot: u32, from: u64, by: u64) -> Result<bool> {
+        let segment = self.table().get(slot)?;
+        let is_it = segment.state == State::Discarding && segment.stamp == from;
+        if is_it {
+            self.put(slot, &Segment { stamp: by, ..segment })?;
+        }
+        Ok(is_it)
     }
 
     /// An object of entries of `bytes` each that has room for `more` of them, where it is in use up to `entries`: it, or a larger one

@@ -9,7 +9,7 @@ use super::copies::{copies, file, make_copies, world, MOST};
 use super::world::World;
 
 /// Moves all that leaves, as far as that can be.
-fn move_all(world: &World) {
+pub(super) fn move_all(world: &World) {
     let (log, session) = (&world.rig.log, &world.rig.session);
     loop {
         make_copies(world);

@@ -18,6 +18,7 @@ mod cleaning;
 mod copies;
 mod copies_crash;
 mod crash;
+mod discarding;
 mod hanging;
 mod keeping;
 mod leaving;

@@ -7,6 +7,7 @@ use rng::Rng;
 use super::rig::Rig;
 use crate::attr::{Caller, Ino, Kind, SetAttr};
 use crate::fsck::Lost;
+use crate::ilfs::table::{Change, Where};
 
 const MIB: u64 = 1 << 20;
 const PAGE: u64 = 4096;
@@ -104,4 +105,29 @@ fn what_is_lost_for_good_becomes_zeros() {
     }
     rig.check(&[file], false, "after it was made zeros");
     assert_eq!(rig.fs.zero_lost().expect("it works"), []);
+}
+
+/// A slot that is in no list, since who was giving it back to the disk has died: a check tells, and repair makes it free.
+#[test]
+fn a_slot_that_nobody_gives_back_is_told_and_mended() {
+    let rig = Rig::new(64 * MIB, 24, MIB);
+    let file = rig.create("file");
+    rig.write(file, 0, &Rng::new(1).bytes(LEN as usize));
+    rig.union().move_to_disk(&rig.fs, file).expect("there is room");
+    rig.fs.setattr(file, &SetAttr { size: Some(0), ..SetAttr::default() }, &Caller::root()).expect("it is cut");
+    rig.union().free_segments(&rig.fs, 20, false, &mut || true).expect("it works");
+    let session = rig.fs.session();
+    let mut op = session.begin().expect("begun");
+    op.lock(&[crate::ilfs::KEY]).expect("locked");
+    let mut tx = op.tx().expect("begun");
+    let (at, _) = Where::find(session.region()).expect("read").expect("there is a log");
+    let taken = Change::new(&mut tx, at).take_freed(u64::MAX, 1 << 40).expect("taken");
+    tx.commit().expect("committed");
+    drop(op);
+    assert!(taken.is_some(), "something was freed");
+    let problems = rig.fs.fsck(false, &mut |_, _| {}).expect("it runs").problems;
+    assert!(problems.len() == 1 && problems[0].contains("given back by process"), "{problems:?}");
+    rig.fs.fsck(true, &mut |_, _| {}).expect("it runs");
+    assert_eq!(rig.fs.fsck(false, &mut |_, _| {}).expect("it runs").problems, Vec::<String>::new());
+    rig.check(&[file], true, "after it was mended");
 }
