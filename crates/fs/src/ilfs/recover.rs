@@ -150,7 +150,7 @@ impl Log {
     /// The number of the segment whose first summary lies in a slot.
     fn first_number(&self, session: &Session, slot: u32) -> Option<u64> {
         let lies = self.lies(session, slot).ok()?;
-        let first = Walk::new(&*lies.region, lies.identity, lies.at, self.blocks).part_at(0);
+        let first = Walk::new(&*lies.region, lies.identity, lies.at, self.blocks).narrow().part_at(0);
         first.map(|part| part.sequence)
     }
 

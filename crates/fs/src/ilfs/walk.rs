@@ -19,13 +19,20 @@ pub struct Walk<'r> {
     /// The first block that was read, and what was read there.
     from: u32,
     bytes: Vec<u8>,
+    /// Blocks that are read at a time.
+    ahead: u32,
     /// The last failure of the disk.
     pub failed: Option<exraid::Error>,
 }
 
 impl<'r> Walk<'r> {
     pub fn new(region: &'r dyn Region, identity: Identity, at: u64, blocks: u32) -> Walk<'r> {
-        Walk { region, identity, at, blocks, from: 0, bytes: Vec::new(), failed: None }
+        Walk { region, identity, at, blocks, from: 0, bytes: Vec::new(), ahead: AHEAD, failed: None }
+    }
+
+    /// Reads no more than is needed: for who looks at one part, which is seldom there.
+    pub fn narrow(self) -> Walk<'r> {
+        Walk { ahead: 1, ..self }
     }
 
     /// The part whose summary begins at `block`. None where none does, in any copy that can be read.
@@ -68,7 +75,7 @@ impl<'r> Walk<'r> {
         }
         // Where something further on cannot be read, what is needed alone.
         let mut failed = None;
-        for count in [least.max(AHEAD).min(most), least] {
+        for count in [least.max(self.ahead).min(most), least] {
             let memory = Buffers::whole(&Aligned::zeroed(count as usize * BLOCK as usize));
             self.region.give_way(memory.len());
             let request = Request::read(self.at + u64::from(block) * BLOCK, memory);
