@@ -259,6 +259,16 @@ pub struct Pending {
     pub answered: bool,
 }
 
+/// Where what a device was opened by leads by now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whereabouts {
+    There,
+    /// Elsewhere, or nowhere: it may come back.
+    Away,
+    /// It is a file that was deleted: it ends with the last who has it open.
+    Deleted,
+}
+
 /// A device; see the [module](self) for its contract.
 pub trait Device: Send + Sync {
     /// What it is called in messages: a path, or what it is made of.
@@ -276,6 +286,11 @@ pub trait Device: Send + Sync {
     /// Bytes that a sparse one can have from its host yet, beyond what is to stay free there; `None`: all of it is there.
     fn left(&self) -> Option<u64> {
         None
+    }
+
+    /// Will whoever opens it next find it?
+    fn whereabouts(&self) -> Whereabouts {
+        Whereabouts::There
     }
 
     /// Has it been [late](LATE) with something that is under way, and answered nothing since?

@@ -89,7 +89,9 @@ pub mod region;
 pub mod space;
 mod sys;
 
-pub use device::{Answer, Device, Done, Kind, Late, Op, Pending, Properties, Request, Ticket, LATE, PATIENCE};
+pub use device::{
+    Answer, Device, Done, Kind, Late, Op, Pending, Properties, Request, Ticket, Whereabouts, LATE, PATIENCE,
+};
 pub use disk::{Claim, Disk, Making, Options};
 pub use error::{Class, Error, OpenError, Result};
 pub use label::{Label, Layout, Uuid};

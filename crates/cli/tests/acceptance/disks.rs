@@ -29,6 +29,7 @@ pub const TESTS: &[Test] = &[
     ("disks::an_image_finds_the_disks_of_its_pool_and_fills_others", restored),
     ("disks::an_interrupted_restore_leaves_nothing", interrupted_restore),
     ("disks::a_copied_pool_directory_does_not_share_its_disk", copied),
+    ("disks::the_only_one_is_deleted_while_it_is_in_use", deleted),
 ];
 
 fn length(path: &Path) -> u64 {
@@ -582,5 +583,38 @@ fn interrupted_restore() -> Outcome {
     if done {
         lab.ok(&["destroy", &lab.text("away")]);
     }
+    Ok(())
+}
+
+/// What was written there was acknowledged, and gone with the unmounting.
+fn deleted() -> Outcome {
+    use std::io::Write;
+    let lab = Lab::new();
+    let (pool, disk, other) = (lab.pool(), lab.text("gone"), lab.text("other"));
+    lab.ok(&["format", &pool, "--nvram", "64M", "--copy", ".", "--disk", &format!("{disk}:160M")]);
+    lab.mount();
+    let write = |name: &str, seed| {
+        let mut file = fs::File::create(lab.mnt().join(name))?;
+        file.write_all(&rng::Rng::new(seed).bytes(80 << 20))?;
+        file.sync_all()
+    };
+    write("one", 1).expect("written");
+    fs::remove_file(&disk).expect("deleted");
+    let limit = std::time::Duration::from_secs(60);
+    crate::lab::wait_until(limit, "it is noticed", || lab.run(&["status", &pool]).out.contains("MISSING"));
+    let e = write("two", 2).expect_err("more than memory holds, and no disk that stays");
+    assert_eq!(e.kind(), std::io::ErrorKind::StorageFull, "{e}");
+    let log = fs::read_to_string(lab.path("pool/server.log")).expect("a log");
+    assert!(log.contains("was deleted while it was in use"), "{log}");
+    lab.ok(&["region", "add", &pool, &format!("{other}:256M")]);
+    crate::lab::wait_until(limit, "all of it is moved", || !lab.ok(&["region", "list", &pool]).contains(&disk));
+    write("two", 2).expect("there is room");
+    lab.umount();
+    lab.mount();
+    for (name, seed) in [("one", 1), ("two", 2)] {
+        assert!(fs::read(lab.mnt().join(name)).expect("read") == rng::Rng::new(seed).bytes(80 << 20), "{name}");
+    }
+    lab.umount();
+    lab.check();
     Ok(())
 }

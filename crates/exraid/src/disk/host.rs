@@ -10,7 +10,7 @@ use rustix::fs::{AtFlags, FlockOperation, OFlags, SeekFrom, StatxFlags};
 use rustix::io::Errno;
 
 use super::{Making, Options, MIN_SIZE};
-use crate::device::Properties;
+use crate::device::{Properties, Whereabouts};
 use crate::error::OpenError;
 
 /// Beyond this no host's files are sure to reach.
@@ -65,6 +65,17 @@ fn suitable(path: &Path) -> Result<std::fs::Metadata, OpenError> {
 pub fn are_same(one: &Path, other: &Path) -> bool {
     let identity = |path: &Path| std::fs::metadata(path).ok().map(|found| identity_of(&found));
     identity(one).is_some() && identity(one) == identity(other)
+}
+
+/// Does the path lead to it yet? What cannot be looked at may be there.
+pub fn whereabouts(path: &Path, file: &File, identity: (u64, u64)) -> Whereabouts {
+    let is_deleted = |found: &std::fs::Metadata| found.is_file() && found.nlink() == 0;
+    match std::fs::metadata(path) {
+        _ if file.metadata().is_ok_and(|found| is_deleted(&found)) => Whereabouts::Deleted,
+        Ok(found) if identity_of(&found) != identity => Whereabouts::Away,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Whereabouts::Away,
+        _ => Whereabouts::There,
+    }
 }
 
 fn identity_of(found: &std::fs::Metadata) -> (u64, u64) {

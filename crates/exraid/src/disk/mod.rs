@@ -38,7 +38,7 @@ use std::time::Duration;
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
-use crate::device::{check, Answer, Device, Done, Op, Pending, Properties, Request, LATE};
+use crate::device::{check, Answer, Device, Done, Op, Pending, Properties, Request, Whereabouts, LATE};
 use crate::error::{Class, Error, OpenError, Result};
 use crate::flight::Flights;
 use crate::label::{Label, Uuid};
@@ -308,6 +308,10 @@ impl Device for Disk {
 
     fn is_late(&self) -> bool {
         self.shared.flights.is_late()
+    }
+
+    fn whereabouts(&self) -> Whereabouts {
+        host::whereabouts(&self.path, &self.shared.file, self.identity)
     }
 
     fn written(&self, at: u64) -> Range<u64> {

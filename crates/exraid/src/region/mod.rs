@@ -47,7 +47,7 @@ use std::sync::mpsc::Receiver;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::device::{check, Answer, Device, Done, Op, Pending, Properties, Request};
+use crate::device::{check, Answer, Device, Done, Op, Pending, Properties, Request, Whereabouts};
 use crate::error::{Class, Error, OpenError, Result};
 use crate::events::Event;
 use crate::label::{Epoch, Layout, MemberState, Uuid, END};
@@ -276,6 +276,14 @@ impl Device for Volume {
     fn submit(&self, request: Request, done: Done) {
         if let Some((op, manner, done)) = self.begin(request, done) {
             self.map.submit(&self.set, op, manner, done);
+        }
+    }
+
+    /// Of one disk; others can do without a member that is gone.
+    fn whereabouts(&self) -> Whereabouts {
+        match (self.set.len(), self.set.part(0)) {
+            (1, Some(part)) => part.device.whereabouts(),
+            _ => Whereabouts::There,
         }
     }
 

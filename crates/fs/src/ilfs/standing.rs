@@ -11,6 +11,7 @@ use exraid::Region;
 use pram::Session;
 
 use super::error::{Error, Result};
+use super::leave::Course;
 use super::place::Place;
 use super::table::{Cause, RawTableRegion, Standing, KEY};
 use super::Log;
@@ -36,9 +37,41 @@ impl Log {
         cause: Cause,
         why: &dyn std::fmt::Display,
     ) -> Result<bool> {
+        self.fence_if(session, number, cause, why, false)
+    }
+
+    /// The same of a region whose file was deleted, also of the only one: what is written there is lost when the pool is closed. What it has
+    /// is moved, where others have room for it.
+    pub(crate) fn fence_deleted(&self, session: &Session, number: u32, why: &dyn std::fmt::Display) -> Result<()> {
+        let standing = || {
+            let regions = session.read(KEY, || self.at.table(session.region()).regions())?;
+            let of = regions.iter().find(|(_, region)| region.number == number);
+            Ok::<_, Error>(of.map_or(Standing::None, |(_, region)| region.standing()))
+        };
+        if standing()? == Standing::Taking {
+            self.fence_if(session, number, Cause::Missing, why, true)?;
+        }
+        if standing()? != Standing::Failed {
+            return Ok(());
+        }
+        match self.set_leaving(session, &[number], Course::LeaveFewer) {
+            // There is no room yet.
+            Err(Error::NoSpace | Error::Unusable(_)) => Ok(()),
+            done => done,
+        }
+    }
+
+    fn fence_if(
+        &self,
+        session: &Session,
+        number: u32,
+        cause: Cause,
+        why: &dyn std::fmt::Display,
+        is_last_too: bool,
+    ) -> Result<bool> {
         let fenced = self.change(session, |change| {
             let regions = change.table().regions()?;
-            let is_other = |r: &RawTableRegion| r.number != number && r.standing() == Standing::Taking;
+            let is_other = |r: &RawTableRegion| is_last_too || r.number != number && r.standing() == Standing::Taking;
             let Some((n, region)) = regions.iter().find(|(_, region)| region.number == number) else {
                 return Ok(None);
             };

@@ -4,10 +4,9 @@
 //! what makes it lie better. Its thread is one of the [background](Background): what it asks of a region it asks when that is nearly idle,
 //! or else slowly ([`exraid::region::throttle`]). So does whoever has asked for such work and waits for it.
 
-use std::path::Path;
 use std::time::{Duration, Instant};
 
-use exraid::Background;
+use exraid::{Background, Whereabouts};
 
 use super::clean::Cleaning;
 use super::{Count, Union};
@@ -221,13 +220,25 @@ impl Union {
         Ok(scrubbed)
     }
 
-    /// Takes back regions that were missing, and fences those whose disks are gone: `is_gone` tells by the name of a region.
-    pub(crate) fn look_after_regions(&self, fs: &Fs, is_gone: &dyn Fn(&Path) -> bool) -> Result<()> {
-        let session = fs.session();
+    /// Takes back regions that were missing, and fences those whose disks are gone. What one has whose file was deleted can be read as long
+    /// as somebody has it open: it is moved to others, as soon as there are some that have room.
+    pub(crate) fn look_after_regions(&self, fs: &Fs) -> Result<()> {
+        let (session, log) = (fs.session(), self.log());
         for region in self.regions() {
-            if region.members().len() == 1 && is_gone(Path::new(&**region.name())) {
-                let name = region.name();
-                self.log().fence(session, region.number(), Cause::Missing, &format!("{name} is not there any more"))?;
+            let (number, name) = (region.number(), region.name());
+            match region.whereabouts() {
+                Whereabouts::There => {}
+                Whereabouts::Away => {
+                    log.fence(session, number, Cause::Missing, &format!("{name} is not there any more"))?;
+                }
+                Whereabouts::Deleted => {
+                    let why = format!(
+                        "{name} was deleted while it was in use. What it holds is there until the pool is closed, and is moved to other regions as \
+                         far as they have room: `conquest region add` gives the pool one; keep it mounted until `conquest status` shows \
+                         nothing leaving"
+                    );
+                    log.fence_deleted(session, number, &why)?;
+                }
             }
         }
         self.log().take_back(session)?;

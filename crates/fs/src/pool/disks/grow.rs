@@ -38,7 +38,11 @@ type Made = (Arc<dyn Region>, Vec<DiskEntry>);
 /// Gives the pool at `dir`, which has disks and may be in use, other regions: all of them, or none where one is refused or cannot be made.
 /// What is on their disks is only lost with `force`.
 pub fn add(dir: &Path, new: &[NewRegion], force: bool) -> Result<()> {
-    let pool = Pool::open(dir, &OpenOptions::default())?;
+    let pool = Pool::open(dir, &OpenOptions::default()).or_else(|e| {
+        // Who has the pool open may have its disks yet, and needs another one since they were deleted.
+        let tolerant = Pool::open(dir, &OpenOptions { without_disks: true, ..OpenOptions::default() });
+        tolerant.ok().filter(|pool| pool.session().runtime().sessions().len() > 1).ok_or(e)
+    })?;
     let session = pool.session();
     let _alone = session.long_lock(ilfs::table::GROWING)?;
     let mut config = read_config(dir)?;

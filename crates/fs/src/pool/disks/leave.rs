@@ -272,8 +272,12 @@ pub fn complete(dir: &Path, config: &Config, session: &Session) -> Result<()> {
         return Ok(());
     }
     let uuid = Uuid(config.uuid_bytes()?);
-    let is_gone =
-        |entry: &&DiskEntry| label(dir, entry).is_some_and(|label| label.pool == uuid && gone.contains(&label.region));
+    // Of one whose file was deleted there is no label any more.
+    let number = |entry: &DiskEntry| match label(dir, entry) {
+        Some(label) => (label.pool == uuid).then_some(label.region),
+        None => entry.region.filter(|_| !entry.at(dir).exists()),
+    };
+    let is_gone = |entry: &&DiskEntry| number(entry).is_some_and(|number| gone.contains(&number));
     let left: Vec<DiskEntry> = config.disks.iter().filter(is_gone).cloned().collect();
     if left.is_empty() {
         return Ok(());

@@ -99,7 +99,7 @@ fn one_round(
     let mut work = || -> Result<Piece> {
         if looked.is_none_or(|looked| looked.elapsed() > LOOK) {
             *looked = Some(Instant::now());
-            union.look_after_regions(fs, &is_gone)?;
+            union.look_after_regions(fs)?;
         }
         let mut wrong = |wrong: &[_]| damage::note(fs, union, dir, wrong);
         match union.tend(fs, pace, stopped)? {
@@ -119,9 +119,4 @@ fn one_round(
             Some(REST)
         }
     }
-}
-
-/// Is a disk's file not there any more? One that cannot be looked at may be.
-fn is_gone(name: &Path) -> bool {
-    name.is_absolute() && std::fs::metadata(name).is_err_and(|e| e.kind() == std::io::ErrorKind::NotFound)
 }
